@@ -1,0 +1,147 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"syscall"
+	"time"
+)
+
+// Client asks an agent over its Unix socket. It is safe for concurrent use.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient returns a Client for the socket at path.
+func NewClient(path string) *Client {
+	var dialer net.Dialer
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		},
+	}}}
+}
+
+// timeout bounds every call that is not a watch.
+const timeout = 10 * time.Second
+
+// Bindings returns the observed table; an invalid ip means all addresses.
+func (c *Client) Bindings(ctx context.Context, ip netip.Addr) (Bindings, error) {
+	return get[Bindings](ctx, c, "/v1/bindings", bindingsQuery(ip))
+}
+
+// Conflicts returns the open conflicts, with the resolved ones when all is set.
+func (c *Client) Conflicts(ctx context.Context, all bool) (Conflicts, error) {
+	query := url.Values{}
+	if all {
+		query.Set("all", "1")
+	}
+	return get[Conflicts](ctx, c, "/v1/conflicts", query)
+}
+
+// Explain returns the story of one address.
+func (c *Client) Explain(ctx context.Context, ip netip.Addr) (Explanation, error) {
+	return get[Explanation](ctx, c, "/v1/explain", url.Values{"ip": {ip.String()}})
+}
+
+// Status returns how the agent is doing.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return get[Status](ctx, c, "/v1/status", nil)
+}
+
+// WatchConflicts calls each for every event until ctx ends, each returns an error,
+// or the agent ends the stream.
+func (c *Client) WatchConflicts(ctx context.Context, each func(ConflictEvent) error) error {
+	return watch(ctx, c, "/v1/conflicts", url.Values{"watch": {"1"}}, each)
+}
+
+// WatchBindings is WatchConflicts for the table of bindings.
+func (c *Client) WatchBindings(ctx context.Context, ip netip.Addr, each func(BindingEvent) error) error {
+	query := bindingsQuery(ip)
+	query.Set("watch", "1")
+	return watch(ctx, c, "/v1/bindings", query, each)
+}
+
+func bindingsQuery(ip netip.Addr) url.Values {
+	query := url.Values{}
+	if ip.IsValid() {
+		query.Set("ip", ip.String())
+	}
+	return query
+}
+
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var document T
+	response, err := c.do(ctx, path, query)
+	if err != nil {
+		return document, err
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(&document); err != nil {
+		return document, fmt.Errorf("reading the agent's answer: %w", err)
+	}
+	return document, nil
+}
+
+func watch[T any](ctx context.Context, c *Client, path string, query url.Values, each func(T) error) error {
+	response, err := c.do(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	decoder := json.NewDecoder(response.Body)
+	for {
+		var document T
+		if err := decoder.Decode(&document); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("the agent ended the watch: %w", err)
+		}
+		if err := each(document); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) do(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	target := url.URL{Scheme: "http", Host: "dupip", Path: path, RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		var body Error
+		if json.NewDecoder(response.Body).Decode(&body) != nil || body.Error == "" {
+			return nil, fmt.Errorf("the agent answered %s", response.Status)
+		}
+		return nil, errors.New(body.Error)
+	}
+	return response, nil
+}
+
+// explain turns the usual failures to connect into what to do about them.
+func (c *Client) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent is running at %s; start one with \"dupip agent\" or name its socket with --api-socket", c.path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("not allowed to use %s; run as root", c.path)
+	}
+	return fmt.Errorf("asking the agent at %s: %w", c.path, err)
+}

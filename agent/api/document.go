@@ -1,0 +1,203 @@
+// Package api is the agent's local HTTP interface: its documents, its server on a
+// Unix socket and the client that the commands use.
+//
+// The documents are a contract with scripts: fields are added, never renamed.
+package api
+
+import (
+	"time"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// Binding is one observed holder of one address.
+type Binding struct {
+	Network     string    `json:"network"`
+	IP          string    `json:"ip"`
+	Node        string    `json:"node"`
+	Interface   string    `json:"interface,omitzero"`
+	Ifindex     uint32    `json:"ifindex,omitzero"`
+	MAC         string    `json:"mac,omitzero"`
+	Netns       string    `json:"netns,omitzero"`
+	NetnsCookie uint64    `json:"netnsCookie,omitzero"`
+	Evidence    string    `json:"evidence"`
+	FirstSeen   time.Time `json:"firstSeen,omitzero"`
+	LastSeen    time.Time `json:"lastSeen,omitzero"`
+	Pod         *Pod      `json:"pod,omitzero"`
+}
+
+// Pod names a workload. It is absent when unknown.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitzero"`
+}
+
+// Conflict is one address with two or more live holders.
+type Conflict struct {
+	ID          string    `json:"id"`
+	Network     string    `json:"network"`
+	IP          string    `json:"ip"`
+	State       string    `json:"state"`
+	Scope       string    `json:"scope"`
+	SecondSeen  time.Time `json:"secondSeen,omitzero"`
+	SuspectedAt time.Time `json:"suspectedAt,omitzero"`
+	ConfirmedAt time.Time `json:"confirmedAt,omitzero"`
+	ResolvedAt  time.Time `json:"resolvedAt,omitzero"`
+	Holders     []Binding `json:"holders"`
+}
+
+// Bindings is the answer to GET /v1/bindings.
+type Bindings struct {
+	Node     string    `json:"node"`
+	Bindings []Binding `json:"bindings"`
+}
+
+// Conflicts is the answer to GET /v1/conflicts.
+type Conflicts struct {
+	Node      string     `json:"node"`
+	Conflicts []Conflict `json:"conflicts"`
+}
+
+// BindingEvent is one line of GET /v1/bindings?watch=1. Type is added, changed or removed.
+type BindingEvent struct {
+	Type    string  `json:"type"`
+	Binding Binding `json:"binding"`
+}
+
+// ConflictEvent is one line of GET /v1/conflicts?watch=1. Type is suspected,
+// confirmed, changed, resolved or faded. A watch begins with the open conflicts,
+// each by its present state.
+type ConflictEvent struct {
+	Type     string    `json:"type"`
+	At       time.Time `json:"at"`
+	Reason   string    `json:"reason,omitzero"`
+	Conflict Conflict  `json:"conflict"`
+}
+
+// Note is one line in the story of an address.
+type Note struct {
+	At        time.Time `json:"at"`
+	Kind      string    `json:"kind"`
+	Interface string    `json:"interface,omitzero"`
+	Netns     string    `json:"netns,omitzero"`
+	Text      string    `json:"text"`
+}
+
+// Story is what is known of one address in one network.
+type Story struct {
+	Network  string    `json:"network"`
+	IP       string    `json:"ip"`
+	Verdict  string    `json:"verdict"`
+	Bindings []Binding `json:"bindings"`
+	Conflict *Conflict `json:"conflict,omitzero"`
+	Notes    []Note    `json:"notes"`
+}
+
+// Configured is a pod interface whose netns lists an address, whatever was seen of it.
+type Configured struct {
+	Network   string `json:"network"`
+	Interface string `json:"interface"`
+	Netns     string `json:"netns"`
+	// Device is "peer", "loopback" or "elsewhere": only the first two answer for the
+	// address on the interface by right.
+	Device  string `json:"device"`
+	Settled bool   `json:"settled"`
+}
+
+// Explanation is the answer to GET /v1/explain?ip=.
+type Explanation struct {
+	Node       string       `json:"node"`
+	IP         string       `json:"ip"`
+	Stories    []Story      `json:"stories"`
+	Configured []Configured `json:"configured,omitzero"`
+}
+
+// InterfaceStatus is one pod interface in [Status].
+type InterfaceStatus struct {
+	Name       string   `json:"name"`
+	Ifindex    int      `json:"ifindex"`
+	Generation uint32   `json:"generation"`
+	State      string   `json:"state"`
+	Reason     string   `json:"reason,omitzero"`
+	Network    string   `json:"network,omitzero"`
+	Peer       string   `json:"peer,omitzero"`
+	Netns      string   `json:"netns,omitzero"`
+	Pid        int      `json:"pid,omitzero"`
+	Refused    *Refused `json:"refused,omitzero"`
+}
+
+// Refused counts packets of one interface that made no record, by reason.
+type Refused struct {
+	Data      uint64 `json:"data"`
+	Announced uint64 `json:"announced"`
+	Answers   uint64 `json:"answers"`
+	RingFull  uint64 `json:"ringFull"`
+}
+
+// Status is the answer to GET /v1/status.
+type Status struct {
+	Node        string            `json:"node"`
+	BootID      string            `json:"bootID"`
+	Epoch       int64             `json:"epoch"`
+	Version     string            `json:"version"`
+	Started     time.Time         `json:"started"`
+	Attach      string            `json:"attach"`
+	MinOverlap  string            `json:"minOverlap"`
+	Ready       bool              `json:"ready"`
+	Interfaces  []InterfaceStatus `json:"interfaces"`
+	ByState     map[string]int    `json:"interfacesByState"`
+	Bindings    map[string]int    `json:"bindingsByEvidence"`
+	Conflicts   map[string]int    `json:"openConflictsByState"`
+	Faded       uint64            `json:"suspicionsFaded"`
+	Resolved    uint64            `json:"conflictsResolved"`
+	Dropped     map[string]uint64 `json:"dropped"`
+	Resyncs     int               `json:"netlinkOverruns"`
+	HostHolders []string          `json:"hostAddresses"`
+}
+
+// Error is the body of every answer that is not 200.
+type Error struct {
+	Error string `json:"error"`
+}
+
+// NewBinding makes the document of a binding. node is the name for people.
+func NewBinding(node string, b detector.Binding) Binding {
+	doc := Binding{
+		Network:     b.Key.Network,
+		IP:          b.Key.IP.String(),
+		Node:        node,
+		Interface:   b.Holder.InterfaceName,
+		Ifindex:     b.Holder.Interface.Ifindex,
+		MAC:         b.Holder.MAC.String(),
+		Netns:       b.Holder.NetnsName,
+		NetnsCookie: b.Holder.ID.Netns,
+		Evidence:    b.Evidence.String(),
+		FirstSeen:   b.FirstSeen.Round(0),
+		LastSeen:    b.LastSeen.Round(0),
+	}
+	if pod := b.Holder.Pod; pod != (detector.Pod{}) {
+		doc.Pod = &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	}
+	return doc
+}
+
+// NewConflict makes the document of a conflict.
+func NewConflict(node string, c detector.Conflict) Conflict {
+	doc := Conflict{
+		ID:          c.ID,
+		Network:     c.Key.Network,
+		IP:          c.Key.IP.String(),
+		State:       c.State.String(),
+		Scope:       c.Scope.String(),
+		SecondSeen:  c.SecondSeen.Round(0),
+		SuspectedAt: c.SuspectedAt.Round(0),
+		ConfirmedAt: c.ConfirmedAt.Round(0),
+		ResolvedAt:  c.ResolvedAt.Round(0),
+		Holders:     make([]Binding, 0, len(c.Holders)),
+	}
+	for _, holder := range c.Holders {
+		doc.Holders = append(doc.Holders, NewBinding(node, holder))
+	}
+	return doc
+}

@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultSocket is where agent and commands meet when nothing else is said.
+const DefaultSocket = "/run/dupip/dupip.sock"
+
+// maxWatches bounds how many streams may be open at one time.
+const maxWatches = 32
+
+// ErrOccupied is returned by [Listen] when another agent answers on the socket.
+var ErrOccupied = errors.New("another agent is listening there")
+
+// Backend is what the server asks. Its methods are safe for concurrent use and end
+// with ctx.
+type Backend interface {
+	// Bindings returns the table; an invalid ip means all addresses.
+	Bindings(ctx context.Context, ip netip.Addr) (Bindings, error)
+	// Conflicts returns the open conflicts, with the resolved ones when all is set.
+	Conflicts(ctx context.Context, all bool) (Conflicts, error)
+	Explain(ctx context.Context, ip netip.Addr) (Explanation, error)
+	Status(ctx context.Context) (Status, error)
+	// WatchConflicts streams events until ctx ends or the reader falls too far
+	// behind; then the channel is closed.
+	WatchConflicts(ctx context.Context) (<-chan ConflictEvent, error)
+}
+
+// Listen opens the Unix socket with mode 0600. A socket file that a killed agent
+// left is replaced; one where an agent answers is [ErrOccupied].
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("making the folder of the API socket: %w", err)
+	}
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("opening API socket %s: %w; stop it or choose another --api-socket", path, ErrOccupied)
+	}
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("opening API socket: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("opening API socket %s: a file that is no socket is in the way; move it or choose another --api-socket", path)
+	default:
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("removing the socket of a former agent: %w", err)
+		}
+	}
+	// The mode must be right from the first moment on. The umask is the process's;
+	// nothing else creates files while an agent starts.
+	old := unix.Umask(0o177)
+	listener, err := net.Listen("unix", path)
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("opening API socket: %w", err)
+	}
+	return listener, nil
+}
+
+// Serve answers on the listener until ctx ends.
+func Serve(ctx context.Context, listener net.Listener, backend Backend, log *slog.Logger) error {
+	server := &http.Server{
+		Handler:           newHandler(backend),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		// Streams end with the agent, not with a client's patience.
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() {
+		timeout, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if server.Shutdown(timeout) != nil {
+			server.Close()
+		}
+	})
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving the API: %w", err)
+	}
+	return nil
+}
+
+type handler struct {
+	backend Backend
+	watches chan struct{} // a slot for each open stream
+}
+
+func newHandler(backend Backend) http.Handler {
+	h := &handler{backend: backend, watches: make(chan struct{}, maxWatches)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/bindings", h.bindings)
+	mux.HandleFunc("GET /v1/conflicts", h.conflicts)
+	mux.HandleFunc("GET /v1/explain", h.explain)
+	mux.HandleFunc("GET /v1/status", h.status)
+	return mux
+}
+
+func (h *handler) bindings(w http.ResponseWriter, r *http.Request) {
+	var ip netip.Addr
+	if text := r.FormValue("ip"); text != "" {
+		var err error
+		if ip, err = netip.ParseAddr(text); err != nil {
+			fail(w, http.StatusBadRequest, err)
+			return
+		}
+	}
+	if flag(r, "watch") {
+		h.watchBindings(w, r, ip.Unmap())
+		return
+	}
+	document, err := h.backend.Bindings(r.Context(), ip.Unmap())
+	answer(w, document, err)
+}
+
+func (h *handler) conflicts(w http.ResponseWriter, r *http.Request) {
+	if flag(r, "watch") {
+		h.watchConflicts(w, r)
+		return
+	}
+	document, err := h.backend.Conflicts(r.Context(), flag(r, "all"))
+	answer(w, document, err)
+}
+
+func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
+	ip, err := netip.ParseAddr(r.FormValue("ip"))
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	document, err := h.backend.Explain(r.Context(), ip.Unmap())
+	answer(w, document, err)
+}
+
+func (h *handler) status(w http.ResponseWriter, r *http.Request) {
+	document, err := h.backend.Status(r.Context())
+	answer(w, document, err)
+}
+
+func flag(r *http.Request, name string) bool {
+	value := r.FormValue(name)
+	return value != "" && value != "0" && value != "false"
+}
+
+func answer(w http.ResponseWriter, document any, err error) {
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// The client may be gone; there is nobody left to tell.
+	_ = json.NewEncoder(w).Encode(document)
+}
+
+func fail(w http.ResponseWriter, code int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(Error{Error: err.Error()})
+}

@@ -1,0 +1,69 @@
+package links
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+)
+
+// maxHostAddresses bounds the addresses of the node: a node with more has service
+// addresses on its devices that are not its own.
+const maxHostAddresses = 64
+
+// serviceDevices carry addresses that every node has: kube-proxy's IPVS services
+// and the node-local DNS cache.
+var serviceDevices = []string{"kube-ipvs0", "nodelocaldns"}
+
+// hostAddresses picks the node's own addresses: those of uplinks, CNI bridges and
+// tunnel devices. Left out are loopback, dummy and service devices, bridges of
+// local engines and, by skip, the host ends of secondary pod interfaces. An
+// address on many devices (ptp puts its gateway on every host veth) counts once.
+func hostAddresses(links []netlink.Link, addrs []netlink.Addr, skip func(index int) bool) []HostAddress {
+	devices := make(map[int]netlink.Link, len(links))
+	for _, link := range links {
+		devices[link.Attrs().Index] = link
+	}
+	var host []HostAddress
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok {
+			continue
+		}
+		ip = ip.Unmap()
+		if !ip.IsGlobalUnicast() {
+			continue
+		}
+		link, ok := devices[a.LinkIndex]
+		if !ok {
+			continue
+		}
+		attrs := link.Attrs()
+		if attrs.Name == "lo" || link.Type() == "dummy" || LocalBridge(attrs.Name) ||
+			slices.Contains(serviceDevices, attrs.Name) || skip(attrs.Index) {
+			continue
+		}
+		host = append(host, HostAddress{IP: ip, Device: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr})
+	}
+	slices.SortFunc(host, func(a, b HostAddress) int {
+		return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(a.Index, b.Index))
+	})
+	host = slices.CompactFunc(host, func(a, b HostAddress) bool { return a.IP == b.IP })
+	return host[:min(len(host), maxHostAddresses)]
+}
+
+// ListHostAddresses asks the kernel for the node's own addresses. skip names
+// devices to leave out by index.
+func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing links: %w", err)
+	}
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("listing addresses: %w", err)
+	}
+	return hostAddresses(links, addrs, skip), nil
+}

@@ -1,0 +1,88 @@
+// Package links keeps the list of interfaces that lead into pods: it discovers
+// them over netlink, attaches the observer to each, finds out which netns lies
+// behind it and which addresses that netns has, and tells the agent of changes.
+//
+// It knows nothing of packets seen, of bindings or of conflicts.
+package links
+
+import (
+	"net"
+	"net/netip"
+	"regexp"
+
+	"github.com/dupip/dupip/agent/netns"
+)
+
+// State says whether an interface is observed.
+type State string
+
+// The states of an interface.
+const (
+	Attached State = "attached"
+	// Shadowed: attached, but another program runs first and may swallow packets.
+	Shadowed State = "shadowed"
+	// Waiting: for the pod's own set-up to end, before a clsact qdisc is made.
+	Waiting State = "waiting"
+	// Failed: could not be attached; tried again at the next resync.
+	Failed State = "failed"
+	// Unsupported: a pod device of a kind that cannot be observed.
+	Unsupported State = "unsupported"
+)
+
+// Interface describes one incarnation of one host-side device. A value that was
+// sent is never changed again.
+type Interface struct {
+	Name       string
+	Index      int
+	Generation uint32
+	MAC        net.HardwareAddr
+	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
+	Master string
+	State  State
+	// Reason explains every State but Attached, in one clause.
+	Reason string
+	// Seen is false while no netns could be found behind it; Place and View are then empty.
+	Seen  bool
+	Place netns.Place
+	View  netns.View
+}
+
+// EventKind says what an [Event] tells.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	// Added comes once for a new Interface, Changed for every later difference.
+	Added EventKind = iota + 1
+	Changed
+	Removed
+	// HostAddresses carries the node's own addresses, all of them.
+	HostAddresses
+)
+
+// Event is one change. Interface is set for all kinds but HostAddresses.
+type Event struct {
+	Kind      EventKind
+	Interface *Interface
+	Host      []HostAddress
+}
+
+// HostAddress is an address of the node itself.
+type HostAddress struct {
+	IP     netip.Addr
+	Device string
+	Index  int
+	MAC    net.HardwareAddr
+}
+
+// localBridge matches the bridges of local container engines, whose subnets are
+// the same on every node.
+var localBridge = regexp.MustCompile(
+	`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12}|podman\d+|cni-podman\d+|nerdctl\d+|virbr\d+|lxcbr\d+|lxdbr\d+|incusbr\d+)$`)
+
+// LocalBridge says whether the device name is that of a local container engine's
+// bridge (docker, podman, nerdctl, libvirt, lxc, lxd, incus).
+func LocalBridge(name string) bool { return localBridge.MatchString(name) }
+
+// PrimaryPeer is the name of a pod's primary interface, fixed by the CRI.
+const PrimaryPeer = "eth0"

@@ -1,0 +1,308 @@
+package links
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
+)
+
+// Defaults of [Options].
+const (
+	defaultResync = 30 * time.Second
+	defaultQuiet  = 3 * time.Second
+)
+
+// linkBuffer is the receive buffer of the link subscription in bytes.
+const linkBuffer = 4 << 20
+
+// Options configures a [Watcher]. Zero durations mean the defaults.
+type Options struct {
+	Log      *slog.Logger
+	Observer *bpf.Observer
+	// Resync is how often the whole list is compared with the kernel's, for what
+	// sends no event (30 s).
+	Resync time.Duration
+	// Quiet is how long a veth must have been left alone before a clsact qdisc is
+	// made on it; only in tc mode (3 s).
+	Quiet time.Duration
+}
+
+// Watcher owns the list of interfaces. Run does all the work in one goroutine.
+type Watcher struct {
+	opts   Options
+	log    *slog.Logger
+	finder *netns.Finder
+	events chan Event
+
+	// mu guards what other goroutines hand to Run; wake says that there is some.
+	mu       sync.Mutex
+	wake     chan struct{}
+	changed  map[int]bool    // netns ids with a changed address
+	refresh  map[uint32]bool // generations to look into again
+	overruns int
+
+	// The rest is Run's own.
+	tracked     map[int]*tracked // by ifindex
+	places      map[int]netns.Place
+	scanned     time.Time
+	generation  uint32
+	host        []HostAddress
+	hostDirty   bool
+	hostSent    bool
+	unsupported []Interface
+}
+
+// tracked is an interface and how far we are with it.
+type tracked struct {
+	iface      Interface
+	nsid, peer int
+	attachment *bpf.Attachment
+	announced  bool // Added was sent
+	dirty      bool // needs a look into its netns
+	nextLook   time.Time
+	tries      int
+	quietAt    time.Time
+}
+
+// New returns a Watcher for the calling thread's netns, in which Run must be
+// called too.
+func New(opts Options) (*Watcher, error) {
+	finder, err := netns.NewFinder()
+	if err != nil {
+		return nil, err
+	}
+	if opts.Resync == 0 {
+		opts.Resync = defaultResync
+	}
+	if opts.Quiet == 0 {
+		opts.Quiet = defaultQuiet
+	}
+	return &Watcher{
+		opts:    opts,
+		log:     opts.Log,
+		finder:  finder,
+		events:  make(chan Event, 64),
+		wake:    make(chan struct{}, 1),
+		changed: make(map[int]bool),
+		refresh: make(map[uint32]bool),
+		tracked: make(map[int]*tracked),
+	}, nil
+}
+
+// Events returns the channel of changes. It must be read until Run returns.
+func (w *Watcher) Events() <-chan Event { return w.events }
+
+// Refresh asks for a new look into the netns behind the interface. It never
+// blocks; requests for one interface are folded and limited in rate.
+func (w *Watcher) Refresh(generation uint32) {
+	w.mu.Lock()
+	w.refresh[generation] = true
+	w.mu.Unlock()
+	w.poke()
+}
+
+// Overruns returns how often the netlink subscription broke and the list was read
+// anew. Safe for concurrent use.
+func (w *Watcher) Overruns() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.overruns
+}
+
+func (w *Watcher) addressChanged(nsid int) {
+	w.mu.Lock()
+	w.changed[nsid] = true
+	w.mu.Unlock()
+	w.poke()
+}
+
+func (w *Watcher) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run watches until ctx ends, then detaches everything. A broken subscription
+// (the kernel's buffer ran over) is no error: the list is read anew.
+func (w *Watcher) Run(ctx context.Context) error {
+	defer w.close()
+	pause := 100 * time.Millisecond
+	for {
+		began := time.Now()
+		err := w.session(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.mu.Lock()
+		w.overruns++
+		w.mu.Unlock()
+		w.log.Warn("netlink subscription broke, reading all interfaces anew", "error", err)
+		if time.Since(began) > time.Minute {
+			pause = 100 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
+
+func (w *Watcher) close() {
+	for _, t := range w.tracked {
+		w.detach(t)
+	}
+	w.finder.Close()
+}
+
+// session subscribes, lists and follows until something breaks. Subscribing comes
+// first, so that no change falls between the list and the first event.
+func (w *Watcher) session(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer cancel()
+
+	broken := make(chan error, 2)
+	subscribed := make(chan struct{})
+	tasks.Go(func() {
+		err := watchAddresses(ctx, func() { close(subscribed) }, w.addressChanged)
+		broken <- err
+	})
+	select {
+	case <-subscribed:
+	case err := <-broken:
+		return err
+	}
+
+	updates := make(chan netlink.LinkUpdate, 256)
+	done := make(chan struct{})
+	var subscribeErr error
+	err := netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
+		// The library calls this on its own goroutine, then closes updates.
+		ErrorCallback: func(err error) {
+			select {
+			case broken <- err:
+			default:
+			}
+		},
+		ReceiveBufferSize:      linkBuffer,
+		ReceiveBufferForceSize: true,
+	})
+	if err != nil {
+		return fmt.Errorf("subscribing to links: %w", err)
+	}
+	defer func() {
+		close(done)
+		for range updates { // free the library's goroutine
+		}
+	}()
+
+	if err := w.resync(ctx); err != nil {
+		return err
+	}
+	nextResync := time.Now().Add(w.opts.Resync)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case subscribeErr = <-broken:
+			return subscribeErr
+		case update, ok := <-updates:
+			if !ok {
+				return errors.New("link subscription closed")
+			}
+			w.handle(ctx, update)
+			if len(updates) > 0 {
+				continue // attach first, look later
+			}
+		case <-w.wake:
+			w.takeRequests()
+		case <-timer.C:
+		}
+		now := time.Now()
+		if !now.Before(nextResync) {
+			if err := w.resync(ctx); err != nil {
+				return err
+			}
+			nextResync = now.Add(w.opts.Resync)
+		}
+		next := w.work(ctx, now)
+		if next.IsZero() || next.After(nextResync) {
+			next = nextResync
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// takeRequests marks what changed addresses and Refresh calls named.
+func (w *Watcher) takeRequests() {
+	w.mu.Lock()
+	changed, refresh := w.changed, w.refresh
+	w.changed, w.refresh = make(map[int]bool), make(map[uint32]bool)
+	w.mu.Unlock()
+	for _, t := range w.tracked {
+		if changed[t.nsid] || refresh[t.iface.Generation] {
+			t.dirty = true
+		}
+	}
+	if changed[ownNetns] {
+		w.hostDirty = true
+	}
+}
+
+// handle follows one link event. Those of the bridge family tell of ports: leaving
+// a bridge is a "deletion" there that deletes nothing.
+func (w *Watcher) handle(ctx context.Context, update netlink.LinkUpdate) {
+	if update.IfInfomsg.Family == unix.AF_BRIDGE {
+		return
+	}
+	if update.Header.Type == unix.RTM_DELLINK {
+		w.remove(ctx, int(update.IfInfomsg.Index))
+		return
+	}
+	w.upsert(ctx, update.Link)
+}
+
+// resync compares all interfaces with the kernel's list.
+func (w *Watcher) resync(ctx context.Context) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing links: %w", err)
+	}
+	alive := make(map[int]bool, len(links))
+	for _, link := range links {
+		alive[link.Attrs().Index] = true
+		w.upsert(ctx, link)
+	}
+	for index, t := range w.tracked {
+		if !alive[index] {
+			w.remove(ctx, index)
+			continue
+		}
+		w.inspect(ctx, t)
+		t.dirty = true
+	}
+	w.hostDirty = true
+	return nil
+}
+
+func (w *Watcher) emit(ctx context.Context, event Event) {
+	select {
+	case w.events <- event:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,65 @@
+// Package netns looks into network namespaces: who they are, which devices and
+// addresses they have, and which of them lies behind a host interface.
+//
+// A namespace is opened for the moment of a look and closed again: an open
+// descriptor would keep the netns of a deleted pod, and so its veth, alive.
+// The package knows nothing of packets, conflicts or pods.
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Self is the path of the calling thread's netns.
+const Self = "/proc/thread-self/ns/net"
+
+// Do runs fn on a locked thread inside the netns that file refers to. The thread
+// goes back afterwards; one that cannot go back dies with its goroutine, so no
+// other code ever runs in the wrong netns. Errors of fn are returned as they are.
+func Do(file *os.File, fn func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		back, err := os.Open(Self)
+		if err != nil {
+			runtime.UnlockOSThread()
+			result <- fmt.Errorf("opening own netns: %w", err)
+			return
+		}
+		defer back.Close()
+		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+			runtime.UnlockOSThread()
+			result <- fmt.Errorf("entering netns %s: %w", file.Name(), err)
+			return
+		}
+		err = fn()
+		if backErr := unix.Setns(int(back.Fd()), unix.CLONE_NEWNET); backErr != nil {
+			// Still locked: the runtime ends the thread with this goroutine.
+			result <- errors.Join(err, fmt.Errorf("leaving netns %s: %w", file.Name(), backErr))
+			return
+		}
+		runtime.UnlockOSThread()
+		result <- err
+	}()
+	return <-result
+}
+
+// Cookie returns the cookie of the calling thread's netns: its identity, never
+// reused within a boot (SO_NETNS_COOKIE, Linux 5.14, net/core/sock.c).
+func Cookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return 0, fmt.Errorf("opening a socket for the netns cookie: %w", err)
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("reading the netns cookie (needs Linux 5.14): %w", err)
+	}
+	return cookie, nil
+}

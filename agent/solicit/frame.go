@@ -1,0 +1,105 @@
+package solicit
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/mdlayher/arp"
+	"github.com/mdlayher/ethernet"
+	"github.com/mdlayher/ndp"
+)
+
+// Target is one address to ask for behind one interface.
+type Target struct {
+	// Ifindex is the host-side device the frame leaves by.
+	Ifindex int
+	IP      netip.Addr
+	// OuterVLAN and InnerVLAN tag the frame; 0 is no tag.
+	OuterVLAN, InnerVLAN uint16
+}
+
+var (
+	broadcast   = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	unknownMAC  = net.HardwareAddr{0, 0, 0, 0, 0, 0}
+	unspecified = netip.IPv4Unspecified()
+)
+
+// Frame builds the solicitation of a target: an ARP probe for IPv4 (RFC 5227,
+// section 2.1.1), a neighbour solicitation for IPv6 (RFC 4861, section 4.3). mac is
+// the source, see [Open].
+func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
+	frame := ethernet.Frame{Source: mac}
+	var err error
+	if t.IP.Is4() {
+		frame.Destination, frame.EtherType = broadcast, ethernet.EtherTypeARP
+		frame.Payload, err = arpProbe(t.IP, mac)
+	} else {
+		frame.EtherType = ethernet.EtherTypeIPv6
+		frame.Destination, frame.Payload, err = neighbourSolicitation(t.IP, mac)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("building solicitation for %s: %w", t.IP, err)
+	}
+	if t.OuterVLAN != 0 {
+		frame.VLAN = &ethernet.VLAN{ID: t.OuterVLAN}
+	}
+	if t.InnerVLAN != 0 {
+		frame.ServiceVLAN, frame.VLAN = frame.VLAN, &ethernet.VLAN{ID: t.InnerVLAN}
+	}
+	data, err := frame.MarshalBinary()
+	if err != nil {
+		return nil, fmt.Errorf("building solicitation for %s: %w", t.IP, err)
+	}
+	return data, nil
+}
+
+// arpProbe has the sender address 0.0.0.0: it leaves no neighbour entry in the pod
+// and is answered even where no route leads back.
+func arpProbe(target netip.Addr, mac net.HardwareAddr) ([]byte, error) {
+	packet, err := arp.NewPacket(arp.OperationRequest, mac, unspecified, unknownMAC, target)
+	if err != nil {
+		return nil, err
+	}
+	return packet.MarshalBinary()
+}
+
+// neighbourSolicitation comes from a link-local address with its link-layer option.
+// Never from "::": that is duplicate address detection, which makes the pod's own
+// detection of a tentative address fail. A solicitation from an address is ignored
+// while the target is tentative (RFC 4862, section 5.4.3).
+func neighbourSolicitation(target netip.Addr, mac net.HardwareAddr) (net.HardwareAddr, []byte, error) {
+	group, err := ndp.SolicitedNodeMulticast(target)
+	if err != nil {
+		return nil, nil, err
+	}
+	source := linkLocal(mac)
+	message, err := ndp.MarshalMessageChecksum(&ndp.NeighborSolicitation{
+		TargetAddress: target,
+		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac}},
+	}, source, group)
+	if err != nil {
+		return nil, nil, err
+	}
+	const headerLen, icmpv6 = 40, 58
+	packet := make([]byte, headerLen, headerLen+len(message))
+	packet[0] = 6 << 4
+	binary.BigEndian.PutUint16(packet[4:], uint16(len(message)))
+	packet[6], packet[7] = icmpv6, ndp.HopLimit
+	copy(packet[8:], source.AsSlice())
+	copy(packet[24:], group.AsSlice())
+	g := group.As16()
+	// RFC 2464, section 7: 33:33 and the last four octets of the group.
+	destination := net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]}
+	return destination, append(packet, message...), nil
+}
+
+// linkLocal forms the link-local address of a MAC (RFC 4291, appendix A).
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{
+		0: 0xfe, 1: 0x80,
+		8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff,
+		12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
+	})
+}

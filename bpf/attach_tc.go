@@ -1,0 +1,222 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// filterName and filterHandle together say that a filter is ours.
+	filterName   = "dupip_observer"
+	filterHandle = 0x64757069 // "dupi"
+	// filterPriority is the first there is: a filter in front may end the chain.
+	filterPriority = 1
+)
+
+type tcHook struct {
+	ifindex int
+	program ebpf.ProgramID
+}
+
+// attachTC adds a direct-action filter to the ingress side of a clsact or an ingress qdisc; the same
+// parent means both. The qdisc is shared, so it is created at need and never deleted.
+func attachTC(program *ebpf.Program, ifindex int, createQdisc bool) (hook, error) {
+	info, err := program.Info()
+	if err != nil {
+		return nil, fmt.Errorf("read the id of the program: %w", err)
+	}
+	id, ok := info.ID()
+	if !ok {
+		return nil, errors.New("read the id of the program: the kernel tells none")
+	}
+	filter := ownFilter(ifindex)
+	filter.Fd = program.FD()
+
+	err = netlink.FilterAdd(filter)
+	if errors.Is(err, unix.EINVAL) {
+		// No qdisc, or priority 1 belongs to another kind of filter; the kernel's answer is
+		// the same.
+		has, listErr := hasIngressQdisc(ifindex)
+		switch {
+		case listErr != nil:
+			return nil, listErr
+		case has:
+			return nil, fmt.Errorf("%w: tc priority %d at ingress is in use by another kind of filter: %w", ErrBusy, filterPriority, err)
+		case !createQdisc:
+			return nil, ErrNoQdisc
+		}
+		if err := createClsact(ifindex); err != nil {
+			return nil, err
+		}
+		err = netlink.FilterAdd(filter)
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("%w: a tc filter with our handle is at ingress: another agent runs, or one was killed and Sweep was not called: %w", ErrBusy, err)
+	}
+	if err != nil {
+		return nil, classify(fmt.Errorf("add tc filter: %w", err))
+	}
+	return &tcHook{ifindex: ifindex, program: id}, nil
+}
+
+func ownFilter(ifindex int) *netlink.BpfFilter {
+	return &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: ifindex,
+			Parent:    netlink.HANDLE_MIN_INGRESS,
+			Handle:    filterHandle,
+			Priority:  filterPriority,
+			Protocol:  unix.ETH_P_ALL,
+		},
+		Name:         filterName,
+		DirectAction: true,
+	}
+}
+
+func createClsact(ifindex int) error {
+	err := netlink.QdiscAdd(&netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: ifindex,
+			Handle:    netlink.MakeHandle(0xffff, 0),
+			Parent:    netlink.HANDLE_CLSACT,
+		},
+		QdiscType: "clsact",
+	})
+	// Somebody was faster: all the better.
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return classify(fmt.Errorf("create clsact qdisc: %w", err))
+	}
+	return nil
+}
+
+// hasIngressQdisc tells whether filters can be added to the ingress of an interface.
+func hasIngressQdisc(ifindex int) (bool, error) {
+	qdiscs, err := netlink.QdiscList(byIndex(ifindex))
+	if err != nil {
+		return false, classify(fmt.Errorf("list the qdiscs of interface %d: %w", ifindex, err))
+	}
+	for _, qdisc := range qdiscs {
+		if isIngress(qdisc) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func isIngress(qdisc netlink.Qdisc) bool {
+	return qdisc.Type() == "clsact" || qdisc.Type() == "ingress"
+}
+
+// ingressFilters lists the filters in the order they run.
+func ingressFilters(ifindex int) ([]netlink.Filter, error) {
+	filters, err := netlink.FilterList(byIndex(ifindex), netlink.HANDLE_MIN_INGRESS)
+	if errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the tc filters of interface %d: %w", ifindex, err)
+	}
+	return filters, nil
+}
+
+func isOurs(filter netlink.Filter) bool {
+	bpf, ok := filter.(*netlink.BpfFilter)
+	return ok && bpf.Name == filterName && bpf.Handle == filterHandle
+}
+
+func (h *tcHook) isMine(filter netlink.Filter) bool {
+	return isOurs(filter) && ebpf.ProgramID(filter.(*netlink.BpfFilter).Id) == h.program
+}
+
+// state takes any tcx program as one before ours, for tcx runs before the qdisc. A filter of the
+// same priority that was added later runs before ours as well, and is listed before it.
+func (h *tcHook) state() (State, error) {
+	filters, err := ingressFilters(h.ifindex)
+	if err != nil {
+		return Detached, err
+	}
+	before := false
+	for _, filter := range filters {
+		if h.isMine(filter) {
+			if before {
+				return Shadowed, nil
+			}
+			programs, err := tcxPrograms(h.ifindex)
+			if err != nil {
+				return Detached, err
+			}
+			if len(programs) > 0 {
+				return Shadowed, nil
+			}
+			return shadowedByXDP(h.ifindex)
+		}
+		// A chain other than 0 runs only when a filter of chain 0 sends a packet there.
+		chain := filter.Attrs().Chain
+		before = before || chain == nil || *chain == 0
+	}
+	return Detached, nil
+}
+
+func (h *tcHook) detach() error {
+	filters, err := ingressFilters(h.ifindex)
+	if err != nil {
+		return err
+	}
+	for _, filter := range filters {
+		if h.isMine(filter) {
+			return deleteFilter(h.ifindex)
+		}
+	}
+	return nil
+}
+
+func deleteFilter(ifindex int) error {
+	err := netlink.FilterDel(ownFilter(ifindex))
+	if err == nil || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return fmt.Errorf("delete tc filter: %w", err)
+}
+
+// Sweep removes the tc filters that a killed predecessor left on the interfaces of the calling
+// thread's netns, and returns how many. Filters are ours by name and handle; so are those of an agent
+// that still runs. Nothing else needs it: tcx and XDP links die with their process. When an interface
+// fails, the others are swept all the same.
+func Sweep() (removed int, err error) {
+	qdiscs, err := netlink.QdiscList(nil)
+	if err != nil {
+		return 0, fmt.Errorf("list qdiscs: %w", err)
+	}
+	var errs []error
+	for _, qdisc := range qdiscs {
+		if !isIngress(qdisc) {
+			continue
+		}
+		ifindex := qdisc.Attrs().LinkIndex
+		filters, err := ingressFilters(ifindex)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, filter := range filters {
+			if !isOurs(filter) {
+				continue
+			}
+			if err := deleteFilter(ifindex); err != nil {
+				errs = append(errs, fmt.Errorf("sweep interface %d: %w", ifindex, err))
+				continue
+			}
+			removed++
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// byIndex names an interface where only the index matters.
+func byIndex(ifindex int) netlink.Link {
+	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
+}

@@ -1,0 +1,70 @@
+package bpf
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+type tcxHook struct {
+	link    link.Link
+	id      link.ID
+	ifindex int
+}
+
+// attachTCX puts the program at the head of the chain, so that no other program's verdict hides a
+// packet from it. The link is not pinned: it dies with its process.
+func attachTCX(program *ebpf.Program, ifindex int) (hook, error) {
+	attached, err := link.AttachTCX(link.TCXOptions{
+		Interface: ifindex,
+		Program:   program,
+		Attach:    ebpf.AttachTCXIngress,
+		Anchor:    link.Head(),
+	})
+	if err != nil {
+		return nil, classify(err)
+	}
+	info, err := attached.Info()
+	if err != nil {
+		return nil, errors.Join(err, attached.Close())
+	}
+	return &tcxHook{link: attached, id: info.ID, ifindex: ifindex}, nil
+}
+
+func (h *tcxHook) state() (State, error) {
+	programs, err := tcxPrograms(h.ifindex)
+	if err != nil {
+		return Detached, err
+	}
+	// By the link and not by the program: on a new interface with the old ifindex the same
+	// program may be attached by a newer link.
+	at := slices.IndexFunc(programs, func(p link.AttachedProgram) bool {
+		id, ok := p.LinkID()
+		return ok && id == h.id
+	})
+	switch {
+	case at < 0:
+		return Detached, nil
+	case at > 0:
+		return Shadowed, nil
+	}
+	return shadowedByXDP(h.ifindex)
+}
+
+func (h *tcxHook) detach() error { return h.link.Close() }
+
+// tcxPrograms lists the ingress programs of an interface in the order they run. A kernel without tcx
+// has none, nor has an interface that is gone.
+func tcxPrograms(ifindex int) ([]link.AttachedProgram, error) {
+	result, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
+	switch {
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return result.Programs, nil
+}

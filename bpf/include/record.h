@@ -1,0 +1,50 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
+
+/* The record: what one packet said about one address, as user space reads it. */
+#ifndef DUPIP_RECORD_H
+#define DUPIP_RECORD_H
+
+#include "kernel.h"
+#include "address.h"
+
+enum kind {
+	KIND_DATA = 1,
+	KIND_ANNOUNCED = 2,
+	KIND_ANSWER = 3,
+	KIND_TENTATIVE = 4,
+};
+
+/* Decoded by record.go, little endian; changes go together. */
+struct record {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	struct ip ip;
+	__u64 mac_and_kind; /* six bytes of MAC, one of enum kind, one 0 */
+	__u64 interface;    /* four bytes of ifindex, four of generation */
+	__u64 vlan;
+};
+
+/* The records on their way to user space; its size is set when loading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} records SEC(".maps");
+
+/* Returns whether there was room in the ring. */
+static __always_inline int send_record(const struct claim *claim, enum kind kind)
+{
+	struct record *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+
+	if (!record)
+		return 0;
+	record->time_ns = bpf_ktime_get_ns();
+	record->ip = claim->address.ip;
+	record->mac_and_kind = claim->mac | (__u64)kind << 48;
+	record->interface = claim->address.interface;
+	record->vlan = claim->address.vlan;
+	bpf_ringbuf_submit(record, 0);
+	return 1;
+}
+
+#endif

@@ -1,0 +1,103 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
+
+/* The observer: learns from the packets that enter at an interface which addresses live behind it.
+ *
+ * It looks and never touches: every packet goes on to whoever comes after us, also when a header
+ * is cut, a map is full or the ring is.
+ */
+#include "include/kernel.h"
+#include "include/parse.h"
+#include "include/table.h"
+
+/* Enough for two tags, IPv6 with a few extension headers, and a solicitation with its options. */
+enum { PULL_BYTES = 256 };
+
+/* Returns whether the packet is dealt with. */
+static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan)
+{
+	struct claim claim;
+
+	claim.address.interface = ifindex;
+	claim.address.vlan = vlan;
+	switch (parse_ordinary(data, end, &claim)) {
+	case SENT_IPV4:
+		saw_data(&claim, 0);
+		return 1;
+	case SENT_IPV6:
+		saw_data(&claim, 1);
+		return 1;
+	case NOTHING:
+		return 1;
+	case NOT_ORDINARY:
+		break;
+	}
+	return 0;
+}
+
+static __always_inline void observe_finding(struct finding *finding)
+{
+	if (finding->said)
+		record_said(&finding->claim, finding->said);
+	if (finding->sent) {
+		struct claim *claim = &finding->claim;
+
+		claim->address.ip = finding->source;
+		/* record_said may have put the generation there. */
+		claim->address.interface = (__u32)claim->address.interface;
+		saw_data(claim, !is_ipv4(claim->address.ip));
+	}
+}
+
+/* For tcx and for cls_bpf: TC_ACT_UNSPEC, which is TCX_NEXT, passes the packet to the next program
+ * or filter. Any other verdict would end the chain and starve the programs after us. */
+SEC("tc")
+int dupip_observer(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	/* The kernel has moved the outer tag here before any tc program runs. */
+	int tags = skb->vlan_present ? 1 : 0;
+	__u32 vlan = tags ? add_tag(0, skb->vlan_tci) : 0;
+	struct finding finding;
+	struct packet packet;
+
+	if (likely(observe_ordinary(data, end, skb->ifindex, vlan)))
+		return TC_ACT_UNSPEC;
+
+	packet = (struct packet){data, end, skb->ifindex, vlan, tags};
+	packet.more = end - data < skb->len && end - data < PULL_BYTES;
+	if (parse(&packet, &finding) == SHORT && packet.more) {
+		/* A packet socket with a TX ring sends frames with nothing linear but the Ethernet
+		 * header. The pull moves bytes the stack would move next, and changes none. */
+		if (bpf_skb_pull_data(skb, skb->len < PULL_BYTES ? skb->len : PULL_BYTES))
+			return TC_ACT_UNSPEC;
+		packet.data = (void *)(long)skb->data;
+		packet.end = (void *)(long)skb->data_end;
+		packet.more = 0;
+		parse(&packet, &finding);
+	}
+	observe_finding(&finding);
+	return TC_ACT_UNSPEC;
+}
+
+/* Under XDP all tags are in the packet and all headers linear. */
+SEC("xdp")
+int dupip_xdp(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+
+	if (unlikely(!observe_ordinary(data, end, ctx->ingress_ifindex, 0))) {
+		struct packet packet = {data, end, ctx->ingress_ifindex};
+		struct finding finding;
+
+		parse(&packet, &finding);
+		observe_finding(&finding);
+	}
+	return XDP_PASS;
+}
+
+/* The kernel knows this string for dual GPL and BSD; nothing here needs a GPL-only helper. */
+char observer_license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,148 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// Observer is a loaded program with its maps, and what is attached of it. Its methods may be called
+// from several goroutines at once.
+type Observer struct {
+	mode       Mode
+	collection *ebpf.Collection
+	program    *ebpf.Program
+	interfaces *ebpf.Map
+
+	readMu sync.Mutex // held while Read waits
+	ring   *ringbuf.Reader
+	raw    ringbuf.Record
+
+	mu       sync.Mutex
+	epoch    uint32
+	attached map[int]*Attachment
+	closed   bool
+}
+
+// Load loads the program into the kernel. It attaches nothing yet.
+//
+// An error is one line that says what is missing: a capability, a newer kernel, or a mode that this
+// kernel has. One for a missing capability matches [os.ErrPermission], one for an old kernel
+// [ebpf.ErrNotSupported].
+func Load(opts Options) (*Observer, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := requireCapabilities(); err != nil {
+		return nil, err
+	}
+	mode, err := resolveMode(opts.Mode)
+	if err != nil {
+		return nil, err
+	}
+
+	spec, err := loadObserver()
+	if err != nil {
+		return nil, fmt.Errorf("read the bpf objects: %w", err)
+	}
+	name, unwanted := "dupip_observer", "dupip_xdp"
+	if mode == XDP {
+		name, unwanted = unwanted, name
+	}
+	delete(spec.Programs, unwanted)
+	if err := opts.apply(spec); err != nil {
+		return nil, err
+	}
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, explainLoad(err)
+	}
+	ring, err := ringbuf.NewReader(collection.Maps["records"])
+	if err != nil {
+		collection.Close()
+		return nil, fmt.Errorf("open the ring of records: %w", err)
+	}
+	return &Observer{
+		mode:       mode,
+		collection: collection,
+		program:    collection.Programs[name],
+		interfaces: collection.Maps["interfaces"],
+		ring:       ring,
+		attached:   make(map[int]*Attachment),
+	}, nil
+}
+
+// Mode returns how this observer attaches: TCX, TC or XDP, never Auto.
+func (o *Observer) Mode() Mode { return o.mode }
+
+// Read waits for the next record and stores it in rec. It allocates nothing. After Close it returns
+// an error that matches [os.ErrClosed]. Of several concurrent calls each record goes to one.
+func (o *Observer) Read(rec *Record) error {
+	o.readMu.Lock()
+	defer o.readMu.Unlock()
+	if err := o.ring.ReadInto(&o.raw); err != nil {
+		return fmt.Errorf("read a record: %w", err)
+	}
+	return rec.decode(o.raw.RawSample)
+}
+
+// Counters tell what was not recorded at one interface, since it was attached. Packets are meant,
+// not addresses: a refused source counts with every packet it goes on sending.
+type Counters struct {
+	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket.
+	// Tentative addresses are counted as announced.
+	RefusedData, RefusedAnnounced, RefusedAnswers uint64
+	// RingFull found no room in the ring, because the reader is behind.
+	RingFull uint64
+}
+
+// Counters reads the counters of an attached interface. The error matches [ebpf.ErrKeyNotExist] when
+// nothing is attached to it.
+func (o *Observer) Counters(ifindex int) (Counters, error) {
+	var value observerInterface
+	if err := o.interfaces.Lookup(uint32(ifindex), &value); err != nil {
+		return Counters{}, fmt.Errorf("read the counters of interface %d: %w", ifindex, err)
+	}
+	return Counters{
+		RefusedData:      value.RefusedData,
+		RefusedAnnounced: value.RefusedAnnounced,
+		RefusedAnswers:   value.RefusedAnswers,
+		RingFull:         value.RingFull,
+	}, nil
+}
+
+// Close detaches everything that is still attached, makes Read return and unloads the program.
+// Closing again does nothing.
+func (o *Observer) Close() error {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return nil
+	}
+	o.closed = true
+	var errs []error
+	for _, attachment := range o.attached {
+		errs = append(errs, attachment.close())
+	}
+	o.mu.Unlock()
+
+	if err := o.ring.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		errs = append(errs, fmt.Errorf("close the ring of records: %w", err))
+	}
+	o.collection.Close()
+	return errors.Join(errs...)
+}
+
+// nextEpoch makes every slot of the cache in the kernel stale. The caller holds mu.
+func (o *Observer) nextEpoch() error {
+	o.epoch++
+	if err := o.collection.Variables["epoch"].Set(o.epoch); err != nil {
+		return fmt.Errorf("renew the epoch of the address cache: %w", err)
+	}
+	return nil
+}

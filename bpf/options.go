@@ -1,0 +1,125 @@
+package bpf
+
+import (
+	"fmt"
+	"math/bits"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// Mode says how programs are attached to interfaces.
+type Mode string
+
+// The modes.
+const (
+	// Auto is TCX where the kernel has it, else TC.
+	Auto Mode = "auto"
+	// TCX is a link in front of all tc programs. Linux 6.6 or newer.
+	TCX Mode = "tcx"
+	// TC is a cls_bpf filter with priority 1 on a clsact or ingress qdisc.
+	TC Mode = "tc"
+	// XDP runs before the kernel has made a socket buffer. It costs TCP through a veth much
+	// of its throughput, because there it turns segmentation offload off.
+	XDP Mode = "xdp"
+)
+
+// ParseMode reads a mode as a person writes it.
+func ParseMode(s string) (Mode, error) {
+	switch mode := Mode(s); mode {
+	case Auto, TCX, TC, XDP:
+		return mode, nil
+	}
+	return "", fmt.Errorf("unknown attach mode %q: use auto, tcx, tc or xdp", s)
+}
+
+// Rate is a token bucket: Burst at once, PerSecond in the long run. A zero field means its default.
+type Rate struct{ PerSecond, Burst int }
+
+// Options configure [Load]. A zero field means its default.
+type Options struct {
+	// Mode defaults to Auto.
+	Mode Mode
+	// RingBytes is the size of the ring that records wait in, in bytes, rounded up to a power
+	// of two of at least one page. Default 1 MiB, about 16,000 records.
+	RingBytes int
+	// MaxAddresses is how many addresses the kernel side remembers; the one not heard of for
+	// longest makes room for a new one. Default 65,536.
+	MaxAddresses int
+	// MaxInterfaces is how many interfaces can be attached at one time. Default 4,096.
+	MaxInterfaces int
+	// Refresh is how long an address that goes on unchanged is not recorded again. Default 30 s.
+	Refresh time.Duration
+	// DataRate limits, per interface, addresses first seen as the source of a packet.
+	// Default 10/s, burst 64.
+	DataRate Rate
+	// AnnounceRate limits, per interface, addresses first announced, and tentative ones.
+	// Default 50/s, burst 100.
+	AnnounceRate Rate
+	// AnswerRate limits, per interface, ARP replies and neighbour advertisements.
+	// Default 200/s, burst 400.
+	AnswerRate Rate
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Mode == "" {
+		o.Mode = Auto
+	}
+	if _, err := ParseMode(string(o.Mode)); err != nil {
+		return o, err
+	}
+	for _, field := range []struct {
+		name     string
+		value    *int
+		fallback int
+		limit    int
+	}{
+		{"RingBytes", &o.RingBytes, 1 << 20, 1 << 30},
+		{"MaxAddresses", &o.MaxAddresses, 65536, 1 << 24},
+		{"MaxInterfaces", &o.MaxInterfaces, 4096, 1 << 20},
+		{"DataRate.PerSecond", &o.DataRate.PerSecond, 10, 1e6},
+		{"DataRate.Burst", &o.DataRate.Burst, 64, 1e6},
+		{"AnnounceRate.PerSecond", &o.AnnounceRate.PerSecond, 50, 1e6},
+		{"AnnounceRate.Burst", &o.AnnounceRate.Burst, 100, 1e6},
+		{"AnswerRate.PerSecond", &o.AnswerRate.PerSecond, 200, 1e6},
+		{"AnswerRate.Burst", &o.AnswerRate.Burst, 400, 1e6},
+	} {
+		if *field.value < 0 || *field.value > field.limit {
+			return o, fmt.Errorf("%s is %d: it must be 0 (the default) to %d", field.name, *field.value, field.limit)
+		}
+		if *field.value == 0 {
+			*field.value = field.fallback
+		}
+	}
+	if o.Refresh < 0 {
+		return o, fmt.Errorf("refresh is %v: it must not be negative", o.Refresh)
+	}
+	if o.Refresh == 0 {
+		o.Refresh = 30 * time.Second
+	}
+	o.RingBytes = 1 << bits.Len(uint(max(o.RingBytes, os.Getpagesize())-1))
+	return o, nil
+}
+
+// apply writes the options into maps and constants that are not loaded yet.
+func (o Options) apply(spec *ebpf.CollectionSpec) error {
+	spec.Maps["records"].MaxEntries = uint32(o.RingBytes)
+	spec.Maps["addresses"].MaxEntries = uint32(o.MaxAddresses)
+	spec.Maps["interfaces"].MaxEntries = uint32(o.MaxInterfaces)
+
+	constants := map[string]uint64{"refresh_ns": uint64(o.Refresh)}
+	for name, rate := range map[string]Rate{
+		"data": o.DataRate, "announced": o.AnnounceRate, "answer": o.AnswerRate,
+	} {
+		token := uint64(time.Second) / uint64(rate.PerSecond)
+		constants[name+"_token_ns"] = token
+		constants[name+"_full_ns"] = token * uint64(rate.Burst)
+	}
+	for name, value := range constants {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}

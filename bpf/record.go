@@ -1,0 +1,85 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Kind is what a packet said about an address.
+type Kind uint8
+
+// The kinds, with the numbers of include/record.h.
+const (
+	// Data: the address was the source of an IPv4 or IPv6 packet.
+	Data Kind = 1
+	// Announced: the holder named it as its own unasked, as the sender of an ARP request
+	// (RFC 826) or of a neighbour solicitation with a link-layer option (RFC 4861).
+	Announced Kind = 2
+	// Answer: an ARP reply or a neighbour advertisement. Never held back because the address
+	// is known already.
+	Answer Kind = 3
+	// Tentative: somebody asks whether the address is free before taking it, by an ARP probe
+	// (RFC 5227) or a solicitation from :: (RFC 4862). Nobody holds it by that.
+	Tentative Kind = 4
+)
+
+// String returns the kind in lower case.
+func (k Kind) String() string {
+	switch k {
+	case Data:
+		return "data"
+	case Announced:
+		return "announced"
+	case Answer:
+		return "answer"
+	case Tentative:
+		return "tentative"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// VLAN holds the VLAN ids of a packet, 0 where there is no tag. One tag alone is the outer one; a
+// priority tag (VID 0) is none.
+type VLAN struct{ Outer, Inner uint16 }
+
+// Record is what one packet said about one address.
+type Record struct {
+	// Time is when the packet was seen, on CLOCK_MONOTONIC.
+	Time time.Duration
+	// Ifindex is the interface it came in at, Generation what [AttachOptions] said of it.
+	Ifindex, Generation uint32
+	Kind                Kind
+	// IP is never an IPv4-mapped, loopback, link-local, multicast or unspecified address.
+	IP netip.Addr
+	// MAC is the sender's address of an ARP packet, else the source of the Ethernet frame.
+	MAC  [6]byte
+	VLAN VLAN
+}
+
+// recordSize is sizeof(struct record) in include/record.h.
+const recordSize = 48
+
+var errBadRecord = errors.New("bad record")
+
+// decode reads a record as the BPF programs write it, and allocates nothing.
+func (r *Record) decode(b []byte) error {
+	if len(b) < recordSize {
+		return fmt.Errorf("%w: %d bytes, want %d", errBadRecord, len(b), recordSize)
+	}
+	kind := Kind(b[30])
+	if kind < Data || kind > Tentative {
+		return fmt.Errorf("%w: unknown %v", errBadRecord, kind)
+	}
+	r.Time = time.Duration(binary.LittleEndian.Uint64(b))
+	r.IP = netip.AddrFrom16([16]byte(b[8:24])).Unmap()
+	r.MAC = [6]byte(b[24:30])
+	r.Kind = kind
+	r.Ifindex = binary.LittleEndian.Uint32(b[32:])
+	r.Generation = binary.LittleEndian.Uint32(b[36:])
+	r.VLAN.Outer = binary.LittleEndian.Uint16(b[40:])
+	r.VLAN.Inner = binary.LittleEndian.Uint16(b[42:])
+	return nil
+}

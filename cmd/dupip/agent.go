@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent"
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/bpf"
+)
+
+func newAgent() *cobra.Command {
+	var opts agent.Options
+	var attach, level, logFormat string
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Observe this node's pods and raise conflicts",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			mode, err := bpf.ParseMode(attach)
+			if err != nil {
+				return fmt.Errorf("--attach: %w", err)
+			}
+			log, err := newLogger(level, logFormat)
+			if err != nil {
+				return err
+			}
+			opts.Attach, opts.Log, opts.Version = mode, log, buildVersion()
+			a, err := agent.New(opts)
+			if err != nil {
+				return err
+			}
+			return a.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.NodeName, "node-name", "", "name of this node (default: the host name)")
+	flags.StringVar(&attach, "attach", string(bpf.Auto), "how to attach: auto, tcx, tc or xdp")
+	flags.DurationVar(&opts.MinOverlap, "min-overlap", agent.DefaultMinOverlap,
+		"how long two holders must both answer before a conflict is confirmed")
+	flags.StringVar(&opts.APISocket, "api-socket", api.DefaultSocket, "Unix socket of the local API")
+	flags.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&logFormat, "log-format", "text", "text or json")
+	for flag, values := range map[string][]string{
+		"attach":     {"auto", "tcx", "tc", "xdp"},
+		"log-level":  {"debug", "info", "warn", "error"},
+		"log-format": {"text", "json"},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func newLogger(level, format string) (*slog.Logger, error) {
+	var opts slog.HandlerOptions
+	var parsed slog.Level
+	if err := parsed.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: must be debug, info, warn or error", level)
+	}
+	opts.Level = parsed
+	switch strings.ToLower(format) {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, &opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, &opts)), nil
+	}
+	return nil, fmt.Errorf("--log-format %q: must be text or json", format)
+}

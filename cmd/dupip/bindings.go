@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+func newBindings(g *globals) *cobra.Command {
+	var ipText string
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "bindings",
+		Short: "Show which address was seen behind which interface",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var ip netip.Addr
+			if ipText != "" {
+				var err error
+				if ip, err = netip.ParseAddr(ipText); err != nil {
+					return fmt.Errorf("--ip %q: not an IP address", ipText)
+				}
+			}
+			out := cmd.OutOrStdout()
+			if watch {
+				return watchBindings(cmd, g, ip)
+			}
+			document, err := g.client().Bindings(cmd.Context(), ip)
+			if err != nil {
+				return err
+			}
+			if done, err := g.output.document(out, document); done {
+				return err
+			}
+			printBindings(out, document.Bindings, g.output == formatWide)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&ipText, "ip", "", "only this address")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on printing changes")
+	g.addTo(cmd)
+	return cmd
+}
+
+func watchBindings(cmd *cobra.Command, g *globals, ip netip.Addr) error {
+	out := cmd.OutOrStdout()
+	return g.client().WatchBindings(cmd.Context(), ip, func(event api.BindingEvent) error {
+		if done, err := g.output.line(out, event); done {
+			return err
+		}
+		b := event.Binding
+		_, err := fmt.Fprintf(out, "%-8s %-15s %-16s %-9s %s\n", event.Type, b.IP, clip(b.Interface, 15), b.Evidence, who(b))
+		return err
+	})
+}
+
+func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
+	if len(bindings) == 0 {
+		fmt.Fprintln(out, "No address seen yet.")
+		return
+	}
+	if wide {
+		t := newTable(out, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
+		for _, b := range bindings {
+			t.AppendRow(table.Row{
+				b.Network, b.IP, who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence,
+				age(b.FirstSeen), age(b.LastSeen),
+			})
+		}
+		t.Render()
+		return
+	}
+	t := newTable(out, "ip", "holder", "interface", "evidence", "first", "last")
+	for _, b := range bindings {
+		t.AppendRow(table.Row{
+			inNetwork(b.IP, b.Network), clip(who(b), 24), clip(b.Interface, 15), b.Evidence,
+			age(b.FirstSeen), age(b.LastSeen),
+		})
+	}
+	t.Render()
+}
+
+// who names the holder as well as is known: the pod, else the netns.
+func who(b api.Binding) string {
+	switch {
+	case b.Pod != nil:
+		return b.Pod.Namespace + "/" + b.Pod.Name
+	case b.Netns != "":
+		return b.Netns
+	}
+	return "unseen netns"
+}
+
+// inNetwork adds the network to an address where it is not the usual one.
+func inNetwork(ip, network string) string {
+	if network == "default" {
+		return ip
+	}
+	return ip + " (" + network + ")"
+}

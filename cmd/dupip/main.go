@@ -1,0 +1,34 @@
+// Command dupip finds duplicate pod IPs by looking at packets.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// exitError ends the program with a code and without a message.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+func main() {
+	os.Exit(run())
+}
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	err := newRoot().ExecuteContext(ctx)
+	if code, ok := errors.AsType[exitError](err); ok {
+		return int(code)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "dupip:", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+)
+
+// format is the value of --output.
+type format string
+
+const (
+	formatTable format = "table"
+	formatWide  format = "wide"
+	formatJSON  format = "json"
+	formatYAML  format = "yaml"
+)
+
+// String implements [pflag.Value].
+func (f *format) String() string { return string(*f) }
+
+// Type implements [pflag.Value].
+func (f *format) Type() string { return "format" }
+
+// Set implements [pflag.Value].
+func (f *format) Set(value string) error {
+	if !slices.Contains([]format{formatTable, formatWide, formatJSON, formatYAML}, format(value)) {
+		return fmt.Errorf("must be table, wide, json or yaml")
+	}
+	*f = format(value)
+	return nil
+}
+
+// document prints v as JSON or YAML and says whether the format was one of them.
+func (f format) document(w io.Writer, v any) (bool, error) {
+	switch f {
+	case formatJSON:
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return true, encoder.Encode(v)
+	case formatYAML:
+		// Through JSON, so that both have the same fields.
+		data, err := yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler(), yaml.IndentSequence(true))
+		if err != nil {
+			return true, fmt.Errorf("encoding YAML: %w", err)
+		}
+		_, err = w.Write(data)
+		return true, err
+	}
+	return false, nil
+}
+
+// line prints v of a watch as one JSON line or one YAML document.
+func (f format) line(w io.Writer, v any) (bool, error) {
+	switch f {
+	case formatJSON:
+		return true, json.NewEncoder(w).Encode(v)
+	case formatYAML:
+		if _, err := fmt.Fprintln(w, "---"); err != nil {
+			return true, err
+		}
+		return f.document(w, v)
+	}
+	return false, nil
+}
+
+// newTable returns a plain table without lines, as kubectl prints them.
+func newTable(w io.Writer, header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatUpper
+	t.SetStyle(style)
+	t.SuppressTrailingSpaces()
+	t.AppendHeader(table.Row(header))
+	return t
+}
+
+// colours says whether w is a terminal that wants colour (see no-color.org).
+func colours(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))
+}
+
+// paint colours a conflict's state or an event's type for a terminal.
+func paint(w io.Writer, word string) string {
+	if !colours(w) {
+		return word
+	}
+	colour := map[string]text.Color{
+		"confirmed": text.FgRed, "suspected": text.FgYellow, "changed": text.FgYellow, "resolved": text.FgGreen,
+		"attached": text.FgGreen, "shadowed": text.FgYellow, "waiting": text.FgYellow, "failed": text.FgRed,
+	}
+	if c, ok := colour[word]; ok {
+		return text.Escape(word, c.EscapeSeq())
+	}
+	return word
+}
+
+// age prints how long ago t was, in the units that matter.
+func age(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return span(time.Since(t))
+}
+
+func span(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// clip shortens text to n columns, in the middle, where names differ least.
+func clip(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	head := (n - 1) / 2
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(n-1-head):])
+}

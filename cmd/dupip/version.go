@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set at build time by -ldflags "-X main.version=…".
+var version string
+
+// buildVersion is the version that was set, else what Go knows of the module.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+func newVersion(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			document := struct {
+				Version string `json:"version"`
+				Go      string `json:"go"`
+				Arch    string `json:"arch"`
+			}{buildVersion(), runtime.Version(), runtime.GOARCH}
+			if done, err := g.output.document(cmd.OutOrStdout(), document); done {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "dupip %s (%s, linux/%s)\n", document.Version, document.Go, document.Arch)
+			return err
+		},
+	}
+	g.addOutput(cmd)
+	return cmd
+}

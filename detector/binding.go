@@ -1,0 +1,207 @@
+package detector
+
+import (
+	"container/list"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+// entry is all that is known of one key.
+type entry struct {
+	key      Key
+	bindings []*binding // in order of arrival
+	conflict *conflict  // the open one
+	episode  int        // conflicts resolved so far
+	kept     int        // of them still in the history
+	storied  bool       // it once had a holder that counts
+	faded    string     // why the last suspicion faded; empty when a conflict came since
+	strikes  []strike
+	notes    []note
+
+	at   time.Time // next deadline
+	slot int       // place in the schedule + 1; 0 while not in it
+	idle *list.Element
+}
+
+// binding is one holder of one key, in the table.
+type binding struct {
+	entry     *entry
+	holder    Holder
+	evidence  Evidence
+	firstSeen time.Time
+	// counted is the sighting that made this a holder that supports a suspicion; zero
+	// while it is not one.
+	counted time.Time
+	sources []source
+	// demoted is until when data does not count; with deaf, announcements neither.
+	demoted time.Time
+	deaf    bool
+
+	refreshes    int // solicited since the last evidence
+	refreshAfter time.Time
+	jitter       time.Duration
+
+	probe *probe // while the key is suspected or in conflict
+
+	rank int
+	elem *list.Element // in Detector.ranks[rank]
+}
+
+// source is an interface on which a holder has the address.
+type source struct {
+	iface Interface
+	name  string
+	mac   MAC
+	last  [Host + 1]time.Time // by evidence
+}
+
+func (s *source) seen() time.Time {
+	var t time.Time
+	for _, at := range s.last {
+		if at.After(t) {
+			t = at
+		}
+	}
+	return t
+}
+
+func (e *entry) find(id HolderID) *binding {
+	for _, b := range e.bindings {
+		if b.holder.ID == id {
+			return b
+		}
+	}
+	return nil
+}
+
+// counting returns the bindings that support a suspicion, the elder first.
+func (e *entry) counting() []*binding {
+	var list []*binding
+	for _, b := range e.bindings {
+		if b.counts() {
+			list = append(list, b)
+		}
+	}
+	slices.SortFunc(list, compareBindings)
+	return list
+}
+
+// next returns the earliest deadline of the entry; zero if it has none.
+func (e *entry) next(ttl time.Duration) time.Time {
+	var at time.Time
+	for _, b := range e.bindings {
+		at = earlier(at, b.lastOf(b.evidence).Add(ttl))
+		if e.conflict == nil {
+			at = earlier(at, b.refreshDue(ttl))
+		}
+		if b.probe != nil {
+			at = earlier(at, b.probe.due())
+		}
+	}
+	if e.conflict != nil {
+		at = earlier(at, e.conflict.wake)
+	}
+	return at
+}
+
+// counts reports whether the binding supports a suspicion.
+func (b *binding) counts() bool { return b.evidence >= Data }
+
+func (b *binding) lastOf(e Evidence) time.Time {
+	var t time.Time
+	for i := range b.sources {
+		if at := b.sources[i].last[e]; at.After(t) {
+			t = at
+		}
+	}
+	return t
+}
+
+func (b *binding) lastSeen() time.Time {
+	var t time.Time
+	for i := range b.sources {
+		if at := b.sources[i].seen(); at.After(t) {
+			t = at
+		}
+	}
+	return t
+}
+
+// lastCounted returns the last sighting that supports a suspicion.
+func (b *binding) lastCounted() time.Time {
+	return later(b.lastOf(Data), later(b.lastOf(Announced), b.lastOf(Host)))
+}
+
+// strongest returns the strongest evidence seen within the TTL, or 0.
+func (b *binding) strongest(now time.Time, ttl time.Duration) Evidence {
+	for ev := Host; ev >= Forwarded; ev-- {
+		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < ttl {
+			return ev
+		}
+	}
+	return 0
+}
+
+func (b *binding) source(i Interface) *source {
+	for k := range b.sources {
+		if b.sources[k].iface == i {
+			return &b.sources[k]
+		}
+	}
+	return nil
+}
+
+// freshest returns the source that is described and solicited. One that was announced
+// goes before one that only forwards.
+func (b *binding) freshest() *source {
+	best := &b.sources[0]
+	for i := range b.sources[1:] {
+		s := &b.sources[i+1]
+		if s.last[b.evidence].After(best.last[b.evidence]) {
+			best = s
+		}
+	}
+	return best
+}
+
+// public returns the binding as others see it.
+func (b *binding) public() Binding {
+	return Binding{
+		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
+		FirstSeen: b.firstSeen, LastSeen: b.lastSeen(),
+	}
+}
+
+// jitterOf returns a share of -1 to 1 of span that is always the same for a binding.
+func jitterOf(key Key, id HolderID, span time.Duration) time.Duration {
+	h := fnv.New64a()
+	ip := key.IP.As16()
+	h.Write([]byte(key.Network))
+	h.Write(ip[:])
+	h.Write([]byte(id.Node))
+	var n [16]byte
+	binary.LittleEndian.PutUint64(n[:], id.Netns)
+	binary.LittleEndian.PutUint32(n[8:], id.Ifindex)
+	binary.LittleEndian.PutUint32(n[12:], id.Generation)
+	h.Write(n[:])
+	// The middle bits: the low ones of FNV follow the last bytes too closely.
+	share := float64(h.Sum64()>>16&0xffffff)/0x800000 - 1
+	return time.Duration(share * float64(span))
+}
+
+// earlier returns the earlier of two times of which zero means never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,279 @@
+package detector
+
+import (
+	"cmp"
+	"container/list"
+	"slices"
+	"time"
+)
+
+// Options are the limits of a Detector. A field that is zero or negative takes
+// its default.
+type Options struct {
+	// Node is the name of the node whose detector this is.
+	Node string
+	// MinOverlap is the least time between the two rounds of verification, and so
+	// the least proven overlap of a confirmed conflict. Default 1 s.
+	MinOverlap time.Duration
+	// TTL without evidence ends a binding. Default 5 min.
+	TTL time.Duration
+	// MaxBindings bounds the table. Default 65,536.
+	MaxBindings int
+	// MaxPerInterface bounds the bindings of one interface. Default 256.
+	MaxPerInterface int
+	// MaxHistory bounds the resolved conflicts that are kept, and the addresses
+	// nobody holds any more whose story is kept. Default 1,000.
+	MaxHistory int
+}
+
+const (
+	defaultMinOverlap      = time.Second
+	defaultTTL             = 5 * time.Minute
+	defaultMaxBindings     = 65_536
+	defaultMaxPerInterface = 256
+	defaultMaxHistory      = 1_000
+
+	maxHolders = 64 // per key
+	maxSources = 4  // interfaces per binding
+	maxNotes   = 32 // per key
+)
+
+func (o Options) withDefaults() Options {
+	positive := func(d, otherwise time.Duration) time.Duration {
+		if d > 0 {
+			return d
+		}
+		return otherwise
+	}
+	atLeastOne := func(n, otherwise int) int {
+		if n > 0 {
+			return n
+		}
+		return otherwise
+	}
+	o.MinOverlap = positive(o.MinOverlap, defaultMinOverlap)
+	o.TTL = positive(o.TTL, defaultTTL)
+	o.MaxBindings = atLeastOne(o.MaxBindings, defaultMaxBindings)
+	o.MaxPerInterface = atLeastOne(o.MaxPerInterface, defaultMaxPerInterface)
+	o.MaxHistory = atLeastOne(o.MaxHistory, defaultMaxHistory)
+	return o
+}
+
+// Detector holds the bindings of one node, matches their holders and leads each
+// conflict through its life. Use New. It is not safe for concurrent use, and the
+// `now` of its calls must not go back.
+type Detector struct {
+	opts Options
+
+	entries map[Key]*entry
+	holders map[HolderID][]*binding
+	ifaces  map[Interface][]*binding
+	ranks   [ranks]list.List // of *binding, least recently seen first
+	open    map[*entry]struct{}
+	idle    list.List // of *entry: stories without bindings, oldest first
+	history []past    // oldest first
+	gone    tombstones
+
+	due   schedule
+	round uint32
+	tally tally
+}
+
+// New returns an empty Detector.
+func New(opts Options) *Detector {
+	return &Detector{
+		opts:    opts.withDefaults(),
+		entries: make(map[Key]*entry),
+		holders: make(map[HolderID][]*binding),
+		ifaces:  make(map[Interface][]*binding),
+		open:    make(map[*entry]struct{}),
+	}
+}
+
+// Observe takes in one sighting. A sighting without an address, a holder or a known
+// evidence, one older than the TTL, and one from before its interface was withdrawn
+// are dropped and counted, as is one for which a bound leaves no room.
+//
+// The Holder of the sighting updates the description of the binding; an unknown MAC
+// and empty names leave what is known.
+func (d *Detector) Observe(s Sighting, now time.Time) Effects {
+	var fx Effects
+	if s.At.IsZero() || s.At.After(now) {
+		s.At = now
+	}
+	if !s.Key.IP.IsValid() || s.Holder.ID == (HolderID{}) || s.Evidence < Forwarded || s.Evidence > Host {
+		d.tally.refused[RefusedInvalid]++
+		return fx
+	}
+	if d.gone.covers(s.Holder.Interface, s.At) || now.Sub(s.At) >= d.opts.TTL {
+		d.tally.refused[RefusedGone]++
+		return fx
+	}
+	if s.Answer && s.Evidence == Data {
+		s.Evidence = Announced // an answer is the holder's own word
+	}
+
+	e := d.entries[s.Key]
+	var b *binding
+	if e != nil {
+		b = e.find(s.Holder.ID)
+	}
+	fresh := b == nil
+	if fresh {
+		if b = d.admit(&s, now); b == nil {
+			return fx
+		}
+		e = b.entry
+	}
+	if !d.sight(b, &s, now, fresh, &fx) {
+		return fx // nothing but later deadlines, which the schedule finds by itself
+	}
+	d.settle(e, now, &fx)
+	d.finish(e)
+	return fx
+}
+
+// Withdraw ends the binding of one holder, because the address left its netns for
+// example. It does nothing when there is none.
+func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) Effects {
+	var fx Effects
+	e := d.entries[key]
+	if e == nil {
+		return fx
+	}
+	b := e.find(id)
+	if b == nil {
+		return fx
+	}
+	d.remove(b, tellWithdrawn, reason, now)
+	d.settle(e, now, &fx)
+	d.finish(e)
+	return fx
+}
+
+// WithdrawInterface ends what was known through one interface, as on its DELLINK. A
+// holder that has the address on another live interface keeps its binding. Sightings
+// from that interface with an earlier At are ignored from now on.
+func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) Effects {
+	var fx Effects
+	d.gone.add(i, now)
+	affected := slices.Clone(d.ifaces[i])
+	slices.SortFunc(affected, compareBindings)
+	for _, b := range affected {
+		e := b.entry
+		if len(b.sources) == 1 || !d.withdrawSource(b, i, reason, now, &fx) {
+			d.remove(b, tellWithdrawn, reason, now)
+		}
+		d.settle(e, now, &fx)
+		d.finish(e)
+	}
+	return fx
+}
+
+// withdrawSource takes one of several interfaces from a binding. It reports whether
+// there is still evidence from the others.
+func (d *Detector) withdrawSource(b *binding, i Interface, reason string, now time.Time, fx *Effects) bool {
+	d.dropSource(b, i)
+	d.refreshEvidence(b, now, reason)
+	if b.evidence == 0 {
+		return false
+	}
+	b.entry.tell(now, b.holder.ID, tellSourceGone, reason)
+	if b.probe != nil && b.probe.phase == asking {
+		d.startRound(b, now, fx) // the attempts so far may have gone nowhere
+	}
+	return true
+}
+
+// Tick does whatever is due at now. Afterwards Next is later than now.
+func (d *Detector) Tick(now time.Time) Effects {
+	var fx Effects
+	d.gone.prune(now)
+	for {
+		e := d.due.first()
+		if e == nil || e.at.After(now) {
+			return fx
+		}
+		d.advance(e, now, &fx)
+	}
+}
+
+// Next returns when Tick has something to do; zero when there is nothing. It is
+// never later than the true deadline but may be earlier. It takes O(1).
+func (d *Detector) Next() time.Time {
+	if e := d.due.first(); e != nil {
+		return e.at
+	}
+	return time.Time{}
+}
+
+// advance runs the deadlines of one entry.
+func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
+	for _, b := range slices.Clone(e.bindings) {
+		d.refreshEvidence(b, now, tellExpired.clause(d.opts.TTL.String()))
+		if b.evidence == 0 {
+			d.remove(b, tellExpired, "", now)
+			continue
+		}
+		d.refresh(b, now, fx)
+	}
+	for _, b := range slices.Clone(e.bindings) {
+		d.stepProbe(b, now, fx)
+	}
+	d.settle(e, now, fx)
+	d.finish(e)
+	if e.slot != 0 && !e.at.After(now) {
+		// Not reached as long as every deadline that passes is used up; it keeps a
+		// mistake there from becoming a busy loop.
+		d.tally.stuck++
+		d.due.set(e, now.Add(time.Second))
+	}
+}
+
+// finish puts an entry that was touched back in order: scheduled, put aside with its
+// story, or forgotten.
+func (d *Detector) finish(e *entry) {
+	if len(e.bindings) == 0 && e.conflict == nil {
+		d.retire(e)
+		return
+	}
+	d.due.set(e, e.next(d.opts.TTL))
+}
+
+// Describe lets f change the description of a holder in all its bindings, for names
+// that arrive late. f must not keep its argument; the ID cannot be changed.
+func (d *Detector) Describe(id HolderID, f func(*Holder)) {
+	for _, b := range d.holders[id] {
+		f(&b.holder)
+		b.holder.ID = id
+	}
+	for e := range d.open {
+		for i := range e.conflict.parts {
+			if p := &e.conflict.parts[i]; p.id == id && p.live == nil {
+				f(&p.last.Holder)
+				p.last.Holder.ID = id
+			}
+		}
+	}
+}
+
+func compareBindings(a, b *binding) int {
+	return cmp.Or(
+		compareKeys(a.entry.key, b.entry.key),
+		a.firstSeen.Compare(b.firstSeen),
+		compareHolders(a.holder.ID, b.holder.ID),
+	)
+}
+
+func compareKeys(a, b Key) int {
+	return cmp.Or(cmp.Compare(a.Network, b.Network), a.IP.Compare(b.IP))
+}
+
+func compareHolders(a, b HolderID) int {
+	return cmp.Or(
+		cmp.Compare(a.Node, b.Node),
+		cmp.Compare(a.Netns, b.Netns),
+		cmp.Compare(a.Ifindex, b.Ifindex),
+		cmp.Compare(a.Generation, b.Generation),
+	)
+}

@@ -1,0 +1,156 @@
+package detector
+
+import "time"
+
+// sight applies a sighting to a binding. It reports whether anything changed that may
+// matter to a conflict or bring a deadline forward.
+func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
+	ev := s.Evidence
+	if now.Before(b.demoted) {
+		if ev == Host || ev == Announced && (s.Answer || !b.deaf) {
+			b.demoted, b.deaf = time.Time{}, false
+		} else {
+			ev = Forwarded
+		}
+	}
+	src, novel := b.source(s.Holder.Interface), fresh
+	if src == nil {
+		if !d.makeRoomOn(s.Holder.Interface, rankOf(ev, false), now) {
+			return false
+		}
+		src, novel = d.addSource(b, &s.Holder), true
+		b.entry.tell(now, s.Holder.ID, tellSource, s.Holder.InterfaceName)
+	}
+	if mac := s.Holder.MAC; mac != src.mac && mac != (MAC{}) {
+		if src.mac != (MAC{}) {
+			novel = true
+			b.entry.tell(now, s.Holder.ID, tellMAC, "from "+src.mac.String()+" to "+mac.String())
+		}
+		src.mac = mac
+	}
+	if s.Holder.InterfaceName != "" {
+		src.name = s.Holder.InterfaceName
+	}
+	src.last[ev] = later(src.last[ev], s.At)
+	if ev >= Data {
+		if s.Answer && b.refreshes > 0 && b.probe == nil {
+			b.entry.tell(now, s.Holder.ID, tellRefreshed, "")
+		}
+		b.refreshes, b.refreshAfter = 0, time.Time{}
+	}
+
+	was := b.evidence
+	if b.evidence == 0 || ev > b.evidence {
+		d.setEvidence(b, ev, now, "")
+	} else {
+		d.ranks[b.rank].MoveToBack(b.elem)
+	}
+	b.describe(&s.Holder)
+
+	changed := fresh || b.evidence != was
+	if b.probe != nil && d.hear(b, s, novel, now, fx) {
+		changed = true
+	}
+	return changed
+}
+
+// describe brings the description up to date with the freshest source.
+func (b *binding) describe(h *Holder) {
+	src := b.freshest()
+	b.holder.Interface = src.iface
+	if src.name != "" {
+		b.holder.InterfaceName = src.name
+	}
+	if src.mac != (MAC{}) {
+		b.holder.MAC = src.mac
+	}
+	if h == nil {
+		return
+	}
+	if h.NetnsName != "" {
+		b.holder.NetnsName = h.NetnsName
+	}
+	if h.Pod != (Pod{}) {
+		b.holder.Pod = h.Pod
+	}
+}
+
+// refreshEvidence lets evidence go that is older than the TTL or came from a source that
+// is no more. A binding that is left with none (0) is for the caller to remove.
+func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
+	ev := b.strongest(now, d.opts.TTL)
+	if ev == b.evidence {
+		return
+	}
+	d.setEvidence(b, ev, now, b.holder.String()+" "+why)
+	if ev != 0 {
+		b.describe(nil)
+	}
+}
+
+// setEvidence is the only place that changes the evidence of a binding. When the
+// binding ceases to count, an open conflict loses it for the reason why.
+func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
+	was := b.evidence
+	if was >= Data && ev < Data {
+		if c := b.entry.conflict; c != nil {
+			c.lose(b, why)
+		}
+		b.probe, b.counted = nil, time.Time{}
+	}
+	b.evidence = ev
+	if was < Data && ev >= Data {
+		b.counted = b.lastOf(ev)
+	}
+	if was != 0 && ev != 0 && was != ev {
+		b.entry.tell(now, b.holder.ID, tellEvidence, ev.String()+", was "+was.String())
+	}
+	if ev >= Data {
+		b.entry.storied = true
+	}
+
+	if b.elem != nil {
+		d.ranks[b.rank].Remove(b.elem)
+		b.elem = nil
+	}
+	if ev != 0 {
+		b.rank = rankOf(ev, now.Before(b.demoted))
+		b.elem = d.ranks[b.rank].PushBack(b)
+	}
+}
+
+// demote turns a binding into a forwarded one: data does not count until the TTL is
+// over. An announcement or an answer counts at once.
+func (d *Detector) demote(b *binding, why string, now time.Time) {
+	b.demoted = now.Add(d.opts.TTL)
+	for i := range b.sources {
+		last := &b.sources[i].last
+		*last = [Host + 1]time.Time{Forwarded: b.sources[i].seen()}
+	}
+	d.setEvidence(b, Forwarded, now, why)
+}
+
+// refreshDue returns when a silent binding is to be solicited next; zero for never.
+// The first time is half the TTL after the last evidence, the second three quarters.
+func (b *binding) refreshDue(ttl time.Duration) time.Time {
+	if !b.counts() || b.refreshes >= 2 {
+		return time.Time{}
+	}
+	after := ttl / 2
+	if b.refreshes == 1 {
+		after = ttl / 4 * 3
+	}
+	return later(b.lastCounted().Add(after+b.jitter), b.refreshAfter)
+}
+
+// refresh solicits a binding that has been silent for long.
+func (d *Detector) refresh(b *binding, now time.Time, fx *Effects) {
+	due := b.refreshDue(d.opts.TTL)
+	if b.entry.conflict != nil || due.IsZero() || due.After(now) {
+		return
+	}
+	b.refreshes++
+	fx.Solicit = append(fx.Solicit, Solicitation{
+		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface, Purpose: Refresh,
+	})
+}

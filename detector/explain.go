@@ -1,0 +1,114 @@
+package detector
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Explain tells the story of an address in each network in which it is known or, as
+// far as that is remembered, was; ordered by network. It looks at the whole table.
+func (d *Detector) Explain(ip netip.Addr) []Story {
+	var stories []Story
+	for _, e := range d.entries {
+		if e.key.IP == ip {
+			stories = append(stories, d.story(e))
+		}
+	}
+	slices.SortFunc(stories, func(a, b Story) int { return compareKeys(a.Key, b.Key) })
+	return stories
+}
+
+func (d *Detector) story(e *entry) Story {
+	s := Story{Key: e.key, Verdict: d.verdict(e)}
+	for _, b := range slices.SortedFunc(slices.Values(e.bindings), compareBindings) {
+		s.Bindings = append(s.Bindings, b.public())
+	}
+	if e.conflict != nil {
+		c := e.conflict.public(e.key)
+		s.Conflict = &c
+	} else {
+		s.Conflict = d.lastResolved(e)
+	}
+	for i := range e.notes {
+		s.Notes = append(s.Notes, e.notes[i].public())
+	}
+	return s
+}
+
+// verdict says in one sentence why this is or is not a conflict.
+func (d *Detector) verdict(e *entry) string {
+	if c := e.conflict; c != nil {
+		return c.verdict(e)
+	}
+	list := e.counting()
+	var forwarders []string
+	for _, b := range e.bindings {
+		if !b.counts() {
+			forwarders = append(forwarders, b.holder.String())
+		}
+	}
+	slices.Sort(forwarders)
+	by := ""
+	if len(forwarders) > 0 {
+		by = "forwarded by " + shorten(forwarders) + ": not counted"
+	}
+	var text string
+	switch {
+	case len(list) == 0 && by != "":
+		return "known only as " + by
+	case len(list) == 0:
+		text = "no live holder: not a conflict"
+	case len(list) == 1:
+		text = "one live holder: not a conflict"
+	default:
+		text = fmt.Sprintf("%d nodes' own addresses: not a conflict", len(list))
+	}
+	if e.faded != "" {
+		text += "; the last suspicion faded because " + e.faded + ": ordinary reuse of an address"
+	} else if e.kept > 0 {
+		text += "; the last conflict is resolved"
+	}
+	if by != "" {
+		text += "; also " + by
+	}
+	return text
+}
+
+func (c *conflict) verdict(e *entry) string {
+	if c.state == Confirmed {
+		text := fmt.Sprintf("%s live holders answered both rounds %s apart: a conflict", number(len(c.parts)), roughly(c.overlap))
+		if !c.below.IsZero() {
+			text += "; it ends because " + c.why
+		}
+		return text
+	}
+	list := e.counting()
+	for _, b := range list {
+		if p := b.probe; p != nil && p.phase == blocked {
+			return fmt.Sprintf("%s holders, one cannot be solicited (%s): suspected, not confirmed", number(len(list)), p.reason)
+		}
+	}
+	for _, b := range list {
+		if p := b.probe; p != nil && p.phase == waiting {
+			return fmt.Sprintf("%s holders, one is not solicited yet (%s): suspected, not confirmed", number(len(list)), p.reason)
+		}
+	}
+	return number(len(list)) + " holders, being verified: suspected, not confirmed"
+}
+
+// shorten lists three at most.
+func shorten(names []string) string {
+	if len(names) <= 3 {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+}
+
+func number(n int) string {
+	if n == 2 {
+		return "two"
+	}
+	return fmt.Sprint(n)
+}

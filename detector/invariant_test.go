@@ -1,0 +1,248 @@
+package detector
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// audit holds the whole state of a Detector against what must always be true of it.
+func audit(d *Detector) error {
+	perInterface, perHolder, size := map[Interface]int{}, map[HolderID]int{}, 0
+	for key, e := range d.entries {
+		switch {
+		case e.key != key:
+			return fmt.Errorf("entry %v under %v", e.key, key)
+		case len(e.bindings) == 0 && e.conflict == nil && e.slot != 0:
+			return fmt.Errorf("%v: scheduled for nothing", key)
+		case len(e.bindings) > 0 && e.slot == 0:
+			return fmt.Errorf("%v: not scheduled", key)
+		case e.slot != 0 && d.due.entries[e.slot-1] != e:
+			return fmt.Errorf("%v: lost in the schedule", key)
+		case len(e.bindings) == 0 && e.conflict == nil && e.kept == 0 && e.idle == nil:
+			return fmt.Errorf("%v: nothing keeps it", key)
+		case len(e.bindings) > 0 && e.idle != nil:
+			return fmt.Errorf("%v: idle with bindings", key)
+		case len(e.bindings) > maxHolders || len(e.notes) > maxNotes || len(e.strikes) > maxStrikes:
+			return fmt.Errorf("%v: %d bindings, %d notes, %d strikes", key, len(e.bindings), len(e.notes), len(e.strikes))
+		}
+		if _, open := d.open[e]; open != (e.conflict != nil) {
+			return fmt.Errorf("%v: open %v", key, open)
+		}
+		if e.conflict == nil && enough(e.counting()) {
+			return fmt.Errorf("%v: two holders and no suspicion", key)
+		}
+		for _, b := range e.bindings {
+			size++
+			perHolder[b.holder.ID]++
+			switch {
+			case b.entry != e || b.evidence == 0 || b.elem == nil || b.elem.Value != b:
+				return fmt.Errorf("%v: broken binding of %v", key, b.holder)
+			case len(b.sources) == 0 || len(b.sources) > maxSources:
+				return fmt.Errorf("%v: %d sources", key, len(b.sources))
+			case b.counts() != !b.counted.IsZero():
+				return fmt.Errorf("%v: %v counts since %v", key, b.evidence, b.counted)
+			case b.probe != nil && (e.conflict == nil || !b.counts()):
+				return fmt.Errorf("%v: a probe for nothing", key)
+			}
+			for _, s := range b.sources {
+				perInterface[s.iface]++
+				if !slices.Contains(d.ifaces[s.iface], b) {
+					return fmt.Errorf("%v: not on %v", key, s.iface)
+				}
+			}
+		}
+	}
+	for i, n := range perInterface {
+		if n != len(d.ifaces[i]) || n > d.opts.MaxPerInterface {
+			return fmt.Errorf("%v: %d bindings, indexed %d", i, n, len(d.ifaces[i]))
+		}
+	}
+	for id, n := range perHolder {
+		if n != len(d.holders[id]) {
+			return fmt.Errorf("%v: %d bindings, indexed %d", id, n, len(d.holders[id]))
+		}
+	}
+	switch {
+	case len(d.ifaces) != len(perInterface) || len(d.holders) != len(perHolder):
+		return fmt.Errorf("indexes of %d interfaces, %d holders", len(d.ifaces), len(d.holders))
+	case size != d.size() || size > d.opts.MaxBindings:
+		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
+	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
+		return fmt.Errorf("history %d, idle %d", len(d.history), d.idle.Len())
+	case len(d.gone.list) > maxTombstones:
+		return fmt.Errorf("%d tombstones", len(d.gone.list))
+	case d.tally.stuck != 0:
+		return fmt.Errorf("%d deadlines were not used up", d.tally.stuck)
+	}
+	return nil
+}
+
+// proof remembers the answers a Detector was given, to judge what it confirms.
+type proof map[Key]map[HolderID][]time.Time
+
+func (p proof) heard(s Sighting) {
+	if !s.Answer || s.Evidence == Forwarded {
+		return
+	}
+	if p[s.Key] == nil {
+		p[s.Key] = map[HolderID][]time.Time{}
+	}
+	p[s.Key][s.Holder.ID] = append(p[s.Key][s.Holder.ID], s.At)
+}
+
+// judge returns an error unless each holder of a newly confirmed conflict answered
+// twice, MinOverlap apart, since the suspicion.
+func (p proof) judge(c Conflict, overlap time.Duration) error {
+	for _, h := range c.Holders {
+		var answers []time.Time
+		for _, at := range p[c.Key][h.Holder.ID] {
+			if !at.Before(c.SuspectedAt) {
+				answers = append(answers, at)
+			}
+		}
+		if len(answers) < 2 || answers[len(answers)-1].Sub(answers[0]) < overlap {
+			return fmt.Errorf("%s is confirmed but %s answered at %v", c.Key.IP, h.Holder, answers)
+		}
+	}
+	return nil
+}
+
+var verbs = strings.Fields(`announces announces sends sends spoofs boasts forwards takes answers loses
+	drops drops gone mute speaks proxies unreachable reachable refused refused-5s allowed mac port netns`)
+
+// FuzzDetector plays what the bytes say, three for each step: holder and address,
+// verb, time.
+func FuzzDetector(f *testing.F) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		data := make([]byte, 3*(20+r.IntN(200)))
+		for i := 0; i < len(data); i += 8 {
+			var b [8]byte
+			binary.LittleEndian.PutUint64(b[:], r.Uint64())
+			copy(data[i:], b[:])
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w := newWorld(t, Options{Node: "n1", MaxBindings: 8, MaxPerInterface: 3, MaxHistory: 3})
+		w.proof = proof{}
+		names := []string{"a", "b", "c", "d", "host1", "host2", "r"}
+		for len(data) >= 3 {
+			name := names[int(data[0]&15)%len(names)]
+			ip := netip.AddrFrom4([4]byte{10, 0, 0, data[0]>>4&3 + 1})
+			verb := strings.ReplaceAll(verbs[int(data[1])%len(verbs)], "-", " ")
+			if strings.HasPrefix(verb, "refused") {
+				verb += " because"
+			}
+			// From nothing to a few minutes, mostly about a second.
+			pause := time.Duration(data[2]&63) * 50 * time.Millisecond << (data[2] >> 6 * 2)
+			w.run(w.now.Add(pause))
+			w.do(fmt.Sprintf("0s %s %s %s", name, verb, ip))
+			if err := audit(w.d); err != nil {
+				w.history(t)
+				t.Fatalf("after %s %s %s: %v", name, verb, ip, err)
+			}
+			data = data[3:]
+		}
+		w.pending = nil
+		for i := range w.d.ifaces {
+			w.apply(w.d.WithdrawInterface(i, "the end", w.now))
+		}
+		w.run(w.now.Add(20 * time.Second))
+		if err := audit(w.d); err != nil {
+			t.Fatal(err)
+		}
+		if open := w.d.Conflicts(false); len(open) != 0 || len(w.d.Bindings(nil)) != 0 || !w.d.Next().IsZero() {
+			t.Fatalf("at the end %d are open, %d bindings are left, next %v", len(open), len(w.d.Bindings(nil)), w.d.Next())
+		}
+		n := w.d.Counts()
+		var confirmed uint64
+		for _, k := range n.Confirmed {
+			confirmed += k
+		}
+		if confirmed != n.Resolved || n.Suspected != n.Faded+n.Resolved {
+			t.Fatalf("%d suspected, %d faded, %d confirmed, %d resolved", n.Suspected, n.Faded, confirmed, n.Resolved)
+		}
+	})
+}
+
+// TestChurn moves addresses lawfully from holder to holder, at random: the old one
+// goes before, with, or up to 0.9 s after the coming of the new one, and the news of it
+// comes at once, late or never. Nothing of it is a conflict.
+func TestChurn(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 2))
+			w := newWorld(t, Options{Node: "n1"})
+			var last [4]string
+			for n := range 300 {
+				i := r.IntN(len(last))
+				ip := fmt.Sprintf("10.0.0.%d", i+1)
+				w.run(w.now.Add(time.Duration(r.IntN(3000)) * time.Millisecond))
+				old, next := last[i], fmt.Sprintf("p%d", n)
+				early := r.IntN(3) == 0
+				if old != "" && early {
+					w.do(fmt.Sprintf("0s %s drops %s", old, ip))
+				}
+				w.do(fmt.Sprintf("0s %s %s %s", next, []string{"announces", "sends"}[r.IntN(2)], ip))
+				if old != "" && !early {
+					w.run(w.now.Add(time.Duration(r.IntN(900)) * time.Millisecond))
+					w.do(fmt.Sprintf("0s %s drops %s", old, ip))
+				}
+				if old != "" && r.IntN(2) == 0 {
+					w.run(w.now.Add(time.Duration(r.IntN(3)) * 200 * time.Millisecond))
+					w.do(fmt.Sprintf("0s %s gone", old))
+				}
+				last[i] = next
+			}
+			w.run(w.now.Add(time.Minute))
+			for _, line := range w.log {
+				if !strings.Contains(line, "suspected") && !strings.Contains(line, "faded") && !strings.Contains(line, "changed") {
+					t.Error(line)
+				}
+			}
+			if len(w.log) == 0 {
+				t.Error("not even a suspicion: the test tests nothing")
+			}
+			if open := w.d.Conflicts(false); len(open) != 0 {
+				t.Errorf("still open: %v", open)
+			}
+		})
+	}
+}
+
+// TestFoundUnderLoss makes duplicates of which each solicitation is lost with a chance
+// of three in ten. All that answer within their attempts are found, and in time.
+func TestFoundUnderLoss(t *testing.T) {
+	w := newWorld(t, Options{Node: "n1"})
+	r := rand.New(rand.NewPCG(3, 3))
+	w.lose = func() bool { return r.IntN(10) < 3 }
+	const pairs = 200
+	for i := range pairs {
+		ip := netip.AddrFrom4([4]byte{10, 9, 0, byte(i)})
+		w.do(fmt.Sprintf("0s a%d announces %s", i, ip))
+		w.run(w.now.Add(20 * time.Millisecond))
+		w.do(fmt.Sprintf("0s b%d sends %s", i, ip))
+	}
+	w.run(w.now.Add(3 * time.Second))
+	found := 0
+	for _, c := range w.d.Conflicts(false) {
+		if c.State != Confirmed {
+			continue
+		}
+		found++
+		if took := c.ConfirmedAt.Sub(c.SecondSeen); took < time.Second || took > 1700*time.Millisecond {
+			t.Errorf("%s took %v", c.Key.IP, took)
+		}
+	}
+	// Three attempts for each of two holders in two rounds: 0.973^4.
+	if found < pairs*80/100 {
+		t.Errorf("found %d of %d", found, pairs)
+	}
+}

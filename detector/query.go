@@ -1,0 +1,138 @@
+package detector
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Bindings returns the bindings that keep accepts (nil keeps all), ordered by
+// network, address and FirstSeen. keep must not hold on to its argument.
+func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
+	list := make([]Binding, 0, d.size())
+	for _, e := range d.entries {
+		for _, b := range e.bindings {
+			if p := b.public(); keep == nil || keep(&p) {
+				list = append(list, p)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Binding) int {
+		return cmp.Or(
+			compareKeys(a.Key, b.Key),
+			a.FirstSeen.Compare(b.FirstSeen),
+			compareHolders(a.Holder.ID, b.Holder.ID),
+		)
+	})
+	return list
+}
+
+// Conflicts returns the open suspicions and conflicts by SuspectedAt and, with all,
+// after them the resolved ones that are remembered, the newest first.
+func (d *Detector) Conflicts(all bool) []Conflict {
+	list := make([]Conflict, 0, len(d.open))
+	for e := range d.open {
+		list = append(list, e.conflict.public(e.key))
+	}
+	slices.SortFunc(list, func(a, b Conflict) int {
+		return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), compareKeys(a.Key, b.Key))
+	})
+	if all {
+		for _, p := range slices.Backward(d.history) {
+			list = append(list, p.conflict.clone())
+		}
+	}
+	return list
+}
+
+// Refusal says why there was no room for a sighting, or for an older binding.
+type Refusal uint8
+
+// The reasons for a refusal.
+const (
+	// RefusedInterfaceFull: the interface has MaxPerInterface bindings.
+	RefusedInterfaceFull Refusal = iota + 1
+	// RefusedTableFull: the table has MaxBindings.
+	RefusedTableFull
+	// RefusedKeyFull: the address has 64 holders.
+	RefusedKeyFull
+	// RefusedGone: the sighting is from before its interface was withdrawn, or older
+	// than the TTL.
+	RefusedGone
+	// RefusedInvalid: the sighting has no address, holder or evidence.
+	RefusedInvalid
+	refusals
+)
+
+// Counts are figures for metrics. Every map has an entry for each of its possible
+// keys, also when it is zero.
+type Counts struct {
+	// Keys are the addresses with a binding or an open conflict, Bindings the bindings by evidence.
+	Keys     int
+	Bindings map[Evidence]int
+	// Open are the suspicions and conflicts there are now.
+	Open map[StateScope]int
+	// History is the number of resolved conflicts that are remembered.
+	History int
+
+	// The rest only grows. Refused are sightings dropped, Evicted the bindings that
+	// made room, both by reason.
+	Refused map[Refusal]uint64
+	Evicted map[Refusal]uint64
+	// Suspected and Faded are suspicions raised and ended without a conflict.
+	Suspected uint64
+	Faded     uint64
+	// Confirmed are conflicts by their scope when confirmed; Resolved their ends.
+	Confirmed map[Scope]uint64
+	Resolved  uint64
+}
+
+// StateScope is a state and scope of open conflicts.
+type StateScope struct {
+	State State
+	Scope Scope
+}
+
+type tally struct {
+	refused, evicted           [refusals]uint64
+	suspected, faded, resolved uint64
+	confirmed                  [PodHost + 1]uint64
+	stuck                      uint64 // deadlines that were not used up; always 0
+}
+
+// Counts returns the present figures. It takes time in proportion to the open
+// conflicts only.
+func (d *Detector) Counts() Counts {
+	c := Counts{
+		Bindings: make(map[Evidence]int), Open: make(map[StateScope]int), History: len(d.history),
+		Refused: make(map[Refusal]uint64), Evicted: make(map[Refusal]uint64),
+		Suspected: d.tally.suspected, Faded: d.tally.faded,
+		Confirmed: make(map[Scope]uint64), Resolved: d.tally.resolved,
+		Keys: d.due.Len(),
+	}
+	c.Bindings[Forwarded] = d.ranks[rankForwarded].Len() + d.ranks[rankDemoted].Len()
+	c.Bindings[Data] = d.ranks[rankData].Len()
+	c.Bindings[Announced] = d.ranks[rankAnnounced].Len()
+	c.Bindings[Host] = d.ranks[rankHost].Len()
+	for s := SameNode; s <= PodHost; s++ {
+		c.Open[StateScope{Suspected, s}] = 0
+		c.Open[StateScope{Confirmed, s}] = 0
+		c.Confirmed[s] = d.tally.confirmed[s]
+	}
+	for e := range d.open {
+		p := e.conflict.public(e.key)
+		c.Open[StateScope{p.State, p.Scope}]++
+	}
+	for r := RefusedInterfaceFull; r < refusals; r++ {
+		c.Refused[r] = d.tally.refused[r]
+	}
+	for r := RefusedInterfaceFull; r <= RefusedKeyFull; r++ {
+		c.Evicted[r] = d.tally.evicted[r]
+	}
+	return c
+}
+
+// Heard says whether the holder has a binding of the key that supports a suspicion.
+func (d *Detector) Heard(key Key, id HolderID) bool {
+	b := d.binding(key, id)
+	return b != nil && b.evidence >= Data
+}

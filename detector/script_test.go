@@ -1,0 +1,340 @@
+package detector
+
+import (
+	"bufio"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A world plays a few holders against a Detector: each answers solicitations 0.1 ms
+// after they were sent for the addresses it has. It is driven by a script of lines
+//
+//	TIME HOLDER VERB [ARGUMENT …]
+//
+// with the holder's address last, or 10.0.0.1. Holders with a name that starts with
+// "host" are nodes. The verbs are in do.
+type world struct {
+	t       *testing.T
+	d       *Detector
+	start   time.Time
+	now     time.Time
+	holders map[string]*actor
+	pending []answer // in flight, by time
+	log     []string // events
+	asked   []asked
+	proof   proof       // when set, what is confirmed is judged by it
+	lose    func() bool // when set, whether a solicitation is lost on the way
+}
+
+type actor struct {
+	name    string
+	id      HolderID
+	iface   Interface
+	has     map[netip.Addr]bool
+	mute    bool // does not answer
+	proxies bool // answers for what it does not have
+	lost    bool // solicitations to it vanish and are never reported
+	refuse  string
+	until   time.Time
+	mac     byte
+}
+
+type answer struct {
+	at       time.Time
+	sighting Sighting
+}
+
+type asked struct {
+	at time.Duration
+	s  Solicitation
+}
+
+func newWorld(t *testing.T, opts Options) *world {
+	t.Helper()
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return &world{t: t, d: New(opts), start: start, now: start, holders: map[string]*actor{}}
+}
+
+const delay = 100 * time.Microsecond
+
+var defaultIP = netip.MustParseAddr("10.0.0.1")
+
+func (w *world) actor(name string) *actor {
+	a := w.holders[name]
+	if a == nil {
+		n := uint32(len(w.holders) + 1)
+		a = &actor{
+			name: name, id: HolderID{Node: "n1", Netns: uint64(4096 + n)},
+			iface: Interface{n, n}, has: map[netip.Addr]bool{}, mac: byte(n),
+		}
+		w.holders[name] = a
+	}
+	return a
+}
+
+func (w *world) byID(id HolderID) *actor {
+	for _, a := range w.holders {
+		if a.id == id {
+			return a
+		}
+	}
+	return &actor{id: id, mute: true} // a former one
+}
+
+func (a *actor) sighting(ip netip.Addr, ev Evidence, at time.Time) Sighting {
+	return Sighting{
+		Key: Key{"default", ip},
+		Holder: Holder{
+			ID: a.id, Interface: a.iface, InterfaceName: fmt.Sprintf("veth%d", a.iface.Ifindex),
+			MAC: MAC{2, 0, 0, 0, 0, a.mac}, NetnsName: a.name,
+		},
+		Evidence: ev, At: at,
+	}
+}
+
+// claim is the evidence a holder gives of itself.
+func (a *actor) claim() Evidence {
+	if strings.HasPrefix(a.name, "host") {
+		return Host
+	}
+	return Announced
+}
+
+func (w *world) do(line string) {
+	w.t.Helper()
+	f := strings.Fields(line)
+	a, verb, args := w.actor(f[1]), f[2], f[3:]
+	ip := defaultIP
+	if len(args) > 0 {
+		if p, err := netip.ParseAddr(args[len(args)-1]); err == nil {
+			ip, args = p, args[:len(args)-1]
+		}
+	}
+	see := func(ev Evidence) { w.observe(a.sighting(ip, ev, w.now)) }
+	switch verb {
+	case "takes": // silently
+		a.has[ip] = true
+	case "announces":
+		a.has[ip] = true
+		see(a.claim())
+	case "boasts": // announces what it does not have
+		see(Announced)
+	case "sends":
+		a.has[ip] = true
+		see(Data)
+	case "spoofs": // data, from a netns that cannot be looked into
+		see(Data)
+	case "forwards":
+		see(Forwarded)
+	case "answers": // somebody else's request
+		s := a.sighting(ip, a.claim(), w.now)
+		s.Answer = true
+		w.observe(s)
+	case "loses":
+		delete(a.has, ip)
+		w.apply(w.d.Withdraw(Key{"default", ip}, a.id, "address left the netns", w.now))
+	case "drops": // the address, unnoticed by the agent
+		delete(a.has, ip)
+	case "gone":
+		clear(a.has)
+		w.pending = slices.DeleteFunc(w.pending, func(x answer) bool { return x.sighting.Holder.Interface == a.iface })
+		w.apply(w.d.WithdrawInterface(a.iface, "interface is gone", w.now))
+	case "mute":
+		a.mute = true
+	case "speaks":
+		a.mute = false
+	case "proxies":
+		a.proxies = true
+	case "unreachable": // solicitations are neither sent nor refused
+		a.lost = true
+	case "reachable":
+		a.lost = false
+	case "refused": // refused DURATION REASON, or refused REASON for good
+		a.refuse, a.until = strings.Join(args, " "), time.Time{}
+		if until, err := time.ParseDuration(args[0]); err == nil {
+			a.refuse, a.until = strings.Join(args[1:], " "), w.now.Add(until)
+		}
+	case "allowed":
+		a.refuse = ""
+	case "mac":
+		a.mac += 100
+	case "port": // goes on with another interface
+		a.iface.Ifindex += 100
+	case "netns": // another holder under the same ifindex
+		a.id.Netns += 1000
+	default:
+		w.t.Fatalf("unknown verb in %q", line)
+	}
+}
+
+func (w *world) observe(s Sighting) {
+	w.t.Helper()
+	if w.proof != nil {
+		w.proof.heard(s)
+	}
+	w.apply(w.d.Observe(s, w.now))
+}
+
+func (w *world) apply(fx Effects) {
+	w.t.Helper()
+	for _, ev := range fx.Events {
+		var names []string
+		for _, h := range ev.Conflict.Holders {
+			names = append(names, h.Holder.NetnsName)
+		}
+		w.log = append(w.log, fmt.Sprintf("%s %s %s", w.since(ev.At), ev.Kind, strings.Join(names, " ")))
+		w.check(ev)
+	}
+	for _, s := range fx.Solicit {
+		w.solicit(s)
+	}
+}
+
+// check holds every event against what must be true of it.
+func (w *world) check(ev Event) {
+	w.t.Helper()
+	c := ev.Conflict
+	if ev.Reason == "" {
+		w.t.Errorf("%s without a reason", ev.Kind)
+	}
+	if !ev.At.Equal(w.now) {
+		w.t.Errorf("%s at %v, not now", ev.Kind, ev.At)
+	}
+	if len(c.Holders) < 2 {
+		w.t.Errorf("%s with %d holders", ev.Kind, len(c.Holders))
+	}
+	if c.SecondSeen.IsZero() || c.SecondSeen.After(c.SuspectedAt) {
+		w.t.Errorf("%s: second seen %v, suspected %v", ev.Kind, c.SecondSeen, c.SuspectedAt)
+	}
+	if w.proof != nil && ev.Kind == EventConfirmed {
+		if err := w.proof.judge(c, w.d.opts.MinOverlap); err != nil {
+			w.t.Error(err)
+		}
+	}
+	if (c.State == Suspected) != c.ConfirmedAt.IsZero() || (c.State == Resolved) != !c.ResolvedAt.IsZero() {
+		w.t.Errorf("%s: state %s with times %v %v", ev.Kind, c.State, c.ConfirmedAt, c.ResolvedAt)
+	}
+}
+
+func (w *world) solicit(s Solicitation) {
+	w.asked = append(w.asked, asked{w.since(w.now), s})
+	a := w.byID(s.Holder)
+	switch {
+	case a.lost:
+		return
+	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
+		w.apply(w.d.NotSolicited(s, a.refuse, a.until, w.now))
+		return
+	}
+	w.d.Solicited(s, w.now)
+	at := w.now.Add(delay)
+	ans := a.sighting(s.Key.IP, a.claim(), at)
+	ans.Answer = true
+	switch {
+	case a.mute || w.lose != nil && w.lose():
+		return
+	case a.proxies && !a.has[s.Key.IP]:
+		ans.Evidence = Forwarded
+	case !a.has[s.Key.IP]:
+		return
+	}
+	w.pending = append(w.pending, answer{at, ans})
+}
+
+// run lets time pass until at, doing what is due on the way.
+func (w *world) run(at time.Time) {
+	w.t.Helper()
+	for range 1_000_000 {
+		next := w.d.Next()
+		if len(w.pending) > 0 {
+			next = earlier(next, w.pending[0].at)
+		}
+		if next.IsZero() || next.After(at) {
+			w.now = at
+			return
+		}
+		w.now = later(w.now, next)
+		if len(w.pending) > 0 && !w.pending[0].at.After(w.now) {
+			ans := w.pending[0]
+			w.pending = w.pending[1:]
+			w.observe(ans.sighting)
+			continue
+		}
+		w.apply(w.d.Tick(w.now))
+		if next := w.d.Next(); !next.IsZero() && !next.After(w.now) {
+			w.t.Fatalf("%s: next %v is not after now", w.since(w.now), next)
+		}
+	}
+	w.t.Fatal("time does not pass")
+}
+
+// play runs a script and lets time pass for a while longer.
+func (w *world) play(script string, more time.Duration) {
+	w.t.Helper()
+	for line := range lines(script) {
+		at, err := time.ParseDuration(strings.Fields(line)[0])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.run(w.start.Add(at))
+		w.do(line)
+	}
+	w.run(w.now.Add(more))
+	if w.d.tally.stuck != 0 {
+		w.t.Errorf("%d deadlines were not used up", w.d.tally.stuck)
+	}
+}
+
+func (w *world) since(t time.Time) time.Duration {
+	return t.Sub(w.start).Round(10 * time.Millisecond)
+}
+
+func (w *world) verdict() string {
+	w.t.Helper()
+	stories := w.d.Explain(defaultIP)
+	if len(stories) != 1 {
+		w.t.Fatalf("%d stories", len(stories))
+	}
+	return stories[0].Verdict
+}
+
+func lines(s string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for sc := bufio.NewScanner(strings.NewReader(s)); sc.Scan(); {
+			if line := strings.Join(strings.Fields(sc.Text()), " "); line != "" && !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+func linesOf(s string) []string { return slices.Collect(lines(s)) }
+
+// history prints what a failed test needs to be understood.
+func (w *world) history(t *testing.T) {
+	t.Helper()
+	for _, line := range w.log {
+		t.Log(line)
+	}
+	for e := range w.d.entries {
+		for _, s := range w.d.Explain(e.IP) {
+			t.Log(s.Key, s.Verdict)
+			for _, n := range s.Notes {
+				t.Logf("%s %v %s: %s", w.since(n.At), n.Kind, w.name(n.Holder), n.Text)
+			}
+		}
+	}
+}
+
+func (w *world) name(id HolderID) string {
+	for _, a := range w.holders {
+		if a.id == id {
+			return a.name
+		}
+	}
+	return ""
+}

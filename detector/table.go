@@ -1,0 +1,220 @@
+package detector
+
+import (
+	"slices"
+	"time"
+)
+
+// Ranks order the bindings by what they are worth when room is needed.
+const (
+	rankForwarded = iota
+	rankDemoted   // forwarded because it did not answer: worth remembering
+	rankData
+	rankAnnounced
+	rankHost
+	ranks
+)
+
+// evictable is, by the rank of a newcomer, below which rank others make room for it.
+// Data must not push out the demoted: whoever sprays sources would be suspected of
+// each again.
+var evictable = [ranks]int{
+	rankForwarded: rankForwarded,
+	rankDemoted:   rankForwarded,
+	rankData:      rankDemoted,
+	rankAnnounced: rankAnnounced,
+	rankHost:      rankHost,
+}
+
+func rankOf(e Evidence, demoted bool) int {
+	switch {
+	case e == Host:
+		return rankHost
+	case e == Announced:
+		return rankAnnounced
+	case e == Data:
+		return rankData
+	case demoted:
+		return rankDemoted
+	default:
+		return rankForwarded
+	}
+}
+
+// admit makes a binding for a sighting of a new holder, or returns nil when a bound
+// leaves no room for it.
+func (d *Detector) admit(s *Sighting, now time.Time) *binding {
+	strike := d.entries[s.Key].strikeOf(s.Holder.ID)
+	deaf := strike != nil && now.Before(strike.until) && !s.Answer && s.Evidence < Host
+	ev := s.Evidence
+	if deaf {
+		ev = Forwarded
+	}
+	if !d.makeRoom(s, rankOf(ev, deaf), now) {
+		return nil
+	}
+
+	e := d.entries[s.Key] // only now: making room may have ended it
+	if e == nil {
+		e = &entry{key: s.Key}
+		d.entries[s.Key] = e
+	}
+	if e.idle != nil {
+		d.idle.Remove(e.idle)
+		e.idle = nil
+	}
+	id := s.Holder.ID
+	b := &binding{
+		entry: e, holder: s.Holder, firstSeen: s.At,
+		jitter: jitterOf(s.Key, id, d.opts.TTL/20), // 10 % of half the TTL
+		rank:   -1,
+	}
+	if deaf {
+		b.demoted, b.deaf = strike.until, true
+	}
+	if others := d.holders[id]; len(others) > 0 && b.holder.Pod == (Pod{}) {
+		b.holder.Pod = others[0].holder.Pod
+	}
+	e.bindings = append(e.bindings, b)
+	d.holders[id] = append(d.holders[id], b)
+	d.addSource(b, &s.Holder)
+	e.tell(now, id, tellSeen, ev.String()+" on "+nonEmpty(s.Holder.InterfaceName, "an interface"))
+	return b
+}
+
+// makeRoom reports whether a newcomer of that rank fits in, and evicts where it must.
+func (d *Detector) makeRoom(s *Sighting, rank int, now time.Time) bool {
+	if e := d.entries[s.Key]; e != nil && len(e.bindings) >= maxHolders &&
+		!d.evict(victim(e.bindings, rank), RefusedKeyFull, now) {
+		return false
+	}
+	if !d.makeRoomOn(s.Holder.Interface, rank, now) {
+		return false
+	}
+	return d.size() < d.opts.MaxBindings || d.evict(d.leastWanted(rank), RefusedTableFull, now)
+}
+
+func (d *Detector) makeRoomOn(i Interface, rank int, now time.Time) bool {
+	on := d.ifaces[i]
+	return len(on) < d.opts.MaxPerInterface || d.evict(victim(on, rank), RefusedInterfaceFull, now)
+}
+
+func (d *Detector) size() int {
+	n := 0
+	for i := range d.ranks {
+		n += d.ranks[i].Len()
+	}
+	return n
+}
+
+// victim returns the least valuable, longest unseen binding that makes room for a
+// newcomer of that rank, or nil. One in an open conflict never does.
+func victim(list []*binding, rank int) *binding {
+	var v *binding
+	for _, b := range list {
+		if b.rank >= evictable[rank] || b.entry.conflict != nil {
+			continue
+		}
+		if v == nil || b.rank < v.rank || b.rank == v.rank && b.lastSeen().Before(v.lastSeen()) {
+			v = b
+		}
+	}
+	return v
+}
+
+// leastWanted is victim for the whole table.
+func (d *Detector) leastWanted(rank int) *binding {
+	const look = 64 // a bound on the search when many are in conflicts
+	for r := range evictable[rank] {
+		n := 0
+		for el := d.ranks[r].Front(); el != nil && n < look; el = el.Next() {
+			if b := el.Value.(*binding); b.entry.conflict == nil {
+				return b
+			}
+			n++
+		}
+	}
+	return nil
+}
+
+// evict removes v; without one it counts the refusal of the newcomer instead.
+func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
+	if v == nil {
+		d.tally.refused[r]++
+		return false
+	}
+	d.tally.evicted[r]++
+	d.remove(v, tellEvicted, r.String(), now)
+	d.finish(v.entry)
+	return true
+}
+
+// addSource adds an interface to a binding; the stalest makes room.
+func (d *Detector) addSource(b *binding, h *Holder) *source {
+	if len(b.sources) == maxSources {
+		stalest := slices.MinFunc(b.sources, func(x, y source) int { return x.seen().Compare(y.seen()) })
+		d.dropSource(b, stalest.iface)
+	}
+	b.sources = append(b.sources, source{iface: h.Interface, name: h.InterfaceName, mac: h.MAC})
+	d.ifaces[h.Interface] = append(d.ifaces[h.Interface], b)
+	return &b.sources[len(b.sources)-1]
+}
+
+func (d *Detector) dropSource(b *binding, i Interface) {
+	b.sources = slices.DeleteFunc(b.sources, func(s source) bool { return s.iface == i })
+	dropFrom(d.ifaces, i, b)
+}
+
+// remove takes a binding out of the table and tells why. The caller settles and
+// finishes the entry.
+func (d *Detector) remove(b *binding, t tell, reason string, now time.Time) {
+	e, id := b.entry, b.holder.ID
+	e.tell(now, id, t, reason)
+	d.setEvidence(b, 0, now, b.holder.String()+" "+t.clause(reason))
+	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })
+	dropFrom(d.holders, id, b)
+	for i := range b.sources {
+		dropFrom(d.ifaces, b.sources[i].iface, b)
+	}
+}
+
+// dropFrom removes b from one list of an index; order does not matter there.
+func dropFrom[K comparable](index map[K][]*binding, k K, b *binding) {
+	list := index[k]
+	i := slices.Index(list, b)
+	if i < 0 {
+		return
+	}
+	last := len(list) - 1
+	list[i], list[last] = list[last], nil
+	if last == 0 {
+		delete(index, k)
+		return
+	}
+	index[k] = list[:last]
+}
+
+// retire puts an entry without bindings aside: its story is kept while the history
+// has a conflict of it, or among the last MaxHistory, or not at all.
+func (d *Detector) retire(e *entry) {
+	d.due.remove(e)
+	switch {
+	case e.kept > 0 || e.idle != nil:
+		return
+	case !e.storied:
+		delete(d.entries, e.key)
+		return
+	}
+	e.idle = d.idle.PushBack(e)
+	if d.idle.Len() > d.opts.MaxHistory {
+		oldest := d.idle.Remove(d.idle.Front()).(*entry)
+		delete(d.entries, oldest.key)
+	}
+}
+
+func nonEmpty(s, otherwise string) string {
+	if s != "" {
+		return s
+	}
+	return otherwise
+}

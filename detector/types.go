@@ -1,0 +1,218 @@
+package detector
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Key is what has to be unique: one address in one network.
+type Key struct {
+	// Network is the L3 domain, for example "default".
+	Network string
+	// IP is never an IPv4-mapped IPv6 address and carries no zone.
+	IP netip.Addr
+}
+
+// HolderID identifies who has an address. It is comparable.
+//
+// Netns is the network namespace cookie (SO_NETNS_COOKIE, unique for a boot). When
+// the netns cannot be seen Netns is 0 and Ifindex and Generation stand in for it;
+// otherwise those two are 0, so that two interfaces of one pod are one holder.
+type HolderID struct {
+	Node       string
+	Netns      uint64
+	Ifindex    uint32
+	Generation uint32
+}
+
+// Interface is one incarnation of a host-side device. Generation is unique in the
+// life of an agent, so a reused ifindex is another Interface.
+type Interface struct {
+	Ifindex    uint32
+	Generation uint32
+}
+
+// MAC is an Ethernet address. The zero value means unknown.
+type MAC [6]byte
+
+// Pod names the workload behind a holder. All fields may be empty: a name is an
+// ornament and never a condition.
+type Pod struct {
+	Namespace string
+	Name      string
+	UID       string
+}
+
+// Holder describes who has an address, for people.
+type Holder struct {
+	ID HolderID
+	// Interface and InterfaceName say where on the node the holder was seen last.
+	Interface     Interface
+	InterfaceName string
+	MAC           MAC
+	// NetnsName is the name under /run/netns, or "net:[inode]"; "host" for the node itself.
+	NetnsName string
+	Pod       Pod
+}
+
+// Evidence is how a binding is known. A higher value is stronger.
+type Evidence uint8
+
+// The kinds of evidence. Only Data, Announced and Host support a suspicion.
+const (
+	// Forwarded: the holder emits or answers for an address it does not have.
+	Forwarded Evidence = iota + 1
+	// Data: it sent IP packets with that source.
+	Data
+	// Announced: it said so itself (ARP sender, neighbour advertisement, an answer).
+	Announced
+	// Host: the node's own address.
+	Host
+)
+
+// Scope says how far apart the holders of a conflict are.
+type Scope uint8
+
+// The scopes of a conflict.
+const (
+	SameNode Scope = iota + 1
+	CrossNode
+	PodHost
+)
+
+// State is a step in the life of a conflict.
+type State uint8
+
+// The states of a conflict. A suspicion that fades never was a conflict and leaves
+// no state behind.
+const (
+	Suspected State = iota + 1
+	Confirmed
+	Resolved
+)
+
+// Sighting is one observation of an address behind an interface.
+type Sighting struct {
+	Key      Key
+	Holder   Holder
+	Evidence Evidence
+	// Answer marks an ARP reply or neighbour advertisement from the holder, or a
+	// look at the node's own addresses: what a round of verification waits for.
+	Answer bool
+	// At is when the packet was seen, on the clock that `now` is read from.
+	At time.Time
+}
+
+// Binding is one holder of one key.
+type Binding struct {
+	Key       Key
+	Holder    Holder
+	Evidence  Evidence
+	FirstSeen time.Time
+	LastSeen  time.Time
+}
+
+// Conflict is one key with two or more live holders.
+type Conflict struct {
+	// ID is a hash of network and IP followed by the episode: "5f3a9b21-1".
+	ID    string
+	Key   Key
+	State State
+	Scope Scope
+	// SecondSeen is when the second holder was first seen, the start of the
+	// detection delay. SuspectedAt, ConfirmedAt and ResolvedAt are zero until then.
+	SecondSeen  time.Time
+	SuspectedAt time.Time
+	ConfirmedAt time.Time
+	ResolvedAt  time.Time
+	// Holders are ordered by FirstSeen, the elder first.
+	Holders []Binding
+}
+
+// EventKind says what happened to a conflict.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	EventSuspected EventKind = iota + 1
+	EventConfirmed
+	// EventChanged: an open conflict gained or lost a holder and stays open.
+	EventChanged
+	EventResolved
+	// EventFaded: a suspicion ended without a conflict; ordinary reuse of an address.
+	EventFaded
+)
+
+// Event is one step of one conflict. Conflict is a copy.
+type Event struct {
+	Kind     EventKind
+	At       time.Time
+	Conflict Conflict
+	// Reason is one short clause for people: "netns pod-a is gone".
+	Reason string
+}
+
+// Purpose says why a holder is solicited.
+type Purpose uint8
+
+// The purposes of a solicitation. Verification goes first when the rate is limited.
+const (
+	Verify Purpose = iota + 1
+	// Refresh keeps a silent binding alive.
+	Refresh
+)
+
+// Solicitation asks the agent to solicit one of its own holders on one interface.
+type Solicitation struct {
+	Key       Key
+	Holder    HolderID
+	Interface Interface
+	Purpose   Purpose
+	// Round names the round of verification this belongs to, so that a late report of
+	// an earlier one is not taken for the present. Hand it back unchanged; zero means
+	// the present round.
+	Round uint32
+}
+
+// Effects is what a call wants done. It is empty for most sightings.
+type Effects struct {
+	Solicit []Solicitation
+	Events  []Event
+}
+
+// NoteKind says what a [Note] tells.
+type NoteKind uint8
+
+// The kinds of notes.
+const (
+	NoteSeen NoteKind = iota + 1
+	NoteEvidence
+	NoteWithdrawn
+	NoteExpired
+	NoteSolicited
+	NoteNotSolicited
+	NoteAnswered
+	NoteUnanswered
+	NoteConflict
+)
+
+// Note is one line in the story of one address.
+type Note struct {
+	At     time.Time
+	Kind   NoteKind
+	Holder HolderID
+	// Text is one short clause for people.
+	Text string
+}
+
+// Story is all that is known of one key.
+type Story struct {
+	Key      Key
+	Bindings []Binding
+	// Conflict is the open conflict, or the last resolved one; nil if there was none.
+	Conflict *Conflict
+	// Notes are in order of time; the oldest are dropped first.
+	Notes []Note
+	// Verdict says in one sentence why this is or is not a conflict.
+	Verdict string
+}

@@ -1,0 +1,174 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Agent is a real `dupip agent` process in the netns of a node.
+type Agent struct {
+	// Node is where the agent runs and Socket is its API.
+	Node   *Node
+	Socket string
+	// Client speaks to the API.
+	Client *Client
+
+	cmd    *exec.Cmd
+	log    lockedBuffer
+	exited chan struct{}
+	err    error
+}
+
+// readyTimeout is how long an agent may take to attach on a busy machine.
+const readyTimeout = 10 * time.Second
+
+var agents atomic.Uint32
+
+// StartAgent starts an agent on the node, with a node name and an API socket of its
+// own; flags come after those and win. It does not wait; see [Agent.WaitReady]. The
+// lab stops the agent.
+func (n *Node) StartAgent(flags ...string) (*Agent, error) {
+	binary, err := Binary()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := tempDir()
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		Node:   n,
+		Socket: filepath.Join(dir, fmt.Sprintf("agent%d.sock", agents.Add(1))),
+		exited: make(chan struct{}),
+	}
+	a.Client = NewClient(a.Socket)
+	args := append([]string{
+		"agent", "--node-name", n.ShortName(), "--api-socket", a.Socket, "--log-level", "debug",
+	}, flags...)
+	a.cmd = exec.Command(binary, args...)
+	a.cmd.Stdout, a.cmd.Stderr = &a.log, &a.log
+	// A group of its own: Ctrl-C is for us, and we end the agent in order. Should we
+	// be killed, the kernel ends it.
+	a.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	started := make(chan error, 1)
+	go a.run(n, started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start agent in netns %s: %w", n.Name, err)
+	}
+	n.lab.OnClose(a.Stop)
+	return a, nil
+}
+
+// run starts the agent and waits for it on one thread: the child inherits the
+// thread's netns, and Pdeathsig is about the death of that thread.
+func (a *Agent) run(n *Node, started chan<- error) {
+	runtime.LockOSThread()
+	// The thread is never unlocked, so it ends with this goroutine.
+	if err := netns.Set(n.fd); err != nil {
+		started <- err
+		return
+	}
+	if err := a.cmd.Start(); err != nil {
+		started <- err
+		return
+	}
+	started <- nil
+	a.err = a.cmd.Wait()
+	close(a.exited)
+}
+
+// Log is what the agent has written so far.
+func (a *Agent) Log() string { return a.log.String() }
+
+// PID is the agent's process id.
+func (a *Agent) PID() int { return a.cmd.Process.Pid }
+
+// WaitReady polls the API until the agent answers and has attached to its interfaces.
+func (a *Agent) WaitReady(ctx context.Context) error {
+	for {
+		_, err := a.Client.Status(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-a.exited:
+			return fmt.Errorf("agent ended before it was ready: %w\n%s", a.err, a.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the agent: %w (%w)", err, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Stop ends the agent with SIGTERM and waits. It returns an error if the exit code is
+// not 0, or if the agent had to be killed after five seconds. It may be called more
+// than once, and after Kill, when it does nothing.
+func (a *Agent) Stop() error {
+	select {
+	case <-a.exited:
+		return nil
+	default:
+	}
+	if err := a.signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-a.exited:
+		if a.err != nil {
+			return fmt.Errorf("stop agent: %w", a.err)
+		}
+		return nil
+	case <-time.After(5 * time.Second):
+		return errors.Join(errors.New("stop agent: it did not end within 5s of SIGTERM"), a.Kill())
+	}
+}
+
+// Kill ends the agent with SIGKILL and waits.
+func (a *Agent) Kill() error {
+	if err := a.signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	<-a.exited
+	return nil
+}
+
+func (a *Agent) signal(s unix.Signal) error {
+	if err := a.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal agent: %w", err)
+	}
+	return nil
+}
+
+// Wait waits until the agent has ended by itself and returns its exit error.
+func (a *Agent) Wait(ctx context.Context) error {
+	select {
+	case <-a.exited:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// CLI runs another command of the binary, for example `conflicts -o wide`, against
+// this agent and returns what it printed.
+func (a *Agent) CLI(ctx context.Context, args ...string) (string, error) {
+	binary, err := Binary()
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, binary, append(args, "--api-socket", a.Socket)...).CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("run dupip %v: %w\n%s", args, err, out)
+	}
+	return string(out), nil
+}

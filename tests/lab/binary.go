@@ -1,0 +1,102 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// BinaryVariable names the environment variable with the path of a dupip binary that
+// is to be used instead of building one.
+const BinaryVariable = "DUPIP_BIN"
+
+// Binary is the path of the dupip binary under test. It is built at the first call;
+// [Main] removes it.
+var Binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv(BinaryVariable); path != "" {
+		return filepath.Abs(path)
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	dir, err := tempDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "dupip")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/dupip")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build dupip: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	mod := strings.TrimSpace(string(out))
+	if mod == "" || mod == os.DevNull {
+		return "", errors.New("find the module: not inside it; set " + BinaryVariable)
+	}
+	return filepath.Dir(mod), nil
+}
+
+// tempDir is a folder of this process for the binary and for sockets, whose paths
+// have to be short.
+var tempDir = sync.OnceValues(func() (string, error) {
+	return os.MkdirTemp("", fmt.Sprintf("%s%x-", namePrefix, os.Getpid()))
+})
+
+// Main runs the tests of a package that uses the lab, from TestMain, and returns the
+// exit code. It closes open labs when the process is interrupted and removes what
+// outlives a single lab.
+func Main(m interface{ Run() int }) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	go func() {
+		<-signals
+		open.closeAll()
+		RemoveTemp()
+		os.Exit(130)
+	}()
+	defer RemoveTemp()
+	return m.Run()
+}
+
+// RemoveTemp removes the temporary folder of this process. No lab works afterwards.
+func RemoveTemp() {
+	if dir, err := tempDir(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// lockedBuffer is a log that is written and read at the same time.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,166 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Pod identity as the API gives it.
+type PodRef struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+}
+
+// Binding is one holder of one address, as the API gives it. The lab has its own
+// declaration so that its users notice when the documents change.
+type Binding struct {
+	Network   string     `json:"network"`
+	IP        netip.Addr `json:"ip"`
+	Node      string     `json:"node"`
+	Interface string     `json:"interface"`
+	Ifindex   int        `json:"ifindex"`
+	MAC       string     `json:"mac"`
+	Netns     string     `json:"netns"`
+	Evidence  string     `json:"evidence"`
+	FirstSeen time.Time  `json:"firstSeen"`
+	LastSeen  time.Time  `json:"lastSeen"`
+	Pod       *PodRef    `json:"pod,omitempty"`
+}
+
+// Conflict is one address with two or more holders, as the API gives it.
+type Conflict struct {
+	ID          string     `json:"id"`
+	Network     string     `json:"network"`
+	IP          netip.Addr `json:"ip"`
+	State       string     `json:"state"`
+	Scope       string     `json:"scope"`
+	SuspectedAt time.Time  `json:"suspectedAt"`
+	ConfirmedAt time.Time  `json:"confirmedAt"`
+	ResolvedAt  time.Time  `json:"resolvedAt"`
+	Holders     []Binding  `json:"holders"`
+}
+
+// Event is one line of the stream of conflicts.
+type Event struct {
+	// Type is suspected, confirmed, changed, resolved or faded.
+	Type     string    `json:"type"`
+	At       time.Time `json:"at"`
+	Reason   string    `json:"reason"`
+	Conflict Conflict  `json:"conflict"`
+	// Received is when the lab read the line, on the clock of this process.
+	Received time.Time `json:"-"`
+}
+
+// Client speaks HTTP and JSON to an agent's Unix socket. Its methods may be called
+// from several goroutines.
+type Client struct {
+	http http.Client
+}
+
+// NewClient makes a client; it connects when it is used.
+func NewClient(socket string) *Client {
+	return &Client{http: http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+		// An agent that was killed and started anew must not meet old connections.
+		DisableKeepAlives: true,
+	}}}
+}
+
+// Get asks for a document, for example ("/v1/conflicts", "all=1"), and returns its body.
+func (c *Client) Get(ctx context.Context, path, query string) (io.ReadCloser, error) {
+	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("get %s: %s: %s", path, resp.Status, body)
+	}
+	return resp.Body, nil
+}
+
+func (c *Client) decode(ctx context.Context, path, query string, doc any) error {
+	body, err := c.Get(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(doc); err != nil {
+		return fmt.Errorf("decode %s: %w", path, err)
+	}
+	return nil
+}
+
+// Bindings are all bindings of the agent, or those of one address if ip is valid.
+func (c *Client) Bindings(ctx context.Context, ip netip.Addr) ([]Binding, error) {
+	query := ""
+	if ip.IsValid() {
+		query = url.Values{"ip": {ip.String()}}.Encode()
+	}
+	var doc struct{ Bindings []Binding }
+	err := c.decode(ctx, "/v1/bindings", query, &doc)
+	return doc.Bindings, err
+}
+
+// Conflicts are the open conflicts of the agent; all adds the resolved ones.
+func (c *Client) Conflicts(ctx context.Context, all bool) ([]Conflict, error) {
+	query := ""
+	if all {
+		query = "all=1"
+	}
+	var doc struct{ Conflicts []Conflict }
+	err := c.decode(ctx, "/v1/conflicts", query, &doc)
+	return doc.Conflicts, err
+}
+
+// Status is the agent's status document as it is.
+func (c *Client) Status(ctx context.Context) (map[string]any, error) {
+	var doc map[string]any
+	err := c.decode(ctx, "/v1/status", "", &doc)
+	return doc, err
+}
+
+// Explain is the story of one address as the document is.
+func (c *Client) Explain(ctx context.Context, ip netip.Addr) (map[string]any, error) {
+	var doc map[string]any
+	err := c.decode(ctx, "/v1/explain", url.Values{"ip": {ip.String()}}.Encode(), &doc)
+	return doc, err
+}
+
+// WaitBinding polls until some binding of ip satisfies ok, and returns it.
+func (c *Client) WaitBinding(ctx context.Context, ip netip.Addr, ok func(Binding) bool) (Binding, error) {
+	var last []Binding
+	for {
+		bindings, err := c.Bindings(ctx, ip)
+		if err == nil {
+			last = bindings
+			for _, b := range bindings {
+				if ok(b) {
+					return b, nil
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return Binding{}, fmt.Errorf("wait for a binding of %v: %w; there is %+v", ip, ctx.Err(), last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/ndp"
+	"golang.org/x/sys/unix"
+)
+
+// GuestOptions say how a guest is made.
+type GuestOptions struct {
+	// Addr is what the guest owns, or wants to own if Detect is set.
+	Addr netip.Addr
+	// MAC is that of the pod's interface if nil.
+	MAC net.HardwareAddr
+	// VLAN tags everything the guest sends; it hears only what has the same tag.
+	VLAN uint16
+	// Detect makes an IPv4 guest run address conflict detection before it takes its
+	// address (RFC 5227) and give it up when somebody else claims it.
+	Detect bool
+	// Pace is the second of RFC 5227's timing; a zero value is a real second.
+	Pace time.Duration
+}
+
+// Guest is a host of its own on a pod's interface, as a virtual machine is. It answers
+// ARP requests and neighbour solicitations for its address. The pod should be [Raw].
+type Guest struct {
+	opts   GuestOptions
+	pod    *Pod
+	socket *packetSocket
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	owns    bool
+	lost    error
+	changed chan struct{}
+}
+
+// ErrAddressLost says that a guest gave its address up.
+var ErrAddressLost = errors.New("the guest gave its address up")
+
+// StartGuest brings a guest up on the pod's first interface. The lab stops it.
+func (p *Pod) StartGuest(o GuestOptions) (*Guest, error) {
+	if o.MAC == nil {
+		mac, err := p.MAC(p.Interface)
+		if err != nil {
+			return nil, err
+		}
+		o.MAC = mac
+	}
+	if o.Pace == 0 {
+		o.Pace = time.Second
+	}
+	g := &Guest{opts: o, pod: p, owns: !o.Detect, changed: make(chan struct{})}
+	if err := p.Exec(func() (err error) {
+		g.socket, err = openPacket(p.Interface)
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("start guest in netns %s: %w", p.Name, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	g.cancel = cancel
+	g.done.Go(g.listen)
+	if o.Detect {
+		g.done.Go(func() { g.claim(ctx) })
+	}
+	p.lab.OnClose(g.Stop)
+	return g, nil
+}
+
+// Stop ends the guest, without a word to its neighbours. It may be called more than once.
+func (g *Guest) Stop() error {
+	g.cancel()
+	err := g.socket.close()
+	g.done.Wait()
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Owned waits until the guest has taken its address; it returns an error that wraps
+// [ErrAddressLost] when the guest gave up, or the error of ctx.
+func (g *Guest) Owned(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		owns, lost, changed := g.owns, g.lost, g.changed
+		g.mu.Unlock()
+		switch {
+		case lost != nil:
+			return lost
+		case owns:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (g *Guest) set(owns bool, lost error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lost != nil {
+		return
+	}
+	g.owns, g.lost = owns, lost
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// Announce tells everybody that the guest has its address.
+func (g *Guest) Announce() error {
+	frame, err := announcement(g.opts.Addr, g.opts.MAC, g.opts.VLAN)
+	if err != nil {
+		return err
+	}
+	return g.send(frame)
+}
+
+// Send sends one UDP datagram from the guest's address to the bridge's MAC address.
+func (g *Guest) Send(dst netip.Addr) error {
+	_, nextHop, err := g.pod.macs()
+	if err != nil {
+		return err
+	}
+	etherType := uint16(etherIPv4)
+	if dst.Is6() {
+		etherType = etherIPv6
+	}
+	packet := UDP(netip.AddrPortFrom(g.opts.Addr, discardPort), netip.AddrPortFrom(dst, discardPort), []byte("dupip lab"))
+	return g.send(Ethernet(nextHop, g.opts.MAC, g.opts.VLAN, etherType, packet))
+}
+
+func (g *Guest) send(frame []byte) error {
+	if err := g.socket.send(frame); err != nil {
+		return fmt.Errorf("send from guest in netns %s: %w", g.pod.Name, err)
+	}
+	return nil
+}
+
+// claim is RFC 5227: three probes one to two paces apart, two paces of waiting, two
+// announcements two paces apart.
+func (g *Guest) claim(ctx context.Context) {
+	pace := g.opts.Pace
+	probe := Ethernet(Broadcast, g.opts.MAC, g.opts.VLAN, etherARP,
+		ARP(ARPRequest, g.opts.MAC, netip.IPv4Unspecified(), zeroMAC, g.opts.Addr))
+	if !pause(ctx, rand.N(pace)) {
+		return
+	}
+	for i := range 3 {
+		if g.gaveUp() || g.send(probe) != nil {
+			return
+		}
+		wait := pace + rand.N(pace)
+		if i == 2 {
+			wait = 2 * pace
+		}
+		if !pause(ctx, wait) {
+			return
+		}
+	}
+	g.set(true, nil)
+	for range 2 {
+		if g.gaveUp() || g.Announce() != nil || !pause(ctx, 2*pace) {
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (g *Guest) gaveUp() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lost != nil
+}
+
+// listen answers for the address until the socket is closed.
+func (g *Guest) listen() {
+	buf := make([]byte, 65536)
+	for {
+		frame, own, err := g.socket.receive(buf, time.Time{})
+		if errors.Is(err, unix.ENETDOWN) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		fmt.Printf("guest %s own=%t %x\n", g.pod.Name, own, frame)
+		if own || len(frame) < 14 {
+			continue
+		}
+		etherType, payload := binary.BigEndian.Uint16(frame[12:]), frame[14:]
+		var vlan uint16
+		if etherType == etherVLAN && len(payload) >= 4 {
+			vlan = binary.BigEndian.Uint16(payload) & 0xfff
+			etherType, payload = binary.BigEndian.Uint16(payload[2:]), payload[4:]
+		}
+		if vlan != g.opts.VLAN {
+			continue
+		}
+		switch etherType {
+		case etherARP:
+			g.hearARP(payload)
+		case etherIPv6:
+			g.hearIPv6(payload)
+		}
+	}
+}
+
+func (g *Guest) hearARP(p []byte) {
+	if len(p) < 28 || !g.opts.Addr.Is4() {
+		return
+	}
+	op := binary.BigEndian.Uint16(p[6:])
+	senderMAC, sender := net.HardwareAddr(p[8:14]), netip.AddrFrom4([4]byte(p[14:18]))
+	target := netip.AddrFrom4([4]byte(p[24:28]))
+	if bytes.Equal(senderMAC, g.opts.MAC) {
+		return
+	}
+	g.mu.Lock()
+	owns, lost := g.owns, g.lost
+	g.mu.Unlock()
+	if lost != nil {
+		return
+	}
+	rivalProbe := !owns && op == ARPRequest && sender == netip.IPv4Unspecified() && target == g.opts.Addr
+	if g.opts.Detect && (sender == g.opts.Addr || rivalProbe) {
+		// RFC 5227, 2.1.1 and 2.4 (a).
+		g.set(false, fmt.Errorf("%w: %v was claimed by %v", ErrAddressLost, g.opts.Addr, senderMAC))
+		return
+	}
+	if owns && op == ARPRequest && target == g.opts.Addr {
+		_ = g.send(Ethernet(senderMAC, g.opts.MAC, g.opts.VLAN, etherARP,
+			ARP(ARPReply, g.opts.MAC, g.opts.Addr, senderMAC, sender)))
+	}
+}
+
+func (g *Guest) hearIPv6(p []byte) {
+	if len(p) < 40+24 || p[6] != icmp6 || p[7] != 255 || !g.opts.Addr.Is6() {
+		return
+	}
+	src := netip.AddrFrom16([16]byte(p[8:24]))
+	message, err := ndp.ParseMessage(p[40:])
+	if err != nil {
+		return
+	}
+	ns, ok := message.(*ndp.NeighborSolicitation)
+	if !ok || ns.TargetAddress != g.opts.Addr {
+		return
+	}
+	dst, solicited := src, true
+	to := net.HardwareAddr(nil)
+	for _, o := range ns.Options {
+		if lla, ok := o.(*ndp.LinkLayerAddress); ok && lla.Direction == ndp.Source {
+			to = lla.Addr
+		}
+	}
+	if src.IsUnspecified() {
+		dst, solicited, to = allNodes, false, multicastMAC(allNodes)
+	}
+	if to == nil {
+		return
+	}
+	packet, err := NDP(g.opts.Addr, dst, advertisement(g.opts.Addr, g.opts.MAC, solicited))
+	if err != nil {
+		return
+	}
+	_ = g.send(Ethernet(to, g.opts.MAC, g.opts.VLAN, etherIPv6, packet))
+}

@@ -1,0 +1,175 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// ErrNotRoot says that the process lacks the rights to make network namespaces.
+var ErrNotRoot = errors.New("the lab needs root (network namespaces and raw sockets)")
+
+var (
+	labs  atomic.Uint32
+	sweep = sync.OnceValue(removeLeftovers)
+)
+
+// Lab is a set of nodes joined by one switch. Its methods may be called from several
+// goroutines.
+type Lab struct {
+	prefix string
+	stop   func() bool
+
+	mu      sync.Mutex
+	hub     *Netns
+	nodes   []*Node
+	netns   []*Netns
+	closers []func() error
+	ports   int
+	closed  bool
+}
+
+// New makes an empty lab. The first call in a process removes what dead processes
+// left behind. When ctx ends, the lab is closed.
+func New(ctx context.Context) (*Lab, error) {
+	if os.Geteuid() != 0 {
+		return nil, ErrNotRoot
+	}
+	if err := sweep(); err != nil {
+		return nil, fmt.Errorf("remove leftovers: %w", err)
+	}
+	l := &Lab{prefix: fmt.Sprintf("%s%x-", namePrefix, os.Getpid())}
+	if n := labs.Add(1); n > 1 {
+		l.prefix = fmt.Sprintf("%s%x.%d-", namePrefix, os.Getpid(), n)
+	}
+	open.add(l)
+	hub, err := l.newNetns("switch")
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.hub = hub
+	if err := hub.buildSwitch(); err != nil {
+		return nil, errors.Join(fmt.Errorf("build switch: %w", err), l.Close())
+	}
+	l.stop = context.AfterFunc(ctx, func() { _ = l.Close() })
+	return l, nil
+}
+
+// Prefix is what the name of every netns of this lab starts with.
+func (l *Lab) Prefix() string { return l.prefix }
+
+// OnClose adds a step to Close; the last one added runs first, and all of them before
+// any netns is removed. If the lab is closed already, f runs at once.
+func (l *Lab) OnClose(f func() error) {
+	l.mu.Lock()
+	closed := l.closed
+	if !closed {
+		l.closers = append(l.closers, f)
+	}
+	l.mu.Unlock()
+	if closed {
+		_ = f()
+	}
+}
+
+// Close ends what runs in the lab and removes every netns and device. It may be
+// called more than once; only the first call does anything.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	closers, all := l.closers, slices.Clone(l.netns)
+	l.mu.Unlock()
+
+	if l.stop != nil {
+		l.stop()
+	}
+	var errs []error
+	for _, f := range slices.Backward(closers) {
+		errs = append(errs, f())
+	}
+	// The devices go first and by name: a netns that is merely let go of takes its
+	// devices down later, when the kernel finds time for it.
+	for _, n := range slices.Backward(all) {
+		n.removeDevices()
+		errs = append(errs, n.close())
+	}
+	open.remove(l)
+	return errors.Join(errs...)
+}
+
+// newNetns makes a netns that Close removes.
+func (l *Lab) newNetns(name string) (*Netns, error) {
+	n, err := makeNetns(l.prefix + name)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	closed := l.closed
+	if !closed {
+		l.netns = append(l.netns, n)
+	}
+	l.mu.Unlock()
+	if closed {
+		return nil, errors.Join(errors.New("the lab is closed"), n.close())
+	}
+	return n, nil
+}
+
+// forget takes a netns that was deleted from the list of those Close removes.
+func (l *Lab) forget(n *Netns) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.netns = slices.DeleteFunc(l.netns, func(m *Netns) bool { return m == n })
+}
+
+// nextPort numbers the host ends of pods, so that their names differ in a lab.
+func (l *Lab) nextPort() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ports++
+	return l.ports
+}
+
+// short is a netns name without the part that makes it unique on the machine.
+func (l *Lab) short(name string) string { return strings.TrimPrefix(name, l.prefix) }
+
+// openLabs are the labs of this process, for the signal handler of [Main].
+type openLabs struct {
+	mu   sync.Mutex
+	labs map[*Lab]struct{}
+}
+
+var open = openLabs{labs: map[*Lab]struct{}{}}
+
+func (o *openLabs) add(l *Lab) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.labs[l] = struct{}{}
+}
+
+func (o *openLabs) remove(l *Lab) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.labs, l)
+}
+
+func (o *openLabs) closeAll() {
+	o.mu.Lock()
+	var all []*Lab
+	for l := range o.labs {
+		all = append(all, l)
+	}
+	o.mu.Unlock()
+	for _, l := range all {
+		_ = l.Close()
+	}
+}

@@ -1,0 +1,234 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Bridge is the name of the bridge that every node has, as CNI plugins call it.
+const Bridge = "cni0"
+
+const uplink = "eth0"
+
+// calicoMAC is the address of the host end of every Calico interface.
+var calicoMAC = net.HardwareAddr{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
+
+// Node is a netns that pods are attached to. [Lab.AddNode] makes those with a bridge
+// and an uplink; [Pod.AsNode] makes one of a pod, for containers inside it.
+type Node struct {
+	*Netns
+	// Number is N in the node's addresses: 10.244.N.0/24, fd00:244:N::/64 and
+	// 192.168.77.N. It is 0 for a pod that serves as a node.
+	Number int
+
+	lab *Lab
+}
+
+// IPv4 is the address of the node with this last byte in its pod subnet 10.244.N.0/24.
+func (n *Node) IPv4(last byte) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 244, byte(n.Number), last})
+}
+
+// IPv6 is the address of the node with this last byte in its pod subnet fd00:244:N::/64.
+func (n *Node) IPv6(last byte) netip.Addr {
+	a := netip.MustParseAddr(fmt.Sprintf("fd00:244:%x::", n.Number)).As16()
+	a[15] = last
+	return netip.AddrFrom16(a)
+}
+
+// Uplink is the node's own IPv4 address on the switch.
+func (n *Node) Uplink() netip.Addr {
+	return netip.AddrFrom4([4]byte{192, 168, 77, byte(n.Number)})
+}
+
+// Uplink6 is the node's own IPv6 address on the switch.
+func (n *Node) Uplink6() netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("fd00:77::%x", n.Number))
+}
+
+// switch addresses: the gateway of all nodes, behind which there is nothing.
+var (
+	gateway  = netip.MustParsePrefix("192.168.77.254/24")
+	gateway6 = netip.MustParsePrefix("fd00:77::fe/64")
+)
+
+func (n *Netns) buildSwitch() error {
+	if err := n.addBridge("br0", net.HardwareAddr{0x0a, 0x58, 0xc0, 0xa8, 77, 254}, gateway, gateway6); err != nil {
+		return err
+	}
+	// Packets to the world end here, without a complaint that pods would hear.
+	return n.sysctls([2]string{"ipv4/icmp_ratemask", "0"}, [2]string{"ipv4/ip_forward", "0"})
+}
+
+// addBridge makes a bridge that is up. IPv6 duplicate address detection is off on it,
+// because its link-local address would otherwise stay tentative until a first port.
+func (n *Netns) addBridge(name string, mac net.HardwareAddr, addrs ...netip.Prefix) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = name, mac
+	if err := n.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return fmt.Errorf("add bridge %s: %w", name, err)
+	}
+	if err := n.sysctls(
+		[2]string{"ipv6/conf/" + name + "/accept_dad", "0"},
+		[2]string{"ipv6/conf/" + name + "/accept_ra", "0"},
+	); err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if err := n.addAddr(name, a); err != nil {
+			return err
+		}
+	}
+	return n.up(name)
+}
+
+// addAddr adds an address to a device, without duplicate address detection.
+func (n *Netns) addAddr(device string, p netip.Prefix) error {
+	link, err := n.nl.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
+	}
+	if err := n.nl.AddrAdd(link, nlAddr(p, false)); err != nil {
+		return fmt.Errorf("add %v to %s in netns %s: %w", p, device, n.Name, err)
+	}
+	return nil
+}
+
+// AddNode makes a node with a name of its own in the lab; "" takes "node" and its
+// number. At most 200 nodes fit the addresses.
+func (l *Lab) AddNode(name string) (*Node, error) {
+	l.mu.Lock()
+	number := len(l.nodes) + 1
+	l.mu.Unlock()
+	if name == "" {
+		name = fmt.Sprintf("node%d", number)
+	}
+	ns, err := l.newNetns(name)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Netns: ns, Number: number, lab: l}
+	if err := n.build(l.hub); err != nil {
+		return nil, fmt.Errorf("build node %s: %w", name, err)
+	}
+	l.mu.Lock()
+	others := l.nodes
+	l.nodes = append(l.nodes, n)
+	l.mu.Unlock()
+	for _, m := range others {
+		if err := errors.Join(n.routeTo(m), m.routeTo(n)); err != nil {
+			return nil, fmt.Errorf("join nodes: %w", err)
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) build(hub *Netns) error {
+	if err := n.sysctls(
+		[2]string{"ipv4/ip_forward", "1"},
+		[2]string{"ipv6/conf/all/forwarding", "1"},
+		[2]string{"ipv6/conf/default/accept_ra", "0"},
+		// The second of two holders would lose its traffic to the reverse path
+		// filter at one node and not at another; the lab wants one behaviour.
+		[2]string{"ipv4/conf/all/rp_filter", "0"},
+		[2]string{"ipv4/conf/default/rp_filter", "0"},
+	); err != nil {
+		return err
+	}
+	mac := net.HardwareAddr{0x0a, 0x58, 10, 244, byte(n.Number), 1}
+	if err := n.addBridge(Bridge, mac, netip.PrefixFrom(n.IPv4(1), 24), netip.PrefixFrom(n.IPv6(1), 64)); err != nil {
+		return err
+	}
+	return n.plugIn(hub)
+}
+
+// plugIn joins the node to the switch.
+func (n *Node) plugIn(hub *Netns) error {
+	port := fmt.Sprintf("port%d", n.Number)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = uplink
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerNamespace = port, netlink.NsFd(hub.fd)
+	if err := n.nl.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add uplink: %w", err)
+	}
+	if err := hub.enslave(port, "br0"); err != nil {
+		return err
+	}
+	if err := n.addAddr(uplink, netip.PrefixFrom(n.Uplink(), 24)); err != nil {
+		return err
+	}
+	if err := n.addAddr(uplink, netip.PrefixFrom(n.Uplink6(), 64)); err != nil {
+		return err
+	}
+	if err := n.up(uplink); err != nil {
+		return err
+	}
+	return errors.Join(
+		n.route(uplink, netip.MustParsePrefix("0.0.0.0/0"), gateway.Addr()),
+		n.route(uplink, netip.MustParsePrefix("::/0"), gateway6.Addr()),
+	)
+}
+
+// enslave makes a device a port of a bridge and sets it up.
+func (n *Netns) enslave(device, bridge string) error {
+	link, err := n.nl.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
+	}
+	br, err := n.nl.LinkByName(bridge)
+	if err != nil {
+		return fmt.Errorf("find %s in netns %s: %w", bridge, n.Name, err)
+	}
+	if err := n.nl.LinkSetMaster(link, br); err != nil {
+		return fmt.Errorf("make %s a port of %s: %w", device, bridge, err)
+	}
+	return n.up(device)
+}
+
+// route sets a route; without a gateway (the zero Addr) the destination is on the link.
+func (n *Netns) route(device string, dst netip.Prefix, via netip.Addr) error {
+	index, err := n.Ifindex(device)
+	if err != nil {
+		return err
+	}
+	r := &netlink.Route{LinkIndex: index, Dst: ipNet(dst)}
+	if via.IsValid() {
+		r.Gw = via.AsSlice()
+		r.Flags = int(netlink.FLAG_ONLINK)
+	} else {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if err := n.nl.RouteReplace(r); err != nil {
+		return fmt.Errorf("route %v to %s in netns %s: %w", dst, device, n.Name, err)
+	}
+	return nil
+}
+
+func (n *Node) routeTo(m *Node) error {
+	return errors.Join(
+		n.route(uplink, netip.PrefixFrom(m.IPv4(0), 24), m.Uplink()),
+		n.route(uplink, netip.PrefixFrom(m.IPv6(0), 64), m.Uplink6()),
+	)
+}
+
+// AddBridge makes another bridge on the node, with these addresses.
+func (n *Node) AddBridge(name string, addrs ...netip.Prefix) error {
+	return n.addBridge(name, nil, addrs...)
+}
+
+// AddAddr adds an address to a device of the node, lo and the bridge included.
+func (n *Node) AddAddr(device string, p netip.Prefix) error { return n.addAddr(device, p) }
+
+// Cut unplugs the node from the switch and Join plugs it in again.
+func (n *Node) Cut() error { return n.lab.hub.down(fmt.Sprintf("port%d", n.Number)) }
+
+// Join ends a Cut.
+func (n *Node) Join() error { return n.lab.hub.up(fmt.Sprintf("port%d", n.Number)) }
+
+// ShortName is the node's name without the part that is unique on the machine.
+func (n *Node) ShortName() string { return n.lab.short(n.Name) }

@@ -1,0 +1,364 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Style is how a pod is joined to its node.
+type Style uint8
+
+// The styles of pods.
+const (
+	// Bridged: the host end is a port of a bridge, which is the pod's gateway
+	// (flannel, kindnet in bridge mode, container engines).
+	Bridged Style = iota
+	// Routed: a /32 or /128 on the pod's interface, the gateway 169.254.1.1 answered
+	// by proxy ARP, a host route per pod (Calico).
+	Routed
+	// Raw: the interface is up and has no address; a [Guest] may live there.
+	Raw
+)
+
+// PodOptions say how a pod is made. The zero value is a bridged pod without addresses.
+type PodOptions struct {
+	Style Style
+	// Addrs are the addresses of the interface, IPv4 and IPv6. A bridged pod has
+	// them with the prefix length of the bridge's subnet, a routed one with /32 and /128.
+	Addrs []netip.Addr
+	// Interface is the name inside the pod, eth0 if empty.
+	Interface string
+	// HostInterface is the name of the host end; if empty, one is made up in the
+	// manner of the style.
+	HostInterface string
+	// HostIndex is the ifindex wanted for the host end; 0 leaves it to the kernel.
+	HostIndex int
+	// Bridge is the bridge to join, cni0 if empty.
+	Bridge string
+	// MAC and MTU of the pod's end; zero leaves them to the kernel.
+	MAC net.HardwareAddr
+	MTU int
+	// Silent pods send no packet of their own, not even when they start: no
+	// gratuitous ARP, no multicast listener report, no link-local address. They
+	// answer when they are asked.
+	Silent bool
+	// DAD makes IPv6 addresses go through duplicate address detection, which CNI
+	// plugins switch off by default.
+	DAD bool
+}
+
+// Pod is a netns with at least one interface that leads to a node.
+type Pod struct {
+	*Netns
+	// Node is where the pod runs.
+	Node *Node
+	// Interface and HostInterface are the two ends of the first veth pair.
+	Interface     string
+	HostInterface string
+
+	opts PodOptions
+	lab  *Lab
+}
+
+// AddPod makes a pod on the node. The name has to be unique in the lab.
+func (n *Node) AddPod(name string, o PodOptions) (*Pod, error) {
+	ns, err := n.lab.newNetns(name)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pod{Netns: ns, Node: n, lab: n.lab}
+	// As in a pod sandbox: forwarding is off whatever the node does.
+	if err := ns.sysctls(
+		[2]string{"ipv4/ip_forward", "0"},
+		[2]string{"ipv4/conf/all/rp_filter", "0"},
+		[2]string{"ipv4/conf/default/rp_filter", "0"},
+	); err != nil {
+		return nil, err
+	}
+	p.HostInterface, err = p.AddInterface(o)
+	if err != nil {
+		return nil, fmt.Errorf("make pod %s: %w", name, err)
+	}
+	p.opts = o
+	p.Interface = orDefault(o.Interface, "eth0")
+	return p, nil
+}
+
+func orDefault(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+// ShortName is the pod's name as it was given to [Node.AddPod].
+func (p *Pod) ShortName() string { return p.lab.short(p.Name) }
+
+// AddInterface gives the pod another interface and returns the name of its host end.
+func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
+	o.Interface = orDefault(o.Interface, "eth0")
+	o.Bridge = orDefault(o.Bridge, Bridge)
+	if o.HostInterface == "" {
+		style := "veth"
+		if o.Style == Routed {
+			style = "cali"
+		}
+		o.HostInterface = fmt.Sprintf("%s%08x", style, 0x5e000000+p.lab.nextPort())
+	}
+	if err := p.plug(o); err != nil {
+		return "", err
+	}
+	if err := p.configure(o); err != nil {
+		return "", err
+	}
+	if err := p.hostSide(o); err != nil {
+		return "", err
+	}
+	if err := p.up(o.Interface); err != nil {
+		return "", err
+	}
+	return o.HostInterface, p.routes(o)
+}
+
+// plug makes the veth pair, both ends down.
+func (p *Pod) plug(o PodOptions) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Index = o.HostInterface, o.HostIndex
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerNamespace = o.Interface, netlink.NsFd(p.fd)
+	veth.PeerHardwareAddr = o.MAC
+	if o.MTU != 0 {
+		veth.MTU, veth.PeerMTU = o.MTU, uint32(o.MTU)
+	}
+	if o.Style == Routed {
+		veth.HardwareAddr = calicoMAC
+	}
+	if err := p.Node.nl.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add veth %s: %w", o.HostInterface, err)
+	}
+	return nil
+}
+
+// configure sets what must be set before the pod's end comes up: a silent pod would
+// have spoken by then.
+func (p *Pod) configure(o PodOptions) error {
+	v4, v6 := "ipv4/conf/"+o.Interface+"/", "ipv6/conf/"+o.Interface+"/"
+	settings := [][2]string{{v6 + "accept_ra", "0"}}
+	switch {
+	case o.Style == Raw:
+		settings = append(settings, [2]string{v6 + "disable_ipv6", "1"})
+	case o.Silent:
+		settings = append(settings,
+			[2]string{v4 + "arp_notify", "0"},
+			[2]string{v6 + "ndisc_notify", "0"},
+			[2]string{v6 + "router_solicitations", "0"},
+			[2]string{v6 + "accept_dad", "0"},
+			// Without a link-local address there is nothing to report on joining.
+			[2]string{v6 + "addr_gen_mode", "1"},
+			// Listener reports for other groups come at a random time within this: 24 days.
+			[2]string{v6 + "mldv2_unsolicited_report_interval", "2147483647"},
+		)
+	default:
+		// CNI plugins have the kernel announce the addresses.
+		settings = append(settings,
+			[2]string{v4 + "arp_notify", "1"},
+			[2]string{v6 + "ndisc_notify", "1"})
+		if !o.DAD {
+			settings = append(settings, [2]string{v6 + "accept_dad", "0"})
+		}
+	}
+	if err := p.sysctls(settings...); err != nil {
+		return err
+	}
+	for _, a := range o.Addrs {
+		if err := p.assign(o, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pod) assign(o PodOptions, a netip.Addr) error {
+	link, err := p.nl.LinkByName(o.Interface)
+	if err != nil {
+		return fmt.Errorf("find %s in netns %s: %w", o.Interface, p.Name, err)
+	}
+	prefix := host(a)
+	if o.Style == Bridged {
+		prefix = netip.PrefixFrom(a, 24)
+		if a.Is6() {
+			prefix = netip.PrefixFrom(a, 64)
+		}
+	}
+	if err := p.nl.AddrAdd(link, nlAddr(prefix, o.DAD)); err != nil {
+		return fmt.Errorf("add %v to %s in netns %s: %w", prefix, o.Interface, p.Name, err)
+	}
+	return nil
+}
+
+func (p *Pod) hostSide(o PodOptions) error {
+	n := p.Node
+	if o.Style != Routed {
+		return n.enslave(o.HostInterface, o.Bridge)
+	}
+	dev := o.HostInterface
+	if err := n.sysctls(
+		[2]string{"ipv4/conf/" + dev + "/proxy_arp", "1"},
+		[2]string{"ipv4/neigh/" + dev + "/proxy_delay", "0"},
+		[2]string{"ipv6/conf/" + dev + "/proxy_ndp", "1"},
+		[2]string{"ipv6/conf/" + dev + "/accept_ra", "0"},
+	); err != nil {
+		return err
+	}
+	if err := n.up(dev); err != nil {
+		return err
+	}
+	for _, a := range o.Addrs {
+		// One route per address, as on a real node: the newcomer takes it over and
+		// the elder goes dark.
+		if err := n.route(dev, host(a), netip.Addr{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The gateways of a routed pod: an address that the node has a route for and answers
+// by proxy ARP, and the link-local address that ee:ee:ee:ee:ee:ee gives.
+var (
+	proxyGateway  = netip.MustParseAddr("169.254.1.1")
+	proxyGateway6 = netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")
+)
+
+// routes gives the pod its default routes. Only eth0 has them.
+func (p *Pod) routes(o PodOptions) error {
+	if o.Interface != "eth0" || o.Style == Raw {
+		return nil
+	}
+	gw4, gw6 := proxyGateway, proxyGateway6
+	if o.Style == Bridged {
+		var err error
+		if gw4, gw6, err = p.Node.bridgeAddrs(o.Bridge); err != nil {
+			return err
+		}
+	}
+	var has4, has6 bool
+	for _, a := range o.Addrs {
+		has4, has6 = has4 || a.Is4(), has6 || a.Is6()
+	}
+	var errs []error
+	if has4 && gw4.IsValid() {
+		if o.Style == Routed {
+			errs = append(errs, p.route(o.Interface, host(gw4), netip.Addr{}))
+		}
+		errs = append(errs, p.route(o.Interface, netip.MustParsePrefix("0.0.0.0/0"), gw4))
+	}
+	if has6 && gw6.IsValid() {
+		if o.Silent {
+			// It has no link-local address and so no route to those.
+			errs = append(errs, p.route(o.Interface, netip.MustParsePrefix("fe80::/64"), netip.Addr{}))
+		}
+		errs = append(errs, p.route(o.Interface, netip.MustParsePrefix("::/0"), gw6))
+	}
+	return errors.Join(errs...)
+}
+
+// bridgeAddrs are the first IPv4 and the first global IPv6 address of a bridge.
+func (n *Node) bridgeAddrs(bridge string) (v4, v6 netip.Addr, err error) {
+	link, err := n.nl.LinkByName(bridge)
+	if err != nil {
+		return v4, v6, fmt.Errorf("find %s in netns %s: %w", bridge, n.Name, err)
+	}
+	list, err := n.nl.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return v4, v6, fmt.Errorf("list addresses of %s in netns %s: %w", bridge, n.Name, err)
+	}
+	for _, entry := range list {
+		a, _ := netip.AddrFromSlice(entry.IP)
+		a = a.Unmap()
+		switch {
+		case a.Is4() && !v4.IsValid():
+			v4 = a
+		case a.Is6() && !a.IsLinkLocalUnicast() && !v6.IsValid():
+			v6 = a
+		}
+	}
+	return v4, v6, nil
+}
+
+// AddAddr gives the pod another address on its first interface and, in routed style,
+// the node its route.
+func (p *Pod) AddAddr(a netip.Addr) error {
+	if p.opts.Style == Routed {
+		if err := p.Node.route(p.HostInterface, host(a), netip.Addr{}); err != nil {
+			return err
+		}
+	}
+	o := p.opts
+	o.Interface = p.Interface
+	return p.assign(o, a)
+}
+
+// AddAddrOn adds an address with its prefix length to any device of the pod.
+func (p *Pod) AddAddrOn(device string, prefix netip.Prefix) error {
+	return p.addAddr(device, prefix)
+}
+
+// DelAddr takes an address from the pod's first interface.
+func (p *Pod) DelAddr(a netip.Addr) error {
+	link, err := p.nl.LinkByName(p.Interface)
+	if err != nil {
+		return fmt.Errorf("find %s in netns %s: %w", p.Interface, p.Name, err)
+	}
+	list, err := p.nl.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses of %s in netns %s: %w", p.Interface, p.Name, err)
+	}
+	for _, entry := range list {
+		if b, _ := netip.AddrFromSlice(entry.IP); b.Unmap() == a {
+			if err := p.nl.AddrDel(link, &entry); err != nil {
+				return fmt.Errorf("remove %v from netns %s: %w", a, p.Name, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("remove %v from netns %s: it is not there", a, p.Name)
+}
+
+// SetUp and SetDown change the pod's own end of its first interface.
+func (p *Pod) SetUp() error { return p.up(p.Interface) }
+
+// SetDown is the opposite of SetUp.
+func (p *Pod) SetDown() error { return p.down(p.Interface) }
+
+// Delete removes the pod as a CNI DEL and the runtime do: the devices, then the netns.
+func (p *Pod) Delete() error {
+	p.removeDevices()
+	p.lab.forget(p.Netns)
+	return p.close()
+}
+
+// DeleteNetns removes only the netns: the kernel takes the devices away when it gets to it.
+func (p *Pod) DeleteNetns() error {
+	p.lab.forget(p.Netns)
+	return p.close()
+}
+
+// DeleteLink removes only the first veth pair; the netns stays.
+func (p *Pod) DeleteLink() error {
+	link, err := p.Node.nl.LinkByName(p.HostInterface)
+	if err != nil {
+		return fmt.Errorf("find %s in netns %s: %w", p.HostInterface, p.Node.Name, err)
+	}
+	if err := p.Node.nl.LinkDel(link); err != nil {
+		return fmt.Errorf("delete %s in netns %s: %w", p.HostInterface, p.Node.Name, err)
+	}
+	return nil
+}
+
+// AsNode lets other pods be attached to a pod, as a container engine inside it does.
+func (p *Pod) AsNode() *Node { return &Node{Netns: p.Netns, lab: p.lab} }

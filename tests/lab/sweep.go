@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netns"
+)
+
+const (
+	namePrefix = "dl-"
+	netnsDir   = "/run/netns"
+)
+
+// removeLeftovers removes the netns and temporary folders of labs whose process is
+// gone, and of an earlier process that had this one's id.
+func removeLeftovers() error {
+	var errs []error
+	names, err := entries(netnsDir)
+	errs = append(errs, err)
+	for _, name := range names {
+		if !stale(name) {
+			continue
+		}
+		if n, err := openNetns(name); err == nil {
+			n.removeDevices()
+			n.release()
+		}
+		// Another test process may sweep at the same time.
+		if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			// A file without a mount is what a process killed half-way leaves.
+			err = os.Remove(filepath.Join(netnsDir, name))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("delete netns %s: %w", name, err))
+			}
+		}
+	}
+	dirs, err := entries(os.TempDir())
+	errs = append(errs, err)
+	for _, name := range dirs {
+		if stale(name) {
+			errs = append(errs, os.RemoveAll(filepath.Join(os.TempDir(), name)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// entries are the names in a folder; a folder that does not exist has none.
+func entries(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// stale says that a name was made by a lab whose process has ended.
+func stale(name string) bool {
+	rest, ok := strings.CutPrefix(name, namePrefix)
+	if !ok {
+		return false
+	}
+	owner, _, ok := strings.Cut(rest, "-")
+	if !ok {
+		return false
+	}
+	owner, _, _ = strings.Cut(owner, ".")
+	pid, err := strconv.ParseUint(owner, 16, 31)
+	if err != nil {
+		return false
+	}
+	if int(pid) == os.Getpid() {
+		return true
+	}
+	_, err = os.Stat(fmt.Sprintf("/proc/%d", pid))
+	return errors.Is(err, fs.ErrNotExist)
+}

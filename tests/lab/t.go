@@ -1,0 +1,91 @@
+package lab
+
+import "context"
+
+// TB is the part of testing.TB that the lab needs.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Context() context.Context
+	Fatal(args ...any)
+	Errorf(format string, args ...any)
+	Logf(format string, args ...any)
+	Failed() bool
+	Name() string
+}
+
+// T is a lab for a test: its helpers fail the test instead of returning errors, and
+// the lab is closed when the test ends. Use it from the test's goroutine only.
+type T struct {
+	*Lab
+	TB
+}
+
+// NewT makes a lab for a test. It fails the test, and does not skip it, where the
+// rights are missing.
+func NewT(t TB) *T {
+	t.Helper()
+	// Not the context of the test: that one ends before the cleanups run, and the
+	// logs of agents are wanted first.
+	l, err := New(context.WithoutCancel(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("close lab: %v", err)
+		}
+	})
+	return &T{Lab: l, TB: t}
+}
+
+// Do fails the test if any error is not nil.
+func (t *T) Do(errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Node adds a node.
+func (t *T) Node(name string) *Node {
+	t.Helper()
+	n, err := t.AddNode(name)
+	t.Do(err)
+	return n
+}
+
+// Pod adds a pod to a node.
+func (t *T) Pod(n *Node, name string, o PodOptions) *Pod {
+	t.Helper()
+	p, err := n.AddPod(name, o)
+	t.Do(err)
+	return p
+}
+
+// Agent starts an agent on a node, waits until it is ready, and prints its log if the
+// test fails.
+func (t *T) Agent(n *Node, flags ...string) *Agent {
+	t.Helper()
+	a, err := n.StartAgent(flags...)
+	t.Do(err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of the agent on %s:\n%s", n.ShortName(), a.Log())
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
+	defer cancel()
+	t.Do(a.WaitReady(ctx))
+	return a
+}
+
+// Watch records the conflict events of an agent.
+func (t *T) Watch(a *Agent) *Watch {
+	t.Helper()
+	w, err := a.Watch(context.WithoutCancel(t.Context()))
+	t.Do(err)
+	return w
+}

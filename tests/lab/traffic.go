@@ -1,0 +1,233 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/mdlayher/ndp"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+const discardPort = 9
+
+// ErrNoAnswer is returned by Ping when nobody answered.
+var ErrNoAnswer = errors.New("no echo reply")
+
+// Ping sends ICMP echo requests to dst, five a second, until one is answered; after
+// two seconds it gives up with [ErrNoAnswer].
+func (n *Netns) Ping(dst netip.Addr) error {
+	network, any := "ip4:icmp", "0.0.0.0"
+	var echo, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
+	protocol := 1
+	if dst.Is6() {
+		network, any = "ip6:ipv6-icmp", "::"
+		echo, reply = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
+		protocol = icmp6
+	}
+	var conn *icmp.PacketConn
+	if err := n.Exec(func() (err error) {
+		conn, err = icmp.ListenPacket(network, any)
+		return err
+	}); err != nil {
+		return fmt.Errorf("ping %v from netns %s: %w", dst, n.Name, err)
+	}
+	defer conn.Close()
+
+	id := rand.IntN(1 << 16)
+	buf := make([]byte, 1500)
+	for seq := range 10 {
+		m := icmp.Message{Type: echo, Body: &icmp.Echo{ID: id, Seq: seq, Data: []byte("dupip lab")}}
+		b, err := m.Marshal(nil)
+		if err != nil {
+			return err
+		}
+		// An address that does not resolve yet answers with an error of its own.
+		_, _ = conn.WriteTo(b, &net.IPAddr{IP: dst.AsSlice()})
+		if err := conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+			return err
+		}
+		for {
+			size, _, err := conn.ReadFrom(buf)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("ping %v from netns %s: %w", dst, n.Name, err)
+			}
+			got, err := icmp.ParseMessage(protocol, buf[:size])
+			if err != nil || got.Type != reply {
+				continue
+			}
+			if e, ok := got.Body.(*icmp.Echo); ok && e.ID == id {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("ping %v from netns %s: %w", dst, n.Name, ErrNoAnswer)
+}
+
+// SendUDP sends count datagrams from an address that the netns has to the discard
+// port of dst. Nobody has to be there: the first packet may be an ARP request.
+func (n *Netns) SendUDP(src, dst netip.Addr, count int) error {
+	conn, err := n.DialUDP(src, netip.AddrPortFrom(dst, discardPort))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for range count {
+		// A port unreachable for the datagram before is not our concern.
+		if _, err := conn.Write([]byte("dupip lab")); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+			return fmt.Errorf("send from %v to %v in netns %s: %w", src, dst, n.Name, err)
+		}
+	}
+	return nil
+}
+
+// DialUDP opens a socket in the netns that is bound to src and connected to dst.
+func (n *Netns) DialUDP(src netip.Addr, dst netip.AddrPort) (*net.UDPConn, error) {
+	var conn *net.UDPConn
+	err := n.Exec(func() (err error) {
+		conn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)), net.UDPAddrFromAddrPort(dst))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open socket from %v to %v in netns %s: %w", src, dst, n.Name, err)
+	}
+	return conn, nil
+}
+
+// ListenUDP opens a socket in the netns that receives on an address and port.
+func (n *Netns) ListenUDP(on netip.AddrPort) (*net.UDPConn, error) {
+	var conn *net.UDPConn
+	err := n.Exec(func() (err error) {
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(on))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %v in netns %s: %w", on, n.Name, err)
+	}
+	return conn, nil
+}
+
+// SendFrames sends complete Ethernet frames out of a device of the netns, all through
+// one packet socket.
+func (n *Netns) SendFrames(device string, frames ...[]byte) error {
+	return n.Exec(func() error {
+		s, err := openPacket(device)
+		if err != nil {
+			return fmt.Errorf("open packet socket in netns %s: %w", n.Name, err)
+		}
+		defer s.close()
+		for _, f := range frames {
+			if err := s.send(f); err != nil {
+				return fmt.Errorf("send frame in netns %s: %w", n.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// SendRaw sends Ethernet frames out of the pod's first interface.
+func (p *Pod) SendRaw(frames ...[]byte) error { return p.SendFrames(p.Interface, frames...) }
+
+// Spoof sends one UDP datagram with any source address from the pod to the node, as
+// a forwarding pod or a misbehaving one does.
+func (p *Pod) Spoof(srcs ...netip.Addr) error {
+	from, to, err := p.macs()
+	if err != nil {
+		return err
+	}
+	var frames [][]byte
+	for _, src := range srcs {
+		dst, etherType := netip.MustParseAddr("192.0.2.9"), uint16(etherIPv4)
+		if src.Is6() {
+			dst, etherType = netip.MustParseAddr("2001:db8::9"), etherIPv6
+		}
+		packet := UDP(netip.AddrPortFrom(src, discardPort), netip.AddrPortFrom(dst, discardPort), []byte("dupip lab"))
+		frames = append(frames, Ethernet(to, from, 0, etherType, packet))
+	}
+	return p.SendRaw(frames...)
+}
+
+// macs are the addresses of the pod's first interface and of the next hop: the bridge,
+// or the host end of a routed pod.
+func (p *Pod) macs() (own, nextHop net.HardwareAddr, err error) {
+	if own, err = p.MAC(p.Interface); err != nil {
+		return nil, nil, err
+	}
+	device := p.HostInterface
+	if p.opts.Style != Routed {
+		device = orDefault(p.opts.Bridge, Bridge)
+	}
+	nextHop, err = p.Node.MAC(device)
+	return own, nextHop, err
+}
+
+// Announce tells everybody that the pod has an address: a gratuitous ARP request
+// (RFC 5227, 2.3) or an unsolicited neighbour advertisement (RFC 4861, 7.2.6).
+func (p *Pod) Announce(a netip.Addr) error {
+	mac, err := p.MAC(p.Interface)
+	if err != nil {
+		return err
+	}
+	frame, err := announcement(a, mac, 0)
+	if err != nil {
+		return err
+	}
+	return p.SendRaw(frame)
+}
+
+func announcement(a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, error) {
+	if a.Is4() {
+		return Ethernet(Broadcast, mac, vlan, etherARP, ARP(ARPRequest, mac, a, zeroMAC, a)), nil
+	}
+	packet, err := NDP(a, allNodes, advertisement(a, mac, false))
+	if err != nil {
+		return nil, err
+	}
+	return Ethernet(multicastMAC(allNodes), mac, vlan, etherIPv6, packet), nil
+}
+
+func advertisement(a netip.Addr, mac net.HardwareAddr, solicited bool) *ndp.NeighborAdvertisement {
+	return &ndp.NeighborAdvertisement{
+		Solicited:     solicited,
+		Override:      true,
+		TargetAddress: a,
+		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: mac}},
+	}
+}
+
+// Probe asks, without having it, whether somebody has an address: an ARP probe (RFC
+// 5227, 2.1.1) or the solicitation of duplicate address detection (RFC 4862, 5.4.2).
+func (p *Pod) Probe(a netip.Addr) error {
+	mac, err := p.MAC(p.Interface)
+	if err != nil {
+		return err
+	}
+	if a.Is4() {
+		return p.SendRaw(Ethernet(Broadcast, mac, 0, etherARP, ARP(ARPRequest, mac, netip.IPv4Unspecified(), zeroMAC, a)))
+	}
+	group, err := ndp.SolicitedNodeMulticast(a)
+	if err != nil {
+		return err
+	}
+	packet, err := NDP(netip.IPv6Unspecified(), group, &ndp.NeighborSolicitation{TargetAddress: a})
+	if err != nil {
+		return err
+	}
+	return p.SendRaw(Ethernet(multicastMAC(group), mac, 0, etherIPv6, packet))
+}
+
+// htons is for the protocol numbers of packet sockets, which are in network order.
+func htons(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}

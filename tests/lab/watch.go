@@ -1,0 +1,144 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ErrTimeout says that what was waited for did not happen in time.
+var ErrTimeout = errors.New("it did not happen in time")
+
+// Watch records the stream of conflict events of one agent. It connects again when
+// the agent was restarted. Its methods may be called from several goroutines.
+type Watch struct {
+	mu      sync.Mutex
+	events  []Event
+	changed chan struct{}
+}
+
+// Watch starts to record events, and returns once the stream is open. The lab ends it.
+func (a *Agent) Watch(ctx context.Context) (*Watch, error) {
+	w := &Watch{changed: make(chan struct{})}
+	ctx, cancel := context.WithCancel(ctx)
+	opened := make(chan error, 1)
+	var once sync.Once
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			body, err := a.Client.Get(ctx, "/v1/conflicts", "watch=1")
+			once.Do(func() { opened <- err })
+			if err != nil {
+				pause(ctx, 20*time.Millisecond)
+				continue
+			}
+			decoder := json.NewDecoder(body)
+			for {
+				var e Event
+				if err := decoder.Decode(&e); err != nil {
+					break
+				}
+				e.Received = time.Now()
+				w.add(e)
+			}
+			_ = body.Close()
+		}
+	})
+	a.Node.lab.OnClose(func() error {
+		cancel()
+		done.Wait()
+		return nil
+	})
+	if err := <-opened; err != nil {
+		cancel()
+		return nil, fmt.Errorf("watch conflicts: %w", err)
+	}
+	return w, nil
+}
+
+func (w *Watch) add(e Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// Events are those received so far, in order.
+func (w *Watch) Events() []Event {
+	events, _ := w.snapshot()
+	return events
+}
+
+func (w *Watch) snapshot() ([]Event, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events), w.changed
+}
+
+// Wait returns the first event that satisfies ok, also one of the past. After timeout
+// it returns an error that wraps [ErrTimeout] and names what was seen.
+func (w *Watch) Wait(timeout time.Duration, ok func(Event) bool) (Event, error) {
+	deadline := time.After(timeout)
+	for {
+		events, changed := w.snapshot()
+		if i := slices.IndexFunc(events, ok); i >= 0 {
+			return events[i], nil
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			return Event{}, fmt.Errorf("wait %v: %w; seen: %s", timeout, ErrTimeout, Story(events))
+		}
+	}
+}
+
+// WaitType waits for an event of one type about one address.
+func (w *Watch) WaitType(eventType string, ip netip.Addr, timeout time.Duration) (Event, error) {
+	e, err := w.Wait(timeout, func(e Event) bool { return e.Type == eventType && e.Conflict.IP == ip })
+	if err != nil {
+		return e, fmt.Errorf("%v %s: %w", ip, eventType, err)
+	}
+	return e, nil
+}
+
+// WaitConfirmed waits until a conflict about ip is confirmed.
+func (w *Watch) WaitConfirmed(ip netip.Addr, timeout time.Duration) (Event, error) {
+	return w.WaitType("confirmed", ip, timeout)
+}
+
+// NeverConfirmed watches for this long and returns an error as soon as any conflict
+// is confirmed, also if that was in the past.
+func (w *Watch) NeverConfirmed(window time.Duration) error {
+	e, err := w.Wait(window, func(e Event) bool { return e.Type == "confirmed" })
+	switch {
+	case errors.Is(err, ErrTimeout):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("a conflict that is none was confirmed: %s", Story([]Event{e}))
+}
+
+// Story is a short text about events, for messages.
+func Story(events []Event) string {
+	if len(events) == 0 {
+		return "no event"
+	}
+	text := ""
+	for i, e := range events {
+		if i > 0 {
+			text += "; "
+		}
+		text += fmt.Sprintf("%s %s %v (%s)", e.At.Format("05.000"), e.Type, e.Conflict.IP, e.Reason)
+		for _, h := range e.Conflict.Holders {
+			text += fmt.Sprintf(" [%s %s %s %s]", h.Netns, h.Interface, h.MAC, h.Evidence)
+		}
+	}
+	return text
+}
