@@ -120,16 +120,20 @@ func target(i *podInterface, where segmentAddress) solicit.Target {
 
 // guard says why an address must not be solicited now, and until when.
 func (l *loop) guard(i *podInterface, where segmentAddress, now time.Time) (string, time.Time) {
+	for _, a := range i.View.Addresses {
+		switch {
+		case a.IP != where.ip:
+		case !a.Settled:
+			return "duplicate address detection runs in the pod", now.Add(time.Second)
+		case i.View.Taken.After(i.probes[where]):
+			delete(i.probes, where) // the pod's own kernel is through with it
+		}
+	}
 	if probed, ok := i.probes[where]; ok {
 		if until := probed.Add(probeGuard); until.After(now) {
 			return "the pod is probing the address itself", until
 		}
 		delete(i.probes, where)
-	}
-	for _, a := range i.View.Addresses {
-		if a.IP == where.ip && !a.Settled {
-			return "duplicate address detection runs in the pod", now.Add(time.Second)
-		}
 	}
 	return "", time.Time{}
 }

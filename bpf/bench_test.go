@@ -107,31 +107,22 @@ func newProgram(tb testing.TB, kind ebpf.ProgramType, instructions ...asm.Instru
 	return program
 }
 
-// compare reports what program costs beyond floor, added to the cost of empty. A cost is the difference
-// between a long and a short run, which takes off what a run costs by itself, each the fastest of many:
-// what other processes take can only make one slower.
+// compare reports what program costs beyond floor, added to the cost of empty: the kernel's own count in
+// whole nanoseconds, of each the least of many runs, since other processes can only make one slower.
 func compare(b *testing.B, program, floor, empty *ebpf.Program, packet []byte) {
-	const short, long = 100_000, 300_000
-	run := func(program *ebpf.Program, repeat uint32, fastest *time.Duration) {
-		start := time.Now()
-		if _, err := program.Run(&ebpf.RunOptions{Data: packet, Repeat: repeat}); err != nil {
-			b.Fatal(err)
-		}
-		if d := time.Since(start); *fastest == 0 || d < *fastest {
-			*fastest = d
-		}
-	}
 	programs := []*ebpf.Program{program, floor, empty}
-	fastest := make([][2]time.Duration, len(programs))
+	least := []time.Duration{time.Hour, time.Hour, time.Hour}
 	for b.Loop() {
 		for i, program := range programs {
-			run(program, short, &fastest[i][0])
-			run(program, long, &fastest[i][1])
+			_, cost, err := program.Benchmark(packet, 200_000, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			least[i] = min(least[i], cost)
 		}
 	}
-	cost := func(i int) float64 { return float64(fastest[i][1]-fastest[i][0]) / (long - short) }
-	ns := cost(0) - cost(1) + cost(2)
-	b.ReportMetric(ns, "ns/packet")
-	b.ReportMetric(ns/cost(2), "x/empty")
+	cost := least[0] - least[1] + least[2]
+	b.ReportMetric(float64(cost), "ns/packet")
+	b.ReportMetric(float64(cost)/float64(least[2]), "x/empty")
 	b.ReportMetric(0, "ns/op")
 }

@@ -213,14 +213,15 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 		d.refreshEvidence(b, now, tellExpired.clause(d.opts.TTL.String()))
 		if b.evidence == 0 {
 			d.remove(b, tellExpired, "", now)
-			continue
 		}
-		d.refresh(b, now, fx)
 	}
 	for _, b := range slices.Clone(e.bindings) {
 		d.stepProbe(b, now, fx)
 	}
 	d.settle(e, now, fx)
+	for _, b := range e.bindings {
+		d.refresh(b, now, fx) // after settle, which may have ended a conflict
+	}
 	d.finish(e)
 	if e.slot != 0 && !e.at.After(now) {
 		// Not reached as long as every deadline that passes is used up; it keeps a

@@ -150,6 +150,7 @@ func (d *Detector) refresh(b *binding, now time.Time, fx *Effects) {
 		return
 	}
 	b.refreshes++
+	b.refreshAfter = now.Add(d.opts.TTL / 8) // both may be overdue after a suspicion
 	fx.Solicit = append(fx.Solicit, Solicitation{
 		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface, Purpose: Refresh,
 	})

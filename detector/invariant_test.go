@@ -150,10 +150,10 @@ func FuzzDetector(f *testing.F) {
 			}
 			data = data[3:]
 		}
-		w.pending = nil
 		for i := range w.d.ifaces {
 			w.apply(w.d.WithdrawInterface(i, "the end", w.now))
 		}
+		w.pending = nil
 		w.run(w.now.Add(20 * time.Second))
 		if err := audit(w.d); err != nil {
 			t.Fatal(err)

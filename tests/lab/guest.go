@@ -207,7 +207,6 @@ func (g *Guest) listen() {
 		if err != nil {
 			return
 		}
-		fmt.Printf("guest %s own=%t %x\n", g.pod.Name, own, frame)
 		if own || len(frame) < 14 {
 			continue
 		}

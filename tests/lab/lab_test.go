@@ -25,8 +25,8 @@ func TestPodsReachEachOther(t *testing.T) {
 	n1, n2 := l.Node(""), l.Node("")
 	bridged := l.Pod(n1, "bridged", PodOptions{Addrs: []netip.Addr{n1.IPv4(5), n1.IPv6(5)}})
 	neighbour := l.Pod(n1, "neighbour", PodOptions{Addrs: []netip.Addr{n1.IPv4(6), n1.IPv6(6)}})
-	routed := l.Pod(n1, "routed", PodOptions{Style: Routed, Addrs: []netip.Addr{n1.IPv4(70), n1.IPv6(70)}})
-	other := l.Pod(n1, "other", PodOptions{Style: Routed, Addrs: []netip.Addr{n1.IPv4(71), n1.IPv6(71)}})
+	routed := l.Pod(n1, "routed", PodOptions{Style: Routed, Addrs: []netip.Addr{n1.RoutedIPv4(5), n1.RoutedIPv6(5)}})
+	other := l.Pod(n1, "other", PodOptions{Style: Routed, Addrs: []netip.Addr{n1.RoutedIPv4(6), n1.RoutedIPv6(6)}})
 	remote := l.Pod(n2, "remote", PodOptions{Addrs: []netip.Addr{n2.IPv4(5), n2.IPv6(5)}})
 	for _, tt := range []struct{ from, to *Pod }{
 		{bridged, neighbour},
@@ -96,7 +96,11 @@ func TestSilentPods(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := errors.Join(p.up("eth0"), p.routes(o)); err != nil {
+				start := func() error { return p.up("eth0") }
+				if silent {
+					start = func() error { return p.hush(o, p.up) }
+				}
+				if err := errors.Join(start(), p.routes(o)); err != nil {
 					t.Fatal(err)
 				}
 				for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -112,8 +116,8 @@ func TestSilentPods(t *testing.T) {
 					if err := n.Ping(a); err != nil {
 						t.Error(err)
 					}
-					if tap.Count() == before {
-						t.Errorf("the tap did not hear the answer from %v", a)
+					if err := poll(settleTimeout, func() (bool, error) { return tap.Count() > before, nil }); err != nil {
+						t.Errorf("the tap did not hear the answer from %v: %v", a, err)
 					}
 				}
 			})
@@ -189,7 +193,6 @@ func TestGuestVLAN(t *testing.T) {
 		buf := make([]byte, 2000)
 		for !got {
 			frame, own, err := s.receive(buf, deadline)
-			fmt.Printf("ask %t %v %x\n",own,err,frame)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}

@@ -21,23 +21,32 @@ var calicoMAC = net.HardwareAddr{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
 // and an uplink; [Pod.AsNode] makes one of a pod, for containers inside it.
 type Node struct {
 	*Netns
-	// Number is N in the node's addresses: 10.244.N.0/24, fd00:244:N::/64 and
-	// 192.168.77.N. It is 0 for a pod that serves as a node.
+	// Number is N in the node's addresses: 10.244.N.0/24 and fd00:244:N::/64 for
+	// bridged pods, 10.245.N.0/24 and fd00:245:N::/64 for routed ones, 192.168.77.N
+	// and fd00:77::N on the switch. It is 0 for a pod that serves as a node.
 	Number int
 
 	lab *Lab
 }
 
-// IPv4 is the address of the node with this last byte in its pod subnet 10.244.N.0/24.
+// IPv4 is the address with this last byte in the subnet of the node's bridged pods.
 func (n *Node) IPv4(last byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 244, byte(n.Number), last})
 }
 
-// IPv6 is the address of the node with this last byte in its pod subnet fd00:244:N::/64.
-func (n *Node) IPv6(last byte) netip.Addr {
-	a := netip.MustParseAddr(fmt.Sprintf("fd00:244:%x::", n.Number)).As16()
-	a[15] = last
-	return netip.AddrFrom16(a)
+// IPv6 is the address with this last byte in the subnet of the node's bridged pods.
+func (n *Node) IPv6(last byte) netip.Addr { return n.ula(0x244, last) }
+
+// RoutedIPv4 is the address with this last byte in the subnet of the node's routed pods.
+func (n *Node) RoutedIPv4(last byte) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 245, byte(n.Number), last})
+}
+
+// RoutedIPv6 is the address with this last byte in the subnet of the node's routed pods.
+func (n *Node) RoutedIPv6(last byte) netip.Addr { return n.ula(0x245, last) }
+
+func (n *Node) ula(subnet uint16, last byte) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfd, 2: byte(subnet >> 8), 3: byte(subnet), 5: byte(n.Number), 15: last})
 }
 
 // Uplink is the node's own IPv4 address on the switch.
@@ -165,10 +174,14 @@ func (n *Node) plugIn(hub *Netns) error {
 	if err := n.addAddr(uplink, netip.PrefixFrom(n.Uplink6(), 64)); err != nil {
 		return err
 	}
+	if err := n.Sysctl("ipv6/conf/"+uplink+"/accept_dad", "0"); err != nil {
+		return err
+	}
 	if err := n.up(uplink); err != nil {
 		return err
 	}
 	return errors.Join(
+		hub.settled(port),
 		n.route(uplink, netip.MustParsePrefix("0.0.0.0/0"), gateway.Addr()),
 		n.route(uplink, netip.MustParsePrefix("::/0"), gateway6.Addr()),
 	)
@@ -210,10 +223,14 @@ func (n *Netns) route(device string, dst netip.Prefix, via netip.Addr) error {
 }
 
 func (n *Node) routeTo(m *Node) error {
-	return errors.Join(
-		n.route(uplink, netip.PrefixFrom(m.IPv4(0), 24), m.Uplink()),
-		n.route(uplink, netip.PrefixFrom(m.IPv6(0), 64), m.Uplink6()),
-	)
+	var errs []error
+	for _, a := range []netip.Addr{m.IPv4(0), m.RoutedIPv4(0)} {
+		errs = append(errs, n.route(uplink, netip.PrefixFrom(a, 24), m.Uplink()))
+	}
+	for _, a := range []netip.Addr{m.IPv6(0), m.RoutedIPv6(0)} {
+		errs = append(errs, n.route(uplink, netip.PrefixFrom(a, 64), m.Uplink6()))
+	}
+	return errors.Join(errs...)
 }
 
 // AddBridge makes another bridge on the node, with these addresses.

@@ -46,8 +46,9 @@ type PodOptions struct {
 	// gratuitous ARP, no multicast listener report, no link-local address. They
 	// answer when they are asked.
 	Silent bool
-	// DAD makes IPv6 addresses go through duplicate address detection, which CNI
-	// plugins switch off by default.
+	// DAD makes IPv6 addresses go through duplicate address detection, at both ends.
+	// CNI plugins switch it off by default in the pod; at the host end it takes the
+	// link-local address two seconds to become usable.
 	DAD bool
 }
 
@@ -118,10 +119,14 @@ func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 	if err := p.hostSide(o); err != nil {
 		return "", err
 	}
-	if err := p.up(o.Interface); err != nil {
+	start := func() error { return p.up(o.Interface) }
+	if o.Silent {
+		start = func() error { return p.hush(o, p.up) }
+	}
+	if err := start(); err != nil {
 		return "", err
 	}
-	return o.HostInterface, p.routes(o)
+	return o.HostInterface, errors.Join(p.Node.settled(o.HostInterface), p.settled(o.Interface), p.routes(o))
 }
 
 // plug makes the veth pair, both ends down.
@@ -157,9 +162,9 @@ func (p *Pod) configure(o PodOptions) error {
 			[2]string{v6 + "ndisc_notify", "0"},
 			[2]string{v6 + "router_solicitations", "0"},
 			[2]string{v6 + "accept_dad", "0"},
-			// Without a link-local address there is nothing to report on joining.
 			[2]string{v6 + "addr_gen_mode", "1"},
-			// Listener reports for other groups come at a random time within this: 24 days.
+			// The second listener report for a group comes at a random time within
+			// this: 24 days. The first comes at once; hush is for that.
 			[2]string{v6 + "mldv2_unsolicited_report_interval", "2147483647"},
 		)
 	default:
@@ -202,6 +207,11 @@ func (p *Pod) assign(o PodOptions, a netip.Addr) error {
 
 func (p *Pod) hostSide(o PodOptions) error {
 	n := p.Node
+	if !o.DAD {
+		if err := n.Sysctl("ipv6/conf/"+o.HostInterface+"/accept_dad", "0"); err != nil {
+			return err
+		}
+	}
 	if o.Style != Routed {
 		return n.enslave(o.HostInterface, o.Bridge)
 	}
@@ -288,76 +298,6 @@ func (n *Node) bridgeAddrs(bridge string) (v4, v6 netip.Addr, err error) {
 		}
 	}
 	return v4, v6, nil
-}
-
-// AddAddr gives the pod another address on its first interface and, in routed style,
-// the node its route.
-func (p *Pod) AddAddr(a netip.Addr) error {
-	if p.opts.Style == Routed {
-		if err := p.Node.route(p.HostInterface, host(a), netip.Addr{}); err != nil {
-			return err
-		}
-	}
-	o := p.opts
-	o.Interface = p.Interface
-	return p.assign(o, a)
-}
-
-// AddAddrOn adds an address with its prefix length to any device of the pod.
-func (p *Pod) AddAddrOn(device string, prefix netip.Prefix) error {
-	return p.addAddr(device, prefix)
-}
-
-// DelAddr takes an address from the pod's first interface.
-func (p *Pod) DelAddr(a netip.Addr) error {
-	link, err := p.nl.LinkByName(p.Interface)
-	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", p.Interface, p.Name, err)
-	}
-	list, err := p.nl.AddrList(link, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("list addresses of %s in netns %s: %w", p.Interface, p.Name, err)
-	}
-	for _, entry := range list {
-		if b, _ := netip.AddrFromSlice(entry.IP); b.Unmap() == a {
-			if err := p.nl.AddrDel(link, &entry); err != nil {
-				return fmt.Errorf("remove %v from netns %s: %w", a, p.Name, err)
-			}
-			return nil
-		}
-	}
-	return fmt.Errorf("remove %v from netns %s: it is not there", a, p.Name)
-}
-
-// SetUp and SetDown change the pod's own end of its first interface.
-func (p *Pod) SetUp() error { return p.up(p.Interface) }
-
-// SetDown is the opposite of SetUp.
-func (p *Pod) SetDown() error { return p.down(p.Interface) }
-
-// Delete removes the pod as a CNI DEL and the runtime do: the devices, then the netns.
-func (p *Pod) Delete() error {
-	p.removeDevices()
-	p.lab.forget(p.Netns)
-	return p.close()
-}
-
-// DeleteNetns removes only the netns: the kernel takes the devices away when it gets to it.
-func (p *Pod) DeleteNetns() error {
-	p.lab.forget(p.Netns)
-	return p.close()
-}
-
-// DeleteLink removes only the first veth pair; the netns stays.
-func (p *Pod) DeleteLink() error {
-	link, err := p.Node.nl.LinkByName(p.HostInterface)
-	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", p.HostInterface, p.Node.Name, err)
-	}
-	if err := p.Node.nl.LinkDel(link); err != nil {
-		return fmt.Errorf("delete %s in netns %s: %w", p.HostInterface, p.Node.Name, err)
-	}
-	return nil
 }
 
 // AsNode lets other pods be attached to a pod, as a container engine inside it does.
