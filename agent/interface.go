@@ -39,8 +39,12 @@ type segmentAddress struct {
 // interfaceEvent follows what the watcher found.
 func (l *loop) interfaceEvent(event links.Event) {
 	now := time.Now()
-	if event.Kind == links.HostAddresses {
+	switch event.Kind {
+	case links.HostAddresses:
 		l.hostEvent(event.Host, now)
+		return
+	case links.UnsupportedDevices:
+		l.unsupported = event.Unsupported
 		return
 	}
 	ref := detector.Interface{Ifindex: uint32(event.Interface.Index), Generation: event.Interface.Generation}

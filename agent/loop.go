@@ -41,6 +41,7 @@ type loop struct {
 	interfaces    map[detector.Interface]*podInterface
 	early         []bpf.Record
 	hostAddresses []links.HostAddress
+	unsupported   []links.Interface
 	ready         bool
 
 	verifyRate, refreshRate *rate.Limiter

@@ -209,6 +209,17 @@ func (l *loop) status(document *api.Status) {
 			document.ByState["unseen netns"]++
 		}
 	}
+	for _, device := range l.unsupported {
+		document.Interfaces = append(document.Interfaces, api.InterfaceStatus{
+			Name:    device.Name,
+			Ifindex: device.Index,
+			State:   string(device.State),
+			Reason:  device.Reason,
+			Netns:   device.Place.Label(),
+			Pid:     device.Place.Pid,
+		})
+		document.ByState[string(device.State)]++
+	}
 	for _, address := range l.hostAddresses {
 		document.HostHolders = append(document.HostHolders, address.IP.String())
 	}

@@ -72,6 +72,13 @@ func extension(next, size int) []byte {
 	return b
 }
 
+// option is an NDP option of the given size in bytes.
+func option(kind, size int) []byte {
+	b := make([]byte, size)
+	b[0], b[1] = byte(kind), byte(size/8)
+	return b
+}
+
 func udpHeader() []byte { return join(be16(1), be16(2), be16(8), be16(0)) }
 
 func neighbour(kind, code int, target string, options ...[]byte) []byte {

@@ -47,6 +47,13 @@ type skbContext struct {
 // run gives a frame to the program as if it came in at an interface, and checks that it goes on.
 func run(tb testing.TB, o *Observer, ifindex int, frame []byte) {
 	tb.Helper()
+	if err := tryRun(tb, o, ifindex, frame); err != nil {
+		tb.Fatalf("run %d bytes: %v", len(frame), err)
+	}
+}
+
+func tryRun(tb testing.TB, o *Observer, ifindex int, frame []byte) error {
+	tb.Helper()
 	opts := &ebpf.RunOptions{Data: frame}
 	want := uint32(0xffffffff) // TC_ACT_UNSPEC
 	if o.mode == XDP {
@@ -55,12 +62,10 @@ func run(tb testing.TB, o *Observer, ifindex int, frame []byte) {
 		opts.Context = &skbContext{Ifindex: uint32(ifindex)}
 	}
 	got, err := o.program.Run(opts)
-	if err != nil {
-		tb.Fatalf("run %d bytes: %v", len(frame), err)
-	}
-	if got != want {
+	if err == nil && got != want {
 		tb.Fatalf("the program returned %#x, want %#x", got, want)
 	}
+	return err
 }
 
 // records takes all records that are in the ring.

@@ -72,7 +72,6 @@ type Detector struct {
 	open    map[*entry]struct{}
 	idle    list.List // of *entry: stories without bindings, oldest first
 	history []past    // oldest first
-	gone    tombstones
 
 	due   schedule
 	round uint32
@@ -91,8 +90,8 @@ func New(opts Options) *Detector {
 }
 
 // Observe takes in one sighting. A sighting without an address, a holder or a known
-// evidence, one older than the TTL, and one from before its interface was withdrawn
-// are dropped and counted, as is one for which a bound leaves no room.
+// evidence and one older than the TTL are dropped and counted, as is one for which a
+// bound leaves no room.
 //
 // The Holder of the sighting updates the description of the binding; an unknown MAC
 // and empty names leave what is known.
@@ -105,8 +104,8 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		d.tally.refused[RefusedInvalid]++
 		return fx
 	}
-	if d.gone.covers(s.Holder.Interface, s.At) || now.Sub(s.At) >= d.opts.TTL {
-		d.tally.refused[RefusedGone]++
+	if now.Sub(s.At) >= d.opts.TTL {
+		d.tally.refused[RefusedOld]++
 		return fx
 	}
 	if s.Answer && s.Evidence == Data {
@@ -153,10 +152,9 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 
 // WithdrawInterface ends what was known through one interface, as on its DELLINK. A
 // holder that has the address on another live interface keeps its binding. Sightings
-// from that interface with an earlier At are ignored from now on.
+// from that interface that are still under way are for the caller to drop.
 func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) Effects {
 	var fx Effects
-	d.gone.add(i, now)
 	affected := slices.Clone(d.ifaces[i])
 	slices.SortFunc(affected, compareBindings)
 	for _, b := range affected {
@@ -188,7 +186,6 @@ func (d *Detector) withdrawSource(b *binding, i Interface, reason string, now ti
 // Tick does whatever is due at now. Afterwards Next is later than now.
 func (d *Detector) Tick(now time.Time) Effects {
 	var fx Effects
-	d.gone.prune(now)
 	for {
 		e := d.due.first()
 		if e == nil || e.at.After(now) {

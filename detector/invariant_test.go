@@ -75,8 +75,6 @@ func audit(d *Detector) error {
 		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
 	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
 		return fmt.Errorf("history %d, idle %d", len(d.history), d.idle.Len())
-	case len(d.gone.list) > maxTombstones:
-		return fmt.Errorf("%d tombstones", len(d.gone.list))
 	case d.tally.stuck != 0:
 		return fmt.Errorf("%d deadlines were not used up", d.tally.stuck)
 	}

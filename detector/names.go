@@ -24,7 +24,7 @@ var (
 		"", "seen", "evidence", "withdrawn", "expired", "solicited",
 		"not-solicited", "answered", "unanswered", "conflict",
 	}
-	refusalNames = []string{"", "interface full", "table full", "key full", "interface gone", "invalid"}
+	refusalNames = []string{"", "interface full", "table full", "key full", "older than the TTL", "invalid"}
 )
 
 type enum interface{ ~uint8 }

@@ -55,9 +55,8 @@ const (
 	RefusedTableFull
 	// RefusedKeyFull: the address has 64 holders.
 	RefusedKeyFull
-	// RefusedGone: the sighting is from before its interface was withdrawn, or older
-	// than the TTL.
-	RefusedGone
+	// RefusedOld: the sighting is older than the TTL.
+	RefusedOld
 	// RefusedInvalid: the sighting has no address, holder or evidence.
 	RefusedInvalid
 	refusals
@@ -131,8 +130,8 @@ func (d *Detector) Counts() Counts {
 	return c
 }
 
-// Heard says whether the holder has a binding of the key that supports a suspicion.
+// Heard reports whether the holder has a binding of the key that supports a suspicion.
 func (d *Detector) Heard(key Key, id HolderID) bool {
 	b := d.binding(key, id)
-	return b != nil && b.evidence >= Data
+	return b != nil && b.counts()
 }

@@ -58,13 +58,16 @@ const (
 	Removed
 	// HostAddresses carries the node's own addresses, all of them.
 	HostAddresses
+	// UnsupportedDevices carries the pod devices that cannot be observed, all of them.
+	UnsupportedDevices
 )
 
-// Event is one change. Interface is set for all kinds but HostAddresses.
+// Event is one change. Which of the other fields is set follows from Kind.
 type Event struct {
-	Kind      EventKind
-	Interface *Interface
-	Host      []HostAddress
+	Kind        EventKind
+	Interface   *Interface
+	Host        []HostAddress
+	Unsupported []Interface
 }
 
 // HostAddress is an address of the node itself.

@@ -1,6 +1,7 @@
 package links
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,9 @@ import (
 const (
 	defaultResync = 30 * time.Second
 	defaultQuiet  = 3 * time.Second
+	// defaultLinkBuffer has room for a few thousand events.
+	defaultLinkBuffer = 4 << 20
 )
-
-// linkBuffer is the receive buffer of the link subscription in bytes.
-const linkBuffer = 4 << 20
 
 // Options configures a [Watcher]. Zero durations mean the defaults.
 type Options struct {
@@ -34,6 +34,8 @@ type Options struct {
 	// Quiet is how long a veth must have been left alone before a clsact qdisc is
 	// made on it; only in tc mode (3 s).
 	Quiet time.Duration
+	// LinkBuffer is the receive buffer of the link subscription in bytes (4 MiB).
+	LinkBuffer int
 }
 
 // Watcher owns the list of interfaces. Run does all the work in one goroutine.
@@ -51,14 +53,11 @@ type Watcher struct {
 	overruns int
 
 	// The rest is Run's own.
-	tracked     map[int]*tracked // by ifindex
-	places      map[int]netns.Place
-	scanned     time.Time
-	generation  uint32
-	host        []HostAddress
-	hostDirty   bool
-	hostSent    bool
-	unsupported []Interface
+	tracked    map[int]*tracked    // by ifindex
+	places     map[int]netns.Place // by netns id
+	scanned    time.Time
+	generation uint32
+	hostDirty  bool
 }
 
 // tracked is an interface and how far we are with it.
@@ -80,12 +79,9 @@ func New(opts Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opts.Resync == 0 {
-		opts.Resync = defaultResync
-	}
-	if opts.Quiet == 0 {
-		opts.Quiet = defaultQuiet
-	}
+	opts.Resync = cmp.Or(opts.Resync, defaultResync)
+	opts.Quiet = cmp.Or(opts.Quiet, defaultQuiet)
+	opts.LinkBuffer = cmp.Or(opts.LinkBuffer, defaultLinkBuffer)
 	return &Watcher{
 		opts:    opts,
 		log:     opts.Log,
@@ -177,8 +173,7 @@ func (w *Watcher) session(parent context.Context) error {
 	broken := make(chan error, 2)
 	subscribed := make(chan struct{})
 	tasks.Go(func() {
-		err := watchAddresses(ctx, func() { close(subscribed) }, w.addressChanged)
-		broken <- err
+		broken <- watchAddresses(ctx, func() { close(subscribed) }, w.addressChanged)
 	})
 	select {
 	case <-subscribed:
@@ -188,7 +183,6 @@ func (w *Watcher) session(parent context.Context) error {
 
 	updates := make(chan netlink.LinkUpdate, 256)
 	done := make(chan struct{})
-	var subscribeErr error
 	err := netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
 		// The library calls this on its own goroutine, then closes updates.
 		ErrorCallback: func(err error) {
@@ -197,7 +191,7 @@ func (w *Watcher) session(parent context.Context) error {
 			default:
 			}
 		},
-		ReceiveBufferSize:      linkBuffer,
+		ReceiveBufferSize:      w.opts.LinkBuffer,
 		ReceiveBufferForceSize: true,
 	})
 	if err != nil {
@@ -219,8 +213,8 @@ func (w *Watcher) session(parent context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case subscribeErr = <-broken:
-			return subscribeErr
+		case err := <-broken:
+			return err
 		case update, ok := <-updates:
 			if !ok {
 				return errors.New("link subscription closed")
@@ -297,6 +291,7 @@ func (w *Watcher) resync(ctx context.Context) error {
 		t.dirty = true
 	}
 	w.hostDirty = true
+	w.emit(ctx, Event{Kind: UnsupportedDevices, Unsupported: w.unsupported(links)})
 	return nil
 }
 

@@ -3,8 +3,10 @@ package netns
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/vishvananda/netlink"
@@ -92,6 +94,16 @@ func (f *Finder) Scan() (map[int]Place, error) {
 		file.Close()
 	}
 	return byID, nil
+}
+
+// Places returns every other netns that can be opened, also those without an id,
+// in no order.
+func (f *Finder) Places() ([]Place, error) {
+	byInode, err := candidates(f.own)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Collect(maps.Values(byInode)), nil
 }
 
 // candidates lists every netns but own by inode. A name is preferred to a process

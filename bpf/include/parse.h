@@ -202,8 +202,11 @@ static __always_inline enum verdict parse_ipv6(const struct packet *packet, void
 		at += (extension->size + 1) * 8;
 	}
 	/* A fragment header is no extension here: NDP in fragments is not NDP (RFC 6980). */
-	if (next == IPV6_ICMP && hop_limit == 255)
-		return parse_neighbour(packet, at, finding);
+	if (next == IPV6_ICMP && hop_limit == 255 && parse_neighbour(packet, at, finding) == SHORT)
+		return SHORT;
+	/* A mapped IPv4 address in an IPv6 packet is nobody's. */
+	if (is_ipv4(finding->claim.address.ip))
+		finding->said = 0;
 	return DONE;
 }
 

@@ -32,7 +32,7 @@ struct {
 /* When, and with which MAC, one way of speaking was last recorded. */
 struct seen {
 	__u64 mac;
-	__u64 at_ns; /* 0 is never */
+	__u64 at_ns;
 };
 
 /* Announcements and data are apart: they may well come with different MACs (a bond, a proxy), and

@@ -80,4 +80,3 @@ func (p *Pod) DeleteLink() error {
 	}
 	return nil
 }
-

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Pod identity as the API gives it.
+// PodRef is the identity of a pod as the API gives it.
 type PodRef struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`

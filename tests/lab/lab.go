@@ -31,6 +31,7 @@ type Lab struct {
 	netns   []*Netns
 	closers []func() error
 	ports   int
+	numbers int
 	closed  bool
 }
 

@@ -21,6 +21,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
 func TestPodsReachEachOther(t *testing.T) {
+	t.Parallel()
 	l := NewT(t)
 	n1, n2 := l.Node(""), l.Node("")
 	bridged := l.Pod(n1, "bridged", PodOptions{Addrs: []netip.Addr{n1.IPv4(5), n1.IPv6(5)}})
@@ -57,6 +58,7 @@ func TestPodsReachEachOther(t *testing.T) {
 }
 
 func TestPingNobody(t *testing.T) {
+	t.Parallel()
 	l := NewT(t)
 	n := l.Node("")
 	p := l.Pod(n, "pod", PodOptions{Addrs: []netip.Addr{n.IPv4(5), n.IPv6(5)}})
@@ -70,6 +72,7 @@ func TestPingNobody(t *testing.T) {
 // A silent pod sends nothing for two seconds after it came up, answers when asked and
 // then is heard by the same tap.
 func TestSilentPods(t *testing.T) {
+	t.Parallel()
 	l := NewT(t)
 	n := l.Node("")
 	for _, style := range []Style{Bridged, Routed} {
@@ -126,6 +129,7 @@ func TestSilentPods(t *testing.T) {
 }
 
 func TestGuestAnswers(t *testing.T) {
+	t.Parallel()
 	l := NewT(t)
 	n := l.Node("")
 	p := l.Pod(n, "vm4", PodOptions{Style: Raw})
@@ -162,6 +166,7 @@ func neighbourKnown(t *testing.T, n *Node, a netip.Addr) bool {
 
 // A guest in a VLAN hears requests with its tag, not others, and answers with it.
 func TestGuestVLAN(t *testing.T) {
+	t.Parallel()
 	l := NewT(t)
 	n := l.Node("")
 	vm := l.Pod(n, "vm", PodOptions{Style: Raw})
@@ -210,6 +215,7 @@ func TestGuestVLAN(t *testing.T) {
 
 // A guest that detects conflicts keeps a free address and gives up one that is held.
 func TestGuestDetection(t *testing.T) {
+	t.Parallel()
 	l := NewT(t)
 	n := l.Node("")
 	l.Pod(n, "holder", PodOptions{Addrs: []netip.Addr{n.IPv4(5)}})
@@ -228,6 +234,7 @@ func TestGuestDetection(t *testing.T) {
 }
 
 func TestAddressesAndDeletion(t *testing.T) {
+	t.Parallel()
 	l := NewT(t)
 	n := l.Node("")
 	for _, style := range []Style{Bridged, Routed} {

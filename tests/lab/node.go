@@ -111,7 +111,8 @@ func (n *Netns) addAddr(device string, p netip.Prefix) error {
 // number. At most 200 nodes fit the addresses.
 func (l *Lab) AddNode(name string) (*Node, error) {
 	l.mu.Lock()
-	number := len(l.nodes) + 1
+	l.numbers++
+	number := l.numbers
 	l.mu.Unlock()
 	if name == "" {
 		name = fmt.Sprintf("node%d", number)

@@ -25,17 +25,17 @@ var ErrNoAnswer = errors.New("no echo reply")
 // Ping sends ICMP echo requests to dst, five a second, until one is answered; after
 // two seconds it gives up with [ErrNoAnswer].
 func (n *Netns) Ping(dst netip.Addr) error {
-	network, any := "ip4:icmp", "0.0.0.0"
+	network, listen := "ip4:icmp", "0.0.0.0"
 	var echo, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
 	protocol := 1
 	if dst.Is6() {
-		network, any = "ip6:ipv6-icmp", "::"
+		network, listen = "ip6:ipv6-icmp", "::"
 		echo, reply = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
 		protocol = icmp6
 	}
 	var conn *icmp.PacketConn
 	if err := n.Exec(func() (err error) {
-		conn, err = icmp.ListenPacket(network, any)
+		conn, err = icmp.ListenPacket(network, listen)
 		return err
 	}); err != nil {
 		return fmt.Errorf("ping %v from netns %s: %w", dst, n.Name, err)

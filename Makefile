@@ -1,0 +1,65 @@
+# dupip finds duplicate pod IPs by looking at packets. `make` lists the targets.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help build demo run test bench scenarios generate lint need-go need-root
+
+GO := $(shell tests/find-go.sh)
+ifneq ($(GO),)
+# The tests call go themselves.
+export PATH := $(dir $(GO)):$(PATH)
+endif
+# Under sudo: caches of root's own, so that the user's stay the user's.
+ifneq ($(SUDO_USER),)
+export HOME := $(shell getent passwd 0 | cut -d: -f6)
+endif
+
+# Stamping the revision fails where git does not trust the owner of the checkout.
+BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && git status >/dev/null 2>&1 && echo auto || echo false)
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# In CI every test is named.
+VERBOSE := $(if $(filter true 1,$(CI)),-v)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
+		while IFS='	' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
+
+build: need-go ## a static bin/dupip
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(BUILDVCS) -ldflags '-s -w' -o bin/dupip ./cmd/dupip
+	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip; fi
+
+demo: need-root build ## (root) three duplicates in a small cluster of netns, found
+	@DUPIP_BIN=bin/dupip $(GO) run ./tests/demo
+
+run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s" adds flags
+	bin/dupip agent $(FLAGS)
+
+test: need-root need-go ## (root) all tests, the scenarios too
+	@tests/install.sh test
+	$(GO) vet ./...
+	$(GO) test -count=1 $(VERBOSE) $$($(GO) list ./... | grep -v /tests/)
+	@# One package after the other: they measure time.
+	$(GO) test -count=1 -p 1 -timeout 15m $(VERBOSE) ./tests/...
+
+bench: need-root need-go ## (root) the benchmarks; they take some minutes
+	@tests/install.sh test
+	$(GO) test -run '^$$' -bench . -benchmem -p 1 -timeout 30m ./...
+
+scenarios: need-root need-go ## (root) the labelled situations as a table; ID=D5 plays one
+	@cd tests/scenarios && $(GO) test -count=1 -timeout 15m $(if $(ID),-run 'TestScenarios/^$(ID)$$') .
+
+generate: need-go ## regenerate the BPF objects (clang-19, llvm-19)
+	@tests/install.sh generate
+	$(GO) generate ./...
+
+lint: need-go ## golangci-lint, and clang-format on the C sources
+	@tests/install.sh lint
+	clang-format-19 --dry-run -Werror $$(git ls-files --cached --others --exclude-standard 'bpf/*.c' 'bpf/*.h')
+	$(GO) run $(GOLANGCI) run ./...
+
+need-go:
+	@[ -n "$(GO)" ] || { echo "Go 1.21 or newer is needed and was not found: see https://go.dev/dl" >&2; exit 1; }
+
+need-root:
+	@[ "$$(id -u)" -eq 0 ] || { echo "this target makes network namespaces and loads BPF programs: run it with sudo" >&2; exit 1; }

@@ -1,0 +1,85 @@
+// Package ownnetns runs a package's tests in a fresh network namespace, so that
+// they may make devices at will and leave nothing behind. It needs root.
+package ownnetns
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+)
+
+const mark = "DUPIP_TEST_OWN_NETNS"
+
+// Main is called by TestMain: it runs the tests in a copy of the process whose
+// threads are all in a netns of its own.
+func Main(m *testing.M) {
+	if os.Getenv(mark) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	if exit, ok := err.(*exec.ExitError); ok {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "making a netns for the tests (they need root):", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Pod is a network namespace that lives as long as a process of the test.
+type Pod struct {
+	// Pid is the process; the netns has no name.
+	Pid  int
+	stop func()
+}
+
+// NewPod makes a netns. It is gone when the test ends, or with Delete.
+func NewPod(t testing.TB) *Pod {
+	t.Helper()
+	cmd := exec.Command("sleep", "3600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	done := make(chan struct{})
+	go func() {
+		// Pdeathsig follows the starting thread: Wait keeps this goroutine, and with
+		// it the thread, until the process has ended.
+		runtime.LockOSThread()
+		started <- cmd.Start()
+		if cmd.Process != nil {
+			_ = cmd.Wait()
+		}
+		close(done)
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("making a pod netns: %v", err)
+	}
+	p := &Pod{Pid: cmd.Process.Pid}
+	p.stop = func() {
+		_ = cmd.Process.Kill()
+		<-done
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+// Delete ends the netns and with it the veths into it.
+func (p *Pod) Delete() { p.stop() }
+
+// Open opens the netns.
+func (p *Pod) Open(t testing.TB) *os.File {
+	t.Helper()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return file
+}

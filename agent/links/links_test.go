@@ -1,0 +1,382 @@
+package links_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
+)
+
+func TestMain(m *testing.M) { ownnetns.Main(m) }
+
+// patience is how long an event may take on a busy machine.
+const patience = 10 * time.Second
+
+// watch starts a Watcher and returns it with a function that waits for an event.
+func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, ok func(links.Event) bool) links.Event) {
+	t.Helper()
+	observer, err := bpf.Load(bpf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Observer = observer
+	opts.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	if opts.Resync == 0 {
+		opts.Resync = time.Hour // only events may tell
+	}
+	w, err := links.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		observer.Close()
+	})
+	return w, func(what string, ok func(links.Event) bool) links.Event {
+		t.Helper()
+		deadline := time.After(patience)
+		for {
+			select {
+			case event := <-w.Events():
+				if ok(event) {
+					return event
+				}
+			case <-deadline:
+				t.Fatalf("no event: %s", what)
+			}
+		}
+	}
+}
+
+// addVeth makes a veth into the pod, up on both ends, with the peer eth0.
+func addVeth(t *testing.T, pod *ownnetns.Pod, name string, addresses ...string) *netlink.Veth {
+	t.Helper()
+	return addVethAt(t, pod, name, 0, addresses...)
+}
+
+func addVethAt(t *testing.T, pod *ownnetns.Pod, name string, index int, addresses ...string) *netlink.Veth {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Index = name, index
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
+	must(t, netlink.LinkAdd(veth))
+	inPod(t, pod, func() error {
+		lo, err := netlink.LinkByName("lo")
+		must(t, err)
+		must(t, netlink.LinkSetUp(lo))
+		for _, address := range addresses {
+			addAddress(t, address)
+		}
+		eth0, err := netlink.LinkByName("eth0")
+		must(t, err)
+		return netlink.LinkSetUp(eth0)
+	})
+	must(t, netlink.LinkSetUp(veth))
+	return veth
+}
+
+func addAddress(t *testing.T, address string) {
+	t.Helper()
+	eth0, err := netlink.LinkByName("eth0")
+	must(t, err)
+	parsed, err := netlink.ParseAddr(address)
+	must(t, err)
+	must(t, netlink.AddrAdd(eth0, parsed))
+}
+
+func inPod(t *testing.T, pod *ownnetns.Pod, f func() error) {
+	t.Helper()
+	file := pod.Open(t)
+	defer file.Close() // an open file would keep the netns of a deleted pod
+	must(t, netns.Do(file, f))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func named(kind links.EventKind, name string) func(links.Event) bool {
+	return func(e links.Event) bool { return e.Kind == kind && e.Interface.Name == name }
+}
+
+func holds(kind links.EventKind, name, ip string) func(links.Event) bool {
+	return func(e links.Event) bool {
+		return named(kind, name)(e) && e.Interface.View.Holds(netip.MustParseAddr(ip), 0, 0)
+	}
+}
+
+func TestPodInterfaceComesAndGoes(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	pod := ownnetns.NewPod(t)
+	addVeth(t, pod, "pod1", "10.1.1.1/24")
+	added := wait("pod1 added", named(links.Added, "pod1")).Interface
+	if added.State != links.Attached || !added.Seen || added.View.Peer != "eth0" || added.Place.Pid != pod.Pid {
+		t.Errorf("added as %+v, want attached and seen by pid %d", added, pod.Pid)
+	}
+	var cookie uint64
+	inPod(t, pod, func() (err error) { cookie, err = netns.Cookie(); return err })
+	if added.View.Cookie != cookie {
+		t.Errorf("cookie %d, want %d", added.View.Cookie, cookie)
+	}
+	pod.Delete()
+	removed := wait("pod1 removed", named(links.Removed, "pod1")).Interface
+	if removed.Generation != added.Generation {
+		t.Errorf("removed generation %d, want %d", removed.Generation, added.Generation)
+	}
+}
+
+func TestInterfacesThatWereThereBefore(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	addVeth(t, pod, "pod1", "10.1.1.1/24")
+	_, wait := watch(t, links.Options{})
+	wait("pod1 added with its address", holds(links.Added, "pod1", "10.1.1.1"))
+}
+
+func TestAddressAddedAndRemovedInsideAPod(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	pod := ownnetns.NewPod(t)
+	addVeth(t, pod, "pod1", "10.1.1.1/24")
+	wait("pod1 added", named(links.Added, "pod1"))
+	inPod(t, pod, func() error { addAddress(t, "10.1.1.99/32"); return nil })
+	wait("the new address", holds(links.Changed, "pod1", "10.1.1.99"))
+	inPod(t, pod, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		must(t, err)
+		address, err := netlink.ParseAddr("10.1.1.99/32")
+		must(t, err)
+		return netlink.AddrDel(eth0, address)
+	})
+	wait("the address gone", func(e links.Event) bool {
+		return named(links.Changed, "pod1")(e) && !e.Interface.View.Holds(netip.MustParseAddr("10.1.1.99"), 0, 0)
+	})
+}
+
+func TestTentativeAddressSettles(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	pod := ownnetns.NewPod(t)
+	addVeth(t, pod, "pod1", "fd00:1::1/64")
+	settled := func(e links.Event) bool {
+		return e.Kind != links.HostAddresses && e.Interface != nil &&
+			slices.ContainsFunc(e.Interface.View.Addresses, func(a netns.Address) bool { return a.Settled })
+	}
+	wait("the address settled", settled)
+}
+
+func TestPeerMovedAfterCreation(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "pod1"
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "late0"}))
+	peer, err := netlink.LinkByName("late0")
+	must(t, err)
+	must(t, netlink.LinkSetNsPid(peer, pod.Pid))
+	host, err := netlink.LinkByName("pod1")
+	must(t, err)
+	must(t, netlink.LinkSetUp(host))
+	added := wait("pod1 added", named(links.Added, "pod1")).Interface
+	if added.View.Peer != "late0" {
+		t.Errorf("peer %q, want late0", added.View.Peer)
+	}
+}
+
+func TestLeavingABridgeIsNoDeletion(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	pod := ownnetns.NewPod(t)
+	veth := addVeth(t, pod, "pod1", "10.1.1.1/24")
+	wait("pod1 added", named(links.Added, "pod1"))
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "br0"
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
+	must(t, netlink.LinkAdd(bridge))
+	t.Cleanup(func() { netlink.LinkDel(bridge) })
+	must(t, netlink.LinkSetMaster(veth, bridge))
+	wait("pod1 on br0", func(e links.Event) bool {
+		return named(links.Changed, "pod1")(e) && e.Interface.Master == "br0"
+	})
+	must(t, netlink.LinkSetNoMaster(veth))
+	left := wait("pod1 off br0", func(e links.Event) bool {
+		return e.Kind == links.Removed || named(links.Changed, "pod1")(e) && e.Interface.Master == ""
+	})
+	if left.Kind == links.Removed {
+		t.Error("leaving a bridge was taken for a deletion")
+	}
+}
+
+func TestReusedIfindexIsAnotherInterface(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	pod := ownnetns.NewPod(t)
+	veth := addVethAt(t, pod, "pod1", 4242, "10.1.1.1/24")
+	first := wait("the first", named(links.Added, "pod1")).Interface
+	must(t, netlink.LinkDel(veth))
+	pod2 := ownnetns.NewPod(t)
+	addVethAt(t, pod2, "pod1", 4242, "10.1.1.2/24")
+	second := wait("the second", named(links.Added, "pod1")).Interface
+	if first.Index != second.Index || first.Generation == second.Generation {
+		t.Errorf("index and generation %d/%d, then %d/%d: want one index, two generations",
+			first.Index, first.Generation, second.Index, second.Generation)
+	}
+	if first.View.Cookie == second.View.Cookie {
+		t.Error("two pods with one cookie")
+	}
+}
+
+func TestUnseenNetns(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	pod := ownnetns.NewPod(t)
+	held := pod.Open(t) // keeps the netns, but no process and no name lead to it
+	must(t, netns.Do(held, func() error { return nil }))
+	pod.Delete()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "hidden"
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(held.Fd())}))
+	added := wait("hidden added", named(links.Added, "hidden")).Interface
+	if added.Seen || added.State != links.Attached {
+		t.Errorf("added as %+v, want attached and unseen", added)
+	}
+}
+
+func TestShadowedByALaterProgram(t *testing.T) {
+	_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
+	pod := ownnetns.NewPod(t)
+	veth := addVeth(t, pod, "pod1", "10.1.1.1/24")
+	wait("pod1 added", named(links.Added, "pod1"))
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	must(t, err)
+	defer program.Close()
+	other, err := link.AttachTCX(link.TCXOptions{
+		Interface: veth.Index, Program: program, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
+	})
+	must(t, err)
+	wait("pod1 shadowed", func(e links.Event) bool {
+		return named(links.Changed, "pod1")(e) && e.Interface.State == links.Shadowed
+	})
+	must(t, other.Close())
+	wait("pod1 attached again", func(e links.Event) bool {
+		return named(links.Changed, "pod1")(e) && e.Interface.State == links.Attached
+	})
+}
+
+func TestOverrunMeansResync(t *testing.T) {
+	w, wait := watch(t, links.Options{LinkBuffer: 4096})
+	wait("host addresses", func(e links.Event) bool { return e.Kind == links.HostAddresses })
+	// Nobody reads events now: the watcher stands still and the kernel's buffer runs over.
+	pod := ownnetns.NewPod(t)
+	const count = 400
+	var veths []netlink.Link
+	for n := range count {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = fmt.Sprintf("many%d", n)
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: fmt.Sprintf("peer%d", n), PeerNamespace: netlink.NsPid(pod.Pid)}
+		must(t, netlink.LinkAdd(veth))
+		veths = append(veths, veth)
+	}
+	deleted := map[string]bool{}
+	for _, veth := range veths[:count/2] {
+		must(t, netlink.LinkDel(veth))
+		deleted[veth.Attrs().Name] = true
+	}
+	present := map[string]bool{}
+	wait("exactly those that are left", func(e links.Event) bool {
+		switch e.Kind {
+		case links.Added:
+			present[e.Interface.Name] = true
+		case links.Removed:
+			delete(present, e.Interface.Name)
+		}
+		if len(present) != count/2 || w.Overruns() == 0 {
+			return false
+		}
+		for name := range present {
+			if deleted[name] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestMacvlanIsCounted(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	parentAttrs := netlink.NewLinkAttrs()
+	parentAttrs.Name = "up0"
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: parentAttrs, PeerName: "up1"}))
+	parent, err := netlink.LinkByName("up0")
+	must(t, err)
+	t.Cleanup(func() { netlink.LinkDel(parent) })
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex, attrs.Namespace = "mv0", parent.Attrs().Index, netlink.NsPid(pod.Pid)
+	must(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+	_, wait := watch(t, links.Options{})
+	wait("the macvlan device", func(e links.Event) bool {
+		return e.Kind == links.UnsupportedDevices && slices.ContainsFunc(e.Unsupported, func(i links.Interface) bool {
+			return i.Name == "mv0" && i.Place.Pid == pod.Pid && i.State == links.Unsupported
+		})
+	})
+}
+
+func TestHostAddresses(t *testing.T) {
+	for name, addresses := range map[string][]string{
+		"cni0": {"10.7.0.1/24", "fd00:7::1/64", "169.254.9.9/16"}, "docker0": {"172.17.0.1/16"},
+		"br-0123456789ab": {"172.18.0.1/16"}, "kube-ipvs0": {"10.96.0.1/32"}, "uplink": {"10.7.0.1/32", "192.0.2.7/24"},
+	} {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		device := &netlink.Bridge{LinkAttrs: attrs}
+		must(t, netlink.LinkAdd(device))
+		t.Cleanup(func() { netlink.LinkDel(device) })
+		for _, address := range addresses {
+			parsed, err := netlink.ParseAddr(address)
+			must(t, err)
+			must(t, netlink.AddrAdd(device, parsed))
+		}
+	}
+	host, err := links.ListHostAddresses(func(int) bool { return false })
+	must(t, err)
+	var got []string
+	for _, address := range host {
+		got = append(got, address.IP.String())
+	}
+	if want := []string{"10.7.0.1", "192.0.2.7", "fd00:7::1"}; !slices.Equal(got, want) {
+		t.Errorf("host addresses %v, want %v", got, want)
+	}
+}
+
+func TestNothingStaysAttached(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	veth := addVeth(t, pod, "pod1", "10.1.1.1/24")
+	t.Run("watched", func(t *testing.T) {
+		_, wait := watch(t, links.Options{})
+		wait("pod1 added", named(links.Added, "pod1"))
+	})
+	result, err := link.QueryPrograms(link.QueryOptions{Target: veth.Index, Attach: ebpf.AttachTCXIngress})
+	must(t, err)
+	if len(result.Programs) != 0 {
+		t.Errorf("%d programs stay on the interface", len(result.Programs))
+	}
+}

@@ -1,0 +1,171 @@
+package netns_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/netns"
+)
+
+func TestMain(m *testing.M) { ownnetns.Main(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDoRunsInsideAndComesBack(t *testing.T) {
+	own, err := netns.Cookie()
+	must(t, err)
+	pod := ownnetns.NewPod(t).Open(t)
+	var inside uint64
+	must(t, netns.Do(pod, func() (err error) { inside, err = netns.Cookie(); return err }))
+	if inside == own || inside == 0 {
+		t.Errorf("cookie inside %d, own %d: want two different ones", inside, own)
+	}
+	after, err := netns.Cookie()
+	must(t, err)
+	if after != own {
+		t.Errorf("cookie after Do is %d, want our own %d", after, own)
+	}
+	boom := errors.New("boom")
+	if err := netns.Do(pod, func() error { return boom }); !errors.Is(err, boom) {
+		t.Errorf("error %v, want that of the function", err)
+	}
+}
+
+func TestDoWithAFileThatIsNoNetns(t *testing.T) {
+	file, err := os.Open("/proc/self/status")
+	must(t, err)
+	defer file.Close()
+	if err := netns.Do(file, func() error { t.Error("ran"); return nil }); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestScanFindsPeersByID(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "pod1"
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}))
+	veth, err := netlink.LinkByName("pod1")
+	must(t, err)
+	finder, err := netns.NewFinder()
+	must(t, err)
+	defer finder.Close()
+	places, err := finder.Scan()
+	must(t, err)
+	place, ok := places[veth.Attrs().NetNsID]
+	if !ok || place.Pid != pod.Pid {
+		t.Fatalf("id %d leads to %+v, want pid %d", veth.Attrs().NetNsID, place, pod.Pid)
+	}
+	file, err := os.Open(place.Path)
+	must(t, err)
+	defer file.Close()
+	view, err := netns.Look(file, veth.Attrs().ParentIndex)
+	must(t, err)
+	if view.Peer != "eth0" {
+		t.Errorf("peer %q, want eth0", view.Peer)
+	}
+}
+
+// TestLook builds a pod with every kind of device that matters and reads it back.
+func TestLook(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "pod2"
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}))
+	host, err := netlink.LinkByName("pod2")
+	must(t, err)
+	file := pod.Open(t)
+	must(t, netns.Do(file, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		must(t, err)
+		bridge := func(name string) netlink.Link {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = name
+			link := &netlink.Bridge{LinkAttrs: attrs}
+			must(t, netlink.LinkAdd(link))
+			return link
+		}
+		master, nested := bridge("k6t-eth0"), bridge("docker0")
+		must(t, netlink.LinkSetMaster(eth0, master))
+		mvAttrs := netlink.NewLinkAttrs()
+		mvAttrs.Name, mvAttrs.ParentIndex = "mv0", master.Attrs().Index
+		macvlan := &netlink.Macvlan{LinkAttrs: mvAttrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
+		must(t, netlink.LinkAdd(macvlan))
+		lo, err := netlink.LinkByName("lo")
+		must(t, err)
+		must(t, netlink.LinkSetUp(lo))
+		for _, address := range []struct {
+			on netlink.Link
+			ip string
+		}{
+			{eth0, "10.1.0.1/24"}, {eth0, "169.254.7.7/16"}, {master, "10.1.0.2/24"}, {macvlan, "10.1.0.3/24"},
+			{lo, "10.1.0.4/32"}, {nested, "172.17.0.1/16"},
+		} {
+			parsed, err := netlink.ParseAddr(address.ip)
+			must(t, err)
+			must(t, netlink.AddrAdd(address.on, parsed))
+		}
+		return nil
+	}))
+	view, err := netns.Look(file, host.Attrs().ParentIndex)
+	must(t, err)
+	want := []netns.Address{
+		{IP: netip.MustParseAddr("10.1.0.1"), Where: netns.OnPeer, Settled: true},
+		{IP: netip.MustParseAddr("10.1.0.2"), Where: netns.OnPeer, Settled: true},
+		{IP: netip.MustParseAddr("10.1.0.3"), Where: netns.OnPeer, Settled: true},
+		{IP: netip.MustParseAddr("10.1.0.4"), Where: netns.OnLoopback, Settled: true},
+		{IP: netip.MustParseAddr("172.17.0.1"), Where: netns.Elsewhere, Settled: true},
+	}
+	if diff := cmp.Diff(want, view.Addresses, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmpopts.SortSlices(func(a, b netns.Address) bool { return a.IP.Less(b.IP) })); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+}
+
+func TestHoldsAndExplains(t *testing.T) {
+	ip := netip.MustParseAddr
+	view := netns.View{Addresses: []netns.Address{
+		{IP: ip("10.0.0.1"), Where: netns.OnPeer},
+		{IP: ip("10.0.0.2"), Where: netns.OnPeer, OuterVLAN: 100},
+		{IP: ip("10.0.0.3"), Where: netns.OnLoopback},
+		{IP: ip("172.17.0.1"), Where: netns.Elsewhere},
+	}}
+	for _, test := range []struct {
+		ip       string
+		vlan     uint16
+		holds    bool
+		explains bool
+	}{
+		{"10.0.0.1", 0, true, true},
+		{"10.0.0.1", 100, false, true},
+		{"10.0.0.2", 100, true, true},
+		{"10.0.0.2", 0, false, true},
+		{"10.0.0.3", 100, true, true},
+		{"172.17.0.1", 0, false, true},
+		{"10.0.0.9", 0, false, true},
+		{"10.0.0.9", 200, false, false}, // no device of the kernel's there: a guest may be
+	} {
+		if got := view.Holds(ip(test.ip), test.vlan, 0); got != test.holds {
+			t.Errorf("Holds(%s, %d) = %t", test.ip, test.vlan, got)
+		}
+		if got := view.Explains(test.vlan, 0); got != test.explains {
+			t.Errorf("Explains(%d) = %t", test.vlan, got)
+		}
+	}
+	var empty netns.View
+	if empty.Explains(0, 0) {
+		t.Error("a netns without addresses explains packets")
+	}
+}

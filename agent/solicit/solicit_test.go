@@ -1,0 +1,194 @@
+package solicit_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/arp"
+	"github.com/mdlayher/ethernet"
+	"github.com/mdlayher/ndp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/bpf"
+)
+
+func TestMain(m *testing.M) { ownnetns.Main(m) }
+
+var mac = net.HardwareAddr{2, 0, 0, 0xaa, 0xbb, 0xcc}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestARPFrame(t *testing.T) {
+	data, err := solicit.Frame(solicit.Target{IP: netip.MustParseAddr("10.0.0.7"), OuterVLAN: 200, InnerVLAN: 100}, mac)
+	must(t, err)
+	var frame ethernet.Frame
+	must(t, frame.UnmarshalBinary(data))
+	if frame.ServiceVLAN == nil || frame.ServiceVLAN.ID != 200 || frame.VLAN == nil || frame.VLAN.ID != 100 {
+		t.Errorf("tags %v %v, want 200 and 100", frame.ServiceVLAN, frame.VLAN)
+	}
+	var packet arp.Packet
+	must(t, packet.UnmarshalBinary(frame.Payload))
+	if packet.Operation != arp.OperationRequest || packet.SenderIP != netip.IPv4Unspecified() ||
+		packet.TargetIP != netip.MustParseAddr("10.0.0.7") || !bytes.Equal(packet.SenderHardwareAddr, mac) {
+		t.Errorf("packet %+v, want a probe for 10.0.0.7", packet)
+	}
+}
+
+func TestNDPFrame(t *testing.T) {
+	target := netip.MustParseAddr("fd00::12:3456")
+	data, err := solicit.Frame(solicit.Target{IP: target}, mac)
+	must(t, err)
+	var frame ethernet.Frame
+	must(t, frame.UnmarshalBinary(data))
+	if want := (net.HardwareAddr{0x33, 0x33, 0xff, 0x12, 0x34, 0x56}); !bytes.Equal(frame.Destination, want) {
+		t.Errorf("destination %s, want %s", frame.Destination, want)
+	}
+	packet := frame.Payload
+	source := netip.AddrFrom16([16]byte(packet[8:24]))
+	if !source.IsLinkLocalUnicast() {
+		t.Errorf("source %s: must be link-local, never ::", source)
+	}
+	if packet[7] != 255 {
+		t.Errorf("hop limit %d, want 255", packet[7])
+	}
+	message, err := ndp.ParseMessage(packet[40:])
+	must(t, err)
+	solicitation, ok := message.(*ndp.NeighborSolicitation)
+	if !ok || solicitation.TargetAddress != target || len(solicitation.Options) != 1 {
+		t.Fatalf("message %+v, want a solicitation for %s with one option", message, target)
+	}
+}
+
+func TestMACIsUnicastLocalAndStable(t *testing.T) {
+	a, b := solicit.MAC("n1", "boot"), solicit.MAC("n2", "boot")
+	if a[0]&1 != 0 || a[0]&2 == 0 {
+		t.Errorf("%s is not unicast and locally administered", a)
+	}
+	if bytes.Equal(a, b) || !bytes.Equal(a, solicit.MAC("n1", "boot")) {
+		t.Errorf("%s and %s: want one per node", a, b)
+	}
+}
+
+// TestHostNeighbourStays shows why the source is a foreign MAC: two pods on one bridge
+// have one address, and our question to one must not turn the host's traffic to it.
+func TestHostNeighbourStays(t *testing.T) {
+	bridgeAttrs := netlink.NewLinkAttrs()
+	bridgeAttrs.Name = "br0"
+	bridge := &netlink.Bridge{LinkAttrs: bridgeAttrs}
+	must(t, netlink.LinkAdd(bridge))
+	for _, address := range []string{"10.5.0.1/24", "fd00:5::1/64"} {
+		parsed, err := netlink.ParseAddr(address)
+		must(t, err)
+		parsed.Flags = unix.IFA_F_NODAD
+		must(t, netlink.AddrAdd(bridge, parsed))
+	}
+	must(t, netlink.LinkSetUp(bridge))
+	// Otherwise an entry that was just made is locked for a second.
+	must(t, os.WriteFile("/proc/sys/net/ipv4/neigh/br0/locktime", []byte("0"), 0o644))
+	var pods []*netlink.Veth
+	for _, name := range []string{"pod1", "pod2"} {
+		pod := ownnetns.NewPod(t)
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MasterIndex = name, bridge.Index
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
+		must(t, netlink.LinkAdd(veth))
+		must(t, netlink.LinkSetUp(veth))
+		must(t, netns.Do(pod.Open(t), func() error {
+			eth0, err := netlink.LinkByName("eth0")
+			must(t, err)
+			for _, address := range []string{"10.5.0.7/24", "fd00:5::7/64"} {
+				parsed, err := netlink.ParseAddr(address)
+				must(t, err)
+				parsed.Flags = unix.IFA_F_NODAD
+				must(t, netlink.AddrAdd(eth0, parsed))
+			}
+			return netlink.LinkSetUp(eth0)
+		}))
+		pods = append(pods, veth)
+	}
+	elder := net.HardwareAddr{2, 1, 1, 1, 1, 1}
+	ips := []netip.Addr{netip.MustParseAddr("10.5.0.7"), netip.MustParseAddr("fd00:5::7")}
+	for _, ip := range ips {
+		must(t, netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: bridge.Index, IP: ip.AsSlice(), HardwareAddr: elder, State: netlink.NUD_STALE,
+		}))
+	}
+	observer, err := bpf.Load(bpf.Options{})
+	must(t, err)
+	defer observer.Close()
+	for n, veth := range pods {
+		attachment, err := observer.Attach(veth.Index, bpf.AttachOptions{Generation: uint32(n + 1)})
+		must(t, err)
+		defer attachment.Close()
+	}
+	sender, err := solicit.Open(solicit.MAC("node", "boot"))
+	must(t, err)
+	defer sender.Close()
+	answers := make(chan bpf.Record, 64)
+	go func() {
+		for {
+			var record bpf.Record
+			if observer.Read(&record) != nil {
+				return
+			}
+			if record.Kind == bpf.Answer {
+				answers <- record
+			}
+		}
+	}()
+	for _, ip := range ips {
+		for _, veth := range pods {
+			deadline := time.After(10 * time.Second)
+			for heard := false; !heard; {
+				must(t, sender.Send(solicit.Target{Ifindex: veth.Index, IP: ip}))
+				select {
+				case record := <-answers:
+					heard = record.IP == ip && record.Ifindex == uint32(veth.Index)
+				case <-time.After(100 * time.Millisecond): // the pod may not be up yet
+				case <-deadline:
+					t.Fatalf("no answer for %s on %s", ip, veth.Name)
+				}
+			}
+		}
+	}
+	neighbours, err := netlink.NeighList(bridge.Index, netlink.FAMILY_ALL)
+	must(t, err)
+	checked := 0
+	for _, neighbour := range neighbours {
+		ip, _ := netip.AddrFromSlice(neighbour.IP)
+		if ip = ip.Unmap(); ip != ips[0] && ip != ips[1] {
+			continue
+		}
+		checked++
+		if !bytes.Equal(neighbour.HardwareAddr, elder) {
+			t.Errorf("the host's neighbour entry for %s moved to %s", ip, neighbour.HardwareAddr)
+		}
+	}
+	if checked != len(ips) {
+		t.Errorf("%d neighbour entries checked, want %d", checked, len(ips))
+	}
+}
+
+func TestSendOnAVanishedInterface(t *testing.T) {
+	sender, err := solicit.Open(mac)
+	must(t, err)
+	defer sender.Close()
+	err = sender.Send(solicit.Target{Ifindex: 999999, IP: netip.MustParseAddr("10.0.0.1")})
+	if !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
+		t.Errorf("error %v, want ENXIO or ENODEV", err)
+	}
+}

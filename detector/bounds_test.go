@@ -1,0 +1,222 @@
+package detector
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func ipv4(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+func (w *world) mustAudit() {
+	w.t.Helper()
+	if err := audit(w.d); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Q6: one pod sprays sources, as seen from outside (data) or inside (forwarded) its
+// netns. It can neither fill the table, nor keep its own or others' addresses out.
+func TestSprayIsBounded(t *testing.T) {
+	for _, verb := range []string{"spoofs", "forwards", "boasts"} {
+		t.Run(verb, func(t *testing.T) {
+			w := newWorld(t, Options{Node: "n1"})
+			for i := range 50 { // some of the sprayed addresses belong to others
+				w.do(fmt.Sprintf("0s pod%d announces %s", i, ipv4(100+i)))
+			}
+			for i := range 20_000 {
+				w.run(w.now.Add(100 * time.Microsecond))
+				w.do(fmt.Sprintf("0s sprayer %s %s", verb, ipv4(i)))
+				if i == 10_000 {
+					w.do("0s a announces 10.9.9.9")
+					w.do("0s b announces 10.9.9.9")
+				}
+			}
+			w.run(w.now.Add(time.Second))
+			w.mustAudit()
+			w.do("0s sprayer announces 10.8.8.8")
+			sprayer := w.actor("sprayer")
+			on := len(w.d.ifaces[sprayer.iface])
+			if on > defaultMaxPerInterface {
+				t.Errorf("%d bindings on the sprayer's interface", on)
+			}
+			if got := w.d.Heard(Key{"default", netip.MustParseAddr("10.8.8.8")}, sprayer.id); got != (verb != "boasts") {
+				// One that sprays announcements shuts out its own only.
+				t.Errorf("the sprayer's own address is known: %v", got)
+			}
+			if n := w.d.Counts().Refused[RefusedInterfaceFull]; n < 10_000 {
+				t.Errorf("%d refused", n)
+			}
+			if n := len(w.d.entries); n > defaultMaxPerInterface+defaultMaxHistory+60 {
+				t.Errorf("%d entries", n)
+			}
+			confirmed := 0
+			for _, c := range w.d.Conflicts(true) {
+				if c.State != Confirmed {
+					continue
+				}
+				confirmed++
+				if took := c.ConfirmedAt.Sub(c.SecondSeen); took > 1100*time.Millisecond {
+					t.Errorf("%s took %v", c.Key.IP, took)
+				}
+			}
+			if confirmed != 1 {
+				t.Errorf("%d confirmed, want 1", confirmed)
+			}
+			if n := w.d.Counts().Suspected; n > defaultMaxPerInterface+1 {
+				t.Errorf("%d suspicions", n)
+			}
+		})
+	}
+}
+
+// A stronger newcomer takes the place of the weakest that was not seen for longest.
+func TestRoomForTheStronger(t *testing.T) {
+	type binding struct {
+		verb string
+		ip   int
+	}
+	tests := []struct {
+		name  string
+		there []binding
+		comes binding
+		out   int // the address that is gone afterwards
+		why   Refusal
+	}{
+		{"forwarded pushes nobody out", []binding{{"forwards", 1}, {"forwards", 2}}, binding{"forwards", 3}, 3, RefusedInterfaceFull},
+		{"data pushes out the oldest forwarded", []binding{{"sends", 1}, {"forwards", 2}, {"forwards", 3}}, binding{"sends", 4}, 2, 0},
+		{"data pushes out no data", []binding{{"sends", 1}, {"announces", 2}}, binding{"sends", 3}, 3, RefusedInterfaceFull},
+		{"announced pushes out data", []binding{{"announces", 1}, {"sends", 2}}, binding{"announces", 3}, 2, 0},
+		{"announced pushes out no announced", []binding{{"announces", 1}, {"announces", 2}}, binding{"announces", 3}, 3, RefusedInterfaceFull},
+	}
+	for _, tt := range tests {
+		for _, table := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/table=%v", tt.name, table), func(t *testing.T) {
+				opts, why := Options{MaxPerInterface: len(tt.there)}, tt.why
+				if table {
+					opts = Options{MaxBindings: len(tt.there)}
+					if why != 0 {
+						why = RefusedTableFull
+					}
+				}
+				w := newWorld(t, opts)
+				for _, b := range append(tt.there, tt.comes) {
+					w.run(w.now.Add(time.Second))
+					w.do(fmt.Sprintf("0s a %s %s", b.verb, ipv4(b.ip)))
+				}
+				w.mustAudit()
+				for _, b := range append(tt.there, tt.comes) {
+					known := len(w.d.Bindings(func(x *Binding) bool { return x.Key.IP == ipv4(b.ip) })) == 1
+					if known == (b.ip == tt.out) {
+						t.Errorf("%s known: %v", ipv4(b.ip), known)
+					}
+				}
+				if why != 0 && w.d.Counts().Refused[why] != 1 {
+					t.Errorf("refused %v", w.d.Counts().Refused)
+				}
+			})
+		}
+	}
+}
+
+// A conflict stays although its interface is full of nothing else.
+func TestConflictsAreNotEvicted(t *testing.T) {
+	w := newWorld(t, Options{MaxPerInterface: 1, MaxBindings: 3})
+	w.play(`0s a spoofs
+		0s b announces
+		0s a announces 10.0.0.2
+		0s c announces 10.0.0.3
+		0s d announces 10.0.0.4`, 0)
+	w.mustAudit()
+	if open := w.d.Conflicts(false); len(open) != 1 {
+		t.Errorf("%d open", len(open))
+	}
+	if n := w.d.Counts().Refused; n[RefusedInterfaceFull] != 1 || n[RefusedTableFull] != 1 {
+		t.Errorf("refused %v", n)
+	}
+}
+
+func TestHoldersOfOneKeyAreBounded(t *testing.T) {
+	w := newWorld(t, Options{})
+	for i := range maxHolders + 10 {
+		w.do(fmt.Sprintf("0s r%d forwards", i))
+	}
+	w.do("0s a announces")
+	w.do("0s b announces")
+	w.run(w.now.Add(2 * time.Second))
+	w.mustAudit()
+	if n := w.d.Counts().Refused[RefusedKeyFull]; n != 10 {
+		t.Errorf("%d refused", n)
+	}
+	if n := w.d.Counts().Evicted[RefusedKeyFull]; n != 2 {
+		t.Errorf("%d evicted", n)
+	}
+	if c := w.d.Conflicts(false); len(c) != 1 || c[0].State != Confirmed {
+		t.Errorf("conflicts %+v", c)
+	}
+}
+
+// Conflicts come and go in many addresses: history and stories stay bounded, and an
+// address the history has forgotten starts its episodes anew.
+func TestHistoryIsBounded(t *testing.T) {
+	w := newWorld(t, Options{MaxHistory: 5})
+	for i := range 40 {
+		a, b, ip := fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i), ipv4(i%20)
+		w.do(fmt.Sprintf("0s %s announces %s", a, ip))
+		w.do(fmt.Sprintf("0s %s announces %s", b, ip))
+		w.run(w.now.Add(2 * time.Second))
+		w.do(fmt.Sprintf("0s %s gone", a))
+		w.do(fmt.Sprintf("0s %s gone", b))
+		w.run(w.now.Add(4 * time.Second))
+		w.mustAudit()
+	}
+	all := w.d.Conflicts(true)
+	if len(all) != 5 || w.d.Counts().History != 5 {
+		t.Fatalf("%d in the history", len(all))
+	}
+	for i, c := range all {
+		if want := ipv4((39 - i) % 20); c.Key.IP != want || c.State != Resolved {
+			t.Errorf("%d is %s, want %s", i, c.Key.IP, want)
+		}
+		if want := conflictID(c.Key, 1); c.ID != want {
+			t.Errorf("%s is %s, want %s", c.Key.IP, c.ID, want)
+		}
+	}
+	if n := len(w.d.entries); n > 10 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// The episode goes on while the history remembers.
+func TestEpisodes(t *testing.T) {
+	w := newWorld(t, Options{})
+	var ids []string
+	for i := range 3 {
+		w.do(fmt.Sprintf("0s a%d announces", i))
+		w.do(fmt.Sprintf("0s b%d announces", i))
+		w.run(w.now.Add(2 * time.Second))
+		ids = append(ids, w.d.Conflicts(false)[0].ID)
+		w.do(fmt.Sprintf("0s a%d gone", i))
+		w.do(fmt.Sprintf("0s b%d gone", i))
+		w.run(w.now.Add(10 * time.Minute))
+	}
+	// printf 'default|10.0.0.1' | sha256sum
+	if got, want := fmt.Sprint(ids), "[819cfe21-1 819cfe21-2 819cfe21-3]"; got != want {
+		t.Errorf("ids %s, want %s", got, want)
+	}
+}
+
+func TestNotesAreBounded(t *testing.T) {
+	w := newWorld(t, Options{})
+	for i := range 100 {
+		w.do(fmt.Sprintf("0s a%d announces", i))
+		w.run(w.now.Add(2 * time.Second))
+		w.do(fmt.Sprintf("0s a%d gone", i))
+	}
+	if n := len(w.d.Explain(defaultIP)[0].Notes); n != maxNotes {
+		t.Errorf("%d notes", n)
+	}
+}

@@ -1,0 +1,142 @@
+package detector
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func (w *world) askedAt(name string, p Purpose) []time.Duration {
+	var list []time.Duration
+	for _, a := range w.asked {
+		if a.s.Holder == w.actor(name).id && a.s.Purpose == p {
+			list = append(list, a.at)
+		}
+	}
+	return list
+}
+
+func near(got, want, within time.Duration) bool { return (got - want).Abs() <= within }
+
+// A silent binding is solicited at half and three quarters of the TTL and ends with it.
+func TestSilentBindingIsRefreshedThenExpires(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s a mute
+		0s a forwards 10.0.0.2`, 4*time.Minute+59*time.Second)
+	asked := w.askedAt("a", Refresh)
+	if len(asked) != 2 || !near(asked[0], 150*time.Second, 15*time.Second) || !near(asked[1], 225*time.Second, 15*time.Second) {
+		t.Fatalf("refreshed at %v", asked)
+	}
+	if n := len(w.d.Bindings(nil)); n != 2 {
+		t.Fatalf("%d bindings before the TTL", n)
+	}
+	w.run(w.start.Add(5 * time.Minute))
+	if n := len(w.d.Bindings(nil)); n != 0 || !w.d.Next().IsZero() {
+		t.Fatalf("%d bindings after the TTL, next %v", n, w.d.Next())
+	}
+	w.mustAudit()
+	if v := w.verdict(); v != "no live holder: not a conflict" {
+		t.Errorf("verdict %q", v)
+	}
+	// Only ever forwarded: nothing to tell of it.
+	if n := len(w.d.Explain(ipv4(2))); n != 0 {
+		t.Errorf("%d stories of a forwarded address", n)
+	}
+}
+
+func TestAnswerKeepsABindingAlive(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces`, time.Hour)
+	if n := len(w.d.Bindings(nil)); n != 1 {
+		t.Errorf("%d bindings", n)
+	}
+	asked := w.askedAt("a", Refresh)
+	if n := len(asked); n < 21 || n > 28 {
+		t.Errorf("refreshed %d times in an hour", n)
+	}
+	var texts []string
+	for _, n := range w.d.Explain(defaultIP)[0].Notes {
+		texts = append(texts, n.Text)
+	}
+	want := []string{
+		"first seen: announced on veth1",
+		fmt.Sprintf("solicited because it was silent (%d times)", len(asked)),
+		fmt.Sprintf("answered after a silence (%d times)", len(asked)),
+	}
+	if diff := cmp.Diff(want, texts); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+func TestRefreshIsPostponed(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s a refused 200s because`, 4*time.Minute)
+	asked := w.askedAt("a", Refresh)
+	if len(asked) != 2 || asked[1] != 200*time.Second {
+		t.Errorf("refreshed at %v", asked)
+	}
+	if n := len(w.d.Bindings(nil)); n != 1 {
+		t.Errorf("%d bindings", n)
+	}
+}
+
+// Evidence weakens when the stronger is no longer seen.
+func TestEvidenceLapses(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.do("0s a announces")
+	w.do("0s a mute")
+	for range 10 {
+		w.run(w.now.Add(time.Minute))
+		w.do("0s a sends")
+	}
+	w.run(w.now.Add(time.Minute))
+	got := w.d.Bindings(nil)
+	if len(got) != 1 || got[0].Evidence != Data {
+		t.Fatalf("bindings %+v", got)
+	}
+	if n := w.d.Counts().Bindings; n[Data] != 1 || n[Announced] != 0 {
+		t.Errorf("counts %v", n)
+	}
+	w.do("0s a forwards")
+	w.run(w.now.Add(4 * time.Minute))
+	if got := w.d.Bindings(nil); len(got) != 1 || got[0].Evidence != Forwarded {
+		t.Fatalf("bindings %+v", got)
+	}
+}
+
+// Ten thousand bindings that were all seen at once are not refreshed at once.
+func TestRefreshIsSpread(t *testing.T) {
+	w := newWorld(t, Options{})
+	const n = 10_000
+	for i := range n {
+		id := HolderID{Node: "n1", Netns: uint64(i + 1)}
+		iface := Interface{uint32(i + 1), 1}
+		w.d.Observe(Sighting{
+			Key: Key{"default", ipv4(i)}, Holder: Holder{ID: id, Interface: iface}, Evidence: Announced, At: w.now,
+		}, w.now)
+	}
+	var seconds [40]int
+	first := w.start.Add(130 * time.Second)
+	for now := first; now.Before(first.Add(40 * time.Second)); now = now.Add(time.Second) {
+		for _, s := range w.d.Tick(now).Solicit {
+			if s.Purpose != Refresh {
+				t.Fatalf("%+v", s)
+			}
+			seconds[now.Sub(first)/time.Second]++
+		}
+	}
+	total := 0
+	for i, got := range seconds {
+		total += got
+		if got > n/30*3/2 {
+			t.Errorf("%d within second %d", got, i)
+		}
+	}
+	if total != n {
+		t.Errorf("%d refreshed", total)
+	}
+}

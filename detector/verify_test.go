@@ -1,0 +1,211 @@
+package detector
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// One that does not answer is solicited three times in a round; one that does, once.
+func TestAttempts(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		10s b boasts`, 5*time.Second)
+	s := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+	if diff := cmp.Diff([]time.Duration{s(10), s(10.1), s(10.3)}, w.askedAt("b", Verify)); diff != "" {
+		t.Errorf("asked b (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]time.Duration{s(10)}, w.askedAt("a", Verify)); diff != "" {
+		t.Errorf("asked a (-want +got):\n%s", diff)
+	}
+}
+
+func TestRecheckRhythm(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b announces`, 12*time.Second)
+	want := []time.Duration{0, time.Second, 6 * time.Second, 11 * time.Second}
+	for _, name := range []string{"a", "b"} {
+		if diff := cmp.Diff(want, w.askedAt(name, Verify)); diff != "" {
+			t.Errorf("asked %s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// The proven overlap is at least MinOverlap, whatever that is.
+func TestMinOverlap(t *testing.T) {
+	for _, overlap := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second} {
+		w := newWorld(t, Options{MinOverlap: overlap})
+		w.proof = proof{}
+		w.play(`0s a announces
+			1s b announces`, overlap+time.Second)
+		c := w.d.Conflicts(false)
+		if len(c) != 1 || c[0].State != Confirmed {
+			t.Fatalf("%v: %+v", overlap, c)
+		}
+		if took := c[0].ConfirmedAt.Sub(c[0].SuspectedAt); took < overlap || took > overlap+10*time.Millisecond {
+			t.Errorf("%v: took %v", overlap, took)
+		}
+	}
+}
+
+// pair is a suspicion of two holders that is driven by hand.
+type pair struct {
+	*world
+	a, b *actor
+	asks []Solicitation
+}
+
+func newPair(t *testing.T) *pair {
+	w := newWorld(t, Options{})
+	p := &pair{world: w, a: w.actor("a"), b: w.actor("b")}
+	w.d.Observe(p.a.sighting(defaultIP, Announced, w.now), w.now)
+	w.now = w.now.Add(time.Second)
+	p.asks = w.d.Observe(p.b.sighting(defaultIP, Announced, w.now), w.now).Solicit
+	if len(p.asks) != 2 {
+		t.Fatalf("solicited %+v", p.asks)
+	}
+	return p
+}
+
+func (p *pair) answer(a *actor, at time.Time) Effects {
+	s := a.sighting(defaultIP, Announced, at)
+	s.Answer = true
+	return p.d.Observe(s, p.now)
+}
+
+func (p *pair) step(d time.Duration) Effects {
+	p.now = p.now.Add(d)
+	return p.d.Tick(p.now)
+}
+
+// What was answered before the round began does not count, however late it is heard.
+func TestAnswersFromBeforeTheRound(t *testing.T) {
+	p := newPair(t)
+	for _, s := range p.asks {
+		p.d.Solicited(s, p.now)
+	}
+	began := p.now
+	p.now = p.now.Add(50 * time.Millisecond)
+	p.answer(p.a, began.Add(-time.Millisecond))
+	p.answer(p.b, began)
+	asks := p.step(60 * time.Millisecond).Solicit
+	if len(asks) != 1 || asks[0].Holder != p.a.id {
+		t.Errorf("solicited again %+v", asks)
+	}
+}
+
+// An answer between the rounds is none of the second.
+func TestAnswersBetweenTheRounds(t *testing.T) {
+	p := newPair(t)
+	p.answer(p.a, p.now)
+	p.answer(p.b, p.now)
+	p.now = p.now.Add(900 * time.Millisecond)
+	p.answer(p.a, p.now)
+	p.answer(p.b, p.now)
+	fx := p.step(100 * time.Millisecond)
+	if len(fx.Events) != 0 || len(fx.Solicit) != 2 {
+		t.Fatalf("%+v", fx)
+	}
+	p.now = p.now.Add(time.Millisecond)
+	if fx := p.answer(p.a, p.now); len(fx.Events) != 0 {
+		t.Fatalf("%+v", fx)
+	}
+	fx = p.answer(p.b, p.now)
+	if len(fx.Events) != 1 || fx.Events[0].Kind != EventConfirmed {
+		t.Fatalf("%+v", fx)
+	}
+}
+
+// The deadline of a round runs from the first report that it was sent, and a report of
+// an earlier round is not taken for one.
+func TestDeadlineRunsFromTheReport(t *testing.T) {
+	p := newPair(t)
+	p.answer(p.a, p.now)
+	if fx := p.step(3 * time.Second); len(fx.Events) != 0 || len(fx.Solicit) != 0 {
+		t.Fatalf("without a report: %+v", fx)
+	}
+	p.d.Solicited(p.asks[1], p.now)
+	if fx := p.step(999 * time.Millisecond); len(fx.Events) != 0 {
+		t.Fatalf("before the deadline: %+v", fx)
+	}
+	if fx := p.answer(p.b, p.now); len(fx.Solicit) != 2 {
+		t.Fatalf("the answers are too far apart, but both do not begin again: %+v", fx)
+	}
+	for _, s := range p.asks {
+		p.d.Solicited(s, p.now) // of the first round
+	}
+	if fx := p.step(4 * time.Second); len(fx.Solicit) != 0 || len(fx.Events) != 0 {
+		t.Fatalf("a stale report counted: %+v", fx)
+	}
+	// Never reported: asked again after 5 s.
+	if fx := p.step(time.Second); len(fx.Solicit) != 2 || len(fx.Events) != 0 {
+		t.Fatalf("not asked again: %+v", fx)
+	}
+}
+
+// A late Tick does not take a holder for silent that was not asked often enough.
+func TestLateTick(t *testing.T) {
+	p := newPair(t)
+	for _, s := range p.asks {
+		p.d.Solicited(s, p.now)
+	}
+	for range 2 {
+		if fx := p.step(10 * time.Second); len(fx.Events) != 0 || len(fx.Solicit) != 2 {
+			t.Fatalf("%+v", fx)
+		}
+	}
+	if fx := p.step(699 * time.Millisecond); len(fx.Events) != 0 {
+		t.Fatalf("%+v", fx)
+	}
+	if fx := p.step(time.Millisecond); len(fx.Events) != 1 || fx.Events[0].Kind != EventFaded {
+		t.Fatalf("%+v", fx)
+	}
+}
+
+// An address that goes to and fro is held by one at a time, although each has answered
+// twice.
+func TestPingPongIsNoConflict(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b refused 10s it is probing
+		0s b announces
+		5s a drops
+		5s a mute
+		9s a takes
+		9s b drops
+		10.2s a speaks`, 30*time.Second)
+	if diff := cmp.Diff([]string{"0s suspected a b", "11s faded a b"}, w.log); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// The second of two interfaces carries on when the first goes.
+func TestTwoInterfacesOfOneHolder(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.do("0s a announces")
+	a := w.actor("a")
+	first := a.iface
+	w.run(w.now.Add(time.Second))
+	w.do("0s a port")
+	w.do("0s a announces")
+	w.do("0s b announces")
+	if s := w.asked[0].s; s.Interface != a.iface {
+		t.Errorf("solicited on %v, want the freshest %v", s.Interface, a.iface)
+	}
+	w.run(w.now.Add(100 * time.Millisecond))
+	w.apply(w.d.WithdrawInterface(first, "gone", w.now))
+	w.run(w.now.Add(2 * time.Second))
+	w.mustAudit()
+	if diff := cmp.Diff([]string{"1s suspected a b", "2s confirmed a b"}, w.log); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if n := len(w.d.Conflicts(false)[0].Holders); n != 2 {
+		t.Errorf("%d holders", n)
+	}
+	w.apply(w.d.WithdrawInterface(a.iface, "gone", w.now))
+	if n := len(w.d.Bindings(nil)); n != 1 {
+		t.Errorf("%d bindings", n)
+	}
+}

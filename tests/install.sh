@@ -1,0 +1,86 @@
+#!/bin/sh
+# Installs, through apt-get, what a make target misses, and says so. Does nothing and
+# says nothing when everything is there.
+#
+#   tests/install.sh test       what the tests need
+#   tests/install.sh generate   what regenerating the BPF objects needs
+#   tests/install.sh lint       what the linters need
+set -eu
+
+target=${1:?usage: tests/install.sh test|generate|lint}
+packages=
+
+# want PACKAGE FILE-OR-COMMAND...: the package, unless all of the things are there.
+want() {
+    package=$1
+    shift
+    for thing in "$@"; do
+        case $thing in
+        /*) [ -e "$thing" ] && continue ;;
+        *) command -v "$thing" >/dev/null && continue ;;
+        esac
+        packages="$packages $package"
+        return
+    done
+}
+
+# Directories that sudo or a user's shell may leave out.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+case $target in
+test)
+    want iproute2 ip tc
+    want nftables nft
+    # The tests look where Debian puts the plugins and where the upstream archive goes.
+    [ -x /opt/cni/bin/ptp ] || want containernetworking-plugins /usr/lib/cni/ptp
+    ;;
+generate)
+    want clang-19 clang-19
+    want llvm-19 llvm-strip-19
+    ;;
+lint)
+    want clang-format-19 clang-format-19
+    ;;
+*)
+    echo "tests/install.sh: unknown target $target" >&2
+    exit 2
+    ;;
+esac
+[ -n "$packages" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "make $target needs the Debian packages$packages (or what your distribution calls them): please install them" >&2
+    exit 1
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    echo "make $target needs the packages$packages: install them, or run it with sudo" >&2
+    exit 1
+fi
+
+available() {
+    for package in $packages; do
+        case $(apt-cache policy "$package" 2>/dev/null | sed -n 's/^  Candidate: //p') in
+        '' | '(none)')
+            missing=$package
+            return 1
+            ;;
+        esac
+    done
+}
+
+export DEBIAN_FRONTEND=noninteractive
+if ! available; then
+    echo "updating the package lists: apt-get update"
+    apt-get update -qq
+    if ! available; then
+        echo "make $target needs $missing, which this release does not have: take a newer release, or see https://apt.llvm.org for clang and llvm" >&2
+        exit 1
+    fi
+fi
+echo "installing what make $target needs: apt-get install$packages"
+# shellcheck disable=SC2086 # a list on purpose
+if ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
+    # Lists that are too old name files that are gone.
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends $packages >/dev/null
+fi
