@@ -73,6 +73,9 @@ func (l *loop) interfaceEvent(event links.Event) {
 		default:
 			l.withdrawLost(i, event.Interface, now)
 		}
+		if i.State == links.Waiting {
+			clear(i.wanted) // what was asked before could not be heard
+		}
 	}
 	i.Interface, i.holder = event.Interface, holder
 	l.wantConfigured(i, now)

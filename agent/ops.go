@@ -129,13 +129,18 @@ func configured(i *podInterface, address netns.Address) api.Configured {
 	device := map[netns.Where]string{
 		netns.OnPeer: "peer", netns.OnLoopback: "loopback", netns.Elsewhere: "elsewhere",
 	}[address.Where]
-	return api.Configured{
-		Network:   network(i.Interface, bpf.VLAN{Outer: address.OuterVLAN, Inner: address.InnerVLAN}),
+	vlan := bpf.VLAN{Outer: address.OuterVLAN, Inner: address.InnerVLAN}
+	document := api.Configured{
+		Network:   network(i.Interface, vlan),
 		Interface: i.Name,
 		Netns:     i.Place.Label(),
 		Device:    device,
 		Settled:   address.Settled,
 	}
+	if w := i.wanted[segmentAddress{address.IP, vlan}]; w != nil {
+		document.Unanswered = w.tries
+	}
+	return document
 }
 
 // story makes the document of a story. A holder that is gone is named from what

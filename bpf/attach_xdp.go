@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,6 +19,12 @@ func attachXDP(program *ebpf.Program, ifindex int) (hook, error) {
 	if err != nil && !isFinal(err) {
 		opts.Flags = link.XDPGenericMode
 		attached, err = link.AttachXDP(opts)
+	}
+	if errors.Is(err, unix.EINVAL) {
+		// That is also what the kernel answers when there is no such interface.
+		if _, linkErr := netlink.LinkByIndex(ifindex); linkErr != nil {
+			err = linkErr
+		}
 	}
 	if err != nil {
 		return nil, classify(err)

@@ -9,20 +9,23 @@ import (
 // least overlap apart. In each of the two all answered within answerTime: an address
 // that goes to and fro between holders would otherwise pass for one that both have.
 func provenTogether(list []*binding, overlap time.Duration) []*binding {
-	var best, group []*binding
-	for _, x := range list {
-		if x.probe == nil || x.probe.first.IsZero() {
-			continue
+	var twice []*binding
+	for _, b := range list {
+		if p := b.probe; !p.first.IsZero() && p.latest.Sub(p.first) >= overlap {
+			twice = append(twice, b)
 		}
+	}
+	var best, group []*binding
+	for _, x := range twice {
 		begin := x.probe.first // the last of the first answers
-		for _, y := range list {
-			if y.probe == nil || y.probe.latest.Sub(begin) < overlap {
+		for _, y := range twice {
+			end := y.probe.latest // the first of the latest
+			if end.Sub(begin) < overlap {
 				continue
 			}
-			end := y.probe.latest // the first of the latest
 			group = group[:0]
-			for _, b := range list {
-				if p := b.probe; p != nil && within(p.first, begin.Add(-answerTime), begin) &&
+			for _, b := range twice {
+				if p := b.probe; within(p.first, begin.Add(-answerTime), begin) &&
 					within(p.latest, end, end.Add(answerTime)) {
 					group = append(group, b)
 				}

@@ -337,6 +337,14 @@ var stories = []struct {
 			1m2s faded a b`,
 	},
 	{
+		name: "a forwarded sighting does not weaken what was announced",
+		script: `0s a announces
+			10s a forwards
+			20s b announces`,
+		want: `20s suspected a b
+			21s confirmed a b`,
+	},
+	{
 		name: "Q14 one pod, two interfaces, one address",
 		script: `0s a announces
 			1s a port

@@ -33,7 +33,6 @@ type probe struct {
 	phase  phase
 	joined time.Time // when the holder joined the suspicion or conflict
 
-	rounds    int       // begun so far
 	round     uint32    // names the present round
 	began     time.Time // answers count from here
 	since     time.Time // as began, but not moved when the round is asked again
@@ -64,9 +63,9 @@ func (p *probe) turn() string {
 	switch {
 	case p.proven:
 		return ""
-	case p.rounds == 1:
+	case p.first.IsZero():
 		return " in round 1"
-	case p.rounds == 2:
+	case p.latest.Equal(p.first):
 		return " in round 2"
 	default:
 		return " again"
@@ -95,7 +94,6 @@ func (p *probe) due() time.Time {
 // startRound asks a holder once more. Only answers from now on count.
 func (d *Detector) startRound(b *binding, now time.Time, fx *Effects) {
 	b.probe.since = now
-	b.probe.rounds++
 	d.askAgain(b, now, fx)
 }
 

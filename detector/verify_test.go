@@ -164,18 +164,16 @@ func TestLateTick(t *testing.T) {
 	}
 }
 
-// An address that goes to and fro is held by one at a time, although each has answered
-// twice.
+// An address that goes to and fro: both answer twice, and both at 11 s, but at 10 s only
+// one of them had it.
 func TestPingPongIsNoConflict(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
 		0s b refused 10s it is probing
 		0s b announces
 		5s a drops
-		5s a mute
-		9s a takes
-		9s b drops
-		10.2s a speaks`, 30*time.Second)
+		10.8s a takes
+		11.3s b drops`, 30*time.Second)
 	if diff := cmp.Diff([]string{"0s suspected a b", "11s faded a b"}, w.log); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

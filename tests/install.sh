@@ -73,7 +73,7 @@ if ! available; then
     echo "updating the package lists: apt-get update"
     apt-get update -qq
     if ! available; then
-        echo "make $target needs $missing, which this release does not have: take a newer release, or see https://apt.llvm.org for clang and llvm" >&2
+        echo "make $target needs $missing, which this release does not have: take a newer release, or install it by hand" >&2
         exit 1
     fi
 fi

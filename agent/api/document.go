@@ -103,6 +103,8 @@ type Configured struct {
 	// address on the interface by right.
 	Device  string `json:"device"`
 	Settled bool   `json:"settled"`
+	// Unanswered counts the solicitations of an address that was never heard of.
+	Unanswered int `json:"unanswered,omitzero"`
 }
 
 // Explanation is the answer to GET /v1/explain?ip=.

@@ -58,10 +58,11 @@ struct cached {
 	__u32 unused;
 };
 
-enum { CACHE_SLOTS = 512 };
+enum { CACHE_SLOTS = 2048 };
 
 /* In front of the hash maps, direct mapped by ifindex and family: most interfaces have one address
- * of each, and then a packet costs one array lookup and no hashing. */
+ * of each, and then a packet costs one array lookup and no hashing. Four times as many interfaces
+ * fit as a node has pods: two busy ones in one slot would take turns in pushing each other out. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, CACHE_SLOTS);

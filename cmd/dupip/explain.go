@@ -59,6 +59,9 @@ func printExplanation(out io.Writer, e api.Explanation) {
 		if !c.Settled {
 			text += ", not settled yet"
 		}
+		if c.Unanswered > 0 {
+			text += fmt.Sprintf(", asked %d times without an answer", c.Unanswered)
+		}
 		fmt.Fprintf(out, "  %s: %s\n", c.Netns, text)
 	}
 }

@@ -96,9 +96,12 @@ func (a *Agent) PID() int { return a.cmd.Process.Pid }
 // WaitReady polls the API until the agent answers and has attached to its interfaces.
 func (a *Agent) WaitReady(ctx context.Context) error {
 	for {
-		_, err := a.Client.Status(ctx)
+		status, err := a.Client.Status(ctx)
 		if err == nil {
-			return nil
+			if status["ready"] == true {
+				return nil
+			}
+			err = errors.New("it is not ready")
 		}
 		select {
 		case <-a.exited:

@@ -28,6 +28,9 @@ type GuestOptions struct {
 	// Detect makes an IPv4 guest run address conflict detection before it takes its
 	// address (RFC 5227) and give it up when somebody else claims it.
 	Detect bool
+	// Talk is the interval at which the guest announces itself and sends a datagram;
+	// 0 is a guest that speaks only when it is asked.
+	Talk time.Duration
 	// Pace is the second of RFC 5227's timing; a zero value is a real second.
 	Pace time.Duration
 }
@@ -74,6 +77,9 @@ func (p *Pod) StartGuest(o GuestOptions) (*Guest, error) {
 	g.done.Go(g.listen)
 	if o.Detect {
 		g.done.Go(func() { g.claim(ctx) })
+	}
+	if o.Talk > 0 {
+		g.done.Go(func() { g.talk(ctx) })
 	}
 	p.lab.OnClose(g.Stop)
 	return g, nil
@@ -150,6 +156,16 @@ func (g *Guest) send(frame []byte) error {
 		return fmt.Errorf("send from guest in netns %s: %w", g.pod.Name, err)
 	}
 	return nil
+}
+
+// talk announces and sends until the guest stops or gives up its address.
+func (g *Guest) talk(ctx context.Context) {
+	world := netip.MustParseAddr("192.0.2.9")
+	if g.opts.Addr.Is6() {
+		world = netip.MustParseAddr("2001:db8::9")
+	}
+	for g.Owned(ctx) == nil && g.Announce() == nil && g.Send(world) == nil && pause(ctx, g.opts.Talk) {
+	}
 }
 
 // claim is RFC 5227: three probes one to two paces apart, two paces of waiting, two

@@ -37,7 +37,7 @@ func TestPodsReachEachOther(t *testing.T) {
 		{bridged, remote},
 		{routed, remote},
 	} {
-		for i, dst := range tt.to.opts.Addrs {
+		for i, dst := range tt.to.Addrs() {
 			if err := tt.from.Ping(dst); err != nil {
 				t.Errorf("%s to %s, address %d: %v", tt.from.ShortName(), tt.to.ShortName(), i, err)
 			}

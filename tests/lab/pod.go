@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -60,6 +62,8 @@ type Pod struct {
 	// Interface and HostInterface are the two ends of the first veth pair.
 	Interface     string
 	HostInterface string
+	// Started is when the first interface came up: the pod has sent nothing before.
+	Started time.Time
 
 	opts PodOptions
 	lab  *Lab
@@ -96,6 +100,9 @@ func orDefault(s, def string) string {
 	return s
 }
 
+// Addrs are the addresses the pod was made with.
+func (p *Pod) Addrs() []netip.Addr { return slices.Clone(p.opts.Addrs) }
+
 // ShortName is the pod's name as it was given to [Node.AddPod].
 func (p *Pod) ShortName() string { return p.lab.short(p.Name) }
 
@@ -122,6 +129,9 @@ func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 	start := func() error { return p.up(o.Interface) }
 	if o.Silent {
 		start = func() error { return p.hush(o, p.up) }
+	}
+	if p.Started.IsZero() {
+		p.Started = time.Now()
 	}
 	if err := start(); err != nil {
 		return "", err

@@ -1,0 +1,227 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// table is a backend whose table the test changes.
+type table struct {
+	bindings  chan []api.Binding // one element: the present table
+	conflicts chan api.ConflictEvent
+	asked     chan netip.Addr
+}
+
+func newTable() *table {
+	t := &table{bindings: make(chan []api.Binding, 1), conflicts: make(chan api.ConflictEvent, 8), asked: make(chan netip.Addr, 8)}
+	t.bindings <- nil
+	return t
+}
+
+func (t *table) set(bindings ...api.Binding) { <-t.bindings; t.bindings <- bindings }
+
+func (t *table) Bindings(_ context.Context, ip netip.Addr) (api.Bindings, error) {
+	select {
+	case t.asked <- ip:
+	default:
+	}
+	bindings := <-t.bindings
+	t.bindings <- bindings
+	return api.Bindings{Node: "n1", Bindings: bindings}, nil
+}
+
+func (t *table) Conflicts(_ context.Context, all bool) (api.Conflicts, error) {
+	document := api.Conflicts{Node: "n1"}
+	if all {
+		document.Conflicts = []api.Conflict{{ID: "x-1", State: "resolved"}}
+	}
+	return document, nil
+}
+
+func (t *table) Explain(context.Context, netip.Addr) (api.Explanation, error) {
+	return api.Explanation{}, errors.New("the agent is stopping")
+}
+
+func (t *table) Status(context.Context) (api.Status, error) { return api.Status{Node: "n1"}, nil }
+
+func (t *table) WatchConflicts(context.Context) (<-chan api.ConflictEvent, error) {
+	return t.conflicts, nil
+}
+
+// serve starts a server on a socket of its own.
+func serve(t *testing.T, backend api.Backend) *api.Client {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "api", "dupip.sock")
+	listener, err := api.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- api.Serve(ctx, listener, backend, slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return api.NewClient(path)
+}
+
+func TestQueries(t *testing.T) {
+	backend := newTable()
+	client := serve(t, backend)
+	want := []api.Binding{{Network: "default", IP: "10.0.0.1", Node: "n1", Evidence: "data", Pod: &api.Pod{Namespace: "a", Name: "b"}}}
+	backend.set(want...)
+	got, err := client.Bindings(t.Context(), netip.MustParseAddr("::ffff:10.0.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.Bindings); diff != "" {
+		t.Errorf("bindings (-want +got):\n%s", diff)
+	}
+	if ip := <-backend.asked; ip != netip.MustParseAddr("10.0.0.1") {
+		t.Errorf("asked for %s, want the address unmapped", ip)
+	}
+	for _, all := range []bool{false, true} {
+		conflicts, err := client.Conflicts(t.Context(), all)
+		if err != nil || (len(conflicts.Conflicts) == 1) != all {
+			t.Errorf("conflicts, all=%t: %+v, %v", all, conflicts, err)
+		}
+	}
+	if _, err := client.Explain(t.Context(), netip.MustParseAddr("10.0.0.1")); err == nil || err.Error() != "the agent is stopping" {
+		t.Errorf("error %v, want the agent's words", err)
+	}
+}
+
+func TestWatchBindings(t *testing.T) {
+	backend := newTable()
+	client := serve(t, backend)
+	one := api.Binding{IP: "10.0.0.1", Evidence: "data", Pod: &api.Pod{Name: "p"}}
+	backend.set(one)
+	var got []string
+	step := 0
+	err := client.WatchBindings(t.Context(), netip.Addr{}, func(event api.BindingEvent) error {
+		got = append(got, event.Type+" "+event.Binding.IP+" "+event.Binding.Evidence)
+		switch step++; step {
+		case 1:
+			changed := one
+			changed.Evidence = "announced"
+			changed.Pod = &api.Pod{Name: "p"}
+			backend.set(changed)
+		case 2:
+			later := one
+			later.Evidence = "announced"
+			later.LastSeen = time.Now() // no event
+			backend.set(later, api.Binding{IP: "10.0.0.2", Evidence: "host"})
+		case 3:
+			backend.set()
+		case 5:
+			return errStop
+		}
+		return nil
+	})
+	if !errors.Is(err, errStop) {
+		t.Fatal(err)
+	}
+	want := []string{"added 10.0.0.1 data", "changed 10.0.0.1 announced", "added 10.0.0.2 host"}
+	if diff := cmp.Diff(want, got[:3]); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	for _, removed := range got[3:] {
+		if !strings.HasPrefix(removed, "removed ") {
+			t.Errorf("event %q, want a removal", removed)
+		}
+	}
+}
+
+var errStop = errors.New("enough")
+
+func TestWatchConflictsEndsWithTheBackend(t *testing.T) {
+	backend := newTable()
+	client := serve(t, backend)
+	backend.conflicts <- api.ConflictEvent{Type: "confirmed", Reason: "twice"}
+	close(backend.conflicts)
+	var got []api.ConflictEvent
+	err := client.WatchConflicts(t.Context(), func(event api.ConflictEvent) error {
+		got = append(got, event)
+		return nil
+	})
+	if err == nil || len(got) != 1 || got[0].Type != "confirmed" {
+		t.Errorf("events %+v, error %v: want one event and word of the end", got, err)
+	}
+}
+
+func TestTooManyWatches(t *testing.T) {
+	backend := newTable()
+	client := serve(t, backend)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	failed := make(chan error, 64)
+	for range 40 {
+		go func() {
+			failed <- client.WatchConflicts(ctx, func(api.ConflictEvent) error { return nil })
+		}()
+	}
+	for range 8 {
+		if err := <-failed; err == nil || !strings.Contains(err.Error(), "too many watches") {
+			t.Fatalf("error %v, want too many watches", err)
+		}
+	}
+}
+
+func TestListen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dupip.sock")
+	first, err := api.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v: want 0600", info.Mode(), err)
+	}
+	if _, err := api.Listen(path); !errors.Is(err, api.ErrOccupied) {
+		t.Errorf("second listener: %v, want ErrOccupied", err)
+	}
+	// What a killed agent leaves: the file without a listener.
+	first.(*net.UnixListener).SetUnlinkOnClose(false)
+	first.Close()
+	again, err := api.Listen(path)
+	if err != nil {
+		t.Fatalf("over a stale socket: %v", err)
+	}
+	again.Close()
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := api.Listen(path); err == nil {
+		t.Error("listened over a file that is no socket")
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "precious" {
+		t.Errorf("the file in the way is gone: %q, %v", data, err)
+	}
+}
+
+func TestClientSaysWhatToDo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.sock")
+	_, err := api.NewClient(path).Status(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "dupip agent") || errors.Is(err, fs.ErrExist) {
+		t.Errorf("error %v, want one that names the command to start", err)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("error of more than one line: %v", err)
+	}
+}

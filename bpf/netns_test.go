@@ -1,0 +1,163 @@
+package bpf
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// isolate moves the calling test into a network namespace of its own, for as long as it runs. What it
+// makes there goes with the namespace. Subtests run elsewhere and need their own.
+func isolate(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	before, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("make a netns (this test needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		defer func() { _ = before.Close() }()
+		if err := unix.Setns(int(before.Fd()), unix.CLONE_NEWNET); err != nil {
+			// The thread stays locked and ends with the test.
+			t.Errorf("return to the first netns: %v", err)
+			return
+		}
+		runtime.UnlockOSThread()
+	})
+	up(t, "lo")
+}
+
+// namespace is a netns that stands for a pod.
+type namespace struct{ file *os.File }
+
+func newNamespace(t *testing.T) *namespace {
+	t.Helper()
+	n := new(namespace)
+	if err := onThread(func() (err error) {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		n.file, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	}); err != nil {
+		t.Fatalf("make a netns (this test needs root): %v", err)
+	}
+	t.Cleanup(func() { _ = n.file.Close() })
+	return n
+}
+
+// do runs f in the namespace.
+func (n *namespace) do(t *testing.T, f func() error) {
+	t.Helper()
+	if err := onThread(func() error {
+		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return f()
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onThread runs f on a thread that is never used again.
+func onThread(f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		result <- f()
+	}()
+	return <-result
+}
+
+func up(t *testing.T, name string) netlink.Link {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+const (
+	hostIP = "10.0.0.254"
+	podIP  = "10.0.0.1"
+)
+
+// pod is a namespace with an eth0 that has podMAC and podIP, and leads to an interface here.
+type pod struct {
+	*namespace
+	ifindex int // of the host side
+	socket  int // a packet socket on eth0
+	peer    int // ifindex of eth0
+}
+
+func newPod(t *testing.T, hostName string) *pod {
+	t.Helper()
+	p := &pod{namespace: newNamespace(t)}
+	if err := netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs:        netlink.LinkAttrs{Name: hostName},
+		PeerName:         "eth0",
+		PeerHardwareAddr: net.HardwareAddr(podMAC[:]),
+		PeerNamespace:    netlink.NsFd(p.file.Fd()),
+	}); err != nil {
+		t.Fatalf("add veth: %v", err)
+	}
+	host := up(t, hostName)
+	p.ifindex = host.Attrs().Index
+	if err := addAddress(host, hostIP); err != nil {
+		t.Fatal(err)
+	}
+	p.do(t, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(eth0); err != nil {
+			return err
+		}
+		p.peer = eth0.Attrs().Index
+		if err := addAddress(eth0, podIP); err != nil {
+			return err
+		}
+		// No neighbour discovery on the side: tests count packets.
+		if err := netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: p.peer, State: netlink.NUD_PERMANENT,
+			IP: net.ParseIP(hostIP), HardwareAddr: host.Attrs().HardwareAddr,
+		}); err != nil {
+			return err
+		}
+		p.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Bind(p.socket, &unix.SockaddrLinklayer{Ifindex: p.peer})
+	})
+	t.Cleanup(func() { _ = unix.Close(p.socket) })
+	return p
+}
+
+func addAddress(link netlink.Link, ip string) error {
+	address, err := netlink.ParseAddr(ip + "/24")
+	if err != nil {
+		return err
+	}
+	return netlink.AddrAdd(link, address)
+}
+
+// send sends a frame as it is from the pod's eth0.
+func (p *pod) send(t *testing.T, frame []byte) {
+	t.Helper()
+	if _, err := unix.Write(p.socket, frame); err != nil {
+		t.Fatalf("send %d bytes: %v", len(frame), err)
+	}
+}

@@ -1,0 +1,360 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// source is the n-th of many addresses.
+func source(n int) string {
+	var ip [4]byte
+	binary.BigEndian.PutUint32(ip[:], 0x0a400000+uint32(n))
+	return netip.AddrFrom4(ip).String()
+}
+
+func wantRecords(t *testing.T, o *Observer, step string, want ...said) {
+	t.Helper()
+	if diff := diff(want, summary(records(t, o))); diff != "" {
+		t.Errorf("%s (-want +got)\n%s", step, diff)
+	}
+}
+
+func counters(t *testing.T, o *Observer, ifindex int) Counters {
+	t.Helper()
+	c, err := o.Counters(ifindex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestOncePerAddress: what is known is not recorded again, what is new or changed is at once.
+func TestOncePerAddress(t *testing.T) {
+	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	enter(t, o, loopback, 1)
+	a, b := ipv4Frame("10.0.0.1"), ipv4Frame("10.0.0.2")
+	request := frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9"))
+	reply := frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9"))
+	probe := frame(podMAC, typeARP, arp(1, podMAC, "0.0.0.0", "10.0.0.1"))
+
+	run(t, o, loopback, a)
+	wantRecords(t, o, "new", said{Kind: Data, IP: addr("10.0.0.1"), MAC: podMAC})
+	for range 10 {
+		run(t, o, loopback, a)
+	}
+	wantRecords(t, o, "known")
+	for range 10 {
+		run(t, o, loopback, b)
+		run(t, o, loopback, a)
+	}
+	wantRecords(t, o, "two in turns", said{Kind: Data, IP: addr("10.0.0.2"), MAC: podMAC})
+	run(t, o, loopback, frame(otherMAC, typeIPv4, ipv4("10.0.0.1", 0)))
+	run(t, o, loopback, frame(otherMAC, typeIPv4, ipv4("10.0.0.1", 0)))
+	wantRecords(t, o, "changed MAC", said{Kind: Data, IP: addr("10.0.0.1"), MAC: otherMAC})
+	run(t, o, loopback, a)
+	wantRecords(t, o, "changed MAC back", said{Kind: Data, IP: addr("10.0.0.1"), MAC: podMAC})
+	run(t, o, loopback, frame(podMAC, typeIPv4, ipv4("10.0.0.1", 0), [2]int{typeVLAN, 7}))
+	wantRecords(t, o, "another VLAN", said{Data, addr("10.0.0.1"), podMAC, VLAN{Outer: 7}})
+	run(t, o, loopback, ipv6Frame("a00:1::"))
+	wantRecords(t, o, "same bytes in IPv6", said{Kind: Data, IP: addr("a00:1::"), MAC: podMAC})
+
+	run(t, o, loopback, request)
+	run(t, o, loopback, request)
+	wantRecords(t, o, "announced", said{Kind: Announced, IP: addr("10.0.0.1"), MAC: podMAC})
+	run(t, o, loopback, a)
+	wantRecords(t, o, "data after announced")
+	run(t, o, loopback, frame(podMAC, typeARP, arp(1, otherMAC, "10.0.0.1", "10.0.0.9")))
+	wantRecords(t, o, "announced with changed MAC", said{Kind: Announced, IP: addr("10.0.0.1"), MAC: otherMAC})
+	answer := said{Kind: Answer, IP: addr("10.0.0.1"), MAC: podMAC}
+	run(t, o, loopback, reply)
+	run(t, o, loopback, reply)
+	wantRecords(t, o, "answers", answer, answer)
+	tentative := said{Kind: Tentative, IP: addr("10.0.0.1"), MAC: podMAC}
+	run(t, o, loopback, probe)
+	run(t, o, loopback, probe)
+	wantRecords(t, o, "tentative", tentative, tentative)
+	run(t, o, loopback, a)
+	wantRecords(t, o, "data after all")
+	if got := counters(t, o, loopback); got != (Counters{}) {
+		t.Errorf("counted %+v, want nothing", got)
+	}
+}
+
+// TestOnceOnAllCPUs: each CPU has a cache of its own, the table behind them is one.
+func TestOnceOnAllCPUs(t *testing.T) {
+	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	enter(t, o, loopback, 1)
+	runtime.LockOSThread()
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.SchedSetaffinity(0, &all); err != nil {
+			t.Error(err)
+			return // the thread stays locked and ends with the test
+		}
+		runtime.UnlockOSThread()
+	}()
+	for cpu := range 1024 {
+		if !all.IsSet(cpu) {
+			continue
+		}
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			t.Fatal(err)
+		}
+		run(t, o, loopback, ipv4Frame("10.0.0.1"))
+		run(t, o, loopback, ipv4Frame("10.0.0.1"))
+	}
+	wantRecords(t, o, "on all CPUs", said{Kind: Data, IP: addr("10.0.0.1"), MAC: podMAC})
+}
+
+// TestRefresh: an address that goes on is recorded again after the refresh time, not before, and also
+// when no token is left.
+func TestRefresh(t *testing.T) {
+	const refresh = 60 * time.Millisecond
+	const tick = 10 * time.Millisecond // of the coarse clock, at most
+	for name, packet := range map[string][]byte{
+		"data":      ipv4Frame("10.0.0.1"),
+		"announced": frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := load(t, Options{
+				Mode: TC, Refresh: refresh,
+				DataRate: Rate{1, 1}, AnnounceRate: Rate{1, 1},
+			})
+			enter(t, o, loopback, 1)
+			var got []Record
+			for deadline := time.Now().Add(10 * time.Second); len(got) < 4; {
+				if time.Now().After(deadline) {
+					t.Fatalf("%d records in 10 s, want 4", len(got))
+				}
+				run(t, o, loopback, packet)
+				got = append(got, records(t, o)...)
+			}
+			for i, record := range got[1:] {
+				if gap := record.Time - got[i].Time; gap < refresh-tick {
+					t.Errorf("recorded again after %v, want %v", gap, refresh)
+				}
+			}
+			if got := counters(t, o, loopback); got != (Counters{}) {
+				t.Errorf("counted %+v, want nothing", got)
+			}
+		})
+	}
+}
+
+// TestBuckets: what one interface sprays is limited, counted, and to nobody else's harm.
+func TestBuckets(t *testing.T) {
+	isolate(t)
+	sprayer, neighbour := addVeth(t, "spray0"), addVeth(t, "quiet0")
+	o := load(t, Options{
+		Mode: TC, Refresh: time.Hour,
+		DataRate: Rate{1, 5}, AnnounceRate: Rate{1, 7}, AnswerRate: Rate{1, 9},
+	})
+	enter(t, o, sprayer, 1)
+	enter(t, o, neighbour, 2)
+	run(t, o, neighbour, ipv4Frame("10.0.0.1"))
+	wantRecords(t, o, "neighbour before", said{Kind: Data, IP: addr("10.0.0.1"), MAC: podMAC})
+
+	const sprayed = 200
+	start := time.Now()
+	// within checks that a bucket gave what was in it and what grew since, and counted the rest.
+	within := func(kind Kind, burst int, refused func(Counters) uint64) {
+		t.Helper()
+		got := 0
+		for _, record := range records(t, o) {
+			if record.Kind != kind || record.Ifindex != uint32(sprayer) {
+				t.Errorf("recorded %+v", record)
+			}
+			got++
+		}
+		if grown := int(time.Since(start)/time.Second) + 1; got < burst || got > burst+grown {
+			t.Errorf("%d %v records of %d, want %d", got, kind, sprayed, burst)
+		}
+		if counted := refused(counters(t, o, sprayer)); counted != uint64(sprayed-got) {
+			t.Errorf("%d %v refused, want %d", counted, kind, sprayed-got)
+		}
+	}
+	for i := range sprayed {
+		run(t, o, sprayer, ipv4Frame(source(i)))
+	}
+	within(Data, 5, func(c Counters) uint64 { return c.RefusedData })
+	for i := range sprayed {
+		run(t, o, sprayer, frame(podMAC, typeARP, arp(1, podMAC, source(i), "10.0.0.9")))
+	}
+	within(Announced, 7, func(c Counters) uint64 { return c.RefusedAnnounced })
+	for i := range sprayed {
+		run(t, o, sprayer, frame(podMAC, typeARP, arp(2, podMAC, source(i), "10.0.0.9")))
+	}
+	within(Answer, 9, func(c Counters) uint64 { return c.RefusedAnswers })
+
+	// The first of the sprayed addresses is known still, a refused one was not remembered.
+	run(t, o, sprayer, ipv4Frame(source(0)))
+	wantRecords(t, o, "sprayed and recorded")
+	if entries := count(t, o); entries > 1+5+7+6 {
+		t.Errorf("%d addresses are remembered, though most were refused", entries)
+	}
+
+	run(t, o, neighbour, ipv4Frame("10.0.0.1"))
+	wantRecords(t, o, "neighbour known")
+	run(t, o, neighbour, ipv4Frame("10.0.0.2"))
+	run(t, o, neighbour, frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.2", "10.0.0.9")))
+	run(t, o, neighbour, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.2", "10.0.0.9")))
+	wantRecords(t, o, "neighbour new",
+		said{Kind: Data, IP: addr("10.0.0.2"), MAC: podMAC},
+		said{Kind: Announced, IP: addr("10.0.0.2"), MAC: podMAC},
+		said{Kind: Answer, IP: addr("10.0.0.2"), MAC: podMAC})
+	if got := counters(t, o, neighbour); got != (Counters{}) {
+		t.Errorf("counted %+v at the neighbour, want nothing", got)
+	}
+}
+
+// TestBucketsAreApart: spraying one way leaves the two others of the same interface their tokens.
+func TestBucketsAreApart(t *testing.T) {
+	o := load(t, Options{
+		Mode: TC, Refresh: time.Hour,
+		DataRate: Rate{1, 1}, AnnounceRate: Rate{1, 1}, AnswerRate: Rate{1, 1},
+	})
+	enter(t, o, loopback, 1)
+	for i := range 50 {
+		run(t, o, loopback, ipv4Frame(source(i)))
+	}
+	records(t, o)
+	run(t, o, loopback, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9")))
+	run(t, o, loopback, frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9")))
+	wantRecords(t, o, "after a spray of sources",
+		said{Kind: Answer, IP: addr("10.0.0.1"), MAC: podMAC},
+		said{Kind: Announced, IP: addr("10.0.0.1"), MAC: podMAC})
+
+	// Tentative addresses share the bucket of the announced ones.
+	start := time.Now()
+	run(t, o, loopback, frame(podMAC, typeARP, arp(1, podMAC, "0.0.0.0", "10.0.0.3")))
+	if refused := counters(t, o, loopback).RefusedAnnounced; refused != 1 && time.Since(start) < time.Second {
+		t.Errorf("%d announced refused, want 1", refused)
+	}
+}
+
+// TestRingFull: a record that found no room is counted, and comes with the next packet.
+func TestRingFull(t *testing.T) {
+	const all = 500
+	rate := Rate{PerSecond: 1e6, Burst: 1e6}
+	o := load(t, Options{
+		Mode: TC, Refresh: time.Hour, RingBytes: 1,
+		DataRate: rate, AnnounceRate: rate, AnswerRate: rate,
+	})
+	enter(t, o, loopback, 1)
+	for name, packet := range map[string]func(ip string) []byte{
+		"data":      ipv4Frame,
+		"announced": func(ip string) []byte { return frame(podMAC, typeARP, arp(1, podMAC, ip, "10.0.0.9")) },
+		"answer":    func(ip string) []byte { return frame(podMAC, typeARP, arp(2, podMAC, ip, "10.0.0.9")) },
+		"tentative": func(ip string) []byte { return frame(podMAC, typeARP, arp(1, podMAC, "0.0.0.0", ip)) },
+	} {
+		before := counters(t, o, loopback).RingFull
+		for i := range all {
+			run(t, o, loopback, packet(source(i)))
+		}
+		seen := make(map[netip.Addr]int)
+		for _, record := range records(t, o) {
+			seen[record.IP]++
+		}
+		lost := counters(t, o, loopback).RingFull - before
+		if len(seen) == 0 || lost == 0 || uint64(len(seen))+lost != all {
+			t.Errorf("%s: %d recorded and %d lost of %d", name, len(seen), lost, all)
+		}
+		for i := range all {
+			run(t, o, loopback, packet(source(i)))
+			for _, record := range records(t, o) {
+				seen[record.IP]++
+			}
+		}
+		if len(seen) != all {
+			t.Errorf("%s: %d of %d addresses recorded in the end", name, len(seen), all)
+		}
+		for ip, times := range seen {
+			if times != 1 && (name == "data" || name == "announced") {
+				t.Errorf("%s: %v recorded %d times", name, ip, times)
+			}
+		}
+	}
+}
+
+// TestReusedIfindex: what is remembered of one life of an ifindex says nothing about the next.
+func TestReusedIfindex(t *testing.T) {
+	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	packet := ipv4Frame("10.0.0.1")
+	for generation := range uint32(3) {
+		enter(t, o, loopback, generation)
+		run(t, o, loopback, packet)
+		run(t, o, loopback, packet)
+		got := records(t, o)
+		if len(got) != 1 || got[0].Generation != generation {
+			t.Errorf("generation %d: recorded %+v, want one", generation, got)
+		}
+		if err := o.forget(loopback); err != nil {
+			t.Fatal(err)
+		}
+		run(t, o, loopback, packet)
+		wantRecords(t, o, "forgotten")
+	}
+	enter(t, o, loopback, 0)
+	run(t, o, loopback, packet)
+	wantRecords(t, o, "the same generation again is the same interface")
+}
+
+// TestSharedSlot: two interfaces whose ifindexes meet in one slot of the cache.
+func TestSharedSlot(t *testing.T) {
+	isolate(t)
+	first := addVeth(t, "first0")
+	const distance = 1024 // 2048 slots, two for each interface
+	if err := netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: "second0", Index: first + distance}, PeerName: "second1",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	enter(t, o, first, 1)
+	enter(t, o, first+distance, 1)
+	for range 3 {
+		run(t, o, first, ipv4Frame("10.0.0.1"))
+		run(t, o, first+distance, ipv4Frame("10.0.0.1"))
+	}
+	got := records(t, o)
+	if len(got) != 2 || got[0].Ifindex != uint32(first) || got[1].Ifindex != uint32(first+distance) {
+		t.Errorf("recorded %+v, want one of each interface", got)
+	}
+}
+
+// addVeth makes a pair of veths and returns the ifindex of one.
+func addVeth(t *testing.T, name string) int {
+	t.Helper()
+	if err := netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "p",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return up(t, name).Attrs().Index
+}
+
+// count returns how many addresses are remembered.
+func count(t *testing.T, o *Observer) int {
+	t.Helper()
+	entries := o.collection.Maps["addresses"].Iterate()
+	var key, value [32]byte
+	n := 0
+	for entries.Next(&key, &value) {
+		n++
+	}
+	if err := entries.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,146 @@
+package detector
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func (w *world) notes() []string {
+	var list []string
+	for _, s := range w.d.Explain(defaultIP) {
+		for _, n := range s.Notes {
+			name := w.name(n.Holder)
+			if name == "" {
+				name = "-"
+			}
+			list = append(list, fmt.Sprintf("%s %s %s: %s", w.since(n.At), name, n.Kind, n.Text))
+		}
+	}
+	return list
+}
+
+func TestExplainTellsTheStory(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		10s b sends
+		11.5s b mac
+		11.5s b announces
+		40s b gone
+		50s c refused 5s it is probing
+		50s c boasts
+		60s r forwards`, time.Second)
+	want := []string{
+		"0s a seen: first seen: announced on veth1",
+		"10s b seen: first seen: data on veth2",
+		"10s - conflict: suspected: b has it too (data)",
+		"10s a solicited: solicited to verify in round 1",
+		"10s b solicited: solicited to verify in round 1",
+		"10s a answered: answered in round 1 after 0.1 ms",
+		"10s b evidence: evidence now announced, was data",
+		"10s b answered: answered in round 1 after 0.1 ms",
+		"11s a solicited: solicited to verify in round 2",
+		"11s b solicited: solicited to verify in round 2",
+		"11s a answered: answered in round 2 after 0.1 ms",
+		"11s b answered: answered in round 2 after 0.1 ms",
+		"11s - conflict: confirmed: 2 live holders answered both rounds 1.0 s apart",
+		"11.5s b seen: MAC changed from 02:00:00:00:00:02 to 02:00:00:00:00:66",
+		"36s b solicited: solicited to re-check (5 times)",
+		"36s b answered: answered the re-check after 0.1 ms (5 times)",
+		"40s b withdrawn: withdrawn: interface is gone",
+		"41s a solicited: solicited to re-check (6 times)",
+		"41s a answered: answered the re-check after 0.1 ms (6 times)",
+		"43s - conflict: resolved: b withdrawn: interface is gone",
+		"50s c seen: first seen: announced on veth3",
+		"50s - conflict: suspected: c has it too (announced)",
+		"50s a solicited: solicited to verify in round 1",
+		"50s c not-solicited: not solicited: it is probing",
+		"50s a answered: answered in round 1 after 0.1 ms",
+		"55.3s c solicited: solicited to verify in round 1 (3 times)",
+		"56s c unanswered: did not answer in round 1",
+		"56s - conflict: faded: c did not answer",
+		"60s r seen: first seen: forwarded on veth4",
+	}
+	for i := range want {
+		want[i] = fixMinutes(want[i])
+	}
+	if diff := cmp.Diff(want, w.notes()); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+	s := w.d.Explain(defaultIP)[0]
+	if s.Conflict == nil || s.Conflict.State != Resolved || len(s.Conflict.Holders) != 2 {
+		t.Errorf("conflict %+v", s.Conflict)
+	}
+	if got, want := s.Verdict, "one live holder: not a conflict; the last suspicion faded because c did not answer: "+
+		"ordinary reuse of an address; also forwarded by r: not counted"; got != want {
+		t.Errorf("verdict %q, want %q", got, want)
+	}
+}
+
+func fixMinutes(s string) string {
+	if len(s) > 3 && s[:3] == "60s" {
+		return "1m0s" + s[3:]
+	}
+	return s
+}
+
+// An hour of re-checks leaves the beginning of the story in place.
+func TestRechecksDoNotPushTheStoryOut(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b announces`, time.Hour)
+	notes := w.notes()
+	if notes[0] != "0s a seen: first seen: announced on veth1" || len(notes) != 16 {
+		t.Errorf("%d notes, the first %q", len(notes), notes[0])
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	tests := []struct{ script, want string }{
+		{`0s b refused 10s it is probing
+			0s a announces
+			0s b announces`, "two holders, one is not solicited yet (it is probing): suspected, not confirmed"},
+		{`0s a announces
+			0s b announces`, "two holders, being verified: suspected, not confirmed"},
+		{`0s a announces
+			0s b announces
+			5s b gone`, "two live holders answered both rounds 1.0 s apart: a conflict; it ends because b withdrawn: interface is gone"},
+		{`0s a forwards
+			0s b forwards
+			0s c forwards
+			0s d forwards
+			0s e forwards`, "known only as forwarded by a, b, c and 2 more: not counted"},
+		{`0s host1 announces
+			0s host2 sends
+			0s host2 announces`, "2 nodes' own addresses: not a conflict; the last suspicion faded because " +
+			"only nodes' own addresses are left: ordinary reuse of an address"},
+	}
+	for _, tt := range tests {
+		w := newWorld(t, Options{})
+		w.play(tt.script, 500*time.Millisecond)
+		if got := w.verdict(); got != tt.want {
+			t.Errorf("%s\nverdict %q, want %q", tt.script, got, tt.want)
+		}
+	}
+}
+
+// The same address in two networks makes two stories and no conflict.
+func TestNetworksAreApart(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.do("0s a announces")
+	blue := w.actor("b").sighting(defaultIP, Announced, w.now)
+	blue.Key.Network = "blue"
+	w.apply(w.d.Observe(blue, w.now))
+	stories := w.d.Explain(defaultIP)
+	if len(stories) != 2 || stories[0].Key.Network != "blue" || stories[1].Key.Network != "default" {
+		t.Fatalf("stories %+v", stories)
+	}
+	if len(w.log) != 0 {
+		t.Errorf("events %v", w.log)
+	}
+	if got := w.d.Explain(ipv4(99)); got != nil {
+		t.Errorf("stories of an unknown address: %+v", got)
+	}
+}
