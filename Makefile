@@ -47,7 +47,7 @@ bench: need-root need-go ## (root) the benchmarks; they take some minutes
 	$(GO) test -run '^$$' -bench . -benchmem -p 1 -timeout 30m ./...
 
 scenarios: need-root need-go ## (root) the labelled situations as a table; ID=D5 plays one
-	@cd tests/scenarios && $(GO) test -count=1 -timeout 15m $(if $(ID),-run 'TestScenarios/^$(ID)$$') .
+	@cd tests/scenarios && $(GO) test -count=1 -timeout 15m $(if $(ID),-run 'TestScenarios/^$(ID)$$')
 
 generate: need-go ## regenerate the BPF objects (clang-19, llvm-19)
 	@tests/install.sh generate

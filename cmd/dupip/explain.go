@@ -70,9 +70,12 @@ func printStory(out io.Writer, node string, story api.Story) {
 	fmt.Fprintf(out, "%s in network %s on node %s\n", story.IP, story.Network, node)
 	fmt.Fprintf(out, "Verdict: %s.\n", story.Verdict)
 	if c := story.Conflict; c != nil {
-		fmt.Fprintf(out, "Conflict %s: %s, %s", c.ID, paint(out, c.State), c.Scope)
-		if !c.ConfirmedAt.IsZero() {
-			fmt.Fprintf(out, ", confirmed %s after the second holder was seen", span(c.ConfirmedAt.Sub(c.SecondSeen)))
+		fmt.Fprintf(out, "Conflict %s, %s: %s", c.ID, c.Scope, paint(out, c.State))
+		switch {
+		case !c.ResolvedAt.IsZero():
+			fmt.Fprintf(out, " %s ago, was open for %s", age(c.ResolvedAt), span(c.ResolvedAt.Sub(c.SuspectedAt)))
+		case !c.ConfirmedAt.IsZero():
+			fmt.Fprintf(out, " %s after the second holder was seen", span(c.ConfirmedAt.Sub(c.SecondSeen)))
 		}
 		fmt.Fprintln(out)
 	}
