@@ -30,7 +30,8 @@ build: need-go ## a static bin/dupip
 	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip; fi
 
 demo: need-root build ## (root) three duplicates in a small cluster of netns, found
-	@DUPIP_BIN=bin/dupip $(GO) run ./tests/demo
+	@$(GO) build -o bin/demo ./tests/demo
+	@DUPIP_BIN=bin/dupip bin/demo
 
 run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s" adds flags
 	bin/dupip agent $(FLAGS)

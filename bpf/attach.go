@@ -168,11 +168,9 @@ func (a *Attachment) State() (State, error) {
 
 // classify adds the sentinel that an error of the kernel amounts to.
 func classify(err error) error {
-	var notFound netlink.LinkNotFoundError
+	_, notFound := errors.AsType[netlink.LinkNotFoundError](err)
 	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.As(err, &notFound):
+	case notFound, errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("%w: %w", ErrBusy, err)

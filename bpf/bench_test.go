@@ -126,3 +126,29 @@ func compare(b *testing.B, program, floor, empty *ebpf.Program, packet []byte) {
 	b.ReportMetric(float64(cost)/float64(least[2]), "x/empty")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkRead measures the way of a record from the ring to a Record.
+func BenchmarkRead(b *testing.B) {
+	const batch = 1000
+	o := load(b, Options{Mode: TC, AnswerRate: Rate{PerSecond: 1e6, Burst: 1e6}})
+	enter(b, o, loopback, 1)
+	reply := frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9"))
+	b.ReportAllocs()
+	var record Record
+	for left := 0; b.Loop(); left-- {
+		if left == 0 {
+			b.StopTimer()
+			enter(b, o, loopback, 1) // a full bucket
+			_, err := o.program.Run(&ebpf.RunOptions{Data: reply, Repeat: batch})
+			if err != nil {
+				b.Fatal(err)
+			}
+			left = batch
+			b.StartTimer()
+		}
+		if err := o.Read(&record); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}

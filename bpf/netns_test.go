@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -159,5 +160,15 @@ func (p *pod) send(t *testing.T, frame []byte) {
 	t.Helper()
 	if _, err := unix.Write(p.socket, frame); err != nil {
 		t.Fatalf("send %d bytes: %v", len(frame), err)
+	}
+}
+
+// poll asks again and again until the answer is yes, for 10 s at most.
+func poll(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("waited 10 s in vain")
+		}
 	}
 }

@@ -102,8 +102,13 @@ type Counters struct {
 }
 
 // Counters reads the counters of an attached interface. The error matches [ebpf.ErrKeyNotExist] when
-// nothing is attached to it.
+// nothing is attached to it, and [os.ErrClosed] after Close.
 func (o *Observer) Counters(ifindex int) (Counters, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return Counters{}, fmt.Errorf("read the counters of interface %d: %w", ifindex, os.ErrClosed)
+	}
 	var value observerInterface
 	if err := o.interfaces.Lookup(uint32(ifindex), &value); err != nil {
 		return Counters{}, fmt.Errorf("read the counters of interface %d: %w", ifindex, err)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // encode is what the BPF programs do: the other side of decode.
@@ -148,10 +150,67 @@ func TestCloseEndsRead(t *testing.T) {
 	if err := o.Read(new(Record)); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Read after Close gave %v", err)
 	}
+	if _, err := o.Counters(loopback); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Counters after Close gave %v", err)
+	}
 	if _, err := o.Attach(loopback, AttachOptions{}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Attach after Close gave %v", err)
 	}
 	if err := o.Close(); err != nil {
 		t.Errorf("second Close gave %v", err)
 	}
+}
+
+// TestConcurrent is for the race detector: reading, counting, attaching and asking at one time, with
+// packets coming in.
+func TestConcurrent(t *testing.T) {
+	eachMode(t, func(t *testing.T, o *Observer) {
+		const rounds = 30
+		p := newPod(t, "host0")
+		var group sync.WaitGroup
+		seen := make(map[uint32]bool)
+		group.Go(func() {
+			for {
+				var record Record
+				err := o.Read(&record)
+				if errors.Is(err, os.ErrClosed) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				seen[record.Generation] = true
+			}
+		})
+		group.Go(func() {
+			for {
+				_, err := o.Counters(p.ifindex)
+				if errors.Is(err, os.ErrClosed) {
+					return
+				}
+				if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		for generation := range uint32(rounds) {
+			a := attach(t, o, p.ifindex, generation)
+			p.send(t, ipv4Frame("10.0.0.7"))
+			wantState(t, a, "in between", Attached)
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		last := attach(t, o, p.ifindex, rounds)
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+		wantState(t, last, "after closing the observer", Detached)
+		group.Wait()
+		if len(seen) == 0 {
+			t.Error("nothing was recorded")
+		}
+	})
 }

@@ -73,6 +73,24 @@ func TestSprayIsBounded(t *testing.T) {
 	}
 }
 
+// A sprayer that emits the addresses of its neighbours raises a suspicion for each of
+// them at most once within the TTL, and for no more than it has room for.
+func TestSprayOfOthersAddressesIsSuspectedOnce(t *testing.T) {
+	w := newWorld(t, Options{})
+	const pods = 600
+	for i := range pods {
+		w.do(fmt.Sprintf("0s pod%d announces %s", i, ipv4(i)))
+	}
+	for i := range 10 * pods {
+		w.run(w.now.Add(10 * time.Millisecond))
+		w.do(fmt.Sprintf("0s sprayer spoofs %s", ipv4(i%pods)))
+	}
+	w.mustAudit()
+	if n := w.d.Counts().Suspected; n != defaultMaxPerInterface {
+		t.Errorf("%d suspicions", n)
+	}
+}
+
 // A stronger newcomer takes the place of the weakest that was not seen for longest.
 func TestRoomForTheStronger(t *testing.T) {
 	type binding struct {
@@ -88,6 +106,7 @@ func TestRoomForTheStronger(t *testing.T) {
 	}{
 		{"forwarded pushes nobody out", []binding{{"forwards", 1}, {"forwards", 2}}, binding{"forwards", 3}, 3, RefusedInterfaceFull},
 		{"data pushes out the oldest forwarded", []binding{{"sends", 1}, {"forwards", 2}, {"forwards", 3}}, binding{"sends", 4}, 2, 0},
+		{"data pushes out the one not seen for longest", []binding{{"forwards", 1}, {"forwards", 2}, {"forwards", 1}}, binding{"sends", 3}, 2, 0},
 		{"data pushes out no data", []binding{{"sends", 1}, {"announces", 2}}, binding{"sends", 3}, 3, RefusedInterfaceFull},
 		{"announced pushes out data", []binding{{"announces", 1}, {"sends", 2}}, binding{"announces", 3}, 2, 0},
 		{"announced pushes out no announced", []binding{{"announces", 1}, {"announces", 2}}, binding{"announces", 3}, 3, RefusedInterfaceFull},
@@ -95,9 +114,13 @@ func TestRoomForTheStronger(t *testing.T) {
 	for _, tt := range tests {
 		for _, table := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/table=%v", tt.name, table), func(t *testing.T) {
-				opts, why := Options{MaxPerInterface: len(tt.there)}, tt.why
+				addresses := map[int]bool{}
+				for _, b := range tt.there {
+					addresses[b.ip] = true
+				}
+				opts, why := Options{MaxPerInterface: len(addresses)}, tt.why
 				if table {
-					opts = Options{MaxBindings: len(tt.there)}
+					opts = Options{MaxBindings: len(addresses)}
 					if why != 0 {
 						why = RefusedTableFull
 					}
@@ -206,6 +229,27 @@ func TestEpisodes(t *testing.T) {
 	// printf 'default|10.0.0.1' | sha256sum
 	if got, want := fmt.Sprint(ids), "[819cfe21-1 819cfe21-2 819cfe21-3]"; got != want {
 		t.Errorf("ids %s, want %s", got, want)
+	}
+}
+
+// Other stories do not push out one that the history still tells of.
+func TestEpisodesOutliveOtherStories(t *testing.T) {
+	w := newWorld(t, Options{MaxHistory: 3})
+	for episode := range 2 {
+		w.do(fmt.Sprintf("0s a%d announces", episode))
+		w.do(fmt.Sprintf("0s b%d announces", episode))
+		w.run(w.now.Add(2 * time.Second))
+		if got, want := w.d.Conflicts(false)[0].ID, conflictID(Key{"default", defaultIP}, episode+1); got != want {
+			t.Errorf("id %s, want %s", got, want)
+		}
+		w.do(fmt.Sprintf("0s a%d gone", episode))
+		w.do(fmt.Sprintf("0s b%d gone", episode))
+		w.run(w.now.Add(10 * time.Second))
+		for i := range 10 {
+			w.do(fmt.Sprintf("0s c announces %s", ipv4(i+10)))
+			w.do(fmt.Sprintf("0s c loses %s", ipv4(i+10)))
+		}
+		w.mustAudit()
 	}
 }
 

@@ -29,9 +29,9 @@ func (d *Detector) lastResolved(e *entry) *Conflict {
 	if e.kept == 0 {
 		return nil
 	}
-	for i := len(d.history) - 1; i >= 0; i-- {
-		if d.history[i].entry == e {
-			c := d.history[i].conflict.clone()
+	for _, p := range slices.Backward(d.history) {
+		if p.entry == e {
+			c := p.conflict.clone()
 			return &c
 		}
 	}

@@ -3,6 +3,7 @@ package detector
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func TestConflictsAreOrdered(t *testing.T) {
 	if diff := cmp.Diff(open, list(false)); diff != "" {
 		t.Errorf("open (-want +got):\n%s", diff)
 	}
-	all := append(open, "10.0.0.1 resolved same-node", "10.0.0.2 resolved same-node")
+	all := append(slices.Clone(open), "10.0.0.1 resolved same-node", "10.0.0.2 resolved same-node")
 	if diff := cmp.Diff(all, list(true)); diff != "" {
 		t.Errorf("all (-want +got):\n%s", diff)
 	}

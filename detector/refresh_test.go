@@ -84,6 +84,21 @@ func TestRefreshIsPostponed(t *testing.T) {
 	}
 }
 
+// A postponement does not outlast what is seen meanwhile.
+func TestPostponementEndsWithNewEvidence(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s a mute`, 170*time.Second)
+	w.d.NotSolicited(Solicitation{Key: Key{"default", defaultIP}, Holder: w.actor("a").id, Purpose: Refresh}, "x", w.now.Add(time.Hour), w.now)
+	w.do("0s a announces")
+	seen := w.since(w.now)
+	w.run(w.now.Add(170 * time.Second))
+	asked := w.askedAt("a", Refresh)
+	if last := asked[len(asked)-1]; !near(last-seen, 150*time.Second, 15*time.Second) {
+		t.Errorf("refreshed at %v", asked)
+	}
+}
+
 // Evidence weakens when the stronger is no longer seen.
 func TestEvidenceLapses(t *testing.T) {
 	w := newWorld(t, Options{})

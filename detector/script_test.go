@@ -26,6 +26,7 @@ type world struct {
 	pending []answer // in flight, by time
 	log     []string // events
 	asked   []asked
+	limit   func() bool // when set, whether the rate allows a solicitation
 	proof   proof       // when set, what is confirmed is judged by it
 	lose    func() bool // when set, whether a solicitation is lost on the way
 }
@@ -228,6 +229,10 @@ func (w *world) solicit(s Solicitation) {
 		return
 	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
 		w.apply(w.d.NotSolicited(s, a.refuse, a.until, w.now))
+		return
+	}
+	if w.limit != nil && !w.limit() {
+		w.apply(w.d.NotSolicited(s, "the rate", w.now.Add(100*time.Millisecond), w.now))
 		return
 	}
 	w.d.Solicited(s, w.now)

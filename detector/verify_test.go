@@ -1,6 +1,8 @@
 package detector
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -179,6 +181,99 @@ func TestPingPongIsNoConflict(t *testing.T) {
 	}
 }
 
+// A crash loop, each of whose sandboxes lives too briefly to be proven, does not hold a
+// conflict open for ever.
+func TestCrashLoopLetsAConflictEnd(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b announces
+		10s b gone`, 0)
+	for range 20 {
+		w.do("0s c netns")
+		w.do("0s c port")
+		w.do("0s c announces")
+		w.run(w.now.Add(900 * time.Millisecond))
+		w.do("0s c gone")
+		w.run(w.now.Add(10 * time.Millisecond))
+	}
+	if diff := cmp.Diff([]string{"0s suspected a b", "1s confirmed a b"}, w.log[:2]); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	resolved := w.d.Conflicts(true)
+	if n := w.d.Counts(); n.Resolved != 1 || n.Confirmed[SameNode] != 1 {
+		t.Fatalf("%d resolved, %d confirmed", n.Resolved, n.Confirmed[SameNode])
+	}
+	c := resolved[len(resolved)-1]
+	if took := c.ResolvedAt.Sub(w.start); took < 13*time.Second || took > 16100*time.Millisecond {
+		t.Errorf("resolved at %v", took)
+	}
+}
+
+// The delay of detection counts from when the second holder came to count.
+func TestSecondSeen(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a forwards
+		10s b announces
+		20s a announces`, 0)
+	c := w.d.Conflicts(false)[0]
+	if got := c.SecondSeen.Sub(w.start); got != 20*time.Second {
+		t.Errorf("second seen at %v", got)
+	}
+	if got := c.Holders[0].Holder.String(); got != "a" {
+		t.Errorf("the elder is %s", got)
+	}
+}
+
+// When the interface goes on which a holder was asked, it is asked on the other, with
+// the time and the attempts of a whole round.
+func TestRoundBeginsAnewOnTheOtherInterface(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.do("0s a announces")
+	b := w.actor("b")
+	first := b.iface
+	w.do("0s b mute")
+	w.do("0s b boasts")
+	w.do("0s b port")
+	w.do("0s b boasts")
+	w.run(w.now.Add(900 * time.Millisecond))
+	w.do("0s b takes")
+	w.do("0s b speaks")
+	w.apply(w.d.WithdrawInterface(first, "gone", w.now))
+	w.run(w.now.Add(2 * time.Second))
+	if diff := cmp.Diff([]string{"0s suspected a b", "1.9s confirmed a b"}, w.log); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestProvenTogether(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	type span [2]float64 // first and latest answer, in seconds
+	tests := []struct {
+		name  string
+		spans []span
+		want  int
+	}{
+		{"both, a second apart", []span{{0, 1}, {0, 1}}, 2},
+		{"not quite a second apart", []span{{0, 1}, {0.1, 1.05}}, 0},
+		{"one answered once", []span{{0, 1}, {0, 0}}, 0},
+		{"the first answers are too far apart", []span{{0, 5}, {3, 5}}, 0},
+		{"the latest answers are too far apart", []span{{0, 1}, {0, 5}}, 0},
+		{"three", []span{{0, 1.2}, {0.1, 1.2}, {0.2, 1.3}}, 3},
+		{"two of three", []span{{0, 1.2}, {0.1, 1.2}, {0.9, 1.3}}, 2},
+		{"one after the other", []span{{0, 1}, {1, 2}}, 0},
+	}
+	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+	for _, tt := range tests {
+		var list []*binding
+		for _, s := range tt.spans {
+			list = append(list, &binding{evidence: Data, probe: &probe{first: at(s[0]), latest: at(s[1])}})
+		}
+		if got := len(provenTogether(list, time.Second)); got != tt.want {
+			t.Errorf("%s: %d proven, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
 // The second of two interfaces carries on when the first goes.
 func TestTwoInterfacesOfOneHolder(t *testing.T) {
 	w := newWorld(t, Options{})
@@ -205,5 +300,46 @@ func TestTwoInterfacesOfOneHolder(t *testing.T) {
 	w.apply(w.d.WithdrawInterface(a.iface, "gone", w.now))
 	if n := len(w.d.Bindings(nil)); n != 1 {
 		t.Errorf("%d bindings", n)
+	}
+}
+
+// Two hundred and fifty duplicates at once, more than the rate limit lets through: all
+// are found, and none is taken for gone meanwhile.
+func TestManyAtOnceUnderARateLimit(t *testing.T) {
+	const pairs, rate = 250, 200 // holders a second
+	w := newWorld(t, Options{})
+	tokens, filled := float64(rate), w.now
+	w.limit = func() bool {
+		tokens = min(rate, tokens+rate*w.now.Sub(filled).Seconds())
+		filled = w.now
+		if tokens < 1 {
+			return false
+		}
+		tokens--
+		return true
+	}
+	for i := range pairs {
+		w.do(fmt.Sprintf("0s a%d announces %s", i, ipv4(i)))
+	}
+	for i := range pairs {
+		w.run(w.now.Add(time.Millisecond))
+		w.do(fmt.Sprintf("0s b%d announces %s", i, ipv4(i)))
+	}
+	w.run(w.now.Add(20 * time.Second))
+	var took []time.Duration
+	for _, c := range w.d.Conflicts(false) {
+		if c.State == Confirmed {
+			took = append(took, c.ConfirmedAt.Sub(c.SecondSeen))
+		}
+	}
+	if n := w.d.Counts().Faded; n != 0 {
+		t.Errorf("%d faded", n)
+	}
+	slices.Sort(took)
+	if len(took) != pairs {
+		t.Fatalf("%d of %d found", len(took), pairs)
+	}
+	if first, last := took[0], took[pairs-1]; first > 1200*time.Millisecond || last > 6*time.Second {
+		t.Errorf("the first took %v, the last %v", first, last)
 	}
 }

@@ -1,10 +1,13 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // AddAddr gives the pod another address on its first interface and, in routed style,
@@ -16,12 +19,18 @@ func (p *Pod) AddAddr(a netip.Addr) error {
 		}
 	}
 	o := p.opts
-	o.Interface = p.Interface
-	add := func() error { return p.assign(o, a) }
+	add := func(string) error { return p.assign(o, a) }
 	if o.Silent && a.Is6() {
-		return p.hush(o, func(string) error { return add() })
+		o.Addrs = []netip.Addr{a}
+		if err := p.hush(o, add); err != nil {
+			return err
+		}
+	} else if err := add(o.Interface); err != nil {
+		return err
 	}
-	return add()
+	// The first address of a family brings the routes, which went with the last one.
+	o.Addrs = []netip.Addr{a}
+	return p.routes(o)
 }
 
 // AddAddrOn adds an address with its prefix length to any device of the pod.
@@ -35,7 +44,7 @@ func (p *Pod) DelAddr(a netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("find %s in netns %s: %w", p.Interface, p.Name, err)
 	}
-	list, err := p.nl.AddrList(link, netlink.FAMILY_ALL)
+	list, err := dump(func() ([]netlink.Addr, error) { return p.nl.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list addresses of %s in netns %s: %w", p.Interface, p.Name, err)
 	}
@@ -48,6 +57,91 @@ func (p *Pod) DelAddr(a netip.Addr) error {
 		}
 	}
 	return fmt.Errorf("remove %v from netns %s: it is not there", a, p.Name)
+}
+
+// DefaultRoute makes gateways on the link of eth0 the pod's default routes.
+func (p *Pod) DefaultRoute(gateways ...netip.Addr) error {
+	for _, g := range gateways {
+		dst := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if g.Is6() {
+			dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		if err := p.route(p.Interface, dst, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RouteVia sends a destination to a device of the pod.
+func (p *Pod) RouteVia(device string, dst netip.Prefix) error {
+	return p.route(device, dst, netip.Addr{})
+}
+
+// ProxyNDP makes the pod answer neighbour solicitations for an address it does not
+// have (proxy_ndp has to be on).
+func (p *Pod) ProxyNDP(a netip.Addr) error {
+	index, err := p.Ifindex(p.Interface)
+	if err != nil {
+		return err
+	}
+	n := &netlink.Neigh{LinkIndex: index, Family: unix.AF_INET6, Flags: netlink.NTF_PROXY, IP: a.AsSlice()}
+	if err := p.nl.NeighAdd(n); err != nil {
+		return fmt.Errorf("proxy %v in netns %s: %w", a, p.Name, err)
+	}
+	return nil
+}
+
+// Neighbours are the entries of the pod's neighbour tables that have a MAC address.
+func (p *Pod) Neighbours() (map[netip.Addr]string, error) {
+	index, err := p.Ifindex(p.Interface)
+	if err != nil {
+		return nil, err
+	}
+	list, err := dump(func() ([]netlink.Neigh, error) { return p.nl.NeighList(index, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list neighbours in netns %s: %w", p.Name, err)
+	}
+	known := map[netip.Addr]string{}
+	for _, n := range list {
+		if a, ok := netip.AddrFromSlice(n.IP); ok && len(n.HardwareAddr) == 6 && !a.IsMulticast() {
+			known[a.Unmap()] = n.HardwareAddr.String()
+		}
+	}
+	return known, nil
+}
+
+// WaitDAD waits until duplicate address detection for an address of the pod is over,
+// and returns an error if the result is not the wanted one.
+func (p *Pod) WaitDAD(timeout time.Duration, a netip.Addr, wantFailed bool) error {
+	link, err := p.nl.LinkByName(p.Interface)
+	if err != nil {
+		return fmt.Errorf("find %s in netns %s: %w", p.Interface, p.Name, err)
+	}
+	err = poll(timeout, func() (bool, error) {
+		list, err := dump(func() ([]netlink.Addr, error) { return p.nl.AddrList(link, netlink.FAMILY_V6) })
+		if err != nil {
+			return false, err
+		}
+		for _, entry := range list {
+			if b, _ := netip.AddrFromSlice(entry.IP); b != a {
+				continue
+			}
+			failed := entry.Flags&unix.IFA_F_DADFAILED != 0
+			if !failed && entry.Flags&unix.IFA_F_TENTATIVE != 0 {
+				return false, nil
+			}
+			if failed != wantFailed {
+				return false, fmt.Errorf("detection failed: got %t, want %t", failed, wantFailed)
+			}
+			return true, nil
+		}
+		return false, errors.New("the address is not there")
+	})
+	if err != nil {
+		return fmt.Errorf("duplicate address detection of %v in netns %s: %w", a, p.Name, err)
+	}
+	return nil
 }
 
 // SetUp and SetDown change the pod's own end of its first interface.

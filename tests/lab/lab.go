@@ -24,6 +24,7 @@ var (
 type Lab struct {
 	prefix string
 	stop   func() bool
+	ended  chan struct{}
 
 	mu      sync.Mutex
 	hub     *Netns
@@ -44,7 +45,7 @@ func New(ctx context.Context) (*Lab, error) {
 	if err := sweep(); err != nil {
 		return nil, fmt.Errorf("remove leftovers: %w", err)
 	}
-	l := &Lab{prefix: fmt.Sprintf("%s%x-", namePrefix, os.Getpid())}
+	l := &Lab{prefix: fmt.Sprintf("%s%x-", namePrefix, os.Getpid()), ended: make(chan struct{})}
 	if n := labs.Add(1); n > 1 {
 		l.prefix = fmt.Sprintf("%s%x.%d-", namePrefix, os.Getpid(), n)
 	}
@@ -79,14 +80,17 @@ func (l *Lab) OnClose(f func() error) {
 }
 
 // Close ends what runs in the lab and removes every netns and device. It may be
-// called more than once; only the first call does anything.
+// called more than once: the first call does the work and reports errors, the others
+// wait until it is done.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
+		<-l.ended
 		return nil
 	}
 	l.closed = true
+	defer close(l.ended)
 	closers, all := l.closers, slices.Clone(l.netns)
 	l.mu.Unlock()
 

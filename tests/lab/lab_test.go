@@ -84,14 +84,13 @@ func TestSilentPods(t *testing.T) {
 				}
 				device := fmt.Sprintf("vt%d", last)
 				// The tap has to be there before the pod's end comes up.
-				o := PodOptions{Style: style, Silent: silent, HostInterface: device, Addrs: []netip.Addr{n.IPv4(last), n.IPv6(last)}}
-				p := &Pod{Node: n, lab: l.Lab}
+				o := PodOptions{Style: style, Silent: silent, HostInterface: device, Interface: "eth0", Bridge: Bridge, Addrs: []netip.Addr{n.IPv4(last), n.IPv6(last)}}
+				p := &Pod{Node: n, Interface: "eth0", opts: o, lab: l.Lab}
 				var err error
 				p.Netns, err = l.newNetns(device)
 				if err != nil {
 					t.Fatal(err)
 				}
-				o.Interface, o.Bridge = "eth0", Bridge
 				if err := errors.Join(p.plug(o), p.configure(o), p.hostSide(o)); err != nil {
 					t.Fatal(err)
 				}

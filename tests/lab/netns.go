@@ -181,10 +181,20 @@ func (n *Netns) down(device string) error {
 	return nil
 }
 
+// dump repeats a listing that a change has interrupted.
+func dump[T any](list func() ([]T, error)) ([]T, error) {
+	for range 20 {
+		if all, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return list()
+}
+
 // removeDevices deletes every device that can be deleted. One that vanishes
 // meanwhile, with the other end of its veth pair, is as good as deleted.
 func (n *Netns) removeDevices() {
-	links, err := n.nl.LinkList()
+	links, err := dump(n.nl.LinkList)
 	if err != nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Bridge is the name of the bridge that every node has, as CNI plugins call it.
@@ -237,6 +238,21 @@ func (n *Node) routeTo(m *Node) error {
 // AddBridge makes another bridge on the node, with these addresses.
 func (n *Node) AddBridge(name string, addrs ...netip.Prefix) error {
 	return n.addBridge(name, nil, addrs...)
+}
+
+// AddDummy makes a device that leads nowhere and holds service addresses. A kernel
+// without dummy devices gets a bridge without ports.
+func (n *Node) AddDummy(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	err := n.nl.LinkAdd(&netlink.Dummy{LinkAttrs: attrs})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return n.AddBridge(name)
+	}
+	if err != nil {
+		return fmt.Errorf("add %s in netns %s: %w", name, n.Name, err)
+	}
+	return n.up(name)
 }
 
 // AddAddr adds an address to a device of the node, lo and the bridge included.

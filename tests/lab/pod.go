@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -75,7 +76,8 @@ func (n *Node) AddPod(name string, o PodOptions) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pod{Netns: ns, Node: n, lab: n.lab}
+	o.Interface, o.Bridge = cmp.Or(o.Interface, "eth0"), cmp.Or(o.Bridge, Bridge)
+	p := &Pod{Netns: ns, Node: n, Interface: o.Interface, opts: o, lab: n.lab}
 	// As in a pod sandbox: forwarding is off whatever the node does.
 	if err := ns.sysctls(
 		[2]string{"ipv4/ip_forward", "0"},
@@ -88,16 +90,7 @@ func (n *Node) AddPod(name string, o PodOptions) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod %s: %w", name, err)
 	}
-	p.opts = o
-	p.Interface = orDefault(o.Interface, "eth0")
 	return p, nil
-}
-
-func orDefault(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
 }
 
 // Addrs are the addresses the pod was made with.
@@ -108,8 +101,7 @@ func (p *Pod) ShortName() string { return p.lab.short(p.Name) }
 
 // AddInterface gives the pod another interface and returns the name of its host end.
 func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
-	o.Interface = orDefault(o.Interface, "eth0")
-	o.Bridge = orDefault(o.Bridge, Bridge)
+	o.Interface, o.Bridge = cmp.Or(o.Interface, "eth0"), cmp.Or(o.Bridge, Bridge)
 	if o.HostInterface == "" {
 		style := "veth"
 		if o.Style == Routed {
@@ -293,7 +285,7 @@ func (n *Node) bridgeAddrs(bridge string) (v4, v6 netip.Addr, err error) {
 	if err != nil {
 		return v4, v6, fmt.Errorf("find %s in netns %s: %w", bridge, n.Name, err)
 	}
-	list, err := n.nl.AddrList(link, netlink.FAMILY_ALL)
+	list, err := dump(func() ([]netlink.Addr, error) { return n.nl.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return v4, v6, fmt.Errorf("list addresses of %s in netns %s: %w", bridge, n.Name, err)
 	}

@@ -16,7 +16,7 @@ const settleTimeout = 5 * time.Second
 // sends, until the one multicast listener report is gone that Linux sends whenever an
 // interface with an IPv6 address joins its groups.
 func (p *Pod) hush(o PodOptions, change func(device string) error) error {
-	if !slices.ContainsFunc(append(slices.Clone(o.Addrs), p.opts.Addrs...), netip.Addr.Is6) {
+	if !slices.ContainsFunc(o.Addrs, netip.Addr.Is6) {
 		return change(o.Interface)
 	}
 	index, err := p.Ifindex(o.Interface)
@@ -38,7 +38,7 @@ func (p *Pod) hush(o PodOptions, change func(device string) error) error {
 		return fmt.Errorf("find %s in netns %s: %w", o.Interface, p.Name, err)
 	}
 	if err := poll(settleTimeout, func() (bool, error) {
-		list, err := p.nl.QdiscList(link)
+		list, err := dump(func() ([]netlink.Qdisc, error) { return p.nl.QdiscList(link) })
 		if err != nil {
 			return false, err
 		}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/mdlayher/ndp"
@@ -166,7 +168,7 @@ func (p *Pod) macs() (own, nextHop net.HardwareAddr, err error) {
 	}
 	device := p.HostInterface
 	if p.opts.Style != Routed {
-		device = orDefault(p.opts.Bridge, Bridge)
+		device = p.opts.Bridge
 	}
 	nextHop, err = p.Node.MAC(device)
 	return own, nextHop, err
@@ -225,6 +227,57 @@ func (p *Pod) Probe(a netip.Addr) error {
 		return err
 	}
 	return p.SendRaw(Ethernet(multicastMAC(group), mac, 0, etherIPv6, packet))
+}
+
+// Ask looks an address up for everybody on the link, from the pod's first address of
+// the family: an ARP request (RFC 826) or a neighbour solicitation (RFC 4861, 4.3).
+// Unlike the kernel's, it is always sent.
+func (p *Pod) Ask(a netip.Addr) error {
+	mac, err := p.MAC(p.Interface)
+	if err != nil {
+		return err
+	}
+	own := slices.IndexFunc(p.opts.Addrs, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
+	if own < 0 {
+		return fmt.Errorf("ask for %v from netns %s: no address of that family", a, p.Name)
+	}
+	src := p.opts.Addrs[own]
+	if a.Is4() {
+		return p.SendRaw(Ethernet(Broadcast, mac, 0, etherARP, ARP(ARPRequest, mac, src, zeroMAC, a)))
+	}
+	group, err := ndp.SolicitedNodeMulticast(a)
+	if err != nil {
+		return err
+	}
+	packet, err := NDP(src, group, &ndp.NeighborSolicitation{
+		TargetAddress: a,
+		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac}},
+	})
+	if err != nil {
+		return err
+	}
+	return p.SendRaw(Ethernet(multicastMAC(group), mac, 0, etherIPv6, packet))
+}
+
+// SendFrom sends one datagram out of a device, whatever the routes say.
+func (n *Netns) SendFrom(device string, src, dst netip.Addr) error {
+	return n.Exec(func() error {
+		d := net.Dialer{
+			LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)),
+			Control: func(_, _ string, c syscall.RawConn) error {
+				var bindErr error
+				err := c.Control(func(fd uintptr) { bindErr = unix.BindToDevice(int(fd), device) })
+				return errors.Join(err, bindErr)
+			},
+		}
+		conn, err := d.Dial("udp", netip.AddrPortFrom(dst, discardPort).String())
+		if err != nil {
+			return fmt.Errorf("send from %v on %s in netns %s: %w", src, device, n.Name, err)
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte("dupip lab"))
+		return err
+	})
 }
 
 // htons is for the protocol numbers of packet sockets, which are in network order.

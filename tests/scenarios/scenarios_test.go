@@ -27,6 +27,9 @@ type Scenario struct {
 	// ID names the situation; more than one row may play the same one.
 	ID   string
 	Want Want
+	// MaySuspect allows a short suspicion in a quiet row: an address changes hands
+	// there, and for a moment nothing tells whether the former holder is gone.
+	MaySuspect bool
 	// Text says in a few words what is played.
 	Text  string
 	Story func(s *Stage)
@@ -92,7 +95,7 @@ func (o *outcome) seen() string {
 	case o.failed:
 		return "failed"
 	case o.suspected:
-		return "quiet (suspected)"
+		return "quiet, suspected"
 	}
 	return "quiet"
 }

@@ -190,8 +190,14 @@ func (s *Stage) watchQuietly() {
 		}
 	}
 	for _, a := range s.actors {
-		if slices.ContainsFunc(a.watch.Events(), func(e lab.Event) bool { return e.Type == "suspected" }) {
+		for _, e := range a.watch.Events() {
+			if e.Type != "suspected" || slices.Contains(s.lawful, e.Conflict.IP) {
+				continue
+			}
 			s.row.suspected = true
+			if !s.row.MaySuspect {
+				s.Errorf("suspected at %s: %s", a.agent.Node.ShortName(), lab.Story([]lab.Event{e}))
+			}
 		}
 		// A dead agent is quiet, too.
 		_, err := a.agent.Client.Status(s.Context())

@@ -1,0 +1,149 @@
+package detector
+
+import "time"
+
+// trouble are holders that cannot be asked, or only with patience.
+var trouble = []story{
+	{
+		name: "one cannot be solicited",
+		script: `0s a speaks
+			0s b refused solicit is off
+			0s a announces
+			0s b announces
+			120s b announces`,
+		more:    60 * time.Second,
+		want:    `0s suspected a b`,
+		verdict: "two holders, one cannot be solicited (solicit is off): suspected, not confirmed",
+	},
+	{
+		name: "one cannot be solicited and the other goes",
+		script: `0s a speaks
+			0s b refused solicit is off
+			0s a announces
+			0s b announces
+			40s a drops`,
+		more: 60 * time.Second,
+		want: `0s suspected a b
+			1m1s faded a b`,
+	},
+	{
+		name: "one cannot be solicited, then it can",
+		script: `0s a speaks
+			0s b refused no link-local address
+			0s a announces
+			0s b announces
+			40s b allowed`,
+		more: 30 * time.Second,
+		want: `0s suspected a b
+			1m1s confirmed a b`,
+	},
+	{
+		name: "… and something new is seen of it",
+		script: `0s a speaks
+			0s b refused no link-local address
+			0s a announces
+			0s b announces
+			40s b allowed
+			40s b announces`,
+		want: `0s suspected a b
+			41s confirmed a b`,
+	},
+	{
+		name: "one is postponed",
+		script: `0s a speaks
+			0s b refused 10s it is probing the address itself
+			0s a announces
+			0s b sends`,
+		want: `0s suspected a b
+			11s confirmed a b`,
+	},
+	{
+		name: "one is postponed in the second round",
+		script: `0s a announces
+			0s b announces
+			0.5s b refused 10s rate
+			5s a sends`,
+		want: `0s suspected a b
+			10.5s confirmed a b`,
+	},
+	{
+		name: "one is postponed in a re-check",
+		script: `0s a announces
+			0s b announces
+			4s b refused 30s rate`,
+		more: 60 * time.Second,
+		want: `0s suspected a b
+			1s confirmed a b`,
+	},
+	{
+		name: "solicitations are lost for a while",
+		script: `0s a speaks
+			0s b unreachable
+			0s a announces
+			0s b announces
+			12s b reachable`,
+		want: `0s suspected a b
+			16s confirmed a b`,
+	},
+	{
+		name: "solicitations are lost in a conflict",
+		script: `0s a announces
+			0s b announces
+			4s b unreachable`,
+		more: 60 * time.Second,
+		want: `0s suspected a b
+			1s confirmed a b`,
+	},
+	{
+		name: "it announces, never answers, again and again",
+		script: `0s a announces` + repeat(`
+			%s b boasts`, 10*time.Second, 100*time.Second, 2*time.Second),
+		want: `10s suspected a b
+			11s faded a b
+			12s suspected a b
+			13s faded a b
+			14s suspected a b
+			15s faded a b
+			24s suspected a b
+			25s faded a b
+			42s suspected a b
+			43s faded a b
+			1m16s suspected a b
+			1m17s faded a b`,
+	},
+	{
+		name: "an answer wipes the slate clean",
+		script: `0s a announces
+			10s b boasts
+			12s b boasts
+			14s b announces
+			14.5s b loses
+			20s b boasts
+			22s b boasts`,
+		want: `10s suspected a b
+			11s faded a b
+			12s suspected a b
+			13s faded a b
+			14s suspected a b
+			14.5s faded a b
+			20s suspected a b
+			21s faded a b
+			22s suspected a b
+			23s faded a b`,
+	},
+	{
+		name: "… but truly has it in the end",
+		script: `0s a announces` + repeat(`
+			%s b boasts`, 10*time.Second, 16*time.Second, 2*time.Second) + `
+			17s b takes
+			17s b answers`,
+		want: `10s suspected a b
+			11s faded a b
+			12s suspected a b
+			13s faded a b
+			14s suspected a b
+			15s faded a b
+			17s suspected a b
+			18s confirmed a b`,
+	},
+}
