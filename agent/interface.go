@@ -173,7 +173,7 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 			}
 			return
 		}
-		sighting.Evidence, sighting.Answer = detector.Forwarded, false
+		sighting.Evidence = detector.Forwarded
 	}
 	if sighting.Evidence == detector.Announced {
 		delete(i.probes, where)

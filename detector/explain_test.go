@@ -97,6 +97,23 @@ func TestRechecksDoNotPushTheStoryOut(t *testing.T) {
 	}
 }
 
+// Nor does a holder with ever another MAC.
+func TestMACsDoNotPushTheStoryOut(t *testing.T) {
+	w := newWorld(t, Options{})
+	for range 50 {
+		w.do("0s a announces")
+		w.do("0s a mac")
+	}
+	notes := w.notes()
+	want := []string{
+		"0s a seen: first seen: announced on veth1",
+		"0s a seen: MAC changed from 02:00:00:00:00:c1 to 02:00:00:00:00:25 (49 times)",
+	}
+	if diff := cmp.Diff(want, notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	tests := []struct{ script, want string }{
 		{`0s b refused 10s it is probing

@@ -105,7 +105,9 @@ func (e *entry) tell(now time.Time, id HolderID, t tell, arg string) *note {
 	n := note{at: now, tell: t, holder: id, arg: arg, count: 1}
 	if tells[t].fold {
 		for i := len(e.notes) - 1; i >= 0 && e.notes[i].tell != tellConflict; i-- {
-			if old := e.notes[i]; old.tell == t && old.holder == id && old.arg == arg {
+			old := e.notes[i]
+			same := old.arg == arg || t == tellMAC // MACs come in any number
+			if old.tell == t && old.holder == id && same {
 				n.count += old.count
 				e.notes = slices.Delete(e.notes, i, i+1)
 				break

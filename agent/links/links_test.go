@@ -79,6 +79,8 @@ func addVethAt(t *testing.T, pod *ownnetns.Pod, name string, index int, addresse
 	attrs.Name, attrs.Index = name, index
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
 	must(t, netlink.LinkAdd(veth))
+	// At once and by name: a netns that ends takes its veths down only later.
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
 	inPod(t, pod, func() error {
 		lo, err := netlink.LinkByName("lo")
 		must(t, err)

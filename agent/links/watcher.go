@@ -261,11 +261,11 @@ func (w *Watcher) takeRequests() {
 // handle follows one link event. Those of the bridge family tell of ports: leaving
 // a bridge is a "deletion" there that deletes nothing.
 func (w *Watcher) handle(ctx context.Context, update netlink.LinkUpdate) {
-	if update.IfInfomsg.Family == unix.AF_BRIDGE {
+	if update.Family == unix.AF_BRIDGE {
 		return
 	}
 	if update.Header.Type == unix.RTM_DELLINK {
-		w.remove(ctx, int(update.IfInfomsg.Index))
+		w.remove(ctx, int(update.Index))
 		return
 	}
 	w.upsert(ctx, update.Link)

@@ -110,8 +110,12 @@ func TestLook(t *testing.T) {
 			on netlink.Link
 			ip string
 		}{
-			{eth0, "10.1.0.1/24"}, {eth0, "169.254.7.7/16"}, {master, "10.1.0.2/24"}, {macvlan, "10.1.0.3/24"},
-			{lo, "10.1.0.4/32"}, {nested, "172.17.0.1/16"},
+			{eth0, "10.1.0.1/24"},
+			{eth0, "169.254.7.7/16"},
+			{master, "10.1.0.2/24"},
+			{macvlan, "10.1.0.3/24"},
+			{lo, "10.1.0.4/32"},
+			{nested, "172.17.0.1/16"},
 		} {
 			parsed, err := netlink.ParseAddr(address.ip)
 			must(t, err)
