@@ -41,12 +41,8 @@ static __always_inline void observe_finding(struct finding *finding)
 	if (finding->said)
 		record_said(&finding->claim, finding->said);
 	if (finding->sent) {
-		struct claim *claim = &finding->claim;
-
-		claim->address.ip = finding->source;
-		/* record_said may have put the generation there. */
-		claim->address.interface = (__u32)claim->address.interface;
-		saw_data(claim, !is_ipv4(claim->address.ip));
+		finding->claim.address.ip = finding->source;
+		saw_data(&finding->claim, !is_ipv4(finding->source));
 	}
 }
 

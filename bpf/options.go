@@ -42,7 +42,7 @@ type Options struct {
 	// Mode defaults to Auto.
 	Mode Mode
 	// RingBytes is the size of the ring that records wait in, in bytes, rounded up to a power
-	// of two of at least one page. Default 1 MiB, about 16,000 records.
+	// of two of at least one page. Default 1 MiB, about 18,000 records.
 	RingBytes int
 	// MaxAddresses is how many addresses the kernel side remembers; the one not heard of for
 	// longest makes room for a new one. Default 65,536.

@@ -70,7 +70,7 @@ func parseCases() []parseCase {
 		{"ipv6 of version 4", frame(podMAC, typeIPv6, with(udp6, 0, 0x40)), nil},
 		{"ipv6 fragment", frame(podMAC, typeIPv6, ipv6(global, fragment, 64, extension(udp, 8), udpHeader())), data(global)},
 		{"ipv6 unknown next header", frame(podMAC, typeIPv6, ipv6(global, 253, 64)), data(global)},
-		{"ipv6 high next header", frame(podMAC, typeIPv6, ipv6(global, 64+hopByHop, 64)), data(global)},
+		{"ipv6 high next header", frame(podMAC, typeIPv6, ipv6(global, 64+destOption, 255, extension(icmpv6, 8), neighbour(advertisement, 0, "2001:db8::9"))), data(global)},
 		{"icmpv6 echo", frame(podMAC, typeIPv6, ipv6(global, icmpv6, 64, []byte{128, 0, 0, 0, 0, 0, 0, 0})), data(global)},
 		{"icmpv6 echo, hop limit 255", frame(podMAC, typeIPv6, ipv6(global, icmpv6, 255, []byte{128, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 40))), data(global)},
 
@@ -109,7 +109,7 @@ func parseCases() []parseCase {
 		{"ns from link-local", ns(linkLocal, 255, linkOption(1)), nil},
 		{"ns with hop limit 254", ns(global, 254, linkOption(1)), data(global)},
 		{"ns with code 1", frame(podMAC, typeIPv6, ipv6(global, icmpv6, 255, neighbour(solicitation, 1, "2001:db8::9", linkOption(1)))), data(global)},
-		{"ns behind extensions", frame(podMAC, typeIPv6, ipv6(global, hopByHop, 255, extension(routing, 8), extension(destOption, 24), extension(icmpv6, 16), neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), []said{{Kind: Announced, IP: addr(global), MAC: podMAC}, {Kind: Data, IP: addr(global), MAC: podMAC}}},
+		{"ns behind extensions", frame(podMAC, typeIPv6, ipv6(global, hopByHop, 255, extension(destOption, 8), extension(routing, 8), extension(destOption, 24), extension(icmpv6, 16), neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), []said{{Kind: Announced, IP: addr(global), MAC: podMAC}, {Kind: Data, IP: addr(global), MAC: podMAC}}},
 		{"ns behind too many extensions", frame(podMAC, typeIPv6, ipv6(global, destOption, 255, extension(destOption, 8), extension(destOption, 8), extension(destOption, 8), extension(destOption, 8), extension(icmpv6, 8), neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), data(global)},
 		{"ns in a fragment", frame(podMAC, typeIPv6, ipv6(global, fragment, 255, extension(icmpv6, 8), neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), data(global)},
 		{"ns with an extension beyond the packet", frame(podMAC, typeIPv6, ipv6(global, destOption, 255, []byte{icmpv6, 255, 0, 0, 0, 0, 0, 0}, neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), data(global)},

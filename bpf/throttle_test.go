@@ -152,6 +152,35 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
+// TestLateSlot: a slot that is filled long after the record was sent ends with the record's refresh time.
+func TestLateSlot(t *testing.T) {
+	const refresh = time.Hour
+	o := load(t, Options{Mode: TC, Refresh: refresh})
+	enter(t, o, loopback, 1)
+	run(t, o, loopback, ipv4Frame("10.0.0.1"))
+	recorded := monotonic(t)
+	poll(t, func() bool { return monotonic(t) > recorded+50*time.Millisecond })
+	if err := o.nextEpoch(); err != nil {
+		t.Fatal(err)
+	}
+	run(t, o, loopback, ipv4Frame("10.0.0.1"))
+
+	var slots [][56]byte
+	if err := o.collection.Maps["cache"].Lookup(uint32(loopback*2), &slots); err != nil {
+		t.Fatal(err)
+	}
+	for _, slot := range slots {
+		if binary.LittleEndian.Uint32(slot[48:]) != o.epoch {
+			continue
+		}
+		if until := time.Duration(binary.LittleEndian.Uint64(slot[40:])); until > recorded+refresh {
+			t.Errorf("good until %v, but recorded by %v", until, recorded)
+		}
+		return
+	}
+	t.Error("no CPU has a slot of this epoch")
+}
+
 // TestBuckets: what one interface sprays is limited, counted, and to nobody else's harm.
 func TestBuckets(t *testing.T) {
 	isolate(t)

@@ -289,7 +289,7 @@ func TestOverrunMeansResync(t *testing.T) {
 	wait("host addresses", func(e links.Event) bool { return e.Kind == links.HostAddresses })
 	// Nobody reads events now: the watcher stands still and the kernel's buffer runs over.
 	pod := ownnetns.NewPod(t)
-	const count = 400
+	const count = 200
 	var veths []netlink.Link
 	for n := range count {
 		attrs := netlink.NewLinkAttrs()
