@@ -128,7 +128,9 @@ func roughly(d time.Duration) string {
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d >= 10*time.Millisecond:
 		return fmt.Sprintf("%.0f ms", float64(d)/1e6)
-	default:
+	case d >= 100*time.Microsecond:
 		return fmt.Sprintf("%.1f ms", float64(d)/1e6)
+	default:
+		return fmt.Sprintf("%d µs", d.Microseconds())
 	}
 }

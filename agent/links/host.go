@@ -67,3 +67,22 @@ func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
 	}
 	return hostAddresses(links, addrs, skip), nil
 }
+
+// uplinks returns the devices that the node's default routes leave by. A node that is
+// a container itself has a veth for an uplink, and no pod is behind that one.
+func uplinks() (map[int]bool, error) {
+	found := make(map[int]bool)
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+		if err != nil {
+			return nil, fmt.Errorf("listing default routes: %w", err)
+		}
+		for _, route := range routes {
+			found[route.LinkIndex] = true
+			for _, hop := range route.MultiPath {
+				found[hop.LinkIndex] = true
+			}
+		}
+	}
+	return found, nil
+}

@@ -30,7 +30,7 @@ const (
 func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 	attrs := link.Attrs()
 	t := w.tracked[attrs.Index]
-	if link.Type() != "veth" || attrs.NetNsID < 0 {
+	if link.Type() != "veth" || attrs.NetNsID < 0 || w.uplinks[attrs.Index] {
 		if t != nil {
 			w.remove(ctx, attrs.Index)
 		}

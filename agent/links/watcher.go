@@ -56,6 +56,7 @@ type Watcher struct {
 	tracked    map[int]*tracked    // by ifindex
 	places     map[int]netns.Place // by netns id
 	scanned    time.Time
+	uplinks    map[int]bool // ifindexes that a default route leaves by
 	generation uint32
 	hostDirty  bool
 }
@@ -276,6 +277,9 @@ func (w *Watcher) resync(ctx context.Context) error {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return fmt.Errorf("listing links: %w", err)
+	}
+	if w.uplinks, err = uplinks(); err != nil {
+		return err
 	}
 	alive := make(map[int]bool, len(links))
 	for _, link := range links {

@@ -75,13 +75,16 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 		t.Render()
 		return
 	}
-	t := newTable(out, "ip", "holder", "interface", "evidence", "first", "last")
+	header := []any{"ip", "holder", "interface", "evidence", "first", "last"}
+	var rows []table.Row
 	for _, b := range bindings {
-		t.AppendRow(table.Row{
-			inNetwork(b.IP, b.Network), clip(who(b), 24), clip(b.Interface, 15), b.Evidence,
-			age(b.FirstSeen), age(b.LastSeen),
+		rows = append(rows, table.Row{
+			inNetwork(b.IP, b.Network), who(b), clip(b.Interface, 15), b.Evidence, age(b.FirstSeen), age(b.LastSeen),
 		})
 	}
+	fit(header, rows, 1)
+	t := newTable(out, header...)
+	t.AppendRows(rows)
 	t.Render()
 }
 

@@ -102,16 +102,20 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 		t.Render()
 		return
 	}
-	t := newTable(out, "ip", "state", "since", "holder", "interface", "seen")
+	header := []any{"ip", "state", "since", "holder", "interface", "seen"}
+	var rows []table.Row
 	for _, c := range conflicts {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", ""}
 			if n == 0 {
 				row = table.Row{inNetwork(c.IP, c.Network), paint(out, c.State), age(since(c))}
 			}
-			t.AppendRow(append(row, clip(who(b), 24), clip(b.Interface, 15), age(b.FirstSeen)))
+			rows = append(rows, append(row, who(b), clip(b.Interface, 15), age(b.FirstSeen)))
 		}
 	}
+	fit(header, rows, 3)
+	t := newTable(out, header...)
+	t.AppendRows(rows)
 	t.Render()
 }
 

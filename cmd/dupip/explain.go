@@ -62,13 +62,13 @@ func printExplanation(out io.Writer, e api.Explanation) {
 		if c.Unanswered > 0 {
 			text += fmt.Sprintf(", asked %d times without an answer", c.Unanswered)
 		}
-		fmt.Fprintf(out, "  %s: %s\n", c.Netns, text)
+		wrapped(out, 4, fmt.Sprintf("  %s: %s", c.Netns, text))
 	}
 }
 
 func printStory(out io.Writer, node string, story api.Story) {
 	fmt.Fprintf(out, "%s in network %s on node %s\n", story.IP, story.Network, node)
-	fmt.Fprintf(out, "Verdict: %s.\n", story.Verdict)
+	wrapped(out, 2, fmt.Sprintf("Verdict: %s.", story.Verdict))
 	if c := story.Conflict; c != nil {
 		fmt.Fprintf(out, "Conflict %s, %s: %s", c.ID, c.Scope, paint(out, c.State))
 		switch {
@@ -98,6 +98,6 @@ func printStory(out io.Writer, node string, story api.Story) {
 		if holder != "" {
 			holder += ": "
 		}
-		fmt.Fprintf(out, "  %s  %s%s\n", note.At.Local().Format("15:04:05.000"), holder, note.Text)
+		wrapped(out, 15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), holder, note.Text))
 	}
 }

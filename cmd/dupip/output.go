@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -70,6 +72,51 @@ func (f format) line(w io.Writer, v any) (bool, error) {
 		return f.document(w, v)
 	}
 	return false, nil
+}
+
+// screen is how many columns a table may take; "wide" knows no bound.
+const screen = 80
+
+// fit shortens one column of the rows so that a table with this header fits the
+// screen, but never below 12 columns.
+func fit(header []any, rows []table.Row, column int) {
+	rest := 0
+	for n := range header {
+		if n == column {
+			continue
+		}
+		width := utf8.RuneCountInString(header[n].(string))
+		for _, row := range rows {
+			width = max(width, text.StringWidthWithoutEscSequences(fmt.Sprint(row[n])))
+		}
+		rest += width + 2
+	}
+	for _, row := range rows {
+		row[column] = clip(row[column].(string), max(screen-rest, 12))
+	}
+}
+
+// wrapped prints a line, broken at spaces so that it fits the
+// screen; further lines are indented by indent columns.
+func wrapped(w io.Writer, indent int, line string) {
+	words := strings.Fields(line)
+	head := line[:len(line)-len(strings.TrimLeft(line, " "))]
+	column := 0
+	for n, word := range words {
+		width := text.StringWidthWithoutEscSequences(word)
+		switch {
+		case n == 0:
+			fmt.Fprint(w, head, word)
+			column = len(head) + width
+		case column+1+width > screen:
+			fmt.Fprint(w, "\n", strings.Repeat(" ", indent), word)
+			column = indent + width
+		default:
+			fmt.Fprint(w, " ", word)
+			column += 1 + width
+		}
+	}
+	fmt.Fprintln(w)
 }
 
 // newTable returns a plain table without lines, as kubectl prints them.

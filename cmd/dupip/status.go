@@ -48,7 +48,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	fmt.Fprintf(out, "Dropped     %s\n", counts(s.Dropped))
 	for _, i := range s.Interfaces {
 		if !wide && i.State != "attached" {
-			fmt.Fprintf(out, "  %s is %s: %s\n", i.Name, paint(out, i.State), i.Reason)
+			wrapped(out, 4, fmt.Sprintf("  %s is %s: %s", i.Name, paint(out, i.State), i.Reason))
 		}
 	}
 	if !wide {

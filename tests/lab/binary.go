@@ -55,9 +55,17 @@ func moduleRoot() (string, error) {
 }
 
 // tempDir is a folder of this process for the binary and for sockets, whose paths
-// have to be short.
+// have to be short. Tests that run the binary as somebody else can read it.
 var tempDir = sync.OnceValues(func() (string, error) {
-	return os.MkdirTemp("", fmt.Sprintf("%s%x-", namePrefix, os.Getpid()))
+	// First, because it removes folders with this process's id, too.
+	if err := sweep(); err != nil {
+		return "", fmt.Errorf("remove leftovers: %w", err)
+	}
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%x-", namePrefix, os.Getpid()))
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
 })
 
 // Main runs the tests of a package that uses the lab, from TestMain, and returns the
