@@ -73,7 +73,7 @@ func (l *loop) interfaceEvent(event links.Event) {
 		default:
 			l.withdrawLost(i, event.Interface, now)
 		}
-		if i.State == links.Waiting {
+		if i.State == links.Waiting || event.Interface.Up && !i.Up {
 			clear(i.wanted) // what was asked before could not be heard
 		}
 	}

@@ -90,8 +90,11 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 		case <-timer.C:
 			l.apply(l.detector.Tick(time.Now()))
 			l.solicitWanted()
+			if next := l.nextEarly(); !next.IsZero() && !next.After(time.Now()) {
+				l.replayEarly()
+			}
 		}
-		next := earliest(l.detector.Next(), l.nextWanted())
+		next := earliest(earliest(l.detector.Next(), l.nextWanted()), l.nextEarly())
 		if next.IsZero() {
 			next = time.Now().Add(time.Hour)
 		}
@@ -133,6 +136,15 @@ func (l *loop) replayEarly() {
 			l.dropped["interface gone"]++
 		}
 	}
+}
+
+// nextEarly returns when the oldest of the records held back is to be forgotten, zero
+// for never: an interface that went before it was announced sends no event.
+func (l *loop) nextEarly() time.Time {
+	if len(l.early) == 0 {
+		return time.Time{}
+	}
+	return l.clock.time(l.early[0].Time).Add(earlyFor)
 }
 
 // apply carries out what the detector wants. What that leads to waits until it is

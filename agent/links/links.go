@@ -38,7 +38,9 @@ type Interface struct {
 	MAC        net.HardwareAddr
 	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
 	Master string
-	State  State
+	// Up says that both ends of the veth are up: a question can arrive.
+	Up    bool
+	State State
 	// Reason explains every State but Attached, in one clause.
 	Reason string
 	// Seen is false while no netns could be found behind it; Place and View are then empty.

@@ -50,6 +50,7 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 				Generation: w.generation,
 				MAC:        attrs.HardwareAddr,
 				Master:     master,
+				Up:         attrs.OperState == netlink.OperUp,
 			},
 			nsid:  attrs.NetNsID,
 			peer:  attrs.ParentIndex,
@@ -63,8 +64,11 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 	if t.iface.State == Waiting {
 		t.quietAt = time.Now().Add(w.opts.Quiet)
 	}
-	if t.iface.Name != attrs.Name || t.iface.Master != master || !slices.Equal(t.iface.MAC, attrs.HardwareAddr) {
-		t.iface.Name, t.iface.Master, t.iface.MAC = attrs.Name, master, attrs.HardwareAddr
+	before := t.iface
+	t.iface.Name, t.iface.Master, t.iface.MAC = attrs.Name, master, attrs.HardwareAddr
+	t.iface.Up = attrs.OperState == netlink.OperUp
+	if before.Name != t.iface.Name || before.Master != master || before.Up != t.iface.Up ||
+		!slices.Equal(before.MAC, t.iface.MAC) {
 		w.emitInterface(ctx, t)
 	}
 }
@@ -208,6 +212,10 @@ func (w *Watcher) look(ctx context.Context, t *tracked) {
 	took := time.Since(began)
 	t.nextLook = time.Now().Add(max(lookPause, lookShare*took))
 	t.dirty = false
+	if errors.Is(err, errTooSoon) {
+		t.dirty, t.nextLook = true, w.scanned.Add(scanPause)
+		return
+	}
 	if err != nil {
 		t.tries++
 		w.log.Debug("looking into netns failed", "interface", t.iface.Name, "try", t.tries, "error", err)
@@ -243,8 +251,8 @@ func (w *Watcher) open(t *tracked) (netns.Place, netns.View, error) {
 		} else if rescanned {
 			return place, netns.View{}, errNoPlace
 		}
-		if time.Since(w.scanned) < scanPause && !ok {
-			return place, netns.View{}, errNoPlace
+		if time.Since(w.scanned) < scanPause {
+			return place, netns.View{}, errTooSoon
 		}
 		places, err := w.finder.Scan()
 		if err != nil {
@@ -258,6 +266,7 @@ func (w *Watcher) open(t *tracked) (netns.Place, netns.View, error) {
 var (
 	errNoPlace = errors.New("no process and no name under /run/netns leads to it")
 	errMoved   = errors.New("its name now means another netns")
+	errTooSoon = errors.New("the last scan for namespaces was a moment ago")
 )
 
 func (w *Watcher) lookAt(place netns.Place, t *tracked) (netns.View, error) {
