@@ -198,6 +198,7 @@ func TestPeerMovedAfterCreation(t *testing.T) {
 	must(t, netlink.LinkSetNsPid(peer, pod.Pid))
 	host, err := netlink.LinkByName("pod1")
 	must(t, err)
+	t.Cleanup(func() { _ = netlink.LinkDel(host) })
 	must(t, netlink.LinkSetUp(host))
 	added := wait("pod1 added", named(links.Added, "pod1")).Interface
 	if added.View.Peer != "late0" {
