@@ -162,9 +162,10 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 	}
 	// An answer is not proof of holding: Linux answers for every address it has on
 	// any interface, and for what it proxies. The list of addresses tells.
-	if i.Seen && i.View.Explains(r.VLAN.Outer, r.VLAN.Inner) && !i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
+	if i.Seen && !i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
 		if !i.View.Taken.After(at) {
-			// It may have been added since the last look.
+			// It may have been added since the last look; and a list that was empty
+			// then may say more now.
 			if len(i.queue) < maxQueue {
 				i.queue = append(i.queue, r)
 				l.watcher.Refresh(i.Generation)
@@ -173,7 +174,9 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 			}
 			return
 		}
-		sighting.Evidence = detector.Forwarded
+		if i.View.Explains(r.VLAN.Outer, r.VLAN.Inner) {
+			sighting.Evidence = detector.Forwarded
+		}
 	}
 	if sighting.Evidence == detector.Announced {
 		delete(i.probes, where)

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/netns"
 )
 
 // maxHostAddresses bounds the addresses of the node: a node with more has service
@@ -57,11 +59,11 @@ func hostAddresses(links []netlink.Link, addrs []netlink.Addr, skip func(index i
 // ListHostAddresses asks the kernel for the node's own addresses. skip names
 // devices to leave out by index.
 func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
-	links, err := netlink.LinkList()
+	links, err := netns.List(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing links: %w", err)
 	}
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := netns.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
@@ -73,7 +75,9 @@ func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
 func uplinks() (map[int]bool, error) {
 	found := make(map[int]bool)
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+		routes, err := netns.List(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("listing default routes: %w", err)
 		}

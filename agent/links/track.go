@@ -17,13 +17,17 @@ const (
 	// lookPause is the least time between two looks into one netns, so that a pod
 	// that changes its addresses all the time costs little.
 	lookPause = 50 * time.Millisecond
-	// lookShare bounds looks at large netns to a twentieth of a core.
+	// lookShare bounds looks at one large netns to a twentieth of a core.
 	lookShare = 20
+	// firstRetry is the pause after the first look that failed; it doubles.
+	firstRetry = 20 * time.Millisecond
 	// scanPause is the least time between two scans for namespaces.
 	scanPause = 20 * time.Millisecond
 	// unseenTries is how often a netns that is not found is looked for before the
 	// next resync; a runtime may name it only after it has made the veth.
-	unseenTries = 6
+	unseenTries = 8
+	// unseenAfter is after how many an interface is announced as unseen.
+	unseenAfter = 4
 )
 
 // upsert follows the present state of one link.
@@ -207,10 +211,8 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 // differs. It also sends Added, so that the agent never hears of an interface
 // before all is known that can be.
 func (w *Watcher) look(ctx context.Context, t *tracked) {
-	began := time.Now()
 	place, view, err := w.open(t)
-	took := time.Since(began)
-	t.nextLook = time.Now().Add(max(lookPause, lookShare*took))
+	t.nextLook = time.Now().Add(max(lookPause, lookShare*view.Cost))
 	t.dirty = false
 	if errors.Is(err, errTooSoon) {
 		t.dirty, t.nextLook = true, w.scanned.Add(scanPause)
@@ -221,8 +223,8 @@ func (w *Watcher) look(ctx context.Context, t *tracked) {
 		w.log.Debug("looking into netns failed", "interface", t.iface.Name, "try", t.tries, "error", err)
 		if t.tries < unseenTries {
 			t.dirty = true
-			t.nextLook = time.Now().Add(lookPause << t.tries)
-			if t.tries < 3 {
+			t.nextLook = time.Now().Add(firstRetry << (t.tries - 1))
+			if t.tries < unseenAfter {
 				return // most are found in a moment: wait before calling it unseen
 			}
 		}
@@ -289,7 +291,7 @@ func (w *Watcher) lookAt(place netns.Place, t *tracked) (netns.View, error) {
 func (w *Watcher) emitInterface(ctx context.Context, t *tracked) {
 	iface := t.iface
 	if !t.announced {
-		if !iface.Seen && t.tries < 3 {
+		if !iface.Seen && t.tries < unseenAfter {
 			return // still looking; look will send it
 		}
 		t.announced = true

@@ -274,7 +274,7 @@ func (w *Watcher) handle(ctx context.Context, update netlink.LinkUpdate) {
 
 // resync compares all interfaces with the kernel's list.
 func (w *Watcher) resync(ctx context.Context) error {
-	links, err := netlink.LinkList()
+	links, err := netns.List(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing links: %w", err)
 	}

@@ -30,7 +30,7 @@ func DevicesOnHost(file *os.File) ([]Device, error) {
 	defer host.Close()
 	var devices []Device
 	err = Do(file, func() error {
-		links, err := netlink.LinkList()
+		links, err := List(netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("listing devices of netns %s: %w", file.Name(), err)
 		}

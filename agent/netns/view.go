@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -43,34 +44,53 @@ type View struct {
 	Cookie uint64
 	// Taken is when the look began: later changes are not in it.
 	Taken time.Time
-	// Peer is the name of the peer device, empty if it is not there.
+	// Cost is the CPU time that the look took.
+	Cost time.Duration
+	// Peer is the name of the peer device.
 	Peer string
 	// Addresses are at most 1,024; Truncated says that there were more.
 	Addresses []Address
 	Truncated bool
 }
 
+// ErrNoPeer says that the peer device is not, or no longer, in the netns.
+var ErrNoPeer = errors.New("the peer device is not there")
+
 // Look enters the netns and lists its addresses, seen from the device with index
-// peer, the other end of a host veth.
+// peer, the other end of a host veth. The error may be [ErrNoPeer].
 func Look(file *os.File, peer int) (View, error) {
 	view := View{Taken: time.Now()}
 	err := Do(file, func() error {
+		began := threadTime()
 		var err error
 		if view.Cookie, err = Cookie(); err != nil {
 			return err
 		}
-		links, err := netlink.LinkList()
+		links, err := List(netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("listing devices of netns %s: %w", file.Name(), err)
 		}
-		addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+		addrs, err := List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 		if err != nil {
 			return fmt.Errorf("listing addresses of netns %s: %w", file.Name(), err)
 		}
 		view.fill(links, addrs, peer)
+		view.Cost = threadTime() - began
+		if view.Peer == "" {
+			return fmt.Errorf("looking into netns %s: %w", file.Name(), ErrNoPeer)
+		}
 		return nil
 	})
 	return view, err
+}
+
+// threadTime is the CPU time of the calling thread, which must be locked.
+func threadTime() time.Duration {
+	var clock unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &clock) != nil {
+		return 0
+	}
+	return time.Duration(clock.Nano())
 }
 
 // fill computes the view; apart from Look for tests.

@@ -148,7 +148,7 @@ func (s *show) duplicates() error {
 		{"mail-2", lab.Routed, []netip.Addr{s.node.RoutedIPv6(0x23)}, false},
 		{"queue-2", lab.Routed, []netip.Addr{s.node.RoutedIPv4(24)}, true},
 	}
-	fmt.Printf("  %8s  %-10s %-16s %s\n", "SECONDS", "EVENT", "ADDRESS", "HOLDERS")
+	fmt.Printf(" %8s  %-10s %-14s %s\n", "SECONDS", "EVENT", "ADDRESS", "HOLDERS")
 	for n, newcomer := range newcomers {
 		pod, err := s.add(newcomer)
 		if err != nil {
@@ -156,7 +156,7 @@ func (s *show) duplicates() error {
 		}
 		s.last = pod
 		ip := newcomer.addrs[0]
-		fmt.Printf("  %8.3f  %-10s %-16s %s\n", 0.0, "starts", ip, newcomer.name)
+		fmt.Printf(" %8.3f  %-10s %-14s %s\n", 0.0, "starts", ip, newcomer.name)
 		for _, step := range []string{"suspected", "confirmed"} {
 			event, err := s.watch.WaitType(step, ip, patience)
 			if s.ctx.Err() != nil {
@@ -165,7 +165,7 @@ func (s *show) duplicates() error {
 			if err != nil {
 				return fmt.Errorf("duplicate %d was not found: %w\n%s", n+1, err, s.agent.Log())
 			}
-			fmt.Printf("  %8.3f  %-10s %-16s %s\n", event.At.Sub(pod.Started).Seconds(), step, ip, s.holders(event))
+			fmt.Printf(" %8.3f  %-10s %-14s %s\n", event.At.Sub(pod.Started).Seconds(), step, ip, s.holders(event))
 		}
 	}
 	return nil
@@ -203,7 +203,7 @@ func (s *show) resolve() error {
 	if err != nil {
 		return fmt.Errorf("the end of the conflict was not noticed: %w", err)
 	}
-	fmt.Printf("  %8.3f  %-10s %-16s %s\n", event.At.Sub(began).Seconds(), "resolved", ip,
+	fmt.Printf(" %8.3f  %-10s %-14s %s\n", event.At.Sub(began).Seconds(), "resolved", ip,
 		strings.ReplaceAll(event.Reason, s.lab.Prefix(), ""))
 	return s.command("conflicts")
 }
@@ -216,12 +216,12 @@ func (s *show) command(args ...string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n  $ dupip %s\n", strings.Join(args, " "))
+	fmt.Printf("\n $ dupip %s\n", strings.Join(args, " "))
 	prefix := s.lab.Prefix()
 	// The header of a column of names moves with the names.
 	out = strings.ReplaceAll(out, "HOLDER"+strings.Repeat(" ", len(prefix)), "HOLDER")
 	for line := range strings.Lines(strings.ReplaceAll(out, prefix, "")) {
-		fmt.Println(strings.TrimRight("  "+line, " \n"))
+		fmt.Println(strings.TrimRight(" "+line, " \n"))
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ type Conflict struct {
 	IP          netip.Addr `json:"ip"`
 	State       string     `json:"state"`
 	Scope       string     `json:"scope"`
+	SecondSeen  time.Time  `json:"secondSeen"`
 	SuspectedAt time.Time  `json:"suspectedAt"`
 	ConfirmedAt time.Time  `json:"confirmedAt"`
 	ResolvedAt  time.Time  `json:"resolvedAt"`

@@ -98,11 +98,7 @@ func TestSilentPods(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				start := func() error { return p.up("eth0") }
-				if silent {
-					start = func() error { return p.hush(o, p.up) }
-				}
-				if err := errors.Join(start(), p.routes(o)); err != nil {
+				if err := errors.Join(p.start(o), p.routes(o)); err != nil {
 					t.Fatal(err)
 				}
 				for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

@@ -261,8 +261,14 @@ func (n *Node) AddAddr(device string, p netip.Prefix) error { return n.addAddr(d
 // Cut unplugs the node from the switch and Join plugs it in again.
 func (n *Node) Cut() error { return n.lab.hub.down(fmt.Sprintf("port%d", n.Number)) }
 
-// Join ends a Cut.
-func (n *Node) Join() error { return n.lab.hub.up(fmt.Sprintf("port%d", n.Number)) }
+// Join ends a Cut. It returns when packets flow again.
+func (n *Node) Join() error {
+	port := fmt.Sprintf("port%d", n.Number)
+	if err := n.lab.hub.up(port); err != nil {
+		return err
+	}
+	return errors.Join(n.lab.hub.settled(port), n.settled(uplink))
+}
 
 // ShortName is the node's name without the part that is unique on the machine.
 func (n *Node) ShortName() string { return n.lab.short(n.Name) }

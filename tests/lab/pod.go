@@ -63,7 +63,8 @@ type Pod struct {
 	// Interface and HostInterface are the two ends of the first veth pair.
 	Interface     string
 	HostInterface string
-	// Started is when the first interface came up: the pod has sent nothing before.
+	// Started is when the first interface came up: the pod has sent nothing before, and
+	// a silent one could not answer.
 	Started time.Time
 
 	opts PodOptions
@@ -118,17 +119,28 @@ func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 	if err := p.hostSide(o); err != nil {
 		return "", err
 	}
-	start := func() error { return p.up(o.Interface) }
-	if o.Silent {
-		start = func() error { return p.hush(o, p.up) }
-	}
-	if p.Started.IsZero() {
-		p.Started = time.Now()
-	}
-	if err := start(); err != nil {
+	if err := p.start(o); err != nil {
 		return "", err
 	}
 	return o.HostInterface, errors.Join(p.Node.settled(o.HostInterface), p.settled(o.Interface), p.routes(o))
+}
+
+// start sets the pod's end up and takes the time.
+func (p *Pod) start(o PodOptions) error {
+	started := time.Now()
+	if o.Silent {
+		if err := p.hush(o, p.up); err != nil {
+			return err
+		}
+		// Until then it could not answer either.
+		started = time.Now()
+	} else if err := p.up(o.Interface); err != nil {
+		return err
+	}
+	if p.Started.IsZero() {
+		p.Started = started
+	}
+	return nil
 }
 
 // plug makes the veth pair, both ends down.

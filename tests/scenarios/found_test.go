@@ -42,10 +42,11 @@ var mustBeFound = []Scenario{
 			newcomer := s.Pod("newcomer-"+styleName(style), lab.PodOptions{Style: style, Silent: true})
 			for _, ip := range ips {
 				s.Sees(elder, ip)
-				t0 := time.Now()
+				from := time.Now()
 				s.Do(newcomer.AddAddr(ip))
+				t0 := time.Now()
 				s.Do(newcomer.Spoof(ip))
-				s.Finds(t0, []*lab.Pod{elder, newcomer}, ip)
+				s.FindsEarly(from, t0, []*lab.Pod{elder, newcomer}, ip)
 			}
 		}
 	}},
@@ -53,8 +54,9 @@ var mustBeFound = []Scenario{
 		for _, style := range bothStyles {
 			ips := s.Addrs(style, 6)
 			elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
+			from := time.Now()
 			newcomer := s.Pod("newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
-			s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+			s.FindsEarly(from, newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
 		}
 	}},
 	{ID: "D8", Want: Found, Text: "both holders have the same MAC", Story: func(s *Stage) {

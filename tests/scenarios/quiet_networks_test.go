@@ -102,6 +102,7 @@ var quietNetworks = []Scenario{
 		}
 		// A pod behind which the service is reached another way.
 		egress := s.Pod("egress", lab.PodOptions{Style: lab.Routed, Addrs: s.Addrs(lab.Routed, 27)})
+		s.Sees(egress, egress.Addrs()...)
 		s.Do(egress.Spoof(services...))
 		s.SeesForwarded(egress, services...)
 	}},

@@ -31,37 +31,32 @@ var quietLifecycle = []Scenario{
 		}
 	}},
 	{ID: "Q11", Want: Quiet, MaySuspect: true, Text: "hand-over with a short overlap", Story: func(s *Stage) {
-		const overlap = minOverlap * 3 / 10
-		handOver := func(what string, since time.Time, end func() error) {
-			s.Helper()
-			time.Sleep(time.Until(since.Add(overlap)))
-			s.Do(end())
-			if took := time.Since(since); took > minOverlap*9/10 {
-				s.Fatal(fmt.Sprintf("%s: the hand-over took %v on this machine, too long to be a short one", what, took))
-			}
-		}
 		for _, style := range bothStyles {
-			ips := s.Addrs(style, 11)
-			elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
-			s.Sees(elder, ips...)
-			// The old pod's eth0 goes away a moment after its address was given out.
-			newcomer := s.Pod("newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
-			s.Talk(newcomer, ips...)
-			handOver("pods", newcomer.Started, elder.Delete)
-			s.Sees(newcomer, ips...)
+			s.handOver(func(try int) (*lab.Pod, []netip.Addr, time.Time, func() error) {
+				name, ips := fmt.Sprintf("%s%d", styleName(style), try), s.Addrs(style, byte(110+try))
+				elder := s.Pod("elder-"+name, lab.PodOptions{Style: style, Addrs: ips})
+				s.Sees(elder, ips...)
+				// The old pod's eth0 goes away a moment after its address was given out.
+				newcomer := s.Pod("newcomer-"+name, lab.PodOptions{Style: style, Addrs: ips})
+				s.Talk(newcomer, ips...)
+				return newcomer, ips, newcomer.Started, elder.Delete
+			})
 		}
 		// Live migration: the target announces itself before the source is stopped.
-		for i, ip := range s.Addrs(lab.Bridged, 111) {
-			talk := lab.GuestOptions{Addr: ip, Talk: 50 * time.Millisecond}
-			source, target := s.Pod(fmt.Sprintf("source%d", i), lab.PodOptions{Style: lab.Raw}), s.Pod(fmt.Sprintf("target%d", i), lab.PodOptions{Style: lab.Raw})
-			before, err := source.StartGuest(talk)
-			s.Do(err)
-			s.Sees(source, ip)
-			since := time.Now()
-			_, err = target.StartGuest(talk)
-			s.Do(err)
-			handOver("guests", since, before.Stop)
-			s.Sees(target, ip)
+		for family := range 2 {
+			s.handOver(func(try int) (*lab.Pod, []netip.Addr, time.Time, func() error) {
+				ip := s.Addrs(lab.Bridged, byte(120+try))[family]
+				talk := lab.GuestOptions{Addr: ip, Talk: 50 * time.Millisecond}
+				source := s.Pod(fmt.Sprintf("source%d-%d", family, try), lab.PodOptions{Style: lab.Raw})
+				before, err := source.StartGuest(talk)
+				s.Do(err)
+				s.Sees(source, ip)
+				target := s.Pod(fmt.Sprintf("target%d-%d", family, try), lab.PodOptions{Style: lab.Raw})
+				since := time.Now()
+				_, err = target.StartGuest(talk)
+				s.Do(err)
+				return target, []netip.Addr{ip}, since, before.Stop
+			})
 		}
 	}},
 	{ID: "Q12", Want: Quiet, Text: "probes for an address somebody else holds", Story: func(s *Stage) {
@@ -70,6 +65,7 @@ var quietLifecycle = []Scenario{
 		s.Sees(holder, ips...)
 		own := s.Addrs(lab.Bridged, 13)
 		prober := s.Pod("prober", lab.PodOptions{Addrs: own})
+		s.Sees(prober, own...)
 		for range 5 {
 			for _, ip := range ips {
 				s.Do(prober.Probe(ip))
@@ -140,6 +136,27 @@ var quietLifecycle = []Scenario{
 	}},
 }
 
+// handOver ends the former holder a short while after the new one began. Where the
+// machine was so slow that the overlap was no short one, it plays again with other
+// addresses.
+func (s *Stage) handOver(begin func(try int) (to *lab.Pod, ips []netip.Addr, since time.Time, end func() error)) {
+	s.Helper()
+	const overlap = minOverlap * 3 / 10
+	for try := range 5 {
+		to, ips, since, end := begin(try)
+		time.Sleep(time.Until(since.Add(overlap)))
+		s.Do(end())
+		took := time.Since(since)
+		s.Sees(to, ips...)
+		if took < minOverlap*9/10 {
+			return
+		}
+		s.Logf("an overlap of %v is not a short one", took)
+		s.Expect(ips...)
+	}
+	s.Fatal("this machine is too slow for a short overlap")
+}
+
 // podWithInode makes a pod whose netns has an inode that was in use before, or returns
 // nil. The kernel gives out the lowest free number, once it has destroyed the old netns.
 func (s *Stage) podWithInode(name string, inode uint64, o lab.PodOptions) *lab.Pod {
@@ -190,6 +207,7 @@ var quietForwarding = []Scenario{
 	{ID: "Q5", Want: Quiet, Text: "a forwarding pod emits other pods' addresses", Story: func(s *Stage) {
 		routerIPs, clientIPs := s.Addrs(lab.Bridged, 50), s.Addrs(lab.Bridged, 51)
 		router := s.Pod("router", lab.PodOptions{Addrs: routerIPs})
+		s.Sees(router, routerIPs...)
 		s.Do(router.Sysctl("ipv4/ip_forward", "1"), router.Sysctl("ipv6/conf/all/forwarding", "1"),
 			router.Sysctl("ipv4/conf/all/send_redirects", "0"), router.Sysctl("ipv4/conf/eth0/send_redirects", "0"))
 		client := s.Pod("client", lab.PodOptions{Addrs: clientIPs})
@@ -229,14 +247,13 @@ var quietForwarding = []Scenario{
 		for i, style := range bothStyles {
 			ips := s.Addrs(style, byte(60+i))
 			p := s.Pod(fmt.Sprintf("engine%d", i), lab.PodOptions{Style: style, Addrs: ips})
+			s.Sees(p, ips...)
 			s.Do(p.Sysctl("ipv4/ip_forward", "1"))
 			inside := p.AsNode()
 			s.Do(inside.AddBridge("docker0", netip.MustParsePrefix("172.17.0.1/16")))
 			// Not translated on its way out, as with a broken or absent NAT rule.
 			c := s.T.Pod(inside, fmt.Sprintf("container%d", i), lab.PodOptions{Bridge: "docker0", Addrs: []netip.Addr{nested}})
 			s.Talk(c, nested)
-			s.Talk(p, ips...)
-			s.Sees(p, ips...)
 			s.SeesForwarded(p, nested)
 		}
 	}},
@@ -261,6 +278,7 @@ var quietForwarding = []Scenario{
 	{ID: "Q25", Want: Quiet, Text: "a pod with proxy ARP answers for other pods", Story: func(s *Stage) {
 		proxyIPs, ips := s.Addrs(lab.Bridged, 25), s.Addrs(lab.Bridged, 26)
 		proxy := s.Pod("proxy", lab.PodOptions{Addrs: proxyIPs})
+		s.Sees(proxy, proxyIPs...)
 		s.Do(proxy.Sysctl("ipv4/ip_forward", "1"), proxy.Sysctl("ipv6/conf/all/forwarding", "1"),
 			proxy.Sysctl("ipv4/conf/eth0/proxy_arp", "1"), proxy.Sysctl("ipv6/conf/eth0/proxy_ndp", "1"),
 			proxy.Sysctl("ipv4/neigh/eth0/proxy_delay", "0"), proxy.Sysctl("ipv6/neigh/eth0/proxy_delay", "0"))

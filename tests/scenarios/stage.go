@@ -128,19 +128,26 @@ func (s *Stage) Unknown(ips ...netip.Addr) {
 // holders, and takes the time since the second holder's first packet.
 func (s *Stage) Finds(since time.Time, holders []*lab.Pod, ips ...netip.Addr) []lab.Event {
 	s.Helper()
+	return s.FindsEarly(since, since, holders, ips...)
+}
+
+// FindsEarly is Finds for a conflict that may be found before the first packet, because
+// the agent asks for addresses that it sees configured. It began no earlier than from.
+func (s *Stage) FindsEarly(from, since time.Time, holders []*lab.Pod, ips ...netip.Addr) []lab.Event {
+	s.Helper()
 	want := names(holders)
 	var found []lab.Event
 	for _, ip := range ips {
 		after := func(kind string) func(lab.Event) bool {
 			return func(e lab.Event) bool {
-				return e.Type == kind && e.Conflict.IP == ip && e.Received.After(since)
+				return e.Type == kind && e.Conflict.IP == ip && e.Received.After(from)
 			}
 		}
 		confirmed, err := s.Watch.Wait(patience, after("confirmed"))
 		s.Do(err)
 		suspected, err := s.Watch.Wait(0, after("suspected"))
 		s.Do(err)
-		s.row.took(suspected.Received.Sub(since), confirmed.Received.Sub(since))
+		s.row.took(max(1, suspected.Received.Sub(since)), max(1, confirmed.Received.Sub(since)))
 		c := confirmed.Conflict
 		var got []string
 		for _, h := range c.Holders {
