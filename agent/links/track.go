@@ -8,15 +8,18 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 )
 
 const (
-	// lookPause is the least time between two looks into one netns, so that a pod
-	// that changes its addresses all the time costs little.
-	lookPause = 50 * time.Millisecond
+	// lookPause is the least time between two looks into one netns. A pod that changes
+	// its addresses all the time has a few quick looks, then lookRate a second.
+	lookPause = 10 * time.Millisecond
+	lookRate  = 5
+	lookBurst = 10
 	// lookShare bounds looks at one large netns to a twentieth of a core.
 	lookShare = 20
 	// firstRetry is the pause after the first look that failed; it doubles.
@@ -59,6 +62,7 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 			nsid:  attrs.NetNsID,
 			peer:  attrs.ParentIndex,
 			dirty: true,
+			looks: rate.NewLimiter(lookRate, lookBurst),
 		}
 		t.quietAt = time.Now().Add(w.opts.Quiet)
 		w.tracked[attrs.Index] = t
@@ -212,7 +216,11 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 // before all is known that can be.
 func (w *Watcher) look(ctx context.Context, t *tracked) {
 	place, view, err := w.open(t)
-	t.nextLook = time.Now().Add(max(lookPause, lookShare*view.Cost))
+	pause := max(lookPause, lookShare*view.Cost)
+	if !t.looks.Allow() {
+		pause = max(pause, time.Second/lookRate)
+	}
+	t.nextLook = time.Now().Add(pause)
 	t.dirty = false
 	if errors.Is(err, errTooSoon) {
 		t.dirty, t.nextLook = true, w.scanned.Add(scanPause)

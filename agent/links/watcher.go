@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
@@ -69,6 +70,7 @@ type tracked struct {
 	announced  bool // Added was sent
 	dirty      bool // needs a look into its netns
 	nextLook   time.Time
+	looks      *rate.Limiter
 	tries      int
 	quietAt    time.Time
 }
