@@ -1,0 +1,241 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/time/rate"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+const (
+	churnFor   = 12 * time.Second
+	churnRate  = 20 // pods a second, all workers together
+	churnSlots = 6  // workers, each with addresses of its own
+
+	// pendingFor is a little more than a packet waits for its interface to be known.
+	pendingFor = 20 * time.Second
+)
+
+// Pods come and go, their addresses are given out again at once, and what can happen to
+// a pod in its short life happens. None of that is a duplicate, and none of it leaves
+// anything in the agent.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	l.Do(n.AddBridge("cni9", netip.PrefixFrom(n.IPv4(1), 24)))
+	a := l.Agent(n)
+	w := l.Watch(a)
+	// The first pods pay for what an agent keeps: threads, buffers, connections.
+	made := churn(l, n, "warm", 2*time.Second)
+	wantNothing(l, n, a)
+	before := usageOf(l, n, a)
+
+	seen := sightings(t.Context(), a)
+	made += churn(l, n, "pod", churnFor)
+	// Many live for less time than a look into their netns takes.
+	holders := seen()
+	if holders < made/4 {
+		t.Errorf("the agent knew only %d of %d pods", holders, made)
+	}
+	wantNothing(l, n, a)
+	eventually(l, "the agent is as before", func() error {
+		after := usageOf(l, n, a)
+		if after.files > before.files || after.netns > before.netns {
+			return fmt.Errorf("usage %+v, before %+v", after, before)
+		}
+		// Go keeps idle threads; a leak is one for every pod or look.
+		if after.threads > before.threads+4 || after.strayed > 0 {
+			return fmt.Errorf("usage %+v, before %+v", after, before)
+		}
+		return nil
+	})
+	// What came from interfaces that were gone at once is kept for a while.
+	l.Do(poll(t.Context(), pendingFor, func() error {
+		s, err := statusOf(l, a)
+		if pending := s.Dropped["early waiting"]; err == nil && pending > 0 {
+			err = fmt.Errorf("%d records still wait for their interfaces", pending)
+		}
+		return err
+	}))
+	if err := w.NeverConfirmed(2 * time.Second); err != nil {
+		t.Error(err)
+	}
+	// It still finds what is real.
+	for _, name := range []string{"elder", "newcomer"} {
+		l.Pod(n, name, lab.PodOptions{Addrs: []netip.Addr{n.IPv4(20), n.IPv6(20)}})
+	}
+	for _, ip := range []netip.Addr{n.IPv4(20), n.IPv6(20)} {
+		_, err := w.WaitConfirmed(ip, patience)
+		l.Do(err)
+	}
+	if perSecond := float64(made) / (churnFor + 2*time.Second).Seconds(); perSecond < churnRate/2 {
+		t.Errorf("only %.1f pods a second were made; that is no churn", perSecond)
+	}
+	for _, bad := range []string{"panic", "goroutine ", "level=ERROR"} {
+		if i := strings.Index(a.Log(), bad); i >= 0 {
+			t.Errorf("the log has %q:\n%s", bad, a.Log()[max(0, i-300):min(len(a.Log()), i+2000)])
+		}
+	}
+	t.Logf("%d pods, %d seen by a look every 10 ms; usage %+v, before %+v", made, holders, usageOf(l, n, a), before)
+	l.Do(a.Stop())
+}
+
+// sightings collects the names of holders until the function it returns is called,
+// which returns how many there were.
+func sightings(ctx context.Context, a *lab.Agent) func() int {
+	ctx, cancel := context.WithCancel(ctx)
+	names := make(map[string]bool)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			bindings, _ := a.Client.Bindings(ctx, netip.Addr{})
+			for _, b := range bindings {
+				if b.Evidence != "host" {
+					names[b.Netns] = true
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	return func() int {
+		cancel()
+		done.Wait()
+		return len(names)
+	}
+}
+
+// churn makes and removes pods for a while and returns how many.
+func churn(l *lab.T, n *lab.Node, prefix string, d time.Duration) int {
+	l.Helper()
+	ctx, cancel := context.WithTimeout(l.Context(), d)
+	defer cancel()
+	pace := rate.NewLimiter(churnRate, churnSlots)
+	var made atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, churnSlots)
+	for slot := range churnSlots {
+		wg.Go(func() {
+			for life := slot; pace.Wait(ctx) == nil; life++ {
+				if err := live(n, fmt.Sprintf("%s%d.%d", prefix, slot, life), byte(20+slot), life); err != nil {
+					errs[slot] = fmt.Errorf("life %d: %w", life, err)
+					return
+				}
+				made.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	l.Do(errs...)
+	return int(made.Load())
+}
+
+// live is the life of one pod: it comes up, talks, meets its fate, and is gone when live
+// returns. The next pod of the slot has the same addresses.
+func live(n *lab.Node, name string, last byte, life int) error {
+	o := lab.PodOptions{Addrs: []netip.Addr{n.IPv4(last), n.IPv6(last)}}
+	if life%2 == 1 {
+		o.Style, o.Addrs = lab.Routed, []netip.Addr{n.RoutedIPv4(last), n.RoutedIPv6(last)}
+	}
+	p, err := n.AddPod(name, o)
+	if err != nil {
+		return err
+	}
+	for _, ip := range o.Addrs {
+		err = errors.Join(err, p.Announce(ip))
+	}
+	err = errors.Join(err, p.SendUDP(o.Addrs[0], n.IPv4(1), 3))
+	if err != nil {
+		return err
+	}
+	switch life / 2 % 5 {
+	case 0:
+		return p.Delete()
+	case 1: // The netns loses its name, and the devices go when the kernel gets to it.
+		if err := p.DeleteNetns(); err != nil {
+			return err
+		}
+		return gone(n, p.HostInterface)
+	case 2:
+		renamed := fmt.Sprintf("ren%08x", life<<8|int(last))
+		if err := rename(n, p.HostInterface, renamed); err != nil {
+			return err
+		}
+		return errors.Join(p.SendUDP(o.Addrs[0], n.IPv4(1), 1), p.Delete())
+	case 3: // From one bridge to another, or onto one.
+		if err := move(n, p.HostInterface, "cni9"); err != nil {
+			return err
+		}
+		return errors.Join(p.Announce(o.Addrs[0]), p.Delete())
+	default: // The veth goes first, the netns stays for a moment.
+		return errors.Join(p.DeleteLink(), p.Delete())
+	}
+}
+
+func rename(n *lab.Node, from, to string) error {
+	link, err := n.Netlink().LinkByName(from)
+	if err != nil {
+		return err
+	}
+	// A kernel before 6.2 renames only what is down.
+	return errors.Join(n.Netlink().LinkSetDown(link), n.Netlink().LinkSetName(link, to), n.Netlink().LinkSetUp(link))
+}
+
+func move(n *lab.Node, device, bridge string) error {
+	link, err := n.Netlink().LinkByName(device)
+	if err != nil {
+		return err
+	}
+	master, err := n.Netlink().LinkByName(bridge)
+	if err != nil {
+		return err
+	}
+	return errors.Join(n.Netlink().LinkSetNoMaster(link), n.Netlink().LinkSetMaster(link, master))
+}
+
+// gone waits until a device has disappeared: until then its pod really lives.
+func gone(n *lab.Node, device string) error {
+	return poll(context.Background(), patience, func() error {
+		_, err := n.Netlink().LinkByName(device)
+		if _, ok := errors.AsType[netlink.LinkNotFoundError](err); ok {
+			return nil
+		}
+		return fmt.Errorf("%s is still there: %w", device, err)
+	})
+}
+
+// wantNothing waits until the agent knows the node's own addresses only.
+func wantNothing(l *lab.T, n *lab.Node, a *lab.Agent) {
+	l.Helper()
+	eventually(l, "nothing is left in the agent", func() error {
+		s, err := statusOf(l, a)
+		if err != nil {
+			return err
+		}
+		if len(s.Interfaces) > 0 {
+			return fmt.Errorf("interfaces %+v", s.Interfaces)
+		}
+		for evidence, count := range s.Bindings {
+			if evidence != "host" && count > 0 {
+				return fmt.Errorf("bindings %v", s.Bindings)
+			}
+		}
+		if len(s.Conflicts) > 0 {
+			return fmt.Errorf("conflicts %v", s.Conflicts)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// The bandwidth plugin adds qdiscs of its own to the host end, and fails where one is
+// in its place already. The agent never is in its way, in no mode.
+func TestBandwidthPlugin(t *testing.T) {
+	const rate = 8_000_000 // bits a second
+	toPod := map[string]any{"ingressRate": rate, "ingressBurst": rate}
+	both := map[string]any{"ingressRate": rate, "ingressBurst": rate, "egressRate": rate, "egressBurst": rate}
+	for _, tt := range []struct {
+		name, mode string
+		limits     map[string]any
+		state      string
+	}{
+		{"to the pod", "tcx", toPod, "attached"},
+		{"to the pod", "tc", toPod, "attached"},
+		{"both ways", "tcx", both, "attached"},
+		// What limits a pod's sending is a filter of another kind at the first
+		// priority, which sends every packet away to an ifb device: no place before it,
+		// nothing left behind it. That has to be said.
+		{"both ways", "tc", both, "failed"},
+	} {
+		t.Run(tt.name+"/"+tt.mode, func(t *testing.T) {
+			t.Parallel()
+			l := lab.NewT(t)
+			c := newCNI(l, l.Node(""))
+			a := l.Agent(c.node, "--attach", tt.mode)
+			s, err := c.add("limited", limited(tt.limits, nil))
+			l.Do(err)
+			eventually(l, "state", func() error {
+				i, err := interfaceOf(l, a, s.hostInterface)
+				if err == nil && i.State != tt.state {
+					err = fmt.Errorf("interface %+v, want %s", i, tt.state)
+				}
+				return err
+			})
+			if tt.state == "attached" {
+				_, err = a.Client.WaitBinding(within(l, patience), s.ips[0], func(b lab.Binding) bool { return b.Netns == s.Name })
+				l.Do(err)
+			}
+			l.Do(c.del(s, limited(tt.limits, nil)))
+		})
+	}
+}
+
+// The proof that the agent's patience is needed: a qdisc made right after the veth
+// spoils ADD.
+func TestBandwidthPluginNeedsPatience(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	c := newCNI(l, l.Node(""))
+	limits := map[string]any{"egressRate": 8_000_000, "egressBurst": 8_000_000}
+	_, err := c.add("early", limited(limits, func(device string) error {
+		index, err := c.node.Ifindex(device)
+		return errors.Join(err, c.node.Netlink().QdiscAdd(clsact(index)))
+	}))
+	if err == nil {
+		t.Fatal("the plugin did not mind a clsact qdisc")
+	}
+	t.Log(err)
+}
+
+func limited(limits map[string]any, afterFirst func(string) error) network {
+	bandwidth := map[string]any{"type": "bandwidth"}
+	for k, v := range limits {
+		bandwidth[k] = v
+	}
+	return network{
+		plugin:     map[string]any{"type": "ptp"},
+		chained:    []map[string]any{bandwidth},
+		subnets:    []string{"10.99.0.0/24"},
+		afterFirst: afterFirst,
+	}
+}

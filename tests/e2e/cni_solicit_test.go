@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/ndp"
+
+	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// questionPause is the time between two rounds of questions to every new interface.
+const questionPause = 200 * time.Microsecond
+
+// questioner asks every veth that turns up on a node for addresses, over and over, from
+// the moment the veth appears.
+type questioner struct {
+	stop    chan struct{}
+	done    sync.WaitGroup
+	asked   atomic.Int64
+	refused atomic.Int64
+}
+
+// question starts to ask; send puts one question on an interface.
+func question(n *lab.Node, ips []netip.Addr, send func(device string, index int, ip netip.Addr) error) (*questioner, error) {
+	q := &questioner{stop: make(chan struct{})}
+	old := make(map[int]bool)
+	links, err := n.Netlink().LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		old[l.Attrs().Index] = true
+	}
+	q.done.Go(func() {
+		ticker := time.NewTicker(questionPause)
+		defer ticker.Stop()
+		for {
+			// Lists that a change interrupts are as good as complete ones here.
+			links, _ := n.Netlink().LinkList()
+			for _, l := range links {
+				if l.Type() != "veth" || old[l.Attrs().Index] {
+					continue
+				}
+				for _, ip := range ips {
+					if send(l.Attrs().Name, l.Attrs().Index, ip) == nil {
+						q.asked.Add(1)
+					} else {
+						q.refused.Add(1) // the interface is not up yet
+					}
+				}
+			}
+			select {
+			case <-q.stop:
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+	return q, nil
+}
+
+// end stops asking and returns how many questions were sent.
+func (q *questioner) end() int64 {
+	close(q.stop)
+	q.done.Wait()
+	return q.asked.Load()
+}
+
+// ADD of the real plugins succeeds while its addresses are solicited all the time, by an
+// agent and by a loop that knows no mercy, and takes about as long as otherwise.
+func TestPluginsUnderSolicitation(t *testing.T) {
+	ptp := map[string]any{"type": "ptp"}
+	bridge := map[string]any{"type": "bridge", "bridge": "cni1", "isGateway": true, "enabledad": true}
+	for _, tt := range []struct {
+		name string
+		nw   network
+	}{
+		{"ptp IPv6", network{plugin: ptp, subnets: []string{"fd00:99::5/64"}}},
+		{"ptp dual-stack", network{plugin: ptp, subnets: []string{"10.99.0.5/24", "fd00:99::5/64"}}},
+		{"bridge dual-stack", network{plugin: bridge, subnets: []string{"10.99.0.5/24", "fd00:99::5/64"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := lab.NewT(t)
+			quiet, observed := newCNI(l, l.Node("")), newCNI(l, l.Node(""))
+			a := l.Agent(observed.node)
+			var sender *solicit.Sender
+			l.Do(observed.node.Exec(func() (err error) {
+				sender, err = solicit.Open(solicit.MAC(observed.node.Name, "e2e"))
+				return err
+			}))
+			defer sender.Close()
+			send := func(_ string, index int, ip netip.Addr) error {
+				return sender.Send(solicit.Target{Ifindex: index, IP: ip})
+			}
+			var ips []netip.Addr
+			for _, s := range tt.nw.subnets {
+				ips = append(ips, netip.MustParsePrefix(s).Addr())
+			}
+			var without, with []time.Duration
+			for i := range 3 {
+				s, err := quiet.add(fmt.Sprintf("quiet%d", i), tt.nw)
+				l.Do(err)
+				without = append(without, s.took)
+				l.Do(quiet.del(s, tt.nw))
+
+				q, err := question(observed.node, ips, send)
+				l.Do(err)
+				s, err = observed.add(fmt.Sprintf("observed%d", i), tt.nw)
+				asked := q.end()
+				l.Do(err)
+				with = append(with, s.took)
+				if asked < 100 {
+					t.Errorf("only %d solicitations were sent while ADD ran (%d refused)", asked, q.refused.Load())
+				}
+				for _, ip := range ips {
+					l.Do(s.settled(ip))
+					_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool {
+						return b.Netns == s.Name && b.Evidence != "forwarded"
+					})
+					l.Do(err)
+				}
+				l.Do(observed.del(s, tt.nw))
+			}
+			t.Logf("ADD took %v without us, %v under solicitation (medians)", median(without), median(with))
+		})
+	}
+}
+
+// The proof that the test above can fail: the form of solicitation that duplicate
+// address detection uses, from the unspecified address, spoils ADD.
+func TestPluginUnderProbes(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	c := newCNI(l, l.Node(""))
+	nw := network{plugin: map[string]any{"type": "ptp"}, subnets: []string{"fd00:99::5/64"}}
+	ip := netip.MustParseAddr("fd00:99::5")
+	frame, err := probe(ip)
+	l.Do(err)
+	q, err := question(c.node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
+		return c.node.SendFrames(device, frame)
+	})
+	l.Do(err)
+	s, err := c.add("probed", nw)
+	asked := q.end()
+	if err == nil {
+		err = s.settled(ip)
+	}
+	if err == nil {
+		t.Errorf("the address settled in spite of %d probes", asked)
+	}
+	t.Logf("after %d probes: %v", asked, err)
+}
+
+// probe is the solicitation of duplicate address detection (RFC 4862, 5.4.2).
+func probe(target netip.Addr) ([]byte, error) {
+	group, err := ndp.SolicitedNodeMulticast(target)
+	if err != nil {
+		return nil, err
+	}
+	packet, err := lab.NDP(netip.IPv6Unspecified(), group, &ndp.NeighborSolicitation{TargetAddress: target})
+	if err != nil {
+		return nil, err
+	}
+	g := group.As16()
+	const etherIPv6 = 0x86dd
+	return lab.Ethernet(net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]},
+		net.HardwareAddr{2, 0, 0, 0, 0, 1}, 0, etherIPv6, packet), nil
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2].Round(time.Millisecond)
+}

@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// Pods lose no packet and get none twice, whatever becomes of the agent that observes
+// them, and what one agent leaves the next one removes.
+func TestNoPacketLost(t *testing.T) {
+	for _, tt := range []struct {
+		mode   string
+		cycles int
+		// observed and after are the programs at a pod's interface while an agent runs and
+		// after it was stopped; killed is what SIGKILL leaves.
+		observed, killed, after programs
+	}{
+		{"tcx", 20, programs{TCX: 1}, programs{}, programs{}},
+		{
+			"tc", 20, programs{TC: 1, Qdisc: "clsact"}, programs{TC: 1, Qdisc: "clsact"},
+			programs{Qdisc: "clsact"},
+		},
+		{"xdp", 8, programs{XDP: 1}, programs{}, programs{}},
+	} {
+		t.Run(tt.mode, func(t *testing.T) {
+			t.Parallel()
+			l := lab.NewT(t)
+			n := l.Node("")
+			pods := flowPods(l, n)
+			if tt.after.Qdisc != "" {
+				// As a former agent or another tc user leaves it; see TestFirstQdisc.
+				l.Do(addClsact(n))
+			}
+			before := pinned(l)
+			flows := startFlows(l, pods)
+			for cycle := range tt.cycles {
+				when := fmt.Sprintf("cycle %d", cycle)
+				a, err := n.StartAgent("--attach", tt.mode)
+				l.Do(err)
+				if cycle%4 == 3 {
+					// Killed in the midst of attaching: the next one has to cope.
+					eventually(l, when, func() error {
+						if !strings.Contains(a.Log(), "observing") {
+							return fmt.Errorf("the agent has not begun:\n%s", a.Log())
+						}
+						return nil
+					})
+					l.Do(a.Kill())
+					flows[0].waitSent(l, 20)
+					continue
+				}
+				l.Do(a.WaitReady(within(l, patience)))
+				wantPrograms(l, n, when+", observed", tt.observed)
+				for _, f := range flows {
+					_, err := a.Client.WaitBinding(within(l, patience), f.src, func(b lab.Binding) bool { return b.Evidence != "forwarded" })
+					l.Do(err)
+				}
+				flows[0].waitSent(l, 20)
+				if cycle%2 == 0 {
+					l.Do(a.Stop())
+					wantPrograms(l, n, when+", stopped", tt.after)
+				} else {
+					l.Do(a.Kill())
+					wantPrograms(l, n, when+", killed", tt.killed)
+				}
+				flows[0].waitSent(l, 20)
+				if strings.Contains(a.Log(), "panic") {
+					t.Errorf("%s: log of the agent:\n%s", when, a.Log())
+				}
+			}
+			a := l.Agent(n, "--attach", tt.mode)
+			wantPrograms(l, n, "at the end, observed", tt.observed)
+			l.Do(a.Stop())
+			wantPrograms(l, n, "at the end, stopped", tt.after)
+			if diff := cmp.Diff(before, pinned(l)); diff != "" {
+				t.Errorf("left in the BPF filesystem (-want +got):\n%s", diff)
+			}
+			var sent uint64
+			for _, f := range flows {
+				sent += f.check(l)
+			}
+			t.Logf("%d datagrams through %d agents in %s mode", sent, tt.cycles+1, tt.mode)
+		})
+	}
+}
+
+// In tc mode an interface without a qdisc gets one, once in its life. The kernel takes
+// the device's queues away for a moment then (net/sched/sch_api.c, qdisc_graft), and what
+// is on its way to the pod within that fraction of a millisecond is lost, whoever asks
+// for the qdisc. It must stay with that one moment.
+func TestFirstQdisc(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	flows := startFlows(l, flowPods(l, n))
+	a := l.Agent(n, "--attach", "tc")
+	wantPrograms(l, n, "observed", programs{TC: 1, Qdisc: "clsact"})
+	flows[0].waitSent(l, 50)
+	l.Do(a.Stop())
+	wantPrograms(l, n, "stopped", programs{Qdisc: "clsact"})
+	const moment = 50 // datagrams, one in a millisecond
+	for _, f := range flows {
+		_, lost, doubled, err := f.count()
+		if len(doubled) > 0 || err != nil {
+			t.Errorf("%s: %d came twice; sending: %v", f.name, len(doubled), err)
+		}
+		if len(lost) == 0 {
+			continue
+		}
+		t.Logf("%s: lost %v", f.name, lost)
+		if last := lost[len(lost)-1]; last-lost[0] > moment {
+			t.Errorf("%s: lost %d datagrams between numbers %d and %d", f.name, len(lost), lost[0], last)
+		}
+	}
+}
+
+// flowPods are two bridged and two routed pods.
+func flowPods(l *lab.T, n *lab.Node) []*lab.Pod {
+	l.Helper()
+	var pods []*lab.Pod
+	for i, style := range []lab.Style{lab.Bridged, lab.Bridged, lab.Routed, lab.Routed} {
+		o := lab.PodOptions{Style: style, Addrs: []netip.Addr{n.IPv4(byte(10 + i)), n.IPv6(byte(10 + i))}}
+		if style == lab.Routed {
+			o.Addrs = []netip.Addr{n.RoutedIPv4(byte(10 + i)), n.RoutedIPv6(byte(10 + i))}
+		}
+		pods = append(pods, l.Pod(n, fmt.Sprintf("pod%d", i), o))
+	}
+	return pods
+}
+
+// startFlows lets the bridged and the routed pair talk, in both families and directions.
+func startFlows(l *lab.T, pods []*lab.Pod) []*flow {
+	l.Helper()
+	var flows []*flow
+	for _, pair := range [][2]*lab.Pod{{pods[0], pods[1]}, {pods[2], pods[3]}} {
+		for family := range 2 {
+			a, b := pair[0].Addrs()[family], pair[1].Addrs()[family]
+			flows = append(flows, startFlow(l, pair[0], pair[1], a, b), startFlow(l, pair[1], pair[0], b, a))
+		}
+	}
+	return flows
+}
