@@ -96,6 +96,9 @@ func New(opts Options) (_ *Agent, err error) {
 	if a.observer, err = bpf.Load(bpf.Options{Mode: opts.Attach}); err != nil {
 		return nil, err
 	}
+	if err := netns.CanEnter(); err != nil {
+		return nil, err
+	}
 	if a.sender, err = solicit.Open(solicit.MAC(a.node.Name, a.node.BootID)); err != nil {
 		return nil, err
 	}

@@ -49,6 +49,20 @@ func Do(file *os.File, fn func() error) error {
 	return <-result
 }
 
+// CanEnter returns nil if this process may enter namespaces, and an error that says
+// what it takes otherwise. Without it every pod would be there and nobody known.
+func CanEnter() error {
+	self, err := os.Open(Self)
+	if err != nil {
+		return fmt.Errorf("opening own netns (is /proc mounted?): %w", err)
+	}
+	defer self.Close()
+	if err := Do(self, func() error { return nil }); err != nil {
+		return fmt.Errorf("entering network namespaces (needs CAP_SYS_ADMIN): %w", err)
+	}
+	return nil
+}
+
 // Cookie returns the cookie of the calling thread's netns: its identity, never
 // reused within a boot (SO_NETNS_COOKIE, Linux 5.14, net/core/sock.c).
 func Cookie() (uint64, error) {

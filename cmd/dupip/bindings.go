@@ -82,7 +82,7 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 			inNetwork(b.IP, b.Network), who(b), clip(b.Interface, 15), b.Evidence, age(b.FirstSeen), age(b.LastSeen),
 		})
 	}
-	fit(header, rows, 1)
+	header, rows = fit(header, rows, "holder", "first", "interface")
 	t := newTable(out, header...)
 	t.AppendRows(rows)
 	t.Render()

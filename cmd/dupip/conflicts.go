@@ -113,7 +113,7 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 			rows = append(rows, append(row, who(b), clip(b.Interface, 15), age(b.FirstSeen)))
 		}
 	}
-	fit(header, rows, 3)
+	header, rows = fit(header, rows, "holder", "seen", "interface")
 	t := newTable(out, header...)
 	t.AppendRows(rows)
 	t.Render()

@@ -77,23 +77,41 @@ func (f format) line(w io.Writer, v any) (bool, error) {
 // screen is how many columns a table may take; "wide" knows no bound.
 const screen = 80
 
-// fit shortens one column of the rows so that a table with this header fits the
-// screen, but never below 12 columns.
-func fit(header []any, rows []table.Row, column int) {
-	rest := 0
-	for n := range header {
-		if n == column {
+// fit makes a table fit the screen. It leaves out spare columns, the first named one
+// first, as long as there is no room for 12 columns of the one that can be shortened,
+// and then shortens that one.
+func fit(header []any, rows []table.Row, column string, spare ...string) ([]any, []table.Row) {
+	const shortest = 12
+	left := room(header, rows, column)
+	for left < shortest && len(spare) > 0 {
+		at := slices.Index(header, any(spare[0]))
+		header, spare = slices.Delete(header, at, at+1), spare[1:]
+		for n := range rows {
+			rows[n] = slices.Delete(rows[n], at, at+1)
+		}
+		left = room(header, rows, column)
+	}
+	at := slices.Index(header, any(column))
+	for _, row := range rows {
+		row[at] = clip(row[at].(string), max(left, shortest))
+	}
+	return header, rows
+}
+
+// room is what the other columns of a table leave of the screen for one.
+func room(header []any, rows []table.Row, column string) int {
+	left := screen
+	for n, name := range header {
+		if name == column {
 			continue
 		}
-		width := utf8.RuneCountInString(header[n].(string))
+		width := utf8.RuneCountInString(name.(string))
 		for _, row := range rows {
 			width = max(width, text.StringWidthWithoutEscSequences(fmt.Sprint(row[n])))
 		}
-		rest += width + 2
+		left -= width + 2
 	}
-	for _, row := range rows {
-		row[column] = clip(row[column].(string), max(screen-rest, 12))
-	}
+	return left
 }
 
 // wrapped prints a line, broken at spaces so that it fits the

@@ -38,7 +38,7 @@ func TestChurn(t *testing.T) {
 	w := l.Watch(a)
 	// The first pods pay for what an agent keeps: threads, buffers, connections.
 	made := churn(l, n, "warm", 2*time.Second)
-	wantNothing(l, n, a)
+	wantNothing(l, a)
 	before := usageOf(l, n, a)
 
 	seen := sightings(t.Context(), a)
@@ -48,7 +48,7 @@ func TestChurn(t *testing.T) {
 	if holders < made/4 {
 		t.Errorf("the agent knew only %d of %d pods", holders, made)
 	}
-	wantNothing(l, n, a)
+	wantNothing(l, a)
 	eventually(l, "the agent is as before", func() error {
 		after := usageOf(l, n, a)
 		if after.files > before.files || after.netns > before.netns {
@@ -218,7 +218,7 @@ func gone(n *lab.Node, device string) error {
 }
 
 // wantNothing waits until the agent knows the node's own addresses only.
-func wantNothing(l *lab.T, n *lab.Node, a *lab.Agent) {
+func wantNothing(l *lab.T, a *lab.Agent) {
 	l.Helper()
 	eventually(l, "nothing is left in the agent", func() error {
 		s, err := statusOf(l, a)

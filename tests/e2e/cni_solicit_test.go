@@ -22,6 +22,7 @@ const questionPause = 200 * time.Microsecond
 // questioner asks every veth that turns up on a node for addresses, over and over, from
 // the moment the veth appears.
 type questioner struct {
+	once    sync.Once
 	stop    chan struct{}
 	done    sync.WaitGroup
 	asked   atomic.Int64
@@ -29,13 +30,12 @@ type questioner struct {
 }
 
 // question starts to ask; send puts one question on an interface.
-func question(n *lab.Node, ips []netip.Addr, send func(device string, index int, ip netip.Addr) error) (*questioner, error) {
+func question(t *lab.T, n *lab.Node, ips []netip.Addr, send func(device string, index int, ip netip.Addr) error) *questioner {
+	t.Helper()
 	q := &questioner{stop: make(chan struct{})}
 	old := make(map[int]bool)
 	links, err := n.Netlink().LinkList()
-	if err != nil {
-		return nil, err
-	}
+	t.Do(err)
 	for _, l := range links {
 		old[l.Attrs().Index] = true
 	}
@@ -64,12 +64,14 @@ func question(n *lab.Node, ips []netip.Addr, send func(device string, index int,
 			}
 		}
 	})
-	return q, nil
+	t.Cleanup(func() { q.end() })
+	return q
 }
 
-// end stops asking and returns how many questions were sent.
+// end stops asking and returns how many questions were sent. It may be called more than
+// once.
 func (q *questioner) end() int64 {
-	close(q.stop)
+	q.once.Do(func() { close(q.stop) })
 	q.done.Wait()
 	return q.asked.Load()
 }
@@ -112,17 +114,18 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 				without = append(without, s.took)
 				l.Do(quiet.del(s, tt.nw))
 
-				q, err := question(observed.node, ips, send)
-				l.Do(err)
+				q := question(l, observed.node, ips, send)
 				s, err = observed.add(fmt.Sprintf("observed%d", i), tt.nw)
-				asked := q.end()
 				l.Do(err)
 				with = append(with, s.took)
-				if asked < 100 {
-					t.Errorf("only %d solicitations were sent while ADD ran (%d refused)", asked, q.refused.Load())
+				for _, ip := range ips {
+					// Some plugins do not wait for it.
+					eventually(l, "after ADD", func() error { return s.settled(ip) })
+				}
+				if asked := q.end(); asked < 100 {
+					t.Errorf("only %d solicitations were sent (%d refused)", asked, q.refused.Load())
 				}
 				for _, ip := range ips {
-					l.Do(s.settled(ip))
 					_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool {
 						return b.Netns == s.Name && b.Evidence != "forwarded"
 					})
@@ -145,10 +148,9 @@ func TestPluginUnderProbes(t *testing.T) {
 	ip := netip.MustParseAddr("fd00:99::5")
 	frame, err := probe(ip)
 	l.Do(err)
-	q, err := question(c.node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
+	q := question(l, c.node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
 		return c.node.SendFrames(device, frame)
 	})
-	l.Do(err)
 	s, err := c.add("probed", nw)
 	asked := q.end()
 	if err == nil {

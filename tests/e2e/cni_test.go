@@ -39,7 +39,7 @@ func newCNI(t *lab.T, n *lab.Node) *cni {
 	t.Helper()
 	for _, dir := range pluginDirs {
 		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
-			data, err := os.MkdirTemp("", "dupip-host-local-")
+			data, err := os.MkdirTemp("", t.Prefix()+"host-local-")
 			t.Do(err)
 			t.Cleanup(func() { _ = os.RemoveAll(data) })
 			return &cni{t: t, node: n, plugins: dir, dataDir: data}

@@ -23,7 +23,9 @@ func TestNoPacketLost(t *testing.T) {
 	}{
 		{"tcx", 20, programs{TCX: 1}, programs{}, programs{}},
 		{
-			"tc", 20, programs{TC: 1, Qdisc: "clsact"}, programs{TC: 1, Qdisc: "clsact"},
+			"tc", 20,
+			programs{TC: 1, Qdisc: "clsact"},
+			programs{TC: 1, Qdisc: "clsact"},
 			programs{Qdisc: "clsact"},
 		},
 		{"xdp", 8, programs{XDP: 1}, programs{}, programs{}},

@@ -161,8 +161,14 @@ func TestDocumentsAndTables(t *testing.T) {
 		l.Do(err)
 	}
 	for _, args := range [][]string{
-		{"bindings"}, {"bindings", "--ip", ip.String()}, {"conflicts"}, {"conflicts", "--all"},
-		{"explain", ip6.String()}, {"explain", "192.0.2.1"}, {"status"}, {"version"},
+		{"bindings"},
+		{"bindings", "--ip", ip.String()},
+		{"conflicts"},
+		{"conflicts", "--all"},
+		{"explain", ip6.String()},
+		{"explain", "192.0.2.1"},
+		{"status"},
+		{"version"},
 	} {
 		for _, format := range []string{"table", "wide", "json", "yaml"} {
 			call := append(args, "-o", format)
