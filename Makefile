@@ -56,7 +56,7 @@ generate: need-go ## regenerate the BPF objects (clang-19, llvm-19)
 
 lint: need-go ## golangci-lint, and clang-format on the C sources
 	@tests/install.sh lint
-	clang-format-19 --dry-run -Werror $$(git ls-files --cached --others --exclude-standard 'bpf/*.c' 'bpf/*.h')
+	clang-format-19 --dry-run -Werror $$(find bpf -name '*.[ch]')
 	$(GO) run $(GOLANGCI) run ./...
 
 need-go:

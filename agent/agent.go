@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/links"
@@ -51,6 +52,7 @@ type Agent struct {
 	node     Node
 	started  time.Time
 	listener net.Listener
+	lock     net.Listener
 	observer *bpf.Observer
 	watcher  *links.Watcher
 	sender   *solicit.Sender
@@ -82,8 +84,10 @@ func New(opts Options) (_ *Agent, err error) {
 	if a.node, err = ThisNode(opts.NodeName); err != nil {
 		return nil, err
 	}
-	// First, because it keeps a second agent from sweeping the first one's programs.
 	if a.listener, err = api.Listen(opts.APISocket); err != nil {
+		return nil, err
+	}
+	if a.lock, err = lockNetns(); err != nil {
 		return nil, err
 	}
 	removed, err := bpf.Sweep()
@@ -105,10 +109,6 @@ func New(opts Options) (_ *Agent, err error) {
 	if a.watcher, err = links.New(links.Options{Log: a.log, Observer: a.observer}); err != nil {
 		return nil, err
 	}
-	clock, err := newMonotonic()
-	if err != nil {
-		return nil, err
-	}
 	hostCookie, err := netns.Cookie()
 	if err != nil {
 		return nil, err
@@ -116,7 +116,6 @@ func New(opts Options) (_ *Agent, err error) {
 	a.loop = &loop{
 		log:      a.log,
 		node:     a.node,
-		clock:    clock,
 		observer: a.observer,
 		watcher:  a.watcher,
 		sender:   a.sender,
@@ -127,9 +126,25 @@ func New(opts Options) (_ *Agent, err error) {
 	return a, nil
 }
 
+// lockNetns keeps a second agent out of this netns, where it would sweep away the
+// first one's programs: abstract sockets belong to a netns and go with their process.
+func lockNetns() (net.Listener, error) {
+	lock, err := net.Listen("unix", "@dupip-agent")
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, errors.New("another agent observes this node already; stop it first")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking the node's netns: %w", err)
+	}
+	return lock, nil
+}
+
 func (a *Agent) close() {
 	if a.listener != nil {
 		a.listener.Close()
+	}
+	if a.lock != nil {
+		a.lock.Close()
 	}
 	if a.sender != nil {
 		a.sender.Close()

@@ -49,22 +49,13 @@ func (n Node) ID() string {
 	return n.Name + "/" + n.BootID + "/" + strconv.FormatInt(n.Epoch, 10)
 }
 
-// monotonic translates the observer's times, CLOCK_MONOTONIC since boot, to Go's
-// times, which carry the same clock inside.
-type monotonic struct {
-	at   time.Time
-	boot time.Duration
-}
-
-func newMonotonic() (monotonic, error) {
-	now := time.Now()
+// timeOf translates the observer's times, CLOCK_MONOTONIC since boot, to Go's times,
+// which carry the same clock inside. The pair of clocks is read anew each time, so the
+// wall clock may be stepped. Should the thread be interrupted between the two, the
+// result is a little late and never early: an answer must not precede its question.
+func timeOf(sinceBoot time.Duration) time.Time {
 	var clock unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock); err != nil {
-		return monotonic{}, fmt.Errorf("reading the monotonic clock: %w", err)
-	}
-	return monotonic{at: now, boot: time.Duration(clock.Nano())}, nil
-}
-
-func (m monotonic) time(sinceBoot time.Duration) time.Time {
-	return m.at.Add(sinceBoot - m.boot)
+	// It fails for no clock that exists.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock)
+	return time.Now().Add(sinceBoot - time.Duration(clock.Nano()))
 }

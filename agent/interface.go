@@ -30,6 +30,20 @@ type podInterface struct {
 	queue []bpf.Record
 }
 
+// addSegment remembers the tags of a network. Tagged packets that a pod makes up must
+// not keep out what it really has: untagged ones and the VLANs of its own devices are
+// always let in. It reports false where there is no room.
+func (i *podInterface) addSegment(name string, vlan bpf.VLAN) bool {
+	if _, known := i.segments[name]; known {
+		return true
+	}
+	if vlan != (bpf.VLAN{}) && len(i.segments) >= maxSegments && !i.View.Explains(vlan.Outer, vlan.Inner) {
+		return false
+	}
+	i.segments[name] = vlan
+	return true
+}
+
 // segmentAddress is an address behind an interface in one VLAN.
 type segmentAddress struct {
 	ip   netip.Addr
@@ -99,7 +113,7 @@ func (l *loop) holderID(i *links.Interface) detector.HolderID {
 
 // withdrawLost ends the bindings whose address has left the netns.
 func (l *loop) withdrawLost(i *podInterface, now *links.Interface, at time.Time) {
-	if !i.Seen || !now.Seen {
+	if !i.Seen || !now.Seen || now.View.Truncated {
 		return
 	}
 	for _, old := range i.View.Addresses {
@@ -131,9 +145,12 @@ func (l *loop) heldElsewhere(i *podInterface, name string, ip netip.Addr, vlan b
 
 // classify decides what a record is evidence of, and tells the detector.
 func (l *loop) classify(i *podInterface, r bpf.Record) {
-	at := l.clock.time(r.Time)
+	at := timeOf(r.Time)
 	where := segmentAddress{r.IP, r.VLAN}
 	if r.Kind == bpf.Tentative {
+		if i.View.Settled(r.IP) && i.View.Taken.Before(at) {
+			return // the pod has the address already; probing it puts nothing off
+		}
 		if len(i.probes) >= maxProbes {
 			l.forgetProbes(i)
 		}
@@ -143,12 +160,9 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 		return
 	}
 	name := network(i.Interface, r.VLAN)
-	if _, known := i.segments[name]; !known {
-		if len(i.segments) >= maxSegments {
-			l.dropped["too many VLANs"]++
-			return
-		}
-		i.segments[name] = r.VLAN
+	if !i.addSegment(name, r.VLAN) {
+		l.dropped["too many VLANs"]++
+		return
 	}
 	sighting := detector.Sighting{
 		Key:      detector.Key{Network: name, IP: r.IP},

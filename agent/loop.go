@@ -28,7 +28,6 @@ const (
 type loop struct {
 	log      *slog.Logger
 	node     Node
-	clock    monotonic
 	observer *bpf.Observer
 	watcher  *links.Watcher
 	sender   *solicit.Sender
@@ -45,8 +44,10 @@ type loop struct {
 	ready         bool
 
 	verifyRate, refreshRate *rate.Limiter
-	logRate                 *rate.Limiter
-	unlogged                int
+	// Confirmations have a log limit of their own, so that no pod's ups and downs
+	// keep another's out of the log.
+	confirmedLog, otherLog *rate.Limiter
+	unlogged               int
 
 	watches map[chan api.ConflictEvent]bool
 	dropped map[string]uint64
@@ -63,7 +64,8 @@ func (l *loop) init() {
 	l.dropped = make(map[string]uint64)
 	l.verifyRate = rate.NewLimiter(verifyPerSecond, verifyBurst)
 	l.refreshRate = rate.NewLimiter(refreshPerSecond, refreshBurst)
-	l.logRate = rate.NewLimiter(10, 50)
+	l.confirmedLog = rate.NewLimiter(10, 50)
+	l.otherLog = rate.NewLimiter(5, 50)
 }
 
 func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
@@ -130,7 +132,7 @@ func (l *loop) replayEarly() {
 	l.early = nil
 	limit := time.Now().Add(-earlyFor)
 	for _, r := range waiting {
-		if l.clock.time(r.Time).After(limit) {
+		if timeOf(r.Time).After(limit) {
 			l.record(r)
 		} else {
 			l.dropped["interface gone"]++
@@ -144,7 +146,7 @@ func (l *loop) nextEarly() time.Time {
 	if len(l.early) == 0 {
 		return time.Time{}
 	}
-	return l.clock.time(l.early[0].Time).Add(earlyFor)
+	return timeOf(l.early[0].Time).Add(earlyFor)
 }
 
 // apply carries out what the detector wants. What that leads to waits until it is
@@ -181,17 +183,17 @@ func (l *loop) publish(event detector.Event) {
 			Conflict: api.NewConflict(l.node.Name, event.Conflict),
 		})
 	}
-	level := slog.LevelInfo
+	level, limit := slog.LevelInfo, l.otherLog
 	switch event.Kind {
 	case detector.EventConfirmed:
-		level = slog.LevelWarn
+		level, limit = slog.LevelWarn, l.confirmedLog
 	case detector.EventSuspected, detector.EventFaded:
 		level = slog.LevelDebug
 	}
 	if !l.log.Enabled(context.Background(), level) {
 		return
 	}
-	if !l.logRate.Allow() {
+	if !limit.Allow() {
 		l.unlogged++
 		return
 	}

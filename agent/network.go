@@ -10,7 +10,8 @@ import (
 // DefaultNetwork is the cluster-wide network of primary pod interfaces and nodes.
 const DefaultNetwork = "default"
 
-// baseNetwork names the network of untagged packets on an interface.
+// baseNetwork names the network of untagged packets on an interface. It depends on
+// what the interface was first: a pod that renames its eth0 stays where it is.
 //
 // Only a pod's primary interface belongs to the cluster's network. A local
 // container engine's bridge is a network of its own, because every node has the
@@ -20,17 +21,14 @@ func baseNetwork(i *links.Interface) string {
 	switch {
 	case links.LocalBridge(i.Master):
 		return i.Master
-	case i.Seen && i.View.Peer == links.PrimaryPeer:
+	case !i.Seen, i.View.Peer == links.PrimaryPeer:
+		// One whose netns is not seen is most likely a primary one, too.
 		return DefaultNetwork
 	}
-	name := "unseen"
-	if i.Seen && i.View.Peer != "" {
-		name = i.View.Peer
-	}
 	if i.Master != "" {
-		name += "@" + i.Master
+		return i.View.Peer + "@" + i.Master
 	}
-	return name
+	return i.View.Peer
 }
 
 // network adds the VLAN tags to the name of the base network: "default.100",

@@ -29,7 +29,8 @@ func TestNetwork(t *testing.T) {
 		{"secondary, on another bridge", seen("net1", "green"), bpf.VLAN{}, "net1@green"},
 		{"one tag", seen("eth0", ""), bpf.VLAN{Outer: 100}, "default.100"},
 		{"two tags", seen("eth0", ""), bpf.VLAN{Outer: 200, Inner: 100}, "default.200.100"},
-		{"unseen", links.Interface{}, bpf.VLAN{}, "unseen"},
+		{"unseen", links.Interface{}, bpf.VLAN{}, "default"},
+		{"unseen, on docker's bridge", links.Interface{Master: "docker0"}, bpf.VLAN{}, "docker0"},
 	} {
 		if got := network(&test.iface, test.vlan); got != test.want {
 			t.Errorf("%s: network %q, want %q", test.name, got, test.want)

@@ -184,19 +184,20 @@ func (a *Agent) story(story detector.Story, present map[detector.HolderID]*links
 // Status implements [api.Backend].
 func (a *Agent) Status(ctx context.Context) (api.Status, error) {
 	document := api.Status{
-		Node:       a.node.Name,
-		BootID:     a.node.BootID,
-		Epoch:      a.node.Epoch,
-		Version:    a.opts.Version,
-		Started:    a.started.Round(0),
-		Attach:     string(a.observer.Mode()),
-		MinOverlap: a.opts.MinOverlap.String(),
-		ByState:    make(map[string]int),
-		Bindings:   make(map[string]int),
-		Conflicts:  make(map[string]int),
-		Dropped:    make(map[string]uint64),
-		Resyncs:    a.watcher.Overruns(),
-		Interfaces: []api.InterfaceStatus{},
+		Node:        a.node.Name,
+		BootID:      a.node.BootID,
+		Epoch:       a.node.Epoch,
+		Version:     a.opts.Version,
+		Started:     a.started.Round(0),
+		Attach:      string(a.observer.Mode()),
+		MinOverlap:  a.opts.MinOverlap.String(),
+		ByState:     make(map[string]int),
+		Bindings:    make(map[string]int),
+		Conflicts:   make(map[string]int),
+		Dropped:     make(map[string]uint64),
+		Resyncs:     a.watcher.Overruns(),
+		Interfaces:  []api.InterfaceStatus{},
+		HostHolders: []string{},
 	}
 	err := a.loop.do(ctx, func() { a.loop.status(&document) })
 	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
@@ -242,7 +243,19 @@ func (l *loop) status(document *api.Status) {
 	for reason, n := range l.dropped {
 		document.Dropped[reason] += n
 	}
-	document.Dropped["early waiting"] = uint64(len(l.early))
+	document.Pending = len(l.early)
+	for _, i := range l.interfaces {
+		document.Pending += len(i.queue)
+	}
+	for reason, n := range counts.Evicted {
+		document.Dropped["evicted: "+reason.String()] = n
+	}
+	for _, i := range document.Interfaces {
+		if r := i.Refused; r != nil {
+			document.Dropped["packets over the limits"] += r.Data + r.Announced + r.Answers
+			document.Dropped["packets while the ring was full"] += r.RingFull
+		}
+	}
 }
 
 func (l *loop) interfaceStatus(i *podInterface) api.InterfaceStatus {

@@ -22,6 +22,8 @@ const (
 	refreshBurst     = 200
 )
 
+const rateReason = "the node's rate limit"
+
 // probeGuard is how long an address that a pod probes is left alone: RFC 5227
 // takes up to 9 s, and our question within that time would look like a rival's.
 const probeGuard = 10 * time.Second
@@ -63,11 +65,11 @@ func (l *loop) wantConfigured(i *podInterface, now time.Time) {
 		if l.detector.Heard(detector.Key{Network: name, IP: a.IP}, i.holder) {
 			continue
 		}
-		if len(i.wanted) >= maxWanted || len(i.segments) >= maxSegments {
+		if len(i.wanted) >= maxWanted {
 			l.dropped["too many addresses"]++
 			return
 		}
-		i.segments[name] = vlan
+		i.addSegment(name, vlan)
 		i.wanted[where] = &want{next: now}
 	}
 }
@@ -178,7 +180,7 @@ func (l *loop) solicit(s detector.Solicitation) {
 	}
 	if !limiter.AllowN(now, 1) {
 		l.dropped["solicitation rate"]++
-		refuse("the node's rate limit", now.Add(100*time.Millisecond))
+		refuse(rateReason, now.Add(100*time.Millisecond))
 		return
 	}
 	// Told first: the answer must not be older than the question.
@@ -195,6 +197,11 @@ func (l *loop) solicit(s detector.Solicitation) {
 
 // solicitHost answers for the node itself by a look at its addresses.
 func (l *loop) solicitHost(s detector.Solicitation, now time.Time) {
+	if !l.verifyRate.AllowN(now, 1) {
+		l.dropped["solicitation rate"]++
+		l.apply(l.detector.NotSolicited(s, rateReason, now.Add(100*time.Millisecond), now))
+		return
+	}
 	host, err := links.ListHostAddresses(func(int) bool { return false })
 	if err != nil {
 		l.apply(l.detector.NotSolicited(s, err.Error(), now.Add(time.Second), now))

@@ -139,23 +139,25 @@ type Refused struct {
 
 // Status is the answer to GET /v1/status.
 type Status struct {
-	Node        string            `json:"node"`
-	BootID      string            `json:"bootID"`
-	Epoch       int64             `json:"epoch"`
-	Version     string            `json:"version"`
-	Started     time.Time         `json:"started"`
-	Attach      string            `json:"attach"`
-	MinOverlap  string            `json:"minOverlap"`
-	Ready       bool              `json:"ready"`
-	Interfaces  []InterfaceStatus `json:"interfaces"`
-	ByState     map[string]int    `json:"interfacesByState"`
-	Bindings    map[string]int    `json:"bindingsByEvidence"`
-	Conflicts   map[string]int    `json:"openConflictsByState"`
-	Faded       uint64            `json:"suspicionsFaded"`
-	Resolved    uint64            `json:"conflictsResolved"`
-	Dropped     map[string]uint64 `json:"dropped"`
-	Resyncs     int               `json:"netlinkOverruns"`
-	HostHolders []string          `json:"hostAddresses"`
+	Node       string            `json:"node"`
+	BootID     string            `json:"bootID"`
+	Epoch      int64             `json:"epoch"`
+	Version    string            `json:"version"`
+	Started    time.Time         `json:"started"`
+	Attach     string            `json:"attach"`
+	MinOverlap string            `json:"minOverlap"`
+	Ready      bool              `json:"ready"`
+	Interfaces []InterfaceStatus `json:"interfaces"`
+	ByState    map[string]int    `json:"interfacesByState"`
+	Bindings   map[string]int    `json:"bindingsByEvidence"`
+	Conflicts  map[string]int    `json:"openConflictsByState"`
+	Faded      uint64            `json:"suspicionsFaded"`
+	Resolved   uint64            `json:"conflictsResolved"`
+	Dropped    map[string]uint64 `json:"dropped"`
+	// Pending are records that wait until more is known of their interface.
+	Pending     int      `json:"recordsPending"`
+	Resyncs     int      `json:"netlinkOverruns"`
+	HostHolders []string `json:"hostAddresses"`
 }
 
 // Error is the body of every answer that is not 200.

@@ -25,14 +25,11 @@ const addrBuffer = 4 << 20
 //
 // The socket is subscribed when ready is called.
 func watchAddresses(ctx context.Context, ready func(), changed func(nsid int)) error {
-	conn, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, "netlink", nil)
+	conn, err := openAddressWatch()
 	if err != nil {
-		return fmt.Errorf("opening the address watch: %w", err)
+		return err
 	}
 	defer conn.Close()
-	if err := conn.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
-		return fmt.Errorf("watching addresses of all netns (needs CAP_NET_BROADCAST): %w", err)
-	}
 	// Best effort: without CAP_NET_ADMIN the default size stays.
 	_ = conn.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, addrBuffer)
 	groups := uint32(1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1))
@@ -59,6 +56,19 @@ func watchAddresses(ctx context.Context, ready func(), changed func(nsid int)) e
 		}
 		changed(senderNetns(oob[:oobn]))
 	}
+}
+
+// openAddressWatch opens the socket, not subscribed to anything yet.
+func openAddressWatch() (*socket.Conn, error) {
+	conn, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, "netlink", nil)
+	if err != nil {
+		return nil, fmt.Errorf("opening the address watch: %w", err)
+	}
+	if err := conn.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("watching addresses of all netns (needs CAP_NET_BROADCAST): %w", err)
+	}
+	return conn, nil
 }
 
 // hasAddressChange says whether a datagram holds an RTM_NEWADDR or RTM_DELADDR.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/netns"
 )
@@ -35,7 +36,9 @@ func hostAddresses(links []netlink.Link, addrs []netlink.Addr, skip func(index i
 			continue
 		}
 		ip = ip.Unmap()
-		if !ip.IsGlobalUnicast() {
+		// One that is being probed, or lost its own detection, is not in use.
+		const unsettled = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
+		if !ip.IsGlobalUnicast() || a.Flags&unsettled != 0 {
 			continue
 		}
 		link, ok := devices[a.LinkIndex]

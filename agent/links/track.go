@@ -22,6 +22,8 @@ const (
 	lookBurst = 10
 	// lookShare bounds looks at one large netns to a twentieth of a core.
 	lookShare = 20
+	// maxQuiets is how many times the quiet time an interface is waited for at most.
+	maxQuiets = 4
 	// firstRetry is the pause after the first look that failed; it doubles.
 	firstRetry = 20 * time.Millisecond
 	// scanPause is the least time between two scans for namespaces.
@@ -65,12 +67,16 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 			looks: rate.NewLimiter(lookRate, lookBurst),
 		}
 		t.quietAt = time.Now().Add(w.opts.Quiet)
+		t.waitUntil = t.quietAt.Add(maxQuiets * w.opts.Quiet)
 		w.tracked[attrs.Index] = t
 		w.attach(t, false)
 		return
 	}
 	if t.iface.State == Waiting {
-		t.quietAt = time.Now().Add(w.opts.Quiet)
+		// A link that never comes to rest is not waited for for ever.
+		if quiet := time.Now().Add(w.opts.Quiet); quiet.Before(t.waitUntil) {
+			t.quietAt = quiet
+		}
 	}
 	before := t.iface
 	t.iface.Name, t.iface.Master, t.iface.MAC = attrs.Name, master, attrs.HardwareAddr
@@ -162,6 +168,8 @@ func (w *Watcher) inspect(ctx context.Context, t *tracked) {
 	if t.attachment != nil {
 		t.iface.State, t.iface.Reason = stateOf(t.attachment)
 		if t.iface.State == Failed {
+			w.log.Warn("the observer was detached by somebody, attaching it again",
+				"interface", t.iface.Name, "reason", t.iface.Reason)
 			w.detach(t)
 		}
 	}
@@ -226,12 +234,16 @@ func (w *Watcher) look(ctx context.Context, t *tracked) {
 		t.dirty, t.nextLook = true, w.scanned.Add(scanPause)
 		return
 	}
+	if errors.Is(err, netlink.ErrDumpInterrupted) && t.iface.Seen {
+		t.dirty = true // it changes faster than it can be listed: the last look stands
+		return
+	}
 	if err != nil {
 		t.tries++
 		w.log.Debug("looking into netns failed", "interface", t.iface.Name, "try", t.tries, "error", err)
 		if t.tries < unseenTries {
 			t.dirty = true
-			t.nextLook = time.Now().Add(firstRetry << (t.tries - 1))
+			t.nextLook = time.Now().Add(max(pause, firstRetry<<(t.tries-1)))
 			if t.tries < unseenAfter {
 				return // most are found in a moment: wait before calling it unseen
 			}
@@ -244,6 +256,10 @@ func (w *Watcher) look(ctx context.Context, t *tracked) {
 		return
 	}
 	t.tries = 0
+	if t.firstPeer == "" {
+		t.firstPeer = view.Peer
+	}
+	view.Peer = t.firstPeer
 	t.iface.Seen, t.iface.Place, t.iface.View = true, place, view
 	w.emitInterface(ctx, t)
 }

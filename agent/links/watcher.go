@@ -72,12 +72,20 @@ type tracked struct {
 	nextLook   time.Time
 	looks      *rate.Limiter
 	tries      int
-	quietAt    time.Time
+	quietAt    time.Time // tc mode: when a qdisc may be made
+	waitUntil  time.Time // and the latest time for that
+	firstPeer  string    // the peer's name when it was first seen
 }
 
 // New returns a Watcher for the calling thread's netns, in which Run must be
 // called too.
 func New(opts Options) (*Watcher, error) {
+	// Now rather than in Run: without the right to it nothing would ever be seen.
+	watch, err := openAddressWatch()
+	if err != nil {
+		return nil, err
+	}
+	watch.Close()
 	finder, err := netns.NewFinder()
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 )
 
 // listTries is how often an interrupted list is read.
-const listTries = 10
+const listTries = 3
 
 // List calls a function that lists things over netlink until the kernel did not have
 // to interrupt it because they changed meanwhile; such a list has holes. After some

@@ -1,10 +1,12 @@
 package netns
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -66,6 +68,7 @@ func Look(file *os.File, peer int) (View, error) {
 		if view.Cookie, err = Cookie(); err != nil {
 			return err
 		}
+		defer func() { view.Cost = threadTime() - began }()
 		links, err := List(netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("listing devices of netns %s: %w", file.Name(), err)
@@ -75,7 +78,6 @@ func Look(file *os.File, peer int) (View, error) {
 			return fmt.Errorf("listing addresses of netns %s: %w", file.Name(), err)
 		}
 		view.fill(links, addrs, peer)
-		view.Cost = threadTime() - began
 		if view.Peer == "" {
 			return fmt.Errorf("looking into netns %s: %w", file.Name(), ErrNoPeer)
 		}
@@ -96,6 +98,10 @@ func threadTime() time.Duration {
 // fill computes the view; apart from Look for tests.
 func (v *View) fill(links []netlink.Link, addrs []netlink.Addr, peer int) {
 	paths := reach(links, peer)
+	// Those on the peer first: whatever else a pod holds must not push them out.
+	slices.SortStableFunc(addrs, func(a, b netlink.Addr) int {
+		return cmp.Compare(rank(paths[a.LinkIndex].where), rank(paths[b.LinkIndex].where))
+	})
 	for _, link := range links {
 		if link.Attrs().Index == peer {
 			v.Peer = link.Attrs().Name
@@ -127,6 +133,14 @@ func (v *View) fill(links []netlink.Link, addrs []netlink.Addr, peer int) {
 			Settled:   a.Flags&unsettled == 0,
 		})
 	}
+}
+
+// rank orders devices by how much their addresses matter.
+func rank(where Where) Where {
+	if where == 0 {
+		return Elsewhere
+	}
+	return where
 }
 
 // path is how packets get from the peer to a device.
@@ -197,15 +211,24 @@ func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 	return false
 }
 
+// Settled says whether a device that is reached through the peer has the address and
+// is through with detecting duplicates of it.
+func (v *View) Settled(ip netip.Addr) bool {
+	return slices.ContainsFunc(v.Addresses, func(a Address) bool {
+		return a.IP == ip && a.Where == OnPeer && a.Settled
+	})
+}
+
 // Explains says whether the list of addresses is the whole truth for packets with
-// these tags. It is not for a netns without an address there: a virtual machine or
-// a process with a packet socket may own one that the kernel does not know.
+// these tags. It is not for a netns without an address on the peer with these tags,
+// whatever it has on other interfaces: a virtual machine or a process with a packet
+// socket may own one that the kernel does not know.
 func (v *View) Explains(outer, inner uint16) bool {
 	if v.Truncated {
 		return false
 	}
 	for _, a := range v.Addresses {
-		if outer == 0 || a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner {
+		if a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner {
 			return true
 		}
 	}

@@ -63,7 +63,7 @@ func TestChurn(t *testing.T) {
 	// What came from interfaces that were gone at once is kept for a while.
 	l.Do(poll(t.Context(), pendingFor, func() error {
 		s, err := statusOf(l, a)
-		if pending := s.Dropped["early waiting"]; err == nil && pending > 0 {
+		if pending := s.Pending; err == nil && pending > 0 {
 			err = fmt.Errorf("%d records still wait for their interfaces", pending)
 		}
 		return err

@@ -14,6 +14,7 @@ type status struct {
 	Bindings   map[string]int    `json:"bindingsByEvidence"`
 	Conflicts  map[string]int    `json:"openConflictsByState"`
 	Dropped    map[string]uint64 `json:"dropped"`
+	Pending    int               `json:"recordsPending"`
 }
 
 type interfaceStatus struct{ Name, State, Reason, Netns string }
