@@ -20,6 +20,7 @@ func TestEveryMissingRight(t *testing.T) {
 		{"-all", "CAP_"},
 		{"-net_admin", "CAP_NET_ADMIN"},
 		{"-net_raw", "CAP_NET_RAW"},
+		{"-net_broadcast", "CAP_NET_BROADCAST"},
 		{"-sys_admin", "CAP_SYS_ADMIN"},
 		{"-sys_admin,-bpf", "CAP_"},
 		{"-sys_admin,-perfmon", "CAP_"},
