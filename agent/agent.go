@@ -97,13 +97,14 @@ func New(opts Options) (_ *Agent, err error) {
 	if removed > 0 {
 		a.log.Info("removed programs that a former agent left", "count", removed)
 	}
-	if a.observer, err = bpf.Load(bpf.Options{Mode: opts.Attach}); err != nil {
+	mac := solicit.MAC(a.node.Name, a.node.BootID)
+	if a.observer, err = bpf.Load(bpf.Options{Mode: opts.Attach, SolicitMAC: [6]byte(mac)}); err != nil {
 		return nil, err
 	}
 	if err := netns.CanEnter(); err != nil {
 		return nil, err
 	}
-	if a.sender, err = solicit.Open(solicit.MAC(a.node.Name, a.node.BootID)); err != nil {
+	if a.sender, err = solicit.Open(mac); err != nil {
 		return nil, err
 	}
 	if a.watcher, err = links.New(links.Options{Log: a.log, Observer: a.observer}); err != nil {

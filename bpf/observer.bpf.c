@@ -39,7 +39,7 @@ static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex
 static __always_inline void observe_finding(struct finding *finding)
 {
 	if (finding->said)
-		record_said(&finding->claim, finding->said);
+		record_said(&finding->claim, finding->said, finding->to_us);
 	if (finding->sent) {
 		finding->claim.address.ip = finding->source;
 		saw_data(&finding->claim, !is_ipv4(finding->source));

@@ -29,6 +29,10 @@ type observerInterface struct {
 		_      structs.HostLayout
 		FullAt uint64
 	}
+	AnswersToUs struct {
+		_      structs.HostLayout
+		FullAt uint64
+	}
 	RefusedData      uint64
 	RefusedAnnounced uint64
 	RefusedAnswers   uint64
@@ -53,6 +57,7 @@ const (
 	observerVarDataTokenNs      = "data_token_ns"
 	observerVarEpoch            = "epoch"
 	observerVarRefreshNs        = "refresh_ns"
+	observerVarSolicitMac       = "solicit_mac"
 )
 
 // loadObserver returns the embedded CollectionSpec for observer.
@@ -123,6 +128,7 @@ type observerVariableSpecs struct {
 	DataTokenNs      *ebpf.VariableSpec `ebpf:"data_token_ns"`
 	Epoch            *ebpf.VariableSpec `ebpf:"epoch"`
 	RefreshNs        *ebpf.VariableSpec `ebpf:"refresh_ns"`
+	SolicitMac       *ebpf.VariableSpec `ebpf:"solicit_mac"`
 }
 
 // observerObjects contains all objects after they have been loaded into the kernel.
@@ -172,6 +178,7 @@ type observerVariables struct {
 	DataTokenNs      *ebpf.Variable `ebpf:"data_token_ns"`
 	Epoch            *ebpf.Variable `ebpf:"epoch"`
 	RefreshNs        *ebpf.Variable `ebpf:"refresh_ns"`
+	SolicitMac       *ebpf.Variable `ebpf:"solicit_mac"`
 }
 
 // observerPrograms contains all programs after they have been loaded into the kernel.

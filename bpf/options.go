@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"os"
@@ -60,6 +61,9 @@ type Options struct {
 	// AnswerRate limits, per interface, ARP replies and neighbour advertisements.
 	// Default 200/s, burst 400.
 	AnswerRate Rate
+	// SolicitMAC is the source of the caller's own solicitations. Answers sent to it have a
+	// bucket apart, with the same AnswerRate. Zero for none.
+	SolicitMAC [6]byte
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -108,7 +112,12 @@ func (o Options) apply(spec *ebpf.CollectionSpec) error {
 	spec.Maps["addresses"].MaxEntries = uint32(o.MaxAddresses)
 	spec.Maps["interfaces"].MaxEntries = uint32(o.MaxInterfaces)
 
-	constants := map[string]uint64{"refresh_ns": uint64(o.Refresh)}
+	var solicitMAC [8]byte
+	copy(solicitMAC[:], o.SolicitMAC[:])
+	constants := map[string]uint64{
+		"refresh_ns":  uint64(o.Refresh),
+		"solicit_mac": binary.LittleEndian.Uint64(solicitMAC[:]),
+	}
 	for name, rate := range map[string]Rate{
 		"data": o.DataRate, "announced": o.AnnounceRate, "answer": o.AnswerRate,
 	} {

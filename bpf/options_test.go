@@ -98,8 +98,8 @@ func TestDefaultsOfC(t *testing.T) {
 	if diff := diff(constants(), inC); diff != "" {
 		t.Errorf("(-Options +C)\n%s", diff)
 	}
-	if len(inC) != 10 {
-		t.Errorf("found %d constants, want 10", len(inC))
+	if len(inC) != 11 {
+		t.Errorf("found %d constants, want 11", len(inC))
 	}
 }
 

@@ -130,7 +130,7 @@ func parseCases() []parseCase {
 	}
 	for _, ip := range []string{
 		"0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.255.255", "169.254.0.1", "169.254.255.255",
-		"224.0.0.1", "239.1.2.3", "240.0.0.1", "255.255.255.255",
+		"224.0.0.1", "239.1.2.3", "255.255.255.255",
 	} {
 		cases = append(cases,
 			parseCase{"skipped as source " + ip, frame(podMAC, typeIPv4, ipv4(ip, 0)), nil},
@@ -143,7 +143,7 @@ func parseCases() []parseCase {
 	}
 	for _, ip := range []string{
 		"1.0.0.0", "126.255.255.255", "128.0.0.1", "169.253.255.255", "169.255.0.1", "223.255.255.255",
-		"100.64.0.1", "192.168.0.1",
+		"100.64.0.1", "192.168.0.1", "240.0.0.1", "255.255.255.254",
 	} {
 		cases = append(cases, parseCase{"counted " + ip, frame(podMAC, typeIPv4, ipv4(ip, 0)), data(ip)})
 	}

@@ -247,6 +247,36 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
+// TestAnswersToUs: a neighbour that makes a pod answer all the time does not use up the tokens of
+// the answers that verification waits for.
+func TestAnswersToUs(t *testing.T) {
+	isolate(t)
+	index := addVeth(t, "asked0")
+	us := mac{2, 0xd0, 1, 2, 3, 4}
+	o := load(t, Options{Mode: TC, AnswerRate: Rate{1, 3}, SolicitMAC: us})
+	enter(t, o, index, 1)
+	answer := func(to mac, ip string) []byte {
+		b := frame(podMAC, typeARP, arp(2, podMAC, ip, "10.0.0.9"))
+		copy(b, to[:])
+		return b
+	}
+	for range 100 {
+		run(t, o, index, answer(mac{2, 9, 9, 9, 9, 9}, "10.0.0.1"))
+	}
+	records(t, o)
+	if counters(t, o, index).RefusedAnswers == 0 {
+		t.Fatal("no answer was refused, so this shows nothing")
+	}
+	run(t, o, index, answer(us, "10.0.0.2"))
+	wantRecords(t, o, "the answer to us", said{Kind: Answer, IP: addr("10.0.0.2"), MAC: podMAC})
+	for range 100 {
+		run(t, o, index, answer(us, "10.0.0.2"))
+	}
+	if got := len(records(t, o)); got > 5 {
+		t.Errorf("%d answers to us, want no more than their bucket holds", got)
+	}
+}
+
 // TestBucketsAreApart: spraying one way leaves the two others of the same interface their tokens.
 func TestBucketsAreApart(t *testing.T) {
 	o := load(t, Options{

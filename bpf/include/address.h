@@ -34,12 +34,13 @@ static __always_inline void with_generation(struct claim *claim, __u32 generatio
 }
 
 /* Addresses that no pod owns cluster-wide: this-network, loopback, link-local, multicast,
- * broadcast, unspecified, and IPv4-mapped ones that come in IPv6 packets (RFC 6890). */
+ * broadcast, unspecified, and IPv4-mapped ones that come in IPv6 packets (RFC 6890). Not
+ * 240.0.0.0/4: Linux routes it, and clusters that ran out of addresses use it. */
 static __always_inline int ipv4_counts(__u32 ip)
 {
 	__u8 first = ip;
 
-	return first != 0 && first != 127 && first < 224 &&
+	return first != 0 && first != 127 && (first & 0xf0) != 224 && ip != 0xffffffff &&
 	       (ip & be32(0xffff0000)) != be32(0xa9fe0000);
 }
 

@@ -17,6 +17,9 @@ const volatile __u64 data_token_ns = 100000000, data_full_ns = 6400000000ULL;
 const volatile __u64 announced_token_ns = 20000000, announced_full_ns = 2000000000;
 const volatile __u64 answer_token_ns = 5000000, answer_full_ns = 2000000000;
 
+/* The source of our own solicitations, the six bytes as on the wire; 0 for none. */
+const volatile __u64 solicit_mac = 0;
+
 /* Raised by user space with every attach and every detach. A cache slot is good for one epoch
  * only; so a slot that was filled for an interface that is gone never serves the next interface
  * with the same ifindex, and no packet pays a map lookup for that. */

@@ -8,6 +8,7 @@
 
 #include "kernel.h"
 #include "address.h"
+#include "config.h"
 #include "record.h"
 
 struct packet {
@@ -22,8 +23,9 @@ struct packet {
 struct finding {
 	struct claim claim;
 	struct ip source;
-	int said; /* one of enum kind for the claim, or 0 */
-	int sent; /* the source counts */
+	int said;  /* one of enum kind for the claim, or 0 */
+	int sent;  /* the source counts */
+	int to_us; /* it was sent to the source of our solicitations */
 };
 
 enum verdict {
@@ -223,6 +225,7 @@ static __noinline enum verdict parse(const struct packet *packet, struct finding
 	if (at > packet->end)
 		return SHORT;
 	finding->claim.mac = load_mac(eth->source);
+	finding->to_us = load_mac(eth->destination) == solicit_mac;
 	type = eth->type;
 	for (int i = 0; i < MAX_TAGS && is_tag(type); i++) {
 		struct vlan_header *tag = at;

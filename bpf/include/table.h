@@ -12,11 +12,12 @@
 #include "bucket.h"
 
 /* One observed interface. The buckets are apart, so that a pod that sprays sources delays neither
- * its own announcements nor its answers, and no other pod at all. */
+ * its own announcements nor its answers, and no other pod at all. Answers to our own solicitations
+ * have one of theirs: others may make a pod answer as often as they like. */
 struct interface {
 	__u32 generation;
 	__u32 unused;
-	struct bucket data, announced, answers;
+	struct bucket data, announced, answers, answers_to_us;
 	__u64 refused_data, refused_announced, refused_answers, ring_full;
 };
 
@@ -177,7 +178,7 @@ static __always_inline void record_announcement(struct claim *claim, struct inte
 }
 
 /* What was said about an address in words, by ARP or NDP. */
-__noinline int record_said(struct claim *claim, enum kind kind)
+__noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 {
 	struct interface *interface;
 
@@ -199,7 +200,8 @@ __noinline int record_said(struct claim *claim, enum kind kind)
 		/* An answer, perhaps to us: never held back because the address is known, since
 		 * verification lives on the answer that comes right after a gratuitous ARP. The
 		 * fine clock, because a tick of the coarse one is as long as two answers. */
-		record(claim, KIND_ANSWER, interface, &interface->answers, 1,
+		record(claim, KIND_ANSWER, interface,
+		       to_us ? &interface->answers_to_us : &interface->answers, 1,
 		       (struct rate){answer_token_ns, answer_full_ns}, bpf_ktime_get_ns(),
 		       &interface->refused_answers);
 	}
