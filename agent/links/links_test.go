@@ -309,17 +309,28 @@ func TestShadowedByALaterProgram(t *testing.T) {
 func TestOverrunMeansResync(t *testing.T) {
 	w, wait := watch(t, links.Options{LinkBuffer: 4096})
 	wait("host addresses", func(e links.Event) bool { return e.Kind == links.HostAddresses })
-	// Nobody reads events now: the watcher stands still and the kernel's buffer runs over.
 	pod := ownnetns.NewPod(t)
-	const count, gone = 400, 40
 	var veths []netlink.Link
-	for n := range count {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = fmt.Sprintf("many%d", n)
-		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: fmt.Sprintf("peer%d", n), PeerNamespace: netlink.NsPid(pod.Pid)}
-		must(t, netlink.LinkAdd(veth))
-		veths = append(veths, veth)
+	add := func(count int) {
+		for range count {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = fmt.Sprintf("many%d", len(veths))
+			peer := fmt.Sprintf("peer%d", len(veths))
+			veth := &netlink.Veth{LinkAttrs: attrs, PeerName: peer, PeerNamespace: netlink.NsPid(pod.Pid)}
+			must(t, netlink.LinkAdd(veth))
+			veths = append(veths, veth)
+		}
 	}
+	// Nobody reads events now. When their channel is full the watcher stands still, and
+	// what comes after that is more than the library's channel and the kernel's buffer hold.
+	add(cap(w.Events()) + 10)
+	for deadline := time.Now().Add(patience); len(w.Events()) < cap(w.Events()); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the events were not written")
+		}
+	}
+	add(400)
+	const gone = 40
 	deleted := map[string]bool{}
 	for _, veth := range veths[:gone] {
 		must(t, netlink.LinkDel(veth))
@@ -333,7 +344,7 @@ func TestOverrunMeansResync(t *testing.T) {
 		case links.Removed:
 			delete(present, e.Interface.Name)
 		}
-		if len(present) != count-gone || w.Overruns() == 0 {
+		if len(present) != len(veths)-gone || w.Overruns() == 0 {
 			return false
 		}
 		for name := range present {

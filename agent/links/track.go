@@ -168,12 +168,13 @@ func (w *Watcher) inspect(ctx context.Context, t *tracked) {
 	if t.attachment != nil {
 		t.iface.State, t.iface.Reason = stateOf(t.attachment)
 		if t.iface.State == Failed {
-			w.log.Warn("the observer was detached by somebody, attaching it again",
-				"interface", t.iface.Name, "reason", t.iface.Reason)
+			reason := t.iface.Reason
 			w.detach(t)
+			if w.attach(t, false); t.attachment != nil {
+				w.log.Warn("an interface was not observed for a while", "interface", t.iface.Name, "reason", reason)
+			}
 		}
-	}
-	if t.iface.State == Failed {
+	} else if t.iface.State == Failed {
 		w.attach(t, false)
 	}
 	if t.iface.State == before {

@@ -228,11 +228,16 @@ func (w *Watcher) session(parent context.Context) error {
 			return err
 		case update, ok := <-updates:
 			if !ok {
-				return errors.New("link subscription closed")
+				return whyClosed(broken)
 			}
 			w.handle(ctx, update)
-			if len(updates) > 0 {
-				continue // attach first, look later
+			// Attach to those that are there already before looking at any; but no
+			// more, or a link that flaps all the time would put looks off for ever.
+			for range len(updates) {
+				if update, ok = <-updates; !ok {
+					return whyClosed(broken)
+				}
+				w.handle(ctx, update)
 			}
 		case <-w.wake:
 			w.takeRequests()
@@ -250,6 +255,16 @@ func (w *Watcher) session(parent context.Context) error {
 			next = nextResync
 		}
 		timer.Reset(time.Until(next))
+	}
+}
+
+// whyClosed returns the error that the library reported before it closed the channel.
+func whyClosed(broken <-chan error) error {
+	select {
+	case err := <-broken:
+		return err
+	default:
+		return errors.New("link subscription closed")
 	}
 }
 
