@@ -66,7 +66,7 @@ func (d *Detector) verdict(e *entry) string {
 		text = fmt.Sprintf("%d nodes' own addresses: not a conflict", len(list))
 	}
 	if e.faded != "" {
-		text += "; the last suspicion faded because " + e.faded + ": ordinary reuse of an address"
+		text += "; the last suspicion faded because " + e.faded
 	} else if e.kept > 0 {
 		text += "; the last conflict is resolved"
 	}

@@ -28,7 +28,7 @@ var quiet = []story{
 			60s b announces`,
 		want: `1m0s suspected a b
 			1m1s faded a b`,
-		verdict: "because a did not answer: ordinary reuse of an address",
+		verdict: "because a did not answer",
 	},
 	{
 		name: "Q2 ten sandboxes in a row",

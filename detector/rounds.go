@@ -169,7 +169,7 @@ func (d *Detector) settleConfirmed(e *entry, now time.Time, fx *Effects) bool {
 	}
 
 	if !c.next.After(now) {
-		c.next = now.Add(recheckTime)
+		c.next = now.Add(c.recheckPause(live, now))
 		for _, b := range live {
 			if b.probe.phase == resting {
 				d.startRound(b, now, fx)
@@ -178,6 +178,17 @@ func (d *Detector) settleConfirmed(e *entry, now time.Time, fx *Effects) bool {
 	}
 	c.wake = earlier(c.wake, c.next)
 	return false
+}
+
+// recheckPause returns how long to wait until the next re-check. A conflict that has
+// been there for a while is asked about less often, because even the gentlest question
+// costs the pods' network a few frames; but at once again when somebody is silent.
+func (c *conflict) recheckPause(live []*binding, now time.Time) time.Duration {
+	silent := slices.ContainsFunc(live, func(b *binding) bool { return b.probe.missed > 0 })
+	if silent || now.Sub(c.confirmedAt) < settledTime {
+		return recheckTime
+	}
+	return slowRecheck
 }
 
 // republish makes the list of holders anew when it changed, and says so.

@@ -11,6 +11,8 @@ const (
 	blockedTime = 30 * time.Second       // until a holder that cannot be solicited is tried again
 	keepTime    = 30 * time.Second       // until one that waits for such a holder is asked again
 	recheckTime = 5 * time.Second        // between two re-checks of a confirmed conflict
+	settledTime = time.Minute            // after which it is re-checked less often
+	slowRecheck = 30 * time.Second       // namely this, while everybody answers
 	maxMissed   = 2                      // re-checks in a row
 	minRetry    = 10 * time.Millisecond  // never sooner after a refusal
 )
