@@ -17,7 +17,26 @@ import (
 // watchBuffer is how many events a slow watch may be behind.
 const watchBuffer = 1024
 
-var errStopped = errors.New("the agent is stopping")
+var (
+	errStopped = errors.New("the agent is stopping")
+	// errStarting keeps "no conflict" from meaning "not looked yet".
+	errStarting = errors.New("the agent is still starting; try again in a moment")
+)
+
+// ask is do for questions about the tables, which say nothing before the agent has
+// attached to what was there when it started.
+func (l *loop) ask(ctx context.Context, f func()) error {
+	ready := false
+	err := l.do(ctx, func() {
+		if ready = l.ready; ready {
+			f()
+		}
+	})
+	if err == nil && !ready {
+		err = errStarting
+	}
+	return err
+}
 
 // do runs f in the loop's goroutine and waits for it.
 func (l *loop) do(ctx context.Context, f func()) error {
@@ -52,7 +71,7 @@ func (a *Agent) Bindings(ctx context.Context, ip netip.Addr) (api.Bindings, erro
 		keep = func(b *detector.Binding) bool { return b.Key.IP == ip }
 	}
 	var bindings []detector.Binding
-	err := a.loop.do(ctx, func() { bindings = a.loop.detector.Bindings(keep) })
+	err := a.loop.ask(ctx, func() { bindings = a.loop.detector.Bindings(keep) })
 	document := api.Bindings{Node: a.node.Name, Bindings: make([]api.Binding, 0, len(bindings))}
 	for _, b := range bindings {
 		document.Bindings = append(document.Bindings, api.NewBinding(a.node.Name, b))
@@ -63,7 +82,7 @@ func (a *Agent) Bindings(ctx context.Context, ip netip.Addr) (api.Bindings, erro
 // Conflicts implements [api.Backend].
 func (a *Agent) Conflicts(ctx context.Context, all bool) (api.Conflicts, error) {
 	var conflicts []detector.Conflict
-	err := a.loop.do(ctx, func() { conflicts = a.loop.detector.Conflicts(all) })
+	err := a.loop.ask(ctx, func() { conflicts = a.loop.detector.Conflicts(all) })
 	document := api.Conflicts{Node: a.node.Name, Conflicts: make([]api.Conflict, 0, len(conflicts))}
 	for _, c := range conflicts {
 		document.Conflicts = append(document.Conflicts, api.NewConflict(a.node.Name, c))
@@ -106,7 +125,7 @@ func (a *Agent) Explain(ctx context.Context, ip netip.Addr) (api.Explanation, er
 	var stories []detector.Story
 	document := api.Explanation{Node: a.node.Name, IP: ip.String()}
 	holders := make(map[detector.HolderID]*links.Interface)
-	err := a.loop.do(ctx, func() {
+	err := a.loop.ask(ctx, func() {
 		stories = a.loop.detector.Explain(ip)
 		for _, i := range a.loop.interfaces {
 			holders[i.holder] = i.Interface

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -104,5 +106,33 @@ func TestExitCodes(t *testing.T) {
 	}
 	if got := dupip(t, nil, "conflicts", "--exit-code", "--all", "--api-socket", a.Socket); got.code != 0 || !strings.Contains(got.stdout, "resolved") {
 		t.Errorf("a resolved conflict, --all: %+v, want exit 0", got)
+	}
+}
+
+// Before an agent has attached to what is there, it says so, and never "no conflict".
+func TestStartingIsNoAllClear(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	for pod := range 40 { // so that the start takes a moment
+		l.Pod(n, fmt.Sprintf("pod%d", pod), lab.PodOptions{Addrs: []netip.Addr{n.IPv4(byte(10 + pod))}})
+	}
+	a, err := n.StartAgent()
+	l.Do(err)
+	starting := false
+	eventually(l, "the agent is ready", func() error {
+		got := dupip(t, nil, "conflicts", "--api-socket", a.Socket)
+		starting = starting || strings.Contains(got.stderr, "still starting")
+		if got.code != 0 {
+			return errors.New(got.stderr)
+		}
+		status, err := statusOf(l, a)
+		if err == nil && status.ByState["attached"] < 40 {
+			t.Errorf("it answered with %v interfaces attached", status.ByState)
+		}
+		return err
+	})
+	if !starting {
+		t.Error("it never said that it was starting")
 	}
 }
