@@ -113,6 +113,8 @@ var quietSolicitation = []Scenario{
 	{ID: "Q28", Want: Quiet, Text: "our own solicitation hurts nobody", Story: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 28)
 		bystander := s.Pod("bystander", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 29)})
+		// It is asked for its own addresses once, before it becomes a bystander.
+		s.Sees(bystander, bystander.Addrs()...)
 		known := s.Pod("known", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 30)})
 		for _, ip := range append(known.Addrs(), s.Node.IPv4(1), s.Node.IPv6(1)) {
 			s.Do(bystander.Ping(ip))
