@@ -235,10 +235,6 @@ func (w *Watcher) look(ctx context.Context, t *tracked) {
 		t.dirty, t.nextLook = true, w.scanned.Add(scanPause)
 		return
 	}
-	if errors.Is(err, netlink.ErrDumpInterrupted) && t.iface.Seen {
-		t.dirty = true // it changes faster than it can be listed: the last look stands
-		return
-	}
 	if err != nil {
 		t.tries++
 		w.log.Debug("looking into netns failed", "interface", t.iface.Name, "try", t.tries, "error", err)

@@ -2,6 +2,7 @@ package netns_test
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"testing"
@@ -172,4 +173,58 @@ func TestHoldsAndExplains(t *testing.T) {
 	if empty.Explains(0, 0) {
 		t.Error("a netns without addresses explains packets")
 	}
+}
+
+// A pod that changes its addresses all the time is still looked into; the list is then
+// known not to be the whole truth.
+func TestLookWhileAddressesChange(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "pod3"
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
+	must(t, netlink.LinkAdd(veth))
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	host, err := netlink.LinkByName("pod3")
+	must(t, err)
+	file := pod.Open(t)
+	stop, done := make(chan struct{}), make(chan error, 1)
+	filled := make(chan struct{})
+	go func() {
+		done <- netns.Do(file, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			for n := range 900 {
+				address := &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(198, 18, byte(n>>8), byte(n)))}
+				if err := netlink.AddrAdd(lo, address); err != nil {
+					return err
+				}
+			}
+			close(filled)
+			address := &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(198, 19, 0, 1))}
+			for {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				if err := errors.Join(netlink.AddrAdd(lo, address), netlink.AddrDel(lo, address)); err != nil {
+					return err
+				}
+			}
+		})
+	}()
+	<-filled
+	interrupted := 0
+	for range 500 {
+		view, err := netns.Look(file, host.Attrs().ParentIndex)
+		must(t, err)
+		if view.Truncated {
+			interrupted++
+		}
+	}
+	close(stop)
+	must(t, <-done)
+	t.Logf("%d of 500 looks were interrupted", interrupted)
 }

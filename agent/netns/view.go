@@ -50,7 +50,8 @@ type View struct {
 	Cost time.Duration
 	// Peer is the name of the peer device.
 	Peer string
-	// Addresses are at most 1,024; Truncated says that there were more.
+	// Addresses are at most 1,024. Truncated says that there were more, or that they
+	// changed faster than they could be listed.
 	Addresses []Address
 	Truncated bool
 }
@@ -70,13 +71,15 @@ func Look(file *os.File, peer int) (View, error) {
 		}
 		defer func() { view.Cost = threadTime() - began }()
 		links, err := List(netlink.LinkList)
-		if err != nil {
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return fmt.Errorf("listing devices of netns %s: %w", file.Name(), err)
 		}
+		view.Truncated = err != nil
 		addrs, err := List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
-		if err != nil {
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return fmt.Errorf("listing addresses of netns %s: %w", file.Name(), err)
 		}
+		view.Truncated = view.Truncated || err != nil
 		view.fill(links, addrs, peer)
 		if view.Peer == "" {
 			return fmt.Errorf("looking into netns %s: %w", file.Name(), ErrNoPeer)

@@ -50,6 +50,32 @@ func TestNoPodHidesADuplicate(t *testing.T) {
 			},
 		},
 		{
+			name: "it changes its addresses faster than they can be listed",
+			before: func(ctx context.Context, newcomer *lab.Pod, _ netip.Addr) error {
+				for n := range 500 {
+					ip := netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})
+					if err := newcomer.AddAddrOn("lo", netip.PrefixFrom(ip, 32)); err != nil {
+						return err
+					}
+				}
+				lo, err := newcomer.Netlink().LinkByName("lo")
+				if err != nil {
+					return err
+				}
+				address, err := netlink.ParseAddr("198.19.0.1/32")
+				if err != nil {
+					return err
+				}
+				go func() {
+					for ctx.Err() == nil {
+						_ = newcomer.Netlink().AddrAdd(lo, address)
+						_ = newcomer.Netlink().AddrDel(lo, address)
+					}
+				}()
+				return nil
+			},
+		},
+		{
 			name: "it makes up VLANs",
 			before: func(_ context.Context, newcomer *lab.Pod, _ netip.Addr) error {
 				mac, err := newcomer.MAC(newcomer.Interface)
