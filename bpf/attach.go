@@ -46,7 +46,9 @@ type Attachment struct {
 	ifindex    int
 	generation uint32
 	hook       hook
-	closed     bool // guarded by observer.mu
+	// Guarded by observer.mu. An attachment that is closing but not closed could not be
+	// detached.
+	closing, closed bool
 }
 
 // Attach observes the packets that enter at an interface of the calling thread's netns.
@@ -70,14 +72,17 @@ func (o *Observer) attach(ifindex int, opts AttachOptions) (*Attachment, error) 
 		return nil, fmt.Errorf("%w: an ifindex is positive", ErrGone)
 	}
 	if old := o.attached[ifindex]; old != nil {
-		state, err := old.hook.state()
-		if err != nil {
-			return nil, err
+		if !old.closing {
+			state, err := old.hook.state()
+			if err != nil {
+				return nil, err
+			}
+			if state != Detached {
+				return nil, fmt.Errorf("%w: attached already", ErrBusy)
+			}
 		}
-		if state != Detached {
-			return nil, fmt.Errorf("%w: attached already", ErrBusy)
-		}
-		// The ifindex was given out again before the old attachment was closed.
+		// The ifindex was given out again before the old attachment was closed; or closing
+		// it failed, and the caller that let go of it then could not try again.
 		if err := old.close(); err != nil {
 			return nil, err
 		}
@@ -91,11 +96,11 @@ func (o *Observer) attach(ifindex int, opts AttachOptions) (*Attachment, error) 
 		return nil, fmt.Errorf("enter the interface: %w", err)
 	}
 	if err := o.nextEpoch(); err != nil {
-		return nil, errors.Join(err, o.forget(ifindex))
+		return nil, errors.Join(err, o.leave(ifindex))
 	}
 	hook, err := o.attachHook(ifindex, opts)
 	if err != nil {
-		return nil, errors.Join(err, o.forget(ifindex))
+		return nil, errors.Join(err, o.leave(ifindex))
 	}
 	attachment := &Attachment{observer: o, ifindex: ifindex, generation: opts.Generation, hook: hook}
 	o.attached[ifindex] = attachment
@@ -114,8 +119,8 @@ func (o *Observer) attachHook(ifindex int, opts AttachOptions) (hook, error) {
 	return nil, fmt.Errorf("unknown attach mode %q", o.mode)
 }
 
-// forget takes an interface out of the kernel's table and makes the caches forget it too.
-func (o *Observer) forget(ifindex int) error {
+// leave takes an interface out of the kernel's table and makes the caches forget it too.
+func (o *Observer) leave(ifindex int) error {
 	var errs []error
 	if err := o.interfaces.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		errs = append(errs, fmt.Errorf("remove the entry of interface %d: %w", ifindex, err))
@@ -124,7 +129,8 @@ func (o *Observer) forget(ifindex int) error {
 }
 
 // Close detaches the program, leaves those of others alone, and drops the interface's counters.
-// It is no error when the interface is gone, or when Close was called before.
+// It is no error when the interface is gone, or when Close was called before. After an error it may be
+// called again; so does the next Attach to the interface.
 func (a *Attachment) Close() error {
 	a.observer.mu.Lock()
 	defer a.observer.mu.Unlock()
@@ -136,14 +142,15 @@ func (a *Attachment) close() error {
 	if a.closed {
 		return nil
 	}
-	// Failing to detach leaves the attachment open, so that the caller may try again; without
-	// its entry the program does nothing in the meantime.
+	// Failing to detach leaves the attachment open, so that the caller, or the next Attach, may
+	// try again; without its entry the program does nothing in the meantime.
+	a.closing = true
 	detachErr := a.hook.detach()
 	var errs []error
 	if detachErr != nil {
 		errs = append(errs, fmt.Errorf("detach from interface %d: %w", a.ifindex, detachErr))
 	}
-	errs = append(errs, a.observer.forget(a.ifindex))
+	errs = append(errs, a.observer.leave(a.ifindex))
 	if detachErr == nil {
 		a.closed = true
 		delete(a.observer.attached, a.ifindex)

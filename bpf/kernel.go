@@ -43,6 +43,15 @@ func requireCapabilities() error {
 	return fmt.Errorf("load the bpf program: %w: run as root or add %s", os.ErrPermission, strings.Join(missing, ", "))
 }
 
+// ResolveMode tells how [Load] with this mode would attach: TCX, TC or XDP, never Auto. It attaches
+// nothing. Errors are those of Load.
+func ResolveMode(mode Mode) (Mode, error) {
+	if err := requireCapabilities(); err != nil {
+		return "", err
+	}
+	return resolveMode(mode)
+}
+
 // resolveMode turns Auto into what this kernel has, and refuses TCX where it is missing.
 func resolveMode(mode Mode) (Mode, error) {
 	if mode != Auto && mode != TCX {

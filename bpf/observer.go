@@ -95,7 +95,8 @@ func (o *Observer) Read(rec *Record) error {
 // not addresses: a refused source counts with every packet it goes on sending.
 type Counters struct {
 	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket.
-	// Tentative addresses are counted as announced.
+	// Tentative addresses are counted as announced, and those that are known and due again
+	// as they were spoken of.
 	RefusedData, RefusedAnnounced, RefusedAnswers uint64
 	// RingFull found no room in the ring, because the reader is behind.
 	RingFull uint64

@@ -25,11 +25,19 @@ type observerInterface struct {
 		_      structs.HostLayout
 		FullAt uint64
 	}
+	Refreshes struct {
+		_      structs.HostLayout
+		FullAt uint64
+	}
 	Answers struct {
 		_      structs.HostLayout
 		FullAt uint64
 	}
 	AnswersToUs struct {
+		_      structs.HostLayout
+		FullAt uint64
+	}
+	Shares [32]struct {
 		_      structs.HostLayout
 		FullAt uint64
 	}
@@ -53,10 +61,15 @@ const (
 	observerVarAnnouncedTokenNs = "announced_token_ns"
 	observerVarAnswerFullNs     = "answer_full_ns"
 	observerVarAnswerTokenNs    = "answer_token_ns"
+	observerVarChangeNs         = "change_ns"
 	observerVarDataFullNs       = "data_full_ns"
 	observerVarDataTokenNs      = "data_token_ns"
 	observerVarEpoch            = "epoch"
+	observerVarRefreshFullNs    = "refresh_full_ns"
 	observerVarRefreshNs        = "refresh_ns"
+	observerVarRefreshTokenNs   = "refresh_token_ns"
+	observerVarShareFullNs      = "share_full_ns"
+	observerVarShareTokenNs     = "share_token_ns"
 	observerVarSolicitMac       = "solicit_mac"
 )
 
@@ -124,10 +137,15 @@ type observerVariableSpecs struct {
 	AnnouncedTokenNs *ebpf.VariableSpec `ebpf:"announced_token_ns"`
 	AnswerFullNs     *ebpf.VariableSpec `ebpf:"answer_full_ns"`
 	AnswerTokenNs    *ebpf.VariableSpec `ebpf:"answer_token_ns"`
+	ChangeNs         *ebpf.VariableSpec `ebpf:"change_ns"`
 	DataFullNs       *ebpf.VariableSpec `ebpf:"data_full_ns"`
 	DataTokenNs      *ebpf.VariableSpec `ebpf:"data_token_ns"`
 	Epoch            *ebpf.VariableSpec `ebpf:"epoch"`
+	RefreshFullNs    *ebpf.VariableSpec `ebpf:"refresh_full_ns"`
 	RefreshNs        *ebpf.VariableSpec `ebpf:"refresh_ns"`
+	RefreshTokenNs   *ebpf.VariableSpec `ebpf:"refresh_token_ns"`
+	ShareFullNs      *ebpf.VariableSpec `ebpf:"share_full_ns"`
+	ShareTokenNs     *ebpf.VariableSpec `ebpf:"share_token_ns"`
 	SolicitMac       *ebpf.VariableSpec `ebpf:"solicit_mac"`
 }
 
@@ -174,10 +192,15 @@ type observerVariables struct {
 	AnnouncedTokenNs *ebpf.Variable `ebpf:"announced_token_ns"`
 	AnswerFullNs     *ebpf.Variable `ebpf:"answer_full_ns"`
 	AnswerTokenNs    *ebpf.Variable `ebpf:"answer_token_ns"`
+	ChangeNs         *ebpf.Variable `ebpf:"change_ns"`
 	DataFullNs       *ebpf.Variable `ebpf:"data_full_ns"`
 	DataTokenNs      *ebpf.Variable `ebpf:"data_token_ns"`
 	Epoch            *ebpf.Variable `ebpf:"epoch"`
+	RefreshFullNs    *ebpf.Variable `ebpf:"refresh_full_ns"`
 	RefreshNs        *ebpf.Variable `ebpf:"refresh_ns"`
+	RefreshTokenNs   *ebpf.Variable `ebpf:"refresh_token_ns"`
+	ShareFullNs      *ebpf.Variable `ebpf:"share_full_ns"`
+	ShareTokenNs     *ebpf.Variable `ebpf:"share_token_ns"`
 	SolicitMac       *ebpf.Variable `ebpf:"solicit_mac"`
 }
 

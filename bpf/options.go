@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -52,17 +53,25 @@ type Options struct {
 	MaxInterfaces int
 	// Refresh is how long an address that goes on unchanged is not recorded again. Default 30 s.
 	Refresh time.Duration
+	// MACChange is how long after a record of an address another MAC of it is not
+	// recorded: a pod whose MACs take turns would make every packet a change. Default 5 s.
+	MACChange time.Duration
 	// DataRate limits, per interface, addresses first seen as the source of a packet.
 	// Default 10/s, burst 64.
 	DataRate Rate
 	// AnnounceRate limits, per interface, addresses first announced, and tentative ones.
 	// Default 50/s, burst 100.
 	AnnounceRate Rate
+	// RefreshRate limits, per interface, addresses recorded again, be it after Refresh or
+	// with another MAC. Default 20/s, burst 256: enough for 256 addresses, as data and
+	// announced.
+	RefreshRate Rate
 	// AnswerRate limits, per interface, ARP replies and neighbour advertisements.
 	// Default 200/s, burst 400.
 	AnswerRate Rate
 	// SolicitMAC is the source of the caller's own solicitations. Answers sent to it have a
-	// bucket apart, with the same AnswerRate. Zero for none.
+	// bucket apart, with the same AnswerRate, of which one address has at most a tenth.
+	// Zero for none.
 	SolicitMAC [6]byte
 }
 
@@ -86,6 +95,8 @@ func (o Options) withDefaults() (Options, error) {
 		{"DataRate.Burst", &o.DataRate.Burst, 64, 1e6},
 		{"AnnounceRate.PerSecond", &o.AnnounceRate.PerSecond, 50, 1e6},
 		{"AnnounceRate.Burst", &o.AnnounceRate.Burst, 100, 1e6},
+		{"RefreshRate.PerSecond", &o.RefreshRate.PerSecond, 20, 1e6},
+		{"RefreshRate.Burst", &o.RefreshRate.Burst, 256, 1e6},
 		{"AnswerRate.PerSecond", &o.AnswerRate.PerSecond, 200, 1e6},
 		{"AnswerRate.Burst", &o.AnswerRate.Burst, 400, 1e6},
 	} {
@@ -99,12 +110,17 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Refresh < 0 {
 		return o, fmt.Errorf("refresh is %v: it must not be negative", o.Refresh)
 	}
-	if o.Refresh == 0 {
-		o.Refresh = 30 * time.Second
+	if o.MACChange < 0 {
+		return o, fmt.Errorf("MACChange is %v: it must not be negative", o.MACChange)
 	}
+	o.Refresh = cmp.Or(o.Refresh, 30*time.Second)
+	o.MACChange = cmp.Or(o.MACChange, 5*time.Second)
 	o.RingBytes = 1 << bits.Len(uint(max(o.RingBytes, os.Getpagesize())-1))
 	return o, nil
 }
+
+// addressShare is by how much fewer answers to us one address gets recorded than an interface.
+const addressShare = 10
 
 // apply writes the options into maps and constants that are not loaded yet.
 func (o Options) apply(spec *ebpf.CollectionSpec) error {
@@ -116,15 +132,19 @@ func (o Options) apply(spec *ebpf.CollectionSpec) error {
 	copy(solicitMAC[:], o.SolicitMAC[:])
 	constants := map[string]uint64{
 		"refresh_ns":  uint64(o.Refresh),
+		"change_ns":   uint64(o.MACChange),
 		"solicit_mac": binary.LittleEndian.Uint64(solicitMAC[:]),
 	}
 	for name, rate := range map[string]Rate{
-		"data": o.DataRate, "announced": o.AnnounceRate, "answer": o.AnswerRate,
+		"data": o.DataRate, "announced": o.AnnounceRate, "refresh": o.RefreshRate, "answer": o.AnswerRate,
 	} {
 		token := uint64(time.Second) / uint64(rate.PerSecond)
 		constants[name+"_token_ns"] = token
 		constants[name+"_full_ns"] = token * uint64(rate.Burst)
 	}
+	// Of the answers to us one address has a tenth, but always at least one.
+	constants["share_token_ns"] = addressShare * constants["answer_token_ns"]
+	constants["share_full_ns"] = max(constants["share_token_ns"], constants["answer_full_ns"])
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)

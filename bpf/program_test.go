@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 )
 
 // loopback is the interface that BPF_PROG_TEST_RUN takes a packet to come from.
@@ -84,4 +85,14 @@ func records(tb testing.TB, o *Observer) []Record {
 		}
 		all = append(all, record)
 	}
+}
+
+func newProgram(tb testing.TB, kind ebpf.ProgramType, instructions ...asm.Instruction) *ebpf.Program {
+	tb.Helper()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, License: "Dual BSD/GPL", Instructions: instructions})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = program.Close() })
+	return program
 }

@@ -31,20 +31,15 @@ struct {
 	__uint(max_entries, 1 << 20);
 } records SEC(".maps");
 
-/* Returns whether there was room in the ring. */
-static __always_inline int send_record(const struct claim *claim, enum kind kind)
+static __always_inline void send_record(struct record *record, const struct claim *claim,
+					enum kind kind)
 {
-	struct record *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
-
-	if (!record)
-		return 0;
 	record->time_ns = bpf_ktime_get_ns();
 	record->ip = claim->address.ip;
 	record->mac_and_kind = claim->mac | (__u64)kind << 48;
 	record->interface = claim->address.interface;
 	record->vlan = claim->address.vlan;
 	bpf_ringbuf_submit(record, 0);
-	return 1;
 }
 
 #endif

@@ -11,13 +11,21 @@
 #include "record.h"
 #include "bucket.h"
 
+enum { SHARES = 32 };
+
 /* One observed interface. The buckets are apart, so that a pod that sprays sources delays neither
- * its own announcements nor its answers, and no other pod at all. Answers to our own solicitations
- * have one of theirs: others may make a pod answer as often as they like. */
+ * its own announcements nor its answers, and no other pod at all; and so that the addresses that
+ * are known, whose refreshes and changes of MAC have a bucket of their own, delay no new one.
+ *
+ * Answers to our own solicitations have theirs, too: others may make a pod answer as often as they
+ * like. They can even forge our MAC, and make it answer to us. So each address has a share of that
+ * bucket, found by a hash: whoever makes a pod answer for one of its addresses all the time does
+ * not keep from us what it answers for another. */
 struct interface {
 	__u32 generation;
 	__u32 unused;
-	struct bucket data, announced, answers, answers_to_us;
+	struct bucket data, announced, refreshes, answers, answers_to_us;
+	struct bucket shares[SHARES];
 	__u64 refused_data, refused_announced, refused_answers, ring_full;
 };
 
@@ -74,9 +82,11 @@ struct {
 /* Relaxed, and without a result: an atomic add without fetch is all that arm64 has on 5.15. */
 #define count(counter) ((void)__atomic_fetch_add(&(counter), 1, __ATOMIC_RELAXED))
 
-static __always_inline int is_fresh(const struct seen *seen, __u64 mac, __u64 now)
+/* Whether there is nothing to record yet. Another MAC is worth a record sooner than the same, but
+ * not at once: two that take turns (a bond, or malice) would make each packet a change. */
+static __always_inline int is_quiet(const struct seen *seen, __u64 mac, __u64 now)
 {
-	return seen->mac == mac && now < seen->at_ns + refresh_ns;
+	return seen->at_ns && now < seen->at_ns + (seen->mac == mac ? refresh_ns : change_ns);
 }
 
 /* Finds the interface of a claim, and completes the claim with its generation. */
@@ -90,62 +100,80 @@ static __always_inline struct interface *find_interface(struct claim *claim)
 	return interface;
 }
 
-/* Sends a record if it needs no token or the bucket has one. A token is taken, and an address
- * remembered by the caller, only once the record is in the ring; otherwise a full ring would cost
- * the record and not delay it. Returns whether the record was sent. */
-static __always_inline int record(const struct claim *claim, enum kind kind,
-				  struct interface *interface, struct bucket *bucket,
-				  int needs_token, struct rate rate, __u64 now, __u64 *refused)
+/* Makes room for a record if the bucket has a token for it. That is taken, and an address
+ * remembered by the caller, only when there is room in the ring; otherwise a full ring would cost
+ * the record and not delay it. The caller remembers before it sends, so that whoever has read
+ * the record finds the address remembered. */
+static __always_inline struct record *make_record(struct interface *interface,
+						  struct bucket *bucket, struct rate rate,
+						  __u64 now, __u64 *refused)
 {
-	__u64 full_at = 0;
+	__u64 full_at = bucket_look(bucket, now, rate);
+	struct record *record;
 
-	if (needs_token) {
-		full_at = bucket_look(bucket, now, rate);
-		if (!full_at) {
-			count(*refused);
-			return 0;
-		}
+	if (!full_at) {
+		count(*refused);
+		return 0;
 	}
-	if (!send_record(claim, kind)) {
+	record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+	if (!record) {
 		count(interface->ring_full);
 		return 0;
 	}
-	if (needs_token)
-		bucket_take(bucket, full_at);
-	return 1;
+	bucket_take(bucket, full_at);
+	return record;
 }
 
-/* What saw_data leaves: mostly data that has to be recorded. A new address needs a token, and so
- * does a new MAC; the same again after the refresh time does not.
+/* The same for an address of which one way of speaking says something new, or is due again. */
+static __always_inline struct record *make_due_record(const struct seen *seen,
+						      struct interface *interface,
+						      struct bucket *bucket, struct rate rate,
+						      __u64 now, __u64 *refused)
+{
+	if (seen && seen->at_ns) {
+		bucket = &interface->refreshes;
+		rate = (struct rate){refresh_token_ns, refresh_full_ns};
+	}
+	return make_record(interface, bucket, rate, now, refused);
+}
+
+/* What saw_data leaves: mostly data that has to be recorded.
  *
  * This and record_said are not static, so that the verifier looks at each of them once, and not
- * once for every way that leads there. */
+ * once for every way that leads there. What their arguments point to is then memory of any kind to
+ * it, and before Linux 6.2 it takes no key of a map from there: both use a copy. */
 __noinline int record_data(struct claim *claim, struct cached *slot, __u64 now)
 {
-	struct rate rate = {data_token_ns, data_full_ns};
 	__u32 now_epoch = epoch; /* before the interface is looked up */
 	struct interface *interface;
 	struct known fresh = {};
+	struct address address;
 	struct known *known;
+	struct record *record;
 
 	if (!claim || !slot || !ip_counts(claim->address.ip))
 		return 0;
 	interface = find_interface(claim);
 	if (!interface)
 		return 0;
-	known = bpf_map_lookup_elem(&addresses, &claim->address);
-	if (known && is_fresh(&known->data, claim->mac, now)) {
+	address = claim->address;
+	known = bpf_map_lookup_elem(&addresses, &address);
+	if (known && is_quiet(&known->data, claim->mac, now)) {
+		if (known->data.mac != claim->mac)
+			return 0;
 		now = known->data.at_ns;
 	} else {
-		if (!record(claim, KIND_DATA, interface, &interface->data,
-			    !known || known->data.mac != claim->mac, rate, now,
-			    &interface->refused_data))
+		record = make_due_record(known ? &known->data : 0, interface, &interface->data,
+					 (struct rate){data_token_ns, data_full_ns}, now,
+					 &interface->refused_data);
+		if (!record)
 			return 0;
 		fresh.data = (struct seen){claim->mac, now};
 		if (known)
 			known->data = fresh.data;
 		else
-			bpf_map_update_elem(&addresses, &claim->address, &fresh, BPF_ANY);
+			bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
+		send_record(record, claim, KIND_DATA);
 	}
 
 	/* until_ns goes last: an interrupt that reads a half-written slot finds it expired. */
@@ -160,27 +188,62 @@ __noinline int record_data(struct claim *claim, struct cached *slot, __u64 now)
 
 static __always_inline void record_announcement(struct claim *claim, struct interface *interface)
 {
-	struct rate rate = {announced_token_ns, announced_full_ns};
 	__u64 now = bpf_ktime_get_coarse_ns();
 	struct known fresh = {.announced = {claim->mac, now}};
-	struct known *known = bpf_map_lookup_elem(&addresses, &claim->address);
+	struct address address = claim->address;
+	struct known *known = bpf_map_lookup_elem(&addresses, &address);
+	struct record *record;
 
-	if (known && is_fresh(&known->announced, claim->mac, now))
+	if (known && is_quiet(&known->announced, claim->mac, now))
 		return;
-	if (!record(claim, KIND_ANNOUNCED, interface, &interface->announced,
-		    !known || known->announced.mac != claim->mac, rate, now,
-		    &interface->refused_announced))
+	record = make_due_record(known ? &known->announced : 0, interface, &interface->announced,
+				 (struct rate){announced_token_ns, announced_full_ns}, now,
+				 &interface->refused_announced);
+	if (!record)
 		return;
 	if (known)
 		known->announced = fresh.announced;
 	else
-		bpf_map_update_elem(&addresses, &claim->address, &fresh, BPF_ANY);
+		bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
+	send_record(record, claim, KIND_ANNOUNCED);
+}
+
+/* An answer: never held back because the address is known, since verification lives on the one
+ * that comes right after a gratuitous ARP. The fine clock, because a tick of the coarse one is as
+ * long as two answers. */
+static __always_inline void record_answer(struct claim *claim, struct interface *interface,
+					  int to_us)
+{
+	struct rate rate = {answer_token_ns, answer_full_ns};
+	__u64 now = bpf_ktime_get_ns();
+	struct bucket *bucket = &interface->answers, *share = 0;
+	__u64 hash, full_at = 0;
+	struct record *record;
+
+	if (to_us) {
+		hash = claim->address.ip.high ^ claim->address.ip.low ^ claim->address.vlan;
+		hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ULL;
+		bucket = &interface->answers_to_us;
+		share = &interface->shares[hash >> 32 & (SHARES - 1)];
+		full_at = bucket_look(share, now, (struct rate){share_token_ns, share_full_ns});
+		if (!full_at) {
+			count(interface->refused_answers);
+			return;
+		}
+	}
+	record = make_record(interface, bucket, rate, now, &interface->refused_answers);
+	if (!record)
+		return;
+	if (share)
+		bucket_take(share, full_at);
+	send_record(record, claim, KIND_ANSWER);
 }
 
 /* What was said about an address in words, by ARP or NDP. */
 __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 {
 	struct interface *interface;
+	struct record *record;
 
 	if (!claim || !ip_counts(claim->address.ip))
 		return 0;
@@ -193,17 +256,13 @@ __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 	} else if (kind == KIND_TENTATIVE) {
 		/* Somebody asks whether the address is free before it takes it. Rare and
 		 * short-lived, so it is not remembered. */
-		record(claim, kind, interface, &interface->announced, 1,
-		       (struct rate){announced_token_ns, announced_full_ns},
-		       bpf_ktime_get_coarse_ns(), &interface->refused_announced);
+		record = make_record(interface, &interface->announced,
+				     (struct rate){announced_token_ns, announced_full_ns},
+				     bpf_ktime_get_coarse_ns(), &interface->refused_announced);
+		if (record)
+			send_record(record, claim, kind);
 	} else {
-		/* An answer, perhaps to us: never held back because the address is known, since
-		 * verification lives on the answer that comes right after a gratuitous ARP. The
-		 * fine clock, because a tick of the coarse one is as long as two answers. */
-		record(claim, KIND_ANSWER, interface,
-		       to_us ? &interface->answers_to_us : &interface->answers, 1,
-		       (struct rate){answer_token_ns, answer_full_ns}, bpf_ktime_get_ns(),
-		       &interface->refused_answers);
+		record_answer(claim, interface, to_us);
 	}
 	return 0;
 }
@@ -232,7 +291,7 @@ static __always_inline void saw_data(struct claim *claim, int is_ipv6)
 			return;
 		claim->address.interface = slot->claim.address.interface;
 		known = bpf_map_lookup_elem(&addresses, &claim->address);
-		if (known && is_fresh(&known->data, claim->mac, now))
+		if (known && is_quiet(&known->data, claim->mac, now))
 			return;
 	}
 	record_data(claim, slot, now);

@@ -1,0 +1,102 @@
+package bpf
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAttachTwice: one interface, one attachment, and a failed attempt does no harm to it.
+func TestAttachTwice(t *testing.T) {
+	eachMode(t, func(t *testing.T, o *Observer) {
+		p := newPod(t, "host0")
+		a := attach(t, o, p.ifindex, 1)
+		// wantRecorded also shows that the program runs once: a second one would make a
+		// second record of an answer.
+		wantRecorded := func(step string, generation uint32) {
+			t.Helper()
+			answer := frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.7", "10.0.0.2"))
+			p.send(t, answer)
+			p.send(t, answer)
+			want := said{Kind: Answer, IP: addr("10.0.0.7"), MAC: podMAC}
+			for _, record := range waitFor(t, o, want, want) {
+				if record.Generation != generation {
+					t.Errorf("%s: recorded generation %d, want %d", step, record.Generation, generation)
+				}
+			}
+			wantRecords(t, o, step)
+		}
+		wantRecorded("attached", 1)
+		for range 2 {
+			if _, err := o.Attach(p.ifindex, AttachOptions{Generation: 2, CreateQdisc: true}); !errors.Is(err, ErrBusy) {
+				t.Errorf("attaching again gave %v", err)
+			}
+			wantState(t, a, "after the attempt", Attached)
+			wantRecorded("after the attempt", 1)
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, a, "closed", Detached)
+		p.send(t, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.7", "10.0.0.2")))
+		b := attach(t, o, p.ifindex, 3)
+		wantRecorded("attached again", 3)
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, b, "after closing the first again", Attached)
+		wantRecorded("after closing the first again", 3)
+	})
+}
+
+// TestDetachFails: who could not be detached, and was let go of, is not in the way of the next attempt.
+// It needs tc, where detaching is a request that can be refused; links just close.
+func TestDetachFails(t *testing.T) {
+	isolate(t)
+	p := newPod(t, "host0")
+	o := load(t, Options{Mode: TC, Refresh: time.Hour})
+	a := attach(t, o, p.ifindex, 1)
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = here.Close() }()
+	var closeErr, attachErr error
+	if err := onThread(func() error {
+		if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			return err
+		}
+		closeErr = a.Close()
+		_, attachErr = o.Attach(p.ifindex, AttachOptions{Generation: 2})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(closeErr, unix.EPERM) || !errors.Is(attachErr, unix.EPERM) {
+		t.Fatalf("without the right to it, closing gave %v and attaching %v, want both refused", closeErr, attachErr)
+	}
+	p.send(t, ipv4Frame("10.0.0.7"))
+	wantRecords(t, o, "while it cannot be detached")
+
+	b := attach(t, o, p.ifindex, 3)
+	p.send(t, ipv4Frame("10.0.0.7"))
+	if got := waitFor(t, o, data("10.0.0.7")...); got[0].Generation != 3 {
+		t.Errorf("recorded generation %d, want 3", got[0].Generation)
+	}
+	wantState(t, b, "attached again", Attached)
+	if filters, err := ingressFilters(p.ifindex); err != nil || len(filters) != 1 {
+		t.Errorf("%d filters, %v, want one", len(filters), err)
+	}
+	if err := a.Close(); err != nil {
+		t.Errorf("closing the first again: %v", err)
+	}
+	wantState(t, b, "after closing the first again", Attached)
+}

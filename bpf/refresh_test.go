@@ -1,0 +1,174 @@
+package bpf
+
+import (
+	"testing"
+	"time"
+)
+
+// ways are packets that speak of an address, by what their records are.
+var ways = map[Kind]func(source mac, ip string) []byte{
+	Data: func(source mac, ip string) []byte { return frame(source, typeIPv4, ipv4(ip, 0)) },
+	Announced: func(source mac, ip string) []byte {
+		return frame(source, typeARP, arp(1, source, ip, "10.0.0.9"))
+	},
+}
+
+// eachWay runs a test for each of the two ways that are throttled by address.
+func eachWay(t *testing.T, test func(t *testing.T, kind Kind, packet func(source mac, ip string) []byte)) {
+	for kind, packet := range ways {
+		t.Run(kind.String(), func(t *testing.T) { test(t, kind, packet) })
+	}
+}
+
+const tick = 10 * time.Millisecond // of the coarse clock, at most
+
+// untilRecorded sends packets until so many records have come.
+func untilRecorded(t *testing.T, o *Observer, want int, packets ...[]byte) []Record {
+	t.Helper()
+	var got []Record
+	for deadline := time.Now().Add(10 * time.Second); len(got) < want; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d records in 10 s, want %d", len(got), want)
+		}
+		for _, packet := range packets {
+			run(t, o, loopback, packet)
+			got = append(got, records(t, o)...)
+		}
+	}
+	return got
+}
+
+// wantGaps checks that no record came sooner after the one before than it may.
+func wantGaps(t *testing.T, records []Record, least time.Duration) {
+	t.Helper()
+	for i, record := range records[1:] {
+		if gap := record.Time - records[i].Time; gap < least-tick {
+			t.Errorf("recorded again after %v, want %v", gap, least)
+		}
+	}
+}
+
+// TestRefresh: an address that goes on is recorded again after the refresh time, not before, and also
+// when no token is left for new ones.
+func TestRefresh(t *testing.T) {
+	const refresh = 60 * time.Millisecond
+	eachWay(t, func(t *testing.T, _ Kind, packet func(mac, string) []byte) {
+		o := load(t, Options{
+			Mode: TC, Refresh: refresh,
+			DataRate: Rate{1, 1}, AnnounceRate: Rate{1, 1},
+		})
+		enter(t, o, loopback, 1)
+		wantGaps(t, untilRecorded(t, o, 4, packet(podMAC, "10.0.0.1")), refresh)
+		if got := counters(t, o, loopback); got != (Counters{}) {
+			t.Errorf("counted %+v, want nothing", got)
+		}
+	})
+}
+
+// TestRefreshFlood: thousands of known addresses that come due at once are limited, and delay nothing
+// that is new.
+func TestRefreshFlood(t *testing.T) {
+	const all, refresh = 2000, 20 * time.Millisecond
+	eachWay(t, func(t *testing.T, kind Kind, packet func(mac, string) []byte) {
+		o := load(t, Options{
+			Mode: TC, Refresh: refresh,
+			DataRate: Rate{1, all + 1}, AnnounceRate: Rate{1, all + 1}, RefreshRate: Rate{1, 50},
+		})
+		enter(t, o, loopback, 1)
+		for i := range all {
+			run(t, o, loopback, packet(podMAC, source(i)))
+		}
+		first := records(t, o)
+		poll(t, func() bool { return monotonic(t) > first[len(first)-1].Time+refresh+tick })
+		start := time.Now()
+		for i := range all {
+			run(t, o, loopback, packet(podMAC, source(i)))
+		}
+		again := len(records(t, o))
+		// On a slow machine some came due in the first round already.
+		most := 50 + int(time.Since(start)/time.Second) + 1
+		if again == 0 || again > most {
+			t.Errorf("%d of %d recorded again at once, want 1 to %d", again, all, most)
+		}
+		c := counters(t, o, loopback)
+		if refused := c.RefusedData + c.RefusedAnnounced; refused == 0 {
+			t.Error("no refusal is counted")
+		}
+		run(t, o, loopback, packet(podMAC, "10.0.0.1"))
+		run(t, o, loopback, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9")))
+		wantRecords(t, o, "new, after the flood", said{Kind: kind, IP: addr("10.0.0.1"), MAC: podMAC},
+			said{Kind: Answer, IP: addr("10.0.0.1"), MAC: podMAC})
+	})
+}
+
+// TestRefreshOfMany: by default 256 addresses that come due at once all get through.
+func TestRefreshOfMany(t *testing.T) {
+	const all, refresh = 256, 500 * time.Millisecond
+	o := load(t, Options{Mode: TC, Refresh: refresh, DataRate: Rate{Burst: all}})
+	enter(t, o, loopback, 1)
+	for i := range all {
+		run(t, o, loopback, ipv4Frame(source(i)))
+	}
+	first := records(t, o)
+	poll(t, func() bool { return monotonic(t) > first[len(first)-1].Time+refresh+tick })
+	for i := range all {
+		run(t, o, loopback, ipv4Frame(source(i)))
+	}
+	if got := counters(t, o, loopback); len(records(t, o)) < all || got != (Counters{}) {
+		t.Errorf("counted %+v, want all %d recorded again and nothing refused", got, all)
+	}
+}
+
+// TestChangingMAC: another MAC of a known address is recorded, but not more often than the limit, and
+// whatever an interface does with its MACs, its new addresses are recorded at once.
+func TestChangingMAC(t *testing.T) {
+	const change = 60 * time.Millisecond
+	eachWay(t, func(t *testing.T, kind Kind, packet func(mac, string) []byte) {
+		o := load(t, Options{
+			Mode: TC, Refresh: time.Hour, MACChange: change,
+			DataRate: Rate{1, 2}, AnnounceRate: Rate{1, 2},
+		})
+		enter(t, o, loopback, 1)
+		const ip = "10.0.0.1"
+		got := untilRecorded(t, o, 5, packet(podMAC, ip), packet(otherMAC, ip))
+		wantGaps(t, got, change)
+		for i, record := range got[1:] {
+			if record.MAC == got[i].MAC {
+				t.Errorf("%x recorded twice in a row", record.MAC)
+			}
+		}
+		run(t, o, loopback, packet(podMAC, "10.0.0.2"))
+		wantRecords(t, o, "new", said{Kind: kind, IP: addr("10.0.0.2"), MAC: podMAC})
+		if got := counters(t, o, loopback); got != (Counters{}) {
+			t.Errorf("counted %+v, want nothing", got)
+		}
+	})
+}
+
+// TestManyMACs: 100,000 MACs make a record now and then, of one address and of many.
+func TestManyMACs(t *testing.T) {
+	const macs, addresses = 100_000, 200
+	eachWay(t, func(t *testing.T, _ Kind, packet func(mac, string) []byte) {
+		o := load(t, Options{
+			Mode: TC, Refresh: time.Hour, MACChange: time.Millisecond,
+			DataRate: Rate{1, addresses}, AnnounceRate: Rate{1, addresses}, RefreshRate: Rate{1, 10},
+		})
+		enter(t, o, loopback, 1)
+		start := time.Now()
+		recorded := 0
+		for i := range macs {
+			from := mac{2, 0, byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}
+			run(t, o, loopback, packet(from, source(i%addresses)))
+			if i%1000 == 0 {
+				recorded += len(records(t, o))
+			}
+		}
+		recorded += len(records(t, o))
+		if most := addresses + 10 + int(time.Since(start)/time.Second) + 1; recorded < addresses || recorded > most {
+			t.Errorf("%d records, want %d to %d", recorded, addresses, most)
+		}
+		if entries := count(t, o); entries != addresses {
+			t.Errorf("%d addresses are remembered, want %d", entries, addresses)
+		}
+	})
+}
