@@ -16,7 +16,9 @@ type entry struct {
 	episode  int        // conflicts resolved so far
 	kept     int        // of them still in the history
 	storied  bool       // it once had a holder that counts
-	faded    string     // why the last suspicion faded; empty when a conflict came since
+	shared   bool       // declared shared: never suspected
+	muted    [suppressions]bool
+	faded    string // why the last suspicion faded; empty when a conflict came since
 	strikes  []strike
 	notes    []note
 

@@ -264,3 +264,50 @@ func TestNotesAreBounded(t *testing.T) {
 		t.Errorf("%d notes", n)
 	}
 }
+
+// A holder that is seen on ever another interface keeps the freshest only.
+func TestSourcesAreBounded(t *testing.T) {
+	w := newWorld(t, Options{})
+	var ifaces []Interface
+	for range maxSources + 3 {
+		w.do("0s a announces")
+		ifaces = append(ifaces, w.actor("a").iface)
+		w.do("0s a port")
+		w.run(w.now.Add(time.Second))
+	}
+	w.mustAudit()
+	for _, i := range ifaces[:3] {
+		if n := len(w.d.ifaces[i]); n != 0 {
+			t.Errorf("%d bindings on the stale %v", n, i)
+		}
+	}
+	for n, i := range ifaces[3:] {
+		if got := len(w.d.Bindings(nil)); got != 1 {
+			t.Fatalf("%d bindings before the last of the %d freshest is gone", got, maxSources-n)
+		}
+		w.apply(w.d.WithdrawInterface(i, "gone", w.now))
+	}
+	if got := len(w.d.Bindings(nil)); got != 0 {
+		t.Errorf("%d bindings are left", got)
+	}
+}
+
+// Ever other netns that announce and do not answer leave a bounded record, in which
+// the last ones are.
+func TestStrikesAreBounded(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.do("0s a announces")
+	for range 3 * maxStrikes {
+		w.do("0s b netns")
+		w.do("0s b boasts")
+		w.run(w.now.Add(2 * time.Second))
+	}
+	e := w.d.entries[Key{"default", defaultIP}]
+	if n := len(e.strikes); n != maxStrikes {
+		t.Errorf("%d strikes", n)
+	}
+	if e.strikeOf(w.actor("b").id) == nil {
+		t.Error("the last one has none")
+	}
+	w.mustAudit()
+}

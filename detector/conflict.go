@@ -24,6 +24,8 @@ type conflict struct {
 	suspectedAt time.Time
 	confirmedAt time.Time
 	overlap     time.Duration // proven at the confirmation
+	provenAt    time.Time     // as confirmedAt, but by this agent
+	former      *former       // nil unless it was restored
 
 	parts []part
 	why   string // the last loss
@@ -111,7 +113,7 @@ func (d *Detector) settle(e *entry, now time.Time, fx *Effects) {
 			again = d.settleConfirmed(e, now, fx)
 		case e.conflict != nil:
 			again = d.settleSuspected(e, now, fx)
-		case len(e.bindings) >= 2 && enough(e.counting()):
+		case !e.shared && len(e.bindings) >= 2 && enough(e.counting()):
 			d.suspect(e, now, fx)
 		default:
 			again = false
@@ -149,8 +151,23 @@ func (d *Detector) join(b *binding, now time.Time, fx *Effects) {
 func (d *Detector) settleSuspected(e *entry, now time.Time, fx *Effects) bool {
 	c, list := e.conflict, e.counting()
 	c.wake = time.Time{}
+	if c.former != nil {
+		d.meet(e, list, now, fx)
+	}
 	if !enough(list) {
-		d.fade(e, now, fx)
+		switch {
+		case c.awaited(now):
+			c.wake = c.former.until
+			return false
+		case c.wasConfirmed():
+			c.why = c.former.ending(c.why)
+			d.resolve(e, now, fx)
+		default:
+			if c.former != nil {
+				c.why = c.former.ending(c.why)
+			}
+			d.fade(e, now, fx)
+		}
 		return true
 	}
 	reason := c.why
@@ -160,7 +177,7 @@ func (d *Detector) settleSuspected(e *entry, now time.Time, fx *Effects) bool {
 			reason = b.holder.String() + " has it too"
 		}
 	}
-	if !c.consistsOf(list) {
+	if c.former == nil && !c.consistsOf(list) {
 		c.setParts(list)
 		d.event(e, EventChanged, now, reason, fx)
 	}
@@ -190,7 +207,7 @@ func (c *conflict) consistsOf(list []*binding) bool {
 
 func (d *Detector) confirm(e *entry, proven []*binding, now time.Time, fx *Effects) {
 	c := e.conflict
-	c.state, c.confirmedAt, c.next = Confirmed, now, now.Add(recheckTime)
+	c.state, c.confirmedAt, c.provenAt, c.next = Confirmed, now, now, now.Add(recheckTime)
 	c.setParts(proven)
 	first, latest := proven[0].probe.first, proven[0].probe.latest
 	for _, b := range proven {
@@ -198,9 +215,14 @@ func (d *Detector) confirm(e *entry, proven []*binding, now time.Time, fx *Effec
 		first, latest = later(first, b.probe.first), earlier(latest, b.probe.latest)
 	}
 	c.overlap = latest.Sub(first)
-	d.tally.confirmed[scopeOf(c.public(e.key).Holders)]++
-	d.event(e, EventConfirmed, now,
-		fmt.Sprintf("%d live holders answered both rounds %s apart", len(proven), roughly(c.overlap)), fx)
+	reason := fmt.Sprintf("%d live holders answered both rounds %s apart", len(proven), roughly(c.overlap))
+	if c.wasConfirmed() {
+		c.confirmedAt = c.former.confirmedAt // it is as old as it is, and counted already
+		reason = "verified again after the agent's restart: " + reason
+	} else {
+		d.tally.confirmed[scopeOf(c.public(e.key).Holders)]++
+	}
+	d.event(e, EventConfirmed, now, reason, fx)
 }
 
 func (d *Detector) fade(e *entry, now time.Time, fx *Effects) {
@@ -213,6 +235,9 @@ func (d *Detector) fade(e *entry, now time.Time, fx *Effects) {
 
 func (d *Detector) resolve(e *entry, now time.Time, fx *Effects) {
 	c := e.conflict
+	if c.wasConfirmed() {
+		c.confirmedAt = c.former.confirmedAt
+	}
 	c.state = Resolved
 	d.event(e, EventResolved, now, c.why, fx)
 	last := &fx.Events[len(fx.Events)-1].Conflict
@@ -233,5 +258,7 @@ func (d *Detector) close(e *entry) {
 
 func (d *Detector) event(e *entry, kind EventKind, now time.Time, reason string, fx *Effects) {
 	e.tell(now, HolderID{}, tellConflict, kind.String()+": "+reason)
-	fx.Events = append(fx.Events, Event{Kind: kind, At: now, Conflict: e.conflict.public(e.key), Reason: reason})
+	fx.Events = append(fx.Events, Event{
+		Kind: kind, At: now, Conflict: e.conflict.public(e.key), Reason: reason, Restored: e.conflict.wasConfirmed(),
+	})
 }

@@ -73,6 +73,8 @@ type Detector struct {
 	idle    list.List // of *entry: stories without bindings, oldest first
 	history []past    // oldest first
 
+	shared func(Key) bool // nil: no key is
+
 	due   schedule
 	round uint32
 	tally tally
@@ -231,6 +233,7 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 // finish puts an entry that was touched back in order: scheduled, put aside with its
 // story, or forgotten.
 func (d *Detector) finish(e *entry) {
+	d.countSuppressed(e)
 	if len(e.bindings) == 0 && e.conflict == nil {
 		d.retire(e)
 		return
@@ -250,6 +253,14 @@ func (d *Detector) Describe(id HolderID, f func(*Holder)) {
 			if p := &e.conflict.parts[i]; p.id == id && p.live == nil {
 				f(&p.last.Holder)
 				p.last.Holder.ID = id
+			}
+		}
+		if former := e.conflict.former; former != nil {
+			for i := range former.holders {
+				if h := &former.holders[i].Holder; h.ID == id {
+					f(h)
+					h.ID = id
+				}
 			}
 		}
 	}

@@ -56,6 +56,8 @@ func (d *Detector) verdict(e *entry) string {
 	}
 	var text string
 	switch {
+	case e.shared && enough(list):
+		text = fmt.Sprintf("%d live holders, but declared shared: not a conflict", len(list))
 	case len(list) == 0 && by != "":
 		return "known only as " + by
 	case len(list) == 0:
@@ -85,13 +87,16 @@ func (c *conflict) verdict(e *entry) string {
 		return text
 	}
 	list := e.counting()
+	if c.former != nil && !enough(list) {
+		return c.former.verdict()
+	}
 	for _, b := range list {
 		if p := b.probe; p != nil && p.phase == blocked {
 			return fmt.Sprintf("%s holders, one cannot be solicited (%s): suspected, not confirmed", number(len(list)), p.reason)
 		}
 	}
 	for _, b := range list {
-		if p := b.probe; p != nil && p.phase == waiting {
+		if p := b.probe; p != nil && p.phase == waiting && p.reason != "" {
 			return fmt.Sprintf("%s holders, one is not solicited yet (%s): suspected, not confirmed", number(len(list)), p.reason)
 		}
 	}

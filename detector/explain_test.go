@@ -129,6 +129,10 @@ func TestVerdicts(t *testing.T) {
 			0s c forwards
 			0s d forwards
 			0s e forwards`, "known only as forwarded by a, b, c and 2 more: not counted"},
+		{`0s b refused because
+			0s a announces
+			0s b announces
+			0s agent shares`, "2 live holders, but declared shared: not a conflict"},
 		{`0s host1 announces
 			0s host2 sends
 			0s host2 announces`, "2 nodes' own addresses: not a conflict; the last suspicion faded because " +

@@ -13,15 +13,19 @@ func (d *Detector) remember(e *entry, c Conflict) {
 	c.Holders = slices.Clone(c.Holders)
 	d.history = append(d.history, past{e, c})
 	e.kept++
-	if len(d.history) <= d.opts.MaxHistory {
-		return
+	d.trimHistory()
+}
+
+// trimHistory forgets the oldest resolved conflicts that are more than MaxHistory.
+func (d *Detector) trimHistory() {
+	n := max(len(d.history)-d.opts.MaxHistory, 0)
+	for _, p := range d.history[:n] {
+		p.entry.kept--
+		if len(p.entry.bindings) == 0 && p.entry.conflict == nil {
+			d.retire(p.entry)
+		}
 	}
-	oldest := d.history[0].entry
-	d.history = slices.Delete(d.history, 0, 1)
-	oldest.kept--
-	if len(oldest.bindings) == 0 && oldest.conflict == nil {
-		d.retire(oldest)
-	}
+	d.history = slices.Delete(d.history, 0, n)
 }
 
 // lastResolved returns the last resolved conflict of an entry, or nil.

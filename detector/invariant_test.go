@@ -11,8 +11,23 @@ import (
 	"time"
 )
 
+// ceiling is what a table may hold: more than its limits after these were lowered.
+type ceiling struct{ bindings, perInterface int }
+
+// narrow is the ceiling before limits are lowered: whatever is there may stay.
+func (c *ceiling) narrow(d *Detector) {
+	*c = ceiling{max(4, d.size()), 2}
+	for _, on := range d.ifaces {
+		c.perInterface = max(c.perInterface, len(on))
+	}
+}
+
 // audit holds the whole state of a Detector against what must always be true of it.
 func audit(d *Detector) error {
+	return auditUnder(d, ceiling{d.opts.MaxBindings, d.opts.MaxPerInterface})
+}
+
+func auditUnder(d *Detector, limits ceiling) error {
 	perInterface, perHolder, size := map[Interface]int{}, map[HolderID]int{}, 0
 	for key, e := range d.entries {
 		switch {
@@ -20,7 +35,7 @@ func audit(d *Detector) error {
 			return fmt.Errorf("entry %v under %v", e.key, key)
 		case len(e.bindings) == 0 && e.conflict == nil && e.slot != 0:
 			return fmt.Errorf("%v: scheduled for nothing", key)
-		case len(e.bindings) > 0 && e.slot == 0:
+		case (len(e.bindings) > 0 || e.conflict != nil) && e.slot == 0:
 			return fmt.Errorf("%v: not scheduled", key)
 		case e.slot != 0 && d.due.entries[e.slot-1] != e:
 			return fmt.Errorf("%v: lost in the schedule", key)
@@ -34,8 +49,14 @@ func audit(d *Detector) error {
 		if _, open := d.open[e]; open != (e.conflict != nil) {
 			return fmt.Errorf("%v: open %v", key, open)
 		}
-		if e.conflict == nil && enough(e.counting()) {
+		if e.conflict == nil && !e.shared && enough(e.counting()) {
 			return fmt.Errorf("%v: two holders and no suspicion", key)
+		}
+		if e.conflict != nil && e.shared {
+			return fmt.Errorf("%v: in conflict though shared", key)
+		}
+		if c := e.conflict; c != nil && len(c.parts) > 2*maxHolders {
+			return fmt.Errorf("%v: %d holders listed", key, len(c.parts))
 		}
 		for _, b := range e.bindings {
 			size++
@@ -59,7 +80,7 @@ func audit(d *Detector) error {
 		}
 	}
 	for i, n := range perInterface {
-		if n != len(d.ifaces[i]) || n > d.opts.MaxPerInterface {
+		if n != len(d.ifaces[i]) || n > limits.perInterface {
 			return fmt.Errorf("%v: %d bindings, indexed %d", i, n, len(d.ifaces[i]))
 		}
 	}
@@ -71,7 +92,7 @@ func audit(d *Detector) error {
 	switch {
 	case len(d.ifaces) != len(perInterface) || len(d.holders) != len(perHolder):
 		return fmt.Errorf("indexes of %d interfaces, %d holders", len(d.ifaces), len(d.holders))
-	case size != d.size() || size > d.opts.MaxBindings:
+	case size != d.size() || size > limits.bindings:
 		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
 	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
 		return fmt.Errorf("history %d, idle %d", len(d.history), d.idle.Len())
@@ -95,12 +116,12 @@ func (p proof) heard(s Sighting) {
 }
 
 // judge returns an error unless each holder of a newly confirmed conflict answered
-// twice, MinOverlap apart, since the suspicion.
-func (p proof) judge(c Conflict, overlap time.Duration) error {
+// twice, MinOverlap apart, since the suspicion or the agent's start.
+func (p proof) judge(c Conflict, since time.Time, overlap time.Duration) error {
 	for _, h := range c.Holders {
 		var answers []time.Time
 		for _, at := range p[c.Key][h.Holder.ID] {
-			if !at.Before(c.SuspectedAt) {
+			if !at.Before(since) {
 				answers = append(answers, at)
 			}
 		}
@@ -112,7 +133,8 @@ func (p proof) judge(c Conflict, overlap time.Duration) error {
 }
 
 var verbs = strings.Fields(`announces announces sends sends spoofs boasts forwards takes answers loses
-	drops drops gone mute speaks proxies unreachable reachable refused refused-5s allowed mac port netns`)
+	drops drops gone mute speaks proxies unreachable reachable refused refused-5s allowed mac port netns
+	restarts shares unshares narrows widens`)
 
 // FuzzDetector plays what the bytes say, three for each step: holder and address,
 // verb, time.
@@ -130,6 +152,8 @@ func FuzzDetector(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := newWorld(t, Options{Node: "n1", MaxBindings: 8, MaxPerInterface: 3, MaxHistory: 3})
 		w.proof = proof{}
+		wide := ceiling{8, 3}
+		limits := wide
 		names := []string{"a", "b", "c", "d", "host1", "host2", "r"}
 		for len(data) >= 3 {
 			name := names[int(data[0]&15)%len(names)]
@@ -141,8 +165,20 @@ func FuzzDetector(f *testing.F) {
 			// From nothing to a few minutes, mostly about a second.
 			pause := time.Duration(data[2]&63) * 50 * time.Millisecond << (data[2] >> 6 * 2)
 			w.run(w.now.Add(pause))
-			w.do(fmt.Sprintf("0s %s %s %s", name, verb, ip))
-			if err := audit(w.d); err != nil {
+			switch verb {
+			case "narrows":
+				limits.narrow(w.d)
+				w.d.SetLimits(4, 2, 1)
+			case "widens":
+				limits = wide
+				w.d.SetLimits(8, 3, 3)
+			default:
+				w.do(fmt.Sprintf("0s %s %s %s", name, verb, ip))
+			}
+			if verb == "restarts" {
+				limits = ceiling{w.d.opts.MaxBindings, w.d.opts.MaxPerInterface}
+			}
+			if err := auditUnder(w.d, limits); err != nil {
 				w.history(t)
 				t.Fatalf("after %s %s %s: %v", name, verb, ip, err)
 			}
@@ -152,7 +188,7 @@ func FuzzDetector(f *testing.F) {
 			w.apply(w.d.WithdrawInterface(i, "the end", w.now))
 		}
 		w.pending = nil
-		w.run(w.now.Add(20 * time.Second))
+		w.run(w.now.Add(restoredTime + 20*time.Second))
 		if err := audit(w.d); err != nil {
 			t.Fatal(err)
 		}
@@ -164,6 +200,8 @@ func FuzzDetector(f *testing.F) {
 		for _, k := range n.Confirmed {
 			confirmed += k
 		}
+		confirmed += w.d.tally.restored[Confirmed]
+		n.Suspected += w.d.tally.restored[Suspected] + w.d.tally.restored[Confirmed]
 		if confirmed != n.Resolved || n.Suspected != n.Faded+n.Resolved {
 			t.Fatalf("%d suspected, %d faded, %d confirmed, %d resolved", n.Suspected, n.Faded, confirmed, n.Resolved)
 		}

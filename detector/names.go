@@ -24,7 +24,8 @@ var (
 		"", "seen", "evidence", "withdrawn", "expired", "solicited",
 		"not-solicited", "answered", "unanswered", "conflict",
 	}
-	refusalNames = []string{"", "interface full", "table full", "key full", "older than the TTL", "invalid"}
+	suppressionNames = []string{"", "shared", "forwarded"}
+	refusalNames     = []string{"", "interface full", "table full", "key full", "older than the TTL", "invalid"}
 )
 
 type enum interface{ ~uint8 }
@@ -135,6 +136,9 @@ func (k *NoteKind) UnmarshalText(b []byte) (err error) {
 
 // String returns the reason in a few words, fit for a label.
 func (r Refusal) String() string { return nameOf(r, "refusal", refusalNames) }
+
+// String returns the reason in one word, fit for a label.
+func (s Suppression) String() string { return nameOf(s, "suppression", suppressionNames) }
 
 // String returns the colon form, empty for an unknown address.
 func (m MAC) String() string {

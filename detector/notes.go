@@ -29,6 +29,7 @@ const (
 	tellRefreshed
 	tellUnanswered
 	tellMissed
+	tellSilent
 	tellConflict
 )
 
@@ -58,6 +59,7 @@ var tells = [...]struct {
 	tellRefreshed:    {NoteAnswered, "answered after a silence%s", true},
 	tellUnanswered:   {NoteUnanswered, "did not answer%s", false},
 	tellMissed:       {NoteUnanswered, "did not answer a re-check%s", true},
+	tellSilent:       {NoteUnanswered, "did not answer%s: will be asked again", true},
 	tellConflict:     {NoteConflict, "%s", false},
 }
 

@@ -80,9 +80,13 @@ type Counts struct {
 	// Suspected and Faded are suspicions raised and ended without a conflict.
 	Suspected uint64
 	Faded     uint64
-	// Confirmed are conflicts by their scope when confirmed; Resolved their ends.
+	// Confirmed are conflicts by their scope when confirmed; Resolved their ends. One
+	// that a former agent had suspected or confirmed is counted here by its end only.
 	Confirmed map[Scope]uint64
 	Resolved  uint64
+	// Suppressed are suspicions that were not raised, by reason: once for as long as
+	// the key stays that way, however many packets say so.
+	Suppressed map[Suppression]uint64
 }
 
 // StateScope is a state and scope of open conflicts.
@@ -95,7 +99,9 @@ type tally struct {
 	refused, evicted           [refusals]uint64
 	suspected, faded, resolved uint64
 	confirmed                  [PodHost + 1]uint64
-	stuck                      uint64 // deadlines that were not used up; always 0
+	suppressed                 [suppressions]uint64
+	restored                   [Confirmed + 1]uint64 // by their state in the former agent
+	stuck                      uint64                // deadlines that were not used up; always 0
 }
 
 // Counts returns the present figures. It takes time in proportion to the open
@@ -106,7 +112,7 @@ func (d *Detector) Counts() Counts {
 		Refused: make(map[Refusal]uint64), Evicted: make(map[Refusal]uint64),
 		Suspected: d.tally.suspected, Faded: d.tally.faded,
 		Confirmed: make(map[Scope]uint64), Resolved: d.tally.resolved,
-		Keys: d.due.Len(),
+		Keys: d.due.Len(), Suppressed: make(map[Suppression]uint64),
 	}
 	c.Bindings[Forwarded] = d.ranks[rankForwarded].Len() + d.ranks[rankDemoted].Len()
 	c.Bindings[Data] = d.ranks[rankData].Len()
@@ -120,6 +126,9 @@ func (d *Detector) Counts() Counts {
 	for e := range d.open {
 		p := e.conflict.public(e.key)
 		c.Open[StateScope{p.State, p.Scope}]++
+	}
+	for s := SuppressedShared; s < suppressions; s++ {
+		c.Suppressed[s] = d.tally.suppressed[s]
 	}
 	for r := RefusedInterfaceFull; r < refusals; r++ {
 		c.Refused[r] = d.tally.refused[r]

@@ -124,28 +124,21 @@ func (d *Detector) keep(c *conflict, answered []*binding, now time.Time, fx *Eff
 func (d *Detector) settleConfirmed(e *entry, now time.Time, fx *Effects) bool {
 	c := e.conflict
 	c.wake = time.Time{}
-	var live []*binding
-	verifying := false
-	for _, b := range e.counting() {
+	list := e.counting()
+	for _, b := range list {
 		if b.probe == nil {
 			d.join(b, now, fx)
 		}
-		p := b.probe
-		if !p.proven && !p.first.IsZero() && p.latest.Sub(p.first) >= d.opts.MinOverlap {
-			p.proven = true
-		}
-		switch {
+	}
+	d.proveNewcomers(c, list, now, fx)
+	var live []*binding
+	verifying := false
+	for _, b := range list {
+		switch p := b.probe; {
 		case p.proven:
 			live = append(live, b)
-		case p.phase == asking:
+		case p.phase == asking, p.phase == resting:
 			verifying = true
-		case p.phase == resting:
-			verifying = true
-			if at := p.first.Add(d.opts.MinOverlap); at.After(now) {
-				c.wake = earlier(c.wake, at)
-			} else {
-				d.startRound(b, now, fx)
-			}
 		}
 	}
 
@@ -174,6 +167,7 @@ func (d *Detector) settleConfirmed(e *entry, now time.Time, fx *Effects) bool {
 			if b.probe.phase == resting {
 				d.startRound(b, now, fx)
 			}
+			b.probe.called = false // what is under way counts
 		}
 	}
 	c.wake = earlier(c.wake, c.next)
@@ -185,7 +179,7 @@ func (d *Detector) settleConfirmed(e *entry, now time.Time, fx *Effects) bool {
 // costs the pods' network a few frames; but at once again when somebody is silent.
 func (c *conflict) recheckPause(live []*binding, now time.Time) time.Duration {
 	silent := slices.ContainsFunc(live, func(b *binding) bool { return b.probe.missed > 0 })
-	if silent || now.Sub(c.confirmedAt) < settledTime {
+	if silent || now.Sub(c.provenAt) < settledTime {
 		return recheckTime
 	}
 	return slowRecheck

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A world plays a few holders against a Detector: each answers solicitations 0.1 ms
@@ -29,6 +31,9 @@ type world struct {
 	limit   func() bool // when set, whether the rate allows a solicitation
 	proof   proof       // when set, what is confirmed is judged by it
 	lose    func() bool // when set, whether a solicitation is lost on the way
+	shared  map[Key]bool
+	born    time.Time // when the present agent started
+	events  []Event
 }
 
 type actor struct {
@@ -165,12 +170,39 @@ func (w *world) do(line string) {
 		a.mac += 100
 	case "port": // goes on with another interface
 		a.iface.Ifindex += 100
+	case "restarts": // the agent; nothing is known of the holders until they are seen
+		w.restart()
+	case "shares", "unshares":
+		if w.shared == nil {
+			w.shared = map[Key]bool{}
+		}
+		w.shared[Key{"default", ip}] = verb == "shares"
+		w.apply(w.d.SetShared(func(k Key) bool { return w.shared[k] }, w.now))
 	case "netns": // another holder under the same ifindex
 		a.id.Netns += 1000
 	default:
 		w.t.Fatalf("unknown verb in %q", line)
 	}
 }
+
+// restart replaces the detector by one that knows what the first one left. What it
+// restores must be what was there.
+func (w *world) restart() {
+	w.t.Helper()
+	left := w.d.Snapshot()
+	w.d, w.pending, w.born = New(w.d.opts), nil, w.now
+	w.d.SetShared(func(k Key) bool { return w.shared[k] }, w.now)
+	fx, dropped := w.d.Restore(left, w.now)
+	if dropped != 0 {
+		w.t.Errorf("%d conflicts were dropped", dropped)
+	}
+	if diff := cmp.Diff(left, w.d.Snapshot(), cmpIPs); diff != "" {
+		w.t.Errorf("restored (-want +got):\n%s", diff)
+	}
+	w.apply(fx)
+}
+
+var cmpIPs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 func (w *world) observe(s Sighting) {
 	w.t.Helper()
@@ -183,6 +215,7 @@ func (w *world) observe(s Sighting) {
 func (w *world) apply(fx Effects) {
 	w.t.Helper()
 	for _, ev := range fx.Events {
+		w.events = append(w.events, ev)
 		var names []string
 		for _, h := range ev.Conflict.Holders {
 			names = append(names, h.Holder.NetnsName)
@@ -212,7 +245,7 @@ func (w *world) check(ev Event) {
 		w.t.Errorf("%s: second seen %v, suspected %v", ev.Kind, c.SecondSeen, c.SuspectedAt)
 	}
 	if w.proof != nil && ev.Kind == EventConfirmed {
-		if err := w.proof.judge(c, w.d.opts.MinOverlap); err != nil {
+		if err := w.proof.judge(c, later(c.SuspectedAt, w.born), w.d.opts.MinOverlap); err != nil {
 			w.t.Error(err)
 		}
 	}

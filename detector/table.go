@@ -56,13 +56,9 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 
 	e := d.entries[s.Key] // only now: making room may have ended it
 	if e == nil {
-		e = &entry{key: s.Key}
-		d.entries[s.Key] = e
+		e = d.enter(s.Key)
 	}
-	if e.idle != nil {
-		d.idle.Remove(e.idle)
-		e.idle = nil
-	}
+	d.unretire(e)
 	id := s.Holder.ID
 	b := &binding{
 		entry: e, holder: s.Holder, firstSeen: s.At,
@@ -74,6 +70,9 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	}
 	if others := d.holders[id]; len(others) > 0 && b.holder.Pod == (Pod{}) {
 		b.holder.Pod = others[0].holder.Pod
+	}
+	if c := e.conflict; c != nil && c.former != nil {
+		c.former.takeOver(b)
 	}
 	e.bindings = append(e.bindings, b)
 	d.holders[id] = append(d.holders[id], b)
@@ -206,10 +205,29 @@ func (d *Detector) retire(e *entry) {
 		return
 	}
 	e.idle = d.idle.PushBack(e)
-	if d.idle.Len() > d.opts.MaxHistory {
+	d.trimIdle()
+}
+
+func (d *Detector) trimIdle() {
+	for d.idle.Len() > d.opts.MaxHistory {
 		oldest := d.idle.Remove(d.idle.Front()).(*entry)
 		delete(d.entries, oldest.key)
 	}
+}
+
+// unretire takes back an entry that was put aside.
+func (d *Detector) unretire(e *entry) {
+	if e.idle != nil {
+		d.idle.Remove(e.idle)
+		e.idle = nil
+	}
+}
+
+// enter makes an entry for a key that has none.
+func (d *Detector) enter(key Key) *entry {
+	e := &entry{key: key, shared: d.shared != nil && d.shared(key)}
+	d.entries[key] = e
+	return e
 }
 
 func nonEmpty(s, otherwise string) string {

@@ -150,6 +150,9 @@ type Event struct {
 	Conflict Conflict
 	// Reason is one short clause for people: "netns pod-a is gone".
 	Reason string
+	// Restored: a former agent confirmed this conflict. Its EventConfirmed says that it
+	// was verified again; it is not another detection and not to be counted as one.
+	Restored bool
 }
 
 // Purpose says why a holder is solicited.

@@ -52,6 +52,9 @@ type probe struct {
 	first, latest time.Time
 	proven        bool // counted among the holders of a confirmed conflict
 	missed        int  // re-checks in a row
+	called        bool // asked as a witness only: silence is no missed re-check
+
+	newcomer // while it is not proven in a confirmed conflict
 }
 
 // late reports whether the holder came after the suspicion and has yet to answer;
@@ -95,7 +98,7 @@ func (p *probe) due() time.Time {
 
 // startRound asks a holder once more. Only answers from now on count.
 func (d *Detector) startRound(b *binding, now time.Time, fx *Effects) {
-	b.probe.since = now
+	b.probe.since, b.probe.called = now, false
 	d.askAgain(b, now, fx)
 }
 
@@ -199,9 +202,17 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 func (d *Detector) unanswered(b *binding, now time.Time) {
 	p, e, id := b.probe, b.entry, b.holder.ID
 	p.phase = resting
+	if at := e.patience(id, now); !p.forwards && !at.IsZero() {
+		e.tell(now, id, tellSilent, p.turn())
+		p.phase, p.reason, p.refused, p.retry = waiting, "", now, at
+		return
+	}
 	if p.proven {
-		p.missed++
 		e.tell(now, id, tellMissed, "")
+		if p.called && !p.forwards {
+			return
+		}
+		p.missed++
 		if p.missed < maxMissed {
 			return
 		}

@@ -1,0 +1,291 @@
+package detector
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// restoredTime is how long a restored conflict is waited for until it is taken for over.
+	restoredTime = 30 * time.Second
+	// maxRestored bounds the open conflicts that are restored.
+	maxRestored = 10_000
+
+	// formerGeneration marks generations of a former agent: this one begins to count
+	// anew, and its interfaces must not be taken for former ones.
+	formerGeneration = 1 << 31
+
+	notFoundAgain = "it was not found again after the agent's restart"
+)
+
+// Snapshot is what of a Detector's conflicts outlives the agent.
+type Snapshot struct {
+	// Open are the suspicions and conflicts by SuspectedAt. One that a former agent
+	// confirmed is Confirmed here, also while it waits to be verified again.
+	Open []Conflict
+	// History are the resolved ones, the oldest first.
+	History []Conflict
+}
+
+// Snapshot returns the conflicts as [Detector.Restore] takes them. They are copies.
+func (d *Detector) Snapshot() Snapshot {
+	s := Snapshot{Open: make([]Conflict, 0, len(d.open)), History: make([]Conflict, 0, len(d.history))}
+	for e := range d.open {
+		c := e.conflict.public(e.key)
+		if e.conflict.wasConfirmed() {
+			c.State, c.ConfirmedAt = Confirmed, e.conflict.former.confirmedAt
+		}
+		s.Open = append(s.Open, c)
+	}
+	slices.SortFunc(s.Open, func(a, b Conflict) int {
+		return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), compareKeys(a.Key, b.Key))
+	})
+	for _, p := range d.history {
+		s.History = append(s.History, p.conflict.clone())
+	}
+	return s
+}
+
+// former is what a former agent knew of a conflict.
+type former struct {
+	until       time.Time // not verified by then, it is over
+	confirmedAt time.Time // zero for a suspicion
+	holders     []Binding
+}
+
+// Restore takes over what a former agent on the same boot left. It is to be called
+// once, before the first sighting.
+//
+// The history comes back as it was, as far as MaxHistory goes. Open conflicts come back
+// as suspected. Once two holders were seen again they are verified like any suspicion,
+// and confirmed with their old times. What has no two live holders after 30 s
+// is over: a conflict is resolved, a suspicion fades.
+//
+// A holder is known again by its ID: the caller has put the present agent's node in the
+// place of the former one's. Those that were known by an interface only
+// are not.
+//
+// Conflicts that make no sense are dropped; Restore returns how many. Times
+// in the future become now. Nothing of s is kept.
+func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) {
+	history := make([]Conflict, 0, len(s.History))
+	episodes := make(map[string]bool)
+	for _, c := range s.History {
+		if c, ok := sane(c, now); ok && c.State == Resolved && !episodes[c.ID] {
+			episodes[c.ID] = true
+			history = append(history, c)
+		} else {
+			dropped++
+		}
+	}
+	for _, c := range history[max(len(history)-d.opts.MaxHistory, 0):] {
+		e := d.known(c.Key)
+		e.episode = max(e.episode, episodeOf(c))
+		d.remember(e, c)
+	}
+
+	for _, c := range s.Open {
+		c, ok := sane(c, now)
+		if !ok || c.State == Resolved || len(d.open) >= maxRestored {
+			dropped++
+			continue
+		}
+		e := d.known(c.Key)
+		if e.conflict != nil || e.episode >= episodeOf(c) {
+			dropped++
+			continue
+		}
+		d.reopen(e, c, now)
+		d.endShared(e, now, &fx)
+		d.settle(e, now, &fx)
+		d.finish(e)
+	}
+	return fx, dropped
+}
+
+// known returns the entry of a key, a new one if need be.
+func (d *Detector) known(key Key) *entry {
+	e := d.entries[key]
+	if e == nil {
+		e = d.enter(key)
+	}
+	d.unretire(e)
+	e.storied = true
+	return e
+}
+
+func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
+	c := &conflict{
+		id: r.ID, state: Suspected, secondSeen: r.SecondSeen, suspectedAt: r.SuspectedAt,
+		former: &former{until: now.Add(restoredTime), confirmedAt: r.ConfirmedAt, holders: r.Holders},
+	}
+	for i := range r.Holders {
+		if id := &r.Holders[i].Holder.ID; id.Netns == 0 {
+			id.Generation |= formerGeneration
+		}
+		c.parts = append(c.parts, part{id: r.Holders[i].Holder.ID, last: r.Holders[i]})
+	}
+	e.conflict, e.episode = c, episodeOf(r)-1
+	d.open[e] = struct{}{}
+	d.tally.restored[r.State]++
+	e.tell(now, HolderID{}, tellConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
+}
+
+// wasConfirmed reports whether a former agent confirmed the conflict.
+func (c *conflict) wasConfirmed() bool { return c.former != nil && !c.former.confirmedAt.IsZero() }
+
+// awaited reports whether the holders of a restored conflict may still come back.
+func (c *conflict) awaited(now time.Time) bool { return c.former != nil && now.Before(c.former.until) }
+
+func (f *former) find(id HolderID) *Binding {
+	for i := range f.holders {
+		if f.holders[i].Holder.ID == id {
+			return &f.holders[i]
+		}
+	}
+	return nil
+}
+
+// takeOver gives a binding of a former holder its age, and its names if it has none.
+func (f *former) takeOver(b *binding) {
+	was := f.find(b.holder.ID)
+	if was == nil {
+		return
+	}
+	b.firstSeen = earlier(b.firstSeen, was.FirstSeen)
+	if b.holder.Pod == (Pod{}) {
+		b.holder.Pod = was.Holder.Pod
+	}
+	b.holder.NetnsName = nonEmpty(b.holder.NetnsName, was.Holder.NetnsName)
+}
+
+// ending is the reason for the end of a conflict that was not verified again.
+func (f *former) ending(why string) string {
+	if why == "" {
+		return notFoundAgain
+	}
+	return notFoundAgain + ": " + why
+}
+
+func (f *former) verdict() string {
+	was := "suspected"
+	if !f.confirmedAt.IsZero() {
+		was = "confirmed"
+	}
+	return was + " before the agent's restart, its holders are not all seen again yet: suspected, not confirmed"
+}
+
+// meet brings the holders of a restored suspicion up to date: those that are seen
+// again take their old place, others are added, and leave without a trace.
+func (d *Detector) meet(e *entry, list []*binding, now time.Time, fx *Effects) {
+	c := e.conflict
+	reason := ""
+	for _, b := range list {
+		i := slices.IndexFunc(c.parts, func(p part) bool { return p.id == b.holder.ID })
+		if i < 0 {
+			c.parts = append(c.parts, part{id: b.holder.ID, live: b})
+			reason = b.holder.String() + " has it too"
+			continue
+		}
+		c.parts[i].live = b
+	}
+	n := len(c.parts)
+	c.parts = slices.DeleteFunc(c.parts, func(p part) bool { return p.live == nil && c.former.find(p.id) == nil })
+	if len(c.parts) < n {
+		reason = nonEmpty(reason, c.why)
+	}
+	if reason != "" {
+		d.event(e, EventChanged, now, reason, fx)
+	}
+}
+
+// patience returns when a holder that did not answer is asked again; zero for never. A
+// former holder may still be on its way back.
+func (e *entry) patience(id HolderID, now time.Time) time.Time {
+	c := e.conflict
+	if c == nil || c.state != Suspected || c.former == nil || c.former.find(id) == nil {
+		return time.Time{}
+	}
+	at := now.Add(recheckTime)
+	if at.Add(2 * answerTime).After(c.former.until) {
+		return time.Time{}
+	}
+	return at
+}
+
+// sane returns a copy of a conflict that is fit to be restored, or false.
+func sane(c Conflict, now time.Time) (Conflict, bool) {
+	ip := c.Key.IP
+	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || episodeOf(c) == 0 {
+		return c, false
+	}
+	steps := []*time.Time{&c.SuspectedAt}
+	switch c.State {
+	case Suspected:
+		c.ConfirmedAt, c.ResolvedAt = time.Time{}, time.Time{}
+	case Confirmed:
+		steps = append(steps, &c.ConfirmedAt)
+		c.ResolvedAt = time.Time{}
+	case Resolved:
+		steps = append(steps, &c.ConfirmedAt, &c.ResolvedAt)
+	default:
+		return c, false
+	}
+	var last time.Time
+	for _, at := range steps {
+		if !plausible(*at) {
+			return c, false
+		}
+		*at = later(earlier(*at, now), last) // the clock may have been put back
+		last = *at
+	}
+	if !plausible(c.SecondSeen) {
+		c.SecondSeen = c.SuspectedAt
+	}
+	c.SecondSeen = earlier(c.SecondSeen, c.SuspectedAt)
+	c.Holders = saneHolders(c, now)
+	if len(c.Holders) < 2 {
+		return c, false
+	}
+	if c.Scope < SameNode || c.Scope > PodHost {
+		c.Scope = scopeOf(c.Holders)
+	}
+	return c, true
+}
+
+func saneHolders(c Conflict, now time.Time) []Binding {
+	var holders []Binding
+	ids := make(map[HolderID]bool)
+	for _, h := range c.Holders {
+		id := h.Holder.ID
+		if id == (HolderID{}) || ids[id] || h.Evidence < Forwarded || h.Evidence > Host || len(holders) == maxHolders {
+			continue
+		}
+		ids[id] = true
+		h.Key = c.Key
+		if !plausible(h.FirstSeen) {
+			h.FirstSeen = c.SuspectedAt
+		}
+		h.FirstSeen = earlier(h.FirstSeen, now)
+		h.LastSeen = later(earlier(h.LastSeen, now), h.FirstSeen)
+		holders = append(holders, h)
+	}
+	return holders
+}
+
+// plausible reports whether a time was read from a clock that was set.
+func plausible(t time.Time) bool { return t.Year() >= 2000 }
+
+// episodeOf returns the episode that the id of a conflict names; 0 if it is not the
+// id of its key.
+func episodeOf(c Conflict) int {
+	_, number, _ := strings.Cut(c.ID, "-")
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || n < 1 || c.ID != conflictID(c.Key, int(n)) {
+		return 0
+	}
+	return int(n)
+}

@@ -1,0 +1,357 @@
+package detector
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// before is a conflict of a and b, confirmed at 1 s, and a restart at 10 s.
+const before = `0s a announces
+	0s b announces
+	10s agent restarts
+	`
+
+// restored are conflicts that outlive their agent.
+var restored = []story{
+	{
+		name: "both are there again",
+		script: before + `12s a announces
+			13s b announces`,
+		want: `0s suspected a b
+			1s confirmed a b
+			14s confirmed a b`,
+		verdict: "two live holders answered both rounds 1.0 s apart: a conflict",
+	},
+	{
+		name: "both answer the agent's first question",
+		script: before + `12s a answers
+			12s b answers`,
+		want: `0s suspected a b
+			1s confirmed a b
+			13s confirmed a b`,
+	},
+	{
+		name: "the second comes late",
+		script: before + `10.5s a announces
+			38.9s b announces`,
+		want: `0s suspected a b
+			1s confirmed a b
+			39.9s confirmed a b`,
+	},
+	{
+		name:    "while nobody is back",
+		script:  before + `12s a announces`,
+		more:    20 * time.Second,
+		verdict: "confirmed before the agent's restart, its holders are not all seen again yet: suspected, not confirmed",
+		want: `0s suspected a b
+			1s confirmed a b`,
+	},
+	{
+		name:   "one never comes back",
+		script: before + `12s a announces`,
+		more:   time.Minute,
+		want: `0s suspected a b
+			1s confirmed a b
+			40s resolved a b`,
+		verdict: "one live holder: not a conflict; the last conflict is resolved",
+	},
+	{
+		name:   "nobody comes back",
+		script: before + `11s a gone`,
+		more:   time.Minute,
+		want: `0s suspected a b
+			1s confirmed a b
+			40s resolved a b`,
+		verdict: "no live holder",
+	},
+	{
+		name: "one answers only after a while",
+		script: before + `12s b mute
+			12s a announces
+			12s b announces
+			20s b speaks`,
+		want: `0s suspected a b
+			1s confirmed a b
+			25s confirmed a b`,
+	},
+	{
+		name: "while one does not answer yet",
+		script: before + `12s b mute
+			12s a announces
+			12s b announces`,
+		more: 3 * time.Second,
+		want: `0s suspected a b
+			1s confirmed a b`,
+		verdict: "two holders, being verified: suspected, not confirmed",
+	},
+	{
+		name: "one sends and answers only after a while",
+		script: before + `12s b mute
+			12s a announces
+			12s b sends
+			20s b speaks`,
+		want: `0s suspected a b
+			1s confirmed a b
+			25s confirmed a b`,
+	},
+	{
+		name: "one never answers any more",
+		script: before + `12s b mute
+			12s a announces
+			12s b announces`,
+		more: time.Minute,
+		want: `0s suspected a b
+			1s confirmed a b
+			40s resolved a b`,
+	},
+	{
+		name: "one comes back at the last moment and does not answer",
+		script: before + `12s b mute
+			12s a announces
+			39.5s b announces`,
+		more: time.Minute,
+		want: `0s suspected a b
+			1s confirmed a b
+			40.5s resolved a b`,
+	},
+	{
+		name: "one only forwards by now",
+		script: before + `12s b drops
+			12s b proxies
+			12s a announces
+			12s b spoofs`,
+		more: time.Minute,
+		want: `0s suspected a b
+			1s confirmed a b
+			40s resolved a b`,
+		verdict: "also forwarded by b",
+	},
+	{
+		name: "three holders, one of them late",
+		script: `0s c announces
+			` + before + `12s a announces
+			12s b announces
+			20s c announces`,
+		want: `0s suspected c a
+			0s changed c a b
+			1s confirmed c a b
+			13s confirmed a b
+			21s changed c a b`,
+	},
+	{
+		name: "three holders at once",
+		script: `0s c announces
+			` + before + `12s a announces
+			12s b announces
+			12s c announces`,
+		want: `0s suspected c a
+			0s changed c a b
+			1s confirmed c a b
+			13s confirmed c a b`,
+	},
+	{
+		name: "a new holder in the place of an old one",
+		script: before + `12s a announces
+			13s d announces`,
+		want: `0s suspected a b
+			1s confirmed a b
+			13s changed a b d
+			14s confirmed a d`,
+	},
+	{
+		name: "a new holder that does not have it",
+		script: before + `12s a announces
+			13s d boasts
+			20s b announces`,
+		want: `0s suspected a b
+			1s confirmed a b
+			13s changed a b d
+			14s changed a b
+			21s confirmed a b`,
+	},
+	{
+		name: "one cannot be solicited",
+		script: before + `12s b refused solicit is off
+			12s a announces
+			12s b announces`,
+		more: 2 * time.Minute,
+		want: `0s suspected a b
+			1s confirmed a b`,
+		verdict: "two holders, one cannot be solicited (solicit is off): suspected, not confirmed",
+	},
+	{
+		name: "one cannot be solicited, then it can",
+		script: before + `12s b refused solicit is off
+			12s a announces
+			12s b announces
+			70s b allowed
+			70s b announces`,
+		want: `0s suspected a b
+			1s confirmed a b
+			1m11s confirmed a b`,
+	},
+	{
+		name: "one cannot be solicited, the other goes",
+		script: before + `12s b refused solicit is off
+			12s a announces
+			12s b announces
+			70s a gone`,
+		want: `0s suspected a b
+			1s confirmed a b
+			1m10s resolved a b`,
+	},
+	{
+		name: "restarted twice",
+		script: before + `12s a announces
+			20s agent restarts
+			21s b announces`,
+		more: time.Minute,
+		want: `0s suspected a b
+			1s confirmed a b
+			50s resolved a b`,
+	},
+	{
+		name: "over, and back later",
+		script: before + `50s a announces
+			50s b announces`,
+		want: `0s suspected a b
+			1s confirmed a b
+			40s resolved a b
+			50s suspected a b
+			51s confirmed a b`,
+	},
+	{
+		name: "verified again, then it ends",
+		script: before + `12s a announces
+			12s b announces
+			20s b gone`,
+		want: `0s suspected a b
+			1s confirmed a b
+			13s confirmed a b
+			23s resolved a b`,
+	},
+	{
+		name: "a suspicion nobody comes back to fades",
+		script: `0s a speaks
+			0s b refused solicit is off
+			` + before,
+		more: time.Minute,
+		want: `0s suspected a b
+			40s faded a b`,
+	},
+	{
+		name: "a suspicion that can be verified after all",
+		script: `0s a speaks
+			0s b refused solicit is off
+			` + before + `12s b allowed
+			12s a announces
+			12s b announces`,
+		want: `0s suspected a b
+			13s confirmed a b`,
+	},
+	{
+		name: "declared shared before the restart",
+		script: before + `12s a announces
+			12s b announces
+			20s agent shares
+			25s agent restarts
+			26s a announces
+			26s b announces`,
+		want: `0s suspected a b
+			1s confirmed a b
+			13s confirmed a b
+			20s resolved a b`,
+		verdict: "2 live holders, but declared shared: not a conflict; the last conflict is resolved",
+	},
+}
+
+// A conflict is as old as it is: id, times and the age of its holders outlive the
+// agent, and it is counted once.
+func TestRestoredKeepsItsAge(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.proof = proof{}
+	w.do("0s a announces")
+	w.run(w.now.Add(time.Second))
+	w.do("0s b announces")
+	w.run(w.now.Add(2 * time.Minute))
+	w.d.Describe(w.actor("a").id, func(h *Holder) { h.Pod = Pod{Name: "web", Namespace: "shop"} })
+	old := w.d.Conflicts(false)[0]
+	w.do("0s agent restarts")
+	got := w.d.Conflicts(false)[0]
+	if got.State != Suspected || got.ID != old.ID || !got.SuspectedAt.Equal(old.SuspectedAt) || !got.ConfirmedAt.IsZero() {
+		t.Errorf("restored as %+v", got)
+	}
+	w.run(w.now.Add(5 * time.Second))
+	w.do("0s a announces")
+	w.do("0s b announces")
+	w.run(w.now.Add(2 * time.Second))
+	got = w.d.Conflicts(false)[0]
+	for i := range got.Holders {
+		if !got.Holders[i].LastSeen.After(w.born) {
+			t.Errorf("%s was last seen %v", got.Holders[i].Holder, got.Holders[i].LastSeen)
+		}
+		got.Holders[i].LastSeen = old.Holders[i].LastSeen
+	}
+	if diff := cmp.Diff(old, got, cmpIPs); diff != "" {
+		t.Errorf("after the restart (-want +got):\n%s", diff)
+	}
+	if b := w.d.Bindings(nil); !b[0].FirstSeen.Equal(w.start) || b[0].Holder.Pod.Name != "web" {
+		t.Errorf("the binding is %+v", b[0])
+	}
+	n := w.d.Counts()
+	if n.Confirmed[SameNode] != 0 || n.Suspected != 0 || n.Open[StateScope{Confirmed, SameNode}] != 1 {
+		t.Errorf("counts %+v", n)
+	}
+	last := w.events[len(w.events)-1]
+	if want := "verified again after the agent's restart: 2 live holders answered both rounds 1.0 s apart"; last.Reason != want || !last.Restored {
+		t.Errorf("event %+v, want the reason %q", last, want)
+	}
+	if w.events[1].Kind != EventConfirmed || w.events[1].Restored {
+		t.Errorf("the first confirmation %+v", w.events[1])
+	}
+	// It is young to this agent, and asked about as often.
+	asked := len(w.askedAt("a", Verify))
+	w.run(w.now.Add(30 * time.Second))
+	if n := len(w.askedAt("a", Verify)) - asked; n < 5 {
+		t.Errorf("asked about %d times in 30 s", n)
+	}
+	w.mustAudit()
+}
+
+// A suspicion that is confirmed only after the restart is a detection like any other.
+func TestRestoredSuspicionIsCountedWhenConfirmed(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s b refused x
+		0s a announces
+		0s b announces
+		10s agent restarts
+		12s b allowed
+		12s a announces
+		12s b announces`, 2*time.Second)
+	c := w.d.Conflicts(false)[0]
+	last := w.events[len(w.events)-1]
+	if !c.ConfirmedAt.Equal(last.At) || last.Restored || w.d.Counts().Confirmed[SameNode] != 1 {
+		t.Errorf("%+v, event %+v", c, last)
+	}
+}
+
+// What is not there any more ends with its old times and its reason, and is remembered.
+func TestRestoredEnds(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(before+`12s b mute
+		12s a announces
+		12s b announces`, time.Minute)
+	last := w.events[len(w.events)-1]
+	if want := notFoundAgain + ": b did not answer"; last.Reason != want || !last.Restored {
+		t.Errorf("event %+v, want the reason %q", last, want)
+	}
+	c := w.d.Conflicts(true)
+	if len(c) != 1 || c[0].State != Resolved || w.since(c[0].ConfirmedAt) != time.Second || w.since(c[0].ResolvedAt) != 40*time.Second {
+		t.Errorf("history %+v", c)
+	}
+	if n := w.d.Counts(); n.Resolved != 1 || n.Faded != 0 {
+		t.Errorf("counts %+v", n)
+	}
+}

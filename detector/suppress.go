@@ -1,0 +1,97 @@
+package detector
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Suppression says why a suspicion was not raised although there seem to be two holders.
+type Suppression uint8
+
+// The reasons for a suppression.
+const (
+	// SuppressedShared: the key was declared shared, see [Detector.SetShared].
+	SuppressedShared Suppression = iota + 1
+	// SuppressedForwarded: all but one of the holders only forward.
+	SuppressedForwarded
+	suppressions
+)
+
+const declaredShared = "declared shared"
+
+// SetShared declares which keys may lawfully have many holders (anycast and virtual
+// addresses). Their bindings are kept and shown, but never suspected: an open conflict
+// of such a key is over at once, and a key that is no longer shared is suspected at
+// once if it has two holders. shared must not call the Detector, and must go on
+// answering the same until the next SetShared; nil declares none.
+func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
+	var fx Effects
+	d.shared = shared
+	for _, key := range slices.SortedFunc(maps.Keys(d.entries), compareKeys) {
+		e := d.entries[key]
+		was := e.shared
+		e.shared = shared != nil && shared(key)
+		if e.shared == was {
+			continue
+		}
+		d.endShared(e, now, &fx)
+		if len(e.bindings) > 0 {
+			d.settle(e, now, &fx)
+		}
+		d.finish(e)
+	}
+	return fx
+}
+
+// endShared ends an open conflict of a shared key.
+func (d *Detector) endShared(e *entry, now time.Time, fx *Effects) {
+	c := e.conflict
+	if c == nil || !e.shared {
+		return
+	}
+	c.why = declaredShared
+	if c.state == Confirmed || c.wasConfirmed() {
+		d.resolve(e, now, fx)
+		return
+	}
+	d.fade(e, now, fx)
+	e.faded = "" // the verdict says it anyway
+}
+
+// countSuppressed counts the reasons for which no suspicion is raised, each when it
+// begins to apply.
+func (d *Detector) countSuppressed(e *entry) {
+	var counting, pods, forwarders int
+	for _, b := range e.bindings {
+		switch {
+		case !b.counts():
+			forwarders++
+		case b.evidence != Host:
+			pods++
+			counting++
+		default:
+			counting++
+		}
+	}
+	enough := counting >= 2 && pods > 0
+	for s, applies := range [suppressions]bool{
+		SuppressedShared:    e.shared && enough,
+		SuppressedForwarded: e.conflict == nil && !enough && counting > 0 && forwarders > 0,
+	} {
+		if applies && !e.muted[s] {
+			d.tally.suppressed[s]++
+		}
+		e.muted[s] = applies
+	}
+}
+
+// SetLimits changes the limits of the same names in [Options]; zero or negative is
+// the default. Lower ones are for newcomers: bindings that are there stay, and one that
+// comes in takes the place of another. The history is cut at once.
+func (d *Detector) SetLimits(maxBindings, maxPerInterface, maxHistory int) {
+	d.opts.MaxBindings, d.opts.MaxPerInterface, d.opts.MaxHistory = maxBindings, maxPerInterface, maxHistory
+	d.opts = d.opts.withDefaults()
+	d.trimHistory()
+	d.trimIdle()
+}
