@@ -1,60 +1,150 @@
 package links
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
-	"syscall"
+	"os"
+	"time"
 
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // ownNetns stands for "our own netns" where the kernel gives no netns id.
 const ownNetns = -1
 
-// addrBuffer is the receive buffer of the address watch in bytes: room for the
-// events of a few thousand pods that start at once.
-const addrBuffer = 4 << 20
+const (
+	// addrBuffer is the receive buffer of the address watch in bytes; the kernel doubles
+	// it. Room for the events of a few thousand pods that start at once, and for what a
+	// few pods can make of them within a pause.
+	addrBuffer = 4 << 20
+	// wakeRate and wakeBurst bound how often a second events are read. One that comes
+	// alone is read at once; a flood is read in large portions, 20 ms apart.
+	wakeRate  = 50
+	wakeBurst = 50
+	// maxPortion is how many batches are read before what they told is handed on.
+	maxPortion = 256
+	// lostPause is the least time between two reports that events were lost, each of
+	// which means a look into every netns.
+	lostPause = time.Second
+)
 
-// watchAddresses reports every change of an address in our own netns and in every
+// addressWatcher hears of every change of an address in our own netns and in every
 // netns that has an id in ours, which each veth peer's has (NETLINK_LISTEN_ALL_NSID,
 // net/netlink/af_netlink.c). One socket so hears of an address that is added inside
-// a running pod, without a descriptor on any pod's netns. It returns when ctx ends,
-// or with the error after which events may be missing.
-//
-// The socket is subscribed when ready is called.
-func watchAddresses(ctx context.Context, ready func(), changed func(nsid int)) error {
+// a running pod, without a descriptor on any pod's netns.
+type addressWatcher struct {
+	// ready is called when the socket is subscribed, changed once for each netns of a
+	// portion of events, and lost when the kernel had no room for some: then any
+	// address of any netns may have changed before the call.
+	ready   func()
+	changed func(nsid int)
+	lost    func()
+	// buffer is the receive buffer in bytes, by default addrBuffer.
+	buffer int
+
+	batch    *addressBatch
+	netns    map[int]bool // those of the present portion
+	drained  bool
+	overrun  bool
+	nextLost time.Time
+}
+
+// run watches until ctx ends, or returns the error after which nothing is heard.
+func (w *addressWatcher) run(ctx context.Context) error {
 	conn, err := openAddressWatch()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	// Best effort: without CAP_NET_ADMIN the default size stays.
-	_ = conn.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, addrBuffer)
-	groups := uint32(1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1))
-	if err := conn.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
-		return fmt.Errorf("subscribing to addresses: %w", err)
+	_ = conn.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, cmp.Or(w.buffer, addrBuffer))
+	if err := bindAddressWatch(conn); err != nil {
+		return err
 	}
-	ready()
-	buf := make([]byte, 64<<10)
-	oob := make([]byte, unix.CmsgSpace(4))
+	w.ready()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("receiving address changes: %w", err)
+	}
+	w.batch, w.netns = newAddressBatch(), make(map[int]bool)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	wakes := rate.NewLimiter(wakeRate, wakeBurst)
+	var failed error
+	read := func(fd uintptr) (done bool) {
+		done, failed = w.readPortion(fd)
+		return done
+	}
 	for {
-		n, oobn, _, from, err := conn.Recvmsg(ctx, buf, oob, 0)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
+		_ = conn.SetReadDeadline(w.deadline())
+		if ctx.Err() != nil {
+			return nil // perhaps the deadline that said so was just taken away
+		}
+		err := raw.Read(read)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+		case err != nil || failed != nil:
+			return fmt.Errorf("receiving address changes: %w", errors.Join(err, failed))
+		}
+		w.report(time.Now())
+		if wakes.Wait(ctx) != nil {
+			return nil
+		}
+	}
+}
+
+// readPortion reads events until there are no more, or many. It is done when there were any.
+func (w *addressWatcher) readPortion(fd uintptr) (done bool, err error) {
+	w.drained = false
+	for range maxPortion {
+		n, err := w.batch.receive(fd)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			w.drained = true
+			return done, nil
+		case errors.Is(err, unix.ENOBUFS):
+			w.overrun, done = true, true
+			continue
+		case err != nil:
+			return true, err
+		}
+		done = true
+		for i := range n {
+			if nsid, ok := w.batch.changed(i); ok {
+				w.netns[nsid] = true
 			}
-			return fmt.Errorf("receiving address changes: %w", err)
 		}
-		// Only the kernel's word counts: any process may send to our port.
-		if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != 0 {
-			continue
-		}
-		if !hasAddressChange(buf[:n]) {
-			continue
-		}
-		changed(senderNetns(oob[:oobn]))
+	}
+	return true, nil
+}
+
+// deadline returns until when to wait for events, zero for ever. While there are some to
+// read it must not keep us from that.
+func (w *addressWatcher) deadline() time.Time {
+	if w.overrun && w.drained {
+		return w.nextLost
+	}
+	return time.Time{}
+}
+
+// report hands on what was read. After an overrun the kernel drops events until the
+// buffer was found empty: only what is looked at afterwards makes up for those.
+func (w *addressWatcher) report(now time.Time) {
+	for nsid := range w.netns {
+		w.changed(nsid)
+	}
+	clear(w.netns)
+	if w.overrun && w.drained && !now.Before(w.nextLost) {
+		w.overrun, w.nextLost = false, now.Add(lostPause)
+		w.lost()
 	}
 }
 
@@ -71,31 +161,11 @@ func openAddressWatch() (*socket.Conn, error) {
 	return conn, nil
 }
 
-// hasAddressChange says whether a datagram holds an RTM_NEWADDR or RTM_DELADDR.
-func hasAddressChange(datagram []byte) bool {
-	messages, err := syscall.ParseNetlinkMessage(datagram)
-	if err != nil {
-		return false
+// bindAddressWatch subscribes to the changes of addresses.
+func bindAddressWatch(conn *socket.Conn) error {
+	groups := uint32(1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1))
+	if err := conn.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+		return fmt.Errorf("subscribing to addresses: %w", err)
 	}
-	for _, m := range messages {
-		if m.Header.Type == unix.RTM_NEWADDR || m.Header.Type == unix.RTM_DELADDR {
-			return true
-		}
-	}
-	return false
-}
-
-// senderNetns reads the netns id from the control message; the kernel leaves it
-// out for our own netns.
-func senderNetns(oob []byte) int {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return ownNetns
-	}
-	for _, m := range messages {
-		if m.Header.Level == unix.SOL_NETLINK && m.Header.Type == unix.NETLINK_LISTEN_ALL_NSID && len(m.Data) >= 4 {
-			return int(int32(binary.NativeEndian.Uint32(m.Data)))
-		}
-	}
-	return ownNetns
+	return nil
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// maxHostAddresses bounds the addresses of the node: a node with more has service
-// addresses on its devices that are not its own.
-const maxHostAddresses = 64
+// maxHostAddresses bounds the list of the node's addresses. It is long where every pod's
+// host end has the gateway's address.
+const maxHostAddresses = 4096
 
 // serviceDevices carry addresses that every node has: kube-proxy's IPVS services
 // and the node-local DNS cache.
@@ -23,7 +23,8 @@ var serviceDevices = []string{"kube-ipvs0", "nodelocaldns"}
 // hostAddresses picks the node's own addresses: those of uplinks, CNI bridges and
 // tunnel devices. Left out are loopback, dummy and service devices, bridges of
 // local engines and, by skip, the host ends of secondary pod interfaces. An
-// address on many devices (ptp puts its gateway on every host veth) counts once.
+// address on many devices is there for each (ptp puts its gateway on every host veth):
+// they may belong to different networks.
 func hostAddresses(links []netlink.Link, addrs []netlink.Addr, skip func(index int) bool) []HostAddress {
 	devices := make(map[int]netlink.Link, len(links))
 	for _, link := range links {
@@ -50,12 +51,15 @@ func hostAddresses(links []netlink.Link, addrs []netlink.Addr, skip func(index i
 			slices.Contains(serviceDevices, attrs.Name) || skip(attrs.Index) {
 			continue
 		}
-		host = append(host, HostAddress{IP: ip, Device: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr})
+		address := HostAddress{IP: ip, Device: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr}
+		if master := devices[attrs.MasterIndex]; master != nil {
+			address.Master = master.Attrs().Name
+		}
+		host = append(host, address)
 	}
 	slices.SortFunc(host, func(a, b HostAddress) int {
 		return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(a.Index, b.Index))
 	})
-	host = slices.CompactFunc(host, func(a, b HostAddress) bool { return a.IP == b.IP })
 	return host[:min(len(host), maxHostAddresses)]
 }
 

@@ -11,6 +11,7 @@ import (
 	"regexp"
 
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
 )
 
 // State says whether an interface is observed.
@@ -27,6 +28,8 @@ const (
 	Failed State = "failed"
 	// Unsupported: a pod device of a kind that cannot be observed.
 	Unsupported State = "unsupported"
+	// Ignored: the configuration says to leave it alone.
+	Ignored State = "ignored"
 )
 
 // Interface describes one incarnation of one host-side device. A value that was
@@ -60,16 +63,21 @@ const (
 	Removed
 	// HostAddresses carries the node's own addresses, all of them.
 	HostAddresses
-	// UnsupportedDevices carries the pod devices that cannot be observed, all of them.
-	UnsupportedDevices
+	// Unobserved carries the pod devices that cannot be or are not to be observed, all
+	// of them.
+	Unobserved
 )
 
 // Event is one change. Which of the other fields is set follows from Kind.
 type Event struct {
-	Kind        EventKind
-	Interface   *Interface
-	Host        []HostAddress
-	Unsupported []Interface
+	Kind      EventKind
+	Interface *Interface
+	// Reason says why an interface was Removed, in one clause; Refused is what had been
+	// refused at it.
+	Reason     string
+	Refused    bpf.Counters
+	Host       []HostAddress
+	Unobserved []Interface
 }
 
 // HostAddress is an address of the node itself.
@@ -78,6 +86,8 @@ type HostAddress struct {
 	Device string
 	Index  int
 	MAC    net.HardwareAddr
+	// Master is the bridge, bond or VRF that the device is a port of, empty if none.
+	Master string
 }
 
 // localBridge matches the bridges of local container engines, whose subnets are

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { ownnetns.Main(m) }
 
 // patience is how long an event may take on a busy machine.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // watch starts a Watcher and returns it with a function that waits for an event.
 func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, ok func(links.Event) bool) links.Event) {
@@ -369,7 +369,7 @@ func TestMacvlanIsCounted(t *testing.T) {
 	must(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}))
 	_, wait := watch(t, links.Options{})
 	wait("the macvlan device", func(e links.Event) bool {
-		return e.Kind == links.UnsupportedDevices && slices.ContainsFunc(e.Unsupported, func(i links.Interface) bool {
+		return e.Kind == links.Unobserved && slices.ContainsFunc(e.Unobserved, func(i links.Interface) bool {
 			return i.Name == "mv0" && i.Place.Pid == pod.Pid && i.State == links.Unsupported
 		})
 	})
@@ -400,7 +400,8 @@ func TestHostAddresses(t *testing.T) {
 	for _, address := range host {
 		got = append(got, address.IP.String())
 	}
-	if want := []string{"10.7.0.1", "192.0.2.7", "fd00:7::1"}; !slices.Equal(got, want) {
+	// On two devices one address is there twice: they may be in different networks.
+	if want := []string{"10.7.0.1", "10.7.0.1", "192.0.2.7", "fd00:7::1"}; !slices.Equal(got, want) {
 		t.Errorf("host addresses %v, want %v", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package links
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -39,12 +40,18 @@ const (
 func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 	attrs := link.Attrs()
 	t := w.tracked[attrs.Index]
-	if link.Type() != "veth" || attrs.NetNsID < 0 || w.uplinks[attrs.Index] {
-		if t != nil {
-			w.remove(ctx, attrs.Index)
+	if !isPod(link, w.uplinks) {
+		w.remove(ctx, attrs.Index)
+		return
+	}
+	if w.isIgnored(attrs.Name) {
+		if w.ignored[attrs.Index] != attrs.Name {
+			w.removeFor(ctx, attrs.Index, "the configuration says to ignore "+attrs.Name)
+			w.ignored[attrs.Index], w.unobservedDirty = attrs.Name, true
 		}
 		return
 	}
+	w.noLongerIgnored(attrs.Index)
 	if t != nil && (t.nsid != attrs.NetNsID || t.peer != attrs.ParentIndex) {
 		w.remove(ctx, attrs.Index)
 		t = nil
@@ -99,16 +106,30 @@ func masterName(index int) string {
 	return master.Attrs().Name
 }
 
-func (w *Watcher) remove(ctx context.Context, index int) {
+func (w *Watcher) remove(ctx context.Context, index int) { w.removeFor(ctx, index, "") }
+
+// removeFor takes an interface off the list; without a reason it is gone.
+func (w *Watcher) removeFor(ctx context.Context, index int, reason string) {
+	w.noLongerIgnored(index)
 	t := w.tracked[index]
 	if t == nil {
 		return
 	}
 	delete(w.tracked, index)
+	// An error means that nothing is attached.
+	refused, _ := w.opts.Observer.Counters(index)
 	w.detach(t)
 	if t.announced {
 		gone := t.iface
-		w.emit(ctx, Event{Kind: Removed, Interface: &gone})
+		reason = cmp.Or(reason, "interface "+gone.Name+" is gone")
+		w.emit(ctx, Event{Kind: Removed, Interface: &gone, Reason: reason, Refused: refused})
+	}
+}
+
+func (w *Watcher) noLongerIgnored(index int) {
+	if _, ok := w.ignored[index]; ok {
+		delete(w.ignored, index)
+		w.unobservedDirty = true
 	}
 }
 
@@ -141,6 +162,7 @@ func (w *Watcher) detach(t *tracked) {
 	if t.attachment == nil {
 		return
 	}
+	w.detached = true
 	if err := t.attachment.Close(); err != nil && !errors.Is(err, bpf.ErrGone) {
 		w.log.Warn("detaching failed", "interface", t.iface.Name, "error", err)
 	}
@@ -212,6 +234,10 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 				due(t.nextLook)
 			}
 		}
+	}
+	if w.unobservedDirty {
+		w.unobservedDirty = false
+		w.emitUnobserved(ctx)
 	}
 	if w.hostDirty {
 		w.hostDirty = false
@@ -326,7 +352,8 @@ func (w *Watcher) emitInterface(ctx context.Context, t *tracked) {
 func (w *Watcher) lookAtHost(ctx context.Context) {
 	host, err := ListHostAddresses(func(index int) bool {
 		t := w.tracked[index]
-		return t != nil && t.iface.Seen && t.iface.View.Peer != PrimaryPeer
+		_, ignored := w.ignored[index]
+		return ignored || t != nil && t.iface.Seen && t.iface.View.Peer != PrimaryPeer
 	})
 	if err != nil {
 		w.log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)

@@ -37,6 +37,9 @@ type Options struct {
 	Quiet time.Duration
 	// LinkBuffer is the receive buffer of the link subscription in bytes (4 MiB).
 	LinkBuffer int
+	// Ignore names host-side interfaces that are left alone; nil names none. See
+	// [Watcher.SetIgnore].
+	Ignore func(name string) bool
 }
 
 // Watcher owns the list of interfaces. Run does all the work in one goroutine.
@@ -51,6 +54,9 @@ type Watcher struct {
 	wake     chan struct{}
 	changed  map[int]bool    // netns ids with a changed address
 	refresh  map[uint32]bool // generations to look into again
+	ignore   func(name string) bool
+	reread   bool // ignore is new
+	lost     bool // changes of addresses were
 	overruns int
 
 	// The rest is Run's own.
@@ -60,6 +66,12 @@ type Watcher struct {
 	uplinks    map[int]bool // ifindexes that a default route leaves by
 	generation uint32
 	hostDirty  bool
+	detached   bool // from some interface since the last resync
+
+	// What Unobserved told last, in two parts: the first is found by resync only.
+	unsupported     []Interface
+	ignored         map[int]string // names by ifindex
+	unobservedDirty bool
 }
 
 // tracked is an interface and how far we are with it.
@@ -101,7 +113,9 @@ func New(opts Options) (*Watcher, error) {
 		wake:    make(chan struct{}, 1),
 		changed: make(map[int]bool),
 		refresh: make(map[uint32]bool),
+		ignore:  opts.Ignore,
 		tracked: make(map[int]*tracked),
+		ignored: make(map[int]string),
 	}, nil
 }
 
@@ -117,8 +131,25 @@ func (w *Watcher) Refresh(generation uint32) {
 	w.poke()
 }
 
-// Overruns returns how often the netlink subscription broke and the list was read
-// anew. Safe for concurrent use.
+// SetIgnore replaces what interfaces are left alone: those that are named now are
+// detached from, and others attached to. Safe for concurrent use; it does not block.
+func (w *Watcher) SetIgnore(ignore func(name string) bool) {
+	w.mu.Lock()
+	w.ignore, w.reread = ignore, true
+	w.mu.Unlock()
+	w.poke()
+}
+
+// isIgnored says whether the configuration excludes a host-side interface.
+func (w *Watcher) isIgnored(name string) bool {
+	w.mu.Lock()
+	ignore := w.ignore
+	w.mu.Unlock()
+	return ignore != nil && ignore(name)
+}
+
+// Overruns returns how often netlink events were lost, and all that they could have told
+// of was read anew. Safe for concurrent use.
 func (w *Watcher) Overruns() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,6 +159,15 @@ func (w *Watcher) Overruns() int {
 func (w *Watcher) addressChanged(nsid int) {
 	w.mu.Lock()
 	w.changed[nsid] = true
+	w.mu.Unlock()
+	w.poke()
+}
+
+// addressesLost asks for a look at everything, because changes may have been missed.
+func (w *Watcher) addressesLost() {
+	w.mu.Lock()
+	w.lost = true
+	w.overruns++
 	w.mu.Unlock()
 	w.poke()
 }
@@ -184,7 +224,10 @@ func (w *Watcher) session(parent context.Context) error {
 	broken := make(chan error, 2)
 	subscribed := make(chan struct{})
 	tasks.Go(func() {
-		broken <- watchAddresses(ctx, func() { close(subscribed) }, w.addressChanged)
+		watch := addressWatcher{
+			ready: func() { close(subscribed) }, changed: w.addressChanged, lost: w.addressesLost,
+		}
+		broken <- watch.run(ctx)
 	})
 	select {
 	case <-subscribed:
@@ -214,6 +257,7 @@ func (w *Watcher) session(parent context.Context) error {
 		}
 	}()
 
+	w.takeRequests() // the list answers them all
 	if err := w.resync(ctx); err != nil {
 		return err
 	}
@@ -240,7 +284,9 @@ func (w *Watcher) session(parent context.Context) error {
 				w.handle(ctx, update)
 			}
 		case <-w.wake:
-			w.takeRequests()
+			if w.takeRequests() {
+				nextResync = time.Time{}
+			}
 		case <-timer.C:
 		}
 		now := time.Now()
@@ -268,20 +314,23 @@ func whyClosed(broken <-chan error) error {
 	}
 }
 
-// takeRequests marks what changed addresses and Refresh calls named.
-func (w *Watcher) takeRequests() {
+// takeRequests marks what changed addresses and Refresh calls named, and says whether
+// all interfaces have to be read anew.
+func (w *Watcher) takeRequests() (reread bool) {
 	w.mu.Lock()
-	changed, refresh := w.changed, w.refresh
-	w.changed, w.refresh = make(map[int]bool), make(map[uint32]bool)
+	changed, refresh, lost := w.changed, w.refresh, w.lost
+	w.changed, w.refresh, w.lost = make(map[int]bool), make(map[uint32]bool), false
+	reread, w.reread = w.reread, false
 	w.mu.Unlock()
 	for _, t := range w.tracked {
-		if changed[t.nsid] || refresh[t.iface.Generation] {
+		if lost || changed[t.nsid] || refresh[t.iface.Generation] {
 			t.dirty = true
 		}
 	}
-	if changed[ownNetns] {
+	if lost || changed[ownNetns] {
 		w.hostDirty = true
 	}
+	return reread
 }
 
 // handle follows one link event. Those of the bridge family tell of ports: leaving
@@ -319,8 +368,20 @@ func (w *Watcher) resync(ctx context.Context) error {
 		w.inspect(ctx, t)
 		t.dirty = true
 	}
-	w.hostDirty = true
-	w.emit(ctx, Event{Kind: UnsupportedDevices, Unsupported: w.unsupported(links)})
+	for index := range w.ignored {
+		if !alive[index] {
+			w.noLongerIgnored(index)
+		}
+	}
+	if w.detached {
+		// Not with every detach: a node that shuts its pods down has many at once.
+		w.detached = false
+		if _, err := w.opts.Observer.Prune(); err != nil {
+			w.log.Warn("clearing the table of addresses failed, trying again after the next interface goes", "error", err)
+		}
+	}
+	w.hostDirty, w.unobservedDirty = true, true
+	w.unsupported = w.listUnsupported(links)
 	return nil
 }
 

@@ -20,8 +20,12 @@ type Device struct {
 	Kind string
 }
 
+// maxDevicesOnHost bounds what [DevicesOnHost] returns of one netns.
+const maxDevicesOnHost = 64
+
 // DevicesOnHost lists the devices of a netns whose packets reach the calling
-// thread's netns, or the wire, without passing a host-side device of their own.
+// thread's netns, or the wire, without passing a host-side device of their own,
+// at most 64 of them.
 func DevicesOnHost(file *os.File) ([]Device, error) {
 	host, err := os.Open(Self)
 	if err != nil {
@@ -30,33 +34,27 @@ func DevicesOnHost(file *os.File) ([]Device, error) {
 	defer host.Close()
 	var devices []Device
 	err = Do(file, func() error {
-		links, err := List(netlink.LinkList)
+		hostID, err := netlink.GetNetNsIdByFd(int(host.Fd()))
 		if err != nil {
-			return fmt.Errorf("listing devices of netns %s: %w", file.Name(), err)
+			return fmt.Errorf("asking netns %s for the host's id: %w", file.Name(), err)
 		}
-		hostID := -1
-		for _, link := range links {
-			attrs := link.Attrs()
-			device := Device{Name: attrs.Name, Index: attrs.Index, Kind: link.Type()}
-			switch device.Kind {
-			case "macvlan", "ipvlan":
-				if hostID < 0 {
-					if hostID, err = netlink.GetNetNsIdByFd(int(host.Fd())); err != nil {
-						return fmt.Errorf("asking netns %s for the host's id: %w", file.Name(), err)
-					}
+		err = eachDevice(func() { devices = devices[:0] }, func(d device) {
+			switch {
+			case len(devices) == maxDevicesOnHost:
+				return
+			case d.kind == "macvlan", d.kind == "ipvlan":
+				if d.nsid < 0 || d.nsid != hostID {
+					return
 				}
-				if attrs.NetNsID < 0 || attrs.NetNsID != hostID {
-					continue
-				}
-			case "device":
-				if attrs.RawFlags&unix.IFF_LOOPBACK != 0 || attrs.EncapType != "ether" {
-					continue
-				}
-				device.Kind = Physical
+			case d.kind == "" && d.flags&unix.IFF_LOOPBACK == 0 && d.hardware == unix.ARPHRD_ETHER:
+				d.kind = Physical
 			default:
-				continue
+				return
 			}
-			devices = append(devices, device)
+			devices = append(devices, Device{Name: d.name, Index: d.index, Kind: d.kind})
+		})
+		if err != nil {
+			return fmt.Errorf("looking into netns %s: %w", file.Name(), err)
 		}
 		return nil
 	})

@@ -41,6 +41,12 @@ func (p Place) Label() string {
 	return fmt.Sprintf("net:[%d]", p.Inode)
 }
 
+// Exists says whether the path still leads to the netns.
+func (p Place) Exists() bool {
+	ino, err := inode(p.Path)
+	return err == nil && ino == p.Inode
+}
+
 // Finder maps netns ids of the netns it was made in to places. An id is what
 // IFLA_LINK_NETNSID of a veth names its peer's netns by. Not safe for concurrent use.
 type Finder struct {

@@ -2,6 +2,7 @@ package netns_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/netns"
@@ -227,4 +229,168 @@ func TestLookWhileAddressesChange(t *testing.T) {
 	close(stop)
 	must(t, <-done)
 	t.Logf("%d of 500 looks were interrupted", interrupted)
+}
+
+// What is on the peer is listed first, whatever else the pod holds; and what the pod
+// holds beyond the bound is known to be missing.
+func TestLookAtManyAddresses(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "pod4"
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
+	must(t, netlink.LinkAdd(veth))
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	host, err := netlink.LinkByName("pod4")
+	must(t, err)
+	file := pod.Open(t)
+	add := func(device string, ips ...string) {
+		t.Helper()
+		must(t, netns.Do(file, func() error {
+			link, err := netlink.LinkByName(device)
+			if err != nil {
+				return err
+			}
+			for _, ip := range ips {
+				address := &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(ip)), Flags: unix.IFA_F_NODAD}
+				if err := netlink.AddrAdd(link, address); err != nil {
+					return fmt.Errorf("add %s: %w", ip, err)
+				}
+			}
+			return nil
+		}))
+	}
+	look := func(truncated bool, want int) []netns.Address {
+		t.Helper()
+		view, err := netns.Look(file, host.Attrs().ParentIndex)
+		must(t, err)
+		if view.Truncated != truncated || len(view.Addresses) != want {
+			t.Errorf("%d addresses, truncated %t, want %d and %t", len(view.Addresses), view.Truncated, want, truncated)
+		}
+		return view.Addresses
+	}
+	must(t, netns.Do(file, func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "docker0"
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+	}))
+	var elsewhere, onLoopback []string
+	for n := range 1500 {
+		elsewhere = append(elsewhere, fmt.Sprintf("fd00:e::%x", n+1))
+		onLoopback = append(onLoopback, fmt.Sprintf("fd00:10::%x", n+1))
+	}
+	add("docker0", elsewhere...)
+	add("lo", onLoopback[:22]...)
+	add("eth0", "10.1.0.1")
+	look(true, 1024)
+	add("lo", onLoopback[22:]...)
+	add("eth0", "10.1.0.2", "fd00:1::1")
+	addresses := look(true, 1024)
+	for n, address := range addresses {
+		where := netns.OnLoopback
+		if n < 3 {
+			where = netns.OnPeer
+		}
+		if address.Where != where {
+			t.Fatalf("address %d is %+v, want %v", n, address, where)
+		}
+	}
+	must(t, netns.Do(file, func() error {
+		docker0, err := netlink.LinkByName("docker0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(docker0)
+	}))
+	must(t, netns.Do(file, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for _, ip := range onLoopback[1021:] {
+			address := &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(ip))}
+			if err := netlink.AddrDel(lo, address); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	look(false, 1024)
+}
+
+// However many addresses and devices a pod has, the agent has room for a few at a time only: a
+// look takes next to no memory for each of them.
+func TestLookTakesNoMemoryForEach(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	file := pod.Open(t)
+	allocations := func() float64 {
+		return testing.AllocsPerRun(5, func() {
+			if _, err := netns.Look(file, 1); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	const addresses, devices = 1000, 30
+	few := allocations()
+	must(t, netns.Do(file, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for n := range addresses {
+			ip := net.ParseIP(fmt.Sprintf("fd00:10::%x", n+1))
+			if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(ip), Flags: unix.IFA_F_NODAD}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	many := allocations()
+	if many > few+addresses/5 {
+		t.Errorf("%.0f allocations for %d addresses, %.0f for none", many, addresses, few)
+	}
+	must(t, netns.Do(file, func() error {
+		for n := range devices {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = fmt.Sprint("br", n)
+			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	// Two names, and its part of a buffer.
+	if all := allocations(); all > many+5*devices {
+		t.Errorf("%.0f allocations with %d devices, %.0f without", all, devices, many)
+	}
+}
+
+// BenchmarkLook measures a look into a netns with many addresses.
+func BenchmarkLook(b *testing.B) {
+	for _, addresses := range []int{2, 1000} {
+		b.Run(fmt.Sprint(addresses), func(b *testing.B) {
+			pod := ownnetns.NewPod(b)
+			file := pod.Open(b)
+			if err := netns.Do(file, func() error {
+				lo, err := netlink.LinkByName("lo")
+				if err != nil {
+					return err
+				}
+				for n := range addresses {
+					ip := net.ParseIP(fmt.Sprintf("fd00:10::%x", n+1))
+					if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(ip), Flags: unix.IFA_F_NODAD}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if view, err := netns.Look(file, 1); err != nil || len(view.Addresses) != addresses {
+					b.Fatalf("%d addresses, %v", len(view.Addresses), err)
+				}
+			}
+		})
+	}
 }

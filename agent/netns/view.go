@@ -1,7 +1,7 @@
 package netns
 
 import (
-	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -70,17 +70,9 @@ func Look(file *os.File, peer int) (View, error) {
 			return err
 		}
 		defer func() { view.Cost = threadTime() - began }()
-		links, err := List(netlink.LinkList)
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return fmt.Errorf("listing devices of netns %s: %w", file.Name(), err)
+		if err := view.read(peer); err != nil {
+			return fmt.Errorf("looking into netns %s: %w", file.Name(), err)
 		}
-		view.Truncated = err != nil
-		addrs, err := List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return fmt.Errorf("listing addresses of netns %s: %w", file.Name(), err)
-		}
-		view.Truncated = view.Truncated || err != nil
-		view.fill(links, addrs, peer)
 		if view.Peer == "" {
 			return fmt.Errorf("looking into netns %s: %w", file.Name(), ErrNoPeer)
 		}
@@ -98,106 +90,74 @@ func threadTime() time.Duration {
 	return time.Duration(clock.Nano())
 }
 
-// fill computes the view; apart from Look for tests.
-func (v *View) fill(links []netlink.Link, addrs []netlink.Addr, peer int) {
-	paths := reach(links, peer)
-	// Those on the peer first: whatever else a pod holds must not push them out.
-	slices.SortStableFunc(addrs, func(a, b netlink.Addr) int {
-		return cmp.Compare(rank(paths[a.LinkIndex].where), rank(paths[b.LinkIndex].where))
-	})
-	for _, link := range links {
-		if link.Attrs().Index == peer {
-			v.Peer = link.Attrs().Name
-		}
+// read fills the view by what the calling thread's netns has.
+func (v *View) read(peer int) error {
+	devices, err := reach(peer, eachDevice)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return err
 	}
-	for _, a := range addrs {
-		ip, ok := netip.AddrFromSlice(a.IP)
+	v.Peer, v.Truncated = devices.peerName, devices.truncated || err != nil
+
+	// Those on the peer have their own room, and then go first: whatever else a pod holds
+	// must not push them out.
+	var kept [Elsewhere + 1][]Address
+	var total int
+	err = dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, func() {
+		for where := range kept {
+			kept[where] = kept[where][:0]
+		}
+		total = 0
+	}, func(message []byte) {
+		address, index, ok := parseAddress(message)
 		if !ok {
-			continue
-		}
-		ip = ip.Unmap()
-		if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-			continue
-		}
-		if len(v.Addresses) == maxAddresses {
-			v.Truncated = true
 			return
 		}
-		path, ok := paths[a.LinkIndex]
-		if !ok {
-			path.where = Elsewhere
+		path := devices.path(index)
+		address.Where, address.OuterVLAN, address.InnerVLAN = path.where, path.outer, path.inner
+		if total++; len(kept[path.where]) < maxAddresses {
+			kept[path.where] = append(kept[path.where], address)
 		}
-		const unsettled = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
-		v.Addresses = append(v.Addresses, Address{
-			IP:        ip,
-			Where:     path.where,
-			OuterVLAN: path.outer,
-			InnerVLAN: path.inner,
-			Settled:   a.Flags&unsettled == 0,
-		})
+	})
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return fmt.Errorf("listing addresses: %w", err)
 	}
+	v.Truncated = v.Truncated || err != nil || total > maxAddresses
+	for _, addresses := range kept {
+		room := min(len(addresses), maxAddresses-len(v.Addresses))
+		v.Addresses = append(v.Addresses, addresses[:room]...)
+	}
+	return nil
 }
 
-// rank orders devices by how much their addresses matter.
-func rank(where Where) Where {
-	if where == 0 {
-		return Elsewhere
+// parseAddress reads an RTM_NEWADDR (struct ifaddrmsg, linux/if_addr.h) and returns the
+// address with the index of its device. It reports false for one that is not global.
+func parseAddress(message []byte) (Address, int, bool) {
+	if len(message) < unix.SizeofIfAddrmsg {
+		return Address{}, 0, false
 	}
-	return where
-}
-
-// path is how packets get from the peer to a device.
-type path struct {
-	where        Where
-	outer, inner uint16
-}
-
-// reach tells which devices receive what arrives on the peer: the peer, its
-// bridge, bond or VRF, and VLAN, macvlan and ipvlan devices on top of any of them.
-func reach(links []netlink.Link, peer int) map[int]path {
-	paths := make(map[int]path)
-	for _, link := range links {
-		attrs := link.Attrs()
-		switch {
-		case attrs.Index == peer:
-			paths[peer] = path{where: OnPeer}
-			if attrs.MasterIndex != 0 {
-				paths[attrs.MasterIndex] = path{where: OnPeer}
-			}
-		case attrs.Name == "lo" || link.Type() == "dummy":
-			paths[attrs.Index] = path{where: OnLoopback}
+	flags := uint32(message[2])
+	index := int(int32(binary.NativeEndian.Uint32(message[4:])))
+	var local, address []byte
+	for kind, value := range attributes(message[unix.SizeofIfAddrmsg:]) {
+		switch kind {
+		case unix.IFA_LOCAL:
+			local = value
+		case unix.IFA_ADDRESS:
+			address = value // with IFA_LOCAL that of the other end
+		case unix.IFA_FLAGS:
+			flags = uint32(number(value))
 		}
 	}
-	// Devices may be listed before their parents, and stand at most two tags high.
-	for range 3 {
-		for _, link := range links {
-			attrs := link.Attrs()
-			if _, known := paths[attrs.Index]; known || attrs.NetNsID >= 0 {
-				continue
-			}
-			parent, ok := paths[attrs.ParentIndex]
-			if !ok || parent.where != OnPeer {
-				continue
-			}
-			switch dev := link.(type) {
-			case *netlink.Vlan:
-				id := uint16(dev.VlanId)
-				switch {
-				case parent.outer == 0:
-					parent.outer = id
-				case parent.inner == 0:
-					parent.inner = id
-				default:
-					continue
-				}
-			case *netlink.Macvlan, *netlink.IPVlan:
-			default:
-				continue
-			}
-			paths[attrs.Index] = parent
-		}
+	if local == nil {
+		local = address
 	}
-	return paths
+	ip, ok := netip.AddrFromSlice(local)
+	ip = ip.Unmap()
+	if !ok || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+		return Address{}, 0, false
+	}
+	const unsettled = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
+	return Address{IP: ip, Settled: flags&unsettled == 0}, index, true
 }
 
 // Holds says whether the netns itself has the address and would speak for it with
@@ -212,6 +172,11 @@ func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 		}
 	}
 	return false
+}
+
+// Lists says whether any device of the netns has the address.
+func (v *View) Lists(ip netip.Addr) bool {
+	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip })
 }
 
 // Settled says whether a device that is reached through the peer has the address and

@@ -1,7 +1,9 @@
 package links
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -14,11 +16,35 @@ import (
 // resync looks into.
 const maxForeignLooks = 256
 
-// unsupported lists the pod devices that have no host end we could observe: netkit
-// on the host's side, and in namespaces that no observed interface leads to
-// macvlan and ipvlan devices on the host's devices and physical ones (SR-IOV).
-// Silence about a pod must mean that it was watched.
-func (w *Watcher) unsupported(links []netlink.Link) []Interface {
+// emitUnobserved tells the agent of everything that is not observed.
+func (w *Watcher) emitUnobserved(ctx context.Context) {
+	all := slices.Clone(w.unsupported)
+	for _, index := range slices.Sorted(maps.Keys(w.ignored)) {
+		all = append(all, Interface{
+			Name: w.ignored[index], Index: index, State: Ignored, Reason: "the configuration says to ignore it",
+		})
+	}
+	w.emit(ctx, Event{Kind: Unobserved, Unobserved: all})
+}
+
+// listUnsupported lists the pod devices that have no host end we could observe.
+func (w *Watcher) listUnsupported(links []netlink.Link) []Interface {
+	observed := make(map[uint64]bool, len(w.tracked))
+	for _, t := range w.tracked {
+		observed[t.iface.Place.Inode] = true
+	}
+	found, err := unsupportedDevices(links, observed, w.finder)
+	if err != nil {
+		w.log.Warn("looking for devices that cannot be observed failed", "error", err)
+	}
+	return found
+}
+
+// unsupportedDevices finds netkit on the host's side, and in namespaces that no observed
+// interface leads to macvlan and ipvlan devices on the host's devices and physical ones
+// (SR-IOV). Silence about a pod must mean that it was watched. observed are inodes. With
+// an error comes what was found without the namespaces.
+func unsupportedDevices(links []netlink.Link, observed map[uint64]bool, finder *netns.Finder) ([]Interface, error) {
 	var found []Interface
 	for _, link := range links {
 		if attrs := link.Attrs(); link.Type() == "netkit" && attrs.NetNsID >= 0 {
@@ -28,14 +54,9 @@ func (w *Watcher) unsupported(links []netlink.Link) []Interface {
 			})
 		}
 	}
-	observed := make(map[uint64]bool, len(w.tracked))
-	for _, t := range w.tracked {
-		observed[t.iface.Place.Inode] = true
-	}
-	places, err := w.finder.Places()
+	places, err := finder.Places()
 	if err != nil {
-		w.log.Warn("looking for devices that cannot be observed failed", "error", err)
-		return found
+		return found, err
 	}
 	looks := 0
 	for _, place := range places {
@@ -50,7 +71,7 @@ func (w *Watcher) unsupported(links []netlink.Link) []Interface {
 			})
 		}
 	}
-	return found
+	return found, nil
 }
 
 func foreignDevices(place netns.Place) []netns.Device {

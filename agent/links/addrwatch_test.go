@@ -1,0 +1,296 @@
+package links
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/netns"
+)
+
+// heard counts what an addressWatcher says.
+type heard struct {
+	mu      sync.Mutex
+	changed map[int]int // by netns id
+	lost    []time.Time
+	hold    chan struct{} // while open, changed does not return
+}
+
+// startWatch runs an addressWatcher until the test ends.
+func startWatch(t *testing.T, buffer int) *heard {
+	t.Helper()
+	h := &heard{changed: make(map[int]int)}
+	ready := make(chan struct{})
+	w := addressWatcher{
+		buffer: buffer,
+		ready:  func() { close(ready) },
+		changed: func(nsid int) {
+			h.mu.Lock()
+			h.changed[nsid]++
+			hold := h.hold
+			h.mu.Unlock()
+			if hold != nil {
+				<-hold
+			}
+		},
+		lost: func() {
+			h.mu.Lock()
+			h.lost = append(h.lost, time.Now())
+			h.mu.Unlock()
+		},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	return h
+}
+
+// wait polls until ok, which is called with the lock held.
+func (h *heard) wait(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		h.mu.Lock()
+		done := ok()
+		h.mu.Unlock()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// counts returns how often a change in that netns, and a loss, was told.
+func (h *heard) counts(nsid int) (changed, lost int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.changed[nsid], len(h.lost)
+}
+
+// podWithID makes a netns that has an id in ours, and returns how to change its addresses.
+func podWithID(t *testing.T, name string) (nsid int, change func(times int)) {
+	t.Helper()
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := pod.Open(t)
+	address := &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(198, 18, 0, 1))}
+	return link.Attrs().NetNsID, func(times int) {
+		t.Helper()
+		if err := netns.Do(file, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			for range times {
+				if err := netlink.AddrAdd(lo, address); err != nil {
+					return err
+				}
+				if err := netlink.AddrDel(lo, address); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAddressWatchTellsNamespacesApart(t *testing.T) {
+	first, changeFirst := podWithID(t, "pod1")
+	second, changeSecond := podWithID(t, "pod2")
+	h := startWatch(t, 0)
+	changeFirst(1)
+	h.wait(t, "the first", func() bool { return h.changed[first] > 0 })
+	if changed, _ := h.counts(second); changed > 0 {
+		t.Errorf("heard of netns %d, which did not change", second)
+	}
+	changeSecond(1)
+	h.wait(t, "the second", func() bool { return h.changed[second] > 0 })
+	dummy := &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(198, 18, 0, 2))}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.AddrAdd(lo, dummy); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.AddrDel(lo, dummy) })
+	h.wait(t, "our own", func() bool { return h.changed[ownNetns] > 0 })
+	if _, lost := h.counts(first); lost > 0 {
+		t.Error("events were lost")
+	}
+}
+
+// A flood is handed on in portions.
+func TestAddressFloodIsFolded(t *testing.T) {
+	nsid, change := podWithID(t, "pod1")
+	h := startWatch(t, 0)
+	const changes = 5000
+	began := time.Now()
+	change(changes)
+	took := time.Since(began)
+	h.wait(t, "the flood", func() bool { return h.changed[nsid] > 0 })
+	calls, _ := h.counts(nsid)
+	if most := wakeBurst + int(took.Seconds()*wakeRate) + 10; calls > most {
+		t.Errorf("%d calls for %d changes within %v, want at most %d", calls, 2*changes, took, most)
+	}
+}
+
+// After an overrun that is said, but not all the time, and what comes later is heard.
+func TestAddressOverrun(t *testing.T) {
+	nsid, change := podWithID(t, "pod1")
+	h := startWatch(t, 4096)
+	overrun := func() {
+		t.Helper()
+		hold := make(chan struct{})
+		h.mu.Lock()
+		before := h.changed[nsid]
+		h.hold = hold
+		h.mu.Unlock()
+		change(1)
+		h.wait(t, "an event", func() bool { return h.changed[nsid] > before })
+		change(200) // with nobody to read
+		h.mu.Lock()
+		h.hold = nil
+		h.mu.Unlock()
+		close(hold)
+	}
+	for round := range 3 {
+		overrun()
+		h.wait(t, "the loss", func() bool { return len(h.lost) > round })
+	}
+	h.mu.Lock()
+	for i, at := range h.lost[1:] {
+		if gap := at.Sub(h.lost[i]); gap < lostPause-50*time.Millisecond {
+			t.Errorf("a loss was told %v after the one before, want %v", gap, lostPause)
+		}
+	}
+	before, losses := h.changed[nsid], len(h.lost)
+	h.mu.Unlock()
+	change(1)
+	h.wait(t, "a change after the overruns", func() bool { return h.changed[nsid] > before })
+	if _, lost := h.counts(nsid); lost != losses {
+		t.Error("one change was too much")
+	}
+}
+
+// A loss that is to be told later wakes the watch by then, but not before all was read: a
+// deadline in the past would keep it from reading.
+func TestAddressDeadline(t *testing.T) {
+	now := time.Now()
+	losses := 0
+	w := addressWatcher{lost: func() { losses++ }, nextLost: now.Add(time.Second)}
+	for _, step := range []struct {
+		what             string
+		overrun, drained bool
+		now              time.Time
+		losses           int
+		deadline         time.Time
+	}{
+		{"no loss", false, true, now, 0, time.Time{}},
+		{"a loss, with more to read", true, false, now, 0, time.Time{}},
+		{"and later", true, false, now.Add(2 * time.Second), 0, time.Time{}},
+		{"all was read, soon after the loss before", true, true, now, 0, now.Add(time.Second)},
+		{"and later", true, true, now.Add(time.Second), 1, time.Time{}},
+	} {
+		w.overrun, w.drained = step.overrun, step.drained
+		w.report(step.now)
+		if got := w.deadline(); losses != step.losses || !got.Equal(step.deadline) {
+			t.Errorf("%s: %d losses and deadline %v, want %d and %v", step.what, losses, got, step.losses, step.deadline)
+		}
+	}
+}
+
+// The system call's buffers are used again: nothing is allocated for an event.
+func TestAddressBatchAllocatesNothing(t *testing.T) {
+	_, change := podWithID(t, "pod1")
+	conn, err := openAddressWatch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, addrBuffer); err != nil {
+		t.Fatal(err)
+	}
+	if err := bindAddressWatch(conn); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(1000)
+	w := addressWatcher{batch: newAddressBatch(), netns: make(map[int]bool)}
+	events := 0
+	if err := raw.Read(func(fd uintptr) bool {
+		allocations := testing.AllocsPerRun(10, func() {
+			n, err := w.batch.receive(fd)
+			if err != nil {
+				t.Error(err)
+			}
+			for i := range n {
+				if nsid, ok := w.batch.changed(i); ok {
+					w.netns[nsid] = true
+					events++
+				}
+			}
+		})
+		if allocations > 0 {
+			t.Errorf("%v allocations a batch", allocations)
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if events == 0 {
+		t.Error("no event was read")
+	}
+}
+
+// A loss is made up for by a look at everything.
+func TestLossMeansALookAtEverything(t *testing.T) {
+	w := &Watcher{
+		wake: make(chan struct{}, 1), changed: make(map[int]bool), refresh: make(map[uint32]bool),
+		tracked: map[int]*tracked{2: {nsid: 0}, 3: {nsid: 1}},
+	}
+	w.takeRequests()
+	if w.hostDirty || w.tracked[2].dirty || w.tracked[3].dirty {
+		t.Error("there was nothing to look at")
+	}
+	w.addressesLost()
+	<-w.wake
+	w.takeRequests()
+	if !w.hostDirty || !w.tracked[2].dirty || !w.tracked[3].dirty || w.Overruns() != 1 {
+		t.Errorf("to be looked at: %t, %t, %t after %d losses, want all after one",
+			w.hostDirty, w.tracked[2].dirty, w.tracked[3].dirty, w.Overruns())
+	}
+}

@@ -1,0 +1,43 @@
+package links_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/links"
+)
+
+// A survey finds what a watcher would observe, and not the uplink.
+func TestSurvey(t *testing.T) {
+	pod, outside := ownnetns.NewPod(t), ownnetns.NewPod(t)
+	addVeth(t, pod, "surveyed", "10.6.0.1/32")
+	uplink := addVeth(t, outside, "leaving")
+	address, err := netlink.ParseAddr("10.6.9.1/24")
+	must(t, err)
+	must(t, netlink.AddrAdd(uplink, address))
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Index, Gw: net.IPv4(10, 6, 9, 254)}))
+	pods, unsupported, err := links.Survey()
+	must(t, err)
+	found := false
+	for _, p := range pods {
+		switch p.Name {
+		case "surveyed":
+			found = true
+			if !p.Found || p.Place.Pid != pod.Pid || p.Peer == 0 {
+				t.Errorf("got %+v, want the netns of pid %d", p, pod.Pid)
+			}
+		case "leaving":
+			t.Error("the uplink is taken for a pod's interface")
+		}
+	}
+	if !found {
+		t.Errorf("not found among %+v", pods)
+	}
+	if len(unsupported) > 0 {
+		t.Errorf("unsupported: %+v", unsupported)
+	}
+	must(t, links.CanWatch())
+}

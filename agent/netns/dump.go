@@ -1,0 +1,146 @@
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// filterSkipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h.
+const filterSkipStats = 1 << 3
+
+// dumpLimit is for how much CPU time a list is tried again. The thread must be locked.
+const dumpLimit = 20 * time.Millisecond
+
+// dump lists things of the calling thread's netns over netlink and hands out one message
+// after the other, so that a pod with 60,000 addresses takes no room for more than a few.
+// A list that changed meanwhile has holes and is read again, after another call of begin.
+// After some attempts, or when they take long, because a pod makes its list as long as it
+// likes and changes it all the time, dump returns [netlink.ErrDumpInterrupted]. Messages are good until
+// each returns.
+func dump(request, reply uint16, begin func(), each func(message []byte)) error {
+	var err error
+	limit := threadTime() + dumpLimit
+	for range listTries {
+		begin()
+		r := nl.NewNetlinkRequest(int(request), unix.NLM_F_DUMP)
+		r.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		if request == unix.RTM_GETLINK {
+			// Statistics are half of what the kernel would say of a device.
+			r.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filterSkipStats)))
+		}
+		err = r.ExecuteIter(unix.NETLINK_ROUTE, reply, func(message []byte) bool {
+			each(message)
+			return true
+		})
+		if !errors.Is(err, netlink.ErrDumpInterrupted) || threadTime() > limit {
+			break
+		}
+	}
+	return err
+}
+
+// attributes yields the netlink attributes in b (struct nlattr, linux/netlink.h) and ends
+// at the first that does not fit.
+func attributes(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= unix.SizeofNlAttr {
+			size := int(binary.NativeEndian.Uint16(b))
+			if size < unix.SizeofNlAttr || size > len(b) {
+				return
+			}
+			kind := binary.NativeEndian.Uint16(b[2:]) & nl.NLA_TYPE_MASK
+			if !yield(kind, b[unix.SizeofNlAttr:size]) {
+				return
+			}
+			b = b[min(len(b), (size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
+		}
+	}
+}
+
+// device is what matters of a device of the netns.
+type device struct {
+	name   string
+	kind   string // as in "ip -d link", empty for a physical device
+	index  int
+	parent int // IFLA_LINK
+	master int // the bridge, bond or VRF
+	nsid   int // of the netns that the parent is in, -1 for the same
+	vlan   uint16
+	flags  uint32
+	// hardware is the ARPHRD_ type.
+	hardware uint16
+}
+
+// eachDevice lists the devices of the calling thread's netns, as dump does.
+func eachDevice(begin func(), each func(device)) error {
+	err := dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, begin, func(message []byte) {
+		if d, ok := parseDevice(message); ok {
+			each(d)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("listing devices: %w", err)
+	}
+	return nil
+}
+
+// parseDevice reads an RTM_NEWLINK (struct ifinfomsg, linux/rtnetlink.h).
+func parseDevice(message []byte) (device, bool) {
+	if len(message) < unix.SizeofIfInfomsg {
+		return device{}, false
+	}
+	d := device{
+		hardware: binary.NativeEndian.Uint16(message[2:]),
+		index:    int(int32(binary.NativeEndian.Uint32(message[4:]))),
+		flags:    binary.NativeEndian.Uint32(message[8:]),
+		nsid:     -1,
+	}
+	for kind, value := range attributes(message[unix.SizeofIfInfomsg:]) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			d.name = unix.ByteSliceToString(value)
+		case unix.IFLA_LINK:
+			d.parent = number(value)
+		case unix.IFLA_MASTER:
+			d.master = number(value)
+		case unix.IFLA_LINK_NETNSID:
+			d.nsid = number(value)
+		case unix.IFLA_LINKINFO:
+			d.parseInfo(value)
+		}
+	}
+	return d, true
+}
+
+func (d *device) parseInfo(info []byte) {
+	for kind, value := range attributes(info) {
+		switch kind {
+		case unix.IFLA_INFO_KIND:
+			d.kind = unix.ByteSliceToString(value)
+		case unix.IFLA_INFO_DATA:
+			if d.kind != "vlan" { // which comes before its data
+				continue
+			}
+			for kind, value := range attributes(value) {
+				if kind == nl.IFLA_VLAN_ID && len(value) >= 2 {
+					d.vlan = binary.NativeEndian.Uint16(value)
+				}
+			}
+		}
+	}
+}
+
+// number reads an attribute of four bytes, 0 if it is shorter.
+func number(value []byte) int {
+	if len(value) < 4 {
+		return 0
+	}
+	return int(int32(binary.NativeEndian.Uint32(value)))
+}
