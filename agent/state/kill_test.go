@@ -1,0 +1,105 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/detector"
+)
+
+const childFolder = "DUPIP_TEST_STATE_FOLDER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childFolder); dir != "" {
+		writeForever(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// writeForever writes ever other states without a pause, until it is killed.
+func writeForever(dir string) {
+	opts := testOptions(dir, os.Getpid())
+	s, _ := Open(opts)
+	all, err := makeSample(opts.NodeID, 2, 1, 40)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for i := 0; ; i = (i + 1) % len(all.History) {
+		s.Save(detector.Snapshot{Open: all.Open, History: all.History[:i+1]})
+		s.writer.next = time.Time{}
+		s.flush(time.Now())
+		if _, _, err := s.Status(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// An agent is killed at any moment of its writing: the next one always finds a whole
+// document, sweeps what the killed one left, and has the folder.
+func TestKilledWhileWriting(t *testing.T) {
+	dir := t.TempDir()
+	leftovers := 0
+	for range 50 {
+		child := exec.CommandContext(t.Context(), "/proc/self/exe")
+		child.Env = append(os.Environ(), childFolder+"="+dir)
+		child.Stderr = os.Stderr
+		before := modified(dir)
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "a write of the child", func() bool { return !modified(dir).Equal(before) })
+		time.Sleep(rand.N(20 * time.Millisecond)) // not to wait for anything: any moment will do
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = child.Wait() // killed, it says
+
+		var log logged
+		opts := testOptions(dir, child.Process.Pid)
+		opts.Log = log.log()
+		if slices.ContainsFunc((&Store{opts: opts}).names(), temporary.MatchString) {
+			leftovers++
+		}
+		s, read := Open(opts)
+		if lines := log.lines(""); len(lines) != 0 {
+			t.Fatalf("log %q", lines)
+		}
+		want := sample(t, opts.NodeID, 2, 1, 40)
+		want.History = want.History[:min(max(len(read.History), 1), len(want.History))]
+		if diff := cmp.Diff(want, read, sameSnapshot); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+		if names := s.names(); !slices.Equal(names, []string{fileName}) {
+			t.Fatalf("in the folder: %v", names)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.Run(ctx); err != nil { // gives the folder free
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d of 50 were killed between two renames", leftovers)
+	if leftovers == 0 {
+		t.Error("no kill hit a write: the test tests nothing")
+	}
+}
+
+func modified(dir string) time.Time {
+	info, err := os.Stat(filepath.Join(dir, fileName))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
