@@ -1,0 +1,145 @@
+package cri
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// pluginDirs are where Debian puts the CNI plugins and where the upstream archive goes.
+var pluginDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
+
+const installHint = "tests/install.sh test installs them"
+
+// Options say how a runtime is set up.
+type Options struct {
+	// Plugins is the CNI chain, the first one with an "ipam" section. Where that is of
+	// type host-local and names no dataDir, it gets the one that WipeStore removes.
+	Plugins []map[string]any
+	// Scripts are further plugins, by type: shell scripts that speak CNI as they like.
+	Scripts map[string]string
+}
+
+// HostLocal is an ipam section with a range for each subnet.
+func HostLocal(subnets ...string) map[string]any {
+	var ranges []any
+	for _, s := range subnets {
+		ranges = append(ranges, []any{map[string]any{"subnet": s}})
+	}
+	return map[string]any{"type": "host-local", "ranges": ranges}
+}
+
+// configTemplate: restrict_oom_score_adj because runc dies without CAP_SYS_RESOURCE; the
+// plugins that are off need programs or file systems that a test machine may lack.
+const configTemplate = `version = 2
+root = %[1]q
+state = %[2]q
+disabled_plugins = [
+  "io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+  address = %[3]q
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = %[4]q
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = %[5]q
+    conf_dir = %[6]q
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        Root = %[7]q
+`
+
+// loopbackScript takes the place of the loopback plugin, which a runtime calls for every
+// netns before any other, and notes what was called for.
+const loopbackScript = `#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] && echo "$CNI_CONTAINERID $CNI_NETNS" >>%s
+exec %s
+`
+
+// configure writes everything the runtime reads into its folder.
+func (r *Runtime) configure(o Options) error {
+	plugins, err := findPlugins()
+	if err != nil {
+		return err
+	}
+	bin, conf := filepath.Join(r.dir, "bin"), filepath.Join(r.dir, "net.d")
+	for _, dir := range []string{bin, conf, filepath.Join(r.dir, "logs")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir(plugins)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == "loopback" {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(plugins, e.Name()), filepath.Join(bin, e.Name())); err != nil {
+			return err
+		}
+	}
+	for name, script := range o.Scripts {
+		if err := os.WriteFile(filepath.Join(bin, filepath.Base(name)), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			return err
+		}
+	}
+	list, err := json.Marshal(map[string]any{
+		"cniVersion": "1.0.0", "name": r.tag, "plugins": r.withStore(o.Plugins),
+	})
+	if err != nil {
+		return fmt.Errorf("write the CNI configuration: %w", err)
+	}
+	for _, f := range []struct {
+		path, data string
+		mode       os.FileMode
+	}{
+		{filepath.Join(bin, "loopback"), fmt.Sprintf(loopbackScript, strconv.Quote(r.notes()), filepath.Join(plugins, "loopback")), 0o755},
+		{filepath.Join(conf, "lab.conflist"), string(list), 0o644},
+		{filepath.Join(r.dir, "config.toml"), fmt.Sprintf(configTemplate, filepath.Join(r.dir, "root"),
+			filepath.Join(r.dir, "state"), r.Socket, sandboxImage, bin, conf, filepath.Join(r.dir, "runc")), 0o644},
+	} {
+		if err := os.WriteFile(f.path, []byte(f.data), f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withStore copies the chain and gives host-local its store.
+func (r *Runtime) withStore(chain []map[string]any) []map[string]any {
+	var all []map[string]any
+	for _, plugin := range chain {
+		plugin = maps.Clone(plugin)
+		if ipam, ok := plugin["ipam"].(map[string]any); ok && ipam["type"] == "host-local" && ipam["dataDir"] == nil {
+			ipam = maps.Clone(ipam)
+			ipam["dataDir"] = r.store()
+			plugin["ipam"] = ipam
+		}
+		all = append(all, plugin)
+	}
+	return all
+}
+
+func findPlugins() (string, error) {
+	for _, dir := range pluginDirs {
+		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("there are no CNI plugins; " + installHint)
+}

@@ -1,0 +1,259 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+const (
+	// startTimeout is how long containerd may take on a busy machine.
+	startTimeout = 30 * time.Second
+	// stopTimeout is how long it may take to end when it is asked to.
+	stopTimeout = 10 * time.Second
+)
+
+var (
+	runtimes atomic.Uint32
+	sweep    = sync.OnceValue(removeLeftovers)
+)
+
+// Runtime is a containerd in the netns of a node. Start, Stop and Kill9 belong to one
+// goroutine; pods may be run from several.
+type Runtime struct {
+	// Node is where it runs, and Socket its CRI.
+	Node   *lab.Node
+	Socket string
+
+	dir, tag string
+	conn     *grpc.ClientConn
+	client   runtimeapi.RuntimeServiceClient
+	images   runtimeapi.ImageServiceClient
+	imported bool
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// New prepares a runtime on the node. It does not run before Start; its Socket is known
+// already. The lab ends it and removes everything it has made.
+func New(l *lab.Lab, n *lab.Node, o Options) (*Runtime, error) {
+	for _, program := range []string{"containerd", "ctr", "runc", "containerd-shim-runc-v2"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("find the runtime's programs: %w; %s", err, installHint)
+		}
+	}
+	if err := sweep(); err != nil {
+		return nil, fmt.Errorf("remove leftovers: %w", err)
+	}
+	tag := fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), runtimes.Add(1))
+	r := &Runtime{Node: n, tag: tag, dir: filepath.Join(os.TempDir(), tag)}
+	r.Socket = filepath.Join(r.dir, "containerd.sock")
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return nil, err
+	}
+	l.OnClose(r.close)
+	if err := r.configure(o); err != nil {
+		return nil, fmt.Errorf("set a runtime up: %w", err)
+	}
+	return r, r.dial()
+}
+
+// dial makes a client that waits for the runtime instead of failing without it.
+func (r *Runtime) dial() (err error) {
+	r.conn, err = grpc.NewClient("unix:"+r.Socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}))
+	if err != nil {
+		return fmt.Errorf("make a CRI client: %w", err)
+	}
+	r.client, r.images = runtimeapi.NewRuntimeServiceClient(r.conn), runtimeapi.NewImageServiceClient(r.conn)
+	return nil
+}
+
+// Client speaks CRI with the runtime.
+func (r *Runtime) Client() runtimeapi.RuntimeServiceClient { return r.client }
+
+// Start starts the runtime and waits until it can run pods.
+func (r *Runtime) Start(ctx context.Context) error {
+	if err := r.launch(); err != nil {
+		return fmt.Errorf("start containerd: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	// A runtime that ended will not become ready.
+	go func() {
+		select {
+		case <-r.exited:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := r.waitReady(ctx); err != nil {
+		return fmt.Errorf("start containerd: %w\n%s", err, r.Log())
+	}
+	if r.imported {
+		return nil
+	}
+	if err := r.importImage(ctx); err != nil {
+		return fmt.Errorf("import the sandbox image: %w\n%s", err, r.Log())
+	}
+	r.imported = true
+	return nil
+}
+
+func (r *Runtime) launch() error {
+	log, err := os.OpenFile(filepath.Join(r.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	r.cmd = exec.Command("containerd", "--config", filepath.Join(r.dir, "config.toml"))
+	r.cmd.Stdout, r.cmd.Stderr = log, log
+	r.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	r.exited = make(chan struct{})
+	started := make(chan error, 1)
+	cmd, exited := r.cmd, r.exited
+	go func() {
+		defer log.Close()
+		// It stays on this thread while it waits, because Pdeathsig is about the death of
+		// the thread that started the child.
+		err := r.Node.Exec(func() error {
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			started <- nil
+			_ = cmd.Wait()
+			close(exited)
+			return nil
+		})
+		if err != nil {
+			started <- err
+		}
+	}()
+	return <-started
+}
+
+// waitReady polls until runtime and network are ready.
+func (r *Runtime) waitReady(ctx context.Context) error {
+	return poll(ctx, func() error {
+		status, err := r.client.Status(ctx, &runtimeapi.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range status.GetStatus().GetConditions() {
+			if !condition.Status {
+				return fmt.Errorf("%s: %s", condition.Reason, condition.Message)
+			}
+		}
+		return nil
+	})
+}
+
+func (r *Runtime) importImage(ctx context.Context) error {
+	archive, err := imageArchive(r.tag)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(r.dir, "image.tar")
+	if err := os.WriteFile(path, archive, 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(path)
+	out, err := exec.CommandContext(ctx, "ctr", "--address", r.Socket, "--namespace", "k8s.io", "images", "import", path).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("run ctr: %w\n%s", err, out)
+	}
+	// The CRI part hears of it by an event.
+	return poll(ctx, func() error {
+		status, err := r.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: sandboxImage}})
+		if err == nil && status.GetImage() == nil {
+			err = errors.New("the runtime does not know it yet")
+		}
+		return err
+	})
+}
+
+// Stop ends the runtime with SIGTERM and waits; its pods go on.
+func (r *Runtime) Stop() error { return r.end(unix.SIGTERM) }
+
+// Kill9 ends the runtime with SIGKILL and waits; its pods go on.
+func (r *Runtime) Kill9() error { return r.end(unix.SIGKILL) }
+
+// Restart stops the runtime and starts it again.
+func (r *Runtime) Restart(ctx context.Context) error {
+	if err := r.Stop(); err != nil {
+		return err
+	}
+	return r.Start(ctx)
+}
+
+func (r *Runtime) end(s unix.Signal) error {
+	if r.cmd == nil || r.exited == nil {
+		return nil
+	}
+	if err := r.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal containerd: %w", err)
+	}
+	select {
+	case <-r.exited:
+		return nil
+	case <-time.After(stopTimeout):
+		return fmt.Errorf("end containerd: it goes on %v after %v", stopTimeout, s)
+	}
+}
+
+// Log is the end of what the runtime has written.
+func (r *Runtime) Log() string {
+	data, err := os.ReadFile(filepath.Join(r.dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	const most = 20_000
+	return strings.ToValidUTF8(string(data[max(0, len(data)-most):]), "?")
+}
+
+// WipeStore removes the store of host-local, as a restored or cleaned node has lost it.
+func (r *Runtime) WipeStore() error { return os.RemoveAll(r.store()) }
+
+func (r *Runtime) store() string { return filepath.Join(r.dir, "host-local") }
+func (r *Runtime) notes() string { return filepath.Join(r.dir, notesFile) }
+
+func (r *Runtime) close() error {
+	if r.conn != nil {
+		_ = r.conn.Close()
+	}
+	return remove(r.tag)
+}
+
+func poll(ctx context.Context, ok func() error) error {
+	for {
+		err := ok()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
