@@ -81,6 +81,7 @@ type Note struct {
 	Kind      string    `json:"kind"`
 	Interface string    `json:"interface,omitzero"`
 	Netns     string    `json:"netns,omitzero"`
+	Pod       *Pod      `json:"pod,omitzero"`
 	Text      string    `json:"text"`
 }
 
@@ -99,6 +100,7 @@ type Configured struct {
 	Network   string `json:"network"`
 	Interface string `json:"interface"`
 	Netns     string `json:"netns"`
+	Pod       *Pod   `json:"pod,omitzero"`
 	// Device is "peer", "loopback" or "elsewhere": only the first two answer for the
 	// address on the interface by right.
 	Device  string `json:"device"`
@@ -126,6 +128,7 @@ type InterfaceStatus struct {
 	Peer       string   `json:"peer,omitzero"`
 	Netns      string   `json:"netns,omitzero"`
 	Pid        int      `json:"pid,omitzero"`
+	Pod        *Pod     `json:"pod,omitzero"`
 	Refused    *Refused `json:"refused,omitzero"`
 }
 
@@ -153,11 +156,53 @@ type Status struct {
 	Conflicts  map[string]int    `json:"openConflictsByState"`
 	Faded      uint64            `json:"suspicionsFaded"`
 	Resolved   uint64            `json:"conflictsResolved"`
+	// Suppressed counts suspicions that were not raised, by reason.
+	Suppressed map[string]uint64 `json:"suppressed"`
 	Dropped    map[string]uint64 `json:"dropped"`
 	// Pending are records that wait until more is known of their interface.
 	Pending     int      `json:"recordsPending"`
 	Resyncs     int      `json:"netlinkOverruns"`
 	HostHolders []string `json:"hostAddresses"`
+
+	Config  ConfigStatus  `json:"config"`
+	State   StateStatus   `json:"state"`
+	Runtime RuntimeStatus `json:"runtime"`
+	// Metrics is the address of /metrics, empty if it is switched off.
+	Metrics string `json:"metrics,omitzero"`
+	// Networks are those that the configuration names.
+	Networks []NetworkStatus `json:"networks,omitzero"`
+}
+
+// ConfigStatus is about the configuration file. Error is what is wrong with it now;
+// the one that was loaded before stays in force.
+type ConfigStatus struct {
+	Path     string    `json:"path,omitzero"`
+	LoadedAt time.Time `json:"loadedAt,omitzero"`
+	Error    string    `json:"error,omitzero"`
+}
+
+// StateStatus is about the conflicts on disk. Error is why the last write failed.
+type StateStatus struct {
+	Dir       string    `json:"dir"`
+	WrittenAt time.Time `json:"writtenAt,omitzero"`
+	Error     string    `json:"error,omitzero"`
+}
+
+// RuntimeStatus is about the container runtime that names the pods.
+type RuntimeStatus struct {
+	Socket    string `json:"socket,omitzero"`
+	Name      string `json:"name,omitzero"`
+	Version   string `json:"version,omitzero"`
+	Connected bool   `json:"connected"`
+	Error     string `json:"error,omitzero"`
+	Sandboxes int    `json:"sandboxes"`
+}
+
+// NetworkStatus is a network that the configuration names.
+type NetworkStatus struct {
+	Name    string `json:"name"`
+	Scope   string `json:"scope"`
+	Solicit bool   `json:"solicit"`
 }
 
 // Error is the body of every answer that is not 200.
@@ -180,11 +225,20 @@ func NewBinding(node string, b detector.Binding) Binding {
 		FirstSeen:   b.FirstSeen.Round(0),
 		LastSeen:    b.LastSeen.Round(0),
 	}
-	if pod := b.Holder.Pod; pod != (detector.Pod{}) {
-		doc.Pod = &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	}
+	doc.Pod = NewPod(b.Holder.Pod)
 	return doc
 }
+
+// NewPod makes the document of a pod, nil if it is unknown.
+func NewPod(pod detector.Pod) *Pod {
+	if pod == (detector.Pod{}) {
+		return nil
+	}
+	return &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+}
+
+// String is the usual form, "namespace/name".
+func (p *Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // NewConflict makes the document of a conflict.
 func NewConflict(node string, c detector.Conflict) Conflict {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/internal/serve"
 )
 
 // DefaultSocket is where agent and commands meet when nothing else is said.
@@ -83,15 +85,7 @@ func Serve(ctx context.Context, listener net.Listener, backend Backend, log *slo
 		// Streams end with the agent, not with a client's patience.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	stop := context.AfterFunc(ctx, func() {
-		timeout, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if server.Shutdown(timeout) != nil {
-			server.Close()
-		}
-	})
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve.Until(ctx, server, listener); err != nil {
 		return fmt.Errorf("serving the API: %w", err)
 	}
 	return nil
@@ -109,7 +103,18 @@ func newHandler(backend Backend) http.Handler {
 	mux.HandleFunc("GET /v1/conflicts", h.conflicts)
 	mux.HandleFunc("GET /v1/explain", h.explain)
 	mux.HandleFunc("GET /v1/status", h.status)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet { // HEAD neither: it would hold a stream's slot for nothing
+			w.Header().Set("Allow", http.MethodGet)
+			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is answered", r.Method))
+			return
+		}
+		if _, pattern := mux.Handler(r); pattern == "" {
+			fail(w, http.StatusNotFound, errors.New("no such document: /v1/bindings, conflicts, explain and status are there"))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func (h *handler) bindings(w http.ResponseWriter, r *http.Request) {

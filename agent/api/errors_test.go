@@ -1,0 +1,62 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// TestErrorsAreDocuments: whoever asks wrongly is told so in JSON, too.
+func TestErrorsAreDocuments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dupip.sock")
+	listener, err := api.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- api.Serve(ctx, listener, newTable(), slog.New(slog.DiscardHandler)) }()
+	defer func() { cancel(); <-done }()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}}
+	for _, test := range []struct {
+		method, path string
+		want         int
+	}{
+		{http.MethodGet, "/", http.StatusNotFound},
+		{http.MethodGet, "/v1/binding", http.StatusNotFound},
+		{http.MethodPost, "/v1/bindings", http.StatusMethodNotAllowed},
+		{http.MethodHead, "/v1/conflicts?watch=1", http.StatusMethodNotAllowed},
+		{http.MethodGet, "/v1/explain", http.StatusBadRequest},
+		{http.MethodGet, "/v1/explain?ip=1.2.3", http.StatusBadRequest},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), test.method, "http://agent"+test.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var document api.Error
+		if test.method != http.MethodHead {
+			if err := json.NewDecoder(response.Body).Decode(&document); err != nil || document.Error == "" {
+				t.Errorf("%s %s: %v, %+v: want a document with an error", test.method, test.path, err, document)
+			}
+		}
+		response.Body.Close()
+		if response.StatusCode != test.want {
+			t.Errorf("%s %s: %d %q, want %d", test.method, test.path, response.StatusCode, document.Error, test.want)
+		}
+	}
+}

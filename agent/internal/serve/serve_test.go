@@ -1,0 +1,51 @@
+package serve
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+)
+
+// TestUntil: when it returns, the requests under way have been answered.
+func TestUntil(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	asked, release := make(chan struct{}), make(chan struct{})
+	var answered atomic.Bool
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(asked)
+		<-release
+		answered.Store(true)
+	})}
+	done := make(chan error, 1)
+	go func() { done <- Until(ctx, server, listener) }()
+	go func() {
+		response, err := http.Get("http://" + listener.Addr().String())
+		if err == nil {
+			response.Body.Close()
+		}
+	}()
+	<-asked
+	cancel()
+	close(release)
+	if err := <-done; err != nil || !answered.Load() {
+		t.Errorf("ended with %v, the request answered: %t", err, answered.Load())
+	}
+}
+
+// TestBrokenListener: a server that cannot go on says so.
+func TestBrokenListener(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	if err := Until(t.Context(), &http.Server{}, listener); err == nil {
+		t.Error("it ended without an error")
+	}
+}

@@ -1,0 +1,127 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// manyConflicts makes suspicions, the later the younger, and every tenth a conflict.
+func manyConflicts(n int) []detector.Conflict {
+	list := make([]detector.Conflict, n)
+	a, b := binding("a", detector.Pod{Namespace: "x", Name: "a"}, 1), binding("b", detector.Pod{Namespace: "x", Name: "b"}, 2)
+	for i := range list {
+		state := detector.Suspected
+		if i%10 == 9 {
+			state = detector.Confirmed
+		}
+		list[i] = conflict(i, state, noon.Add(time.Duration(i)*time.Second), a, b)
+	}
+	return list
+}
+
+func TestConflictsAreBounded(t *testing.T) {
+	open := manyConflicts(10_000)
+	slices.Reverse(open)
+	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: open})}))
+	for name, want := range map[string]int{
+		ConflictInfo: 100, ConflictHolders: 100, ConflictSuspectedTimestamp: 100, ConflictInfoOmitted: 1,
+	} {
+		if len(got[name]) != want {
+			t.Errorf("%s has %d series, want %d", name, len(got[name]), want)
+		}
+	}
+	if omitted := got[ConflictInfoOmitted][""]; omitted != 9900 {
+		t.Errorf("%v omitted, want 9900", omitted)
+	}
+	// There are 1,000 conflicts: the eldest 100 of those, and no suspicion.
+	for i := range 100 {
+		c := conflict(i*10+9, detector.Confirmed, noon)
+		if labels := c.ID + "/" + c.Key.IP.String() + "/default"; got[ConflictHolders][labels] != 2 {
+			t.Errorf("no series for %s", labels)
+		}
+	}
+}
+
+func TestConfirmedFirstThenTheEldest(t *testing.T) {
+	open := manyConflicts(105)
+	chosen, omitted := choose(open)
+	if omitted != 5 || len(chosen) != 100 {
+		t.Fatalf("%d chosen, %d omitted", len(chosen), omitted)
+	}
+	for i, c := range chosen {
+		if confirmed := i < 10; (c.State == detector.Confirmed) != confirmed {
+			t.Errorf("place %d: %s", i, c.State)
+		}
+		if i != 0 && i != 10 && c.SuspectedAt.Before(chosen[i-1].SuspectedAt) {
+			t.Errorf("place %d is older than the one before", i)
+		}
+	}
+	resolved := conflict(1, detector.Resolved, noon)
+	if chosen, omitted := choose([]detector.Conflict{resolved}); len(chosen) != 0 || omitted != 0 {
+		t.Error("a resolved conflict is exported")
+	}
+}
+
+// A pod's names must neither break the page nor stretch it.
+func TestHostileNames(t *testing.T) {
+	evil := binding("a\x1b[2J\n"+strings.Repeat("\u202e", 500), detector.Pod{Namespace: "\xff\xfe", Name: strings.Repeat("n", 1<<16)}, 1)
+	evil.Holder.InterfaceName = "veth\x00\"}\n# TYPE"
+	evil.Holder.ID.Node = strings.Repeat("n", 4096) + "/boot/1"
+	twin := conflict(1, detector.Confirmed, noon, evil, evil)
+	other := twin
+	// The same once they are cleaned.
+	twin.Key.Network, other.Key.Network = strings.Repeat("x", 300)+"1", strings.Repeat("x", 300)+"2"
+	observed := []InterfaceRefusals{
+		{Generation: 1, Name: "veth\x01", Netns: "\xff", Refused: Refused{Data: 3}},
+		{Generation: 2, Name: "veth\x02", Netns: "\xfe", Refused: Refused{Data: 4}},
+	}
+	m := New(Sources{
+		Version: "\xff\n", Node: strings.Repeat("n", 500), BootID: "\x00", Attach: "tc",
+		Detector:   answering(DetectorStats{Open: []detector.Conflict{twin, other}}),
+		Interfaces: answering(InterfaceStats{Observed: observed, States: map[string]int{"a b": 1, "a\x00b": 2}}),
+		Agent:      answering(AgentStats{Dropped: map[string]uint64{"\xff": 1, strings.Repeat("r", 1000): 1}}),
+	})
+	got := families(t, m) // fails for what cannot be gathered
+	if len(got[ConflictInfo]) != 1 || got[ConflictInfoOmitted][""] != 1 {
+		t.Errorf("%d series, %v omitted; want the twin counted", len(got[ConflictInfo]), got[ConflictInfoOmitted][""])
+	}
+	if got[Interfaces]["a_b"] != 3 {
+		t.Errorf("interfaces: %v", got[Interfaces])
+	}
+	if n := got[InterfaceRefusedPacketsTotal]["veth?/data/?/"]; n != 7 {
+		t.Errorf("refused: %v, want 7 for both: %v", n, got[InterfaceRefusedPacketsTotal])
+	}
+	longest := 15 * (maxLabel + 1)
+	for name, series := range got {
+		for labels := range series {
+			if len(labels) > longest || strings.ContainsAny(labels, "\x00\x1b\n\u202e") {
+				t.Errorf("%s has the labels %q", name, labels)
+			}
+		}
+	}
+	for labels := range got[ConflictInfo] {
+		if parts := strings.Count(labels, "…"); parts != 7 {
+			t.Errorf("%d labels were cut, want 7: %s", parts, labels)
+		}
+	}
+}
+
+func TestNoTimeIsNoSeries(t *testing.T) {
+	open := []detector.Conflict{conflict(1, detector.Confirmed, time.Time{})}
+	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: open})}))
+	if len(got[ConflictSuspectedTimestamp]) != 0 || len(got[ConflictInfo]) != 1 {
+		t.Errorf("%v, %v", got[ConflictSuspectedTimestamp], got[ConflictInfo])
+	}
+}
+
+func TestNodeName(t *testing.T) {
+	for id, want := range map[string]string{"n1/3f0c/17": "n1", "n1": "n1", "": ""} {
+		if got := nodeName(detector.HolderID{Node: id}); got != want {
+			t.Errorf("nodeName(%q) = %q, want %q", id, got, want)
+		}
+	}
+}

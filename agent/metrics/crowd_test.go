@@ -1,0 +1,114 @@
+package metrics
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// counting knows how many of its connections were open at one time.
+type counting struct {
+	net.Listener
+	open, most atomic.Int64
+}
+
+func (l *counting) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.most.Store(max(l.most.Load(), l.open.Add(1)))
+	return &counted{Conn: conn, close: sync.OnceValue(func() error {
+		l.open.Add(-1)
+		return conn.Close()
+	})}, nil
+}
+
+type counted struct {
+	net.Conn
+	close func() error
+}
+
+func (c *counted) Close() error { return c.close() }
+
+// A thousand connections that say nothing, or a little at a time, keep nobody out.
+func TestCrowd(t *testing.T) {
+	for _, test := range []struct{ name, words string }{
+		{"silent", ""},
+		{"unfinished", "GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			listener := &counting{Listener: listen(t)}
+			address := serveOn(t, listener, New(rich()).Handler(nil, nil))
+			var crowd []net.Conn
+			slowest := time.Duration(0)
+			for i := range 1000 {
+				conn := dial(t, address)
+				_, _ = io.WriteString(conn, test.words)
+				crowd = append(crowd, conn)
+				if i%100 != 99 {
+					continue
+				}
+				start := time.Now()
+				if code, body, _ := get(t, address, "/healthz", nil); code != http.StatusOK || body != "ok\n" {
+					t.Errorf("after %d connections: %d %q", i+1, code, body)
+				}
+				if code, _, _ := get(t, address, "/metrics", nil); code != http.StatusOK {
+					t.Errorf("after %d connections: metrics %d", i+1, code)
+				}
+				slowest = max(slowest, time.Since(start))
+			}
+			t.Logf("slowest pair of answers: %s", slowest)
+			if slowest > 4*time.Second {
+				t.Errorf("an answer took %s: it waited for the crowd's time-out", slowest)
+			}
+			// One is accepted before another is closed.
+			if most := listener.most.Load(); most > maxConnections+1 {
+				t.Errorf("%d connections at one time, want at most %d", most, maxConnections+1)
+			}
+			for _, conn := range crowd {
+				conn.Close()
+			}
+		})
+	}
+}
+
+// Whoever has just said something stays; who has been still for longest goes.
+func TestTheStillestGoes(t *testing.T) {
+	c := connections{limit: 3}
+	closed := make(map[string]bool)
+	connect := func(name string) net.Conn {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { theirs.Close() })
+		conn := &counted{Conn: ours, close: func() error {
+			closed[name] = true
+			return ours.Close()
+		}}
+		c.changed(conn, http.StateNew)
+		return conn
+	}
+	probe := connect("probe")
+	scraper := connect("scraper")
+	connect("silent 1")
+	c.changed(scraper, http.StateActive)
+	connect("silent 2") // the probe goes
+	c.changed(scraper, http.StateIdle)
+	connect("silent 3") // silent 1 goes
+	c.changed(probe, http.StateClosed)
+	c.changed(scraper, http.StateClosed)
+	connect("silent 4") // there is room
+	for name, want := range map[string]bool{
+		"probe": true, "silent 1": true, "scraper": false, "silent 2": false, "silent 3": false, "silent 4": false,
+	} {
+		if closed[name] != want {
+			t.Errorf("%s closed: %t, want %t", name, closed[name], want)
+		}
+	}
+	if c.order.Len() != 3 || len(c.place) != 3 {
+		t.Errorf("%d and %d remembered, want 3", c.order.Len(), len(c.place))
+	}
+}

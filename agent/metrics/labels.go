@@ -1,0 +1,80 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// maxLabel bounds a label's value, in bytes.
+	maxLabel = 128
+	// maxWords bounds the values of a label that comes from a map.
+	maxWords = 64
+)
+
+const cut = "…"
+
+// clean makes a label value of a name that a pod, a runtime or a device may have chosen:
+// short, and nothing in it that a terminal or a page would obey.
+func clean(s string) string {
+	if plain(s) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			r = '?'
+		}
+		if b.Len()+utf8.RuneLen(r) > maxLabel {
+			return shorten(b.String()) + cut
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// shorten makes room for the mark that says that something is missing.
+func shorten(s string) string {
+	end := min(len(s), maxLabel-len(cut))
+	for end < len(s) && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
+
+func plain(s string) bool {
+	if len(s) > maxLabel {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// word makes a label value of one of our own reasons or states as the documents have
+// them: "evicted: table full" becomes "evicted_table_full".
+func word(s string) string {
+	between := func(r rune) bool {
+		return r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}
+	return clean(strings.ToLower(strings.Join(strings.FieldsFunc(s, between), "_")))
+}
+
+// byWord sums figures by [word]. There are at most maxWords; the rest is "other".
+func byWord[N int | uint64](figures map[string]N) map[string]N {
+	sums := make(map[string]N, len(figures))
+	for _, name := range slices.Sorted(maps.Keys(figures)) {
+		w := word(name)
+		if _, known := sums[w]; !known && len(sums) >= maxWords-1 {
+			w = "other"
+		}
+		sums[w] += figures[name]
+	}
+	return sums
+}

@@ -1,0 +1,143 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 250e6, time.UTC)
+
+// answering makes a source that always says the same.
+func answering[T any](value T) func(context.Context) (T, error) {
+	return func(context.Context) (T, error) { return value, nil }
+}
+
+func binding(name string, pod detector.Pod, netns uint64) detector.Binding {
+	return detector.Binding{
+		Holder: detector.Holder{
+			ID:            detector.HolderID{Node: "n1/3f0c/17", Netns: netns},
+			InterfaceName: "veth-" + name,
+			MAC:           detector.MAC{2, 0, 0, 0, 0, byte(netns)},
+			NetnsName:     name,
+			Pod:           pod,
+		},
+	}
+}
+
+func conflict(i int, state detector.State, at time.Time, holders ...detector.Binding) detector.Conflict {
+	ip := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+	return detector.Conflict{
+		ID:          fmt.Sprintf("%08x-1", i),
+		Key:         detector.Key{Network: "default", IP: ip},
+		State:       state,
+		Scope:       detector.SameNode,
+		SuspectedAt: at,
+		Holders:     holders,
+	}
+}
+
+// richDetector has a conflict of two named pods and a suspicion against the host.
+func richDetector() DetectorStats {
+	d := detector.New(detector.Options{Node: "n1"})
+	counts := d.Counts()
+	counts.Bindings[detector.Announced] = 7
+	counts.Open[detector.StateScope{State: detector.Confirmed, Scope: detector.SameNode}] = 1
+	counts.Open[detector.StateScope{State: detector.Suspected, Scope: detector.PodHost}] = 1
+	counts.Confirmed[detector.SameNode] = 3
+	counts.Suspected, counts.Faded, counts.Resolved = 9, 5, 2
+	web := binding("web", detector.Pod{Namespace: "shop", Name: "web-0", UID: "u"}, 1)
+	old := binding("old", detector.Pod{Namespace: "shop", Name: "web-1"}, 2)
+	third := binding("third", detector.Pod{}, 3)
+	host := binding("host", detector.Pod{}, 4)
+	host.Holder.MAC = detector.MAC{}
+	against := conflict(2, detector.Suspected, noon.Add(time.Minute), host, third)
+	against.Scope = detector.PodHost
+	against.Key.IP = netip.MustParseAddr("fd00::2")
+	return DetectorStats{
+		Counts: counts,
+		Open:   []detector.Conflict{against, conflict(1, detector.Confirmed, noon, web, old, third)},
+	}
+}
+
+// rich answers for every source, each metric included.
+func rich() Sources {
+	return Sources{
+		Version: "v1.2.3", Node: "n1", BootID: "3f0c", Attach: "tcx",
+		Detector: answering(richDetector()),
+		Interfaces: answering(InterfaceStats{
+			States: map[string]int{"attached": 22, "shadowed": 1, "unseen netns": 2, "half asleep": 1},
+			Observed: append(refusing(21), InterfaceRefusals{
+				Generation: 900, Name: "veth-loud", Netns: "cni-loud",
+				Pod:     detector.Pod{Namespace: "lab", Name: "sprayer"},
+				Refused: Refused{Data: 1e6, Announced: 20, Answers: 3, RingFull: 4},
+			}, InterfaceRefusals{Generation: 901, Name: "veth-calm"}),
+			Gone: Refused{Data: 1000},
+		}),
+		Agent: answering(AgentStats{
+			Dropped:         map[string]uint64{"too many VLANs": 4, "evicted: table full": 5, "table full": 0},
+			Suppressed:      map[string]uint64{"shared": 2, "forwarded": 1, "solicit: off": 0},
+			Solicitations:   map[detector.Purpose]uint64{detector.Verify: 12, detector.Refresh: 34},
+			Pending:         3,
+			NetlinkOverruns: 1,
+		}),
+		Pods:   answering(PodStats{Connected: true, Known: 21}),
+		State:  answering(StateStats{LastWrite: noon, Err: errors.New("no space left on device"), Bytes: 4096}),
+		Config: answering(ConfigStats{LoadedAt: noon}),
+	}
+}
+
+// refusing makes interfaces with few refusals, the later the more.
+func refusing(n int) []InterfaceRefusals {
+	list := make([]InterfaceRefusals, n)
+	for i := range list {
+		list[i] = InterfaceRefusals{
+			Generation: uint32(i + 1),
+			Name:       fmt.Sprintf("veth%03d", i),
+			Netns:      fmt.Sprintf("cni-%03d", i),
+			Refused:    Refused{Data: uint64(i + 1)},
+		}
+	}
+	return list
+}
+
+// scrape calls f with the registry as one scrape fills it.
+func scrape(t *testing.T, m *Metrics, f func()) {
+	t.Helper()
+	if err := m.scrape(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// families returns the values of one scrape by the name of the metric, then by its
+// labels' values in the order of their names, joined by "/".
+func families(t *testing.T, m *Metrics) map[string]map[string]float64 {
+	t.Helper()
+	found := make(map[string]map[string]float64)
+	scrape(t, m, func() {
+		gathered, err := m.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range gathered {
+			series := make(map[string]float64)
+			for _, metric := range family.GetMetric() {
+				labels := ""
+				for i, pair := range metric.GetLabel() {
+					if i > 0 {
+						labels += "/"
+					}
+					labels += pair.GetValue()
+				}
+				series[labels] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+			}
+			found[family.GetName()] = series
+		}
+	})
+	return found
+}

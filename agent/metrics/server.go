@@ -1,0 +1,64 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/internal/serve"
+)
+
+// DefaultListen is where metrics are served when nothing else is said.
+const DefaultListen = ":9951"
+
+// maxConnections bounds the open connections, and so the pages that wait for clients
+// to read them.
+const maxConnections = 128
+
+// Listen opens the TCP port of [Serve]. The error says what to do.
+func Listen(address string) (net.Listener, error) {
+	const remedy = "choose another --metrics-listen, or off"
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, fmt.Errorf("opening metrics address %q: must be host:port or :port, for example %s; %s",
+			address, DefaultListen, remedy)
+	}
+	listener, err := net.Listen("tcp", address)
+	switch {
+	case err == nil:
+		return listener, nil
+	case errors.Is(err, unix.EADDRINUSE):
+		return nil, fmt.Errorf("opening metrics address %s: another program has the port; %s: %w", address, remedy, err)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("opening metrics address %s: this node does not have it; %s: %w", address, remedy, err)
+	default:
+		return nil, fmt.Errorf("opening metrics address %s: %w; %s", address, err, remedy)
+	}
+}
+
+// Serve answers on the listener until ctx ends, and closes it. When there are too many
+// connections the one that has stood still for longest makes room for the newcomer, so
+// nobody is kept out by others who are slow.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
+	server := &http.Server{
+		Handler:           handler,
+		ConnState:         (&connections{limit: maxConnections}).changed,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       5 * time.Second,
+		// Longer than the slowest source takes.
+		WriteTimeout:   answerTime + 10*time.Second,
+		IdleTimeout:    2 * time.Minute, // longer than the pause between two scrapes
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		BaseContext:    func(net.Listener) context.Context { return ctx },
+	}
+	if err := serve.Until(ctx, server, listener); err != nil {
+		return fmt.Errorf("serving metrics: %w", err)
+	}
+	return nil
+}
