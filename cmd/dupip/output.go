@@ -137,6 +137,19 @@ func wrapped(w io.Writer, indent int, line string) {
 	fmt.Fprintln(w)
 }
 
+// hanging prints the rest of a line that began elsewhere, broken so that it fits the
+// screen; further lines are indented by indent columns.
+func hanging(out io.Writer, indent int, line string, wide bool) {
+	if wide {
+		fmt.Fprintln(out, line)
+		return
+	}
+	began := strings.Repeat(" ", indent)
+	var lines strings.Builder
+	wrapped(&lines, indent, began+line)
+	fmt.Fprint(out, strings.TrimPrefix(lines.String(), began))
+}
+
 // newTable returns a plain table without lines, as kubectl prints them.
 func newTable(w io.Writer, header ...any) table.Writer {
 	t := table.NewWriter()
@@ -157,7 +170,7 @@ func colours(w io.Writer) bool {
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))
 }
 
-// paint colours a conflict's state or an event's type for a terminal.
+// paint colours a state, an event's type or the outcome of a check for a terminal.
 func paint(w io.Writer, word string) string {
 	if !colours(w) {
 		return word
@@ -165,6 +178,7 @@ func paint(w io.Writer, word string) string {
 	colour := map[string]text.Color{
 		"confirmed": text.FgRed, "suspected": text.FgYellow, "changed": text.FgYellow, "resolved": text.FgGreen,
 		"attached": text.FgGreen, "shadowed": text.FgYellow, "waiting": text.FgYellow, "failed": text.FgRed,
+		"ok": text.FgGreen, "warn": text.FgYellow, "fail": text.FgRed,
 	}
 	if c, ok := colour[word]; ok {
 		return text.Escape(word, c.EscapeSeq())

@@ -1,0 +1,185 @@
+package doctor
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// A check that hangs is given up, and one that hears of the deadline has the last word.
+func TestPatience(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		examine func(context.Context, *facts) finding
+		cancel  bool
+		want    string
+		took    time.Duration
+	}{
+		{"hangs", func(context.Context, *facts) finding { time.Sleep(time.Hour); return ok("late") }, false, "no result after 5s", patience + 100*time.Millisecond},
+		{"listens", func(ctx context.Context, _ *facts) finding { <-ctx.Done(); return ok("the disk hangs") }, false, "the disk hangs", patience},
+		{"interrupted", func(context.Context, *facts) finding { time.Sleep(time.Hour); return ok("late") }, true, "not examined", 0},
+		{"quick", func(context.Context, *facts) finding { return ok("done") }, false, "done", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.cancel {
+					cancel()
+				}
+				began := time.Now()
+				f := examine(ctx, check{test.name, test.examine}, nil)
+				if took := time.Since(began); took != test.took {
+					t.Errorf("took %v, want %v", took, test.took)
+				}
+				if !strings.Contains(f.text, test.want) {
+					t.Errorf("got %q, want %q", f.text, test.want)
+				}
+				time.Sleep(2 * time.Hour) // what hung ends with the bubble
+			})
+		})
+	}
+}
+
+func TestClean(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain":               "plain",
+		"two\nlines\tand tab": "two lines and tab",
+		"\x1b[2Jred\x07":      "?[2Jred?",
+		"bad \xff utf8":       "bad ? utf8",
+		"täglich → …":         "täglich → …",
+		"right\u202eleft":     "right?left",
+	} {
+		if got := clean(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if got := clean(strings.Repeat("ä", maxText)); len(got) > maxText+len("…") || strings.ContainsRune(got, '?') {
+		t.Errorf("%d bytes: %.20s", len(got), got)
+	}
+}
+
+func TestParseRelease(t *testing.T) {
+	for text, want := range map[string][2]int{
+		"6.18.44-fc-v669":  {6, 18},
+		"5.15.0-1-generic": {5, 15},
+		"5.4":              {5, 4},
+		"7":                {},
+		"rolling":          {},
+		"":                 {},
+	} {
+		if major, minor := parseRelease(text); [2]int{major, minor} != want {
+			t.Errorf("%q: %d.%d, want %v", text, major, minor, want)
+		}
+	}
+}
+
+func TestMountOf(t *testing.T) {
+	const table = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+23 22 0:20 / /run rw - tmpfs tmpfs rw
+24 23 0:20 /netns /run/netns rw master:7 - tmpfs tmpfs rw
+25 22 0:21 / /runner rw shared:3 - tmpfs tmpfs rw
+26 24 0:4 net:[4026532281] /run/netns/pod rw - nsfs nsfs rw
+27 23 0:30 / /run/docker rw shared:9 - tmpfs tmpfs rw
+28 27 0:31 / /run/docker rw - tmpfs tmpfs rw
+broken
+`
+	for _, test := range []struct {
+		dir, point string
+		propagated bool
+	}{
+		{"/run/netns", "/run/netns", true},
+		{"/run/docker/netns", "/run/docker", false}, // the later mount covers the earlier
+		{"/run/crio", "/run", false},
+		{"/runner/x", "/runner", true},
+		{"/var", "/", true},
+	} {
+		point, propagated := mountOf(strings.NewReader(table), test.dir)
+		if point != test.point || propagated != test.propagated {
+			t.Errorf("%s: %s, %t; want %s, %t", test.dir, point, propagated, test.point, test.propagated)
+		}
+	}
+}
+
+// What an agent says of itself, in the cases that are hard to bring about.
+func TestStatusIsTranslated(t *testing.T) {
+	ready := func(change func(*api.Status)) *facts {
+		s := api.Status{Node: "n", Version: "v1", Started: time.Now().Add(-time.Hour), Ready: true, ByState: map[string]int{"attached": 3}}
+		change(&s)
+		return &facts{opts: Options{Version: "v1"}, status: &s}
+	}
+	for _, test := range []struct {
+		name    string
+		examine func(context.Context, *facts) finding
+		change  func(*api.Status)
+		status  Status
+		words   []string
+	}{
+		{"ready", checkAgent, func(*api.Status) {}, OK, []string{"ready"}},
+		{"starting", checkAgent, func(s *api.Status) { s.Ready, s.Started = false, time.Now() }, Warn, []string{"starting"}},
+		{"stuck", checkAgent, func(s *api.Status) { s.Ready = false }, Fail, []string{"still not ready", "log"}},
+		{"another version", checkAgent, func(s *api.Status) { s.Version = "v0" }, Warn, []string{"v0", "v1"}},
+		{"waiting", checkInterfaces, func(s *api.Status) {
+			s.ByState["waiting"] = 1
+			s.Interfaces = []api.InterfaceStatus{{Name: "veth1", State: "waiting", Reason: "for quiet"}}
+		}, OK, []string{"3 interfaces", "veth1 (for quiet)"}},
+		{"unseen", checkInterfaces, func(s *api.Status) { s.ByState["unseen netns"] = 2 }, Warn, []string{"behind 2", "netns names"}},
+		{"failed counts more than shadowed", checkInterfaces, func(s *api.Status) {
+			s.ByState["failed"], s.ByState["shadowed"] = 5, 1
+			for _, name := range []string{"a", "b", "c", "d", "e"} {
+				s.Interfaces = append(s.Interfaces, api.InterfaceStatus{Name: name, State: "failed", Reason: "busy"})
+			}
+		}, Fail, []string{"a (busy)", "and 2 more"}},
+		{"ordinary drops", checkDrops, func(s *api.Status) {
+			s.Dropped = map[string]uint64{"interface gone": 7, "older than the TTL": 1, "early": 0}
+		}, OK, []string{"none"}},
+		{"drops", checkDrops, func(s *api.Status) {
+			s.Dropped = map[string]uint64{"packets while the ring was full": 7, "evicted: table full": 2}
+			s.Interfaces = []api.InterfaceStatus{
+				{Name: "few", Refused: &api.Refused{RingFull: 1}}, {Name: "most", Netns: "pod", Refused: &api.Refused{RingFull: 6}}, {Name: "none"},
+			}
+		}, Warn, []string{"7 packets while", "CPU", "the table holds", "most (pod), few"}},
+		{"a reason not known here", checkDrops, func(s *api.Status) { s.Dropped = map[string]uint64{"new": 1} }, Warn, []string{"1 new", "dupip status"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			wantFinding(t, test.examine(t.Context(), ready(test.change)), test.status, test.words...)
+		})
+	}
+}
+
+func TestConfigIsParsed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	for _, test := range []struct {
+		text   string
+		status Status
+		words  []string
+	}{
+		{"", OK, []string{path}},
+		{"shared: [10.0.0.0/8]\n", OK, []string{path}},
+		{"shraed: []\nlimits: {history: 0}\n", Fail, []string{path, "line 1", "shraed", "line 2", "history"}},
+	} {
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		known := &facts{opts: Options{ConfigFile: path}}
+		wantFinding(t, checkConfig(t.Context(), known), test.status, test.words...)
+	}
+}
+
+func wantFinding(t *testing.T, f finding, status Status, words ...string) {
+	t.Helper()
+	if f.status != status {
+		t.Errorf("%+v, want %s", f, status)
+	}
+	for _, word := range words {
+		if !strings.Contains(f.text+"\n"+f.advice, word) {
+			t.Errorf("%+v does not say %q", f, word)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/doctor"
+	"github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/agent/state"
+	"github.com/dupip/dupip/bpf"
+)
+
+func newDoctor(g *globals) *cobra.Command {
+	var opts doctor.Options
+	var attach string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out why an agent does not start or sees nothing, and what to do",
+		Long: `Examine this node: kernel, rights, mounts, network namespaces, sockets, runtime.
+For each thing that is wrong it says what to do. It works with and without a
+running agent, beside which it does no harm, and changes nothing.
+
+Run it as root where the agent runs: on the node, or in the agent's container.
+Give it the flags (or the environment) of the agent. The exit code is 1 when
+anything failed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			mode, err := bpf.ParseMode(attach)
+			if err != nil {
+				return fmt.Errorf("--attach: %w", err)
+			}
+			opts.Attach, opts.APISocket, opts.Version = mode, g.socket, buildVersion()
+			report := doctor.Run(cmd.Context(), opts)
+			out := cmd.OutOrStdout()
+			if done, err := g.output.document(out, report); err != nil {
+				return err
+			} else if !done {
+				printReport(out, report, g.output == formatWide)
+			}
+			if report.Summary.Failures > 0 {
+				return exitError(1)
+			}
+			return nil
+		},
+	}
+	g.addTo(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&attach, "attach", string(bpf.Auto), "how the agent attaches: auto, tcx, tc or xdp")
+	flags.StringVar(&opts.MetricsListen, "metrics-listen", metrics.DefaultListen, "TCP address of the agent's metrics, or off")
+	flags.StringVar(&opts.CRISocket, "cri-socket", "", "socket of the container runtime, or off (default: the usual places)")
+	flags.StringVar(&opts.StateDir, "state-dir", state.DefaultDir, "folder of the agent's state")
+	flags.StringVar(&opts.ConfigFile, "config", "", "configuration file of the agent")
+	_ = cmd.RegisterFlagCompletionFunc("attach", cobra.FixedCompletions(
+		[]string{"auto", "tcx", "tc", "xdp"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// printReport prints a line per check, and under it what to do.
+func printReport(out io.Writer, report doctor.Report, wide bool) {
+	const name, outcome = 14, 6
+	for _, check := range report.Checks {
+		status := string(check.Status)
+		// Padded by hand: colour has no width.
+		fmt.Fprintf(out, "%-*s%s%s", name, check.Name, paint(out, status), strings.Repeat(" ", outcome-len(status)))
+		hanging(out, name+outcome, check.Finding, wide)
+		if check.Advice != "" {
+			fmt.Fprint(out, strings.Repeat(" ", name+outcome))
+			hanging(out, name+outcome+3, "→ "+check.Advice, wide)
+		}
+	}
+	s := report.Summary
+	fmt.Fprintf(out, "\n%d ok, %s, %s", s.OK, numbered(s.Warnings, "warning"), numbered(s.Failures, "failure"))
+	if s.Skipped > 0 {
+		fmt.Fprintf(out, ", %d skipped", s.Skipped)
+	}
+	fmt.Fprintln(out)
+}
+
+func numbered(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
