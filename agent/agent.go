@@ -19,31 +19,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 )
-
-// Options configures an [Agent]. Zero values mean the defaults.
-type Options struct {
-	Log *slog.Logger
-	// NodeName is the node's name in all output, by default the host name.
-	NodeName string
-	// Attach says how the observer attaches, by default [bpf.Auto].
-	Attach bpf.Mode
-	// MinOverlap is how long two holders must both have answered for a conflict to
-	// be confirmed, by default 1 s.
-	MinOverlap time.Duration
-	// APISocket is the path of the Unix socket, by default [api.DefaultSocket].
-	APISocket string
-	// Version is shown in the status.
-	Version string
-}
-
-// DefaultMinOverlap is the default of [Options.MinOverlap].
-const DefaultMinOverlap = time.Second
 
 // Agent is one node's agent. Create it with [New]; Run it once.
 type Agent struct {
@@ -53,24 +38,23 @@ type Agent struct {
 	started  time.Time
 	listener net.Listener
 	lock     net.Listener
+	config   *config.Watcher
+	metrics  *metrics.Metrics
+	scrapes  net.Listener // nil if switched off
+	store    *state.Store
+	pods     *pods.Resolver
 	observer *bpf.Observer
 	watcher  *links.Watcher
 	sender   *solicit.Sender
 	loop     *loop
 }
 
-// New prepares everything that can fail: it opens the socket, loads the programs
+// New prepares everything that can fail: it opens the sockets, loads the programs
 // and sweeps away what a killed predecessor left. The error says what to do.
 // The agent observes the netns of the calling process.
 func New(opts Options) (_ *Agent, err error) {
-	if opts.MinOverlap == 0 {
-		opts.MinOverlap = DefaultMinOverlap
-	}
-	if opts.MinOverlap < 0 || opts.MinOverlap > time.Minute {
-		return nil, fmt.Errorf("min overlap %s: must be more than 0 and at most 1m", opts.MinOverlap)
-	}
-	if opts.APISocket == "" {
-		opts.APISocket = api.DefaultSocket
+	if opts, err = opts.complete(); err != nil {
+		return nil, err
 	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the agent needs root: it loads BPF programs and enters network namespaces")
@@ -84,47 +68,86 @@ func New(opts Options) (_ *Agent, err error) {
 	if a.node, err = ThisNode(opts.NodeName); err != nil {
 		return nil, err
 	}
-	if a.listener, err = api.Listen(opts.APISocket); err != nil {
-		return nil, err
-	}
-	if a.lock, err = lockNetns(); err != nil {
-		return nil, err
-	}
-	removed, err := bpf.Sweep()
+	var initial *config.Config
+	a.config, initial, err = config.Open(config.Options{Log: a.log, Path: opts.Config, Reload: opts.Reload})
 	if err != nil {
 		return nil, err
+	}
+	if a.pods, err = pods.New(pods.Options{Log: a.log, Socket: opts.CRISocket}); err != nil {
+		return nil, err
+	}
+	if err := a.openSockets(); err != nil {
+		return nil, err
+	}
+	if err := a.openKernel(); err != nil {
+		return nil, err
+	}
+	return a, a.assemble(initial)
+}
+
+// openSockets also finds out whether another agent is there already.
+func (a *Agent) openSockets() (err error) {
+	if a.listener, err = api.Listen(a.opts.APISocket); err != nil {
+		return err
+	}
+	if a.lock, err = lockNetns(); err != nil {
+		return err
+	}
+	if a.opts.MetricsListen != Off {
+		a.scrapes, err = metrics.Listen(a.opts.MetricsListen)
+	}
+	return err
+}
+
+func (a *Agent) openKernel() error {
+	removed, err := bpf.Sweep()
+	if err != nil {
+		return err
 	}
 	if removed > 0 {
 		a.log.Info("removed programs that a former agent left", "count", removed)
 	}
 	mac := solicit.MAC(a.node.Name, a.node.BootID)
-	if a.observer, err = bpf.Load(bpf.Options{Mode: opts.Attach, SolicitMAC: [6]byte(mac)}); err != nil {
-		return nil, err
+	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: [6]byte(mac)}); err != nil {
+		return err
 	}
 	if err := netns.CanEnter(); err != nil {
-		return nil, err
+		return err
 	}
 	if a.sender, err = solicit.Open(mac); err != nil {
-		return nil, err
+		return err
 	}
-	if a.watcher, err = links.New(links.Options{Log: a.log, Observer: a.observer}); err != nil {
-		return nil, err
-	}
+	a.watcher, err = links.New(links.Options{Log: a.log, Observer: a.observer})
+	return err
+}
+
+// assemble makes the loop of what was opened, with the state of a former agent.
+func (a *Agent) assemble(initial *config.Config) error {
 	hostCookie, err := netns.Cookie()
 	if err != nil {
-		return nil, err
+		return err
 	}
+	var former detector.Snapshot
+	a.store, former = state.Open(state.Options{
+		Log: a.log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID, NodeID: a.node.ID(),
+	})
 	a.loop = &loop{
 		log:      a.log,
 		node:     a.node,
 		observer: a.observer,
 		watcher:  a.watcher,
 		sender:   a.sender,
+		pods:     a.pods,
+		store:    a.store,
 		host:     detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
-		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: opts.MinOverlap}),
+		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
 	}
 	a.loop.init()
-	return a, nil
+	a.metrics = metrics.New(a.sources())
+	a.loop.confirmed = a.metrics.ObserveDetection
+	a.loop.configure(initial)
+	a.loop.restore(former)
+	return nil
 }
 
 // lockNetns keeps a second agent out of this netns, where it would sweep away the
@@ -153,24 +176,58 @@ func (a *Agent) close() {
 	if a.observer != nil {
 		a.observer.Close()
 	}
+	if a.scrapes != nil {
+		a.scrapes.Close()
+	}
 }
+
+// lastWrite is how long an agent that stops waits for its last state to be on disk.
+const lastWrite = 3 * time.Second
 
 // Run runs the agent until ctx ends or a part of it fails for good, and leaves
 // nothing attached behind.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
-	a.log.Info("observing", "node", a.node.Name, "attach", a.observer.Mode(), "socket", a.opts.APISocket,
-		"minOverlap", a.opts.MinOverlap)
+	attributes := []any{"node", a.node.Name, "attach", a.observer.Mode(), "socket", a.opts.APISocket, "minOverlap", a.opts.MinOverlap}
+	if a.scrapes != nil {
+		attributes = append(attributes, "metrics", a.scrapes.Addr())
+	}
+	a.log.Info("observing", attributes...)
 	group, ctx := errgroup.WithContext(ctx)
 	records := make(chan bpf.Record, 1024)
 	group.Go(func() error { return a.read(ctx, records) })
 	group.Go(func() error { return a.watcher.Run(ctx) })
 	group.Go(func() error { return a.loop.run(ctx, records) })
 	group.Go(func() error { return api.Serve(ctx, a.listener, a, a.log) })
+	group.Go(func() error { return a.pods.Run(ctx) })
+	group.Go(func() error {
+		return a.config.Run(ctx, func(c *config.Config) error {
+			return a.loop.do(ctx, func() { a.loop.configure(c) })
+		})
+	})
+	if a.scrapes != nil {
+		handler := a.metrics.Handler(a.healthy, a.ready)
+		group.Go(func() error { return metrics.Serve(ctx, a.scrapes, handler, a.log) })
+	}
+	// The last state is written when the loop has ended.
+	saving, saved := context.WithCancel(context.WithoutCancel(ctx))
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		// It returns no error: whatever is the matter with the disk, the agent goes on.
+		_ = a.store.Run(saving)
+	}()
 	// Read blocks until the observer is closed; the watcher detaches on its own.
 	stop := context.AfterFunc(ctx, func() { a.observer.Close() })
 	defer stop()
 	err := group.Wait()
+	saved()
+	select {
+	case <-written:
+	case <-time.After(lastWrite):
+		// A disk that hangs must not keep the node's next agent out.
+		a.log.Warn("the last conflicts were not saved: the state folder does not answer", "folder", a.opts.StateDir)
+	}
 	a.log.Info("stopped observing", "node", a.node.Name)
 	return err
 }

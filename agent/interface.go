@@ -21,6 +21,9 @@ type podInterface struct {
 	*links.Interface
 	ref    detector.Interface
 	holder detector.HolderID
+	// lost is when nothing led to the netns any more; zero while something does, or
+	// never did.
+	lost time.Time
 	// segments are the tags by name of the network, for solicitations.
 	segments map[string]bpf.VLAN
 	// probes are the addresses that the pod itself is probing, with the time.
@@ -28,6 +31,10 @@ type podInterface struct {
 	wanted map[segmentAddress]*want
 	// queue waits for a look at the netns that is newer than its records.
 	queue []bpf.Record
+	// pod is empty as long as it is not known; sandboxIPs is what the runtime reports.
+	pod        detector.Pod
+	sandboxIPs []netip.Addr
+	refused    refused
 }
 
 // addSegment remembers the tags of a network. Tagged packets that a pod makes up must
@@ -55,17 +62,21 @@ func (l *loop) interfaceEvent(event links.Event) {
 	now := time.Now()
 	switch event.Kind {
 	case links.HostAddresses:
-		l.hostEvent(event.Host, now)
+		l.followHost(event.Host, now)
+		l.ready = true // the watcher lists these last
 		return
-	case links.UnsupportedDevices:
-		l.unsupported = event.Unsupported
+	case links.Unobserved:
+		l.unobserved = event.Unobserved
 		return
 	}
 	ref := detector.Interface{Ifindex: uint32(event.Interface.Index), Generation: event.Interface.Generation}
 	i := l.interfaces[ref]
 	if event.Kind == links.Removed {
+		if i != nil {
+			l.forgetRefused(i, event.Refused, now)
+		}
 		delete(l.interfaces, ref)
-		l.apply(l.detector.WithdrawInterface(ref, "interface "+event.Interface.Name+" is gone", now))
+		l.apply(l.detector.WithdrawInterface(ref, event.Reason, now))
 		return
 	}
 	holder := l.holderID(event.Interface)
@@ -78,20 +89,28 @@ func (l *loop) interfaceEvent(event links.Event) {
 		}
 		l.interfaces[ref] = i
 	} else {
-		switch {
-		case i.holder != holder:
+		if i.holder != holder {
 			l.apply(l.detector.WithdrawInterface(ref, "its netns is known differently now", now))
-		case baseNetwork(i.Interface) != baseNetwork(event.Interface):
-			l.apply(l.detector.WithdrawInterface(ref, "it belongs to another network now", now))
-			clear(i.segments)
-		default:
+			i.pod, i.sandboxIPs = detector.Pod{}, nil
+		} else {
 			l.withdrawLost(i, event.Interface, now)
 		}
 		if i.State == links.Waiting || event.Interface.Up && !i.Up {
 			clear(i.wanted) // what was asked before could not be heard
 		}
 	}
+	switch {
+	case event.Interface.Seen:
+		i.lost = time.Time{}
+	case i.Interface != nil && i.Seen:
+		i.lost = now
+	}
+	moved := i.Interface != nil && !sameNetworks(l.config, i.Interface, event.Interface)
 	i.Interface, i.holder = event.Interface, holder
+	if moved {
+		l.moveBindings(now, i)
+	}
+	l.name(i)
 	l.wantConfigured(i, now)
 	waiting := i.queue
 	i.queue = nil
@@ -122,7 +141,7 @@ func (l *loop) withdrawLost(i *podInterface, now *links.Interface, at time.Time)
 			continue
 		}
 		delete(i.wanted, segmentAddress{old.IP, vlan})
-		name := network(i.Interface, vlan)
+		name := network(l.config, i.Interface, vlan, old.IP)
 		if l.heldElsewhere(i, name, old.IP, vlan) {
 			continue
 		}
@@ -135,7 +154,7 @@ func (l *loop) withdrawLost(i *podInterface, now *links.Interface, at time.Time)
 // of the same network.
 func (l *loop) heldElsewhere(i *podInterface, name string, ip netip.Addr, vlan bpf.VLAN) bool {
 	for _, other := range l.interfaces {
-		if other != i && other.holder == i.holder && network(other.Interface, vlan) == name &&
+		if other != i && other.holder == i.holder && network(l.config, other.Interface, vlan, ip) == name &&
 			other.View.Holds(ip, vlan.Outer, vlan.Inner) {
 			return true
 		}
@@ -159,9 +178,9 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 		}
 		return
 	}
-	name := network(i.Interface, r.VLAN)
+	name := network(l.config, i.Interface, r.VLAN, r.IP)
 	if !i.addSegment(name, r.VLAN) {
-		l.dropped["too many VLANs"]++
+		l.dropped[dropVLANs]++
 		return
 	}
 	sighting := detector.Sighting{
@@ -184,7 +203,7 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 				i.queue = append(i.queue, r)
 				l.watcher.Refresh(i.Generation)
 			} else {
-				l.dropped["waiting for a look"]++
+				l.dropped[dropLook]++
 			}
 			return
 		}
@@ -208,49 +227,10 @@ func (l *loop) describe(i *podInterface, mac [6]byte) detector.Holder {
 		Interface:     i.ref,
 		InterfaceName: i.Name,
 		MAC:           detector.MAC(mac),
+		Pod:           i.pod,
 	}
 	if i.Seen {
 		holder.NetnsName = i.Place.Label()
 	}
 	return holder
-}
-
-// hostEvent follows the node's own addresses: they are bindings too, and are
-// refreshed by every list.
-func (l *loop) hostEvent(host []links.HostAddress, now time.Time) {
-	present := make(map[netip.Addr]bool, len(host))
-	for _, address := range host {
-		present[address.IP] = true
-	}
-	for _, old := range l.hostAddresses {
-		if !present[old.IP] {
-			l.apply(l.detector.Withdraw(detector.Key{Network: DefaultNetwork, IP: old.IP}, l.host,
-				"the address left the node", now))
-		}
-	}
-	l.hostAddresses = host
-	l.ready = true
-	for _, address := range host {
-		l.apply(l.detector.Observe(l.hostSighting(address, now), now))
-	}
-}
-
-// hostSighting is a look at one of the node's own addresses.
-func (l *loop) hostSighting(address links.HostAddress, at time.Time) detector.Sighting {
-	sighting := detector.Sighting{
-		Key: detector.Key{Network: DefaultNetwork, IP: address.IP},
-		Holder: detector.Holder{
-			ID:            l.host,
-			Interface:     detector.Interface{Ifindex: uint32(address.Index)},
-			InterfaceName: address.Device,
-			NetnsName:     "host",
-		},
-		Evidence: detector.Host,
-		Answer:   true,
-		At:       at,
-	}
-	if len(address.MAC) == len(sighting.Holder.MAC) {
-		copy(sighting.Holder.MAC[:], address.MAC)
-	}
-	return sighting
 }

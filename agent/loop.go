@@ -8,8 +8,11 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 )
@@ -23,14 +26,27 @@ const (
 	maxQueue = 256
 )
 
+// The reasons for which the loop drops a record, or puts a question off.
+const (
+	dropEarly     = "early"
+	dropGone      = "interface gone"
+	dropVLANs     = "too many VLANs"
+	dropLook      = "waiting for a look"
+	dropAddresses = "too many addresses"
+	dropRate      = "solicitation rate"
+)
+
 // loop owns all state of the agent. Its methods run in one goroutine, but for
 // those of ops.go, which hand functions to it.
 type loop struct {
 	log      *slog.Logger
 	node     Node
+	config   *config.Config
 	observer *bpf.Observer
 	watcher  *links.Watcher
 	sender   *solicit.Sender
+	pods     *pods.Resolver
+	store    *state.Store
 	detector *detector.Detector
 	host     detector.HolderID
 
@@ -39,8 +55,9 @@ type loop struct {
 
 	interfaces    map[detector.Interface]*podInterface
 	early         []bpf.Record
-	hostAddresses []links.HostAddress
-	unsupported   []links.Interface
+	hostAddresses []links.HostAddress // as listed
+	hostBindings  []hostAddress
+	unobserved    []links.Interface
 	ready         bool
 
 	verifyRate, refreshRate *rate.Limiter
@@ -48,9 +65,17 @@ type loop struct {
 	// keep another's out of the log.
 	confirmedLog, otherLog *rate.Limiter
 	unlogged               int
+	floodLog               *rate.Limiter
 
-	watches map[chan api.ConflictEvent]bool
-	dropped map[string]uint64
+	nextSample  time.Time
+	goneRefused bpf.Counters // of interfaces that are no more
+	saveAt      time.Time    // zero: all is saved
+
+	watches   map[chan api.ConflictEvent]bool
+	dropped   map[string]uint64 // by the reasons below
+	solicited map[detector.Purpose]uint64
+	// confirmed is told how long the way from the second holder's first packet took.
+	confirmed func(took time.Duration)
 	// effects waits for its turn while others are carried out.
 	effects []detector.Effects
 	busy    bool
@@ -61,11 +86,14 @@ func (l *loop) init() {
 	l.stopped = make(chan struct{})
 	l.interfaces = make(map[detector.Interface]*podInterface)
 	l.watches = make(map[chan api.ConflictEvent]bool)
-	l.dropped = make(map[string]uint64)
-	l.verifyRate = rate.NewLimiter(verifyPerSecond, verifyBurst)
-	l.refreshRate = rate.NewLimiter(refreshPerSecond, refreshBurst)
+	l.dropped = map[string]uint64{
+		dropEarly: 0, dropGone: 0, dropVLANs: 0, dropLook: 0, dropAddresses: 0, dropRate: 0,
+	}
+	l.solicited = make(map[detector.Purpose]uint64)
 	l.confirmedLog = rate.NewLimiter(10, 50)
 	l.otherLog = rate.NewLimiter(5, 50)
+	l.floodLog = rate.NewLimiter(rate.Every(time.Minute), 10)
+	l.nextSample = time.Now().Add(sampleEvery)
 }
 
 func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
@@ -78,6 +106,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 			for watch := range l.watches {
 				close(watch)
 			}
+			l.save()
 			return nil
 		case record := <-records:
 			l.record(record)
@@ -87,6 +116,8 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 			}
 		case event := <-l.watcher.Events():
 			l.interfaceEvent(event)
+		case change := <-l.pods.Changes():
+			l.named(change)
 		case operation := <-l.operations:
 			operation()
 		case <-timer.C:
@@ -95,13 +126,25 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 			if next := l.nextEarly(); !next.IsZero() && !next.After(time.Now()) {
 				l.replayEarly()
 			}
+			now := time.Now()
+			if !l.nextSample.After(now) {
+				l.sampleRefused(now)
+			}
+			if !l.saveAt.IsZero() && !l.saveAt.After(now) {
+				l.save()
+			}
 		}
-		next := earliest(earliest(l.detector.Next(), l.nextWanted()), l.nextEarly())
-		if next.IsZero() {
-			next = time.Now().Add(time.Hour)
-		}
-		timer.Reset(time.Until(next))
+		timer.Reset(time.Until(l.next()))
 	}
+}
+
+// next returns when the loop has something to do without being told.
+func (l *loop) next() time.Time {
+	next := l.nextSample
+	for _, at := range []time.Time{l.detector.Next(), l.nextWanted(), l.nextEarly(), l.saveAt} {
+		next = earliest(next, at)
+	}
+	return next
 }
 
 // earliest returns the earlier of two times, ignoring zero ones.
@@ -121,7 +164,7 @@ func (l *loop) record(r bpf.Record) {
 	case len(l.early) < maxEarly:
 		l.early = append(l.early, r)
 	default:
-		l.dropped["early"]++
+		l.dropped[dropEarly]++
 	}
 }
 
@@ -135,7 +178,7 @@ func (l *loop) replayEarly() {
 		if timeOf(r.Time).After(limit) {
 			l.record(r)
 		} else {
-			l.dropped["interface gone"]++
+			l.dropped[dropGone]++
 		}
 	}
 }
@@ -171,54 +214,4 @@ func (l *loop) apply(effects detector.Effects) {
 		}
 	}
 	l.busy = false
-}
-
-// publish tells watches and the log of a conflict's step.
-func (l *loop) publish(event detector.Event) {
-	if len(l.watches) > 0 {
-		l.send(api.ConflictEvent{
-			Type:     event.Kind.String(),
-			At:       event.At.Round(0),
-			Reason:   event.Reason,
-			Conflict: api.NewConflict(l.node.Name, event.Conflict),
-		})
-	}
-	level, limit := slog.LevelInfo, l.otherLog
-	switch event.Kind {
-	case detector.EventConfirmed:
-		level, limit = slog.LevelWarn, l.confirmedLog
-	case detector.EventSuspected, detector.EventFaded:
-		level = slog.LevelDebug
-	}
-	if !l.log.Enabled(context.Background(), level) {
-		return
-	}
-	if !limit.Allow() {
-		l.unlogged++
-		return
-	}
-	if l.unlogged > 0 {
-		l.log.Warn("left out log lines about conflicts, see \"dupip conflicts\"", "count", l.unlogged)
-		l.unlogged = 0
-	}
-	l.log.Log(context.Background(), level, "conflict "+event.Kind.String(), conflictAttributes(event)...)
-}
-
-func conflictAttributes(event detector.Event) []any {
-	c := event.Conflict
-	attributes := []any{"id", c.ID, "ip", c.Key.IP, "network", c.Key.Network, "scope", c.Scope}
-	if event.Reason != "" {
-		attributes = append(attributes, "reason", event.Reason)
-	}
-	const maxLogged = 8
-	for n, holder := range c.Holders {
-		if n == maxLogged {
-			attributes = append(attributes, "moreHolders", len(c.Holders)-n)
-			break
-		}
-		attributes = append(attributes, slog.Group("holder"+string(rune('1'+n)),
-			"interface", holder.Holder.InterfaceName, "netns", holder.Holder.NetnsName,
-			"mac", holder.Holder.MAC.String(), "since", holder.FirstSeen.Round(0)))
-	}
-	return attributes
 }

@@ -1,14 +1,14 @@
 package agent
 
 import (
+	"net/netip"
 	"strconv"
 
+	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
 )
-
-// DefaultNetwork is the cluster-wide network of primary pod interfaces and nodes.
-const DefaultNetwork = "default"
 
 // baseNetwork names the network of untagged packets on an interface. It depends on
 // what the interface was first: a pod that renames its eth0 stays where it is.
@@ -23,7 +23,7 @@ func baseNetwork(i *links.Interface) string {
 		return i.Master
 	case !i.Seen, i.View.Peer == links.PrimaryPeer:
 		// One whose netns is not seen is most likely a primary one, too.
-		return DefaultNetwork
+		return config.DefaultNetwork
 	}
 	if i.Master != "" {
 		return i.View.Peer + "@" + i.Master
@@ -31,10 +31,37 @@ func baseNetwork(i *links.Interface) string {
 	return i.View.Peer
 }
 
-// network adds the VLAN tags to the name of the base network: "default.100",
+// subject is an interface as the configuration's rules see it.
+func subject(i *links.Interface) config.Subject {
+	return config.Subject{Interface: i.Name, Peer: i.View.Peer, Bridge: i.Master}
+}
+
+// sameNetworks says whether a change of an interface leaves its addresses where they are.
+func sameNetworks(c *config.Config, before, after *links.Interface) bool {
+	return baseNetwork(before) == baseNetwork(after) && c.SameRules(subject(before), subject(after))
+}
+
+// hostKey is an address of the node itself in its network.
+func hostKey(c *config.Config, address links.HostAddress) detector.Key {
+	key := detector.Key{Network: config.DefaultNetwork, IP: address.IP}
+	rule, ok := c.HostNetwork(address.Device, address.IP)
+	if !ok && address.Master != "" {
+		rule, ok = c.HostNetwork(address.Master, address.IP) // in a VRF, say
+	}
+	if ok {
+		key.Network = rule.Name
+	}
+	return key
+}
+
+// network names the network of an address on an interface: the one that the
+// configuration declares, else the base network. VLAN tags are added: "default.100",
 // "default.200.100" with the outer tag first.
-func network(i *links.Interface, vlan bpf.VLAN) string {
+func network(c *config.Config, i *links.Interface, vlan bpf.VLAN, ip netip.Addr) string {
 	name := baseNetwork(i)
+	if rule, ok := c.Network(subject(i), ip); ok {
+		name = rule.Name
+	}
 	for _, tag := range []uint16{vlan.Outer, vlan.Inner} {
 		if tag != 0 {
 			name += "." + strconv.Itoa(int(tag))

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
@@ -32,7 +34,7 @@ func TestNetwork(t *testing.T) {
 		{"unseen", links.Interface{}, bpf.VLAN{}, "default"},
 		{"unseen, on docker's bridge", links.Interface{Master: "docker0"}, bpf.VLAN{}, "docker0"},
 	} {
-		if got := network(&test.iface, test.vlan); got != test.want {
+		if got := network(config.Default(), &test.iface, test.vlan, netip.Addr{}); got != test.want {
 			t.Errorf("%s: network %q, want %q", test.name, got, test.want)
 		}
 	}

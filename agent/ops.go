@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
@@ -124,14 +124,14 @@ func (a *Agent) WatchConflicts(ctx context.Context) (<-chan api.ConflictEvent, e
 func (a *Agent) Explain(ctx context.Context, ip netip.Addr) (api.Explanation, error) {
 	var stories []detector.Story
 	document := api.Explanation{Node: a.node.Name, IP: ip.String()}
-	holders := make(map[detector.HolderID]*links.Interface)
+	present := make(map[detector.HolderID]named)
 	err := a.loop.ask(ctx, func() {
 		stories = a.loop.detector.Explain(ip)
 		for _, i := range a.loop.interfaces {
-			holders[i.holder] = i.Interface
+			present[i.holder] = named{i.Name, i.Place.Label(), i.pod}
 			for _, address := range i.View.Addresses {
 				if address.IP == ip {
-					document.Configured = append(document.Configured, configured(i, address))
+					document.Configured = append(document.Configured, a.loop.configured(i, address))
 				}
 			}
 		}
@@ -139,20 +139,21 @@ func (a *Agent) Explain(ctx context.Context, ip netip.Addr) (api.Explanation, er
 	slices.SortFunc(document.Configured, func(x, y api.Configured) int { return cmp.Compare(x.Interface, y.Interface) })
 	document.Stories = make([]api.Story, 0, len(stories))
 	for _, story := range stories {
-		document.Stories = append(document.Stories, a.story(story, holders))
+		document.Stories = append(document.Stories, a.story(story, present))
 	}
 	return document, err
 }
 
-func configured(i *podInterface, address netns.Address) api.Configured {
+func (l *loop) configured(i *podInterface, address netns.Address) api.Configured {
 	device := map[netns.Where]string{
 		netns.OnPeer: "peer", netns.OnLoopback: "loopback", netns.Elsewhere: "elsewhere",
 	}[address.Where]
 	vlan := bpf.VLAN{Outer: address.OuterVLAN, Inner: address.InnerVLAN}
 	document := api.Configured{
-		Network:   network(i.Interface, vlan),
+		Network:   network(l.config, i.Interface, vlan, address.IP),
 		Interface: i.Name,
 		Netns:     i.Place.Label(),
+		Pod:       api.NewPod(i.pod),
 		Device:    device,
 		Settled:   address.Settled,
 	}
@@ -162,9 +163,15 @@ func configured(i *podInterface, address netns.Address) api.Configured {
 	return document
 }
 
+// named is how people know a holder.
+type named struct {
+	iface, netns string
+	pod          detector.Pod
+}
+
 // story makes the document of a story. A holder that is gone is named from what
 // the story itself says of it.
-func (a *Agent) story(story detector.Story, present map[detector.HolderID]*links.Interface) api.Story {
+func (a *Agent) story(story detector.Story, present map[detector.HolderID]named) api.Story {
 	document := api.Story{
 		Network:  story.Key.Network,
 		IP:       story.Key.IP.String(),
@@ -172,11 +179,8 @@ func (a *Agent) story(story detector.Story, present map[detector.HolderID]*links
 		Bindings: make([]api.Binding, 0, len(story.Bindings)),
 		Notes:    make([]api.Note, 0, len(story.Notes)),
 	}
-	names := make(map[detector.HolderID][2]string)
-	name := func(h detector.Holder) { names[h.ID] = [2]string{h.InterfaceName, h.NetnsName} }
-	for id, i := range present {
-		names[id] = [2]string{i.Name, i.Place.Label()}
-	}
+	names := maps.Clone(present)
+	name := func(h detector.Holder) { names[h.ID] = named{h.InterfaceName, h.NetnsName, h.Pod} }
 	if story.Conflict != nil {
 		conflict := api.NewConflict(a.node.Name, *story.Conflict)
 		document.Conflict = &conflict
@@ -192,112 +196,21 @@ func (a *Agent) story(story detector.Story, present map[detector.HolderID]*links
 		document.Notes = append(document.Notes, api.Note{
 			At:        note.At.Round(0),
 			Kind:      note.Kind.String(),
-			Interface: names[note.Holder][0],
-			Netns:     names[note.Holder][1],
+			Interface: names[note.Holder].iface,
+			Netns:     names[note.Holder].netns,
+			Pod:       api.NewPod(names[note.Holder].pod),
 			Text:      note.Text,
 		})
 	}
 	return document
 }
 
-// Status implements [api.Backend].
-func (a *Agent) Status(ctx context.Context) (api.Status, error) {
-	document := api.Status{
-		Node:        a.node.Name,
-		BootID:      a.node.BootID,
-		Epoch:       a.node.Epoch,
-		Version:     a.opts.Version,
-		Started:     a.started.Round(0),
-		Attach:      string(a.observer.Mode()),
-		MinOverlap:  a.opts.MinOverlap.String(),
-		ByState:     make(map[string]int),
-		Bindings:    make(map[string]int),
-		Conflicts:   make(map[string]int),
-		Dropped:     make(map[string]uint64),
-		Resyncs:     a.watcher.Overruns(),
-		Interfaces:  []api.InterfaceStatus{},
-		HostHolders: []string{},
-	}
-	err := a.loop.do(ctx, func() { a.loop.status(&document) })
-	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
-		return cmp.Compare(x.Ifindex, y.Ifindex)
-	})
-	return document, err
-}
-
-func (l *loop) status(document *api.Status) {
-	document.Ready = l.ready
-	for _, i := range l.interfaces {
-		document.Interfaces = append(document.Interfaces, l.interfaceStatus(i))
-		document.ByState[string(i.State)]++
-		if !i.Seen {
-			document.ByState["unseen netns"]++
-		}
-	}
-	for _, device := range l.unsupported {
-		document.Interfaces = append(document.Interfaces, api.InterfaceStatus{
-			Name:    device.Name,
-			Ifindex: device.Index,
-			State:   string(device.State),
-			Reason:  device.Reason,
-			Netns:   device.Place.Label(),
-			Pid:     device.Place.Pid,
-		})
-		document.ByState[string(device.State)]++
-	}
-	for _, address := range l.hostAddresses {
-		document.HostHolders = append(document.HostHolders, address.IP.String())
-	}
-	counts := l.detector.Counts()
-	for evidence, n := range counts.Bindings {
-		document.Bindings[evidence.String()] = n
-	}
-	for _, c := range l.detector.Conflicts(false) {
-		document.Conflicts[c.State.String()]++
-	}
-	document.Faded, document.Resolved = counts.Faded, counts.Resolved
-	for reason, n := range counts.Refused {
-		document.Dropped[reason.String()] = n
-	}
-	for reason, n := range l.dropped {
-		document.Dropped[reason] += n
-	}
-	document.Pending = len(l.early)
-	for _, i := range l.interfaces {
-		document.Pending += len(i.queue)
-	}
-	for reason, n := range counts.Evicted {
-		document.Dropped["evicted: "+reason.String()] = n
-	}
-	for _, i := range document.Interfaces {
-		if r := i.Refused; r != nil {
-			document.Dropped["packets over the limits"] += r.Data + r.Announced + r.Answers
-			document.Dropped["packets while the ring was full"] += r.RingFull
-		}
-	}
-}
-
-func (l *loop) interfaceStatus(i *podInterface) api.InterfaceStatus {
-	status := api.InterfaceStatus{
-		Name:       i.Name,
-		Ifindex:    i.Index,
-		Generation: i.Generation,
-		State:      string(i.State),
-		Reason:     i.Reason,
-		Network:    baseNetwork(i.Interface),
-	}
-	if i.Seen {
-		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Place.Label(), i.Place.Pid
-	}
-	if c, err := l.observer.Counters(i.Index); err == nil {
-		refused := api.Refused{
-			Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull,
-		}
-		if refused != (api.Refused{}) {
-			status.Refused = &refused
-		}
-	}
-	return status
-}
-
 var _ api.Backend = (*Agent)(nil)
+
+// label names a netns, or is empty for the lack of one.
+func label(place netns.Place) string {
+	if place == (netns.Place{}) {
+		return ""
+	}
+	return place.Label()
+}

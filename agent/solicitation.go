@@ -13,15 +13,6 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// The node's limits on solicitations. Verification has its own, so that keeping
-// silent bindings alive never delays it.
-const (
-	verifyPerSecond  = 500
-	verifyBurst      = 500
-	refreshPerSecond = 100
-	refreshBurst     = 200
-)
-
 const rateReason = "the node's rate limit"
 
 // probeGuard is how long an address that a pod probes is left alone: RFC 5227
@@ -50,26 +41,37 @@ func (l *loop) wantConfigured(i *podInterface, now time.Time) {
 		return
 	}
 	for _, a := range i.View.Addresses {
-		if a.Where != netns.OnPeer || !a.Settled {
-			continue
+		if a.Where == netns.OnPeer && a.Settled {
+			l.want(i, segmentAddress{a.IP, bpf.VLAN{Outer: a.OuterVLAN, Inner: a.InnerVLAN}}, now)
 		}
-		vlan := bpf.VLAN{Outer: a.OuterVLAN, Inner: a.InnerVLAN}
-		where := segmentAddress{a.IP, vlan}
-		name := network(i.Interface, vlan)
-		if w := i.wanted[where]; w != nil {
-			if w.next.IsZero() {
-				w.next = now
-			}
-			continue
+	}
+	if i.View.Peer != links.PrimaryPeer || i.View.Explains(0, 0) {
+		return
+	}
+	// In the sandbox of a virtual machine the guest has the addresses and the netns has
+	// none; the runtime may know them. They are those of eth0.
+	for _, ip := range i.sandboxIPs {
+		if ip.IsGlobalUnicast() && !i.View.Lists(ip) {
+			l.want(i, segmentAddress{ip: ip}, now)
 		}
-		if l.detector.Heard(detector.Key{Network: name, IP: a.IP}, i.holder) {
-			continue
+	}
+}
+
+// want begins to ask for an address, or goes on, unless it was heard of.
+func (l *loop) want(i *podInterface, where segmentAddress, now time.Time) {
+	if w := i.wanted[where]; w != nil {
+		if w.next.IsZero() {
+			w.next = now
 		}
-		if len(i.wanted) >= maxWanted {
-			l.dropped["too many addresses"]++
-			return
-		}
-		i.addSegment(name, vlan)
+		return
+	}
+	name := network(l.config, i.Interface, where.vlan, where.ip)
+	switch {
+	case !l.config.Solicits(name) || l.detector.Heard(detector.Key{Network: name, IP: where.ip}, i.holder):
+	case len(i.wanted) >= maxWanted:
+		l.dropped[dropAddresses]++
+	default:
+		i.addSegment(name, where.vlan)
 		i.wanted[where] = &want{next: now}
 	}
 }
@@ -93,7 +95,8 @@ func (l *loop) solicitWanted() {
 			if w.next.IsZero() || w.next.After(now) {
 				continue
 			}
-			if l.detector.Heard(detector.Key{Network: network(i.Interface, where.vlan), IP: where.ip}, i.holder) {
+			name := network(l.config, i.Interface, where.vlan, where.ip)
+			if !l.config.Solicits(name) || l.detector.Heard(detector.Key{Network: name, IP: where.ip}, i.holder) {
 				delete(i.wanted, where)
 				continue
 			}
@@ -106,7 +109,9 @@ func (l *loop) solicitWanted() {
 				continue
 			}
 			// A device that is down or gone says so by its own events.
-			_ = l.sender.Send(target(i, where))
+			if l.sender.Send(target(i, where)) == nil {
+				l.solicited[detector.Refresh]++
+			}
 			w.next = time.Time{}
 			if w.tries < len(wantPauses) {
 				w.next = now.Add(wantPauses[w.tries])
@@ -140,6 +145,25 @@ func (l *loop) guard(i *podInterface, where segmentAddress, now time.Time) (stri
 	return "", time.Time{}
 }
 
+// dyingFor is how long a netns that nothing leads to any more is taken for a dead pod's:
+// the kernel takes such down one after the other, and on a busy node that takes seconds,
+// in which the former holder of an address still answers beside the next.
+const dyingFor = 30 * time.Second
+
+// vanishing says until when the holder behind an interface is not to be verified, because
+// its netns is about to go; zero for at once.
+func (l *loop) vanishing(i *podInterface, now time.Time) time.Time {
+	switch {
+	case i.Seen && !i.Place.Exists():
+		// It may have got another name, or process; the look will tell.
+		l.watcher.Refresh(i.Generation)
+		return now.Add(200 * time.Millisecond)
+	case !i.lost.IsZero() && now.Sub(i.lost) < dyingFor:
+		return i.lost.Add(dyingFor)
+	}
+	return time.Time{}
+}
+
 func (l *loop) forgetProbes(i *podInterface) {
 	limit := time.Now().Add(-probeGuard)
 	for where, at := range i.probes {
@@ -159,6 +183,10 @@ func (l *loop) solicit(s detector.Solicitation) {
 	refuse := func(reason string, notBefore time.Time) {
 		l.apply(l.detector.NotSolicited(s, reason, notBefore, now))
 	}
+	if !l.config.Solicits(s.Key.Network) {
+		refuse("solicitation is off in network "+s.Key.Network, time.Time{})
+		return
+	}
 	i := l.interfaces[s.Interface]
 	if i == nil {
 		refuse("the interface is gone", time.Time{})
@@ -177,9 +205,13 @@ func (l *loop) solicit(s detector.Solicitation) {
 	limiter := l.refreshRate
 	if s.Purpose == detector.Verify {
 		limiter = l.verifyRate
+		if until := l.vanishing(i, now); !until.IsZero() {
+			refuse("its netns has neither a name nor a process any more", until)
+			return
+		}
 	}
 	if !limiter.AllowN(now, 1) {
-		l.dropped["solicitation rate"]++
+		l.dropped[dropRate]++
 		refuse(rateReason, now.Add(100*time.Millisecond))
 		return
 	}
@@ -187,31 +219,11 @@ func (l *loop) solicit(s detector.Solicitation) {
 	l.detector.Solicited(s, now)
 	switch err := l.sender.Send(target(i, where)); {
 	case err == nil:
+		l.solicited[s.Purpose]++
 	case errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
 		// Going away or down: no answer is the right answer.
 	default:
 		l.log.Debug("solicitation failed", "interface", i.Name, "ip", s.Key.IP, "error", err)
 		refuse(err.Error(), now.Add(time.Second))
-	}
-}
-
-// solicitHost answers for the node itself by a look at its addresses.
-func (l *loop) solicitHost(s detector.Solicitation, now time.Time) {
-	if !l.verifyRate.AllowN(now, 1) {
-		l.dropped["solicitation rate"]++
-		l.apply(l.detector.NotSolicited(s, rateReason, now.Add(100*time.Millisecond), now))
-		return
-	}
-	host, err := links.ListHostAddresses(func(int) bool { return false })
-	if err != nil {
-		l.apply(l.detector.NotSolicited(s, err.Error(), now.Add(time.Second), now))
-		return
-	}
-	l.detector.Solicited(s, now)
-	for _, address := range host {
-		if address.IP == s.Key.IP {
-			l.apply(l.detector.Observe(l.hostSighting(address, time.Now()), time.Now()))
-			return
-		}
 	}
 }

@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -30,6 +34,10 @@ func newAgent() *cobra.Command {
 				return err
 			}
 			opts.Attach, opts.Log, opts.Version = mode, log, buildVersion()
+			reload := make(chan os.Signal, 1)
+			signal.Notify(reload, syscall.SIGHUP)
+			defer signal.Stop(reload)
+			opts.Reload = reload
 			a, err := agent.New(opts)
 			if err != nil {
 				return err
@@ -43,6 +51,10 @@ func newAgent() *cobra.Command {
 	flags.DurationVar(&opts.MinOverlap, "min-overlap", agent.DefaultMinOverlap,
 		"how long two holders must both answer before a conflict is confirmed")
 	flags.StringVar(&opts.APISocket, "api-socket", api.DefaultSocket, "Unix socket of the local API")
+	flags.StringVar(&opts.Config, "config", "", "YAML file with networks, shared addresses and limits, read again when it changes and on SIGHUP")
+	flags.StringVar(&opts.StateDir, "state-dir", state.DefaultDir, "folder in which conflicts outlive the agent")
+	flags.StringVar(&opts.CRISocket, "cri-socket", "", "socket of the container runtime, for the names of pods; \"none\" for none (default: the usual paths)")
+	flags.StringVar(&opts.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz, \"off\" for none")
 	flags.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&logFormat, "log-format", "text", "text or json")
 	for flag, values := range map[string][]string{

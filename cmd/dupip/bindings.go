@@ -92,7 +92,7 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 func who(b api.Binding) string {
 	switch {
 	case b.Pod != nil:
-		return b.Pod.Namespace + "/" + b.Pod.Name
+		return b.Pod.String()
 	case b.Netns != "":
 		return b.Netns
 	}

@@ -62,7 +62,11 @@ func printExplanation(out io.Writer, e api.Explanation) {
 		if c.Unanswered > 0 {
 			text += fmt.Sprintf(", asked %d times without an answer", c.Unanswered)
 		}
-		wrapped(out, 4, fmt.Sprintf("  %s: %s", c.Netns, text))
+		name := c.Netns
+		if c.Pod != nil {
+			name = c.Pod.String()
+		}
+		wrapped(out, 4, fmt.Sprintf("  %s: %s", name, text))
 	}
 }
 
@@ -83,6 +87,9 @@ func printStory(out io.Writer, node string, story api.Story) {
 	for _, b := range story.Bindings {
 		fmt.Fprintf(out, "  %s\n", who(b))
 		fmt.Fprintf(out, "      interface %s, MAC %s, evidence %s\n", b.Interface, b.MAC, b.Evidence)
+		if b.Pod != nil {
+			wrapped(out, 6, fmt.Sprintf("      netns %s, pod UID %s", b.Netns, b.Pod.UID))
+		}
 		fmt.Fprintf(out, "      first seen %s (%s ago), last seen %s ago\n",
 			b.FirstSeen.Local().Format("2006-01-02 15:04:05.000"), age(b.FirstSeen), age(b.LastSeen))
 	}
@@ -95,6 +102,9 @@ func printStory(out io.Writer, node string, story api.Story) {
 	fmt.Fprintln(out, "\nWhat happened:")
 	for _, note := range story.Notes {
 		holder := note.Netns
+		if note.Pod != nil {
+			holder = note.Pod.String()
+		}
 		if holder != "" {
 			holder += ": "
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -40,12 +41,29 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	if s.Ready {
 		state = "observing"
 	}
-	fmt.Fprintf(out, "Node        %s, boot %s\n", s.Node, s.BootID)
-	fmt.Fprintf(out, "Agent       %s, %s for %s, attached by %s\n", s.Version, state, age(s.Started), s.Attach)
-	fmt.Fprintf(out, "Interfaces  %s\n", counts(s.ByState))
-	fmt.Fprintf(out, "Bindings    %s\n", counts(s.Bindings))
-	fmt.Fprintf(out, "Conflicts   %s; %d resolved, %d suspicions faded\n", counts(s.Conflicts), s.Resolved, s.Faded)
-	fmt.Fprintf(out, "Dropped     %s\n", counts(s.Dropped))
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "%-12s", name)
+		hanging(out, 12, fmt.Sprintf(format, args...), false)
+	}
+	line("Node", "%s, boot %s", s.Node, s.BootID)
+	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, age(s.Started), s.Attach)
+	line("Interfaces", "%s", counts(s.ByState))
+	line("Bindings", "%s", counts(s.Bindings))
+	line("Conflicts", "%s; %d resolved, %d suspicions faded", counts(s.Conflicts), s.Resolved, s.Faded)
+	if suppressed := counts(s.Suppressed); suppressed != none {
+		line("Suppressed", "%s", suppressed)
+	}
+	line("Dropped", "%s", counts(s.Dropped))
+	line("Pod names", "%s", runtimeText(s.Runtime))
+	if s.Config.Path != "" {
+		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, age(s.Config.LoadedAt)), s.Config.Error))
+	}
+	if wide || s.State.Error != "" {
+		line("State", "%s", withError(stateText(s.State), s.State.Error))
+	}
+	if wide {
+		line("Metrics", "%s", cmp.Or(s.Metrics, "off"))
+	}
 	for _, i := range s.Interfaces {
 		if !wide && i.State != "attached" {
 			wrapped(out, 4, fmt.Sprintf("  %s is %s: %s", i.Name, paint(out, i.State), i.Reason))
@@ -55,17 +73,48 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		return
 	}
 	fmt.Fprintln(out)
-	t := newTable(out, "interface", "ifindex", "state", "network", "peer", "netns", "pid", "refused", "reason")
+	t := newTable(out, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	for _, i := range s.Interfaces {
 		refused := uint64(0)
 		if r := i.Refused; r != nil {
 			refused = r.Data + r.Announced + r.Answers + r.RingFull
 		}
-		t.AppendRow(table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, i.Peer, i.Netns, i.Pid, refused, i.Reason})
+		pod := ""
+		if i.Pod != nil {
+			pod = i.Pod.String()
+		}
+		t.AppendRow(table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, i.Peer, pod, i.Netns, i.Pid, refused, i.Reason})
 	}
 	t.Render()
 	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostHolders, " "))
 }
+
+func stateText(s api.StateStatus) string {
+	if s.WrittenAt.IsZero() {
+		return s.Dir + ", nothing written yet"
+	}
+	return fmt.Sprintf("%s, written %s ago", s.Dir, age(s.WrittenAt))
+}
+
+func runtimeText(r api.RuntimeStatus) string {
+	switch {
+	case r.Connected:
+		return fmt.Sprintf("from %s %s at %s, %d sandboxes", r.Name, r.Version, r.Socket, r.Sandboxes)
+	case r.Error != "":
+		return "none: " + r.Error
+	}
+	return "none: no container runtime is asked"
+}
+
+func withError(text, err string) string {
+	if err != "" {
+		text += "; NOT in order: " + err
+	}
+	return text
+}
+
+// none is what counts prints where there is nothing.
+const none = "none"
 
 // counts prints what is not zero of a map of figures, "none" if all are.
 func counts[N int | uint64](figures map[string]N) string {
@@ -76,7 +125,7 @@ func counts[N int | uint64](figures map[string]N) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "none"
+		return none
 	}
 	return strings.Join(parts, ", ")
 }
