@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,13 +20,22 @@ import (
 )
 
 const (
-	churnFor   = 12 * time.Second
 	churnRate  = 20 // pods a second, all workers together
 	churnSlots = 6  // workers, each with addresses of its own
 
 	// pendingFor is a little more than a packet waits for its interface to be known.
 	pendingFor = 20 * time.Second
 )
+
+// churnFor is how long it goes on; DUPIP_CHURN=1h makes it a long test.
+func churnFor(t *testing.T) time.Duration {
+	text := cmp.Or(os.Getenv("DUPIP_CHURN"), "12s")
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("DUPIP_CHURN: %v", err)
+	}
+	return d
+}
 
 // Pods come and go, their addresses are given out again at once, and what can happen to
 // a pod in its short life happens. None of that is a duplicate, and none of it leaves
@@ -42,7 +53,8 @@ func TestChurn(t *testing.T) {
 	before := usageOf(l, n, a)
 
 	seen := sightings(t.Context(), a)
-	made += churn(l, n, "pod", churnFor)
+	lasted := churnFor(t)
+	made += churn(l, n, "pod", lasted)
 	// Many live for less time than a look into their netns takes.
 	holders := seen()
 	if holders < made/4 {
@@ -58,8 +70,18 @@ func TestChurn(t *testing.T) {
 		if after.threads > before.threads+4 || after.strayed > 0 {
 			return fmt.Errorf("usage %+v, before %+v", after, before)
 		}
+		if after.goroutines > before.goroutines+4 || after.rss > before.rss*3/2 {
+			return fmt.Errorf("usage %+v, before %+v", after, before)
+		}
 		return nil
 	})
+	// At the resync after the last of them the maps are cleared of what is gone.
+	l.Do(poll(t.Context(), time.Minute, func() error {
+		if after := usageOf(l, n, a); after.entries > before.entries {
+			return fmt.Errorf("%d entries in the maps, before %d", after.entries, before.entries)
+		}
+		return nil
+	}))
 	// What came from interfaces that were gone at once is kept for a while.
 	l.Do(poll(t.Context(), pendingFor, func() error {
 		s, err := statusOf(l, a)
@@ -79,7 +101,7 @@ func TestChurn(t *testing.T) {
 		_, err := w.WaitConfirmed(ip, patience)
 		l.Do(err)
 	}
-	if perSecond := float64(made) / (churnFor + 2*time.Second).Seconds(); perSecond < churnRate/2 {
+	if perSecond := float64(made) / (lasted + 2*time.Second).Seconds(); perSecond < churnRate/2 {
 		t.Errorf("only %.1f pods a second were made; that is no churn", perSecond)
 	}
 	for _, bad := range []string{"panic", "goroutine ", "level=ERROR"} {

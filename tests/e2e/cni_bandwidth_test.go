@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -18,14 +17,15 @@ func TestBandwidthPlugin(t *testing.T) {
 		name, mode string
 		limits     map[string]any
 		state      string
+		reason     string
 	}{
-		{"to the pod", "tcx", toPod, "attached"},
-		{"to the pod", "tc", toPod, "attached"},
-		{"both ways", "tcx", both, "attached"},
+		{"to the pod", "tcx", toPod, "attached", ""},
+		{"to the pod", "tc", toPod, "attached", ""},
+		{"both ways", "tcx", both, "attached", ""},
 		// What limits a pod's sending is a filter of another kind at the first
 		// priority, which sends every packet away to an ifb device: no place before it,
 		// nothing left behind it. That has to be said.
-		{"both ways", "tc", both, "failed"},
+		{"both ways", "tc", both, "failed", "tc priority 1 at ingress is in use by another kind of filter"},
 	} {
 		t.Run(tt.name+"/"+tt.mode, func(t *testing.T) {
 			t.Parallel()
@@ -34,13 +34,7 @@ func TestBandwidthPlugin(t *testing.T) {
 			a := l.Agent(c.node, "--attach", tt.mode)
 			s, err := c.add("limited", limited(tt.limits, nil))
 			l.Do(err)
-			eventually(l, "state", func() error {
-				i, err := interfaceOf(l, a, s.hostInterface)
-				if err == nil && i.State != tt.state {
-					err = fmt.Errorf("interface %+v, want %s", i, tt.state)
-				}
-				return err
-			})
+			eventually(l, "state", func() error { return wantInterface(l, a, s.hostInterface, tt.state, tt.reason) })
 			if tt.state == "attached" {
 				_, err = a.Client.WaitBinding(within(l, patience), s.ips[0], func(b lab.Binding) bool { return b.Netns == s.Name })
 				l.Do(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // patience is how long anything that has to happen may take on a busy machine.
-const patience = 15 * time.Second
+var patience = lab.Patience(15 * time.Second)
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
@@ -21,9 +22,14 @@ type programs struct {
 	Qdisc        string // "clsact", "ingress" or empty
 }
 
-// programsOf asks the kernel, at every interface of a node.
-func programsOf(n *lab.Node) (map[string]programs, error) {
+// programsOf asks the kernel, at every interface of a node. A kernel without tcx has no
+// tcx programs.
+func programsOf(t lab.TB, n *lab.Node) (map[string]programs, error) {
 	found := make(map[string]programs)
+	var tcxSides []ebpf.AttachType
+	if hasTCX(t) {
+		tcxSides = []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress}
+	}
 	err := n.Exec(func() error {
 		links, err := netlink.LinkList()
 		if err != nil {
@@ -36,7 +42,7 @@ func programsOf(n *lab.Node) (map[string]programs, error) {
 			if attrs.Xdp != nil && attrs.Xdp.Attached {
 				p.XDP = 1
 			}
-			for _, side := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+			for _, side := range tcxSides {
 				result, err := link.QueryPrograms(link.QueryOptions{Target: attrs.Index, Attach: side})
 				if err != nil {
 					return fmt.Errorf("query tcx programs of %s: %w", attrs.Name, err)
@@ -74,7 +80,7 @@ const uplink = "eth0"
 func wantPrograms(t *lab.T, n *lab.Node, when string, want programs) {
 	t.Helper()
 	eventually(t, when, func() error {
-		found, err := programsOf(n)
+		found, err := programsOf(t, n)
 		if err != nil {
 			return err
 		}
@@ -123,13 +129,26 @@ func addClsact(n *lab.Node) error {
 	return nil
 }
 
-func clsact(ifindex int) netlink.Qdisc {
+func clsact(ifindex int) netlink.Qdisc { return ingressQdisc(ifindex, "clsact") }
+
+// ingressQdisc is a qdisc of the kind "clsact" or "ingress".
+func ingressQdisc(ifindex int, kind string) netlink.Qdisc {
 	return &netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{
 			LinkIndex: ifindex,
 			Handle:    netlink.MakeHandle(0xffff, 0),
 			Parent:    netlink.HANDLE_CLSACT,
 		},
-		QdiscType: "clsact",
+		QdiscType: kind,
 	}
+}
+
+// hasTCX tells whether this kernel has to have tcx.
+func hasTCX(t lab.TB) bool {
+	t.Helper()
+	version, err := features.LinuxVersionCode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version >= 6<<16|6<<8
 }

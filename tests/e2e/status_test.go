@@ -15,6 +15,7 @@ type status struct {
 	Conflicts  map[string]int    `json:"openConflictsByState"`
 	Dropped    map[string]uint64 `json:"dropped"`
 	Pending    int               `json:"recordsPending"`
+	Resyncs    int               `json:"netlinkOverruns"`
 }
 
 type interfaceStatus struct{ Name, State, Reason, Netns string }

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -19,6 +22,10 @@ type usage struct {
 	// netns counts the namespaces that the node's has an id for: those of living pods,
 	// and of dead ones that somebody keeps.
 	netns int
+	// goroutines and rss (in bytes) are the agent's own word, on /metrics.
+	goroutines, rss int
+	// entries counts what is in the agent's BPF hash maps.
+	entries int
 }
 
 func usageOf(t *lab.T, n *lab.Node, a *lab.Agent) usage {
@@ -41,7 +48,62 @@ func usageOf(t *lab.T, n *lab.Node, a *lab.Agent) usage {
 	}
 	u.netns, err = netnsIDs(n)
 	t.Do(err)
+	m, err := a.Scrape(t.Context())
+	t.Do(err)
+	u.goroutines, u.rss = int(m["go_goroutines"]), int(m["process_resident_memory_bytes"])
+	u.entries, err = mapEntries(a.PID())
+	t.Do(err)
 	return u
+}
+
+// mapEntries counts the entries of the hash maps that a process has open.
+func mapEntries(pid int) (count int, err error) {
+	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		return 0, err
+	}
+	seen := make(map[ebpf.MapID]bool)
+	for _, path := range infos {
+		info, err := os.ReadFile(path)
+		if err != nil {
+			continue // closed since
+		}
+		_, after, ok := strings.Cut(string(info), "map_id:")
+		if !ok {
+			continue
+		}
+		text, _, _ := strings.Cut(after, "\n")
+		number, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil {
+			return 0, fmt.Errorf("read %s: %w", path, err)
+		}
+		if id := ebpf.MapID(number); !seen[id] {
+			seen[id] = true
+			n, err := entriesOf(id)
+			if err != nil {
+				return 0, fmt.Errorf("count the entries of map %d: %w", id, err)
+			}
+			count += n
+		}
+	}
+	return count, nil
+}
+
+func entriesOf(id ebpf.MapID) (count int, err error) {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	if m.Type() != ebpf.Hash && m.Type() != ebpf.LRUHash {
+		return 0, nil
+	}
+	var key, value []byte
+	entries := m.Iterate()
+	for entries.Next(&key, &value) {
+		count++
+	}
+	return count, entries.Err()
 }
 
 // netnsIDs counts the netns ids of the node (RTM_GETNSID, as `ip netns list-id`).

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type Agent struct {
 	// Client speaks to the API.
 	Client *Client
 
+	args   []string
 	cmd    *exec.Cmd
 	log    lockedBuffer
 	exited chan struct{}
@@ -34,27 +36,33 @@ const readyTimeout = 10 * time.Second
 
 var agents atomic.Uint32
 
-// StartAgent starts an agent on the node, with a node name and an API socket of its
-// own; flags come after those and win. It does not wait; see [Agent.WaitReady]. The
-// lab stops the agent.
+// StartAgent starts an agent on the node, with a node name, an API socket and a state
+// folder of its own, and without a container runtime; flags come after those and win.
+// It does not wait; see [Agent.WaitReady]. The lab stops the agent.
 func (n *Node) StartAgent(flags ...string) (*Agent, error) {
-	binary, err := Binary()
-	if err != nil {
-		return nil, err
-	}
 	dir, err := tempDir()
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{
-		Node:   n,
-		Socket: filepath.Join(dir, fmt.Sprintf("agent%d.sock", agents.Add(1))),
-		exited: make(chan struct{}),
+	own := filepath.Join(dir, fmt.Sprintf("agent%d", agents.Add(1)))
+	return n.startAgent(own+".sock", append([]string{
+		"agent", "--node-name", n.ShortName(), "--api-socket", own + ".sock", "--state-dir", own,
+		"--cri-socket", "none", "--log-level", "debug",
+	}, flags...))
+}
+
+// Successor starts another agent with the flags, the state and the socket of one that
+// has ended; more flags win.
+func (a *Agent) Successor(flags ...string) (*Agent, error) {
+	return a.Node.startAgent(a.Socket, slices.Concat(a.args, flags))
+}
+
+func (n *Node) startAgent(socket string, args []string) (*Agent, error) {
+	binary, err := Binary()
+	if err != nil {
+		return nil, err
 	}
-	a.Client = NewClient(a.Socket)
-	args := append([]string{
-		"agent", "--node-name", n.ShortName(), "--api-socket", a.Socket, "--log-level", "debug",
-	}, flags...)
+	a := &Agent{Node: n, Socket: socket, Client: NewClient(socket), args: args, exited: make(chan struct{})}
 	a.cmd = exec.Command(binary, args...)
 	a.cmd.Stdout, a.cmd.Stderr = &a.log, &a.log
 	// A group of its own: Ctrl-C is for us, and we end the agent in order. Should we
@@ -131,8 +139,8 @@ func (a *Agent) Stop() error {
 			return fmt.Errorf("stop agent: %w", a.err)
 		}
 		return nil
-	case <-time.After(5 * time.Second):
-		return errors.Join(errors.New("stop agent: it did not end within 5s of SIGTERM"), a.Kill())
+	case <-time.After(Patience(5 * time.Second)):
+		return errors.Join(fmt.Errorf("stop agent: it did not end within %v of SIGTERM", Patience(5*time.Second)), a.Kill())
 	}
 }
 

@@ -130,7 +130,7 @@ func (g *Guest) set(owns bool, lost error) {
 
 // Announce tells everybody that the guest has its address.
 func (g *Guest) Announce() error {
-	frame, err := announcement(g.opts.Addr, g.opts.MAC, g.opts.VLAN)
+	frame, err := Announcement(g.opts.Addr, g.opts.MAC, g.opts.VLAN)
 	if err != nil {
 		return err
 	}

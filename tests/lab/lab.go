@@ -16,7 +16,7 @@ var ErrNotRoot = errors.New("the lab needs root (network namespaces and raw sock
 
 var (
 	labs  atomic.Uint32
-	sweep = sync.OnceValue(removeLeftovers)
+	sweep = sync.OnceValue(func() error { return errors.Join(shareNames(), removeLeftovers()) })
 )
 
 // Lab is a set of nodes joined by one switch. Its methods may be called from several

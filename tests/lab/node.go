@@ -255,6 +255,21 @@ func (n *Node) AddDummy(name string) error {
 	return n.up(name)
 }
 
+// AddTunnel makes a VXLAN device that is up, as an overlay network has one on every node.
+func (n *Node) AddTunnel(name string, addrs ...netip.Prefix) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	if err := n.nl.LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, Port: 8472}); err != nil {
+		return fmt.Errorf("add %s in netns %s: %w", name, n.Name, err)
+	}
+	for _, a := range addrs {
+		if err := n.addAddr(name, a); err != nil {
+			return err
+		}
+	}
+	return n.up(name)
+}
+
 // AddAddr adds an address to a device of the node, lo and the bridge included.
 func (n *Node) AddAddr(device string, p netip.Prefix) error { return n.addAddr(device, p) }
 

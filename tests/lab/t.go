@@ -1,12 +1,18 @@
 package lab
 
-import "context"
+import (
+	"context"
+	"os"
+	"strconv"
+	"time"
+)
 
 // TB is the part of testing.TB that the lab needs.
 type TB interface {
 	Helper()
 	Cleanup(func())
 	Context() context.Context
+	TempDir() string
 	Fatal(args ...any)
 	Errorf(format string, args ...any)
 	Logf(format string, args ...any)
@@ -71,12 +77,26 @@ func (t *T) Agent(n *Node, flags ...string) *Agent {
 	t.Helper()
 	a, err := n.StartAgent(flags...)
 	t.Do(err)
+	return t.ready(a)
+}
+
+// Successor starts another agent with the flags, the state and the socket of one that
+// has ended, and waits as Agent does.
+func (t *T) Successor(a *Agent, flags ...string) *Agent {
+	t.Helper()
+	next, err := a.Successor(flags...)
+	t.Do(err)
+	return t.ready(next)
+}
+
+func (t *T) ready(a *Agent) *Agent {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("log of the agent on %s:\n%s", n.ShortName(), a.Log())
+			t.Logf("log of the agent on %s:\n%s", a.Node.ShortName(), a.Log())
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience(readyTimeout))
 	defer cancel()
 	t.Do(a.WaitReady(ctx))
 	return a
@@ -88,4 +108,17 @@ func (t *T) Watch(a *Agent) *Watch {
 	w, err := a.Watch(context.WithoutCancel(t.Context()))
 	t.Do(err)
 	return w
+}
+
+// PatienceVariable names the environment variable with a whole number by which tests
+// multiply what they wait at most, for machines that are that much slower.
+const PatienceVariable = "DUPIP_TEST_PATIENCE"
+
+// Patience is how long something may take here that may take d on an ordinary machine.
+func Patience(d time.Duration) time.Duration {
+	factor, err := strconv.Atoi(os.Getenv(PatienceVariable))
+	if err != nil || factor < 1 {
+		return d
+	}
+	return d * time.Duration(min(factor, 100))
 }

@@ -181,14 +181,15 @@ func (p *Pod) Announce(a netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	frame, err := announcement(a, mac, 0)
+	frame, err := Announcement(a, mac, 0)
 	if err != nil {
 		return err
 	}
 	return p.SendRaw(frame)
 }
 
-func announcement(a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, error) {
+// Announcement is the frame of [Pod.Announce], from any MAC; vlan 0 is no tag.
+func Announcement(a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, error) {
 	if a.Is4() {
 		return Ethernet(Broadcast, mac, vlan, etherARP, ARP(ARPRequest, mac, a, zeroMAC, a)), nil
 	}

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -17,7 +18,57 @@ func styleName(style lab.Style) string {
 	return "bridged"
 }
 
-var mustBeFound = []Scenario{
+var mustBeFound = slices.Concat(foundOnNode, foundByRule)
+
+// foundByRule are duplicates in networks that the configuration declares.
+var foundByRule = []Scenario{
+	{ID: "D17", Want: Found, Text: "in a declared network; lawful twins in other networks", Config: `
+networks:
+  - name: storage
+    match:
+      peers: [net1]
+      bridges: ["br-storage-*"]
+  - name: backup
+    scope: node
+    match:
+      peers: [net1]
+      bridges: [br-backup]
+`, Story: func(s *Stage) {
+		ips := lab.IPs("10.17.0.17", "fd00:17::17")
+		join := func(name, bridge string, n byte) *lab.Pod {
+			p := s.Pod(name, lab.PodOptions{Addrs: s.Addrs(lab.Bridged, n)})
+			_, err := p.AddInterface(lab.PodOptions{Interface: "net1", Bridge: bridge, Addrs: ips})
+			s.Do(err)
+			return p
+		}
+		// By itself each bridge would be a network; the rule makes one of two.
+		for _, bridge := range []string{"br-storage-1", "br-storage-2", "br-backup", "br-other"} {
+			s.Do(s.Node.AddBridge(bridge, netip.MustParsePrefix("10.17.0.1/24"), netip.MustParsePrefix("fd00:17::1/64")))
+		}
+		elder := join("elder", "br-storage-1", 17)
+		lawful := []*lab.Pod{
+			join("backup", "br-backup", 18), join("other", "br-other", 19),
+			s.Pod("primary", lab.PodOptions{Style: lab.Routed, Addrs: ips}),
+		}
+		for _, p := range append(lawful, elder) {
+			s.Sees(p, ips...)
+		}
+		t0 := time.Now()
+		newcomer := join("newcomer", "br-storage-2", 20)
+		for _, e := range s.Finds(t0, []*lab.Pod{elder, newcomer}, ips...) {
+			if e.Conflict.Network != "storage" {
+				s.Errorf("network of the conflict: got %s, want storage", e.Conflict.Network)
+			}
+		}
+		open, err := s.Agent.Client.Conflicts(s.Context(), false)
+		s.Do(err)
+		if len(open) != len(ips) {
+			s.Errorf("conflicts: got %+v, want those in storage only", open)
+		}
+	}},
+}
+
+var foundOnNode = []Scenario{
 	{ID: "D1", Want: Found, Text: "same node, bridge: two pods, one address", Story: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 5)
 		elder := s.Pod("elder", lab.PodOptions{Addrs: ips})
@@ -73,6 +124,28 @@ var mustBeFound = []Scenario{
 						s.Errorf("mac of %s: got %s, want %s", h.Netns, h.MAC, mac)
 					}
 				}
+			}
+		}
+	}},
+	{ID: "D9", Want: Found, Text: "a pod has an address of its node, or of its tunnel", Story: func(s *Stage) {
+		tunnel := lab.IPs("10.244.100.0", "fd00:244:100::")
+		s.Do(s.Node.AddTunnel("flannel.1", netip.PrefixFrom(tunnel[0], 32), netip.PrefixFrom(tunnel[1], 128)))
+		host := append(tunnel, s.Node.Uplink(), s.Node.Uplink6(), s.Node.IPv4(1), s.Node.IPv6(1))
+		s.SeesHost(host...)
+		for i, style := range bothStyles {
+			// One is born with them, the other takes them later.
+			own := s.Addrs(style, 9)
+			if i == 0 {
+				p := s.Pod("pod-"+styleName(style), lab.PodOptions{Style: style, Addrs: append(own, host[:2]...)})
+				s.FindsHost(p.Started, p, host[:2]...)
+				continue
+			}
+			p := s.Pod("pod-"+styleName(style), lab.PodOptions{Style: style, Addrs: own})
+			s.Sees(p, own...)
+			for _, ip := range host[2:] {
+				t0 := time.Now()
+				s.Do(p.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
+				s.FindsHost(t0, p, ip)
 			}
 		}
 	}},

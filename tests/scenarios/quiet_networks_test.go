@@ -32,6 +32,48 @@ var quietNetworks = []Scenario{
 		s.Talk(p, container)
 		s.Sees(p, container)
 	}},
+	{ID: "Q8", Want: Quiet, Text: "one address in two declared networks", Config: `
+networks:
+  - name: tenant-a
+    match: {bridges: [vrf-a]}
+  - name: tenant-b
+    match: {bridges: [vrf-b]}
+  - name: edge
+    match: {interfaces: ["edge*"], cidrs: [10.44.0.0/16, "fd00:44::/64"]}
+`, Story: func(s *Stage) {
+		ips := lab.IPs("10.44.0.8", "fd00:44::8")
+		for _, bridge := range []string{"vrf-a", "vrf-b"} {
+			s.Do(s.Node.AddBridge(bridge, netip.MustParsePrefix("10.44.0.1/24"), netip.MustParsePrefix("fd00:44::1/64")))
+		}
+		pods := []*lab.Pod{
+			s.Pod("a", lab.PodOptions{Bridge: "vrf-a", Addrs: ips}),
+			s.Pod("b", lab.PodOptions{Bridge: "vrf-b", Addrs: ips}),
+			s.Pod("edge", lab.PodOptions{Style: lab.Routed, HostInterface: "edge1", Addrs: ips}),
+			s.Pod("default", lab.PodOptions{Style: lab.Routed, Addrs: ips}),
+		}
+		for _, p := range pods {
+			s.Talk(p, ips...)
+			s.Sees(p, ips...)
+		}
+	}},
+	{ID: "Q9", Want: Quiet, Text: "anycast and a VIP that are declared shared", Config: `
+shared: [10.9.9.53, 10.9.10.0/24, "fd00:9::/64"]
+`, Story: func(s *Stage) {
+		shared := lab.IPs("10.9.9.53", "10.9.10.9", "fd00:9::9")
+		for i := range 3 {
+			for _, style := range bothStyles {
+				p := s.Pod(fmt.Sprintf("%s-%d", styleName(style), i), lab.PodOptions{Style: style, Addrs: s.Addrs(style, byte(90+i))})
+				for _, ip := range shared {
+					s.Do(p.AddAddr(ip))
+				}
+				s.Talk(p, shared...)
+				s.Sees(p, shared...)
+			}
+		}
+		if n := s.Suppressed("shared"); n != len(shared) {
+			s.Errorf("suppressed as shared: %d, want %d", n, len(shared))
+		}
+	}},
 	{ID: "Q14", Want: Quiet, Text: "one pod, two interfaces and lo, one address", Story: func(s *Stage) {
 		s.Do(s.Node.AddBridge("br-extra"))
 		ips := s.Addrs(lab.Bridged, 14)

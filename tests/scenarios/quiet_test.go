@@ -9,7 +9,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-var mustStayQuiet = slices.Concat(quietLifecycle, quietForwarding, quietNetworks, quietSolicitation)
+var mustStayQuiet = slices.Concat(quietLifecycle, quietRestart, quietHostile, quietForwarding, quietNetworks, quietSolicitation)
 
 // quietLifecycle are addresses that change hands lawfully.
 var quietLifecycle = []Scenario{
@@ -27,6 +27,33 @@ var quietLifecycle = []Scenario{
 					end = p.DeleteNetns
 				}
 				s.Do(end())
+			}
+		}
+	}},
+	{ID: "Q10", Want: Quiet, MaySuspect: true, Text: "a VIP moves between two pods, keepalived's way", Story: func(s *Stage) {
+		for _, style := range bothStyles {
+			name, vips := styleName(style), s.Addrs(style, 100)
+			pods := []*lab.Pod{
+				s.Pod("a-"+name, lab.PodOptions{Style: style, Addrs: s.Addrs(style, 101)}),
+				s.Pod("b-"+name, lab.PodOptions{Style: style, Addrs: s.Addrs(style, 102)}),
+			}
+			var master *lab.Pod
+			for round := range 6 {
+				next := pods[round%2]
+				for _, vip := range vips {
+					if master != nil {
+						s.Do(master.DelAddr(vip))
+					}
+					s.Do(next.AddAddr(vip))
+				}
+				// As keepalived does, five times each.
+				for range 5 {
+					for _, vip := range vips {
+						s.Do(next.Announce(vip))
+					}
+				}
+				s.Sees(next, vips...)
+				master = next
 			}
 		}
 	}},

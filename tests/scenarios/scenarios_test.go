@@ -31,8 +31,10 @@ type Scenario struct {
 	// there, and for a moment nothing tells whether the former holder is gone.
 	MaySuspect bool
 	// Text says in a few words what is played.
-	Text  string
-	Story func(s *Stage)
+	Text string
+	// Config is the agents' configuration file, none if empty.
+	Config string
+	Story  func(s *Stage)
 }
 
 // atOnce is how many rows play at the same time: they mostly wait.

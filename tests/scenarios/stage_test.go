@@ -2,7 +2,10 @@ package scenarios
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -12,13 +15,14 @@ import (
 const (
 	// minOverlap is the agents' --min-overlap.
 	minOverlap = time.Second
-	// patience is how long anything that has to happen may take: far more than the
-	// goals, so that a slow machine shows in the table and not as a failure.
-	patience = 15 * time.Second
 	// quietWindow is how long a quiet row is watched after its last step: two
 	// rounds of verification and their answers fit in twice.
 	quietWindow = minOverlap + 3*time.Second
 )
+
+// patience is how long anything that has to happen may take: far more than the goals, so
+// that a slow machine shows in the table and not as a failure.
+var patience = lab.Patience(15 * time.Second)
 
 // Stage is where a story plays: a node of its own with an agent that is ready.
 type Stage struct {
@@ -30,6 +34,7 @@ type Stage struct {
 	actors []actor
 	row    *outcome
 	lawful []netip.Addr
+	config string
 }
 
 // actor is an agent with its stream; there is one for every node of the story.
@@ -41,6 +46,10 @@ type actor struct {
 // newStage builds a node and starts its agent.
 func newStage(t lab.TB, row *outcome) *Stage {
 	s := &Stage{T: lab.NewT(t), row: row}
+	if row.Config != "" {
+		s.config = filepath.Join(t.TempDir(), "dupip.yaml")
+		s.Do(os.WriteFile(s.config, []byte(row.Config), 0o600))
+	}
 	s.Node, s.Agent, s.Watch = s.AddAgentNode()
 	return s
 }
@@ -48,7 +57,11 @@ func newStage(t lab.TB, row *outcome) *Stage {
 // AddAgentNode adds a node with an agent. A quiet story must be quiet at all of them.
 func (s *Stage) AddAgentNode() (*lab.Node, *lab.Agent, *lab.Watch) {
 	n := s.T.Node("")
-	a := s.T.Agent(n, "--min-overlap", minOverlap.String())
+	flags := []string{"--min-overlap", minOverlap.String()}
+	if s.config != "" {
+		flags = append(flags, "--config", s.config)
+	}
+	a := s.T.Agent(n, flags...)
 	w := s.T.Watch(a)
 	s.actors = append(s.actors, actor{a, w})
 	return n, a, w
@@ -95,6 +108,16 @@ func (s *Stage) SeesForwarded(p *lab.Pod, ips ...netip.Addr) {
 	s.sees(s.Agent, p.Name, func(evidence string) bool { return evidence == "forwarded" }, ips)
 }
 
+// Suppressed is how many suspicions the agent has suppressed for a reason.
+func (s *Stage) Suppressed(reason string) int {
+	s.Helper()
+	status, err := s.Agent.Client.Status(s.Context())
+	s.Do(err)
+	reasons, _ := status["suppressed"].(map[string]any)
+	n, _ := reasons[reason].(float64)
+	return int(n)
+}
+
 // SeesHost waits until the agent knows the addresses as the node's own.
 func (s *Stage) SeesHost(ips ...netip.Addr) {
 	s.sees(s.Agent, "host", func(evidence string) bool { return evidence == "host" }, ips)
@@ -135,7 +158,19 @@ func (s *Stage) Finds(since time.Time, holders []*lab.Pod, ips ...netip.Addr) []
 // the agent asks for addresses that it sees configured. It began no earlier than from.
 func (s *Stage) FindsEarly(from, since time.Time, holders []*lab.Pod, ips ...netip.Addr) []lab.Event {
 	s.Helper()
-	want := names(holders)
+	return s.finds(from, since, "same-node", names(holders), ips)
+}
+
+// FindsHost is Finds for a pod that has addresses of its own node.
+func (s *Stage) FindsHost(since time.Time, p *lab.Pod, ips ...netip.Addr) []lab.Event {
+	s.Helper()
+	return s.finds(since, since, "pod-host", append(names([]*lab.Pod{p}), "host"), ips)
+}
+
+// finds waits for the conflicts about addresses; holders are the labels of the netns.
+func (s *Stage) finds(from, since time.Time, scope string, holders []string, ips []netip.Addr) []lab.Event {
+	s.Helper()
+	slices.Sort(holders)
 	var found []lab.Event
 	for _, ip := range ips {
 		after := func(kind string) func(lab.Event) bool {
@@ -154,13 +189,44 @@ func (s *Stage) FindsEarly(from, since time.Time, holders []*lab.Pod, ips ...net
 			got = append(got, h.Netns)
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, want) || c.State != "confirmed" || c.Scope != "same-node" {
-			s.Errorf("conflict about %v: got %s, %s, holders %q; want confirmed, same-node, %q", ip, c.State, c.Scope, got, want)
+		if !slices.Equal(got, holders) || c.State != "confirmed" || c.Scope != scope {
+			s.Errorf("conflict about %v: got %s, %s, holders %q; want confirmed, %s, %q", ip, c.State, c.Scope, got, scope, holders)
 		}
 		found = append(found, confirmed)
 	}
+	s.exported(found, scope)
 	s.row.found = true
 	return found
+}
+
+// exported waits until the metrics tell of the confirmed conflicts and both holders.
+func (s *Stage) exported(found []lab.Event, scope string) {
+	s.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		m, err := s.Agent.Scrape(s.Context())
+		s.Do(err)
+		missing := ""
+		if n := m[fmt.Sprintf(`dupip_conflicts{scope=%q,state="confirmed"}`, scope)]; n < float64(len(found)) {
+			missing = fmt.Sprintf("dupip_conflicts is %v, want %d or more", n, len(found))
+		}
+		if m["dupip_detection_seconds_count"] < float64(len(found)) {
+			missing = "dupip_detection_seconds has too few observations"
+		}
+		for _, e := range found {
+			h := e.Conflict.Holders
+			if len(m.Find("dupip_conflict_info", fmt.Sprintf("id=%q", e.Conflict.ID), `state="confirmed"`,
+				fmt.Sprintf("first_netns=%q", h[0].Netns), fmt.Sprintf("second_netns=%q", h[1].Netns))) != 1 {
+				missing = fmt.Sprintf("no dupip_conflict_info of %s with both holders", e.Conflict.ID)
+			}
+		}
+		if missing == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Errorf("metrics: %s; there are %q", missing, m.Find("dupip_conflict_info"))
+			return
+		}
+	}
 }
 
 func names(pods []*lab.Pod) []string {

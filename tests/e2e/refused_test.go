@@ -1,0 +1,42 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// What a pod had refused is counted, also if it did not live until the next reading.
+func TestRefusedOfShortLivedPod(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	a := l.Agent(n)
+	p := l.Pod(n, "short", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(35)}})
+	_, err := a.Client.WaitBinding(within(l, patience), n.IPv4(35), func(b lab.Binding) bool { return b.Netns == p.Name })
+	l.Do(err)
+	var many []netip.Addr
+	for i := range 3000 {
+		many = append(many, netip.AddrFrom4([4]byte{10, 99, byte(i >> 8), byte(i)}))
+	}
+	l.Do(p.Spoof(many...))
+	l.Do(p.Delete())
+	eventually(l, "the packets are counted", func() error {
+		m, err := a.Scrape(l.Context())
+		if err == nil && m[`dupip_refused_packets_total{kind="data"}`] < 1000 {
+			err = fmt.Errorf("%v of 3,000 counted", m[`dupip_refused_packets_total{kind="data"}`])
+		}
+		return err
+	})
+	// And it is named, though it did not live until the next sample.
+	eventually(l, "the log names it", func() error {
+		if !strings.Contains(a.Log(), "sends more addresses") || !strings.Contains(a.Log(), p.Name) {
+			return errors.New("no such line")
+		}
+		return nil
+	})
+}

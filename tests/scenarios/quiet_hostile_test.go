@@ -1,0 +1,119 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// quietHostile are pods that mean harm. What they make up is nobody's duplicate, and
+// keeps no real one from being found.
+var quietHostile = []Scenario{
+	{ID: "Q6", Want: Quiet, Text: "10,000 spoofed sources a second; a real duplicate elsewhere", Story: func(s *Stage) {
+		neighbour := s.Pod("neighbour", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 61)})
+		attacker := s.Pod("attacker", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 60)})
+		s.Sees(neighbour, neighbour.Addrs()...)
+		s.Sees(attacker, attacker.Addrs()...)
+		stop := s.attack(attacker, neighbour.Addrs())
+		s.namesAttacker(attacker)
+
+		for i, style := range bothStyles {
+			ips := s.Addrs(style, byte(62+i))
+			s.Expect(ips...)
+			elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
+			newcomer := s.Pod("newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: i == 0})
+			for _, ip := range ips {
+				confirmed, err := s.Watch.WaitConfirmed(ip, patience)
+				s.Do(err)
+				suspected, err := s.Watch.WaitType("suspected", ip, 0)
+				s.Do(err)
+				s.row.took(max(1, suspected.Received.Sub(newcomer.Started)), max(1, confirmed.Received.Sub(newcomer.Started)))
+				if n := len(confirmed.Conflict.Holders); n != 2 || confirmed.Conflict.Holders[0].Netns != elder.Name {
+					s.Errorf("holders of %v: %+v, want the elder and the newcomer", ip, confirmed.Conflict.Holders)
+				}
+			}
+		}
+		// The table is bounded, and so is what a person waits for.
+		bindings, err := s.Agent.Client.Bindings(s.Context(), netip.Addr{})
+		s.Do(err)
+		if len(bindings) > 500 {
+			s.Errorf("%d bindings in the table", len(bindings))
+		}
+		sent := stop()
+		s.Logf("the attacker sent %d frames", sent)
+	}},
+}
+
+// attack makes a pod send, each second, 10,000 datagrams from sources that it makes up
+// and 2,000 announcements of its neighbours' addresses from as many MACs.
+func (s *Stage) attack(p *lab.Pod, neighbours []netip.Addr) (stop func() (sent int)) {
+	s.Helper()
+	own, err := p.MAC(p.Interface)
+	s.Do(err)
+	bridge, err := s.Node.MAC(lab.Bridge)
+	s.Do(err)
+	sink4, sink6 := netip.MustParseAddrPort("192.0.2.9:9"), netip.MustParseAddrPort("[2001:db8::9]:9")
+	random := rand.New(rand.NewPCG(6, 6))
+	frame := func(n int) []byte {
+		if n%6 == 5 {
+			mac := binary.BigEndian.AppendUint64(nil, random.Uint64())[:6]
+			mac[0] = mac[0]&^1 | 2
+			f, err := lab.Announcement(neighbours[n/6%len(neighbours)], net.HardwareAddr(mac), 0)
+			if err != nil {
+				panic(err)
+			}
+			return f
+		}
+		if n%2 == 0 {
+			src := netip.AddrFrom4([4]byte{10, byte(random.Uint32()), byte(random.Uint32()), byte(random.Uint32())})
+			return lab.Ethernet(bridge, own, 0, 0x0800, lab.UDP(netip.AddrPortFrom(src, 9), sink4, nil))
+		}
+		var b [16]byte
+		b[0] = 0xfd
+		binary.BigEndian.PutUint64(b[8:], random.Uint64())
+		return lab.Ethernet(bridge, own, 0, 0x86dd, lab.UDP(netip.AddrPortFrom(netip.AddrFrom16(b), 9), sink6, nil))
+	}
+	ctx, cancel := context.WithCancel(s.Context())
+	var done sync.WaitGroup
+	var sent int
+	var failed error
+	done.Go(func() { sent, failed = p.Flood(ctx, 12_000, frame) })
+	end := sync.OnceFunc(func() { cancel(); done.Wait() })
+	s.Cleanup(end)
+	return func() int {
+		s.Helper()
+		end()
+		s.Do(failed)
+		return sent
+	}
+}
+
+// namesAttacker waits until metric and log name the pod behind the flood.
+func (s *Stage) namesAttacker(p *lab.Pod) {
+	s.Helper()
+	label := fmt.Sprintf("interface=%q", p.HostInterface)
+	for deadline := time.Now().Add(2 * patience); ; time.Sleep(50 * time.Millisecond) {
+		m, err := s.Agent.Scrape(s.Context())
+		s.Do(err)
+		measured := len(m.Find("dupip_interface_refused_packets_total", label, fmt.Sprintf("netns=%q", p.Name))) > 0
+		logged := false
+		for line := range strings.Lines(s.Agent.Log()) {
+			logged = logged || strings.Contains(line, "level=WARN") && strings.Contains(line, "sends more") && strings.Contains(line, p.Name)
+		}
+		if measured && logged {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Errorf("the attacker is not named; metric: %t, log line: %t", measured, logged)
+			return
+		}
+	}
+}

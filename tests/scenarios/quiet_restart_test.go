@@ -1,0 +1,115 @@
+package scenarios
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// quietRestart are agents that end, are killed and come back.
+var quietRestart = []Scenario{
+	{ID: "Q16", Want: Quiet, Text: "agent restarted, killed, upgraded", Story: func(s *Stage) {
+		var healthy []*lab.Pod
+		for _, style := range bothStyles {
+			p := s.Pod("healthy-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 16)})
+			s.Sees(p, p.Addrs()...)
+			healthy = append(healthy, p)
+		}
+		// One real conflict must outlive it all, as the same one.
+		ips := s.Addrs(lab.Bridged, 17)
+		s.Expect(ips...)
+		elder := s.Pod("elder", lab.PodOptions{Addrs: ips})
+		s.Sees(elder, ips...)
+		newcomer := s.Pod("newcomer", lab.PodOptions{Addrs: ips})
+		for _, ip := range ips {
+			_, err := s.Watch.WaitConfirmed(ip, patience)
+			s.Do(err)
+		}
+		before := s.confirmed(ips)
+
+		for _, round := range []struct {
+			kill  bool
+			flags []string
+		}{
+			{false, nil},
+			{true, nil},
+			{true, []string{"--attach", "tc"}},
+			{true, []string{"--attach", "xdp"}},
+			{false, []string{"--attach", "tcx"}},
+		} {
+			end := s.Agent.Stop
+			if round.kill {
+				end = s.Agent.Kill
+			}
+			s.Do(end())
+			s.startSuccessor(round.flags...)
+			for _, p := range healthy {
+				s.Sees(p, p.Addrs()...)
+			}
+			after := s.confirmed(ips)
+			for i := range after {
+				same(s, before[i], after[i])
+			}
+		}
+
+		// It ends while nobody looks.
+		s.Do(s.Agent.Kill())
+		s.Do(newcomer.Delete())
+		s.startSuccessor()
+		for _, c := range before {
+			s.Resolves(c.ID, time.Minute)
+		}
+		all, err := s.Agent.Client.Conflicts(s.Context(), true)
+		s.Do(err)
+		if len(all) != len(before) {
+			s.Errorf("history: got %d conflicts, want %d", len(all), len(before))
+		}
+	}},
+}
+
+// startSuccessor starts another agent with the state and the socket of the one that has
+// ended.
+func (s *Stage) startSuccessor(flags ...string) {
+	s.Helper()
+	s.Agent = s.Successor(s.Agent, flags...)
+	s.actors[0].agent = s.Agent
+}
+
+// confirmed waits until just the conflicts about these addresses are open, all
+// confirmed, and returns them in order of the addresses.
+func (s *Stage) confirmed(ips []netip.Addr) []lab.Conflict {
+	s.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		open, err := s.Agent.Client.Conflicts(s.Context(), false)
+		s.Do(err)
+		var found []lab.Conflict
+		for _, ip := range ips {
+			for _, c := range open {
+				if c.IP == ip && c.State == "confirmed" {
+					found = append(found, c)
+				}
+			}
+		}
+		if len(found) == len(ips) && len(open) == len(ips) {
+			return found
+		}
+		if time.Now().After(deadline) {
+			s.Fatal("conflicts: got", open, "want confirmed ones about", ips)
+		}
+	}
+}
+
+// same fails the story unless a conflict is as it was before a restart.
+func same(s *Stage, before, after lab.Conflict) {
+	s.Helper()
+	if before.ID != after.ID || !before.ConfirmedAt.Equal(after.ConfirmedAt) ||
+		!before.SuspectedAt.Equal(after.SuspectedAt) || !before.SecondSeen.Equal(after.SecondSeen) {
+		s.Errorf("the conflict is another one after the restart:\n%+v\n%+v", before, after)
+	}
+	for i, h := range after.Holders {
+		if !h.FirstSeen.Equal(before.Holders[i].FirstSeen) || h.Netns != before.Holders[i].Netns {
+			s.Errorf("holder %d is another one after the restart:\n%+v\n%+v", i+1, before.Holders[i], h)
+		}
+	}
+}
