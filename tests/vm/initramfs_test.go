@@ -1,0 +1,123 @@
+package vm
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// cpioWriter writes an archive in the format newc, which the kernel unpacks at boot
+// (Documentation/driver-api/early-userspace/buffer-format.rst).
+type cpioWriter struct {
+	out   io.Writer
+	inode int
+	err   error
+}
+
+const (
+	cpioFolder     = 0o040755
+	cpioExecutable = 0o100755
+)
+
+// add appends one entry. Errors are kept for close.
+func (w *cpioWriter) add(name string, mode int, data []byte) {
+	w.inode++
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x",
+		w.inode, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0)
+	b.WriteString(name)
+	b.WriteByte(0)
+	w.padded(b.Bytes())
+	w.padded(data)
+}
+
+// padded writes a part and fills it up to a multiple of four bytes.
+func (w *cpioWriter) padded(part []byte) {
+	for _, p := range [][]byte{part, make([]byte, -len(part)&3)} {
+		if w.err == nil {
+			_, w.err = w.out.Write(p)
+		}
+	}
+}
+
+func (w *cpioWriter) addFile(name, path string) {
+	data, err := os.ReadFile(path)
+	if w.err == nil {
+		w.err = err
+	}
+	w.add(name, cpioExecutable, data)
+}
+
+func (w *cpioWriter) close() error {
+	w.add("TRAILER!!!", 0, nil)
+	return w.err
+}
+
+// inOrder are modules with all they depend on, each after its dependencies.
+func (k *kernel) inOrder(names []string) ([]string, error) {
+	var order []string
+	var add func(name, by string) error
+	add = func(name, by string) error {
+		if slices.Contains(order, name) {
+			return nil
+		}
+		file, ok := k.modules[name]
+		if !ok {
+			return fmt.Errorf("the kernel package has no module %s, wanted by %s", name, by)
+		}
+		dependencies, err := dependsOn(file)
+		if err != nil {
+			return fmt.Errorf("read the dependencies of module %s: %w", name, err)
+		}
+		for _, dependency := range dependencies {
+			if err := add(dependency, name); err != nil {
+				return err
+			}
+		}
+		order = append(order, name)
+		return nil
+	}
+	for _, name := range names {
+		if err := add(name, "the tests"); err != nil {
+			return nil, err
+		}
+	}
+	return order, nil
+}
+
+// dependsOn reads what a module says of itself, as modinfo does.
+func dependsOn(file string) ([]string, error) {
+	module, err := elf.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer module.Close()
+	section := module.Section(".modinfo")
+	if section == nil {
+		return nil, fmt.Errorf("%s has no section .modinfo", file)
+	}
+	info, err := section.Data()
+	if err != nil {
+		return nil, err
+	}
+	for field := range strings.SplitSeq(string(info), "\x00") {
+		if list, ok := strings.CutPrefix(field, "depends="); ok && list != "" {
+			return strings.Split(strings.ReplaceAll(list, "-", "_"), ","), nil
+		}
+	}
+	return nil, nil
+}
+
+// isStatic tells whether a binary runs where there is no other file.
+func isStatic(path string) (bool, error) {
+	binary, err := elf.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer binary.Close()
+	return !slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), nil
+}

@@ -1,0 +1,87 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+const (
+	// deadline is how long the machine may run. It takes a minute and a half.
+	deadline = 8 * time.Minute
+	// guestDeadline is the same for a suite, by the clock inside. On a busy machine that
+	// one goes up to twice as fast: the emulator catches up with the time it had no CPU.
+	guestDeadline = 2*deadline - time.Minute
+	// maxLog bounds what is read of a serial line, in bytes.
+	maxLog = 64 << 20
+)
+
+// machine is a virtual machine with a file behind every serial line.
+type machine struct {
+	dir   string
+	lines int
+}
+
+// log is what came out of a serial line so far.
+func (m *machine) log(line int) string {
+	file, err := os.Open(m.path(line))
+	if err != nil {
+		return err.Error()
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || info.Size() > maxLog {
+		return fmt.Sprintf("serial line %d is too long to read, or: %v", line, err)
+	}
+	data, err := os.ReadFile(m.path(line))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.ReplaceAll(string(data), "\r\n", "\n")
+}
+
+func (m *machine) path(line int) string {
+	return filepath.Join(m.dir, fmt.Sprintf("serial%d", line))
+}
+
+// run boots and waits until the machine powers off.
+func (m *machine) run(ctx context.Context, image, initramfs string) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	// Emulated, so that it runs inside virtual machines that pass no KVM on, and is the
+	// same everywhere. A panic reboots, which ends it; an oops panics. The watchdog would
+	// take a busy host for a stuck processor.
+	args := []string{
+		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-kernel", image, "-initrd", initramfs,
+		"-append", "console=ttyS0 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable nowatchdog",
+	}
+	for line := range m.lines {
+		args = append(args, "-serial", "file:"+m.path(line))
+	}
+	out, err := exec.CommandContext(ctx, "qemu-system-x86_64", args...).CombinedOutput()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return errors.New("there is no qemu-system-x86_64: tests/install.sh vm installs it")
+	case ctx.Err() != nil:
+		return fmt.Errorf("the machine was still running after %v", deadline)
+	case err != nil:
+		return fmt.Errorf("run qemu: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// trouble are the lines in which a kernel says that something is wrong with it.
+var trouble = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|Kernel panic|cut here|rcu_\w+ detected|vm: module).*$`)
+
+// tail is the end of a log.
+func tail(log string, lines int) string {
+	all := strings.Split(strings.TrimRight(log, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

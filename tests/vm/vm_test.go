@@ -1,0 +1,221 @@
+package vm
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+//go:embed init.sh
+var initScript []byte
+
+// modules are those the tests need; what they depend on comes along.
+var modules = []string{"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy"}
+
+// suite is the tests of one package.
+type suite struct {
+	// name is the package's folder.
+	name string
+	// processor is one of the machine's two. Its suites run one after the other. What
+	// takes time is the kernel's verifier, which keeps one processor busy.
+	processor int
+	// run chooses the tests: the tc path, and what does not measure time.
+	run string
+	// atLeast is how many of them there are: an expression that has come to choose none
+	// must not pass.
+	atLeast int
+}
+
+var suites = []suite{
+	{"bpf", 0, ".", 50},
+	{"tests/scenarios", 1, "^TestScenarios$/^(D1|D2|D5|D6|D15|Q4|Q5|Q27)$", 9},
+	{"tests/e2e", 1, "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode)$", 7},
+}
+
+// TestLinux61 boots the machine once, and reports each test that ran in it as one here.
+func TestLinux61(t *testing.T) {
+	began := time.Now()
+	k, err := findKernel(t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{dir: t.TempDir(), lines: 1 + len(suites)}
+	initramfs := filepath.Join(m.dir, "initramfs")
+	if err := build(k, initramfs); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("%s and the tests are ready to boot after %.1f s\n", filepath.Base(k.image), time.Since(began).Seconds())
+	booted := time.Now()
+	err = m.run(t.Context(), k.image, initramfs)
+	ran := time.Since(booted)
+	if err != nil {
+		t.Errorf("%v; the last it said:\n%s", err, tail(m.log(0), 40))
+	}
+	t.Run("kernel", func(t *testing.T) {
+		for _, line := range trouble.FindAllString(m.log(0), 20) {
+			t.Errorf("the kernel says: %s", line)
+		}
+	})
+	for i, s := range suites {
+		t.Run(s.name, func(t *testing.T) { report(t, s, m.log(1+i)) })
+	}
+	fmt.Printf("the machine ran for %.1f s, all took %.1f s\n", ran.Seconds(), time.Since(began).Seconds())
+}
+
+// build compiles the tests and packs them into an initramfs.
+func build(k *kernel, file string) error {
+	order, err := k.inOrder(modules)
+	if err != nil {
+		return err
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return errors.New("there is no busybox: tests/install.sh vm installs it")
+	}
+	if static, err := isStatic(busybox); err != nil {
+		return fmt.Errorf("read busybox: %w", err)
+	} else if !static {
+		return fmt.Errorf("%s needs libraries: tests/install.sh vm installs the static one", busybox)
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	w := &cpioWriter{out: out}
+	for _, folder := range []string{"bin", "modules", "suites"} {
+		w.add(folder, cpioFolder, nil)
+	}
+	w.add("init", cpioExecutable, initScript)
+	w.addFile("bin/busybox", busybox)
+	for _, name := range order {
+		w.addFile("modules/"+name, k.modules[name])
+	}
+	w.add("modules/order", cpioExecutable, []byte(strings.Join(order, "\n")+"\n"))
+
+	dir := filepath.Dir(file)
+	dupip := filepath.Join(dir, "dupip")
+	if err := compile("build", "-trimpath", "-o", dupip, "./cmd/dupip"); err != nil {
+		return err
+	}
+	w.addFile("bin/dupip", dupip)
+	list := ""
+	for i, s := range suites {
+		binary := strings.ReplaceAll(s.name, "/", "-")
+		path := filepath.Join(dir, binary)
+		if err := compile("test", "-c", "-o", path, "./"+s.name); err != nil {
+			return err
+		}
+		w.addFile("suites/"+binary, path)
+		list += fmt.Sprintf("%d ttyS%d %s -test.v=test2json -test.parallel=3 -test.timeout=%v -test.run=%s\n",
+			s.processor, 1+i, binary, guestDeadline, s.run)
+	}
+	w.add("suites/list", cpioExecutable, []byte(list))
+	return errors.Join(w.close(), out.Close())
+}
+
+// compile runs the go command in the module's folder. What comes out needs no library.
+func compile(command string, args ...string) error {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	cmd := exec.Command("go", append([]string{command, "-ldflags=-s -w", "-buildvcs=false"}, args...)...)
+	cmd.Dir = filepath.Dir(strings.TrimSpace(string(out)))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64", "GOOS=linux")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s %s: %w\n%s", command, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// ended is the last line of a suite, by init.sh: the exit code, and the age of the machine.
+var ended = regexp.MustCompile(`(?m)^vm: exit code (\d+) at ([\d.]+) `)
+
+// report turns the log of a suite into tests of the host.
+func report(t *testing.T, s suite, log string) {
+	match := ended.FindStringSubmatchIndex(log)
+	if match == nil {
+		t.Fatalf("it did not come to its end; the last it said:\n%s", tail(log, 60))
+	}
+	code, err := strconv.Atoi(log[match[2]:match[3]])
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, rest, err := decode(log[:match[0]])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		t.Run(r.name, func(t *testing.T) {
+			// A test that is skipped where it was chosen to run is one that does not run.
+			if r.action != "pass" {
+				t.Errorf("%s under the old kernel:\n%s", r.action, tail(r.output, 100))
+			}
+		})
+	}
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if len(results) < s.atLeast {
+		t.Errorf("%d tests ran, want at least %d", len(results), s.atLeast)
+	}
+	fmt.Printf("%s: %d tests, exit code %d, %s s after boot\n%s", s.name, len(results), code, log[match[4]:match[5]],
+		strings.TrimPrefix(strings.TrimSpace(rest)+"\n", "PASS\n"))
+}
+
+// result is one test, or sub-test, of a suite.
+type result struct {
+	name, action, output string
+	seconds              float64
+}
+
+// decode reads what a test binary prints under -test.v=test2json. Tests that began and did
+// not end, because the binary died, have the action "unfinished". rest is what no test said.
+func decode(log string) (results []*result, rest string, err error) {
+	cmd := exec.Command("go", "tool", "test2json")
+	cmd.Stdin = strings.NewReader(log)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, "", fmt.Errorf("run go tool test2json: %w", err)
+	}
+	byName := map[string]*result{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var event struct {
+			Action, Test, Output string
+			Elapsed              float64
+		}
+		if err := decoder.Decode(&event); errors.Is(err, io.EOF) {
+			return results, rest, nil
+		} else if err != nil {
+			return nil, "", fmt.Errorf("read what go tool test2json says: %w", err)
+		}
+		if event.Test == "" {
+			rest += event.Output
+			continue
+		}
+		r := byName[event.Test]
+		if r == nil {
+			r = &result{name: event.Test, action: "unfinished"}
+			byName[event.Test] = r
+			results = append(results, r)
+		}
+		switch event.Action {
+		case "output":
+			r.output += event.Output
+		case "pass", "fail", "skip":
+			r.action, r.seconds = event.Action, event.Elapsed
+		}
+	}
+}
