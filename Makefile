@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo run test bench scenarios generate lint need-go need-root
+.PHONY: help build demo run test test-vm bench scenarios generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -21,7 +21,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
 		while IFS='	' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 build: need-go ## a static bin/dupip
@@ -41,11 +41,16 @@ test: need-root need-go ## (root) all tests, the scenarios too
 	$(GO) vet ./...
 	$(GO) test -count=1 $(VERBOSE) $$($(GO) list ./... | grep -v /tests/)
 	@# One package after the other: they measure time.
-	$(GO) test -count=1 -p 1 -timeout 15m $(VERBOSE) ./tests/...
+	$(GO) test -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list ./tests/... | grep -v /tests/vm)
 
-bench: need-root need-go ## (root) the benchmarks; they take some minutes
-	@tests/install.sh test
-	$(GO) test -run '^$$' -bench . -benchmem -p 1 -timeout 30m ./...
+test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
+	@tests/install.sh vm
+	@cd tests/vm && $(GO) test -count=1 -timeout 20m $(VERBOSE)
+
+bench: need-root build ## (root) what dupip costs, in 6 minutes; BENCH=ring one part, QUICK=1 roughly
+	@tests/install.sh bench
+	@$(GO) build -ldflags "-X main.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)" -o bin/bench ./tests/bench
+	@DUPIP_BIN=bin/dupip bin/bench $(if $(BENCH),-only $(BENCH)) $(if $(QUICK),-quick)
 
 scenarios: need-root need-go ## (root) the labelled situations as a table; ID=D5 plays one
 	@cd tests/scenarios && $(GO) test -count=1 -timeout 15m $(if $(ID),-run 'TestScenarios/^$(ID)$$')

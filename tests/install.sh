@@ -3,11 +3,13 @@
 # says nothing when everything is there.
 #
 #   tests/install.sh test       what the tests need
+#   tests/install.sh vm         what the tests under an old kernel need
+#   tests/install.sh bench      what the benchmark compares with
 #   tests/install.sh generate   what regenerating the BPF objects needs
 #   tests/install.sh lint       what the linters need
 set -eu
 
-target=${1:?usage: tests/install.sh test|generate|lint}
+target=${1:?usage: tests/install.sh test|vm|bench|generate|lint}
 packages=
 
 # want PACKAGE FILE-OR-COMMAND...: the package, unless all of the things are there.
@@ -33,6 +35,17 @@ test)
     want nftables nft
     # The tests look where Debian puts the plugins and where the upstream archive goes.
     [ -x /opt/cni/bin/ptp ] || want containernetworking-plugins /usr/lib/cni/ptp
+    # A runtime from elsewhere will do: Debian's package does not go with Docker's.
+    want containerd containerd ctr containerd-shim-runc-v2
+    want runc runc
+    ;;
+bench)
+    want arpwatch arpwatch
+    ;;
+vm)
+    want qemu-system-x86 qemu-system-x86_64
+    # The package busybox has one that needs libraries.
+    want busybox-static busybox /usr/share/doc/busybox-static
     ;;
 generate)
     want clang-19 clang-19
