@@ -23,15 +23,17 @@ const probeGuard = 10 * time.Second
 const maxWanted = 64
 
 // wantPauses are the waits between attempts to hear from a configured address; it
-// may not be up yet. After the last, one attempt is made at every resync.
+// may not be up yet. After the last there is one every wantedLater.
 var wantPauses = []time.Duration{
 	100 * time.Millisecond, 200 * time.Millisecond, 700 * time.Millisecond, 2 * time.Second, 5 * time.Second,
 }
 
+const wantedLater = 30 * time.Second
+
 // want is a configured address that has not been heard of.
 type want struct {
 	tries int
-	next  time.Time // zero: wait for the next look
+	next  time.Time
 }
 
 // wantConfigured asks for every address of the peer device that has no binding
@@ -59,10 +61,7 @@ func (l *loop) wantConfigured(i *podInterface, now time.Time) {
 
 // want begins to ask for an address, or goes on, unless it was heard of.
 func (l *loop) want(i *podInterface, where segmentAddress, now time.Time) {
-	if w := i.wanted[where]; w != nil {
-		if w.next.IsZero() {
-			w.next = now
-		}
+	if i.wanted[where] != nil {
 		return
 	}
 	name := network(l.config, i.Interface, where.vlan, where.ip)
@@ -92,7 +91,7 @@ func (l *loop) solicitWanted() {
 	now := time.Now()
 	for _, i := range l.interfaces {
 		for where, w := range i.wanted {
-			if w.next.IsZero() || w.next.After(now) {
+			if w.next.After(now) {
 				continue
 			}
 			name := network(l.config, i.Interface, where.vlan, where.ip)
@@ -112,7 +111,7 @@ func (l *loop) solicitWanted() {
 			if l.sender.Send(target(i, where)) == nil {
 				l.solicited[detector.Refresh]++
 			}
-			w.next = time.Time{}
+			w.next = now.Add(wantedLater)
 			if w.tries < len(wantPauses) {
 				w.next = now.Add(wantPauses[w.tries])
 				w.tries++
