@@ -72,10 +72,4 @@ func TestPodWithChangingAddresses(t *testing.T) {
 	if changes < 1000 {
 		t.Errorf("%.0f changes a second, too few to show anything", changes)
 	}
-	if median := delays[len(delays)/2]; median > time.Second {
-		t.Errorf("heard of an address after %v", median)
-	}
-	if cores := flooded.cores(quiet); cores > 0.5 {
-		t.Errorf("%.2f of a core", cores)
-	}
 }
