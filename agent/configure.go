@@ -19,11 +19,12 @@ func (l *loop) configure(c *config.Config) {
 	l.config = c
 	limits := c.Limits()
 	l.detector.SetLimits(limits.Bindings, limits.BindingsPerInterface, limits.History)
-	if !reload {
+	if reload {
+		setRate(l.verifyRate, limits.VerifyPerSecond)
+		setRate(l.refreshRate, limits.RefreshPerSecond)
+	} else {
 		l.verifyRate, l.refreshRate = perSecond(limits.VerifyPerSecond), perSecond(limits.RefreshPerSecond)
 	}
-	setRate(l.verifyRate, limits.VerifyPerSecond)
-	setRate(l.refreshRate, limits.RefreshPerSecond)
 	l.watcher.SetIgnore(c.Ignored)
 	l.apply(l.detector.SetShared(func(key detector.Key) bool { return c.Shared(key.IP) }, now))
 	if reload {

@@ -72,7 +72,7 @@ type loop struct {
 	saveAt      time.Time    // zero: all is saved
 
 	watches   map[chan api.ConflictEvent]bool
-	dropped   map[string]uint64 // by the reasons below
+	dropped   map[string]uint64 // by the reasons above
 	solicited map[detector.Purpose]uint64
 	// confirmed is told how long the way from the second holder's first packet took.
 	confirmed func(took time.Duration)

@@ -22,6 +22,16 @@ const Self = "/proc/thread-self/ns/net"
 // goes back afterwards; one that cannot go back dies with its goroutine, so no
 // other code ever runs in the wrong netns. Errors of fn are returned as they are.
 func Do(file *os.File, fn func() error) error {
+	return do(func() error {
+		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("entering netns %s: %w", file.Name(), err)
+		}
+		return nil
+	}, fn)
+}
+
+// do is Do for any way to get there.
+func do(enter, fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -32,15 +42,15 @@ func Do(file *os.File, fn func() error) error {
 			return
 		}
 		defer back.Close()
-		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err := enter(); err != nil {
 			runtime.UnlockOSThread()
-			result <- fmt.Errorf("entering netns %s: %w", file.Name(), err)
+			result <- err
 			return
 		}
 		err = fn()
 		if backErr := unix.Setns(int(back.Fd()), unix.CLONE_NEWNET); backErr != nil {
 			// Still locked: the runtime ends the thread with this goroutine.
-			result <- errors.Join(err, fmt.Errorf("leaving netns %s: %w", file.Name(), backErr))
+			result <- errors.Join(err, fmt.Errorf("going back to own netns: %w", backErr))
 			return
 		}
 		runtime.UnlockOSThread()

@@ -1,9 +1,10 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"net/netip"
-	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,13 +20,28 @@ func TestDyingNetnsIsNoHolder(t *testing.T) {
 	a := l.Agent(n)
 	w := l.Watch(a)
 	ip := n.IPv4(44)
+	asker := l.Pod(n, "asker", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(45)}})
 	former := l.Pod(n, "former", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool { return b.Netns == former.Name })
 	l.Do(err)
-	// An open file keeps the netns as a queue of others before it would.
-	held, err := os.Open("/run/netns/" + former.Name)
+	// An open socket keeps the netns as a queue of others before it would, and its kernel
+	// goes on answering whoever asks.
+	conn, err := former.DialUDP(ip, netip.AddrPortFrom(n.IPv4(1), 9))
 	l.Do(err)
-	defer held.Close()
+	defer conn.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	var talk sync.WaitGroup
+	talk.Go(func() {
+		for ctx.Err() == nil {
+			if err := asker.Ask(ip); err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	defer talk.Wait()
+	defer stop()
 	l.Do(former.DeleteNetns())
 	next := l.Pod(n, "next", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	if err := w.NeverConfirmed(6 * time.Second); err != nil {
@@ -34,7 +50,9 @@ func TestDyingNetnsIsNoHolder(t *testing.T) {
 	if _, err := interfaceOf(l, a, former.HostInterface); err != nil {
 		t.Errorf("the former pod's interface is gone already: %v", err)
 	}
-	l.Do(held.Close())
+	stop()
+	talk.Wait()
+	l.Do(conn.Close())
 	eventually(l, "the next pod is the only holder", func() error {
 		bindings, err := a.Client.Bindings(l.Context(), ip)
 		if err == nil && (len(bindings) != 1 || bindings[0].Netns != next.Name) {
