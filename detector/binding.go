@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,6 +18,7 @@ type entry struct {
 	kept     int        // of them still in the history
 	storied  bool       // it once had a holder that counts
 	shared   bool       // declared shared: never suspected
+	remotes  int        // of the bindings
 	muted    [suppressions]bool
 	faded    string // why the last suspicion faded; empty when a conflict came since
 	strikes  []strike
@@ -31,6 +33,7 @@ type entry struct {
 type binding struct {
 	entry     *entry
 	holder    Holder
+	remote    bool // of another node; it always counts
 	evidence  Evidence
 	firstSeen time.Time
 	// counted is the sighting that made this a holder that supports a suspicion; zero
@@ -46,6 +49,10 @@ type binding struct {
 	jitter       time.Duration
 
 	probe *probe // while the key is suspected or in conflict
+
+	told    claim         // a local one, as TakeChanges returned it last
+	ended   *Change       // why it ceased to be so; nil unless told
+	changed *list.Element // in Detector.changed
 
 	rank int
 	elem *list.Element // in Detector.ranks[rank]
@@ -172,8 +179,26 @@ func (b *binding) freshest() *source {
 func (b *binding) public() Binding {
 	return Binding{
 		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
-		FirstSeen: b.firstSeen, LastSeen: b.lastSeen(),
+		FirstSeen: b.firstSeen, LastSeen: b.lastSeen(), Unreachable: b.probe != nil && b.probe.unreached > 0,
 	}
+}
+
+// String names the holder for people, with its node where that is another one.
+func (b *binding) String() string {
+	if h := &b.holder; b.remote {
+		name := "a holder" // its node has not told more yet
+		if h.Pod.Name != "" || h.NetnsName != "" {
+			name = h.String()
+		}
+		return name + " on node " + nodeName(h.ID)
+	}
+	return b.holder.String()
+}
+
+// nodeName is the node of a holder for people.
+func nodeName(id HolderID) string {
+	name, _, _ := strings.Cut(id.Node, "/")
+	return name
 }
 
 // jitterOf returns a share of -1 to 1 of span that is always the same for a binding.

@@ -311,3 +311,59 @@ func TestStrikesAreBounded(t *testing.T) {
 	}
 	w.mustAudit()
 }
+
+// What SetShared ends may push out stories that it has yet to look at.
+func TestSharedWhileStoriesAreForgotten(t *testing.T) {
+	w := newWorld(t, Options{MaxHistory: 1})
+	w.play(`0s a announces 10.0.0.8
+		0s a loses 10.0.0.8
+		0s a announces 10.0.0.9
+		0s b announces 10.0.0.9
+		2s b loses 10.0.0.9
+		6s a loses 10.0.0.9
+		7s a announces
+		7s b announces
+		9s b loses
+		9s a loses
+		9s a shares`, 0)
+	w.mustAudit()
+	if n := len(w.d.entries); n != 2 {
+		t.Errorf("%d stories", n)
+	}
+}
+
+// However soon another node wants to be asked again, it is not asked all the time.
+func TestRefusalsOfOtherNodesArePaced(t *testing.T) {
+	f := newFar(t)
+	asked := 0
+	fx := Effects{Solicit: []Solicitation{f.ask}}
+	for range 1000 { // 10 s
+		for _, s := range fx.Solicit {
+			if s.Holder == f.b.id {
+				asked++
+				f.d.NotSolicited(s, "x", f.now.Add(time.Millisecond), f.now)
+			}
+		}
+		fx = f.step(10 * time.Millisecond)
+	}
+	if asked != 10 {
+		t.Errorf("asked %d times in 10 s", asked)
+	}
+}
+
+// Names that arrive late bring no interface of another node's.
+func TestDescribeRemote(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.do("0s a announces")
+	w.do("0s b@n2 announces")
+	w.take()
+	b := w.actor("b@n2")
+	w.d.Describe(b.id, func(h *Holder) { *h = Holder{Interface: b.iface, Pod: Pod{Name: "web"}} })
+	w.mustAudit()
+	if got := w.d.Bindings(nil)[1].Holder; got.Pod.Name != "web" || got.ID != b.id {
+		t.Errorf("described as %+v", got)
+	}
+	if got := w.take(); got != nil {
+		t.Errorf("changes %q", got)
+	}
+}

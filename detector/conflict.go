@@ -100,8 +100,15 @@ func conflictID(key Key, episode int) string {
 	return fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:4]), episode)
 }
 
-// enough reports whether these holders can make a conflict: two, and not only nodes.
+// enough reports whether these holders can make a conflict of this node: rivals of which
+// one is local.
 func enough(list []*binding) bool {
+	return rivals(list) && slices.ContainsFunc(list, func(b *binding) bool { return !b.remote })
+}
+
+// rivals reports whether two of these holders rule each other out: any two, unless they
+// are nodes.
+func rivals(list []*binding) bool {
 	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
 }
 
@@ -136,7 +143,7 @@ func (d *Detector) suspect(e *entry, now time.Time, fx *Effects) {
 	second := byArrival[1]
 	c.secondSeen = second.counted
 	d.tally.suspected++
-	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second.holder, second.evidence), fx)
+	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
 	for _, b := range list {
 		d.join(b, now, fx)
 	}
@@ -156,8 +163,8 @@ func (d *Detector) settleSuspected(e *entry, now time.Time, fx *Effects) bool {
 	}
 	if !enough(list) {
 		switch {
-		case c.awaited(now):
-			c.wake = c.former.until
+		case c.awaited(list, now):
+			c.wake = c.former.deadline(list)
 			return false
 		case c.wasConfirmed():
 			c.why = c.former.ending(c.why)
@@ -174,7 +181,7 @@ func (d *Detector) settleSuspected(e *entry, now time.Time, fx *Effects) bool {
 	for _, b := range list {
 		if b.probe == nil {
 			d.join(b, now, fx)
-			reason = b.holder.String() + " has it too"
+			reason = b.String() + " has it too"
 		}
 	}
 	if c.former == nil && !c.consistsOf(list) {
@@ -243,7 +250,7 @@ func (d *Detector) resolve(e *entry, now time.Time, fx *Effects) {
 	last := &fx.Events[len(fx.Events)-1].Conflict
 	last.ResolvedAt = now
 	d.tally.resolved++
-	e.episode++
+	d.setEpisode(e, e.episode+1)
 	d.remember(e, *last)
 	d.close(e)
 }

@@ -10,7 +10,7 @@ import (
 // Options are the limits of a Detector. A field that is zero or negative takes
 // its default.
 type Options struct {
-	// Node is the name of the node whose detector this is.
+	// Node identifies the node whose detector this is, as in [HolderID].
 	Node string
 	// MinOverlap is the least time between the two rounds of verification, and so
 	// the least proven overlap of a confirmed conflict. Default 1 s.
@@ -33,9 +33,11 @@ const (
 	defaultMaxPerInterface = 256
 	defaultMaxHistory      = 1_000
 
-	maxHolders = 64 // per key
-	maxSources = 4  // interfaces per binding
-	maxNotes   = 32 // per key
+	maxHolders      = 64 // per key
+	maxRemote       = 16 // of them remote
+	maxRemoteOfNode = 4  // of them of one node
+	maxSources      = 4  // interfaces per binding
+	maxNotes        = 32 // per key
 )
 
 func (o Options) withDefaults() Options {
@@ -70,8 +72,12 @@ type Detector struct {
 	ifaces  map[Interface][]*binding
 	ranks   [ranks]list.List // of *binding, least recently seen first
 	open    map[*entry]struct{}
-	idle    list.List // of *entry: stories without bindings, oldest first
-	history []past    // oldest first
+	remotes [Host + 1]int // bindings by evidence; that of none means nothing
+	idle    list.List     // of *entry: stories without bindings, oldest first
+	history []past        // oldest first
+
+	changed list.List             // of *binding, for TakeChanges
+	gone    map[claimant]*binding // those of them that are not in the table any more
 
 	shared func(Key) bool // nil: no key is
 
@@ -88,12 +94,13 @@ func New(opts Options) *Detector {
 		holders: make(map[HolderID][]*binding),
 		ifaces:  make(map[Interface][]*binding),
 		open:    make(map[*entry]struct{}),
+		gone:    make(map[claimant]*binding),
 	}
 }
 
 // Observe takes in one sighting. A sighting without an address, a holder or a known
 // evidence and one older than the TTL are dropped and counted, as is one for which a
-// bound leaves no room.
+// bound leaves no room. A remote holder is taken in only beside a local one that counts.
 //
 // The Holder of the sighting updates the description of the binding; an unknown MAC
 // and empty names leave what is known.
@@ -113,6 +120,10 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if s.Answer && s.Evidence == Data {
 		s.Evidence = Announced // an answer is the holder's own word
 	}
+	remote := s.Holder.ID.Node != d.opts.Node
+	if remote && !d.receive(&s, now) {
+		return fx
+	}
 
 	e := d.entries[s.Key]
 	var b *binding
@@ -126,11 +137,14 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		}
 		e = b.entry
 	}
+	if remote {
+		d.adopt(b, &s)
+	}
 	if !d.sight(b, &s, now, fresh, &fx) {
 		return fx // nothing but later deadlines, which the schedule finds by itself
 	}
 	d.settle(e, now, &fx)
-	d.finish(e)
+	d.finish(e, now)
 	return fx
 }
 
@@ -148,7 +162,7 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 	}
 	d.remove(b, tellWithdrawn, reason, now)
 	d.settle(e, now, &fx)
-	d.finish(e)
+	d.finish(e, now)
 	return fx
 }
 
@@ -165,7 +179,7 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 			d.remove(b, tellWithdrawn, reason, now)
 		}
 		d.settle(e, now, &fx)
-		d.finish(e)
+		d.finish(e, now)
 	}
 	return fx
 }
@@ -221,7 +235,7 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	for _, b := range e.bindings {
 		d.refresh(b, now, fx) // after settle, which may have ended a conflict
 	}
-	d.finish(e)
+	d.finish(e, now)
 	if e.slot != 0 && !e.at.After(now) {
 		// Not reached as long as every deadline that passes is used up; it keeps a
 		// mistake there from becoming a busy loop.
@@ -232,7 +246,8 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 
 // finish puts an entry that was touched back in order: scheduled, put aside with its
 // story, or forgotten.
-func (d *Detector) finish(e *entry) {
+func (d *Detector) finish(e *entry, now time.Time) {
+	d.dropRemote(e, now)
 	d.countSuppressed(e)
 	if len(e.bindings) == 0 && e.conflict == nil {
 		d.retire(e)
@@ -244,24 +259,48 @@ func (d *Detector) finish(e *entry) {
 // Describe lets f change the description of a holder in all its bindings, for names
 // that arrive late. f must not keep its argument; the ID cannot be changed.
 func (d *Detector) Describe(id HolderID, f func(*Holder)) {
+	d.describe(id, f)
+	for e := range d.open {
+		e.conflict.describe(id, f)
+	}
+}
+
+// DescribeAt is Describe where only the open conflict of one key may have lost the holder: it
+// does not look at all the others.
+func (d *Detector) DescribeAt(key Key, id HolderID, f func(*Holder)) {
+	d.describe(id, f)
+	if e := d.entries[key]; e != nil && e.conflict != nil {
+		e.conflict.describe(id, f)
+	}
+}
+
+func (d *Detector) describe(id HolderID, f func(*Holder)) {
 	for _, b := range d.holders[id] {
 		f(&b.holder)
 		b.holder.ID = id
-	}
-	for e := range d.open {
-		for i := range e.conflict.parts {
-			if p := &e.conflict.parts[i]; p.id == id && p.live == nil {
-				f(&p.last.Holder)
-				p.last.Holder.ID = id
-			}
+		if b.remote {
+			b.holder.Interface = Interface{}
 		}
-		if former := e.conflict.former; former != nil {
-			for i := range former.holders {
-				if h := &former.holders[i].Holder; h.ID == id {
-					f(h)
-					h.ID = id
-				}
-			}
+		d.mark(b)
+	}
+}
+
+// describe lets f change a holder that is not in the table any more, or not yet again.
+func (c *conflict) describe(id HolderID, f func(*Holder)) {
+	change := func(h *Holder) {
+		if h.ID == id {
+			f(h)
+			h.ID = id
+		}
+	}
+	for i := range c.parts {
+		if p := &c.parts[i]; p.live == nil {
+			change(&p.last.Holder)
+		}
+	}
+	if c.former != nil {
+		for i := range c.former.holders {
+			change(&c.former.holders[i].Holder)
 		}
 	}
 }

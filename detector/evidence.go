@@ -46,6 +46,7 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 		d.ranks[b.rank].MoveToBack(b.elem)
 	}
 	b.describe(&s.Holder)
+	d.mark(b)
 
 	changed := fresh || b.evidence != was
 	if b.probe != nil && d.hear(b, s, novel, now, fx) {
@@ -82,7 +83,7 @@ func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
 	if ev == b.evidence {
 		return
 	}
-	d.setEvidence(b, ev, now, b.holder.String()+" "+why)
+	d.setEvidence(b, ev, now, b.String()+" "+why)
 	if ev != 0 {
 		b.describe(nil)
 	}
@@ -93,14 +94,22 @@ func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
 func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
 	was := b.evidence
 	if was >= Data && ev < Data {
+		d.markEnd(b, why)
 		if c := b.entry.conflict; c != nil {
 			c.lose(b, why)
 		}
 		b.probe, b.counted = nil, time.Time{}
 	}
 	b.evidence = ev
+	if b.remote {
+		d.remotes[was]--
+		d.remotes[ev]++
+	}
 	if was < Data && ev >= Data {
 		b.counted = b.lastOf(ev)
+		if b.remote {
+			b.counted = b.firstSeen
+		}
 	}
 	if was != 0 && ev != 0 && was != ev {
 		b.entry.tell(now, b.holder.ID, tellEvidence, ev.String()+", was "+was.String())
@@ -117,6 +126,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		b.rank = rankOf(ev, now.Before(b.demoted))
 		b.elem = d.ranks[b.rank].PushBack(b)
 	}
+	d.mark(b)
 }
 
 // demote turns a binding into a forwarded one: data does not count until the TTL is
@@ -133,7 +143,7 @@ func (d *Detector) demote(b *binding, why string, now time.Time) {
 // refreshDue returns when a silent binding is to be solicited next; zero for never.
 // The first time is half the TTL after the last evidence, the second three quarters.
 func (b *binding) refreshDue(ttl time.Duration) time.Time {
-	if !b.counts() || b.refreshes >= 2 {
+	if !b.counts() || b.remote || b.refreshes >= 2 {
 		return time.Time{}
 	}
 	after := ttl / 2

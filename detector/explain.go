@@ -46,7 +46,7 @@ func (d *Detector) verdict(e *entry) string {
 	var forwarders []string
 	for _, b := range e.bindings {
 		if !b.counts() {
-			forwarders = append(forwarders, b.holder.String())
+			forwarders = append(forwarders, b.String())
 		}
 	}
 	slices.Sort(forwarders)
@@ -79,19 +79,24 @@ func (d *Detector) verdict(e *entry) string {
 }
 
 func (c *conflict) verdict(e *entry) string {
+	list := e.counting()
 	if c.state == Confirmed {
 		text := fmt.Sprintf("%s live holders answered both rounds %s apart: a conflict", number(len(c.parts)), roughly(c.overlap))
 		if !c.below.IsZero() {
 			text += "; it ends because " + c.why
 		}
+		for _, b := range list {
+			if p := b.probe; p != nil && p.proven && p.unreached > 0 {
+				text += fmt.Sprintf("; %s cannot be asked now (%s)", b, p.reason)
+			}
+		}
 		return text
 	}
-	list := e.counting()
 	if c.former != nil && !enough(list) {
 		return c.former.verdict()
 	}
 	for _, b := range list {
-		if p := b.probe; p != nil && p.phase == blocked {
+		if p := b.probe; p != nil && (p.phase == blocked || p.unreached > 0) {
 			return fmt.Sprintf("%s holders, one cannot be solicited (%s): suspected, not confirmed", number(len(list)), p.reason)
 		}
 	}

@@ -165,3 +165,33 @@ func TestNetworksAreApart(t *testing.T) {
 		t.Errorf("stories of an unknown address: %+v", got)
 	}
 }
+
+// What another node has not told is not made up, and a number is no name.
+func TestRemoteHolderInTheStory(t *testing.T) {
+	w := newWorld(t, Options{})
+	a, b := w.actor("a"), w.actor("b@n2")
+	w.d.Observe(a.sighting(defaultIP, Announced, w.now), w.now)
+	nameless := b.sighting(defaultIP, Announced, w.now)
+	nameless.Holder = Holder{ID: b.id}
+	fx := w.d.Observe(nameless, w.now)
+	for _, s := range fx.Solicit {
+		if s.Holder == b.id {
+			w.d.Unreachable(s, "", w.now)
+		}
+	}
+	var got []string
+	for _, n := range w.d.Explain(defaultIP)[0].Notes {
+		if n.Holder != a.id {
+			got = append(got, n.Text)
+		}
+	}
+	want := []string{
+		"first seen: announced, says its node",
+		"suspected: a holder on node n2 has it too (announced)",
+		"its node was asked in round 1",
+		"not verified: node n2 does not answer",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}

@@ -29,6 +29,7 @@ func audit(d *Detector) error {
 
 func auditUnder(d *Detector, limits ceiling) error {
 	perInterface, perHolder, size := map[Interface]int{}, map[HolderID]int{}, 0
+	elsewhere := [Host + 1]int{d.remotes[0]}
 	for key, e := range d.entries {
 		switch {
 		case e.key != key:
@@ -58,7 +59,12 @@ func auditUnder(d *Detector, limits ceiling) error {
 		if c := e.conflict; c != nil && len(c.parts) > 2*maxHolders {
 			return fmt.Errorf("%v: %d holders listed", key, len(c.parts))
 		}
+		remotes := 0
 		for _, b := range e.bindings {
+			if b.remote {
+				remotes++
+				elsewhere[b.evidence]++
+			}
 			size++
 			perHolder[b.holder.ID]++
 			switch {
@@ -70,6 +76,15 @@ func auditUnder(d *Detector, limits ceiling) error {
 				return fmt.Errorf("%v: %v counts since %v", key, b.evidence, b.counted)
 			case b.probe != nil && (e.conflict == nil || !b.counts()):
 				return fmt.Errorf("%v: a probe for nothing", key)
+			case b.remote != (b.holder.ID.Node != d.opts.Node):
+				return fmt.Errorf("%v: %v is remote: %v", key, b, b.remote)
+			case b.remote && (!b.counts() || b.holder.Interface != (Interface{}) || len(b.sources) != 1):
+				return fmt.Errorf("%v: a remote binding of %v on %v", key, b.evidence, b.holder.Interface)
+			case b.changed == nil && b.claim() != b.told, b.changed != nil && b.changed.Value != b:
+				return fmt.Errorf("%v: a change is lost", key)
+			}
+			if b.remote {
+				continue
 			}
 			for _, s := range b.sources {
 				perInterface[s.iface]++
@@ -77,6 +92,12 @@ func auditUnder(d *Detector, limits ceiling) error {
 					return fmt.Errorf("%v: not on %v", key, s.iface)
 				}
 			}
+		}
+		switch {
+		case remotes != e.remotes || remotes > maxRemote:
+			return fmt.Errorf("%v: %d remote bindings, counted %d", key, remotes, e.remotes)
+		case remotes > 0 && e.conflict == nil && !e.held():
+			return fmt.Errorf("%v: %d remote bindings without one here", key, remotes)
 		}
 	}
 	for i, n := range perInterface {
@@ -92,6 +113,10 @@ func auditUnder(d *Detector, limits ceiling) error {
 	switch {
 	case len(d.ifaces) != len(perInterface) || len(d.holders) != len(perHolder):
 		return fmt.Errorf("indexes of %d interfaces, %d holders", len(d.ifaces), len(d.holders))
+	case elsewhere != d.remotes:
+		return fmt.Errorf("remote bindings %v, counted %v", elsewhere, d.remotes)
+	case d.changed.Len() > size+len(d.gone):
+		return fmt.Errorf("%d changes of %d bindings and %d former ones", d.changed.Len(), size, len(d.gone))
 	case size != d.size() || size > limits.bindings:
 		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
 	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
@@ -133,8 +158,8 @@ func (p proof) judge(c Conflict, since time.Time, overlap time.Duration) error {
 }
 
 var verbs = strings.Fields(`announces announces sends sends spoofs boasts forwards takes answers loses
-	drops drops gone mute speaks proxies unreachable reachable refused refused-5s allowed mac port netns
-	restarts shares unshares narrows widens`)
+	drops drops gone dies mute speaks proxies unreachable reachable refused refused-5s allowed mac port netns
+	resolves restarts shares unshares narrows widens`)
 
 // FuzzDetector plays what the bytes say, three for each step: holder and address,
 // verb, time.
@@ -154,7 +179,7 @@ func FuzzDetector(f *testing.F) {
 		w.proof = proof{}
 		wide := ceiling{8, 3}
 		limits := wide
-		names := []string{"a", "b", "c", "d", "host1", "host2", "r"}
+		names := []string{"a", "b", "c", "d", "host1", "host2", "r", "e@n2", "f@n2", "g@n3", "host@n3"}
 		for len(data) >= 3 {
 			name := names[int(data[0]&15)%len(names)]
 			ip := netip.AddrFrom4([4]byte{10, 0, 0, data[0]>>4&3 + 1})
@@ -182,8 +207,12 @@ func FuzzDetector(f *testing.F) {
 				w.history(t)
 				t.Fatalf("after %s %s %s: %v", name, verb, ip, err)
 			}
+			if data[0]>>6 == 0 {
+				w.take()
+			}
 			data = data[3:]
 		}
+		w.take()
 		for i := range w.d.ifaces {
 			w.apply(w.d.WithdrawInterface(i, "the end", w.now))
 		}
@@ -194,6 +223,9 @@ func FuzzDetector(f *testing.F) {
 		}
 		if open := w.d.Conflicts(false); len(open) != 0 || len(w.d.Bindings(nil)) != 0 || !w.d.Next().IsZero() {
 			t.Fatalf("at the end %d are open, %d bindings are left, next %v", len(open), len(w.d.Bindings(nil)), w.d.Next())
+		}
+		if w.take(); len(w.leases) != 0 || w.d.changed.Len() != 0 || len(w.d.gone) != 0 {
+			t.Fatalf("at the end %d leases, %d changes, %d gone", len(w.leases), w.d.changed.Len(), len(w.d.gone))
 		}
 		n := w.d.Counts()
 		var confirmed uint64

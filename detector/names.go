@@ -25,7 +25,7 @@ var (
 		"not-solicited", "answered", "unanswered", "conflict",
 	}
 	suppressionNames = []string{"", "shared", "forwarded"}
-	refusalNames     = []string{"", "interface full", "table full", "key full", "older than the TTL", "invalid"}
+	refusalNames     = []string{"", "interface full", "table full", "key full", "older than the TTL", "invalid", "no holder here", "unanswered"}
 )
 
 type enum interface{ ~uint8 }

@@ -83,7 +83,7 @@ func (d *Detector) attested(b *binding, list []*binding) bool {
 	p := b.probe
 	return slices.ContainsFunc(list, func(o *binding) bool {
 		i := slices.IndexFunc(p.witnesses, func(w witness) bool { return w.id == o.holder.ID })
-		if o == b || i < 0 || !enough([]*binding{b, o}) {
+		if o == b || i < 0 || !rivals([]*binding{b, o}) {
 			return false
 		}
 		begin, end := later(p.first, p.witnesses[i].at), earlier(p.latest, o.probe.latest)

@@ -16,14 +16,18 @@ const (
 	tellEvidence
 	tellDemoted
 	tellForwards
+	tellForwardsThere
 	tellWithdrawn
 	tellSourceGone
 	tellExpired
 	tellEvicted
+	tellUnneeded
 	tellSolicited
+	tellAsked
 	tellRecheck
 	tellRefresh
 	tellNotSolicited
+	tellNotAsked
 	tellAnswered
 	tellRechecked
 	tellRefreshed
@@ -40,27 +44,31 @@ var tells = [...]struct {
 	text string
 	fold bool
 }{
-	tellSeen:         {NoteSeen, "first seen: %s", false},
-	tellSource:       {NoteSeen, "also seen on %s", true},
-	tellMAC:          {NoteSeen, "MAC changed %s", true},
-	tellEvidence:     {NoteEvidence, "evidence now %s", true},
-	tellDemoted:      {NoteEvidence, "sends data but did not answer: taken for forwarding, for %s", true},
-	tellForwards:     {NoteEvidence, "answered for an address it does not have: taken for forwarding, for %s", true},
-	tellWithdrawn:    {NoteWithdrawn, "withdrawn: %s", false},
-	tellSourceGone:   {NoteWithdrawn, "withdrawn on one interface, still on another: %s", true},
-	tellExpired:      {NoteExpired, "expired: not seen for the TTL%s", false},
-	tellEvicted:      {NoteExpired, "forgotten to make room: %s", false},
-	tellSolicited:    {NoteSolicited, "solicited to verify%s", true},
-	tellRecheck:      {NoteSolicited, "solicited to re-check%s", true},
-	tellRefresh:      {NoteSolicited, "solicited because it was silent%s", true},
-	tellNotSolicited: {NoteNotSolicited, "not solicited: %s", true},
-	tellAnswered:     {NoteAnswered, "answered%s", true},
-	tellRechecked:    {NoteAnswered, "answered the re-check%s", true},
-	tellRefreshed:    {NoteAnswered, "answered after a silence%s", true},
-	tellUnanswered:   {NoteUnanswered, "did not answer%s", false},
-	tellMissed:       {NoteUnanswered, "did not answer a re-check%s", true},
-	tellSilent:       {NoteUnanswered, "did not answer%s: will be asked again", true},
-	tellConflict:     {NoteConflict, "%s", false},
+	tellSeen:          {NoteSeen, "first seen: %s", false},
+	tellSource:        {NoteSeen, "also seen on %s", true},
+	tellMAC:           {NoteSeen, "MAC changed %s", true},
+	tellEvidence:      {NoteEvidence, "evidence now %s", true},
+	tellDemoted:       {NoteEvidence, "sends data but did not answer: taken for forwarding, for %s", true},
+	tellForwards:      {NoteEvidence, "answered for an address it does not have: taken for forwarding, for %s", true},
+	tellForwardsThere: {NoteUnanswered, "answered its node for an address it does not have%s", false},
+	tellWithdrawn:     {NoteWithdrawn, "withdrawn: %s", false},
+	tellSourceGone:    {NoteWithdrawn, "withdrawn on one interface, still on another: %s", true},
+	tellExpired:       {NoteExpired, "expired: not seen for the TTL%s", false},
+	tellEvicted:       {NoteExpired, "forgotten to make room: %s", false},
+	tellUnneeded:      {NoteExpired, "forgotten: nobody on this node has the address any more%s", false},
+	tellAsked:         {NoteSolicited, "its node was asked%s", true},
+	tellSolicited:     {NoteSolicited, "solicited to verify%s", true},
+	tellRecheck:       {NoteSolicited, "solicited to re-check%s", true},
+	tellRefresh:       {NoteSolicited, "solicited because it was silent%s", true},
+	tellNotSolicited:  {NoteNotSolicited, "not solicited: %s", true},
+	tellNotAsked:      {NoteNotSolicited, "not verified: %s", true},
+	tellAnswered:      {NoteAnswered, "answered%s", true},
+	tellRechecked:     {NoteAnswered, "answered the re-check%s", true},
+	tellRefreshed:     {NoteAnswered, "answered after a silence%s", true},
+	tellUnanswered:    {NoteUnanswered, "did not answer%s", false},
+	tellMissed:        {NoteUnanswered, "did not answer a re-check%s", true},
+	tellSilent:        {NoteUnanswered, "did not answer%s: will be asked again", true},
+	tellConflict:      {NoteConflict, "%s", false},
 }
 
 // clause is the same as a reason: it follows the name of the holder.
@@ -72,7 +80,7 @@ func (t tell) clause(arg string) string {
 		return "not seen for " + arg
 	case tellEvicted:
 		return "forgotten: " + arg
-	case tellForwards:
+	case tellForwards, tellForwardsThere:
 		return "answers for an address it does not have"
 	default:
 		return "did not answer"

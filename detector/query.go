@@ -6,7 +6,8 @@ import (
 )
 
 // Bindings returns the bindings that keep accepts (nil keeps all), ordered by
-// network, address and FirstSeen. keep must not hold on to its argument.
+// network, address and FirstSeen; also those of remote holders of addresses that somebody
+// has here. keep must not hold on to its argument.
 func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
 	list := make([]Binding, 0, d.size())
 	for _, e := range d.entries {
@@ -59,15 +60,21 @@ const (
 	RefusedOld
 	// RefusedInvalid: the sighting has no address, holder or evidence.
 	RefusedInvalid
+	// RefusedNoHolder: the holder is remote, and no local one has the address.
+	RefusedNoHolder
+	// RefusedUnanswered: the holder is remote and was asked in vain again and again.
+	RefusedUnanswered
 	refusals
 )
 
 // Counts are figures for metrics. Every map has an entry for each of its possible
 // keys, also when it is zero.
 type Counts struct {
-	// Keys are the addresses with a binding or an open conflict, Bindings the bindings by evidence.
+	// Keys are the addresses with a binding or an open conflict, Bindings the local
+	// bindings by evidence, Remote those of other nodes' holders.
 	Keys     int
 	Bindings map[Evidence]int
+	Remote   int
 	// Open are the suspicions and conflicts there are now.
 	Open map[StateScope]int
 	// History is the number of resolved conflicts that are remembered.
@@ -118,6 +125,10 @@ func (d *Detector) Counts() Counts {
 	c.Bindings[Data] = d.ranks[rankData].Len()
 	c.Bindings[Announced] = d.ranks[rankAnnounced].Len()
 	c.Bindings[Host] = d.ranks[rankHost].Len()
+	for ev := Data; ev <= Host; ev++ {
+		c.Bindings[ev] -= d.remotes[ev]
+		c.Remote += d.remotes[ev]
+	}
 	for s := SameNode; s <= PodHost; s++ {
 		c.Open[StateScope{Suspected, s}] = 0
 		c.Open[StateScope{Confirmed, s}] = 0

@@ -9,8 +9,11 @@ import (
 )
 
 const (
-	// restoredTime is how long a restored conflict is waited for until it is taken for over.
+	// restoredTime is how long a restored conflict is waited for until it is taken for
+	// over, remoteTime the same where a remote holder is awaited: the cluster has to be
+	// joined first.
 	restoredTime = 30 * time.Second
+	remoteTime   = 90 * time.Second
 	// maxRestored bounds the open conflicts that are restored.
 	maxRestored = 10_000
 
@@ -30,7 +33,8 @@ type Snapshot struct {
 	History []Conflict
 }
 
-// Snapshot returns the conflicts as [Detector.Restore] takes them. They are copies.
+// Snapshot returns the conflicts as [Detector.Restore] takes them. They are copies; who is
+// unreachable now is nothing to keep.
 func (d *Detector) Snapshot() Snapshot {
 	s := Snapshot{Open: make([]Conflict, 0, len(d.open)), History: make([]Conflict, 0, len(d.history))}
 	for e := range d.open {
@@ -46,12 +50,18 @@ func (d *Detector) Snapshot() Snapshot {
 	for _, p := range d.history {
 		s.History = append(s.History, p.conflict.clone())
 	}
+	for _, c := range slices.Concat(s.Open, s.History) {
+		for i := range c.Holders {
+			c.Holders[i].Unreachable = false
+		}
+	}
 	return s
 }
 
 // former is what a former agent knew of a conflict.
 type former struct {
 	until       time.Time // not verified by then, it is over
+	remote      time.Time // instead, once a local holder is back; zero without remote ones
 	confirmedAt time.Time // zero for a suspicion
 	holders     []Binding
 }
@@ -61,12 +71,12 @@ type former struct {
 //
 // The history comes back as it was, as far as MaxHistory goes. Open conflicts come back
 // as suspected. Once two holders were seen again they are verified like any suspicion,
-// and confirmed with their old times. What has no two live holders after 30 s
-// is over: a conflict is resolved, a suspicion fades.
+// and confirmed with their old times. What has no two live holders after 30 s is over: a
+// conflict is resolved, a suspicion fades. It is 90 s where a local holder is back and
+// one of another node is awaited.
 //
-// A holder is known again by its ID: the caller has put the present agent's node in the
-// place of the former one's. Those that were known by an interface only
-// are not.
+// A holder is known again by its ID. Local ones that were known by an interface only are
+// not.
 //
 // Conflicts that make no sense are dropped; Restore returns how many. Times
 // in the future become now. Nothing of s is kept.
@@ -83,7 +93,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 	}
 	for _, c := range history[max(len(history)-d.opts.MaxHistory, 0):] {
 		e := d.known(c.Key)
-		e.episode = max(e.episode, episodeOf(c))
+		d.setEpisode(e, max(e.episode, episodeOf(c)))
 		d.remember(e, c)
 	}
 
@@ -101,7 +111,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 		d.reopen(e, c, now)
 		d.endShared(e, now, &fx)
 		d.settle(e, now, &fx)
-		d.finish(e)
+		d.finish(e, now)
 	}
 	return fx, dropped
 }
@@ -123,12 +133,16 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 		former: &former{until: now.Add(restoredTime), confirmedAt: r.ConfirmedAt, holders: r.Holders},
 	}
 	for i := range r.Holders {
-		if id := &r.Holders[i].Holder.ID; id.Netns == 0 {
+		switch id := &r.Holders[i].Holder.ID; {
+		case id.Node != d.opts.Node:
+			c.former.remote = now.Add(remoteTime)
+		case id.Netns == 0:
 			id.Generation |= formerGeneration
 		}
 		c.parts = append(c.parts, part{id: r.Holders[i].Holder.ID, last: r.Holders[i]})
 	}
-	e.conflict, e.episode = c, episodeOf(r)-1
+	e.conflict = c
+	d.setEpisode(e, episodeOf(r)-1)
 	d.open[e] = struct{}{}
 	d.tally.restored[r.State]++
 	e.tell(now, HolderID{}, tellConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
@@ -138,7 +152,17 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 func (c *conflict) wasConfirmed() bool { return c.former != nil && !c.former.confirmedAt.IsZero() }
 
 // awaited reports whether the holders of a restored conflict may still come back.
-func (c *conflict) awaited(now time.Time) bool { return c.former != nil && now.Before(c.former.until) }
+func (c *conflict) awaited(list []*binding, now time.Time) bool {
+	return c.former != nil && now.Before(c.former.deadline(list))
+}
+
+// deadline returns until when a restored conflict waits with these holders seen again.
+func (f *former) deadline(list []*binding) time.Time {
+	if slices.ContainsFunc(list, func(b *binding) bool { return !b.remote }) {
+		return later(f.until, f.remote)
+	}
+	return f.until
+}
 
 func (f *former) find(id HolderID) *Binding {
 	for i := range f.holders {
@@ -265,7 +289,7 @@ func saneHolders(c Conflict, now time.Time) []Binding {
 			continue
 		}
 		ids[id] = true
-		h.Key = c.Key
+		h.Key, h.Unreachable = c.Key, false
 		if !plausible(h.FirstSeen) {
 			h.FirstSeen = c.SuspectedAt
 		}

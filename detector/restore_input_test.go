@@ -37,7 +37,7 @@ func TestRestoredHistory(t *testing.T) {
 	if got := w.d.Conflicts(false)[0].ID; got != "819cfe21-6" {
 		t.Errorf("the next id is %s", got)
 	}
-	small := New(Options{MaxHistory: 2})
+	small := New(Options{Node: "n1", MaxHistory: 2})
 	if _, dropped := small.Restore(w.d.Snapshot(), w.now); dropped != 0 {
 		t.Errorf("%d dropped", dropped)
 	}
@@ -194,7 +194,7 @@ func TestRestoreDropsRepeats(t *testing.T) {
 	again.State, again.ResolvedAt = Confirmed, time.Time{}
 	s.Open = []Conflict{again, s.Open[0], s.Open[0], s.History[0]}
 	s.History = append(s.History, s.History[0], s.Open[1])
-	d := New(Options{})
+	d := New(Options{Node: "n1"})
 	_, dropped := d.Restore(s, w.now)
 	if dropped != 5 {
 		t.Errorf("%d dropped", dropped)
@@ -218,7 +218,7 @@ func TestOpenConflictsRestoredAreBounded(t *testing.T) {
 		c.ID = conflictID(c.Key, 1)
 		s.Open = append(s.Open, c)
 	}
-	d := New(Options{})
+	d := New(Options{Node: "n1"})
 	if _, dropped := d.Restore(s, w.now); dropped != 5 || len(d.open) != maxRestored {
 		t.Errorf("%d dropped, %d open", dropped, len(d.open))
 	}
@@ -230,7 +230,7 @@ func TestRestoreOfWhatIsShared(t *testing.T) {
 	w.play(`0s a announces
 		0s b announces`, 2*time.Second)
 	left := w.d.Snapshot()
-	w.d = New(Options{})
+	w.d = New(Options{Node: "n1"})
 	w.do("0s agent shares")
 	fx, dropped := w.d.Restore(left, w.now)
 	if len(fx.Events) != 1 || fx.Events[0].Kind != EventResolved || fx.Events[0].Reason != declaredShared || dropped != 0 {
@@ -266,7 +266,7 @@ func TestRestoreLate(t *testing.T) {
 	w.play(`0s a announces
 		0s b announces`, 2*time.Second)
 	left := w.d.Snapshot()
-	w.d = New(Options{})
+	w.d = New(Options{Node: "n1"})
 	w.do("0s a announces")
 	w.do("0s b announces")
 	w.do("0s a announces 10.0.0.2")
@@ -274,7 +274,7 @@ func TestRestoreLate(t *testing.T) {
 		t.Errorf("%d dropped", dropped)
 	}
 	w.mustAudit()
-	w.d = New(Options{})
+	w.d = New(Options{Node: "n1"})
 	w.do("0s a announces")
 	w.d.Restore(left, w.now)
 	w.do("0s b announces")
@@ -298,7 +298,7 @@ func TestSnapshotIsACopy(t *testing.T) {
 	}
 	spoil(w.d.Snapshot())
 	s := w.d.Snapshot()
-	d := New(Options{})
+	d := New(Options{Node: "n1"})
 	d.Restore(s, w.now)
 	spoil(s)
 	for _, s := range []Snapshot{w.d.Snapshot(), d.Snapshot()} {

@@ -194,7 +194,7 @@ func (d *Detector) republish(e *entry, live []*binding, now time.Time, fx *Effec
 	reason, same := c.why, len(live) == len(c.parts)
 	for _, b := range live {
 		if !slices.ContainsFunc(c.parts, func(p part) bool { return p.id == b.holder.ID }) {
-			reason, same = b.holder.String()+" has it too", false
+			reason, same = b.String()+" has it too", false
 		}
 	}
 	c.setParts(live)

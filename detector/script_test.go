@@ -2,6 +2,7 @@ package detector
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 // A world plays a few holders against a Detector: each answers solicitations 0.1 ms
@@ -18,14 +19,15 @@ import (
 //	TIME HOLDER VERB [ARGUMENT …]
 //
 // with the holder's address last, or 10.0.0.1. Holders with a name that starts with
-// "host" are nodes. The verbs are in do.
+// "host" are nodes. One called b@n2 is on another node: what it says comes from keepers,
+// what it answers from its node. The verbs are in do.
 type world struct {
 	t       *testing.T
 	d       *Detector
 	start   time.Time
 	now     time.Time
 	holders map[string]*actor
-	pending []answer // in flight, by time
+	pending []report // in flight, by time
 	log     []string // events
 	asked   []asked
 	limit   func() bool // when set, whether the rate allows a solicitation
@@ -34,6 +36,8 @@ type world struct {
 	shared  map[Key]bool
 	born    time.Time // when the present agent started
 	events  []Event
+	ask     func(Solicitation) // when set, asks about remote holders
+	leases  map[claimant]claim // as TakeChanges told
 }
 
 type actor struct {
@@ -43,15 +47,18 @@ type actor struct {
 	has     map[netip.Addr]bool
 	mute    bool // does not answer
 	proxies bool // answers for what it does not have
-	lost    bool // solicitations to it vanish and are never reported
+	lost    bool // solicitations to it vanish and are never reported, or its node is out of reach
+	dead    bool // remote: its node knows that it is gone
 	refuse  string
 	until   time.Time
 	mac     byte
 }
 
-type answer struct {
-	at       time.Time
-	sighting Sighting
+// report is what comes of a solicitation.
+type report struct {
+	at   time.Time
+	from HolderID
+	do   func()
 }
 
 type asked struct {
@@ -61,11 +68,16 @@ type asked struct {
 
 func newWorld(t *testing.T, opts Options) *world {
 	t.Helper()
+	opts.Node = cmp.Or(opts.Node, "n1")
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return &world{t: t, d: New(opts), start: start, now: start, holders: map[string]*actor{}}
 }
 
-const delay = 100 * time.Microsecond
+const (
+	delay       = 100 * time.Microsecond
+	silentAfter = time.Second             // another node says that its holder does not answer
+	lostAfter   = 1800 * time.Millisecond // another node is taken for unreachable
+)
 
 var defaultIP = netip.MustParseAddr("10.0.0.1")
 
@@ -74,8 +86,11 @@ func (w *world) actor(name string) *actor {
 	if a == nil {
 		n := uint32(len(w.holders) + 1)
 		a = &actor{
-			name: name, id: HolderID{Node: "n1", Netns: uint64(4096 + n)},
+			name: name, id: HolderID{Node: w.d.opts.Node, Netns: uint64(4096 + n)},
 			iface: Interface{n, n}, has: map[netip.Addr]bool{}, mac: byte(n),
+		}
+		if _, node, remote := strings.Cut(name, "@"); remote {
+			a.id.Node = node + "/boot"
 		}
 		w.holders[name] = a
 	}
@@ -125,7 +140,7 @@ func (w *world) do(line string) {
 	case "takes": // silently
 		a.has[ip] = true
 	case "announces":
-		a.has[ip] = true
+		a.has[ip], a.dead = true, false
 		see(a.claim())
 	case "boasts": // announces what it does not have
 		see(Announced)
@@ -146,9 +161,10 @@ func (w *world) do(line string) {
 	case "drops": // the address, unnoticed by the agent
 		delete(a.has, ip)
 	case "gone":
+		w.gone(a)
+	case "dies": // remote, and the news of it is lost
 		clear(a.has)
-		w.pending = slices.DeleteFunc(w.pending, func(x answer) bool { return x.sighting.Holder.Interface == a.iface })
-		w.apply(w.d.WithdrawInterface(a.iface, "interface is gone", w.now))
+		a.dead = true
 	case "mute":
 		a.mute = true
 	case "speaks":
@@ -166,6 +182,12 @@ func (w *world) do(line string) {
 		}
 	case "allowed":
 		a.refuse = ""
+	case "resolves": // its node knows of conflicts that are over
+		s := a.sighting(ip, a.claim(), w.now)
+		s.Episodes, s.FirstSeen = len(w.log), w.now.Add(-time.Hour)
+		w.observe(s)
+	case "mac-back":
+		a.mac -= 100
 	case "mac":
 		a.mac += 100
 	case "port": // goes on with another interface
@@ -190,19 +212,19 @@ func (w *world) do(line string) {
 func (w *world) restart() {
 	w.t.Helper()
 	left := w.d.Snapshot()
-	w.d, w.pending, w.born = New(w.d.opts), nil, w.now
+	w.d, w.pending, w.born, w.leases = New(w.d.opts), nil, w.now, nil
 	w.d.SetShared(func(k Key) bool { return w.shared[k] }, w.now)
 	fx, dropped := w.d.Restore(left, w.now)
 	if dropped != 0 {
 		w.t.Errorf("%d conflicts were dropped", dropped)
 	}
-	if diff := cmp.Diff(left, w.d.Snapshot(), cmpIPs); diff != "" {
+	if diff := gocmp.Diff(left, w.d.Snapshot(), cmpIPs); diff != "" {
 		w.t.Errorf("restored (-want +got):\n%s", diff)
 	}
 	w.apply(fx)
 }
 
-var cmpIPs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+var cmpIPs = gocmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 func (w *world) observe(s Sighting) {
 	w.t.Helper()
@@ -244,6 +266,10 @@ func (w *world) check(ev Event) {
 	if c.SecondSeen.IsZero() || c.SecondSeen.After(c.SuspectedAt) {
 		w.t.Errorf("%s: second seen %v, suspected %v", ev.Kind, c.SecondSeen, c.SuspectedAt)
 	}
+	local := slices.ContainsFunc(c.Holders, func(b Binding) bool { return b.Holder.ID.Node == w.d.opts.Node })
+	if ev.Kind == EventConfirmed && !local {
+		w.t.Errorf("confirmed without a holder here: %+v", c)
+	}
 	if w.proof != nil && ev.Kind == EventConfirmed {
 		if err := w.proof.judge(c, later(c.SuspectedAt, w.born), w.d.opts.MinOverlap); err != nil {
 			w.t.Error(err)
@@ -254,60 +280,43 @@ func (w *world) check(ev Event) {
 	}
 }
 
-func (w *world) solicit(s Solicitation) {
-	w.asked = append(w.asked, asked{w.since(w.now), s})
-	a := w.byID(s.Holder)
-	switch {
-	case a.lost:
-		return
-	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
-		w.apply(w.d.NotSolicited(s, a.refuse, a.until, w.now))
-		return
-	}
-	if w.limit != nil && !w.limit() {
-		w.apply(w.d.NotSolicited(s, "the rate", w.now.Add(100*time.Millisecond), w.now))
-		return
-	}
-	w.d.Solicited(s, w.now)
-	at := w.now.Add(delay)
-	ans := a.sighting(s.Key.IP, a.claim(), at)
-	ans.Answer = true
-	switch {
-	case a.mute || w.lose != nil && w.lose():
-		return
-	case a.proxies && !a.has[s.Key.IP]:
-		ans.Evidence = Forwarded
-	case !a.has[s.Key.IP]:
-		return
-	}
-	w.pending = append(w.pending, answer{at, ans})
-}
-
 // run lets time pass until at, doing what is due on the way.
 func (w *world) run(at time.Time) {
 	w.t.Helper()
 	for range 1_000_000 {
-		next := w.d.Next()
-		if len(w.pending) > 0 {
-			next = earlier(next, w.pending[0].at)
-		}
+		next := w.due()
 		if next.IsZero() || next.After(at) {
 			w.now = at
 			return
 		}
 		w.now = later(w.now, next)
-		if len(w.pending) > 0 && !w.pending[0].at.After(w.now) {
-			ans := w.pending[0]
-			w.pending = w.pending[1:]
-			w.observe(ans.sighting)
-			continue
-		}
-		w.apply(w.d.Tick(w.now))
-		if next := w.d.Next(); !next.IsZero() && !next.After(w.now) {
-			w.t.Fatalf("%s: next %v is not after now", w.since(w.now), next)
-		}
+		w.step()
 	}
 	w.t.Fatal("time does not pass")
+}
+
+// due returns when step has something to do; zero for never.
+func (w *world) due() time.Time {
+	next := w.d.Next()
+	if len(w.pending) > 0 {
+		next = earlier(next, w.pending[0].at)
+	}
+	return next
+}
+
+// step does one thing that is due.
+func (w *world) step() {
+	w.t.Helper()
+	if len(w.pending) > 0 && !w.pending[0].at.After(w.now) {
+		r := w.pending[0]
+		w.pending = w.pending[1:]
+		r.do()
+		return
+	}
+	w.apply(w.d.Tick(w.now))
+	if next := w.d.Next(); !next.IsZero() && !next.After(w.now) {
+		w.t.Fatalf("%s: next %v is not after now", w.since(w.now), next)
+	}
 }
 
 // play runs a script and lets time pass for a while longer.

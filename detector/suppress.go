@@ -30,16 +30,20 @@ func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 	d.shared = shared
 	for _, key := range slices.SortedFunc(maps.Keys(d.entries), compareKeys) {
 		e := d.entries[key]
+		if e == nil {
+			continue // the end of another's conflict pushed its story out
+		}
 		was := e.shared
 		e.shared = shared != nil && shared(key)
 		if e.shared == was {
 			continue
 		}
+		d.markShared(e)
 		d.endShared(e, now, &fx)
 		if len(e.bindings) > 0 {
 			d.settle(e, now, &fx)
 		}
-		d.finish(e)
+		d.finish(e, now)
 	}
 	return fx
 }

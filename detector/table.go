@@ -60,10 +60,20 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	}
 	d.unretire(e)
 	id := s.Holder.ID
+	if id.Node != d.opts.Node && e.remotes >= maxRemote {
+		d.tally.evicted[RefusedKeyFull]++
+		d.remove(e.unasked(), tellEvicted, RefusedKeyFull.String(), now)
+	}
 	b := &binding{
-		entry: e, holder: s.Holder, firstSeen: s.At,
+		entry: e, holder: s.Holder, remote: id.Node != d.opts.Node, firstSeen: s.At,
 		jitter: jitterOf(s.Key, id, d.opts.TTL/20), // 10 % of half the TTL
 		rank:   -1,
+	}
+	if plausible(s.FirstSeen) {
+		b.firstSeen = earlier(b.firstSeen, s.FirstSeen)
+	}
+	if b.remote {
+		e.remotes++
 	}
 	if deaf {
 		b.demoted, b.deaf = strike.until, true
@@ -77,7 +87,12 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	e.bindings = append(e.bindings, b)
 	d.holders[id] = append(d.holders[id], b)
 	d.addSource(b, &s.Holder)
-	e.tell(now, id, tellSeen, ev.String()+" on "+nonEmpty(s.Holder.InterfaceName, "an interface"))
+	d.succeed(b)
+	where := " on " + nonEmpty(s.Holder.InterfaceName, "an interface")
+	if b.remote {
+		where = ", says its node"
+	}
+	e.tell(now, id, tellSeen, ev.String()+where)
 	return b
 }
 
@@ -144,7 +159,7 @@ func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
 	}
 	d.tally.evicted[r]++
 	d.remove(v, tellEvicted, r.String(), now)
-	d.finish(v.entry)
+	d.finish(v.entry, now)
 	return true
 }
 
@@ -155,7 +170,9 @@ func (d *Detector) addSource(b *binding, h *Holder) *source {
 		d.dropSource(b, stalest.iface)
 	}
 	b.sources = append(b.sources, source{iface: h.Interface, name: h.InterfaceName, mac: h.MAC})
-	d.ifaces[h.Interface] = append(d.ifaces[h.Interface], b)
+	if !b.remote {
+		d.ifaces[h.Interface] = append(d.ifaces[h.Interface], b)
+	}
 	return &b.sources[len(b.sources)-1]
 }
 
@@ -169,12 +186,17 @@ func (d *Detector) dropSource(b *binding, i Interface) {
 func (d *Detector) remove(b *binding, t tell, reason string, now time.Time) {
 	e, id := b.entry, b.holder.ID
 	e.tell(now, id, t, reason)
-	d.setEvidence(b, 0, now, b.holder.String()+" "+t.clause(reason))
+	d.setEvidence(b, 0, now, b.String()+" "+t.clause(reason))
 	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })
 	dropFrom(d.holders, id, b)
+	if b.remote {
+		e.remotes--
+		return
+	}
 	for i := range b.sources {
 		dropFrom(d.ifaces, b.sources[i].iface, b)
 	}
+	d.outlive(b)
 }
 
 // dropFrom removes b from one list of an index; order does not matter there.

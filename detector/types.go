@@ -18,6 +18,9 @@ type Key struct {
 // Netns is the network namespace cookie (SO_NETNS_COOKIE, unique for a boot). When
 // the netns cannot be seen Netns is 0 and Ifindex and Generation stand in for it;
 // otherwise those two are 0, so that two interfaces of one pod are one holder.
+//
+// Node is the node's identity; people are shown what precedes its first slash. A
+// holder is local if its Node is that of [Options], else it is remote.
 type HolderID struct {
 	Node       string
 	Netns      uint64
@@ -99,8 +102,14 @@ type Sighting struct {
 	// Answer marks an ARP reply or neighbour advertisement from the holder, or a
 	// look at the node's own addresses: what a round of verification waits for.
 	Answer bool
-	// At is when the packet was seen, on the clock that `now` is read from.
+	// At is when the packet was seen, on the clock that `now` is read from. Of a remote
+	// holder it is when its node last stood by it or, with Answer, when it answered there.
 	At time.Time
+	// FirstSeen is when the holder was first seen with the address; zero means At.
+	FirstSeen time.Time
+	// Episodes counts the conflicts of the key that are resolved as far as the node of a
+	// remote holder knows.
+	Episodes int
 }
 
 // Binding is one holder of one key.
@@ -110,6 +119,9 @@ type Binding struct {
 	Evidence  Evidence
 	FirstSeen time.Time
 	LastSeen  time.Time
+	// Unreachable: the holder is on another node, and that did not answer when it was
+	// asked last.
+	Unreachable bool
 }
 
 // Conflict is one key with two or more live holders.
@@ -165,7 +177,13 @@ const (
 	Refresh
 )
 
-// Solicitation asks the agent to solicit one of its own holders on one interface.
+// Solicitation asks the agent to solicit one of its own holders on one interface, or the
+// node of a remote holder to do so and say what came of it. A remote holder's Interface
+// is zero, and its Purpose is Verify.
+//
+// For a remote holder the agent answers with exactly one of [Detector.Observe] (Answer is
+// set), [Detector.Unanswered], [Detector.Withdraw] (its node says that it is gone),
+// [Detector.NotSolicited] (its node refused) and [Detector.Unreachable].
 type Solicitation struct {
 	Key       Key
 	Holder    HolderID

@@ -53,6 +53,7 @@ type probe struct {
 	proven        bool // counted among the holders of a confirmed conflict
 	missed        int  // re-checks in a row
 	called        bool // asked as a witness only: silence is no missed re-check
+	unreached     int  // questions in a row that a remote holder's node did not answer
 
 	newcomer // while it is not proven in a confirmed conflict
 }
@@ -114,6 +115,9 @@ func (d *Detector) solicit(b *binding, now time.Time, fx *Effects) {
 	p := b.probe
 	p.attempts++
 	p.asked = now
+	if b.remote {
+		b.entry.tell(now, b.holder.ID, tellAsked, p.turn())
+	}
 	fx.Solicit = append(fx.Solicit, Solicitation{
 		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface,
 		Purpose: Verify, Round: p.round,
@@ -160,6 +164,9 @@ func (d *Detector) hear(b *binding, s *Sighting, novel bool, now time.Time, fx *
 		}
 		return true
 	case waiting, blocked:
+		if b.remote {
+			return d.learn(b, s, now, fx)
+		}
 		// Something new: the safeguard may have changed its mind.
 		gap := 100 * time.Millisecond
 		if p.phase == blocked {
@@ -188,7 +195,7 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	}
 	b.entry.tell(now, b.holder.ID, t, p.turn()).took = at.Sub(sent)
 
-	p.phase, p.missed = resting, 0
+	p.phase, p.missed, p.unreached = resting, 0, 0
 	p.latest = at
 	if p.first.IsZero() {
 		p.first = at
@@ -201,7 +208,7 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 // and a binding that was announced has ended.
 func (d *Detector) unanswered(b *binding, now time.Time) {
 	p, e, id := b.probe, b.entry, b.holder.ID
-	p.phase = resting
+	p.phase, p.unreached = resting, 0
 	if at := e.patience(id, now); !p.forwards && !at.IsZero() {
 		e.tell(now, id, tellSilent, p.turn())
 		p.phase, p.reason, p.refused, p.retry = waiting, "", now, at
@@ -217,34 +224,38 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 			return
 		}
 	}
-	if p.forwards || b.evidence == Data {
+	if !b.remote && (p.forwards || b.evidence == Data) {
 		t := tellDemoted
 		if p.forwards {
 			t = tellForwards
 		}
 		e.tell(now, id, t, d.opts.TTL.String())
-		d.demote(b, b.holder.String()+" "+t.clause(""), now)
+		d.demote(b, b.String()+" "+t.clause(""), now)
 		return
 	}
 	e.strike(id, now, d.opts.TTL)
-	d.remove(b, tellUnanswered, p.turn(), now)
+	t := tellUnanswered
+	if p.forwards {
+		t = tellForwardsThere
+	}
+	d.remove(b, t, p.turn(), now)
 }
 
-// Solicited reports that a solicitation was sent. Until the first such report of a
-// round its deadline does not run.
+// Solicited reports that a solicitation of a local holder was sent. Until the first such
+// report of a round its deadline does not run.
 func (d *Detector) Solicited(s Solicitation, now time.Time) {
 	b := d.binding(s.Key, s.Holder)
 	if b == nil {
 		return
 	}
-	p := b.probe
 	if s.Purpose == Refresh {
 		b.entry.tell(now, s.Holder, tellRefresh, "")
 		return
 	}
-	if p == nil || p.phase != asking || s.Round != 0 && s.Round != p.round {
-		return
+	if b.remote || d.questioned(s) == nil {
+		return // the attempts at a remote holder are its node's affair
 	}
+	p := b.probe
 	t := tellSolicited
 	if p.proven {
 		t = tellRecheck
@@ -252,42 +263,57 @@ func (d *Detector) Solicited(s Solicitation, now time.Time) {
 	b.entry.tell(now, s.Holder, t, p.turn())
 	if p.solicited.IsZero() {
 		p.solicited = now
-		d.finish(b.entry)
+		d.finish(b.entry, now)
 	}
 }
 
 // NotSolicited reports that a safeguard refused a solicitation, for the reason given:
 // until notBefore, or when that is zero for as long as nothing new is seen. The holder
-// is then neither verified nor taken for gone.
+// is then neither verified nor taken for gone. Of a remote holder it reports what its
+// node said.
 func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now time.Time) Effects {
 	var fx Effects
 	b := d.binding(s.Key, s.Holder)
 	if b == nil {
 		return fx
 	}
-	p := b.probe
 	if s.Purpose == Refresh {
 		b.entry.tell(now, s.Holder, tellNotSolicited, reason)
 		if !notBefore.IsZero() && b.refreshes > 0 {
 			b.refreshes--
 			b.refreshAfter = later(notBefore, now.Add(minRetry))
 		}
-		d.finish(b.entry)
+		d.finish(b.entry, now)
 		return fx
 	}
-	if p == nil || p.phase != asking || s.Round != 0 && s.Round != p.round {
+	if d.questioned(s) == nil {
 		return fx
 	}
-	b.entry.tell(now, s.Holder, tellNotSolicited, reason)
+	b.probe.unreached = 0
+	d.refused(b, reason, notBefore, now, &fx)
+	return fx
+}
+
+// refused puts the question off until notBefore or, when that is zero, blocks it.
+func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, fx *Effects) {
+	p := b.probe
+	t := tellNotSolicited
+	if b.remote {
+		t = tellNotAsked
+	}
+	b.entry.tell(now, b.holder.ID, t, reason)
 	p.reason, p.refused = reason, now
 	if notBefore.IsZero() {
 		p.phase, p.retry = blocked, now.Add(blockedTime)
 	} else {
-		p.phase, p.retry = waiting, later(notBefore, now.Add(minRetry))
+		soonest := minRetry
+		if b.remote {
+			soonest = newsTime
+		}
+		p.phase, p.retry = waiting, later(notBefore, now.Add(soonest))
 	}
-	d.settle(b.entry, now, &fx)
-	d.finish(b.entry)
-	return fx
+	d.settle(b.entry, now, fx)
+	d.finish(b.entry, now)
 }
 
 func (d *Detector) binding(key Key, id HolderID) *binding {

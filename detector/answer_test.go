@@ -1,0 +1,93 @@
+package detector
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// solicit lets a holder, or its node, answer.
+func (w *world) solicit(s Solicitation) {
+	w.asked = append(w.asked, asked{w.since(w.now), s})
+	a := w.byID(s.Holder)
+	if s.Holder.Node != w.d.opts.Node {
+		w.askNode(s, a)
+		return
+	}
+	switch {
+	case a.lost:
+		return
+	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
+		w.apply(w.d.NotSolicited(s, a.refuse, a.until, w.now))
+		return
+	}
+	if w.limit != nil && !w.limit() {
+		w.apply(w.d.NotSolicited(s, "the rate", w.now.Add(100*time.Millisecond), w.now))
+		return
+	}
+	w.d.Solicited(s, w.now)
+	ans := a.sighting(s.Key.IP, a.claim(), w.now.Add(delay))
+	ans.Answer = true
+	switch {
+	case a.mute || w.lose != nil && w.lose():
+		return
+	case a.proxies && !a.has[s.Key.IP]:
+		ans.Evidence = Forwarded
+	case !a.has[s.Key.IP]:
+		return
+	}
+	w.after(delay, a.id, func() { w.observe(ans) })
+}
+
+// askNode asks the node of a remote holder, and reports what it says.
+func (w *world) askNode(s Solicitation, a *actor) {
+	w.t.Helper()
+	if s.Purpose != Verify || s.Interface != (Interface{}) {
+		w.t.Errorf("asked %+v of another node", s)
+	}
+	ans := a.sighting(s.Key.IP, a.claim(), w.now.Add(delay))
+	ans.Answer = true
+	switch {
+	case w.ask != nil:
+		w.ask(s)
+	case a.lost:
+		w.after(lostAfter, a.id, func() { w.apply(w.d.Unreachable(s, "", w.now)) })
+	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
+		w.after(delay, a.id, func() { w.apply(w.d.NotSolicited(s, a.refuse, a.until, w.now)) })
+	case a.dead:
+		w.after(delay, a.id, func() { w.apply(w.d.Withdraw(s.Key, s.Holder, "its node does not know it", w.now)) })
+	case a.has[s.Key.IP] && !a.mute:
+		w.after(delay, a.id, func() { w.observe(ans) })
+	case a.proxies && !a.mute:
+		w.after(delay, a.id, func() { w.apply(w.d.Unanswered(s, true, w.now)) })
+	default:
+		w.after(silentAfter, a.id, func() { w.apply(w.d.Unanswered(s, false, w.now)) })
+	}
+}
+
+// gone ends an interface here, or another node's holder.
+func (w *world) gone(a *actor) {
+	w.t.Helper()
+	w.pending = slices.DeleteFunc(w.pending, func(r report) bool { return r.from == a.id })
+	if a.id.Node == w.d.opts.Node {
+		clear(a.has)
+		w.apply(w.d.WithdrawInterface(a.iface, "interface is gone", w.now))
+		return
+	}
+	a.dead = true
+	for _, ip := range slices.SortedFunc(maps.Keys(a.has), netip.Addr.Compare) {
+		delete(a.has, ip)
+		w.apply(w.d.Withdraw(Key{"default", ip}, a.id, "interface is gone", w.now))
+	}
+}
+
+// after lets something happen later.
+func (w *world) after(d time.Duration, from HolderID, do func()) {
+	r := report{w.now.Add(d), from, do}
+	i, _ := slices.BinarySearchFunc(w.pending, r, func(a, b report) int {
+		return cmp.Or(a.at.Compare(b.at), -1) // behind those of the same time
+	})
+	w.pending = slices.Insert(w.pending, i, r)
+}

@@ -1,0 +1,279 @@
+package detector
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// take tells the changes in short: "a announced 1" for a binding that counts, with the
+// number of episodes, "a ended" for one that does not any more.
+func (w *world) take() []string {
+	w.t.Helper()
+	var list []string
+	for _, c := range w.d.TakeChanges() {
+		w.follow(c)
+		line := c.Binding.Holder.NetnsName
+		if c.Binding.Key.IP != defaultIP {
+			line += " " + c.Binding.Key.IP.String()
+		}
+		if c.Ended {
+			line += " ended, " + c.Reason
+		} else {
+			line += " " + c.Binding.Evidence.String()
+		}
+		if c.Episodes > 0 {
+			line += fmt.Sprintf(", %d before", c.Episodes)
+		}
+		if len(c.Rivals) > 0 {
+			line += ", tell " + strings.Join(c.Rivals, " ")
+		}
+		list = append(list, line)
+	}
+	if err := w.told(); err != nil {
+		w.t.Error(err)
+	}
+	return list
+}
+
+// follow keeps what is leased, by the changes alone.
+func (w *world) follow(c Change) {
+	w.t.Helper()
+	if w.leases == nil {
+		w.leases = map[claimant]claim{}
+	}
+	who := claimant{c.Binding.Key, c.Binding.Holder.ID}
+	was, now := w.leases[who], claim{c.Binding.Holder.MAC, c.Binding.Evidence, c.Episodes}
+	switch {
+	case who.id.Node != w.d.opts.Node:
+		w.t.Errorf("told of %v", who)
+	case c.Ended && (was == claim{} || c.Reason == ""):
+		w.t.Errorf("%v ended, reason %q, was %+v", who, c.Reason, was)
+	case c.Ended:
+		delete(w.leases, who)
+	case was == now:
+		w.t.Errorf("%v is told again", who)
+	default:
+		w.leases[who] = now
+	}
+}
+
+// told returns an error unless the leases are what the detector has.
+func (w *world) told() error {
+	want := map[claimant]claim{}
+	for key, e := range w.d.entries {
+		for _, b := range w.d.Claims(key) {
+			want[claimant{key, b.Holder.ID}] = claim{b.Holder.MAC, b.Evidence, e.episode}
+		}
+	}
+	if len(want) != len(w.leases) {
+		return fmt.Errorf("%d leases, %d bindings", len(w.leases), len(want))
+	}
+	for who, c := range want {
+		if w.leases[who] != c {
+			return fmt.Errorf("%v is leased as %+v, not %+v", who, w.leases[who], c)
+		}
+	}
+	return nil
+}
+
+func TestTakeChanges(t *testing.T) {
+	tests := []struct {
+		name   string
+		before string // its changes are taken, then those of script
+		script string
+		want   []string
+	}{
+		{
+			name:   "a holder, in order of arrival, once",
+			script: "0s b announces\n0s a sends 10.0.0.2\n1s a sends 10.0.0.2\n1s a forwards 10.0.0.9",
+			want:   []string{"b announced", "a 10.0.0.2 data"},
+		},
+		{
+			name:   "nothing new",
+			before: "0s a announces",
+			script: "1s a announces\n200s a announces\n201s a sends",
+		},
+		{
+			name:   "stronger evidence",
+			before: "0s a sends",
+			script: "1s a announces",
+			want:   []string{"a announced"},
+		},
+		{
+			name:   "another MAC",
+			before: "0s a announces",
+			script: "1s a mac\n1s a announces",
+			want:   []string{"a announced"},
+		},
+		{
+			name:   "another MAC and back",
+			before: "0s a announces",
+			script: "1s a mac\n1s a announces\n2s a mac-back\n2s a announces",
+		},
+		{
+			name:   "it ends",
+			before: "0s a announces",
+			script: "1s a gone",
+			want:   []string{"a ended, a withdrawn: interface is gone"},
+		},
+		{
+			name:   "it expires",
+			before: "0s a mute\n0s a announces",
+			script: "400s b announces 10.0.0.2",
+			want:   []string{"a ended, a not seen for 5m0s", "b 10.0.0.2 announced"},
+		},
+		{
+			name:   "it came and went",
+			script: "0s a announces\n1s a gone",
+		},
+		{
+			name:   "it went and came back",
+			before: "0s a announces",
+			script: "1s a gone\n2s a announces",
+		},
+		{
+			name:   "it went and came back by data",
+			before: "0s a announces",
+			script: "1s a gone\n2s b announces 10.0.0.2\n2s a sends",
+			want:   []string{"a data", "b 10.0.0.2 announced"},
+		},
+		{
+			name:   "it went, came back and went",
+			before: "0s a announces",
+			script: "1s a gone\n2s a sends\n2s a loses",
+			want:   []string{"a ended, a withdrawn: address left the netns"},
+		},
+		{
+			name:   "it went and only forwards now",
+			before: "0s a announces",
+			script: "1s a gone\n2s a forwards",
+			want:   []string{"a ended, a withdrawn: interface is gone"},
+		},
+		{
+			name:   "it turns out to forward",
+			before: "0s a announces\n0s b mute",
+			script: "1s b spoofs\n3s a announces",
+			want:   nil,
+		},
+		{
+			name:   "it turns out to forward after it was told",
+			before: "0s a announces\n0s b mute\n0s b spoofs",
+			script: "3s a announces",
+			want:   []string{"b ended, b did not answer"},
+		},
+		{
+			name:   "a conflict that is over counts",
+			before: "0s a announces\n0s b announces",
+			script: "10s b gone\n20s a announces",
+			want:   []string{"b ended, b withdrawn: interface is gone, 1 before", "a announced, 1 before"},
+		},
+		{
+			name:   "remote holders are others' affair",
+			before: "0s a announces",
+			script: "1s b@n2 announces\n10s b@n2 gone",
+			want:   []string{"a announced, 1 before"}, // but for what there was with them
+		},
+		{
+			name:   "rivals on other nodes are to hear of the end",
+			before: "0s a announces\n1s c@n3 announces\n1s b@n2 announces\n1s d@n2 announces",
+			script: "10s a gone",
+			want:   []string{"a ended, a withdrawn: interface is gone, 1 before, tell n2/boot n3/boot"},
+		},
+		{
+			name:   "declared shared",
+			before: "0s a announces\n0s b@n2 announces\n0s c forwards",
+			script: "10s a shares",
+			want:   []string{"a ended, declared shared, 1 before, tell n2/boot"},
+		},
+		{
+			name:   "shared already",
+			before: "0s a shares",
+			script: "1s a announces\n1s b announces",
+		},
+		{
+			name:   "shared no more",
+			before: "0s a announces\n0s a shares",
+			script: "1s b announces\n2s a unshares",
+			want:   []string{"a announced", "b announced"},
+		},
+		{
+			name:   "shared, and no more",
+			before: "0s a announces",
+			script: "1s a shares\n2s a unshares",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, Options{})
+			w.play(tt.before, 0)
+			w.take()
+			w.play(tt.script, 0)
+			w.run(w.now.Add(4 * time.Second))
+			if diff := cmp.Diff(tt.want, w.take()); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+			if again := w.d.TakeChanges(); again != nil {
+				t.Errorf("taken twice: %+v", again)
+			}
+			w.mustAudit()
+		})
+	}
+}
+
+// What nobody takes is bounded by the table.
+func TestChangesAreBounded(t *testing.T) {
+	w := newWorld(t, Options{MaxBindings: 100})
+	churn := func() {
+		for i := range 1000 {
+			w.do(fmt.Sprintf("0s a%d announces %s", i%50, ipv4(i)))
+			w.do(fmt.Sprintf("0s a%d gone", i%50))
+		}
+	}
+	churn()
+	if n := w.d.changed.Len() + len(w.d.gone); n != 0 {
+		t.Errorf("%d changes that are none", n)
+	}
+	for i := range 100 {
+		w.do(fmt.Sprintf("0s b%d announces %s", i, ipv4(i)))
+	}
+	w.take()
+	for i := range 100 {
+		w.do(fmt.Sprintf("0s b%d gone", i))
+	}
+	churn()
+	if n := w.d.changed.Len(); n != 100 || len(w.d.gone) != 100 {
+		t.Errorf("%d changes, %d of them gone", n, len(w.d.gone))
+	}
+	if list := w.take(); len(list) != 100 || slices.ContainsFunc(list, func(s string) bool { return !strings.Contains(s, "ended") }) {
+		t.Errorf("%d: %q", len(list), list)
+	}
+}
+
+func TestClaims(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		1s b sends
+		2s c forwards
+		3s d@n2 announces`, 0)
+	names := func() (list []string) {
+		for _, b := range w.d.Claims(Key{"default", defaultIP}) {
+			list = append(list, b.Holder.NetnsName)
+		}
+		return list
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, names()); diff != "" {
+		t.Errorf("claims (-want +got):\n%s", diff)
+	}
+	w.do("0s a shares")
+	if got := names(); got != nil {
+		t.Errorf("claims of a shared address: %q", got)
+	}
+	if got := w.d.Claims(Key{"default", ipv4(7)}); got != nil {
+		t.Errorf("claims of nobody's address: %+v", got)
+	}
+}

@@ -1,0 +1,81 @@
+package detector
+
+import (
+	"testing"
+	"time"
+)
+
+// A remote holder that is claimed again and again and never answers is asked more and
+// more seldom.
+func TestRemoteStrikes(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.do("0s a announces")
+	w.do("0s b@n2 mute")
+	for range 60 {
+		w.do("0s b@n2 boasts")
+		w.run(w.now.Add(2 * time.Second))
+	}
+	w.mustAudit()
+	if n := w.d.Counts(); n.Suspected < 3 || n.Suspected > 8 || n.Refused[RefusedUnanswered] < 40 {
+		t.Errorf("%d suspicions, refused %v", n.Suspected, n.Refused)
+	}
+	// Its answer counts at once.
+	w.do("0s b@n2 speaks")
+	w.do("0s b@n2 takes")
+	w.do("0s b@n2 answers")
+	w.run(w.now.Add(2 * time.Second))
+	if c := w.d.Conflicts(false); len(c) != 1 || c[0].State != Confirmed {
+		t.Errorf("conflicts %+v", c)
+	}
+}
+
+// Word that a remote holder is gone, which nobody asked for, may be old: it is asked, and
+// nothing ends by the word alone.
+func TestDoubt(t *testing.T) {
+	f := newFar(t)
+	answer := f.b.sighting(defaultIP, Announced, f.now)
+	answer.Answer = true
+	f.d.Observe(answer, f.now)
+	f.now = f.now.Add(100 * time.Millisecond)
+	f.take(f.d.Doubt(Key{"default", defaultIP}, f.b.id, f.now))
+	if fx := f.d.Doubt(Key{"default", defaultIP}, f.b.id, f.now); len(fx.Solicit) != 0 {
+		t.Errorf("asked again while it is asked: %+v", fx)
+	}
+	if fx := f.d.Doubt(Key{"default", defaultIP}, f.a.id, f.now); len(fx.Solicit) != 0 {
+		t.Errorf("another node's word about a local holder: %+v", fx)
+	}
+	if n := len(f.d.Conflicts(false)); n != 1 {
+		t.Errorf("%d conflicts, want the suspicion", n)
+	}
+	f.mustAudit()
+}
+
+// A node that is heard again is asked at once about what it had left unanswered.
+func TestReturned(t *testing.T) {
+	f := newFar(t)
+	for range 6 { // until it is left alone for long
+		f.d.Unreachable(f.ask, "", f.now)
+		for f.d.Next().Before(f.now.Add(29 * time.Second)) {
+			f.now = f.d.Next()
+			if fx := f.d.Tick(f.now); len(fx.Solicit) > 0 {
+				for _, s := range fx.Solicit {
+					if s.Holder == f.b.id {
+						f.ask = s
+					}
+				}
+				break
+			}
+		}
+	}
+	f.now = f.now.Add(time.Second)
+	if fx := f.d.Returned("nobody/boot", f.now); len(fx.Solicit) != 0 {
+		t.Errorf("asked %+v when another node was back", fx.Solicit)
+	}
+	if fx := f.d.Returned(f.b.id.Node, f.now); len(fx.Solicit) != 1 || fx.Solicit[0].Holder != f.b.id {
+		t.Errorf("asked %+v when the node was back", fx.Solicit)
+	}
+	if fx := f.d.Returned(f.b.id.Node, f.now); len(fx.Solicit) != 0 {
+		t.Errorf("asked %+v while it is asked", fx.Solicit)
+	}
+	f.mustAudit()
+}

@@ -1,0 +1,285 @@
+package detector
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A network joins the detectors of several nodes by the bare minimum of what agents
+// tell each other: leases to one keeper, rivals from it, questions and answers. Messages
+// are late, lost or overtake each other, and each node has a clock of its own.
+type network struct {
+	t      *testing.T
+	now    time.Time // nobody's clock
+	worlds []*world
+	queue  []delivery
+	random *rand.Rand
+	loss   float64
+	cut    map[string]bool // nodes that nothing reaches or leaves
+
+	keeper map[Key]map[HolderID]*lease
+	seq    map[claimant]int // the last change of each, and as the keeper knows it
+	kept   map[claimant]int
+}
+
+type lease struct {
+	Change
+	firstSeen time.Time // by nobody's clock
+}
+
+type delivery struct {
+	at time.Time
+	do func()
+}
+
+// newNetwork makes nodes n1, n2 and so on.
+func newNetwork(t *testing.T, nodes int, seed uint64, loss float64) *network {
+	n := &network{
+		t: t, random: rand.New(rand.NewPCG(seed, 7)), loss: loss, cut: map[string]bool{},
+		keeper: map[Key]map[HolderID]*lease{}, seq: map[claimant]int{}, kept: map[claimant]int{},
+	}
+	for i := range nodes {
+		w := newWorld(t, Options{Node: fmt.Sprintf("n%d/boot", i+1)})
+		n.now = w.now
+		w.now = w.now.Add(time.Duration(i) * time.Hour)
+		w.start = w.now
+		w.ask = func(s Solicitation) { n.ask(w, s) }
+		w.proof = proof{}
+		n.worlds = append(n.worlds, w)
+	}
+	return n
+}
+
+func (n *network) in(d time.Duration, do func()) {
+	n.queue = append(n.queue, delivery{n.now.Add(d), do})
+	slices.SortStableFunc(n.queue, func(a, b delivery) int { return a.at.Compare(b.at) })
+}
+
+// send lets a message arrive, or not. The keeper is no node.
+func (n *network) send(from, to string, do func()) {
+	if n.random.Float64() < n.loss {
+		return
+	}
+	n.in(time.Millisecond+time.Duration(n.random.IntN(40))*time.Millisecond, func() {
+		if !n.cut[from] && !n.cut[to] {
+			do()
+		}
+	})
+}
+
+func (n *network) world(node string) *world {
+	for _, w := range n.worlds {
+		if w.d.opts.Node == node {
+			return w
+		}
+	}
+	n.t.Fatalf("no node %q", node)
+	return nil
+}
+
+// tell turns the changes of a node into leases.
+func (n *network) tell(w *world) {
+	node := w.d.opts.Node
+	for _, c := range w.d.TakeChanges() {
+		w.follow(c)
+		who := claimant{c.Binding.Key, c.Binding.Holder.ID}
+		n.seq[who]++
+		n.lease(node, who, n.seq[who], &lease{c, n.now.Add(c.Binding.FirstSeen.Sub(w.now))})
+		for _, rival := range c.Rivals {
+			n.send(node, rival, func() {
+				o := n.world(rival)
+				o.apply(o.d.Withdraw(who.key, who.id, "its node says so", o.now))
+			})
+		}
+	}
+	if err := w.told(); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// lease tells the keeper of a change, again and again until it knows.
+func (n *network) lease(node string, who claimant, seq int, l *lease) {
+	if n.seq[who] > seq || n.kept[who] >= seq {
+		return
+	}
+	n.send(node, "", func() {
+		if n.kept[who] > seq {
+			return
+		}
+		n.kept[who] = seq
+		if n.keeper[who.key] == nil {
+			n.keeper[who.key] = map[HolderID]*lease{}
+		}
+		delete(n.keeper[who.key], who.id)
+		if !l.Ended {
+			n.keeper[who.key][who.id] = l
+			n.match(who)
+		}
+	})
+	n.in(250*time.Millisecond+time.Duration(n.random.IntN(750))*time.Millisecond, func() { n.lease(node, who, seq, l) })
+}
+
+// match tells a holder's node of the others, and theirs of it; a few times, because
+// nobody acknowledges it here.
+func (n *network) match(who claimant) {
+	for id, other := range n.keeper[who.key] {
+		if id.Node == who.id.Node {
+			continue
+		}
+		for again := range 4 {
+			n.in(time.Duration(again)*500*time.Millisecond, func() {
+				mine := n.keeper[who.key][who.id]
+				if mine == nil || n.keeper[who.key][id] != other {
+					return
+				}
+				n.send("", id.Node, func() { n.claims(id.Node, mine) })
+				n.send("", who.id.Node, func() { n.claims(who.id.Node, other) })
+			})
+		}
+	}
+}
+
+// claims tells a node of holders on others.
+func (n *network) claims(node string, leases ...*lease) {
+	w := n.world(node)
+	for _, l := range leases {
+		w.observe(Sighting{
+			Key: l.Binding.Key, Holder: Holder{ID: l.Binding.Holder.ID, MAC: l.Binding.Holder.MAC},
+			Evidence: l.Binding.Evidence, At: w.now, FirstSeen: w.now.Add(l.firstSeen.Sub(n.now)), Episodes: l.Episodes,
+		})
+	}
+}
+
+// question is one question to another node.
+type question struct {
+	s      Solicitation
+	from   *world
+	asked  time.Time // by the asker's clock
+	claims []*lease
+	taken  bool   // the node is at it
+	reply  func() // its answer, once it has one
+	done   bool   // the asker has the answer, or gave up
+}
+
+func (n *network) ask(w *world, s Solicitation) {
+	q := &question{s: s, from: w, asked: w.now}
+	for _, b := range w.d.Claims(s.Key) {
+		q.claims = append(q.claims, &lease{
+			Change{Binding: b, Episodes: w.d.entries[s.Key].episode}, n.now.Add(b.FirstSeen.Sub(w.now)),
+		})
+	}
+	for _, wait := range []time.Duration{0, 150, 450, 1000} {
+		n.in(wait*time.Millisecond, func() {
+			if !q.done {
+				n.send(w.d.opts.Node, s.Holder.Node, func() { n.asked(q) })
+			}
+		})
+	}
+	n.in(lostAfter, func() {
+		if !q.done {
+			q.done = true
+			w.apply(w.d.Unreachable(s, "", w.now))
+		}
+	})
+}
+
+// asked lets a node look after its own holder, and answer.
+func (n *network) asked(q *question) {
+	if q.taken {
+		n.answer(q)
+		return
+	}
+	q.taken = true
+	node := q.s.Holder.Node
+	n.claims(node, q.claims...)
+	w := n.world(node)
+	var claim *Binding
+	for _, b := range w.d.Claims(q.s.Key) {
+		if b.Holder.ID == q.s.Holder {
+			claim = &b
+		}
+	}
+	a, from := w.byID(q.s.Holder), q.from
+	switch {
+	case claim == nil:
+		q.reply = func() { from.apply(from.d.Withdraw(q.s.Key, q.s.Holder, "its node does not know it", from.now)) }
+		n.answer(q)
+	case a.has[q.s.Key.IP] && !a.mute:
+		n.in(delay, func() {
+			at, episodes := n.now, 0
+			if e := w.d.entries[q.s.Key]; e != nil {
+				episodes = e.episode
+			}
+			q.reply = func() {
+				s := Sighting{
+					Key: q.s.Key, Holder: claim.Holder, Evidence: claim.Evidence, Answer: true,
+					At: later(from.now.Add(at.Sub(n.now)), q.asked), Episodes: episodes,
+				}
+				from.observe(s)
+			}
+			n.answer(q)
+		})
+	default:
+		n.in(silentAfter, func() {
+			q.reply = func() { from.apply(from.d.Unanswered(q.s, false, from.now)) }
+			n.answer(q)
+		})
+	}
+}
+
+func (n *network) answer(q *question) {
+	if q.reply == nil {
+		return
+	}
+	n.send(q.s.Holder.Node, q.from.d.opts.Node, func() {
+		if !q.done {
+			q.done = true
+			q.reply()
+		}
+	})
+}
+
+// run lets time pass everywhere.
+func (n *network) run(d time.Duration) {
+	n.t.Helper()
+	end := n.now.Add(d)
+	for range 1_000_000 {
+		next, do := end, func() {}
+		for _, w := range n.worlds {
+			if due := w.due(); !due.IsZero() && due.Sub(w.now) < next.Sub(n.now) {
+				next, do = n.now.Add(due.Sub(w.now)), w.step
+			}
+		}
+		if len(n.queue) > 0 && n.queue[0].at.Before(next) {
+			next = n.queue[0].at
+			do = func() {
+				first := n.queue[0]
+				n.queue = n.queue[1:]
+				first.do()
+			}
+		}
+		passed := max(next.Sub(n.now), 0)
+		n.now = n.now.Add(passed)
+		for _, w := range n.worlds {
+			w.now = w.now.Add(passed)
+		}
+		do()
+		for _, w := range n.worlds {
+			n.tell(w)
+		}
+		if !n.now.Before(end) {
+			return
+		}
+	}
+	n.t.Fatal("time does not pass")
+}
+
+// do lets one thing happen on node i, counted from 1.
+func (n *network) do(i int, line string) {
+	n.t.Helper()
+	n.worlds[i-1].do("0s " + line)
+	n.tell(n.worlds[i-1])
+}

@@ -1,0 +1,348 @@
+package detector
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// far is a suspicion of a local a and a remote b that is driven by hand.
+type far struct {
+	*pair
+	ask Solicitation // about b
+}
+
+func newFar(t *testing.T) *far {
+	w := newWorld(t, Options{})
+	f := &far{pair: &pair{world: w, a: w.actor("a"), b: w.actor("b@n2")}}
+	w.d.Observe(f.a.sighting(defaultIP, Announced, w.now), w.now)
+	w.now = w.now.Add(time.Second)
+	f.take(w.d.Observe(f.b.sighting(defaultIP, Announced, w.now), w.now))
+	f.d.Solicited(f.asks[0], w.now)
+	f.answer(f.a, w.now)
+	return f
+}
+
+func (f *far) take(fx Effects) {
+	f.t.Helper()
+	f.asks = fx.Solicit
+	for _, s := range f.asks {
+		if s.Holder == f.b.id {
+			f.ask = s
+			return
+		}
+	}
+	f.t.Fatalf("solicited %+v", f.asks)
+}
+
+// One question at a time: another node's holder is not asked again before its node's
+// report is long overdue, also when the question was called sent.
+func TestRemoteHoldersAreAskedOnce(t *testing.T) {
+	f := newFar(t)
+	f.d.Solicited(f.ask, f.now)
+	for range 49 {
+		if fx := f.step(100 * time.Millisecond); len(fx.Solicit)+len(fx.Events) != 0 {
+			t.Fatalf("%+v", fx)
+		}
+	}
+	if fx := f.step(100 * time.Millisecond); len(fx.Solicit) != 1 || fx.Solicit[0].Holder != f.b.id {
+		t.Fatalf("the missing report is not asked for: %+v", fx)
+	}
+}
+
+// Reports of an earlier round, of nobody, of local holders and twice do nothing.
+func TestReportsThatAreNotExpected(t *testing.T) {
+	f := newFar(t)
+	first := f.ask
+	f.take(f.step(unsentTime))
+	reports := map[string]func(Solicitation) Effects{
+		"unanswered":  func(s Solicitation) Effects { return f.d.Unanswered(s, false, f.now) },
+		"forwards":    func(s Solicitation) Effects { return f.d.Unanswered(s, true, f.now) },
+		"unreachable": func(s Solicitation) Effects { return f.d.Unreachable(s, "", f.now) },
+	}
+	a, nobody, elsewhere := f.ask, f.ask, f.ask
+	a.Holder, a.Round = f.a.id, 0
+	nobody.Holder.Netns++
+	elsewhere.Key.IP = ipv4(7)
+	f.d.Observe(f.a.sighting(defaultIP, Announced, f.now), f.now)
+	for name, report := range reports {
+		for _, s := range []Solicitation{first, a, nobody, elsewhere} {
+			if fx := report(s); len(fx.Solicit)+len(fx.Events) != 0 {
+				t.Errorf("%s of %+v: %+v", name, s, fx)
+			}
+		}
+	}
+	if n := len(f.d.Bindings(nil)); n != 2 {
+		t.Fatalf("%d bindings", n)
+	}
+	if fx := f.d.Unreachable(f.ask, "", f.now); len(fx.Solicit)+len(fx.Events) != 0 {
+		t.Errorf("%+v", fx)
+	}
+	if fx := f.d.Unanswered(f.ask, false, f.now); len(fx.Events) != 0 {
+		t.Errorf("unanswered after it was unreachable: %+v", fx)
+	}
+	f.mustAudit()
+}
+
+// A local holder that is asked is none of Unanswered's business.
+func TestLocalHoldersAreNotReported(t *testing.T) {
+	p := newPair(t)
+	for _, s := range p.asks {
+		p.d.Unanswered(s, false, p.now)
+		p.d.Unreachable(s, "", p.now)
+	}
+	if n := len(p.d.Bindings(nil)); n != 2 {
+		t.Errorf("%d bindings", n)
+	}
+	for _, b := range p.d.Bindings(nil) {
+		if b.Unreachable {
+			t.Errorf("%s is unreachable", b.Holder)
+		}
+	}
+}
+
+// An unreachable node is asked again after 2, 4, 8, 16, 30 and 30 s, and news of the
+// holder brings the next question forward; an answer begins the pauses anew.
+func TestUnreachableIsAskedAgain(t *testing.T) {
+	f := newFar(t)
+	unreachable := func() bool {
+		return f.d.Bindings(func(b *Binding) bool { return b.Holder.ID == f.b.id })[0].Unreachable
+	}
+	for _, pause := range []time.Duration{2, 4, 8, 16, 30, 30} {
+		f.d.Unreachable(f.ask, "", f.now)
+		if !unreachable() {
+			t.Fatal("it is not unreachable")
+		}
+		for range pause*10 - 1 {
+			for _, s := range f.step(100 * time.Millisecond).Solicit {
+				if s.Holder == f.b.id {
+					t.Fatalf("asked early, not after %d s", pause)
+				}
+				f.answer(f.a, f.now)
+			}
+		}
+		f.take(f.step(100 * time.Millisecond))
+		if !unreachable() {
+			t.Fatal("it is not unreachable while it is asked again")
+		}
+	}
+	f.d.Unreachable(f.ask, "", f.now)
+	failed := f.now
+	old := f.b.sighting(defaultIP, Announced, f.now)
+	f.now = f.now.Add(300 * time.Millisecond)
+	if f.d.Observe(old, f.now); !f.d.Next().After(failed.Add(newsTime)) {
+		t.Errorf("what is as old as the failure is no news: next %v", f.d.Next().Sub(failed))
+	}
+	f.d.Observe(f.b.sighting(defaultIP, Data, f.now), f.now)
+	if got := f.d.Next().Sub(failed); got != newsTime {
+		t.Errorf("after the news asked again %v after the failure", got)
+	}
+	f.take(f.step(700 * time.Millisecond))
+	f.answer(f.b, f.now)
+	if unreachable() {
+		t.Error("unreachable after it answered")
+	}
+	f.mustAudit()
+}
+
+// Each outcome but Unreachable says that the node was reached.
+func TestReachableAgain(t *testing.T) {
+	outcomes := map[string]func(*far){
+		"answered":         func(f *far) { f.answer(f.b, f.now) },
+		"refused":          func(f *far) { f.d.NotSolicited(f.ask, "solicitation is off", time.Time{}, f.now) },
+		"refused for long": func(f *far) { f.d.NotSolicited(f.ask, "the pod probes it", f.now.Add(10*time.Second), f.now) },
+	}
+	for name, outcome := range outcomes {
+		f := newFar(t)
+		f.d.Unreachable(f.ask, "", f.now)
+		f.take(f.step(unreachableTime))
+		outcome(f)
+		for _, b := range f.d.Bindings(nil) {
+			if b.Unreachable {
+				t.Errorf("%s: %s is unreachable", name, b.Holder)
+			}
+		}
+	}
+}
+
+// The reason that is given is the one that is shown.
+func TestUnreachableReason(t *testing.T) {
+	f := newFar(t)
+	f.d.Unreachable(f.ask, "node n2 left the cluster", f.now)
+	if got := f.verdict(); !strings.Contains(got, "cannot be solicited (node n2 left the cluster)") {
+		t.Errorf("verdict %q", got)
+	}
+}
+
+// The delay of detection counts from when the later of the two was first seen, by
+// whichever node.
+func TestSecondSeenElsewhere(t *testing.T) {
+	for _, ago := range []time.Duration{2 * time.Hour, 3 * time.Second} {
+		w := newWorld(t, Options{})
+		w.do("0s a announces")
+		w.run(w.now.Add(10 * time.Second))
+		s := w.actor("b@n2").sighting(defaultIP, Announced, w.now)
+		s.FirstSeen = w.now.Add(-ago)
+		w.observe(s)
+		c := w.d.Conflicts(false)[0]
+		if want := later(w.start, s.FirstSeen); !c.SecondSeen.Equal(want) {
+			t.Errorf("%v ago: second seen %v, want %v", ago, c.SecondSeen, want)
+		}
+		first, elder := c.Holders[0].Holder.NetnsName, "a"
+		if ago > time.Minute {
+			elder = "b@n2"
+		}
+		if first != elder {
+			t.Errorf("%v ago: the elder is %s", ago, first)
+		}
+	}
+}
+
+// What a hostile node may say.
+func TestHostileClaims(t *testing.T) {
+	w := newWorld(t, Options{MaxPerInterface: 2})
+	w.do("0s a announces")
+	hostile := w.actor("b@n2").sighting(defaultIP, Announced, w.now)
+	hostile.FirstSeen, hostile.Episodes = time.Unix(0, 0), math.MaxInt
+	hostile.Holder.Interface = w.actor("a").iface // not an interface of this node
+	w.d.Observe(hostile, w.now)
+	if n := len(w.d.ifaces[w.actor("a").iface]); n != 1 {
+		t.Errorf("%d bindings on a's interface", n)
+	}
+	for _, b := range w.d.Bindings(nil) {
+		if !plausible(b.FirstSeen) {
+			t.Errorf("first seen %v", b.FirstSeen)
+		}
+	}
+	if got, want := w.d.Conflicts(false)[0].ID, conflictID(hostile.Key, 1); got != want {
+		t.Errorf("id %s, want %s", got, want)
+	}
+	for _, spoil := range []func(*Sighting){
+		func(s *Sighting) { s.Evidence = Forwarded },
+		func(s *Sighting) { s.Holder.ID.Netns = 0 },
+		func(s *Sighting) { s.Holder.ID.Ifindex = 1 },
+		func(s *Sighting) { s.Holder.ID.Generation = 1 },
+	} {
+		s := hostile
+		spoil(&s)
+		w.d.Observe(s, w.now)
+	}
+	if n := w.d.Counts().Refused[RefusedInvalid]; n != 4 {
+		t.Errorf("%d refused as invalid", n)
+	}
+	for i := range 100 {
+		w.do(fmt.Sprintf("0s c%d@n%d boasts", i, 3+i%10))
+		w.do(fmt.Sprintf("0s c%d@n%d boasts %s", i, 3+i%10, ipv4(99)))
+	}
+	w.mustAudit()
+	n := w.d.Counts().Refused
+	if n[RefusedKeyFull] != 100-maxRemote+1 || n[RefusedNoHolder] != 100 {
+		t.Errorf("refused %v", n)
+	}
+	if n := w.d.Counts(); n.Remote != maxRemote || n.Bindings[Announced] != 1 {
+		t.Errorf("%d remote, %v", n.Remote, n.Bindings)
+	}
+	// There is still room for the local ones.
+	w.do("0s d announces")
+	if !w.d.Heard(hostile.Key, w.actor("d").id) {
+		t.Error("a local holder has no room")
+	}
+}
+
+// Remote holders that cannot be asked, however many, do not keep out one that can.
+func TestUnaskedMakeRoom(t *testing.T) {
+	for _, trouble := range []string{"0s c%[1]d@m%[1]d unreachable", "0s c%[1]d@m%[1]d refused x"} {
+		w := newWorld(t, Options{})
+		w.do("0s a announces")
+		for i := range maxRemote {
+			w.do(fmt.Sprintf(trouble, i))
+			w.do(fmt.Sprintf("0s c%[1]d@m%[1]d announces", i))
+		}
+		w.run(w.now.Add(10 * time.Second))
+		w.do("0s b@n2 announces")
+		w.mustAudit()
+		w.run(w.now.Add(10 * time.Second))
+		w.mustAudit()
+		if c := w.d.Conflicts(false); len(c) != 1 || c[0].State != Confirmed || len(c[0].Holders) != 2 {
+			t.Errorf("%s: conflicts %+v", trouble, c)
+		}
+		if n := w.d.Counts(); n.Remote != maxRemote || n.Evicted[RefusedKeyFull] != 1 {
+			t.Errorf("%s: %d remote, evicted %v", trouble, n.Remote, n.Evicted)
+		}
+	}
+}
+
+// Remote holders are not solicited because they are silent: their nodes do that.
+func TestRemoteHoldersAreNotRefreshed(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s host announces
+		0s host@n2 announces`, 4*time.Minute)
+	for _, a := range w.asked {
+		if a.s.Holder.Node != "n1" {
+			t.Errorf("asked %+v", a)
+		}
+	}
+	w.run(w.now.Add(2 * time.Minute))
+	if n := len(w.d.Bindings(nil)); n != 1 {
+		t.Errorf("%d bindings after the TTL", n)
+	}
+}
+
+// A newcomer may be attested by a remote holder while the local one cannot be asked.
+func TestRemoteWitness(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b@n2 announces
+		8s a refused x
+		20s c@n3 announces`, 5*time.Second)
+	want := []string{"0s suspected a b@n2", "1s confirmed a b@n2", "21s changed a b@n2 c@n3"}
+	if diff := cmp.Diff(want, w.log); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+		w.history(t)
+	}
+}
+
+// Only this agent's generations begin anew after a restart.
+func TestRestoredHoldersWithoutNetns(t *testing.T) {
+	key := Key{"default", defaultIP}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	local := HolderID{Node: "n1", Ifindex: 5, Generation: 1}
+	remote := HolderID{Node: "n2/boot", Ifindex: 5, Generation: 1}
+	c := Conflict{ID: conflictID(key, 1), Key: key, State: Confirmed, SuspectedAt: now, ConfirmedAt: now}
+	for _, id := range []HolderID{local, remote} {
+		c.Holders = append(c.Holders, Binding{Holder: Holder{ID: id}, Evidence: Announced, FirstSeen: now, LastSeen: now})
+	}
+	d := New(Options{Node: "n1"})
+	d.Restore(Snapshot{Open: []Conflict{c}}, now)
+	holders := d.Conflicts(false)[0].Holders
+	if got := holders[0].Holder.ID.Generation; got != 1|formerGeneration {
+		t.Errorf("the local holder has generation %d", got)
+	}
+	if got := holders[1].Holder.ID; got != remote {
+		t.Errorf("the remote holder is %+v", got)
+	}
+}
+
+// A holder that left a conflict, and has not been forgotten there, is still given its name.
+func TestDescribeAtALostHolder(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b@n2 announces`, 2*time.Second)
+	b := w.actor("b@n2")
+	w.d.Withdraw(Key{"default", defaultIP}, b.id, "gone", w.now)
+	w.d.DescribeAt(Key{"default", defaultIP}, b.id, func(h *Holder) { *h = Holder{NetnsName: "named"} })
+	c := w.d.Conflicts(false)
+	if len(c) != 1 || len(c[0].Holders) != 2 {
+		t.Fatalf("conflicts %+v, want one that keeps both holders for a while", c)
+	}
+	for _, h := range c[0].Holders {
+		if named := h.Holder.NetnsName == "named"; named != (h.Holder.ID == b.id) {
+			t.Errorf("holder %+v", h.Holder)
+		}
+	}
+	w.mustAudit()
+}

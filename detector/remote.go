@@ -1,0 +1,186 @@
+package detector
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// unreachableTime is until the node of a remote holder that did not answer is asked
+	// again; it doubles up to slowRecheck.
+	unreachableTime = 2 * time.Second
+	// newsTime is how long after a failed question the node of a remote holder is left
+	// alone, whatever it says.
+	newsTime = time.Second
+	// maxEpisodes bounds what other nodes say of the past.
+	maxEpisodes = 1 << 30
+)
+
+// receive prepares the sighting of a remote holder. It reports whether there is use for
+// it: only a local holder makes it a matter of this node.
+func (d *Detector) receive(s *Sighting, now time.Time) bool {
+	s.Holder.Interface = Interface{} // it means nothing here
+	e, id := d.entries[s.Key], s.Holder.ID
+	refusal := Refusal(0)
+	switch strike := e.strikeOf(id); {
+	case s.Evidence < Data, id.Netns == 0 && id.Ifindex == 0, id.Netns != 0 && id.Ifindex|id.Generation != 0:
+		refusal = RefusedInvalid
+	case e == nil || e.find(id) == nil && !e.held():
+		refusal = RefusedNoHolder
+	case e.find(id) != nil:
+	case strike != nil && now.Before(strike.until) && !s.Answer:
+		refusal = RefusedUnanswered
+	case e.remotesOf(id.Node) >= maxRemoteOfNode, e.remotes >= maxRemote && e.unasked() == nil:
+		refusal = RefusedKeyFull
+	}
+	if refusal != 0 {
+		d.tally.refused[refusal]++
+	}
+	return refusal == 0
+}
+
+// remotesOf counts the remote holders of one node: it takes up no more than its share of
+// the room, whatever it says.
+func (e *entry) remotesOf(node string) (n int) {
+	for _, b := range e.bindings {
+		if b.remote && b.holder.ID.Node == node {
+			n++
+		}
+	}
+	return n
+}
+
+// held reports whether a local holder has the address.
+func (e *entry) held() bool {
+	return slices.ContainsFunc(e.bindings, func(b *binding) bool { return !b.remote && b.counts() })
+}
+
+// unasked returns the remote holder that could not be asked for the longest and never has
+// answered, nil if there is none. It makes room for another: what nobody can verify must
+// not keep out what can be.
+func (e *entry) unasked() *binding {
+	var longest *binding
+	for _, b := range e.bindings {
+		if p := b.probe; b.remote && p != nil && p.latest.IsZero() &&
+			(p.phase == waiting || p.phase == blocked || p.unreached > 0) &&
+			(longest == nil || p.joined.Before(longest.probe.joined)) {
+			longest = b
+		}
+	}
+	return longest
+}
+
+// adopt takes over what a remote holder's node knows of the past.
+func (d *Detector) adopt(b *binding, s *Sighting) {
+	if plausible(s.FirstSeen) {
+		b.firstSeen = earlier(b.firstSeen, s.FirstSeen)
+	}
+	if e := b.entry; e.conflict == nil && s.Episodes > e.episode && s.Episodes <= maxEpisodes {
+		d.setEpisode(e, s.Episodes)
+	}
+}
+
+// dropRemote forgets the remote holders of an address that nobody here has any more:
+// other nodes go on with what is between them.
+func (d *Detector) dropRemote(e *entry, now time.Time) {
+	if e.remotes == 0 || e.conflict != nil || e.held() {
+		return
+	}
+	for _, b := range slices.Clone(e.bindings) {
+		if b.remote {
+			d.remove(b, tellUnneeded, "", now)
+		}
+	}
+}
+
+// Unanswered reports that a remote holder did not answer its own node or, with forwards,
+// that it answered for an address it does not have. Its node judges its evidence; here it
+// is no holder any more.
+func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effects {
+	var fx Effects
+	b := d.questioned(s)
+	if b == nil || !b.remote {
+		return fx
+	}
+	b.probe.forwards = forwards
+	d.unanswered(b, now)
+	d.settle(b.entry, now, &fx)
+	d.finish(b.entry, now)
+	return fx
+}
+
+// Unreachable reports that the node of a remote holder did not answer, for the reason
+// given or none. It is asked again after 2 s, 4 s and so on up to 30 s, and when there is
+// news of the holder. Meanwhile the holder supports a suspicion and keeps a confirmed
+// conflict open, as long as its TTL lasts, but nothing is confirmed with it.
+func (d *Detector) Unreachable(s Solicitation, reason string, now time.Time) Effects {
+	var fx Effects
+	b := d.questioned(s)
+	if b == nil || !b.remote {
+		return fx
+	}
+	p := b.probe
+	pause := min(unreachableTime<<min(p.unreached, 8), slowRecheck)
+	p.unreached++
+	d.refused(b, nonEmpty(reason, "node "+nodeName(s.Holder)+" does not answer"), now.Add(pause), now, &fx)
+	return fx
+}
+
+// Returned has the remote holders of a node asked at once that it had left unanswered,
+// because it is heard again.
+func (d *Detector) Returned(node string, now time.Time) Effects {
+	var fx Effects
+	var affected []*binding
+	for e := range d.open {
+		for _, b := range e.bindings {
+			if b.holder.ID.Node == node && b.remote && b.probe != nil && b.probe.phase == waiting && b.probe.unreached > 0 {
+				affected = append(affected, b)
+			}
+		}
+	}
+	slices.SortFunc(affected, compareBindings)
+	for _, b := range affected {
+		d.startRound(b, now, &fx)
+		d.settle(b.entry, now, &fx)
+		d.finish(b.entry, now)
+	}
+	return fx
+}
+
+// Doubt has a remote holder asked now, because its node has said unasked that it is gone.
+// That may be old, so nothing ends by it.
+func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
+	var fx Effects
+	b := d.binding(key, id)
+	if b == nil || !b.remote || b.probe == nil || b.probe.phase == asking {
+		return fx
+	}
+	d.startRound(b, now, &fx)
+	d.settle(b.entry, now, &fx)
+	d.finish(b.entry, now)
+	return fx
+}
+
+// questioned returns the binding that a solicitation of the present round is about; nil
+// if it is not asked any more.
+func (d *Detector) questioned(s Solicitation) *binding {
+	b := d.binding(s.Key, s.Holder)
+	if b == nil || b.probe == nil || b.probe.phase != asking || s.Round != 0 && s.Round != b.probe.round {
+		return nil
+	}
+	return b
+}
+
+// learn lets a remote holder that could not be asked be asked sooner when its node has
+// stood by it since. It reports whether that changed anything.
+func (d *Detector) learn(b *binding, s *Sighting, now time.Time, fx *Effects) bool {
+	p := b.probe
+	if !s.At.After(p.refused) {
+		return false
+	}
+	p.retry = earlier(p.retry, later(now, p.refused.Add(newsTime)))
+	if !p.retry.After(now) {
+		d.startRound(b, now, fx)
+	}
+	return true
+}
