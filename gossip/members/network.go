@@ -1,0 +1,300 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// maxDatagram is larger than anything a member sends in one.
+	maxDatagram = 1600
+	// receiveBuffer is what the kernel is asked to hold while nobody reads.
+	receiveBuffer = 2 << 20
+	// So many connections may be open to this agent, and from one address.
+	maxStreams     = 64
+	maxStreamsFrom = 16
+)
+
+// network is memberlist's transport over UDP and TCP.
+//
+// It is not memberlist's own because that one allocates 64 KiB for every datagram, which
+// stay while the message waits; resolves names while it answers whoever put a strange
+// address into a ping; and takes any number of connections.
+type network struct {
+	drops   *drops
+	tcp     *net.TCPListener
+	udp     *net.UDPConn
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	ctx     context.Context // ends with Shutdown
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[netip.Addr]int // connections by address
+	all  int
+}
+
+// listenNetwork listens at an address, empty for all, by UDP and TCP. With port 0 it takes
+// a port that both have free.
+func listenNetwork(bind string, port int, drops *drops) (*network, error) {
+	host, family := "", "" // both families
+	if bind != "" {
+		addr, err := netip.ParseAddr(bind)
+		if err != nil {
+			return nil, fmt.Errorf("--bind %q is no address", bind)
+		}
+		host = addr.String()
+		if addr.Is4() {
+			family = "4"
+		}
+	}
+	n := &network{
+		drops:   drops,
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		open: map[netip.Addr]int{},
+	}
+	for try := 0; ; try++ {
+		err := n.listen(family, host, port)
+		if err == nil {
+			break
+		}
+		if port != 0 || !errors.Is(err, syscall.EADDRINUSE) || try == 20 {
+			return nil, listenError(err, host, port)
+		}
+	}
+	n.udp.SetReadBuffer(receiveBuffer) // as much as the kernel allows
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.wg.Go(n.accept)
+	n.wg.Go(n.receive)
+	return n, nil
+}
+
+func (n *network) listen(family, host string, port int) error {
+	tcp, err := net.Listen("tcp"+family, net.JoinHostPort(host, fmt.Sprint(port)))
+	if err != nil {
+		return err
+	}
+	n.tcp = tcp.(*net.TCPListener)
+	udp, err := net.ListenPacket("udp"+family, net.JoinHostPort(host, fmt.Sprint(n.port())))
+	if err != nil {
+		tcp.Close()
+		return err
+	}
+	n.udp = udp.(*net.UDPConn)
+	return nil
+}
+
+func listenError(err error, host string, port int) error {
+	at := net.JoinHostPort(host, fmt.Sprint(port))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("listening for gossip at %s: somebody else does; stop it, or choose another --gossip-port", at)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("listening for gossip at %s: this node does not have the address; choose another --bind", at)
+	}
+	return fmt.Errorf("listening for gossip: %w", err)
+}
+
+// port is the port that both listen at.
+func (n *network) port() int { return n.tcp.Addr().(*net.TCPAddr).Port }
+
+// FinalAdvertiseAddr implements memberlist.Transport. The address is chosen before.
+func (n *network) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return nil, 0, err
+	}
+	return addr.Unmap().AsSlice(), port, nil
+}
+
+// WriteTo implements memberlist.Transport. The address must be one: names are never
+// resolved here. Errors of the network are as memberlist wants them, a *net.OpError.
+func (n *network) WriteTo(b []byte, to string) (time.Time, error) {
+	at, err := parseAddress(to)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = n.udp.WriteToUDPAddrPort(b, at)
+	return time.Now(), err
+}
+
+// WriteToAddress implements memberlist.NodeAwareTransport.
+func (n *network) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	return n.WriteTo(b, to.Addr)
+}
+
+// PacketCh implements memberlist.Transport.
+func (n *network) PacketCh() <-chan *memberlist.Packet { return n.packets }
+
+// DialTimeout implements memberlist.Transport. The connection ends with the transport.
+func (n *network) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+	if _, err := parseAddress(to); err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{Timeout: timeout}
+	conn, err := dialer.DialContext(n.ctx, "tcp", to)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{Conn: conn, release: onEnd(n.ctx, conn)}, nil
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport.
+func (n *network) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return n.DialTimeout(to.Addr, timeout)
+}
+
+// StreamCh implements memberlist.Transport.
+func (n *network) StreamCh() <-chan net.Conn { return n.streams }
+
+// Shutdown implements memberlist.Transport.
+func (n *network) Shutdown() error {
+	n.cancel()
+	n.tcp.Close()
+	n.udp.Close()
+	n.wg.Wait()
+	return nil
+}
+
+// receive hands datagrams over until Shutdown.
+func (n *network) receive() {
+	buf := make([]byte, maxDatagram+1)
+	var wait pause
+	for {
+		size, from, err := n.udp.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			if wait.fails(n.ctx) {
+				return
+			}
+			continue
+		}
+		wait = 0
+		if size == 0 || size > maxDatagram {
+			n.drops.add(dropOversize)
+			continue
+		}
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		packet := &memberlist.Packet{
+			Buf: append([]byte(nil), buf[:size]...), From: net.UDPAddrFromAddrPort(from), Timestamp: time.Now(),
+		}
+		select {
+		case n.packets <- packet:
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// accept hands connections over until Shutdown.
+func (n *network) accept() {
+	var wait pause
+	for {
+		conn, err := n.tcp.AcceptTCP()
+		if err != nil {
+			if wait.fails(n.ctx) {
+				return
+			}
+			continue
+		}
+		wait = 0
+		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		if !n.admit(from) {
+			n.drops.add(dropStream)
+			conn.Close()
+			continue
+		}
+		stop := onEnd(n.ctx, conn)
+		s := &stream{Conn: conn, release: func() { stop(); n.leave(from) }}
+		n.wg.Go(func() { n.hand(s) })
+	}
+}
+
+// hand hands a connection over once it has begun as one of a member.
+func (n *network) hand(s *stream) {
+	conn, err := vet(s)
+	if err != nil {
+		if !errors.Is(err, io.EOF) { // somebody looks whether the port is open
+			n.drops.add(dropStream)
+		}
+		s.Close()
+		return
+	}
+	select {
+	case n.streams <- conn:
+	case <-n.ctx.Done():
+		s.Close()
+	}
+}
+
+func (n *network) admit(from netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.all >= maxStreams || n.open[from] >= maxStreamsFrom {
+		return false
+	}
+	n.all++
+	n.open[from]++
+	return true
+}
+
+func (n *network) leave(from netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all--
+	if n.open[from]--; n.open[from] == 0 {
+		delete(n.open, from)
+	}
+}
+
+// stream is a connection that says when it is closed.
+type stream struct {
+	net.Conn
+	once    sync.Once
+	release func()
+}
+
+// Close implements net.Conn.
+func (s *stream) Close() error {
+	s.once.Do(s.release)
+	return s.Conn.Close()
+}
+
+// onEnd closes a connection when ctx ends, unless it is stopped before.
+func onEnd(ctx context.Context, conn net.Conn) (stop func()) {
+	end := context.AfterFunc(ctx, func() { conn.Close() })
+	return func() { end() }
+}
+
+// pause is how long to wait after an error of the network.
+type pause time.Duration
+
+// fails waits, longer each time, and says whether ctx has ended.
+func (p *pause) fails(ctx context.Context) (ended bool) {
+	*p = min(max(2*(*p), pause(5*time.Millisecond)), pause(time.Second))
+	select {
+	case <-ctx.Done():
+		return true
+	case <-time.After(time.Duration(*p)):
+		return ctx.Err() != nil
+	}
+}
+
+// parseAddress reads an address and port of one node.
+func parseAddress(text string) (netip.AddrPort, error) {
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q is no address and port", text)
+	}
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	return at, wantReachable(at)
+}
