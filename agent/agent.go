@@ -46,6 +46,7 @@ type Agent struct {
 	observer *bpf.Observer
 	watcher  *links.Watcher
 	sender   *solicit.Sender
+	cluster  Cluster // nil: alone
 	loop     *loop
 }
 
@@ -81,6 +82,11 @@ func New(opts Options) (_ *Agent, err error) {
 	}
 	if err := a.openKernel(); err != nil {
 		return nil, err
+	}
+	if opts.Cluster != nil {
+		if a.cluster, err = opts.Cluster(a.node); err != nil {
+			return nil, err
+		}
 	}
 	return a, a.assemble(initial)
 }
@@ -143,6 +149,9 @@ func (a *Agent) assemble(initial *config.Config) error {
 		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
 	}
 	a.loop.init()
+	if a.cluster != nil {
+		a.loop.cluster, a.loop.messages = a.cluster, a.cluster.Messages()
+	}
 	a.metrics = metrics.New(a.sources())
 	a.loop.confirmed = a.metrics.ObserveDetection
 	a.loop.configure(initial)
@@ -205,6 +214,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			return a.loop.do(ctx, func() { a.loop.configure(c) })
 		})
 	})
+	if a.cluster != nil {
+		group.Go(func() error { return a.cluster.Run(ctx) })
+	}
 	if a.scrapes != nil {
 		handler := a.metrics.Handler(a.healthy, a.ready)
 		group.Go(func() error { return metrics.Serve(ctx, a.scrapes, handler, a.log) })

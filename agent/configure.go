@@ -15,7 +15,8 @@ import (
 // configure puts a configuration into force: at the start, and after every reload.
 func (l *loop) configure(c *config.Config) {
 	now := time.Now()
-	reload := l.config != nil
+	before := l.config
+	reload := before != nil
 	l.config = c
 	limits := c.Limits()
 	l.detector.SetLimits(limits.Bindings, limits.BindingsPerInterface, limits.History)
@@ -30,6 +31,7 @@ func (l *loop) configure(c *config.Config) {
 	if reload {
 		l.followHost(l.hostAddresses, now)
 		l.moveBindings(now, slices.Collect(maps.Values(l.interfaces))...)
+		l.rescope(before, now)
 		l.solicitWanted()
 	}
 }

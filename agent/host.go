@@ -46,7 +46,7 @@ func (l *loop) followHost(list []links.HostAddress, now time.Time) {
 	}
 	l.hostAddresses, l.hostBindings = list, present
 	for _, address := range present {
-		l.apply(l.detector.Observe(l.hostSighting(address, now), now))
+		l.observe(l.hostSighting(address, now))
 	}
 }
 
@@ -70,25 +70,24 @@ func (l *loop) hostSighting(address hostAddress, at time.Time) detector.Sighting
 	return sighting
 }
 
-// solicitHost answers for the node itself by a look at its addresses.
-func (l *loop) solicitHost(s detector.Solicitation, now time.Time) {
+// lookAtHost answers for the node itself by a look at its addresses.
+func (l *loop) lookAtHost(s detector.Solicitation, now time.Time) (refusal string, until time.Time) {
 	if !l.verifyRate.AllowN(now, 1) {
 		l.dropped[dropRate]++
-		l.apply(l.detector.NotSolicited(s, rateReason, now.Add(100*time.Millisecond), now))
-		return
+		return rateReason, now.Add(rateWait)
 	}
 	list, err := links.ListHostAddresses(func(int) bool { return false })
 	if err != nil {
-		l.apply(l.detector.NotSolicited(s, err.Error(), now.Add(time.Second), now))
-		return
+		return err.Error(), now.Add(time.Second)
 	}
 	l.detector.Solicited(s, now)
 	for _, address := range list {
 		if key := hostKey(l.config, address); key == s.Key {
-			l.apply(l.detector.Observe(l.hostSighting(hostAddress{key, address}, time.Now()), time.Now()))
-			return
+			l.observe(l.hostSighting(hostAddress{key, address}, time.Now()))
+			break
 		}
 	}
+	return "", time.Time{}
 }
 
 // hostIPs lists the node's own addresses for people, each once.

@@ -3,11 +3,12 @@ package agent
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // Node identifies one agent's life on one node. A name alone is not enough: a node
@@ -45,9 +46,7 @@ func ThisNode(name string) (Node, error) {
 }
 
 // ID is the node as part of a holder's identity.
-func (n Node) ID() string {
-	return n.Name + "/" + n.BootID + "/" + strconv.FormatInt(n.Epoch, 10)
-}
+func (n Node) ID() string { return cluster.NodeID(n.Name, n.BootID) }
 
 // timeOf translates the observer's times, CLOCK_MONOTONIC since boot, to Go's times,
 // which carry the same clock inside. The pair of clocks is read anew each time, so the

@@ -63,7 +63,9 @@ func (l *loop) interfaceEvent(event links.Event) {
 	switch event.Kind {
 	case links.HostAddresses:
 		l.followHost(event.Host, now)
-		l.ready = true // the watcher lists these last
+		if !l.ready { // the watcher lists these last
+			l.ready, l.readyAt = true, now
+		}
 		return
 	case links.Unobserved:
 		l.unobserved = event.Unobserved
@@ -217,7 +219,13 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 	if sighting.Evidence != detector.Forwarded && sighting.Evidence != detector.Data {
 		delete(i.wanted, where)
 	}
-	l.apply(l.detector.Observe(sighting, time.Now()))
+	l.observe(sighting)
+}
+
+// observe tells the detector, and those who wait for this very answer.
+func (l *loop) observe(s detector.Sighting) {
+	l.apply(l.detector.Observe(s, time.Now()))
+	l.answeredQuestions(&s)
 }
 
 // describe makes the holder behind an interface, as people will see it.

@@ -15,6 +15,7 @@ import (
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 const (
@@ -34,6 +35,7 @@ const (
 	dropLook      = "waiting for a look"
 	dropAddresses = "too many addresses"
 	dropRate      = "solicitation rate"
+	dropQuestions = "questions of other nodes"
 )
 
 // loop owns all state of the agent. Its methods run in one goroutine, but for
@@ -50,6 +52,13 @@ type loop struct {
 	detector *detector.Detector
 	host     detector.HolderID
 
+	// cluster is nil for an agent alone; messages then never has any.
+	cluster   Cluster
+	messages  <-chan cluster.Message
+	questions questions      // of other nodes
+	told      map[string]int // addresses shared with other nodes, as told
+	pairsAt   time.Time      // zero: nothing new to tell
+
 	operations chan func()
 	stopped    chan struct{}
 
@@ -59,6 +68,7 @@ type loop struct {
 	hostBindings  []hostAddress
 	unobserved    []links.Interface
 	ready         bool
+	readyAt       time.Time
 
 	verifyRate, refreshRate *rate.Limiter
 	// Confirmations have a log limit of their own, so that no pod's ups and downs
@@ -88,7 +98,9 @@ func (l *loop) init() {
 	l.watches = make(map[chan api.ConflictEvent]bool)
 	l.dropped = map[string]uint64{
 		dropEarly: 0, dropGone: 0, dropVLANs: 0, dropLook: 0, dropAddresses: 0, dropRate: 0,
+		dropQuestions: 0,
 	}
+	l.told = make(map[string]int)
 	l.solicited = make(map[detector.Purpose]uint64)
 	l.confirmedLog = rate.NewLimiter(10, 50)
 	l.otherLog = rate.NewLimiter(5, 50)
@@ -118,6 +130,8 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 			l.interfaceEvent(event)
 		case change := <-l.pods.Changes():
 			l.named(change)
+		case message := <-l.messages:
+			l.heard(message)
 		case operation := <-l.operations:
 			operation()
 		case <-timer.C:
@@ -127,6 +141,10 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 				l.replayEarly()
 			}
 			now := time.Now()
+			l.advanceQuestions(now)
+			if !l.pairsAt.IsZero() && !l.pairsAt.After(now) {
+				l.countPairs()
+			}
 			if !l.nextSample.After(now) {
 				l.sampleRefused(now)
 			}
@@ -134,6 +152,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 				l.save()
 			}
 		}
+		l.lease()
 		timer.Reset(time.Until(l.next()))
 	}
 }
@@ -141,7 +160,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 // next returns when the loop has something to do without being told.
 func (l *loop) next() time.Time {
 	next := l.nextSample
-	for _, at := range []time.Time{l.detector.Next(), l.nextWanted(), l.nextEarly(), l.saveAt} {
+	for _, at := range []time.Time{l.detector.Next(), l.nextWanted(), l.nextEarly(), l.questions.next(), l.saveAt, l.pairsAt} {
 		next = earliest(next, at)
 	}
 	return next

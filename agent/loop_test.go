@@ -48,8 +48,8 @@ func newLoop(t *testing.T, text string) *loop {
 	l := &loop{
 		sender: sender,
 		log:    slog.New(slog.DiscardHandler), node: Node{Name: "n"}, watcher: new(links.Watcher), observer: o, pods: resolver,
-		host:     detector.HolderID{Node: "n", Netns: 1},
-		detector: detector.New(detector.Options{Node: "n"}),
+		host:     detector.HolderID{Node: "n/", Netns: 1},
+		detector: detector.New(detector.Options{Node: "n/"}),
 	}
 	l.init()
 	l.confirmed = func(time.Duration) {}

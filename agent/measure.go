@@ -43,6 +43,9 @@ func (a *Agent) sources() metrics.Sources {
 			return metrics.PodStats{Connected: status.Connected, Known: status.Named}, nil
 		}
 	}
+	if a.cluster != nil {
+		sources.Cluster = a.clusterStats
+	}
 	if a.opts.Config != "" {
 		sources.Config = func(context.Context) (metrics.ConfigStats, error) {
 			loadedAt, err := a.config.Status()

@@ -49,8 +49,8 @@ func TestThisNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first.BootID != second.BootID || len(first.BootID) != 36 || second.Epoch <= first.Epoch || first.ID() == second.ID() {
-		t.Errorf("%+v, then %+v: want one boot and a later epoch", first, second)
+	if first.BootID != second.BootID || len(first.BootID) != 36 || second.Epoch <= first.Epoch || first.ID() != second.ID() {
+		t.Errorf("%+v, then %+v: want one boot, one id and a later epoch", first, second)
 	}
 	if named, err := ThisNode(""); err != nil || named.Name == "" {
 		t.Errorf("%+v, %v: want the host name", named, err)

@@ -1,12 +1,8 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"net/netip"
-	"slices"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/netns"
@@ -64,32 +60,6 @@ func (l *loop) send(event api.ConflictEvent) {
 	}
 }
 
-// Bindings implements [api.Backend].
-func (a *Agent) Bindings(ctx context.Context, ip netip.Addr) (api.Bindings, error) {
-	var keep func(*detector.Binding) bool
-	if ip.IsValid() {
-		keep = func(b *detector.Binding) bool { return b.Key.IP == ip }
-	}
-	var bindings []detector.Binding
-	err := a.loop.ask(ctx, func() { bindings = a.loop.detector.Bindings(keep) })
-	document := api.Bindings{Node: a.node.Name, Bindings: make([]api.Binding, 0, len(bindings))}
-	for _, b := range bindings {
-		document.Bindings = append(document.Bindings, api.NewBinding(a.node.Name, b))
-	}
-	return document, err
-}
-
-// Conflicts implements [api.Backend].
-func (a *Agent) Conflicts(ctx context.Context, all bool) (api.Conflicts, error) {
-	var conflicts []detector.Conflict
-	err := a.loop.ask(ctx, func() { conflicts = a.loop.detector.Conflicts(all) })
-	document := api.Conflicts{Node: a.node.Name, Conflicts: make([]api.Conflict, 0, len(conflicts))}
-	for _, c := range conflicts {
-		document.Conflicts = append(document.Conflicts, api.NewConflict(a.node.Name, c))
-	}
-	return document, err
-}
-
 // WatchConflicts implements [api.Backend].
 func (a *Agent) WatchConflicts(ctx context.Context) (<-chan api.ConflictEvent, error) {
 	var watch chan api.ConflictEvent
@@ -101,7 +71,7 @@ func (a *Agent) WatchConflicts(ctx context.Context) (<-chan api.ConflictEvent, e
 			if c.State == detector.Confirmed {
 				at = c.ConfirmedAt
 			}
-			watch <- api.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: api.NewConflict(a.node.Name, c)}
+			watch <- api.ConflictEvent{Type: c.State.String(), At: at.Round(0), Conflict: api.NewConflict(c)}
 		}
 		a.loop.watches[watch] = true
 	})
@@ -120,30 +90,6 @@ func (a *Agent) WatchConflicts(ctx context.Context) (<-chan api.ConflictEvent, e
 	return watch, nil
 }
 
-// Explain implements [api.Backend].
-func (a *Agent) Explain(ctx context.Context, ip netip.Addr) (api.Explanation, error) {
-	var stories []detector.Story
-	document := api.Explanation{Node: a.node.Name, IP: ip.String()}
-	present := make(map[detector.HolderID]named)
-	err := a.loop.ask(ctx, func() {
-		stories = a.loop.detector.Explain(ip)
-		for _, i := range a.loop.interfaces {
-			present[i.holder] = named{i.Name, i.Place.Label(), i.pod}
-			for _, address := range i.View.Addresses {
-				if address.IP == ip {
-					document.Configured = append(document.Configured, a.loop.configured(i, address))
-				}
-			}
-		}
-	})
-	slices.SortFunc(document.Configured, func(x, y api.Configured) int { return cmp.Compare(x.Interface, y.Interface) })
-	document.Stories = make([]api.Story, 0, len(stories))
-	for _, story := range stories {
-		document.Stories = append(document.Stories, a.story(story, present))
-	}
-	return document, err
-}
-
 func (l *loop) configured(i *podInterface, address netns.Address) api.Configured {
 	device := map[netns.Where]string{
 		netns.OnPeer: "peer", netns.OnLoopback: "loopback", netns.Elsewhere: "elsewhere",
@@ -159,48 +105,6 @@ func (l *loop) configured(i *podInterface, address netns.Address) api.Configured
 	}
 	if w := i.wanted[segmentAddress{address.IP, vlan}]; w != nil {
 		document.Unanswered = w.tries
-	}
-	return document
-}
-
-// named is how people know a holder.
-type named struct {
-	iface, netns string
-	pod          detector.Pod
-}
-
-// story makes the document of a story. A holder that is gone is named from what
-// the story itself says of it.
-func (a *Agent) story(story detector.Story, present map[detector.HolderID]named) api.Story {
-	document := api.Story{
-		Network:  story.Key.Network,
-		IP:       story.Key.IP.String(),
-		Verdict:  story.Verdict,
-		Bindings: make([]api.Binding, 0, len(story.Bindings)),
-		Notes:    make([]api.Note, 0, len(story.Notes)),
-	}
-	names := maps.Clone(present)
-	name := func(h detector.Holder) { names[h.ID] = named{h.InterfaceName, h.NetnsName, h.Pod} }
-	if story.Conflict != nil {
-		conflict := api.NewConflict(a.node.Name, *story.Conflict)
-		document.Conflict = &conflict
-		for _, holder := range story.Conflict.Holders {
-			name(holder.Holder)
-		}
-	}
-	for _, b := range story.Bindings {
-		document.Bindings = append(document.Bindings, api.NewBinding(a.node.Name, b))
-		name(b.Holder)
-	}
-	for _, note := range story.Notes {
-		document.Notes = append(document.Notes, api.Note{
-			At:        note.At.Round(0),
-			Kind:      note.Kind.String(),
-			Interface: names[note.Holder].iface,
-			Netns:     names[note.Holder].netns,
-			Pod:       api.NewPod(names[note.Holder].pod),
-			Text:      note.Text,
-		})
 	}
 	return document
 }

@@ -37,6 +37,9 @@ type Options struct {
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz, by default
 	// [metrics.DefaultListen]; [Off] for none.
 	MetricsListen string
+	// Cluster joins the node to a cluster; nil leaves the agent alone. It is called once
+	// the agent is the only one of its node.
+	Cluster func(Node) (Cluster, error)
 	// Version is shown in the status.
 	Version string
 }

@@ -13,7 +13,11 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-const rateReason = "the node's rate limit"
+const (
+	rateReason = "the node's rate limit"
+	// rateWait is when one that the rate limit stopped is tried again.
+	rateWait = 100 * time.Millisecond
+)
 
 // probeGuard is how long an address that a pod probes is left alone: RFC 5227
 // takes up to 9 s, and our question within that time would look like a rival's.
@@ -175,44 +179,46 @@ func (l *loop) forgetProbes(i *podInterface) {
 // solicit does what the detector asked for, or tells it why not.
 func (l *loop) solicit(s detector.Solicitation) {
 	now := time.Now()
-	if s.Holder == l.host {
-		l.solicitHost(s, now)
+	if s.Holder.Node != l.node.ID() {
+		l.askNode(s, now)
 		return
 	}
-	refuse := func(reason string, notBefore time.Time) {
-		l.apply(l.detector.NotSolicited(s, reason, notBefore, now))
+	if refusal, until := l.put(s, now); refusal != "" {
+		l.apply(l.detector.NotSolicited(s, refusal, until, now))
+	}
+}
+
+// put puts a question to a holder of this node, and tells the detector of it. A safeguard
+// that forbids it is returned: for how long, or with zero until something changes.
+func (l *loop) put(s detector.Solicitation, now time.Time) (refusal string, until time.Time) {
+	if s.Holder == l.host {
+		return l.lookAtHost(s, now)
 	}
 	if !l.config.Solicits(s.Key.Network) {
-		refuse("solicitation is off in network "+s.Key.Network, time.Time{})
-		return
+		return "solicitation is off in network " + s.Key.Network, time.Time{}
 	}
 	i := l.interfaces[s.Interface]
 	if i == nil {
-		refuse("the interface is gone", time.Time{})
-		return
+		return "the interface is gone", time.Time{}
 	}
 	vlan, ok := i.segments[s.Key.Network]
 	if !ok {
-		refuse("the interface has left the network", time.Time{})
-		return
+		return "the interface has left the network", time.Time{}
 	}
 	where := segmentAddress{s.Key.IP, vlan}
 	if reason, until := l.guard(i, where, now); !until.IsZero() {
-		refuse(reason, until)
-		return
+		return reason, until
 	}
 	limiter := l.refreshRate
 	if s.Purpose == detector.Verify {
 		limiter = l.verifyRate
 		if until := l.vanishing(i, now); !until.IsZero() {
-			refuse("its netns has neither a name nor a process any more", until)
-			return
+			return "its netns has neither a name nor a process any more", until
 		}
 	}
 	if !limiter.AllowN(now, 1) {
 		l.dropped[dropRate]++
-		refuse(rateReason, now.Add(100*time.Millisecond))
-		return
+		return rateReason, now.Add(rateWait)
 	}
 	// Told first: the answer must not be older than the question.
 	l.detector.Solicited(s, now)
@@ -223,6 +229,7 @@ func (l *loop) solicit(s detector.Solicitation) {
 		// Going away or down: no answer is the right answer.
 	default:
 		l.log.Debug("solicitation failed", "interface", i.Name, "ip", s.Key.IP, "error", err)
-		refuse(err.Error(), now.Add(time.Second))
+		return err.Error(), now.Add(time.Second)
 	}
+	return "", time.Time{}
 }

@@ -54,6 +54,7 @@ func (a *Agent) surroundings(document *api.Status) {
 		Error:     runtime.LastError,
 		Sandboxes: runtime.Sandboxes,
 	}
+	document.Cluster = a.clusterStatus()
 	if a.scrapes != nil {
 		document.Metrics = a.scrapes.Addr().String()
 	}

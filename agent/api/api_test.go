@@ -3,12 +3,14 @@ package api_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,37 +24,54 @@ import (
 type table struct {
 	bindings  chan []api.Binding // one element: the present table
 	conflicts chan api.ConflictEvent
-	asked     chan netip.Addr
+	asked     chan api.Query
 }
 
 func newTable() *table {
-	t := &table{bindings: make(chan []api.Binding, 1), conflicts: make(chan api.ConflictEvent, 8), asked: make(chan netip.Addr, 8)}
+	t := &table{bindings: make(chan []api.Binding, 1), conflicts: make(chan api.ConflictEvent, 8), asked: make(chan api.Query, 8)}
 	t.bindings <- nil
 	return t
 }
 
 func (t *table) set(bindings ...api.Binding) { <-t.bindings; t.bindings <- bindings }
 
-func (t *table) Bindings(_ context.Context, ip netip.Addr) (api.Bindings, error) {
+func (t *table) note(q api.Query) {
 	select {
-	case t.asked <- ip:
+	case t.asked <- q:
 	default:
+	}
+}
+
+func (t *table) Bindings(_ context.Context, q api.Query) (api.Bindings, error) {
+	t.note(q)
+	if q.Node != "" {
+		return api.Bindings{}, fmt.Errorf("%w as %q", api.ErrNoSuchNode, q.Node)
 	}
 	bindings := <-t.bindings
 	t.bindings <- bindings
 	return api.Bindings{Node: "n1", Bindings: bindings}, nil
 }
 
-func (t *table) Conflicts(_ context.Context, all bool) (api.Conflicts, error) {
+func (t *table) Conflicts(_ context.Context, q api.Query) (api.Conflicts, error) {
+	t.note(q)
 	document := api.Conflicts{Node: "n1"}
-	if all {
+	if q.All {
 		document.Conflicts = []api.Conflict{{ID: "x-1", State: "resolved"}}
+	}
+	if q.Cluster {
+		document.Pairs = []api.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 1, Examples: []api.Address{{Network: "default", IP: "10.0.0.1"}}}}
+		document.Coverage = api.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}
 	}
 	return document, nil
 }
 
-func (t *table) Explain(context.Context, netip.Addr) (api.Explanation, error) {
+func (t *table) Explain(_ context.Context, q api.Query) (api.Explanation, error) {
+	t.note(q)
 	return api.Explanation{}, errors.New("the agent is stopping")
+}
+
+func (t *table) Nodes(context.Context) (api.Nodes, error) {
+	return api.Nodes{Node: "n1", Nodes: []api.Node{{Name: "n1", State: "alive", Self: true}}}, nil
 }
 
 func (t *table) Status(context.Context) (api.Status, error) { return api.Status{Node: "n1"}, nil }
@@ -86,24 +105,65 @@ func TestQueries(t *testing.T) {
 	client := serve(t, backend)
 	want := []api.Binding{{Network: "default", IP: "10.0.0.1", Node: "n1", Evidence: "data", Pod: &api.Pod{Namespace: "a", Name: "b"}}}
 	backend.set(want...)
-	got, err := client.Bindings(t.Context(), netip.MustParseAddr("::ffff:10.0.0.1"))
+	got, err := client.Bindings(t.Context(), api.Query{IP: netip.MustParseAddr("::ffff:10.0.0.1")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got.Bindings); diff != "" {
 		t.Errorf("bindings (-want +got):\n%s", diff)
 	}
-	if ip := <-backend.asked; ip != netip.MustParseAddr("10.0.0.1") {
-		t.Errorf("asked for %s, want the address unmapped", ip)
+	if q := <-backend.asked; q.IP != netip.MustParseAddr("10.0.0.1") {
+		t.Errorf("asked for %s, want the address unmapped", q.IP)
 	}
 	for _, all := range []bool{false, true} {
-		conflicts, err := client.Conflicts(t.Context(), all)
+		conflicts, err := client.Conflicts(t.Context(), api.Query{All: all})
 		if err != nil || (len(conflicts.Conflicts) == 1) != all {
 			t.Errorf("conflicts, all=%t: %+v, %v", all, conflicts, err)
 		}
 	}
-	if _, err := client.Explain(t.Context(), netip.MustParseAddr("10.0.0.1")); err == nil || err.Error() != "the agent is stopping" {
+	if _, err := client.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}); err == nil || err.Error() != "the agent is stopping" {
 		t.Errorf("error %v, want the agent's words", err)
+	}
+	nodes, err := client.Nodes(t.Context())
+	if err != nil || len(nodes.Nodes) != 1 || !nodes.Nodes[0].Self {
+		t.Errorf("nodes %+v, %v", nodes, err)
+	}
+}
+
+// What the client is asked for is what the backend is asked for.
+func TestQueriesArrive(t *testing.T) {
+	ip := netip.MustParseAddr("fd00::1")
+	for _, want := range []api.Query{
+		{}, {IP: ip}, {All: true}, {Cluster: true}, {Node: "n2"}, {IP: ip, All: true, Cluster: true, Node: "n 2&all=0"},
+	} {
+		backend := newTable()
+		client := serve(t, backend)
+		calls := map[string]func() error{
+			"bindings":  func() error { _, err := client.Bindings(t.Context(), want); return err },
+			"conflicts": func() error { _, err := client.Conflicts(t.Context(), want); return err },
+		}
+		if want.IP.IsValid() {
+			calls["explain"] = func() error { _, err := client.Explain(t.Context(), want); return err }
+		}
+		for name, call := range calls {
+			err := call()
+			if got := <-backend.asked; got != want {
+				t.Errorf("%s: asked %+v, want %+v", name, got, want)
+			}
+			if name == "bindings" && want.Node != "" && (err == nil || !strings.Contains(err.Error(), want.Node)) {
+				t.Errorf("error %v, want one about the node", err)
+			}
+		}
+	}
+}
+
+func TestWhoIsMissing(t *testing.T) {
+	got, err := serve(t, newTable()).Conflicts(t.Context(), api.Query{Cluster: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Partial || got.Asked != 3 || !slices.Equal(got.Missing, []string{"n3"}) || len(got.Pairs) != 1 || got.Pairs[0].Examples[0].IP != "10.0.0.1" {
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -114,7 +174,7 @@ func TestWatchBindings(t *testing.T) {
 	backend.set(one)
 	var got []string
 	step := 0
-	err := client.WatchBindings(t.Context(), netip.Addr{}, func(event api.BindingEvent) error {
+	err := client.WatchBindings(t.Context(), api.Query{}, func(event api.BindingEvent) error {
 		got = append(got, event.Type+" "+event.Binding.IP+" "+event.Binding.Evidence)
 		switch step++; step {
 		case 1:
@@ -153,10 +213,11 @@ var errStop = errors.New("enough")
 func TestWatchConflictsEndsWithTheBackend(t *testing.T) {
 	backend := newTable()
 	client := serve(t, backend)
-	backend.conflicts <- api.ConflictEvent{Type: "confirmed", Reason: "twice"}
+	backend.conflicts <- api.ConflictEvent{Type: "resolved", Conflict: api.Conflict{IP: "10.0.0.2"}} // nobody asked for it
+	backend.conflicts <- api.ConflictEvent{Type: "confirmed", Reason: "twice", Conflict: api.Conflict{IP: "10.0.0.1"}}
 	close(backend.conflicts)
 	var got []api.ConflictEvent
-	err := client.WatchConflicts(t.Context(), func(event api.ConflictEvent) error {
+	err := client.WatchConflicts(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}, func(event api.ConflictEvent) error {
 		got = append(got, event)
 		return nil
 	})
@@ -173,7 +234,7 @@ func TestTooManyWatches(t *testing.T) {
 	failed := make(chan error, 64)
 	for range 40 {
 		go func() {
-			failed <- client.WatchConflicts(ctx, func(api.ConflictEvent) error { return nil })
+			failed <- client.WatchConflicts(ctx, api.Query{}, func(api.ConflictEvent) error { return nil })
 		}()
 	}
 	for range 8 {

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"syscall"
 	"time"
@@ -33,23 +32,28 @@ func NewClient(path string) *Client {
 // timeout bounds every call that is not a watch.
 const timeout = 10 * time.Second
 
-// Bindings returns the observed table; an invalid ip means all addresses.
-func (c *Client) Bindings(ctx context.Context, ip netip.Addr) (Bindings, error) {
-	return get[Bindings](ctx, c, "/v1/bindings", bindingsQuery(ip))
+// Bindings returns the observed tables of those who are asked.
+func (c *Client) Bindings(ctx context.Context, q Query) (Bindings, error) {
+	return get[Bindings](ctx, c, "/v1/bindings", q.values())
 }
 
-// Conflicts returns the open conflicts, with the resolved ones when all is set.
-func (c *Client) Conflicts(ctx context.Context, all bool) (Conflicts, error) {
-	query := url.Values{}
-	if all {
-		query.Set("all", "1")
+// Conflicts returns the open conflicts, with the resolved ones when q has All.
+func (c *Client) Conflicts(ctx context.Context, q Query) (Conflicts, error) {
+	return get[Conflicts](ctx, c, "/v1/conflicts", q.values())
+}
+
+// Explain returns the story of q.IP; without q.Cluster what this agent alone knows of it.
+func (c *Client) Explain(ctx context.Context, q Query) (Explanation, error) {
+	values := q.values()
+	if !q.Cluster {
+		values.Set("cluster", "0")
 	}
-	return get[Conflicts](ctx, c, "/v1/conflicts", query)
+	return get[Explanation](ctx, c, "/v1/explain", values)
 }
 
-// Explain returns the story of one address.
-func (c *Client) Explain(ctx context.Context, ip netip.Addr) (Explanation, error) {
-	return get[Explanation](ctx, c, "/v1/explain", url.Values{"ip": {ip.String()}})
+// Nodes returns the agents of the cluster.
+func (c *Client) Nodes(ctx context.Context) (Nodes, error) {
+	return get[Nodes](ctx, c, "/v1/nodes", nil)
 }
 
 // Status returns how the agent is doing.
@@ -58,24 +62,14 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 }
 
 // WatchConflicts calls each for every event until ctx ends, each returns an error,
-// or the agent ends the stream.
-func (c *Client) WatchConflicts(ctx context.Context, each func(ConflictEvent) error) error {
-	return watch(ctx, c, "/v1/conflicts", url.Values{"watch": {"1"}}, each)
+// or the agent ends the stream. Only q.IP restricts it: a watch is of this agent.
+func (c *Client) WatchConflicts(ctx context.Context, q Query, each func(ConflictEvent) error) error {
+	return watch(ctx, c, "/v1/conflicts", q.values(), each)
 }
 
 // WatchBindings is WatchConflicts for the table of bindings.
-func (c *Client) WatchBindings(ctx context.Context, ip netip.Addr, each func(BindingEvent) error) error {
-	query := bindingsQuery(ip)
-	query.Set("watch", "1")
-	return watch(ctx, c, "/v1/bindings", query, each)
-}
-
-func bindingsQuery(ip netip.Addr) url.Values {
-	query := url.Values{}
-	if ip.IsValid() {
-		query.Set("ip", ip.String())
-	}
-	return query
+func (c *Client) WatchBindings(ctx context.Context, q Query, each func(BindingEvent) error) error {
+	return watch(ctx, c, "/v1/bindings", q.values(), each)
 }
 
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
@@ -94,6 +88,7 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 }
 
 func watch[T any](ctx context.Context, c *Client, path string, query url.Values, each func(T) error) error {
+	query.Set("watch", "1")
 	response, err := c.do(ctx, path, query)
 	if err != nil {
 		return err

@@ -4,11 +4,7 @@
 // The documents are a contract with scripts: fields are added, never renamed.
 package api
 
-import (
-	"time"
-
-	"github.com/dupip/dupip/detector"
-)
+import "time"
 
 // Binding is one observed holder of one address.
 type Binding struct {
@@ -23,7 +19,9 @@ type Binding struct {
 	Evidence    string    `json:"evidence"`
 	FirstSeen   time.Time `json:"firstSeen,omitzero"`
 	LastSeen    time.Time `json:"lastSeen,omitzero"`
-	Pod         *Pod      `json:"pod,omitzero"`
+	// Unreachable: the holder's node does not answer.
+	Unreachable bool `json:"unreachable,omitzero"`
+	Pod         *Pod `json:"pod,omitzero"`
 }
 
 // Pod names a workload. It is absent when unknown.
@@ -51,12 +49,15 @@ type Conflict struct {
 type Bindings struct {
 	Node     string    `json:"node"`
 	Bindings []Binding `json:"bindings"`
+	Coverage `yaml:",inline"`
 }
 
 // Conflicts is the answer to GET /v1/conflicts.
 type Conflicts struct {
 	Node      string     `json:"node"`
 	Conflicts []Conflict `json:"conflicts"`
+	Pairs     []Pair     `json:"pairs,omitzero"`
+	Coverage  `yaml:",inline"`
 }
 
 // BindingEvent is one line of GET /v1/bindings?watch=1. Type is added, changed or removed.
@@ -75,24 +76,36 @@ type ConflictEvent struct {
 	Conflict Conflict  `json:"conflict"`
 }
 
-// Note is one line in the story of an address.
+// Note is one line in the story of an address, told by Node. HolderNode is there where
+// it tells of a holder on another node.
 type Note struct {
-	At        time.Time `json:"at"`
-	Kind      string    `json:"kind"`
-	Interface string    `json:"interface,omitzero"`
-	Netns     string    `json:"netns,omitzero"`
-	Pod       *Pod      `json:"pod,omitzero"`
-	Text      string    `json:"text"`
+	At         time.Time `json:"at"`
+	Kind       string    `json:"kind"`
+	Node       string    `json:"node"`
+	HolderNode string    `json:"holderNode,omitzero"`
+	Interface  string    `json:"interface,omitzero"`
+	Netns      string    `json:"netns,omitzero"`
+	Pod        *Pod      `json:"pod,omitzero"`
+	Text       string    `json:"text"`
 }
 
-// Story is what is known of one address in one network.
+// Story is what is known of one address in one network, by the named nodes.
 type Story struct {
-	Network  string    `json:"network"`
-	IP       string    `json:"ip"`
-	Verdict  string    `json:"verdict"`
+	Network string   `json:"network"`
+	IP      string   `json:"ip"`
+	Nodes   []string `json:"nodes"`
+	Verdict string   `json:"verdict"`
+	// Verdicts are all there are, where the nodes have different ones.
+	Verdicts []Verdict `json:"verdicts,omitzero"`
 	Bindings []Binding `json:"bindings"`
 	Conflict *Conflict `json:"conflict,omitzero"`
 	Notes    []Note    `json:"notes"`
+}
+
+// Verdict is what some nodes think of an address.
+type Verdict struct {
+	Nodes   []string `json:"nodes"`
+	Verdict string   `json:"verdict"`
 }
 
 // Configured is a pod interface whose netns lists an address, whatever was seen of it.
@@ -115,6 +128,7 @@ type Explanation struct {
 	IP         string       `json:"ip"`
 	Stories    []Story      `json:"stories"`
 	Configured []Configured `json:"configured,omitzero"`
+	Coverage   `yaml:",inline"`
 }
 
 // InterfaceStatus is one pod interface in [Status].
@@ -171,6 +185,8 @@ type Status struct {
 	Metrics string `json:"metrics,omitzero"`
 	// Networks are those that the configuration names.
 	Networks []NetworkStatus `json:"networks,omitzero"`
+	// Cluster is this agent's part in the cluster.
+	Cluster ClusterStatus `json:"cluster"`
 }
 
 // ConfigStatus is about the configuration file. Error is what is wrong with it now;
@@ -208,54 +224,4 @@ type NetworkStatus struct {
 // Error is the body of every answer that is not 200.
 type Error struct {
 	Error string `json:"error"`
-}
-
-// NewBinding makes the document of a binding. node is the name for people.
-func NewBinding(node string, b detector.Binding) Binding {
-	doc := Binding{
-		Network:     b.Key.Network,
-		IP:          b.Key.IP.String(),
-		Node:        node,
-		Interface:   b.Holder.InterfaceName,
-		Ifindex:     b.Holder.Interface.Ifindex,
-		MAC:         b.Holder.MAC.String(),
-		Netns:       b.Holder.NetnsName,
-		NetnsCookie: b.Holder.ID.Netns,
-		Evidence:    b.Evidence.String(),
-		FirstSeen:   b.FirstSeen.Round(0),
-		LastSeen:    b.LastSeen.Round(0),
-	}
-	doc.Pod = NewPod(b.Holder.Pod)
-	return doc
-}
-
-// NewPod makes the document of a pod, nil if it is unknown.
-func NewPod(pod detector.Pod) *Pod {
-	if pod == (detector.Pod{}) {
-		return nil
-	}
-	return &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-}
-
-// String is the usual form, "namespace/name".
-func (p *Pod) String() string { return p.Namespace + "/" + p.Name }
-
-// NewConflict makes the document of a conflict.
-func NewConflict(node string, c detector.Conflict) Conflict {
-	doc := Conflict{
-		ID:          c.ID,
-		Network:     c.Key.Network,
-		IP:          c.Key.IP.String(),
-		State:       c.State.String(),
-		Scope:       c.Scope.String(),
-		SecondSeen:  c.SecondSeen.Round(0),
-		SuspectedAt: c.SuspectedAt.Round(0),
-		ConfirmedAt: c.ConfirmedAt.Round(0),
-		ResolvedAt:  c.ResolvedAt.Round(0),
-		Holders:     make([]Binding, 0, len(c.Holders)),
-	}
-	for _, holder := range c.Holders {
-		doc.Holders = append(doc.Holders, NewBinding(node, holder))
-	}
-	return doc
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/dupip/dupip/agent/api"
@@ -39,6 +40,11 @@ func TestErrorsAreDocuments(t *testing.T) {
 		{http.MethodHead, "/v1/conflicts?watch=1", http.StatusMethodNotAllowed},
 		{http.MethodGet, "/v1/explain", http.StatusBadRequest},
 		{http.MethodGet, "/v1/explain?ip=1.2.3", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?ip=1.2.3", http.StatusBadRequest},
+		{http.MethodGet, "/v1/bindings?node=n9", http.StatusNotFound},
+		{http.MethodGet, "/v1/bindings?node=" + strings.Repeat("n", 254), http.StatusBadRequest},
+		{http.MethodGet, "/v1/bindings?watch=1&cluster=1", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?watch=1&node=n1", http.StatusBadRequest},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), test.method, "http://agent"+test.path, nil)
 		if err != nil {

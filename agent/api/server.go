@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -31,11 +30,15 @@ var ErrOccupied = errors.New("another agent is listening there")
 // Backend is what the server asks. Its methods are safe for concurrent use and end
 // with ctx.
 type Backend interface {
-	// Bindings returns the table; an invalid ip means all addresses.
-	Bindings(ctx context.Context, ip netip.Addr) (Bindings, error)
-	// Conflicts returns the open conflicts, with the resolved ones when all is set.
-	Conflicts(ctx context.Context, all bool) (Conflicts, error)
-	Explain(ctx context.Context, ip netip.Addr) (Explanation, error)
+	// Bindings returns the holders on the nodes that are asked.
+	Bindings(ctx context.Context, q Query) (Bindings, error)
+	// Conflicts returns the open conflicts, with the resolved ones where q has All.
+	Conflicts(ctx context.Context, q Query) (Conflicts, error)
+	// Explain returns the story of q.IP. Where the agent is in no cluster, q.Cluster
+	// makes no difference.
+	Explain(ctx context.Context, q Query) (Explanation, error)
+	// Nodes returns the agents of the cluster, this one alone if there is none.
+	Nodes(ctx context.Context) (Nodes, error)
 	Status(ctx context.Context) (Status, error)
 	// WatchConflicts streams events until ctx ends or the reader falls too far
 	// behind; then the channel is closed.
@@ -102,6 +105,7 @@ func newHandler(backend Backend) http.Handler {
 	mux.HandleFunc("GET /v1/bindings", h.bindings)
 	mux.HandleFunc("GET /v1/conflicts", h.conflicts)
 	mux.HandleFunc("GET /v1/explain", h.explain)
+	mux.HandleFunc("GET /v1/nodes", h.nodes)
 	mux.HandleFunc("GET /v1/status", h.status)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet { // HEAD neither: it would hold a stream's slot for nothing
@@ -110,7 +114,7 @@ func newHandler(backend Backend) http.Handler {
 			return
 		}
 		if _, pattern := mux.Handler(r); pattern == "" {
-			fail(w, http.StatusNotFound, errors.New("no such document: /v1/bindings, conflicts, explain and status are there"))
+			fail(w, http.StatusNotFound, errors.New("no such document: /v1/bindings, conflicts, explain, nodes and status are there"))
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -118,38 +122,53 @@ func newHandler(backend Backend) http.Handler {
 }
 
 func (h *handler) bindings(w http.ResponseWriter, r *http.Request) {
-	var ip netip.Addr
-	if text := r.FormValue("ip"); text != "" {
-		var err error
-		if ip, err = netip.ParseAddr(text); err != nil {
-			fail(w, http.StatusBadRequest, err)
-			return
-		}
-	}
-	if flag(r, "watch") {
-		h.watchBindings(w, r, ip.Unmap())
-		return
-	}
-	document, err := h.backend.Bindings(r.Context(), ip.Unmap())
-	answer(w, document, err)
-}
-
-func (h *handler) conflicts(w http.ResponseWriter, r *http.Request) {
-	if flag(r, "watch") {
-		h.watchConflicts(w, r)
-		return
-	}
-	document, err := h.backend.Conflicts(r.Context(), flag(r, "all"))
-	answer(w, document, err)
-}
-
-func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
-	ip, err := netip.ParseAddr(r.FormValue("ip"))
+	q, err := parseQuery(r)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	document, err := h.backend.Explain(r.Context(), ip.Unmap())
+	if flag(r, "watch") {
+		h.watchBindings(w, r, q)
+		return
+	}
+	document, err := h.backend.Bindings(r.Context(), q)
+	answer(w, document, err)
+}
+
+func (h *handler) conflicts(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuery(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if flag(r, "watch") {
+		h.watchConflicts(w, r, q)
+		return
+	}
+	document, err := h.backend.Conflicts(r.Context(), q)
+	answer(w, document, err)
+}
+
+// explain asks the cluster unless it is told not to (cluster=0): a story that ends at the
+// node's border is half of it.
+func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuery(r)
+	if err == nil && !q.IP.IsValid() {
+		err = errors.New("ip: which address?")
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if r.FormValue("cluster") == "" {
+		q.Cluster = true
+	}
+	document, err := h.backend.Explain(r.Context(), q)
+	answer(w, document, err)
+}
+
+func (h *handler) nodes(w http.ResponseWriter, r *http.Request) {
+	document, err := h.backend.Nodes(r.Context())
 	answer(w, document, err)
 }
 
@@ -158,12 +177,11 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 	answer(w, document, err)
 }
 
-func flag(r *http.Request, name string) bool {
-	value := r.FormValue(name)
-	return value != "" && value != "0" && value != "false"
-}
-
 func answer(w http.ResponseWriter, document any, err error) {
+	if errors.Is(err, ErrNoSuchNode) {
+		fail(w, http.StatusNotFound, err)
+		return
+	}
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, err)
 		return

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/netip"
 	"time"
 )
 
@@ -46,7 +45,14 @@ func (s *stream) send(document any) error {
 	return s.control.Flush()
 }
 
-func (h *handler) watchConflicts(w http.ResponseWriter, r *http.Request) {
+// errWatchLocal: nobody streams over the network.
+var errWatchLocal = errors.New("a watch is of this agent only: leave out cluster and node")
+
+func (h *handler) watchConflicts(w http.ResponseWriter, r *http.Request, q Query) {
+	if q.Cluster || q.Node != "" {
+		fail(w, http.StatusBadRequest, errWatchLocal)
+		return
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	events, err := h.backend.WatchConflicts(ctx)
@@ -64,7 +70,13 @@ func (h *handler) watchConflicts(w http.ResponseWriter, r *http.Request) {
 		case <-ctx.Done():
 			return
 		case event, ok := <-events:
-			if !ok || s.send(event) != nil {
+			if !ok {
+				return
+			}
+			if q.IP.IsValid() && event.Conflict.IP != q.IP.String() {
+				continue
+			}
+			if s.send(event) != nil {
 				return
 			}
 		}
@@ -73,7 +85,11 @@ func (h *handler) watchConflicts(w http.ResponseWriter, r *http.Request) {
 
 // watchBindings compares snapshots: the table has no events of its own, because
 // most of what happens to it interests nobody.
-func (h *handler) watchBindings(w http.ResponseWriter, r *http.Request, ip netip.Addr) {
+func (h *handler) watchBindings(w http.ResponseWriter, r *http.Request, q Query) {
+	if q.Cluster || q.Node != "" {
+		fail(w, http.StatusBadRequest, errWatchLocal)
+		return
+	}
 	s, release, ok := h.open(w)
 	if !ok {
 		return
@@ -83,7 +99,7 @@ func (h *handler) watchBindings(w http.ResponseWriter, r *http.Request, ip netip
 	defer ticker.Stop()
 	known := make(map[bindingKey]Binding)
 	for {
-		document, err := h.backend.Bindings(r.Context(), ip)
+		document, err := h.backend.Bindings(r.Context(), q)
 		if err != nil {
 			return
 		}

@@ -116,8 +116,9 @@ func checkInterfaces(_ context.Context, known *facts) finding {
 }
 
 // harmless are drops that are part of ordinary life: last words of a pod that has ended,
-// and what was seen too long ago to matter.
-var harmless = []string{"interface gone", "older than the TTL"}
+// what was seen too long ago to matter, and claims of other nodes that meet nobody here or
+// did not stand up to questions.
+var harmless = []string{"interface gone", "older than the TTL", "no holder here", "unanswered"}
 
 // dropAdvice says what to do about drops, by the reason in the agent's status.
 var dropAdvice = map[string]string{
@@ -128,6 +129,7 @@ var dropAdvice = map[string]string{
 	"too many VLANs":                  "a pod sends with very many VLAN tags: dupip status -o wide names it",
 	"too many addresses":              "a pod has very many addresses: not all of them are asked for",
 	"solicitation rate":               "more addresses wait for verification than are asked for in a second: it takes longer",
+	"questions of other nodes":        "other nodes ask for more addresses than are verified at a time: it takes longer",
 	"interface full":                  "one interface has more addresses than are kept: the pods named may spoof",
 	"table full":                      "the node has more addresses than the table holds",
 	"key full":                        "one address has more holders than are kept",

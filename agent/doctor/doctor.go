@@ -75,6 +75,15 @@ type Options struct {
 	StateDir string
 	// ConfigFile is the configuration file, empty for none.
 	ConfigFile string
+	// Bind, GossipPort and Join are the agent's way into a cluster; without Bind and
+	// Join it is alone. The port is 7951 by default.
+	Bind       string
+	GossipPort int
+	Join       []string
+	// KeyFile has the keys of gossip, empty for none. CountKeys reads such a file as the
+	// agent does; nil leaves its content unexamined.
+	KeyFile   string
+	CountKeys func(path string) (int, error)
 	// Version is that of this program, to be compared with the agent's.
 	Version string
 }
@@ -93,8 +102,14 @@ func (o Options) withDefaults() Options {
 			*field.value = field.fallback
 		}
 	}
+	if o.GossipPort == 0 {
+		o.GossipPort = defaultGossipPort
+	}
 	return o
 }
+
+// defaultGossipPort is the agent's default.
+const defaultGossipPort = 7951
 
 // patience bounds every check: a node in trouble hangs in unlikely places.
 const patience = 5 * time.Second
@@ -146,6 +161,10 @@ var checks = []check{
 	{"drops", checkDrops},
 	{"api socket", checkSocket},
 	{"metrics", checkMetrics},
+	{"gossip port", checkGossipPort},
+	{"gossip join", checkJoin},
+	{"gossip keys", checkKeys},
+	{"gossip", checkGossip},
 	{"runtime", checkRuntime},
 	{"state dir", checkStateDir},
 	{"config", checkConfig},

@@ -4,12 +4,14 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
 )
 
 // A check that hangs is given up, and one that hears of the deadline has the last word.
@@ -137,7 +139,7 @@ func TestStatusIsTranslated(t *testing.T) {
 			}
 		}, Fail, []string{"a (busy)", "and 2 more"}},
 		{"ordinary drops", checkDrops, func(s *api.Status) {
-			s.Dropped = map[string]uint64{"interface gone": 7, "older than the TTL": 1, "early": 0}
+			s.Dropped = map[string]uint64{"interface gone": 7, "older than the TTL": 1, "no holder here": 9, "unanswered": 2, "early": 0}
 		}, OK, []string{"none"}},
 		{"drops", checkDrops, func(s *api.Status) {
 			s.Dropped = map[string]uint64{"packets while the ring was full": 7, "evicted: table full": 2}
@@ -180,6 +182,16 @@ func wantFinding(t *testing.T, f finding, status Status, words ...string) {
 	for _, word := range words {
 		if !strings.Contains(f.text+"\n"+f.advice, word) {
 			t.Errorf("%+v does not say %q", f, word)
+		}
+	}
+}
+
+// Every reason of the detector for a drop is either harmless or comes with advice.
+func TestEveryRefusalHasAdvice(t *testing.T) {
+	for refusal := range detector.New(detector.Options{Node: "n"}).Counts().Refused {
+		reason := refusal.String()
+		if reason != "invalid" && dropAdvice[reason] == "" && !slices.Contains(harmless, reason) {
+			t.Errorf("%q is neither harmless nor is there advice", reason)
 		}
 	}
 }

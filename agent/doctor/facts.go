@@ -30,6 +30,8 @@ type facts struct {
 	// status is what the agent answers, nil if none does; statusErr is why.
 	status    *api.Status
 	statusErr error
+	// nodes are what it answers of the cluster, nil where it is alone.
+	nodes *api.Nodes
 }
 
 func gather(ctx context.Context, opts Options) *facts {
@@ -38,10 +40,17 @@ func gather(ctx context.Context, opts Options) *facts {
 	known := &facts{opts: opts, uid: os.Geteuid(), userns: inUserns(), place: locate()}
 	known.caps, known.capsErr = effective()
 	known.mode, known.modeErr = bpf.ResolveMode(opts.Attach)
-	if status, err := api.NewClient(opts.APISocket).Status(ctx); err != nil {
+	client := api.NewClient(opts.APISocket)
+	status, err := client.Status(ctx)
+	if err != nil {
 		known.statusErr = err
-	} else {
-		known.status = &status
+		return known
+	}
+	known.status = &status
+	if !status.Cluster.Alone {
+		if nodes, err := client.Nodes(ctx); err == nil {
+			known.nodes = &nodes
+		}
 	}
 	return known
 }

@@ -3,9 +3,9 @@ package metrics
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // maxConflicts bounds the conflicts with series of their own: when two nodes share a
@@ -67,7 +67,7 @@ func exportConflicts(conflicts []detector.Conflict, omitted int, out sink) {
 			if i < len(c.Holders) {
 				h = c.Holders[i].Holder
 			}
-			labels = append(labels, h.Pod.String(), h.NetnsName, h.InterfaceName, h.MAC.String(), nodeName(h.ID))
+			labels = append(labels, h.Pod.String(), h.NetnsName, h.InterfaceName, h.MAC.String(), cluster.NodeName(h.ID.Node))
 		}
 		out.gauge(conflictInfoDesc, 1, labels...)
 		out.gauge(conflictHoldersDesc, float64(len(c.Holders)), k.id, k.network, k.ip)
@@ -76,11 +76,4 @@ func exportConflicts(conflicts []detector.Conflict, omitted int, out sink) {
 		}
 	}
 	out.gauge(conflictInfoOmittedDesc, float64(omitted))
-}
-
-// nodeName is the node's name for people: what comes before boot id and epoch in the
-// node of a holder's identity.
-func nodeName(id detector.HolderID) string {
-	name, _, _ := strings.Cut(id.Node, "/")
-	return name
 }

@@ -70,7 +70,7 @@ func TestConfirmedFirstThenTheEldest(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	evil := binding("a\x1b[2J\n"+strings.Repeat("\u202e", 500), detector.Pod{Namespace: "\xff\xfe", Name: strings.Repeat("n", 1<<16)}, 1)
 	evil.Holder.InterfaceName = "veth\x00\"}\n# TYPE"
-	evil.Holder.ID.Node = strings.Repeat("n", 4096) + "/boot/1"
+	evil.Holder.ID.Node = strings.Repeat("n", 4096) + "/boot"
 	twin := conflict(1, detector.Confirmed, noon, evil, evil)
 	other := twin
 	// The same once they are cleaned.
@@ -118,10 +118,16 @@ func TestNoTimeIsNoSeries(t *testing.T) {
 	}
 }
 
-func TestNodeName(t *testing.T) {
-	for id, want := range map[string]string{"n1/3f0c/17": "n1", "n1": "n1", "": ""} {
-		if got := nodeName(detector.HolderID{Node: id}); got != want {
-			t.Errorf("nodeName(%q) = %q, want %q", id, got, want)
-		}
+// The holders of other nodes are exported with the names of their nodes and pods.
+func TestRemoteHolders(t *testing.T) {
+	here, there := binding("a", detector.Pod{Namespace: "x", Name: "a"}, 1), binding("b", detector.Pod{Namespace: "y", Name: "b"}, 1)
+	there.Holder.ID.Node = "n2/77aa"
+	there.Unreachable = true
+	c := conflict(1, detector.Confirmed, noon, here, there)
+	c.Scope = detector.CrossNode
+	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: []detector.Conflict{c}})}))
+	want := "veth-a/02:00:00:00:00:01/a/n1/x/a/00000001-1/10.0.0.1/default/cross-node/veth-b/02:00:00:00:00:01/b/n2/y/b/confirmed"
+	if len(got[ConflictInfo]) != 1 || got[ConflictInfo][want] != 1 {
+		t.Errorf("got %v, want %s", got[ConflictInfo], want)
 	}
 }

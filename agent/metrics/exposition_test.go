@@ -103,13 +103,16 @@ func TestBeforeAnythingHappened(t *testing.T) {
 		Detector:   answering(DetectorStats{}),
 		Interfaces: answering(InterfaceStats{}),
 		Agent:      answering(AgentStats{}),
+		Cluster:    answering(ClusterStats{}),
 		State:      answering(StateStats{}),
 		Config:     answering(ConfigStats{}),
 	})
 	got := families(t, m)
 	for name, series := range map[string]int{
 		Conflicts: 6, ConflictsTotal: 3, ConflictInfoOmitted: 1, ConflictsResolvedTotal: 1, SuspicionsTotal: 1,
-		SuspicionsFadedTotal: 1, Bindings: 4, Interfaces: 7, RefusedPacketsTotal: 4, ScrapeErrorsTotal: 5,
+		SuspicionsFadedTotal: 1, Bindings: 4, Interfaces: 7, RefusedPacketsTotal: 4, ScrapeErrorsTotal: 6,
+		GossipMembers: 4, GossipNamesakes: 1, GossipLeases: 1, GossipLeasesUnacked: 1, GossipLeasesKept: 1, GossipDroppedTotal: 0,
+		GossipMessagesSentTotal: 8, GossipMessagesReceivedTotal: 8, GossipEncrypted: 1, GossipProblems: 1,
 		NetlinkOverrunsTotal: 1, RecordsPending: 1, DetectionSeconds: 1,
 		ConflictInfo: 0, InterfaceRefusedPacketsTotal: 0, StateLastWriteTimestamp: 0, ConfigLastReloadTimestamp: 0,
 		SolicitationsTotal: 0, PodsRuntimeConnected: 0,
@@ -121,6 +124,17 @@ func TestBeforeAnythingHappened(t *testing.T) {
 			if value != 0 {
 				t.Errorf("%s{%s} is %v, want 0", name, labels, value)
 			}
+		}
+	}
+}
+
+// An agent that is alone has no gossip to be in trouble.
+func TestAlone(t *testing.T) {
+	sources := rich()
+	sources.Cluster = nil
+	for name := range families(t, New(sources)) {
+		if strings.HasPrefix(name, "dupip_gossip_") {
+			t.Errorf("%s is exported", name)
 		}
 	}
 }

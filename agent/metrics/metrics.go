@@ -54,6 +54,7 @@ func New(sources Sources) *Metrics {
 	m.add(detectorSource(sources.Detector))
 	m.add(interfacesSource(sources.Interfaces))
 	m.add(agentSource(sources.Agent))
+	m.add(clusterSource(sources.Cluster))
 	m.add(podsSource(sources.Pods))
 	m.add(stateSource(sources.State))
 	m.add(configSource(sources.Config))

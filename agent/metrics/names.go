@@ -27,6 +27,18 @@ const (
 	RecordsPending       = "dupip_records_pending"
 	NetlinkOverrunsTotal = "dupip_netlink_overruns_total"
 
+	// The other nodes' agents, and what is told to them.
+	GossipMembers               = "dupip_gossip_members"
+	GossipNamesakes             = "dupip_gossip_namesakes"
+	GossipLeases                = "dupip_gossip_leases"
+	GossipLeasesUnacked         = "dupip_gossip_leases_unacked"
+	GossipLeasesKept            = "dupip_gossip_leases_kept"
+	GossipMessagesSentTotal     = "dupip_gossip_messages_sent_total"
+	GossipMessagesReceivedTotal = "dupip_gossip_messages_received_total"
+	GossipDroppedTotal          = "dupip_gossip_dropped_total"
+	GossipEncrypted             = "dupip_gossip_encrypted"
+	GossipProblems              = "dupip_gossip_problems"
+
 	// The container runtime, the state on disk, the configuration.
 	PodsRuntimeConnected      = "dupip_pods_runtime_connected"
 	PodsKnown                 = "dupip_pods_known"

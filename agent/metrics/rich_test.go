@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 250e6, time.UTC)
@@ -21,7 +22,7 @@ func answering[T any](value T) func(context.Context) (T, error) {
 func binding(name string, pod detector.Pod, netns uint64) detector.Binding {
 	return detector.Binding{
 		Holder: detector.Holder{
-			ID:            detector.HolderID{Node: "n1/3f0c/17", Netns: netns},
+			ID:            detector.HolderID{Node: "n1/3f0c", Netns: netns},
 			InterfaceName: "veth-" + name,
 			MAC:           detector.MAC{2, 0, 0, 0, 0, byte(netns)},
 			NetnsName:     name,
@@ -85,6 +86,18 @@ func rich() Sources {
 			Solicitations:   map[detector.Purpose]uint64{detector.Verify: 12, detector.Refresh: 34},
 			Pending:         3,
 			NetlinkOverruns: 1,
+		}),
+		Cluster: answering(ClusterStats{
+			Status: cluster.Status{
+				Encrypted: true,
+				Members:   map[cluster.State]int{cluster.Alive: 4, cluster.Dead: 1},
+				Leases:    30, Unacked: 2, Kept: 90,
+				Sent:     map[string]uint64{"lease": 31, "ack": 90, "new word": 1},
+				Received: map[string]uint64{"lease": 92, "rival": 1},
+				Dropped:  map[string]uint64{"inbox full": 3, "unknown member": 0},
+				Problems: []string{"n4 is not reached by UDP"},
+			},
+			Namesakes: 2,
 		}),
 		Pods:   answering(PodStats{Connected: true, Known: 21}),
 		State:  answering(StateStats{LastWrite: noon, Err: errors.New("no space left on device"), Bytes: 4096}),

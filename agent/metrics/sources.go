@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // Sources is what a scrape asks. A function is called once for all scrapes of 100 ms, and
@@ -20,6 +21,7 @@ type Sources struct {
 	Detector   func(context.Context) (DetectorStats, error)
 	Interfaces func(context.Context) (InterfaceStats, error)
 	Agent      func(context.Context) (AgentStats, error)
+	Cluster    func(context.Context) (ClusterStats, error)
 	Pods       func(context.Context) (PodStats, error)
 	State      func(context.Context) (StateStats, error)
 	Config     func(context.Context) (ConfigStats, error)
@@ -80,6 +82,14 @@ type AgentStats struct {
 	Pending int
 	// NetlinkOverruns counts lost notifications, each with a full resync.
 	NetlinkOverruns uint64
+}
+
+// ClusterStats are the figures of this agent's part in the cluster. The keys of the maps
+// are words of our own code, and are there from the start with 0.
+type ClusterStats struct {
+	Status cluster.Status
+	// Namesakes counts live members of which another one has the node name.
+	Namesakes int
 }
 
 // PodStats tells of the container runtime that names pods.

@@ -25,7 +25,7 @@ const (
 	maxHolders = 64
 	// maxName bounds every name in bytes: the longest of Kubernetes are 253.
 	maxName = 253
-	// maxNodeID is a name with the boot's and the agent's ids.
+	// maxNodeID is a name with the boot's id and room for more: older agents added theirs.
 	maxNodeID = maxName + 64
 )
 

@@ -17,7 +17,7 @@ import (
 // One conflict that makes no sense costs no other. The document stays until it is
 // written again, and for somebody to look at.
 func TestNonsenseIsLeftOut(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	s := sample(t, opts.NodeID, 2, 0, 3)
 	tests := map[string]func(c *conflict){
 		"address":           func(c *conflict) { c.IP = "10.0.0.256" },
@@ -100,7 +100,7 @@ func TestNonsenseIsLeftOut(t *testing.T) {
 
 // What decode would not accept never gets into a document.
 func TestEncodeWritesOnlyWhatCanBeRead(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	s := sample(t, opts.NodeID, 1, 1, 1)
 	hostile := s.Open[0]
 	hostile.Holders = slices.Clone(hostile.Holders)
@@ -131,7 +131,7 @@ func TestEncodeWritesOnlyWhatCanBeRead(t *testing.T) {
 
 // A document that would be too large loses its oldest history.
 func TestEncodeIsBounded(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	s := sample(t, opts.NodeID, 1, 0, 1)
 	c := s.History[0]
 	c.Holders = nil
@@ -161,7 +161,7 @@ func TestEncodeIsBounded(t *testing.T) {
 
 // Fields of a newer agent under the same version are passed over.
 func TestUnknownFieldsAreFine(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	want := sample(t, opts.NodeID, 2, 0, 2)
 	data, err := encode(want, opts)
 	if err != nil {
@@ -179,7 +179,7 @@ func TestUnknownFieldsAreFine(t *testing.T) {
 // FuzzDecode: nothing makes decode fail but by its error, and what it accepts it
 // accepts again.
 func FuzzDecode(f *testing.F) {
-	opts := testOptions("", 1)
+	opts := testOptions("")
 	good, err := encode(sample(f, opts.NodeID, 1, 1, 1), opts)
 	if err != nil {
 		f.Fatal(err)
@@ -213,7 +213,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	opts := testOptions("", 1)
+	opts := testOptions("")
 	s := sample(b, opts.NodeID, 0, 0, 1000)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // writeForever writes ever other states without a pause, until it is killed.
 func writeForever(dir string) {
-	opts := testOptions(dir, os.Getpid())
+	opts := testOptions(dir)
 	s, _ := Open(opts)
 	all, err := makeSample(opts.NodeID, 2, 1, 40)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		_ = child.Wait() // killed, it says
 
 		var log logged
-		opts := testOptions(dir, child.Process.Pid)
+		opts := testOptions(dir)
 		opts.Log = log.log()
 		if slices.ContainsFunc((&Store{opts: opts}).names(), temporary.MatchString) {
 			leftovers++

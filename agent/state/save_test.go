@@ -69,7 +69,7 @@ func readBack(t *testing.T, opts Options) detector.Snapshot {
 // The newest state is written at once, then at most once a second, and what says
 // nothing new not at all.
 func TestWritesAreSpread(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	all := sample(t, opts.NodeID, 0, 0, 50)
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, opts)
@@ -121,7 +121,7 @@ func TestWritesAreSpread(t *testing.T) {
 // The last state is written when the agent stops, however soon after another one, and
 // the folder is free then.
 func TestLastWrite(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	all := sample(t, opts.NodeID, 0, 0, 5)
 	s, stop := start(t, opts)
 	s.Save(detector.Snapshot{History: all.History[:1]})
@@ -152,7 +152,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 func TestFailureAndRecovery(t *testing.T) {
 	parent := t.TempDir()
 	block := filepath.Join(parent, "state")
-	opts := testOptions(block, 1)
+	opts := testOptions(block)
 	all := sample(t, opts.NodeID, 1, 0, 3)
 	if err := os.WriteFile(block, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func tmpfs(t *testing.T, data string) string {
 // On a full disk the last good document stays whole, nothing is left behind, and
 // once there is room the newest state is written.
 func TestFullDisk(t *testing.T) {
-	opts := testOptions(filepath.Join(tmpfs(t, "size=1m"), "dupip"), 1)
+	opts := testOptions(filepath.Join(tmpfs(t, "size=1m"), "dupip"))
 	var log logged
 	opts.Log = log.log()
 	all := sample(t, opts.NodeID, 0, 0, 300)
@@ -282,7 +282,7 @@ func fill(path string) error {
 func TestReadOnly(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		dir := tmpfs(t, "size=1m")
-		opts := testOptions(dir, 1)
+		opts := testOptions(dir)
 		want := sample(t, opts.NodeID, 1, 0, 2)
 		put(t, opts, want)
 		if !good {
@@ -337,7 +337,7 @@ func remount(t *testing.T, dir string, flags uintptr) {
 
 // A folder that another agent uses is neither read nor written.
 func TestLockedFolder(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	mine := sample(t, opts.NodeID, 1, 0, 1)
 	s, stop := start(t, opts)
 	s.Save(mine)
@@ -374,7 +374,7 @@ func TestLockedFolder(t *testing.T) {
 
 // Somebody removes the folder under a running agent: it is made anew and locked.
 func TestFolderIsRemoved(t *testing.T) {
-	opts := testOptions(filepath.Join(t.TempDir(), "dupip"), 1)
+	opts := testOptions(filepath.Join(t.TempDir(), "dupip"))
 	all := sample(t, opts.NodeID, 0, 0, 3)
 	s, _ := start(t, opts)
 	s.Save(detector.Snapshot{History: all.History[:1]})
@@ -394,7 +394,7 @@ func TestFolderIsRemoved(t *testing.T) {
 
 // Only what renameio left for our document is swept away.
 func TestSweep(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	keep := []string{".state.json", ".state.json12x", ".state.jsonx1", ".state2.json1", "state.json1", "notes"}
 	for _, name := range append(slices.Clone(keep), ".state.json1", ".state.json9154798273409") {
 		if err := os.WriteFile(filepath.Join(opts.Dir, name), nil, 0o600); err != nil {
@@ -410,7 +410,7 @@ func TestSweep(t *testing.T) {
 
 // Save never waits for a write.
 func TestSaveDoesNotBlock(t *testing.T) {
-	s, _ := Open(testOptions(t.TempDir(), 1)) // nobody runs it
+	s, _ := Open(testOptions(t.TempDir())) // nobody runs it
 	t.Cleanup(s.writer.release)
 	done := make(chan struct{})
 	go func() {

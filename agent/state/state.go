@@ -46,8 +46,8 @@ var temporary = regexp.MustCompile(`^\.state\.json[0-9]+$`)
 type Options struct {
 	// Dir is made (0700) when it is missing.
 	Dir string
-	// Node, BootID and NodeID name the node, its present boot, and the two with the
-	// agent's epoch, as in [detector.HolderID].
+	// Node, BootID and NodeID name the node, its present boot, and the two in one, as in
+	// [detector.HolderID].
 	Node, BootID, NodeID string
 	// Log may be nil.
 	Log *slog.Logger
@@ -81,11 +81,12 @@ var errLocked = errors.New("another process uses the folder; give each agent a -
 // Open takes the folder and reads what a former agent left. It always succeeds; what
 // went wrong is logged in one line and shown by Status.
 //
-// On the same boot the conflicts come back as they were, with the present agent's
-// NodeID in the place of the former one's. On another one the open conflicts are
-// history, resolved now: no pod survives a reboot, and the netns cookies that its
-// holders are known by are given out anew. Suspicions are forgotten then, as they would
-// have faded.
+// On the same boot the conflicts come back as they were, with the present NodeID in the
+// place of the former one, should that differ: the node was renamed, or an older agent
+// had its epoch there. On another boot the open conflicts are history, resolved now: no
+// pod survives a reboot, and the netns cookies that its holders are known by are given
+// out anew. Suspicions are forgotten then, as they would have faded. Holders of other
+// nodes are never touched.
 func Open(opts Options) (*Store, detector.Snapshot) {
 	s := &Store{
 		opts: opts, path: filepath.Join(opts.Dir, fileName), log: opts.Log, wake: make(chan struct{}, 1),

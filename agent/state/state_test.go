@@ -19,12 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 const testBoot = "8d5f5c52-0000-4000-8000-1b2f6f3f0a11"
 
-func testOptions(dir string, epoch int) Options {
-	return Options{Dir: dir, Node: "n1", BootID: testBoot, NodeID: fmt.Sprintf("n1/%s/%d", testBoot, epoch)}
+func testOptions(dir string) Options {
+	return Options{Dir: dir, Node: "n1", BootID: testBoot, NodeID: cluster.NodeID("n1", testBoot)}
 }
 
 // sameSnapshot compares what snapshots say; no list is an empty list.
@@ -154,7 +155,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, n := range [][3]int{{0, 0, 0}, {3, 2, 4}, {0, 0, 1000}, {300, 0, 0}} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "a", "b")
-			opts := testOptions(dir, 1)
+			opts := testOptions(dir)
 			want := sample(t, opts.NodeID, n[0], n[1], n[2])
 			put(t, opts, want)
 			if diff := cmp.Diff(want, get(t, opts), sameSnapshot); diff != "" {
@@ -172,44 +173,46 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// What a detector left is what the next one goes on with.
+// What a detector left is what the next one goes on with, also from an agent whose node
+// id told its own epoch.
 func TestFromDetectorToDetector(t *testing.T) {
-	old := testOptions(t.TempDir(), 1)
-	present := old
-	present.NodeID = fmt.Sprintf("n1/%s/2", testBoot)
-	left := sample(t, old.NodeID, 3, 2, 4)
-	put(t, old, left)
-	read := get(t, present)
-	d := detector.New(detector.Options{Node: present.NodeID})
-	fx, dropped := d.Restore(read, testStart.Add(time.Minute))
-	if dropped != 0 || len(fx.Events) != 0 {
-		t.Errorf("%d dropped, events %v", dropped, fx.Events)
-	}
-	if diff := cmp.Diff(sample(t, present.NodeID, 3, 2, 4), d.Snapshot(), sameSnapshot); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for _, epoch := range []string{"", "/1772366400"} {
+		present := testOptions(t.TempDir())
+		old := present
+		old.NodeID += epoch
+		put(t, old, sample(t, old.NodeID, 3, 2, 4))
+		read := get(t, present)
+		d := detector.New(detector.Options{Node: present.NodeID})
+		fx, dropped := d.Restore(read, testStart.Add(time.Minute))
+		if dropped != 0 || len(fx.Events) != 0 {
+			t.Errorf("%q: %d dropped, events %v", epoch, dropped, fx.Events)
+		}
+		if diff := cmp.Diff(sample(t, present.NodeID, 3, 2, 4), d.Snapshot(), sameSnapshot); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", epoch, diff)
+		}
 	}
 }
 
 func TestSameBootRenamesOurHoldersOnly(t *testing.T) {
-	old := testOptions(t.TempDir(), 1)
+	old := testOptions(t.TempDir())
 	present := old
-	present.Node, present.NodeID = "renamed", "renamed/"+testBoot+"/2"
+	present.Node, present.NodeID = "renamed", cluster.NodeID("renamed", testBoot)
 	left := sample(t, old.NodeID, 1, 0, 1)
-	left.Open[0].Holders[1].Holder.ID.Node = "n2/other/9"
-	left.History[0].Holders[1].Holder.ID.Node = "n2/other/9"
+	left.Open[0].Holders[1].Holder.ID.Node = "n1/other" // a namesake
+	left.History[0].Holders[1].Holder.ID.Node = "n1/other"
 	put(t, old, left)
 	read := get(t, present)
 	for _, c := range slices.Concat(read.Open, read.History) {
-		if a, b := c.Holders[0].Holder.ID.Node, c.Holders[1].Holder.ID.Node; a != present.NodeID || b != "n2/other/9" {
+		if a, b := c.Holders[0].Holder.ID.Node, c.Holders[1].Holder.ID.Node; a != present.NodeID || b != "n1/other" {
 			t.Errorf("%s: the holders are of %q and %q", c.State, a, b)
 		}
 	}
 }
 
 func TestAnotherBoot(t *testing.T) {
-	old := testOptions(t.TempDir(), 1)
+	old := testOptions(t.TempDir())
 	present := old
-	present.BootID, present.NodeID = "another", "n1/another/5"
+	present.BootID, present.NodeID = "another", "n1/another"
 	put(t, old, sample(t, old.NodeID, 2, 3, 1))
 	before := time.Now()
 	read := get(t, present)
@@ -231,10 +234,10 @@ func TestAnotherBoot(t *testing.T) {
 
 // A disk image that was copied to another machine tells of another node.
 func TestAnotherNode(t *testing.T) {
-	old := testOptions(t.TempDir(), 1)
+	old := testOptions(t.TempDir())
 	put(t, old, sample(t, old.NodeID, 2, 0, 1))
 	var log logged
-	present := Options{Dir: old.Dir, Node: "n2", BootID: "another", NodeID: "n2/another/5", Log: log.log()}
+	present := Options{Dir: old.Dir, Node: "n2", BootID: "another", NodeID: "n2/another", Log: log.log()}
 	if read := get(t, present); len(read.Open)+len(read.History) != 0 {
 		t.Errorf("read %+v", read)
 	}
@@ -255,7 +258,7 @@ func aside(t *testing.T, dir string) []string {
 // Whatever is in the document's place, the agent starts, says so in one line, and
 // keeps it for somebody to look at.
 func TestUnreadableIsSetAside(t *testing.T) {
-	opts := testOptions("", 1)
+	opts := testOptions("")
 	good, err := encode(sample(t, opts.NodeID, 2, 0, 2), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -364,7 +367,7 @@ func errorOf(errs ...error) error {
 }
 
 func TestSetAsideAreBounded(t *testing.T) {
-	opts := testOptions(t.TempDir(), 1)
+	opts := testOptions(t.TempDir())
 	for i := range maxCorrupt + 3 {
 		if err := os.WriteFile(filepath.Join(opts.Dir, fileName), fmt.Append(nil, i), 0o600); err != nil {
 			t.Fatal(err)

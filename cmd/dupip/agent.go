@@ -19,11 +19,12 @@ import (
 
 func newAgent() *cobra.Command {
 	var opts agent.Options
+	var gossip clusterFlags
 	var attach, level, logFormat string
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Observe this node's pods and raise conflicts",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			mode, err := bpf.ParseMode(attach)
 			if err != nil {
@@ -34,6 +35,9 @@ func newAgent() *cobra.Command {
 				return err
 			}
 			opts.Attach, opts.Log, opts.Version = mode, log, buildVersion()
+			if opts.Cluster, err = gossip.join(log, opts.StateDir, opts.Version); err != nil {
+				return err
+			}
 			reload := make(chan os.Signal, 1)
 			signal.Notify(reload, syscall.SIGHUP)
 			defer signal.Stop(reload)
@@ -55,6 +59,7 @@ func newAgent() *cobra.Command {
 	flags.StringVar(&opts.StateDir, "state-dir", state.DefaultDir, "folder in which conflicts outlive the agent")
 	flags.StringVar(&opts.CRISocket, "cri-socket", "", "socket of the container runtime, for the names of pods; \"none\" for none (default: the usual paths)")
 	flags.StringVar(&opts.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz, \"off\" for none")
+	gossip.addTo(flags)
 	flags.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&logFormat, "log-format", "text", "text or json")
 	for flag, values := range map[string][]string{

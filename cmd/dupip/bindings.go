@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/netip"
+	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -12,47 +12,50 @@ import (
 )
 
 func newBindings(g *globals) *cobra.Command {
-	var ipText string
+	var ask question
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "bindings",
 		Short: "Show which address was seen behind which interface",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var ip netip.Addr
-			if ipText != "" {
-				var err error
-				if ip, err = netip.ParseAddr(ipText); err != nil {
-					return fmt.Errorf("--ip %q: not an IP address", ipText)
-				}
+			q, err := ask.query()
+			if err != nil {
+				return err
 			}
 			out := cmd.OutOrStdout()
 			if watch {
-				return watchBindings(cmd, g, ip)
+				return watchBindings(cmd, g, q)
 			}
-			document, err := g.client().Bindings(cmd.Context(), ip)
+			document, err := g.client().Bindings(cmd.Context(), q)
+			if err == nil {
+				err = ask.unheard(document.Coverage)
+			}
 			if err != nil {
 				return err
 			}
 			if done, err := g.output.document(out, document); done {
 				return err
 			}
+			tidy(&document)
 			printBindings(out, document.Bindings, g.output == formatWide)
+			printCoverage(out, document.Coverage, "bindings")
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&ipText, "ip", "", "only this address")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on printing changes")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on printing changes on this node")
+	ask.addTo(cmd, g)
 	g.addTo(cmd)
 	return cmd
 }
 
-func watchBindings(cmd *cobra.Command, g *globals, ip netip.Addr) error {
+func watchBindings(cmd *cobra.Command, g *globals, q api.Query) error {
 	out := cmd.OutOrStdout()
-	return g.client().WatchBindings(cmd.Context(), ip, func(event api.BindingEvent) error {
+	return g.client().WatchBindings(cmd.Context(), q, func(event api.BindingEvent) error {
 		if done, err := g.output.line(out, event); done {
 			return err
 		}
+		tidy(&event)
 		b := event.Binding
 		_, err := fmt.Fprintf(out, "%-8s %-15s %-16s %-9s %s\n", event.Type, b.IP, clip(b.Interface, 15), b.Evidence, who(b))
 		return err
@@ -76,13 +79,21 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 		return
 	}
 	header := []any{"ip", "holder", "interface", "evidence", "first", "last"}
+	nodes := nodeColumn(bindings)
+	if nodes != nil {
+		header = slices.Insert(header, 1, any("node"))
+	}
 	var rows []table.Row
 	for _, b := range bindings {
-		rows = append(rows, table.Row{
+		row := table.Row{
 			inNetwork(b.IP, b.Network), who(b), clip(b.Interface, 15), b.Evidence, age(b.FirstSeen), age(b.LastSeen),
-		})
+		}
+		if nodes != nil {
+			row = slices.Insert(row, 1, any(nodes[b.Node]))
+		}
+		rows = append(rows, row)
 	}
-	header, rows = fit(header, rows, "holder", "first", "interface")
+	header, rows = fit(header, rows, "holder", "first", "interface", "last")
 	t := newTable(out, header...)
 	t.AppendRows(rows)
 	t.Render()
@@ -95,6 +106,8 @@ func who(b api.Binding) string {
 		return b.Pod.String()
 	case b.Netns != "":
 		return b.Netns
+	case b.NetnsCookie != 0:
+		return "(no name yet)" // another node's, which has told no more
 	}
 	return "unseen netns"
 }

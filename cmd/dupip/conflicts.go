@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,24 +17,36 @@ import (
 const exitOpen = 3
 
 func newConflicts(g *globals) *cobra.Command {
+	var ask question
 	var all, watch, exitCode bool
 	cmd := &cobra.Command{
 		Use:   "conflicts",
 		Short: "Show addresses with two or more live holders",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := ask.query()
+			if err != nil {
+				return err
+			}
+			q.All = all
 			out := cmd.OutOrStdout()
 			if watch {
-				return watchConflicts(cmd, g)
+				return watchConflicts(cmd, g, q)
 			}
-			document, err := g.client().Conflicts(cmd.Context(), all)
+			document, err := g.client().Conflicts(cmd.Context(), q)
+			if err == nil {
+				err = ask.unheard(document.Coverage)
+			}
 			if err != nil {
 				return err
 			}
 			if done, err := g.output.document(out, document); err != nil {
 				return err
 			} else if !done {
+				tidy(&document)
+				printPairs(out, document)
 				printConflicts(out, document.Conflicts, g.output == formatWide, all)
+				printCoverage(out, document.Coverage, "conflicts")
 			}
 			if exitCode && anyOpen(document.Conflicts) {
 				return exitError(exitOpen)
@@ -42,10 +55,11 @@ func newConflicts(g *globals) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "resolved ones too, newest first")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on printing what happens")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on printing what happens on this node")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when any conflict is open")
-	cmd.MarkFlagsMutuallyExclusive("watch", "all")
-	cmd.MarkFlagsMutuallyExclusive("watch", "exit-code")
+	apart(cmd, "watch", "all")
+	apart(cmd, "watch", "exit-code")
+	ask.addTo(cmd, g)
 	g.addTo(cmd)
 	return cmd
 }
@@ -59,15 +73,21 @@ func anyOpen(conflicts []api.Conflict) bool {
 	return false
 }
 
-func watchConflicts(cmd *cobra.Command, g *globals) error {
+func watchConflicts(cmd *cobra.Command, g *globals, q api.Query) error {
 	out := cmd.OutOrStdout()
-	return g.client().WatchConflicts(cmd.Context(), func(event api.ConflictEvent) error {
+	return g.client().WatchConflicts(cmd.Context(), q, func(event api.ConflictEvent) error {
 		if done, err := g.output.line(out, event); done {
 			return err
 		}
+		tidy(&event)
 		names := make([]string, 0, len(event.Conflict.Holders))
+		several := nodeColumn(event.Conflict.Holders) != nil
 		for _, holder := range event.Conflict.Holders {
-			names = append(names, who(holder))
+			name := who(holder)
+			if several {
+				name += " on " + holder.Node
+			}
+			names = append(names, name)
 		}
 		reason := ""
 		if event.Reason != "" {
@@ -96,27 +116,56 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 				if n == 0 {
 					row = table.Row{c.ID, c.Network, c.IP, paint(out, c.State), c.Scope, age(since(c)), age(c.ResolvedAt)}
 				}
-				t.AppendRow(append(row, who(b), b.Node, b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
+				t.AppendRow(append(row, reached(b), b.Node, b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
 			}
 		}
 		t.Render()
 		return
 	}
 	header := []any{"ip", "state", "since", "holder", "interface", "seen"}
+	var holders []api.Binding
+	for _, c := range conflicts {
+		holders = append(holders, c.Holders...)
+	}
+	nodes := nodeColumn(holders)
+	if nodes != nil {
+		header = slices.Insert(header, 3, any("node"))
+	}
 	var rows []table.Row
+	far := false
 	for _, c := range conflicts {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", ""}
 			if n == 0 {
 				row = table.Row{inNetwork(c.IP, c.Network), paint(out, c.State), age(since(c))}
 			}
-			rows = append(rows, append(row, who(b), clip(b.Interface, 15), age(b.FirstSeen)))
+			name := reached(b)
+			if nodes != nil {
+				// The name is what people look for, so the node has the mark.
+				node := nodes[b.Node]
+				if name = who(b); b.Unreachable {
+					node, far = node+" !", true
+				}
+				row = append(row, node)
+			}
+			rows = append(rows, append(row, name, clip(b.Interface, 15), age(b.FirstSeen)))
 		}
 	}
-	header, rows = fit(header, rows, "holder", "seen", "interface")
+	header, rows = fit(header, rows, "holder", "seen", "interface", "since")
 	t := newTable(out, header...)
 	t.AppendRows(rows)
 	t.Render()
+	if far {
+		wrapped(out, 2, "! unreachable: the node does not answer, and its holders may be gone.")
+	}
+}
+
+// reached is who, and says so where the holder's node does not answer.
+func reached(b api.Binding) string {
+	if b.Unreachable {
+		return who(b) + " (unreachable)"
+	}
+	return who(b)
 }
 
 // since is when a conflict took its present state.

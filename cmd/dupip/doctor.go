@@ -11,6 +11,7 @@ import (
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/gossip/members"
 )
 
 func newDoctor(g *globals) *cobra.Command {
@@ -18,7 +19,7 @@ func newDoctor(g *globals) *cobra.Command {
 	var attach string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out why an agent does not start or sees nothing, and what to do",
+		Short: "Find out why an agent does not start or sees nothing",
 		Long: `Examine this node: kernel, rights, mounts, network namespaces, sockets, runtime.
 For each thing that is wrong it says what to do. It works with and without a
 running agent, beside which it does no harm, and changes nothing.
@@ -26,13 +27,13 @@ running agent, beside which it does no harm, and changes nothing.
 Run it as root where the agent runs: on the node, or in the agent's container.
 Give it the flags (or the environment) of the agent. The exit code is 1 when
 anything failed.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			mode, err := bpf.ParseMode(attach)
 			if err != nil {
 				return fmt.Errorf("--attach: %w", err)
 			}
-			opts.Attach, opts.APISocket, opts.Version = mode, g.socket, buildVersion()
+			opts.Attach, opts.APISocket, opts.Version, opts.CountKeys = mode, g.socket, buildVersion(), members.CountKeys
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
 			if done, err := g.output.document(out, report); err != nil {
@@ -53,6 +54,10 @@ anything failed.`,
 	flags.StringVar(&opts.CRISocket, "cri-socket", "", "socket of the container runtime, or off (default: the usual places)")
 	flags.StringVar(&opts.StateDir, "state-dir", state.DefaultDir, "folder of the agent's state")
 	flags.StringVar(&opts.ConfigFile, "config", "", "configuration file of the agent")
+	flags.StringVar(&opts.Bind, "bind", "", "address of this node that the agent binds gossip to")
+	flags.IntVar(&opts.GossipPort, "gossip-port", members.DefaultPort, "port of the agents' gossip")
+	flags.StringSliceVar(&opts.Join, "join", nil, "nodes that the agent joins; repeat it, or separate them by commas")
+	flags.StringVar(&opts.KeyFile, "gossip-key-file", "", "file with the keys of gossip")
 	_ = cmd.RegisterFlagCompletionFunc("attach", cobra.FixedCompletions(
 		[]string{"auto", "tcx", "tc", "xdp"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,16 +15,22 @@ import (
 )
 
 func newExplain(g *globals) *cobra.Command {
+	var local bool
 	cmd := &cobra.Command{
 		Use:   "explain IP",
-		Short: "Tell the story of one address: who has it, how we know, and why it is or is not a conflict",
-		Args:  cobra.ExactArgs(1),
+		Short: "Tell the story of one address, and why it is a conflict or not",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("explain needs one IP address: dupip explain 10.0.0.1")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ip, err := netip.ParseAddr(args[0])
 			if err != nil {
 				return fmt.Errorf("%q: not an IP address", args[0])
 			}
-			document, err := g.client().Explain(cmd.Context(), ip)
+			document, err := g.client().Explain(cmd.Context(), api.Query{IP: ip, Cluster: !local})
 			if err != nil {
 				return err
 			}
@@ -28,28 +38,46 @@ func newExplain(g *globals) *cobra.Command {
 			if done, err := g.output.document(out, document); done {
 				return err
 			}
+			tidy(&document)
 			printExplanation(out, document)
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&local, "local", false, "ask this agent only, not those of all nodes")
 	g.addTo(cmd)
 	return cmd
 }
 
 func printExplanation(out io.Writer, e api.Explanation) {
 	if len(e.Stories) == 0 {
-		fmt.Fprintf(out, "%s was not seen on node %s.\n", e.IP, e.Node)
+		where := "on node " + e.Node
+		if n := e.Asked - len(e.Missing); n > 1 {
+			where = fmt.Sprintf("on %d nodes", n)
+		}
+		fmt.Fprintf(out, "%s was not seen %s.\n", e.IP, where)
 	}
 	for n, story := range e.Stories {
 		if n > 0 {
 			fmt.Fprintln(out)
 		}
-		printStory(out, e.Node, story)
+		printStory(out, story)
 	}
+	printConfigured(out, e)
+	if len(e.Missing) > 0 {
+		fmt.Fprintln(out)
+	}
+	printCoverage(out, e.Coverage, "stories")
+}
+
+func printConfigured(out io.Writer, e api.Explanation) {
 	if len(e.Configured) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nConfigured, by the kernel's own lists:")
+	on := ""
+	if e.Asked > 1 {
+		on = " on node " + e.Node
+	}
+	fmt.Fprintf(out, "\nConfigured%s, by the kernel's own lists:\n", on)
 	for _, c := range e.Configured {
 		text := map[string]string{
 			"peer":      "on the pod's end of " + c.Interface,
@@ -70,9 +98,17 @@ func printExplanation(out io.Writer, e api.Explanation) {
 	}
 }
 
-func printStory(out io.Writer, node string, story api.Story) {
-	fmt.Fprintf(out, "%s in network %s on node %s\n", story.IP, story.Network, node)
+func printStory(out io.Writer, story api.Story) {
+	several := len(story.Nodes) > 1
+	if several {
+		wrapped(out, 2, fmt.Sprintf("%s in network %s on nodes %s", story.IP, story.Network, list(story.Nodes, maxListed)))
+	} else {
+		fmt.Fprintf(out, "%s in network %s on node %s\n", story.IP, story.Network, strings.Join(story.Nodes, ""))
+	}
 	wrapped(out, 2, fmt.Sprintf("Verdict: %s.", story.Verdict))
+	for _, v := range story.Verdicts {
+		wrapped(out, 4, fmt.Sprintf("  %s: %s.", list(v.Nodes, maxListed), v.Verdict))
+	}
 	if c := story.Conflict; c != nil {
 		fmt.Fprintf(out, "Conflict %s, %s: %s", c.ID, c.Scope, paint(out, c.State))
 		switch {
@@ -85,8 +121,12 @@ func printStory(out io.Writer, node string, story api.Story) {
 	}
 	fmt.Fprintln(out, "\nHolders, the elder first:")
 	for _, b := range story.Bindings {
-		fmt.Fprintf(out, "  %s\n", who(b))
-		fmt.Fprintf(out, "      interface %s, MAC %s, evidence %s\n", b.Interface, b.MAC, b.Evidence)
+		name := reached(b)
+		if several || !slices.Contains(story.Nodes, b.Node) {
+			name += " on node " + b.Node
+		}
+		wrapped(out, 4, "  "+name)
+		wrapped(out, 6, fmt.Sprintf("      interface %s, MAC %s, evidence %s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC, "unknown"), b.Evidence))
 		if b.Pod != nil {
 			wrapped(out, 6, fmt.Sprintf("      netns %s, pod UID %s", b.Netns, b.Pod.UID))
 		}
@@ -101,13 +141,24 @@ func printStory(out io.Writer, node string, story api.Story) {
 	}
 	fmt.Fprintln(out, "\nWhat happened:")
 	for _, note := range story.Notes {
-		holder := note.Netns
-		if note.Pod != nil {
-			holder = note.Pod.String()
-		}
-		if holder != "" {
-			holder += ": "
-		}
-		wrapped(out, 15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), holder, note.Text))
+		wrapped(out, 15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), told(note, several), note.Text))
 	}
+}
+
+// told says of whom a note is, and who tells it where several nodes do.
+func told(note api.Note, several bool) string {
+	holder := note.Netns
+	if note.Pod != nil {
+		holder = note.Pod.String()
+	}
+	if note.HolderNode != "" {
+		holder = strings.TrimSpace(holder + " on " + note.HolderNode)
+	}
+	if holder != "" {
+		holder += ": "
+	}
+	if several {
+		return "[" + note.Node + "] " + holder
+	}
+	return holder
 }

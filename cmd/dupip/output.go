@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
+
+	"github.com/dupip/dupip/agent/api"
 )
 
 // format is the value of --output.
@@ -114,6 +117,36 @@ func room(header []any, rows []table.Row, column string) int {
 	return left
 }
 
+// nodeColumn gives each node the text for a column, or is nil where all holders are on
+// one node and no column is needed.
+func nodeColumn(holders []api.Binding) map[string]string {
+	const most, least = 20, 11 // beside addresses that are long
+	nodes := make(map[string]string)
+	domains := make(map[string]bool)
+	width := most
+	for _, b := range holders {
+		short, domain := b.Node, ""
+		if _, err := netip.ParseAddr(b.Node); err != nil {
+			short, domain, _ = strings.Cut(b.Node, ".")
+		}
+		nodes[b.Node] = short
+		domains[domain] = true
+		if len(b.IP) > 24 {
+			width = least
+		}
+	}
+	if len(nodes) < 2 {
+		return nil
+	}
+	for name, short := range nodes {
+		if len(domains) > 1 {
+			short = name // the domain tells them apart
+		}
+		nodes[name] = clip(short, width)
+	}
+	return nodes
+}
+
 // wrapped prints a line, broken at spaces so that it fits the
 // screen; further lines are indented by indent columns.
 func wrapped(w io.Writer, indent int, line string) {
@@ -178,6 +211,7 @@ func paint(w io.Writer, word string) string {
 	colour := map[string]text.Color{
 		"confirmed": text.FgRed, "suspected": text.FgYellow, "changed": text.FgYellow, "resolved": text.FgGreen,
 		"attached": text.FgGreen, "shadowed": text.FgYellow, "waiting": text.FgYellow, "failed": text.FgRed,
+		"alive": text.FgGreen, "suspect": text.FgYellow, "dead": text.FgRed,
 		"ok": text.FgGreen, "warn": text.FgYellow, "fail": text.FgRed,
 	}
 	if c, ok := colour[word]; ok {

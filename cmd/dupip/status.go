@@ -18,7 +18,7 @@ func newStatus(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the agent is doing and what it cannot see",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			document, err := g.client().Status(cmd.Context())
 			if err != nil {
@@ -28,6 +28,7 @@ func newStatus(g *globals) *cobra.Command {
 			if done, err := g.output.document(out, document); done {
 				return err
 			}
+			tidy(&document)
 			printStatus(out, document, g.output == formatWide)
 			return nil
 		},
@@ -54,6 +55,16 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		line("Suppressed", "%s", suppressed)
 	}
 	line("Dropped", "%s", counts(s.Dropped))
+	line("Gossip", "%s", gossipText(s.Cluster))
+	for _, problem := range s.Cluster.Problems {
+		wrapped(out, 14, "            NOT in order: "+problem)
+	}
+	if wide && !s.Cluster.Alone {
+		line("", "sent %s; received %s", counts(s.Cluster.Sent), counts(s.Cluster.Received))
+	}
+	if dropped := counts(s.Cluster.Dropped); dropped != none {
+		line("", "dropped %s", dropped)
+	}
 	line("Pod names", "%s", runtimeText(s.Runtime))
 	if s.Config.Path != "" {
 		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, age(s.Config.LoadedAt)), s.Config.Error))
@@ -87,6 +98,22 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	}
 	t.Render()
 	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostHolders, " "))
+}
+
+func gossipText(c api.ClusterStatus) string {
+	if c.Alone {
+		return "alone: started without --join and --bind, duplicates on other nodes are not found"
+	}
+	text := "at " + c.Address
+	if c.Label != "" {
+		text += " in cluster " + c.Label
+	}
+	encrypted := "encrypted"
+	if !c.Encrypted {
+		encrypted = "NOT encrypted"
+	}
+	return fmt.Sprintf("%s, %s; %d leases, %d unacked, %d kept for others; %s",
+		text, counts(c.Members), c.Leases, c.Unacked, c.Kept, encrypted)
 }
 
 func stateText(s api.StateStatus) string {

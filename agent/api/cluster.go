@@ -1,0 +1,148 @@
+package api
+
+import (
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// Coverage says whose answers a document about the cluster is made of. It is empty in
+// the document of a single agent.
+type Coverage struct {
+	// Alone: the cluster was asked for, and this agent is in none.
+	Alone bool `json:"alone,omitzero"`
+	// Asked counts the agents that were asked, this one too.
+	Asked int `json:"asked,omitzero"`
+	// Missing names the nodes whose agents did not answer in time.
+	Missing []string `json:"missing,omitzero"`
+	// Omitted counts what found no room in an answer.
+	Omitted int `json:"omitted,omitzero"`
+	// Partial: something is missing or omitted.
+	Partial bool `json:"partial,omitzero"`
+}
+
+// Address is an address in its network.
+type Address struct {
+	Network string `json:"network"`
+	IP      string `json:"ip"`
+}
+
+// Pair tells how many addresses two nodes share in confirmed conflicts.
+type Pair struct {
+	// Nodes are two.
+	Nodes     []string  `json:"nodes"`
+	Addresses int       `json:"addresses"`
+	Examples  []Address `json:"examples"`
+	Since     time.Time `json:"since,omitzero"`
+	// Heard is when the nodes told of it last; absent where it is known at first hand.
+	Heard time.Time `json:"heard,omitzero"`
+}
+
+// Node is one agent of the cluster.
+type Node struct {
+	Name string `json:"name"`
+	Boot string `json:"boot"`
+	// Epoch is the boot-time clock in nanoseconds when the agent started.
+	Epoch   int64  `json:"epoch"`
+	Address string `json:"address,omitzero"`
+	Version string `json:"version,omitzero"`
+	Self    bool   `json:"self,omitzero"`
+	// State is alive, suspect, dead or left, since Since.
+	State string    `json:"state"`
+	Since time.Time `json:"since,omitzero"`
+	// Heard is when a message came from it last.
+	Heard time.Time `json:"heard,omitzero"`
+	// Unacked counts the leases that it has not acknowledged.
+	Unacked int `json:"unacked"`
+	// Namesake: another live agent has this node name and another boot.
+	Namesake bool `json:"namesake,omitzero"`
+}
+
+// Nodes is the answer to GET /v1/nodes.
+type Nodes struct {
+	Node    string        `json:"node"`
+	Nodes   []Node        `json:"nodes"`
+	Cluster ClusterStatus `json:"cluster"`
+}
+
+// ClusterStatus is this agent's part in the cluster.
+type ClusterStatus struct {
+	// Alone: it is in none; the rest is empty then.
+	Alone bool `json:"alone,omitzero"`
+	// Label is the cluster's name, Address where this agent takes gossip.
+	Label     string `json:"label,omitzero"`
+	Address   string `json:"address,omitzero"`
+	Encrypted bool   `json:"encrypted"`
+	// Members counts the agents by state.
+	Members map[string]int `json:"membersByState,omitzero"`
+	// Leases counts this node's own, Unacked those without an acknowledgement for more
+	// than a few seconds, Kept those that it keeps for others.
+	Leases  int `json:"leases"`
+	Unacked int `json:"leasesUnacked"`
+	Kept    int `json:"leasesKept"`
+	// Dropped counts what was not taken in or not sent, by reason; Sent and Received
+	// count messages by type.
+	Dropped  map[string]uint64 `json:"dropped,omitzero"`
+	Sent     map[string]uint64 `json:"sent,omitzero"`
+	Received map[string]uint64 `json:"received,omitzero"`
+	// Problems say what is wrong and what to do.
+	Problems []string `json:"problems,omitzero"`
+}
+
+// NewNode makes the document of a member.
+func NewNode(m cluster.Member) Node {
+	return Node{
+		Name:     m.Name,
+		Boot:     m.Boot,
+		Epoch:    m.Epoch,
+		Address:  m.Address,
+		Version:  m.Version,
+		Self:     m.Self,
+		State:    string(m.State),
+		Since:    m.Since.Round(0),
+		Heard:    m.Heard.Round(0),
+		Unacked:  m.Unacked,
+		Namesake: m.Namesake,
+	}
+}
+
+// NewPair makes the document of a pair.
+func NewPair(p cluster.Pair) Pair {
+	doc := Pair{
+		Nodes:     []string{cluster.NodeName(p.A), cluster.NodeName(p.B)},
+		Addresses: p.Addresses,
+		Examples:  make([]Address, 0, len(p.Examples)),
+		Since:     p.Since.Round(0),
+		Heard:     p.Heard.Round(0),
+	}
+	for _, key := range p.Examples {
+		doc.Examples = append(doc.Examples, newAddress(key))
+	}
+	return doc
+}
+
+func newAddress(key detector.Key) Address {
+	return Address{Network: key.Network, IP: key.IP.String()}
+}
+
+// NewClusterStatus makes the document of a status.
+func NewClusterStatus(s cluster.Status) ClusterStatus {
+	doc := ClusterStatus{
+		Label:     s.Label,
+		Address:   s.Address,
+		Encrypted: s.Encrypted,
+		Members:   make(map[string]int, len(s.Members)),
+		Leases:    s.Leases,
+		Unacked:   s.Unacked,
+		Kept:      s.Kept,
+		Dropped:   s.Dropped,
+		Sent:      s.Sent,
+		Received:  s.Received,
+		Problems:  s.Problems,
+	}
+	for state, n := range s.Members {
+		doc.Members[string(state)] = n
+	}
+	return doc
+}

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// NewBinding makes the document of a binding.
+func NewBinding(b detector.Binding) Binding {
+	doc := Binding{
+		Network:     b.Key.Network,
+		IP:          b.Key.IP.String(),
+		Node:        cluster.NodeName(b.Holder.ID.Node),
+		Interface:   b.Holder.InterfaceName,
+		Ifindex:     b.Holder.Interface.Ifindex,
+		MAC:         b.Holder.MAC.String(),
+		Netns:       b.Holder.NetnsName,
+		NetnsCookie: b.Holder.ID.Netns,
+		Evidence:    b.Evidence.String(),
+		FirstSeen:   b.FirstSeen.Round(0),
+		LastSeen:    b.LastSeen.Round(0),
+		Unreachable: b.Unreachable,
+	}
+	doc.Pod = NewPod(b.Holder.Pod)
+	return doc
+}
+
+// NewPod makes the document of a pod, nil if it is unknown.
+func NewPod(pod detector.Pod) *Pod {
+	if pod == (detector.Pod{}) {
+		return nil
+	}
+	return &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+}
+
+// String is the usual form, "namespace/name".
+func (p *Pod) String() string { return p.Namespace + "/" + p.Name }
+
+// NewConflict makes the document of a conflict.
+func NewConflict(c detector.Conflict) Conflict {
+	doc := Conflict{
+		ID:          c.ID,
+		Network:     c.Key.Network,
+		IP:          c.Key.IP.String(),
+		State:       c.State.String(),
+		Scope:       c.Scope.String(),
+		SecondSeen:  c.SecondSeen.Round(0),
+		SuspectedAt: c.SuspectedAt.Round(0),
+		ConfirmedAt: c.ConfirmedAt.Round(0),
+		ResolvedAt:  c.ResolvedAt.Round(0),
+		Holders:     make([]Binding, 0, len(c.Holders)),
+	}
+	for _, holder := range c.Holders {
+		doc.Holders = append(doc.Holders, NewBinding(holder))
+	}
+	return doc
+}

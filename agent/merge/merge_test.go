@@ -1,0 +1,325 @@
+package merge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// at is so many seconds after noon; zero is no time.
+func at(seconds int) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return noon.Add(time.Duration(seconds) * time.Second)
+}
+
+var rules = Rules{
+	Wide:   func(network string) bool { return network == "default" },
+	Shared: func(ip netip.Addr) bool { return ip == netip.MustParseAddr("10.0.0.53") },
+}
+
+func key(ip string) detector.Key {
+	return detector.Key{Network: "default", IP: netip.MustParseAddr(ip)}
+}
+
+// on makes a holder on a node: the netns cookie is its number, "n1/b" its node.
+func on(node string, netns uint64, seconds int) detector.Binding {
+	return detector.Binding{
+		Key:       key("10.0.0.1"),
+		Holder:    detector.Holder{ID: detector.HolderID{Node: node + "/b", Netns: netns}},
+		Evidence:  detector.Announced,
+		FirstSeen: at(seconds),
+		LastSeen:  at(seconds + 1),
+	}
+}
+
+func member(node string) cluster.Member { return cluster.Member{Name: node, Boot: "b"} }
+
+func conflict(id string, state detector.State, from, to int, holders ...detector.Binding) detector.Conflict {
+	c := detector.Conflict{
+		ID: id, Key: key("10.0.0.1"), State: state, Scope: detector.SameNode, SuspectedAt: at(from), Holders: holders,
+	}
+	if state == detector.Confirmed {
+		c.ConfirmedAt = at(from + 1)
+	}
+	if state == detector.Resolved {
+		c.ConfirmedAt, c.ResolvedAt = at(from+1), at(to)
+	}
+	return c
+}
+
+func from(node string, conflicts ...detector.Conflict) cluster.Answer {
+	return cluster.Answer{Member: member(node), Document: cluster.Document{Conflicts: conflicts}}
+}
+
+// brief is one line per conflict: id, state, from, holders.
+func brief(conflicts []detector.Conflict) []string {
+	var lines []string
+	for _, c := range conflicts {
+		line := fmt.Sprintf("%s %s %s %.0f", c.ID, c.State, c.Scope, c.SuspectedAt.Sub(noon).Seconds())
+		if !c.ResolvedAt.IsZero() {
+			line += fmt.Sprintf("-%.0f", c.ResolvedAt.Sub(noon).Seconds())
+		}
+		for _, b := range c.Holders {
+			line += fmt.Sprintf(" %s:%d", cluster.NodeName(b.Holder.ID.Node), b.Holder.ID.Netns)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestConflicts(t *testing.T) {
+	const suspected, confirmed, resolved = detector.Suspected, detector.Confirmed, detector.Resolved
+	a, b, c, d := on("n1", 1, 10), on("n2", 2, 20), on("n3", 3, 30), on("n4", 4, 40)
+	for _, test := range []struct {
+		name    string
+		answers []cluster.Answer
+		want    []string
+	}{
+		{
+			"both sides of one",
+			[]cluster.Answer{from("n1", conflict("x-1", confirmed, 21, 0, a, b)), from("n2", conflict("x-1", confirmed, 20, 0, a, b))},
+			[]string{"x-1 confirmed cross-node 20 n1:1 n2:2"},
+		},
+		{
+			"the strongest open state",
+			[]cluster.Answer{from("n1", conflict("x-1", resolved, 20, 30, a, b)), from("n2", conflict("x-1", suspected, 21, 0, a, b))},
+			[]string{"x-1 suspected cross-node 20 n1:1 n2:2"},
+		},
+		{
+			"confirmed goes before suspected",
+			[]cluster.Answer{from("n1", conflict("x-1", confirmed, 20, 0, a, b)), from("n2", conflict("x-1", suspected, 21, 0, a, b))},
+			[]string{"x-1 confirmed cross-node 20 n1:1 n2:2"},
+		},
+		{
+			"resolved if all say so, with the latest end",
+			[]cluster.Answer{from("n1", conflict("x-1", resolved, 20, 30, a, b)), from("n2", conflict("x-1", resolved, 21, 33, a, b))},
+			[]string{"x-1 resolved cross-node 20-33 n1:1 n2:2"},
+		},
+		{
+			"a chain of holders",
+			[]cluster.Answer{
+				from("n1", conflict("x-1", confirmed, 20, 0, a, b)),
+				from("n2", conflict("x-1", confirmed, 21, 0, b, c)),
+				from("n3", conflict("x-1", confirmed, 30, 0, c, d)),
+			},
+			[]string{"x-1 confirmed cross-node 20 n1:1 n2:2 n3:3 n4:4"},
+		},
+		{
+			"ids that differ, because one side remembers more",
+			[]cluster.Answer{
+				from("n1", conflict("x-1", resolved, 1, 5, a, c), conflict("x-2", confirmed, 20, 0, a, b)),
+				from("n2", conflict("x-1", confirmed, 21, 0, a, b)),
+			},
+			[]string{"x-2 confirmed cross-node 20 n1:1 n2:2", "x-1 resolved cross-node 1-5 n1:1 n3:3"},
+		},
+		{
+			"one id at different times, without a common holder",
+			[]cluster.Answer{from("n1", conflict("x-1", resolved, 1, 5, a, b)), from("n3", conflict("x-1", confirmed, 40, 0, c, d))},
+			[]string{"x-1 confirmed cross-node 40 n3:3 n4:4", "x-1 resolved cross-node 1-5 n1:1 n2:2"},
+		},
+		{
+			"a node's own are never one",
+			[]cluster.Answer{
+				from("n1", conflict("x-1", resolved, 20, 30, a, b), conflict("x-2", confirmed, 30, 0, a, b)),
+				from("n2", conflict("x-1", resolved, 20, 31, a, b), conflict("x-2", confirmed, 31, 0, a, b)),
+			},
+			[]string{"x-2 confirmed cross-node 30 n1:1 n2:2", "x-1 resolved cross-node 20-31 n1:1 n2:2"},
+		},
+		{
+			"who is no part of it is not believed",
+			[]cluster.Answer{
+				from("n1", conflict("x-1", confirmed, 20, 0, a, b)), from("n9", conflict("x-1", resolved, 1, 2, a, b)),
+				from("n3", detector.Conflict{ID: "y", Holders: []detector.Binding{c}}),
+			},
+			[]string{"x-1 confirmed cross-node 20 n1:1 n2:2"},
+		},
+		{
+			"several, in order",
+			[]cluster.Answer{
+				from("n3", conflict("x-2", confirmed, 30, 0, c, d)),
+				from("n2", conflict("x-1", resolved, 2, 3, b, c), conflict("x-0", resolved, 1, 9, b, c)),
+				from("n1", conflict("x-3", suspected, 10, 0, a, on("n1", 5, 1))),
+			},
+			[]string{
+				"x-3 suspected same-node 10 n1:5 n1:1", "x-2 confirmed cross-node 30 n3:3 n4:4",
+				"x-0 resolved cross-node 1-9 n2:2 n3:3", "x-1 resolved cross-node 2-3 n2:2 n3:3",
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for range 2 {
+				got, omitted := Conflicts(test.answers, rules)
+				if diff := cmp.Diff(test.want, brief(got)); diff != "" || omitted != 0 {
+					t.Errorf("%d omitted, (-want +got):\n%s", omitted, diff)
+				}
+				slices.Reverse(test.answers) // the order means nothing
+			}
+		})
+	}
+}
+
+// Every node has the networks of its own bridges: the same address on two of them is no
+// conflict between them, though it has the same id.
+func TestConflictsOfNodesOwnNetworks(t *testing.T) {
+	first := conflict("x-1", detector.Confirmed, 20, 0, on("n1", 1, 1), on("n1", 2, 2))
+	second := conflict("x-1", detector.Confirmed, 21, 0, on("n2", 1, 1), on("n2", 2, 2))
+	first.Key.Network, second.Key.Network = "docker0", "docker0"
+	got, _ := Conflicts([]cluster.Answer{from("n1", first), from("n2", second)}, rules)
+	want := []string{"x-1 confirmed same-node 20 n1:1 n1:2", "x-1 confirmed same-node 21 n2:1 n2:2"}
+	if diff := cmp.Diff(want, brief(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The holder's own node describes it; others may add a name.
+func TestWhoDescribesAHolder(t *testing.T) {
+	mine, theirs, third := on("n1", 1, 10), on("n1", 1, 15), on("n1", 1, 16)
+	mine.Holder.Pod = detector.Pod{Name: "right"}
+	theirs.Holder.Pod = detector.Pod{Name: "wrong"}
+	theirs.Unreachable, third.Unreachable = true, true
+	far := on("n9", 9, 1)
+	far.Unreachable = true
+	named := far
+	named.Holder.Pod = detector.Pod{Name: "far"}
+	named.Unreachable = false
+	var h holders
+	h.add("n2/b", []detector.Binding{theirs, far})
+	h.add("n1/b", []detector.Binding{mine})
+	h.add("n3/b", []detector.Binding{third, named})
+	want := []detector.Binding{named, mine}
+	if diff := cmp.Diff(want, h.list(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestBindings(t *testing.T) {
+	other := on("n1", 7, 1)
+	other.Key = key("10.0.0.0")
+	answers := []cluster.Answer{
+		{Member: member("n2"), Document: cluster.Document{
+			// It has no say about n1, and no address is none.
+			Bindings: []detector.Binding{on("n2", 2, 20), on("n1", 666, 1), {Holder: detector.Holder{ID: detector.HolderID{Node: "n2/b"}}}},
+			Omitted:  3,
+		}},
+		{Member: member("n1"), Document: cluster.Document{Bindings: []detector.Binding{on("n1", 1, 10), other}, Omitted: -5}},
+		{Member: cluster.Member{Name: "n2", Boot: "c"}, Document: cluster.Document{Bindings: []detector.Binding{on("n2", 4, 1)}}},
+	}
+	got, omitted := Bindings(answers)
+	var lines []string
+	for _, b := range got {
+		lines = append(lines, fmt.Sprintf("%s %s %d", b.Key.IP, b.Holder.ID.Node, b.Holder.ID.Netns))
+	}
+	want := []string{"10.0.0.0 n1/b 7", "10.0.0.1 n1/b 1", "10.0.0.1 n2/b 2"}
+	if diff := cmp.Diff(want, lines); diff != "" || omitted != 3 {
+		t.Errorf("%d omitted, (-want +got):\n%s", omitted, diff)
+	}
+}
+
+// However much the others tell, it ends, and is counted; what this node has itself is whole.
+func TestHostileAnswers(t *testing.T) {
+	flood := cluster.Document{Omitted: 1 << 62}
+	for n := range maxBindings + 10 {
+		b := on("n2", uint64(n), 1)
+		flood.Bindings = append(flood.Bindings, b)
+	}
+	for n := range maxConflicts + 10 {
+		from := n%1000 + 1
+		flood.Conflicts = append(flood.Conflicts, conflict(fmt.Sprint("x-", n%3000), detector.Resolved, from, from, on("n2", uint64(n), 1), on("n1", 1, 1)))
+	}
+	var crowd []detector.Binding
+	for n := range 10 * maxHolders {
+		crowd = append(crowd, on("n2", uint64(n), n))
+	}
+	flood.Conflicts[0].Holders = crowd
+	for range 100 {
+		s := detector.Story{Key: key("10.0.0.1"), Verdict: "a lie"}
+		for n := range 10 * maxNotes {
+			s.Notes = append(s.Notes, detector.Note{At: at(n), Text: "noise"})
+		}
+		flood.Stories = append(flood.Stories, s)
+	}
+	self := member("n1")
+	self.Self = true
+	mine := cluster.Document{
+		Bindings:  []detector.Binding{on("n1", 1, 10)},
+		Conflicts: []detector.Conflict{conflict("mine", detector.Confirmed, 5000, 0, on("n1", 1, 10), on("n1", 2, 10))},
+		Stories:   []detector.Story{{Key: key("10.0.0.1"), Verdict: "the truth"}},
+	}
+	answers := []cluster.Answer{{Member: member("n2"), Document: flood}, {Member: self, Document: mine}}
+	bindings, omitted := Bindings(answers)
+	if len(bindings) != maxBindings+1 || omitted < 10 || omitted > 2_000_000 {
+		t.Errorf("%d bindings, %d omitted", len(bindings), omitted)
+	}
+	conflicts, omitted := Conflicts(answers, rules)
+	if len(conflicts) == 0 || conflicts[0].ID != "mine" || omitted < 10 {
+		t.Errorf("%d conflicts, %d omitted", len(conflicts), omitted)
+	}
+	for _, c := range conflicts {
+		if len(c.Holders) > maxHolders {
+			t.Errorf("%d holders", len(c.Holders))
+		}
+	}
+	stories := Stories(answers, rules)
+	if len(stories) != 1 || len(stories[0].Notes) > maxNotes || !slices.Equal(stories[0].Nodes, []string{"n2/b", "n1/b"}) {
+		t.Errorf("%d stories, the first with %d notes from %v", len(stories), len(stories[0].Notes), stories[0].Nodes)
+	}
+	var told []cluster.Pair
+	for n := range 10 * maxPairs {
+		told = append(told, cluster.Pair{A: "a/b", B: fmt.Sprint(n, "/b"), Addresses: n, Examples: slices.Repeat([]detector.Key{key("10.0.0.1"), key("10.0.0.2")}, 50)})
+	}
+	pairs := Pairs(nil, append(told, cluster.Pair{A: "a", B: "a", Addresses: 5}))
+	if len(pairs) != maxPairs || len(pairs[0].Examples) > maxExamples {
+		t.Errorf("%d pairs", len(pairs))
+	}
+}
+
+func TestPairs(t *testing.T) {
+	between := func(ip string, state detector.State, nodes ...string) detector.Conflict {
+		c := detector.Conflict{Key: key(ip), State: state, ConfirmedAt: at(10)}
+		for n, node := range nodes {
+			c.Holders = append(c.Holders, on(node, uint64(n+1), 1))
+		}
+		return c
+	}
+	conflicts := []detector.Conflict{
+		between("10.0.0.1", detector.Confirmed, "n1", "n2"),
+		between("10.0.0.2", detector.Confirmed, "n2", "n1", "n3", "n2"),
+		between("10.0.0.3", detector.Suspected, "n1", "n2"),
+		between("10.0.0.4", detector.Resolved, "n1", "n2"),
+		between("10.0.0.5", detector.Confirmed, "n1", "n1"),
+	}
+	told := []cluster.Pair{
+		{A: "n4/b", B: "n5/b", Addresses: 7, Examples: []detector.Key{key("10.4.0.1")}, Since: at(5), Heard: at(50)},
+		{A: "n1/b", B: "n2/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.1")}, Since: at(4), Heard: at(51)},
+		{A: "n6/b", B: "n7/b"},
+	}
+	want := []cluster.Pair{
+		{A: "n4/b", B: "n5/b", Addresses: 7, Examples: []detector.Key{key("10.4.0.1")}, Since: at(5), Heard: at(50)},
+		{A: "n1/b", B: "n2/b", Addresses: 2, Examples: []detector.Key{key("10.0.0.1"), key("10.0.0.2")}, Since: at(4), Heard: at(51)},
+		{A: "n1/b", B: "n3/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.2")}, Since: at(10)},
+		{A: "n2/b", B: "n3/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.2")}, Since: at(10)},
+	}
+	if diff := cmp.Diff(want, Pairs(conflicts, told), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNames(t *testing.T) {
+	got := Names([]string{"n1/0123456789ab", "n2/b", "n1/ffff", ""})
+	if want := "n1 (boot 01234567), n2, n1 (boot ffff), "; strings.Join(got, ", ") != want {
+		t.Errorf("got %q, want %q", strings.Join(got, ", "), want)
+	}
+}

@@ -1,0 +1,125 @@
+package merge
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+func tale(node string, stories ...detector.Story) cluster.Answer {
+	return cluster.Answer{Member: member(node), Document: cluster.Document{Stories: stories}}
+}
+
+// outline has the parts of a story in a few lines.
+func outline(s Story) []string {
+	lines := []string{fmt.Sprintf("%s %s: %s", s.Key.Network, strings.Join(s.Nodes, ","), s.Verdict)}
+	for _, v := range s.Verdicts {
+		lines = append(lines, strings.Join(v.Nodes, ",")+" says "+v.Text)
+	}
+	if s.Conflict != nil {
+		lines = append(lines, brief([]detector.Conflict{*s.Conflict})...)
+	}
+	for _, b := range s.Bindings {
+		lines = append(lines, fmt.Sprintf("%s:%d", b.Holder.ID.Node, b.Holder.ID.Netns))
+	}
+	for _, n := range s.Notes {
+		lines = append(lines, n.Node+" notes "+n.Text)
+	}
+	return lines
+}
+
+func TestStories(t *testing.T) {
+	a, b := on("n1", 1, 10), on("n2", 2, 20)
+	open := conflict("x-1", detector.Confirmed, 20, 0, a, b)
+	suspicion := conflict("x-1", detector.Suspected, 21, 0, a, b)
+	past := conflict("x-0", detector.Resolved, 1, 5, a, b)
+	notes := func(texts ...string) []detector.Note {
+		var list []detector.Note
+		for _, text := range texts {
+			var second int
+			fmt.Sscanf(text, "%d", &second)
+			list = append(list, detector.Note{At: at(second), Text: text})
+		}
+		return list
+	}
+	story := func(verdict string, c *detector.Conflict, n []detector.Note, bindings ...detector.Binding) detector.Story {
+		return detector.Story{Key: key("10.0.0.1"), Verdict: verdict, Conflict: c, Notes: n, Bindings: bindings}
+	}
+	shared := func(s detector.Story) detector.Story {
+		s.Key = key("10.0.0.53")
+		return s
+	}
+	local := func(s detector.Story) detector.Story {
+		s.Key.Network = "docker0"
+		return s
+	}
+	const one = "one live holder: not a conflict"
+	hostA, hostB := a, b
+	hostA.Evidence, hostB.Evidence = detector.Host, detector.Host
+	for _, test := range []struct {
+		name    string
+		answers []cluster.Answer
+		want    [][]string
+	}{
+		{
+			"agreed",
+			[]cluster.Answer{
+				tale("n1", story("a conflict", &open, notes("10 seen", "22 answered"), a, b)),
+				tale("n2", story("a conflict", &open, notes("9 before", "20 seen"), b, a)),
+				tale("n3"),
+			},
+			[][]string{{
+				"default n1/b,n2/b: a conflict", "x-1 confirmed cross-node 20 n1:1 n2:2", "n1/b:1", "n2/b:2",
+				"n2/b notes 9 before", "n1/b notes 10 seen", "n2/b notes 20 seen", "n1/b notes 22 answered",
+			}},
+		},
+		{
+			"the one who knows most is heard first",
+			[]cluster.Answer{
+				tale("n3", story("no live holder: not a conflict", nil, nil)),
+				tale("n1", story("being verified", &suspicion, nil, a, b)),
+				tale("n2", story("a conflict", &open, nil, b, a)),
+			},
+			[][]string{{
+				"default n3/b,n1/b,n2/b: a conflict", "n3/b says no live holder: not a conflict", "n1/b says being verified", "n2/b says a conflict",
+				"x-1 confirmed cross-node 20 n1:1 n2:2", "n1/b:1", "n2/b:2",
+			}},
+		},
+		{
+			"not matched yet",
+			[]cluster.Answer{tale("n1", story(one, &past, nil, a)), tale("n2", story(one, nil, nil, b))},
+			[][]string{{
+				"default n1/b,n2/b: holders on different nodes that do not know of each other yet: suspected as soon as they do",
+				"x-0 resolved cross-node 1-5 n1:1 n2:2", "n1/b:1", "n2/b:2",
+			}},
+		},
+		{
+			"shared addresses and nodes' own may have two",
+			[]cluster.Answer{
+				tale("n1", shared(story(one, nil, nil, a)), story("own", nil, nil, hostA)),
+				tale("n2", shared(story(one, nil, nil, b)), story("own", nil, nil, hostB)),
+			},
+			[][]string{{"default n1/b,n2/b: own", "n1/b:1", "n2/b:2"}, {"default n1/b,n2/b: " + one, "n1/b:1", "n2/b:2"}},
+		},
+		{
+			"networks of one node",
+			[]cluster.Answer{tale("n1", local(story(one, nil, nil, a))), tale("n2", local(story(one, nil, nil, b)))},
+			[][]string{{"docker0 n1/b: " + one, "n1/b:1"}, {"docker0 n2/b: " + one, "n2/b:2"}},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got [][]string
+			for _, s := range Stories(test.answers, rules) {
+				got = append(got, outline(s))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+func TestPrintExplanation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n2", "web-1", "10.0.0.1", time.Minute)
+		conflict := between("10.0.0.1", near, far)
+		e := api.Explanation{
+			Node: "n1", IP: "10.0.0.1",
+			Stories: []api.Story{{
+				Network: "default", IP: "10.0.0.1", Nodes: []string{"n1", "n2"},
+				Verdict:  "two live holders answered both rounds 1.0 s apart: a conflict",
+				Bindings: []api.Binding{near, far}, Conflict: &conflict,
+				Notes: []api.Note{
+					{At: ago(21 * time.Second), Kind: "seen", Node: "n2", Pod: far.Pod, Text: "first seen: announced on vethweb-1"},
+					{At: ago(20 * time.Second), Kind: "solicited", Node: "n1", HolderNode: "n2", Pod: far.Pod, Text: "solicited to verify"},
+					{At: ago(20 * time.Second), Kind: "answered", Node: "n1", HolderNode: "n2", Text: "answered after 0.4 ms"},
+					{At: ago(19 * time.Second), Kind: "conflict", Node: "n1", Text: "confirmed: 2 live holders answered both rounds 1.0 s apart"},
+				},
+			}},
+			Configured: []api.Configured{{Interface: "vethweb-0", Netns: "cni-web-0", Pod: near.Pod, Device: "peer", Settled: true}},
+			Coverage:   api.Coverage{Asked: 4, Missing: []string{"n4"}, Partial: true},
+		}
+		printed(t, func(out io.Writer) { printExplanation(out, e) }, `
+10.0.0.1 in network default on nodes n1, n2
+Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
+Conflict 5f3a9b21-1, cross-node: confirmed 1.3s after the second holder was seen
+
+Holders, the elder first:
+  shop/web-0 on node n1
+      interface vethweb-0, MAC 02:00:00:00:00:01, evidence announced
+      netns cni-web-0, pod UID u-web-0
+      first seen 1999-12-31 23:00:00.000 (60m ago), last seen 2.0s ago
+  shop/web-1 on node n2
+      interface vethweb-1, MAC 02:00:00:00:00:01, evidence announced
+      netns cni-web-1, pod UID u-web-1
+      first seen 1999-12-31 23:59:00.000 (60s ago), last seen 2.0s ago
+
+What happened:
+  23:59:39.000 [n2] shop/web-1: first seen: announced on vethweb-1
+  23:59:40.000 [n1] shop/web-1 on n2: solicited to verify
+  23:59:40.000 [n1] on n2: answered after 0.4 ms
+  23:59:41.000 [n1] confirmed: 2 live holders answered both rounds 1.0 s apart
+
+Configured on node n1, by the kernel's own lists:
+  shop/web-0: on the pod's end of vethweb-0
+
+1 of 4 nodes did not answer: n4; their stories are missing.
+`)
+		// One node's view, as it is without a cluster; two verdicts; and nothing at all.
+		e.Coverage, e.Configured = api.Coverage{}, nil
+		far.Unreachable, far.Interface, far.MAC = true, "", ""
+		e.Stories[0].Nodes, e.Stories[0].Notes, e.Stories[0].Conflict = []string{"n1"}, e.Stories[0].Notes[3:], nil
+		e.Stories[0].Bindings = []api.Binding{far}
+		printed(t, func(out io.Writer) { printExplanation(out, e) }, `
+10.0.0.1 in network default on node n1
+Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
+
+Holders, the elder first:
+  shop/web-1 (unreachable) on node n2
+      interface unknown, MAC unknown, evidence announced
+      netns cni-web-1, pod UID u-web-1
+      first seen 1999-12-31 23:59:00.000 (60s ago), last seen 2.0s ago
+
+What happened:
+  23:59:41.000 confirmed: 2 live holders answered both rounds 1.0 s apart
+`)
+		e.Stories = []api.Story{{
+			Network: "default", IP: "10.0.0.1", Nodes: []string{"n1", "n2"}, Verdict: "one live holder: not a conflict",
+			Verdicts: []api.Verdict{{Nodes: []string{"n1"}, Verdict: "one live holder: not a conflict"}, {Nodes: []string{"n2"}, Verdict: "no live holder: not a conflict"}},
+		}}
+		printed(t, func(out io.Writer) { printExplanation(out, e) }, `
+10.0.0.1 in network default on nodes n1, n2
+Verdict: one live holder: not a conflict.
+  n1: one live holder: not a conflict.
+  n2: no live holder: not a conflict.
+
+Holders, the elder first:
+  none now
+`)
+		e.Stories, e.Asked = nil, 5
+		printed(t, func(out io.Writer) { printExplanation(out, e) }, "10.0.0.1 was not seen on 5 nodes.\n")
+	})
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+func TestMain(m *testing.M) {
+	time.Local = time.UTC
+	m.Run()
+}
+
+// ago is a time that is so long ago; the clock of a bubble stands still.
+func ago(d time.Duration) time.Time { return time.Now().Add(-d) }
+
+// printed compares what is printed, without the first line end of want.
+func printed(t *testing.T, write func(out io.Writer), want string) {
+	t.Helper()
+	var out bytes.Buffer
+	write(&out)
+	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	fits(t, out.String())
+}
+
+func fits(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen {
+			t.Errorf("a line of %d columns:\n%s", n, line)
+		}
+	}
+}
+
+func holder(node, pod, ip string, seen time.Duration) api.Binding {
+	return api.Binding{
+		Network: "default", IP: ip, Node: node, Interface: "veth" + pod, Ifindex: 7, MAC: "02:00:00:00:00:01",
+		Netns: "cni-" + pod, Evidence: "announced", FirstSeen: ago(seen), LastSeen: ago(2 * time.Second),
+		Pod: &api.Pod{Namespace: "shop", Name: pod, UID: "u-" + pod},
+	}
+}
+
+func between(ip string, holders ...api.Binding) api.Conflict {
+	return api.Conflict{
+		ID: "5f3a9b21-1", Network: "default", IP: ip, State: "confirmed", Scope: "cross-node",
+		SecondSeen: ago(21300 * time.Millisecond), SuspectedAt: ago(21200 * time.Millisecond), ConfirmedAt: ago(20 * time.Second), Holders: holders,
+	}
+}
+
+func TestPrintBindings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alone := []api.Binding{holder("n1", "web-0", "10.0.0.1", time.Minute), holder("n1", "web-1", "10.0.0.2", time.Hour)}
+		printed(t, func(out io.Writer) { printBindings(out, alone, false) }, `
+IP        HOLDER      INTERFACE  EVIDENCE   FIRST  LAST
+10.0.0.1  shop/web-0  vethweb-0  announced  60s    2.0s
+10.0.0.2  shop/web-1  vethweb-1  announced  60m    2.0s
+`)
+		cluster := []api.Binding{
+			holder("worker-a.zone1.example.com", "web-0", "10.0.0.1", time.Minute),
+			holder("worker-b.zone1.example.com", "web-1", "10.0.0.2", time.Hour),
+		}
+		printed(t, func(out io.Writer) { printBindings(out, cluster, false) }, `
+IP        NODE      HOLDER      INTERFACE  EVIDENCE   FIRST  LAST
+10.0.0.1  worker-a  shop/web-0  vethweb-0  announced  60s    2.0s
+10.0.0.2  worker-b  shop/web-1  vethweb-1  announced  60m    2.0s
+`)
+	})
+}
+
+func TestPrintCoverage(t *testing.T) {
+	names := func(n int) (list []string) {
+		for i := range n {
+			list = append(list, fmt.Sprint("n", i+1))
+		}
+		return list
+	}
+	for _, test := range []struct {
+		coverage api.Coverage
+		want     string
+	}{
+		{api.Coverage{}, ""},
+		{api.Coverage{Asked: 40}, ""},
+		{api.Coverage{Asked: 40, Missing: []string{"n7", "n9"}, Partial: true}, "2 of 40 nodes did not answer: n7, n9; their bindings are missing.\n"},
+		{api.Coverage{Asked: 40, Missing: names(11), Partial: true}, "11 of 40 nodes did not answer: n1, n2, n3, n4, n5, n6, n7, n8 and 3 more; their\nbindings are missing.\n"},
+		{api.Coverage{Omitted: 7, Partial: true}, "7 bindings found no room in the answers: ask for one --ip or one --node.\n"},
+		{api.Coverage{Alone: true}, "This agent is alone: it was started without --join and --bind and knows its own\nnode only.\n"},
+	} {
+		printed(t, func(out io.Writer) { printCoverage(out, test.coverage, "bindings") }, test.want)
+	}
+}
+
+func TestPrintConflicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sameNode := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n1", "web-1", "10.0.0.1", time.Minute))}
+		printed(t, func(out io.Writer) { printConflicts(out, sameNode, false, false) }, `
+IP        STATE      SINCE  HOLDER      INTERFACE  SEEN
+10.0.0.1  confirmed  20s    shop/web-0  vethweb-0  60m
+                            shop/web-1  vethweb-1  60s
+`)
+		far := holder("n2", "web-1", "10.0.0.1", time.Minute)
+		far.Unreachable = true
+		crossNode := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), far)}
+		printed(t, func(out io.Writer) { printConflicts(out, crossNode, false, false) }, `
+IP        STATE      SINCE  NODE  HOLDER      INTERFACE  SEEN
+10.0.0.1  confirmed  20s    n1    shop/web-0  vethweb-0  60m
+                            n2 !  shop/web-1  vethweb-1  60s
+! unreachable: the node does not answer, and its holders may be gone.
+`)
+	})
+}
+
+// Names and addresses of any length leave room on a line of 80 columns.
+func TestLongNamesFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ip = "fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d40"
+		var holders []api.Binding
+		for n := range 3 {
+			holders = append(holders, holder(fmt.Sprintf("ip-10-0-1-%d.eu-central-1.compute.internal", n), fmt.Sprintf("payments-reconciliation-worker-6f4c9d7b58-x%d", n), ip, time.Hour))
+		}
+		holders[1].Unreachable = true
+		var out bytes.Buffer
+		printConflicts(&out, []api.Conflict{between(ip, holders...)}, false, false)
+		printBindings(&out, holders, false)
+		if strings.Count(out.String(), ip) != 4 || strings.Count(out.String(), "ip-10-0-1-2") != 2 {
+			t.Errorf("addresses and nodes are not whole:\n%s", out.String())
+		}
+		nodes := api.Nodes{}
+		for _, b := range holders {
+			nodes.Nodes = append(nodes.Nodes, api.Node{Name: b.Node, State: "suspect", Since: ago(time.Minute), Heard: ago(time.Minute), Unacked: 1000, Address: "[" + ip + "]:7951"})
+		}
+		printNodes(&out, nodes, false)
+		fits(t, out.String())
+	})
+}
+
+func TestPrintPairs(t *testing.T) {
+	example := func(ips ...string) (list []api.Address) {
+		for _, ip := range ips {
+			list = append(list, api.Address{Network: "default", IP: ip})
+		}
+		return list
+	}
+	document := api.Conflicts{
+		Conflicts: []api.Conflict{{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}}, {Holders: []api.Binding{{Node: "n1"}, {Node: "n3"}}}},
+		Pairs: []api.Pair{
+			{Nodes: []string{"n1", "n2"}, Addresses: 14, Examples: example("10.0.0.1", "10.0.0.2", "10.0.0.3")},
+			{Nodes: []string{"n1", "n3"}, Addresses: 2, Examples: example("10.0.0.4", "10.0.0.5")}, // in the table
+			{Nodes: []string{"n8", "n9"}, Addresses: 1, Examples: []api.Address{{Network: "storage", IP: "10.9.0.1"}}},
+			{Nodes: nil, Addresses: 1},
+		},
+	}
+	printed(t, func(out io.Writer) { printPairs(out, document) }, `
+n1 and n2 share 14 addresses (10.0.0.1, 10.0.0.2, 10.0.0.3, …)
+n8 and n9 share 1 address (10.9.0.1 (storage))
+
+`)
+	document.Pairs = nil
+	for n := range 30 {
+		document.Pairs = append(document.Pairs, api.Pair{Nodes: []string{"n1", fmt.Sprint("n", n+2)}, Addresses: 40 - n, Examples: example("10.0.0.1")})
+	}
+	var out bytes.Buffer
+	printPairs(&out, document)
+	if lines := strings.Count(out.String(), "\n"); lines != maxPairLines+2 || !strings.Contains(out.String(), "20 more pairs") {
+		t.Errorf("%d lines:\n%s", lines, out.String())
+	}
+	printed(t, func(out io.Writer) { printPairs(out, api.Conflicts{}) }, "")
+}
+
+func TestPrintNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := []api.Node{
+			{Name: "n1", Boot: "b1", Epoch: 11, Address: "10.0.0.1:7951", Version: "v1", Self: true, State: "alive", Since: ago(time.Hour)},
+			{Name: "n2", Boot: "b2", Epoch: 12, Address: "10.0.0.2:7951", Version: "v1", State: "alive", Since: ago(50 * time.Minute), Heard: ago(time.Second), Namesake: true},
+			{Name: "n2", Boot: "b9", Epoch: 19, Address: "10.0.0.9:7951", Version: "v1", State: "alive", Since: ago(10 * time.Minute), Heard: ago(time.Second), Namesake: true},
+			{Name: "n3", Boot: "b3", Epoch: 13, Address: "10.0.0.3:7951", Version: "v0", State: "dead", Since: ago(30 * time.Second), Heard: ago(45 * time.Second), Unacked: 12},
+		}
+		document := api.Nodes{Node: "n1", Nodes: nodes, Cluster: api.ClusterStatus{Problems: []string{"n4 is not reached by UDP: allow port 7951"}}}
+		printed(t, func(out io.Writer) { printNodes(out, document, false) }, `
+NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS
+n1 (this one)  alive  60m    -            0  10.0.0.1:7951
+n2             alive  50m    1.0s         0  10.0.0.2:7951
+n2             alive  10m    1.0s         0  10.0.0.9:7951
+n3             dead   30s    45s         12  10.0.0.3:7951
+2 live nodes are named n2 (10.0.0.2:7951, 10.0.0.9:7951): give each a name of
+  its own with --node-name.
+Problem: n4 is not reached by UDP: allow port 7951
+`)
+		printed(t, func(out io.Writer) { printNodes(out, document, true) }, `
+NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT  EPOCH  VERSION
+n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1       11  v1
+n2             alive  50m    1.0s         0  10.0.0.2:7951  b2       12  v1
+n2             alive  10m    1.0s         0  10.0.0.9:7951  b9       19  v1
+n3             dead   30s    45s         12  10.0.0.3:7951  b3       13  v0
+2 live nodes are named n2 (10.0.0.2:7951, 10.0.0.9:7951): give each a name of
+  its own with --node-name.
+Problem: n4 is not reached by UDP: allow port 7951
+`)
+		alone := api.Nodes{Node: "n1", Nodes: nodes[:1], Cluster: api.ClusterStatus{Alone: true}}
+		alone.Nodes[0].Address = ""
+		printed(t, func(out io.Writer) { printNodes(out, alone, false) }, `
+NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS
+n1 (this one)  alive  60m    -            0
+This agent is alone: it was started without --join and --bind, so duplicates on
+other nodes are not found.
+`)
+	})
+}
+
+func TestPrintGossip(t *testing.T) {
+	for _, test := range []struct {
+		cluster api.ClusterStatus
+		want    string
+	}{
+		{
+			api.ClusterStatus{Alone: true},
+			"Gossip      alone: started without --join and --bind, duplicates on other nodes\n            are not found\n",
+		},
+		{
+			api.ClusterStatus{
+				Address: "10.0.0.1:7951", Label: "prod", Encrypted: true, Members: map[string]int{"alive": 4, "dead": 1, "left": 0},
+				Leases: 30, Kept: 90,
+			},
+			"Gossip      at 10.0.0.1:7951 in cluster prod, 4 alive, 1 dead; 30 leases, 0\n            unacked, 90 kept for others; encrypted\n",
+		},
+		{
+			api.ClusterStatus{
+				Address: "10.0.0.1:7951", Members: map[string]int{"alive": 1}, Dropped: map[string]uint64{"malformed": 3},
+				Problems: []string{"the key file is not readable"},
+			},
+			"Gossip      at 10.0.0.1:7951, 1 alive; 0 leases, 0 unacked, 0 kept for others;\n            NOT encrypted\n            NOT in order: the key file is not readable\n            dropped 3 malformed\n",
+		},
+	} {
+		var out bytes.Buffer
+		printStatus(&out, api.Status{Cluster: test.cluster}, false)
+		_, got, _ := strings.Cut(out.String(), "Dropped     none\n")
+		got, _, _ = strings.Cut(got, "Pod names")
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		fits(t, out.String())
+	}
+}
+
+// One node that does not answer is not one that has nothing.
+func TestNodeThatDoesNotAnswer(t *testing.T) {
+	for _, test := range []struct {
+		node     string
+		coverage api.Coverage
+		fails    bool
+	}{
+		{"n2", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, true},
+		{"n2", api.Coverage{Asked: 2, Missing: []string{"n2 (boot 12345678)"}, Partial: true}, false},
+		{"n2", api.Coverage{Asked: 1}, false},
+		{"", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, false},
+	} {
+		q := question{node: test.node}
+		if err := q.unheard(test.coverage); (err != nil) != test.fails {
+			t.Errorf("node %q, %+v: %v", test.node, test.coverage, err)
+		}
+	}
+}
+
+// What cobra refuses is told in words of ours, and what to do.
+func TestWrongArguments(t *testing.T) {
+	for args, want := range map[string]string{
+		"conflicts --cluster --node n1":              "--cluster and --node exclude each other: give one of them",
+		"conflicts --watch --exit-code":              "--watch and --exit-code exclude each other: give one of them",
+		"bindings --watch --node n1":                 "--watch and --node exclude each other: give one of them",
+		"explain":                                    "explain needs one IP address: dupip explain 10.0.0.1",
+		"explain 10.0.0.1 10.0.0.2":                  "explain needs one IP address: dupip explain 10.0.0.1",
+		"agent --bind 127.0.0.1 --gossip-port 70000": "--gossip-port 70000: a port is 1 to 65535",
+		"nodes n1":                        `"n1": dupip nodes takes no arguments; see "dupip nodes --help"`,
+		"conflicts --ip 10.0.0.1 --nodes": `unknown flag: --nodes; see "dupip conflicts --help"`,
+	} {
+		root := newRoot()
+		root.SetArgs(strings.Fields(args))
+		if err := root.Execute(); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+func TestHelpFits(t *testing.T) {
+	commands := []string{""}
+	for _, c := range newRoot().Commands() {
+		commands = append(commands, c.Name())
+	}
+	for _, name := range commands {
+		root, out := newRoot(), new(bytes.Buffer)
+		root.SetOut(out)
+		root.SetArgs(append(strings.Fields(name), "--help"))
+		if err := root.Execute(); err != nil || out.Len() == 0 {
+			t.Errorf("help of %q: %v", name, err)
+		}
+		fits(t, out.String())
+	}
+}
+
+func TestWho(t *testing.T) {
+	for want, b := range map[string]api.Binding{
+		"shop/web":      {Pod: &api.Pod{Namespace: "shop", Name: "web"}, Netns: "cni-1", NetnsCookie: 7},
+		"cni-1":         {Netns: "cni-1", NetnsCookie: 7},
+		"(no name yet)": {NetnsCookie: 7},
+		"unseen netns":  {Ifindex: 3},
+	} {
+		if got := who(b); got != want {
+			t.Errorf("%+v is %q, want %q", b, got, want)
+		}
+	}
+}

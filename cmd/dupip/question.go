@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// question are the flags of the commands that ask one agent or all.
+type question struct {
+	ip, node string
+	cluster  bool
+}
+
+// addTo adds the flags; the command has --watch already.
+func (q *question) addTo(cmd *cobra.Command, g *globals) {
+	flags := cmd.Flags()
+	flags.StringVar(&q.ip, "ip", "", "only this address")
+	flags.BoolVar(&q.cluster, "cluster", false, "ask the agents of all nodes, not only this one")
+	flags.StringVar(&q.node, "node", "", "ask the agent of this node")
+	// The agent's --cluster is the cluster's name.
+	_ = flags.SetAnnotation("cluster", agentsVariable, nil)
+	for _, other := range []string{"cluster", "node"} {
+		apart(cmd, "watch", other)
+	}
+	apart(cmd, "cluster", "node")
+	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		document, err := g.client().Nodes(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, n := range document.Nodes {
+			names = append(names, printable(n.Name))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+func (q *question) query() (api.Query, error) {
+	query := api.Query{Cluster: q.cluster, Node: q.node}
+	if q.ip == "" {
+		return query, nil
+	}
+	ip, err := netip.ParseAddr(q.ip)
+	if err != nil {
+		return query, fmt.Errorf("--ip %q: not an IP address", q.ip)
+	}
+	query.IP = ip
+	return query, nil
+}
+
+// unheard is an error where the one node that was asked did not answer: that it has nothing
+// would be another answer.
+func (q *question) unheard(c api.Coverage) error {
+	if q.node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
+		return nil
+	}
+	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", printable(q.node))
+}
+
+// maxListed is how many names a sentence lists.
+const maxListed = 8
+
+// printCoverage says what an answer of the cluster lacks, of the things named.
+func printCoverage(out io.Writer, c api.Coverage, things string) {
+	if c.Alone {
+		wrapped(out, 0, "This agent is alone: it was started without --join and --bind and knows its own node only.")
+	}
+	if n := len(c.Missing); n > 0 {
+		wrapped(out, 0, fmt.Sprintf("%d of %d nodes did not answer: %s; their %s are missing.",
+			n, c.Asked, list(c.Missing, maxListed), things))
+	}
+	if c.Omitted > 0 {
+		wrapped(out, 0, fmt.Sprintf("%d %s found no room in the answers: ask for one --ip or one --node.", c.Omitted, things))
+	}
+}
+
+// list joins the first few of names.
+func list(names []string, few int) string {
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}

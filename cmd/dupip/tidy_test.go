@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// No document, wherever it comes from, moves the cursor or turns the text round.
+func TestHostileTexts(t *testing.T) {
+	const evil = "a\x1b[2J\r\nb\u202e\xff"
+	const tame = "a?[2J??b??"
+	now := time.Now()
+	got := api.Conflicts{
+		Node: evil,
+		Conflicts: []api.Conflict{{
+			ID: evil, SuspectedAt: now, Holders: []api.Binding{{Node: evil, Netns: evil, Ifindex: 3, Pod: &api.Pod{Name: evil}}, {}},
+		}},
+		Pairs:    []api.Pair{{Nodes: []string{evil}, Examples: []api.Address{{Network: evil}}}},
+		Coverage: api.Coverage{Missing: []string{evil}},
+	}
+	tidy(&got)
+	want := api.Conflicts{
+		Node: tame,
+		Conflicts: []api.Conflict{{
+			ID: tame, SuspectedAt: now, Holders: []api.Binding{{Node: tame, Netns: tame, Ifindex: 3, Pod: &api.Pod{Name: tame}}, {}},
+		}},
+		Pairs:    []api.Pair{{Nodes: []string{tame}, Examples: []api.Address{{Network: tame}}}},
+		Coverage: api.Coverage{Missing: []string{tame}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	status := api.Status{Cluster: api.ClusterStatus{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}
+	tidy(&status)
+	if diff := cmp.Diff(map[string]uint64{tame: 3, "fine": 1}, status.Cluster.Dropped); diff != "" || status.Cluster.Problems[0] != tame {
+		t.Errorf("problems %q, dropped (-want +got):\n%s", status.Cluster.Problems, diff)
+	}
+}
+
+// The agent's DUPIP_CLUSTER is a name: in its container the other commands must not take it
+// for their own flag.
+func TestAgentsEnvironment(t *testing.T) {
+	t.Setenv("DUPIP_CLUSTER", "prod")
+	t.Setenv("DUPIP_IP", "10.0.0.1")
+	t.Setenv("DUPIP_API_SOCKET", t.TempDir()+"/none.sock")
+	for _, args := range [][]string{{"bindings"}, {"conflicts"}, {"explain", "10.0.0.1"}, {"nodes"}, {"status"}} {
+		_, err := dupip(args...)
+		if err == nil || !strings.Contains(err.Error(), "no agent is running at") {
+			t.Errorf("%v: %v, want word that no agent is there", args, err)
+		}
+	}
+}
+
+func TestFlagsThatExclude(t *testing.T) {
+	for _, args := range [][]string{
+		{"bindings", "--watch", "--cluster"},
+		{"bindings", "--watch", "--node", "n1"},
+		{"conflicts", "--watch", "--cluster"},
+		{"conflicts", "--cluster", "--node", "n1"},
+		{"bindings", "--ip", "10.0.0"},
+	} {
+		_, err := dupip(append(args, "--api-socket", t.TempDir()+"/none.sock")...)
+		if err == nil || strings.Contains(err.Error(), "no agent is running") {
+			t.Errorf("%v: %v, want it refused", args, err)
+		}
+	}
+}
+
+// JSON and YAML have the same fields, also those of the part that documents share.
+func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
+	document := api.Bindings{Node: "n1", Bindings: []api.Binding{}, Coverage: api.Coverage{Asked: 3, Missing: []string{"n2"}, Partial: true}}
+	for f, want := range map[format]string{
+		formatJSON: "{\n  \"node\": \"n1\",\n  \"bindings\": [],\n  \"asked\": 3,\n  \"missing\": [\n    \"n2\"\n  ],\n  \"partial\": true\n}\n",
+		formatYAML: "node: n1\nbindings: []\nasked: 3\nmissing:\n  - n2\npartial: true\n",
+	} {
+		var out bytes.Buffer
+		if done, err := f.document(&out, document); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", f, diff)
+		}
+	}
+}
+
+// dupip runs a command line in this process.
+func dupip(args ...string) (string, error) {
+	var out bytes.Buffer
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&out)
+	err := root.Execute()
+	return out.String(), err
+}
