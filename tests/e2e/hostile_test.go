@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -64,9 +63,7 @@ func TestHostilePod(t *testing.T) {
 			l.Do(err)
 			s.bridge, err = n.MAC(lab.Bridge)
 			l.Do(err)
-			boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-			l.Do(err)
-			s.agent = solicit.MAC(n.ShortName(), strings.TrimSpace(string(boot)))
+			s.agent = solicit.MAC(n.ShortName(), n.BootID())
 			elder := l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{s.contested, n.IPv4(15), n.IPv6(15)}})
 			_, err = a.Client.WaitBinding(within(l, patience), s.contested, func(b lab.Binding) bool { return b.Evidence == "announced" })
 			l.Do(err)

@@ -106,7 +106,7 @@ func TestWrongUse(t *testing.T) {
 		{"no agent", nil, []string{"conflicts", "--api-socket", none}, []string{none, "dupip agent"}},
 		{"no agent to watch", nil, []string{"conflicts", "--watch", "--api-socket", none}, []string{none}},
 		{"not an address", nil, []string{"explain", "10.0.0"}, []string{"10.0.0"}},
-		{"no address", nil, []string{"explain"}, []string{"arg"}},
+		{"no address", nil, []string{"explain"}, []string{"explain", "address"}},
 		{"not an address in a flag", nil, []string{"bindings", "--ip", "x"}, []string{"--ip"}},
 		{"unprivileged", asNobody, []string{"agent", "--api-socket", none}, []string{"root"}},
 	} {

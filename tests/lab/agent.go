@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -58,12 +59,15 @@ func (a *Agent) Successor(flags ...string) (*Agent, error) {
 }
 
 func (n *Node) startAgent(socket string, args []string) (*Agent, error) {
-	binary, err := Binary()
-	if err != nil {
-		return nil, err
+	program := n.Program
+	if program == "" {
+		var err error
+		if program, err = Binary(); err != nil {
+			return nil, err
+		}
 	}
 	a := &Agent{Node: n, Socket: socket, Client: NewClient(socket), args: args, exited: make(chan struct{})}
-	a.cmd = exec.Command(binary, args...)
+	a.cmd = exec.Command(program, args...)
 	a.cmd.Stdout, a.cmd.Stderr = &a.log, &a.log
 	// A group of its own: Ctrl-C is for us, and we end the agent in order. Should we
 	// be killed, the kernel ends it.
@@ -78,11 +82,11 @@ func (n *Node) startAgent(socket string, args []string) (*Agent, error) {
 }
 
 // run starts the agent and waits for it on one thread: the child inherits the
-// thread's netns, and Pdeathsig is about the death of that thread.
+// thread's namespaces, and Pdeathsig is about the death of that thread.
 func (a *Agent) run(n *Node, started chan<- error) {
 	runtime.LockOSThread()
 	// The thread is never unlocked, so it ends with this goroutine.
-	if err := netns.Set(n.fd); err != nil {
+	if err := errors.Join(n.boot.enter(), netns.Set(n.fd)); err != nil {
 		started <- err
 		return
 	}
@@ -159,6 +163,10 @@ func (a *Agent) signal(s unix.Signal) error {
 	}
 	return nil
 }
+
+// StateDir is the folder in which the agent's conflicts outlive it, unless a flag gave it
+// another.
+func (a *Agent) StateDir() string { return strings.TrimSuffix(a.Socket, ".sock") }
 
 // Wait waits until the agent has ended by itself and returns its exit error.
 func (a *Agent) Wait(ctx context.Context) error {

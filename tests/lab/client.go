@@ -32,7 +32,9 @@ type Binding struct {
 	Evidence  string     `json:"evidence"`
 	FirstSeen time.Time  `json:"firstSeen"`
 	LastSeen  time.Time  `json:"lastSeen"`
-	Pod       *PodRef    `json:"pod,omitempty"`
+	// Unreachable: the holder's node does not answer.
+	Unreachable bool    `json:"unreachable"`
+	Pod         *PodRef `json:"pod,omitempty"`
 }
 
 // Conflict is one address with two or more holders, as the API gives it.

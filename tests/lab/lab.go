@@ -16,7 +16,7 @@ var ErrNotRoot = errors.New("the lab needs root (network namespaces and raw sock
 
 var (
 	labs  atomic.Uint32
-	sweep = sync.OnceValue(func() error { return errors.Join(shareNames(), removeLeftovers()) })
+	sweep = sync.OnceValue(func() error { return errors.Join(shareNames(), removeLeftovers(true)) })
 )
 
 // Lab is a set of nodes joined by one switch. Its methods may be called from several
@@ -34,6 +34,9 @@ type Lab struct {
 	ports   int
 	numbers int
 	closed  bool
+
+	faultsMu sync.Mutex
+	faults   []*Fault
 }
 
 // New makes an empty lab. The first call in a process removes what dead processes

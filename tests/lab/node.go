@@ -26,8 +26,11 @@ type Node struct {
 	// bridged pods, 10.245.N.0/24 and fd00:245:N::/64 for routed ones, 192.168.77.N
 	// and fd00:77::N on the switch. It is 0 for a pod that serves as a node.
 	Number int
+	// Program is what agents of the node are started from; empty is [Binary].
+	Program string
 
-	lab *Lab
+	lab  *Lab
+	boot *boot
 }
 
 // IPv4 is the address with this last byte in the subnet of the node's bridged pods.
@@ -122,7 +125,11 @@ func (l *Lab) AddNode(name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Netns: ns, Number: number, lab: l}
+	boot, err := newBoot()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Netns: ns, Number: number, lab: l, boot: boot}
 	if err := n.build(l.hub); err != nil {
 		return nil, fmt.Errorf("build node %s: %w", name, err)
 	}

@@ -25,18 +25,25 @@ func openPacket(device string) (*packetSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", device, err)
 	}
+	return openPackets(device, ifi.Index)
+}
+
+// openAllPackets is openPacket for every device.
+func openAllPackets() (*packetSocket, error) { return openPackets("all devices", 0) }
+
+func openPackets(name string, ifindex int) (*packetSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open packet socket: %w", err)
 	}
 	if err := errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifi.Index}),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifindex}),
 	); err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("bind packet socket to %s: %w", device, err)
+		return nil, fmt.Errorf("bind packet socket to %s: %w", name, err)
 	}
-	return &packetSocket{file: os.NewFile(uintptr(fd), "packet "+device)}, nil
+	return &packetSocket{file: os.NewFile(uintptr(fd), "packet "+name)}, nil
 }
 
 func (s *packetSocket) close() error { return s.file.Close() }

@@ -18,13 +18,13 @@ const (
 )
 
 // removeLeftovers removes the netns and temporary folders of labs whose process is
-// gone, and of an earlier process that had this one's id.
-func removeLeftovers() error {
+// gone. At the first call in a process that includes an earlier one that had its id.
+func removeLeftovers(first bool) error {
 	var errs []error
 	names, err := entries(netnsDir)
 	errs = append(errs, err)
 	for _, name := range names {
-		if !stale(name) {
+		if !stale(name, first) {
 			continue
 		}
 		if n, err := openNetns(name); err == nil {
@@ -43,7 +43,7 @@ func removeLeftovers() error {
 	dirs, err := entries(os.TempDir())
 	errs = append(errs, err)
 	for _, name := range dirs {
-		if stale(name) {
+		if stale(name, first) {
 			errs = append(errs, os.RemoveAll(filepath.Join(os.TempDir(), name)))
 		}
 	}
@@ -63,8 +63,9 @@ func entries(dir string) ([]string, error) {
 	return names, nil
 }
 
-// stale says that a name was made by a lab whose process has ended.
-func stale(name string) bool {
+// stale says that a name was made by a lab whose process has ended, or with own, that
+// it has the id of this process.
+func stale(name string, own bool) bool {
 	rest, ok := strings.CutPrefix(name, namePrefix)
 	if !ok {
 		return false
@@ -79,7 +80,7 @@ func stale(name string) bool {
 		return false
 	}
 	if int(pid) == os.Getpid() {
-		return true
+		return own
 	}
 	_, err = os.Stat(fmt.Sprintf("/proc/%d", pid))
 	return errors.Is(err, fs.ErrNotExist)

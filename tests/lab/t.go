@@ -110,6 +110,14 @@ func (t *T) Watch(a *Agent) *Watch {
 	return w
 }
 
+// Break adds faults to the switch; the result ends them.
+func (t *T) Break(faults ...Fault) (mend func()) {
+	t.Helper()
+	end, err := t.Lab.Break(faults...)
+	t.Do(err)
+	return func() { t.Helper(); t.Do(end()) }
+}
+
 // PatienceVariable names the environment variable with a whole number by which tests
 // multiply what they wait at most, for machines that are that much slower.
 const PatienceVariable = "DUPIP_TEST_PATIENCE"

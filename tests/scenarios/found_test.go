@@ -18,7 +18,7 @@ func styleName(style lab.Style) string {
 	return "bridged"
 }
 
-var mustBeFound = slices.Concat(foundOnNode, foundByRule)
+var mustBeFound = slices.Concat(foundOnNode, foundByRule, foundInCluster, foundApart)
 
 // foundByRule are duplicates in networks that the configuration declares.
 var foundByRule = []Scenario{
@@ -60,7 +60,7 @@ networks:
 				s.Errorf("network of the conflict: got %s, want storage", e.Conflict.Network)
 			}
 		}
-		open, err := s.Agent.Client.Conflicts(s.Context(), false)
+		open, err := s.Agent().Client.Conflicts(s.Context(), false)
 		s.Do(err)
 		if len(open) != len(ips) {
 			s.Errorf("conflicts: got %+v, want those in storage only", open)
@@ -131,13 +131,13 @@ var foundOnNode = []Scenario{
 		tunnel := lab.IPs("10.244.100.0", "fd00:244:100::")
 		s.Do(s.Node.AddTunnel("flannel.1", netip.PrefixFrom(tunnel[0], 32), netip.PrefixFrom(tunnel[1], 128)))
 		host := append(tunnel, s.Node.Uplink(), s.Node.Uplink6(), s.Node.IPv4(1), s.Node.IPv6(1))
-		s.SeesHost(host...)
+		s.SeesHost(s.Node, host...)
 		for i, style := range bothStyles {
 			// One is born with them, the other takes them later.
 			own := s.Addrs(style, 9)
 			if i == 0 {
 				p := s.Pod("pod-"+styleName(style), lab.PodOptions{Style: style, Addrs: append(own, host[:2]...)})
-				s.FindsHost(p.Started, p, host[:2]...)
+				s.FindsHost(p.Started, p, s.Node, host[:2]...)
 				continue
 			}
 			p := s.Pod("pod-"+styleName(style), lab.PodOptions{Style: style, Addrs: own})
@@ -145,7 +145,7 @@ var foundOnNode = []Scenario{
 			for _, ip := range host[2:] {
 				t0 := time.Now()
 				s.Do(p.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
-				s.FindsHost(t0, p, ip)
+				s.FindsHost(t0, p, s.Node, ip)
 			}
 		}
 	}},
@@ -174,7 +174,7 @@ var foundOnNode = []Scenario{
 			}
 		}
 		s.Expect(ips...)
-		open, err := s.Agent.Client.Conflicts(s.Context(), false)
+		open, err := s.Agent().Client.Conflicts(s.Context(), false)
 		s.Do(err)
 		if len(open) != len(ips) {
 			s.Errorf("conflicts: got %+v, want those of one VLAN", open)
@@ -219,12 +219,12 @@ var foundOnNode = []Scenario{
 		for _, e := range second {
 			s.Resolves(e.Conflict.ID, 8*time.Second)
 		}
-		open, err := s.Agent.Client.Conflicts(s.Context(), false)
+		open, err := s.Agent().Client.Conflicts(s.Context(), false)
 		s.Do(err)
 		if len(open) > 0 {
 			s.Errorf("conflicts still open: %+v", open)
 		}
-		all, err := s.Agent.Client.Conflicts(s.Context(), true)
+		all, err := s.Agent().Client.Conflicts(s.Context(), true)
 		s.Do(err)
 		if len(all) != 2*len(ips) {
 			s.Errorf("conflicts in the history: got %d, want %d", len(all), 2*len(ips))

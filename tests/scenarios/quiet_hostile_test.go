@@ -32,23 +32,21 @@ var quietHostile = []Scenario{
 			elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
 			newcomer := s.Pod("newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: i == 0})
 			for _, ip := range ips {
-				confirmed, err := s.Watch.WaitConfirmed(ip, patience)
+				confirmed, err := s.Watch().WaitConfirmed(ip, patience)
 				s.Do(err)
-				suspected, err := s.Watch.WaitType("suspected", ip, 0)
+				suspected, err := s.Watch().WaitType("suspected", ip, 0)
 				s.Do(err)
 				s.row.took(max(1, suspected.Received.Sub(newcomer.Started)), max(1, confirmed.Received.Sub(newcomer.Started)))
-				var holders []string
-				for _, h := range confirmed.Conflict.Holders {
-					holders = append(holders, h.Netns)
-				}
-				slices.Sort(holders)
-				if want := names([]*lab.Pod{elder, newcomer}); !slices.Equal(holders, want) {
-					s.Errorf("holders of %v: %q, want %q", ip, holders, want)
+				var want finding
+				want.add(s.Node, elder.Name)
+				want.add(s.Node, newcomer.Name)
+				if got := holdersOf(confirmed.Conflict); !slices.Equal(got, want.holders) {
+					s.Errorf("holders of %v: %q, want %q", ip, got, want.holders)
 				}
 			}
 		}
 		// The table is bounded, and so is what a person waits for.
-		bindings, err := s.Agent.Client.Bindings(s.Context(), netip.Addr{})
+		bindings, err := s.Agent().Client.Bindings(s.Context(), netip.Addr{})
 		s.Do(err)
 		if len(bindings) > 500 {
 			s.Errorf("%d bindings in the table", len(bindings))
@@ -107,11 +105,11 @@ func (s *Stage) namesAttacker(p *lab.Pod) {
 	s.Helper()
 	label := fmt.Sprintf("interface=%q", p.HostInterface)
 	for deadline := time.Now().Add(2 * patience); ; time.Sleep(50 * time.Millisecond) {
-		m, err := s.Agent.Scrape(s.Context())
+		m, err := s.Agent().Scrape(s.Context())
 		s.Do(err)
 		measured := len(m.Find("dupip_interface_refused_packets_total", label, fmt.Sprintf("netns=%q", p.Name))) > 0
 		logged := false
-		for line := range strings.Lines(s.Agent.Log()) {
+		for line := range strings.Lines(s.Agent().Log()) {
 			logged = logged || strings.Contains(line, "level=WARN") && strings.Contains(line, "sends more") && strings.Contains(line, p.Name)
 		}
 		if measured && logged {

@@ -14,17 +14,16 @@ import (
 
 // quietNetworks are addresses that exist several times and belong to different networks.
 var quietNetworks = []Scenario{
-	{ID: "Q7", Want: Quiet, Text: "docker0 with its own 172.17.0.2 on two nodes", Story: func(s *Stage) {
+	{ID: "Q7", Want: Quiet, Nodes: 2, Text: "docker0 with its own 172.17.0.2 on two nodes", Story: func(s *Stage) {
 		container := netip.MustParseAddr("172.17.0.2")
-		other, agent, _ := s.AddAgentNode()
-		for i, n := range []*lab.Node{s.Node, other} {
+		for i, a := range s.Actors {
+			n := a.Node
 			s.Do(n.AddBridge("docker0", netip.MustParsePrefix("172.17.0.1/16")))
 			s.Do(n.AddBridge("br-0123456789ab", netip.MustParsePrefix("172.17.0.1/16")))
-			a := []*lab.Agent{s.Agent, agent}[i]
 			for _, bridge := range []string{"docker0", "br-0123456789ab"} {
 				c := s.T.Pod(n, fmt.Sprintf("%s-%d", bridge, i), lab.PodOptions{Bridge: bridge, Addrs: []netip.Addr{container}})
 				s.Talk(c, container)
-				s.SeesAt(a, c, container)
+				s.Sees(c, container)
 			}
 		}
 		// The cluster may use that range as well.
@@ -88,7 +87,7 @@ shared: [10.9.9.53, 10.9.10.0/24, "fd00:9::/64"]
 		ctx, cancel := context.WithTimeout(s.Context(), patience)
 		defer cancel()
 		for _, ip := range ips {
-			_, err := s.Agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool { return b.Interface == host })
+			_, err := s.Agent().Client.WaitBinding(ctx, ip, func(b lab.Binding) bool { return b.Interface == host })
 			s.Do(err)
 		}
 		// The same at a routed pod, with the address on lo alone in a second one's way.
@@ -100,27 +99,26 @@ shared: [10.9.9.53, 10.9.10.0/24, "fd00:9::/64"]
 		s.Talk(q, routed...)
 		s.Sees(q, routed...)
 	}},
-	{ID: "Q26", Want: Quiet, Text: "net1 with one subnet on the bridges of two nodes", Story: func(s *Stage) {
+	{ID: "Q26", Want: Quiet, Nodes: 2, Text: "net1 with one subnet on the bridges of two nodes", Story: func(s *Stage) {
 		ips := lab.IPs("10.10.0.5", "fd00:10::5")
-		other, agent, _ := s.AddAgentNode()
-		for i, n := range []*lab.Node{s.Node, other} {
+		for i, a := range s.Actors {
+			n := a.Node
 			s.Do(n.AddBridge("br-net1", netip.MustParsePrefix("10.10.0.1/24"), netip.MustParsePrefix("fd00:10::1/64")))
-			a := []*lab.Agent{s.Agent, agent}[i]
 			p := s.T.Pod(n, fmt.Sprintf("multus%d", i), lab.PodOptions{Addrs: []netip.Addr{n.IPv4(26), n.IPv6(26)}})
 			_, err := p.AddInterface(lab.PodOptions{Interface: "net1", Bridge: "br-net1", Addrs: ips})
 			s.Do(err)
 			s.Do(p.SendFrom("net1", ips[0], netip.MustParseAddr("10.10.0.1")), p.SendFrom("net1", ips[1], netip.MustParseAddr("fd00:10::1")))
-			s.SeesAt(a, p, ips...)
+			s.Sees(p, ips...)
 		}
 		// Somebody has it in the cluster's network.
 		p := s.Pod("pod", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 		s.Talk(p, ips...)
 		s.Sees(p, ips...)
 	}},
-	{ID: "Q27", Want: Quiet, Text: "kube-ipvs0 and nodelocaldns on two nodes", Story: func(s *Stage) {
+	{ID: "Q27", Want: Quiet, Nodes: 2, Text: "kube-ipvs0 and nodelocaldns on two nodes", Story: func(s *Stage) {
 		services := lab.IPs("10.96.0.1", "10.96.0.10", "fd00:96::a")
-		other, agent, _ := s.AddAgentNode()
-		for i, n := range []*lab.Node{s.Node, other} {
+		for i, a := range s.Actors {
+			n := a.Node
 			s.Do(n.AddDummy("kube-ipvs0"), n.AddDummy("nodelocaldns"))
 			for _, ip := range services {
 				s.Do(n.AddAddr("kube-ipvs0", netip.PrefixFrom(ip, ip.BitLen())))
@@ -128,7 +126,6 @@ shared: [10.9.9.53, 10.9.10.0/24, "fd00:9::/64"]
 			for _, text := range []string{"169.254.20.10/32", "10.96.0.10/32"} {
 				s.Do(n.AddAddr("nodelocaldns", netip.MustParsePrefix(text)))
 			}
-			a := []*lab.Agent{s.Agent, agent}[i]
 			ips := []netip.Addr{n.IPv4(27), n.IPv6(27)}
 			p := s.T.Pod(n, fmt.Sprintf("client%d", i), lab.PodOptions{Addrs: ips})
 			// The node answers from the service's address, and asks from it.
@@ -140,7 +137,7 @@ shared: [10.9.9.53, 10.9.10.0/24, "fd00:9::/64"]
 				}
 				s.Do(n.SendUDP(ip, dst, 3))
 			}
-			s.SeesAt(a, p, ips...)
+			s.Sees(p, ips...)
 		}
 		// A pod behind which the service is reached another way.
 		egress := s.Pod("egress", lab.PodOptions{Style: lab.Routed, Addrs: s.Addrs(lab.Routed, 27)})
@@ -226,7 +223,7 @@ func (s *Stage) guestUnderSuspicion(ip netip.Addr) {
 	}
 	rival := s.Pod("rival", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 	s.Talk(rival, ip)
-	_, err = s.Watch.WaitType("suspected", ip, patience)
+	_, err = s.Watch().WaitType("suspected", ip, patience)
 	s.Do(err)
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()

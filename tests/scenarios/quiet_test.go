@@ -9,7 +9,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-var mustStayQuiet = slices.Concat(quietLifecycle, quietRestart, quietHostile, quietForwarding, quietNetworks, quietSolicitation)
+var mustStayQuiet = slices.Concat(quietLifecycle, quietRestart, quietHostile, quietForwarding, quietNetworks, quietSolicitation,
+	quietCluster, quietApart, quietClock)
 
 // quietLifecycle are addresses that change hands lawfully.
 var quietLifecycle = []Scenario{
@@ -229,7 +230,7 @@ var quietForwarding = []Scenario{
 			}
 			s.Do(s.Node.Ping(ips[0]), s.Node.Ping(ips[1]))
 		}
-		s.SeesHost(s.Node.Uplink(), s.Node.Uplink6(), s.Node.IPv4(1), s.Node.IPv6(1))
+		s.SeesHost(s.Node, s.Node.Uplink(), s.Node.Uplink6(), s.Node.IPv4(1), s.Node.IPv6(1))
 	}},
 	{ID: "Q5", Want: Quiet, Text: "a forwarding pod emits other pods' addresses", Story: func(s *Stage) {
 		routerIPs, clientIPs := s.Addrs(lab.Bridged, 50), s.Addrs(lab.Bridged, 51)

@@ -32,6 +32,9 @@ type Scenario struct {
 	MaySuspect bool
 	// Text says in a few words what is played.
 	Text string
+	// Nodes is how many nodes there are, with agents that are a cluster; 0 is one node
+	// whose agent is alone.
+	Nodes int
 	// Config is the agents' configuration file, none if empty.
 	Config string
 	Story  func(s *Stage)
@@ -57,7 +60,12 @@ func isSet(name string) (set bool) {
 
 func TestScenarios(t *testing.T) {
 	for _, sc := range slices.Concat(mustBeFound, mustStayQuiet) {
-		t.Run(sc.ID, func(t *testing.T) {
+		name := sc.ID
+		if sc.Nodes > 0 {
+			// So that -run TestScenarios/^D9$ plays this form, too.
+			name += "/cluster"
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			row := board.add(sc)
 			t.Cleanup(func() { row.finish(t.Failed()) })

@@ -1,0 +1,132 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// GossipPort is the default of --gossip-port; every node has a netns of its own.
+const GossipPort = 7951
+
+// joinNodes is how many nodes an agent is told to join.
+const joinNodes = 3
+
+// clusterTimeout is how long agents that reach each other may take to have met.
+const clusterTimeout = 60 * time.Second
+
+// Member is another agent as one agent sees it, or itself.
+type Member struct {
+	Name     string    `json:"name"`
+	Boot     string    `json:"boot"`
+	Epoch    int64     `json:"epoch"`
+	Address  string    `json:"address"`
+	Version  string    `json:"version"`
+	Self     bool      `json:"self"`
+	State    string    `json:"state"`
+	Since    time.Time `json:"since"`
+	Heard    time.Time `json:"heard"`
+	Unacked  int       `json:"unacked"`
+	Namesake bool      `json:"namesake"`
+}
+
+// Members are the agents that this one knows, itself included.
+func (c *Client) Members(ctx context.Context) ([]Member, error) {
+	var doc struct{ Nodes []Member }
+	err := c.decode(ctx, "/v1/nodes", "", &doc)
+	return doc.Nodes, err
+}
+
+// ClusterFlags are those with which an agent of the node takes part in the lab's
+// cluster, over the switch: it joins the first nodes of the lab.
+func (n *Node) ClusterFlags() []string {
+	flags := []string{"--bind", n.Uplink().String(), "--cluster", strings.TrimSuffix(n.lab.prefix, "-")}
+	n.lab.mu.Lock()
+	others := slices.DeleteFunc(slices.Clone(n.lab.nodes), func(m *Node) bool { return m == n })
+	n.lab.mu.Unlock()
+	for _, m := range others[:min(joinNodes, len(others))] {
+		flags = append(flags, "--join", m.Uplink().String())
+	}
+	return flags
+}
+
+// WaitMembers polls until the agent sees just this many agents alive, itself included.
+func (a *Agent) WaitMembers(ctx context.Context, alive int) error {
+	return a.WaitNodes(ctx, fmt.Sprintf("%d alive", alive), func(all []Member) bool {
+		n := 0
+		for _, m := range all {
+			if m.State == "alive" {
+				n++
+			}
+		}
+		return n == alive
+	})
+}
+
+// WaitNodes polls until the members that the agent knows satisfy ok; what says it in words.
+func (a *Agent) WaitNodes(ctx context.Context, what string, ok func([]Member) bool) error {
+	for {
+		members, err := a.Client.Members(ctx)
+		if err == nil {
+			if ok(members) {
+				return nil
+			}
+			err = errors.New("there are " + states(members))
+		}
+		select {
+		case <-a.exited:
+			return fmt.Errorf("agent on %s ended: %w\n%s", a.Node.ShortName(), a.err, a.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("wait on %s for nodes, %s: %w (%w)", a.Node.ShortName(), what, err, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func states(members []Member) string {
+	var all []string
+	for _, m := range members {
+		all = append(all, fmt.Sprintf("%s %s (%s)", m.Name, m.State, m.Boot))
+	}
+	return fmt.Sprintf("%d nodes: %s", len(all), strings.Join(all, ", "))
+}
+
+// Cluster adds nodes with agents that have met; more flags win. It prints their logs if
+// the test fails.
+func (t *T) Cluster(nodes int, flags ...string) []*Agent {
+	t.Helper()
+	var all []*Node
+	for range nodes {
+		all = append(all, t.Node(""))
+	}
+	return t.Agents(all, flags...)
+}
+
+// Agents is Cluster for nodes that are there.
+func (t *T) Agents(nodes []*Node, flags ...string) []*Agent {
+	t.Helper()
+	var agents []*Agent
+	for _, n := range nodes {
+		a, err := n.StartAgent(slices.Concat(n.ClusterFlags(), flags)...)
+		t.Do(err)
+		agents = append(agents, a)
+	}
+	for _, a := range agents {
+		t.ready(a)
+	}
+	t.Meet(agents...)
+	return agents
+}
+
+// Meet waits until each of the agents sees just these alive.
+func (t *T) Meet(agents ...*Agent) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience(clusterTimeout))
+	defer cancel()
+	for _, a := range agents {
+		t.Do(a.WaitMembers(ctx, len(agents)))
+	}
+}

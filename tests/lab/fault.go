@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// Fault is a trouble that the switch makes with the packets between nodes: it loses
+// them. Address resolution always passes, so that what is cut in one direction is not
+// cut in the other as well. The zero value loses everything.
+type Fault struct {
+	// From and To restrict it to packets of one node, and to one node. Nil is all of them.
+	From, To *Node
+	// UDP restricts it to datagrams to this port.
+	UDP int
+	// Percent is how many of a hundred packets are lost, at random; 0 is all of them.
+	Percent int
+}
+
+// rule is the fault in the words of nft.
+func (f Fault) rule() string {
+	var words []string
+	if f.From != nil {
+		words = append(words, fmt.Sprintf("iifname port%d", f.From.Number))
+	}
+	if f.To != nil {
+		words = append(words, fmt.Sprintf("oifname port%d", f.To.Number))
+	}
+	if f.UDP != 0 {
+		words = append(words, fmt.Sprintf("udp dport %d", f.UDP))
+	}
+	if f.Percent != 0 {
+		words = append(words, fmt.Sprintf("numgen random mod 100 < %d", f.Percent))
+	}
+	return strings.Join(append(words, "counter drop"), " ")
+}
+
+// Break adds faults to the switch, until mend is called. [Node.Cut] unplugs a node.
+func (l *Lab) Break(faults ...Fault) (mend func() error, err error) {
+	var added []*Fault
+	for _, f := range faults {
+		added = append(added, &f)
+	}
+	if err := l.changeFaults(func(all []*Fault) []*Fault { return append(all, added...) }); err != nil {
+		return nil, err
+	}
+	return func() error {
+		return l.changeFaults(func(all []*Fault) []*Fault {
+			return slices.DeleteFunc(all, func(f *Fault) bool { return slices.Contains(added, f) })
+		})
+	}, nil
+}
+
+// changeFaults makes the switch's rules anew, in one transaction.
+func (l *Lab) changeFaults(change func([]*Fault) []*Fault) error {
+	l.faultsMu.Lock()
+	defer l.faultsMu.Unlock()
+	changed := change(slices.Clone(l.faults))
+	rules := []string{
+		"table bridge faults",
+		"delete table bridge faults",
+		"table bridge faults {",
+		"chain forward {",
+		"type filter hook forward priority filter",
+		"ether type arp accept",
+		"icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept",
+	}
+	for _, f := range changed {
+		rules = append(rules, f.rule())
+	}
+	rules = append(rules, "}", "}")
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(rules, "\n") + "\n")
+	var said lockedBuffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err := l.hub.Exec(cmd.Start)
+	if errors.Is(err, exec.ErrNotFound) {
+		return errors.New("there is no nft: tests/install.sh test installs it")
+	}
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("change the faults of the switch: %w\n%s", err, said.String())
+	}
+	l.faults = changed
+	return nil
+}

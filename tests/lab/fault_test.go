@@ -1,0 +1,146 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+)
+
+// line is a pair of sockets that carries datagrams from one node to another.
+type line struct {
+	from, to *net.UDPConn
+	sent     int
+}
+
+func newLine(l *T, from, to *Node, port uint16) *line {
+	l.Helper()
+	on := netip.AddrPortFrom(to.Uplink(), port)
+	in, err := to.ListenUDP(on)
+	l.Do(err)
+	l.Cleanup(func() { _ = in.Close() })
+	out, err := from.DialUDP(from.Uplink(), on)
+	l.Do(err)
+	l.Cleanup(func() { _ = out.Close() })
+	return &line{from: out, to: in}
+}
+
+// send sends numbered datagrams.
+func (c *line) send(l *T, count int) {
+	l.Helper()
+	for range count {
+		c.sent++
+		_, err := fmt.Fprint(c.from, c.sent)
+		l.Do(err)
+	}
+}
+
+// next is the number of the next datagram that arrives, 0 for none.
+func (c *line) next(l *T, within time.Duration) (number int) {
+	l.Helper()
+	l.Do(c.to.SetReadDeadline(time.Now().Add(within)))
+	buf := make([]byte, 100)
+	size, err := c.to.Read(buf)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0
+	}
+	l.Do(err)
+	_, err = fmt.Sscan(string(buf[:size]), &number)
+	l.Do(err)
+	return number
+}
+
+// arrives sends one more datagram and fails the test unless it is the next to arrive.
+func (c *line) arrives(l *T, what string) {
+	l.Helper()
+	c.send(l, 1)
+	if got := c.next(l, settleTimeout); got != c.sent {
+		l.Errorf("%s: datagram %d arrived, want %d", what, got, c.sent)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	l := NewT(t)
+	a, b, c := l.Node(""), l.Node(""), l.Node("")
+	ab, ba, ac, other := newLine(l, a, b, 7), newLine(l, b, a, 7), newLine(l, a, c, 7), newLine(l, a, b, 8)
+
+	// Nothing is known of the neighbours yet, and they have to answer.
+	mend := l.Break(Fault{From: a, To: b})
+	ab.send(l, 3)
+	ba.arrives(l, "against a one-way cut")
+	ac.arrives(l, "past a one-way cut")
+	mend()
+	ab.arrives(l, "after a one-way cut")
+	if err := a.Ping(b.Uplink6()); err != nil {
+		t.Errorf("after a one-way cut: %v", err)
+	}
+
+	mend = l.Break(Fault{UDP: 7, To: b})
+	ab.send(l, 3)
+	other.arrives(l, "another port than the blocked one")
+	server, err := listenTCP(b, netip.AddrPortFrom(b.Uplink(), 7))
+	l.Do(err)
+	defer server.Close()
+	l.Do(a.Exec(func() error {
+		conn, err := net.DialTimeout("tcp", server.Addr().String(), settleTimeout)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}))
+	heal := l.Break(Fault{From: a, To: c})
+	mend()
+	ab.arrives(l, "after its port was blocked")
+	ac.send(l, 1)
+	heal()
+	ac.arrives(l, "after both faults")
+
+	mend = l.Break(Fault{From: a, To: b, Percent: 50})
+	ab.send(l, 200)
+	mend()
+	lost := 0
+	for number := ab.sent - 200; number < ab.sent; {
+		next := ab.next(l, 200*time.Millisecond)
+		if next == 0 {
+			ab.send(l, 1) // the end was lost; this one is not
+			continue
+		}
+		lost += next - number - 1
+		number = next
+	}
+	// Beyond these bounds it would be once in 10^12 runs.
+	if lost < 50 || lost > 150 {
+		t.Errorf("lost %d of 200 datagrams, want about a half", lost)
+	}
+}
+
+func listenTCP(n *Node, on netip.AddrPort) (listener net.Listener, err error) {
+	err = n.Exec(func() (err error) {
+		listener, err = net.Listen("tcp", on.String())
+		return err
+	})
+	return listener, err
+}
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	l := NewT(t)
+	a, b := l.Node(""), l.Node("")
+	r, err := l.Record(7, 2)
+	l.Do(err)
+	there, other := newLine(l, a, b, 7), newLine(l, a, b, 8)
+	for range 3 {
+		other.arrives(l, "another port")
+		there.arrives(l, "the port")
+	}
+	l.Do(poll(settleTimeout, func() (bool, error) { return len(r.Datagrams()) == 2, nil }))
+	for i, d := range r.Datagrams() {
+		if d.From.Addr() != a.Uplink() || d.To != netip.AddrPortFrom(b.Uplink(), 7) || string(d.Payload) != fmt.Sprint(i+1) {
+			t.Errorf("datagram %d: got %v", i, d)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package scenarios
+
+import (
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// foundApart are duplicates that begin while agents do not hear each other, or badly.
+var foundApart = []Scenario{
+	{ID: "D12", Want: Found, Nodes: 3, Text: "it starts during a partition; from the heal", Story: func(s *Stage) {
+		ips := s.Addrs(lab.Routed, 12)
+		elder := s.Pod("elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+		s.Sees(elder, ips...)
+		away := s.Actors[1]
+		s.Do(away.Node.Cut())
+		// Until they have given each other up: what a short cut leaves is there in time.
+		s.Alone(away)
+		from := time.Now()
+		newcomer := s.PodOn(away, "newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+		s.Sees(newcomer, ips...)
+		s.Do(away.Node.Join())
+		s.Together()
+		s.FindsEarly(from, time.Now(), []*lab.Pod{elder, newcomer}, ips...)
+	}},
+	{ID: "D12", Want: Found, Nodes: 2, Text: "it starts while one direction is cut; from the heal", Story: func(s *Stage) {
+		for i, style := range bothStyles {
+			ips := s.Addrs(style, 12)
+			deaf, other := s.Actors[i], s.Actors[1-i]
+			elder := s.PodOn(other, "elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+			s.Sees(elder, ips...)
+			mend := s.Break(lab.Fault{To: deaf.Node})
+			from := time.Now()
+			newcomer := s.PodOn(deaf, "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+			s.Sees(newcomer, ips...)
+			s.Alone(deaf)
+			mend()
+			s.Together()
+			s.FindsEarly(from, time.Now(), []*lab.Pod{elder, newcomer}, ips...)
+		}
+	}},
+	{ID: "D12", Want: Found, Nodes: 3, Text: "a fifth of all packets between the nodes is lost", Story: func(s *Stage) {
+		s.Break(lab.Fault{Percent: 20})
+		for i, style := range bothStyles {
+			ips := s.Addrs(style, 20)
+			elder := s.PodOn(s.Actors[i], "elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+			s.Sees(elder, ips...)
+			newcomer := s.PodOn(s.Actors[i+1], "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+			s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+		}
+	}},
+	{ID: "D12", Want: Found, Nodes: 2, Text: "UDP is blocked, TCP passes; from the end of that", Story: func(s *Stage) {
+		ips := s.Addrs(lab.Routed, 13)
+		mend := s.Break(lab.Fault{UDP: lab.GossipPort})
+		from := time.Now()
+		elder := s.PodOn(s.Actors[0], "elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+		newcomer := s.PodOn(s.Actors[1], "newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+		s.Sees(elder, ips...)
+		s.Sees(newcomer, ips...)
+		mend()
+		s.FindsEarly(from, time.Now(), []*lab.Pod{elder, newcomer}, ips...)
+	}},
+	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the elder's agent is down; from its return", Story: func(s *Stage) {
+		s.whileDown(s.Actors[0])
+	}},
+	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the newcomer's agent is down; from its return", Story: func(s *Stage) {
+		s.whileDown(s.Actors[1])
+	}},
+}
+
+// whileDown plays a duplicate of a pod on the first node that starts on the second one
+// while an agent is down: once killed, once stopped in order.
+func (s *Stage) whileDown(down *Actor) {
+	s.Helper()
+	for i, style := range bothStyles {
+		ips := s.Addrs(style, byte(13+i))
+		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+		s.Sees(elder, ips...)
+		if i == 0 {
+			s.Do(down.Agent.Kill())
+		} else {
+			s.Do(down.Agent.Stop())
+		}
+		from := time.Now()
+		newcomer := s.PodOn(s.Actors[1], "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+		if down != s.Actors[1] {
+			s.Sees(newcomer, ips...)
+		}
+		s.Restart(down)
+		s.FindsEarly(from, time.Now(), []*lab.Pod{elder, newcomer}, ips...)
+	}
+}

@@ -1,0 +1,217 @@
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// resolveTime is how long the end of a conflict may take to be certain, at all nodes.
+const resolveTime = 8 * time.Second
+
+// foundInCluster are duplicates whose holders are on several nodes.
+var foundInCluster = []Scenario{
+	{ID: "D3", Want: Found, Nodes: 2, Text: "two nodes, routed /32, no ARP after the start", Story: func(s *Stage) {
+		ip := s.Node.RoutedIPv4(3)
+		o := lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}}
+		elder := s.PodOn(s.Actors[0], "elder", o)
+		s.Sees(elder, ip)
+		// Datagrams that no ARP goes before.
+		s.Do(elder.Spoof(ip), elder.Spoof(ip))
+		newcomer := s.PodOn(s.Actors[1], "newcomer", o)
+		s.Do(newcomer.Spoof(ip))
+		found := s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ip)
+		s.Do(newcomer.Delete())
+		s.Resolves(found[0].Conflict.ID, lab.Patience(resolveTime))
+	}},
+	{ID: "D3", Want: Found, Nodes: 2, Text: "the same, and neither sent any packet at its start", Story: func(s *Stage) {
+		for i, style := range bothStyles {
+			ips := s.Addrs(style, byte(30+i))
+			o := lab.PodOptions{Style: style, Addrs: ips, Silent: true}
+			elder := s.PodOn(s.Actors[i], "elder-"+styleName(style), o)
+			s.Sees(elder, ips...)
+			from := time.Now()
+			newcomer := s.PodOn(s.Actors[1-i], "newcomer-"+styleName(style), o)
+			s.FindsEarly(from, newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+		}
+	}},
+	{ID: "D4", Want: Found, Nodes: 2, Text: "two nodes, one IPv6 address that passed DAD on both", Story: func(s *Stage) {
+		for i, style := range bothStyles {
+			ips := lab.IPs(fmt.Sprintf("fd00:4::4:%d", i), fmt.Sprintf("2001:db8:4::4:%d", i))
+			o := lab.PodOptions{Style: style, Addrs: ips, DAD: true}
+			elder := s.PodOn(s.Actors[0], "elder-"+styleName(style), o)
+			for _, ip := range ips {
+				s.Do(elder.WaitDAD(patience, ip, false))
+			}
+			s.Sees(elder, ips...)
+			newcomer := s.PodOn(s.Actors[1], "newcomer-"+styleName(style), o)
+			for _, ip := range ips {
+				s.Do(newcomer.WaitDAD(patience, ip, false))
+			}
+			// Before, nobody had the address on that node.
+			since := time.Now()
+			s.Talk(newcomer, ips...)
+			s.FindsEarly(newcomer.Started, since, []*lab.Pod{elder, newcomer}, ips...)
+		}
+	}},
+	{ID: "D7", Want: Found, Nodes: 3, Text: "three holders on three nodes", Story: func(s *Stage) {
+		for i, style := range bothStyles {
+			ips := s.Addrs(style, 7)
+			var holders []*lab.Pod
+			from := time.Now()
+			for j, a := range s.Actors {
+				p := s.PodOn(a, fmt.Sprintf("%s-%d", styleName(style), j), lab.PodOptions{Style: style, Addrs: ips})
+				if i == 0 {
+					// One after the other; the next style, all at once.
+					s.Sees(p, ips...)
+				}
+				holders = append(holders, p)
+			}
+			found := s.FindsEarly(from, holders[1].Started, holders, ips...)
+			// With one gone it is still a conflict, with two it is none.
+			s.Do(holders[0].Delete())
+			for _, e := range found {
+				s.StaysOpen(e.Conflict.ID, holders[1:])
+			}
+			s.Do(holders[1].Delete())
+			for _, e := range found {
+				s.Resolves(e.Conflict.ID, lab.Patience(resolveTime))
+			}
+		}
+	}},
+	{ID: "D8", Want: Found, Nodes: 2, Text: "two nodes, both holders have the same MAC", Story: func(s *Stage) {
+		ips := s.Addrs(lab.Bridged, 8)
+		o := lab.PodOptions{Addrs: ips, MAC: []byte{0x0a, 0x58, 10, 244, 1, 8}}
+		elder := s.PodOn(s.Actors[0], "elder", o)
+		s.Sees(elder, ips...)
+		clone := s.PodOn(s.Actors[1], "clone", o)
+		s.Finds(clone.Started, []*lab.Pod{elder, clone}, ips...)
+	}},
+	{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Story: func(s *Stage) {
+		other := s.Actors[1].Node
+		tunnel := lab.IPs("10.244.102.0", "fd00:244:102::")
+		s.Do(other.AddTunnel("flannel.1", netip.PrefixFrom(tunnel[0], 32), netip.PrefixFrom(tunnel[1], 128)))
+		host := append(tunnel, other.Uplink(), other.Uplink6(), other.IPv4(1), other.IPv6(1))
+		s.SeesHost(other, host...)
+		born := s.Pod("born", lab.PodOptions{Addrs: append(s.Addrs(lab.Bridged, 9), host[:2]...)})
+		s.FindsHost(born.Started, born, other, host[:2]...)
+		// Without a route on its node, which would end the gossip between the two.
+		taker := s.Pod("taker", lab.PodOptions{Style: lab.Routed, Addrs: s.Addrs(lab.Routed, 9)})
+		s.Sees(taker, taker.Addrs()...)
+		for _, ip := range host[2:] {
+			t0 := time.Now()
+			s.Do(taker.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
+			s.FindsHost(t0, taker, other, ip)
+		}
+	}},
+	{ID: "D10", Want: Found, Nodes: 2, Text: "a terminating pod lives on, its address is given out again", Story: func(s *Stage) {
+		for i, style := range bothStyles {
+			for j, a := range s.Actors {
+				ips := s.Addrs(style, byte(100+10*i+j))
+				name := fmt.Sprintf("%s-%d", styleName(style), j)
+				elder := s.Pod("terminating-"+name, lab.PodOptions{Style: style, Addrs: ips})
+				s.Talk(elder, ips...)
+				s.Sees(elder, ips...)
+				// From here on it says nothing of its own; it still has its address.
+				newcomer := s.PodOn(a, "newcomer-"+name, lab.PodOptions{Style: style, Addrs: ips})
+				s.Talk(newcomer, ips...)
+				found := s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+				s.Do(elder.Delete())
+				for _, e := range found {
+					s.Resolves(e.Conflict.ID, lab.Patience(resolveTime))
+				}
+			}
+		}
+	}},
+	{ID: "D11", Want: Found, Nodes: 2, Text: "ten conflicts at once between two nodes", Story: func(s *Stage) {
+		var elders []*lab.Pod
+		for i := range 10 {
+			ips := s.Addrs(lab.Routed, byte(110+i))
+			p := s.Pod(fmt.Sprintf("elder%d", i), lab.PodOptions{Style: lab.Routed, Addrs: ips})
+			s.Sees(p, ips...)
+			elders = append(elders, p)
+		}
+		var newcomers []*lab.Pod
+		for i, elder := range elders {
+			newcomers = append(newcomers, s.PodOn(s.Actors[1], fmt.Sprintf("newcomer%d", i),
+				lab.PodOptions{Style: lab.Routed, Addrs: elder.Addrs()}))
+		}
+		for i, elder := range elders {
+			s.Finds(newcomers[i].Started, []*lab.Pod{elder, newcomers[i]}, elder.Addrs()...)
+		}
+	}},
+	{ID: "D16", Want: Found, Nodes: 2, Text: "across nodes it ends when a pod dies, and comes back", Story: func(s *Stage) {
+		ips := s.Addrs(lab.Routed, 16)
+		o := lab.PodOptions{Style: lab.Routed, Addrs: ips}
+		elder := s.Pod("elder", o)
+		s.Sees(elder, ips...)
+		seen := map[string]bool{}
+		for i, name := range []string{"newcomer", "again", "once-more"} {
+			newcomer := s.PodOn(s.Actors[1], name, o)
+			found := s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+			if i == 1 {
+				// The elder goes this time, and the newcomer is the next elder.
+				s.Do(elder.Delete())
+			} else {
+				s.Do(newcomer.Delete())
+			}
+			for _, e := range found {
+				s.Resolves(e.Conflict.ID, lab.Patience(resolveTime))
+				if seen[e.Conflict.ID] {
+					s.Errorf("conflict %s is another one than before and has its id", e.Conflict.ID)
+				}
+				seen[e.Conflict.ID] = true
+			}
+			if i == 1 {
+				s.Do(newcomer.Delete())
+				elder = s.Pod("elder-again", o)
+				s.Sees(elder, ips...)
+			}
+		}
+		for _, a := range s.Actors {
+			open, err := a.Agent.Client.Conflicts(s.Context(), false)
+			s.Do(err)
+			all, err := a.Agent.Client.Conflicts(s.Context(), true)
+			s.Do(err)
+			if len(open) > 0 || len(all) != 3*len(ips) {
+				s.Errorf("%s: got %d open conflicts and %d in all, want 0 and %d", a.Node.ShortName(), len(open), len(all), 3*len(ips))
+			}
+		}
+	}},
+}
+
+// StaysOpen waits until a conflict has just these holders left, at the nodes of all of
+// them, and fails the story where it has ended.
+func (s *Stage) StaysOpen(id string, holders []*lab.Pod) {
+	s.Helper()
+	for _, p := range holders {
+		s.holdersBecome(s.at(p.Node), id, holders)
+	}
+}
+
+func (s *Stage) holdersBecome(a *Actor, id string, holders []*lab.Pod) {
+	s.Helper()
+	var want finding
+	for _, p := range holders {
+		want.add(p.Node, p.Name)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		open, err := a.Agent.Client.Conflicts(s.Context(), false)
+		s.Do(err)
+		got := "no such conflict"
+		for _, c := range open {
+			if c.ID != id {
+				continue
+			}
+			if text := fmt.Sprint(holdersOf(c)); text == fmt.Sprint(want.holders) && c.State == "confirmed" {
+				return
+			}
+			got = fmt.Sprint(c.State, " ", holdersOf(c))
+		}
+		if time.Now().After(deadline) {
+			s.Fatal("conflict ", id, " at ", a.Node.ShortName(), ": got ", got, ", want it confirmed with ", want.holders)
+		}
+	}
+}

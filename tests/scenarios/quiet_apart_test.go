@@ -1,0 +1,249 @@
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// quietApart are agents and nodes that end, come back and lose each other.
+var quietApart = []Scenario{
+	{ID: "Q16", Want: Quiet, Nodes: 3, Text: "all agents restarted, killed, upgraded in any order", Story: func(s *Stage) {
+		var healthy []*lab.Pod
+		for i, a := range s.Actors {
+			for _, style := range bothStyles {
+				p := s.PodOn(a, fmt.Sprintf("healthy-%s-%d", styleName(style), i), lab.PodOptions{Style: style, Addrs: s.Addrs(style, byte(160+i))})
+				s.Sees(p, p.Addrs()...)
+				healthy = append(healthy, p)
+			}
+		}
+		// Real conflicts must outlive it all, as the same ones and without a word.
+		ips := s.Addrs(lab.Routed, 17)
+		holders := s.Actors[:2]
+		newcomer := s.duplicate("real", ips, holders[0], holders[1])
+		before := map[*Actor][]lab.Conflict{}
+		for _, a := range holders {
+			before[a] = s.confirmed(a, ips)
+		}
+		goesOn := func(since time.Time, restarted []*Actor) {
+			s.Helper()
+			s.Together()
+			for _, p := range healthy {
+				s.Sees(p, p.Addrs()...)
+			}
+			for _, a := range holders {
+				for i, c := range s.confirmed(a, ips) {
+					same(s, before[a][i], c)
+				}
+				s.unchanged(a, since, before[a], slices.Contains(restarted, a))
+			}
+		}
+		one, two, three := s.Actors[0], s.Actors[1], s.Actors[2]
+		for _, round := range []struct {
+			kill  bool
+			down  []*Actor
+			up    []*Actor
+			flags []string
+		}{
+			{kill: false, down: []*Actor{one}, up: []*Actor{one}},
+			{kill: true, down: []*Actor{two}, up: []*Actor{two}},
+			{kill: true, down: []*Actor{three}, up: []*Actor{three}},
+			// As a DaemonSet does it, and as a power cut that spares the pods.
+			{kill: false, down: []*Actor{three, two, one}, up: []*Actor{one, three, two}, flags: []string{"--attach", "tc"}},
+			{kill: true, down: []*Actor{one, two, three}, up: []*Actor{two, one, three}, flags: []string{"--attach", "tcx"}},
+		} {
+			since := time.Now()
+			for _, a := range round.down {
+				end := a.Agent.Stop
+				if round.kill {
+					end = a.Agent.Kill
+				}
+				s.Do(end())
+			}
+			for _, a := range round.up {
+				s.Restart(a, round.flags...)
+			}
+			goesOn(since, round.down)
+		}
+
+		// It ends while the agent of the one who goes is down.
+		s.Do(two.Agent.Kill())
+		s.Do(newcomer.Delete())
+		s.Restart(two)
+		for _, c := range before[one] {
+			s.Resolves(c.ID, lab.Patience(2*time.Minute))
+		}
+		for _, a := range holders {
+			all, err := a.Agent.Client.Conflicts(s.Context(), true)
+			s.Do(err)
+			if len(all) != len(ips) {
+				s.Errorf("history of %s: got %d conflicts, want %d", a.Node.ShortName(), len(all), len(ips))
+			}
+		}
+	}},
+	{ID: "Q17", Want: Quiet, Nodes: 3, Text: "a node reboots: another boot id, the same name and pods", Story: func(s *Stage) {
+		node := s.Actors[0]
+		var pods []*lab.Pod
+		start := func() {
+			for _, style := range bothStyles {
+				p := s.PodOn(node, "pod-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 17)})
+				s.Talk(p, p.Addrs()...)
+				pods = append(pods, p)
+			}
+		}
+		sees := func() {
+			s.Helper()
+			for _, p := range pods {
+				s.Sees(p, p.Addrs()...)
+			}
+		}
+		start()
+		sees()
+		for round := range 3 {
+			// In order, by a crash, and by a crash after which nobody hears of it at first.
+			end := node.Agent.Kill
+			if round == 0 {
+				end = node.Agent.Stop
+			}
+			s.Do(end())
+			for _, p := range pods {
+				s.Do(p.Delete())
+			}
+			pods = nil
+			s.Do(node.Node.Reboot())
+			mend := func() {}
+			if round == 2 {
+				mend = s.Break(lab.Fault{From: node.Node})
+			}
+			start()
+			s.Restart(node)
+			sees()
+			mend()
+			s.Together()
+		}
+	}},
+	{ID: "Q18", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "partition and heal, pods move meanwhile", Story: func(s *Stage) {
+		away, home := s.Actors[0], s.Actors[1]
+		move := func(name string, from *lab.Pod, to *Actor) *lab.Pod {
+			s.Helper()
+			s.Do(from.Delete())
+			p := s.PodOn(to, name, lab.PodOptions{Style: lab.Routed, Addrs: from.Addrs()})
+			s.Talk(p, p.Addrs()...)
+			s.Sees(p, p.Addrs()...)
+			return p
+		}
+		pod := func(name string, a *Actor, last byte) *lab.Pod {
+			s.Helper()
+			p := s.PodOn(a, name, lab.PodOptions{Style: lab.Routed, Addrs: s.Addrs(lab.Routed, last)})
+			s.Talk(p, p.Addrs()...)
+			s.Sees(p, p.Addrs()...)
+			return p
+		}
+		for round := range 2 {
+			name := fmt.Sprintf("-%d", round)
+			in, out, both := pod("in"+name, home, 18), pod("out"+name, away, 19), pod("both"+name, away, 20)
+			s.Do(away.Node.Cut())
+			if round > 0 {
+				// The second partition lasts until each side has given the other up.
+				s.Alone(away)
+			}
+			in, out = move("in-again"+name, in, away), move("out-again"+name, out, home)
+			both = move("both-home"+name, both, home)
+			both = move("both-away"+name, both, away)
+			s.Do(away.Node.Join())
+			s.Together()
+			s.quietFor(quietWindow)
+			for _, p := range []*lab.Pod{in, out, both} {
+				s.Do(p.Delete())
+			}
+		}
+	}},
+	{ID: "Q19", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "a dead node's pods are re-created elsewhere", Story: func(s *Stage) {
+		dead := s.Actors[2]
+		var pods []*lab.Pod
+		for i, style := range bothStyles {
+			for j := range 3 {
+				p := s.PodOn(dead, fmt.Sprintf("pod-%d-%d", i, j), lab.PodOptions{Style: style, Addrs: s.Addrs(style, byte(190+j))})
+				s.Talk(p, p.Addrs()...)
+				s.Sees(p, p.Addrs()...)
+				pods = append(pods, p)
+			}
+		}
+		// Without a last word.
+		s.Do(dead.Node.Cut(), dead.Agent.Kill())
+		for _, p := range pods {
+			s.Do(p.Delete())
+		}
+		s.Actors = s.Actors[:2]
+		for i, p := range pods {
+			if i == len(pods)/2 {
+				// These at once; the rest when the others know that it is dead.
+				s.Together()
+			}
+			q := s.PodOn(s.Actors[i%2], p.ShortName()+"-again", lab.PodOptions{Style: bothStyles[i/3], Addrs: p.Addrs()})
+			s.Talk(q, q.Addrs()...)
+			s.Sees(q, q.Addrs()...)
+		}
+		// The node comes back, with another pod under an old name.
+		s.Do(dead.Node.Reboot(), dead.Node.Join())
+		s.Actors = append(s.Actors, dead)
+		s.Restart(dead)
+		s.Together()
+		p := s.PodOn(dead, "after", lab.PodOptions{Addrs: []netip.Addr{s.Node.IPv4(199)}})
+		s.Sees(p, p.Addrs()...)
+	}},
+}
+
+// duplicate makes a real conflict between two nodes of a quiet story, and waits until it
+// is confirmed at both. It returns the second holder.
+func (s *Stage) duplicate(name string, ips []netip.Addr, elderAt, newcomerAt *Actor) *lab.Pod {
+	s.Helper()
+	s.Expect(ips...)
+	o := lab.PodOptions{Style: lab.Routed, Addrs: ips}
+	elder := s.PodOn(elderAt, name+"-elder", o)
+	s.Sees(elder, ips...)
+	newcomer := s.PodOn(newcomerAt, name+"-newcomer", o)
+	for _, a := range []*Actor{elderAt, newcomerAt} {
+		for _, ip := range ips {
+			_, err := a.Watch.WaitConfirmed(ip, patience)
+			s.Do(err)
+		}
+	}
+	return newcomer
+}
+
+// unchanged fails the story if an agent told of any other change of these conflicts than
+// of their holders. One that was restarted tells of them again, until it is certain as
+// suspected, and with the same times.
+func (s *Stage) unchanged(a *Actor, since time.Time, conflicts []lab.Conflict, restarted bool) {
+	s.Helper()
+	for _, e := range a.Watch.Events() {
+		i := slices.IndexFunc(conflicts, func(c lab.Conflict) bool { return c.IP == e.Conflict.IP })
+		if i < 0 || !e.Received.After(since) || e.Type == "changed" {
+			continue
+		}
+		again := restarted && (e.Type == "suspected" || e.Type == "confirmed") &&
+			e.Conflict.ID == conflicts[i].ID && e.Conflict.SuspectedAt.Equal(conflicts[i].SuspectedAt)
+		if !again {
+			s.Errorf("the conflict is not as it was at %s: %s", a.Node.ShortName(), lab.Story([]lab.Event{e}))
+		}
+	}
+}
+
+// quietFor watches for a while in the middle of a story.
+func (s *Stage) quietFor(window time.Duration) {
+	s.Helper()
+	for end := time.Now().Add(window); time.Now().Before(end) && !s.Failed(); time.Sleep(100 * time.Millisecond) {
+		for _, a := range s.Actors {
+			for _, e := range a.Watch.Events() {
+				if e.Type == "confirmed" && !slices.Contains(s.lawful, e.Conflict.IP) {
+					s.row.found = true
+					s.Fatal("confirmed at ", a.Node.ShortName(), ": ", lab.Story([]lab.Event{e}))
+				}
+			}
+		}
+	}
+}
