@@ -1,0 +1,45 @@
+package faults
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// audit looks at everything that the agents have said so far: nothing was confirmed but
+// real duplicates, at the nodes of their holders, once each, and none ended before its
+// time.
+func (s *site) audit() {
+	s.Helper()
+	for _, n := range s.nodes {
+		for _, e := range n.watch.Events() {
+			story := lab.Story([]lab.Event{e})
+			d := s.real(e.Conflict.IP)
+			switch {
+			case d == nil:
+				if e.Type == "confirmed" || e.Type == "resolved" {
+					s.Errorf("false alarm at %s: %s", n.ShortName(), story)
+				}
+			case !slices.Contains(d.nodes(), n):
+				s.Errorf("no holder is on %s, which says: %s", n.ShortName(), story)
+			case e.Type == "confirmed":
+				s.knows(d, n, e.Conflict)
+			case e.Type == "resolved":
+				if d.ended.IsZero() || e.Received.Before(d.ended) {
+					s.Errorf("it ended too early at %s: %s", n.ShortName(), story)
+				}
+			}
+		}
+	}
+}
+
+// real returns the duplicate that an address belongs to, nil if it has one holder.
+func (s *site) real(ip netip.Addr) *duplicate {
+	for _, d := range s.duplicates {
+		if slices.Contains(d.ips, ip) {
+			return d
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package faults
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// keyTime is how long a change of the key file may take to be noticed.
+var keyTime = lab.Patience(30 * time.Second)
+
+// Agents with other keys, none, or another label stay apart, and the cluster goes on. Its
+// own key changes while it runs.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	one, two, strange := newKey(), newKey(), newKey()
+	shared := keyFile(t, dir, one)
+	s := newSite(t, 4, "--gossip-key-file", shared)
+	d := s.duplicate(s.nodes[0], s.nodes[3])
+	s.found(d, d.began, patience)
+
+	strangers := s.strangers(map[string][]string{
+		"other-key":   {"--gossip-key-file", keyFile(t, dir, strange)},
+		"no-key":      nil,
+		"other-label": {"--gossip-key-file", shared, "--cluster", "elsewhere"},
+	})
+	for name, a := range strangers {
+		s.says(a, patience, "this node is alone")
+		s.logs(a, patience, "this node is alone")
+		s.Logf("%s says: %q", name, s.problems(a))
+		s.pod(&node{Node: a.Node, agent: a}, lab.Routed, d.ips...)
+	}
+	// Those whom they tried to join.
+	s.says(s.nodes[0].agent, patience, "key")
+	s.says(s.nodes[0].agent, patience, "another cluster")
+	s.Logf("the cluster says: %q", s.problems(s.nodes[0].agent))
+	s.together()
+	during := s.duplicate(s.nodes[1], s.nodes[2])
+	s.found(during, during.began, patience)
+	for _, a := range strangers {
+		conflicts, err := a.Client.Conflicts(s.Context(), true)
+		s.Do(err)
+		if len(conflicts) > 0 {
+			s.Errorf("%s found with whom it has nothing to do: %+v", a.Node.ShortName(), conflicts)
+		}
+		s.Do(a.Stop())
+	}
+
+	// As a person would do it: the new one is known everywhere, then used, then alone.
+	since := len(s.nodes[0].agent.Log())
+	for i, keys := range [][]string{{one, two}, {two, one}, {two}} {
+		s.rotate(shared, i+1, keys...)
+		s.together()
+		s.found(s.duplicate(s.nodes[i], s.nodes[i+1]), time.Now(), patience)
+	}
+	s.still(d)
+	for line := range strings.Lines(s.nodes[0].agent.Log()[since:]) {
+		if strings.Contains(line, "does not answer any more") || strings.Contains(line, "a node left") {
+			s.Errorf("somebody was lost while the key changed: %s", line)
+		}
+	}
+	last := s.Node("")
+	late := s.add(s.Agent(last, append(last.ClusterFlags(), "--gossip-key-file", shared)...))
+	s.together()
+	s.join(d, late)
+	s.found(d, time.Now(), patience)
+	s.audit()
+	s.end(s.duplicates...)
+}
+
+func newKey() string {
+	var key [32]byte
+	_, _ = rand.Read(key[:])
+	return base64.StdEncoding.EncodeToString(key[:])
+}
+
+// keyFile writes keys to a file of their own.
+func keyFile(t *testing.T, dir string, keys ...string) string {
+	t.Helper()
+	path := filepath.Join(dir, fmt.Sprintf("keys-%s", rand.Text()))
+	if err := os.WriteFile(path, []byte(strings.Join(keys, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// rotate replaces the keys in a file at once, and waits until all agents have read it for
+// the times-th time.
+func (s *site) rotate(path string, times int, keys ...string) {
+	s.Helper()
+	next := path + ".next"
+	s.Do(os.WriteFile(next, []byte(strings.Join(keys, "\n")+"\n"), 0o600), os.Rename(next, path))
+	for _, n := range s.nodes {
+		eventually(s.T, keyTime, "keys are read at "+n.ShortName(), func() error {
+			if got := strings.Count(n.agent.Log(), "the gossip keys are read again"); got != times {
+				return fmt.Errorf("they were read %d times, want %d", got, times)
+			}
+			return nil
+		})
+	}
+}
+
+// strangers are agents that try to join the cluster in vain.
+func (s *site) strangers(all map[string][]string) map[string]*lab.Agent {
+	s.Helper()
+	agents := make(map[string]*lab.Agent)
+	for name, flags := range all {
+		n := s.Node(name)
+		agents[name] = s.Agent(n, append(n.ClusterFlags(), flags...)...)
+	}
+	for _, a := range agents {
+		ctx, cancel := context.WithTimeout(s.Context(), patience)
+		defer cancel()
+		s.Do(a.WaitMembers(ctx, 1))
+	}
+	return agents
+}
+
+// problems are what an agent has to complain of.
+func (s *site) problems(a *lab.Agent) []string {
+	s.Helper()
+	status, err := s.status(a)
+	s.Do(err)
+	return status.Problems
+}
+
+// logs waits until a warning with these words is in an agent's log.
+func (s *site) logs(a *lab.Agent, within time.Duration, words ...string) {
+	s.Helper()
+	eventually(s.T, within, fmt.Sprintf("%s logs %q", a.Node.ShortName(), words), func() error {
+		for line := range strings.Lines(a.Log()) {
+			if strings.Contains(line, "level=WARN") && hasAll([]string{line}, words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("there is no such line")
+	})
+}

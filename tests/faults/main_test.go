@@ -1,0 +1,61 @@
+package faults
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// patience is how long anything that has to happen may take on a busy machine.
+var patience = lab.Patience(20 * time.Second)
+
+// healTime is how long nodes that can reach each other again may take to have met: those
+// that gave each other up look for each other every 30 s.
+var healTime = lab.Patience(90 * time.Second)
+
+// healPause is how long a node that did not answer may not be asked again.
+var healPause = lab.Patience(30 * time.Second)
+
+// atOnce is how many clusters there are at the same time: they mostly wait.
+const atOnce = "4"
+
+func TestMain(m *testing.M) {
+	if orders := os.Getenv(rogueVariable); orders != "" {
+		if err := rogue(orders); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
+		_ = flag.Lookup("test.parallel").Value.Set(atOnce)
+	}
+	os.Exit(lab.Main(m))
+}
+
+// eventually polls until ok returns nil, and fails the test with its last error when that
+// takes too long.
+func eventually(t *lab.T, within time.Duration, what string, ok func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(fmt.Errorf("%s: not within %v: %w", what, within, err))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+const (
+	// maxResident is what an agent of a small cluster may have in memory while it is
+	// under attack, and maxGrowth how much more than before; MiB.
+	maxResident = 160
+	maxGrowth   = 90
+)
+
+// memory is what each agent has in memory, in MiB.
+func (s *site) memory() map[*node]int {
+	s.Helper()
+	all := make(map[*node]int)
+	for _, n := range s.nodes {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.agent.PID()))
+		s.Do(err)
+		for line := range strings.Lines(string(data)) {
+			if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+				kilobytes := 0
+				_, err := fmt.Sscan(rest, &kilobytes)
+				s.Do(err)
+				all[n] = kilobytes >> 10
+			}
+		}
+	}
+	return all
+}
+
+// survived fails the test unless all agents are the ones that were there, and have not
+// grown beyond reason.
+func (s *site) survived(before map[*node]int) {
+	s.Helper()
+	var text []string
+	for n, now := range s.memory() {
+		text = append(text, fmt.Sprintf("%s %d → %d", n.ShortName(), before[n], now))
+		if now > maxResident || now-before[n] > maxGrowth {
+			s.Errorf("%s grew from %d to %d MiB", n.ShortName(), before[n], now)
+		}
+		_, err := n.agent.Client.Status(s.Context())
+		s.Do(err)
+	}
+	s.Logf("MiB: %s", strings.Join(text, ", "))
+}

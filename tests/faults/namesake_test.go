@@ -1,0 +1,78 @@
+package faults
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// Two nodes by the name of one: clones of a machine, or a wrong flag.
+func TestNamesakes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 4)
+	first := s.nodes[1]
+	second := &node{Node: s.Node("")}
+	second.name = first.ShortName()
+	second.agent = s.Agent(second.Node, append(second.ClusterFlags(), "--node-name", second.name)...)
+	second.watch = s.Watch(second.agent)
+	s.nodes = append(s.nodes, second)
+	s.together()
+	began := time.Now()
+
+	// They are two all the same.
+	d := s.duplicate(first, second)
+	s.Logf("a duplicate between the two: found after %.1f s", s.found(d, d.began, patience).Seconds())
+	d = s.duplicate(second, s.nodes[3], first)
+	s.found(d, d.began, patience)
+
+	for _, n := range s.nodes {
+		s.says(n.agent, healTime, first.ShortName(), "name")
+		s.namesakes(n, 2)
+		m, err := n.agent.Scrape(s.Context())
+		s.Do(err)
+		if m["dupip_gossip_namesakes"] != 2 {
+			s.Errorf("%s: dupip_gossip_namesakes is %v, want 2", n.ShortName(), m["dupip_gossip_namesakes"])
+		}
+	}
+	s.Logf("everybody says so after %.1f s", time.Since(began).Seconds())
+	for _, n := range s.nodes {
+		s.logs(n.agent, patience, first.ShortName(), "name")
+	}
+	s.audit()
+	s.end(s.duplicates...)
+
+	// The first one's machine is lost. Its successor has its name and pods, not its address.
+	lost := s.pod(first, lab.Routed, s.addrs()...)
+	s.Do(second.agent.Stop(), first.Cut(), first.agent.Kill(), lost.Delete())
+	s.nodes = slices.DeleteFunc(s.nodes, func(n *node) bool { return n == first || n == second })
+	s.together()
+	third := &node{Node: s.Node(""), name: first.ShortName()}
+	third.agent = s.Agent(third.Node, append(third.ClusterFlags(), "--node-name", third.name)...)
+	third.watch = s.Watch(third.agent)
+	s.nodes = append(s.nodes, third)
+	s.pod(third, lab.Routed, lost.Addrs()...)
+	s.together()
+	s.during(5*time.Second, s.audit)
+	for _, n := range s.nodes {
+		s.namesakes(n, 0)
+		s.content(n.agent, healTime)
+	}
+}
+
+// namesakes fails the test unless an agent calls just this many members namesakes.
+func (s *site) namesakes(n *node, want int) {
+	s.Helper()
+	members, err := n.agent.Client.Members(s.Context())
+	s.Do(err)
+	got := 0
+	for _, m := range members {
+		if m.Namesake {
+			got++
+		}
+	}
+	if got != want {
+		s.Errorf("namesakes at %s: got %d, want %d: %+v", n.ShortName(), got, want, members)
+	}
+}
