@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo run test test-vm bench scenarios generate lint need-go need-root
+.PHONY: help build demo run test test-vm bench scale scenarios generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -17,6 +17,8 @@ endif
 # Stamping the revision fails where git does not trust the owner of the checkout.
 BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && git status >/dev/null 2>&1 && echo auto || echo false)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# How many nodes the clusters of make scale have.
+SCALE ?= 50,500
 # In CI every test is named.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 
@@ -51,6 +53,9 @@ bench: need-root build ## (root) what dupip costs, in 6 minutes; BENCH=ring one 
 	@tests/install.sh bench
 	@$(GO) build -ldflags "-X main.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)" -o bin/bench ./tests/bench
 	@DUPIP_BIN=bin/dupip bin/bench $(if $(BENCH),-only $(BENCH)) $(if $(QUICK),-quick)
+
+scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 14 GB
+	@cd tests/scale && $(GO) test -count=1 -timeout 5h -v -run TestScale -sizes $(SCALE)
 
 scenarios: need-root need-go ## (root) the labelled situations as a table; ID=D5 plays one
 	@cd tests/scenarios && $(GO) test -count=1 -timeout 15m $(if $(ID),-run 'TestScenarios/^$(ID)$$')

@@ -1,0 +1,373 @@
+package scale
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/tests/scale/simnet"
+)
+
+// A crowd is a membership for so many members that as many memberlists do not fit into
+// one machine: what each of 5,000 has to remember of the 4,999 others is 12 GiB when all
+// is quiet and three times that while they find each other. It tells every member of
+// comings and goings as a memberlist would, in the time that an epidemic takes, and
+// carries packets over the same network. Unlike a memberlist it is never wrong: it costs
+// no traffic of its own, and suspects nobody.
+type crowd struct {
+	network *simnet.Network
+	start   time.Time
+	random  *rand.Rand // guarded by mu
+
+	mu    sync.Mutex
+	seats []*seat // in order of arrival; those who left, too
+	byID  map[wire.MemberID]*seat
+
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+// seat is one member's place.
+type seat struct {
+	crowd    *crowd
+	member   members.Member
+	endpoint *simnet.Endpoint
+	handler  members.Handler
+	killed   atomic.Bool   // goes without a word
+	gone     chan struct{} // closed when the member has left or died
+	told     chan struct{} // closed when all others know that it is there
+
+	mu    sync.Mutex // one event after the other
+	queue memberlist.TransmitLimitedQueue
+	wake  chan struct{}
+}
+
+const (
+	// dying is how long a memberlist of 5,000 takes to give a silent member up: until it
+	// is probed, and then 4 · log10(n) seconds of suspicion.
+	dying = 17 * time.Second
+	// rejoin is how long after a heal the lost are found again at most.
+	rejoin = 30 * time.Second
+
+	// grain is how finely the moments are told apart at which members hear of others.
+	grain = 50 * time.Millisecond
+
+	// What a memberlist adds to a packet of ours: a label, a checksum and a type; and to
+	// each message of a packet with several.
+	overhead     = 2 + len(label) + 5 + 1
+	messageExtra = 2 + 1
+	largest      = 1400
+
+	gossipEvery = 200 * time.Millisecond
+	gossipTo    = 3
+	retransmit  = 4
+
+	label = "scale"
+)
+
+var errUnknown = errors.New("nobody has that id")
+
+func newCrowd(network *simnet.Network, seed uint64) *crowd {
+	return &crowd{
+		network: network,
+		start:   time.Now(),
+		random:  rand.New(rand.NewPCG(seed, 1)),
+		byID:    make(map[wire.MemberID]*seat),
+		stop:    make(chan struct{}),
+	}
+}
+
+// close ends all that the crowd does, and waits for it.
+func (c *crowd) close() {
+	close(c.stop)
+	c.done.Wait()
+}
+
+// seat gives a member a place; Run takes it.
+func (c *crowd) seat(m cluster.Member, endpoint *simnet.Endpoint, h members.Handler) *seat {
+	m.Address = endpoint.Addr().String()
+	s := &seat{
+		crowd: c, endpoint: endpoint,
+		member:  members.Member{ID: wire.MemberIDOf(m.Name, m.Boot, m.Epoch), Member: m},
+		handler: h, gone: make(chan struct{}), told: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	s.queue.RetransmitMult = retransmit
+	s.queue.NumNodes = c.size
+	return s
+}
+
+// Run is there until ctx ends: it hears of all that are there at once, as by a join, and
+// they of it by and by. Then it says farewell, unless it was killed.
+func (s *seat) Run(ctx context.Context) error {
+	c := s.crowd
+	c.mu.Lock()
+	others := c.seats[:len(c.seats):len(c.seats)]
+	c.seats = append(c.seats, s)
+	c.byID[s.member.ID] = s
+	come, leave := c.random.Uint64(), c.random.Uint64()
+	c.mu.Unlock()
+
+	s.mu.Lock()
+	for _, o := range others {
+		if !o.left() {
+			s.handler.Joined(o.member)
+		}
+	}
+	s.mu.Unlock()
+	c.done.Go(s.receive)
+	c.done.Go(s.gossip)
+	c.done.Go(func() {
+		defer close(s.told)
+		c.spread(others, come, 0, func(o *seat) { o.handler.Joined(s.member) })
+	})
+
+	<-ctx.Done()
+	c.mu.Lock()
+	others = c.seats[:len(c.seats):len(c.seats)]
+	close(s.gone)
+	c.mu.Unlock()
+	c.done.Go(func() {
+		<-s.told
+		wait := time.Duration(0)
+		if s.killed.Load() {
+			wait = dying
+		}
+		c.spread(others, leave, wait, func(o *seat) { o.handler.Left(s.member, !s.killed.Load()) })
+	})
+	return s.endpoint.Shutdown()
+}
+
+func (s *seat) left() bool {
+	select {
+	case <-s.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// epidemic is how long it takes until all of so many have heard some news: whoever has
+// tells three others every 200 ms, so that after log4(n) times 200 ms it is about half of
+// them, and after twice that nearly all.
+func epidemic(n int) time.Duration {
+	return max(10*grain, time.Duration(2*math.Log(float64(n))/math.Log(1+gossipTo)*float64(gossipEvery)))
+}
+
+// spread tells each of those who are still there something, in the order and at the pace
+// of an epidemic: an S-shaped curve. Who is told when is another's turn each time.
+func (c *crowd) spread(to []*seat, random uint64, wait time.Duration, tell func(*seat)) {
+	if len(to) == 0 {
+		return
+	}
+	n := uint64(len(to))
+	stride := random%n | 1
+	for gcd(stride, n) != 1 {
+		stride += 2
+	}
+	if !c.sleep(wait) {
+		return
+	}
+	// All news come at the same moments: who has heard of ten newcomers looks up once.
+	if !c.sleep(grain - time.Since(c.start)%grain) {
+		return
+	}
+	grains := int(epidemic(len(to)) / grain)
+	told := uint64(0)
+	for g := range grains {
+		if !c.sleep(grain) {
+			return
+		}
+		share := 1 / (1 + math.Exp(-12*(float64(g+1)/float64(grains)-0.5)))
+		until := uint64(share * float64(n))
+		if g == grains-1 {
+			until = n
+		}
+		for ; told < until; told++ {
+			s := to[(random>>32+told*stride)%n]
+			if s.left() {
+				continue
+			}
+			s.mu.Lock()
+			tell(s)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// partition cuts the network in two for a while. Each side gives the other up, member by
+// member, and finds it again after the heal.
+func (c *crowd) partition(side func(netip.AddrPort) int, lasts time.Duration) {
+	c.network.Partition(side)
+	c.mu.Lock()
+	seats := c.seats[:len(c.seats):len(c.seats)]
+	rank := c.random.Uint64()
+	c.mu.Unlock()
+	across := func(tell func(s, o *seat)) func(*seat) {
+		return func(s *seat) {
+			for _, o := range seats {
+				if !o.left() && side(s.endpoint.Addr()) != side(o.endpoint.Addr()) {
+					tell(s, o)
+				}
+			}
+		}
+	}
+	c.spread(seats, rank, dying, across(func(s, o *seat) { s.handler.Left(o.member, false) }))
+	if !c.sleep(lasts - dying - epidemic(len(seats))) {
+		return
+	}
+	c.network.Partition(nil)
+	c.spread(seats, rank, rejoin/2, across(func(s, o *seat) { s.handler.Joined(o.member) }))
+}
+
+func (c *crowd) sleep(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	select {
+	case <-time.After(d):
+		return true
+	case <-c.stop:
+		return false
+	}
+}
+
+func (c *crowd) size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byID)
+}
+
+// List returns nobody: a crowd has no opinion that its members do not share.
+func (s *seat) List() []members.Member { return nil }
+
+// Status has nothing to say.
+func (s *seat) Status() members.Status { return members.Status{} }
+
+// Send sends a packet to a member.
+func (s *seat) Send(id wire.MemberID, packet []byte) error {
+	s.crowd.mu.Lock()
+	to := s.crowd.byID[id]
+	s.crowd.mu.Unlock()
+	if to == nil {
+		return errUnknown
+	}
+	b := make([]byte, overhead, overhead+len(packet))
+	_, err := s.endpoint.WriteTo(append(b, packet...), to.member.Address)
+	return err
+}
+
+// Seek implements [gossip.Network]: nobody is taken for dead by mistake.
+func (s *seat) Seek(wire.MemberID) {}
+
+// Broadcast sends a message to all, as a memberlist does: again and again to a few.
+func (s *seat) Broadcast(key string, payload []byte) {
+	s.queue.QueueBroadcast(&news{key, append([]byte(nil), payload...)})
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// news is a broadcast.
+type news struct {
+	name    string
+	message []byte
+}
+
+func (n *news) Invalidates(memberlist.Broadcast) bool { return false } // the queue goes by name
+func (n *news) Name() string                          { return n.name }
+func (n *news) Message() []byte                       { return n.message }
+func (n *news) Finished()                             {}
+
+// gossip sends what is queued to three others at a time.
+func (s *seat) gossip() {
+	for {
+		select {
+		case <-s.wake:
+		case <-s.gone:
+			return
+		case <-s.crowd.stop:
+			return
+		}
+		for s.queue.NumQueued() > 0 && !s.left() && s.crowd.sleep(gossipEvery) {
+			for range gossipTo {
+				messages := s.queue.GetBroadcasts(messageExtra, largest-overhead)
+				if len(messages) == 0 {
+					break
+				}
+				b := make([]byte, overhead, largest)
+				b[0] = 1
+				for _, m := range messages {
+					b = binary.BigEndian.AppendUint16(b, uint16(len(m)))
+					b = append(append(b, 0), m...)
+				}
+				if to := s.crowd.anybody(); to != s {
+					_, _ = s.endpoint.WriteTo(b, to.member.Address)
+				}
+			}
+		}
+	}
+}
+
+func (c *crowd) anybody() *seat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if s := c.seats[c.random.IntN(len(c.seats))]; !s.left() {
+			return s
+		}
+	}
+}
+
+// receive hands packets over, of those that are there the newest first: memberlist has a
+// stack where others have a queue.
+func (s *seat) receive() {
+	var waiting [][]byte
+	for {
+		select {
+		case p := <-s.endpoint.PacketCh():
+			waiting = append(waiting[:0], p.Buf)
+		case <-s.gone:
+			return
+		case <-s.crowd.stop:
+			return
+		}
+		for len(s.endpoint.PacketCh()) > 0 {
+			waiting = append(waiting, (<-s.endpoint.PacketCh()).Buf)
+		}
+		for i := len(waiting) - 1; i >= 0; i-- {
+			s.hand(waiting[i])
+		}
+		clear(waiting)
+	}
+}
+
+func (s *seat) hand(b []byte) {
+	if b[0] == 0 {
+		s.handler.Packet(b[overhead:])
+		return
+	}
+	for b = b[overhead:]; len(b) > 0; {
+		n := messageExtra + int(binary.BigEndian.Uint16(b))
+		s.handler.Packet(b[messageExtra:n])
+		b = b[n:]
+	}
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

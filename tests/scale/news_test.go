@@ -1,0 +1,125 @@
+package scale
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/tests/scale/simnet"
+)
+
+// ear hears what a crowd tells one member.
+type ear struct {
+	mu      sync.Mutex
+	here    map[string]bool
+	twice   []string // told once too often
+	packets int
+}
+
+func (e *ear) Packet([]byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.packets++
+}
+
+func (e *ear) Updated(members.Member) {}
+
+func (e *ear) Joined(m members.Member) { e.tell(m, true) }
+
+func (e *ear) Left(m members.Member, _ bool) { e.tell(m, false) }
+
+func (e *ear) tell(m members.Member, here bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.here[m.Name] == here {
+		e.twice = append(e.twice, m.Name)
+	}
+	e.here[m.Name] = here
+}
+
+// A crowd tells every member of every other that is there, once, whenever it came; of
+// those who leave or die; and of both sides of a cut.
+func TestCrowd(t *testing.T) {
+	const size = 60
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Options{})
+		defer network.Close()
+		c := newCrowd(network, 1)
+		defer c.close()
+		ears := make([]*ear, size)
+		seats := make([]*seat, size)
+		stops := make([]context.CancelFunc, size)
+		for i := range size {
+			endpoint, err := network.Listen(addrOf(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ears[i] = &ear{here: make(map[string]bool)}
+			seats[i] = c.seat(cluster.Member{Name: nodeName(i), Boot: bootID(i)}, endpoint, ears[i])
+			ctx, stop := context.WithCancel(t.Context())
+			stops[i] = stop
+			defer stop()
+			c.done.Go(func() { _ = seats[i].Run(ctx) })
+			time.Sleep(time.Duration(i%7) * 40 * time.Millisecond)
+		}
+		// knows checks who knows whom, after some time.
+		knows := func(after time.Duration, wanted func(i, j int) bool) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			for i, e := range ears {
+				if seats[i].left() {
+					continue
+				}
+				e.mu.Lock()
+				for j := range size {
+					if i != j && e.here[nodeName(j)] != wanted(i, j) {
+						t.Errorf("%s knows %s: %v", nodeName(i), nodeName(j), e.here[nodeName(j)])
+					}
+				}
+				if len(e.twice) > 0 {
+					t.Errorf("%s was told twice of %v", nodeName(i), e.twice)
+				}
+				e.mu.Unlock()
+			}
+		}
+		knows(epidemic(size)+time.Second, func(int, int) bool { return true })
+
+		seats[3].Broadcast("news", []byte("of the day"))
+		time.Sleep(2 * time.Second)
+		if missed := countIf(ears, func(e *ear) bool { return e.packets == 0 }); missed > size-gossipTo {
+			t.Errorf("%d of %d did not hear a broadcast", missed, size)
+		}
+
+		stops[7]()
+		seats[8].killed.Store(true)
+		stops[8]()
+		knows(epidemic(size)+time.Second, func(_, j int) bool { return j != 7 })
+		knows(dying, func(_, j int) bool { return j != 7 && j != 8 })
+
+		side := func(a netip.AddrPort) int { return int(a.Addr().As4()[3]) % 2 }
+		c.done.Go(func() { c.partition(side, time.Minute) })
+		knows(dying+epidemic(size)+time.Second, func(i, j int) bool { return j != 7 && j != 8 && i%2 == j%2 })
+		knows(time.Minute, func(_, j int) bool { return j != 7 && j != 8 })
+
+		if err := seats[0].Send(wire.MemberIDOf("nobody", "", 0), nil); err == nil {
+			t.Error("sending to nobody succeeds")
+		}
+	})
+}
+
+func countIf[T any](list []T, f func(T) bool) int {
+	n := 0
+	for _, x := range list {
+		if f(x) {
+			n++
+		}
+	}
+	return n
+}

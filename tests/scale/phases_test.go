@@ -1,0 +1,298 @@
+package scale
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// step is something to do some time after the beginning.
+type step struct {
+	after time.Duration
+	do    func()
+}
+
+// play does one step after the other, each at its time.
+func play(steps []step) {
+	slices.SortStableFunc(steps, func(a, b step) int { return int(a.after - b.after) })
+	began := time.Now()
+	for _, s := range steps {
+		time.Sleep(s.after - time.Since(began))
+		s.do()
+	}
+}
+
+// sometime is a random moment within a span.
+func (tw *town) sometime(span time.Duration) time.Duration {
+	return time.Duration(tw.random.Int64N(int64(span)))
+}
+
+// netns returns the cookie of a netns that there was not before.
+func (tw *town) netns() uint64 {
+	tw.lastNetns++
+	return tw.lastNetns
+}
+
+// storm starts all agents within some time, each with so many pods, and waits until all
+// leases are told. A few addresses have two holders from the start.
+func (tw *town) storm(pods int, within time.Duration, r *report) {
+	r.begin(fmt.Sprintf("boot storm, %d addresses a node", pods))
+	steps := make([]step, 0, len(tw.agents))
+	for i := range tw.agents {
+		first := tw.lastNetns + 1
+		tw.lastNetns += uint64(pods)
+		after := tw.sometime(within)
+		if i < seeds {
+			after = 0
+		}
+		steps = append(steps, step{after, func() {
+			tw.boot(i)
+			for p := range pods {
+				tw.start(i, keyOf(i, p), first+uint64(p))
+			}
+		}})
+	}
+	var list []*duplicate
+	var ends []func()
+	shared := make(map[detector.Key]bool)
+	for len(shared) < 20 {
+		a, b := tw.random.IntN(len(tw.agents)), tw.random.IntN(len(tw.agents)-1)
+		if b >= a {
+			b++
+		}
+		key, netns := keyOf(a, tw.random.IntN(pods)), tw.netns()
+		if shared[key] {
+			continue
+		}
+		shared[key] = true
+		steps = append(steps, step{max(steps[a].after, steps[b].after), func() {
+			list = append(list, tw.watch.expect(key, 2))
+			tw.start(b, key, netns)
+			ends = append(ends, func() { tw.end(b, key) })
+		}})
+	}
+	play(steps)
+	told, took := tw.settle()
+	r.row("leases told", "%.1f times each, the last %s after the last start",
+		float64(told)/float64(len(tw.agents)*pods), took.Round(time.Second))
+	r.sent()
+	r.found(list, 0)
+	r.end()
+	for _, end := range ends {
+		end()
+	}
+	time.Sleep(10 * time.Second)
+}
+
+// rest does nothing for as long as it takes to refresh each lease about twice, to see what
+// that costs.
+func (tw *town) rest(r *report) {
+	r.begin("at rest")
+	time.Sleep(4 * time.Minute)
+	r.rate()
+	r.end()
+}
+
+// pair picks an address of one node for another that suits.
+func (tw *town) pair(pods int, suits func(a, b int) bool) (key detector.Key, b int) {
+	for {
+		a, b := tw.random.IntN(len(tw.agents)), tw.random.IntN(len(tw.agents))
+		key := keyOf(a, tw.random.IntN(pods))
+		if a != b && (suits == nil || suits(a, b)) && !tw.watch.knows(key) {
+			return key, b
+		}
+	}
+}
+
+// duplicates gives so many addresses a second holder on another node.
+func (tw *town) duplicates(n, pods int, within time.Duration, suits func(a, b int) bool) (list []*duplicate, end func()) {
+	var steps []step
+	var ends []func()
+	for range n {
+		steps = append(steps, step{tw.sometime(within), func() {
+			key, b := tw.pair(pods, suits)
+			list = append(list, tw.watch.expect(key, 2))
+			tw.start(b, key, tw.netns())
+			ends = append(ends, func() { tw.end(b, key) })
+		}})
+	}
+	play(steps)
+	return list, func() {
+		for _, f := range ends {
+			f()
+		}
+	}
+}
+
+// steady makes duplicates in a cluster where nothing else happens.
+func (tw *town) steady(n, pods int, r *report) {
+	r.begin(fmt.Sprintf("%d duplicates across nodes", n))
+	list, end := tw.duplicates(n, pods, time.Minute, nil)
+	tw.await(list, 20*time.Second)
+	r.found(list, suspectedGoal)
+	r.sent()
+	end()
+	time.Sleep(20 * time.Second)
+	r.end()
+}
+
+// await waits until all duplicates are confirmed at all of their nodes.
+func (tw *town) await(list []*duplicate, within time.Duration) {
+	for deadline := time.Now().Add(within); tw.watch.found(list) < len(list) && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// prefix has two nodes with one range of addresses.
+func (tw *town) prefix(addresses int, r *report) {
+	r.begin(fmt.Sprintf("two nodes share %d addresses", addresses))
+	a, b := 1, len(tw.agents)/2
+	key := func(p int) detector.Key {
+		return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 64, byte(p >> 8), byte(p)})}
+	}
+	for p := range addresses {
+		tw.start(a, key(p), tw.netns())
+	}
+	time.Sleep(15 * time.Second)
+	r.again() // what it costs begins with the second holder
+	var list []*duplicate
+	for p := range addresses {
+		list = append(list, tw.watch.expect(key(p), 2))
+		tw.start(b, key(p), tw.netns())
+	}
+	tw.await(list, time.Minute)
+	r.found(list, 0)
+	time.Sleep(time.Minute)
+	r.sentBy(a, b)
+	for p := range addresses {
+		tw.end(b, key(p))
+	}
+	time.Sleep(20 * time.Second)
+	for p := range addresses {
+		tw.end(a, key(p))
+	}
+	time.Sleep(20 * time.Second)
+	r.end()
+}
+
+// everywhere has all nodes with one range of addresses.
+func (tw *town) everywhere(addresses int, r *report) {
+	r.begin(fmt.Sprintf("all nodes share %d addresses", addresses))
+	key := func(p int) detector.Key {
+		return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 65, byte(p >> 8), byte(p)})}
+	}
+	var list []*duplicate
+	for p := range addresses {
+		list = append(list, tw.watch.expect(key(p), len(tw.agents)))
+	}
+	var steps []step
+	for i := range tw.agents {
+		steps = append(steps, step{tw.sometime(30 * time.Second), func() {
+			for p := range addresses {
+				tw.start(i, key(p), tw.netns())
+			}
+		}})
+	}
+	play(steps)
+	tw.await(list, time.Minute)
+	r.told(list)
+	r.sent()
+	for i := range tw.agents {
+		for p := range addresses {
+			tw.end(i, key(p))
+		}
+	}
+	time.Sleep(time.Minute)
+	r.end()
+}
+
+// rolling restarts a share of all agents, a few at a time, while duplicates appear.
+func (tw *town) rolling(n, pods int, r *report) {
+	const lasts = time.Minute
+	restarts := max(1, len(tw.agents)/10)
+	r.begin(fmt.Sprintf("%d agents restart while %d duplicates appear", restarts, n))
+	var work sync.WaitGroup
+	nodes := tw.random.Perm(len(tw.agents))[:restarts]
+	for at, i := range nodes {
+		work.Go(func() {
+			time.Sleep(time.Duration(at) * lasts / time.Duration(restarts))
+			tw.restart(i)
+		})
+	}
+	list, end := tw.duplicates(n, pods, lasts, nil)
+	work.Wait()
+	tw.await(list, time.Minute)
+	r.found(list, 0)
+	r.sent()
+	end()
+	time.Sleep(20 * time.Second)
+	r.end()
+}
+
+// restart stops an agent and starts its successor, which sees the pods that there are now.
+func (tw *town) restart(i int) {
+	tw.halt(i)
+	time.Sleep(time.Second)
+	tw.boot(i)
+	tw.mu.Lock()
+	pods := maps.Clone(tw.pods[i])
+	a := tw.agents[i]
+	tw.mu.Unlock()
+	for key, netns := range pods {
+		a.start(key, netns)
+	}
+}
+
+// start gives an address to a new pod of a node, whose agent may be down.
+func (tw *town) start(i int, key detector.Key, netns uint64) {
+	tw.mu.Lock()
+	if tw.pods[i] == nil {
+		tw.pods[i] = make(map[detector.Key]uint64)
+	}
+	tw.pods[i][key] = netns
+	a := tw.agents[i]
+	tw.mu.Unlock()
+	a.start(key, netns)
+}
+
+// end ends the pod of a node that has an address.
+func (tw *town) end(i int, key detector.Key) {
+	tw.mu.Lock()
+	delete(tw.pods[i], key)
+	a := tw.agents[i]
+	tw.mu.Unlock()
+	a.end(key)
+}
+
+// cut cuts the cluster in two halves and makes duplicates across the cut.
+func (tw *town) cut(n, pods int, r *report) {
+	const lasts = 90 * time.Second
+	r.begin(fmt.Sprintf("%d duplicates across a cut of %s", n, lasts))
+	side := func(a netip.AddrPort) int { return int(a.Addr().As4()[3]) % 2 }
+	var work sync.WaitGroup
+	work.Go(func() {
+		if tw.crowd != nil {
+			tw.crowd.partition(side, lasts)
+			return
+		}
+		tw.network.Partition(side)
+		time.Sleep(lasts)
+		tw.network.Partition(nil)
+	})
+	began := time.Now()
+	list, end := tw.duplicates(n, pods, lasts-10*time.Second, func(a, b int) bool { return side(addrOf(a)) != side(addrOf(b)) })
+	time.Sleep(lasts - time.Since(began))
+	tw.watch.restart(list) // nobody can know before the heal
+	tw.await(list, 2*time.Minute)
+	work.Wait()
+	r.found(list, 0)
+	r.sent()
+	end()
+	time.Sleep(20 * time.Second)
+	r.end()
+}

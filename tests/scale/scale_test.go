@@ -1,0 +1,115 @@
+package scale
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	sizes   = flag.String("sizes", "", "play everything with clusters of so many nodes, for example 50,500")
+	crowded = flag.Bool("crowd", false, "simulate the membership of small clusters, too")
+	only    = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
+)
+
+// maxReal is the largest cluster of real memberlists: what they remember of each other
+// grows with the square.
+const maxReal = 500
+
+// TestSmall is a short play with 50 nodes.
+func TestSmall(t *testing.T) {
+	if *sizes != "" {
+		t.Skip("a long play was asked for")
+	}
+	var out strings.Builder
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	for _, simulated := range []bool{false, true} {
+		inTown(t, 50, simulated, &out, func(tw *town, r *report) {
+			tw.storm(10, 5*time.Second, r)
+			tw.steady(50, 10, r)
+			tw.prefix(100, r)
+			tw.everywhere(5, r)
+		})
+	}
+}
+
+// TestScale plays everything, with as many nodes as asked for.
+func TestScale(t *testing.T) {
+	if *sizes == "" {
+		t.Skip("it takes minutes: make scale runs it")
+	}
+	for _, text := range strings.Split(*sizes, ",") {
+		size, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(text, func(t *testing.T) { playAll(t, size, os.Stdout) })
+	}
+}
+
+func playAll(t *testing.T, size int, out io.Writer) {
+	const few, many = 30, 110
+	// Garbage is collected often where there is little room for it, and seldom otherwise.
+	percent := 300
+	if size > 2*maxReal {
+		percent = 25
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(percent))
+	simulated := size > maxReal || *crowded
+	membership := "memberlist"
+	if simulated {
+		membership = "simulated"
+	}
+	if size > maxPairs {
+		membership += "; pairs of nodes are not told of"
+	}
+	fmt.Fprintf(out, "\n%d nodes, %.0f%% of packets lost; membership: %s\n", size, loss*100, membership)
+	wanted := func(phase string) bool {
+		return *only == "" || slices.Contains(strings.Split(*only, ","), phase)
+	}
+	phases := []struct {
+		name string
+		play func(*town, *report)
+	}{
+		{"rest", func(tw *town, r *report) { tw.rest(r) }},
+		{"steady", func(tw *town, r *report) { tw.steady(200, few, r) }},
+		{"prefix", func(tw *town, r *report) { tw.prefix(250, r) }},
+		{"rolling", func(tw *town, r *report) { tw.rolling(50, few, r) }},
+		{"cut", func(tw *town, r *report) { tw.cut(50, few, r) }},
+		{"everywhere", func(tw *town, r *report) { tw.everywhere(few, r) }},
+	}
+	if *only != "many" {
+		inTown(t, size, simulated, out, func(tw *town, r *report) {
+			tw.storm(few, 10*time.Second, r)
+			for _, p := range phases {
+				if wanted(p.name) {
+					p.play(tw, r)
+				}
+			}
+		})
+	}
+	if wanted("many") {
+		inTown(t, size, simulated, out, func(tw *town, r *report) { tw.storm(many, 10*time.Second, r) })
+	}
+}
+
+// inTown plays in a town of its own, in virtual time.
+func inTown(t *testing.T, size int, simulated bool, out io.Writer, f func(*town, *report)) {
+	synctest.Test(t, func(t *testing.T) {
+		tw := newTown(t, size, simulated)
+		defer tw.close()
+		f(tw, newReport(tw, out))
+	})
+}

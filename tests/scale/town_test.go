@@ -1,0 +1,209 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip"
+	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/tests/scale/simnet"
+)
+
+// A town is a whole cluster in one process.
+type town struct {
+	t       testing.TB
+	random  *rand.Rand
+	network *simnet.Network
+	crowd   *crowd // nil: real memberlists
+	agents  []*agent
+	watch   *watch
+	// lastNetns is the cookie of the youngest netns.
+	lastNetns uint64
+
+	mu sync.Mutex // of what follows
+	// pods are the netns of each node's, by address.
+	pods []map[detector.Key]uint64
+	ends []*simnet.Endpoint
+	past []simnet.Traffic // of the endpoints that a node had before
+}
+
+// loss is what the network does to packets.
+const loss = 0.01
+
+const (
+	// replicas is how many keep an address.
+	replicas = 3
+	// seeds are the nodes that all others join.
+	seeds = 3
+	// maxPairs is the largest cluster in which nodes tell all others of the addresses they
+	// share: thereby everybody hears from everybody, and remembers it.
+	maxPairs = 2000
+)
+
+func newTown(t testing.TB, size int, simulated bool) *town {
+	const seed = 1
+	tw := &town{
+		t:      t,
+		random: rand.New(rand.NewPCG(seed, 2)),
+		network: simnet.New(simnet.Options{
+			Seed: seed, Loss: loss, Delay: 300 * time.Microsecond, Jitter: 2 * time.Millisecond,
+		}),
+		agents: make([]*agent, size),
+		pods:   make([]map[detector.Key]uint64, size),
+		ends:   make([]*simnet.Endpoint, size),
+		past:   make([]simnet.Traffic, size),
+		watch:  newWatch(),
+	}
+	if simulated {
+		tw.crowd = newCrowd(tw.network, seed)
+	}
+	return tw
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }
+
+// bootID looks like one.
+func bootID(i int) string { return fmt.Sprintf("6d3c9a2e-5b1f-4f0e-9c57-%012x", i) }
+
+func addrOf(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 100, byte(i >> 8), byte(i)}), 7951)
+}
+
+// keyOf is an address that pod p of node i has, and nobody else by right.
+func keyOf(i, p int) detector.Key {
+	return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, byte(128 + i>>8), byte(i), byte(p)})}
+}
+
+// boot starts the agent of a node.
+func (tw *town) boot(i int) {
+	epoch := time.Now().UnixNano()
+	endpoint, err := tw.network.Listen(addrOf(i))
+	if err != nil {
+		tw.t.Error(err)
+		return
+	}
+	a := &agent{
+		id:         cluster.NodeID(nodeName(i), bootID(i)),
+		watch:      tw.watch.event,
+		operations: make(chan func(), 16),
+		pods:       make(map[detector.Key]map[detector.HolderID]*pod),
+	}
+	if len(tw.agents) <= maxPairs {
+		a.told = make(map[string]int)
+	}
+	a.detector = detector.New(detector.Options{Node: a.id})
+	a.gossip, err = gossip.New(gossip.Options{
+		Log: slog.New(slog.DiscardHandler), Replicas: replicas,
+		Members: membership(i, epoch, endpoint),
+		Open: func(opts members.Options) (gossip.Network, error) {
+			if tw.crowd != nil {
+				m := cluster.Member{Name: opts.Node, Boot: opts.Boot, Epoch: opts.Epoch}
+				a.seat = tw.crowd.seat(m, endpoint, opts.Handler)
+				return a.seat, nil
+			}
+			return openMembers(opts)
+		},
+	})
+	if err != nil {
+		tw.t.Error(err)
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	a.stop, a.down = stop, ctx.Done()
+	tw.mu.Lock()
+	if old := tw.ends[i]; old != nil {
+		tw.past[i] = tw.past[i].Add(old.Traffic())
+	}
+	tw.ends[i] = endpoint
+	tw.agents[i] = a
+	tw.mu.Unlock()
+	a.run(ctx)
+}
+
+// halt stops the agent of a node in order, and waits for it.
+func (tw *town) halt(i int) {
+	a := tw.agents[i]
+	a.stop()
+	a.stopped.Wait()
+}
+
+// close ends everything.
+func (tw *town) close() {
+	var all sync.WaitGroup
+	for i, a := range tw.agents {
+		if a != nil {
+			all.Go(func() { tw.halt(i) })
+		}
+	}
+	all.Wait()
+	if tw.crowd != nil {
+		tw.crowd.close()
+	}
+	tw.network.Close()
+	// The timers and streams of memberlists end by themselves.
+	time.Sleep(time.Minute)
+}
+
+// traffic returns what each node has sent so far.
+func (tw *town) traffic() []simnet.Traffic {
+	tw.mu.Lock()
+	defer tw.mu.Unlock()
+	list := make([]simnet.Traffic, len(tw.ends))
+	for i, e := range tw.ends {
+		list[i] = tw.past[i]
+		if e != nil {
+			list[i] = list[i].Add(e.Traffic())
+		}
+	}
+	return list
+}
+
+// settle waits until no agent has anything to tell a keeper, and says how often a lease was
+// told and how long ago the last was.
+func (tw *town) settle() (told uint64, last time.Duration) {
+	// Longer than a new keeper waits for a lease, or a lease that was lost twice for the
+	// next attempt, and shorter than until the first refresh.
+	const quiet = 9 * time.Second
+	began := time.Now()
+	changed := began
+	for time.Since(changed) < quiet {
+		sum := uint64(0)
+		for _, a := range tw.agents {
+			sum += a.gossip.Status().Sent["lease"]
+		}
+		if sum != told {
+			told, changed = sum, time.Now()
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	for _, a := range tw.agents {
+		if n := a.gossip.Status().Unacked; n > 0 {
+			tw.t.Errorf("%s: %d leases are not acknowledged", a.id, n)
+		}
+	}
+	return told, changed.Sub(began)
+}
+
+// counters are what the agents that there are have sent and dropped so far.
+func (tw *town) counters() (sent, dropped map[*agent]map[string]uint64) {
+	tw.mu.Lock()
+	agents := slices.Clone(tw.agents)
+	tw.mu.Unlock()
+	sent, dropped = make(map[*agent]map[string]uint64), make(map[*agent]map[string]uint64)
+	for _, a := range agents {
+		if a != nil {
+			s := a.gossip.Status()
+			sent[a], dropped[a] = s.Sent, s.Dropped
+		}
+	}
+	return sent, dropped
+}

@@ -1,0 +1,128 @@
+package scale
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// A watch looks at what all detectors say and compares it with what is true.
+type watch struct {
+	mu sync.Mutex
+	// duplicates are the addresses that do have several holders.
+	duplicates map[detector.Key]*duplicate
+	// suspicions and alarms are those of addresses that have one holder.
+	suspicions, alarms int
+}
+
+// duplicate is an address with several holders, and when which of their nodes said so.
+type duplicate struct {
+	key detector.Key
+	// since is when the second holder was leased.
+	since                time.Time
+	nodes                int
+	suspected, confirmed map[string]time.Time
+}
+
+func newWatch() *watch { return &watch{duplicates: make(map[detector.Key]*duplicate)} }
+
+// expect says that an address has its second holder now, and how many nodes share it in
+// the end.
+func (w *watch) expect(key detector.Key, nodes int) *duplicate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := &duplicate{
+		key: key, since: time.Now(), nodes: nodes,
+		suspected: make(map[string]time.Time), confirmed: make(map[string]time.Time),
+	}
+	w.duplicates[key] = d
+	return d
+}
+
+// knows says that an address has, or had, several holders.
+func (w *watch) knows(key detector.Key) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.duplicates[key] != nil
+}
+
+// restart says that the second holders can be known from now on only.
+func (w *watch) restart(list []*duplicate) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range list {
+		d.since = time.Now()
+	}
+}
+
+func (w *watch) event(node string, e detector.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := w.duplicates[e.Conflict.Key]
+	switch e.Kind {
+	case detector.EventSuspected:
+		if d == nil {
+			w.suspicions++
+		} else if _, known := d.suspected[node]; !known {
+			d.suspected[node] = time.Now()
+		}
+	case detector.EventConfirmed:
+		if d == nil {
+			w.alarms++
+		} else if _, known := d.confirmed[node]; !known {
+			d.confirmed[node] = time.Now()
+		}
+	}
+}
+
+// found says how many duplicates are confirmed at all of their nodes.
+func (w *watch) found(list []*duplicate) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, d := range list {
+		if len(d.confirmed) >= d.nodes {
+			n++
+		}
+	}
+	return n
+}
+
+// delays are how long it took after since until the first and until all nodes said
+// something, for those duplicates of which they did.
+type delays struct{ first, all []time.Duration }
+
+func (w *watch) delays(list []*duplicate, said func(*duplicate) map[string]time.Time) delays {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var d delays
+	for _, dup := range list {
+		var took []time.Duration
+		for _, at := range said(dup) {
+			took = append(took, at.Sub(dup.since))
+		}
+		if len(took) > 0 {
+			d.first = append(d.first, slices.Min(took))
+		}
+		if len(took) >= dup.nodes {
+			d.all = append(d.all, slices.Max(took))
+		}
+	}
+	slices.Sort(d.first)
+	slices.Sort(d.all)
+	return d
+}
+
+func suspected(d *duplicate) map[string]time.Time { return d.suspected }
+func confirmed(d *duplicate) map[string]time.Time { return d.confirmed }
+
+// quantile returns a quantile of a sorted list.
+func quantile[T any](sorted []T, q float64) T {
+	if len(sorted) == 0 {
+		var none T
+		return none
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
