@@ -9,33 +9,37 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// measureDelay makes duplicates on one node, some at a time, and measures how long it takes
-// from the moment the newcomer's interface comes up, before which it can have sent nothing,
-// until the agent suspects and until it confirms. The agent's attaching is part of it.
+// clusterNodes is more than an address has keepers, so that the keepers are others' nodes.
+const clusterNodes = 5
+
+// measureDelay makes duplicates on one node, and across the nodes of a cluster, some at a
+// time, and measures how long it takes from the moment the newcomer's interface comes up,
+// before which it can have sent nothing, until its agent suspects and until it confirms.
+// The agent's attaching is part of it.
 func measureDelay(ctx context.Context, s settings) ([]block, error) {
+	one, err := measureDelays(ctx, s, 1, "A DUPLICATE ON ONE NODE", "p99 ≤ 250 ms", "p99 ≤ 1.5 s")
+	if err != nil {
+		return nil, err
+	}
+	across, err := measureDelays(ctx, s, clusterNodes,
+		fmt.Sprintf("A DUPLICATE ON TWO OF %d NODES", clusterNodes), "p99 ≤ 1 s", "p99 ≤ 2.5 s")
+	if err != nil {
+		return []block{one}, err
+	}
+	return []block{one, across}, nil
+}
+
+func measureDelays(ctx context.Context, s settings, nodes int, title, toSuspect, toConfirm string) (block, error) {
 	var suspected, confirmed []time.Duration
 	err := inLab(ctx, func(l *lab.Lab) error {
-		n, err := l.AddNode("")
-		if err != nil {
-			return err
-		}
-		a, err := n.StartAgent("--log-level", "info")
-		if err != nil {
-			return err
-		}
-		ready, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		if err := a.WaitReady(ready); err != nil {
-			return err
-		}
-		w, err := a.Watch(ctx)
+		posts, err := observeNodes(ctx, l, nodes)
 		if err != nil {
 			return err
 		}
 		for wave := range s.waves {
-			found, err := duplicateWave(ctx, n, a, w, wave*s.wave, s.wave)
+			found, err := duplicateWave(ctx, posts, wave*s.wave, s.wave)
 			if err != nil {
-				return fmt.Errorf("%w\n%s", err, lastWords(a))
+				return fmt.Errorf("%w\n%s", err, lastWords(posts[0].agent))
 			}
 			for _, f := range found {
 				suspected, confirmed = append(suspected, f.suspected), append(confirmed, f.confirmed)
@@ -44,28 +48,81 @@ func measureDelay(ctx context.Context, s settings) ([]block, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return block{}, err
 	}
-	b := block{title: fmt.Sprintf("A DUPLICATE ON ONE NODE, from its interface coming up (%d duplicates, %d at a time)", len(suspected), s.wave)}
+	b := block{title: fmt.Sprintf("%s, from its interface coming up (%d duplicates, %d at a time)", title, len(suspected), s.wave)}
 	for _, r := range []struct {
 		what string
 		all  []time.Duration
 		goal string
-	}{{"suspected", suspected, "p99 ≤ 250 ms"}, {"confirmed, --min-overlap 1s", confirmed, "p99 ≤ 1.5 s"}} {
+	}{{"suspected", suspected, toSuspect}, {"confirmed, --min-overlap 1s", confirmed, toConfirm}} {
 		b.rows = append(b.rows, row{r.what, fmt.Sprintf("%.3f s, p99 %.3f s", median(r.all).Seconds(), percentile(r.all, 99).Seconds()), r.goal})
 	}
-	return []block{b}, nil
+	return b, nil
+}
+
+// post is a node with its agent.
+type post struct {
+	node  *lab.Node
+	agent *lab.Agent
+	watch *lab.Watch
+}
+
+// observeNodes makes nodes with agents, which are one cluster if there are several.
+func observeNodes(ctx context.Context, l *lab.Lab, count int) ([]post, error) {
+	ready, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var posts []post
+	for range count {
+		n, err := l.AddNode("")
+		if err != nil {
+			return nil, err
+		}
+		flags := []string{"--log-level", "info"}
+		if count > 1 {
+			first := n
+			if len(posts) > 0 {
+				first = posts[0].node
+			}
+			flags = append(flags, "--bind", n.Uplink().String(), "--join", first.Uplink().String())
+		}
+		a, err := n.StartAgent(flags...)
+		if err != nil {
+			return nil, err
+		}
+		posts = append(posts, post{node: n, agent: a})
+	}
+	for i := range posts {
+		p := &posts[i]
+		if err := p.agent.WaitReady(ready); err != nil {
+			return nil, err
+		}
+		if count > 1 {
+			if err := p.agent.WaitMembers(ready, count); err != nil {
+				return nil, err
+			}
+		}
+		var err error
+		if p.watch, err = p.agent.Watch(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return posts, nil
 }
 
 // finding is how long one duplicate took.
 type finding struct{ suspected, confirmed time.Duration }
 
 // duplicateWave makes some duplicates at once, waits until they are confirmed, and removes
-// them.
-func duplicateWave(ctx context.Context, n *lab.Node, a *lab.Agent, w *lab.Watch, first, count int) ([]finding, error) {
+// them. The elder and the newcomer are on neighbouring nodes of the list.
+func duplicateWave(ctx context.Context, posts []post, first, count int) ([]finding, error) {
 	var elders, newcomers []*lab.Pod
+	at := func(number int) (elder, newcomer post) {
+		return posts[number%len(posts)], posts[(number+1)%len(posts)]
+	}
 	for number := first; number < first+count; number++ {
-		p, err := n.AddPod(fmt.Sprintf("elder%d", number), duplicate(n, number))
+		elder, _ := at(number)
+		p, err := elder.node.AddPod(fmt.Sprintf("elder%d", number), duplicate(posts[0].node, number))
 		if err != nil {
 			return nil, err
 		}
@@ -73,23 +130,25 @@ func duplicateWave(ctx context.Context, n *lab.Node, a *lab.Agent, w *lab.Watch,
 	}
 	known, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for i, elder := range elders {
-		if _, err := a.Client.WaitBinding(known, elder.Addrs()[0], func(lab.Binding) bool { return true }); err != nil {
+	for i, p := range elders {
+		elder, newcomer := at(first + i)
+		if _, err := elder.agent.Client.WaitBinding(known, p.Addrs()[0], func(lab.Binding) bool { return true }); err != nil {
 			return nil, err
 		}
-		p, err := n.AddPod(fmt.Sprintf("newcomer%d", first+i), duplicate(n, first+i))
+		p, err := newcomer.node.AddPod(fmt.Sprintf("newcomer%d", first+i), duplicate(posts[0].node, first+i))
 		if err != nil {
 			return nil, err
 		}
 		newcomers = append(newcomers, p)
 	}
 	var found []finding
-	for _, p := range newcomers {
-		suspected, err := waitEvent(ctx, w, "suspected", p.Addrs()[0])
+	for i, p := range newcomers {
+		_, newcomer := at(first + i)
+		suspected, err := waitEvent(ctx, newcomer.watch, "suspected", p.Addrs()[0])
 		if err != nil {
 			return nil, err
 		}
-		confirmed, err := waitEvent(ctx, w, "confirmed", p.Addrs()[0])
+		confirmed, err := waitEvent(ctx, newcomer.watch, "confirmed", p.Addrs()[0])
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,6 @@
-// Command demo shows what dupip does, in half a minute and for real: a node and its
-// pods are network namespaces of this machine, the duplicates are real, and an agent
-// finds them from their packets. It needs root and leaves nothing behind.
+// Command demo shows what dupip does, in half a minute and for real: three nodes and their
+// pods are network namespaces of this machine, the duplicates are real, and the agents
+// find them from their packets. It needs root and leaves nothing behind.
 package main
 
 import (
@@ -46,11 +46,14 @@ func run(ctx context.Context) (err error) {
 		// Closing twice is fine: the context may have done it.
 		err = errors.Join(err, l.Close())
 	}()
-	node, err := l.AddNode("demo")
-	if err != nil {
-		return err
+	s := &show{ctx: ctx, lab: l}
+	for _, name := range []string{"red", "green", "blue"} {
+		node, err := l.AddNode(name)
+		if err != nil {
+			return err
+		}
+		s.nodes = append(s.nodes, node)
 	}
-	s := &show{ctx: ctx, lab: l, node: node}
 	for _, act := range []func() error{s.pods, s.observe, s.duplicates, s.inspect, s.resolve} {
 		if err := act(); err != nil {
 			return err
@@ -63,39 +66,51 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// show is the demo in progress.
+// show is the demo in progress. Agents and watches are in the order of the nodes.
 type show struct {
-	ctx   context.Context
-	lab   *lab.Lab
-	node  *lab.Node
-	agent *lab.Agent
-	watch *lab.Watch
-	last  *lab.Pod
+	ctx     context.Context
+	lab     *lab.Lab
+	nodes   []*lab.Node
+	agents  []*lab.Agent
+	watches []*lab.Watch
+	last    *lab.Pod
 }
+
+// The nodes, by their place in the list.
+const (
+	red = iota
+	green
+	blue
+)
 
 // cast is a pod of the demo.
 type cast struct {
 	name   string
+	node   int
 	style  lab.Style
 	addrs  []netip.Addr
 	silent bool
 }
 
-func (s *show) pods() error {
-	b4, b6, r4, r6 := s.node.IPv4, s.node.IPv6, s.node.RoutedIPv4, s.node.RoutedIPv6
-	pods := []cast{
-		{"web", lab.Bridged, []netip.Addr{b4(11)}, false},
-		{"api", lab.Bridged, []netip.Addr{b4(12), b6(0x12)}, false},
-		{"cache", lab.Bridged, []netip.Addr{b6(0x13)}, false},
-		{"batch", lab.Bridged, []netip.Addr{b4(14)}, true},
-		{"shop", lab.Routed, []netip.Addr{r4(21)}, false},
-		{"auth", lab.Routed, []netip.Addr{r4(22), r6(0x22)}, false},
-		{"mail", lab.Routed, []netip.Addr{r6(0x23)}, false},
-		{"queue", lab.Routed, []netip.Addr{r4(24)}, true},
+// elders are the pods that are there from the beginning.
+func (s *show) elders() []cast {
+	r, g, b := s.nodes[red], s.nodes[green], s.nodes[blue]
+	return []cast{
+		{"web", red, lab.Bridged, []netip.Addr{r.IPv4(11)}, false},
+		{"api", red, lab.Bridged, []netip.Addr{r.IPv4(12), r.IPv6(0x12)}, false},
+		{"queue", red, lab.Routed, []netip.Addr{r.RoutedIPv4(24)}, true},
+		{"shop", green, lab.Routed, []netip.Addr{g.RoutedIPv4(21)}, false},
+		{"auth", green, lab.Routed, []netip.Addr{g.RoutedIPv4(22), g.RoutedIPv6(0x22)}, false},
+		{"mail", green, lab.Routed, []netip.Addr{g.RoutedIPv6(0x23)}, false},
+		{"cache", blue, lab.Bridged, []netip.Addr{b.IPv6(0x13)}, false},
+		{"batch", blue, lab.Bridged, []netip.Addr{b.IPv4(14)}, true},
 	}
-	fmt.Printf("A node with eight pods, each a network namespace of this machine:\n\n")
-	fmt.Printf("  %-8s %-13s %s\n", "POD", "NETWORK", "ADDRESSES")
-	for _, pod := range pods {
+}
+
+func (s *show) pods() error {
+	fmt.Printf("Three nodes with eight pods, each a network namespace of this machine:\n\n")
+	fmt.Printf("  %-7s %-8s %-11s %s\n", "NODE", "POD", "NETWORK", "ADDRESSES")
+	for _, pod := range s.elders() {
 		if _, err := s.add(pod); err != nil {
 			return err
 		}
@@ -106,47 +121,61 @@ func (s *show) pods() error {
 		if pod.silent {
 			note = "  (never sends a packet)"
 		}
-		fmt.Printf("  %-8s %-13s %s%s\n", pod.name, style, join(pod.addrs), note)
+		fmt.Printf("  %-7s %-8s %-11s %s%s\n", s.nodes[pod.node].ShortName(), pod.name, style, join(pod.addrs), note)
 	}
 	return nil
 }
 
 func (s *show) add(pod cast) (*lab.Pod, error) {
-	return s.node.AddPod(pod.name, lab.PodOptions{Style: pod.style, Addrs: pod.addrs, Silent: pod.silent})
+	return s.nodes[pod.node].AddPod(pod.name, lab.PodOptions{Style: pod.style, Addrs: pod.addrs, Silent: pod.silent})
 }
 
 func (s *show) observe() error {
-	var err error
-	if s.agent, err = s.node.StartAgent("--log-level", "info"); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
-	if err := s.agent.WaitReady(ctx); err != nil {
-		return err
+	for _, node := range s.nodes {
+		a, err := node.StartAgent("--log-level", "info", "--cluster", "demo",
+			"--bind", node.Uplink().String(), "--join", s.nodes[red].Uplink().String())
+		if err != nil {
+			return err
+		}
+		s.agents = append(s.agents, a)
 	}
-	if s.watch, err = s.agent.Watch(s.ctx); err != nil {
-		return err
+	for _, a := range s.agents {
+		if err := a.WaitReady(ctx); err != nil {
+			return err
+		}
+		if err := a.WaitMembers(ctx, len(s.nodes)); err != nil {
+			return err
+		}
+		w, err := a.Watch(s.ctx)
+		if err != nil {
+			return err
+		}
+		s.watches = append(s.watches, w)
 	}
-	// Ten addresses, the silent ones too: the agent asked, and they answered.
-	for _, ip := range []netip.Addr{
-		s.node.IPv4(11), s.node.IPv4(12), s.node.IPv6(0x12), s.node.IPv6(0x13), s.node.IPv4(14),
-		s.node.RoutedIPv4(21), s.node.RoutedIPv4(22), s.node.RoutedIPv6(0x22), s.node.RoutedIPv6(0x23), s.node.RoutedIPv4(24),
-	} {
-		if _, err := s.agent.Client.WaitBinding(ctx, ip, func(lab.Binding) bool { return true }); err != nil {
-			return fmt.Errorf("the agent did not see %s: %w", ip, err)
+	// Ten addresses, the silent ones too: the agents asked, and they answered.
+	for _, pod := range s.elders() {
+		for _, ip := range pod.addrs {
+			if _, err := s.agents[pod.node].Client.WaitBinding(ctx, ip, func(lab.Binding) bool { return true }); err != nil {
+				return fmt.Errorf("the agent did not see %s: %w", ip, err)
+			}
 		}
 	}
-	fmt.Printf("\nAn agent observes them and has heard from all ten addresses. So far all is well:\n")
-	return s.command("conflicts")
+	fmt.Printf("\nAn agent on each node observes them, and they have found each other:\n")
+	if err := s.command(red, "nodes"); err != nil {
+		return err
+	}
+	fmt.Printf("\nThey have heard from all ten addresses. So far all is well:\n")
+	return s.command(red, "conflicts", "--cluster")
 }
 
 func (s *show) duplicates() error {
-	fmt.Printf("\nNow three pods start with addresses that others have:\n\n")
+	fmt.Printf("\nNow three pods start with addresses that others have, two of them on other nodes:\n\n")
 	newcomers := []cast{
-		{"web-2", lab.Bridged, []netip.Addr{s.node.IPv4(11)}, false},
-		{"mail-2", lab.Routed, []netip.Addr{s.node.RoutedIPv6(0x23)}, false},
-		{"queue-2", lab.Routed, []netip.Addr{s.node.RoutedIPv4(24)}, true},
+		{"web-2", red, lab.Bridged, []netip.Addr{s.nodes[red].IPv4(11)}, false},
+		{"mail-2", blue, lab.Routed, []netip.Addr{s.nodes[green].RoutedIPv6(0x23)}, false},
+		{"queue-2", green, lab.Routed, []netip.Addr{s.nodes[red].RoutedIPv4(24)}, true},
 	}
 	fmt.Printf(" %8s  %-10s %-14s %s\n", "SECONDS", "EVENT", "ADDRESS", "HOLDERS")
 	for n, newcomer := range newcomers {
@@ -156,14 +185,14 @@ func (s *show) duplicates() error {
 		}
 		s.last = pod
 		ip := newcomer.addrs[0]
-		fmt.Printf(" %8.3f  %-10s %-14s %s\n", 0.0, "starts", ip, newcomer.name)
+		fmt.Printf(" %8.3f  %-10s %-14s %s\n", 0.0, "starts", ip, newcomer.name+" on "+s.nodes[newcomer.node].ShortName())
 		for _, step := range []string{"suspected", "confirmed"} {
-			event, err := s.watch.WaitType(step, ip, patience)
+			event, err := s.watches[newcomer.node].WaitType(step, ip, patience)
 			if s.ctx.Err() != nil {
 				return s.ctx.Err()
 			}
 			if err != nil {
-				return fmt.Errorf("duplicate %d was not found: %w\n%s", n+1, err, s.agent.Log())
+				return fmt.Errorf("duplicate %d was not found: %w\n%s", n+1, err, s.agents[newcomer.node].Log())
 			}
 			fmt.Printf(" %8.3f  %-10s %-14s %s\n", event.At.Sub(pod.Started).Seconds(), step, ip, s.holders(event))
 		}
@@ -175,28 +204,32 @@ func (s *show) duplicates() error {
 func (s *show) holders(event lab.Event) string {
 	var names []string
 	for _, holder := range event.Conflict.Holders {
-		names = append(names, strings.TrimPrefix(holder.Netns, s.lab.Prefix()))
+		name := strings.TrimPrefix(holder.Netns, s.lab.Prefix())
+		if name == "" {
+			name = "a pod of " + holder.Node // its node has not told yet
+		}
+		names = append(names, name)
 	}
 	return strings.Join(names, " and ")
 }
 
 func (s *show) inspect() error {
-	fmt.Println("\nWho they are, for whoever is on call:")
-	if err := s.command("conflicts"); err != nil {
+	fmt.Println("\nWho they are, for whoever is on call; any node can tell:")
+	if err := s.command(blue, "conflicts", "--cluster"); err != nil {
 		return err
 	}
 	fmt.Println("\nAnd the whole story of the last one, whose two holders never sent a packet:")
-	return s.command("explain", s.node.RoutedIPv4(24).String())
+	return s.command(red, "explain", s.nodes[red].RoutedIPv4(24).String())
 }
 
 func (s *show) resolve() error {
-	fmt.Printf("\nThe newcomer %s is deleted:\n\n", strings.TrimPrefix(s.last.Name, s.lab.Prefix()))
+	fmt.Printf("\nThe newcomer %s is deleted on green. On red:\n\n", strings.TrimPrefix(s.last.Name, s.lab.Prefix()))
 	began := time.Now()
 	if err := s.last.Delete(); err != nil {
 		return err
 	}
-	ip := s.node.RoutedIPv4(24)
-	event, err := s.watch.WaitType("resolved", ip, patience)
+	ip := s.nodes[red].RoutedIPv4(24)
+	event, err := s.watches[red].WaitType("resolved", ip, patience)
 	if s.ctx.Err() != nil {
 		return s.ctx.Err()
 	}
@@ -205,18 +238,18 @@ func (s *show) resolve() error {
 	}
 	fmt.Printf(" %8.3f  %-10s %-14s %s\n", event.At.Sub(began).Seconds(), "resolved", ip,
 		strings.ReplaceAll(event.Reason, s.lab.Prefix(), ""))
-	return s.command("conflicts")
+	return s.command(red, "conflicts")
 }
 
-// command runs a command of dupip against the agent and prints both.
-func (s *show) command(args ...string) error {
+// command runs a command of dupip on a node and prints both.
+func (s *show) command(node int, args ...string) error {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
-	out, err := s.agent.CLI(ctx, args...)
+	out, err := s.agents[node].CLI(ctx, args...)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n $ dupip %s\n", strings.Join(args, " "))
+	fmt.Printf("\n %s$ dupip %s\n", s.nodes[node].ShortName(), strings.Join(args, " "))
 	prefix := s.lab.Prefix()
 	// The header of a column of names moves with the names.
 	out = strings.ReplaceAll(out, "HOLDER"+strings.Repeat(" ", len(prefix)), "HOLDER")
