@@ -54,7 +54,7 @@ bench: need-root build ## (root) what dupip costs, in 6 minutes; BENCH=ring one 
 	@$(GO) build -ldflags "-X main.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)" -o bin/bench ./tests/bench
 	@DUPIP_BIN=bin/dupip bin/bench $(if $(BENCH),-only $(BENCH)) $(if $(QUICK),-quick)
 
-scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 14 GB
+scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 16 GB
 	@cd tests/scale && $(GO) test -count=1 -timeout 5h -v -run TestScale -sizes $(SCALE)
 
 scenarios: need-root need-go ## (root) the labelled situations as a table; ID=D5 plays one

@@ -45,7 +45,7 @@ const (
 	// seeds are the nodes that all others join.
 	seeds = 3
 	// maxPairs is the largest cluster in which nodes tell all others of the addresses they
-	// share: thereby everybody hears from everybody, and remembers it.
+	// share: thereby everybody hears from everybody and remembers it, which 16 GB do not hold.
 	maxPairs = 2000
 )
 
