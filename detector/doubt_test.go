@@ -79,3 +79,39 @@ func TestReturned(t *testing.T) {
 	}
 	f.mustAudit()
 }
+
+// A mere suspicion about another node's holder is not waited for long: if that is still
+// there, its keepers tell of it at once. A conflict is.
+func TestRestoredSuspicionElsewhere(t *testing.T) {
+	for _, test := range []struct {
+		state State
+		waits time.Duration
+	}{{Suspected, suspicionTime}, {Confirmed, remoteTime}} {
+		w := newWorld(t, Options{})
+		a, b := w.actor("a"), w.actor("b@n2")
+		since := w.now.Add(-time.Minute)
+		former := Conflict{
+			ID: conflictID(Key{"default", defaultIP}, 1), Key: Key{"default", defaultIP}, State: test.state, SuspectedAt: since,
+			Holders: []Binding{
+				{Holder: Holder{ID: a.id}, Evidence: Announced, FirstSeen: since, LastSeen: since},
+				{Holder: Holder{ID: b.id}, Evidence: Announced, FirstSeen: since, LastSeen: since},
+			},
+		}
+		if test.state == Confirmed {
+			former.ConfirmedAt = since
+		}
+		if _, dropped := w.d.Restore(Snapshot{Open: []Conflict{former}}, w.now); dropped != 0 {
+			t.Fatal("the conflict was not restored")
+		}
+		began := w.now
+		w.do("0s a announces")
+		w.run(began.Add(test.waits - time.Second))
+		if n := len(w.d.Conflicts(false)); n != 1 {
+			t.Errorf("%s: %d open before its time", test.state, n)
+		}
+		w.run(began.Add(test.waits + time.Second))
+		if n := len(w.d.Conflicts(false)); n != 0 {
+			t.Errorf("%s: %d open after its time", test.state, n)
+		}
+	}
+}

@@ -14,6 +14,9 @@ const (
 	// joined first.
 	restoredTime = 30 * time.Second
 	remoteTime   = 90 * time.Second
+	// suspicionTime is the same for a mere suspicion: a remote holder that is still there is
+	// told of again as soon as the local one is leased.
+	suspicionTime = 10 * time.Second
 	// maxRestored bounds the open conflicts that are restored.
 	maxRestored = 10_000
 
@@ -134,6 +137,8 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	}
 	for i := range r.Holders {
 		switch id := &r.Holders[i].Holder.ID; {
+		case id.Node != d.opts.Node && r.State == Suspected:
+			c.former.until = now.Add(suspicionTime)
 		case id.Node != d.opts.Node:
 			c.former.remote = now.Add(remoteTime)
 		case id.Netns == 0:
