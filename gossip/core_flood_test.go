@@ -218,3 +218,26 @@ func TestRivalOfNoKeeper(t *testing.T) {
 		}
 	})
 }
+
+// Nobody acknowledges that it was told of rivals, so news is told twice.
+func TestNewsIsToldTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(t)
+		nodes := f.startMany(8)
+		time.Sleep(10 * time.Second)
+		nodes[0].hold(testKey(1), 1)
+		nodes[1].hold(testKey(1), 2)
+		sent := func() (n uint64) {
+			for _, node := range nodes {
+				n += node.sent(wire.TypeRival)
+			}
+			return n
+		}
+		time.Sleep(rivalsAgain / 2)
+		first := sent()
+		time.Sleep(2 * rivalsAgain)
+		if all := sent(); first == 0 || all != 2*first {
+			t.Errorf("%d rivals at first, %d in all: want twice as many", first, all)
+		}
+	})
+}

@@ -12,7 +12,7 @@ import (
 	"github.com/dupip/dupip/gossip/wire"
 )
 
-func (n *fakeNode) sent(t wire.Type) uint64 { return n.Status().Sent[typeNames[t]] }
+func (n *fakeNode) sent(t wire.Type) uint64 { return n.Status().Sent[t.String()] }
 
 // unacked says whether some lease is not acknowledged, without waiting until it is late.
 func (n *fakeNode) unacked() int {

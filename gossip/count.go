@@ -39,17 +39,11 @@ const (
 	dropTestimony = "testimony without a question"
 )
 
-// typeNames are the types as metrics and commands show them.
-var typeNames = [...]string{
-	wire.TypeLease: "lease", wire.TypeAck: "ack", wire.TypeRival: "rival", wire.TypeAsk: "ask",
-	wire.TypeVerified: "verified", wire.TypeQuery: "query", wire.TypeAnswer: "answer", wire.TypePair: "pair",
-}
-
 // counters count messages, that is entries of packets. They are safe for concurrent use.
 type counters struct {
 	mu             sync.Mutex
 	dropped        map[string]uint64
-	sent, received [len(typeNames)]uint64
+	sent, received [wire.TypePair + 1]uint64
 }
 
 func newCounters() *counters {
@@ -85,10 +79,8 @@ func (c *counters) read() (dropped, sent, received map[string]uint64) {
 	for reason, n := range c.dropped {
 		dropped[reason] = n
 	}
-	for t, name := range typeNames {
-		if name != "" {
-			sent[name], received[name] = c.sent[t], c.received[t]
-		}
+	for t := wire.TypeLease; t <= wire.TypePair; t++ {
+		sent[t.String()], received[t.String()] = c.sent[t], c.received[t]
 	}
 	return dropped, sent, received
 }
