@@ -164,6 +164,18 @@ func TestRivals(t *testing.T) {
 	}
 }
 
+// A node that is heard again is asked at once what it had left unanswered.
+func TestReturned(t *testing.T) {
+	l, r := joined(t, "")
+	l.see(l.attach(t, "veth1", "cni0", "eth0", 1, 11, "10.0.0.1"), "10.0.0.1")
+	l.rival(key("default", "10.0.0.1"))
+	l.heard(cluster.Testimony{Solicitation: r.asked[0], Outcome: cluster.Unreachable})
+	l.heard(cluster.Returned{Node: elsewhere.Node})
+	if len(r.asked) != 2 || r.asked[1].Holder != elsewhere {
+		t.Errorf("asked %+v, want the other node again", r.asked)
+	}
+}
+
 // A network that is each node's own has no rivals, whatever others say.
 func TestRivalInANodesOwnNetwork(t *testing.T) {
 	l, _ := joined(t, "")

@@ -78,6 +78,14 @@ func TestReturned(t *testing.T) {
 		t.Errorf("asked %+v while it is asked", fx.Solicit)
 	}
 	f.mustAudit()
+
+	// One that answered that it must not be asked yet was not silent.
+	g := newFar(t)
+	g.d.NotSolicited(g.ask, "x", g.now.Add(20*time.Second), g.now)
+	g.now = g.now.Add(2 * time.Second)
+	if fx := g.d.Returned(g.b.id.Node, g.now); len(fx.Solicit) != 0 {
+		t.Errorf("asked %+v before it may be", fx.Solicit)
+	}
 }
 
 // A mere suspicion about another node's holder is not waited for long: if that is still

@@ -241,3 +241,28 @@ func TestNewsIsToldTwice(t *testing.T) {
 		}
 	})
 }
+
+// A member that is heard although it is taken for dead is sought, one that is there is not.
+func TestHeardThoughDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(t)
+		nodes := f.startMany(2)
+		sought := func() int {
+			nodes[0].mu.Lock()
+			defer nodes[0].mu.Unlock()
+			return len(nodes[0].sought)
+		}
+		nodes[1].hold(testKey(1), 1)
+		time.Sleep(10 * time.Second)
+		if n := sought(); n != 0 {
+			t.Errorf("sought %d times while it is there", n)
+		}
+		nodes[0].handler.Left(nodes[1].member, false)
+		time.Sleep(time.Second)
+		nodes[1].hold(testKey(2), 2)
+		time.Sleep(time.Second)
+		if sought() == 0 || nodes[0].sought[0] != nodes[1].member.ID {
+			t.Errorf("sought %v, want the one that was heard", nodes[0].sought)
+		}
+	})
+}

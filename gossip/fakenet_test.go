@@ -62,7 +62,9 @@ type fakeNode struct {
 	reply func(cluster.Query) cluster.Document
 	// packets and bytes count what was sent, broadcasts what was to be told to all.
 	packets, bytes int
-	broadcasts     [][]byte
+	// sought are the members that were heard although they are taken for dead.
+	sought     []wire.MemberID
+	broadcasts [][]byte
 }
 
 // told is a message to the agent.
@@ -274,7 +276,11 @@ func (n *fakeNode) arrive(packet []byte) {
 }
 
 // Seek implements [Network]: who is there is for the test to say.
-func (n fakePort) Seek(wire.MemberID) {}
+func (n fakePort) Seek(id wire.MemberID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sought = append(n.sought, id)
+}
 
 // Broadcast implements [Network]: it reaches all members once, as others pass it on.
 func (n fakePort) Broadcast(_ string, packet []byte) {
