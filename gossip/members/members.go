@@ -198,7 +198,7 @@ func (m *Members) listen(name string) error {
 	}
 	inner := m.opts.Transport
 	if inner == nil {
-		network, err := listenNetwork(m.opts.Bind, m.opts.Port, &m.drops)
+		network, err := listenNetwork(m.opts.Bind, m.opts.Port, m.keys != nil, &m.drops)
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ const (
 // stay while the message waits; resolves names while it answers whoever put a strange
 // address into a ping; and takes any number of connections.
 type network struct {
+	sealed  bool // whether there are keys
 	drops   *drops
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
@@ -45,8 +46,8 @@ type network struct {
 }
 
 // listenNetwork listens at an address, empty for all, by UDP and TCP. With port 0 it takes
-// a port that both have free.
-func listenNetwork(bind string, port int, drops *drops) (*network, error) {
+// a port that both have free. Sealed says that there are keys.
+func listenNetwork(bind string, port int, sealed bool, drops *drops) (*network, error) {
 	host, family := "", "" // both families
 	if bind != "" {
 		addr, err := netip.ParseAddr(bind)
@@ -59,7 +60,7 @@ func listenNetwork(bind string, port int, drops *drops) (*network, error) {
 		}
 	}
 	n := &network{
-		drops:   drops,
+		sealed: sealed, drops: drops,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 		open: map[netip.Addr]int{},
 	}
@@ -146,7 +147,7 @@ func (n *network) DialTimeout(to string, timeout time.Duration) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	return &stream{Conn: conn, release: onEnd(n.ctx, conn)}, nil
+	return newDialled(&stream{Conn: conn, release: onEnd(n.ctx, conn)}), nil
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
@@ -182,6 +183,9 @@ func (n *network) receive() {
 		if size == 0 || size > maxDatagram {
 			n.drops.add(dropOversize)
 			continue
+		}
+		if n.sealed {
+			vetDatagram(buf[:size])
 		}
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		packet := &memberlist.Packet{
