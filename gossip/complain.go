@@ -85,8 +85,10 @@ func (c *complaints) look(problems []string, now time.Time) (came []string, over
 	return came, over && !open
 }
 
-// gist is a problem without its figures, which change from one look to the next.
+// gist is a problem without its figures and without the reason behind the colon: both
+// change from one look to the next.
 func gist(problem string) string {
+	problem, _, _ = strings.Cut(problem, ": ")
 	words := strings.Fields(problem)
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool {
 		return !strings.ContainsFunc(w, unicode.IsLetter)

@@ -37,6 +37,10 @@ func TestComplaints(t *testing.T) {
 		{restsFor, nil, nil, false},
 		{lookEvery, []string{"1 leases are late"}, nil, false},
 		{lookEvery, []string{"1 leases are late"}, []string{"1 leases are late"}, false},
+		// Whoever is tried next has another reason.
+		{lookEvery, []string{"this node is alone: joining 10.0.0.1:1: it hung up"}, nil, true},
+		{lookEvery, []string{"this node is alone: joining 10.0.0.2:1: it has other keys"}, []string{"this node is alone: joining 10.0.0.2:1: it has other keys"}, false},
+		{lookEvery, []string{"this node is alone: joining 10.0.0.1:1: it hung up"}, nil, false},
 	} {
 		now = now.Add(step.after)
 		came, over := c.look(step.problems, now)

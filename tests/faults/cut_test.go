@@ -23,7 +23,7 @@ func TestLongCut(t *testing.T) {
 					s.says(away[0].agent, lab.Patience(20*time.Second), "not acknowledged").Seconds())
 				s.Logf("it says that it is cut off after %.1f s more",
 					s.says(away[0].agent, lab.Patience(40*time.Second), "is cut off from the others").Seconds())
-				s.logs(away[0].agent, lab.Patience(30*time.Second), "is cut off from the others")
+				s.logs(away[0].agent, logTime, "is cut off from the others")
 			},
 			away, rest)
 	})

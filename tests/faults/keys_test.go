@@ -14,8 +14,12 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// keyTime is how long a change of the key file may take to be noticed.
-var keyTime = lab.Patience(30 * time.Second)
+// keyTime is how long a change of the key file may take to be noticed, and logTime how long
+// a problem may take to be logged, which has to be there at two looks, 10 s apart.
+var (
+	keyTime = lab.Patience(30 * time.Second)
+	logTime = lab.Patience(40 * time.Second)
+)
 
 // Agents with other keys, none, or another label stay apart, and the cluster goes on. Its
 // own key changes while it runs.
@@ -35,7 +39,7 @@ func TestKeys(t *testing.T) {
 	})
 	for name, a := range strangers {
 		s.says(a, patience, "this node is alone")
-		s.logs(a, patience, "this node is alone")
+		s.logs(a, logTime, "this node is alone")
 		s.Logf("%s says: %q", name, s.problems(a))
 		s.pod(&node{Node: a.Node, agent: a}, lab.Routed, d.ips...)
 	}

@@ -38,7 +38,7 @@ func TestNamesakes(t *testing.T) {
 	}
 	s.Logf("everybody says so after %.1f s", time.Since(began).Seconds())
 	for _, n := range s.nodes {
-		s.logs(n.agent, patience, first.ShortName(), "name")
+		s.logs(n.agent, logTime, first.ShortName(), "name")
 	}
 	s.audit()
 	s.end(s.duplicates...)
