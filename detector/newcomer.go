@@ -8,7 +8,8 @@ import (
 // newcomer is what a probe remembers of a holder that joined a confirmed conflict.
 type newcomer struct {
 	witnesses []witness
-	tries     int // proofs that failed
+	tries     int       // proofs that failed
+	again     time.Time // when the next one is to begin, after two
 }
 
 // witness is another holder that answered when the newcomer first did.
@@ -32,6 +33,10 @@ func (d *Detector) proveNewcomers(c *conflict, list []*binding, now time.Time, f
 			continue
 		}
 		if p.phase != resting {
+			continue
+		}
+		if len(p.witnesses) > 0 && !waitsFor(b, list) {
+			d.beginProof(b, now, fx) // with those who are there now
 			continue
 		}
 		begin := p.first
@@ -59,6 +64,30 @@ func (d *Detector) proveNewcomers(c *conflict, list []*binding, now time.Time, f
 			}
 		}
 	}
+}
+
+// rouse begins anew the proofs of newcomers that were put off because nobody had answered
+// with them: the holder that joins now may be the other one.
+func (d *Detector) rouse(list []*binding, now time.Time, fx *Effects) {
+	for _, b := range list {
+		if p := b.probe; p != nil && !p.proven && p.phase == waiting && p.retry.Equal(p.again) {
+			d.beginProof(b, now, fx)
+		}
+	}
+}
+
+// beginProof begins the proof of a newcomer anew, and at once.
+func (d *Detector) beginProof(b *binding, now time.Time, fx *Effects) {
+	p := b.probe
+	p.witnesses, p.first, p.latest = nil, time.Time{}, time.Time{}
+	d.startRound(b, now, fx)
+}
+
+// waitsFor reports whether a witness of a newcomer is still there.
+func waitsFor(b *binding, list []*binding) bool {
+	return slices.ContainsFunc(b.probe.witnesses, func(w witness) bool {
+		return slices.ContainsFunc(list, func(o *binding) bool { return o.holder.ID == w.id })
+	})
 }
 
 // collectWitnesses remembers who answered within answerTime of the newcomer's first answer.
@@ -115,4 +144,5 @@ func (d *Detector) tryAgain(b *binding, now time.Time, fx *Effects) {
 	}
 	p.phase, p.reason, p.refused = waiting, "", now
 	p.retry = now.Add(min(time.Second<<min(p.tries, 5), slowRecheck))
+	p.again = p.retry
 }

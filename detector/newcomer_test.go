@@ -1,6 +1,10 @@
 package detector
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -69,6 +73,45 @@ var newcomers = []story{
 		want: `0s suspected a b
 			1s confirmed a b
 			33s changed c d`,
+	},
+	{
+		name: "two newcomers, much later: the first has been asked in vain",
+		script: `0s a announces
+			0s b announces
+			30s a gone
+			30.1s b gone
+			30.5s c announces
+			32.6s d announces`,
+		want: `0s suspected a b
+			1s confirmed a b
+			33.6s changed c d`,
+	},
+	{
+		name: "two newcomers: whoever was there with the first is gone",
+		script: `0s a announces
+			0s b@n2 announces
+			39.89s a gone
+			40.385s c announces
+			40.835s b@n2 gone
+			40.99s e@n2 announces
+			41.58s e@n2 gone
+			41.62s d@n3 announces`,
+		want: `0s suspected a b@n2
+			1s confirmed a b@n2
+			42.62s changed c d@n3`,
+	},
+	{
+		name: "a newcomer that comes and goes does not hold up another",
+		script: `0s a announces
+			0s b announces
+			30s c announces
+			30.2s d announces
+			30.4s d gone
+			30.6s d announces
+			30.8s d gone`,
+		want: `0s suspected a b
+			1s confirmed a b
+			31.2s changed a b c`,
 	},
 	{
 		name: "a newcomer while the others cannot be asked",
@@ -164,4 +207,112 @@ func TestNewcomersDoNotKeepADeadHolder(t *testing.T) {
 	if n := w.d.Counts().Resolved; n != 1 {
 		t.Errorf("%d resolved", n)
 	}
+}
+
+// A newcomer is asked again when that may help, no more than that, and never while it
+// must not be.
+func TestNewcomersAreAskedWithMeasure(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b@n2 announces
+		39.89s a gone
+		40.385s c announces
+		40.835s b@n2 gone
+		40.99s e@n2 announces
+		41.58s e@n2 gone
+		41.62s d@n3 announces`, 5*time.Second)
+	if asked := w.askedAt("c", Verify); len(asked) < 3 || len(asked) > 8 {
+		t.Errorf("c is asked %d times, want about five times: %v", len(asked), asked)
+	}
+
+	w = newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b announces
+		30s c refused 20s x
+		30s c announces
+		31s d announces
+		32s e announces`, 5*time.Second)
+	if asked := w.askedAt("c", Verify); len(asked) != 1 {
+		t.Errorf("c is asked although it must not be: %v", asked)
+	}
+}
+
+// Whatever comes and goes meanwhile, two holders that stay are found after two rounds, and
+// one more where the first was begun with somebody who left.
+func TestNewcomersAreFoundInTime(t *testing.T) {
+	const limit = 2*time.Second + 50*time.Millisecond
+	var slow int
+	for _, b := range []string{"b", "b@n2"} {
+		for _, d := range []string{"d", "d@n3"} {
+			sweep(func(c, x, gone, passes time.Duration) {
+				script := timeline{
+					{20 * time.Second, "a gone"},
+					{20*time.Second + c, "c announces"},
+					{20*time.Second + gone, b + " gone"},
+					{20*time.Second + x, d + " announces"},
+					{20*time.Second + passes, "e announces"},
+					{20*time.Second + passes + 600*time.Millisecond, "e gone"},
+				}.script()
+				w := newWorld(t, Options{})
+				w.play("0s a announces\n0s "+b+" announces\n"+script, 10*time.Second)
+				if took := w.together("c", d).Sub(w.start) - 20*time.Second - x; took > limit || took < 0 {
+					if slow++; slow <= 3 {
+						t.Errorf("found after %v:\n%s%v", took, script, w.log)
+					}
+				}
+			})
+		}
+	}
+	if slow > 0 {
+		t.Errorf("%d were late or never found", slow)
+	}
+}
+
+// sweep plays with all times that matter: when c comes and d after it, when b goes, and
+// when somebody passes by.
+func sweep(play func(c, d, gone, passes time.Duration)) {
+	const ms = time.Millisecond
+	for c := time.Duration(0); c <= 2800*ms; c += 710 * ms {
+		for d := c + 50*ms; d <= 4000*ms; d += 610 * ms {
+			for gone := time.Duration(0); gone <= 5000*ms; gone += 690 * ms {
+				for passes := 10 * ms; passes <= 4000*ms; passes += 490 * ms {
+					play(c, d, gone, passes)
+				}
+			}
+		}
+	}
+}
+
+// happening is what happens at one time, and timeline some of them in any order.
+type happening struct {
+	at   time.Duration
+	what string
+}
+
+type timeline []happening
+
+// script is the timeline as a world plays it.
+func (l timeline) script() string {
+	slices.SortStableFunc(l, func(a, b happening) int { return cmp.Compare(a.at, b.at) })
+	var text strings.Builder
+	for _, e := range l {
+		fmt.Fprintf(&text, "%v %s\n", e.at, e.what)
+	}
+	return text.String()
+}
+
+// together is when two holders were first named in one confirmed conflict; zero for never.
+func (w *world) together(x, y string) time.Time {
+	for _, e := range w.events {
+		named := 0
+		for _, h := range e.Conflict.Holders {
+			if h.Holder.NetnsName == x || h.Holder.NetnsName == y {
+				named++
+			}
+		}
+		if named == 2 && e.Conflict.State == Confirmed {
+			return e.At
+		}
+	}
+	return time.Time{}
 }

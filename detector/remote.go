@@ -72,8 +72,10 @@ func (e *entry) unasked() *binding {
 
 // adopt takes over what a remote holder's node knows of the past.
 func (d *Detector) adopt(b *binding, s *Sighting) {
-	if plausible(s.FirstSeen) {
-		b.firstSeen = earlier(b.firstSeen, s.FirstSeen)
+	if before := b.firstSeen.Sub(s.FirstSeen); plausible(s.FirstSeen) && before > 0 {
+		// Ages differ by the time that their messages took. Should the node's clock have been
+		// stepped since, the new time would be off by an hour, and the difference is not.
+		b.firstSeen = b.firstSeen.Add(-before)
 	}
 	if e := b.entry; e.conflict == nil && s.Episodes > e.episode && s.Episodes <= maxEpisodes {
 		d.setEpisode(e, s.Episodes)

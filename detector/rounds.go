@@ -127,6 +127,7 @@ func (d *Detector) settleConfirmed(e *entry, now time.Time, fx *Effects) bool {
 	list := e.counting()
 	for _, b := range list {
 		if b.probe == nil {
+			d.rouse(list, now, fx)
 			d.join(b, now, fx)
 		}
 	}
