@@ -146,6 +146,7 @@ func (a *Agent) assemble(initial *config.Config) error {
 		pods:     a.pods,
 		store:    a.store,
 		host:     detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
+		mac:      [6]byte(solicit.MAC(a.node.Name, a.node.BootID)),
 		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
 	}
 	a.loop.init()

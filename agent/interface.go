@@ -29,6 +29,8 @@ type podInterface struct {
 	// probes are the addresses that the pod itself is probing, with the time.
 	probes map[segmentAddress]time.Time
 	wanted map[segmentAddress]*want
+	// questions are the addresses that were asked for here, with the time.
+	questions map[netip.Addr]time.Time
 	// queue waits for a look at the netns that is newer than its records.
 	queue []bpf.Record
 	// pod is empty as long as it is not known; sandboxIPs is what the runtime reports.
@@ -82,6 +84,7 @@ func (l *loop) interfaceEvent(event links.Event) {
 		return
 	}
 	holder := l.holderID(event.Interface)
+	var left []segmentAddress
 	if i == nil {
 		i = &podInterface{
 			ref:      ref,
@@ -95,7 +98,7 @@ func (l *loop) interfaceEvent(event links.Event) {
 			l.apply(l.detector.WithdrawInterface(ref, "its netns is known differently now", now))
 			i.pod, i.sandboxIPs = detector.Pod{}, nil
 		} else {
-			l.withdrawLost(i, event.Interface, now)
+			left = l.withdrawLost(i, event.Interface, now)
 		}
 		if i.State == links.Waiting || event.Interface.Up && !i.Up {
 			clear(i.wanted) // what was asked before could not be heard
@@ -114,6 +117,7 @@ func (l *loop) interfaceEvent(event links.Event) {
 	}
 	l.name(i)
 	l.wantConfigured(i, now)
+	l.wantLeft(i, left, now)
 	waiting := i.queue
 	i.queue = nil
 	for _, r := range waiting {
@@ -132,10 +136,11 @@ func (l *loop) holderID(i *links.Interface) detector.HolderID {
 	return detector.HolderID{Node: l.node.ID(), Ifindex: uint32(i.Index), Generation: i.Generation}
 }
 
-// withdrawLost ends the bindings whose address has left the netns.
-func (l *loop) withdrawLost(i *podInterface, now *links.Interface, at time.Time) {
+// withdrawLost ends the bindings whose address has left the netns, and returns those
+// addresses.
+func (l *loop) withdrawLost(i *podInterface, now *links.Interface, at time.Time) (left []segmentAddress) {
 	if !i.Seen || !now.Seen || now.View.Truncated {
-		return
+		return nil
 	}
 	for _, old := range i.View.Addresses {
 		vlan := bpf.VLAN{Outer: old.OuterVLAN, Inner: old.InnerVLAN}
@@ -149,7 +154,9 @@ func (l *loop) withdrawLost(i *podInterface, now *links.Interface, at time.Time)
 		}
 		l.apply(l.detector.Withdraw(detector.Key{Network: name, IP: old.IP}, i.holder,
 			"the address left netns "+now.Place.Label(), at))
+		left = append(left, segmentAddress{old.IP, vlan})
 	}
+	return left
 }
 
 // heldElsewhere says whether the same netns has the address on another interface
@@ -168,6 +175,10 @@ func (l *loop) heldElsewhere(i *podInterface, name string, ip netip.Addr, vlan b
 func (l *loop) classify(i *podInterface, r bpf.Record) {
 	at := timeOf(r.Time)
 	where := segmentAddress{r.IP, r.VLAN}
+	if r.Kind == bpf.Tentative && r.MAC == l.mac {
+		l.cameBack(i, r.IP, at)
+		return
+	}
 	if r.Kind == bpf.Tentative {
 		if i.View.Settled(r.IP) && i.View.Taken.Before(at) {
 			return // the pod has the address already; probing it puts nothing off
@@ -196,9 +207,10 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 		sighting.Answer = r.Kind == bpf.Answer
 	}
 	// An answer is not proof of holding: Linux answers for every address it has on
-	// any interface, and for what it proxies. The list of addresses tells.
-	if i.Seen && !i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
-		if !i.View.Taken.After(at) {
+	// any interface, and for what it proxies. The list of addresses tells. Nor is one proof
+	// that others gave and a mirror sent back.
+	if !i.Seen || !i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
+		if i.Seen && !i.View.Taken.After(at) {
 			// It may have been added since the last look; and a list that was empty
 			// then may say more now.
 			if len(i.queue) < maxQueue {
@@ -209,7 +221,7 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 			}
 			return
 		}
-		if i.View.Explains(r.VLAN.Outer, r.VLAN.Inner) {
+		if i.Seen && i.View.Explains(r.VLAN.Outer, r.VLAN.Inner) || l.echoes.from(i.holder, at) {
 			sighting.Evidence = detector.Forwarded
 		}
 	}

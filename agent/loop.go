@@ -51,6 +51,8 @@ type loop struct {
 	store    *state.Store
 	detector *detector.Detector
 	host     detector.HolderID
+	mac      [6]byte // the source of our questions
+	echoes   echoes
 
 	// cluster is nil for an agent alone; messages then never has any.
 	cluster   Cluster

@@ -118,6 +118,62 @@ func TestSandboxIPs(t *testing.T) {
 	}
 }
 
+// TestUnnumberedPods: addresses on lo are asked for where the pod has no others.
+func TestUnnumberedPods(t *testing.T) {
+	l := newLoop(t, "")
+	onLo := netns.Address{IP: netip.MustParseAddr("10.0.0.53"), Where: netns.OnLoopback, Settled: true}
+	nested := netns.Address{IP: netip.MustParseAddr("172.17.0.1"), Where: netns.Elsewhere, Settled: true}
+	for _, test := range []struct {
+		name string
+		i    *podInterface
+		more []netns.Address
+		want int
+	}{
+		{"lo alone", l.add("veth0", "", "eth0", 2, 7), []netns.Address{onLo}, 1},
+		{"lo and eth0", l.add("veth1", "", "eth0", 3, 8, "10.0.0.5"), []netns.Address{onLo}, 1},
+		{"lo and a nested bridge", l.add("veth2", "", "eth0", 4, 9), []netns.Address{onLo, nested}, 0},
+		{"a secondary interface", l.add("veth3", "br1", "net1", 5, 9), []netns.Address{onLo}, 0},
+		{"a list with holes", l.add("veth4", "", "eth0", 6, 10), []netns.Address{onLo}, 0},
+	} {
+		test.i.View.Addresses = append(test.i.View.Addresses, test.more...)
+		test.i.View.Truncated = test.i.Name == "veth4"
+		l.wantConfigured(test.i, time.Now())
+		if len(test.i.wanted) != test.want {
+			t.Errorf("%s: asks %d addresses, want %d", test.name, len(test.i.wanted), test.want)
+		}
+	}
+}
+
+// TestAddressesThatLeave are asked for where a process may have taken them from the kernel,
+// and not for ever.
+func TestAddressesThatLeave(t *testing.T) {
+	l := newLoop(t, "")
+	lose := func(i *podInterface) {
+		next := *i.Interface
+		next.View.Addresses = next.View.Addresses[1:]
+		l.interfaceEvent(links.Event{Kind: links.Changed, Interface: &next})
+	}
+	all, one := l.add("veth0", "", "eth0", 2, 7, "10.0.0.5"), l.add("veth1", "", "eth0", 3, 8, "10.0.0.6", "10.0.0.7")
+	clear(one.wanted)
+	lose(all)
+	lose(one)
+	if where := (segmentAddress{ip: netip.MustParseAddr("10.0.0.5")}); all.wanted[where] == nil {
+		t.Errorf("the only address of a pod has left, and is not asked for: %v", all.wanted)
+	}
+	if where := (segmentAddress{ip: netip.MustParseAddr("10.0.0.6")}); one.wanted[where] != nil {
+		t.Error("an address has left a pod that has another, and is asked for")
+	}
+	for tries := 0; len(all.wanted) > 0; tries++ {
+		if tries > 2*len(wantPauses) {
+			t.Fatal("there is no end to it")
+		}
+		for _, w := range all.wanted {
+			w.next = time.Now()
+		}
+		l.solicitWanted()
+	}
+}
+
 // TestReloadMovesBindings: what moves keeps its evidence and its time, the rest stays.
 func TestReloadMovesBindings(t *testing.T) {
 	l := newLoop(t, "networks: [{name: default, match: {peers: [net1]}}]")
@@ -167,6 +223,12 @@ func TestSameNetworks(t *testing.T) {
 		if got := sameNetworks(parsed(t, test.text), before, after); got != test.same {
 			t.Errorf("%s: to %s on %q: same %t, want %t", test.text, test.name, test.master, got, test.same)
 		}
+	}
+	port := links.Interface{Name: "veth1", Master: "br1", PortVLAN: 100, Seen: true, View: netns.View{Peer: "net1"}}
+	other := port
+	other.PortVLAN = 200
+	if sameNetworks(parsed(t, ""), &port, &other) {
+		t.Error("another VLAN of the bridge is taken for the same network")
 	}
 }
 
@@ -229,6 +291,9 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 		t.Errorf("%v questions a second after the reload, want 500", limit)
 	}
 }
+
+// monotonic is the opposite of timeOf.
+func monotonic(at time.Time) time.Duration { return at.Sub(timeOf(0)) }
 
 // TestRefusedNeverGoesBack: counters begin anew when a program is attached anew.
 func TestRefusedNeverGoesBack(t *testing.T) {

@@ -38,16 +38,21 @@ const wantedLater = 30 * time.Second
 type want struct {
 	tries int
 	next  time.Time
+	// left: it is not configured any more, and asked for a few times only.
+	left bool
 }
 
-// wantConfigured asks for every address of the peer device that has no binding
-// yet: a silent pod is found by its answer, not by its configuration.
+// wantConfigured asks for every address of the peer device, or of an unnumbered pod, that
+// has no binding yet: a silent pod is found by its answer, not by its configuration.
 func (l *loop) wantConfigured(i *podInterface, now time.Time) {
 	if !i.Seen {
 		return
 	}
+	// Addresses on lo are asked for only where there is nothing else: many pods lawfully
+	// have a service's there and keep silent about it.
+	unnumbered := i.View.Peer == links.PrimaryPeer && i.View.Unnumbered()
 	for _, a := range i.View.Addresses {
-		if a.Where == netns.OnPeer && a.Settled {
+		if a.Settled && (a.Where == netns.OnPeer || unnumbered) {
 			l.want(i, segmentAddress{a.IP, bpf.VLAN{Outer: a.OuterVLAN, Inner: a.InnerVLAN}}, now)
 		}
 	}
@@ -59,6 +64,20 @@ func (l *loop) wantConfigured(i *podInterface, now time.Time) {
 	for _, ip := range i.sandboxIPs {
 		if ip.IsGlobalUnicast() && !i.View.Lists(ip) {
 			l.want(i, segmentAddress{ip: ip}, now)
+		}
+	}
+}
+
+// wantLeft asks for addresses that have left the netns where it has no others: a process may
+// have taken them over from the kernel (gVisor does), and the observer told of them already.
+func (l *loop) wantLeft(i *podInterface, left []segmentAddress, now time.Time) {
+	for _, where := range left {
+		if i.View.Explains(where.vlan.Outer, where.vlan.Inner) || i.wanted[where] != nil {
+			continue
+		}
+		l.want(i, where, now)
+		if w := i.wanted[where]; w != nil {
+			w.left = true
 		}
 	}
 }
@@ -113,9 +132,13 @@ func (l *loop) solicitWanted() {
 			}
 			// A device that is down or gone says so by its own events.
 			if l.sender.Send(target(i, where)) == nil {
+				i.asked(where.ip, now)
 				l.solicited[detector.Refresh]++
 			}
 			w.next = now.Add(wantedLater)
+			if w.left && w.tries == len(wantPauses) {
+				delete(i.wanted, where)
+			}
 			if w.tries < len(wantPauses) {
 				w.next = now.Add(wantPauses[w.tries])
 				w.tries++
@@ -224,6 +247,7 @@ func (l *loop) put(s detector.Solicitation, now time.Time) (refusal string, unti
 	l.detector.Solicited(s, now)
 	switch err := l.sender.Send(target(i, where)); {
 	case err == nil:
+		i.asked(where.ip, now)
 		l.solicited[s.Purpose]++
 	case errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
 		// Going away or down: no answer is the right answer.

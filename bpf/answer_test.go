@@ -79,3 +79,19 @@ func TestForgedQuestions(t *testing.T) {
 		t.Errorf("answers for other addresses (-want +got)\n%s", diff)
 	}
 }
+
+// TestOurQuestionsSentBack: a mirror behind an interface gives itself away.
+func TestOurQuestionsSentBack(t *testing.T) {
+	isolate(t)
+	index := addVeth(t, "asked0")
+	us := mac{2, 0xd0, 1, 2, 3, 4}
+	o := load(t, Options{Mode: TC, SolicitMAC: us})
+	enter(t, o, index, 1)
+	run(t, o, index, frame(us, typeARP, arp(1, us, "0.0.0.0", "10.0.0.1")))
+	wantRecords(t, o, "a probe", said{Kind: Tentative, IP: addr("10.0.0.1"), MAC: us})
+	question := ipv6("fe80::d0", icmpv6, 255, neighbour(solicitation, 0, "2001:db8::1", linkOption(1)))
+	run(t, o, index, frame(us, typeIPv6, question))
+	wantRecords(t, o, "a solicitation", said{Kind: Tentative, IP: addr("2001:db8::1"), MAC: us})
+	run(t, o, index, frame(podMAC, typeIPv6, question))
+	wantRecords(t, o, "another's solicitation")
+}

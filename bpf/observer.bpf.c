@@ -78,7 +78,8 @@ int dupip_observer(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* Under XDP all tags are in the packet and all headers linear. */
+/* Under XDP all headers are linear, and tags are in the packet; one that the kernel keeps
+ * beside it, as the VLAN devices of a pod leave it, cannot be seen. */
 SEC("xdp")
 int dupip_xdp(struct xdp_md *ctx)
 {

@@ -22,7 +22,8 @@ const (
 	// is known already.
 	Answer Kind = 3
 	// Tentative: somebody asks whether the address is free before taking it, by an ARP probe
-	// (RFC 5227) or a solicitation from :: (RFC 4862). Nobody holds it by that.
+	// (RFC 5227) or a solicitation from :: (RFC 4862). Nobody holds it by that. With the MAC of
+	// [Options].SolicitMAC it is a question of our own that came back.
 	Tentative Kind = 4
 )
 

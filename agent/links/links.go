@@ -30,23 +30,31 @@ const (
 	Unsupported State = "unsupported"
 	// Ignored: the configuration says to leave it alone.
 	Ignored State = "ignored"
+	// Uplink: it leads out of the node, which is a container itself.
+	Uplink State = "uplink"
 )
 
 // Interface describes one incarnation of one host-side device. A value that was
 // sent is never changed again.
 type Interface struct {
-	Name       string
+	Name string
+	// FirstName is the name under which it was Added; a new Name leaves it as it is.
+	FirstName  string
 	Index      int
 	Generation uint32
 	MAC        net.HardwareAddr
 	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
 	Master string
+	// PortVLAN is the VLAN of the bridge that the pod's untagged packets belong to; 0 for
+	// that of all ports, and for a primary interface, of which it is not asked.
+	PortVLAN uint16
 	// Up says that both ends of the veth are up: a question can arrive.
 	Up    bool
 	State State
 	// Reason explains every State but Attached, in one clause.
 	Reason string
-	// Seen is false while no netns could be found behind it; Place and View are then empty.
+	// Seen is false while no netns can be found behind it. Place and View are then empty,
+	// but for the peer's name if it was seen before.
 	Seen  bool
 	Place netns.Place
 	View  netns.View
@@ -93,11 +101,33 @@ type HostAddress struct {
 // localBridge matches the bridges of local container engines, whose subnets are
 // the same on every node.
 var localBridge = regexp.MustCompile(
-	`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12}|podman\d+|cni-podman\d+|nerdctl\d+|virbr\d+|lxcbr\d+|lxdbr\d+|incusbr\d+)$`)
+	`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12}|podman\d+|cni-podman\d+|nerdctl\d+|buildkit\d+|` +
+		`virbr\d+|lxcbr\d+|lxdbr\d+|incusbr\d+)$`)
 
 // LocalBridge says whether the device name is that of a local container engine's
-// bridge (docker, podman, nerdctl, libvirt, lxc, lxd, incus).
+// bridge (docker, podman, nerdctl, buildkit, libvirt, lxc, lxd, incus).
 func LocalBridge(name string) bool { return localBridge.MatchString(name) }
+
+// OpenVSwitch is the Master of every port of every Open vSwitch bridge.
+const OpenVSwitch = "ovs-system"
 
 // PrimaryPeer is the name of a pod's primary interface, fixed by the CRI.
 const PrimaryPeer = "eth0"
+
+// guestName matches what KubeVirt makes of the names eth0, net1 and pod0123456789a.
+// Others that end like this are users' own.
+var guestName = regexp.MustCompile(`^(?:(eth\d+|net\d+)|([0-9a-f]{11}))-nic$`)
+
+// firstName is the name that a pod's interface had at first. KubeVirt renames eth0 to
+// eth0-nic when it makes it a port of a virtual machine's bridge, net1 to net1-nic, and
+// pod0123456789a to 0123456789a-nic.
+func firstName(peer string) string {
+	switch match := guestName.FindStringSubmatch(peer); {
+	case match == nil:
+		return peer
+	case match[1] != "":
+		return match[1]
+	default:
+		return "pod" + match[2]
+	}
+}

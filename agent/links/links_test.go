@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -246,25 +245,6 @@ func TestReusedIfindexIsAnotherInterface(t *testing.T) {
 	if first.View.Cookie == second.View.Cookie {
 		t.Error("two pods with one cookie")
 	}
-}
-
-// A node may be a container itself; its uplink is a veth into another netns then, and
-// what comes in there are the sources of the whole cluster.
-func TestUplinkIsNoPodInterface(t *testing.T) {
-	outside, pod := ownnetns.NewPod(t), ownnetns.NewPod(t)
-	uplink := addVeth(t, outside, "uplink", "10.9.9.254/24")
-	address, err := netlink.ParseAddr("10.9.9.1/24")
-	must(t, err)
-	must(t, netlink.AddrAdd(uplink, address))
-	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Index, Gw: net.IPv4(10, 9, 9, 254)}))
-	_, wait := watch(t, links.Options{})
-	addVeth(t, pod, "pod1", "10.1.1.1/24")
-	wait("pod1 and only that", func(e links.Event) bool {
-		if e.Kind == links.Added && e.Interface.Name == "uplink" {
-			t.Error("the uplink is observed as a pod interface")
-		}
-		return named(links.Added, "pod1")(e)
-	})
 }
 
 func TestUnseenNetns(t *testing.T) {

@@ -25,7 +25,7 @@ func Survey() (pods []Surveyed, unsupported []Interface, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing links: %w", err)
 	}
-	leaves, err := uplinks()
+	out, err := defaultRoutes()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -38,13 +38,20 @@ func Survey() (pods []Surveyed, unsupported []Interface, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	known := findUplinks(out)
+	if known.err != nil {
+		return nil, nil, known.err
+	}
 	observed := make(map[uint64]bool)
 	for _, link := range all {
 		attrs := link.Attrs()
-		if !isPod(link, leaves) {
+		if !isPod(link, out.devices) {
 			continue
 		}
 		place, found := places[attrs.NetNsID]
+		if !found && known.include(attrs.Index, attrs.HardwareAddr) {
+			continue // as Watcher.leadsOut says
+		}
 		observed[place.Inode] = true
 		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Place: place, Found: found})
 	}

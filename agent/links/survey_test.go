@@ -1,6 +1,7 @@
 package links_test
 
 import (
+	"maps"
 	"net"
 	"testing"
 
@@ -40,4 +41,22 @@ func TestSurvey(t *testing.T) {
 		t.Errorf("unsupported: %+v", unsupported)
 	}
 	must(t, links.CanWatch())
+}
+
+// Nor does it find a second uplink, behind which nobody can be seen; a hidden pod it does.
+func TestSurveyKnowsHiddenUplinks(t *testing.T) {
+	held := hide(t)
+	addHidden(t, held, "second", 0, 0, "10.6.7.1/24")
+	addHidden(t, held, "concealed", 0, 0, "10.6.8.1/32")
+	pod := ownnetns.NewPod(t)
+	addTo(t, addVeth(t, pod, "boxed", "10.6.6.2/28"), "10.6.6.1/28")
+	pods, _, err := links.Survey()
+	must(t, err)
+	found := make(map[string]bool)
+	for _, p := range pods {
+		found[p.Name] = p.Found
+	}
+	if want := map[string]bool{"concealed": false, "boxed": true}; !maps.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
 }

@@ -40,7 +40,10 @@ const (
 func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 	attrs := link.Attrs()
 	t := w.tracked[attrs.Index]
-	if !isPod(link, w.uplinks) {
+	if w.isOutward(link) {
+		return
+	}
+	if !isPod(link, w.exits.devices) {
 		w.remove(ctx, attrs.Index)
 		return
 	}
@@ -68,10 +71,11 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 				Master:     master,
 				Up:         attrs.OperState == netlink.OperUp,
 			},
-			nsid:  attrs.NetNsID,
-			peer:  attrs.ParentIndex,
-			dirty: true,
-			looks: rate.NewLimiter(lookRate, lookBurst),
+			nsid:      attrs.NetNsID,
+			peer:      attrs.ParentIndex,
+			dirty:     true,
+			portDirty: true,
+			looks:     rate.NewLimiter(lookRate, lookBurst),
 		}
 		t.quietAt = time.Now().Add(w.opts.Quiet)
 		t.waitUntil = t.quietAt.Add(maxQuiets * w.opts.Quiet)
@@ -86,6 +90,7 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 		}
 	}
 	before := t.iface
+	t.portDirty = t.portDirty || before.Master != master
 	t.iface.Name, t.iface.Master, t.iface.MAC = attrs.Name, master, attrs.HardwareAddr
 	t.iface.Up = attrs.OperState == netlink.OperUp
 	if before.Name != t.iface.Name || before.Master != master || before.Up != t.iface.Up ||
@@ -235,6 +240,15 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 			}
 		}
 	}
+	if ports := w.duePorts(); len(ports) > 0 && due(w.nextPorts) {
+		w.lookAtPorts(ctx, ports)
+	}
+	w.takeBack(ctx)
+	if w.hostDirty {
+		for _, t := range w.tracked {
+			w.removeOutward(ctx, t)
+		}
+	}
 	if w.unobservedDirty {
 		w.unobservedDirty = false
 		w.emitUnobserved(ctx)
@@ -271,18 +285,25 @@ func (w *Watcher) look(ctx context.Context, t *tracked) {
 				return // most are found in a moment: wait before calling it unseen
 			}
 		}
+		if w.removeOutward(ctx, t) {
+			return
+		}
 		if t.announced && !t.iface.Seen {
 			return
 		}
-		t.iface.Seen, t.iface.Place, t.iface.View = false, netns.Place{}, netns.View{}
+		// The name stays: the interface is in the network that it was in.
+		t.iface.Seen, t.iface.Place, t.iface.View = false, netns.Place{}, netns.View{Peer: t.firstPeer}
 		w.emitInterface(ctx, t)
 		return
 	}
 	t.tries = 0
 	if t.firstPeer == "" {
-		t.firstPeer = view.Peer
+		t.firstPeer = firstName(view.Peer)
 	}
 	view.Peer = t.firstPeer
+	if !t.inPort() {
+		t.portDirty, t.iface.PortVLAN = false, 0
+	}
 	t.iface.Seen, t.iface.Place, t.iface.View = true, place, view
 	w.emitInterface(ctx, t)
 }
@@ -303,13 +324,21 @@ func (w *Watcher) open(t *tracked) (netns.Place, netns.View, error) {
 		if time.Since(w.scanned) < scanPause {
 			return place, netns.View{}, errTooSoon
 		}
-		places, err := w.finder.Scan()
-		if err != nil {
+		if err := w.scan(); err != nil {
 			return place, netns.View{}, err
 		}
-		w.places, w.scanned = places, time.Now()
 		place, ok = w.places[t.nsid]
 	}
+}
+
+// scan finds out anew where namespaces can be opened.
+func (w *Watcher) scan() error {
+	places, err := w.finder.Scan()
+	if err != nil {
+		return err
+	}
+	w.places, w.scanned = places, time.Now()
+	return nil
 }
 
 var (
@@ -341,7 +370,12 @@ func (w *Watcher) emitInterface(ctx context.Context, t *tracked) {
 		if !iface.Seen && t.tries < unseenAfter {
 			return // still looking; look will send it
 		}
+		if iface.Seen && t.portDirty {
+			return // lookAtPorts will, with the port's VLAN
+		}
 		t.announced = true
+		iface.FirstName = iface.Name
+		t.iface.FirstName = iface.Name
 		w.emit(ctx, Event{Kind: Added, Interface: &iface})
 		return
 	}
@@ -350,10 +384,11 @@ func (w *Watcher) emitInterface(ctx context.Context, t *tracked) {
 
 // lookAtHost reads the node's own addresses and tells the agent of a difference.
 func (w *Watcher) lookAtHost(ctx context.Context) {
-	host, err := ListHostAddresses(func(index int) bool {
+	ways := func() (exits, error) { return w.exits, nil } // of the last resync
+	host, err := listHostAddresses(ways, func(index int) bool {
 		t := w.tracked[index]
 		_, ignored := w.ignored[index]
-		return ignored || t != nil && t.iface.Seen && t.iface.View.Peer != PrimaryPeer
+		return ignored || t != nil && t.firstPeer != "" && t.firstPeer != PrimaryPeer
 	})
 	if err != nil {
 		w.log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)

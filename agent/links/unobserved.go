@@ -24,6 +24,11 @@ func (w *Watcher) emitUnobserved(ctx context.Context) {
 			Name: w.ignored[index], Index: index, State: Ignored, Reason: "the configuration says to ignore it",
 		})
 	}
+	for _, index := range slices.Sorted(maps.Keys(w.outward)) {
+		all = append(all, Interface{
+			Name: w.outward[index].name, Index: index, State: Uplink, Reason: "it leads out of the node, to no pod",
+		})
+	}
 	w.emit(ctx, Event{Kind: Unobserved, Unobserved: all})
 }
 

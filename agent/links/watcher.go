@@ -66,9 +66,13 @@ type Watcher struct {
 	tracked    map[int]*tracked    // by ifindex
 	places     map[int]netns.Place // by netns id
 	scanned    time.Time
-	uplinks    map[int]bool // ifindexes that a default route leaves by
+	exits      exits
+	outward    map[int]outward // others that lead out of the node, by ifindex
+	uplinks    *uplinks        // nil when they have to be listed anew
 	generation uint32
 	hostDirty  bool
+	bridges    bridges
+	nextPorts  time.Time // when they may be asked again
 	resyncs    int
 	detached   bool // from some interface since the last resync
 
@@ -85,6 +89,7 @@ type tracked struct {
 	attachment *bpf.Attachment
 	announced  bool // Added was sent
 	dirty      bool // needs a look into its netns
+	portDirty  bool // its port's VLAN has to be asked for, if it is one
 	nextLook   time.Time
 	looks      *rate.Limiter
 	tries      int
@@ -120,6 +125,8 @@ func New(opts Options) (*Watcher, error) {
 		ignore:  opts.Ignore,
 		tracked: make(map[int]*tracked),
 		ignored: make(map[int]string),
+		outward: make(map[int]outward),
+		bridges: bridges{filtersVLANs, netlink.BridgeVlanList},
 	}, nil
 }
 
@@ -335,65 +342,26 @@ func (w *Watcher) takeRequests() (reread bool) {
 		}
 	}
 	if lost || changed[ownNetns] {
-		w.hostDirty = true
+		w.hostChanged()
 	}
 	return reread
 }
 
 // handle follows one link event. Those of the bridge family tell of ports: leaving
-// a bridge is a "deletion" there that deletes nothing.
+// a bridge is a "deletion" there that deletes nothing, and their VLANs may have changed.
 func (w *Watcher) handle(ctx context.Context, update netlink.LinkUpdate) {
 	if update.Family == unix.AF_BRIDGE {
+		if t := w.tracked[int(update.Index)]; t != nil && t.firstPeer != PrimaryPeer {
+			t.portDirty = true
+		}
 		return
 	}
 	if update.Header.Type == unix.RTM_DELLINK {
+		w.forgetOutward(int(update.Index))
 		w.remove(ctx, int(update.Index))
 		return
 	}
 	w.upsert(ctx, update.Link)
-}
-
-// resync compares all interfaces with the kernel's list.
-func (w *Watcher) resync(ctx context.Context) error {
-	links, err := netns.List(netlink.LinkList)
-	if err != nil {
-		return fmt.Errorf("listing links: %w", err)
-	}
-	if w.uplinks, err = uplinks(); err != nil {
-		return err
-	}
-	alive := make(map[int]bool, len(links))
-	for _, link := range links {
-		alive[link.Attrs().Index] = true
-		w.upsert(ctx, link)
-	}
-	for index, t := range w.tracked {
-		if !alive[index] {
-			w.remove(ctx, index)
-			continue
-		}
-		w.inspect(ctx, t)
-		// Changes of addresses are told; a look is for what is not, a name for example.
-		if !t.iface.Seen || (w.resyncs+index)%looksApart == 0 {
-			t.dirty = true
-		}
-	}
-	w.resyncs++
-	for index := range w.ignored {
-		if !alive[index] {
-			w.noLongerIgnored(index)
-		}
-	}
-	if w.detached {
-		// Not with every detach: a node that shuts its pods down has many at once.
-		w.detached = false
-		if _, err := w.opts.Observer.Prune(); err != nil {
-			w.log.Warn("clearing the table of addresses failed, trying again after the next interface goes", "error", err)
-		}
-	}
-	w.hostDirty, w.unobservedDirty = true, true
-	w.unsupported = w.listUnsupported(links)
-	return nil
 }
 
 func (w *Watcher) emit(ctx context.Context, event Event) {

@@ -110,7 +110,7 @@ func TestBeforeAnythingHappened(t *testing.T) {
 	got := families(t, m)
 	for name, series := range map[string]int{
 		Conflicts: 6, ConflictsTotal: 3, ConflictInfoOmitted: 1, ConflictsResolvedTotal: 1, SuspicionsTotal: 1,
-		SuspicionsFadedTotal: 1, Bindings: 4, Interfaces: 7, RefusedPacketsTotal: 4, ScrapeErrorsTotal: 6,
+		SuspicionsFadedTotal: 1, Bindings: 4, Interfaces: 8, RefusedPacketsTotal: 4, ScrapeErrorsTotal: 6,
 		GossipMembers: 4, GossipNamesakes: 1, GossipLeases: 1, GossipLeasesUnacked: 1, GossipLeasesKept: 1, GossipDroppedTotal: 0,
 		GossipMessagesSentTotal: 8, GossipMessagesReceivedTotal: 8, GossipEncrypted: 1, GossipProblems: 1,
 		NetlinkOverrunsTotal: 1, RecordsPending: 1, DetectionSeconds: 1,
@@ -140,7 +140,7 @@ func TestAlone(t *testing.T) {
 }
 
 func TestEveryInterfaceState(t *testing.T) {
-	for _, state := range []links.State{links.Attached, links.Shadowed, links.Waiting, links.Failed, links.Unsupported} {
+	for _, state := range []links.State{links.Attached, links.Shadowed, links.Waiting, links.Failed, links.Unsupported, links.Ignored, links.Uplink} {
 		if !slices.Contains(interfaceStates, word(string(state))) {
 			t.Errorf("%s has no 0 before the first", state)
 		}

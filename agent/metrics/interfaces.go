@@ -12,7 +12,7 @@ var interfacesDesc = describe(Interfaces,
 
 // interfaceStates are always there, so that an alert has a 0 to compare with.
 var interfaceStates = []string{
-	"attached", "shadowed", "waiting", "failed", "unsupported", "ignored", "unseen_netns",
+	"attached", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink", "unseen_netns",
 }
 
 type interfaceFigures struct {

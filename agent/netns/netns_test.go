@@ -148,6 +148,7 @@ func TestHoldsAndExplains(t *testing.T) {
 		{IP: ip("10.0.0.2"), Where: netns.OnPeer, OuterVLAN: 100},
 		{IP: ip("10.0.0.3"), Where: netns.OnLoopback},
 		{IP: ip("172.17.0.1"), Where: netns.Elsewhere},
+		{IP: ip("fd00::4"), Where: netns.OnPeer, Lost: true},
 	}}
 	for _, test := range []struct {
 		ip       string
@@ -161,6 +162,7 @@ func TestHoldsAndExplains(t *testing.T) {
 		{"10.0.0.2", 0, false, true},
 		{"10.0.0.3", 100, true, true},
 		{"172.17.0.1", 0, false, true},
+		{"fd00::4", 0, false, true},
 		{"10.0.0.9", 0, false, true},
 		{"10.0.0.9", 200, false, false}, // no device of the kernel's there: a guest may be
 	} {
@@ -281,7 +283,7 @@ func TestLookAtManyAddresses(t *testing.T) {
 	add("docker0", elsewhere...)
 	add("lo", onLoopback[:22]...)
 	add("eth0", "10.1.0.1")
-	look(true, 1024)
+	look(false, 1024) // what it could speak for is all there
 	add("lo", onLoopback[22:]...)
 	add("eth0", "10.1.0.2", "fd00:1::1")
 	addresses := look(true, 1024)

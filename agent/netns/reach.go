@@ -2,6 +2,7 @@ package netns
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -21,8 +22,16 @@ type path struct {
 	outer, inner uint16
 }
 
-// reached tells which devices receive what arrives on the peer: the peer, its
-// bridge, bond or VRF, and VLAN, macvlan and ipvlan devices on top of any of them.
+// serviceDevices carry addresses of services, which every node of a cluster has, and so
+// every pod that is one.
+var serviceDevices = []string{"kube-ipvs0", "nodelocaldns"}
+
+// ServiceDevice says whether the device name is that of kube-proxy's IPVS services or of
+// the node-local DNS cache.
+func ServiceDevice(name string) bool { return slices.Contains(serviceDevices, name) }
+
+// reached tells which devices receive what arrives on the peer: the peer, VLAN, macvlan
+// and ipvlan devices on top of it, and the bridge, bond or VRF of any of these.
 type reached struct {
 	peerName  string
 	paths     map[int]path // by ifindex
@@ -73,12 +82,9 @@ func (r *reached) follow(d device, peer int) bool {
 	switch {
 	case d.index == peer:
 		r.peerName = d.name
-		r.paths[peer] = path{where: OnPeer}
-		if d.master != 0 {
-			r.paths[d.master] = path{where: OnPeer}
-		}
+		r.take(d, path{where: OnPeer})
 		return true
-	case d.name == "lo" || d.kind == "dummy":
+	case d.name == "lo" || d.kind == "dummy" && !ServiceDevice(d.name):
 		if r.loopbacks == maxReached {
 			r.truncated = true
 			return true
@@ -107,6 +113,15 @@ func (r *reached) follow(d device, peer int) bool {
 		r.truncated = true
 		return true
 	}
-	r.paths[d.index] = way
+	r.take(d, way)
 	return true
+}
+
+// take notes how packets get to a device, and so to what it is a port of, unless that is
+// reached by a shorter way already.
+func (r *reached) take(d device, way path) {
+	r.paths[d.index] = way
+	if _, known := r.paths[d.master]; d.master != 0 && !known {
+		r.paths[d.master] = way
+	}
 }

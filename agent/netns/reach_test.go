@@ -36,13 +36,22 @@ func TestReach(t *testing.T) {
 		{index: 9, name: "docker0.9", kind: "vlan", parent: 8, vlan: 9, nsid: -1},
 		{index: 10, name: "dummy0", kind: "dummy", nsid: -1},
 		{index: 11, name: "other", kind: "vlan", parent: 2, vlan: 9, nsid: 5},
+		{index: 12, name: "br0.300", kind: "vlan", parent: 3, vlan: 300, nsid: -1, master: 13},
+		{index: 13, name: "br300", kind: "bridge", nsid: -1},
+		{index: 14, name: "mv300", kind: "macvlan", parent: 13, nsid: -1},
+		{index: 15, name: "tap0", kind: "tun", nsid: -1, master: 3},
+		{index: 16, name: "kube-ipvs0", kind: "dummy", nsid: -1},
+		{index: 17, name: "eth0.400", kind: "vlan", parent: 2, vlan: 400, nsid: -1, master: 3},
 	}
 	want := map[int]path{
 		1: {where: OnLoopback}, 10: {where: OnLoopback},
 		2: {where: OnPeer}, 3: {where: OnPeer},
-		4: {where: OnPeer, outer: 100},
-		5: {where: OnPeer, outer: 100, inner: 7},
-		6: {where: OnPeer, outer: 100, inner: 7},
+		4:  {where: OnPeer, outer: 100},
+		5:  {where: OnPeer, outer: 100, inner: 7},
+		6:  {where: OnPeer, outer: 100, inner: 7},
+		17: {where: OnPeer, outer: 400}, // its bridge has untagged packets, too
+		// A bridge for one VLAN of the interface.
+		12: {where: OnPeer, outer: 300}, 13: {where: OnPeer, outer: 300}, 14: {where: OnPeer, outer: 300},
 	}
 	for range 2 {
 		lists := 0

@@ -38,6 +38,8 @@ type Address struct {
 	// Settled is false while duplicate address detection runs or after it failed
 	// (IFA_F_TENTATIVE, IFA_F_OPTIMISTIC, IFA_F_DADFAILED).
 	Settled bool
+	// Lost: it failed, because somebody else has the address; the kernel does not use it.
+	Lost bool
 }
 
 // View is what a look into a netns showed.
@@ -50,8 +52,8 @@ type View struct {
 	Cost time.Duration
 	// Peer is the name of the peer device.
 	Peer string
-	// Addresses are at most 1,024. Truncated says that there were more, or that they
-	// changed faster than they could be listed.
+	// Addresses are at most 1,024, those Elsewhere last. Truncated says that there were
+	// more of the others, or that they changed faster than they could be listed.
 	Addresses []Address
 	Truncated bool
 }
@@ -101,7 +103,7 @@ func (v *View) read(peer int) error {
 	// Those on the peer have their own room, and then go first: whatever else a pod holds
 	// must not push them out.
 	var kept [Elsewhere + 1][]Address
-	var total int
+	var total int // of those that the netns may speak for
 	err = dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, func() {
 		for where := range kept {
 			kept[where] = kept[where][:0]
@@ -114,7 +116,10 @@ func (v *View) read(peer int) error {
 		}
 		path := devices.path(index)
 		address.Where, address.OuterVLAN, address.InnerVLAN = path.where, path.outer, path.inner
-		if total++; len(kept[path.where]) < maxAddresses {
+		if path.where != Elsewhere {
+			total++
+		}
+		if len(kept[path.where]) < maxAddresses {
 			kept[path.where] = append(kept[path.where], address)
 		}
 	})
@@ -157,14 +162,14 @@ func parseAddress(message []byte) (Address, int, bool) {
 		return Address{}, 0, false
 	}
 	const unsettled = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
-	return Address{IP: ip, Settled: flags&unsettled == 0}, index, true
+	return Address{IP: ip, Settled: flags&unsettled == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
 }
 
 // Holds says whether the netns itself has the address and would speak for it with
 // these tags on the peer.
 func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 	for _, a := range v.Addresses {
-		if a.IP != ip {
+		if a.IP != ip || a.Lost {
 			continue
 		}
 		if a.Where == OnLoopback || a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner {
@@ -177,6 +182,14 @@ func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 // Lists says whether any device of the netns has the address.
 func (v *View) Lists(ip netip.Addr) bool {
 	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip })
+}
+
+// Unnumbered says whether the netns has addresses on loopback devices and on no other: the
+// peer is the way to those then, as on a host that announces its address by BGP, and in
+// the sandbox of a virtual machine.
+func (v *View) Unnumbered() bool {
+	return !v.Truncated && len(v.Addresses) > 0 &&
+		!slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.Where != OnLoopback })
 }
 
 // Settled says whether a device that is reached through the peer has the address and

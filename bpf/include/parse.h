@@ -167,8 +167,10 @@ static __always_inline enum verdict parse_neighbour(const struct packet *packet,
 		finding->said = KIND_ANSWER;
 	} else if (message->type != NEIGHBOUR_SOLICITATION) {
 		return DONE;
-	} else if ((finding->source.high | finding->source.low) == 0) {
-		/* Duplicate address detection, RFC 4862 section 5.4.2. */
+	} else if ((finding->source.high | finding->source.low) == 0 ||
+		   finding->claim.mac == solicit_mac) {
+		/* Duplicate address detection, RFC 4862 section 5.4.2. Or our own question,
+		 * which somebody sent back; one by ARP looks like a probe anyway. */
 		finding->claim.address.ip = load_ipv6(message->target);
 		finding->said = KIND_TENTATIVE;
 	} else {

@@ -118,6 +118,9 @@ func printStory(out io.Writer, story api.Story) {
 			fmt.Fprintf(out, " %s after the second holder was seen", span(c.ConfirmedAt.Sub(c.SecondSeen)))
 		}
 		fmt.Fprintln(out)
+		if c.State == "confirmed" {
+			wrapped(out, 2, "  If several are meant to have it (anycast, a virtual IP), list it under \"shared\" in the configuration.")
+		}
 	}
 	fmt.Fprintln(out, "\nHolders, the elder first:")
 	for _, b := range story.Bindings {

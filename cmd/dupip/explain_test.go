@@ -33,6 +33,8 @@ func TestPrintExplanation(t *testing.T) {
 10.0.0.1 in network default on nodes n1, n2
 Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
 Conflict 5f3a9b21-1, cross-node: confirmed 1.3s after the second holder was seen
+  If several are meant to have it (anycast, a virtual IP), list it under
+  "shared" in the configuration.
 
 Holders, the elder first:
   shop/web-0 on node n1

@@ -38,7 +38,7 @@ type suite struct {
 
 var suites = []suite{
 	{"bpf", 0, ".", 50},
-	{"tests/scenarios", 1, "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27)$", 11},
+	{"tests/scenarios", 1, "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38)$", 12},
 	{"tests/e2e", 1, "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode)$", 7},
 }
 

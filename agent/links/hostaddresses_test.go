@@ -1,0 +1,52 @@
+package links
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// A node may have as many routes as the Internet has: they are listed only where an
+// address on lo or a dummy device may be its own.
+func TestRoutesAreListedOnlyIfTheyMatter(t *testing.T) {
+	devices := []netlink.Link{
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1, Name: "lo"}},
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 2, Name: "eth0"}},
+		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 3, Name: "kube-ipvs0"}},
+		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 4, Name: "dummy0"}},
+	}
+	for _, test := range []struct {
+		name   string
+		device int
+		ip     string
+		asked  bool
+		want   int
+	}{
+		{"on the uplink", 2, "192.0.2.1", false, 1},
+		{"loopback", 1, "127.0.0.1", false, 0},
+		{"a service's", 3, "192.0.2.1", false, 0},
+		{"on lo", 1, "192.0.2.1", true, 1},
+		{"on a dummy device", 4, "192.0.2.1", true, 1},
+		{"not the source of a route", 4, "192.0.2.2", true, 0},
+	} {
+		addrs := []netlink.Addr{{LinkIndex: test.device, IPNet: netlink.NewIPNet(net.ParseIP(test.ip))}}
+		asked := false
+		ways := func() (exits, error) {
+			asked = true
+			return exits{sources: map[netip.Addr]bool{netip.MustParseAddr("192.0.2.1"): true}}, nil
+		}
+		none := func(int) bool { return false }
+		got, err := hostAddresses(devices, addrs, ways, none)
+		if err != nil || asked != test.asked || len(got) != test.want {
+			t.Errorf("%s: %+v, %v, routes listed %t; want %d and %t", test.name, got, err, asked, test.want, test.asked)
+		}
+		failed := errors.New("no routes")
+		broken := func() (exits, error) { return exits{}, failed }
+		if _, err := hostAddresses(devices, addrs, broken, none); errors.Is(err, failed) != test.asked {
+			t.Errorf("%s, without routes: error %v", test.name, err)
+		}
+	}
+}

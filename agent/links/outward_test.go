@@ -1,0 +1,253 @@
+package links_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+)
+
+// A node may be a container itself; its uplink is a veth into another netns then, and
+// what comes in there are the sources of the whole cluster.
+func TestUplinkIsNoPodInterface(t *testing.T) {
+	outside, pod := ownnetns.NewPod(t), ownnetns.NewPod(t)
+	uplink := addVeth(t, outside, "uplink", "10.9.9.254/24")
+	address, err := netlink.ParseAddr("10.9.9.1/24")
+	must(t, err)
+	must(t, netlink.AddrAdd(uplink, address))
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Index, Gw: net.IPv4(10, 9, 9, 254)}))
+	_, wait := watch(t, links.Options{})
+	addVeth(t, pod, "pod1", "10.1.1.1/24")
+	wait("pod1 and only that", func(e links.Event) bool {
+		if e.Kind == links.Added && e.Interface.Name == "uplink" {
+			t.Error("the uplink is observed as a pod interface")
+		}
+		return named(links.Added, "pod1")(e)
+	})
+}
+
+// It may have more uplinks than one. Nothing leads to what is behind them.
+func TestSecondUplinkIsNoPodInterface(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	outside := ownnetns.NewPod(t)
+	held := outside.Open(t)
+	outside.Delete()
+	wire := func(name string, addresses ...string) {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "p" + name, PeerNamespace: netlink.NsFd(held.Fd())}
+		must(t, netlink.LinkAdd(veth))
+		t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+		must(t, netlink.LinkSetUp(veth))
+		for _, address := range addresses {
+			parsed, err := netlink.ParseAddr(address)
+			must(t, err)
+			must(t, netlink.AddrAdd(veth, parsed))
+		}
+	}
+	wire("eth7", "172.19.0.2/16")
+	wire("routed", "10.9.9.1/32") // the gateway's address on the host end of a hidden pod
+	wire("eth8")
+	for range 2 {
+		wait("the hidden pod and eth8, not eth7", func(e links.Event) bool {
+			if e.Kind == links.Added && e.Interface.Name == "eth7" {
+				t.Error("the uplink is observed as a pod interface")
+			}
+			return e.Kind == links.Added
+		})
+	}
+	// Its address may come late.
+	eth8, err := netlink.LinkByName("eth8")
+	must(t, err)
+	address, err := netlink.ParseAddr("172.20.0.2/16")
+	must(t, err)
+	must(t, netlink.AddrAdd(eth8, address))
+	wait("eth8 removed", named(links.Removed, "eth8"))
+}
+
+// Its uplink may be a port of a bridge that has the address and the route, and the MAC of
+// the uplink, as OVN-Kubernetes makes it.
+func TestUplinkBehindABridgeIsNoPodInterface(t *testing.T) {
+	outside := ownnetns.NewPod(t)
+	held := outside.Open(t)
+	outside.Delete()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "breth9"
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
+	must(t, netlink.LinkAdd(bridge))
+	t.Cleanup(func() { _ = netlink.LinkDel(bridge) })
+	for _, name := range []string{"eth9", "hidden9"} {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MasterIndex = name, bridge.Index
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "p" + name, PeerNamespace: netlink.NsFd(held.Fd())}
+		must(t, netlink.LinkAdd(veth))
+		t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+		must(t, netlink.LinkSetUp(veth))
+	}
+	uplink, err := netlink.LinkByName("eth9")
+	must(t, err)
+	must(t, netlink.LinkSetHardwareAddr(bridge, uplink.Attrs().HardwareAddr))
+	address, err := netlink.ParseAddr("10.9.8.1/24")
+	must(t, err)
+	must(t, netlink.AddrAdd(bridge, address))
+	must(t, netlink.LinkSetUp(bridge))
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Gw: net.IPv4(10, 9, 8, 254), Priority: 7}))
+	_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
+	notUplink := func(e links.Event) {
+		if e.Kind == links.Added && e.Interface.Name == "eth9" {
+			t.Error("the uplink is observed as a pod interface")
+		}
+	}
+	wait("the other port", func(e links.Event) bool { notUplink(e); return named(links.Added, "hidden9")(e) })
+	for range 3 { // every resync tells of these
+		wait("the node's addresses", func(e links.Event) bool { notUplink(e); return e.Kind == links.HostAddresses })
+	}
+}
+
+// hide makes a netns to which nothing leads.
+func hide(t *testing.T) *os.File {
+	t.Helper()
+	pod := ownnetns.NewPod(t)
+	held := pod.Open(t)
+	pod.Delete()
+	return held
+}
+
+// enter starts a process in a netns.
+func enter(t *testing.T, held *os.File) {
+	t.Helper()
+	process := exec.Command("sleep", "3600")
+	must(t, netns.Do(held, process.Start))
+	t.Cleanup(func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	})
+}
+
+// addHidden makes a veth into such a netns, up on this side, with an index that is its own.
+func addHidden(t *testing.T, held *os.File, name string, index, master int, addresses ...string) *netlink.Veth {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Index, attrs.MasterIndex = name, index, master
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "p" + name, PeerNamespace: netlink.NsFd(held.Fd())}
+	must(t, netlink.LinkAdd(veth))
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	must(t, netlink.LinkSetUp(veth))
+	for _, address := range addresses {
+		addTo(t, veth, address)
+	}
+	return veth
+}
+
+func addTo(t *testing.T, link netlink.Link, address string) {
+	t.Helper()
+	parsed, err := netlink.ParseAddr(address)
+	must(t, err)
+	must(t, netlink.AddrAdd(link, parsed))
+}
+
+// listed says whether an event lists the interface as an uplink.
+func listed(e links.Event, name string) bool {
+	return slices.ContainsFunc(e.Unobserved, func(i links.Interface) bool {
+		return i.Name == name && i.State == links.Uplink && i.Reason != ""
+	})
+}
+
+func listedAs(name string) func(links.Event) bool {
+	return func(e links.Event) bool { return listed(e, name) }
+}
+
+// A pod's host end may have an address with a subnet, as nspawn makes it. That its netns
+// is not seen for a while does not make it an uplink.
+func TestPodThatWasSeenIsNoUplink(t *testing.T) {
+	_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
+	pod := ownnetns.NewPod(t)
+	held := pod.Open(t)
+	veth := addVeth(t, pod, "ve-box", "10.5.5.2/28")
+	addTo(t, veth, "10.5.5.1/28")
+	notRemoved := func(ok func(links.Interface) bool) func(links.Event) bool {
+		return func(e links.Event) bool {
+			if named(links.Removed, "ve-box")(e) {
+				t.Fatal("the pod's interface is not observed any more: ", e.Reason)
+			}
+			return e.Interface != nil && ok(*e.Interface)
+		}
+	}
+	wait("seen", notRemoved(func(i links.Interface) bool { return i.Seen }))
+	pod.Delete()
+	unseen := wait("not seen", notRemoved(func(i links.Interface) bool { return !i.Seen })).Interface
+	if unseen.View.Peer != "eth0" {
+		t.Errorf("the peer is %q now, want eth0 as before", unseen.View.Peer)
+	}
+	enter(t, held)
+	wait("seen again", notRemoved(func(i links.Interface) bool { return i.Seen }))
+}
+
+// What was taken for an uplink is a pod's when somebody is in its netns after all.
+func TestUplinkThatIsAPodAfterAll(t *testing.T) {
+	_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
+	held := hide(t)
+	addHidden(t, held, "late", 0, 0, "10.5.6.1/28")
+	wait("taken for an uplink", listedAs("late"))
+	enter(t, held)
+	wait("followed as a pod's", func(e links.Event) bool { return named(links.Added, "late")(e) && e.Interface.Seen })
+	wait("listed no more", func(e links.Event) bool { return e.Kind == links.Unobserved && !listed(e, "late") })
+}
+
+// And when the address goes that told of it, at once.
+func TestUplinkThatLosesItsAddress(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	veth := addHidden(t, hide(t), "was-up", 0, 0, "10.5.7.1/28")
+	wait("taken for an uplink", listedAs("was-up"))
+	address, err := netlink.ParseAddr("10.5.7.1/28")
+	must(t, err)
+	must(t, netlink.AddrDel(veth, address))
+	wait("followed, unseen", func(e links.Event) bool { return named(links.Added, "was-up")(e) && !e.Interface.Seen })
+}
+
+// An interface that is deleted takes the judgement with it, also where another gets its index.
+func TestUplinkThatIsDeleted(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	held := hide(t)
+	veth := addHidden(t, held, "up1", 4343, 0, "10.5.8.1/28")
+	wait("taken for an uplink", listedAs("up1"))
+	must(t, netlink.LinkDel(veth))
+	wait("listed no more", func(e links.Event) bool { return e.Kind == links.Unobserved && !listed(e, "up1") })
+	addHidden(t, held, "next", 4343, 0)
+	wait("the next one followed", named(links.Added, "next"))
+}
+
+// A bridge has the lowest MAC of its ports by itself: that makes no port an uplink.
+func TestPortWithItsBridgesMACIsNoUplink(t *testing.T) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "br-pods"
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
+	must(t, netlink.LinkAdd(bridge))
+	t.Cleanup(func() { _ = netlink.LinkDel(bridge) })
+	port := addHidden(t, hide(t), "lowest", 0, bridge.Index)
+	addTo(t, bridge, "10.5.9.1/24")
+	must(t, netlink.LinkSetUp(bridge))
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Gw: net.IPv4(10, 5, 9, 254), Priority: 9}))
+	same, err := netlink.LinkByIndex(bridge.Index)
+	must(t, err)
+	lowest, err := netlink.LinkByIndex(port.Index)
+	must(t, err)
+	if same.Attrs().HardwareAddr.String() != lowest.Attrs().HardwareAddr.String() {
+		t.Fatalf("the bridge has %v, not its port's %v", same.Attrs().HardwareAddr, lowest.Attrs().HardwareAddr)
+	}
+	_, wait := watch(t, links.Options{})
+	wait("the port followed", func(e links.Event) bool {
+		if listed(e, "lowest") {
+			t.Fatal("the port is taken for an uplink")
+		}
+		return named(links.Added, "lowest")(e)
+	})
+}

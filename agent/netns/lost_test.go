@@ -1,0 +1,60 @@
+package netns_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/netns"
+)
+
+// A pod whose kernel finds that somebody else has its new IPv6 address has lost it.
+func TestAddressThatIsLost(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "pod5"
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
+	must(t, netlink.LinkAdd(veth))
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	host, err := netlink.LinkByName("pod5")
+	must(t, err)
+	mask := net.CIDRMask(64, 128)
+	address := func(ip string, flags int) *netlink.Addr {
+		return &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(ip), Mask: mask}, Flags: flags}
+	}
+	must(t, netlink.LinkSetUp(host))
+	must(t, netlink.AddrAdd(host, address("fd00:5::1", unix.IFA_F_NODAD)))
+	file := pod.Open(t)
+	must(t, netns.Do(file, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		must(t, err)
+		must(t, netlink.LinkSetUp(eth0))
+		must(t, netlink.AddrAdd(eth0, address("fd00:5::2", unix.IFA_F_NODAD)))
+		return netlink.AddrAdd(eth0, address("fd00:5::1", 0))
+	}))
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		view, err := netns.Look(file, host.Attrs().ParentIndex)
+		must(t, err)
+		lost := make(map[string]bool)
+		for _, a := range view.Addresses {
+			lost[a.IP.String()] = a.Lost && !a.Settled
+		}
+		if lost["fd00:5::2"] {
+			t.Fatal("the address that nobody else has is lost")
+		}
+		if lost["fd00:5::1"] {
+			if view.Holds(netip.MustParseAddr("fd00:5::1"), 0, 0) {
+				t.Error("the netns holds what it has lost")
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing is lost: %+v", view.Addresses)
+		}
+	}
+}
