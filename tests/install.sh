@@ -5,11 +5,12 @@
 #   tests/install.sh test       what the tests need
 #   tests/install.sh vm         what the tests under an old kernel need
 #   tests/install.sh bench      what the benchmark compares with
+#   tests/install.sh compare    what other detectors are compared
 #   tests/install.sh generate   what regenerating the BPF objects needs
 #   tests/install.sh lint       what the linters need
 set -eu
 
-target=${1:?usage: tests/install.sh test|vm|bench|generate|lint}
+target=${1:?usage: tests/install.sh test|vm|bench|compare|generate|lint}
 packages=
 
 # want PACKAGE FILE-OR-COMMAND...: the package, unless all of the things are there.
@@ -38,6 +39,14 @@ test)
     # A runtime from elsewhere will do: Debian's package does not go with Docker's.
     want containerd containerd ctr containerd-shim-runc-v2
     want runc runc
+    want arpwatch arpwatch
+    want tshark tshark
+    ;;
+compare)
+    want iproute2 ip tc
+    want nftables nft
+    want arpwatch arpwatch
+    want tshark tshark
     ;;
 bench)
     want arpwatch arpwatch

@@ -30,7 +30,11 @@ func (p *Pod) AddAddr(a netip.Addr) error {
 	}
 	// The first address of a family brings the routes, which went with the last one.
 	o.Addrs = []netip.Addr{a}
-	return p.routes(o)
+	if err := p.routes(o); err != nil {
+		return err
+	}
+	p.lab.tell(News{Kind: PodGiven, Node: p.Node, Pod: p, Addr: a})
+	return nil
 }
 
 // AddAddrOn adds an address with its prefix length to any device of the pod.
@@ -153,14 +157,15 @@ func (p *Pod) SetDown() error { return p.down(p.Interface) }
 // Delete removes the pod as a CNI DEL and the runtime do: the devices, then the netns.
 func (p *Pod) Delete() error {
 	p.removeDevices()
-	p.lab.forget(p.Netns)
-	return p.close()
+	return p.DeleteNetns()
 }
 
 // DeleteNetns removes only the netns: the kernel takes the devices away when it gets to it.
 func (p *Pod) DeleteNetns() error {
 	p.lab.forget(p.Netns)
-	return p.close()
+	err := p.close()
+	p.lab.tell(News{Kind: PodGone, Node: p.Node, Pod: p})
+	return err
 }
 
 // DeleteLink removes only the first veth pair; the netns stays.

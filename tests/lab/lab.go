@@ -35,6 +35,8 @@ type Lab struct {
 	numbers int
 	closed  bool
 
+	followers []func(News)
+
 	faultsMu sync.Mutex
 	faults   []*Fault
 }

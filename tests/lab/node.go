@@ -13,7 +13,10 @@ import (
 // Bridge is the name of the bridge that every node has, as CNI plugins call it.
 const Bridge = "cni0"
 
-const uplink = "eth0"
+// UplinkName is the device that joins a node to the switch.
+const UplinkName = "eth0"
+
+const uplink = UplinkName
 
 // calicoMAC is the address of the host end of every Calico interface.
 var calicoMAC = net.HardwareAddr{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
@@ -281,7 +284,13 @@ func (n *Node) AddTunnel(name string, addrs ...netip.Prefix) error {
 func (n *Node) AddAddr(device string, p netip.Prefix) error { return n.addAddr(device, p) }
 
 // Cut unplugs the node from the switch and Join plugs it in again.
-func (n *Node) Cut() error { return n.lab.hub.down(fmt.Sprintf("port%d", n.Number)) }
+func (n *Node) Cut() error {
+	if err := n.lab.hub.down(fmt.Sprintf("port%d", n.Number)); err != nil {
+		return err
+	}
+	n.lab.tell(News{Kind: NodeCut, Node: n})
+	return nil
+}
 
 // Join ends a Cut. It returns when packets flow again.
 func (n *Node) Join() error {
@@ -289,8 +298,15 @@ func (n *Node) Join() error {
 	if err := n.lab.hub.up(port); err != nil {
 		return err
 	}
-	return errors.Join(n.lab.hub.settled(port), n.settled(uplink))
+	if err := errors.Join(n.lab.hub.settled(port), n.settled(uplink)); err != nil {
+		return err
+	}
+	n.lab.tell(News{Kind: NodeJoined, Node: n})
+	return nil
 }
+
+// Lab is where the node is.
+func (n *Node) Lab() *Lab { return n.lab }
 
 // ShortName is the node's name without the part that is unique on the machine.
 func (n *Node) ShortName() string { return n.lab.short(n.Name) }

@@ -91,11 +91,19 @@ func (n *Node) AddPod(name string, o PodOptions) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod %s: %w", name, err)
 	}
+	n.lab.tell(News{Kind: PodMade, Node: n, Pod: p})
 	return p, nil
 }
 
 // Addrs are the addresses the pod was made with.
 func (p *Pod) Addrs() []netip.Addr { return slices.Clone(p.opts.Addrs) }
+
+// Options are those the pod was made with.
+func (p *Pod) Options() PodOptions {
+	o := p.opts
+	o.Addrs = p.Addrs()
+	return o
+}
 
 // ShortName is the pod's name as it was given to [Node.AddPod].
 func (p *Pod) ShortName() string { return p.lab.short(p.Name) }

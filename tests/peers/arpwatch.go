@@ -1,0 +1,173 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// Arpwatch runs one arpwatch per bridge and uplink of a node, as systemd units of Debian's
+// arpwatch@.service do, on bridges that appear later too.
+//
+// It has none on the interfaces of routed pods. Each has one pod and one MAC behind it, so
+// an arpwatch there never sees an address change its MAC; and the processes of several
+// interfaces cannot be joined: a data file is read at the start only and written every 15
+// minutes, and "any" is no Ethernet device for arpwatch.
+type Arpwatch struct {
+	record
+	closers
+}
+
+// NewArpwatch makes one that observes no node yet.
+func NewArpwatch() *Arpwatch { return &Arpwatch{} }
+
+// Name is "arpwatch".
+func (*Arpwatch) Name() string { return "arpwatch" }
+
+// Watch starts arpwatch on the bridges and the uplink of a node.
+func (a *Arpwatch) Watch(ctx context.Context, n *lab.Node) error {
+	if _, err := find("arpwatch"); err != nil {
+		return err
+	}
+	// Subscribe, then list.
+	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
+	if err := n.Exec(func() error { return netlink.LinkSubscribe(updates, done) }); err != nil {
+		return fmt.Errorf("subscribe to devices of %s: %w", n.ShortName(), err)
+	}
+	// Later ones end with Close, whoever waits for them.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var follower sync.WaitGroup
+	var missed []error
+	a.onClose(func() error {
+		cancel()
+		close(done)
+		follower.Wait()
+		return errors.Join(missed...)
+	})
+	seen := map[int]bool{}
+	links, err := n.Netlink().LinkList()
+	if err != nil {
+		return fmt.Errorf("list devices of %s: %w", n.ShortName(), err)
+	}
+	for _, link := range links {
+		if err := a.listen(ctx, n, link, seen); err != nil {
+			return err
+		}
+	}
+	follower.Go(func() {
+		for u := range updates {
+			// A device that is gone again needs nobody.
+			if err := a.listen(ctx, n, u.Link, seen); err != nil && ctx.Err() == nil {
+				missed = append(missed, err)
+			}
+		}
+	})
+	return nil
+}
+
+// listen starts arpwatch on a device that is a bridge, or the uplink, and is up.
+func (a *Arpwatch) listen(ctx context.Context, n *lab.Node, link netlink.Link, seen map[int]bool) error {
+	attrs := link.Attrs()
+	if attrs.Flags&net.FlagUp == 0 || link.Type() != "bridge" && attrs.Name != lab.UplinkName || seen[attrs.Index] || ctx.Err() != nil {
+		return nil
+	}
+	seen[attrs.Index] = true
+	path, err := find("arpwatch")
+	if err != nil {
+		return err
+	}
+	dir, err := scratch(n)
+	if err != nil {
+		return err
+	}
+	table := filepath.Join(dir, "arp.dat")
+	if err := os.WriteFile(table, nil, 0o600); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	// In the foreground, reports on the terminal instead of mail; addresses outside of the
+	// bridge's own subnet are looked at like others (-a), without a complaint about each (-N):
+	// a pod with an address from elsewhere is just what one looks for.
+	var r arpwatchReport
+	p, err := start(n, dir, func(line string) {
+		if ip, kind, ok := r.read(line); ok {
+			a.add(ip, fmt.Sprintf("%s, on %s of %s", kind, attrs.Name, n.ShortName()))
+		}
+	}, path, "-d", "-a", "-N", "-i", attrs.Name, "-f", table, "-F", withoutAsker(asker(n), "ether", 14))
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	a.onClose(func() error {
+		err := p.stop()
+		if _, gone := n.Netlink().LinkByIndex(attrs.Index); gone != nil {
+			return nil // and nothing is there to listen to
+		}
+		return err
+	})
+	return p.wait(ctx, func() (bool, error) { return hasListener(n, attrs.Index) })
+}
+
+// hasListener says that a packet socket is bound to a device, which arpwatch does not tell.
+func hasListener(n *lab.Node, index int) (bool, error) {
+	var text []byte
+	if err := n.Exec(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/packet")
+		return err
+	}); err != nil {
+		return false, fmt.Errorf("read packet sockets of %s: %w", n.ShortName(), err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == strconv.Itoa(index) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// arpwatchAlarms are the reports that say that an address has another MAC than before.
+// "new station" and "new activity" are about one holder; "bogon" (an address of another
+// subnet), "ethernet mismatch" and the broadcast messages are about odd packets, and name no
+// rival.
+var arpwatchAlarms = []string{"flip flop", "changed ethernet address", "reused old ethernet address"}
+
+// arpwatchReport reads what arpwatch -d prints: reports in the form of mails, and the lines
+// that go to syslog otherwise.
+type arpwatchReport struct {
+	kind string
+}
+
+// read takes the next line; ok if an alarm is complete with it.
+func (r *arpwatchReport) read(line string) (ip netip.Addr, kind string, ok bool) {
+	line = strings.TrimSpace(line)
+	for _, alarm := range arpwatchAlarms {
+		if rest, found := strings.CutPrefix(line, "arpwatch: "+alarm+" "); found {
+			word, _, _ := strings.Cut(rest, " ")
+			ip, err := netip.ParseAddr(word)
+			return ip, alarm, err == nil
+		}
+	}
+	if subject, found := strings.CutPrefix(line, "Subject: "); found {
+		r.kind = ""
+		for _, alarm := range arpwatchAlarms {
+			if strings.HasPrefix(subject, alarm) {
+				r.kind = alarm
+			}
+		}
+	}
+	if text, found := strings.CutPrefix(line, "ip address: "); found && r.kind != "" {
+		kind, r.kind = r.kind, ""
+		ip, err := netip.ParseAddr(text)
+		return ip, kind, err == nil
+	}
+	return netip.Addr{}, "", false
+}

@@ -1,0 +1,114 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// Alarm says that an address has more than one holder.
+type Alarm struct {
+	IP netip.Addr
+	// At is when it could be read, on the clock of this process.
+	At time.Time
+	// Text is what was said, in one line.
+	Text string
+}
+
+// Peer is one way to find duplicates. Its methods may be called from several goroutines.
+type Peer interface {
+	// Name is a short word for tables.
+	Name() string
+	// Watch starts to observe a node, and returns once everything that is sent there
+	// from then on is observed.
+	Watch(ctx context.Context, n *lab.Node) error
+	// Alarms are those so far, in the order they were raised. Some repeat themselves.
+	Alarms() []Alarm
+	// Close ends the observation of all nodes. It may be called more than once. The lab
+	// must still be there.
+	Close() error
+}
+
+// All are the peers for one lab, in the order of the tables. Where networks are declared,
+// those who know networks know them, too.
+func All(networks *config.Config) []Peer {
+	return []Peer{NewArpwatch(), NewTshark(), NewEVPN(networks), NewPodIP()}
+}
+
+// readyTimeout is how long a program may take to listen on a busy machine.
+var readyTimeout = lab.Patience(20 * time.Second)
+
+// again is how often one address is taken down: a flood of announcements makes some peers
+// repeat themselves thousands of times a second.
+const again = 100 * time.Millisecond
+
+// record is a list of alarms.
+type record struct {
+	mu     sync.Mutex
+	alarms []Alarm
+	latest map[netip.Addr]time.Time
+}
+
+// add takes the time.
+func (r *record) add(ip netip.Addr, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	ip = ip.Unmap()
+	if now.Sub(r.latest[ip]) < again {
+		return
+	}
+	if r.latest == nil {
+		r.latest = make(map[netip.Addr]time.Time)
+	}
+	r.latest[ip] = now
+	r.alarms = append(r.alarms, Alarm{IP: ip, At: now, Text: text})
+}
+
+// Alarms are those so far.
+func (r *record) Alarms() []Alarm {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.alarms)
+}
+
+// closers end several things in the order they were begun: first who may begin others.
+type closers struct {
+	mu  sync.Mutex
+	all []func() error
+}
+
+func (c *closers) onClose(f func() error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, f)
+}
+
+// Close runs them all.
+func (c *closers) Close() error {
+	var errs []error
+	for {
+		c.mu.Lock()
+		if len(c.all) == 0 {
+			c.mu.Unlock()
+			return errors.Join(errs...)
+		}
+		f := c.all[0]
+		c.all = c.all[1:]
+		c.mu.Unlock()
+		errs = append(errs, f())
+	}
+}
+
+// asker is the MAC from which an agent on the node asks pods for their addresses. What
+// they answer would not be said without the agent, so peers do not hear it: otherwise a
+// pod that never says a word would be found by them as well, thanks to dupip.
+func asker(n *lab.Node) net.HardwareAddr { return solicit.MAC(n.ShortName(), n.BootID()) }

@@ -1,0 +1,133 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
+
+// patience is how long an alarm that has to come may take on a busy machine.
+var patience = lab.Patience(15 * time.Second)
+
+// waitAlarm waits until a peer has alarmed about an address.
+func waitAlarm(t *lab.T, p Peer, ip netip.Addr) {
+	t.Helper()
+	if !eventually(t, func() bool { return about(p, ip) }) {
+		t.Logf("%s: no alarm about %v; it said %q", p.Name(), ip, said(p))
+	}
+}
+
+// eventually polls until ok, and fails the test when that takes too long.
+func eventually(t *lab.T, ok func() bool) bool {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("it did not happen within %v", patience)
+			return false
+		}
+	}
+	return true
+}
+
+// said are the different alarms of a peer.
+func said(p Peer) []string {
+	var all []string
+	for _, a := range p.Alarms() {
+		all = append(all, fmt.Sprint(a.IP, ": ", a.Text))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func about(p Peer, ip netip.Addr) bool {
+	return slices.ContainsFunc(p.Alarms(), func(a Alarm) bool { return a.IP == ip })
+}
+
+func watch(t *lab.T, p Peer, nodes ...*lab.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, n := range nodes {
+		t.Do(p.Watch(ctx, n))
+	}
+	t.Cleanup(func() { t.Do(p.Close()) })
+}
+
+// Those who listen find two pods with one address on a bridge, also on one that comes later
+// as far as they look there. They say nothing about their neighbours, and hear nothing of
+// what pods answer to an agent.
+func TestListeners(t *testing.T) {
+	for _, make := range []func() Peer{
+		func() Peer { return NewArpwatch() },
+		func() Peer { return NewTshark() },
+		func() Peer { return NewEVPN(config.Default()) },
+	} {
+		p := make()
+		t.Run(p.Name(), func(t *testing.T) {
+			t.Parallel()
+			l := lab.NewT(t)
+			n := l.Node("")
+			watch(l, p, n)
+			l.Do(n.AddBridge("late0", netip.MustParsePrefix("10.10.0.1/24")))
+			for bridge, ips := range map[string][]netip.Addr{
+				lab.Bridge: {n.IPv4(5), n.IPv4(6), n.IPv4(7)},
+				"late0":    lab.IPs("10.10.0.5", "10.10.0.6", "10.10.0.7"),
+			} {
+				shared, single, silent := ips[0], ips[1], ips[2]
+				neighbour := l.Pod(n, bridge+"-single", lab.PodOptions{Bridge: bridge, Addrs: ips[1:2]})
+				var mute []*lab.Pod
+				for _, name := range []string{"-silent", "-silent-2"} {
+					mute = append(mute, l.Pod(n, bridge+name, lab.PodOptions{Bridge: bridge, Addrs: ips[2:], Silent: true}))
+				}
+				askAsAgent(l, mute, silent)
+				a := l.Pod(n, bridge+"-a", lab.PodOptions{Bridge: bridge, Addrs: ips[:1]})
+				b := l.Pod(n, bridge+"-b", lab.PodOptions{Bridge: bridge, Addrs: ips[:1]})
+				for range evpnMoves {
+					l.Do(neighbour.Announce(single), a.Announce(shared), b.Announce(shared))
+				}
+				waitAlarm(l, p, shared)
+				for _, ip := range []netip.Addr{single, silent} {
+					if about(p, ip) {
+						t.Errorf("alarm about %v: %v", ip, said(p))
+					}
+				}
+			}
+		})
+	}
+}
+
+// askAsAgent asks pods of a node for an address, in turns, as an agent there does, and
+// waits for each answer.
+func askAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
+	t.Helper()
+	n := pods[0].Node
+	var sender *solicit.Sender
+	t.Do(n.Exec(func() (err error) {
+		sender, err = solicit.Open(asker(n))
+		return err
+	}))
+	defer sender.Close()
+	for range evpnMoves {
+		for _, p := range pods {
+			answer, err := n.Tap(p.HostInterface, func(frame []byte) bool {
+				heard, ok := readNeighbour(frame)
+				return ok && heard.ip == ip
+			})
+			t.Do(err)
+			index, err := n.Ifindex(p.HostInterface)
+			t.Do(err, sender.Send(solicit.Target{Ifindex: index, IP: ip}))
+			eventually(t, func() bool { return answer.Count() > 0 })
+			t.Do(answer.Close())
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// Tshark listens on all interfaces of a node, those that appear later too, and alarms when
+// Wireshark's ARP dissector says that two MACs have one address. That is on by default
+// (arp.detect_duplicate_ips), and knows the whole capture: a MAC that has gone is still
+// the address's first.
+type Tshark struct {
+	record
+	closers
+}
+
+// NewTshark makes one that observes no node yet.
+func NewTshark() *Tshark { return &Tshark{} }
+
+// Name is "tshark".
+func (*Tshark) Name() string { return "tshark" }
+
+// Watch starts a capture on the node.
+func (t *Tshark) Watch(ctx context.Context, n *lab.Node) error {
+	path, err := find("tshark")
+	if err != nil {
+		return err
+	}
+	dir, err := scratch(n)
+	if err != nil {
+		return err
+	}
+	var listening atomic.Bool
+	line := func(s string) {
+		// "Capturing on 'any'" comes before the child that captures is ready.
+		if strings.Contains(s, "Capture started") {
+			listening.Store(true)
+		}
+		for _, ip := range parseTshark(s) {
+			t.add(ip, "Duplicate IP address configured, on "+n.ShortName())
+		}
+	}
+	p, err := start(n, dir, line, path, "-n", "-l", "-i", "any", "-f", "arp and "+withoutAsker(asker(n), "arp", 0),
+		"-Y", "arp.duplicate-address-detected", "-T", "fields", "-e", "_ws.expert.message")
+	if err != nil {
+		return err
+	}
+	t.onClose(p.stop)
+	if err := p.wait(ctx, func() (bool, error) { return listening.Load(), nil }); err != nil {
+		return fmt.Errorf("watch %s: %w", n.ShortName(), err)
+	}
+	return nil
+}
+
+var tsharkMessage = regexp.MustCompile(`Duplicate IP address configured \(([0-9.]+)\)`)
+
+// parseTshark are the addresses that a line of tshark calls duplicate.
+func parseTshark(line string) []netip.Addr {
+	var all []netip.Addr
+	for _, m := range tsharkMessage.FindAllStringSubmatch(line, -1) {
+		if ip, err := netip.ParseAddr(m[1]); err == nil {
+			all = append(all, ip)
+		}
+	}
+	return all
+}
