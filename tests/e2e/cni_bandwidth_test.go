@@ -30,16 +30,16 @@ func TestBandwidthPlugin(t *testing.T) {
 		t.Run(tt.name+"/"+tt.mode, func(t *testing.T) {
 			t.Parallel()
 			l := lab.NewT(t)
-			c := newCNI(l, l.Node(""))
-			a := l.Agent(c.node, "--attach", tt.mode)
-			s, err := c.add("limited", limited(tt.limits, nil))
+			c := l.CNI(l.Node(""))
+			a := l.Agent(c.Node, "--attach", tt.mode)
+			s, err := c.Add("limited", limited(tt.limits, nil))
 			l.Do(err)
-			eventually(l, "state", func() error { return wantInterface(l, a, s.hostInterface, tt.state, tt.reason) })
+			eventually(l, "state", func() error { return wantInterface(l, a, s.HostInterface, tt.state, tt.reason) })
 			if tt.state == "attached" {
-				_, err = a.Client.WaitBinding(within(l, patience), s.ips[0], func(b lab.Binding) bool { return b.Netns == s.Name })
+				_, err = a.Client.WaitBinding(within(l, patience), s.Addrs()[0], func(b lab.Binding) bool { return b.Netns == s.Name })
 				l.Do(err)
 			}
-			l.Do(c.del(s, limited(tt.limits, nil)))
+			l.Do(c.Del(s, limited(tt.limits, nil)))
 		})
 	}
 }
@@ -49,11 +49,11 @@ func TestBandwidthPlugin(t *testing.T) {
 func TestBandwidthPluginNeedsPatience(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	c := newCNI(l, l.Node(""))
+	c := l.CNI(l.Node(""))
 	limits := map[string]any{"egressRate": 8_000_000, "egressBurst": 8_000_000}
-	_, err := c.add("early", limited(limits, func(device string) error {
-		index, err := c.node.Ifindex(device)
-		return errors.Join(err, c.node.Netlink().QdiscAdd(clsact(index)))
+	_, err := c.Add("early", limited(limits, func(device string) error {
+		index, err := c.Node.Ifindex(device)
+		return errors.Join(err, c.Node.Netlink().QdiscAdd(clsact(index)))
 	}))
 	if err == nil {
 		t.Fatal("the plugin did not mind a clsact qdisc")
@@ -61,15 +61,15 @@ func TestBandwidthPluginNeedsPatience(t *testing.T) {
 	t.Log(err)
 }
 
-func limited(limits map[string]any, afterFirst func(string) error) network {
+func limited(limits map[string]any, afterFirst func(string) error) lab.CNINetwork {
 	bandwidth := map[string]any{"type": "bandwidth"}
 	for k, v := range limits {
 		bandwidth[k] = v
 	}
-	return network{
-		plugin:     map[string]any{"type": "ptp"},
-		chained:    []map[string]any{bandwidth},
-		subnets:    []string{"10.99.0.0/24"},
-		afterFirst: afterFirst,
+	return lab.CNINetwork{
+		Plugin:     map[string]any{"type": "ptp"},
+		Chained:    []map[string]any{bandwidth},
+		Subnets:    []string{"10.99.0.0/24"},
+		AfterFirst: afterFirst,
 	}
 }

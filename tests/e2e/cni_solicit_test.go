@@ -83,20 +83,20 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 	bridge := map[string]any{"type": "bridge", "bridge": "cni1", "isGateway": true, "enabledad": true}
 	for _, tt := range []struct {
 		name string
-		nw   network
+		nw   lab.CNINetwork
 	}{
-		{"ptp IPv6", network{plugin: ptp, subnets: []string{"fd00:99::5/64"}}},
-		{"ptp dual-stack", network{plugin: ptp, subnets: []string{"10.99.0.5/24", "fd00:99::5/64"}}},
-		{"bridge dual-stack", network{plugin: bridge, subnets: []string{"10.99.0.5/24", "fd00:99::5/64"}}},
+		{"ptp IPv6", lab.CNINetwork{Plugin: ptp, Subnets: []string{"fd00:99::5/64"}}},
+		{"ptp dual-stack", lab.CNINetwork{Plugin: ptp, Subnets: []string{"10.99.0.5/24", "fd00:99::5/64"}}},
+		{"bridge dual-stack", lab.CNINetwork{Plugin: bridge, Subnets: []string{"10.99.0.5/24", "fd00:99::5/64"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l := lab.NewT(t)
-			quiet, observed := newCNI(l, l.Node("")), newCNI(l, l.Node(""))
-			a := l.Agent(observed.node)
+			quiet, observed := l.CNI(l.Node("")), l.CNI(l.Node(""))
+			a := l.Agent(observed.Node)
 			var sender *solicit.Sender
-			l.Do(observed.node.Exec(func() (err error) {
-				sender, err = solicit.Open(solicit.MAC(observed.node.Name, "e2e"))
+			l.Do(observed.Node.Exec(func() (err error) {
+				sender, err = solicit.Open(solicit.MAC(observed.Node.Name, "e2e"))
 				return err
 			}))
 			defer sender.Close()
@@ -104,23 +104,23 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 				return sender.Send(solicit.Target{Ifindex: index, IP: ip})
 			}
 			var ips []netip.Addr
-			for _, s := range tt.nw.subnets {
+			for _, s := range tt.nw.Subnets {
 				ips = append(ips, netip.MustParsePrefix(s).Addr())
 			}
 			var without, with []time.Duration
 			for i := range 3 {
-				s, err := quiet.add(fmt.Sprintf("quiet%d", i), tt.nw)
+				s, err := quiet.Add(fmt.Sprintf("quiet%d", i), tt.nw)
 				l.Do(err)
-				without = append(without, s.took)
-				l.Do(quiet.del(s, tt.nw))
+				without = append(without, s.Took)
+				l.Do(quiet.Del(s, tt.nw))
 
-				q := question(l, observed.node, ips, send)
-				s, err = observed.add(fmt.Sprintf("observed%d", i), tt.nw)
+				q := question(l, observed.Node, ips, send)
+				s, err = observed.Add(fmt.Sprintf("observed%d", i), tt.nw)
 				l.Do(err)
-				with = append(with, s.took)
+				with = append(with, s.Took)
 				for _, ip := range ips {
 					// Some plugins do not wait for it.
-					eventually(l, "after ADD", func() error { return s.settled(ip) })
+					eventually(l, "after ADD", func() error { return s.Settled(ip) })
 				}
 				if asked := q.end(); asked < 100 {
 					t.Errorf("only %d solicitations were sent (%d refused)", asked, q.refused.Load())
@@ -131,7 +131,7 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 					})
 					l.Do(err)
 				}
-				l.Do(observed.del(s, tt.nw))
+				l.Do(observed.Del(s, tt.nw))
 			}
 			t.Logf("ADD took %v without us, %v under solicitation (medians)", median(without), median(with))
 		})
@@ -143,18 +143,18 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 func TestPluginUnderProbes(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	c := newCNI(l, l.Node(""))
-	nw := network{plugin: map[string]any{"type": "ptp"}, subnets: []string{"fd00:99::5/64"}}
+	c := l.CNI(l.Node(""))
+	nw := lab.CNINetwork{Plugin: map[string]any{"type": "ptp"}, Subnets: []string{"fd00:99::5/64"}}
 	ip := netip.MustParseAddr("fd00:99::5")
 	frame, err := probe(ip)
 	l.Do(err)
-	q := question(l, c.node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
-		return c.node.SendFrames(device, frame)
+	q := question(l, c.Node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
+		return c.Node.SendFrames(device, frame)
 	})
-	s, err := c.add("probed", nw)
+	s, err := c.Add("probed", nw)
 	asked := q.end()
 	if err == nil {
-		err = s.settled(ip)
+		err = s.Settled(ip)
 	}
 	if err == nil {
 		t.Errorf("the address settled in spite of %d probes", asked)

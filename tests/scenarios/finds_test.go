@@ -18,6 +18,7 @@ type finding struct {
 	// holders are as nameOf gives them, nodes where they are.
 	holders []string
 	nodes   []*lab.Node
+	pods    []*lab.Pod
 }
 
 // Finds waits until the conflict about each address is confirmed with just these
@@ -32,7 +33,7 @@ func (s *Stage) Finds(since time.Time, holders []*lab.Pod, ips ...netip.Addr) []
 // the agent asks for addresses that it sees configured. It began no earlier than from.
 func (s *Stage) FindsEarly(from, since time.Time, holders []*lab.Pod, ips ...netip.Addr) []lab.Event {
 	s.Helper()
-	f := finding{from: from, since: since, scope: "same-node"}
+	f := finding{from: from, since: since, scope: "same-node", pods: holders}
 	for _, p := range holders {
 		f.add(p.Node, p.Name)
 	}
@@ -42,10 +43,21 @@ func (s *Stage) FindsEarly(from, since time.Time, holders []*lab.Pod, ips ...net
 	return s.finds(f, ips)
 }
 
+// FindsHealed is FindsEarly for a conflict that cannot be confirmed while its holders'
+// nodes do not hear each other, which was until the heal.
+func (s *Stage) FindsHealed(from, heal time.Time, holders []*lab.Pod, ips ...netip.Addr) {
+	s.Helper()
+	for _, e := range s.FindsEarly(from, heal, holders, ips...) {
+		if e.Received.Before(heal) {
+			s.Errorf("confirmed %v before the heal: %s", heal.Sub(e.Received), lab.Story([]lab.Event{e}))
+		}
+	}
+}
+
 // FindsHost is Finds for a pod that has addresses of a node.
 func (s *Stage) FindsHost(since time.Time, p *lab.Pod, n *lab.Node, ips ...netip.Addr) []lab.Event {
 	s.Helper()
-	f := finding{from: since, since: since, scope: "pod-host"}
+	f := finding{from: since, since: since, scope: "pod-host", pods: []*lab.Pod{p}}
 	f.add(p.Node, p.Name)
 	f.add(n, "host")
 	return s.finds(f, ips)
@@ -74,6 +86,7 @@ func holdersOf(c lab.Conflict) []string {
 
 func (s *Stage) finds(f finding, ips []netip.Addr) []lab.Event {
 	s.Helper()
+	defer s.jury.duplicate(f, ips)()
 	var first []lab.Event
 	for _, n := range f.nodes {
 		var found []lab.Event
@@ -121,7 +134,7 @@ func (s *Stage) findsAt(a *Actor, f finding, ip netip.Addr) lab.Event {
 	if suspected, err := a.Watch.Wait(0, after("suspected")); err == nil {
 		suspectedAt = suspected.Received
 	}
-	s.row.took(max(1, suspectedAt.Sub(f.since)), max(1, confirmed.Received.Sub(f.since)))
+	s.row.took(suspectedAt.Sub(f.since), confirmed.Received.Sub(f.since))
 	whole := confirmed
 	if len(f.holders) > 2 {
 		// Two may have been certain before the others were.

@@ -8,20 +8,26 @@ import (
 
 // foundApart are duplicates that begin while agents do not hear each other, or badly.
 var foundApart = []Scenario{
-	{ID: "D12", Want: Found, Nodes: 3, Text: "it starts during a partition; from the heal", Story: func(s *Stage) {
-		ips := s.Addrs(lab.Routed, 12)
-		elder := s.Pod("elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
-		s.Sees(elder, ips...)
+	{ID: "D12", Want: Found, Nodes: 3, Text: "it starts during a partition; from when the cable is back", Story: func(s *Stage) {
+		elders, newcomers := map[lab.Style]*lab.Pod{}, map[lab.Style]*lab.Pod{}
+		for _, style := range bothStyles {
+			elders[style] = s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 12)})
+			s.Sees(elders[style], elders[style].Addrs()...)
+		}
 		away := s.Actors[1]
 		s.Do(away.Node.Cut())
 		// Until they have given each other up: what a short cut leaves is there in time.
 		s.Alone(away)
 		from := time.Now()
-		newcomer := s.PodOn(away, "newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
-		s.Sees(newcomer, ips...)
+		for _, style := range bothStyles {
+			newcomers[style] = s.PodOn(away, "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 12)})
+			s.Sees(newcomers[style], newcomers[style].Addrs()...)
+		}
+		heal := time.Now()
 		s.Do(away.Node.Join())
-		s.Together()
-		s.FindsEarly(from, time.Now(), []*lab.Pod{elder, newcomer}, ips...)
+		for _, style := range bothStyles {
+			s.FindsHealed(from, heal, []*lab.Pod{elders[style], newcomers[style]}, s.Addrs(style, 12)...)
+		}
 	}},
 	{ID: "D12", Want: Found, Nodes: 2, Text: "it starts while one direction is cut; from the heal", Story: func(s *Stage) {
 		for i, style := range bothStyles {
@@ -34,9 +40,10 @@ var foundApart = []Scenario{
 			newcomer := s.PodOn(deaf, "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
 			s.Sees(newcomer, ips...)
 			s.Alone(deaf)
+			heal := time.Now()
 			mend()
+			s.FindsHealed(from, heal, []*lab.Pod{elder, newcomer}, ips...)
 			s.Together()
-			s.FindsEarly(from, time.Now(), []*lab.Pod{elder, newcomer}, ips...)
 		}
 	}},
 	{ID: "D12", Want: Found, Nodes: 3, Text: "a fifth of all packets between the nodes is lost", Story: func(s *Stage) {
@@ -57,18 +64,22 @@ var foundApart = []Scenario{
 		newcomer := s.PodOn(s.Actors[1], "newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 		s.Sees(elder, ips...)
 		s.Sees(newcomer, ips...)
+		heal := time.Now()
 		mend()
-		s.FindsEarly(from, time.Now(), []*lab.Pod{elder, newcomer}, ips...)
+		s.FindsHealed(from, heal, []*lab.Pod{elder, newcomer}, ips...)
 	}},
-	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the elder's agent is down; from its return", Story: func(s *Stage) {
+	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the elder's agent is down; from its start", Story: func(s *Stage) {
 		s.whileDown(s.Actors[0])
 	}},
-	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the newcomer's agent is down; from its return", Story: func(s *Stage) {
-		s.whileDown(s.Actors[1])
+	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the newcomer's agent is down; from its start", Story: func(s *Stage) {
+		s.whileDown(s.last())
+	}},
+	{ID: "D13", Want: Found, Text: "it starts while the agent of both is down; from its start", Story: func(s *Stage) {
+		s.whileDown(s.Actors[0])
 	}},
 }
 
-// whileDown plays a duplicate of a pod on the first node that starts on the second one
+// whileDown plays a duplicate of a pod on the first node that starts on the last one
 // while an agent is down: once killed, once stopped in order.
 func (s *Stage) whileDown(down *Actor) {
 	s.Helper()
@@ -82,11 +93,12 @@ func (s *Stage) whileDown(down *Actor) {
 			s.Do(down.Agent.Stop())
 		}
 		from := time.Now()
-		newcomer := s.PodOn(s.Actors[1], "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
-		if down != s.Actors[1] {
+		newcomer := s.PodOn(s.last(), "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+		if down != s.last() {
 			s.Sees(newcomer, ips...)
 		}
+		start := time.Now()
 		s.Restart(down)
-		s.FindsEarly(from, time.Now(), []*lab.Pod{elder, newcomer}, ips...)
+		s.FindsEarly(from, start, []*lab.Pod{elder, newcomer}, ips...)
 	}
 }

@@ -43,16 +43,16 @@ var quietApart = []Scenario{
 		}
 		one, two, three := s.Actors[0], s.Actors[1], s.Actors[2]
 		for _, round := range []struct {
-			kill  bool
-			down  []*Actor
-			up    []*Actor
-			flags []string
+			kill, upgrade bool
+			down          []*Actor
+			up            []*Actor
+			flags         []string
 		}{
 			{kill: false, down: []*Actor{one}, up: []*Actor{one}},
 			{kill: true, down: []*Actor{two}, up: []*Actor{two}},
 			{kill: true, down: []*Actor{three}, up: []*Actor{three}},
 			// As a DaemonSet does it, and as a power cut that spares the pods.
-			{kill: false, down: []*Actor{three, two, one}, up: []*Actor{one, three, two}, flags: []string{"--attach", "tc"}},
+			{kill: false, down: []*Actor{three, two, one}, up: []*Actor{one, three, two}, flags: []string{"--attach", "tc"}, upgrade: true},
 			{kill: true, down: []*Actor{one, two, three}, up: []*Actor{two, one, three}, flags: []string{"--attach", "tcx"}},
 		} {
 			since := time.Now()
@@ -64,6 +64,9 @@ var quietApart = []Scenario{
 				s.Do(end())
 			}
 			for _, a := range round.up {
+				if round.upgrade {
+					s.upgrade(a)
+				}
 				s.Restart(a, round.flags...)
 			}
 			goesOn(since, round.down)
@@ -84,75 +87,34 @@ var quietApart = []Scenario{
 			}
 		}
 	}},
-	{ID: "Q17", Want: Quiet, Nodes: 3, Text: "a node reboots: another boot id, the same name and pods", Story: func(s *Stage) {
-		node := s.Actors[0]
-		var pods []*lab.Pod
-		start := func() {
-			for _, style := range bothStyles {
-				p := s.PodOn(node, "pod-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 17)})
-				s.Talk(p, p.Addrs()...)
-				pods = append(pods, p)
-			}
-		}
-		sees := func() {
-			s.Helper()
-			for _, p := range pods {
-				s.Sees(p, p.Addrs()...)
-			}
-		}
-		start()
-		sees()
-		for round := range 3 {
-			// In order, by a crash, and by a crash after which nobody hears of it at first.
-			end := node.Agent.Kill
-			if round == 0 {
-				end = node.Agent.Stop
-			}
-			s.Do(end())
-			for _, p := range pods {
-				s.Do(p.Delete())
-			}
-			pods = nil
-			s.Do(node.Node.Reboot())
-			mend := func() {}
-			if round == 2 {
-				mend = s.Break(lab.Fault{From: node.Node})
-			}
-			start()
-			s.Restart(node)
-			sees()
-			mend()
-			s.Together()
-		}
-	}},
 	{ID: "Q18", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "partition and heal, pods move meanwhile", Story: func(s *Stage) {
 		away, home := s.Actors[0], s.Actors[1]
-		move := func(name string, from *lab.Pod, to *Actor) *lab.Pod {
+		pod := func(name string, a *Actor, style lab.Style, ips []netip.Addr) *lab.Pod {
 			s.Helper()
-			s.Do(from.Delete())
-			p := s.PodOn(to, name, lab.PodOptions{Style: lab.Routed, Addrs: from.Addrs()})
-			s.Talk(p, p.Addrs()...)
-			s.Sees(p, p.Addrs()...)
+			p := s.PodOn(a, name, lab.PodOptions{Style: style, Addrs: ips})
+			s.Talk(p, ips...)
+			s.Sees(p, ips...)
 			return p
 		}
-		pod := func(name string, a *Actor, last byte) *lab.Pod {
-			s.Helper()
-			p := s.PodOn(a, name, lab.PodOptions{Style: lab.Routed, Addrs: s.Addrs(lab.Routed, last)})
-			s.Talk(p, p.Addrs()...)
-			s.Sees(p, p.Addrs()...)
-			return p
-		}
-		for round := range 2 {
-			name := fmt.Sprintf("-%d", round)
-			in, out, both := pod("in"+name, home, 18), pod("out"+name, away, 19), pod("both"+name, away, 20)
+		for round, style := range bothStyles {
+			move := func(name string, from *lab.Pod, to *Actor) *lab.Pod {
+				s.Helper()
+				s.Do(from.Delete())
+				return pod(fmt.Sprintf("%s-%d", name, round), to, style, from.Addrs())
+			}
+			fresh := func(name string, a *Actor, last byte) *lab.Pod {
+				s.Helper()
+				return pod(fmt.Sprintf("%s-%d", name, round), a, style, s.Addrs(style, last))
+			}
+			in, out, both := fresh("in", home, 18), fresh("out", away, 19), fresh("both", away, 20)
 			s.Do(away.Node.Cut())
 			if round > 0 {
 				// The second partition lasts until each side has given the other up.
 				s.Alone(away)
 			}
-			in, out = move("in-again"+name, in, away), move("out-again"+name, out, home)
-			both = move("both-home"+name, both, home)
-			both = move("both-away"+name, both, away)
+			in, out = move("in-again", in, away), move("out-again", out, home)
+			both = move("both-home", both, home)
+			both = move("both-away", both, away)
 			s.Do(away.Node.Join())
 			s.Together()
 			s.quietFor(quietWindow)
@@ -197,8 +159,55 @@ var quietApart = []Scenario{
 	}},
 }
 
-// duplicate makes a real conflict between two nodes of a quiet story, and waits until it
-// is confirmed at both. It returns the second holder.
+// quietReboot is a node that comes up as another: alone, and among others.
+var quietReboot = onOneAndMore(3, Scenario{
+	ID: "Q17", Want: Quiet, Text: "a node reboots: another boot id, the same name and pods", Story: func(s *Stage) {
+		node := s.Actors[0]
+		var pods []*lab.Pod
+		start := func() {
+			for _, style := range bothStyles {
+				p := s.PodOn(node, "pod-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 17)})
+				s.Talk(p, p.Addrs()...)
+				pods = append(pods, p)
+			}
+		}
+		sees := func() {
+			s.Helper()
+			for _, p := range pods {
+				s.Sees(p, p.Addrs()...)
+			}
+		}
+		start()
+		sees()
+		for round := range 3 {
+			// In order, by a crash, and by a crash after which nobody hears of it at first.
+			end := node.Agent.Kill
+			if round == 0 {
+				end = node.Agent.Stop
+			}
+			s.Do(end())
+			for _, p := range pods {
+				s.Do(p.Delete())
+			}
+			pods = nil
+			s.Do(node.Node.Reboot())
+			mend := func() {}
+			if round == 2 && len(s.Actors) > 1 {
+				mend = s.Break(lab.Fault{From: node.Node})
+			}
+			start()
+			s.Restart(node)
+			sees()
+			mend()
+			if len(s.Actors) > 1 {
+				s.Together()
+			}
+		}
+	},
+})
+
+// duplicate makes a real conflict in a quiet story, on one node or two, and waits until it
+// is confirmed there. It returns the second holder.
 func (s *Stage) duplicate(name string, ips []netip.Addr, elderAt, newcomerAt *Actor) *lab.Pod {
 	s.Helper()
 	s.Expect(ips...)

@@ -17,48 +17,60 @@ import (
 
 // quietHostile are pods that mean harm. What they make up is nobody's duplicate, and
 // keeps no real one from being found.
-var quietHostile = []Scenario{
-	{ID: "Q6", Want: Quiet, Text: "10,000 spoofed sources a second; a real duplicate elsewhere", Story: func(s *Stage) {
+var quietHostile = onOneAndMore(2, Scenario{
+	ID: "Q6", Want: Quiet, Text: "10,000 spoofed sources a second; a real duplicate elsewhere",
+	Story: func(s *Stage) {
 		neighbour := s.Pod("neighbour", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 61)})
 		attacker := s.Pod("attacker", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 60)})
 		s.Sees(neighbour, neighbour.Addrs()...)
 		s.Sees(attacker, attacker.Addrs()...)
-		stop := s.attack(attacker, neighbour.Addrs())
+		// Pods of other nodes are claimed as well.
+		claimed := neighbour.Addrs()
+		if far := s.last(); far != s.Actors[0] {
+			p := s.PodOn(far, "far", lab.PodOptions{Addrs: far.Addrs(lab.Bridged, 61)})
+			s.Sees(p, p.Addrs()...)
+			claimed = append(claimed, p.Addrs()...)
+		}
+		stop := s.attack(attacker, claimed)
 		s.namesAttacker(attacker)
 
 		for i, style := range bothStyles {
 			ips := s.Addrs(style, byte(62+i))
 			s.Expect(ips...)
 			elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
-			newcomer := s.Pod("newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: i == 0})
-			for _, ip := range ips {
-				confirmed, err := s.Watch().WaitConfirmed(ip, patience)
-				s.Do(err)
-				suspected, err := s.Watch().WaitType("suspected", ip, 0)
-				s.Do(err)
-				s.row.took(max(1, suspected.Received.Sub(newcomer.Started)), max(1, confirmed.Received.Sub(newcomer.Started)))
-				var want finding
-				want.add(s.Node, elder.Name)
-				want.add(s.Node, newcomer.Name)
-				if got := holdersOf(confirmed.Conflict); !slices.Equal(got, want.holders) {
-					s.Errorf("holders of %v: %q, want %q", ip, got, want.holders)
+			newcomer := s.PodOn(s.last(), "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: i == 0})
+			var want finding
+			want.add(elder.Node, elder.Name)
+			want.add(newcomer.Node, newcomer.Name)
+			for _, a := range s.Actors {
+				for _, ip := range ips {
+					confirmed, err := a.Watch.WaitConfirmed(ip, patience)
+					s.Do(err)
+					suspected, err := a.Watch.WaitType("suspected", ip, 0)
+					s.Do(err)
+					s.row.took(suspected.Received.Sub(newcomer.Started), confirmed.Received.Sub(newcomer.Started))
+					if got := holdersOf(confirmed.Conflict); !slices.Equal(got, want.holders) {
+						s.Errorf("holders of %v at %s: %q, want %q", ip, a.Node.ShortName(), got, want.holders)
+					}
 				}
 			}
 		}
 		// The table is bounded, and so is what a person waits for.
-		bindings, err := s.Agent().Client.Bindings(s.Context(), netip.Addr{})
-		s.Do(err)
-		if len(bindings) > 500 {
-			s.Errorf("%d bindings in the table", len(bindings))
+		for _, a := range s.Actors {
+			bindings, err := a.Agent.Client.Bindings(s.Context(), netip.Addr{})
+			s.Do(err)
+			if len(bindings) > 500 {
+				s.Errorf("%d bindings in the table of %s", len(bindings), a.Node.ShortName())
+			}
 		}
 		sent := stop()
 		s.Logf("the attacker sent %d frames", sent)
-	}},
-}
+	},
+})
 
 // attack makes a pod send, each second, 10,000 datagrams from sources that it makes up
-// and 2,000 announcements of its neighbours' addresses from as many MACs.
-func (s *Stage) attack(p *lab.Pod, neighbours []netip.Addr) (stop func() (sent int)) {
+// and 2,000 announcements of others' addresses from as many MACs.
+func (s *Stage) attack(p *lab.Pod, others []netip.Addr) (stop func() (sent int)) {
 	s.Helper()
 	own, err := p.MAC(p.Interface)
 	s.Do(err)
@@ -70,7 +82,7 @@ func (s *Stage) attack(p *lab.Pod, neighbours []netip.Addr) (stop func() (sent i
 		if n%6 == 5 {
 			mac := binary.BigEndian.AppendUint64(nil, random.Uint64())[:6]
 			mac[0] = mac[0]&^1 | 2
-			f, err := lab.Announcement(neighbours[n/6%len(neighbours)], net.HardwareAddr(mac), 0)
+			f, err := lab.Announcement(others[n/6%len(others)], net.HardwareAddr(mac), 0)
 			if err != nil {
 				panic(err)
 			}

@@ -2,6 +2,8 @@ package scenarios
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -29,15 +31,18 @@ var quietRestart = []Scenario{
 		before := s.confirmed(s.Actors[0], ips)
 
 		for _, round := range []struct {
-			kill  bool
-			flags []string
+			kill, upgrade bool
+			flags         []string
 		}{
-			{false, nil},
-			{true, nil},
-			{true, []string{"--attach", "tc"}},
-			{true, []string{"--attach", "xdp"}},
-			{false, []string{"--attach", "tcx"}},
+			{kill: false},
+			{kill: true},
+			{kill: true, flags: []string{"--attach", "tc"}},
+			{kill: true, flags: []string{"--attach", "xdp"}},
+			{kill: false, flags: []string{"--attach", "tcx"}, upgrade: true},
 		} {
+			if round.upgrade {
+				s.upgrade(s.Actors[0])
+			}
 			end := s.Agent().Stop
 			if round.kill {
 				end = s.Agent().Kill
@@ -66,6 +71,17 @@ var quietRestart = []Scenario{
 			s.Errorf("history: got %d conflicts, want %d", len(all), len(before))
 		}
 	}},
+}
+
+// upgrade gives an actor's next agents another program file, as a new image does.
+func (s *Stage) upgrade(a *Actor) {
+	s.Helper()
+	old, err := lab.Binary()
+	s.Do(err)
+	program, err := os.ReadFile(old)
+	s.Do(err)
+	a.Node.Program = filepath.Join(s.TempDir(), "dupip-of-the-next-release")
+	s.Do(os.WriteFile(a.Node.Program, program, 0o755))
 }
 
 // confirmed waits until just the conflicts about these addresses are open at a node, all

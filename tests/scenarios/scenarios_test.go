@@ -1,14 +1,12 @@
 package scenarios
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -30,6 +28,8 @@ type Scenario struct {
 	// MaySuspect allows a short suspicion in a quiet row: an address changes hands
 	// there, and for a moment nothing tells whether the former holder is gone.
 	MaySuspect bool
+	// NoARP: the holders ask for nobody once they are there.
+	NoARP bool
 	// Text says in a few words what is played.
 	Text string
 	// Nodes is how many nodes there are, with agents that are a cluster; 0 is one node
@@ -41,15 +41,26 @@ type Scenario struct {
 }
 
 // atOnce is how many rows play at the same time: they mostly wait.
-const atOnce = "4"
+const atOnce = "6"
+
+// wanted are the ids to play, all if empty.
+var wanted = flag.String("id", "", "`IDs` of the situations to play, in any case; all if empty")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if err := checkIDs(*wanted); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	if f := flag.Lookup("test.parallel"); !isSet("test.parallel") {
 		_ = f.Value.Set(atOnce)
+		if *compared {
+			_ = f.Value.Set(comparedAtOnce)
+		}
 	}
 	code := lab.Main(m)
 	board.print(os.Stdout)
+	bench.print(os.Stdout)
 	os.Exit(code)
 }
 
@@ -59,7 +70,10 @@ func isSet(name string) (set bool) {
 }
 
 func TestScenarios(t *testing.T) {
-	for _, sc := range slices.Concat(mustBeFound, mustStayQuiet) {
+	for place, sc := range allScenarios() {
+		if !isWanted(*wanted, sc.ID) {
+			continue
+		}
 		name := sc.ID
 		if sc.Nodes > 0 {
 			// So that -run TestScenarios/^D9$ plays this form, too.
@@ -67,7 +81,7 @@ func TestScenarios(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := board.add(sc)
+			row := board.add(sc, place)
 			t.Cleanup(func() { row.finish(t.Failed()) })
 			s := newStage(t, row)
 			sc.Story(s)
@@ -78,79 +92,20 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// outcome is one line of the table.
-type outcome struct {
-	Scenario
-
-	found, suspected, done, failed bool
-	toSuspected, toConfirmed       time.Duration
+// onOneAndMore are two rows of one story: on one node whose agent is alone, and on this
+// many, from the first to the last.
+func onOneAndMore(nodes int, sc Scenario) []Scenario {
+	more := sc
+	more.Nodes = nodes
+	more.Text += fmt.Sprintf("; %d nodes", nodes)
+	return []Scenario{sc, more}
 }
 
-// took keeps the slowest of a row's conflicts.
-func (o *outcome) took(suspected, confirmed time.Duration) {
-	o.toSuspected, o.toConfirmed = max(o.toSuspected, suspected), max(o.toConfirmed, confirmed)
-}
-
-func (o *outcome) finish(failed bool) { o.done, o.failed = true, failed }
-
-// seen is what happened, in a word or two.
-func (o *outcome) seen() string {
-	switch {
-	case o.Want == Found && o.found:
-		return "found"
-	case o.Want == Found:
-		return "missed"
-	case o.found:
-		return "false alarm"
-	case o.failed:
-		return "failed"
-	case o.suspected:
-		return "quiet, suspected"
-	}
-	return "quiet"
-}
-
-// scoreboard collects the rows that were played.
-type scoreboard struct {
-	mu   sync.Mutex
-	rows []*outcome
-}
-
-var board scoreboard
-
-func (b *scoreboard) add(sc Scenario) *outcome {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	row := &outcome{Scenario: sc}
-	b.rows = append(b.rows, row)
-	return row
-}
-
-func (b *scoreboard) print(out *os.File) {
-	if len(b.rows) == 0 {
-		return
-	}
-	order := func(id string) int {
-		return slices.IndexFunc(slices.Concat(mustBeFound, mustStayQuiet), func(s Scenario) bool { return s.ID == id })
-	}
-	slices.SortStableFunc(b.rows, func(x, y *outcome) int { return order(x.ID) - order(y.ID) })
-	line := "%-4s %-8s %-17s %9s %9s  %s\n"
-	fmt.Fprintf(out, line, "ID", "EXPECTED", "SEEN", "SUSPECTED", "CONFIRMED", "SITUATION")
-	passed := 0
-	for _, r := range b.rows {
-		seconds := func(d time.Duration) string {
-			if d == 0 {
-				return ""
-			}
-			return fmt.Sprintf("%.3f s", d.Seconds())
-		}
-		seen := r.seen()
-		if r.failed || !r.done {
-			seen = strings.ToUpper(seen)
-		} else {
-			passed++
-		}
-		fmt.Fprintf(out, line, r.ID, r.Want, seen, seconds(r.toSuspected), seconds(r.toConfirmed), r.Text)
-	}
-	fmt.Fprintf(out, "%d passed, %d failed\n", passed, len(b.rows)-passed)
+// allScenarios are all rows in order of their ids, those with one node first.
+func allScenarios() []Scenario {
+	all := slices.Concat(mustBeFound, mustStayQuiet)
+	slices.SortStableFunc(all, func(x, y Scenario) int {
+		return cmp.Or(compareIDs(x.ID, y.ID), cmp.Compare(min(x.Nodes, 1), min(y.Nodes, 1)))
+	})
+	return all
 }

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -35,6 +36,8 @@ type Stage struct {
 	row    *outcome
 	lawful []netip.Addr
 	flags  []string
+	// jury has the others who watch, with -compare.
+	jury *jury
 }
 
 // Actor is a node with its agent and the stream of its conflicts.
@@ -55,12 +58,14 @@ func newStage(t lab.TB, row *outcome) *Stage {
 	if row.Nodes == 0 {
 		s.Node = s.T.Node("")
 		s.act(s.T.Agent(s.Node, s.flags...))
+		s.compare()
 		return s
 	}
 	for _, a := range s.Cluster(row.Nodes, s.flags...) {
 		s.act(a)
 	}
 	s.Node = s.Actors[0].Node
+	s.compare()
 	return s
 }
 
@@ -71,6 +76,9 @@ func (s *Stage) act(a *lab.Agent) {
 
 // Agent is the agent of the first node.
 func (s *Stage) Agent() *lab.Agent { return s.Actors[0].Agent }
+
+// last is the last actor: of a lone node the first.
+func (s *Stage) last() *Actor { return s.Actors[len(s.Actors)-1] }
 
 // Watch is the stream of the first node's agent.
 func (s *Stage) Watch() *lab.Watch { return s.Actors[0].Watch }
@@ -122,10 +130,15 @@ func (s *Stage) PodOn(a *Actor, name string, o lab.PodOptions) *lab.Pod {
 
 // Addrs are an IPv4 and an IPv6 address of the first node for pods of a style.
 func (s *Stage) Addrs(style lab.Style, last byte) []netip.Addr {
+	return s.Actors[0].Addrs(style, last)
+}
+
+// Addrs are an IPv4 and an IPv6 address of the actor's node for pods of a style.
+func (a *Actor) Addrs(style lab.Style, last byte) []netip.Addr {
 	if style == lab.Routed {
-		return []netip.Addr{s.Node.RoutedIPv4(last), s.Node.RoutedIPv6(last)}
+		return []netip.Addr{a.Node.RoutedIPv4(last), a.Node.RoutedIPv6(last)}
 	}
-	return []netip.Addr{s.Node.IPv4(last), s.Node.IPv6(last)}
+	return []netip.Addr{a.Node.IPv4(last), a.Node.IPv6(last)}
 }
 
 // Talk makes a pod send one datagram from each address to the world behind the uplink.
@@ -143,20 +156,43 @@ func (s *Stage) Talk(p *lab.Pod, srcs ...netip.Addr) {
 // address, not as one that forwards it.
 func (s *Stage) Sees(p *lab.Pod, ips ...netip.Addr) {
 	s.Helper()
-	s.sees(p.Node, p.Name, func(evidence string) bool { return evidence == "announced" || evidence == "data" }, ips)
+	s.seesWhere(p.Node, p.Name, func(b lab.Binding) bool { return b.Netns == p.Name && holds(b) }, ips)
 }
+
+// holds says that a pod has an address and does not only forward it.
+func holds(b lab.Binding) bool { return b.Evidence == "announced" || b.Evidence == "data" }
 
 // SeesForwarded waits until the agent of the pod's node knows that the pod emits or
 // answers for addresses it does not have.
 func (s *Stage) SeesForwarded(p *lab.Pod, ips ...netip.Addr) {
 	s.Helper()
-	s.sees(p.Node, p.Name, func(evidence string) bool { return evidence == "forwarded" }, ips)
+	s.seesWhere(p.Node, p.Name+" forwards", func(b lab.Binding) bool {
+		return b.Netns == p.Name && b.Evidence == "forwarded"
+	}, ips)
 }
 
-// Suppressed is how many suspicions the agent has suppressed for a reason.
-func (s *Stage) Suppressed(reason string) int {
+// Lost waits until the agent of the pod's node does not take the pod for a holder of the
+// addresses any more.
+func (s *Stage) Lost(p *lab.Pod, ips ...netip.Addr) {
 	s.Helper()
-	status, err := s.Agent().Client.Status(s.Context())
+	for _, ip := range ips {
+		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			all, err := s.at(p.Node).Agent.Client.Bindings(s.Context(), ip)
+			s.Do(err)
+			if !slices.ContainsFunc(all, func(b lab.Binding) bool { return b.Netns == p.Name && holds(b) }) {
+				break
+			}
+			if time.Now().After(deadline) {
+				s.Fatal(fmt.Errorf("%s is still known as a holder of %v: %+v", p.Name, ip, all))
+			}
+		}
+	}
+}
+
+// Suppressed is how many suspicions an agent has suppressed for a reason.
+func (s *Stage) Suppressed(a *Actor, reason string) int {
+	s.Helper()
+	status, err := a.Agent.Client.Status(s.Context())
 	s.Do(err)
 	reasons, _ := status["suppressed"].(map[string]any)
 	n, _ := reasons[reason].(float64)
@@ -166,43 +202,66 @@ func (s *Stage) Suppressed(reason string) int {
 // SeesHost waits until the node's agent knows the addresses as the node's own.
 func (s *Stage) SeesHost(n *lab.Node, ips ...netip.Addr) {
 	s.Helper()
-	s.sees(n, "host", func(evidence string) bool { return evidence == "host" }, ips)
+	s.seesWhere(n, "host", func(b lab.Binding) bool { return b.Netns == "host" && b.Evidence == "host" }, ips)
 }
 
-func (s *Stage) sees(n *lab.Node, netns string, evidence func(string) bool, ips []netip.Addr) {
+// seesWhere waits until the agent of a node has such a binding of its own node for each
+// address; what says it in words.
+func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, ips []netip.Addr) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	for _, ip := range ips {
-		_, err := s.at(n).Agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool {
-			return b.Node == n.ShortName() && b.Netns == netns && evidence(b.Evidence)
-		})
-		s.Do(err)
+		if _, err := s.at(n).Agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool {
+			return b.Node == n.ShortName() && ok(b)
+		}); err != nil {
+			s.Fatal(fmt.Errorf("%s is to see %s: %w", n.ShortName(), what, err))
+		}
 	}
 }
 
-// Unknown fails the story if the agent has a binding for one of the addresses.
+// Unknown fails the story if an agent has a binding for one of the addresses.
 func (s *Stage) Unknown(ips ...netip.Addr) {
 	s.Helper()
-	for _, ip := range ips {
-		bindings, err := s.Agent().Client.Bindings(s.Context(), ip)
-		s.Do(err)
-		if len(bindings) > 0 {
-			s.Errorf("there is a binding of %v: %+v", ip, bindings)
+	for _, a := range s.Actors {
+		for _, ip := range ips {
+			bindings, err := a.Agent.Client.Bindings(s.Context(), ip)
+			s.Do(err)
+			if len(bindings) > 0 {
+				s.Errorf("%s has a binding of %v: %+v", a.Node.ShortName(), ip, bindings)
+			}
 		}
 	}
+}
+
+// suspicions are those that an agent has told of about an address.
+func (a *Actor) suspicions(ip netip.Addr) (n int) {
+	for _, e := range a.Watch.Events() {
+		if e.Type == "suspected" && e.Conflict.IP == ip {
+			n++
+		}
+	}
+	return n
 }
 
 // Expect names addresses that have a real conflict in a story that is quiet otherwise.
 func (s *Stage) Expect(ips ...netip.Addr) { s.lawful = append(s.lawful, ips...) }
 
 // watchQuietly observes the window and reports the first conflict that should not be.
+// Meanwhile a real duplicate is found: agents that are blind, asleep or do not hear each
+// other are quiet, too.
 func (s *Stage) watchQuietly() {
 	s.Helper()
 	wrong := func(e lab.Event) bool {
 		return e.Type == "confirmed" && !slices.Contains(s.lawful, e.Conflict.IP)
 	}
 	end := time.Now().Add(quietWindow)
+	// Some stories leave members that are taken for dead until the next attempt to join
+	// them.
+	if len(s.Actors) > 1 {
+		s.Together()
+	}
+	s.duplicate("proof", s.Addrs(lab.Routed, 250), s.last(), s.Actors[0])
 	for _, a := range s.Actors {
 		e, err := a.Watch.Wait(max(0, time.Until(end)), wrong)
 		if err == nil {
@@ -220,14 +279,5 @@ func (s *Stage) watchQuietly() {
 				s.Errorf("suspected at %s: %s", a.Node.ShortName(), lab.Story([]lab.Event{e}))
 			}
 		}
-		// A dead agent is quiet, too.
-		_, err := a.Agent.Client.Status(s.Context())
-		s.Do(err)
-	}
-	if len(s.Actors) > 1 && !s.Failed() {
-		// So are agents that do not hear each other. Some stories leave members that are
-		// taken for dead until the next attempt to join them.
-		s.Together()
-		s.duplicate("proof", s.Addrs(lab.Routed, 250), s.Actors[len(s.Actors)-1], s.Actors[0])
 	}
 }

@@ -1,0 +1,133 @@
+package scenarios
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// outcome is one line of the table.
+type outcome struct {
+	Scenario
+
+	// place is the row's among all, in order of the ids.
+	place int
+
+	found, suspected, done, failed, timed bool
+	toSuspected, toConfirmed              time.Duration
+}
+
+// took keeps the slowest of a row's conflicts. A negative time is a word before the
+// clock of the row began.
+func (o *outcome) took(suspected, confirmed time.Duration) {
+	if !o.timed {
+		o.timed, o.toSuspected, o.toConfirmed = true, suspected, confirmed
+		return
+	}
+	o.toSuspected, o.toConfirmed = max(o.toSuspected, suspected), max(o.toConfirmed, confirmed)
+}
+
+func (o *outcome) finish(failed bool) { o.done, o.failed = true, failed }
+
+// seen is what happened, in a word or two.
+func (o *outcome) seen() string {
+	switch {
+	case o.Want == Found && o.found:
+		return "found"
+	case o.Want == Found:
+		return "missed"
+	case o.found:
+		return "false alarm"
+	case o.failed:
+		return "failed"
+	case o.suspected:
+		return "quiet, suspected"
+	}
+	return "quiet"
+}
+
+// seconds is a time of the row in words.
+func (o *outcome) seconds(d time.Duration) string {
+	switch {
+	case !o.timed:
+		return ""
+	case d <= 0:
+		return "before"
+	}
+	return fmt.Sprintf("%.3f s", d.Seconds())
+}
+
+// scoreboard collects the rows that were played.
+type scoreboard struct {
+	mu   sync.Mutex
+	rows []*outcome
+}
+
+var board scoreboard
+
+func (b *scoreboard) add(sc Scenario, place int) *outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	row := &outcome{Scenario: sc, place: place}
+	b.rows = append(b.rows, row)
+	return row
+}
+
+func (b *scoreboard) print(out *os.File) {
+	if len(b.rows) == 0 {
+		return
+	}
+	slices.SortFunc(b.rows, func(x, y *outcome) int { return x.place - y.place })
+	line := "%-4s %-8s %-17s %9s %9s  %s\n"
+	fmt.Fprintf(out, line, "ID", "EXPECTED", "SEEN", "SUSPECTED", "CONFIRMED", "SITUATION")
+	passed := 0
+	for _, r := range b.rows {
+		seen := r.seen()
+		if r.failed || !r.done {
+			seen = strings.ToUpper(seen)
+		} else {
+			passed++
+		}
+		fmt.Fprintf(out, line, r.ID, r.Want, seen, r.seconds(r.toSuspected), r.seconds(r.toConfirmed), r.Text)
+	}
+	fmt.Fprintln(out, b.sum())
+	fmt.Fprintf(out, "%d passed, %d failed\n", passed, len(b.rows)-passed)
+}
+
+// sum is the table in one line.
+func (b *scoreboard) sum() string {
+	var found, mustFind, alarms, mustNot int
+	var suspected, confirmed []time.Duration
+	for _, r := range b.rows {
+		switch r.Want {
+		case Quiet:
+			mustNot++
+			if r.found {
+				alarms++
+			}
+		case Found:
+			mustFind++
+			if r.found {
+				found++
+			}
+			if r.found && r.timed {
+				suspected = append(suspected, max(0, r.toSuspected))
+				confirmed = append(confirmed, max(0, r.toConfirmed))
+			}
+		}
+	}
+	text := fmt.Sprintf("found %d of %d, false alarms in %d of %d", found, mustFind, alarms, mustNot)
+	if len(confirmed) > 0 {
+		text += "; " + spread("suspected", suspected) + "; " + spread("confirmed", confirmed)
+	}
+	return text
+}
+
+// spread is the median and the largest of some times.
+func spread(word string, all []time.Duration) string {
+	slices.Sort(all)
+	return fmt.Sprintf("%s: median %.3f s, slowest %.3f s", word, all[len(all)/2].Seconds(), all[len(all)-1].Seconds())
+}

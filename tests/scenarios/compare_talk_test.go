@@ -1,0 +1,145 @@
+package scenarios
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/ndp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// talkEvery is how often a holder looks its gateway up: far more often than a kernel does,
+// for the sake of those who have to hear it.
+const talkEvery = 300 * time.Millisecond
+
+// keepTalking has each holder look its gateway up and send a datagram, as far as the story
+// lets it talk.
+func (j *jury) keepTalking(d *duplicate) {
+	s := j.stage
+	s.Helper()
+	for _, ip := range d.ips {
+		for _, p := range slices.Concat(d.pods, j.inside(d.pods)) {
+			switch {
+			case p.Options().Style == lab.Raw:
+				// A guest talks by itself.
+			case p.Options().Silent && slices.Contains(p.Addrs(), ip):
+				// It never says anything: this is what is played.
+			case s.row.NoARP:
+				// It never asks for its gateway again: this is what is played.
+				s.Do(p.Spoof(ip))
+			default:
+				s.say(p.Netns, ip)
+			}
+		}
+		if d.scope == "pod-host" {
+			for _, n := range d.nodes {
+				// Not the node of the pod, unless it is the other holder itself.
+				if n != d.pods[0].Node || len(d.nodes) == 1 {
+					s.say(n.Netns, ip)
+				}
+			}
+		}
+	}
+}
+
+// inside are the virtual machines and containers in pods.
+func (j *jury) inside(pods []*lab.Pod) []*lab.Pod {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var all []*lab.Pod
+	for _, q := range j.nested {
+		if slices.ContainsFunc(pods, func(p *lab.Pod) bool { return q.Node.Netns == p.Netns }) {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+// say sends one datagram from an address of a netns, after a look-up of the gateway. One on
+// lo is used by a pod that has another one; if it has none, it only answers.
+func (s *Stage) say(ns *lab.Netns, ip netip.Addr) {
+	s.Helper()
+	link, others := deviceOf(ns, ip)
+	if link == nil || link.Attrs().Name == "lo" && !others {
+		return
+	}
+	if link.Attrs().Name != "lo" {
+		frame, err := question(link.Attrs().HardwareAddr, ip, gatewayOf(ns, link, ip))
+		s.Do(err, ns.SendFrames(link.Attrs().Name, frame))
+	}
+	dst := netip.MustParseAddr("192.0.2.9")
+	if ip.Is6() {
+		dst = netip.MustParseAddr("2001:db8::9")
+	}
+	// Where no route leads there, nobody sends.
+	_ = ns.SendUDP(ip, dst, 1)
+}
+
+// deviceOf is the device of a netns that has an address, lo if no other does; nil if it
+// would send into a tunnel, or if none does. others says that one besides lo has any.
+func deviceOf(ns *lab.Netns, ip netip.Addr) (found netlink.Link, others bool) {
+	links, err := ns.Netlink().LinkList()
+	if err != nil {
+		return nil, false
+	}
+	for _, link := range links {
+		lo := link.Attrs().Name == "lo"
+		if !lo && len(link.Attrs().HardwareAddr) != 6 || link.Type() == "vxlan" {
+			continue
+		}
+		addrs, err := ns.Netlink().AddrList(link, netlink.FAMILY_ALL)
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			b, _ := netip.AddrFromSlice(a.IP)
+			others = others || !lo && b.IsGlobalUnicast()
+			if b.Unmap() == ip && (found == nil || found.Attrs().Name == "lo") {
+				found = link
+			}
+		}
+	}
+	return found, others
+}
+
+// gatewayOf is the default route of a device, or else the first address of its subnet.
+func gatewayOf(ns *lab.Netns, link netlink.Link, ip netip.Addr) netip.Addr {
+	family := netlink.FAMILY_V4
+	if ip.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	routes, _ := ns.Netlink().RouteList(link, family)
+	for _, r := range routes {
+		if gateway, ok := netip.AddrFromSlice(r.Gw); ok {
+			return gateway.Unmap()
+		}
+	}
+	bits := 24
+	if ip.Is6() {
+		bits = 64
+	}
+	return netip.PrefixFrom(ip, bits).Masked().Addr().Next()
+}
+
+// question is how a kernel looks an address up: an ARP request (RFC 826) or a neighbour
+// solicitation (RFC 4861, 4.3).
+func question(mac net.HardwareAddr, src, target netip.Addr) ([]byte, error) {
+	if target.Is4() {
+		return lab.Ethernet(lab.Broadcast, mac, 0, 0x0806, lab.ARP(lab.ARPRequest, mac, src, make(net.HardwareAddr, 6), target)), nil
+	}
+	group, err := ndp.SolicitedNodeMulticast(target)
+	if err != nil {
+		return nil, fmt.Errorf("look %v up: %w", target, err)
+	}
+	packet, err := lab.NDP(src, group, &ndp.NeighborSolicitation{
+		TargetAddress: target,
+		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac}},
+	})
+	g := group.As16()
+	return lab.Ethernet(net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]}, mac, 0, 0x86dd, packet), err
+}

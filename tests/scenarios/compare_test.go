@@ -1,0 +1,219 @@
+package scenarios
+
+import (
+	"context"
+	"flag"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/tests/lab"
+	"github.com/dupip/dupip/tests/peers"
+)
+
+var compared = flag.Bool("compare", false, "other detectors watch the same packets; a table compares them")
+
+const (
+	// comparedAtOnce is how many rows play at the same time then: each has a tshark per
+	// node.
+	comparedAtOnce = "3"
+	// grace is how long a duplicate goes on after the agents have found it, with its holders
+	// talking, for those who have not found it yet. What they find then they find within
+	// three seconds.
+	grace = 4 * time.Second
+)
+
+// jury are the others who watch a story's packets, and what is true of them. A nil jury
+// watches nothing.
+type jury struct {
+	stage *Stage
+	peers []peers.Peer
+	// networks are those that the agents were told of.
+	networks *config.Config
+
+	mu         sync.Mutex
+	duplicates []*duplicate
+	// nested are the pods inside pods.
+	nested []*lab.Pod
+}
+
+// duplicate is something that is to be found: one pod, and what it has in common with
+// another holder. An alarm about any of the addresses is enough.
+type duplicate struct {
+	finding
+	ips []netip.Addr
+	// From talks until until its holders talked for the sake of others. Between its
+	// beginning and then the story was held up for so long, for other duplicates.
+	talks, until time.Time
+	heldUp       time.Duration
+}
+
+// compare has the others watch all nodes of a story, before it begins.
+func (s *Stage) compare() {
+	s.Helper()
+	if !*compared {
+		return
+	}
+	networks := config.Default()
+	if i := slices.Index(s.flags, "--config"); i >= 0 {
+		var err error
+		networks, err = config.Load(s.flags[i+1])
+		s.Do(err)
+	}
+	j := &jury{stage: s, networks: networks, peers: append([]peers.Peer{&dupip{s}}, peers.All(networks)...)}
+	s.jury = j
+	s.Follow(func(news lab.News) {
+		if news.Kind == lab.PodMade && news.Node.Number == 0 {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.nested = append(j.nested, news.Pod)
+		}
+	})
+	s.Cleanup(func() {
+		bench.add(j.verdict())
+		for _, p := range j.peers {
+			if err := p.Close(); err != nil {
+				s.Errorf("close %s: %v", p.Name(), err)
+			}
+		}
+	})
+	var all sync.WaitGroup
+	errs := make([]error, len(j.peers))
+	for i, p := range j.peers {
+		all.Go(func() {
+			for _, a := range s.Actors {
+				if errs[i] = p.Watch(s.Context(), a.Node); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	s.Do(errs...)
+}
+
+// duplicate notes something to be found. The result waits, with the holders talking, until
+// all have found it or the time of grace is over.
+func (j *jury) duplicate(f finding, ips []netip.Addr) (wait func()) {
+	if j == nil {
+		return func() {}
+	}
+	d := &duplicate{finding: f, ips: ips}
+	j.mu.Lock()
+	j.duplicates = append(j.duplicates, d)
+	j.mu.Unlock()
+	return func() {
+		missed := func(p peers.Peer) bool { _, found := d.foundIn(p.Alarms()); return !found }
+		d.talks = time.Now()
+		d.until = d.talks.Add(grace)
+		for _, other := range j.duplicates {
+			if other != d && other.until.After(d.since) {
+				d.heldUp += other.until.Sub(latest(other.talks, d.since))
+			}
+		}
+		for time.Now().Before(d.until) && !j.stage.Failed() && slices.ContainsFunc(j.peers, missed) {
+			j.keepTalking(d)
+			time.Sleep(talkEvery)
+		}
+		d.until = time.Now()
+	}
+}
+
+// foundIn is how long after the second holder's first packet the first of some alarms came.
+// Who needed the holders to go on talking did not have the time in which the story was held
+// up.
+func (d *duplicate) foundIn(alarms []peers.Alarm) (after time.Duration, found bool) {
+	for _, a := range alarms {
+		if a.At.After(d.from) && !a.At.After(d.until) && slices.Contains(d.ips, a.IP) {
+			after = a.At.Sub(d.since)
+			if a.At.After(d.talks) {
+				after -= d.heldUp
+			}
+			return max(0, after), true
+		}
+	}
+	return 0, false
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// score is how one detector did in one story.
+type score struct {
+	name string
+	// of is how many duplicates there were, took how long those that were found took.
+	of   int
+	took []time.Duration
+	// wrong are the addresses it alarmed about that had one holder.
+	wrong []netip.Addr
+	says  string
+}
+
+// verdict holds all detectors against what is true.
+func (j *jury) verdict() verdict {
+	v := verdict{row: j.stage.row}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range j.peers {
+		// Who reads alarms can leave out addresses that are known to be shared.
+		alarms := slices.DeleteFunc(p.Alarms(), func(a peers.Alarm) bool { return j.networks.Shared(a.IP) })
+		sc := judge(alarms, j.duplicates, j.stage.lawful)
+		sc.name = p.Name()
+		if len(sc.wrong) > 0 {
+			j.stage.Logf("%s: false alarms about %v, as in: %s", sc.name, sc.wrong, sc.says)
+		}
+		v.scores = append(v.scores, sc)
+	}
+	return v
+}
+
+// judge holds alarms against the duplicates of a story. More addresses may have had two
+// holders meanwhile. Once an address had two, nobody is blamed for what is said about it, also
+// if it changes hands lawfully later.
+func judge(alarms []peers.Alarm, duplicates []*duplicate, more []netip.Addr) score {
+	sc := score{of: len(duplicates)}
+	for _, d := range duplicates {
+		if after, found := d.foundIn(alarms); found {
+			sc.took = append(sc.took, after)
+		}
+	}
+	right := func(a peers.Alarm) bool {
+		return slices.Contains(more, a.IP) || slices.ContainsFunc(duplicates, func(d *duplicate) bool {
+			return slices.Contains(d.ips, a.IP) && a.At.After(d.from)
+		})
+	}
+	for _, a := range alarms {
+		if !right(a) && !slices.Contains(sc.wrong, a.IP) {
+			sc.wrong = append(sc.wrong, a.IP)
+			sc.says = a.Text
+		}
+	}
+	return sc
+}
+
+// dupip is the agents of a story as one of the detectors: what they confirm is an alarm.
+type dupip struct{ stage *Stage }
+
+func (*dupip) Name() string { return "dupip" }
+
+func (d *dupip) Alarms() []peers.Alarm {
+	var all []peers.Alarm
+	for _, a := range d.stage.Actors {
+		for _, e := range a.Watch.Events() {
+			if e.Type == "confirmed" {
+				all = append(all, peers.Alarm{IP: e.Conflict.IP, At: e.Received, Text: lab.Story([]lab.Event{e})})
+			}
+		}
+	}
+	return all
+}
+
+func (*dupip) Watch(context.Context, *lab.Node) error { return nil }
+
+func (*dupip) Close() error { return nil }
