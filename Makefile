@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo run test test-vm bench scale scenarios generate lint need-go need-root
+.PHONY: help build demo run test test-vm bench scale scenarios compare soak generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -42,8 +42,9 @@ test: need-root need-go ## (root) all tests, the scenarios too
 	@tests/install.sh test
 	$(GO) vet ./...
 	$(GO) test -count=1 $(VERBOSE) $$($(GO) list ./... | grep -v /tests/)
-	@# One package after the other: they measure time.
-	$(GO) test -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list ./tests/... | grep -v /tests/vm)
+	@# One package after the other: they measure time. The table of the scenarios comes last.
+	$(GO) test -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list ./tests/... | grep -v -e /tests/vm -e /tests/scenarios)
+	@$(MAKE) scenarios
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
 	@tests/install.sh vm
@@ -57,8 +58,20 @@ bench: need-root build ## (root) what dupip costs, in 6 minutes; BENCH=ring one 
 scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 16 GB
 	@cd tests/scale && $(GO) test -count=1 -timeout 5h -v -run TestScale -sizes $(SCALE)
 
-scenarios: need-root need-go ## (root) the labelled situations as a table; ID=D5 plays one
-	@cd tests/scenarios && $(GO) test -count=1 -timeout 15m $(if $(ID),-run 'TestScenarios/^$(ID)$$')
+scenarios: need-root build ## (root) the labelled situations as a table; ID=D5 plays one
+	@tests/install.sh test
+	@$(GO) test -c -o bin/scenarios.test ./tests/scenarios
+	@# Not by go test, which would have the last word.
+	@cd tests/scenarios && DUPIP_BIN=../../bin/dupip ../../bin/scenarios.test -test.timeout 15m $(if $(VERBOSE),-test.v) $(if $(ID),-id='$(ID)')
+
+compare: need-root build ## (root) other detectors on the packets of the scenarios, in 10 minutes; ID=D5 one
+	@tests/install.sh compare
+	@$(GO) test -c -o bin/compare.test ./tests/scenarios
+	@cd tests/scenarios && DUPIP_BIN=../../bin/dupip ../../bin/compare.test -compare -test.run TestScenarios -test.timeout 30m $(if $(ID),-id='$(ID)')
+
+soak: need-root need-go ## (root) a random life of pods on three nodes; DURATION=10m SEED=7 plays one again, LOSS=3 loses 3%
+	@cd tests/soak && $(GO) test -count=1 -timeout 48h -v -run TestSoak . \
+		-duration $(or $(DURATION),10m) -seed $(or $(SEED),0) -loss $(or $(LOSS),0)
 
 generate: need-go ## regenerate the BPF objects (clang-19, llvm-19)
 	@tests/install.sh generate

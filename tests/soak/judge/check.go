@@ -1,0 +1,200 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// check judges all that an agent says at one time: what it has to tell of, and what it
+// has to have let go of.
+func (j *Judge) check(o *Open) {
+	n := j.node(o.Node)
+	present := make(map[string]bool, len(o.Conflicts))
+	for _, c := range o.Conflicts {
+		present[c.ID] = true
+		if !c.Confirmed {
+			j.suspects(n, o, c)
+			continue
+		}
+		delete(n.suspects, c.ID)
+		j.unheard(n, o, c)
+		if a := j.addresses[c.IP]; a != nil {
+			j.mark(a, o.Node, c, o.From)
+		}
+		j.lingers(o, c)
+	}
+	n.asked = max(n.asked, o.From)
+	for id := range n.suspects {
+		if !present[id] {
+			delete(n.suspects, id)
+		}
+	}
+	for _, a := range j.addresses {
+		for _, p := range a.pairs {
+			if p.of(o.Node) {
+				j.owes(p, o)
+			}
+		}
+	}
+}
+
+// owes judges whether an agent tells of a pair that it has to tell of.
+func (j *Judge) owes(p *pair, o *Open) {
+	from, until := p.certain()
+	if from > o.From || until < o.From {
+		return
+	}
+	down, start := j.start(p, o.Node, o.From)
+	d := p.duty(o.Node)
+	told := slices.ContainsFunc(o.Conflicts, p.tells)
+	switch {
+	case told, down:
+	case d.found != 0 && d.found < o.From:
+		j.report(j.finding(Dropped, p, o.Node, o.From, fmt.Sprintf("confirmed after %s, and not any more", seconds(d.found-from))))
+		*d = duty{since: o.From}
+	case !d.overdue && !d.done && o.From-start > j.limits.Found+j.StalledFor(start, o.From):
+		d.overdue = true
+		j.report(j.finding(Overdue, p, o.Node, o.From, fmt.Sprintf("not confirmed, %s after it had to be known", seconds(o.From-start))))
+	}
+}
+
+// start is from when on an agent could know of a pair; not at all where it, or the one it
+// has to ask, is down.
+func (j *Judge) start(p *pair, name string, at time.Duration) (down bool, start time.Duration) {
+	start, _ = p.certain()
+	start = max(start, p.duty(name).since)
+	for _, other := range p.nodes() {
+		isDown, since := j.away(other, at)
+		down, start = down || isDown, max(start, since)
+	}
+	return down, start
+}
+
+// count comes to a verdict about the pairs of an address, where there is one by now.
+func (j *Judge) count(a *address) {
+	for _, p := range a.pairs {
+		from, until := p.certain()
+		_, end := p.possible()
+		over := end < j.known
+		if from > until {
+			continue
+		}
+		if !p.counted && until-from > j.limits.Found {
+			p.counted = true
+			j.tally.Long++
+		}
+		all := true
+		for _, name := range p.nodes() {
+			d := p.duty(name)
+			if !d.done {
+				j.verdict(p, name, d, until, over)
+			}
+			all = all && d.found != 0
+		}
+		if all && !p.found {
+			p.found = true
+			j.tally.Found++
+		}
+	}
+}
+
+func (j *Judge) verdict(p *pair, name string, d *duty, until time.Duration, over bool) {
+	from, _ := p.certain()
+	switch {
+	case d.found != 0:
+		d.done = true
+		down, start := j.start(p, name, d.found)
+		switch late := d.found - start; {
+		case down: // it tells of it before it is known to be ready
+		case late > j.limits.Found+j.StalledFor(start, d.found):
+			j.report(j.finding(Late, p, name, d.found, fmt.Sprintf("confirmed %s after it had to be known", seconds(late))))
+		}
+		if start == from && !down {
+			j.tally.delay(max(0, d.found-from), p, name)
+		} else {
+			j.tally.Held = append(j.tally.Held, max(0, d.found-max(from, start-j.limits.Restart)))
+		}
+	case over:
+		d.done = true
+		down, start := j.start(p, name, until)
+		if !down && until-start > j.limits.Found+j.StalledFor(start, until) {
+			j.report(j.finding(Missed, p, name, until, fmt.Sprintf("not confirmed in %s", seconds(until-start))))
+		}
+	}
+}
+
+// lingers judges whether a confirmed conflict should be over by now.
+func (j *Judge) lingers(o *Open, c Conflict) {
+	down, since := j.learnt(o, c)
+	if down {
+		return
+	}
+	last := max(j.lastTogether(o, c), since)
+	if late := o.From - last; late > j.limits.Over+j.StalledFor(last, o.From) {
+		j.find(Lingering, o.Node, c, o.From, fmt.Sprintf("confirmed %s after its end", seconds(late)))
+		return
+	}
+	a := j.addresses[c.IP]
+	if a == nil {
+		return
+	}
+	for _, h := range c.Holders {
+		after := o.From - j.limits.Over
+		after -= j.StalledFor(after, o.From)
+		if after > since && !a.mayHave(h, after, o.To) {
+			j.find(Wrong, o.Node, c, o.From, fmt.Sprintf("%v does not have the address any more", h))
+		}
+	}
+}
+
+// suspects judges whether a suspicion should be over by now.
+func (j *Judge) suspects(n *node, o *Open, c Conflict) {
+	began, known := n.suspects[c.ID]
+	if !known {
+		began = o.From
+		n.suspects[c.ID] = began
+	}
+	down, since := j.learnt(o, c)
+	if down {
+		return
+	}
+	if since > 0 && began <= since { // else it is not from before the restart
+		since += j.limits.Restored
+	}
+	last := max(j.lastTogether(o, c), since, began)
+	if late := o.From - last; late > j.limits.Suspicion+j.StalledFor(last, o.From) {
+		j.find(Suspicious, o.Node, c, o.From, fmt.Sprintf("suspected for %s where nobody else has the address", seconds(late)))
+	}
+}
+
+// learnt is since when an agent, and those of the holders it names, have had time to
+// learn after a restart.
+func (j *Judge) learnt(o *Open, c Conflict) (down bool, since time.Duration) {
+	names := []string{o.Node}
+	for _, h := range c.Holders {
+		if !slices.Contains(names, h.Node) {
+			names = append(names, h.Node)
+		}
+	}
+	for _, name := range names {
+		isDown, from := j.away(name, o.From)
+		down, since = down || isDown, max(since, from)
+	}
+	return down, since
+}
+
+// lastTogether is when somebody on the agent's node last may have had the address of a
+// conflict together with somebody else; zero for never.
+func (j *Judge) lastTogether(o *Open, c Conflict) (last time.Duration) {
+	a := j.addresses[c.IP]
+	if a == nil {
+		return 0
+	}
+	for _, p := range a.pairs {
+		if from, until := p.possible(); p.of(o.Node) && from <= o.To && from <= until {
+			last = max(last, min(until, o.From))
+		}
+	}
+	return last
+}

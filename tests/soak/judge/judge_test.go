@@ -1,0 +1,458 @@
+package judge
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+const (
+	n1, n2, n3 = "node1", "node2", "node3"
+	ms         = time.Millisecond
+)
+
+var (
+	ip = netip.MustParseAddr("10.244.1.5")
+	a  = Holder{n1, "a"}
+	b  = Holder{n2, "b"}
+	c  = Holder{n3, "c"}
+	h2 = Holder{n2, "host"}
+	h3 = Holder{n3, "host"}
+)
+
+// stretch is a time in which a holder has the address.
+type stretch struct {
+	holder      Holder
+	from, until time.Duration
+	maybe       bool
+}
+
+// claim is a time in which an agent has a conflict.
+type claim struct {
+	node        string
+	from, until time.Duration
+	holders     []Holder
+	suspected   bool
+	id          string
+	mute        bool   // it is told of when asked only
+	kind        string // of the event, if it is not of the state
+}
+
+// play has everything looked at and everybody asked every 250 ms; looks take 10 ms. What
+// agents begin to say, they say in an event, too.
+type play struct {
+	length   time.Duration
+	has      []stretch
+	says     []claim
+	down     []stretch // by the holder's node
+	deafFrom time.Duration
+	deaf     time.Duration // nobody looks for so long from then on
+}
+
+func (p play) judge() (map[Kind]int, *Judge, []Finding) {
+	j := New(DefaultLimits())
+	var all []Finding
+	var away []string
+	last := time.Duration(0)
+	for now := time.Duration(0); now <= p.length; now += 250 * ms {
+		if now > p.deafFrom && now < p.deafFrom+p.deaf {
+			continue
+		}
+		if now-last > time.Second {
+			j.Stalled(last+250*ms, now)
+		}
+		for _, d := range p.down {
+			if d.from > last && d.from <= now {
+				j.Down(d.holder.Node, d.from)
+				away = append(away, d.holder.Node)
+			}
+			if d.until > last && d.until <= now {
+				j.Up(d.holder.Node, d.until)
+				away = slices.DeleteFunc(away, func(n string) bool { return n == d.holder.Node })
+			}
+		}
+		for _, h := range []Holder{a, b, c, h2, h3} {
+			look := Look{Holder: h, From: now, To: now + 10*ms}
+			for _, s := range p.has {
+				switch {
+				case s.holder != h || now < s.from || now >= s.until:
+				case s.maybe:
+					look.Maybe = append(look.Maybe, ip)
+				default:
+					look.Has = append(look.Has, ip)
+				}
+			}
+			j.Looked(look)
+		}
+		for _, s := range p.says {
+			if s.from > last && s.from <= now && !s.mute {
+				e := Event{Node: s.node, At: s.from, Kind: "confirmed", Conflict: s.conflict()}
+				if s.suspected {
+					e.Kind = "suspected"
+				}
+				e.Kind = cmp.Or(s.kind, e.Kind)
+				j.Said(e)
+			}
+		}
+		all = append(all, j.Advance(now)...)
+		for _, node := range []string{n1, n2, n3} {
+			if slices.Contains(away, node) {
+				continue
+			}
+			open := Open{Node: node, From: now + 20*ms}
+			for _, s := range p.says {
+				if s.node == node && s.from <= open.From && open.From < s.until {
+					open.Conflicts = append(open.Conflicts, s.conflict())
+				}
+			}
+			j.Asked(open)
+		}
+		last = now
+	}
+	return j.Tally().Findings, j, all
+}
+
+func (s claim) conflict() Conflict {
+	id := s.id
+	if id == "" {
+		id = "5f3a9b21-1"
+	}
+	return Conflict{ID: id, IP: ip, Confirmed: !s.suspected, Holders: s.holders}
+}
+
+// both are claims of the same at two nodes.
+func both(from, until time.Duration, holders ...Holder) []claim {
+	return []claim{
+		{node: n1, from: from, until: until, holders: holders},
+		{node: n2, from: from, until: until, holders: holders},
+	}
+}
+
+// muted are claims that are told when asked only.
+func muted(claims []claim) []claim {
+	for i := range claims {
+		claims[i].mute = true
+	}
+	return claims
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	shared := []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 15 * s}}
+	for _, tt := range []struct {
+		name string
+		play play
+		want map[Kind]int
+		// long and found are the tally's.
+		long, found int
+	}{
+		{
+			name: "clean", long: 1, found: 1,
+			play: play{has: shared, says: both(6500*ms, 18*s, a, b)},
+		},
+		{
+			name: "nobody says anything", long: 1,
+			play: play{has: shared},
+			want: map[Kind]int{Overdue: 2, Missed: 2},
+		},
+		{
+			name: "one of the two says nothing", long: 1,
+			play: play{has: shared, says: both(6500*ms, 18*s, a, b)[:1]},
+			want: map[Kind]int{Overdue: 1, Missed: 1},
+		},
+		{
+			name: "only suspected", long: 1,
+			play: play{has: shared, says: []claim{
+				{node: n1, from: 5500 * ms, until: 15 * s, holders: []Holder{a, b}, suspected: true},
+				{node: n2, from: 6 * s, until: 18 * s, holders: []Holder{a, b}},
+			}},
+			want: map[Kind]int{Overdue: 1, Missed: 1},
+		},
+		{
+			name: "too brief to be missed",
+			play: play{has: []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 8250 * ms}}},
+		},
+		{
+			name: "late at both nodes", long: 1, found: 1,
+			play: play{has: shared, says: both(9200*ms, 18*s, a, b)},
+			want: map[Kind]int{Overdue: 2, Late: 2},
+		},
+		{
+			name: "as late as allowed", long: 1, found: 1,
+			play: play{has: shared, says: both(8*s, 18*s, a, b)},
+		},
+		{
+			name: "nobody could look", long: 1, found: 1,
+			play: play{has: shared, says: both(9200*ms, 18*s, a, b), deafFrom: 6 * s, deaf: 3 * s},
+		},
+		{
+			name: "invented: nobody else ever had it",
+			play: play{has: shared[:1], says: both(6500*ms, 8*s, a, b)},
+			want: map[Kind]int{Invented: 2},
+		},
+		{
+			name: "invented: one after the other",
+			play: play{
+				has:  []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: b, from: 6 * s, until: 30 * s}},
+				says: both(6800*ms, 8*s, a, b),
+			},
+			want: map[Kind]int{Invented: 2},
+		},
+		{
+			name: "invented: too briefly together",
+			play: play{
+				has:  []stretch{{holder: a, from: 1 * s, until: 6 * s}, {holder: b, from: 5750 * ms, until: 30 * s}},
+				says: both(6800*ms, 8*s, a, b),
+			},
+			want: map[Kind]int{Invented: 2},
+		},
+		{
+			name: "just long enough, for all that is known",
+			play: play{
+				has:  []stretch{{holder: a, from: 1 * s, until: 5750 * ms}, {holder: b, from: 5 * s, until: 30 * s}},
+				says: both(5900*ms, 8*s, a, b),
+			},
+		},
+		{
+			name: "invented: long ago",
+			play: play{
+				has:  []stretch{{holder: a, from: 1 * s, until: 7 * s}, {holder: b, from: 5 * s, until: 30 * s}},
+				says: both(9*s, 10*s, a, b),
+			},
+			want: map[Kind]int{Invented: 2},
+		},
+		{
+			name: "invented: perhaps a dying one answers, and nobody else",
+			play: play{
+				has:  []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: a, from: 5 * s, until: 5750 * ms, maybe: true}, {holder: b, from: 6 * s, until: 30 * s}},
+				says: both(7*s, 8*s, a, b),
+			},
+			want: map[Kind]int{Invented: 2},
+		},
+		{
+			name: "a dying one answers", found: 0,
+			play: play{
+				has:  []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: a, from: 5 * s, until: 7 * s, maybe: true}, {holder: b, from: 5 * s, until: 30 * s}},
+				says: both(6800*ms, 8*s, a, b),
+			},
+		},
+		{
+			name: "wrong: a holder too many", long: 1, found: 1,
+			play: play{has: shared, says: both(6500*ms, 18*s, a, b, c)},
+			want: map[Kind]int{Wrong: 2},
+		},
+		{
+			name: "wrong: one is named twice", long: 1, found: 1,
+			play: play{has: shared, says: both(6500*ms, 18*s, a, b, b)},
+			want: map[Kind]int{Wrong: 2},
+		},
+		{
+			name: "wrong: said where nobody has it", long: 1, found: 1,
+			play: play{has: shared, says: append(both(6500*ms, 18*s, a, b), claim{node: n3, from: 6500 * ms, until: 8 * s, holders: []Holder{a, b}})},
+			want: map[Kind]int{Wrong: 1},
+		},
+		{
+			name: "wrong: one has gone long ago", long: 3, found: 3,
+			play: play{
+				has: append(shared[:2:2], stretch{holder: c, from: 5 * s, until: 30 * s}),
+				says: append(both(6500*ms, 30*s, a, b, c),
+					claim{node: n3, from: 6500 * ms, until: 30 * s, holders: []Holder{a, b, c}}),
+			},
+			want: map[Kind]int{Wrong: 2, Lingering: 1},
+		},
+		{
+			name: "one of three is left out", long: 3, found: 1,
+			play: play{
+				has: append(shared[:2:2], stretch{holder: c, from: 5 * s, until: 15 * s}),
+				says: append(both(6500*ms, 18*s, a, b),
+					claim{node: n3, from: 6500 * ms, until: 18 * s, holders: []Holder{a, c}}),
+			},
+			// The pairs of c with a at node 1, and with b at nodes 2 and 3.
+			want: map[Kind]int{Overdue: 3, Missed: 3},
+		},
+		{
+			name: "dropped and found again", long: 1, found: 1,
+			play: play{has: shared, says: append(both(6500*ms, 9*s, a, b), both(10*s, 18*s, a, b)...)},
+			want: map[Kind]int{Dropped: 2},
+		},
+		{
+			name: "lingering", long: 1, found: 1,
+			play: play{has: shared, says: both(6500*ms, 24*s, a, b)},
+			want: map[Kind]int{Lingering: 2},
+		},
+		{
+			name: "goes on for as long as allowed", long: 1, found: 1,
+			play: play{has: shared, says: both(6500*ms, 22700*ms, a, b)},
+		},
+		{
+			name: "never told of its own accord", long: 1, found: 1,
+			play: play{has: shared, says: muted(both(6500*ms, 18*s, a, b))},
+		},
+		{
+			name: "invented, and told when asked only",
+			play: play{has: shared[:1], says: muted(both(6500*ms, 8*s, a, b))},
+			want: map[Kind]int{Invented: 2},
+		},
+		{
+			name: "invented: long ago, and told when asked only",
+			play: play{
+				has:  []stretch{{holder: a, from: 1 * s, until: 7 * s}, {holder: b, from: 5 * s, until: 30 * s}},
+				says: muted(both(9500*ms, 10500*ms, a, b)),
+			},
+			want: map[Kind]int{Invented: 2},
+		},
+		{
+			name: "wrong, and told when asked only", long: 1, found: 1,
+			play: play{has: shared, says: muted(both(6500*ms, 12*s, a, b, c))},
+			want: map[Kind]int{Wrong: 2, Dropped: 2},
+		},
+		{
+			name: "restored, and nobody ever had it together",
+			play: play{
+				has:  shared[:1],
+				says: muted(both(9*s, 12*s, a, b)[1:]),
+				down: []stretch{{holder: b, from: 7 * s, until: 9 * s}},
+			},
+			want: map[Kind]int{Invented: 1},
+		},
+		{
+			name: "restored, and over meanwhile", long: 1, found: 1,
+			play: play{
+				has: []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 10 * s}},
+				says: append(both(6500*ms, 12*s, a, b),
+					claim{node: n2, from: 13 * s, until: 15 * s, holders: []Holder{a, b}, mute: true}),
+				down: []stretch{{holder: b, from: 9 * s, until: 13 * s}},
+			},
+		},
+		{
+			name: "restored, with one that came just before", long: 1, found: 1,
+			play: play{
+				has: []stretch{
+					{holder: a, from: 1 * s, until: 30 * s},
+					{holder: b, from: 5 * s, until: 10 * s},
+					{holder: c, from: 11 * s, until: 11500 * ms},
+				},
+				says: append(both(6500*ms, 11900*ms, a, b),
+					claim{node: n1, from: 11900 * ms, until: 14 * s, holders: []Holder{a, c}, mute: true}),
+				down: []stretch{{holder: a, from: 11600 * ms, until: 11800 * ms}},
+			},
+		},
+		{
+			name: "the last answer before the end of an agent", long: 1, found: 1,
+			play: play{
+				has:  []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 8500 * ms}},
+				says: both(6500*ms, 11300*ms, a, b),
+				down: []stretch{{holder: b, from: 11100 * ms, until: 12 * s}},
+			},
+		},
+		{
+			name: "wrong: a holder too many comes later", long: 1, found: 1,
+			play: play{has: shared, says: append(both(6500*ms, 8*s, a, b),
+				claim{node: n1, from: 8 * s, until: 12 * s, holders: []Holder{a, b, c}, kind: "changed"},
+				claim{node: n1, from: 12 * s, until: 18 * s, holders: []Holder{a, b}, kind: "changed"},
+				claim{node: n2, from: 8 * s, until: 18 * s, holders: []Holder{a, b}, mute: true})},
+			want: map[Kind]int{Wrong: 1},
+		},
+		{
+			name: "a third one comes later", long: 3, found: 3,
+			play: play{
+				has: append(shared[:2:2], stretch{holder: c, from: 9 * s, until: 15 * s}),
+				says: append(both(6500*ms, 10*s, a, b),
+					claim{node: n1, from: 10 * s, until: 18 * s, holders: []Holder{a, b, c}, kind: "changed"},
+					claim{node: n2, from: 10 * s, until: 18 * s, holders: []Holder{a, b, c}, kind: "changed"},
+					claim{node: n3, from: 10500 * ms, until: 18 * s, holders: []Holder{a, b, c}}),
+			},
+		},
+		{
+			name: "a lingering suspicion",
+			play: play{has: shared[:1], says: []claim{{node: n1, from: 5 * s, until: 25 * s, holders: []Holder{a, b}, suspected: true}}},
+			want: map[Kind]int{Suspicious: 1},
+		},
+		{
+			name: "a short suspicion",
+			play: play{has: shared[:1], says: []claim{{node: n1, from: 5 * s, until: 19 * s, holders: []Holder{a, b}, suspected: true}}},
+		},
+		{
+			name: "a suspicion of a former agent lingers",
+			play: play{
+				has:  shared[:1],
+				says: []claim{{node: n1, from: 6 * s, until: 29 * s, holders: []Holder{a, b}, suspected: true}},
+				down: []stretch{{holder: b, from: 3 * s, until: 4 * s}},
+			},
+		},
+		{
+			name: "a suspicion that begins after a restart lingers",
+			play: play{
+				has:  shared[:1],
+				says: []claim{{node: n1, from: 9500 * ms, until: 29 * s, holders: []Holder{a, b}, suspected: true}},
+				down: []stretch{{holder: b, from: 3 * s, until: 4 * s}},
+			},
+			want: map[Kind]int{Suspicious: 1},
+		},
+		{
+			name: "an agent is down, and its successor finds it", long: 1, found: 1,
+			play: play{
+				has: shared,
+				says: []claim{
+					{node: n1, from: 14500 * ms, until: 18 * s, holders: []Holder{a, b}},
+					{node: n2, from: 14500 * ms, until: 18 * s, holders: []Holder{a, b}},
+				},
+				down: []stretch{{holder: b, from: 4 * s, until: 7 * s}},
+			},
+		},
+		{
+			name: "an agent is down, and its successor never finds it", long: 1, found: 1,
+			play: play{
+				has: []stretch{{holder: a, from: 1 * s, until: 35 * s}, {holder: b, from: 5 * s, until: 35 * s}},
+				says: []claim{
+					{node: n1, from: 6500 * ms, until: 35 * s, holders: []Holder{a, b}},
+					{node: n2, from: 6500 * ms, until: 8 * s, holders: []Holder{a, b}},
+				},
+				down: []stretch{{holder: b, from: 8 * s, until: 9 * s}},
+			},
+			want: map[Kind]int{Overdue: 1},
+		},
+		{
+			name: "an agent is down, and its successor finds it before it is known to be there", long: 1, found: 1,
+			play: play{
+				has: shared,
+				says: []claim{
+					{node: n1, from: 9400 * ms, until: 18 * s, holders: []Holder{a, b}},
+					{node: n2, from: 9400 * ms, until: 18 * s, holders: []Holder{a, b}},
+				},
+				down: []stretch{{holder: b, from: 6 * s, until: 9500 * ms}},
+			},
+		},
+		{
+			name: "hosts are no duplicates of each other",
+			play: play{has: []stretch{{holder: h2, from: s, until: 30 * s}, {holder: h3, from: s, until: 30 * s}}},
+		},
+		{
+			name: "a pod and a node", long: 1,
+			play: play{has: []stretch{{holder: h2, from: s, until: 30 * s}, {holder: a, from: 5 * s, until: 15 * s}}},
+			want: map[Kind]int{Overdue: 2, Missed: 2},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.play.length = 29 * s
+			got, j, all := tt.play.judge()
+			for _, kind := range []Kind{Overdue, Missed, Late, Invented, Wrong, Dropped, Lingering, Suspicious} {
+				if got[kind] != tt.want[kind] {
+					t.Errorf("%s: got %d, want %d", kind, got[kind], tt.want[kind])
+				}
+			}
+			if tally := j.Tally(); tally.Long != tt.long || tally.Found != tt.found {
+				t.Errorf("got %d long, %d found; want %d and %d", tally.Long, tally.Found, tt.long, tt.found)
+			}
+			if t.Failed() {
+				for _, f := range all {
+					t.Logf("%7.3f %v", f.At.Seconds(), f)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package judge
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// address is who has and had one address.
+type address struct {
+	ip netip.Addr
+	// now are those who have it, as far as the last looks tell, and past those who had.
+	now  map[Holder]*presence
+	past []*presence
+	// pairs are of those who have it and of those who had.
+	pairs []*pair
+}
+
+// presence is one stretch of time in which a holder has an address.
+type presence struct {
+	holder Holder
+	// It began at from at the earliest, and ended at until at the latest.
+	from, until time.Duration
+	// The holder had it for certain all the time between sure and seen; both never, and
+	// zero, if it never had it for certain.
+	sure, seen time.Duration
+	firm       bool // at the last look
+}
+
+// present takes in a look that saw the address; firmly or perhaps.
+func (j *Judge) present(a *address, l Look, firm bool) {
+	p := a.now[l.Holder]
+	if p == nil {
+		p = &presence{holder: l.Holder, from: j.looks[l.Holder], until: never, sure: never}
+		a.now[l.Holder] = p
+		for _, o := range a.now {
+			a.join(o, p)
+		}
+		for _, o := range a.past {
+			if o.until > p.from {
+				a.join(o, p)
+			}
+		}
+	}
+	if firm {
+		if !p.firm {
+			p.sure = l.To
+		}
+		p.seen = l.From
+	}
+	p.firm = firm
+}
+
+// absent takes in a look that did not see the address.
+func (a *address) absent(l Look) {
+	if p := a.now[l.Holder]; p != nil {
+		p.until = l.To
+		delete(a.now, l.Holder)
+		a.past = append(a.past, p)
+	}
+}
+
+// join makes a pair of two who may rule each other out.
+func (a *address) join(x, y *presence) {
+	if x.holder == y.holder || x.holder.host() && y.holder.host() {
+		return
+	}
+	a.pairs = append(a.pairs, &pair{ip: a.ip, x: x, y: y, at: make(map[string]*duty)})
+}
+
+// mayHave says whether a holder may have had the address at some time between two times.
+func (a *address) mayHave(h Holder, from, until time.Duration) bool {
+	ok := func(p *presence) bool { return p.holder == h && p.from <= until && p.until >= from }
+	if p := a.now[h]; p != nil && ok(p) {
+		return true
+	}
+	return slices.ContainsFunc(a.past, ok)
+}
+
+// forget drops what ended before a time.
+func (a *address) forget(before time.Duration) {
+	a.past = slices.DeleteFunc(a.past, func(p *presence) bool { return p.until < before })
+	a.pairs = slices.DeleteFunc(a.pairs, func(p *pair) bool {
+		_, until := p.possible()
+		return until < before
+	})
+}
+
+// pair are two holders that had one address, perhaps at the same time.
+type pair struct {
+	ip      netip.Addr
+	x, y    *presence
+	at      map[string]*duty // by node, made when needed
+	counted bool
+	found   bool
+}
+
+// duty is that of an agent to tell of a pair.
+type duty struct {
+	// since is when it began, where that is later than the pair.
+	since time.Duration
+	// found is since when the agent names both in a confirmed conflict, zero if it does not.
+	found time.Duration
+	// overdue: it should have by now. done: it was judged, and did or will not.
+	overdue, done bool
+}
+
+func (p *pair) duty(node string) *duty {
+	if p.at[node] == nil {
+		p.at[node] = &duty{}
+	}
+	return p.at[node]
+}
+
+// tells says whether a conflict names both.
+func (p *pair) tells(c Conflict) bool {
+	return c.Confirmed && slices.Contains(c.Holders, p.x.holder) && slices.Contains(c.Holders, p.y.holder)
+}
+
+// of says whether one of the two is on a node.
+func (p *pair) of(node string) bool { return p.x.holder.Node == node || p.y.holder.Node == node }
+
+// nodes are those of the two.
+func (p *pair) nodes() []string {
+	if p.x.holder.Node == p.y.holder.Node {
+		return []string{p.x.holder.Node}
+	}
+	return []string{p.x.holder.Node, p.y.holder.Node}
+}
+
+// possible is the longest time for which both can have had the address.
+func (p *pair) possible() (from, until time.Duration) {
+	return max(p.x.from, p.y.from), min(p.x.until, p.y.until)
+}
+
+// certain is the time for which both had it for certain, as far as known; not if until is
+// before from.
+func (p *pair) certain() (from, until time.Duration) {
+	return max(p.x.sure, p.y.sure), min(p.x.seen, p.y.seen)
+}

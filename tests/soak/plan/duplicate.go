@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// duplicate is a real one: it lasts for long enough to be found, ends in one of several
+// ways, and sometimes comes back.
+func (m *model) duplicate() {
+	elder := m.idle(nil)
+	if elder == nil {
+		return
+	}
+	switch n := m.rng.IntN(100); {
+	case n < 15:
+		m.hostDuplicate(elder)
+	case n < 40:
+		m.addedDuplicate(elder)
+	default:
+		m.bornDuplicate(elder)
+	}
+}
+
+// lasts draws how long a duplicate lasts.
+func (m *model) lasts() time.Duration { return m.between(5*time.Second, 30*time.Second) }
+
+// hostDuplicate gives a pod an address of a node, its own or another.
+func (m *model) hostDuplicate(p *pod) {
+	all := m.site.Host[m.anyNode()]
+	ip := all[m.rng.IntN(len(all))]
+	if m.held[ip] > 0 {
+		return // a pod has it already
+	}
+	m.begin("duplicate of a node's address")
+	m.add(p, m.now, ip)
+	m.steps[len(m.steps)-1].Host = true
+	m.remove(p, m.now+m.lasts(), ip)
+}
+
+// addedDuplicate gives a running pod what another one has.
+func (m *model) addedDuplicate(elder *pod) {
+	q := m.idle(func(q *pod) bool {
+		return q != elder && !slices.ContainsFunc(q.has, func(ip netip.Addr) bool { return slices.Contains(elder.has, ip) })
+	})
+	if q == nil {
+		return
+	}
+	m.begin("added duplicate")
+	ips := slices.Clone(elder.has)
+	if m.chance(50) {
+		ips = ips[:1]
+	}
+	first := elder.last
+	m.add(q, m.now, ips...)
+	m.follow(first)
+	end := m.now + m.lasts()
+	m.end(elder, q, end, ips)
+	if !m.again() || len(m.whoHas(elder, q, ips)) != 1 {
+		return
+	}
+	keeper := m.whoHas(elder, q, ips)[0]
+	at := end + m.comeback()
+	back := m.newcomer(keeper, ips, at)
+	m.kill(back, at+m.between(5*time.Second, 12*time.Second))
+}
+
+// bornDuplicate has one or two pods born with what another one has.
+func (m *model) bornDuplicate(elder *pod) {
+	m.begin("duplicate")
+	if elder.Silent {
+		m.name = "silent " + m.name
+	}
+	ips := slices.Clone(elder.has)
+	q := m.newcomer(elder, ips, m.now)
+	end := m.now + m.lasts()
+	if m.chance(20) {
+		m.name += ", triple"
+		third := m.newcomer(elder, ips, m.now+m.upTo(5*time.Second))
+		m.kill(third, m.between(m.now+6*time.Second, end+8*time.Second))
+	}
+	if m.chance(15) && end > m.now+12*time.Second {
+		// It is another holder then, and goes on.
+		at := m.between(m.now+5*time.Second, end-6*time.Second)
+		id := m.kill(q, at)
+		q = m.bearLike(Pod{Routed: q.Routed, Silent: q.Silent}, at+m.upTo(time.Second), m.otherNode(q.Node), ips, id)
+	}
+	m.end(elder, q, end, ips)
+	if !m.again() {
+		return
+	}
+	who := m.whoHas(elder, q, ips)
+	if len(who) != 1 {
+		return
+	}
+	at := end + m.comeback()
+	back := m.newcomer(who[0], ips, at)
+	m.kill(back, at+m.between(5*time.Second, 12*time.Second))
+}
+
+// crowd has several pods born with what one has, and all but one of them die one by one.
+func (m *model) crowd() {
+	elder := m.idle(nil)
+	if elder == nil {
+		return
+	}
+	m.begin("crowd")
+	ips := slices.Clone(elder.has)
+	all := []*pod{elder}
+	for range 3 + m.rng.IntN(3) {
+		all = append(all, m.newcomer(elder, ips, m.now+m.upTo(3*time.Second)))
+	}
+	m.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	at := m.now + m.lasts()
+	for _, p := range all[1:] {
+		m.kill(p, at)
+		at += m.upTo(4 * time.Second)
+	}
+	all[0].busy = max(all[0].busy, at+margin)
+}
+
+// again says whether a duplicate comes back, and comeback how soon: before its end is
+// certain, or after.
+func (m *model) again() bool { return m.chance(30) }
+
+func (m *model) comeback() time.Duration { return m.between(200*time.Millisecond, 8*time.Second) }
+
+// end ends a duplicate: one of the two dies, moves, or loses the addresses.
+func (m *model) end(elder, q *pod, at time.Duration, ips []netip.Addr) {
+	who := elder
+	if m.chance(60) {
+		who = q
+	}
+	// What comes back finds the other one there.
+	other := elder
+	if who == elder {
+		other = q
+	}
+	other.busy = max(other.busy, at+margin)
+	n := m.rng.IntN(3)
+	if n == 0 && len(who.has) == len(ips) {
+		n = 1 // it would be left with none
+	}
+	switch n {
+	case 0:
+		m.remove(who, at, ips...)
+	case 1:
+		m.kill(who, at)
+	default:
+		// It is evicted, and its successor gets an address of its own.
+		id := m.kill(who, at)
+		if next := m.newAddrs(); len(next) > 0 {
+			m.bearLike(Pod{Routed: who.Routed}, at+m.upTo(time.Second), m.otherNode(who.Node), next, id)
+		}
+	}
+}
+
+// whoHas are those of the two who are left with the addresses.
+func (m *model) whoHas(elder, q *pod, ips []netip.Addr) (left []*pod) {
+	for _, p := range []*pod{elder, q} {
+		if slices.Contains(p.has, ips[0]) {
+			left = append(left, p)
+		}
+	}
+	return left
+}

@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+func site() Site {
+	s := Site{Pods: 48}
+	for n := range 3 {
+		s.Host = append(s.Host, []netip.Addr{netip.AddrFrom4([4]byte{192, 168, 77, byte(n + 1)})})
+	}
+	for i := range 64 {
+		s.Pool = append(s.Pool,
+			netip.AddrFrom4([4]byte{10, 244, 1, byte(20 + i)}),
+			netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(20 + i)}))
+	}
+	return s
+}
+
+func TestTheSameSeedIsTheSamePlan(t *testing.T) {
+	t.Parallel()
+	one, two, other := Draw(7, site(), time.Minute), Draw(7, site(), time.Minute), Draw(8, site(), time.Minute)
+	if !reflect.DeepEqual(one, two) {
+		t.Error("two plans of one seed differ")
+	}
+	if reflect.DeepEqual(one, other) {
+		t.Error("plans of two seeds are the same")
+	}
+}
+
+// world is what a plan comes to when its steps are done in order.
+type world struct {
+	alive map[int]*Pod
+	has   map[int][]netip.Addr
+}
+
+// A plan must be possible: nobody dies twice or loses what it does not have, and steps
+// wait for those before.
+func TestPlansArePossible(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		plan := Draw(seed, site(), 5*time.Minute)
+		done := make(map[int]bool)
+		w := world{make(map[int]*Pod), make(map[int][]netip.Addr)}
+		var due time.Duration
+		most, least := 0, 1000
+		for _, s := range plan.Steps {
+			if s.Due < due {
+				t.Fatalf("seed %d: step %v is due at %v, after one due at %v", seed, s, s.Due, due)
+			}
+			due = s.Due
+			for _, id := range s.After {
+				if !done[id] {
+					t.Fatalf("seed %d: step %d, %v, comes before step %d that it waits for", seed, s.ID, s, id)
+				}
+			}
+			done[s.ID] = true
+			w.do(t, s)
+			if s.Due > quick {
+				most, least = max(most, len(w.alive)), min(least, len(w.alive))
+			}
+		}
+		if least < 30 || most > 75 {
+			t.Errorf("seed %d: between %d and %d pods are alive", seed, least, most)
+		}
+	}
+}
+
+func (w world) do(t *testing.T, s *Step) {
+	t.Helper()
+	if s.Pod == nil {
+		return
+	}
+	n := s.Pod.Number
+	if (w.alive[n] == nil) != (s.Kind == Birth) {
+		t.Fatalf("%v: alive is %v", s, w.alive[n] != nil)
+	}
+	for _, ip := range s.IPs {
+		has := slices.Contains(w.has[n], ip)
+		if has == (s.Kind == Birth || s.Kind == Add) {
+			t.Fatalf("%v at %v: it has %v", s, s.Due, w.has[n])
+		}
+	}
+	switch s.Kind {
+	case Birth:
+		w.alive[n] = s.Pod
+		w.has[n] = slices.Clone(s.IPs)
+	case Death:
+		if len(s.IPs) != len(w.has[n]) {
+			t.Fatalf("%v: it has %v", s, w.has[n])
+		}
+		delete(w.alive, n)
+		delete(w.has, n)
+	case Add:
+		w.has[n] = append(w.has[n], s.IPs...)
+	case Remove:
+		w.has[n] = slices.DeleteFunc(w.has[n], func(ip netip.Addr) bool { return slices.Contains(s.IPs, ip) })
+	}
+}
+
+// Every kind of story is told in a few minutes, and addresses are used again and again.
+func TestPlansAreVaried(t *testing.T) {
+	t.Parallel()
+	plan := Draw(3, site(), 10*time.Minute)
+	kinds := make(map[Kind]int)
+	names := make(map[string]bool)
+	births := make(map[netip.Addr]int)
+	for _, s := range plan.Steps {
+		kinds[s.Kind]++
+		name := s.Why
+		for i, r := range name {
+			if r >= '0' && r <= '9' {
+				name = name[:i]
+				break
+			}
+		}
+		names[name] = true
+		if s.Kind == Birth {
+			for _, ip := range s.IPs {
+				births[ip]++
+			}
+		}
+	}
+	for _, kind := range []Kind{Birth, Death, Add, Remove, Talk, Restart} {
+		if kinds[kind] < 5 {
+			t.Errorf("%d steps of kind %s", kinds[kind], kind)
+		}
+	}
+	if len(names) < 13 {
+		t.Errorf("only these stories are told: %v", names)
+	}
+	busiest := 0
+	for _, n := range births {
+		busiest = max(busiest, n)
+	}
+	if busiest < 10 {
+		t.Errorf("no address has more than %d lives in ten minutes", busiest)
+	}
+	if rate := float64(len(plan.Steps)) / 600; rate < 2 || rate > 8 {
+		t.Errorf("%.1f steps a second", rate)
+	}
+	t.Log(len(plan.Steps), "steps:", kinds, names)
+}

@@ -1,0 +1,251 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+	"github.com/dupip/dupip/tests/soak/judge"
+	"github.com/dupip/dupip/tests/soak/plan"
+	"github.com/dupip/dupip/tests/soak/truth"
+)
+
+// atOnce is how many steps are done at the same time: enough for races between pods, and
+// few enough for two cores.
+const atOnce = 4
+
+// soak is one play.
+type soak struct {
+	*lab.T
+	seed    uint64
+	nodes   []*lab.Node
+	start   time.Time
+	watcher *truth.Watcher
+	journal *journal
+	count   counts
+
+	mu     sync.Mutex
+	judge  *judge.Judge
+	agents []*agent // by node
+	pods   map[int]*lab.Pod
+	slow   []answer
+	up     time.Duration // when the last agent was ready that was restarted
+	// keeping writes down what agents know of findings.
+	keeping sync.WaitGroup
+	// usage is what the agents take, at the beginning and at the end.
+	before []usage
+}
+
+// newSoak starts the agents.
+func newSoak(t lab.TB, seed uint64) *soak {
+	s := &soak{T: lab.NewT(t), seed: seed, judge: judge.New(limits()), pods: make(map[int]*lab.Pod)}
+	names := make([]string, nodes)
+	started := s.Cluster(nodes, "--min-overlap", minOverlap.String())
+	s.start = time.Now()
+	s.journal = newJournal(s.T, s.start)
+	for i, a := range started {
+		s.nodes = append(s.nodes, a.Node)
+		names[i] = a.Node.ShortName()
+		s.agents = append(s.agents, &agent{Agent: a, name: names[i], all: []*lab.Agent{a}})
+	}
+	s.watcher = truth.New(s.Prefix(), names, s.start, s.looked)
+	s.before = s.usage()
+	return s
+}
+
+// now is the time since the beginning.
+func (s *soak) now() time.Duration { return time.Since(s.start) }
+
+// play does the steps of a plan, with somebody watching, and then lets all pods die.
+func (s *soak) play(p *plan.Plan) {
+	ctx, cancel := context.WithCancel(s.Context())
+	var watching sync.WaitGroup
+	defer func() {
+		cancel()
+		watching.Wait()
+		s.judgeTheEnd()
+	}()
+	watching.Go(func() { s.watch(ctx) })
+	for _, a := range s.agents {
+		client := a.Client // all agents of a node have the same socket
+		watching.Go(func() { s.listen(ctx, a, client) })
+	}
+
+	s.perform(p)
+	s.journal.note(nil, nil, "the plan is over")
+	s.everybodyDies()
+	// What has ended may go on for so long.
+	end := time.NewTimer(max(limits().Over, limits().Suspicion) + 4*tick)
+	defer end.Stop()
+	<-end.C
+}
+
+// judgeTheEnd judges what was said last.
+func (s *soak) judgeTheEnd() {
+	now := s.now()
+	if err := s.watcher.Round(); err != nil {
+		s.Errorf("seed %d: %v", s.seed, err)
+	} else {
+		s.advance(now)
+	}
+	s.keeping.Wait()
+}
+
+// perform does the steps, each when it is due and those before it are done.
+func (s *soak) perform(p *plan.Plan) {
+	done := make(map[int]chan struct{}, len(p.Steps))
+	for _, step := range p.Steps {
+		done[step.ID] = make(chan struct{})
+	}
+	hands := make(chan struct{}, atOnce)
+	var working sync.WaitGroup
+	began := s.now()
+	for _, step := range p.Steps {
+		if s.count.failed.Load() {
+			break
+		}
+		time.Sleep(began + step.Due - s.now())
+		working.Go(func() {
+			defer close(done[step.ID])
+			for _, id := range step.After {
+				<-done[id]
+			}
+			if step.Kind != plan.Restart { // which takes seconds
+				hands <- struct{}{}
+				defer func() { <-hands }()
+			}
+			at := s.now()
+			err := s.do(step)
+			s.count.step(step.Kind, at-began-step.Due, s.now()-at)
+			s.tell(step, at, err)
+		})
+	}
+	working.Wait()
+}
+
+// tell writes a step down.
+func (s *soak) tell(step *plan.Step, at time.Duration, err error) {
+	text := fmt.Sprintf("step %d: %v, took %.3f s", step.ID, step, (s.now() - at).Seconds())
+	var names []string
+	if step.Pod != nil {
+		names = []string{s.podName(step.Pod)}
+	}
+	if err != nil {
+		text += ": " + err.Error()
+	}
+	s.journal.noteAt(at, step.IPs, names, text)
+	// A packet that is not sent matters to nobody: routes come and go with addresses.
+	if err != nil && step.Kind != plan.Talk && s.count.failed.CompareAndSwap(false, true) {
+		s.Errorf("seed %d: %s", s.seed, text)
+	}
+}
+
+// podName is the name of a pod's netns without the prefix. The node's is the last part
+// of it, for those who look at namespaces only.
+func (s *soak) podName(p *plan.Pod) string {
+	return fmt.Sprintf("p%d.%s", p.Number, s.nodes[p.Node].ShortName())
+}
+
+func (s *soak) do(step *plan.Step) error {
+	if step.Kind == plan.Restart {
+		return s.restart(step)
+	}
+	name := s.Prefix() + s.podName(step.Pod)
+	if step.Kind == plan.Talk {
+		return s.change(step)
+	}
+	// Before and after, so that it is known well when something changed, and that two steps
+	// between two ticks are seen as two.
+	if err := s.watcher.Look(name); err != nil {
+		return err
+	}
+	if err := s.change(step); err != nil {
+		return err
+	}
+	return s.watcher.Look(name)
+}
+
+func (s *soak) change(step *plan.Step) error {
+	if step.Kind == plan.Birth {
+		return s.bear(step.Pod)
+	}
+	s.mu.Lock()
+	pod := s.pods[step.Pod.Number]
+	s.mu.Unlock()
+	switch step.Kind {
+	case plan.Death:
+		s.mu.Lock()
+		delete(s.pods, step.Pod.Number)
+		s.mu.Unlock()
+		if step.Vanish {
+			return pod.DeleteNetns()
+		}
+		return pod.Delete()
+	case plan.Talk:
+		return talk(pod, step.IPs)
+	}
+	for _, ip := range step.IPs {
+		var err error
+		switch {
+		case step.Kind == plan.Remove:
+			err = pod.DelAddr(ip)
+		case step.Host:
+			// Without the route on its node that other addresses of a routed pod get:
+			// agents would not hear each other any more.
+			err = pod.AddAddrOn(pod.Interface, netip.PrefixFrom(ip, ip.BitLen()))
+		default:
+			err = pod.AddAddr(ip)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *soak) bear(p *plan.Pod) error {
+	o := lab.PodOptions{Addrs: slices.Clone(p.IPs), Silent: p.Silent, MAC: p.MAC}
+	if p.Routed {
+		o.Style = lab.Routed
+	}
+	pod, err := s.nodes[p.Node].AddPod(s.podName(p), o)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.pods[p.Number] = pod
+	s.mu.Unlock()
+	// Else all of a subnet go with the first one.
+	return pod.Sysctl("ipv4/conf/all/promote_secondaries", "1")
+}
+
+func talk(p *lab.Pod, from []netip.Addr) error {
+	for _, ip := range from {
+		to := netip.MustParseAddr("192.0.2.9")
+		if ip.Is6() {
+			to = netip.MustParseAddr("2001:db8::9")
+		}
+		if err := p.SendUDP(ip, to, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// everybodyDies removes all pods that are left.
+func (s *soak) everybodyDies() {
+	s.mu.Lock()
+	left := make([]*lab.Pod, 0, len(s.pods))
+	for _, p := range s.pods {
+		left = append(left, p)
+	}
+	clear(s.pods)
+	s.mu.Unlock()
+	for _, p := range left {
+		s.Do(p.Delete(), s.watcher.Look(p.Name))
+	}
+}

@@ -1,0 +1,228 @@
+// Package truth looks which network namespace has which addresses, by the kernel's word
+// alone: it finds the namespaces under /run/netns and asks each over rtnetlink. It does
+// not know what was done to them, or why.
+//
+// It keeps no descriptor of a namespace: it would keep the namespace of a dead pod alive.
+package truth
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/tests/soak/judge"
+)
+
+// folder is where namespaces have names.
+const folder = "/run/netns"
+
+// Watcher looks into the namespaces whose names begin with a prefix. Its methods may be
+// called from several goroutines.
+type Watcher struct {
+	prefix string
+	nodes  []string
+	start  time.Time
+	feed   func(judge.Look)
+
+	mu    sync.Mutex
+	known map[string]*space // by name under /run/netns
+	ports map[string]map[int]bool
+	// listed is when the folder was listed last.
+	listed time.Duration
+}
+
+// space is what is known of a namespace.
+type space struct {
+	holder judge.Holder
+	has    []netip.Addr
+	peer   int // index of the host end of its first veth, on its node
+	gone   bool
+}
+
+// New makes a watcher for the namespaces with a prefix. Those of nodes have the names of
+// nodes behind it; of the others the part after the last dot names the node. Looks are
+// handed to feed one after the other, with times since start.
+func New(prefix string, nodes []string, start time.Time, feed func(judge.Look)) *Watcher {
+	return &Watcher{
+		prefix: prefix, nodes: nodes, start: start, feed: feed,
+		known: make(map[string]*space), ports: make(map[string]map[int]bool),
+	}
+}
+
+// Round looks into every namespace. Names that are gone are looked at, too: nothing is
+// there, or its devices are about to go.
+func (w *Watcher) Round() error {
+	for _, node := range w.nodes {
+		if err := w.Look(w.prefix + node); err != nil {
+			return err
+		}
+	}
+	from := time.Since(w.start)
+	names, err := os.ReadDir(folder)
+	if err != nil {
+		return fmt.Errorf("list namespaces: %w", err)
+	}
+	present := make(map[string]bool, len(names))
+	for _, entry := range names {
+		if w.holderOf(entry.Name()) != (judge.Holder{}) {
+			present[entry.Name()] = true
+		}
+	}
+	w.mu.Lock()
+	for name := range w.known {
+		present[name] = true
+	}
+	w.mu.Unlock()
+	for _, node := range w.nodes {
+		delete(present, w.prefix+node)
+	}
+	for name := range present {
+		if err := w.Look(name); err != nil {
+			return err
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listed = from
+	maps.DeleteFunc(w.known, func(_ string, s *space) bool { return s.gone })
+	return nil
+}
+
+// holderOf reads a name under /run/netns; the zero Holder is none of ours.
+func (w *Watcher) holderOf(name string) judge.Holder {
+	short, ours := strings.CutPrefix(name, w.prefix)
+	if !ours {
+		return judge.Holder{}
+	}
+	for _, node := range w.nodes {
+		if short == node {
+			return judge.Holder{Node: node, Netns: "host"}
+		}
+		if strings.HasSuffix(short, "."+node) {
+			return judge.Holder{Node: node, Netns: name}
+		}
+	}
+	return judge.Holder{}
+}
+
+// Look looks into one namespace, or for one that is not there yet.
+func (w *Watcher) Look(name string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.known[name]
+	if s == nil {
+		s = &space{holder: w.holderOf(name)}
+		w.known[name] = s
+		// It was not there when names were listed last.
+		w.feed(judge.Look{Holder: s.holder, From: w.listed, To: w.listed})
+	}
+	look := judge.Look{Holder: s.holder, From: time.Since(w.start)}
+	view, err := inspect(name)
+	look.To = time.Since(w.start)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// Where the host end of the veth is still there, the namespace lives on without a
+		// name.
+		if node, err := inspect(w.prefix + s.holder.Node); err == nil {
+			w.ports[s.holder.Node] = node.ports
+		}
+		if w.ports[s.holder.Node][s.peer] {
+			look.Maybe = s.has
+		} else {
+			s.gone = true
+		}
+	case err != nil:
+		return fmt.Errorf("look into netns %s: %w", name, err)
+	default:
+		look.Has, look.Maybe = view.has, view.maybe
+		s.has, s.gone = view.has, false
+		if view.peer != 0 {
+			s.peer = view.peer
+		}
+		if s.holder.Netns == "host" {
+			w.ports[s.holder.Node] = view.ports
+		}
+	}
+	w.feed(look)
+	return nil
+}
+
+// view is what a namespace shows.
+type view struct {
+	has, maybe []netip.Addr
+	peer       int
+	ports      map[int]bool
+}
+
+// inspect asks the kernel for the addresses of a namespace.
+func inspect(name string) (v view, err error) {
+	fd, err := netns.GetFromPath(filepath.Join(folder, name))
+	if err != nil {
+		return v, err
+	}
+	defer fd.Close()
+	// A name is a file that nothing is mounted on for a moment, at its birth and its death.
+	var on unix.Statfs_t
+	if err := unix.Fstatfs(int(fd), &on); err != nil {
+		return v, err
+	}
+	if on.Type != unix.NSFS_MAGIC {
+		return v, fs.ErrNotExist
+	}
+	handle, err := netlink.NewHandleAt(fd, unix.NETLINK_ROUTE)
+	if err != nil {
+		return v, err
+	}
+	defer handle.Close()
+	for try := 0; ; try++ {
+		if v, err = ask(handle); !errors.Is(err, netlink.ErrDumpInterrupted) || try == 20 {
+			return v, err
+		}
+	}
+}
+
+func ask(handle *netlink.Handle) (view, error) {
+	v := view{ports: make(map[int]bool)}
+	links, err := handle.LinkList()
+	if err != nil {
+		return v, err
+	}
+	up := make(map[int]bool, len(links))
+	for _, link := range links {
+		attrs := link.Attrs()
+		up[attrs.Index] = attrs.Flags&net.FlagUp != 0
+		if link.Type() == "veth" {
+			v.ports[attrs.Index] = true
+			v.peer = attrs.ParentIndex
+		}
+	}
+	addrs, err := handle.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return v, err
+	}
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		ip = ip.Unmap()
+		const unsettled = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC
+		switch {
+		case !ok, !ip.IsGlobalUnicast(), a.Flags&unix.IFA_F_DADFAILED != 0, !up[a.LinkIndex]:
+		case a.Flags&unsettled != 0:
+			v.maybe = append(v.maybe, ip)
+		default:
+			v.has = append(v.has, ip)
+		}
+	}
+	return v, nil
+}
