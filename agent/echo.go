@@ -12,8 +12,8 @@ const (
 	// echoFor is for how long a holder that sent a question of ours back is taken for one
 	// that sends others' packets, too. Each question that comes back renews it.
 	echoFor = 5 * time.Minute
-	// echoWithin is how late a question may come back: others who know our MAC could say
-	// as if they were us what the holder then passes on.
+	// echoWithin is how late a question may come back. Others who know our MAC could send
+	// the like, and the holder merely pass it on.
 	echoWithin = 2 * time.Second
 	// maxAsked bounds the questions that are remembered of one interface, maxEchoes the
 	// holders that sent one back.
@@ -36,7 +36,7 @@ func (i *podInterface) asked(ip netip.Addr, now time.Time) {
 	if len(i.questions) >= maxAsked {
 		maps.DeleteFunc(i.questions, func(_ netip.Addr, at time.Time) bool { return now.Sub(at) > echoWithin })
 	}
-	if len(i.questions) < maxAsked {
+	if _, known := i.questions[ip]; known || len(i.questions) < maxAsked {
 		i.questions[ip] = now
 	}
 }
@@ -51,6 +51,7 @@ func (l *loop) cameBack(i *podInterface, ip netip.Addr, at time.Time) {
 	}
 }
 
+// add notes that a holder sent a question back.
 func (e *echoes) add(holder detector.HolderID, at time.Time) {
 	if e.heard == nil {
 		e.heard = make(map[detector.HolderID]time.Time)
@@ -58,7 +59,7 @@ func (e *echoes) add(holder detector.HolderID, at time.Time) {
 	if len(e.heard) >= maxEchoes {
 		maps.DeleteFunc(e.heard, func(_ detector.HolderID, heard time.Time) bool { return at.Sub(heard) >= echoFor })
 	}
-	if len(e.heard) < maxEchoes {
+	if _, known := e.heard[holder]; known || len(e.heard) < maxEchoes {
 		e.heard[holder] = at
 	}
 }

@@ -91,7 +91,17 @@ func TestEchoesAreBounded(t *testing.T) {
 	if len(i.questions) != maxAsked || len(e.heard) != maxEchoes {
 		t.Errorf("%d questions and %d mirrors are kept", len(i.questions), len(e.heard))
 	}
-	later := now.Add(echoFor)
+	// Those that are kept are renewed all the same.
+	soon := now.Add(time.Second)
+	i.asked(netip.MustParseAddr("10.0.0.1"), soon)
+	e.add(detector.HolderID{Netns: 1}, soon)
+	if got := i.questions[netip.MustParseAddr("10.0.0.1")]; !got.Equal(soon) {
+		t.Errorf("a question that was asked again is of %v, want %v", got, soon)
+	}
+	if got := e.heard[detector.HolderID{Netns: 1}]; !got.Equal(soon) {
+		t.Errorf("a mirror that was heard again was heard at %v, want %v", got, soon)
+	}
+	later := now.Add(echoFor + time.Minute)
 	i.asked(ip, later)
 	e.add(detector.HolderID{Netns: 1 << 40}, later)
 	if len(i.questions) != 1 || len(e.heard) != 1 || !e.from(detector.HolderID{Netns: 1 << 40}, later) {

@@ -202,6 +202,25 @@ func TestSecondSeenElsewhere(t *testing.T) {
 	}
 }
 
+// A node may say later that it has seen its holder for longer, as one does that tells of what
+// it has restored; never that it has not.
+func TestFirstSeenElsewhereOnlyGoesBack(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.do("0s a announces")
+	w.run(w.now.Add(10 * time.Second))
+	for _, step := range []struct{ says, want time.Duration }{
+		{5 * time.Second, 5 * time.Second}, {time.Hour, time.Hour}, {time.Minute, time.Hour}, {-time.Minute, time.Hour},
+	} {
+		s := w.actor("b@n2").sighting(defaultIP, Announced, w.now)
+		s.FirstSeen = w.now.Add(-step.says)
+		w.observe(s)
+		b := w.d.binding(s.Key, s.Holder.ID)
+		if got := w.now.Sub(b.firstSeen); got != step.want {
+			t.Errorf("its node says %v ago: first seen %v ago, want %v", step.says, got, step.want)
+		}
+	}
+}
+
 // What a hostile node may say.
 func TestHostileClaims(t *testing.T) {
 	w := newWorld(t, Options{MaxPerInterface: 2})
