@@ -17,6 +17,15 @@ func IPs(texts ...string) []netip.Addr {
 	return addrs
 }
 
+// World is an address of the world behind the switch, where packets end, in the family of
+// the one who sends there.
+func World(sender netip.Addr) netip.Addr {
+	if sender.Is6() {
+		return netip.MustParseAddr("2001:db8::9")
+	}
+	return netip.MustParseAddr("192.0.2.9")
+}
+
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -160,10 +160,7 @@ func (g *Guest) send(frame []byte) error {
 
 // talk announces and sends until the guest stops or gives up its address.
 func (g *Guest) talk(ctx context.Context) {
-	world := netip.MustParseAddr("192.0.2.9")
-	if g.opts.Addr.Is6() {
-		world = netip.MustParseAddr("2001:db8::9")
-	}
+	world := World(g.opts.Addr)
 	for g.Owned(ctx) == nil && g.Announce() == nil && g.Send(world) == nil && pause(ctx, g.opts.Talk) {
 	}
 }

@@ -150,11 +150,11 @@ func (p *Pod) Spoof(srcs ...netip.Addr) error {
 	}
 	var frames [][]byte
 	for _, src := range srcs {
-		dst, etherType := netip.MustParseAddr("192.0.2.9"), uint16(etherIPv4)
+		etherType := uint16(etherIPv4)
 		if src.Is6() {
-			dst, etherType = netip.MustParseAddr("2001:db8::9"), etherIPv6
+			etherType = etherIPv6
 		}
-		packet := UDP(netip.AddrPortFrom(src, discardPort), netip.AddrPortFrom(dst, discardPort), []byte("dupip lab"))
+		packet := UDP(netip.AddrPortFrom(src, discardPort), netip.AddrPortFrom(World(src), discardPort), []byte("dupip lab"))
 		frames = append(frames, Ethernet(to, from, 0, etherType, packet))
 	}
 	return p.SendRaw(frames...)

@@ -72,12 +72,8 @@ func (s *Stage) say(ns *lab.Netns, ip netip.Addr) {
 		frame, err := question(link.Attrs().HardwareAddr, ip, gatewayOf(ns, link, ip))
 		s.Do(err, ns.SendFrames(link.Attrs().Name, frame))
 	}
-	dst := netip.MustParseAddr("192.0.2.9")
-	if ip.Is6() {
-		dst = netip.MustParseAddr("2001:db8::9")
-	}
 	// Where no route leads there, nobody sends.
-	_ = ns.SendUDP(ip, dst, 1)
+	_ = ns.SendUDP(ip, lab.World(ip), 1)
 }
 
 // deviceOf is the device of a netns that has an address, lo if no other does; nil if it

@@ -144,11 +144,7 @@ func (a *Actor) Addrs(style lab.Style, last byte) []netip.Addr {
 // Talk makes a pod send one datagram from each address to the world behind the uplink.
 func (s *Stage) Talk(p *lab.Pod, srcs ...netip.Addr) {
 	for _, src := range srcs {
-		dst := netip.MustParseAddr("192.0.2.9")
-		if src.Is6() {
-			dst = netip.MustParseAddr("2001:db8::9")
-		}
-		s.Do(p.SendUDP(src, dst, 1))
+		s.Do(p.SendUDP(src, lab.World(src), 1))
 	}
 }
 

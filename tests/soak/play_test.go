@@ -225,11 +225,7 @@ func (s *soak) bear(p *plan.Pod) error {
 
 func talk(p *lab.Pod, from []netip.Addr) error {
 	for _, ip := range from {
-		to := netip.MustParseAddr("192.0.2.9")
-		if ip.Is6() {
-			to = netip.MustParseAddr("2001:db8::9")
-		}
-		if err := p.SendUDP(ip, to, 1); err != nil {
+		if err := p.SendUDP(ip, lab.World(ip), 1); err != nil {
 			return err
 		}
 	}
