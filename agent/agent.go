@@ -165,7 +165,7 @@ func (a *Agent) assemble(initial *config.Config) error {
 func lockNetns() (net.Listener, error) {
 	lock, err := net.Listen("unix", "@dupip-agent")
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, errors.New("another agent observes this node already; stop it first")
+		return nil, errors.New("another agent observes this node already; stop it first (ss -xlp names who has @dupip-agent)")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking the node's netns: %w", err)

@@ -63,6 +63,8 @@ func (l *loop) hostSighting(address hostAddress, at time.Time) detector.Sighting
 		Evidence: detector.Host,
 		Answer:   true,
 		At:       at,
+
+		FoundAtStart: !l.ready,
 	}
 	if len(address.MAC) == len(sighting.Holder.MAC) {
 		copy(sighting.Holder.MAC[:], address.MAC)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 )
@@ -24,6 +26,8 @@ type podInterface struct {
 	// lost is when nothing led to the netns any more; zero while something does, or
 	// never did.
 	lost time.Time
+	// first is what was seen of the netns when the interface was found.
+	first netns.View
 	// segments are the tags by name of the network, for solicitations.
 	segments map[string]bpf.VLAN
 	// probes are the addresses that the pod itself is probing, with the time.
@@ -35,6 +39,8 @@ type podInterface struct {
 	queue []bpf.Record
 	// pod is empty as long as it is not known; sandboxIPs is what the runtime reports.
 	pod        detector.Pod
+	createdAt  time.Time
+	sandbox    detector.Sandbox
 	sandboxIPs []netip.Addr
 	refused    refused
 }
@@ -91,12 +97,13 @@ func (l *loop) interfaceEvent(event links.Event) {
 			segments: make(map[string]bpf.VLAN),
 			probes:   make(map[segmentAddress]time.Time),
 			wanted:   make(map[segmentAddress]*want),
+			first:    event.Interface.View,
 		}
 		l.interfaces[ref] = i
 	} else {
 		if i.holder != holder {
 			l.apply(l.detector.WithdrawInterface(ref, "its netns is known differently now", now))
-			i.pod, i.sandboxIPs = detector.Pod{}, nil
+			i.follow(pods.Change{})
 		} else {
 			left = l.withdrawLost(i, event.Interface, now)
 		}
@@ -201,6 +208,8 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 		Holder:   l.describe(i, r.MAC),
 		Evidence: detector.Data,
 		At:       at,
+
+		FoundAtStart: i.foundAtStart(where),
 	}
 	if r.Kind != bpf.Data {
 		sighting.Evidence = detector.Announced
@@ -234,6 +243,12 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 	l.observe(sighting)
 }
 
+// foundAtStart says whether the pod may have had the address for long when the agent met
+// the interface: unless its netns was listed then, and did not have it.
+func (i *podInterface) foundAtStart(a segmentAddress) bool {
+	return i.Listed && (i.first.Lists(a.ip) || !i.first.Explains(a.vlan.Outer, a.vlan.Inner))
+}
+
 // observe tells the detector, and those who wait for this very answer.
 func (l *loop) observe(s detector.Sighting) {
 	l.apply(l.detector.Observe(s, time.Now()))
@@ -248,6 +263,8 @@ func (l *loop) describe(i *podInterface, mac [6]byte) detector.Holder {
 		InterfaceName: i.Name,
 		MAC:           detector.MAC(mac),
 		Pod:           i.pod,
+		CreatedAt:     i.createdAt,
+		Sandbox:       i.sandbox,
 	}
 	if i.Seen {
 		holder.NetnsName = i.Place.Label()

@@ -25,6 +25,8 @@ const (
 	earlyFor = 15 * time.Second
 	// maxQueue bounds the records of one interface that wait for a look at its netns.
 	maxQueue = 256
+	// maxAsking bounds the queries of other nodes whose routes are asked for at one time.
+	maxAsking = 4
 )
 
 // The reasons for which the loop drops a record, or puts a question off.
@@ -60,6 +62,7 @@ type loop struct {
 	questions questions      // of other nodes
 	told      map[string]int // addresses shared with other nodes, as told
 	pairsAt   time.Time      // zero: nothing new to tell
+	asking    chan struct{}  // a slot for each query whose routes the kernel is asked for
 
 	operations chan func()
 	stopped    chan struct{}
@@ -103,6 +106,7 @@ func (l *loop) init() {
 		dropQuestions: 0,
 	}
 	l.told = make(map[string]int)
+	l.asking = make(chan struct{}, maxAsking)
 	l.solicited = make(map[detector.Purpose]uint64)
 	l.confirmedLog = rate.NewLimiter(10, 50)
 	l.otherLog = rate.NewLimiter(5, 50)

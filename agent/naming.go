@@ -13,12 +13,12 @@ func (l *loop) name(i *podInterface) {
 	if !i.Seen {
 		return
 	}
-	pod, ips, ok := l.pods.Pod(i.View.Cookie)
+	told, ok := l.pods.Pod(i.View.Cookie)
 	if !ok {
 		l.pods.Want(i.View.Cookie)
 		return
 	}
-	i.pod, i.sandboxIPs = pod, ips
+	i.follow(told)
 }
 
 // named follows a name that came late.
@@ -26,10 +26,16 @@ func (l *loop) named(change pods.Change) {
 	id := detector.HolderID{Node: l.node.ID(), Netns: change.Cookie}
 	for _, i := range l.interfaces {
 		if i.holder == id {
-			i.pod, i.sandboxIPs = change.Pod, change.IPs
+			i.follow(change)
 			l.wantConfigured(i, time.Now())
 		}
 	}
-	l.detector.Describe(id, func(h *detector.Holder) { h.Pod = change.Pod })
+	l.detector.Describe(id, func(h *detector.Holder) {
+		h.Pod, h.CreatedAt, h.Sandbox = change.Pod, change.CreatedAt, change.Sandbox
+	})
 	l.unsaved(saveLater) // an open conflict is saved with the names of its holders
+}
+
+func (i *podInterface) follow(told pods.Change) {
+	i.pod, i.createdAt, i.sandbox, i.sandboxIPs = told.Pod, told.CreatedAt, told.Sandbox, told.IPs
 }

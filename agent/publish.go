@@ -23,6 +23,9 @@ func (l *loop) publish(event detector.Event) {
 	if c := event.Conflict; event.Kind == detector.EventConfirmed && !event.Restored {
 		l.confirmed(c.ConfirmedAt.Sub(c.SecondSeen))
 	}
+	if event.Kind == detector.EventConfirmed {
+		l.pods.Again() // a sandbox that has stopped is the one to remove
+	}
 	if len(l.watches) > 0 {
 		l.send(api.ConflictEvent{
 			Type:     event.Kind.String(),

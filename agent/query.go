@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dupip/dupip/agent/advice"
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/merge"
@@ -54,16 +55,23 @@ func (a *Agent) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, erro
 		Coverage:  c.coverage(omitted),
 	}
 	for _, conflict := range conflicts {
-		document.Conflicts = append(document.Conflicts, api.NewConflict(conflict))
+		document.Conflicts = append(document.Conflicts, c.conflict(conflict))
 	}
 	var told []cluster.Pair
 	if a.cluster != nil && q.Cluster && q.Node == "" && !q.IP.IsValid() {
 		told = a.cluster.Pairs()
 	}
 	for _, p := range merge.Pairs(conflicts, told) {
-		document.Pairs = append(document.Pairs, api.NewPair(p))
+		document.Pairs = append(document.Pairs, newPair(p))
 	}
 	return document, nil
+}
+
+// newPair makes the document of a pair. Two nodes of one name are told apart by their boots.
+func newPair(p cluster.Pair) api.Pair {
+	document := api.NewPair(p)
+	document.Nodes = merge.Names([]string{p.A, p.B})
+	return document
 }
 
 // Explain implements [api.Backend].
@@ -80,7 +88,7 @@ func (a *Agent) Explain(ctx context.Context, q api.Query) (api.Explanation, erro
 		Node: a.node.Name, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.coverage(0),
 	}
 	for _, story := range merge.Stories(c.answers, c.rules()) {
-		document.Stories = append(document.Stories, newStory(story, c.present))
+		document.Stories = append(document.Stories, c.story(story))
 	}
 	return document, nil
 }
@@ -93,6 +101,10 @@ type collection struct {
 	// asked counts who was asked; 0 where only the own agent was to be.
 	asked int
 	alone bool
+	// Where packets go, as this node sees it and as others tell; of how many conflicts.
+	ways    *ways
+	told    map[detector.Key][]advice.Lead
+	advised int
 	// The rest is for stories, and of this node only.
 	present    map[detector.HolderID]named
 	configured []api.Configured
@@ -128,6 +140,9 @@ func (a *Agent) collect(ctx context.Context, q api.Query, kind cluster.QueryKind
 	var own cluster.Document
 	err := a.loop.ask(ctx, func() {
 		c.config = a.loop.config
+		if kind != cluster.QueryBindings {
+			c.ways = a.loop.ways()
+		}
 		if q.Node != "" && q.Node != a.node.Name {
 			return
 		}
@@ -151,6 +166,10 @@ func (a *Agent) collect(ctx context.Context, q api.Query, kind cluster.QueryKind
 	}
 	if len(others) > 0 {
 		a.askOthers(ctx, c, question, others)
+	}
+	if c.ways != nil {
+		c.ways.meet(a.members())
+		c.hear()
 	}
 	return c, nil
 }

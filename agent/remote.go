@@ -41,6 +41,7 @@ func (l *loop) lease() {
 func claim(b detector.Binding, episodes int) cluster.Claim {
 	return cluster.Claim{
 		Holder: b.Holder, Evidence: b.Evidence, FirstSeen: b.FirstSeen, LastSeen: b.LastSeen, Episodes: episodes,
+		FoundAtStart: b.FoundAtStart,
 	}
 }
 
@@ -89,7 +90,7 @@ func (l *loop) heard(message cluster.Message) {
 		l.apply(l.detector.Returned(m.Node, now))
 	case cluster.Query:
 		if l.ready { // before, no answer is better than an empty one
-			l.cluster.Reply(m.ID, l.document(m))
+			l.reply(m)
 		}
 	}
 }
@@ -110,7 +111,7 @@ func (l *loop) meet(key detector.Key, claims []cluster.Claim, now time.Time) {
 func sightingOf(key detector.Key, c cluster.Claim, answer bool, at time.Time) detector.Sighting {
 	return detector.Sighting{
 		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at,
-		FirstSeen: c.FirstSeen, Episodes: c.Episodes,
+		FirstSeen: c.FirstSeen, FoundAtStart: c.FoundAtStart, Episodes: c.Episodes,
 	}
 }
 

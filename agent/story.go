@@ -2,16 +2,16 @@ package agent
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/merge"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
 )
 
-// newStory makes the document of a story. A holder that is gone is named from what the
+// story makes the document of a story. A holder that is gone is named from what the
 // story itself says of it.
-func newStory(story merge.Story, present map[detector.HolderID]named) api.Story {
+func (c *collection) story(story merge.Story) api.Story {
 	document := api.Story{
 		Network:  story.Key.Network,
 		IP:       story.Key.IP.String(),
@@ -23,11 +23,12 @@ func newStory(story merge.Story, present map[detector.HolderID]named) api.Story 
 	for _, v := range story.Verdicts {
 		document.Verdicts = append(document.Verdicts, api.Verdict{Nodes: merge.Names(v.Nodes), Verdict: v.Text})
 	}
+	nodes := storyNodes(story)
 	names := make(map[detector.HolderID]named)
-	maps.Copy(names, present)
+	maps.Copy(names, c.present)
 	name := func(h detector.Holder) { names[h.ID] = named{h.InterfaceName, h.NetnsName, h.Pod} }
 	if story.Conflict != nil {
-		conflict := api.NewConflict(*story.Conflict)
+		conflict := c.conflict(*story.Conflict)
 		document.Conflict = &conflict
 		for _, holder := range story.Conflict.Holders {
 			name(holder.Holder)
@@ -41,16 +42,31 @@ func newStory(story merge.Story, present map[detector.HolderID]named) api.Story 
 		n := api.Note{
 			At:        note.At.Round(0),
 			Kind:      note.Kind.String(),
-			Node:      cluster.NodeName(note.Node),
+			Node:      nodes[note.Node],
 			Interface: names[note.Holder].iface,
 			Netns:     names[note.Holder].netns,
 			Pod:       api.NewPod(names[note.Holder].pod),
 			Text:      note.Text,
 		}
 		if note.Holder.Node != "" && note.Holder.Node != note.Node {
-			n.HolderNode = cluster.NodeName(note.Holder.Node)
+			n.HolderNode = nodes[note.Holder.Node]
 		}
 		document.Notes = append(document.Notes, n)
 	}
 	return document
+}
+
+// storyNodes names the nodes of a story, by their boots where two have one name.
+func storyNodes(story merge.Story) map[string]string {
+	ids := slices.Clone(story.Nodes)
+	for _, b := range story.Bindings {
+		ids = append(ids, b.Holder.ID.Node)
+	}
+	for _, n := range story.Notes {
+		ids = append(ids, n.Node)
+		if n.Holder.Node != "" {
+			ids = append(ids, n.Holder.Node)
+		}
+	}
+	return namesOf(ids)
 }

@@ -33,8 +33,9 @@ type AttachOptions struct {
 
 // hook is a program at one interface, in one of the three modes.
 type hook interface {
-	// state asks the kernel; an interface that is gone is Detached.
-	state() (State, error)
+	// state asks the kernel, for the link too if it is nil; an interface that is gone is
+	// Detached.
+	state(link netlink.Link) (State, error)
 	// detach removes ours and nothing else; nothing to remove is no error.
 	detach() error
 }
@@ -73,7 +74,7 @@ func (o *Observer) attach(ifindex int, opts AttachOptions) (*Attachment, error) 
 	}
 	if old := o.attached[ifindex]; old != nil {
 		if !old.closing {
-			state, err := old.hook.state()
+			state, err := old.hook.state(nil)
 			if err != nil {
 				return nil, err
 			}
@@ -160,13 +161,17 @@ func (a *Attachment) close() error {
 
 // State asks the kernel whether the program is still attached, and whether something runs before it.
 // The error is that of the query.
-func (a *Attachment) State() (State, error) {
+func (a *Attachment) State() (State, error) { return a.StateOf(nil) }
+
+// StateOf is State for whoever has just listed the interface's link, which says whether it has XDP.
+// To ask for each link of many costs more than all the rest.
+func (a *Attachment) StateOf(link netlink.Link) (State, error) {
 	a.observer.mu.Lock()
 	defer a.observer.mu.Unlock()
 	if a.closed {
 		return Detached, nil
 	}
-	state, err := a.hook.state()
+	state, err := a.hook.state(link)
 	if err != nil {
 		return Detached, fmt.Errorf("query the programs of interface %d: %w", a.ifindex, err)
 	}

@@ -134,7 +134,7 @@ func (h *tcHook) isMine(filter netlink.Filter) bool {
 
 // state takes any tcx program as one before ours, for tcx runs before the qdisc. A filter of the
 // same priority that was added later runs before ours as well, and is listed before it.
-func (h *tcHook) state() (State, error) {
+func (h *tcHook) state(link netlink.Link) (State, error) {
 	filters, err := ingressFilters(h.ifindex)
 	if err != nil {
 		return Detached, err
@@ -152,7 +152,7 @@ func (h *tcHook) state() (State, error) {
 			if len(programs) > 0 {
 				return Shadowed, nil
 			}
-			return shadowedByXDP(h.ifindex)
+			return shadowedByXDP(h.ifindex, link)
 		}
 		// A chain other than 0 runs only when a filter of chain 0 sends a packet there.
 		chain := filter.Attrs().Chain

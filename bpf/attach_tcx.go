@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,7 +35,7 @@ func attachTCX(program *ebpf.Program, ifindex int) (hook, error) {
 	return &tcxHook{link: attached, id: info.ID, ifindex: ifindex}, nil
 }
 
-func (h *tcxHook) state() (State, error) {
+func (h *tcxHook) state(l netlink.Link) (State, error) {
 	programs, err := tcxPrograms(h.ifindex)
 	if err != nil {
 		return Detached, err
@@ -51,7 +52,7 @@ func (h *tcxHook) state() (State, error) {
 	case at > 0:
 		return Shadowed, nil
 	}
-	return shadowedByXDP(h.ifindex)
+	return shadowedByXDP(h.ifindex, l)
 }
 
 func (h *tcxHook) detach() error { return h.link.Close() }

@@ -43,7 +43,7 @@ func isFinal(err error) bool {
 }
 
 // state knows no Shadowed: nothing runs before XDP, and an interface has one XDP program only.
-func (h *xdpHook) state() (State, error) {
+func (h *xdpHook) state(netlink.Link) (State, error) {
 	info, err := h.link.Info()
 	if err != nil {
 		return Detached, err

@@ -34,14 +34,16 @@ func (s State) String() string {
 }
 
 // shadowedByXDP is the last question for a program that is first at its own hook: XDP of any kind,
-// native, generic or offloaded, runs before tc.
-func shadowedByXDP(ifindex int) (State, error) {
-	link, err := netlink.LinkByIndex(ifindex)
-	if err != nil {
-		if errors.Is(classify(err), ErrGone) {
-			return Detached, nil
+// native, generic or offloaded, runs before tc. A link of nil is asked for.
+func shadowedByXDP(ifindex int, link netlink.Link) (State, error) {
+	if link == nil {
+		var err error
+		if link, err = netlink.LinkByIndex(ifindex); err != nil {
+			if errors.Is(classify(err), ErrGone) {
+				return Detached, nil
+			}
+			return Detached, fmt.Errorf("query xdp: %w", err)
 		}
-		return Detached, fmt.Errorf("query xdp: %w", err)
 	}
 	if xdp := link.Attrs().Xdp; xdp != nil && xdp.Attached {
 		return Shadowed, nil

@@ -24,17 +24,21 @@ func requireCapabilities() error {
 	}
 	has := func(number int) bool { return data[number/32].Effective&(1<<(number%32)) != 0 }
 
-	var missing []string
+	var missing, smaller []string
 	if !has(unix.CAP_NET_ADMIN) {
 		missing = append(missing, "CAP_NET_ADMIN")
 	}
-	// CAP_SYS_ADMIN is what the other two were before Linux 5.8, and still includes them.
+	// CAP_SYS_ADMIN is what the other two were before Linux 5.8, and still includes them. It
+	// is what to add: whoever looks into network namespaces needs it as well.
 	if !has(unix.CAP_SYS_ADMIN) {
 		if !has(unix.CAP_BPF) {
-			missing = append(missing, "CAP_BPF")
+			smaller = append(smaller, "CAP_BPF")
 		}
 		if !has(unix.CAP_PERFMON) {
-			missing = append(missing, "CAP_PERFMON")
+			smaller = append(smaller, "CAP_PERFMON")
+		}
+		if len(smaller) > 0 {
+			missing = append(missing, "CAP_SYS_ADMIN (which includes "+strings.Join(smaller, " and ")+")")
 		}
 	}
 	if len(missing) == 0 {

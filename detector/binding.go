@@ -3,6 +3,7 @@ package detector
 import (
 	"container/list"
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ type binding struct {
 	remote    bool // of another node; it always counts
 	evidence  Evidence
 	firstSeen time.Time
+	atStart   bool // see Binding.FoundAtStart
 	// counted is the sighting that made this a holder that supports a suspicion; zero
 	// while it is not one.
 	counted time.Time
@@ -98,12 +100,12 @@ func (e *entry) counting() []*binding {
 }
 
 // next returns the earliest deadline of the entry; zero if it has none.
-func (e *entry) next(ttl time.Duration) time.Time {
+func (d *Detector) next(e *entry) time.Time {
 	var at time.Time
 	for _, b := range e.bindings {
-		at = earlier(at, b.lastOf(b.evidence).Add(ttl))
+		at = earlier(at, b.lastOf(b.evidence).Add(d.opts.TTL))
 		if e.conflict == nil {
-			at = earlier(at, b.refreshDue(ttl))
+			at = earlier(at, d.refreshDue(b))
 		}
 		if b.probe != nil {
 			at = earlier(at, b.probe.due())
@@ -179,7 +181,7 @@ func (b *binding) freshest() *source {
 func (b *binding) public() Binding {
 	return Binding{
 		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
-		FirstSeen: b.firstSeen, LastSeen: b.lastSeen(), Unreachable: b.probe != nil && b.probe.unreached > 0,
+		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.probe != nil && b.probe.unreached > 0,
 	}
 }
 
@@ -190,14 +192,21 @@ func (b *binding) String() string {
 		if h.Pod.Name != "" || h.NetnsName != "" {
 			name = h.String()
 		}
-		return name + " on node " + nodeName(h.ID)
+		return name + " on node " + b.node()
 	}
 	return b.holder.String()
 }
 
-// nodeName is the node of a holder for people.
-func nodeName(id HolderID) string {
-	name, _, _ := strings.Cut(id.Node, "/")
+// node is the holder's node for people, with its boot where the key has a holder on another node
+// of that name.
+func (b *binding) node() string {
+	name, boot, _ := strings.Cut(b.holder.ID.Node, "/")
+	for _, other := range b.entry.bindings {
+		id := other.holder.ID.Node
+		if namesake, _, _ := strings.Cut(id, "/"); namesake == name && id != b.holder.ID.Node {
+			return fmt.Sprintf("%s (boot %.8s)", name, boot)
+		}
+	}
 	return name
 }
 

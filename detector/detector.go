@@ -82,6 +82,7 @@ type Detector struct {
 	shared func(Key) bool // nil: no key is
 
 	due   schedule
+	born  time.Time // when the first binding was made
 	round uint32
 	tally tally
 }
@@ -253,7 +254,7 @@ func (d *Detector) finish(e *entry, now time.Time) {
 		d.retire(e)
 		return
 	}
-	d.due.set(e, e.next(d.opts.TTL))
+	d.due.set(e, d.next(e))
 }
 
 // Describe lets f change the description of a holder in all its bindings, for names

@@ -72,7 +72,7 @@ func (b *binding) describe(h *Holder) {
 		b.holder.NetnsName = h.NetnsName
 	}
 	if h.Pod != (Pod{}) {
-		b.holder.Pod = h.Pod
+		b.holder.Pod, b.holder.CreatedAt, b.holder.Sandbox = h.Pod, h.CreatedAt, h.Sandbox
 	}
 }
 
@@ -141,8 +141,11 @@ func (d *Detector) demote(b *binding, why string, now time.Time) {
 }
 
 // refreshDue returns when a silent binding is to be solicited next; zero for never.
-// The first time is half the TTL after the last evidence, the second three quarters.
-func (b *binding) refreshDue(ttl time.Duration) time.Time {
+// The first time is half the TTL after the last evidence, the second three quarters, and
+// then the next of the moments that are a second apart, with the default TTL: to wake up
+// once for a few addresses costs less than for each.
+func (d *Detector) refreshDue(b *binding) time.Time {
+	ttl := d.opts.TTL
 	if !b.counts() || b.remote || b.refreshes >= 2 {
 		return time.Time{}
 	}
@@ -150,12 +153,17 @@ func (b *binding) refreshDue(ttl time.Duration) time.Time {
 	if b.refreshes == 1 {
 		after = ttl / 4 * 3
 	}
-	return later(b.lastCounted().Add(after+b.jitter), b.refreshAfter)
+	at := later(b.lastCounted().Add(after+b.jitter), b.refreshAfter)
+	grid := max(ttl/300, 1)
+	if rest := at.Sub(d.born) % grid; rest > 0 {
+		at = at.Add(grid - rest)
+	}
+	return at
 }
 
 // refresh solicits a binding that has been silent for long.
 func (d *Detector) refresh(b *binding, now time.Time, fx *Effects) {
-	due := b.refreshDue(d.opts.TTL)
+	due := d.refreshDue(b)
 	if b.entry.conflict != nil || due.IsZero() || due.After(now) {
 		return
 	}

@@ -2,6 +2,7 @@ package detector
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,5 +194,33 @@ func TestRemoteHolderInTheStory(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+// The other one has this node's name and another boot.
+func TestRemoteHolderOfANamesake(t *testing.T) {
+	w := newWorld(t, Options{Node: "n1/89abcdef-0"})
+	w.do("0s a announces " + defaultIP.String())
+	w.run(w.now.Add(time.Second))
+	other := Sighting{
+		Key: Key{"default", defaultIP}, Evidence: Announced, At: w.now,
+		Holder: Holder{ID: HolderID{Node: "n1/01234567-89", Netns: 7}},
+	}
+	fx := w.d.Observe(other, w.now)
+	for _, s := range fx.Solicit {
+		if s.Holder == other.Holder.ID {
+			w.d.Unreachable(s, "", w.now)
+		}
+	}
+	var got []string
+	for _, n := range w.d.Explain(defaultIP)[0].Notes {
+		got = append(got, n.Text)
+	}
+	for _, want := range []string{
+		"suspected: a holder on node n1 (boot 01234567) has it too (announced)", "not verified: node n1 (boot 01234567) does not answer",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("notes %q, want %q", got, want)
+		}
 	}
 }

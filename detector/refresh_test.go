@@ -155,3 +155,35 @@ func TestRefreshIsSpread(t *testing.T) {
 		t.Errorf("%d refreshed", total)
 	}
 }
+
+// Addresses that are heard of at all times are asked for together, once a second at most:
+// each time that an agent wakes up costs more than the question.
+func TestRefreshesGoTogether(t *testing.T) {
+	w := newWorld(t, Options{})
+	const n = 500
+	at := w.start
+	for i := range n {
+		at = at.Add(17 * time.Millisecond)
+		id := HolderID{Node: "n1", Netns: uint64(i + 1)}
+		w.d.Observe(Sighting{
+			Key: Key{"default", ipv4(i)}, Holder: Holder{ID: id, Interface: Interface{uint32(i + 1), 1}}, Evidence: Announced, At: at,
+		}, at)
+	}
+	asked, wakes := 0, 0
+	var last time.Time
+	for asked < n {
+		next := w.d.Next()
+		if next.IsZero() || next.After(w.start.Add(200*time.Second)) {
+			t.Fatalf("%d of %d are asked for, the next at %v", asked, n, next)
+		}
+		if apart := next.Sub(last); apart < time.Second {
+			t.Fatalf("two wakes are %v apart", apart)
+		}
+		last = next
+		asked += len(w.d.Tick(next).Solicit)
+		wakes++
+	}
+	if wakes > 41 { // 8.5 s of sightings, and twice 15 s of spreading
+		t.Errorf("%d wakes for %d questions", wakes, n)
+	}
+}

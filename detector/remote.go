@@ -77,6 +77,11 @@ func (d *Detector) adopt(b *binding, s *Sighting) {
 		// stepped since, the new time would be off by an hour, and the difference is not.
 		b.firstSeen = b.firstSeen.Add(-before)
 	}
+	// Only an answer says how it was found; that of an agent that has forgotten when it saw
+	// the holder first, and finds it anew, says nothing of that time.
+	if s.Answer && !s.FirstSeen.After(b.firstSeen.Add(time.Second)) {
+		b.atStart = s.FoundAtStart
+	}
 	if e := b.entry; e.conflict == nil && s.Episodes > e.episode && s.Episodes <= maxEpisodes {
 		d.setEpisode(e, s.Episodes)
 	}
@@ -124,7 +129,7 @@ func (d *Detector) Unreachable(s Solicitation, reason string, now time.Time) Eff
 	p := b.probe
 	pause := min(unreachableTime<<min(p.unreached, 8), slowRecheck)
 	p.unreached++
-	d.refused(b, nonEmpty(reason, "node "+nodeName(s.Holder)+" does not answer"), now.Add(pause), now, &fx)
+	d.refused(b, nonEmpty(reason, "node "+b.node()+" does not answer"), now.Add(pause), now, &fx)
 	return fx
 }
 

@@ -184,9 +184,11 @@ func (f *former) takeOver(b *binding) {
 	if was == nil {
 		return
 	}
-	b.firstSeen = earlier(b.firstSeen, was.FirstSeen)
+	if !was.FirstSeen.After(b.firstSeen) {
+		b.firstSeen, b.atStart = was.FirstSeen, was.FoundAtStart
+	}
 	if b.holder.Pod == (Pod{}) {
-		b.holder.Pod = was.Holder.Pod
+		b.holder.Pod, b.holder.CreatedAt, b.holder.Sandbox = was.Holder.Pod, was.Holder.CreatedAt, was.Holder.Sandbox
 	}
 	b.holder.NetnsName = nonEmpty(b.holder.NetnsName, was.Holder.NetnsName)
 }
@@ -299,6 +301,9 @@ func saneHolders(c Conflict, now time.Time) []Binding {
 			h.FirstSeen = c.SuspectedAt
 		}
 		h.FirstSeen = earlier(h.FirstSeen, now)
+		if at := h.Holder.CreatedAt; !plausible(at) || at.After(now) {
+			h.Holder.CreatedAt = time.Time{}
+		}
 		h.LastSeen = later(earlier(h.LastSeen, now), h.FirstSeen)
 		holders = append(holders, h)
 	}

@@ -64,8 +64,11 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		d.tally.evicted[RefusedKeyFull]++
 		d.remove(e.unasked(), tellEvicted, RefusedKeyFull.String(), now)
 	}
+	if d.born.IsZero() {
+		d.born = now
+	}
 	b := &binding{
-		entry: e, holder: s.Holder, remote: id.Node != d.opts.Node, firstSeen: s.At,
+		entry: e, holder: s.Holder, remote: id.Node != d.opts.Node, firstSeen: s.At, atStart: s.FoundAtStart,
 		jitter: jitterOf(s.Key, id, d.opts.TTL/20), // 10 % of half the TTL
 		rank:   -1,
 	}
@@ -79,7 +82,8 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		b.demoted, b.deaf = strike.until, true
 	}
 	if others := d.holders[id]; len(others) > 0 && b.holder.Pod == (Pod{}) {
-		b.holder.Pod = others[0].holder.Pod
+		known := others[0].holder
+		b.holder.Pod, b.holder.CreatedAt, b.holder.Sandbox = known.Pod, known.CreatedAt, known.Sandbox
 	}
 	if c := e.conflict; c != nil && c.former != nil {
 		c.former.takeOver(b)

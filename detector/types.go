@@ -56,6 +56,17 @@ type Holder struct {
 	// NetnsName is the name under /run/netns, or "net:[inode]"; "host" for the node itself.
 	NetnsName string
 	Pod       Pod
+	// CreatedAt is when the pod's sandbox was made, zero if the runtime has not told.
+	CreatedAt time.Time
+	Sandbox   Sandbox
+}
+
+// Sandbox is what the container runtime tells of the sandbox of a pod.
+type Sandbox struct {
+	// ID is how its id begins, as people type it; empty if it is not known.
+	ID string
+	// Stopped says that no process keeps it: it is left over, or about to go.
+	Stopped bool
 }
 
 // Evidence is how a binding is known. A higher value is stronger.
@@ -107,6 +118,8 @@ type Sighting struct {
 	At time.Time
 	// FirstSeen is when the holder was first seen with the address; zero means At.
 	FirstSeen time.Time
+	// FoundAtStart: as in [Binding].
+	FoundAtStart bool
 	// Episodes counts the conflicts of the key that are resolved as far as the node of a
 	// remote holder knows.
 	Episodes int
@@ -119,6 +132,9 @@ type Binding struct {
 	Evidence  Evidence
 	FirstSeen time.Time
 	LastSeen  time.Time
+	// FoundAtStart: it was there when its node's agent began to look. FirstSeen then says
+	// when that was, not since when the holder has the address.
+	FoundAtStart bool
 	// Unreachable: the holder is on another node, and that did not answer when it was
 	// asked last.
 	Unreachable bool

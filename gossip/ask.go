@@ -199,9 +199,8 @@ func (g *Gossip) receiveVerified(from *roster.Node, v wire.Verified, now time.Ti
 	unclaimed := v.Claim.Evidence <= detector.Forwarded && v.Claim.MAC == detector.MAC{} && v.Details == wire.Details{}
 	if v.Outcome != cluster.Gone && !unclaimed {
 		t.Claim = claimOf(from, v.Claim, now)
-		t.Claim.Holder.InterfaceName = v.Details.Interface
-		t.Claim.Holder.NetnsName = v.Details.Netns
-		t.Claim.Holder.Pod = v.Details.Pod
+		v.Details.Describe(&t.Claim.Holder, now)
+		t.Claim.FoundAtStart = v.Details.FoundAtStart
 	}
 	g.tell(t)
 }

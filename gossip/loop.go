@@ -99,6 +99,9 @@ func (g *Gossip) receive(b []byte, now time.Time) {
 	p, err := wire.Decode(b)
 	if err != nil {
 		g.count.drop(wire.Reason(err))
+		if errors.Is(err, wire.ErrVersion) {
+			g.heardForeign(p.Sender, now)
+		}
 		return
 	}
 	from := g.roster.Sender(p.Sender)

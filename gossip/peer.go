@@ -39,6 +39,8 @@ type peer struct {
 	// is heard again.
 	silent bool
 	back   time.Time
+	// foreign is when it spoke another version, if it has not spoken this one since.
+	foreign time.Time
 }
 
 // peer returns that of a node in the roster.
@@ -62,7 +64,7 @@ func (g *Gossip) peer(n *roster.Node) *peer {
 // heard takes in that a packet came from a node, and says whether to look into it.
 func (g *Gossip) heard(n *roster.Node, now time.Time) bool {
 	p := g.peer(n)
-	p.heard = now
+	p.heard, p.foreign = now, time.Time{}
 	return p.packets.AllowN(now, 1)
 }
 

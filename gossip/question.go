@@ -121,8 +121,7 @@ func (g *Gossip) testify(id uint64, t cluster.Testimony, now time.Time) {
 		v.Claim.Evidence = detector.Forwarded // which is as good as nothing, see receiveVerified
 	case t.Outcome != cluster.Gone:
 		v.Claim = g.wireClaim(t.Claim, now)
-		h := t.Claim.Holder
-		v.Details = wire.Details{Interface: h.InterfaceName, Netns: h.NetnsName, Pod: h.Pod}
+		v.Details = wire.DetailsOf(t.Claim.Holder, t.Claim.FoundAtStart, now)
 	}
 	v.Claim.Holder = q.holder
 	switch {

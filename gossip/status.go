@@ -50,13 +50,17 @@ func (g *Gossip) Status() cluster.Status {
 		s.Dropped[dropHolders] = n
 	}
 	s.Leases, s.Kept = g.leases.Len(), g.kept.Len()
-	unacked, late := g.leases.Unacked(time.Now())
+	now := time.Now()
+	s.Problems = append(s.Problems, g.foreignProblem(now)...)
+	unacked, late := g.leases.Unacked(now)
 	s.Unacked = unacked
-	if unacked > 0 {
-		var names []string
-		for keeper := range late {
+	var names []string
+	for keeper := range late {
+		if !g.peers[keeper].speaksForeign(now) { // that is said already
 			names = append(names, keeper.Name)
 		}
+	}
+	if len(names) > 0 {
 		slices.Sort(names)
 		s.Problems = append(s.Problems, fmt.Sprintf(
 			"%d leases are not acknowledged by %s: look at the agents and the network there", unacked, some(slices.Compact(names))))

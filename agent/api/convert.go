@@ -11,6 +11,7 @@ func NewBinding(b detector.Binding) Binding {
 		Network:     b.Key.Network,
 		IP:          b.Key.IP.String(),
 		Node:        cluster.NodeName(b.Holder.ID.Node),
+		Boot:        cluster.BootID(b.Holder.ID.Node),
 		Interface:   b.Holder.InterfaceName,
 		Ifindex:     b.Holder.Interface.Ifindex,
 		MAC:         b.Holder.MAC.String(),
@@ -20,8 +21,13 @@ func NewBinding(b detector.Binding) Binding {
 		FirstSeen:   b.FirstSeen.Round(0),
 		LastSeen:    b.LastSeen.Round(0),
 		Unreachable: b.Unreachable,
+
+		FoundAtStart: b.FoundAtStart,
 	}
-	doc.Pod = NewPod(b.Holder.Pod)
+	if doc.Pod = NewPod(b.Holder.Pod); doc.Pod != nil {
+		doc.Pod.CreatedAt = b.Holder.CreatedAt.Round(0)
+		doc.Pod.Sandbox, doc.Pod.Stopped = b.Holder.Sandbox.ID, b.Holder.Sandbox.Stopped
+	}
 	return doc
 }
 

@@ -11,6 +11,7 @@ type Binding struct {
 	Network     string    `json:"network"`
 	IP          string    `json:"ip"`
 	Node        string    `json:"node"`
+	Boot        string    `json:"boot,omitzero"` // the node's boot id
 	Interface   string    `json:"interface,omitzero"`
 	Ifindex     uint32    `json:"ifindex,omitzero"`
 	MAC         string    `json:"mac,omitzero"`
@@ -19,6 +20,9 @@ type Binding struct {
 	Evidence    string    `json:"evidence"`
 	FirstSeen   time.Time `json:"firstSeen,omitzero"`
 	LastSeen    time.Time `json:"lastSeen,omitzero"`
+	// FoundAtStart: it was there when its node's agent began to look at the interface, and
+	// may have had the address for long before FirstSeen.
+	FoundAtStart bool `json:"foundAtStart,omitzero"`
 	// Unreachable: the holder's node does not answer.
 	Unreachable bool `json:"unreachable,omitzero"`
 	Pod         *Pod `json:"pod,omitzero"`
@@ -29,6 +33,12 @@ type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitzero"`
+	// CreatedAt is when the runtime made the pod's sandbox.
+	CreatedAt time.Time `json:"createdAt,omitzero"`
+	// Sandbox is how the sandbox's id begins, as crictl prints it. Stopped: the runtime says
+	// that it is not ready.
+	Sandbox string `json:"sandbox,omitzero"`
+	Stopped bool   `json:"stopped,omitzero"`
 }
 
 // Conflict is one address with two or more live holders.
@@ -43,6 +53,72 @@ type Conflict struct {
 	ConfirmedAt time.Time `json:"confirmedAt,omitzero"`
 	ResolvedAt  time.Time `json:"resolvedAt,omitzero"`
 	Holders     []Binding `json:"holders"`
+	// Routes and Advice are there for the first 64 that are confirmed, when the conflicts
+	// or the story of one address are asked for.
+	Routes []Route `json:"routes,omitzero"`
+	Advice *Advice `json:"advice,omitzero"`
+}
+
+// Route is where the kernel of a node sends packets of its own to the address of a conflict.
+type Route struct {
+	// Node is told apart by its boot where another has the same name.
+	Node string `json:"node"`
+	// To is "holder", "node" (ToNode), "away" (off the node), "device" (into one that leads
+	// to no holder that is known), "self", "nowhere" (no route), or "unknown": into a
+	// bridge that has no neighbour entry for the address now.
+	To string `json:"to"`
+	// Holder is the place in the conflict's holders, from 0.
+	Holder *int   `json:"holder,omitzero"`
+	ToNode string `json:"toNode,omitzero"`
+	// Device is what they leave by, Gateway the next hop if there is one.
+	Device  string `json:"device,omitzero"`
+	Gateway string `json:"gateway,omitzero"`
+}
+
+// Advice is what to do about a conflict. Holders are named by their places, from 0.
+type Advice struct {
+	// Newer is the one that has the address for the shortest time, Than the one next to it;
+	// absent where that is not known, for the reason in Unknown.
+	Newer *int `json:"newer,omitzero"`
+	Than  *int `json:"than,omitzero"`
+	// By is "created", of the sandboxes, or "firstSeen". AfterSeconds is by how much.
+	By           string  `json:"by,omitzero"`
+	AfterSeconds float64 `json:"afterSeconds,omitzero"`
+	// Unknown is "found-at-start", "together", "another-order" (by creation than by first
+	// seen), "host": a node's own address has no age, "unreachable": a holder's node does
+	// not answer, and nothing is to be removed before it is known what is there, or
+	// "two-nodes" run one pod, and one of the nodes has to go.
+	Unknown string `json:"unknown,omitzero"`
+	// Remove is in the order in which to remove them. All but the last, unless that is
+	// a node itself, have to go to end the conflict. It is empty where nothing is to be
+	// removed now.
+	Remove []Removal `json:"remove"`
+}
+
+// Removal says how to remove a holder.
+type Removal struct {
+	Holder int `json:"holder"`
+	// Because says why it is before the others: "stopped" (its sandbox is), "replaced" (a
+	// later sandbox has its pod's name), "newer", "dark" (no node sends packets to it), or
+	// "pod" (the other is a node).
+	Because string `json:"because,omitzero"`
+	// Command is fit for a shell. It is for the node On, or for anywhere. It is absent where
+	// nothing can be said, and for a node itself.
+	Command string `json:"command,omitzero"`
+	On      string `json:"on,omitzero"`
+	// Address is that of On's agent, where that is known.
+	Address string `json:"address,omitzero"`
+	// Then is for nodes that find the holder by a neighbour entry, and would go on sending
+	// to its MAC for a while.
+	Then []Flush `json:"then,omitzero"`
+}
+
+// Flush makes the node On forget the neighbour entry for the address on Device. Command is fit
+// for a shell, as is Device.
+type Flush struct {
+	Command string `json:"command"`
+	On      string `json:"on"`
+	Device  string `json:"device"`
 }
 
 // Bindings is the answer to GET /v1/bindings.

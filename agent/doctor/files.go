@@ -57,7 +57,11 @@ func writable(dir string) (there string, err error) {
 // leastFree is the room that a state of thousands of conflicts and its successor take.
 const leastFree = 32 << 20
 
-const stateAdvice = "mount a hostPath volume there (type DirectoryOrCreate), or choose another --state-dir; until then conflicts and history are lost with a restart"
+const untilThen = "; until then conflicts and history are lost with a restart"
+
+func stateAdvice(dir string) string {
+	return "mount a hostPath volume at " + dir + " (type DirectoryOrCreate), or choose another --state-dir" + untilThen
+}
 
 // checkStateDir: would conflicts and history survive?
 func checkStateDir(_ context.Context, known *facts) finding {
@@ -66,12 +70,17 @@ func checkStateDir(_ context.Context, known *facts) finding {
 	switch {
 	case errors.Is(err, fs.ErrPermission) && known.uid != 0:
 		return skip("%s needs root", dir)
+	case errors.Is(err, fs.ErrPermission):
+		return fail("chown root and chmod 700 it on the node: root without CAP_DAC_OVERRIDE may not write to what is somebody else's"+untilThen,
+			"%v", err)
+	case err != nil && there != filepath.Clean(dir):
+		return fail(stateAdvice(dir), "%s cannot be made: %v", dir, err)
 	case err != nil:
-		return fail(stateAdvice, "%v", err)
+		return fail(stateAdvice(dir), "%v", err)
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(there, &disk); err != nil {
-		return fail(stateAdvice, "%s: %v", there, err)
+		return fail(stateAdvice(dir), "%s: %v", there, err)
 	}
 	free := disk.Bavail * uint64(disk.Bsize)
 	// Some file systems have no fixed number of inodes, and say that they have 0.
@@ -84,10 +93,10 @@ func checkStateDir(_ context.Context, known *facts) finding {
 	}
 	switch disk.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
-		return warn(stateAdvice, "%s is in memory and lost at reboot", there)
+		return warn(stateAdvice(dir), "%s is in memory and lost at reboot", dir)
 	case unix.OVERLAYFS_SUPER_MAGIC:
 		if known.place.contained() {
-			return warn(stateAdvice, "%s is part of the container and lost with it", there)
+			return warn(stateAdvice(dir), "%s is part of the container and lost with it", dir)
 		}
 	}
 	if there == filepath.Clean(dir) {
@@ -100,11 +109,11 @@ func checkStateDir(_ context.Context, known *facts) finding {
 func stateOwner(dir string) finding {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fail(stateAdvice, "%v", err)
+		return fail(stateAdvice(dir), "%v", err)
 	}
 	var status unix.Stat_t
 	if err := unix.Stat(dir, &status); err != nil {
-		return fail(stateAdvice, "%s: %v", dir, err)
+		return fail(stateAdvice(dir), "%s: %v", dir, err)
 	}
 	if status.Uid != 0 && status.Uid != uint32(os.Geteuid()) || info.Mode().Perm()&0o022 != 0 {
 		return warn("chown root and chmod 700 it, or choose another --state-dir",

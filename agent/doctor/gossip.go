@@ -36,9 +36,6 @@ func checkGossip(_ context.Context, known *facts) finding {
 	c := s.Cluster
 	var advice []string
 	advice = append(advice, c.Problems...)
-	if names := namesakes(known.nodes); len(names) > 0 {
-		advice = append(advice, fmt.Sprintf("more than one live node is named %s: give each a name of its own with --node-name", some(names)))
-	}
 	if c.Unacked > 0 {
 		text := fmt.Sprintf("allow TCP and UDP %s between the nodes", portOf(c.Address))
 		if names := behind(known.nodes); len(names) > 0 {
@@ -79,23 +76,14 @@ func membersText(c api.ClusterStatus) string {
 	return text
 }
 
-// namesakes are the node names that more than one live agent has.
-func namesakes(nodes *api.Nodes) []string {
-	return namesOf(nodes, func(n api.Node) bool { return n.Namesake })
-}
-
 // behind are the nodes that have not acknowledged leases.
 func behind(nodes *api.Nodes) []string {
-	return namesOf(nodes, func(n api.Node) bool { return n.Unacked > 0 })
-}
-
-func namesOf(nodes *api.Nodes, which func(api.Node) bool) []string {
 	if nodes == nil {
 		return nil
 	}
 	var names []string
 	for _, n := range nodes.Nodes {
-		if which(n) {
+		if n.Unacked > 0 {
 			names = append(names, n.Name)
 		}
 	}

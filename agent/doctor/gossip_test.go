@@ -33,9 +33,6 @@ func TestGossipIsTranslated(t *testing.T) {
 		{"problems", func(f *facts) {
 			f.status.Cluster.Problems = []string{"n2 does not answer by UDP: allow it", "the key file is not readable"}
 		}, Warn, []string{"n2 does not answer by UDP", "key file", "3 alive"}},
-		{"namesakes", func(f *facts) {
-			f.nodes = &api.Nodes{Nodes: []api.Node{{Name: "n2", Namesake: true}, {Name: "n2", Namesake: true}, {Name: "n3"}}}
-		}, Warn, []string{"live node is named n2", "--node-name"}},
 		{"unacked", func(f *facts) {
 			f.status.Cluster.Leases, f.status.Cluster.Unacked = 30, 12
 			f.nodes = &api.Nodes{Nodes: []api.Node{{Name: "n2", Unacked: 12}, {Name: "n3"}}}

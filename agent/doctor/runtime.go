@@ -41,11 +41,15 @@ func checkRuntime(ctx context.Context, known *facts) finding {
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	if len(present) == 0 {
-		text := "no socket at the usual places"
+		text, advice := "no socket at the usual places", "name the runtime's with --cri-socket; "
 		if len(sockets) == 1 {
-			text = "nothing at " + sockets[0]
+			text, advice = "nothing at "+sockets[0], "give the right path with --cri-socket; "
 		}
-		return warn("mount the runtime's socket into the container and name it with --cri-socket; "+nameless, "%s", text)
+		if known.place.contained() {
+			// Not the socket itself: a runtime that restarts makes another one.
+			advice = "mount the folder with the runtime's socket (/run/containerd, /run/crio) into the container, at the same place or with --cri-socket; "
+		}
+		return warn(advice+nameless, "%s", text)
 	}
 	var first finding
 	for _, path := range present {

@@ -16,8 +16,8 @@ type addressBatch struct {
 	headers [batchSize]multiHeader
 	vectors [batchSize]unix.Iovec
 	senders [batchSize]unix.RawSockaddrNetlink
-	// The kernel sends one message in each datagram, of which the header is enough.
-	data    [batchSize][unix.SizeofNlMsghdr]byte
+	// The kernel sends one message in each datagram, of which the headers are enough.
+	data    [batchSize][unix.SizeofNlMsghdr + unix.SizeofIfAddrmsg]byte
 	control [batchSize][controlSize]byte
 }
 
@@ -61,10 +61,15 @@ func (b *addressBatch) receive(fd uintptr) (int, error) {
 }
 
 // changed returns the netns id that the i-th datagram tells a change of an address in,
-// and false if it does not.
+// and false if it does not. Link-local ones are nobody's business: every device of IPv6 has
+// one, which comes and settles.
 func (b *addressBatch) changed(i int) (nsid int, ok bool) {
 	// Only the kernel's word counts: any process may send to our port.
-	if b.senders[i].Pid != 0 || b.headers[i].size < unix.SizeofNlMsghdr {
+	if b.senders[i].Pid != 0 || b.headers[i].size < uint32(len(b.data[i])) {
+		return 0, false
+	}
+	// struct ifaddrmsg: the family, and the scope, which for IPv6 follows from the address.
+	if m := b.data[i][unix.SizeofNlMsghdr:]; m[0] == unix.AF_INET6 && m[3] == unix.RT_SCOPE_LINK {
 		return 0, false
 	}
 	switch binary.NativeEndian.Uint16(b.data[i][4:]) { // struct nlmsghdr

@@ -88,6 +88,12 @@ func (h *heard) counts(nsid int) (changed, lost int) {
 // podWithID makes a netns that has an id in ours, and returns how to change its addresses.
 func podWithID(t *testing.T, name string) (nsid int, change func(times int)) {
 	t.Helper()
+	return podWithAddress(t, name, "198.18.0.1/32", netlink.SCOPE_UNIVERSE)
+}
+
+// podWithAddress is podWithID for a certain address.
+func podWithAddress(t *testing.T, name, text string, scope netlink.Scope) (nsid int, change func(times int)) {
+	t.Helper()
 	pod := ownnetns.NewPod(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
@@ -101,7 +107,11 @@ func podWithID(t *testing.T, name string) (nsid int, change func(times int)) {
 		t.Fatal(err)
 	}
 	file := pod.Open(t)
-	address := &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(198, 18, 0, 1))}
+	address, err := netlink.ParseAddr(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.Scope = int(scope)
 	return link.Attrs().NetNsID, func(times int) {
 		t.Helper()
 		if err := netns.Do(file, func() error {
@@ -292,5 +302,31 @@ func TestLossMeansALookAtEverything(t *testing.T) {
 	if !w.hostDirty || !w.tracked[2].dirty || !w.tracked[3].dirty || w.Overruns() != 1 {
 		t.Errorf("to be looked at: %t, %t, %t after %d losses, want all after one",
 			w.hostDirty, w.tracked[2].dirty, w.tracked[3].dirty, w.Overruns())
+	}
+}
+
+// Every device of IPv6 gets a link-local address, in the node's netns and in a pod's, and
+// it settles later: nothing follows of either. Others do matter, whatever their scope.
+func TestLinkLocalAddressesAreNoNews(t *testing.T) {
+	for _, test := range []struct {
+		address string
+		scope   netlink.Scope
+		news    bool
+	}{
+		{"fe80::5/64", netlink.SCOPE_LINK, false},
+		{"fd00::5/64", netlink.SCOPE_UNIVERSE, true},
+		{"198.18.0.5/32", netlink.SCOPE_LINK, true},
+	} {
+		t.Run(test.address, func(t *testing.T) {
+			first, changeFirst := podWithAddress(t, "pod1", test.address, test.scope)
+			second, changeSecond := podWithID(t, "pod2")
+			h := startWatch(t, 0)
+			changeFirst(10)
+			changeSecond(1) // events come in order
+			h.wait(t, "the second", func() bool { return h.changed[second] > 0 })
+			if changed, _ := h.counts(first); changed > 0 != test.news {
+				t.Errorf("heard of it: %t, want %t", changed > 0, test.news)
+			}
+		})
 	}
 }

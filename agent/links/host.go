@@ -2,6 +2,7 @@ package links
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -87,4 +88,19 @@ func listHostAddresses(ways func() (exits, error), skip func(index int) bool) ([
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
 	return hostAddresses(links, addrs, ways, skip)
+}
+
+// lookAtHost reads the node's own addresses and tells the agent of a difference.
+func (w *Watcher) lookAtHost(ctx context.Context) {
+	ways := func() (exits, error) { return w.exits, nil } // of the last resync
+	host, err := listHostAddresses(ways, func(index int) bool {
+		t := w.tracked[index]
+		_, ignored := w.ignored[index]
+		return ignored || t != nil && t.firstPeer != "" && t.firstPeer != PrimaryPeer
+	})
+	if err != nil {
+		w.log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
+		return
+	}
+	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
 }

@@ -48,6 +48,9 @@ type Interface struct {
 	// PortVLAN is the VLAN of the bridge that the pod's untagged packets belong to; 0 for
 	// that of all ports, and for a primary interface, of which it is not asked.
 	PortVLAN uint16
+	// Listed says that a list of all interfaces had it, and no event told of it before: it
+	// may have been there for long.
+	Listed bool
 	// Up says that both ends of the veth are up: a question can arrive.
 	Up    bool
 	State State

@@ -150,6 +150,19 @@ func TestPodInterfaceComesAndGoes(t *testing.T) {
 	}
 }
 
+// One that a list shows may have been there for long, one that an event tells of has not.
+func TestListed(t *testing.T) {
+	addVeth(t, ownnetns.NewPod(t), "veth-before", "10.0.0.1/24")
+	_, wait := watch(t, links.Options{})
+	if e := wait("the elder", named(links.Added, "veth-before")); !e.Interface.Listed {
+		t.Error("one that was there before is not listed")
+	}
+	addVeth(t, ownnetns.NewPod(t), "veth-after", "10.0.0.2/24")
+	if e := wait("the newcomer", holds(links.Added, "veth-after", "10.0.0.2")); e.Interface.Listed {
+		t.Error("one that came later is listed")
+	}
+}
+
 func TestInterfacesThatWereThereBefore(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	addVeth(t, pod, "pod1", "10.1.1.1/24")

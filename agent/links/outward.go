@@ -130,7 +130,9 @@ func (w *Watcher) takeBack(ctx context.Context) {
 		}
 		w.forgetOutward(index)
 		if link, err := netlink.LinkByIndex(index); err == nil {
+			w.listing = true
 			w.upsert(ctx, link)
+			w.listing = false
 			w.poke() // it waits for its first look
 		}
 	}

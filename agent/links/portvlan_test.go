@@ -105,7 +105,7 @@ func TestPortsAreAskedForSparingly(t *testing.T) {
 func TestWhatMakesAPortDue(t *testing.T) {
 	secondary := &tracked{iface: Interface{Index: 1, Seen: true, Master: "br1"}, firstPeer: "net1"}
 	primary := &tracked{iface: Interface{Index: 2, Seen: true, Master: "cni0"}, firstPeer: PrimaryPeer}
-	w := &Watcher{tracked: map[int]*tracked{1: secondary, 2: primary}}
+	w := &Watcher{tracked: map[int]*tracked{1: secondary, 2: primary}, names: make(map[int]string)}
 	for index := int32(1); index <= 2; index++ {
 		var update netlink.LinkUpdate
 		update.Family, update.Index = unix.AF_BRIDGE, index

@@ -18,17 +18,24 @@ func (w *Watcher) resync(ctx context.Context) error {
 	if w.exits, err = defaultRoutes(); err != nil {
 		return err
 	}
-	alive := make(map[int]bool, len(links))
+	alive := make(map[int]netlink.Link, len(links))
+	clear(w.names)
 	for _, link := range links {
-		alive[link.Attrs().Index] = true
+		alive[link.Attrs().Index] = link
+		w.names[link.Attrs().Index] = link.Attrs().Name // a bridge may come after its ports
+	}
+	w.listing = true
+	for _, link := range links {
 		w.upsert(ctx, link)
 	}
+	w.listing = false
 	for index, t := range w.tracked {
-		if !alive[index] {
+		link := alive[index]
+		if link == nil {
 			w.remove(ctx, index)
 			continue
 		}
-		w.inspect(ctx, t)
+		w.inspect(ctx, t, link)
 		t.portDirty = t.inPort() // its bridge may tell VLANs apart now, or did not answer
 		// Changes of addresses are told; a look is for what is not, a name for example.
 		if !t.iface.Seen || (w.resyncs+index)%looksApart == 0 {
@@ -37,7 +44,7 @@ func (w *Watcher) resync(ctx context.Context) error {
 	}
 	w.resyncs++
 	for index := range w.outward {
-		if !alive[index] {
+		if alive[index] == nil {
 			w.forgetOutward(index)
 		}
 	}
@@ -48,7 +55,7 @@ func (w *Watcher) resync(ctx context.Context) error {
 		}
 	}
 	for index := range w.ignored {
-		if !alive[index] {
+		if alive[index] == nil {
 			w.noLongerIgnored(index)
 		}
 	}

@@ -55,7 +55,7 @@ func Survey() (pods []Surveyed, unsupported []Interface, err error) {
 		observed[place.Inode] = true
 		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Place: place, Found: found})
 	}
-	unsupported, err = unsupportedDevices(all, observed, finder)
+	unsupported, err = unsupportedDevices(all, observed, finder, foreignDevices)
 	return pods, unsupported, err
 }
 

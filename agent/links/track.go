@@ -4,34 +4,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/time/rate"
 
-	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 )
 
 const (
-	// lookPause is the least time between two looks into one netns. A pod that changes
-	// its addresses all the time has a few quick looks, then lookRate a second.
-	lookPause = 10 * time.Millisecond
-	lookRate  = 5
-	lookBurst = 10
-	// lookShare bounds looks at one large netns to a twentieth of a core.
-	lookShare = 20
+	// hostShare bounds lists of the node's own addresses to a fiftieth: while pods start
+	// there is always a reason for one where each has the gateway on its host end.
+	hostShare = 50
 	// maxQuiets is how many times the quiet time an interface is waited for at most.
 	maxQuiets = 4
-	// firstRetry is the pause after the first look that failed; it doubles.
-	firstRetry = 20 * time.Millisecond
-	// scanPause is the least time between two scans for namespaces.
-	scanPause = 20 * time.Millisecond
-	// unseenTries is how often a netns that is not found is looked for before the
-	// next resync; a runtime may name it only after it has made the veth.
-	unseenTries = 8
 	// unseenAfter is after how many an interface is announced as unseen.
 	unseenAfter = 4
 )
@@ -39,6 +26,7 @@ const (
 // upsert follows the present state of one link.
 func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 	attrs := link.Attrs()
+	w.names[attrs.Index] = attrs.Name
 	t := w.tracked[attrs.Index]
 	if w.isOutward(link) {
 		return
@@ -59,7 +47,7 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 		w.remove(ctx, attrs.Index)
 		t = nil
 	}
-	master := masterName(attrs.MasterIndex)
+	master := w.nameOf(attrs.MasterIndex)
 	if t == nil {
 		w.generation++
 		t = &tracked{
@@ -69,6 +57,7 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 				Generation: w.generation,
 				MAC:        attrs.HardwareAddr,
 				Master:     master,
+				Listed:     w.listing,
 				Up:         attrs.OperState == netlink.OperUp,
 			},
 			nsid:      attrs.NetNsID,
@@ -99,10 +88,10 @@ func (w *Watcher) upsert(ctx context.Context, link netlink.Link) {
 	}
 }
 
-// masterName returns the name of the bridge, bond or VRF with that index.
-func masterName(index int) string {
-	if index == 0 {
-		return ""
+// nameOf returns the name of the bridge, bond or VRF with that index, none for 0.
+func (w *Watcher) nameOf(index int) string {
+	if name, ok := w.names[index]; ok || index == 0 {
+		return name
 	}
 	master, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -148,7 +137,7 @@ func (w *Watcher) attach(t *tracked, createQdisc bool) {
 	switch {
 	case err == nil:
 		t.attachment = attachment
-		t.iface.State, t.iface.Reason = stateOf(attachment)
+		t.iface.State, t.iface.Reason = stateOf(attachment, nil)
 	case errors.Is(err, bpf.ErrNoQdisc):
 		t.iface.State, t.iface.Reason = Waiting, "for the pod's set-up to end before a qdisc is made"
 	case errors.Is(err, bpf.ErrGone):
@@ -174,9 +163,10 @@ func (w *Watcher) detach(t *tracked) {
 	t.attachment = nil
 }
 
-// stateOf asks the kernel whether our program is there and runs first.
-func stateOf(attachment *bpf.Attachment) (State, string) {
-	state, err := attachment.State()
+// stateOf asks the kernel whether our program is there and runs first, and for the link too
+// if that is nil.
+func stateOf(attachment *bpf.Attachment, link netlink.Link) (State, string) {
+	state, err := attachment.StateOf(link)
 	switch {
 	case err != nil:
 		return Failed, err.Error()
@@ -189,11 +179,11 @@ func stateOf(attachment *bpf.Attachment) (State, string) {
 }
 
 // inspect checks an attachment that was made earlier, and makes it again where it
-// is lost or was never made.
-func (w *Watcher) inspect(ctx context.Context, t *tracked) {
+// is lost or was never made. The link was just listed.
+func (w *Watcher) inspect(ctx context.Context, t *tracked, link netlink.Link) {
 	before := t.iface.State
 	if t.attachment != nil {
-		t.iface.State, t.iface.Reason = stateOf(t.attachment)
+		t.iface.State, t.iface.Reason = stateOf(t.attachment, link)
 		if t.iface.State == Failed {
 			reason := t.iface.Reason
 			w.detach(t)
@@ -244,7 +234,8 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 		w.lookAtPorts(ctx, ports)
 	}
 	w.takeBack(ctx)
-	if w.hostDirty {
+	lookAtHost := w.hostDirty && due(w.nextHost)
+	if lookAtHost {
 		for _, t := range w.tracked {
 			w.removeOutward(ctx, t)
 		}
@@ -253,114 +244,14 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 		w.unobservedDirty = false
 		w.emitUnobserved(ctx)
 	}
-	if w.hostDirty {
+	if lookAtHost {
 		w.hostDirty = false
+		began := time.Now()
 		w.lookAtHost(ctx)
+		// Pods that start at once make events of the host's addresses, which are as many.
+		w.nextHost = time.Now().Add(max(lookPause, hostShare*time.Since(began)))
 	}
 	return next
-}
-
-// look reads the netns behind an interface and tells the agent when it is new or
-// differs. It also sends Added, so that the agent never hears of an interface
-// before all is known that can be.
-func (w *Watcher) look(ctx context.Context, t *tracked) {
-	place, view, err := w.open(t)
-	pause := max(lookPause, lookShare*view.Cost)
-	if !t.looks.Allow() {
-		pause = max(pause, time.Second/lookRate)
-	}
-	t.nextLook = time.Now().Add(pause)
-	t.dirty = false
-	if errors.Is(err, errTooSoon) {
-		t.dirty, t.nextLook = true, w.scanned.Add(scanPause)
-		return
-	}
-	if err != nil {
-		t.tries++
-		w.log.Debug("looking into netns failed", "interface", t.iface.Name, "try", t.tries, "error", err)
-		if t.tries < unseenTries {
-			t.dirty = true
-			t.nextLook = time.Now().Add(max(pause, firstRetry<<(t.tries-1)))
-			if t.tries < unseenAfter {
-				return // most are found in a moment: wait before calling it unseen
-			}
-		}
-		if w.removeOutward(ctx, t) {
-			return
-		}
-		if t.announced && !t.iface.Seen {
-			return
-		}
-		// The name stays: the interface is in the network that it was in.
-		t.iface.Seen, t.iface.Place, t.iface.View = false, netns.Place{}, netns.View{Peer: t.firstPeer}
-		w.emitInterface(ctx, t)
-		return
-	}
-	t.tries = 0
-	if t.firstPeer == "" {
-		t.firstPeer = firstName(view.Peer)
-	}
-	view.Peer = t.firstPeer
-	if !t.inPort() {
-		t.portDirty, t.iface.PortVLAN = false, 0
-	}
-	t.iface.Seen, t.iface.Place, t.iface.View = true, place, view
-	w.emitInterface(ctx, t)
-}
-
-// open finds the netns behind an interface and looks into it. A place that was
-// good before may by now be another netns: its id must still be the one the veth names.
-func (w *Watcher) open(t *tracked) (netns.Place, netns.View, error) {
-	place, ok := w.places[t.nsid]
-	for rescanned := false; ; rescanned = true {
-		if ok {
-			view, err := w.lookAt(place, t)
-			if err == nil || rescanned {
-				return place, view, err
-			}
-		} else if rescanned {
-			return place, netns.View{}, errNoPlace
-		}
-		if time.Since(w.scanned) < scanPause {
-			return place, netns.View{}, errTooSoon
-		}
-		if err := w.scan(); err != nil {
-			return place, netns.View{}, err
-		}
-		place, ok = w.places[t.nsid]
-	}
-}
-
-// scan finds out anew where namespaces can be opened.
-func (w *Watcher) scan() error {
-	places, err := w.finder.Scan()
-	if err != nil {
-		return err
-	}
-	w.places, w.scanned = places, time.Now()
-	return nil
-}
-
-var (
-	errNoPlace = errors.New("no process and no name under /run/netns leads to it")
-	errMoved   = errors.New("its name now means another netns")
-	errTooSoon = errors.New("the last scan for namespaces was a moment ago")
-)
-
-func (w *Watcher) lookAt(place netns.Place, t *tracked) (netns.View, error) {
-	file, err := os.Open(place.Path)
-	if err != nil {
-		return netns.View{}, err
-	}
-	defer file.Close()
-	id, err := w.finder.ID(file)
-	if err != nil {
-		return netns.View{}, err
-	}
-	if id != t.nsid {
-		return netns.View{}, errMoved
-	}
-	return netns.Look(file, t.peer)
 }
 
 // emitInterface sends the interface's present description.
@@ -380,19 +271,4 @@ func (w *Watcher) emitInterface(ctx context.Context, t *tracked) {
 		return
 	}
 	w.emit(ctx, Event{Kind: Changed, Interface: &iface})
-}
-
-// lookAtHost reads the node's own addresses and tells the agent of a difference.
-func (w *Watcher) lookAtHost(ctx context.Context) {
-	ways := func() (exits, error) { return w.exits, nil } // of the last resync
-	host, err := listHostAddresses(ways, func(index int) bool {
-		t := w.tracked[index]
-		_, ignored := w.ignored[index]
-		return ignored || t != nil && t.firstPeer != "" && t.firstPeer != PrimaryPeer
-	})
-	if err != nil {
-		w.log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
-		return
-	}
-	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
 }

@@ -38,18 +38,43 @@ func (w *Watcher) listUnsupported(links []netlink.Link) []Interface {
 	for _, t := range w.tracked {
 		observed[t.iface.Place.Inode] = true
 	}
-	found, err := unsupportedDevices(links, observed, w.finder)
+	looks := 0
+	before := w.foreign
+	w.foreign = make(map[uint64]foreign, len(before))
+	found, err := unsupportedDevices(links, observed, w.finder, func(place netns.Place) []netns.Device {
+		f := before[place.Inode]
+		if f.path != place.Path {
+			f = foreign{path: place.Path}
+		}
+		// One that was just made may not have its devices yet.
+		if (f.looks < 2 || (w.resyncs+int(place.Inode))%looksApart == 0) && looks < maxForeignLooks {
+			looks++
+			f.looks++
+			f.devices = foreignDevices(place)
+		}
+		w.foreign[place.Inode] = f
+		return f.devices
+	})
 	if err != nil {
 		w.log.Warn("looking for devices that cannot be observed failed", "error", err)
 	}
 	return found
 }
 
+// foreign is a netns that no observed interface leads to, and what it had at the last look.
+type foreign struct {
+	path    string
+	looks   int
+	devices []netns.Device
+}
+
 // unsupportedDevices finds netkit on the host's side, and in namespaces that no observed
 // interface leads to macvlan and ipvlan devices on the host's devices and physical ones
-// (SR-IOV). Silence about a pod must mean that it was watched. observed are inodes. With
-// an error comes what was found without the namespaces.
-func unsupportedDevices(links []netlink.Link, observed map[uint64]bool, finder *netns.Finder) ([]Interface, error) {
+// (SR-IOV), which look lists. Silence about a pod must mean that it was watched. observed
+// are inodes. With an error comes what was found without the namespaces.
+func unsupportedDevices(
+	links []netlink.Link, observed map[uint64]bool, finder *netns.Finder, look func(netns.Place) []netns.Device,
+) ([]Interface, error) {
 	var found []Interface
 	for _, link := range links {
 		if attrs := link.Attrs(); link.Type() == "netkit" && attrs.NetNsID >= 0 {
@@ -63,13 +88,11 @@ func unsupportedDevices(links []netlink.Link, observed map[uint64]bool, finder *
 	if err != nil {
 		return found, err
 	}
-	looks := 0
 	for _, place := range places {
-		if observed[place.Inode] || looks == maxForeignLooks {
+		if observed[place.Inode] {
 			continue
 		}
-		looks++
-		for _, device := range foreignDevices(place) {
+		for _, device := range look(place) {
 			found = append(found, Interface{
 				Name: device.Name, Index: device.Index, State: Unsupported, Place: place,
 				Reason: fmt.Sprintf("%s devices cannot be observed", device.Kind),

@@ -64,6 +64,7 @@ type Watcher struct {
 
 	// The rest is Run's own.
 	tracked    map[int]*tracked    // by ifindex
+	names      map[int]string      // of all devices, by ifindex
 	places     map[int]netns.Place // by netns id
 	scanned    time.Time
 	exits      exits
@@ -71,15 +72,19 @@ type Watcher struct {
 	uplinks    *uplinks        // nil when they have to be listed anew
 	generation uint32
 	hostDirty  bool
+	nextHost   time.Time // when its addresses may be listed again
 	bridges    bridges
 	nextPorts  time.Time // when they may be asked again
 	resyncs    int
 	detached   bool // from some interface since the last resync
 
+	foreign map[uint64]foreign // namespaces that no interface leads to, by inode
+
 	// What Unobserved told last, in two parts: the first is found by resync only.
 	unsupported     []Interface
 	ignored         map[int]string // names by ifindex
 	unobservedDirty bool
+	listing         bool // what is met now was not told of by an event
 }
 
 // tracked is an interface and how far we are with it.
@@ -124,6 +129,7 @@ func New(opts Options) (*Watcher, error) {
 		refresh: make(map[uint32]bool),
 		ignore:  opts.Ignore,
 		tracked: make(map[int]*tracked),
+		names:   make(map[int]string),
 		ignored: make(map[int]string),
 		outward: make(map[int]outward),
 		bridges: bridges{filtersVLANs, netlink.BridgeVlanList},
@@ -357,6 +363,7 @@ func (w *Watcher) handle(ctx context.Context, update netlink.LinkUpdate) {
 		return
 	}
 	if update.Header.Type == unix.RTM_DELLINK {
+		delete(w.names, int(update.Index))
 		w.forgetOutward(int(update.Index))
 		w.remove(ctx, int(update.Index))
 		return

@@ -162,10 +162,19 @@ func Names(ids []string) []string {
 	names := make([]string, 0, len(ids))
 	for _, id := range ids {
 		name := cluster.NodeName(id)
-		if _, boot, ok := strings.Cut(id, "/"); ok && count[name] > 1 {
-			name = fmt.Sprintf("%s (boot %.8s)", name, boot)
+		if count[name] > 1 {
+			name = FullName(id)
 		}
 		names = append(names, name)
 	}
 	return names
+}
+
+// FullName is the name of a node with its boot.
+func FullName(id string) string {
+	name, boot, ok := strings.Cut(id, "/")
+	if !ok {
+		return name
+	}
+	return fmt.Sprintf("%s (boot %.8s)", name, boot)
 }

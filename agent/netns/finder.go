@@ -52,6 +52,13 @@ func (p Place) Exists() bool {
 type Finder struct {
 	handle *netlink.Handle
 	own    uint64
+	names  map[string]named // by path; those that have an id
+}
+
+// named is what was found at a name.
+type named struct {
+	id    int
+	place Place
 }
 
 // NewFinder returns a Finder for the calling thread's netns.
@@ -65,7 +72,7 @@ func NewFinder() (*Finder, error) {
 		handle.Close()
 		return nil, fmt.Errorf("reading own netns: %w", err)
 	}
-	return &Finder{handle: handle, own: own}, nil
+	return &Finder{handle: handle, own: own, names: make(map[string]named)}, nil
 }
 
 // Close releases the netlink socket.
@@ -89,17 +96,81 @@ func (f *Finder) Scan() (map[int]Place, error) {
 		return nil, err
 	}
 	byID := make(map[int]Place, len(byInode))
+	clear(f.names)
 	for _, place := range byInode {
-		file, err := os.Open(place.Path)
-		if err != nil {
+		id, ok := f.idAt(place.Path)
+		if !ok {
 			continue
 		}
-		if id, err := f.ID(file); err == nil && id >= 0 {
-			byID[id] = place
+		byID[id] = place
+		if place.Name != "" {
+			f.names[place.Path] = named{id, place}
 		}
-		file.Close()
 	}
 	return byID, nil
+}
+
+// ScanNames returns the place of every other netns that is named, by id. It asks only for
+// names that are new, so that a pod more on a full node costs little: a name that was given
+// to another netns since the last Scan is still taken for the former.
+func (f *Finder) ScanNames() (map[int]Place, error) {
+	former := f.names
+	f.names = make(map[string]named, len(former))
+	byID := make(map[int]Place, len(former))
+	for _, dir := range namedDirs {
+		entries, err := namesIn(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range entries {
+			path := filepath.Join(dir, name)
+			entry, known := former[path]
+			if !known {
+				ino, err := inode(path)
+				if err != nil || ino == f.own || len(f.names) >= maxCandidates {
+					continue
+				}
+				id, ok := f.idAt(path)
+				if !ok {
+					continue // it may get one
+				}
+				entry = named{id, Place{Path: path, Inode: ino, Name: name}}
+			}
+			f.names[path] = entry
+			if _, taken := byID[entry.id]; !taken {
+				byID[entry.id] = entry.place
+			}
+		}
+	}
+	return byID, nil
+}
+
+// idAt returns the id of the netns at path, false if it has none.
+func (f *Finder) idAt(path string) (int, bool) {
+	file, err := os.Open(path)
+	if err != nil {
+		return -1, false
+	}
+	defer file.Close()
+	id, err := f.ID(file)
+	return id, err == nil && id >= 0
+}
+
+// namesIn lists a folder of names, none if there is no such folder.
+func namesIn(dir string) ([]string, error) {
+	folder, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing named netns: %w", err)
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("listing named netns: %w", err)
+	}
+	return names, nil
 }
 
 // Places returns every other netns that can be opened, also those without an id,
@@ -117,18 +188,19 @@ func (f *Finder) Places() ([]Place, error) {
 func candidates(own uint64) (map[uint64]Place, error) {
 	found := make(map[uint64]Place)
 	for _, dir := range namedDirs {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("listing named netns: %w", err)
+		entries, err := namesIn(dir)
+		if err != nil {
+			return nil, err
 		}
-		for _, entry := range entries {
-			path := filepath.Join(dir, entry.Name())
+		slices.Sort(entries) // of two names for one netns the same one always
+		for _, name := range entries {
+			path := filepath.Join(dir, name)
 			ino, err := inode(path)
 			if err != nil || ino == own || len(found) >= maxCandidates {
 				continue
 			}
 			if _, ok := found[ino]; !ok {
-				found[ino] = Place{Path: path, Inode: ino, Name: entry.Name()}
+				found[ino] = Place{Path: path, Inode: ino, Name: name}
 			}
 		}
 	}

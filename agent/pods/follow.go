@@ -127,10 +127,7 @@ func (r *Resolver) serve(ctx context.Context, rt *runtime) error {
 func (r *Resolver) nextList(ordinary time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at := r.wants.at; len(r.wants.cookies) > 0 && !at.IsZero() && at.Before(ordinary) {
-		return at
-	}
-	return ordinary
+	return r.wants.due(ordinary)
 }
 
 // relist reads the runtime's list.
@@ -138,6 +135,9 @@ func (r *Resolver) relist(ctx context.Context, rt *runtime) error {
 	if err := r.lists.Wait(ctx); err != nil {
 		return context.Cause(ctx)
 	}
+	r.mu.Lock()
+	r.wants.list(time.Now())
+	r.mu.Unlock()
 	list, err := rt.list(ctx)
 	if err != nil {
 		return err

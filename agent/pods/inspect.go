@@ -130,9 +130,9 @@ func addresses(network *runtimeapi.PodSandboxNetworkStatus) []netip.Addr {
 // its id may be another's.
 func (r report) cookie(ready bool) (uint64, error) {
 	err := errors.New("the runtime does not tell a sandbox's netns")
-	var cookie uint64
-	if r.path != "" {
-		if cookie, err = cookieAt(r.path); err == nil {
+	for _, path := range r.paths() {
+		var cookie uint64
+		if cookie, err = cookieAt(path); err == nil {
 			return cookie, nil
 		}
 	}
@@ -140,6 +140,18 @@ func (r report) cookie(ready bool) (uint64, error) {
 		return cookieAt(fmt.Sprintf("/proc/%d/ns/net", r.pid))
 	}
 	return 0, err
+}
+
+// paths are where the netns file may be. containerd says /var/run, which is a link to /run
+// on the host and not there at all in a container that has little more than the agent.
+func (r report) paths() []string {
+	if r.path == "" {
+		return nil
+	}
+	if rest, ok := strings.CutPrefix(r.path, "/var/run/"); ok {
+		return []string{r.path, "/run/" + rest}
+	}
+	return []string{r.path}
 }
 
 // cookieAt returns the cookie of the netns at path, which may be anything: a file that is

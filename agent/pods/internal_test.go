@@ -235,3 +235,52 @@ func listed(id string, ready bool) []*runtimeapi.PodSandbox {
 	}
 	return []*runtimeapi.PodSandbox{{Id: id, State: state}}
 }
+
+// A sandbox has an age only if the clock that it was made by may be that of today.
+func TestCreatedAt(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const uptime = time.Hour
+	for _, test := range []struct {
+		name        string
+		nanoseconds int64
+		want        time.Time
+	}{
+		{"a moment ago", now.Add(-time.Millisecond).UnixNano(), now.Add(-time.Millisecond)},
+		{"at boot", now.Add(-uptime).UnixNano(), now.Add(-uptime)},
+		{"before this boot", now.Add(-uptime - 1).UnixNano(), time.Time{}},
+		{"in the future", now.Add(1).UnixNano(), time.Time{}},
+		{"never", 0, time.Time{}},
+		{"nonsense", -1 << 63, time.Time{}},
+		{"more nonsense", 1<<63 - 1, time.Time{}},
+	} {
+		if got := createdAt(test.nanoseconds, now, uptime); !got.Equal(test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	// The clock may be stepped while the sandbox lives: it is asked only once.
+	var table table
+	sandbox := []*runtimeapi.PodSandbox{{Id: "a", CreatedAt: time.Now().Add(-time.Second).UnixNano()}}
+	table.update(sandbox)
+	before := table.byID["a"].createdAt
+	table.update(sandbox)
+	if after := table.byID["a"].createdAt; before.IsZero() || after != before {
+		t.Errorf("created at %v, then at %v", before, after)
+	}
+}
+
+// A path below /var/run is found where only /run is there.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string][]string{
+		"":                      nil,
+		"/run/netns/a":          {"/run/netns/a"},
+		"/var/run/netns/a":      {"/var/run/netns/a", "/run/netns/a"},
+		"/var/running/a":        {"/var/running/a"},
+		"/proc/4711/ns/net":     {"/proc/4711/ns/net"},
+		"/data/var/run/netns/a": {"/data/var/run/netns/a"},
+	} {
+		if diff := cmp.Diff(want, report{path: path}.paths()); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", path, diff)
+		}
+	}
+}

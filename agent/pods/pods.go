@@ -47,6 +47,10 @@ type Change struct {
 	// Cookie is the netns (SO_NETNS_COOKIE).
 	Cookie uint64
 	Pod    detector.Pod
+	// CreatedAt is when the runtime made the sandbox, by an age at the first sight of it, so
+	// that the wall clock may be stepped afterwards. Zero where that age makes no sense.
+	CreatedAt time.Time
+	Sandbox   detector.Sandbox
 	// IPs are the addresses the runtime believes the pod to have. It is told by CNI, and
 	// may be wrong: a place to look, never evidence.
 	IPs []netip.Addr
@@ -159,15 +163,24 @@ func (r *Resolver) Want(cookie uint64) {
 	}
 }
 
-// Pod returns the pod of a netns and the addresses the runtime believes it to have, or
-// false if no name is known. Do not change the slice.
+// Again says that something hangs on what the runtime tells of its sandboxes: the list is
+// read again soon, at most once in 5 s because of this.
+func (r *Resolver) Again() {
+	r.mu.Lock()
+	r.wants.again(time.Now())
+	r.mu.Unlock()
+	poke(r.wake)
+}
+
+// Pod returns what is known of the pod of a netns, or false if it has no name. Do not
+// change the slice.
 //
 // Whoever reads Pod and then Changes misses nothing: what is sent was known before.
-func (r *Resolver) Pod(cookie uint64) (detector.Pod, []netip.Addr, bool) {
+func (r *Resolver) Pod(cookie uint64) (Change, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change, ok := r.known[cookie]
-	return change.Pod, change.IPs, ok
+	return change, ok
 }
 
 // Changes returns the channel of names that were found. A slow reader gets the latest name
@@ -189,7 +202,7 @@ func (r *Resolver) publish() {
 	r.mu.Lock()
 	for cookie, change := range named {
 		old, ok := r.known[cookie]
-		if !ok || old.Pod != change.Pod || !slices.Equal(old.IPs, change.IPs) {
+		if !ok || old.Pod != change.Pod || old.Sandbox != change.Sandbox || !old.CreatedAt.Equal(change.CreatedAt) || !slices.Equal(old.IPs, change.IPs) {
 			r.pending[cookie] = change
 		}
 		delete(r.wants.cookies, cookie)

@@ -99,9 +99,9 @@ func (r *resolver) named(cookie uint64, want detector.Pod) time.Duration {
 	r.t.Helper()
 	began := time.Now()
 	r.eventually("name", func() error {
-		pod, _, ok := r.Pod(cookie)
-		if !ok || pod != want {
-			return fmt.Errorf("netns %d is %+v (%v), want %+v", cookie, pod, ok, want)
+		got, ok := r.Pod(cookie)
+		if !ok || got.Pod != want {
+			return fmt.Errorf("netns %d is %+v (%v), want %+v", cookie, got.Pod, ok, want)
 		}
 		return nil
 	})
@@ -172,6 +172,7 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	c := newContainerd(t, cri.Options{})
 	c.t.Do(c.Start(t.Context()))
+	began := time.Now()
 	elder := c.run("elder")
 	host, err := c.RunPod(t.Context(), cri.PodOptions{Namespace: "shop", Name: "proxy", UID: "uid-proxy", HostNetwork: true})
 	c.t.Do(err)
@@ -180,14 +181,22 @@ func TestNames(t *testing.T) {
 
 	late := c.run("late")
 	lateCookie := cookie(t, late.Netns)
-	if pod, _, ok := r.Pod(lateCookie); ok {
-		t.Fatalf("the name %v came before it was wanted and with lists an hour apart", pod)
+	if got, ok := r.Pod(lateCookie); ok {
+		t.Fatalf("the name %v came before it was wanted and with lists an hour apart", got.Pod)
 	}
 	r.Want(lateCookie)
 	took := r.named(lateCookie, name(late))
 	t.Logf("named %v after it was wanted", took)
-	if _, ips, _ := r.Pod(lateCookie); !slices.Equal(ips, late.IPs) || len(ips) != 2 {
-		t.Errorf("addresses %v, want %v", ips, late.IPs)
+	if got, _ := r.Pod(lateCookie); !slices.Equal(got.IPs, late.IPs) || len(got.IPs) != 2 {
+		t.Errorf("addresses %v, want %v", got.IPs, late.IPs)
+	}
+	first, _ := r.Pod(cookie(t, elder.Netns))
+	second, _ := r.Pod(lateCookie)
+	if want := (detector.Sandbox{ID: late.ID[:13]}); second.Sandbox != want {
+		t.Errorf("sandbox %+v, want %+v", second.Sandbox, want)
+	}
+	if !first.CreatedAt.After(began) || !second.CreatedAt.After(first.CreatedAt) || second.CreatedAt.After(time.Now()) {
+		t.Errorf("made at %v and %v, want after %v in that order", first.CreatedAt, second.CreatedAt, began)
 	}
 
 	got := make(map[uint64]detector.Pod)
@@ -205,8 +214,8 @@ func TestNames(t *testing.T) {
 	own, err := netns.Cookie()
 	c.t.Do(err)
 	for _, at := range []uint64{own, cookieOf(t, c.Node)} {
-		if pod, _, ok := r.Pod(at); ok {
-			t.Errorf("the node's netns is pod %v, want none: %v has no netns of its own", pod, host.Name)
+		if got, ok := r.Pod(at); ok {
+			t.Errorf("the node's netns is pod %v, want none: %v has no netns of its own", got.Pod, host.Name)
 		}
 	}
 	want := pods.Status{
@@ -292,13 +301,13 @@ func TestForgets(t *testing.T) {
 	second, err := c.RunPod(t.Context(), cri.PodOptions{Namespace: "shop", Name: "web-0", UID: first.UID, Attempt: 1})
 	c.t.Do(err)
 	r.named(cookie(t, second.Netns), name(second))
-	if _, _, ok := r.Pod(at); !ok {
-		t.Error("the name of a sandbox that has stopped is gone")
+	if got, ok := r.Pod(at); !ok || got.Sandbox != (detector.Sandbox{ID: first.ID[:13], Stopped: true}) {
+		t.Errorf("a sandbox that has stopped: %+v, %v, want it with its name", got, ok)
 	}
 	c.t.Do(c.RemovePod(t.Context(), first))
 	r.eventually("forget", func() error {
-		if pod, _, ok := r.Pod(at); ok {
-			return fmt.Errorf("%v was removed and is still known", pod)
+		if got, ok := r.Pod(at); ok {
+			return fmt.Errorf("%v was removed and is still known", got.Pod)
 		}
 		return nil
 	})
@@ -357,7 +366,7 @@ func TestRuntimeReplaced(t *testing.T) {
 
 	a.t.Do(os.Symlink(b.Socket, socket+".new"), os.Rename(socket+".new", socket), a.Kill9())
 	r.named(cookie(t, after.Netns), name(after))
-	if pod, _, ok := r.Pod(cookie(t, before.Netns)); ok {
-		t.Errorf("%v is not known to the new runtime and still has a name", pod)
+	if got, ok := r.Pod(cookie(t, before.Netns)); ok {
+		t.Errorf("%v is not known to the new runtime and still has a name", got.Pod)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/dupip/dupip/detector"
@@ -27,6 +29,8 @@ type sandbox struct {
 	id      string
 	ready   bool
 	created int64
+	// createdAt is the same, on this process's clock; zero if it makes no sense.
+	createdAt time.Time
 	// asked says that there is nothing more to ask.
 	asked bool
 	tries int
@@ -61,6 +65,7 @@ func (t *table) update(list []*runtimeapi.PodSandbox) {
 		s := t.byID[id]
 		if s == nil {
 			s = &sandbox{id: id, created: entry.GetCreatedAt()}
+			s.createdAt = createdAt(s.created, time.Now(), uptime())
 		}
 		if isReady(entry) && !s.ready && s.cookie == 0 {
 			// Some runtimes list a sandbox before its netns is there.
@@ -70,6 +75,25 @@ func (t *table) update(list []*runtimeapi.PodSandbox) {
 		next[id] = s
 	}
 	t.byID = next
+}
+
+// createdAt translates a sandbox's time of creation, in nanoseconds of the wall clock. What
+// lies in the future, or before this boot, was not read from the clock of today.
+func createdAt(nanoseconds int64, now time.Time, uptime time.Duration) time.Time {
+	age := now.Sub(time.Unix(0, nanoseconds))
+	if nanoseconds <= 0 || age < 0 || age > uptime {
+		return time.Time{}
+	}
+	return now.Add(-age)
+}
+
+// uptime is how long ago the machine was booted.
+func uptime() time.Duration {
+	var clock unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &clock) != nil {
+		return 0
+	}
+	return time.Duration(clock.Nano())
 }
 
 func isReady(s *runtimeapi.PodSandbox) bool {
@@ -132,13 +156,26 @@ func (s *sandbox) vain(now time.Time) {
 	s.tries++
 }
 
+// shortID is how much of an id crictl prints, and takes.
+const shortID = 13
+
+// public is what others are told of it. The id of containerd and CRI-O is hexadecimal; another
+// is not one that people could type.
+func (s *sandbox) public() detector.Sandbox {
+	told := detector.Sandbox{Stopped: !s.ready}
+	if len(s.id) >= shortID && strings.Trim(s.id, "0123456789abcdef") == "" {
+		told.ID = s.id[:shortID]
+	}
+	return told
+}
+
 // named returns the name of every netns. Of two sandboxes that claim one netns the
 // preferred one has it.
 func (t *table) named() map[uint64]Change {
 	named := make(map[uint64]Change, len(t.byID))
 	for _, s := range slices.SortedFunc(maps.Values(t.byID), (*sandbox).compare) {
 		if _, taken := named[s.cookie]; s.cookie != 0 && s.pod.Name != "" && !taken {
-			named[s.cookie] = Change{Cookie: s.cookie, Pod: s.pod, IPs: s.ips}
+			named[s.cookie] = Change{Cookie: s.cookie, Pod: s.pod, CreatedAt: s.createdAt, Sandbox: s.public(), IPs: s.ips}
 		}
 	}
 	return named

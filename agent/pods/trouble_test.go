@@ -148,7 +148,8 @@ func TestHostileRuntime(t *testing.T) {
 		}
 		return nil
 	})
-	_, ips, _ := r.Pod(at["good"])
+	good, _ := r.Pod(at["good"])
+	ips := good.IPs
 	if len(ips) < 3 || len(ips) > 16 || ips[1] != netip.MustParseAddr("10.0.0.2") || ips[2] != netip.MustParseAddr("fd00::1") {
 		t.Errorf("addresses %v, want those that are some, at most 16", ips)
 	}
@@ -157,8 +158,8 @@ func TestHostileRuntime(t *testing.T) {
 	for what, c := range map[string]uint64{
 		"escape": at["escape"], "long": at["long"], "anonymous": at["anonymous"], "own netns": ownCookie,
 	} {
-		if pod, _, ok := r.Pod(c); ok {
-			t.Errorf("%s has the name %q, want none", what, pod)
+		if got, ok := r.Pod(c); ok {
+			t.Errorf("%s has the name %q, want none", what, got.Pod)
 		}
 	}
 	if s := r.Status(); s.Named != 3 || !s.Connected {
@@ -187,8 +188,8 @@ func TestProcessInsteadOfPath(t *testing.T) {
 	if s := r.Status(); s.LastError != "" {
 		t.Errorf("status %+v, want no error: the one has stopped", s)
 	}
-	if pod, _, ok := r.Pod(cookieOf(t, stopped)); ok {
-		t.Errorf("a process of which nobody knows whose it is is called %v", pod)
+	if got, ok := r.Pod(cookieOf(t, stopped)); ok {
+		t.Errorf("a process of which nobody knows whose it is is called %v", got.Pod)
 	}
 }
 

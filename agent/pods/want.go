@@ -18,6 +18,39 @@ type wants struct {
 	// at is when the next list is due because of them, zero for none.
 	at   time.Time
 	step int
+	// againAt is when the list is due because somebody wants to know what changed, zero for
+	// never; not before againFrom.
+	againAt, againFrom time.Time
+}
+
+// againPause is how long such a list waits for the one before.
+const againPause = 5 * time.Second
+
+// again wants the list once more.
+func (w *wants) again(now time.Time) {
+	if w.againAt.IsZero() {
+		w.againAt = now
+		if now.Before(w.againFrom) {
+			w.againAt = w.againFrom
+		}
+	}
+}
+
+// due returns when the next list is due: at the ordinary time, or earlier because something
+// is wanted.
+func (w *wants) due(ordinary time.Time) time.Time {
+	if len(w.cookies) > 0 && !w.at.IsZero() && w.at.Before(ordinary) {
+		ordinary = w.at
+	}
+	if !w.againAt.IsZero() && w.againAt.Before(ordinary) {
+		return w.againAt
+	}
+	return ordinary
+}
+
+// list notes that the list is asked for now.
+func (w *wants) list(now time.Time) {
+	w.againAt, w.againFrom = time.Time{}, now.Add(againPause)
 }
 
 // add wants one more, and says whether it was not wanted before.

@@ -67,8 +67,10 @@ type holder struct {
 	MAC        string    `json:"mac,omitzero"`
 	Netns      string    `json:"netns,omitzero"`
 	Pod        pod       `json:"pod,omitzero"`
+	CreatedAt  time.Time `json:"createdAt,omitzero"`
 	Evidence   string    `json:"evidence"`
 	FirstSeen  time.Time `json:"firstSeen"`
+	AtStart    bool      `json:"foundAtStart,omitzero"`
 	LastSeen   time.Time `json:"lastSeen"`
 }
 
@@ -234,12 +236,16 @@ func newConflict(c detector.Conflict) conflict {
 	}
 	for _, b := range c.Holders[:min(len(c.Holders), maxHolders)] {
 		h, id := b.Holder, b.Holder.ID
+		if isTime("", h.CreatedAt, false) != nil {
+			h.CreatedAt = time.Time{} // as another node told it
+		}
 		doc.Holders = append(doc.Holders, holder{
 			Node: id.Node, Cookie: id.Netns, Ifindex: id.Ifindex, Generation: id.Generation,
 			Device: device{clean(h.InterfaceName, maxName), h.Interface.Ifindex, h.Interface.Generation},
 			MAC:    h.MAC.String(), Netns: clean(h.NetnsName, maxName),
 			Pod:      pod{clean(h.Pod.Namespace, maxName), clean(h.Pod.Name, maxName), clean(h.Pod.UID, maxName)},
 			Evidence: b.Evidence.String(), FirstSeen: b.FirstSeen.UTC(), LastSeen: b.LastSeen.UTC(),
+			CreatedAt: h.CreatedAt.UTC(), AtStart: b.FoundAtStart,
 		})
 	}
 	return doc
@@ -291,7 +297,7 @@ func (doc *holder) parse(key detector.Key) (b detector.Binding, err error) {
 	if err := errors.Join(
 		isText("node", doc.Node, maxNodeID), isText("interface", doc.Device.Name, maxName), isText("netns", doc.Netns, maxName),
 		isText("namespace", doc.Pod.Namespace, maxName), isText("pod", doc.Pod.Name, maxName), isText("uid", doc.Pod.UID, maxName),
-		isTime("first seen", doc.FirstSeen, true), isTime("last seen", doc.LastSeen, true),
+		isTime("created", doc.CreatedAt, false), isTime("first seen", doc.FirstSeen, true), isTime("last seen", doc.LastSeen, true),
 	); err != nil {
 		return b, err
 	}
@@ -302,6 +308,7 @@ func (doc *holder) parse(key detector.Key) (b detector.Binding, err error) {
 	h.Interface = detector.Interface{Ifindex: doc.Device.Ifindex, Generation: doc.Device.Generation}
 	h.InterfaceName, h.NetnsName = doc.Device.Name, doc.Netns
 	h.Pod = detector.Pod{Namespace: doc.Pod.Namespace, Name: doc.Pod.Name, UID: doc.Pod.UID}
+	h.CreatedAt, b.FoundAtStart = doc.CreatedAt, doc.AtStart
 	b.Key, b.FirstSeen, b.LastSeen = key, doc.FirstSeen, doc.LastSeen
 	return b, nil
 }

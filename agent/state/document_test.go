@@ -47,6 +47,7 @@ func TestNonsenseIsLeftOut(t *testing.T) {
 		"no identity":       func(c *conflict) { c.Holders[0].Cookie = 0 },
 		"two identities":    func(c *conflict) { c.Holders[0].Ifindex = 5 },
 		"holder not seen":   func(c *conflict) { c.Holders[0].FirstSeen = time.Time{} },
+		"made before 2000":  func(c *conflict) { c.Holders[0].CreatedAt = time.Unix(1, 0) },
 		"second not seen":   func(c *conflict) { c.SecondSeen = time.Time{} },
 		"far in the future": func(c *conflict) { c.ResolvedAt = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).AddDate(0, 0, 1) },
 	}
@@ -106,6 +107,7 @@ func TestEncodeWritesOnlyWhatCanBeRead(t *testing.T) {
 	hostile.Holders = slices.Clone(hostile.Holders)
 	h := &hostile.Holders[0].Holder
 	h.NetnsName, h.InterfaceName = "a\x1b[31m\xff", strings.Repeat("ü", 200)
+	h.CreatedAt = time.Date(1887, 1, 1, 0, 0, 0, 0, time.UTC)
 	h.Pod = detector.Pod{Name: "x\u202ey", Namespace: strings.Repeat("n", 1000), UID: "\n"}
 	for i := range 100 {
 		extra := hostile.Holders[1]
@@ -124,7 +126,7 @@ func TestEncodeWritesOnlyWhatCanBeRead(t *testing.T) {
 	}
 	got := read.Open[0].Holders[0].Holder
 	if got.NetnsName != "a?[31m?" || got.Pod.Name != "x?y" || got.Pod.UID != "?" || got.Pod.Namespace != strings.Repeat("n", maxName) ||
-		got.InterfaceName != strings.Repeat("ü", maxName/2) {
+		got.InterfaceName != strings.Repeat("ü", maxName/2) || !got.CreatedAt.IsZero() {
 		t.Errorf("holder %+v", got)
 	}
 }

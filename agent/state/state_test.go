@@ -90,8 +90,9 @@ func makeSample(node string, confirmed, suspected, resolved int) (detector.Snaps
 			ID: detector.HolderID{Node: node, Netns: netns}, Interface: detector.Interface{Ifindex: uint32(netns), Generation: 7},
 			InterfaceName: fmt.Sprintf("veth%d", netns), MAC: detector.MAC{2, 0, 0, 0, byte(netns >> 8), byte(netns)},
 			NetnsName: fmt.Sprintf("cni-%d", netns), Pod: detector.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", netns), UID: "u"},
+			CreatedAt: testStart.Add(-time.Duration(netns) * time.Second),
 		}
-		run(d.Observe(detector.Sighting{Key: key, Holder: h, Evidence: detector.Announced, Answer: answer, At: now}, now))
+		run(d.Observe(detector.Sighting{Key: key, Holder: h, Evidence: detector.Announced, Answer: answer, At: now, FoundAtStart: netns%2 == 0}, now))
 	}
 	run = func(fx detector.Effects) {
 		for _, s := range fx.Solicit {

@@ -89,7 +89,7 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 			inNetwork(b.IP, b.Network), who(b), clip(b.Interface, 15), b.Evidence, age(b.FirstSeen), age(b.LastSeen),
 		}
 		if nodes != nil {
-			row = slices.Insert(row, 1, any(nodes[b.Node]))
+			row = slices.Insert(row, 1, any(nodes[nodeID(b)]))
 		}
 		rows = append(rows, row)
 	}

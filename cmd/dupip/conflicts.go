@@ -46,6 +46,7 @@ func newConflicts(g *globals) *cobra.Command {
 				tidy(&document)
 				printPairs(out, document)
 				printConflicts(out, document.Conflicts, g.output == formatWide, all)
+				printAdvice(out, document)
 				printCoverage(out, document.Coverage, "conflicts")
 			}
 			if exitCode && anyOpen(document.Conflicts) {
@@ -81,11 +82,11 @@ func watchConflicts(cmd *cobra.Command, g *globals, q api.Query) error {
 		}
 		tidy(&event)
 		names := make([]string, 0, len(event.Conflict.Holders))
-		several := nodeColumn(event.Conflict.Holders) != nil
+		nodes := nodeNames(event.Conflict.Holders)
 		for _, holder := range event.Conflict.Holders {
 			name := who(holder)
-			if several {
-				name += " on " + holder.Node
+			if len(nodes) > 1 {
+				name += " on " + nodes[nodeID(holder)]
 			}
 			names = append(names, name)
 		}
@@ -111,12 +112,13 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 	if wide {
 		t := newTable(out, "id", "network", "ip", "state", "scope", "since", "resolved", "holder", "node", "interface", "mac", "evidence", "first seen", "last seen")
 		for _, c := range conflicts {
+			nodes := nodeNames(c.Holders)
 			for n, b := range c.Holders {
 				row := table.Row{"", "", "", "", "", "", ""}
 				if n == 0 {
 					row = table.Row{c.ID, c.Network, c.IP, paint(out, c.State), c.Scope, age(since(c)), age(c.ResolvedAt)}
 				}
-				t.AppendRow(append(row, reached(b), b.Node, b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
+				t.AppendRow(append(row, reached(b), nodes[nodeID(b)], b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
 			}
 		}
 		t.Render()
@@ -142,7 +144,7 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 			name := reached(b)
 			if nodes != nil {
 				// The name is what people look for, so the node has the mark.
-				node := nodes[b.Node]
+				node := nodes[nodeID(b)]
 				if name = who(b); b.Unreachable {
 					node, far = node+" !", true
 				}

@@ -63,6 +63,9 @@ func printExplanation(out io.Writer, e api.Explanation) {
 		printStory(out, story)
 	}
 	printConfigured(out, e)
+	for _, story := range e.Stories {
+		printStoryAdvice(out, story.Conflict)
+	}
 	if len(e.Missing) > 0 {
 		fmt.Fprintln(out)
 	}
@@ -123,10 +126,11 @@ func printStory(out io.Writer, story api.Story) {
 		}
 	}
 	fmt.Fprintln(out, "\nHolders, the elder first:")
+	nodes := nodeNames(story.Bindings)
 	for _, b := range story.Bindings {
 		name := reached(b)
-		if several || !slices.Contains(story.Nodes, b.Node) {
-			name += " on node " + b.Node
+		if several || len(nodes) > 1 || !slices.Contains(story.Nodes, b.Node) {
+			name += " on node " + nodes[nodeID(b)]
 		}
 		wrapped(out, 4, "  "+name)
 		wrapped(out, 6, fmt.Sprintf("      interface %s, MAC %s, evidence %s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC, "unknown"), b.Evidence))

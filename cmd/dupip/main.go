@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -27,8 +29,17 @@ func run() int {
 		return int(code)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "dupip:", err)
+		complain(os.Stderr, err)
 		return 1
 	}
 	return 0
+}
+
+// complain prints an error, in which others may have had a say.
+func complain(w io.Writer, err error) {
+	lines := strings.Split(err.Error(), "\n")
+	for n, line := range lines {
+		lines[n] = printable(line)
+	}
+	fmt.Fprintln(w, "dupip:", strings.Join(lines, "\n"))
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -37,8 +35,12 @@ func newNodes(g *globals) *cobra.Command {
 
 func printNodes(out io.Writer, document api.Nodes, wide bool) {
 	header := []any{"name", "state", "since", "heard", "unacked", "address"}
+	boots := wide || sameNames(document.Nodes)
+	if boots {
+		header = append(header, "boot")
+	}
 	if wide {
-		header = append(header, "boot", "epoch", "version")
+		header = append(header, "epoch", "version")
 	}
 	var rows []table.Row
 	for _, n := range document.Nodes {
@@ -47,8 +49,11 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 			name, heard = name+" (this one)", "-"
 		}
 		row := table.Row{name, paint(out, n.State), age(n.Since), heard, n.Unacked, n.Address}
-		if wide {
+		switch {
+		case wide:
 			row = append(row, n.Boot, n.Epoch, n.Version)
+		case boots:
+			row = append(row, fmt.Sprintf("%.8s", n.Boot)) // as in conflicts
 		}
 		rows = append(rows, row)
 	}
@@ -58,7 +63,6 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 	t := newTable(out, header...)
 	t.AppendRows(rows)
 	t.Render()
-	printNamesakes(out, document.Nodes)
 	if document.Cluster.Alone {
 		wrapped(out, 0, "This agent is alone: it was started without --join and --bind, so duplicates on other nodes are not found.")
 	}
@@ -67,22 +71,14 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 	}
 }
 
-// printNamesakes names live nodes that have one name.
-func printNamesakes(out io.Writer, nodes []api.Node) {
-	where := make(map[string][]string)
-	var names []string
+// sameNames says whether two nodes have one name, so that boots tell them apart.
+func sameNames(nodes []api.Node) bool {
+	boots := make(map[string]string)
 	for _, n := range nodes {
-		if !n.Namesake {
-			continue
+		if boot, ok := boots[n.Name]; ok && boot != n.Boot {
+			return true
 		}
-		if where[n.Name] == nil {
-			names = append(names, n.Name)
-		}
-		where[n.Name] = append(where[n.Name], n.Address)
+		boots[n.Name] = n.Boot
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		wrapped(out, 2, fmt.Sprintf("%d live nodes are named %s (%s): give each a name of its own with --node-name.",
-			len(where[name]), name, strings.Join(where[name], ", ")))
-	}
+	return false
 }

@@ -48,12 +48,15 @@ func (f *format) Set(value string) error {
 func (f format) document(w io.Writer, v any) (bool, error) {
 	switch f {
 	case formatJSON:
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return true, encoder.Encode(v)
+		data, err := json.MarshalIndent(v, "", "  ")
+		if err != nil {
+			return true, fmt.Errorf("encoding JSON: %w", err)
+		}
+		_, err = w.Write(append(inert(data), '\n'))
+		return true, err
 	case formatYAML:
 		// Through JSON, so that both have the same fields.
-		data, err := yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler(), yaml.IndentSequence(true))
+		data, err := yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteHostile))
 		if err != nil {
 			return true, fmt.Errorf("encoding YAML: %w", err)
 		}
@@ -67,7 +70,12 @@ func (f format) document(w io.Writer, v any) (bool, error) {
 func (f format) line(w io.Writer, v any) (bool, error) {
 	switch f {
 	case formatJSON:
-		return true, json.NewEncoder(w).Encode(v)
+		data, err := json.Marshal(v)
+		if err != nil {
+			return true, fmt.Errorf("encoding JSON: %w", err)
+		}
+		_, err = w.Write(append(inert(data), '\n'))
+		return true, err
 	case formatYAML:
 		if _, err := fmt.Fprintln(w, "---"); err != nil {
 			return true, err
@@ -117,11 +125,12 @@ func room(header []any, rows []table.Row, column string) int {
 	return left
 }
 
-// nodeColumn gives each node the text for a column, or is nil where all holders are on
+// nodeColumn gives each node, by its id, the text for a column, or is nil where all holders are on
 // one node and no column is needed.
 func nodeColumn(holders []api.Binding) map[string]string {
 	const most, least = 20, 11 // beside addresses that are long
-	nodes := make(map[string]string)
+	nodes, boots := make(map[string]string), make(map[string]string)
+	names := make(map[string]int)
 	domains := make(map[string]bool)
 	width := most
 	for _, b := range holders {
@@ -129,7 +138,10 @@ func nodeColumn(holders []api.Binding) map[string]string {
 		if _, err := netip.ParseAddr(b.Node); err != nil {
 			short, domain, _ = strings.Cut(b.Node, ".")
 		}
-		nodes[b.Node] = short
+		if id := nodeID(b); nodes[id] == "" {
+			nodes[id], boots[id] = short, b.Boot
+			names[b.Node]++
+		}
 		domains[domain] = true
 		if len(b.IP) > 24 {
 			width = least
@@ -138,11 +150,16 @@ func nodeColumn(holders []api.Binding) map[string]string {
 	if len(nodes) < 2 {
 		return nil
 	}
-	for name, short := range nodes {
+	for id, short := range nodes {
+		name := strings.TrimSuffix(id, "/"+boots[id])
 		if len(domains) > 1 {
 			short = name // the domain tells them apart
 		}
-		nodes[name] = clip(short, width)
+		if boot := fmt.Sprintf("/%.8s", boots[id]); names[name] > 1 {
+			nodes[id] = clip(short, max(width, least+2)-len(boot)) + boot // as "dupip nodes -o wide" has it
+			continue
+		}
+		nodes[id] = clip(short, width)
 	}
 	return nodes
 }

@@ -21,7 +21,7 @@ const (
 func printPairs(out io.Writer, document api.Conflicts) {
 	var lines []api.Pair
 	for _, p := range document.Pairs {
-		if p.Addresses > fewShared || len(p.Nodes) == 2 && !inTable(document.Conflicts, p.Nodes) {
+		if p.Addresses > fewShared || len(p.Nodes) == 2 && !inTable(document.Conflicts, p) {
 			lines = append(lines, p)
 		}
 	}
@@ -52,9 +52,6 @@ func addresses(n int) string {
 }
 
 // inTable says whether a conflict has holders on both nodes.
-func inTable(conflicts []api.Conflict, nodes []string) bool {
-	on := func(c api.Conflict, node string) bool {
-		return slices.ContainsFunc(c.Holders, func(b api.Binding) bool { return b.Node == node })
-	}
-	return slices.ContainsFunc(conflicts, func(c api.Conflict) bool { return on(c, nodes[0]) && on(c, nodes[1]) })
+func inTable(conflicts []api.Conflict, p api.Pair) bool {
+	return slices.ContainsFunc(conflicts, func(c api.Conflict) bool { return isBetween(c, p) })
 }

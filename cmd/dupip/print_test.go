@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -187,13 +188,11 @@ func TestPrintNodes(t *testing.T) {
 		}
 		document := api.Nodes{Node: "n1", Nodes: nodes, Cluster: api.ClusterStatus{Problems: []string{"n4 is not reached by UDP: allow port 7951"}}}
 		printed(t, func(out io.Writer) { printNodes(out, document, false) }, `
-NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS
-n1 (this one)  alive  60m    -            0  10.0.0.1:7951
-n2             alive  50m    1.0s         0  10.0.0.2:7951
-n2             alive  10m    1.0s         0  10.0.0.9:7951
-n3             dead   30s    45s         12  10.0.0.3:7951
-2 live nodes are named n2 (10.0.0.2:7951, 10.0.0.9:7951): give each a name of
-  its own with --node-name.
+NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
+n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1
+n2             alive  50m    1.0s         0  10.0.0.2:7951  b2
+n2             alive  10m    1.0s         0  10.0.0.9:7951  b9
+n3             dead   30s    45s         12  10.0.0.3:7951  b3
 Problem: n4 is not reached by UDP: allow port 7951
 `)
 		printed(t, func(out io.Writer) { printNodes(out, document, true) }, `
@@ -202,9 +201,14 @@ n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1       11  v1
 n2             alive  50m    1.0s         0  10.0.0.2:7951  b2       12  v1
 n2             alive  10m    1.0s         0  10.0.0.9:7951  b9       19  v1
 n3             dead   30s    45s         12  10.0.0.3:7951  b3       13  v0
-2 live nodes are named n2 (10.0.0.2:7951, 10.0.0.9:7951): give each a name of
-  its own with --node-name.
 Problem: n4 is not reached by UDP: allow port 7951
+`)
+		twins := api.Nodes{Node: "n2", Nodes: slices.Clone(nodes[1:3])}
+		twins.Nodes[0].Boot, twins.Nodes[1].Boot = "0d2c4b5a-8f5e-4c1e-a7c1-000000000001", "6a60f9f1-8f5e-4c1e-a7c1-000000000002"
+		printed(t, func(out io.Writer) { printNodes(out, twins, false) }, `
+NAME  STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
+n2    alive  50m    1.0s         0  10.0.0.2:7951  0d2c4b5a
+n2    alive  10m    1.0s         0  10.0.0.9:7951  6a60f9f1
 `)
 		alone := api.Nodes{Node: "n1", Nodes: nodes[:1], Cluster: api.ClusterStatus{Alone: true}}
 		alone.Nodes[0].Address = ""

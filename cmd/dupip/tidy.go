@@ -1,11 +1,16 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
 )
 
 // tidy makes all texts of the document that p points to fit for a terminal. Other nodes
@@ -50,4 +55,39 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// inert escapes what a terminal would obey and JSON allows within strings: control
+// characters from DEL on, and what turns the direction of writing. The document says the
+// same as before.
+func inert(document []byte) []byte {
+	var out []byte
+	for n, r := range string(document) {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			if out != nil {
+				out = utf8.AppendRune(out, r)
+			}
+			continue
+		case out == nil:
+			out = append(make([]byte, 0, len(document)+64), document[:n]...)
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			out = fmt.Appendf(out, "\\u%04x", unit)
+		}
+	}
+	if out == nil {
+		return document
+	}
+	return out
+}
+
+// quoteHostile encodes a text for YAML. One that a terminal would obey is written as in
+// JSON, which YAML reads.
+func quoteHostile(s string) ([]byte, error) {
+	if printable(s) == s {
+		return yaml.Marshal(s)
+	}
+	quoted, err := json.Marshal(s)
+	return inert(quoted), err
 }

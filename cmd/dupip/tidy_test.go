@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dupip/dupip/agent/api"
@@ -98,4 +101,42 @@ func dupip(args ...string) (string, error) {
 	root.SetErr(&out)
 	err := root.Execute()
 	return out.String(), err
+}
+
+// Documents keep every name as it is, and none of it is obeyed.
+func TestDocumentsOfHostileTexts(t *testing.T) {
+	const evil = "a\x1b[2J\r\nb\u202ec\u009b2J\x7fd\u2028é"
+	document := api.Conflicts{Node: evil, Conflicts: []api.Conflict{{Holders: []api.Binding{{Netns: evil}}}}}
+	for _, f := range []format{formatJSON, formatYAML} {
+		for name, print := range map[string]func(io.Writer, any) (bool, error){"document": f.document, "line": f.line} {
+			var out bytes.Buffer
+			if done, err := print(&out, document); !done || err != nil {
+				t.Fatal(done, err)
+			}
+			if text := strings.ReplaceAll(out.String(), "\n", ""); printable(text) != text {
+				t.Errorf("%s as %s: %q", name, f, out.String())
+			}
+			var got api.Conflicts
+			if err := yaml.Unmarshal(out.Bytes(), &got); err != nil {
+				t.Fatalf("%s as %s: %v", name, f, err)
+			}
+			if got.Node != evil || got.Conflicts[0].Holders[0].Netns != evil {
+				t.Errorf("%s as %s: read back as %q", name, f, got.Node)
+			}
+		}
+	}
+}
+
+// What an agent, or whoever sits at its socket, gives as a reason is a line of text.
+func TestHostileErrors(t *testing.T) {
+	for reason, want := range map[string]string{
+		"a\x1b[2J\u202eb": "dupip: a?[2J?b\n",
+		"one\ntwo":        "dupip: one\ntwo\n", // a configuration with two mistakes
+	} {
+		var out bytes.Buffer
+		complain(&out, errors.New(reason))
+		if got := out.String(); got != want {
+			t.Errorf("%q is said as %q, want %q", reason, got, want)
+		}
+	}
 }

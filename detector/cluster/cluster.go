@@ -24,12 +24,20 @@ func NodeName(id string) string {
 	return name
 }
 
+// BootID is the kernel's boot id in a NodeID.
+func BootID(id string) string {
+	_, boot, _ := strings.Cut(id, "/")
+	return boot
+}
+
 // Claim says that a holder has an address.
 type Claim struct {
 	// Holder has ID and MAC; only in a [Testimony] and a [Document] also the rest.
 	Holder    detector.Holder
 	Evidence  detector.Evidence
 	FirstSeen time.Time
+	// FoundAtStart is as in [detector.Binding], where Holder is told in full.
+	FoundAtStart bool
 	// LastSeen is when the holder's node last stood by the claim.
 	LastSeen time.Time
 	// Episodes counts the conflicts of the address that are resolved as far as the
@@ -138,8 +146,44 @@ type Document struct {
 	Bindings  []detector.Binding
 	Conflicts []detector.Conflict
 	Stories   []detector.Story
+	// Leads say where the node's kernel would send packets to addresses of the above.
+	Leads []Lead
 	// Omitted counts what did not fit.
 	Omitted int
+}
+
+// LeadKind says where packets to an address go.
+type LeadKind uint8
+
+// The kinds of leads.
+const (
+	// LeadUnknown: into Device, and the kernel does not know now to whom there.
+	LeadUnknown LeadKind = iota + 1
+	// LeadHolder: to Holder, on this node or another.
+	LeadHolder
+	// LeadNode: to the node Node, by Device and Gateway.
+	LeadNode
+	// LeadAway: off the node, by Device and Gateway.
+	LeadAway
+	// LeadDevice: into Device, which leads to none of the holders that are known.
+	LeadDevice
+	// LeadSelf: to the node itself.
+	LeadSelf
+	// LeadNowhere: there is no route, or one that lets nothing pass.
+	LeadNowhere
+)
+
+// Lead is where the kernel of a node would send a packet to an address now.
+type Lead struct {
+	Key  detector.Key
+	Kind LeadKind
+	// Holder is set with LeadHolder only, and Node, a NodeID, with LeadNode only.
+	Holder detector.HolderID
+	Node   string
+	// Device is how the packet leaves the kernel's hands: an interface, a bridge, an uplink.
+	Device string
+	// Gateway is the next hop, where that is not the address itself.
+	Gateway netip.Addr
 }
 
 // Answer is the document of one member.

@@ -109,7 +109,7 @@ func TestNamesakes(t *testing.T) {
 					count++
 				}
 			}
-			if problems := n.Status().Problems; count != 2 || len(problems) != 2 || !strings.Contains(problems[0], "called twin") {
+			if problems := n.Status().Problems; count != 2 || len(problems) != 1 || !strings.Contains(problems[0], "called twin") {
 				t.Errorf("%d namesakes, problems: %q", count, problems)
 			}
 		}

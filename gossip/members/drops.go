@@ -11,7 +11,7 @@ const (
 	dropMetadata              // a member whose metadata is not what it should be
 	dropCrowd                 // a member beyond the most that are kept
 	dropBroadcast             // a broadcast beyond the most that wait
-	dropStream                // a connection beyond the most that are open, or no member's
+	dropStream                // a connection beyond the most that are open or sent, or no member's
 	dropKey                   // gossip under a key that is not here, or under none
 	dropLabel                 // gossip of another cluster
 	dropMalformed             // gossip that cannot be read

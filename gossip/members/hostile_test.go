@@ -108,9 +108,7 @@ func TestManyStreams(t *testing.T) {
 	}
 	inner := n.transport.NodeAwareTransport.(*network)
 	eventually(t, "none is counted any more", func() bool {
-		inner.mu.Lock()
-		defer inner.mu.Unlock()
-		return inner.all == 0 && len(inner.open) == 0
+		return inner.open.held() == 0
 	})
 }
 
@@ -203,7 +201,7 @@ func FuzzVet(f *testing.F) {
 			far.Write(b)
 			far.Close()
 		}()
-		conn, err := vet(near)
+		conn, err := vet(&stream{Conn: near, release: func() {}, drops: new(drops), room: newRoom(0, 0)}, nil)
 		if err != nil {
 			return
 		}

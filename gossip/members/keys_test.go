@@ -240,7 +240,7 @@ func (m measuring) WriteToAddress(b []byte, to memberlist.Address) (time.Time, e
 
 func measured(t *testing.T, largest *atomic.Int64) func(*Options) {
 	return func(o *Options) {
-		n, err := listenNetwork(o.Bind, 0, false, new(drops))
+		n, err := listenNetwork(o.Bind, 0, nil, new(drops))
 		if err != nil {
 			t.Fatal(err)
 		}

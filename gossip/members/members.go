@@ -198,7 +198,11 @@ func (m *Members) listen(name string) error {
 	}
 	inner := m.opts.Transport
 	if inner == nil {
-		network, err := listenNetwork(m.opts.Bind, m.opts.Port, m.keys != nil, &m.drops)
+		var opens *seals
+		if m.keys != nil {
+			opens = &seals{ring: m.keys.ring, label: m.label}
+		}
+		network, err := listenNetwork(m.opts.Bind, m.opts.Port, opens, &m.drops)
 		if err != nil {
 			return err
 		}
@@ -227,8 +231,13 @@ func (m *Members) listen(name string) error {
 		return fmt.Errorf("starting gossip: own address: %w", err)
 	}
 	m.table.locate(at)
-	if m.keys == nil && !at.Addr().IsPrivate() && !at.Addr().IsLoopback() && !at.Addr().IsLinkLocalUnicast() {
-		m.log.Warn("gossip on a public address is not encrypted; give --gossip-key-file", "address", at)
+	if m.keys == nil && !at.Addr().IsLoopback() {
+		level := slog.LevelInfo
+		if !at.Addr().IsPrivate() && !at.Addr().IsLinkLocalUnicast() {
+			level = slog.LevelWarn
+		}
+		m.log.Log(context.Background(), level, "gossip is not encrypted: whoever reaches this address, a pod too, reads it and may lie; give --gossip-key-file",
+			"address", at)
 	}
 	return nil
 }

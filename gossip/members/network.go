@@ -30,7 +30,7 @@ const (
 // stay while the message waits; resolves names while it answers whoever put a strange
 // address into a ping; and takes any number of connections.
 type network struct {
-	sealed  bool // whether there are keys
+	seals   *seals // nil without keys
 	drops   *drops
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
@@ -40,14 +40,13 @@ type network struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	mu   sync.Mutex
-	open map[netip.Addr]int // connections by address
-	all  int
+	open                *quota // connections to this agent
+	incoming, streaming *room  // bytes of those, and of answers
 }
 
 // listenNetwork listens at an address, empty for all, by UDP and TCP. With port 0 it takes
-// a port that both have free. Sealed says that there are keys.
-func listenNetwork(bind string, port int, sealed bool, drops *drops) (*network, error) {
+// a port that both have free.
+func listenNetwork(bind string, port int, seals *seals, drops *drops) (*network, error) {
 	host, family := "", "" // both families
 	if bind != "" {
 		addr, err := netip.ParseAddr(bind)
@@ -60,9 +59,10 @@ func listenNetwork(bind string, port int, sealed bool, drops *drops) (*network, 
 		}
 	}
 	n := &network{
-		sealed: sealed, drops: drops,
+		seals: seals, drops: drops,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
-		open: map[netip.Addr]int{},
+		open:     newQuota(maxStreams, maxStreamsFrom),
+		incoming: newRoom(maxStreaming, maxStreamingFrom), streaming: newRoom(maxStreaming, maxStreamingFrom),
 	}
 	for try := 0; ; try++ {
 		err := n.listen(family, host, port)
@@ -139,7 +139,8 @@ func (n *network) PacketCh() <-chan *memberlist.Packet { return n.packets }
 
 // DialTimeout implements memberlist.Transport. The connection ends with the transport.
 func (n *network) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
-	if _, err := parseAddress(to); err != nil {
+	at, err := parseAddress(to)
+	if err != nil {
 		return nil, err
 	}
 	dialer := net.Dialer{Timeout: timeout}
@@ -147,7 +148,8 @@ func (n *network) DialTimeout(to string, timeout time.Duration) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	return newDialled(&stream{Conn: conn, release: onEnd(n.ctx, conn)}), nil
+	s := &stream{Conn: conn, release: onEnd(n.ctx, conn), drops: n.drops, from: at.Addr(), room: n.streaming}
+	return newDialled(s, n.seals), nil
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
@@ -163,6 +165,8 @@ func (n *network) Shutdown() error {
 	n.cancel()
 	n.tcp.Close()
 	n.udp.Close()
+	n.incoming.end()
+	n.streaming.end()
 	n.wg.Wait()
 	return nil
 }
@@ -184,8 +188,9 @@ func (n *network) receive() {
 			n.drops.add(dropOversize)
 			continue
 		}
-		if n.sealed {
-			vetDatagram(buf[:size])
+		if !vetDatagram(buf[:size], n.seals) {
+			n.drops.add(dropMalformed)
+			continue
 		}
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		packet := &memberlist.Packet{
@@ -212,23 +217,24 @@ func (n *network) accept() {
 		}
 		wait = 0
 		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		if !n.admit(from) {
+		if !n.open.take(from, 1) {
 			n.drops.add(dropStream)
 			conn.Close()
 			continue
 		}
 		stop := onEnd(n.ctx, conn)
-		s := &stream{Conn: conn, release: func() { stop(); n.leave(from) }}
+		release := func() { stop(); n.open.give(from, 1) }
+		s := &stream{Conn: conn, release: release, drops: n.drops, from: from, room: n.incoming}
 		n.wg.Go(func() { n.hand(s) })
 	}
 }
 
 // hand hands a connection over once it has begun as one of a member.
 func (n *network) hand(s *stream) {
-	conn, err := vet(s)
+	conn, err := vet(s, n.seals)
 	if err != nil {
 		if !errors.Is(err, io.EOF) { // somebody looks whether the port is open
-			n.drops.add(dropStream)
+			s.refuse()
 		}
 		s.Close()
 		return
@@ -238,45 +244,6 @@ func (n *network) hand(s *stream) {
 	case <-n.ctx.Done():
 		s.Close()
 	}
-}
-
-func (n *network) admit(from netip.Addr) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.all >= maxStreams || n.open[from] >= maxStreamsFrom {
-		return false
-	}
-	n.all++
-	n.open[from]++
-	return true
-}
-
-func (n *network) leave(from netip.Addr) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.all--
-	if n.open[from]--; n.open[from] == 0 {
-		delete(n.open, from)
-	}
-}
-
-// stream is a connection that says when it is closed.
-type stream struct {
-	net.Conn
-	once    sync.Once
-	release func()
-}
-
-// Close implements net.Conn.
-func (s *stream) Close() error {
-	s.once.Do(s.release)
-	return s.Conn.Close()
-}
-
-// onEnd closes a connection when ctx ends, unless it is stopped before.
-func onEnd(ctx context.Context, conn net.Conn) (stop func()) {
-	end := context.AfterFunc(ctx, func() { conn.Close() })
-	return func() { end() }
 }
 
 // pause is how long to wait after an error of the network.

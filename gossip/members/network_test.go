@@ -41,12 +41,12 @@ func TestBothFamilies(t *testing.T) {
 		{"::1", []string{"::1"}},
 	} {
 		var drops drops
-		n, err := listenNetwork(test.bind, 0, false, &drops)
+		n, err := listenNetwork(test.bind, 0, nil, &drops)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, from := range test.from {
-			other, err := listenNetwork(from, 0, false, &drops)
+			other, err := listenNetwork(from, 0, nil, &drops)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestBothFamilies(t *testing.T) {
 // memberlist knows a node that cannot be reached by the type of the error.
 func TestNetworkErrors(t *testing.T) {
 	var drops drops
-	n, err := listenNetwork("127.0.0.1", 0, false, &drops)
+	n, err := listenNetwork("127.0.0.1", 0, nil, &drops)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestNetworkErrors(t *testing.T) {
 			t.Errorf("dialled %q", to)
 		}
 	}
-	free, err := listenNetwork("127.0.0.1", 0, false, &drops)
+	free, err := listenNetwork("127.0.0.1", 0, nil, &drops)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestOtherCluster(t *testing.T) {
 
 // Nobody there is one short clause, and none when somebody is.
 func TestAloneIsSaid(t *testing.T) {
-	free, err := listenNetwork("127.0.0.7", 0, false, new(drops))
+	free, err := listenNetwork("127.0.0.7", 0, nil, new(drops))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,9 @@ var lines = []struct {
 	kind  drop
 	aloud bool
 }{
+	// Counted where it is refused.
+	{part: errStreaming.Error()},
+	{part: errStill.Error()},
 	// Normal when nodes die, start again or are slow; or told by other means.
 	{part: "memberlist: Refuting a"},
 	{part: "memberlist: Got ping for unexpected node"},

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 const oldCipher = 0
@@ -35,6 +37,16 @@ func sealedDatagram(t *testing.T, key string, plain []byte, version byte) []byte
 	}
 	nonce := make([]byte, nonceSize)
 	return labelled(gcm.Seal(append([]byte{version}, nonce...), nonce, plain, []byte("test")))
+}
+
+// sealsOf open what is sealed by a key.
+func sealsOf(t *testing.T, key string) *seals {
+	t.Helper()
+	ring, err := memberlist.NewKeyring(nil, decodeKey(t, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &seals{ring: ring, label: "test"}
 }
 
 func decodeKey(t *testing.T, text string) []byte {
@@ -159,7 +171,7 @@ func TestOrdinaryAnswers(t *testing.T) {
 			far.Write(test.answer)
 			far.Close()
 		}()
-		if got, err := io.ReadAll(newDialled(near)); len(got) != test.want || err != nil {
+		if got, err := io.ReadAll(newDialled(&stream{Conn: near, release: func() {}, drops: new(drops), room: newRoom(maxStream, maxStream)}, nil)); len(got) != test.want || err != nil {
 			t.Errorf("%s: got %d bytes, %v, want %d", name, len(got), err, test.want)
 		}
 		near.Close()

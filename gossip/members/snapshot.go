@@ -202,13 +202,21 @@ func unseal(keys [][]byte, reader io.Reader, label string) ([]byte, error) {
 	if _, err := io.ReadFull(reader, body); err != nil {
 		return nil, err
 	}
-	data := additional(prefix, label)
+	return openWith(keys, body, additional(prefix, label))
+}
+
+// openWith decrypts what begins with a version and a nonce, by any of the keys.
+func openWith(keys [][]byte, body, data []byte) ([]byte, error) {
+	if len(body) < 1+nonceSize {
+		return nil, errSealed
+	}
+	plain := make([]byte, 0, len(body))
 	for _, key := range keys {
 		gcm, err := newGCM(key)
 		if err != nil {
 			return nil, err
 		}
-		if plain, err := gcm.Open(nil, body[1:1+nonceSize], body[1+nonceSize:], data); err == nil {
+		if plain, err := gcm.Open(plain, body[1:1+nonceSize], body[1+nonceSize:], data); err == nil {
 			return plain, nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
@@ -97,15 +98,39 @@ func (j *joins) problems(counts map[cluster.State]int) (all []string) {
 	return all
 }
 
-// nameProblems are clauses for people about nodes of one name.
+// nameProblems are clauses for people about nodes of one name, one for each name.
 func nameProblems(members []Member) (all []string) {
+	same := make(map[string][]Member)
+	var names []string
 	for _, m := range members {
-		if !m.Namesake || len(all) == maxNamed {
+		if !m.Namesake {
 			continue
 		}
-		all = append(all, fmt.Sprintf("more than one node is called %s, one of them at %s: give each a --node-name of its own", m.Name, m.Address))
+		if same[m.Name] == nil {
+			names = append(names, m.Name)
+		}
+		same[m.Name] = append(same[m.Name], m)
+	}
+	for _, name := range names[:min(len(names), maxNamed)] {
+		all = append(all, nameProblem(name, same[name]))
 	}
 	return all
+}
+
+func nameProblem(name string, same []Member) string {
+	var at []string
+	for _, m := range same[:min(len(same), maxNamed)] {
+		at = append(at, m.Address)
+	}
+	if len(same) > maxNamed {
+		at = append(at, "…")
+	}
+	where := strings.Join(at, ", ")
+	if !slices.ContainsFunc(same, func(m Member) bool { return m.Boot != same[0].Boot }) {
+		return fmt.Sprintf("%d agents of node %s run on one machine (%s): stop all but one", len(same), name, where)
+	}
+	return fmt.Sprintf("%d live nodes are called %s (%s): a machine that was replaced and still runs, or some made from one image; "+
+		"shut the old one down, or give each a --node-name of its own", len(same), name, where)
 }
 
 // members are the latest agents of all nodes, with this one.

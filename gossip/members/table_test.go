@@ -110,12 +110,27 @@ func TestTableSuccessorOfSelf(t *testing.T) {
 		t.Errorf("at once: %q", problems)
 	}
 	later := now.Add(2 * namesakesAfter)
-	if problems := nameProblems(table.members(later)); len(problems) != 2 {
+	if problems := nameProblems(table.members(later)); len(problems) != 1 || !strings.Contains(problems[0], "2 agents of node n0 run on one machine") {
 		t.Errorf("problems: %q", problems)
 	}
 	table.left(m.ID, later)
 	if problems := nameProblems(table.members(later)); len(problems) != 0 {
 		t.Errorf("when it is gone: %q", problems)
+	}
+}
+
+// Each name is told of once, and not all of many.
+func TestNameProblems(t *testing.T) {
+	var members []Member
+	for n := range 40 {
+		name, at := fmt.Sprint("n", n/10), fmt.Sprintf("10.0.0.%d:7951", n)
+		members = append(members, Member{Member: cluster.Member{Name: name, Boot: fmt.Sprint("b", n), Address: at, Namesake: n < 8 || n >= 10}})
+	}
+	problems := nameProblems(members)
+	const want = "8 live nodes are called n0 (10.0.0.0:7951, 10.0.0.1:7951, 10.0.0.2:7951, …): a machine that was replaced and still runs, " +
+		"or some made from one image; shut the old one down, or give each a --node-name of its own"
+	if len(problems) != maxNamed || problems[0] != want {
+		t.Errorf("problems %q, want first %q", problems, want)
 	}
 }
 

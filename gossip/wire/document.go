@@ -34,6 +34,7 @@ const (
 	tagStoryConflict
 	tagNote
 	tagOmitted
+	tagLead
 )
 
 // SplitDocument makes pages of what the agent of a node knows: at least one, at most
@@ -46,6 +47,9 @@ func SplitDocument(d cluster.Document, node string, now time.Time) [][]byte {
 	}
 	for i := range d.Conflicts {
 		p.item(func() { p.conflict(tagConflict, &d.Conflicts[i]) })
+	}
+	for _, l := range d.Leads {
+		p.item(func() { p.lead(l) })
 	}
 	for i := range d.Bindings {
 		if d.Bindings[i].Holder.ID.Node == node {
@@ -122,7 +126,7 @@ func (p *pager) binding(tag byte, v *detector.Binding) {
 	if v.Holder.MAC != (detector.MAC{}) {
 		b = append(b, v.Holder.MAC[:]...)
 	}
-	b = appendDetails(b, Details{Interface: v.Holder.InterfaceName, Netns: v.Holder.NetnsName, Pod: v.Holder.Pod})
+	b = appendDetails(b, DetailsOf(v.Holder, v.FoundAtStart, p.now))
 	b = p.stamp(b, v.FirstSeen)
 	p.record(p.stamp(b, v.LastSeen))
 }
@@ -201,4 +205,34 @@ func (p *pager) note(n detector.Note) {
 		b = p.holder(b, n.Holder)
 	}
 	p.record(appendText(p.stamp(b, n.At), n.Text, maxSentence))
+}
+
+// The kind of a lead and that it has a gateway share the byte of the key's flags.
+const (
+	kindOfLeadShift = 2 // three bits
+	flagGateway     = 1 << 5
+	flagGatewayV6   = 1 << 6
+)
+
+func (p *pager) lead(l cluster.Lead) {
+	f := keyFlag(l.Key) | byte(l.Kind)<<kindOfLeadShift
+	if l.Gateway.IsValid() {
+		f |= flagGateway
+		if !l.Gateway.Is4() {
+			f |= flagGatewayV6
+		}
+	}
+	b := appendKey(append(p.buffer, tagLead, f), l.Key)
+	switch l.Kind {
+	case cluster.LeadHolder:
+		b = append(b, p.holderFlags(l.Holder))
+		b = p.holder(b, l.Holder)
+	case cluster.LeadNode:
+		b = appendText(b, l.Node, maxNodeID)
+	}
+	b = appendText(b, l.Device, maxInterface)
+	if l.Gateway.IsValid() {
+		b = appendIP(b, l.Gateway)
+	}
+	p.record(b)
 }

@@ -32,9 +32,9 @@ func holding(key detector.Key, node string, netns uint64) detector.Binding {
 		Holder: detector.Holder{
 			ID: detector.HolderID{Node: node, Netns: netns}, Interface: detector.Interface{Ifindex: 17, Generation: 3},
 			InterfaceName: "veth17", MAC: podMAC, NetnsName: "cni-17",
-			Pod: detector.Pod{Namespace: "shop", Name: fmt.Sprintf("cart-%d", netns), UID: "u"},
+			Pod: detector.Pod{Namespace: "shop", Name: fmt.Sprintf("cart-%d", netns), UID: "u"}, CreatedAt: ago(61 * time.Minute),
 		},
-		Evidence: detector.Announced, FirstSeen: ago(time.Hour), LastSeen: ago(20 * time.Millisecond),
+		Evidence: detector.Announced, FirstSeen: ago(time.Hour), FoundAtStart: true, LastSeen: ago(20 * time.Millisecond),
 	}
 }
 
@@ -65,6 +65,16 @@ func sampleDocument() cluster.Document {
 				},
 			},
 			{Key: v6, Verdict: "no live holder: not a conflict"},
+		},
+		Leads: []cluster.Lead{
+			{Key: v4, Kind: cluster.LeadHolder, Holder: detector.HolderID{Node: ourNode, Netns: 1}, Device: "veth17"},
+			{Key: v6, Kind: cluster.LeadHolder, Holder: detector.HolderID{Node: otherNode, Ifindex: 4, Generation: 5}, Device: "cni0"},
+			{Key: v4, Kind: cluster.LeadNode, Node: otherNode, Device: "eth0", Gateway: netip.MustParseAddr("192.0.2.2")},
+			{Key: v6, Kind: cluster.LeadAway, Device: "eth0", Gateway: netip.MustParseAddr("fe80::1")},
+			{Key: v4, Kind: cluster.LeadUnknown, Device: "cni0"},
+			{Key: v4, Kind: cluster.LeadDevice, Device: "ovn0"},
+			{Key: v4, Kind: cluster.LeadSelf},
+			{Key: v4, Kind: cluster.LeadNowhere},
 		},
 		Omitted: 7,
 	}
@@ -246,6 +256,13 @@ func TestDocumentRefused(t *testing.T) {
 		{"conflict without state", []byte{tagConflict, 1 << scopeShift, 10, 0, 0, 7, 0, 0, 0, 0, 0}, false},
 		{"conflict without scope", []byte{tagConflict, 1 << stateShift, 10, 0, 0, 7, 0, 0, 0, 0, 0}, false},
 		{"conflict", []byte{tagConflict, 1<<stateShift | 1<<scopeShift, 10, 0, 0, 7, 0, 0, 0, 0, 0}, true},
+		{"lead", []byte{tagLead, byte(cluster.LeadSelf) << kindOfLeadShift, 10, 0, 0, 7, 0}, true},
+		{"lead of kind 0", []byte{tagLead, 0, 10, 0, 0, 7, 0}, false},
+		{"lead to no holder", []byte{tagLead, byte(cluster.LeadHolder) << kindOfLeadShift, 10, 0, 0, 7, 0, 0, 0}, false},
+		{"lead to no node", []byte{tagLead, byte(cluster.LeadNode) << kindOfLeadShift, 10, 0, 0, 7, 0, 0}, false},
+		{"lead, the family of no gateway", []byte{tagLead, byte(cluster.LeadAway)<<kindOfLeadShift | flagGatewayV6, 10, 0, 0, 7, 0}, false},
+		{"lead by no gateway", []byte{tagLead, byte(cluster.LeadAway)<<kindOfLeadShift | flagGateway, 10, 0, 0, 7, 0, 0, 0, 0, 0}, false},
+		{"holder after a lead", slices.Concat(conflict, []byte{tagLead, byte(cluster.LeadSelf) << kindOfLeadShift, 10, 0, 0, 7, 0}, holder), false},
 		{"omitted", []byte{tagOmitted, 1}, true},
 		{"omitted 0", []byte{tagOmitted, 0}, false},
 		{"omitted twice", []byte{tagOmitted, 1, tagOmitted, 1}, false},

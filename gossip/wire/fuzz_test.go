@@ -134,7 +134,8 @@ func (g generator) claims(least int, member func() MemberID, last bool) (list []
 func (g generator) details() Details {
 	return Details{
 		Interface: g.text(maxInterface), Netns: g.text(maxNetns),
-		Pod: detector.Pod{Namespace: g.text(maxNamespace), Name: g.text(maxPodName), UID: g.text(maxUID)},
+		Pod:     detector.Pod{Namespace: g.text(maxNamespace), Name: g.text(maxPodName), UID: g.text(maxUID)},
+		Created: g.age(), Sandbox: detector.Sandbox{ID: g.text(maxSandbox), Stopped: g.IntN(2) == 0}, FoundAtStart: g.IntN(2) == 0,
 	}
 }
 

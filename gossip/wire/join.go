@@ -61,6 +61,9 @@ func (j *joiner) record() {
 		j.refuse(j.doc.Omitted != 0)
 		j.doc.Omitted = j.count(maxCount)
 		j.refuse(j.doc.Omitted == 0)
+	case tagLead:
+		j.doc.Leads = append(j.doc.Leads, j.readLead())
+		j.story, j.conflict = nil, nil
 	default:
 		j.storyRecord(tag)
 	}
@@ -106,7 +109,8 @@ func (j *joiner) readBinding(known byte, key detector.Key) (v detector.Binding) 
 		v.Holder.MAC = j.mac()
 	}
 	d := j.details()
-	v.Holder.InterfaceName, v.Holder.NetnsName, v.Holder.Pod = d.Interface, d.Netns, d.Pod
+	d.Describe(&v.Holder, j.now)
+	v.FoundAtStart = d.FoundAtStart
 	v.FirstSeen, v.LastSeen = j.stamp(), j.stamp()
 	return v
 }
@@ -153,4 +157,23 @@ func (j *joiner) readNote() (n detector.Note) {
 	n.At = j.stamp()
 	n.Text = j.text(maxSentence)
 	return n
+}
+
+func (j *joiner) readLead() (l cluster.Lead) {
+	f := j.flags(keyFlags | 7<<kindOfLeadShift | flagGateway | flagGatewayV6)
+	l.Kind = cluster.LeadKind(f >> kindOfLeadShift & 7)
+	j.refuse(l.Kind == 0 || f&flagGatewayV6 != 0 && f&flagGateway == 0)
+	l.Key = j.key(f)
+	switch l.Kind {
+	case cluster.LeadHolder:
+		l.Holder = j.holderID(j.flags(flagInterface | flagRemote))
+	case cluster.LeadNode:
+		l.Node = j.text(maxNodeID)
+		j.refuse(l.Node == "")
+	}
+	l.Device = j.text(maxInterface)
+	if f&flagGateway != 0 {
+		l.Gateway = j.ip(f&flagGatewayV6 != 0)
+	}
+	return l
 }

@@ -114,6 +114,41 @@ type Details struct {
 	Interface string
 	Netns     string
 	Pod       detector.Pod
+	// Created is the age of the pod's sandbox; zero if it is not known.
+	Created time.Duration
+	Sandbox detector.Sandbox
+	// FoundAtStart is as in [detector.Binding].
+	FoundAtStart bool
+}
+
+// age is that of what happened at a time, at least 1 ms; zero for never.
+func age(at, now time.Time) time.Duration {
+	if at.IsZero() {
+		return 0
+	}
+	return max(now.Sub(at), time.Millisecond)
+}
+
+// before is the reverse of age.
+func before(age time.Duration, now time.Time) time.Time {
+	if age == 0 {
+		return time.Time{}
+	}
+	return now.Add(-age)
+}
+
+// DetailsOf describes a holder. FoundAtStart is that of its binding.
+func DetailsOf(h detector.Holder, foundAtStart bool, now time.Time) Details {
+	return Details{
+		Interface: h.InterfaceName, Netns: h.NetnsName, Pod: h.Pod,
+		Created: age(h.CreatedAt, now), Sandbox: h.Sandbox, FoundAtStart: foundAtStart,
+	}
+}
+
+// Describe adds the details to a holder.
+func (d Details) Describe(h *detector.Holder, now time.Time) {
+	h.InterfaceName, h.NetnsName, h.Pod = d.Interface, d.Netns, d.Pod
+	h.CreatedAt, h.Sandbox = before(d.Created, now), d.Sandbox
 }
 
 // Verified answers an Ask, or with ID 0 tells unasked that a holder is gone. Of the Claim

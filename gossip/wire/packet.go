@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	magic   = 0xD1B7 // no text and no message of memberlist begins like this
-	version = 1
+	magic = 0xD1B7 // no text and no message of memberlist begins like this
+	// version changes with the layout of any entry. The header is the same in all versions,
+	// so that it can be said who speaks another one.
+	version = 2
 
 	headerSize = 2 + 1 + 1 + 8
 )
@@ -48,7 +50,8 @@ type Packet struct {
 	entries []byte
 }
 
-// Decode reads the header. The packet refers to b: entries are to be taken out before b
+// Decode reads the header. Of a packet of another version it returns [ErrVersion], and who
+// has sent it. The packet refers to b: entries are to be taken out before b
 // changes. The entries themselves are copies.
 func Decode(b []byte) (Packet, error) {
 	switch {
@@ -59,7 +62,7 @@ func Decode(b []byte) (Packet, error) {
 	case len(b) < headerSize:
 		return Packet{}, ErrMalformed
 	case b[2] != version:
-		return Packet{}, ErrVersion
+		return Packet{Header: Header{Sender: MemberID(binary.BigEndian.Uint64(b[4:]))}}, ErrVersion
 	}
 	p := Packet{
 		Header:  Header{Type: Type(b[3]), Sender: MemberID(binary.BigEndian.Uint64(b[4:]))},

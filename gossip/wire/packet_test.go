@@ -48,6 +48,7 @@ func samples() map[string]Entry {
 	faceless := Claim{Holder: Holder{Member: us, Ifindex: 17, Generation: math.MaxUint32}, Evidence: detector.Host}
 	details := Details{
 		Interface: "veth0123456789a", Netns: "cni-5", Pod: detector.Pod{Namespace: "shop", Name: "cart-0", UID: "0-1-2"},
+		Created: 90500 * time.Millisecond, Sandbox: detector.Sandbox{ID: "0123456789abc", Stopped: true}, FoundAtStart: true,
 	}
 	return map[string]Entry{
 		"lease":           Lease{Seq: 1, Key: v4, Claim: fresh(claim(us))},
@@ -185,7 +186,10 @@ func TestLargestFit(t *testing.T) {
 		Ask{ID: math.MaxUint64, Key: key, Holder: c.Holder, Claims: claims},
 		Verified{
 			ID: math.MaxUint64, Key: key, Outcome: cluster.Refused, Claim: c, Reason: long, Retry: math.MaxInt64,
-			Details: Details{Interface: long, Netns: long, Pod: detector.Pod{Namespace: long, Name: long, UID: long}},
+			Details: Details{
+				Interface: long, Netns: long, Pod: detector.Pod{Namespace: long, Name: long, UID: long}, Created: math.MaxInt64,
+				Sandbox: detector.Sandbox{ID: long, Stopped: true}, FoundAtStart: true,
+			},
 		},
 		Answer{ID: math.MaxUint64, Page: MaxPages - 1, Pages: MaxPages, Entries: make([]byte, maxPage)},
 		Pair{A: "a/" + long, B: "b/" + long, Origin: us, Seq: math.MaxUint64, Addresses: math.MaxInt, Examples: []detector.Key{key, key, key, key}, Since: math.MaxInt64},

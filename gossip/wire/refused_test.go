@@ -53,7 +53,7 @@ func TestRefused(t *testing.T) {
 		{"rival", with(TypeRival, "00 0a000007 02 01 24 0000000000000003 05"+mac+"00 00 00"), nil},
 		{"rivals", with(TypeRival, "00 0a000007 09 08"+strings.Repeat("20 0000000000000003 05 00 00 00", 8)), nil},
 		{"ask", with(TypeAsk, "00 01 0a000007 05 00"), nil},
-		{"verified", with(TypeVerified, "20 02 01 0a000007 05 00 00 00 00 00 00 00 00 00"), nil},
+		{"verified", with(TypeVerified, "20 02 01 0a000007 05 00 00 00 00 00 00 00 00 00 00 00 00 00"), nil},
 		{"verified gone", with(TypeVerified, "00 04 01 0a000007 05 01 20"), nil},
 		{"query", with(TypeQuery, "10 01 00"), nil},
 		{"answer", with(TypeAnswer, "01 00 01 00"), nil},
@@ -63,7 +63,8 @@ func TestRefused(t *testing.T) {
 		{"one byte", valid[:1], ErrMagic},
 		{"another program's", changed(0, 'x'), ErrMagic},
 		{"version 0", changed(2, 0), ErrVersion},
-		{"version 2", changed(2, 2), ErrVersion},
+		{"version 1", changed(2, 1), ErrVersion},
+		{"version 3", changed(2, 3), ErrVersion},
 		{"type 0", changed(3, 0), ErrType},
 		{"type 9", changed(3, 9), ErrType},
 		{"no sender", with(TypeAck, "01")[:headerSize-8], ErrMalformed},
@@ -98,9 +99,12 @@ func TestRefused(t *testing.T) {
 		{"rival of nobody", with(TypeRival, "00 0a000007 02 01 24 0000000000000000 05"+mac+"00 00 00"), ErrMalformed},
 		{"ask 0", with(TypeAsk, "00 00 0a000007 05 00"), ErrMalformed},
 		{"ask, unknown flag", with(TypeAsk, "04 01 0a000007 05 00"), ErrMalformed},
-		{"verified, outcome 0", with(TypeVerified, "20 00 01 0a000007 05 00 00 00 00 00 00 00 00 00"), ErrMalformed},
-		{"verified, unreachable", with(TypeVerified, "20 06 01 0a000007 05 00 00 00 00 00 00 00 00 00"), ErrMalformed},
-		{"verified unasked, not gone", with(TypeVerified, "20 02 00 0a000007 05 00 00 00 00 00 00 00 00 00"), ErrMalformed},
+		{"verified, outcome 0", with(TypeVerified, "20 00 01 0a000007 05 00 00 00 00 00 00 00 00 00 00 00 00 00"), ErrMalformed},
+		{"verified, unreachable", with(TypeVerified, "20 06 01 0a000007 05 00 00 00 00 00 00 00 00 00 00 00 00 00"), ErrMalformed},
+		{"verified unasked, not gone", with(TypeVerified, "20 02 00 0a000007 05 00 00 00 00 00 00 00 00 00 00 00 00 00"), ErrMalformed},
+		{"verified, details with an unknown flag", with(TypeVerified, "20 02 01 0a000007 05 00 00 00 00 00 00 00 00 00 00 00 02 00"), ErrMalformed},
+		{"verified, a sandbox with an unknown flag", with(TypeVerified, "20 02 01 0a000007 05 00 00 00 00 00 00 00 00 00 00 02 00 00"), ErrMalformed},
+		{"verified, a sandbox of 14 characters", with(TypeVerified, "20 02 01 0a000007 05 00 00 00 00 00 00 00 00 00 0e"+strings.Repeat("61", 14)+"00 00 00"), ErrMalformed},
 		{"verified gone, with evidence", with(TypeVerified, "20 04 01 0a000007 05 00"), ErrMalformed},
 		{"verified, reason with a new line", with(TypeVerified, "00 04 01 0a000007 05 01 0a"), ErrMalformed},
 		{"verified, reason from right to left", with(TypeVerified, "00 04 01 0a000007 05 03 e280ae"), ErrMalformed},
@@ -125,6 +129,23 @@ func TestRefused(t *testing.T) {
 		if got, err := entries(t, test.b); !errors.Is(err, test.want) {
 			t.Errorf("%s: %+v, %v, want %v", test.name, got, err, test.want)
 		}
+	}
+}
+
+// TestOtherVersion: packets of an agent before or after this one say so and from whom they
+// are, whatever is in them.
+func TestOtherVersion(t *testing.T) {
+	for _, e := range samples() {
+		for _, other := range []byte{0, 1, version + 1, 255} {
+			b := Encode(us, e)
+			b[2], b[3] = other, 0xff
+			if p, err := Decode(b); !errors.Is(err, ErrVersion) || p.Sender != us {
+				t.Errorf("version %d: from %x, %v", other, p.Sender, err)
+			}
+		}
+	}
+	if p, err := Decode(Encode(us, Ack{1})); err != nil || p.Header != (Header{Type: TypeAck, Sender: us}) || Encode(us, Ack{1})[2] != 2 {
+		t.Errorf("of this version: %+v, %v", p, err)
 	}
 }
 

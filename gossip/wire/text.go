@@ -18,6 +18,7 @@ const (
 	maxNamespace = 63
 	maxPodName   = 253
 	maxUID       = 64
+	maxSandbox   = 13
 	maxReason    = 120
 	maxID        = 32  // of a conflict
 	maxSentence  = 512 // a verdict or a note
@@ -66,7 +67,11 @@ func appendDetails(b []byte, d Details) []byte {
 	b = appendText(b, d.Netns, maxNetns)
 	b = appendText(b, d.Pod.Namespace, maxNamespace)
 	b = appendText(b, d.Pod.Name, maxPodName)
-	return appendText(b, d.Pod.UID, maxUID)
+	b = appendText(b, d.Pod.UID, maxUID)
+	b = appendAge(b, d.Created)
+	b = appendText(b, d.Sandbox.ID, maxSandbox)
+	b = appendBool(b, d.Sandbox.Stopped)
+	return appendBool(b, d.FoundAtStart)
 }
 
 func (r *reader) details() Details {
@@ -78,5 +83,8 @@ func (r *reader) details() Details {
 			Name:      r.text(maxPodName),
 			UID:       r.text(maxUID),
 		},
+		Created:      r.age(),
+		Sandbox:      detector.Sandbox{ID: r.text(maxSandbox), Stopped: r.bool()},
+		FoundAtStart: r.bool(),
 	}
 }

@@ -1,0 +1,321 @@
+package advice
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
+
+// on is a holder on a node, seen and, unless negative, made at these seconds.
+func on(node, pod string, seen, made float64) detector.Binding {
+	b := detector.Binding{
+		Key: detector.Key{Network: "default", IP: netip.MustParseAddr("10.0.0.1")},
+		Holder: detector.Holder{
+			ID:            detector.HolderID{Node: node + "/b", Netns: uint64(len(pod)*1000 + int(seen)*10 + int(node[len(node)-1]))},
+			InterfaceName: "veth" + strings.ReplaceAll(pod, "/", ""),
+		},
+		Evidence: detector.Announced, FirstSeen: at(seen),
+	}
+	if namespace, name, ok := strings.Cut(pod, "/"); ok {
+		b.Holder.Pod = detector.Pod{Namespace: namespace, Name: name, UID: "u"}
+	}
+	if made >= 0 {
+		b.Holder.CreatedAt = at(made)
+	}
+	return b
+}
+
+func found(b detector.Binding) detector.Binding {
+	b.FoundAtStart = true
+	return b
+}
+
+func lost(b detector.Binding) detector.Binding {
+	b.Unreachable = true
+	return b
+}
+
+func host(node string) detector.Binding {
+	b := on(node, "", 0, -1)
+	b.Evidence, b.Holder.NetnsName, b.Holder.InterfaceName, b.FoundAtStart = detector.Host, "host", "eth0", true
+	return b
+}
+
+func between(holders ...detector.Binding) detector.Conflict {
+	return detector.Conflict{Key: holders[0].Key, State: detector.Confirmed, Holders: holders}
+}
+
+func names(id string) string { return cluster.NodeName(id) }
+
+// outline is an advice in a few lines.
+func outline(a *api.Advice) string {
+	var lines []string
+	if a.Newer != nil {
+		lines = append(lines, fmt.Sprintf("%d is newer than %d by %s %gs", *a.Newer, *a.Than, a.By, a.AfterSeconds))
+	} else {
+		lines = append(lines, "unknown: "+a.Unknown)
+	}
+	for _, r := range a.Remove {
+		line := fmt.Sprint(r.Holder)
+		for _, word := range []string{r.Because, r.Command, r.On} {
+			if word != "" {
+				line += ", " + word
+			}
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestNewer(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		holders []detector.Binding
+		want    string
+	}{
+		{"made", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 12, 12)}, "1 is newer than 0 by created 12s"},
+		{"made, the wrong way round", []detector.Binding{on("n1", "a", 0, 20), on("n1", "b", 0, 3)}, "0 is newer than 1 by created 17s"},
+		{"made, all found at the start", []detector.Binding{found(on("n1", "a", 50, 0)), found(on("n1", "b", 50, 12))}, "1 is newer than 0 by created 12s"},
+		{"made at one time on one node", []detector.Binding{on("n1", "a", 0, 0), on("n1", "b", 0.2, 0.1)}, "1 is newer than 0 by created 0.1s"},
+		{"made at the same time on one node", []detector.Binding{on("n1", "a", 0, 0), on("n1", "b", 9, 0)}, "unknown: together"},
+		{"made at one time on two nodes", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 9, 1)}, "unknown: together"},
+		{"made on two nodes", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 1, 1.1)}, "1 is newer than 0 by created 1.1s"},
+		{"made later and seen earlier", []detector.Binding{on("n1", "a", 0, 9), on("n2", "b", 20, 2)}, "unknown: another-order"},
+		{"made later, seen at about one time", []detector.Binding{on("n1", "a", 19.5, 9), on("n2", "b", 20, 2)}, "0 is newer than 1 by created 7s"},
+		{"made later, the other seen at a start", []detector.Binding{on("n1", "a", 0, 9), found(on("n2", "b", 20, 2))}, "0 is newer than 1 by created 7s"},
+		{"one was made, who knows when the other", []detector.Binding{on("n1", "a", 0, -1), on("n2", "b", 12, 12)}, "1 is newer than 0 by firstSeen 12s"},
+		{"seen", []detector.Binding{on("n1", "a", 0, -1), on("n1", "b", 1.5, -1)}, "1 is newer than 0 by firstSeen 1.5s"},
+		{"seen together", []detector.Binding{on("n1", "a", 0, -1), on("n1", "b", 1, -1)}, "unknown: together"},
+		{"both found at a start", []detector.Binding{found(on("n1", "a", 0, -1)), found(on("n1", "b", 20, -1))}, "unknown: found-at-start"},
+		{"the elder found at a start", []detector.Binding{found(on("n1", "a", 0, -1)), on("n2", "b", 20, -1)}, "1 is newer than 0 by firstSeen 20s"},
+		{"the elder found at the start a moment ago", []detector.Binding{found(on("n1", "a", 0, -1)), on("n1", "b", 0.25, -1)}, "1 is newer than 0 by firstSeen 0.25s"},
+		{"the same on two nodes", []detector.Binding{found(on("n1", "a", 0, -1)), on("n2", "b", 0.25, -1)}, "unknown: together"},
+		{"an agent starts late", []detector.Binding{on("n1", "a", 0, -1), found(on("n2", "b", 20, -1))}, "unknown: found-at-start"},
+		{"three", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 5, 5), on("n3", "c", 9, 9)}, "2 is newer than 1 by created 4s"},
+		{"three, the last two together", []detector.Binding{on("n1", "a", 0, -1), on("n2", "b", 9, -1), on("n3", "c", 9.5, -1)}, "unknown: together"},
+		{"three, two found at starts", []detector.Binding{found(on("n1", "a", 0, -1)), found(on("n2", "b", 3, -1)), on("n3", "c", 9, -1)}, "2 is newer than 1 by firstSeen 6s"},
+		{"a node", []detector.Binding{host("n1"), on("n2", "b", 9, 9)}, "unknown: host"},
+	} {
+		got, _, _ := strings.Cut(outline(Of(between(test.holders...), nil, names)), "\n")
+		if got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestRemove(t *testing.T) {
+	a, b, c := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-1", 12, 12), on("n2", "", 20, -1)
+	to := func(node string, b detector.Binding) Lead {
+		return Lead{node + "/b", cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: b.Holder.InterfaceName}}
+	}
+	by := func(device string, l Lead) Lead {
+		l.Device = device
+		return l
+	}
+	over := func(node, to string) Lead {
+		return Lead{node + "/b", cluster.Lead{Kind: cluster.LeadNode, Node: to + "/b"}}
+	}
+	unknown := func(node string) Lead { return Lead{node + "/b", cluster.Lead{Kind: cluster.LeadUnknown}} }
+	first, late := found(on("n1", "", 0, -1)), found(on("n1", "shop/late", 0, -1))
+	bare := first
+	bare.Holder.InterfaceName = ""
+	far := found(on("n2", "shop/far", 0, -1))
+	again := on("n2", "shop/web-0", 30, 30)
+	again.Holder.Pod.UID = "v"
+	next := on("n1", "shop/web-0", 40, 40) // its next sandbox
+	anew := on("n1", "shop/web-0", 50, 50)
+	anew.Holder.Pod.UID = "v"
+	nameless := on("n2", "shop/web-0", 30, 30)
+	nameless.Holder.Pod.UID = ""
+	sandbox := func(b detector.Binding, id string, stopped bool) detector.Binding {
+		b.Holder.Sandbox = detector.Sandbox{ID: id, Stopped: stopped}
+		return b
+	}
+	const id, id2 = "0123456789abc", "123456789abcd"
+	for _, test := range []struct {
+		name    string
+		holders []detector.Binding
+		leads   []Lead
+		want    string
+	}{
+		{"pods", []detector.Binding{a, b}, nil, "1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
+		{"whatever the routes", []detector.Binding{a, b}, []Lead{to("n1", b), to("n2", b)}, "1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
+		// The elder's name may be a later pod's by now, which is no holder.
+		{"pods, sandboxes known", []detector.Binding{sandbox(a, id, false), sandbox(b, id2, false)}, nil, "1, newer, kubectl -n shop delete pod web-1\n0, crictl rmp -f 0123456789abc, n1"},
+		{"pods, which is newer is not known", []detector.Binding{sandbox(late, id, false), sandbox(far, id2, false)}, nil, "0, crictl rmp -f 0123456789abc, n1\n1, crictl rmp -f 123456789abcd, n2"},
+		{"no pod", []detector.Binding{a, c}, nil, "1, newer, ip link set dev veth down, n2\n0, kubectl -n shop delete pod web-0"},
+		{"three, by age", []detector.Binding{a, b, c}, nil, "2, newer, ip link set dev veth down, n2\n1, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
+		{"not known, and no routes", []detector.Binding{first, late}, nil, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
+		{"one is dark", []detector.Binding{first, late}, []Lead{to("n1", first)}, "1, dark, kubectl -n shop delete pod late\n0, ip link set dev veth down, n1"},
+		{"the route is not known", []detector.Binding{first, late}, []Lead{unknown("n1")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
+		{"each its own", []detector.Binding{first, far}, []Lead{to("n1", first), to("n2", far)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"one node does not tell", []detector.Binding{first, far}, []Lead{to("n1", first)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"one node leads to the other", []detector.Binding{first, far}, []Lead{to("n1", first), over("n2", "n1")}, "1, dark, kubectl -n shop delete pod far\n0, ip link set dev veth down, n1"},
+		// Pods on the bridge have neighbour entries of their own.
+		{"by the node's own neighbour entry", []detector.Binding{first, late}, []Lead{by("cni0", to("n1", first))}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
+		{"another node by its neighbour entry", []detector.Binding{first, far}, []Lead{to("n1", first), by("eth0", to("n2", first))}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"another node by a device of the same name", []detector.Binding{first, far}, []Lead{to("n1", first), to("n2", first)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"by a device that is not known to be the holder's", []detector.Binding{bare, late}, []Lead{by("veth", to("n1", bare))}, "0\n1, kubectl -n shop delete pod late"},
+		{"to one that is no holder", []detector.Binding{first, late}, []Lead{to("n1", again)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
+		{"a third node does not matter", []detector.Binding{first, far}, []Lead{unknown("n3"), to("n1", first), over("n2", "n1")}, "1, dark, kubectl -n shop delete pod far\n0, ip link set dev veth down, n1"},
+		{"one leads who knows where", []detector.Binding{first, far}, []Lead{to("n1", first), over("n2", "n3")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		// kubectl would mean the one that the API server has: the later one.
+		{"one name twice", []detector.Binding{a, again}, nil, "0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
+		{"one name twice, sandboxes known", []detector.Binding{sandbox(a, id, false), sandbox(again, id2, false)}, nil, "0, replaced, crictl rmp -f 0123456789abc, n1\n1, newer, crictl rmp -f 123456789abcd, n2"},
+		{"one name twice on one node", []detector.Binding{a, anew}, nil, "0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n1"},
+		{"one pod twice on one node", []detector.Binding{a, next}, nil, "0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n1"},
+		{"one name twice, of a UID that is not known", []detector.Binding{a, nameless}, nil, "1, newer, ip link set dev vethshopweb-0 down, n2\n0, ip link set dev vethshopweb-0 down, n1"},
+		{"the elder has stopped", []detector.Binding{sandbox(a, id, true), sandbox(b, id2, false)}, nil, "0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, kubectl -n shop delete pod web-1"},
+		{"the newer has stopped", []detector.Binding{a, sandbox(b, id, true)}, nil, "1, stopped, crictl rmp -f 0123456789abc, n2\n0, kubectl -n shop delete pod web-0"},
+		{"one of its name runs", []detector.Binding{sandbox(a, id, true), sandbox(again, id2, false)}, nil, "0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, crictl rmp -f 123456789abcd, n2"},
+		{"both have stopped", []detector.Binding{sandbox(a, id, true), sandbox(b, id2, true)}, nil, "1, stopped, crictl rmp -f 123456789abcd, n2\n0, stopped, crictl rmp -f 0123456789abc, n1"},
+		{"stopped, the id is not known", []detector.Binding{sandbox(a, "", true), b}, nil, "0, stopped, ip link set dev vethshopweb-0 down, n1\n1, newer, kubectl -n shop delete pod web-1"},
+		{"a node, and a pod that has stopped", []detector.Binding{host("n1"), sandbox(b, id, true)}, nil, "1, stopped, crictl rmp -f 0123456789abc, n2\n0"},
+		{"a node, and a pod of an age that is not known", []detector.Binding{host("n1"), sandbox(b, id, false)}, nil, "1, pod, crictl rmp -f 0123456789abc, n2\n0"},
+		{"a node", []detector.Binding{host("n1"), b}, nil, "1, pod, kubectl -n shop delete pod web-1\n0"},
+		{"a node that gets it all", []detector.Binding{host("n1"), b}, []Lead{to("n1", host("n1")), over("n2", "n1")}, "1, pod, kubectl -n shop delete pod web-1\n0"},
+		{"a node and two pods", []detector.Binding{host("n1"), a, b}, nil, "2, pod, kubectl -n shop delete pod web-1\n1, kubectl -n shop delete pod web-0\n0"},
+	} {
+		_, got, _ := strings.Cut(outline(Of(between(test.holders...), test.leads, names)), "\n")
+		if got != test.want {
+			t.Errorf("%s:\n%s\nwant\n%s", test.name, got, test.want)
+		}
+	}
+}
+
+// What is newer may be all that lives, where another's node is out of reach.
+func TestUnreachable(t *testing.T) {
+	stopped := on("n1", "shop/web-0", 0, 0)
+	stopped.Holder.Sandbox.Stopped = true
+	for name, holders := range map[string][]detector.Binding{
+		"the elder":            {lost(on("n1", "shop/web-0", 0, 0)), on("n2", "shop/web-1", 12, 12)},
+		"the newer":            {on("n1", "shop/web-0", 0, 0), lost(on("n2", "shop/web-1", 12, 12))},
+		"one of three":         {on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-1", 12, 12), lost(on("n3", "shop/web-2", 20, 20))},
+		"one that had stopped": {lost(stopped), on("n2", "shop/web-1", 12, 12)},
+		"a node":               {lost(host("n1")), on("n2", "shop/web-1", 12, 12)},
+	} {
+		a := Of(between(holders...), nil, names)
+		if got := outline(a); got != "unknown: unreachable" || a.Remove == nil {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// Two nodes that run one pod are one machine twice. Which of them is to run nobody here knows.
+func TestOnePodOnTwoNodes(t *testing.T) {
+	const held = "unknown: two-nodes"
+	a, b, c := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-0", 12, 12), on("n3", "shop/web-1", 20, 20)
+	again := on("n1", "shop/web-0", 30, 30)
+	again.Holder.ID.Node = "n1/c"
+	stopped, later := a, b
+	stopped.Holder.Sandbox = detector.Sandbox{ID: "0123456789abc", Stopped: true}
+	later.Holder.Pod.UID = "v"
+	ageless := b
+	ageless.Holder.CreatedAt = time.Time{}
+	for _, test := range []struct {
+		name    string
+		holders []detector.Binding
+		want    string
+	}{
+		{"a clone", []detector.Binding{a, b}, held},
+		{"the other way round", []detector.Binding{b, a}, held},
+		{"of which the age is not known", []detector.Binding{a, ageless}, held},
+		{"two boots of one name", []detector.Binding{a, again}, held},
+		{"and another pod", []detector.Binding{c, a, b}, held},
+		{"one does not answer", []detector.Binding{lost(a), b}, "unknown: unreachable"},
+		{"one does not run any more", []detector.Binding{stopped, b}, "1 is newer than 0 by created 12s\n0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
+		{"another UID", []detector.Binding{a, later}, "1 is newer than 0 by created 12s\n0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
+	} {
+		if got := outline(Of(between(test.holders...), nil, names)); got != test.want {
+			t.Errorf("%s:\n%s\nwant\n%s", test.name, got, test.want)
+		}
+	}
+}
+
+// Whoever finds a holder by a neighbour entry is to forget it. Devices are named by whoever
+// made them, and told by other nodes.
+func TestFlush(t *testing.T) {
+	a, b := on("n1", "shop/web-0", 0, 0), on("n1", "shop/web-1", 12, 12)
+	for _, test := range []struct {
+		lead cluster.Lead
+		want string
+	}{
+		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: "cni0"}, "1: ip neigh flush to 10.0.0.1 dev cni0, on n1"},
+		{cluster.Lead{Kind: cluster.LeadHolder, Holder: a.Holder.ID, Device: "cni0"}, "0: ip neigh flush to 10.0.0.1 dev cni0, on n1"},
+		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: b.Holder.InterfaceName}, ""},
+		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: "cni0", Gateway: netip.MustParseAddr("10.0.0.9")}, ""},
+		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: "cni0;reboot"}, ""},
+		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: "-all"}, ""},
+		{cluster.Lead{Kind: cluster.LeadUnknown, Device: "cni0"}, ""},
+		{cluster.Lead{Kind: cluster.LeadDevice, Device: "cni0"}, ""},
+	} {
+		var got []string
+		for _, r := range Of(between(a, b), []Lead{{"n1/b", test.lead}}, names).Remove {
+			for _, f := range r.Then {
+				got = append(got, fmt.Sprintf("%d: %s, on %s", r.Holder, f.Command, f.On))
+			}
+		}
+		if strings.Join(got, "\n") != test.want {
+			t.Errorf("%+v: %q, want %q", test.lead, got, test.want)
+		}
+	}
+}
+
+// Another node may tell of a conflict that makes no sense.
+func TestTooFewHolders(t *testing.T) {
+	if a := Of(between(on("n1", "a", 0, 0)), nil, names); a != nil {
+		t.Errorf("%+v", a)
+	}
+	if a := Of(detector.Conflict{}, nil, names); a != nil {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Pods, interfaces and other nodes name themselves, and people paste commands.
+func TestCommandsAreFitForAShell(t *testing.T) {
+	const fallback = "ip link set dev veth0 down"
+	for _, test := range []struct{ namespace, name, device, want string }{
+		{"shop", "web-0.a", "veth0", "kubectl -n shop delete pod web-0.a"},
+		{"shop", "web;reboot", "veth0", fallback},
+		{"shop", "web$(reboot)", "veth0", fallback},
+		{"shop", "web 0", "veth0", fallback},
+		{"shop", "web\n0", "veth0", fallback},
+		{"shop", "Web", "veth0", fallback},
+		{"shop", "--all", "veth0", fallback},
+		{"--all", "web", "veth0", fallback},
+		{"", "web", "veth0", fallback},
+		{"shop", "", "veth0", fallback},
+		{"shop", "wéb", "veth0", fallback},
+		{"", "", "Veth_0.1-a", "ip link set dev Veth_0.1-a down"},
+		{"", "", "", ""},
+		{"", "", "-veth0", ""},
+		{"", "", "veth0;reboot", ""},
+		{"", "", "`reboot`", ""},
+		{"", "", "veth>a", ""},
+	} {
+		b := on("n1", "", 0, -1)
+		b.Holder.Pod, b.Holder.InterfaceName = detector.Pod{Namespace: test.namespace, Name: test.name}, test.device
+		got, on := command(b, false, true, names)
+		for _, id := range []string{"", "0123456789a", "0123456789ab;", "-0123456789ab", "0123456789abG"} {
+			b.Holder.Sandbox.ID = id
+			for _, ambiguous := range []bool{false, true} {
+				if text, _ := command(b, ambiguous, false, names); strings.HasPrefix(text, "crictl") {
+					t.Errorf("sandbox %q: %q", id, text)
+				}
+			}
+		}
+		if got != test.want || (on == "n1") != strings.HasPrefix(got, "ip") {
+			t.Errorf("%+v: %q on %q", test, got, on)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package links
+
+import (
+	"log/slog"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+)
+
+// A netns that no observed interface leads to is looked at when it is new, and then seldom:
+// a node may have hundreds, and nothing in them is ours. What comes later is found still.
+func TestForeignNamespacesAreLookedAtSeldom(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	info, err := pod.Open(t).Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inode := info.Sys().(*syscall.Stat_t).Ino
+	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.finder.Close()
+	resync := func() {
+		t.Helper()
+		if err := w.resync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const rounds = 3 * looksApart
+	for range rounds {
+		resync()
+	}
+	if looks := w.foreign[inode].looks; looks < 2 || looks > 2+rounds/looksApart {
+		t.Errorf("%d looks in %d resyncs", looks, rounds)
+	}
+
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "parent"
+	parent := &netlink.Veth{LinkAttrs: attrs, PeerName: "other"}
+	if err := netlink.LinkAdd(parent); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(parent) })
+	attrs.Name, attrs.ParentIndex, attrs.Namespace = "late", parent.Attrs().Index, netlink.NsPid(pod.Pid)
+	if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}); err != nil {
+		t.Fatal(err)
+	}
+	late := func(i Interface) bool { return i.Name == "late" && i.State == Unsupported }
+	for range looksApart {
+		resync()
+	}
+	if !slices.ContainsFunc(w.unsupported, late) {
+		t.Errorf("a device that came later is not counted after %d resyncs: %+v", looksApart, w.unsupported)
+	}
+	resync()
+	if !slices.ContainsFunc(w.unsupported, late) {
+		t.Error("it is not counted without a look")
+	}
+	path := w.foreign[inode].path
+	pod.Delete()
+	resync()
+	if w.foreign[inode].path == path { // the inode may be another's by now
+		t.Error("a netns that is gone is remembered")
+	}
+}

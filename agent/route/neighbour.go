@@ -1,0 +1,82 @@
+package route
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// neighbour returns the MAC that the kernel's table has for an address, nil if it has none
+// that it would use. One that is stale is used, and confirmed on the way.
+func neighbour(device int, ip netip.Addr) (net.HardwareAddr, error) {
+	family := unix.AF_INET
+	if ip.Is6() {
+		family = unix.AF_INET6
+	}
+	entry, err := get(header(family, device), nl.NewRtAttr(unix.NDA_DST, ip.AsSlice()))
+	const usable = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
+	if err != nil || entry == nil || entry.State&usable == 0 || len(entry.HardwareAddr) != 6 {
+		return nil, err
+	}
+	return entry.HardwareAddr, nil
+}
+
+// portOf returns the index of the bridge's port that frames to a MAC leave by, the bridge's
+// own for its own MAC, and 0 where its table has no entry: then it floods them.
+func portOf(bridge int, mac net.HardwareAddr, vid uint16) (int, error) {
+	attrs := []*nl.RtAttr{
+		nl.NewRtAttr(unix.NDA_LLADDR, mac),
+		nl.NewRtAttr(unix.NDA_MASTER, nl.Uint32Attr(uint32(bridge))),
+	}
+	if vid != 0 {
+		attrs = append(attrs, nl.NewRtAttr(unix.NDA_VLAN, nl.Uint16Attr(vid)))
+	}
+	entry, err := get(header(unix.AF_BRIDGE, 0), attrs...)
+	if err != nil || entry == nil {
+		return 0, err
+	}
+	return entry.LinkIndex, nil
+}
+
+// message begins a request (struct ndmsg, linux/neighbour.h). That of the library has holes,
+// and the kernel refuses what it finds in them.
+type message [unix.SizeofNdMsg]byte
+
+func header(family, device int) *message {
+	var m message
+	m[0] = byte(family)
+	binary.NativeEndian.PutUint32(m[4:], uint32(device))
+	return &m
+}
+
+// Len implements [nl.NetlinkRequestData].
+func (m *message) Len() int { return len(m) }
+
+// Serialize implements [nl.NetlinkRequestData].
+func (m *message) Serialize() []byte { return m[:] }
+
+// get asks for one entry of a table of neighbours, nil if it is not there (RTM_GETNEIGH
+// without NLM_F_DUMP, Linux 5.0). The kernel asks nobody because of it.
+func get(m *message, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_REQUEST)
+	request.AddData(m)
+	for _, attr := range attrs {
+		request.AddData(attr)
+	}
+	answers, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("asking for a neighbour: %w", err)
+	case len(answers) != 1 || len(answers[0]) < m.Len():
+		return nil, fmt.Errorf("asking for a neighbour: %d answers", len(answers))
+	}
+	return netlink.NeighDeserialize(answers[0])
+}

@@ -1,0 +1,175 @@
+// Package route asks the kernel where it would send a packet to an address now, without
+// sending one and without having anybody asked: a neighbour that is not known stays unknown.
+//
+// It sees the netns of the process, as packets of the node itself take their way; those that
+// it forwards may be under further rules. It knows nothing of pods and conflicts.
+package route
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Kind says where a way ends, as far as the kernel knows.
+type Kind uint8
+
+// The kinds of ways.
+const (
+	// Out: by a device.
+	Out Kind = iota + 1
+	// Self: the address is the node's own.
+	Self
+	// Nowhere: there is no route, or one that lets nothing pass.
+	Nowhere
+)
+
+// Way is where a packet would go.
+type Way struct {
+	Kind Kind
+	// Device is what it leaves by; with Kind Out only.
+	Device Device
+	// Gateway is the next hop, zero where that is the address itself.
+	Gateway netip.Addr
+	// MAC is that of the address by the neighbour entry on Device; nil where there is a
+	// gateway, and where the kernel does not know it now.
+	MAC net.HardwareAddr
+	// Bridged says that Device is a bridge, or a VLAN of one: then Port is its port that MAC
+	// is behind, zero where that is not known now.
+	Bridged bool
+	Port    Device
+}
+
+// Device is a device of the node.
+type Device struct {
+	Index int
+	Name  string
+	// Leaves says that it is of a kind that leads out of the node: a physical device or
+	// a tunnel. A veth may, too.
+	Leaves bool
+}
+
+// Lookup asks for the ways to many addresses. The zero value is ready; it remembers devices
+// and is for one listing. Not safe for concurrent use.
+type Lookup struct {
+	devices map[int]netlink.Link
+}
+
+// To asks for the way to an address. It reports an error where the kernel's answer makes no
+// sense, or a device was gone by the time that it was asked for.
+func (l *Lookup) To(ip netip.Addr) (Way, error) {
+	routes, err := netlink.RouteGet(ip.AsSlice())
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH),
+		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // prohibit and blackhole
+		return Way{Kind: Nowhere}, nil
+	case err != nil:
+		return Way{}, fmt.Errorf("asking for the route to %s: %w", ip, err)
+	case len(routes) != 1:
+		return Way{}, fmt.Errorf("asking for the route to %s: %d answers", ip, len(routes))
+	}
+	route := routes[0]
+	if route.Type == unix.RTN_LOCAL {
+		return Way{Kind: Self}, nil
+	}
+	link, err := l.link(route.LinkIndex)
+	if err != nil {
+		return Way{}, err
+	}
+	way := Way{Kind: Out, Device: l.device(link), Gateway: gateway(route)}
+	if way.Gateway == ip {
+		way.Gateway = netip.Addr{}
+	}
+	bridge, vid, bridged := l.bridge(link)
+	way.Bridged = bridged
+	if way.Gateway.IsValid() {
+		return way, nil
+	}
+	if way.MAC, err = neighbour(route.LinkIndex, ip); err != nil || way.MAC == nil || !bridged {
+		return way, err
+	}
+	port, err := portOf(bridge, way.MAC, vid)
+	if err != nil || port == 0 || port == bridge {
+		return way, err
+	}
+	if link, err = l.link(port); err != nil {
+		return way, err
+	}
+	way.Port = l.device(link)
+	return way, nil
+}
+
+// gateway is the next hop of a route, which may be of the other family.
+func gateway(route netlink.Route) netip.Addr {
+	hop := route.Gw
+	if via, ok := route.Via.(*netlink.Via); ok && len(hop) == 0 {
+		hop = via.Addr
+	}
+	ip, _ := netip.AddrFromSlice(hop)
+	if ip = ip.Unmap(); ip.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return ip
+}
+
+func (l *Lookup) link(index int) (netlink.Link, error) {
+	if link := l.devices[index]; link != nil {
+		return link, nil
+	}
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return nil, fmt.Errorf("looking at device %d: %w", index, err)
+	}
+	if l.devices == nil {
+		l.devices = make(map[int]netlink.Link)
+	}
+	l.devices[index] = link
+	return link, nil
+}
+
+// leaving are the kinds of devices behind which the node ends.
+var leaving = map[string]bool{
+	"device": true, "bond": true, "team": true, "vxlan": true, "geneve": true, "wireguard": true,
+	"ipip": true, "ip6tnl": true, "sit": true, "gre": true, "gretap": true, "ip6gre": true, "ip6gretap": true,
+	"vti": true, "vti6": true, "xfrm": true,
+}
+
+func (l *Lookup) device(link netlink.Link) Device {
+	d := Device{Index: link.Attrs().Index, Name: link.Attrs().Name, Leaves: leaving[link.Type()]}
+	if link.Type() == "vlan" && link.Attrs().NetNsID < 0 {
+		below, err := l.link(link.Attrs().ParentIndex)
+		d.Leaves = err == nil && leaving[below.Type()]
+	}
+	return d
+}
+
+// bridge returns the bridge that a device is, or is a VLAN of, and the VLAN of its table that
+// packets by the device belong to.
+func (l *Lookup) bridge(link netlink.Link) (index int, vid uint16, ok bool) {
+	if vlan, is := link.(*netlink.Vlan); is && link.Attrs().NetNsID < 0 {
+		below, err := l.link(link.Attrs().ParentIndex)
+		if err != nil || below.Type() != "bridge" {
+			return 0, 0, false
+		}
+		if bridge, is := below.(*netlink.Bridge); is && filters(bridge) {
+			vid = uint16(vlan.VlanId)
+		}
+		return below.Attrs().Index, vid, true
+	}
+	bridge, ok := link.(*netlink.Bridge)
+	if !ok {
+		return 0, 0, false
+	}
+	if filters(bridge) && bridge.VlanDefaultPVID != nil {
+		vid = *bridge.VlanDefaultPVID
+	}
+	return bridge.Index, vid, true
+}
+
+func filters(bridge *netlink.Bridge) bool {
+	return bridge.VlanFiltering != nil && *bridge.VlanFiltering
+}

@@ -1,0 +1,262 @@
+package route
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+)
+
+func TestMain(m *testing.M) { ownnetns.Main(m) }
+
+// veth makes a pair of which the other end is in a netns of its own.
+func veth(t *testing.T, name string, master int) netlink.Link {
+	t.Helper()
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	v := netlink.NewVeth(attrs)
+	v.PeerName, v.PeerNamespace = "eth0", netlink.NsPid(pod.Pid)
+	add(t, v)
+	if master != 0 {
+		must(t, netlink.LinkSetMasterByIndex(v, master))
+	}
+	// A port without a carrier learns nothing.
+	ns, err := netns.GetFromPid(pod.Pid)
+	must(t, err)
+	defer ns.Close()
+	inside, err := netlink.NewHandleAt(ns)
+	must(t, err)
+	defer inside.Close()
+	peer, err := inside.LinkByName("eth0")
+	must(t, err)
+	must(t, inside.LinkSetUp(peer))
+	return v
+}
+
+// add makes a device, with an address if one is given, and sets it up.
+func add(t *testing.T, link netlink.Link, addrs ...string) netlink.Link {
+	t.Helper()
+	must(t, netlink.LinkAdd(link))
+	t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	for _, text := range addrs {
+		addr, err := netlink.ParseAddr(text)
+		must(t, err)
+		addr.Flags = unix.IFA_F_NODAD
+		must(t, netlink.AddrAdd(link, addr))
+	}
+	must(t, netlink.LinkSetUp(link))
+	return link
+}
+
+func named(name string) netlink.LinkAttrs {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	return attrs
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addRoute(t *testing.T, prefix, via string, device netlink.Link, kind int) {
+	t.Helper()
+	_, dst, err := net.ParseCIDR(prefix)
+	must(t, err)
+	r := &netlink.Route{Dst: dst, Gw: net.ParseIP(via), Type: kind}
+	if device != nil {
+		r.LinkIndex = device.Attrs().Index
+	}
+	must(t, netlink.RouteAdd(r))
+	t.Cleanup(func() { _ = netlink.RouteDel(r) })
+}
+
+var macs = [...]net.HardwareAddr{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
+
+// entry puts an entry into the table of neighbours; of no address into that of the bridge.
+func entry(t *testing.T, device netlink.Link, ip string, mac net.HardwareAddr, state int) {
+	t.Helper()
+	n := &netlink.Neigh{LinkIndex: device.Attrs().Index, IP: net.ParseIP(ip), HardwareAddr: mac, State: state}
+	if n.IP == nil {
+		n.Family, n.Flags = unix.AF_BRIDGE, netlink.NTF_MASTER
+	}
+	// A port that the bridge does not let forward yet takes none (EPERM from fdb_add_entry,
+	// net/bridge/br_fdb.c): it hears of the carrier a moment later.
+	err := netlink.NeighSet(n)
+	for deadline := time.Now().Add(10 * time.Second); errors.Is(err, unix.EPERM) && time.Now().Before(deadline); err = netlink.NeighSet(n) {
+		time.Sleep(time.Millisecond)
+	}
+	must(t, err)
+}
+
+// outline is a way in one line.
+func outline(w Way) string {
+	kind := map[Kind]string{Out: "out", Self: "self", Nowhere: "nowhere"}[w.Kind]
+	text := kind + " " + w.Device.Name
+	if w.Device.Leaves {
+		text += " leaves"
+	}
+	if w.Gateway.IsValid() {
+		text += fmt.Sprint(" via ", w.Gateway)
+	}
+	if w.MAC != nil {
+		text += fmt.Sprint(" mac ", w.MAC)
+	}
+	if w.Bridged {
+		text += " port " + w.Port.Name
+	}
+	return text
+}
+
+func leads(t *testing.T, ip, want string) {
+	t.Helper()
+	way, err := new(Lookup).To(netip.MustParseAddr(ip))
+	if got := outline(way); err != nil || got != want {
+		t.Errorf("the way to %s is %q, %v; want %q", ip, got, err, want)
+	}
+}
+
+// ptp gives each pod a route of its own: one of two with one address has it.
+func TestRouted(t *testing.T) {
+	one, two := veth(t, "vetha", 0), veth(t, "vethb", 0)
+	addRoute(t, "10.1.0.2/32", "", one, unix.RTN_UNICAST)
+	addRoute(t, "fd01::2/128", "", two, unix.RTN_UNICAST)
+	leads(t, "10.1.0.2", "out vetha")
+	leads(t, "fd01::2", "out vethb")
+	leads(t, "10.1.0.3", "nowhere ")
+	leads(t, "fd01::3", "nowhere ")
+	for _, kind := range []int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT} {
+		t.Run(fmt.Sprint("type ", kind), func(t *testing.T) {
+			addRoute(t, "10.1.0.4/32", "", nil, kind)
+			addRoute(t, "fd01::4/128", "", nil, kind)
+			leads(t, "10.1.0.4", "nowhere ")
+			leads(t, "fd01::4", "nowhere ")
+		})
+	}
+}
+
+func TestBridged(t *testing.T) {
+	bridge := add(t, &netlink.Bridge{LinkAttrs: named("cni0")}, "10.2.0.1/24", "fd02::1/64")
+	one, two := veth(t, "vetha", bridge.Attrs().Index), veth(t, "vethb", bridge.Attrs().Index)
+	leads(t, "10.2.0.2", "out cni0 port ")
+	leads(t, "fd02::2", "out cni0 port ")
+	// Nobody was asked, so nothing waits for an answer.
+	list, err := netlink.NeighList(bridge.Attrs().Index, netlink.FAMILY_ALL)
+	must(t, err)
+	for _, n := range list {
+		if n.IP.IsGlobalUnicast() {
+			t.Errorf("the lookup left an entry: %+v", n)
+		}
+	}
+	for _, ip := range []string{"10.2.0.2", "fd02::2"} {
+		entry(t, bridge, ip, macs[0], netlink.NUD_STALE)
+		leads(t, ip, "out cni0 mac 02:00:00:00:00:01 port ")
+	}
+	entry(t, two, "", macs[0], netlink.NUD_REACHABLE)
+	leads(t, "10.2.0.2", "out cni0 mac 02:00:00:00:00:01 port vethb")
+	leads(t, "fd02::2", "out cni0 mac 02:00:00:00:00:01 port vethb")
+	entry(t, one, "", macs[1], netlink.NUD_REACHABLE)
+	leads(t, "10.2.0.2", "out cni0 mac 02:00:00:00:00:01 port vethb")
+	for _, state := range []int{netlink.NUD_FAILED, netlink.NUD_INCOMPLETE} {
+		entry(t, bridge, "10.2.0.9", nil, state)
+		leads(t, "10.2.0.9", "out cni0 port ")
+	}
+	leads(t, "10.2.0.1", "self ")
+	leads(t, "fd02::1", "self ")
+}
+
+// Not every kernel has bridges that tell VLANs apart: which VLAN of the table is asked for is
+// chosen without one.
+func TestBridgeOf(t *testing.T) {
+	yes, no, pvid := true, false, uint16(7)
+	at := func(index, below int) netlink.LinkAttrs {
+		attrs := named(fmt.Sprint("dev", index))
+		attrs.Index, attrs.ParentIndex = index, below
+		return attrs
+	}
+	filtering := &netlink.Bridge{LinkAttrs: at(1, 0), VlanFiltering: &yes, VlanDefaultPVID: &pvid}
+	plain := &netlink.Bridge{LinkAttrs: at(2, 0), VlanFiltering: &no, VlanDefaultPVID: &pvid}
+	uplink := &netlink.Device{LinkAttrs: at(3, 0)}
+	elsewhere := &netlink.Vlan{LinkAttrs: at(7, 1), VlanId: 100}
+	elsewhere.NetNsID = 5
+	l := Lookup{devices: map[int]netlink.Link{1: filtering, 2: plain, 3: uplink}}
+	for _, test := range []struct {
+		name   string
+		link   netlink.Link
+		bridge int
+		vid    uint16
+		leaves bool
+	}{
+		{"filtering", filtering, 1, 7, false},
+		{"plain", plain, 2, 0, false},
+		{"VLAN of a filtering one", &netlink.Vlan{LinkAttrs: at(4, 1), VlanId: 100}, 1, 100, false},
+		{"VLAN of a plain one", &netlink.Vlan{LinkAttrs: at(5, 2), VlanId: 100}, 2, 0, false},
+		{"VLAN of an uplink", &netlink.Vlan{LinkAttrs: at(6, 3), VlanId: 100}, 0, 0, true},
+		{"VLAN of another netns's device", elsewhere, 0, 0, false},
+		{"uplink", uplink, 0, 0, true},
+		{"Open vSwitch", &netlink.GenericLink{LinkAttrs: at(8, 0), LinkType: "openvswitch"}, 0, 0, false},
+		{"dummy", &netlink.Dummy{LinkAttrs: at(9, 0)}, 0, 0, false},
+	} {
+		bridge, vid, ok := l.bridge(test.link)
+		if bridge != test.bridge || vid != test.vid || ok != (bridge != 0) || l.device(test.link).Leaves != test.leaves {
+			t.Errorf("%s: bridge %d, VLAN %d, %t, %+v", test.name, bridge, vid, ok, l.device(test.link))
+		}
+	}
+}
+
+func TestOffTheNode(t *testing.T) {
+	tunnel := add(t, &netlink.Vxlan{LinkAttrs: named("flannel.1"), VxlanId: 1, Port: 8472}, "10.5.1.0/32", "fd05::1/128")
+	uplink := veth(t, "eth9", 0)
+	for device, texts := range map[netlink.Link][]string{uplink: {"192.0.2.1/24", "2001:db8::1/64"}} {
+		for _, text := range texts {
+			addr, err := netlink.ParseAddr(text)
+			must(t, err)
+			addr.Flags = unix.IFA_F_NODAD
+			must(t, netlink.AddrAdd(device, addr))
+		}
+	}
+	r := &netlink.Route{
+		LinkIndex: tunnel.Attrs().Index, Gw: net.ParseIP("10.5.2.0"), Flags: unix.RTNH_F_ONLINK,
+		Dst: &net.IPNet{IP: net.ParseIP("10.5.2.0").To4(), Mask: net.CIDRMask(24, 32)},
+	}
+	must(t, netlink.RouteAdd(r))
+	leads(t, "10.5.2.7", "out flannel.1 leaves via 10.5.2.0")
+	leads(t, "10.5.2.0", "out flannel.1 leaves")
+	addRoute(t, "0.0.0.0/0", "192.0.2.254", nil, unix.RTN_UNICAST)
+	addRoute(t, "::/0", "2001:db8::254", nil, unix.RTN_UNICAST)
+	leads(t, "10.6.0.1", "out eth9 via 192.0.2.254")
+	leads(t, "fd06::1", "out eth9 via 2001:db8::254")
+	leads(t, "192.0.2.9", "out eth9")
+	entry(t, uplink, "192.0.2.9", macs[1], netlink.NUD_REACHABLE)
+	leads(t, "192.0.2.9", "out eth9 mac 02:00:00:00:00:02")
+	// An IPv4 route by an IPv6 neighbour, as with BGP unnumbered.
+	via := &netlink.Route{
+		LinkIndex: uplink.Attrs().Index, Dst: &net.IPNet{IP: net.IP{10, 7, 0, 0}, Mask: net.CIDRMask(24, 32)},
+		Via: &netlink.Via{AddrFamily: unix.AF_INET6, Addr: net.ParseIP("2001:db8::9")},
+	}
+	must(t, netlink.RouteAdd(via))
+	leads(t, "10.7.0.1", "out eth9 via 2001:db8::9")
+	leads(t, "192.0.2.1", "self ")
+	must(t, netlink.LinkSetDown(uplink))
+	leads(t, "10.6.0.1", "nowhere ")
+}
+
+func BenchmarkTo(b *testing.B) {
+	var l Lookup
+	for b.Loop() {
+		if _, err := l.To(netip.MustParseAddr("127.0.0.1")); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
