@@ -1,0 +1,87 @@
+{{- define "dupip.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The release's name, with "dupip" in it once. */}}
+{{- define "dupip.fullname" -}}
+{{- $name := include "dupip.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What selects the pods. It may never change. */}}
+{{- define "dupip.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "dupip.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "dupip.labels" -}}
+{{ include "dupip.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "dupip.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "dupip.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the schema cannot say, or not in words. */}}
+{{- define "dupip.check" -}}
+{{- if eq (int .Values.gossip.port) (int .Values.metrics.port) -}}
+{{- fail (printf "gossip.port and metrics.port are both %d: give the agent two ports" (int .Values.metrics.port)) -}}
+{{- end -}}
+{{- range $key, $_ := include "dupip.selectorLabels" . | fromYaml -}}
+{{- if hasKey $.Values.podLabels $key -}}
+{{- fail (printf "podLabels: %s selects the pods and is the chart's: leave it out" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- $own := dict
+      "DUPIP_JOIN" "the flag in extraArgs, --join=…"
+      "DUPIP_NODE_NAME" "the flag in extraArgs, --node-name=…"
+      "DUPIP_ADVERTISE" "the flag in extraArgs, --advertise=…"
+      "DUPIP_CLUSTER" "cluster"
+      "DUPIP_GOSSIP_PORT" "gossip.port"
+      "DUPIP_GOSSIP_KEY_FILE" "gossip.existingSecret"
+      "DUPIP_CONFIG" "config"
+      "DUPIP_CRI_SOCKET" "runtime.socket"
+      "DUPIP_METRICS_LISTEN" "metrics.port"
+      "DUPIP_STATE_DIR" "state.hostPath"
+-}}
+{{- range .Values.extraEnv -}}
+{{- if hasKey $own .name -}}
+{{- fail (printf "extraEnv: %s is the chart's: set %s" .name (get $own .name)) -}}
+{{- end -}}
+{{- end -}}
+{{- /* What other parts of the pod have to agree with. */ -}}
+{{- $bound := dict
+      "--gossip-port" "gossip.port"
+      "--metrics-listen" "metrics.port"
+      "--gossip-key-file" "gossip.existingSecret"
+      "--config" "config"
+      "--cri-socket" "runtime.socket"
+      "--state-dir" "state.hostPath"
+      "--api-socket" "nothing: the commands look for it where it is"
+-}}
+{{- range .Values.extraArgs -}}
+{{- $flag := splitList "=" . | first -}}
+{{- if hasKey $bound $flag -}}
+{{- fail (printf "extraArgs: %s is the chart's: set %s" $flag (get $bound $flag)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dupip.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag }}{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,34 @@
+// Command manifests writes what is rendered from the chart, and what the chart has a copy
+// of, as `make manifests` does. It runs in the repository's root.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/dupip/dupip/deploy/helm"
+)
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "manifests:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	// A copy, because not everything that fetches charts follows symlinks.
+	alerts, err := os.ReadFile("deploy/alerts.yaml")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile("deploy/chart/alerts.yaml", alerts, 0o644); err != nil {
+		return err
+	}
+	manifest, err := helm.Manifest(ctx, "deploy/chart")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("deploy/dupip.yaml", manifest, 0o644)
+}
