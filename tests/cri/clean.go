@@ -161,7 +161,7 @@ func removeNetns(paths []string) error {
 
 // removeShimSockets removes the sockets of shims, which are outside of the folder.
 func removeShimSockets(dir string) error {
-	addresses, err := filepath.Glob(filepath.Join(dir, "state", "io.containerd.runtime.v2.task", "*", "*", "address"))
+	addresses, err := filepath.Glob(filepath.Join(dir, "run", "io.containerd.runtime.v2.task", "*", "*", "address"))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,9 @@ const installHint = "tests/install.sh test installs them"
 
 // Options say how a runtime is set up.
 type Options struct {
+	// Network is the name of the CNI network; empty is one of its own. host-local has a
+	// store for each name, so runtimes with one dataDir and one name share it.
+	Network string
 	// Plugins is the CNI chain, the first one with an "ipam" section. Where that is of
 	// type host-local and names no dataDir, it gets the one that WipeStore removes.
 	Plugins []map[string]any
@@ -58,6 +62,7 @@ disabled_plugins = [
     snapshotter = "overlayfs"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      base_runtime_spec = %[8]q
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         Root = %[7]q
 `
@@ -76,7 +81,7 @@ func (r *Runtime) configure(o Options) error {
 		return err
 	}
 	bin, conf := filepath.Join(r.dir, "bin"), filepath.Join(r.dir, "net.d")
-	for _, dir := range []string{bin, conf, filepath.Join(r.dir, "logs")} {
+	for _, dir := range []string{bin, conf, r.logs()} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
@@ -99,7 +104,7 @@ func (r *Runtime) configure(o Options) error {
 		}
 	}
 	list, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": r.tag, "plugins": r.withStore(o.Plugins),
+		"cniVersion": "1.0.0", "name": cmp.Or(o.Network, r.tag), "plugins": r.withStore(o.Plugins),
 	})
 	if err != nil {
 		return fmt.Errorf("write the CNI configuration: %w", err)
@@ -111,13 +116,13 @@ func (r *Runtime) configure(o Options) error {
 		{filepath.Join(bin, "loopback"), fmt.Sprintf(loopbackScript, strconv.Quote(r.notes()), filepath.Join(plugins, "loopback")), 0o755},
 		{filepath.Join(conf, "lab.conflist"), string(list), 0o644},
 		{filepath.Join(r.dir, "config.toml"), fmt.Sprintf(configTemplate, filepath.Join(r.dir, "root"),
-			filepath.Join(r.dir, "state"), r.Socket, sandboxImage, bin, conf, filepath.Join(r.dir, "runc")), 0o644},
+			r.RunDir(), r.Socket, SandboxImage, bin, conf, filepath.Join(r.dir, "runc"), r.baseSpec()), 0o644},
 	} {
 		if err := os.WriteFile(f.path, []byte(f.data), f.mode); err != nil {
 			return err
 		}
 	}
-	return nil
+	return r.writeBaseSpec()
 }
 
 // withStore copies the chain and gives host-local its store.

@@ -185,7 +185,20 @@ func child(stay bool) error {
 	if err != nil {
 		return err
 	}
-	for _, place := range placesOf(r, p) {
+	// A container whose program and cgroup are nothing special, where nothing but its cgroup
+	// and its mounts is its own.
+	host, err := r.RunPod(ctx, cri.PodOptions{Namespace: "ns", Name: "host", UID: "uid", HostNetwork: true, HostPID: true})
+	if err != nil {
+		return err
+	}
+	c, err := r.CreateContainer(ctx, host, pause("left-container", "of-"+filepath.Base(r.Dir())[1:]))
+	if err != nil {
+		return err
+	}
+	if err := r.StartContainer(ctx, c); err != nil {
+		return err
+	}
+	for _, place := range append(placesOf(r, p), "process /pause\x00left-container\x00of-"+filepath.Base(r.Dir())[1:]) {
 		fmt.Println(place)
 	}
 	os.Stdout.Close()
@@ -198,7 +211,7 @@ func child(stay bool) error {
 type places []string
 
 func placesOf(r *cri.Runtime, p *cri.Pod) places {
-	dir := filepath.Dir(r.Socket)
+	dir := r.Dir()
 	return places{
 		"file " + dir,
 		"file /run/netns/" + p.NetnsName(),
@@ -265,7 +278,7 @@ func TestShimSockets(t *testing.T) {
 	l.Do(r.Start(t.Context()))
 	p, err := r.RunPod(t.Context(), cri.PodOptions{Namespace: "ns", Name: "a", UID: "uid"})
 	l.Do(err)
-	address, err := os.ReadFile(filepath.Join(filepath.Dir(r.Socket), "state/io.containerd.runtime.v2.task/k8s.io", p.ID, "address"))
+	address, err := os.ReadFile(filepath.Join(r.RunDir(), "io.containerd.runtime.v2.task/k8s.io", p.ID, "address"))
 	l.Do(err)
 	socket := strings.TrimPrefix(string(address), "unix://")
 	if _, err := os.Stat(socket); err != nil {

@@ -3,19 +3,30 @@ package cri
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
-// sandboxImage is the name of the image that every pod runs.
-const sandboxImage = "dupip.test/pause:1"
+// SandboxImage is the name of the image that every pod has, and that a runtime knows once
+// it has been started. Its program waits for the end; see package pause.
+const SandboxImage = "dupip.test/pause:1"
+
+// importTimeout is for an image of some ten megabytes, on a busy machine.
+const importTimeout = time.Minute
 
 // pauseBinary is a static build of the pause command.
 var pauseBinary = sync.OnceValues(func() ([]byte, error) {
@@ -56,12 +67,35 @@ func imageArchive(tag string) ([]byte, error) {
 		return nil, err
 	}
 	manifest, err := json.Marshal([]map[string]any{{
-		"Config": "config.json", "RepoTags": []string{sandboxImage}, "Layers": []string{"layer.tar"},
+		"Config": "config.json", "RepoTags": []string{SandboxImage}, "Layers": []string{"layer.tar"},
 	}})
 	if err != nil {
 		return nil, err
 	}
 	return tarOf(file{"manifest.json", 0o644, manifest}, file{"config.json", 0o644, config}, file{"layer.tar", 0o644, layer})
+}
+
+// Import gives the runtime the images of an archive, as `docker save` or OCI has them, and
+// waits until it knows the one of that name. Of several architectures it takes its own.
+func (r *Runtime) Import(ctx context.Context, archive, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, importTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "ctr", "--address", r.Socket, "--namespace", "k8s.io", "images", "import", archive).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("import image %s: %w\n%s", name, err, out)
+	}
+	// The CRI part hears of it by an event.
+	err = lab.Poll(ctx, importTimeout, func() error {
+		status, err := r.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+		if err == nil && status.GetImage() == nil {
+			err = errors.New("the runtime does not know it")
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("import image %s: %w; the archive has: %s", name, err, out)
+	}
+	return nil
 }
 
 type file struct {

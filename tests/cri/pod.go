@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // callTimeout bounds each call: a plugin may wait ten seconds for an address.
@@ -21,6 +24,24 @@ type PodOptions struct {
 	Attempt uint32
 	// HostNetwork is a pod in the node's own netns.
 	HostNetwork bool
+	// HostPID is one that sees the processes of the node.
+	HostPID bool
+	// Privileged is one that may have privileged containers.
+	Privileged bool
+	// DNS is what its containers find in /etc/resolv.conf; nil is what the machine has.
+	DNS *runtimeapi.DNSConfig
+}
+
+// namespaces are those that a pod's sandbox and all its containers have.
+func (o PodOptions) namespaces() *runtimeapi.NamespaceOption {
+	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
+	if o.HostNetwork {
+		n.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if o.HostPID {
+		n.Pid = runtimeapi.NamespaceMode_NODE
+	}
+	return n
 }
 
 // Pod is a pod sandbox.
@@ -30,6 +51,10 @@ type Pod struct {
 	// Netns is the path of its netns, "" with HostNetwork.
 	Netns string
 	IPs   []netip.Addr
+	// Called and Returned are when RunPodSandbox was called and when it returned.
+	Called, Returned time.Time
+
+	config *runtimeapi.PodSandboxConfig
 }
 
 // NetnsName is the file name of the netns, which people know it by.
@@ -41,21 +66,26 @@ func (r *Runtime) RunPod(ctx context.Context, o PodOptions) (*Pod, error) {
 	defer cancel()
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Namespace: o.Namespace, Name: o.Name, Uid: o.UID, Attempt: o.Attempt},
-		LogDirectory: filepath.Join(r.dir, "logs"),
-		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/" + r.tag},
+		LogDirectory: r.logs(),
+		DnsConfig:    o.DNS,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent:    "/" + r.tag,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: o.namespaces(), Privileged: o.Privileged},
+		},
 	}
-	if o.HostNetwork {
-		config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
-		}
-	} else {
+	if !o.HostNetwork {
 		config.Hostname = o.Name
 	}
+	if err := r.noteBootID(); err != nil {
+		return nil, err
+	}
+	called := time.Now()
 	run, err := r.client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
+	returned := time.Now()
 	if err != nil {
 		return nil, fmt.Errorf("run pod %s/%s: %w", o.Namespace, o.Name, err)
 	}
-	p := &Pod{PodOptions: o, ID: run.PodSandboxId}
+	p := &Pod{PodOptions: o, ID: run.PodSandboxId, Called: called, Returned: returned, config: config}
 	return p, r.describe(ctx, p)
 }
 
@@ -91,6 +121,38 @@ func (r *Runtime) describe(ctx context.Context, p *Pod) error {
 		}
 	}
 	return nil
+}
+
+// KillPod kills the process that keeps a sandbox, and nothing else goes. It returns when the
+// runtime has noticed.
+func (r *Runtime) KillPod(ctx context.Context, p *Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	ask := func() (pid int, state runtimeapi.PodSandboxState, err error) {
+		status, err := r.client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID, Verbose: true})
+		var info struct{ Pid int }
+		if err == nil {
+			err = json.Unmarshal([]byte(status.GetInfo()["info"]), &info)
+		}
+		return info.Pid, status.GetStatus().GetState(), err
+	}
+	pid, _, err := ask()
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask for pod %s/%s: %w", p.Namespace, p.Name, err)
+	case pid <= 1:
+		return fmt.Errorf("pod %s/%s has no process", p.Namespace, p.Name)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		return fmt.Errorf("kill pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return lab.Poll(ctx, callTimeout, func() error {
+		_, state, err := ask()
+		if err == nil && state == runtimeapi.PodSandboxState_SANDBOX_READY {
+			err = fmt.Errorf("pod %s/%s is ready without a process", p.Namespace, p.Name)
+		}
+		return err
+	})
 }
 
 // StopPod ends a pod; its sandbox stays, not ready.

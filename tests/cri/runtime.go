@@ -45,6 +45,8 @@ type Runtime struct {
 	client   runtimeapi.RuntimeServiceClient
 	images   runtimeapi.ImageServiceClient
 	imported bool
+	// bootMu: pods are made side by side, and the first one writes the boot id down.
+	bootMu sync.Mutex
 
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -63,11 +65,14 @@ func New(l *lab.Lab, n *lab.Node, o Options) (*Runtime, error) {
 	}
 	tag := fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), runtimes.Add(1))
 	r := &Runtime{Node: n, tag: tag, dir: filepath.Join(os.TempDir(), tag)}
-	r.Socket = filepath.Join(r.dir, "containerd.sock")
+	r.Socket = filepath.Join(r.RunDir(), "containerd.sock")
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, err
 	}
 	l.OnClose(r.close)
+	if err := shared(r.RunDir()); err != nil {
+		return nil, fmt.Errorf("set a runtime up: %w", err)
+	}
 	if err := r.configure(o); err != nil {
 		return nil, fmt.Errorf("set a runtime up: %w", err)
 	}
@@ -101,9 +106,10 @@ func (r *Runtime) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	// A runtime that ended will not become ready.
+	exited := r.exited
 	go func() {
 		select {
-		case <-r.exited:
+		case <-exited:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -114,7 +120,7 @@ func (r *Runtime) Start(ctx context.Context) error {
 	if r.imported {
 		return nil
 	}
-	if err := r.importImage(ctx); err != nil {
+	if err := r.importSandboxImage(ctx); err != nil {
 		return fmt.Errorf("import the sandbox image: %w\n%s", err, r.Log())
 	}
 	r.imported = true
@@ -126,35 +132,20 @@ func (r *Runtime) launch() error {
 	if err != nil {
 		return err
 	}
+	defer log.Close()
 	r.cmd = exec.Command("containerd", "--config", filepath.Join(r.dir, "config.toml"))
 	r.cmd.Stdout, r.cmd.Stderr = log, log
-	r.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	r.exited = make(chan struct{})
-	started := make(chan error, 1)
-	cmd, exited := r.cmd, r.exited
-	go func() {
-		defer log.Close()
-		// It stays on this thread while it waits, because Pdeathsig is about the death of
-		// the thread that started the child.
-		err := r.Node.Exec(func() error {
-			if err := cmd.Start(); err != nil {
-				return err
-			}
-			started <- nil
-			_ = cmd.Wait()
-			close(exited)
-			return nil
-		})
-		if err != nil {
-			started <- err
-		}
-	}()
-	return <-started
+	exited := make(chan struct{})
+	if err := r.Node.Launch(r.cmd, func(error) { close(exited) }); err != nil {
+		return err
+	}
+	r.exited = exited
+	return nil
 }
 
 // waitReady polls until runtime and network are ready.
 func (r *Runtime) waitReady(ctx context.Context) error {
-	return poll(ctx, func() error {
+	return lab.Poll(ctx, startTimeout, func() error {
 		status, err := r.client.Status(ctx, &runtimeapi.StatusRequest{})
 		if err != nil {
 			return err
@@ -168,7 +159,7 @@ func (r *Runtime) waitReady(ctx context.Context) error {
 	})
 }
 
-func (r *Runtime) importImage(ctx context.Context) error {
+func (r *Runtime) importSandboxImage(ctx context.Context) error {
 	archive, err := imageArchive(r.tag)
 	if err != nil {
 		return err
@@ -178,18 +169,7 @@ func (r *Runtime) importImage(ctx context.Context) error {
 		return err
 	}
 	defer os.Remove(path)
-	out, err := exec.CommandContext(ctx, "ctr", "--address", r.Socket, "--namespace", "k8s.io", "images", "import", path).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("run ctr: %w\n%s", err, out)
-	}
-	// The CRI part hears of it by an event.
-	return poll(ctx, func() error {
-		status, err := r.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: sandboxImage}})
-		if err == nil && status.GetImage() == nil {
-			err = errors.New("the runtime does not know it yet")
-		}
-		return err
-	})
+	return r.Import(ctx, path, SandboxImage)
 }
 
 // Stop ends the runtime with SIGTERM and waits; its pods go on.
@@ -221,6 +201,19 @@ func (r *Runtime) end(s unix.Signal) error {
 	}
 }
 
+// Running says whether the runtime runs.
+func (r *Runtime) Running() bool {
+	if r.exited == nil {
+		return false
+	}
+	select {
+	case <-r.exited:
+		return false
+	default:
+		return true
+	}
+}
+
 // Log is the end of what the runtime has written.
 func (r *Runtime) Log() string {
 	data, err := os.ReadFile(filepath.Join(r.dir, "log"))
@@ -231,9 +224,18 @@ func (r *Runtime) Log() string {
 	return strings.ToValidUTF8(string(data[max(0, len(data)-most):]), "?")
 }
 
+// Dir is a folder of the runtime's own, for what belongs to its node and is to be removed
+// with it.
+func (r *Runtime) Dir() string { return r.dir }
+
+// RunDir is what /run/containerd is on a real node: its socket and what it has mounted for
+// containers that run. It is a shared mount, as all of a real node's are.
+func (r *Runtime) RunDir() string { return filepath.Join(r.dir, "run") }
+
 // WipeStore removes the store of host-local, as a restored or cleaned node has lost it.
 func (r *Runtime) WipeStore() error { return os.RemoveAll(r.store()) }
 
+func (r *Runtime) logs() string  { return filepath.Join(r.dir, "logs") }
 func (r *Runtime) store() string { return filepath.Join(r.dir, "host-local") }
 func (r *Runtime) notes() string { return filepath.Join(r.dir, notesFile) }
 
@@ -242,18 +244,4 @@ func (r *Runtime) close() error {
 		_ = r.conn.Close()
 	}
 	return remove(r.tag)
-}
-
-func poll(ctx context.Context, ok func() error) error {
-	for {
-		err := ok()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }

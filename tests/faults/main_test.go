@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -45,17 +44,7 @@ func TestMain(m *testing.M) {
 // takes too long.
 func eventually(t *lab.T, within time.Duration, what string, ok func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
-	for {
-		err := ok()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(fmt.Errorf("%s: not within %v: %w", what, within, err))
-		case <-time.After(50 * time.Millisecond):
-		}
+	if err := lab.Poll(t.Context(), within, ok); err != nil {
+		t.Fatal(fmt.Errorf("%s: %w", what, err))
 	}
 }

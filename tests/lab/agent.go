@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,7 +26,7 @@ type Agent struct {
 
 	args   []string
 	cmd    *exec.Cmd
-	log    lockedBuffer
+	log    Buffer
 	exited chan struct{}
 	err    error
 }
@@ -69,34 +68,20 @@ func (n *Node) startAgent(socket string, args []string) (*Agent, error) {
 	a := &Agent{Node: n, Socket: socket, Client: NewClient(socket), args: args, exited: make(chan struct{})}
 	a.cmd = exec.Command(program, args...)
 	a.cmd.Stdout, a.cmd.Stderr = &a.log, &a.log
-	// A group of its own: Ctrl-C is for us, and we end the agent in order. Should we
-	// be killed, the kernel ends it.
-	a.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	started := make(chan error, 1)
-	go a.run(n, started)
-	if err := <-started; err != nil {
+	if err := launch(a.cmd, func() error {
+		// The child inherits the thread's namespaces.
+		if err := errors.Join(n.boot.enter(), netns.Set(n.fd)); err != nil {
+			return err
+		}
+		return a.cmd.Start()
+	}, func(err error) {
+		a.err = err
+		close(a.exited)
+	}); err != nil {
 		return nil, fmt.Errorf("start agent in netns %s: %w", n.Name, err)
 	}
 	n.lab.OnClose(a.Stop)
 	return a, nil
-}
-
-// run starts the agent and waits for it on one thread: the child inherits the
-// thread's namespaces, and Pdeathsig is about the death of that thread.
-func (a *Agent) run(n *Node, started chan<- error) {
-	runtime.LockOSThread()
-	// The thread is never unlocked, so it ends with this goroutine.
-	if err := errors.Join(n.boot.enter(), netns.Set(n.fd)); err != nil {
-		started <- err
-		return
-	}
-	if err := a.cmd.Start(); err != nil {
-		started <- err
-		return
-	}
-	started <- nil
-	a.err = a.cmd.Wait()
-	close(a.exited)
 }
 
 // Log is what the agent has written so far.

@@ -25,6 +25,7 @@ type Binding struct {
 	Network   string     `json:"network"`
 	IP        netip.Addr `json:"ip"`
 	Node      string     `json:"node"`
+	Boot      string     `json:"boot"`
 	Interface string     `json:"interface"`
 	Ifindex   int        `json:"ifindex"`
 	MAC       string     `json:"mac"`

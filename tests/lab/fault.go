@@ -74,7 +74,7 @@ func (l *Lab) changeFaults(change func([]*Fault) []*Fault) error {
 	rules = append(rules, "}", "}")
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(rules, "\n") + "\n")
-	var said lockedBuffer
+	var said Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	err := l.hub.Exec(cmd.Start)
 	if errors.Is(err, exec.ErrNotFound) {

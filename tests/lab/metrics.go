@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -26,10 +27,19 @@ func (a *Agent) Scrape(ctx context.Context) (Metrics, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	metrics, err := ReadMetrics(response.Body)
 	if err != nil {
 		return nil, fmt.Errorf("read the metrics of %s: %w", a.Node.Name, err)
+	}
+	return metrics, nil
+}
+
+// ReadMetrics reads what /metrics answers.
+func ReadMetrics(r io.Reader) (Metrics, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(r)
+	if err != nil {
+		return nil, err
 	}
 	samples := make(Metrics)
 	for name, family := range families {
@@ -51,21 +61,11 @@ func (a *Agent) Scrape(ctx context.Context) (Metrics, error) {
 
 // GetMetricsPort asks the agent's HTTP port, from inside its node. The caller closes the body.
 func (a *Agent) GetMetricsPort(ctx context.Context, path string) (*http.Response, error) {
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			execErr := a.Node.Exec(func() error {
-				conn, err = new(net.Dialer).DialContext(ctx, network, address)
-				return err
-			})
-			return conn, execErr
-		},
-	}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort("127.0.0.1", metricsPort)+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	return client.Do(request)
+	return a.Node.HTTPClient().Do(request)
 }
 
 // labelsOf writes the labels of a sample, which are sorted by name.

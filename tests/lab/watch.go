@@ -23,7 +23,10 @@ type Watch struct {
 }
 
 // Watch starts to record events, and returns once the stream is open. The lab ends it.
-func (a *Agent) Watch(ctx context.Context) (*Watch, error) {
+func (a *Agent) Watch(ctx context.Context) (*Watch, error) { return a.Node.lab.Watch(ctx, a.Client) }
+
+// Watch is [Agent.Watch] for an agent that something else has started.
+func (l *Lab) Watch(ctx context.Context, c *Client) (*Watch, error) {
 	w := &Watch{changed: make(chan struct{})}
 	ctx, cancel := context.WithCancel(ctx)
 	opened := make(chan error, 1)
@@ -31,7 +34,7 @@ func (a *Agent) Watch(ctx context.Context) (*Watch, error) {
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
-			body, err := a.Client.Get(ctx, "/v1/conflicts", "watch=1")
+			body, err := c.Get(ctx, "/v1/conflicts", "watch=1")
 			once.Do(func() { opened <- err })
 			if err != nil {
 				pause(ctx, 20*time.Millisecond)
@@ -49,7 +52,7 @@ func (a *Agent) Watch(ctx context.Context) (*Watch, error) {
 			_ = body.Close()
 		}
 	})
-	a.Node.lab.OnClose(func() error {
+	l.OnClose(func() error {
 		cancel()
 		done.Wait()
 		return nil

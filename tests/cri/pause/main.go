@@ -1,8 +1,12 @@
 // Command pause is what runs in a pod sandbox: it does nothing until it is told to end.
-// Its arguments only tell whose it is.
+// Its arguments only tell whose it is, except for those of the tests of containers:
+//
+//	pause read FILE...   prints files and goes on as ever
+//	pause show FILE...   prints files and ends
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,5 +15,18 @@ import (
 func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if len(os.Args) > 2 && (os.Args[1] == "read" || os.Args[1] == "show") {
+		for _, path := range os.Args[2:] {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(3)
+			}
+			os.Stdout.Write(data)
+		}
+		if os.Args[1] == "show" {
+			return
+		}
+	}
 	<-signals
 }

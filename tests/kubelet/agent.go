@@ -1,0 +1,292 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/dupip/dupip/tests/cri"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+const (
+	program = "dupip"
+	// socket is where commands meet the agent, as seen in the container.
+	socket = "/run/dupip/dupip.sock"
+	// stateDir is where its conflicts outlive it, as seen in the container.
+	stateDir = "/var/lib/dupip"
+	// killTimeout is how long a killed container may take to be known as ended.
+	killTimeout = 10 * time.Second
+)
+
+// Agent is the DaemonSet's pod on one node.
+type Agent struct {
+	// Node is where it runs.
+	Node *lab.Node
+	// Client speaks to the API.
+	Client *lab.Client
+	// Sandbox is the pod and Container its container, another one after each Restart.
+	Sandbox   *cri.Pod
+	Container *cri.Container
+
+	kubelet                      *Kubelet
+	pod                          *pod
+	config                       *runtimeapi.ContainerConfig
+	startup, liveness, readiness probe
+	grace                        time.Duration
+	pid                          int
+	started                      time.Time
+	logs                         []*cri.Container
+	removed                      bool
+}
+
+// start makes a container of the pod and starts it.
+func (a *Agent) start(ctx context.Context) error {
+	r := a.kubelet.Runtime
+	path, err := a.HostPath(socket)
+	if err != nil {
+		return err
+	}
+	a.Client = lab.NewClient(path)
+	if a.Container, err = r.CreateContainer(ctx, a.Sandbox, a.config); err != nil {
+		return err
+	}
+	a.logs = append(a.logs, a.Container)
+	a.started = time.Now()
+	if err := r.StartContainer(ctx, a.Container); err != nil {
+		return err
+	}
+	a.pid, err = r.PID(ctx, a.Container)
+	return err
+}
+
+// HostPath is where a path of the container is on the machine. Only what is mounted is.
+func (a *Agent) HostPath(path string) (string, error) {
+	for _, m := range a.config.Mounts {
+		if rest, ok := strings.CutPrefix(path, m.ContainerPath); ok && (rest == "" || rest[0] == '/') {
+			return filepath.Join(m.HostPath, rest), nil
+		}
+	}
+	return "", fmt.Errorf("nothing is mounted into the container at %s", path)
+}
+
+// StateDir is the folder on the machine in which the agent's conflicts outlive it.
+func (a *Agent) StateDir() string {
+	path, err := a.HostPath(stateDir)
+	if err != nil {
+		return err.Error()
+	}
+	return path
+}
+
+// PID is the agent's process id.
+func (a *Agent) PID() int { return a.pid }
+
+// Memory is what the kernel charges the container, and the limit of that, in bytes.
+func (a *Agent) Memory() (usage, limit int64, err error) {
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", a.pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	usageFile, limitFile := "", ""
+	for line := range strings.Lines(string(groups)) {
+		// Number, controllers, path.
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(parts) < 3:
+		case parts[1] == "memory":
+			dir := filepath.Join("/sys/fs/cgroup/memory", parts[2])
+			usageFile, limitFile = filepath.Join(dir, "memory.usage_in_bytes"), filepath.Join(dir, "memory.limit_in_bytes")
+		case parts[1] == "" && usageFile == "":
+			dir := filepath.Join("/sys/fs/cgroup", parts[2])
+			usageFile, limitFile = filepath.Join(dir, "memory.current"), filepath.Join(dir, "memory.max")
+		}
+	}
+	for _, f := range []struct {
+		path string
+		to   *int64
+	}{{usageFile, &usage}, {limitFile, &limit}} {
+		data, err := os.ReadFile(f.path)
+		if err != nil {
+			return 0, 0, err
+		}
+		if *f.to, err = strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err != nil {
+			return 0, 0, fmt.Errorf("read %s: %w", f.path, err)
+		}
+	}
+	return usage, limit, nil
+}
+
+// Started is when its container was told to start.
+func (a *Agent) Started() time.Time { return a.started }
+
+// Log is what the containers of the pod have written.
+func (a *Agent) Log() string {
+	var b strings.Builder
+	for _, c := range a.logs {
+		b.WriteString(c.Log())
+	}
+	return b.String()
+}
+
+// WaitReady asks as the probes of the manifest say, only more often, until the pod is
+// ready. It is an error if the container ends, and if it has not started in the time that
+// the startup probe gives it.
+func (a *Agent) WaitReady(ctx context.Context) error {
+	if a.startup.path != "" {
+		limited, cancel := context.WithTimeout(ctx, lab.Patience(a.startup.total))
+		defer cancel()
+		if err := a.until(limited, a.startup); err != nil {
+			return fmt.Errorf("the agent does not start: %w\n%s", err, a.Log())
+		}
+	}
+	if err := a.until(ctx, a.readiness); err != nil {
+		return fmt.Errorf("wait for the agent: %w\n%s", err, a.Log())
+	}
+	return nil
+}
+
+func (a *Agent) until(ctx context.Context, p probe) error {
+	for {
+		err := a.ask(ctx, p)
+		if err == nil {
+			return nil
+		}
+		if unix.Kill(a.pid, 0) != nil {
+			code, codeErr := a.exitCode(ctx)
+			return errors.Join(fmt.Errorf("the container ended with code %d", code), codeErr)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Live asks the liveness probe once.
+func (a *Agent) Live(ctx context.Context) error { return a.ask(ctx, a.liveness) }
+
+// Exec runs a program in the container, as `kubectl exec` does.
+func (a *Agent) Exec(ctx context.Context, argv ...string) (cri.Result, error) {
+	return a.kubelet.Runtime.Exec(ctx, a.Container, argv...)
+}
+
+// CLI runs another command of the binary in the container, for example `conflicts -o
+// wide`, and returns what it printed. A code other than 0 is an error.
+func (a *Agent) CLI(ctx context.Context, args ...string) (string, error) {
+	done, err := a.Exec(ctx, append([]string{program}, args...)...)
+	if err == nil && done.Code != 0 {
+		err = fmt.Errorf("run dupip %v: code %d\n%s%s", args, done.Code, done.Stdout, done.Stderr)
+	}
+	return done.Stdout + done.Stderr, err
+}
+
+// Stop deletes the pod: the container ends with SIGTERM, and goes with its sandbox and its
+// own volumes. It returns an error if the exit code is not 0. A container that has ended
+// before, by Kill or by itself, is none. It may be called more than once.
+func (a *Agent) Stop() error {
+	if a.removed {
+		return nil
+	}
+	ctx := context.Background()
+	r := a.kubelet.Runtime
+	running := unix.Kill(a.pid, 0) == nil
+	if err := r.StopContainer(ctx, a.Container, a.grace); err != nil {
+		return err
+	}
+	code, err := a.exitCode(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.RemovePod(ctx, a.Sandbox); err != nil {
+		return err
+	}
+	a.kubelet.cluster.withdraw(a.pod)
+	a.removed = true
+	if running && code != 0 {
+		return fmt.Errorf("stop agent: it ended with code %d", code)
+	}
+	return os.RemoveAll(a.pod.dir)
+}
+
+// Kill ends the container with SIGKILL and waits until the runtime knows; the pod stays,
+// for a Restart.
+func (a *Agent) Kill() error {
+	if err := unix.Kill(a.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill agent: %w", err)
+	}
+	return a.waitExited(killTimeout)
+}
+
+// Restart starts the container of the pod anew, as a kubelet does when it has ended, and
+// ends it before where it runs. It returns an error if it had to and the exit code is not 0.
+func (a *Agent) Restart(ctx context.Context) error {
+	running := unix.Kill(a.pid, 0) == nil
+	if err := a.kubelet.Runtime.StopContainer(ctx, a.Container, a.grace); err != nil {
+		return err
+	}
+	code, err := a.exitCode(ctx)
+	if err != nil {
+		return err
+	}
+	if running && code != 0 {
+		return fmt.Errorf("restart agent: it ended with code %d", code)
+	}
+	a.config.Metadata.Attempt++
+	return a.start(ctx)
+}
+
+// ExitCode waits until the container has ended and returns its code.
+func (a *Agent) ExitCode(ctx context.Context) (int, error) {
+	for unix.Kill(a.pid, 0) == nil {
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("wait for the end of the agent: %w", ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return a.exitCode(ctx)
+}
+
+// exitCode is that of a container which has ended, or is about to be known to have.
+func (a *Agent) exitCode(ctx context.Context) (int, error) {
+	if err := a.waitExited(killTimeout); err != nil {
+		return 0, err
+	}
+	status, err := a.kubelet.Runtime.ContainerStatus(ctx, a.Container)
+	return int(status.GetExitCode()), err
+}
+
+func (a *Agent) waitExited(limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for {
+		status, err := a.kubelet.Runtime.ContainerStatus(ctx, a.Container)
+		if err == nil && status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of the agent: it is %v: %w", status.GetState(), errors.Join(err, ctx.Err()))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// close ends the agent with its lab. Where its runtime has ended that one's end will be
+// the agent's.
+func (a *Agent) close() error {
+	if !a.kubelet.Runtime.Running() {
+		return nil
+	}
+	return a.Stop()
+}

@@ -1,0 +1,187 @@
+package kubelet_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dupip/dupip/tests/kubelet"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// key is for gossip; its Secret is mounted as it should be, for its owner only.
+const key = "c2l4dGVlbiBieXRlcyBhcmUgZW5vdWdoIGhlcmUhISE="
+
+// withKey gives the agent the key.
+func withKey(s *site) kubelet.Change {
+	s.Helper()
+	s.Do(s.SetSecret("dupip-gossip", map[string]string{"keys": key + "\n"}))
+	mode := int32(0o400)
+	return changes(
+		kubelet.Mount("gossip", "/etc/dupip/gossip", corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: "dupip-gossip", DefaultMode: &mode},
+		}),
+		kubelet.Env("DUPIP_GOSSIP_KEY_FILE", "/etc/dupip/gossip/keys"),
+	)
+}
+
+// changes makes one of several.
+func changes(all ...kubelet.Change) kubelet.Change {
+	return func(p *corev1.PodSpec) error {
+		for _, change := range all {
+			if err := change(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// The agent in the container that a cluster runs it in: it finds what is there and what
+// comes, by name; it has nothing to complain of; it ends in order and leaves nothing but
+// its state, which the next one goes on with.
+func TestAsDeployed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		plugin  map[string]any
+		changes []kubelet.Change
+	}{
+		"ptp":        {ptp, nil},
+		"bridge":     {bridge, nil},
+		"privileged": {ptp, []kubelet.Change{kubelet.Privileged()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const pods = 5
+			l := lab.NewT(t)
+			s := newSite(l, tt.plugin)
+			changes := append(slices.Clone(tt.changes), withKey(s))
+			elders := s.pods("elder", pods)
+			a := s.agent(changes...)
+			s.bound(a, elders...)
+			later := s.pods("later", pods)
+			s.bound(a, append(elders, later...)...)
+			l.Do(a.Live(t.Context()))
+			wantHealthy(s, a)
+			logMemory(l, a, 2*pods)
+
+			l.Do(s.Runtime.WipeStore())
+			duplicates := s.duplicates(elders, s.pods("newcomer", 2))
+			ids := s.confirmed(a, duplicates)
+			if r, err := a.Exec(t.Context(), "dupip", "conflicts", "--exit-code"); err != nil || r.Code != 3 {
+				t.Errorf("dupip conflicts --exit-code: code %d, want 3 (%v)", r.Code, err)
+			}
+
+			own := programs(l, a.Node)
+			if own != 2*pods+2 {
+				t.Errorf("%d programs are attached, want one for each of %d pods", own, 2*pods+2)
+			}
+			state := a.StateDir()
+			l.Do(a.Stop())
+			if left := programs(l, a.Node); left != 0 {
+				t.Errorf("an agent that was stopped has left %d programs", left)
+			}
+			if files := filesBelow(l, state); !slices.Equal(files, []string{"state.json"}) {
+				t.Errorf("an agent that was stopped has left %q", files)
+			}
+			next := s.agent(changes...)
+			s.bound(next, elders...)
+			for ip, id := range s.confirmed(next, duplicates) {
+				if ids[ip] != id {
+					t.Errorf("the conflict about %v was %s, and is %s after a restart", ip, ids[ip], id)
+				}
+			}
+		})
+	}
+}
+
+// wantHealthy asks status and doctor.
+func wantHealthy(s *site, a *kubelet.Agent) {
+	s.Helper()
+	for _, c := range doctor(s.T, a) {
+		if c.Status == "warn" || c.Status == "fail" {
+			s.Errorf("doctor: %+v", c)
+		}
+	}
+	text, err := a.CLI(s.Context(), "status")
+	s.Do(err)
+	for _, trouble := range []string{"NOT", "unseen", "failed", "unsupported", "shadowed"} {
+		if strings.Contains(text, trouble) {
+			s.Errorf("dupip status is in trouble:\n%s", text)
+			break
+		}
+	}
+	if !strings.Contains(text, "boot "+a.Node.BootID()) {
+		s.Errorf("the agent does not see the boot id %s of its node:\n%s", a.Node.BootID(), text)
+	}
+	for line := range strings.Lines(a.Log()) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			s.Errorf("the agent complains: %s", line)
+		}
+	}
+}
+
+// programs counts the tcx programs at the interfaces of a node. The tests attach none.
+func programs(t *lab.T, n *lab.Node) (count int) {
+	t.Helper()
+	t.Do(n.Exec(func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+			if err != nil {
+				return fmt.Errorf("query programs of %s: %w", l.Attrs().Name, err)
+			}
+			count += len(found.Programs)
+		}
+		return nil
+	}))
+	return count
+}
+
+// filesBelow are the files in a folder and those below it.
+func filesBelow(t *lab.T, dir string) (files []string) {
+	t.Helper()
+	t.Do(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, err := filepath.Rel(dir, path)
+			files = append(files, rel)
+			return err
+		}
+		return err
+	}))
+	return files
+}
+
+// logMemory compares what the kernel charges the container with its resident memory, and
+// sees to it that its limit is in force where the machine has limits.
+func logMemory(t *lab.T, a *kubelet.Agent, pods int) {
+	t.Helper()
+	usage, limit, err := a.Memory()
+	if errors.Is(err, fs.ErrNotExist) && !kubelet.HasMemoryLimits() {
+		return
+	}
+	t.Do(err)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
+	t.Do(err)
+	var rss int
+	for line := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &rss)
+	}
+	t.Logf("memory at %d pods: %d MiB charged of %d MiB, %d MiB resident", pods, usage>>20, limit>>20, rss>>10)
+	if want := int64(256 << 20); limit != want {
+		t.Errorf("the limit of memory is %d bytes, want %d as in the manifest", limit, want)
+	}
+}

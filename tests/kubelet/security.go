@@ -1,0 +1,111 @@
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maskedPaths and readonlyPaths are those of a container with the default procMount.
+var (
+	maskedPaths = []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+		"/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// securityContext is what a container may do.
+func securityContext(s *corev1.SecurityContext) (*runtimeapi.LinuxContainerSecurityContext, error) {
+	to := &runtimeapi.LinuxContainerSecurityContext{MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths}
+	if s == nil {
+		return to, nil
+	}
+	to.Privileged = is(take(&s.Privileged))
+	to.ReadonlyRootfs = is(take(&s.ReadOnlyRootFilesystem))
+	if allowed := take(&s.AllowPrivilegeEscalation); allowed != nil {
+		to.NoNewPrivs = !*allowed
+	}
+	if user := take(&s.RunAsUser); user != nil {
+		to.RunAsUser = &runtimeapi.Int64Value{Value: *user}
+	}
+	if group := take(&s.RunAsGroup); group != nil {
+		to.RunAsGroup = &runtimeapi.Int64Value{Value: *group}
+	}
+	if c := take(&s.Capabilities); c != nil {
+		to.Capabilities = &runtimeapi.Capability{}
+		for _, name := range c.Add {
+			to.Capabilities.AddCapabilities = append(to.Capabilities.AddCapabilities, string(name))
+		}
+		for _, name := range c.Drop {
+			to.Capabilities.DropCapabilities = append(to.Capabilities.DropCapabilities, string(name))
+		}
+	}
+	// A kubelet that is not told otherwise uses no filter where a manifest names none.
+	to.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	if p := take(&s.SeccompProfile); p != nil {
+		switch p.Type {
+		case corev1.SeccompProfileTypeUnconfined:
+		case corev1.SeccompProfileTypeRuntimeDefault:
+			to.Seccomp.ProfileType = runtimeapi.SecurityProfile_RuntimeDefault
+		default:
+			return nil, fmt.Errorf("the seccomp profile %s is not understood", p.Type)
+		}
+	}
+	// The runtimes of the lab use neither AppArmor nor SELinux: machines differ in which of
+	// them they have, if any. To be free of the one is all that can be had for certain; a
+	// label of the other is handed on, and does nothing.
+	if p := take(&s.AppArmorProfile); p != nil {
+		if p.Type != corev1.AppArmorProfileTypeUnconfined {
+			return nil, fmt.Errorf("the lab has no AppArmor profile %s", p.Type)
+		}
+		to.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	}
+	if o := take(&s.SELinuxOptions); o != nil {
+		to.SelinuxOptions = &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+	}
+	return to, nothingLeft("the security context", *s)
+}
+
+func is(b *bool) bool { return b != nil && *b }
+
+// resources are the limits of a container, as far as the machine has the controllers.
+func resources(r corev1.ResourceRequirements) (*runtimeapi.LinuxContainerResources, error) {
+	to := &runtimeapi.LinuxContainerResources{}
+	requests, limits := take(&r.Requests), take(&r.Limits)
+	if cpu, ok := requests[corev1.ResourceCPU]; ok {
+		const least, sharesOfCPU = 2, 1024
+		to.CpuShares = max(least, cpu.MilliValue()*sharesOfCPU/1000)
+	}
+	if cpu, ok := limits[corev1.ResourceCPU]; ok {
+		const period = 100_000
+		to.CpuPeriod, to.CpuQuota = period, cpu.MilliValue()*period/1000
+	}
+	if memory, ok := limits[corev1.ResourceMemory]; ok && HasMemoryLimits() {
+		to.MemoryLimitInBytes = memory.Value()
+	}
+	for _, list := range []corev1.ResourceList{requests, limits} {
+		for name := range list {
+			if name != corev1.ResourceCPU && name != corev1.ResourceMemory {
+				return nil, fmt.Errorf("the resource %s is not understood", name)
+			}
+		}
+	}
+	return to, nothingLeft("the resources", r)
+}
+
+// HasMemoryLimits says whether the machine can limit the memory of a container.
+func HasMemoryLimits() bool {
+	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.limit_in_bytes"); err == nil {
+		return true
+	}
+	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil && strings.Contains(" "+strings.TrimSpace(string(controllers))+" ", " memory ")
+}
+
+var errNoProbe = errors.New("only httpGet is understood")

@@ -1,0 +1,46 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// eventuallyTimeout is how long anything that has to happen may take on a busy machine.
+const eventuallyTimeout = 20 * time.Second
+
+// Poll calls ok until it returns nil. When that takes longer than timeout, or ctx ends, it
+// returns the last error, wrapped together with [ErrTimeout] or with the one of ctx.
+func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w: %v", ErrTimeout, timeout))
+	defer cancel()
+	var last error
+	for {
+		err := ok()
+		if err == nil {
+			return nil
+		}
+		// What ok says when its own context has ended tells less than what it said before.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		// A short wait is noticed at once, a long one does not keep the machine busy.
+		pause := min(max(time.Since(began)/100, 5*time.Millisecond), 50*time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return errors.Join(last, context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Eventually polls until ok returns nil, and fails the test with its last error when that
+// takes too long; what says in words what is waited for.
+func (t *T) Eventually(what string, ok func() error) {
+	t.Helper()
+	if err := Poll(t.Context(), Patience(eventuallyTimeout), ok); err != nil {
+		t.Fatal(fmt.Errorf("%s: %w", what, err))
+	}
+}
