@@ -24,7 +24,7 @@ var tiny = settings{
 	rounds: 1, repeat: 2000, runs: 1, tcp: 50 * time.Millisecond, udp: 20 * time.Millisecond,
 	batches: 1, bursts: 1, announcing: 2,
 	pods: []int{1, 2}, idle: 50 * time.Millisecond, talk: 50 * time.Millisecond,
-	waves: 1, wave: 2,
+	waves: 1, wave: 2, sandboxes: 4, turns: 4,
 }
 
 // The whole benchmark in miniature: no figure counts, but that there is each of them, and
@@ -67,7 +67,7 @@ func TestEverySection(t *testing.T) {
 	for _, want := range []string{
 		"empty program", "256 IPv6 addresses in turns", "unobserved", "dupip, tcx", "dupip, tc", "dupip, xdp",
 		"packet reader", "from the ring, bpf.Observer.Read", "through an agent, CPU time", "1 pods", "2 pods",
-		"suspected", "confirmed, --min-overlap 1s",
+		"suspected", "confirmed, --min-overlap 1s", "RunPodSandbox with an agent, in turns", "the call → in the table by name",
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no row %q in\n%s", want, text)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,23 +65,11 @@ type child struct {
 
 // startChild starts a command in the netns of a node. The lab stops it.
 func startChild(l *lab.Lab, n *lab.Node, cmd *exec.Cmd) (*child, error) {
-	// A group of its own: Ctrl-C is for us, and we end it in order. Should we be killed,
-	// the kernel ends it.
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	c := &child{cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		// Pdeathsig is about the death of this thread.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := n.Start(cmd)
-		started <- err
-		if err == nil {
-			c.err = cmd.Wait()
-			close(c.exited)
-		}
-	}()
-	if err := <-started; err != nil {
+	if err := n.Launch(cmd, func(err error) {
+		c.err = err
+		close(c.exited)
+	}); err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	l.OnClose(c.stop)

@@ -61,7 +61,7 @@ func TestChurn(t *testing.T) {
 		t.Errorf("the agent knew only %d of %d pods", holders, made)
 	}
 	wantNothing(l, a)
-	eventually(l, "the agent is as before", func() error {
+	l.Eventually("the agent is as before", func() error {
 		after := usageOf(l, n, a)
 		if after.files > before.files || after.netns > before.netns {
 			return fmt.Errorf("usage %+v, before %+v", after, before)
@@ -76,14 +76,14 @@ func TestChurn(t *testing.T) {
 		return nil
 	})
 	// At the resync after the last of them the maps are cleared of what is gone.
-	l.Do(poll(t.Context(), time.Minute, func() error {
+	l.Do(lab.Poll(t.Context(), time.Minute, func() error {
 		if after := usageOf(l, n, a); after.entries > before.entries {
 			return fmt.Errorf("%d entries in the maps, before %d", after.entries, before.entries)
 		}
 		return nil
 	}))
 	// What came from interfaces that were gone at once is kept for a while.
-	l.Do(poll(t.Context(), pendingFor, func() error {
+	l.Do(lab.Poll(t.Context(), pendingFor, func() error {
 		s, err := statusOf(l, a)
 		if pending := s.Pending; err == nil && pending > 0 {
 			err = fmt.Errorf("%d records still wait for their interfaces", pending)
@@ -230,7 +230,7 @@ func move(n *lab.Node, device, bridge string) error {
 
 // gone waits until a device has disappeared: until then its pod really lives.
 func gone(n *lab.Node, device string) error {
-	return poll(context.Background(), patience, func() error {
+	return lab.Poll(context.Background(), patience, func() error {
 		_, err := n.Netlink().LinkByName(device)
 		if _, ok := errors.AsType[netlink.LinkNotFoundError](err); ok {
 			return nil
@@ -242,7 +242,7 @@ func gone(n *lab.Node, device string) error {
 // wantNothing waits until the agent knows the node's own addresses only.
 func wantNothing(l *lab.T, a *lab.Agent) {
 	l.Helper()
-	eventually(l, "nothing is left in the agent", func() error {
+	l.Eventually("nothing is left in the agent", func() error {
 		s, err := statusOf(l, a)
 		if err != nil {
 			return err

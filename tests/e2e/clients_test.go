@@ -120,7 +120,7 @@ func TestStartingIsNoAllClear(t *testing.T) {
 	a, err := n.StartAgent()
 	l.Do(err)
 	starting := false
-	eventually(l, "the agent is ready", func() error {
+	l.Eventually("the agent is ready", func() error {
 		got := dupip(t, nil, "conflicts", "--api-socket", a.Socket)
 		starting = starting || strings.Contains(got.stderr, "still starting")
 		if got.code != 0 {

@@ -34,7 +34,7 @@ func TestBandwidthPlugin(t *testing.T) {
 			a := l.Agent(c.Node, "--attach", tt.mode)
 			s, err := c.Add("limited", limited(tt.limits, nil))
 			l.Do(err)
-			eventually(l, "state", func() error { return wantInterface(l, a, s.HostInterface, tt.state, tt.reason) })
+			l.Eventually("state", func() error { return wantInterface(l, a, s.HostInterface, tt.state, tt.reason) })
 			if tt.state == "attached" {
 				_, err = a.Client.WaitBinding(within(l, patience), s.Addrs()[0], func(b lab.Binding) bool { return b.Netns == s.Name })
 				l.Do(err)

@@ -120,7 +120,7 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 				with = append(with, s.Took)
 				for _, ip := range ips {
 					// Some plugins do not wait for it.
-					eventually(l, "after ADD", func() error { return s.Settled(ip) })
+					l.Eventually("after ADD", func() error { return s.Settled(ip) })
 				}
 				if asked := q.end(); asked < 100 {
 					t.Errorf("only %d solicitations were sent (%d refused)", asked, q.refused.Load())

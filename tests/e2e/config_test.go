@@ -83,7 +83,7 @@ func TestReload(t *testing.T) {
 	}
 
 	c.replace("networks:\n  - name: tenant-a\n    macth: {bridges: [vrf-a]}\n")
-	eventually(l, "the bad file is noticed", func() error {
+	l.Eventually("the bad file is noticed", func() error {
 		m, err := a.Scrape(l.Context())
 		if err == nil && m["dupip_config_last_reload_success"] != 0 {
 			err = errors.New("the last reload counts as a success")
@@ -133,7 +133,7 @@ func TestSolicitOff(t *testing.T) {
 	ip := n.IPv4(33)
 	for _, name := range []string{"elder", "newcomer"} {
 		p := l.Pod(n, name, lab.PodOptions{Addrs: []netip.Addr{ip}})
-		eventually(l, "the pod is seen", func() error {
+		l.Eventually("the pod is seen", func() error {
 			l.Do(p.SendUDP(ip, n.IPv4(1), 1))
 			bindings, err := a.Client.Bindings(l.Context(), ip)
 			for _, b := range bindings {
@@ -177,7 +177,7 @@ func TestIgnored(t *testing.T) {
 	_, err := a.Client.WaitBinding(within(l, patience), n.IPv4(35), func(b lab.Binding) bool { return b.Netns == other.Name })
 	l.Do(err)
 	check := func(state string, programs int) {
-		eventually(l, "the interface is "+state, func() error {
+		l.Eventually("the interface is "+state, func() error {
 			i, err := interfaceOf(l, a, ignored.HostInterface)
 			if err != nil {
 				return err
@@ -199,7 +199,7 @@ func TestIgnored(t *testing.T) {
 	second := l.Pod(n, "second", lab.PodOptions{HostInterface: "test1"})
 	counted := func(want float64) {
 		t.Helper()
-		eventually(l, "ignored interfaces are counted", func() error {
+		l.Eventually("ignored interfaces are counted", func() error {
 			m, err := a.Scrape(l.Context())
 			if got := m[`dupip_interfaces{state="ignored"}`]; err == nil && got != want {
 				err = fmt.Errorf("%v are, want %v", got, want)

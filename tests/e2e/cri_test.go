@@ -61,7 +61,7 @@ func ref(p *cri.Pod) lab.PodRef {
 // the name of its pod.
 func namedBindings(t *lab.T, a *lab.Agent, pods ...*cri.Pod) {
 	t.Helper()
-	eventually(t, "names of bindings", func() error {
+	t.Eventually("names of bindings", func() error {
 		text, err := a.CLI(t.Context(), "bindings", "-o", "json")
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func namedBindings(t *lab.T, a *lab.Agent, pods ...*cri.Pod) {
 // these names, the elder first; an empty one is a holder that is no pod.
 func confirmedBetween(t *lab.T, a *lab.Agent, ip netip.Addr, want ...lab.PodRef) {
 	t.Helper()
-	eventually(t, "names of conflict", func() error {
+	t.Eventually("names of conflict", func() error {
 		open, err := a.Client.Conflicts(t.Context(), false)
 		if err != nil {
 			return err
@@ -112,44 +112,6 @@ func confirmedBetween(t *lab.T, a *lab.Agent, ip netip.Addr, want ...lab.PodRef)
 		}
 		return nil
 	})
-}
-
-// The store of host-local is wiped under running pods of a real containerd: the next pods
-// get the same addresses, and every duplicate is confirmed with the names of both pods.
-func TestPodsByName(t *testing.T) {
-	for name, plugin := range map[string]map[string]any{
-		"ptp":    {"type": "ptp"},
-		"bridge": {"type": "bridge", "bridge": "cbr0", "isGateway": true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const pods = 10
-			l := lab.NewT(t)
-			k := newKube(l, plugin)
-			l.Do(k.Start(t.Context()))
-			a := l.Agent(k.Node, "--cri-socket", k.Socket)
-			elders := k.run("elder", pods)
-			namedBindings(l, a, elders...)
-
-			l.Do(k.WipeStore())
-			newcomers := k.run("newcomer", pods)
-			for _, elder := range elders {
-				for _, ip := range elder.IPs {
-					i := slices.IndexFunc(newcomers, func(p *cri.Pod) bool { return slices.Contains(p.IPs, ip) })
-					if i < 0 {
-						t.Fatalf("no newcomer has %v of %s: the store was not wiped", ip, elder.Name)
-					}
-					confirmedBetween(l, a, ip, ref(elder), ref(newcomers[i]))
-				}
-			}
-			namedBindings(l, a, append(elders, newcomers...)...)
-			open, err := a.Client.Conflicts(t.Context(), false)
-			l.Do(err)
-			if len(open) != 2*pods {
-				t.Errorf("%d conflicts are open, want %d", len(open), 2*pods)
-			}
-		})
-	}
 }
 
 // While the runtime is dead duplicates are found as ever, with the names that are known;

@@ -251,7 +251,7 @@ bin_dir = %q
 			l.Logf("containerd: %s", log.String())
 		}
 	})
-	eventually(l, "containerd listens", func() error {
+	l.Eventually("containerd listens", func() error {
 		_, err := os.Stat(socket)
 		return err
 	})
@@ -278,7 +278,7 @@ func TestDoctorReadsTheStatus(t *testing.T) {
 		sources = append(sources, netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}))
 	}
 	l.Do(pod.Spoof(sources...))
-	eventually(l, "the agent counts refusals", func() error {
+	l.Eventually("the agent counts refusals", func() error {
 		s, err := statusOf(l, a)
 		if err == nil && s.Dropped["packets over the limits"] == 0 {
 			err = errors.New("none")
@@ -310,7 +310,7 @@ func TestDoctorReadsTheStatus(t *testing.T) {
 
 	// A place that is taken.
 	a = l.Agent(n, "--attach", "xdp")
-	eventually(l, "attached", func() error {
+	l.Eventually("attached", func() error {
 		i, err := interfaceOf(l, a, pod.HostInterface)
 		if err == nil && i.State != "attached" {
 			err = fmt.Errorf("state %s", i.State)

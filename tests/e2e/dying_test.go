@@ -53,7 +53,7 @@ func TestDyingNetnsIsNoHolder(t *testing.T) {
 	stop()
 	talk.Wait()
 	l.Do(conn.Close())
-	eventually(l, "the next pod is the only holder", func() error {
+	l.Eventually("the next pod is the only holder", func() error {
 		bindings, err := a.Client.Bindings(l.Context(), ip)
 		if err == nil && (len(bindings) != 1 || bindings[0].Netns != next.Name) {
 			err = errors.New("it is not")

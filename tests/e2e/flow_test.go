@@ -190,7 +190,7 @@ func TestFlowCounts(t *testing.T) {
 func (f *flow) waitSent(t *lab.T, more uint64) {
 	t.Helper()
 	until := f.sent.Load() + more
-	eventually(t, f.name, func() error {
+	t.Eventually(f.name, func() error {
 		if sent := f.sent.Load(); sent < until {
 			return fmt.Errorf("sent %d, want %d", sent, until)
 		}

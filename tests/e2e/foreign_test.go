@@ -61,7 +61,7 @@ func TestForeignFilters(t *testing.T) {
 			w := l.Watch(a)
 			wantGuest := func(when string) {
 				t.Helper()
-				eventually(l, when, func() error {
+				l.Eventually(when, func() error {
 					var foreign []string
 					ours := 0
 					for _, line := range tcOf(l, n) {
@@ -80,7 +80,7 @@ func TestForeignFilters(t *testing.T) {
 			wantState := func(a *lab.Agent) {
 				t.Helper()
 				for _, p := range []*lab.Pod{one, two} {
-					eventually(l, "state of "+p.HostInterface, func() error { return wantInterface(l, a, p.HostInterface, "attached", "") })
+					l.Eventually("state of "+p.HostInterface, func() error { return wantInterface(l, a, p.HostInterface, "attached", "") })
 				}
 			}
 			wantState(a)
@@ -129,10 +129,10 @@ func TestFirstPriorityTaken(t *testing.T) {
 	l.Do(n.Netlink().FilterAdd(u32(index, 1)))
 	before := tcOf(l, n)
 	a := l.Agent(n, "--attach", "tc")
-	eventually(l, "taken", func() error {
+	l.Eventually("taken", func() error {
 		return wantInterface(l, a, taken.HostInterface, "failed", "tc priority 1 at ingress is in use by another kind of filter")
 	})
-	eventually(l, "free", func() error { return wantInterface(l, a, free.HostInterface, "attached", "") })
+	l.Eventually("free", func() error { return wantInterface(l, a, free.HostInterface, "attached", "") })
 	_, err = a.Client.WaitBinding(within(l, patience), n.IPv4(6), func(b lab.Binding) bool { return b.Netns == free.Name })
 	l.Do(err)
 	l.Do(a.Stop())

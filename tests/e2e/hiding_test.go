@@ -153,7 +153,7 @@ func TestHostAddressThatFailedItsDetection(t *testing.T) {
 	l.Do(n.Sysctl("ipv6/conf/all/accept_dad", "1"), n.Sysctl("ipv6/conf/cni0/accept_dad", "1"),
 		n.Sysctl("ipv6/conf/cni0/dad_transmits", "1"))
 	l.Do(n.Netlink().AddrAdd(bridge, &netlink.Addr{IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(64, 128)}}))
-	eventually(l, "the detection fails", func() error {
+	l.Eventually("the detection fails", func() error {
 		addrs, err := n.Netlink().AddrList(bridge, netlink.FAMILY_V6)
 		if err != nil {
 			return err

@@ -51,7 +51,7 @@ func TestAccomplices(t *testing.T) {
 			return lab.Ethernet(bridge, mac, 0, unix.ETH_P_ARP, lab.ARP(lab.ARPReply, mac, claimed, bridge, n.IPv4(1)))
 		}))
 	}
-	eventually(l, "the addresses are claimed", func() error {
+	l.Eventually("the addresses are claimed", func() error {
 		for _, flood := range floods {
 			if sent := flood.count.Load(); sent < 2000 {
 				return fmt.Errorf("%d frames sent", sent)

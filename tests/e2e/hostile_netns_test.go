@@ -47,7 +47,7 @@ func TestPodWithChangingAddresses(t *testing.T) {
 	other := l.Pod(n, "other", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(7)}, Silent: true})
 	quiet, started := costOf(l, a), time.Now()
 	flood := floodAddresses(l, changer, "lo", netip.MustParseAddr("198.18.0.1"))
-	eventually(l, "many changes", func() error {
+	l.Eventually("many changes", func() error {
 		if n := flood.count.Load(); n < 100_000 {
 			return fmt.Errorf("%d changes", n)
 		}

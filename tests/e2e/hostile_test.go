@@ -72,7 +72,7 @@ func TestHostilePod(t *testing.T) {
 			flood := floodFrames(l, s.attacker, attackRate, func(number int) []byte {
 				return attack.frame(s, number)
 			})
-			eventually(l, "the attack begins", func() error {
+			l.Eventually("the attack begins", func() error {
 				if sent := flood.count.Load(); sent < attackRate/2 {
 					return fmt.Errorf("%d frames sent", sent)
 				}
@@ -83,7 +83,7 @@ func TestHostilePod(t *testing.T) {
 			l.Do(err)
 			wantHolders(l, event, elder, newcomer)
 			answers := askOperator(l, a, s.contested)
-			eventually(l, "the attack goes on", func() error {
+			l.Eventually("the attack goes on", func() error {
 				if sent := flood.count.Load(); sent < 3*attackRate {
 					return fmt.Errorf("%d frames sent", sent)
 				}

@@ -47,7 +47,7 @@ func TestNoPacketLost(t *testing.T) {
 				l.Do(err)
 				if cycle%4 == 3 {
 					// Killed in the midst of attaching: the next one has to cope.
-					eventually(l, when, func() error {
+					l.Eventually(when, func() error {
 						if !strings.Contains(a.Log(), "observing") {
 							return fmt.Errorf("the agent has not begun:\n%s", a.Log())
 						}

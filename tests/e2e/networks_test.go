@@ -25,7 +25,7 @@ func TestGatewayOfTwoNetworks(t *testing.T) {
 	for network, bridge := range map[string]string{"tenant-a": "vrf-a", "tenant-b": "vrf-b"} {
 		thief := l.Pod(n, "thief-"+bridge, lab.PodOptions{Bridge: bridge, Addrs: lab.IPs("10.44.0.9")})
 		l.Do(thief.AddAddrOn("eth0", netip.PrefixFrom(gw, 32)))
-		err := poll(l.Context(), patience, func() error {
+		err := lab.Poll(l.Context(), patience, func() error {
 			open, err := a.Client.Conflicts(l.Context(), false)
 			for _, c := range open {
 				if c.Network == network && c.IP == gw && c.State == "confirmed" {

@@ -79,7 +79,7 @@ const uplink = "eth0"
 // others none.
 func wantPrograms(t *lab.T, n *lab.Node, when string, want programs) {
 	t.Helper()
-	eventually(t, when, func() error {
+	t.Eventually(when, func() error {
 		found, err := programsOf(t, n)
 		if err != nil {
 			return err

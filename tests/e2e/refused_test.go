@@ -25,7 +25,7 @@ func TestRefusedOfShortLivedPod(t *testing.T) {
 	}
 	l.Do(p.Spoof(many...))
 	l.Do(p.Delete())
-	eventually(l, "the packets are counted", func() error {
+	l.Eventually("the packets are counted", func() error {
 		m, err := a.Scrape(l.Context())
 		if err == nil && m[`dupip_refused_packets_total{kind="data"}`] < 1000 {
 			err = fmt.Errorf("%v of 3,000 counted", m[`dupip_refused_packets_total{kind="data"}`])
@@ -33,7 +33,7 @@ func TestRefusedOfShortLivedPod(t *testing.T) {
 		return err
 	})
 	// And it is named, though it did not live until the next sample.
-	eventually(l, "the log names it", func() error {
+	l.Eventually("the log names it", func() error {
 		if !strings.Contains(a.Log(), "sends more addresses") || !strings.Contains(a.Log(), p.Name) {
 			return errors.New("no such line")
 		}

@@ -48,7 +48,7 @@ func TestUnprivilegedClient(t *testing.T) {
 	l.Do(os.Chmod(filepath.Dir(filepath.Dir(socket)), 0o755))
 	a, err := n.StartAgent("--api-socket", socket)
 	l.Do(err)
-	eventually(l, "the agent answers", func() error {
+	l.Eventually("the agent answers", func() error {
 		_, err := lab.NewClient(socket).Status(t.Context())
 		return err
 	})

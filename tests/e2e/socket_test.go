@@ -80,7 +80,7 @@ func TestSecondAgent(t *testing.T) {
 	for _, mode := range []string{"tcx", "tc"} {
 		killed, err := n.StartAgent("--api-socket", socket, "--attach", mode)
 		l.Do(err)
-		eventually(l, "the first agent answers", func() error {
+		l.Eventually("the first agent answers", func() error {
 			_, err := client.Status(t.Context())
 			return err
 		})
@@ -128,7 +128,7 @@ func TestSignalsAtStart(t *testing.T) {
 		for _, word := range []string{"", "observing"} {
 			a, err := n.StartAgent()
 			l.Do(err)
-			eventually(l, "log", func() error {
+			l.Eventually("log", func() error {
 				if _, err := os.Stat(a.Socket); word == "" && err != nil {
 					return err
 				}

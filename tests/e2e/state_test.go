@@ -51,7 +51,7 @@ func TestStateIsNoCondition(t *testing.T) {
 			}
 			_, err := w.WaitConfirmed(ip, patience)
 			l.Do(err)
-			l.Do(poll(t.Context(), patience, func() error {
+			l.Do(lab.Poll(t.Context(), patience, func() error {
 				if !strings.Contains(a.Log(), test.said) {
 					return os.ErrNotExist
 				}

@@ -224,7 +224,7 @@ func TestWatchEnds(t *testing.T) {
 		var watches []*watching
 		for _, args := range [][]string{{"conflicts", "--watch"}, {"bindings", "--watch"}, {"conflicts", "-w", "-o", "json"}} {
 			watch := startWatching(l, append(args, "--api-socket", a.Socket)...)
-			eventually(l, strings.Join(args, " "), func() error {
+			l.Eventually(strings.Join(args, " "), func() error {
 				if !strings.Contains(watch.output(l), ip.String()) {
 					return errors.New("it has not printed the address")
 				}

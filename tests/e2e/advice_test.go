@@ -1,0 +1,383 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// advised is a conflict with its advice, as `dupip conflicts -o json` has it.
+type advised struct {
+	IP      netip.Addr
+	State   string
+	Holders []struct {
+		Node, Netns, Interface string
+		FoundAtStart           bool
+		Pod                    *struct {
+			Name      string
+			CreatedAt time.Time
+			Sandbox   string
+			Stopped   bool
+		}
+	}
+	Routes []struct {
+		Node, To, ToNode, Device string
+		Holder                   *int
+	}
+	Advice *struct {
+		Newer, Than *int
+		By, Unknown string
+		Remove      []removal
+	}
+}
+
+type removal struct {
+	Holder               int
+	Because, Command, On string
+	Then                 []struct{ Command, On string }
+}
+
+// adviceOn waits until an address is a confirmed conflict with advice.
+func adviceOn(t *lab.T, a *lab.Agent, ip netip.Addr, flags ...string) (c advised) {
+	t.Helper()
+	t.Eventually("advice", func() error {
+		out, err := a.CLI(t.Context(), append([]string{"conflicts", "-o", "json", "--ip", ip.String()}, flags...)...)
+		if err != nil {
+			return err
+		}
+		var doc struct{ Conflicts []advised }
+		if err := json.Unmarshal([]byte(out), &doc); err != nil {
+			return err
+		}
+		if len(doc.Conflicts) != 1 || doc.Conflicts[0].State != "confirmed" || doc.Conflicts[0].Advice == nil {
+			return fmt.Errorf("no conflict with advice: %s", out)
+		}
+		c = doc.Conflicts[0]
+		return nil
+	})
+	return c
+}
+
+// newer is the netns of the newer holder, empty if that is not known.
+func (c advised) newer() string {
+	if c.Advice.Newer == nil {
+		return ""
+	}
+	return c.Holders[*c.Advice.Newer].Netns
+}
+
+// leads tells where the routes lead, in the order of the document.
+func (c advised) leads() string {
+	var all []string
+	for _, r := range c.Routes {
+		to := r.To
+		if r.Holder != nil {
+			to = c.Holders[*r.Holder].Netns
+		}
+		if r.ToNode != "" {
+			to += " " + r.ToNode
+		}
+		all = append(all, r.Node+": "+to)
+	}
+	return strings.Join(all, ", ")
+}
+
+// obey gives the first command of the advice where it says, and waits for the end.
+func (c advised) obey(t *lab.T, agents ...*lab.Agent) {
+	t.Helper()
+	first := c.Advice.Remove[0]
+	i := slices.IndexFunc(agents, func(a *lab.Agent) bool { return a.Node.ShortName() == first.On })
+	if i < 0 || first.Command == "" {
+		t.Fatal(fmt.Errorf("%q is not for a node that is there: %q", first.Command, first.On))
+	}
+	t.Do(give(agents[i].Node, first.Command))
+	for _, a := range agents {
+		ended(t, a, c.IP)
+	}
+}
+
+// ended waits until an address is no conflict any more. One is looked at again every ten
+// seconds, and held for three.
+func ended(t *lab.T, a *lab.Agent, ip netip.Addr) {
+	t.Helper()
+	err := lab.Poll(t.Context(), 2*patience, func() error {
+		open, err := a.Client.Conflicts(t.Context(), false)
+		if err == nil && slices.ContainsFunc(open, func(o lab.Conflict) bool { return o.IP == ip }) {
+			err = fmt.Errorf("the conflict is open on %s: %+v", a.Node.ShortName(), open)
+		}
+		return err
+	})
+	t.Do(err)
+}
+
+// give runs a command on a node. It has to be silent.
+func give(n *lab.Node, command string) error {
+	return n.Exec(func() error {
+		out, err := exec.Command("sh", "-c", command).CombinedOutput()
+		if len(out) > 0 {
+			err = errors.Join(err, fmt.Errorf("%q said: %s", command, out))
+		}
+		return err
+	})
+}
+
+// prints checks what the conflict's text has, line breaks apart.
+func prints(t *lab.T, a *lab.Agent, args []string, want ...string) {
+	t.Helper()
+	out, err := a.CLI(t.Context(), args...)
+	t.Do(err)
+	text := strings.Join(strings.Fields(out), " ")
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("dupip %v does not say %q:\n%s", args, w, out)
+		}
+	}
+}
+
+// Of two routed pods the newer has the route, as with the ptp plugin, and the elder is dark.
+// What the advice says to do ends the conflict.
+func TestAdviceRouted(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	ips := []netip.Addr{n.RoutedIPv4(5), n.RoutedIPv6(5)}
+	elder := l.Pod(n, "elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+	a := l.Agent(n)
+	w := l.Watch(a)
+	newer := l.Pod(n, "newer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+	for _, ip := range ips {
+		_, err := w.WaitConfirmed(ip, patience)
+		l.Do(err)
+		c := adviceOn(l, a, ip)
+		if c.newer() != newer.Name || c.Advice.By != "firstSeen" || !c.Holders[0].FoundAtStart || c.Holders[1].FoundAtStart {
+			t.Errorf("advice %+v on %+v", *c.Advice, c.Holders)
+		}
+		if want := n.ShortName() + ": " + newer.Name; c.leads() != want {
+			t.Errorf("packets to %v go %q, want %q", ip, c.leads(), want)
+		}
+	}
+	command := "Remove the newer one, on node " + n.ShortName() + ": ip link set dev " + newer.HostInterface + " down"
+	dark := elder.Name + " gets no traffic from " + n.ShortName() + "."
+	prints(l, a, []string{"conflicts"}, dark, command)
+	prints(l, a, []string{"conflicts", "-o", "wide"}, dark, command)
+	prints(l, a, []string{"explain", ips[1].String()}, dark, command,
+		"while "+elder.Name+" has it: repair IPAM, or replace that one, too, on node "+n.ShortName()+": ip link set dev "+elder.HostInterface+" down")
+	c := adviceOn(l, a, ips[0])
+	c.obey(l, a)
+}
+
+// On a bridge the node's own neighbour entry says who gets its packets, and nothing of what the
+// pods there send; without one it is not known, and asking leaves none behind.
+func TestAdviceBridged(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	ip := n.IPv4(5)
+	mac := []byte{2, 0, 0, 0, 0, 5} // that of both
+	l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}, MAC: mac})
+	newer := l.Pod(n, "newer", lab.PodOptions{Addrs: []netip.Addr{ip}, MAC: mac})
+	a := l.Agent(n)
+	w := l.Watch(a)
+	_, err := w.WaitConfirmed(ip, patience)
+	l.Do(err)
+	for range 2 {
+		c := adviceOn(l, a, ip)
+		if c.newer() != "" || c.Advice.Unknown != "found-at-start" || c.leads() != n.ShortName()+": unknown" {
+			t.Errorf("packets go %q, advice %+v", c.leads(), *c.Advice)
+		}
+	}
+	prints(l, a, []string{"conflicts"}, "they were there before the agent", "has no neighbour entry", "Remove one of them, on node "+n.ShortName()+":")
+	// The bridge takes the MAC to be where it was heard last.
+	l.Do(n.Ping(ip))
+	l.Eventually("lead to the newer", func() error {
+		if err := newer.Ping(n.IPv4(1)); err != nil {
+			return err
+		}
+		c := adviceOn(l, a, ip)
+		if want := n.ShortName() + ": " + newer.Name; c.leads() != want {
+			return fmt.Errorf("packets go %q, want %q", c.leads(), want)
+		}
+		if first := c.Advice.Remove[0]; first.Because != "" {
+			return fmt.Errorf("advice %+v", *c.Advice)
+		}
+		return nil
+	})
+	prints(l, a, []string{"conflicts"}, "Remove one of them, on node "+n.ShortName()+":")
+}
+
+// A node that finds a pod on a bridge goes on sending to its MAC when it is gone. The advice has
+// what makes it find the one that stays.
+func TestAdviceFlush(t *testing.T) {
+	for name, address := range map[string]func(n *lab.Node) netip.Addr{
+		"IPv4": func(n *lab.Node) netip.Addr { return n.IPv4(5) },
+		"IPv6": func(n *lab.Node) netip.Addr { return n.IPv6(5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := lab.NewT(t)
+			n := l.Node("")
+			ip := address(n)
+			l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
+			a := l.Agent(n)
+			w := l.Watch(a)
+			newer := l.Pod(n, "newer", lab.PodOptions{Addrs: []netip.Addr{ip}})
+			mac, err := newer.MAC(newer.Interface)
+			l.Do(err)
+			bridge, err := n.Netlink().LinkByName(lab.Bridge)
+			l.Do(err)
+			entry := &netlink.Neigh{
+				LinkIndex: bridge.Attrs().Index, IP: ip.AsSlice(), HardwareAddr: mac, State: netlink.NUD_REACHABLE,
+			}
+			_, err = w.WaitConfirmed(ip, patience)
+			l.Do(err)
+			var first removal
+			l.Eventually("advice", func() error {
+				// The pods' answers to the agent may change the entry again.
+				if err := n.Netlink().NeighSet(entry); err != nil {
+					return err
+				}
+				c := adviceOn(l, a, ip)
+				if first = c.Advice.Remove[0]; c.Holders[first.Holder].Netns != newer.Name || len(first.Then) != 1 {
+					return fmt.Errorf("advice %+v, packets go %q", *c.Advice, c.leads())
+				}
+				return nil
+			})
+			flush := first.Then[0]
+			if want := fmt.Sprintf("ip neigh flush to %v dev %s", ip, lab.Bridge); flush.Command != want || flush.On != n.ShortName() {
+				t.Fatalf("then %+v, want %q", flush, want)
+			}
+			l.Do(give(n, first.Command), n.Netlink().NeighSet(entry), give(n, flush.Command))
+			known, err := n.Netlink().NeighList(bridge.Attrs().Index, netlink.FAMILY_ALL)
+			l.Do(err)
+			if slices.ContainsFunc(known, func(e netlink.Neigh) bool { return e.IP.Equal(ip.AsSlice()) && slices.Equal(e.HardwareAddr, mac) }) {
+				t.Errorf("the node still sends packets for %v to the one that was removed: %v", ip, known)
+			}
+			l.Do(n.Ping(ip))
+		})
+	}
+}
+
+// Each of two nodes tells where its own route leads, whoever is asked.
+func TestAdviceAcrossNodes(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	agents := l.Cluster(3)
+	n1, n2 := agents[0].Node, agents[1].Node
+	ip := n1.RoutedIPv4(5)
+	elder := l.Pod(n1, "elder", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
+	_, err := agents[0].Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool {
+		return time.Since(b.FirstSeen) > 1500*time.Millisecond // within a second nobody is newer
+	})
+	l.Do(err)
+	w := l.Watch(agents[1])
+	newer := l.Pod(n2, "newer", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
+	_, err = w.WaitConfirmed(ip, patience)
+	l.Do(err)
+	own := map[*lab.Agent]string{agents[0]: elder.Name, agents[1]: newer.Name}
+	for a, pod := range own {
+		c := adviceOn(l, a, ip)
+		if want := a.Node.ShortName() + ": " + pod; c.leads() != want || c.newer() != newer.Name {
+			t.Errorf("on %s packets go %q, advice %+v; want %q", a.Node.ShortName(), c.leads(), *c.Advice, want)
+		}
+	}
+	c := adviceOn(l, agents[2], ip, "--cluster")
+	name := func(i int) string { return agents[i].Node.ShortName() }
+	want := fmt.Sprintf("%s: node %s, %s: %s, %s: %s", name(2), name(0), name(0), elder.Name, name(1), newer.Name)
+	if c.leads() != want || c.newer() != newer.Name {
+		t.Errorf("packets go %q, advice %+v; want %q", c.leads(), *c.Advice, want)
+	}
+	prints(l, agents[2], []string{"explain", ip.String()},
+		"from "+name(0)+" to "+elder.Name+", from "+name(1)+" to "+newer.Name+".", "Remove the newer one, on node "+name(1)+": ip link")
+	c.obey(l, agents...)
+}
+
+// A real runtime tells when it made its pods, also to an agent that found them all there, and
+// the commands are for the newer one's name, and for the elder's sandbox.
+func TestAdviceByName(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	k := newKube(l, map[string]any{"type": "ptp"})
+	l.Do(k.Start(t.Context()))
+	elder := k.run("elder", 1)[0]
+	l.Do(k.WipeStore())
+	newer := k.run("newer", 1)[0]
+	if !slices.Equal(elder.IPs, newer.IPs) {
+		t.Fatalf("%v and %v: the store was not wiped", elder.IPs, newer.IPs)
+	}
+	a := l.Agent(k.Node, "--cri-socket", k.Socket)
+	ip := elder.IPs[0]
+	confirmed := func() (c advised) {
+		l.Eventually("names", func() error {
+			if c = adviceOn(l, a, ip); c.Advice.By != "created" {
+				return fmt.Errorf("advice %+v on %+v", *c.Advice, c.Holders)
+			}
+			return nil
+		})
+		return c
+	}
+	c := confirmed()
+	if pod := c.Holders[*c.Advice.Newer].Pod; pod.Name != "newer-0" || !c.Holders[0].FoundAtStart || !c.Holders[1].FoundAtStart {
+		t.Errorf("advice %+v on %+v", *c.Advice, c.Holders)
+	}
+	// Of the routes that ptp makes for both the kernel has the one that it likes.
+	routes, err := k.Node.Netlink().RouteGet(ip.AsSlice())
+	l.Do(err)
+	dark := "shop/elder-0"
+	if device, err := k.Node.Netlink().LinkByIndex(routes[0].LinkIndex); err != nil || device.Attrs().Name == c.Holders[0].Interface {
+		l.Do(err)
+		dark = "shop/newer-0"
+	}
+	prints(l, a, []string{"explain", ip.String()},
+		"shop/newer-0 is the newer holder by its sandbox, made ", " after that of shop/elder-0; who had the address first is not known.",
+		dark+" gets no traffic from "+k.Node.ShortName()+".",
+		"kubectl -n shop delete pod newer-0",
+		"or replace that one, too, on node "+k.Node.ShortName()+": crictl rmp -f "+elder.ID[:13])
+	// Another agent knows as much.
+	l.Do(a.Kill())
+	a = l.Successor(a)
+	if again := confirmed(); again.newer() != c.newer() {
+		t.Errorf("after a restart %s is newer, before it was %s", again.newer(), c.newer())
+	}
+}
+
+// A sandbox without a process keeps its netns and its address: it is the one to remove, whoever
+// came later.
+func TestAdviceStopped(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	k := newKube(l, map[string]any{"type": "bridge", "bridge": "cbr0", "isGateway": true})
+	l.Do(k.Start(t.Context()))
+	left := k.run("left", 1)[0]
+	a := l.Agent(k.Node, "--cri-socket", k.Socket)
+	l.Do(k.KillPod(t.Context(), left), k.WipeStore())
+	runs := k.run("runs", 1)[0]
+	ip := left.IPs[0]
+	if !slices.Equal(left.IPs, runs.IPs) {
+		t.Fatalf("%v and %v: the store was not wiped", left.IPs, runs.IPs)
+	}
+	l.Eventually("advice", func() error {
+		c := adviceOn(l, a, ip)
+		first, last := c.Advice.Remove[0], c.Advice.Remove[1]
+		pod := c.Holders[first.Holder].Pod
+		if pod == nil || pod.Name != "left-0" || !pod.Stopped || pod.Sandbox != left.ID[:13] || first.Because != "stopped" ||
+			first.Command != "crictl rmp -f "+pod.Sandbox || first.On != k.Node.ShortName() || last.Command != "kubectl -n shop delete pod runs-0" {
+			return fmt.Errorf("advice %+v on %+v", *c.Advice, c.Holders)
+		}
+		return nil
+	})
+	prints(l, a, []string{"explain", ip.String()},
+		"shop/left-0 is left over: the runtime says that its sandbox has stopped.",
+		"Remove the one that is left over, on node "+k.Node.ShortName()+": crictl rmp -f "+left.ID[:13])
+	l.Do(k.RemovePod(t.Context(), left)) // what crictl does
+	ended(l, a, ip)
+}

@@ -1,0 +1,74 @@
+package incidents
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// advises returns an error unless an agent says for some address to remove a pod of this name
+// first, because of this, and with a command that begins so.
+func (m *machine) advises(because, name, command string) error {
+	out, err := m.agent.CLI(m.s.Context(), "conflicts", "-o", "json")
+	if err != nil {
+		return err
+	}
+	var doc struct{ Conflicts []advised }
+	if err := json.Unmarshal([]byte(out), &doc); err != nil {
+		return err
+	}
+	for _, c := range doc.Conflicts {
+		if len(c.Advice.Remove) == 0 {
+			continue
+		}
+		first := c.Advice.Remove[0]
+		if pod := c.Holders[first.Holder].Pod; pod != nil && pod.Name == name && first.Because == because && strings.HasPrefix(first.Command, command) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no %q because %s is %s: %s", command, name, because, out)
+}
+
+// advised is the part of a conflict that says what to do.
+type advised struct {
+	IP      netip.Addr
+	Holders []struct{ Pod *lab.PodRef }
+	Advice  struct {
+		Newer  *int
+		Remove []struct {
+			Holder  int
+			Because string
+			Command string
+		}
+	}
+}
+
+// obey does what a machine's agent says first about each of the duplicates: to remove
+// the newcomer.
+func (s *site) obey(m *machine, all ...duplicate) {
+	s.Helper()
+	var doc struct{ Conflicts []advised }
+	s.Do(json.Unmarshal([]byte(m.dupip("conflicts", "-o", "json")), &doc))
+	var told []*pod
+	for _, d := range all {
+		i := slices.IndexFunc(doc.Conflicts, func(c advised) bool { return c.IP == d.ip })
+		if i < 0 || len(doc.Conflicts[i].Advice.Remove) != len(d.holders) {
+			s.Fatal(fmt.Errorf("of %v nothing is said, or not enough: %+v", d.ip, doc.Conflicts))
+		}
+		newcomer := d.newcomer()
+		first := doc.Conflicts[i].Advice.Remove[0]
+		want := fmt.Sprintf("kubectl -n %s delete pod %s", newcomer.Namespace, newcomer.Name)
+		if first.Command != want || d.holders[first.Holder] != newcomer || first.Because != "newer" {
+			s.Fatal(fmt.Errorf("what to do about %v: got %+v, want %q because it is newer", d.ip, first, want))
+		}
+		if !slices.Contains(told, newcomer) {
+			told = append(told, newcomer)
+		}
+	}
+	// The kubelet's part in it.
+	s.remove(told...)
+}

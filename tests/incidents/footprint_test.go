@@ -1,0 +1,135 @@
+package incidents
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// footprint is what an agent holds.
+type footprint struct {
+	// files are open descriptors, netns those of them that are network namespaces.
+	files, netns int
+	goroutines   int
+	// records are the entries of its BPF hash maps.
+	records              int
+	interfaces, bindings int // bindings of pods
+	// memory is resident, in MiB. It is for the log only: it grows when the garbage
+	// collector has not run.
+	memory float64
+}
+
+func (f footprint) String() string {
+	return fmt.Sprintf("%d descriptors (%d netns), %d goroutines, %d BPF records, %d interfaces, %d bindings, %.1f MiB",
+		f.files, f.netns, f.goroutines, f.records, f.interfaces, f.bindings, f.memory)
+}
+
+// exceeds returns an error if it holds more of anything than the other one did.
+func (f footprint) exceeds(g footprint) error {
+	if f.files > g.files || f.netns > g.netns || f.goroutines > g.goroutines || f.records > g.records ||
+		f.interfaces > g.interfaces || f.bindings > g.bindings {
+		return fmt.Errorf("the agent holds %v; it was %v", f, g)
+	}
+	return nil
+}
+
+// plus is a little more of what comes and goes by itself: connections and their goroutines.
+func (f footprint) plus(n int) footprint {
+	f.files += n
+	f.goroutines += 2 * n
+	return f
+}
+
+// footprint measures the machine's agent.
+func (m *machine) footprint() (f footprint, err error) {
+	metrics, err := m.metrics()
+	if err != nil {
+		return f, err
+	}
+	f.goroutines = int(metrics["go_goroutines"])
+	f.memory = metrics["process_resident_memory_bytes"] / (1 << 20)
+	for _, series := range metrics.Find("dupip_interfaces") {
+		f.interfaces += int(metrics[series])
+	}
+	for _, series := range metrics.Find("dupip_bindings") {
+		// The node's own addresses, those of host ends too, are listed now and then.
+		if !strings.Contains(series, `evidence="host"`) {
+			f.bindings += int(metrics[series])
+		}
+	}
+	proc := fmt.Sprintf("/proc/%d", m.agent.PID())
+	entries, err := os.ReadDir(filepath.Join(proc, "fd"))
+	if err != nil {
+		return f, err
+	}
+	f.files = len(entries)
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join(proc, "fd", e.Name()))
+		if err != nil {
+			f.files-- // closed meanwhile
+			continue
+		}
+		if strings.HasPrefix(target, "net:[") || strings.HasPrefix(target, "/run/netns/") {
+			f.netns++
+		}
+		records, err := hashEntries(filepath.Join(proc, "fdinfo", e.Name()))
+		if err != nil {
+			return f, err
+		}
+		f.records += records
+	}
+	return f, nil
+}
+
+// metrics are those of the machine's agent.
+func (m *machine) metrics() (lab.Metrics, error) {
+	const port = 9951
+	response, err := m.agent.Get(m.s.Context(), port, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return lab.ReadMetrics(response.Body)
+}
+
+// hashEntries counts the entries of the BPF hash map that a descriptor is, by its fdinfo.
+func hashEntries(fdinfo string) (n int, err error) {
+	text, err := os.ReadFile(fdinfo)
+	if err != nil {
+		return 0, nil // closed meanwhile
+	}
+	for line := range strings.Lines(string(text)) {
+		value, ok := strings.CutPrefix(line, "map_id:")
+		if !ok {
+			continue
+		}
+		id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+		if err != nil {
+			return 0, err
+		}
+		m, err := ebpf.NewMapFromID(ebpf.MapID(id))
+		if err != nil {
+			return 0, fmt.Errorf("open BPF map %d: %w", id, err)
+		}
+		defer m.Close()
+		switch m.Type() {
+		case ebpf.Hash, ebpf.LRUHash, ebpf.PerCPUHash, ebpf.LRUCPUHash:
+		default:
+			return 0, nil
+		}
+		for key, err := m.NextKeyBytes(nil); key != nil || err != nil; key, err = m.NextKeyBytes(key) {
+			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return 0, fmt.Errorf("read BPF map %d: %w", id, err)
+			}
+			n++
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,159 @@
+package incidents
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/dupip/dupip/tests/cri"
+)
+
+// brokenPlugin fails on the CNI commands of a pattern as long as a file is there; else it
+// is a plugin that changes nothing.
+const brokenPlugin = `[ -e %s ] && case "$CNI_COMMAND" in
+%s)
+	echo '{"cniVersion":"1.0.0","code":100,"msg":"broken for now"}'
+	exit 1 ;;
+esac
+exec "$(dirname "$0")/tuning"
+`
+
+// lossyPlugin is an ipam plugin whose DEL does nothing and says that all is well, as long
+// as a file is there.
+const lossyPlugin = `[ "$CNI_COMMAND" = DEL ] && [ -e %s ] && exit 0
+exec "$(dirname "$0")/host-local"
+`
+
+// containerd #12130: a plugin late in the chain failed on ADD and again on DEL; the error
+// was swallowed, and every retry of the kubelet left one more address booked, until there
+// was none.
+//
+// Played: a pod that is tried again and again until the range is exhausted, and on. With
+// containerd 1.6 the sandbox stays with its netns and veth, and the address in it; where
+// the error is swallowed nothing stays but the booking. Nobody shares an address before the
+// books are cleared by force.
+func TestI3LeakedReservations(t *testing.T) {
+	for name, o := range map[string]options{
+		"sandboxes stay": {subnets: []string{"10.99.0.0/29"}},
+		"bookings stay":  {subnets: []string{"10.99.0.0/29"}, ipam: "lossy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const retries, addresses = 20, 5 // of which the bystander has one
+			s := newSite(t)
+			trouble := filepath.Join(t.TempDir(), "trouble")
+			fails := "ADD|DEL"
+			if o.ipam == "lossy" {
+				fails = "ADD"
+			}
+			o.chained = []map[string]any{{"type": "broken"}}
+			o.scripts = map[string]string{
+				"broken": fmt.Sprintf(brokenPlugin, trouble, fails), "lossy": fmt.Sprintf(lossyPlugin, trouble),
+			}
+			m := s.machine(o)
+			s.startAgents(m)
+			bystander := m.run(named("bystander"))
+			s.bound(bystander)
+			before, err := m.footprint()
+			s.Do(err)
+
+			s.Do(os.WriteFile(trouble, nil, 0o600))
+			var exhausted footprint
+			for attempt := range uint32(retries) {
+				o := named("unlucky")
+				o.Attempt = attempt
+				_, err := m.tryRun(o)
+				switch {
+				case err == nil:
+					t.Fatal("the pod runs: the play has failed")
+				case attempt >= addresses && !strings.Contains(err.Error(), "no IP addresses available"):
+					t.Fatalf("attempt %d fails for another reason: %v", attempt, err)
+				case attempt == addresses:
+					exhausted, err = m.footprint()
+					s.Do(err)
+				}
+			}
+			if booked := m.booked(); len(booked) != addresses {
+				t.Fatalf("%v are booked, want all %d addresses: the play has failed", booked, addresses)
+			}
+			after, err := m.footprint()
+			s.Do(err)
+			t.Logf("before                %v\nrange exhausted       %v\nafter %d retries      %v", before, exhausted, retries, after)
+			s.calm(false)
+			if o.ipam == "" && exhausted.exceeds(before) == nil {
+				t.Fatal("four sandboxes more leave no trace in the agent: the measure is wrong")
+			}
+			if err := after.exceeds(exhausted.plus(2)); err != nil {
+				t.Error(err)
+			}
+
+			// The quiet was no blindness. The books are cleared by force, and two addresses
+			// are given out again: that of a pod, and one that a sandbox has kept.
+			s.Do(os.Remove(trouble))
+			m.wipe()
+			elders := []*pod{bystander}
+			if o.ipam == "" {
+				elders = append(elders, m.kept(addresses-1)...)
+			}
+			newcomers := m.runMany("newcomer", min(len(elders), 2))
+			s.found(s.duplicates(elders, newcomers)...)
+			if o.ipam == "" {
+				s.Eventually("advice", func() error { return m.advises("stopped", "unlucky", "crictl rmp -f ") })
+			}
+			t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
+			s.remove(newcomers...)
+			s.Do(m.removeUnready())
+			s.resolved()
+			s.Eventually("what the agent holds", func() error {
+				now, err := m.footprint()
+				after = now
+				return errors.Join(err, now.exceeds(before))
+			})
+			t.Logf("after the clean-up    %v", after)
+		})
+	}
+}
+
+// kept waits for the sandboxes of the unlucky pod that hold so many addresses, by name.
+func (m *machine) kept(count int) (all []*pod) {
+	m.s.Helper()
+	m.s.Eventually("sandboxes of the unlucky pod", func() error {
+		bindings, err := m.bindings("--local")
+		if err != nil {
+			return err
+		}
+		all = nil
+		for _, b := range bindings {
+			if b.Pod != nil && b.Pod.Name == "unlucky" {
+				all = append(all, &pod{m: m, Pod: &cri.Pod{PodOptions: named("unlucky"), Netns: b.Netns, IPs: []netip.Addr{b.IP}}})
+			}
+		}
+		if len(all) != count {
+			return fmt.Errorf("%d are bound by name, want %d", len(all), count)
+		}
+		return nil
+	})
+	return all
+}
+
+// removeUnready removes the sandboxes that never became ready, as a kubelet does.
+func (m *machine) removeUnready() error {
+	list, err := m.Client().ListPodSandbox(m.s.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	for _, p := range list.Items {
+		if p.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			continue
+		}
+		if err := m.RemovePod(m.s.Context(), &cri.Pod{ID: p.Id}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

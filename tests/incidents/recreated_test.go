@@ -1,0 +1,221 @@
+package incidents
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// hastyPlugin is a ptp whose DEL, as long as a file is there, gives the address back and
+// leaves the veth to die with its netns.
+const hastyPlugin = `[ "$CNI_COMMAND" = DEL ] && [ -e %s ] && exec "$(dirname "$0")/host-local"
+exec "$(dirname "$0")/ptp"
+`
+
+// Azure CNS #4350 (NodeSubnet): the sandbox of a crashing pod was made again and again
+// under a new id, the old one's address was never given back, and 32 of 32 leaked. The
+// clean-up that was proposed may free addresses of pods that run.
+//
+// Played: one pod's sandbox is made anew in a loop, with another address and with the same
+// one, its predecessor gone at once or dying late; then the address of a live pod is freed.
+func TestI4RecreatedSandbox(t *testing.T) {
+	const rounds = 8
+	s := newSite(t)
+	hasty := filepath.Join(t.TempDir(), "hasty")
+	m := s.machine(options{
+		subnets: []string{"10.99.0.0/29"}, // five addresses
+		plugin:  map[string]any{"type": "hasty"}, scripts: map[string]string{"hasty": fmt.Sprintf(hastyPlugin, hasty)},
+	})
+	s.startAgents(m)
+	crashing := m.run(named("crashing"))
+
+	crashing, ips := crashing.recreate(rounds, 0)
+	if len(ips) != 5 {
+		t.Fatalf("%d sandboxes had the addresses %v, want all five in turn: the play has failed", rounds, ips)
+	}
+	s.bound(crashing)
+	s.calm(false)
+
+	// Four more pods, and there is one address left.
+	others := m.runMany("other", 4)
+	crashing, ips = crashing.recreate(rounds, 0)
+	if len(ips) != 1 {
+		t.Fatalf("%d sandboxes had the addresses %v, want one: the play has failed", rounds, ips)
+	}
+	s.bound(crashing)
+	s.calm(false)
+
+	// A process keeps the former netns, and dies late.
+	crashing, _ = crashing.recreate(4, time.Second)
+	s.bound(crashing)
+	s.calm(false)
+
+	// The veth and the address in it outlive the sandbox, too: a suspicion, and for so
+	// short a time no conflict.
+	s.Do(os.WriteFile(hasty, nil, 0o600))
+	var longest time.Duration
+	for range 5 {
+		var both time.Duration
+		crashing, both = crashing.overlap()
+		longest = max(longest, both)
+	}
+	s.Do(os.Remove(hasty))
+	s.bound(crashing)
+	s.resolved()
+	t.Logf("two sandboxes were seen with one address for %v at most", longest)
+	if longest < 900*time.Millisecond { // else the kernel was too slow, and dupip right to call it a conflict
+		s.calm(true)
+	}
+
+	s.remove(others[1])
+	s.free(others[0])
+	newcomer := m.run(named("newcomer"))
+	twice := s.duplicates(others[:1], []*pod{newcomer})
+	sinceRun, sinceSeen := s.found(twice...)
+	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
+	t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
+	s.obey(m, twice...)
+	s.resolved()
+}
+
+// The same report from its other end: every sandbox leaks its address until there is none,
+// and the clean-up frees all of them.
+func TestI4LeakedAssignments(t *testing.T) {
+	s := newSite(t)
+	lossy := filepath.Join(t.TempDir(), "lossy")
+	s.Do(os.WriteFile(lossy, nil, 0o600))
+	m := s.machine(options{
+		subnets: []string{"10.99.0.0/27"}, ipam: "lossy", scripts: map[string]string{"lossy": fmt.Sprintf(lossyPlugin, lossy)},
+	})
+	s.startAgents(m)
+	pods := m.runMany("pod", 3)
+	s.bound(pods...)
+	for attempt := uint32(0); ; attempt++ {
+		o := named("crashing")
+		o.Attempt = attempt
+		p, err := m.tryRun(o)
+		if err != nil {
+			if !strings.Contains(err.Error(), "no IP addresses available") {
+				s.Do(err)
+			}
+			break
+		}
+		s.remove(p)
+	}
+	if booked := m.booked(); len(booked) != 29 {
+		t.Fatalf("%d addresses are booked, want all 29: the play has failed", len(booked))
+	}
+	s.Eventually("the last sandbox's end", func() error {
+		bindings, err := m.bindings("--local")
+		for _, b := range bindings {
+			if b.Pod != nil && b.Pod.Name == "crashing" {
+				return fmt.Errorf("%v is still bound to %s", b.IP, b.Pod.Name)
+			}
+		}
+		return err
+	})
+	s.calm(false)
+
+	m.wipe()
+	newcomers := m.runMany("newcomer", len(pods))
+	s.found(s.duplicates(pods, newcomers)...)
+	t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
+	s.remove(newcomers...)
+	s.resolved()
+}
+
+// recreate ends a pod's sandbox and makes the next one, again and again, as a kubelet does
+// when its first process dies. A process keeps each former netns until so long after the
+// next sandbox is there. It returns the last sandbox and the addresses that they have had.
+func (p *pod) recreate(times int, late time.Duration) (*pod, []netip.Addr) {
+	p.m.s.Helper()
+	had := make(map[netip.Addr]bool)
+	var ended sync.WaitGroup
+	defer ended.Wait()
+	for range times {
+		end := func() {}
+		if late > 0 {
+			end = p.keep()
+		}
+		p = p.next()
+		ended.Go(func() {
+			<-time.After(late)
+			end()
+		})
+		for _, ip := range p.IPs {
+			had[ip] = true
+		}
+	}
+	return p, slices.Collect(maps.Keys(had))
+}
+
+// next ends a pod's sandbox and makes another.
+func (p *pod) next() *pod {
+	p.m.s.Helper()
+	p.m.s.remove(p)
+	o := p.PodOptions
+	o.Attempt++
+	return p.m.run(o)
+}
+
+// keep has a process in the pod's netns.
+func (p *pod) keep() (end func()) {
+	p.m.s.Helper()
+	keeper := exec.Command("sleep", "120")
+	p.m.s.Do(inside(p.Netns, keeper.Start))
+	end = sync.OnceFunc(func() {
+		_ = keeper.Process.Kill()
+		_ = keeper.Wait()
+	})
+	p.m.s.Cleanup(end)
+	return end
+}
+
+// overlap makes a pod's next sandbox while a process keeps the former netns, which lets go
+// as soon as dupip suspects the two. It returns for how long they were seen together.
+func (p *pod) overlap() (next *pod, both time.Duration) {
+	p.m.s.Helper()
+	former := p.hostInterface()
+	began, end := time.Now(), p.keep()
+	gone := make(chan error, 1)
+	go func() {
+		e, err := p.m.watch.Wait(patience, func(e lab.Event) bool { return e.Type == "suspected" && e.Received.After(began) })
+		end()
+		if err == nil {
+			err = lab.Poll(p.m.s.Context(), patience, func() error {
+				if _, err := p.m.Node.Ifindex(former); err == nil {
+					return fmt.Errorf("%s is still there", former)
+				}
+				both = time.Since(e.Received)
+				return nil
+			})
+		}
+		gone <- err
+	}()
+	next = p.next()
+	if err := <-gone; err != nil {
+		p.m.s.Fatal(fmt.Errorf("a former sandbox beside its successor: %w", err))
+	}
+	return next, both
+}
+
+// hostInterface is the host's end of a pod that has bindings.
+func (p *pod) hostInterface() string {
+	p.m.s.Helper()
+	ctx, cancel := context.WithTimeout(p.m.s.Context(), patience)
+	defer cancel()
+	b, err := p.m.agent.Client.WaitBinding(ctx, p.IPs[0], func(b lab.Binding) bool { return b.Netns == p.NetnsName() })
+	p.m.s.Do(err)
+	return b.Interface
+}

@@ -1,0 +1,162 @@
+package incidents
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// namesakesTime is more than the half minute that two nodes of one name must be there
+// together: one that is started anew is with its former self for a while.
+var namesakesTime = 40*time.Second + patience
+
+// Azure CNS (Overlay), stale NNC: a node was deleted and replaced by one of the same name
+// with the same secondary prefix; state was kept by name and by address, so that what was
+// the old node's and what the new one's got mixed.
+//
+// Played: the old node is dead, and the new one gives its pods the old one's addresses.
+// Nobody may take the two for one, or the dead for living.
+func TestI5ReplacedNodeDead(t *testing.T) {
+	const pods = 4
+	s := newSite(t)
+	old, heir, third := s.namesakes()
+	s.startAgents(old, third)
+	s.meet(old, third)
+	elders := old.runMany("elder", pods)
+	s.bound(elders...)
+	s.Eventually("the old node's pods, as seen by the third", func() error { return third.sees(elders...) })
+
+	s.Do(old.Node.Cut(), old.agent.Kill(), old.Kill9())
+	s.startAgents(heir)
+	heirs := heir.runMany("heir", pods)
+	if ips := s.duplicates(elders, heirs); len(ips) != pods {
+		t.Fatalf("%v: the play has failed", ips)
+	}
+	s.bound(heirs...)
+	s.machines = []*machine{heir, third}
+	s.meet(heir, third)
+	s.Eventually("the end of the old node", func() error { return third.members("n1", "alive", "dead") })
+	for _, m := range s.machines {
+		s.Eventually("what is bound", func() error { return m.sees(heirs...) })
+	}
+	s.calm(true)
+	s.resolved()
+	for _, m := range s.machines {
+		t.Logf("suspicions on %s: %s", m.name, lab.Story(m.watch.Events()))
+	}
+	t.Logf("$ dupip nodes\n%s", third.dupip("nodes"))
+	t.Logf("$ dupip bindings --node n1\n%s", third.dupip("bindings", "--node", "n1"))
+
+	// The quiet was no blindness: the third node has the same prefix.
+	newcomer := third.run(named("newcomer"))
+	sinceRun, sinceSeen := s.found(s.duplicates(heirs, []*pod{newcomer})...)
+	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
+	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
+	s.remove(newcomer)
+	s.resolved()
+}
+
+// The same report, and the old node is alive: the whole prefix is in collision.
+func TestI5ReplacedNodeAlive(t *testing.T) {
+	const pods = 5
+	s := newSite(t)
+	old, heir, third := s.namesakes()
+	s.startAgents(old, third)
+	elders := old.runMany("elder", pods)
+	s.bound(elders...)
+	s.startAgents(heir)
+	s.meet(old, heir, third)
+	heirs := heir.runMany("heir", pods)
+	sinceRun, sinceSeen := s.found(s.duplicates(elders, heirs)...)
+	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
+
+	for _, m := range s.machines {
+		if err := lab.Poll(s.Context(), namesakesTime, func() error {
+			metrics, err := m.metrics()
+			if err == nil && metrics["dupip_gossip_namesakes"] != 2 {
+				err = fmt.Errorf("dupip_gossip_namesakes is %v, want 2", metrics["dupip_gossip_namesakes"])
+			}
+			return errors.Join(err, m.members("n1", "alive", "alive"))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if text := m.dupip("nodes"); !strings.Contains(text, "2 live nodes are called n1") || strings.Count(text, "--node-name") != 1 {
+			t.Errorf("dupip nodes on %s:\n%s", m.Node.ShortName(), text)
+		}
+		s.Eventually("whole ranges", func() error {
+			text := strings.Join(strings.Fields(m.dupip("conflicts", "--cluster")), " ")
+			if want := fmt.Sprintf("share %d addresses", pods); !strings.Contains(text, want) {
+				return fmt.Errorf("%q is not said: %s", want, text)
+			}
+			return nil
+		})
+	}
+	t.Logf("$ dupip nodes\n%s", third.dupip("nodes"))
+	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
+	t.Logf("$ dupip explain %v\n%s", heirs[0].IPs[0], heir.dupip("explain", heirs[0].IPs[0].String()))
+	s.remove(heirs...)
+	s.resolved()
+}
+
+// namesakes are two machines of one name and a third, all with one prefix and books of
+// their own.
+func (s *site) namesakes() (old, heir, third *machine) {
+	s.Helper()
+	subnets := []string{"10.99.0.0/24"}
+	all := s.build(options{name: "n1", subnets: subnets}, options{name: "n1", subnets: subnets}, options{name: "n2", subnets: subnets})
+	return all[0], all[1], all[2]
+}
+
+// sees returns an error unless the pods of nodes named n1 that the agent knows of,
+// wherever they are, are these.
+func (m *machine) sees(pods ...*pod) error {
+	text, err := m.agent.CLI(m.s.Context(), "bindings", "--node", "n1", "-o", "json")
+	if err != nil {
+		return err
+	}
+	var doc struct{ Bindings []lab.Binding }
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		return err
+	}
+	seen := 0
+	for _, b := range doc.Bindings {
+		if b.Pod == nil {
+			continue // the node itself
+		}
+		seen++
+		if !slices.ContainsFunc(pods, func(p *pod) bool {
+			return slices.Contains(p.IPs, b.IP) && p.NetnsName() == b.Netns && p.ref() == *b.Pod
+		}) {
+			return fmt.Errorf("%v of %s/%s in netns %s is there", b.IP, b.Pod.Namespace, b.Pod.Name, b.Netns)
+		}
+	}
+	if seen != len(pods) {
+		return fmt.Errorf("%d bindings of pods, want %d", seen, len(pods))
+	}
+	return nil
+}
+
+// members returns an error unless the members of a name have these states.
+func (m *machine) members(name string, want ...string) error {
+	members, err := m.agent.Client.Members(m.s.Context())
+	if err != nil {
+		return err
+	}
+	var states []string
+	for _, n := range members {
+		if n.Name == name {
+			states = append(states, n.State)
+		}
+	}
+	slices.Sort(states)
+	if !slices.Equal(states, want) {
+		return fmt.Errorf("nodes of the name %s are %v, want %v", name, states, want)
+	}
+	return nil
+}

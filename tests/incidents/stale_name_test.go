@@ -1,0 +1,108 @@
+package incidents
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Calico #12257: some 30 nodes from one template of a virtual machine joined at once, with
+// the template's node name on disk, so that the addresses of their first pods were booked
+// under another node. A quarter of an hour later the garbage collector found that pods and
+// bookings did not go together and freed addresses that were in use.
+//
+// Played: four nodes with one IPAM, three of them with the disk of the first, the agent's
+// own folder included; a live pod's booking is freed, then all those of the clones.
+func TestI1StaleNodeName(t *testing.T) {
+	const clones = 3
+	s := newSite(t)
+	o := options{subnets: []string{"10.99.0.0/24"}, store: s.TempDir()}
+	all := s.build(o, o, o, o)
+	template := all[0]
+
+	// The template's agent has met others and has a conflict on its disk.
+	s.startAgents(all[:2]...)
+	s.meet(all[:2]...)
+	first := template.runMany("first", 1)
+	s.free(first...)
+	second := template.runMany("second", 1)
+	old := s.duplicates(first, second)
+	s.found(old...)
+	for _, m := range all[:2] {
+		s.Do(m.agent.Stop())
+	}
+	for _, m := range all[1:] {
+		s.Do(os.RemoveAll(m.disk), os.CopyFS(m.disk, os.DirFS(template.disk)))
+	}
+	for _, name := range []string{"state.json", "peers.json"} {
+		if _, err := fs.Stat(os.DirFS(all[clones].disk), name); err != nil {
+			t.Fatalf("the template's disk: %v", err)
+		}
+	}
+	s.startAgents(all...)
+	s.meet(all...)
+	// Only the template has the template's conflict.
+	s.found(old...)
+	for _, m := range all {
+		s.Do(m.isItself(len(all)))
+	}
+	s.remove(append(first, second...)...)
+	s.resolved()
+
+	elders := s.runEach("elder", 4, all...)
+	s.bound(elders...)
+	s.free(elders[0])
+	twice := s.duplicates(elders, []*pod{all[1].run(named("newcomer"))})
+	sinceRun, sinceSeen := s.found(twice...)
+	t.Logf("one: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
+	t.Logf("$ dupip conflicts\n%s", template.dupip("conflicts"))
+	t.Logf("$ dupip nodes -o wide\n%s", template.dupip("nodes", "-o", "wide"))
+
+	s.obey(template, twice...)
+	s.resolved()
+
+	s.free(slices.DeleteFunc(slices.Clone(elders), func(p *pod) bool { return p.m == template })...)
+	more := s.runEach("more", clones, all...)
+	sinceRun, sinceSeen = s.found(s.duplicates(elders, more)...)
+	t.Logf("%d at once: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", len(more), sinceRun.Seconds(), sinceSeen.Seconds())
+	t.Logf("$ dupip conflicts --cluster\n%s", template.dupip("conflicts", "--cluster"))
+	s.remove(more...)
+	s.resolved()
+}
+
+// isItself returns an error unless the agent sees so many live nodes with names and boots
+// of their own, and is the one that it should be.
+func (m *machine) isItself(nodes int) error {
+	members, err := m.agent.Client.Members(m.s.Context())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	names, boots := make(map[string]bool), make(map[string]bool)
+	for _, n := range members {
+		if n.State != "alive" {
+			continue
+		}
+		names[n.Name], boots[n.Boot] = true, true
+		if n.Namesake {
+			errs = append(errs, fmt.Errorf("%s is called a namesake", n.Name))
+		}
+		if n.Self && (n.Name != m.name || n.Boot != m.Node.BootID()) {
+			errs = append(errs, fmt.Errorf("it takes itself for %s, boot %s; want boot %s", n.Name, n.Boot, m.Node.BootID()))
+		}
+	}
+	if len(names) != nodes || len(boots) != nodes {
+		errs = append(errs, fmt.Errorf("%d names and %d boots, want %d", len(names), len(boots), nodes))
+	}
+	if template := m.s.machines[0]; m != template && !strings.Contains(m.agent.Log(), `it belongs to node \"`+template.name+`\"`) {
+		errs = append(errs, errors.New("it does not say that its state is another node's"))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("the agent on %s: %w", m.name, errors.Join(errs...))
+	}
+	return nil
+}

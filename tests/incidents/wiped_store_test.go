@@ -1,0 +1,73 @@
+package incidents
+
+import (
+	"testing"
+)
+
+// Store of host-local wiped (KIND, flannel, Rancher restore): a node lost the folder in
+// which host-local notes what it has given out, and the next pods got the addresses of
+// those that ran, from the first one up. With ptp no plugin complains: the node keeps one
+// route for each address, so that one of its two pods goes dark.
+//
+// Played: ten pods, the folder is removed, ten more.
+func TestI2WipedStore(t *testing.T) {
+	for name, plugin := range map[string]map[string]any{
+		"ptp":    {"type": "ptp"},
+		"bridge": {"type": "bridge", "bridge": "cbr0", "isGateway": true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const pods = 10
+			s := newSite(t)
+			m := s.machine(options{plugin: plugin, subnets: []string{"10.99.0.0/24", "fd00:99::/64"}})
+			s.startAgents(m)
+			elders := m.runMany("elder", pods)
+			s.bound(elders...)
+			s.calm(false)
+
+			m.wipe()
+			newcomers := m.runMany("newcomer", pods)
+			all := s.duplicates(elders, newcomers)
+			if len(all) != 2*pods {
+				t.Fatalf("%d addresses have two holders, want %d: the play has failed", len(all), 2*pods)
+			}
+			sinceRun, sinceSeen := s.found(all...)
+			t.Logf("the slowest of %d: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen",
+				len(all), sinceRun.Seconds(), sinceSeen.Seconds())
+			s.bound(append(elders, newcomers...)...)
+			t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
+
+			// One of the two is dark, and whoever asks the node's routes sees no trouble.
+			for _, p := range elders {
+				p.serve()
+			}
+			var ends []func()
+			for _, p := range newcomers {
+				ends = append(ends, p.serve())
+			}
+			for _, d := range all[:2] {
+				// On a bridge both may answer: then connections are reset.
+				name, err := m.whoAnswers(d.ip)
+				t.Logf("$ ip route get %v\n%s\n(of %v answers %q, %v)", d.ip, m.routeTo(d.ip), d.holders, name, err)
+			}
+			for _, end := range ends {
+				end()
+			}
+			t.Logf("$ dupip explain %v\n%s", all[0].ip, m.dupip("explain", all[0].ip.String()))
+
+			// What dupip says is done, and is enough.
+			s.obey(m, all...)
+			s.resolved()
+			m.forgetNeighbours()
+			for _, p := range elders {
+				p.survives()
+			}
+		})
+	}
+}
+
+// forgetNeighbours makes the node ask anew who has the pods' addresses. On a bridge it
+// sends to the one who was removed until it has noticed, which took 21 s.
+func (m *machine) forgetNeighbours() {
+	m.s.Helper()
+	m.shell("ip", "neigh", "flush", "all")
+}
