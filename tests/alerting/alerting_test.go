@@ -1,0 +1,296 @@
+package alerting
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/tests/cri"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// patience is how long anything that has to happen may take on a busy machine.
+var patience = lab.Patience(40 * time.Second)
+
+func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
+
+// A pod's address is given out again on another node. One person is told once, of both
+// pods, and told once that it is over.
+func TestFromPacketToAlert(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	runtimes := []*cri.Runtime{newRuntime(l), newRuntime(l)}
+	l.Do(each(runtimes, func(r *cri.Runtime) error { return r.Start(t.Context()) }))
+	var agents []*lab.Agent
+	for _, r := range runtimes {
+		agents = append(agents, startAgent(l, r.Node, "--cri-socket", r.Socket))
+	}
+	agents = append(agents, startAgent(l, l.Node("")))
+	l.Meet(agents...)
+	d := newDesk(l, agents, 1)
+
+	elder := runPod(l, runtimes[0], "web-0")
+	ip := elder.IPs[0]
+	_, err := agents[0].Client.WaitBinding(t.Context(), ip, func(b lab.Binding) bool { return b.Pod != nil })
+	l.Do(err)
+	watches := []*lab.Watch{l.Watch(agents[0]), l.Watch(agents[1])}
+	newcomer := runPod(l, runtimes[1], "web-1")
+	if newcomer.IPs[0] != ip {
+		t.Fatalf("the newcomer has %v, want the elder's %v", newcomer.IPs, elder.IPs)
+	}
+
+	var firing, held time.Time
+	var g group
+	d.eventually("firing", func() error {
+		err := d.yields(`ALERTS{alertname="DupipDuplicateAddress",alertstate="firing"}`, 1)
+		firing = time.Now()
+		return err
+	})
+	d.eventually("one alert with the names of both pods", func() error {
+		g, err = d.oneGroup("DupipDuplicateAddress")
+		if held.IsZero() && err == nil {
+			held = time.Now()
+		}
+		if err == nil {
+			err = names(g.Alerts[0], ip, elder, newcomer, agents[:2])
+		}
+		return err
+	})
+	a := g.Alerts[0]
+	t.Logf("%s\n%s", a.Annotations["summary"], a.Annotations["description"])
+
+	// Nothing more is sent when both agents that know of it are away at the same time, long
+	// enough for several evaluations and for Alertmanager to tell what came of them, nor when
+	// Prometheus starts again.
+	d.notified("firing", 1)
+	l.Do(agents[0].Stop(), agents[1].Kill())
+	d.eventually("the end of the agents in Prometheus", func() error {
+		return d.yields("max_over_time(up[4s]) == 0", 2)
+	})
+	for i, a := range agents[:2] {
+		agents[i] = l.Successor(a)
+	}
+	d.eventually("verified again", func() error {
+		return d.yields(`count_over_time(dupip_conflict_info{state="confirmed"}[3s]) >= 2`, 2)
+	})
+	l.Do(d.prometheus.stop())
+	d.startPrometheus()
+	// What it read before and does not read again, it believes for five minutes.
+	again := fmt.Sprintf(`timestamp(dupip_conflict_info{state="confirmed"}) > %d`, time.Now().Unix()+1)
+	d.eventually("scrapes, after Prometheus was away", func() error { return d.yields(again, 2) })
+	_, err = d.oneGroup("DupipDuplicateAddress")
+	l.Do(err)
+	first := d.notified("firing", 1)
+	d.notified("resolved", 0)
+
+	e, err := watches[1].WaitConfirmed(ip, patience)
+	l.Do(err)
+	since := func(at time.Time) string { return fmt.Sprintf("%.2f s", at.Sub(e.Conflict.SecondSeen).Seconds()) }
+	t.Logf("from the newcomer's first packet: suspected %s, confirmed %s, Prometheus fires %s, Alertmanager has it %s, somebody is told %s (with group_wait: 5s)",
+		since(e.Conflict.SuspectedAt), since(e.Conflict.ConfirmedAt), since(firing), since(held), since(first.received))
+
+	l.Do(runtimes[1].RemovePod(t.Context(), newcomer))
+	began := time.Now()
+	d.eventually("the end in Prometheus", func() error {
+		return d.yields(`ALERTS{alertname=~"Dupip.*",alertstate="firing"}`, 0)
+	})
+	resolved := time.Since(began)
+	d.eventually("the end in Alertmanager", d.none)
+	d.eventually("the news of the end", func() error { return d.count("resolved", 1) })
+	over, err := watches[0].WaitType("resolved", ip, patience)
+	l.Do(err)
+	t.Logf("from the newcomer's end: resolved %.2f s, Prometheus %.2f s, Alertmanager %.2f s",
+		over.At.Sub(began).Seconds(), resolved.Seconds(), time.Since(began).Seconds())
+	d.notified("firing", 1)
+	d.onlyFired("DupipDuplicateAddress")
+}
+
+// Twenty addresses at once are one alert, and one notification.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	const many = 20
+	l := lab.NewT(t)
+	agents := l.Cluster(3)
+	d := newDesk(l, agents, 1)
+	var numbers []byte
+	for n := range byte(many) {
+		numbers = append(numbers, 10+n)
+	}
+	home := agents[0].Node
+	on := func(n *lab.Node, name string) func(byte) error {
+		return func(last byte) error {
+			_, err := n.AddPod(fmt.Sprintf("%s-%d", name, last), lab.PodOptions{
+				Style: lab.Routed, Addrs: []netip.Addr{home.RoutedIPv4(last)},
+			})
+			return err
+		}
+	}
+	l.Do(each(numbers, on(home, "elder")))
+	l.Do(each(numbers, on(agents[1].Node, "newcomer")))
+
+	var g group
+	d.eventually("one alert for all", func() (err error) {
+		g, err = d.oneGroup("DupipDuplicateAddresses")
+		if want := fmt.Sprintf("%d addresses of network default are held twice", many); err == nil && g.Alerts[0].Annotations["summary"] != want {
+			err = fmt.Errorf("the summary is %q, want %q", g.Alerts[0].Annotations["summary"], want)
+		}
+		return err
+	})
+	t.Logf("%s\n%s", g.Alerts[0].Annotations["summary"], g.Alerts[0].Annotations["description"])
+	d.notified("firing", 1)
+	// Whatever else there was to send would be sent by then.
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); <-time.After(200 * time.Millisecond) {
+		l.Do(d.count("firing", 1))
+	}
+}
+
+// A cluster without duplicates is quiet, also while each agent and Prometheus are started
+// again, in order and after a kill. One that stays away is an alert.
+//
+// Minutes of the rules are seconds here.
+func TestQuietUntilAnAgentIsGone(t *testing.T) {
+	t.Parallel()
+	hurry := int(time.Minute / lab.Patience(time.Second))
+	l := lab.NewT(t)
+	agents := l.Cluster(3)
+	for i, a := range agents {
+		l.Pod(a.Node, fmt.Sprintf("pod-%d", i), lab.PodOptions{Addrs: []netip.Addr{a.Node.IPv4(10), a.Node.IPv6(10)}})
+	}
+	d := newDesk(l, agents, hurry)
+	began := time.Now()
+	for i := range agents {
+		end := agents[i].Stop
+		if i == 1 {
+			end = agents[i].Kill
+		}
+		l.Do(end())
+		agents[i] = l.Successor(agents[i])
+		l.Meet(agents...)
+	}
+	l.Do(d.prometheus.stop())
+	d.startPrometheus()
+	// As long as the rules look back, that something could be in them.
+	longest := 15 * time.Minute / time.Duration(hurry)
+	for time.Since(began) < 2*longest/3+longest {
+		d.eventually("a quiet cluster", func() error {
+			fired, err := d.fired()
+			if err == nil && len(fired) > 0 {
+				t.Fatalf("%v have fired", fired)
+			}
+			return err
+		})
+		<-time.After(time.Second)
+	}
+	l.Do(d.none())
+
+	l.Do(agents[2].Kill())
+	killed := time.Now()
+	d.eventually("an alert about the agent", func() error {
+		groups, err := d.groups()
+		if err == nil && (len(groups) != 1 || groups[0].Labels["alertname"] != "DupipAgentDown") {
+			err = fmt.Errorf("Alertmanager holds %v, want DupipAgentDown", groups)
+		}
+		return err
+	})
+	groups, err := d.groups()
+	l.Do(err)
+	if got, want := groups[0].Alerts[0].Annotations["summary"], fmt.Sprintf("The agent on node %s does not answer", agents[2].Node.ShortName()); got != want {
+		t.Errorf("the summary is %q, want %q", got, want)
+	}
+	t.Logf("an agent that is gone is an alert %.1f s after its end, at %d times the speed", time.Since(killed).Seconds(), hurry)
+}
+
+// newRuntime prepares a containerd on a node of its own. All have one range, and know nothing
+// of each other.
+func newRuntime(l *lab.T) *cri.Runtime {
+	l.Helper()
+	r, err := cri.New(l.Lab, l.Node(""), cri.Options{
+		Network: "pods",
+		Plugins: []map[string]any{{"type": "ptp", "ipam": cri.HostLocal("10.99.0.0/24")}},
+	})
+	l.Do(err)
+	return r
+}
+
+func startAgent(l *lab.T, n *lab.Node, flags ...string) *lab.Agent {
+	l.Helper()
+	return l.Agent(n, append(n.ClusterFlags(), flags...)...)
+}
+
+func runPod(l *lab.T, r *cri.Runtime, name string) *cri.Pod {
+	l.Helper()
+	p, err := r.RunPod(l.Context(), cri.PodOptions{Namespace: "shop", Name: name, UID: "uid-of-" + name})
+	l.Do(err)
+	return p
+}
+
+// each does something with all at the same time.
+func each[T any](all []T, f func(T) error) error {
+	var group sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, one := range all {
+		group.Go(func() { errs[i] = f(one) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// names returns an error unless the alert says all that a person needs.
+func names(a alert, ip netip.Addr, elder, newcomer *cri.Pod, agents []*lab.Agent) error {
+	var missing []string
+	for _, text := range []string{
+		ip.String(), elder.Namespace + "/" + elder.Name, newcomer.Namespace + "/" + newcomer.Name,
+		agents[0].Node.ShortName(), agents[1].Node.ShortName(),
+	} {
+		if !strings.Contains(a.Annotations["summary"], text) {
+			missing = append(missing, text)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the summary %q does not have %v", a.Annotations["summary"], missing)
+	}
+	return nil
+}
+
+// count returns an error unless there were so many notifications of that kind.
+func (d *desk) count(status string, want int) error {
+	got := 0
+	for _, n := range d.received() {
+		if n.Status == status {
+			got++
+		}
+	}
+	if got != want {
+		return fmt.Errorf("%d notifications say %q, want %d: %+v", got, status, want, d.received())
+	}
+	return nil
+}
+
+// notified waits until there are so many notifications of that kind, and returns the first.
+func (d *desk) notified(status string, want int) notification {
+	d.t.Helper()
+	d.eventually("notifications", func() error { return d.count(status, want) })
+	for _, n := range d.received() {
+		if n.Status == status {
+			return n
+		}
+	}
+	return notification{}
+}
+
+// onlyFired fails the test if any other alert has fired.
+func (d *desk) onlyFired(alertname string) {
+	d.t.Helper()
+	fired, err := d.fired()
+	d.t.Do(err)
+	for _, s := range fired {
+		if s.labels["alertname"] != alertname {
+			d.t.Errorf("%s has fired", s.labels["alertname"])
+		}
+	}
+}

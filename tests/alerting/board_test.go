@@ -1,0 +1,233 @@
+package alerting
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// board is the dashboard that is deployed, as far as it is looked at here.
+type board []boardPanel
+
+type boardPanel struct {
+	Title, Type     string
+	Targets         []boardQuery
+	Transformations []struct {
+		Options struct{ RenameByName map[string]string }
+	}
+}
+
+type boardQuery struct {
+	RefID, Expr, LegendFormat string
+	Range                     bool
+}
+
+func readBoard(t *lab.T) board {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/dashboard.json")
+	t.Do(err)
+	var file struct{ Panels board }
+	t.Do(json.Unmarshal(text, &file))
+	return slices.DeleteFunc(file.Panels, func(p boardPanel) bool { return p.Type == "row" })
+}
+
+// panel is the one of that title.
+func (b board) panel(t *lab.T, title string) boardPanel {
+	t.Helper()
+	i := slices.IndexFunc(b, func(p boardPanel) bool { return p.Title == title })
+	if i < 0 {
+		t.Fatal("no panel " + title)
+	}
+	return b[i]
+}
+
+// on is the query as Grafana sends it for these nodes, a regular expression.
+func (q boardQuery) on(nodes string) string {
+	return strings.NewReplacer("$cluster", ".*", "$node", nodes, "$__rate_interval", "10s").Replace(q.Expr)
+}
+
+// answer is what Grafana gets for a query now, or over the last minutes: of every series
+// the latest value that is a number.
+func (d *desk) answer(q boardQuery) (all []sample, err error) {
+	if !q.Range {
+		return d.query(q.on(".*"))
+	}
+	now := time.Now()
+	seconds := func(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
+	u := "http://" + prometheusAddress + "/api/v1/query_range?" + url.Values{
+		"query": {q.on(".*")}, "start": {seconds(now.Add(-5 * time.Minute))}, "end": {seconds(now)}, "step": {"1"},
+	}.Encode()
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Metric map[string]string
+				Values [][2]any
+			}
+		}
+	}
+	if err := getJSON(d.t.Context(), d.client, u, &answer); err != nil {
+		return nil, err
+	}
+	for _, r := range answer.Data.Result {
+		for _, v := range slices.Backward(r.Values) {
+			text, _ := v[1].(string)
+			if value, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(value) {
+				all = append(all, sample{r.Metric, value})
+				break
+			}
+		}
+	}
+	return all, nil
+}
+
+// want polls until a query has this one value.
+func (d *desk) want(query string, value float64) {
+	d.t.Helper()
+	d.eventually(query, func() error {
+		samples, err := d.query(query)
+		if err == nil && (len(samples) != 1 || samples[0].value != value) {
+			err = fmt.Errorf("%v, want %v", samples, value)
+		}
+		return err
+	})
+}
+
+// Without a runtime pods have no names, and Prometheus has no labels without a value.
+const podLabel = "source_pod"
+
+// wantAnswers waits until every query of the dashboard has an answer with the labels that
+// its legend names.
+func (d *desk) wantAnswers(b board) {
+	d.t.Helper()
+	label := regexp.MustCompile(`\{\{(\w+)\}\}`)
+	d.eventually("an answer in every panel", func() error {
+		var missing []error
+		for _, p := range b {
+			for _, q := range p.Targets {
+				samples, err := d.answer(q)
+				name := p.Title + ": " + q.LegendFormat
+				switch {
+				case err != nil:
+					missing = append(missing, fmt.Errorf("%s: %w", name, err))
+					continue
+				case len(samples) == 0:
+					missing = append(missing, fmt.Errorf("%s: no answer to %s", name, q.on(".*")))
+					continue
+				}
+				for _, m := range label.FindAllStringSubmatch(q.LegendFormat, -1) {
+					has := func(s sample) bool { return s.labels[m[1]] != "" }
+					if m[1] != podLabel && !slices.ContainsFunc(samples, has) {
+						missing = append(missing, fmt.Errorf("%s: no series has the label %s", name, m[1]))
+					}
+				}
+			}
+		}
+		return errors.Join(missing...)
+	})
+}
+
+// wantRow looks at the table of conflicts: one row for the address with both nodes and
+// since when, and every column is there.
+func (d *desk) wantRow(b board, ip netip.Addr, nodes ...string) {
+	d.t.Helper()
+	p := b.panel(d.t, "Open conflicts")
+	fields := make(map[string]bool)
+	for _, q := range p.Targets {
+		samples, err := d.query(q.on(".*"))
+		d.t.Do(err)
+		if len(samples) != 1 || samples[0].labels["ip"] != ip.String() {
+			d.t.Fatal(fmt.Errorf("%s: %v, want one row for %v", q.on(".*"), samples, ip))
+		}
+		s := samples[0]
+		fields["Value #"+q.RefID] = true
+		for name, value := range s.labels {
+			fields[name] = value != ""
+		}
+		switch q.RefID {
+		case "A":
+			got := []string{s.labels["first_node"], s.labels["second_node"]}
+			if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(nodes))) {
+				d.t.Errorf("the row has the nodes %q, want %q", got, nodes)
+			}
+			if since := time.Since(time.UnixMilli(int64(s.value))); since < 0 || since > 2*patience {
+				d.t.Errorf("the row is %v old", since)
+			}
+		case "B":
+			if s.value != 2 {
+				d.t.Errorf("the row has %v holders", s.value)
+			}
+		}
+	}
+	for _, t := range p.Transformations {
+		for field, title := range t.Options.RenameByName {
+			if !fields[field] && !slices.Contains([]string{"first_pod", "second_pod"}, field) {
+				d.t.Errorf("the column %s: there is no %s in %v", title, field, slices.Sorted(maps.Keys(fields)))
+			}
+		}
+	}
+}
+
+var (
+	selector    = regexp.MustCompile(`([a-z_:]+)\{([^}]*)\}`)
+	matched     = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)`)
+	labelLists  = regexp.MustCompile(`\b(?:by|on|group_left)\s*\(([^)]*)\)`)
+	metricWords = regexp.MustCompile(`\b(?:(?:dupip|process|go)_\w+|up\b)`)
+)
+
+// wantLabels fails the test unless the metrics of every query exist, and have the labels it
+// names.
+func (d *desk) wantLabels(b board) {
+	d.t.Helper()
+	known := make(map[string]map[string]bool)
+	labels := func(metric string) map[string]bool {
+		if known[metric] == nil {
+			samples, err := d.query(`last_over_time(` + metric + `[10m])`)
+			d.t.Do(err)
+			// Clusters have a label only where somebody has given them one, and an empty label is none.
+			known[metric] = map[string]bool{"cluster": true}
+			if len(samples) == 0 {
+				d.t.Errorf("nobody exports %s", metric)
+			}
+			for _, s := range samples {
+				for name := range s.labels {
+					known[metric][name] = true
+				}
+			}
+		}
+		return known[metric]
+	}
+	for _, p := range b {
+		for _, q := range p.Targets {
+			for _, m := range selector.FindAllStringSubmatch(q.Expr, -1) {
+				for _, l := range matched.FindAllStringSubmatch(m[2], -1) {
+					if !labels(m[1])[l[1]] {
+						d.t.Errorf("%s: %s has no label %s", p.Title, m[1], l[1])
+					}
+				}
+			}
+			all := make(map[string]bool)
+			for _, metric := range metricWords.FindAllString(q.Expr, -1) {
+				maps.Copy(all, labels(metric))
+			}
+			for _, m := range labelLists.FindAllStringSubmatch(q.Expr, -1) {
+				for name := range strings.SplitSeq(m[1], ",") {
+					if name = strings.TrimSpace(name); name != "" && name != podLabel && !all[name] {
+						d.t.Errorf("%s: no metric of it has a label %s", p.Title, name)
+					}
+				}
+			}
+		}
+	}
+}

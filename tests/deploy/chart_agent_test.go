@@ -1,0 +1,102 @@
+package deploy_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/deploy/helm"
+	"github.com/dupip/dupip/gossip/members"
+)
+
+// What the chart says to the agent is what the agent understands, and what it tells people
+// to run is there.
+func TestChartSpeaksToAgent(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "dupip")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/dupip/dupip/cmd/dupip").CombinedOutput(); err != nil {
+		t.Fatalf("build dupip: %v\n%s", err, out)
+	}
+	t.Run("variables", func(t *testing.T) { testVariables(t, program) })
+	t.Run("notes", func(t *testing.T) { testNotes(t, program) })
+}
+
+func testVariables(t *testing.T, program string) {
+	help, err := exec.Command(program, "agent", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, help)
+	}
+	flags := make(map[string]bool)
+	for _, flag := range regexp.MustCompile(`(?m)^ +(--[a-z-]+) `).FindAllStringSubmatch(string(help), -1) {
+		flags[variable(flag[1])] = true
+	}
+	o, err := renderChart(t, "dupip", "dupip", `{cluster: prod, gossip: {existingSecret: s}, config: {shared: [10.0.0.53]}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range o.container().Env {
+		if !flags[e.Name] {
+			t.Errorf("the variable %s is no flag's:\n%s", e.Name, help)
+		}
+		// Nor may others set what the chart does.
+		if _, err := renderChart(t, "dupip", "dupip", `{extraEnv: [{name: `+e.Name+`, value: x}]}`); err == nil {
+			t.Errorf("the variable %s can be set twice", e.Name)
+		}
+	}
+}
+
+// testNotes reads what Helm says at the end of an installation.
+func testNotes(t *testing.T, program string) {
+	notes := func(values string) string {
+		text, err := helm.Run(t.Context(), values, "install", "prod", chartDir, "--namespace", "net", "--dry-run=client", "--values", "-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, said, found := strings.Cut(text, "\nNOTES:\n")
+		if !found {
+			t.Fatalf("no notes in\n%s", text)
+		}
+		return said
+	}
+	said := notes("{}")
+	commands := regexp.MustCompile(`(?m)^ *kubectl -n net exec ds/prod-dupip -- dupip (.*?)(?: +#.*)?$`).FindAllStringSubmatch(said, -1)
+	if len(commands) < 3 {
+		t.Errorf("%d commands of dupip in\n%s", len(commands), said)
+	}
+	for _, c := range commands {
+		if out, err := exec.Command(program, append(strings.Fields(c[1]), "--help")...).CombinedOutput(); err != nil {
+			t.Errorf("dupip %s: %v\n%s", c[1], err, out)
+		}
+	}
+	const open = "not encrypted: whoever reaches port 7951"
+	if !strings.Contains(said, open) || !strings.Contains(said, "label namespace net pod-security.kubernetes.io/enforce=privileged") {
+		t.Errorf("it does not say who can take part, or what the namespace needs:\n%s", said)
+	}
+	if said := notes("{gossip: {existingSecret: s}}"); strings.Contains(said, "not encrypted") {
+		t.Errorf("with a key it says\n%s", said)
+	}
+}
+
+// Who uses the chart finds the ports and the socket that the agent's documentation tells of.
+func TestChartHasAgentsDefaults(t *testing.T) {
+	o, err := renderChart(t, "dupip", "dupip", "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSetting(t, o, "--gossip-port", strconv.Itoa(members.DefaultPort))
+	wantSetting(t, o, "--metrics-listen", metrics.DefaultListen)
+	if socket, _ := o.setting("--cri-socket"); !slices.Contains(pods.DefaultSockets, socket) {
+		t.Errorf("the socket %s is not among the agent's %q", socket, pods.DefaultSockets)
+	}
+	values := readChartFile(t, chartDir+"/values.yaml")
+	for _, socket := range pods.DefaultSockets {
+		if !strings.Contains(values, socket) {
+			t.Errorf("values.yaml does not tell of %s", socket)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package deploy_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/deploy/helm"
+)
+
+// The manifest for those without Helm is what the chart renders by itself.
+func TestManifestIsRendered(t *testing.T) {
+	seen()
+	want, err := helm.Manifest(t.Context(), chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameFile(t, "deploy/dupip.yaml", readChartFile(t, "../../deploy/dupip.yaml"), string(want))
+	o, err := decodeChart(string(want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkChart(t, o, "dupip", helm.Namespace)
+}
+
+// The chart's alerts are those of everybody.
+func TestChartAlerts(t *testing.T) {
+	sameFile(t, "deploy/chart/alerts.yaml", readChartFile(t, chartDir+"/alerts.yaml"), readChartFile(t, "../../deploy/alerts.yaml"))
+}
+
+func sameFile(t *testing.T, name, got, want string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s is out of date: run make manifests and commit (-want +got):\n%s", name, diff)
+	}
+}
+
+func readChartFile(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

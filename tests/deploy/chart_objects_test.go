@@ -1,0 +1,149 @@
+package deploy_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	yamlstream "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dupip/dupip/deploy/helm"
+)
+
+const chartDir = "../../deploy/chart"
+
+// chartObjects are all that the chart may ever render: no Secret, no right, no account's token.
+type chartObjects struct {
+	account *corev1.ServiceAccount
+	service *corev1.Service
+	config  *corev1.ConfigMap
+	daemons *appsv1.DaemonSet
+	monitor *monitoringv1.PodMonitor
+	rule    *monitoringv1.PrometheusRule
+}
+
+// renderChart renders the chart.
+func renderChart(t *testing.T, release, namespace, values string) (*chartObjects, error) {
+	t.Helper()
+	seen()
+	text, err := helm.Run(t.Context(), values, "template", release, chartDir, "--namespace", namespace, "--values", "-")
+	if err != nil {
+		return nil, err
+	}
+	return decodeChart(text)
+}
+
+// seen opens all files of the chart: go test takes a former result when no file has changed
+// that this process opened, and it is helm that reads them.
+var seen = sync.OnceFunc(func() {
+	_ = filepath.WalkDir(chartDir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			_, err = os.ReadFile(path)
+		}
+		return err
+	})
+})
+
+// decodeChart reads a stream of YAML documents strictly.
+func decodeChart(text string) (*chartObjects, error) {
+	o := &chartObjects{}
+	stream := yamlstream.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
+	for {
+		document, err := stream.Read()
+		if errors.Is(err, io.EOF) {
+			return o, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := o.add(document); err != nil {
+			return nil, fmt.Errorf("%w in\n%s", err, document)
+		}
+	}
+}
+
+func (o *chartObjects) add(document []byte) error {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(document, &kind); err != nil {
+		return err
+	}
+	switch kind.APIVersion + " " + kind.Kind {
+	case "v1 ServiceAccount":
+		return strictly(document, &o.account)
+	case "v1 Service":
+		return strictly(document, &o.service)
+	case "v1 ConfigMap":
+		return strictly(document, &o.config)
+	case "apps/v1 DaemonSet":
+		return strictly(document, &o.daemons)
+	case "monitoring.coreos.com/v1 PodMonitor":
+		return strictly(document, &o.monitor)
+	case "monitoring.coreos.com/v1 PrometheusRule":
+		return strictly(document, &o.rule)
+	}
+	return fmt.Errorf("a %q of %q", kind.Kind, kind.APIVersion)
+}
+
+// strictly decodes the one object of its kind, as the API server does: unknown fields,
+// fields in other letters, fields that are given twice and second objects are errors.
+func strictly[T any](document []byte, to **T) error {
+	if *to != nil {
+		return fmt.Errorf("a second %T", **to)
+	}
+	*to = new(T)
+	data, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return err
+	}
+	unknown, err := json.UnmarshalStrict(data, *to)
+	return errors.Join(append(unknown, err)...)
+}
+
+// pod is what the DaemonSet makes.
+func (o *chartObjects) pod() *corev1.PodSpec { return &o.daemons.Spec.Template.Spec }
+
+// container is the pod's only one.
+func (o *chartObjects) container() *corev1.Container { return &o.pod().Containers[0] }
+
+// setting is the value of a flag of the agent, which the chart gives as a variable.
+func (o *chartObjects) setting(flag string) (value string, given bool) {
+	for _, e := range o.container().Env {
+		if e.Name == variable(flag) {
+			return e.Value, true
+		}
+	}
+	return "", false
+}
+
+func variable(flag string) string {
+	return "DUPIP_" + strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(flag, "--"), "-", "_"))
+}
+
+// mount is what is mounted at a path of the container, or above it.
+func (o *chartObjects) mount(path string) (corev1.VolumeMount, corev1.Volume, error) {
+	for _, m := range o.container().VolumeMounts {
+		if m.MountPath != path && !strings.HasPrefix(path, m.MountPath+"/") {
+			continue
+		}
+		for _, v := range o.pod().Volumes {
+			if v.Name == m.Name {
+				return m, v, nil
+			}
+		}
+		return m, corev1.Volume{}, fmt.Errorf("mount %s has no volume", m.Name)
+	}
+	return corev1.VolumeMount{}, corev1.Volume{}, fmt.Errorf("nothing is mounted at %s", path)
+}

@@ -1,0 +1,62 @@
+package deploy_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// Values that nobody can have meant are refused before anything is installed, in words that
+// name the key.
+func TestChartRefuses(t *testing.T) {
+	for values, want := range map[string][]string{
+		`{gosip: {port: 1}}`:                                     {"gosip"},
+		`{image: {tagg: x}}`:                                     {"/image", "tagg"},
+		`{image: {repository: ""}}`:                              {"/image/repository"},
+		`{image: {tag: 1.2}}`:                                    {"/image/tag", "want string"},
+		`{image: {digest: "0123"}}`:                              {"/image/digest"},
+		`{image: {pullPolicy: Sometimes}}`:                       {"/image/pullPolicy", "IfNotPresent"},
+		`{image: {pullSecrets: [{name: x}]}}`:                    {"/image/pullSecrets/0", "want string"},
+		`{gossip: {port: 70000}}`:                                {"/gossip/port", "65,535"},
+		`{gossip: {port: "7951"}}`:                               {"/gossip/port", "want integer"},
+		`{gossip: {port: 9951}}`:                                 {"gossip.port and metrics.port are both 9951"},
+		`{gossip: {key: c2VjcmV0}}`:                              {"/gossip", "key"},
+		`{gossip: {existingSecret: Secret}}`:                     {"/gossip/existingSecret"},
+		`{runtime: {socket: containerd.sock}}`:                   {"/runtime/socket"},
+		`{runtime: {socket: "unix:///run/crio.sock"}}`:           {"/runtime/socket"},
+		`{state: {hostPath: ""}}`:                                {"/state/hostPath"},
+		`{config: {shard: []}}`:                                  {"/config", "shard"},
+		`{config: {networks: [{name: a, match: {peer: [x]}}]}}`:  {"/config/networks/0/match", "peer"},
+		`{config: "shared: []"}`:                                 {"/config", "want object"},
+		`{resources: {limit: {memory: 1Gi}}}`:                    {"/resources", "limit"},
+		`{updateStrategy: {type: Recreate}}`:                     {"/updateStrategy/type", "RollingUpdate"},
+		`{updateStrategy: {rollingUpdate: {maxSurge: 1}}}`:       {"/updateStrategy/rollingUpdate", "maxSurge"},
+		`{updateStrategy: {rollingUpdate: {maxUnavailable: 0}}}`: {"/updateStrategy/rollingUpdate/maxUnavailable"},
+		`{nodeSelector: {gpu: true}}`:                            {"/nodeSelector/gpu", "want string"},
+		`{tolerations: [{operator: Exist}]}`:                     {"/tolerations/0/operator", "Exists"},
+		`{podLabels: {app.kubernetes.io/name: x}}`:               {"podLabels: app.kubernetes.io/name"},
+		`{podMonitor: {enabled: "yes"}}`:                         {"/podMonitor/enabled", "want boolean"},
+		`{podMonitor: {interval: 30}}`:                           {"/podMonitor/interval", "want string"},
+		`{extraArgs: [join=x]}`:                                  {"/extraArgs/0", "join=x"},
+		`{extraArgs: ["--metrics-listen=off"]}`:                  {"extraArgs: --metrics-listen", "metrics.port"},
+		`{extraArgs: ["--gossip-port=8000"]}`:                    {"extraArgs: --gossip-port", "gossip.port"},
+		`{extraEnv: [{name: DUPIP_ADVERTISE, value: x}]}`:        {"extraEnv: DUPIP_ADVERTISE"},
+		`{extraEnv: [{name: GOGC, value: 50}]}`:                  {"/extraEnv/0/value", "want string"},
+	} {
+		t.Run(values, func(t *testing.T) {
+			t.Parallel()
+			_, err := renderChart(t, "dupip", "dupip", values)
+			if err == nil {
+				t.Fatal("it is taken")
+			}
+			said := err.Error()
+			if strings.Count(said, "\n") > 5 {
+				t.Errorf("it says too much:\n%s", said)
+			}
+			for _, want := range want {
+				if !strings.Contains(said, want) {
+					t.Errorf("it does not say %q:\n%s", want, said)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package deploy_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/deploy/helm"
+)
+
+// rendering is the chart with some values, and what is to come of them. Whatever the
+// values, the objects have to pass checkChart.
+type rendering struct {
+	release, namespace string // default: dupip, in one of the same name
+	values             string
+	want               func(*testing.T, *chartObjects)
+}
+
+var renderings = map[string]rendering{
+	"as it is": {want: func(t *testing.T, o *chartObjects) {
+		if o.account == nil || o.config != nil || o.monitor != nil || o.rule != nil {
+			t.Errorf("%+v", o)
+		}
+		equal(t, "image", o.container().Image, "localhost/dupip:dev")
+		equal(t, "priority class", o.pod().PriorityClassName, "system-node-critical")
+		equal(t, "tolerations", o.pod().Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}})
+	}},
+	"another release": {release: "prod", namespace: "net", want: func(t *testing.T, o *chartObjects) {
+		equal(t, "name", o.daemons.Name, "prod-dupip")
+	}},
+	"names": {values: `{nameOverride: finder, serviceAccount: {name: nobody}}`, want: func(t *testing.T, o *chartObjects) {
+		equal(t, "name", o.daemons.Name, "dupip-finder")
+		equal(t, "account", o.account.Name, "nobody")
+	}},
+	"a whole name": {values: `{fullnameOverride: finder}`, want: func(t *testing.T, o *chartObjects) {
+		equal(t, "name", o.daemons.Name, "finder")
+	}},
+	"a long name": {release: "r" + strings.Repeat("-long", 10), values: `{nameOverride: ` + strings.Repeat("n", 63) + `}`},
+	"image": {
+		values: `{image: {repository: "registry.example:5000/net/dupip", tag: "1.2", pullPolicy: Always, pullSecrets: [one, two]}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			equal(t, "image", o.container().Image, "registry.example:5000/net/dupip:1.2")
+			equal(t, "policy", o.container().ImagePullPolicy, corev1.PullAlways)
+			equal(t, "secrets", o.pod().ImagePullSecrets, []corev1.LocalObjectReference{{Name: "one"}, {Name: "two"}})
+		},
+	},
+	"image by digest": {
+		values: `{image: {repository: registry.example/dupip, digest: "sha256:` + strings.Repeat("0a", 32) + `"}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			equal(t, "image", o.container().Image, "registry.example/dupip@sha256:"+strings.Repeat("0a", 32))
+		},
+	},
+	"cluster and key": {
+		values: `{cluster: "prod: 1", gossip: {existingSecret: dupip-gossip, secretKey: keys.txt}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			wantSetting(t, o, "--cluster", "prod: 1")
+			p, _ := o.setting("--gossip-key-file")
+			if _, v, err := o.mount(p); err != nil || v.Secret.SecretName != "dupip-gossip" || v.Secret.Items[0].Key != "keys.txt" {
+				t.Errorf("the key is %+v: %v", v, err)
+			}
+		},
+	},
+	"other ports": {values: `{gossip: {port: 17951}, metrics: {port: 19951}}`, want: func(t *testing.T, o *chartObjects) {
+		wantSetting(t, o, "--gossip-port", "17951")
+		wantSetting(t, o, "--metrics-listen", ":19951")
+	}},
+	"no runtime": {values: `{runtime: {socket: ""}}`, want: func(t *testing.T, o *chartObjects) {
+		wantSetting(t, o, "--cri-socket", "none")
+		if _, _, err := o.mount("/run/containerd"); err == nil {
+			t.Error("a runtime's folder is mounted")
+		}
+	}},
+	"k3s": {values: `{runtime: {socket: /run/k3s/containerd/containerd.sock}}`, want: func(t *testing.T, o *chartObjects) {
+		if m, _, err := o.mount("/run/k3s/containerd/containerd.sock"); err != nil || m.MountPath != "/run/k3s/containerd" {
+			t.Errorf("%+v: %v", m, err)
+		}
+	}},
+	// Its folder is /run, which has to stay the container's.
+	"cri-dockerd": {values: `{runtime: {socket: /run/cri-dockerd.sock}}`, want: func(t *testing.T, o *chartObjects) {
+		if m, _, err := o.mount("/run/cri-dockerd.sock"); err != nil || m.MountPath != "/run/cri-dockerd.sock" {
+			t.Errorf("%+v: %v", m, err)
+		}
+	}},
+	"state elsewhere": {values: `{state: {hostPath: /data/dupip}}`, want: func(t *testing.T, o *chartObjects) {
+		if _, v, err := o.mount("/var/lib/dupip"); err != nil || v.HostPath.Path != "/data/dupip" {
+			t.Errorf("%+v: %v", v, err)
+		}
+	}},
+	"privileged": {values: `{securityContext: {privileged: true}}`, want: func(t *testing.T, o *chartObjects) {
+		s := o.container().SecurityContext
+		if s.Privileged == nil || !*s.Privileged || s.SeccompProfile != nil || s.AppArmorProfile != nil || s.SELinuxOptions != nil {
+			t.Errorf("%+v", s)
+		}
+	}},
+	"somebody's account": {values: `{serviceAccount: {create: false, name: mine}}`, want: func(t *testing.T, o *chartObjects) {
+		if o.account != nil || o.pod().ServiceAccountName != "mine" {
+			t.Errorf("%+v, the pods' is %s", o.account, o.pod().ServiceAccountName)
+		}
+	}},
+	"by hand": {values: `{updateStrategy: {type: OnDelete}}`},
+	"one by one": {values: `{updateStrategy: {rollingUpdate: {maxUnavailable: 1}}}`, want: func(t *testing.T, o *chartObjects) {
+		equal(t, "maxUnavailable", o.daemons.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue(), 1)
+	}},
+	"placed": {
+		values: `{tolerations: [], nodeSelector: {pool: "1"}, priorityClassName: "", resources: {limits: null}, terminationGracePeriodSeconds: 7,
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: type, operator: NotIn, values: [virtual]}]}]}}}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			p := o.pod()
+			if p.Tolerations != nil || p.PriorityClassName != "" || o.container().Resources.Limits != nil || *p.TerminationGracePeriodSeconds != 7 {
+				t.Errorf("%+v", p)
+			}
+			equal(t, "nodeSelector", p.NodeSelector, map[string]string{"kubernetes.io/os": "linux", "pool": "1"})
+			equal(t, "affinity", p.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Key, "type")
+		},
+	},
+	"more of everything": {
+		values: `{podAnnotations: {a: "1"}, podLabels: {team: net}, serviceAccount: {annotations: {b: "2"}},
+extraArgs: [--log-format=json], extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]}`,
+		want: func(t *testing.T, o *chartObjects) {
+			equal(t, "annotations", o.daemons.Spec.Template.Annotations, map[string]string{"a": "1"})
+			equal(t, "label", o.daemons.Spec.Template.Labels["team"], "net")
+			equal(t, "account's annotations", o.account.Annotations, map[string]string{"b": "2"})
+			equal(t, "arguments", o.container().Args, []string{"agent", "--log-format=json"})
+			if !slices.Contains(o.container().Env, corev1.EnvVar{Name: "GOMEMLIMIT", Value: "200MiB"}) {
+				t.Errorf("%+v", o.container().Env)
+			}
+		},
+	},
+	"watched": {
+		values: `{podMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}, prometheusRule: {enabled: true, labels: {role: alerts}}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			equal(t, "label", o.monitor.Labels["release"], "prometheus")
+			equal(t, "label", o.rule.Labels["role"], "alerts")
+			if n := len(o.monitor.Spec.PodMetricsEndpoints[0].RelabelConfigs); n != 1 {
+				t.Errorf("%d relabelings", n)
+			}
+			equal(t, "interval", o.monitor.Spec.PodMetricsEndpoints[0].Interval, "15s")
+			var want *monitoringv1.PrometheusRuleSpec
+			if err := strictly([]byte(readChartFile(t, "../../deploy/alerts.yaml")), &want); err != nil {
+				t.Fatalf("deploy/alerts.yaml as a PrometheusRule: %v", err)
+			}
+			if len(want.Groups) == 0 {
+				t.Error("deploy/alerts.yaml has no groups")
+			}
+			equal(t, "rules", o.rule.Spec, *want)
+		},
+	},
+	"watched among clusters": {values: `{cluster: prod, podMonitor: {enabled: true}}`, want: func(t *testing.T, o *chartObjects) {
+		labels := make(map[string]string)
+		for _, r := range o.monitor.Spec.PodMetricsEndpoints[0].RelabelConfigs {
+			labels[r.TargetLabel] = *r.Replacement
+		}
+		equal(t, "labels of the target", labels, map[string]string{"job": "dupip", "cluster": "prod"})
+	}},
+	"configured": {
+		values: "config:\n  shared: [10.0.0.53, 10.96.0.0/12, \"::/0\"]\n  networks: [{name: storage, solicit: off, match: {bridges: [\"*\"]}}]\n  limits: {bindings: 1048576}\n",
+		want: func(t *testing.T, o *chartObjects) {
+			c, err := config.Parse([]byte(o.config.Data["dupip.yaml"]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "networks", c.Networks(), []config.Network{{Name: "storage", Scope: config.Cluster}})
+			equal(t, "limit", c.Limits().Bindings, 1<<20)
+		},
+	},
+}
+
+// TestChart renders the chart in many ways and decodes every object strictly.
+func TestChart(t *testing.T) {
+	for name, r := range renderings {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			release, namespace := or(r.release, "dupip"), or(r.namespace, "dupip")
+			o, err := renderChart(t, release, namespace, r.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.want != nil {
+				r.want(t, o)
+			}
+			checkChart(t, o, release, namespace)
+		})
+	}
+}
+
+// The example of the configuration, which has every key, means the same by way of the chart.
+func TestChartTakesWholeConfig(t *testing.T) {
+	example := readChartFile(t, "../../agent/config/example.yaml")
+	want, err := config.Parse([]byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := renderChart(t, "dupip", "dupip", "config:\n  "+strings.ReplaceAll(example, "\n", "\n  "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.Parse([]byte(o.config.Data["dupip.yaml"]))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, o.config.Data["dupip.yaml"])
+	}
+	if !reflect.DeepEqual(want, got) {
+		t.Errorf("by way of the chart it is another:\n%s", o.config.Data["dupip.yaml"])
+	}
+}
+
+func TestChartLint(t *testing.T) {
+	seen()
+	if out, err := helm.Run(t.Context(), "", "lint", "--strict", chartDir); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func or(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+func wantSetting(t *testing.T, o *chartObjects, flag, want string) {
+	t.Helper()
+	if got, given := o.setting(flag); !given || got != want {
+		t.Errorf("%s=%s, want %s", flag, got, want)
+	}
+}
+
+func equal[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
