@@ -1,0 +1,30 @@
+#!/bin/sh
+# Looks for known vulnerabilities in what the program calls, dependencies and Go's own
+# packages included. A finding fails. Where the database cannot be reached nothing is
+# checked, which is said, and is no failure: whoever has no way out cannot do more.
+#
+#   tests/vulncheck.sh [PACKAGE...]     ./... by default
+#
+# GOVULNDB names another database, for example a copy: file:///srv/vulndb
+set -eu
+
+[ $# -gt 0 ] || set -- ./...
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+GOBIN=$work go install golang.org/x/vuln/cmd/govulncheck@v1.8.0
+
+status=0
+"$work/govulncheck" ${GOVULNDB:+-db "$GOVULNDB"} "$@" >"$work/out" 2>"$work/err" || status=$?
+cat "$work/out"
+cat "$work/err" >&2
+# 1 is any failure, 3 are findings. Only an error of the network is forgiven, not what a
+# database that is there says.
+unreachable='^govulncheck: fetching vulnerabilities: .*(dial tcp|proxyconnect|i/o timeout|TLS handshake timeout|connection reset)'
+if [ "$status" -eq 1 ] && grep -Eq "$unreachable" "$work/err"; then
+    echo "not checked: the vulnerability database cannot be reached"
+    exit 0
+fi
+if [ "$status" -eq 3 ]; then
+    echo "what is found above is called from here: take the fixed version (go get MODULE@VERSION)" >&2
+fi
+exit "$status"
