@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo run test test-vm bench scale scenarios compare soak generate lint need-go need-root
+.PHONY: help build image demo run test test-vm bench scale scenarios compare soak race vulncheck manifests generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -17,10 +17,13 @@ endif
 # Stamping the revision fails where git does not trust the owner of the checkout.
 BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && git status >/dev/null 2>&1 && echo auto || echo false)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# The image's name; VERSION is what it says of itself, by default what git says.
+IMAGE ?= localhost/dupip:dev
 # How many nodes the clusters of make scale have.
 SCALE ?= 50,500
-# In CI every test is named.
+# In CI every test is named, and the race detector looks on where no time is measured.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
+RACE := $(if $(VERBOSE),-race)
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -31,6 +34,13 @@ build: need-go ## a static bin/dupip
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(BUILDVCS) -ldflags '-s -w' -o bin/dupip ./cmd/dupip
 	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip; fi
 
+image: need-go ## bin/dupip-image.tar, for amd64 and arm64; IMAGE=registry.example/dupip:1.2 VERSION=1.2
+	@tests/install.sh image
+	@mkdir -p bin
+	@$(GO) build -o bin/image ./deploy/image
+	@bin/image -name '$(IMAGE)' -version '$(VERSION)' -o bin/dupip-image.tar
+	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/image bin/dupip-image.tar; fi
+
 demo: need-root build ## (root) three duplicates in a small cluster of netns, found
 	@$(GO) build -o bin/demo ./tests/demo
 	@DUPIP_BIN=bin/dupip bin/demo
@@ -40,8 +50,9 @@ run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s
 
 test: need-root need-go ## (root) all tests, the scenarios too
 	@tests/install.sh test
+	$(if $(RACE),@tests/install.sh race)
 	$(GO) vet ./...
-	$(GO) test -count=1 $(VERBOSE) $$($(GO) list ./... | grep -v /tests/)
+	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /tests/)
 	@# One package after the other: they measure time. The table of the scenarios comes last.
 	$(GO) test -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list ./tests/... | grep -v -e /tests/vm -e /tests/scenarios)
 	@$(MAKE) scenarios
@@ -50,7 +61,7 @@ test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated mach
 	@tests/install.sh vm
 	@cd tests/vm && $(GO) test -count=1 -timeout 20m $(VERBOSE)
 
-bench: need-root build ## (root) what dupip costs, in 6 minutes; BENCH=ring one part, QUICK=1 roughly
+bench: need-root build ## (root) what dupip costs, in 12 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench
 	@$(GO) build -ldflags "-X main.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)" -o bin/bench ./tests/bench
 	@DUPIP_BIN=bin/dupip bin/bench $(if $(BENCH),-only $(BENCH)) $(if $(QUICK),-quick)
@@ -72,6 +83,16 @@ compare: need-root build ## (root) other detectors on the packets of the scenari
 soak: need-root need-go ## (root) a random life of pods on three nodes; DURATION=10m SEED=7 plays one again, LOSS=3 loses 3%
 	@cd tests/soak && $(GO) test -count=1 -timeout 48h -v -run TestSoak . \
 		-duration $(or $(DURATION),10m) -seed $(or $(SEED),0) -loss $(or $(LOSS),0)
+
+race: need-root need-go ## (root) the tests of agent, gossip, detector and bpf with the race detector
+	@tests/install.sh race
+	CGO_ENABLED=1 $(GO) test -race -count=1 ./agent/... ./bpf/... ./cmd/... ./detector/... ./gossip/...
+
+vulncheck: need-go ## known vulnerabilities in what the program calls (govulncheck)
+	@tests/vulncheck.sh
+
+manifests: need-go ## render deploy/dupip.yaml from the chart
+	@$(GO) run ./deploy/manifests
 
 generate: need-go ## regenerate the BPF objects (clang-19, llvm-19)
 	@tests/install.sh generate

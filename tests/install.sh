@@ -3,14 +3,16 @@
 # says nothing when everything is there.
 #
 #   tests/install.sh test       what the tests need
+#   tests/install.sh image      what builds the container image
 #   tests/install.sh vm         what the tests under an old kernel need
 #   tests/install.sh bench      what the benchmark compares with
+#   tests/install.sh race       what the race detector needs
 #   tests/install.sh compare    what other detectors are compared
 #   tests/install.sh generate   what regenerating the BPF objects needs
 #   tests/install.sh lint       what the linters need
 set -eu
 
-target=${1:?usage: tests/install.sh test|vm|bench|compare|generate|lint}
+target=${1:?usage: tests/install.sh test|image|vm|bench|race|compare|generate|lint}
 packages=
 
 # want PACKAGE FILE-OR-COMMAND...: the package, unless all of the things are there.
@@ -32,6 +34,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 case $target in
 test)
+    want git git
     want iproute2 ip tc
     want nftables nft
     # The tests look where Debian puts the plugins and where the upstream archive goes.
@@ -41,6 +44,13 @@ test)
     want runc runc
     want arpwatch arpwatch
     want tshark tshark
+    want buildah buildah
+    want prometheus prometheus promtool
+    want prometheus-alertmanager prometheus-alertmanager
+    ;;
+image)
+    # Docker will do if it builds for other machines.
+    docker buildx version >/dev/null 2>&1 || want buildah buildah
     ;;
 compare)
     want iproute2 ip tc
@@ -50,6 +60,15 @@ compare)
     ;;
 bench)
     want arpwatch arpwatch
+    [ -x /opt/cni/bin/ptp ] || want containernetworking-plugins /usr/lib/cni/ptp
+    want containerd containerd ctr containerd-shim-runc-v2
+    want runc runc
+    ;;
+race)
+    # Beside what is there for the tests: Go's race detector is in C.
+    want gcc gcc
+    want libc6-dev /usr/include/stdlib.h
+    want iproute2 ip tc
     ;;
 vm)
     want qemu-system-x86 qemu-system-x86_64
@@ -99,6 +118,16 @@ if ! available; then
         exit 1
     fi
 fi
+# The programs are wanted, not services that listen to the network: none is started now
+# (invoke-rc.d asks this file), and those that just came are not started at boot.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 1' INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+
 echo "installing what make $target needs: apt-get install$packages"
 # shellcheck disable=SC2086 # a list on purpose
 if ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
@@ -106,3 +135,8 @@ if ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends $packages >/dev/null
 fi
+for service in prometheus prometheus-alertmanager arpwatch; do
+    case " $packages " in
+    *" $service "*) if command -v systemctl >/dev/null; then systemctl disable --quiet "$service" || true; fi ;;
+    esac
+done
