@@ -22,7 +22,10 @@ func hold(c api.Conflict) string {
 			lost = append(lost, name)
 		}
 	}
-	if len(lost) == 1 {
+	switch len(lost) {
+	case 0: // an agent of another version may have another reason
+		return "Nothing is to be removed now."
+	case 1:
 		return lost[0] + " does not answer: wait until it does or its holders are forgotten (5 minutes)."
 	}
 	return conjoin(lost) + " do not answer: wait until they do or their holders are forgotten (5 minutes)."

@@ -525,3 +525,11 @@ func TestLongCommands(t *testing.T) {
 		printed(t, func(out io.Writer) { printCommand(out, "    ", command) }, want)
 	}
 }
+
+// A reason that this version does not know is no node that does not answer.
+func TestHeldForAnotherReason(t *testing.T) {
+	c := api.Conflict{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}, Advice: &api.Advice{Unknown: "of tomorrow"}}
+	if got, want := hold(c), "Nothing is to be removed now."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
