@@ -120,3 +120,41 @@ func (q *quota) held() int {
 	defer q.mu.Unlock()
 	return q.all
 }
+
+// Who lacks room of its own address does not wait for a stranger to leave; and who waits,
+// and is cut off then, is told at once.
+func TestRoomOfOnesOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(10, 6)
+		var dropped drops
+		open := func(address byte) *stream {
+			near, far := net.Pipe()
+			t.Cleanup(func() { far.Close() })
+			return &stream{Conn: near, room: r, release: func() {}, drops: &dropped, from: netip.AddrFrom4([4]byte{10, 0, 0, address})}
+		}
+		stranger, first, second := open('a'), open('b'), open('b')
+		if !r.take(stranger, 6) || !r.take(first, 4) {
+			t.Fatal("there is no room")
+		}
+		took := make(chan bool, 2)
+		go func() { took <- r.take(first, 1) }() // waits for the stranger, who stays
+		synctest.Wait()
+		go func() { r.take(second, 3) }()
+		synctest.Wait()
+		if !stranger.cut.Load() || !first.cut.Load() {
+			t.Errorf("cut off: the stranger %t, the first %t, want both", stranger.cut.Load(), first.cut.Load())
+		}
+		select {
+		case got := <-took:
+			if got {
+				t.Error("who was cut off has taken more")
+			}
+		default:
+			t.Error("who was cut off waits on")
+		}
+		for _, s := range []*stream{stranger, first, second} {
+			s.Close()
+		}
+		synctest.Wait()
+	})
+}
