@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -45,6 +46,18 @@ type advised struct {
 			Command string
 		}
 	}
+}
+
+// elderly waits until a pod that is made on another node is said to be newer than this one:
+// of what is made within a second nobody is, because the clocks of nodes differ.
+func (s *site) elderly(p *pod) {
+	s.Helper()
+	s.Eventually("age of "+p.String(), func() error {
+		if age := time.Since(p.made); age <= 1500*time.Millisecond {
+			return fmt.Errorf("it is %v", age)
+		}
+		return nil
+	})
 }
 
 // obey does what a machine's agent says first about each of the duplicates: to remove

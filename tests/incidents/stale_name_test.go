@@ -55,6 +55,7 @@ func TestI1StaleNodeName(t *testing.T) {
 
 	elders := s.runEach("elder", 4, all...)
 	s.bound(elders...)
+	s.elderly(elders[0])
 	s.free(elders[0])
 	twice := s.duplicates(elders, []*pod{all[1].run(named("newcomer"))})
 	sinceRun, sinceSeen := s.found(twice...)
