@@ -38,8 +38,8 @@ func Of(c detector.Conflict, leads []Lead, names func(id string) string) *api.Ad
 	if len(c.Holders) < 2 {
 		return nil // as another node tells it, who may tell anything
 	}
-	if unknown := held(c.Holders); unknown != "" {
-		return &api.Advice{Unknown: unknown, Remove: []api.Removal{}}
+	if unknown, because := held(c.Holders); unknown != "" {
+		return &api.Advice{Unknown: unknown, Held: because, Remove: []api.Removal{}}
 	}
 	a := new(api.Advice)
 	order := byAge(c.Holders)
@@ -83,19 +83,27 @@ func Of(c detector.Conflict, leads []Lead, names func(id string) string) *api.Ad
 	return a
 }
 
-// held returns why nothing is to be removed now, empty if something is. Of a holder whose node
-// is out of reach nobody knows whether it lives: if not, another may be the only one. Where two
-// nodes run one pod, it is a node that has to go.
-func held(holders []detector.Binding) string {
-	if slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Unreachable }) {
-		return unreachable
-	}
-	for n, b := range holders {
-		if slices.ContainsFunc(holders[n+1:], func(other detector.Binding) bool { return twins(b, other) }) {
-			return twoNodes
+// held returns why nothing is to be removed now and the holders that it is about; empty if
+// something is. Of a holder whose node is out of reach nobody knows whether it lives: if not,
+// another may be the only one. Where two nodes run one pod, it is a node that has to go.
+func held(holders []detector.Binding) (unknown string, because []int) {
+	which := func(ok func(detector.Binding) bool) (list []int) {
+		for n, b := range holders {
+			if ok(b) {
+				list = append(list, n)
+			}
 		}
+		return list
 	}
-	return ""
+	if lost := which(func(b detector.Binding) bool { return b.Unreachable }); lost != nil {
+		return unreachable, lost
+	}
+	if twice := which(func(b detector.Binding) bool {
+		return slices.ContainsFunc(holders, func(other detector.Binding) bool { return twins(b, other) })
+	}); twice != nil {
+		return twoNodes, twice
+	}
+	return "", nil
 }
 
 // byAge returns the places of the holders, the one that was made or seen last first.

@@ -63,7 +63,7 @@ func outline(a *api.Advice) string {
 	if a.Newer != nil {
 		lines = append(lines, fmt.Sprintf("%d is newer than %d by %s %gs", *a.Newer, *a.Than, a.By, a.AfterSeconds))
 	} else {
-		lines = append(lines, "unknown: "+a.Unknown)
+		lines = append(lines, strings.TrimSpace("unknown: "+a.Unknown+" "+strings.Trim(fmt.Sprint(a.Held), "[]")))
 	}
 	for _, r := range a.Remove {
 		line := fmt.Sprint(r.Holder)
@@ -197,23 +197,30 @@ func TestRemove(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	stopped := on("n1", "shop/web-0", 0, 0)
 	stopped.Holder.Sandbox.Stopped = true
-	for name, holders := range map[string][]detector.Binding{
-		"the elder":            {lost(on("n1", "shop/web-0", 0, 0)), on("n2", "shop/web-1", 12, 12)},
-		"the newer":            {on("n1", "shop/web-0", 0, 0), lost(on("n2", "shop/web-1", 12, 12))},
-		"one of three":         {on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-1", 12, 12), lost(on("n3", "shop/web-2", 20, 20))},
-		"one that had stopped": {lost(stopped), on("n2", "shop/web-1", 12, 12)},
-		"a node":               {lost(host("n1")), on("n2", "shop/web-1", 12, 12)},
+	elder, newer := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-1", 12, 12)
+	newest := on("n3", "shop/web-2", 20, 20)
+	for _, test := range []struct {
+		name    string
+		holders []detector.Binding
+		want    string
+	}{
+		{"the elder", []detector.Binding{lost(elder), newer}, "unknown: unreachable 0"},
+		{"the newer", []detector.Binding{elder, lost(newer)}, "unknown: unreachable 1"},
+		{"one of three", []detector.Binding{elder, newer, lost(newest)}, "unknown: unreachable 2"},
+		{"two of three", []detector.Binding{lost(elder), newer, lost(newest)}, "unknown: unreachable 0 2"},
+		{"one that had stopped", []detector.Binding{lost(stopped), newer}, "unknown: unreachable 0"},
+		{"a node", []detector.Binding{lost(host("n1")), newer}, "unknown: unreachable 0"},
 	} {
-		a := Of(between(holders...), nil, names)
-		if got := outline(a); got != "unknown: unreachable" || a.Remove == nil {
-			t.Errorf("%s: %s", name, got)
+		a := Of(between(test.holders...), nil, names)
+		if got := outline(a); got != test.want || a.Remove == nil {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
 	}
 }
 
 // Two nodes that run one pod are one machine twice. Which of them is to run nobody here knows.
 func TestOnePodOnTwoNodes(t *testing.T) {
-	const held = "unknown: two-nodes"
+	const held = "unknown: two-nodes 0 1"
 	a, b, c := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-0", 12, 12), on("n3", "shop/web-1", 20, 20)
 	again := on("n1", "shop/web-0", 30, 30)
 	again.Holder.ID.Node = "n1/c"
@@ -231,8 +238,8 @@ func TestOnePodOnTwoNodes(t *testing.T) {
 		{"the other way round", []detector.Binding{b, a}, held},
 		{"of which the age is not known", []detector.Binding{a, ageless}, held},
 		{"two boots of one name", []detector.Binding{a, again}, held},
-		{"and another pod", []detector.Binding{c, a, b}, held},
-		{"one does not answer", []detector.Binding{lost(a), b}, "unknown: unreachable"},
+		{"and another pod", []detector.Binding{c, a, b}, "unknown: two-nodes 1 2"},
+		{"one does not answer", []detector.Binding{lost(a), b}, "unknown: unreachable 0"},
 		{"one does not run any more", []detector.Binding{stopped, b}, "1 is newer than 0 by created 12s\n0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
 		{"another UID", []detector.Binding{a, later}, "1 is newer than 0 by created 12s\n0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
 	} {

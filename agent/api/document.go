@@ -89,6 +89,9 @@ type Advice struct {
 	// not answer, and nothing is to be removed before it is known what is there, or
 	// "two-nodes" run one pod, and one of the nodes has to go.
 	Unknown string `json:"unknown,omitzero"`
+	// Held are the holders because of which nothing is to be removed now: those whose nodes
+	// do not answer, or of the pod that two nodes run.
+	Held []int `json:"held,omitzero"`
 	// Remove is in the order in which to remove them. All but the last, unless that is
 	// a node itself, have to go to end the conflict. It is empty where nothing is to be
 	// removed now.

@@ -12,43 +12,22 @@ func isHeld(c api.Conflict) bool { return len(c.Advice.Remove) == 0 }
 
 // hold says why nothing is to be removed now, and what to do instead.
 func hold(c api.Conflict) string {
-	if c.Advice.Unknown == "two-nodes" {
-		return runTwice(c) + " run the same pod: one is a clone, or a machine that was replaced and still runs. " +
-			"Shut down the one that should not run; \"dupip nodes\" has their addresses."
-	}
-	var lost []string
-	for n, b := range c.Holders {
-		if name := nodesOf(c)[n]; b.Unreachable && !slices.Contains(lost, name) {
-			lost = append(lost, name)
-		}
-	}
-	switch len(lost) {
-	case 0: // an agent of another version may have another reason
-		return "Nothing is to be removed now."
-	case 1:
-		return lost[0] + " does not answer: wait until it does or its holders are forgotten (5 minutes)."
-	}
-	return conjoin(lost) + " do not answer: wait until they do or their holders are forgotten (5 minutes)."
-}
-
-// runTwice names the nodes that run one pod.
-func runTwice(c api.Conflict) string {
 	var nodes []string
-	for n, b := range c.Holders {
-		twin := slices.ContainsFunc(c.Holders, func(other api.Binding) bool {
-			return nodeID(b) != nodeID(other) && isSame(b.Pod, other.Pod)
-		})
-		if name := nodesOf(c)[n]; twin && !slices.Contains(nodes, name) {
+	for n, name := range nodesOf(c) {
+		if slices.Contains(c.Advice.Held, n) && !slices.Contains(nodes, name) {
 			nodes = append(nodes, name)
 		}
 	}
-	return conjoin(nodes)
-}
-
-// isSame says whether two holders are of one pod that runs.
-func isSame(a, b *api.Pod) bool {
-	return a != nil && b != nil && a.UID != "" && a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name &&
-		!a.Stopped && !b.Stopped
+	switch reason := c.Advice.Unknown; {
+	case reason == "two-nodes" && len(nodes) > 1:
+		return conjoin(nodes) + " run the same pod: one is a clone, or a machine that was replaced and still runs. " +
+			"Shut down the one that should not run; \"dupip nodes\" has their addresses."
+	case reason == "unreachable" && len(nodes) == 1:
+		return nodes[0] + " does not answer: wait until it does or its holders are forgotten (5 minutes)."
+	case reason == "unreachable" && len(nodes) > 1:
+		return conjoin(nodes) + " do not answer: wait until they do or their holders are forgotten (5 minutes)."
+	}
+	return "Nothing is to be removed now." // an agent of another version may have another reason
 }
 
 // printHeld has a line for each reason to remove nothing now.

@@ -229,8 +229,7 @@ What to do:
 `)
 		// Of one that does not answer nobody knows whether it lives.
 		lost := twoPods("10.0.0.1")
-		lost.Holders[0].Unreachable = true
-		lost.Advice = &api.Advice{Unknown: "unreachable"}
+		lost.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0}}
 		printed(t, func(out io.Writer) { printAdvice(out, only(lost)) }, `
 
 What to do:
@@ -239,7 +238,7 @@ What to do:
 `)
 		three := lost
 		three.Holders = append(slices.Clone(lost.Holders), holder("n3", "web-2", "10.0.0.1", time.Second))
-		three.Holders[2].Unreachable = true
+		three.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0, 2}}
 		printed(t, func(out io.Writer) { printStoryAdvice(out, &three) }, `
 
 What to do:
@@ -252,7 +251,7 @@ What to do:
 		left := clone.Holders[0]
 		left.Node, left.Pod = "n4", &api.Pod{Namespace: "shop", Name: "web-0", UID: left.Pod.UID, Stopped: true}
 		clone.Holders = append(clone.Holders, left, holder("n3", "web-2", "10.0.0.1", time.Second))
-		clone.Advice = &api.Advice{Unknown: "two-nodes"}
+		clone.Advice = &api.Advice{Unknown: "two-nodes", Held: []int{0, 1}}
 		printed(t, func(out io.Writer) { printAdvice(out, only(clone)) }, `
 
 What to do:
@@ -322,9 +321,7 @@ Remove these first:
 `+caution)
 		lost := api.Conflicts{Conflicts: slices.Clone(document.Conflicts)}
 		for _, n := range []int{1, 4} {
-			lost.Conflicts[n].Advice = &api.Advice{Unknown: "unreachable"}
-			lost.Conflicts[n].Holders = slices.Clone(lost.Conflicts[n].Holders)
-			lost.Conflicts[n].Holders[1].Unreachable = true
+			lost.Conflicts[n].Advice = &api.Advice{Unknown: "unreachable", Held: []int{1}}
 		}
 		printed(t, func(out io.Writer) { printAdvice(out, lost) }, `
 
