@@ -19,6 +19,7 @@ import (
 
 const (
 	alertsPath  = "../../deploy/alerts.yaml"
+	casesPaths  = "../../deploy/alerts_test/*.yaml"
 	runbookPath = "../../deploy/RUNBOOK.md"
 	runbookURL  = "https://github.com/dupip/dupip/blob/main/deploy/RUNBOOK.md#"
 )
@@ -72,41 +73,55 @@ func readYAML(t *testing.T, path string, into any) {
 // Prometheus takes the rules, and they alarm when they should and only then.
 func TestAlertsPromtool(t *testing.T) {
 	t.Parallel()
-	promtool, err := exec.LookPath("promtool")
+	promtool(t, "check", "rules", alertsPath)
+	for _, path := range casePaths(t) {
+		promtool(t, "test", "rules", path)
+	}
+}
+
+// promtool fails the test unless Prometheus' tool is content.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Fatalf("%v; tests/install.sh test installs it", err)
 	}
-	for _, args := range [][]string{
-		{"check", "rules", "alerts.yaml"},
-		{"test", "rules", "alerts_test.yaml"},
-	} {
-		cmd := exec.CommandContext(t.Context(), promtool, args...)
-		cmd.Dir = filepath.Dir(alertsPath)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
-			continue
-		}
-		t.Logf("promtool %s\n%s", strings.Join(args, " "), out)
+	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		return
 	}
+	t.Logf("promtool %s\n%s", strings.Join(args, " "), out)
+}
+
+// casePaths are the files with cases for the alerts.
+func casePaths(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob(casesPaths)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%s: no files (%v)", casesPaths, err)
+	}
+	return paths
 }
 
 // Each alert has a case with its full text, and what a person needs.
 func TestAlertsComplete(t *testing.T) {
 	t.Parallel()
-	var cases struct {
-		Tests []struct {
-			AlertRuleTest []struct {
-				Alertname string
-				ExpAlerts []any `yaml:"exp_alerts"`
-			} `yaml:"alert_rule_test"`
-		}
-	}
-	readYAML(t, "../../deploy/alerts_test.yaml", &cases)
 	fires := make(map[string]bool)
-	for _, c := range cases.Tests {
-		for _, a := range c.AlertRuleTest {
-			fires[a.Alertname] = fires[a.Alertname] || len(a.ExpAlerts) > 0
+	for _, path := range casePaths(t) {
+		var cases struct {
+			Tests []struct {
+				AlertRuleTest []struct {
+					Alertname string
+					ExpAlerts []any `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			}
+		}
+		readYAML(t, path, &cases)
+		for _, c := range cases.Tests {
+			for _, a := range c.AlertRuleTest {
+				fires[a.Alertname] = fires[a.Alertname] || len(a.ExpAlerts) > 0
+			}
 		}
 	}
 	sections := runbookSections(t)
@@ -115,7 +130,7 @@ func TestAlertsComplete(t *testing.T) {
 			continue
 		}
 		if !fires[r.Alert] {
-			t.Errorf("%s: no case of deploy/alerts_test.yaml has it fire", r.Alert)
+			t.Errorf("%s: no case in deploy/alerts_test has it fire", r.Alert)
 		}
 		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
 			t.Errorf("%s: its severity is %q, want critical, warning or info", r.Alert, r.Labels["severity"])
@@ -166,7 +181,7 @@ func TestRunbookHasNoOthers(t *testing.T) {
 func TestAlertsNameMetrics(t *testing.T) {
 	t.Parallel()
 	known := metricNames(t)
-	for _, path := range []string{alertsPath, "../../deploy/alerts_test.yaml", runbookPath} {
+	for _, path := range append(casePaths(t), alertsPath, runbookPath) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
