@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,6 +32,9 @@ func twoPods(ip string) api.Conflict {
 	c.Routes = []api.Route{toHolder("n1", 0, "vethweb-0")}
 	return c
 }
+
+// only is a list of one conflict.
+func only(c api.Conflict) api.Conflicts { return api.Conflicts{Conflicts: []api.Conflict{c}} }
 
 func TestPrintAdvice(t *testing.T) {
 	for _, test := range []struct {
@@ -189,7 +191,6 @@ func TestPrintAdvice(t *testing.T) {
 // Of these nothing is to be given out again.
 func TestPrintAdviceOnOtherConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		only := func(c api.Conflict) api.Conflicts { return api.Conflicts{Conflicts: []api.Conflict{c}} }
 		none := only(twoPods("10.0.0.1"))
 		none.Conflicts[0].State = "resolved"
 		printed(t, func(out io.Writer) { printAdvice(out, none) }, "")
@@ -227,45 +228,6 @@ What to do:
   stopped. Remove the one that is left over, on node n1:
     crictl rmp -f 0123456789abc
 `)
-		// Of one that does not answer nobody knows whether it lives.
-		lost := twoPods("10.0.0.1")
-		lost.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0}}
-		printed(t, func(out io.Writer) { printAdvice(out, only(lost)) }, `
-
-What to do:
-10.0.0.1: n1 does not answer: wait until it does or its holders are forgotten (5
-  minutes).
-`)
-		three := lost
-		three.Holders = append(slices.Clone(lost.Holders), holder("n3", "web-2", "10.0.0.1", time.Second))
-		three.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0, 2}}
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &three) }, `
-
-What to do:
-  n1 and n3 do not answer: wait until they do or their holders are forgotten (5
-  minutes).
-`)
-		clone := twoPods("10.0.0.1")
-		clone.Holders[0].Boot, clone.Holders[1].Boot = "02345678-aaaa", "12345678-aaaa"
-		clone.Holders[1].Node, clone.Holders[1].Pod = "n1", clone.Holders[0].Pod
-		left := clone.Holders[0]
-		left.Node, left.Pod = "n4", &api.Pod{Namespace: "shop", Name: "web-0", UID: left.Pod.UID, Stopped: true}
-		clone.Holders = append(clone.Holders, left, holder("n3", "web-2", "10.0.0.1", time.Second))
-		clone.Advice = &api.Advice{Unknown: "two-nodes", Held: []int{0, 1}}
-		printed(t, func(out io.Writer) { printAdvice(out, only(clone)) }, `
-
-What to do:
-10.0.0.1: n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a
-  clone, or a machine that was replaced and still runs. Shut down the one that
-  should not run; "dupip nodes" has their addresses.
-`)
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &clone) }, `
-
-What to do:
-  n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a clone, or
-  a machine that was replaced and still runs. Shut down the one that should not
-  run; "dupip nodes" has their addresses.
-`)
 		// A pod that was replaced, on a node of which there are two.
 		twice := twoPods("10.0.0.1")
 		for n := range twice.Holders {
@@ -293,129 +255,6 @@ n1 (boot 02345678) and n1 (boot 12345678) are nodes of one name: a machine that
 IP        STATE      SINCE  NODE         HOLDER      INTERFACE  SEEN
 10.0.0.1  confirmed  20s    n1/02345678  shop/web-0  vethweb-0  60m
                             n1/12345678  shop/web-0  vethweb-1  60s
-`)
-	})
-}
-
-// Of many conflicts each has a line, as long as there are few; whole ranges have one for all.
-func TestPrintAdviceOnMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var document api.Conflicts
-		for n := range 5 {
-			document.Conflicts = append(document.Conflicts, twoPods(fmt.Sprint("10.0.0.", 8+n)))
-		}
-		document.Conflicts[1].Advice.Remove[0].On = "n2"
-		document.Conflicts[2].Advice = &api.Advice{Unknown: "together", Remove: []api.Removal{{Holder: 0, Command: "a"}, {Holder: 1, Command: "b"}}}
-		document.Conflicts[3].Advice = nil
-		const caution = `IPAM may give an address out again while its other holder has it: replace that
-  one, too, or repair IPAM. "dupip explain IP" has the commands.
-`
-		printed(t, func(out io.Writer) { printAdvice(out, document) }, `
-
-What to do:
-Remove these first:
-  10.0.0.8, 10.0.0.12  kubectl -n shop delete pod web-1
-  10.0.0.9             on node n2: kubectl -n shop delete pod web-1
-"dupip explain IP" for 1 address more and for 1 address of which it is not known
-  which holder is newer.
-`+caution)
-		lost := api.Conflicts{Conflicts: slices.Clone(document.Conflicts)}
-		for _, n := range []int{1, 4} {
-			lost.Conflicts[n].Advice = &api.Advice{Unknown: "unreachable", Held: []int{1}}
-		}
-		printed(t, func(out io.Writer) { printAdvice(out, lost) }, `
-
-What to do:
-Remove these first:
-  10.0.0.8  kubectl -n shop delete pod web-1
-10.0.0.9, 10.0.0.12: n2 does not answer: wait until it does or its holders are
-  forgotten (5 minutes).
-"dupip explain IP" for 1 address more and for 1 address of which it is not known
-  which holder is newer.
-`+caution)
-		dual := api.Conflicts{Conflicts: slices.Clone(document.Conflicts)}
-		for n := range dual.Conflicts {
-			// Pods 8, 9 and 12 have a second address, and are found over a bridge.
-			c := dual.Conflicts[n]
-			if c.Advice != nil && c.Advice.Newer != nil {
-				advice := *c.Advice
-				advice.Remove = slices.Clone(advice.Remove)
-				advice.Remove[0].Command += fmt.Sprint("-", n)
-				advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to " + c.IP + " dev cni0", On: "n2", Device: "cni0"}}
-				dual.Conflicts[n].Advice, c.Advice = &advice, &advice
-			}
-			c.IP = fmt.Sprint("fd5f:5801:f9ef:a93e::", 8+n)
-			if c.Advice != nil && c.Advice.Newer != nil {
-				advice := *c.Advice
-				advice.Remove = slices.Clone(advice.Remove)
-				advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to " + c.IP + " dev cni0", On: "n2", Device: "cni0"}}
-				c.Advice = &advice
-			}
-			dual.Conflicts = append(dual.Conflicts, c)
-		}
-		printed(t, func(out io.Writer) { printAdvice(out, dual) }, `
-
-What to do:
-Remove these first:
-  10.0.0.8, fd5f:5801:f9ef:a93e::8    kubectl -n shop delete pod web-1-0
-  10.0.0.9, fd5f:5801:f9ef:a93e::9, on node n2:
-      kubectl -n shop delete pod web-1-1
-  10.0.0.12, fd5f:5801:f9ef:a93e::12  kubectl -n shop delete pod web-1-4
-Then, because nodes and pods on a bridge send to the removed ones for a while:
-  on node n2: ip neigh flush to 10.0.0.8 dev cni0
-  on node n2: ip neigh flush to 10.0.0.9 dev cni0
-  on node n2: ip neigh flush to 10.0.0.12 dev cni0
-  on node n2: ip neigh flush to fd5f:5801:f9ef:a93e::8 dev cni0
-  and 2 more: "dupip explain IP" has them.
-"dupip explain IP" for 2 addresses more and for 2 addresses of which it is not
-  known which holder is newer.
-`+caution)
-		for n := range 250 {
-			c := twoPods(fmt.Sprintf("10.1.%d.%d", n/200, n%200))
-			if n > 0 {
-				c.Advice.Remove[0].Command += fmt.Sprint("-", n)
-			}
-			document.Conflicts = append(document.Conflicts, c)
-			c.State = "suspected"
-			document.Conflicts = append(document.Conflicts, c)
-		}
-		var out bytes.Buffer
-		printAdvice(&out, document)
-		fits(t, out.String())
-		if lines := strings.Count(out.String(), "\n"); lines != 4+maxCommands+4 || !strings.Contains(out.String(), "for 242 addresses more") || !strings.Contains(out.String(), "250 addresses are suspected") {
-			t.Errorf("%d lines:\n%s", lines, out.String())
-		}
-		document.Pairs = []api.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 255}}
-		document.Conflicts = document.Conflicts[:6]
-		for n := range document.Conflicts[:5] {
-			document.Conflicts[n].Holders[1].Node = "n2"
-		}
-		document.Conflicts[5].Holders[1].Node = "n3"
-		printed(t, func(out io.Writer) { printAdvice(out, document) }, `
-
-What to do:
-n1 and n2 share a range: probably one pod CIDR was given out twice, or one node
-  is a clone. Compare their .spec.podCIDR, and drain one.
-10.1.0.0: shop/web-1 on n3 is the newer holder: made 59m after shop/web-0 on n1.
-  Packets to it go from n1 to shop/web-0. shop/web-1 gets no traffic from n1.
-  Remove the newer one:
-    kubectl -n shop delete pod web-1
-`+caution)
-		many := []api.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 9}, {Nodes: []string{"n2", "n3"}, Addresses: 9}}
-		printed(t, func(out io.Writer) { printAdvice(out, api.Conflicts{Pairs: many}) }, `
-
-What to do:
-n1, n2 and n3 share ranges: probably one pod CIDR was given out more than once,
-  or nodes were cloned. Compare their .spec.podCIDR, and drain those that have
-  another's.
-`)
-		clones := []api.Pair{{Nodes: []string{"n1 (boot 02345678)", "n1 (boot 12345678)"}, Addresses: 9}}
-		printed(t, func(out io.Writer) { printAdvice(out, api.Conflicts{Pairs: clones}) }, `
-
-What to do:
-n1 (boot 02345678) and n1 (boot 12345678) share a range: a node and its clone,
-  or one that was replaced and still runs. Shut one down; "dupip nodes" has
-  their addresses.
 `)
 	})
 }
@@ -520,13 +359,5 @@ func TestLongCommands(t *testing.T) {
 		"kubectl -n " + long[:40] + " delete pod " + long[:30]: "    kubectl -n " + long[:40] + " delete pod \\\n      " + long[:30] + "\n",
 	} {
 		printed(t, func(out io.Writer) { printCommand(out, "    ", command) }, want)
-	}
-}
-
-// A reason that this version does not know is no node that does not answer.
-func TestHeldForAnotherReason(t *testing.T) {
-	c := api.Conflict{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}, Advice: &api.Advice{Unknown: "of tomorrow"}}
-	if got, want := hold(c), "Nothing is to be removed now."; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// Where nothing is to be removed now, it is said why, and what to wait for or to do instead.
+func TestPrintHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Of one that does not answer nobody knows whether it lives.
+		lost := twoPods("10.0.0.1")
+		lost.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0}}
+		printed(t, func(out io.Writer) { printAdvice(out, only(lost)) }, `
+
+What to do:
+10.0.0.1: n1 does not answer: wait until it does or its holders are forgotten (5
+  minutes).
+`)
+		three := lost
+		three.Holders = append(slices.Clone(lost.Holders), holder("n3", "web-2", "10.0.0.1", time.Second))
+		three.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0, 2}}
+		printed(t, func(out io.Writer) { printStoryAdvice(out, &three) }, `
+
+What to do:
+  n1 and n3 do not answer: wait until they do or their holders are forgotten (5
+  minutes).
+`)
+		clone := twoPods("10.0.0.1")
+		clone.Holders[0].Boot, clone.Holders[1].Boot = "02345678-aaaa", "12345678-aaaa"
+		clone.Holders[1].Node, clone.Holders[1].Pod = "n1", clone.Holders[0].Pod
+		left := clone.Holders[0]
+		left.Node, left.Pod = "n4", &api.Pod{Namespace: "shop", Name: "web-0", UID: left.Pod.UID, Stopped: true}
+		clone.Holders = append(clone.Holders, left, holder("n3", "web-2", "10.0.0.1", time.Second))
+		clone.Advice = &api.Advice{Unknown: "two-nodes", Held: []int{0, 1}}
+		printed(t, func(out io.Writer) { printAdvice(out, only(clone)) }, `
+
+What to do:
+10.0.0.1: n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a
+  clone, or a machine that was replaced and still runs. Shut down the one that
+  should not run; "dupip nodes" has their addresses.
+`)
+		printed(t, func(out io.Writer) { printStoryAdvice(out, &clone) }, `
+
+What to do:
+  n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a clone, or
+  a machine that was replaced and still runs. Shut down the one that should not
+  run; "dupip nodes" has their addresses.
+`)
+	})
+}
+
+// A reason that this version does not know is no node that does not answer.
+func TestHeldForAnotherReason(t *testing.T) {
+	c := api.Conflict{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}, Advice: &api.Advice{Unknown: "of tomorrow"}}
+	if got, want := hold(c), "Nothing is to be removed now."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
