@@ -1,0 +1,138 @@
+package judge
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	n1, n2, n3 = "node1", "node2", "node3"
+	ms         = time.Millisecond
+)
+
+var (
+	ip = netip.MustParseAddr("10.244.1.5")
+	a  = Holder{n1, "a"}
+	b  = Holder{n2, "b"}
+	c  = Holder{n3, "c"}
+	h2 = Holder{n2, "host"}
+	h3 = Holder{n3, "host"}
+)
+
+// stretch is a time in which a holder has the address.
+type stretch struct {
+	holder      Holder
+	from, until time.Duration
+	maybe       bool
+}
+
+// claim is a time in which an agent has a conflict.
+type claim struct {
+	node        string
+	from, until time.Duration
+	holders     []Holder
+	suspected   bool
+	id          string
+	mute        bool   // it is told of when asked only
+	kind        string // of the event, if it is not of the state
+}
+
+// play has everything looked at and everybody asked every 250 ms; looks take 10 ms. What
+// agents begin to say, they say in an event, too.
+type play struct {
+	length   time.Duration
+	has      []stretch
+	says     []claim
+	down     []stretch // by the holder's node
+	deafFrom time.Duration
+	deaf     time.Duration // nobody looks for so long from then on
+}
+
+func (p play) judge() (map[Kind]int, *Judge, []Finding) {
+	j := New(DefaultLimits())
+	var all []Finding
+	var away []string
+	last := time.Duration(0)
+	for now := time.Duration(0); now <= p.length; now += 250 * ms {
+		if now > p.deafFrom && now < p.deafFrom+p.deaf {
+			continue
+		}
+		if now-last > time.Second {
+			j.Stalled(last+250*ms, now)
+		}
+		for _, d := range p.down {
+			if d.from > last && d.from <= now {
+				j.Down(d.holder.Node, d.from)
+				away = append(away, d.holder.Node)
+			}
+			if d.until > last && d.until <= now {
+				j.Up(d.holder.Node, d.until)
+				away = slices.DeleteFunc(away, func(n string) bool { return n == d.holder.Node })
+			}
+		}
+		for _, h := range []Holder{a, b, c, h2, h3} {
+			look := Look{Holder: h, From: now, To: now + 10*ms}
+			for _, s := range p.has {
+				switch {
+				case s.holder != h || now < s.from || now >= s.until:
+				case s.maybe:
+					look.Maybe = append(look.Maybe, ip)
+				default:
+					look.Has = append(look.Has, ip)
+				}
+			}
+			j.Looked(look)
+		}
+		for _, s := range p.says {
+			if s.from > last && s.from <= now && !s.mute {
+				e := Event{Node: s.node, At: s.from, Kind: "confirmed", Conflict: s.conflict()}
+				if s.suspected {
+					e.Kind = "suspected"
+				}
+				e.Kind = cmp.Or(s.kind, e.Kind)
+				j.Said(e)
+			}
+		}
+		all = append(all, j.Advance(now)...)
+		for _, node := range []string{n1, n2, n3} {
+			if slices.Contains(away, node) {
+				continue
+			}
+			open := Open{Node: node, From: now + 20*ms}
+			for _, s := range p.says {
+				if s.node == node && s.from <= open.From && open.From < s.until {
+					open.Conflicts = append(open.Conflicts, s.conflict())
+				}
+			}
+			j.Asked(open)
+		}
+		last = now
+	}
+	return j.Tally().Findings, j, all
+}
+
+func (s claim) conflict() Conflict {
+	id := s.id
+	if id == "" {
+		id = "5f3a9b21-1"
+	}
+	return Conflict{ID: id, IP: ip, Confirmed: !s.suspected, Holders: s.holders}
+}
+
+// both are claims of the same at two nodes.
+func both(from, until time.Duration, holders ...Holder) []claim {
+	return []claim{
+		{node: n1, from: from, until: until, holders: holders},
+		{node: n2, from: from, until: until, holders: holders},
+	}
+}
+
+// muted are claims that are told when asked only.
+func muted(claims []claim) []claim {
+	for i := range claims {
+		claims[i].mute = true
+	}
+	return claims
+}
