@@ -180,6 +180,11 @@ func TestHostile(t *testing.T) {
 		if len(a.told) != 0 {
 			t.Errorf("told %v", a.told)
 		}
+		a.mu.Lock()
+		if !slices.Equal(a.sought, []wire.MemberID{12345, 12345}) {
+			t.Errorf("sought %v, want the one that nobody has told of: it sent a packet, and a keeper names it", a.sought)
+		}
+		a.mu.Unlock()
 		// As many lies about one address as a keeper may tell are looked into.
 		ofC := about(c.id)
 		ofC.Key = testKey(3)

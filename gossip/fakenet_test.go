@@ -62,7 +62,7 @@ type fakeNode struct {
 	reply func(cluster.Query) cluster.Document
 	// packets and bytes count what was sent, broadcasts what was to be told to all.
 	packets, bytes int
-	// sought are the members that were heard although they are taken for dead.
+	// sought are the members that were heard and are not there.
 	sought     []wire.MemberID
 	broadcasts [][]byte
 }

@@ -148,6 +148,7 @@ func (g *Gossip) rival(r wire.Rival, now time.Time) {
 		switch n := g.roster.Node(c.Holder.Member); n {
 		case nil:
 			g.count.drop(dropUnknown)
+			g.network.Seek(c.Holder.Member)
 		case g.roster.Self():
 			// The keeper may know a holder of ours that is no more, or that is not yet
 			// leased under this incarnation. We know better.

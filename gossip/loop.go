@@ -111,6 +111,7 @@ func (g *Gossip) receive(b []byte, now time.Time) {
 		return
 	case from == nil:
 		g.count.drop(dropStranger)
+		g.network.Seek(p.Sender)
 		return
 	case !g.heard(from, now):
 		g.count.drop(dropPackets)

@@ -20,7 +20,7 @@ type Network interface {
 	// Broadcast tells a packet to all members, sooner or later; a later one with the same
 	// key takes the place of one that waits. It does not keep the packet.
 	Broadcast(key string, packet []byte)
-	// Seek tells that a member was heard that is taken for dead.
+	// Seek tells that a member was heard, or named, that is taken for dead or not known.
 	Seek(id wire.MemberID)
 	// List returns the members that are there or were, this one among them, by node name.
 	List() []members.Member

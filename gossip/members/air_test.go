@@ -23,6 +23,7 @@ type air struct {
 	ports map[string]*airPort
 	cut   func(from, to string) bool // TCP, too
 	loss  func(from, to string) bool // of packets only
+	dials map[string]int             // streams opened, by who did
 }
 
 // airPort is one node's transport.
@@ -39,7 +40,7 @@ func newAir(t *testing.T) *air {
 	// A bubble must end with no goroutine in it, and its clock does not wait for those of
 	// memberlist that were waiting for an answer.
 	t.Cleanup(func() { time.Sleep(20 * time.Second) })
-	return &air{ports: map[string]*airPort{}}
+	return &air{ports: map[string]*airPort{}, dials: map[string]int{}}
 }
 
 func (a *air) port(at string) *airPort {
@@ -90,6 +91,7 @@ func (p *airPort) StreamCh() <-chan net.Conn           { return p.streams }
 
 func (p *airPort) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
 	late := time.After(timeout)
+	p.air.set(func() { p.air.dials[p.at.String()]++ })
 	if p.ended() {
 		return nil, net.ErrClosed
 	}
@@ -199,34 +201,6 @@ func TestLongCutHeals(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Whoever is heard although it is taken for dead is there again at once, whenever that is.
-func TestSeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAir(t)
-		var nodes []*node
-		for i := 1; i <= 3; i++ {
-			nodes = append(nodes, open(t, i, on(a, airAddress(i)), func(o *Options) { o.Join = []string{airAddress(1)} }))
-		}
-		whole := func() bool { return nodes[0].states() == "n1:alive n2:alive n3:alive" }
-		within(t, "all are there", time.Minute, whole)
-		lost := nodes[2].Self()
-		for i := range 5 {
-			a.set(func() {
-				a.cut = func(from, to string) bool { return (from == lost.Address) != (to == lost.Address) }
-			})
-			time.Sleep(100*time.Second + time.Duration(i)*7*time.Second)
-			a.set(func() { a.cut = nil })
-			took := within(t, "it is there again", time.Minute, func() bool {
-				nodes[0].Seek(lost.ID) // as with each packet from it
-				return whole()
-			})
-			if took > 3*time.Second {
-				t.Errorf("it took %v", took)
-			}
-		}
-	})
 }
 
 // within waits until a condition holds, in the time of a bubble.

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/dupip/dupip/gossip/wire"
 )
 
 const (
@@ -27,10 +25,6 @@ const (
 	// Lost members are looked for that long, the latest maxLost of them.
 	lostFor = 24 * time.Hour
 	maxLost = 256
-	// A member that is heard although it is taken for dead is joined at once, but no more often
-	// than every seekAgain; maxSought may wait.
-	seekAgain = 5 * time.Second
-	maxSought = 16
 	// An address that leads to a member which has another one, as that of a service does,
 	// is not joined again before aliasFor has passed.
 	aliasFor = 10 * time.Minute
@@ -102,36 +96,6 @@ func (m *Members) join(ctx context.Context) {
 			retry = firstRetry
 		}
 		timer.Reset(max(jitter(wait)-time.Since(began), firstRetry/2))
-	}
-}
-
-// Seek has a member joined at once that was heard although it is taken for dead: nobody has
-// told it, or it would have objected. It does not wait; told often, it does little.
-func (m *Members) Seek(id wire.MemberID) {
-	if at, ok := m.table.lostAt(id); ok {
-		select {
-		case m.joins.sought <- at:
-		default:
-		}
-	}
-}
-
-// seek joins members that were heard, until ctx ends. It does not wait for those that are
-// looked for in vain.
-func (m *Members) seek(ctx context.Context) {
-	var last time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case at := <-m.joins.sought:
-			if now := time.Now(); now.Sub(last) >= seekAgain && !m.table.addresses()[at] {
-				last = now
-				if err := m.joinOne(at); err != nil {
-					m.log.Debug("joining a member that was heard", "error", err)
-				}
-			}
-		}
 	}
 }
 

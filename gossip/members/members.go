@@ -118,6 +118,8 @@ type Members struct {
 	broadcasts memberlist.TransmitLimitedQueue
 	joins      *joins
 
+	strangers *strangers
+
 	drops   drops
 	trouble trouble
 	asking  sync.Mutex // one snapshot at a time
@@ -154,6 +156,7 @@ func Open(opts Options) (*Members, error) {
 	m.table = newTable(self)
 	m.noise = newNoise(m.log, &m.drops, &m.trouble)
 	m.peers = openPeers(opts.PeersFile, m.log)
+	m.strangers = newStrangers(m.table.knows, m.table.live)
 	m.joins = newJoins(targets, m.peers.known(), time.Now())
 	m.broadcasts.RetransmitMult = 4
 	m.broadcasts.NumNodes = m.table.live
@@ -257,6 +260,7 @@ func (m *Members) Run(ctx context.Context) error {
 	wg.Go(func() { m.duel(work) })
 	wg.Go(func() { m.join(ctx) })
 	wg.Go(func() { m.seek(ctx) })
+	wg.Go(func() { m.inquire(ctx) })
 	wg.Go(func() { m.remember(ctx) })
 	if m.keys != nil {
 		wg.Go(func() { m.keys.watch(ctx) })

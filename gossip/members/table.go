@@ -122,6 +122,13 @@ func (t *table) lostAt(id wire.MemberID) (netip.AddrPort, bool) {
 	return e.at, true
 }
 
+// knows says whether a member is or was there.
+func (t *table) knows(id wire.MemberID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.entries[id] != nil || id == t.self.ID
+}
+
 // joined notes that memberlist takes a member for alive.
 func (t *table) joined(member Member, at netip.AddrPort, node *memberlist.Node, now time.Time) {
 	t.mu.Lock()
@@ -317,6 +324,13 @@ func (t *table) addresses() map[netip.AddrPort]bool {
 		at[place] = true
 	}
 	return at
+}
+
+// occupied says whether a member that is there has an address.
+func (t *table) occupied(at netip.AddrPort) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.places[at]) > 0
 }
 
 // heardFrom notes that a member answered.

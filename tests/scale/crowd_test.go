@@ -267,7 +267,7 @@ func (s *seat) Send(id wire.MemberID, packet []byte) error {
 	return err
 }
 
-// Seek implements [gossip.Network]: nobody is taken for dead by mistake.
+// Seek implements [gossip.Network]: nobody is taken for dead by mistake, and news reach all.
 func (s *seat) Seek(wire.MemberID) {}
 
 // Broadcast sends a message to all, as a memberlist does: again and again to a few.
