@@ -50,11 +50,7 @@ func TestEverySection(t *testing.T) {
 		})
 	}
 	text := render(header(time.Minute), blocks)
-	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
+	fits(t, text)
 	var got []string
 	for _, b := range blocks {
 		for _, r := range b.rows {
@@ -74,6 +70,29 @@ func TestEverySection(t *testing.T) {
 		}
 	}
 	t.Log("\n" + text)
+}
+
+// fits fails the test if a line is too long for the README.
+func fits(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+// The table fits whatever a machine can do.
+func TestTableFits(t *testing.T) {
+	const slow = "12.15 s, p99 12.17 s, slowest 12.17 s"
+	for _, gigabytes := range []float64{0.012345, 1.2345, 1.7654, 12.345, 123.45} {
+		r := &runs{rate: []float64{gigabytes, 1.1 * gigabytes}, cpu: []float64{0.012345}}
+		fits(t, render(nil, []block{{rows: []row{
+			{"its interface up → in the table by name", slow, ""},
+			{"unobserved", tcpFigures(r, false), ""},
+			{"dupip, xdp", tcpFigures(r, true), gigabits(r.rate)},
+		}}}))
+	}
 }
 
 func TestMedianAndPercentile(t *testing.T) {

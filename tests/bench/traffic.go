@@ -55,7 +55,7 @@ func compareTraffic(ctx context.Context, l *lab.Lab, s settings, ways []watching
 		rows:  trafficRows(ways, tcp, tcpFigures),
 	}
 	unobserved := tcp[watchings[0].what].rate
-	goal := fmt.Sprintf("%.2f–%.2f Gb/s", 8*slices.Min(unobserved), 8*slices.Max(unobserved))
+	goal := gigabits(unobserved)
 	for i, r := range streams.rows {
 		if strings.HasPrefix(r.what, "dupip") {
 			streams.rows[i].goal = goal
@@ -160,9 +160,14 @@ func (w *watcher) sample() (cpu time.Duration, counts readerCounts, err error) {
 // tcpFigures and udpFigures tell what came of one way to watch.
 func tcpFigures(r *runs, watched bool) string {
 	if !watched {
-		return fmt.Sprintf("%6.2f Gb/s (%.2f–%.2f in %d runs)", 8*median(r.rate), 8*slices.Min(r.rate), 8*slices.Max(r.rate), len(r.rate))
+		return fmt.Sprintf("%6.3g Gb/s (%s in %d runs)", 8*median(r.rate), gigabits(r.rate), len(r.rate))
 	}
-	return fmt.Sprintf("%6.2f Gb/s, CPU %.1f ms/GB", 8*median(r.rate), 1e3*median(r.cpu))
+	return fmt.Sprintf("%6.3g Gb/s, CPU %.3g ms/GB", 8*median(r.rate), 1e3*median(r.cpu))
+}
+
+// gigabits is the range of rates in GB/s, in Gb/s.
+func gigabits(rates []float64) string {
+	return fmt.Sprintf("%.3g–%.3g", 8*slices.Min(rates), 8*slices.Max(rates))
 }
 
 func udpFigures(r *runs, watched bool) string {
