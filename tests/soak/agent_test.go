@@ -94,12 +94,14 @@ func (s *soak) watch(ctx context.Context) {
 	last := s.now()
 	for {
 		now := s.now()
-		if now-last > stall {
-			s.count.stalls.Add(1)
-			s.journal.note(nil, nil, "this look is late: the last one was %.3f s ago", (now - last).Seconds())
+		if now-last > 2*tick {
 			s.mu.Lock()
 			s.judge.Stalled(last+tick, now)
 			s.mu.Unlock()
+		}
+		if now-last > stall {
+			s.count.stalls.Add(1)
+			s.journal.note(nil, nil, "this look is late: the last one was %.3f s ago", (now - last).Seconds())
 		}
 		last = now
 		if err := s.watcher.Round(); err != nil {

@@ -28,8 +28,8 @@ const (
 	pool = 64
 	// minOverlap is the agents' --min-overlap.
 	minOverlap = time.Second
-	// tick is how often everything is looked at. A look that comes after more than
-	// stall was late.
+	// tick is how often everything is looked at. A look that comes after more than stall is
+	// worth a note; the judge forgives what is more than a tick late.
 	tick  = 250 * time.Millisecond
 	stall = time.Second
 )

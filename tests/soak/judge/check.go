@@ -53,7 +53,7 @@ func (j *Judge) owes(p *pair, o *Open) {
 	case d.found != 0 && d.found < o.From:
 		j.report(j.finding(Dropped, p, o.Node, o.From, fmt.Sprintf("confirmed after %s, and not any more", seconds(d.found-from))))
 		*d = duty{since: o.From}
-	case !d.overdue && !d.done && o.From-start > j.limits.Found+j.StalledFor(start, o.From):
+	case !d.overdue && !d.done && o.From-start > j.allowed(p, start, o.From):
 		d.overdue = true
 		j.report(j.finding(Overdue, p, o.Node, o.From, fmt.Sprintf("not confirmed, %s after it had to be known", seconds(o.From-start))))
 	}
@@ -69,6 +69,23 @@ func (j *Judge) start(p *pair, name string, at time.Duration) (down bool, start 
 		down, start = down || isDown, max(start, since)
 	}
 	return down, start
+}
+
+// allowed is how long after it had to be known a pair may be confirmed, or not be by then.
+func (j *Judge) allowed(p *pair, start, at time.Duration) time.Duration {
+	allowed := j.limits.Found + j.StalledFor(start, at)
+	if a := j.addresses[p.ip]; a != nil && slices.ContainsFunc(a.holders(start, at), func(h Holder) bool {
+		return !p.of(h.Node) && j.wasAway(h.Node, start, at)
+	}) {
+		allowed += j.limits.Unanswered
+	}
+	return allowed
+}
+
+// wasAway says whether the agent of a node was down at some time between two times.
+func (j *Judge) wasAway(name string, from, until time.Duration) bool {
+	n := j.nodes[name]
+	return n != nil && slices.ContainsFunc(n.outages, func(o span) bool { return o.from <= until && o.until >= from })
 }
 
 // count comes to a verdict about the pairs of an address, where there is one by now.
@@ -107,7 +124,7 @@ func (j *Judge) verdict(p *pair, name string, d *duty, until time.Duration, over
 		down, start := j.start(p, name, d.found)
 		switch late := d.found - start; {
 		case down: // it tells of it before it is known to be ready
-		case late > j.limits.Found+j.StalledFor(start, d.found):
+		case late > j.allowed(p, start, d.found):
 			j.report(j.finding(Late, p, name, d.found, fmt.Sprintf("confirmed %s after it had to be known", seconds(late))))
 		}
 		if start == from && !down {
@@ -118,7 +135,7 @@ func (j *Judge) verdict(p *pair, name string, d *duty, until time.Duration, over
 	case over:
 		d.done = true
 		down, start := j.start(p, name, until)
-		if !down && until-start > j.limits.Found+j.StalledFor(start, until) {
+		if !down && until-start > j.allowed(p, start, until) {
 			j.report(j.finding(Missed, p, name, until, fmt.Sprintf("not confirmed in %s", seconds(until-start))))
 		}
 	}

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -258,6 +259,32 @@ func TestJudge(t *testing.T) {
 				down: []stretch{{holder: b, from: 3 * s, until: 4 * s}},
 			},
 			want: map[Kind]int{Suspicious: 1},
+		},
+		{
+			name: "a third's agent is down, and is asked in vain", long: 2, found: 1,
+			play: play{
+				has:  append(slices.Clone(shared), stretch{holder: c, from: 2 * s, until: 8 * s}),
+				says: both(9500*ms, 18*s, a, b),
+				down: []stretch{{holder: c, from: 4 * s, until: 9 * s}},
+			},
+		},
+		{
+			name: "a third's agent is down, and that is no excuse for so long", long: 2, found: 1,
+			play: play{
+				has:  append(slices.Clone(shared), stretch{holder: c, from: 2 * s, until: 8 * s}),
+				says: both(12*s, 18*s, a, b),
+				down: []stretch{{holder: c, from: 4 * s, until: 9 * s}},
+			},
+			want: map[Kind]int{Overdue: 2, Late: 2},
+		},
+		{
+			name: "somebody's agent is down who does not have it", long: 1, found: 1,
+			play: play{
+				has:  shared,
+				says: both(9500*ms, 18*s, a, b),
+				down: []stretch{{holder: c, from: 4 * s, until: 9 * s}},
+			},
+			want: map[Kind]int{Overdue: 2, Late: 2},
 		},
 		{
 			name: "an agent is down, and its successor finds it", long: 1, found: 1,

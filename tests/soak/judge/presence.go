@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -75,6 +76,16 @@ func (a *address) mayHave(h Holder, from, until time.Duration) bool {
 		return true
 	}
 	return slices.ContainsFunc(a.past, ok)
+}
+
+// holders are those that may have had the address at some time between two times.
+func (a *address) holders(from, until time.Duration) (all []Holder) {
+	for _, p := range slices.AppendSeq(slices.Clone(a.past), maps.Values(a.now)) {
+		if p.from <= until && p.until >= from {
+			all = append(all, p.holder)
+		}
+	}
+	return all
 }
 
 // forget drops what ended before a time.
