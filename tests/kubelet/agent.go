@@ -87,8 +87,11 @@ func (a *Agent) StateDir() string {
 	return path
 }
 
-// PID is the agent's process id.
+// PID is the agent's process id, 0 if it had ended before the runtime was asked.
 func (a *Agent) PID() int { return a.pid }
+
+// running says whether its process is there. Signals to 0 would go to the caller's group.
+func (a *Agent) running() bool { return a.pid > 0 && unix.Kill(a.pid, 0) == nil }
 
 // Memory is what the kernel charges the container, and the limit of that, in bytes.
 func (a *Agent) Memory() (usage, limit int64, err error) {
@@ -160,7 +163,7 @@ func (a *Agent) until(ctx context.Context, p probe) error {
 		if err == nil {
 			return nil
 		}
-		if unix.Kill(a.pid, 0) != nil {
+		if !a.running() {
 			code, codeErr := a.exitCode(ctx)
 			return errors.Join(fmt.Errorf("the container ended with code %d", code), codeErr)
 		}
@@ -199,7 +202,7 @@ func (a *Agent) Stop() error {
 	}
 	ctx := context.Background()
 	r := a.kubelet.Runtime
-	running := unix.Kill(a.pid, 0) == nil
+	running := a.running()
 	if err := r.StopContainer(ctx, a.Container, a.grace); err != nil {
 		return err
 	}
@@ -221,8 +224,10 @@ func (a *Agent) Stop() error {
 // Kill ends the container with SIGKILL and waits until the runtime knows; the pod stays,
 // for a Restart.
 func (a *Agent) Kill() error {
-	if err := unix.Kill(a.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill agent: %w", err)
+	if a.running() {
+		if err := unix.Kill(a.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill agent: %w", err)
+		}
 	}
 	return a.waitExited(killTimeout)
 }
@@ -230,7 +235,7 @@ func (a *Agent) Kill() error {
 // Restart starts the container of the pod anew, as a kubelet does when it has ended, and
 // ends it before where it runs. It returns an error if it had to and the exit code is not 0.
 func (a *Agent) Restart(ctx context.Context) error {
-	running := unix.Kill(a.pid, 0) == nil
+	running := a.running()
 	if err := a.kubelet.Runtime.StopContainer(ctx, a.Container, a.grace); err != nil {
 		return err
 	}
@@ -247,7 +252,7 @@ func (a *Agent) Restart(ctx context.Context) error {
 
 // ExitCode waits until the container has ended and returns its code.
 func (a *Agent) ExitCode(ctx context.Context) (int, error) {
-	for unix.Kill(a.pid, 0) == nil {
+	for a.running() {
 		select {
 		case <-ctx.Done():
 			return 0, fmt.Errorf("wait for the end of the agent: %w", ctx.Err())

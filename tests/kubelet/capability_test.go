@@ -131,7 +131,14 @@ func wantRefusal(t *lab.T, a *kubelet.Agent, words ...string) {
 	t.Helper()
 	code, err := a.ExitCode(within(t))
 	t.Do(err)
-	log := strings.TrimSuffix(a.Log(), "\n")
+	var log string
+	t.Eventually("the last line of the log, which the runtime copies", func() error {
+		whole := false
+		if log, whole = strings.CutSuffix(a.Log(), "\n"); !whole {
+			return fmt.Errorf("it ends with %q", log)
+		}
+		return nil
+	})
 	if code == 0 || strings.Contains(log, "\n") || !strings.HasPrefix(log, "dupip: ") {
 		t.Errorf("the agent ended with code %d, want another, and one line of dupip's, not:\n%s", code, log)
 	}

@@ -74,8 +74,10 @@ func stopped(s *site, a *kubelet.Agent, p *cri.Pod) {
 // netns and of its file systems, and open files of its netns, which is "net:[inode]".
 func traces(t *lab.T, a *kubelet.Agent, p *cri.Pod, netns string) error {
 	var errs []error
-	for _, m := range mounts(t, a, netns) {
-		if strings.Contains(m, "/"+p.ID+"/") || strings.Contains(m, netns) {
+	// By its name: the number is another's as soon as the netns is gone.
+	name := " /run/netns/" + p.NetnsName() + " "
+	for _, m := range mounts(t, a, name) {
+		if strings.Contains(m, "/"+p.ID+"/") || strings.Contains(m, name) {
 			errs = append(errs, fmt.Errorf("a mount: %s", m))
 		}
 	}
@@ -102,7 +104,7 @@ func mounts(t *lab.T, a *kubelet.Agent, own ...string) (list []string) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", a.PID()))
 	t.Do(err)
 	for line := range strings.Lines(string(data)) {
-		if !strings.Contains(line, " /run/netns/") || slices.ContainsFunc(own, func(netns string) bool { return strings.Contains(line, netns) }) {
+		if !strings.Contains(line, " /run/netns/") || slices.ContainsFunc(own, func(name string) bool { return strings.Contains(line, name) }) {
 			list = append(list, strings.TrimSpace(line))
 		}
 	}
