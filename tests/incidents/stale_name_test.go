@@ -48,7 +48,7 @@ func TestI1StaleNodeName(t *testing.T) {
 	// Only the template has the template's conflict.
 	s.found(old...)
 	for _, m := range all {
-		s.Do(m.isItself(len(all)))
+		s.Eventually("its own name and boot on "+m.name, func() error { return m.isItself(len(all)) })
 	}
 	s.remove(append(first, second...)...)
 	s.resolved()
