@@ -116,22 +116,29 @@ func TestManyAtOnce(t *testing.T) {
 	const many = 20
 	l := lab.NewT(t)
 	agents := l.Cluster(3)
-	d := newDesk(l, agents, 1)
-	var numbers []byte
-	for n := range byte(many) {
-		numbers = append(numbers, 10+n)
-	}
+	// The pods are there before, because they take longer to make than the alerts of the
+	// first few addresses take to be sent.
 	home := agents[0].Node
-	on := func(n *lab.Node, name string) func(byte) error {
-		return func(last byte) error {
-			_, err := n.AddPod(fmt.Sprintf("%s-%d", name, last), lab.PodOptions{
-				Style: lab.Routed, Addrs: []netip.Addr{home.RoutedIPv4(last)},
-			})
+	newcomers := make([]*lab.Pod, many)
+	address := func(n int) netip.Addr { return home.RoutedIPv4(byte(10 + n)) }
+	var numbers []int
+	for n := range many {
+		numbers = append(numbers, n)
+	}
+	l.Do(each(numbers, func(n int) (err error) {
+		o := lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{address(n)}}
+		if _, err = home.AddPod(fmt.Sprintf("elder-%d", n), o); err != nil {
 			return err
 		}
+		newcomers[n], err = agents[1].Node.AddPod(fmt.Sprintf("newcomer-%d", n), lab.PodOptions{
+			Style: lab.Routed, Addrs: []netip.Addr{agents[1].Node.RoutedIPv4(byte(10 + n))},
+		})
+		return err
+	}))
+	d := newDesk(l, agents, 1)
+	for n, p := range newcomers {
+		l.Do(p.AddAddr(address(n)))
 	}
-	l.Do(each(numbers, on(home, "elder")))
-	l.Do(each(numbers, on(agents[1].Node, "newcomer")))
 
 	var g group
 	d.eventually("one alert for all", func() (err error) {

@@ -145,12 +145,18 @@ func (d *desk) wantRow(b board, ip netip.Addr, nodes ...string) {
 	p := b.panel(d.t, "Open conflicts")
 	fields := make(map[string]bool)
 	for _, q := range p.Targets {
-		samples, err := d.query(q.on(".*"))
-		d.t.Do(err)
-		if len(samples) != 1 || samples[0].labels["ip"] != ip.String() {
-			d.t.Fatal(fmt.Errorf("%s: %v, want one row for %v", q.on(".*"), samples, ip))
-		}
-		s := samples[0]
+		var s sample
+		d.eventually("one row", func() error { // a late scrape leaves none for a moment
+			samples, err := d.query(q.on(".*"))
+			if err != nil {
+				return err
+			}
+			if len(samples) != 1 || samples[0].labels["ip"] != ip.String() {
+				return fmt.Errorf("%s: %v, want one row for %v", q.on(".*"), samples, ip)
+			}
+			s = samples[0]
+			return nil
+		})
 		fields["Value #"+q.RefID] = true
 		for name, value := range s.labels {
 			fields[name] = value != ""
