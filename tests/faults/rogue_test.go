@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -49,7 +50,7 @@ type deeds struct {
 	Asked    int
 }
 
-// rogue carries out its orders until its input ends.
+// rogue joins, carries out its orders from the first line of its input on, and ends with it.
 func rogue(text string) error {
 	var o orders
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -77,12 +78,15 @@ func rogue(text string) error {
 	}
 	r.did.Joined = true
 	r.report()
-	ended := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(ended)
-	}()
-	r.flood(o, ended)
+	told := bufio.NewReader(os.Stdin)
+	if _, err := told.ReadString('\n'); err == nil {
+		ended := make(chan struct{})
+		go func() {
+			_, _ = io.Copy(io.Discard, told)
+			close(ended)
+		}()
+		r.flood(o, ended)
+	}
 	r.report()
 	cancel()
 	return <-done
@@ -240,7 +244,8 @@ func (r *rogueMember) spoiled() (packets [][]byte) {
 	return packets
 }
 
-// startRogue starts a rogue on a node and waits until it is a member. The result ends it.
+// startRogue starts a rogue on a node, waits until it is a member, and lets it lie. The result
+// ends it.
 func (s *site) startRogue(n *lab.Node, o orders) (stop func() deeds) {
 	s.Helper()
 	text, err := json.Marshal(o)
@@ -266,6 +271,15 @@ func (s *site) startRogue(n *lab.Node, o orders) (stop func() deeds) {
 		s.Fatal("the rogue did not join: ", err, said.String())
 	}
 	timer.Stop()
+	// Whom the news of its joining did not reach takes its leases for a stranger's, and the
+	// storm may keep the news from it.
+	ctx, cancel := context.WithTimeout(s.Context(), healTime)
+	defer cancel()
+	for _, n := range s.nodes {
+		s.Do(n.agent.WaitMembers(ctx, len(s.nodes)+1))
+	}
+	_, err = io.WriteString(in, "lie\n")
+	s.Do(err)
 	return func() deeds {
 		s.Helper()
 		s.Do(in.Close())
