@@ -14,8 +14,9 @@ import (
 var patience = lab.Patience(20 * time.Second)
 
 // healTime is how long nodes that can reach each other again may take to have met: those
-// that gave each other up look for each other every 30 s.
-var healTime = lab.Patience(90 * time.Second)
+// that gave each other up look for each other every 30 s, and a member of whom the news were
+// lost may need two exchanges of the whole list.
+var healTime = lab.Patience(150 * time.Second)
 
 // healPause is how long a node that did not answer may not be asked again.
 var healPause = lab.Patience(30 * time.Second)
