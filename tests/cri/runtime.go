@@ -79,9 +79,18 @@ func New(l *lab.Lab, n *lab.Node, o Options) (*Runtime, error) {
 	return r, r.dial()
 }
 
-// dial makes a client that waits for the runtime instead of failing without it.
+// dial makes the clients.
 func (r *Runtime) dial() (err error) {
-	r.conn, err = grpc.NewClient("unix:"+r.Socket,
+	if r.conn, err = Dial(r.Socket); err != nil {
+		return err
+	}
+	r.client, r.images = runtimeapi.NewRuntimeServiceClient(r.conn), runtimeapi.NewImageServiceClient(r.conn)
+	return nil
+}
+
+// Dial makes a connection that waits for a runtime instead of failing without it.
+func Dial(socket string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("unix:"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -89,10 +98,9 @@ func (r *Runtime) dial() (err error) {
 			MinConnectTimeout: time.Second,
 		}))
 	if err != nil {
-		return fmt.Errorf("make a CRI client: %w", err)
+		return nil, fmt.Errorf("make a CRI client: %w", err)
 	}
-	r.client, r.images = runtimeapi.NewRuntimeServiceClient(r.conn), runtimeapi.NewImageServiceClient(r.conn)
-	return nil
+	return conn, nil
 }
 
 // Client speaks CRI with the runtime.

@@ -18,7 +18,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -251,8 +253,12 @@ bin_dir = %q
 			l.Logf("containerd: %s", log.String())
 		}
 	})
-	l.Eventually("containerd listens", func() error {
-		_, err := os.Stat(socket)
+	conn, err := cri.Dial(socket)
+	l.Do(err)
+	defer conn.Close()
+	// It listens before its CRI is ready.
+	l.Eventually("containerd answers", func() error {
+		_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(within(l, patience), &runtimeapi.VersionRequest{})
 		return err
 	})
 	return socket
