@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -29,12 +30,15 @@ func TestNamesakes(t *testing.T) {
 
 	for _, n := range s.nodes {
 		s.says(n.agent, healTime, first.ShortName(), "name")
-		s.namesakes(n, 2)
-		m, err := n.agent.Scrape(s.Context())
-		s.Do(err)
-		if m["dupip_gossip_namesakes"] != 2 {
-			s.Errorf("%s: dupip_gossip_namesakes is %v, want 2", n.ShortName(), m["dupip_gossip_namesakes"])
-		}
+		// While one of them is taken for dead there are none.
+		eventually(s.T, healTime, "namesakes", func() error { return s.namesakes(n, 2) })
+		eventually(s.T, healTime, "dupip_gossip_namesakes at "+n.ShortName(), func() error {
+			m, err := n.agent.Scrape(s.Context())
+			if got := m["dupip_gossip_namesakes"]; err == nil && got != 2 {
+				err = fmt.Errorf("it is %v, want 2", got)
+			}
+			return err
+		})
 	}
 	s.Logf("everybody says so after %.1f s", time.Since(began).Seconds())
 	for _, n := range s.nodes {
@@ -56,23 +60,22 @@ func TestNamesakes(t *testing.T) {
 	s.together()
 	s.during(5*time.Second, s.audit)
 	for _, n := range s.nodes {
-		s.namesakes(n, 0)
+		s.Do(s.namesakes(n, 0))
 		s.content(n.agent, healTime)
 	}
 }
 
-// namesakes fails the test unless an agent calls just this many members namesakes.
-func (s *site) namesakes(n *node, want int) {
-	s.Helper()
+// namesakes returns an error unless an agent calls just this many members namesakes.
+func (s *site) namesakes(n *node, want int) error {
 	members, err := n.agent.Client.Members(s.Context())
-	s.Do(err)
 	got := 0
 	for _, m := range members {
 		if m.Namesake {
 			got++
 		}
 	}
-	if got != want {
-		s.Errorf("namesakes at %s: got %d, want %d: %+v", n.ShortName(), got, want, members)
+	if err == nil && got != want {
+		err = fmt.Errorf("namesakes at %s: got %d, want %d: %+v", n.ShortName(), got, want, members)
 	}
+	return err
 }
