@@ -90,14 +90,20 @@ func TestReload(t *testing.T) {
 		}
 		return err
 	})
-	out, err := a.CLI(l.Context(), "status")
-	l.Do(err)
-	for _, text := range []string{a.Log(), out} {
-		flat := strings.Join(strings.Fields(text), " ")
-		if !strings.Contains(flat, "line 3") || !strings.Contains(flat, "macth") {
-			t.Errorf("no word of line 3 and its unknown key in:\n%s", text)
+	// The metric is the first to know.
+	l.Eventually("the bad file is told of", func() error {
+		out, err := a.CLI(l.Context(), "status")
+		if err != nil {
+			return err
 		}
-	}
+		for _, text := range []string{a.Log(), out} {
+			flat := strings.Join(strings.Fields(text), " ")
+			if !strings.Contains(flat, "line 3") || !strings.Contains(flat, "macth") {
+				return fmt.Errorf("no word of line 3 and its unknown key in:\n%s", text)
+			}
+		}
+		return nil
+	})
 	open, err := a.Client.Conflicts(l.Context(), false)
 	l.Do(err)
 	if len(open) != 0 {
