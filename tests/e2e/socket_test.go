@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -138,7 +137,7 @@ func TestSignalsAtStart(t *testing.T) {
 				return nil
 			})
 			l.Do(unix.Kill(a.PID(), signal))
-			if err := a.Wait(within(l, 5*time.Second)); err != nil {
+			if err := a.Wait(within(l, patience)); err != nil {
 				t.Errorf("%v after %q: %v\n%s", signal, word, err, a.Log())
 			}
 			if _, err := os.Stat(a.Socket); !errors.Is(err, os.ErrNotExist) {
