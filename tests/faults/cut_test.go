@@ -46,11 +46,13 @@ func (s *site) cut(lasts time.Duration, cut, heal func() error, meanwhile func()
 	s.Helper()
 	l, r := left[len(left)-1], right[len(right)-1]
 	// To stay; and to end, by a pod on either side.
+	began := time.Now()
 	stays, leftGoes, rightGoes := s.duplicate(l, r), s.duplicate(r, l), s.duplicate(l, r)
 	before := []*duplicate{stays, leftGoes, rightGoes}
 	for _, d := range before {
 		s.found(d, d.began, patience)
 	}
+	s.Logf("before the cut: all found after %.1f s", time.Since(began).Seconds())
 	s.Do(cut())
 	end := time.Now().Add(lasts)
 	across := []*duplicate{s.duplicate(l, r), s.duplicate(right[0], left[0])}

@@ -59,10 +59,16 @@ func (s *site) chapter(t *testing.T, name string, story func(s *site)) {
 		whole := s.T
 		s.T = &lab.T{Lab: s.Lab, TB: t}
 		defer func() { s.T = whole }()
+		began := time.Now()
 		s.together()
+		met := time.Now()
 		story(s)
+		told := time.Now()
 		s.audit()
 		s.end(s.duplicates...)
+		// A story prints what it measures, not how long all of it took.
+		s.Logf("all agents were there after %.1f s, the story took %.1f s, the end of all duplicates %.1f s",
+			met.Sub(began).Seconds(), told.Sub(met).Seconds(), time.Since(told).Seconds())
 		s.audit()
 	})
 	if !passed {
