@@ -34,6 +34,10 @@ type Agent struct {
 // readyTimeout is how long an agent may take to attach on a busy machine.
 const readyTimeout = 10 * time.Second
 
+// stopTimeout is how long an agent may take to end: it says goodbye for up to five seconds
+// and then writes its state for up to three.
+const stopTimeout = 15 * time.Second
+
 var agents atomic.Uint32
 
 // StartAgent starts an agent on the node, with a node name, an API socket and a state
@@ -111,8 +115,8 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 }
 
 // Stop ends the agent with SIGTERM and waits. It returns an error if the exit code is
-// not 0, or if the agent had to be killed after five seconds. It may be called more
-// than once, and after Kill, when it does nothing.
+// not 0, or if the agent had to be killed because it took too long. It may be called
+// more than once, and after Kill, when it does nothing.
 func (a *Agent) Stop() error {
 	select {
 	case <-a.exited:
@@ -128,8 +132,8 @@ func (a *Agent) Stop() error {
 			return fmt.Errorf("stop agent: %w", a.err)
 		}
 		return nil
-	case <-time.After(Patience(5 * time.Second)):
-		return errors.Join(fmt.Errorf("stop agent: it did not end within %v of SIGTERM", Patience(5*time.Second)), a.Kill())
+	case <-time.After(Patience(stopTimeout)):
+		return errors.Join(fmt.Errorf("stop agent: it did not end within %v of SIGTERM", Patience(stopTimeout)), a.Kill())
 	}
 }
 
