@@ -15,8 +15,10 @@ const GossipPort = 7951
 // joinNodes is how many nodes an agent is told to join.
 const joinNodes = 3
 
-// clusterTimeout is how long agents that reach each other may take to have met.
-const clusterTimeout = 60 * time.Second
+// clusterTimeout is how long agents that reach each other may take to have met: a member
+// whose news are lost is known after one or two exchanges of all members, at half a minute
+// and more each.
+const clusterTimeout = 120 * time.Second
 
 // Member is another agent as one agent sees it, or itself.
 type Member struct {
