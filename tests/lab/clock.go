@@ -123,7 +123,7 @@ func buildSteppable() (string, error) {
 	}
 	path := filepath.Join(dir, "dupip-step")
 	// One package at a time: others are measuring.
-	build := exec.Command("go", "build", "-p", "1", "-trimpath", "-overlay", file, "-o", path, "./cmd/dupip")
+	build := exec.Command("go", "build", "-p", "1", "-trimpath", "-buildvcs=false", "-overlay", file, "-o", path, "./cmd/dupip")
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
