@@ -10,7 +10,7 @@ import (
 )
 
 // settleTimeout is for things the kernel does by itself within milliseconds.
-const settleTimeout = 5 * time.Second
+var settleTimeout = Patience(5 * time.Second)
 
 // hush runs change with a queueing discipline on the pod's device that drops what it
 // sends, until the one multicast listener report is gone that Linux sends whenever an

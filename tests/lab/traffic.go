@@ -21,12 +21,30 @@ import (
 
 const discardPort = 9
 
-// ErrNoAnswer is returned by Ping when nobody answered.
-var ErrNoAnswer = errors.New("no echo reply")
+// pingTimeout is how long an answer to a ping is waited for.
+const pingTimeout = 2 * time.Second
 
-// Ping sends ICMP echo requests to dst, five a second, until one is answered; after
-// two seconds it gives up with [ErrNoAnswer].
-func (n *Netns) Ping(dst netip.Addr) error {
+// errNoAnswer says that nobody answered.
+var errNoAnswer = errors.New("no echo reply")
+
+// Ping sends ICMP echo requests to dst, five a second, until one is answered; in the end
+// it gives up.
+func (n *Netns) Ping(dst netip.Addr) error { return n.ping(dst, Patience(pingTimeout)) }
+
+// PingInVain is Ping where no answer is wanted: it returns an error if there is one. As
+// that one would come at once, it does not have the patience of Ping.
+func (n *Netns) PingInVain(dst netip.Addr) error {
+	err := n.ping(dst, pingTimeout)
+	switch {
+	case err == nil:
+		return fmt.Errorf("ping %v from netns %s: it was answered", dst, n.Name)
+	case errors.Is(err, errNoAnswer):
+		return nil
+	}
+	return err
+}
+
+func (n *Netns) ping(dst netip.Addr, timeout time.Duration) error {
 	network, listen := "ip4:icmp", "0.0.0.0"
 	var echo, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
 	protocol := 1
@@ -46,7 +64,8 @@ func (n *Netns) Ping(dst netip.Addr) error {
 
 	id := rand.IntN(1 << 16)
 	buf := make([]byte, 1500)
-	for seq := range 10 {
+	deadline := time.Now().Add(timeout)
+	for seq := 0; seq == 0 || time.Now().Before(deadline); seq++ {
 		m := icmp.Message{Type: echo, Body: &icmp.Echo{ID: id, Seq: seq, Data: []byte("dupip lab")}}
 		b, err := m.Marshal(nil)
 		if err != nil {
@@ -74,7 +93,7 @@ func (n *Netns) Ping(dst netip.Addr) error {
 			}
 		}
 	}
-	return fmt.Errorf("ping %v from netns %s: %w", dst, n.Name, ErrNoAnswer)
+	return fmt.Errorf("ping %v from netns %s: %w", dst, n.Name, errNoAnswer)
 }
 
 // SendUDP sends count datagrams from an address that the netns has to the discard
