@@ -162,7 +162,8 @@ func startChild(t *testing.T, mode string) (*exec.Cmd, io.Reader) {
 }
 
 func child(stay bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	// It builds the program of its containers first.
+	ctx, cancel := context.WithTimeout(context.Background(), lab.Patience(3*time.Minute))
 	defer cancel()
 	defer lab.RemoveTemp()
 	l, err := lab.New(ctx)

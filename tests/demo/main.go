@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long the demo waits for anything; what it shows takes two seconds.
-const patience = 10 * time.Second
+var patience = lab.Patience(30 * time.Second)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
