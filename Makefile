@@ -59,7 +59,7 @@ test: need-root need-go ## (root) all tests, the scenarios too
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
 	@tests/install.sh vm
-	@cd tests/vm && $(GO) test -count=1 -timeout 20m $(VERBOSE)
+	@cd tests/vm && $(GO) test -count=1 -timeout 30m $(VERBOSE)
 
 bench: need-root build ## (root) what dupip costs, in 12 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench
