@@ -82,7 +82,6 @@ func (s *Stage) lane(lane, rounds int, life time.Duration) (pod *lab.Pod, err er
 				return nil, err
 			}
 		}
-		due := time.Now().Add(life)
 		n := s.Actors[(lane+round)%len(s.Actors)].Node
 		pod, err = n.AddPod(fmt.Sprintf("pod%d-%d", lane, round), lab.PodOptions{Style: style, Addrs: ips})
 		if err != nil {
@@ -92,7 +91,7 @@ func (s *Stage) lane(lane, rounds int, life time.Duration) (pod *lab.Pod, err er
 			return nil, err
 		}
 		if round < rounds-1 {
-			time.Sleep(time.Until(due))
+			time.Sleep(life)
 		}
 	}
 	return pod, nil
