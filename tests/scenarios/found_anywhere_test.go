@@ -148,7 +148,7 @@ func endsAndReturns(s *Stage) {
 			s.Do(round.end(style)...)
 		}
 		for _, e := range found {
-			s.Resolves(e.Conflict.ID, lab.Patience(resolveTime))
+			s.Resolves(e.Conflict.ID, patience)
 			if seen[e.Conflict.ID] {
 				s.Errorf("conflict %s is another one than before and has its id", e.Conflict.ID)
 			}

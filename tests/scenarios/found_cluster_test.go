@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -10,9 +11,6 @@ import (
 
 	"github.com/dupip/dupip/tests/lab"
 )
-
-// resolveTime is how long the end of a conflict may take to be certain, at all nodes.
-const resolveTime = 8 * time.Second
 
 // foundInCluster are duplicates whose holders are on several nodes.
 var foundInCluster = []Scenario{
@@ -34,7 +32,7 @@ var foundInCluster = []Scenario{
 			}
 		}
 		s.Do(newcomer.Delete())
-		s.Resolves(found[0].Conflict.ID, lab.Patience(resolveTime))
+		s.Resolves(found[0].Conflict.ID, patience)
 	}},
 	{ID: "D4", Want: Found, Nodes: 2, Text: "two nodes, one IPv6 address that passed DAD on both", Story: func(s *Stage) {
 		for i, style := range bothStyles {
@@ -76,7 +74,7 @@ var foundInCluster = []Scenario{
 			}
 			s.Do(holders[1].Delete())
 			for _, e := range found {
-				s.Resolves(e.Conflict.ID, lab.Patience(resolveTime))
+				s.Resolves(e.Conflict.ID, patience)
 			}
 		}
 	}},
@@ -111,7 +109,7 @@ var foundInCluster = []Scenario{
 				found := s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
 				s.Do(elder.Delete())
 				for _, e := range found {
-					s.Resolves(e.Conflict.ID, lab.Patience(resolveTime))
+					s.Resolves(e.Conflict.ID, patience)
 				}
 			}
 		}
@@ -135,12 +133,13 @@ var foundInCluster = []Scenario{
 	}},
 }
 
-// tapARPRequests counts the ARP requests that a pod sends from now on.
+// tapARPRequests counts the ARP requests that a pod sends from now on. A gratuitous one asks
+// nobody: the pod says by it, when it starts, that it is there.
 func (s *Stage) tapARPRequests(p *lab.Pod) *lab.Tap {
 	s.Helper()
 	tap, err := p.Node.Tap(p.HostInterface, func(frame []byte) bool {
-		return len(frame) >= 22 && binary.BigEndian.Uint16(frame[12:]) == unix.ETH_P_ARP &&
-			binary.BigEndian.Uint16(frame[20:]) == lab.ARPRequest
+		return len(frame) >= 42 && binary.BigEndian.Uint16(frame[12:]) == unix.ETH_P_ARP &&
+			binary.BigEndian.Uint16(frame[20:]) == lab.ARPRequest && !bytes.Equal(frame[28:32], frame[38:42])
 	})
 	s.Do(err)
 	return tap
