@@ -1,8 +1,10 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -58,7 +60,8 @@ var quietLifecycle = []Scenario{
 }
 
 // podWithInode makes a pod whose netns has an inode that was in use before, or returns
-// nil. The kernel gives out the lowest free number, once it has destroyed the old netns.
+// nil. The kernel gives out the lowest free number, once it has destroyed the old netns,
+// which it does when it finds time for it.
 func (s *Stage) podWithInode(name string, inode uint64, o lab.PodOptions) *lab.Pod {
 	s.Helper()
 	var misfits []*lab.Pod
@@ -67,14 +70,18 @@ func (s *Stage) podWithInode(name string, inode uint64, o lab.PodOptions) *lab.P
 			s.Do(p.Delete())
 		}
 	}()
-	for i := range 12 {
-		trial := s.Pod(fmt.Sprintf("%s-%d", name, i), lab.PodOptions{Style: lab.Raw, Interface: "trial"})
-		if got, err := trial.Inode(); err == nil && got == inode {
-			_, err := trial.AddInterface(o)
-			s.Do(err)
-			return trial
+	var found *lab.Pod
+	// If it does not come somebody else has it.
+	_ = lab.Poll(s.Context(), 2*time.Second, func() error {
+		trial := s.Pod(fmt.Sprintf("%s-%d", name, len(misfits)), lab.PodOptions{Style: lab.Raw, Interface: "trial"})
+		if got, err := trial.Inode(); err != nil || got != inode {
+			misfits = append(misfits, trial)
+			return errors.New("it has another inode")
 		}
-		misfits = append(misfits, trial)
-	}
-	return nil
+		_, err := trial.AddInterface(o)
+		s.Do(err)
+		found = trial
+		return nil
+	})
+	return found
 }
