@@ -48,8 +48,8 @@ type CNINetwork struct {
 	AfterFirst func(hostInterface string) error
 }
 
-// CNIPod is a pod that plugins have made. Started is when its eth0 was seen to be up, to a
-// few milliseconds.
+// CNIPod is a pod that plugins have made. Started is when its eth0 was last seen not to be
+// up, so that nothing of the pod's was before.
 type CNIPod struct {
 	*Pod
 	// Took is how long the plugins worked.
@@ -163,13 +163,16 @@ func (c *CNI) Add(name string, nw CNINetwork) (*CNIPod, error) {
 // follow notes when the pod's interface came up, and each of its addresses after that:
 // IPv6 ones pass duplicate address detection first. It ends when there are this many, or ctx does.
 func (p *CNIPod) follow(ctx context.Context, addresses int) {
+	down := time.Now()
 	for ; ctx.Err() == nil && len(p.usable) < addresses; time.Sleep(2 * time.Millisecond) {
+		now := time.Now()
 		link, err := p.nl.LinkByName(p.Interface)
 		if err != nil || link.Attrs().Flags&net.FlagUp == 0 {
+			down = now
 			continue
 		}
 		if p.Started.IsZero() {
-			p.Started = time.Now()
+			p.Started = down
 		}
 		// Lists that a change interrupts are as good as complete ones here.
 		list, _ := p.nl.AddrList(link, netlink.FAMILY_ALL)

@@ -117,7 +117,7 @@ var quietApart = []Scenario{
 			both = move("both-away", both, away)
 			s.Do(away.Node.Join())
 			s.Together()
-			s.quietFor(quietWindow)
+			s.quietFor(s.quietWindow())
 			for _, p := range []*lab.Pod{in, out, both} {
 				s.Do(p.Delete())
 			}

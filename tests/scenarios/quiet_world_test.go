@@ -42,7 +42,7 @@ var quietWorld = []Scenario{
 		s.Talk(p, p.Addrs()...)
 		s.Sees(p, p.Addrs()...)
 	}},
-	{ID: "Q30", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "live migration of a virtual machine behind its pod's bridge", Story: func(s *Stage) {
+	{ID: "Q30", Want: Quiet, Nodes: 2, MaySuspect: true, MinOverlap: longOverlap, Text: "live migration of a virtual machine behind its pod's bridge", Story: func(s *Stage) {
 		gateways := []netip.Addr{s.Node.IPv4(1), s.Node.IPv6(1)}
 		s.handOver(func(try int) (*lab.Pod, []netip.Addr, time.Time, func() error) {
 			ips := s.Addrs(lab.Bridged, byte(130+try))
@@ -56,7 +56,7 @@ var quietWorld = []Scenario{
 			pod = s.PodOn(s.Actors[1], fmt.Sprintf("target%d", try), lab.PodOptions{Style: lab.Raw})
 			target := s.bridgeBinding(pod, ips...)
 			target.guestMAC = source.guestMAC
-			s.quietFor(minOverlap + time.Second)
+			s.quietFor(s.row.MinOverlap + time.Second)
 			since := time.Now()
 			after := s.boot(target, []netip.Addr{s.Actors[1].Node.IPv4(1), s.Actors[1].Node.IPv6(1)}, ips...)
 			for _, ip := range ips {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -35,6 +36,8 @@ type Scenario struct {
 	// Nodes is how many nodes there are, with agents that are a cluster; 0 is one node
 	// whose agent is alone.
 	Nodes int
+	// MinOverlap is the agents' --min-overlap, minOverlap if 0.
+	MinOverlap time.Duration
 	// Config is the agents' configuration file, none if empty.
 	Config string
 	Story  func(s *Stage)

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -12,13 +13,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-const (
-	// minOverlap is the agents' --min-overlap.
-	minOverlap = time.Second
-	// quietWindow is how long a quiet row is watched after its last step: two
-	// rounds of verification and their answers fit in twice.
-	quietWindow = minOverlap + 3*time.Second
-)
+// minOverlap is the agents' --min-overlap, but in rows that have one of their own.
+const minOverlap = time.Second
 
 // patience is how long anything that has to happen may take: far more than the goals, so
 // that a slow machine shows in the table and not as a failure.
@@ -49,7 +45,8 @@ type Actor struct {
 
 // newStage builds the nodes and starts their agents.
 func newStage(t lab.TB, row *outcome) *Stage {
-	s := &Stage{T: lab.NewT(t), row: row, flags: []string{"--min-overlap", minOverlap.String()}}
+	row.MinOverlap = cmp.Or(row.MinOverlap, minOverlap)
+	s := &Stage{T: lab.NewT(t), row: row, flags: []string{"--min-overlap", row.MinOverlap.String()}}
 	if row.Config != "" {
 		file := filepath.Join(t.TempDir(), "dupip.yaml")
 		s.Do(os.WriteFile(file, []byte(row.Config), 0o600))
@@ -243,6 +240,10 @@ func (a *Actor) suspicions(ip netip.Addr) (n int) {
 // Expect names addresses that have a real conflict in a story that is quiet otherwise.
 func (s *Stage) Expect(ips ...netip.Addr) { s.lawful = append(s.lawful, ips...) }
 
+// quietWindow is how long a quiet row is watched after its last step: two rounds of
+// verification and their answers fit in twice.
+func (s *Stage) quietWindow() time.Duration { return 2*s.row.MinOverlap + 2*time.Second }
+
 // watchQuietly observes the window and reports the first conflict that should not be.
 // Meanwhile a real duplicate is found: agents that are blind, asleep or do not hear each
 // other are quiet, too.
@@ -251,7 +252,7 @@ func (s *Stage) watchQuietly() {
 	wrong := func(e lab.Event) bool {
 		return e.Type == "confirmed" && !slices.Contains(s.lawful, e.Conflict.IP)
 	}
-	end := time.Now().Add(quietWindow)
+	end := time.Now().Add(s.quietWindow())
 	// Some stories leave members that are taken for dead until the next attempt to join
 	// them.
 	if len(s.Actors) > 1 {
