@@ -14,8 +14,13 @@ import (
 
 func monotonic(t *testing.T) time.Duration {
 	t.Helper()
+	return clock(t, unix.CLOCK_MONOTONIC)
+}
+
+func clock(t *testing.T, id int32) time.Duration {
+	t.Helper()
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+	if err := unix.ClockGettime(id, &now); err != nil {
 		t.Fatal(err)
 	}
 	return time.Duration(now.Nano())
