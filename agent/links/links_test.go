@@ -135,8 +135,14 @@ func TestPodInterfaceComesAndGoes(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	addVeth(t, pod, "pod1", "10.1.1.1/24")
 	added := wait("pod1 added", named(links.Added, "pod1")).Interface
-	if added.State != links.Attached || !added.Seen || added.View.Peer != "eth0" || added.Place.Pid != pod.Pid {
-		t.Errorf("added as %+v, want attached and seen by pid %d", added, pod.Pid)
+	if added.Place.Pid != pod.Pid {
+		// The first thread of the test may have been the one that set the pod up: it was seen there.
+		added = wait("the pod's process", func(e links.Event) bool {
+			return named(links.Changed, "pod1")(e) && e.Interface.Place.Pid == pod.Pid
+		}).Interface
+	}
+	if added.State != links.Attached || !added.Seen || added.View.Peer != "eth0" {
+		t.Errorf("added as %+v, want attached and seen", added)
 	}
 	var cookie uint64
 	inPod(t, pod, func() (err error) { cookie, err = netns.Cookie(); return err })
@@ -158,7 +164,7 @@ func TestListed(t *testing.T) {
 		t.Error("one that was there before is not listed")
 	}
 	addVeth(t, ownnetns.NewPod(t), "veth-after", "10.0.0.2/24")
-	if e := wait("the newcomer", holds(links.Added, "veth-after", "10.0.0.2")); e.Interface.Listed {
+	if e := wait("the newcomer", named(links.Added, "veth-after")); e.Interface.Listed {
 		t.Error("one that came later is listed")
 	}
 }

@@ -36,7 +36,6 @@ func TestUplinkIsNoPodInterface(t *testing.T) {
 
 // It may have more uplinks than one. Nothing leads to what is behind them.
 func TestSecondUplinkIsNoPodInterface(t *testing.T) {
-	_, wait := watch(t, links.Options{})
 	outside := ownnetns.NewPod(t)
 	held := outside.Open(t)
 	outside.Delete()
@@ -56,13 +55,15 @@ func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 	wire("eth7", "172.19.0.2/16")
 	wire("routed", "10.9.9.1/32") // the gateway's address on the host end of a hidden pod
 	wire("eth8")
+	// Before an uplink has its address it cannot be told from a pod's interface.
+	_, wait := watch(t, links.Options{})
+	notUplink := func(e links.Event) {
+		if named(links.Added, "eth7")(e) {
+			t.Error("the uplink is observed as a pod interface")
+		}
+	}
 	for range 2 {
-		wait("the hidden pod and eth8, not eth7", func(e links.Event) bool {
-			if e.Kind == links.Added && e.Interface.Name == "eth7" {
-				t.Error("the uplink is observed as a pod interface")
-			}
-			return e.Kind == links.Added
-		})
+		wait("the hidden pod and eth8, not eth7", func(e links.Event) bool { notUplink(e); return e.Kind == links.Added })
 	}
 	// Its address may come late.
 	eth8, err := netlink.LinkByName("eth8")
@@ -70,7 +71,7 @@ func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 	address, err := netlink.ParseAddr("172.20.0.2/16")
 	must(t, err)
 	must(t, netlink.AddrAdd(eth8, address))
-	wait("eth8 removed", named(links.Removed, "eth8"))
+	wait("eth8 removed", func(e links.Event) bool { notUplink(e); return named(links.Removed, "eth8")(e) })
 }
 
 // Its uplink may be a port of a bridge that has the address and the route, and the MAC of

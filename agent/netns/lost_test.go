@@ -30,11 +30,26 @@ func TestAddressThatIsLost(t *testing.T) {
 	must(t, netlink.LinkSetUp(host))
 	must(t, netlink.AddrAdd(host, address("fd00:5::1", unix.IFA_F_NODAD)))
 	file := pod.Open(t)
+	// What is said before the host's end hears is said to nobody.
+	answers := func() bool {
+		host, err := netlink.LinkByName("pod5")
+		must(t, err)
+		return host.Attrs().OperState == netlink.OperUp
+	}
 	must(t, netns.Do(file, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		must(t, err)
 		must(t, netlink.LinkSetUp(eth0))
-		must(t, netlink.AddrAdd(eth0, address("fd00:5::2", unix.IFA_F_NODAD)))
+		return netlink.AddrAdd(eth0, address("fd00:5::2", unix.IFA_F_NODAD))
+	}))
+	for deadline := time.Now().Add(time.Minute); !answers(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the host's end is not up")
+		}
+	}
+	must(t, netns.Do(file, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		must(t, err)
 		return netlink.AddrAdd(eth0, address("fd00:5::1", 0))
 	}))
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
