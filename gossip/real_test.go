@@ -93,6 +93,10 @@ func TestOverMemberlist(t *testing.T) {
 		testimony = await[cluster.Testimony](t, a, cluster.Testimony{})
 	}
 
+	settled := func() bool { s := c.Status(); return s.Members[cluster.Alive] == 3 && s.Unacked == 0 }
+	for deadline := time.Now().Add(20 * time.Second); !settled() && time.Now().Before(deadline); {
+		time.Sleep(50 * time.Millisecond)
+	}
 	list := c.Members()
 	if len(list) != 3 || list[2].Name != "c" || !list[2].Self || list[0].State != cluster.Alive {
 		t.Errorf("members %+v", list)
