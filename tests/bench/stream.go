@@ -52,11 +52,14 @@ func sendTCP(ctx context.Context, from, to *lab.Pod, d time.Duration) (s sending
 	began := time.Now()
 	go func() {
 		defer unix.Shutdown(out, unix.SHUT_RDWR)
-		for time.Since(began) < d && ctx.Err() == nil {
+		for { // once at least, however late it is
 			var offset int64
 			if _, err := unix.Sendfile(out, file, &offset, chunk); err != nil && !errors.Is(err, unix.EINTR) {
 				sent <- fmt.Errorf("send: %w", err)
 				return
+			}
+			if time.Since(began) >= d || ctx.Err() != nil {
+				break
 			}
 		}
 		sent <- ctx.Err()
@@ -169,9 +172,12 @@ func sendUDP(ctx context.Context, from, to *lab.Pod, d time.Duration) (s sending
 		return s, err
 	}
 	began, cpu := time.Now(), threadTime()
-	for packets := ipv4.NewPacketConn(conn); time.Since(began) < d && ctx.Err() == nil; {
+	for packets := ipv4.NewPacketConn(conn); ; {
 		if _, err := packets.WriteBatch(batch, 0); err != nil {
 			return s, fmt.Errorf("send: %w", err)
+		}
+		if time.Since(began) >= d || ctx.Err() != nil {
+			break
 		}
 	}
 	s.took, s.cpu = time.Since(began), threadTime()-cpu
