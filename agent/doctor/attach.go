@@ -77,7 +77,8 @@ func attachAdvice(mode bpf.Mode, err error) string {
 // testAddress is the one that is asked for, of the block for documentation (RFC 5737).
 var testAddress = netip.AddrFrom4([4]byte{192, 0, 2, 1})
 
-// testWait is how long a packet may take from one end of a veth to the reader.
+// testWait is how long a packet may take from one end of a veth to the reader. How long it
+// takes to make the veth and to load the program says nothing.
 const testWait = 3 * time.Second
 
 var errVeth = errors.New("making a veth pair")
@@ -86,8 +87,6 @@ var errVeth = errors.New("making a veth pair")
 // it to one end of a veth pair, sends one of the agent's questions in at the other end,
 // and waits for the record of it.
 func selfTest(ctx context.Context, mode bpf.Mode) error {
-	ctx, cancel := context.WithTimeout(ctx, testWait)
-	defer cancel()
 	return netns.DoInNew(func() error {
 		host, pod, err := vethPair()
 		if err != nil {
@@ -151,6 +150,9 @@ func sendTest(ctx context.Context, ifindex int, seen <-chan error) error {
 		return err
 	}
 	defer sender.Close()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, testWait)
+	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -162,7 +164,7 @@ func sendTest(ctx context.Context, ifindex int, seen <-chan error) error {
 			if sendErr != nil {
 				return sendErr
 			}
-			return fmt.Errorf("no record of it after %v", testWait)
+			return fmt.Errorf("no record of it after %v", time.Since(began).Round(100*time.Millisecond))
 		case <-tick.C:
 		}
 	}

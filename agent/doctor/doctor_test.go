@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/detector"
 )
+
+func TestMain(m *testing.M) { ownnetns.Main(m) }
 
 // A check that hangs is given up, and one that hears of the deadline has the last word.
 func TestPatience(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/dupip/dupip/agent/api"
 )
 
@@ -86,8 +88,22 @@ func TestGossipKeys(t *testing.T) {
 	}
 }
 
-// The port is tried with real sockets, on loopback addresses of the test's own.
+// loopbackUp sets up what is down in a new netns.
+func loopbackUp(t *testing.T) {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The port is tried with real sockets, on loopback addresses. In the tests' own netns what is free
+// for UDP is free for TCP.
 func TestGossipPort(t *testing.T) {
+	loopbackUp(t)
 	tcp, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
@@ -137,6 +153,7 @@ func TestParseSocket(t *testing.T) {
 }
 
 func TestGossipJoin(t *testing.T) {
+	loopbackUp(t)
 	there, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
