@@ -88,7 +88,7 @@ func Serve(ctx context.Context, listener net.Listener, backend Backend, log *slo
 		// Streams end with the agent, not with a client's patience.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	if err := serve.Until(ctx, server, listener); err != nil {
+	if err := serve.Until(ctx, server, listener, serve.Grace); err != nil {
 		return fmt.Errorf("serving the API: %w", err)
 	}
 	return nil

@@ -41,6 +41,9 @@ func Listen(address string) (net.Listener, error) {
 	}
 }
 
+// grace is a variable for tests on a busy machine.
+var grace = serve.Grace
+
 // Serve answers on the listener until ctx ends, and closes it. When there are too many
 // connections the one that has stood still for longest makes room for the newcomer, so
 // nobody is kept out by others who are slow.
@@ -57,7 +60,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 	}
-	if err := serve.Until(ctx, server, listener); err != nil {
+	if err := serve.Until(ctx, server, listener, grace); err != nil {
 		return fmt.Errorf("serving metrics: %w", err)
 	}
 	return nil

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/internal/serve"
 )
 
 func TestPages(t *testing.T) {
@@ -118,6 +120,8 @@ func TestListenSaysWhatToDo(t *testing.T) {
 // A scrape that waits for a hung source must not keep the agent from ending, and nothing
 // is still being served when Serve returns.
 func TestServeEnds(t *testing.T) {
+	grace = time.Minute
+	defer func() { grace = serve.Grace }()
 	h := newHung()
 	defer close(h.release)
 	pages := New(Sources{Pods: h.pods}).Handler(nil, nil)

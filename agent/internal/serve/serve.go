@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// grace is how long requests under way may take when the server ends.
-const grace = time.Second
+// Grace is how long requests under way may take when an agent's server ends.
+const Grace = time.Second
 
 // Until serves on the listener until ctx ends, and closes it. It returns once no request
-// is under way any more; those that take longer than a second are cut off. The error is
-// nil when it was ctx that ended it.
-func Until(ctx context.Context, server *http.Server, listener net.Listener) error {
+// is under way any more; those that take longer than grace are cut off. The error is nil
+// when it was ctx that ended it.
+func Until(ctx context.Context, server *http.Server, listener net.Listener, grace time.Duration) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestUntil: when it returns, the requests under way have been answered.
@@ -23,7 +24,7 @@ func TestUntil(t *testing.T) {
 		answered.Store(true)
 	})}
 	done := make(chan error, 1)
-	go func() { done <- Until(ctx, server, listener) }()
+	go func() { done <- Until(ctx, server, listener, time.Minute) }()
 	go func() {
 		response, err := http.Get("http://" + listener.Addr().String())
 		if err == nil {
@@ -45,7 +46,7 @@ func TestBrokenListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener.Close()
-	if err := Until(t.Context(), &http.Server{}, listener); err == nil {
+	if err := Until(t.Context(), &http.Server{}, listener, Grace); err == nil {
 		t.Error("it ended without an error")
 	}
 }
