@@ -43,6 +43,9 @@ func (j *journal) count(text string) int {
 	return strings.Count(j.b.String(), text)
 }
 
+// lostRuntime is what the log says of each connection that was lost.
+const lostRuntime = "lost the container runtime"
+
 // resolver is a running Resolver.
 type resolver struct {
 	*pods.Resolver
@@ -343,9 +346,16 @@ func TestRuntimeComesAndGoes(t *testing.T) {
 		t.Logf("named %v after the runtime is back", r.named(at, name(p)))
 		r.named(cookie(t, first.Netns), name(first))
 	}
-	for text, want := range map[string]int{
-		"no container runtime,": 1, "connected to": 1, "lost the container runtime": 2, "runtime is back": 2, "level=": 6,
-	} {
+	// On a busy machine a connection may be lost once more.
+	lost := 0
+	r.eventually("what was lost is back", func() error {
+		lost = r.log.count(lostRuntime)
+		if back := r.log.count("runtime is back"); lost < 2 || back != lost {
+			return fmt.Errorf("lost %d times and back %d times, want 2", lost, back)
+		}
+		return nil
+	})
+	for text, want := range map[string]int{"no container runtime,": 1, "connected to": 1, "level=": 2 + 2*lost} {
 		if n := r.log.count(text); n != want {
 			t.Errorf("%d log lines with %q, want %d", n, text, want)
 		}

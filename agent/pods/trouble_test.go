@@ -250,8 +250,9 @@ func TestForeignNetns(t *testing.T) {
 	if s := r.Status(); s.Wanted != 1 {
 		t.Errorf("%d netns are wanted, want 1", s.Wanted)
 	}
-	if n := f.lists.Load(); n != all {
-		t.Errorf("%d lists, want %d: it was asked for already", n, all)
+	// Each new connection begins with a list.
+	if n, lost := f.lists.Load(), int64(r.log.count(lostRuntime)); n > all+lost {
+		t.Errorf("%d lists, %d connections lost, want %d: it was asked for already", n, lost, all)
 	}
 }
 
@@ -264,6 +265,7 @@ func TestCalls(t *testing.T) {
 	f := newFake(t, &fakeSandbox{id: "a", name: "a", path: ns[0].Path()})
 	r := start(t, pods.Options{Socket: f.socket, Resync: time.Hour})
 	r.named(cookie(t, ns[0].Path()), detector.Pod{Name: "a"})
+	asked := f.asked.Load() // once, where the answer came in time
 	began, wished := time.Now(), uint64(0)
 	for tick := time.NewTicker(100 * time.Microsecond); time.Since(began) < 3*time.Second; wished++ {
 		<-tick.C
@@ -274,8 +276,8 @@ func TestCalls(t *testing.T) {
 	if n := f.lists.Load(); n < 10 || n > most {
 		t.Errorf("%d lists for %d netns in %v, want 10 to %d", n, wished, time.Since(began), most)
 	}
-	if n := f.asked.Load(); n != 1 {
-		t.Errorf("the one sandbox was asked for %d times, want once", n)
+	if n := f.asked.Load(); n != asked {
+		t.Errorf("the one sandbox was asked for %d times, %d of them before it was known", n, asked)
 	}
 	if n := r.Status().Wanted; n > 4096 {
 		t.Errorf("%d wishes are remembered, want at most 4096", n)
