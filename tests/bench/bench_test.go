@@ -50,7 +50,7 @@ func TestEverySection(t *testing.T) {
 		})
 	}
 	text := render(header(time.Minute), blocks)
-	fits(t, text)
+	fits(t, render(nil, blocks)) // how long the names of a kernel and a processor are is not ours
 	var got []string
 	for _, b := range blocks {
 		for _, r := range b.rows {
