@@ -32,8 +32,8 @@ func TestUntil(t *testing.T) {
 		}
 	}()
 	<-asked
+	server.RegisterOnShutdown(func() { close(release) })
 	cancel()
-	close(release)
 	if err := <-done; err != nil || !answered.Load() {
 		t.Errorf("ended with %v, the request answered: %t", err, answered.Load())
 	}
