@@ -237,7 +237,9 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 	if sighting.Evidence == detector.Announced {
 		delete(i.probes, where)
 	}
-	if sighting.Evidence != detector.Forwarded && sighting.Evidence != detector.Data {
+	// One that does not count is no answer yet: it goes on being asked for as late as it is.
+	if sighting.Evidence != detector.Forwarded && sighting.Evidence != detector.Data &&
+		(sighting.Answer || !l.detector.DeafUntil(sighting.Key, i.holder).After(at)) {
 		delete(i.wanted, where)
 	}
 	l.observe(sighting)

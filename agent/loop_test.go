@@ -3,7 +3,9 @@ package agent
 import (
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,6 +64,10 @@ func (l *loop) add(name, master, peer string, index int, cookie uint64, ips ...s
 	iface := &links.Interface{
 		Name: name, Index: index, Generation: uint32(index), Master: master, Up: true,
 		State: links.Attached, Seen: true, View: netns.View{Cookie: cookie, Peer: peer, Taken: time.Now()},
+		Place: netns.Place{Path: "/proc/self/ns/net"},
+	}
+	if info, err := os.Stat(iface.Place.Path); err == nil { // it is there all the time
+		iface.Place.Inode = info.Sys().(*syscall.Stat_t).Ino
 	}
 	for _, ip := range ips {
 		iface.View.Addresses = append(iface.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Settled: true})
@@ -115,6 +121,80 @@ func TestSandboxIPs(t *testing.T) {
 	if len(container.wanted) != 1 || len(secondary.wanted) != 0 || len(machine.wanted) != 2 {
 		t.Errorf("asks %d, %d and %d addresses; want the container for its own, net1 for none, the machine for two",
 			len(container.wanted), len(secondary.wanted), len(machine.wanted))
+	}
+}
+
+// TestConfiguredAndMissing: an address is asked for again when its binding has ended, as long
+// as the pod has it and the detector wants to hear of it.
+func TestConfiguredAndMissing(t *testing.T) {
+	l := newLoop(t, "")
+	i := l.add("pod", "", links.PrimaryPeer, 2, 42, "10.0.0.1", "10.0.0.2")
+	key := detector.Key{Network: "default", IP: netip.MustParseAddr("10.0.0.1")}
+	where := segmentAddress{ip: key.IP}
+	expire := func() {
+		for now, end := time.Now(), time.Now().Add(time.Hour); now.Before(end); now = now.Add(time.Second) {
+			l.apply(l.detector.Tick(now))
+		}
+		l.lease()
+	}
+	l.see(i, "10.0.0.1")
+	l.lease()
+	if len(i.wanted) != 0 {
+		t.Fatal("an address with a binding is asked for")
+	}
+	expire()
+	if i.wanted[where] == nil || len(i.wanted) != 1 {
+		t.Errorf("asks for %v, want the address whose binding has expired, and no other", i.wanted)
+	}
+	// An address that leaves is not one that is missing, whatever ends with it.
+	clear(i.wanted)
+	l.see(i, "10.0.0.1")
+	l.see(l.add("other", "", links.PrimaryPeer, 3, 43, "10.0.0.1"), "10.0.0.1")
+	l.lease()
+	next := *i.Interface
+	next.View.Addresses = next.View.Addresses[1:]
+	l.interfaceEvent(links.Event{Kind: links.Changed, Interface: &next})
+	l.lease()
+	if i.wanted[where] != nil {
+		t.Error("an address is asked for that the pod does not have any more")
+	}
+}
+
+// TestAskedAgainAndAgain: a pod that answers our questions and not those of a verification is
+// asked ever more seldom.
+func TestAskedAgainAndAgain(t *testing.T) {
+	l := newLoop(t, "")
+	i := l.add("pod", "", links.PrimaryPeer, 2, 42, "10.0.0.1")
+	honest := l.add("honest", "", links.PrimaryPeer, 3, 43, "10.0.0.1")
+	where := segmentAddress{ip: netip.MustParseAddr("10.0.0.1")}
+	key := detector.Key{Network: "default", IP: where.ip}
+	answers := func(one *podInterface, now time.Time) {
+		one.addSegment(key.Network, bpf.VLAN{})
+		l.apply(l.detector.Observe(detector.Sighting{
+			Key: key, Holder: l.describe(one, [6]byte{2}), Evidence: detector.Announced, Answer: true, At: now,
+		}, now))
+	}
+	now, last := time.Now(), time.Duration(0)
+	for round := range 6 {
+		delete(i.wanted, where)
+		answers(i, now)
+		for end := now.Add(10 * time.Second); now.Before(end) && i.wanted[where] == nil; now = now.Add(50 * time.Millisecond) {
+			answers(honest, now)
+			l.apply(l.detector.Tick(now))
+			l.lease()
+		}
+		w := i.wanted[where]
+		if w == nil {
+			t.Fatalf("round %d: it is not asked again", round)
+		}
+		wait := w.next.Sub(now)
+		if round >= 3 && wait <= last {
+			t.Errorf("round %d: it is asked again after %v, after %v before", round, wait, last)
+		}
+		last = wait
+	}
+	if last < 10*time.Second {
+		t.Errorf("in the end it is asked again after %v", last)
 	}
 }
 

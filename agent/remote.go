@@ -22,10 +22,14 @@ func (l *loop) clusterWide(network string) bool {
 	return l.cluster != nil && l.config.Scope(network) == config.Cluster
 }
 
-// lease tells the keepers what has changed among this node's bindings.
+// lease tells the keepers what has changed among this node's bindings, and looks after those
+// that have ended.
 func (l *loop) lease() {
 	for _, change := range l.detector.TakeChanges() {
 		b := change.Binding
+		if change.Ended {
+			l.wantAgain(b.Key, b.Holder.ID, time.Now())
+		}
 		switch {
 		case l.cluster == nil:
 		case change.Ended:

@@ -45,27 +45,58 @@ type want struct {
 // wantConfigured asks for every address of the peer device, or of an unnumbered pod, that
 // has no binding yet: a silent pod is found by its answer, not by its configuration.
 func (l *loop) wantConfigured(i *podInterface, now time.Time) {
+	for _, where := range i.configured() {
+		l.want(i, where, now)
+	}
+}
+
+// wantAgain asks for an address whose binding has ended, where it is still configured: frames
+// may have been lost, or the pod was frozen, and it may say nothing by itself. One that again
+// and again answers this question only is asked as late as the detector wants to hear of it.
+func (l *loop) wantAgain(key detector.Key, id detector.HolderID, now time.Time) {
+	for _, i := range l.interfaces {
+		if i.holder != id {
+			continue
+		}
+		for _, where := range i.configured() {
+			if where.ip == key.IP && network(l.config, i.Interface, where.vlan, where.ip) == key.Network {
+				l.want(i, where, later(now, l.detector.DeafUntil(key, id)))
+			}
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// configured are the addresses to ask for, as far as they are known.
+func (i *podInterface) configured() (all []segmentAddress) {
 	if !i.Seen {
-		return
+		return nil
 	}
 	// Addresses on lo are asked for only where there is nothing else: many pods lawfully
 	// have a service's there and keep silent about it.
 	unnumbered := i.View.Peer == links.PrimaryPeer && i.View.Unnumbered()
 	for _, a := range i.View.Addresses {
 		if a.Settled && (a.Where == netns.OnPeer || unnumbered) {
-			l.want(i, segmentAddress{a.IP, bpf.VLAN{Outer: a.OuterVLAN, Inner: a.InnerVLAN}}, now)
+			all = append(all, segmentAddress{a.IP, bpf.VLAN{Outer: a.OuterVLAN, Inner: a.InnerVLAN}})
 		}
 	}
 	if i.View.Peer != links.PrimaryPeer || i.View.Explains(0, 0) {
-		return
+		return all
 	}
 	// In the sandbox of a virtual machine the guest has the addresses and the netns has
 	// none; the runtime may know them. They are those of eth0.
 	for _, ip := range i.sandboxIPs {
 		if ip.IsGlobalUnicast() && !i.View.Lists(ip) {
-			l.want(i, segmentAddress{ip: ip}, now)
+			all = append(all, segmentAddress{ip: ip})
 		}
 	}
+	return all
 }
 
 // wantLeft asks for addresses that have left the netns where it has no others: a process may
@@ -82,8 +113,8 @@ func (l *loop) wantLeft(i *podInterface, left []segmentAddress, now time.Time) {
 	}
 }
 
-// want begins to ask for an address, or goes on, unless it was heard of.
-func (l *loop) want(i *podInterface, where segmentAddress, now time.Time) {
+// want begins to ask for an address at some time, or goes on, unless it was heard of.
+func (l *loop) want(i *podInterface, where segmentAddress, at time.Time) {
 	if i.wanted[where] != nil {
 		return
 	}
@@ -94,7 +125,7 @@ func (l *loop) want(i *podInterface, where segmentAddress, now time.Time) {
 		l.dropped[dropAddresses]++
 	default:
 		i.addSegment(name, where.vlan)
-		i.wanted[where] = &want{next: now}
+		i.wanted[where] = &want{next: at}
 	}
 }
 
@@ -123,6 +154,10 @@ func (l *loop) solicitWanted() {
 				continue
 			}
 			if _, until := l.guard(i, where, now); !until.IsZero() {
+				w.next = until
+				continue
+			}
+			if until := l.vanishing(i, now); !until.IsZero() {
 				w.next = until
 				continue
 			}

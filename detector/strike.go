@@ -51,6 +51,15 @@ func (e *entry) strikeOf(id HolderID) *strike {
 	return nil
 }
 
+// DeafUntil is until when announcements of a holder that did not answer for them, again and
+// again, count for nothing; zero if they count.
+func (d *Detector) DeafUntil(key Key, id HolderID) time.Time {
+	if s := d.entries[key].strikeOf(id); s != nil {
+		return s.until
+	}
+	return time.Time{}
+}
+
 // pardon forgets the strikes of a holder that answered.
 func (e *entry) pardon(id HolderID) {
 	if e.strikes != nil {

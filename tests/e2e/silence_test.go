@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// A holder that is asked and does not answer for a second has lost its binding, and maybe only
+// the packets were lost: as long as the address is configured in its netns it is asked again,
+// whether it keeps a suspicion from being confirmed or a conflict from going on.
+func TestSilentForAWhile(t *testing.T) {
+	for style, name := range map[lab.Style]string{lab.Bridged: "bridged", lab.Routed: "routed"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			silentForAWhile(lab.NewT(t), style)
+		})
+	}
+}
+
+func silentForAWhile(l *lab.T, style lab.Style) {
+	a := l.Agent(l.Node(""))
+	n := a.Node
+	ip, other := n.IPv4(10), n.IPv4(11)
+	if style == lab.Routed {
+		ip, other = n.RoutedIPv4(10), n.RoutedIPv4(11)
+	}
+	elder := l.Pod(n, "elder", lab.PodOptions{Style: style, Addrs: []netip.Addr{ip}})
+	_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool { return b.Netns == elder.Name })
+	l.Do(err)
+	newcomer := l.Pod(n, "newcomer", lab.PodOptions{Style: style, Addrs: []netip.Addr{other}})
+	silent := func(yes bool) {
+		value := "0"
+		if yes {
+			value = "8" // it answers for none of its addresses
+		}
+		l.Do(newcomer.Sysctl("ipv4/conf/all/arp_ignore", value))
+	}
+	w := l.Watch(a)
+	silent(true)
+	l.Do(newcomer.AddAddr(ip))
+	l.Eventually("a suspicion that fades", func() error {
+		l.Do(newcomer.Announce(ip))
+		_, err := w.WaitType("faded", ip, 2*time.Second)
+		return err
+	})
+	silent(false)
+	e, err := w.WaitConfirmed(ip, patience)
+	l.Do(err)
+	// And once it is a conflict.
+	silent(true)
+	_, err = w.WaitType("resolved", ip, patience)
+	l.Do(err)
+	silent(false)
+	_, err = w.Wait(patience, func(next lab.Event) bool {
+		return next.Type == "confirmed" && next.Conflict.IP == ip && next.Conflict.ID != e.Conflict.ID
+	})
+	l.Do(err)
+}
