@@ -90,7 +90,7 @@ func TestTableFits(t *testing.T) {
 		fits(t, render(nil, []block{{rows: []row{
 			{"its interface up → in the table by name", slow, ""},
 			{"unobserved", tcpFigures(r, false), ""},
-			{"dupip, xdp", tcpFigures(r, true), gigabits(r.rate)},
+			{"dupip, xdp", tcpFigures(r, true), gigabits(r.rate) + " Gb/s"},
 		}}}))
 	}
 }

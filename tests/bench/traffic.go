@@ -55,7 +55,7 @@ func compareTraffic(ctx context.Context, l *lab.Lab, s settings, ways []watching
 		rows:  trafficRows(ways, tcp, tcpFigures),
 	}
 	unobserved := tcp[watchings[0].what].rate
-	goal := gigabits(unobserved)
+	goal := gigabits(unobserved) + " Gb/s"
 	for i, r := range streams.rows {
 		if strings.HasPrefix(r.what, "dupip") {
 			streams.rows[i].goal = goal
@@ -160,14 +160,22 @@ func (w *watcher) sample() (cpu time.Duration, counts readerCounts, err error) {
 // tcpFigures and udpFigures tell what came of one way to watch.
 func tcpFigures(r *runs, watched bool) string {
 	if !watched {
-		return fmt.Sprintf("%6.3g Gb/s (%s in %d runs)", 8*median(r.rate), gigabits(r.rate), len(r.rate))
+		return fmt.Sprintf("%6s Gb/s (%s in %d runs)", digits(8*median(r.rate)), gigabits(r.rate), len(r.rate))
 	}
-	return fmt.Sprintf("%6.3g Gb/s, CPU %.3g ms/GB", 8*median(r.rate), 1e3*median(r.cpu))
+	return fmt.Sprintf("%6s Gb/s, CPU %s ms/GB", digits(8*median(r.rate)), digits(1e3*median(r.cpu)))
+}
+
+// digits has three of them, or as many as there are before the point.
+func digits(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
 }
 
 // gigabits is the range of rates in GB/s, in Gb/s.
 func gigabits(rates []float64) string {
-	return fmt.Sprintf("%.3g–%.3g", 8*slices.Min(rates), 8*slices.Max(rates))
+	return digits(8*slices.Min(rates)) + "–" + digits(8*slices.Max(rates))
 }
 
 func udpFigures(r *runs, watched bool) string {

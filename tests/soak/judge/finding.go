@@ -59,6 +59,8 @@ type Tally struct {
 	// to the confirmation. Held are the same where a restart may have held it up, not
 	// counted before the last agent was ready.
 	Delays, Held []time.Duration
+	// Stalled is for how long in all nobody could look, which is forgiven.
+	Stalled time.Duration
 	// Slowest tells of the longest of Delays.
 	Slowest string
 }

@@ -138,7 +138,10 @@ func (j *Judge) Up(name string, at time.Duration) {
 }
 
 // Stalled tells that this process got no time to look: agents may have got none either.
-func (j *Judge) Stalled(from, until time.Duration) { j.stalls = append(j.stalls, span{from, until}) }
+func (j *Judge) Stalled(from, until time.Duration) {
+	j.stalls = append(j.stalls, span{from, until})
+	j.tally.Stalled += until - from
+}
 
 // Said tells of an event.
 func (j *Judge) Said(e Event) { j.said = append(j.said, said{at: e.At, event: &e}) }

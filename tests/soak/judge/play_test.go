@@ -59,7 +59,7 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 		if now > p.deafFrom && now < p.deafFrom+p.deaf {
 			continue
 		}
-		if now-last > time.Second {
+		if now-last > 500*ms {
 			j.Stalled(last+250*ms, now)
 		}
 		for _, d := range p.down {
