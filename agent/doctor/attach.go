@@ -64,6 +64,8 @@ func attachAdvice(mode bpf.Mode, err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, fs.ErrPermission):
 		return "something forbids it though the capabilities are there: see \"security\", and allow the bpf system call in the seccomp, AppArmor or SELinux profile"
+	case errors.Is(err, errBusy):
+		return "run dupip doctor again"
 	case errors.Is(err, errVeth):
 		return "the kernel needs CONFIG_VETH (modprobe veth)"
 	case mode == bpf.TC:
@@ -78,10 +80,13 @@ func attachAdvice(mode bpf.Mode, err error) string {
 var testAddress = netip.AddrFrom4([4]byte{192, 0, 2, 1})
 
 // testWait is how long a packet may take from one end of a veth to the reader. How long it
-// takes to make the veth and to load the program says nothing.
+// takes to make the veth and to load the program says nothing, but that the node is busy.
 const testWait = 3 * time.Second
 
-var errVeth = errors.New("making a veth pair")
+var (
+	errVeth = errors.New("making a veth pair")
+	errBusy = errors.New("not tried to the end: the node is too busy")
+)
 
 // selfTest does in a netns of its own what an agent does: it loads the program, attaches
 // it to one end of a veth pair, sends one of the agent's questions in at the other end,
@@ -161,10 +166,14 @@ func sendTest(ctx context.Context, ifindex int, seen <-chan error) error {
 		case err := <-seen:
 			return err
 		case <-ctx.Done():
-			if sendErr != nil {
+			switch waited := time.Since(began); {
+			case sendErr != nil:
 				return sendErr
+			case waited < testWait:
+				return errBusy
+			default:
+				return fmt.Errorf("no record of it after %v", waited.Round(100*time.Millisecond))
 			}
-			return fmt.Errorf("no record of it after %v", time.Since(began).Round(100*time.Millisecond))
 		case <-tick.C:
 		}
 	}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +27,17 @@ func TestSelfTestNeedsTheRecord(t *testing.T) {
 		}
 		return sendTest(ctx, pod, make(chan error))
 	})
-	if err == nil || ctx.Err() == nil {
+	if !errors.Is(err, errBusy) || ctx.Err() == nil {
+		t.Errorf("there was no time for a record, and the error is %v", err)
+	}
+	err = netns.DoInNew(func() error {
+		_, pod, err := vethPair()
+		if err != nil {
+			return err
+		}
+		return sendTest(t.Context(), pod, make(chan error))
+	})
+	if err == nil || !strings.Contains(err.Error(), "no record of it after") {
 		t.Errorf("no record, and the error is %v", err)
 	}
 	err = netns.DoInNew(func() error {
