@@ -237,7 +237,7 @@ func (l *loop) classify(i *podInterface, r bpf.Record) {
 	if sighting.Evidence == detector.Announced {
 		delete(i.probes, where)
 	}
-	// One that does not count is no answer yet: it goes on being asked for as late as it is.
+	// An announcement of a holder that the detector does not want to hear ends no question.
 	if sighting.Evidence != detector.Forwarded && sighting.Evidence != detector.Data &&
 		(sighting.Answer || !l.detector.DeafUntil(sighting.Key, i.holder).After(at)) {
 		delete(i.wanted, where)
