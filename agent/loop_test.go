@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -195,6 +196,35 @@ func TestAskedAgainAndAgain(t *testing.T) {
 	}
 	if last < 10*time.Second {
 		t.Errorf("in the end it is asked again after %v", last)
+	}
+	// What it announces meanwhile does not begin that anew.
+	next := i.wanted[where].next
+	l.classify(i, bpf.Record{Time: monotonic(time.Now()), Ifindex: i.ref.Ifindex, Generation: i.ref.Generation, Kind: bpf.Announced, IP: where.ip, MAC: [6]byte{2}})
+	l.lease()
+	if w := i.wanted[where]; w == nil || !w.next.Equal(next) {
+		t.Errorf("after an announcement that counts for nothing the question is %+v", w)
+	}
+}
+
+// TestVanishingIsNotAsked: what is about to go would answer, beside the next that has its address.
+func TestVanishingIsNotAsked(t *testing.T) {
+	l := newLoop(t, "")
+	var err error
+	if l.watcher, err = links.New(links.Options{Observer: l.observer, Log: l.log}); err != nil {
+		t.Fatal(err)
+	}
+	gone, there := l.add("gone", "", links.PrimaryPeer, 2, 42, "10.0.0.1"), l.add("there", "", links.PrimaryPeer, 3, 43, "10.0.0.2")
+	gone.Place.Path = filepath.Join(t.TempDir(), "gone")
+	for _, i := range []*podInterface{gone, there} {
+		l.wantConfigured(i, time.Now())
+	}
+	l.solicitWanted()
+	for i, want := range map[*podInterface]int{gone: 0, there: 1} {
+		for _, w := range i.wanted {
+			if w.tries != want || !w.next.After(time.Now()) {
+				t.Errorf("%s was asked %d times and is asked next in %v, want %d and later", i.Name, w.tries, time.Until(w.next), want)
+			}
+		}
 	}
 }
 
