@@ -1,16 +1,15 @@
-// Package agent is one node's dupip: it turns the observer's records into sightings
-// of holders, feeds them to the detector, does what the detector asks for, and
-// answers the local API.
+// Package agent is one node's dupip. It opens what the parts need, and its event loop passes
+// events between them: observe turns records into sightings, the detector decides, probe asks
+// the node's own pods, peer speaks with other nodes, report answers people and programs.
 //
-// All state is owned by one goroutine (see loop); the others read from the kernel
-// or write to clients and hand over by channels.
+// All state is owned by the loop's goroutine; the others read from the kernel or write to
+// clients and hand over by channels.
 package agent
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -23,19 +22,22 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/agent/probe"
+	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/agent/solicit"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // Agent is one node's agent. Create it with [New]; Run it once.
 type Agent struct {
 	opts     Options
-	log      *slog.Logger
 	node     Node
-	started  time.Time
 	listener net.Listener
 	lock     net.Listener
 	config   *config.Watcher
@@ -60,7 +62,7 @@ func New(opts Options) (_ *Agent, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the agent needs root: it loads BPF programs and enters network namespaces")
 	}
-	a := &Agent{opts: opts, log: opts.Log, started: time.Now()}
+	a := &Agent{opts: opts}
 	defer func() {
 		if err != nil {
 			a.close()
@@ -70,11 +72,11 @@ func New(opts Options) (_ *Agent, err error) {
 		return nil, err
 	}
 	var initial *config.Config
-	a.config, initial, err = config.Open(config.Options{Log: a.log, Path: opts.Config, Reload: opts.Reload})
+	a.config, initial, err = config.Open(config.Options{Log: a.opts.Log, Path: opts.Config, Reload: opts.Reload})
 	if err != nil {
 		return nil, err
 	}
-	if a.pods, err = pods.New(pods.Options{Log: a.log, Socket: opts.CRISocket}); err != nil {
+	if a.pods, err = pods.New(pods.Options{Log: a.opts.Log, Socket: opts.CRISocket}); err != nil {
 		return nil, err
 	}
 	if err := a.openSockets(); err != nil {
@@ -111,7 +113,7 @@ func (a *Agent) openKernel() error {
 		return err
 	}
 	if removed > 0 {
-		a.log.Info("removed programs that a former agent left", "count", removed)
+		a.opts.Log.Info("removed programs that a former agent left", "count", removed)
 	}
 	mac := solicit.MAC(a.node.Name, a.node.BootID)
 	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: [6]byte(mac)}); err != nil {
@@ -123,41 +125,75 @@ func (a *Agent) openKernel() error {
 	if a.sender, err = solicit.Open(mac); err != nil {
 		return err
 	}
-	a.watcher, err = links.New(links.Options{Log: a.log, Observer: a.observer})
+	a.watcher, err = links.New(links.Options{Log: a.opts.Log, Observer: a.observer})
 	return err
 }
 
-// assemble makes the loop of what was opened, with the state of a former agent.
-func (a *Agent) assemble(initial *config.Config) error {
+// assemble makes the loop and its parts of what was opened, with the state of a former agent.
+func (a *Agent) assemble(c *config.Config) error {
 	hostCookie, err := netns.Cookie()
 	if err != nil {
 		return err
 	}
 	var former detector.Snapshot
 	a.store, former = state.Open(state.Options{
-		Log: a.log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID, NodeID: a.node.ID(),
+		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID, NodeID: a.node.ID(),
 	})
-	a.loop = &loop{
-		log:      a.log,
-		node:     a.node,
-		observer: a.observer,
-		watcher:  a.watcher,
-		sender:   a.sender,
-		pods:     a.pods,
-		store:    a.store,
-		host:     detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
-		mac:      [6]byte(solicit.MAC(a.node.Name, a.node.BootID)),
+	l := &loop{
 		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
+		watcher:  a.watcher, pods: a.pods, store: a.store, cluster: a.cluster,
+		operations: make(chan func()), stopped: make(chan struct{}),
 	}
-	a.loop.init()
-	if a.cluster != nil {
-		a.loop.cluster, a.loop.messages = a.cluster, a.cluster.Messages()
-	}
-	a.metrics = metrics.New(a.sources())
-	a.loop.confirmed = a.metrics.ObserveDetection
-	a.loop.configure(initial)
-	a.loop.restore(former)
+	limits := c.Limits()
+	l.prober = probe.New(probe.Options{
+		Log: a.opts.Log, Sender: a.sender, Bindings: l.detector, Rescan: a.watcher.Refresh,
+		Budget:   probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
+		Solicits: func(network string) bool { return l.table.Config().Solicits(network) },
+	})
+	l.table = observe.New(observe.Options{
+		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
+		MAC: [6]byte(solicit.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
+		Pod: a.pod, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
+	})
+	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
+	l.report = report.New(a.reportOptions(l))
+	a.metrics = metrics.New(l.report.Sources())
+	l.detected = a.metrics.ObserveDetection
+	a.loop = l
+	l.configure(c, time.Now())
+	l.restore(former, a.opts.Log)
 	return nil
+}
+
+// pod returns the name of the pod in a netns, or asks for it. It never waits.
+func (a *Agent) pod(cookie uint64) (pods.Change, bool) {
+	change, ok := a.pods.Pod(cookie)
+	if !ok {
+		a.pods.Want(cookie)
+	}
+	return change, ok
+}
+
+func (a *Agent) reportOptions(l *loop) report.Options {
+	opts := report.Options{
+		Log: a.opts.Log,
+		Self: cluster.Member{
+			Name: a.node.Name, Boot: a.node.BootID, Epoch: a.node.Epoch, Version: a.opts.Version,
+			Self: true, State: cluster.Alive, Since: time.Now(),
+		},
+		Attach: string(a.observer.Mode()), MinOverlap: a.opts.MinOverlap.String(),
+		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
+		Do:       l.do,
+		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer,
+		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config,
+	}
+	if a.cluster != nil {
+		opts.Cluster = a.cluster
+	}
+	if a.scrapes != nil {
+		opts.Metrics = a.scrapes.Addr().String()
+	}
+	return opts
 }
 
 // lockNetns keeps a second agent out of this netns, where it would sweep away the
@@ -191,6 +227,9 @@ func (a *Agent) close() {
 	}
 }
 
+// healthy fails when the loop does not answer.
+func (a *Agent) healthy(ctx context.Context) error { return a.loop.do(ctx, func() {}) }
+
 // lastWrite is how long an agent that stops waits for its last state to be on disk.
 const lastWrite = 3 * time.Second
 
@@ -202,25 +241,25 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.scrapes != nil {
 		attributes = append(attributes, "metrics", a.scrapes.Addr())
 	}
-	a.log.Info("observing", attributes...)
+	a.opts.Log.Info("observing", attributes...)
 	group, ctx := errgroup.WithContext(ctx)
 	records := make(chan bpf.Record, 1024)
 	group.Go(func() error { return a.read(ctx, records) })
 	group.Go(func() error { return a.watcher.Run(ctx) })
 	group.Go(func() error { return a.loop.run(ctx, records) })
-	group.Go(func() error { return api.Serve(ctx, a.listener, a, a.log) })
+	group.Go(func() error { return api.Serve(ctx, a.listener, a.loop.report, a.opts.Log) })
 	group.Go(func() error { return a.pods.Run(ctx) })
 	group.Go(func() error {
 		return a.config.Run(ctx, func(c *config.Config) error {
-			return a.loop.do(ctx, func() { a.loop.configure(c) })
+			return a.loop.do(ctx, func() { a.loop.configure(c, time.Now()) })
 		})
 	})
 	if a.cluster != nil {
 		group.Go(func() error { return a.cluster.Run(ctx) })
 	}
 	if a.scrapes != nil {
-		handler := a.metrics.Handler(a.healthy, a.ready)
-		group.Go(func() error { return metrics.Serve(ctx, a.scrapes, handler, a.log) })
+		handler := a.metrics.Handler(a.healthy, a.loop.report.Ready)
+		group.Go(func() error { return metrics.Serve(ctx, a.scrapes, handler, a.opts.Log) })
 	}
 	// The last state is written when the loop has ended.
 	saving, saved := context.WithCancel(context.WithoutCancel(ctx))
@@ -239,9 +278,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-written:
 	case <-time.After(lastWrite):
 		// A disk that hangs must not keep the node's next agent out.
-		a.log.Warn("the last conflicts were not saved: the state folder does not answer", "folder", a.opts.StateDir)
+		a.opts.Log.Warn("the last conflicts were not saved: the state folder does not answer", "folder", a.opts.StateDir)
 	}
-	a.log.Info("stopped observing", "node", a.node.Name)
+	a.opts.Log.Info("stopped observing", "node", a.node.Name)
 	return err
 }
 

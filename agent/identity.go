@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,14 +46,3 @@ func ThisNode(name string) (Node, error) {
 
 // ID is the node as part of a holder's identity.
 func (n Node) ID() string { return cluster.NodeID(n.Name, n.BootID) }
-
-// timeOf translates the observer's times, CLOCK_MONOTONIC since boot, to Go's times,
-// which carry the same clock inside. The pair of clocks is read anew each time, so the
-// wall clock may be stepped. Should the thread be interrupted between the two, the
-// result is a little late and never early: an answer must not precede its question.
-func timeOf(sinceBoot time.Duration) time.Time {
-	var clock unix.Timespec
-	// It fails for no clock that exists.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock)
-	return time.Now().Add(sinceBoot - time.Duration(clock.Nano()))
-}

@@ -2,128 +2,59 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
-	"golang.org/x/time/rate"
-
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
+	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-const (
-	// maxEarly bounds the records held back until their interface is announced.
-	maxEarly = 4096
-	// earlyFor is how long they are held: longer than the search for a netns takes.
-	earlyFor = 15 * time.Second
-	// maxQueue bounds the records of one interface that wait for a look at its netns.
-	maxQueue = 256
-	// maxAsking bounds the queries of other nodes whose routes are asked for at one time.
-	maxAsking = 4
-)
-
-// The reasons for which the loop drops a record, or puts a question off.
-const (
-	dropEarly     = "early"
-	dropGone      = "interface gone"
-	dropVLANs     = "too many VLANs"
-	dropLook      = "waiting for a look"
-	dropAddresses = "too many addresses"
-	dropRate      = "solicitation rate"
-	dropQuestions = "questions of other nodes"
-)
-
-// loop owns all state of the agent. Its methods run in one goroutine, but for
-// those of ops.go, which hand functions to it.
+// loop owns the parts that share the agent's state and passes events between them. Its methods
+// run in one goroutine, but for do.
 type loop struct {
-	log      *slog.Logger
-	node     Node
-	config   *config.Config
-	observer *bpf.Observer
-	watcher  *links.Watcher
-	sender   *solicit.Sender
-	pods     *pods.Resolver
-	store    *state.Store
+	table    *observe.Table
 	detector *detector.Detector
-	host     detector.HolderID
-	mac      [6]byte // the source of our questions
-	echoes   echoes
+	peer     *peer.Peer
+	prober   *probe.Prober
+	report   *report.Report
 
-	// cluster is nil for an agent alone; messages then never has any.
-	cluster   Cluster
-	messages  <-chan cluster.Message
-	questions questions      // of other nodes
-	told      map[string]int // addresses shared with other nodes, as told
-	pairsAt   time.Time      // zero: nothing new to tell
-	asking    chan struct{}  // a slot for each query whose routes the kernel is asked for
+	watcher *links.Watcher
+	pods    *pods.Resolver
+	store   *state.Store
+	cluster Cluster // nil for an agent alone
 
 	operations chan func()
 	stopped    chan struct{}
-
-	interfaces    map[detector.Interface]*podInterface
-	early         []bpf.Record
-	hostAddresses []links.HostAddress // as listed
-	hostBindings  []hostAddress
-	unobserved    []links.Interface
-	ready         bool
-	readyAt       time.Time
-
-	verifyRate, refreshRate *rate.Limiter
-	// Confirmations have a log limit of their own, so that no pod's ups and downs
-	// keep another's out of the log.
-	confirmedLog, otherLog *rate.Limiter
-	unlogged               int
-	floodLog               *rate.Limiter
-
-	nextSample  time.Time
-	goneRefused bpf.Counters // of interfaces that are no more
-	saveAt      time.Time    // zero: all is saved
-
-	watches   map[chan api.ConflictEvent]bool
-	dropped   map[string]uint64 // by the reasons above
-	solicited map[detector.Purpose]uint64
-	// confirmed is told how long the way from the second holder's first packet took.
-	confirmed func(took time.Duration)
-	// effects waits for its turn while others are carried out.
-	effects []detector.Effects
-	busy    bool
-}
-
-func (l *loop) init() {
-	l.operations = make(chan func())
-	l.stopped = make(chan struct{})
-	l.interfaces = make(map[detector.Interface]*podInterface)
-	l.watches = make(map[chan api.ConflictEvent]bool)
-	l.dropped = map[string]uint64{
-		dropEarly: 0, dropGone: 0, dropVLANs: 0, dropLook: 0, dropAddresses: 0, dropRate: 0,
-		dropQuestions: 0,
-	}
-	l.told = make(map[string]int)
-	l.asking = make(chan struct{}, maxAsking)
-	l.solicited = make(map[detector.Purpose]uint64)
-	l.confirmedLog = rate.NewLimiter(10, 50)
-	l.otherLog = rate.NewLimiter(5, 50)
-	l.floodLog = rate.NewLimiter(rate.Every(time.Minute), 10)
-	l.nextSample = time.Now().Add(sampleEvery)
+	saveAt     time.Time // zero: all is saved
+	// detected takes how long the way from the second holder's first packet took.
+	detected func(took time.Duration)
 }
 
 func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 	defer close(l.stopped)
+	var messages <-chan cluster.Message // nil has none
+	if l.cluster != nil {
+		messages = l.cluster.Messages()
+	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		l.peer.Publish()
+		l.act()
+		timer.Reset(time.Until(l.next()))
 		select {
 		case <-ctx.Done():
-			for watch := range l.watches {
-				close(watch)
-			}
+			l.report.Close()
 			l.save()
 			return nil
 		case record := <-records:
@@ -133,110 +64,250 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 				l.record(<-records)
 			}
 		case event := <-l.watcher.Events():
-			l.interfaceEvent(event)
+			l.update(event, time.Now())
 		case change := <-l.pods.Changes():
-			l.named(change)
-		case message := <-l.messages:
-			l.heard(message)
+			l.name(change, time.Now())
+		case message := <-messages:
+			l.receive(message, time.Now())
 		case operation := <-l.operations:
 			operation()
 		case <-timer.C:
-			l.apply(l.detector.Tick(time.Now()))
-			l.solicitWanted()
-			if next := l.nextEarly(); !next.IsZero() && !next.After(time.Now()) {
-				l.replayEarly()
-			}
-			now := time.Now()
-			l.advanceQuestions(now)
-			if !l.pairsAt.IsZero() && !l.pairsAt.After(now) {
-				l.countPairs()
-			}
-			if !l.nextSample.After(now) {
-				l.sampleRefused(now)
-			}
-			if !l.saveAt.IsZero() && !l.saveAt.After(now) {
-				l.save()
-			}
+			l.tick(time.Now())
 		}
-		l.lease()
-		timer.Reset(time.Until(l.next()))
 	}
 }
 
-// next returns when the loop has something to do without being told.
+// next returns when tick has something to do.
 func (l *loop) next() time.Time {
-	next := l.nextSample
-	for _, at := range []time.Time{l.detector.Next(), l.nextWanted(), l.nextEarly(), l.questions.next(), l.saveAt, l.pairsAt} {
-		next = earliest(next, at)
+	next := l.table.Next()
+	for _, at := range []time.Time{l.peer.At(), l.prober.Next(), l.saveAt} {
+		if !at.IsZero() && at.Before(next) {
+			next = at
+		}
 	}
 	return next
 }
 
-// earliest returns the earlier of two times, ignoring zero ones.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
+func (l *loop) tick(now time.Time) {
+	l.peer.Tick(now)
+	l.observe(l.table.Tick(now), now)
+	l.prober.Run(now)
+	if !l.saveAt.IsZero() && !l.saveAt.After(now) {
+		l.save()
 	}
-	return a
 }
 
-// record handles one record, or holds it back where more has to be known first.
+// record takes one record of the observer.
 func (l *loop) record(r bpf.Record) {
-	i := l.interfaces[detector.Interface{Ifindex: r.Ifindex, Generation: r.Generation}]
+	if o, ok := l.table.Record(r); ok {
+		l.observed(&o, time.Now())
+		l.act()
+	}
+}
+
+// observed passes an observation on.
+func (l *loop) observed(o *observe.Observation, now time.Time) {
+	s := &o.Sighting
+	switch o.Kind {
+	case observe.Seen:
+		l.prober.Observed(o.Interface, o.VLAN, s)
+		l.peer.Observe(*s, now)
+	case observe.Tentative:
+		l.prober.Tentative(o.Interface, s.Key.IP, o.VLAN, s.At)
+	case observe.Withdrawn:
+		l.peer.Apply(l.detector.Withdraw(s.Key, s.Holder.ID, o.Reason, now), now)
+	case observe.Gone:
+		l.peer.Apply(l.detector.WithdrawInterface(o.Interface, o.Reason, now), now)
+	}
+}
+
+func (l *loop) observe(all []observe.Observation, now time.Time) {
+	for i := range all {
+		l.observed(&all[i], now)
+	}
+}
+
+// update takes what the watcher found.
+func (l *loop) update(event links.Event, now time.Time) {
+	wasReady := l.table.Ready()
+	i, all := l.table.Update(event, now)
+	if i != nil {
+		l.prober.Follow(probe.Interface{Ref: i.Ref, Holder: i.Holder, Link: i.Interface, Lost: i.Lost})
+	}
+	l.observe(all, now)
 	switch {
 	case i != nil:
-		l.classify(i, r)
-	case len(l.early) < maxEarly:
-		l.early = append(l.early, r)
-	default:
-		l.dropped[dropEarly]++
+		l.expect(i, now)
+	case event.Kind == links.Removed:
+		l.prober.Forget(detector.Interface{Ifindex: uint32(event.Interface.Index), Generation: event.Interface.Generation})
 	}
+	if !wasReady && l.table.Ready() {
+		l.peer.Ready(now)
+	}
+	l.prober.Run(now)
 }
 
-// replayEarly handles the records that came before their interface was announced,
-// and forgets those whose interface never was.
-func (l *loop) replayEarly() {
-	waiting := l.early
-	l.early = nil
-	limit := time.Now().Add(-earlyFor)
-	for _, r := range waiting {
-		if timeOf(r.Time).After(limit) {
-			l.record(r)
-		} else {
-			l.dropped[dropGone]++
-		}
-	}
+// expect has the addresses probed that a pod should answer for.
+func (l *loop) expect(i *observe.Interface, now time.Time) {
+	l.prober.Expect(i.Ref, l.table.Configured(i), l.table.Left(i), now)
 }
 
-// nextEarly returns when the oldest of the records held back is to be forgotten, zero
-// for never: an interface that went before it was announced sends no event.
-func (l *loop) nextEarly() time.Time {
-	if len(l.early) == 0 {
-		return time.Time{}
+// name takes the name of a pod.
+func (l *loop) name(change pods.Change, now time.Time) {
+	for _, i := range l.table.Name(change) {
+		l.expect(i, now)
 	}
-	return timeOf(l.early[0].Time).Add(earlyFor)
+	l.detector.Describe(detector.HolderID{Node: l.table.Host.Node, Netns: change.Cookie}, func(h *detector.Holder) {
+		h.Pod, h.CreatedAt, h.Sandbox = change.Pod, change.CreatedAt, change.Sandbox
+	})
+	l.saveWithin(saveLater) // an open conflict is saved with the names of its holders
 }
 
-// apply carries out what the detector wants. What that leads to waits until it is
-// done, so the detector's order is kept.
-func (l *loop) apply(effects detector.Effects) {
-	if len(effects.Solicit) == 0 && len(effects.Events) == 0 {
+// receive takes a message of another node.
+func (l *loop) receive(message cluster.Message, now time.Time) {
+	if query, ok := message.(cluster.Query); ok {
+		l.report.Reply(query)
 		return
 	}
-	l.effects = append(l.effects, effects)
-	if l.busy {
+	l.peer.Receive(message, now)
+}
+
+// act carries out what the other parts want done.
+func (l *loop) act() {
+	for a := l.peer.Next(time.Now()); a != nil; a = l.peer.Next(time.Now()) {
+		switch a := a.(type) {
+		case detector.Event:
+			l.event(a)
+		case peer.Probe:
+			l.probe(a, time.Now())
+		case peer.Ended:
+			l.again(a, time.Now())
+		default:
+			peer.Send(a, l.cluster)
+		}
+	}
+}
+
+// event reports a step of a conflict.
+func (l *loop) event(e detector.Event) {
+	if e.Kind == detector.EventConfirmed {
+		if !e.Restored {
+			l.detected(e.Conflict.ConfirmedAt.Sub(e.Conflict.SecondSeen))
+		}
+		l.pods.Again() // a sandbox that has stopped is the one to remove
+	}
+	if e.Conflict.State == detector.Suspected {
+		l.saveWithin(saveLater)
+	} else {
+		l.saveWithin(saveSoon)
+	}
+	l.report.Publish(e)
+}
+
+// probe probes a holder of this node.
+func (l *loop) probe(a peer.Probe, now time.Time) {
+	if a.Holder == l.table.Host {
+		l.probeHost(a, now)
 		return
 	}
-	l.busy = true
-	for len(l.effects) > 0 {
-		next := l.effects[0]
-		l.effects = l.effects[1:]
-		for _, event := range next.Events {
-			l.publish(event)
-		}
-		for _, s := range next.Solicit {
-			l.solicit(s)
+	refusal := probe.Refusal{Reason: "the interface is gone"}
+	if i := l.table.Interface(a.Interface); i != nil {
+		refusal.Reason = "the interface has left the network"
+		if vlan, ok := i.VLAN(a.Key.Network); ok {
+			refusal = l.prober.Probe(a.Solicitation, vlan, a.ForOther, now)
 		}
 	}
-	l.busy = false
+	l.peer.Probed(a, peer.Refusal(refusal), now)
+}
+
+// probeHost answers for the node itself by a look at its addresses.
+func (l *loop) probeHost(a peer.Probe, now time.Time) {
+	refusal := l.prober.Allow(detector.Verify, a.ForOther, now)
+	if refusal != (probe.Refusal{}) {
+		l.peer.Probed(a, peer.Refusal(refusal), now)
+		return
+	}
+	list, err := links.ListHostAddresses(func(int) bool { return false })
+	if err != nil {
+		l.peer.Probed(a, peer.Refusal{Reason: err.Error(), Until: now.Add(time.Second)}, now)
+		return
+	}
+	l.peer.Probed(a, peer.Refusal{}, now)
+	if o, ok := l.table.FindHost(list, a.Key, time.Now()); ok {
+		l.observed(&o, time.Now())
+	}
+}
+
+// again probes an address whose binding has ended, where the pod still has it configured.
+func (l *loop) again(a peer.Ended, now time.Time) {
+	for _, i := range l.table.Of(a.Holder) {
+		for key, vlan := range l.table.Configured(i) {
+			if key == a.Key {
+				l.prober.Again(i.Ref, key, vlan, now)
+			}
+		}
+	}
+}
+
+// configure puts a configuration into force: at the start, and after every reload.
+func (l *loop) configure(c *config.Config, now time.Time) {
+	limits := c.Limits()
+	l.detector.SetLimits(limits.Bindings, limits.BindingsPerInterface, limits.History)
+	l.prober.Budget.Set(limits.VerifyPerSecond, limits.RefreshPerSecond)
+	l.watcher.SetIgnore(c.Ignored)
+	l.peer.Apply(l.detector.SetShared(func(key detector.Key) bool { return c.Shared(key.IP) }, now), now)
+	l.observe(l.table.Configure(c, now), now)
+	l.peer.Configure(func(network string) bool { return c.Scope(network) == config.Cluster }, now)
+	for i := range l.table.All() {
+		l.expect(i, now)
+	}
+	l.prober.Run(now)
+}
+
+// How long changes are gathered before the conflicts are saved. Most suspicions are over by
+// then; they and names may be lost with the agent.
+const (
+	saveSoon  = time.Second
+	saveLater = 10 * time.Second
+)
+
+// saveWithin has the conflicts saved before some time has passed.
+func (l *loop) saveWithin(wait time.Duration) {
+	if at := time.Now().Add(wait); l.saveAt.IsZero() || at.Before(l.saveAt) {
+		l.saveAt = at
+	}
+}
+
+// save hands the conflicts over to be written; it does not wait for the disk.
+func (l *loop) save() {
+	l.saveAt = time.Time{}
+	l.store.Save(l.detector.Snapshot())
+}
+
+// restore takes over the conflicts of a former agent; the open ones are verified again.
+func (l *loop) restore(snapshot detector.Snapshot, log *slog.Logger) {
+	now := time.Now()
+	effects, dropped := l.detector.Restore(snapshot, now)
+	if open, history := len(snapshot.Open), len(snapshot.History); open+history > 0 {
+		log.Info("took over the conflicts of the former agent; open ones are verified again",
+			"open", open, "resolved", history, "unusable", dropped)
+	}
+	l.peer.Apply(effects, now)
+	l.saveWithin(saveSoon) // now, so that a folder that cannot be written is known early
+}
+
+var errStopped = errors.New("the agent is stopping")
+
+// do runs f in the loop's goroutine and waits for it.
+func (l *loop) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case l.operations <- func() { f(); close(done) }:
+	case <-l.stopped:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-done // the loop has taken it and does not stop half-way
+	return nil
 }

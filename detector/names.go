@@ -3,8 +3,8 @@ package detector
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -145,7 +145,7 @@ func (m MAC) String() string {
 	if m == (MAC{}) {
 		return ""
 	}
-	return net.HardwareAddr(m[:]).String()
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
 // MarshalText returns what String does.
@@ -158,14 +158,18 @@ func (m *MAC) UnmarshalText(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	hw, err := net.ParseMAC(string(b))
-	if err != nil {
-		return fmt.Errorf("parsing MAC: %w", err)
-	}
-	if len(hw) != len(m) {
+	octets := strings.Split(string(b), ":")
+	if len(octets) != len(m) {
 		return fmt.Errorf("parsing MAC %q: %w", b, ErrUnknownName)
 	}
-	copy(m[:], hw)
+	for n, octet := range octets {
+		value, err := strconv.ParseUint(octet, 16, 8)
+		if err != nil || len(octet) != 2 {
+			*m = MAC{}
+			return fmt.Errorf("parsing MAC %q: %w", b, ErrUnknownName)
+		}
+		m[n] = byte(value)
+	}
 	return nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/merge"
+	"github.com/dupip/dupip/agent/report/merge"
 )
 
 // nodesOf names the nodes of a conflict's holders, by their boots where two have one name.

@@ -1,7 +1,9 @@
-package agent
+package observe
 
 import (
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/bpf"
 )
@@ -49,40 +51,59 @@ func sum(c bpf.Counters) uint64 {
 	return c.RefusedData + c.RefusedAnnounced + c.RefusedAnswers + c.RingFull
 }
 
-// sampleRefused reads the counters of all interfaces and names the pods whose packets
-// went over the limits.
-func (l *loop) sampleRefused(now time.Time) {
-	l.nextSample = now.Add(sampleEvery)
-	for _, i := range l.interfaces {
-		// An error means that nothing is attached now.
-		if counters, err := l.observer.Counters(i.Index); err == nil {
-			i.refused.read(counters)
-		}
-		l.nameFlood(i, now)
+// floods finds the pods whose packets go over the limits.
+type floods struct {
+	next  time.Time // the next sample
+	lines *rate.Limiter
+	gone  bpf.Counters // of interfaces that are no more
+}
+
+// sample reads the counters of an interface.
+func (t *Table) sample(i *Interface) {
+	if counters, err := t.Counters(i.Index); err == nil {
+		i.refused.read(counters)
 	}
 }
 
-// nameFlood says in the log which pod it was, if it was much since the last sample.
-func (l *loop) nameFlood(i *podInterface, now time.Time) {
+// logFlood says in the log which pod it was, if it was much since the last sample.
+func (t *Table) logFlood(i *Interface, now time.Time) {
 	total := i.refused.total()
 	more := sum(total) - i.refused.sampled
 	i.refused.sampled = sum(total)
-	if more < floodAfter || now.Sub(i.refused.warned) < floodAgain || !l.floodLog.Allow() {
+	if more < floodAfter || now.Sub(i.refused.warned) < floodAgain || !t.floods.lines.Allow() {
 		return
 	}
 	i.refused.warned = now
-	l.log.Warn("a pod sends more addresses than are recorded; its own duplicates may be found late",
-		"interface", i.Name, "netns", label(i.Place), "pid", i.Place.Pid, "pod", i.pod.String(),
+	t.Log.Warn("a pod sends more addresses than are recorded; its own duplicates may be found late",
+		"interface", i.Name, "netns", i.NetnsName(), "pid", i.Place.Pid, "pod", i.Pod.Pod.String(),
 		"packetsLately", more, "data", total.RefusedData, "announced", total.RefusedAnnounced,
 		"answers", total.RefusedAnswers, "ringFull", total.RingFull)
 }
 
-// forgetRefused keeps the figures of an interface that goes for the total; last is what
-// its counters were in the end.
-func (l *loop) forgetRefused(i *podInterface, last bpf.Counters, now time.Time) {
+// forgetRefused keeps the figures of an interface that goes for the total; last is what its
+// counters were in the end.
+func (t *Table) forgetRefused(i *Interface, last bpf.Counters, now time.Time) {
 	if last != (bpf.Counters{}) {
 		i.refused.read(last)
 	}
-	l.nameFlood(i, now)
-	l.goneRefused = plus(l.goneRefused, i.refused.total())
+	t.logFlood(i, now)
+	t.floods.gone = plus(t.floods.gone, i.refused.total())
+}
+
+// Refused reads what was refused at an interface because a limit was reached.
+func (t *Table) Refused(i *Interface) bpf.Counters {
+	t.sample(i)
+	return i.refused.total()
+}
+
+// RefusedGone is what was refused at interfaces that are gone.
+func (t *Table) RefusedGone() bpf.Counters { return t.floods.gone }
+
+// RefusedTotal is what was refused since the agent started, by the last readings.
+func (t *Table) RefusedTotal() bpf.Counters {
+	total := t.floods.gone
+	for _, i := range t.interfaces {
+		total = plus(total, i.refused.total())
+	}
+	return total
 }

@@ -1,11 +1,11 @@
-package agent
+package report
 
 import (
 	"maps"
 	"slices"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/merge"
+	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector"
 )
 

@@ -1,32 +1,32 @@
-package agent
+package report
 
 import (
 	"cmp"
 	"slices"
 
-	"github.com/dupip/dupip/agent/advice"
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/merge"
+	"github.com/dupip/dupip/agent/report/advice"
+	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// maxRoutes bounds the nodes whose routes to one address are told.
+// maxRoutes bounds the nodes whose next hops to one address are shown.
 const maxRoutes = 16
 
-// conflict makes the document of a conflict, with where packets go and what to do.
+// conflict makes the document of a conflict, with where packets go and what to do about it.
 func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 	document := api.NewConflict(conflict)
-	if conflict.State != detector.Confirmed || c.advised == maxWays {
+	if conflict.State != detector.Confirmed || c.advised == maxRouted {
 		return document
 	}
 	c.advised++
-	leads := c.leads(conflict)
-	names := nodeNames(conflict, leads)
-	for _, l := range leads {
+	hops := c.nextHops(conflict)
+	names := nodeNames(conflict, hops)
+	for _, l := range hops {
 		document.Routes = append(document.Routes, newRoute(conflict, l, names))
 	}
-	document.Advice = advice.Of(conflict, leads, names)
+	document.Advice = advice.Of(conflict, hops, names)
 	if document.Advice != nil {
 		c.locate(document.Advice.Remove, conflict)
 	}
@@ -37,50 +37,49 @@ func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 func (c *collection) locate(removals []api.Removal, conflict detector.Conflict) {
 	for n := range removals {
 		r := &removals[n]
-		at, ok := c.ways.addresses[conflict.Holders[r.Holder].Holder.ID.Node]
+		at, ok := c.routes.addresses[conflict.Holders[r.Holder].Holder.ID.Node]
 		if ok && r.On != "" {
 			r.Address = at.String()
 		}
 	}
 }
 
-// leads are what this node says of the way to an address, and what those nodes say that have
-// its holders.
-func (c *collection) leads(conflict detector.Conflict) []advice.Lead {
-	var leads []advice.Lead
-	if l, ok := c.ways.lead(conflict); ok {
-		leads = append(leads, advice.Lead{Node: c.ways.self, Lead: l})
+// nextHops are those of this node and of the nodes that have the holders.
+func (c *collection) nextHops(conflict detector.Conflict) []advice.Lead {
+	var hops []advice.Lead
+	if hop, ok := c.routes.nextHop(conflict); ok {
+		hops = append(hops, advice.Lead{Node: c.routes.self, Lead: hop})
 	}
-	others := slices.SortedStableFunc(slices.Values(c.told[conflict.Key]), func(x, y advice.Lead) int {
+	others := slices.SortedStableFunc(slices.Values(c.received[conflict.Key]), func(x, y advice.Lead) int {
 		return cmp.Compare(x.Node, y.Node)
 	})
-	for _, told := range others {
-		with := slices.ContainsFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == told.Node })
-		known := slices.ContainsFunc(leads, func(l advice.Lead) bool { return l.Node == told.Node })
-		if with && !known && len(leads) < maxRoutes {
-			leads = append(leads, told)
+	for _, other := range others {
+		with := slices.ContainsFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == other.Node })
+		known := slices.ContainsFunc(hops, func(l advice.Lead) bool { return l.Node == other.Node })
+		if with && !known && len(hops) < maxRoutes {
+			hops = append(hops, other)
 		}
 	}
-	return leads
+	return hops
 }
 
-// hear takes in what the answers say of ways.
-func (c *collection) hear() {
-	c.told = make(map[detector.Key][]advice.Lead)
+// receive takes the next hops that the answers give.
+func (c *collection) receive() {
+	c.received = make(map[detector.Key][]advice.Lead)
 	for _, a := range c.answers {
-		for _, l := range a.Document.Leads[:min(len(a.Document.Leads), maxWays)] {
-			c.told[l.Key] = append(c.told[l.Key], advice.Lead{Node: a.Member.NodeID(), Lead: l})
+		for _, l := range a.Document.Leads[:min(len(a.Document.Leads), maxRouted)] {
+			c.received[l.Key] = append(c.received[l.Key], advice.Lead{Node: a.Member.NodeID(), Lead: l})
 		}
 	}
 }
 
 // nodeNames names the nodes of a conflict, by their boots where two have one name.
-func nodeNames(conflict detector.Conflict, leads []advice.Lead) func(id string) string {
+func nodeNames(conflict detector.Conflict, hops []advice.Lead) func(id string) string {
 	var ids []string
 	for _, b := range conflict.Holders {
 		ids = append(ids, b.Holder.ID.Node)
 	}
-	for _, l := range leads {
+	for _, l := range hops {
 		ids = append(ids, l.Node)
 		if l.Lead.Node != "" {
 			ids = append(ids, l.Lead.Node)
@@ -106,8 +105,8 @@ var routeKinds = map[cluster.LeadKind]string{
 	cluster.LeadDevice: "device", cluster.LeadSelf: "self", cluster.LeadNowhere: "nowhere",
 }
 
-// newRoute makes the document of a lead. One to a holder that the conflict does not have leads
-// to a device, as far as can be told.
+// newRoute makes the document of a next hop. One to a holder that the conflict does not have is
+// only known to be a device.
 func newRoute(conflict detector.Conflict, l advice.Lead, names func(string) string) api.Route {
 	r := api.Route{Node: names(l.Node), To: routeKinds[l.Kind], ToNode: names(l.Lead.Node), Device: l.Device}
 	if l.Gateway.IsValid() {
@@ -124,10 +123,14 @@ func newRoute(conflict detector.Conflict, l advice.Lead, names func(string) stri
 	return r
 }
 
-// reply answers the query of another node. The kernel is asked apart from the loop, and for
-// few at a time; who comes when that is too much is told the rest.
-func (l *loop) reply(q cluster.Query) {
-	document := l.document(q)
+// Reply answers the query of another node. It is for the goroutine that owns the parts. Routes
+// are looked up in another goroutine, for few queries at a time; further ones are answered
+// without routes, and none before the agent is ready: no answer is better than an empty one.
+func (r *Report) Reply(q cluster.Query) {
+	if !r.Table.Ready() {
+		return
+	}
+	document := r.document(q)
 	var open []detector.Conflict
 	for _, c := range document.Conflicts {
 		if c.State == detector.Confirmed {
@@ -141,17 +144,17 @@ func (l *loop) reply(q cluster.Query) {
 	}
 	if len(open) > 0 {
 		select {
-		case l.asking <- struct{}{}:
-			ways := l.ways()
+		case r.routing <- struct{}{}:
+			routes := r.newRoutes()
 			go func() {
-				defer func() { <-l.asking }()
-				ways.meet(l.cluster.Members())
-				document.Leads = ways.leads(open)
-				l.cluster.Reply(q.ID, document)
+				defer func() { <-r.routing }()
+				routes.addMembers(r.Cluster.Members())
+				document.Leads = routes.nextHops(open)
+				r.Cluster.Reply(q.ID, document)
 			}()
 			return
 		default:
 		}
 	}
-	l.cluster.Reply(q.ID, document)
+	r.Cluster.Reply(q.ID, document)
 }

@@ -1,4 +1,4 @@
-package agent
+package report
 
 import (
 	"net/netip"
@@ -6,24 +6,23 @@ import (
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
-	"github.com/dupip/dupip/agent/route"
-	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// maxWays bounds the conflicts of one answer whose routes are asked for.
-const maxWays = 64
+// maxRouted bounds the conflicts of one answer whose routes are looked up.
+const maxRouted = 64
 
-// ways says whom the kernel's routes lead to. It is what the loop knew at one time, so that
-// nobody else waits while the kernel is asked.
-type ways struct {
+// routes says where the kernel sends packets to an address. It is a copy of what the agent knew
+// at one time, so that nothing waits while the kernel is asked.
+type routes struct {
 	self string // NodeID
 	host detector.HolderID
-	// behind are the holders behind pod interfaces by ifindex, outward the veths that lead
-	// out of the node.
+	// behind are the holders behind pod interfaces, uplinks the veths that lead out of the
+	// node, by ifindex.
 	behind  map[int]detector.HolderID
-	outward map[int]bool
+	uplinks map[int]bool
 	// networks are those that the node's own routes are about: of the pods' primary
 	// interfaces, without tags.
 	networks map[string]bool
@@ -31,39 +30,36 @@ type ways struct {
 	nodes map[netip.Addr]string
 	// addresses are those of all agents by NodeID, of this node's, too.
 	addresses map[string]netip.Addr
-	to        func(netip.Addr) (route.Way, error)
-	left      int // how many may still be asked for
+	lookup    func(netip.Addr) (route.Way, error)
+	left      int // how many may still be looked up
 }
 
-// ways takes what there is to know of the node.
-func (l *loop) ways() *ways {
-	w := &ways{
-		self: l.node.ID(), host: l.host, left: maxWays, to: new(route.Lookup).To,
-		behind: make(map[int]detector.HolderID), outward: make(map[int]bool),
+// newRoutes copies what there is to know of the node.
+func (r *Report) newRoutes() *routes {
+	w := &routes{
+		self: r.Self.NodeID(), host: r.Table.Host, left: maxRouted, lookup: new(route.Lookup).To,
+		behind: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
 		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
 		addresses: make(map[string]netip.Addr),
 	}
-	for _, i := range l.interfaces {
-		w.behind[i.Index] = i.holder
-		if i.View.Peer != "" && i.View.Peer != links.PrimaryPeer {
-			continue
-		}
-		for network, vlan := range i.segments {
-			if vlan == (bpf.VLAN{}) {
+	for i := range r.Table.All() {
+		w.behind[i.Index] = i.Holder
+		if i.Primary() {
+			for _, network := range i.Untagged() {
 				w.networks[network] = true
 			}
 		}
 	}
-	for _, i := range l.unobserved {
+	for _, i := range r.Table.Unobserved() {
 		if i.State == links.Uplink {
-			w.outward[i.Index] = true
+			w.uplinks[i.Index] = true
 		}
 	}
 	return w
 }
 
-// meet notes where the other nodes are.
-func (w *ways) meet(members []cluster.Member) {
+// addMembers takes the addresses of the nodes.
+func (w *routes) addMembers(members []cluster.Member) {
 	for _, m := range members {
 		at, err := netip.ParseAddrPort(m.Address)
 		if err != nil || m.State != cluster.Alive && m.State != cluster.Suspect {
@@ -76,14 +72,14 @@ func (w *ways) meet(members []cluster.Member) {
 	}
 }
 
-// lead says where this node sends packets to the address of a confirmed conflict now. It
+// nextHop says where this node sends packets to the address of a confirmed conflict now. It
 // reports false where it cannot say, or was asked too much.
-func (w *ways) lead(c detector.Conflict) (cluster.Lead, bool) {
+func (w *routes) nextHop(c detector.Conflict) (cluster.Lead, bool) {
 	if c.State != detector.Confirmed || !w.networks[c.Key.Network] || w.left == 0 {
 		return cluster.Lead{}, false
 	}
 	w.left--
-	way, err := w.to(c.Key.IP)
+	way, err := w.lookup(c.Key.IP)
 	if err != nil {
 		return cluster.Lead{}, false // a device went while we looked
 	}
@@ -100,19 +96,19 @@ func (w *ways) lead(c detector.Conflict) (cluster.Lead, bool) {
 	return lead, true
 }
 
-// leads is lead for many.
-func (w *ways) leads(conflicts []detector.Conflict) []cluster.Lead {
+// nextHops is nextHop for many.
+func (w *routes) nextHops(conflicts []detector.Conflict) []cluster.Lead {
 	var list []cluster.Lead
 	for _, c := range conflicts {
-		if lead, ok := w.lead(c); ok {
-			list = append(list, lead)
+		if hop, ok := w.nextHop(c); ok {
+			list = append(list, hop)
 		}
 	}
 	return list
 }
 
-// out follows a way by a device.
-func (w *ways) out(lead *cluster.Lead, c detector.Conflict, way route.Way) {
+// out follows a route by a device.
+func (w *routes) out(lead *cluster.Lead, c detector.Conflict, way route.Way) {
 	hop := c.Key.IP
 	if way.Gateway.IsValid() {
 		hop = way.Gateway
@@ -132,9 +128,9 @@ func (w *ways) out(lead *cluster.Lead, c detector.Conflict, way route.Way) {
 	}
 }
 
-// neighbour follows a way to whoever has a MAC: the holder behind the port that it is behind
+// neighbour follows a route to a MAC: the holder behind the port that it is behind
 // or, where no pod is, the only one with that MAC.
-func (w *ways) neighbour(lead *cluster.Lead, c detector.Conflict, way route.Way) {
+func (w *routes) neighbour(lead *cluster.Lead, c detector.Conflict, way route.Way) {
 	if holder, pod := w.behind[way.Port.Index]; pod && way.Port.Index != 0 {
 		lead.Kind = cluster.LeadDevice
 		w.toHolder(lead, c, holder)
@@ -161,16 +157,16 @@ func (w *ways) neighbour(lead *cluster.Lead, c detector.Conflict, way route.Way)
 	}
 }
 
-// toHolder makes a lead one to a holder of the conflict, if it is one.
-func (w *ways) toHolder(lead *cluster.Lead, c detector.Conflict, id detector.HolderID) {
+// toHolder makes it a next hop to a holder of the conflict, if it is one.
+func (w *routes) toHolder(lead *cluster.Lead, c detector.Conflict, id detector.HolderID) {
 	if slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID == id }) {
 		lead.Kind, lead.Holder = cluster.LeadHolder, id
 	}
 }
 
 // beyond says what is behind a device that leads to no pod of this node.
-func (w *ways) beyond(d route.Device) cluster.LeadKind {
-	if d.Leaves || w.outward[d.Index] {
+func (w *routes) beyond(d route.Device) cluster.LeadKind {
+	if d.Leaves || w.uplinks[d.Index] {
 		return cluster.LeadAway
 	}
 	return cluster.LeadDevice

@@ -1,17 +1,17 @@
-package agent
+package report
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/dupip/dupip/agent/advice"
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/merge"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/report/advice"
+	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
@@ -19,20 +19,20 @@ import (
 const (
 	// queryTime is how long other nodes may take for their answers.
 	queryTime = 5 * time.Second
-	// What one agent tells another is bounded; who wants more asks that one itself.
-	maxToldBindings  = 16_384
-	maxToldConflicts = 2_048
+	// The reply to another node is bounded; a query to this node itself is not.
+	maxReplyBindings  = 16_384
+	maxReplyConflicts = 2_048
 )
 
 // Bindings implements [api.Backend].
-func (a *Agent) Bindings(ctx context.Context, q api.Query) (api.Bindings, error) {
-	c, err := a.collect(ctx, q, cluster.QueryBindings)
+func (r *Report) Bindings(ctx context.Context, q api.Query) (api.Bindings, error) {
+	c, err := r.collect(ctx, q, cluster.QueryBindings)
 	if err != nil {
 		return api.Bindings{}, err
 	}
 	bindings, omitted := merge.Bindings(c.answers)
 	document := api.Bindings{
-		Node:     a.node.Name,
+		Node:     r.Self.Name,
 		Bindings: make([]api.Binding, 0, len(bindings)),
 		Coverage: c.coverage(omitted),
 	}
@@ -43,25 +43,25 @@ func (a *Agent) Bindings(ctx context.Context, q api.Query) (api.Bindings, error)
 }
 
 // Conflicts implements [api.Backend].
-func (a *Agent) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, error) {
-	c, err := a.collect(ctx, q, cluster.QueryConflicts)
+func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, error) {
+	c, err := r.collect(ctx, q, cluster.QueryConflicts)
 	if err != nil {
 		return api.Conflicts{}, err
 	}
 	conflicts, omitted := merge.Conflicts(c.answers, c.rules())
 	document := api.Conflicts{
-		Node:      a.node.Name,
+		Node:      r.Self.Name,
 		Conflicts: make([]api.Conflict, 0, len(conflicts)),
 		Coverage:  c.coverage(omitted),
 	}
 	for _, conflict := range conflicts {
 		document.Conflicts = append(document.Conflicts, c.conflict(conflict))
 	}
-	var told []cluster.Pair
-	if a.cluster != nil && q.Cluster && q.Node == "" && !q.IP.IsValid() {
-		told = a.cluster.Pairs()
+	var received []cluster.Pair
+	if !r.alone() && q.Cluster && q.Node == "" && !q.IP.IsValid() {
+		received = r.Cluster.Pairs()
 	}
-	for _, p := range merge.Pairs(conflicts, told) {
+	for _, p := range merge.Pairs(conflicts, received) {
 		document.Pairs = append(document.Pairs, newPair(p))
 	}
 	return document, nil
@@ -75,17 +75,16 @@ func newPair(p cluster.Pair) api.Pair {
 }
 
 // Explain implements [api.Backend].
-func (a *Agent) Explain(ctx context.Context, q api.Query) (api.Explanation, error) {
-	alone := a.cluster == nil
-	if alone {
+func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, error) {
+	if r.alone() {
 		q.Cluster = false
 	}
-	c, err := a.collect(ctx, q, cluster.QueryStories)
+	c, err := r.collect(ctx, q, cluster.QueryStories)
 	if err != nil {
 		return api.Explanation{}, err
 	}
 	document := api.Explanation{
-		Node: a.node.Name, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.coverage(0),
+		Node: r.Self.Name, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.coverage(0),
 	}
 	for _, story := range merge.Stories(c.answers, c.rules()) {
 		document.Stories = append(document.Stories, c.story(story))
@@ -101,10 +100,11 @@ type collection struct {
 	// asked counts who was asked; 0 where only the own agent was to be.
 	asked int
 	alone bool
-	// Where packets go, as this node sees it and as others tell; of how many conflicts.
-	ways    *ways
-	told    map[detector.Key][]advice.Lead
-	advised int
+	// Where packets go, by this node's routes and by what others reply; for how many conflicts
+	// there is advice.
+	routes   *routes
+	received map[detector.Key][]advice.Lead
+	advised  int
 	// The rest is for stories, and of this node only.
 	present    map[detector.HolderID]named
 	configured []api.Configured
@@ -134,70 +134,70 @@ func (c *collection) coverage(omitted int) api.Coverage {
 }
 
 // collect asks this agent and, where q says so, others.
-func (a *Agent) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collection, error) {
+func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collection, error) {
 	question := cluster.Query{Kind: kind, IP: q.IP, All: q.All, Node: q.Node}
 	c := new(collection)
 	var own cluster.Document
-	err := a.loop.ask(ctx, func() {
-		c.config = a.loop.config
+	err := r.ask(ctx, func() {
+		c.config = r.Table.Config()
 		if kind != cluster.QueryBindings {
-			c.ways = a.loop.ways()
+			c.routes = r.newRoutes()
 		}
-		if q.Node != "" && q.Node != a.node.Name {
+		if q.Node != "" && q.Node != r.Self.Name {
 			return
 		}
-		own = a.loop.known(question)
+		own = r.known(question)
 		if kind == cluster.QueryStories {
-			a.loop.surroundings(c, q.IP)
+			r.describe(c, q.IP)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	others := a.candidates(q)
-	if q.Node == "" || q.Node == a.node.Name {
-		c.answers = append(c.answers, cluster.Answer{Member: a.self(), Document: own})
+	others := r.candidates(q)
+	if q.Node == "" || q.Node == r.Self.Name {
+		c.answers = append(c.answers, cluster.Answer{Member: r.Self, Document: own})
 	} else if len(others) == 0 {
-		return nil, a.noSuchNode(q.Node)
+		return nil, r.noSuchNode(q.Node)
 	}
 	if q.Cluster || q.Node != "" {
-		c.alone = a.cluster == nil
+		c.alone = r.alone()
 		c.asked = len(c.answers)
 	}
 	if len(others) > 0 {
-		a.askOthers(ctx, c, question, others)
+		r.askOthers(ctx, c, question, others)
 	}
-	if c.ways != nil {
-		c.ways.meet(a.members())
-		c.hear()
+	if c.routes != nil {
+		c.routes.addMembers(r.members())
+		c.receive()
 	}
 	return c, nil
 }
 
 // candidates are the other members that a query is for, whatever their state.
-func (a *Agent) candidates(q api.Query) []cluster.Member {
-	if a.cluster == nil || !q.Cluster && q.Node == "" {
+func (r *Report) candidates(q api.Query) []cluster.Member {
+	if r.alone() || !q.Cluster && q.Node == "" {
 		return nil
 	}
-	return slices.DeleteFunc(a.members(), func(m cluster.Member) bool {
-		return m.NodeID() == a.node.ID() || q.Node != "" && m.Name != q.Node
+	return slices.DeleteFunc(r.members(), func(m cluster.Member) bool {
+		return m.NodeID() == r.Self.NodeID() || q.Node != "" && m.Name != q.Node
 	})
 }
 
-func (a *Agent) noSuchNode(name string) error {
-	if a.cluster == nil {
-		return fmt.Errorf("%w as %q: this agent is alone, it knows %q only", api.ErrNoSuchNode, name, a.node.Name)
+func (r *Report) noSuchNode(name string) error {
+	if r.alone() {
+		return fmt.Errorf("%w as %q: this agent is alone, it knows %q only", api.ErrNoSuchNode, name, r.Self.Name)
 	}
 	return fmt.Errorf("%w as %q: \"dupip nodes\" lists them", api.ErrNoSuchNode, name)
 }
 
 // askOthers asks the other members and notes who does not answer.
-func (a *Agent) askOthers(ctx context.Context, c *collection, q cluster.Query, others []cluster.Member) {
+func (r *Report) askOthers(ctx context.Context, c *collection, q cluster.Query, others []cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	// An error says that nobody could be asked: then all that should be there are missing.
-	result, _ := a.cluster.Query(ctx, q)
-	answered := map[string]bool{a.node.ID(): true}
+	result, _ := r.Cluster.Query(ctx, q)
+	answered := map[string]bool{r.Self.NodeID(): true}
 	for _, answer := range result.Answers {
 		if id := answer.Member.NodeID(); !answered[id] {
 			answered[id] = true
@@ -230,51 +230,56 @@ func (a *Agent) askOthers(ctx context.Context, c *collection, q cluster.Query, o
 	}
 }
 
-// document is what this node tells another that asks: of its own holders, and bounded.
-// To be called once the loop is ready: before, no answer is better than an empty one.
-func (l *loop) document(q cluster.Query) cluster.Document {
-	d := l.known(q)
-	if n := len(d.Bindings) - maxToldBindings; n > 0 {
-		d.Bindings, d.Omitted = d.Bindings[:maxToldBindings], d.Omitted+n
+// document is the reply to another node: about this node's own holders, and bounded.
+func (r *Report) document(q cluster.Query) cluster.Document {
+	d := r.known(q)
+	if n := len(d.Bindings) - maxReplyBindings; n > 0 {
+		d.Bindings, d.Omitted = d.Bindings[:maxReplyBindings], d.Omitted+n
 	}
-	if n := len(d.Conflicts) - maxToldConflicts; n > 0 {
-		d.Conflicts, d.Omitted = d.Conflicts[:maxToldConflicts], d.Omitted+n
+	if n := len(d.Conflicts) - maxReplyConflicts; n > 0 {
+		d.Conflicts, d.Omitted = d.Conflicts[:maxReplyConflicts], d.Omitted+n
 	}
 	return d
 }
 
 // known is all that this agent knows of what a query asks for.
-func (l *loop) known(q cluster.Query) cluster.Document {
+func (r *Report) known(q cluster.Query) cluster.Document {
 	var d cluster.Document
 	other := func(key detector.Key) bool { return q.IP.IsValid() && key.IP != q.IP }
 	switch q.Kind {
 	case cluster.QueryBindings:
-		node := l.node.ID()
+		node := r.Self.NodeID()
 		// The table also has other nodes' holders, as far as they are in conflict with ours.
-		d.Bindings = l.detector.Bindings(func(b *detector.Binding) bool {
+		d.Bindings = r.Detector.Bindings(func(b *detector.Binding) bool {
 			return b.Holder.ID.Node == node && !other(b.Key)
 		})
 	case cluster.QueryConflicts:
-		d.Conflicts = slices.DeleteFunc(l.detector.Conflicts(q.All), func(c detector.Conflict) bool { return other(c.Key) })
+		d.Conflicts = slices.DeleteFunc(r.Detector.Conflicts(q.All), func(c detector.Conflict) bool { return other(c.Key) })
 	case cluster.QueryStories:
 		if q.IP.IsValid() {
-			d.Stories = l.detector.Explain(q.IP)
+			d.Stories = r.Detector.Explain(q.IP)
 		}
 	}
 	return d
 }
 
-// surroundings notes the names of the holders that are there, and who is configured to
-// have an address.
-func (l *loop) surroundings(c *collection, ip netip.Addr) {
+// describe adds the names of the holders that are there, and who has the address configured.
+func (r *Report) describe(c *collection, ip netip.Addr) {
 	c.present = make(map[detector.HolderID]named)
-	for _, i := range l.interfaces {
-		c.present[i.holder] = named{i.Name, i.Place.Label(), i.pod}
-		for _, address := range i.View.Addresses {
-			if address.IP == ip {
-				c.configured = append(c.configured, l.configured(i, address))
-			}
-		}
+	for i := range r.Table.All() {
+		c.present[i.Holder] = named{i.Name, i.Place.Label(), i.Pod.Pod}
 	}
-	slices.SortFunc(c.configured, func(x, y api.Configured) int { return cmp.Compare(x.Interface, y.Interface) })
+	for _, a := range r.Table.Lists(ip) {
+		c.configured = append(c.configured, api.Configured{
+			Network:    a.Key.Network,
+			Interface:  a.Interface.Name,
+			Netns:      a.Interface.Place.Label(),
+			Pod:        api.NewPod(a.Interface.Pod.Pod),
+			Device:     devices[a.Where],
+			Settled:    a.Settled,
+			Unanswered: r.Prober.Unanswered(a.Interface.Ref, a.Key.IP, a.VLAN),
+		})
+	}
 }
+
+var devices = map[netns.Where]string{netns.OnPeer: "peer", netns.OnLoopback: "loopback", netns.Elsewhere: "elsewhere"}

@@ -1,0 +1,105 @@
+package observe
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/detector"
+)
+
+// maxHostKeys bounds the node's own addresses: a node with more has service addresses on its
+// devices that are not its own.
+const maxHostKeys = 64
+
+// hostAddresses are the addresses of the node itself.
+type hostAddresses struct {
+	ready  bool // they were listed
+	listed []links.HostAddress
+	keyed  []hostAddress
+}
+
+// hostAddress is an address of the node itself in its network.
+type hostAddress struct {
+	key detector.Key
+	links.HostAddress
+}
+
+// hostKeys puts the node's addresses into their networks; one that is on many devices counts
+// once in each.
+func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
+	var keys []hostAddress
+	known := make(map[detector.Key]bool)
+	for _, address := range list {
+		key := hostKey(t.config, address)
+		if known[key] || len(keys) == maxHostKeys {
+			continue
+		}
+		known[key] = true
+		keys = append(keys, hostAddress{key, address})
+	}
+	return keys
+}
+
+// setHost takes the node's own addresses: they are bindings too, and every list refreshes them.
+func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
+	present := t.hostKeys(list)
+	for _, old := range t.host.keyed {
+		if !slices.ContainsFunc(present, func(a hostAddress) bool { return a.key == old.key }) {
+			all = append(all, Observation{
+				Kind:     Withdrawn,
+				Sighting: detector.Sighting{Key: old.key, Holder: detector.Holder{ID: t.Host}},
+				Reason:   "the address left the node, or its network",
+			})
+		}
+	}
+	t.host.listed, t.host.keyed = list, present
+	for _, address := range present {
+		all = append(all, t.hostObservation(address, now))
+	}
+	return all
+}
+
+// hostObservation is a look at one of the node's own addresses.
+func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
+	s := detector.Sighting{
+		Key: address.key,
+		Holder: detector.Holder{
+			ID:            t.Host,
+			Interface:     detector.Interface{Ifindex: uint32(address.Index)},
+			InterfaceName: address.Device,
+			NetnsName:     "host",
+		},
+		Evidence: detector.Host,
+		Answer:   true,
+		At:       at,
+
+		FoundAtStart: !t.host.ready,
+	}
+	if len(address.MAC) == len(s.Holder.MAC) {
+		copy(s.Holder.MAC[:], address.MAC)
+	}
+	return Observation{Kind: Seen, Sighting: s}
+}
+
+// FindHost finds a key among the node's own addresses as they were listed at a time. It reports
+// false if the node does not have it.
+func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Time) (Observation, bool) {
+	for _, address := range list {
+		if hostKey(t.config, address) == key {
+			return t.hostObservation(hostAddress{key, address}, at), true
+		}
+	}
+	return Observation{}, false
+}
+
+// HostIPs lists the node's own addresses in order, each once.
+func (t *Table) HostIPs() []netip.Addr {
+	var ips []netip.Addr
+	for _, address := range t.host.keyed {
+		ips = append(ips, address.IP)
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	return slices.Compact(ips)
+}

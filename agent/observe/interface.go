@@ -1,0 +1,328 @@
+package observe
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+)
+
+// maxVLANs bounds the networks that are followed on one interface.
+const maxVLANs = 64
+
+// Interface is what is known of one interface that leads into a pod.
+type Interface struct {
+	*links.Interface
+	Ref    detector.Interface
+	Holder detector.HolderID
+	// Lost is when nothing led to the netns any more; zero while something does, or never did.
+	Lost time.Time
+	// Pod is what the runtime says of the pod, empty as long as that is not known.
+	Pod pods.Change
+
+	// first is what was seen of the netns when the interface was found.
+	first netns.View
+	// vlans are the tags by name of the network.
+	vlans map[string]bpf.VLAN
+	// left are the addresses that the last change took away.
+	left []netns.Address
+	// queue waits for a scan of the netns that is newer than its records.
+	queue   []bpf.Record
+	refused refused
+}
+
+// VLAN returns the tags of a network on the interface, false if it is not in the network.
+func (i *Interface) VLAN(network string) (vlan bpf.VLAN, ok bool) {
+	vlan, ok = i.vlans[network]
+	return vlan, ok
+}
+
+// Untagged returns the networks whose packets carry no tag on the interface.
+func (i *Interface) Untagged() (networks []string) {
+	for name, vlan := range i.vlans {
+		if vlan == (bpf.VLAN{}) {
+			networks = append(networks, name)
+		}
+	}
+	return networks
+}
+
+// Primary says whether it is the primary interface of its pod, as far as is known.
+func (i *Interface) Primary() bool { return i.View.Peer == "" || i.View.Peer == links.PrimaryPeer }
+
+// NetnsName names the netns behind the interface, empty if it is not known.
+func (i *Interface) NetnsName() string {
+	if i.Place == (netns.Place{}) {
+		return ""
+	}
+	return i.Place.Label()
+}
+
+// addVLAN remembers the tags of a network. Tagged packets that a pod makes up must not keep out
+// what it really has: untagged ones and the VLANs of its own devices are always let in. It
+// reports false where there is no room.
+func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
+	if _, known := i.vlans[network]; known {
+		return true
+	}
+	if vlan != (bpf.VLAN{}) && len(i.vlans) >= maxVLANs && !i.View.Explains(vlan.Outer, vlan.Inner) {
+		return false
+	}
+	i.vlans[network] = vlan
+	return true
+}
+
+// foundAtStart says whether the pod may have had the address for long when the agent found the
+// interface: unless its netns was scanned then, and did not have it.
+func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
+	return i.Listed && (i.first.Lists(ip) || !i.first.Explains(vlan.Outer, vlan.Inner))
+}
+
+// Describe makes the holder behind an interface, as people will see it.
+func (i *Interface) Describe(mac [6]byte) detector.Holder {
+	holder := detector.Holder{
+		ID:            i.Holder,
+		Interface:     i.Ref,
+		InterfaceName: i.Name,
+		MAC:           detector.MAC(mac),
+		Pod:           i.Pod.Pod,
+		CreatedAt:     i.Pod.CreatedAt,
+		Sandbox:       i.Pod.Sandbox,
+	}
+	if i.Seen {
+		holder.NetnsName = i.Place.Label()
+	}
+	return holder
+}
+
+// Update takes an event about interfaces or about the node's own addresses. changed is the
+// interface that was added or changed, nil if there is none.
+func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, all []Observation) {
+	switch event.Kind {
+	case links.HostAddresses:
+		all = t.setHost(event.Host, now)
+		t.host.ready = true // the watcher lists these last
+		return nil, all
+	case links.Unobserved:
+		t.unobserved = event.Unobserved
+		return nil, nil
+	}
+	next := event.Interface
+	ref := detector.Interface{Ifindex: uint32(next.Index), Generation: next.Generation}
+	i := t.interfaces[ref]
+	if event.Kind == links.Removed {
+		if i != nil {
+			t.forgetRefused(i, event.Refused, now)
+		}
+		delete(t.interfaces, ref)
+		return nil, []Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}
+	}
+	if i == nil {
+		i = &Interface{
+			Interface: next, Ref: ref, Holder: t.holderID(next),
+			first: next.View, vlans: make(map[string]bpf.VLAN),
+		}
+		t.interfaces[ref] = i
+	} else {
+		all = t.change(i, next, now)
+	}
+	if next.Seen {
+		if pod, known := t.Pod(next.View.Cookie); known {
+			i.Pod = pod
+		}
+	}
+	waiting := i.queue
+	i.queue = nil
+	for _, r := range waiting {
+		if o, ok := t.classify(i, r); ok {
+			all = append(all, o)
+		}
+	}
+	return i, t.replayEarly(all)
+}
+
+// change takes the next description of an interface.
+func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all []Observation) {
+	before, holder := i.Interface, t.holderID(next)
+	i.left = nil
+	if i.Holder != holder {
+		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "its netns is known differently now"})
+		i.Pod = pods.Change{}
+	} else {
+		all = t.withdrawLost(i, next)
+	}
+	switch {
+	case next.Seen:
+		i.Lost = time.Time{}
+	case before.Seen:
+		i.Lost = now
+	}
+	i.Interface, i.Holder = next, holder
+	if !sameNetworks(t.config, before, next) {
+		all = t.move(i, all)
+	}
+	return all
+}
+
+// holderID says who is behind an interface: the netns where it is seen, else the interface.
+func (t *Table) holderID(i *links.Interface) detector.HolderID {
+	if i.Seen {
+		return detector.HolderID{Node: t.Host.Node, Netns: i.View.Cookie}
+	}
+	return detector.HolderID{Node: t.Host.Node, Ifindex: uint32(i.Index), Generation: i.Generation}
+}
+
+// withdrawLost ends the bindings whose address has left the netns, and remembers those
+// addresses.
+func (t *Table) withdrawLost(i *Interface, next *links.Interface) (all []Observation) {
+	if !i.Seen || !next.Seen || next.View.Truncated {
+		return nil
+	}
+	for _, old := range i.View.Addresses {
+		if next.View.Holds(old.IP, old.OuterVLAN, old.InnerVLAN) || !i.View.Holds(old.IP, old.OuterVLAN, old.InnerVLAN) {
+			continue
+		}
+		key := t.key(i, old)
+		if t.heldElsewhere(i, key, vlanOf(old)) {
+			continue
+		}
+		all = append(all, Observation{
+			Kind:     Withdrawn,
+			Sighting: detector.Sighting{Key: key, Holder: detector.Holder{ID: i.Holder}},
+			Reason:   "the address left netns " + next.Place.Label(),
+		})
+		if !next.View.Explains(old.OuterVLAN, old.InnerVLAN) {
+			i.left = append(i.left, old)
+		}
+	}
+	return all
+}
+
+// heldElsewhere says whether the same netns has the address on another interface of the same
+// network.
+func (t *Table) heldElsewhere(i *Interface, key detector.Key, vlan bpf.VLAN) bool {
+	for _, other := range t.interfaces {
+		if other != i && other.Holder == i.Holder && t.Key(other, key.IP, vlan) == key &&
+			other.View.Holds(key.IP, vlan.Outer, vlan.Inner) {
+			return true
+		}
+	}
+	return false
+}
+
+// move puts the bindings that were seen on an interface into the networks that their addresses
+// belong to now. What was seen stays true, it only belongs elsewhere; the kernel's table would
+// not report it again for a while. all are the observations that were made before and that
+// nobody has taken yet.
+func (t *Table) move(i *Interface, all []Observation) []Observation {
+	before := i.vlans
+	i.vlans = make(map[string]bpf.VLAN)
+	for _, b := range t.Bindings(func(b *detector.Binding) bool { return b.Holder.Interface == i.Ref && b.Holder.ID == i.Holder }) {
+		vlan, here := before[b.Key.Network]
+		ended := slices.ContainsFunc(all, func(o Observation) bool { return o.Kind == Withdrawn && o.Sighting.Key == b.Key })
+		if !here || ended {
+			continue
+		}
+		key := t.Key(i, b.Key.IP, vlan)
+		i.addVLAN(key.Network, vlan)
+		if key == b.Key {
+			continue
+		}
+		all = append(all, Observation{
+			Kind: Withdrawn, Sighting: detector.Sighting{Key: b.Key, Holder: b.Holder},
+			Reason: "it belongs to network " + key.Network + " now",
+		}, Observation{
+			Kind: Seen, Interface: i.Ref, VLAN: vlan,
+			Sighting: detector.Sighting{Key: key, Holder: b.Holder, Evidence: b.Evidence, At: b.LastSeen},
+		})
+	}
+	return all
+}
+
+// Key puts an address on an interface into its network.
+func (t *Table) Key(i *Interface, ip netip.Addr, vlan bpf.VLAN) detector.Key {
+	return detector.Key{Network: network(t.config, i.Interface, vlan, ip), IP: ip}
+}
+
+func (t *Table) key(i *Interface, a netns.Address) detector.Key { return t.Key(i, a.IP, vlanOf(a)) }
+
+func vlanOf(a netns.Address) bpf.VLAN { return bpf.VLAN{Outer: a.OuterVLAN, Inner: a.InnerVLAN} }
+
+// Network is the network of untagged packets on an interface.
+func (t *Table) Network(i *Interface) string { return t.Key(i, netip.Addr{}, bpf.VLAN{}).Network }
+
+// Configured returns the addresses that a pod should answer for on the interface, as far as
+// they are known, with their networks and tags.
+func (t *Table) Configured(i *Interface) iter.Seq2[detector.Key, bpf.VLAN] {
+	return t.keys(i, i.configured())
+}
+
+// Left returns the addresses that the last change took away from a pod that has no others. A
+// process may have taken them over from the kernel (gVisor does), and the observer reported
+// them already.
+func (t *Table) Left(i *Interface) iter.Seq2[detector.Key, bpf.VLAN] { return t.keys(i, i.left) }
+
+func (t *Table) keys(i *Interface, addresses []netns.Address) iter.Seq2[detector.Key, bpf.VLAN] {
+	return func(yield func(detector.Key, bpf.VLAN) bool) {
+		for _, a := range addresses {
+			key := t.key(i, a)
+			i.addVLAN(key.Network, vlanOf(a))
+			if !yield(key, vlanOf(a)) {
+				return
+			}
+		}
+	}
+}
+
+func (i *Interface) configured() (all []netns.Address) {
+	if !i.Seen {
+		return nil
+	}
+	// Addresses on lo are probed only where there is nothing else: many pods lawfully have a
+	// service's there and do not answer for it.
+	unnumbered := i.View.Peer == links.PrimaryPeer && i.View.Unnumbered()
+	for _, a := range i.View.Addresses {
+		if a.Settled && (a.Where == netns.OnPeer || unnumbered) {
+			all = append(all, a)
+		}
+	}
+	if i.View.Peer != links.PrimaryPeer || i.View.Explains(0, 0) {
+		return all
+	}
+	// In the sandbox of a virtual machine the guest has the addresses and the netns has none;
+	// the runtime may know them. They are those of eth0.
+	for _, ip := range i.Pod.IPs {
+		if ip.IsGlobalUnicast() && !i.View.Lists(ip) {
+			all = append(all, netns.Address{IP: ip})
+		}
+	}
+	return all
+}
+
+// Listed is an address that the kernel of a pod lists.
+type Listed struct {
+	Key       detector.Key
+	VLAN      bpf.VLAN
+	Interface *Interface
+	netns.Address
+}
+
+// Lists returns where the kernels of pods list an address, ordered by interface name.
+func (t *Table) Lists(ip netip.Addr) (all []Listed) {
+	for _, i := range t.interfaces {
+		for _, a := range i.View.Addresses {
+			if a.IP == ip {
+				all = append(all, Listed{t.key(i, a), vlanOf(a), i, a})
+			}
+		}
+	}
+	slices.SortFunc(all, func(x, y Listed) int { return strings.Compare(x.Interface.Name, y.Interface.Name) })
+	return all
+}

@@ -1,0 +1,159 @@
+package peer
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+const (
+	// maxRequests bounds the probe requests of other nodes that wait for an answer.
+	maxRequests = 4096
+	// requestEnds is when a holder that was probed has not answered; the other node waits for
+	// about twice that.
+	requestEnds = 700 * time.Millisecond
+	// requestGivesUp is when the other node is told that a guard holds its request up.
+	requestGivesUp = time.Second
+	// startTime is how long after its start an agent may not have heard of all its holders: it
+	// must not report any as gone then.
+	startTime = 5 * time.Second
+	// budgetPause is how long requests wait for the probe budget.
+	budgetPause = 20 * time.Millisecond
+)
+
+// attempts are when the holder is probed, counted from the first time.
+var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
+
+// receiveRequest begins to probe a holder of this node because another node wants to know.
+func (p *Peer) receiveRequest(m cluster.Question, now time.Time) {
+	r := &request{Question: m, arrived: now, next: now}
+	held := p.find(m.Key, m.Holder) != nil
+	switch {
+	case !p.clusterWide(m.Key.Network):
+		p.reply(r, cluster.Gone, "its network "+m.Key.Network+" is not the cluster's")
+	case p.ready.IsZero():
+		p.reply(r, cluster.Refused, "it is starting")
+	case !held && now.Sub(p.ready) < startTime:
+		p.reply(r, cluster.Refused, "it has just started")
+	case !held:
+		p.reply(r, cluster.Gone, "no such holder has the address")
+	case len(p.requests.due) >= maxRequests:
+		p.dropped++
+		p.reply(r, cluster.Refused, "it is asked too much")
+	default:
+		p.requests.add(r)
+	}
+}
+
+// advance does what is due for a request: it ends, or has its holder probed.
+func (p *Peer) advance(r *request, now time.Time) {
+	local := p.find(r.Key, r.Holder)
+	switch {
+	case local == nil:
+		p.end(r, cluster.Gone, "no such holder has the address any more")
+	case r.attempts == len(attempts) && r.forwards:
+		p.end(r, cluster.Forwards, "")
+	case r.attempts == len(attempts):
+		p.end(r, cluster.Unanswered, "")
+	case p.requests.served(r, now):
+		p.attempted(r, now)
+	default:
+		p.requests.wait(r, now.Add(requestEnds)) // for Probed, which says when
+		p.add(Probe{ForOther: true, request: r, Solicitation: detector.Solicitation{
+			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify,
+		}})
+	}
+}
+
+// attempted counts an attempt at a request's holder.
+func (p *Peer) attempted(r *request, now time.Time) {
+	if r.began.IsZero() {
+		r.began = now
+	}
+	r.attempts++
+	next := r.began.Add(requestEnds)
+	if r.attempts < len(attempts) {
+		next = r.began.Add(attempts[r.attempts])
+	}
+	p.requests.wait(r, next)
+}
+
+// Refusal is why a [Probe] was not sent. The zero value says that it was.
+type Refusal struct {
+	// Reason is one short clause for people.
+	Reason string
+	// Until is when to try again; zero when only something new can change it.
+	Until time.Time
+	// Budget says that the node's probe budget is used up.
+	Budget bool
+}
+
+// Probed takes the result of a [Probe]. now must not be later than when it was sent: an answer
+// must not be older than its probe.
+func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
+	sent := refusal == (Refusal{})
+	if sent {
+		p.Detector.Solicited(a.Solicitation, now)
+	}
+	r := a.request
+	switch {
+	case r == nil && !sent:
+		p.Apply(p.Detector.NotSolicited(a.Solicitation, refusal.Reason, refusal.Until, now), now)
+	case r == nil:
+	case sent:
+		p.requests.probed(r.about(), now)
+		p.attempted(r, now)
+	case refusal.Until.IsZero() || refusal.Until.Sub(r.arrived) > requestGivesUp:
+		r.next = refusal.Until
+		p.end(r, cluster.Refused, refusal.Reason)
+	case refusal.Budget:
+		p.requests.wait(r, now)
+		p.requests.paused = now.Add(budgetPause)
+	default:
+		p.requests.wait(r, refusal.Until)
+	}
+}
+
+// answered replies to the requests that an answer of their holder is for.
+func (p *Peer) answered(s *detector.Sighting) {
+	for _, r := range slices.Clone(p.requests.of[about{s.Key, s.Holder.ID}]) {
+		switch {
+		case s.At.Before(r.arrived):
+		case s.Evidence == detector.Forwarded:
+			r.forwards = true
+		default:
+			r.began = s.At
+			p.end(r, cluster.Answered, "")
+		}
+	}
+}
+
+func (p *Peer) end(r *request, outcome cluster.Outcome, reason string) {
+	if p.requests.end(r) {
+		p.reply(r, outcome, reason)
+	}
+}
+
+// reply answers the node that sent a request.
+func (p *Peer) reply(r *request, outcome cluster.Outcome, reason string) {
+	t := cluster.Testimony{
+		Solicitation: detector.Solicitation{Key: r.Key, Holder: r.Holder},
+		Outcome:      outcome,
+		Reason:       reason,
+	}
+	if c := p.find(r.Key, r.Holder); c != nil {
+		t.Claim = *c
+	}
+	switch outcome {
+	case cluster.Answered:
+		t.At = r.began
+	case cluster.Refused:
+		t.RetryAt = r.next
+		if t.RetryAt.Equal(r.arrived) {
+			t.RetryAt = r.arrived.Add(time.Second)
+		}
+	}
+	p.add(Answer{r.ID, t})
+}

@@ -1,0 +1,44 @@
+package probe
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// Budget limits how many probes a node sends each second: one limit for verification, one for
+// everything else. Create it with [NewBudget]; it is safe for concurrent use.
+type Budget struct {
+	verify, refresh *rate.Limiter
+}
+
+// NewBudget returns a budget with these limits, in probes each second. The probes of one
+// second may be sent at once.
+func NewBudget(verifyPerSecond, refreshPerSecond int) *Budget {
+	return &Budget{
+		verify:  rate.NewLimiter(rate.Limit(verifyPerSecond), verifyPerSecond),
+		refresh: rate.NewLimiter(rate.Limit(refreshPerSecond), refreshPerSecond),
+	}
+}
+
+// Set changes the limits.
+func (b *Budget) Set(verifyPerSecond, refreshPerSecond int) {
+	b.verify.SetLimit(rate.Limit(verifyPerSecond))
+	b.verify.SetBurst(verifyPerSecond)
+	b.refresh.SetLimit(rate.Limit(refreshPerSecond))
+	b.refresh.SetBurst(refreshPerSecond)
+}
+
+// Allow takes one probe out of the budget and reports whether there was one. A probe for
+// another node leaves a quarter of the verification budget to this node's own suspicions.
+func (b *Budget) Allow(purpose detector.Purpose, forOther bool, now time.Time) bool {
+	if purpose != detector.Verify {
+		return b.refresh.AllowN(now, 1)
+	}
+	if forOther && b.verify.TokensAt(now) < float64(b.verify.Burst())/4 {
+		return false
+	}
+	return b.verify.AllowN(now, 1)
+}

@@ -1,0 +1,260 @@
+// Package probe decides which addresses a node asks its own pods for, when and how often, and
+// sends the probes: ARP probes and neighbour solicitations. It owns the guards, which keep a
+// probe from hurting a pod, the budget, and the pending probes for addresses that a silent
+// pod has configured.
+//
+// It does not read answers; they come back through the observer. It knows nothing of other
+// nodes or of conflicts.
+package probe
+
+import (
+	"errors"
+	"iter"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+)
+
+// echoWithin is how late a probe of ours may come back for its sender to count as a mirror.
+// Others who know our MAC could send the like later.
+const echoWithin = 2 * time.Second
+
+// maxSent bounds the sent probes that are remembered for one interface.
+const maxSent = 256
+
+// The reasons for which probes are dropped or put off, as they are counted.
+const (
+	DroppedAddresses = "too many addresses"
+	DroppedRate      = "solicitation rate"
+)
+
+// Sender sends one probe and does not wait. [unix.ENETDOWN], [unix.ENXIO] and [unix.ENODEV]
+// mean that the interface is down or gone.
+type Sender interface {
+	Send(solicit.Target) error
+}
+
+// Bindings is what the prober asks the binding table.
+type Bindings interface {
+	// Heard reports whether the holder has a binding of the key that counts.
+	Heard(key detector.Key, id detector.HolderID) bool
+	// DeafUntil is until when announcements of the holder are suppressed, zero if they are not.
+	DeafUntil(key detector.Key, id detector.HolderID) time.Time
+}
+
+// Options configures a [Prober]. All fields must be set.
+type Options struct {
+	Log      *slog.Logger
+	Sender   Sender
+	Bindings Bindings
+	Budget   *Budget
+	// Solicits says whether probes may be sent in a network.
+	Solicits func(network string) bool
+	// Rescan has the netns behind an interface scanned again.
+	Rescan func(generation uint32)
+}
+
+// Interface is what the prober has to know of an interface.
+type Interface struct {
+	Ref    detector.Interface
+	Holder detector.HolderID
+	// Link must not change; a changed interface is another Link.
+	Link *links.Interface
+	// Lost is when nothing led to the netns any more, zero while something does.
+	Lost time.Time
+}
+
+// Prober sends the probes of a node. It is not safe for concurrent use.
+type Prober struct {
+	Options
+	interfaces map[detector.Interface]*state
+	sent       map[detector.Purpose]uint64
+	dropped    map[string]uint64
+}
+
+// state is what the prober remembers of one interface.
+type state struct {
+	Interface
+	// tentative are the addresses that the pod itself is probing, with the time.
+	tentative map[address]time.Time
+	// pending are configured addresses that nothing was heard of.
+	pending map[address]*pending
+	// sent are the addresses that were probed here, with the time.
+	sent map[netip.Addr]time.Time
+}
+
+// address is an address behind an interface in one VLAN.
+type address struct {
+	ip   netip.Addr
+	vlan bpf.VLAN
+}
+
+// New returns a Prober.
+func New(opts Options) *Prober {
+	return &Prober{
+		Options:    opts,
+		interfaces: make(map[detector.Interface]*state),
+		sent:       make(map[detector.Purpose]uint64),
+		dropped:    map[string]uint64{DroppedAddresses: 0, DroppedRate: 0},
+	}
+}
+
+// Sent counts the probes by purpose, Dropped what was not sent by reason; both only grow.
+func (p *Prober) Sent() map[detector.Purpose]uint64 { return maps.Clone(p.sent) }
+
+// Dropped counts what was dropped or put off, by reason.
+func (p *Prober) Dropped() map[string]uint64 { return maps.Clone(p.dropped) }
+
+// Follow takes an interface as it is now.
+func (p *Prober) Follow(i Interface) {
+	s := p.interfaces[i.Ref]
+	if s == nil {
+		s = &state{
+			tentative: make(map[address]time.Time),
+			pending:   make(map[address]*pending),
+			sent:      make(map[netip.Addr]time.Time),
+		}
+		p.interfaces[i.Ref] = s
+	} else if s.Link.State == links.Waiting || i.Link.Up && !s.Link.Up {
+		clear(s.pending) // earlier probes could not be answered
+	}
+	s.Interface = i
+}
+
+// Expect takes the addresses that a pod has configured on an interface, and those that have
+// just left it without a successor. Each that has no binding yet is probed, because a silent
+// pod is found by its answer, not by its configuration.
+func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detector.Key, bpf.VLAN], now time.Time) {
+	s := p.interfaces[ref]
+	if s == nil {
+		return
+	}
+	present := make(map[address]bool)
+	for key, vlan := range configured {
+		present[address{key.IP, vlan}] = true
+		p.add(s, key, vlan, now)
+	}
+	maps.DeleteFunc(s.pending, func(a address, w *pending) bool { return !present[a] && !w.left })
+	for key, vlan := range left {
+		if w := p.add(s, key, vlan, now); w != nil {
+			w.left = true
+		}
+	}
+}
+
+// Forget drops an interface that is gone.
+func (p *Prober) Forget(ref detector.Interface) { delete(p.interfaces, ref) }
+
+// Again probes a configured address whose binding has ended: frames may have been lost, or
+// the pod was frozen, and it may say nothing by itself. One whose announcements are suppressed
+// is asked when that is over.
+func (p *Prober) Again(ref detector.Interface, key detector.Key, vlan bpf.VLAN, now time.Time) {
+	if s := p.interfaces[ref]; s != nil {
+		at := now
+		if until := p.Bindings.DeafUntil(key, s.Holder); until.After(at) {
+			at = until
+		}
+		p.add(s, key, vlan, at)
+	}
+}
+
+// Observed takes what an interface has said of an address: a pending probe ends, and so does
+// the guard for an address that the pod was probing itself. An announcement of a suppressed
+// holder ends no pending probe.
+func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sighting) {
+	i := p.interfaces[ref]
+	if i == nil || s.Evidence != detector.Announced {
+		return
+	}
+	a := address{s.Key.IP, vlan}
+	delete(i.tentative, a)
+	if len(i.pending) > 0 && (s.Answer || !p.Bindings.DeafUntil(s.Key, i.Holder).After(s.At)) {
+		delete(i.pending, a)
+	}
+}
+
+// SentTo reports whether an address was probed behind the holder shortly before a time: then a
+// probe with our MAC that comes out of it is our own, and the holder is a mirror.
+func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) bool {
+	for _, s := range p.interfaces { // it may have gone in at another interface
+		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent) <= echoWithin {
+			return true
+		}
+	}
+	return false
+}
+
+// Refusal is why a probe was not sent. The zero value says that it was.
+type Refusal struct {
+	// Reason is one short clause for people.
+	Reason string
+	// Until is when to try again; zero when only something new can change it.
+	Until time.Time
+	// Budget says that the budget was used up.
+	Budget bool
+}
+
+// Probe sends the probe that the detector asks for, or with forOther another node, to the
+// address in a VLAN behind an interface.
+func (p *Prober) Probe(s detector.Solicitation, vlan bpf.VLAN, forOther bool, now time.Time) Refusal {
+	i := p.interfaces[s.Interface]
+	if i == nil {
+		return Refusal{Reason: "the interface is gone"}
+	}
+	if !p.Solicits(s.Key.Network) {
+		return Refusal{Reason: "solicitation is off in network " + s.Key.Network}
+	}
+	a := address{s.Key.IP, vlan}
+	if r := p.guard(i, a, now); r != (Refusal{}) {
+		return r
+	}
+	if s.Purpose == detector.Verify {
+		if until := p.vanishing(i, now); !until.IsZero() {
+			return Refusal{Reason: "its netns has neither a name nor a process any more", Until: until}
+		}
+	}
+	if r := p.Allow(s.Purpose, forOther, now); r != (Refusal{}) {
+		return r
+	}
+	switch err := p.send(i, a, s.Purpose, now); {
+	case err == nil, errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
+		return Refusal{} // going away or down: no answer is the right answer
+	default:
+		p.Log.Debug("sending a probe failed", "interface", i.Link.Name, "ip", s.Key.IP, "error", err)
+		return Refusal{Reason: err.Error(), Until: now.Add(time.Second)}
+	}
+}
+
+// Allow takes one probe out of the budget, or says when to try again.
+func (p *Prober) Allow(purpose detector.Purpose, forOther bool, now time.Time) Refusal {
+	if p.Budget.Allow(purpose, forOther, now) {
+		return Refusal{}
+	}
+	p.dropped[DroppedRate]++
+	return Refusal{Reason: "the node's rate limit", Until: now.Add(100 * time.Millisecond), Budget: true}
+}
+
+func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Time) error {
+	err := p.Sender.Send(solicit.Target{
+		Ifindex: i.Link.Index, IP: a.ip, OuterVLAN: a.vlan.Outer, InnerVLAN: a.vlan.Inner,
+	})
+	if err != nil {
+		return err
+	}
+	if len(i.sent) >= maxSent {
+		maps.DeleteFunc(i.sent, func(_ netip.Addr, at time.Time) bool { return now.Sub(at) > echoWithin })
+	}
+	if _, known := i.sent[a.ip]; known || len(i.sent) < maxSent {
+		i.sent[a.ip] = now
+	}
+	p.sent[purpose]++
+	return nil
+}

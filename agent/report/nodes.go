@@ -1,0 +1,60 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// Nodes implements [api.Backend].
+func (r *Report) Nodes(context.Context) (api.Nodes, error) {
+	members := r.members()
+	document := api.Nodes{Node: r.Self.Name, Nodes: make([]api.Node, 0, len(members)), Cluster: r.clusterStatus()}
+	for _, m := range members {
+		document.Nodes = append(document.Nodes, api.NewNode(m))
+	}
+	return document, nil
+}
+
+// members are the agents that are or were there, by node name; this one is always among
+// them.
+func (r *Report) members() []cluster.Member {
+	if r.alone() {
+		return []cluster.Member{r.Self}
+	}
+	members := slices.Clone(r.Cluster.Members())
+	if !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.Self }) {
+		members = append(members, r.Self)
+	}
+	slices.SortFunc(members, func(x, y cluster.Member) int {
+		return cmp.Or(
+			strings.Compare(x.Name, y.Name),
+			strings.Compare(x.Boot, y.Boot),
+			cmp.Compare(x.Epoch, y.Epoch),
+		)
+	})
+	return members
+}
+
+func (r *Report) clusterStatus() api.ClusterStatus {
+	if r.alone() {
+		return api.ClusterStatus{Alone: true}
+	}
+	return api.NewClusterStatus(r.Cluster.Status())
+}
+
+// clusterStats are the figures of this agent's part in the cluster.
+func (r *Report) clusterStats(context.Context) (metrics.ClusterStats, error) {
+	stats := metrics.ClusterStats{Status: r.Cluster.Status()}
+	for _, m := range r.Cluster.Members() {
+		if m.Namesake {
+			stats.Namesakes++
+		}
+	}
+	return stats, nil
+}

@@ -1,0 +1,155 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/detector"
+)
+
+// Status implements [api.Backend].
+func (r *Report) Status(ctx context.Context) (api.Status, error) {
+	document := api.Status{
+		Node:        r.Self.Name,
+		BootID:      r.Self.Boot,
+		Epoch:       r.Self.Epoch,
+		Version:     r.Self.Version,
+		Started:     r.Self.Since.Round(0),
+		Attach:      r.Attach,
+		MinOverlap:  r.MinOverlap,
+		ByState:     make(map[string]int),
+		Bindings:    make(map[string]int),
+		Conflicts:   make(map[string]int),
+		Suppressed:  make(map[string]uint64),
+		Dropped:     make(map[string]uint64),
+		Resyncs:     r.Watcher.Overruns(),
+		Interfaces:  []api.InterfaceStatus{},
+		HostHolders: []string{},
+		Cluster:     r.clusterStatus(),
+		Metrics:     r.Metrics,
+	}
+	loadedAt, err := r.Config.Status()
+	document.Config = api.ConfigStatus{Path: r.ConfigPath, LoadedAt: loadedAt.Round(0), Error: text(err)}
+	written, _, err := r.Store.Status()
+	document.State = api.StateStatus{Dir: r.StateDir, WrittenAt: written.Round(0), Error: text(err)}
+	runtime := r.Pods.Status()
+	document.Runtime = api.RuntimeStatus{
+		Socket:    runtime.Socket,
+		Name:      runtime.Runtime,
+		Version:   runtime.Version,
+		Connected: runtime.Connected,
+		Error:     runtime.LastError,
+		Sandboxes: runtime.Sandboxes,
+	}
+	err = r.Do(ctx, func() { r.tables(&document) })
+	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
+		return cmp.Compare(x.Ifindex, y.Ifindex)
+	})
+	return document, err
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// tables fills in what the goroutine that owns the parts knows.
+func (r *Report) tables(document *api.Status) {
+	document.Ready = r.Table.Ready()
+	for _, n := range r.Table.Config().Networks() {
+		document.Networks = append(document.Networks, api.NetworkStatus{
+			Name: n.Name, Scope: string(n.Scope), Solicit: n.Solicit,
+		})
+	}
+	document.ByState = r.byState()
+	for i := range r.Table.All() {
+		document.Interfaces = append(document.Interfaces, r.interfaceStatus(i))
+	}
+	for _, device := range r.Table.Unobserved() {
+		status := api.InterfaceStatus{
+			Name: device.Name, Ifindex: device.Index, State: string(device.State), Reason: device.Reason, Pid: device.Place.Pid,
+		}
+		if device.Place != (netns.Place{}) {
+			status.Netns = device.Place.Label()
+		}
+		document.Interfaces = append(document.Interfaces, status)
+	}
+	for _, ip := range r.Table.HostIPs() {
+		document.HostHolders = append(document.HostHolders, ip.String())
+	}
+	counts := r.Detector.Counts()
+	for evidence, n := range counts.Bindings {
+		document.Bindings[evidence.String()] = n
+	}
+	for _, c := range r.Detector.Conflicts(false) {
+		document.Conflicts[c.State.String()]++
+	}
+	document.Faded, document.Resolved = counts.Faded, counts.Resolved
+	for reason, n := range counts.Suppressed {
+		document.Suppressed[reason.String()] = n
+	}
+	document.Pending = r.Table.Pending()
+	document.Dropped = r.dropped(counts)
+	total := r.Table.RefusedTotal()
+	document.Dropped["packets over the limits"] = total.RefusedData + total.RefusedAnnounced + total.RefusedAnswers
+	document.Dropped["packets while the ring was full"] = total.RingFull
+}
+
+// byState counts the interfaces; one whose netns is not seen counts twice.
+func (r *Report) byState() map[string]int {
+	states := make(map[string]int)
+	for i := range r.Table.All() {
+		states[string(i.State)]++
+		if !i.Seen {
+			states["unseen netns"]++
+		}
+	}
+	for _, device := range r.Table.Unobserved() {
+		states[string(device.State)]++
+	}
+	return states
+}
+
+// dropped counts what found no room in the tables of all parts, by reason.
+func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
+	dropped := r.Table.Dropped()
+	maps.Copy(dropped, r.Prober.Dropped())
+	dropped["questions of other nodes"] = r.Peer.Dropped()
+	for reason, n := range counts.Refused {
+		dropped[reason.String()] += n
+	}
+	for reason, n := range counts.Evicted {
+		dropped["evicted: "+reason.String()] = n
+	}
+	return dropped
+}
+
+func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
+	status := api.InterfaceStatus{
+		Name:       i.Name,
+		Ifindex:    i.Index,
+		Generation: i.Generation,
+		State:      string(i.State),
+		Reason:     i.Reason,
+		Network:    r.Table.Network(i),
+		Pod:        api.NewPod(i.Pod.Pod),
+	}
+	if i.Seen {
+		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Place.Label(), i.Place.Pid
+	}
+	c := r.Table.Refused(i)
+	refused := api.Refused{
+		Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull,
+	}
+	if refused != (api.Refused{}) {
+		status.Refused = &refused
+	}
+	return status
+}
