@@ -36,14 +36,13 @@ type pending struct {
 // pending already.
 func (p *Prober) add(i *state, key detector.Key, vlan bpf.VLAN, at time.Time) *pending {
 	a := address{key.IP, vlan}
-	if w := i.pending[a]; w != nil && w.key == key {
-		w.left = false
-		return nil
-	}
+	w := i.pending[a]
 	switch {
 	case !p.Solicits(key.Network) || p.Bindings.Heard(key, i.Holder):
-		delete(i.pending, a) // of another network
-	case len(i.pending) >= maxPending && i.pending[a] == nil:
+		delete(i.pending, a)
+	case w != nil && w.key == key:
+		w.left = false
+	case w == nil && len(i.pending) >= maxPending:
 		p.dropped[DroppedAddresses]++
 	default:
 		i.pending[a] = &pending{key: key, next: at}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 
 	"golang.org/x/time/rate"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
+	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -69,6 +71,8 @@ type Report struct {
 	watches map[chan api.ConflictEvent]bool
 	events  eventLog
 	routing chan struct{} // a slot for each query of another node whose routes are looked up
+	// lookup begins to look up routes in the kernel's tables.
+	lookup func() func(netip.Addr) (route.Way, error)
 }
 
 var _ api.Backend = (*Report)(nil)
@@ -83,6 +87,7 @@ func New(opts Options) *Report {
 		watches: make(map[chan api.ConflictEvent]bool),
 		events:  eventLog{confirmed: rate.NewLimiter(10, 50), other: rate.NewLimiter(5, 50)},
 		routing: make(chan struct{}, maxRouting),
+		lookup:  func() func(netip.Addr) (route.Way, error) { return new(route.Lookup).To },
 	}
 }
 

@@ -37,7 +37,7 @@ type routes struct {
 // newRoutes copies what there is to know of the node.
 func (r *Report) newRoutes() *routes {
 	w := &routes{
-		self: r.Self.NodeID(), host: r.Table.Host, left: maxRouted, lookup: new(route.Lookup).To,
+		self: r.Self.NodeID(), host: r.Table.Host, left: maxRouted, lookup: r.lookup(),
 		behind: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
 		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
 		addresses: make(map[string]netip.Addr),

@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/agent/peer"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/agent/probe"
+	"github.com/dupip/dupip/agent/report"
+	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/state"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// sent counts the probes that a loop sends.
+type sent int
+
+func (s *sent) Send(solicit.Target) error {
+	*s++
+	return nil
+}
+
+func parsed(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// newLoop makes a loop without kernel and cluster that is not running; the test calls it as its
+// goroutine would.
+func newLoop(t *testing.T, text string) (*loop, *sent) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	resolver, err := pods.New(pods.Options{Log: log, Socket: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, _ := state.Open(state.Options{Log: log, Dir: t.TempDir(), Node: "n", BootID: "b", NodeID: "n/b"})
+	l := &loop{
+		detector: detector.New(detector.Options{Node: "n/b"}),
+		watcher:  new(links.Watcher), pods: resolver, store: store,
+		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {},
+	}
+	probes := new(sent)
+	c := parsed(t, text)
+	limits := c.Limits()
+	l.prober = probe.New(probe.Options{
+		Log: log, Sender: probes, Bindings: l.detector, Rescan: func(uint32) {}, Budget: probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
+		Solicits: func(network string) bool { return l.table.Config().Solicits(network) },
+	})
+	l.table = observe.New(observe.Options{
+		Log: log, Host: detector.HolderID{Node: "n/b", Netns: 1}, Probed: l.prober.SentTo, Bindings: l.detector.Bindings,
+		Pod:      func(uint64) (pods.Change, bool) { return pods.Change{}, false },
+		Rescan:   func(uint32) {},
+		Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
+	})
+	l.peer = peer.New(peer.Options{Node: "n/b", Detector: l.detector, Alone: true})
+	l.report = report.New(report.Options{
+		Log: log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do,
+		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer,
+	})
+	l.configure(c, time.Now())
+	return l, probes
+}
+
+// add adds a pod's eth0 as the watcher would.
+func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *observe.Interface {
+	t.Helper()
+	info, err := os.Stat("/proc/self/ns/net") // it is there all the time
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := &links.Interface{
+		Name: "veth", Index: index, Generation: uint32(index), Up: true, State: links.Attached, Seen: true,
+		View:  netns.View{Cookie: cookie, Peer: links.PrimaryPeer, Taken: time.Now()},
+		Place: netns.Place{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
+	}
+	for _, ip := range ips {
+		link.View.Addresses = append(link.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Settled: true})
+	}
+	l.update(links.Event{Kind: links.Added, Interface: link}, time.Now())
+	l.turn()
+	return l.table.Interface(detector.Interface{Ifindex: uint32(index), Generation: uint32(index)})
+}
+
+// turn is what the loop does after each event.
+func (l *loop) turn() {
+	l.peer.Publish()
+	l.act()
+}
+
+// see is a packet of a pod.
+func (l *loop) see(i *observe.Interface, kind bpf.Kind, ip string) {
+	l.record(bpf.Record{
+		Time: time.Since(observe.TimeOf(0)), Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
+		Kind: kind, IP: netip.MustParseAddr(ip), MAC: [6]byte{2},
+	})
+	l.turn()
+}
+
+// pass lets the detector's time pass.
+func (l *loop) pass(from time.Time, span, step time.Duration) {
+	for now := from; now.Before(from.Add(span)); now = now.Add(step) {
+		l.peer.Tick(now)
+		l.turn()
+	}
+}
+
+var one = netip.MustParseAddr("10.0.0.1")
+
+func (l *loop) unanswered(i *observe.Interface) int { return l.prober.Unanswered(i.Ref, one, bpf.VLAN{}) }
+
+// TestSilentPod: an address that a pod has configured is probed, and heard of by its answer; once
+// its binding has ended it is probed again, unless it has left.
+func TestSilentPod(t *testing.T) {
+	l, probes := newLoop(t, "")
+	i := l.add(t, 2, 42, "10.0.0.1", "10.0.0.2")
+	if *probes != 2 {
+		t.Fatalf("%d probes, want one for each address", *probes)
+	}
+	for _, ip := range []string{"10.0.0.1", "10.0.0.2"} {
+		l.see(i, bpf.Answer, ip)
+	}
+	if n := len(l.detector.Bindings(nil)); n != 2 || !l.prober.Next().IsZero() {
+		t.Fatalf("%d bindings, the next probe at %v; want two and none", n, l.prober.Next())
+	}
+	l.pass(time.Now(), time.Hour, time.Second)
+	if n := len(l.detector.Bindings(nil)); n != 0 {
+		t.Fatalf("%d bindings an hour later", n)
+	}
+	if l.prober.Run(time.Now()); l.unanswered(i) != 1 {
+		t.Error("an address whose binding has expired is not probed")
+	}
+	l.see(i, bpf.Answer, "10.0.0.1")
+	next := *i.Interface
+	next.View.Addresses = next.View.Addresses[1:]
+	l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
+	l.turn()
+	if l.prober.Run(time.Now()); l.unanswered(i) != 0 {
+		t.Error("an address is probed that the pod does not have any more")
+	}
+}
+
+// TestAskedEverLater: a pod that answers pending probes and not those of a verification is asked
+// ever later.
+func TestAskedEverLater(t *testing.T) {
+	l, _ := newLoop(t, "")
+	i, honest := l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")
+	key := detector.Key{Network: "default", IP: one}
+	answers := func(who *observe.Interface, now time.Time) {
+		l.peer.Observe(detector.Sighting{
+			Key: key, Holder: who.Describe([6]byte{2}), Evidence: detector.Announced, Answer: true, At: now,
+		}, now)
+	}
+	now, last := time.Now(), time.Duration(0)
+	for round := range 6 {
+		answers(i, now)
+		began := now
+		for end := now.Add(10 * time.Second); now.Before(end) && (now.Equal(began) || l.detector.Heard(key, i.Holder)); now = now.Add(50 * time.Millisecond) {
+			answers(honest, now)
+			l.peer.Tick(now)
+			l.turn()
+		}
+		if l.detector.Heard(key, i.Holder) {
+			t.Fatalf("round %d: still heard", round)
+		}
+		until := l.detector.DeafUntil(key, i.Holder)
+		wait := max(0, until.Sub(now))
+		if round >= 3 && wait <= last {
+			t.Errorf("round %d: it is suppressed for %v, after %v before", round, wait, last)
+		}
+		last = wait
+	}
+	if last < 10*time.Second {
+		t.Fatalf("in the end it is suppressed for %v", last)
+	}
+	for n := range 20 { // the probe is pending until then, whatever it announces meanwhile
+		l.see(i, bpf.Announced, "10.0.0.1")
+		if at := l.prober.Next(); at.Before(time.Now()) {
+			t.Fatalf("announcement %d: the next probe is due at once", n)
+		}
+	}
+}
+
+// TestLimitsOfTheConfiguration take effect at the start and at a reload.
+func TestLimitsOfTheConfiguration(t *testing.T) {
+	l, _ := newLoop(t, "limits: {verifyPerSecond: 7, bindings: 1, bindingsPerInterface: 1}")
+	allowed := func() (n int) {
+		for now := time.Now().Add(time.Minute); l.prober.Budget.Allow(detector.Verify, false, now); n++ {
+		}
+		return n
+	}
+	if n := allowed(); n != 7 {
+		t.Errorf("%d probes at once, want 7", n)
+	}
+	i := l.add(t, 2, 7, "10.0.0.5", "10.0.0.6")
+	l.see(i, bpf.Announced, "10.0.0.5")
+	l.see(i, bpf.Announced, "10.0.0.6")
+	if n := len(l.detector.Bindings(nil)); n != 1 {
+		t.Errorf("%d bindings, want 1", n)
+	}
+	l.configure(parsed(t, ""), time.Now())
+	l.see(i, bpf.Announced, "10.0.0.6")
+	if n := len(l.detector.Bindings(nil)); n != 2 {
+		t.Errorf("%d bindings after the limit was lifted, want 2", n)
+	}
+	if n := allowed(); n < 490 || n > 500 {
+		t.Errorf("%d probes at once after the reload, want 500", n)
+	}
+}
+
+// TestReloadMovesBindings: a reload moves bindings in the detector's table and the pending probes.
+func TestReloadMovesBindings(t *testing.T) {
+	l, _ := newLoop(t, "")
+	i := l.add(t, 2, 7, "10.0.0.1", "10.0.0.2")
+	l.see(i, bpf.Announced, "10.0.0.2")
+	l.configure(parsed(t, "networks: [{name: storage, match: {peers: [eth0]}}]"), time.Now())
+	l.turn()
+	if b := l.detector.Bindings(nil); len(b) != 1 || b[0].Key.Network != "storage" || b[0].Key.IP.String() != "10.0.0.2" {
+		t.Errorf("bindings %+v", b)
+	}
+	l.configure(parsed(t, "networks: [{name: storage, solicit: off, match: {peers: [eth0]}}]"), time.Now())
+	if at := l.prober.Next(); !at.IsZero() {
+		t.Errorf("a probe is pending at %v where they are switched off", at)
+	}
+}
+
+// TestNames: a name that comes late reaches the bindings.
+func TestNames(t *testing.T) {
+	l, _ := newLoop(t, "")
+	i := l.add(t, 2, 7, "10.0.0.1")
+	l.see(i, bpf.Announced, "10.0.0.1")
+	pod := detector.Pod{Namespace: "shop", Name: "web-1"}
+	l.name(pods.Change{Cookie: 7, Pod: pod}, time.Now())
+	if b := l.detector.Bindings(nil); len(b) != 1 || b[0].Holder.Pod != pod || l.saveAt.IsZero() {
+		t.Errorf("bindings %+v, saved at %v", b, l.saveAt)
+	}
+}
+
+// TestDo: whoever asks a loop that has ended, or does not take it, is not kept waiting.
+func TestDo(t *testing.T) {
+	l, _ := newLoop(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.do(ctx, func() {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v of a caller that has gone", err)
+	}
+	close(l.stopped)
+	if err := l.do(t.Context(), func() {}); !errors.Is(err, errStopped) {
+		t.Errorf("error %v of a loop that has ended", err)
+	}
+}

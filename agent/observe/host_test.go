@@ -1,0 +1,79 @@
+package observe
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/detector"
+)
+
+// TestNotReadyBeforeTheFirstLook: a reload in the first moment says nothing about pods.
+func TestNotReadyBeforeTheFirstLook(t *testing.T) {
+	w := newWorld(t, "")
+	w.Configure(parsed(t, ""), time.Now())
+	if w.Ready() {
+		t.Error("ready before anything was looked at")
+	}
+	w.Update(links.Event{Kind: links.HostAddresses}, time.Now())
+	if !w.Ready() {
+		t.Error("not ready after the first look")
+	}
+}
+
+// TestHostAddresses: one address is known in every network it is in, and only there.
+func TestHostAddresses(t *testing.T) {
+	w := newWorld(t, "networks: [{name: a, match: {interfaces: [br-a]}}, {name: b, match: {bridges: [br-b, vrf-b]}}]")
+	ip := netip.MustParseAddr("10.0.0.1")
+	known := make(map[string]bool)
+	follow := func(all []Observation, want ...string) {
+		t.Helper()
+		for _, o := range all {
+			if o.Sighting.Holder.ID != w.Host || o.Kind == Seen && (o.Sighting.Evidence != detector.Host || !o.Sighting.Answer) {
+				t.Errorf("observation %+v of the node itself", o)
+			}
+			known[o.Sighting.Key.Network] = o.Kind == Seen
+		}
+		for _, network := range []string{"default", "a", "b"} {
+			if got := known[network]; got != slices.Contains(want, network) {
+				t.Errorf("known in %s: %t", network, got)
+			}
+		}
+	}
+	list := func(addresses ...links.HostAddress) []Observation {
+		_, all := w.Update(links.Event{Kind: links.HostAddresses, Host: addresses}, time.Now())
+		return all
+	}
+	all := list(links.HostAddress{IP: ip, Device: "br-a", Index: 5}, links.HostAddress{IP: ip, Device: "br-b", Index: 6}, links.HostAddress{IP: ip, Device: "veth1", Index: 7})
+	if !all[0].Sighting.FoundAtStart {
+		t.Error("the first list has the age of its addresses")
+	}
+	follow(all, "default", "a", "b")
+	all = list(links.HostAddress{IP: ip, Device: "br-b", Index: 6})
+	if last := all[len(all)-1]; last.Kind != Seen || last.Sighting.FoundAtStart {
+		t.Errorf("a later list: %+v", last)
+	}
+	follow(all, "b")
+	follow(list(links.HostAddress{IP: ip, Device: "eth9", Index: 8, Master: "vrf-b"}), "b")
+	follow(w.Configure(parsed(t, ""), time.Now()), "default")
+	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{ip}) {
+		t.Errorf("the node's addresses are %v", got)
+	}
+	var many []links.HostAddress
+	for n := range 1000 {
+		many = append(many, links.HostAddress{IP: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), Device: "eth0", Index: 2})
+	}
+	list(many...)
+	if n := len(w.HostIPs()); n != maxHostKeys {
+		t.Errorf("%d addresses of the node are kept, want %d", n, maxHostKeys)
+	}
+	o, ok := w.FindHost(many, detector.Key{Network: "default", IP: many[999].IP}, time.Now())
+	if !ok || o.Sighting.Key.IP != many[999].IP || o.Sighting.Holder.InterfaceName != "eth0" {
+		t.Errorf("found %+v, %t", o, ok)
+	}
+	if o, ok := w.FindHost(many, detector.Key{Network: "a", IP: many[999].IP}, time.Now()); ok {
+		t.Errorf("found in another network: %+v", o)
+	}
+}

@@ -1,0 +1,305 @@
+package observe
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+)
+
+func parsed(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// world is a Table with everything around it; the test fills in what that should say.
+type world struct {
+	*Table
+	bindings []detector.Binding
+	probed   map[netip.Addr]detector.HolderID // probed just now
+	names    map[uint64]pods.Change
+	rescans  []uint32
+	counters map[int]bpf.Counters
+}
+
+func newWorld(t *testing.T, text string) *world {
+	t.Helper()
+	w := &world{probed: make(map[netip.Addr]detector.HolderID), names: make(map[uint64]pods.Change)}
+	w.Table = New(Options{
+		Log:    slog.New(slog.DiscardHandler),
+		Host:   detector.HolderID{Node: "n/", Netns: 1},
+		MAC:    [6]byte{2, 0xd0},
+		Probed: func(id detector.HolderID, ip netip.Addr, _ time.Time) bool { return w.probed[ip] == id },
+		Pod: func(cookie uint64) (pods.Change, bool) {
+			change, ok := w.names[cookie]
+			return change, ok
+		},
+		Rescan:   func(generation uint32) { w.rescans = append(w.rescans, generation) },
+		Counters: func(index int) (bpf.Counters, error) { return w.counters[index], nil },
+		Bindings: func(keep func(*detector.Binding) bool) (kept []detector.Binding) {
+			for _, b := range w.bindings {
+				if keep(&b) {
+					kept = append(kept, b)
+				}
+			}
+			return kept
+		},
+	})
+	w.Configure(parsed(t, text), time.Now())
+	return w
+}
+
+// link is an interface as the watcher describes it.
+func link(name, master, peer string, index int, cookie uint64, ips ...string) *links.Interface {
+	l := &links.Interface{
+		Name: name, FirstName: name, Index: index, Generation: uint32(index), Master: master, Up: true,
+		State: links.Attached, Seen: true, View: netns.View{Cookie: cookie, Peer: peer, Taken: time.Now()},
+		Place: netns.Place{Path: "/proc/self/ns/net"},
+	}
+	for _, ip := range ips {
+		l.View.Addresses = append(l.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Settled: true})
+	}
+	return l
+}
+
+func (w *world) add(name, master, peer string, index int, cookie uint64, ips ...string) *Interface {
+	i, _ := w.Update(links.Event{Kind: links.Added, Interface: link(name, master, peer, index, cookie, ips...)}, time.Now())
+	return i
+}
+
+// change changes the description of an interface.
+func (w *world) change(i *Interface, f func(*links.Interface)) []Observation {
+	next := *i.Interface
+	next.View.Addresses = slices.Clone(next.View.Addresses)
+	f(&next)
+	_, all := w.Update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
+	return all
+}
+
+// packet is a record of a packet that an interface sent at a time.
+func (i *Interface) packet(kind bpf.Kind, ip string, at time.Time) bpf.Record {
+	return bpf.Record{
+		Time: at.Sub(TimeOf(0)), Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
+		Kind: kind, IP: netip.MustParseAddr(ip), MAC: [6]byte{2, 1},
+	}
+}
+
+func TestEvidence(t *testing.T) {
+	type packet struct {
+		kind bpf.Kind
+		ip   string
+	}
+	scanned := func(l *links.Interface) { l.View.Taken = time.Now().Add(time.Hour) }
+	unseen := func(l *links.Interface) { l.Seen, l.View, l.Place = false, netns.View{}, netns.Place{} }
+	guest := func(l *links.Interface) { scanned(l); l.View.Addresses = nil }
+	for _, test := range []struct {
+		name   string
+		change func(*links.Interface)
+		packet packet
+		want   detector.Evidence // 0: nothing yet
+		answer bool
+	}{
+		{"its own packet", scanned, packet{bpf.Data, "10.0.0.5"}, detector.Data, false},
+		{"its own announcement", scanned, packet{bpf.Announced, "10.0.0.5"}, detector.Announced, false},
+		{"its own answer", scanned, packet{bpf.Answer, "10.0.0.5"}, detector.Announced, true},
+		{"a packet of others", scanned, packet{bpf.Data, "10.0.0.6"}, detector.Forwarded, false},
+		{"an answer for others", scanned, packet{bpf.Answer, "10.0.0.6"}, detector.Forwarded, true},
+		{"an address that was added since the last scan", nil, packet{bpf.Data, "10.0.0.6"}, 0, false},
+		{"a guest's packet", guest, packet{bpf.Data, "10.0.0.6"}, detector.Data, false},
+		{"a packet out of a netns that is not seen", unseen, packet{bpf.Announced, "10.0.0.6"}, detector.Announced, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, "")
+			i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
+			if test.change != nil {
+				w.change(i, test.change)
+			}
+			o, ok := w.Record(i.packet(test.packet.kind, test.packet.ip, time.Now()))
+			if ok != (test.want != 0) || ok && (o.Kind != Seen || o.Sighting.Evidence != test.want || o.Sighting.Answer != test.answer) {
+				t.Fatalf("observation %+v, %t; want evidence %v, answer %t", o, ok, test.want, test.answer)
+			}
+			if test.want != 0 {
+				if s := o.Sighting; s.Key.Network != "default" || s.Holder.ID != i.Holder || o.Interface != i.Ref || s.Holder.InterfaceName != "veth0" {
+					t.Errorf("sighting %+v", s)
+				}
+				return
+			}
+			if len(w.rescans) != 1 || w.Pending() != 1 {
+				t.Fatalf("%d scans, %d records wait; want one of each", len(w.rescans), w.Pending())
+			}
+			all := w.change(i, scanned)
+			if len(all) != 1 || all[0].Sighting.Evidence != detector.Forwarded || w.Pending() != 0 {
+				t.Errorf("after the scan: %+v, %d records wait", all, w.Pending())
+			}
+		})
+	}
+}
+
+// TestEarlyRecords: records may come before their interface is announced, and not for ever.
+func TestEarlyRecords(t *testing.T) {
+	w := newWorld(t, "")
+	i := &Interface{Ref: detector.Interface{Ifindex: 2, Generation: 2}}
+	now := time.Now()
+	for _, at := range []time.Time{now.Add(-earlyFor - time.Second), now} {
+		if o, ok := w.Record(i.packet(bpf.Announced, "10.0.0.5", at)); ok {
+			t.Fatalf("an interface that is not known says %+v", o)
+		}
+	}
+	if w.Next().After(now) {
+		t.Error("the older record is due already, and nothing says so")
+	}
+	w.Tick(now)
+	if w.Pending() != 1 || w.Dropped()[droppedGone] != 1 {
+		t.Fatalf("%d records wait, dropped %v; want one of two dropped", w.Pending(), w.Dropped())
+	}
+	_, all := w.Update(links.Event{Kind: links.Added, Interface: link("veth0", "", "eth0", 2, 7, "10.0.0.5")}, now)
+	if len(all) != 1 || all[0].Kind != Seen || all[0].Sighting.Key.IP.String() != "10.0.0.5" {
+		t.Errorf("once the interface is announced: %+v", all)
+	}
+	for range maxEarly + 5 {
+		w.Record(bpf.Record{Ifindex: 99, Kind: bpf.Data, IP: netip.MustParseAddr("10.0.0.5")})
+	}
+	if w.Pending() != maxEarly || w.Dropped()[droppedEarly] != 5 {
+		t.Errorf("%d records wait, dropped %v", w.Pending(), w.Dropped())
+	}
+}
+
+// TestTentative: an address that the pod probes itself is reported, and binds nobody.
+func TestTentative(t *testing.T) {
+	w := newWorld(t, "")
+	i := w.add("veth0", "", "eth0", 2, 7)
+	o, ok := w.Record(i.packet(bpf.Tentative, "10.0.0.5", time.Now()))
+	if !ok || o.Kind != Tentative || o.Interface != i.Ref || o.Sighting.Key.IP.String() != "10.0.0.5" {
+		t.Errorf("%+v, %t", o, ok)
+	}
+}
+
+// TestRemoved: what was seen on an interface ends with it.
+func TestRemoved(t *testing.T) {
+	w := newWorld(t, "")
+	i := w.add("veth0", "", "eth0", 2, 7)
+	changed, all := w.Update(links.Event{
+		Kind: links.Removed, Interface: i.Interface, Reason: "deleted", Refused: bpf.Counters{RefusedData: 9},
+	}, time.Now())
+	if changed != nil || len(all) != 1 || all[0].Kind != Gone || all[0].Interface != i.Ref || all[0].Reason != "deleted" {
+		t.Errorf("changed %v, observations %+v", changed, all)
+	}
+	if w.Interface(i.Ref) != nil || w.RefusedTotal().RefusedData != 9 || w.RefusedGone().RefusedData != 9 {
+		t.Errorf("interface %v, refused %+v", w.Interface(i.Ref), w.RefusedTotal())
+	}
+}
+
+// TestNames: the name of a pod comes at any time, and goes with the netns.
+func TestNames(t *testing.T) {
+	w := newWorld(t, "")
+	web := pods.Change{Cookie: 7, Pod: detector.Pod{Namespace: "shop", Name: "web-1"}}
+	w.names[7] = web
+	early := bpf.Record{Time: time.Now().Sub(TimeOf(0)), Ifindex: 2, Generation: 2, Kind: bpf.Announced, IP: netip.MustParseAddr("10.0.0.5")}
+	w.Record(early)
+	i, all := w.Update(links.Event{Kind: links.Added, Interface: link("veth0", "", "eth0", 2, 7, "10.0.0.5")}, time.Now())
+	if len(all) != 1 || all[0].Sighting.Holder.Pod != web.Pod {
+		t.Errorf("%+v, want an early record with the name that was known", all)
+	}
+	web.Pod.Name = "web-2"
+	if named := w.Name(web); len(named) != 1 || named[0] != i || i.Describe([6]byte{}).Pod != web.Pod {
+		t.Errorf("named %v, the pod is %v", named, i.Pod.Pod)
+	}
+	all = w.change(i, func(l *links.Interface) { l.Seen, l.Place, l.View = false, netns.Place{}, netns.View{} })
+	if i.Pod.Pod != (detector.Pod{}) || i.Holder.Netns != 0 || len(all) != 1 || all[0].Kind != Gone {
+		t.Errorf("another holder, %+v, has the name %s; %+v", i.Holder, i.Pod.Pod, all)
+	}
+}
+
+// TestReloadMovesBindings: what moves keeps its evidence and its time, the rest stays.
+func TestReloadMovesBindings(t *testing.T) {
+	w := newWorld(t, "networks: [{name: default, match: {peers: [net1]}}]")
+	a, b := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5"), w.add("veth1", "br1", "net1", 3, 7, "10.0.0.6")
+	seen := time.Now().Add(-time.Minute)
+	for n, i := range []*Interface{a, b} {
+		ip := netip.MustParseAddr([]string{"10.0.0.5", "10.0.0.6"}[n])
+		i.addVLAN("default", bpf.VLAN{})
+		w.bindings = append(w.bindings, detector.Binding{
+			Key: detector.Key{Network: "default", IP: ip}, Holder: i.Describe([6]byte{2}), Evidence: detector.Announced, LastSeen: seen,
+		})
+	}
+	all := w.Configure(parsed(t, "networks: [{name: storage, match: {peers: [net1]}}]"), time.Now())
+	if len(all) != 2 || all[0].Kind != Withdrawn || all[0].Sighting.Key != w.bindings[1].Key || all[1].Kind != Seen {
+		t.Fatalf("observations %+v, want one binding withdrawn and seen", all)
+	}
+	want := detector.Key{Network: "storage", IP: netip.MustParseAddr("10.0.0.6")}
+	if s := all[1].Sighting; s.Key != want || s.Evidence != detector.Announced || !s.At.Equal(seen) || s.Holder != w.bindings[1].Holder {
+		t.Errorf("seen again as %+v", s)
+	}
+	if _, ok := a.VLAN("default"); !ok {
+		t.Error("the interface that stays has left its network")
+	}
+	if _, ok := b.VLAN("storage"); !ok || len(b.vlans) != 1 {
+		t.Errorf("the interface that moved is in %v, want storage only", b.vlans)
+	}
+}
+
+// TestLostWhileMoving: an address that leaves a pod does not move with it.
+func TestLostWhileMoving(t *testing.T) {
+	w := newWorld(t, "")
+	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5", "10.0.0.6")
+	for _, ip := range []string{"10.0.0.5", "10.0.0.6"} {
+		o, _ := w.Record(i.packet(bpf.Announced, ip, time.Now()))
+		w.bindings = append(w.bindings, detector.Binding{Key: o.Sighting.Key, Holder: o.Sighting.Holder, Evidence: detector.Announced, LastSeen: time.Now()})
+	}
+	all := w.change(i, func(l *links.Interface) { l.Master, l.View.Addresses = "docker0", l.View.Addresses[1:] })
+	var seen []detector.Key
+	for _, o := range all {
+		if o.Kind == Seen {
+			seen = append(seen, o.Sighting.Key)
+		}
+	}
+	if want := (detector.Key{Network: "docker0", IP: netip.MustParseAddr("10.0.0.6")}); len(all) != 3 || !slices.Equal(seen, []detector.Key{want}) {
+		t.Errorf("%+v, want 10.0.0.6 moved and 10.0.0.5 withdrawn", all)
+	}
+}
+
+// TestFoundAtStart: a holder's age is known if it came after its agent, or got the address
+// after that.
+func TestFoundAtStart(t *testing.T) {
+	with, without, guest := link("a", "", "eth0", 1, 11, "10.0.0.1"), link("b", "", "eth0", 2, 12, "10.0.0.2"), link("c", "", "eth0", 3, 13)
+	for name, test := range map[string]struct {
+		view   netns.View
+		listed bool
+		want   bool
+	}{
+		"was there":               {with.View, true, true},
+		"came":                    {with.View, false, false},
+		"took the address":        {without.View, true, false},
+		"guest that was there":    {guest.View, true, true},
+		"guest that came":         {guest.View, false, false},
+		"was there, but not seen": {netns.View{}, true, true},
+	} {
+		i := &Interface{Interface: &links.Interface{Listed: test.listed}, first: test.view}
+		if got := i.foundAtStart(netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}); got != test.want {
+			t.Errorf("%s: found at start %t", name, got)
+		}
+	}
+}
+
+// TestRefusedNeverGoesBack: counters begin anew when a program is attached anew.
+func TestRefusedNeverGoesBack(t *testing.T) {
+	var r refused
+	r.read(bpf.Counters{RefusedData: 100})
+	r.read(bpf.Counters{RefusedData: 120})
+	r.read(bpf.Counters{RefusedAnnounced: 150}) // attached anew meanwhile
+	if got := r.total(); got != (bpf.Counters{RefusedData: 120, RefusedAnnounced: 150}) {
+		t.Errorf("in all %+v", got)
+	}
+}

@@ -1,0 +1,362 @@
+package peer
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a Peer whose clock the test moves, with the actions that came out of it.
+type world struct {
+	*Peer
+	t   *testing.T
+	now time.Time
+	// probe says what became of a probe; nil: all are sent.
+	probe func(Probe) Refusal
+	// answers has sent probes answered at once by their holder.
+	answers bool
+
+	probed    []detector.Solicitation
+	leases    []detector.Key
+	withdrawn []detector.Key
+	others    []string
+	ended     []detector.Key
+	asked     []detector.Solicitation
+	replies   []cluster.Testimony
+	shares    []cluster.Pair
+	events    []string
+}
+
+// newWorld makes the peer of node "n/"; its cluster-wide networks are named.
+func newWorld(t *testing.T, wide ...string) *world { return newWorldOn(t, "n/", wide...) }
+
+func newWorldOn(t *testing.T, node string, wide ...string) *world {
+	w := &world{t: t, now: began}
+	w.Peer = New(Options{Node: node, Detector: detector.New(detector.Options{Node: node})})
+	w.reach(append(wide, "default")...)
+	w.Ready(w.now.Add(-time.Hour))
+	return w
+}
+
+// reach configures which networks reach over all nodes.
+func (w *world) reach(wide ...string) {
+	w.Configure(func(network string) bool { return slices.Contains(wide, network) }, w.now)
+	w.run()
+}
+
+// run carries out all actions that are due.
+func (w *world) run() {
+	w.Publish()
+	for a := w.Next(w.now); a != nil; a = w.Next(w.now) {
+		switch a := a.(type) {
+		case Probe:
+			refusal := Refusal{}
+			if w.probe != nil {
+				refusal = w.probe(a)
+			}
+			if refusal == (Refusal{}) {
+				w.probed = append(w.probed, a.Solicitation)
+			}
+			w.Probed(a, refusal, w.now)
+			if w.answers && refusal == (Refusal{}) {
+				w.see(a.Holder.Netns, a.Key, true)
+			}
+		case Lease:
+			w.leases = append(w.leases, a.Key)
+		case Withdraw:
+			w.withdrawn, w.others = append(w.withdrawn, a.Key), append(w.others, a.Others...)
+		case Ended:
+			w.ended = append(w.ended, a.Key)
+		case Ask:
+			w.asked = append(w.asked, a.Solicitation)
+		case Answer:
+			w.replies = append(w.replies, a.Testimony)
+		case Share:
+			w.shares = append(w.shares, a.Pair)
+		case detector.Event:
+			w.events = append(w.events, a.Kind.String())
+		default:
+			w.t.Fatalf("unknown action %T", a)
+		}
+	}
+}
+
+// see is an announcement or answer of a holder of this node.
+func (w *world) see(netns uint64, key detector.Key, answer bool) {
+	w.Observe(detector.Sighting{
+		Key: key, Evidence: detector.Announced, Answer: answer, At: w.now,
+		Holder: detector.Holder{
+			ID: detector.HolderID{Node: w.Node, Netns: netns}, Interface: detector.Interface{Ifindex: uint32(netns), Generation: 1},
+		},
+	}, w.now)
+	w.run()
+}
+
+// gone ends a holder of this node.
+func (w *world) gone(netns uint64) {
+	w.Apply(w.Detector.WithdrawInterface(detector.Interface{Ifindex: uint32(netns), Generation: 1}, "gone", w.now), w.now)
+	w.run()
+}
+
+func (w *world) receive(m cluster.Message) {
+	w.Receive(m, w.now)
+	w.run()
+}
+
+// pass lets time pass, and what is due be done on time.
+func (w *world) pass(d time.Duration) {
+	end := w.now.Add(d)
+	for at := w.At(); !at.IsZero() && !at.After(end); at = w.At() {
+		if at.After(w.now) {
+			w.now = at
+		}
+		w.Tick(w.now)
+		w.run()
+	}
+	w.now = end
+}
+
+func key(network, ip string) detector.Key {
+	return detector.Key{Network: network, IP: netip.MustParseAddr(ip)}
+}
+
+var (
+	one       = key("default", "10.0.0.1")
+	elsewhere = detector.HolderID{Node: "other/boot", Netns: 9}
+)
+
+// notice tells of a holder on another node.
+func (w *world) notice(k detector.Key) {
+	w.receive(cluster.Rival{Key: k, Total: 2, Claims: []cluster.Claim{{
+		Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Announced, FirstSeen: w.now, LastSeen: w.now,
+	}}})
+}
+
+// reply answers the last probe request of this node.
+func (w *world) reply(outcome cluster.Outcome) {
+	t := cluster.Testimony{Solicitation: w.asked[len(w.asked)-1], Outcome: outcome}
+	switch outcome {
+	case cluster.Answered:
+		t.At, t.Claim = w.now, cluster.Claim{Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Announced}
+	case cluster.Refused:
+		t.RetryAt = w.now.Add(time.Second)
+	}
+	w.receive(t)
+}
+
+func TestLeases(t *testing.T) {
+	w := newWorld(t, "storage")
+	for n, k := range []detector.Key{one, key("storage", "10.9.0.1"), key("net2@br1", "10.9.0.2"), key("docker0", "172.17.0.2")} {
+		w.see(uint64(11+n), k, false)
+	}
+	// Only what must be unique in the whole cluster.
+	storage := key("storage", "10.9.0.1")
+	if want := []detector.Key{one, storage}; !slices.Equal(w.leases, want) {
+		t.Fatalf("leases of %v, want %v", w.leases, want)
+	}
+	w.reach("default")
+	if want := []detector.Key{storage}; !slices.Equal(w.withdrawn, want) {
+		t.Errorf("withdrawn %v when its network became each node's own, want %v", w.withdrawn, want)
+	}
+	w.reach("default", "storage")
+	if last := w.leases[len(w.leases)-1]; len(w.leases) != 3 || last != storage {
+		t.Errorf("leases of %v, want storage's again when it reaches over the cluster again", w.leases)
+	}
+	w.Apply(w.Detector.SetShared(func(k detector.Key) bool { return k == storage }, w.now), w.now)
+	w.reach("default")
+	n := len(w.leases)
+	if w.reach("default", "storage"); len(w.leases) != n {
+		t.Errorf("an address that many may have is leased: %+v", w.leases[n:])
+	}
+	w.gone(11)
+	if !slices.Contains(w.ended, one) || w.withdrawn[len(w.withdrawn)-1] != one {
+		t.Errorf("ended %v, withdrawn %v after the holder was gone", w.ended, w.withdrawn)
+	}
+}
+
+func TestAlone(t *testing.T) {
+	w := newWorld(t)
+	w.Alone = true
+	w.see(11, one, false)
+	w.see(12, one, false)
+	w.answers = true
+	w.pass(5 * time.Second)
+	w.gone(11)
+	w.pass(5 * time.Second)
+	if got := strings.Join(w.events, " "); got != "suspected confirmed resolved" || len(w.ended) != 1 {
+		t.Errorf("events %s, ended %v", got, w.ended)
+	}
+	if len(w.leases)+len(w.withdrawn)+len(w.asked)+len(w.shares)+len(w.replies) != 0 {
+		t.Errorf("actions for a cluster: %+v", w)
+	}
+}
+
+func TestConflictAcrossNodes(t *testing.T) {
+	w := newWorld(t)
+	w.notice(one)
+	if n := len(w.Detector.Conflicts(false)); n != 0 || len(w.asked) != 0 {
+		t.Fatalf("a notice about an address that nobody has here: %d conflicts, asked %v", n, w.asked)
+	}
+	w.see(11, one, false)
+	w.notice(one)
+	if c := w.Detector.Conflicts(false); len(c) != 1 || c[0].Scope != detector.CrossNode {
+		t.Fatalf("conflicts %+v, want one across nodes", c)
+	}
+	if len(w.asked) != 1 || w.asked[0].Holder != elsewhere || w.Asked() != 1 {
+		t.Fatalf("asked %+v, want the other node once", w.asked)
+	}
+	w.reply(cluster.Answered)
+	w.receive(cluster.Testimony{Solicitation: detector.Solicitation{Key: one, Holder: elsewhere}, Outcome: cluster.Gone})
+	if c := w.Detector.Conflicts(false); len(c) != 1 || len(w.asked) != 2 {
+		t.Fatalf("conflicts %+v, asked %d times after news that nobody asked for; want it to be asked", c, len(w.asked))
+	}
+	w.receive(cluster.Testimony{Solicitation: w.asked[1], Outcome: cluster.Gone, Reason: "it left"})
+	if c := w.Detector.Conflicts(false); len(c) != 0 {
+		t.Errorf("conflicts %+v after the other holder was gone", c)
+	}
+	w.notice(one)
+	w.gone(11)
+	if !slices.Equal(w.others, []string{elsewhere.Node}) {
+		t.Errorf("nodes that are told of the end: %v, want the other holder's", w.others)
+	}
+	if known := w.Detector.Bindings(nil); len(known) != 0 {
+		t.Errorf("bindings %+v are left", known)
+	}
+}
+
+// TestReplies: what each outcome does to a suspicion.
+func TestReplies(t *testing.T) {
+	for _, test := range []struct {
+		outcome cluster.Outcome
+		open    int
+		asked   int // in the second after that
+	}{
+		{cluster.Answered, 1, 1},
+		{cluster.Unanswered, 0, 0},
+		{cluster.Forwards, 0, 0},
+		{cluster.Gone, 0, 0},
+		{cluster.Refused, 1, 1},
+		{cluster.Unreachable, 1, 0},
+	} {
+		w := newWorld(t)
+		w.answers = true
+		w.see(11, one, false)
+		w.notice(one)
+		w.reply(test.outcome)
+		w.pass(time.Second)
+		if c := w.Detector.Conflicts(false); len(c) != test.open || len(w.asked) != 1+test.asked {
+			t.Errorf("outcome %d: %d conflicts, asked %d times; want %d and %d", test.outcome, len(c), len(w.asked), test.open, 1+test.asked)
+		}
+	}
+}
+
+// A node that is heard again is asked at once what it had left unanswered.
+func TestReturned(t *testing.T) {
+	w := newWorld(t)
+	w.see(11, one, false)
+	w.notice(one)
+	w.reply(cluster.Unreachable)
+	w.receive(cluster.Returned{Node: elsewhere.Node})
+	if len(w.asked) != 2 || w.asked[1].Holder != elsewhere {
+		t.Errorf("asked %+v, want the other node again", w.asked)
+	}
+}
+
+// A network that is each node's own has no holders elsewhere, whatever others say.
+func TestNoticeInANodesOwnNetwork(t *testing.T) {
+	w := newWorld(t)
+	docker := key("docker0", "172.17.0.2")
+	w.see(11, docker, false)
+	w.notice(docker)
+	if c := w.Detector.Conflicts(false); len(c) != 0 {
+		t.Errorf("conflicts %+v", c)
+	}
+	// One that ceases to reach over the cluster has none any more.
+	w = newWorld(t, "storage")
+	storage := key("storage", "10.9.0.1")
+	w.see(11, storage, false)
+	w.notice(storage)
+	if w.reach("default"); len(w.Detector.Conflicts(false)) != 0 || len(w.Detector.Bindings(nil)) != 1 {
+		t.Errorf("conflicts %+v, bindings %+v", w.Detector.Conflicts(false), w.Detector.Bindings(nil))
+	}
+}
+
+// Only the node of a holder speaks for it.
+func TestReplyAboutOneself(t *testing.T) {
+	w := newWorld(t)
+	w.see(11, one, false)
+	self := detector.HolderID{Node: "n/", Netns: 11}
+	w.receive(cluster.Testimony{Solicitation: detector.Solicitation{Key: one, Holder: self}, Outcome: cluster.Gone})
+	w.receive(cluster.Rival{Key: one, Claims: []cluster.Claim{{Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 99}}, Evidence: detector.Announced, LastSeen: w.now}}})
+	if b := w.Detector.Bindings(nil); len(b) != 1 || b[0].Holder.ID != self {
+		t.Errorf("bindings %+v, want what this node has seen", b)
+	}
+}
+
+// The node with the lesser name tells all nodes how many addresses it shares.
+func TestPairsAreToldByOne(t *testing.T) {
+	for _, test := range []struct {
+		node string
+		want int
+	}{{"n/", 1}, {"z/", 0}} { // the other one is "other/boot"
+		w := newWorldOn(t, test.node)
+		w.answers = true
+		w.see(11, one, false)
+		w.notice(one)
+		w.countPairs()
+		if w.run(); len(w.shares) != 0 {
+			t.Errorf("told %+v of a mere suspicion", w.shares)
+		}
+		for replied := 0; w.Detector.Conflicts(false)[0].State != detector.Confirmed; w.pass(50 * time.Millisecond) {
+			if len(w.asked) > replied {
+				replied = len(w.asked)
+				w.reply(cluster.Answered)
+			}
+		}
+		if w.pass(pairsEvery); len(w.shares) != test.want {
+			t.Fatalf("%s told %+v", test.node, w.shares)
+		}
+		if test.want == 1 && (w.shares[0].A != "n/" || w.shares[0].B != elsewhere.Node || w.shares[0].Addresses != 1 || w.shares[0].Examples[0] != one) {
+			t.Errorf("told %+v, want one address shared", w.shares[0])
+		}
+		w.Apply(w.Detector.Withdraw(one, elsewhere, "gone", w.now), w.now)
+		w.pass(10 * time.Second)
+		if len(w.shares) != 2*test.want || test.want == 1 && w.shares[1].Addresses != 0 {
+			t.Errorf("%s told %+v in the end", test.node, w.shares)
+		}
+	}
+}
+
+func TestSend(t *testing.T) {
+	r := new(recorder)
+	for _, a := range []Action{Lease{}, Withdraw{}, Ask{}, Answer{}, Share{}} {
+		if !Send(a, r) {
+			t.Errorf("%T is for nobody", a)
+		}
+	}
+	for _, a := range []Action{Probe{}, Ended{}, detector.Event{}} {
+		if Send(a, r) {
+			t.Errorf("%T is for other nodes", a)
+		}
+	}
+	if got := strings.Join(*r, " "); got != "lease withdraw ask testify pair" {
+		t.Errorf("sent %s", got)
+	}
+}
+
+type recorder []string
+
+func (r *recorder) add(what string) { *r = append(*r, what) }
+
+func (r *recorder) Lease(cluster.Lease)                                { r.add("lease") }
+func (r *recorder) Withdraw(detector.Key, detector.HolderID, []string) { r.add("withdraw") }
+func (r *recorder) Ask(detector.Solicitation, []cluster.Claim)         { r.add("ask") }
+func (r *recorder) Testify(uint64, cluster.Testimony)                  { r.add("testify") }
+func (r *recorder) Pair(cluster.Pair)                                  { r.add("pair") }

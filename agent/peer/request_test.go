@@ -1,0 +1,226 @@
+package peer
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+func ask(id uint64, k detector.Key, netns uint64) cluster.Question {
+	return cluster.Question{ID: id, From: elsewhere.Node, Key: k, Holder: detector.HolderID{Node: "n/", Netns: netns}}
+}
+
+func TestRequests(t *testing.T) {
+	forwards := func(w *world) {
+		w.Observe(detector.Sighting{
+			Key: one, Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 11}}, Evidence: detector.Forwarded, Answer: true, At: w.now,
+		}, w.now)
+		w.run()
+	}
+	refused := func(r Refusal) func(*world) {
+		return func(w *world) { w.probe = func(Probe) Refusal { return r } }
+	}
+	for _, test := range []struct {
+		name          string
+		network       string
+		netns         uint64
+		before, after func(w *world)
+		want          cluster.Outcome
+		reason        string
+		retry         time.Duration // 0: not until something changes
+		took          time.Duration
+	}{
+		{name: "answers", netns: 11, want: cluster.Answered, before: func(w *world) { w.answers = true }},
+		{name: "answers late", netns: 11, want: cluster.Answered, took: 600 * time.Millisecond, after: func(w *world) {
+			w.pass(600 * time.Millisecond)
+			w.see(11, one, true)
+		}},
+		{name: "is silent", netns: 11, want: cluster.Unanswered, took: requestEnds},
+		{name: "announces only", netns: 11, want: cluster.Unanswered, took: requestEnds, after: func(w *world) { w.see(11, one, false) }},
+		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: requestEnds, after: forwards},
+		{
+			name: "nobody yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "it has just started",
+			before: func(w *world) { w.Ready(w.now) },
+		},
+		{
+			name: "nothing yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "it is starting",
+			before: func(w *world) { w.Ready(time.Time{}) },
+		},
+		{name: "nobody", netns: 99, want: cluster.Gone, reason: "no such holder has the address"},
+		{name: "goes", netns: 11, want: cluster.Gone, reason: "no such holder has the address any more", took: 100 * time.Millisecond, after: func(w *world) { w.gone(11) }},
+		{name: "a network of the node's own", network: "docker0", netns: 11, want: cluster.Gone, reason: "its network docker0 is not the cluster's"},
+		{name: "no probes there", netns: 11, want: cluster.Refused, reason: "off", before: refused(Refusal{Reason: "off"})},
+		{name: "guarded for long", netns: 11, want: cluster.Refused, reason: "guard", retry: 10 * time.Second, before: refused(Refusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
+		{name: "guarded for a moment", netns: 11, want: cluster.Answered, took: 300 * time.Millisecond, before: func(w *world) {
+			w.answers = true
+			until := w.now.Add(300 * time.Millisecond)
+			w.probe = func(Probe) (r Refusal) {
+				if w.now.Before(until) {
+					r = Refusal{Reason: "guard", Until: until}
+				}
+				return r
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.see(11, one, false)
+			k := one
+			if test.network != "" {
+				k.Network = test.network
+			}
+			if test.before != nil {
+				test.before(w)
+			}
+			arrived := w.now
+			w.receive(ask(1, k, test.netns))
+			if test.after != nil {
+				test.after(w)
+			}
+			for len(w.replies) == 0 && !w.At().IsZero() && w.now.Before(arrived.Add(time.Minute)) {
+				w.pass(w.At().Sub(w.now))
+			}
+			if len(w.replies) != 1 || w.replies[0].Outcome != test.want || w.replies[0].Reason != test.reason || len(w.requests.due)+len(w.requests.of) != 0 {
+				t.Fatalf("replies %+v, %d requests left; want outcome %d and %q", w.replies, len(w.requests.due), test.want, test.reason)
+			}
+			r := w.replies[0]
+			retry := time.Duration(0)
+			if !r.RetryAt.IsZero() {
+				retry = r.RetryAt.Sub(arrived)
+			}
+			if took := w.now.Sub(arrived); retry != test.retry || took != test.took {
+				t.Errorf("again after %v, took %v; want %v and %v", retry, took, test.retry, test.took)
+			}
+			if known := test.want != cluster.Gone && test.netns == 11; known != (r.Claim.Holder.ID.Netns == 11) || (test.want == cluster.Answered) == r.At.IsZero() {
+				t.Errorf("reply %+v describes its holder: want %t", r, known)
+			}
+		})
+	}
+}
+
+// The node that sends a request has a holder, too.
+func TestRequestTellsOfItsSender(t *testing.T) {
+	w := newWorld(t)
+	w.see(11, one, false)
+	request := ask(1, one, 11)
+	request.Claims = []cluster.Claim{{Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Data, LastSeen: w.now}}
+	w.receive(request)
+	if len(w.asked) != 1 || w.asked[0].Holder != elsewhere {
+		t.Errorf("asked %+v, want the sender to be asked as well", w.asked)
+	}
+}
+
+// Where many nodes have an address, each asks each: a pod is probed for all at once.
+func TestManyRequestsAboutOneHolder(t *testing.T) {
+	const nodes = 100
+	w := newWorld(t)
+	w.see(11, one, false)
+	for n := range nodes {
+		w.receive(ask(uint64(n+1), one, 11))
+	}
+	if len(w.probed) > nodes/4 {
+		t.Errorf("%d probes for %d requests that came together", len(w.probed), nodes)
+	}
+	w.see(11, one, true)
+	answered := 0
+	for _, reply := range w.replies {
+		if reply.Outcome == cluster.Answered {
+			answered++
+		}
+	}
+	if answered != nodes || len(w.requests.due)+len(w.requests.of) != 0 {
+		t.Errorf("%d of %d are answered by the one answer, %d requests are left", answered, nodes, len(w.requests.due))
+	}
+}
+
+// Requests of other nodes wait while the probe budget leaves them nothing, and are refused in
+// time, all of them.
+func TestRequestsWaitForTheBudget(t *testing.T) {
+	const nodes, budget = 100, 30
+	w := newWorld(t)
+	left := budget
+	w.probe = func(a Probe) Refusal {
+		if !a.ForOther {
+			return Refusal{}
+		}
+		if left == 0 {
+			return Refusal{Reason: "rate", Until: w.now.Add(100 * time.Millisecond), Budget: true}
+		}
+		left--
+		return Refusal{}
+	}
+	for n := range nodes {
+		k := key("default", fmt.Sprintf("10.0.1.%d", n))
+		w.see(uint64(100+n), k, false)
+		w.receive(ask(uint64(n+1), k, uint64(100+n)))
+	}
+	w.pass(2 * requestGivesUp)
+	refused := 0
+	for _, reply := range w.replies {
+		if reply.Outcome == cluster.Refused {
+			refused++
+			if reply.RetryAt.IsZero() || reply.Reason != "rate" {
+				t.Fatalf("reply %+v, want the rate limit and when to ask again", reply)
+			}
+		}
+	}
+	if len(w.replies) != nodes || refused < nodes-budget {
+		t.Errorf("%d replies, %d of them refusals", len(w.replies), refused)
+	}
+}
+
+func TestRequestsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.see(11, one, false)
+	for n := range maxRequests + 3 {
+		w.Receive(ask(uint64(n+1), one, 11), w.now)
+	}
+	if len(w.requests.due) != maxRequests || w.Dropped() != 3 {
+		t.Errorf("%d wait, %d were dropped", len(w.requests.due), w.Dropped())
+	}
+}
+
+func TestRequestsTakeTurns(t *testing.T) {
+	var rs requests
+	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	add := func(ip string, ms int) *request {
+		r := &request{Question: cluster.Question{Key: key("default", ip), Holder: elsewhere}, arrived: at(ms), next: at(ms)}
+		rs.add(r)
+		return r
+	}
+	a, b, c := add("10.0.0.1", 0), add("10.0.0.2", 1), add("10.0.0.3", 2)
+	var order []*request
+	for r := rs.first(at(2)); r != nil; r = rs.first(at(2)) {
+		order = append(order, r)
+		rs.probed(r.about(), at(2))
+		rs.wait(r, at(100))
+	}
+	if !slices.Equal(order, []*request{a, b, c}) || !rs.next().Equal(at(100)) {
+		t.Fatalf("took them in the order %v, next at %v", order, rs.next().Sub(began))
+	}
+	late := add("10.0.0.1", 5)
+	if want := at(2).Add(together); !late.next.Equal(want) {
+		t.Errorf("a request right after another about the same holder is due after %v, want %v", late.next.Sub(began), want.Sub(began))
+	}
+	if rs.probed(late.about(), at(30)); !rs.served(late, at(31)) || rs.served(late, at(60)) {
+		t.Error("a probe serves the requests before it, for a moment")
+	}
+	if later := add("10.0.0.1", 31); rs.served(later, at(31)) {
+		t.Error("a probe served a request that came after it")
+	}
+	if rs.paused = at(500); rs.first(at(400)) != nil || !rs.next().Equal(at(500)) {
+		t.Error("a pause is no pause")
+	}
+	for _, r := range []*request{a, b, c, late} {
+		if !rs.end(r) || rs.end(r) {
+			t.Error("a request does not end just once")
+		}
+	}
+	if len(rs.due) != 1 || len(rs.of) != 1 || len(rs.last) > 3 {
+		t.Errorf("%d requests, %d holders, %d probes are left", len(rs.due), len(rs.of), len(rs.last))
+	}
+}

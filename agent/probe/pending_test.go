@@ -1,0 +1,170 @@
+package probe
+
+import (
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+)
+
+// TestExpect: an address without a binding is probed, ever later, until it is heard of.
+func TestExpect(t *testing.T) {
+	w := newWorld()
+	w.heard[key("10.0.0.2")] = true
+	ref := w.pod(t, 2, nil, "10.0.0.1", "10.0.0.2")
+	began := time.Now()
+	now := began
+	for range 8 {
+		w.Run(now)
+		now = w.Next()
+	}
+	if len(w.targets) != 8 || w.targets[0].IP.String() != "10.0.0.1" || w.targets[0].Ifindex != 2 {
+		t.Fatalf("probed %v, want 10.0.0.1 eight times", w.targets)
+	}
+	// 8 s for the first six, then one each 30 s.
+	if took := now.Sub(began); took < 3*laterPause || took > 3*laterPause+10*time.Second {
+		t.Errorf("eight probes and the pause after them took %v", took)
+	}
+	if n := w.Unanswered(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}); n != len(pauses) {
+		t.Errorf("%d unanswered, want %d", n, len(pauses))
+	}
+	w.heard[key("10.0.0.1")] = true
+	if w.Run(now); len(w.targets) != 8 || !w.Next().IsZero() {
+		t.Errorf("%d probes for an address that was heard of", len(w.targets))
+	}
+}
+
+// TestObservedEndsPending: an answer or announcement ends a pending probe, unless the holder's
+// announcements are suppressed.
+func TestObservedEndsPending(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		evidence   detector.Evidence
+		answer     bool
+		suppressed bool
+		ends       bool
+	}{
+		{"announcement", detector.Announced, false, false, true},
+		{"answer", detector.Announced, true, false, true},
+		{"data", detector.Data, false, false, false},
+		{"answer for another's address", detector.Forwarded, true, false, false},
+		{"suppressed announcement", detector.Announced, false, true, false},
+		{"answer of a suppressed holder", detector.Announced, true, true, true},
+	} {
+		w := newWorld()
+		ref := w.pod(t, 2, nil, "10.0.0.1")
+		now := time.Now()
+		if test.suppressed {
+			w.suppressed[key("10.0.0.1")] = now.Add(time.Minute)
+		}
+		w.Observed(ref, bpf.VLAN{}, &detector.Sighting{Key: key("10.0.0.1"), Evidence: test.evidence, Answer: test.answer, At: now})
+		if ended := len(w.pendingOf(ref)) == 0; ended != test.ends {
+			t.Errorf("%s: ends %t", test.name, ended)
+		}
+	}
+}
+
+// TestAgain: an address is probed again when its binding has ended, and a suppressed holder's
+// when that is over.
+func TestAgain(t *testing.T) {
+	w := newWorld()
+	ref := w.pod(t, 2, nil)
+	now := time.Now()
+	w.suppressed[key("10.0.0.2")] = now.Add(time.Minute)
+	for _, ip := range []string{"10.0.0.1", "10.0.0.2"} {
+		w.Again(ref, key(ip), bpf.VLAN{}, now)
+	}
+	for ip, want := range map[string]time.Time{"10.0.0.1": now, "10.0.0.2": now.Add(time.Minute)} {
+		if p := w.pendingOf(ref)[address{ip: netip.MustParseAddr(ip)}]; p == nil || !p.next.Equal(want) {
+			t.Errorf("%s: pending %+v, want it at %v", ip, p, want)
+		}
+	}
+}
+
+// TestChangesOfAnInterface: what is not configured any more is not pending; what could not be
+// answered is asked anew.
+func TestChangesOfAnInterface(t *testing.T) {
+	w := newWorld()
+	ref := w.pod(t, 2, func(l *links.Interface) { l.Up = false }, "10.0.0.1", "10.0.0.2")
+	now := time.Now()
+	w.Run(now)
+	w.Expect(ref, each(key("10.0.0.1")), each(), now)
+	if p := w.pendingOf(ref); len(p) != 1 || p[address{ip: netip.MustParseAddr("10.0.0.1")}].tries != 1 {
+		t.Fatalf("pending %v, want 10.0.0.1 alone, after one attempt", p)
+	}
+	w.pod(t, 2, nil, "10.0.0.1")
+	if p := w.pendingOf(ref); len(p) != 1 || p[address{ip: netip.MustParseAddr("10.0.0.1")}].tries != 0 {
+		t.Errorf("pending %v, want it anew after the interface came up", p)
+	}
+	other := key("10.0.0.1")
+	other.Network = "storage"
+	w.Expect(ref, each(other), each(), now)
+	if p := w.pendingOf(ref); len(p) != 1 || p[address{ip: other.IP}].key != other {
+		t.Errorf("pending %v, want it in the network that it moved to", p)
+	}
+	w.off["storage"] = true
+	if w.Run(now); len(w.pendingOf(ref)) != 0 {
+		t.Error("pending in a network without probes")
+	}
+}
+
+// TestLeft: an address that left is probed a few times, and not for ever; one that comes back
+// is as any other.
+func TestLeft(t *testing.T) {
+	w := newWorld()
+	ref := w.pod(t, 2, nil)
+	w.Expect(ref, each(), each(key("10.0.0.1")), time.Now())
+	w.Expect(ref, each(), each(), time.Now()) // another change
+	for tries := 0; !w.Next().IsZero(); tries++ {
+		if tries > 2*len(pauses) {
+			t.Fatal("there is no end to it")
+		}
+		w.Run(w.Next())
+	}
+	if len(w.targets) != len(pauses)+1 {
+		t.Errorf("%d probes, want %d", len(w.targets), len(pauses)+1)
+	}
+	w.Expect(ref, each(), each(key("10.0.0.1")), time.Now())
+	w.Expect(ref, each(key("10.0.0.1")), each(), time.Now())
+	if p := w.pendingOf(ref)[address{ip: netip.MustParseAddr("10.0.0.1")}]; p == nil || p.left {
+		t.Errorf("pending %+v after the address came back", p)
+	}
+}
+
+// TestPendingIsBounded: a pod may have as many silent addresses as it likes.
+func TestPendingIsBounded(t *testing.T) {
+	w := newWorld()
+	ref := w.pod(t, 2, nil)
+	var keys []detector.Key
+	for n := range maxPending + 5 {
+		keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)})})
+	}
+	w.Expect(ref, each(keys...), each(), time.Now())
+	if n := len(w.pendingOf(ref)); n != maxPending || w.Dropped()[DroppedAddresses] != 5 {
+		t.Errorf("%d pending, dropped %v", n, w.Dropped())
+	}
+}
+
+// TestVanishingIsNotProbed: what is about to go would answer, beside the next that has its
+// address.
+func TestVanishingIsNotProbed(t *testing.T) {
+	w := newWorld()
+	gone := w.pod(t, 2, func(l *links.Interface) { l.Place.Path = filepath.Join(t.TempDir(), "gone") }, "10.0.0.1")
+	there := w.pod(t, 3, nil, "10.0.0.2")
+	now := time.Now()
+	w.Run(now)
+	for ref, want := range map[detector.Interface]int{gone: 0, there: 1} {
+		for a, p := range w.pendingOf(ref) {
+			if p.tries != want || !p.next.After(now) {
+				t.Errorf("%v was probed %d times and is probed next in %v, want %d and later", a.ip, p.tries, p.next.Sub(now), want)
+			}
+		}
+	}
+	if len(w.rescans) != 1 || w.rescans[0] != 2 {
+		t.Errorf("scanned again: %v, want the one that is about to go", w.rescans)
+	}
+}

@@ -1,0 +1,273 @@
+package probe
+
+import (
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+)
+
+// world is a Prober with everything around it; the test fills in what that should say.
+type world struct {
+	*Prober
+	targets    []solicit.Target
+	fails      error
+	heard      map[detector.Key]bool
+	suppressed map[detector.Key]time.Time
+	off        map[string]bool // networks without probes
+	rescans    []uint32
+}
+
+func (w *world) Send(target solicit.Target) error {
+	if w.fails == nil {
+		w.targets = append(w.targets, target)
+	}
+	return w.fails
+}
+
+func (w *world) Heard(key detector.Key, _ detector.HolderID) bool { return w.heard[key] }
+
+func (w *world) DeafUntil(key detector.Key, _ detector.HolderID) time.Time { return w.suppressed[key] }
+
+func newWorld() *world {
+	w := &world{heard: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
+	w.Prober = New(Options{
+		Log: slog.New(slog.DiscardHandler), Sender: w, Bindings: w, Budget: NewBudget(500, 100),
+		Solicits: func(network string) bool { return !w.off[network] },
+		Rescan:   func(generation uint32) { w.rescans = append(w.rescans, generation) },
+	})
+	return w
+}
+
+func key(ip string) detector.Key {
+	return detector.Key{Network: "default", IP: netip.MustParseAddr(ip)}
+}
+
+// each is a list of untagged addresses as the prober takes it.
+func each(keys ...detector.Key) func(func(detector.Key, bpf.VLAN) bool) {
+	return func(yield func(detector.Key, bpf.VLAN) bool) {
+		for _, k := range keys {
+			if !yield(k, bpf.VLAN{}) {
+				return
+			}
+		}
+	}
+}
+
+// pod follows an interface into a netns that is there.
+func (w *world) pod(t *testing.T, index int, change func(*links.Interface), configured ...string) detector.Interface {
+	t.Helper()
+	info, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := &links.Interface{
+		Name: "veth", Index: index, Generation: uint32(index), State: links.Attached, Up: true, Seen: true,
+		Place: netns.Place{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
+		View:  netns.View{Peer: links.PrimaryPeer, Cookie: uint64(index), Taken: time.Now()},
+	}
+	var keys []detector.Key
+	for _, ip := range configured {
+		keys = append(keys, key(ip))
+		link.View.Addresses = append(link.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Settled: true})
+	}
+	if change != nil {
+		change(link)
+	}
+	i := Interface{Ref: detector.Interface{Ifindex: uint32(index), Generation: uint32(index)}, Holder: detector.HolderID{Node: "n/", Netns: uint64(index)}, Link: link}
+	w.Follow(i)
+	w.Expect(i.Ref, each(keys...), each(), time.Now())
+	return i.Ref
+}
+
+// verify is what the detector asks for.
+func verify(ref detector.Interface, ip string) detector.Solicitation {
+	return detector.Solicitation{
+		Key: key(ip), Holder: detector.HolderID{Node: "n/", Netns: uint64(ref.Ifindex)}, Interface: ref, Purpose: detector.Verify,
+	}
+}
+
+func TestProbe(t *testing.T) {
+	gone := netns.Place{Path: filepath.Join(t.TempDir(), "gone"), Inode: 1}
+	now := time.Now()
+	for _, test := range []struct {
+		name   string
+		change func(*links.Interface)
+		before func(w *world, ref detector.Interface)
+		want   string
+		again  time.Duration // when to try again, 0: not
+	}{
+		{name: "sent"},
+		{name: "down", before: func(w *world, _ detector.Interface) { w.fails = unix.ENETDOWN }},
+		{name: "no buffers", before: func(w *world, _ detector.Interface) { w.fails = unix.ENOBUFS }, want: unix.ENOBUFS.Error(), again: time.Second},
+		{name: "no such interface", before: func(w *world, ref detector.Interface) { w.Forget(ref) }, want: "the interface is gone"},
+		{name: "switched off", before: func(w *world, _ detector.Interface) { w.off["default"] = true }, want: "solicitation is off in network default"},
+		{name: "over the budget", before: func(w *world, _ detector.Interface) { w.Budget.Set(0, 0) }, want: "the node's rate limit", again: 100 * time.Millisecond},
+		{
+			name: "its kernel detects duplicates", change: func(l *links.Interface) { l.View.Addresses[0].Settled = false },
+			want: "duplicate address detection runs in the pod", again: time.Second,
+		},
+		{
+			name: "it probes the address itself", change: func(l *links.Interface) { l.View.Addresses = nil },
+			before: func(w *world, ref detector.Interface) {
+				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now)
+			},
+			want: "the pod is probing the address itself", again: tentativeFor,
+		},
+		{
+			name: "it probed the address long ago", change: func(l *links.Interface) { l.View.Addresses = nil },
+			before: func(w *world, ref detector.Interface) {
+				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now.Add(-tentativeFor))
+			},
+		},
+		{
+			name: "it probes an address that it has", before: func(w *world, ref detector.Interface) {
+				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now.Add(time.Minute))
+			},
+		},
+		{
+			name: "its netns is about to go", change: func(l *links.Interface) { l.Place = gone },
+			want: "its netns has neither a name nor a process any more", again: 200 * time.Millisecond,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld()
+			ref := w.pod(t, 2, test.change, "10.0.0.1")
+			if test.before != nil {
+				test.before(w, ref)
+			}
+			r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now)
+			again := time.Duration(0)
+			if !r.Until.IsZero() {
+				again = r.Until.Sub(now)
+			}
+			if r.Reason != test.want && (test.want != unix.ENOBUFS.Error() || r.Reason == "") || again != test.again {
+				t.Fatalf("refused %+v, again after %v; want %q and %v", r, again, test.want, test.again)
+			}
+			sent := r == Refusal{} && w.fails == nil
+			if sent != (len(w.targets) == 1) || sent != (w.Sent()[detector.Verify] == 1) {
+				t.Errorf("sent %v, counted %v", w.targets, w.Sent())
+			}
+			if sent != w.SentTo(detector.HolderID{Node: "n/", Netns: 2}, netip.MustParseAddr("10.0.0.1"), now.Add(time.Second)) {
+				t.Error("what was sent is not remembered, or the reverse")
+			}
+		})
+	}
+}
+
+// TestLostNetns: a netns that nothing leads to any more is not verified for a while.
+func TestLostNetns(t *testing.T) {
+	w := newWorld()
+	ref := w.pod(t, 2, nil, "10.0.0.1")
+	i := w.interfaces[ref].Interface
+	now := time.Now()
+	i.Lost = now
+	w.Follow(i)
+	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now); !r.Until.Equal(now.Add(dyingFor)) {
+		t.Errorf("refused %+v, want until %v later", r, dyingFor)
+	}
+	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now.Add(dyingFor)); r != (Refusal{}) {
+		t.Errorf("later refused %+v", r)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	now := time.Now()
+	count := func(b *Budget, purpose detector.Purpose, forOther bool) (n int) {
+		for b.Allow(purpose, forOther, now) {
+			n++
+		}
+		return n
+	}
+	b := NewBudget(40, 10)
+	if n := count(b, detector.Refresh, false); n != 10 {
+		t.Errorf("%d refreshes, want 10", n)
+	}
+	if n := count(b, detector.Verify, true); n != 31 {
+		t.Errorf("%d probes for other nodes, want 31: a quarter is this node's own", n)
+	}
+	if n := count(b, detector.Verify, false); n != 9 {
+		t.Errorf("%d probes besides, want 9", n)
+	}
+	b.Set(7, 7)
+	now = now.Add(time.Minute)
+	if n := count(b, detector.Verify, false); n != 7 {
+		t.Errorf("%d probes after the limit was changed, want 7", n)
+	}
+}
+
+// TestSentTo: probes are remembered for a moment, behind the holder that they went to.
+func TestSentTo(t *testing.T) {
+	w := newWorld()
+	ref := w.pod(t, 2, nil)
+	w.Budget.Set(10*maxSent, 1)
+	now := time.Now()
+	ip := netip.MustParseAddr("10.0.0.1")
+	for range 3 * maxSent {
+		w.Probe(verify(ref, ip.String()), bpf.VLAN{}, false, now)
+		ip = ip.Next()
+	}
+	sent := w.interfaces[ref].sent
+	if len(sent) != maxSent {
+		t.Errorf("%d probes are remembered, want %d", len(sent), maxSent)
+	}
+	soon := now.Add(time.Second)
+	w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, soon)
+	for _, test := range []struct {
+		name  string
+		netns uint64
+		ip    string
+		at    time.Time
+		want  bool
+	}{
+		{"right after", 2, "10.0.0.2", soon, true},
+		{"probed again", 2, "10.0.0.1", soon.Add(echoWithin), true},
+		{"long after", 2, "10.0.0.2", soon.Add(echoWithin), false},
+		{"behind another holder", 3, "10.0.0.2", soon, false},
+		{"another address", 2, "10.9.0.2", soon, false},
+	} {
+		if got := w.SentTo(detector.HolderID{Node: "n/", Netns: test.netns}, netip.MustParseAddr(test.ip), test.at); got != test.want {
+			t.Errorf("%s: %t", test.name, got)
+		}
+	}
+	w.Probe(verify(ref, "10.9.9.9"), bpf.VLAN{}, false, now.Add(time.Minute))
+	if len(sent) != 1 {
+		t.Errorf("later %d probes are remembered", len(sent))
+	}
+}
+
+// TestTentativeIsBounded: a pod may probe as many addresses as it likes.
+func TestTentativeIsBounded(t *testing.T) {
+	w := newWorld()
+	ref := w.pod(t, 2, nil)
+	now := time.Now()
+	ip := netip.MustParseAddr("10.0.0.1")
+	for range 3 * maxTentative {
+		w.Tentative(ref, ip, bpf.VLAN{}, now)
+		ip = ip.Next()
+	}
+	if n := len(w.interfaces[ref].tentative); n != maxTentative {
+		t.Errorf("%d are remembered, want %d", n, maxTentative)
+	}
+	w.Tentative(ref, ip, bpf.VLAN{}, now.Add(time.Minute))
+	if n := len(w.interfaces[ref].tentative); n != 1 {
+		t.Errorf("later %d are remembered, want 1", n)
+	}
+}
+
+// pendingOf are the addresses that are pending on an interface.
+func (w *world) pendingOf(ref detector.Interface) map[address]*pending {
+	return maps.Clone(w.interfaces[ref].pending)
+}

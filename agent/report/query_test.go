@@ -1,0 +1,312 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/agent/peer"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/agent/probe"
+	"github.com/dupip/dupip/agent/report/route"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// others is a [Cluster] whose members answer what the test says.
+type others struct {
+	Cluster // all else is not called
+	members []cluster.Member
+	pairs   []cluster.Pair
+	asked   []cluster.Query
+	answer  func(context.Context, cluster.Query) (cluster.Result, error)
+}
+
+func (o *others) Members() []cluster.Member { return o.members }
+func (o *others) Pairs() []cluster.Pair     { return o.pairs }
+func (o *others) Status() cluster.Status {
+	return cluster.Status{Address: "10.0.0.1:7951", Members: map[cluster.State]int{cluster.Alive: len(o.members)}}
+}
+
+func (o *others) Query(ctx context.Context, q cluster.Query) (cluster.Result, error) {
+	o.asked = append(o.asked, q)
+	return o.answer(ctx, q)
+}
+
+// newReport makes the reports of node n1, whose goroutine that owns the parts is the caller's.
+func newReport(t *testing.T, o *others) *Report {
+	t.Helper()
+	self := cluster.Member{Name: "n1", Boot: "b", Self: true, State: cluster.Alive}
+	d := detector.New(detector.Options{Node: self.NodeID()})
+	table := observe.New(observe.Options{
+		Log: slog.New(slog.DiscardHandler), Host: detector.HolderID{Node: self.NodeID(), Netns: 1 << 40}, Bindings: d.Bindings,
+		Pod:    func(uint64) (pods.Change, bool) { return pods.Change{}, false },
+		Rescan: func(uint32) {}, Probed: func(detector.HolderID, netip.Addr, time.Time) bool { return false },
+	})
+	table.Configure(new(config.Config), time.Now())
+	table.Update(links.Event{Kind: links.HostAddresses}, time.Now())
+	opts := Options{
+		Log: slog.New(slog.DiscardHandler), Self: self, Detector: d, Table: table,
+		Prober: probe.New(probe.Options{}), Peer: peer.New(peer.Options{Node: self.NodeID(), Detector: d}),
+		Do: func(_ context.Context, f func()) error {
+			f()
+			return nil
+		},
+	}
+	if o != nil {
+		opts.Cluster = o
+	}
+	r := New(opts)
+	r.lookup = func() func(netip.Addr) (route.Way, error) {
+		return func(netip.Addr) (route.Way, error) { return route.Way{Kind: route.Nowhere}, nil }
+	}
+	return r
+}
+
+func holding(node, ip string, netns uint64) detector.Binding {
+	now := time.Now()
+	return detector.Binding{
+		Key:       detector.Key{Network: config.DefaultNetwork, IP: netip.MustParseAddr(ip)},
+		Holder:    detector.Holder{ID: detector.HolderID{Node: cluster.NodeID(node, "b"), Netns: netns}, Interface: detector.Interface{Ifindex: uint32(netns)}},
+		Evidence:  detector.Announced,
+		FirstSeen: now,
+		LastSeen:  now,
+	}
+}
+
+func (r *Report) observe(b detector.Binding) {
+	r.Detector.Observe(detector.Sighting{Key: b.Key, Holder: b.Holder, Evidence: b.Evidence, At: time.Now()}, time.Now())
+}
+
+func member(name string, state cluster.State) cluster.Member {
+	return cluster.Member{Name: name, Boot: "b", State: state}
+}
+
+func holdersOf(bindings []api.Binding) string {
+	var parts []string
+	for _, b := range bindings {
+		parts = append(parts, fmt.Sprintf("%s@%s/%d", b.IP, b.Node, b.NetnsCookie))
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestAskTheCluster(t *testing.T) {
+	result := func(missing ...cluster.Member) func(context.Context, cluster.Query) (cluster.Result, error) {
+		return func(_ context.Context, q cluster.Query) (cluster.Result, error) {
+			result := cluster.Result{Missing: missing}
+			for _, name := range []string{"n1", "n2", "n3"} {
+				gone := slices.ContainsFunc(missing, func(m cluster.Member) bool { return m.Name == name })
+				if q.Node == "" || q.Node == name {
+					if !gone {
+						// n1 is this node, whose own word is the better one.
+						result.Answers = append(result.Answers, cluster.Answer{Member: member(name, cluster.Alive), Document: cluster.Document{
+							Bindings: []detector.Binding{holding(name, "10.0.0.9", 9)},
+						}})
+					}
+				}
+			}
+			return result, nil
+		}
+	}
+	nobody := func(context.Context, cluster.Query) (cluster.Result, error) {
+		return cluster.Result{}, errors.New("nobody can be asked")
+	}
+	empty := func(context.Context, cluster.Query) (cluster.Result, error) { return cluster.Result{}, nil }
+	three := []cluster.Member{member("n3", cluster.Alive), member("n2", cluster.Alive)}
+	for _, test := range []struct {
+		name     string
+		others   *others
+		query    api.Query
+		want     string
+		coverage string
+		fails    string
+	}{
+		{name: "only this one", others: &others{members: three}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 0"},
+		{name: "one address", query: api.Query{IP: netip.MustParseAddr("10.0.0.2")}, want: "10.0.0.2@n1/2", coverage: "asked 0"},
+		{
+			name: "all", others: &others{members: three, answer: result()}, query: api.Query{Cluster: true},
+			want: "10.0.0.1@n1/1 10.0.0.2@n1/2 10.0.0.9@n2/9 10.0.0.9@n3/9", coverage: "asked 3",
+		},
+		{
+			name: "one does not answer", others: &others{members: three, answer: result(member("n2", cluster.Alive))}, query: api.Query{Cluster: true},
+			want: "10.0.0.1@n1/1 10.0.0.2@n1/2 10.0.0.9@n3/9", coverage: "asked 3 missing n2",
+		},
+		{
+			name: "nobody can be asked", others: &others{members: append(three, member("n4", cluster.Left)), answer: nobody}, query: api.Query{Cluster: true},
+			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 3 missing n2,n3",
+		},
+		{
+			name: "not a word of some", others: &others{members: append(three, member("n4", cluster.Dead)), answer: empty}, query: api.Query{Cluster: true},
+			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 3 missing n2,n3",
+		},
+		{
+			name: "another node", others: &others{members: three, answer: result()}, query: api.Query{Node: "n2"},
+			want: "10.0.0.9@n2/9", coverage: "asked 1",
+		},
+		{
+			name: "this node by its name", others: &others{members: three, answer: nobody}, query: api.Query{Node: "n1"},
+			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1",
+		},
+		{
+			name: "a node that is gone", others: &others{members: []cluster.Member{member("n5", cluster.Dead)}, answer: empty}, query: api.Query{Node: "n5"},
+			coverage: "asked 1 missing n5",
+		},
+		{name: "a node that never was", others: &others{members: three}, query: api.Query{Node: "n9"}, fails: "dupip nodes"},
+		{name: "alone", query: api.Query{Cluster: true}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1 alone"},
+		{name: "alone and asked for another", query: api.Query{Node: "n2"}, fails: "alone"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newReport(t, test.others)
+			r.observe(holding("n1", "10.0.0.1", 1))
+			r.observe(holding("n1", "10.0.0.2", 2))
+			got, err := r.Bindings(t.Context(), test.query)
+			if test.fails != "" {
+				if !errors.Is(err, api.ErrNoSuchNode) || !strings.Contains(err.Error(), test.fails) {
+					t.Errorf("error %v, want one with %q", err, test.fails)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			coverage := fmt.Sprint("asked ", got.Asked)
+			if len(got.Missing) > 0 {
+				coverage += " missing " + strings.Join(got.Missing, ",")
+			}
+			if got.Alone {
+				coverage += " alone"
+			}
+			if holdersOf(got.Bindings) != test.want || coverage != test.coverage || got.Partial != (len(got.Missing) > 0) || got.Missing != nil && len(got.Missing) == 0 {
+				t.Errorf("got %s; %s; want %s; %s", holdersOf(got.Bindings), coverage, test.want, test.coverage)
+			}
+		})
+	}
+}
+
+// In a conflict with a holder on another node the local table has that, too: it is no
+// binding of this node, but it is told of where the conflict is.
+func TestRemoteHoldersAreNoBindings(t *testing.T) {
+	r := newReport(t, nil)
+	r.observe(holding("n1", "10.0.0.1", 1))
+	far := holding("n2", "10.0.0.1", 2)
+	far.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-1"}
+	r.observe(far)
+	bindings, err := r.Bindings(t.Context(), api.Query{})
+	if err != nil || holdersOf(bindings.Bindings) != "10.0.0.1@n1/1" {
+		t.Errorf("bindings %s, %v", holdersOf(bindings.Bindings), err)
+	}
+	conflicts, err := r.Conflicts(t.Context(), api.Query{})
+	if err != nil || len(conflicts.Conflicts) != 1 || holdersOf(conflicts.Conflicts[0].Holders) != "10.0.0.1@n1/1 10.0.0.1@n2/2" {
+		t.Errorf("conflicts %+v, %v", conflicts, err)
+	}
+	story, err := r.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1"), Cluster: true})
+	if err != nil || story.Alone || len(story.Stories) != 1 {
+		t.Fatalf("story %+v, %v", story, err)
+	}
+	named := slices.ContainsFunc(story.Stories[0].Notes, func(n api.Note) bool {
+		return n.Node == "n1" && n.HolderNode == "n2" && n.Pod != nil && n.Pod.Name == "web-1"
+	})
+	if !named {
+		t.Errorf("no note names the pod on the other node: %+v", story.Stories[0].Notes)
+	}
+}
+
+func TestConflictsOfTheCluster(t *testing.T) {
+	here, there := holding("n1", "10.0.0.1", 1), holding("n2", "10.0.0.1", 2)
+	confirmed := detector.Conflict{
+		ID: "x-1", Key: here.Key, State: detector.Confirmed, Scope: detector.CrossNode,
+		SuspectedAt: time.Now(), ConfirmedAt: time.Now(), Holders: []detector.Binding{here, there},
+	}
+	o := &others{
+		members: []cluster.Member{member("n2", cluster.Alive)},
+		pairs:   []cluster.Pair{{A: "n8/b", B: "n9/b", Addresses: 14, Examples: []detector.Key{here.Key}}},
+		answer: func(context.Context, cluster.Query) (cluster.Result, error) {
+			d := cluster.Document{Conflicts: []detector.Conflict{confirmed}, Omitted: 4}
+			return cluster.Result{Answers: []cluster.Answer{{Member: member("n2", cluster.Alive), Document: d}}}, nil
+		},
+	}
+	r := newReport(t, o)
+	r.observe(here)
+	r.observe(there)
+	got, err := r.Conflicts(t.Context(), api.Query{Cluster: true, All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Conflicts) != 1 || got.Conflicts[0].State != "confirmed" || got.Conflicts[0].Scope != "cross-node" || got.Omitted != 4 || !got.Partial {
+		t.Errorf("got %+v", got)
+	}
+	if len(got.Pairs) != 2 || got.Pairs[0].Addresses != 14 || !slices.Equal(got.Pairs[1].Nodes, []string{"n1", "n2"}) {
+		t.Errorf("pairs %+v", got.Pairs)
+	}
+	if want := (cluster.Query{Kind: cluster.QueryConflicts, All: true}); len(o.asked) != 1 || o.asked[0] != want {
+		t.Errorf("asked %+v, want %+v", o.asked, want)
+	}
+	if got, err := r.Conflicts(t.Context(), api.Query{}); err != nil || len(got.Pairs) != 0 || got.Conflicts[0].State != "suspected" {
+		t.Errorf("this node alone: %+v, %v", got, err)
+	}
+}
+
+// What is told to others is of this node's own holders, and bounded.
+func TestDocument(t *testing.T) {
+	r := newReport(t, nil)
+	r.observe(holding("n1", "10.0.0.1", 1))
+	r.observe(holding("n2", "10.0.0.1", 2))
+	for n := range maxReplyBindings {
+		r.observe(holding("n1", netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}).String(), 3+uint64(n%100)))
+	}
+	ip := netip.MustParseAddr("10.0.0.1")
+	all := r.document(cluster.Query{Kind: cluster.QueryBindings})
+	if len(all.Bindings) != maxReplyBindings || all.Omitted != 1 || len(all.Conflicts)+len(all.Stories) != 0 {
+		t.Errorf("%d bindings, %d omitted", len(all.Bindings), all.Omitted)
+	}
+	one := r.document(cluster.Query{Kind: cluster.QueryBindings, IP: ip})
+	if len(one.Bindings) != 1 || one.Bindings[0].Holder.ID.Node != "n1/b" {
+		t.Errorf("bindings of one address: %+v", one.Bindings)
+	}
+	conflicts := r.document(cluster.Query{Kind: cluster.QueryConflicts, IP: ip})
+	if len(conflicts.Conflicts) != 1 || len(conflicts.Conflicts[0].Holders) != 2 {
+		t.Errorf("conflicts: %+v", conflicts.Conflicts)
+	}
+	if d := r.document(cluster.Query{Kind: cluster.QueryConflicts, IP: ip.Next()}); len(d.Conflicts) != 0 {
+		t.Errorf("conflicts of another address: %+v", d.Conflicts)
+	}
+	if d := r.document(cluster.Query{Kind: cluster.QueryStories, IP: ip}); len(d.Stories) != 1 {
+		t.Errorf("stories: %+v", d.Stories)
+	}
+	for _, nonsense := range []cluster.Query{{}, {Kind: 99}, {Kind: cluster.QueryStories}} {
+		if d := r.document(nonsense); len(d.Bindings)+len(d.Conflicts)+len(d.Stories) != 0 {
+			t.Errorf("%+v is answered: %+v", nonsense, d)
+		}
+	}
+}
+
+func TestNodes(t *testing.T) {
+	alone, err := newReport(t, nil).Nodes(t.Context())
+	if err != nil || !alone.Cluster.Alone || len(alone.Nodes) != 1 || !alone.Nodes[0].Self || alone.Nodes[0].Name != "n1" {
+		t.Errorf("alone: %+v, %v", alone, err)
+	}
+	o := &others{members: []cluster.Member{member("n3", cluster.Dead), {Name: "n0", Boot: "x", State: cluster.Alive, Namesake: true}}}
+	r := newReport(t, o)
+	got, err := r.Nodes(t.Context())
+	var names []string
+	for _, n := range got.Nodes {
+		names = append(names, n.Name+" "+n.State)
+	}
+	if want := []string{"n0 alive", "n1 alive", "n3 dead"}; err != nil || !slices.Equal(names, want) || got.Cluster.Alone {
+		t.Errorf("%v, %v; want %v", names, err, want)
+	}
+	stats, err := r.clusterStats(t.Context())
+	if err != nil || stats.Namesakes != 1 || stats.Status.Members[cluster.Alive] != 2 {
+		t.Errorf("stats %+v, %v", stats, err)
+	}
+}

@@ -1,0 +1,341 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/agent/report/route"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// with gives a holder a MAC.
+func with(b detector.Binding, last byte) detector.Binding {
+	b.Holder.MAC = detector.MAC{2, 0, 0, 0, 0, last}
+	return b
+}
+
+func confirmed(holders ...detector.Binding) detector.Conflict {
+	return detector.Conflict{
+		ID: "x-1", Key: holders[0].Key, State: detector.Confirmed, Scope: detector.CrossNode,
+		SuspectedAt: time.Now(), ConfirmedAt: time.Now(), Holders: holders,
+	}
+}
+
+func TestNextHops(t *testing.T) {
+	// Both of this node have one MAC, and so has one of another.
+	one, two := with(holding("n1", "10.0.0.1", 1), 1), with(holding("n1", "10.0.0.1", 2), 1)
+	single := with(holding("n1", "10.0.0.1", 3), 3)
+	far, twin := with(holding("n2", "10.0.0.1", 4), 4), with(holding("n3", "10.0.0.1", 5), 1)
+	self := holding("n1", "10.0.0.1", 99)
+	mac := func(last byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, last} }
+	device := func(index int) route.Device {
+		return route.Device{
+			Index: index, Name: map[int]string{1: "veth1", 2: "veth2", 3: "veth3", 7: "veth7", 20: "cni0", 30: "eth0", 40: "eth1", 50: "ovn0"}[index],
+			Leaves: index == 30,
+		}
+	}
+	out := func(index int) route.Way { return route.Way{Kind: route.Out, Device: device(index)} }
+	via := func(w route.Way, gateway string) route.Way {
+		w.Gateway = netip.MustParseAddr(gateway)
+		return w
+	}
+	bridge := func(last byte, port int) route.Way {
+		w := out(20)
+		w.Bridged = true
+		if last != 0 {
+			w.MAC = mac(last)
+		}
+		if port != 0 {
+			w.Port = device(port)
+		}
+		return w
+	}
+	uplink := out(30)
+	uplink.MAC = mac(4)
+	stranger := out(30)
+	stranger.MAC = mac(9)
+	for _, test := range []struct {
+		name    string
+		holders []detector.Binding
+		way     route.Way
+		want    string
+	}{
+		{"a route of its own", []detector.Binding{one, two}, out(2), "holder n1/2 veth2"},
+		{"by way of its pod", []detector.Binding{one, two}, via(out(1), "169.254.1.1"), "holder n1/1 veth1 via 169.254.1.1"},
+		{"to a pod that is no holder", []detector.Binding{one, two}, out(7), "device veth7"},
+		{"no neighbour entry", []detector.Binding{one, two}, bridge(0, 0), "unknown cni0"},
+		{"a MAC of one", []detector.Binding{one, single}, bridge(3, 0), "holder n1/3 cni0"},
+		{"a MAC of one, behind its port", []detector.Binding{one, single}, bridge(3, 3), "holder n1/3 cni0"},
+		{"a MAC of both", []detector.Binding{one, two}, bridge(1, 0), "unknown cni0"},
+		{"a MAC of both, behind a port", []detector.Binding{one, two}, bridge(1, 2), "holder n1/2 cni0"},
+		{"a MAC of a holder behind the port of another", []detector.Binding{one, single}, bridge(1, 3), "holder n1/3 cni0"},
+		{"a MAC of a holder behind the port of none", []detector.Binding{one, single}, bridge(1, 7), "device cni0"},
+		{"a MAC of nobody", []detector.Binding{one, single}, bridge(9, 0), "device cni0"},
+		{"a MAC of another node", []detector.Binding{one, far}, bridge(4, 0), "holder n2/4 cni0"},
+		{"a MAC of another node behind the uplink", []detector.Binding{one, far}, bridge(4, 30), "holder n2/4 cni0"},
+		{"a MAC here and there, behind the uplink", []detector.Binding{one, twin}, bridge(1, 30), "holder n3/5 cni0"},
+		{"a MAC here behind the uplink", []detector.Binding{one, far}, bridge(1, 30), "away eth0"},
+		{"on the link outside", []detector.Binding{one, far}, uplink, "holder n2/4 eth0"},
+		{"to a stranger on the link outside", []detector.Binding{one, far}, stranger, "away eth0"},
+		{"to nobody known on the link outside", []detector.Binding{one, far}, out(30), "away eth0"},
+		{"off the node", []detector.Binding{one, far}, via(out(30), "192.0.2.254"), "away eth0 via 192.0.2.254"},
+		{"off the node by a veth", []detector.Binding{one, far}, via(out(40), "192.0.2.254"), "away eth1 via 192.0.2.254"},
+		{"off the node by a bridge", []detector.Binding{one, far}, via(bridge(0, 0), "192.0.2.254"), "device cni0 via 192.0.2.254"},
+		{"to another node", []detector.Binding{one, far}, via(out(30), "192.0.2.2"), "node n2/b eth0 via 192.0.2.2"},
+		{"to a node that is gone", []detector.Binding{one, far}, via(out(30), "192.0.2.9"), "away eth0 via 192.0.2.9"},
+		{"into a device of a switch", []detector.Binding{one, far}, out(50), "device ovn0"},
+		{"to the node itself", []detector.Binding{self, far}, route.Way{Kind: route.Self}, "holder n1/99 "},
+		{"to the node itself, which is no holder", []detector.Binding{one, far}, route.Way{Kind: route.Self}, "self "},
+		{"nowhere", []detector.Binding{one, far}, route.Way{Kind: route.Nowhere}, "nowhere "},
+	} {
+		w := &routes{
+			self: "n1/b", host: self.Holder.ID, left: 1,
+			behind:   map[int]detector.HolderID{1: one.Holder.ID, 2: two.Holder.ID, 3: single.Holder.ID, 7: {Node: "n1/b", Netns: 7}},
+			uplinks:  map[int]bool{40: true},
+			networks: map[string]bool{"default": true}, nodes: make(map[netip.Addr]string), addresses: make(map[string]netip.Addr),
+			lookup: func(netip.Addr) (route.Way, error) { return test.way, nil },
+		}
+		w.addMembers([]cluster.Member{
+			{Name: "n1", Boot: "b", State: cluster.Alive, Address: "192.0.2.1:7951"},
+			{Name: "n2", Boot: "b", State: cluster.Suspect, Address: "192.0.2.2:7951"},
+			{Name: "n9", Boot: "b", State: cluster.Dead, Address: "192.0.2.9:7951"},
+			{Name: "n8", Boot: "b", State: cluster.Alive, Address: "nonsense"},
+		})
+		l, ok := w.nextHop(confirmed(test.holders...))
+		got := routeKinds[l.Kind]
+		switch l.Kind {
+		case cluster.LeadHolder:
+			got += fmt.Sprintf(" %s/%d", cluster.NodeName(l.Holder.Node), l.Holder.Netns)
+		case cluster.LeadNode:
+			got += " " + l.Node
+		}
+		got += " " + l.Device
+		if l.Gateway.IsValid() {
+			got += " via " + l.Gateway.String()
+		}
+		if !ok || got != test.want || l.Key != one.Key {
+			t.Errorf("%s: %s, %t; want %s", test.name, got, ok, test.want)
+		}
+		if _, ok := w.nextHop(confirmed(test.holders...)); ok {
+			t.Errorf("%s: one more than may be asked for", test.name)
+		}
+	}
+}
+
+// Only what is certain is asked for: confirmed conflicts, in networks that the node's own
+// routes are about.
+func TestRoutesThatAreNotLookedUp(t *testing.T) {
+	r := newReport(t, nil)
+	c, err := config.Parse([]byte("networks:\n  - {name: pods, scope: cluster, match: {interfaces: [cali*]}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Table.Configure(c, time.Now())
+	r.attach("cali1", "", "eth0", 1, 0)
+	r.attach("veth2", "cni0", "eth0", 2, 100)
+	r.attach("veth3", "br1", "net1", 3, 0)
+	r.attach("veth4", "docker0", "eth0", 4, 0)
+	r.Table.Update(links.Event{
+		Kind: links.Unobserved, Unobserved: []links.Interface{{Index: 8, State: links.Unsupported}, {Index: 9, State: links.Uplink}},
+	}, time.Now())
+	w := r.newRoutes()
+	if diff := cmp.Diff(map[string]bool{"default": true, "pods": true, "docker0": true}, w.networks); diff != "" {
+		t.Errorf("networks (-want +got)\n%s", diff)
+	}
+	if len(w.behind) != 4 || w.behind[3].Netns != 13 || !w.uplinks[9] || len(w.uplinks) != 1 {
+		t.Errorf("behind %v, outward %v", w.behind, w.uplinks)
+	}
+	asked := 0
+	w.lookup = func(netip.Addr) (route.Way, error) {
+		asked++
+		return route.Way{}, errors.New("it has gone")
+	}
+	found := confirmed(holding("n", "10.0.0.1", 11), holding("n", "10.0.0.1", 12))
+	if _, ok := w.nextHop(found); ok || asked != 1 {
+		t.Errorf("asked %d times, %t for a device that has gone", asked, ok)
+	}
+	suspected, tagged := found, found
+	suspected.State, tagged.Key.Network = detector.Suspected, "default.100"
+	if _, ok := w.nextHop(suspected); ok || asked != 1 {
+		t.Error("the way to a suspected one was asked for")
+	}
+	if _, ok := w.nextHop(tagged); ok || asked != 1 {
+		t.Error("the way into a VLAN was asked for")
+	}
+}
+
+// attach adds an interface that has sent a packet with a tag, 0 for none.
+func (r *Report) attach(name, master, peer string, index int, tag uint16) {
+	r.Table.Update(links.Event{Kind: links.Added, Interface: &links.Interface{
+		Name: name, FirstName: name, Index: index, Generation: uint32(index), Master: master, Seen: true,
+		View: netns.View{Cookie: uint64(10 + index), Peer: peer, Taken: time.Now().Add(time.Hour)},
+	}}, time.Now())
+	r.Table.Record(bpf.Record{
+		Ifindex: uint32(index), Generation: uint32(index), Kind: bpf.Announced,
+		IP: netip.MustParseAddr("10.0.0.1"), VLAN: bpf.VLAN{Outer: tag},
+	})
+}
+
+func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
+	here, there := holding("n1", "10.0.0.1", 1), holding("n2", "10.0.0.1", 2)
+	there.FirstSeen = here.FirstSeen.Add(time.Minute)
+	there.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-1"}
+	c := confirmed(here, there)
+	lead := func(kind cluster.LeadKind, change func(*cluster.Lead)) cluster.Lead {
+		l := cluster.Lead{Key: c.Key, Kind: kind}
+		if change != nil {
+			change(&l)
+		}
+		return l
+	}
+	own := lead(cluster.LeadHolder, func(l *cluster.Lead) { l.Holder, l.Device = there.Holder.ID, "veth2" })
+	nobody := lead(cluster.LeadHolder, func(l *cluster.Lead) { l.Holder, l.Device = detector.HolderID{Node: "n7/b", Netns: 7}, "cni0" })
+	other := lead(cluster.LeadSelf, func(l *cluster.Lead) { l.Key.IP = l.Key.IP.Next() })
+	for _, test := range []struct {
+		name  string
+		from  string
+		leads []cluster.Lead
+		want  string
+	}{
+		{"its own way", "n2", []cluster.Lead{own}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
+		{"two ways", "n2", []cluster.Lead{own, nobody}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
+		{"to a holder that nobody knows", "n2", []cluster.Lead{nobody}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"device","device":"cni0"}]`},
+		{"of another address", "n2", []cluster.Lead{other}, `[{"node":"n1","to":"nowhere"}]`},
+		{"of a node that has no holder", "n3", []cluster.Lead{own}, `[{"node":"n1","to":"nowhere"}]`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := &others{
+				members: []cluster.Member{member("n2", cluster.Alive), member("n3", cluster.Alive)},
+				answer: func(context.Context, cluster.Query) (cluster.Result, error) {
+					return cluster.Result{Answers: []cluster.Answer{
+						{Member: member("n2", cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}},
+						{Member: member(test.from, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}, Leads: test.leads}},
+					}[map[string]int{"n2": 1, "n3": 0}[test.from]:]}, nil
+				},
+			}
+			a := newReport(t, o)
+			got, err := a.Conflicts(t.Context(), api.Query{Cluster: true})
+			if err != nil || len(got.Conflicts) != 1 {
+				t.Fatalf("got %+v, %v", got, err)
+			}
+			routes, err := json.Marshal(got.Conflicts[0].Routes)
+			if err != nil || string(routes) != test.want {
+				t.Errorf("routes %s, %v; want %s", routes, err, test.want)
+			}
+			advice, err := json.Marshal(got.Conflicts[0].Advice)
+			const want = `{"newer":1,"than":0,"by":"firstSeen","afterSeconds":60,"remove":[` +
+				`{"holder":1,"because":"newer","command":"kubectl -n shop delete pod web-1"},{"holder":0}]}`
+			if err != nil || string(advice) != want {
+				t.Errorf("advice %s, %v; want %s", advice, err, want)
+			}
+		})
+	}
+}
+
+// Two incarnations of one node are never called by the bare name where both are meant.
+func TestNamesakesAreToldApart(t *testing.T) {
+	here, there := holding("n1", "10.0.0.1", 1), holding("n1", "10.0.0.1", 2)
+	here.Holder.InterfaceName, there.Holder.InterfaceName = "veth1", "veth2"
+	there.Holder.ID.Node = "n1/boot-of-the-other"
+	c := confirmed(here, there)
+	member := cluster.Member{Name: "n1", Boot: "boot-of-the-other", State: cluster.Alive, Address: "192.0.2.2:7951"}
+	o := &others{
+		members: []cluster.Member{member},
+		answer: func(context.Context, cluster.Query) (cluster.Result, error) {
+			d := cluster.Document{
+				Conflicts: []detector.Conflict{c},
+				Leads:     []cluster.Lead{{Key: c.Key, Kind: cluster.LeadNode, Node: "n1/b", Device: "eth0"}},
+				Stories:   []detector.Story{{Key: c.Key, Conflict: &c, Bindings: c.Holders, Notes: []detector.Note{{Kind: detector.NoteSeen, Holder: here.Holder.ID}}}},
+			}
+			return cluster.Result{Answers: []cluster.Answer{{Member: member, Document: d}}}, nil
+		},
+	}
+	got, err := newReport(t, o).Conflicts(t.Context(), api.Query{Cluster: true})
+	if err != nil || len(got.Conflicts) != 1 || len(got.Pairs) != 1 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	const old, other = "n1 (boot b)", "n1 (boot boot-of-)"
+	one := got.Conflicts[0]
+	if r := one.Routes[1]; r.Node != other || r.ToNode != old || one.Holders[1].Boot != "boot-of-the-other" {
+		t.Errorf("route %+v of holders %+v", r, one.Holders)
+	}
+	for _, r := range one.Advice.Remove {
+		// The address of this one is not known: it does not take gossip.
+		want, at := []string{old, other}[r.Holder], []string{"", "192.0.2.2"}[r.Holder]
+		if r.On != want || r.Address != at {
+			t.Errorf("%+v, want it on %s at %q", r, want, at)
+		}
+	}
+	if diff := cmp.Diff([]string{old, other}, got.Pairs[0].Nodes); diff != "" {
+		t.Errorf("pair (-want +got)\n%s", diff)
+	}
+	story, err := newReport(t, o).Explain(t.Context(), api.Query{IP: c.Key.IP, Cluster: true})
+	if err != nil || len(story.Stories) != 1 {
+		t.Fatalf("got %+v, %v", story, err)
+	}
+	if n := story.Stories[0].Notes[0]; n.Node != other || n.HolderNode != old {
+		t.Errorf("note %+v", n)
+	}
+}
+
+// replies notes what is answered to other nodes.
+type replies struct {
+	others
+	got chan cluster.Document
+}
+
+func (r *replies) Reply(_ uint64, d cluster.Document) { r.got <- d }
+
+func TestReplyHasRoutes(t *testing.T) {
+	got := &replies{got: make(chan cluster.Document, 1)}
+	r := newReport(t, nil)
+	r.Cluster = got
+	now := time.Now()
+	for range 7 {
+		for netns := range uint64(2) {
+			b := holding("n1", "10.0.0.1", 1+netns)
+			r.Detector.Observe(detector.Sighting{Key: b.Key, Holder: b.Holder, Evidence: detector.Announced, Answer: true, At: now}, now)
+		}
+		r.Detector.Tick(now)
+		now = now.Add(500 * time.Millisecond)
+	}
+	ip := netip.MustParseAddr("10.0.0.1")
+	for kind, want := range map[cluster.QueryKind]int{cluster.QueryConflicts: 1, cluster.QueryStories: 1, cluster.QueryBindings: 0} {
+		r.Reply(cluster.Query{ID: 2, Kind: kind, IP: ip})
+		if d := <-got.got; len(d.Leads) != want || want == 1 && d.Leads[0].Kind != cluster.LeadNowhere {
+			t.Errorf("kind %d: %+v, want %d next hops", kind, d, want)
+		}
+	}
+	// Too much at a time costs the routes, not the answer.
+	for range maxRouting {
+		r.routing <- struct{}{}
+	}
+	r.Reply(cluster.Query{ID: 2, Kind: cluster.QueryConflicts})
+	if d := <-got.got; len(d.Leads) != 0 || len(d.Conflicts) != 1 {
+		t.Errorf("%+v, want the conflict without routes", d)
+	}
+	// Before the agent is ready no answer is better than an empty one.
+	r.Table = observe.New(observe.Options{})
+	r.Reply(cluster.Query{ID: 2, Kind: cluster.QueryConflicts})
+	if len(got.got) != 0 {
+		t.Error("answered before it was ready")
+	}
+	if err := r.Ready(t.Context()); err == nil {
+		t.Error("ready before anything was looked at")
+	}
+}
