@@ -91,16 +91,7 @@ func (tw *town) boot(i int) {
 		tw.t.Error(err)
 		return
 	}
-	a := &agent{
-		id:         cluster.NodeID(nodeName(i), bootID(i)),
-		watch:      tw.watch.event,
-		operations: make(chan func(), 16),
-		pods:       make(map[detector.Key]map[detector.HolderID]*pod),
-	}
-	if len(tw.agents) <= maxPairs {
-		a.told = make(map[string]int)
-	}
-	a.detector = detector.New(detector.Options{Node: a.id})
+	a := newAgent(cluster.NodeID(nodeName(i), bootID(i)), len(tw.agents) <= maxPairs, tw.watch.event)
 	a.gossip, err = gossip.New(gossip.Options{
 		Log: slog.New(slog.DiscardHandler), Replicas: replicas,
 		Members: membership(i, epoch, endpoint),
