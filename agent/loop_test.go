@@ -124,7 +124,9 @@ func (l *loop) pass(from time.Time, span, step time.Duration) {
 
 var one = netip.MustParseAddr("10.0.0.1")
 
-func (l *loop) unanswered(i *observe.Interface) int { return l.prober.Unanswered(i.Ref, one, bpf.VLAN{}) }
+func (l *loop) unanswered(i *observe.Interface) int {
+	return l.prober.Unanswered(i.Ref, one, bpf.VLAN{})
+}
 
 // TestSilentPod: an address that a pod has configured is probed, and heard of by its answer; once
 // its binding has ended it is probed again, unless it has left.

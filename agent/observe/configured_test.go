@@ -114,8 +114,8 @@ func TestLeft(t *testing.T) {
 func TestVLANsAreBounded(t *testing.T) {
 	w := newWorld(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
-	real := netns.Address{IP: netip.MustParseAddr("10.1.0.5"), Where: netns.OnPeer, OuterVLAN: 4000, Settled: true}
-	w.change(i, func(l *links.Interface) { l.View.Addresses = append(l.View.Addresses, real) })
+	own := netns.Address{IP: netip.MustParseAddr("10.1.0.5"), Where: netns.OnPeer, OuterVLAN: 4000, Settled: true}
+	w.change(i, func(l *links.Interface) { l.View.Addresses = append(l.View.Addresses, own) })
 	for tag := range uint16(2 * maxVLANs) {
 		r := i.packet(1, "10.2.0.5", i.View.Taken)
 		r.VLAN.Outer = tag + 1

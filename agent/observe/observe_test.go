@@ -206,7 +206,7 @@ func TestNames(t *testing.T) {
 	w := newWorld(t, "")
 	web := pods.Change{Cookie: 7, Pod: detector.Pod{Namespace: "shop", Name: "web-1"}}
 	w.names[7] = web
-	early := bpf.Record{Time: time.Now().Sub(TimeOf(0)), Ifindex: 2, Generation: 2, Kind: bpf.Announced, IP: netip.MustParseAddr("10.0.0.5")}
+	early := bpf.Record{Time: time.Since(TimeOf(0)), Ifindex: 2, Generation: 2, Kind: bpf.Announced, IP: netip.MustParseAddr("10.0.0.5")}
 	w.Record(early)
 	i, all := w.Update(links.Event{Kind: links.Added, Interface: link("veth0", "", "eth0", 2, 7, "10.0.0.5")}, time.Now())
 	if len(all) != 1 || all[0].Sighting.Holder.Pod != web.Pod {
