@@ -69,19 +69,19 @@ func licence(t *testing.T, dir string) string {
 	return ""
 }
 
-// Every module that go.mod asks for is in the README, with a reason.
+// Every module that go.mod requires is in CONTRIBUTING.md, with a reason.
 func TestDependenciesAreListed(t *testing.T) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	page, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, found := strings.Cut(string(readme), "\n## Dependencies\n")
+	_, table, found := strings.Cut(string(page), "\n## Dependencies\n")
 	if !found {
-		t.Fatal("the README has no section Dependencies")
+		t.Fatal("CONTRIBUTING.md has no section Dependencies")
 	}
 	table, _, _ = strings.Cut(table, "\n## ")
 	listed := make(map[string]bool)
@@ -102,7 +102,7 @@ func TestDependenciesAreListed(t *testing.T) {
 	for _, match := range direct {
 		name := strings.TrimPrefix(version.ReplaceAllString(match[1], ""), "github.com/")
 		if !listed[name] {
-			t.Errorf("%s is not in the README's table", name)
+			t.Errorf("%s is not in the table of CONTRIBUTING.md", name)
 		}
 	}
 }
