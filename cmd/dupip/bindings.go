@@ -12,7 +12,7 @@ import (
 )
 
 func newBindings(g *globals) *cobra.Command {
-	var ask question
+	var ask queryFlags
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "bindings",
@@ -29,7 +29,7 @@ func newBindings(g *globals) *cobra.Command {
 			}
 			document, err := g.client().Bindings(cmd.Context(), q)
 			if err == nil {
-				err = ask.unheard(document.Coverage)
+				err = ask.unanswered(document.Coverage)
 			}
 			if err != nil {
 				return err
@@ -37,7 +37,7 @@ func newBindings(g *globals) *cobra.Command {
 			if done, err := g.output.document(out, document); done {
 				return err
 			}
-			tidy(&document)
+			sanitize(&document)
 			printBindings(out, document.Bindings, g.output == formatWide)
 			printCoverage(out, document.Coverage, "bindings")
 			return nil
@@ -55,7 +55,7 @@ func watchBindings(cmd *cobra.Command, g *globals, q api.Query) error {
 		if done, err := g.output.line(out, event); done {
 			return err
 		}
-		tidy(&event)
+		sanitize(&event)
 		b := event.Binding
 		_, err := fmt.Fprintf(out, "%-8s %-15s %-16s %-9s %s\n", event.Type, b.IP, clip(b.Interface, 15), b.Evidence, who(b))
 		return err

@@ -17,7 +17,7 @@ import (
 const exitOpen = 3
 
 func newConflicts(g *globals) *cobra.Command {
-	var ask question
+	var ask queryFlags
 	var all, watch, exitCode bool
 	cmd := &cobra.Command{
 		Use:   "conflicts",
@@ -35,7 +35,7 @@ func newConflicts(g *globals) *cobra.Command {
 			}
 			document, err := g.client().Conflicts(cmd.Context(), q)
 			if err == nil {
-				err = ask.unheard(document.Coverage)
+				err = ask.unanswered(document.Coverage)
 			}
 			if err != nil {
 				return err
@@ -43,7 +43,7 @@ func newConflicts(g *globals) *cobra.Command {
 			if done, err := g.output.document(out, document); err != nil {
 				return err
 			} else if !done {
-				tidy(&document)
+				sanitize(&document)
 				printPairs(out, document)
 				printConflicts(out, document.Conflicts, g.output == formatWide, all)
 				printAdvice(out, document)
@@ -80,7 +80,7 @@ func watchConflicts(cmd *cobra.Command, g *globals, q api.Query) error {
 		if done, err := g.output.line(out, event); done {
 			return err
 		}
-		tidy(&event)
+		sanitize(&event)
 		names := make([]string, 0, len(event.Conflict.Holders))
 		nodes := nodeNames(event.Conflict.Holders)
 		for _, holder := range event.Conflict.Holders {

@@ -38,7 +38,7 @@ func newExplain(g *globals) *cobra.Command {
 			if done, err := g.output.document(out, document); done {
 				return err
 			}
-			tidy(&document)
+			sanitize(&document)
 			printExplanation(out, document)
 			return nil
 		},

@@ -24,7 +24,7 @@ func newNodes(g *globals) *cobra.Command {
 			if done, err := g.output.document(out, document); done {
 				return err
 			}
-			tidy(&document)
+			sanitize(&document)
 			printNodes(out, document, g.output == formatWide)
 			return nil
 		},

@@ -52,11 +52,11 @@ func (f format) document(w io.Writer, v any) (bool, error) {
 		if err != nil {
 			return true, fmt.Errorf("encoding JSON: %w", err)
 		}
-		_, err = w.Write(append(inert(data), '\n'))
+		_, err = w.Write(append(escape(data), '\n'))
 		return true, err
 	case formatYAML:
 		// Through JSON, so that both have the same fields.
-		data, err := yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteHostile))
+		data, err := yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteUnprintable))
 		if err != nil {
 			return true, fmt.Errorf("encoding YAML: %w", err)
 		}
@@ -74,7 +74,7 @@ func (f format) line(w io.Writer, v any) (bool, error) {
 		if err != nil {
 			return true, fmt.Errorf("encoding JSON: %w", err)
 		}
-		_, err = w.Write(append(inert(data), '\n'))
+		_, err = w.Write(append(escape(data), '\n'))
 		return true, err
 	case formatYAML:
 		if _, err := fmt.Fprintln(w, "---"); err != nil {

@@ -268,8 +268,8 @@ func TestNodeThatDoesNotAnswer(t *testing.T) {
 		{"n2", api.Coverage{Asked: 1}, false},
 		{"", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, false},
 	} {
-		q := question{node: test.node}
-		if err := q.unheard(test.coverage); (err != nil) != test.fails {
+		q := queryFlags{node: test.node}
+		if err := q.unanswered(test.coverage); (err != nil) != test.fails {
 			t.Errorf("node %q, %+v: %v", test.node, test.coverage, err)
 		}
 	}

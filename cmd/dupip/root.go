@@ -93,7 +93,7 @@ func apart(cmd *cobra.Command, flags ...string) {
 	}
 }
 
-// agentsVariable marks a flag of a question whose variable belongs to the flag of the same
+// agentsVariable marks a flag of a query whose variable belongs to the flag of the same
 // name of the agent, and means something else there.
 const agentsVariable = "agents-variable"
 

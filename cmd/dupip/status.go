@@ -28,7 +28,7 @@ func newStatus(g *globals) *cobra.Command {
 			if done, err := g.output.document(out, document); done {
 				return err
 			}
-			tidy(&document)
+			sanitize(&document)
 			printStatus(out, document, g.output == formatWide)
 			return nil
 		},

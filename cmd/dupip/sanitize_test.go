@@ -27,7 +27,7 @@ func TestHostileTexts(t *testing.T) {
 		Pairs:    []api.Pair{{Nodes: []string{evil}, Examples: []api.Address{{Network: evil}}}},
 		Coverage: api.Coverage{Missing: []string{evil}},
 	}
-	tidy(&got)
+	sanitize(&got)
 	want := api.Conflicts{
 		Node: tame,
 		Conflicts: []api.Conflict{{
@@ -40,7 +40,7 @@ func TestHostileTexts(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	status := api.Status{Cluster: api.ClusterStatus{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}
-	tidy(&status)
+	sanitize(&status)
 	if diff := cmp.Diff(map[string]uint64{tame: 3, "fine": 1}, status.Cluster.Dropped); diff != "" || status.Cluster.Problems[0] != tame {
 		t.Errorf("problems %q, dropped (-want +got):\n%s", status.Cluster.Problems, diff)
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// question are the flags of the commands that ask one agent or all.
-type question struct {
+// queryFlags are the flags of the commands that ask one agent or all.
+type queryFlags struct {
 	ip, node string
 	cluster  bool
 }
 
 // addTo adds the flags; the command has --watch already.
-func (q *question) addTo(cmd *cobra.Command, g *globals) {
+func (q *queryFlags) addTo(cmd *cobra.Command, g *globals) {
 	flags := cmd.Flags()
 	flags.StringVar(&q.ip, "ip", "", "only this address")
 	flags.BoolVar(&q.cluster, "cluster", false, "ask the agents of all nodes, not only this one")
@@ -42,7 +42,7 @@ func (q *question) addTo(cmd *cobra.Command, g *globals) {
 	})
 }
 
-func (q *question) query() (api.Query, error) {
+func (q *queryFlags) query() (api.Query, error) {
 	query := api.Query{Cluster: q.cluster, Node: q.node}
 	if q.ip == "" {
 		return query, nil
@@ -55,9 +55,9 @@ func (q *question) query() (api.Query, error) {
 	return query, nil
 }
 
-// unheard is an error where the one node that was asked did not answer: that it has nothing
+// unanswered is an error where the one node that was asked did not answer: that it has nothing
 // would be another answer.
-func (q *question) unheard(c api.Coverage) error {
+func (q *queryFlags) unanswered(c api.Coverage) error {
 	if q.node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
 		return nil
 	}

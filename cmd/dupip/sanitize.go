@@ -13,28 +13,28 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// tidy makes all texts of the document that p points to fit for a terminal. Other nodes
+// sanitize makes all texts of the document that p points to fit for a terminal. Other nodes
 // and whoever names pods and devices have a say in them.
-func tidy(p any) { tidyValue(reflect.ValueOf(p).Elem()) }
+func sanitize(p any) { sanitizeValue(reflect.ValueOf(p).Elem()) }
 
-func tidyValue(v reflect.Value) {
+func sanitizeValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(printable(v.String()))
 	case reflect.Pointer:
 		if !v.IsNil() {
-			tidyValue(v.Elem())
+			sanitizeValue(v.Elem())
 		}
 	case reflect.Slice:
 		for n := range v.Len() {
-			tidyValue(v.Index(n))
+			sanitizeValue(v.Index(n))
 		}
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			return
 		}
 		for _, field := range v.Fields() {
-			tidyValue(field)
+			sanitizeValue(field)
 		}
 	case reflect.Map:
 		// The documents' maps are of figures by word.
@@ -57,10 +57,10 @@ func printable(s string) string {
 	}, s)
 }
 
-// inert escapes what a terminal would obey and JSON allows within strings: control
+// escape replaces what a terminal would obey and JSON allows within strings: control
 // characters from DEL on, and what turns the direction of writing. The document says the
 // same as before.
-func inert(document []byte) []byte {
+func escape(document []byte) []byte {
 	var out []byte
 	for n, r := range string(document) {
 		switch {
@@ -82,12 +82,12 @@ func inert(document []byte) []byte {
 	return out
 }
 
-// quoteHostile encodes a text for YAML. One that a terminal would obey is written as in
+// quoteUnprintable encodes a text for YAML. One that a terminal would obey is written as in
 // JSON, which YAML reads.
-func quoteHostile(s string) ([]byte, error) {
+func quoteUnprintable(s string) ([]byte, error) {
 	if printable(s) == s {
 		return yaml.Marshal(s)
 	}
 	quoted, err := json.Marshal(s)
-	return inert(quoted), err
+	return escape(quoted), err
 }
