@@ -14,6 +14,7 @@ func NewBinding(b detector.Binding) Binding {
 		Boot:        cluster.BootID(b.Holder.ID.Node),
 		Interface:   b.Holder.InterfaceName,
 		Ifindex:     b.Holder.Interface.Ifindex,
+		Generation:  b.Holder.Interface.Generation,
 		MAC:         b.Holder.MAC.String(),
 		Netns:       b.Holder.NetnsName,
 		NetnsCookie: b.Holder.ID.Netns,

@@ -8,12 +8,14 @@ import "time"
 
 // Binding is one observed holder of one address.
 type Binding struct {
-	Network     string    `json:"network"`
-	IP          string    `json:"ip"`
-	Node        string    `json:"node"`
-	Boot        string    `json:"boot,omitzero"` // the node's boot id
-	Interface   string    `json:"interface,omitzero"`
-	Ifindex     uint32    `json:"ifindex,omitzero"`
+	Network   string `json:"network"`
+	IP        string `json:"ip"`
+	Node      string `json:"node"`
+	Boot      string `json:"boot,omitzero"` // the node's boot id
+	Interface string `json:"interface,omitzero"`
+	Ifindex   uint32 `json:"ifindex,omitzero"`
+	// Generation tells lives of one Ifindex apart; it is unique in the life of an agent.
+	Generation  uint32    `json:"generation,omitzero"`
 	MAC         string    `json:"mac,omitzero"`
 	Netns       string    `json:"netns,omitzero"`
 	NetnsCookie uint64    `json:"netnsCookie,omitzero"`

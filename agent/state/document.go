@@ -12,21 +12,21 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 const (
-	// version of the format. Fields may be added under one version; whatever an older
-	// agent would misunderstand needs a new one.
-	version = 1
+	// version of the format. Fields may be added under one version; whatever an older agent
+	// would misunderstand needs a new one. Version 1 is read, too.
+	version = 2
 
 	maxOpen    = 10_000
 	maxHistory = 10_000
 	maxHolders = 64
 	// maxName bounds every name in bytes: the longest of Kubernetes are 253.
 	maxName = 253
-	// maxNodeID is a name with the boot's id and room for more: older agents added theirs.
-	maxNodeID = maxName + 64
 )
 
 // document is the whole of it. A field savedAt goes before the others, for people.
@@ -43,47 +43,33 @@ type header struct {
 	NodeID  string `json:"nodeID"`
 }
 
+// conflict is the document of the API with bounded holders.
 type conflict struct {
-	ID          string    `json:"id"`
-	Network     string    `json:"network"`
-	IP          string    `json:"ip"`
-	State       string    `json:"state"`
-	Scope       string    `json:"scope"`
-	SecondSeen  time.Time `json:"secondSeen,omitzero"`
-	SuspectedAt time.Time `json:"suspectedAt,omitzero"`
-	ConfirmedAt time.Time `json:"confirmedAt,omitzero"`
-	ResolvedAt  time.Time `json:"resolvedAt,omitzero"`
-	Holders     holders   `json:"holders"`
+	api.Conflict
+	Holders holders `json:"holders"`
 }
 
-// holder is identified by the node and the cookie of its netns or, without one, by
-// ifindex and generation; the device is where it was seen last.
+// holder is the document of the API. Node is a NodeID until [holder.upgrade] in version 1, which
+// had the fields below.
 type holder struct {
-	Node       string    `json:"node"`
-	Cookie     uint64    `json:"cookie,omitzero"`
-	Ifindex    uint32    `json:"ifindex,omitzero"`
-	Generation uint32    `json:"generation,omitzero"`
-	Device     device    `json:"device,omitzero"`
-	MAC        string    `json:"mac,omitzero"`
-	Netns      string    `json:"netns,omitzero"`
-	Pod        pod       `json:"pod,omitzero"`
-	CreatedAt  time.Time `json:"createdAt,omitzero"`
-	Evidence   string    `json:"evidence"`
-	FirstSeen  time.Time `json:"firstSeen"`
-	AtStart    bool      `json:"foundAtStart,omitzero"`
-	LastSeen   time.Time `json:"lastSeen"`
+	api.Binding
+	Cookie    uint64    `json:"cookie,omitzero"`
+	CreatedAt time.Time `json:"createdAt,omitzero"`
+	Device    struct {
+		Name       string `json:"name"`
+		Ifindex    uint32 `json:"ifindex"`
+		Generation uint32 `json:"generation"`
+	} `json:"device,omitzero"`
 }
 
-type device struct {
-	Name       string `json:"name,omitzero"`
-	Ifindex    uint32 `json:"ifindex,omitzero"`
-	Generation uint32 `json:"generation,omitzero"`
-}
-
-type pod struct {
-	Namespace string `json:"namespace,omitzero"`
-	Name      string `json:"name,omitzero"`
-	UID       string `json:"uid,omitzero"`
+// upgrade makes a holder of version 1 one of this version.
+func (h *holder) upgrade() {
+	id := h.Node
+	h.Node, h.Boot, h.NetnsCookie = cluster.NodeName(id), cluster.BootID(id), h.Cookie
+	h.Interface, h.Ifindex, h.Generation = h.Device.Name, h.Device.Ifindex, h.Device.Generation
+	if h.Pod != nil {
+		h.Pod.CreatedAt = h.CreatedAt
+	}
 }
 
 type (
@@ -138,8 +124,8 @@ func decode(data []byte) (contents, error) {
 	if err := json.Unmarshal(data, &format); err != nil {
 		return contents{}, fmt.Errorf("reading the document: %w", err)
 	}
-	if format.Version != version {
-		return contents{}, fmt.Errorf("its version is %d, this agent knows version %d", format.Version, version)
+	if format.Version < 1 || format.Version > version {
+		return contents{}, fmt.Errorf("its version is %d, this agent knows versions 1 to %d", format.Version, version)
 	}
 	var d document
 	if err := json.Unmarshal(data, &d); err != nil {
@@ -151,6 +137,11 @@ func decode(data []byte) (contents, error) {
 	c := contents{node: d.Node, bootID: d.BootID, nodeID: d.NodeID}
 	take := func(from conflicts, open bool) (list []detector.Conflict) {
 		for i := range from {
+			for n := range from[i].Holders {
+				if format.Version == 1 {
+					from[i].Holders[n].upgrade()
+				}
+			}
 			parsed, err := from[i].parse()
 			if err == nil && open == (parsed.State == detector.Resolved) {
 				err = fmt.Errorf("%s is in the wrong list", parsed.State)
@@ -174,7 +165,7 @@ func (d *header) identified() error {
 	if d.NodeID == "" {
 		return errors.New("no node id")
 	}
-	return errors.Join(isName("node", d.Node), isName("boot id", d.BootID), isText("node id", d.NodeID, maxNodeID))
+	return errors.Join(isName("node", d.Node), isName("boot id", d.BootID))
 }
 
 // encode returns the document without the time at which it is saved. What decode would
@@ -229,24 +220,17 @@ func stamp(body []byte, now time.Time) []byte {
 }
 
 func newConflict(c detector.Conflict) conflict {
-	doc := conflict{
-		ID: c.ID, Network: c.Key.Network, IP: c.Key.IP.String(), State: c.State.String(), Scope: c.Scope.String(),
-		SecondSeen: c.SecondSeen.UTC(), SuspectedAt: c.SuspectedAt.UTC(), ConfirmedAt: c.ConfirmedAt.UTC(), ResolvedAt: c.ResolvedAt.UTC(),
-		Holders: make(holders, 0, min(len(c.Holders), maxHolders)),
-	}
-	for _, b := range c.Holders[:min(len(c.Holders), maxHolders)] {
-		h, id := b.Holder, b.Holder.ID
-		if isTime("", h.CreatedAt, false) != nil {
-			h.CreatedAt = time.Time{} // as another node told it
+	c.Holders = c.Holders[:min(len(c.Holders), maxHolders)]
+	doc := conflict{Conflict: api.NewConflict(c), Holders: make(holders, 0, len(c.Holders))}
+	for _, b := range doc.Conflict.Holders {
+		b.Interface, b.Netns, b.Unreachable = sanitize(b.Interface), sanitize(b.Netns), false
+		if b.Pod != nil {
+			b.Pod.Namespace, b.Pod.Name, b.Pod.UID = sanitize(b.Pod.Namespace), sanitize(b.Pod.Name), sanitize(b.Pod.UID)
+			if isTime("", b.Pod.CreatedAt, false) != nil {
+				b.Pod.CreatedAt = time.Time{} // as another node reported it
+			}
 		}
-		doc.Holders = append(doc.Holders, holder{
-			Node: id.Node, Cookie: id.Netns, Ifindex: id.Ifindex, Generation: id.Generation,
-			Device: device{clean(h.InterfaceName, maxName), h.Interface.Ifindex, h.Interface.Generation},
-			MAC:    h.MAC.String(), Netns: clean(h.NetnsName, maxName),
-			Pod:      pod{clean(h.Pod.Namespace, maxName), clean(h.Pod.Name, maxName), clean(h.Pod.UID, maxName)},
-			Evidence: b.Evidence.String(), FirstSeen: b.FirstSeen.UTC(), LastSeen: b.LastSeen.UTC(),
-			CreatedAt: h.CreatedAt.UTC(), AtStart: b.FoundAtStart,
-		})
+		doc.Holders = append(doc.Holders, holder{Binding: b})
 	}
 	return doc
 }
@@ -263,7 +247,7 @@ func (doc *conflict) parse() (c detector.Conflict, err error) {
 		return c, fmt.Errorf("%q is not a scope", shorten(doc.Scope))
 	}
 	if err := errors.Join(
-		isName("id", doc.ID), isText("network", doc.Network, maxName),
+		isName("id", doc.ID), isText("network", doc.Network),
 		isTime("second seen", doc.SecondSeen, true),
 		isTime("suspected", doc.SuspectedAt, true),
 		isTime("confirmed", doc.ConfirmedAt, c.State != detector.Suspected),
@@ -294,37 +278,44 @@ func (doc *holder) parse(key detector.Key) (b detector.Binding, err error) {
 	if b.Evidence, err = detector.ParseEvidence(doc.Evidence); err != nil || b.Evidence == 0 {
 		return b, fmt.Errorf("%q is not an evidence", shorten(doc.Evidence))
 	}
+	pod := api.Pod{}
+	if doc.Pod != nil {
+		pod = *doc.Pod
+	}
 	if err := errors.Join(
-		isText("node", doc.Node, maxNodeID), isText("interface", doc.Device.Name, maxName), isText("netns", doc.Netns, maxName),
-		isText("namespace", doc.Pod.Namespace, maxName), isText("pod", doc.Pod.Name, maxName), isText("uid", doc.Pod.UID, maxName),
-		isTime("created", doc.CreatedAt, false), isTime("first seen", doc.FirstSeen, true), isTime("last seen", doc.LastSeen, true),
+		isName("node", doc.Node), isText("boot", doc.Boot), isText("interface", doc.Interface), isText("netns", doc.Netns),
+		isText("namespace", pod.Namespace), isText("pod", pod.Name), isText("uid", pod.UID), isText("sandbox", pod.Sandbox),
+		isTime("created", pod.CreatedAt, false), isTime("first seen", doc.FirstSeen, true), isTime("last seen", doc.LastSeen, true),
 	); err != nil {
 		return b, err
 	}
-	if doc.Node == "" || doc.Cookie == 0 && doc.Ifindex == 0 || doc.Cookie != 0 && (doc.Ifindex != 0 || doc.Generation != 0) {
-		return b, errors.New("no identity")
+	h.Interface = detector.Interface{Ifindex: doc.Ifindex, Generation: doc.Generation}
+	h.ID = detector.HolderID{Node: cluster.NodeID(doc.Node, doc.Boot), Netns: doc.NetnsCookie}
+	if doc.NetnsCookie == 0 {
+		if h.ID.Ifindex, h.ID.Generation = doc.Ifindex, doc.Generation; doc.Ifindex == 0 {
+			return b, errors.New("no identity")
+		}
 	}
-	h.ID = detector.HolderID{Node: doc.Node, Netns: doc.Cookie, Ifindex: doc.Ifindex, Generation: doc.Generation}
-	h.Interface = detector.Interface{Ifindex: doc.Device.Ifindex, Generation: doc.Device.Generation}
-	h.InterfaceName, h.NetnsName = doc.Device.Name, doc.Netns
-	h.Pod = detector.Pod{Namespace: doc.Pod.Namespace, Name: doc.Pod.Name, UID: doc.Pod.UID}
-	h.CreatedAt, b.FoundAtStart = doc.CreatedAt, doc.AtStart
-	b.Key, b.FirstSeen, b.LastSeen = key, doc.FirstSeen, doc.LastSeen
+	h.InterfaceName, h.NetnsName = doc.Interface, doc.Netns
+	h.Pod = detector.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	h.CreatedAt, h.Sandbox = pod.CreatedAt, detector.Sandbox{ID: pod.Sandbox, Stopped: pod.Stopped}
+	b.Key, b.FirstSeen, b.LastSeen, b.FoundAtStart = key, doc.FirstSeen, doc.LastSeen, doc.FoundAtStart
 	return b, nil
 }
 
-// isName requires a text of at most maxName bytes, and not none.
+// isName requires a text, and not none.
 func isName(what, s string) error {
 	if s == "" {
 		return fmt.Errorf("no %s", what)
 	}
-	return isText(what, s, maxName)
+	return isText(what, s)
 }
 
-// isText requires printable characters only: names end up on terminals and in labels.
-func isText(what, s string, limit int) error {
-	if len(s) > limit || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return fmt.Errorf("%s is not a printable text of at most %d bytes", what, limit)
+// isText requires at most maxName bytes of printable characters: names end up on terminals and
+// in labels.
+func isText(what, s string) error {
+	if len(s) > maxName || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("%s is not a printable text of at most %d bytes", what, maxName)
 	}
 	return nil
 }
@@ -341,10 +332,10 @@ func isTime(what string, t time.Time, needed bool) error {
 	return nil
 }
 
-// clean makes a name fit for the document: the interesting part of a longer one is
-// its beginning.
-func clean(s string, limit int) string {
-	if isText("", s, limit) == nil {
+// sanitize makes a name fit for the document: the interesting part of a longer one is its
+// beginning.
+func sanitize(s string) string {
+	if isText("", s) == nil {
 		return s
 	}
 	s = strings.Map(func(r rune) rune {
@@ -353,7 +344,7 @@ func clean(s string, limit int) string {
 		}
 		return r
 	}, s)
-	for len(s) > limit {
+	for len(s) > maxName {
 		_, n := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-n]
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,13 +42,13 @@ func TestNonsenseIsLeftOut(t *testing.T) {
 		"long name":         func(c *conflict) { c.Holders[0].Pod.Name = strings.Repeat("x", maxName+1) },
 		"long namespace":    func(c *conflict) { c.Holders[0].Pod.Namespace = strings.Repeat("x", maxName+1) },
 		"long uid":          func(c *conflict) { c.Holders[0].Pod.UID = strings.Repeat("x", maxName+1) },
-		"long interface":    func(c *conflict) { c.Holders[0].Device.Name = strings.Repeat("x", maxName+1) },
-		"long node":         func(c *conflict) { c.Holders[0].Node = strings.Repeat("x", maxNodeID+1) },
+		"long interface":    func(c *conflict) { c.Holders[0].Interface = strings.Repeat("x", maxName+1) },
+		"long node":         func(c *conflict) { c.Holders[0].Node = strings.Repeat("x", maxName+1) },
+		"long boot":         func(c *conflict) { c.Holders[0].Boot = strings.Repeat("x", maxName+1) },
 		"no node":           func(c *conflict) { c.Holders[0].Node = "" },
-		"no identity":       func(c *conflict) { c.Holders[0].Cookie = 0 },
-		"two identities":    func(c *conflict) { c.Holders[0].Ifindex = 5 },
+		"no identity":       func(c *conflict) { c.Holders[0].NetnsCookie, c.Holders[0].Ifindex = 0, 0 },
 		"holder not seen":   func(c *conflict) { c.Holders[0].FirstSeen = time.Time{} },
-		"made before 2000":  func(c *conflict) { c.Holders[0].CreatedAt = time.Unix(1, 0) },
+		"made before 2000":  func(c *conflict) { c.Holders[0].Pod.CreatedAt = time.Unix(1, 0) },
 		"second not seen":   func(c *conflict) { c.SecondSeen = time.Time{} },
 		"far in the future": func(c *conflict) { c.ResolvedAt = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).AddDate(0, 0, 1) },
 	}
@@ -65,6 +66,8 @@ func TestNonsenseIsLeftOut(t *testing.T) {
 			}
 			bad := d.History[1]
 			bad.Holders = slices.Clone(bad.Holders)
+			pod := *bad.Holders[0].Pod
+			bad.Holders[0].Pod = &pod
 			spoil(&bad)
 			d.History[1] = bad
 			data, err := json.Marshal(d)
@@ -178,6 +181,51 @@ func TestUnknownFieldsAreFine(t *testing.T) {
 	}
 }
 
+// version1 is the state that version 0.1 wrote.
+const version1 = `{"savedAt":"2026-11-21T16:00:52Z","version":1,"node":"n1","bootID":"b1","nodeID":"n1/b1","open":[{
+	"id":"477e9622-1","network":"default","ip":"10.245.1.24","state":"confirmed","scope":"cross-node",
+	"secondSeen":"2026-11-21T16:00:51Z","suspectedAt":"2026-11-21T16:00:51Z","confirmedAt":"2026-11-21T16:00:52Z","holders":[
+	{"node":"n1/b1","cookie":77,"device":{"name":"veth1","ifindex":5,"generation":3},"mac":"02:00:00:00:00:01","netns":"cni-1",
+	 "pod":{"namespace":"shop","name":"web-1","uid":"u"},"createdAt":"2026-11-21T15:00:00Z","evidence":"announced",
+	 "firstSeen":"2026-11-21T15:00:01Z","foundAtStart":true,"lastSeen":"2026-11-21T16:00:52Z"},
+	{"node":"n2/b2","ifindex":9,"generation":4,"device":{"name":"veth9","ifindex":9,"generation":4},"evidence":"data",
+	 "firstSeen":"2026-11-21T16:00:51Z","lastSeen":"2026-11-21T16:00:52Z"}]}],"history":[]}`
+
+// An upgrade keeps the conflicts.
+func TestVersion1(t *testing.T) {
+	at := func(text string) time.Time {
+		at, err := time.Parse(time.TimeOnly, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at.AddDate(2026, 10, 20)
+	}
+	read, err := decode([]byte(version1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := detector.Key{Network: "default", IP: netip.MustParseAddr("10.245.1.24")}
+	want := []detector.Conflict{{
+		ID: "477e9622-1", Key: key, State: detector.Confirmed, Scope: detector.CrossNode,
+		SecondSeen: at("16:00:51"), SuspectedAt: at("16:00:51"), ConfirmedAt: at("16:00:52"),
+		Holders: []detector.Binding{{
+			Key: key, Evidence: detector.Announced, FirstSeen: at("15:00:01"), LastSeen: at("16:00:52"), FoundAtStart: true,
+			Holder: detector.Holder{
+				ID: detector.HolderID{Node: "n1/b1", Netns: 77}, Interface: detector.Interface{Ifindex: 5, Generation: 3}, InterfaceName: "veth1",
+				MAC: detector.MAC{2, 0, 0, 0, 0, 1}, NetnsName: "cni-1", Pod: detector.Pod{Namespace: "shop", Name: "web-1", UID: "u"}, CreatedAt: at("15:00:00"),
+			},
+		}, {
+			Key: key, Evidence: detector.Data, FirstSeen: at("16:00:51"), LastSeen: at("16:00:52"),
+			Holder: detector.Holder{
+				ID: detector.HolderID{Node: "n2/b2", Ifindex: 9, Generation: 4}, Interface: detector.Interface{Ifindex: 9, Generation: 4}, InterfaceName: "veth9",
+			},
+		}},
+	}}
+	if diff := cmp.Diff(want, read.snapshot.Open, sameSnapshot); diff != "" || read.leftOut != 0 {
+		t.Errorf("%d left out (-want +got):\n%s", read.leftOut, diff)
+	}
+}
+
 // FuzzDecode: nothing makes decode fail but by its error, and what it accepts it
 // accepts again.
 func FuzzDecode(f *testing.F) {
@@ -191,6 +239,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(good[:len(good)/2])
 	f.Add([]byte(`{"version":1,"node":"a","bootID":"b","nodeID":"c","open":null,"history":[]}`))
 	f.Add([]byte(`{"version":2}`))
+	f.Add([]byte(version1))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read, err := decode(data)

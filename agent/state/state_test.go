@@ -280,7 +280,7 @@ func TestUnreadableIsSetAside(t *testing.T) {
 		{"a list", text("[]"), "reading the document"},
 		{"trailing data", text(string(good) + "{}"), "invalid character"},
 		{"no version", text(`{}`), "version is 0"},
-		{"a newer version of another shape", text(`{"version":2,"open":{"a":1}}`), "its version is 2, this agent knows version 1"},
+		{"a newer version of another shape", text(`{"version":3,"open":{"a":1}}`), "its version is 3, this agent knows versions 1 to 2"},
 		{"no names", text(`{"version":1}`), "no node id"},
 		{"a control character in a name", text(strings.Replace(string(good), `"n1"`, `"n\u001b[31m"`, 1)), "node is not a printable text"},
 		{"a wrong type", text(strings.Replace(string(good), `"history":[`, `"history":[1,`, 1)), "reading the document"},
