@@ -35,11 +35,9 @@ build: need-go ## a static bin/dupip
 	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip; fi
 
 image: need-go ## bin/dupip-image.tar, for amd64 and arm64; IMAGE=registry.example/dupip:1.2 VERSION=1.2
-	@tests/install.sh image
 	@mkdir -p bin
-	@$(GO) build -o bin/image ./deploy/image
-	@bin/image -name '$(IMAGE)' -version '$(VERSION)' -o bin/dupip-image.tar
-	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/image bin/dupip-image.tar; fi
+	@$(GO) run ./deploy/image -name '$(IMAGE)' -version '$(VERSION)' -o bin/dupip-image.tar
+	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip-image.tar; fi
 
 demo: need-root build ## (root) three duplicates in a small cluster of netns, found
 	@$(GO) build -o bin/demo ./tests/demo

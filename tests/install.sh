@@ -3,7 +3,6 @@
 # says nothing when everything is there.
 #
 #   tests/install.sh test       what the tests need
-#   tests/install.sh image      what builds the container image
 #   tests/install.sh vm         what the tests under an old kernel need
 #   tests/install.sh bench      what the benchmark compares with
 #   tests/install.sh race       what the race detector needs
@@ -12,7 +11,7 @@
 #   tests/install.sh lint       what the linters need
 set -eu
 
-target=${1:?usage: tests/install.sh test|image|vm|bench|race|compare|generate|lint}
+target=${1:?usage: tests/install.sh test|vm|bench|race|compare|generate|lint}
 packages=
 
 # want PACKAGE FILE-OR-COMMAND...: the package, unless all of the things are there.
@@ -44,13 +43,8 @@ test)
     want runc runc
     want arpwatch arpwatch
     want tshark tshark
-    want buildah buildah
     want prometheus prometheus promtool
     want prometheus-alertmanager prometheus-alertmanager
-    ;;
-image)
-    # Docker will do if it builds for other machines.
-    docker buildx version >/dev/null 2>&1 || want buildah buildah
     ;;
 compare)
     want iproute2 ip tc

@@ -4,256 +4,165 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/renameio/v2"
 )
 
-// The media types of the OCI image specification that are read or written here.
-const (
-	indexType    = "application/vnd.oci.image.index.v1+json"
-	manifestType = "application/vnd.oci.image.manifest.v1+json"
-	nameKey      = "org.opencontainers.image.ref.name"
-)
+// labelPrefix begins the annotations of the OCI image specification, which are the labels of
+// an image, too.
+const labelPrefix = "org.opencontainers.image."
 
-type descriptor struct {
-	MediaType   string            `json:"mediaType"`
-	Digest      string            `json:"digest"`
-	Size        int64             `json:"size"`
-	Annotations map[string]string `json:"annotations,omitempty"`
-	Platform    *platform         `json:"platform,omitempty"`
-}
-
-type platform struct {
-	Architecture string `json:"architecture"`
-	OS           string `json:"os"`
-}
-
-type index struct {
-	SchemaVersion int          `json:"schemaVersion"`
-	MediaType     string       `json:"mediaType"`
-	Manifests     []descriptor `json:"manifests"`
-}
-
-type manifest struct {
-	Config descriptor   `json:"config"`
-	Layers []descriptor `json:"layers"`
-}
-
-// archive is what was written.
-type archive struct {
-	digest string
-	images []image
-}
-
-// image is one architecture of it, with the bytes of its layers: as they are stored and
-// fetched, and unpacked.
-type image struct {
-	arch                 string
-	compressed, unpacked int64
-}
-
-// rewrite checks the OCI archive of a tool and writes it to out: with exactly the
-// architectures that are asked for, in order, and without the time at which it was made.
-// The tools list the images of an index in any order.
-func rewrite(in, out, name string, arches []string, made time.Time) (archive, error) {
-	from, err := read(in)
-	if err != nil {
-		return archive{}, fmt.Errorf("reading what was built: %w", err)
+// config is what a container runs, on every architecture.
+func config(version, revision string) v1.Config {
+	labels := map[string]string{
+		labelPrefix + "title":       "dupip",
+		labelPrefix + "description": "Finds duplicate pod IPs by looking at packets",
+		labelPrefix + "licenses":    "Apache-2.0",
 	}
-	a, to, err := reorder(from, name, arches)
-	if err != nil {
-		return a, fmt.Errorf("checking what was built: %w", err)
-	}
-	// Beside it, so that nobody sees a half of it.
-	f, err := os.CreateTemp(filepath.Dir(out), ".dupip-image-")
-	if err != nil {
-		return a, fmt.Errorf("writing the archive: %w", err)
-	}
-	defer os.Remove(f.Name())
-	if err := errors.Join(to.write(f, made), f.Chmod(0o644), f.Close()); err != nil {
-		return a, fmt.Errorf("writing the archive: %w", err)
-	}
-	return a, os.Rename(f.Name(), out)
-}
-
-// layout is an OCI image layout: the files of an archive by their paths.
-type layout map[string][]byte
-
-// blob finds what d describes.
-func (l layout) blob(d descriptor) ([]byte, error) {
-	data, ok := l[blobPath(d.Digest)]
-	if !ok {
-		return nil, fmt.Errorf("blob %s is missing", d.Digest)
-	}
-	if digestOf(data) != d.Digest || int64(len(data)) != d.Size {
-		return nil, fmt.Errorf("blob %s is damaged", d.Digest)
-	}
-	return data, nil
-}
-
-func (l layout) decode(d descriptor, v any) error {
-	data, err := l.blob(d)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, v)
-}
-
-// add puts a blob in and describes it.
-func (l layout) add(mediaType string, data []byte) descriptor {
-	d := descriptor{MediaType: mediaType, Digest: digestOf(data), Size: int64(len(data))}
-	l[blobPath(d.Digest)] = data
-	return d
-}
-
-func digestOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-func blobPath(digest string) string {
-	return "blobs/" + strings.Replace(digest, ":", "/", 1)
-}
-
-// reorder makes a layout with the images of another.
-func reorder(from layout, name string, arches []string) (archive, layout, error) {
-	var a archive
-	var top, list index
-	if err := json.Unmarshal(from["index.json"], &top); err != nil {
-		return a, nil, fmt.Errorf("decoding index.json: %w", err)
-	}
-	if len(top.Manifests) != 1 || top.Manifests[0].MediaType != indexType {
-		return a, nil, errors.New("it does not hold one index of images")
-	}
-	if err := from.decode(top.Manifests[0], &list); err != nil {
-		return a, nil, fmt.Errorf("decoding the index: %w", err)
-	}
-	to := layout{"oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`)}
-	sorted := index{SchemaVersion: 2, MediaType: indexType}
-	for _, arch := range arches {
-		i := slices.IndexFunc(list.Manifests, func(d descriptor) bool {
-			return d.MediaType == manifestType && d.Platform != nil && *d.Platform == platform{arch, "linux"}
-		})
-		if i < 0 {
-			return a, nil, fmt.Errorf("it has no image for linux/%s", arch)
+	for key, value := range map[string]string{"version": version, "revision": revision} {
+		if value != "" {
+			labels[labelPrefix+key] = value
 		}
-		img, err := from.move(list.Manifests[i], to)
-		if err != nil {
-			return a, nil, err
-		}
-		img.arch = arch
-		a.images = append(a.images, img)
-		sorted.Manifests = append(sorted.Manifests, list.Manifests[i])
 	}
-	data, err := json.Marshal(sorted)
-	if err != nil {
-		return a, nil, err
+	return v1.Config{
+		// The agent loads BPF programs and enters network namespaces.
+		User: "0:0",
+		// For `kubectl exec POD -- dupip conflicts`.
+		Env:        []string{"PATH=/usr/bin"},
+		Entrypoint: []string{"/usr/bin/dupip"},
+		Cmd:        []string{"agent"},
+		Labels:     labels,
 	}
-	d := to.add(indexType, data)
-	a.digest = d.Digest
-	d.Annotations = map[string]string{nameKey: name}
-	to["index.json"], err = json.Marshal(index{SchemaVersion: 2, MediaType: indexType, Manifests: []descriptor{d}})
-	return a, to, err
 }
 
-// move adds to another layout the image that d describes.
-func (l layout) move(d descriptor, to layout) (image, error) {
-	var img image
-	var m manifest
-	if err := l.decode(d, &m); err != nil {
-		return img, fmt.Errorf("decoding a manifest: %w", err)
-	}
-	for _, part := range slices.Concat([]descriptor{d, m.Config}, m.Layers) {
-		data, err := l.blob(part)
-		if err != nil {
-			return img, err
+// newImage returns the image for one architecture. Its only layer has the program, owned by
+// root. A container runtime creates mount points itself, also on a read-only root.
+func newImage(arch string, program []byte, c v1.Config, made time.Time) (v1.Image, error) {
+	var files bytes.Buffer
+	w := tar.NewWriter(&files)
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeDir, Name: "usr/", Mode: 0o755, ModTime: made},
+		{Typeflag: tar.TypeDir, Name: "usr/bin/", Mode: 0o755, ModTime: made},
+		{Typeflag: tar.TypeReg, Name: "usr/bin/dupip", Mode: 0o755, ModTime: made, Size: int64(len(program))},
+	} {
+		if err := w.WriteHeader(&h); err != nil {
+			return nil, err
 		}
-		to.add(part.MediaType, data)
 	}
-	for _, layer := range m.Layers {
-		data, _ := l.blob(layer)
-		unzip, err := gzip.NewReader(bytes.NewReader(data))
-		if err != nil {
-			return img, fmt.Errorf("unpacking a layer: %w", err)
-		}
-		n, err := io.Copy(io.Discard, unzip)
-		if err != nil {
-			return img, fmt.Errorf("unpacking a layer: %w", err)
-		}
-		img.compressed += layer.Size
-		img.unpacked += n
+	if _, err := w.Write(program); err != nil {
+		return nil, err
 	}
-	return img, nil
-}
-
-func read(path string) (layout, error) {
-	f, err := os.Open(path)
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer),
+		tarball.WithCompressionLevel(gzip.DefaultCompression),
+		tarball.WithCompressedCaching,
+	)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	l := layout{}
-	for r := tar.NewReader(f); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return l, nil
-		}
+	diffID, err := layer.DiffID()
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.ConfigFile(img, &v1.ConfigFile{
+		Architecture: arch, OS: "linux", Created: v1.Time{Time: made.UTC()}, Config: c,
+		RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{diffID}},
+	})
+}
+
+// dockerManifest is the manifest.json of `docker save`. A Docker without containerd's image
+// store reads only this file. It has no indexes, so that each image needs a tag of its own.
+func dockerManifest(name string, idx v1.ImageIndex) ([]byte, error) {
+	list, err := idx.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	path := func(d v1.Descriptor) string { return "blobs/" + d.Digest.Algorithm + "/" + d.Digest.Hex }
+	var images tarball.Manifest
+	for _, d := range list.Manifests {
+		img, err := idx.Image(d.Digest)
 		if err != nil {
 			return nil, err
 		}
-		if h.Typeflag != tar.TypeReg {
-			continue
-		}
-		if l[h.Name], err = io.ReadAll(r); err != nil {
+		m, err := img.Manifest()
+		if err != nil {
 			return nil, err
 		}
+		images = append(images, tarball.Descriptor{
+			Config: path(m.Config), RepoTags: []string{name + "-" + d.Platform.Architecture}, Layers: []string{path(m.Layers[0])},
+		})
 	}
+	return json.Marshal(images)
 }
 
-func (l layout) write(out io.Writer, made time.Time) error {
-	w := tar.NewWriter(out)
-	for _, path := range slices.Sorted(maps.Keys(l)) {
-		h := tar.Header{Name: path, Mode: 0o644, Size: int64(len(l[path])), ModTime: made}
-		if err := w.WriteHeader(&h); err != nil {
+// write writes an OCI archive to path: the files of an OCI image layout, in which one index
+// with this name refers to the images, and a manifest.json for Docker. It replaces path when
+// the archive is complete; dir is a directory for temporary files.
+func write(path, dir, name string, idx v1.ImageIndex, made time.Time) error {
+	files, err := layout.Write(dir, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+		Add:        idx,
+		Descriptor: v1.Descriptor{Annotations: map[string]string{labelPrefix + "ref.name": name}},
+	}))
+	if err != nil {
+		return fmt.Errorf("write the image layout: %w", err)
+	}
+	manifest, err := dockerManifest(name, idx)
+	if err == nil {
+		err = files.WriteFile("manifest.json", manifest, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write manifest.json: %w", err)
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithStaticPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("write the archive: %w", err)
+	}
+	defer f.Cleanup()
+	w := tar.NewWriter(f)
+	// In lexical order, and without the time and the permissions of the temporary files.
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
 		}
-		if _, err := w.Write(l[path]); err != nil {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
 			return err
 		}
-	}
-	return w.Close()
-}
-
-// print says what was made, and how to bring it to where it is run.
-func (a archive) print(w io.Writer, o options) {
-	version := o.version
-	if version == "" {
-		version = "unknown"
-	}
-	fmt.Fprintf(w, "%s, version %s, in %s\n  %s\n", o.name, version, o.output, a.digest)
-	for _, img := range a.images {
-		fmt.Fprintf(w, "  linux/%s: %.1f MB, unpacked %.1f MB\n", img.arch, float64(img.compressed)/1e6, float64(img.unpacked)/1e6)
-	}
-	to := o.name
-	if strings.HasPrefix(to, "localhost/") {
-		to = "REGISTRY/" + strings.TrimPrefix(to, "localhost/")
-	}
-	if _, err := exec.LookPath("skopeo"); err != nil {
-		if _, err := exec.LookPath("buildah"); err == nil {
-			fmt.Fprintf(w, "push it: buildah manifest create %s && buildah manifest add --all %[1]s oci-archive:%s && buildah manifest push --all %[1]s docker://%[1]s\n", to, o.output)
-			return
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, ModTime: made, Size: int64(len(data))}); err != nil {
+			return err
 		}
+		_, err = w.Write(data)
+		return err
+	})
+	if err == nil {
+		err = w.Close()
 	}
-	fmt.Fprintf(w, "push it: skopeo copy --all oci-archive:%s docker://%s\n", o.output, to)
+	if err == nil {
+		err = f.CloseAtomicallyReplace()
+	}
+	if err != nil {
+		return fmt.Errorf("write the archive: %w", err)
+	}
+	return nil
 }

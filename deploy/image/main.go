@@ -1,9 +1,8 @@
 // Command image builds the container image of dupip, as `make image` does: a static binary
-// for each architecture, each on an empty root, in one OCI archive.
+// for each architecture and nothing else, in one OCI archive.
 //
-// It needs no network. Buildah or docker makes the images; their archive is then checked
-// and written anew, so that equal sources make equal archives. It must not know what the
-// image is for, or who imports it.
+// It needs Go alone, and no network once Go has the modules. Equal sources make equal
+// archives. It must not know what the image is for, or who imports it.
 package main
 
 import (
@@ -11,24 +10,26 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	name    string   // registry/path:tag
-	version string   // what `dupip version` prints; empty: what git says
-	output  string   // the archive's path
+	version string   // what `dupip version` prints; empty: what git describes
+	output  string   // path of the archive
 	arches  []string // GOARCH
-	tool    string   // buildah, docker; empty: whichever is there
 }
 
 func main() {
@@ -49,54 +50,73 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	build, err := chooseTool(ctx, o.tool)
+	text, err := build(ctx, o)
 	if err != nil {
 		return err
 	}
+	// Last of all: a write to a pipe that nobody reads ends the process.
+	fmt.Print(text)
+	return nil
+}
+
+// build writes the archive and returns a description of it for people. It leaves no other file.
+func build(ctx context.Context, o options) (string, error) {
 	src := sourceOf(ctx)
 	if o.version == "" {
 		o.version = src.version
 	}
-	a, err := assemble(ctx, o, src, build)
+	dir, err := os.MkdirTemp("", "dupip-image-")
 	if err != nil {
-		return err
+		return "", err
 	}
-	// Last of all: writing to a pipe that nobody reads ends the process.
-	a.print(os.Stdout, o)
-	return nil
-}
+	defer os.RemoveAll(dir)
 
-// assemble writes the archive and leaves nothing else.
-func assemble(ctx context.Context, o options, src source, build func(context.Context, job) error) (archive, error) {
-	// Everything that is not the archive, the tool's storage too.
-	work, err := os.MkdirTemp("", "dupip-image-")
+	var images []mutate.IndexAddendum
+	var sizes strings.Builder
+	for _, arch := range o.arches {
+		program, err := compile(ctx, dir, arch, o.version, src)
+		if err != nil {
+			return "", err
+		}
+		img, err := newImage(arch, program, config(o.version, src.revision), src.time)
+		if err != nil {
+			return "", fmt.Errorf("make the image for %s: %w", arch, err)
+		}
+		m, err := img.Manifest()
+		if err != nil {
+			return "", fmt.Errorf("make the image for %s: %w", arch, err)
+		}
+		fmt.Fprintf(&sizes, "  linux/%s: %.1f MB, unpacked %.1f MB\n", arch, float64(m.Layers[0].Size)/1e6, float64(len(program))/1e6)
+		images = append(images, mutate.IndexAddendum{
+			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	idx := mutate.AppendManifests(empty.Index, images...)
+	if err := write(o.output, filepath.Join(dir, "layout"), o.name, idx, src.time); err != nil {
+		return "", err
+	}
+	digest, err := idx.Digest()
 	if err != nil {
-		return archive{}, err
+		return "", err
 	}
-	defer remove(work)
-
-	root := filepath.Join(work, "root")
-	if err := compile(ctx, root, o, src); err != nil {
-		return archive{}, err
+	to := o.name
+	if path, local := strings.CutPrefix(to, "localhost/"); local {
+		to = "REGISTRY/" + path
 	}
-	raw := filepath.Join(work, "raw.tar")
-	if err := build(ctx, job{
-		work: work, root: root, output: raw, name: o.name, arches: o.arches,
-		labels: labels(o.version, src.revision), time: src.time,
-	}); err != nil {
-		return archive{}, err
+	if o.version == "" {
+		o.version = "unknown"
 	}
-	return rewrite(raw, o.output, o.name, o.arches, src.time)
+	return fmt.Sprintf("%s, version %s, in %s\n  %s\n%spush it: skopeo copy --all oci-archive:%[3]s docker://%[6]s\n",
+		o.name, o.version, o.output, digest, sizes.String(), to), nil
 }
 
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	flags.StringVar(&o.name, "name", "localhost/dupip:dev", "the image's `name`, with a registry and a tag")
-	flags.StringVar(&o.version, "version", "", "what dupip version prints (default what git says)")
+	flags.StringVar(&o.version, "version", "", "what dupip version prints (default what git describes)")
 	flags.StringVar(&o.output, "o", "bin/dupip-image.tar", "the archive's `path`")
 	arches := flags.String("arch", "amd64,arm64", "`architectures`, as Go names them")
-	flags.StringVar(&o.tool, "tool", "", "buildah or docker (default whichever is there)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -111,8 +131,9 @@ func parse(args []string) (options, error) {
 			return o, fmt.Errorf("unknown architecture %q: amd64 and arm64 are supported", arch)
 		}
 	}
-	if err := checkName(o.name); err != nil {
-		return o, err
+	// The full name: a runtime reads dupip:1.2 as docker.io/library/dupip:1.2.
+	if _, err := name.NewTag(o.name, name.StrictValidation); err != nil {
+		return o, fmt.Errorf("image name %q: say registry/path:tag, such as localhost/dupip:dev: %w", o.name, err)
 	}
 	if o.version != "" && !versionPattern.MatchString(o.version) {
 		return o, fmt.Errorf("version %q: only letters, digits and . _ + - are allowed", o.version)
@@ -120,55 +141,4 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-var (
-	versionPattern = regexp.MustCompile(`^[A-Za-z0-9._+-]+$`)
-	// As the distribution's reference grammar has it, less digests.
-	namePattern = regexp.MustCompile(`^([A-Za-z0-9.-]+(?::[0-9]+)?)/[a-z0-9]+(?:[._/-]+[a-z0-9]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
-)
-
-// checkName wants a full name: a runtime takes dupip:1.2 for docker.io/library/dupip:1.2
-// and then does not find what it has.
-func checkName(name string) error {
-	parts := namePattern.FindStringSubmatch(name)
-	if parts == nil || (parts[1] != "localhost" && !strings.ContainsAny(parts[1], ".:")) {
-		return fmt.Errorf("image name %q: say registry/path:tag, such as localhost/dupip:dev", name)
-	}
-	return nil
-}
-
-func labels(version, revision string) []string {
-	var l []string
-	for _, label := range [][2]string{{"version", version}, {"revision", revision}} {
-		if label[1] != "" {
-			l = append(l, "org.opencontainers.image."+label[0]+"="+label[1])
-		}
-	}
-	return l
-}
-
-// remove removes a folder; an ordinary user's storage has folders that may not be written.
-func remove(dir string) {
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	_ = os.RemoveAll(dir)
-}
-
-// command runs a command and shows what it says only when it fails.
-func command(ctx context.Context, env []string, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), env...)
-	// Its children, too, have time to go.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	out, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
-		return errors.New("interrupted")
-	}
-	if err != nil {
-		return fmt.Errorf("running %s: %w\n%s", filepath.Base(name), err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
+var versionPattern = regexp.MustCompile(`^[A-Za-z0-9._+-]+$`)

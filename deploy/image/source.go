@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,11 +12,12 @@ import (
 	"time"
 )
 
-// source is what git knows of the sources; all of it is empty where git knows nothing.
+// source is what git knows about the sources. Its strings are empty where git is missing or
+// does not trust the owner of the checkout.
 type source struct {
 	version  string
 	revision string
-	// time stands in for the time of the build: that of the commit, or SOURCE_DATE_EPOCH.
+	// time is that of the commit or SOURCE_DATE_EPOCH, never that of the build.
 	time time.Time
 }
 
@@ -25,18 +28,16 @@ func sourceOf(ctx context.Context) source {
 	}
 	s := source{time: time.Unix(0, 0)}
 	status, trusted := git("status", "--porcelain")
-	revision, committed := git("rev-parse", "HEAD")
+	commit, committed := git("log", "-1", "--format=%H %ct")
 	if trusted && committed {
-		s.revision = revision
+		revision, seconds, _ := strings.Cut(commit, " ")
+		s.revision, s.time = revision, unixTime(seconds, s.time)
 		if status != "" {
 			s.revision += "-dirty"
 		}
 		s.version, _ = git("describe", "--tags", "--always", "--dirty")
 		if !versionPattern.MatchString(s.version) {
 			s.version = ""
-		}
-		if seconds, ok := git("log", "-1", "--format=%ct"); ok {
-			s.time = unixTime(seconds, s.time)
 		}
 	}
 	// See https://reproducible-builds.org/specs/source-date-epoch/.
@@ -52,30 +53,26 @@ func unixTime(seconds string, otherwise time.Time) time.Time {
 	return time.Unix(n, 0)
 }
 
-// compile puts a binary for each architecture below root, as ARCH/usr/bin/dupip.
-func compile(ctx context.Context, root string, o options, src source) error {
-	for _, arch := range o.arches {
-		bin := filepath.Join(root, arch, "usr", "bin")
-		if err := os.MkdirAll(bin, 0o755); err != nil {
-			return err
-		}
-		// Go asks git by itself, and fails where git does not trust the owner of the checkout.
-		stamp := "-buildvcs=auto"
-		if src.revision == "" {
-			stamp = "-buildvcs=false"
-		}
-		binary := filepath.Join(bin, "dupip")
-		env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0"}
-		if err := command(ctx, env, "go", "build", "-trimpath", stamp,
-			"-ldflags", "-s -w -X main.version="+o.version, "-o", binary, "github.com/dupip/dupip/cmd/dupip"); err != nil {
-			return err
-		}
-		// Whatever the umask is.
-		for _, path := range []string{binary, bin, filepath.Dir(bin), filepath.Join(root, arch)} {
-			if err := os.Chmod(path, 0o755); err != nil {
-				return err
-			}
-		}
+// compile builds the program for one architecture and returns its content. The directory dir
+// is for temporary files.
+func compile(ctx context.Context, dir, arch, version string, src source) ([]byte, error) {
+	// Go itself asks git, and fails where git does not trust the owner of the checkout.
+	stamp := "-buildvcs=auto"
+	if src.revision == "" {
+		stamp = "-buildvcs=false"
 	}
-	return nil
+	path := filepath.Join(dir, "dupip-"+arch)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", stamp, "-ldflags", "-s -w -X main.version="+version,
+		"-o", path, "github.com/dupip/dupip/cmd/dupip")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0")
+	// Go removes its temporary files when it is interrupted.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return nil, errors.New("interrupted")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("build for %s: %w\n%s", arch, err, strings.TrimSpace(string(out)))
+	}
+	return os.ReadFile(path)
 }

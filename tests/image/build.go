@@ -1,5 +1,5 @@
-// Package image builds the container image as `make image` does and reads what is in it,
-// for its own test and for tests that run it. It must not know how it is built.
+// Package image builds the container image as `make image` does, for its own test and for
+// tests that run it. It must not know how it is built.
 package image
 
 import (

@@ -1,9 +1,13 @@
 package image_test
 
 import (
+	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"debug/elf"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,55 +17,57 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/dupip/dupip/tests/image"
 )
 
-// bound is the most that an image may weigh as it is fetched, in bytes. It is 9.4 MB.
+// bound is the most that an image may weigh as it is fetched, in bytes. It is 9.2 MB.
 const bound = 14e6
 
-const version = "v1.2.3-image-test"
+const (
+	imageName = "registry.example:5000/dupip:1.2"
+	version   = "v1.2.3-image-test"
+	label     = "org.opencontainers.image."
+)
 
 // TestImage: what is in the archive, by the archive itself; and that it runs.
 func TestImage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "image.tar")
 	// Any time but that of the build.
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	said, err := image.Make(t.Context(), path, "-name", "registry.example:5000/dupip:1.2", "-version", version)
+	said, err := image.Make(t.Context(), path, "-name", imageName, "-version", version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := image.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.Name != "registry.example:5000/dupip:1.2" {
-		t.Errorf("the name is %q", a.Name)
-	}
-	for _, want := range []string{a.Name, a.Digest, path, version, "linux/amd64", "linux/arm64"} {
+	list := open(t, path, imageName)
+	for _, want := range []string{imageName, list.digest, path, version, "linux/amd64", "linux/arm64"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%s is not in what it says:\n%s", want, said)
 		}
 	}
-	var platforms []string
-	for _, img := range a.Images {
-		platforms = append(platforms, img.Platform)
-	}
-	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
-		t.Fatalf("images for %v, want %v", platforms, want)
+	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(list.platforms, want) {
+		t.Fatalf("images for %v, want %v", list.platforms, want)
 	}
 	for i, machine := range []elf.Machine{elf.EM_X86_64, elf.EM_AARCH64} {
-		t.Run(platforms[i], func(t *testing.T) { checkImage(t, a.Images[i], machine) })
+		t.Run(list.platforms[i], func(t *testing.T) { checkImage(t, list.images[i], machine) })
+		t.Run("docker "+list.platforms[i], func(t *testing.T) { checkDocker(t, path, list.images[i]) })
 	}
 
 	t.Run("runs", func(t *testing.T) {
-		i := slices.Index(platforms, "linux/"+runtime.GOARCH)
+		i := slices.Index(list.platforms, "linux/"+runtime.GOARCH)
 		if i < 0 {
 			t.Fatalf("no image for this machine's %s", runtime.GOARCH)
 		}
-		out := runIn(t, unpack(t, a.Images[i]), a.Images[i].Config, "version")
+		out := runIn(t, list.images[i], "version")
 		if want := fmt.Sprintf("dupip %s (%s, linux/%s)\n", version, runtime.Version(), runtime.GOARCH); out != want {
 			t.Errorf("it says %q, want %q", out, want)
 		}
@@ -73,75 +79,144 @@ func TestImage(t *testing.T) {
 		old := syscall.Umask(0o077)
 		defer syscall.Umask(old)
 		second := filepath.Join(t.TempDir(), "second.tar")
-		if _, err := image.Make(t.Context(), second, "-name", a.Name, "-version", version); err != nil {
+		if _, err := image.Make(t.Context(), second, "-name", imageName, "-version", version); err != nil {
 			t.Fatal(err)
-		}
-		b, err := image.Read(second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a.Digest != b.Digest {
-			t.Errorf("digests %s and %s of the same sources", a.Digest, b.Digest)
 		}
 		if !bytes.Equal(read(t, path), read(t, second)) {
-			t.Error("the archives differ, the images in them do not")
+			t.Error("the archives of the same sources differ")
 		}
-		if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
-			t.Errorf("it leaves %v, %v", left, err)
+		if info, err := os.Stat(second); err != nil || info.Mode() != 0o644 {
+			t.Errorf("the archive is %v, %v", info.Mode(), err)
+		}
+		for dir, want := range map[string]int{os.Getenv("TMPDIR"): 0, filepath.Dir(second): 1} {
+			if left, err := os.ReadDir(dir); err != nil || len(left) != want {
+				t.Errorf("it leaves %v, %v", left, err)
+			}
 		}
 	})
 }
 
-func checkImage(t *testing.T, img image.Image, machine elf.Machine) {
-	labels := img.Config.Labels
+// archive is what an OCI archive holds.
+type archive struct {
+	digest    string // of the index of the images
+	platforms []string
+	images    []v1.Image
+}
+
+// open reads the archive at path, which has to hold one index with this name. The content of
+// everything in it has to match its digest and its size.
+func open(t *testing.T, path, wantName string) archive {
+	t.Helper()
+	dir := t.TempDir()
+	for r := tar.NewReader(bytes.NewReader(read(t, path))); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(dir, filepath.Dir(h.Name)), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, h.Name), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum, blob := strings.CutPrefix(h.Name, "blobs/sha256/"); blob && fmt.Sprintf("%x", sha256.Sum256(data)) != sum {
+			t.Fatalf("%s is damaged", h.Name)
+		}
+	}
+	top, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(top); err != nil {
+		t.Fatal(err)
+	}
+	entries := manifests(t, top)
+	if len(entries) != 1 || entries[0].MediaType != types.OCIImageIndex || entries[0].Annotations[label+"ref.name"] != wantName {
+		t.Fatalf("index.json has %+v, want an index of the name %s", entries, wantName)
+	}
+	list, err := top.ImageIndex(entries[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := archive{digest: entries[0].Digest.String()}
+	for _, d := range manifests(t, list) {
+		img, err := list.Image(d.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.platforms, a.images = append(a.platforms, d.Platform.String()), append(a.images, img)
+	}
+	return a
+}
+
+func manifests(t *testing.T, idx v1.ImageIndex) []v1.Descriptor {
+	t.Helper()
+	m, err := idx.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Manifests
+}
+
+func checkImage(t *testing.T, img v1.Image, machine elf.Machine) {
+	file, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := file.Config.Labels
 	// Not known where git is not there, or does not trust the owner of the checkout.
-	if revision, ok := labels["org.opencontainers.image.revision"]; ok {
+	if revision, ok := labels[label+"revision"]; ok {
 		if !regexp.MustCompile(`^[0-9a-f]{40,64}(-dirty)?$`).MatchString(revision) {
 			t.Errorf("the revision is %q", revision)
 		}
-		delete(labels, "org.opencontainers.image.revision")
+		delete(labels, label+"revision")
 	} else if exec.Command("git", "status").Run() == nil {
 		t.Error("the revision is not there, and git knows it")
 	}
-	// Docker says what a runtime takes anyway.
-	if img.Config.WorkingDir == "/" {
-		img.Config.WorkingDir = ""
-	}
-	want := image.Config{
+	want := v1.Config{
 		User:       "0:0",
 		Env:        []string{"PATH=/usr/bin"},
 		Entrypoint: []string{"/usr/bin/dupip"},
 		Cmd:        []string{"agent"},
 		Labels: map[string]string{
-			"org.opencontainers.image.title":       "dupip",
-			"org.opencontainers.image.description": "Finds duplicate pod IPs by looking at packets",
-			"org.opencontainers.image.licenses":    "Apache-2.0",
-			"org.opencontainers.image.version":     version,
+			label + "title":       "dupip",
+			label + "description": "Finds duplicate pod IPs by looking at packets",
+			label + "licenses":    "Apache-2.0",
+			label + "version":     version,
 		},
 	}
-	if diff := cmp.Diff(want, img.Config); diff != "" {
+	if diff := cmp.Diff(want, file.Config); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
-	if img.Created != "2023-11-14T22:13:20Z" {
-		t.Errorf("it was created at %s", img.Created)
+	if made := file.Created.Format(time.RFC3339); made != "2023-11-14T22:13:20Z" {
+		t.Errorf("it was created at %s", made)
 	}
-	if img.Size > bound {
-		t.Errorf("it weighs %.1f MB, the bound is %.1f MB", float64(img.Size)/1e6, bound/1e6)
+	l := layer(t, img)
+	if size, err := l.Size(); err != nil || size > bound {
+		t.Errorf("it weighs %.1f MB, %v, the bound is %.1f MB", float64(size)/1e6, err, bound/1e6)
 	}
 
-	var files []string
-	for _, f := range img.Files {
-		files = append(files, fmt.Sprintf("%s %d:%d %d /%s", f.Mode, f.UID, f.GID, f.ModTime, f.Path))
+	headers, program := files(t, l)
+	var got []string
+	for _, h := range headers {
+		got = append(got, fmt.Sprintf("%s %d:%d %d /%s", h.FileInfo().Mode(), h.Uid, h.Gid, h.ModTime.Unix(), h.Name))
 	}
 	if diff := cmp.Diff([]string{
 		"drwxr-xr-x 0:0 1700000000 /usr/",
 		"drwxr-xr-x 0:0 1700000000 /usr/bin/",
 		"-rwxr-xr-x 0:0 1700000000 /usr/bin/dupip",
-	}, files); diff != "" {
+	}, got); diff != "" {
 		t.Fatalf("files (-want +got):\n%s", diff)
 	}
 
-	binary, err := elf.NewFile(bytes.NewReader(img.Files[2].Data))
+	binary, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,30 +236,88 @@ func checkImage(t *testing.T, img image.Image, machine elf.Machine) {
 	}
 }
 
-// unpack makes a root of the image.
-func unpack(t *testing.T, img image.Image) string {
+// layer is the only layer of an image.
+func layer(t *testing.T, img v1.Image) v1.Layer {
 	t.Helper()
-	root := t.TempDir()
-	for _, f := range img.Files {
-		path := filepath.Join(root, f.Path)
-		var err error
-		if f.Mode.IsDir() {
-			err = os.Mkdir(path, f.Mode.Perm())
-		} else {
-			err = os.WriteFile(path, f.Data, f.Mode.Perm())
+	layers, err := img.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("%d layers, %v, want 1", len(layers), err)
+	}
+	return layers[0]
+}
+
+// files are the entries of a layer in their order, and the content of the last one.
+func files(t *testing.T, l v1.Layer) (headers []*tar.Header, last []byte) {
+	t.Helper()
+	unpacked, err := l.Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unpacked.Close()
+	for r := tar.NewReader(unpacked); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return headers, last
+		}
+		if err == nil {
+			headers = append(headers, h)
+			last, err = io.ReadAll(r)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	return root
+}
+
+// checkDocker checks that `docker load` finds the same image by its tag.
+func checkDocker(t *testing.T, path string, want v1.Image) {
+	file, err := want.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag(imageName + "-" + file.Architecture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tarball.ImageFromPath(path, &tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Image(got); err != nil {
+		t.Error(err)
+	}
+	a, err := want.ConfigName()
+	if b, gotErr := got.ConfigName(); a != b || err != nil || gotErr != nil {
+		t.Errorf("the configurations are %s, %v and %s, %v", a, err, b, gotErr)
+	}
+	a, err = layer(t, want).Digest()
+	if b, gotErr := layer(t, got).Digest(); a != b || err != nil || gotErr != nil {
+		t.Errorf("the layers are %s, %v and %s, %v", a, err, b, gotErr)
+	}
 }
 
 // runIn runs the entrypoint of an image where nothing but the image is.
-func runIn(t *testing.T, root string, config image.Config, args ...string) string {
+func runIn(t *testing.T, img v1.Image, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), config.Entrypoint[0], args...)
-	cmd.Env, cmd.Dir = config.Env, "/"
+	file, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	headers, program := files(t, layer(t, img))
+	for _, h := range headers {
+		path, mode := filepath.Join(root, h.Name), h.FileInfo().Mode()
+		if mode.IsDir() {
+			err = os.Mkdir(path, mode.Perm())
+		} else {
+			err = os.WriteFile(path, program, mode.Perm())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), file.Config.Entrypoint[0], args...)
+	cmd.Env, cmd.Dir = file.Config.Env, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -209,12 +342,8 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := image.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.Name != image.Name || len(a.Images) != 1 || a.Images[0].Platform != "linux/"+runtime.GOARCH {
-		t.Errorf("%d images of the name %q, the first one for %s", len(a.Images), a.Name, a.Images[0].Platform)
+	if got, want := open(t, path, image.Name).platforms, []string{"linux/" + runtime.GOARCH}; !slices.Equal(got, want) {
+		t.Errorf("images for %v, want %v", got, want)
 	}
 	manifest := string(read(t, "../../deploy/dupip.yaml"))
 	if want := "image: " + image.Name + "\n"; !strings.Contains(manifest, want) {
