@@ -1,15 +1,11 @@
 package deploy_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -192,24 +188,6 @@ func TestAlertsNameMetrics(t *testing.T) {
 			}
 		}
 	}
-}
-
-// metricNames are the constants of agent/metrics/names.go.
-func metricNames(t *testing.T) (names []string) {
-	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../agent/metrics/names.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			if name, err := strconv.Unquote(literal.Value); err == nil {
-				names = append(names, name)
-			}
-		}
-		return true
-	})
-	return names
 }
 
 // What is critical is told at once: it has been verified.
