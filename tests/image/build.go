@@ -31,7 +31,7 @@ func Build(ctx context.Context, dir string) (string, error) {
 	return path, err
 }
 
-// Make runs the program behind `make image` with flags of its own and returns what it says.
+// Make runs the program behind `make image` with flags of its own and returns its output.
 func Make(ctx context.Context, path string, flags ...string) (string, error) {
 	args := append([]string{"run", "github.com/dupip/dupip/deploy/image", "-o", path}, flags...)
 	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()

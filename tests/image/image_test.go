@@ -39,19 +39,19 @@ const (
 	label     = "org.opencontainers.image."
 )
 
-// TestImage: what is in the archive, by the archive itself; and that it runs.
+// TestImage checks what is in the archive, that it runs, and that it can be built again.
 func TestImage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "image.tar")
 	// Any time but that of the build.
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	said, err := image.Make(t.Context(), path, "-name", imageName, "-version", version)
+	out, err := image.Make(t.Context(), path, "-name", imageName, "-version", version)
 	if err != nil {
 		t.Fatal(err)
 	}
 	list := open(t, path, imageName)
 	for _, want := range []string{imageName, list.digest, path, version, "linux/amd64", "linux/arm64"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("%s is not in what it says:\n%s", want, said)
+		if !strings.Contains(out, want) {
+			t.Errorf("%s is not in the output:\n%s", want, out)
 		}
 	}
 	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(list.platforms, want) {
@@ -69,7 +69,7 @@ func TestImage(t *testing.T) {
 		}
 		out := runIn(t, list.images[i], "version")
 		if want := fmt.Sprintf("dupip %s (%s, linux/%s)\n", version, runtime.Version(), runtime.GOARCH); out != want {
-			t.Errorf("it says %q, want %q", out, want)
+			t.Errorf("it prints %q, want %q", out, want)
 		}
 	})
 
