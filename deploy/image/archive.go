@@ -48,6 +48,13 @@ func config(version, revision string) v1.Config {
 	}
 }
 
+// plain is an image whose entry in an index has no artifactType. The library sets it, and old
+// releases of skopeo drop it: they change the digest of the index, or refuse to copy it.
+type plain struct{ v1.Image }
+
+// ArtifactType is what the library asks for.
+func (plain) ArtifactType() (string, error) { return "", nil }
+
 // newImage returns the image for one architecture. Its only layer has the program, owned by
 // root. A container runtime creates mount points itself, also on a read-only root.
 func newImage(arch string, program []byte, c v1.Config, made time.Time) (v1.Image, error) {

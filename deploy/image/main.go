@@ -88,7 +88,7 @@ func build(ctx context.Context, o options) (string, error) {
 		}
 		fmt.Fprintf(&sizes, "  linux/%s: %.1f MB, unpacked %.1f MB\n", arch, float64(m.Layers[0].Size)/1e6, float64(len(program))/1e6)
 		images = append(images, mutate.IndexAddendum{
-			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+			Add: plain{img}, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
 		})
 	}
 	idx := mutate.AppendManifests(empty.Index, images...)
