@@ -12,30 +12,15 @@ import (
 // whole prefix, an alert needs some examples, not all.
 const maxConflicts = 100
 
-var (
-	conflictInfoDesc = describe(ConflictInfo,
-		"An open conflict with its two eldest holders, always 1; at most 100, confirmed ones first, then the eldest.",
-		"id", "network", "ip", "state", "scope",
-		"first_pod", "first_netns", "first_interface", "first_mac", "first_node",
-		"second_pod", "second_netns", "second_interface", "second_mac", "second_node")
-	conflictInfoOmittedDesc = describe(ConflictInfoOmitted,
-		"Open conflicts without series of their own, because there are more than 100.")
-	conflictHoldersDesc = describe(ConflictHolders,
-		"Holders of the address of an open conflict.", "id", "network", "ip")
-	conflictSuspectedDesc = describe(ConflictSuspectedTimestamp,
-		"When an open conflict was suspected first.", "id", "network", "ip")
-)
-
 // choose returns the open conflicts to export, confirmed ones first, then the eldest, and
 // how many are left out.
-func choose(conflicts []detector.Conflict) ([]detector.Conflict, int) {
-	order := make([]*detector.Conflict, 0, len(conflicts))
-	for i := range conflicts {
-		if state := conflicts[i].State; state == detector.Suspected || state == detector.Confirmed {
-			order = append(order, &conflicts[i])
+func choose(all []detector.Conflict) (chosen []*detector.Conflict, omitted int) {
+	for i := range all {
+		if state := all[i].State; state == detector.Suspected || state == detector.Confirmed {
+			chosen = append(chosen, &all[i])
 		}
 	}
-	slices.SortFunc(order, func(a, b *detector.Conflict) int {
+	slices.SortFunc(chosen, func(a, b *detector.Conflict) int {
 		return cmp.Or(
 			-cmp.Compare(a.State, b.State),
 			a.SuspectedAt.Compare(b.SuspectedAt),
@@ -43,18 +28,15 @@ func choose(conflicts []detector.Conflict) ([]detector.Conflict, int) {
 			a.Key.IP.Compare(b.Key.IP),
 		)
 	})
-	omitted := max(0, len(order)-maxConflicts)
-	chosen := make([]detector.Conflict, 0, len(order)-omitted)
-	for _, c := range order[:len(order)-omitted] {
-		chosen = append(chosen, *c)
-	}
-	return chosen, omitted
+	omitted = max(0, len(chosen)-maxConflicts)
+	return chosen[:len(chosen)-omitted], omitted
 }
 
-func exportConflicts(conflicts []detector.Conflict, omitted int, out sink) {
+func exportConflicts(all []detector.Conflict, out *series) {
 	type key struct{ id, network, ip string }
-	seen := make(map[key]bool, len(conflicts))
-	for _, c := range conflicts {
+	chosen, omitted := choose(all)
+	seen := make(map[key]bool, len(chosen))
+	for _, c := range chosen {
 		k := key{clean(c.ID), clean(c.Key.Network), c.Key.IP.String()}
 		if seen[k] { // names that differ only in what a label cannot hold
 			omitted++
@@ -69,11 +51,9 @@ func exportConflicts(conflicts []detector.Conflict, omitted int, out sink) {
 			}
 			labels = append(labels, h.Pod.String(), h.NetnsName, h.InterfaceName, h.MAC.String(), cluster.NodeName(h.ID.Node))
 		}
-		out.gauge(conflictInfoDesc, 1, labels...)
-		out.gauge(conflictHoldersDesc, float64(len(c.Holders)), k.id, k.network, k.ip)
-		if !c.SuspectedAt.IsZero() {
-			out.gauge(conflictSuspectedDesc, seconds(c.SuspectedAt), k.id, k.network, k.ip)
-		}
+		out.add(conflictInfo, 1, labels...)
+		out.add(conflictHolders, float64(len(c.Holders)), k.id, k.network, k.ip)
+		out.addTime(conflictSuspected, c.SuspectedAt, k.id, k.network, k.ip)
 	}
-	out.gauge(conflictInfoOmittedDesc, float64(omitted))
+	out.add(conflictInfoOmitted, float64(omitted))
 }

@@ -28,19 +28,19 @@ func TestConflictsAreBounded(t *testing.T) {
 	slices.Reverse(open)
 	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: open})}))
 	for name, want := range map[string]int{
-		ConflictInfo: 100, ConflictHolders: 100, ConflictSuspectedTimestamp: 100, ConflictInfoOmitted: 1,
+		conflictInfo.name: 100, conflictHolders.name: 100, conflictSuspected.name: 100, conflictInfoOmitted.name: 1,
 	} {
 		if len(got[name]) != want {
 			t.Errorf("%s has %d series, want %d", name, len(got[name]), want)
 		}
 	}
-	if omitted := got[ConflictInfoOmitted][""]; omitted != 9900 {
+	if omitted := got[conflictInfoOmitted.name][""]; omitted != 9900 {
 		t.Errorf("%v omitted, want 9900", omitted)
 	}
 	// There are 1,000 conflicts: the eldest 100 of those, and no suspicion.
 	for i := range 100 {
 		c := conflict(i*10+9, detector.Confirmed, noon)
-		if labels := c.ID + "/" + c.Key.IP.String() + "/default"; got[ConflictHolders][labels] != 2 {
+		if labels := c.ID + "/" + c.Key.IP.String() + "/default"; got[conflictHolders.name][labels] != 2 {
 			t.Errorf("no series for %s", labels)
 		}
 	}
@@ -86,14 +86,14 @@ func TestHostileNames(t *testing.T) {
 		Agent:      answering(AgentStats{Dropped: map[string]uint64{"\xff": 1, strings.Repeat("r", 1000): 1}}),
 	})
 	got := families(t, m) // fails for what cannot be gathered
-	if len(got[ConflictInfo]) != 1 || got[ConflictInfoOmitted][""] != 1 {
-		t.Errorf("%d series, %v omitted; want the twin counted", len(got[ConflictInfo]), got[ConflictInfoOmitted][""])
+	if len(got[conflictInfo.name]) != 1 || got[conflictInfoOmitted.name][""] != 1 {
+		t.Errorf("%d series, %v omitted; want the twin counted", len(got[conflictInfo.name]), got[conflictInfoOmitted.name][""])
 	}
-	if got[Interfaces]["a_b"] != 3 {
-		t.Errorf("interfaces: %v", got[Interfaces])
+	if got[interfaces.name]["a_b"] != 3 {
+		t.Errorf("interfaces: %v", got[interfaces.name])
 	}
-	if n := got[InterfaceRefusedPacketsTotal]["veth?/data/?/"]; n != 7 {
-		t.Errorf("refused: %v, want 7 for both: %v", n, got[InterfaceRefusedPacketsTotal])
+	if n := got[interfaceRefusedPackets.name]["veth?/data/?/"]; n != 7 {
+		t.Errorf("refused: %v, want 7 for both: %v", n, got[interfaceRefusedPackets.name])
 	}
 	longest := 15 * (maxLabel + 1)
 	for name, series := range got {
@@ -103,7 +103,7 @@ func TestHostileNames(t *testing.T) {
 			}
 		}
 	}
-	for labels := range got[ConflictInfo] {
+	for labels := range got[conflictInfo.name] {
 		if parts := strings.Count(labels, "…"); parts != 7 {
 			t.Errorf("%d labels were cut, want 7: %s", parts, labels)
 		}
@@ -113,8 +113,8 @@ func TestHostileNames(t *testing.T) {
 func TestNoTimeIsNoSeries(t *testing.T) {
 	open := []detector.Conflict{conflict(1, detector.Confirmed, time.Time{})}
 	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: open})}))
-	if len(got[ConflictSuspectedTimestamp]) != 0 || len(got[ConflictInfo]) != 1 {
-		t.Errorf("%v, %v", got[ConflictSuspectedTimestamp], got[ConflictInfo])
+	if len(got[conflictSuspected.name]) != 0 || len(got[conflictInfo.name]) != 1 {
+		t.Errorf("%v, %v", got[conflictSuspected.name], got[conflictInfo.name])
 	}
 }
 
@@ -127,7 +127,7 @@ func TestRemoteHolders(t *testing.T) {
 	c.Scope = detector.CrossNode
 	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: []detector.Conflict{c}})}))
 	want := "veth-a/02:00:00:00:00:01/a/n1/x/a/00000001-1/10.0.0.1/default/cross-node/veth-b/02:00:00:00:00:01/b/n2/y/b/confirmed"
-	if len(got[ConflictInfo]) != 1 || got[ConflictInfo][want] != 1 {
-		t.Errorf("got %v, want %s", got[ConflictInfo], want)
+	if len(got[conflictInfo.name]) != 1 || got[conflictInfo.name][want] != 1 {
+		t.Errorf("got %v, want %s", got[conflictInfo.name], want)
 	}
 }

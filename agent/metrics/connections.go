@@ -1,47 +1,45 @@
 package metrics
 
 import (
-	"container/list"
 	"net"
 	"net/http"
 	"sync"
 )
 
-// connections bounds the open connections of a server. A queue for a free place would
-// let anybody who opens many and says nothing keep the kubelet's probes waiting.
+// connections bounds the open connections of a server by closing the one that has been
+// idle for longest. If new connections waited for a free place instead, a client that opens
+// many and sends nothing would block the kubelet's probes.
 type connections struct {
 	limit int
 
-	mu    sync.Mutex
-	order list.List // of net.Conn, by their last change, the oldest first
-	place map[net.Conn]*list.Element
+	mu      sync.Mutex
+	changes uint64
+	changed map[net.Conn]uint64 // the number of its last change
 }
 
-// changed is the server's ConnState hook. It is called for a new connection before the
+// track is the server's ConnState hook. It is called for a new connection before the
 // next is accepted.
-func (c *connections) changed(conn net.Conn, state http.ConnState) {
+func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	place := c.place[conn]
-	switch {
-	case state == http.StateNew:
-		if c.place == nil {
-			c.place = make(map[net.Conn]*list.Element)
-		}
-		c.place[conn] = c.order.PushBack(conn)
-		if c.order.Len() > c.limit {
-			oldest := c.order.Front()
-			c.remove(oldest)
-			oldest.Value.(net.Conn).Close()
-		}
-	case place == nil: // made room for another
-	case state == http.StateClosed || state == http.StateHijacked:
-		c.remove(place)
-	default:
-		c.order.MoveToBack(place)
+	if state == http.StateClosed || state == http.StateHijacked {
+		delete(c.changed, conn)
+		return
 	}
-}
-
-func (c *connections) remove(place *list.Element) {
-	delete(c.place, c.order.Remove(place).(net.Conn))
+	if _, open := c.changed[conn]; !open && state != http.StateNew {
+		return // closed below, earlier
+	}
+	c.changes++
+	c.changed[conn] = c.changes
+	if len(c.changed) <= c.limit {
+		return
+	}
+	longestIdle := conn
+	for other, change := range c.changed {
+		if change < c.changed[longestIdle] {
+			longestIdle = other
+		}
+	}
+	delete(c.changed, longestIdle)
+	longestIdle.Close()
 }

@@ -77,9 +77,9 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// Whoever has just said something stays; who has been still for longest goes.
-func TestTheStillestGoes(t *testing.T) {
-	c := connections{limit: 3}
+// A connection that was used just now stays open; the one idle for longest is closed.
+func TestLongestIdleIsClosed(t *testing.T) {
+	c := connections{limit: 3, changed: make(map[net.Conn]uint64)}
 	closed := make(map[string]bool)
 	connect := func(name string) net.Conn {
 		ours, theirs := net.Pipe()
@@ -88,18 +88,19 @@ func TestTheStillestGoes(t *testing.T) {
 			closed[name] = true
 			return ours.Close()
 		}}
-		c.changed(conn, http.StateNew)
+		c.track(conn, http.StateNew)
 		return conn
 	}
 	probe := connect("probe")
 	scraper := connect("scraper")
-	connect("silent 1")
-	c.changed(scraper, http.StateActive)
+	silent := connect("silent 1")
+	c.track(scraper, http.StateActive)
 	connect("silent 2") // the probe goes
-	c.changed(scraper, http.StateIdle)
+	c.track(scraper, http.StateIdle)
 	connect("silent 3") // silent 1 goes
-	c.changed(probe, http.StateClosed)
-	c.changed(scraper, http.StateClosed)
+	c.track(silent, http.StateActive)
+	c.track(probe, http.StateClosed)
+	c.track(scraper, http.StateClosed)
 	connect("silent 4") // there is room
 	for name, want := range map[string]bool{
 		"probe": true, "silent 1": true, "scraper": false, "silent 2": false, "silent 3": false, "silent 4": false,
@@ -108,7 +109,7 @@ func TestTheStillestGoes(t *testing.T) {
 			t.Errorf("%s closed: %t, want %t", name, closed[name], want)
 		}
 	}
-	if c.order.Len() != 3 || len(c.place) != 3 {
-		t.Errorf("%d and %d remembered, want 3", c.order.Len(), len(c.place))
+	if len(c.changed) != 3 {
+		t.Errorf("%d remembered, want 3", len(c.changed))
 	}
 }

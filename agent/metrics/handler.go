@@ -1,16 +1,17 @@
 package metrics
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"log/slog"
-	"maps"
 	"net/http"
-	"strconv"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/singleflight"
 )
+
+// checkTime is how long the answer to a probe is sent before the agent is asked again, so
+// that clients cannot keep its loop busy.
+const checkTime = 100 * time.Millisecond
 
 const index = `<!doctype html>
 <title>dupip</title>
@@ -24,25 +25,11 @@ const index = `<!doctype html>
 
 // Handler serves /metrics, also as OpenMetrics where the client asks for it, /healthz and
 // /readyz: 200 where healthy and ready return nil, else 503 with the error in one line.
-// They are asked as [Sources] are; one that is nil always agrees.
+// Each is called at most every 100 ms, never while an earlier call still runs, and given
+// 5 s; one that is nil always agrees.
 func (m *Metrics) Handler(healthy, ready func(context.Context) error) http.Handler {
-	page := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// What is left is worth more than an error.
-		ErrorHandling:     promhttp.ContinueOnError,
-		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
-		Registry:          m.registry,
-		EnableOpenMetrics: true,
-	})
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		// Nobody else can be served while the page is made: a client that reads slowly
-		// must not be waited for.
-		var b buffer
-		if err := m.scrape(r.Context(), func() { page.ServeHTTP(&b, r) }); err != nil {
-			return // the client is gone
-		}
-		b.copyTo(w)
-	})
+	mux.Handle("GET /metrics", m.pages)
 	mux.Handle("GET /healthz", check(healthy))
 	mux.Handle("GET /readyz", check(ready))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -56,49 +43,34 @@ func check(f func(context.Context) error) http.Handler {
 	if f == nil {
 		f = func(context.Context) error { return nil }
 	}
-	q := &question[struct{}]{ask: func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) }}
+	var flight singleflight.Group
+	var asked time.Time
+	var latest error
+	ask := func() (any, error) {
+		if time.Since(asked) >= checkTime {
+			ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+			defer cancel()
+			latest, asked = f(ctx), time.Now()
+		}
+		return nil, latest
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+		defer cancel()
+		err := errNoAnswer
+		select {
+		case result := <-flight.DoChan("", ask):
+			err = result.Err
+		case <-ctx.Done():
+		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		text := "ok"
-		if _, err := q.put(r.Context()); err != nil {
+		if err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			text = clean(err.Error())
 		}
 		// The client may be gone; there is nobody left to tell.
 		_, _ = io.WriteString(w, text+"\n")
 	})
-}
-
-// buffer is a response that waits to be sent.
-type buffer struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
-}
-
-func (b *buffer) Header() http.Header {
-	if b.header == nil {
-		b.header = make(http.Header)
-	}
-	return b.header
-}
-
-func (b *buffer) WriteHeader(code int) {
-	if b.code == 0 {
-		b.code = code
-	}
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.WriteHeader(http.StatusOK)
-	return b.body.Write(p)
-}
-
-func (b *buffer) copyTo(w http.ResponseWriter) {
-	maps.Copy(w.Header(), b.header)
-	w.Header().Set("Content-Length", strconv.Itoa(b.body.Len()))
-	w.WriteHeader(max(b.code, http.StatusOK))
-	// The client may be gone; there is nobody left to tell.
-	_, _ = w.Write(b.body.Bytes())
 }

@@ -15,46 +15,24 @@ const (
 	maxWords = 64
 )
 
-const cut = "…"
-
 // clean makes a label value of a name that a pod, a runtime or a device may have chosen:
 // short, and nothing in it that a terminal or a page would obey.
 func clean(s string) string {
-	if plain(s) {
+	const cut = "…"
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, s)
+	if len(s) <= maxLabel {
 		return s
 	}
-	var b strings.Builder
-	for _, r := range s {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			r = '?'
-		}
-		if b.Len()+utf8.RuneLen(r) > maxLabel {
-			return shorten(b.String()) + cut
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
-
-// shorten makes room for the mark that says that something is missing.
-func shorten(s string) string {
-	end := min(len(s), maxLabel-len(cut))
-	for end < len(s) && !utf8.RuneStart(s[end]) {
+	end := maxLabel - len(cut)
+	for !utf8.RuneStart(s[end]) {
 		end--
 	}
-	return s[:end]
-}
-
-func plain(s string) bool {
-	if len(s) > maxLabel {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return s[:end] + cut
 }
 
 // word makes a label value of one of our own reasons or states as the documents have

@@ -2,147 +2,167 @@
 // /healthz and /readyz.
 //
 // It asks the agent's parts by the functions in [Sources] and knows none of them: no
-// loop, no observer, no runtime, no files. Whoever can reach the port is a stranger, and
-// so is whoever chose the name of a pod or a device: series, labels, connections and
-// questions are bounded.
+// loop, no observer, no runtime, no files. It trusts neither the clients of the port nor
+// the names of pods and devices: series, labels, connections and the work for clients
+// are bounded.
 package metrics
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"runtime"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
-// Metrics is a registry of its own with everything the agent exports. Its methods may
-// be called from several goroutines at once.
+// answerTime is how long a source may take.
+const answerTime = 5 * time.Second
+
+var errNoAnswer = errors.New("no answer within " + answerTime.String())
+
+// Metrics is everything the agent exports. Its methods may be called from several
+// goroutines at once.
 type Metrics struct {
-	registry  *prometheus.Registry
 	log       *slog.Logger
-	sources   []asked
-	errors    *prometheus.CounterVec
+	registry  *prometheus.Registry
 	detection prometheus.Histogram
-	// slot is held while the registry is gathered: the sources hold one scrape's answers.
-	slot chan struct{}
+	pages     *pages
+
+	// The rest belongs to gather.
+	sources  []*source
+	info     series // what never changes
+	gathered series
 }
 
 // New makes the metrics of an agent.
 func New(sources Sources) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		log:      sources.Log,
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: ScrapeErrorsTotal,
-			Help: "Scrapes that had to do without the metrics of this source, because it failed or took too long.",
-		}, []string{"source"}),
-		detection: newDetection(),
-		slot:      make(chan struct{}, 1),
+		log:       sources.Log,
+		registry:  prometheus.NewRegistry(),
+		detection: prometheus.NewHistogram(detectionSeconds),
+		sources: slices.DeleteFunc([]*source{
+			newSource("detector", sources.Detector, exportDetector),
+			newSource("interfaces", sources.Interfaces, new(refusedAccount).export),
+			newSource("agent", sources.Agent, exportAgent),
+			newSource("cluster", sources.Cluster, exportCluster),
+			newSource("pods", sources.Pods, exportPods),
+			newSource("state", sources.State, exportState),
+			newSource("config", sources.Config, exportConfig),
+		}, func(s *source) bool { return s == nil }),
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
+	m.info.add(buildInfo, 1, sources.Version, runtime.Version(), runtime.GOARCH)
+	m.info.add(nodeInfo, 1, sources.Node, sources.BootID, sources.Attach)
 	m.registry.MustRegister(
-		m.errors,
 		m.detection,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newBuildInfo(sources.Version),
-		newNodeInfo(sources.Node, sources.BootID, sources.Attach),
+		prometheus.CollectorFunc(func(out chan<- prometheus.Metric) {
+			for _, metric := range m.gathered {
+				out <- metric
+			}
+		}),
 	)
-	m.add(detectorSource(sources.Detector))
-	m.add(interfacesSource(sources.Interfaces))
-	m.add(agentSource(sources.Agent))
-	m.add(clusterSource(sources.Cluster))
-	m.add(podsSource(sources.Pods))
-	m.add(stateSource(sources.State))
-	m.add(configSource(sources.Config))
+	m.pages = newPages(m.gather, promhttp.HandlerOpts{
+		// What is left is worth more than an error.
+		ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog:      slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
+		Registry:      m.registry,
+	})
 	return m
 }
 
-func (m *Metrics) add(s asked) {
-	if s.absent() {
-		return
-	}
-	m.sources = append(m.sources, s)
-	m.registry.MustRegister(s)
-	m.errors.WithLabelValues(s.title())
+// ObserveDetection records how long it took from the second holder's first packet until
+// a conflict was confirmed; once for each, not again after a restart.
+func (m *Metrics) ObserveDetection(d time.Duration) {
+	m.detection.Observe(max(0, d).Seconds())
 }
 
-// scrape asks every source, then calls f, which gathers the registry with what they
-// answered. The error is that of ctx; f has not been called then.
-func (m *Metrics) scrape(ctx context.Context, f func()) error {
-	answers := make([]func(), len(m.sources))
+// gather returns all metrics, with those of the sources that answer in time. It must not
+// be called again before it has returned.
+func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	answers := make([]series, len(m.sources))
 	var group sync.WaitGroup
 	for i, s := range m.sources {
 		group.Go(func() {
-			answer, err := s.ask(ctx)
-			if err != nil && ctx.Err() == nil {
-				m.errors.WithLabelValues(s.title()).Inc()
-				m.log.Debug("metrics left out", "source", s.title(), "error", err)
+			var err error
+			if answers[i], err = s.ask(ctx); err != nil {
+				s.failures++
+				m.log.Debug("metrics left out", "source", s.name, "error", err)
 			}
-			answers[i] = answer
 		})
 	}
 	group.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
+	m.gathered = slices.Concat(append(answers, m.info)...)
+	for _, s := range m.sources {
+		m.gathered.add(scrapeErrors, float64(s.failures), s.name)
 	}
+	return m.registry.Gather()
+}
+
+// source is a part of the agent.
+type source struct {
+	name     string
+	read     func(context.Context) (series, error)
+	reading  sync.Mutex // held while read runs, however long that takes
+	failures uint64
+}
+
+// newSource returns a source that exports what it is answered, nil for nobody to ask.
+func newSource[T any](name string, ask func(context.Context) (T, error), export func(T, *series)) *source {
+	if ask == nil {
+		return nil
+	}
+	return &source{name: name, read: func(ctx context.Context) (out series, err error) {
+		answer, err := ask(ctx)
+		if err == nil {
+			export(answer, &out)
+		}
+		return out, err
+	}}
+}
+
+// ask reads the source until ctx ends. It fails at once while an earlier call has not
+// returned: a part that hangs is neither waited for again nor asked twice.
+func (s *source) ask(ctx context.Context) (series, error) {
+	if !s.reading.TryLock() {
+		return nil, errNoAnswer
+	}
+	var out series
+	var err error
+	done := make(chan struct{})
+	go func() {
+		out, err = s.read(ctx)
+		s.reading.Unlock()
+		close(done)
+	}()
 	select {
-	case m.slot <- struct{}{}:
+	case <-done:
+		return out, err
 	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-m.slot }()
-	for _, answer := range answers {
-		answer()
-	}
-	f()
-	return nil
-}
-
-// asked is a source of any type.
-type asked interface {
-	prometheus.Collector
-	title() string
-	absent() bool
-	// ask puts the question. The function it returns makes the answer, or that there is
-	// none, what Collect exports; it is never nil, and for the holder of the slot to call.
-	ask(context.Context) (func(), error)
-}
-
-// source exports the answer to one question.
-type source[T any] struct {
-	question[T]
-	name   string
-	descs  []*prometheus.Desc
-	export func(T, sink)
-	answer *T // of the present scrape, nil without one
-}
-
-func (s *source[T]) title() string { return s.name }
-
-func (s *source[T]) absent() bool { return s.question.ask == nil }
-
-func (s *source[T]) ask(ctx context.Context) (func(), error) {
-	value, err := s.put(ctx)
-	if err != nil {
-		return func() { s.answer = nil }, err
-	}
-	return func() { s.answer = &value }, nil
-}
-
-// Describe implements [prometheus.Collector].
-func (s *source[T]) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range s.descs {
-		out <- desc
+		return nil, errNoAnswer
 	}
 }
 
-// Collect implements [prometheus.Collector].
-func (s *source[T]) Collect(out chan<- prometheus.Metric) {
-	if s.answer != nil {
-		s.export(*s.answer, out)
+// series are metrics with their values.
+type series []prometheus.Metric
+
+// add adds one value. Every label goes through [clean].
+func (s *series) add(m metric, value float64, labels ...string) {
+	for i, label := range labels {
+		labels[i] = clean(label)
 	}
+	// It panics for labels that do not fit the description only.
+	*s = append(*s, prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...))
 }

@@ -1,55 +1,130 @@
 package metrics
 
-// The names of all metrics: a contract with alert rules and dashboards.
-const (
-	// Conflicts and suspicions, from the detector.
-	Conflicts                  = "dupip_conflicts"
-	ConflictInfo               = "dupip_conflict_info"
-	ConflictInfoOmitted        = "dupip_conflict_info_omitted"
-	ConflictHolders            = "dupip_conflict_holders"
-	ConflictSuspectedTimestamp = "dupip_conflict_suspected_timestamp_seconds"
-	ConflictsTotal             = "dupip_conflicts_total"
-	ConflictsResolvedTotal     = "dupip_conflicts_resolved_total"
-	SuspicionsTotal            = "dupip_suspicions_total"
-	SuspicionsFadedTotal       = "dupip_suspicions_faded_total"
-	DetectionSeconds           = "dupip_detection_seconds"
-	Bindings                   = "dupip_bindings"
+import "github.com/prometheus/client_golang/prometheus"
 
-	// Coverage, and packets that made no record, from the interfaces.
-	Interfaces                   = "dupip_interfaces"
-	RefusedPacketsTotal          = "dupip_refused_packets_total"
-	InterfaceRefusedPacketsTotal = "dupip_interface_refused_packets_total"
+// metric is what is exported under one name. Names, labels and help texts are a contract
+// with alert rules and dashboards.
+type metric struct {
+	name string
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
 
-	// The agent's own work and bounds.
-	DroppedTotal         = "dupip_dropped_total"
-	SuppressedTotal      = "dupip_suppressed_total"
-	SolicitationsTotal   = "dupip_solicitations_total"
-	RecordsPending       = "dupip_records_pending"
-	NetlinkOverrunsTotal = "dupip_netlink_overruns_total"
+func gauge(name, help string, labels ...string) metric {
+	return metric{name, prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+}
 
-	// The other nodes' agents, and what is told to them.
-	GossipMembers               = "dupip_gossip_members"
-	GossipNamesakes             = "dupip_gossip_namesakes"
-	GossipLeases                = "dupip_gossip_leases"
-	GossipLeasesUnacked         = "dupip_gossip_leases_unacked"
-	GossipLeasesKept            = "dupip_gossip_leases_kept"
-	GossipMessagesSentTotal     = "dupip_gossip_messages_sent_total"
-	GossipMessagesReceivedTotal = "dupip_gossip_messages_received_total"
-	GossipDroppedTotal          = "dupip_gossip_dropped_total"
-	GossipEncrypted             = "dupip_gossip_encrypted"
-	GossipProblems              = "dupip_gossip_problems"
+func counter(name, help string, labels ...string) metric {
+	return metric{name, prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
+}
 
-	// The container runtime, the state on disk, the configuration.
-	PodsRuntimeConnected      = "dupip_pods_runtime_connected"
-	PodsKnown                 = "dupip_pods_known"
-	StateLastWriteSuccess     = "dupip_state_last_write_success"
-	StateLastWriteTimestamp   = "dupip_state_last_write_timestamp_seconds"
-	StateSizeBytes            = "dupip_state_size_bytes"
-	ConfigLastReloadSuccess   = "dupip_config_last_reload_success"
-	ConfigLastReloadTimestamp = "dupip_config_last_reload_timestamp_seconds"
+// Conflicts and suspicions, from the detector.
+var (
+	conflicts = gauge("dupip_conflicts",
+		"Open conflicts that involve this node.", "state", "scope")
+	conflictInfo = gauge("dupip_conflict_info",
+		"An open conflict with its two eldest holders, always 1; at most 100, confirmed ones first, then the eldest.",
+		"id", "network", "ip", "state", "scope",
+		"first_pod", "first_netns", "first_interface", "first_mac", "first_node",
+		"second_pod", "second_netns", "second_interface", "second_mac", "second_node")
+	conflictInfoOmitted = gauge("dupip_conflict_info_omitted",
+		"Open conflicts without series of their own, because there are more than 100.")
+	conflictHolders = gauge("dupip_conflict_holders",
+		"Holders of the address of an open conflict.", "id", "network", "ip")
+	conflictSuspected = gauge("dupip_conflict_suspected_timestamp_seconds",
+		"When an open conflict was suspected first.", "id", "network", "ip")
+	conflictsTotal = counter("dupip_conflicts_total",
+		"Conflicts that were confirmed.", "scope")
+	conflictsResolved = counter("dupip_conflicts_resolved_total",
+		"Confirmed conflicts that have ended.")
+	suspicions = counter("dupip_suspicions_total",
+		"Suspicions that were raised: an address with two live holders, not verified yet.")
+	suspicionsFaded = counter("dupip_suspicions_faded_total",
+		"Suspicions that ended without a conflict: ordinary reuse of an address.")
+	bindings = gauge("dupip_bindings",
+		"Addresses with their holders, by how it is known that they have them.", "evidence")
+	// The buckets are close together around what is aimed at with a minimum overlap of 1 s:
+	// 1.5 s on one node, 2.5 s across.
+	detectionSeconds = prometheus.HistogramOpts{
+		Name:    "dupip_detection_seconds",
+		Help:    "Time from the second holder's first packet until the conflict was confirmed.",
+		Buckets: []float64{0.25, 0.5, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 5, 10, 30, 60},
+	}
+)
 
-	// Who this is, and whether the page is whole.
-	BuildInfo         = "dupip_build_info"
-	NodeInfo          = "dupip_node_info"
-	ScrapeErrorsTotal = "dupip_scrape_errors_total"
+// Coverage, and packets that made no record, from the interfaces.
+var (
+	interfaces = gauge("dupip_interfaces",
+		"Pod interfaces by whether they are observed; unseen_netns counts some of them again.", "state")
+	refusedPackets = counter("dupip_refused_packets_total",
+		"Packets that made no record, because they were over an interface's limits or the ring was full.", "kind")
+	interfaceRefusedPackets = counter("dupip_interface_refused_packets_total",
+		"Packets that made no record, by interface for the 20 with most; without an interface for all others.",
+		"interface", "netns", "source_pod", "kind")
+)
+
+// The agent's own work and bounds.
+var (
+	dropped = counter("dupip_dropped_total",
+		"What found no room in one of the agent's queues and tables.", "reason")
+	suppressed = counter("dupip_suppressed_total",
+		"Second holders that raised no suspicion, or cannot be confirmed, and why.", "reason")
+	solicitations = counter("dupip_solicitations_total",
+		"Questions sent into pods: to verify a suspicion, or to refresh a silent binding.", "purpose")
+	recordsPending = gauge("dupip_records_pending",
+		"Records that wait until more is known of their interface.")
+	netlinkOverruns = counter("dupip_netlink_overruns_total",
+		"Times the kernel had more changes to tell than the agent could take; each leads to a full resync.")
+)
+
+// The other nodes' agents, and what is sent to them.
+var (
+	gossipMembers = gauge("dupip_gossip_members",
+		"Agents of the cluster as this one sees them, itself included, by state.", "state")
+	gossipNamesakes = gauge("dupip_gossip_namesakes",
+		"Live agents that share their node's name with another: two nodes of one name.")
+	gossipLeases = gauge("dupip_gossip_leases",
+		"Bindings of this node that are told to their keepers.")
+	gossipUnacked = gauge("dupip_gossip_leases_unacked",
+		"Of them those that a keeper has not acknowledged for more than a few seconds.")
+	gossipKept = gauge("dupip_gossip_leases_kept",
+		"Bindings of all nodes that this agent keeps as a matchmaker.")
+	gossipSent = counter("dupip_gossip_messages_sent_total",
+		"Messages sent to other agents.", "type")
+	gossipReceived = counter("dupip_gossip_messages_received_total",
+		"Messages received from other agents.", "type")
+	gossipDropped = counter("dupip_gossip_dropped_total",
+		"What was not taken in from other agents, or not sent to them.", "reason")
+	gossipEncrypted = gauge("dupip_gossip_encrypted",
+		"Whether gossip is encrypted, 1 or 0.")
+	gossipProblems = gauge("dupip_gossip_problems",
+		"Things that are wrong with gossip now; dupip status says what.")
+)
+
+// The container runtime, the state on disk, the configuration.
+var (
+	podsConnected = gauge("dupip_pods_runtime_connected",
+		"Whether the container runtime answers, 1 or 0; without it pods have no names.")
+	podsKnown = gauge("dupip_pods_known",
+		"Network namespaces with a pod's name.")
+	stateSuccess = gauge("dupip_state_last_write_success",
+		"Whether the latest write of the state succeeded, 1 or 0.")
+	stateTimestamp = gauge("dupip_state_last_write_timestamp_seconds",
+		"When the state was written last; it is written only when it has changed.")
+	stateSize = gauge("dupip_state_size_bytes",
+		"Size of the state on disk.")
+	configSuccess = gauge("dupip_config_last_reload_success",
+		"Whether the configuration file was good when it was read last, 1 or 0; a bad one leaves the old in force.")
+	configTimestamp = gauge("dupip_config_last_reload_timestamp_seconds",
+		"When the configuration in force was read.")
+)
+
+// Who this is, and whether the page is whole.
+var (
+	buildInfo = gauge("dupip_build_info",
+		"The build of this agent, always 1.", "version", "go_version", "arch")
+	nodeInfo = gauge("dupip_node_info",
+		"The node this agent runs on and how it observes, always 1.", "node", "boot_id", "attach")
+	scrapeErrors = counter("dupip_scrape_errors_total",
+		"Scrapes that had to do without the metrics of this source, because it failed or took too long.", "source")
 )

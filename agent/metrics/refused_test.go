@@ -11,7 +11,7 @@ import (
 func TestTheLoudestAreNamed(t *testing.T) {
 	list := refusing(100)
 	list[3].Refused.RingFull = 500
-	got := families(t, New(Sources{Interfaces: answering(InterfaceStats{Observed: list})}))[InterfaceRefusedPacketsTotal]
+	got := families(t, New(Sources{Interfaces: answering(InterfaceStats{Observed: list})}))[interfaceRefusedPackets.name]
 	if len(got) != (maxRefusing+1)*4 {
 		t.Errorf("%d series, want %d", len(got), (maxRefusing+1)*4)
 	}
@@ -54,8 +54,8 @@ func TestRefusedAccount(t *testing.T) {
 		{"gone, counted", 5030, 0, 35, total + 5030},
 		{"gone, not counted", 0, 0, 35, total + 5030},
 	} {
-		r := a.update(InterfaceStats{Observed: append(crowd, one(999, step.data)), Gone: Refused{Data: step.gone}})
-		if diff := cmp.Diff([]uint64{step.others, step.total}, []uint64{r.others[0], r.total[0]}); diff != "" {
+		a.update(InterfaceStats{Observed: append(crowd, one(999, step.data)), Gone: Refused{Data: step.gone}})
+		if diff := cmp.Diff([]uint64{step.others, step.total}, []uint64{a.others[0], a.total[0]}); diff != "" {
 			t.Errorf("%s: others and total (-want +got):\n%s", step.what, diff)
 		}
 	}
@@ -69,7 +69,7 @@ func TestCountersNeverGoBack(t *testing.T) {
 		a       refusedAccount
 		present []InterfaceRefusals
 		gone    Refused
-		before  refusedReport
+		before  refusedAccount
 		truth   uint64
 		next    uint32
 	)
@@ -92,23 +92,24 @@ func TestCountersNeverGoBack(t *testing.T) {
 			truth += more
 			present[random.IntN(len(present))].Refused.Data += more
 		}
-		now := a.update(InterfaceStats{Observed: present, Gone: gone})
-		if now.total[0] != truth {
-			t.Fatalf("step %d, seed %d: total %d, want %d", step, seed, now.total[0], truth)
+		named := a.update(InterfaceStats{Observed: present, Gone: gone})
+		if a.total[0] != truth {
+			t.Fatalf("step %d, seed %d: total %d, want %d", step, seed, a.total[0], truth)
 		}
-		if now.others[0] < before.others[0] || now.others[0] > truth {
-			t.Fatalf("step %d, seed %d: others from %d to %d of %d", step, seed, before.others[0], now.others[0], truth)
+		if a.others[0] < before.others[0] || a.others[0] > truth {
+			t.Fatalf("step %d, seed %d: others from %d to %d of %d", step, seed, before.others[0], a.others[0], truth)
 		}
-		if len(now.named) > maxRefusing || len(a.last) > len(present) {
-			t.Fatalf("step %d, seed %d: %d named, %d remembered of %d", step, seed, len(now.named), len(a.last), len(present))
+		if len(named) > maxRefusing || len(a.last) > len(present) {
+			t.Fatalf("step %d, seed %d: %d named, %d remembered of %d", step, seed, len(named), len(a.last), len(present))
 		}
-		before = now
+		before = a
 	}
 	if before.others[0] == 0 {
 		t.Error("nobody was ever among the others: the test shows nothing")
 	}
 	// A caller that forgets what is gone makes the total stand still, not go back.
-	if now := a.update(InterfaceStats{}); now.total != before.total || now.others != before.others {
-		t.Errorf("from %v to %v", before, now)
+	a.update(InterfaceStats{})
+	if a.total != before.total || a.others != before.others {
+		t.Errorf("from %v to %v", before, a)
 	}
 }

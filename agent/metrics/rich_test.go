@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,38 +120,25 @@ func refusing(n int) []InterfaceRefusals {
 	return list
 }
 
-// scrape calls f with the registry as one scrape fills it.
-func scrape(t *testing.T, m *Metrics, f func()) {
-	t.Helper()
-	if err := m.scrape(t.Context(), f); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// families returns the values of one scrape by the name of the metric, then by its
-// labels' values in the order of their names, joined by "/".
+// families returns what is gathered by the name of the metric, then by its labels' values
+// in the order of their names, joined by "/".
 func families(t *testing.T, m *Metrics) map[string]map[string]float64 {
 	t.Helper()
+	gathered, err := m.gather()
+	if err != nil {
+		t.Fatal(err)
+	}
 	found := make(map[string]map[string]float64)
-	scrape(t, m, func() {
-		gathered, err := m.registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, family := range gathered {
-			series := make(map[string]float64)
-			for _, metric := range family.GetMetric() {
-				labels := ""
-				for i, pair := range metric.GetLabel() {
-					if i > 0 {
-						labels += "/"
-					}
-					labels += pair.GetValue()
-				}
-				series[labels] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+	for _, family := range gathered {
+		series := make(map[string]float64)
+		for _, metric := range family.GetMetric() {
+			var labels []string
+			for _, pair := range metric.GetLabel() {
+				labels = append(labels, pair.GetValue())
 			}
-			found[family.GetName()] = series
+			series[strings.Join(labels, "/")] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
 		}
-	})
+		found[family.GetName()] = series
+	}
 	return found
 }

@@ -45,12 +45,11 @@ func Listen(address string) (net.Listener, error) {
 var grace = serve.Grace
 
 // Serve answers on the listener until ctx ends, and closes it. When there are too many
-// connections the one that has stood still for longest makes room for the newcomer, so
-// nobody is kept out by others who are slow.
+// connections, it closes the one that has been idle for longest.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
 	server := &http.Server{
 		Handler:           handler,
-		ConnState:         (&connections{limit: maxConnections}).changed,
+		ConnState:         (&connections{limit: maxConnections, changed: make(map[net.Conn]uint64)}).track,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
 		// Longer than the slowest source takes.

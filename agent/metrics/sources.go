@@ -9,10 +9,11 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Sources is what a scrape asks. A function is called once for all scrapes of 100 ms, and
-// never while it still runs; it should end with its context, which has a deadline of 5 s.
-// What it returns is read later and must not be changed any more. One that is nil has no
-// metrics at all; one that fails has none in that scrape and is counted.
+// Sources are the functions that a scrape calls, each at most once a second for all clients,
+// and never while an earlier call still runs. Each should return when its context ends,
+// which has a deadline of 5 s; what it returns must not be changed afterwards. A function
+// that is nil has no metrics. If one fails or is late, its metrics are left out of that
+// page, and a counter says so.
 type Sources struct {
 	// Version, Node, BootID and Attach are constant in the life of an agent: its
 	// version, the node's name and boot id, and the way the observer attaches.

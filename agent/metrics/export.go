@@ -1,0 +1,109 @@
+package metrics
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// Values of labels that are there before they are counted, so that an alert has a 0 to
+// compare with and a rate begins with the first.
+var (
+	interfaceStates = []string{
+		"attached", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink", "unseen_netns",
+	}
+	memberStates = []string{
+		string(cluster.Alive), string(cluster.Suspect), string(cluster.Dead), string(cluster.Left),
+	}
+	messageTypes = []string{"lease", "ack", "rival", "ask", "verified", "query", "answer", "pair"}
+)
+
+func exportDetector(s DetectorStats, out *series) {
+	for scope := detector.SameNode; scope <= detector.PodHost; scope++ {
+		for _, state := range []detector.State{detector.Suspected, detector.Confirmed} {
+			n := s.Counts.Open[detector.StateScope{State: state, Scope: scope}]
+			out.add(conflicts, float64(n), state.String(), scope.String())
+		}
+		out.add(conflictsTotal, float64(s.Counts.Confirmed[scope]), scope.String())
+	}
+	out.add(conflictsResolved, float64(s.Counts.Resolved))
+	out.add(suspicions, float64(s.Counts.Suspected))
+	out.add(suspicionsFaded, float64(s.Counts.Faded))
+	for evidence := detector.Forwarded; evidence <= detector.Host; evidence++ {
+		out.add(bindings, float64(s.Counts.Bindings[evidence]), evidence.String())
+	}
+	exportConflicts(s.Open, out)
+}
+
+func exportAgent(s AgentStats, out *series) {
+	addWords(out, dropped, s.Dropped)
+	addWords(out, suppressed, s.Suppressed)
+	if s.Solicitations != nil {
+		for purpose := detector.Verify; purpose <= detector.Refresh; purpose++ {
+			out.add(solicitations, float64(s.Solicitations[purpose]), purpose.String())
+		}
+	}
+	out.add(recordsPending, float64(s.Pending))
+	out.add(netlinkOverruns, float64(s.NetlinkOverruns))
+}
+
+func exportCluster(s ClusterStats, out *series) {
+	for _, state := range memberStates {
+		out.add(gossipMembers, float64(s.Status.Members[cluster.State(state)]), state)
+	}
+	out.add(gossipNamesakes, float64(s.Namesakes))
+	out.add(gossipLeases, float64(s.Status.Leases))
+	out.add(gossipUnacked, float64(s.Status.Unacked))
+	out.add(gossipKept, float64(s.Status.Kept))
+	addWords(out, gossipSent, s.Status.Sent, messageTypes...)
+	addWords(out, gossipReceived, s.Status.Received, messageTypes...)
+	addWords(out, gossipDropped, s.Status.Dropped)
+	out.add(gossipEncrypted, number(s.Status.Encrypted))
+	out.add(gossipProblems, float64(len(s.Status.Problems)))
+}
+
+func exportPods(s PodStats, out *series) {
+	out.add(podsConnected, number(s.Connected))
+	out.add(podsKnown, float64(s.Known))
+}
+
+func exportState(s StateStats, out *series) {
+	out.add(stateSuccess, number(s.Err == nil))
+	out.addTime(stateTimestamp, s.LastWrite)
+	out.add(stateSize, float64(s.Bytes))
+}
+
+func exportConfig(s ConfigStats, out *series) {
+	out.add(configSuccess, number(s.Err == nil))
+	out.addTime(configTimestamp, s.LoadedAt)
+}
+
+// addWords adds a value for each key, and 0 for those in always that are missing.
+func addWords[N int | uint64](out *series, m metric, figures map[string]N, always ...string) {
+	sums := byWord(figures)
+	for _, name := range always {
+		out.add(m, float64(sums[name]), name)
+	}
+	for name, n := range sums {
+		if !slices.Contains(always, name) {
+			out.add(m, float64(n), name)
+		}
+	}
+}
+
+// addTime adds a time in seconds since 1970, and nothing for none.
+func (s *series) addTime(m metric, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		s.add(m, float64(t.UnixMilli())/1000, labels...)
+	}
+}
+
+// number is 1 for true.
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,244 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hung is a source that heeds nothing until it is released.
+type hung struct {
+	calls   atomic.Int32
+	release chan struct{}
+}
+
+func newHung() *hung { return &hung{release: make(chan struct{})} }
+
+func (h *hung) pods(context.Context) (PodStats, error) {
+	h.calls.Add(1)
+	<-h.release
+	return PodStats{Known: 7}, nil
+}
+
+// ask sends a request to a handler, without a network between.
+func ask(ctx context.Context, handler http.Handler, path string, accept ...string) *httptest.ResponseRecorder {
+	request := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	for i, name := range []string{"Accept", "Accept-Encoding"}[:len(accept)] {
+		request.Header.Set(name, accept[i])
+	}
+	response := httptest.NewRecorder()
+	handler.ServeHTTP(response, request)
+	return response
+}
+
+func TestASourceThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHung()
+		sources := rich()
+		sources.Pods = h.pods
+		m := New(sources)
+		handler := m.Handler(nil, nil)
+
+		start := time.Now()
+		page := ask(t.Context(), handler, "/metrics")
+		if took := time.Since(start); took != answerTime {
+			t.Errorf("the scrape took %s, want %s", took, answerTime)
+		}
+		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), podsKnown.name) {
+			t.Errorf("%d; metrics of the source that hangs are there: %t", page.Code, strings.Contains(page.Body.String(), podsKnown.name))
+		}
+		// Later ones neither wait nor ask on top.
+		start = time.Now()
+		var got map[string]map[string]float64
+		for range 20 {
+			got = families(t, m)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("20 more scrapes took %s, want no waiting", took)
+		}
+		if len(got[podsKnown.name]) != 0 || len(got[podsConnected.name]) != 0 {
+			t.Error("metrics of the source that hangs are there")
+		}
+		if len(got[conflicts.name]) != 6 || got[stateSize.name][""] != 4096 {
+			t.Error("metrics of the others are missing")
+		}
+		if n := h.calls.Load(); n != 1 {
+			t.Errorf("asked %d times while the first question is open", n)
+		}
+		if n := got[scrapeErrors.name]["pods"]; n != 21 {
+			t.Errorf("%v errors, want 21", n)
+		}
+
+		close(h.release)
+		synctest.Wait()
+		if got := families(t, m); got[podsKnown.name][""] != 7 {
+			t.Error("the source is not back after it answered")
+		}
+	})
+}
+
+// An error takes the metrics of its source away, not those of the scrape before.
+func TestASourceThatFails(t *testing.T) {
+	var err error
+	m := New(Sources{State: func(context.Context) (StateStats, error) { return StateStats{Bytes: 1}, err }})
+	for _, want := range []error{nil, errors.New("the agent is stopping"), nil} {
+		err = want
+		got := families(t, m)
+		if there := len(got[stateSize.name]) == 1; there != (want == nil) {
+			t.Errorf("with error %v: metrics there: %t", want, there)
+		}
+	}
+	if n := families(t, m)[scrapeErrors.name]["state"]; n != 1 {
+		t.Errorf("%v errors, want 1", n)
+	}
+}
+
+func TestSourcesEndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Sources{Config: func(ctx context.Context) (ConfigStats, error) {
+			deadline, ok := ctx.Deadline()
+			if !ok || time.Until(deadline) != answerTime {
+				t.Errorf("deadline %s, %t", time.Until(deadline), ok)
+			}
+			<-ctx.Done()
+			return ConfigStats{}, ctx.Err()
+		}})
+		if n := families(t, m)[scrapeErrors.name]["config"]; n != 1 {
+			t.Errorf("%v errors, want 1", n)
+		}
+	})
+}
+
+// The page is made once a second for all clients, whatever format they ask for.
+func TestPageIsMadeOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		handler := New(Sources{Pods: func(context.Context) (PodStats, error) {
+			time.Sleep(10 * time.Millisecond)
+			return PodStats{Known: int(calls.Add(1))}, nil
+		}}).Handler(nil, nil)
+		scrape := func(want string, accept ...string) {
+			t.Helper()
+			if page := ask(t.Context(), handler, "/metrics", accept...); !strings.Contains(page.Body.String(), "dupip_pods_known "+want) {
+				t.Errorf("%d, want answer %s:\n%s", page.Code, want, page.Body)
+			}
+		}
+		var group sync.WaitGroup
+		for range 50 {
+			group.Go(func() { scrape("1") })
+		}
+		group.Wait()
+		time.Sleep(pageTime - time.Nanosecond)
+		scrape("1")
+		scrape("1", "application/openmetrics-text; version=1.0.0")
+		ask(t.Context(), handler, "/metrics", "*/*", "gzip")
+		if n := calls.Load(); n != 1 {
+			t.Errorf("asked %d times within a second", n)
+		}
+		time.Sleep(time.Nanosecond)
+		scrape("2", "application/openmetrics-text; version=1.0.0")
+		scrape("2")
+		if n := calls.Load(); n != 2 {
+			t.Errorf("asked %d times within two seconds", n)
+		}
+	})
+}
+
+// Clients that scrape without a pause wait their turn, and get a page.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := New(rich()).Handler(nil, nil)
+		start := time.Now()
+		var group sync.WaitGroup
+		for range maxConnections {
+			group.Go(func() {
+				for range 10 {
+					if page := ask(t.Context(), handler, "/metrics"); page.Code != http.StatusOK {
+						t.Errorf("code %d", page.Code)
+					}
+				}
+			})
+		}
+		group.Wait()
+		const waited = 10*maxConnections - pagesBurst
+		if took, want := time.Since(start), waited*time.Second/pagesPerSecond; took.Round(time.Second) != want.Round(time.Second) {
+			t.Errorf("%d pages took %s, want %s", 10*maxConnections, took, want)
+		}
+	})
+}
+
+// A client that goes away neither waits nor spoils the answer for others, and is
+// nobody's error.
+func TestAClientThatGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHung()
+		m := New(Sources{Pods: h.pods})
+		handler := m.Handler(nil, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		for range 20 { // the first waits, the others come too late
+			page := ask(ctx, handler, "/metrics")
+			if took := time.Since(start); page.Body.Len() != 0 || took != time.Second {
+				t.Errorf("%d bytes for nobody, after %s", page.Body.Len(), took)
+			}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			close(h.release)
+		}()
+		page := ask(t.Context(), handler, "/metrics").Body.String()
+		for _, line := range []string{"dupip_pods_known 7", `dupip_scrape_errors_total{source="pods"} 0`} {
+			if !strings.Contains(page, line+"\n") {
+				t.Errorf("the page is without %q:\n%s", line, page)
+			}
+		}
+	})
+}
+
+// A probe is answered in time by an agent that hangs, and many probes are one question.
+func TestAProbeOfAnAgentThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		release := make(chan struct{})
+		handler := New(Sources{}).Handler(func(context.Context) error {
+			calls.Add(1)
+			<-release
+			return nil
+		}, nil)
+		var group sync.WaitGroup
+		for range 50 {
+			group.Go(func() {
+				start := time.Now()
+				answer := ask(t.Context(), handler, "/healthz")
+				if took := time.Since(start); answer.Code != http.StatusServiceUnavailable ||
+					answer.Body.String() != errNoAnswer.Error()+"\n" || took != answerTime {
+					t.Errorf("%d %q after %s", answer.Code, answer.Body, took)
+				}
+			})
+		}
+		group.Wait()
+		close(release)
+		synctest.Wait()
+		for range 50 { // the answer is good for a moment
+			if answer := ask(t.Context(), handler, "/healthz"); answer.Code != http.StatusOK {
+				t.Errorf("%d %q after the agent is back", answer.Code, answer.Body)
+			}
+		}
+		if n := calls.Load(); n != 1 {
+			t.Errorf("asked %d times, want once", n)
+		}
+		time.Sleep(checkTime)
+		ask(t.Context(), handler, "/healthz")
+		if n := calls.Load(); n != 2 {
+			t.Errorf("asked %d times, want once more", n)
+		}
+	})
+}
