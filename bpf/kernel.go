@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// requireCapabilities names the capabilities that the calling thread lacks. The kernel itself would
-// say "operation not permitted" and no more.
-func requireCapabilities() error {
+// CheckCapabilities returns an error that names the capabilities that [Load] needs and the calling
+// thread lacks. The kernel itself would say "operation not permitted" and no more.
+func CheckCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
@@ -50,7 +50,7 @@ func requireCapabilities() error {
 // ResolveMode tells how [Load] with this mode would attach: TCX, TC or XDP, never Auto. It attaches
 // nothing. Errors are those of Load.
 func ResolveMode(mode Mode) (Mode, error) {
-	if err := requireCapabilities(); err != nil {
+	if err := CheckCapabilities(); err != nil {
 		return "", err
 	}
 	return resolveMode(mode)

@@ -38,7 +38,7 @@ func Load(opts Options) (*Observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := requireCapabilities(); err != nil {
+	if err := CheckCapabilities(); err != nil {
 		return nil, err
 	}
 	mode, err := resolveMode(opts.Mode)

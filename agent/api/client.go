@@ -130,11 +130,14 @@ func (c *Client) do(ctx context.Context, path string, query url.Values) (*http.R
 	return response, nil
 }
 
+// ErrNoAgent is returned by a [Client] when nobody listens on its socket.
+var ErrNoAgent = errors.New("no agent is running")
+
 // explain turns the usual failures to connect into what to do about them.
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no agent is running at %s; start one with \"dupip agent\" or name its socket with --api-socket", c.path)
+		return fmt.Errorf("%w at %s; start one with \"dupip agent\" or name its socket with --api-socket", ErrNoAgent, c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("not allowed to use %s; run as root", c.path)
 	}

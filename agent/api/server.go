@@ -51,17 +51,11 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("making the folder of the API socket: %w", err)
 	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("opening API socket %s: %w; stop it or choose another --api-socket", path, ErrOccupied)
+	left, err := Inspect(path)
+	if err != nil {
+		return nil, err
 	}
-	switch info, err := os.Lstat(path); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, fmt.Errorf("opening API socket: %w", err)
-	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("opening API socket %s: a file that is no socket is in the way; move it or choose another --api-socket", path)
-	default:
+	if left {
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("removing the socket of a former agent: %w", err)
 		}
@@ -75,6 +69,27 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("opening API socket: %w", err)
 	}
 	return listener, nil
+}
+
+// Inspect says whether a killed agent left its socket file, which [Listen] replaces. The
+// error names what keeps Listen from using the path; it changes nothing.
+func Inspect(path string) (left bool, err error) {
+	if most := len(unix.RawSockaddrUnix{}.Path) - 1; len(path) > most {
+		return false, fmt.Errorf("opening API socket: the path has %d bytes, at most %d are possible; choose a shorter --api-socket", len(path), most)
+	}
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return false, fmt.Errorf("opening API socket %s: %w; stop it or choose another --api-socket", path, ErrOccupied)
+	}
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("opening API socket: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return false, fmt.Errorf("opening API socket %s: a file that is no socket is in the way; move it or choose another --api-socket", path)
+	}
+	return true, nil
 }
 
 // Serve answers on the listener until ctx ends.

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -17,11 +17,8 @@ import (
 	"github.com/dupip/dupip/agent/links"
 )
 
-// startTime is how long an agent may be busy with its start.
-const startTime = 30 * time.Second
-
-// checkAgent: does one run, is it ready, is it of our version, and is it alone?
-func checkAgent(_ context.Context, known *facts) finding {
+// checkAgent: does one run, is it ready, and is it of our version?
+func checkAgent(_ context.Context, known *facts) Check {
 	s := known.status
 	if s == nil {
 		return noAgent(known)
@@ -29,99 +26,70 @@ func checkAgent(_ context.Context, known *facts) finding {
 	up := time.Since(s.Started).Round(time.Second)
 	text := fmt.Sprintf("%s on node %s, up %v", s.Version, s.Node, up)
 	switch {
-	case !s.Ready && up > startTime:
+	case !s.Ready && up > 30*time.Second:
 		return fail("read its log (kubectl logs, journalctl): the last lines say what it waits for", "%s, and still not ready", text)
 	case !s.Ready:
 		return warn("ask again in a moment", "%s, still starting", text)
 	case known.opts.Version != "" && s.Version != known.opts.Version:
-		return warn("use the dupip of the agent, or restart the agent: they may differ in what they know",
-			"%s; this program is %s", text, known.opts.Version)
+		return warn("use the dupip of the agent, or restart the agent: they may differ in what they know", "%s; this program is %s", text, known.opts.Version)
 	}
 	return ok("%s, ready", text)
 }
 
-func noAgent(known *facts) finding {
+func noAgent(known *facts) Check {
 	path := known.opts.APISocket
 	info, err := os.Lstat(path)
+	// The agent's lock. Taking it to see would keep an agent out that starts at this moment.
+	sockets, _ := os.ReadFile("/proc/thread-self/net/unix")
 	switch {
 	case errors.Is(known.statusErr, context.DeadlineExceeded):
 		return fail("restart it; its log may say what it waits for", "something accepts at %s and does not answer", path)
-	case locked():
-		return fail("name its socket with --api-socket, or stop it: a second agent is refused",
-			"an agent runs on this node, but does not answer at %s", path)
+	case bytes.Contains(sockets, []byte(" @dupip-agent\n")):
+		return fail("name its socket with --api-socket, or stop it: a second agent is refused", "an agent runs on this node, but does not answer at %s", path)
 	case errors.Is(err, fs.ErrPermission), err == nil && known.uid != 0:
 		return skip("whether one runs needs root to be seen")
-	case err == nil && info.Mode().Type() == fs.ModeSocket && !refused(known.statusErr):
+	case err == nil && info.Mode().Type() == fs.ModeSocket && !errors.Is(known.statusErr, api.ErrNoAgent):
 		return fail("see what listens there (ss -xlp), or choose another --api-socket", "%v", known.statusErr)
 	}
 	return warn("start one (dupip agent); one that ended says why in the last line of its log", "none runs here")
 }
 
-// refused says whether the client found nobody, rather than somebody strange.
-func refused(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "no agent is running")
-}
-
-// agentLock is the abstract socket that keeps agents from being two in one netns.
-const agentLock = "@dupip-agent"
-
-// locked says whether an agent runs in our netns. It reads the kernel's list: taking the
-// lock to see would keep an agent out that starts at this moment.
-func locked() bool {
-	file, err := os.Open("/proc/thread-self/net/unix")
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) == 8 && fields[7] == agentLock {
-			return true
-		}
-	}
-	return false
-}
-
-// checkInterfaces translates what the agent says of its interfaces.
-func checkInterfaces(_ context.Context, known *facts) finding {
+// checkInterfaces: what does the agent not observe, and why?
+func checkInterfaces(_ context.Context, known *facts) Check {
 	s := known.status
-	if s == nil {
-		return skip("told by a running agent")
-	}
-	unseen := s.ByState["unseen netns"]
-	attached := plural(s.ByState[string(links.Attached)], "interface") + " observed"
-	reasons := func(state links.State) string {
-		var list []string
+	text := plural(s.ByState[string(links.Attached)], "interface") + " observed"
+	for _, worst := range []struct {
+		state  links.State
+		status Status
+		advice string
+	}{
+		{links.Failed, Fail, "the reason is in brackets; where a tc filter has priority 1 (the bandwidth plugin), nothing but --attach tcx helps"},
+		{links.Shadowed, Warn, "another program (Cilium, an XDP firewall) sees packets first and may swallow them: bpftool net names it; restarting the agent puts it in front again, of tcx programs"},
+		{"unseen netns", Warn, "their network namespaces are not found: see \"processes\" and \"netns names\", of the agent's own container"},
+		{links.Waiting, OK, ""},
+	} {
+		n := s.ByState[string(worst.state)]
+		if n == 0 {
+			continue
+		}
+		var names []string
 		for _, i := range s.Interfaces {
-			if i.State == string(state) {
-				list = append(list, fmt.Sprintf("%s (%s)", i.Name, i.Reason))
+			if i.State == string(worst.state) {
+				names = append(names, fmt.Sprintf("%s (%s)", i.Name, i.Reason))
 			}
 		}
-		return some(list)
+		// "unseen netns" is counted, but no state.
+		return outcome(worst.status, worst.advice, "%s; %s: %s", text, worst.state, cmp.Or(some(names), fmt.Sprint(n)))
 	}
-	switch {
-	case s.ByState[string(links.Failed)] > 0:
-		return fail("the reason is in brackets; where a tc filter has priority 1 (the bandwidth plugin), nothing but --attach tcx helps",
-			"%s; failed: %s", attached, reasons(links.Failed))
-	case s.ByState[string(links.Shadowed)] > 0:
-		return warn("another program (Cilium, an XDP firewall) sees packets first and may swallow them: bpftool net names it; restarting the agent puts it in front again, of tcx programs",
-			"%s; shadowed: %s", attached, reasons(links.Shadowed))
-	case unseen > 0:
-		return warn("see \"processes\" and \"netns names\", of the agent's own container",
-			"%s; behind %d of them no network namespace was found", attached, unseen)
-	case s.ByState[string(links.Waiting)] > 0:
-		return ok("%s; waiting: %s", attached, reasons(links.Waiting))
-	}
-	return ok("%s", attached)
+	return ok("%s", text)
 }
 
-// harmless are drops that are part of ordinary life: last words of a pod that has ended,
-// what was seen too long ago to matter, and claims of other nodes that meet nobody here or
-// did not stand up to questions.
-var harmless = []string{"interface gone", "older than the TTL", "no holder here", "unanswered"}
-
-// dropAdvice says what to do about drops, by the reason in the agent's status.
+// dropAdvice says what to do about drops, by the reason in the agent's status. There is
+// nothing to do about the first four: the last packets of a pod that has ended, packets that
+// were read too late, and conflict notices that do not concern this node or prove wrong.
 var dropAdvice = map[string]string{
+	"interface gone": "", "older than the TTL": "", "no holder here": "", "unanswered": "",
+
 	"packets over the limits":         "a pod sends from very many addresses, or answers for them: look into the pods named",
 	"packets while the ring was full": "the agent does not keep up: give it more CPU (resources.limits.cpu)",
 	"early":                           "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
@@ -135,23 +103,17 @@ var dropAdvice = map[string]string{
 	"key full":                        "one address has more holders than are kept",
 }
 
-// checkDrops translates what the agent did not look at.
-func checkDrops(_ context.Context, known *facts) finding {
+// checkDrops: what did the agent not look at?
+func checkDrops(_ context.Context, known *facts) Check {
 	s := known.status
-	if s == nil {
-		return skip("told by a running agent")
-	}
 	var parts, advice []string
 	for _, reason := range slices.Sorted(maps.Keys(s.Dropped)) {
-		n := s.Dropped[reason]
-		if n == 0 || slices.Contains(harmless, reason) {
+		text, listed := dropAdvice[strings.TrimPrefix(reason, "evicted: ")]
+		if s.Dropped[reason] == 0 || listed && text == "" {
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
-		text := dropAdvice[strings.TrimPrefix(reason, "evicted: ")]
-		if text != "" && !slices.Contains(advice, text) {
-			advice = append(advice, text)
-		}
+		parts = append(parts, fmt.Sprintf("%d %s", s.Dropped[reason], reason))
+		advice = append(advice, cmp.Or(text, "dupip status -o wide tells more"))
 	}
 	if len(parts) == 0 {
 		return ok("none")
@@ -160,31 +122,22 @@ func checkDrops(_ context.Context, known *facts) finding {
 	if names := refusing(s.Interfaces); len(names) > 0 {
 		text += "; most at " + some(names)
 	}
-	if len(advice) == 0 {
-		advice = []string{"dupip status -o wide tells more"}
-	}
-	return warn(strings.Join(advice, "; "), "%s", text)
+	slices.Sort(advice)
+	return warn(strings.Join(slices.Compact(advice), "; "), "%s", text)
 }
 
 // refusing names the interfaces with refused packets, the worst first.
-func refusing(interfaces []api.InterfaceStatus) []string {
-	count := func(i api.InterfaceStatus) uint64 {
-		if r := i.Refused; r != nil {
-			return r.Data + r.Announced + r.Answers + r.RingFull
-		}
-		return 0
+func refusing(interfaces []api.InterfaceStatus) (names []string) {
+	refused := func(i api.InterfaceStatus) uint64 {
+		r := cmp.Or(i.Refused, &api.Refused{})
+		return r.Data + r.Announced + r.Answers + r.RingFull
 	}
-	worst := slices.DeleteFunc(slices.Clone(interfaces), func(i api.InterfaceStatus) bool { return count(i) == 0 })
-	slices.SortStableFunc(worst, func(a, b api.InterfaceStatus) int {
-		return cmp.Compare(count(b), count(a))
-	})
-	var names []string
-	for _, i := range worst {
-		name := i.Name
-		if i.Netns != "" {
-			name += " (" + i.Netns + ")"
+	for _, i := range slices.SortedStableFunc(slices.Values(interfaces), func(a, b api.InterfaceStatus) int {
+		return cmp.Compare(refused(b), refused(a))
+	}) {
+		if refused(i) > 0 {
+			names = append(names, strings.TrimSuffix(fmt.Sprintf("%s (%s)", i.Name, i.Netns), " ()"))
 		}
-		names = append(names, name)
 	}
 	return names
 }

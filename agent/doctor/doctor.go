@@ -1,23 +1,21 @@
-// Package doctor examines a node for whoever has an agent that does not start, or that
-// sees nothing: each check says what it found and, where that is not good, what to do.
+// Package doctor examines a node whose agent does not start or sees nothing: each check
+// says what it found and, where that is not good, what to do.
 //
 // It works with and without a running agent and changes nothing on the node: it takes no
-// lock, makes no file, attaches to no device but its own. What it tries out it tries in a
-// network namespace made for the moment. How things are done is the business of the
-// packages that do them; the doctor calls them, and must not know how to observe.
+// lock, makes no file, attaches in a network namespace of its own, and listens for a moment
+// at ports that are free. The packages that prepare an agent check what they need; the
+// doctor calls them and must not know how to observe.
 package doctor
 
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/metrics"
-	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -53,211 +51,167 @@ type Summary struct {
 }
 
 // Report is the answer of [Run], in the order in which things depend on each other: of
-// several failures the first is the one to mend first.
+// several failures, solve the first one first.
 type Report struct {
 	Checks  []Check `json:"checks"`
 	Summary Summary `json:"summary"`
 }
 
-// Options are the settings of the agent that is meant. Zero values mean the agent's defaults.
+// Options are the settings of the agent, as its flags have them.
 type Options struct {
-	// Attach is the mode the agent is told to attach in, by default [bpf.Auto].
-	Attach bpf.Mode
-	// APISocket is the agent's socket, by default [api.DefaultSocket].
-	APISocket string
-	// MetricsListen is the TCP address of the metrics, by default
-	// [metrics.DefaultListen]; "off" is for none.
-	MetricsListen string
-	// CRISocket is the socket of the container runtime, by default the first of
-	// [pods.DefaultSockets] that answers; "off" and "none" are for none.
-	CRISocket string
-	// StateDir is the folder of the agent's state, by default [state.DefaultDir].
-	StateDir string
-	// ConfigFile is the configuration file, empty for none.
-	ConfigFile string
-	// Bind, GossipPort and Join are the agent's way into a cluster; without Bind and
-	// Join it is alone. The port is 7951 by default.
+	Attach        bpf.Mode
+	APISocket     string
+	MetricsListen string // TCP address; "off" for none
+	CRISocket     string // "off" or "none" for none
+	StateDir      string
+	ConfigFile    string // empty for none
+	// Bind and Join are the agent's way into a cluster; without them it is alone.
 	Bind       string
 	GossipPort int
 	Join       []string
-	// KeyFile has the keys of gossip, empty for none. CountKeys reads such a file as the
-	// agent does; nil leaves its content unexamined.
-	KeyFile   string
-	CountKeys func(path string) (int, error)
+	KeyFile    string // empty for none
 	// Version is that of this program, to be compared with the agent's.
 	Version string
+
+	// CountKeys, CheckPort and Resolve are what an agent does to read its keys, to listen at
+	// an address (empty for all) and to find whom to join; Resolve also returns the entries
+	// that lead to nobody now. They are required where there is a cluster.
+	CountKeys func(path string) (int, error)
+	CheckPort func(bind string, port int) error
+	Resolve   func(ctx context.Context, join []string, port int) ([]netip.AddrPort, []string, error)
 }
 
-func (o Options) withDefaults() Options {
-	for _, field := range []struct {
-		value    *string
-		fallback string
-	}{
-		{(*string)(&o.Attach), string(bpf.Auto)},
-		{&o.APISocket, api.DefaultSocket},
-		{&o.MetricsListen, metrics.DefaultListen},
-		{&o.StateDir, state.DefaultDir},
-	} {
-		if *field.value == "" {
-			*field.value = field.fallback
-		}
-	}
-	if o.GossipPort == 0 {
-		o.GossipPort = defaultGossipPort
-	}
-	return o
-}
-
-// defaultGossipPort is the agent's default.
-const defaultGossipPort = 7951
-
-// patience bounds every check: a node in trouble hangs in unlikely places.
+// patience bounds every check: parts of a broken node may hang.
 const patience = 5 * time.Second
 
-// finding is what a check returns.
-type finding struct {
-	status       Status
-	text, advice string
-}
-
-func ok(format string, args ...any) finding {
-	return finding{status: OK, text: fmt.Sprintf(format, args...)}
-}
-
-func skip(format string, args ...any) finding {
-	return finding{status: Skip, text: fmt.Sprintf(format, args...)}
-}
-
-func warn(advice, format string, args ...any) finding {
-	return finding{Warn, fmt.Sprintf(format, args...), advice}
-}
-
-func fail(advice, format string, args ...any) finding {
-	return finding{Fail, fmt.Sprintf(format, args...), advice}
-}
-
-// check is a row of the table. examine runs on a goroutine of its own, which is left
-// behind when it takes too long: it must not write to what others read.
+// check is a row of the table. examine runs on a goroutine of its own, which is abandoned
+// when it takes too long: it must not write to what others read.
 type check struct {
 	name    string
-	examine func(context.Context, *facts) finding
+	examine func(context.Context, *facts) Check
+	needs   need
 }
+
+// need is what a check is skipped without.
+type need uint8
+
+const (
+	rights  need = 1 << iota // to load programs, enter netns and send
+	joined                   // flags or a status of an agent that is not alone
+	running                  // an agent that answers
+)
 
 // checks is the table, in the order of [Report].
 var checks = []check{
-	{"capabilities", checkCapabilities},
-	{"kernel", checkKernel},
-	{"security", checkSecurity},
-	{"bpf jit", checkJIT},
-	{"bpf tcx", attachCheck(bpf.TCX)},
-	{"bpf tc", attachCheck(bpf.TC)},
-	{"bpf xdp", attachCheck(bpf.XDP)},
-	{"processes", checkProcesses},
-	{"netns names", checkNames},
-	{"pods", checkPods},
-	{"ipv6", checkIPv6},
-	{"agent", checkAgent},
-	{"interfaces", checkInterfaces},
-	{"drops", checkDrops},
-	{"api socket", checkSocket},
-	{"metrics", checkMetrics},
-	{"gossip port", checkGossipPort},
-	{"gossip join", checkJoin},
-	{"gossip keys", checkKeys},
-	{"gossip", checkGossip},
-	{"runtime", checkRuntime},
-	{"state dir", checkStateDir},
-	{"config", checkConfig},
+	{"capabilities", checkCapabilities, 0},
+	{"kernel", checkKernel, 0},
+	{"security", checkSecurity, 0},
+	{"bpf jit", setting("/proc/sys/net/core/bpf_jit_enable", map[string]Check{
+		"":  skip("only told in the machine's own network namespace"),
+		"0": warn("run sysctl -w net.core.bpf_jit_enable=1, and keep it in /etc/sysctl.d", "the BPF compiler is off: each packet costs several times as much"),
+	}), 0},
+	{"bpf tcx", attachCheck(bpf.TCX), rights},
+	{"bpf tc", attachCheck(bpf.TC), rights},
+	{"bpf xdp", attachCheck(bpf.XDP), rights},
+	{"processes", checkProcesses, 0},
+	{"netns names", checkNames, 0},
+	{"pods", checkPods, 0},
+	{"ipv6", setting("/proc/sys/net/ipv6/conf/all/disable_ipv6", map[string]Check{
+		"":  ok("not in this kernel; IPv4 is observed"),
+		"1": ok("off on this node; IPv6 of pods is seen, but cannot be verified"),
+	}), 0},
+	{"agent", checkAgent, 0},
+	{"interfaces", checkInterfaces, running},
+	{"drops", checkDrops, running},
+	{"api socket", checkSocket, 0},
+	{"metrics", checkMetrics, 0},
+	{"gossip port", checkGossipPort, joined},
+	{"gossip join", checkJoin, joined},
+	{"gossip keys", checkKeys, joined},
+	{"gossip", checkGossip, joined | running},
+	{"runtime", checkRuntime, 0},
+	{"state dir", checkStateDir, 0},
+	{"config", checkConfig, 0},
 }
 
 // Run examines the node from the calling process's namespaces. It returns when all is
-// done, after a second or so; a check that hangs is given up after five. When ctx ends,
-// what is left fails with its error.
+// done, after a second or so; a check that hangs is abandoned after five. When ctx ends,
+// the remaining checks fail with its error.
 func Run(ctx context.Context, opts Options) Report {
-	known := gather(ctx, opts.withDefaults())
+	known := gather(ctx, opts)
 	var report Report
+	counts := make(map[Status]int)
 	for _, c := range checks {
 		f := examine(ctx, c, known)
-		report.Checks = append(report.Checks, Check{
-			Name: c.name, Status: f.status, Finding: clean(f.text), Advice: clean(f.advice),
-		})
-		switch f.status {
-		case OK:
-			report.Summary.OK++
-		case Warn:
-			report.Summary.Warnings++
-		case Fail:
-			report.Summary.Failures++
-		case Skip:
-			report.Summary.Skipped++
-		}
+		counts[f.Status]++
+		report.Checks = append(report.Checks, Check{c.name, f.Status, clean(f.Finding), clean(f.Advice)})
 	}
+	report.Summary = Summary{OK: counts[OK], Warnings: counts[Warn], Failures: counts[Fail], Skipped: counts[Skip]}
 	return report
 }
 
 // examine runs one check, for [patience] at most.
-func examine(parent context.Context, c check, known *facts) finding {
-	if err := parent.Err(); err != nil {
-		return fail("run it again", "not examined: %v", err)
+func examine(parent context.Context, c check, known *facts) Check {
+	switch {
+	case c.needs&rights != 0 && known.rights != nil:
+		return skip("cannot be tried: %v", known.rights)
+	case c.needs&joined != 0 && !known.joined():
+		return skip("no --join and no --bind: an agent alone finds the duplicates of its own node")
+	case c.needs&running != 0 && known.status == nil:
+		return skip("told by a running agent")
 	}
 	ctx, cancel := context.WithTimeout(parent, patience)
 	defer cancel()
-	done := make(chan finding, 1)
+	done := make(chan Check, 1)
 	go func() { done <- c.examine(ctx, known) }()
 	select {
 	case f := <-done:
 		return f
-	case <-ctx.Done():
+	case <-parent.Done():
+		return fail("run it again", "not examined to the end: %v", parent.Err())
+	case <-time.After(patience + 100*time.Millisecond): // a check that heeds ctx knows better what hangs
+		return fail("the node itself hangs there: look for blocked processes (ps -eo state,pid,wchan,cmd) and at dmesg", "no result after %v", patience)
 	}
-	// It may just have heard of the deadline, too, and knows better what hangs.
-	select {
-	case f := <-done:
-		return f
-	case <-time.After(100 * time.Millisecond):
-	}
-	if err := parent.Err(); err != nil {
-		return fail("run it again", "not examined to the end: %v", err)
-	}
-	return fail("the node itself hangs there: look for blocked processes (ps -eo state,pid,wchan,cmd) and at dmesg",
-		"no result after %v", patience)
 }
 
-// maxText bounds a finding and an advice, in bytes: file names and answers of others are in them.
+func ok(format string, args ...any) Check           { return outcome(OK, "", format, args...) }
+func skip(format string, args ...any) Check         { return outcome(Skip, "", format, args...) }
+func warn(advice, format string, args ...any) Check { return outcome(Warn, advice, format, args...) }
+func fail(advice, format string, args ...any) Check { return outcome(Fail, advice, format, args...) }
+
+func outcome(status Status, advice, format string, args ...any) Check {
+	return Check{Status: status, Finding: fmt.Sprintf(format, args...), Advice: advice}
+}
+
+// maxText bounds a finding and an advice, in bytes: names and answers of others are in them.
 const maxText = 1500
 
 // clean makes text fit for a terminal: one line, nothing but what can be printed.
 func clean(text string) string {
 	text = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r == utf8.RuneError || !unicode.IsPrint(r):
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
-	}, text)
+	}, strings.Join(strings.Fields(text), " "))
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "…"
 	}
 	return text
 }
 
-// plural is "1 pod", "2 pods" or "2 processes".
+// plural is "1 pod" or "2 pods".
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
-	}
-	if strings.HasSuffix(noun, "s") {
-		noun += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // some joins the first few of names.
 func some(names []string) string {
-	const few = 3
-	if len(names) <= few {
-		return strings.Join(names, ", ")
+	if more := len(names) - 3; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), more)
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	return strings.Join(names, ", ")
 }

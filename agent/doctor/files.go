@@ -1,159 +1,188 @@
 package doctor
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/agent/pods"
 )
 
-// writable says whether files could be made in a folder, or the folder itself, and
-// returns it or the nearest one above that is there. It makes nothing: access(2) also
-// knows of read-only mounts and of immutable folders.
+// writable says why no file could be made in a folder, or the folder itself, and returns
+// it or the nearest one above that exists. It makes nothing: access(2) also knows of
+// read-only mounts and of immutable folders.
 func writable(dir string) (there string, err error) {
-	for there = filepath.Clean(dir); ; there = filepath.Dir(there) {
-		info, err := os.Stat(there)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			if _, err := os.Lstat(there); err == nil {
-				return there, fmt.Errorf("%s is a link to nothing", there)
-			}
-			if there == filepath.Dir(there) {
-				return there, err
-			}
-			continue
-		case errors.Is(err, unix.ENOTDIR):
-			continue // a file further up: it is named below
-		case err != nil:
-			return there, err
-		case !info.IsDir():
-			return there, fmt.Errorf("%s is not a folder", there)
+	there = filepath.Clean(dir)
+	info, err := os.Stat(there)
+	for ; errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR); info, err = os.Stat(there) {
+		if _, err := os.Lstat(there); err == nil {
+			return there, fmt.Errorf("%s is a link to nothing", there)
 		}
-		var system unix.Statfs_t
-		if err := unix.Statfs(there, &system); err != nil {
-			return there, fmt.Errorf("%s: %w", there, err)
-		}
-		if system.Type == unix.PROC_SUPER_MAGIC || system.Type == unix.SYSFS_MAGIC {
-			return there, fmt.Errorf("%s is the kernel's and takes no files", there)
-		}
-		err = unix.Faccessat(unix.AT_FDCWD, there, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
-		switch {
-		case errors.Is(err, unix.EROFS):
-			return there, fmt.Errorf("%s is mounted read-only", there)
-		case err != nil:
-			return there, fmt.Errorf("%s cannot be written to: %w", there, err)
-		}
-		return there, nil
+		there = filepath.Dir(there)
 	}
-}
-
-// leastFree is the room that a state of thousands of conflicts and its successor take.
-const leastFree = 32 << 20
-
-const untilThen = "; until then conflicts and history are lost with a restart"
-
-func stateAdvice(dir string) string {
-	return "mount a hostPath volume at " + dir + " (type DirectoryOrCreate), or choose another --state-dir" + untilThen
+	var system unix.Statfs_t
+	switch {
+	case err != nil:
+		return there, err
+	case !info.IsDir():
+		return there, fmt.Errorf("%s is not a folder", there)
+	case unix.Statfs(there, &system) == nil && (system.Type == unix.PROC_SUPER_MAGIC || system.Type == unix.SYSFS_MAGIC):
+		return there, fmt.Errorf("%s is the kernel's and takes no files", there)
+	}
+	switch err := unix.Faccessat(unix.AT_FDCWD, there, unix.W_OK|unix.X_OK, unix.AT_EACCESS); {
+	case errors.Is(err, unix.EROFS):
+		return there, fmt.Errorf("%s is mounted read-only", there)
+	case err != nil:
+		return there, fmt.Errorf("%s cannot be written to: %w", there, err)
+	}
+	return there, nil
 }
 
 // checkStateDir: would conflicts and history survive?
-func checkStateDir(_ context.Context, known *facts) finding {
-	dir := known.opts.StateDir
+func checkStateDir(_ context.Context, known *facts) Check {
+	const lost = "; until then conflicts and history are lost with a restart"
+	dir := filepath.Clean(known.opts.StateDir)
+	mount := "mount a hostPath volume at " + dir + " (type DirectoryOrCreate), or choose another --state-dir" + lost
 	there, err := writable(dir)
-	switch {
-	case errors.Is(err, fs.ErrPermission) && known.uid != 0:
-		return skip("%s needs root", dir)
-	case errors.Is(err, fs.ErrPermission):
-		return fail("chown root and chmod 700 it on the node: root without CAP_DAC_OVERRIDE may not write to what is somebody else's"+untilThen,
-			"%v", err)
-	case err != nil && there != filepath.Clean(dir):
-		return fail(stateAdvice(dir), "%s cannot be made: %v", dir, err)
-	case err != nil:
-		return fail(stateAdvice(dir), "%v", err)
+	if errors.Is(err, fs.ErrPermission) {
+		return known.problem("chown root and chmod 700 it on the node: root without CAP_DAC_OVERRIDE may not write to what is somebody else's"+lost, err)
 	}
 	var disk unix.Statfs_t
-	if err := unix.Statfs(there, &disk); err != nil {
-		return fail(stateAdvice(dir), "%s: %v", there, err)
+	var folder unix.Stat_t
+	if err := cmp.Or(err, unix.Statfs(there, &disk), unix.Stat(there, &folder)); err != nil {
+		return fail(mount, "%v", err)
 	}
-	free := disk.Bavail * uint64(disk.Bsize)
-	// Some file systems have no fixed number of inodes, and say that they have 0.
-	noInodes := disk.Files > 0 && disk.Ffree == 0
+	free := disk.Bavail * uint64(disk.Bsize) >> 20
+	target, _ := filepath.EvalSymlinks(dir)
 	switch {
-	case free == 0 || noInodes:
-		return fail("make room there, or choose another --state-dir; until then conflicts and history are lost with a restart", "the disk of %s is full", there)
-	case free < leastFree:
-		return warn("make room there, or choose another --state-dir", "only %d MiB are free at %s", free>>20, there)
-	}
-	switch disk.Type {
-	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
-		return warn(stateAdvice(dir), "%s is in memory and lost at reboot", dir)
-	case unix.OVERLAYFS_SUPER_MAGIC:
-		if known.place.contained() {
-			return warn(stateAdvice(dir), "%s is part of the container and lost with it", dir)
-		}
-	}
-	if there == filepath.Clean(dir) {
-		return stateOwner(dir)
-	}
-	return ok("%s can be made, %s free", dir, gibibytes(free))
-}
-
-// stateOwner looks at a folder that is there: nobody else should write to it.
-func stateOwner(dir string) finding {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fail(stateAdvice(dir), "%v", err)
-	}
-	var status unix.Stat_t
-	if err := unix.Stat(dir, &status); err != nil {
-		return fail(stateAdvice(dir), "%s: %v", dir, err)
-	}
-	if status.Uid != 0 && status.Uid != uint32(os.Geteuid()) || info.Mode().Perm()&0o022 != 0 {
-		return warn("chown root and chmod 700 it, or choose another --state-dir",
-			"others may write to %s (%v, owner %d)", dir, info.Mode().Perm(), status.Uid)
-	}
-	if target, err := filepath.EvalSymlinks(dir); err == nil && target != filepath.Clean(dir) {
+	// Some file systems have no fixed number of inodes, and say that they have 0.
+	case disk.Bavail == 0, disk.Files > 0 && disk.Ffree == 0:
+		return fail("make room there, or choose another --state-dir"+lost, "the disk of %s is full", there)
+	case free < 32: // a state of thousands of conflicts and its successor
+		return warn("make room there, or choose another --state-dir", "only %d MiB are free at %s", free, there)
+	case disk.Type == unix.TMPFS_MAGIC, disk.Type == unix.RAMFS_MAGIC:
+		return warn(mount, "%s is in memory and lost at reboot", dir)
+	case disk.Type == unix.OVERLAYFS_SUPER_MAGIC && known.place.contained:
+		return warn(mount, "%s is part of the container and lost with it", dir)
+	case there != dir:
+		return ok("%s can be made, %d MiB free", dir, free)
+	case folder.Uid != 0 && folder.Uid != uint32(known.uid), folder.Mode&0o022 != 0:
+		return warn("chown root and chmod 700 it, or choose another --state-dir", "others may write to %s (mode %04o, owner %d)", dir, folder.Mode&0o777, folder.Uid)
+	case target != dir:
 		return ok("%s leads to %s, writable", dir, target)
 	}
 	return ok("%s is writable", dir)
 }
 
-func gibibytes(n uint64) string {
-	if n < 1<<30 {
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d GiB", n>>30)
-}
+// fileAdvice is for the files that an agent reads.
+const fileAdvice = "correct it, or the path, or mount the ConfigMap or Secret there; an agent that starts refuses what is not a regular file or " +
+	"not valid, one that runs keeps the previous content active"
 
 // checkConfig: would an agent take the file?
-func checkConfig(_ context.Context, known *facts) finding {
+func checkConfig(_ context.Context, known *facts) Check {
 	path := known.opts.ConfigFile
 	if path == "" {
 		return skip("no --config; the defaults are good")
 	}
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrPermission) && known.uid != 0:
-		return skip("%s needs root", path)
-	case err != nil:
-		return fail("give the right path with --config, or mount the ConfigMap there", "%v", err)
-	case !info.Mode().IsRegular():
-		return fail("give a file with --config", "%s is not a regular file", path)
-	}
 	if _, err := config.Load(path); err != nil {
-		first, rest, more := strings.Cut(err.Error(), "\n")
-		advice := "mend it: an agent that starts refuses it, one that runs keeps the former"
-		if more {
-			advice += "; also: " + strings.ReplaceAll(rest, "\n", "; ")
-		}
-		return fail(advice, "%s", first)
+		return known.problem("--config: "+fileAdvice, err)
 	}
 	return ok("%s is valid", path)
+}
+
+// checkSocket: could an agent open its socket?
+func checkSocket(_ context.Context, known *facts) Check {
+	path := known.opts.APISocket
+	if known.status != nil {
+		return ok("%s, served by the agent", path)
+	}
+	if _, err := writable(filepath.Dir(path)); err != nil {
+		return known.problem("choose another --api-socket, or mount a writable folder there", err)
+	}
+	switch left, err := api.Inspect(path); {
+	case errors.Is(err, api.ErrOccupied):
+		return skip("%s is in use, see \"agent\"", path)
+	case err != nil:
+		return fail("choose another --api-socket", "%v", err)
+	case left:
+		return ok("%s, left by an agent that was killed; the next one replaces it", path)
+	}
+	return ok("%s can be made", path)
+}
+
+// checkMetrics: is the port free, or the agent's own?
+func checkMetrics(_ context.Context, known *facts) Check {
+	address := known.opts.MetricsListen
+	if address == "off" || address == "none" {
+		return skip("--metrics-listen %s", address)
+	}
+	listener, err := metrics.Listen(address)
+	if err == nil {
+		listener.Close()
+	}
+	_, port, _ := net.SplitHostPort(address)
+	switch {
+	case err == nil && known.status != nil:
+		return warn("compare with the agent's own --metrics-listen; without metrics no alert is sent", "the agent runs, but nobody listens at %s", address)
+	case err == nil:
+		return ok("%s is free", address)
+	case errors.Is(err, unix.EADDRINUSE) && servesMetrics(address):
+		return ok("%s, served by the agent", address)
+	}
+	return fail(fmt.Sprintf("choose another --metrics-listen, or stop what has the port: ss -lntp 'sport = :%s'", port), "%v", err)
+}
+
+// servesMetrics says whether a dupip agent answers at the address.
+func servesMetrics(address string) bool {
+	// A proxy from the environment is none of this node's business.
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + address + "/metrics")
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 4<<20))
+	return bytes.Contains(body, []byte("dupip_build_info"))
+}
+
+// checkRuntime: would an agent have names for pods? They are optional.
+func checkRuntime(ctx context.Context, known *facts) Check {
+	advice, socket := "see whether the runtime runs (systemctl status containerd crio)", known.opts.CRISocket
+	runtime, err := pods.Probe(ctx, socket)
+	switch {
+	case err != nil && runtime.Disabled:
+		return fail("give the path of a socket with --cri-socket, or off", "%v", err)
+	case runtime.Disabled:
+		return skip("--cri-socket %s", socket)
+	case err == nil:
+		return ok("%s %s at %s", runtime.Runtime, runtime.Version, runtime.Socket)
+	case errors.Is(err, pods.ErrNoSocket) && known.place.contained:
+		// Not the socket itself: a runtime that restarts makes another one.
+		advice = "mount the folder with the runtime's socket (/run/containerd, /run/crio) into the container, at the same place or with --cri-socket"
+	case errors.Is(err, pods.ErrNoSocket):
+		advice = "name the runtime's with --cri-socket"
+	case known.uid != 0:
+		return skip("needs root: %v", err)
+	case status.Code(err) == codes.DeadlineExceeded:
+		advice = "it does not answer within 2s: the runtime is busy or hangs (crictl info, and its log)"
+	case status.Code(err) == codes.Unimplemented:
+		advice = "enable the CRI plugin (disabled_plugins in /etc/containerd/config.toml), or take containerd 1.6, CRI-O 1.20 or newer"
+	}
+	return warn(advice+"; until then conflicts name network namespaces instead of pods", "%v", err)
 }

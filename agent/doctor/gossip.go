@@ -4,44 +4,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
+	"time"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// joined says whether the agent that is meant is to be in a cluster.
+// joined says whether the agent is to be in a cluster.
 func (f *facts) joined() bool {
 	return f.opts.Bind != "" || len(f.opts.Join) > 0 || f.status != nil && !f.status.Cluster.Alone
 }
 
-const aloneText = "no --join and no --bind: an agent alone finds the duplicates of its own node"
-
-// checkGossip translates what the agent says of the cluster.
-func checkGossip(_ context.Context, known *facts) finding {
-	s := known.status
-	switch {
-	case s == nil && known.joined():
-		return skip("told by a running agent")
-	case !known.joined():
-		return skip(aloneText)
-	case s.Cluster.Alone:
-		return warn("start the agent with the flags that are given here (--join, --bind): duplicates on other nodes are not found",
-			"the agent is alone")
+// checkGossip: what does the agent say of the cluster?
+func checkGossip(_ context.Context, known *facts) Check {
+	c := known.status.Cluster
+	if c.Alone {
+		return warn("start the agent with the flags that are given here (--join, --bind): duplicates on other nodes are not found", "the agent is alone")
 	}
-	c := s.Cluster
-	var advice []string
-	advice = append(advice, c.Problems...)
-	if c.Unacked > 0 {
-		text := fmt.Sprintf("allow TCP and UDP %s between the nodes", portOf(c.Address))
-		if names := behind(known.nodes); len(names) > 0 {
-			text += "; no acknowledgement comes from " + some(names)
+	var members []string
+	for _, state := range slices.Sorted(maps.Keys(c.Members)) {
+		if n := c.Members[state]; n > 0 {
+			members = append(members, fmt.Sprintf("%d %s", n, state))
 		}
-		advice = append(advice, text)
+	}
+	text := "members: " + strings.Join(members, ", ")
+	if !c.Encrypted {
+		text += ", not encrypted"
+	}
+	advice := slices.Clone(c.Problems)
+	if c.Unacked > 0 {
+		text += fmt.Sprintf(", %d of %d leases without acknowledgement", c.Unacked, c.Leases)
+		_, port, _ := net.SplitHostPort(c.Address)
+		advice = append(advice, fmt.Sprintf("allow TCP and UDP port %s between the nodes", port))
+		var behind []string
+		for _, n := range known.nodes.Nodes {
+			if n.Unacked > 0 {
+				behind = append(behind, n.Name)
+			}
+		}
+		if len(behind) > 0 {
+			advice = append(advice, "no acknowledgement comes from "+some(behind))
+		}
 	}
 	if c.Members[string(cluster.Alive)] < 2 && c.Members[string(cluster.Dead)]+c.Members[string(cluster.Suspect)] > 0 {
 		advice = append(advice, "no other node answers: dupip nodes names them; see whether this one is cut off")
@@ -49,80 +60,113 @@ func checkGossip(_ context.Context, known *facts) finding {
 	if known.opts.KeyFile != "" && !c.Encrypted {
 		advice = append(advice, "restart the agent with the --gossip-key-file that is given here")
 	}
-	text := membersText(c)
-	if c.Unacked > 0 {
-		text += fmt.Sprintf(", %d of %d leases without acknowledgement", c.Unacked, c.Leases)
-	}
 	if len(advice) > 0 {
 		return warn(strings.Join(advice, "; "), "%s", text)
 	}
 	return ok("%s", text)
 }
 
-func membersText(c api.ClusterStatus) string {
-	var parts []string
-	for _, state := range slices.Sorted(maps.Keys(c.Members)) {
-		if n := c.Members[state]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
-		}
-	}
-	text := "members: " + strings.Join(parts, ", ")
-	if len(parts) == 0 {
-		text = "no members yet"
-	}
-	if !c.Encrypted {
-		text += ", not encrypted"
-	}
-	return text
-}
-
-// behind are the nodes that have not acknowledged leases.
-func behind(nodes *api.Nodes) []string {
-	if nodes == nil {
-		return nil
-	}
-	var names []string
-	for _, n := range nodes.Nodes {
-		if n.Unacked > 0 {
-			names = append(names, n.Name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 // checkKeys: would an agent take the key file?
-func checkKeys(_ context.Context, known *facts) finding {
+func checkKeys(_ context.Context, known *facts) Check {
 	path := known.opts.KeyFile
 	switch {
-	case !known.joined():
-		return skip(aloneText)
 	case path == "" && known.status != nil && known.status.Cluster.Encrypted:
 		return ok("the agent has keys; name their file with --gossip-key-file to have it examined")
 	case path == "":
-		return warn("make a key (head -c 32 /dev/urandom | base64), give all nodes the same with --gossip-key-file",
-			"no --gossip-key-file: whoever reaches the port reads gossip and may lie")
-	}
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrPermission) && known.uid != 0:
-		return skip("%s needs root", path)
-	case err != nil:
-		return fail("give the right path with --gossip-key-file, or mount the Secret there", "%v", err)
-	case !info.Mode().IsRegular():
-		return fail("give a file with --gossip-key-file", "%s is not a regular file", path)
-	}
-	if known.opts.CountKeys == nil {
-		return ok("%s is there", path)
+		return warn("make a key (head -c 32 /dev/urandom | base64), give all nodes the same with --gossip-key-file", "no --gossip-key-file: whoever reaches the port reads gossip and may lie")
 	}
 	n, err := known.opts.CountKeys(path)
-	switch {
-	case errors.Is(err, fs.ErrPermission) && known.uid != 0:
-		return skip("%s needs root", path)
-	case err != nil:
-		return fail("mend it: an agent that starts refuses it, one that runs keeps the former keys", "%v", err)
-	case info.Mode().Perm()&0o004 != 0:
+	if err != nil {
+		return known.problem("--gossip-key-file: "+fileAdvice, err)
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
 		return warn("chmod o-r it", "%s: all users of this node may read the keys", path)
 	}
 	return ok("%s, %s", path, plural(n, "key"))
+}
+
+// checkGossipPort: could an agent have the port, with TCP and with UDP?
+func checkGossipPort(_ context.Context, known *facts) Check {
+	bind, port := known.opts.Bind, known.opts.GossipPort
+	if s := known.status; s != nil && !s.Cluster.Alone {
+		return ok("%s, the agent's", s.Cluster.Address)
+	}
+	if err := known.opts.CheckPort(bind, port); err != nil {
+		return fail(fmt.Sprintf("ss -lntup 'sport = :%d' names what has the port: stop it, or choose another --gossip-port, the same on all nodes; "+
+			"--bind has to be an address of this node", port), "%v", err)
+	}
+	return ok("%s is free, TCP and UDP", net.JoinHostPort(bind, strconv.Itoa(port)))
+}
+
+// maxTargets bounds the addresses that are tried, and joinTime the time for names and again for connections.
+const maxTargets, joinTime = 16, 2 * time.Second
+
+// checkJoin: can the nodes be reached that an agent is to join? A connection that sends
+// nothing is a line in their log at most; where members are known nobody is disturbed.
+func checkJoin(ctx context.Context, known *facts) Check {
+	if len(known.opts.Join) == 0 {
+		return ok("no --join: others join this node")
+	}
+	if s := known.status; s != nil && s.Cluster.Members[string(cluster.Alive)] > 1 {
+		return ok("joined, see \"gossip\"")
+	}
+	resolving, cancel := context.WithTimeout(ctx, joinTime)
+	defer cancel()
+	addresses, unresolved, err := known.opts.Resolve(resolving, known.opts.Join, known.opts.GossipPort)
+	if err != nil {
+		return fail("give --join addresses or names, with :PORT or without", "%v", err)
+	}
+	others := slices.DeleteFunc(slices.Clone(addresses), isOwn)
+	reached, failed := dialAll(ctx, others)
+	for _, name := range unresolved {
+		failed = append(failed, name+" (not resolved)")
+	}
+	switch {
+	case len(reached) > 0 && len(failed) == 0:
+		return ok("%s can be reached by TCP", some(reached))
+	case len(reached) > 0:
+		return warn("one that answers is enough to join; allow TCP and UDP between the nodes, or take the others off the list", "%s can be reached by TCP, not %s", some(reached), some(failed))
+	case len(failed) > 0:
+		return warn("see whether agents run there, and allow TCP and UDP between the nodes; the first node of a cluster finds nobody", "nobody to join: %s", some(failed))
+	case len(addresses) > 0:
+		return ok("--join names this node only: the first of a cluster")
+	}
+	return warn("name other nodes with --join", "--join leads to no address")
+}
+
+// dialAll connects to the first few at once, and says to whom it could and to whom not.
+func dialAll(ctx context.Context, addresses []netip.AddrPort) (reached, failed []string) {
+	ctx, cancel := context.WithTimeout(ctx, joinTime)
+	defer cancel()
+	addresses = addresses[:min(len(addresses), maxTargets)]
+	causes := make([]string, len(addresses)) // empty for those that answer
+	var group sync.WaitGroup
+	for n, address := range addresses {
+		group.Go(func() {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address.String())
+			if err == nil {
+				conn.Close()
+				return
+			}
+			causes[n] = "no answer"
+			if errno, answered := errors.AsType[syscall.Errno](err); answered {
+				causes[n] = errno.Error()
+			}
+		})
+	}
+	group.Wait()
+	for n, address := range addresses {
+		if causes[n] == "" {
+			reached = append(reached, address.String())
+		} else {
+			failed = append(failed, fmt.Sprintf("%s (%s)", address, causes[n]))
+		}
+	}
+	return reached, failed
+}
+
+// isOwn says whether this node has the address.
+func isOwn(address netip.AddrPort) bool {
+	addrs, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(addrs, func(a net.Addr) bool { return strings.HasPrefix(a.String(), address.Addr().String()+"/") })
 }

@@ -35,7 +35,7 @@ func Listen(address string) (net.Listener, error) {
 	case errors.Is(err, unix.EADDRINUSE):
 		return nil, fmt.Errorf("opening metrics address %s: another program has the port; %s: %w", address, remedy, err)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("opening metrics address %s: this node does not have it; %s: %w", address, remedy, err)
+		return nil, fmt.Errorf("opening metrics address %s: it is no address of this node; %s: %w", address, remedy, err)
 	default:
 		return nil, fmt.Errorf("opening metrics address %s: %w; %s", address, err, remedy)
 	}

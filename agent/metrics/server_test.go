@@ -98,7 +98,7 @@ func TestListenSaysWhatToDo(t *testing.T) {
 	taken := first.Addr().String()
 	for address, want := range map[string]string{
 		taken:            "opening metrics address " + taken + ": another program has the port; choose another --metrics-listen, or off: ",
-		"192.0.2.1:9951": "opening metrics address 192.0.2.1:9951: this node does not have it; choose another --metrics-listen, or off: ",
+		"192.0.2.1:9951": "opening metrics address 192.0.2.1:9951: it is no address of this node; choose another --metrics-listen, or off: ",
 		"9951":           `opening metrics address "9951": must be host:port or :port, for example :9951; choose another --metrics-listen, or off`,
 		"127.0.0.1:no":   "opening metrics address 127.0.0.1:no: ",
 	} {

@@ -35,10 +35,10 @@ const (
 	maxText  = 256
 )
 
-var (
-	errNoSocket = errors.New("no CRI socket found")
-	errLost     = errors.New("the runtime closed the connection")
-)
+// ErrNoSocket says that there is no socket of a container runtime.
+var ErrNoSocket = errors.New("no CRI socket found")
+
+var errLost = errors.New("the runtime closed the connection")
 
 // quietLibrary keeps gRPC from writing lines of its own to standard error: what goes
 // wrong with a connection is said by the Resolver, once.
@@ -81,7 +81,7 @@ func connect(ctx context.Context, sockets []string) (*runtime, error) {
 		}
 	}
 	if first == nil {
-		first = errNoSocket
+		first = ErrNoSocket
 	}
 	return nil, first
 }

@@ -243,7 +243,7 @@ func (r *Resolver) disconnected(err error) {
 			r.log.Warn("lost the container runtime, new pods have no names until it is back", "error", err)
 		}
 	case r.said != saidNothing:
-	case errors.Is(err, errNoSocket):
+	case errors.Is(err, ErrNoSocket):
 		r.said = saidAbsent
 		r.log.Info("no container runtime, pods have no names until there is one", "sockets", r.sockets)
 	default:

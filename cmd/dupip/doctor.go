@@ -33,7 +33,8 @@ anything failed.`,
 			if err != nil {
 				return fmt.Errorf("--attach: %w", err)
 			}
-			opts.Attach, opts.APISocket, opts.Version, opts.CountKeys = mode, g.socket, buildVersion(), members.CountKeys
+			opts.Attach, opts.APISocket, opts.Version = mode, g.socket, buildVersion()
+			opts.CountKeys, opts.CheckPort, opts.Resolve = members.CountKeys, members.CheckPort, members.Resolve
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
 			if done, err := g.output.document(out, report); err != nil {

@@ -47,17 +47,6 @@ type network struct {
 // listenNetwork listens at an address, empty for all, by UDP and TCP. With port 0 it takes
 // a port that both have free.
 func listenNetwork(bind string, port int, seals *seals, drops *drops) (*network, error) {
-	host, family := "", "" // both families
-	if bind != "" {
-		addr, err := netip.ParseAddr(bind)
-		if err != nil {
-			return nil, fmt.Errorf("--bind %q is no address", bind)
-		}
-		host = addr.String()
-		if addr.Is4() {
-			family = "4"
-		}
-	}
 	n := &network{
 		seals: seals, drops: drops,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
@@ -65,12 +54,12 @@ func listenNetwork(bind string, port int, seals *seals, drops *drops) (*network,
 		incoming: newRoom(maxStreaming, maxStreamingFrom), streaming: newRoom(maxStreaming, maxStreamingFrom),
 	}
 	for try := 0; ; try++ {
-		err := n.listen(family, host, port)
+		err := n.listen(bind, port)
 		if err == nil {
 			break
 		}
 		if port != 0 || !errors.Is(err, syscall.EADDRINUSE) || try == 20 {
-			return nil, listenError(err, host, port)
+			return nil, err
 		}
 	}
 	n.udp.SetReadBuffer(receiveBuffer) // as much as the kernel allows
@@ -80,28 +69,38 @@ func listenNetwork(bind string, port int, seals *seals, drops *drops) (*network,
 	return n, nil
 }
 
-func (n *network) listen(family, host string, port int) error {
+func (n *network) listen(bind string, port int) error {
+	host, family := "", "" // both families
+	if bind != "" {
+		addr, err := netip.ParseAddr(bind)
+		if err != nil {
+			return fmt.Errorf("--bind %q is no address", bind)
+		}
+		host = addr.String()
+		if addr.Is4() {
+			family = "4"
+		}
+	}
 	tcp, err := net.Listen("tcp"+family, net.JoinHostPort(host, fmt.Sprint(port)))
 	if err != nil {
-		return err
+		return listenError(err)
 	}
 	n.tcp = tcp.(*net.TCPListener)
 	udp, err := net.ListenPacket("udp"+family, net.JoinHostPort(host, fmt.Sprint(n.port())))
 	if err != nil {
 		tcp.Close()
-		return err
+		return listenError(err)
 	}
 	n.udp = udp.(*net.UDPConn)
 	return nil
 }
 
-func listenError(err error, host string, port int) error {
-	at := net.JoinHostPort(host, fmt.Sprint(port))
+func listenError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listening for gossip at %s: somebody else does; stop it, or choose another --gossip-port", at)
+		return fmt.Errorf("listening for gossip: somebody else does; stop it, or choose another --gossip-port: %w", err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("listening for gossip at %s: this node does not have the address; choose another --bind", at)
+		return fmt.Errorf("listening for gossip: this node does not have the address; choose another --bind: %w", err)
 	}
 	return fmt.Errorf("listening for gossip: %w", err)
 }

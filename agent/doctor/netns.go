@@ -1,0 +1,190 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+)
+
+// checkProcesses: a netns without a name is found through its processes.
+func checkProcesses(_ context.Context, known *facts) Check {
+	own, err := os.Readlink(netns.Self)
+	if err != nil {
+		return fail("mount /proc into the container (it is there unless it was masked)", "/proc cannot be read: %v", err)
+	}
+	var total, hidden int
+	others := make(map[string]bool)
+	paths, _ := filepath.Glob("/proc/[0-9]*/ns/net") // it fails for bad patterns only
+	for _, path := range paths {
+		link, err := os.Readlink(path)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			hidden++
+		case err != nil:
+			continue // it has ended
+		case link != own:
+			others[link] = true
+		}
+		total++
+	}
+	switch {
+	case !known.place.hostPIDs && len(others) == 0:
+		return warn("set hostPID: true in the pod: without it a network namespace is only found when it has a name under /run/netns", "/proc shows only this container's processes")
+	case hidden > 0 && known.uid != 0:
+		return skip("of %d processes %d need root to be looked at", total, hidden)
+	case hidden > 0 && hidden == total:
+		return fail("add SYS_PTRACE to the container's capabilities, and remount /proc if it has hidepid (grep hidepid /proc/mounts)", "no process lets its network namespace be seen")
+	case hidden > 0 && !canTrace():
+		return warn(ptraceAdvice, "of %d processes %d hide their network namespace", total, hidden)
+	}
+	return ok("%d processes of the node, in %s", total, plural(len(others)+1, "network namespace"))
+}
+
+// namesAdvice is for names that do not arrive in a container.
+const namesAdvice = "mount the host's /run/netns at the same place with mountPropagation: HostToContainer, and restart the pod"
+
+// checkNames compares what is under /run/netns with what the host has there. Mounts made
+// on the host after a container's start reach it only by mount propagation; without it
+// their names are plain empty files in here.
+func checkNames(_ context.Context, known *facts) Check {
+	own, err := netns.ListNamed("")
+	if err != nil {
+		return fail("look at the mount of that folder", "%v", err)
+	}
+	var names, plain []string
+	for _, dir := range own {
+		names = append(names, dir.Namespaces...)
+		plain = append(plain, dir.Plain...)
+	}
+	lost, compared := lostNames(known)
+	mounts, _ := os.ReadFile("/proc/thread-self/mountinfo")
+	point, private := mountOf(string(mounts), own[0].Dir)
+	switch {
+	case !known.place.contained:
+	case len(lost) > 0:
+		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", plural(len(lost), "name"), some(lost))
+	case own[0].Missing && len(names) == 0 && !compared:
+		return warn(namesAdvice, "/run/netns is not mounted into this container")
+	case len(plain) > 0 && len(names) == 0 && !compared:
+		return fail(namesAdvice, "the files under /run/netns are no namespaces: %s", some(plain))
+	case len(plain) > 0 && !compared:
+		return warn(namesAdvice+"; if they are left over on the host as well, remove them there", "some files under /run/netns are no namespaces: %s", some(plain))
+	case private && !own[0].Missing:
+		return warn(namesAdvice, "the mount at %s is private: names that come later will not be seen", point)
+	}
+	text := plural(len(names), "name") + " under /run/netns"
+	if len(plain) > 0 {
+		text += fmt.Sprintf("; %s there only left over: %s", plural(len(plain), "file"), some(plain))
+	}
+	return ok("%s", text)
+}
+
+// lostNames are those that lead to a namespace on the host and to none here. compared says
+// whether the host's could be listed.
+func lostNames(known *facts) (lost []string, compared bool) {
+	root := known.place.root
+	host, err := netns.ListNamed(root)
+	// A root without the folder may not be the node's.
+	if root == "" || err != nil || host[0].Missing {
+		return nil, false
+	}
+	for _, dir := range host {
+		for _, name := range dir.Namespaces {
+			here, there := filepath.Join(strings.TrimPrefix(dir.Dir, root), name), filepath.Join(dir.Dir, name)
+			// The host's once more, and last: it may have come or gone meanwhile.
+			if !netns.IsNamespace(here) && netns.IsNamespace(there) {
+				lost = append(lost, name)
+			}
+		}
+	}
+	slices.Sort(lost)
+	return lost, true
+}
+
+// mountOf finds the mount that a folder is on in the text of a mountinfo file
+// (proc_pid_mountinfo(5)), and says whether later mounts of the host do not reach it.
+func mountOf(mountinfo, dir string) (point string, private bool) {
+	for line := range strings.Lines(mountinfo) {
+		// id parent device root point options [optional fields] - …
+		head, _, _ := strings.Cut(line, " - ")
+		fields := strings.Fields(head)
+		if len(fields) < 6 {
+			continue
+		}
+		at := fields[4]
+		// Of two mounts at one point the later covers the earlier.
+		if (dir == at || strings.HasPrefix(dir, strings.TrimSuffix(at, "/")+"/")) && len(at) >= len(point) {
+			point, private = at, !strings.Contains(head, " shared:") && !strings.Contains(head, " master:")
+		}
+	}
+	return point, private
+}
+
+// checkPods: are there pods, and can what is behind their interfaces be seen?
+func checkPods(ctx context.Context, known *facts) Check {
+	var pods []links.Surveyed
+	var unsupported []links.Interface
+	var unseen, closed []string
+	// Pods come and go: what fails is tried again.
+	for try := 0; try == 0 || try < 3 && len(unseen)+len(closed) > 0 && ctx.Err() == nil; try++ {
+		time.Sleep(time.Duration(try) * 150 * time.Millisecond)
+		var err error
+		if pods, unsupported, err = links.Survey(); err != nil {
+			return fail("an agent sees as little: see \"capabilities\" and \"security\"", "listing pods: %v", err)
+		}
+		unseen, closed = nil, nil
+		for _, pod := range pods {
+			if err := look(pod); !pod.Found {
+				unseen = append(unseen, pod.Name)
+			} else if err != nil {
+				closed = append(closed, fmt.Sprintf("%s (%v)", pod.Name, err))
+			}
+		}
+	}
+	var others []string
+	for _, device := range unsupported {
+		others = append(others, fmt.Sprintf("%s (%s)", device.Name, device.Reason))
+	}
+	count := plural(len(pods), "pod interface")
+	switch {
+	case len(pods) == 0 && !known.place.hostNetns:
+		return fail("set hostNetwork: true in the pod; outside of pods: run it where the pods' veths are", "no pod interface, and this is not the node's network namespace")
+	case len(pods) == 0 && len(others) > 0:
+		return fail("duplicates among them go unnoticed: dupip needs a network plugin that gives pods veths", "no pod interface that can be observed, but %s", some(others))
+	case len(pods) == 0:
+		return ok("no pod interface yet")
+	case known.uid != 0:
+		return skip("%s; what is behind them needs root", count)
+	case len(unseen) == len(pods):
+		return fail("see \"processes\" and \"netns names\": one of them has to lead to the pods", "%s, and no network namespace behind any was found", count)
+	case len(closed) > 0 && len(unseen)+len(closed) == len(pods):
+		return fail("see \"capabilities\" and \"security\": entering network namespaces needs CAP_SYS_ADMIN", "%s, and no network namespace could be entered: %s", count, some(closed))
+	case len(closed) > 0:
+		return warn("if that stays so, see \"capabilities\"; a pod that ends at this moment is no trouble", "%s; not entered: %s", count, some(closed))
+	case len(unseen) > 0:
+		return warn("see \"processes\" and \"netns names\"; they are observed, but what they forward cannot be told from what they have", "%s; no network namespace found behind %s", count, some(unseen))
+	case len(others) > 0:
+		return warn("duplicates among them go unnoticed: veths are what dupip observes", "%s; what cannot be observed: %s", count, some(others))
+	}
+	return ok("%s, all namespaces found and entered", count)
+}
+
+// look enters the namespace behind an interface.
+func look(pod links.Surveyed) error {
+	file, err := os.Open(pod.Place.Path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = netns.Look(file, pod.Peer)
+	return err
+}

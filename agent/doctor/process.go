@@ -1,0 +1,187 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/bpf"
+)
+
+// facts are what more than one check needs to know. They are gathered first and never
+// changed.
+type facts struct {
+	opts  Options
+	uid   int
+	place place
+	// rights is why an agent could not load programs, enter netns and send; nil if it can.
+	rights error
+	// mode is how an agent would attach, empty if it could not.
+	mode bpf.Mode
+	// status is what the agent answers, nil if none does; statusErr is why.
+	status    *api.Status
+	statusErr error
+	// nodes are the members of its cluster, none where it is alone.
+	nodes api.Nodes
+}
+
+func gather(ctx context.Context, opts Options) *facts {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	f := &facts{opts: opts, uid: os.Geteuid(), place: locate()}
+	sender, err := solicit.Open(make(net.HardwareAddr, 6))
+	if err == nil {
+		sender.Close()
+	}
+	f.rights = errors.Join(bpf.CheckCapabilities(), netns.CanEnter(), err)
+	f.mode, _ = bpf.ResolveMode(opts.Attach) // the check of the mode says why
+	client := api.NewClient(opts.APISocket)
+	if status, err := client.Status(ctx); err != nil {
+		f.statusErr = err
+	} else if f.status = &status; !status.Cluster.Alone {
+		f.nodes, _ = client.Nodes(ctx) // only to name those that do not answer
+	}
+	return f
+}
+
+// problem is a failure, unless the error comes from not being root.
+func (f *facts) problem(advice string, err error) Check {
+	if f.uid != 0 && errors.Is(err, fs.ErrPermission) {
+		return skip("needs root: %v", err)
+	}
+	return fail(advice, "%v", err)
+}
+
+// place says which of the node's namespaces this process has.
+type place struct {
+	// contained: it is in a container, or has mounts of its own.
+	contained bool
+	// hostPIDs: /proc shows all processes of the node.
+	hostPIDs  bool
+	hostNetns bool
+	// root leads to the node's files, empty if they are ours or cannot be seen.
+	root string
+}
+
+func locate() (p place) {
+	link := func(path string) string {
+		target, _ := os.Readlink(path)
+		return target
+	}
+	// A constant of the kernel (PROC_PID_INIT_INO, include/linux/proc_ns.h).
+	machine := link("/proc/self/ns/pid") == "pid:[4026531836]"
+	host := "/proc/1"
+	if machine && link(host+"/ns/net") == "" {
+		host = "/proc/2" // kthreadd: a security module hides init
+	}
+	// A node may be a container itself (kind). Then process 1 is its init, whose mounts differ
+	// from those of a pod.
+	mounts := link(host + "/ns/mnt")
+	other := mounts != "" && mounts != link("/proc/thread-self/ns/mnt")
+	if other {
+		p.root = host + "/root"
+	}
+	p.contained, p.hostPIDs = !machine || other, machine || other
+	// This file exists in the machine's own netns only (net_core_table, net/core/sysctl_net_core.c).
+	_, err := os.Stat("/proc/sys/net/core/netdev_budget")
+	p.hostNetns = err == nil || p.hostPIDs && mounts != "" && link(host+"/ns/net") == link(netns.Self)
+	return p
+}
+
+const rightsAdvice = "add what is named to the container's securityContext.capabilities, or run it privileged: without SYS_ADMIN no network namespace is " +
+	"entered, without NET_ADMIN nothing attached, without NET_RAW no pod asked for its addresses, without NET_BROADCAST new addresses go unnoticed; " +
+	"if it is there, something else forbids it: see \"security\", and allow it in the seccomp, AppArmor or SELinux profile"
+
+// ptraceAdvice is for a process that may not look at others.
+const ptraceAdvice = "add SYS_PTRACE to the container's capabilities: without it a network namespace is only found when it has a name under /run/netns"
+
+func checkCapabilities(_ context.Context, known *facts) Check {
+	// Ids are mapped in every user namespace but the machine's own.
+	uids, err := os.ReadFile("/proc/self/uid_map")
+	switch {
+	case known.uid != 0:
+		return fail("run as root: with sudo, or in a pod with runAsUser: 0", "this is user %d; the agent needs root", known.uid)
+	case err == nil && strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295":
+		return fail("capabilities count for nothing there: set hostUsers: true in the pod, or leave the rootless container", "this is a user namespace of its own")
+	}
+	if err := errors.Join(known.rights, links.CanWatch()); err != nil {
+		return fail(rightsAdvice, "%v", err)
+	}
+	if !canTrace() {
+		return warn(ptraceAdvice, "CAP_SYS_PTRACE missing")
+	}
+	return ok("all there")
+}
+
+func canTrace() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
+}
+
+// checkKernel: the program needs bpf_ktime_get_coarse_ns (Linux 5.11), netns cookies
+// (5.14), and is tested from 5.15 on.
+func checkKernel(context.Context, *facts) Check {
+	var name unix.Utsname
+	_ = unix.Uname(&name) // it cannot fail
+	release := unix.ByteSliceToString(name.Release[:])
+	if major, minor := parseRelease(release); major > 0 && major < 5 || major == 5 && minor < 15 {
+		return fail("install a kernel of version 5.15 or newer on this node", "Linux %s is too old", release)
+	}
+	return ok("Linux %s, %s", release, runtime.GOARCH)
+}
+
+// parseRelease returns the first two numbers of a kernel's release, 0 if there are none.
+func parseRelease(text string) (major, minor int) {
+	if n, _ := fmt.Sscanf(text, "%d.%d", &major, &minor); n != 2 {
+		return 0, 0
+	}
+	return major, minor
+}
+
+// checkSecurity never fails: it names the usual reasons for "operation not permitted" in
+// the checks that follow.
+func checkSecurity(context.Context, *facts) Check {
+	parts := []string{"no seccomp filter"}
+	if mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil || mode != 0 {
+		parts[0] = "a seccomp filter"
+	}
+	for _, file := range []struct{ what, path string }{
+		{"lockdown", "/sys/kernel/security/lockdown"}, // the mode is in brackets
+		{"security label", "/proc/thread-self/attr/current"},
+		{"unprivileged_bpf_disabled", "/proc/sys/kernel/unprivileged_bpf_disabled"},
+	} {
+		if text := firstLine(file.path); text != "" {
+			parts = append(parts, file.what+" "+text)
+		}
+	}
+	return ok("%s", strings.Join(parts, ", "))
+}
+
+// setting is a check of a sysctl that is on, except where its value says otherwise.
+func setting(path string, otherwise map[string]Check) func(context.Context, *facts) Check {
+	return func(context.Context, *facts) Check {
+		if f, found := otherwise[firstLine(path)]; found {
+			return f
+		}
+		return ok("on")
+	}
+}
+
+// firstLine reads a file of /proc or /sys that holds one value, empty if it cannot be read.
+func firstLine(path string) string {
+	data, _ := os.ReadFile(path)
+	line, _, _ := strings.Cut(string(data), "\n")
+	return strings.TrimSpace(strings.TrimRight(line, "\x00"))
+}

@@ -1,0 +1,28 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Probe connects to the runtime that a [Resolver] for this socket would use, and disconnects
+// again. It takes 2 s at most for each socket that exists. The error is [ErrNoSocket] or has a
+// code of gRPC.
+func Probe(ctx context.Context, socket string) (Status, error) {
+	sockets, err := parseSocket(socket)
+	if err != nil || len(sockets) == 0 {
+		return Status{Disabled: true}, err
+	}
+	quietLibrary()
+	rt, err := connect(ctx, sockets)
+	if errors.Is(err, ErrNoSocket) {
+		err = fmt.Errorf("%w at %s", err, strings.Join(sockets, ", "))
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	defer rt.close()
+	return Status{Socket: rt.socket, Runtime: rt.name, Version: rt.version, Connected: true}, nil
+}
