@@ -34,17 +34,17 @@ func TestRoutesAreListedOnlyIfTheyMatter(t *testing.T) {
 	} {
 		addrs := []netlink.Addr{{LinkIndex: test.device, IPNet: netlink.NewIPNet(net.ParseIP(test.ip))}}
 		asked := false
-		ways := func() (exits, error) {
+		routes := func() (defaultRoutes, error) {
 			asked = true
-			return exits{sources: map[netip.Addr]bool{netip.MustParseAddr("192.0.2.1"): true}}, nil
+			return defaultRoutes{sources: map[netip.Addr]bool{netip.MustParseAddr("192.0.2.1"): true}}, nil
 		}
 		none := func(int) bool { return false }
-		got, err := hostAddresses(devices, addrs, ways, none)
+		got, err := hostAddresses(devices, addrs, routes, none)
 		if err != nil || asked != test.asked || len(got) != test.want {
 			t.Errorf("%s: %+v, %v, routes listed %t; want %d and %t", test.name, got, err, asked, test.want, test.asked)
 		}
 		failed := errors.New("no routes")
-		broken := func() (exits, error) { return exits{}, failed }
+		broken := func() (defaultRoutes, error) { return defaultRoutes{}, failed }
 		if _, err := hostAddresses(devices, addrs, broken, none); errors.Is(err, failed) != test.asked {
 			t.Errorf("%s, without routes: error %v", test.name, err)
 		}

@@ -4,28 +4,29 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 )
 
-// Defaults of [Options].
 const (
-	defaultResync = 30 * time.Second
-	defaultQuiet  = 3 * time.Second
-	// looksApart is how many resyncs a netns that sends no event goes without a look. 250
-	// looks twice a minute cost a tenth of a percent of a core.
-	looksApart = 10
-	// defaultLinkBuffer has room for a few thousand events.
+	// Defaults of [Options]. The buffer has room for a few thousand events.
+	defaultResync     = 30 * time.Second
+	defaultQuiet      = 3 * time.Second
 	defaultLinkBuffer = 4 << 20
+	// hostShare and portShare bound lists of the node's own addresses, and of the VLANs of all
+	// ports, to such a part of a core. There is always a reason for one while pods start whose
+	// host ends have the gateway's address, or while a pod's device goes up and down.
+	hostShare = 50
+	portShare = 20
+	// lostPause is the least time between two scans of all namespaces because events were lost.
+	lostPause = time.Second
 )
 
 // Options configures a [Watcher]. Zero durations mean the defaults.
@@ -47,71 +48,29 @@ type Options struct {
 
 // Watcher owns the list of interfaces. Run does all the work in one goroutine.
 type Watcher struct {
-	opts   Options
-	log    *slog.Logger
-	finder *netns.Finder
-	events chan Event
-
-	// mu guards what other goroutines hand to Run; wake says that there is some.
-	mu       sync.Mutex
-	wake     chan struct{}
-	changed  map[int]bool    // netns ids with a changed address
-	refresh  map[uint32]bool // generations to look into again
-	ignore   func(name string) bool
-	reread   bool // ignore is new
-	lost     bool // changes of addresses were
-	overruns int
+	opts     Options
+	log      *slog.Logger
+	events   chan Event
+	requests *requests
+	ignore   atomic.Pointer[func(name string) bool]
+	overruns atomic.Int64
 
 	// The rest is Run's own.
-	tracked    map[int]*tracked    // by ifindex
-	names      map[int]string      // of all devices, by ifindex
-	places     map[int]netns.Place // by netns id
-	scanned    time.Time
-	exits      exits
-	outward    map[int]outward // others that lead out of the node, by ifindex
-	uplinks    *uplinks        // nil when they have to be listed anew
-	generation uint32
-	hostDirty  bool
-	nextHost   time.Time // when its addresses may be listed again
-	bridges    bridges
-	nextPorts  time.Time // when they may be asked again
-	resyncs    int
-	detached   bool // from some interface since the last resync
-
-	foreign map[uint64]foreign // namespaces that no interface leads to, by inode
-
-	// What Unobserved told last, in two parts: the first is found by resync only.
-	unsupported     []Interface
-	ignored         map[int]string // names by ifindex
-	unobservedDirty bool
-	listing         bool // what is met now was not told of by an event
-}
-
-// tracked is an interface and how far we are with it.
-type tracked struct {
-	iface      Interface
-	nsid, peer int
-	attachment *bpf.Attachment
-	announced  bool // Added was sent
-	dirty      bool // needs a look into its netns
-	portDirty  bool // its port's VLAN has to be asked for, if it is one
-	nextLook   time.Time
-	looks      *rate.Limiter
-	tries      int
-	quietAt    time.Time // tc mode: when a qdisc may be made
-	waitUntil  time.Time // and the latest time for that
-	firstPeer  string    // the peer's name when it was first seen
+	table       *table
+	finder      *netns.Finder
+	attacher    attacher
+	unsupported unsupported
+	host, ports pacer // lists of the node's own addresses, and of the VLANs of ports
+	lost        pacer // scans of all namespaces because events were lost
 }
 
 // New returns a Watcher for the calling thread's netns, in which Run must be
 // called too.
 func New(opts Options) (*Watcher, error) {
 	// Now rather than in Run: without the right to it nothing would ever be seen.
-	watch, err := openAddressWatch()
-	if err != nil {
+	if err := CanWatch(); err != nil {
 		return nil, err
 	}
-	watch.Close()
 	finder, err := netns.NewFinder()
 	if err != nil {
 		return nil, err
@@ -119,256 +78,188 @@ func New(opts Options) (*Watcher, error) {
 	opts.Resync = cmp.Or(opts.Resync, defaultResync)
 	opts.Quiet = cmp.Or(opts.Quiet, defaultQuiet)
 	opts.LinkBuffer = cmp.Or(opts.LinkBuffer, defaultLinkBuffer)
-	return &Watcher{
-		opts:    opts,
-		log:     opts.Log,
-		finder:  finder,
-		events:  make(chan Event, 64),
-		wake:    make(chan struct{}, 1),
-		changed: make(map[int]bool),
-		refresh: make(map[uint32]bool),
-		ignore:  opts.Ignore,
-		tracked: make(map[int]*tracked),
-		names:   make(map[int]string),
-		ignored: make(map[int]string),
-		outward: make(map[int]outward),
-		bridges: bridges{filtersVLANs, netlink.BridgeVlanList},
-	}, nil
+	w := &Watcher{
+		opts:     opts,
+		log:      opts.Log,
+		events:   make(chan Event, 64),
+		requests: newRequests(),
+		finder:   finder,
+		attacher: attacher{log: opts.Log, observer: opts.Observer, attached: make(map[uint32]*bpf.Attachment)},
+	}
+	w.ignore.Store(&opts.Ignore)
+	ignored := func(name string) bool { ignore := *w.ignore.Load(); return ignore != nil && ignore(name) }
+	found := func(nsid int) bool { _, ok := finder.Place(nsid); return ok }
+	w.table = &table{
+		log: opts.Log, quiet: opts.Quiet, ignore: ignored, found: found,
+		devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
+	}
+	return w, nil
 }
 
 // Events returns the channel of changes. It must be read until Run returns.
 func (w *Watcher) Events() <-chan Event { return w.events }
 
-// Refresh asks for a new look into the netns behind the interface. It never
+// Refresh asks for a new scan of the netns behind the interface. It never
 // blocks; requests for one interface are folded and limited in rate.
-func (w *Watcher) Refresh(generation uint32) {
-	w.mu.Lock()
-	w.refresh[generation] = true
-	w.mu.Unlock()
-	w.poke()
-}
+func (w *Watcher) Refresh(generation uint32) { w.requests.add(scanInterface(generation)) }
 
 // SetIgnore replaces what interfaces are left alone: those that are named now are
 // detached from, and others attached to. Safe for concurrent use; it does not block.
 func (w *Watcher) SetIgnore(ignore func(name string) bool) {
-	w.mu.Lock()
-	w.ignore, w.reread = ignore, true
-	w.mu.Unlock()
-	w.poke()
+	w.ignore.Store(&ignore)
+	w.requests.add(relist{})
 }
 
-// isIgnored says whether the configuration excludes a host-side interface.
-func (w *Watcher) isIgnored(name string) bool {
-	w.mu.Lock()
-	ignore := w.ignore
-	w.mu.Unlock()
-	return ignore != nil && ignore(name)
-}
+// Overruns returns how often netlink events were lost, and everything that they could
+// have reported was read anew. Safe for concurrent use.
+func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 
-// Overruns returns how often netlink events were lost, and all that they could have told
-// of was read anew. Safe for concurrent use.
-func (w *Watcher) Overruns() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.overruns
-}
-
-func (w *Watcher) addressChanged(nsid int) {
-	w.mu.Lock()
-	w.changed[nsid] = true
-	w.mu.Unlock()
-	w.poke()
-}
-
-// addressesLost asks for a look at everything, because changes may have been missed.
-func (w *Watcher) addressesLost() {
-	w.mu.Lock()
-	w.lost = true
-	w.overruns++
-	w.mu.Unlock()
-	w.poke()
-}
-
-func (w *Watcher) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Run watches until ctx ends, then detaches everything. A broken subscription
-// (the kernel's buffer ran over) is no error: the list is read anew.
-func (w *Watcher) Run(ctx context.Context) error {
-	defer w.close()
-	pause := 100 * time.Millisecond
-	for {
-		began := time.Now()
-		err := w.session(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		w.mu.Lock()
-		w.overruns++
-		w.mu.Unlock()
-		w.log.Warn("netlink subscription broke, reading all interfaces anew", "error", err)
-		if time.Since(began) > time.Minute {
-			pause = 100 * time.Millisecond
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, 5*time.Second)
-	}
-}
-
-func (w *Watcher) close() {
-	for _, t := range w.tracked {
-		w.detach(t)
-	}
-	w.finder.Close()
-}
-
-// session subscribes, lists and follows until something breaks. Subscribing comes
-// first, so that no change falls between the list and the first event.
-func (w *Watcher) session(parent context.Context) error {
-	ctx, cancel := context.WithCancel(parent)
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
-	defer cancel()
-
-	broken := make(chan error, 2)
-	subscribed := make(chan struct{})
-	tasks.Go(func() {
-		watch := addressWatcher{
-			ready: func() { close(subscribed) }, changed: w.addressChanged, lost: w.addressesLost,
-		}
-		broken <- watch.run(ctx)
-	})
-	select {
-	case <-subscribed:
-	case err := <-broken:
-		return err
-	}
-
-	updates := make(chan netlink.LinkUpdate, 256)
-	done := make(chan struct{})
-	err := netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
-		// The library calls this on its own goroutine, then closes updates.
-		ErrorCallback: func(err error) {
-			select {
-			case broken <- err:
-			default:
-			}
-		},
-		ReceiveBufferSize:      w.opts.LinkBuffer,
-		ReceiveBufferForceSize: true,
-	})
-	if err != nil {
-		return fmt.Errorf("subscribing to links: %w", err)
-	}
-	defer func() {
-		close(done)
-		for range updates { // free the library's goroutine
-		}
-	}()
-
-	w.takeRequests() // the list answers them all
-	for _, t := range w.tracked {
-		t.dirty = true // changes of addresses between two sessions were not heard of
-	}
-	if err := w.resync(ctx); err != nil {
-		return err
-	}
-	nextResync := time.Now().Add(w.opts.Resync)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-broken:
-			return err
-		case update, ok := <-updates:
-			if !ok {
-				return whyClosed(broken)
-			}
-			w.handle(ctx, update)
-			// Attach to those that are there already before looking at any; but no
-			// more, or a link that flaps all the time would put looks off for ever.
-			for range len(updates) {
-				if update, ok = <-updates; !ok {
-					return whyClosed(broken)
-				}
-				w.handle(ctx, update)
-			}
-		case <-w.wake:
-			if w.takeRequests() {
-				nextResync = time.Time{}
-			}
-		case <-timer.C:
-		}
-		now := time.Now()
-		if !now.Before(nextResync) {
-			if err := w.resync(ctx); err != nil {
-				return err
-			}
-			nextResync = now.Add(w.opts.Resync)
-		}
-		next := w.work(ctx, now)
-		if next.IsZero() || next.After(nextResync) {
-			next = nextResync
-		}
-		timer.Reset(time.Until(next))
-	}
-}
-
-// whyClosed returns the error that the library reported before it closed the channel.
-func whyClosed(broken <-chan error) error {
-	select {
-	case err := <-broken:
-		return err
-	default:
-		return errors.New("link subscription closed")
-	}
-}
-
-// takeRequests marks what changed addresses and Refresh calls named, and says whether
-// all interfaces have to be read anew.
-func (w *Watcher) takeRequests() (reread bool) {
-	w.mu.Lock()
-	changed, refresh, lost := w.changed, w.refresh, w.lost
-	w.changed, w.refresh, w.lost = make(map[int]bool), make(map[uint32]bool), false
-	reread, w.reread = w.reread, false
-	w.mu.Unlock()
-	for _, t := range w.tracked {
-		if lost || changed[t.nsid] || refresh[t.iface.Generation] {
-			t.dirty = true
+// takeRequests marks what is due because of requests, and says whether all links have to be
+// listed.
+func (w *Watcher) takeRequests() (list bool) {
+	taken := w.requests.take()
+	for _, veth := range w.table.veths {
+		if taken[scanNetns(veth.nsid)] || taken[scanInterface(veth.iface.Generation)] {
+			veth.rescan()
 		}
 	}
-	if lost || changed[ownNetns] {
+	if taken[scanNetns(ownNetns)] {
 		w.hostChanged()
 	}
-	return reread
+	w.lost.due = w.lost.due || taken[scanEverything{}]
+	return taken[relist{}]
 }
 
-// handle follows one link event. Those of the bridge family tell of ports: leaving
-// a bridge is a "deletion" there that deletes nothing, and their VLANs may have changed.
-func (w *Watcher) handle(ctx context.Context, update netlink.LinkUpdate) {
-	if update.Family == unix.AF_BRIDGE {
-		if t := w.tracked[int(update.Index)]; t != nil && t.firstPeer != PrimaryPeer {
-			t.portDirty = true
+// scanAll makes everything due that changes of addresses make due.
+func (w *Watcher) scanAll() {
+	for _, veth := range w.table.veths {
+		veth.rescan()
+	}
+	w.hostChanged()
+}
+
+// hostChanged asks for a list of the node's own addresses, and of its uplinks when they are
+// needed next.
+func (w *Watcher) hostChanged() {
+	w.host.due = true
+	w.table.signs = sync.OnceValues(func() (uplinkSigns, error) { return readUplinkSigns(w.table.routes) })
+}
+
+// resync compares all interfaces with the kernel's list.
+func (w *Watcher) resync(ctx context.Context) error {
+	all, err := listLinks()
+	if err != nil {
+		return err
+	}
+	if w.table.routes, err = listDefaultRoutes(); err != nil {
+		return err
+	}
+	w.hostChanged()
+	w.table.list(all, time.Now())
+	w.flush(ctx)
+	seen := make(map[uint64]bool)
+	for _, link := range all {
+		veth := w.table.veths[link.Attrs().Index]
+		if veth == nil || !veth.observed() {
+			continue
 		}
+		seen[veth.iface.Place.Inode] = true
+		if !veth.attach.due {
+			state, reason := w.attacher.check(&veth.iface, link)
+			w.table.setState(veth, state, reason, time.Now())
+		}
+	}
+	w.attacher.prune()
+	places, err := w.finder.Places()
+	if err != nil {
+		w.log.Warn("looking for devices that cannot be observed failed", "error", err)
+	}
+	w.unsupported.list(all, places, seen)
+	return nil
+}
+
+// work does what is due and returns when the next thing is, at most the given time.
+func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
+	w.flush(ctx) // first, because an ifindex may be in use again
+	if w.lost.ready(now) {
+		w.lost.ran(now, lostPause)
+		w.overruns.Add(1)
+		w.scanAll()
+	}
+	for _, veth := range w.table.veths {
+		if veth.attach.ready(now) {
+			state, reason := w.attacher.attach(&veth.iface, veth.iface.State == Waiting)
+			w.table.setState(veth, state, reason, time.Now())
+		}
+	}
+	for _, veth := range w.table.veths {
+		if veth.scans.ready(now) {
+			w.scan(veth)
+			w.flush(ctx)
+		}
+	}
+	ports := w.table.portsDue()
+	if w.ports.due = len(ports) > 0; w.ports.ready(now) {
+		began := time.Now()
+		w.table.readPorts(ports, netlink.BridgeVlanList)
+		w.ports.ranSince(began, portShare)
+	}
+	hostReady := w.host.ready(now)
+	if hostReady {
+		for _, veth := range w.table.veths {
+			w.table.judge(veth, now)
+		}
+	}
+	w.flush(ctx)
+	if w.table.unobservedDue {
+		w.table.unobservedDue = false
+		w.emit(ctx, Event{Kind: Unobserved, Unobserved: append(w.table.unobserved(), w.unsupported.found...)})
+	}
+	if hostReady {
+		began := time.Now()
+		w.listHost(ctx)
+		w.host.ranSince(began, hostShare)
+	}
+	return w.table.next(w.lost.sooner(w.ports.sooner(w.host.sooner(next))))
+}
+
+// scan enters the netns behind a veth and lists its addresses.
+func (w *Watcher) scan(veth *tracked) {
+	place, view, err := w.finder.Look(veth.nsid, veth.peer)
+	if errors.Is(err, netns.ErrTooSoon) {
+		veth.scans.next = time.Now().Add(netns.SearchPause)
 		return
 	}
-	if update.Header.Type == unix.RTM_DELLINK {
-		delete(w.names, int(update.Index))
-		w.forgetOutward(int(update.Index))
-		w.remove(ctx, int(update.Index))
+	if err != nil {
+		w.log.Debug("looking into netns failed", "interface", veth.iface.Name, "failures", veth.scans.failures, "error", err)
+	}
+	w.table.scanned(veth, place, view, err, time.Now())
+}
+
+// listHost reads the node's own addresses and sends them.
+func (w *Watcher) listHost(ctx context.Context) {
+	routes := func() (defaultRoutes, error) { return w.table.routes, nil } // of the last resync
+	host, err := listHostAddresses(routes, w.table.isSecondary)
+	if err != nil {
+		w.log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
 		return
 	}
-	w.upsert(ctx, update.Link)
+	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
+}
+
+// flush detaches from what is gone and sends the events of the table.
+func (w *Watcher) flush(ctx context.Context) {
+	events := w.table.events
+	w.table.events = nil
+	for _, event := range events {
+		if event.Kind == Removed {
+			event.Refused = w.attacher.detach(event.Interface)
+			if event.Interface.FirstName == "" {
+				continue // the agent does not know it
+			}
+		}
+		w.emit(ctx, event)
+	}
 }
 
 func (w *Watcher) emit(ctx context.Context, event Event) {

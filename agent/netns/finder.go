@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -47,18 +47,13 @@ func (p Place) Exists() bool {
 	return err == nil && ino == p.Inode
 }
 
-// Finder maps netns ids of the netns it was made in to places. An id is what
-// IFLA_LINK_NETNSID of a veth names its peer's netns by. Not safe for concurrent use.
+// Finder finds and enters the namespaces that the netns it was made in has ids for. An id is
+// what IFLA_LINK_NETNSID of a veth names its peer's netns by. Not safe for concurrent use.
 type Finder struct {
-	handle *netlink.Handle
-	own    uint64
-	names  map[string]named // by path; those that have an id
-}
-
-// named is what was found at a name.
-type named struct {
-	id    int
-	place Place
+	handle   *netlink.Handle
+	own      uint64
+	places   map[int]Place // by id, nil before the first Search
+	searched time.Time     // by Search
 }
 
 // NewFinder returns a Finder for the calling thread's netns.
@@ -72,77 +67,123 @@ func NewFinder() (*Finder, error) {
 		handle.Close()
 		return nil, fmt.Errorf("reading own netns: %w", err)
 	}
-	return &Finder{handle: handle, own: own, names: make(map[string]named)}, nil
+	return &Finder{handle: handle, own: own}, nil
 }
 
 // Close releases the netlink socket.
 func (f *Finder) Close() { f.handle.Close() }
 
-// ID returns the id that the Finder's netns knows the opened netns by, -1 if none
-// was assigned.
-func (f *Finder) ID(file *os.File) (int, error) {
-	id, err := f.handle.GetNetNsIdByFd(int(file.Fd()))
-	if err != nil {
-		return -1, fmt.Errorf("asking for the id of netns %s: %w", file.Name(), err)
-	}
-	return id, nil
-}
+// Errors of [Finder.Look], besides those of [Look].
+var (
+	ErrNotFound = errors.New("no process and no name under /run/netns leads to it")
+	errMoved    = errors.New("its name now means another netns")
+	// ErrTooSoon says that the last search was less than SearchPause ago.
+	ErrTooSoon = errors.New("the last scan for namespaces was a moment ago")
+)
 
-// Scan returns the place of every other netns that is named under /run/netns or
-// has a process, by id. Namespaces that vanish during the scan are left out.
-func (f *Finder) Scan() (map[int]Place, error) {
-	byInode, err := candidates(f.own)
-	if err != nil {
-		return nil, err
-	}
-	byID := make(map[int]Place, len(byInode))
-	clear(f.names)
-	for _, place := range byInode {
-		id, ok := f.idAt(place.Path)
-		if !ok {
+// SearchPause is the least time between two searches by [Finder.Look] at every process.
+const SearchPause = 20 * time.Millisecond
+
+// Look enters the netns with that id and lists its addresses, seen from the device with the
+// index peer. It tries the place that was found before, then the names that are new, because a
+// runtime names what it makes, and at last every process of the node.
+func (f *Finder) Look(id, peer int) (place Place, view View, err error) {
+	for _, search := range []func() error{nil, f.searchNames, f.searchSoon} {
+		if search != nil {
+			if err := search(); err != nil {
+				return place, view, err
+			}
+		}
+		next, ok := f.places[id]
+		switch {
+		case !ok:
+			err = ErrNotFound
+			continue
+		case next == place:
 			continue
 		}
-		byID[id] = place
-		if place.Name != "" {
-			f.names[place.Path] = named{id, place}
+		place = next
+		view, err = f.look(place, id, peer)
+		if err == nil || errors.Is(err, ErrNoPeer) {
+			break // it is the right netns
 		}
 	}
-	return byID, nil
+	return place, view, err
 }
 
-// ScanNames returns the place of every other netns that is named, by id. It asks only for
-// names that are new, so that a pod more on a full node costs little: a name that was given
-// to another netns since the last Scan is still taken for the former.
-func (f *Finder) ScanNames() (map[int]Place, error) {
-	former := f.names
-	f.names = make(map[string]named, len(former))
-	byID := make(map[int]Place, len(former))
-	for _, dir := range namedDirs {
-		entries, err := namesIn(dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range entries {
-			path := filepath.Join(dir, name)
-			entry, known := former[path]
-			if !known {
-				ino, err := inode(path)
-				if err != nil || ino == f.own || len(f.names) >= maxCandidates {
-					continue
-				}
-				id, ok := f.idAt(path)
-				if !ok {
-					continue // it may get one
-				}
-				entry = named{id, Place{Path: path, Inode: ino, Name: name}}
-			}
-			f.names[path] = entry
-			if _, taken := byID[entry.id]; !taken {
-				byID[entry.id] = entry.place
-			}
+// look enters the netns at the place, if it is still the one with that id.
+func (f *Finder) look(place Place, id, peer int) (View, error) {
+	file, err := os.Open(place.Path)
+	if err != nil {
+		return View{}, err
+	}
+	defer file.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return View{}, err
+	}
+	// A name that is made again may mean a netns that got the same id again.
+	if now, ok := f.id(file); !ok || now != id || st.Ino != place.Inode {
+		return View{}, errMoved
+	}
+	return Look(file, peer)
+}
+
+// Place returns where the netns with that id was found by the last search, if it was.
+func (f *Finder) Place(id int) (Place, bool) {
+	place, ok := f.places[id]
+	return place, ok
+}
+
+// Search finds every other netns that is named under /run/netns or has a process.
+// Namespaces that vanish meanwhile are left out.
+func (f *Finder) Search() error {
+	places, err := f.Places()
+	if err != nil {
+		return err
+	}
+	f.places = make(map[int]Place, len(places))
+	for _, place := range places {
+		if id, ok := f.idAt(place.Path); ok {
+			f.places[id] = place
 		}
 	}
-	return byID, nil
+	f.searched = time.Now()
+	return nil
+}
+
+// searchSoon is Search, unless that was just done.
+func (f *Finder) searchSoon() error {
+	if time.Since(f.searched) < SearchPause {
+		return ErrTooSoon
+	}
+	return f.Search()
+}
+
+// searchNames finds every other netns whose name is new since the last search, so that a pod
+// more on a full node costs little: a name that was given to another netns meanwhile is still
+// taken for the former.
+func (f *Finder) searchNames() error {
+	if f.places == nil {
+		return nil
+	}
+	known := make(map[string]bool, len(f.places))
+	for _, place := range f.places {
+		known[place.Path] = true
+	}
+	return eachName(func(path, name string) {
+		if known[path] || len(f.places) >= maxCandidates {
+			return
+		}
+		ino, err := inode(path)
+		if err != nil || ino == f.own {
+			return
+		}
+		id, ok := f.idAt(path) // it may get one later
+		if former := f.places[id]; ok && (former.Inode != ino || former.Name == "") {
+			f.places[id] = Place{Path: path, Inode: ino, Name: name}
+		}
+	})
 }
 
 // idAt returns the id of the netns at path, false if it has none.
@@ -152,57 +193,26 @@ func (f *Finder) idAt(path string) (int, bool) {
 		return -1, false
 	}
 	defer file.Close()
-	id, err := f.ID(file)
+	return f.id(file)
+}
+
+func (f *Finder) id(file *os.File) (int, bool) {
+	id, err := f.handle.GetNetNsIdByFd(int(file.Fd()))
 	return id, err == nil && id >= 0
 }
 
-// namesIn lists a folder of names, none if there is no such folder.
-func namesIn(dir string) ([]string, error) {
-	folder, err := os.Open(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listing named netns: %w", err)
-	}
-	defer folder.Close()
-	names, err := folder.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("listing named netns: %w", err)
-	}
-	return names, nil
-}
-
-// Places returns every other netns that can be opened, also those without an id,
-// in no order.
+// Places returns every other netns that can be opened, also those without an id, in no order.
+// A name is preferred to a process as the way in, because it stays when the process ends.
 func (f *Finder) Places() ([]Place, error) {
-	byInode, err := candidates(f.own)
+	found := make(map[uint64]Place)
+	err := eachName(func(path, name string) {
+		ino, err := inode(path)
+		if _, known := found[ino]; err == nil && ino != f.own && !known && len(found) < maxCandidates {
+			found[ino] = Place{Path: path, Inode: ino, Name: name}
+		}
+	})
 	if err != nil {
 		return nil, err
-	}
-	return slices.Collect(maps.Values(byInode)), nil
-}
-
-// candidates lists every netns but own by inode. A name is preferred to a process
-// as the way in, because it stays when the process ends.
-func candidates(own uint64) (map[uint64]Place, error) {
-	found := make(map[uint64]Place)
-	for _, dir := range namedDirs {
-		entries, err := namesIn(dir)
-		if err != nil {
-			return nil, err
-		}
-		slices.Sort(entries) // of two names for one netns the same one always
-		for _, name := range entries {
-			path := filepath.Join(dir, name)
-			ino, err := inode(path)
-			if err != nil || ino == own || len(found) >= maxCandidates {
-				continue
-			}
-			if _, ok := found[ino]; !ok {
-				found[ino] = Place{Path: path, Inode: ino, Name: name}
-			}
-		}
 	}
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -225,7 +235,7 @@ func candidates(own uint64) (map[uint64]Place, error) {
 		if err != nil {
 			continue
 		}
-		if _, err := fmt.Sscanf(link, "net:[%d]", &ino); err != nil || ino == own {
+		if _, err := fmt.Sscanf(link, "net:[%d]", &ino); err != nil || ino == f.own {
 			continue
 		}
 		place, ok := found[ino]
@@ -240,7 +250,7 @@ func candidates(own uint64) (map[uint64]Place, error) {
 			found[ino] = place
 		}
 	}
-	return found, nil
+	return slices.Collect(maps.Values(found)), nil
 }
 
 // inode returns the inode of the netns at path, and an error if path is no

@@ -2,6 +2,7 @@ package netns
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/vishvananda/netlink"
 )
@@ -11,14 +12,17 @@ const listTries = 3
 
 // List calls a function that lists things over netlink until the kernel did not have
 // to interrupt it because they changed meanwhile; such a list has holes. After some
-// attempts it returns [netlink.ErrDumpInterrupted].
-func List[T any](list func() ([]T, error)) ([]T, error) {
+// attempts the error is [netlink.ErrDumpInterrupted]. Errors say what was listed.
+func List[T any](what string, list func() ([]T, error)) ([]T, error) {
 	var all []T
 	var err error
 	for range listTries {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
+	}
+	if err != nil {
+		err = fmt.Errorf("listing %s: %w", what, err)
 	}
 	return all, err
 }

@@ -2,9 +2,12 @@ package netns
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Named are the entries of a folder in which runtimes and iproute2 name namespaces.
@@ -23,19 +26,8 @@ func ListNamed(root string) ([]Named, error) {
 	var all []Named
 	for _, dir := range namedDirs {
 		named := Named{Dir: root + dir}
-		folder, err := os.Open(named.Dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			named.Missing = true
-			all = append(all, named)
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		names, err := folder.Readdirnames(maxCandidates)
-		folder.Close()
-		// An empty folder answers with io.EOF.
-		if err != nil && len(names) > 0 {
+		names, err := readNames(named.Dir)
+		if named.Missing = errors.Is(err, fs.ErrNotExist); err != nil && !named.Missing {
 			return nil, err
 		}
 		for _, name := range names {
@@ -48,6 +40,35 @@ func ListNamed(root string) ([]Named, error) {
 		all = append(all, named)
 	}
 	return all, nil
+}
+
+// readNames lists a folder in order.
+func readNames(dir string) ([]string, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing named netns: %w", err)
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(maxCandidates)
+	if err != nil && !errors.Is(err, io.EOF) { // which an empty folder answers with
+		return nil, fmt.Errorf("listing named netns: %w", err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// eachName calls f for every name of a netns, or of what was one.
+func eachName(f func(path, name string)) error {
+	for _, dir := range namedDirs {
+		names, err := readNames(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, name := range names {
+			f(filepath.Join(dir, name), name)
+		}
+	}
+	return nil
 }
 
 // IsNamespace says whether a file leads to a namespace. A name whose mount was lost, or

@@ -55,7 +55,7 @@ func TestDoWithAFileThatIsNoNetns(t *testing.T) {
 	}
 }
 
-func TestScanFindsPeersByID(t *testing.T) {
+func TestSearchFindsPeersByID(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "pod1"
@@ -65,9 +65,8 @@ func TestScanFindsPeersByID(t *testing.T) {
 	finder, err := netns.NewFinder()
 	must(t, err)
 	defer finder.Close()
-	places, err := finder.Scan()
-	must(t, err)
-	place, ok := places[veth.Attrs().NetNsID]
+	must(t, finder.Search())
+	place, ok := finder.Place(veth.Attrs().NetNsID)
 	if !ok || place.Pid != pod.Pid {
 		t.Fatalf("id %d leads to %+v, want pid %d", veth.Attrs().NetNsID, place, pod.Pid)
 	}

@@ -8,42 +8,40 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// heard counts what an addressWatcher says.
+// heard counts what an addressWatch reports.
 type heard struct {
 	mu      sync.Mutex
 	changed map[int]int // by netns id
-	lost    []time.Time
+	lost    int
 	hold    chan struct{} // while open, changed does not return
 }
 
-// startWatch runs an addressWatcher until the test ends.
+// startWatch runs an addressWatch until the test ends.
 func startWatch(t *testing.T, buffer int) *heard {
 	t.Helper()
 	h := &heard{changed: make(map[int]int)}
-	ready := make(chan struct{})
-	w := addressWatcher{
-		buffer: buffer,
-		ready:  func() { close(ready) },
-		changed: func(nsid int) {
-			h.mu.Lock()
-			h.changed[nsid]++
-			hold := h.hold
-			h.mu.Unlock()
-			if hold != nil {
-				<-hold
-			}
-		},
-		lost: func() {
-			h.mu.Lock()
-			h.lost = append(h.lost, time.Now())
-			h.mu.Unlock()
-		},
+	w, err := openAddressWatch(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.changed = func(nsid int) {
+		h.mu.Lock()
+		h.changed[nsid]++
+		hold := h.hold
+		h.mu.Unlock()
+		if hold != nil {
+			<-hold
+		}
+	}
+	w.lost = func() {
+		h.mu.Lock()
+		h.lost++
+		h.mu.Unlock()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -54,11 +52,6 @@ func startWatch(t *testing.T, buffer int) *heard {
 			t.Error(err)
 		}
 	})
-	select {
-	case <-ready:
-	case err := <-done:
-		t.Fatal(err)
-	}
 	return h
 }
 
@@ -78,11 +71,11 @@ func (h *heard) wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// counts returns how often a change in that netns, and a loss, was told.
+// counts returns how often a change in that netns, and a loss, was reported.
 func (h *heard) counts(nsid int) (changed, lost int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.changed[nsid], len(h.lost)
+	return h.changed[nsid], h.lost
 }
 
 // podWithID makes a netns that has an id in ours, and returns how to change its addresses.
@@ -137,7 +130,7 @@ func podWithAddress(t *testing.T, name, text string, scope netlink.Scope) (nsid 
 func TestAddressWatchTellsNamespacesApart(t *testing.T) {
 	first, changeFirst := podWithID(t, "pod1")
 	second, changeSecond := podWithID(t, "pod2")
-	h := startWatch(t, 0)
+	h := startWatch(t, addressBuffer)
 	changeFirst(1)
 	h.wait(t, "the first", func() bool { return h.changed[first] > 0 })
 	if changed, _ := h.counts(second); changed > 0 {
@@ -163,7 +156,7 @@ func TestAddressWatchTellsNamespacesApart(t *testing.T) {
 // A flood is handed on in portions.
 func TestAddressFloodIsFolded(t *testing.T) {
 	nsid, change := podWithID(t, "pod1")
-	h := startWatch(t, 0)
+	h := startWatch(t, addressBuffer)
 	const changes = 5000
 	began := time.Now()
 	change(changes)
@@ -175,7 +168,7 @@ func TestAddressFloodIsFolded(t *testing.T) {
 	}
 }
 
-// After an overrun that is said, but not all the time, and what comes later is heard.
+// After an overrun a loss is reported, once all was read, and what comes later is received.
 func TestAddressOverrun(t *testing.T) {
 	nsid, change := podWithID(t, "pod1")
 	h := startWatch(t, 4096)
@@ -196,70 +189,29 @@ func TestAddressOverrun(t *testing.T) {
 	}
 	for round := range 3 {
 		overrun()
-		h.wait(t, "the loss", func() bool { return len(h.lost) > round })
+		h.wait(t, "the loss", func() bool { return h.lost > round })
 	}
-	h.mu.Lock()
-	for i, at := range h.lost[1:] {
-		if gap := at.Sub(h.lost[i]); gap < lostPause/2 { // each is written down a moment after it is told
-			t.Errorf("a loss was told %v after the one before, want %v", gap, lostPause)
-		}
-	}
-	before, losses := h.changed[nsid], len(h.lost)
-	h.mu.Unlock()
+	before, losses := h.counts(nsid)
 	change(1)
 	h.wait(t, "a change after the overruns", func() bool { return h.changed[nsid] > before })
-	if _, lost := h.counts(nsid); lost != losses {
-		t.Error("one change was too much")
-	}
-}
-
-// A loss that is to be told later wakes the watch by then, but not before all was read: a
-// deadline in the past would keep it from reading.
-func TestAddressDeadline(t *testing.T) {
-	now := time.Now()
-	losses := 0
-	w := addressWatcher{lost: func() { losses++ }, nextLost: now.Add(time.Second)}
-	for _, step := range []struct {
-		what             string
-		overrun, drained bool
-		now              time.Time
-		losses           int
-		deadline         time.Time
-	}{
-		{"no loss", false, true, now, 0, time.Time{}},
-		{"a loss, with more to read", true, false, now, 0, time.Time{}},
-		{"and later", true, false, now.Add(2 * time.Second), 0, time.Time{}},
-		{"all was read, soon after the loss before", true, true, now, 0, now.Add(time.Second)},
-		{"and later", true, true, now.Add(time.Second), 1, time.Time{}},
-	} {
-		w.overrun, w.drained = step.overrun, step.drained
-		w.report(step.now)
-		if got := w.deadline(); losses != step.losses || !got.Equal(step.deadline) {
-			t.Errorf("%s: %d losses and deadline %v, want %d and %v", step.what, losses, got, step.losses, step.deadline)
-		}
+	if _, lost := h.counts(nsid); lost != losses || lost != 3 {
+		t.Errorf("%d losses, %d of them before one more change, want 3", lost, losses)
 	}
 }
 
 // The system call's buffers are used again: nothing is allocated for an event.
 func TestAddressBatchAllocatesNothing(t *testing.T) {
 	_, change := podWithID(t, "pod1")
-	conn, err := openAddressWatch()
+	w, err := openAddressWatch(addressBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	if err := conn.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, addrBuffer); err != nil {
-		t.Fatal(err)
-	}
-	if err := bindAddressWatch(conn); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := conn.SyscallConn()
+	defer w.conn.Close()
+	raw, err := w.conn.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	change(1000)
-	w := addressWatcher{batch: newAddressBatch(), netns: make(map[int]bool)}
 	events := 0
 	if err := raw.Read(func(fd uintptr) bool {
 		allocations := testing.AllocsPerRun(10, func() {
@@ -286,25 +238,6 @@ func TestAddressBatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A loss is made up for by a look at everything.
-func TestLossMeansALookAtEverything(t *testing.T) {
-	w := &Watcher{
-		wake: make(chan struct{}, 1), changed: make(map[int]bool), refresh: make(map[uint32]bool),
-		tracked: map[int]*tracked{2: {nsid: 0}, 3: {nsid: 1}},
-	}
-	w.takeRequests()
-	if w.hostDirty || w.tracked[2].dirty || w.tracked[3].dirty {
-		t.Error("there was nothing to look at")
-	}
-	w.addressesLost()
-	<-w.wake
-	w.takeRequests()
-	if !w.hostDirty || !w.tracked[2].dirty || !w.tracked[3].dirty || w.Overruns() != 1 {
-		t.Errorf("to be looked at: %t, %t, %t after %d losses, want all after one",
-			w.hostDirty, w.tracked[2].dirty, w.tracked[3].dirty, w.Overruns())
-	}
-}
-
 // Every device of IPv6 gets a link-local address, in the node's netns and in a pod's, and
 // it settles later: nothing follows of either. Others do matter, whatever their scope.
 func TestLinkLocalAddressesAreNoNews(t *testing.T) {
@@ -320,7 +253,7 @@ func TestLinkLocalAddressesAreNoNews(t *testing.T) {
 		t.Run(test.address, func(t *testing.T) {
 			first, changeFirst := podWithAddress(t, "pod1", test.address, test.scope)
 			second, changeSecond := podWithID(t, "pod2")
-			h := startWatch(t, 0)
+			h := startWatch(t, addressBuffer)
 			changeFirst(10)
 			changeSecond(1) // events come in order
 			h.wait(t, "the second", func() bool { return h.changed[second] > 0 })

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batchSize is how many datagrams one system call takes at most.
+// batchSize is how many datagrams one system call receives at most.
 const batchSize = 64
 
 // addressBatch receives many datagrams of the address watch with one system call and
@@ -44,7 +44,7 @@ func newAddressBatch() *addressBatch {
 	return b
 }
 
-// receive takes what is there and does not wait; then the error is [unix.EAGAIN]. It
+// receive receives what is there and does not wait; then the error is [unix.EAGAIN]. It
 // returns the number of datagrams.
 func (b *addressBatch) receive(fd uintptr) (int, error) {
 	for i := range b.headers {
@@ -60,11 +60,11 @@ func (b *addressBatch) receive(fd uintptr) (int, error) {
 	return int(n), nil
 }
 
-// changed returns the netns id that the i-th datagram tells a change of an address in,
-// and false if it does not. Link-local ones are nobody's business: every device of IPv6 has
-// one, which comes and settles.
+// changed returns the id of the netns in which the i-th datagram reports a change of an
+// address, and false if it reports none. Link-local addresses do not count: every device of
+// IPv6 has one, which appears and later becomes valid.
 func (b *addressBatch) changed(i int) (nsid int, ok bool) {
-	// Only the kernel's word counts: any process may send to our port.
+	// Only the kernel's messages count: any process may send to our port.
 	if b.senders[i].Pid != 0 || b.headers[i].size < uint32(len(b.data[i])) {
 		return 0, false
 	}
@@ -82,18 +82,15 @@ func (b *addressBatch) changed(i int) (nsid int, ok bool) {
 // senderNetns reads the netns id from the control messages; the kernel leaves it out for
 // our own netns.
 func senderNetns(control []byte) int {
-	const head = unix.SizeofCmsghdr // struct cmsghdr: length, level, type
-	for len(control) >= head+4 {
-		size := int(binary.NativeEndian.Uint64(control))
-		level := binary.NativeEndian.Uint32(control[8:])
-		kind := binary.NativeEndian.Uint32(control[12:])
-		if size < head || size > len(control) {
+	for len(control) >= unix.SizeofCmsghdr {
+		header, data, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
 			break
 		}
-		if level == unix.SOL_NETLINK && kind == unix.NETLINK_LISTEN_ALL_NSID && size >= head+4 {
-			return int(int32(binary.NativeEndian.Uint32(control[head:])))
+		if header.Level == unix.SOL_NETLINK && header.Type == unix.NETLINK_LISTEN_ALL_NSID && len(data) >= 4 {
+			return int(int32(binary.NativeEndian.Uint32(data)))
 		}
-		control = control[min(len(control), (size+7)&^7):]
+		control = rest
 	}
 	return ownNetns
 }

@@ -31,12 +31,12 @@ func TestForeignNamespacesAreLookedAtSeldom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const rounds = 3 * looksApart
+	const rounds = 3 * scansApart
 	for range rounds {
 		resync()
 	}
-	if looks := w.foreign[inode].looks; looks < 2 || looks > 2+rounds/looksApart {
-		t.Errorf("%d looks in %d resyncs", looks, rounds)
+	if scans := w.unsupported.foreign[inode].scans; scans < 2 || scans > 2+rounds/scansApart {
+		t.Errorf("%d scans in %d resyncs", scans, rounds)
 	}
 
 	attrs := netlink.NewLinkAttrs()
@@ -51,20 +51,20 @@ func TestForeignNamespacesAreLookedAtSeldom(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := func(i Interface) bool { return i.Name == "late" && i.State == Unsupported }
-	for range looksApart {
+	for range scansApart {
 		resync()
 	}
-	if !slices.ContainsFunc(w.unsupported, late) {
-		t.Errorf("a device that came later is not counted after %d resyncs: %+v", looksApart, w.unsupported)
+	if !slices.ContainsFunc(w.unsupported.found, late) {
+		t.Errorf("a device that came later is not counted after %d resyncs: %+v", scansApart, w.unsupported.found)
 	}
 	resync()
-	if !slices.ContainsFunc(w.unsupported, late) {
+	if !slices.ContainsFunc(w.unsupported.found, late) {
 		t.Error("it is not counted without a look")
 	}
-	path := w.foreign[inode].path
+	path := w.unsupported.foreign[inode].path
 	pod.Delete()
 	resync()
-	if w.foreign[inode].path == path { // the inode may be another's by now
+	if w.unsupported.foreign[inode].path == path { // the inode may be another's by now
 		t.Error("a netns that is gone is remembered")
 	}
 }

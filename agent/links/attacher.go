@@ -1,0 +1,101 @@
+package links
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/bpf"
+)
+
+// attacher attaches the observer to interfaces. Its methods return the interface's new state.
+type attacher struct {
+	log      *slog.Logger
+	observer *bpf.Observer
+	attached map[uint32]*bpf.Attachment // by generation
+	pruneDue bool                       // some were detached
+}
+
+// attach attaches to an interface; createQdisc says that a qdisc may be made for that.
+func (a *attacher) attach(i *Interface, createQdisc bool) (State, string) {
+	attachment, err := a.observer.Attach(i.Index, bpf.AttachOptions{Generation: i.Generation, CreateQdisc: createQdisc})
+	switch {
+	case err == nil:
+		a.attached[i.Generation] = attachment
+		return stateOf(attachment, nil)
+	case errors.Is(err, bpf.ErrNoQdisc):
+		return Waiting, "for the pod's set-up to end before a qdisc is made"
+	case errors.Is(err, bpf.ErrGone):
+		return Failed, "the device is gone" // its RTM_DELLINK is under way
+	}
+	if i.State != Failed {
+		a.log.Error("interface cannot be observed, trying again at every resync", "interface", i.Name, "error", err)
+	}
+	return Failed, err.Error()
+}
+
+// check asks the kernel how an interface stands, and attaches again where that failed or
+// somebody undid it. The link was just listed.
+func (a *attacher) check(i *Interface, link netlink.Link) (State, string) {
+	attachment := a.attached[i.Generation]
+	if attachment == nil {
+		return a.attach(i, false)
+	}
+	state, reason := stateOf(attachment, link)
+	if state == Failed {
+		a.detach(i)
+		lost := reason
+		if state, reason = a.attach(i, false); a.attached[i.Generation] != nil {
+			a.log.Warn("an interface was not observed for a while", "interface", i.Name, "reason", lost)
+		}
+	}
+	if state == Shadowed && i.State != Shadowed {
+		a.log.Warn("interface is shadowed: a program that was attached in front of ours may swallow packets",
+			"interface", i.Name)
+	}
+	return state, reason
+}
+
+// stateOf asks the kernel whether our program is there and runs first, and for the link too
+// if that is nil.
+func stateOf(attachment *bpf.Attachment, link netlink.Link) (State, string) {
+	state, err := attachment.StateOf(link)
+	switch {
+	case err != nil:
+		return Failed, err.Error()
+	case state == bpf.Shadowed:
+		return Shadowed, "another program runs before ours and may swallow packets"
+	case state == bpf.Detached:
+		return Failed, "somebody detached our program"
+	}
+	return Attached, ""
+}
+
+// detach detaches from an interface and returns what had been refused at it.
+func (a *attacher) detach(i *Interface) bpf.Counters {
+	attachment := a.attached[i.Generation]
+	if attachment == nil {
+		return bpf.Counters{}
+	}
+	// An error means that the interface is not in the kernel's table.
+	refused, _ := a.observer.Counters(i.Index)
+	delete(a.attached, i.Generation)
+	a.pruneDue = true
+	if err := attachment.Close(); err != nil && !errors.Is(err, bpf.ErrGone) {
+		a.log.Warn("detaching failed", "interface", i.Name, "error", err)
+	}
+	return refused
+}
+
+// prune clears the kernel's table of what came in at interfaces that were detached from. Not
+// with every detach: a node that shuts its pods down has many at once.
+func (a *attacher) prune() {
+	if !a.pruneDue {
+		return
+	}
+	a.pruneDue = false
+	if _, err := a.observer.Prune(); err != nil {
+		a.log.Warn("clearing the table of addresses failed, trying again after the next interface goes", "error", err)
+	}
+}

@@ -1,0 +1,82 @@
+package links
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// minPause is the least time between two scans of one netns, or two lists of the same
+	// things. A pod that changes its addresses all the time has a few quick scans, then
+	// scanRate a second.
+	minPause  = 10 * time.Millisecond
+	scanRate  = 5
+	scanBurst = 10
+	// scanShare bounds the scans of one large netns to a twentieth of a core.
+	scanShare = 20
+	// firstRetry is the pause after the first scan that failed; it doubles.
+	firstRetry = 20 * time.Millisecond
+	// maxFailures is how often a netns is searched for before the next resync; a runtime may
+	// name it only after it has made the veth. After unseenAfter failures the interface is
+	// announced as unseen.
+	maxFailures = 8
+	unseenAfter = 4
+)
+
+// pacer spaces out runs of something that costs much.
+type pacer struct {
+	due  bool
+	next time.Time // no run before this
+}
+
+// ready says whether to run now.
+func (p *pacer) ready(now time.Time) bool { return p.due && !p.next.After(now) }
+
+// ran records a run: the next one waits for the pause, and for another reason to run.
+func (p *pacer) ran(now time.Time, pause time.Duration) { p.due, p.next = false, now.Add(pause) }
+
+// ranSince is ran with a pause that bounds the runs to one part in share of the time.
+func (p *pacer) ranSince(began time.Time, share time.Duration) {
+	now := time.Now()
+	p.ran(now, max(minPause, share*now.Sub(began)))
+}
+
+// sooner returns the earlier one of a time and the next run.
+func (p *pacer) sooner(at time.Time) time.Time {
+	if p.due && p.next.Before(at) {
+		return p.next
+	}
+	return at
+}
+
+// scans plans the scans of one netns.
+type scans struct {
+	pacer
+	limiter *rate.Limiter
+	// failures counts those since one succeeded.
+	failures int
+}
+
+// newScans returns a plan whose first scan is due at once.
+func newScans(now time.Time) scans {
+	return scans{pacer: pacer{true, now}, limiter: rate.NewLimiter(scanRate, scanBurst)}
+}
+
+// ran records a scan that took so much CPU time. After a failure the next is due soon, until
+// there were too many.
+func (s *scans) ran(now time.Time, cost time.Duration, failed bool) {
+	pause := max(minPause, scanShare*cost, s.limiter.ReserveN(now, 1).DelayFrom(now))
+	s.pacer.ran(now, pause)
+	if !failed {
+		s.failures = 0
+		return
+	}
+	s.failures++
+	if s.failures < maxFailures {
+		s.due, s.next = true, now.Add(max(pause, firstRetry<<(s.failures-1)))
+	}
+}
+
+// hopeless says whether so many scans failed that more would hardly help.
+func (s *scans) hopeless() bool { return s.failures >= unseenAfter }

@@ -1,0 +1,52 @@
+package links
+
+import (
+	"sync"
+
+	"github.com/vishvananda/netlink/nl"
+)
+
+// defaultVLAN is that of a bridge's ports for which nobody said anything
+// (default_pvid, net/bridge/br_vlan.c).
+const defaultVLAN = 1
+
+// untaggedVLAN is the VLAN of untagged packets on a bridge port, 0 for the default one.
+func untaggedVLAN(vlans []*nl.BridgeVlanInfo) uint16 {
+	for _, v := range vlans {
+		if v.PortVID() && v.Vid != defaultVLAN {
+			return v.Vid
+		}
+	}
+	return 0
+}
+
+// portsDue lists the veths whose port's VLAN may be another one now.
+func (t *table) portsDue() (due []*tracked) {
+	for _, veth := range t.veths {
+		if veth.iface.Seen && veth.portDue {
+			due = append(due, veth)
+		}
+	}
+	return due
+}
+
+// readPorts updates the VLANs of the ports of these veths. One list serves all: it holds the
+// kernel's lock on all devices, and takes as long as there are ports. Not every kernel has
+// VLANs; if the list fails, the next resync tries again.
+func (t *table) readPorts(due []*tracked, list func() (map[int32][]*nl.BridgeVlanInfo, error)) {
+	list = sync.OnceValues(list)
+	for _, veth := range due {
+		veth.portDue = false
+		before, i := veth.iface.PortVLAN, &veth.iface
+		if !veth.isPort() || !t.devices[veth.master].filters {
+			i.PortVLAN = 0
+		} else if ports, err := list(); err == nil {
+			i.PortVLAN = untaggedVLAN(ports[int32(i.Index)])
+		} else {
+			t.log.Debug("the port's VLAN is not known now", "interface", i.Name, "error", err)
+		}
+		if !veth.announced() || i.PortVLAN != before {
+			t.announce(veth)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package links
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+type portList = map[int32][]*nl.BridgeVlanInfo
+
+// vlans lists one port with one VLAN of its own.
+func vlans(index int32, vlan uint16) func() (portList, error) {
+	return func() (portList, error) {
+		return portList{index: {{Flags: nl.BRIDGE_VLAN_INFO_PVID, Vid: vlan}}}, nil
+	}
+}
+
+// What a bridge does with VLANs is played by the scenarios, on kernels that have it.
+func TestUntaggedVLAN(t *testing.T) {
+	const pvid = nl.BRIDGE_VLAN_INFO_PVID | nl.BRIDGE_VLAN_INFO_UNTAGGED
+	for _, test := range []struct {
+		name  string
+		vlans []*nl.BridgeVlanInfo
+		want  uint16
+	}{
+		{"no VLANs", nil, 0},
+		{"the default", []*nl.BridgeVlanInfo{{Flags: pvid, Vid: 1}}, 0},
+		{"one of its own", []*nl.BridgeVlanInfo{{Flags: nl.BRIDGE_VLAN_INFO_UNTAGGED, Vid: 1}, {Flags: pvid, Vid: 100}}, 100},
+		{"a trunk", []*nl.BridgeVlanInfo{{Vid: 100}, {Vid: 200}}, 0},
+	} {
+		if got := untaggedVLAN(test.vlans); got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// The VLANs are listed once for all that are due, where the bridge tells VLANs apart,
+// and a failure waits for the next resync.
+func TestPortsAreListedSparingly(t *testing.T) {
+	p := newPlay(t)
+	var lists int
+	var failure error
+	ports := portList{}
+	p.addDevice(bridge(10, "filtering", true))
+	p.addDevice(bridge(11, "plain", false)) // or a bond, a VRF, Open vSwitch
+	for index := 1; index <= 5; index++ {
+		ports[int32(index)] = []*nl.BridgeVlanInfo{{Flags: nl.BRIDGE_VLAN_INFO_PVID, Vid: uint16(100 * index)}}
+		p.veths[index] = &tracked{
+			iface: Interface{Index: index, Name: "pod", State: Attached, Seen: true, Master: "filtering"}, master: 10,
+			firstPeer: "net1", portDue: true,
+		}
+	}
+	p.veths[3].iface.Master, p.veths[3].master = "plain", 11
+	p.veths[4].iface.Master, p.veths[4].master = "", 0
+	p.veths[5].firstPeer = PrimaryPeer
+	p.veths[6] = &tracked{iface: Interface{Index: 6, State: Attached, Master: "filtering"}, master: 10, portDue: true} // not seen
+	// read returns how many lists it took, and the events.
+	read := func() (int, []Event) {
+		t.Helper()
+		before := lists
+		p.events = nil
+		p.readPorts(func() (portList, error) { lists++; return ports, failure })
+		if len(p.portsDue()) > 0 {
+			t.Error("a port is still due")
+		}
+		return lists - before, p.events
+	}
+	if len(p.portsDue()) != 5 {
+		t.Errorf("%d ports are due, want 5", len(p.portsDue()))
+	}
+	if n, events := read(); n != 1 || len(events) != 5 || events[0].Kind != Added {
+		t.Errorf("at first %d lists and the events %+v, want one list and all added", n, events)
+	}
+	for index, want := range map[int]uint16{1: 100, 2: 200, 3: 0, 4: 0, 5: 0} {
+		if got := p.veths[index].iface.PortVLAN; got != want {
+			t.Errorf("interface %d: VLAN %d, want %d", index, got, want)
+		}
+	}
+	if !p.veths[6].portDue {
+		t.Error("what is not seen yet is not due any more")
+	}
+	if n, events := read(); n != 0 || len(events) != 0 {
+		t.Errorf("without a reason %d lists and the events %+v", n, events)
+	}
+	failure = errors.New("not now")
+	p.veths[1].portDue = true
+	if n, events := read(); n != 1 || len(events) != 0 || p.veths[1].iface.PortVLAN != 100 {
+		t.Errorf("a failure: %d lists, the events %+v and %+v", n, events, p.veths[1])
+	}
+	failure = nil
+	p.veths[3].portDue = true
+	if n, _ := read(); n != 0 {
+		t.Errorf("%d lists for a bridge that does not tell VLANs apart", n)
+	}
+	ports[2][0].Vid = 300
+	p.veths[2].portDue = true
+	if _, events := read(); len(events) != 1 || events[0].Kind != Changed || events[0].Interface.PortVLAN != 300 {
+		t.Errorf("a change: events %+v", events)
+	}
+}
+
+// A scan does not ask for the ports; what happens to the port or its bridge does.
+func TestWhatMakesAPortDue(t *testing.T) {
+	p := newPlay(t)
+	p.addDevice(bridge(10, "br1", false))
+	secondary := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true, Master: "br1"}, master: 10, nsid: 3, peer: 2, firstPeer: "net1"}
+	primary := &tracked{iface: Interface{Index: 2, State: Attached, Seen: true, Master: "cni0"}, firstPeer: PrimaryPeer}
+	p.veths[7], p.veths[2] = secondary, primary
+	due := func(what string, want bool) {
+		t.Helper()
+		if secondary.portDue != want || primary.portDue || secondary.scans.due || primary.scans.due {
+			t.Errorf("%s: the secondary port is due: %t, want %t; the primary one: %t; a scan: %t, %t",
+				what, secondary.portDue, want, primary.portDue, secondary.scans.due, primary.scans.due)
+		}
+		secondary.portDue = false
+	}
+	p.deleted(7, unix.AF_BRIDGE)
+	p.deleted(2, unix.AF_BRIDGE)
+	due("an event of the port", true)
+	p.event(bridge(10, "br1", false))
+	due("an event of its bridge", false)
+	p.event(bridge(10, "br1", true))
+	due("the bridge tells VLANs apart now", true)
+	p.event(pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 10 }))
+	due("an event of the device", false)
+	p.event(pod())
+	due("it left the bridge", true)
+}

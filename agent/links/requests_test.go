@@ -1,0 +1,134 @@
+package links
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+)
+
+// idle is a Watcher without a kernel.
+func idle(t *testing.T) *Watcher {
+	w := &Watcher{
+		log: slog.New(slog.DiscardHandler), events: make(chan Event, 64), requests: newRequests(), table: newPlay(t).table,
+	}
+	w.table.veths[2] = &tracked{iface: Interface{Index: 2, Generation: 20, State: Attached}, nsid: 0}
+	w.table.veths[3] = &tracked{iface: Interface{Index: 3, Generation: 30, State: Attached}, nsid: 1}
+	w.table.veths[4] = &tracked{iface: Interface{Index: 4, Generation: 40, State: Ignored}, nsid: 1}
+	return w
+}
+
+// What makes what due.
+func TestRequests(t *testing.T) {
+	for _, test := range []struct {
+		name               string
+		ask                func(w *Watcher)
+		second, third      bool // are scanned
+		host, all, relists bool
+	}{
+		{"nothing", func(*Watcher) {}, false, false, false, false, false},
+		{"an address in a pod", func(w *Watcher) { w.requests.add(scanNetns(1)) }, false, true, false, false, false},
+		{"an address of the node", func(w *Watcher) { w.requests.add(scanNetns(ownNetns)) }, false, false, true, false, false},
+		{"an interface", func(w *Watcher) { w.Refresh(20) }, true, false, false, false, false},
+		{"several", func(w *Watcher) { w.Refresh(20); w.Refresh(20); w.requests.add(scanNetns(1)) }, true, true, false, false, false},
+		{"events were lost", func(w *Watcher) { w.requests.add(scanEverything{}) }, false, false, false, true, false},
+		{"other names", func(w *Watcher) { w.SetIgnore(nil) }, false, false, false, false, true},
+	} {
+		w := idle(t)
+		test.ask(w)
+		if woken := len(w.requests.wake) > 0; woken != (test.name != "nothing") {
+			t.Errorf("%s: woken %t", test.name, woken)
+		}
+		relists := w.takeRequests()
+		second, third, fourth := w.table.veths[2].scans.due, w.table.veths[3].scans.due, w.table.veths[4].scans.due
+		if second != test.second || third != test.third || fourth || w.host.due != test.host || w.lost.due != test.all || relists != test.relists {
+			t.Errorf("%s: scans %t, %t, of an ignored one %t, host %t, all %t, list %t", test.name, second, third, fourth, w.host.due, w.lost.due, relists)
+		}
+		if w.lost.due = false; w.takeRequests() || w.lost.due {
+			t.Errorf("%s: asked for twice", test.name)
+		}
+	}
+}
+
+// A loss is made up for by a scan of everything, which is not done all the time.
+func TestLossMeansAScanOfEverything(t *testing.T) {
+	w := idle(t)
+	now := time.Now()
+	lose := func() (scanned bool) {
+		t.Helper()
+		for _, veth := range w.table.veths {
+			veth.scans = scans{pacer: pacer{next: now.Add(time.Hour)}}
+		}
+		w.host = pacer{next: now.Add(time.Hour)}
+		w.requests.add(scanEverything{})
+		w.takeRequests()
+		next := w.work(t.Context(), now, now.Add(time.Hour))
+		second, third, host := w.table.veths[2].scans.due, w.table.veths[3].scans.due, w.host.due
+		if second != third || third != host || w.table.veths[4].scans.due {
+			t.Errorf("to be scanned: %t, %t and the node's addresses %t; the ignored one: %t", second, third, host, w.table.veths[4].scans.due)
+		}
+		if !second && next != w.lost.next {
+			t.Errorf("the next turn is %v after the pause", next.Sub(w.lost.next))
+		}
+		return second
+	}
+	if !lose() || w.Overruns() != 1 {
+		t.Errorf("nothing is scanned after a loss, or %d are counted", w.Overruns())
+	}
+	now = now.Add(lostPause - 1)
+	if lose() || w.Overruns() != 1 {
+		t.Errorf("the next loss is made up for too soon, or %d are counted", w.Overruns())
+	}
+	now = now.Add(1)
+	if !lose() || w.Overruns() != 2 {
+		t.Errorf("the next loss is not made up for, or %d are counted", w.Overruns())
+	}
+}
+
+// Each pod that starts may change the node's own addresses: they are listed at once, and
+// then not more often than a share of the time.
+func TestHostIsListedSparingly(t *testing.T) {
+	w := &Watcher{log: slog.New(slog.DiscardHandler), events: make(chan Event, 64), table: newPlay(t).table}
+	never := time.Now().Add(24 * time.Hour)
+	work := func(now time.Time) (lists int, next time.Time) {
+		t.Helper()
+		next = w.work(t.Context(), now, never)
+		for lists = 0; len(w.events) > 0; lists++ {
+			if event := <-w.events; event.Kind != HostAddresses {
+				t.Errorf("event %+v", event)
+			}
+		}
+		return lists, next
+	}
+	w.hostChanged()
+	began := time.Now()
+	if lists, next := work(began); lists != 1 || next != never {
+		t.Errorf("%d lists at first, want 1; the next at %v", lists, next)
+	}
+	if pause := w.host.next.Sub(began); pause < minPause {
+		t.Errorf("the next list is due after %v", pause)
+	}
+	later := time.Now().Add(time.Hour)
+	w.host.next = later
+	w.hostChanged()
+	if lists, next := work(time.Now()); lists != 0 || !next.Equal(later) {
+		t.Errorf("%d lists too soon, the next at %v, want none before %v", lists, next, later)
+	}
+	if lists, _ := work(later); lists != 1 {
+		t.Errorf("%d lists when it was time, want 1", lists)
+	}
+}
+
+// The VLANs of ports are not listed more often than a share of the time, either.
+func TestPortsAreReadInTime(t *testing.T) {
+	w := &Watcher{log: slog.New(slog.DiscardHandler), events: make(chan Event, 64), table: newPlay(t).table}
+	now := time.Now()
+	veth := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true}, portDue: true}
+	w.table.veths[7] = veth
+	w.ports.next = now.Add(time.Second)
+	if next := w.work(t.Context(), now, now.Add(time.Hour)); !veth.portDue || next != w.ports.next {
+		t.Errorf("read too soon: %t; next in %v, want a second", !veth.portDue, next.Sub(now))
+	}
+	if w.work(t.Context(), now.Add(time.Second), now.Add(time.Hour)); veth.portDue {
+		t.Error("not read when it was time")
+	}
+}

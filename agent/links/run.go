@@ -1,0 +1,110 @@
+package links
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/time/rate"
+)
+
+// After restartBurst subscriptions that broke there is one every restartPause.
+const (
+	restartPause = 5 * time.Second
+	restartBurst = 5
+)
+
+// Run watches until ctx ends, then detaches everything. A broken subscription
+// (the kernel's buffer ran over) is no error: the list is read anew.
+func (w *Watcher) Run(ctx context.Context) error {
+	defer w.close(ctx)
+	for restarts := rate.NewLimiter(rate.Every(restartPause), restartBurst); restarts.Wait(ctx) == nil; {
+		if err := w.session(ctx); ctx.Err() == nil {
+			w.overruns.Add(1)
+			w.log.Warn("netlink subscription broke, reading all interfaces anew", "error", err)
+		}
+	}
+	return nil
+}
+
+func (w *Watcher) close(ctx context.Context) {
+	w.flush(ctx)
+	for _, veth := range w.table.veths {
+		w.attacher.detach(&veth.iface)
+	}
+	w.finder.Close()
+}
+
+// session subscribes, lists and follows until something breaks. Subscribing comes
+// first, so that no change falls between the list and the first event.
+func (w *Watcher) session(ctx context.Context) error {
+	// Its own context ends when a subscription breaks. Events are sent all the same: the agent
+	// must not miss any.
+	subscribed, fail := context.WithCancelCause(ctx)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer fail(nil)
+	watch, err := openAddressWatch(addressBuffer)
+	if err != nil {
+		return err
+	}
+	watch.changed = func(nsid int) { w.requests.add(scanNetns(nsid)) }
+	watch.lost = func() { w.requests.add(scanEverything{}) }
+	tasks.Go(func() { fail(watch.run(subscribed)) })
+
+	updates, done := make(chan netlink.LinkUpdate, 256), make(chan struct{})
+	err = netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
+		ErrorCallback:          fail, // on the library's goroutine, which then closes updates
+		ReceiveBufferSize:      w.opts.LinkBuffer,
+		ReceiveBufferForceSize: true,
+	})
+	if err != nil {
+		return fmt.Errorf("subscribing to links: %w", err)
+	}
+	defer func() {
+		close(done)
+		for range updates { // free the library's goroutine
+		}
+	}()
+
+	w.takeRequests() // what follows does all that they ask for
+	w.lost.due = false
+	w.scanAll() // changes of addresses between two sessions were not received
+	var nextList time.Time
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-subscribed.Done():
+			return context.Cause(subscribed)
+		case <-w.requests.wake:
+			if w.takeRequests() {
+				nextList = time.Time{}
+			}
+		case <-timer.C:
+		case update, ok := <-updates:
+			// First all that are there already, then scans; but no more, or a link that flaps
+			// all the time would put scans off for ever.
+			for more := len(updates); ok && more > 0; more-- {
+				w.table.handle(update, time.Now())
+				update, ok = <-updates
+			}
+			if !ok {
+				return cmp.Or(context.Cause(subscribed), errors.New("link subscription closed"))
+			}
+			w.table.handle(update, time.Now())
+		}
+		now := time.Now()
+		if !now.Before(nextList) {
+			if err := w.resync(ctx); err != nil {
+				return err
+			}
+			nextList = now.Add(w.opts.Resync)
+		}
+		timer.Reset(time.Until(w.work(ctx, now, nextList)))
+	}
+}

@@ -1,0 +1,257 @@
+package links
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/netns"
+)
+
+const (
+	// scansApart is how many resyncs a netns that sends no event goes without a scan. 250
+	// scans twice a minute cost a tenth of a percent of a core.
+	scansApart = 10
+	// maxQuiets is how many times the quiet time an interface is waited for at most.
+	maxQuiets = 5
+)
+
+// table holds the veths into other namespaces and decides which of them are observed, what
+// is due for them, and what the agent has to know. It makes no system call: [Watcher] brings
+// what the kernel says and does what is due.
+type table struct {
+	log    *slog.Logger
+	quiet  time.Duration
+	ignore func(name string) bool
+	// found says whether anything leads to the netns with that id.
+	found func(nsid int) bool
+	// signs reads what uplinks are known by, if it was not read since the last change.
+	signs func() (uplinkSigns, error)
+
+	routes     defaultRoutes      // at the last list
+	devices    map[int]hostDevice // all of the node, by ifindex
+	veths      map[int]*tracked   // by ifindex
+	generation uint32
+	resyncs    int
+	// events are those that the agent has not got yet. The observer has to be detached from
+	// an interface before its Removed; without a FirstName that one is not for the agent.
+	events []Event
+	// unobservedDue says that the list of what is not observed may have changed.
+	unobservedDue bool
+}
+
+// hostDevice is what matters of any device of the node.
+type hostDevice struct {
+	name string
+	// filters says that it is a bridge that tells VLANs apart.
+	filters bool
+}
+
+// handle follows one link message. Those of the bridge family are about ports: leaving a
+// bridge is a "deletion" there that deletes nothing, and their VLANs may have changed.
+func (t *table) handle(update netlink.LinkUpdate, now time.Time) {
+	index := int(update.Index)
+	switch {
+	case update.Family == unix.AF_BRIDGE:
+		if veth := t.veths[index]; veth != nil && veth.firstPeer != PrimaryPeer {
+			veth.portDue = true
+		}
+	case update.Header.Type == unix.RTM_DELLINK:
+		delete(t.devices, index)
+		t.remove(index, "")
+	default:
+		t.addDevice(update.Link)
+		t.update(update.Link, false, now)
+	}
+}
+
+// list follows a complete list of links.
+func (t *table) list(links []netlink.Link, now time.Time) {
+	clear(t.devices)
+	for _, link := range links {
+		t.addDevice(link) // a bridge may come after its ports
+	}
+	for index := range t.veths {
+		if _, ok := t.devices[index]; !ok {
+			t.remove(index, "")
+		}
+	}
+	for _, link := range links {
+		t.update(link, true, now)
+	}
+	for index, veth := range t.veths {
+		veth.portDue = veth.isPort() // its VLANs may not have been readable
+		// Changes of addresses send events; a scan is for what does not, a new name for example.
+		if !veth.iface.Seen || (t.resyncs+index)%scansApart == 0 {
+			veth.rescan()
+		}
+	}
+	t.resyncs++
+	t.unobservedDue = true
+}
+
+func (t *table) addDevice(link netlink.Link) {
+	index := link.Attrs().Index
+	device := hostDevice{name: link.Attrs().Name}
+	if bridge, ok := link.(*netlink.Bridge); ok {
+		device.filters = bridge.VlanFiltering != nil && *bridge.VlanFiltering
+	}
+	if before, ok := t.devices[index]; ok && before.filters != device.filters {
+		for _, veth := range t.veths {
+			veth.portDue = veth.portDue || veth.master == index
+		}
+	}
+	t.devices[index] = device
+}
+
+// update follows the present state of one link; listed says that no event came before.
+func (t *table) update(link netlink.Link, listed bool, now time.Time) {
+	attrs := link.Attrs()
+	veth := t.veths[attrs.Index]
+	switch {
+	case !t.routes.leadsElsewhere(link):
+		t.remove(attrs.Index, "")
+		return
+	case veth == nil:
+	case veth.nsid != attrs.NetNsID || veth.peer != attrs.ParentIndex:
+		t.remove(attrs.Index, "")
+		veth = nil
+	case veth.iface.State != Uplink && veth.observed() == t.ignore(attrs.Name):
+		t.remove(attrs.Index, "the configuration says to ignore "+attrs.Name)
+		veth = nil
+	}
+	master := t.devices[attrs.MasterIndex].name
+	if veth == nil {
+		veth = &tracked{iface: Interface{Index: attrs.Index, Listed: listed}, nsid: attrs.NetNsID, peer: attrs.ParentIndex}
+		veth.update(attrs, master)
+		t.add(veth, now)
+		return
+	}
+	if veth.iface.State == Waiting {
+		// A link that never comes to rest is not waited for for ever.
+		if quiet := now.Add(t.quiet); quiet.Before(veth.attachUntil) {
+			veth.attach.next = quiet
+		}
+	}
+	t.unobservedDue = t.unobservedDue || !veth.observed() && veth.iface.Name != attrs.Name
+	if veth.update(attrs, master) {
+		t.announce(veth)
+	}
+}
+
+// add begins to observe a veth, or sets it aside if its name is ignored.
+func (t *table) add(veth *tracked, now time.Time) {
+	if t.ignore(veth.iface.Name) {
+		veth.scans = scans{}
+		t.setAside(veth, Ignored, "the configuration says to ignore it")
+		return
+	}
+	t.generation++
+	veth.iface.Generation, veth.iface.State, veth.iface.Reason = t.generation, "", ""
+	veth.scans, veth.portDue = newScans(now), true
+	veth.attach, veth.attachUntil = pacer{true, now}, now.Add(maxQuiets*t.quiet)
+	t.veths[veth.iface.Index] = veth
+}
+
+// setAside keeps a veth that is not to be observed.
+func (t *table) setAside(veth *tracked, state State, reason string) {
+	veth.iface.State, veth.iface.Reason, veth.attach = state, reason, pacer{}
+	t.veths[veth.iface.Index] = veth
+	t.unobservedDue = true
+}
+
+// remove forgets a veth. Without a reason its interface is gone.
+func (t *table) remove(index int, reason string) {
+	veth := t.veths[index]
+	if veth == nil {
+		return
+	}
+	delete(t.veths, index)
+	if !veth.observed() {
+		t.unobservedDue = true
+		return
+	}
+	gone := veth.iface
+	reason = cmp.Or(reason, "interface "+gone.Name+" is gone")
+	t.events = append(t.events, Event{Kind: Removed, Interface: &gone, Reason: reason})
+}
+
+// setState records what came of attaching, or of a check.
+func (t *table) setState(veth *tracked, state State, reason string, now time.Time) {
+	before := veth.iface.State
+	veth.iface.State, veth.iface.Reason = state, reason
+	veth.attach.due = state == Waiting
+	if before == "" {
+		veth.attach.next = now.Add(t.quiet)
+	}
+	if before != state {
+		t.announce(veth)
+	}
+}
+
+// scanned follows a scan of the netns behind a veth.
+func (t *table) scanned(veth *tracked, place netns.Place, view netns.View, err error, now time.Time) {
+	veth.scans.ran(now, view.Cost, err != nil)
+	before := veth.iface.Seen
+	switch {
+	case err == nil:
+		veth.seen(place, view)
+	case veth.scans.hopeless():
+		veth.unseen()
+	default:
+		return
+	}
+	t.judge(veth, now)
+	if before || veth.iface.Seen || !veth.announced() {
+		t.announce(veth)
+	}
+}
+
+// announce puts the present description of an interface among the events. The agent gets one
+// only when all is known of it that can be: it is attached to, its netns was scanned, or that
+// failed for a while, and the VLAN of its port is known.
+func (t *table) announce(veth *tracked) {
+	kind := Changed
+	if !veth.announced() {
+		i := &veth.iface
+		if !veth.observed() || i.State == "" || i.Seen && veth.portDue || !i.Seen && !veth.scans.hopeless() {
+			return
+		}
+		kind, i.FirstName = Added, i.Name
+	}
+	iface := veth.iface
+	t.events = append(t.events, Event{Kind: kind, Interface: &iface})
+}
+
+// next returns when something is due for a veth, at most the given time.
+func (t *table) next(at time.Time) time.Time {
+	for _, veth := range t.veths {
+		at = veth.scans.sooner(veth.attach.sooner(at))
+	}
+	return at
+}
+
+// unobserved lists the veths that are not observed: those ignored, then uplinks.
+func (t *table) unobserved() []Interface {
+	var all []Interface
+	for _, veth := range t.veths {
+		if !veth.observed() {
+			all = append(all, veth.iface)
+		}
+	}
+	slices.SortFunc(all, func(a, b Interface) int {
+		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Index, b.Index))
+	})
+	return all
+}
+
+// isSecondary says whether a device is the host end of a secondary interface, or of one that is
+// ignored: its addresses are not the node's in the networks of pods.
+func (t *table) isSecondary(index int) bool {
+	veth := t.veths[index]
+	return veth != nil && (veth.iface.State == Ignored || veth.firstPeer != "" && veth.firstPeer != PrimaryPeer)
+}

@@ -1,0 +1,501 @@
+package links
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/netns"
+)
+
+var (
+	errHidden = errors.New("nothing leads to it")
+	podMAC    = net.HardwareAddr{2, 0, 0, 0, 0, 7}
+)
+
+// play is a table with the kernel's part played by the test.
+type play struct {
+	*table
+	now   time.Time
+	found map[int]bool
+	signs uplinkSigns
+	// signsErr is what reading the signs of uplinks comes to.
+	signsErr error
+	ignored  string // a prefix of names
+}
+
+func newPlay(t *testing.T) *play {
+	p := &play{now: time.Unix(1000, 0), found: make(map[int]bool)}
+	ignore := func(name string) bool { return p.ignored != "" && strings.HasPrefix(name, p.ignored) }
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	p.table = &table{
+		log: log, quiet: 3 * time.Second, ignore: ignore, found: func(nsid int) bool { return p.found[nsid] },
+		signs:   func() (uplinkSigns, error) { return p.signs, p.signsErr },
+		devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
+	}
+	return p
+}
+
+// pod is the link message of a veth with the index 7, with changes.
+func pod(change ...func(*netlink.LinkAttrs)) netlink.Link {
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{
+		Name: "pod7", Index: 7, NetNsID: 3, ParentIndex: 2, HardwareAddr: podMAC, OperState: netlink.OperUp,
+	}}
+	for _, c := range change {
+		c(&veth.LinkAttrs)
+	}
+	return veth
+}
+
+func bridge(index int, name string, filters bool) netlink.Link {
+	return &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index, NetNsID: -1}, VlanFiltering: &filters}
+}
+
+func named(name string) func(*netlink.LinkAttrs) {
+	return func(a *netlink.LinkAttrs) { a.Name = name }
+}
+
+func (p *play) event(link netlink.Link) {
+	var update netlink.LinkUpdate
+	update.Header.Type, update.Link, update.Index = unix.RTM_NEWLINK, link, int32(link.Attrs().Index)
+	p.handle(update, p.now)
+}
+
+func (p *play) deleted(index int, family uint8) {
+	var update netlink.LinkUpdate
+	update.Header.Type, update.Family, update.Index = unix.RTM_DELLINK, family, int32(index)
+	p.handle(update, p.now)
+}
+
+func (p *play) attachedAs(state State) { p.setState(p.veths[7], state, "", p.now) }
+
+// scan plays one scan, which finds a peer of that name, or nothing.
+func (p *play) scan(peer string) {
+	if peer == "" {
+		p.scanned(p.veths[7], netns.Place{}, netns.View{}, errHidden, p.now)
+		return
+	}
+	p.found[3] = true
+	p.scanned(p.veths[7], netns.Place{Inode: 33}, netns.View{Peer: peer}, nil, p.now)
+}
+
+// hide plays as many scans in vain as it takes.
+func (p *play) hide() {
+	delete(p.found, 3)
+	for range unseenAfter {
+		p.scan("")
+	}
+}
+
+func (p *play) judgeAll() {
+	for _, veth := range p.veths {
+		p.judge(veth, p.now)
+	}
+}
+
+// readPorts reads the VLANs that are due.
+func (p *play) readPorts(list func() (portList, error)) { p.table.readPorts(p.portsDue(), list) }
+
+// report describes the events so far, and forgets them, and lists what is not observed.
+func (p *play) report() []string {
+	var all []string
+	for _, e := range p.events {
+		i := e.Interface
+		text := map[EventKind]string{Added: "added", Changed: "changed", Removed: "removed"}[e.Kind]
+		switch {
+		case e.Kind == Removed && i.FirstName == "":
+			text = "detach"
+		case e.Kind == Removed:
+			text += ": " + e.Reason
+		default:
+			text += fmt.Sprintf(" %s gen%d %s", i.Name, i.Generation, i.State)
+			if i.Seen {
+				text += " seen"
+			}
+			if i.View.Peer != "" {
+				text += " " + i.View.Peer
+			}
+			if i.Master != "" {
+				text += " on " + i.Master
+			}
+			if i.PortVLAN != 0 {
+				text += fmt.Sprint(" vlan", i.PortVLAN)
+			}
+		}
+		all = append(all, text)
+	}
+	p.events = nil
+	for _, i := range p.unobserved() {
+		if i.Reason == "" {
+			i.Reason = "WITHOUT A REASON"
+		}
+		all = append(all, fmt.Sprintf("%s is not observed: %s", i.Name, i.State))
+	}
+	return all
+}
+
+// What happens to an interface, and what the agent is to know of it.
+func TestTable(t *testing.T) {
+	type step struct {
+		do   func(*play)
+		want []string
+	}
+	follow := step{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}}
+	event := func(change ...func(*netlink.LinkAttrs)) func(*play) {
+		return func(p *play) { p.event(pod(change...)) }
+	}
+	for name, steps := range map[string][]step{
+		"announced when all is known": {
+			{event(), nil},
+			{func(p *play) { p.attachedAs(Attached) }, nil},
+			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
+		},
+		"the netns is found late": {
+			{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.scan(""); p.scan(""); p.scan("") }, nil},
+			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
+		},
+		"the netns is not found": {
+			{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen1 attached"}},
+			{func(p *play) { p.hide() }, nil},
+			{func(p *play) { p.scan("eth0") }, []string{"changed pod7 gen1 attached seen eth0"}},
+		},
+		"the netns is lost; the peer's name stays": {
+			follow,
+			{func(p *play) { p.scan("") }, nil},
+			{func(p *play) { p.hide() }, []string{"changed pod7 gen1 attached eth0"}},
+			{func(p *play) { p.hide() }, nil},
+			{func(p *play) { p.scan("other") }, []string{"changed pod7 gen1 attached seen eth0"}},
+		},
+		"a guest's interface has the name it had": {
+			{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.scan("eth0-nic") }, []string{"added pod7 gen1 attached seen eth0"}},
+		},
+		"deleted": {
+			follow,
+			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, []string{"removed: interface pod7 is gone"}},
+			{event(), nil},
+			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+		},
+		"deleted before it was announced": {
+			{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.deleted(7, unix.AF_UNSPEC) }, []string{"detach"}},
+		},
+		"left a bridge": {
+			follow,
+			{func(p *play) { p.deleted(7, unix.AF_BRIDGE) }, nil},
+		},
+		"the peer is in another netns now": {
+			follow,
+			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), []string{"removed: interface pod7 is gone"}},
+			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+		},
+		"it has another peer": {
+			follow,
+			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), []string{"removed: interface pod7 is gone"}},
+		},
+		"the peer came to our netns": {
+			follow,
+			{event(func(a *netlink.LinkAttrs) { a.NetNsID = -1 }), []string{"removed: interface pod7 is gone"}},
+		},
+		"a default route uses it": {
+			follow,
+			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, []string{"removed: interface pod7 is gone"}},
+		},
+		"changes": {
+			follow,
+			{event(), nil},
+			{event(named("new")), []string{"changed new gen1 attached seen eth0"}},
+			{event(named("new"), func(a *netlink.LinkAttrs) { a.OperState = netlink.OperDown }), []string{"changed new gen1 attached seen eth0"}},
+			{event(), []string{"changed pod7 gen1 attached seen eth0"}},
+			{event(func(a *netlink.LinkAttrs) { a.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 0, 8} }), []string{"changed pod7 gen1 attached seen eth0"}},
+			{func(p *play) { p.event(bridge(5, "cni0", false)) }, nil},
+			{event(func(a *netlink.LinkAttrs) { a.MasterIndex = 5 }), []string{"changed pod7 gen1 attached seen eth0 on cni0"}},
+			{func(p *play) { p.attachedAs(Shadowed) }, []string{"changed pod7 gen1 shadowed seen eth0 on cni0"}},
+			{func(p *play) { p.attachedAs(Shadowed) }, nil},
+		},
+		"ignored": {
+			{func(p *play) { p.ignored = "test"; p.event(pod(named("test7"))) }, []string{"test7 is not observed: ignored"}},
+			{event(named("test8")), []string{"test8 is not observed: ignored"}},
+			{event(), nil},
+			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
+			{event(named("test7")), []string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"}},
+			{func(p *play) { p.list([]netlink.Link{pod(named("test7"))}, p.now) }, []string{"test7 is not observed: ignored"}},
+			{func(p *play) { p.ignored = ""; p.list([]netlink.Link{pod(named("test7"))}, p.now) }, nil},
+			{func(p *play) { p.attachedAs(Failed); p.scan("eth0") }, []string{"added test7 gen2 failed seen eth0"}},
+			{func(p *play) { p.ignored = "test"; p.list([]netlink.Link{pod(named("test7"))}, p.now) },
+				[]string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"}},
+			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
+		},
+		"listed": {
+			{func(p *play) {
+				p.list([]netlink.Link{pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 9 }), bridge(9, "cni0", false)}, p.now)
+			}, nil},
+			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0 on cni0"}},
+			{func(p *play) { p.list(nil, p.now) }, []string{"removed: interface pod7 is gone"}},
+		},
+		"a port whose VLAN is not known yet": {
+			{func(p *play) { p.event(bridge(5, "br1", true)) }, nil},
+			{func(p *play) {
+				p.event(pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 5 }))
+				p.attachedAs(Attached)
+				p.scan("net1")
+			}, nil},
+			{func(p *play) { p.readPorts(vlans(7, 100)) }, []string{"added pod7 gen1 attached seen net1 on br1 vlan100"}},
+			{func(p *play) { p.event(bridge(5, "br1", false)); p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1 on br1"}},
+			{func(p *play) { p.event(bridge(5, "br1", true)); p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1 on br1 vlan100"}},
+			{event(), []string{"changed pod7 gen1 attached seen net1 vlan100"}}, // it left the bridge
+			{func(p *play) { p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1"}},
+		},
+		"an uplink": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
+			{func(p *play) { p.hide() }, []string{"pod7 is not observed: uplink"}},
+			{event(named("eth1")), []string{"eth1 is not observed: uplink"}},
+			{func(p *play) { p.ignored = "eth"; p.event(pod(named("eth1"))) }, []string{"eth1 is not observed: uplink"}},
+			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
+		},
+		"an uplink by its MAC that lost it": {
+			{func(p *play) {
+				p.signs.macs = map[string]bool{podMAC.String(): true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
+			{func(p *play) { p.signsErr = errHidden; p.signs.macs = nil; p.judgeAll() }, []string{"pod7 is not observed: uplink"}},
+			{func(p *play) { p.signsErr = nil; p.judgeAll() }, nil},
+			{func(p *play) { p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen2 attached"}},
+			{func(p *play) { p.signs.macs = map[string]bool{podMAC.String(): true}; p.judgeAll() },
+				[]string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
+		},
+		"an uplink whose netns was found after all": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
+			{func(p *play) { p.scan("eth0") }, nil},
+			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+			{func(p *play) { p.hide() }, []string{"changed pod7 gen2 attached eth0"}}, // it is none, whatever its address
+		},
+		"an uplink is no more, and ignored": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Waiting)
+				p.hide()
+			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
+			{func(p *play) { p.ignored, p.signs.subnets = "pod", nil; p.judgeAll() }, []string{"pod7 is not observed: ignored"}},
+		},
+		"an uplink that a list does not have": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
+			{func(p *play) { p.list([]netlink.Link{pod()}, p.now) }, []string{"pod7 is not observed: uplink"}},
+			{func(p *play) { p.list(nil, p.now) }, nil},
+		},
+		"an uplink that a default route uses now": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
+			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, nil},
+		},
+		"a veth with an uplink's index, and another peer": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
+			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), nil},
+			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+		},
+		"a veth with an uplink's index": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
+			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), nil},
+			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+		},
+		"a hidden pod": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{8: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			}, []string{"added pod7 gen1 attached"}},
+		},
+		"known to be there, but not to be entered": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				for range unseenAfter {
+					p.found[3] = true
+					p.scan("")
+				}
+			}, []string{"added pod7 gen1 attached"}},
+		},
+		"not known whether it is an uplink": {
+			{func(p *play) {
+				p.signs.subnets, p.signsErr = map[int]bool{7: true}, errHidden
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
+			}, []string{"added pod7 gen1 attached"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlay(t)
+			for n, step := range steps {
+				before := p.unobserved()
+				p.unobservedDue = false
+				step.do(p)
+				if diff := cmp.Diff(before, p.unobserved(), cmp.Comparer(func(a, b Interface) bool {
+					return a.Name == b.Name && a.State == b.State
+				})); diff != "" && !p.unobservedDue {
+					t.Errorf("step %d: the list of what is not observed is not due:\n%s", n+1, diff)
+				}
+				if diff := cmp.Diff(step.want, p.report()); diff != "" {
+					t.Errorf("step %d (-want +got):\n%s", n+1, diff)
+				}
+			}
+		})
+	}
+}
+
+// A veth is attached to at once. If that has to wait for the pod's set-up, whatever happens to
+// the link puts it off, but not for ever.
+func TestAttachIsDue(t *testing.T) {
+	p := newPlay(t)
+	p.event(pod())
+	veth := p.veths[7]
+	due := func() time.Duration {
+		t.Helper()
+		const never = time.Hour
+		switch at := veth.attach.sooner(p.now.Add(never)); {
+		case veth.attach.ready(p.now):
+			return 0
+		default:
+			return at.Sub(p.now)
+		}
+	}
+	if got := due(); got != 0 {
+		t.Errorf("due in %v, want at once", got)
+	}
+	p.attachedAs(Waiting)
+	began := p.now
+	if got := due(); got != p.quiet {
+		t.Errorf("due in %v, want %v", got, p.quiet)
+	}
+	for p.now.Sub(began) < 10*p.quiet && !veth.attach.ready(p.now) {
+		p.now = p.now.Add(time.Second)
+		p.event(pod())
+	}
+	if took := p.now.Sub(began); took < (maxQuiets-1)*p.quiet || took > maxQuiets*p.quiet {
+		t.Errorf("a link that is never left alone is attached to after %v, want about %v", took, maxQuiets*p.quiet)
+	}
+	p.attachedAs(Failed)
+	if got := due(); got != time.Hour {
+		t.Errorf("due in %v after a failure, want not before the resync", got)
+	}
+}
+
+// A pod that was seen is scanned again in its turn, and not all of a node's pods at once:
+// nothing tells of the name that a runtime gives to a netns later. Who is not seen does not
+// wait for that.
+func TestSeenPodsAreScannedInTurn(t *testing.T) {
+	const pods = 3
+	p := newPlay(t)
+	var links []netlink.Link
+	for n := range pods {
+		links = append(links, pod(named(fmt.Sprint("pod", n)), func(a *netlink.LinkAttrs) { a.Index = 1000 + n }))
+	}
+	// due are the interfaces that a resync wants to be scanned; each scan then succeeds.
+	due := func() (all []int) {
+		p.list(links, p.now)
+		for index, one := range p.veths {
+			if one.scans.due {
+				all = append(all, index)
+			}
+			one.scans.due, one.iface.Seen = false, true
+		}
+		return all
+	}
+	if first := due(); len(first) != pods {
+		t.Fatalf("%d interfaces are scanned when they are new, want %d", len(first), pods)
+	}
+	count, most := make(map[int]int), 0
+	for range 2 * scansApart {
+		again := due()
+		for _, index := range again {
+			count[index]++
+		}
+		most = max(most, len(again))
+	}
+	for index := range p.veths {
+		if count[index] != 2 {
+			t.Errorf("interface %d is scanned %d times in %d resyncs, want 2", index, count[index], 2*scansApart)
+		}
+	}
+	if most != 1 {
+		t.Errorf("%d of %d are scanned in one resync, want 1", most, pods)
+	}
+	p.veths[1000].iface.Seen = false
+	if again := due(); !slices.Contains(again, 1000) {
+		t.Error("who is not seen waits for its turn")
+	}
+}
+
+// The addresses of host ends count as the node's, but for those of ignored and secondary
+// interfaces.
+func TestIsSecondary(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		veth *tracked
+		want bool
+	}{
+		{"no pod's", nil, false},
+		{"primary", &tracked{firstPeer: PrimaryPeer}, false},
+		{"secondary", &tracked{firstPeer: "net1"}, true},
+		{"not scanned yet", &tracked{}, false},
+		{"ignored", &tracked{iface: Interface{State: Ignored}}, true},
+		{"an uplink", &tracked{iface: Interface{State: Uplink}}, false},
+	} {
+		p := newPlay(t)
+		if test.veth != nil {
+			p.veths[7] = test.veth
+		}
+		if got := p.isSecondary(7); got != test.want {
+			t.Errorf("%s: %t, want %t", test.name, got, test.want)
+		}
+	}
+}

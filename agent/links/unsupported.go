@@ -1,0 +1,86 @@
+package links
+
+import (
+	"os"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/netns"
+)
+
+// maxForeignScans bounds how many namespaces without an observed interface one resync scans.
+const maxForeignScans = 256
+
+// unsupported finds the pod devices that have no host end which could be observed. No pod goes
+// unobserved without a report.
+type unsupported struct {
+	found []Interface
+	// foreign are the namespaces that no observed interface leads to, by inode.
+	foreign map[uint64]foreign
+	lists   int
+}
+
+// foreign is such a netns, and the devices that it had at the last scan.
+type foreign struct {
+	path    string
+	scans   int
+	devices []netns.Device
+}
+
+// list updates what is found: netkit devices on the host's side, and in namespaces whose inode
+// is not observed macvlan and ipvlan devices on the host's devices and physical ones (SR-IOV).
+// Such a netns is scanned twice, because one that was just made may not have its devices yet,
+// and then seldom: a node may have hundreds.
+func (u *unsupported) list(links []netlink.Link, places []netns.Place, observed map[uint64]bool) {
+	u.found = nil
+	for _, link := range links {
+		if attrs := link.Attrs(); link.Type() == "netkit" && attrs.NetNsID >= 0 {
+			u.found = append(u.found, Interface{
+				Name: attrs.Name, Index: attrs.Index, State: Unsupported, Reason: "netkit devices cannot be observed yet",
+			})
+		}
+	}
+	before, scans := u.foreign, 0
+	u.foreign = make(map[uint64]foreign, len(before))
+	for _, place := range places {
+		if observed[place.Inode] {
+			continue
+		}
+		f := before[place.Inode]
+		if f.path != place.Path {
+			f = foreign{path: place.Path}
+		}
+		if (f.scans < 2 || (u.lists+int(place.Inode))%scansApart == 0) && scans < maxForeignScans {
+			scans++
+			f.scans++
+			f.devices = foreignDevices(place)
+		}
+		u.foreign[place.Inode] = f
+		for _, device := range f.devices {
+			u.found = append(u.found, Interface{
+				Name: device.Name, Index: device.Index, State: Unsupported, Place: place,
+				Reason: device.Kind + " devices cannot be observed",
+			})
+		}
+	}
+	u.lists++
+}
+
+func foreignDevices(place netns.Place) []netns.Device {
+	file, err := os.Open(place.Path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	devices, err := netns.DevicesOnHost(file)
+	if err != nil {
+		return nil // it went away
+	}
+	if place.Name == "" {
+		// A physical device says nothing in a netns that no runtime has named: it may
+		// be another machine's root, seen from inside a test.
+		devices = slices.DeleteFunc(devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
+	}
+	return devices
+}

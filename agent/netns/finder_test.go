@@ -1,0 +1,156 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+)
+
+// finding is a Finder with a folder of names for itself.
+type finding struct {
+	*Finder
+	t     *testing.T
+	names string
+}
+
+func newFinding(t *testing.T) *finding {
+	t.Helper()
+	finder, err := NewFinder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := namedDirs
+	f := &finding{finder, t, t.TempDir()}
+	namedDirs = []string{f.names}
+	t.Cleanup(func() {
+		namedDirs = before
+		finder.Close()
+	})
+	return f
+}
+
+// pod makes a netns with a name, none if that is empty, and a veth into it, and returns the
+// ids that a Look needs.
+func (f *finding) pod(name string) (p *ownnetns.Pod, id, peer int) {
+	f.t.Helper()
+	p = ownnetns.NewPod(f.t)
+	if name != "" {
+		f.do(os.Symlink(fmt.Sprintf("/proc/%d/ns/net", p.Pid), filepath.Join(f.names, name)))
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = fmt.Sprint("pod", p.Pid)
+	f.do(netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(p.Pid)}))
+	link, err := netlink.LinkByName(attrs.Name)
+	f.do(err)
+	f.t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	return p, link.Attrs().NetNsID, link.Attrs().ParentIndex
+}
+
+func (f *finding) do(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// A pod that a runtime has named is found without a look at every process of the node,
+// also when its id was another's, whose name is gone.
+func TestNamesAreFoundTheShortWay(t *testing.T) {
+	f := newFinding(t)
+	find := func(id, peer int, name string, long bool) {
+		t.Helper()
+		f.searched = f.searched.Add(-SearchPause)
+		before := f.searched
+		place, view, err := f.Look(id, peer)
+		if err != nil || place.Name != name || view.Peer != "eth0" {
+			t.Fatalf("found %+v, with %+v and the error %v, want %s", place, view, err, name)
+		}
+		if known, ok := f.Place(id); !place.Exists() || !ok || known != place {
+			t.Errorf("found %+v, which is another netns's, or not known", place)
+		}
+		if got := f.searched != before; got != long {
+			t.Errorf("all processes were looked at: %t, want %t", got, long)
+		}
+	}
+	// What is there at the start is searched for everywhere.
+	first, id, peer := f.pod("first")
+	find(id, peer, "first", true)
+	find(id, peer, "first", false)
+	_, secondID, secondPeer := f.pod("second")
+	find(secondID, secondPeer, "second", false)
+	// A peer that has left is no reason to look elsewhere.
+	searched := f.searched
+	if _, _, err := f.Look(secondID, 1<<20); !errors.Is(err, ErrNoPeer) || f.searched != searched {
+		t.Errorf("error %v, and all processes were looked at: %t", err, f.searched != searched)
+	}
+
+	f.do(os.Remove(filepath.Join(f.names, "first")))
+	first.Delete()
+	var third *ownnetns.Pod
+	var thirdID int
+	for round := 0; ; round++ {
+		// The kernel gives ids out again from the lowest, once it is through with the netns.
+		if third, thirdID, peer = f.pod("third"); thirdID == id {
+			break
+		}
+		f.do(os.Remove(filepath.Join(f.names, "third")))
+		third.Delete()
+		if round == 1000 {
+			t.Fatal("the id is not given out again")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	find(id, peer, "third", false)
+
+	// A name that was made again: only the long way tells.
+	place := f.places[id]
+	place.Inode++
+	f.places[id] = place
+	find(id, peer, "third", true)
+}
+
+// A netns without a name is found by its processes; one that nothing leads to is not.
+func TestFindWithoutAName(t *testing.T) {
+	f := newFinding(t)
+	if _, known := f.Place(1 << 20); known {
+		t.Error("known before the first search")
+	}
+	if _, _, err := f.Look(1<<20, 1); !errors.Is(err, ErrNotFound) {
+		t.Errorf("error %v, want %v", err, ErrNotFound)
+	}
+	pod, id, peer := f.pod("")
+	f.searched = time.Now().Add(time.Hour) // however slow the machine is
+	if _, _, err := f.Look(id, peer); !errors.Is(err, ErrTooSoon) {
+		t.Errorf("error %v, want %v", err, ErrTooSoon)
+	}
+	f.searched = time.Time{}
+	for try := 0; ; try++ {
+		place, _, err := f.Look(id, peer)
+		if err == nil && place.Pid == pod.Pid && place.Name == "" {
+			break
+		}
+		// A thread that has just set the pod up may have been the way in.
+		if f.searched = (time.Time{}); try == 100 {
+			t.Fatalf("found %+v with the error %v, want process %d", place, err, pod.Pid)
+		}
+		f.places = nil
+	}
+}
+
+// Of two names for one netns the same one is taken always.
+func TestTwoNames(t *testing.T) {
+	f := newFinding(t)
+	pod, id, _ := f.pod("b")
+	f.do(os.Symlink(fmt.Sprintf("/proc/%d/ns/net", pod.Pid), filepath.Join(f.names, "a")))
+	f.do(f.Search())
+	if place, ok := f.Place(id); !ok || place.Name != "a" || place.Pid == 0 {
+		t.Errorf("found %+v, want the name a, and a process", place)
+	}
+}
