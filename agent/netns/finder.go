@@ -180,7 +180,8 @@ func (f *Finder) searchNames() error {
 			return
 		}
 		id, ok := f.idAt(path) // it may get one later
-		if former := f.places[id]; ok && (former.Inode != ino || former.Name == "") {
+		// Another name for one that is known changes nothing.
+		if former := f.places[id]; ok && (former.Inode != ino || former.Name == "" || !former.Exists()) {
 			f.places[id] = Place{Path: path, Inode: ino, Name: name}
 		}
 	})

@@ -87,3 +87,28 @@ func Cookie() (uint64, error) {
 	}
 	return cookie, nil
 }
+
+// CookieAt returns the cookie of the netns at path, which may be anything: a file that is
+// merely located (O_PATH, open(2)) neither blocks nor has side effects.
+func CookieAt(path string) (uint64, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("finding netns %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	found := fmt.Sprintf("/proc/self/fd/%d", fd)
+	if !IsNamespace(found) {
+		return 0, fmt.Errorf("finding netns %s: not a namespace", path)
+	}
+	file, err := os.Open(found)
+	if err != nil {
+		return 0, fmt.Errorf("opening netns %s: %w", path, err)
+	}
+	defer file.Close()
+	var cookie uint64
+	err = Do(file, func() (err error) {
+		cookie, err = Cookie()
+		return err
+	})
+	return cookie, err
+}

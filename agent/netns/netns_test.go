@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -52,6 +54,24 @@ func TestDoWithAFileThatIsNoNetns(t *testing.T) {
 	defer file.Close()
 	if err := netns.Do(file, func() error { t.Error("ran"); return nil }); err == nil {
 		t.Error("no error")
+	}
+}
+
+// What is at the path may be anything: it is neither waited for nor opened.
+func TestCookieAt(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	file := pod.Open(t)
+	var want uint64
+	must(t, netns.Do(file, func() (err error) { want, err = netns.Cookie(); return err }))
+	if got, err := netns.CookieAt(file.Name()); err != nil || got != want {
+		t.Errorf("cookie %d (%v), want %d", got, err, want)
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	must(t, unix.Mkfifo(fifo, 0o600))
+	for _, path := range []string{fifo, "/nowhere", "/proc/self", "/proc/self/status", "/proc/self/ns/mnt"} {
+		if got, err := netns.CookieAt(path); err == nil || got != 0 {
+			t.Errorf("%s: cookie %d and no error", path, got)
+		}
 	}
 }
 
@@ -262,12 +282,17 @@ func TestLookAtManyAddresses(t *testing.T) {
 	}
 	look := func(truncated bool, want int) []netns.Address {
 		t.Helper()
-		view, err := netns.Look(file, host.Attrs().ParentIndex)
-		must(t, err)
-		if view.Truncated != truncated || len(view.Addresses) != want {
-			t.Errorf("%d addresses, truncated %t, want %d and %t", len(view.Addresses), view.Truncated, want, truncated)
+		// The kernel may still be busy with what was added before, and interrupt the list.
+		for deadline := time.Now().Add(time.Minute); ; {
+			view, err := netns.Look(file, host.Attrs().ParentIndex)
+			must(t, err)
+			if view.Truncated == truncated && len(view.Addresses) == want {
+				return view.Addresses
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d addresses, truncated %t, want %d and %t", len(view.Addresses), view.Truncated, want, truncated)
+			}
 		}
-		return view.Addresses
 	}
 	must(t, netns.Do(file, func() error {
 		attrs := netlink.NewLinkAttrs()

@@ -9,9 +9,7 @@ package pods
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -56,6 +54,10 @@ type Change struct {
 	IPs []netip.Addr
 }
 
+func (c Change) equal(other Change) bool {
+	return c.Pod == other.Pod && c.Sandbox == other.Sandbox && c.CreatedAt.Equal(other.CreatedAt) && slices.Equal(c.IPs, other.IPs)
+}
+
 // Status is what the resolver can say of itself. All texts are printable ASCII and short.
 type Status struct {
 	// Disabled says that nobody is asked.
@@ -77,29 +79,21 @@ type Status struct {
 // Resolver maps netns to pods. Create it with [New]; Run it once. The other methods are
 // safe for concurrent use and never block.
 type Resolver struct {
-	log        *slog.Logger
-	sockets    []string // in order of preference, none if disabled
-	resync     time.Duration
-	maxBackoff time.Duration
-	own        uint64 // cookie of the node's netns, which is no pod's
-
+	opts    Options
+	sockets []string // in order of preference, none if disabled
+	own     uint64   // cookie of the node's netns, which is no pod's
 	changes chan Change
-	wake    chan struct{} // something is wanted
-	queued  chan struct{} // there are pending changes
+	wake    chan struct{} // has a value when the schedule may have changed
 
-	mu      sync.Mutex
-	wants   wants
-	known   map[uint64]Change
-	pending map[uint64]Change // by cookie, so that a slow reader costs no more than the table
-	status  Status
+	mu       sync.Mutex
+	known    map[uint64]Change // by cookie
+	schedule schedule
+	status   Status
 
 	// The rest is Run's own.
-	table       table
-	slow        int       // sandboxes in a row whose status did not come in time
-	askAt       time.Time // no status before this
-	lists, asks *rate.Limiter
-	lines       *rate.Limiter
-	said        state
+	queue                  map[uint64]Change // to be sent, by cookie: no more than there are names
+	table                  table
+	lists, statuses, lines *rate.Limiter
 }
 
 // New returns a Resolver for the pods of the calling thread's node. The error is about
@@ -114,62 +108,51 @@ func New(opts Options) (*Resolver, error) {
 		return nil, err
 	}
 	quietLibrary()
+	opts.Resync = cmp.Or(opts.Resync, defaultResync)
+	opts.MaxBackoff = cmp.Or(opts.MaxBackoff, defaultMaxBackoff)
 	return &Resolver{
-		log:        opts.Log,
-		sockets:    sockets,
-		resync:     cmp.Or(opts.Resync, defaultResync),
-		maxBackoff: cmp.Or(opts.MaxBackoff, defaultMaxBackoff),
-		own:        own,
-		changes:    make(chan Change, changesBuffer),
-		wake:       make(chan struct{}, 1),
-		queued:     make(chan struct{}, 1),
-		wants:      wants{cookies: make(map[uint64]struct{})},
-		known:      make(map[uint64]Change),
-		pending:    make(map[uint64]Change),
-		status:     Status{Disabled: len(sockets) == 0},
-		table:      table{byID: make(map[string]*sandbox)},
-		lists:      rate.NewLimiter(listsPerSecond, listsBurst),
-		asks:       rate.NewLimiter(asksPerSecond, asksBurst),
-		lines:      rate.NewLimiter(rate.Every(time.Minute), linesBurst),
+		opts:     opts,
+		sockets:  sockets,
+		own:      own,
+		changes:  make(chan Change, changesBuffer),
+		wake:     make(chan struct{}, 1),
+		schedule: schedule{pending: make(map[uint64]struct{})},
+		status:   Status{Disabled: len(sockets) == 0},
+		queue:    make(map[uint64]Change),
+		lists:    rate.NewLimiter(listsPerSecond, listsBurst),
+		statuses: rate.NewLimiter(statusesPerSecond, statusesBurst),
+		lines:    rate.NewLimiter(rate.Every(time.Minute), linesBurst),
 	}, nil
 }
 
-// Run asks the runtime until ctx ends, and returns nil: no trouble of a runtime is an error.
-func (r *Resolver) Run(ctx context.Context) error {
-	if len(r.sockets) == 0 {
-		<-ctx.Done()
-		return nil
-	}
-	var group sync.WaitGroup
-	group.Go(func() { r.deliver(ctx) })
-	r.follow(ctx)
-	group.Wait()
-	return nil
-}
-
 // Want says that a netns was seen that has no name: the runtime is asked soon, and some
-// times again, because CNI finishes before the runtime speaks of the pod. Requests are
-// folded and limited in rate; what is wanted twice is asked for once.
+// times again, because CNI finishes before the runtime lists the pod. Requests are
+// folded and limited in rate; a second request for one netns has no effect.
 func (r *Resolver) Want(cookie uint64) {
 	if len(r.sockets) == 0 || cookie == 0 || cookie == r.own {
 		return
 	}
 	r.mu.Lock()
-	_, known := r.known[cookie]
-	wanted := !known && r.wants.add(cookie, time.Now())
-	r.mu.Unlock()
-	if wanted {
-		poke(r.wake)
+	defer r.mu.Unlock()
+	if _, known := r.known[cookie]; !known && r.schedule.request(cookie, time.Now()) {
+		r.wakeUp()
 	}
 }
 
-// Again says that something hangs on what the runtime tells of its sandboxes: the list is
-// read again soon, at most once in 5 s because of this.
+// Again asks for the runtime's list soon, at most once in 5 s because of this: something
+// depends on what the runtime says of its sandboxes.
 func (r *Resolver) Again() {
 	r.mu.Lock()
-	r.wants.again(time.Now())
-	r.mu.Unlock()
-	poke(r.wake)
+	defer r.mu.Unlock()
+	r.schedule.relist(time.Now())
+	r.wakeUp()
+}
+
+func (r *Resolver) wakeUp() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Pod returns what is known of the pod of a netns, or false if it has no name. Do not
@@ -192,67 +175,32 @@ func (r *Resolver) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := r.status
-	status.Named, status.Wanted = len(r.known), len(r.wants.cookies)
+	status.Named, status.Wanted = len(r.known), len(r.schedule.pending)
 	return status
 }
 
-// publish makes what the table says the present state, and queues what is new in it.
+// publish makes the names in the table known, and sends what is new as far as the reader has
+// room; [Resolver.wait] sends the rest.
 func (r *Resolver) publish() {
-	named := r.table.named()
+	known := r.table.named()
 	r.mu.Lock()
-	for cookie, change := range named {
-		old, ok := r.known[cookie]
-		if !ok || old.Pod != change.Pod || old.Sandbox != change.Sandbox || !old.CreatedAt.Equal(change.CreatedAt) || !slices.Equal(old.IPs, change.IPs) {
-			r.pending[cookie] = change
+	for cookie, change := range known {
+		if old, ok := r.known[cookie]; !ok || !old.equal(change) {
+			r.queue[cookie] = change
 		}
-		delete(r.wants.cookies, cookie)
+		delete(r.schedule.pending, cookie)
 	}
-	r.known = named
-	maps.DeleteFunc(r.pending, func(cookie uint64, _ Change) bool {
-		_, ok := named[cookie]
-		return !ok
-	})
-	queued := len(r.pending) > 0
+	r.known = known
 	r.mu.Unlock()
-	if queued {
-		poke(r.queued)
-	}
-}
-
-// deliver hands changes to the reader, apart from the calls so that neither waits for the
-// other.
-func (r *Resolver) deliver(ctx context.Context) {
-	for {
-		change, ok := r.nextChange()
-		if !ok {
-			select {
-			case <-r.queued:
-			case <-ctx.Done():
-				return
-			}
+	for cookie, change := range r.queue {
+		if _, ok := known[cookie]; !ok {
+			delete(r.queue, cookie)
 			continue
 		}
 		select {
 		case r.changes <- change:
-		case <-ctx.Done():
-			return
+			delete(r.queue, cookie)
+		default:
 		}
-	}
-}
-
-func (r *Resolver) nextChange() (Change, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for cookie, change := range r.pending {
-		delete(r.pending, cookie)
-		return change, true
-	}
-	return Change{}, false
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -19,9 +19,9 @@ const (
 	maxSandboxes = 4096
 	// maxID is longer than any runtime's sandbox id.
 	maxID = 256
-	// The pause after a question in vain grows from minAskAgain to maxAskAgain.
-	minAskAgain = time.Second
-	maxAskAgain = 5 * time.Minute
+	// The pause after a status that could not be read grows from minRetry to maxRetry.
+	minRetry = time.Second
+	maxRetry = 5 * time.Minute
 )
 
 // sandbox is one entry of the runtime's list, and what its status said.
@@ -31,10 +31,10 @@ type sandbox struct {
 	created int64
 	// createdAt is the same, on this process's clock; zero if it makes no sense.
 	createdAt time.Time
-	// asked says that there is nothing more to ask.
-	asked bool
-	tries int
-	askAt time.Time
+	// done says that its status was read, or has nothing more to say.
+	done    bool
+	tries   int
+	retryAt time.Time
 	// cookie is that of its netns, 0 if it has none of its own or it is not known.
 	cookie uint64
 	pod    detector.Pod
@@ -46,35 +46,33 @@ type table struct {
 	byID map[string]*sandbox
 }
 
-// update takes a complete list: what is not on it is forgotten. Of one that is too long
+// update follows a complete list: it forgets what is not on it. Of one that is too long
 // it takes the pods that run and, of the others, the youngest.
 func (t *table) update(list []*runtimeapi.PodSandbox) {
-	if len(list) > maxSandboxes {
-		list = slices.Clone(list)
-		slices.SortFunc(list, func(a, b *runtimeapi.PodSandbox) int {
-			return preference(isReady(a), isReady(b), a.GetCreatedAt(), b.GetCreatedAt(), a.GetId(), b.GetId())
-		})
-		list = list[:maxSandboxes]
-	}
 	next := make(map[string]*sandbox, len(list))
+	now, uptime := time.Now(), uptime()
 	for _, entry := range list {
-		id := entry.GetId()
+		id, ready := entry.GetId(), entry.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 		if id == "" || len(id) > maxID {
 			continue
 		}
 		s := t.byID[id]
 		if s == nil {
 			s = &sandbox{id: id, created: entry.GetCreatedAt()}
-			s.createdAt = createdAt(s.created, time.Now(), uptime())
+			s.createdAt = createdAt(s.created, now, uptime)
 		}
-		if isReady(entry) && !s.ready && s.cookie == 0 {
+		if ready && !s.ready && s.cookie == 0 {
 			// Some runtimes list a sandbox before its netns is there.
-			s.asked, s.tries, s.askAt = false, 0, time.Time{}
+			s.done, s.tries, s.retryAt = false, 0, time.Time{}
 		}
-		s.ready = isReady(entry)
+		s.ready = ready
 		next[id] = s
 	}
-	t.byID = next
+	if t.byID = next; len(next) > maxSandboxes {
+		for _, s := range slices.SortedFunc(maps.Values(next), (*sandbox).compare)[maxSandboxes:] {
+			delete(next, s.id)
+		}
+	}
 }
 
 // createdAt translates a sandbox's time of creation, in nanoseconds of the wall clock. What
@@ -96,31 +94,23 @@ func uptime() time.Duration {
 	return time.Duration(clock.Nano())
 }
 
-func isReady(s *runtimeapi.PodSandbox) bool {
-	return s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-}
-
-// preference orders sandboxes: those that run, the younger ones, by id.
-func preference(aReady, bReady bool, aCreated, bCreated int64, aID, bID string) int {
-	if aReady != bReady {
-		if aReady {
+// compare orders sandboxes: those that run, the younger ones, by id.
+func (s *sandbox) compare(other *sandbox) int {
+	if s.ready != other.ready {
+		if s.ready {
 			return -1
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(bCreated, aCreated), cmp.Compare(aID, bID))
+	return cmp.Or(cmp.Compare(other.created, s.created), cmp.Compare(s.id, other.id))
 }
 
-func (s *sandbox) compare(other *sandbox) int {
-	return preference(s.ready, other.ready, s.created, other.created, s.id, other.id)
-}
-
-// due returns at most n sandboxes to ask about now: those that were never asked for, then
-// in order of preference.
+// due returns at most n sandboxes whose status is to be read now: those that were never tried,
+// then in order of preference.
 func (t *table) due(now time.Time, n int) []*sandbox {
 	var all []*sandbox
 	for _, s := range t.byID {
-		if !s.asked && !s.askAt.After(now) {
+		if !s.done && !s.retryAt.After(now) {
 			all = append(all, s)
 		}
 	}
@@ -133,40 +123,40 @@ func (t *table) due(now time.Time, n int) []*sandbox {
 // next returns when the next sandbox is due, false for never.
 func (t *table) next() (at time.Time, ok bool) {
 	for _, s := range t.byID {
-		if !s.asked && (!ok || s.askAt.Before(at)) {
-			at, ok = s.askAt, true
+		if !s.done && (!ok || s.retryAt.Before(at)) {
+			at, ok = s.retryAt, true
 		}
 	}
 	return at, ok
 }
 
-// troubled says that some sandbox was asked for in vain.
-func (t *table) troubled() bool {
+// failing says whether the status of some sandbox could not be read.
+func (t *table) failing() bool {
 	for _, s := range t.byID {
-		if !s.asked && s.tries > 0 {
+		if !s.done && s.tries > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// vain puts off the next question about a sandbox.
-func (s *sandbox) vain(now time.Time) {
-	s.askAt = now.Add(min(minAskAgain<<min(s.tries, 16), maxAskAgain))
+// failed puts off the next try to read the status.
+func (s *sandbox) failed(now time.Time) {
+	s.retryAt = now.Add(min(minRetry<<min(s.tries, 16), maxRetry))
 	s.tries++
 }
 
 // shortID is how much of an id crictl prints, and takes.
 const shortID = 13
 
-// public is what others are told of it. The id of containerd and CRI-O is hexadecimal; another
+// public is what is published of it. The id of containerd and CRI-O is hexadecimal; another
 // is not one that people could type.
 func (s *sandbox) public() detector.Sandbox {
-	told := detector.Sandbox{Stopped: !s.ready}
+	public := detector.Sandbox{Stopped: !s.ready}
 	if len(s.id) >= shortID && strings.Trim(s.id, "0123456789abcdef") == "" {
-		told.ID = s.id[:shortID]
+		public.ID = s.id[:shortID]
 	}
-	return told
+	return public
 }
 
 // named returns the name of every netns. Of two sandboxes that claim one netns the

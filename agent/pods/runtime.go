@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"net"
+	"net/url"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,15 +25,15 @@ import (
 const (
 	listTimeout   = 2 * time.Second
 	statusTimeout = time.Second
-	// Answers that are longer are refused: a list of some ten thousand sandboxes is
-	// shorter, and so is the longest status.
+	// Longer responses are refused: a list of some ten thousand sandboxes is shorter, and so
+	// is the longest status.
 	maxList   = 16 << 20
 	maxStatus = 4 << 20
 	// maxHeaders is 16 times what a runtime sends.
 	maxHeaders = 16 << 10
 	// smallBuffer is enough for a socket of the same machine.
 	smallBuffer = 8 << 10
-	// How much of what a runtime says of itself, and of its errors, is kept.
+	// How much of a runtime's name and version, and of its errors, is kept.
 	maxTitle = 64
 	maxText  = 256
 )
@@ -40,18 +43,50 @@ var ErrNoSocket = errors.New("no CRI socket found")
 
 var errLost = errors.New("the runtime closed the connection")
 
-// quietLibrary keeps gRPC from writing lines of its own to standard error: what goes
-// wrong with a connection is said by the Resolver, once.
+// DefaultSockets are the paths that are tried in this order. A distribution's own socket
+// says more than containerd's, which is also where Docker runs.
+var DefaultSockets = []string{
+	"/run/k3s/containerd/containerd.sock", // k3s and RKE2
+	"/run/k0s/containerd.sock",
+	"/var/snap/microk8s/common/run/containerd.sock",
+	"/run/crio/crio.sock",
+	"/run/containerd/containerd.sock",
+	"/run/cri-dockerd.sock",
+}
+
+// maxSocket is the longest path that the kernel takes (sun_path, unix(7)).
+const maxSocket = 107
+
+// parseSocket returns the paths to try, none if nobody is to be asked.
+func parseSocket(text string) ([]string, error) {
+	switch text {
+	case "":
+		return DefaultSockets, nil
+	case "none", "off":
+		return nil, nil
+	}
+	path := strings.TrimPrefix(text, "unix://")
+	switch {
+	case strings.Contains(path, "://"):
+		return nil, fmt.Errorf("CRI socket %q: must be a Unix socket", text)
+	case !filepath.IsAbs(path):
+		return nil, fmt.Errorf("CRI socket %q: must be an absolute path, or none", text)
+	case len(path) > maxSocket:
+		return nil, fmt.Errorf("CRI socket %q: longer than %d bytes", text, maxSocket)
+	case strings.ContainsRune(path, 0):
+		return nil, errors.New("CRI socket: has a zero byte in its path")
+	}
+	return []string{path}, nil
+}
+
+// quietLibrary keeps gRPC from writing to standard error: the Resolver logs what goes wrong
+// with a connection.
 var quietLibrary = sync.OnceFunc(func() {
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(discard{}, discard{}, discard{}))
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 })
 
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
-// runtime is a connection to a container runtime. It stays open while nothing is asked,
-// which costs a descriptor and no wakeups, and tells at once when the runtime is gone.
+// runtime is a connection to a container runtime. It stays open between requests, which costs
+// a descriptor and no wakeups, and shows at once when the runtime is gone.
 type runtime struct {
 	socket, name, version string
 
@@ -59,42 +94,30 @@ type runtime struct {
 	cri  runtimeapi.RuntimeServiceClient
 }
 
-// connect returns the first runtime that answers.
+// connect returns the first runtime that responds, or the first error.
 func connect(ctx context.Context, sockets []string) (*runtime, error) {
-	var first error
+	first := ErrNoSocket
 	for _, socket := range sockets {
-		info, err := os.Stat(socket)
+		rt, err := dial(ctx, socket)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
-		case err == nil && info.Mode().Type() != fs.ModeSocket:
-			err = fmt.Errorf("connecting to %s: not a socket", socket)
-		}
-		if err == nil {
-			var rt *runtime
-			if rt, err = dial(ctx, socket); err == nil {
-				return rt, nil
-			}
-		}
-		if first == nil {
+		case err == nil:
+			return rt, nil
+		case first == ErrNoSocket && !errors.Is(err, fs.ErrNotExist):
 			first = err
 		}
-	}
-	if first == nil {
-		first = ErrNoSocket
 	}
 	return nil, first
 }
 
 func dial(ctx context.Context, socket string) (*runtime, error) {
-	conn, err := grpc.NewClient("passthrough:///cri",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			var dialer net.Dialer
-			return dialer.DialContext(ctx, "unix", socket)
-		}),
+	if info, err := os.Stat(socket); err != nil {
+		return nil, err
+	} else if info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("connecting to %s: not a socket", socket)
+	}
+	target := url.URL{Scheme: "unix", Path: socket}
+	conn, err := grpc.NewClient(target.String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
@@ -138,22 +161,22 @@ func (rt *runtime) alive(ctx context.Context) (context.Context, func()) {
 func (rt *runtime) list(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	answer, err := rt.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	response, err := rt.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing sandboxes: %w", short(err))
 	}
-	return answer.GetItems(), nil
+	return response.GetItems(), nil
 }
 
-func (rt *runtime) ask(ctx context.Context, id string) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (rt *runtime) status(ctx context.Context, id string) (*runtimeapi.PodSandboxStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	answer, err := rt.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true},
+	response, err := rt.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true},
 		grpc.MaxCallRecvMsgSize(maxStatus))
 	if err != nil {
 		return nil, fmt.Errorf("asking for a sandbox: %w", short(err))
 	}
-	return answer, nil
+	return response, nil
 }
 
 // short makes an error of a call fit to be shown, and keeps its code.

@@ -1,0 +1,184 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+)
+
+func newResolver(t *testing.T) *Resolver {
+	t.Helper()
+	r, err := New(Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Who reads slowly, or not at all, gets the last name of each netns, and nothing of those
+// that are gone; nobody waits for them.
+func TestSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newResolver(t)
+		publish := func(cookies int, generation int) {
+			r.table.byID = make(map[string]*sandbox)
+			for i := range cookies {
+				id := fmt.Sprint(generation, "-", i)
+				r.table.byID[id] = &sandbox{id: id, done: true, cookie: uint64(i + 1), pod: detector.Pod{Name: id}}
+			}
+			r.publish()
+		}
+		const cookies = 1000
+		for generation := range 100 {
+			publish(cookies, generation)
+		}
+		publish(cookies/2, 100)
+		if n := len(r.queue); n > cookies/2 {
+			t.Errorf("%d changes wait, want at most one for each netns there is", n)
+		}
+		go r.wait(t.Context(), time.Minute, nil)
+		last := make(map[uint64]string)
+		for {
+			synctest.Wait()
+			select {
+			case change := <-r.Changes():
+				last[change.Cookie] = change.Pod.Name
+				continue
+			default:
+			}
+			break
+		}
+		for i := range cookies / 2 {
+			if want := fmt.Sprint(100, "-", i); last[uint64(i+1)] != want {
+				t.Fatalf("the last name of netns %d is %q, want %q", i+1, last[uint64(i+1)], want)
+			}
+		}
+		time.Sleep(2 * time.Minute) // of the clock here, until wait has returned
+		// Nothing new, nothing sent.
+		publish(cookies/2, 100)
+		if n := len(r.queue) + len(r.changes); n != 0 {
+			t.Errorf("%d changes without a change", n)
+		}
+	})
+}
+
+// What is new is sent at once to a reader that has room.
+func TestPublish(t *testing.T) {
+	r := newResolver(t)
+	r.Want(1)
+	s := &sandbox{id: "a", done: true, cookie: 1, pod: detector.Pod{Name: "a"}}
+	r.table.byID = map[string]*sandbox{"a": s}
+	for _, test := range []struct {
+		what   string
+		change func()
+		sent   bool
+	}{
+		{"a new name", func() {}, true},
+		{"nothing new", func() {}, false},
+		{"another name", func() { s.pod.Name = "b" }, true},
+		{"it runs", func() { s.ready = true }, true},
+		{"another time", func() { s.createdAt = time.Now() }, true},
+		{"another address", func() { s.ips = []netip.Addr{netip.IPv6Loopback()} }, true},
+		{"it is gone", func() { clear(r.table.byID) }, false},
+	} {
+		test.change()
+		r.publish()
+		select {
+		case got := <-r.Changes():
+			if want, _ := r.Pod(1); !test.sent || !got.equal(want) {
+				t.Errorf("%s: sent %+v, known is %+v", test.what, got, want)
+			}
+		default:
+			if test.sent {
+				t.Errorf("%s: nothing was sent", test.what)
+			}
+		}
+	}
+	if _, known := r.Pod(1); known || r.Status().Wanted != 0 {
+		t.Errorf("known %t, %d wanted; want neither", known, r.Status().Wanted)
+	}
+}
+
+// Each change of the connection is logged once.
+func TestConnectionLog(t *testing.T) {
+	var log strings.Builder
+	r := newResolver(t)
+	r.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	broken, rt := errors.New("broken"), &runtime{socket: "/run/x.sock", name: "x", version: "1"}
+	for i, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { r.lost(errNoSocket) }, "no container runtime, pods have no names until there is one"},
+		{func() { r.lost(broken) }, ""},
+		{func() { r.connected(rt, 1) }, "connected to the container runtime"},
+		{func() { r.connected(rt, 2) }, ""},
+		{func() { r.lost(broken) }, "lost the container runtime, new pods have no names until it is back"},
+		{func() { r.lost(errNoSocket) }, ""},
+		{func() { r.connected(rt, 3) }, "the container runtime is back"},
+	} {
+		log.Reset()
+		step.do()
+		if got := log.String(); (got == "") != (step.want == "") || !strings.Contains(got, step.want) {
+			t.Errorf("step %d: logged %q, want %q", i+1, got, step.want)
+		}
+	}
+	if got, want := r.Status(), (Status{Socket: "/run/x.sock", Runtime: "x", Version: "1", Connected: true, Sandboxes: 3}); got != want {
+		t.Errorf("status %+v, want %+v", got, want)
+	}
+	// A runtime that comes and goes all the time does not fill the log.
+	log.Reset()
+	for range 100 {
+		r.lost(broken)
+		r.connected(rt, 1)
+	}
+	if n := strings.Count(log.String(), "level="); n == 0 || n > linesBurst {
+		t.Errorf("%d lines, want 1 to %d", n, linesBurst)
+	}
+	// One that never responded.
+	r = newResolver(t)
+	log.Reset()
+	r.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r.lost(broken)
+	r.lost(broken)
+	if got := log.String(); strings.Count(got, "the container runtime does not answer") != 1 {
+		t.Errorf("logged %q, want that it does not answer, once", got)
+	}
+	if got := r.Status(); got.Connected || got.LastError != "broken" {
+		t.Errorf("status %+v, want the error", got)
+	}
+}
+
+// A netns without a name shortens the pause before the next attempt to connect, to a
+// second and not below.
+func TestRest(t *testing.T) {
+	for _, test := range []struct {
+		pause time.Duration
+		want  bool
+		rest  time.Duration
+	}{
+		{30 * time.Second, false, 30 * time.Second},
+		{30 * time.Second, true, time.Second},
+		{100 * time.Millisecond, true, 100 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newResolver(t)
+			if test.want {
+				r.Want(1)
+				r.Want(2)
+			}
+			began := time.Now()
+			r.rest(t.Context(), test.pause)
+			if took := time.Since(began); took != test.rest {
+				t.Errorf("pause %v, wanted %v: rests %v, want %v", test.pause, test.want, took, test.rest)
+			}
+		})
+	}
+}

@@ -1,0 +1,223 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// Lists are cheap for the runtime, a status is not; a node that starts has a few
+	// hundred to read.
+	listsPerSecond, listsBurst       = 2, 10
+	statusesPerSecond, statusesBurst = 100, 50
+	// batch is how many statuses are read before the rest of the work has its turn.
+	batch = 16
+	// minBackoff is the first pause after a connection was lost. One that held for
+	// steadyAfter starts there again.
+	minBackoff  = 100 * time.Millisecond
+	steadyAfter = 10 * time.Second
+	// minAttempt is the shortest time between two attempts to connect because of namespaces
+	// without a name.
+	minAttempt = time.Second
+	// linesBurst is how many log lines about the connection may come at once; then it is
+	// one a minute.
+	linesBurst = 8
+)
+
+// Run asks the runtime until ctx ends, and returns nil: no failure of a runtime is an error.
+func (r *Resolver) Run(ctx context.Context) error {
+	if len(r.sockets) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	pause := minBackoff
+	for {
+		began := time.Now()
+		rt, err := connect(ctx, r.sockets)
+		if err == nil {
+			err = r.serve(ctx, rt)
+			rt.close()
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.lost(err)
+		if time.Since(began) > steadyAfter {
+			pause = minBackoff
+		}
+		r.rest(ctx, pause)
+		pause = min(2*pause, r.opts.MaxBackoff)
+	}
+}
+
+// rest waits until it is time to connect again. A netns without a name makes that sooner:
+// a runtime must have made it.
+func (r *Resolver) rest(ctx context.Context, pause time.Duration) {
+	r.wait(ctx, min(pause, minAttempt), nil)
+	r.wait(ctx, pause-minAttempt, r.wake)
+}
+
+// wait waits for some time, for a value from wake or for the end of ctx, and sends changes
+// meanwhile.
+func (r *Resolver) wait(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
+	for timer := time.After(pause); ; {
+		var changes chan<- Change
+		var next Change
+		for _, next = range r.queue {
+			changes = r.changes
+			break
+		}
+		select {
+		case changes <- next:
+			delete(r.queue, next.Cookie)
+			continue
+		case <-wake:
+		case <-timer:
+		case <-ctx.Done():
+		}
+		return
+	}
+}
+
+// serve follows one runtime until its connection ends or ctx does.
+func (r *Resolver) serve(ctx context.Context, rt *runtime) error {
+	ctx, end := rt.alive(ctx)
+	defer end()
+	for list := true; ; list = !time.Now().Before(r.nextList()) {
+		if list {
+			if err := r.list(ctx, rt); err != nil {
+				return err
+			}
+		}
+		r.readStatuses(ctx, rt)
+		next := r.nextList()
+		if at, ok := r.table.next(); ok && at.Before(next) {
+			next = at
+		}
+		if r.wait(ctx, time.Until(next), r.wake); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (r *Resolver) nextList() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.schedule.next()
+}
+
+// list reads the runtime's list.
+func (r *Resolver) list(ctx context.Context, rt *runtime) error {
+	if r.lists.Wait(ctx) != nil {
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	r.schedule.began(time.Now())
+	r.mu.Unlock()
+	list, err := rt.list(ctx)
+	if err != nil {
+		return err
+	}
+	r.table.update(list)
+	r.connected(rt, len(list))
+	r.publish()
+	return nil
+}
+
+// readStatuses reads the statuses of a batch of sandboxes. When one does not come in time the
+// others wait: the list has its turn first.
+func (r *Resolver) readStatuses(ctx context.Context, rt *runtime) {
+	due := r.table.due(time.Now(), batch)
+	if len(due) == 0 {
+		return
+	}
+	defer r.publish()
+	for _, s := range due {
+		if r.statuses.Wait(ctx) != nil {
+			return
+		}
+		err := r.readStatus(ctx, rt, s)
+		switch code := status.Code(err); {
+		case err == nil:
+		case ctx.Err() != nil:
+			return
+		case code == codes.NotFound:
+			delete(r.table.byID, s.id)
+		default:
+			s.failed(time.Now())
+			r.setError(err, true)
+			r.opts.Log.Debug("sandbox without a name", "sandbox", printable(s.id, maxText), "error", err)
+			if code == codes.DeadlineExceeded {
+				return
+			}
+		}
+	}
+}
+
+// readStatus reads what there is to know of a sandbox. After an error it has to be read again.
+func (r *Resolver) readStatus(ctx context.Context, rt *runtime, s *sandbox) error {
+	response, err := rt.status(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	read := parse(response)
+	if !read.hostNetwork {
+		s.cookie, err = read.cookie(s.ready)
+		if s.cookie == r.own {
+			s.cookie = 0
+		}
+	}
+	if err != nil && s.ready {
+		return err
+	}
+	// The netns of a sandbox that has stopped may be gone for good.
+	s.done, s.pod, s.ips = true, read.pod, read.ips
+	return nil
+}
+
+// connected records a list with so many sandboxes, and logs that the runtime responds if that
+// is new.
+func (r *Resolver) connected(rt *runtime, sandboxes int) {
+	r.mu.Lock()
+	before := r.status
+	r.status = Status{Socket: rt.socket, Runtime: rt.name, Version: rt.version, Connected: true, Sandboxes: sandboxes}
+	if r.table.failing() {
+		r.status.LastError = before.LastError
+	}
+	r.schedule.ended(time.Now(), r.opts.Resync)
+	r.mu.Unlock()
+	text := "connected to the container runtime"
+	if before.Socket != "" {
+		text = "the container runtime is back"
+	}
+	if !before.Connected && r.lines.Allow() {
+		r.opts.Log.Info(text, "socket", rt.socket, "runtime", rt.name, "version", rt.version)
+	}
+}
+
+// lost records that the runtime does not respond, or that there is none, and logs it once.
+func (r *Resolver) lost(err error) {
+	before := r.Status()
+	r.setError(err, false)
+	switch {
+	case before.Connected:
+		if r.lines.Allow() {
+			r.opts.Log.Warn("lost the container runtime, new pods have no names until it is back", "error", err)
+		}
+	case before.LastError != "":
+	case errors.Is(err, errNoSocket):
+		r.opts.Log.Info("no container runtime, pods have no names until there is one", "sockets", r.sockets)
+	default:
+		r.opts.Log.Info("the container runtime does not answer, pods have no names until it does", "error", err)
+	}
+}
+
+func (r *Resolver) setError(err error, connected bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Connected, r.status.LastError = connected, printable(err.Error(), maxText)
+}

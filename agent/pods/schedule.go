@@ -1,0 +1,79 @@
+package pods
+
+import "time"
+
+const (
+	// maxPending bounds the namespaces remembered as pending.
+	maxPending = 4096
+	// againPause is the least time between two lists that [Resolver.Again] asked for.
+	againPause = 5 * time.Second
+)
+
+// pauses are those between the lists that a pending netns leads to. Then it has to wait
+// for the ordinary ones: most likely it belongs to no pod.
+var pauses = []time.Duration{
+	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2 * time.Second, 5 * time.Second,
+}
+
+// schedule says when the runtime's list is read: at ordinary times, and earlier while the pod
+// of some netns is looked for, or when somebody asks for it.
+type schedule struct {
+	pending map[uint64]struct{} // the namespaces without a name, by cookie
+	step    int                 // the index of the next pause
+	// The next list is due at the first of these that is not zero.
+	ordinary, early, again time.Time
+	// againFrom is the earliest time for another list by request.
+	againFrom time.Time
+}
+
+// request looks for the pod of one more netns, and reports whether that is new.
+func (s *schedule) request(cookie uint64, now time.Time) bool {
+	if _, ok := s.pending[cookie]; ok {
+		return false
+	}
+	if len(s.pending) >= maxPending {
+		// These are old: a node has not got so many pods.
+		clear(s.pending)
+	}
+	s.pending[cookie] = struct{}{}
+	s.step = 1
+	if next := now.Add(pauses[0]); s.early.IsZero() || next.Before(s.early) {
+		s.early = next
+	}
+	return true
+}
+
+// relist asks for one more list.
+func (s *schedule) relist(now time.Time) {
+	if s.again.IsZero() {
+		s.again = now
+		if now.Before(s.againFrom) {
+			s.again = s.againFrom
+		}
+	}
+}
+
+// next returns when the next list is due.
+func (s *schedule) next() time.Time {
+	next := s.ordinary
+	if len(s.pending) > 0 && !s.early.IsZero() && s.early.Before(next) {
+		next = s.early
+	}
+	if !s.again.IsZero() && s.again.Before(next) {
+		next = s.again
+	}
+	return next
+}
+
+// began records that a list is being read.
+func (s *schedule) began(now time.Time) { s.again, s.againFrom = time.Time{}, now.Add(againPause) }
+
+// ended records that a list was read, and plans the next one.
+func (s *schedule) ended(now time.Time, resync time.Duration) {
+	s.ordinary, s.early = now.Add(resync), time.Time{}
+	if len(s.pending) > 0 && s.step < len(pauses) {
+		s.early = now.Add(pauses[s.step])
+		s.step++
+	}
+}

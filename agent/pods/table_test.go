@@ -1,0 +1,133 @@
+package pods
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// A sandbox that a runtime lists before its netns is there is asked for again when it runs.
+func TestReadyLater(t *testing.T) {
+	table := table{byID: make(map[string]*sandbox)}
+	s := listed("a", false)
+	table.update(s)
+	table.byID["a"].done = true
+	now := time.Now()
+	if due := table.due(now, 10); len(due) != 0 {
+		t.Fatal("a sandbox that was asked for is due")
+	}
+	table.update(listed("a", true))
+	if due := table.due(now, 10); len(due) != 1 {
+		t.Error("it is ready now and not due")
+	}
+	table.byID["a"].done, table.byID["a"].cookie = true, 1
+	table.update(listed("a", false))
+	table.update(listed("a", true))
+	if due := table.due(now, 10); len(due) != 0 {
+		t.Error("its netns is known and it is due")
+	}
+}
+
+// The table keeps to its bound: what runs stays, and the youngest of the rest.
+func TestTableIsBounded(t *testing.T) {
+	var list []*runtimeapi.PodSandbox
+	for i := range 3 * maxSandboxes {
+		entry := listed(fmt.Sprint(i), false)[0]
+		entry.CreatedAt = int64(i)
+		list = append(list, entry)
+	}
+	list[0].State = runtimeapi.PodSandboxState_SANDBOX_READY
+	table := table{byID: make(map[string]*sandbox)}
+	table.update(list)
+	if n := len(table.byID); n != maxSandboxes {
+		t.Errorf("%d sandboxes, want %d", n, maxSandboxes)
+	}
+	for _, id := range []int{0, 3*maxSandboxes - 1, 2*maxSandboxes + 1} {
+		if table.byID[fmt.Sprint(id)] == nil {
+			t.Errorf("sandbox %d is left out", id)
+		}
+	}
+	table.update(nil)
+	if n := len(table.byID); n != 0 {
+		t.Errorf("%d sandboxes after an empty list", n)
+	}
+}
+
+// What failed is tried ever more seldom, and after what was never tried.
+func TestFailed(t *testing.T) {
+	now := time.Now()
+	s := &sandbox{id: "a", ready: true, created: 9}
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
+		s.failed(now)
+		if got := s.retryAt.Sub(now); got != want*time.Second {
+			t.Errorf("pause %v, want %v", got, want*time.Second)
+		}
+	}
+	for range 100 {
+		s.failed(now)
+	}
+	if got := s.retryAt.Sub(now); got != maxRetry {
+		t.Errorf("pause %v after many tries, want %v", got, maxRetry)
+	}
+	table := table{byID: map[string]*sandbox{"a": s, "b": {id: "b"}}}
+	due := table.due(now.Add(time.Hour), 1)
+	if len(due) != 1 || due[0].id != "b" {
+		t.Errorf("due is %+v, want the one that was never tried", due)
+	}
+}
+
+func listed(id string, ready bool) []*runtimeapi.PodSandbox {
+	state := runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	if ready {
+		state = runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return []*runtimeapi.PodSandbox{{Id: id, State: state}}
+}
+
+// A sandbox has an age only if the clock that it was made by may be that of today.
+func TestCreatedAt(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const uptime = time.Hour
+	for _, test := range []struct {
+		name        string
+		nanoseconds int64
+		want        time.Time
+	}{
+		{"a moment ago", now.Add(-time.Millisecond).UnixNano(), now.Add(-time.Millisecond)},
+		{"at boot", now.Add(-uptime).UnixNano(), now.Add(-uptime)},
+		{"before this boot", now.Add(-uptime - 1).UnixNano(), time.Time{}},
+		{"in the future", now.Add(1).UnixNano(), time.Time{}},
+		{"never", 0, time.Time{}},
+		{"nonsense", -1 << 63, time.Time{}},
+		{"more nonsense", 1<<63 - 1, time.Time{}},
+	} {
+		if got := createdAt(test.nanoseconds, now, uptime); !got.Equal(test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	// The clock may be stepped while the sandbox lives: it is asked only once.
+	var table table
+	sandbox := []*runtimeapi.PodSandbox{{Id: "a", CreatedAt: time.Now().Add(-time.Second).UnixNano()}}
+	table.update(sandbox)
+	before := table.byID["a"].createdAt
+	table.update(sandbox)
+	if after := table.byID["a"].createdAt; before.IsZero() || after != before {
+		t.Errorf("created at %v, then at %v", before, after)
+	}
+}
+
+// What is published of a sandbox's id is fit for a command.
+func TestSandboxID(t *testing.T) {
+	for id, want := range map[string]string{
+		"0123456789abcdef0123": "0123456789abc", "0123456789abc": "0123456789abc",
+		"0123456789ab": "", "": "", "my-sandbox-0001": "", "0123456789abc;reboot": "", "0123456789ABCDEF": "",
+	} {
+		if got := (&sandbox{id: id, ready: true}).public(); got != (detector.Sandbox{ID: want}) {
+			t.Errorf("%q: %+v, want %q", id, got, want)
+		}
+	}
+}
