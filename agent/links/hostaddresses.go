@@ -83,3 +83,9 @@ func hostAddresses(
 	})
 	return host[:min(len(host), maxHostAddresses)], nil
 }
+
+func listLinks() ([]netlink.Link, error) { return netns.List("links", netlink.LinkList) }
+
+func listAddresses() ([]netlink.Addr, error) {
+	return netns.List("addresses", func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+}

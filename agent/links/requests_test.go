@@ -9,7 +9,7 @@ import (
 // idle is a Watcher without a kernel.
 func idle(t *testing.T) *Watcher {
 	w := &Watcher{
-		log: slog.New(slog.DiscardHandler), events: make(chan Event, 64), requests: newRequests(), table: newPlay(t).table,
+		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), requests: newRequests(), table: newPlay(t).table,
 	}
 	w.table.veths[2] = &tracked{iface: Interface{Index: 2, Generation: 20, State: Attached}, nsid: 0}
 	w.table.veths[3] = &tracked{iface: Interface{Index: 3, Generation: 30, State: Attached}, nsid: 1}
@@ -87,7 +87,7 @@ func TestLossMeansAScanOfEverything(t *testing.T) {
 // Each pod that starts may change the node's own addresses: they are listed at once, and
 // then not more often than a share of the time.
 func TestHostIsListedSparingly(t *testing.T) {
-	w := &Watcher{log: slog.New(slog.DiscardHandler), events: make(chan Event, 64), table: newPlay(t).table}
+	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newPlay(t).table}
 	never := time.Now().Add(24 * time.Hour)
 	work := func(now time.Time) (lists int, next time.Time) {
 		t.Helper()
@@ -120,7 +120,7 @@ func TestHostIsListedSparingly(t *testing.T) {
 
 // The VLANs of ports are not listed more often than a share of the time, either.
 func TestPortsAreReadInTime(t *testing.T) {
-	w := &Watcher{log: slog.New(slog.DiscardHandler), events: make(chan Event, 64), table: newPlay(t).table}
+	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newPlay(t).table}
 	now := time.Now()
 	veth := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true}, portDue: true}
 	w.table.veths[7] = veth

@@ -12,20 +12,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// After restartBurst subscriptions that broke there is one every restartPause.
-const (
-	restartPause = 5 * time.Second
-	restartBurst = 5
-)
-
 // Run watches until ctx ends, then detaches everything. A broken subscription
 // (the kernel's buffer ran over) is no error: the list is read anew.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer w.close(ctx)
-	for restarts := rate.NewLimiter(rate.Every(restartPause), restartBurst); restarts.Wait(ctx) == nil; {
+	// After some that broke soon, one every five seconds.
+	for sessions := rate.NewLimiter(rate.Every(5*time.Second), 5); sessions.Wait(ctx) == nil; {
 		if err := w.session(ctx); ctx.Err() == nil {
 			w.overruns.Add(1)
-			w.log.Warn("netlink subscription broke, reading all interfaces anew", "error", err)
+			w.opts.Log.Warn("netlink subscription broke, reading all interfaces anew", "error", err)
 		}
 	}
 	return nil

@@ -37,11 +37,8 @@ func newPlay(t *testing.T) *play {
 	p := &play{now: time.Unix(1000, 0), found: make(map[int]bool)}
 	ignore := func(name string) bool { return p.ignored != "" && strings.HasPrefix(name, p.ignored) }
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	p.table = &table{
-		log: log, quiet: 3 * time.Second, ignore: ignore, found: func(nsid int) bool { return p.found[nsid] },
-		signs:   func() (uplinkSigns, error) { return p.signs, p.signsErr },
-		devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
-	}
+	p.table = newTable(log, 3*time.Second, ignore, func(nsid int) bool { return p.found[nsid] })
+	p.table.signs = func() (uplinkSigns, error) { return p.signs, p.signsErr }
 	return p
 }
 

@@ -16,10 +16,6 @@ import (
 )
 
 const (
-	// Defaults of [Options]. The buffer has room for a few thousand events.
-	defaultResync     = 30 * time.Second
-	defaultQuiet      = 3 * time.Second
-	defaultLinkBuffer = 4 << 20
 	// hostShare and portShare bound lists of the node's own addresses, and of the VLANs of all
 	// ports, to such a part of a core. There is always a reason for one while pods start whose
 	// host ends have the gateway's address, or while a pod's device goes up and down.
@@ -39,7 +35,8 @@ type Options struct {
 	// Quiet is how long a veth must have been left alone before a clsact qdisc is
 	// made on it; only in tc mode (3 s).
 	Quiet time.Duration
-	// LinkBuffer is the receive buffer of the link subscription in bytes (4 MiB).
+	// LinkBuffer is the receive buffer of the link subscription in bytes (4 MiB, room for a
+	// few thousand events).
 	LinkBuffer int
 	// Ignore names host-side interfaces that are left alone; nil names none. See
 	// [Watcher.SetIgnore].
@@ -49,7 +46,6 @@ type Options struct {
 // Watcher owns the list of interfaces. Run does all the work in one goroutine.
 type Watcher struct {
 	opts     Options
-	log      *slog.Logger
 	events   chan Event
 	requests *requests
 	ignore   atomic.Pointer[func(name string) bool]
@@ -75,12 +71,11 @@ func New(opts Options) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts.Resync = cmp.Or(opts.Resync, defaultResync)
-	opts.Quiet = cmp.Or(opts.Quiet, defaultQuiet)
-	opts.LinkBuffer = cmp.Or(opts.LinkBuffer, defaultLinkBuffer)
+	opts.Resync = cmp.Or(opts.Resync, 30*time.Second)
+	opts.Quiet = cmp.Or(opts.Quiet, 3*time.Second)
+	opts.LinkBuffer = cmp.Or(opts.LinkBuffer, 4<<20)
 	w := &Watcher{
 		opts:     opts,
-		log:      opts.Log,
 		events:   make(chan Event, 64),
 		requests: newRequests(),
 		finder:   finder,
@@ -89,10 +84,7 @@ func New(opts Options) (*Watcher, error) {
 	w.ignore.Store(&opts.Ignore)
 	ignored := func(name string) bool { ignore := *w.ignore.Load(); return ignore != nil && ignore(name) }
 	found := func(nsid int) bool { _, ok := finder.Place(nsid); return ok }
-	w.table = &table{
-		log: opts.Log, quiet: opts.Quiet, ignore: ignored, found: found,
-		devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
-	}
+	w.table = newTable(opts.Log, opts.Quiet, ignored, found)
 	return w, nil
 }
 
@@ -172,7 +164,7 @@ func (w *Watcher) resync(ctx context.Context) error {
 	w.attacher.prune()
 	places, err := w.finder.Places()
 	if err != nil {
-		w.log.Warn("looking for devices that cannot be observed failed", "error", err)
+		w.opts.Log.Warn("looking for devices that cannot be observed failed", "error", err)
 	}
 	w.unsupported.list(all, places, seen)
 	return nil
@@ -231,7 +223,7 @@ func (w *Watcher) scan(veth *tracked) {
 		return
 	}
 	if err != nil {
-		w.log.Debug("looking into netns failed", "interface", veth.iface.Name, "failures", veth.scans.failures, "error", err)
+		w.opts.Log.Debug("looking into netns failed", "interface", veth.iface.Name, "failures", veth.scans.failures, "error", err)
 	}
 	w.table.scanned(veth, place, view, err, time.Now())
 }
@@ -241,7 +233,7 @@ func (w *Watcher) listHost(ctx context.Context) {
 	routes := func() (defaultRoutes, error) { return w.table.routes, nil } // of the last resync
 	host, err := listHostAddresses(routes, w.table.isSecondary)
 	if err != nil {
-		w.log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
+		w.opts.Log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
 		return
 	}
 	w.emit(ctx, Event{Kind: HostAddresses, Host: host})

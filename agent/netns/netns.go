@@ -30,6 +30,17 @@ func Do(file *os.File, fn func() error) error {
 	}, fn)
 }
 
+// DoInNew is [Do] inside a netns that is made for it and is gone, with all devices in it,
+// when fn has returned and closed its sockets. Goroutines that fn starts are not in it.
+func DoInNew(fn func() error) error {
+	return do(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("making a netns (needs CAP_SYS_ADMIN): %w", err)
+		}
+		return nil
+	}, fn)
+}
+
 // do is Do for any way to get there.
 func do(enter, fn func() error) error {
 	result := make(chan error, 1)

@@ -1,9 +1,9 @@
 // Package pods names network namespaces: it asks the node's container runtime, over its
 // CRI socket, which pod a netns belongs to.
 //
-// Names are an ornament. A runtime that is absent, slow, restarted or talks nonsense costs
-// names and nothing else: no method blocks, and Run does not end. What the runtime says is
-// bounded and checked before anybody sees it. The package owns the connection and the list
+// Pod names are optional. A runtime that is absent, slow, restarted or sends nonsense costs
+// names and nothing else: no method blocks, and Run does not end. What the runtime sends is
+// bounded and checked before it is published. The package owns the connection and the list
 // of sandboxes; it knows nothing of interfaces, packets or conflicts.
 package pods
 
@@ -21,18 +21,11 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-const (
-	defaultResync     = time.Minute
-	defaultMaxBackoff = 30 * time.Second
-	// changesBuffer spares the reader a turn for each of a few names.
-	changesBuffer = 16
-)
-
 // Options configures a [Resolver]. Zero durations mean the defaults.
 type Options struct {
 	Log *slog.Logger
 	// Socket is the path of the CRI socket, with or without "unix://". Empty tries
-	// [DefaultSockets]; "none" or "off" asks nobody.
+	// [DefaultSockets]; "none" or "off" connects to none.
 	Socket string
 	// Resync is how often the runtime's list is read when nobody asks for a name (1 min).
 	Resync time.Duration
@@ -49,8 +42,8 @@ type Change struct {
 	// that the wall clock may be stepped afterwards. Zero where that age makes no sense.
 	CreatedAt time.Time
 	Sandbox   detector.Sandbox
-	// IPs are the addresses the runtime believes the pod to have. It is told by CNI, and
-	// may be wrong: a place to look, never evidence.
+	// IPs are the addresses that CNI reported to the runtime. They may be wrong: dupip probes
+	// them, but they are never evidence.
 	IPs []netip.Addr
 }
 
@@ -58,17 +51,17 @@ func (c Change) equal(other Change) bool {
 	return c.Pod == other.Pod && c.Sandbox == other.Sandbox && c.CreatedAt.Equal(other.CreatedAt) && slices.Equal(c.IPs, other.IPs)
 }
 
-// Status is what the resolver can say of itself. All texts are printable ASCII and short.
+// Status describes a [Resolver]. All texts are printable ASCII and short.
 type Status struct {
-	// Disabled says that nobody is asked.
+	// Disabled says that no runtime is asked.
 	Disabled bool
 	// Socket is the path in use, or the last one that was.
 	Socket string
 	// Runtime and Version are what the runtime calls itself.
 	Runtime, Version string
-	// Connected says that the runtime answers.
+	// Connected says that the runtime responds.
 	Connected bool
-	// LastError is the last trouble, empty when it is over.
+	// LastError is what failed last, empty when it is over.
 	LastError string
 	// Sandboxes counts the runtime's list, and Named the netns that have a name.
 	Sandboxes, Named int
@@ -108,13 +101,13 @@ func New(opts Options) (*Resolver, error) {
 		return nil, err
 	}
 	quietLibrary()
-	opts.Resync = cmp.Or(opts.Resync, defaultResync)
-	opts.MaxBackoff = cmp.Or(opts.MaxBackoff, defaultMaxBackoff)
+	opts.Resync = cmp.Or(opts.Resync, time.Minute)
+	opts.MaxBackoff = cmp.Or(opts.MaxBackoff, 30*time.Second)
 	return &Resolver{
 		opts:     opts,
 		sockets:  sockets,
 		own:      own,
-		changes:  make(chan Change, changesBuffer),
+		changes:  make(chan Change, 16),
 		wake:     make(chan struct{}, 1),
 		schedule: schedule{pending: make(map[uint64]struct{})},
 		status:   Status{Disabled: len(sockets) == 0},

@@ -20,11 +20,9 @@ const (
 	// steadyAfter starts there again.
 	minBackoff  = 100 * time.Millisecond
 	steadyAfter = 10 * time.Second
-	// minAttempt is the shortest time between two attempts to connect because of namespaces
-	// without a name.
+	// minAttempt is the least time between attempts to connect for namespaces without a name.
 	minAttempt = time.Second
-	// linesBurst is how many log lines about the connection may come at once; then it is
-	// one a minute.
+	// linesBurst log lines about the connection may come at once, then one a minute.
 	linesBurst = 8
 )
 

@@ -30,9 +30,8 @@ const (
 	maxList   = 16 << 20
 	maxStatus = 4 << 20
 	// maxHeaders is 16 times what a runtime sends.
-	maxHeaders = 16 << 10
-	// smallBuffer is enough for a socket of the same machine.
-	smallBuffer = 8 << 10
+	maxHeaders  = 16 << 10
+	smallBuffer = 8 << 10 // enough for a socket of the same machine
 	// How much of a runtime's name and version, and of its errors, is kept.
 	maxTitle = 64
 	maxText  = 256

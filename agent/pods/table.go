@@ -58,8 +58,7 @@ func (t *table) update(list []*runtimeapi.PodSandbox) {
 		}
 		s := t.byID[id]
 		if s == nil {
-			s = &sandbox{id: id, created: entry.GetCreatedAt()}
-			s.createdAt = createdAt(s.created, now, uptime)
+			s = &sandbox{id: id, created: entry.GetCreatedAt(), createdAt: createdAt(entry.GetCreatedAt(), now, uptime)}
 		}
 		if ready && !s.ready && s.cookie == 0 {
 			// Some runtimes list a sandbox before its netns is there.
