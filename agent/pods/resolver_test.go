@@ -116,12 +116,12 @@ func TestConnectionLog(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{func() { r.lost(errNoSocket) }, "no container runtime, pods have no names until there is one"},
+		{func() { r.lost(ErrNoSocket) }, "no container runtime, pods have no names until there is one"},
 		{func() { r.lost(broken) }, ""},
 		{func() { r.connected(rt, 1) }, "connected to the container runtime"},
 		{func() { r.connected(rt, 2) }, ""},
 		{func() { r.lost(broken) }, "lost the container runtime, new pods have no names until it is back"},
-		{func() { r.lost(errNoSocket) }, ""},
+		{func() { r.lost(ErrNoSocket) }, ""},
 		{func() { r.connected(rt, 3) }, "the container runtime is back"},
 	} {
 		log.Reset()

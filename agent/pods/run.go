@@ -207,7 +207,7 @@ func (r *Resolver) lost(err error) {
 			r.opts.Log.Warn("lost the container runtime, new pods have no names until it is back", "error", err)
 		}
 	case before.LastError != "":
-	case errors.Is(err, errNoSocket):
+	case errors.Is(err, ErrNoSocket):
 		r.opts.Log.Info("no container runtime, pods have no names until there is one", "sockets", r.sockets)
 	default:
 		r.opts.Log.Info("the container runtime does not answer, pods have no names until it does", "error", err)
