@@ -141,7 +141,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	})
 	l := &loop{
 		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
-		watcher:  a.watcher, pods: a.pods, store: a.store, cluster: a.cluster,
+		events:   a.watcher.Events(), pods: a.pods, store: a.store, cluster: a.cluster,
 		operations: make(chan func()), stopped: make(chan struct{}),
 	}
 	limits := c.Limits()
@@ -160,6 +160,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	a.metrics = metrics.New(l.report.Sources())
 	l.detected = a.metrics.ObserveDetection
 	a.loop = l
+	a.watcher.SetIgnore(c.Ignored)
 	l.configure(c, time.Now())
 	l.restore(former, a.opts.Log)
 	return nil
@@ -251,6 +252,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.pods.Run(ctx) })
 	group.Go(func() error {
 		return a.config.Run(ctx, func(c *config.Config) error {
+			a.watcher.SetIgnore(c.Ignored)
 			return a.loop.do(ctx, func() { a.loop.configure(c, time.Now()) })
 		})
 	})

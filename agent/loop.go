@@ -28,7 +28,7 @@ type loop struct {
 	prober   *probe.Prober
 	report   *report.Report
 
-	watcher *links.Watcher
+	events  <-chan links.Event
 	pods    *pods.Resolver
 	store   *state.Store
 	cluster Cluster // nil for an agent alone
@@ -63,7 +63,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 			for range len(records) {
 				l.record(<-records)
 			}
-		case event := <-l.watcher.Events():
+		case event := <-l.events:
 			l.update(event, time.Now())
 		case change := <-l.pods.Changes():
 			l.name(change, time.Now())
@@ -254,7 +254,6 @@ func (l *loop) configure(c *config.Config, now time.Time) {
 	limits := c.Limits()
 	l.detector.SetLimits(limits.Bindings, limits.BindingsPerInterface, limits.History)
 	l.prober.Budget.Set(limits.VerifyPerSecond, limits.RefreshPerSecond)
-	l.watcher.SetIgnore(c.Ignored)
 	l.peer.Apply(l.detector.SetShared(func(key detector.Key) bool { return c.Shared(key.IP) }, now), now)
 	l.observe(l.table.Configure(c, now), now)
 	l.peer.Configure(func(network string) bool { return c.Scope(network) == config.Cluster }, now)

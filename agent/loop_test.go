@@ -54,7 +54,7 @@ func newLoop(t *testing.T, text string) (*loop, *sent) {
 	store, _ := state.Open(state.Options{Log: log, Dir: t.TempDir(), Node: "n", BootID: "b", NodeID: "n/b"})
 	l := &loop{
 		detector: detector.New(detector.Options{Node: "n/b"}),
-		watcher:  new(links.Watcher), pods: resolver, store: store,
+		pods:     resolver, store: store,
 		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {},
 	}
 	probes := new(sent)
