@@ -1,14 +1,12 @@
-// Package config owns the agent's configuration file: its schema and defaults, the
-// strict reading of it, the questions the agent puts to it, and its reload.
-//
-// It knows nothing of interfaces, bindings or conflicts themselves: a question names
-// an interface or an address, the answer is a network or a yes. Nothing is carried
-// out here.
+// Package config owns the agent's configuration file: its format, its defaults, strict
+// parsing, and reload. It answers which network an address belongs to, and which
+// interfaces and addresses are exempt. It must not know bindings or conflicts.
 package config
 
 import (
 	"cmp"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 )
@@ -16,11 +14,10 @@ import (
 // DefaultNetwork is the cluster-wide network of primary pod interfaces and nodes.
 const DefaultNetwork = "default"
 
-// Scope says how far a network reaches.
+// Scope says which addresses are compared: those of the cluster or of one node.
 type Scope string
 
-// The scopes of a network. Addresses of a network with scope Node are compared with
-// those of the same node only.
+// The scopes of a network.
 const (
 	Cluster Scope = "cluster"
 	Node    Scope = "node"
@@ -28,196 +25,144 @@ const (
 
 // Network is an L3 domain in which an address must be unique.
 type Network struct {
-	Name  string
-	Scope Scope
-	// Solicit says whether holders are asked for. Where they are not, nothing is ever
-	// confirmed.
-	Solicit bool
+	Name    string
+	Scope   Scope
+	Solicit bool // whether holders are probed; without probes nothing is confirmed
 }
 
-// Subject is a pod interface as the rules see it. What is unknown or absent is empty
-// and matches no glob.
+// Subject is a pod interface as the rules see it. An empty field matches no pattern.
 type Subject struct {
-	// Interface is the name of the host-side device.
-	Interface string
-	// Peer is the name of the device inside the pod.
-	Peer string
-	// Bridge is the bridge, bond or VRF that the host side is a port of.
-	Bridge string
+	Interface string // name of the host-side device
+	Peer      string // name of the device inside the pod
+	Bridge    string // bridge, bond or VRF that the host side is a port of
 }
 
-// Config is one state of the configuration. The zero value and a nil pointer are
-// valid and mean that nothing was configured. A Config is never changed once made, so
-// it may be used concurrently.
+// Limits bound what the agent keeps and sends, on one node.
+type Limits struct {
+	Bindings             int `yaml:"bindings"`             // size of the binding table
+	BindingsPerInterface int `yaml:"bindingsPerInterface"` // the share of one interface in it
+	History              int `yaml:"history"`              // resolved conflicts that are kept
+	VerifyPerSecond      int `yaml:"verifyPerSecond"`      // probes that verify suspicions
+	RefreshPerSecond     int `yaml:"refreshPerSecond"`     // probes to silent addresses
+}
+
+// Config is one state of the configuration. The zero value and a nil pointer are valid
+// and mean that nothing was configured. A Config is immutable and safe for concurrent
+// use. No method but Networks allocates.
 type Config struct {
-	rules    []rule
+	rules    []entry   // those with a match
 	networks []Network // in the order of the file
 	byName   map[string]Network
-	shared   []netip.Prefix // disjoint and sorted
-	ignored  []glob
-	limits   Limits
+	shared   []addressOrCIDR
+	ignored  []pattern
+	limits   Limits // zero for the defaults
 }
 
 // Default returns the configuration of an agent without a file.
 func Default() *Config { return new(Config) }
 
 // Networks returns the networks that the file names, in its order.
-func (c *Config) Networks() []Network {
-	if c == nil {
-		return nil
-	}
-	return slices.Clone(c.networks)
-}
+func (c *Config) Networks() []Network { return slices.Clone(cmp.Or(c, &none).networks) }
 
-// Network returns the network that the rules put an address behind a pod interface
-// into, and false where no rule does: it then is in the network that exists by itself.
-// The first rule that matches wins. The name is without VLAN tags. It never allocates.
+// Network returns the network that the first matching rule assigns to an address behind a
+// pod interface, without VLAN tags, or false if no rule matches.
 func (c *Config) Network(s Subject, ip netip.Addr) (Network, bool) {
-	if c == nil {
-		return Network{}, false
-	}
-	ip = plain(ip)
-	for i := range c.rules {
-		if r := &c.rules[i]; r.holds(ip) && r.matches(s) {
-			return r.network, true
-		}
-	}
-	return Network{}, false
-}
-
-// SameRules says whether the same rules match two interfaces, so that every address is in
-// the same network behind either. It never allocates.
-func (c *Config) SameRules(a, b Subject) bool {
-	if c == nil || a == b {
-		return true
-	}
-	for i := range c.rules {
-		if r := &c.rules[i]; r.matches(a) != r.matches(b) {
-			return false
-		}
-	}
-	return true
+	return c.find(ip, func(m *match) bool { return m.matches(s) })
 }
 
 // HostNetwork is [Config.Network] for an address of the node itself on a device. The
-// device may be the port, named by interfaces, or the bridge itself, named by bridges:
-// one of the two must match where a rule has either. A rule for peers is about
-// pods only. It never allocates.
+// device may be a port, which interfaces match, or a bridge, which bridges match: if a
+// rule has either key, one of the two must match. A rule with peers applies to pods only.
 func (c *Config) HostNetwork(device string, ip netip.Addr) (Network, bool) {
-	if c == nil {
-		return Network{}, false
-	}
-	ip = plain(ip)
-	for i := range c.rules {
-		if r := &c.rules[i]; r.holds(ip) && r.matchesHost(device) {
-			return r.network, true
+	return c.find(ip, func(m *match) bool { return m.matchesHost(device) })
+}
+
+func (c *Config) find(ip netip.Addr, matches func(*match) bool) (Network, bool) {
+	for _, rule := range cmp.Or(c, &none).rules {
+		if m := rule.Match; (len(m.CIDRs) == 0 || containsIP(m.CIDRs, ip)) && matches(m) {
+			return c.byName[string(rule.Name)], true
 		}
 	}
 	return Network{}, false
 }
 
-// Solicits says whether holders of addresses in the network are asked for. A VLAN
-// inside a network is as the network: "storage.100" as "storage". It never allocates.
+// SameRules reports whether the same rules match two interfaces, whatever the address.
+func (c *Config) SameRules(a, b Subject) bool {
+	return !slices.ContainsFunc(cmp.Or(c, &none).rules, func(e entry) bool { return e.Match.matches(a) != e.Match.matches(b) })
+}
+
+// Solicits reports whether holders of addresses in the network are probed. A VLAN inside
+// a network has the properties of the network: "storage.100" those of "storage".
 func (c *Config) Solicits(network string) bool {
 	n, ok := c.named(network)
 	return !ok || n.Solicit
 }
 
-// Scope says how far the network reaches, with its VLANs. One that the file does not
-// name reaches over the cluster if it is the default one, else over its node.
+// Scope returns the scope of the network and of its VLANs. A network that the file does
+// not name has scope Cluster if it is [DefaultNetwork], else Node.
 func (c *Config) Scope(network string) Scope {
-	if n, ok := c.named(network); ok {
+	n, ok := c.named(network)
+	switch {
+	case ok:
 		return n.Scope
+	case stripVLANs(network) == DefaultNetwork:
+		return Cluster
 	}
-	return ownScope(stripVLANs(network))
+	return Node // others, such as those of local container engines, have the same subnets on many nodes
 }
 
-// Shared says whether the address may lawfully have many holders. It never allocates.
-func (c *Config) Shared(ip netip.Addr) bool {
-	if c == nil || len(c.shared) == 0 {
-		return false
-	}
-	ip = plain(ip)
-	// They are disjoint: only the last that begins at or before the address can hold it.
-	n, found := slices.BinarySearchFunc(c.shared, ip, func(p netip.Prefix, ip netip.Addr) int {
-		return p.Addr().Compare(ip)
-	})
-	return found || n > 0 && c.shared[n-1].Contains(ip)
-}
+// Shared reports whether the address may have many holders.
+func (c *Config) Shared(ip netip.Addr) bool { return containsIP(cmp.Or(c, &none).shared, ip) }
 
-// Ignored says whether the interface, by its host-side name, is not to be observed.
+// Ignored reports whether the interface, by its host-side name, is not to be observed.
 func (c *Config) Ignored(interfaceName string) bool {
-	return c != nil && anyMatch(c.ignored, interfaceName)
+	return anyMatch(cmp.Or(c, &none).ignored, interfaceName)
 }
 
-// Limits returns the limits, those that the file leaves out with their defaults.
-func (c *Config) Limits() Limits {
-	if c == nil {
-		return DefaultLimits()
-	}
-	return c.limits.withDefaults()
-}
+// Limits returns the limits, with defaults for those that the file leaves out.
+func (c *Config) Limits() Limits { return cmp.Or(cmp.Or(c, &none).limits, defaultLimits) }
 
-// named finds the properties of a network by its name, with or without VLAN tags.
+// named returns the properties of a network by its name, with or without VLAN tags.
 func (c *Config) named(network string) (Network, bool) {
-	if c == nil || len(c.byName) == 0 {
-		return Network{}, false
-	}
-	if n, ok := c.byName[network]; ok {
-		return n, true
-	}
-	n, ok := c.byName[stripVLANs(network)]
+	n, ok := cmp.Or(c, &none).byName[stripVLANs(network)] // no name in the file has tags
 	return n, ok
 }
 
-// stripVLANs takes up to two tags off the name of a network: "default.200.100".
-func stripVLANs(network string) string {
-	for range 2 {
-		base, tagged := cutTag(network)
-		if !tagged {
-			break
-		}
-		network = base
+// stripVLANs removes up to two VLAN tags from the name of a network: "default.200.100".
+func stripVLANs(network string) string { return stripVLAN(stripVLAN(network)) }
+
+func stripVLAN(network string) string {
+	base := strings.TrimRight(network, "0123456789")
+	if base == network || !strings.HasSuffix(base, ".") {
+		return network
 	}
-	return network
+	return base[:len(base)-1]
 }
 
-// cutTag takes ".<number>" off the end of a name.
-func cutTag(name string) (base string, tagged bool) {
-	dot := strings.LastIndexByte(name, '.')
-	if dot < 0 || dot+1 == len(name) {
-		return name, false
-	}
-	for _, digit := range []byte(name[dot+1:]) {
-		if digit < '0' || digit > '9' {
-			return name, false
-		}
-	}
-	return name[:dot], true
+func (m *match) matches(s Subject) bool {
+	return (len(m.Interfaces) == 0 || anyMatch(m.Interfaces, s.Interface)) &&
+		(len(m.Peers) == 0 || anyMatch(m.Peers, s.Peer)) &&
+		(len(m.Bridges) == 0 || anyMatch(m.Bridges, s.Bridge))
 }
 
-// ownScope is the scope of a network that exists by itself: secondary networks and the
-// bridges of local container engines have the same subnets on many nodes.
-func ownScope(network string) Scope {
-	if network == DefaultNetwork {
-		return Cluster
-	}
-	return Node
+func (m *match) matchesHost(device string) bool {
+	return len(m.Peers) == 0 && (len(m.Interfaces) == 0 && len(m.Bridges) == 0 ||
+		anyMatch(m.Interfaces, device) || anyMatch(m.Bridges, device))
 }
 
-// plain is the form in which prefixes and addresses are compared.
-func plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
-
-// disjoint sorts prefixes and drops those within others.
-func disjoint(prefixes []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(prefixes, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+// anyMatch reports whether a pattern matches. An empty name matches none: "*" for a bridge
+// means any bridge, not no bridge.
+func anyMatch(patterns []pattern, name string) bool {
+	return name != "" && slices.ContainsFunc(patterns, func(p pattern) bool {
+		ok, _ := path.Match(string(p), name)
+		return ok
 	})
-	var kept []netip.Prefix
-	for _, p := range prefixes {
-		if n := len(kept); n == 0 || !kept[n-1].Contains(p.Addr()) {
-			kept = append(kept, p)
-		}
-	}
-	return kept
+}
+
+// canonical is the form of an address that prefixes are compared with.
+func canonical(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
+
+func containsIP[T interface{ Contains(netip.Addr) bool }](prefixes []T, ip netip.Addr) bool {
+	ip = canonical(ip)
+	return slices.ContainsFunc(prefixes, func(p T) bool { return p.Contains(ip) })
 }

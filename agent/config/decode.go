@@ -1,168 +1,206 @@
 package config
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// decoder reads values out of the nodes of a document and collects what is wrong with
-// them. A value that is wrong is left out.
-type decoder struct{ problems }
+const (
+	// MaxSize bounds the file, in bytes, and maxContent what is left without comments.
+	MaxSize    = 1 << 20
+	maxContent = 64 << 10
+	// maxDepth bounds the nesting, maxKeys the keys of one mapping; the format needs 5 each.
+	// The library takes quadratic time for both: 64 KiB of nested keys took 5 s.
+	maxDepth    = 16
+	maxKeys     = 16
+	maxProblems = 10
+)
 
-func (d *decoder) fail(n ast.Node, path, format string, args ...any) {
-	line, column := position(n)
-	d.add(line, column, path, format, args...)
+var (
+	// maxEntries bounds lists, which are searched for each sighting; the default is 64.
+	maxEntries = map[string]int{"networks": 256, "shared": 1_024, "ignore.interfaces": 256}
+	maxLimits  = map[string]int{
+		"limits.bindings":             1 << 20,
+		"limits.bindingsPerInterface": 65_536,
+		"limits.history":              10_000,
+		"limits.verifyPerSecond":      10_000,
+		"limits.refreshPerSecond":     10_000,
+	}
+	// sections may be empty: all of their keys may be commented out.
+	sections = []string{"", "networks", "shared", "ignore", "ignore.interfaces", "limits"}
+	// keys are those of the mappings, by the type that a mapping is decoded into.
+	keys = map[string]string{
+		"config.file":   "networks, shared, ignore, limits",
+		"config.entry":  "name, scope, solicit, match",
+		"config.match":  "interfaces, peers, bridges, cidrs",
+		"config.ignore": "interfaces",
+		"config.Limits": "bindings, bindingsPerInterface, history, verifyPerSecond, refreshPerSecond",
+	}
+	mismatch    = regexp.MustCompile(`^(?s)(?:field (.*) not found in type|cannot construct (\S+ ?(.*)) into) (\S+)`)
+	unprintable = regexp.MustCompile(`[^\pL\pM\pN\pP\pS ]`) // see unicode.IsPrint
+)
+
+// decoder knows where the values of a file are and collects what is wrong with them.
+type decoder struct {
+	paths    map[yaml.Mark]string // such as "networks[1].match.cidrs[0]"
+	lines    map[string]int       // by path
+	problems []error
 }
 
-// mapping returns the values of a mapping by key, those of the known keys only. A
-// section without a value is as one that is left out: its keys may all be commented out.
-func (d *decoder) mapping(n ast.Node, path string, known []string) map[string]ast.Node {
-	if n == nil || n.Type() == ast.NullType {
-		return nil
+// fail adds a problem as one line that is safe to print, whatever is in the file.
+func (d *decoder) fail(line int, path, format string, args ...any) {
+	if len(d.problems) >= maxProblems {
+		d.problems = append(d.problems[:maxProblems], errors.New("and more"))
+		return
 	}
-	pairs, ok := n.(ast.MapNode)
-	if !ok {
-		d.fail(n, path, "%s is not a mapping; write keys and values, of the keys %s", describe(n), strings.Join(known, ", "))
-		return nil
+	text := fmt.Sprintf(format, args...)
+	if path != "" {
+		text = path + ": " + text
 	}
-	values := make(map[string]ast.Node)
-	lines := make(map[string]int)
-	for pair := pairs.MapRange(); pair.Next(); {
-		key := pair.Key().GetToken()
-		line, column := key.Position.Line, key.Position.Column
-		switch first, again := lines[key.Value]; {
-		case !slices.Contains(known, key.Value):
-			d.add(line, column, path, "unknown key %s; the keys here are %s", quote(key.Value), strings.Join(known, ", "))
-		case again:
-			d.add(line, column, join(path, key.Value), "the key is on line %d already; remove one of the two", first)
-		default:
-			lines[key.Value] = line
-			values[key.Value] = pair.Value()
+	if line > 0 {
+		text = fmt.Sprintf("line %d: %s", line, text)
+	}
+	text = fmt.Sprintf("%.400s", strings.ToValidUTF8(text, "?"))
+	d.problems = append(d.problems, errors.New(unprintable.ReplaceAllString(text, "?")))
+}
+
+// decode decodes a file, which is one YAML document or nothing.
+func (d *decoder) decode(data []byte, into *file) {
+	var documents []yaml.Node
+	depth := yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth)))
+	err := yaml.Load(d.withoutComments(string(data)), &documents, yaml.WithAllDocuments(), depth)
+	if len(documents) > 1 {
+		d.fail(documents[1].Line, "", "a second YAML document begins here; keep everything in one, without ---")
+	} else if err == nil && len(documents) == 1 {
+		root := documents[0].Content[0]
+		if d.check(root, ""); len(d.problems) == 0 {
+			err = root.Load(into, yaml.WithKnownFields())
 		}
 	}
-	return values
+	if err != nil {
+		d.explain(err)
+	}
 }
 
-// list returns the entries of a list of at most most entries. One without a value is
-// as one that is left out.
-func (d *decoder) list(n ast.Node, path string, most int) []ast.Node {
-	if n == nil || n.Type() == ast.NullType {
-		return nil
+// withoutComments checks the size of a text and removes comments, so that the library
+// cannot take for content what was not counted.
+func (d *decoder) withoutComments(data string) (text []byte) {
+	size, number := 0, 0
+	for line := range strings.Lines(strings.TrimPrefix(data, "\ufeff")) {
+		number++
+		line = strings.TrimRight(line, "\r\n")
+		if strings.ContainsFunc(line, func(r rune) bool { return r == unicode.ReplacementChar || unicode.IsControl(r) && r != '\t' }) {
+			d.fail(number, "", "there is a byte that is not text; is it the right file?")
+			return nil
+		}
+		var single, double bool // after an odd number of quotation marks a # may be text
+		for n, r := range line {
+			single, double = single != (r == '\''), double != (r == '"')
+			if r == '#' && !single && !double && (n == 0 || line[n-1] == ' ' || line[n-1] == '\t') {
+				line = strings.TrimRight(line[:n], " \t")
+				break
+			}
+		}
+		if size += len(line); size > maxContent || len(data) > MaxSize {
+			d.fail(number, "", "there are more than %d bytes, or %d without comments; is it the right file?", MaxSize, maxContent)
+			return nil
+		}
+		text = append(append(text, line...), '\n')
 	}
-	sequence, ok := n.(*ast.SequenceNode)
-	if !ok {
-		d.fail(n, path, "%s is not a list; write one entry per line, each after a -", describe(n))
-		return nil
-	}
-	if len(sequence.Values) > most {
-		d.fail(n, path, "has %d entries; at most %d are allowed", len(sequence.Values), most)
-		return nil
-	}
-	return sequence.Values
+	return text
 }
 
-// words is a list that must not be empty: an empty list would never match, and one
-// that is left out always does.
-func (d *decoder) words(n ast.Node, path string, most int) []ast.Node {
-	if n == nil {
-		return nil
+// check refuses what the library lets pass, and records where the values are.
+func (d *decoder) check(n *yaml.Node, path string) {
+	d.paths[yaml.Mark{Line: n.Line, Column: n.Column}], d.lines[path] = path, n.Line
+	if n.ShortTag() == "!!null" && !slices.Contains(sections, path) {
+		n.Tag, n.Value = "!!str", "" // the library would leave the key out
 	}
-	entries := d.list(n, path, most)
-	if sequence, ok := n.(*ast.SequenceNode); n.Type() == ast.NullType || ok && len(sequence.Values) == 0 {
-		d.fail(n, path, "is empty; name at least one, or leave the key out")
+	if problem := refuse(n, path); problem != "" {
+		d.fail(n.Line, path, "%s", problem)
+		return
 	}
-	return entries
+	for i, child := range n.Content {
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			d.check(child, fmt.Sprintf("%s[%d]", path, i))
+		case i%2 == 1:
+			d.check(child, strings.TrimPrefix(fmt.Sprintf("%s.%.64s", path, n.Content[i-1].Value), "."))
+		case child.Kind != yaml.ScalarNode || child.Anchor != "" || child.ShortTag() != "!!str":
+			d.fail(child.Line, path, "a key is not plain text; write a name and a colon")
+		default:
+			d.paths[yaml.Mark{Line: child.Line, Column: child.Column}] = path
+		}
+	}
 }
 
-// text returns a string, and false if there is none.
-func (d *decoder) text(n ast.Node, path string) (string, bool) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, true
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		d.fail(n, path, "%s is not text; put it in quotes", describe(n))
-	case *ast.NullNode:
-		d.fail(n, path, "has no value; write one")
-	default:
-		d.fail(n, path, "%s is not text; write one value, in quotes if it has a colon", describe(n))
-	}
-	return "", false
-}
-
-// scope returns the reach of a network.
-func (d *decoder) scope(n ast.Node, path string) (Scope, bool) {
-	switch scope := Scope(scalar(n)); scope {
-	case Cluster, Node:
-		return scope, true
-	}
-	d.fail(n, path, "%s is not a scope; write cluster or node", describe(n))
-	return "", false
-}
-
-// onOff returns a switch. In YAML 1.2 on and off are text, in 1.1 they are booleans.
-func (d *decoder) onOff(n ast.Node, path string) (on, ok bool) {
-	switch strings.ToLower(scalar(n)) {
-	case "on", "true":
-		return true, true
-	case "off", "false":
-		return false, true
-	}
-	d.fail(n, path, "%s is not a switch; write on or off", describe(n))
-	return false, false
-}
-
-// number returns a whole number between bounds, and otherwise if there is none.
-func (d *decoder) number(n ast.Node, path string, otherwise, least, most int) int {
-	value, err := strconv.Atoi(scalar(n))
-	integer := n.Type() == ast.IntegerType
+// refuse says what is wrong with a value apart from its children.
+func refuse(n *yaml.Node, path string) string {
+	tag, entries, limit := n.ShortTag(), cmp.Or(maxEntries[path], 64), maxLimits[path]
+	number, _ := strconv.Atoi(n.Value)
 	switch {
-	case n.Type() == ast.NullType:
-		d.fail(n, path, "has no value; give it one, or leave it out for %d", otherwise)
-	case err == nil && !integer:
-		d.fail(n, path, "%s is text; write the number without quotes", describe(n))
-	case err != nil:
-		d.fail(n, path, "%s is not a whole number; write one from %d to %d", describe(n), least, most)
-	case value < least || value > most:
-		d.fail(n, path, "%d is out of range; it must be from %d to %d", value, least, most)
-	default:
-		return value
-	}
-	return otherwise
-}
-
-// scalar returns a scalar as it is written, without quotes; empty for what is none.
-func scalar(n ast.Node) string {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		return n.GetToken().Value
+	case n.Kind == yaml.AliasNode || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0: // aliases make a large value of a small file
+		return "YAML anchors (&), aliases (*) and tags (!) are not supported; write the value out, or put it in quotes"
+	case n.Kind == yaml.SequenceNode && len(n.Content) > entries:
+		return fmt.Sprintf("has %d entries; at most %d are allowed", len(n.Content), entries)
+	case n.Kind == yaml.MappingNode && len(n.Content) > 2*maxKeys:
+		return fmt.Sprintf("has %d keys; at most %d are allowed; is it the right file?", len(n.Content)/2, maxKeys)
+	case n.Kind != yaml.ScalarNode && len(n.Content) == 0 && strings.Contains(path, ".match"): // matches nothing, unlike a missing one
+		return "is empty; name at least one, or leave the key out"
+	case n.Kind == yaml.ScalarNode && tag != "!!str" && tag != "!!timestamp" && strings.HasSuffix(strings.TrimSuffix(path, ".name"), "]"):
+		return fmt.Sprintf("%.64q is not text; put it in quotes", n.Value)
+	case limit > 0 && (tag != "!!int" || strconv.Itoa(number) != n.Value || number < 1 || number > limit): // in YAML 010 is 8
+		return fmt.Sprintf("%.64q cannot be used; write a whole number from 1 to %d, without quotes", n.Value, limit)
 	}
 	return ""
 }
 
-// describe names a value that is wrong.
-func describe(n ast.Node) string {
-	switch n.(type) {
-	case *ast.SequenceNode:
-		return "a list"
-	case ast.MapNode:
-		return "a mapping"
-	case *ast.NullNode:
-		return "no value"
+// explain adds the errors of the library as problems.
+func (d *decoder) explain(err error) {
+	found, ok := errors.AsType[*yaml.LoadErrors](err)
+	if !ok {
+		one, _ := errors.AsType[*yaml.LoadError](err)
+		found = &yaml.LoadErrors{Errors: []*yaml.LoadError{cmp.Or(one, &yaml.LoadError{Message: fmt.Sprint(err)})}}
 	}
-	return quote(n.GetToken().Value)
+	for _, e := range found.Errors {
+		d.fail(e.Mark.Line, d.paths[e.Mark], "%s", (*advice)(e))
+	}
 }
 
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
+// advice is an error of the library that says what to do. Errors of the format's own types
+// already do.
+type advice yaml.LoadError
 
-func index(path string, n int) string { return fmt.Sprintf("%s[%d]", path, n) }
+func (e *advice) String() string {
+	m, context := mismatch.FindStringSubmatch(e.Message), ""
+	if begin := e.ContextMark.Line; begin > 0 && begin < e.Mark.Line { // such as a quotation mark that is not closed
+		context = fmt.Sprintf(" %s that begins on line %d", e.ContextMsg, begin)
+	}
+	switch {
+	case e.Stage != yaml.ConstructorStage:
+		return "not valid YAML: " + e.Message + context + "; check indentation, colons and brackets, and put text with special characters in quotes"
+	case strings.HasPrefix(e.Message, "mapping key "):
+		return e.Message + "; remove one of the two"
+	case m == nil:
+		return e.Message
+	case m[2] == "":
+		return fmt.Sprintf("unknown key %.64q; the keys here are %s", m[1], keys[m[4]])
+	}
+	value := cmp.Or(map[string]string{"!!seq": "a list", "!!map": "a mapping", "!!str ``": "no value"}[m[2]], m[3])
+	switch {
+	case keys[m[4]] != "":
+		return value + " is not a mapping; the keys here are " + keys[m[4]]
+	case strings.HasPrefix(m[4], "[]"):
+		return value + " is not a list; write one entry per line, each after a -"
+	}
+	return value + " is not text; write one value, in quotes if it has a colon"
+}

@@ -1,11 +1,16 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
 )
 
 func readExample(t *testing.T) string {
@@ -23,53 +28,49 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Network{{"storage", Cluster, false}, {"net1@br1", Cluster, true}}
-	if diff := cmp.Diff(want, c.Networks()); diff != "" {
+	if diff := gocmp.Diff([]Network{storage, {"net1@br1", Cluster, true}}, c.Networks()); diff != "" {
 		t.Errorf("networks (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(DefaultLimits(), c.limits); diff != "" {
+	if diff := gocmp.Diff(Default().Limits(), c.Limits()); diff != "" {
 		t.Errorf("the limits in the example are not the defaults (-default +example):\n%s", diff)
 	}
-	storage := Subject{Interface: "cali1", Peer: "net1", Bridge: "br-storage"}
-	if n, ok := c.Network(storage, ip("10.9.1.1")); !ok || n.Name != "storage" {
+	if n, ok := c.Network(Subject{Interface: "cali1", Peer: "net1", Bridge: "br-storage"}, ip("10.9.1.1")); !ok || n != storage {
 		t.Errorf("%v, %t", n, ok)
 	}
-	if n, ok := c.HostNetwork("br-storage", ip("10.9.0.1")); !ok || n.Name != "storage" || n.Solicit {
+	if n, ok := c.HostNetwork("br-storage", ip("10.9.0.1")); !ok || n != storage {
 		t.Errorf("%v, %t", n, ok)
 	}
 }
 
-// Every key of the schema is in the example, and the example's comments name the bounds.
+// The example has every key of the format, errors name them, and the comments name the
+// bounds of limits.
 func TestExampleIsComplete(t *testing.T) {
 	text := readExample(t)
-	body, err := parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
+	var f file
+	d := decoder{paths: make(map[yaml.Mark]string), lines: make(map[string]int)}
+	if d.decode([]byte(text), &f); len(d.problems) > 0 {
+		t.Fatal(d.problems)
 	}
-	var d decoder
-	top := d.mapping(body, "", topKeys)
-	network := d.mapping(d.list(top["networks"], "", maxNetworks)[0], "", networkKeys)
-	for _, section := range []struct {
-		name string
-		keys []string
-		has  int
-	}{
-		{"top", topKeys, len(top)},
-		{"networks[]", networkKeys, len(network)},
-		{"match", matchKeys, len(d.mapping(network["match"], "", matchKeys))},
-		{"ignore", ignoreKeys, len(d.mapping(top["ignore"], "", ignoreKeys))},
-		{"limits", limitKeys, len(d.mapping(top["limits"], "", limitKeys))},
-	} {
-		if section.has != len(section.keys) {
-			t.Errorf("%s: the example has %d of the keys %v", section.name, section.has, section.keys)
+	for _, section := range []any{f, f.Networks[0], *f.Networks[0].Match, f.Ignore, f.Limits} {
+		var names []string
+		v := reflect.ValueOf(section)
+		for field, value := range v.Fields() {
+			names = append(names, cmp.Or(field.Tag.Get("yaml"), strings.ToLower(field.Name)))
+			if value.IsZero() {
+				t.Errorf("%s: the example has no %s", v.Type(), field.Name)
+			}
+		}
+		if diff := gocmp.Diff(strings.Join(names, ", "), keys[v.Type().String()]); diff != "" {
+			t.Errorf("%s (-fields +keys in errors):\n%s", v.Type(), diff)
 		}
 	}
 	lines := strings.Split(text, "\n")
-	for _, l := range limits {
-		for n, line := range lines {
-			if strings.HasPrefix(strings.TrimSpace(line), l.key+":") && !strings.Contains(lines[n-1], rangeText(l)) {
-				t.Errorf("%s: the comment %q does not say %q", l.key, lines[n-1], rangeText(l))
-			}
+	for path, most := range maxLimits {
+		at := slices.IndexFunc(lines, func(line string) bool {
+			return strings.HasPrefix(line, "  "+strings.TrimPrefix(path, "limits.")+":")
+		})
+		if want := fmt.Sprintf("1 to %d", most); at < 1 || !strings.Contains(lines[at-1], want) {
+			t.Errorf("%s: the comment above line %d does not say %q", path, at+1, want)
 		}
 	}
 }

@@ -3,38 +3,63 @@ package config
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"reflect"
+	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// Load reads a configuration file, which must be a regular one of at most [MaxSize] bytes.
+// It never waits. Each line of the error has the path. See [Parse].
+func Load(path string) (*Config, error) {
+	regular := func(info os.FileInfo, err error) error {
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s: is not a regular file; name one", path)
+		}
+		return err
+	}
+	if err := regular(os.Stat(path)); err != nil { // opening alone has effects on some devices
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a FIFO by now
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if err := regular(file.Stat()); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, MaxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	c, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", path, strings.ReplaceAll(err.Error(), "\n", "\n"+path+": "))
+	}
+	return c, nil
+}
 
 // Options configures a [Watcher].
 type Options struct {
-	// Path is the file; empty for none.
-	Path string
-	// Every is how often the file is looked at, by default 5 s.
-	Every time.Duration
-	// Reload asks to read the file now: the process got SIGHUP. It may be nil.
-	Reload <-chan os.Signal
+	Path   string           // empty for no file
+	Every  time.Duration    // interval of polls, by default 5 s
+	Reload <-chan os.Signal // requests to read the file now; may be nil
 	Log    *slog.Logger
 }
 
-const (
-	defaultEvery = 5 * time.Second
-	// settle is how long a change must stand: who writes a file in place empties it
-	// first, and an empty file is a valid one that would undo all settings.
-	settle = time.Second
-)
+// settle is how long a change must stand. Programs that write a file in place empty it
+// first, and an empty file is valid: it would reset all settings.
+const settle = time.Second
 
-// Watcher keeps the configuration up with its file. Open it, then Run it once.
-//
-// It polls: inotify watches inodes, while a path may lead elsewhere by any part of it.
-// A ConfigMap is changed by moving a symlink in a directory above, editors move a new
-// file over the old one, and some file systems tell of nothing. Reading one small
-// file is cheap, and unlike its times and size the content cannot deceive.
+// Watcher reloads the configuration when its file changes. Open it, then Run it once. It
+// polls: inotify watches inodes, but a ConfigMap changes by a symlink in a directory above.
 type Watcher struct {
 	opts Options
 
@@ -42,159 +67,94 @@ type Watcher struct {
 	loadedAt time.Time
 	err      error
 
-	// The rest belongs to Run.
-	inForce  [sha256.Size]byte // content of the configuration in force
-	judged   look              // what was decided upon last
-	pending  look              // what was seen last, if it differs
-	reported string            // the error that was logged last
+	// These belong to Run: what the last poll saw, what was handled last, what is applied.
+	seen, handled result
+	active        *Config
 }
 
-// look is what there was to see of the file at one time: content or an error.
-type look struct {
-	sum [sha256.Size]byte
-	err string
+type result struct {
+	config *Config
+	err    error
 }
 
-// Open reads the file for the first time and returns what is in it. There is no former
-// configuration to keep: the error of a bad file is the caller's. Without a path
-// the configuration is the default one.
+// Open loads the file and returns its configuration, or the default one without a path.
 func Open(opts Options) (*Watcher, *Config, error) {
-	opts.Every = cmp.Or(max(opts.Every, 0), defaultEvery)
-	w := &Watcher{opts: opts}
+	opts.Every = cmp.Or(max(opts.Every, 0), 5*time.Second)
 	if opts.Path == "" {
-		return w, Default(), nil
+		return &Watcher{opts: opts}, Default(), nil
 	}
-	data, seen, err := w.look()
+	c, err := Load(opts.Path)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := parseFile(opts.Path, data)
-	if err != nil {
-		return nil, nil, err
-	}
-	w.inForce, w.judged, w.pending = seen.sum, seen, seen
-	w.loadedAt = time.Now()
-	return w, c, nil
+	return &Watcher{opts: opts, loadedAt: time.Now(), seen: result{config: c}, handled: result{config: c}, active: c}, c, nil
 }
 
-// Status returns when the configuration in force was taken over, zero without a file,
-// and what is wrong with the file now, nil if nothing is. It may be called concurrently.
+// Status returns when the active configuration was loaded, zero without a file, and what
+// is wrong with the file now. It may be called concurrently.
 func (w *Watcher) Status() (loadedAt time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.loadedAt, w.err
 }
 
-// Run calls apply with every new configuration until ctx ends, and returns nil. It
-// reads the file when the content has changed, and on Reload whether it has or not.
-// While the file is bad or missing the former configuration stays in force; so it
-// must when apply returns an error, and then apply is called again at the next look.
+// Run calls apply with every new configuration until ctx ends, and returns nil. On Reload
+// it does so even if nothing is new. While the file is invalid or missing, the previous
+// configuration stays active; so it must if apply fails, which is retried.
 func (w *Watcher) Run(ctx context.Context, apply func(*Config) error) error {
-	timer := time.NewTimer(w.opts.Every)
-	defer timer.Stop()
-	if w.opts.Path == "" {
-		timer.Stop()
-	}
-	reload := w.opts.Reload
+	reload, wait := w.opts.Reload, w.opts.Every
 	for {
+		requested := false
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, open := <-reload:
-			switch {
-			case !open:
+		case _, requested = <-reload:
+			if !requested {
 				reload = nil
 				continue
-			case w.opts.Path == "":
-				w.opts.Log.Info("there is no configuration file to read again; start the agent with --config FILE to have one")
-				continue
 			}
-			data, seen, err := w.look()
-			w.judge(data, seen, err, true, apply)
-			timer.Reset(w.opts.Every)
-		case <-timer.C:
-			timer.Reset(w.poll(apply))
+		case <-time.After(wait):
+		}
+		if w.opts.Path != "" {
+			wait = w.look(requested, apply)
+		} else if requested {
+			w.opts.Log.Info("no configuration file to reload; start the agent with --config FILE")
 		}
 	}
 }
 
-// poll looks at the file and returns when to look again.
-func (w *Watcher) poll(apply func(*Config) error) time.Duration {
-	data, seen, err := w.look()
-	switch seen {
-	case w.judged:
-		w.pending = seen
-	case w.pending:
-		w.judge(data, seen, err, false, apply)
-	default:
-		w.pending = seen
+// look loads the file and returns when to look again. It applies a configuration that is
+// new or was requested, or reports why it cannot.
+func (w *Watcher) look(requested bool, apply func(*Config) error) time.Duration {
+	c, err := Load(w.opts.Path)
+	now, last := result{c, err}, w.seen
+	w.seen = now
+	if !requested && reflect.DeepEqual(now, w.handled) {
+		return w.opts.Every
+	} else if !requested && !reflect.DeepEqual(now, last) {
 		return min(settle, w.opts.Every)
 	}
-	return w.opts.Every
-}
-
-func (w *Watcher) look() ([]byte, look, error) {
-	data, err := read(w.opts.Path)
-	if err != nil {
-		return nil, look{err: err.Error()}, err
-	}
-	return data, look{sum: sha256.Sum256(data)}, nil
-}
-
-// judge takes the file's content over, or says why not. Asked says that somebody waits
-// for an answer, so there is one even if nothing is new.
-func (w *Watcher) judge(data []byte, seen look, err error, asked bool, apply func(*Config) error) {
-	w.pending, w.judged = seen, seen
-	var c *Config
-	if err == nil {
-		c, err = parseFile(w.opts.Path, data)
-	}
-	if err != nil {
-		w.failed(err, asked)
-		return
-	}
-	unchanged := seen.sum == w.inForce
-	if !unchanged || asked {
-		if err := apply(c); err != nil {
-			w.judged = look{} // to be tried again
-			w.failed(fmt.Errorf("%s: %w", w.opts.Path, err), asked)
-			return
+	w.handled = now
+	changed := requested || !reflect.DeepEqual(c, w.active)
+	if err == nil && changed {
+		if err = apply(c); err != nil {
+			err = fmt.Errorf("%s: %w", w.opts.Path, err)
+			w.handled = result{} // so that the next poll tries again
 		}
-		w.inForce = seen.sum
 	}
 	w.mu.Lock()
-	mended := w.err != nil
-	w.err = nil
-	if !unchanged || asked {
-		w.loadedAt = time.Now()
-	}
-	w.mu.Unlock()
-	w.reported = ""
-	w.opts.Log.Info(message(asked, unchanged, mended), "file", w.opts.Path,
-		"networks", len(c.networks), "shared", len(c.shared))
-}
-
-func message(asked, unchanged, mended bool) string {
-	switch {
-	case unchanged && asked:
-		return "configuration read again, it is unchanged"
-	case unchanged:
-		return "configuration file is good again, and unchanged"
-	case mended:
-		return "configuration file is good again, its changes are in force"
-	}
-	return "configuration changed, its changes are in force"
-}
-
-// failed keeps the former configuration and says why, once for each error.
-func (w *Watcher) failed(err error, asked bool) {
-	w.mu.Lock()
+	reported := err != nil && w.err != nil && w.err.Error() == err.Error()
 	w.err = err
+	if err == nil && changed {
+		w.active, w.loadedAt = c, time.Now()
+	}
 	w.mu.Unlock()
-	if text := err.Error(); asked || text != w.reported {
-		w.reported = text
-		for _, problem := range each(err) {
-			w.opts.Log.Warn("configuration not taken over, the former one stays in force", "error", problem)
+	if err == nil {
+		w.opts.Log.Info("configuration loaded", "file", w.opts.Path, "networks", len(c.networks), "shared", len(c.shared))
+	} else if requested || !reported {
+		for problem := range strings.SplitSeq(err.Error(), "\n") {
+			w.opts.Log.Warn("configuration rejected; the previous one stays active", "error", problem)
 		}
 	}
+	return w.opts.Every
 }

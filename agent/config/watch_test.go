@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -114,14 +115,13 @@ func (w *watched) hangUp() { w.reload <- syscall.SIGHUP }
 func history(n int) string { return fmt.Sprintf("limits: {history: %d}\n", n) }
 
 const (
-	changed   = `level=INFO msg="configuration changed, its changes are in force" networks=0 shared=0`
-	mended    = `level=INFO msg="configuration file is good again, its changes are in force" networks=0 shared=0`
-	goodAgain = `level=INFO msg="configuration file is good again, and unchanged" networks=0 shared=0`
-	readAgain = `level=INFO msg="configuration read again, it is unchanged" networks=0 shared=0`
-	notTaken  = `level=WARN msg="configuration not taken over, the former one stays in force" error=`
-	missing   = notTaken + `"FILE: no such file or directory"`
-	tooLow    = `FILE: line 1: limits.history: 0 is out of range; it must be from 1 to 10000`
+	loaded   = `level=INFO msg="configuration loaded" networks=0 shared=0`
+	rejected = `level=WARN msg="configuration rejected; the previous one stays active" error=`
+	tooLow   = `FILE: line 1: limits.history: "0" cannot be used; write a whole number from 1 to 10000, without quotes`
 )
+
+// refused is the log line about [tooLow].
+var refused = rejected + strconv.Quote(tooLow)
 
 // inBubble runs a test on a file with history 1 in fake time.
 func inBubble(t *testing.T, test func(w *watched)) {
@@ -136,7 +136,7 @@ func TestWatchChange(t *testing.T) {
 		w.status(20*time.Second, "")
 		w.write(history(2)) // in place
 		w.after(5*time.Second, "[1]")
-		w.after(time.Second, "[1 2]", changed)
+		w.after(time.Second, "[1 2]", loaded)
 		w.status(0, "")
 		now := time.Now()
 		if err := os.Chtimes(w.path, now, now); err != nil { // touched
@@ -153,13 +153,13 @@ func TestWatchChange(t *testing.T) {
 		if err := os.Chtimes(w.path, info.ModTime(), info.ModTime()); err != nil {
 			t.Fatal(err)
 		}
-		w.after(6*time.Second, "[1 2 3]", changed)
+		w.after(6*time.Second, "[1 2 3]", loaded)
 		// Moved over, as editors do.
 		write(t, w.path+"~", history(4))
 		if err := os.Rename(w.path+"~", w.path); err != nil {
 			t.Fatal(err)
 		}
-		w.after(6*time.Second, "[1 2 3 4]", changed)
+		w.after(6*time.Second, "[1 2 3 4]", loaded)
 	})
 }
 
@@ -194,7 +194,7 @@ func TestWatchConfigMap(t *testing.T) {
 		w := watch(t, in("dupip.yaml"))
 		for n, applied := range []string{"[1 2]", "[1 2 3]", "[1 2 3 4]"} {
 			version(n + 2)
-			w.after(6*time.Second, applied, changed)
+			w.after(6*time.Second, applied, loaded)
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestWatchHalfWritten(t *testing.T) {
 		w.after(time.Second, "[1]")
 		w.write(history(2) + "shared: [10.0.0.1]\n") // all at 7 s
 		w.after(time.Second, "[1]")
-		w.after(time.Second, "[1 2]", strings.Replace(changed, "shared=0", "shared=1", 1)) // the same at 8 s
+		w.after(time.Second, "[1 2]", strings.Replace(loaded, "shared=0", "shared=1", 1)) // the same at 8 s
 		// Twice empty when it is looked at, whole in between.
 		w.after(4500*time.Millisecond, "[1 2]")
 		for range 2 {
@@ -218,8 +218,8 @@ func TestWatchHalfWritten(t *testing.T) {
 			w.write(history(2) + "shared: [10.0.0.1]\n")
 			w.after(5500*time.Millisecond, "[1 2]")
 		}
-		w.write("") // meant so
-		w.after(6*time.Second, "[1 2 1000]", changed)
+		w.write("") // empty for good
+		w.after(6*time.Second, "[1 2 1000]", loaded)
 	})
 }
 
@@ -227,25 +227,25 @@ func TestWatchBadFile(t *testing.T) {
 	inBubble(t, func(w *watched) {
 		w.after(time.Second, "[1]")
 		w.write(history(0))
-		w.after(time.Minute, "[1]", notTaken+`"`+tooLow+`"`) // once
+		w.after(time.Minute, "[1]", refused) // once
 		w.status(61*time.Second, tooLow)
 		w.write("a: 1\nb: 2\n") // another error, of two problems
 		w.after(time.Minute, "[1]",
-			notTaken+`"FILE: line 1, column 1: unknown key \"a\"; the keys here are networks, shared, ignore, limits"`,
-			notTaken+`"FILE: line 2, column 1: unknown key \"b\"; the keys here are networks, shared, ignore, limits"`)
+			rejected+strconv.Quote(`FILE: line 1: unknown key "a"; `+fileKeys),
+			rejected+strconv.Quote(`FILE: line 2: unknown key "b"; `+fileKeys))
 		w.write(history(1))
-		w.after(time.Minute, "[1]", goodAgain)
+		w.after(time.Minute, "[1]", loaded)
 		w.status(181*time.Second, "")
-		for range 2 { // said again, it was good in between
+		for range 2 { // reported again: it was valid in between
 			w.write(history(0))
-			w.after(time.Minute, "[1]", notTaken+`"`+tooLow+`"`)
+			w.after(time.Minute, "[1]", refused)
 			w.write(history(1))
-			w.after(time.Minute, "[1]", goodAgain)
+			w.after(time.Minute, "[1]", loaded)
 		}
 		w.write(history(0))
-		w.after(time.Minute, "[1]", notTaken+`"`+tooLow+`"`)
+		w.after(time.Minute, "[1]", refused)
 		w.write(history(2))
-		w.after(6*time.Second, "[1 2]", mended)
+		w.after(6*time.Second, "[1 2]", loaded)
 		if loadedAt, err := w.Status(); time.Since(loadedAt) > 6*time.Second || err != nil {
 			t.Errorf("loaded %s, %v", loadedAt, err)
 		}
@@ -257,28 +257,25 @@ func TestWatchMissingFile(t *testing.T) {
 		if err := os.Remove(w.path); err != nil {
 			t.Fatal(err)
 		}
-		w.after(time.Minute, "[1]", missing)
-		w.status(time.Minute, "FILE: no such file or directory")
+		w.after(time.Minute, "[1]", rejected+`"stat FILE: no such file or directory"`)
+		w.status(time.Minute, "stat FILE: no such file or directory")
 		if err := os.Mkdir(w.path, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		w.after(time.Minute, "[1]", notTaken+`"FILE: is a directory; name the file in it"`)
-		if err := syscall.Rmdir(w.path); err != nil {
+		w.after(time.Minute, "[1]", rejected+`"FILE: is not a regular file; name one"`)
+		if err := errors.Join(syscall.Rmdir(w.path), syscall.Mkfifo(w.path, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Mkfifo(w.path, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		w.after(time.Minute, "[1]", notTaken+`"FILE: is not a regular file; name one"`)
+		w.after(time.Minute, "[1]") // the same error
 		if err := os.Remove(w.path); err != nil {
 			t.Fatal(err)
 		}
 		w.write(strings.Repeat("#", 2<<20))
-		w.after(time.Minute, "[1]", notTaken+`"FILE: the file is larger than 1048576 bytes; is it the right one?"`)
+		w.after(time.Minute, "[1]", rejected+`"FILE: line 1: there are more than 1048576 bytes, or 65536 without comments; is it the right file?"`)
 		w.write(history(1))
-		w.after(time.Minute, "[1]", goodAgain)
-		// Gone for less than it takes to believe it.
-		time.Sleep(4 * time.Second)
+		w.after(time.Minute, "[1]", loaded)
+		// Missing at one poll, half a second from now, and back at the next one.
+		time.Sleep(3500 * time.Millisecond)
 		if err := os.Remove(w.path); err != nil {
 			t.Fatal(err)
 		}
@@ -292,40 +289,40 @@ func TestWatchReload(t *testing.T) {
 	inBubble(t, func(w *watched) {
 		w.after(time.Second, "[1]")
 		w.hangUp()
-		w.after(0, "[1 1]", readAgain)
+		w.after(0, "[1 1]", loaded)
 		w.status(0, "")
 		w.write(history(2))
 		w.hangUp()
-		w.after(0, "[1 1 2]", changed) // at once
+		w.after(0, "[1 1 2]", loaded) // at once
 		w.write(history(0))
-		for range 2 { // whoever asks is told, each time
+		for range 2 { // a request is answered each time
 			w.hangUp()
-			w.after(0, "[1 1 2]", notTaken+`"`+tooLow+`"`)
+			w.after(0, "[1 1 2]", refused)
 		}
-		w.after(time.Minute, "[1 1 2]") // the polls have nothing to add
+		w.after(time.Minute, "[1 1 2]") // polls do not report it again
 		w.write(history(2))
 		w.hangUp()
-		w.after(0, "[1 1 2 2]", readAgain)
+		w.after(0, "[1 1 2 2]", loaded)
 		w.status(0, "")
 		close(w.reload) // no more signals, but the file is still followed
 		w.write(history(3))
-		w.after(6*time.Second, "[1 1 2 2 3]", changed)
+		w.after(6*time.Second, "[1 1 2 2 3]", loaded)
 	})
 }
 
-// What cannot be applied is not in force, and tried again.
+// A configuration that cannot be applied is tried again.
 func TestWatchRefused(t *testing.T) {
 	inBubble(t, func(w *watched) {
 		w.mu.Lock()
 		w.refuse = errors.New("no room")
 		w.mu.Unlock()
 		w.write(history(2))
-		w.after(time.Minute, "[1]", notTaken+`"FILE: no room"`)
+		w.after(time.Minute, "[1]", rejected+`"FILE: no room"`)
 		w.status(time.Minute, "FILE: no room")
 		w.mu.Lock()
 		w.refuse = nil
 		w.mu.Unlock()
-		w.after(5*time.Second, "[1 2]", mended)
+		w.after(5*time.Second, "[1 2]", loaded)
 		w.after(time.Minute, "[1 2]")
 	})
 }
@@ -337,7 +334,7 @@ func TestWatchWithoutFile(t *testing.T) {
 		for range 2 {
 			w.hangUp()
 			w.after(time.Second, "[1000]",
-				`level=INFO msg="there is no configuration file to read again; start the agent with --config FILE to have one"`)
+				`level=INFO msg="no configuration file to reload; start the agent with --config FILE"`)
 		}
 		if loadedAt, err := w.Status(); !loadedAt.IsZero() || err != nil {
 			t.Errorf("%s, %v", loadedAt, err)
@@ -345,7 +342,7 @@ func TestWatchWithoutFile(t *testing.T) {
 	})
 }
 
-// There is nothing to go on with when the first reading fails.
+// The first read has no previous configuration to keep.
 func TestOpenBadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dupip.yaml")
 	refused := func(want string) {
@@ -354,7 +351,7 @@ func TestOpenBadFile(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	refused(path + ": no such file or directory")
+	refused("stat " + path + ": no such file or directory")
 	write(t, path, history(0))
 	refused(strings.ReplaceAll(tooLow, "FILE", path))
 }
