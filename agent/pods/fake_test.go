@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/dupip/dupip/tests/lab"
+	"github.com/dupip/dupip/agent/internal/ownnetns"
 )
 
 // fake is a runtime that does what a real one cannot be made to do.
@@ -160,14 +160,11 @@ func (s *fakeSandbox) status() *runtimeapi.PodSandboxStatusResponse {
 	}
 }
 
-// sandboxes makes real netns to point at.
-func sandboxes(t *lab.T, n *lab.Node, names ...string) []*lab.Netns {
+// sandboxes makes real netns to point at, and returns their paths.
+func sandboxes(t testing.TB, count int) (paths []string) {
 	t.Helper()
-	var all []*lab.Netns
-	for _, name := range names {
-		ns, err := n.AddSandbox(name)
-		t.Do(err)
-		all = append(all, ns)
+	for range count {
+		paths = append(paths, ownnetns.NewPod(t).Path())
 	}
-	return all
+	return paths
 }

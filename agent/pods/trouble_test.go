@@ -13,20 +13,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/tests/lab"
 )
 
 // A runtime that accepts connections and never answers, one that stops answering in the
 // middle, one that speaks something else: names come when it comes to its senses.
 func TestRuntimeHangs(t *testing.T) {
 	t.Parallel()
-	l := lab.NewT(t)
-	ns := sandboxes(l, l.Node(""), "a", "b")
-	a := &fakeSandbox{id: "a", namespace: "shop", name: "a", path: ns[0].Path()}
-	b := &fakeSandbox{id: "b", namespace: "shop", name: "b", path: ns[1].Path()}
+	ns := sandboxes(t, 2)
+	a := &fakeSandbox{id: "a", namespace: "shop", name: "a", path: ns[0]}
+	b := &fakeSandbox{id: "b", namespace: "shop", name: "b", path: ns[1]}
 	f := newFake(t, a)
 	f.set("Version")
 	r := start(t, pods.Options{Socket: f.socket, Resync: 50 * time.Millisecond})
@@ -37,7 +36,7 @@ func TestRuntimeHangs(t *testing.T) {
 		return nil
 	})
 	f.set()
-	r.named(cookie(t, ns[0].Path()), detector.Pod{Namespace: "shop", Name: "a"})
+	r.named(cookie(t, ns[0]), detector.Pod{Namespace: "shop", Name: "a"})
 	f.mu.Lock()
 	f.sandboxes = append(f.sandboxes, b)
 	f.mu.Unlock()
@@ -45,8 +44,8 @@ func TestRuntimeHangs(t *testing.T) {
 	r.connected(false)
 	f.set()
 	r.connected(true)
-	r.named(cookie(t, ns[1].Path()), detector.Pod{Namespace: "shop", Name: "b"})
-	r.named(cookie(t, ns[0].Path()), detector.Pod{Namespace: "shop", Name: "a"})
+	r.named(cookie(t, ns[1]), detector.Pod{Namespace: "shop", Name: "b"})
+	r.named(cookie(t, ns[0]), detector.Pod{Namespace: "shop", Name: "a"})
 	if s := r.Status(); s.Runtime != "fake?[31m" || len(s.Version) > 64 {
 		t.Errorf("the runtime's texts are shown as %q, %q", s.Runtime, s.Version)
 	}
@@ -56,9 +55,8 @@ func TestRuntimeHangs(t *testing.T) {
 // of the others or of the list.
 func TestSandboxHangs(t *testing.T) {
 	t.Parallel()
-	l := lab.NewT(t)
-	ns := sandboxes(l, l.Node(""), "a", "late")
-	f := newFake(t, &fakeSandbox{id: "a", name: "a", path: ns[0].Path()})
+	ns := sandboxes(t, 2)
+	f := newFake(t, &fakeSandbox{id: "a", name: "a", path: ns[0]})
 	var stuck []string
 	for i := range 20 {
 		id := fmt.Sprint("stuck", i)
@@ -75,9 +73,9 @@ func TestSandboxHangs(t *testing.T) {
 		return nil
 	})
 	f.mu.Lock()
-	f.sandboxes = append(f.sandboxes, &fakeSandbox{id: "late", name: "late", created: 2, path: ns[1].Path()})
+	f.sandboxes = append(f.sandboxes, &fakeSandbox{id: "late", name: "late", created: 2, path: ns[1]})
 	f.mu.Unlock()
-	at := cookie(t, ns[1].Path())
+	at := cookie(t, ns[1])
 	r.Want(at)
 	took := r.named(at, detector.Pod{Name: "late"})
 	t.Logf("named %v after it was wanted, with %d sandboxes stuck", took, len(stuck))
@@ -93,20 +91,21 @@ func TestSandboxHangs(t *testing.T) {
 // What a runtime may say that is not fit to be believed.
 func TestHostileRuntime(t *testing.T) {
 	t.Parallel()
-	l := lab.NewT(t)
-	n := l.Node("")
-	ns := sandboxes(l, n, "good", "escape", "long", "anonymous", "uid", "twice")
 	path := make(map[string]string)
 	at := make(map[string]uint64)
-	for _, s := range ns {
-		short := strings.TrimPrefix(s.Name, l.Prefix())
-		path[short], at[short] = s.Path(), cookie(t, s.Path())
+	for _, name := range []string{"good", "escape", "long", "anonymous", "uid", "twice"} {
+		path[name] = sandboxes(t, 1)[0]
+		at[name] = cookie(t, path[name])
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	l.Do(unix.Mkfifo(fifo, 0o600))
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	// A process in our netns; our own threads may be elsewhere at the moment.
 	sleep := exec.Command("sleep", "60")
-	l.Do(sleep.Start())
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		_ = sleep.Process.Kill()
 		_ = sleep.Wait()
@@ -154,7 +153,9 @@ func TestHostileRuntime(t *testing.T) {
 		t.Errorf("addresses %v, want those that are some, at most 16", ips)
 	}
 	ownCookie, err := netns.Cookie()
-	l.Do(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for what, c := range map[string]uint64{
 		"escape": at["escape"], "long": at["long"], "anonymous": at["anonymous"], "own netns": ownCookie,
 	} {
@@ -171,14 +172,13 @@ func TestHostileRuntime(t *testing.T) {
 // found by its process; one that has stopped is not, because the process may be another's.
 func TestProcessInsteadOfPath(t *testing.T) {
 	t.Parallel()
-	l := lab.NewT(t)
-	runs, stopped := l.Node(""), l.Node("")
+	runs, stopped := ownnetns.NewPod(t), ownnetns.NewPod(t)
 	f := newFake(t,
-		&fakeSandbox{id: "stopped", name: "stopped", path: "/nowhere/netns", pid: sleeper(l, stopped), stopped: true, created: 1},
-		&fakeSandbox{id: "runs", name: "runs", path: "/nowhere/netns", pid: sleeper(l, runs)},
+		&fakeSandbox{id: "stopped", name: "stopped", path: "/nowhere/netns", pid: stopped.Pid, stopped: true, created: 1},
+		&fakeSandbox{id: "runs", name: "runs", path: "/nowhere/netns", pid: runs.Pid},
 	)
 	r := start(t, pods.Options{Socket: f.socket})
-	r.named(cookieOf(t, runs), detector.Pod{Name: "runs"})
+	r.named(cookie(t, runs.Path()), detector.Pod{Name: "runs"})
 	r.eventually("question", func() error {
 		if n := f.asked.Load(); n < 2 {
 			return fmt.Errorf("%d sandboxes were asked for, want 2", n)
@@ -188,41 +188,28 @@ func TestProcessInsteadOfPath(t *testing.T) {
 	if s := r.Status(); s.LastError != "" {
 		t.Errorf("status %+v, want no error: the one has stopped", s)
 	}
-	if got, ok := r.Pod(cookieOf(t, stopped)); ok {
+	if got, ok := r.Pod(cookie(t, stopped.Path())); ok {
 		t.Errorf("a process of which nobody knows whose it is is called %v", got.Pod)
 	}
-}
-
-// sleeper is a process on a node.
-func sleeper(t *lab.T, n *lab.Node) (pid int) {
-	t.Helper()
-	sleep := exec.Command("sleep", "60")
-	t.Do(n.Start(sleep))
-	t.Cleanup(func() {
-		_ = sleep.Process.Kill()
-		_ = sleep.Wait()
-	})
-	return sleep.Process.Pid
 }
 
 // Ten thousand sandboxes, most of them remains of a pod in a crash loop: what runs has its
 // name first, and no more is remembered or asked than the bounds say.
 func TestManySandboxes(t *testing.T) {
 	t.Parallel()
-	l := lab.NewT(t)
-	ns := sandboxes(l, l.Node(""), "runs", "late")
+	ns := sandboxes(t, 2)
 	f := newFake(t)
 	for i := range 10_000 {
 		f.sandboxes = append(f.sandboxes, &fakeSandbox{id: fmt.Sprint(i), name: "crash", created: int64(i), stopped: true, path: "/nowhere/netns"})
 	}
-	f.sandboxes = append(f.sandboxes, &fakeSandbox{id: "runs", name: "runs", path: ns[0].Path()})
+	f.sandboxes = append(f.sandboxes, &fakeSandbox{id: "runs", name: "runs", path: ns[0]})
 	r := start(t, pods.Options{Socket: f.socket, Resync: time.Hour})
-	r.named(cookie(t, ns[0].Path()), detector.Pod{Name: "runs"})
+	r.named(cookie(t, ns[0]), detector.Pod{Name: "runs"})
 	f.mu.Lock()
-	f.sandboxes = append(f.sandboxes, &fakeSandbox{id: "late", name: "late", path: ns[1].Path()})
+	f.sandboxes = append(f.sandboxes, &fakeSandbox{id: "late", name: "late", path: ns[1]})
 	f.mu.Unlock()
-	r.Want(cookie(t, ns[1].Path()))
-	t.Logf("named %v after it was wanted", r.named(cookie(t, ns[1].Path()), detector.Pod{Name: "late"}))
+	r.Want(cookie(t, ns[1]))
+	t.Logf("named %v after it was wanted", r.named(cookie(t, ns[1]), detector.Pod{Name: "late"}))
 	if asked := f.asked.Load(); asked > 2000 {
 		t.Errorf("%d statuses were asked for in a few seconds, want a limit", asked)
 	}
@@ -260,11 +247,10 @@ func TestForeignNetns(t *testing.T) {
 // sandbox that is known is not asked for again.
 func TestCalls(t *testing.T) {
 	t.Parallel()
-	l := lab.NewT(t)
-	ns := sandboxes(l, l.Node(""), "a")
-	f := newFake(t, &fakeSandbox{id: "a", name: "a", path: ns[0].Path()})
+	ns := sandboxes(t, 1)
+	f := newFake(t, &fakeSandbox{id: "a", name: "a", path: ns[0]})
 	r := start(t, pods.Options{Socket: f.socket, Resync: time.Hour})
-	r.named(cookie(t, ns[0].Path()), detector.Pod{Name: "a"})
+	r.named(cookie(t, ns[0]), detector.Pod{Name: "a"})
 	asked := f.asked.Load() // once, where the answer came in time
 	began, wished := time.Now(), uint64(0)
 	for tick := time.NewTicker(100 * time.Microsecond); time.Since(began) < 3*time.Second; wished++ {
@@ -287,11 +273,12 @@ func TestCalls(t *testing.T) {
 // Something else than a runtime listens.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
-	l := lab.NewT(t)
-	ns := sandboxes(l, l.Node(""), "a")
-	f := &fake{socket: t.TempDir() + "/cri.sock", sandboxes: []*fakeSandbox{{id: "a", name: "a", path: ns[0].Path()}}}
+	ns := sandboxes(t, 1)
+	f := &fake{socket: t.TempDir() + "/cri.sock", sandboxes: []*fakeSandbox{{id: "a", name: "a", path: ns[0]}}}
 	listener, err := net.Listen("unix", f.socket)
-	l.Do(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -311,7 +298,7 @@ func TestGarbage(t *testing.T) {
 	})
 	listener.Close()
 	f.serve(t)
-	r.named(cookie(t, ns[0].Path()), detector.Pod{Name: "a"})
+	r.named(cookie(t, ns[0]), detector.Pod{Name: "a"})
 	if n := r.log.count("level="); n != 2 {
 		t.Errorf("%d log lines, want 2: that it does not answer, and that it does", n)
 	}

@@ -8,8 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/vishvananda/netns"
 )
 
 const mark = "DUPIP_TEST_OWN_NETNS"
@@ -74,13 +77,62 @@ func NewPod(t testing.TB) *Pod {
 // Delete ends the netns and with it the veths into it.
 func (p *Pod) Delete() { p.stop() }
 
+// Path is the file that opens the netns.
+func (p *Pod) Path() string { return fmt.Sprintf("/proc/%d/ns/net", p.Pid) }
+
 // Open opens the netns.
 func (p *Pod) Open(t testing.TB) *os.File {
 	t.Helper()
-	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.Pid))
+	file, err := os.Open(p.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
 	return file
 }
+
+// Named is a network namespace with a name below /run/netns, as runtimes make one.
+type Named struct {
+	Name   string
+	remove func()
+}
+
+// NewNamed makes a netns whose name begins with this. It is gone when the test ends, or with
+// Delete.
+func NewNamed(t testing.TB, name string) *Named {
+	t.Helper()
+	n := &Named{Name: fmt.Sprintf("%s-%d", name, os.Getpid())}
+	n.remove = sync.OnceFunc(func() { _ = netns.DeleteNamed(n.Name) })
+	if err := makeNamed(n.Name); err != nil {
+		t.Fatalf("making the netns %s: %v", n.Name, err)
+	}
+	t.Cleanup(n.remove)
+	return n
+}
+
+// makeNamed moves the thread into the new netns for a moment. A thread that cannot return
+// stays locked, so that nobody else runs there.
+func makeNamed(name string) error {
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer home.Close()
+	handle, err := netns.NewNamed(name)
+	if err == nil {
+		err = handle.Close()
+	}
+	if back := netns.Set(home); back != nil {
+		return errors.Join(err, back)
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// Delete removes the name, and with it the netns unless something else keeps it.
+func (n *Named) Delete() { n.remove() }
+
+// Path is the file that opens the netns.
+func (n *Named) Path() string { return "/run/netns/" + n.Name }
