@@ -40,7 +40,7 @@ image: need-go ## bin/dupip-image.tar, for amd64 and arm64; IMAGE=registry.examp
 	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip-image.tar; fi
 
 demo: need-root build ## (root) three duplicates in a small cluster of netns, found
-	@$(GO) build -o bin/demo ./tests/demo
+	@$(GO) build -C tests -o ../bin/demo ./demo
 	@DUPIP_BIN=bin/dupip bin/demo
 
 run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s" adds flags
@@ -50,9 +50,10 @@ test: need-root need-go ## (root) all tests, the scenarios too
 	@tests/install.sh test
 	$(if $(RACE),@tests/install.sh race)
 	$(GO) vet ./...
-	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /tests/)
+	$(GO) vet -C tests ./...
+	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) ./...
 	@# One package after the other: they measure time. The table of the scenarios comes last.
-	$(GO) test -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list ./tests/... | grep -v -e /tests/vm -e /tests/scenarios)
+	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/scenarios)
 	@$(MAKE) scenarios
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
@@ -61,21 +62,21 @@ test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated mach
 
 bench: need-root build ## (root) what dupip costs, in 12 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench
-	@$(GO) build -ldflags "-X main.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)" -o bin/bench ./tests/bench
-	@DUPIP_BIN=bin/dupip bin/bench $(if $(BENCH),-only $(BENCH)) $(if $(QUICK),-quick)
+	@$(GO) build -C tests -ldflags "-X main.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)" -o ../bin/bench ./bench
+	@cd tests && DUPIP_BIN=../bin/dupip ../bin/bench $(if $(BENCH),-only $(BENCH)) $(if $(QUICK),-quick)
 
 scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 16 GB
 	@cd tests/scale && $(GO) test -count=1 -timeout 5h -v -run TestScale -sizes $(SCALE)
 
 scenarios: need-root build ## (root) the labelled situations as a table; ID=D5 plays one
 	@tests/install.sh test
-	@$(GO) test -c -o bin/scenarios.test ./tests/scenarios
+	@$(GO) test -C tests -c -o ../bin/scenarios.test ./scenarios
 	@# Not by go test, which would have the last word.
 	@cd tests/scenarios && DUPIP_BIN=../../bin/dupip ../../bin/scenarios.test -test.timeout 15m $(if $(VERBOSE),-test.v) $(if $(ID),-id='$(ID)')
 
 compare: need-root build ## (root) other detectors on the packets of the scenarios, in 10 minutes; ID=D5 one
 	@tests/install.sh compare
-	@$(GO) test -c -o bin/compare.test ./tests/scenarios
+	@$(GO) test -C tests -c -o ../bin/compare.test ./scenarios
 	@cd tests/scenarios && DUPIP_BIN=../../bin/dupip ../../bin/compare.test -compare -test.run TestScenarios -test.timeout 30m $(if $(ID),-id='$(ID)')
 
 soak: need-root need-go ## (root) a random life of pods on three nodes; DURATION=10m SEED=7 plays one again, LOSS=3 loses 3%
@@ -100,6 +101,7 @@ lint: need-go ## golangci-lint, and clang-format on the C sources
 	@tests/install.sh lint
 	clang-format-19 --dry-run -Werror $$(find bpf -name '*.[ch]')
 	$(GO) run $(GOLANGCI) run ./...
+	cd tests && $(GO) run $(GOLANGCI) run ./...
 
 need-go:
 	@[ -n "$(GO)" ] || { echo "Go 1.21 or newer is needed and was not found: see https://go.dev/dl" >&2; exit 1; }

@@ -19,7 +19,7 @@ import (
 // to run is there.
 func TestChartSpeaksToAgent(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "dupip")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "github.com/dupip/dupip/cmd/dupip").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "../..", "-buildvcs=false", "-o", program, "./cmd/dupip").CombinedOutput(); err != nil {
 		t.Fatalf("build dupip: %v\n%s", err, out)
 	}
 	t.Run("variables", func(t *testing.T) { testVariables(t, program) })

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,16 +41,14 @@ var Binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+// moduleRoot is the folder of the product's module: what is built there has the versions
+// of its go.mod, not those of the tests' module.
 func moduleRoot() (string, error) {
-	out, err := exec.Command("go", "env", "GOMOD").Output()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/dupip/dupip").Output()
 	if err != nil {
-		return "", fmt.Errorf("find the module: %w", err)
+		return "", fmt.Errorf("find the module from here, or else set %s: %w", BinaryVariable, err)
 	}
-	mod := strings.TrimSpace(string(out))
-	if mod == "" || mod == os.DevNull {
-		return "", errors.New("find the module: not inside it; set " + BinaryVariable)
-	}
-	return filepath.Dir(mod), nil
+	return strings.TrimSpace(string(out)), nil
 }
 
 // tempDir is a folder of this process for the binary and for sockets, whose paths

@@ -38,7 +38,7 @@ type agent struct {
 
 // newAgent makes the agent of a node that is about to begin.
 func newAgent(id string, sharing bool, watch func(node string, e detector.Event)) *agent {
-	limits := config.DefaultLimits()
+	limits := new(config.Config).Limits()
 	a := &agent{
 		id: id, sharing: sharing, watch: watch,
 		detector:   detector.New(detector.Options{Node: id}),

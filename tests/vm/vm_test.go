@@ -105,7 +105,7 @@ func build(k *kernel, file string) error {
 
 	dir := filepath.Dir(file)
 	dupip := filepath.Join(dir, "dupip")
-	if err := compile("build", "-trimpath", "-o", dupip, "./cmd/dupip"); err != nil {
+	if err := compile(product, "build", "-trimpath", "-o", dupip, "./cmd/dupip"); err != nil {
 		return err
 	}
 	w.addFile("bin/dupip", dupip)
@@ -113,7 +113,11 @@ func build(k *kernel, file string) error {
 	for i, s := range suites {
 		binary := strings.ReplaceAll(s.name, "/", "-")
 		path := filepath.Join(dir, binary)
-		if err := compile("test", "-c", "-o", path, "./"+s.name); err != nil {
+		module, folder := product, s.name
+		if below, ok := strings.CutPrefix(s.name, "tests/"); ok {
+			module, folder = "..", below
+		}
+		if err := compile(module, "test", "-c", "-o", path, "./"+folder); err != nil {
 			return err
 		}
 		w.addFile("suites/"+binary, path)
@@ -124,14 +128,13 @@ func build(k *kernel, file string) error {
 	return errors.Join(w.close(), out.Close())
 }
 
-// compile runs the go command in the module's folder. What comes out needs no library.
-func compile(command string, args ...string) error {
-	out, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		return fmt.Errorf("find the module: %w", err)
-	}
+// product is the folder of the product's module. That of the tests' module is the one above.
+const product = "../.."
+
+// compile runs the go command in a module's folder. What comes out needs no library.
+func compile(module, command string, args ...string) error {
 	cmd := exec.Command("go", append([]string{command, "-ldflags=-s -w", "-buildvcs=false"}, args...)...)
-	cmd.Dir = filepath.Dir(strings.TrimSpace(string(out)))
+	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64", "GOOS=linux")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s %s: %w\n%s", command, strings.Join(args, " "), err, out)
