@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build image demo run test test-vm bench scale scenarios compare soak race vulncheck manifests generate lint need-go need-root
+.PHONY: help build image demo run unit test test-vm bench scale scenarios compare soak race vulncheck manifests generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -21,6 +21,11 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 IMAGE ?= localhost/dupip:dev
 # How many nodes the clusters of make scale have.
 SCALE ?= 50,500
+# What make unit tests: no root, no program that is not Go's, no socket that waits for another.
+UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/rank ./gossip/roster ./gossip/wire \
+	./agent/config $(addsuffix /...,$(wildcard ./agent/observe ./agent/peer ./agent/probe ./agent/report))
+# Tests that take minutes run, too; go test alone leaves them out.
+export DUPIP_TEST_SLOW := 1
 # In CI every test is named, and the race detector looks on where no time is measured.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 RACE := $(if $(VERBOSE),-race)
@@ -45,6 +50,9 @@ demo: need-root build ## (root) three duplicates in a small cluster of netns, fo
 
 run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s" adds flags
 	bin/dupip agent $(FLAGS)
+
+unit: need-go ## in 30 s: tests of detector, cmd and the pure parts of agent and gossip
+	@$(GO) test -short $(UNIT)
 
 test: need-root need-go ## (root) all tests, the scenarios too
 	@tests/install.sh test

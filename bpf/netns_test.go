@@ -9,19 +9,22 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // isolate moves the calling test into a network namespace of its own, for as long as it runs. What it
 // makes there goes with the namespace. Subtests run elsewhere and need their own.
 func isolate(t *testing.T) {
 	t.Helper()
+	needs.Root(t)
 	runtime.LockOSThread()
 	before, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("make a netns (this test needs root): %v", err)
+		t.Fatalf("make a netns: %v", err)
 	}
 	t.Cleanup(func() {
 		defer func() { _ = before.Close() }()
@@ -40,6 +43,7 @@ type namespace struct{ file *os.File }
 
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
+	needs.Root(t)
 	n := new(namespace)
 	if err := onThread(func() (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -48,7 +52,7 @@ func newNamespace(t *testing.T) *namespace {
 		n.file, err = os.Open("/proc/thread-self/ns/net")
 		return err
 	}); err != nil {
-		t.Fatalf("make a netns (this test needs root): %v", err)
+		t.Fatalf("make a netns: %v", err)
 	}
 	t.Cleanup(func() { _ = n.file.Close() })
 	return n

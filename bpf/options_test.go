@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 func monotonic(t *testing.T) time.Duration {
@@ -124,6 +126,7 @@ func TestAutoMode(t *testing.T) {
 
 // TestMissingCapabilities gives one thread fewer capabilities than it needs.
 func TestMissingCapabilities(t *testing.T) {
+	needs.Root(t)
 	for _, c := range []struct {
 		keep  uint64
 		names []string
@@ -170,6 +173,7 @@ func TestMissingCapabilities(t *testing.T) {
 
 // TestEnoughCapabilities: the three that the errors name are really all that loading takes.
 func TestEnoughCapabilities(t *testing.T) {
+	needs.Root(t)
 	const keep = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON
 	for _, mode := range []Mode{Auto, TC, XDP} {
 		if err := onThread(func() error {

@@ -9,11 +9,12 @@ import (
 
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // A test packet that is not recorded is no success, whatever was sent.
 func TestSelfTestNeedsTheRecord(t *testing.T) {
-	needsRoot(t)
+	needs.Root(t)
 	for _, mode := range []bpf.Mode{bpf.Auto, bpf.TCX, bpf.TC, bpf.XDP} {
 		if err := selfTest(t.Context(), mode); err != nil {
 			t.Errorf("%s: %v", mode, err)
@@ -41,7 +42,7 @@ func TestSelfTestNeedsTheRecord(t *testing.T) {
 
 // The reader waits for the record, and ends with the observer.
 func TestReader(t *testing.T) {
-	needsRoot(t)
+	needs.Root(t)
 	observer, err := bpf.Load(bpf.Options{RingBytes: 4096, MaxAddresses: 1024, MaxInterfaces: 8})
 	if err != nil {
 		t.Fatal(err)

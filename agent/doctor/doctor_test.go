@@ -23,18 +23,6 @@ func TestMain(m *testing.M) {
 	ownnetns.Main(m)
 }
 
-// needsRoot skips a test for an ordinary user, except in CI.
-func needsRoot(t *testing.T) {
-	t.Helper()
-	switch {
-	case os.Geteuid() == 0:
-	case os.Getenv("CI") == "true":
-		t.Fatal("this test needs root")
-	default:
-		t.Skip("this test needs root")
-	}
-}
-
 // A check that hangs is given up, and one that hears of the deadline has the last word.
 func TestPatience(t *testing.T) {
 	for _, test := range []struct {

@@ -8,11 +8,13 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // Where routes are told by BGP up to the node, its own address is on lo, and the source of
 // its default route.
 func TestHostAddressOnLoopback(t *testing.T) {
+	needs.Root(t)
 	lo, err := netlink.LinkByName("lo")
 	must(t, err)
 	must(t, netlink.LinkSetUp(lo))

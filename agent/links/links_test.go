@@ -19,6 +19,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
@@ -29,6 +30,7 @@ const patience = 2 * time.Minute
 // watch starts a Watcher and returns it with a function that waits for an event.
 func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, ok func(links.Event) bool) links.Event) {
 	t.Helper()
+	needs.Root(t)
 	observer, err := bpf.Load(bpf.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -375,6 +377,7 @@ func TestMacvlanIsCounted(t *testing.T) {
 }
 
 func TestHostAddresses(t *testing.T) {
+	needs.Root(t)
 	for name, addresses := range map[string][]string{
 		"cni0": {"10.7.0.1/24", "fd00:7::1/64", "169.254.9.9/16", "fd00:7::dad/64"}, "docker0": {"172.17.0.1/16"},
 		"br-0123456789ab": {"172.18.0.1/16"}, "kube-ipvs0": {"10.96.0.1/32"}, "uplink": {"10.7.0.1/32", "192.0.2.7/24"},

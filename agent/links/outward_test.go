@@ -13,6 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // A node may be a container itself; its uplink is a veth into another netns then, and
@@ -228,6 +229,7 @@ func TestUplinkThatIsDeleted(t *testing.T) {
 
 // A bridge has the lowest MAC of its ports by itself: that makes no port an uplink.
 func TestPortWithItsBridgesMACIsNoUplink(t *testing.T) {
+	needs.Root(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "br-pods"
 	bridge := &netlink.Bridge{LinkAttrs: attrs}

@@ -19,6 +19,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/solicit"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
@@ -86,6 +87,7 @@ func TestMACIsUnicastLocalAndStable(t *testing.T) {
 // TestHostNeighbourStays shows why the source is a foreign MAC: two pods on one bridge
 // have one address, and our question to one must not turn the host's traffic to it.
 func TestHostNeighbourStays(t *testing.T) {
+	needs.Root(t)
 	bridgeAttrs := netlink.NewLinkAttrs()
 	bridgeAttrs.Name = "br0"
 	bridge := &netlink.Bridge{LinkAttrs: bridgeAttrs}
@@ -184,6 +186,7 @@ func TestHostNeighbourStays(t *testing.T) {
 }
 
 func TestSendOnAVanishedInterface(t *testing.T) {
+	needs.Root(t)
 	sender, err := solicit.Open(mac)
 	must(t, err)
 	defer sender.Close()

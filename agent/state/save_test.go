@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // start opens a store and runs it until the test, or stop, ends it.
@@ -212,9 +213,10 @@ func TestFailureAndRecovery(t *testing.T) {
 // tmpfs mounts a file system of its own; without root the test fails.
 func tmpfs(t *testing.T, data string) string {
 	t.Helper()
+	needs.Root(t)
 	dir := t.TempDir()
 	if err := unix.Mount("dupip-state", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, data); err != nil {
-		t.Fatalf("mounting a tmpfs (needs root): %v", err)
+		t.Fatalf("mounting a tmpfs: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {

@@ -8,11 +8,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // elsewhere runs f in a network namespace of its own.
 func elsewhere(t *testing.T, f func()) {
 	t.Helper()
+	needs.Root(t)
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine, and the namespace with it.
@@ -24,7 +27,7 @@ func elsewhere(t *testing.T, f func()) {
 		done <- err
 	}()
 	if err := <-done; err != nil {
-		t.Fatalf("making a network namespace: %v (this test needs root)", err)
+		t.Fatalf("making a network namespace: %v", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/dupip/dupip/internal/needs"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -30,6 +31,7 @@ var tiny = settings{
 // The whole benchmark in miniature: no figure counts, but that there is each of them, and
 // that the table fits a terminal.
 func TestEverySection(t *testing.T) {
+	needs.Root(t)
 	var blocks []block
 	for _, s := range sections {
 		t.Run(s.name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/internal/needs"
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -110,6 +111,7 @@ func TestFailingChain(t *testing.T) {
 // What a killed process leaves behind is removed by the next one, its pods and shims too.
 func TestSweep(t *testing.T) {
 	t.Parallel()
+	needs.Root(t)
 	stay, output := startChild(t, "stay")
 	var p places
 	lines := bufio.NewScanner(output)

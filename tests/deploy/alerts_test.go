@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 const (
@@ -78,11 +80,8 @@ func TestAlertsPromtool(t *testing.T) {
 // promtool fails the test unless Prometheus' tool is content.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	path, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Fatalf("%v; tests/install.sh test installs it", err)
-	}
-	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	needs.Program(t, "promtool", "prometheus")
+	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		return

@@ -13,6 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/deploy/helm"
 	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // What the chart says to the agent is what the agent understands, and what it tells people
@@ -52,6 +53,7 @@ func testVariables(t *testing.T, program string) {
 
 // testNotes reads what Helm says at the end of an installation.
 func testNotes(t *testing.T, program string) {
+	needs.Slow(t)
 	notes := func(values string) string {
 		text, err := helm.Run(t.Context(), values, "install", "prod", chartDir, "--namespace", "net", "--dry-run=client", "--values", "-")
 		if err != nil {

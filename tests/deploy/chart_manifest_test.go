@@ -7,10 +7,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dupip/dupip/deploy/helm"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // The manifest for those without Helm is what the chart renders by itself.
 func TestManifestIsRendered(t *testing.T) {
+	needs.Slow(t)
 	seen()
 	want, err := helm.Manifest(t.Context(), chartDir)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dupip/dupip/deploy/helm"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 const chartDir = "../../deploy/chart"
@@ -38,6 +39,7 @@ type chartObjects struct {
 // renderChart renders the chart.
 func renderChart(t *testing.T, release, namespace, values string) (*chartObjects, error) {
 	t.Helper()
+	needs.Slow(t)
 	seen()
 	text, err := helm.Run(t.Context(), values, "template", release, chartDir, "--namespace", namespace, "--values", "-")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/deploy/helm"
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // rendering is the chart with some values, and what is to come of them. Whatever the
@@ -210,6 +211,7 @@ func TestChartTakesWholeConfig(t *testing.T) {
 }
 
 func TestChartLint(t *testing.T) {
+	needs.Slow(t)
 	seen()
 	if out, err := helm.Run(t.Context(), "", "lint", "--strict", chartDir); err != nil {
 		t.Errorf("%v\n%s", err, out)

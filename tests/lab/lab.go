@@ -16,7 +16,12 @@ var ErrNotRoot = errors.New("the lab needs root (network namespaces and raw sock
 
 var (
 	labs  atomic.Uint32
-	sweep = sync.OnceValue(func() error { return errors.Join(shareNames(), removeLeftovers(true)) })
+	sweep = sync.OnceValue(func() error {
+		if os.Geteuid() != 0 {
+			return nil // no lab can be made, but [Binary] has its folder
+		}
+		return errors.Join(shareNames(), removeLeftovers(true))
+	})
 )
 
 // Lab is a set of nodes joined by one switch. Its methods may be called from several

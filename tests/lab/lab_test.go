@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
@@ -266,6 +268,7 @@ func TestAddressesAndDeletion(t *testing.T) {
 }
 
 func TestCloseLeavesNothing(t *testing.T) {
+	needs.Root(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l, err := New(ctx)
@@ -318,6 +321,7 @@ func ours(t *testing.T, prefix string) []string {
 
 // What a killed process left is removed; what a living one has is not.
 func TestSweep(t *testing.T) {
+	needs.Root(t)
 	child := exec.Command("sleep", "1000")
 	if err := child.Start(); err != nil {
 		t.Fatal(err)

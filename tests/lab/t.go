@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // TB is the part of testing.TB that the lab needs.
@@ -14,6 +16,7 @@ type TB interface {
 	Context() context.Context
 	TempDir() string
 	Fatal(args ...any)
+	Skip(args ...any)
 	Errorf(format string, args ...any)
 	Logf(format string, args ...any)
 	Failed() bool
@@ -27,10 +30,10 @@ type T struct {
 	TB
 }
 
-// NewT makes a lab for a test. It fails the test, and does not skip it, where the
-// rights are missing.
+// NewT makes a lab for a test, which needs root.
 func NewT(t TB) *T {
 	t.Helper()
+	needs.Root(t)
 	// Not the context of the test: that one ends before the cleanups run, and the
 	// logs of agents are wanted first.
 	l, err := New(context.WithoutCancel(t.Context()))

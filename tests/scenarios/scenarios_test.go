@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/internal/needs"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -73,6 +74,7 @@ func isSet(name string) (set bool) {
 }
 
 func TestScenarios(t *testing.T) {
+	needs.Root(t)
 	for place, sc := range allScenarios() {
 		if !isWanted(*wanted, sc.ID) {
 			continue

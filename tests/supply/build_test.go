@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 // root is the folder of the module.
@@ -18,6 +20,7 @@ const root = "../.."
 // The same sources make the same program, wherever, by whomever and with whatever caches
 // it is built.
 func TestReproducibleBuild(t *testing.T) {
+	needs.Slow(t)
 	first := build(t, checkout(t, "first"))
 	elsewhere := t.TempDir()
 	t.Cleanup(func() {

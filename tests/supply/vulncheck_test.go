@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 const (
@@ -21,6 +23,7 @@ const (
 // A vulnerability that is called fails; one that is not, or none, passes; that the database
 // is out of reach is said, and any other trouble with one fails.
 func TestVulncheck(t *testing.T) {
+	needs.Slow(t)
 	const unreachable = "not checked: the vulnerability database cannot be reached"
 	for _, test := range []struct {
 		name  string

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 //go:embed init.sh
@@ -44,6 +46,7 @@ var suites = []suite{
 
 // TestLinux61 boots the machine once, and reports each test that ran in it as one here.
 func TestLinux61(t *testing.T) {
+	needs.Slow(t)
 	began := time.Now()
 	k, err := findKernel(t.Logf)
 	if err != nil {

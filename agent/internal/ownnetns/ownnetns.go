@@ -1,5 +1,6 @@
 // Package ownnetns runs a package's tests in a fresh network namespace, so that
-// they may make devices at will and leave nothing behind. It needs root.
+// they may make devices at will and leave nothing behind. Without root it runs those that
+// do not need it.
 package ownnetns
 
 import (
@@ -13,14 +14,17 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netns"
+
+	"github.com/dupip/dupip/internal/needs"
 )
 
 const mark = "DUPIP_TEST_OWN_NETNS"
 
 // Main is called by TestMain: it runs the tests in a copy of the process whose
-// threads are all in a netns of its own.
+// threads are all in a netns of its own. Without root it runs them where they are: each test
+// that needs root makes a netns by this package, or calls [needs.Root].
 func Main(m *testing.M) {
-	if os.Getenv(mark) != "" {
+	if os.Getenv(mark) != "" || os.Geteuid() != 0 {
 		os.Exit(m.Run())
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
@@ -32,7 +36,7 @@ func Main(m *testing.M) {
 		os.Exit(exit.ExitCode())
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "making a netns for the tests (they need root):", err)
+		fmt.Fprintln(os.Stderr, "making a netns for the tests:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
@@ -48,6 +52,7 @@ type Pod struct {
 // NewPod makes a netns. It is gone when the test ends, or with Delete.
 func NewPod(t testing.TB) *Pod {
 	t.Helper()
+	needs.Root(t)
 	cmd := exec.Command("sleep", "3600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
@@ -101,6 +106,7 @@ type Named struct {
 // Delete.
 func NewNamed(t testing.TB, name string) *Named {
 	t.Helper()
+	needs.Root(t)
 	n := &Named{Name: fmt.Sprintf("%s-%d", name, os.Getpid())}
 	n.remove = sync.OnceFunc(func() { _ = netns.DeleteNamed(n.Name) })
 	if err := makeNamed(n.Name); err != nil {
