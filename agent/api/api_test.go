@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -276,10 +275,54 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// Inspect says what Listen would do, and does nothing.
+func TestInspect(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	served, err := api.Listen(path("served"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer served.Close()
+	killed, err := api.Listen(path("killed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.(*net.UnixListener).SetUnlinkOnClose(false)
+	killed.Close()
+	if err := os.WriteFile(path("file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		path string
+		left bool
+		want string
+	}{
+		{path("none"), false, ""},
+		{path("none/yet"), false, ""},
+		{path("killed"), true, ""},
+		{path("served"), false, api.ErrOccupied.Error()},
+		{path("file"), false, "no socket"},
+		{path("file/a"), false, "not a directory"},
+		{path(strings.Repeat("x", 120)), false, "at most 107"},
+	} {
+		left, err := api.Inspect(test.path)
+		if left != test.left || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %t, %v; want %t, %q", test.path, left, err, test.left, test.want)
+		}
+		if err == nil {
+			continue
+		}
+		if _, failed := api.Listen(test.path); failed == nil {
+			t.Errorf("%s: Listen found nothing in the way, Inspect %v", test.path, err)
+		}
+	}
+}
+
 func TestClientSaysWhatToDo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
 	_, err := api.NewClient(path).Status(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "dupip agent") || errors.Is(err, fs.ErrExist) {
+	if !errors.Is(err, api.ErrNoAgent) || !strings.Contains(err.Error(), "dupip agent") {
 		t.Errorf("error %v, want one that names the command to start", err)
 	}
 	if strings.Contains(err.Error(), "\n") {

@@ -39,15 +39,15 @@ func checkAgent(_ context.Context, known *facts) Check {
 func noAgent(known *facts) Check {
 	path := known.opts.APISocket
 	info, err := os.Lstat(path)
-	// The agent's lock. Taking it to see would keep an agent out that starts at this moment.
+	// They include the lock of an agent. The doctor does not take it: an agent may be starting.
 	sockets, _ := os.ReadFile("/proc/thread-self/net/unix")
 	switch {
 	case errors.Is(known.statusErr, context.DeadlineExceeded):
-		return fail("restart it; its log may say what it waits for", "something accepts at %s and does not answer", path)
+		return fail("restart it; its log may say what it waits for", "a process accepts connections at %s and does not answer", path)
 	case bytes.Contains(sockets, []byte(" @dupip-agent\n")):
 		return fail("name its socket with --api-socket, or stop it: a second agent is refused", "an agent runs on this node, but does not answer at %s", path)
 	case errors.Is(err, fs.ErrPermission), err == nil && known.uid != 0:
-		return skip("whether one runs needs root to be seen")
+		return skip("only root can see whether one runs")
 	case err == nil && info.Mode().Type() == fs.ModeSocket && !errors.Is(known.statusErr, api.ErrNoAgent):
 		return fail("see what listens there (ss -xlp), or choose another --api-socket", "%v", known.statusErr)
 	}
@@ -64,7 +64,7 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 		advice string
 	}{
 		{links.Failed, Fail, "the reason is in brackets; where a tc filter has priority 1 (the bandwidth plugin), nothing but --attach tcx helps"},
-		{links.Shadowed, Warn, "another program (Cilium, an XDP firewall) sees packets first and may swallow them: bpftool net names it; restarting the agent puts it in front again, of tcx programs"},
+		{links.Shadowed, Warn, "another program (Cilium, an XDP firewall) runs first and may drop packets: bpftool net names it; a restarted agent runs before other tcx programs"},
 		{"unseen netns", Warn, "their network namespaces are not found: see \"processes\" and \"netns names\", of the agent's own container"},
 		{links.Waiting, OK, ""},
 	} {
@@ -84,9 +84,9 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 	return ok("%s", text)
 }
 
-// dropAdvice says what to do about drops, by the reason in the agent's status. There is
-// nothing to do about the first four: the last packets of a pod that has ended, packets that
-// were read too late, and conflict notices that do not concern this node or prove wrong.
+// dropAdvice says what to do about drops, by the reason in the agent's status. The first
+// four are normal: the last packets of a pod that has ended, packets that were read too late,
+// and conflict notices that do not concern this node or were wrong.
 var dropAdvice = map[string]string{
 	"interface gone": "", "older than the TTL": "", "no holder here": "", "unanswered": "",
 

@@ -55,7 +55,7 @@ var errBusy = errors.New("not tried to the end: the node is too busy")
 // an ARP probe, and waits for the record of it. The interface is lo in a netns of its own.
 func selfTest(ctx context.Context, mode bpf.Mode) error {
 	return netns.DoInNew(func() error {
-		if err := loopbackUp(); err != nil {
+		if err := netlink.LinkSetUp(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: loopback}}); err != nil {
 			return fmt.Errorf("setting lo up: %w", err)
 		}
 		observer, err := bpf.Load(bpf.Options{Mode: mode, RingBytes: 4096, MaxAddresses: 1024, MaxInterfaces: 8})
@@ -72,10 +72,6 @@ func selfTest(ctx context.Context, mode bpf.Mode) error {
 		reader.Go(func() { seen <- readTest(observer) })
 		return sendTest(ctx, seen)
 	})
-}
-
-func loopbackUp() error {
-	return netlink.LinkSetUp(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: loopback}})
 }
 
 // readTest returns when the test packet was recorded, or when the observer is closed.

@@ -7,10 +7,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/internal/needs"
 )
+
+// loopbackUp sets up what is down in a new netns.
+func loopbackUp() error {
+	return netlink.LinkSetUp(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: loopback}})
+}
 
 // A test packet that is not recorded is no success, whatever was sent.
 func TestSelfTestNeedsTheRecord(t *testing.T) {

@@ -107,7 +107,7 @@ var checks = []check{
 	{"kernel", checkKernel, 0},
 	{"security", checkSecurity, 0},
 	{"bpf jit", setting("/proc/sys/net/core/bpf_jit_enable", map[string]Check{
-		"":  skip("only told in the machine's own network namespace"),
+		"":  skip("only readable in the machine's own network namespace"),
 		"0": warn("run sysctl -w net.core.bpf_jit_enable=1, and keep it in /etc/sysctl.d", "the BPF compiler is off: each packet costs several times as much"),
 	}), 0},
 	{"bpf tcx", attachCheck(bpf.TCX), rights},
@@ -134,31 +134,31 @@ var checks = []check{
 	{"config", checkConfig, 0},
 }
 
-// Run examines the node from the calling process's namespaces. It returns when all is
-// done, after a second or so; a check that hangs is abandoned after five. When ctx ends,
-// the remaining checks fail with its error.
+// Run examines the node from the calling process's namespaces, in a second or so; a check
+// that hangs is abandoned after five. When ctx ends, the remaining checks fail.
 func Run(ctx context.Context, opts Options) Report {
 	known := gather(ctx, opts)
-	var report Report
 	counts := make(map[Status]int)
+	var all []Check
 	for _, c := range checks {
 		f := examine(ctx, c, known)
 		counts[f.Status]++
-		report.Checks = append(report.Checks, Check{c.name, f.Status, clean(f.Finding), clean(f.Advice)})
+		all = append(all, Check{c.name, f.Status, clean(f.Finding), clean(f.Advice)})
 	}
-	report.Summary = Summary{OK: counts[OK], Warnings: counts[Warn], Failures: counts[Fail], Skipped: counts[Skip]}
-	return report
+	return Report{all, Summary{OK: counts[OK], Warnings: counts[Warn], Failures: counts[Fail], Skipped: counts[Skip]}}
 }
 
 // examine runs one check, for [patience] at most.
 func examine(parent context.Context, c check, known *facts) Check {
 	switch {
+	case parent.Err() != nil:
+		return fail("run it again", "not examined: %v", parent.Err())
 	case c.needs&rights != 0 && known.rights != nil:
-		return skip("cannot be tried: %v", known.rights)
+		return skip("cannot be tried without the rights of root: see \"capabilities\"")
 	case c.needs&joined != 0 && !known.joined():
 		return skip("no --join and no --bind: an agent alone finds the duplicates of its own node")
 	case c.needs&running != 0 && known.status == nil:
-		return skip("told by a running agent")
+		return skip("needs a running agent")
 	}
 	ctx, cancel := context.WithTimeout(parent, patience)
 	defer cancel()
@@ -169,19 +169,20 @@ func examine(parent context.Context, c check, known *facts) Check {
 		return f
 	case <-parent.Done():
 		return fail("run it again", "not examined to the end: %v", parent.Err())
-	case <-time.After(patience + 100*time.Millisecond): // a check that heeds ctx knows better what hangs
+	case <-time.After(patience + 100*time.Millisecond): // later than ctx, with which a check may report what hangs
 		return fail("the node itself hangs there: look for blocked processes (ps -eo state,pid,wchan,cmd) and at dmesg", "no result after %v", patience)
 	}
+}
+
+func outcome(status Status, advice, format string, args ...any) Check {
+	return Check{Status: status, Finding: fmt.Sprintf(format, args...), Advice: advice}
 }
 
 func ok(format string, args ...any) Check           { return outcome(OK, "", format, args...) }
 func skip(format string, args ...any) Check         { return outcome(Skip, "", format, args...) }
 func warn(advice, format string, args ...any) Check { return outcome(Warn, advice, format, args...) }
-func fail(advice, format string, args ...any) Check { return outcome(Fail, advice, format, args...) }
 
-func outcome(status Status, advice, format string, args ...any) Check {
-	return Check{Status: status, Finding: fmt.Sprintf(format, args...), Advice: advice}
-}
+func fail(advice, format string, args ...any) Check { return outcome(Fail, advice, format, args...) }
 
 // maxText bounds a finding and an advice, in bytes: names and answers of others are in them.
 const maxText = 1500

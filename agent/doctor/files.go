@@ -24,9 +24,8 @@ import (
 	"github.com/dupip/dupip/agent/pods"
 )
 
-// writable says why no file could be made in a folder, or the folder itself, and returns
-// it or the nearest one above that exists. It makes nothing: access(2) also knows of
-// read-only mounts and of immutable folders.
+// writable says why no file could be made in a folder, or the folder itself, and returns it
+// or the nearest one above that exists. access(2) also knows of read-only mounts.
 func writable(dir string) (there string, err error) {
 	there = filepath.Clean(dir)
 	info, err := os.Stat(there)

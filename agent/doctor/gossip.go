@@ -73,7 +73,7 @@ func checkKeys(_ context.Context, known *facts) Check {
 	case path == "" && known.status != nil && known.status.Cluster.Encrypted:
 		return ok("the agent has keys; name their file with --gossip-key-file to have it examined")
 	case path == "":
-		return warn("make a key (head -c 32 /dev/urandom | base64), give all nodes the same with --gossip-key-file", "no --gossip-key-file: whoever reaches the port reads gossip and may lie")
+		return warn("make a key (head -c 32 /dev/urandom | base64) and give it to all nodes with --gossip-key-file", "no --gossip-key-file: anyone who reaches the port can read and send gossip")
 	}
 	n, err := known.opts.CountKeys(path)
 	if err != nil {
@@ -98,11 +98,11 @@ func checkGossipPort(_ context.Context, known *facts) Check {
 	return ok("%s is free, TCP and UDP", net.JoinHostPort(bind, strconv.Itoa(port)))
 }
 
-// maxTargets bounds the addresses that are tried, and joinTime the time for names and again for connections.
+// maxTargets bounds the addresses that are tried; joinTime is for names, and again for connections.
 const maxTargets, joinTime = 16, 2 * time.Second
 
-// checkJoin: can the nodes be reached that an agent is to join? A connection that sends
-// nothing is a line in their log at most; where members are known nobody is disturbed.
+// checkJoin: can the nodes be reached that an agent is to join? Connections that send nothing
+// are at most a line in their logs; there are none if the agent has other members already.
 func checkJoin(ctx context.Context, known *facts) Check {
 	if len(known.opts.Join) == 0 {
 		return ok("no --join: others join this node")
@@ -116,7 +116,10 @@ func checkJoin(ctx context.Context, known *facts) Check {
 	if err != nil {
 		return fail("give --join addresses or names, with :PORT or without", "%v", err)
 	}
-	others := slices.DeleteFunc(slices.Clone(addresses), isOwn)
+	own, _ := net.InterfaceAddrs()
+	others := slices.DeleteFunc(slices.Clone(addresses), func(a netip.AddrPort) bool {
+		return slices.ContainsFunc(own, func(o net.Addr) bool { return strings.HasPrefix(o.String(), a.Addr().String()+"/") })
+	})
 	reached, failed := dialAll(ctx, others)
 	for _, name := range unresolved {
 		failed = append(failed, name+" (not resolved)")
@@ -125,7 +128,7 @@ func checkJoin(ctx context.Context, known *facts) Check {
 	case len(reached) > 0 && len(failed) == 0:
 		return ok("%s can be reached by TCP", some(reached))
 	case len(reached) > 0:
-		return warn("one that answers is enough to join; allow TCP and UDP between the nodes, or take the others off the list", "%s can be reached by TCP, not %s", some(reached), some(failed))
+		return warn("one is enough to join; allow TCP and UDP between the nodes, or remove the others from the list", "%s can be reached by TCP, not %s", some(reached), some(failed))
 	case len(failed) > 0:
 		return warn("see whether agents run there, and allow TCP and UDP between the nodes; the first node of a cluster finds nobody", "nobody to join: %s", some(failed))
 	case len(addresses) > 0:
@@ -134,7 +137,7 @@ func checkJoin(ctx context.Context, known *facts) Check {
 	return warn("name other nodes with --join", "--join leads to no address")
 }
 
-// dialAll connects to the first few at once, and says to whom it could and to whom not.
+// dialAll connects to the first few at once, and returns those that answered and those that did not.
 func dialAll(ctx context.Context, addresses []netip.AddrPort) (reached, failed []string) {
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
@@ -163,10 +166,4 @@ func dialAll(ctx context.Context, addresses []netip.AddrPort) (reached, failed [
 		}
 	}
 	return reached, failed
-}
-
-// isOwn says whether this node has the address.
-func isOwn(address netip.AddrPort) bool {
-	addrs, _ := net.InterfaceAddrs()
-	return slices.ContainsFunc(addrs, func(a net.Addr) bool { return strings.HasPrefix(a.String(), address.Addr().String()+"/") })
 }

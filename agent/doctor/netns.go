@@ -21,11 +21,10 @@ func checkProcesses(_ context.Context, known *facts) Check {
 	if err != nil {
 		return fail("mount /proc into the container (it is there unless it was masked)", "/proc cannot be read: %v", err)
 	}
-	var total, hidden int
-	others := make(map[string]bool)
-	paths, _ := filepath.Glob("/proc/[0-9]*/ns/net") // it fails for bad patterns only
-	for _, path := range paths {
-		link, err := os.Readlink(path)
+	total, hidden, others := 0, 0, make(map[string]bool)
+	processes, _ := filepath.Glob("/proc/[0-9]*") // it fails for bad patterns only
+	for _, process := range processes {
+		link, err := os.Readlink(process + "/ns/net")
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			hidden++
@@ -40,7 +39,7 @@ func checkProcesses(_ context.Context, known *facts) Check {
 	case !known.place.hostPIDs && len(others) == 0:
 		return warn("set hostPID: true in the pod: without it a network namespace is only found when it has a name under /run/netns", "/proc shows only this container's processes")
 	case hidden > 0 && known.uid != 0:
-		return skip("of %d processes %d need root to be looked at", total, hidden)
+		return skip("of %d processes only root can look at %d", total, hidden)
 	case hidden > 0 && hidden == total:
 		return fail("add SYS_PTRACE to the container's capabilities, and remount /proc if it has hidepid (grep hidepid /proc/mounts)", "no process lets its network namespace be seen")
 	case hidden > 0 && !canTrace():
@@ -52,9 +51,8 @@ func checkProcesses(_ context.Context, known *facts) Check {
 // namesAdvice is for names that do not arrive in a container.
 const namesAdvice = "mount the host's /run/netns at the same place with mountPropagation: HostToContainer, and restart the pod"
 
-// checkNames compares what is under /run/netns with what the host has there. Mounts made
-// on the host after a container's start reach it only by mount propagation; without it
-// their names are plain empty files in here.
+// checkNames compares what is under /run/netns with what the host has there. Later mounts of
+// the host reach a container only by mount propagation, else as plain empty files.
 func checkNames(_ context.Context, known *facts) Check {
 	own, err := netns.ListNamed("")
 	if err != nil {
@@ -77,13 +75,13 @@ func checkNames(_ context.Context, known *facts) Check {
 	case len(plain) > 0 && len(names) == 0 && !compared:
 		return fail(namesAdvice, "the files under /run/netns are no namespaces: %s", some(plain))
 	case len(plain) > 0 && !compared:
-		return warn(namesAdvice+"; if they are left over on the host as well, remove them there", "some files under /run/netns are no namespaces: %s", some(plain))
+		return warn(namesAdvice+"; if they are stale on the host as well, remove them there", "some files under /run/netns are no namespaces: %s", some(plain))
 	case private && !own[0].Missing:
 		return warn(namesAdvice, "the mount at %s is private: names that come later will not be seen", point)
 	}
 	text := plural(len(names), "name") + " under /run/netns"
 	if len(plain) > 0 {
-		text += fmt.Sprintf("; %s there only left over: %s", plural(len(plain), "file"), some(plain))
+		text += fmt.Sprintf("; %s: %s", plural(len(plain), "stale file"), some(plain))
 	}
 	return ok("%s", text)
 }
@@ -100,7 +98,7 @@ func lostNames(known *facts) (lost []string, compared bool) {
 	for _, dir := range host {
 		for _, name := range dir.Namespaces {
 			here, there := filepath.Join(strings.TrimPrefix(dir.Dir, root), name), filepath.Join(dir.Dir, name)
-			// The host's once more, and last: it may have come or gone meanwhile.
+			// The host's again, and last: the name may have been made or removed meanwhile.
 			if !netns.IsNamespace(here) && netns.IsNamespace(there) {
 				lost = append(lost, name)
 			}
@@ -139,7 +137,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 		time.Sleep(time.Duration(try) * 150 * time.Millisecond)
 		var err error
 		if pods, unsupported, err = links.Survey(); err != nil {
-			return fail("an agent sees as little: see \"capabilities\" and \"security\"", "listing pods: %v", err)
+			return fail("an agent could not list them either: see \"capabilities\" and \"security\"", "listing pods: %v", err)
 		}
 		unseen, closed = nil, nil
 		for _, pod := range pods {
@@ -163,15 +161,15 @@ func checkPods(ctx context.Context, known *facts) Check {
 	case len(pods) == 0:
 		return ok("no pod interface yet")
 	case known.uid != 0:
-		return skip("%s; what is behind them needs root", count)
+		return skip("%s; only root can enter their network namespaces", count)
 	case len(unseen) == len(pods):
 		return fail("see \"processes\" and \"netns names\": one of them has to lead to the pods", "%s, and no network namespace behind any was found", count)
 	case len(closed) > 0 && len(unseen)+len(closed) == len(pods):
 		return fail("see \"capabilities\" and \"security\": entering network namespaces needs CAP_SYS_ADMIN", "%s, and no network namespace could be entered: %s", count, some(closed))
 	case len(closed) > 0:
-		return warn("if that stays so, see \"capabilities\"; a pod that ends at this moment is no trouble", "%s; not entered: %s", count, some(closed))
+		return warn("if that stays so, see \"capabilities\"; a pod that ends at this moment is no problem", "%s; not entered: %s", count, some(closed))
 	case len(unseen) > 0:
-		return warn("see \"processes\" and \"netns names\"; they are observed, but what they forward cannot be told from what they have", "%s; no network namespace found behind %s", count, some(unseen))
+		return warn("see \"processes\" and \"netns names\"; they are observed, but addresses that they forward look like their own", "%s; no network namespace found behind %s", count, some(unseen))
 	case len(others) > 0:
 		return warn("duplicates among them go unnoticed: veths are what dupip observes", "%s; what cannot be observed: %s", count, some(others))
 	}

@@ -19,8 +19,7 @@ import (
 	"github.com/dupip/dupip/bpf"
 )
 
-// facts are what more than one check needs to know. They are gathered first and never
-// changed.
+// facts are what more than one check needs to know. They are gathered first and not changed.
 type facts struct {
 	opts  Options
 	uid   int
@@ -60,7 +59,7 @@ func (f *facts) problem(advice string, err error) Check {
 	if f.uid != 0 && errors.Is(err, fs.ErrPermission) {
 		return skip("needs root: %v", err)
 	}
-	return fail(advice, "%v", err)
+	return fail(advice, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // place says which of the node's namespaces this process has.
@@ -116,7 +115,7 @@ func checkCapabilities(_ context.Context, known *facts) Check {
 		return fail("capabilities count for nothing there: set hostUsers: true in the pod, or leave the rootless container", "this is a user namespace of its own")
 	}
 	if err := errors.Join(known.rights, links.CanWatch()); err != nil {
-		return fail(rightsAdvice, "%v", err)
+		return known.problem(rightsAdvice, err)
 	}
 	if !canTrace() {
 		return warn(ptraceAdvice, "CAP_SYS_PTRACE missing")
@@ -130,24 +129,21 @@ func canTrace() bool {
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
 }
 
-// checkKernel: the program needs bpf_ktime_get_coarse_ns (Linux 5.11), netns cookies
-// (5.14), and is tested from 5.15 on.
+// checkKernel: dupip needs bpf_ktime_get_coarse_ns (5.11) and netns cookies (5.14), and is tested from 5.15 on.
 func checkKernel(context.Context, *facts) Check {
 	var name unix.Utsname
 	_ = unix.Uname(&name) // it cannot fail
 	release := unix.ByteSliceToString(name.Release[:])
-	if major, minor := parseRelease(release); major > 0 && major < 5 || major == 5 && minor < 15 {
+	if tooOld(release) {
 		return fail("install a kernel of version 5.15 or newer on this node", "Linux %s is too old", release)
 	}
 	return ok("Linux %s, %s", release, runtime.GOARCH)
 }
 
-// parseRelease returns the first two numbers of a kernel's release, 0 if there are none.
-func parseRelease(text string) (major, minor int) {
-	if n, _ := fmt.Sscanf(text, "%d.%d", &major, &minor); n != 2 {
-		return 0, 0
-	}
-	return major, minor
+func tooOld(release string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return n == 2 && (major < 5 || major == 5 && minor < 15)
 }
 
 // checkSecurity never fails: it names the usual reasons for "operation not permitted" in
