@@ -178,6 +178,25 @@ func TestInterfacesThatWereThereBefore(t *testing.T) {
 	wait("pod1 added with its address", holds(links.Added, "pod1", "10.1.1.1"))
 }
 
+// The node's own addresses come last: then the agent knows all that was there when it started.
+func TestHostAddressesComeLast(t *testing.T) {
+	const pods = 20
+	for n := range pods {
+		addVeth(t, ownnetns.NewPod(t), fmt.Sprint("pod", n), "10.1.1.1/24")
+	}
+	_, wait := watch(t, links.Options{})
+	added := 0
+	wait("the node's addresses", func(e links.Event) bool {
+		if e.Kind == links.Added && e.Interface.State == links.Attached {
+			added++
+		}
+		return e.Kind == links.HostAddresses
+	})
+	if added != pods {
+		t.Errorf("%d of %d interfaces were added before the node's addresses", added, pods)
+	}
+}
+
 func TestAddressAddedAndRemovedInsideAPod(t *testing.T) {
 	_, wait := watch(t, links.Options{})
 	pod := ownnetns.NewPod(t)

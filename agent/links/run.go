@@ -95,7 +95,7 @@ func (w *Watcher) session(ctx context.Context) error {
 		}
 		now := time.Now()
 		if !now.Before(nextList) {
-			if err := w.resync(ctx); err != nil {
+			if err := w.resync(ctx, now); err != nil {
 				return err
 			}
 			nextList = now.Add(w.opts.Resync)

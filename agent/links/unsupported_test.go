@@ -5,6 +5,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -27,7 +28,7 @@ func TestForeignNamespacesAreLookedAtSeldom(t *testing.T) {
 	defer w.finder.Close()
 	resync := func() {
 		t.Helper()
-		if err := w.resync(t.Context()); err != nil {
+		if err := w.resync(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -137,8 +137,8 @@ func (w *Watcher) hostChanged() {
 	w.table.signs = sync.OnceValues(func() (uplinkSigns, error) { return readUplinkSigns(w.table.routes) })
 }
 
-// resync compares all interfaces with the kernel's list.
-func (w *Watcher) resync(ctx context.Context) error {
+// resync compares all interfaces with the kernel's list. What is new is due now.
+func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	all, err := listLinks()
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (w *Watcher) resync(ctx context.Context) error {
 		return err
 	}
 	w.hostChanged()
-	w.table.list(all, time.Now())
+	w.table.list(all, now)
 	w.flush(ctx)
 	seen := make(map[uint64]bool)
 	for _, link := range all {
