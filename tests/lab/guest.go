@@ -45,6 +45,7 @@ type Guest struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex
+	paused  bool
 	owns    bool
 	lost    error
 	changed chan struct{}
@@ -128,6 +129,20 @@ func (g *Guest) set(owns bool, lost error) {
 	g.changed = make(chan struct{})
 }
 
+// Pause makes the guest stand still or go on, as a virtual machine does that is saved or moved.
+// Meanwhile it sends nothing of its own and answers nobody.
+func (g *Guest) Pause(yes bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.paused = yes
+}
+
+func (g *Guest) isPaused() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.paused
+}
+
 // Announce tells everybody that the guest has its address.
 func (g *Guest) Announce() error {
 	frame, err := Announcement(g.opts.Addr, g.opts.MAC, g.opts.VLAN)
@@ -161,7 +176,7 @@ func (g *Guest) send(frame []byte) error {
 // talk announces and sends until the guest stops or gives up its address.
 func (g *Guest) talk(ctx context.Context) {
 	world := World(g.opts.Addr)
-	for g.Owned(ctx) == nil && g.Announce() == nil && g.Send(world) == nil && pause(ctx, g.opts.Talk) {
+	for g.Owned(ctx) == nil && (g.isPaused() || g.Announce() == nil && g.Send(world) == nil) && pause(ctx, g.opts.Talk) {
 	}
 }
 
@@ -220,7 +235,7 @@ func (g *Guest) listen() {
 		if err != nil {
 			return
 		}
-		if own || len(frame) < 14 {
+		if own || len(frame) < 14 || g.isPaused() {
 			continue
 		}
 		etherType, payload := binary.BigEndian.Uint16(frame[12:]), frame[14:]

@@ -28,6 +28,10 @@ var quietApart = []Scenario{
 		for _, a := range holders {
 			before[a] = s.confirmed(a, ips)
 		}
+		var stops []func()
+		for _, a := range holders {
+			stops = append(stops, s.staysExported(a, before[a]))
+		}
 		goesOn := func(since time.Time, restarted []*Actor) {
 			s.Helper()
 			s.Together()
@@ -70,6 +74,9 @@ var quietApart = []Scenario{
 				s.Restart(a, round.flags...)
 			}
 			goesOn(since, round.down)
+		}
+		for _, stop := range stops {
+			stop()
 		}
 
 		// It ends while the agent of the one who goes is down.

@@ -1,9 +1,12 @@
 package scenarios
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -29,6 +32,7 @@ var quietRestart = []Scenario{
 			s.Do(err)
 		}
 		before := s.confirmed(s.Actors[0], ips)
+		stop := s.staysExported(s.Actors[0], before)
 
 		for _, round := range []struct {
 			kill, upgrade bool
@@ -57,6 +61,7 @@ var quietRestart = []Scenario{
 				same(s, before[i], after[i])
 			}
 		}
+		stop()
 
 		// It ends while nobody looks.
 		s.Do(s.Agent().Kill())
@@ -71,6 +76,37 @@ var quietRestart = []Scenario{
 			s.Errorf("history: got %d conflicts, want %d", len(all), len(before))
 		}
 	}},
+}
+
+// staysExported scrapes an actor's agents until stop is called. It fails the story if one of them
+// says nothing of a conflict: the alert about it would end, and come again.
+func (s *Stage) staysExported(a *Actor, conflicts []lab.Conflict) (stop func()) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	var done sync.WaitGroup
+	agent := a.Agent // its successors have the same port
+	done.Go(func() {
+		scrapes := 0
+		for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			m, err := agent.Scrape(ctx)
+			if err != nil || len(m.Find("dupip_conflict_info_omitted")) == 0 {
+				continue // it is down; the rule of the alert knows an agent by that metric
+			}
+			scrapes++
+			for _, c := range conflicts {
+				if len(m.Find("dupip_conflict_info", fmt.Sprintf("id=%q", c.ID))) != 1 {
+					s.Errorf("%s does not export conflict %s about %v", a.Node.ShortName(), c.ID, c.IP)
+					return
+				}
+			}
+		}
+		if scrapes == 0 {
+			s.Errorf("no agent of %s was scraped", a.Node.ShortName())
+		}
+	})
+	end := sync.OnceFunc(func() { cancel(); done.Wait() })
+	s.Cleanup(end)
+	return end
 }
 
 // upgrade gives an actor's next agents another program file, as a new image does.

@@ -1,0 +1,135 @@
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// foundWithPatience are holders that were not believed, did not answer for a while, or whose
+// packets were lost, and duplicates in any number of an address and of addresses.
+var foundWithPatience = slices.Concat(
+	onOneAndMore(2, Scenario{ID: "D23", Want: Found, Text: "a virtual machine forwards an address, and later takes it", Story: forwarderTakes}),
+	onOneAndMore(2, Scenario{ID: "D24", Want: Found, Text: "a virtual machine pauses for 4 s, in a conflict and before it", Story: machinePauses}),
+	[]Scenario{
+		{ID: "D25", Want: Found, Nodes: 3, Text: "a third holder joins while 5% of all packets between the nodes are lost", Story: joinsUnderLoss},
+		{ID: "D26", Want: Found, Nodes: 3, Text: "all nodes gave out one range: ten addresses, three holders each", Story: oneRange},
+	},
+)
+
+func forwarderTakes(s *Stage) {
+	at := s.last()
+	for i, style := range bothStyles {
+		ips := s.Addrs(style, byte(230+i))
+		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+		s.Sees(elder, ips...)
+		vm := s.PodOn(at, "vm-"+styleName(style), lab.PodOptions{Style: lab.Raw})
+		own := at.Addrs(lab.Bridged, byte(232+i))
+		s.startGuests(vm, lab.GuestOptions{}, own)
+		s.Sees(vm, own...)
+		s.Do(vm.Spoof(ips...))
+		s.SeesForwarded(vm, ips...)
+		t0 := time.Now()
+		for _, ip := range ips {
+			guest, err := vm.StartGuest(lab.GuestOptions{Addr: ip})
+			s.Do(err)
+			s.Do(guest.Announce())
+		}
+		s.Finds(t0, []*lab.Pod{elder, vm}, ips...)
+	}
+}
+
+func machinePauses(s *Stage) {
+	const pause = 4 * time.Second
+	machine := func(name string, ips []netip.Addr) (vm *lab.Pod, pausing func(bool)) {
+		vm = s.PodOn(s.last(), name, lab.PodOptions{Style: lab.Raw})
+		var guests []*lab.Guest
+		for _, ip := range ips {
+			g, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Talk: 100 * time.Millisecond})
+			s.Do(err)
+			guests = append(guests, g)
+		}
+		s.Sees(vm, ips...)
+		return vm, func(yes bool) {
+			for _, g := range guests {
+				g.Pause(yes)
+			}
+		}
+	}
+	// It pauses when the other one comes, and is found when the kernel tells of it again: that
+	// is up to 30 s after it did so last.
+	ips := s.Addrs(lab.Bridged, 240)
+	vm, pausing := machine("vm", ips)
+	pausing(true)
+	goesOn := time.Now().Add(pause)
+	pod := s.Pod("pod", lab.PodOptions{Addrs: ips})
+	s.Sees(pod, ips...)
+	time.Sleep(time.Until(goesOn)) // this is what is played
+	pausing(false)
+	holders := []*lab.Pod{pod, vm}
+	s.hasHolders(holders, ips, patience+lab.Patience(30*time.Second))
+	// It pauses in the conflict, again and again: that goes on.
+	for range 3 {
+		pausing(true)
+		time.Sleep(pause)
+		pausing(false)
+		time.Sleep(pause / 2)
+	}
+	s.hasHolders(holders, ips, patience)
+	for _, a := range s.Actors {
+		for _, e := range a.Watch.Events() {
+			if e.Type == "resolved" {
+				s.Errorf("ended by a pause: %s", lab.Story([]lab.Event{e}))
+			}
+		}
+	}
+	s.row.found = true
+}
+
+func joinsUnderLoss(s *Stage) {
+	s.Break(lab.Fault{Percent: 5})
+	for i, style := range bothStyles {
+		ips := s.Addrs(style, byte(245+i))
+		var holders []*lab.Pod
+		for j, a := range s.Actors {
+			p := s.PodOn(a, fmt.Sprintf("holder-%s-%d", styleName(style), j), lab.PodOptions{Style: style, Addrs: ips})
+			holders = append(holders, p)
+			if j == 0 {
+				s.Sees(p, ips...)
+			} else {
+				// The third one joins a conflict that is confirmed.
+				s.hasHolders(holders, ips, patience)
+			}
+		}
+	}
+	s.row.found = true
+}
+
+// hasHolders waits until each address has a confirmed conflict of just these holders, with
+// one id, at the nodes of all of them.
+func (s *Stage) hasHolders(holders []*lab.Pod, ips []netip.Addr, patience time.Duration) {
+	s.Helper()
+	for _, ip := range ips {
+		e, err := s.at(holders[0].Node).Watch.WaitConfirmed(ip, patience)
+		s.Do(err)
+		s.StaysOpen(e.Conflict.ID, holders)
+	}
+}
+
+func oneRange(s *Stage) {
+	holders := map[int][]*lab.Pod{}
+	const addresses = 5 // of each family
+	for j, a := range s.Actors {
+		for i := range addresses {
+			p := s.PodOn(a, fmt.Sprintf("pod%d-%d", i, j), lab.PodOptions{Style: lab.Routed, Addrs: s.Addrs(lab.Routed, byte(60+i))})
+			holders[i] = append(holders[i], p)
+		}
+	}
+	for i := range addresses {
+		s.hasHolders(holders[i], s.Addrs(lab.Routed, byte(60+i)), patience)
+	}
+	s.row.found = true
+}
