@@ -12,18 +12,18 @@ import (
 
 // entry is all that is known of one key.
 type entry struct {
-	key      Key
-	bindings []*binding // in order of arrival
-	conflict *conflict  // the open one
-	episode  int        // conflicts resolved so far
-	kept     int        // of them still in the history
-	storied  bool       // it once had a holder that counts
-	shared   bool       // declared shared: never suspected
-	remotes  int        // of the bindings
-	muted    [suppressions]bool
-	faded    string // why the last suspicion faded; empty when a conflict came since
-	strikes  []strike
-	notes    []note
+	key       Key
+	bindings  []*binding // in order of arrival
+	conflict  *conflict  // the open one
+	episode   int        // conflicts resolved so far
+	kept      int        // of them still in the history
+	storied   bool       // it once had a holder that counts
+	shared    bool       // declared shared: never suspected
+	remotes   int        // of the bindings
+	muted     [suppressions]bool
+	faded     string // why the last suspicion faded; empty when a conflict came since
+	penalties []penalty
+	notes     []note
 
 	at   time.Time // next deadline
 	slot int       // place in the schedule + 1; 0 while not in it
@@ -42,9 +42,6 @@ type binding struct {
 	// while it is not one.
 	counted time.Time
 	sources []source
-	// demoted is until when data does not count; with deaf, announcements neither.
-	demoted time.Time
-	deaf    bool
 
 	refreshes    int // solicited since the last evidence
 	refreshAfter time.Time
@@ -100,10 +97,17 @@ func (e *entry) counting() []*binding {
 }
 
 // next returns the earliest deadline of the entry; zero if it has none.
-func (d *Detector) next(e *entry) time.Time {
+func (d *Detector) next(e *entry, now time.Time) time.Time {
 	var at time.Time
 	for _, b := range e.bindings {
-		at = earlier(at, b.lastOf(b.evidence).Add(d.opts.TTL))
+		if b.counts() {
+			at = earlier(at, b.lastOf(b.evidence).Add(d.opts.TTL))
+		} else {
+			at = earlier(at, b.lastSeen().Add(d.opts.TTL))
+			if p := e.penalty(b.holder.ID); p != nil && p.until(d.opts.TTL).After(now) {
+				at = earlier(at, p.until(d.opts.TTL))
+			}
+		}
 		if e.conflict == nil {
 			at = earlier(at, d.refreshDue(b))
 		}
@@ -145,10 +149,17 @@ func (b *binding) lastCounted() time.Time {
 	return later(b.lastOf(Data), later(b.lastOf(Announced), b.lastOf(Host)))
 }
 
-// strongest returns the strongest evidence seen within the TTL, or 0.
+// strongest returns the strongest evidence seen within the TTL that is not suppressed, or 0.
 func (b *binding) strongest(now time.Time, ttl time.Duration) Evidence {
+	suppressed := Evidence(0)
+	if p := b.entry.penalty(b.holder.ID); p != nil && now.Before(p.until(ttl)) {
+		suppressed = p.suppresses()
+	}
 	for ev := Host; ev >= Forwarded; ev-- {
 		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < ttl {
+			if ev <= suppressed {
+				return Forwarded
+			}
 			return ev
 		}
 	}

@@ -294,19 +294,19 @@ func TestSourcesAreBounded(t *testing.T) {
 
 // Ever other netns that announce and do not answer leave a bounded record, in which
 // the last ones are.
-func TestStrikesAreBounded(t *testing.T) {
+func TestPenaltiesAreBounded(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
-	for range 3 * maxStrikes {
+	for range 3 * maxPenalties {
 		w.do("0s b netns")
 		w.do("0s b boasts")
 		w.run(w.now.Add(2 * time.Second))
 	}
 	e := w.d.entries[Key{"default", defaultIP}]
-	if n := len(e.strikes); n != maxStrikes {
-		t.Errorf("%d strikes", n)
+	if n := len(e.penalties); n != maxPenalties {
+		t.Errorf("%d penalties", n)
 	}
-	if e.strikeOf(w.actor("b").id) == nil {
+	if e.penalty(w.actor("b").id) == nil {
 		t.Error("the last one has none")
 	}
 	w.mustAudit()

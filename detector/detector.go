@@ -254,7 +254,7 @@ func (d *Detector) finish(e *entry, now time.Time) {
 		d.retire(e)
 		return
 	}
-	d.due.set(e, d.next(e))
+	d.due.set(e, d.next(e, now))
 }
 
 // Describe lets f change the description of a holder in all its bindings, for names

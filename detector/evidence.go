@@ -5,14 +5,7 @@ import "time"
 // sight applies a sighting to a binding. It reports whether anything changed that may
 // matter to a conflict or bring a deadline forward.
 func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
-	ev := s.Evidence
-	if now.Before(b.demoted) {
-		if ev == Host || ev == Announced && (s.Answer || !b.deaf) {
-			b.demoted, b.deaf = time.Time{}, false
-		} else {
-			ev = Forwarded
-		}
-	}
+	ev := d.believed(b.entry, s, now)
 	src, novel := b.source(s.Holder.Interface), fresh
 	if src == nil {
 		if !d.makeRoomOn(s.Holder.Interface, rankOf(ev, false), now) {
@@ -31,7 +24,11 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 	if s.Holder.InterfaceName != "" {
 		src.name = s.Holder.InterfaceName
 	}
-	src.last[ev] = later(src.last[ev], s.At)
+	kept := ev
+	if s.Evidence == Announced {
+		kept = Announced // counts when the suppression ends
+	}
+	src.last[kept] = later(src.last[kept], s.At)
 	if ev >= Data {
 		if s.Answer && b.refreshes > 0 && b.probe == nil {
 			b.entry.tell(now, s.Holder.ID, tellRefreshed, "")
@@ -123,16 +120,14 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		b.elem = nil
 	}
 	if ev != 0 {
-		b.rank = rankOf(ev, now.Before(b.demoted))
+		b.rank = rankOf(ev, b.entry.penalty(b.holder.ID) != nil)
 		b.elem = d.ranks[b.rank].PushBack(b)
 	}
 	d.mark(b)
 }
 
-// demote turns a binding into a forwarded one: data does not count until the TTL is
-// over. An announcement or an answer counts at once.
+// demote turns a binding into a forwarded one.
 func (d *Detector) demote(b *binding, why string, now time.Time) {
-	b.demoted = now.Add(d.opts.TTL)
 	for i := range b.sources {
 		last := &b.sources[i].last
 		*last = [Host + 1]time.Time{Forwarded: b.sources[i].seen()}

@@ -121,7 +121,7 @@ func (d *Detector) Counts() Counts {
 		Confirmed: make(map[Scope]uint64), Resolved: d.tally.resolved,
 		Keys: d.due.Len(), Suppressed: make(map[Suppression]uint64),
 	}
-	c.Bindings[Forwarded] = d.ranks[rankForwarded].Len() + d.ranks[rankDemoted].Len()
+	c.Bindings[Forwarded] = d.ranks[rankForwarded].Len() + d.ranks[rankSuppressed].Len()
 	c.Bindings[Data] = d.ranks[rankData].Len()
 	c.Bindings[Announced] = d.ranks[rankAnnounced].Len()
 	c.Bindings[Host] = d.ranks[rankHost].Len()

@@ -22,13 +22,13 @@ func (d *Detector) receive(s *Sighting, now time.Time) bool {
 	s.Holder.Interface = Interface{} // it means nothing here
 	e, id := d.entries[s.Key], s.Holder.ID
 	refusal := Refusal(0)
-	switch strike := e.strikeOf(id); {
+	switch p := e.penalty(id); {
 	case s.Evidence < Data, id.Netns == 0 && id.Ifindex == 0, id.Netns != 0 && id.Ifindex|id.Generation != 0:
 		refusal = RefusedInvalid
 	case e == nil || e.find(id) == nil && !e.held():
 		refusal = RefusedNoHolder
 	case e.find(id) != nil:
-	case strike != nil && now.Before(strike.until) && !s.Answer:
+	case p != nil && !s.Answer && now.Before(p.until(d.opts.TTL)):
 		refusal = RefusedUnanswered
 	case e.remotesOf(id.Node) >= maxRemoteOfNode, e.remotes >= maxRemote && e.unasked() == nil:
 		refusal = RefusedKeyFull

@@ -7,8 +7,8 @@ import (
 
 // Ranks order the bindings by what they are worth when room is needed.
 const (
-	rankForwarded = iota
-	rankDemoted   // forwarded because it did not answer: worth remembering
+	rankForwarded  = iota
+	rankSuppressed // forwarded because it did not answer: worth remembering
 	rankData
 	rankAnnounced
 	rankHost
@@ -16,17 +16,17 @@ const (
 )
 
 // evictable is, by the rank of a newcomer, below which rank others make room for it.
-// Data must not push out the demoted: whoever sprays sources would be suspected of
+// Data must not push out the suppressed: whoever sprays sources would be suspected of
 // each again.
 var evictable = [ranks]int{
-	rankForwarded: rankForwarded,
-	rankDemoted:   rankForwarded,
-	rankData:      rankDemoted,
-	rankAnnounced: rankAnnounced,
-	rankHost:      rankHost,
+	rankForwarded:  rankForwarded,
+	rankSuppressed: rankForwarded,
+	rankData:       rankSuppressed,
+	rankAnnounced:  rankAnnounced,
+	rankHost:       rankHost,
 }
 
-func rankOf(e Evidence, demoted bool) int {
+func rankOf(e Evidence, suppressed bool) int {
 	switch {
 	case e == Host:
 		return rankHost
@@ -34,8 +34,8 @@ func rankOf(e Evidence, demoted bool) int {
 		return rankAnnounced
 	case e == Data:
 		return rankData
-	case demoted:
-		return rankDemoted
+	case suppressed:
+		return rankSuppressed
 	default:
 		return rankForwarded
 	}
@@ -44,13 +44,8 @@ func rankOf(e Evidence, demoted bool) int {
 // admit makes a binding for a sighting of a new holder, or returns nil when a bound
 // leaves no room for it.
 func (d *Detector) admit(s *Sighting, now time.Time) *binding {
-	strike := d.entries[s.Key].strikeOf(s.Holder.ID)
-	deaf := strike != nil && now.Before(strike.until) && !s.Answer && s.Evidence < Host
-	ev := s.Evidence
-	if deaf {
-		ev = Forwarded
-	}
-	if !d.makeRoom(s, rankOf(ev, deaf), now) {
+	ev := d.believed(d.entries[s.Key], s, now)
+	if !d.makeRoom(s, rankOf(ev, ev != s.Evidence), now) {
 		return nil
 	}
 
@@ -77,9 +72,6 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	}
 	if b.remote {
 		e.remotes++
-	}
-	if deaf {
-		b.demoted, b.deaf = strike.until, true
 	}
 	if others := d.holders[id]; len(others) > 0 && b.holder.Pod == (Pod{}) {
 		known := others[0].holder

@@ -102,37 +102,57 @@ var trouble = []story{
 			11s faded a b
 			12s suspected a b
 			13s faded a b
-			14s suspected a b
-			15s faded a b
-			24s suspected a b
-			25s faded a b
-			42s suspected a b
-			43s faded a b
-			1m16s suspected a b
-			1m17s faded a b`,
+			15s suspected a b
+			16s faded a b
+			20s suspected a b
+			21s faded a b
+			29s suspected a b
+			30s faded a b
+			46s suspected a b
+			47s faded a b
+			1m19s suspected a b
+			1m20s faded a b`,
 	},
 	{
-		name: "an answer wipes the slate clean",
+		name: "an announcement while it is suppressed counts when that ends",
+		script: `0s a announces
+			10s b boasts
+			11.5s b announces`,
+		want: `10s suspected a b
+			11s faded a b
+			12s suspected a b
+			13s confirmed a b`,
+	},
+	{
+		name: "data while it is suppressed does not",
+		script: `0s a announces
+			10s b boasts
+			11.5s b sends`,
+		want: `10s suspected a b
+			11s faded a b`,
+	},
+	{
+		name: "an answer resets the penalty",
 		script: `0s a announces
 			10s b boasts
 			12s b boasts
-			14s b announces
-			14.5s b loses
+			15s b announces
+			15.5s b loses
 			20s b boasts
 			22s b boasts`,
 		want: `10s suspected a b
 			11s faded a b
 			12s suspected a b
 			13s faded a b
-			14s suspected a b
-			14.5s faded a b
+			15s suspected a b
+			15.5s faded a b
 			20s suspected a b
 			21s faded a b
 			22s suspected a b
 			23s faded a b`,
 	},
 	{
-		name: "… but truly has it in the end",
+		name: "it announces, never answers, but truly has it in the end",
 		script: `0s a announces` + repeat(`
 			%s b boasts`, 10*time.Second, 16*time.Second, 2*time.Second) + `
 			17s b takes
@@ -141,8 +161,8 @@ var trouble = []story{
 			11s faded a b
 			12s suspected a b
 			13s faded a b
-			14s suspected a b
-			15s faded a b
+			15s suspected a b
+			16s faded a b
 			17s suspected a b
 			18s confirmed a b`,
 	},

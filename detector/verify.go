@@ -200,7 +200,6 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	if p.first.IsZero() {
 		p.first = at
 	}
-	b.entry.pardon(b.holder.ID)
 }
 
 // unanswered ends a round without an answer. The holder of a confirmed conflict is
@@ -224,16 +223,16 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 			return
 		}
 	}
+	suppressed := d.penalize(b, now)
 	if !b.remote && (p.forwards || b.evidence == Data) {
 		t := tellDemoted
 		if p.forwards {
 			t = tellForwards
 		}
-		e.tell(now, id, t, d.opts.TTL.String())
+		e.tell(now, id, t, suppressed.String())
 		d.demote(b, b.String()+" "+t.clause(""), now)
 		return
 	}
-	e.strike(id, now, d.opts.TTL)
 	t := tellUnanswered
 	if p.forwards {
 		t = tellForwardsThere
