@@ -128,7 +128,6 @@ func (d *Detector) call(b *binding, since time.Time, list []*binding, now time.T
 			continue
 		}
 		d.startRound(o, now, fx)
-		q.called = true
 	}
 }
 

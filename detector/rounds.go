@@ -168,7 +168,6 @@ func (d *Detector) settleConfirmed(e *entry, now time.Time, fx *Effects) bool {
 			if b.probe.phase == resting {
 				d.startRound(b, now, fx)
 			}
-			b.probe.called = false // what is under way counts
 		}
 	}
 	c.wake = earlier(c.wake, c.next)
@@ -179,7 +178,7 @@ func (d *Detector) settleConfirmed(e *entry, now time.Time, fx *Effects) bool {
 // been there for a while is asked about less often, because even the gentlest question
 // costs the pods' network a few frames; but at once again when somebody is silent.
 func (c *conflict) recheckPause(live []*binding, now time.Time) time.Duration {
-	silent := slices.ContainsFunc(live, func(b *binding) bool { return b.probe.missed > 0 })
+	silent := slices.ContainsFunc(live, func(b *binding) bool { return !b.probe.silent.IsZero() })
 	if silent || now.Sub(c.provenAt) < settledTime {
 		return recheckTime
 	}

@@ -13,7 +13,6 @@ const (
 	recheckTime = 5 * time.Second        // between two re-checks of a confirmed conflict
 	settledTime = time.Minute            // after which it is re-checked less often
 	slowRecheck = 30 * time.Second       // namely this, while everybody answers
-	maxMissed   = 2                      // re-checks in a row
 	minRetry    = 10 * time.Millisecond  // never sooner after a refusal
 )
 
@@ -50,10 +49,9 @@ type probe struct {
 	// The holder had the address at first and at latest, in two rounds; both zero
 	// until it answered.
 	first, latest time.Time
-	proven        bool // counted among the holders of a confirmed conflict
-	missed        int  // re-checks in a row
-	called        bool // asked as a witness only: silence is no missed re-check
-	unreached     int  // questions in a row that a remote holder's node did not answer
+	proven        bool      // counted among the holders of a confirmed conflict
+	silent        time.Time // when the first of the rounds that it left unanswered began
+	unreached     int       // questions in a row that a remote holder's node did not answer
 
 	newcomer // while it is not proven in a confirmed conflict
 }
@@ -99,7 +97,7 @@ func (p *probe) due() time.Time {
 
 // startRound asks a holder once more. Only answers from now on count.
 func (d *Detector) startRound(b *binding, now time.Time, fx *Effects) {
-	b.probe.since, b.probe.called = now, false
+	b.probe.since = now
 	d.askAgain(b, now, fx)
 }
 
@@ -195,7 +193,7 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	}
 	b.entry.tell(now, b.holder.ID, t, p.turn()).took = at.Sub(sent)
 
-	p.phase, p.missed, p.unreached = resting, 0, 0
+	p.phase, p.silent, p.unreached = resting, time.Time{}, 0
 	p.latest = at
 	if p.first.IsZero() {
 		p.first = at
@@ -215,12 +213,11 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 	}
 	if p.proven {
 		e.tell(now, id, tellMissed, "")
-		if p.called && !p.forwards {
-			return
+		if p.silent.IsZero() {
+			p.silent = p.began
 		}
-		p.missed++
-		if p.missed < maxMissed {
-			return
+		if p.began.Sub(p.silent) < recheckTime {
+			return // it may be paused, or packets were lost
 		}
 	}
 	suppressed := d.penalize(b, now)
