@@ -47,7 +47,7 @@ type binding struct {
 	refreshAfter time.Time
 	jitter       time.Duration
 
-	probe *probe // while the key is suspected or in conflict
+	check *check // while the key is suspected or in conflict
 
 	told    claim         // a local one, as TakeChanges returned it last
 	ended   *Change       // why it ceased to be so; nil unless told
@@ -111,8 +111,8 @@ func (d *Detector) next(e *entry, now time.Time) time.Time {
 		if e.conflict == nil {
 			at = earlier(at, d.refreshDue(b))
 		}
-		if b.probe != nil {
-			at = earlier(at, b.probe.due())
+		if b.check != nil {
+			at = earlier(at, b.check.due())
 		}
 	}
 	if e.conflict != nil {
@@ -123,6 +123,11 @@ func (d *Detector) next(e *entry, now time.Time) time.Time {
 
 // counts reports whether the binding supports a suspicion.
 func (b *binding) counts() bool { return b.evidence >= Data }
+
+func (b *binding) isLocal() bool { return !b.remote }
+
+// isNewcomer reports whether the holder is not among those of a confirmed conflict yet.
+func (b *binding) isNewcomer() bool { return !b.check.proven }
 
 func (b *binding) lastOf(e Evidence) time.Time {
 	var t time.Time
@@ -192,7 +197,7 @@ func (b *binding) freshest() *source {
 func (b *binding) public() Binding {
 	return Binding{
 		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
-		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.probe != nil && b.probe.unreached > 0,
+		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.unreached > 0,
 	}
 }
 

@@ -194,7 +194,7 @@ func (d *Detector) withdrawSource(b *binding, i Interface, reason string, now ti
 		return false
 	}
 	b.entry.tell(now, b.holder.ID, tellSourceGone, reason)
-	if b.probe != nil && b.probe.phase == asking {
+	if b.check != nil && b.check.phase == asking {
 		d.startRound(b, now, fx) // the attempts so far may have gone nowhere
 	}
 	return true
@@ -230,7 +230,7 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 		}
 	}
 	for _, b := range slices.Clone(e.bindings) {
-		d.stepProbe(b, now, fx)
+		d.stepCheck(b, now, fx)
 	}
 	d.settle(e, now, fx)
 	for _, b := range e.bindings {
@@ -294,15 +294,13 @@ func (c *conflict) describe(id HolderID, f func(*Holder)) {
 			h.ID = id
 		}
 	}
-	for i := range c.parts {
-		if p := &c.parts[i]; p.live == nil {
-			change(&p.last.Holder)
+	for i := range c.listed {
+		if l := &c.listed[i]; l.live == nil {
+			change(&l.last.Holder)
 		}
 	}
-	if c.former != nil {
-		for i := range c.former.holders {
-			change(&c.former.holders[i].Holder)
-		}
+	for i := range c.previous {
+		change(&c.previous[i].Holder)
 	}
 }
 

@@ -30,7 +30,7 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 	}
 	src.last[kept] = later(src.last[kept], s.At)
 	if ev >= Data {
-		if s.Answer && b.refreshes > 0 && b.probe == nil {
+		if s.Answer && b.refreshes > 0 && b.check == nil {
 			b.entry.tell(now, s.Holder.ID, tellRefreshed, "")
 		}
 		b.refreshes, b.refreshAfter = 0, time.Time{}
@@ -46,7 +46,7 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 	d.mark(b)
 
 	changed := fresh || b.evidence != was
-	if b.probe != nil && d.hear(b, s, novel, now, fx) {
+	if b.check != nil && d.sighted(b, s, novel, now, fx) {
 		changed = true
 	}
 	return changed
@@ -95,7 +95,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		if c := b.entry.conflict; c != nil {
 			c.lose(b, why)
 		}
-		b.probe, b.counted = nil, time.Time{}
+		b.check, b.counted = nil, time.Time{}
 	}
 	b.evidence = ev
 	if b.remote {

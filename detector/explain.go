@@ -81,28 +81,28 @@ func (d *Detector) verdict(e *entry) string {
 func (c *conflict) verdict(e *entry) string {
 	list := e.counting()
 	if c.state == Confirmed {
-		text := fmt.Sprintf("%s live holders answered both rounds %s apart: a conflict", number(len(c.parts)), roughly(c.overlap))
+		text := fmt.Sprintf("%s live holders answered both rounds %s apart: a conflict", number(len(c.listed)), roughly(c.overlap))
 		if !c.below.IsZero() {
-			text += "; it ends because " + c.why
+			text += "; it ends because " + c.lost
 		}
 		for _, b := range list {
-			if p := b.probe; p != nil && p.proven && p.unreached > 0 {
-				text += fmt.Sprintf("; %s cannot be asked now (%s)", b, p.reason)
+			if k := b.check; k != nil && k.proven && k.unreached > 0 {
+				text += fmt.Sprintf("; %s cannot be asked now (%s)", b, k.deferral.reason)
 			}
 		}
 		return text
 	}
-	if c.former != nil && !enough(list) {
-		return c.former.verdict()
+	if !c.restoredAt.IsZero() && !enough(list) {
+		return c.verdictRestored()
 	}
 	for _, b := range list {
-		if p := b.probe; p != nil && (p.phase == blocked || p.unreached > 0) {
-			return fmt.Sprintf("%s holders, one cannot be solicited (%s): suspected, not confirmed", number(len(list)), p.reason)
+		if k := b.check; k != nil && (k.phase == blocked || k.unreached > 0) {
+			return fmt.Sprintf("%s holders, one cannot be solicited (%s): suspected, not confirmed", number(len(list)), k.deferral.reason)
 		}
 	}
 	for _, b := range list {
-		if p := b.probe; p != nil && p.phase == waiting && p.reason != "" {
-			return fmt.Sprintf("%s holders, one is not solicited yet (%s): suspected, not confirmed", number(len(list)), p.reason)
+		if k := b.check; k != nil && k.phase == waiting {
+			return fmt.Sprintf("%s holders, one is not solicited yet (%s): suspected, not confirmed", number(len(list)), k.deferral.reason)
 		}
 	}
 	return number(len(list)) + " holders, being verified: suspected, not confirmed"

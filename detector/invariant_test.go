@@ -56,8 +56,8 @@ func auditUnder(d *Detector, limits ceiling) error {
 		if e.conflict != nil && e.shared {
 			return fmt.Errorf("%v: in conflict though shared", key)
 		}
-		if c := e.conflict; c != nil && len(c.parts) > 2*maxHolders {
-			return fmt.Errorf("%v: %d holders listed", key, len(c.parts))
+		if c := e.conflict; c != nil && len(c.listed) > 2*maxHolders {
+			return fmt.Errorf("%v: %d holders listed", key, len(c.listed))
 		}
 		remotes := 0
 		for _, b := range e.bindings {
@@ -74,8 +74,8 @@ func auditUnder(d *Detector, limits ceiling) error {
 				return fmt.Errorf("%v: %d sources", key, len(b.sources))
 			case b.counts() != !b.counted.IsZero():
 				return fmt.Errorf("%v: %v counts since %v", key, b.evidence, b.counted)
-			case b.probe != nil && (e.conflict == nil || !b.counts()):
-				return fmt.Errorf("%v: a probe for nothing", key)
+			case b.check != nil && (e.conflict == nil || !b.counts()):
+				return fmt.Errorf("%v: a check for nothing", key)
 			case b.remote != (b.holder.ID.Node != d.opts.Node):
 				return fmt.Errorf("%v: %v is remote: %v", key, b, b.remote)
 			case b.remote && (!b.counts() || b.holder.Interface != (Interface{}) || len(b.sources) != 1):

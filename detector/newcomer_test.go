@@ -111,7 +111,7 @@ var newcomers = []story{
 			30.8s d gone`,
 		want: `0s suspected a b
 			1s confirmed a b
-			31.2s changed a b c`,
+			31s changed a b c`,
 	},
 	{
 		name: "a newcomer while the others cannot be asked",
@@ -125,7 +125,7 @@ var newcomers = []story{
 		more: 2 * time.Minute,
 		want: `0s suspected a b
 			1s confirmed a b
-			46s changed a b c`,
+			42s changed a b c`,
 	},
 	{
 		name: "a newcomer that is the node itself",
@@ -138,30 +138,28 @@ var newcomers = []story{
 	},
 }
 
-// What provenTogether asks of a suspicion, attested asks of a newcomer.
-func TestAttested(t *testing.T) {
+// What is asked of the holders of a suspicion is asked of newcomers, too.
+func TestNewcomersAreProven(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 	tests := []struct {
-		name                               string
-		first, latest, witnessed, answered float64
-		evidence                           Evidence
-		want                               bool
+		name                            string
+		first, latest, otherAt, otherTo float64
+		evidence                        Evidence
+		want                            bool
 	}{
 		{"both together, twice", 0, 1, 0, 1, Data, true},
-		{"the witness had it for too short", 0, 1, 0.5, 1, Data, false},
+		{"the other one had it for too short", 0, 1, 0.5, 1, Data, false},
 		{"the newcomer had it for too short", 0.5, 1, 0, 1, Data, false},
-		{"the witness answered long before", 0, 5, 0, 1, Data, false},
-		{"the witness answered a little before", 0, 2, 0, 1.5, Data, true},
+		{"the other one answered long before", 0, 5, 0, 1, Data, false},
+		{"the other one answered a little before", 0, 2, 0, 1.5, Data, true},
 		{"two nodes", 0, 1, 0, 1, Host, false},
 	}
 	for _, tt := range tests {
-		o := &binding{
-			holder: Holder{ID: HolderID{Netns: 2}}, evidence: tt.evidence, probe: &probe{latest: at(tt.answered)},
-		}
-		b := &binding{evidence: tt.evidence, probe: &probe{first: at(tt.first), latest: at(tt.latest)}}
-		b.probe.witnesses = []witness{{o.holder.ID, at(tt.witnessed)}}
-		if got := New(Options{}).attested(b, []*binding{b, o}); got != tt.want {
+		o := &binding{evidence: tt.evidence, check: &check{first: at(tt.otherAt), latest: at(tt.otherTo), proven: true}}
+		b := &binding{evidence: tt.evidence, check: &check{first: at(tt.first), latest: at(tt.latest)}}
+		live := new(conflict).proven([]*binding{b, o}, time.Second)
+		if got := len(live) == 2; got != tt.want || b.check.proven != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}

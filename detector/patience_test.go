@@ -306,7 +306,7 @@ func TestRestartKeepsAConflictListed(t *testing.T) {
 				if within > 20_000 && back < 20*time.Second {
 					l = append(l, happening{20 * time.Second, name + " announces"}) // keepers tell it as soon as the local one is leased
 				}
-				if i == r.IntN(2) && back < 20*time.Second {
+				if i == r.IntN(2) {
 					pauses := max(back-time.Duration(r.IntN(3000))*time.Millisecond, 0)
 					l = append(l, happening{pauses, name + " mute"}, happening{pauses + pause, name + " speaks"})
 				}

@@ -59,15 +59,13 @@ func (e *entry) held() bool {
 // answered, nil if there is none. It makes room for another: what nobody can verify must
 // not keep out what can be.
 func (e *entry) unasked() *binding {
-	var longest *binding
 	for _, b := range e.bindings {
-		if p := b.probe; b.remote && p != nil && p.latest.IsZero() &&
-			(p.phase == waiting || p.phase == blocked || p.unreached > 0) &&
-			(longest == nil || p.joined.Before(longest.probe.joined)) {
-			longest = b
+		if c := b.check; b.remote && c != nil && c.latest.IsZero() && !c.proven &&
+			(c.phase == waiting || c.phase == blocked || c.unreached > 0) {
+			return b
 		}
 	}
-	return longest
+	return nil
 }
 
 // adopt takes over what a remote holder's node knows of the past.
@@ -109,7 +107,7 @@ func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effe
 	if b == nil || !b.remote {
 		return fx
 	}
-	b.probe.forwards = forwards
+	b.check.forwards = forwards
 	d.unanswered(b, now)
 	d.settle(b.entry, now, &fx)
 	d.finish(b.entry, now)
@@ -126,9 +124,8 @@ func (d *Detector) Unreachable(s Solicitation, reason string, now time.Time) Eff
 	if b == nil || !b.remote {
 		return fx
 	}
-	p := b.probe
-	pause := min(unreachableTime<<min(p.unreached, 8), slowRecheck)
-	p.unreached++
+	pause := min(unreachableTime<<min(b.check.unreached, 8), slowRecheck)
+	b.check.unreached++
 	d.refused(b, nonEmpty(reason, "node "+b.node()+" does not answer"), now.Add(pause), now, &fx)
 	return fx
 }
@@ -140,7 +137,7 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 	var affected []*binding
 	for e := range d.open {
 		for _, b := range e.bindings {
-			if b.holder.ID.Node == node && b.remote && b.probe != nil && b.probe.phase == waiting && b.probe.unreached > 0 {
+			if b.holder.ID.Node == node && b.remote && b.check != nil && b.check.phase == waiting && b.check.unreached > 0 {
 				affected = append(affected, b)
 			}
 		}
@@ -159,7 +156,7 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 	var fx Effects
 	b := d.binding(key, id)
-	if b == nil || !b.remote || b.probe == nil || b.probe.phase == asking {
+	if b == nil || !b.remote || b.check == nil || b.check.phase == asking {
 		return fx
 	}
 	d.startRound(b, now, &fx)
@@ -172,7 +169,7 @@ func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 // if it is not asked any more.
 func (d *Detector) questioned(s Solicitation) *binding {
 	b := d.binding(s.Key, s.Holder)
-	if b == nil || b.probe == nil || b.probe.phase != asking || s.Round != 0 && s.Round != b.probe.round {
+	if b == nil || b.check == nil || b.check.phase != asking || s.Round != 0 && s.Round != b.check.id {
 		return nil
 	}
 	return b
@@ -181,12 +178,12 @@ func (d *Detector) questioned(s Solicitation) *binding {
 // learn lets a remote holder that could not be asked be asked sooner when its node has
 // stood by it since. It reports whether that changed anything.
 func (d *Detector) learn(b *binding, s *Sighting, now time.Time, fx *Effects) bool {
-	p := b.probe
-	if !s.At.After(p.refused) {
+	c := b.check
+	if !s.At.After(c.deferral.since) {
 		return false
 	}
-	p.retry = earlier(p.retry, later(now, p.refused.Add(newsTime)))
-	if !p.retry.After(now) {
+	c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(newsTime)))
+	if !c.deferral.until.After(now) {
 		d.startRound(b, now, fx)
 	}
 	return true

@@ -9,22 +9,12 @@ import (
 )
 
 const (
-	// restoredTime is how long a restored conflict is waited for until it is taken for
-	// over, remoteTime the same where a remote holder is awaited: the cluster has to be
-	// joined first.
-	restoredTime = 30 * time.Second
-	remoteTime   = 90 * time.Second
-	// suspicionTime is the same for a mere suspicion: a remote holder that is still there is
-	// told of again as soon as the local one is leased.
-	suspicionTime = 10 * time.Second
 	// maxRestored bounds the open conflicts that are restored.
 	maxRestored = 10_000
 
 	// formerGeneration marks generations of a former agent: this one begins to count
 	// anew, and its interfaces must not be taken for former ones.
 	formerGeneration = 1 << 31
-
-	notFoundAgain = "it was not found again after the agent's restart"
 )
 
 // Snapshot is what of a Detector's conflicts outlives the agent.
@@ -42,8 +32,8 @@ func (d *Detector) Snapshot() Snapshot {
 	s := Snapshot{Open: make([]Conflict, 0, len(d.open)), History: make([]Conflict, 0, len(d.history))}
 	for e := range d.open {
 		c := e.conflict.public(e.key)
-		if e.conflict.wasConfirmed() {
-			c.State, c.ConfirmedAt = Confirmed, e.conflict.former.confirmedAt
+		if at := e.conflict.confirmedAt; !at.IsZero() {
+			c.State, c.ConfirmedAt = Confirmed, at
 		}
 		s.Open = append(s.Open, c)
 	}
@@ -59,14 +49,6 @@ func (d *Detector) Snapshot() Snapshot {
 		}
 	}
 	return s
-}
-
-// former is what a former agent knew of a conflict.
-type former struct {
-	until       time.Time // not verified by then, it is over
-	remote      time.Time // instead, once a local holder is back; zero without remote ones
-	confirmedAt time.Time // zero for a suspicion
-	holders     []Binding
 }
 
 // Restore takes over what a former agent on the same boot left. It is to be called
@@ -130,21 +112,18 @@ func (d *Detector) known(key Key) *entry {
 	return e
 }
 
+// reopen makes a conflict of a previous agent one of this agent's, to be verified again.
 func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	c := &conflict{
-		id: r.ID, state: Suspected, secondSeen: r.SecondSeen, suspectedAt: r.SuspectedAt,
-		former: &former{until: now.Add(restoredTime), confirmedAt: r.ConfirmedAt, holders: r.Holders},
+		id: r.ID, state: Suspected, secondSeen: r.SecondSeen, suspectedAt: r.SuspectedAt, confirmedAt: r.ConfirmedAt,
+		restoredAt: now, previous: r.Holders, round: now,
 	}
 	for i := range r.Holders {
-		switch id := &r.Holders[i].Holder.ID; {
-		case id.Node != d.opts.Node && r.State == Suspected:
-			c.former.until = now.Add(suspicionTime)
-		case id.Node != d.opts.Node:
-			c.former.remote = now.Add(remoteTime)
-		case id.Netns == 0:
+		id := &r.Holders[i].Holder.ID
+		if id.Node == d.opts.Node && id.Netns == 0 {
 			id.Generation |= formerGeneration
 		}
-		c.parts = append(c.parts, part{id: r.Holders[i].Holder.ID, last: r.Holders[i]})
+		c.listed = append(c.listed, listing{id: *id, last: r.Holders[i]})
 	}
 	e.conflict = c
 	d.setEpisode(e, episodeOf(r)-1)
@@ -153,34 +132,9 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	e.tell(now, HolderID{}, tellConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
 }
 
-// wasConfirmed reports whether a former agent confirmed the conflict.
-func (c *conflict) wasConfirmed() bool { return c.former != nil && !c.former.confirmedAt.IsZero() }
-
-// awaited reports whether the holders of a restored conflict may still come back.
-func (c *conflict) awaited(list []*binding, now time.Time) bool {
-	return c.former != nil && now.Before(c.former.deadline(list))
-}
-
-// deadline returns until when a restored conflict waits with these holders seen again.
-func (f *former) deadline(list []*binding) time.Time {
-	if slices.ContainsFunc(list, func(b *binding) bool { return !b.remote }) {
-		return later(f.until, f.remote)
-	}
-	return f.until
-}
-
-func (f *former) find(id HolderID) *Binding {
-	for i := range f.holders {
-		if f.holders[i].Holder.ID == id {
-			return &f.holders[i]
-		}
-	}
-	return nil
-}
-
-// takeOver gives a binding of a former holder its age, and its names if it has none.
-func (f *former) takeOver(b *binding) {
-	was := f.find(b.holder.ID)
+// inherit gives a binding of a previous agent's holder its age, and its names if it has none.
+func (c *conflict) inherit(b *binding) {
+	was := c.left(b.holder.ID)
 	if was == nil {
 		return
 	}
@@ -193,58 +147,12 @@ func (f *former) takeOver(b *binding) {
 	b.holder.NetnsName = nonEmpty(b.holder.NetnsName, was.Holder.NetnsName)
 }
 
-// ending is the reason for the end of a conflict that was not verified again.
-func (f *former) ending(why string) string {
-	if why == "" {
-		return notFoundAgain
-	}
-	return notFoundAgain + ": " + why
-}
-
-func (f *former) verdict() string {
+func (c *conflict) verdictRestored() string {
 	was := "suspected"
-	if !f.confirmedAt.IsZero() {
+	if !c.confirmedAt.IsZero() {
 		was = "confirmed"
 	}
 	return was + " before the agent's restart, its holders are not all seen again yet: suspected, not confirmed"
-}
-
-// meet brings the holders of a restored suspicion up to date: those that are seen
-// again take their old place, others are added, and leave without a trace.
-func (d *Detector) meet(e *entry, list []*binding, now time.Time, fx *Effects) {
-	c := e.conflict
-	reason := ""
-	for _, b := range list {
-		i := slices.IndexFunc(c.parts, func(p part) bool { return p.id == b.holder.ID })
-		if i < 0 {
-			c.parts = append(c.parts, part{id: b.holder.ID, live: b})
-			reason = b.holder.String() + " has it too"
-			continue
-		}
-		c.parts[i].live = b
-	}
-	n := len(c.parts)
-	c.parts = slices.DeleteFunc(c.parts, func(p part) bool { return p.live == nil && c.former.find(p.id) == nil })
-	if len(c.parts) < n {
-		reason = nonEmpty(reason, c.why)
-	}
-	if reason != "" {
-		d.event(e, EventChanged, now, reason, fx)
-	}
-}
-
-// patience returns when a holder that did not answer is asked again; zero for never. A
-// former holder may still be on its way back.
-func (e *entry) patience(id HolderID, now time.Time) time.Time {
-	c := e.conflict
-	if c == nil || c.state != Suspected || c.former == nil || c.former.find(id) == nil {
-		return time.Time{}
-	}
-	at := now.Add(recheckTime)
-	if at.Add(2 * answerTime).After(c.former.until) {
-		return time.Time{}
-	}
-	return at
 }
 
 // sane returns a copy of a conflict that is fit to be restored, or false.

@@ -74,7 +74,7 @@ var restored = []story{
 			20s b speaks`,
 		want: `0s suspected a b
 			1s confirmed a b
-			25s confirmed a b`,
+			21.1s confirmed a b`,
 	},
 	{
 		name: "while one does not answer yet",
@@ -94,7 +94,7 @@ var restored = []story{
 			20s b speaks`,
 		want: `0s suspected a b
 			1s confirmed a b
-			25s confirmed a b`,
+			21.1s confirmed a b`,
 	},
 	{
 		name: "one never answers any more",

@@ -108,8 +108,7 @@ var found = []story{
 			0.6s b drops`,
 		want: `0s suspected a b
 			500ms changed a b c
-			2s changed a c
-			2s confirmed a c`,
+			1.5s confirmed a c`,
 	},
 	{
 		name: "D9 a pod has the node's own address",

@@ -50,16 +50,10 @@ func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 
 // endShared ends an open conflict of a shared key.
 func (d *Detector) endShared(e *entry, now time.Time, fx *Effects) {
-	c := e.conflict
-	if c == nil || !e.shared {
+	if e.conflict == nil || !e.shared {
 		return
 	}
-	c.why = declaredShared
-	if c.state == Confirmed || c.wasConfirmed() {
-		d.resolve(e, now, fx)
-		return
-	}
-	d.fade(e, now, fx)
+	d.end(e, declaredShared, now, fx)
 	e.faded = "" // the verdict says it anyway
 }
 

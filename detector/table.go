@@ -77,8 +77,8 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		known := others[0].holder
 		b.holder.Pod, b.holder.CreatedAt, b.holder.Sandbox = known.Pod, known.CreatedAt, known.Sandbox
 	}
-	if c := e.conflict; c != nil && c.former != nil {
-		c.former.takeOver(b)
+	if c := e.conflict; c != nil {
+		c.inherit(b)
 	}
 	e.bindings = append(e.bindings, b)
 	d.holders[id] = append(d.holders[id], b)

@@ -1,0 +1,310 @@
+package detector
+
+import "time"
+
+const (
+	answerTime  = time.Second            // a round is over this long after it was sent
+	lastChance  = 700 * time.Millisecond // and at least this long after the last attempt
+	unsentTime  = 5 * time.Second        // without a report that it was sent, ask again
+	blockedTime = 30 * time.Second       // until a holder that cannot be solicited is tried again
+	minRetry    = 10 * time.Millisecond  // never sooner after a refusal
+)
+
+// attempts are when a holder is solicited in a round, counted from the first one sent.
+var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
+
+// phase is where a check stands.
+type phase uint8
+
+const (
+	resting phase = iota // between rounds
+	asking               // a round is under way
+	waiting              // a safeguard postponed the round
+	blocked              // a safeguard forbids it
+)
+
+// check is what the rounds of a suspicion or conflict say of one holder.
+type check struct {
+	phase    phase
+	round             // the present one
+	deferral deferral // waiting, blocked
+
+	// The holder had the address at first and at latest, in two rounds; both zero until it
+	// answered, and after it did not.
+	first, latest time.Time
+	proven        bool      // it is counted among the holders of a confirmed conflict
+	silent        time.Time // when the first of the rounds that it left unanswered began
+	unreached     int       // questions in a row that a remote holder's node did not answer
+}
+
+// round is one question to a holder, with its repetitions.
+type round struct {
+	id       uint32
+	began    time.Time // answers count from here
+	asked    time.Time // last attempt
+	attempts int
+	sent     time.Time // first report that an attempt was sent; zero until then
+	forwards bool      // it answered, but for an address it does not have
+}
+
+// deferral says why a holder is not asked now.
+type deferral struct {
+	reason       string
+	since, until time.Time
+}
+
+// hopeful reports whether the holder answered the last round, or may still do so.
+func (c *check) hopeful() bool {
+	return !c.first.IsZero() || c.phase == asking && c.silent.IsZero()
+}
+
+// turn names the present round for a note. All after the second are one.
+func (c *check) turn() string {
+	switch {
+	case c.proven:
+		return ""
+	case c.first.IsZero():
+		return " in round 1"
+	case c.latest.Equal(c.first):
+		return " in round 2"
+	default:
+		return " again"
+	}
+}
+
+// due returns when stepCheck has something to do; zero for never.
+func (c *check) due() time.Time {
+	switch c.phase {
+	case asking:
+		switch {
+		case c.sent.IsZero():
+			return c.asked.Add(unsentTime)
+		case c.attempts < len(attempts):
+			return c.sent.Add(attempts[c.attempts])
+		default:
+			return later(c.sent.Add(answerTime), c.asked.Add(lastChance))
+		}
+	case waiting, blocked:
+		return c.deferral.until
+	default:
+		return time.Time{}
+	}
+}
+
+// stepCheck does what is due for one holder.
+func (d *Detector) stepCheck(b *binding, now time.Time, fx *Effects) {
+	c := b.check
+	if c == nil {
+		return
+	}
+	due := c.due()
+	switch {
+	case due.IsZero() || due.After(now):
+	case c.phase != asking || c.sent.IsZero():
+		d.startRound(b, now, fx)
+	case c.attempts < len(attempts):
+		d.solicit(b, now, fx)
+	default:
+		d.unanswered(b, now)
+	}
+}
+
+// startRound asks a holder once more. Only answers from now on count.
+func (d *Detector) startRound(b *binding, now time.Time, fx *Effects) {
+	d.round = max(d.round+1, 1) // 0 has a meaning of its own
+	b.check.phase, b.check.round = asking, round{id: d.round, began: now}
+	d.solicit(b, now, fx)
+}
+
+func (d *Detector) solicit(b *binding, now time.Time, fx *Effects) {
+	c := b.check
+	c.attempts++
+	c.asked = now
+	if b.remote {
+		b.entry.tell(now, b.holder.ID, tellAsked, c.turn())
+	}
+	fx.Solicit = append(fx.Solicit, Solicitation{
+		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface,
+		Purpose: Verify, Round: c.id,
+	})
+}
+
+// sighted updates a check by a sighting of its holder. It reports whether that changed
+// anything.
+func (d *Detector) sighted(b *binding, s *Sighting, novel bool, now time.Time, fx *Effects) bool {
+	c := b.check
+	switch c.phase {
+	case asking:
+		switch {
+		case !s.Answer || s.At.Before(c.began):
+			return false
+		case s.Evidence != Forwarded:
+			d.answered(b, s.At, now)
+		case b.evidence == Data:
+			c.forwards = true
+			d.unanswered(b, now) // this was its answer: no need to wait for more
+		default:
+			c.forwards = true
+			return false
+		}
+		return true
+	case waiting, blocked:
+		if b.remote {
+			return d.learn(b, s, now, fx)
+		}
+		// Something new: the safeguard may have changed its mind.
+		gap := 100 * time.Millisecond
+		if c.phase == blocked {
+			gap = time.Second
+		}
+		if (novel || s.Evidence >= Announced) && now.Sub(c.deferral.since) >= gap {
+			d.startRound(b, now, fx)
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Detector) answered(b *binding, at, now time.Time) {
+	c := b.check
+	sent := c.sent
+	if sent.IsZero() || sent.After(at) {
+		sent = c.asked
+	}
+	if sent.After(at) {
+		sent = c.began
+	}
+	t := tellAnswered
+	if c.proven {
+		t = tellRechecked
+	}
+	b.entry.tell(now, b.holder.ID, t, c.turn()).took = at.Sub(sent)
+
+	c.phase, c.silent, c.unreached = resting, time.Time{}, 0
+	c.latest = at
+	if c.first.IsZero() {
+		c.first = at
+	}
+}
+
+// unanswered ends a round without an answer. A holder that is given another chance is asked
+// again with all others; another one is no holder and is suppressed: it is taken for
+// forwarding if it sends data only, and a binding that was announced has ended.
+func (d *Detector) unanswered(b *binding, now time.Time) {
+	c, e, id := b.check, b.entry, b.holder.ID
+	turn := c.turn()
+	c.phase, c.unreached = resting, 0
+	c.first, c.latest = time.Time{}, time.Time{}
+	if c.silent.IsZero() {
+		c.silent = c.began
+	}
+	switch {
+	case c.proven && c.began.Sub(c.silent) < recheckTime:
+		e.tell(now, id, tellMissed, "") // it may be paused, or packets were lost
+		return
+	case !c.forwards && d.isAwaited(e, id, now):
+		e.tell(now, id, tellSilent, turn)
+		return
+	case c.proven:
+		e.tell(now, id, tellMissed, "")
+	}
+	suppressed := d.penalize(b, now)
+	if !b.remote && (c.forwards || b.evidence == Data) {
+		t := tellDemoted
+		if c.forwards {
+			t = tellForwards
+		}
+		e.tell(now, id, t, suppressed.String())
+		d.demote(b, b.String()+" "+t.clause(""), now)
+		return
+	}
+	t := tellUnanswered
+	if c.forwards {
+		t = tellForwardsThere
+	}
+	d.remove(b, t, turn, now)
+}
+
+// isAwaited reports whether a restored conflict waits for a holder for so long that it can be
+// asked in another round.
+func (d *Detector) isAwaited(e *entry, id HolderID, now time.Time) bool {
+	c := e.conflict
+	return c.state == Suspected && c.left(id) != nil &&
+		!now.Add(recheckTime+2*answerTime).After(d.awaitedUntil(c, e.bindings))
+}
+
+// Solicited reports that a solicitation of a local holder was sent. Until the first such
+// report of a round its deadline does not run.
+func (d *Detector) Solicited(s Solicitation, now time.Time) {
+	b := d.binding(s.Key, s.Holder)
+	if b == nil {
+		return
+	}
+	if s.Purpose == Refresh {
+		b.entry.tell(now, s.Holder, tellRefresh, "")
+		return
+	}
+	if b.remote || d.questioned(s) == nil {
+		return // the attempts at a remote holder are its node's affair
+	}
+	c := b.check
+	t := tellSolicited
+	if c.proven {
+		t = tellRecheck
+	}
+	b.entry.tell(now, s.Holder, t, c.turn())
+	if c.sent.IsZero() {
+		c.sent = now
+		d.finish(b.entry, now)
+	}
+}
+
+// NotSolicited reports that a safeguard refused a solicitation, for the reason given:
+// until notBefore, or when that is zero for as long as nothing new is seen. The holder
+// is then neither verified nor taken for gone. Of a remote holder it reports what its
+// node said.
+func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now time.Time) Effects {
+	var fx Effects
+	b := d.binding(s.Key, s.Holder)
+	if b == nil {
+		return fx
+	}
+	if s.Purpose == Refresh {
+		b.entry.tell(now, s.Holder, tellNotSolicited, reason)
+		if !notBefore.IsZero() && b.refreshes > 0 {
+			b.refreshes--
+			b.refreshAfter = later(notBefore, now.Add(minRetry))
+		}
+		d.finish(b.entry, now)
+		return fx
+	}
+	if d.questioned(s) == nil {
+		return fx
+	}
+	b.check.unreached = 0
+	d.refused(b, reason, notBefore, now, &fx)
+	return fx
+}
+
+// refused puts the question off until notBefore or, when that is zero, blocks it.
+func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, fx *Effects) {
+	c := b.check
+	t, soonest := tellNotSolicited, now.Add(minRetry)
+	if b.remote {
+		t, soonest = tellNotAsked, now.Add(newsTime)
+	}
+	b.entry.tell(now, b.holder.ID, t, reason)
+	c.phase, c.deferral = waiting, deferral{reason, now, later(notBefore, soonest)}
+	if notBefore.IsZero() {
+		c.phase, c.deferral.until = blocked, now.Add(blockedTime)
+	}
+	d.settle(b.entry, now, fx)
+	d.finish(b.entry, now)
+}
+
+func (d *Detector) binding(key Key, id HolderID) *binding {
+	if e := d.entries[key]; e != nil {
+		return e.find(id)
+	}
+	return nil
+}

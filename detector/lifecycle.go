@@ -1,0 +1,346 @@
+package detector
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// resolveTime is how long a confirmed conflict is held with fewer than two live holders.
+	resolveTime = 3 * time.Second
+	// restoredTime is how long a restored conflict waits for its holders. remoteTime is the
+	// same where a local one is back and one of another node is awaited: the cluster has to be
+	// joined first. suspicionTime is the same for a mere suspicion about a remote holder:
+	// keepers name it as soon as the local one is leased.
+	restoredTime  = 30 * time.Second
+	remoteTime    = 90 * time.Second
+	suspicionTime = 10 * time.Second
+
+	notFoundAgain = "it was not found again after the agent's restart"
+)
+
+// conflict is an open suspicion or conflict. The package comment has its states.
+type conflict struct {
+	id          string
+	state       State // Suspected or Confirmed
+	secondSeen  time.Time
+	suspectedAt time.Time
+	confirmedAt time.Time     // also while one that a previous agent confirmed is verified again
+	overlap     time.Duration // proven at the confirmation
+
+	restoredAt time.Time // zero unless a previous agent left it
+	previous   []Binding // the holders that it left
+
+	listed []listing
+	lost   string    // why a holder was lost last
+	round  time.Time // when all holders were asked last
+	below  time.Time // confirmed: since when fewer than two are live; zero while two are
+	wake   time.Time // when step has something to do
+}
+
+// listing is one holder in the published list. Lost ones stay, as last seen, until
+// the list is made anew.
+type listing struct {
+	id   HolderID
+	live *binding // nil once lost
+	last Binding
+}
+
+// settle brings the conflict of an entry up to date with its bindings and their checks.
+func (d *Detector) settle(e *entry, now time.Time, fx *Effects) {
+	for again := true; again; {
+		switch {
+		case e.conflict != nil:
+			again = d.step(e, now, fx)
+		case !e.shared && len(e.bindings) >= 2 && enough(e.counting()):
+			d.suspect(e, now, fx)
+		default:
+			again = false
+		}
+	}
+}
+
+// step does what is due for an open conflict. It reports whether the conflict changed its
+// state, after which there may be more to do.
+func (d *Detector) step(e *entry, now time.Time, fx *Effects) bool {
+	c, list := e.conflict, e.counting()
+	c.wake = time.Time{}
+	for _, b := range list {
+		if b.check == nil {
+			b.check = new(check)
+			d.startRound(b, now, fx)
+		}
+	}
+	live := list
+	if c.state == Confirmed {
+		live = c.proven(list, d.opts.MinOverlap)
+	}
+	if enough(live) {
+		c.below = time.Time{}
+	} else {
+		end := d.endOf(c, list, now)
+		if !end.After(now) {
+			d.end(e, c.ending(), now, fx)
+			return true
+		}
+		c.wake = end
+	}
+	if c.state == Suspected || enough(live) {
+		d.publish(e, live, now, fx)
+	}
+	if c.state == Suspected {
+		if group := provenTogether(list, d.opts.MinOverlap); group != nil {
+			if wait := c.straggler(list, now); !wait.IsZero() {
+				c.wake = earlier(c.wake, wait)
+				return false
+			}
+			d.confirm(e, group, now, fx)
+			return true
+		}
+	}
+	d.nextRound(c, list, now, fx)
+	return false
+}
+
+func (d *Detector) suspect(e *entry, now time.Time, fx *Effects) {
+	list := e.counting()
+	c := &conflict{id: conflictID(e.key, e.episode+1), state: Suspected, suspectedAt: now, round: now}
+	e.conflict, e.faded = c, ""
+	d.open[e] = struct{}{}
+	c.list(list)
+
+	byArrival := slices.SortedFunc(slices.Values(list), func(a, b *binding) int {
+		return cmp.Or(a.counted.Compare(b.counted), compareBindings(a, b))
+	})
+	second := byArrival[1]
+	c.secondSeen = second.counted
+	d.tally.suspected++
+	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
+}
+
+// proven returns the holders of a confirmed conflict that keep it open. One that joined later
+// is among them once it had the address at the same time as another one, both in two rounds:
+// an address that is handed over while its conflict ends would otherwise keep it open.
+func (c *conflict) proven(list []*binding, overlap time.Duration) []*binding {
+	var live []*binding
+	for _, b := range list {
+		b.check.proven = b.check.proven || slices.ContainsFunc(list, func(o *binding) bool {
+			return o != b && rivals([]*binding{b, o}) && together(b.check, o.check, overlap)
+		})
+		if b.check.proven {
+			live = append(live, b)
+		}
+	}
+	return live
+}
+
+// endOf returns when a conflict is over that has fewer than two live holders.
+func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time {
+	if c.state == Suspected {
+		return d.awaitedUntil(c, list)
+	}
+	if c.below.IsZero() {
+		c.below = now
+	}
+	end := c.below.Add(resolveTime)
+	hopeful := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool { return !b.check.hopeful() })
+	if enough(hopeful) {
+		// A second holder may be back: its two rounds are given their time, once.
+		end = end.Add(d.opts.MinOverlap + 2*answerTime)
+	}
+	return end
+}
+
+// awaitedUntil returns until when a restored conflict waits for its holders; zero for one that
+// is not restored.
+func (d *Detector) awaitedUntil(c *conflict, list []*binding) time.Time {
+	if c.restoredAt.IsZero() {
+		return time.Time{}
+	}
+	wait := restoredTime
+	if slices.ContainsFunc(c.previous, func(b Binding) bool { return b.Holder.ID.Node != d.opts.Node }) {
+		switch {
+		case c.confirmedAt.IsZero():
+			wait = suspicionTime
+		case slices.ContainsFunc(list, (*binding).isLocal):
+			wait = remoteTime
+		}
+	}
+	return c.restoredAt.Add(wait)
+}
+
+// inherited reports whether a previous agent confirmed the conflict.
+func (c *conflict) inherited() bool {
+	return !c.restoredAt.IsZero() && !c.confirmedAt.IsZero() && !c.confirmedAt.After(c.restoredAt)
+}
+
+// left returns what a previous agent left of a holder; nil for nothing.
+func (c *conflict) left(id HolderID) *Binding {
+	for i := range c.previous {
+		if c.previous[i].Holder.ID == id {
+			return &c.previous[i]
+		}
+	}
+	return nil
+}
+
+// list makes the published list anew.
+func (c *conflict) list(live []*binding) {
+	c.listed = c.listed[:0]
+	for _, b := range live {
+		c.listed = append(c.listed, listing{id: b.holder.ID, live: b})
+	}
+}
+
+// publish brings the list of holders up to date, and says so when it has others than before.
+// While a restored conflict is suspected, those that it waits for stay in the list.
+func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects) {
+	c := e.conflict
+	reason, n := c.lost, len(c.listed)
+	c.listed = slices.DeleteFunc(c.listed, func(l listing) bool {
+		return !slices.ContainsFunc(live, func(b *binding) bool { return b.holder.ID == l.id }) &&
+			(c.state == Confirmed || c.left(l.id) == nil)
+	})
+	changed := len(c.listed) < n
+	for _, b := range live {
+		i := slices.IndexFunc(c.listed, func(l listing) bool { return l.id == b.holder.ID })
+		if i >= 0 {
+			c.listed[i].live = b
+			continue
+		}
+		c.listed = append(c.listed, listing{id: b.holder.ID, live: b})
+		reason, changed = b.String()+" has it too", true
+	}
+	if changed {
+		d.event(e, EventChanged, now, reason, fx)
+	}
+}
+
+// lose takes a holder that ends, and is still whole, from the list.
+func (c *conflict) lose(b *binding, why string) {
+	for i := range c.listed {
+		if l := &c.listed[i]; l.live == b {
+			l.last, l.live = b.public(), nil
+			c.lost = why
+		}
+	}
+}
+
+func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effects) {
+	c := e.conflict
+	c.state = Confirmed
+	c.list(group)
+	first, latest := group[0].check.first, group[0].check.latest
+	for _, b := range group {
+		b.check.proven = true
+		first, latest = later(first, b.check.first), earlier(latest, b.check.latest)
+	}
+	c.overlap = max(latest.Sub(first), d.opts.MinOverlap)
+	reason := fmt.Sprintf("%d live holders answered both rounds %s apart", len(group), roughly(c.overlap))
+	if c.inherited() { // it is as old as it is, and counted already
+		reason = "verified again after the agent's restart: " + reason
+	} else {
+		c.confirmedAt = now
+		d.tally.confirmed[scopeOf(c.public(e.key).Holders)]++
+	}
+	d.event(e, EventConfirmed, now, reason, fx)
+}
+
+// ending is why a conflict ends that has too few live holders.
+func (c *conflict) ending() string {
+	switch {
+	case c.state == Confirmed || c.restoredAt.IsZero():
+		// Without a loss, a holder turned out to be a node as well.
+		return nonEmpty(c.lost, "only nodes' own addresses are left")
+	case c.lost == "":
+		return notFoundAgain
+	default:
+		return notFoundAgain + ": " + c.lost
+	}
+}
+
+// end resolves what was confirmed, by this agent or a previous one, and lets the rest fade.
+func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
+	c := e.conflict
+	if c.confirmedAt.IsZero() {
+		e.faded = why
+		d.event(e, EventFaded, now, why, fx)
+		d.tally.faded++
+	} else {
+		c.state = Resolved
+		d.event(e, EventResolved, now, why, fx)
+		last := &fx.Events[len(fx.Events)-1].Conflict
+		last.ResolvedAt = now
+		d.tally.resolved++
+		d.setEpisode(e, e.episode+1)
+		d.remember(e, *last)
+	}
+	for _, b := range e.bindings {
+		b.check = nil
+	}
+	e.conflict = nil
+	delete(d.open, e)
+}
+
+func (d *Detector) event(e *entry, kind EventKind, now time.Time, reason string, fx *Effects) {
+	e.tell(now, HolderID{}, tellConflict, kind.String()+": "+reason)
+	fx.Events = append(fx.Events, Event{
+		Kind: kind, At: now, Conflict: e.conflict.public(e.key), Reason: reason, Restored: e.conflict.inherited(),
+	})
+}
+
+// public returns a copy for others.
+func (c *conflict) public(key Key) Conflict {
+	holders := make([]Binding, 0, len(c.listed))
+	for _, l := range c.listed {
+		if l.live != nil {
+			l.last = l.live.public()
+		}
+		holders = append(holders, l.last)
+	}
+	slices.SortFunc(holders, func(a, b Binding) int {
+		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), compareHolders(a.Holder.ID, b.Holder.ID))
+	})
+	p := Conflict{
+		ID: c.id, Key: key, State: c.state, Scope: scopeOf(holders), SecondSeen: c.secondSeen,
+		SuspectedAt: c.suspectedAt, ConfirmedAt: c.confirmedAt, Holders: holders,
+	}
+	if c.state == Suspected {
+		p.ConfirmedAt = time.Time{}
+	}
+	return p
+}
+
+func scopeOf(holders []Binding) Scope {
+	scope := SameNode
+	for _, h := range holders {
+		if h.Evidence == Host {
+			return PodHost
+		}
+		if h.Holder.ID.Node != holders[0].Holder.ID.Node {
+			scope = CrossNode
+		}
+	}
+	return scope
+}
+
+func conflictID(key Key, episode int) string {
+	sum := sha256.Sum256([]byte(key.Network + "|" + key.IP.String()))
+	return fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:4]), episode)
+}
+
+// enough reports whether these holders can make a conflict of this node: rivals of which
+// one is local.
+func enough(list []*binding) bool {
+	return rivals(list) && slices.ContainsFunc(list, (*binding).isLocal)
+}
+
+// rivals reports whether two of these holders rule each other out: any two, unless they
+// are nodes.
+func rivals(list []*binding) bool {
+	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
+}
