@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ErrUnknownName is returned (wrapped) by the Parse functions and UnmarshalText
-// methods of this package for a text they do not know.
+// ErrUnknownName is returned (wrapped) by the Parse functions of this package and by
+// MAC.UnmarshalText for a text they do not know.
 var ErrUnknownName = errors.New("unknown name")
 
 // The names below are part of the JSON documents and metric labels; index 0 is
@@ -37,13 +37,6 @@ func nameOf[E enum](e E, what string, names []string) string {
 	return fmt.Sprintf("%s(%d)", what, e)
 }
 
-func textOf[E enum](e E, what string, names []string) ([]byte, error) {
-	if int(e) < len(names) {
-		return []byte(names[e]), nil
-	}
-	return nil, fmt.Errorf("naming %s %d: %w", what, e, ErrUnknownName)
-}
-
 func parse[E enum](s, what string, names []string) (E, error) {
 	if i := slices.Index(names, s); i >= 0 {
 		return E(i), nil
@@ -54,91 +47,37 @@ func parse[E enum](s, what string, names []string) (E, error) {
 // String returns the name used in documents and labels.
 func (e Evidence) String() string { return nameOf(e, "evidence", evidenceNames) }
 
-// MarshalText returns the name, empty for the zero value.
-func (e Evidence) MarshalText() ([]byte, error) { return textOf(e, "evidence", evidenceNames) }
-
-// UnmarshalText is the reverse of MarshalText; it returns ErrUnknownName.
-func (e *Evidence) UnmarshalText(b []byte) (err error) {
-	*e, err = parse[Evidence](string(b), "evidence", evidenceNames)
-	return err
-}
-
-// ParseEvidence returns the evidence with that name, or ErrUnknownName.
-func ParseEvidence(s string) (Evidence, error) {
-	return parse[Evidence](s, "evidence", evidenceNames)
-}
-
 // String returns the name used in documents and labels.
 func (s Scope) String() string { return nameOf(s, "scope", scopeNames) }
-
-// MarshalText returns the name, empty for the zero value.
-func (s Scope) MarshalText() ([]byte, error) { return textOf(s, "scope", scopeNames) }
-
-// UnmarshalText is the reverse of MarshalText; it returns ErrUnknownName.
-func (s *Scope) UnmarshalText(b []byte) (err error) {
-	*s, err = parse[Scope](string(b), "scope", scopeNames)
-	return err
-}
-
-// ParseScope returns the scope with that name, or ErrUnknownName.
-func ParseScope(s string) (Scope, error) { return parse[Scope](s, "scope", scopeNames) }
 
 // String returns the name used in documents and labels.
 func (s State) String() string { return nameOf(s, "state", stateNames) }
 
-// MarshalText returns the name, empty for the zero value.
-func (s State) MarshalText() ([]byte, error) { return textOf(s, "state", stateNames) }
-
-// UnmarshalText is the reverse of MarshalText; it returns ErrUnknownName.
-func (s *State) UnmarshalText(b []byte) (err error) {
-	*s, err = parse[State](string(b), "state", stateNames)
-	return err
-}
-
-// ParseState returns the state with that name, or ErrUnknownName.
-func ParseState(s string) (State, error) { return parse[State](s, "state", stateNames) }
-
 // String returns the name used in documents.
 func (k EventKind) String() string { return nameOf(k, "event", eventNames) }
 
-// MarshalText returns the name, empty for the zero value.
-func (k EventKind) MarshalText() ([]byte, error) { return textOf(k, "event", eventNames) }
-
-// UnmarshalText is the reverse of MarshalText; it returns ErrUnknownName.
-func (k *EventKind) UnmarshalText(b []byte) (err error) {
-	*k, err = parse[EventKind](string(b), "event", eventNames)
-	return err
-}
-
-// String returns the name used in logs.
+// String returns the name used in logs and labels.
 func (p Purpose) String() string { return nameOf(p, "purpose", purposeNames) }
-
-// MarshalText returns the name, empty for the zero value.
-func (p Purpose) MarshalText() ([]byte, error) { return textOf(p, "purpose", purposeNames) }
-
-// UnmarshalText is the reverse of MarshalText; it returns ErrUnknownName.
-func (p *Purpose) UnmarshalText(b []byte) (err error) {
-	*p, err = parse[Purpose](string(b), "purpose", purposeNames)
-	return err
-}
 
 // String returns the name used in documents.
 func (k NoteKind) String() string { return nameOf(k, "note", noteNames) }
-
-// MarshalText returns the name, empty for the zero value.
-func (k NoteKind) MarshalText() ([]byte, error) { return textOf(k, "note", noteNames) }
-
-// UnmarshalText is the reverse of MarshalText; it returns ErrUnknownName.
-func (k *NoteKind) UnmarshalText(b []byte) (err error) {
-	*k, err = parse[NoteKind](string(b), "note", noteNames)
-	return err
-}
 
 // String returns the reason in a few words, fit for a label.
 func (r Refusal) String() string { return nameOf(r, "refusal", refusalNames) }
 
 // String returns the reason in one word, fit for a label.
 func (s Suppression) String() string { return nameOf(s, "suppression", suppressionNames) }
+
+// ParseEvidence returns the evidence with that name, or ErrUnknownName.
+func ParseEvidence(s string) (Evidence, error) {
+	return parse[Evidence](s, "evidence", evidenceNames)
+}
+
+// ParseScope returns the scope with that name, or ErrUnknownName.
+func ParseScope(s string) (Scope, error) { return parse[Scope](s, "scope", scopeNames) }
+
+// ParseState returns the state with that name, or ErrUnknownName.
+func ParseState(s string) (State, error) { return parse[State](s, "state", stateNames) }
 
 // String returns the colon form, empty for an unknown address.
 func (m MAC) String() string {

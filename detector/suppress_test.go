@@ -2,7 +2,6 @@ package detector
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 )
@@ -218,16 +217,5 @@ func TestSetLimitsCutsTheHistory(t *testing.T) {
 	}
 	if w.d.idle.Len() != 2 || len(w.d.entries) != 4 {
 		t.Errorf("%d stories, %d entries", w.d.idle.Len(), len(w.d.entries))
-	}
-}
-
-func TestSuppressionNames(t *testing.T) {
-	for s := SuppressedShared; s < suppressions; s++ {
-		if name := s.String(); name == "" || strings.ContainsAny(name, " ()") {
-			t.Errorf("suppression %d is %q", s, name)
-		}
-	}
-	if len(suppressionNames) != int(suppressions) {
-		t.Errorf("%d names", len(suppressionNames))
 	}
 }
