@@ -121,7 +121,7 @@ func (d *Detector) solicit(b *binding, now time.Time, fx *Effects) {
 	c.attempts++
 	c.asked = now
 	if b.remote {
-		b.entry.tell(now, b.holder.ID, tellAsked, c.turn())
+		b.entry.record(now, b.holder.ID, noteNodeAsked, c.turn())
 	}
 	fx.Solicit = append(fx.Solicit, Solicitation{
 		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface,
@@ -174,11 +174,11 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	if sent.After(at) {
 		sent = c.began
 	}
-	t := tellAnswered
+	t := noteAnswer
 	if c.proven {
-		t = tellRechecked
+		t = noteAnswerAgain
 	}
-	b.entry.tell(now, b.holder.ID, t, c.turn()).took = at.Sub(sent)
+	b.entry.record(now, b.holder.ID, t, c.turn()).took = at.Sub(sent)
 
 	c.phase, c.silent, c.unreached = resting, time.Time{}, 0
 	c.latest = at
@@ -200,27 +200,27 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 	}
 	switch {
 	case c.proven && c.began.Sub(c.silent) < recheckTime:
-		e.tell(now, id, tellMissed, "") // it may be paused, or packets were lost
+		e.record(now, id, noteMissed, "") // it may be paused, or packets were lost
 		return
 	case !c.forwards && d.isAwaited(e, id, now):
-		e.tell(now, id, tellSilent, turn)
+		e.record(now, id, noteAwaited, turn)
 		return
 	case c.proven:
-		e.tell(now, id, tellMissed, "")
+		e.record(now, id, noteMissed, "")
 	}
 	suppressed := d.penalize(b, now)
 	if !b.remote && (c.forwards || b.evidence == Data) {
-		t := tellDemoted
+		t := noteDataOnly
 		if c.forwards {
-			t = tellForwards
+			t = noteForwards
 		}
-		e.tell(now, id, t, suppressed.String())
-		d.demote(b, b.String()+" "+t.clause(""), now)
+		e.record(now, id, t, suppressed.String())
+		d.demote(b, b.String()+" "+t.because(""), now)
 		return
 	}
-	t := tellUnanswered
+	t := noteNoAnswer
 	if c.forwards {
-		t = tellForwardsThere
+		t = noteForwardsThere
 	}
 	d.remove(b, t, turn, now)
 }
@@ -241,18 +241,18 @@ func (d *Detector) Solicited(s Solicitation, now time.Time) {
 		return
 	}
 	if s.Purpose == Refresh {
-		b.entry.tell(now, s.Holder, tellRefresh, "")
+		b.entry.record(now, s.Holder, noteRefresh, "")
 		return
 	}
 	if b.remote || d.questioned(s) == nil {
 		return // the attempts at a remote holder are its node's affair
 	}
 	c := b.check
-	t := tellSolicited
+	t := noteAsked
 	if c.proven {
-		t = tellRecheck
+		t = noteAskedAgain
 	}
-	b.entry.tell(now, s.Holder, t, c.turn())
+	b.entry.record(now, s.Holder, t, c.turn())
 	if c.sent.IsZero() {
 		c.sent = now
 		d.finish(b.entry, now)
@@ -270,7 +270,7 @@ func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now ti
 		return fx
 	}
 	if s.Purpose == Refresh {
-		b.entry.tell(now, s.Holder, tellNotSolicited, reason)
+		b.entry.record(now, s.Holder, noteNotAsked, reason)
 		if !notBefore.IsZero() && b.refreshes > 0 {
 			b.refreshes--
 			b.refreshAfter = later(notBefore, now.Add(minRetry))
@@ -289,11 +289,11 @@ func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now ti
 // refused puts the question off until notBefore or, when that is zero, blocks it.
 func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, fx *Effects) {
 	c := b.check
-	t, soonest := tellNotSolicited, now.Add(minRetry)
+	t, soonest := noteNotAsked, now.Add(minRetry)
 	if b.remote {
-		t, soonest = tellNotAsked, now.Add(newsTime)
+		t, soonest = noteNodeRefused, now.Add(newsTime)
 	}
-	b.entry.tell(now, b.holder.ID, t, reason)
+	b.entry.record(now, b.holder.ID, t, reason)
 	c.phase, c.deferral = waiting, deferral{reason, now, later(notBefore, soonest)}
 	if notBefore.IsZero() {
 		c.phase, c.deferral.until = blocked, now.Add(blockedTime)

@@ -161,7 +161,7 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 	if b == nil {
 		return fx
 	}
-	d.remove(b, tellWithdrawn, reason, now)
+	d.remove(b, noteGone, reason, now)
 	d.settle(e, now, &fx)
 	d.finish(e, now)
 	return fx
@@ -177,7 +177,7 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 	for _, b := range affected {
 		e := b.entry
 		if len(b.sources) == 1 || !d.withdrawSource(b, i, reason, now, &fx) {
-			d.remove(b, tellWithdrawn, reason, now)
+			d.remove(b, noteGone, reason, now)
 		}
 		d.settle(e, now, &fx)
 		d.finish(e, now)
@@ -193,7 +193,7 @@ func (d *Detector) withdrawSource(b *binding, i Interface, reason string, now ti
 	if b.evidence == 0 {
 		return false
 	}
-	b.entry.tell(now, b.holder.ID, tellSourceGone, reason)
+	b.entry.record(now, b.holder.ID, noteGoneOnOne, reason)
 	if b.check != nil && b.check.phase == asking {
 		d.startRound(b, now, fx) // the attempts so far may have gone nowhere
 	}
@@ -224,9 +224,9 @@ func (d *Detector) Next() time.Time {
 // advance runs the deadlines of one entry.
 func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	for _, b := range slices.Clone(e.bindings) {
-		d.refreshEvidence(b, now, tellExpired.clause(d.opts.TTL.String()))
+		d.refreshEvidence(b, now, noteTTL.because(d.opts.TTL.String()))
 		if b.evidence == 0 {
-			d.remove(b, tellExpired, "", now)
+			d.remove(b, noteTTL, "", now)
 		}
 	}
 	for _, b := range slices.Clone(e.bindings) {

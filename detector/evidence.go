@@ -12,12 +12,12 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 			return false
 		}
 		src, novel = d.addSource(b, &s.Holder), true
-		b.entry.tell(now, s.Holder.ID, tellSource, s.Holder.InterfaceName)
+		b.entry.record(now, s.Holder.ID, noteOtherDevice, s.Holder.InterfaceName)
 	}
 	if mac := s.Holder.MAC; mac != src.mac && mac != (MAC{}) {
 		if src.mac != (MAC{}) {
 			novel = true
-			b.entry.tell(now, s.Holder.ID, tellMAC, "from "+src.mac.String()+" to "+mac.String())
+			b.entry.record(now, s.Holder.ID, noteOtherMAC, "from "+src.mac.String()+" to "+mac.String())
 		}
 		src.mac = mac
 	}
@@ -31,7 +31,7 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 	src.last[kept] = later(src.last[kept], s.At)
 	if ev >= Data {
 		if s.Answer && b.refreshes > 0 && b.check == nil {
-			b.entry.tell(now, s.Holder.ID, tellRefreshed, "")
+			b.entry.record(now, s.Holder.ID, noteRefreshed, "")
 		}
 		b.refreshes, b.refreshAfter = 0, time.Time{}
 	}
@@ -109,7 +109,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		}
 	}
 	if was != 0 && ev != 0 && was != ev {
-		b.entry.tell(now, b.holder.ID, tellEvidence, ev.String()+", was "+was.String())
+		b.entry.record(now, b.holder.ID, noteOtherEvidence, ev.String()+", was "+was.String())
 	}
 	if ev >= Data {
 		b.entry.storied = true

@@ -287,7 +287,7 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 }
 
 func (d *Detector) event(e *entry, kind EventKind, now time.Time, reason string, fx *Effects) {
-	e.tell(now, HolderID{}, tellConflict, kind.String()+": "+reason)
+	e.record(now, HolderID{}, noteConflict, kind.String()+": "+reason)
 	fx.Events = append(fx.Events, Event{
 		Kind: kind, At: now, Conflict: e.conflict.public(e.key), Reason: reason, Restored: e.conflict.inherited(),
 	})

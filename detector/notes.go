@@ -3,93 +3,54 @@ package detector
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
-// tell is what a note tells; the text is made only when somebody asks.
-type tell uint8
+// template is what notes of one sort say; the text is made only when somebody asks.
+type template struct {
+	kind NoteKind
+	text string // %s is the argument
+	// fold says that a repeat replaces the earlier note and counts it.
+	fold bool
+	// reason is the same after the name of a holder, with %s for its own argument.
+	reason string
+}
 
-const (
-	tellSeen tell = iota + 1
-	tellSource
-	tellMAC
-	tellEvidence
-	tellDemoted
-	tellForwards
-	tellForwardsThere
-	tellWithdrawn
-	tellSourceGone
-	tellExpired
-	tellEvicted
-	tellUnneeded
-	tellSolicited
-	tellAsked
-	tellRecheck
-	tellRefresh
-	tellNotSolicited
-	tellNotAsked
-	tellAnswered
-	tellRechecked
-	tellRefreshed
-	tellUnanswered
-	tellMissed
-	tellSilent
-	tellConflict
+var (
+	noteFirstSeen     = &template{kind: NoteSeen, text: "first seen: %s"}
+	noteOtherDevice   = &template{kind: NoteSeen, text: "also seen on %s", fold: true}
+	noteOtherMAC      = &template{kind: NoteSeen, text: "MAC changed %s", fold: true}
+	noteOtherEvidence = &template{kind: NoteEvidence, text: "evidence now %s", fold: true}
+	noteDataOnly      = &template{kind: NoteEvidence, text: "sends data but did not answer: taken for forwarding, for %s", fold: true, reason: "did not answer"}
+	noteForwards      = &template{kind: NoteEvidence, text: "answered for an address it does not have: taken for forwarding, for %s", fold: true, reason: "answers for an address it does not have"}
+	noteForwardsThere = &template{kind: NoteUnanswered, text: "answered its node for an address it does not have%s", reason: "answers for an address it does not have"}
+	noteGone          = &template{kind: NoteWithdrawn, text: "withdrawn: %s", reason: "withdrawn: %s"}
+	noteGoneOnOne     = &template{kind: NoteWithdrawn, text: "withdrawn on one interface, still on another: %s", fold: true}
+	noteTTL           = &template{kind: NoteExpired, text: "expired: not seen for the TTL%s", reason: "not seen for %s"}
+	noteEvicted       = &template{kind: NoteExpired, text: "forgotten to make room: %s", reason: "forgotten: %s"}
+	noteNotNeeded     = &template{kind: NoteExpired, text: "forgotten: nobody on this node has the address any more%s"}
+	noteNodeAsked     = &template{kind: NoteSolicited, text: "its node was asked%s", fold: true}
+	noteAsked         = &template{kind: NoteSolicited, text: "solicited to verify%s", fold: true}
+	noteAskedAgain    = &template{kind: NoteSolicited, text: "solicited to re-check%s", fold: true}
+	noteRefresh       = &template{kind: NoteSolicited, text: "solicited because it was silent%s", fold: true}
+	noteNotAsked      = &template{kind: NoteNotSolicited, text: "not solicited: %s", fold: true}
+	noteNodeRefused   = &template{kind: NoteNotSolicited, text: "not verified: %s", fold: true}
+	noteAnswer        = &template{kind: NoteAnswered, text: "answered%s", fold: true}
+	noteAnswerAgain   = &template{kind: NoteAnswered, text: "answered the re-check%s", fold: true}
+	noteRefreshed     = &template{kind: NoteAnswered, text: "answered after a silence%s", fold: true}
+	noteNoAnswer      = &template{kind: NoteUnanswered, text: "did not answer%s", reason: "did not answer"}
+	noteMissed        = &template{kind: NoteUnanswered, text: "did not answer a re-check%s", fold: true}
+	noteAwaited       = &template{kind: NoteUnanswered, text: "did not answer%s: will be asked again", fold: true}
+	noteConflict      = &template{kind: NoteConflict, text: "%s"}
 )
 
-// tells gives each its kind, its text (%s is the argument) and whether repeats are
-// folded into one note.
-var tells = [...]struct {
-	kind NoteKind
-	text string
-	fold bool
-}{
-	tellSeen:          {NoteSeen, "first seen: %s", false},
-	tellSource:        {NoteSeen, "also seen on %s", true},
-	tellMAC:           {NoteSeen, "MAC changed %s", true},
-	tellEvidence:      {NoteEvidence, "evidence now %s", true},
-	tellDemoted:       {NoteEvidence, "sends data but did not answer: taken for forwarding, for %s", true},
-	tellForwards:      {NoteEvidence, "answered for an address it does not have: taken for forwarding, for %s", true},
-	tellForwardsThere: {NoteUnanswered, "answered its node for an address it does not have%s", false},
-	tellWithdrawn:     {NoteWithdrawn, "withdrawn: %s", false},
-	tellSourceGone:    {NoteWithdrawn, "withdrawn on one interface, still on another: %s", true},
-	tellExpired:       {NoteExpired, "expired: not seen for the TTL%s", false},
-	tellEvicted:       {NoteExpired, "forgotten to make room: %s", false},
-	tellUnneeded:      {NoteExpired, "forgotten: nobody on this node has the address any more%s", false},
-	tellAsked:         {NoteSolicited, "its node was asked%s", true},
-	tellSolicited:     {NoteSolicited, "solicited to verify%s", true},
-	tellRecheck:       {NoteSolicited, "solicited to re-check%s", true},
-	tellRefresh:       {NoteSolicited, "solicited because it was silent%s", true},
-	tellNotSolicited:  {NoteNotSolicited, "not solicited: %s", true},
-	tellNotAsked:      {NoteNotSolicited, "not verified: %s", true},
-	tellAnswered:      {NoteAnswered, "answered%s", true},
-	tellRechecked:     {NoteAnswered, "answered the re-check%s", true},
-	tellRefreshed:     {NoteAnswered, "answered after a silence%s", true},
-	tellUnanswered:    {NoteUnanswered, "did not answer%s", false},
-	tellMissed:        {NoteUnanswered, "did not answer a re-check%s", true},
-	tellSilent:        {NoteUnanswered, "did not answer%s: will be asked again", true},
-	tellConflict:      {NoteConflict, "%s", false},
-}
-
-// clause is the same as a reason: it follows the name of the holder.
-func (t tell) clause(arg string) string {
-	switch t {
-	case tellWithdrawn:
-		return "withdrawn: " + arg
-	case tellExpired:
-		return "not seen for " + arg
-	case tellEvicted:
-		return "forgotten: " + arg
-	case tellForwards, tellForwardsThere:
-		return "answers for an address it does not have"
-	default:
-		return "did not answer"
-	}
-}
+// because is the template's reason; arg replaces its %s.
+func (t *template) because(arg string) string { return strings.ReplaceAll(t.reason, "%s", arg) }
 
 type note struct {
+	*template
 	at     time.Time
-	tell   tell
 	holder HolderID
 	arg    string
 	took   time.Duration // of an answer
@@ -97,27 +58,26 @@ type note struct {
 }
 
 func (n *note) public() Note {
-	t := tells[n.tell]
-	text := fmt.Sprintf(t.text, n.arg)
-	if n.tell == tellAnswered || n.tell == tellRechecked {
+	text := fmt.Sprintf(n.text, n.arg)
+	if n.template == noteAnswer || n.template == noteAnswerAgain {
 		text += " after " + roughly(n.took)
 	}
 	if n.count > 1 {
 		text += fmt.Sprintf(" (%d times)", n.count)
 	}
-	return Note{At: n.at, Kind: t.kind, Holder: n.holder, Text: text}
+	return Note{At: n.at, Kind: n.kind, Holder: n.holder, Text: text}
 }
 
-// tell adds a note. A repeat that would tell the reader nothing new moves the earlier
+// record adds a note. A repeat that would tell the reader nothing new moves the earlier
 // note to the end and counts, unless a conflict changed its state in between. The
 // result is valid until the next call.
-func (e *entry) tell(now time.Time, id HolderID, t tell, arg string) *note {
-	n := note{at: now, tell: t, holder: id, arg: arg, count: 1}
-	if tells[t].fold {
-		for i := len(e.notes) - 1; i >= 0 && e.notes[i].tell != tellConflict; i-- {
+func (e *entry) record(now time.Time, id HolderID, t *template, arg string) *note {
+	n := note{template: t, at: now, holder: id, arg: arg, count: 1}
+	if t.fold {
+		for i := len(e.notes) - 1; i >= 0 && e.notes[i].template != noteConflict; i-- {
 			old := e.notes[i]
-			same := old.arg == arg || t == tellMAC // MACs come in any number
-			if old.tell == t && old.holder == id && same {
+			same := old.arg == arg || t == noteOtherMAC // MACs come in any number
+			if old.template == t && old.holder == id && same {
 				n.count += old.count
 				e.notes = slices.Delete(e.notes, i, i+1)
 				break

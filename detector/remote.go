@@ -93,7 +93,7 @@ func (d *Detector) dropRemote(e *entry, now time.Time) {
 	}
 	for _, b := range slices.Clone(e.bindings) {
 		if b.remote {
-			d.remove(b, tellUnneeded, "", now)
+			d.remove(b, noteNotNeeded, "", now)
 		}
 	}
 }

@@ -129,7 +129,7 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	d.setEpisode(e, episodeOf(r)-1)
 	d.open[e] = struct{}{}
 	d.tally.restored[r.State]++
-	e.tell(now, HolderID{}, tellConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
+	e.record(now, HolderID{}, noteConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
 }
 
 // inherit gives a binding of a previous agent's holder its age, and its names if it has none.

@@ -57,7 +57,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	id := s.Holder.ID
 	if id.Node != d.opts.Node && e.remotes >= maxRemote {
 		d.tally.evicted[RefusedKeyFull]++
-		d.remove(e.unasked(), tellEvicted, RefusedKeyFull.String(), now)
+		d.remove(e.unasked(), noteEvicted, RefusedKeyFull.String(), now)
 	}
 	if d.born.IsZero() {
 		d.born = now
@@ -88,7 +88,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	if b.remote {
 		where = ", says its node"
 	}
-	e.tell(now, id, tellSeen, ev.String()+where)
+	e.record(now, id, noteFirstSeen, ev.String()+where)
 	return b
 }
 
@@ -154,7 +154,7 @@ func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
 		return false
 	}
 	d.tally.evicted[r]++
-	d.remove(v, tellEvicted, r.String(), now)
+	d.remove(v, noteEvicted, r.String(), now)
 	d.finish(v.entry, now)
 	return true
 }
@@ -179,10 +179,10 @@ func (d *Detector) dropSource(b *binding, i Interface) {
 
 // remove takes a binding out of the table and tells why. The caller settles and
 // finishes the entry.
-func (d *Detector) remove(b *binding, t tell, reason string, now time.Time) {
+func (d *Detector) remove(b *binding, t *template, reason string, now time.Time) {
 	e, id := b.entry, b.holder.ID
-	e.tell(now, id, t, reason)
-	d.setEvidence(b, 0, now, b.String()+" "+t.clause(reason))
+	e.record(now, id, t, reason)
+	d.setEvidence(b, 0, now, b.String()+" "+t.because(reason))
 	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })
 	dropFrom(d.holders, id, b)
 	if b.remote {
