@@ -28,7 +28,7 @@ func (w *world) solicit(s Solicitation) {
 		return
 	}
 	w.d.Solicited(s, w.now)
-	ans := a.sighting(s.Key.IP, a.claim(), w.now.Add(delay))
+	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(delay))
 	ans.Answer = true
 	switch {
 	case a.mute || w.lose != nil && w.lose():
@@ -47,7 +47,7 @@ func (w *world) askNode(s Solicitation, a *actor) {
 	if s.Purpose != Verify || s.Interface != (Interface{}) {
 		w.t.Errorf("asked %+v of another node", s)
 	}
-	ans := a.sighting(s.Key.IP, a.claim(), w.now.Add(delay))
+	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(delay))
 	ans.Answer = true
 	switch {
 	case w.ask != nil:

@@ -2,9 +2,7 @@ package detector
 
 import (
 	"container/list"
-	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -12,18 +10,18 @@ import (
 
 // entry is all that is known of one key.
 type entry struct {
-	key       Key
-	bindings  []*binding // in order of arrival
-	conflict  *conflict  // the open one
-	episode   int        // conflicts resolved so far
-	kept      int        // of them still in the history
-	storied   bool       // it once had a holder that counts
-	shared    bool       // declared shared: never suspected
-	remotes   int        // of the bindings
-	muted     [suppressions]bool
-	faded     string // why the last suspicion faded; empty when a conflict came since
-	penalties []penalty
-	notes     []note
+	key         Key
+	bindings    []*binding // in order of arrival
+	conflict    *conflict  // the open one
+	occurrences int        // conflicts resolved so far
+	kept        int        // of them still in the history
+	storied     bool       // it once had a holder that counts
+	shared      bool       // declared shared: never suspected
+	remotes     int        // of the bindings
+	suppressed  [suppressions]bool
+	faded       string // why the last suspicion faded; empty when a conflict came since
+	penalties   []penalty
+	notes       []note
 
 	at   time.Time // next deadline
 	slot int       // place in the schedule + 1; 0 while not in it
@@ -42,16 +40,9 @@ type binding struct {
 	// while it is not one.
 	counted time.Time
 	sources []source
-
-	refreshes    int // solicited since the last evidence
-	refreshAfter time.Time
-	jitter       time.Duration
-
-	check *check // while the key is suspected or in conflict
-
-	told    claim         // a local one, as TakeChanges returned it last
-	ended   *Change       // why it ceased to be so; nil unless told
-	changed *list.Element // in Detector.changed
+	refresh refresh
+	check   *check // while the key is suspected or in conflict
+	leasing leasing
 
 	rank int
 	elem *list.Element // in Detector.ranks[rank]
@@ -65,15 +56,7 @@ type source struct {
 	last  [Host + 1]time.Time // by evidence
 }
 
-func (s *source) seen() time.Time {
-	var t time.Time
-	for _, at := range s.last {
-		if at.After(t) {
-			t = at
-		}
-	}
-	return t
-}
+func (s *source) seen() time.Time { return slices.MaxFunc(s.last[:], time.Time.Compare) }
 
 func (e *entry) find(id HolderID) *binding {
 	for _, b := range e.bindings {
@@ -96,7 +79,7 @@ func (e *entry) counting() []*binding {
 	return list
 }
 
-// next returns the earliest deadline of the entry; zero if it has none.
+// next returns the earliest deadline of the entry after now; zero if it has none.
 func (d *Detector) next(e *entry, now time.Time) time.Time {
 	var at time.Time
 	for _, b := range e.bindings {
@@ -129,12 +112,11 @@ func (b *binding) isLocal() bool { return !b.remote }
 // isNewcomer reports whether the holder is not among those of a confirmed conflict yet.
 func (b *binding) isNewcomer() bool { return !b.check.proven }
 
+// lastOf returns when such evidence was seen last, on whichever interface.
 func (b *binding) lastOf(e Evidence) time.Time {
 	var t time.Time
 	for i := range b.sources {
-		if at := b.sources[i].last[e]; at.After(t) {
-			t = at
-		}
+		t = later(t, b.sources[i].last[e])
 	}
 	return t
 }
@@ -142,16 +124,9 @@ func (b *binding) lastOf(e Evidence) time.Time {
 func (b *binding) lastSeen() time.Time {
 	var t time.Time
 	for i := range b.sources {
-		if at := b.sources[i].seen(); at.After(t) {
-			t = at
-		}
+		t = later(t, b.sources[i].seen())
 	}
 	return t
-}
-
-// lastCounted returns the last sighting that supports a suspicion.
-func (b *binding) lastCounted() time.Time {
-	return later(b.lastOf(Data), later(b.lastOf(Announced), b.lastOf(Host)))
 }
 
 // strongest returns the strongest evidence seen within the TTL that is not suppressed, or 0.
@@ -203,14 +178,14 @@ func (b *binding) public() Binding {
 
 // String names the holder for people, with its node where that is another one.
 func (b *binding) String() string {
-	if h := &b.holder; b.remote {
-		name := "a holder" // its node has not told more yet
-		if h.Pod.Name != "" || h.NetnsName != "" {
-			name = h.String()
-		}
-		return name + " on node " + b.node()
+	if !b.remote {
+		return b.holder.String()
 	}
-	return b.holder.String()
+	name := "a holder" // its node has not said more yet
+	if b.holder.Pod.Name != "" || b.holder.NetnsName != "" {
+		name = b.holder.String()
+	}
+	return name + " on node " + b.node()
 }
 
 // node is the holder's node for people, with its boot where the key has a holder on another node
@@ -224,23 +199,6 @@ func (b *binding) node() string {
 		}
 	}
 	return name
-}
-
-// jitterOf returns a share of -1 to 1 of span that is always the same for a binding.
-func jitterOf(key Key, id HolderID, span time.Duration) time.Duration {
-	h := fnv.New64a()
-	ip := key.IP.As16()
-	h.Write([]byte(key.Network))
-	h.Write(ip[:])
-	h.Write([]byte(id.Node))
-	var n [16]byte
-	binary.LittleEndian.PutUint64(n[:], id.Netns)
-	binary.LittleEndian.PutUint32(n[8:], id.Ifindex)
-	binary.LittleEndian.PutUint32(n[12:], id.Generation)
-	h.Write(n[:])
-	// The middle bits: the low ones of FNV follow the last bytes too closely.
-	share := float64(h.Sum64()>>16&0xffffff)/0x800000 - 1
-	return time.Duration(share * float64(span))
 }
 
 // earlier returns the earlier of two times of which zero means never.

@@ -1,11 +1,11 @@
 package detector
 
 import (
+	"container/list"
 	"slices"
 )
 
-// Change is what happened to a local binding that counts, for those who tell other nodes
-// of it.
+// Change is what happened to a local binding that counts, for those who lease it.
 type Change struct {
 	// Binding is as it is now or, when it ended, was at last.
 	Binding Binding
@@ -19,25 +19,38 @@ type Change struct {
 	Rivals []string
 }
 
-// claim is what other nodes are told of a binding; zero for nothing.
-type claim struct {
-	mac      MAC
-	evidence Evidence
-	episodes int
+// changes are the bindings that differ from what TakeChanges returned last.
+type changes struct {
+	list list.List              // of *binding
+	gone map[bindingID]*binding // those of them that are not in the table any more
 }
 
-// claimant names a local binding, also when it is gone.
-type claimant struct {
-	key Key
-	id  HolderID
+// bindingID names a binding, also when it is gone.
+type bindingID struct {
+	key    Key
+	holder HolderID
 }
 
-// claim returns what others are to be told of a binding.
-func (b *binding) claim() claim {
+// lease is what other nodes know of a binding; zero for nothing.
+type lease struct {
+	mac         MAC
+	evidence    Evidence
+	occurrences int
+}
+
+// leasing is what TakeChanges returned of a binding, and has yet to return.
+type leasing struct {
+	last   lease
+	ended  *Change       // why it ceased to count; nil unless it is leased
+	change *list.Element // in changes.list
+}
+
+// lease returns what others are to know of a binding.
+func (b *binding) lease() lease {
 	if b.remote || !b.counts() || b.entry.shared {
-		return claim{}
+		return lease{}
 	}
-	return claim{b.holder.MAC, b.evidence, b.entry.episode}
+	return lease{b.holder.MAC, b.evidence, b.entry.occurrences}
 }
 
 // TakeChanges returns what happened to local bindings since the last call: those that
@@ -45,32 +58,32 @@ func (b *binding) claim() claim {
 // holder of a key comes once, as it is now, in the order in which they first changed.
 // Keys that are declared shared have none.
 func (d *Detector) TakeChanges() []Change {
-	if d.changed.Len() == 0 {
+	if d.changes.list.Len() == 0 {
 		return nil
 	}
 	var list []Change
-	for el := d.changed.Front(); el != nil; el = el.Next() {
+	for el := d.changes.list.Front(); el != nil; el = el.Next() {
 		b := el.Value.(*binding)
-		now := b.claim()
+		now := b.lease()
 		switch {
-		case now == b.told:
-		case now != claim{}:
-			list = append(list, Change{Binding: b.public(), Episodes: now.episodes})
+		case now == b.leasing.last:
+		case now != lease{}:
+			list = append(list, Change{Binding: b.public(), Episodes: now.occurrences})
 		default:
-			b.ended.Episodes = b.entry.episode
-			list = append(list, *b.ended)
+			b.leasing.ended.Episodes = b.entry.occurrences
+			list = append(list, *b.leasing.ended)
 		}
-		b.told, b.ended, b.changed = now, nil, nil
+		b.leasing = leasing{last: now}
 	}
-	d.changed.Init()
-	clear(d.gone)
+	d.changes.list.Init()
+	clear(d.changes.gone)
 	return list
 }
 
 // Episodes counts the conflicts of a key that are resolved, as far as is known.
 func (d *Detector) Episodes(key Key) int {
 	if e := d.entries[key]; e != nil {
-		return e.episode
+		return e.occurrences
 	}
 	return 0
 }
@@ -91,16 +104,16 @@ func (d *Detector) Claims(key Key) []Binding {
 	return list
 }
 
-// mark puts a binding on the list of changes if it is another than was told.
-func (d *Detector) mark(b *binding) {
-	if b.changed == nil && b.claim() != b.told {
-		b.changed = d.changed.PushBack(b)
+// noteChange puts a binding on the list of changes if its lease differs from the last one.
+func (d *Detector) noteChange(b *binding) {
+	if b.leasing.change == nil && b.lease() != b.leasing.last {
+		b.leasing.change = d.changes.list.PushBack(b)
 	}
 }
 
-// markEnd keeps why a binding that was told ceases to count; called while it is whole.
-func (d *Detector) markEnd(b *binding, why string) {
-	if b.told == (claim{}) {
+// noteEnd keeps why a binding that is leased ceases to count; called while it is whole.
+func (d *Detector) noteEnd(b *binding, why string) {
+	if b.leasing.last == (lease{}) {
 		return
 	}
 	var nodes []string
@@ -110,51 +123,36 @@ func (d *Detector) markEnd(b *binding, why string) {
 		}
 	}
 	slices.Sort(nodes)
-	b.ended = &Change{Binding: b.public(), Ended: true, Reason: why, Rivals: slices.Compact(nodes)}
+	b.leasing.ended = &Change{Binding: b.public(), Ended: true, Reason: why, Rivals: slices.Compact(nodes)}
 }
 
-// markShared follows an entry that is, or is not any more, declared shared.
-func (d *Detector) markShared(e *entry) {
+// setOccurrences counts the resolved conflicts of a key.
+func (d *Detector) setOccurrences(e *entry, n int) {
+	e.occurrences = n
 	for _, b := range e.bindings {
-		if e.shared && b.counts() {
-			d.markEnd(b, declaredShared)
-		}
-		d.mark(b)
-	}
-}
-
-// setEpisode counts the resolved conflicts of a key.
-func (d *Detector) setEpisode(e *entry, n int) {
-	e.episode = n
-	for _, b := range e.bindings {
-		d.mark(b)
+		d.noteChange(b)
 	}
 }
 
 // outlive keeps a binding that left the table until its end is taken. One that nobody
-// was told of leaves no trace, so that there are never more than the table had.
+// knows of leaves no trace, so that there are never more than the table had.
 func (d *Detector) outlive(b *binding) {
 	switch {
-	case b.changed == nil:
-	case b.told == (claim{}):
-		d.changed.Remove(b.changed)
-		b.changed = nil
+	case b.leasing.change == nil:
+	case b.leasing.last == (lease{}):
+		d.changes.list.Remove(b.leasing.change)
+		b.leasing.change = nil
 	default:
-		d.gone[claimant{b.entry.key, b.holder.ID}] = b
+		d.changes.gone[bindingID{b.entry.key, b.holder.ID}] = b
 	}
 }
 
 // succeed lets a new binding take the place of one whose end was not taken yet.
 func (d *Detector) succeed(b *binding) {
-	if b.remote || len(d.gone) == 0 {
-		return
+	id := bindingID{b.entry.key, b.holder.ID}
+	if old := d.changes.gone[id]; old != nil {
+		delete(d.changes.gone, id)
+		b.leasing = old.leasing
+		b.leasing.change.Value = b
 	}
-	who := claimant{b.entry.key, b.holder.ID}
-	old := d.gone[who]
-	if old == nil {
-		return
-	}
-	delete(d.gone, who)
-	b.told, b.ended, b.changed = old.told, old.ended, old.changed
-	b.changed.Value = b
 }

@@ -44,14 +44,14 @@ func (w *world) take() []string {
 func (w *world) follow(c Change) {
 	w.t.Helper()
 	if w.leases == nil {
-		w.leases = map[claimant]claim{}
+		w.leases = map[bindingID]lease{}
 	}
-	who := claimant{c.Binding.Key, c.Binding.Holder.ID}
-	was, now := w.leases[who], claim{c.Binding.Holder.MAC, c.Binding.Evidence, c.Episodes}
+	who := bindingID{c.Binding.Key, c.Binding.Holder.ID}
+	was, now := w.leases[who], lease{c.Binding.Holder.MAC, c.Binding.Evidence, c.Episodes}
 	switch {
-	case who.id.Node != w.d.opts.Node:
+	case who.holder.Node != w.d.opts.Node:
 		w.t.Errorf("told of %v", who)
-	case c.Ended && (was == claim{} || c.Reason == ""):
+	case c.Ended && (was == lease{} || c.Reason == ""):
 		w.t.Errorf("%v ended, reason %q, was %+v", who, c.Reason, was)
 	case c.Ended:
 		delete(w.leases, who)
@@ -64,10 +64,10 @@ func (w *world) follow(c Change) {
 
 // told returns an error unless the leases are what the detector has.
 func (w *world) told() error {
-	want := map[claimant]claim{}
+	want := map[bindingID]lease{}
 	for key, e := range w.d.entries {
 		for _, b := range w.d.Claims(key) {
-			want[claimant{key, b.Holder.ID}] = claim{b.Holder.MAC, b.Evidence, e.episode}
+			want[bindingID{key, b.Holder.ID}] = lease{b.Holder.MAC, b.Evidence, e.occurrences}
 		}
 	}
 	if len(want) != len(w.leases) {
@@ -235,7 +235,7 @@ func TestChangesAreBounded(t *testing.T) {
 		}
 	}
 	churn()
-	if n := w.d.changed.Len() + len(w.d.gone); n != 0 {
+	if n := w.d.changes.list.Len() + len(w.d.changes.gone); n != 0 {
 		t.Errorf("%d changes that are none", n)
 	}
 	for i := range 100 {
@@ -246,8 +246,8 @@ func TestChangesAreBounded(t *testing.T) {
 		w.do(fmt.Sprintf("0s b%d gone", i))
 	}
 	churn()
-	if n := w.d.changed.Len(); n != 100 || len(w.d.gone) != 100 {
-		t.Errorf("%d changes, %d of them gone", n, len(w.d.gone))
+	if n := w.d.changes.list.Len(); n != 100 || len(w.d.changes.gone) != 100 {
+		t.Errorf("%d changes, %d of them gone", n, len(w.d.changes.gone))
 	}
 	if list := w.take(); len(list) != 100 || slices.ContainsFunc(list, func(s string) bool { return !strings.Contains(s, "ended") }) {
 		t.Errorf("%d: %q", len(list), list)

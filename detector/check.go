@@ -215,7 +215,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 			t = noteForwards
 		}
 		e.record(now, id, t, suppressed.String())
-		d.demote(b, b.String()+" "+t.because(""), now)
+		d.forwardsOnly(b, b.String()+" "+t.because(""), now)
 		return
 	}
 	t := noteNoAnswer
@@ -271,9 +271,9 @@ func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now ti
 	}
 	if s.Purpose == Refresh {
 		b.entry.record(now, s.Holder, noteNotAsked, reason)
-		if !notBefore.IsZero() && b.refreshes > 0 {
-			b.refreshes--
-			b.refreshAfter = later(notBefore, now.Add(minRetry))
+		if !notBefore.IsZero() && b.refresh.count > 0 {
+			b.refresh.count--
+			b.refresh.after = later(notBefore, now.Add(minRetry))
 		}
 		d.finish(b.entry, now)
 		return fx
@@ -298,8 +298,7 @@ func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, 
 	if notBefore.IsZero() {
 		c.phase, c.deferral.until = blocked, now.Add(blockedTime)
 	}
-	d.settle(b.entry, now, fx)
-	d.finish(b.entry, now)
+	d.update(b.entry, now, fx)
 }
 
 func (d *Detector) binding(key Key, id HolderID) *binding {

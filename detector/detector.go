@@ -41,24 +41,19 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	positive := func(d, otherwise time.Duration) time.Duration {
-		if d > 0 {
-			return d
-		}
-		return otherwise
-	}
-	atLeastOne := func(n, otherwise int) int {
-		if n > 0 {
-			return n
-		}
-		return otherwise
-	}
-	o.MinOverlap = positive(o.MinOverlap, defaultMinOverlap)
-	o.TTL = positive(o.TTL, defaultTTL)
-	o.MaxBindings = atLeastOne(o.MaxBindings, defaultMaxBindings)
-	o.MaxPerInterface = atLeastOne(o.MaxPerInterface, defaultMaxPerInterface)
-	o.MaxHistory = atLeastOne(o.MaxHistory, defaultMaxHistory)
+	orElse(&o.MinOverlap, defaultMinOverlap)
+	orElse(&o.TTL, defaultTTL)
+	orElse(&o.MaxBindings, defaultMaxBindings)
+	orElse(&o.MaxPerInterface, defaultMaxPerInterface)
+	orElse(&o.MaxHistory, defaultMaxHistory)
 	return o
+}
+
+// orElse sets a limit that is zero or negative to its default.
+func orElse[T int | time.Duration](limit *T, byDefault T) {
+	if *limit <= 0 {
+		*limit = byDefault
+	}
 }
 
 // Detector holds the bindings of one node, matches their holders and leads each
@@ -75,15 +70,12 @@ type Detector struct {
 	remotes [Host + 1]int // bindings by evidence; that of none means nothing
 	idle    list.List     // of *entry: stories without bindings, oldest first
 	history []past        // oldest first
-
-	changed list.List             // of *binding, for TakeChanges
-	gone    map[claimant]*binding // those of them that are not in the table any more
+	changes changes
 
 	shared func(Key) bool // nil: no key is
 
 	due   schedule
-	born  time.Time // when the first binding was made
-	round uint32
+	round uint32 // the last one that was begun
 	tally tally
 }
 
@@ -95,7 +87,7 @@ func New(opts Options) *Detector {
 		holders: make(map[HolderID][]*binding),
 		ifaces:  make(map[Interface][]*binding),
 		open:    make(map[*entry]struct{}),
-		gone:    make(map[claimant]*binding),
+		changes: changes{gone: make(map[bindingID]*binding)},
 	}
 }
 
@@ -144,8 +136,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if !d.sight(b, &s, now, fresh, &fx) {
 		return fx // nothing but later deadlines, which the schedule finds by itself
 	}
-	d.settle(e, now, &fx)
-	d.finish(e, now)
+	d.update(e, now, &fx)
 	return fx
 }
 
@@ -162,8 +153,7 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 		return fx
 	}
 	d.remove(b, noteGone, reason, now)
-	d.settle(e, now, &fx)
-	d.finish(e, now)
+	d.update(e, now, &fx)
 	return fx
 }
 
@@ -179,8 +169,7 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 		if len(b.sources) == 1 || !d.withdrawSource(b, i, reason, now, &fx) {
 			d.remove(b, noteGone, reason, now)
 		}
-		d.settle(e, now, &fx)
-		d.finish(e, now)
+		d.update(e, now, &fx)
 	}
 	return fx
 }
@@ -234,7 +223,7 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	}
 	d.settle(e, now, fx)
 	for _, b := range e.bindings {
-		d.refresh(b, now, fx) // after settle, which may have ended a conflict
+		d.solicitSilent(b, now, fx) // after settle, which may have ended a conflict
 	}
 	d.finish(e, now)
 	if e.slot != 0 && !e.at.After(now) {
@@ -243,6 +232,12 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 		d.tally.stuck++
 		d.due.set(e, now.Add(time.Second))
 	}
+}
+
+// update brings an entry that was touched up to date.
+func (d *Detector) update(e *entry, now time.Time, fx *Effects) {
+	d.settle(e, now, fx)
+	d.finish(e, now)
 }
 
 // finish puts an entry that was touched back in order: scheduled, put aside with its
@@ -282,7 +277,7 @@ func (d *Detector) describe(id HolderID, f func(*Holder)) {
 		if b.remote {
 			b.holder.Interface = Interface{}
 		}
-		d.mark(b)
+		d.noteChange(b)
 	}
 }
 

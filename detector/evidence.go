@@ -21,19 +21,17 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 		}
 		src.mac = mac
 	}
-	if s.Holder.InterfaceName != "" {
-		src.name = s.Holder.InterfaceName
-	}
+	src.name = nonEmpty(s.Holder.InterfaceName, src.name)
 	kept := ev
 	if s.Evidence == Announced {
 		kept = Announced // counts when the suppression ends
 	}
 	src.last[kept] = later(src.last[kept], s.At)
 	if ev >= Data {
-		if s.Answer && b.refreshes > 0 && b.check == nil {
+		if s.Answer && b.refresh.count > 0 && b.check == nil {
 			b.entry.record(now, s.Holder.ID, noteRefreshed, "")
 		}
-		b.refreshes, b.refreshAfter = 0, time.Time{}
+		b.refresh.count, b.refresh.after = 0, time.Time{}
 	}
 
 	was := b.evidence
@@ -43,7 +41,7 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 		d.ranks[b.rank].MoveToBack(b.elem)
 	}
 	b.describe(&s.Holder)
-	d.mark(b)
+	d.noteChange(b)
 
 	changed := fresh || b.evidence != was
 	if b.check != nil && d.sighted(b, s, novel, now, fx) {
@@ -56,25 +54,27 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 func (b *binding) describe(h *Holder) {
 	src := b.freshest()
 	b.holder.Interface = src.iface
-	if src.name != "" {
-		b.holder.InterfaceName = src.name
-	}
+	b.holder.InterfaceName = nonEmpty(src.name, b.holder.InterfaceName)
 	if src.mac != (MAC{}) {
 		b.holder.MAC = src.mac
 	}
 	if h == nil {
 		return
 	}
-	if h.NetnsName != "" {
-		b.holder.NetnsName = h.NetnsName
-	}
+	b.holder.NetnsName = nonEmpty(h.NetnsName, b.holder.NetnsName)
 	if h.Pod != (Pod{}) {
-		b.holder.Pod, b.holder.CreatedAt, b.holder.Sandbox = h.Pod, h.CreatedAt, h.Sandbox
+		b.holder.describePod(h)
 	}
 }
 
-// refreshEvidence lets evidence go that is older than the TTL or came from a source that
-// is no more. A binding that is left with none (0) is for the caller to remove.
+// describePod takes over what another description says of the workload.
+func (h *Holder) describePod(from *Holder) {
+	h.Pod, h.CreatedAt, h.Sandbox = from.Pod, from.CreatedAt, from.Sandbox
+}
+
+// refreshEvidence brings the evidence up to date with time: what is older than the TTL or came
+// from a source that is no more does not count. A binding that is left with none (0) is for the
+// caller to remove.
 func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
 	ev := b.strongest(now, d.opts.TTL)
 	if ev == b.evidence {
@@ -91,7 +91,7 @@ func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
 func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
 	was := b.evidence
 	if was >= Data && ev < Data {
-		d.markEnd(b, why)
+		d.noteEnd(b, why)
 		if c := b.entry.conflict; c != nil {
 			c.lose(b, why)
 		}
@@ -108,7 +108,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 			b.counted = b.firstSeen
 		}
 	}
-	if was != 0 && ev != 0 && was != ev {
+	if was != 0 && ev != 0 {
 		b.entry.record(now, b.holder.ID, noteOtherEvidence, ev.String()+", was "+was.String())
 	}
 	if ev >= Data {
@@ -123,48 +123,14 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		b.rank = rankOf(ev, b.entry.penalty(b.holder.ID) != nil)
 		b.elem = d.ranks[b.rank].PushBack(b)
 	}
-	d.mark(b)
+	d.noteChange(b)
 }
 
-// demote turns a binding into a forwarded one.
-func (d *Detector) demote(b *binding, why string, now time.Time) {
+// forwardsOnly takes a binding for one that forwards.
+func (d *Detector) forwardsOnly(b *binding, why string, now time.Time) {
 	for i := range b.sources {
 		last := &b.sources[i].last
 		*last = [Host + 1]time.Time{Forwarded: b.sources[i].seen()}
 	}
 	d.setEvidence(b, Forwarded, now, why)
-}
-
-// refreshDue returns when a silent binding is to be solicited next; zero for never.
-// The first time is half the TTL after the last evidence, the second three quarters, and
-// then the next of the moments that are a second apart, with the default TTL: to wake up
-// once for a few addresses costs less than for each.
-func (d *Detector) refreshDue(b *binding) time.Time {
-	ttl := d.opts.TTL
-	if !b.counts() || b.remote || b.refreshes >= 2 {
-		return time.Time{}
-	}
-	after := ttl / 2
-	if b.refreshes == 1 {
-		after = ttl / 4 * 3
-	}
-	at := later(b.lastCounted().Add(after+b.jitter), b.refreshAfter)
-	grid := max(ttl/300, 1)
-	if rest := at.Sub(d.born) % grid; rest > 0 {
-		at = at.Add(grid - rest)
-	}
-	return at
-}
-
-// refresh solicits a binding that has been silent for long.
-func (d *Detector) refresh(b *binding, now time.Time, fx *Effects) {
-	due := d.refreshDue(b)
-	if b.entry.conflict != nil || due.IsZero() || due.After(now) {
-		return
-	}
-	b.refreshes++
-	b.refreshAfter = now.Add(d.opts.TTL / 8) // both may be overdue after a suspicion
-	fx.Solicit = append(fx.Solicit, Solicitation{
-		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface, Purpose: Refresh,
-	})
 }

@@ -80,7 +80,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 				return fmt.Errorf("%v: %v is remote: %v", key, b, b.remote)
 			case b.remote && (!b.counts() || b.holder.Interface != (Interface{}) || len(b.sources) != 1):
 				return fmt.Errorf("%v: a remote binding of %v on %v", key, b.evidence, b.holder.Interface)
-			case b.changed == nil && b.claim() != b.told, b.changed != nil && b.changed.Value != b:
+			case b.leasing.change == nil && b.lease() != b.leasing.last, b.leasing.change != nil && b.leasing.change.Value != b:
 				return fmt.Errorf("%v: a change is lost", key)
 			}
 			if b.remote {
@@ -115,8 +115,8 @@ func auditUnder(d *Detector, limits ceiling) error {
 		return fmt.Errorf("indexes of %d interfaces, %d holders", len(d.ifaces), len(d.holders))
 	case elsewhere != d.remotes:
 		return fmt.Errorf("remote bindings %v, counted %v", elsewhere, d.remotes)
-	case d.changed.Len() > size+len(d.gone):
-		return fmt.Errorf("%d changes of %d bindings and %d former ones", d.changed.Len(), size, len(d.gone))
+	case d.changes.list.Len() > size+len(d.changes.gone):
+		return fmt.Errorf("%d changes of %d bindings and %d former ones", d.changes.list.Len(), size, len(d.changes.gone))
 	case size != d.size() || size > limits.bindings:
 		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
 	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
@@ -224,8 +224,8 @@ func FuzzDetector(f *testing.F) {
 		if open := w.d.Conflicts(false); len(open) != 0 || len(w.d.Bindings(nil)) != 0 || !w.d.Next().IsZero() {
 			t.Fatalf("at the end %d are open, %d bindings are left, next %v", len(open), len(w.d.Bindings(nil)), w.d.Next())
 		}
-		if w.take(); len(w.leases) != 0 || w.d.changed.Len() != 0 || len(w.d.gone) != 0 {
-			t.Fatalf("at the end %d leases, %d changes, %d gone", len(w.leases), w.d.changed.Len(), len(w.d.gone))
+		if w.take(); len(w.leases) != 0 || w.d.changes.list.Len() != 0 || len(w.d.changes.gone) != 0 {
+			t.Fatalf("at the end %d leases, %d changes, %d gone", len(w.leases), w.d.changes.list.Len(), len(w.d.changes.gone))
 		}
 		n := w.d.Counts()
 		var confirmed uint64

@@ -108,7 +108,7 @@ func (d *Detector) step(e *entry, now time.Time, fx *Effects) bool {
 
 func (d *Detector) suspect(e *entry, now time.Time, fx *Effects) {
 	list := e.counting()
-	c := &conflict{id: conflictID(e.key, e.episode+1), state: Suspected, suspectedAt: now, round: now}
+	c := &conflict{id: conflictID(e.key, e.occurrences+1), state: Suspected, suspectedAt: now, round: now}
 	e.conflict, e.faded = c, ""
 	d.open[e] = struct{}{}
 	c.list(list)
@@ -276,7 +276,7 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 		last := &fx.Events[len(fx.Events)-1].Conflict
 		last.ResolvedAt = now
 		d.tally.resolved++
-		d.setEpisode(e, e.episode+1)
+		d.setOccurrences(e, e.occurrences+1)
 		d.remember(e, *last)
 	}
 	for _, b := range e.bindings {

@@ -20,12 +20,12 @@ type network struct {
 	loss   float64
 	cut    map[string]bool // nodes that nothing reaches or leaves
 
-	keeper map[Key]map[HolderID]*lease
-	seq    map[claimant]int // the last change of each, and as the keeper knows it
-	kept   map[claimant]int
+	keeper map[Key]map[HolderID]*keptLease
+	seq    map[bindingID]int // the last change of each, and as the keeper knows it
+	kept   map[bindingID]int
 }
 
-type lease struct {
+type keptLease struct {
 	Change
 	firstSeen time.Time // by nobody's clock
 }
@@ -39,7 +39,7 @@ type delivery struct {
 func newNetwork(t *testing.T, nodes int, seed uint64, loss float64) *network {
 	n := &network{
 		t: t, random: rand.New(rand.NewPCG(seed, 7)), loss: loss, cut: map[string]bool{},
-		keeper: map[Key]map[HolderID]*lease{}, seq: map[claimant]int{}, kept: map[claimant]int{},
+		keeper: map[Key]map[HolderID]*keptLease{}, seq: map[bindingID]int{}, kept: map[bindingID]int{},
 	}
 	for i := range nodes {
 		w := newWorld(t, Options{Node: fmt.Sprintf("n%d/boot", i+1)})
@@ -85,13 +85,13 @@ func (n *network) tell(w *world) {
 	node := w.d.opts.Node
 	for _, c := range w.d.TakeChanges() {
 		w.follow(c)
-		who := claimant{c.Binding.Key, c.Binding.Holder.ID}
+		who := bindingID{c.Binding.Key, c.Binding.Holder.ID}
 		n.seq[who]++
-		n.lease(node, who, n.seq[who], &lease{c, n.now.Add(c.Binding.FirstSeen.Sub(w.now))})
+		n.lease(node, who, n.seq[who], &keptLease{c, n.now.Add(c.Binding.FirstSeen.Sub(w.now))})
 		for _, rival := range c.Rivals {
 			n.send(node, rival, func() {
 				o := n.world(rival)
-				o.apply(o.d.Withdraw(who.key, who.id, "its node says so", o.now))
+				o.apply(o.d.Withdraw(who.key, who.holder, "its node says so", o.now))
 			})
 		}
 	}
@@ -101,7 +101,7 @@ func (n *network) tell(w *world) {
 }
 
 // lease tells the keeper of a change, again and again until it knows.
-func (n *network) lease(node string, who claimant, seq int, l *lease) {
+func (n *network) lease(node string, who bindingID, seq int, l *keptLease) {
 	if n.seq[who] > seq || n.kept[who] >= seq {
 		return
 	}
@@ -111,11 +111,11 @@ func (n *network) lease(node string, who claimant, seq int, l *lease) {
 		}
 		n.kept[who] = seq
 		if n.keeper[who.key] == nil {
-			n.keeper[who.key] = map[HolderID]*lease{}
+			n.keeper[who.key] = map[HolderID]*keptLease{}
 		}
-		delete(n.keeper[who.key], who.id)
+		delete(n.keeper[who.key], who.holder)
 		if !l.Ended {
-			n.keeper[who.key][who.id] = l
+			n.keeper[who.key][who.holder] = l
 			n.match(who)
 		}
 	})
@@ -124,26 +124,26 @@ func (n *network) lease(node string, who claimant, seq int, l *lease) {
 
 // match tells a holder's node of the others, and theirs of it; a few times, because
 // nobody acknowledges it here.
-func (n *network) match(who claimant) {
+func (n *network) match(who bindingID) {
 	for id, other := range n.keeper[who.key] {
-		if id.Node == who.id.Node {
+		if id.Node == who.holder.Node {
 			continue
 		}
 		for again := range 4 {
 			n.in(time.Duration(again)*500*time.Millisecond, func() {
-				mine := n.keeper[who.key][who.id]
+				mine := n.keeper[who.key][who.holder]
 				if mine == nil || n.keeper[who.key][id] != other {
 					return
 				}
 				n.send("", id.Node, func() { n.claims(id.Node, mine) })
-				n.send("", who.id.Node, func() { n.claims(who.id.Node, other) })
+				n.send("", who.holder.Node, func() { n.claims(who.holder.Node, other) })
 			})
 		}
 	}
 }
 
 // claims tells a node of holders on others.
-func (n *network) claims(node string, leases ...*lease) {
+func (n *network) claims(node string, leases ...*keptLease) {
 	w := n.world(node)
 	for _, l := range leases {
 		w.observe(Sighting{
@@ -158,7 +158,7 @@ type question struct {
 	s      Solicitation
 	from   *world
 	asked  time.Time // by the asker's clock
-	claims []*lease
+	claims []*keptLease
 	taken  bool   // the node is at it
 	reply  func() // its answer, once it has one
 	done   bool   // the asker has the answer, or gave up
@@ -167,8 +167,8 @@ type question struct {
 func (n *network) ask(w *world, s Solicitation) {
 	q := &question{s: s, from: w, asked: w.now}
 	for _, b := range w.d.Claims(s.Key) {
-		q.claims = append(q.claims, &lease{
-			Change{Binding: b, Episodes: w.d.entries[s.Key].episode}, n.now.Add(b.FirstSeen.Sub(w.now)),
+		q.claims = append(q.claims, &keptLease{
+			Change{Binding: b, Episodes: w.d.entries[s.Key].occurrences}, n.now.Add(b.FirstSeen.Sub(w.now)),
 		})
 	}
 	for _, wait := range []time.Duration{0, 150, 450, 1000} {
@@ -211,7 +211,7 @@ func (n *network) asked(q *question) {
 		n.in(delay, func() {
 			at, episodes := n.now, 0
 			if e := w.d.entries[q.s.Key]; e != nil {
-				episodes = e.episode
+				episodes = e.occurrences
 			}
 			q.reply = func() {
 				s := Sighting{

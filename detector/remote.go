@@ -80,8 +80,8 @@ func (d *Detector) adopt(b *binding, s *Sighting) {
 	if s.Answer && !s.FirstSeen.After(b.firstSeen.Add(time.Second)) {
 		b.atStart = s.FoundAtStart
 	}
-	if e := b.entry; e.conflict == nil && s.Episodes > e.episode && s.Episodes <= maxEpisodes {
-		d.setEpisode(e, s.Episodes)
+	if e := b.entry; e.conflict == nil && s.Episodes > e.occurrences && s.Episodes <= maxEpisodes {
+		d.setOccurrences(e, s.Episodes)
 	}
 }
 
@@ -109,8 +109,7 @@ func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effe
 	}
 	b.check.forwards = forwards
 	d.unanswered(b, now)
-	d.settle(b.entry, now, &fx)
-	d.finish(b.entry, now)
+	d.update(b.entry, now, &fx)
 	return fx
 }
 
@@ -145,8 +144,7 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 	slices.SortFunc(affected, compareBindings)
 	for _, b := range affected {
 		d.startRound(b, now, &fx)
-		d.settle(b.entry, now, &fx)
-		d.finish(b.entry, now)
+		d.update(b.entry, now, &fx)
 	}
 	return fx
 }
@@ -160,8 +158,7 @@ func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 		return fx
 	}
 	d.startRound(b, now, &fx)
-	d.settle(b.entry, now, &fx)
-	d.finish(b.entry, now)
+	d.update(b.entry, now, &fx)
 	return fx
 }
 

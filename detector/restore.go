@@ -78,7 +78,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 	}
 	for _, c := range history[max(len(history)-d.opts.MaxHistory, 0):] {
 		e := d.known(c.Key)
-		d.setEpisode(e, max(e.episode, episodeOf(c)))
+		d.setOccurrences(e, max(e.occurrences, episodeOf(c)))
 		d.remember(e, c)
 	}
 
@@ -89,14 +89,13 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 			continue
 		}
 		e := d.known(c.Key)
-		if e.conflict != nil || e.episode >= episodeOf(c) {
+		if e.conflict != nil || e.occurrences >= episodeOf(c) {
 			dropped++
 			continue
 		}
 		d.reopen(e, c, now)
 		d.endShared(e, now, &fx)
-		d.settle(e, now, &fx)
-		d.finish(e, now)
+		d.update(e, now, &fx)
 	}
 	return fx, dropped
 }
@@ -126,7 +125,7 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 		c.listed = append(c.listed, listing{id: *id, last: r.Holders[i]})
 	}
 	e.conflict = c
-	d.setEpisode(e, episodeOf(r)-1)
+	d.setOccurrences(e, episodeOf(r)-1)
 	d.open[e] = struct{}{}
 	d.tally.restored[r.State]++
 	e.record(now, HolderID{}, noteConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")

@@ -36,8 +36,8 @@ type world struct {
 	shared  map[Key]bool
 	born    time.Time // when the present agent started
 	events  []Event
-	ask     func(Solicitation) // when set, asks about remote holders
-	leases  map[claimant]claim // as TakeChanges told
+	ask     func(Solicitation)  // when set, asks about remote holders
+	leases  map[bindingID]lease // as TakeChanges told
 }
 
 type actor struct {
@@ -117,8 +117,8 @@ func (a *actor) sighting(ip netip.Addr, ev Evidence, at time.Time) Sighting {
 	}
 }
 
-// claim is the evidence a holder gives of itself.
-func (a *actor) claim() Evidence {
+// evidence is what a holder gives of itself.
+func (a *actor) evidence() Evidence {
 	if strings.HasPrefix(a.name, "host") {
 		return Host
 	}
@@ -141,7 +141,7 @@ func (w *world) do(line string) {
 		a.has[ip] = true
 	case "announces":
 		a.has[ip], a.dead = true, false
-		see(a.claim())
+		see(a.evidence())
 	case "boasts": // announces what it does not have
 		see(Announced)
 	case "sends":
@@ -152,7 +152,7 @@ func (w *world) do(line string) {
 	case "forwards":
 		see(Forwarded)
 	case "answers": // somebody else's request
-		s := a.sighting(ip, a.claim(), w.now)
+		s := a.sighting(ip, a.evidence(), w.now)
 		s.Answer = true
 		w.observe(s)
 	case "loses":
@@ -183,7 +183,7 @@ func (w *world) do(line string) {
 	case "allowed":
 		a.refuse = ""
 	case "resolves": // its node knows of conflicts that are over
-		s := a.sighting(ip, a.claim(), w.now)
+		s := a.sighting(ip, a.evidence(), w.now)
 		s.Episodes, s.FirstSeen = len(w.log), w.now.Add(-time.Hour)
 		w.observe(s)
 	case "mac-back":

@@ -59,13 +59,10 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		d.tally.evicted[RefusedKeyFull]++
 		d.remove(e.unasked(), noteEvicted, RefusedKeyFull.String(), now)
 	}
-	if d.born.IsZero() {
-		d.born = now
-	}
 	b := &binding{
 		entry: e, holder: s.Holder, remote: id.Node != d.opts.Node, firstSeen: s.At, atStart: s.FoundAtStart,
-		jitter: jitterOf(s.Key, id, d.opts.TTL/20), // 10 % of half the TTL
-		rank:   -1,
+		refresh: refresh{jitter: jitterOf(s.Key, id, d.opts.TTL/20)}, // 10 % of half the TTL
+		rank:    -1,
 	}
 	if plausible(s.FirstSeen) {
 		b.firstSeen = earlier(b.firstSeen, s.FirstSeen)
@@ -83,7 +80,9 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	e.bindings = append(e.bindings, b)
 	d.holders[id] = append(d.holders[id], b)
 	d.addSource(b, &s.Holder)
-	d.succeed(b)
+	if !b.remote {
+		d.succeed(b)
+	}
 	where := " on " + nonEmpty(s.Holder.InterfaceName, "an interface")
 	if b.remote {
 		where = ", says its node"

@@ -38,49 +38,47 @@ func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 		if e.shared == was {
 			continue
 		}
-		d.markShared(e)
-		d.endShared(e, now, &fx)
-		if len(e.bindings) > 0 {
-			d.settle(e, now, &fx)
+		for _, b := range e.bindings {
+			if e.shared && b.counts() {
+				d.noteEnd(b, declaredShared)
+			}
+			d.noteChange(b)
 		}
-		d.finish(e, now)
+		d.endShared(e, now, &fx)
+		d.update(e, now, &fx)
 	}
 	return fx
 }
 
 // endShared ends an open conflict of a shared key.
 func (d *Detector) endShared(e *entry, now time.Time, fx *Effects) {
-	if e.conflict == nil || !e.shared {
-		return
+	if e.conflict != nil && e.shared {
+		d.end(e, declaredShared, now, fx)
+		e.faded = "" // the verdict says it anyway
 	}
-	d.end(e, declaredShared, now, fx)
-	e.faded = "" // the verdict says it anyway
 }
 
 // countSuppressed counts the reasons for which no suspicion is raised, each when it
 // begins to apply.
 func (d *Detector) countSuppressed(e *entry) {
-	var counting, pods, forwarders int
+	var counting, pods int
 	for _, b := range e.bindings {
-		switch {
-		case !b.counts():
-			forwarders++
-		case b.evidence != Host:
-			pods++
+		if b.counts() {
 			counting++
-		default:
-			counting++
+			if b.evidence != Host {
+				pods++
+			}
 		}
 	}
-	enough := counting >= 2 && pods > 0
+	two := counting >= 2 && pods > 0
 	for s, applies := range [suppressions]bool{
-		SuppressedShared:    e.shared && enough,
-		SuppressedForwarded: e.conflict == nil && !enough && counting > 0 && forwarders > 0,
+		SuppressedShared:    e.shared && two,
+		SuppressedForwarded: e.conflict == nil && !two && counting > 0 && counting < len(e.bindings),
 	} {
-		if applies && !e.muted[s] {
+		if applies && !e.suppressed[s] {
 			d.tally.suppressed[s]++
 		}
-		e.muted[s] = applies
+		e.suppressed[s] = applies
 	}
 }
 

@@ -1,0 +1,66 @@
+package detector
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"time"
+)
+
+// refresh is how a local binding is kept that says nothing by itself.
+type refresh struct {
+	count  int       // solicited since the last evidence
+	after  time.Time // not to be solicited before
+	jitter time.Duration
+}
+
+// refreshDue returns when a silent binding is to be solicited next; zero for never.
+// The first time is half the TTL after the last evidence, the second three quarters, and
+// then the next of the moments that are a second apart, with the default TTL: to wake up
+// once for a few addresses costs less than for each.
+func (d *Detector) refreshDue(b *binding) time.Time {
+	ttl := d.opts.TTL
+	if !b.counts() || b.remote || b.refresh.count >= 2 {
+		return time.Time{}
+	}
+	after := ttl / 2
+	if b.refresh.count == 1 {
+		after = ttl / 4 * 3
+	}
+	counted := later(b.lastOf(Data), later(b.lastOf(Announced), b.lastOf(Host)))
+	at := later(counted.Add(after+b.refresh.jitter), b.refresh.after)
+	grid := max(ttl/300, 1)
+	if past := at.Sub(at.Truncate(grid)); past > 0 {
+		at = at.Add(grid - past)
+	}
+	return at
+}
+
+// solicitSilent solicits a binding that has been silent for long.
+func (d *Detector) solicitSilent(b *binding, now time.Time, fx *Effects) {
+	due := d.refreshDue(b)
+	if b.entry.conflict != nil || due.IsZero() || due.After(now) {
+		return
+	}
+	b.refresh.count++
+	b.refresh.after = now.Add(d.opts.TTL / 8) // both may be overdue after a suspicion
+	fx.Solicit = append(fx.Solicit, Solicitation{
+		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface, Purpose: Refresh,
+	})
+}
+
+// jitterOf returns a share of -1 to 1 of span that is always the same for a binding.
+func jitterOf(key Key, id HolderID, span time.Duration) time.Duration {
+	h := fnv.New64a()
+	ip := key.IP.As16()
+	h.Write([]byte(key.Network))
+	h.Write(ip[:])
+	h.Write([]byte(id.Node))
+	var n [16]byte
+	binary.LittleEndian.PutUint64(n[:], id.Netns)
+	binary.LittleEndian.PutUint32(n[8:], id.Ifindex)
+	binary.LittleEndian.PutUint32(n[12:], id.Generation)
+	h.Write(n[:])
+	// The middle bits: the low ones of FNV follow the last bytes too closely.
+	share := float64(h.Sum64()>>16&0xffffff)/0x800000 - 1
+	return time.Duration(share * float64(span))
+}
