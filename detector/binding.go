@@ -58,7 +58,11 @@ type source struct {
 
 func (s *source) seen() time.Time { return slices.MaxFunc(s.last[:], time.Time.Compare) }
 
+// find returns the binding of a holder, nil if there is none. The entry may be nil.
 func (e *entry) find(id HolderID) *binding {
+	if e == nil {
+		return nil
+	}
 	for _, b := range e.bindings {
 		if b.holder.ID == id {
 			return b

@@ -8,6 +8,7 @@ const (
 	unsentTime  = 5 * time.Second        // without a report that it was sent, ask again
 	blockedTime = 30 * time.Second       // until a holder that cannot be solicited is tried again
 	minRetry    = 10 * time.Millisecond  // never sooner after a refusal
+	newsTime    = time.Second            // nor after one of another node, or without end, whatever comes
 )
 
 // attempts are when a holder is solicited in a round, counted from the first one sent.
@@ -149,18 +150,19 @@ func (d *Detector) sighted(b *binding, s *Sighting, novel bool, now time.Time, f
 		}
 		return true
 	case waiting, blocked:
-		if b.remote {
-			return d.learn(b, s, now, fx)
+		// Something new: the safeguard may have changed its mind, or the node can be reached again.
+		gap := newsTime
+		if !b.remote && c.phase == waiting {
+			gap = newsTime / 10
 		}
-		// Something new: the safeguard may have changed its mind.
-		gap := 100 * time.Millisecond
-		if c.phase == blocked {
-			gap = time.Second
+		if !s.At.After(c.deferral.since) || !b.remote && !novel && s.Evidence < Announced {
+			return false
 		}
-		if (novel || s.Evidence >= Announced) && now.Sub(c.deferral.since) >= gap {
+		c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(gap)))
+		if !c.deferral.until.After(now) {
 			d.startRound(b, now, fx)
-			return true
 		}
+		return true
 	}
 	return false
 }
@@ -236,7 +238,7 @@ func (d *Detector) isAwaited(e *entry, id HolderID, now time.Time) bool {
 // Solicited reports that a solicitation of a local holder was sent. Until the first such
 // report of a round its deadline does not run.
 func (d *Detector) Solicited(s Solicitation, now time.Time) {
-	b := d.binding(s.Key, s.Holder)
+	b := d.entries[s.Key].find(s.Holder)
 	if b == nil {
 		return
 	}
@@ -265,7 +267,7 @@ func (d *Detector) Solicited(s Solicitation, now time.Time) {
 // node said.
 func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now time.Time) Effects {
 	var fx Effects
-	b := d.binding(s.Key, s.Holder)
+	b := d.entries[s.Key].find(s.Holder)
 	if b == nil {
 		return fx
 	}
@@ -299,11 +301,4 @@ func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, 
 		c.phase, c.deferral.until = blocked, now.Add(blockedTime)
 	}
 	d.update(b.entry, now, fx)
-}
-
-func (d *Detector) binding(key Key, id HolderID) *binding {
-	if e := d.entries[key]; e != nil {
-		return e.find(id)
-	}
-	return nil
 }

@@ -118,25 +118,19 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		return fx
 	}
 
-	e := d.entries[s.Key]
-	var b *binding
-	if e != nil {
-		b = e.find(s.Holder.ID)
-	}
+	b := d.entries[s.Key].find(s.Holder.ID)
 	fresh := b == nil
 	if fresh {
 		if b = d.admit(&s, now); b == nil {
 			return fx
 		}
-		e = b.entry
 	}
 	if remote {
 		d.adopt(b, &s)
 	}
-	if !d.sight(b, &s, now, fresh, &fx) {
-		return fx // nothing but later deadlines, which the schedule finds by itself
+	if d.sight(b, &s, now, fresh, &fx) { // else nothing but later deadlines, which the schedule finds by itself
+		d.update(b.entry, now, &fx)
 	}
-	d.update(e, now, &fx)
 	return fx
 }
 
@@ -144,16 +138,10 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 // example. It does nothing when there is none.
 func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) Effects {
 	var fx Effects
-	e := d.entries[key]
-	if e == nil {
-		return fx
+	if b := d.entries[key].find(id); b != nil {
+		d.remove(b, noteGone, reason, now)
+		d.update(b.entry, now, &fx)
 	}
-	b := e.find(id)
-	if b == nil {
-		return fx
-	}
-	d.remove(b, noteGone, reason, now)
-	d.update(e, now, &fx)
 	return fx
 }
 

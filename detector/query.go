@@ -152,6 +152,6 @@ func (d *Detector) Counts() Counts {
 
 // Heard reports whether the holder has a binding of the key that supports a suspicion.
 func (d *Detector) Heard(key Key, id HolderID) bool {
-	b := d.binding(key, id)
+	b := d.entries[key].find(id)
 	return b != nil && b.counts()
 }

@@ -214,7 +214,7 @@ func TestFirstSeenElsewhereOnlyGoesBack(t *testing.T) {
 		s := w.actor("b@n2").sighting(defaultIP, Announced, w.now)
 		s.FirstSeen = w.now.Add(-step.says)
 		w.observe(s)
-		b := w.d.binding(s.Key, s.Holder.ID)
+		b := w.d.entries[s.Key].find(s.Holder.ID)
 		if got := w.now.Sub(b.firstSeen); got != step.want {
 			t.Errorf("its node says %v ago: first seen %v ago, want %v", step.says, got, step.want)
 		}

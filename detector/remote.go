@@ -9,9 +9,6 @@ const (
 	// unreachableTime is until the node of a remote holder that did not answer is asked
 	// again; it doubles up to slowRecheck.
 	unreachableTime = 2 * time.Second
-	// newsTime is how long after a failed question the node of a remote holder is left
-	// alone, whatever it says.
-	newsTime = time.Second
 	// maxEpisodes bounds what other nodes say of the past.
 	maxEpisodes = 1 << 30
 )
@@ -153,7 +150,7 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 // That may be old, so nothing ends by it.
 func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 	var fx Effects
-	b := d.binding(key, id)
+	b := d.entries[key].find(id)
 	if b == nil || !b.remote || b.check == nil || b.check.phase == asking {
 		return fx
 	}
@@ -165,23 +162,9 @@ func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 // questioned returns the binding that a solicitation of the present round is about; nil
 // if it is not asked any more.
 func (d *Detector) questioned(s Solicitation) *binding {
-	b := d.binding(s.Key, s.Holder)
+	b := d.entries[s.Key].find(s.Holder)
 	if b == nil || b.check == nil || b.check.phase != asking || s.Round != 0 && s.Round != b.check.id {
 		return nil
 	}
 	return b
-}
-
-// learn lets a remote holder that could not be asked be asked sooner when its node has
-// stood by it since. It reports whether that changed anything.
-func (d *Detector) learn(b *binding, s *Sighting, now time.Time, fx *Effects) bool {
-	c := b.check
-	if !s.At.After(c.deferral.since) {
-		return false
-	}
-	c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(newsTime)))
-	if !c.deferral.until.After(now) {
-		d.startRound(b, now, fx)
-	}
-	return true
 }
