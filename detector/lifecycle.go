@@ -302,9 +302,7 @@ func (c *conflict) public(key Key) Conflict {
 		}
 		holders = append(holders, l.last)
 	}
-	slices.SortFunc(holders, func(a, b Binding) int {
-		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), compareHolders(a.Holder.ID, b.Holder.ID))
-	})
+	slices.SortFunc(holders, compareAge)
 	p := Conflict{
 		ID: c.id, Key: key, State: c.state, Scope: scopeOf(holders), SecondSeen: c.secondSeen,
 		SuspectedAt: c.suspectedAt, ConfirmedAt: c.confirmedAt, Holders: holders,

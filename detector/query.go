@@ -17,13 +17,7 @@ func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b Binding) int {
-		return cmp.Or(
-			compareKeys(a.Key, b.Key),
-			a.FirstSeen.Compare(b.FirstSeen),
-			compareHolders(a.Holder.ID, b.Holder.ID),
-		)
-	})
+	slices.SortFunc(list, func(a, b Binding) int { return cmp.Or(compareKeys(a.Key, b.Key), compareAge(a, b)) })
 	return list
 }
 
@@ -34,15 +28,22 @@ func (d *Detector) Conflicts(all bool) []Conflict {
 	for e := range d.open {
 		list = append(list, e.conflict.public(e.key))
 	}
-	slices.SortFunc(list, func(a, b Conflict) int {
-		return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), compareKeys(a.Key, b.Key))
-	})
+	slices.SortFunc(list, compareConflicts)
 	if all {
 		for _, p := range slices.Backward(d.history) {
 			list = append(list, p.conflict.clone())
 		}
 	}
 	return list
+}
+
+func compareConflicts(a, b Conflict) int {
+	return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), compareKeys(a.Key, b.Key))
+}
+
+// compareAge orders the holders of a key, the elder first.
+func compareAge(a, b Binding) int {
+	return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), compareHolders(a.Holder.ID, b.Holder.ID))
 }
 
 // Refusal says why there was no room for a sighting, or for an older binding.
@@ -121,14 +122,11 @@ func (d *Detector) Counts() Counts {
 		Confirmed: make(map[Scope]uint64), Resolved: d.tally.resolved,
 		Keys: d.due.Len(), Suppressed: make(map[Suppression]uint64),
 	}
-	c.Bindings[Forwarded] = d.ranks[rankForwarded].Len() + d.ranks[rankSuppressed].Len()
-	c.Bindings[Data] = d.ranks[rankData].Len()
-	c.Bindings[Announced] = d.ranks[rankAnnounced].Len()
-	c.Bindings[Host] = d.ranks[rankHost].Len()
-	for ev := Data; ev <= Host; ev++ {
-		c.Bindings[ev] -= d.remotes[ev]
+	for ev := Forwarded; ev <= Host; ev++ {
+		c.Bindings[ev] = d.ranks[rankOf(ev, true)].Len() - d.remotes[ev]
 		c.Remote += d.remotes[ev]
 	}
+	c.Bindings[Forwarded] += d.ranks[rankForwarded].Len()
 	for s := SameNode; s <= PodHost; s++ {
 		c.Open[StateScope{Suspected, s}] = 0
 		c.Open[StateScope{Confirmed, s}] = 0

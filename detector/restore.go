@@ -1,7 +1,6 @@
 package detector
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,9 +36,7 @@ func (d *Detector) Snapshot() Snapshot {
 		}
 		s.Open = append(s.Open, c)
 	}
-	slices.SortFunc(s.Open, func(a, b Conflict) int {
-		return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), compareKeys(a.Key, b.Key))
-	})
+	slices.SortFunc(s.Open, compareConflicts)
 	for _, p := range d.history {
 		s.History = append(s.History, p.conflict.clone())
 	}
@@ -77,7 +74,8 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 		}
 	}
 	for _, c := range history[max(len(history)-d.opts.MaxHistory, 0):] {
-		e := d.known(c.Key)
+		e := d.enter(c.Key)
+		e.storied = true
 		d.setOccurrences(e, max(e.occurrences, episodeOf(c)))
 		d.remember(e, c)
 	}
@@ -88,7 +86,8 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 			dropped++
 			continue
 		}
-		e := d.known(c.Key)
+		e := d.enter(c.Key)
+		e.storied = true
 		if e.conflict != nil || e.occurrences >= episodeOf(c) {
 			dropped++
 			continue
@@ -98,17 +97,6 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 		d.update(e, now, &fx)
 	}
 	return fx, dropped
-}
-
-// known returns the entry of a key, a new one if need be.
-func (d *Detector) known(key Key) *entry {
-	e := d.entries[key]
-	if e == nil {
-		e = d.enter(key)
-	}
-	d.unretire(e)
-	e.storied = true
-	return e
 }
 
 // reopen makes a conflict of a previous agent one of this agent's, to be verified again.
@@ -141,7 +129,7 @@ func (c *conflict) inherit(b *binding) {
 		b.firstSeen, b.atStart = was.FirstSeen, was.FoundAtStart
 	}
 	if b.holder.Pod == (Pod{}) {
-		b.holder.Pod, b.holder.CreatedAt, b.holder.Sandbox = was.Holder.Pod, was.Holder.CreatedAt, was.Holder.Sandbox
+		b.holder.describePod(&was.Holder)
 	}
 	b.holder.NetnsName = nonEmpty(b.holder.NetnsName, was.Holder.NetnsName)
 }
@@ -160,25 +148,20 @@ func sane(c Conflict, now time.Time) (Conflict, bool) {
 	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || episodeOf(c) == 0 {
 		return c, false
 	}
-	steps := []*time.Time{&c.SuspectedAt}
-	switch c.State {
-	case Suspected:
-		c.ConfirmedAt, c.ResolvedAt = time.Time{}, time.Time{}
-	case Confirmed:
-		steps = append(steps, &c.ConfirmedAt)
-		c.ResolvedAt = time.Time{}
-	case Resolved:
-		steps = append(steps, &c.ConfirmedAt, &c.ResolvedAt)
-	default:
+	if c.State < Suspected || c.State > Resolved {
 		return c, false
 	}
 	var last time.Time
-	for _, at := range steps {
-		if !plausible(*at) {
+	for i, at := range [...]*time.Time{&c.SuspectedAt, &c.ConfirmedAt, &c.ResolvedAt} {
+		switch {
+		case State(i) >= c.State:
+			*at = time.Time{} // not reached
+		case !plausible(*at):
 			return c, false
+		default:
+			last = later(earlier(*at, now), last) // the clock may have been put back
+			*at = last
 		}
-		*at = later(earlier(*at, now), last) // the clock may have been put back
-		last = *at
 	}
 	if !plausible(c.SecondSeen) {
 		c.SecondSeen = c.SuspectedAt
@@ -196,22 +179,20 @@ func sane(c Conflict, now time.Time) (Conflict, bool) {
 
 func saneHolders(c Conflict, now time.Time) []Binding {
 	var holders []Binding
-	ids := make(map[HolderID]bool)
 	for _, h := range c.Holders {
-		id := h.Holder.ID
-		if id == (HolderID{}) || ids[id] || h.Evidence < Forwarded || h.Evidence > Host || len(holders) == maxHolders {
+		known := slices.ContainsFunc(holders, func(o Binding) bool { return o.Holder.ID == h.Holder.ID })
+		if known || h.Holder.ID == (HolderID{}) || h.Evidence < Forwarded || h.Evidence > Host || len(holders) == maxHolders {
 			continue
 		}
-		ids[id] = true
 		h.Key, h.Unreachable = c.Key, false
 		if !plausible(h.FirstSeen) {
 			h.FirstSeen = c.SuspectedAt
 		}
 		h.FirstSeen = earlier(h.FirstSeen, now)
+		h.LastSeen = later(earlier(h.LastSeen, now), h.FirstSeen)
 		if at := h.Holder.CreatedAt; !plausible(at) || at.After(now) {
 			h.Holder.CreatedAt = time.Time{}
 		}
-		h.LastSeen = later(earlier(h.LastSeen, now), h.FirstSeen)
 		holders = append(holders, h)
 	}
 	return holders

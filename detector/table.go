@@ -5,40 +5,28 @@ import (
 	"time"
 )
 
-// Ranks order the bindings by what they are worth when room is needed.
+// Ranks order the bindings by what they are worth when room is needed. Those that count have
+// their evidence for a rank.
 const (
-	rankForwarded  = iota
-	rankSuppressed // forwarded because it did not answer: worth remembering
-	rankData
-	rankAnnounced
-	rankHost
-	ranks
+	rankForwarded  = 0
+	rankSuppressed = int(Forwarded) // forwarded because it did not answer: worth remembering
+	ranks          = int(Host) + 1
 )
 
-// evictable is, by the rank of a newcomer, below which rank others make room for it.
-// Data must not push out the suppressed: whoever sprays sources would be suspected of
-// each again.
-var evictable = [ranks]int{
-	rankForwarded:  rankForwarded,
-	rankSuppressed: rankForwarded,
-	rankData:       rankSuppressed,
-	rankAnnounced:  rankAnnounced,
-	rankHost:       rankHost,
-}
-
 func rankOf(e Evidence, suppressed bool) int {
-	switch {
-	case e == Host:
-		return rankHost
-	case e == Announced:
-		return rankAnnounced
-	case e == Data:
-		return rankData
-	case suppressed:
-		return rankSuppressed
-	default:
+	if e == Forwarded && !suppressed {
 		return rankForwarded
 	}
+	return int(e)
+}
+
+// roomBelow returns below which rank others make room for a newcomer. Data must not push out
+// the suppressed: whoever sprays sources would be suspected of each again.
+func roomBelow(rank int) int {
+	if rank <= int(Data) {
+		return min(rank, rankSuppressed)
+	}
+	return rank
 }
 
 // admit makes a binding for a sighting of a new holder, or returns nil when a bound
@@ -49,12 +37,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		return nil
 	}
 
-	e := d.entries[s.Key] // only now: making room may have ended it
-	if e == nil {
-		e = d.enter(s.Key)
-	}
-	d.unretire(e)
-	id := s.Holder.ID
+	e, id := d.enter(s.Key), s.Holder.ID // only now: making room may have ended it
 	if id.Node != d.opts.Node && e.remotes >= maxRemote {
 		d.tally.evicted[RefusedKeyFull]++
 		d.remove(e.unasked(), noteEvicted, RefusedKeyFull.String(), now)
@@ -71,8 +54,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		e.remotes++
 	}
 	if others := d.holders[id]; len(others) > 0 && b.holder.Pod == (Pod{}) {
-		known := others[0].holder
-		b.holder.Pod, b.holder.CreatedAt, b.holder.Sandbox = known.Pod, known.CreatedAt, known.Sandbox
+		b.holder.describePod(&others[0].holder)
 	}
 	if c := e.conflict; c != nil {
 		c.inherit(b)
@@ -121,7 +103,7 @@ func (d *Detector) size() int {
 func victim(list []*binding, rank int) *binding {
 	var v *binding
 	for _, b := range list {
-		if b.rank >= evictable[rank] || b.entry.conflict != nil {
+		if b.rank >= roomBelow(rank) || b.entry.conflict != nil {
 			continue
 		}
 		if v == nil || b.rank < v.rank || b.rank == v.rank && b.lastSeen().Before(v.lastSeen()) {
@@ -134,7 +116,7 @@ func victim(list []*binding, rank int) *binding {
 // leastWanted is victim for the whole table.
 func (d *Detector) leastWanted(rank int) *binding {
 	const look = 64 // a bound on the search when many are in conflicts
-	for r := range evictable[rank] {
+	for r := range roomBelow(rank) {
 		n := 0
 		for el := d.ranks[r].Front(); el != nil && n < look; el = el.Next() {
 			if b := el.Value.(*binding); b.entry.conflict == nil {
@@ -232,18 +214,17 @@ func (d *Detector) trimIdle() {
 	}
 }
 
-// unretire takes back an entry that was put aside.
-func (d *Detector) unretire(e *entry) {
+// enter returns the entry of a key, in use again or a new one.
+func (d *Detector) enter(key Key) *entry {
+	e := d.entries[key]
+	if e == nil {
+		e = &entry{key: key, shared: d.shared != nil && d.shared(key)}
+		d.entries[key] = e
+	}
 	if e.idle != nil {
 		d.idle.Remove(e.idle)
 		e.idle = nil
 	}
-}
-
-// enter makes an entry for a key that has none.
-func (d *Detector) enter(key Key) *entry {
-	e := &entry{key: key, shared: d.shared != nil && d.shared(key)}
-	d.entries[key] = e
 	return e
 }
 
