@@ -17,7 +17,6 @@ type entry struct {
 	kept        int        // of them still in the history
 	storied     bool       // it once had a holder that counts
 	shared      bool       // declared shared: never suspected
-	remotes     int        // of the bindings
 	suppressed  [suppressions]bool
 	faded       string // why the last suspicion faded; empty when a conflict came since
 	penalties   []penalty

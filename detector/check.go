@@ -132,7 +132,7 @@ func (d *Detector) solicit(b *binding, now time.Time, fx *Effects) {
 
 // sighted updates a check by a sighting of its holder. It reports whether that changed
 // anything.
-func (d *Detector) sighted(b *binding, s *Sighting, novel bool, now time.Time, fx *Effects) bool {
+func (d *Detector) sighted(b *binding, s *Sighting, now time.Time, fx *Effects) bool {
 	c := b.check
 	switch c.phase {
 	case asking:
@@ -150,12 +150,12 @@ func (d *Detector) sighted(b *binding, s *Sighting, novel bool, now time.Time, f
 		}
 		return true
 	case waiting, blocked:
-		// Something new: the safeguard may have changed its mind, or the node can be reached again.
+		// It is still there: the safeguard may allow it now, or its node may reply.
 		gap := newsTime
 		if !b.remote && c.phase == waiting {
 			gap = newsTime / 10
 		}
-		if !s.At.After(c.deferral.since) || !b.remote && !novel && s.Evidence < Announced {
+		if !s.At.After(c.deferral.since) {
 			return false
 		}
 		c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(gap)))

@@ -6,17 +6,16 @@ import "time"
 // matter to a conflict or bring a deadline forward.
 func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
 	ev := d.believed(b.entry, s, now)
-	src, novel := b.source(s.Holder.Interface), fresh
+	src := b.source(s.Holder.Interface)
 	if src == nil {
 		if !d.makeRoomOn(s.Holder.Interface, rankOf(ev, false), now) {
 			return false
 		}
-		src, novel = d.addSource(b, &s.Holder), true
+		src = d.addSource(b, &s.Holder)
 		b.entry.record(now, s.Holder.ID, noteOtherDevice, s.Holder.InterfaceName)
 	}
 	if mac := s.Holder.MAC; mac != src.mac && mac != (MAC{}) {
 		if src.mac != (MAC{}) {
-			novel = true
 			b.entry.record(now, s.Holder.ID, noteOtherMAC, "from "+src.mac.String()+" to "+mac.String())
 		}
 		src.mac = mac
@@ -43,11 +42,8 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 	b.describe(&s.Holder)
 	d.noteChange(b)
 
-	changed := fresh || b.evidence != was
-	if b.check != nil && d.sighted(b, s, novel, now, fx) {
-		changed = true
-	}
-	return changed
+	checked := b.check != nil && d.sighted(b, s, now, fx)
+	return fresh || checked || b.evidence != was
 }
 
 // describe brings the description up to date with the freshest source.

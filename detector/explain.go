@@ -93,7 +93,11 @@ func (c *conflict) verdict(e *entry) string {
 		return text
 	}
 	if !c.restoredAt.IsZero() && !enough(list) {
-		return c.verdictRestored()
+		was := Suspected
+		if !c.confirmedAt.IsZero() {
+			was = Confirmed
+		}
+		return was.String() + " before the agent's restart, its holders are not all seen again yet: suspected, not confirmed"
 	}
 	for _, b := range list {
 		if k := b.check; k != nil && (k.phase == blocked || k.unreached > 0) {

@@ -94,8 +94,8 @@ func auditUnder(d *Detector, limits ceiling) error {
 			}
 		}
 		switch {
-		case remotes != e.remotes || remotes > maxRemote:
-			return fmt.Errorf("%v: %d remote bindings, counted %d", key, remotes, e.remotes)
+		case remotes != e.remotes("") || remotes > maxRemote:
+			return fmt.Errorf("%v: %d remote bindings, counted %d", key, remotes, e.remotes(""))
 		case remotes > 0 && e.conflict == nil && !e.held():
 			return fmt.Errorf("%v: %d remote bindings without one here", key, remotes)
 		}
@@ -232,8 +232,8 @@ func FuzzDetector(f *testing.F) {
 		for _, k := range n.Confirmed {
 			confirmed += k
 		}
-		confirmed += w.d.tally.restored[Confirmed]
-		n.Suspected += w.d.tally.restored[Suspected] + w.d.tally.restored[Confirmed]
+		confirmed += w.restored[Confirmed]
+		n.Suspected += w.restored[Suspected] + w.restored[Confirmed]
 		if confirmed != n.Resolved || n.Suspected != n.Faded+n.Resolved {
 			t.Fatalf("%d suspected, %d faded, %d confirmed, %d resolved", n.Suspected, n.Faded, confirmed, n.Resolved)
 		}

@@ -108,8 +108,7 @@ type tally struct {
 	suspected, faded, resolved uint64
 	confirmed                  [PodHost + 1]uint64
 	suppressed                 [suppressions]uint64
-	restored                   [Confirmed + 1]uint64 // by their state in the former agent
-	stuck                      uint64                // deadlines that were not used up; always 0
+	stuck                      uint64 // deadlines that were not used up; always 0
 }
 
 // Counts returns the present figures. It takes time in proportion to the open

@@ -27,7 +27,7 @@ func (d *Detector) receive(s *Sighting, now time.Time) bool {
 	case e.find(id) != nil:
 	case p != nil && !s.Answer && now.Before(p.until(d.opts.TTL)):
 		refusal = RefusedUnanswered
-	case e.remotesOf(id.Node) >= maxRemoteOfNode, e.remotes >= maxRemote && e.unasked() == nil:
+	case e.remotes(id.Node) >= maxRemoteOfNode, e.remotes("") >= maxRemote && e.unasked() == nil:
 		refusal = RefusedKeyFull
 	}
 	if refusal != 0 {
@@ -36,11 +36,10 @@ func (d *Detector) receive(s *Sighting, now time.Time) bool {
 	return refusal == 0
 }
 
-// remotesOf counts the remote holders of one node: it takes up no more than its share of
-// the room, whatever it says.
-func (e *entry) remotesOf(node string) (n int) {
+// remotes counts the remote holders of one node, or with "" of all.
+func (e *entry) remotes(node string) (n int) {
 	for _, b := range e.bindings {
-		if b.remote && b.holder.ID.Node == node {
+		if b.remote && (node == "" || b.holder.ID.Node == node) {
 			n++
 		}
 	}
@@ -85,7 +84,7 @@ func (d *Detector) adopt(b *binding, s *Sighting) {
 // dropRemote forgets the remote holders of an address that nobody here has any more:
 // other nodes go on with what is between them.
 func (d *Detector) dropRemote(e *entry, now time.Time) {
-	if e.remotes == 0 || e.conflict != nil || e.held() {
+	if e.conflict != nil || e.remotes("") == 0 || e.held() {
 		return
 	}
 	for _, b := range slices.Clone(e.bindings) {

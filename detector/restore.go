@@ -115,7 +115,6 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	e.conflict = c
 	d.setOccurrences(e, episodeOf(r)-1)
 	d.open[e] = struct{}{}
-	d.tally.restored[r.State]++
 	e.record(now, HolderID{}, noteConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
 }
 
@@ -132,14 +131,6 @@ func (c *conflict) inherit(b *binding) {
 		b.holder.describePod(&was.Holder)
 	}
 	b.holder.NetnsName = nonEmpty(b.holder.NetnsName, was.Holder.NetnsName)
-}
-
-func (c *conflict) verdictRestored() string {
-	was := "suspected"
-	if !c.confirmedAt.IsZero() {
-		was = "confirmed"
-	}
-	return was + " before the agent's restart, its holders are not all seen again yet: suspected, not confirmed"
 }
 
 // sane returns a copy of a conflict that is fit to be restored, or false.

@@ -22,22 +22,23 @@ import (
 // "host" are nodes. One called b@n2 is on another node: what it says comes from keepers,
 // what it answers from its node. The verbs are in do.
 type world struct {
-	t       *testing.T
-	d       *Detector
-	start   time.Time
-	now     time.Time
-	holders map[string]*actor
-	pending []report // in flight, by time
-	log     []string // events
-	asked   []asked
-	limit   func() bool // when set, whether the rate allows a solicitation
-	proof   proof       // when set, what is confirmed is judged by it
-	lose    func() bool // when set, whether a solicitation is lost on the way
-	shared  map[Key]bool
-	born    time.Time // when the present agent started
-	events  []Event
-	ask     func(Solicitation)  // when set, asks about remote holders
-	leases  map[bindingID]lease // as TakeChanges told
+	t        *testing.T
+	d        *Detector
+	start    time.Time
+	now      time.Time
+	holders  map[string]*actor
+	pending  []report // in flight, by time
+	log      []string // events
+	asked    []asked
+	limit    func() bool // when set, whether the rate allows a solicitation
+	proof    proof       // when set, what is confirmed is judged by it
+	lose     func() bool // when set, whether a solicitation is lost on the way
+	shared   map[Key]bool
+	restored map[State]uint64 // conflicts that the present agent took over
+	born     time.Time        // when the present agent started
+	events   []Event
+	ask      func(Solicitation)  // when set, asks about remote holders
+	leases   map[bindingID]lease // as TakeChanges told
 }
 
 type actor struct {
@@ -213,6 +214,10 @@ func (w *world) restart() {
 	w.t.Helper()
 	left := w.d.Snapshot()
 	w.d, w.pending, w.born, w.leases = New(w.d.opts), nil, w.now, nil
+	w.restored = map[State]uint64{}
+	for _, c := range left.Open {
+		w.restored[c.State]++
+	}
 	w.d.SetShared(func(k Key) bool { return w.shared[k] }, w.now)
 	fx, dropped := w.d.Restore(left, w.now)
 	if dropped != 0 {

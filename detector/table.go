@@ -38,7 +38,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	}
 
 	e, id := d.enter(s.Key), s.Holder.ID // only now: making room may have ended it
-	if id.Node != d.opts.Node && e.remotes >= maxRemote {
+	if id.Node != d.opts.Node && e.remotes("") >= maxRemote {
 		d.tally.evicted[RefusedKeyFull]++
 		d.remove(e.unasked(), noteEvicted, RefusedKeyFull.String(), now)
 	}
@@ -49,9 +49,6 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	}
 	if plausible(s.FirstSeen) {
 		b.firstSeen = earlier(b.firstSeen, s.FirstSeen)
-	}
-	if b.remote {
-		e.remotes++
 	}
 	if others := d.holders[id]; len(others) > 0 && b.holder.Pod == (Pod{}) {
 		b.holder.describePod(&others[0].holder)
@@ -167,7 +164,6 @@ func (d *Detector) remove(b *binding, t *template, reason string, now time.Time)
 	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })
 	dropFrom(d.holders, id, b)
 	if b.remote {
-		e.remotes--
 		return
 	}
 	for i := range b.sources {
