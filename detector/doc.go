@@ -8,4 +8,40 @@
 //
 // It must not know how packets are read, what a netns looks like or how nodes talk
 // to each other.
+//
+// # The life cycle of a conflict
+//
+// lifecycle.go has what changes the state of a conflict:
+//
+//	  two holders              two rounds               fewer than two for 3 s
+//	--------------> suspected ------------> confirmed --------------------------> resolved
+//	                    |                       ^                                    ^
+//	     fewer than two |                       | two rounds                         |
+//	                    v                       |                                    |
+//	                  faded <--------------- restored ------------------------------>+
+//	                         it never was       ^      fewer than two when its time
+//	                         confirmed          |      is over: 30, 90 or 10 s
+//	                                         Restore
+//
+// A restored conflict is listed as suspected. It has the holders and times that a previous
+// agent knew.
+//
+// In a round all holders are probed at about the same time (rounds.go). Holders have an
+// address together if they answer the same two rounds, at least MinOverlap apart. That
+// confirms a suspicion, and it adds a newcomer to a confirmed conflict. Further rounds,
+// every 5 s and later every 30 s, see whether the holders still answer.
+//
+// check.go has what a round does with each holder:
+//
+//	          probed              answered
+//	resting ----------> asking -------------> resting
+//	                     ^  |
+//	  its time is over,  |  +---------------> penalty: it is no holder any more
+//	  or it is seen      |  |  not answered
+//	                     |  |
+//	       waiting, blocked <+ a safeguard refuses it, or its node does not reply
+//
+// A holder of a confirmed conflict is lost only after 5 s of silence, and one that a restored
+// conflict waits for when its time is over. penalty.go has for how long a holder that does not
+// answer is not believed.
 package detector
