@@ -15,7 +15,7 @@ type entry struct {
 	conflict    *conflict  // the open one
 	occurrences int        // conflicts resolved so far
 	kept        int        // of them still in the history
-	storied     bool       // it once had a holder that counts
+	hasStory    bool       // it once had a holder that counts
 	shared      bool       // declared shared: never suspected
 	suppressed  [suppressions]bool
 	faded       string // why the last suspicion faded; empty when a conflict came since
@@ -175,7 +175,7 @@ func (b *binding) freshest() *source {
 func (b *binding) public() Binding {
 	return Binding{
 		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
-		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.unreached > 0,
+		FirstSeen: b.firstSeen, FoundAtStart: b.atStart, LastSeen: b.lastSeen(), Unreachable: b.check != nil && b.check.noReply > 0,
 	}
 }
 

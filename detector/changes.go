@@ -136,7 +136,7 @@ func (d *Detector) setOccurrences(e *entry, n int) {
 
 // outlive keeps a binding that left the table until its end is taken. One that nobody
 // knows of leaves no trace, so that there are never more than the table had.
-func (d *Detector) outlive(b *binding) {
+func (d *Detector) keepEnd(b *binding) {
 	switch {
 	case b.leasing.change == nil:
 	case b.leasing.last == (lease{}):
@@ -148,7 +148,7 @@ func (d *Detector) outlive(b *binding) {
 }
 
 // succeed lets a new binding take the place of one whose end was not taken yet.
-func (d *Detector) succeed(b *binding) {
+func (d *Detector) takeOverLease(b *binding) {
 	id := bindingID{b.entry.key, b.holder.ID}
 	if old := d.changes.gone[id]; old != nil {
 		delete(d.changes.gone, id)

@@ -19,7 +19,7 @@ type phase uint8
 
 const (
 	resting phase = iota // between rounds
-	asking               // a round is under way
+	probing              // a round is under way
 	waiting              // a safeguard postponed the round
 	blocked              // a safeguard forbids it
 )
@@ -35,7 +35,7 @@ type check struct {
 	first, latest time.Time
 	proven        bool      // it is counted among the holders of a confirmed conflict
 	silent        time.Time // when the first of the rounds that it left unanswered began
-	unreached     int       // questions in a row that a remote holder's node did not answer
+	noReply       int       // questions in a row that a remote holder's node did not answer
 }
 
 // round is one question to a holder, with its repetitions.
@@ -55,12 +55,12 @@ type deferral struct {
 }
 
 // hopeful reports whether the holder answered the last round, or may still do so.
-func (c *check) hopeful() bool {
-	return !c.first.IsZero() || c.phase == asking && c.silent.IsZero()
+func (c *check) mayAnswer() bool {
+	return !c.first.IsZero() || c.phase == probing && c.silent.IsZero()
 }
 
 // turn names the present round for a note. All after the second are one.
-func (c *check) turn() string {
+func (c *check) roundName() string {
 	switch {
 	case c.proven:
 		return ""
@@ -76,7 +76,7 @@ func (c *check) turn() string {
 // due returns when stepCheck has something to do; zero for never.
 func (c *check) due() time.Time {
 	switch c.phase {
-	case asking:
+	case probing:
 		switch {
 		case c.sent.IsZero():
 			return c.asked.Add(unsentTime)
@@ -93,7 +93,7 @@ func (c *check) due() time.Time {
 }
 
 // stepCheck does what is due for one holder.
-func (d *Detector) stepCheck(b *binding, now time.Time, fx *Effects) {
+func (d *Detector) advanceCheck(b *binding, now time.Time, fx *Effects) {
 	c := b.check
 	if c == nil {
 		return
@@ -101,10 +101,10 @@ func (d *Detector) stepCheck(b *binding, now time.Time, fx *Effects) {
 	due := c.due()
 	switch {
 	case due.IsZero() || due.After(now):
-	case c.phase != asking || c.sent.IsZero():
+	case c.phase != probing || c.sent.IsZero():
 		d.startRound(b, now, fx)
 	case c.attempts < len(attempts):
-		d.solicit(b, now, fx)
+		d.sendProbe(b, now, fx)
 	default:
 		d.unanswered(b, now)
 	}
@@ -113,16 +113,16 @@ func (d *Detector) stepCheck(b *binding, now time.Time, fx *Effects) {
 // startRound asks a holder once more. Only answers from now on count.
 func (d *Detector) startRound(b *binding, now time.Time, fx *Effects) {
 	d.round = max(d.round+1, 1) // 0 has a meaning of its own
-	b.check.phase, b.check.round = asking, round{id: d.round, began: now}
-	d.solicit(b, now, fx)
+	b.check.phase, b.check.round = probing, round{id: d.round, began: now}
+	d.sendProbe(b, now, fx)
 }
 
-func (d *Detector) solicit(b *binding, now time.Time, fx *Effects) {
+func (d *Detector) sendProbe(b *binding, now time.Time, fx *Effects) {
 	c := b.check
 	c.attempts++
 	c.asked = now
 	if b.remote {
-		b.entry.record(now, b.holder.ID, noteNodeAsked, c.turn())
+		b.entry.record(now, b.holder.ID, noteNodeProbed, c.roundName())
 	}
 	fx.Solicit = append(fx.Solicit, Solicitation{
 		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface,
@@ -132,10 +132,10 @@ func (d *Detector) solicit(b *binding, now time.Time, fx *Effects) {
 
 // sighted updates a check by a sighting of its holder. It reports whether that changed
 // anything.
-func (d *Detector) sighted(b *binding, s *Sighting, now time.Time, fx *Effects) bool {
+func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Effects) bool {
 	c := b.check
 	switch c.phase {
-	case asking:
+	case probing:
 		switch {
 		case !s.Answer || s.At.Before(c.began):
 			return false
@@ -180,9 +180,9 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	if c.proven {
 		t = noteAnswerAgain
 	}
-	b.entry.record(now, b.holder.ID, t, c.turn()).took = at.Sub(sent)
+	b.entry.record(now, b.holder.ID, t, c.roundName()).took = at.Sub(sent)
 
-	c.phase, c.silent, c.unreached = resting, time.Time{}, 0
+	c.phase, c.silent, c.noReply = resting, time.Time{}, 0
 	c.latest = at
 	if c.first.IsZero() {
 		c.first = at
@@ -194,8 +194,8 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 // forwarding if it sends data only, and a binding that was announced has ended.
 func (d *Detector) unanswered(b *binding, now time.Time) {
 	c, e, id := b.check, b.entry, b.holder.ID
-	turn := c.turn()
-	c.phase, c.unreached = resting, 0
+	roundName := c.roundName()
+	c.phase, c.noReply = resting, 0
 	c.first, c.latest = time.Time{}, time.Time{}
 	if c.silent.IsZero() {
 		c.silent = c.began
@@ -205,7 +205,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 		e.record(now, id, noteMissed, "") // it may be paused, or packets were lost
 		return
 	case !c.forwards && d.isAwaited(e, id, now):
-		e.record(now, id, noteAwaited, turn)
+		e.record(now, id, noteAwaited, roundName)
 		return
 	case c.proven:
 		e.record(now, id, noteMissed, "")
@@ -224,7 +224,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 	if c.forwards {
 		t = noteForwardsThere
 	}
-	d.remove(b, t, turn, now)
+	d.remove(b, t, roundName, now)
 }
 
 // isAwaited reports whether a restored conflict waits for a holder for so long that it can be
@@ -246,15 +246,15 @@ func (d *Detector) Solicited(s Solicitation, now time.Time) {
 		b.entry.record(now, s.Holder, noteRefresh, "")
 		return
 	}
-	if b.remote || d.questioned(s) == nil {
+	if b.remote || d.inRound(s) == nil {
 		return // the attempts at a remote holder are its node's affair
 	}
 	c := b.check
-	t := noteAsked
+	t := noteProbed
 	if c.proven {
-		t = noteAskedAgain
+		t = noteProbedAgain
 	}
-	b.entry.record(now, s.Holder, t, c.turn())
+	b.entry.record(now, s.Holder, t, c.roundName())
 	if c.sent.IsZero() {
 		c.sent = now
 		d.finish(b.entry, now)
@@ -272,7 +272,7 @@ func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now ti
 		return fx
 	}
 	if s.Purpose == Refresh {
-		b.entry.record(now, s.Holder, noteNotAsked, reason)
+		b.entry.record(now, s.Holder, noteNotProbed, reason)
 		if !notBefore.IsZero() && b.refresh.count > 0 {
 			b.refresh.count--
 			b.refresh.after = later(notBefore, now.Add(minRetry))
@@ -280,10 +280,10 @@ func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now ti
 		d.finish(b.entry, now)
 		return fx
 	}
-	if d.questioned(s) == nil {
+	if d.inRound(s) == nil {
 		return fx
 	}
-	b.check.unreached = 0
+	b.check.noReply = 0
 	d.refused(b, reason, notBefore, now, &fx)
 	return fx
 }
@@ -291,7 +291,7 @@ func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now ti
 // refused puts the question off until notBefore or, when that is zero, blocks it.
 func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, fx *Effects) {
 	c := b.check
-	t, soonest := noteNotAsked, now.Add(minRetry)
+	t, soonest := noteNotProbed, now.Add(minRetry)
 	if b.remote {
 		t, soonest = noteNodeRefused, now.Add(newsTime)
 	}

@@ -74,9 +74,9 @@ type Detector struct {
 
 	shared func(Key) bool // nil: no key is
 
-	due   schedule
-	round uint32 // the last one that was begun
-	tally tally
+	due      schedule
+	round    uint32 // the last one that was begun
+	counters counters
 }
 
 // New returns an empty Detector.
@@ -103,18 +103,18 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		s.At = now
 	}
 	if !s.Key.IP.IsValid() || s.Holder.ID == (HolderID{}) || s.Evidence < Forwarded || s.Evidence > Host {
-		d.tally.refused[RefusedInvalid]++
+		d.counters.refused[RefusedInvalid]++
 		return fx
 	}
 	if now.Sub(s.At) >= d.opts.TTL {
-		d.tally.refused[RefusedOld]++
+		d.counters.refused[RefusedOld]++
 		return fx
 	}
 	if s.Answer && s.Evidence == Data {
 		s.Evidence = Announced // an answer is the holder's own word
 	}
 	remote := s.Holder.ID.Node != d.opts.Node
-	if remote && !d.receive(&s, now) {
+	if remote && !d.acceptRemote(&s, now) {
 		return fx
 	}
 
@@ -126,7 +126,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		}
 	}
 	if remote {
-		d.adopt(b, &s)
+		d.updateRemote(b, &s)
 	}
 	if d.sight(b, &s, now, fresh, &fx) { // else nothing but later deadlines, which the schedule finds by itself
 		d.update(b.entry, now, &fx)
@@ -171,7 +171,7 @@ func (d *Detector) withdrawSource(b *binding, i Interface, reason string, now ti
 		return false
 	}
 	b.entry.record(now, b.holder.ID, noteGoneOnOne, reason)
-	if b.check != nil && b.check.phase == asking {
+	if b.check != nil && b.check.phase == probing {
 		d.startRound(b, now, fx) // the attempts so far may have gone nowhere
 	}
 	return true
@@ -207,24 +207,24 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 		}
 	}
 	for _, b := range slices.Clone(e.bindings) {
-		d.stepCheck(b, now, fx)
+		d.advanceCheck(b, now, fx)
 	}
-	d.settle(e, now, fx)
+	d.advanceConflict(e, now, fx)
 	for _, b := range e.bindings {
-		d.solicitSilent(b, now, fx) // after settle, which may have ended a conflict
+		d.probeSilent(b, now, fx) // after settle, which may have ended a conflict
 	}
 	d.finish(e, now)
 	if e.slot != 0 && !e.at.After(now) {
 		// Not reached as long as every deadline that passes is used up; it keeps a
 		// mistake there from becoming a busy loop.
-		d.tally.stuck++
+		d.counters.stuck++
 		d.due.set(e, now.Add(time.Second))
 	}
 }
 
 // update brings an entry that was touched up to date.
 func (d *Detector) update(e *entry, now time.Time, fx *Effects) {
-	d.settle(e, now, fx)
+	d.advanceConflict(e, now, fx)
 	d.finish(e, now)
 }
 

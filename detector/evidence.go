@@ -42,7 +42,7 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 	b.describe(&s.Holder)
 	d.noteChange(b)
 
-	checked := b.check != nil && d.sighted(b, s, now, fx)
+	checked := b.check != nil && d.checkSighting(b, s, now, fx)
 	return fresh || checked || b.evidence != was
 }
 
@@ -108,7 +108,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		b.entry.record(now, b.holder.ID, noteOtherEvidence, ev.String()+", was "+was.String())
 	}
 	if ev >= Data {
-		b.entry.storied = true
+		b.entry.hasStory = true
 	}
 
 	if b.elem != nil {

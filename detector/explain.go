@@ -86,7 +86,7 @@ func (c *conflict) verdict(e *entry) string {
 			text += "; it ends because " + c.lost
 		}
 		for _, b := range list {
-			if k := b.check; k != nil && k.proven && k.unreached > 0 {
+			if k := b.check; k != nil && k.proven && k.noReply > 0 {
 				text += fmt.Sprintf("; %s cannot be asked now (%s)", b, k.deferral.reason)
 			}
 		}
@@ -100,7 +100,7 @@ func (c *conflict) verdict(e *entry) string {
 		return was.String() + " before the agent's restart, its holders are not all seen again yet: suspected, not confirmed"
 	}
 	for _, b := range list {
-		if k := b.check; k != nil && (k.phase == blocked || k.unreached > 0) {
+		if k := b.check; k != nil && (k.phase == blocked || k.noReply > 0) {
 			return fmt.Sprintf("%s holders, one cannot be solicited (%s): suspected, not confirmed", number(len(list)), k.deferral.reason)
 		}
 	}

@@ -96,7 +96,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 		switch {
 		case remotes != e.remotes("") || remotes > maxRemote:
 			return fmt.Errorf("%v: %d remote bindings, counted %d", key, remotes, e.remotes(""))
-		case remotes > 0 && e.conflict == nil && !e.held():
+		case remotes > 0 && e.conflict == nil && !e.hasLocal():
 			return fmt.Errorf("%v: %d remote bindings without one here", key, remotes)
 		}
 	}
@@ -121,8 +121,8 @@ func auditUnder(d *Detector, limits ceiling) error {
 		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
 	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
 		return fmt.Errorf("history %d, idle %d", len(d.history), d.idle.Len())
-	case d.tally.stuck != 0:
-		return fmt.Errorf("%d deadlines were not used up", d.tally.stuck)
+	case d.counters.stuck != 0:
+		return fmt.Errorf("%d deadlines were not used up", d.counters.stuck)
 	}
 	return nil
 }

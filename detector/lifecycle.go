@@ -51,11 +51,11 @@ type listing struct {
 }
 
 // settle brings the conflict of an entry up to date with its bindings and their checks.
-func (d *Detector) settle(e *entry, now time.Time, fx *Effects) {
+func (d *Detector) advanceConflict(e *entry, now time.Time, fx *Effects) {
 	for again := true; again; {
 		switch {
 		case e.conflict != nil:
-			again = d.step(e, now, fx)
+			again = d.stepConflict(e, now, fx)
 		case !e.shared && len(e.bindings) >= 2 && enough(e.counting()):
 			d.suspect(e, now, fx)
 		default:
@@ -66,7 +66,7 @@ func (d *Detector) settle(e *entry, now time.Time, fx *Effects) {
 
 // step does what is due for an open conflict. It reports whether the conflict changed its
 // state, after which there may be more to do.
-func (d *Detector) step(e *entry, now time.Time, fx *Effects) bool {
+func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 	c, list := e.conflict, e.counting()
 	c.wake = time.Time{}
 	for _, b := range list {
@@ -118,7 +118,7 @@ func (d *Detector) suspect(e *entry, now time.Time, fx *Effects) {
 	})
 	second := byArrival[1]
 	c.secondSeen = second.counted
-	d.tally.suspected++
+	d.counters.suspected++
 	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
 }
 
@@ -129,7 +129,7 @@ func (c *conflict) proven(list []*binding, overlap time.Duration) []*binding {
 	var live []*binding
 	for _, b := range list {
 		b.check.proven = b.check.proven || slices.ContainsFunc(list, func(o *binding) bool {
-			return o != b && rivals([]*binding{b, o}) && together(b.check, o.check, overlap)
+			return o != b && conflicting([]*binding{b, o}) && together(b.check, o.check, overlap)
 		})
 		if b.check.proven {
 			live = append(live, b)
@@ -147,8 +147,8 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 		c.below = now
 	}
 	end := c.below.Add(resolveTime)
-	hopeful := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool { return !b.check.hopeful() })
-	if enough(hopeful) {
+	mayAnswer := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool { return !b.check.mayAnswer() })
+	if enough(mayAnswer) {
 		// A second holder may be back: its two rounds are given their time, once.
 		end = end.Add(d.opts.MinOverlap + 2*answerTime)
 	}
@@ -245,7 +245,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 		reason = "verified again after the agent's restart: " + reason
 	} else {
 		c.confirmedAt = now
-		d.tally.confirmed[scopeOf(c.public(e.key).Holders)]++
+		d.counters.confirmed[scopeOf(c.public(e.key).Holders)]++
 	}
 	d.event(e, EventConfirmed, now, reason, fx)
 }
@@ -269,13 +269,13 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 	if c.confirmedAt.IsZero() {
 		e.faded = why
 		d.event(e, EventFaded, now, why, fx)
-		d.tally.faded++
+		d.counters.faded++
 	} else {
 		c.state = Resolved
 		d.event(e, EventResolved, now, why, fx)
 		last := &fx.Events[len(fx.Events)-1].Conflict
 		last.ResolvedAt = now
-		d.tally.resolved++
+		d.counters.resolved++
 		d.setOccurrences(e, e.occurrences+1)
 		d.remember(e, *last)
 	}
@@ -334,11 +334,11 @@ func conflictID(key Key, episode int) string {
 // enough reports whether these holders can make a conflict of this node: rivals of which
 // one is local.
 func enough(list []*binding) bool {
-	return rivals(list) && slices.ContainsFunc(list, (*binding).isLocal)
+	return conflicting(list) && slices.ContainsFunc(list, (*binding).isLocal)
 }
 
 // rivals reports whether two of these holders rule each other out: any two, unless they
 // are nodes.
-func rivals(list []*binding) bool {
+func conflicting(list []*binding) bool {
 	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
 }

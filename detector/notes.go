@@ -30,11 +30,11 @@ var (
 	noteTTL           = &template{kind: NoteExpired, text: "expired: not seen for the TTL%s", reason: "not seen for %s"}
 	noteEvicted       = &template{kind: NoteExpired, text: "forgotten to make room: %s", reason: "forgotten: %s"}
 	noteNotNeeded     = &template{kind: NoteExpired, text: "forgotten: nobody on this node has the address any more%s"}
-	noteNodeAsked     = &template{kind: NoteSolicited, text: "its node was asked%s", fold: true}
-	noteAsked         = &template{kind: NoteSolicited, text: "solicited to verify%s", fold: true}
-	noteAskedAgain    = &template{kind: NoteSolicited, text: "solicited to re-check%s", fold: true}
+	noteNodeProbed    = &template{kind: NoteSolicited, text: "its node was asked%s", fold: true}
+	noteProbed        = &template{kind: NoteSolicited, text: "solicited to verify%s", fold: true}
+	noteProbedAgain   = &template{kind: NoteSolicited, text: "solicited to re-check%s", fold: true}
 	noteRefresh       = &template{kind: NoteSolicited, text: "solicited because it was silent%s", fold: true}
-	noteNotAsked      = &template{kind: NoteNotSolicited, text: "not solicited: %s", fold: true}
+	noteNotProbed     = &template{kind: NoteNotSolicited, text: "not solicited: %s", fold: true}
 	noteNodeRefused   = &template{kind: NoteNotSolicited, text: "not verified: %s", fold: true}
 	noteAnswer        = &template{kind: NoteAnswered, text: "answered%s", fold: true}
 	noteAnswerAgain   = &template{kind: NoteAnswered, text: "answered the re-check%s", fold: true}

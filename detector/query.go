@@ -103,7 +103,7 @@ type StateScope struct {
 	Scope Scope
 }
 
-type tally struct {
+type counters struct {
 	refused, evicted           [refusals]uint64
 	suspected, faded, resolved uint64
 	confirmed                  [PodHost + 1]uint64
@@ -117,8 +117,8 @@ func (d *Detector) Counts() Counts {
 	c := Counts{
 		Bindings: make(map[Evidence]int), Open: make(map[StateScope]int), History: len(d.history),
 		Refused: make(map[Refusal]uint64), Evicted: make(map[Refusal]uint64),
-		Suspected: d.tally.suspected, Faded: d.tally.faded,
-		Confirmed: make(map[Scope]uint64), Resolved: d.tally.resolved,
+		Suspected: d.counters.suspected, Faded: d.counters.faded,
+		Confirmed: make(map[Scope]uint64), Resolved: d.counters.resolved,
 		Keys: d.due.Len(), Suppressed: make(map[Suppression]uint64),
 	}
 	for ev := Forwarded; ev <= Host; ev++ {
@@ -129,20 +129,20 @@ func (d *Detector) Counts() Counts {
 	for s := SameNode; s <= PodHost; s++ {
 		c.Open[StateScope{Suspected, s}] = 0
 		c.Open[StateScope{Confirmed, s}] = 0
-		c.Confirmed[s] = d.tally.confirmed[s]
+		c.Confirmed[s] = d.counters.confirmed[s]
 	}
 	for e := range d.open {
 		p := e.conflict.public(e.key)
 		c.Open[StateScope{p.State, p.Scope}]++
 	}
 	for s := SuppressedShared; s < suppressions; s++ {
-		c.Suppressed[s] = d.tally.suppressed[s]
+		c.Suppressed[s] = d.counters.suppressed[s]
 	}
 	for r := RefusedInterfaceFull; r < refusals; r++ {
-		c.Refused[r] = d.tally.refused[r]
+		c.Refused[r] = d.counters.refused[r]
 	}
 	for r := RefusedInterfaceFull; r <= RefusedKeyFull; r++ {
-		c.Evicted[r] = d.tally.evicted[r]
+		c.Evicted[r] = d.counters.evicted[r]
 	}
 	return c
 }

@@ -338,7 +338,7 @@ func TestRestoredHoldersWithoutNetns(t *testing.T) {
 	d := New(Options{Node: "n1"})
 	d.Restore(Snapshot{Open: []Conflict{c}}, now)
 	holders := d.Conflicts(false)[0].Holders
-	if got := holders[0].Holder.ID.Generation; got != 1|formerGeneration {
+	if got := holders[0].Holder.ID.Generation; got != 1|previousGeneration {
 		t.Errorf("the local holder has generation %d", got)
 	}
 	if got := holders[1].Holder.ID; got != remote {

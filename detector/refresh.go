@@ -36,7 +36,7 @@ func (d *Detector) refreshDue(b *binding) time.Time {
 }
 
 // solicitSilent solicits a binding that has been silent for long.
-func (d *Detector) solicitSilent(b *binding, now time.Time, fx *Effects) {
+func (d *Detector) probeSilent(b *binding, now time.Time, fx *Effects) {
 	due := d.refreshDue(b)
 	if b.entry.conflict != nil || due.IsZero() || due.After(now) {
 		return

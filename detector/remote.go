@@ -10,28 +10,28 @@ const (
 	// again; it doubles up to slowRecheck.
 	unreachableTime = 2 * time.Second
 	// maxEpisodes bounds what other nodes say of the past.
-	maxEpisodes = 1 << 30
+	maxOccurrences = 1 << 30
 )
 
 // receive prepares the sighting of a remote holder. It reports whether there is use for
 // it: only a local holder makes it a matter of this node.
-func (d *Detector) receive(s *Sighting, now time.Time) bool {
+func (d *Detector) acceptRemote(s *Sighting, now time.Time) bool {
 	s.Holder.Interface = Interface{} // it means nothing here
 	e, id := d.entries[s.Key], s.Holder.ID
 	refusal := Refusal(0)
 	switch p := e.penalty(id); {
 	case s.Evidence < Data, id.Netns == 0 && id.Ifindex == 0, id.Netns != 0 && id.Ifindex|id.Generation != 0:
 		refusal = RefusedInvalid
-	case e == nil || e.find(id) == nil && !e.held():
+	case e == nil || e.find(id) == nil && !e.hasLocal():
 		refusal = RefusedNoHolder
 	case e.find(id) != nil:
 	case p != nil && !s.Answer && now.Before(p.until(d.opts.TTL)):
 		refusal = RefusedUnanswered
-	case e.remotes(id.Node) >= maxRemoteOfNode, e.remotes("") >= maxRemote && e.unasked() == nil:
+	case e.remotes(id.Node) >= maxRemoteOfNode, e.remotes("") >= maxRemote && e.unverified() == nil:
 		refusal = RefusedKeyFull
 	}
 	if refusal != 0 {
-		d.tally.refused[refusal]++
+		d.counters.refused[refusal]++
 	}
 	return refusal == 0
 }
@@ -47,17 +47,17 @@ func (e *entry) remotes(node string) (n int) {
 }
 
 // held reports whether a local holder has the address.
-func (e *entry) held() bool {
+func (e *entry) hasLocal() bool {
 	return slices.ContainsFunc(e.bindings, func(b *binding) bool { return !b.remote && b.counts() })
 }
 
 // unasked returns the remote holder that could not be asked for the longest and never has
 // answered, nil if there is none. It makes room for another: what nobody can verify must
 // not keep out what can be.
-func (e *entry) unasked() *binding {
+func (e *entry) unverified() *binding {
 	for _, b := range e.bindings {
 		if c := b.check; b.remote && c != nil && c.latest.IsZero() && !c.proven &&
-			(c.phase == waiting || c.phase == blocked || c.unreached > 0) {
+			(c.phase == waiting || c.phase == blocked || c.noReply > 0) {
 			return b
 		}
 	}
@@ -65,7 +65,7 @@ func (e *entry) unasked() *binding {
 }
 
 // adopt takes over what a remote holder's node knows of the past.
-func (d *Detector) adopt(b *binding, s *Sighting) {
+func (d *Detector) updateRemote(b *binding, s *Sighting) {
 	if before := b.firstSeen.Sub(s.FirstSeen); plausible(s.FirstSeen) && before > 0 {
 		// Ages differ by the time that their messages took. Should the node's clock have been
 		// stepped since, the new time would be off by an hour, and the difference is not.
@@ -76,7 +76,7 @@ func (d *Detector) adopt(b *binding, s *Sighting) {
 	if s.Answer && !s.FirstSeen.After(b.firstSeen.Add(time.Second)) {
 		b.atStart = s.FoundAtStart
 	}
-	if e := b.entry; e.conflict == nil && s.Episodes > e.occurrences && s.Episodes <= maxEpisodes {
+	if e := b.entry; e.conflict == nil && s.Episodes > e.occurrences && s.Episodes <= maxOccurrences {
 		d.setOccurrences(e, s.Episodes)
 	}
 }
@@ -84,7 +84,7 @@ func (d *Detector) adopt(b *binding, s *Sighting) {
 // dropRemote forgets the remote holders of an address that nobody here has any more:
 // other nodes go on with what is between them.
 func (d *Detector) dropRemote(e *entry, now time.Time) {
-	if e.conflict != nil || e.remotes("") == 0 || e.held() {
+	if e.conflict != nil || e.remotes("") == 0 || e.hasLocal() {
 		return
 	}
 	for _, b := range slices.Clone(e.bindings) {
@@ -99,7 +99,7 @@ func (d *Detector) dropRemote(e *entry, now time.Time) {
 // is no holder any more.
 func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effects {
 	var fx Effects
-	b := d.questioned(s)
+	b := d.inRound(s)
 	if b == nil || !b.remote {
 		return fx
 	}
@@ -115,12 +115,12 @@ func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effe
 // conflict open, as long as its TTL lasts, but nothing is confirmed with it.
 func (d *Detector) Unreachable(s Solicitation, reason string, now time.Time) Effects {
 	var fx Effects
-	b := d.questioned(s)
+	b := d.inRound(s)
 	if b == nil || !b.remote {
 		return fx
 	}
-	pause := min(unreachableTime<<min(b.check.unreached, 8), slowRecheck)
-	b.check.unreached++
+	pause := min(unreachableTime<<min(b.check.noReply, 8), slowRecheck)
+	b.check.noReply++
 	d.refused(b, nonEmpty(reason, "node "+b.node()+" does not answer"), now.Add(pause), now, &fx)
 	return fx
 }
@@ -132,7 +132,7 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 	var affected []*binding
 	for e := range d.open {
 		for _, b := range e.bindings {
-			if b.holder.ID.Node == node && b.remote && b.check != nil && b.check.phase == waiting && b.check.unreached > 0 {
+			if b.holder.ID.Node == node && b.remote && b.check != nil && b.check.phase == waiting && b.check.noReply > 0 {
 				affected = append(affected, b)
 			}
 		}
@@ -150,7 +150,7 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 	var fx Effects
 	b := d.entries[key].find(id)
-	if b == nil || !b.remote || b.check == nil || b.check.phase == asking {
+	if b == nil || !b.remote || b.check == nil || b.check.phase == probing {
 		return fx
 	}
 	d.startRound(b, now, &fx)
@@ -160,9 +160,9 @@ func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 
 // questioned returns the binding that a solicitation of the present round is about; nil
 // if it is not asked any more.
-func (d *Detector) questioned(s Solicitation) *binding {
+func (d *Detector) inRound(s Solicitation) *binding {
 	b := d.entries[s.Key].find(s.Holder)
-	if b == nil || b.check == nil || b.check.phase != asking || s.Round != 0 && s.Round != b.check.id {
+	if b == nil || b.check == nil || b.check.phase != probing || s.Round != 0 && s.Round != b.check.id {
 		return nil
 	}
 	return b

@@ -13,7 +13,7 @@ const (
 
 	// formerGeneration marks generations of a former agent: this one begins to count
 	// anew, and its interfaces must not be taken for former ones.
-	formerGeneration = 1 << 31
+	previousGeneration = 1 << 31
 )
 
 // Snapshot is what of a Detector's conflicts outlives the agent.
@@ -66,7 +66,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 	history := make([]Conflict, 0, len(s.History))
 	episodes := make(map[string]bool)
 	for _, c := range s.History {
-		if c, ok := sane(c, now); ok && c.State == Resolved && !episodes[c.ID] {
+		if c, ok := sanitize(c, now); ok && c.State == Resolved && !episodes[c.ID] {
 			episodes[c.ID] = true
 			history = append(history, c)
 		} else {
@@ -75,20 +75,20 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 	}
 	for _, c := range history[max(len(history)-d.opts.MaxHistory, 0):] {
 		e := d.enter(c.Key)
-		e.storied = true
-		d.setOccurrences(e, max(e.occurrences, episodeOf(c)))
+		e.hasStory = true
+		d.setOccurrences(e, max(e.occurrences, occurrenceOf(c)))
 		d.remember(e, c)
 	}
 
 	for _, c := range s.Open {
-		c, ok := sane(c, now)
+		c, ok := sanitize(c, now)
 		if !ok || c.State == Resolved || len(d.open) >= maxRestored {
 			dropped++
 			continue
 		}
 		e := d.enter(c.Key)
-		e.storied = true
-		if e.conflict != nil || e.occurrences >= episodeOf(c) {
+		e.hasStory = true
+		if e.conflict != nil || e.occurrences >= occurrenceOf(c) {
 			dropped++
 			continue
 		}
@@ -108,12 +108,12 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	for i := range r.Holders {
 		id := &r.Holders[i].Holder.ID
 		if id.Node == d.opts.Node && id.Netns == 0 {
-			id.Generation |= formerGeneration
+			id.Generation |= previousGeneration
 		}
 		c.listed = append(c.listed, listing{id: *id, last: r.Holders[i]})
 	}
 	e.conflict = c
-	d.setOccurrences(e, episodeOf(r)-1)
+	d.setOccurrences(e, occurrenceOf(r)-1)
 	d.open[e] = struct{}{}
 	e.record(now, HolderID{}, noteConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
 }
@@ -134,9 +134,9 @@ func (c *conflict) inherit(b *binding) {
 }
 
 // sane returns a copy of a conflict that is fit to be restored, or false.
-func sane(c Conflict, now time.Time) (Conflict, bool) {
+func sanitize(c Conflict, now time.Time) (Conflict, bool) {
 	ip := c.Key.IP
-	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || episodeOf(c) == 0 {
+	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || occurrenceOf(c) == 0 {
 		return c, false
 	}
 	if c.State < Suspected || c.State > Resolved {
@@ -158,7 +158,7 @@ func sane(c Conflict, now time.Time) (Conflict, bool) {
 		c.SecondSeen = c.SuspectedAt
 	}
 	c.SecondSeen = earlier(c.SecondSeen, c.SuspectedAt)
-	c.Holders = saneHolders(c, now)
+	c.Holders = sanitizeHolders(c, now)
 	if len(c.Holders) < 2 {
 		return c, false
 	}
@@ -168,7 +168,7 @@ func sane(c Conflict, now time.Time) (Conflict, bool) {
 	return c, true
 }
 
-func saneHolders(c Conflict, now time.Time) []Binding {
+func sanitizeHolders(c Conflict, now time.Time) []Binding {
 	var holders []Binding
 	for _, h := range c.Holders {
 		known := slices.ContainsFunc(holders, func(o Binding) bool { return o.Holder.ID == h.Holder.ID })
@@ -194,7 +194,7 @@ func plausible(t time.Time) bool { return t.Year() >= 2000 }
 
 // episodeOf returns the episode that the id of a conflict names; 0 if it is not the
 // id of its key.
-func episodeOf(c Conflict) int {
+func occurrenceOf(c Conflict) int {
 	_, number, _ := strings.Cut(c.ID, "-")
 	n, err := strconv.ParseInt(number, 10, 32)
 	if err != nil || n < 1 || c.ID != conflictID(c.Key, int(n)) {

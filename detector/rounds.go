@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	recheckTime = 5 * time.Second  // between two rounds of a confirmed conflict
-	settledTime = time.Minute      // after which there are fewer
-	slowRecheck = 30 * time.Second // namely one in this time, while everybody answers
+	recheckTime  = 5 * time.Second  // between two rounds of a confirmed conflict
+	longOpenTime = time.Minute      // after which there are fewer
+	slowRecheck  = 30 * time.Second // namely one in this time, while everybody answers
 	// stragglerTime is how long a confirmation waits for holders of the same round, so that
 	// three holders make one event.
 	stragglerTime = 100 * time.Millisecond
@@ -39,7 +39,7 @@ func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Durat
 	switch {
 	case c.state == Suspected && !now.Before(d.awaitedUntil(c, list)):
 		return slowRecheck
-	case c.state == Confirmed && !silent && now.Sub(later(c.confirmedAt, c.restoredAt)) >= settledTime:
+	case c.state == Confirmed && !silent && now.Sub(later(c.confirmedAt, c.restoredAt)) >= longOpenTime:
 		return slowRecheck
 	default:
 		return recheckTime
@@ -97,7 +97,7 @@ func (c *conflict) provable(list []*binding) bool {
 	if c.state == Suspected {
 		return enough(list)
 	}
-	return rivals(list) && slices.ContainsFunc(list, (*binding).isNewcomer)
+	return conflicting(list) && slices.ContainsFunc(list, (*binding).isNewcomer)
 }
 
 // provenTogether returns the largest group of holders of which one had the address together
@@ -133,7 +133,7 @@ func (c *conflict) straggler(list []*binding, now time.Time) time.Time {
 	until := c.round.Add(stragglerTime)
 	for _, b := range list {
 		k := b.check
-		if k.phase == asking && k.attempts == 1 && k.began.Equal(c.round) && until.After(now) {
+		if k.phase == probing && k.attempts == 1 && k.began.Equal(c.round) && until.After(now) {
 			return until
 		}
 	}

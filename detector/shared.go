@@ -76,7 +76,7 @@ func (d *Detector) countSuppressed(e *entry) {
 		SuppressedForwarded: e.conflict == nil && !two && counting > 0 && counting < len(e.bindings),
 	} {
 		if applies && !e.suppressed[s] {
-			d.tally.suppressed[s]++
+			d.counters.suppressed[s]++
 		}
 		e.suppressed[s] = applies
 	}

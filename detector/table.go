@@ -39,8 +39,8 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 
 	e, id := d.enter(s.Key), s.Holder.ID // only now: making room may have ended it
 	if id.Node != d.opts.Node && e.remotes("") >= maxRemote {
-		d.tally.evicted[RefusedKeyFull]++
-		d.remove(e.unasked(), noteEvicted, RefusedKeyFull.String(), now)
+		d.counters.evicted[RefusedKeyFull]++
+		d.remove(e.unverified(), noteEvicted, RefusedKeyFull.String(), now)
 	}
 	b := &binding{
 		entry: e, holder: s.Holder, remote: id.Node != d.opts.Node, firstSeen: s.At, atStart: s.FoundAtStart,
@@ -60,7 +60,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	d.holders[id] = append(d.holders[id], b)
 	d.addSource(b, &s.Holder)
 	if !b.remote {
-		d.succeed(b)
+		d.takeOverLease(b)
 	}
 	where := " on " + nonEmpty(s.Holder.InterfaceName, "an interface")
 	if b.remote {
@@ -73,18 +73,18 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 // makeRoom reports whether a newcomer of that rank fits in, and evicts where it must.
 func (d *Detector) makeRoom(s *Sighting, rank int, now time.Time) bool {
 	if e := d.entries[s.Key]; e != nil && len(e.bindings) >= maxHolders &&
-		!d.evict(victim(e.bindings, rank), RefusedKeyFull, now) {
+		!d.evict(evictable(e.bindings, rank), RefusedKeyFull, now) {
 		return false
 	}
 	if !d.makeRoomOn(s.Holder.Interface, rank, now) {
 		return false
 	}
-	return d.size() < d.opts.MaxBindings || d.evict(d.leastWanted(rank), RefusedTableFull, now)
+	return d.size() < d.opts.MaxBindings || d.evict(d.evictableInTable(rank), RefusedTableFull, now)
 }
 
 func (d *Detector) makeRoomOn(i Interface, rank int, now time.Time) bool {
 	on := d.ifaces[i]
-	return len(on) < d.opts.MaxPerInterface || d.evict(victim(on, rank), RefusedInterfaceFull, now)
+	return len(on) < d.opts.MaxPerInterface || d.evict(evictable(on, rank), RefusedInterfaceFull, now)
 }
 
 func (d *Detector) size() int {
@@ -97,7 +97,7 @@ func (d *Detector) size() int {
 
 // victim returns the least valuable, longest unseen binding that makes room for a
 // newcomer of that rank, or nil. One in an open conflict never does.
-func victim(list []*binding, rank int) *binding {
+func evictable(list []*binding, rank int) *binding {
 	var v *binding
 	for _, b := range list {
 		if b.rank >= roomBelow(rank) || b.entry.conflict != nil {
@@ -111,7 +111,7 @@ func victim(list []*binding, rank int) *binding {
 }
 
 // leastWanted is victim for the whole table.
-func (d *Detector) leastWanted(rank int) *binding {
+func (d *Detector) evictableInTable(rank int) *binding {
 	const look = 64 // a bound on the search when many are in conflicts
 	for r := range roomBelow(rank) {
 		n := 0
@@ -128,10 +128,10 @@ func (d *Detector) leastWanted(rank int) *binding {
 // evict removes v; without one it counts the refusal of the newcomer instead.
 func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
 	if v == nil {
-		d.tally.refused[r]++
+		d.counters.refused[r]++
 		return false
 	}
-	d.tally.evicted[r]++
+	d.counters.evicted[r]++
 	d.remove(v, noteEvicted, r.String(), now)
 	d.finish(v.entry, now)
 	return true
@@ -169,7 +169,7 @@ func (d *Detector) remove(b *binding, t *template, reason string, now time.Time)
 	for i := range b.sources {
 		dropFrom(d.ifaces, b.sources[i].iface, b)
 	}
-	d.outlive(b)
+	d.keepEnd(b)
 }
 
 // dropFrom removes b from one list of an index; order does not matter there.
@@ -195,7 +195,7 @@ func (d *Detector) retire(e *entry) {
 	switch {
 	case e.kept > 0 || e.idle != nil:
 		return
-	case !e.storied:
+	case !e.hasStory:
 		delete(d.entries, e.key)
 		return
 	}
