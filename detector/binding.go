@@ -132,23 +132,6 @@ func (b *binding) lastSeen() time.Time {
 	return t
 }
 
-// strongest returns the strongest evidence seen within the TTL that is not suppressed, or 0.
-func (b *binding) strongest(now time.Time, ttl time.Duration) Evidence {
-	suppressed := Evidence(0)
-	if p := b.entry.penalty(b.holder.ID); p != nil && now.Before(p.until(ttl)) {
-		suppressed = p.suppresses()
-	}
-	for ev := Host; ev >= Forwarded; ev-- {
-		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < ttl {
-			if ev <= suppressed {
-				return Forwarded
-			}
-			return ev
-		}
-	}
-	return 0
-}
-
 func (b *binding) source(i Interface) *source {
 	for k := range b.sources {
 		if b.sources[k].iface == i {

@@ -171,9 +171,6 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	c := b.check
 	sent := c.sent
 	if sent.IsZero() || sent.After(at) {
-		sent = c.asked
-	}
-	if sent.After(at) {
 		sent = c.began
 	}
 	t := noteAnswer
@@ -200,15 +197,14 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 	if c.silent.IsZero() {
 		c.silent = c.began
 	}
-	switch {
-	case c.proven && c.began.Sub(c.silent) < recheckTime:
-		e.record(now, id, noteMissed, "") // it may be paused, or packets were lost
-		return
-	case !c.forwards && d.isAwaited(e, id, now):
+	if c.proven {
+		e.record(now, id, noteMissed, "")
+		if c.began.Sub(c.silent) < recheckTime {
+			return // it may be paused, or packets were lost
+		}
+	} else if !c.forwards && d.isAwaited(e, id, now) {
 		e.record(now, id, noteAwaited, roundName)
 		return
-	case c.proven:
-		e.record(now, id, noteMissed, "")
 	}
 	suppressed := d.penalize(b, now)
 	if !b.remote && (c.forwards || b.evidence == Data) {

@@ -21,8 +21,8 @@ type Options struct {
 	MaxBindings int
 	// MaxPerInterface bounds the bindings of one interface. Default 256.
 	MaxPerInterface int
-	// MaxHistory bounds the resolved conflicts that are kept, and the addresses
-	// nobody holds any more whose story is kept. Default 1,000.
+	// MaxHistory bounds the resolved conflicts that are kept, and the stories of
+	// addresses that nobody has any more. Default 1,000.
 	MaxHistory int
 }
 
@@ -56,8 +56,8 @@ func orElse[T int | time.Duration](limit *T, byDefault T) {
 	}
 }
 
-// Detector holds the bindings of one node, matches their holders and leads each
-// conflict through its life. Use New. It is not safe for concurrent use, and the
+// Detector has the bindings of one node, matches their holders and follows each
+// conflict through its states. Use New. It is not safe for concurrent use, and the
 // `now` of its calls must not go back.
 type Detector struct {
 	opts Options
@@ -91,12 +91,12 @@ func New(opts Options) *Detector {
 	}
 }
 
-// Observe takes in one sighting. A sighting without an address, a holder or a known
-// evidence and one older than the TTL are dropped and counted, as is one for which a
-// bound leaves no room. A remote holder is taken in only beside a local one that counts.
+// Observe records one sighting. It drops and counts a sighting without an address, a
+// holder or a known evidence, one older than the TTL, and one for which a bound leaves
+// no room. A remote holder is recorded only beside a local one that counts.
 //
 // The Holder of the sighting updates the description of the binding; an unknown MAC
-// and empty names leave what is known.
+// and empty names change nothing.
 func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	var fx Effects
 	if s.At.IsZero() || s.At.After(now) {
@@ -111,7 +111,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		return fx
 	}
 	if s.Answer && s.Evidence == Data {
-		s.Evidence = Announced // an answer is the holder's own word
+		s.Evidence = Announced // the holder itself says so
 	}
 	remote := s.Holder.ID.Node != d.opts.Node
 	if remote && !d.acceptRemote(&s, now) {
@@ -134,8 +134,8 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	return fx
 }
 
-// Withdraw ends the binding of one holder, because the address left its netns for
-// example. It does nothing when there is none.
+// Withdraw ends the binding of one holder, for example because the address left its
+// netns. It does nothing when there is none.
 func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) Effects {
 	var fx Effects
 	if b := d.entries[key].find(id); b != nil {
@@ -211,25 +211,25 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	}
 	d.advanceConflict(e, now, fx)
 	for _, b := range e.bindings {
-		d.probeSilent(b, now, fx) // after settle, which may have ended a conflict
+		d.probeSilent(b, now, fx) // last, because the conflict may have ended
 	}
 	d.finish(e, now)
 	if e.slot != 0 && !e.at.After(now) {
-		// Not reached as long as every deadline that passes is used up; it keeps a
-		// mistake there from becoming a busy loop.
+		// A deadline that has passed must not stay; this keeps a mistake from becoming a
+		// busy loop.
 		d.counters.stuck++
 		d.due.set(e, now.Add(time.Second))
 	}
 }
 
-// update brings an entry that was touched up to date.
+// update follows a change of an entry: its conflict, then its place in the schedule.
 func (d *Detector) update(e *entry, now time.Time, fx *Effects) {
 	d.advanceConflict(e, now, fx)
 	d.finish(e, now)
 }
 
-// finish puts an entry that was touched back in order: scheduled, put aside with its
-// story, or forgotten.
+// finish schedules an entry that was changed. One without bindings and conflict is kept
+// for its story, or forgotten.
 func (d *Detector) finish(e *entry, now time.Time) {
 	d.dropRemote(e, now)
 	d.countSuppressed(e)
@@ -241,7 +241,7 @@ func (d *Detector) finish(e *entry, now time.Time) {
 }
 
 // Describe lets f change the description of a holder in all its bindings, for names
-// that arrive late. f must not keep its argument; the ID cannot be changed.
+// that are found later. f must not keep its argument; it cannot change the ID.
 func (d *Detector) Describe(id HolderID, f func(*Holder)) {
 	d.describe(id, f)
 	for e := range d.open {
@@ -249,8 +249,8 @@ func (d *Detector) Describe(id HolderID, f func(*Holder)) {
 	}
 }
 
-// DescribeAt is Describe where only the open conflict of one key may have lost the holder: it
-// does not look at all the others.
+// DescribeAt is Describe for a holder that only the conflict of one key may have lost. It
+// does not search all other open conflicts.
 func (d *Detector) DescribeAt(key Key, id HolderID, f func(*Holder)) {
 	d.describe(id, f)
 	if e := d.entries[key]; e != nil && e.conflict != nil {
@@ -269,7 +269,7 @@ func (d *Detector) describe(id HolderID, f func(*Holder)) {
 	}
 }
 
-// describe lets f change a holder that is not in the table any more, or not yet again.
+// describe lets f change a holder that is not in the table now.
 func (c *conflict) describe(id HolderID, f func(*Holder)) {
 	change := func(h *Holder) {
 		if h.ID == id {

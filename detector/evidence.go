@@ -72,7 +72,7 @@ func (h *Holder) describePod(from *Holder) {
 // from a source that is no more does not count. A binding that is left with none (0) is for the
 // caller to remove.
 func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
-	ev := b.strongest(now, d.opts.TTL)
+	ev := d.strongest(b, now)
 	if ev == b.evidence {
 		return
 	}
@@ -80,6 +80,19 @@ func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
 	if ev != 0 {
 		b.describe(nil)
 	}
+}
+
+// strongest returns the strongest evidence seen within the TTL that counts now, 0 for none.
+func (d *Detector) strongest(b *binding, now time.Time) Evidence {
+	for ev := Host; ev >= Forwarded; ev-- {
+		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < d.opts.TTL {
+			if ev <= d.suppressed(b.entry, b.holder.ID, now) {
+				return Forwarded
+			}
+			return ev
+		}
+	}
+	return 0
 }
 
 // setEvidence is the only place that changes the evidence of a binding. When the

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Explain tells the story of an address in each network in which it is known or, as
-// far as that is remembered, was; ordered by network. It looks at the whole table.
+// Explain returns the story of an address in each network in which it is or was known,
+// ordered by network. It searches the whole table.
 func (d *Detector) Explain(ip netip.Addr) []Story {
 	var stories []Story
 	for _, e := range d.entries {
@@ -99,17 +99,16 @@ func (c *conflict) verdict(e *entry) string {
 		}
 		return was.String() + " before the agent's restart, its holders are not all seen again yet: suspected, not confirmed"
 	}
+	what := "being verified"
 	for _, b := range list {
 		if k := b.check; k != nil && (k.phase == blocked || k.noReply > 0) {
-			return fmt.Sprintf("%s holders, one cannot be solicited (%s): suspected, not confirmed", number(len(list)), k.deferral.reason)
+			what = fmt.Sprintf("one cannot be solicited (%s)", k.deferral.reason)
+			break
+		} else if k != nil && k.phase == waiting {
+			what = fmt.Sprintf("one is not solicited yet (%s)", k.deferral.reason)
 		}
 	}
-	for _, b := range list {
-		if k := b.check; k != nil && k.phase == waiting {
-			return fmt.Sprintf("%s holders, one is not solicited yet (%s): suspected, not confirmed", number(len(list)), k.deferral.reason)
-		}
-	}
-	return number(len(list)) + " holders, being verified: suspected, not confirmed"
+	return number(len(list)) + " holders, " + what + ": suspected, not confirmed"
 }
 
 // shorten lists three at most.

@@ -75,9 +75,12 @@ func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 			d.startRound(b, now, fx)
 		}
 	}
-	live := list
+	live, proven := list, provenTogether(list, d.opts.MinOverlap)
 	if c.state == Confirmed {
-		live = c.proven(list, d.opts.MinOverlap)
+		live = proven
+		for _, b := range live {
+			b.check.proven = true
+		}
 	}
 	if enough(live) {
 		c.below = time.Time{}
@@ -92,15 +95,13 @@ func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 	if c.state == Suspected || enough(live) {
 		d.publish(e, live, now, fx)
 	}
-	if c.state == Suspected {
-		if group := provenTogether(list, d.opts.MinOverlap); group != nil {
-			if wait := c.straggler(list, now); !wait.IsZero() {
-				c.wake = earlier(c.wake, wait)
-				return false
-			}
-			d.confirm(e, group, now, fx)
-			return true
+	if c.state == Suspected && enough(proven) {
+		if wait := c.straggler(list, now); !wait.IsZero() {
+			c.wake = earlier(c.wake, wait)
+			return false
 		}
+		d.confirm(e, proven, now, fx)
+		return true
 	}
 	d.nextRound(c, list, now, fx)
 	return false
@@ -120,22 +121,6 @@ func (d *Detector) suspect(e *entry, now time.Time, fx *Effects) {
 	c.secondSeen = second.counted
 	d.counters.suspected++
 	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
-}
-
-// proven returns the holders of a confirmed conflict that keep it open. One that joined later
-// is among them once it had the address at the same time as another one, both in two rounds:
-// an address that is handed over while its conflict ends would otherwise keep it open.
-func (c *conflict) proven(list []*binding, overlap time.Duration) []*binding {
-	var live []*binding
-	for _, b := range list {
-		b.check.proven = b.check.proven || slices.ContainsFunc(list, func(o *binding) bool {
-			return o != b && conflicting([]*binding{b, o}) && together(b.check, o.check, overlap)
-		})
-		if b.check.proven {
-			live = append(live, b)
-		}
-	}
-	return live
 }
 
 // endOf returns when a conflict is over that has fewer than two live holders.

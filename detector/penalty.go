@@ -5,18 +5,22 @@ import (
 	"time"
 )
 
-// A penalty makes the detector disbelieve, for a while, a holder that did not answer for an
-// address. A holder that has only sent data is suppressed for the TTL or until it announces
-// the address. One that announced it is suppressed for 1 s, which doubles with each further
-// penalty up to a quarter of the TTL. What a suppressed holder sends is taken for forwarded until
-// then. An answer resets the penalty at once; else it is forgotten after the TTL.
+// A penalty suppresses a holder that did not answer for an address: for a while, what it
+// sends is evidence of forwarding only.
+//
+//   - A holder that has only sent data is suppressed for the TTL, or until it announces the
+//     address.
+//   - A holder that announced it is suppressed for 1 s, which doubles with each penalty up to a
+//     quarter of the TTL. An announcement during that time counts when it is over.
+//
+// An answer resets the penalty. Otherwise it is forgotten after the TTL.
 type penalty struct {
 	holder HolderID
-	level  int // penalties since it announced the address first; 0 if it has only sent data
+	level  int // how often the holder announced the address and did not answer
 	at     time.Time
 }
 
-// maxPenalties bounds the penalties of one key, so that there is one for each of its holders.
+// maxPenalties bounds the penalties of one key: there is room for each of its holders.
 const maxPenalties = maxHolders
 
 // until is when the suppression ends.
@@ -35,8 +39,29 @@ func (p *penalty) suppresses() Evidence {
 	return Announced
 }
 
-// penalize suppresses a holder that did not answer, and returns for how long. The node of a remote holder judges its
-// evidence, so that is suppressed as if it had announced the address.
+// penalty returns the penalty of a holder, nil if it has none. The entry may be nil.
+func (e *entry) penalty(id HolderID) *penalty {
+	if e == nil {
+		return nil
+	}
+	for i := range e.penalties {
+		if e.penalties[i].holder == id {
+			return &e.penalties[i]
+		}
+	}
+	return nil
+}
+
+// suppressed returns the strongest evidence of a holder that does not count now; 0 for none.
+func (d *Detector) suppressed(e *entry, id HolderID, now time.Time) Evidence {
+	if p := e.penalty(id); p != nil && now.Before(p.until(d.opts.TTL)) {
+		return p.suppresses()
+	}
+	return 0
+}
+
+// penalize suppresses a holder that did not answer, and returns for how long. The node of a
+// remote holder judges its evidence; here it counts as announced.
 func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 	e, id := b.entry, b.holder.ID
 	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return now.Sub(p.at) >= d.opts.TTL })
@@ -55,40 +80,21 @@ func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 	return p.until(d.opts.TTL).Sub(now)
 }
 
-// penalty returns the penalty of a holder, nil if it has none.
-func (e *entry) penalty(id HolderID) *penalty {
-	if e == nil {
-		return nil
-	}
-	for i := range e.penalties {
-		if e.penalties[i].holder == id {
-			return &e.penalties[i]
-		}
-	}
-	return nil
-}
-
-// resetPenalty forgets the penalty of a holder.
-func (e *entry) resetPenalty(id HolderID) {
-	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return p.holder == id })
-}
-
-// believed returns what a sighting is evidence of now, and resets the penalty where it is more
-// than what is suppressed.
+// believed returns what a sighting is evidence of now. One that is stronger than what the
+// holder's penalty suppresses resets the penalty.
 func (d *Detector) believed(e *entry, s *Sighting, now time.Time) Evidence {
-	p := e.penalty(s.Holder.ID)
-	switch {
-	case p == nil || s.Evidence == Forwarded:
-	case s.Answer || s.Evidence > p.suppresses():
-		e.resetPenalty(s.Holder.ID)
-	case now.Before(p.until(d.opts.TTL)):
+	id := s.Holder.ID
+	if p := e.penalty(id); p != nil && s.Evidence > Forwarded && (s.Answer || s.Evidence > p.suppresses()) {
+		e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return p.holder == id })
+	}
+	if s.Evidence <= d.suppressed(e, id, now) {
 		return Forwarded
 	}
 	return s.Evidence
 }
 
-// DeafUntil is until when announcements of a holder that did not answer for them count for
-// nothing; zero if they count.
+// DeafUntil returns until when announcements of a holder do not count, because it did not answer
+// for them; zero if they count.
 func (d *Detector) DeafUntil(key Key, id HolderID) time.Time {
 	if p := d.entries[key].penalty(id); p != nil && p.level > 0 {
 		return p.until(d.opts.TTL)

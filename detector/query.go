@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Bindings returns the bindings that keep accepts (nil keeps all), ordered by
-// network, address and FirstSeen; also those of remote holders of addresses that somebody
-// has here. keep must not hold on to its argument.
+// Bindings returns the bindings that keep accepts (nil accepts all), ordered by
+// network, address and FirstSeen, also those of remote holders. keep must not retain its
+// argument.
 func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
 	list := make([]Binding, 0, d.size())
 	for _, e := range d.entries {
@@ -46,7 +46,7 @@ func compareAge(a, b Binding) int {
 	return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), compareHolders(a.Holder.ID, b.Holder.ID))
 }
 
-// Refusal says why there was no room for a sighting, or for an older binding.
+// Refusal says why a sighting was dropped, or why a binding was evicted.
 type Refusal uint8
 
 // The reasons for a refusal.
@@ -63,7 +63,7 @@ const (
 	RefusedInvalid
 	// RefusedNoHolder: the holder is remote, and no local one has the address.
 	RefusedNoHolder
-	// RefusedUnanswered: the holder is remote and was asked in vain again and again.
+	// RefusedUnanswered: the holder is remote and suppressed, because it did not answer.
 	RefusedUnanswered
 	refusals
 )
@@ -81,19 +81,19 @@ type Counts struct {
 	// History is the number of resolved conflicts that are remembered.
 	History int
 
-	// The rest only grows. Refused are sightings dropped, Evicted the bindings that
-	// made room, both by reason.
+	// The rest only grows. Refused are the sightings that were dropped, Evicted the
+	// bindings that made room for others, both by reason.
 	Refused map[Refusal]uint64
 	Evicted map[Refusal]uint64
 	// Suspected and Faded are suspicions raised and ended without a conflict.
 	Suspected uint64
 	Faded     uint64
-	// Confirmed are conflicts by their scope when confirmed; Resolved their ends. One
-	// that a former agent had suspected or confirmed is counted here by its end only.
+	// Confirmed are conflicts by their scope when they were confirmed, Resolved those that
+	// ended. A restored conflict that a previous agent counted is counted in Resolved only.
 	Confirmed map[Scope]uint64
 	Resolved  uint64
-	// Suppressed are suspicions that were not raised, by reason: once for as long as
-	// the key stays that way, however many packets say so.
+	// Suppressed are suspicions that were not raised, by reason. A key counts once for as
+	// long as the reason applies.
 	Suppressed map[Suppression]uint64
 }
 
@@ -111,40 +111,38 @@ type counters struct {
 	stuck                      uint64 // deadlines that were not used up; always 0
 }
 
-// Counts returns the present figures. It takes time in proportion to the open
-// conflicts only.
+// Counts returns the present figures. Its time grows with the number of open conflicts
+// only.
 func (d *Detector) Counts() Counts {
+	n := &d.counters
 	c := Counts{
-		Bindings: make(map[Evidence]int), Open: make(map[StateScope]int), History: len(d.history),
-		Refused: make(map[Refusal]uint64), Evicted: make(map[Refusal]uint64),
-		Suspected: d.counters.suspected, Faded: d.counters.faded,
-		Confirmed: make(map[Scope]uint64), Resolved: d.counters.resolved,
-		Keys: d.due.Len(), Suppressed: make(map[Suppression]uint64),
+		Keys: d.due.Len(), Bindings: make(map[Evidence]int), Open: make(map[StateScope]int), History: len(d.history),
+		Refused: byName[Refusal](n.refused[:]), Evicted: byName[Refusal](n.evicted[:RefusedKeyFull+1]),
+		Suspected: n.suspected, Faded: n.faded, Confirmed: byName[Scope](n.confirmed[:]), Resolved: n.resolved,
+		Suppressed: byName[Suppression](n.suppressed[:]),
 	}
 	for ev := Forwarded; ev <= Host; ev++ {
 		c.Bindings[ev] = d.ranks[rankOf(ev, true)].Len() - d.remotes[ev]
 		c.Remote += d.remotes[ev]
 	}
 	c.Bindings[Forwarded] += d.ranks[rankForwarded].Len()
-	for s := SameNode; s <= PodHost; s++ {
-		c.Open[StateScope{Suspected, s}] = 0
-		c.Open[StateScope{Confirmed, s}] = 0
-		c.Confirmed[s] = d.counters.confirmed[s]
+	for s := range c.Confirmed {
+		c.Open[StateScope{Suspected, s}], c.Open[StateScope{Confirmed, s}] = 0, 0
 	}
 	for e := range d.open {
 		p := e.conflict.public(e.key)
 		c.Open[StateScope{p.State, p.Scope}]++
 	}
-	for s := SuppressedShared; s < suppressions; s++ {
-		c.Suppressed[s] = d.counters.suppressed[s]
-	}
-	for r := RefusedInterfaceFull; r < refusals; r++ {
-		c.Refused[r] = d.counters.refused[r]
-	}
-	for r := RefusedInterfaceFull; r <= RefusedKeyFull; r++ {
-		c.Evicted[r] = d.counters.evicted[r]
-	}
 	return c
+}
+
+// byName makes a map of counters; index 0 has no name.
+func byName[E enum](counters []uint64) map[E]uint64 {
+	m := make(map[E]uint64)
+	for i, n := range counters[1:] {
+		m[E(i+1)] = n
+	}
+	return m
 }
 
 // Heard reports whether the holder has a binding of the key that supports a suspicion.

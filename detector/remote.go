@@ -19,13 +19,13 @@ func (d *Detector) acceptRemote(s *Sighting, now time.Time) bool {
 	s.Holder.Interface = Interface{} // it means nothing here
 	e, id := d.entries[s.Key], s.Holder.ID
 	refusal := Refusal(0)
-	switch p := e.penalty(id); {
+	switch {
 	case s.Evidence < Data, id.Netns == 0 && id.Ifindex == 0, id.Netns != 0 && id.Ifindex|id.Generation != 0:
 		refusal = RefusedInvalid
 	case e == nil || e.find(id) == nil && !e.hasLocal():
 		refusal = RefusedNoHolder
 	case e.find(id) != nil:
-	case p != nil && !s.Answer && now.Before(p.until(d.opts.TTL)):
+	case !s.Answer && d.suppressed(e, id, now) != 0:
 		refusal = RefusedUnanswered
 	case e.remotes(id.Node) >= maxRemoteOfNode, e.remotes("") >= maxRemote && e.unverified() == nil:
 		refusal = RefusedKeyFull

@@ -63,38 +63,29 @@ func (d *Detector) Snapshot() Snapshot {
 // Conflicts that make no sense are dropped; Restore returns how many. Times
 // in the future become now. Nothing of s is kept.
 func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) {
-	history := make([]Conflict, 0, len(s.History))
-	episodes := make(map[string]bool)
-	for _, c := range s.History {
-		if c, ok := sanitize(c, now); ok && c.State == Resolved && !episodes[c.ID] {
-			episodes[c.ID] = true
-			history = append(history, c)
-		} else {
-			dropped++
-		}
-	}
-	for _, c := range history[max(len(history)-d.opts.MaxHistory, 0):] {
-		e := d.enter(c.Key)
-		e.hasStory = true
-		d.setOccurrences(e, max(e.occurrences, occurrenceOf(c)))
-		d.remember(e, c)
-	}
-
-	for _, c := range s.Open {
+	history := s.History[max(len(s.History)-d.opts.MaxHistory, 0):]
+	for i, c := range slices.Concat(history, s.Open) {
 		c, ok := sanitize(c, now)
-		if !ok || c.State == Resolved || len(d.open) >= maxRestored {
+		isOpen := i >= len(history)
+		if !ok || isOpen == (c.State == Resolved) || isOpen && len(d.open) >= maxRestored {
 			dropped++
 			continue
 		}
-		e := d.enter(c.Key)
+		e, occurrence := d.enter(c.Key), occurrenceOf(c)
+		if e.conflict != nil || e.occurrences >= occurrence {
+			dropped++
+			continue
+		}
 		e.hasStory = true
-		if e.conflict != nil || e.occurrences >= occurrenceOf(c) {
-			dropped++
-			continue
+		if isOpen {
+			d.setOccurrences(e, occurrence-1)
+			d.reopen(e, c, now)
+			d.endShared(e, now, &fx)
+			d.update(e, now, &fx)
+		} else {
+			d.setOccurrences(e, occurrence)
+			d.remember(e, c)
 		}
-		d.reopen(e, c, now)
-		d.endShared(e, now, &fx)
-		d.update(e, now, &fx)
 	}
 	return fx, dropped
 }
@@ -113,7 +104,6 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 		c.listed = append(c.listed, listing{id: *id, last: r.Holders[i]})
 	}
 	e.conflict = c
-	d.setOccurrences(e, occurrenceOf(r)-1)
 	d.open[e] = struct{}{}
 	e.record(now, HolderID{}, noteConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
 }

@@ -100,22 +100,18 @@ func (c *conflict) provable(list []*binding) bool {
 	return conflicting(list) && slices.ContainsFunc(list, (*binding).isNewcomer)
 }
 
-// provenTogether returns the largest group of holders of which one had the address together
-// with each of the others.
+// provenTogether returns the holders that were proven before, or had the address at the same
+// time as another one. An address that is handed over has one holder at a time.
 func provenTogether(list []*binding, overlap time.Duration) []*binding {
-	var best, group []*binding
-	for _, x := range list {
-		group = group[:0]
-		for _, b := range list {
-			if together(x.check, b.check, overlap) {
-				group = append(group, b)
-			}
-		}
-		if len(group) > len(best) && enough(group) {
-			best = slices.Clone(group)
+	var proven []*binding
+	for _, b := range list {
+		if b.check.proven || slices.ContainsFunc(list, func(o *binding) bool {
+			return o != b && conflicting([]*binding{b, o}) && together(b.check, o.check, overlap)
+		}) {
+			proven = append(proven, b)
 		}
 	}
-	return best
+	return proven
 }
 
 // together reports whether two holders answered in the same two rounds, and both had the

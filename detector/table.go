@@ -172,20 +172,12 @@ func (d *Detector) remove(b *binding, t *template, reason string, now time.Time)
 	d.keepEnd(b)
 }
 
-// dropFrom removes b from one list of an index; order does not matter there.
+// dropFrom removes b from one list of an index.
 func dropFrom[K comparable](index map[K][]*binding, k K, b *binding) {
-	list := index[k]
-	i := slices.Index(list, b)
-	if i < 0 {
-		return
-	}
-	last := len(list) - 1
-	list[i], list[last] = list[last], nil
-	if last == 0 {
+	index[k] = slices.DeleteFunc(index[k], func(x *binding) bool { return x == b })
+	if len(index[k]) == 0 {
 		delete(index, k)
-		return
 	}
-	index[k] = list[:last]
 }
 
 // retire puts an entry without bindings aside: its story is kept while the history

@@ -38,8 +38,8 @@ type Interface struct {
 // MAC is an Ethernet address. The zero value means unknown.
 type MAC [6]byte
 
-// Pod names the workload behind a holder. All fields may be empty: a name is an
-// ornament and never a condition.
+// Pod names the workload behind a holder. All fields may be empty: detection works
+// without names.
 type Pod struct {
 	Namespace string
 	Name      string
@@ -56,16 +56,16 @@ type Holder struct {
 	// NetnsName is the name under /run/netns, or "net:[inode]"; "host" for the node itself.
 	NetnsName string
 	Pod       Pod
-	// CreatedAt is when the pod's sandbox was made, zero if the runtime has not told.
+	// CreatedAt is when the pod's sandbox was made, zero if that is not known.
 	CreatedAt time.Time
 	Sandbox   Sandbox
 }
 
-// Sandbox is what the container runtime tells of the sandbox of a pod.
+// Sandbox is what the container runtime reports of the sandbox of a pod.
 type Sandbox struct {
-	// ID is how its id begins, as people type it; empty if it is not known.
+	// ID is the beginning of its id, as people type it; empty if it is not known.
 	ID string
-	// Stopped says that no process keeps it: it is left over, or about to go.
+	// Stopped: no process runs in it. It is left over, or about to be removed.
 	Stopped bool
 }
 
@@ -78,13 +78,13 @@ const (
 	Forwarded Evidence = iota + 1
 	// Data: it sent IP packets with that source.
 	Data
-	// Announced: it said so itself (ARP sender, neighbour advertisement, an answer).
+	// Announced: it announced the address (ARP sender, neighbour advertisement, an answer).
 	Announced
 	// Host: the node's own address.
 	Host
 )
 
-// Scope says how far apart the holders of a conflict are.
+// Scope says where the holders of a conflict are.
 type Scope uint8
 
 // The scopes of a conflict.
@@ -94,11 +94,10 @@ const (
 	PodHost
 )
 
-// State is a step in the life of a conflict.
+// State is a state of a conflict. The package comment shows the changes between them.
 type State uint8
 
-// The states of a conflict. A suspicion that fades never was a conflict and leaves
-// no state behind.
+// The states of a conflict. A suspicion that fades has no state: it was no conflict.
 const (
 	Suspected State = iota + 1
 	Confirmed
@@ -110,11 +109,11 @@ type Sighting struct {
 	Key      Key
 	Holder   Holder
 	Evidence Evidence
-	// Answer marks an ARP reply or neighbour advertisement from the holder, or a
-	// look at the node's own addresses: what a round of verification waits for.
+	// Answer: it is an ARP reply or neighbour advertisement, or the node's own addresses
+	// were listed. A round of probes waits for it.
 	Answer bool
 	// At is when the packet was seen, on the clock that `now` is read from. Of a remote
-	// holder it is when its node last stood by it or, with Answer, when it answered there.
+	// holder it is when its node confirmed it last or, with Answer, when it answered there.
 	At time.Time
 	// FirstSeen is when the holder was first seen with the address; zero means At.
 	FirstSeen time.Time
@@ -132,11 +131,11 @@ type Binding struct {
 	Evidence  Evidence
 	FirstSeen time.Time
 	LastSeen  time.Time
-	// FoundAtStart: it was there when its node's agent began to look. FirstSeen then says
-	// when that was, not since when the holder has the address.
+	// FoundAtStart: it was there when its node's agent started. FirstSeen is then when the
+	// agent found it, not since when the holder has the address.
 	FoundAtStart bool
-	// Unreachable: the holder is on another node, and that did not answer when it was
-	// asked last.
+	// Unreachable: the holder is on another node, which did not reply to the last probe
+	// request.
 	Unreachable bool
 }
 
@@ -178,26 +177,28 @@ type Event struct {
 	Conflict Conflict
 	// Reason is one short clause for people: "netns pod-a is gone".
 	Reason string
-	// Restored: a former agent confirmed this conflict. Its EventConfirmed says that it
-	// was verified again; it is not another detection and not to be counted as one.
+	// Restored: a previous agent confirmed this conflict. EventConfirmed then means that it
+	// was verified again, which must not be counted as another detection.
 	Restored bool
 }
 
-// Purpose says why a holder is solicited.
+// Purpose says why a holder is probed.
 type Purpose uint8
 
-// The purposes of a solicitation. Verification goes first when the rate is limited.
+// The purposes of a probe. Verification has priority when the rate is limited.
 const (
+	// Verify a suspicion or conflict.
 	Verify Purpose = iota + 1
 	// Refresh keeps a silent binding alive.
 	Refresh
 )
 
-// Solicitation asks the agent to solicit one of its own holders on one interface, or the
-// node of a remote holder to do so and say what came of it. A remote holder's Interface
-// is zero, and its Purpose is Verify.
+// Solicitation tells the agent to probe a holder. It probes a local one on that interface and
+// reports with [Detector.Solicited] or [Detector.NotSolicited]; an answer is observed like
+// any packet. To the node of a remote one it sends a probe request; Interface is then zero and
+// Purpose is Verify.
 //
-// For a remote holder the agent answers with exactly one of [Detector.Observe] (Answer is
+// For a remote holder the agent reports exactly one of [Detector.Observe] (Answer is
 // set), [Detector.Unanswered], [Detector.Withdraw] (its node says that it is gone),
 // [Detector.NotSolicited] (its node refused) and [Detector.Unreachable].
 type Solicitation struct {
@@ -205,19 +206,18 @@ type Solicitation struct {
 	Holder    HolderID
 	Interface Interface
 	Purpose   Purpose
-	// Round names the round of verification this belongs to, so that a late report of
-	// an earlier one is not taken for the present. Hand it back unchanged; zero means
-	// the present round.
+	// Round is the round that this belongs to, so that a late report of an earlier one is
+	// ignored. Return it unchanged; zero means the present round.
 	Round uint32
 }
 
-// Effects is what a call wants done. It is empty for most sightings.
+// Effects is what the caller has to do after a call. It is empty for most sightings.
 type Effects struct {
 	Solicit []Solicitation
 	Events  []Event
 }
 
-// NoteKind says what a [Note] tells.
+// NoteKind says what a [Note] is about.
 type NoteKind uint8
 
 // The kinds of notes.
