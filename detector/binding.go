@@ -16,7 +16,7 @@ type entry struct {
 	occurrences int        // conflicts resolved so far
 	kept        int        // of them still in the history
 	hasStory    bool       // it once had a holder that counts
-	shared      bool       // declared shared: never suspected
+	shared      bool       // declared shared, so never suspected
 	suppressed  [suppressions]bool
 	faded       string // why the last suspicion faded; empty when a conflict came since
 	penalties   []penalty
@@ -35,12 +35,11 @@ type binding struct {
 	evidence  Evidence
 	firstSeen time.Time
 	atStart   bool // see Binding.FoundAtStart
-	// counted is the sighting that made this a holder that supports a suspicion; zero
-	// while it is not one.
+	// counted is when the binding began to count; zero while it does not.
 	counted time.Time
 	sources []source
 	refresh refresh
-	check   *check // while the key is suspected or in conflict
+	check   *check // while the key is in an open conflict
 	leasing leasing
 
 	rank int
@@ -141,8 +140,7 @@ func (b *binding) source(i Interface) *source {
 	return nil
 }
 
-// freshest returns the source that is described and solicited. One that was announced
-// goes before one that only forwards.
+// freshest returns the source that describes the holder and that is probed.
 func (b *binding) freshest() *source {
 	best := &b.sources[0]
 	for i := range b.sources[1:] {
@@ -174,8 +172,7 @@ func (b *binding) String() string {
 	return name + " on node " + b.node()
 }
 
-// node is the holder's node for people, with its boot where the key has a holder on another node
-// of that name.
+// node names the holder's node, with its boot if another node of that name has the key.
 func (b *binding) node() string {
 	name, boot, _ := strings.Cut(b.holder.ID.Node, "/")
 	for _, other := range b.entry.bindings {

@@ -5,15 +5,16 @@ import (
 	"slices"
 )
 
-// Change is what happened to a local binding that counts, for those who lease it.
+// Change says that a lease has to be written or withdrawn: what happened to a local binding that
+// counts.
 type Change struct {
-	// Binding is as it is now or, when it ended, was at last.
+	// Binding is as it is now or, when it ended, as it was.
 	Binding Binding
-	// Ended: it does not count any more, or its key was declared shared; Reason is a
-	// short clause for people.
+	// Ended: it does not count any more, or its key was declared shared. Reason is a clause for
+	// people.
 	Ended  bool
 	Reason string
-	// Episodes counts the resolved conflicts of the key.
+	// Episodes is as in [Sighting].
 	Episodes int
 	// Rivals are the nodes of the remote holders of the key when it ended, in order.
 	Rivals []string
@@ -22,10 +23,10 @@ type Change struct {
 // changes are the bindings that differ from what TakeChanges returned last.
 type changes struct {
 	list list.List              // of *binding
-	gone map[bindingID]*binding // those of them that are not in the table any more
+	gone map[bindingID]*binding // those that are not in the table any more
 }
 
-// bindingID names a binding, also when it is gone.
+// bindingID names a binding, which may be gone.
 type bindingID struct {
 	key    Key
 	holder HolderID
@@ -38,14 +39,14 @@ type lease struct {
 	occurrences int
 }
 
-// leasing is what TakeChanges returned of a binding, and has yet to return.
+// leasing is what TakeChanges returned last of a binding, and what it has to return next.
 type leasing struct {
 	last   lease
 	ended  *Change       // why it ceased to count; nil unless it is leased
 	change *list.Element // in changes.list
 }
 
-// lease returns what others are to know of a binding.
+// lease returns what other nodes are to know of a binding.
 func (b *binding) lease() lease {
 	if b.remote || !b.counts() || b.entry.shared {
 		return lease{}
@@ -53,10 +54,9 @@ func (b *binding) lease() lease {
 	return lease{b.holder.MAC, b.evidence, b.entry.occurrences}
 }
 
-// TakeChanges returns what happened to local bindings since the last call: those that
-// began to count, or whose MAC, evidence or episodes changed, and those that ceased to. A
-// holder of a key comes once, as it is now, in the order in which they first changed.
-// Keys that are declared shared have none.
+// TakeChanges returns the changes since the last call, each holder of a key once, as it is now, in
+// the order of their first change. They are local bindings that began to count or do not any more,
+// or whose MAC, evidence or episodes changed. Keys that are declared shared have none.
 func (d *Detector) TakeChanges() []Change {
 	if d.changes.list.Len() == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (d *Detector) TakeChanges() []Change {
 	return list
 }
 
-// Episodes counts the conflicts of a key that are resolved, as far as is known.
+// Episodes returns how many conflicts of a key are resolved, as far as is known.
 func (d *Detector) Episodes(key Key) int {
 	if e := d.entries[key]; e != nil {
 		return e.occurrences
@@ -88,8 +88,8 @@ func (d *Detector) Episodes(key Key) int {
 	return 0
 }
 
-// Claims returns the local bindings of a key that count, the elder first; none if the
-// key is declared shared.
+// Claims returns the local bindings of a key that count, the elder first; none if the key is
+// declared shared.
 func (d *Detector) Claims(key Key) []Binding {
 	e := d.entries[key]
 	if e == nil || e.shared {
@@ -111,7 +111,7 @@ func (d *Detector) noteChange(b *binding) {
 	}
 }
 
-// noteEnd keeps why a binding that is leased ceases to count; called while it is whole.
+// noteEnd records why a leased binding does not count any more, while it still has its last state.
 func (d *Detector) noteEnd(b *binding, why string) {
 	if b.leasing.last == (lease{}) {
 		return
@@ -126,7 +126,7 @@ func (d *Detector) noteEnd(b *binding, why string) {
 	b.leasing.ended = &Change{Binding: b.public(), Ended: true, Reason: why, Rivals: slices.Compact(nodes)}
 }
 
-// setOccurrences counts the resolved conflicts of a key.
+// setOccurrences sets how many conflicts of a key are resolved.
 func (d *Detector) setOccurrences(e *entry, n int) {
 	e.occurrences = n
 	for _, b := range e.bindings {
@@ -134,8 +134,8 @@ func (d *Detector) setOccurrences(e *entry, n int) {
 	}
 }
 
-// outlive keeps a binding that left the table until its end is taken. One that nobody
-// knows of leaves no trace, so that there are never more than the table had.
+// keepEnd keeps a binding that left the table until TakeChanges has returned its end. One that was
+// never returned is forgotten, so there are never more than the table had.
 func (d *Detector) keepEnd(b *binding) {
 	switch {
 	case b.leasing.change == nil:
@@ -147,7 +147,7 @@ func (d *Detector) keepEnd(b *binding) {
 	}
 }
 
-// succeed lets a new binding take the place of one whose end was not taken yet.
+// takeOverLease lets a new binding continue the lease of one whose end was not returned yet.
 func (d *Detector) takeOverLease(b *binding) {
 	id := bindingID{b.entry.key, b.holder.ID}
 	if old := d.changes.gone[id]; old != nil {

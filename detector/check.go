@@ -8,10 +8,10 @@ const (
 	unsentTime  = 5 * time.Second        // without a report that it was sent, ask again
 	blockedTime = 30 * time.Second       // until a holder that cannot be solicited is tried again
 	minRetry    = 10 * time.Millisecond  // never sooner after a refusal
-	newsTime    = time.Second            // nor after one of another node, or without end, whatever comes
+	newsTime    = time.Second            // nor after one of another node, or without a time
 )
 
-// attempts are when a holder is solicited in a round, counted from the first one sent.
+// attempts are when a local holder is probed in a round, counted from the first probe sent.
 var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
 // phase is where a check stands.
@@ -24,7 +24,7 @@ const (
 	blocked              // a safeguard forbids it
 )
 
-// check is what the rounds of a suspicion or conflict say of one holder.
+// check is what the rounds of a conflict say about one holder.
 type check struct {
 	phase    phase
 	round             // the present one
@@ -35,10 +35,10 @@ type check struct {
 	first, latest time.Time
 	proven        bool      // it is counted among the holders of a confirmed conflict
 	silent        time.Time // when the first of the rounds that it left unanswered began
-	noReply       int       // questions in a row that a remote holder's node did not answer
+	noReply       int       // probe requests in a row without a reply of a remote holder's node
 }
 
-// round is one question to a holder, with its repetitions.
+// round is one probe of a holder, with its repetitions.
 type round struct {
 	id       uint32
 	began    time.Time // answers count from here
@@ -48,18 +48,18 @@ type round struct {
 	forwards bool      // it answered, but for an address it does not have
 }
 
-// deferral says why a holder is not asked now.
+// deferral says why a holder is not probed now.
 type deferral struct {
 	reason       string
 	since, until time.Time
 }
 
-// hopeful reports whether the holder answered the last round, or may still do so.
+// mayAnswer reports whether the holder answered the last round, or may still do so.
 func (c *check) mayAnswer() bool {
 	return !c.first.IsZero() || c.phase == probing && c.silent.IsZero()
 }
 
-// turn names the present round for a note. All after the second are one.
+// roundName names the present round for a note.
 func (c *check) roundName() string {
 	switch {
 	case c.proven:
@@ -73,7 +73,7 @@ func (c *check) roundName() string {
 	}
 }
 
-// due returns when stepCheck has something to do; zero for never.
+// due returns when advanceCheck has something to do; zero for never.
 func (c *check) due() time.Time {
 	switch c.phase {
 	case probing:
@@ -92,7 +92,7 @@ func (c *check) due() time.Time {
 	}
 }
 
-// stepCheck does what is due for one holder.
+// advanceCheck does what is due for one holder.
 func (d *Detector) advanceCheck(b *binding, now time.Time, fx *Effects) {
 	c := b.check
 	if c == nil {
@@ -110,9 +110,9 @@ func (d *Detector) advanceCheck(b *binding, now time.Time, fx *Effects) {
 	}
 }
 
-// startRound asks a holder once more. Only answers from now on count.
+// startRound probes a holder. Only answers from now on count.
 func (d *Detector) startRound(b *binding, now time.Time, fx *Effects) {
-	d.round = max(d.round+1, 1) // 0 has a meaning of its own
+	d.round = max(d.round+1, 1) // 0 means any round in a report
 	b.check.phase, b.check.round = probing, round{id: d.round, began: now}
 	d.sendProbe(b, now, fx)
 }
@@ -130,8 +130,7 @@ func (d *Detector) sendProbe(b *binding, now time.Time, fx *Effects) {
 	})
 }
 
-// sighted updates a check by a sighting of its holder. It reports whether that changed
-// anything.
+// checkSighting updates a check by a sighting of its holder. It reports whether that changed anything.
 func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Effects) bool {
 	c := b.check
 	switch c.phase {
@@ -143,7 +142,7 @@ func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Eff
 			d.answered(b, s.At, now)
 		case b.evidence == Data:
 			c.forwards = true
-			d.unanswered(b, now) // this was its answer: no need to wait for more
+			d.unanswered(b, now) // at once: no other answer is to come
 		default:
 			c.forwards = true
 			return false
@@ -186,9 +185,9 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	}
 }
 
-// unanswered ends a round without an answer. A holder that is given another chance is asked
-// again with all others; another one is no holder and is suppressed: it is taken for
-// forwarding if it sends data only, and a binding that was announced has ended.
+// unanswered ends a round without an answer. The holder gets another chance in a later round, or
+// it is no holder and suppressed: if it sends data only its evidence is forwarding, else its binding
+// ends.
 func (d *Detector) unanswered(b *binding, now time.Time) {
 	c, e, id := b.check, b.entry, b.holder.ID
 	roundName := c.roundName()
@@ -223,16 +222,15 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 	d.remove(b, t, roundName, now)
 }
 
-// isAwaited reports whether a restored conflict waits for a holder for so long that it can be
-// asked in another round.
+// isAwaited reports whether a restored conflict waits for a holder long enough for another round.
 func (d *Detector) isAwaited(e *entry, id HolderID, now time.Time) bool {
 	c := e.conflict
 	return c.state == Suspected && c.left(id) != nil &&
 		!now.Add(recheckTime+2*answerTime).After(d.awaitedUntil(c, e.bindings))
 }
 
-// Solicited reports that a solicitation of a local holder was sent. Until the first such
-// report of a round its deadline does not run.
+// Solicited reports that a probe of a local holder was sent. The deadline of a round runs from the
+// first report.
 func (d *Detector) Solicited(s Solicitation, now time.Time) {
 	b := d.entries[s.Key].find(s.Holder)
 	if b == nil {
@@ -243,7 +241,7 @@ func (d *Detector) Solicited(s Solicitation, now time.Time) {
 		return
 	}
 	if b.remote || d.inRound(s) == nil {
-		return // the attempts at a remote holder are its node's affair
+		return // its node probes a remote holder as often as needed
 	}
 	c := b.check
 	t := noteProbed
@@ -257,10 +255,9 @@ func (d *Detector) Solicited(s Solicitation, now time.Time) {
 	}
 }
 
-// NotSolicited reports that a safeguard refused a solicitation, for the reason given:
-// until notBefore, or when that is zero for as long as nothing new is seen. The holder
-// is then neither verified nor taken for gone. Of a remote holder it reports what its
-// node said.
+// NotSolicited reports that a safeguard forbids to probe a holder for that reason, until notBefore;
+// if that is zero, until the holder is seen again or 30 s have passed. The holder is then neither
+// verified nor lost. For a remote holder it is the reply of its node.
 func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now time.Time) Effects {
 	var fx Effects
 	b := d.entries[s.Key].find(s.Holder)
@@ -284,7 +281,7 @@ func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now ti
 	return fx
 }
 
-// refused puts the question off until notBefore or, when that is zero, blocks it.
+// refused postpones a round until notBefore or, if that is zero, blocks it.
 func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, fx *Effects) {
 	c := b.check
 	t, soonest := noteNotProbed, now.Add(minRetry)

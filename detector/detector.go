@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Options are the limits of a Detector. A field that is zero or negative takes
-// its default.
+// Options are the limits of a Detector. A field that is zero or negative takes its default.
 type Options struct {
 	// Node identifies the node whose detector this is, as in [HolderID].
 	Node string
-	// MinOverlap is the least time between the two rounds of verification, and so
-	// the least proven overlap of a confirmed conflict. Default 1 s.
+	// MinOverlap is the least time between the two rounds of verification, and so the least proven
+	// overlap of a confirmed conflict. Default 1 s.
 	MinOverlap time.Duration
 	// TTL without evidence ends a binding. Default 5 min.
 	TTL time.Duration
@@ -21,8 +20,8 @@ type Options struct {
 	MaxBindings int
 	// MaxPerInterface bounds the bindings of one interface. Default 256.
 	MaxPerInterface int
-	// MaxHistory bounds the resolved conflicts that are kept, and the stories of
-	// addresses that nobody has any more. Default 1,000.
+	// MaxHistory bounds the resolved conflicts that are kept, and the stories of addresses that
+	// nobody has any more. Default 1,000.
 	MaxHistory int
 }
 
@@ -56,9 +55,9 @@ func orElse[T int | time.Duration](limit *T, byDefault T) {
 	}
 }
 
-// Detector has the bindings of one node, matches their holders and follows each
-// conflict through its states. Use New. It is not safe for concurrent use, and the
-// `now` of its calls must not go back.
+// Detector has the bindings of one node, matches their holders and follows each conflict through
+// its states. Use New. It is not safe for concurrent use, and the `now` of its calls must not go
+// back.
 type Detector struct {
 	opts Options
 
@@ -91,12 +90,12 @@ func New(opts Options) *Detector {
 	}
 }
 
-// Observe records one sighting. It drops and counts a sighting without an address, a
-// holder or a known evidence, one older than the TTL, and one for which a bound leaves
-// no room. A remote holder is recorded only beside a local one that counts.
+// Observe records one sighting. It drops and counts a sighting without an address, a holder or a
+// known evidence, one older than the TTL, and one for which a bound leaves no room. A remote holder
+// is recorded only beside a local one that counts.
 //
-// The Holder of the sighting updates the description of the binding; an unknown MAC
-// and empty names change nothing.
+// The Holder of the sighting updates the description of the binding; an unknown MAC and empty names
+// change nothing.
 func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	var fx Effects
 	if s.At.IsZero() || s.At.After(now) {
@@ -134,8 +133,8 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	return fx
 }
 
-// Withdraw ends the binding of one holder, for example because the address left its
-// netns. It does nothing when there is none.
+// Withdraw ends the binding of one holder, for example because the address left its netns. It does
+// nothing when there is none.
 func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) Effects {
 	var fx Effects
 	if b := d.entries[key].find(id); b != nil {
@@ -145,9 +144,9 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 	return fx
 }
 
-// WithdrawInterface ends what was known through one interface, as on its DELLINK. A
-// holder that has the address on another live interface keeps its binding. Sightings
-// from that interface that are still under way are for the caller to drop.
+// WithdrawInterface ends what was known through one interface, as on its DELLINK. A holder that has
+// the address on another live interface keeps its binding. Sightings from that interface that are
+// still under way are for the caller to drop.
 func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) Effects {
 	var fx Effects
 	affected := slices.Clone(d.ifaces[i])
@@ -162,8 +161,8 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 	return fx
 }
 
-// withdrawSource takes one of several interfaces from a binding. It reports whether
-// there is still evidence from the others.
+// withdrawSource takes one of several interfaces from a binding. It reports whether there is still
+// evidence from the others.
 func (d *Detector) withdrawSource(b *binding, i Interface, reason string, now time.Time, fx *Effects) bool {
 	d.dropSource(b, i)
 	d.refreshEvidence(b, now, reason)
@@ -189,8 +188,8 @@ func (d *Detector) Tick(now time.Time) Effects {
 	}
 }
 
-// Next returns when Tick has something to do; zero when there is nothing. It is
-// never later than the true deadline but may be earlier. It takes O(1).
+// Next returns when Tick has something to do; zero when there is nothing. It is never later than
+// the true deadline but may be earlier. It takes O(1).
 func (d *Detector) Next() time.Time {
 	if e := d.due.first(); e != nil {
 		return e.at
@@ -215,8 +214,7 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	}
 	d.finish(e, now)
 	if e.slot != 0 && !e.at.After(now) {
-		// A deadline that has passed must not stay; this keeps a mistake from becoming a
-		// busy loop.
+		// A deadline that has passed must not stay; this keeps a mistake from becoming a busy loop.
 		d.counters.stuck++
 		d.due.set(e, now.Add(time.Second))
 	}
@@ -228,8 +226,8 @@ func (d *Detector) update(e *entry, now time.Time, fx *Effects) {
 	d.finish(e, now)
 }
 
-// finish schedules an entry that was changed. One without bindings and conflict is kept
-// for its story, or forgotten.
+// finish schedules an entry that was changed. One without bindings and conflict is kept for its
+// story, or forgotten.
 func (d *Detector) finish(e *entry, now time.Time) {
 	d.dropRemote(e, now)
 	d.countSuppressed(e)
@@ -240,8 +238,8 @@ func (d *Detector) finish(e *entry, now time.Time) {
 	d.due.set(e, d.next(e, now))
 }
 
-// Describe lets f change the description of a holder in all its bindings, for names
-// that are found later. f must not keep its argument; it cannot change the ID.
+// Describe lets f change the description of a holder in all its bindings, for names that are found
+// later. f must not keep its argument; it cannot change the ID.
 func (d *Detector) Describe(id HolderID, f func(*Holder)) {
 	d.describe(id, f)
 	for e := range d.open {
@@ -249,8 +247,8 @@ func (d *Detector) Describe(id HolderID, f func(*Holder)) {
 	}
 }
 
-// DescribeAt is Describe for a holder that only the conflict of one key may have lost. It
-// does not search all other open conflicts.
+// DescribeAt is Describe for a holder that only the conflict of one key may have lost. It does not
+// search all other open conflicts.
 func (d *Detector) DescribeAt(key Key, id HolderID, f func(*Holder)) {
 	d.describe(id, f)
 	if e := d.entries[key]; e != nil && e.conflict != nil {

@@ -2,8 +2,7 @@ package detector
 
 import "time"
 
-// sight applies a sighting to a binding. It reports whether anything changed that may
-// matter to a conflict or bring a deadline forward.
+// sight applies a sighting to a binding. It reports whether the entry must be updated.
 func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
 	ev := d.believed(b.entry, s, now)
 	src := b.source(s.Holder.Interface)
@@ -63,14 +62,13 @@ func (b *binding) describe(h *Holder) {
 	}
 }
 
-// describePod takes over what another description says of the workload.
+// describePod copies what another description says of the workload.
 func (h *Holder) describePod(from *Holder) {
 	h.Pod, h.CreatedAt, h.Sandbox = from.Pod, from.CreatedAt, from.Sandbox
 }
 
-// refreshEvidence brings the evidence up to date with time: what is older than the TTL or came
-// from a source that is no more does not count. A binding that is left with none (0) is for the
-// caller to remove.
+// refreshEvidence drops evidence that is older than the TTL or from a source that is gone. The
+// caller removes a binding that has none (0) left.
 func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
 	ev := d.strongest(b, now)
 	if ev == b.evidence {
@@ -95,8 +93,8 @@ func (d *Detector) strongest(b *binding, now time.Time) Evidence {
 	return 0
 }
 
-// setEvidence is the only place that changes the evidence of a binding. When the
-// binding ceases to count, an open conflict loses it for the reason why.
+// setEvidence is the only place that changes the evidence of a binding. If the binding does not
+// count any more, an open conflict loses it for the reason why.
 func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
 	was := b.evidence
 	if was >= Data && ev < Data {
@@ -135,7 +133,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 	d.noteChange(b)
 }
 
-// forwardsOnly takes a binding for one that forwards.
+// forwardsOnly turns a binding into one that forwards.
 func (d *Detector) forwardsOnly(b *binding, why string, now time.Time) {
 	for i := range b.sources {
 		last := &b.sources[i].last

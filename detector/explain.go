@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Explain returns the story of an address in each network in which it is or was known,
-// ordered by network. It searches the whole table.
+// Explain returns the story of an address in each network in which it is or was known, ordered by
+// network. It searches the whole table.
 func (d *Detector) Explain(ip netip.Addr) []Story {
 	var stories []Story
 	for _, e := range d.entries {

@@ -8,7 +8,7 @@ type past struct {
 	conflict Conflict
 }
 
-// remember adds a resolved conflict to the history; the oldest one makes room.
+// remember adds a resolved conflict to the history, which may drop the oldest one.
 func (d *Detector) remember(e *entry, c Conflict) {
 	c.Holders = slices.Clone(c.Holders)
 	d.history = append(d.history, past{e, c})
@@ -16,7 +16,7 @@ func (d *Detector) remember(e *entry, c Conflict) {
 	d.trimHistory()
 }
 
-// trimHistory forgets the oldest resolved conflicts that are more than MaxHistory.
+// trimHistory drops the oldest resolved conflicts beyond MaxHistory.
 func (d *Detector) trimHistory() {
 	n := max(len(d.history)-d.opts.MaxHistory, 0)
 	for _, p := range d.history[:n] {

@@ -12,10 +12,10 @@ import (
 const (
 	// resolveTime is how long a confirmed conflict is held with fewer than two live holders.
 	resolveTime = 3 * time.Second
-	// restoredTime is how long a restored conflict waits for its holders. remoteTime is the
-	// same where a local one is back and one of another node is awaited: the cluster has to be
-	// joined first. suspicionTime is the same for a mere suspicion about a remote holder:
-	// keepers name it as soon as the local one is leased.
+	// restoredTime is how long a restored conflict waits for its holders; remoteTime is the same
+	// where a local one is back and one of another node is awaited: the cluster has to be joined
+	// first. suspicionTime is the same for a mere suspicion about a remote holder: keepers name it
+	// as soon as the local one is leased.
 	restoredTime  = 30 * time.Second
 	remoteTime    = 90 * time.Second
 	suspicionTime = 10 * time.Second
@@ -39,18 +39,18 @@ type conflict struct {
 	lost   string    // why a holder was lost last
 	round  time.Time // when all holders were asked last
 	below  time.Time // confirmed: since when fewer than two are live; zero while two are
-	wake   time.Time // when step has something to do
+	wake   time.Time // when there is something to do
 }
 
-// listing is one holder in the published list. Lost ones stay, as last seen, until
-// the list is made anew.
+// listing is one holder in the published list. Lost ones stay, as last seen, until the list is made
+// anew.
 type listing struct {
 	id   HolderID
 	live *binding // nil once lost
 	last Binding
 }
 
-// settle brings the conflict of an entry up to date with its bindings and their checks.
+// advanceConflict brings the conflict of an entry up to date with its bindings.
 func (d *Detector) advanceConflict(e *entry, now time.Time, fx *Effects) {
 	for again := true; again; {
 		switch {
@@ -64,8 +64,8 @@ func (d *Detector) advanceConflict(e *entry, now time.Time, fx *Effects) {
 	}
 }
 
-// step does what is due for an open conflict. It reports whether the conflict changed its
-// state, after which there may be more to do.
+// stepConflict does what is due for an open conflict. It reports whether the conflict changed its state,
+// after which there may be more to do.
 func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 	c, list := e.conflict, e.counting()
 	c.wake = time.Time{}
@@ -123,7 +123,7 @@ func (d *Detector) suspect(e *entry, now time.Time, fx *Effects) {
 	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
 }
 
-// endOf returns when a conflict is over that has fewer than two live holders.
+// endOf returns when a conflict ends if no second holder comes back.
 func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time {
 	if c.state == Suspected {
 		return d.awaitedUntil(c, list)
@@ -134,14 +134,14 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 	end := c.below.Add(resolveTime)
 	mayAnswer := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool { return !b.check.mayAnswer() })
 	if enough(mayAnswer) {
-		// A second holder may be back: its two rounds are given their time, once.
+		// A second holder may be back: there is time for its two rounds, once.
 		end = end.Add(d.opts.MinOverlap + 2*answerTime)
 	}
 	return end
 }
 
-// awaitedUntil returns until when a restored conflict waits for its holders; zero for one that
-// is not restored.
+// awaitedUntil returns until when a restored conflict waits for its holders; zero for one that is
+// not restored.
 func (d *Detector) awaitedUntil(c *conflict, list []*binding) time.Time {
 	if c.restoredAt.IsZero() {
 		return time.Time{}
@@ -163,7 +163,7 @@ func (c *conflict) inherited() bool {
 	return !c.restoredAt.IsZero() && !c.confirmedAt.IsZero() && !c.confirmedAt.After(c.restoredAt)
 }
 
-// left returns what a previous agent left of a holder; nil for nothing.
+// left returns the holder as a previous agent knew it; nil if it did not.
 func (c *conflict) left(id HolderID) *Binding {
 	for i := range c.previous {
 		if c.previous[i].Holder.ID == id {
@@ -173,7 +173,7 @@ func (c *conflict) left(id HolderID) *Binding {
 	return nil
 }
 
-// list makes the published list anew.
+// list publishes these holders.
 func (c *conflict) list(live []*binding) {
 	c.listed = c.listed[:0]
 	for _, b := range live {
@@ -181,8 +181,8 @@ func (c *conflict) list(live []*binding) {
 	}
 }
 
-// publish brings the list of holders up to date, and says so when it has others than before.
-// While a restored conflict is suspected, those that it waits for stay in the list.
+// publish updates the list of holders. An event reports holders that joined or were lost. While
+// a restored conflict is suspected, those that it waits for stay in the list.
 func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects) {
 	c := e.conflict
 	reason, n := c.lost, len(c.listed)
@@ -205,7 +205,7 @@ func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects
 	}
 }
 
-// lose takes a holder that ends, and is still whole, from the list.
+// lose marks a holder as lost; its binding must still have its last state.
 func (c *conflict) lose(b *binding, why string) {
 	for i := range c.listed {
 		if l := &c.listed[i]; l.live == b {
@@ -226,7 +226,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 	}
 	c.overlap = max(latest.Sub(first), d.opts.MinOverlap)
 	reason := fmt.Sprintf("%d live holders answered both rounds %s apart", len(group), roughly(c.overlap))
-	if c.inherited() { // it is as old as it is, and counted already
+	if c.inherited() { // it keeps its time, and was counted by the previous agent
 		reason = "verified again after the agent's restart: " + reason
 	} else {
 		c.confirmedAt = now
@@ -235,11 +235,11 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 	d.event(e, EventConfirmed, now, reason, fx)
 }
 
-// ending is why a conflict ends that has too few live holders.
+// ending is the reason for the end of a conflict with fewer than two live holders.
 func (c *conflict) ending() string {
 	switch {
 	case c.state == Confirmed || c.restoredAt.IsZero():
-		// Without a loss, a holder turned out to be a node as well.
+		// Without a loss, what seemed to be a pod was found to be the node.
 		return nonEmpty(c.lost, "only nodes' own addresses are left")
 	case c.lost == "":
 		return notFoundAgain
@@ -248,7 +248,7 @@ func (c *conflict) ending() string {
 	}
 }
 
-// end resolves what was confirmed, by this agent or a previous one, and lets the rest fade.
+// end resolves a conflict that was confirmed, also by a previous agent; a suspicion fades.
 func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 	c := e.conflict
 	if c.confirmedAt.IsZero() {
@@ -316,14 +316,13 @@ func conflictID(key Key, episode int) string {
 	return fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:4]), episode)
 }
 
-// enough reports whether these holders can make a conflict of this node: rivals of which
-// one is local.
+// enough reports whether these holders make a conflict of this node: two that conflict, and one that
+// is local.
 func enough(list []*binding) bool {
 	return conflicting(list) && slices.ContainsFunc(list, (*binding).isLocal)
 }
 
-// rivals reports whether two of these holders rule each other out: any two, unless they
-// are nodes.
+// conflicting reports whether two of these holders must not have one address: any two, except nodes.
 func conflicting(list []*binding) bool {
 	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
 }

@@ -12,8 +12,8 @@ import (
 // MAC.UnmarshalText for a text they do not know.
 var ErrUnknownName = errors.New("unknown name")
 
-// The names below are part of the JSON documents and metric labels; index 0 is
-// the zero value, which has no name.
+// The names below are part of the JSON documents and metric labels; index 0 is the zero value,
+// which has no name.
 var (
 	evidenceNames = []string{"", "forwarded", "data", "announced", "host"}
 	scopeNames    = []string{"", "same-node", "cross-node", "pod-host"}
@@ -90,8 +90,8 @@ func (m MAC) String() string {
 // MarshalText returns what String does.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText is the reverse of MarshalText; it returns an error for anything
-// that is not a 48-bit address or empty.
+// UnmarshalText is the reverse of MarshalText; it returns an error for anything that is not a
+// 48-bit address or empty.
 func (m *MAC) UnmarshalText(b []byte) error {
 	*m = MAC{}
 	if len(b) == 0 {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// template is what notes of one sort say; the text is made only when somebody asks.
+// template is the text of notes of one sort; they are formatted only when they are read.
 type template struct {
 	kind NoteKind
 	text string // %s is the argument
 	// fold says that a repeat replaces the earlier note and counts it.
 	fold bool
-	// reason is the same after the name of a holder, with %s for its own argument.
+	// reason is the same as a clause that follows the name of a holder.
 	reason string
 }
 
@@ -68,9 +68,8 @@ func (n *note) public() Note {
 	return Note{At: n.at, Kind: n.kind, Holder: n.holder, Text: text}
 }
 
-// record adds a note. A repeat that would tell the reader nothing new moves the earlier
-// note to the end and counts, unless a conflict changed its state in between. The
-// result is valid until the next call.
+// record adds a note. A repeat that has nothing new moves the earlier note to the end and counts
+// it, unless a conflict changed its state in between. The result is valid until the next call.
 func (e *entry) record(now time.Time, id HolderID, t *template, arg string) *note {
 	n := note{template: t, at: now, holder: id, arg: arg, count: 1}
 	if t.fold {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A penalty suppresses a holder that did not answer for an address: for a while, what it
-// sends is evidence of forwarding only.
+// A penalty suppresses a holder that did not answer for an address: for a while, what it sends is
+// evidence of forwarding only.
 //
 //   - A holder that has only sent data is suppressed for the TTL, or until it announces the
 //     address.
@@ -60,8 +60,8 @@ func (d *Detector) suppressed(e *entry, id HolderID, now time.Time) Evidence {
 	return 0
 }
 
-// penalize suppresses a holder that did not answer, and returns for how long. The node of a
-// remote holder judges its evidence; here it counts as announced.
+// penalize suppresses a holder that did not answer, and returns for how long. The node of a remote
+// holder judges its evidence; here it counts as announced.
 func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 	e, id := b.entry, b.holder.ID
 	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return now.Sub(p.at) >= d.opts.TTL })
@@ -80,8 +80,8 @@ func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 	return p.until(d.opts.TTL).Sub(now)
 }
 
-// believed returns what a sighting is evidence of now. One that is stronger than what the
-// holder's penalty suppresses resets the penalty.
+// believed returns what a sighting is evidence of now. One that is stronger than what the holder's
+// penalty suppresses resets the penalty.
 func (d *Detector) believed(e *entry, s *Sighting, now time.Time) Evidence {
 	id := s.Holder.ID
 	if p := e.penalty(id); p != nil && s.Evidence > Forwarded && (s.Answer || s.Evidence > p.suppresses()) {

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Bindings returns the bindings that keep accepts (nil accepts all), ordered by
-// network, address and FirstSeen, also those of remote holders. keep must not retain its
-// argument.
+// Bindings returns the bindings that keep accepts (nil accepts all), ordered by network, address
+// and FirstSeen, also those of remote holders. keep must not retain its argument.
 func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
 	list := make([]Binding, 0, d.size())
 	for _, e := range d.entries {
@@ -21,8 +20,8 @@ func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
 	return list
 }
 
-// Conflicts returns the open suspicions and conflicts by SuspectedAt and, with all,
-// after them the resolved ones that are remembered, the newest first.
+// Conflicts returns the open suspicions and conflicts by SuspectedAt and, with all, after them the
+// resolved ones that are remembered, the newest first.
 func (d *Detector) Conflicts(all bool) []Conflict {
 	list := make([]Conflict, 0, len(d.open))
 	for e := range d.open {
@@ -68,11 +67,11 @@ const (
 	refusals
 )
 
-// Counts are figures for metrics. Every map has an entry for each of its possible
-// keys, also when it is zero.
+// Counts are figures for metrics. Every map has an entry for each of its possible keys, also when
+// it is zero.
 type Counts struct {
-	// Keys are the addresses with a binding or an open conflict, Bindings the local
-	// bindings by evidence, Remote those of other nodes' holders.
+	// Keys are the addresses with a binding or an open conflict, Bindings the local bindings by
+	// evidence, Remote those of other nodes' holders.
 	Keys     int
 	Bindings map[Evidence]int
 	Remote   int
@@ -81,19 +80,19 @@ type Counts struct {
 	// History is the number of resolved conflicts that are remembered.
 	History int
 
-	// The rest only grows. Refused are the sightings that were dropped, Evicted the
-	// bindings that made room for others, both by reason.
+	// The rest only grows. Refused are the sightings that were dropped, Evicted the bindings that
+	// made room for others, both by reason.
 	Refused map[Refusal]uint64
 	Evicted map[Refusal]uint64
 	// Suspected and Faded are suspicions raised and ended without a conflict.
 	Suspected uint64
 	Faded     uint64
-	// Confirmed are conflicts by their scope when they were confirmed, Resolved those that
-	// ended. A restored conflict that a previous agent counted is counted in Resolved only.
+	// Confirmed are conflicts by their scope when they were confirmed, Resolved those that ended. A
+	// restored conflict that a previous agent counted is counted in Resolved only.
 	Confirmed map[Scope]uint64
 	Resolved  uint64
-	// Suppressed are suspicions that were not raised, by reason. A key counts once for as
-	// long as the reason applies.
+	// Suppressed are suspicions that were not raised, by reason. A key counts once for as long as
+	// the reason applies.
 	Suppressed map[Suppression]uint64
 }
 
@@ -111,8 +110,7 @@ type counters struct {
 	stuck                      uint64 // deadlines that were not used up; always 0
 }
 
-// Counts returns the present figures. Its time grows with the number of open conflicts
-// only.
+// Counts returns the present figures. Its time grows with the number of open conflicts only.
 func (d *Detector) Counts() Counts {
 	n := &d.counters
 	c := Counts{

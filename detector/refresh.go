@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// refresh is how a local binding is kept that says nothing by itself.
+// refresh keeps a local binding whose holder sends nothing by itself.
 type refresh struct {
 	count  int       // solicited since the last evidence
 	after  time.Time // not to be solicited before
 	jitter time.Duration
 }
 
-// refreshDue returns when a silent binding is to be solicited next; zero for never.
-// The first time is half the TTL after the last evidence, the second three quarters, and
-// then the next of the moments that are a second apart, with the default TTL: to wake up
-// once for a few addresses costs less than for each.
+// refreshDue returns when a silent binding is to be probed next; zero for never. That is half the
+// TTL after the last evidence and then three quarters, rounded up to full seconds (with the default
+// TTL), because each time that the agent wakes costs more than a probe.
 func (d *Detector) refreshDue(b *binding) time.Time {
 	ttl := d.opts.TTL
 	if !b.counts() || b.remote || b.refresh.count >= 2 {
@@ -35,7 +34,7 @@ func (d *Detector) refreshDue(b *binding) time.Time {
 	return at
 }
 
-// solicitSilent solicits a binding that has been silent for long.
+// probeSilent probes a binding that has been silent for long.
 func (d *Detector) probeSilent(b *binding, now time.Time, fx *Effects) {
 	due := d.refreshDue(b)
 	if b.entry.conflict != nil || due.IsZero() || due.After(now) {

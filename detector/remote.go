@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// unreachableTime is until the node of a remote holder that did not answer is asked
-	// again; it doubles up to slowRecheck.
+	// unreachableTime is the first pause before another probe request to a node that did not reply.
+	// It doubles up to slowRecheck.
 	unreachableTime = 2 * time.Second
-	// maxEpisodes bounds what other nodes say of the past.
+	// maxOccurrences bounds what other nodes say of the past.
 	maxOccurrences = 1 << 30
 )
 
-// receive prepares the sighting of a remote holder. It reports whether there is use for
-// it: only a local holder makes it a matter of this node.
+// acceptRemote prepares the sighting of a remote holder and reports whether it is accepted. It is
+// only if a local holder has the address, too.
 func (d *Detector) acceptRemote(s *Sighting, now time.Time) bool {
-	s.Holder.Interface = Interface{} // it means nothing here
+	s.Holder.Interface = Interface{} // it is not one of this node
 	e, id := d.entries[s.Key], s.Holder.ID
 	refusal := Refusal(0)
 	switch {
@@ -36,7 +36,7 @@ func (d *Detector) acceptRemote(s *Sighting, now time.Time) bool {
 	return refusal == 0
 }
 
-// remotes counts the remote holders of one node, or with "" of all.
+// remotes counts the remote holders of one node, or of all with "".
 func (e *entry) remotes(node string) (n int) {
 	for _, b := range e.bindings {
 		if b.remote && (node == "" || b.holder.ID.Node == node) {
@@ -46,14 +46,13 @@ func (e *entry) remotes(node string) (n int) {
 	return n
 }
 
-// held reports whether a local holder has the address.
+// hasLocal reports whether a local holder has the address.
 func (e *entry) hasLocal() bool {
 	return slices.ContainsFunc(e.bindings, func(b *binding) bool { return !b.remote && b.counts() })
 }
 
-// unasked returns the remote holder that could not be asked for the longest and never has
-// answered, nil if there is none. It makes room for another: what nobody can verify must
-// not keep out what can be.
+// unverified returns the oldest remote holder that never answered and cannot be probed; nil if
+// there is none. It makes room for another one, which perhaps can be verified.
 func (e *entry) unverified() *binding {
 	for _, b := range e.bindings {
 		if c := b.check; b.remote && c != nil && c.latest.IsZero() && !c.proven &&
@@ -64,15 +63,13 @@ func (e *entry) unverified() *binding {
 	return nil
 }
 
-// adopt takes over what a remote holder's node knows of the past.
+// updateRemote copies what the node of a remote holder knows of the past.
 func (d *Detector) updateRemote(b *binding, s *Sighting) {
 	if before := b.firstSeen.Sub(s.FirstSeen); plausible(s.FirstSeen) && before > 0 {
-		// Ages differ by the time that their messages took. Should the node's clock have been
-		// stepped since, the new time would be off by an hour, and the difference is not.
+		// Not the time itself, which is off if a clock was stepped meanwhile.
 		b.firstSeen = b.firstSeen.Add(-before)
 	}
-	// Only an answer says how it was found; that of an agent that has forgotten when it saw
-	// the holder first, and finds it anew, says nothing of that time.
+	// Only an answer has this. An agent that lost its state finds the holder anew, and later.
 	if s.Answer && !s.FirstSeen.After(b.firstSeen.Add(time.Second)) {
 		b.atStart = s.FoundAtStart
 	}
@@ -81,8 +78,8 @@ func (d *Detector) updateRemote(b *binding, s *Sighting) {
 	}
 }
 
-// dropRemote forgets the remote holders of an address that nobody here has any more:
-// other nodes go on with what is between them.
+// dropRemote forgets the remote holders of an address that no local one has any more: their nodes
+// handle what is left of the conflict.
 func (d *Detector) dropRemote(e *entry, now time.Time) {
 	if e.conflict != nil || e.remotes("") == 0 || e.hasLocal() {
 		return
@@ -94,9 +91,9 @@ func (d *Detector) dropRemote(e *entry, now time.Time) {
 	}
 }
 
-// Unanswered reports that a remote holder did not answer its own node or, with forwards,
-// that it answered for an address it does not have. Its node judges its evidence; here it
-// is no holder any more.
+// Unanswered reports the reply of a node that its holder did not answer or, with forwards, that it
+// answered for an address it does not have. The holder is lost and suppressed here; its node judges
+// its evidence.
 func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effects {
 	var fx Effects
 	b := d.inRound(s)
@@ -109,10 +106,10 @@ func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effe
 	return fx
 }
 
-// Unreachable reports that the node of a remote holder did not answer, for the reason
-// given or none. It is asked again after 2 s, 4 s and so on up to 30 s, and when there is
-// news of the holder. Meanwhile the holder supports a suspicion and keeps a confirmed
-// conflict open, as long as its TTL lasts, but nothing is confirmed with it.
+// Unreachable reports that the node of a remote holder did not reply, for that reason or none. The
+// next probe request goes out after 2 s, 4 s and so on up to 30 s, or when the holder is seen
+// again. Until its TTL is over the holder supports a suspicion and keeps a confirmed conflict open,
+// but it cannot be confirmed.
 func (d *Detector) Unreachable(s Solicitation, reason string, now time.Time) Effects {
 	var fx Effects
 	b := d.inRound(s)
@@ -125,8 +122,8 @@ func (d *Detector) Unreachable(s Solicitation, reason string, now time.Time) Eff
 	return fx
 }
 
-// Returned has the remote holders of a node asked at once that it had left unanswered,
-// because it is heard again.
+// Returned reports that a node is alive again that had left probe requests without a reply. They
+// are sent again at once.
 func (d *Detector) Returned(node string, now time.Time) Effects {
 	var fx Effects
 	var affected []*binding
@@ -145,8 +142,8 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 	return fx
 }
 
-// Doubt has a remote holder asked now, because its node has said unasked that it is gone.
-// That may be old, so nothing ends by it.
+// Doubt reports that a node withdrew a remote holder without being asked. That may be old, so the
+// holder is probed now, and nothing ends.
 func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 	var fx Effects
 	b := d.entries[key].find(id)
@@ -158,8 +155,8 @@ func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 	return fx
 }
 
-// questioned returns the binding that a solicitation of the present round is about; nil
-// if it is not asked any more.
+// inRound returns the binding that a report of the present round is about; nil if it is not probed
+// any more.
 func (d *Detector) inRound(s Solicitation) *binding {
 	b := d.entries[s.Key].find(s.Holder)
 	if b == nil || b.check == nil || b.check.phase != probing || s.Round != 0 && s.Round != b.check.id {

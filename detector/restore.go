@@ -11,22 +11,21 @@ const (
 	// maxRestored bounds the open conflicts that are restored.
 	maxRestored = 10_000
 
-	// formerGeneration marks generations of a former agent: this one begins to count
-	// anew, and its interfaces must not be taken for former ones.
+	// previousGeneration marks the generations of a previous agent, because each agent counts from
+	// 1.
 	previousGeneration = 1 << 31
 )
 
-// Snapshot is what of a Detector's conflicts outlives the agent.
+// Snapshot is the part of a Detector that outlives the agent.
 type Snapshot struct {
-	// Open are the suspicions and conflicts by SuspectedAt. One that a former agent
-	// confirmed is Confirmed here, also while it waits to be verified again.
+	// Open are the suspicions and conflicts by SuspectedAt. One that a previous agent confirmed is
+	// Confirmed here, also while it is verified again.
 	Open []Conflict
 	// History are the resolved ones, the oldest first.
 	History []Conflict
 }
 
-// Snapshot returns the conflicts as [Detector.Restore] takes them. They are copies; who is
-// unreachable now is nothing to keep.
+// Snapshot returns copies of all conflicts, for [Detector.Restore]. Unreachable is not set.
 func (d *Detector) Snapshot() Snapshot {
 	s := Snapshot{Open: make([]Conflict, 0, len(d.open)), History: make([]Conflict, 0, len(d.history))}
 	for e := range d.open {
@@ -48,20 +47,19 @@ func (d *Detector) Snapshot() Snapshot {
 	return s
 }
 
-// Restore takes over what a former agent on the same boot left. It is to be called
-// once, before the first sighting.
+// Restore takes over what a previous agent on the same boot left. Call it once, before the first
+// sighting.
 //
-// The history comes back as it was, as far as MaxHistory goes. Open conflicts come back
-// as suspected. Once two holders were seen again they are verified like any suspicion,
-// and confirmed with their old times. What has no two live holders after 30 s is over: a
-// conflict is resolved, a suspicion fades. It is 90 s where a local holder is back and
-// one of another node is awaited.
+// The history is restored up to MaxHistory. Open conflicts become suspected. When two of their
+// holders have been seen again they are verified like any suspicion, and confirmed with their old
+// times. One without two live holders ends after 30 s, after 90 s if a local holder is back and a
+// remote one is awaited, or after 10 s if it was a mere suspicion about a remote one: a conflict is
+// resolved, a suspicion fades.
 //
-// A holder is known again by its ID. Local ones that were known by an interface only are
-// not.
+// Holders are recognized by their ID, except local ones without a netns.
 //
-// Conflicts that make no sense are dropped; Restore returns how many. Times
-// in the future become now. Nothing of s is kept.
+// Restore drops conflicts that are not valid and returns how many. Times in the future become now.
+// It keeps nothing of s.
 func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) {
 	history := s.History[max(len(s.History)-d.opts.MaxHistory, 0):]
 	for i, c := range slices.Concat(history, s.Open) {
@@ -90,7 +88,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 	return fx, dropped
 }
 
-// reopen makes a conflict of a previous agent one of this agent's, to be verified again.
+// reopen opens a conflict of a previous agent, to be verified again.
 func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	c := &conflict{
 		id: r.ID, state: Suspected, secondSeen: r.SecondSeen, suspectedAt: r.SuspectedAt, confirmedAt: r.ConfirmedAt,
@@ -108,7 +106,7 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	e.record(now, HolderID{}, noteConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
 }
 
-// inherit gives a binding of a previous agent's holder its age, and its names if it has none.
+// inherit gives a binding the age, and missing names, that a previous agent knew of its holder.
 func (c *conflict) inherit(b *binding) {
 	was := c.left(b.holder.ID)
 	if was == nil {
@@ -123,7 +121,7 @@ func (c *conflict) inherit(b *binding) {
 	b.holder.NetnsName = nonEmpty(b.holder.NetnsName, was.Holder.NetnsName)
 }
 
-// sane returns a copy of a conflict that is fit to be restored, or false.
+// sanitize returns a copy of a conflict that is valid, or false.
 func sanitize(c Conflict, now time.Time) (Conflict, bool) {
 	ip := c.Key.IP
 	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || occurrenceOf(c) == 0 {
@@ -182,8 +180,7 @@ func sanitizeHolders(c Conflict, now time.Time) []Binding {
 // plausible reports whether a time was read from a clock that was set.
 func plausible(t time.Time) bool { return t.Year() >= 2000 }
 
-// episodeOf returns the episode that the id of a conflict names; 0 if it is not the
-// id of its key.
+// occurrenceOf returns the number in the id of a conflict; 0 if it is not an id of its key.
 func occurrenceOf(c Conflict) int {
 	_, number, _ := strings.Cut(c.ID, "-")
 	n, err := strconv.ParseInt(number, 10, 32)

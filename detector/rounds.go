@@ -7,15 +7,15 @@ import (
 
 const (
 	recheckTime  = 5 * time.Second  // between two rounds of a confirmed conflict
-	longOpenTime = time.Minute      // after which there are fewer
-	slowRecheck  = 30 * time.Second // namely one in this time, while everybody answers
-	// stragglerTime is how long a confirmation waits for holders of the same round, so that
-	// three holders make one event.
+	longOpenTime = time.Minute      // after which there are fewer rounds
+	slowRecheck  = 30 * time.Second // between two then, while all holders answer
+	// stragglerTime is how long a confirmation waits for holders of the same round, so that three
+	// holders make one event.
 	stragglerTime = 100 * time.Millisecond
 )
 
-// nextRound asks all holders together when it is time: to prove that they have the address at
-// the same time, or to see that they still do.
+// nextRound probes all holders when it is time, to prove that they have the address together, or to
+// see that they still answer.
 func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Effects) {
 	pause := d.pause(c, list, now)
 	at := earlier(c.round.Add(pause), d.secondRound(c, list, now, fx))
@@ -30,10 +30,10 @@ func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Ef
 	c.wake = earlier(c.wake, at)
 }
 
-// pause returns how long to wait between two rounds. A conflict that has been there for a
-// while is asked about less often, because even the gentlest question costs the pods' network
-// a few frames; but more often again while somebody is silent. A suspicion lasts only as long
-// as those who answered live, even if others cannot be asked.
+// pause returns the time between two rounds. Even the gentlest probe costs the pods' network a few
+// frames, so there are fewer rounds once a conflict has been open for a while, unless a holder is
+// silent. A suspicion that waits for a holder that cannot be probed has rounds as well, because it
+// ends when the others do.
 func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Duration {
 	silent := slices.ContainsFunc(list, func(b *binding) bool { return !b.check.silent.IsZero() })
 	switch {
@@ -46,9 +46,9 @@ func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Durat
 	}
 }
 
-// secondRound returns when those who answered can be asked again to prove that they have the
-// address at the same time; zero while they cannot. One who answered too long before the last
-// of them begins anew at once.
+// secondRound returns when a second round can prove that those who answered have the address
+// together; zero if it cannot. A holder whose answer is too old to go with the last one is probed
+// again at once.
 func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *Effects) time.Time {
 	if c.state == Confirmed && !slices.ContainsFunc(list, (*binding).isNewcomer) {
 		return time.Time{}
@@ -60,7 +60,7 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 		}
 	}
 	slices.SortStableFunc(answered, func(a, b *binding) int { return a.check.first.Compare(b.check.first) })
-	// As few as can prove something, and those who answered with them: later ones hold nobody up.
+	// As few as can prove something, and those who answered with them. Later ones delay nobody.
 	n := 2
 	for n <= len(answered) && !c.provable(answered[:n]) {
 		n++
@@ -92,7 +92,7 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 	return begin.Add(d.opts.MinOverlap)
 }
 
-// provable reports whether a second round of these holders can change something.
+// provable reports whether a second round of these holders can confirm the conflict or a newcomer.
 func (c *conflict) provable(list []*binding) bool {
 	if c.state == Suspected {
 		return enough(list)
@@ -100,8 +100,8 @@ func (c *conflict) provable(list []*binding) bool {
 	return conflicting(list) && slices.ContainsFunc(list, (*binding).isNewcomer)
 }
 
-// provenTogether returns the holders that were proven before, or had the address at the same
-// time as another one. An address that is handed over has one holder at a time.
+// provenTogether returns the holders that were proven before, or had the address at the same time
+// as another one. An address that is handed over has one holder at a time.
 func provenTogether(list []*binding, overlap time.Duration) []*binding {
 	var proven []*binding
 	for _, b := range list {
@@ -114,17 +114,17 @@ func provenTogether(list []*binding, overlap time.Duration) []*binding {
 	return proven
 }
 
-// together reports whether two holders answered in the same two rounds, and both had the
-// address for at least overlap. In each round both answered within answerTime: an address that
-// goes to and fro between holders would otherwise pass for one that both have.
+// together reports whether two holders answered the same two rounds, both for at least overlap. In
+// each round both answered within answerTime: otherwise an address that moves to and fro between
+// them would count.
 func together(x, y *check, overlap time.Duration) bool {
 	return !x.first.IsZero() && !y.first.IsZero() &&
 		x.first.Sub(y.first).Abs() <= answerTime && x.latest.Sub(y.latest).Abs() <= answerTime &&
 		earlier(x.latest, y.latest).Sub(later(x.first, y.first)) >= overlap
 }
 
-// straggler returns until when a confirmation waits for holders that are asked in the
-// same round and have had one attempt only; zero when there is none to wait for.
+// straggler returns until when a confirmation waits for a holder that has been probed once in this
+// round; zero if it does not wait.
 func (c *conflict) straggler(list []*binding, now time.Time) time.Time {
 	until := c.round.Add(stragglerTime)
 	for _, b := range list {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// schedule is a heap of entries by their next deadline; equal deadlines are ordered
-// by key so that the order of effects does not depend on chance.
+// schedule is a heap of entries by their next deadline and then by key, so that the order of
+// effects is always the same.
 type schedule struct{ entries []*entry }
 
 func (s *schedule) Len() int { return len(s.entries) }

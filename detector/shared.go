@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Suppression says why a suspicion was not raised although there seem to be two holders.
+// Suppression says why a suspicion was not raised for two holders.
 type Suppression uint8
 
 // The reasons for a suppression.
@@ -20,18 +20,17 @@ const (
 
 const declaredShared = "declared shared"
 
-// SetShared declares which keys may lawfully have many holders (anycast and virtual
-// addresses). Their bindings are kept and shown, but never suspected: an open conflict
-// of such a key is over at once, and a key that is no longer shared is suspected at
-// once if it has two holders. shared must not call the Detector, and must go on
-// answering the same until the next SetShared; nil declares none.
+// SetShared declares which keys may have many holders (anycast and virtual addresses). Their
+// bindings are kept and shown, but never suspected. An open conflict of such a key ends at once; a
+// key that is not shared any more is suspected at once if it has two holders. shared must not call
+// the Detector, and its results must not change until the next SetShared; nil declares none.
 func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 	var fx Effects
 	d.shared = shared
 	for _, key := range slices.SortedFunc(maps.Keys(d.entries), compareKeys) {
 		e := d.entries[key]
 		if e == nil {
-			continue // the end of another's conflict pushed its story out
+			continue // forgotten when the conflict of another key ended
 		}
 		was := e.shared
 		e.shared = shared != nil && shared(key)
@@ -54,12 +53,11 @@ func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 func (d *Detector) endShared(e *entry, now time.Time, fx *Effects) {
 	if e.conflict != nil && e.shared {
 		d.end(e, declaredShared, now, fx)
-		e.faded = "" // the verdict says it anyway
+		e.faded = "" // the verdict has it already
 	}
 }
 
-// countSuppressed counts the reasons for which no suspicion is raised, each when it
-// begins to apply.
+// countSuppressed counts each reason for which no suspicion is raised when it begins to apply.
 func (d *Detector) countSuppressed(e *entry) {
 	var counting, pods int
 	for _, b := range e.bindings {
@@ -82,9 +80,8 @@ func (d *Detector) countSuppressed(e *entry) {
 	}
 }
 
-// SetLimits changes the limits of the same names in [Options]; zero or negative is
-// the default. Lower ones are for newcomers: bindings that are there stay, and one that
-// comes in takes the place of another. The history is cut at once.
+// SetLimits changes the limits of the same names in [Options]; zero or negative is the default. It
+// cuts the history at once. Bindings beyond a lower limit stay, and each new one replaces another.
 func (d *Detector) SetLimits(maxBindings, maxPerInterface, maxHistory int) {
 	d.opts.MaxBindings, d.opts.MaxPerInterface, d.opts.MaxHistory = maxBindings, maxPerInterface, maxHistory
 	d.opts = d.opts.withDefaults()

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Ranks order the bindings by what they are worth when room is needed. Those that count have
-// their evidence for a rank.
+// Ranks order the bindings by their value when room is needed. The rank of those that count is
+// their evidence.
 const (
 	rankForwarded  = 0
-	rankSuppressed = int(Forwarded) // forwarded because it did not answer: worth remembering
+	rankSuppressed = int(Forwarded) // forwarded because it did not answer
 	ranks          = int(Host) + 1
 )
 
@@ -20,8 +20,8 @@ func rankOf(e Evidence, suppressed bool) int {
 	return int(e)
 }
 
-// roomBelow returns below which rank others make room for a newcomer. Data must not push out
-// the suppressed: whoever sprays sources would be suspected of each again.
+// roomBelow returns the rank below which bindings make room for a newcomer. Data must not evict the
+// suppressed: each address of a pod that sprays sources would be suspected again.
 func roomBelow(rank int) int {
 	if rank <= int(Data) {
 		return min(rank, rankSuppressed)
@@ -29,15 +29,14 @@ func roomBelow(rank int) int {
 	return rank
 }
 
-// admit makes a binding for a sighting of a new holder, or returns nil when a bound
-// leaves no room for it.
+// admit makes a binding for a new holder, or returns nil when a bound leaves no room.
 func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	ev := d.believed(d.entries[s.Key], s, now)
 	if !d.makeRoom(s, rankOf(ev, ev != s.Evidence), now) {
 		return nil
 	}
 
-	e, id := d.enter(s.Key), s.Holder.ID // only now: making room may have ended it
+	e, id := d.enter(s.Key), s.Holder.ID // after making room, which may have ended it
 	if id.Node != d.opts.Node && e.remotes("") >= maxRemote {
 		d.counters.evicted[RefusedKeyFull]++
 		d.remove(e.unverified(), noteEvicted, RefusedKeyFull.String(), now)
@@ -70,7 +69,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	return b
 }
 
-// makeRoom reports whether a newcomer of that rank fits in, and evicts where it must.
+// makeRoom reports whether there is room for a newcomer of that rank, and evicts others if needed.
 func (d *Detector) makeRoom(s *Sighting, rank int, now time.Time) bool {
 	if e := d.entries[s.Key]; e != nil && len(e.bindings) >= maxHolders &&
 		!d.evict(evictable(e.bindings, rank), RefusedKeyFull, now) {
@@ -95,8 +94,8 @@ func (d *Detector) size() int {
 	return n
 }
 
-// victim returns the least valuable, longest unseen binding that makes room for a
-// newcomer of that rank, or nil. One in an open conflict never does.
+// evictable returns the least valuable and then longest unseen binding that makes room for a
+// newcomer of that rank, or nil. Bindings in an open conflict stay.
 func evictable(list []*binding, rank int) *binding {
 	var v *binding
 	for _, b := range list {
@@ -110,9 +109,9 @@ func evictable(list []*binding, rank int) *binding {
 	return v
 }
 
-// leastWanted is victim for the whole table.
+// evictableInTable is evictable for the whole table.
 func (d *Detector) evictableInTable(rank int) *binding {
-	const look = 64 // a bound on the search when many are in conflicts
+	const look = 64 // bounds the search when many are in conflicts
 	for r := range roomBelow(rank) {
 		n := 0
 		for el := d.ranks[r].Front(); el != nil && n < look; el = el.Next() {
@@ -125,7 +124,7 @@ func (d *Detector) evictableInTable(rank int) *binding {
 	return nil
 }
 
-// evict removes v; without one it counts the refusal of the newcomer instead.
+// evict removes v. Without one it counts that the newcomer was refused.
 func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
 	if v == nil {
 		d.counters.refused[r]++
@@ -137,7 +136,7 @@ func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
 	return true
 }
 
-// addSource adds an interface to a binding; the stalest makes room.
+// addSource adds an interface to a binding, in place of the stalest one if there are too many.
 func (d *Detector) addSource(b *binding, h *Holder) *source {
 	if len(b.sources) == maxSources {
 		stalest := slices.MinFunc(b.sources, func(x, y source) int { return x.seen().Compare(y.seen()) })
@@ -155,8 +154,7 @@ func (d *Detector) dropSource(b *binding, i Interface) {
 	dropFrom(d.ifaces, i, b)
 }
 
-// remove takes a binding out of the table and tells why. The caller settles and
-// finishes the entry.
+// remove takes a binding out of the table and records why. The caller updates the entry.
 func (d *Detector) remove(b *binding, t *template, reason string, now time.Time) {
 	e, id := b.entry, b.holder.ID
 	e.record(now, id, t, reason)
@@ -180,8 +178,8 @@ func dropFrom[K comparable](index map[K][]*binding, k K, b *binding) {
 	}
 }
 
-// retire puts an entry without bindings aside: its story is kept while the history
-// has a conflict of it, or among the last MaxHistory, or not at all.
+// retire handles an entry without bindings. It is kept for its story while the history has a
+// conflict of it, then as one of the last MaxHistory stories. Without a story it is forgotten.
 func (d *Detector) retire(e *entry) {
 	d.due.remove(e)
 	switch {
@@ -202,7 +200,7 @@ func (d *Detector) trimIdle() {
 	}
 }
 
-// enter returns the entry of a key, in use again or a new one.
+// enter returns the entry of a key, a new one if there is none.
 func (d *Detector) enter(key Key) *entry {
 	e := d.entries[key]
 	if e == nil {

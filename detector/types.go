@@ -15,12 +15,12 @@ type Key struct {
 
 // HolderID identifies who has an address. It is comparable.
 //
-// Netns is the network namespace cookie (SO_NETNS_COOKIE, unique for a boot). When
-// the netns cannot be seen Netns is 0 and Ifindex and Generation stand in for it;
-// otherwise those two are 0, so that two interfaces of one pod are one holder.
+// Netns is the network namespace cookie (SO_NETNS_COOKIE, unique for a boot). When the netns cannot
+// be seen Netns is 0 and Ifindex and Generation stand in for it; otherwise those two are 0, so that
+// two interfaces of one pod are one holder.
 //
-// Node is the node's identity; people are shown what precedes its first slash. A
-// holder is local if its Node is that of [Options], else it is remote.
+// Node is the node's identity; people are shown what precedes its first slash. A holder is local if
+// its Node is that of [Options], else it is remote.
 type HolderID struct {
 	Node       string
 	Netns      uint64
@@ -28,8 +28,8 @@ type HolderID struct {
 	Generation uint32
 }
 
-// Interface is one incarnation of a host-side device. Generation is unique in the
-// life of an agent, so a reused ifindex is another Interface.
+// Interface is one incarnation of a host-side device. Generation is unique in the life of an agent,
+// so a reused ifindex is another Interface.
 type Interface struct {
 	Ifindex    uint32
 	Generation uint32
@@ -38,8 +38,7 @@ type Interface struct {
 // MAC is an Ethernet address. The zero value means unknown.
 type MAC [6]byte
 
-// Pod names the workload behind a holder. All fields may be empty: detection works
-// without names.
+// Pod names the workload behind a holder. All fields may be empty: detection works without names.
 type Pod struct {
 	Namespace string
 	Name      string
@@ -109,18 +108,18 @@ type Sighting struct {
 	Key      Key
 	Holder   Holder
 	Evidence Evidence
-	// Answer: it is an ARP reply or neighbour advertisement, or the node's own addresses
-	// were listed. A round of probes waits for it.
+	// Answer: it is an ARP reply or neighbour advertisement, or the node's own addresses were
+	// listed. A round of probes waits for it.
 	Answer bool
-	// At is when the packet was seen, on the clock that `now` is read from. Of a remote
-	// holder it is when its node confirmed it last or, with Answer, when it answered there.
+	// At is when the packet was seen, on the clock that `now` is read from. Of a remote holder it
+	// is when its node confirmed it last or, with Answer, when it answered there.
 	At time.Time
 	// FirstSeen is when the holder was first seen with the address; zero means At.
 	FirstSeen time.Time
 	// FoundAtStart: as in [Binding].
 	FoundAtStart bool
-	// Episodes counts the conflicts of the key that are resolved as far as the node of a
-	// remote holder knows.
+	// Episodes counts the conflicts of the key that are resolved as far as the node of a remote
+	// holder knows.
 	Episodes int
 }
 
@@ -131,11 +130,10 @@ type Binding struct {
 	Evidence  Evidence
 	FirstSeen time.Time
 	LastSeen  time.Time
-	// FoundAtStart: it was there when its node's agent started. FirstSeen is then when the
-	// agent found it, not since when the holder has the address.
+	// FoundAtStart: it was there when its node's agent started. FirstSeen is then when the agent
+	// found it, not since when the holder has the address.
 	FoundAtStart bool
-	// Unreachable: the holder is on another node, which did not reply to the last probe
-	// request.
+	// Unreachable: the holder is on another node, which did not reply to the last probe request.
 	Unreachable bool
 }
 
@@ -146,8 +144,8 @@ type Conflict struct {
 	Key   Key
 	State State
 	Scope Scope
-	// SecondSeen is when the second holder was first seen, the start of the
-	// detection delay. SuspectedAt, ConfirmedAt and ResolvedAt are zero until then.
+	// SecondSeen is when the second holder was first seen, the start of the detection delay.
+	// SuspectedAt, ConfirmedAt and ResolvedAt are zero until then.
 	SecondSeen  time.Time
 	SuspectedAt time.Time
 	ConfirmedAt time.Time
@@ -177,8 +175,8 @@ type Event struct {
 	Conflict Conflict
 	// Reason is one short clause for people: "netns pod-a is gone".
 	Reason string
-	// Restored: a previous agent confirmed this conflict. EventConfirmed then means that it
-	// was verified again, which must not be counted as another detection.
+	// Restored: a previous agent confirmed this conflict. EventConfirmed then means that it was
+	// verified again, which must not be counted as another detection.
 	Restored bool
 }
 
@@ -194,20 +192,20 @@ const (
 )
 
 // Solicitation tells the agent to probe a holder. It probes a local one on that interface and
-// reports with [Detector.Solicited] or [Detector.NotSolicited]; an answer is observed like
-// any packet. To the node of a remote one it sends a probe request; Interface is then zero and
-// Purpose is Verify.
+// reports with [Detector.Solicited] or [Detector.NotSolicited]; an answer is observed like any
+// packet. To the node of a remote one it sends a probe request; Interface is then zero and Purpose
+// is Verify.
 //
-// For a remote holder the agent reports exactly one of [Detector.Observe] (Answer is
-// set), [Detector.Unanswered], [Detector.Withdraw] (its node says that it is gone),
+// For a remote holder the agent reports exactly one of [Detector.Observe] (Answer is set),
+// [Detector.Unanswered], [Detector.Withdraw] (its node says that it is gone),
 // [Detector.NotSolicited] (its node refused) and [Detector.Unreachable].
 type Solicitation struct {
 	Key       Key
 	Holder    HolderID
 	Interface Interface
 	Purpose   Purpose
-	// Round is the round that this belongs to, so that a late report of an earlier one is
-	// ignored. Return it unchanged; zero means the present round.
+	// Round is the round that this belongs to, so that a late report of an earlier one is ignored.
+	// Return it unchanged; zero means the present round.
 	Round uint32
 }
 
