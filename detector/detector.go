@@ -40,19 +40,12 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	orElse(&o.MinOverlap, defaultMinOverlap)
-	orElse(&o.TTL, defaultTTL)
-	orElse(&o.MaxBindings, defaultMaxBindings)
-	orElse(&o.MaxPerInterface, defaultMaxPerInterface)
-	orElse(&o.MaxHistory, defaultMaxHistory)
+	o.MinOverlap = cmp.Or(max(o.MinOverlap, 0), defaultMinOverlap)
+	o.TTL = cmp.Or(max(o.TTL, 0), defaultTTL)
+	o.MaxBindings = cmp.Or(max(o.MaxBindings, 0), defaultMaxBindings)
+	o.MaxPerInterface = cmp.Or(max(o.MaxPerInterface, 0), defaultMaxPerInterface)
+	o.MaxHistory = cmp.Or(max(o.MaxHistory, 0), defaultMaxHistory)
 	return o
-}
-
-// orElse sets a limit that is zero or negative to its default.
-func orElse[T int | time.Duration](limit *T, byDefault T) {
-	if *limit <= 0 {
-		*limit = byDefault
-	}
 }
 
 // Detector has the bindings of one node, matches their holders and follows each conflict through
@@ -68,7 +61,7 @@ type Detector struct {
 	open    map[*entry]struct{}
 	remotes [Host + 1]int // bindings by evidence; that of none means nothing
 	idle    list.List     // of *entry: stories without bindings, oldest first
-	history []past        // oldest first
+	history []Conflict    // oldest first
 	changes changes
 
 	shared func(Key) bool // nil: no key is
@@ -152,40 +145,31 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 	affected := slices.Clone(d.ifaces[i])
 	slices.SortFunc(affected, compareBindings)
 	for _, b := range affected {
-		e := b.entry
-		if len(b.sources) == 1 || !d.withdrawSource(b, i, reason, now, &fx) {
+		isOnOthers := len(b.sources) > 1
+		if isOnOthers {
+			d.dropSource(b, i)
+			d.refreshEvidence(b, now, reason)
+		}
+		if isOnOthers && b.evidence != 0 {
+			b.entry.record(now, b.holder.ID, noteGoneOnOne, reason)
+			if b.check != nil && b.check.phase == probing {
+				d.startRound(b, now, &fx) // the attempts so far may have been lost
+			}
+		} else {
 			d.remove(b, noteGone, reason, now)
 		}
-		d.update(e, now, &fx)
+		d.update(b.entry, now, &fx)
 	}
 	return fx
-}
-
-// withdrawSource takes one of several interfaces from a binding. It reports whether there is still
-// evidence from the others.
-func (d *Detector) withdrawSource(b *binding, i Interface, reason string, now time.Time, fx *Effects) bool {
-	d.dropSource(b, i)
-	d.refreshEvidence(b, now, reason)
-	if b.evidence == 0 {
-		return false
-	}
-	b.entry.record(now, b.holder.ID, noteGoneOnOne, reason)
-	if b.check != nil && b.check.phase == probing {
-		d.startRound(b, now, fx) // the attempts so far may have gone nowhere
-	}
-	return true
 }
 
 // Tick does whatever is due at now. Afterwards Next is later than now.
 func (d *Detector) Tick(now time.Time) Effects {
 	var fx Effects
-	for {
-		e := d.due.first()
-		if e == nil || e.at.After(now) {
-			return fx
-		}
+	for e := d.due.first(); e != nil && !e.at.After(now); e = d.due.first() {
 		d.advance(e, now, &fx)
 	}
+	return fx
 }
 
 // Next returns when Tick has something to do; zero when there is nothing. It is never later than
@@ -269,19 +253,17 @@ func (d *Detector) describe(id HolderID, f func(*Holder)) {
 
 // describe lets f change a holder that is not in the table now.
 func (c *conflict) describe(id HolderID, f func(*Holder)) {
-	change := func(h *Holder) {
+	describe := func(h *Holder) {
 		if h.ID == id {
 			f(h)
 			h.ID = id
 		}
 	}
 	for i := range c.listed {
-		if l := &c.listed[i]; l.live == nil {
-			change(&l.last.Holder)
-		}
+		describe(&c.listed[i].last.Holder)
 	}
 	for i := range c.previous {
-		change(&c.previous[i].Holder)
+		describe(&c.previous[i].Holder)
 	}
 }
 

@@ -1,6 +1,9 @@
 package detector
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // sight applies a sighting to a binding. It reports whether the entry must be updated.
 func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
@@ -19,7 +22,7 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 		}
 		src.mac = mac
 	}
-	src.name = nonEmpty(s.Holder.InterfaceName, src.name)
+	src.name = cmp.Or(s.Holder.InterfaceName, src.name)
 	kept := ev
 	if s.Evidence == Announced {
 		kept = Announced // counts when the suppression ends
@@ -49,14 +52,14 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 func (b *binding) describe(h *Holder) {
 	src := b.freshest()
 	b.holder.Interface = src.iface
-	b.holder.InterfaceName = nonEmpty(src.name, b.holder.InterfaceName)
+	b.holder.InterfaceName = cmp.Or(src.name, b.holder.InterfaceName)
 	if src.mac != (MAC{}) {
 		b.holder.MAC = src.mac
 	}
 	if h == nil {
 		return
 	}
-	b.holder.NetnsName = nonEmpty(h.NetnsName, b.holder.NetnsName)
+	b.holder.NetnsName = cmp.Or(h.NetnsName, b.holder.NetnsName)
 	if h.Pod != (Pod{}) {
 		b.holder.describePod(h)
 	}

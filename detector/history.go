@@ -2,16 +2,9 @@ package detector
 
 import "slices"
 
-// past is one resolved conflict.
-type past struct {
-	entry    *entry
-	conflict Conflict
-}
-
 // remember adds a resolved conflict to the history, which may drop the oldest one.
 func (d *Detector) remember(e *entry, c Conflict) {
-	c.Holders = slices.Clone(c.Holders)
-	d.history = append(d.history, past{e, c})
+	d.history = append(d.history, c.clone())
 	e.kept++
 	d.trimHistory()
 }
@@ -19,10 +12,11 @@ func (d *Detector) remember(e *entry, c Conflict) {
 // trimHistory drops the oldest resolved conflicts beyond MaxHistory.
 func (d *Detector) trimHistory() {
 	n := max(len(d.history)-d.opts.MaxHistory, 0)
-	for _, p := range d.history[:n] {
-		p.entry.kept--
-		if len(p.entry.bindings) == 0 && p.entry.conflict == nil {
-			d.retire(p.entry)
+	for _, c := range d.history[:n] {
+		e := d.entries[c.Key]
+		e.kept--
+		if len(e.bindings) == 0 && e.conflict == nil {
+			d.retire(e)
 		}
 	}
 	d.history = slices.Delete(d.history, 0, n)
@@ -30,12 +24,9 @@ func (d *Detector) trimHistory() {
 
 // lastResolved returns the last resolved conflict of an entry, or nil.
 func (d *Detector) lastResolved(e *entry) *Conflict {
-	if e.kept == 0 {
-		return nil
-	}
-	for _, p := range slices.Backward(d.history) {
-		if p.entry == e {
-			c := p.conflict.clone()
+	for _, c := range slices.Backward(d.history) {
+		if c.Key == e.key {
+			c = c.clone()
 			return &c
 		}
 	}

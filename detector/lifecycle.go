@@ -240,7 +240,7 @@ func (c *conflict) ending() string {
 	switch {
 	case c.state == Confirmed || c.restoredAt.IsZero():
 		// Without a loss, what seemed to be a pod was found to be the node.
-		return nonEmpty(c.lost, "only nodes' own addresses are left")
+		return cmp.Or(c.lost, "only nodes' own addresses are left")
 	case c.lost == "":
 		return notFoundAgain
 	default:

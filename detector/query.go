@@ -29,8 +29,8 @@ func (d *Detector) Conflicts(all bool) []Conflict {
 	}
 	slices.SortFunc(list, compareConflicts)
 	if all {
-		for _, p := range slices.Backward(d.history) {
-			list = append(list, p.conflict.clone())
+		for _, c := range slices.Backward(d.history) {
+			list = append(list, c.clone())
 		}
 	}
 	return list

@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -118,7 +119,7 @@ func (d *Detector) Unreachable(s Solicitation, reason string, now time.Time) Eff
 	}
 	pause := min(unreachableTime<<min(b.check.noReply, 8), slowRecheck)
 	b.check.noReply++
-	d.refused(b, nonEmpty(reason, "node "+b.node()+" does not answer"), now.Add(pause), now, &fx)
+	d.refused(b, cmp.Or(reason, "node "+b.node()+" does not answer"), now.Add(pause), now, &fx)
 	return fx
 }
 

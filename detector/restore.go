@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,8 +37,8 @@ func (d *Detector) Snapshot() Snapshot {
 		s.Open = append(s.Open, c)
 	}
 	slices.SortFunc(s.Open, compareConflicts)
-	for _, p := range d.history {
-		s.History = append(s.History, p.conflict.clone())
+	for _, c := range d.history {
+		s.History = append(s.History, c.clone())
 	}
 	for _, c := range slices.Concat(s.Open, s.History) {
 		for i := range c.Holders {
@@ -118,7 +119,7 @@ func (c *conflict) inherit(b *binding) {
 	if b.holder.Pod == (Pod{}) {
 		b.holder.describePod(&was.Holder)
 	}
-	b.holder.NetnsName = nonEmpty(b.holder.NetnsName, was.Holder.NetnsName)
+	b.holder.NetnsName = cmp.Or(b.holder.NetnsName, was.Holder.NetnsName)
 }
 
 // sanitize returns a copy of a conflict that is valid, or false.

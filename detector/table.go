@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -61,7 +62,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	if !b.remote {
 		d.takeOverLease(b)
 	}
-	where := " on " + nonEmpty(s.Holder.InterfaceName, "an interface")
+	where := " on " + cmp.Or(s.Holder.InterfaceName, "an interface")
 	if b.remote {
 		where = ", says its node"
 	}
@@ -212,11 +213,4 @@ func (d *Detector) enter(key Key) *entry {
 		e.idle = nil
 	}
 	return e
-}
-
-func nonEmpty(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
 }
