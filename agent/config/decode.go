@@ -35,7 +35,7 @@ var (
 		"limits.verifyPerSecond":      10_000,
 		"limits.refreshPerSecond":     10_000,
 	}
-	// sections may be empty: all of their keys may be commented out.
+	// sections may be empty, because all of their keys may be commented out.
 	sections = []string{"", "networks", "shared", "ignore", "ignore.interfaces", "limits"}
 	// keys are those of the mappings, by the type that a mapping is decoded into.
 	keys = map[string]string{
@@ -45,6 +45,7 @@ var (
 		"config.ignore": "interfaces",
 		"config.Limits": "bindings, bindingsPerInterface, history, verifyPerSecond, refreshPerSecond",
 	}
+	nothing     = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 	mismatch    = regexp.MustCompile(`^(?s)(?:field (.*) not found in type|cannot construct (\S+ ?(.*)) into) (\S+)`)
 	unprintable = regexp.MustCompile(`[^\pL\pM\pN\pP\pS ]`) // see unicode.IsPrint
 )
@@ -53,41 +54,54 @@ var (
 type decoder struct {
 	paths    map[yaml.Mark]string // such as "networks[1].match.cidrs[0]"
 	lines    map[string]int       // by path
-	problems []error
+	problems []problem
 }
 
-// fail adds a problem as one line that is safe to print, whatever is in the file.
+type problem struct {
+	line int
+	text string // one printable line
+}
+
+// fail adds a problem with the value at a path, which may be empty.
 func (d *decoder) fail(line int, path, format string, args ...any) {
 	if len(d.problems) >= maxProblems {
-		d.problems = append(d.problems[:maxProblems], errors.New("and more"))
+		d.problems = append(d.problems[:maxProblems], problem{MaxSize + 1, "and more"}) // behind all lines
 		return
 	}
-	text := fmt.Sprintf(format, args...)
-	if path != "" {
-		text = path + ": " + text
+	text := fmt.Sprintf("line %d: %s%s", line, strings.TrimPrefix(path+": ", ": "), fmt.Sprintf(format, args...))
+	text = unprintable.ReplaceAllString(fmt.Sprintf("%.400s", strings.ToValidUTF8(text, "?")), "?")
+	d.problems = append(d.problems, problem{line, text})
+}
+
+// err joins the problems in the order of the file, nil if there are none.
+func (d *decoder) err() (err error) {
+	slices.SortStableFunc(d.problems, func(a, b problem) int { return cmp.Compare(a.line, b.line) })
+	for _, p := range d.problems {
+		err = errors.Join(err, errors.New(p.text))
 	}
-	if line > 0 {
-		text = fmt.Sprintf("line %d: %s", line, text)
-	}
-	text = fmt.Sprintf("%.400s", strings.ToValidUTF8(text, "?"))
-	d.problems = append(d.problems, errors.New(unprintable.ReplaceAllString(text, "?")))
+	return err
 }
 
 // decode decodes a file, which is one YAML document or nothing.
 func (d *decoder) decode(data []byte, into *file) {
 	var documents []yaml.Node
-	depth := yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth)))
-	err := yaml.Load(d.withoutComments(string(data)), &documents, yaml.WithAllDocuments(), depth)
+	err := yaml.Load(d.withoutComments(string(data)), &documents, yaml.WithAllDocuments(),
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if len(documents) > 1 {
 		d.fail(documents[1].Line, "", "a second YAML document begins here; keep everything in one, without ---")
 	} else if err == nil && len(documents) == 1 {
-		root := documents[0].Content[0]
-		if d.check(root, ""); len(d.problems) == 0 {
-			err = root.Load(into, yaml.WithKnownFields())
-		}
+		d.check(documents[0].Content[0], "")
+		err = documents[0].Load(into, yaml.WithKnownFields())
 	}
-	if err != nil {
-		d.explain(err)
+	if err == nil {
+		return
+	}
+	failed, ok := errors.AsType[*yaml.LoadErrors](err)
+	if one, _ := errors.AsType[*yaml.LoadError](err); !ok {
+		failed = &yaml.LoadErrors{Errors: []*yaml.LoadError{cmp.Or(one, &yaml.LoadError{Message: err.Error()})}}
+	}
+	for _, e := range failed.Errors {
+		d.fail(e.Mark.Line, d.paths[e.Mark], "%s", (*advice)(e))
 	}
 }
 
@@ -119,7 +133,7 @@ func (d *decoder) withoutComments(data string) (text []byte) {
 	return text
 }
 
-// check refuses what the library lets pass, and records where the values are.
+// check removes what the library lets pass or needs long for, and records positions.
 func (d *decoder) check(n *yaml.Node, path string) {
 	d.paths[yaml.Mark{Line: n.Line, Column: n.Column}], d.lines[path] = path, n.Line
 	if n.ShortTag() == "!!null" && !slices.Contains(sections, path) {
@@ -127,7 +141,7 @@ func (d *decoder) check(n *yaml.Node, path string) {
 	}
 	if problem := refuse(n, path); problem != "" {
 		d.fail(n.Line, path, "%s", problem)
-		return
+		*n = nothing
 	}
 	for i, child := range n.Content {
 		switch {
@@ -137,6 +151,7 @@ func (d *decoder) check(n *yaml.Node, path string) {
 			d.check(child, strings.TrimPrefix(fmt.Sprintf("%s.%.64s", path, n.Content[i-1].Value), "."))
 		case child.Kind != yaml.ScalarNode || child.Anchor != "" || child.ShortTag() != "!!str":
 			d.fail(child.Line, path, "a key is not plain text; write a name and a colon")
+			*child = nothing
 		default:
 			d.paths[yaml.Mark{Line: child.Line, Column: child.Column}] = path
 		}
@@ -162,18 +177,6 @@ func refuse(n *yaml.Node, path string) string {
 		return fmt.Sprintf("%.64q cannot be used; write a whole number from 1 to %d, without quotes", n.Value, limit)
 	}
 	return ""
-}
-
-// explain adds the errors of the library as problems.
-func (d *decoder) explain(err error) {
-	found, ok := errors.AsType[*yaml.LoadErrors](err)
-	if !ok {
-		one, _ := errors.AsType[*yaml.LoadError](err)
-		found = &yaml.LoadErrors{Errors: []*yaml.LoadError{cmp.Or(one, &yaml.LoadError{Message: fmt.Sprint(err)})}}
-	}
-	for _, e := range found.Errors {
-		d.fail(e.Mark.Line, d.paths[e.Mark], "%s", (*advice)(e))
-	}
 }
 
 // advice is an error of the library that says what to do. Errors of the format's own types

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path"
@@ -60,7 +59,7 @@ func Parse(data []byte) (*Config, error) {
 	if line := d.lines["limits.bindingsPerInterface"]; line > 0 && c.limits.BindingsPerInterface > c.limits.Bindings {
 		d.fail(line, "limits.bindingsPerInterface", "is %d, more than all bindings (%d); lower it", c.limits.BindingsPerInterface, c.limits.Bindings)
 	}
-	if err := errors.Join(d.problems...); err != nil {
+	if err := d.err(); err != nil {
 		return nil, err
 	}
 	return c, nil

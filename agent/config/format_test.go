@@ -213,7 +213,7 @@ func TestManyMistakes(t *testing.T) {
 			"\nline 2: networks[0].scope: \"5\" is not a scope; write cluster or node\nline 2: networks[0].solicit: \"x\" is not a switch; write on or off" +
 			"\nline 3: ignore: unknown key \"x\"; the keys here are interfaces"},
 		{"limits: {history: 0}\nshared: [7]\nx: &a b\n", `line 1: limits.history: "0" cannot be used; write a whole number from 1 to 10000, without quotes` +
-			"\nline 2: shared[0]: \"7\" is not text; put it in quotes\nline 3: x: " + special},
+			"\nline 2: shared[0]: \"7\" is not text; put it in quotes\nline 3: x: " + special + "\nline 3: unknown key \"x\"; " + fileKeys},
 		{"networks:\n- scope: node\n- name: a\n- {}\nlimits: {bindings: 1, bindingsPerInterface: 2}\n", "line 2: networks[0]: has no name; add one, as in name: storage" +
 			"\nline 4: networks[2]: has no name; add one, as in name: storage\nline 5: limits.bindingsPerInterface: is 2, more than all bindings (1); lower it"},
 		{ten, wantTen},

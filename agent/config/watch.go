@@ -98,9 +98,8 @@ func (w *Watcher) Status() (loadedAt time.Time, err error) {
 	return w.loadedAt, w.err
 }
 
-// Run calls apply with every new configuration until ctx ends, and returns nil. On Reload
-// it does so even if nothing is new. While the file is invalid or missing, the previous
-// configuration stays active; so it must if apply fails, which is retried.
+// Run calls apply with every new configuration, and on every Reload, until ctx ends, and
+// returns nil. If apply fails, the previous configuration must stay active; Run tries again.
 func (w *Watcher) Run(ctx context.Context, apply func(*Config) error) error {
 	reload, wait := w.opts.Reload, w.opts.Every
 	for {

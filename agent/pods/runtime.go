@@ -101,7 +101,7 @@ func connect(ctx context.Context, sockets []string) (*runtime, error) {
 		switch {
 		case err == nil:
 			return rt, nil
-		case first == ErrNoSocket && !errors.Is(err, fs.ErrNotExist):
+		case errors.Is(first, ErrNoSocket) && !errors.Is(err, fs.ErrNotExist):
 			first = err
 		}
 	}

@@ -270,36 +270,36 @@ func (doc *conflict) parse() (c detector.Conflict, err error) {
 	return c, nil
 }
 
-func (doc *holder) parse(key detector.Key) (b detector.Binding, err error) {
-	h := &b.Holder
-	if err := h.MAC.UnmarshalText([]byte(doc.MAC)); err != nil {
-		return b, fmt.Errorf("%q is not a MAC", shorten(doc.MAC))
+func (h *holder) parse(key detector.Key) (b detector.Binding, err error) {
+	to := &b.Holder
+	if err := to.MAC.UnmarshalText([]byte(h.MAC)); err != nil {
+		return b, fmt.Errorf("%q is not a MAC", shorten(h.MAC))
 	}
-	if b.Evidence, err = detector.ParseEvidence(doc.Evidence); err != nil || b.Evidence == 0 {
-		return b, fmt.Errorf("%q is not an evidence", shorten(doc.Evidence))
+	if b.Evidence, err = detector.ParseEvidence(h.Evidence); err != nil || b.Evidence == 0 {
+		return b, fmt.Errorf("%q is not an evidence", shorten(h.Evidence))
 	}
 	pod := api.Pod{}
-	if doc.Pod != nil {
-		pod = *doc.Pod
+	if h.Pod != nil {
+		pod = *h.Pod
 	}
 	if err := errors.Join(
-		isName("node", doc.Node), isText("boot", doc.Boot), isText("interface", doc.Interface), isText("netns", doc.Netns),
+		isName("node", h.Node), isText("boot", h.Boot), isText("interface", h.Interface), isText("netns", h.Netns),
 		isText("namespace", pod.Namespace), isText("pod", pod.Name), isText("uid", pod.UID), isText("sandbox", pod.Sandbox),
-		isTime("created", pod.CreatedAt, false), isTime("first seen", doc.FirstSeen, true), isTime("last seen", doc.LastSeen, true),
+		isTime("created", pod.CreatedAt, false), isTime("first seen", h.FirstSeen, true), isTime("last seen", h.LastSeen, true),
 	); err != nil {
 		return b, err
 	}
-	h.Interface = detector.Interface{Ifindex: doc.Ifindex, Generation: doc.Generation}
-	h.ID = detector.HolderID{Node: cluster.NodeID(doc.Node, doc.Boot), Netns: doc.NetnsCookie}
-	if doc.NetnsCookie == 0 {
-		if h.ID.Ifindex, h.ID.Generation = doc.Ifindex, doc.Generation; doc.Ifindex == 0 {
+	to.Interface = detector.Interface{Ifindex: h.Ifindex, Generation: h.Generation}
+	to.ID = detector.HolderID{Node: cluster.NodeID(h.Node, h.Boot), Netns: h.NetnsCookie}
+	if h.NetnsCookie == 0 {
+		if to.ID.Ifindex, to.ID.Generation = h.Ifindex, h.Generation; h.Ifindex == 0 {
 			return b, errors.New("no identity")
 		}
 	}
-	h.InterfaceName, h.NetnsName = doc.Interface, doc.Netns
-	h.Pod = detector.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-	h.CreatedAt, h.Sandbox = pod.CreatedAt, detector.Sandbox{ID: pod.Sandbox, Stopped: pod.Stopped}
-	b.Key, b.FirstSeen, b.LastSeen, b.FoundAtStart = key, doc.FirstSeen, doc.LastSeen, doc.FoundAtStart
+	to.InterfaceName, to.NetnsName = h.Interface, h.Netns
+	to.Pod = detector.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	to.CreatedAt, to.Sandbox = pod.CreatedAt, detector.Sandbox{ID: pod.Sandbox, Stopped: pod.Stopped}
+	b.Key, b.FirstSeen, b.LastSeen, b.FoundAtStart = key, h.FirstSeen, h.LastSeen, h.FoundAtStart
 	return b, nil
 }
 
