@@ -183,6 +183,7 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	if c.first.IsZero() {
 		c.first = at
 	}
+	b.entry.resetPenalty(b.holder.ID)
 }
 
 // unanswered ends a round without an answer. The holder gets another chance in a later round, or

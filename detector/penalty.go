@@ -13,11 +13,13 @@ import (
 //   - A holder that announced it is suppressed for 1 s, which doubles with each penalty up to a
 //     quarter of the TTL. An announcement during that time counts when it is over.
 //
-// An answer resets the penalty. Otherwise it is forgotten after the TTL.
+// An answer ends the suppression. An answer in a round resets the penalty: a holder that answers
+// other probes only is suppressed for longer each time. Otherwise it is forgotten after the TTL.
 type penalty struct {
 	holder HolderID
 	level  int // how often the holder announced the address and did not answer
 	at     time.Time
+	lifted bool // the holder has answered since
 }
 
 // maxPenalties bounds the penalties of one key: there is room for each of its holders.
@@ -54,7 +56,7 @@ func (e *entry) penalty(id HolderID) *penalty {
 
 // suppressed returns the strongest evidence of a holder that does not count now; 0 for none.
 func (d *Detector) suppressed(e *entry, id HolderID, now time.Time) Evidence {
-	if p := e.penalty(id); p != nil && now.Before(p.until(d.opts.TTL)) {
+	if p := e.penalty(id); p != nil && !p.lifted && now.Before(p.until(d.opts.TTL)) {
 		return p.suppresses()
 	}
 	return 0
@@ -76,16 +78,25 @@ func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 	if b.remote || b.evidence != Data || p.level > 0 {
 		p.level++
 	}
-	p.at = now
+	p.at, p.lifted = now, false
 	return p.until(d.opts.TTL).Sub(now)
+}
+
+// resetPenalty forgets the penalty of a holder.
+func (e *entry) resetPenalty(id HolderID) {
+	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return p.holder == id })
 }
 
 // believed returns what a sighting is evidence of now. One that is stronger than what the holder's
 // penalty suppresses resets the penalty.
 func (d *Detector) believed(e *entry, s *Sighting, now time.Time) Evidence {
 	id := s.Holder.ID
-	if p := e.penalty(id); p != nil && s.Evidence > Forwarded && (s.Answer || s.Evidence > p.suppresses()) {
-		e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return p.holder == id })
+	switch p := e.penalty(id); {
+	case p == nil || s.Evidence == Forwarded:
+	case s.Answer && p.level > 0:
+		p.lifted = true
+	case s.Answer || s.Evidence > p.suppresses():
+		e.resetPenalty(id)
 	}
 	if s.Evidence <= d.suppressed(e, id, now) {
 		return Forwarded
@@ -93,8 +104,8 @@ func (d *Detector) believed(e *entry, s *Sighting, now time.Time) Evidence {
 	return s.Evidence
 }
 
-// DeafUntil returns until when announcements of a holder do not count, because it did not answer
-// for them; zero if they count.
+// DeafUntil returns until when a holder is not to be asked again, because it announced the address
+// and did not answer in a round; zero for at once.
 func (d *Detector) DeafUntil(key Key, id HolderID) time.Time {
 	if p := d.entries[key].penalty(id); p != nil && p.level > 0 {
 		return p.until(d.opts.TTL)
