@@ -99,7 +99,7 @@ vulncheck: need-go ## known vulnerabilities in what the program calls (govulnche
 	@tests/vulncheck.sh
 
 manifests: need-go ## render deploy/dupip.yaml from the chart
-	@$(GO) run ./deploy/manifests
+	@$(GO) run -C tests ./helm/manifests
 
 generate: need-go ## regenerate the BPF objects (clang-19, llvm-19)
 	@tests/install.sh generate

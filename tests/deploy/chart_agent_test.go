@@ -11,9 +11,9 @@ import (
 
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/pods"
-	"github.com/dupip/dupip/deploy/helm"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/tests/helm"
 )
 
 // What the chart says to the agent is what the agent understands, and what it tells people

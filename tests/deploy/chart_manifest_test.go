@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dupip/dupip/deploy/helm"
 	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/tests/helm"
 )
 
 // The manifest for those without Helm is what the chart renders by itself.

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/dupip/dupip/deploy/helm"
 	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/tests/helm"
 )
 
 const chartDir = "../../deploy/chart"

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/deploy/helm"
 	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/tests/helm"
 )
 
 // rendering is the chart with some values, and what is to come of them. Whatever the

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dupip/dupip/deploy/helm"
+	"github.com/dupip/dupip/tests/helm"
 	"github.com/dupip/dupip/tests/kubelet"
 	"github.com/dupip/dupip/tests/lab"
 )

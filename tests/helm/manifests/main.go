@@ -1,5 +1,5 @@
 // Command manifests writes what is rendered from the chart, and what the chart has a copy
-// of, as `make manifests` does. It runs in the repository's root.
+// of, as `make manifests` does. It runs in the folder tests.
 package main
 
 import (
@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/dupip/dupip/deploy/helm"
+	"github.com/dupip/dupip/tests/helm"
 )
 
 func main() {
@@ -19,16 +19,16 @@ func main() {
 
 func run(ctx context.Context) error {
 	// A copy, because not everything that fetches charts follows symlinks.
-	alerts, err := os.ReadFile("deploy/alerts.yaml")
+	alerts, err := os.ReadFile("../deploy/alerts.yaml")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile("deploy/chart/alerts.yaml", alerts, 0o644); err != nil {
+	if err := os.WriteFile("../deploy/chart/alerts.yaml", alerts, 0o644); err != nil {
 		return err
 	}
-	manifest, err := helm.Manifest(ctx, "deploy/chart")
+	manifest, err := helm.Manifest(ctx, "../deploy/chart")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile("deploy/dupip.yaml", manifest, 0o644)
+	return os.WriteFile("../deploy/dupip.yaml", manifest, 0o644)
 }
