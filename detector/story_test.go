@@ -234,6 +234,16 @@ var found = []story{
 			20s resolved a b`,
 	},
 	{
+		name: "one stops answering in a conflict that has been open for long: rounds come more often again",
+		script: `0s a announces
+			0s b announces
+			121.5s b drops`,
+		more: time.Minute,
+		want: `0s suspected a b
+			1s confirmed a b
+			2m40s resolved a b`,
+	},
+	{
 		name: "nobody lives any more",
 		script: `0s a announces
 			0s b announces
