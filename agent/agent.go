@@ -27,7 +27,6 @@ import (
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report"
-	"github.com/dupip/dupip/agent/solicit"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
@@ -47,7 +46,7 @@ type Agent struct {
 	pods     *pods.Resolver
 	observer *bpf.Observer
 	watcher  *links.Watcher
-	sender   *solicit.Sender
+	sender   *probe.Socket
 	cluster  Cluster // nil: alone
 	loop     *loop
 }
@@ -115,14 +114,14 @@ func (a *Agent) openKernel() error {
 	if removed > 0 {
 		a.opts.Log.Info("removed programs that a former agent left", "count", removed)
 	}
-	mac := solicit.MAC(a.node.Name, a.node.BootID)
+	mac := probe.MAC(a.node.Name, a.node.BootID)
 	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: [6]byte(mac)}); err != nil {
 		return err
 	}
 	if err := netns.CanEnter(); err != nil {
 		return err
 	}
-	if a.sender, err = solicit.Open(mac); err != nil {
+	if a.sender, err = probe.OpenSocket(mac); err != nil {
 		return err
 	}
 	a.watcher, err = links.New(links.Options{Log: a.opts.Log, Observer: a.observer})
@@ -152,7 +151,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	})
 	l.table = observe.New(observe.Options{
 		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
-		MAC: [6]byte(solicit.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
+		MAC: [6]byte(probe.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
 		Pod: a.pod, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
 	})
 	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})

@@ -18,7 +18,6 @@ import (
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report"
-	"github.com/dupip/dupip/agent/solicit"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
@@ -28,7 +27,7 @@ import (
 // sent counts the probes that a loop sends.
 type sent int
 
-func (s *sent) Send(solicit.Target) error {
+func (s *sent) Send(probe.Target) error {
 	*s++
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -87,7 +87,7 @@ func readTest(observer *bpf.Observer) error {
 
 // sendTest sends the probe until it was seen.
 func sendTest(ctx context.Context, seen <-chan error) error {
-	sender, err := solicit.Open(net.HardwareAddr{2, 'd', 'o', 'c', 't', 'r'})
+	sender, err := probe.OpenSocket(net.HardwareAddr{2, 'd', 'o', 'c', 't', 'r'})
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func sendTest(ctx context.Context, seen <-chan error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if err := sender.Send(solicit.Target{Ifindex: loopback, IP: testAddress}); err != nil {
+		if err := sender.Send(probe.Target{Ifindex: loopback, IP: testAddress}); err != nil {
 			return err
 		}
 		select {

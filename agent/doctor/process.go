@@ -15,7 +15,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -39,7 +39,7 @@ func gather(ctx context.Context, opts Options) *facts {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	f := &facts{opts: opts, uid: os.Geteuid(), place: locate()}
-	sender, err := solicit.Open(make(net.HardwareAddr, 6))
+	sender, err := probe.OpenSocket(make(net.HardwareAddr, 6))
 	if err == nil {
 		sender.Close()
 	}

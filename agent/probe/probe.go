@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/links"
-	"github.com/dupip/dupip/agent/solicit"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 )
@@ -39,7 +38,7 @@ const (
 // Sender sends one probe and does not wait. [unix.ENETDOWN], [unix.ENXIO] and [unix.ENODEV]
 // mean that the interface is down or gone.
 type Sender interface {
-	Send(solicit.Target) error
+	Send(Target) error
 }
 
 // Bindings is what the prober asks the binding table.
@@ -243,7 +242,7 @@ func (p *Prober) Allow(purpose detector.Purpose, forOther bool, now time.Time) R
 }
 
 func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Time) error {
-	err := p.Sender.Send(solicit.Target{
+	err := p.Sender.Send(Target{
 		Ifindex: i.Link.Index, IP: a.ip, OuterVLAN: a.vlan.Outer, InnerVLAN: a.vlan.Inner,
 	})
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/agent/solicit"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 )
@@ -22,7 +21,7 @@ import (
 // world is a Prober with everything around it; the test fills in what that should say.
 type world struct {
 	*Prober
-	targets    []solicit.Target
+	targets    []Target
 	fails      error
 	heard      map[detector.Key]bool
 	suppressed map[detector.Key]time.Time
@@ -30,7 +29,7 @@ type world struct {
 	rescans    []uint32
 }
 
-func (w *world) Send(target solicit.Target) error {
+func (w *world) Send(target Target) error {
 	if w.fails == nil {
 		w.targets = append(w.targets, target)
 	}

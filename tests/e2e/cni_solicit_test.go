@@ -12,7 +12,7 @@ import (
 
 	"github.com/mdlayher/ndp"
 
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -94,14 +94,14 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 			l := lab.NewT(t)
 			quiet, observed := l.CNI(l.Node("")), l.CNI(l.Node(""))
 			a := l.Agent(observed.Node)
-			var sender *solicit.Sender
+			var sender *probe.Socket
 			l.Do(observed.Node.Exec(func() (err error) {
-				sender, err = solicit.Open(solicit.MAC(observed.Node.Name, "e2e"))
+				sender, err = probe.OpenSocket(probe.MAC(observed.Node.Name, "e2e"))
 				return err
 			}))
 			defer sender.Close()
 			send := func(_ string, index int, ip netip.Addr) error {
-				return sender.Send(solicit.Target{Ifindex: index, IP: ip})
+				return sender.Send(probe.Target{Ifindex: index, IP: ip})
 			}
 			var ips []netip.Addr
 			for _, s := range tt.nw.Subnets {
@@ -146,7 +146,7 @@ func TestPluginUnderProbes(t *testing.T) {
 	c := l.CNI(l.Node(""))
 	nw := lab.CNINetwork{Plugin: map[string]any{"type": "ptp"}, Subnets: []string{"fd00:99::5/64"}}
 	ip := netip.MustParseAddr("fd00:99::5")
-	frame, err := probe(ip)
+	frame, err := dadSolicitation(ip)
 	l.Do(err)
 	q := question(l, c.Node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
 		return c.Node.SendFrames(device, frame)
@@ -162,8 +162,8 @@ func TestPluginUnderProbes(t *testing.T) {
 	t.Logf("after %d probes: %v", asked, err)
 }
 
-// probe is the solicitation of duplicate address detection (RFC 4862, 5.4.2).
-func probe(target netip.Addr) ([]byte, error) {
+// dadSolicitation is the solicitation of duplicate address detection (RFC 4862, 5.4.2).
+func dadSolicitation(target netip.Addr) ([]byte, error) {
 	group, err := ndp.SolicitedNodeMulticast(target)
 	if err != nil {
 		return nil, err

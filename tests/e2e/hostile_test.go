@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -63,7 +63,7 @@ func TestHostilePod(t *testing.T) {
 			l.Do(err)
 			s.bridge, err = n.MAC(lab.Bridge)
 			l.Do(err)
-			s.agent = solicit.MAC(n.ShortName(), n.BootID())
+			s.agent = probe.MAC(n.ShortName(), n.BootID())
 			elder := l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{s.contested, n.IPv4(15), n.IPv6(15)}})
 			_, err = a.Client.WaitBinding(within(l, patience), s.contested, func(b lab.Binding) bool { return b.Evidence == "announced" })
 			l.Do(err)

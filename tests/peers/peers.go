@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -111,4 +111,4 @@ func (c *closers) Close() error {
 // asker is the MAC from which an agent on the node asks pods for their addresses. What
 // they answer would not be said without the agent, so peers do not hear it: otherwise a
 // pod that never says a word would be found by them as well, thanks to dupip.
-func asker(n *lab.Node) net.HardwareAddr { return solicit.MAC(n.ShortName(), n.BootID()) }
+func asker(n *lab.Node) net.HardwareAddr { return probe.MAC(n.ShortName(), n.BootID()) }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -115,9 +115,9 @@ func TestListeners(t *testing.T) {
 func askAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
 	t.Helper()
 	n := pods[0].Node
-	var sender *solicit.Sender
+	var sender *probe.Socket
 	t.Do(n.Exec(func() (err error) {
-		sender, err = solicit.Open(asker(n))
+		sender, err = probe.OpenSocket(asker(n))
 		return err
 	}))
 	defer sender.Close()
@@ -129,7 +129,7 @@ func askAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
 			})
 			t.Do(err)
 			index, err := n.Ifindex(p.HostInterface)
-			t.Do(err, sender.Send(solicit.Target{Ifindex: index, IP: ip}))
+			t.Do(err, sender.Send(probe.Target{Ifindex: index, IP: ip}))
 			eventually(t, func() bool { return answer.Count() > 0 })
 			t.Do(answer.Close())
 		}

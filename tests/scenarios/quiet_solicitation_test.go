@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -116,9 +116,9 @@ func (s *Stage) solicitWithoutPause(p *lab.Pod, ips []netip.Addr) (stop func()) 
 	s.Helper()
 	index, err := s.Node.Ifindex(p.HostInterface)
 	s.Do(err)
-	var sender *solicit.Sender
+	var sender *probe.Socket
 	s.Do(s.Node.Exec(func() (err error) {
-		sender, err = solicit.Open(solicit.MAC("scenario", "q28"))
+		sender, err = probe.OpenSocket(probe.MAC("scenario", "q28"))
 		return err
 	}))
 	ctx, cancel := context.WithCancel(s.Context())
@@ -127,7 +127,7 @@ func (s *Stage) solicitWithoutPause(p *lab.Pod, ips []netip.Addr) (stop func()) 
 		for ctx.Err() == nil {
 			for _, ip := range ips {
 				// A full queue is as good as a pause.
-				if err := sender.Send(solicit.Target{Ifindex: index, IP: ip}); err != nil && ctx.Err() == nil {
+				if err := sender.Send(probe.Target{Ifindex: index, IP: ip}); err != nil && ctx.Err() == nil {
 					time.Sleep(time.Millisecond)
 				}
 			}

@@ -1,4 +1,4 @@
-package solicit_test
+package probe_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/agent/solicit"
+	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/internal/needs"
 )
@@ -34,7 +34,7 @@ func must(t *testing.T, err error) {
 }
 
 func TestARPFrame(t *testing.T) {
-	data, err := solicit.Frame(solicit.Target{IP: netip.MustParseAddr("10.0.0.7"), OuterVLAN: 200, InnerVLAN: 100}, mac)
+	data, err := probe.Frame(probe.Target{IP: netip.MustParseAddr("10.0.0.7"), OuterVLAN: 200, InnerVLAN: 100}, mac)
 	must(t, err)
 	var frame ethernet.Frame
 	must(t, frame.UnmarshalBinary(data))
@@ -51,7 +51,7 @@ func TestARPFrame(t *testing.T) {
 
 func TestNDPFrame(t *testing.T) {
 	target := netip.MustParseAddr("fd00::12:3456")
-	data, err := solicit.Frame(solicit.Target{IP: target}, mac)
+	data, err := probe.Frame(probe.Target{IP: target}, mac)
 	must(t, err)
 	var frame ethernet.Frame
 	must(t, frame.UnmarshalBinary(data))
@@ -75,11 +75,11 @@ func TestNDPFrame(t *testing.T) {
 }
 
 func TestMACIsUnicastLocalAndStable(t *testing.T) {
-	a, b := solicit.MAC("n1", "boot"), solicit.MAC("n2", "boot")
+	a, b := probe.MAC("n1", "boot"), probe.MAC("n2", "boot")
 	if a[0]&1 != 0 || a[0]&2 == 0 {
 		t.Errorf("%s is not unicast and locally administered", a)
 	}
-	if bytes.Equal(a, b) || !bytes.Equal(a, solicit.MAC("n1", "boot")) {
+	if bytes.Equal(a, b) || !bytes.Equal(a, probe.MAC("n1", "boot")) {
 		t.Errorf("%s and %s: want one per node", a, b)
 	}
 }
@@ -137,7 +137,7 @@ func TestHostNeighbourStays(t *testing.T) {
 		must(t, err)
 		defer attachment.Close()
 	}
-	sender, err := solicit.Open(solicit.MAC("node", "boot"))
+	sender, err := probe.OpenSocket(probe.MAC("node", "boot"))
 	must(t, err)
 	defer sender.Close()
 	answers := make(chan bpf.Record, 64)
@@ -156,7 +156,7 @@ func TestHostNeighbourStays(t *testing.T) {
 		for _, veth := range pods {
 			deadline := time.After(10 * time.Second)
 			for heard := false; !heard; {
-				must(t, sender.Send(solicit.Target{Ifindex: veth.Index, IP: ip}))
+				must(t, sender.Send(probe.Target{Ifindex: veth.Index, IP: ip}))
 				select {
 				case record := <-answers:
 					heard = record.IP == ip && record.Ifindex == uint32(veth.Index)
@@ -187,10 +187,10 @@ func TestHostNeighbourStays(t *testing.T) {
 
 func TestSendOnAVanishedInterface(t *testing.T) {
 	needs.Root(t)
-	sender, err := solicit.Open(mac)
+	sender, err := probe.OpenSocket(mac)
 	must(t, err)
 	defer sender.Close()
-	err = sender.Send(solicit.Target{Ifindex: 999999, IP: netip.MustParseAddr("10.0.0.1")})
+	err = sender.Send(probe.Target{Ifindex: 999999, IP: netip.MustParseAddr("10.0.0.1")})
 	if !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
 		t.Errorf("error %v, want ENXIO or ENODEV", err)
 	}

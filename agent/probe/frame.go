@@ -1,4 +1,4 @@
-package solicit
+package probe
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 	"github.com/mdlayher/ndp"
 )
 
-// Target is one address to ask for behind one interface.
+// Target is one address to probe behind one interface.
 type Target struct {
 	// Ifindex is the host-side device the frame leaves by.
 	Ifindex int
@@ -26,9 +26,9 @@ var (
 	unspecified = netip.IPv4Unspecified()
 )
 
-// Frame builds the solicitation of a target: an ARP probe for IPv4 (RFC 5227,
+// Frame builds the probe of a target: an ARP probe for IPv4 (RFC 5227,
 // section 2.1.1), a neighbour solicitation for IPv6 (RFC 4861, section 4.3). mac is
-// the source, see [Open].
+// the source, see [MAC].
 func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
 	frame := ethernet.Frame{Source: mac}
 	var err error
@@ -40,7 +40,7 @@ func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
 		frame.Destination, frame.Payload, err = neighbourSolicitation(t.IP, mac)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("building solicitation for %s: %w", t.IP, err)
+		return nil, fmt.Errorf("building a probe for %s: %w", t.IP, err)
 	}
 	if t.OuterVLAN != 0 {
 		frame.VLAN = &ethernet.VLAN{ID: t.OuterVLAN}
@@ -50,7 +50,7 @@ func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
 	}
 	data, err := frame.MarshalBinary()
 	if err != nil {
-		return nil, fmt.Errorf("building solicitation for %s: %w", t.IP, err)
+		return nil, fmt.Errorf("building a probe for %s: %w", t.IP, err)
 	}
 	return data, nil
 }
