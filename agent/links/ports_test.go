@@ -128,4 +128,11 @@ func TestWhatMakesAPortDue(t *testing.T) {
 	due("an event of the device", false)
 	p.event(pod())
 	due("it left the bridge", true)
+	listed := []netlink.Link{bridge(10, "br1", true), pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 10 })}
+	p.list(listed, p.now)
+	secondary.portDue = false
+	p.list(listed, p.now)
+	if !secondary.portDue {
+		t.Error("a resync does not ask for the port")
+	}
 }

@@ -127,6 +127,9 @@ func (p *play) report() []string {
 			if i.PortVLAN != 0 {
 				text += fmt.Sprint(" vlan", i.PortVLAN)
 			}
+			if i.Listed {
+				text += " listed"
+			}
 		}
 		all = append(all, text)
 	}
@@ -225,18 +228,16 @@ func TestTable(t *testing.T) {
 			{event(named("test7")), []string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"}},
 			{func(p *play) { p.list([]netlink.Link{pod(named("test7"))}, p.now) }, []string{"test7 is not observed: ignored"}},
 			{func(p *play) { p.ignored = ""; p.list([]netlink.Link{pod(named("test7"))}, p.now) }, nil},
-			{func(p *play) { p.attachedAs(Failed); p.scan("eth0") }, []string{"added test7 gen2 failed seen eth0"}},
-			{
-				func(p *play) { p.ignored = "test"; p.list([]netlink.Link{pod(named("test7"))}, p.now) },
-				[]string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"},
-			},
+			{func(p *play) { p.attachedAs(Failed); p.scan("eth0") }, []string{"added test7 gen2 failed seen eth0 listed"}},
+			{func(p *play) { p.ignored = "test"; p.list([]netlink.Link{pod(named("test7"))}, p.now) },
+				[]string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"}},
 			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
 		"listed": {
 			{func(p *play) {
 				p.list([]netlink.Link{pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 9 }), bridge(9, "cni0", false)}, p.now)
 			}, nil},
-			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0 on cni0"}},
+			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0 on cni0 listed"}},
 			{func(p *play) { p.list(nil, p.now) }, []string{"removed: interface pod7 is gone"}},
 		},
 		"a port whose VLAN is not known yet": {
@@ -253,114 +254,107 @@ func TestTable(t *testing.T) {
 			{func(p *play) { p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1"}},
 		},
 		"an uplink": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
 			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.hide() }, []string{"pod7 is not observed: uplink"}},
 			{event(named("eth1")), []string{"eth1 is not observed: uplink"}},
 			{func(p *play) { p.ignored = "eth"; p.event(pod(named("eth1"))) }, []string{"eth1 is not observed: uplink"}},
 			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
 		"an uplink by its MAC that lost it": {
-			{
-				func(p *play) {
-					p.signs.macs = map[string]bool{podMAC.String(): true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
+			{func(p *play) {
+				p.signs.macs = map[string]bool{podMAC.String(): true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
 			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.signsErr = errHidden; p.signs.macs = nil; p.judgeAll() }, []string{"pod7 is not observed: uplink"}},
 			{func(p *play) { p.signsErr = nil; p.judgeAll() }, nil},
-			{func(p *play) { p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen2 attached"}},
-			{
-				func(p *play) { p.signs.macs = map[string]bool{podMAC.String(): true}; p.judgeAll() },
-				[]string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"},
-			},
+			{func(p *play) { p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen2 attached listed"}},
+			{func(p *play) { p.signs.macs = map[string]bool{podMAC.String(): true}; p.judgeAll() },
+				[]string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
 		},
 		"an uplink whose netns was found after all": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
 			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.scan("eth0") }, nil},
-			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
-			{func(p *play) { p.hide() }, []string{"changed pod7 gen2 attached eth0"}}, // it is none, whatever its address
+			{func(p *play) { p.readPorts(vlans(7, 100)) }, nil}, // it has to be attached to first
+			{func(p *play) { p.attachedAs(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
+			{func(p *play) { p.hide() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // it is none, whatever its address
 		},
 		"an uplink is no more, and ignored": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Waiting)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Waiting)
+				p.hide()
 			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.ignored, p.signs.subnets = "pod", nil; p.judgeAll() }, []string{"pod7 is not observed: ignored"}},
 		},
 		"an uplink that a list does not have": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
 			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.list([]netlink.Link{pod()}, p.now) }, []string{"pod7 is not observed: uplink"}},
 			{func(p *play) { p.list(nil, p.now) }, nil},
 		},
 		"an uplink that a default route uses now": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
 			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, nil},
 		},
 		"a veth with an uplink's index, and another peer": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
 			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
 			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), nil},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"a veth with an uplink's index": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.hide()
 			},
+				[]string{"detach", "pod7 is not observed: uplink"}},
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), nil},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+		},
+		"not searched for long enough": {
+			{func(p *play) {
+				p.signs.subnets = map[int]bool{7: true}
+				p.event(pod())
+				p.attachedAs(Attached)
+				p.scan("")
+			}, nil},
+			{func(p *play) { p.judgeAll() }, nil},
+			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"a hidden pod": {
 			{func(p *play) {
@@ -400,6 +394,11 @@ func TestTable(t *testing.T) {
 					return a.Name == b.Name && a.State == b.State
 				})); diff != "" && !p.unobservedDue {
 					t.Errorf("step %d: the list of what is not observed is not due:\n%s", n+1, diff)
+				}
+				for _, veth := range p.veths {
+					if !veth.observed() && veth.attach.due || veth.iface.State == Ignored && veth.scans.due {
+						t.Errorf("step %d: something is due for what is not observed: %+v", n+1, veth)
+					}
 				}
 				if diff := cmp.Diff(step.want, p.report()); diff != "" {
 					t.Errorf("step %d (-want +got):\n%s", n+1, diff)
