@@ -28,7 +28,8 @@ func (w *world) solicit(s Solicitation) {
 		return
 	}
 	w.d.Solicited(s, w.now)
-	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(delay))
+	after := delay + a.slow
+	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(after))
 	ans.Answer = true
 	switch {
 	case a.mute || w.lose != nil && w.lose():
@@ -38,7 +39,7 @@ func (w *world) solicit(s Solicitation) {
 	case !a.has[s.Key.IP]:
 		return
 	}
-	w.after(delay, a.id, func() { w.observe(ans) })
+	w.after(after, a.id, func() { w.observe(ans) })
 }
 
 // askNode asks the node of a remote holder, and reports what it says.

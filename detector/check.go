@@ -56,7 +56,7 @@ type deferral struct {
 
 // mayAnswer reports whether the holder answered the last round, or may still do so.
 func (c *check) mayAnswer() bool {
-	return !c.first.IsZero() || c.phase == probing && c.silent.IsZero()
+	return !c.first.IsZero() || c.phase == probing
 }
 
 // roundName names the present round for a note.
@@ -202,7 +202,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 		if c.began.Sub(c.silent) < recheckTime {
 			return // it may be paused, or packets were lost
 		}
-	} else if !c.forwards && d.isAwaited(e, id, now) {
+	} else if d.isAwaited(e, id, now) {
 		e.record(now, id, noteAwaited, roundName)
 		return
 	}

@@ -77,9 +77,6 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 	for _, b := range answered[:n] {
 		k := b.check
 		if last.Sub(k.first) > answerTime {
-			k.first = k.latest
-		}
-		if last.Sub(k.first) > answerTime {
 			anew = true
 			k.first, k.latest = time.Time{}, time.Time{}
 			d.startRound(b, now, fx)

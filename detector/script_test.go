@@ -53,6 +53,7 @@ type actor struct {
 	refuse  string
 	until   time.Time
 	mac     byte
+	slow    time.Duration // how much later than others it answers
 }
 
 // report is what comes of a solicitation.
@@ -168,6 +169,8 @@ func (w *world) do(line string) {
 		a.dead = true
 	case "mute":
 		a.mute = true
+	case "slow":
+		a.slow = 50 * time.Millisecond
 	case "speaks":
 		a.mute = false
 	case "proxies":

@@ -62,6 +62,16 @@ var found = []story{
 		verdict: "3 live holders",
 	},
 	{
+		name: "three holders, one of which answers a little later, make one event",
+		script: `0s c slow
+			0s a announces
+			0s b announces
+			0s c announces`,
+		want: `0s suspected a b
+			0s changed c a b
+			1.1s confirmed c a b`,
+	},
+	{
 		name: "a third joins between the rounds and holds nobody up",
 		script: `0s a announces
 			0s b announces

@@ -132,6 +132,36 @@ var trouble = []story{
 			11s faded a b`,
 	},
 	{
+		name: "it announced and then only sends: the penalties double all the same",
+		script: `0s a announces
+			10s b boasts` + repeat(`
+			%s b spoofs`, 12*time.Second, 30*time.Second, time.Second),
+		want: `10s suspected a b
+			11s faded a b
+			12s suspected a b
+			13s faded a b
+			15s suspected a b
+			16s faded a b
+			20s suspected a b
+			21s faded a b
+			29s suspected a b
+			30s faded a b`,
+	},
+	{
+		name: "an announcement ends the suppression of data",
+		script: `0s a announces
+			0s r mute
+			10s r spoofs
+			15s a gone
+			20s r boasts
+			300s r spoofs
+			325s c announces`,
+		want: `10s suspected a r
+			11s faded a r
+			5m25s suspected r c
+			5m26s faded r c`,
+	},
+	{
 		name: "an answer resets the penalty",
 		script: `0s a announces
 			10s b boasts
