@@ -229,8 +229,10 @@ func TestTable(t *testing.T) {
 			{func(p *play) { p.list([]netlink.Link{pod(named("test7"))}, p.now) }, []string{"test7 is not observed: ignored"}},
 			{func(p *play) { p.ignored = ""; p.list([]netlink.Link{pod(named("test7"))}, p.now) }, nil},
 			{func(p *play) { p.attachedAs(Failed); p.scan("eth0") }, []string{"added test7 gen2 failed seen eth0 listed"}},
-			{func(p *play) { p.ignored = "test"; p.list([]netlink.Link{pod(named("test7"))}, p.now) },
-				[]string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"}},
+			{
+				func(p *play) { p.ignored = "test"; p.list([]netlink.Link{pod(named("test7"))}, p.now) },
+				[]string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"},
+			},
 			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
 		"listed": {
@@ -254,95 +256,113 @@ func TestTable(t *testing.T) {
 			{func(p *play) { p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1"}},
 		},
 		"an uplink": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
+			{
+				func(p *play) {
+					p.signs.subnets = map[int]bool{7: true}
+					p.event(pod())
+					p.attachedAs(Attached)
+					p.hide()
+				},
+				[]string{"detach", "pod7 is not observed: uplink"},
 			},
-				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.hide() }, []string{"pod7 is not observed: uplink"}},
 			{event(named("eth1")), []string{"eth1 is not observed: uplink"}},
 			{func(p *play) { p.ignored = "eth"; p.event(pod(named("eth1"))) }, []string{"eth1 is not observed: uplink"}},
 			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
 		"an uplink by its MAC that lost it": {
-			{func(p *play) {
-				p.signs.macs = map[string]bool{podMAC.String(): true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
+			{
+				func(p *play) {
+					p.signs.macs = map[string]bool{podMAC.String(): true}
+					p.event(pod())
+					p.attachedAs(Attached)
+					p.hide()
+				},
+				[]string{"detach", "pod7 is not observed: uplink"},
 			},
-				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.signsErr = errHidden; p.signs.macs = nil; p.judgeAll() }, []string{"pod7 is not observed: uplink"}},
 			{func(p *play) { p.signsErr = nil; p.judgeAll() }, nil},
 			{func(p *play) { p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen2 attached listed"}},
-			{func(p *play) { p.signs.macs = map[string]bool{podMAC.String(): true}; p.judgeAll() },
-				[]string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
+			{
+				func(p *play) { p.signs.macs = map[string]bool{podMAC.String(): true}; p.judgeAll() },
+				[]string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"},
+			},
 		},
 		"an uplink whose netns was found after all": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
+			{
+				func(p *play) {
+					p.signs.subnets = map[int]bool{7: true}
+					p.event(pod())
+					p.attachedAs(Attached)
+					p.hide()
+				},
+				[]string{"detach", "pod7 is not observed: uplink"},
 			},
-				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.scan("eth0") }, nil},
 			{func(p *play) { p.readPorts(vlans(7, 100)) }, nil}, // it has to be attached to first
 			{func(p *play) { p.attachedAs(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
 			{func(p *play) { p.hide() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // it is none, whatever its address
 		},
 		"an uplink is no more, and ignored": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Waiting)
-				p.hide()
+			{
+				func(p *play) {
+					p.signs.subnets = map[int]bool{7: true}
+					p.event(pod())
+					p.attachedAs(Waiting)
+					p.hide()
+				},
+				[]string{"detach", "pod7 is not observed: uplink"},
 			},
-				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.ignored, p.signs.subnets = "pod", nil; p.judgeAll() }, []string{"pod7 is not observed: ignored"}},
 		},
 		"an uplink that a list does not have": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
+			{
+				func(p *play) {
+					p.signs.subnets = map[int]bool{7: true}
+					p.event(pod())
+					p.attachedAs(Attached)
+					p.hide()
+				},
+				[]string{"detach", "pod7 is not observed: uplink"},
 			},
-				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.list([]netlink.Link{pod()}, p.now) }, []string{"pod7 is not observed: uplink"}},
 			{func(p *play) { p.list(nil, p.now) }, nil},
 		},
 		"an uplink that a default route uses now": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
+			{
+				func(p *play) {
+					p.signs.subnets = map[int]bool{7: true}
+					p.event(pod())
+					p.attachedAs(Attached)
+					p.hide()
+				},
+				[]string{"detach", "pod7 is not observed: uplink"},
 			},
-				[]string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, nil},
 		},
 		"a veth with an uplink's index, and another peer": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
+			{
+				func(p *play) {
+					p.signs.subnets = map[int]bool{7: true}
+					p.event(pod())
+					p.attachedAs(Attached)
+					p.hide()
+				},
+				[]string{"detach", "pod7 is not observed: uplink"},
 			},
-				[]string{"detach", "pod7 is not observed: uplink"}},
 			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), nil},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"a veth with an uplink's index": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
+			{
+				func(p *play) {
+					p.signs.subnets = map[int]bool{7: true}
+					p.event(pod())
+					p.attachedAs(Attached)
+					p.hide()
+				},
+				[]string{"detach", "pod7 is not observed: uplink"},
 			},
-				[]string{"detach", "pod7 is not observed: uplink"}},
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), nil},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
