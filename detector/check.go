@@ -8,7 +8,7 @@ const (
 	unsentTime  = 5 * time.Second        // without a report that it was sent, ask again
 	blockedTime = 30 * time.Second       // until a holder that cannot be solicited is tried again
 	minRetry    = 10 * time.Millisecond  // never sooner after a refusal
-	newsTime    = time.Second            // nor after one of another node, or without a time
+	newsTime    = time.Second            // nor after one of another node, or because of a sighting
 )
 
 // attempts are when a local holder is probed in a round, counted from the first probe sent.
@@ -150,14 +150,10 @@ func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Eff
 		return true
 	case waiting, blocked:
 		// It is still there: the safeguard may allow it now, or its node may reply.
-		gap := newsTime
-		if !b.remote && c.phase == waiting {
-			gap = newsTime / 10
-		}
 		if !s.At.After(c.deferral.since) {
 			return false
 		}
-		c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(gap)))
+		c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(newsTime)))
 		if !c.deferral.until.After(now) {
 			d.startRound(b, now, fx)
 		}
