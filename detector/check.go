@@ -209,7 +209,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 			t = noteForwards
 		}
 		e.record(now, id, t, suppressed.String())
-		d.forwardsOnly(b, b.String()+" "+t.because(""), now)
+		d.forwardsOnly(b, b.because(t, ""), now)
 		return
 	}
 	t := noteNoAnswer

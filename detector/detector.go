@@ -148,9 +148,9 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 		isOnOthers := len(b.sources) > 1
 		if isOnOthers {
 			d.dropSource(b, i)
-			d.refreshEvidence(b, now, reason)
+			isOnOthers = d.refreshEvidence(b, now, noteGoneOnOne, reason)
 		}
-		if isOnOthers && b.evidence != 0 {
+		if isOnOthers {
 			b.entry.record(now, b.holder.ID, noteGoneOnOne, reason)
 			if b.check != nil && b.check.phase == probing {
 				d.startRound(b, now, &fx) // the attempts so far may have been lost
@@ -184,9 +184,11 @@ func (d *Detector) Next() time.Time {
 // advance runs the deadlines of one entry.
 func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	for _, b := range slices.Clone(e.bindings) {
-		d.refreshEvidence(b, now, noteTTL.because(d.opts.TTL.String()))
-		if b.evidence == 0 {
-			d.remove(b, noteTTL, "", now)
+		if d.strongest(b, now) == b.evidence {
+			continue
+		}
+		if ttl := d.opts.TTL.String(); !d.refreshEvidence(b, now, noteTTL, ttl) {
+			d.remove(b, noteTTL, ttl, now)
 		}
 	}
 	for _, b := range slices.Clone(e.bindings) {

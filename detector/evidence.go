@@ -70,17 +70,15 @@ func (h *Holder) describePod(from *Holder) {
 	h.Pod, h.CreatedAt, h.Sandbox = from.Pod, from.CreatedAt, from.Sandbox
 }
 
-// refreshEvidence drops evidence that is older than the TTL or from a source that is gone. The
-// caller removes a binding that has none (0) left.
-func (d *Detector) refreshEvidence(b *binding, now time.Time, why string) {
+// refreshEvidence drops evidence that is older than the TTL or from a source that is gone. It
+// reports whether any is left; the caller removes a binding without.
+func (d *Detector) refreshEvidence(b *binding, now time.Time, t *template, arg string) bool {
 	ev := d.strongest(b, now)
-	if ev == b.evidence {
-		return
-	}
-	d.setEvidence(b, ev, now, b.String()+" "+why)
-	if ev != 0 {
+	if ev != 0 && ev != b.evidence {
+		d.setEvidence(b, ev, now, b.because(t, arg))
 		b.describe(nil)
 	}
+	return ev != 0
 }
 
 // strongest returns the strongest evidence seen within the TTL that counts now, 0 for none.

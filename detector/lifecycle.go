@@ -52,14 +52,19 @@ type listing struct {
 
 // advanceConflict brings the conflict of an entry up to date with its bindings.
 func (d *Detector) advanceConflict(e *entry, now time.Time, fx *Effects) {
-	for again := true; again; {
-		switch {
-		case e.conflict != nil:
-			again = d.stepConflict(e, now, fx)
-		case !e.shared && len(e.bindings) >= 2 && enough(e.counting()):
-			d.suspect(e, now, fx)
-		default:
-			again = false
+	for {
+		if e.conflict == nil {
+			if e.shared || len(e.bindings) < 2 {
+				return
+			}
+			list := e.counting()
+			if !enough(list) {
+				return
+			}
+			d.suspect(e, list, now, fx)
+		}
+		if !d.stepConflict(e, now, fx) {
+			return
 		}
 	}
 }
@@ -107,8 +112,7 @@ func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 	return false
 }
 
-func (d *Detector) suspect(e *entry, now time.Time, fx *Effects) {
-	list := e.counting()
+func (d *Detector) suspect(e *entry, list []*binding, now time.Time, fx *Effects) {
 	c := &conflict{id: conflictID(e.key, e.occurrences+1), state: Suspected, suspectedAt: now, round: now}
 	e.conflict, e.faded = c, ""
 	d.open[e] = struct{}{}

@@ -26,8 +26,8 @@ var (
 	noteForwards      = &template{kind: NoteEvidence, text: "answered for an address it does not have: taken for forwarding, for %s", fold: true, reason: "answers for an address it does not have"}
 	noteForwardsThere = &template{kind: NoteUnanswered, text: "answered its node for an address it does not have%s", reason: "answers for an address it does not have"}
 	noteGone          = &template{kind: NoteWithdrawn, text: "withdrawn: %s", reason: "withdrawn: %s"}
-	noteGoneOnOne     = &template{kind: NoteWithdrawn, text: "withdrawn on one interface, still on another: %s", fold: true}
-	noteTTL           = &template{kind: NoteExpired, text: "expired: not seen for the TTL%s", reason: "not seen for %s"}
+	noteGoneOnOne     = &template{kind: NoteWithdrawn, text: "withdrawn on one interface, still on another: %s", fold: true, reason: "%s"}
+	noteTTL           = &template{kind: NoteExpired, text: "expired: not seen for the TTL, %s", reason: "not seen for %s"}
 	noteEvicted       = &template{kind: NoteExpired, text: "forgotten to make room: %s", reason: "forgotten: %s"}
 	noteNotNeeded     = &template{kind: NoteExpired, text: "forgotten: nobody on this node has the address any more%s"}
 	noteNodeProbed    = &template{kind: NoteSolicited, text: "its node was asked%s", fold: true}
@@ -45,8 +45,10 @@ var (
 	noteConflict      = &template{kind: NoteConflict, text: "%s"}
 )
 
-// because is the template's reason; arg replaces its %s.
-func (t *template) because(arg string) string { return strings.ReplaceAll(t.reason, "%s", arg) }
+// because is the template's reason about a holder; arg replaces its %s.
+func (b *binding) because(t *template, arg string) string {
+	return b.String() + " " + strings.Replace(t.reason, "%s", arg, 1)
+}
 
 type note struct {
 	*template

@@ -159,7 +159,7 @@ func (d *Detector) dropSource(b *binding, i Interface) {
 func (d *Detector) remove(b *binding, t *template, reason string, now time.Time) {
 	e, id := b.entry, b.holder.ID
 	e.record(now, id, t, reason)
-	d.setEvidence(b, 0, now, b.String()+" "+t.because(reason))
+	d.setEvidence(b, 0, now, b.because(t, reason))
 	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })
 	dropFrom(d.holders, id, b)
 	if b.remote {
