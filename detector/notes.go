@@ -45,9 +45,12 @@ var (
 	noteConflict      = &template{kind: NoteConflict, text: "%s"}
 )
 
-// because is the template's reason about a holder; arg replaces its %s.
+// because is the template's reason about a holder; arg replaces a %s at its end.
 func (b *binding) because(t *template, arg string) string {
-	return b.String() + " " + strings.Replace(t.reason, "%s", arg, 1)
+	if reason, ok := strings.CutSuffix(t.reason, "%s"); ok {
+		return b.String() + " " + reason + arg
+	}
+	return b.String() + " " + t.reason
 }
 
 type note struct {
