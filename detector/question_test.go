@@ -295,6 +295,27 @@ func TestUnaskedMakeRoom(t *testing.T) {
 	}
 }
 
+// A holder of a confirmed conflict does not make room, even if it is silent and unreachable.
+func TestProvenHoldersStay(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b@n2 announces
+		2s b@n2 mute
+		8s b@n2 unreachable`, 12*time.Second)
+	for i := range maxRemote {
+		w.do(fmt.Sprintf("0s c%[1]d@m%[1]d unreachable", i))
+		w.do(fmt.Sprintf("0s c%[1]d@m%[1]d announces", i))
+		w.run(w.now.Add(3 * time.Second))
+	}
+	w.mustAudit()
+	if n := w.d.Counts(); n.Remote != maxRemote || n.Evicted[RefusedKeyFull] != 1 {
+		t.Errorf("%d remote, evicted %v", n.Remote, n.Evicted)
+	}
+	if !w.d.Heard(Key{"default", defaultIP}, w.actor("b@n2").id) {
+		t.Error("b made room for another one")
+	}
+}
+
 // Remote holders are not solicited because they are silent: their nodes do that.
 func TestRemoteHoldersAreNotRefreshed(t *testing.T) {
 	w := newWorld(t, Options{})
