@@ -183,7 +183,7 @@ func TestHoldersOfOneKeyAreBounded(t *testing.T) {
 }
 
 // Conflicts come and go in many addresses: history and stories stay bounded, and an
-// address the history has forgotten starts its episodes anew.
+// address that the history has forgotten is counted anew.
 func TestHistoryIsBounded(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 5})
 	for i := range 40 {
@@ -213,8 +213,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// The episode goes on while the history remembers.
-func TestEpisodes(t *testing.T) {
+// Conflicts of an address are counted while the history has one.
+func TestOccurrences(t *testing.T) {
 	w := newWorld(t, Options{})
 	var ids []string
 	for i := range 3 {
@@ -232,8 +232,8 @@ func TestEpisodes(t *testing.T) {
 	}
 }
 
-// Other stories do not push out one that the history still tells of.
-func TestEpisodesOutliveOtherStories(t *testing.T) {
+// Other stories do not push out one while the history has a conflict of it.
+func TestOccurrencesOutliveOtherStories(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 3})
 	for episode := range 2 {
 		w.do(fmt.Sprintf("0s a%d announces", episode))

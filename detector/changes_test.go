@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// take tells the changes in short: "a announced 1" for a binding that counts, with the
-// number of episodes, "a ended" for one that does not any more.
+// take returns the changes in short: "a announced, 1 before" for a binding that counts, with the
+// number of resolved conflicts, "a ended" for one that does not any more.
 func (w *world) take() []string {
 	w.t.Helper()
 	var list []string
@@ -30,17 +30,17 @@ func (w *world) take() []string {
 			line += fmt.Sprintf(", %d before", c.Episodes)
 		}
 		if len(c.Rivals) > 0 {
-			line += ", tell " + strings.Join(c.Rivals, " ")
+			line += ", notify " + strings.Join(c.Rivals, " ")
 		}
 		list = append(list, line)
 	}
-	if err := w.told(); err != nil {
+	if err := w.checkLeases(); err != nil {
 		w.t.Error(err)
 	}
 	return list
 }
 
-// follow keeps what is leased, by the changes alone.
+// follow updates the leases by one change.
 func (w *world) follow(c Change) {
 	w.t.Helper()
 	if w.leases == nil {
@@ -50,20 +50,20 @@ func (w *world) follow(c Change) {
 	was, now := w.leases[who], lease{c.Binding.Holder.MAC, c.Binding.Evidence, c.Episodes}
 	switch {
 	case who.holder.Node != w.d.opts.Node:
-		w.t.Errorf("told of %v", who)
+		w.t.Errorf("a change of %v", who)
 	case c.Ended && (was == lease{} || c.Reason == ""):
 		w.t.Errorf("%v ended, reason %q, was %+v", who, c.Reason, was)
 	case c.Ended:
 		delete(w.leases, who)
 	case was == now:
-		w.t.Errorf("%v is told again", who)
+		w.t.Errorf("%v is returned again", who)
 	default:
 		w.leases[who] = now
 	}
 }
 
-// told returns an error unless the leases are what the detector has.
-func (w *world) told() error {
+// checkLeases returns an error unless the leases are what the detector has.
+func (w *world) checkLeases() error {
 	want := map[bindingID]lease{}
 	for key, e := range w.d.entries {
 		for _, b := range w.d.Claims(key) {
@@ -161,7 +161,7 @@ func TestTakeChanges(t *testing.T) {
 			want:   nil,
 		},
 		{
-			name:   "it turns out to forward after it was told",
+			name:   "it turns out to forward after it was leased",
 			before: "0s a announces\n0s b mute\n0s b spoofs",
 			script: "3s a announces",
 			want:   []string{"b ended, b did not answer"},
@@ -173,22 +173,22 @@ func TestTakeChanges(t *testing.T) {
 			want:   []string{"b ended, b withdrawn: interface is gone, 1 before", "a announced, 1 before"},
 		},
 		{
-			name:   "remote holders are others' affair",
+			name:   "remote holders are leased by their nodes",
 			before: "0s a announces",
 			script: "1s b@n2 announces\n10s b@n2 gone",
 			want:   []string{"a announced, 1 before"}, // but for what there was with them
 		},
 		{
-			name:   "rivals on other nodes are to hear of the end",
+			name:   "nodes of other holders are notified of the end",
 			before: "0s a announces\n1s c@n3 announces\n1s b@n2 announces\n1s d@n2 announces",
 			script: "10s a gone",
-			want:   []string{"a ended, a withdrawn: interface is gone, 1 before, tell n2/boot n3/boot"},
+			want:   []string{"a ended, a withdrawn: interface is gone, 1 before, notify n2/boot n3/boot"},
 		},
 		{
 			name:   "declared shared",
 			before: "0s a announces\n0s b@n2 announces\n0s c forwards",
 			script: "10s a shares",
-			want:   []string{"a ended, declared shared, 1 before, tell n2/boot"},
+			want:   []string{"a ended, declared shared, 1 before, notify n2/boot"},
 		},
 		{
 			name:   "shared already",

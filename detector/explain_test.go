@@ -167,7 +167,7 @@ func TestNetworksAreApart(t *testing.T) {
 	}
 }
 
-// What another node has not told is not made up, and a number is no name.
+// A remote holder without a name is shown as one; nothing is made up.
 func TestRemoteHolderInTheStory(t *testing.T) {
 	w := newWorld(t, Options{})
 	a, b := w.actor("a"), w.actor("b@n2")

@@ -116,7 +116,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 	case elsewhere != d.remotes:
 		return fmt.Errorf("remote bindings %v, counted %v", elsewhere, d.remotes)
 	case d.changes.list.Len() > size+len(d.changes.gone):
-		return fmt.Errorf("%d changes of %d bindings and %d former ones", d.changes.list.Len(), size, len(d.changes.gone))
+		return fmt.Errorf("%d changes of %d bindings and %d that are gone", d.changes.list.Len(), size, len(d.changes.gone))
 	case size != d.size() || size > limits.bindings:
 		return fmt.Errorf("%d bindings, ranked %d", size, d.size())
 	case len(d.history) > d.opts.MaxHistory || d.idle.Len() > d.opts.MaxHistory:
@@ -130,7 +130,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 // proof remembers the answers a Detector was given, to judge what it confirms.
 type proof map[Key]map[HolderID][]time.Time
 
-func (p proof) heard(s Sighting) {
+func (p proof) record(s Sighting) {
 	if !s.Answer || s.Evidence == Forwarded {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // A network joins the detectors of several nodes by the bare minimum of what agents
-// tell each other: leases to one keeper, rivals from it, questions and answers. Messages
+// send each other: leases to one keeper, conflict notices from it, probe requests and replies. Messages
 // are late, lost or overtake each other, and each node has a clock of its own.
 type network struct {
 	t      *testing.T
@@ -80,27 +80,27 @@ func (n *network) world(node string) *world {
 	return nil
 }
 
-// tell turns the changes of a node into leases.
-func (n *network) tell(w *world) {
+// update turns the changes of a node into leases.
+func (n *network) update(w *world) {
 	node := w.d.opts.Node
 	for _, c := range w.d.TakeChanges() {
 		w.follow(c)
 		who := bindingID{c.Binding.Key, c.Binding.Holder.ID}
 		n.seq[who]++
 		n.lease(node, who, n.seq[who], &keptLease{c, n.now.Add(c.Binding.FirstSeen.Sub(w.now))})
-		for _, rival := range c.Rivals {
-			n.send(node, rival, func() {
-				o := n.world(rival)
+		for _, other := range c.Rivals {
+			n.send(node, other, func() {
+				o := n.world(other)
 				o.apply(o.d.Withdraw(who.key, who.holder, "its node says so", o.now))
 			})
 		}
 	}
-	if err := w.told(); err != nil {
+	if err := w.checkLeases(); err != nil {
 		n.t.Error(err)
 	}
 }
 
-// lease tells the keeper of a change, again and again until it knows.
+// lease sends the keeper a change until it arrives.
 func (n *network) lease(node string, who bindingID, seq int, l *keptLease) {
 	if n.seq[who] > seq || n.kept[who] >= seq {
 		return
@@ -122,8 +122,8 @@ func (n *network) lease(node string, who bindingID, seq int, l *keptLease) {
 	n.in(250*time.Millisecond+time.Duration(n.random.IntN(750))*time.Millisecond, func() { n.lease(node, who, seq, l) })
 }
 
-// match tells a holder's node of the others, and theirs of it; a few times, because
-// nobody acknowledges it here.
+// match notifies the nodes of all holders of each other, a few times, because nobody acknowledges
+// it here.
 func (n *network) match(who bindingID) {
 	for id, other := range n.keeper[who.key] {
 		if id.Node == who.holder.Node {
@@ -135,15 +135,15 @@ func (n *network) match(who bindingID) {
 				if mine == nil || n.keeper[who.key][id] != other {
 					return
 				}
-				n.send("", id.Node, func() { n.claims(id.Node, mine) })
-				n.send("", who.holder.Node, func() { n.claims(who.holder.Node, other) })
+				n.send("", id.Node, func() { n.notify(id.Node, mine) })
+				n.send("", who.holder.Node, func() { n.notify(who.holder.Node, other) })
 			})
 		}
 	}
 }
 
-// claims tells a node of holders on others.
-func (n *network) claims(node string, leases ...*keptLease) {
+// notify names holders on other nodes to a node.
+func (n *network) notify(node string, leases ...*keptLease) {
 	w := n.world(node)
 	for _, l := range leases {
 		w.observe(Sighting{
@@ -153,8 +153,8 @@ func (n *network) claims(node string, leases ...*keptLease) {
 	}
 }
 
-// question is one question to another node.
-type question struct {
+// request is one probe request to another node.
+type request struct {
 	s      Solicitation
 	from   *world
 	asked  time.Time // by the asker's clock
@@ -165,7 +165,7 @@ type question struct {
 }
 
 func (n *network) ask(w *world, s Solicitation) {
-	q := &question{s: s, from: w, asked: w.now}
+	q := &request{s: s, from: w, asked: w.now}
 	for _, b := range w.d.Claims(s.Key) {
 		q.claims = append(q.claims, &keptLease{
 			Change{Binding: b, Episodes: w.d.entries[s.Key].occurrences}, n.now.Add(b.FirstSeen.Sub(w.now)),
@@ -187,14 +187,14 @@ func (n *network) ask(w *world, s Solicitation) {
 }
 
 // asked lets a node look after its own holder, and answer.
-func (n *network) asked(q *question) {
+func (n *network) asked(q *request) {
 	if q.taken {
 		n.answer(q)
 		return
 	}
 	q.taken = true
 	node := q.s.Holder.Node
-	n.claims(node, q.claims...)
+	n.notify(node, q.claims...)
 	w := n.world(node)
 	var claim *Binding
 	for _, b := range w.d.Claims(q.s.Key) {
@@ -230,7 +230,7 @@ func (n *network) asked(q *question) {
 	}
 }
 
-func (n *network) answer(q *question) {
+func (n *network) answer(q *request) {
 	if q.reply == nil {
 		return
 	}
@@ -268,7 +268,7 @@ func (n *network) run(d time.Duration) {
 		}
 		do()
 		for _, w := range n.worlds {
-			n.tell(w)
+			n.update(w)
 		}
 		if !n.now.Before(end) {
 			return
@@ -281,5 +281,5 @@ func (n *network) run(d time.Duration) {
 func (n *network) do(i int, line string) {
 	n.t.Helper()
 	n.worlds[i-1].do("0s " + line)
-	n.tell(n.worlds[i-1])
+	n.update(n.worlds[i-1])
 }

@@ -45,7 +45,7 @@ func (n *network) quiet() {
 	}
 }
 
-func (n *network) told() {
+func (n *network) logOnFailure() {
 	if !n.t.Failed() {
 		return
 	}
@@ -62,7 +62,7 @@ func TestTwoNodes(t *testing.T) {
 		for seed := range uint64(20) {
 			t.Run(fmt.Sprintf("loss=%v/%d", loss, seed), func(t *testing.T) {
 				n := newNetwork(t, 2, seed, loss)
-				defer n.told()
+				defer n.logOnFailure()
 				n.do(1, "a announces")
 				n.run(10 * time.Second)
 				n.do(2, "b sends")
@@ -100,10 +100,10 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// An agent that knows of former conflicts shares the count, however the other one started.
-func TestNodesShareEpisodes(t *testing.T) {
+// Agents share the count of resolved conflicts, however each started.
+func TestNodesShareOccurrences(t *testing.T) {
 	n := newNetwork(t, 2, 1, 0)
-	defer n.told()
+	defer n.logOnFailure()
 	for range 2 { // on one node only
 		n.do(1, "a announces")
 		n.do(1, "b announces")
@@ -136,7 +136,7 @@ func TestThreeNodes(t *testing.T) {
 		n.do(3, "c gone")
 		n.run(10 * time.Second)
 		n.quiet()
-		n.told()
+		n.logOnFailure()
 	}
 }
 
@@ -154,7 +154,7 @@ func TestPartition(t *testing.T) {
 			n.run(time.Minute)
 			for _, w := range n.worlds {
 				if slices.ContainsFunc(w.d.Conflicts(false), func(c Conflict) bool { return c.State == Confirmed }) {
-					t.Error("confirmed without a word from the other node")
+					t.Error("confirmed without a reply of the other node")
 				}
 			}
 			n.cut["n2/boot"] = false
@@ -176,7 +176,7 @@ func TestPartition(t *testing.T) {
 					t.Errorf("id %s, want %s", c.ID, want)
 				}
 			}
-			n.told()
+			n.logOnFailure()
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package detector
 
+import "time"
+
 // quiet are lawful situations: never a confirmed conflict.
 var quiet = []story{
 	{
@@ -22,7 +24,7 @@ var quiet = []story{
 			1m0.3s faded a b`,
 	},
 	{
-		name: "the old one is dead and nobody says so",
+		name: "the old one is dead and its end is not seen",
 		script: `0s a announces
 			60s a drops
 			60s b announces`,
@@ -119,6 +121,19 @@ var quiet = []story{
 			31s faded a b
 			1m0s suspected b a
 			1m1s faded b a`,
+	},
+	{
+		// Both answer twice, and both at 11 s, but at 10 s only one of them has it.
+		name: "the address goes to and fro",
+		script: `0s a announces
+			0s b refused 10s it is probing
+			0s b announces
+			5s a drops
+			10.8s a takes
+			11.3s b drops`,
+		more: 30 * time.Second,
+		want: `0s suspected a b
+			11s faded a b`,
 	},
 	{
 		name: "Q11 hand-over with an overlap below the least",

@@ -41,7 +41,7 @@ func TestSilentBindingIsRefreshedThenExpires(t *testing.T) {
 	if v := w.verdict(); v != "no live holder: not a conflict" {
 		t.Errorf("verdict %q", v)
 	}
-	// Only ever forwarded: nothing to tell of it.
+	// It was only forwarded, so there is no story.
 	if n := len(w.d.Explain(ipv4(2))); n != 0 {
 		t.Errorf("%d stories of a forwarded address", n)
 	}
@@ -156,8 +156,8 @@ func TestRefreshIsSpread(t *testing.T) {
 	}
 }
 
-// Addresses that are heard of at all times are asked for together, once a second at most:
-// each time that an agent wakes up costs more than the question.
+// Addresses that were seen at different times are probed together, once a second at most: each
+// time that an agent wakes costs more than a probe.
 func TestRefreshesGoTogether(t *testing.T) {
 	w := newWorld(t, Options{})
 	const n = 500

@@ -128,6 +128,16 @@ var elsewhere = []story{
 			21s changed a b c@n2`,
 	},
 	{
+		name: "a newcomer is proven by a remote holder while the local one cannot be probed",
+		script: `0s a announces
+			0s b@n2 announces
+			8s a refused x
+			20s c@n3 announces`,
+		want: `0s suspected a b@n2
+			1s confirmed a b@n2
+			21s changed a b@n2 c@n3`,
+	},
+	{
 		name: "a newcomer on a third node joins, and does not have it",
 		script: `0s a announces
 			0s b@n2 announces
@@ -262,7 +272,7 @@ var elsewhere = []story{
 			20.4s confirmed a b@n2`,
 	},
 	{
-		name: "D12 the other node is back and says so",
+		name: "D12 the other node is back and renews its lease",
 		script: `0s b@n2 unreachable
 			0s a announces
 			0s b@n2 announces

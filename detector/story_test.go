@@ -14,7 +14,7 @@ import (
 type story struct {
 	name    string
 	script  string
-	more    time.Duration // after the last line; 20 s unless told
+	more    time.Duration // after the last line; 20 s if zero
 	want    string
 	verdict string // part of it
 }

@@ -7,7 +7,7 @@ import (
 
 // A remote holder that is claimed again and again and never answers is asked more and
 // more seldom.
-func TestRemoteStrikes(t *testing.T) {
+func TestRemotePenalties(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
 	w.do("0s b@n2 mute")
@@ -29,8 +29,7 @@ func TestRemoteStrikes(t *testing.T) {
 	}
 }
 
-// Word that a remote holder is gone, which nobody asked for, may be old: it is asked, and
-// nothing ends by the word alone.
+// An unasked withdrawal of a remote holder may be old: the holder is probed, and nothing ends.
 func TestDoubt(t *testing.T) {
 	f := newFar(t)
 	answer := f.b.sighting(defaultIP, Announced, f.now)
@@ -42,7 +41,7 @@ func TestDoubt(t *testing.T) {
 		t.Errorf("asked again while it is asked: %+v", fx)
 	}
 	if fx := f.d.Doubt(Key{"default", defaultIP}, f.a.id, f.now); len(fx.Solicit) != 0 {
-		t.Errorf("another node's word about a local holder: %+v", fx)
+		t.Errorf("another node's withdrawal of a local holder: %+v", fx)
 	}
 	if n := len(f.d.Conflicts(false)); n != 1 {
 		t.Errorf("%d conflicts, want the suspicion", n)
@@ -50,7 +49,7 @@ func TestDoubt(t *testing.T) {
 	f.mustAudit()
 }
 
-// A node that is heard again is asked at once about what it had left unanswered.
+// A node that is alive again gets the probe requests that it had not replied to.
 func TestReturned(t *testing.T) {
 	f := newFar(t)
 	for range 6 { // until it is left alone for long
@@ -98,7 +97,7 @@ func TestRestoredSuspicionElsewhere(t *testing.T) {
 		w := newWorld(t, Options{})
 		a, b := w.actor("a"), w.actor("b@n2")
 		since := w.now.Add(-time.Minute)
-		former := Conflict{
+		previous := Conflict{
 			ID: conflictID(Key{"default", defaultIP}, 1), Key: Key{"default", defaultIP}, State: test.state, SuspectedAt: since,
 			Holders: []Binding{
 				{Holder: Holder{ID: a.id}, Evidence: Announced, FirstSeen: since, LastSeen: since},
@@ -106,9 +105,9 @@ func TestRestoredSuspicionElsewhere(t *testing.T) {
 			},
 		}
 		if test.state == Confirmed {
-			former.ConfirmedAt = since
+			previous.ConfirmedAt = since
 		}
-		if _, dropped := w.d.Restore(Snapshot{Open: []Conflict{former}}, w.now); dropped != 0 {
+		if _, dropped := w.d.Restore(Snapshot{Open: []Conflict{previous}}, w.now); dropped != 0 {
 			t.Fatal("the conflict was not restored")
 		}
 		began := w.now

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestFoundAtStart: how a holder was found goes with when it was, whoever tells it.
+// TestFoundAtStart: FoundAtStart belongs to FirstSeen, whoever reports it.
 func TestFoundAtStart(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return start.Add(d) }
@@ -32,7 +32,7 @@ func TestFoundAtStart(t *testing.T) {
 	see(d, near, at(0), false, true, time.Time{})
 	see(d, near, at(time.Second), false, false, time.Time{})
 	if !get(d, near).FoundAtStart {
-		t.Error("a later sighting says how the first was made")
+		t.Error("a later sighting changed how the first was made")
 	}
 	// A keeper does not know; the holder's node does.
 	see(d, far, at(2*time.Second), false, false, at(time.Second))
@@ -40,14 +40,14 @@ func TestFoundAtStart(t *testing.T) {
 	if b := get(d, far); !b.FoundAtStart || !b.FirstSeen.Equal(at(time.Second)) {
 		t.Errorf("%+v, want what its node answers", b)
 	}
-	// A lease has no word of it, also when it is refreshed.
+	// A lease does not have it, also when it is refreshed.
 	see(d, far, at(2500*time.Millisecond), false, false, at(time.Second))
 	if !get(d, far).FoundAtStart {
 		t.Error("what a keeper does not know is taken for what its node answers")
 	}
 	see(d, far, at(3*time.Second), true, false, at(1200*time.Millisecond))
 	if get(d, far).FoundAtStart {
-		t.Error("its node's last word is not taken")
+		t.Error("the last answer of its node does not count")
 	}
 	// An agent that has forgotten finds its holders anew, and here it is known better.
 	see(d, far, at(time.Minute), true, true, at(50*time.Second))
@@ -93,7 +93,7 @@ func TestCreatedAt(t *testing.T) {
 	}
 	see(d, "10.0.0.2", Holder{Pod: Pod{Name: "other"}})
 	if b := d.Bindings(nil)[1]; !b.Holder.CreatedAt.IsZero() {
-		t.Errorf("another pod has the age of the former: %+v", b)
+		t.Errorf("another pod has the age of the first: %+v", b)
 	}
 
 	// Nonsense is not restored.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Episodes go on where the former agent left off, and the history is bounded.
+// Occurrences go on where the previous agent stopped, and the history is bounded.
 func TestRestoredHistory(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 3})
 	for i := range 5 {
@@ -63,7 +63,7 @@ func TestRestoredUnseenNetnsIsNotKnownAgain(t *testing.T) {
 	}
 	w.do("0s a announces")
 	if n := len(w.d.Conflicts(false)[0].Holders); n != 3 {
-		t.Errorf("%d holders, want the two former ones and a new one", n)
+		t.Errorf("%d holders, want the two restored ones and a new one", n)
 	}
 	w.mustAudit()
 }
@@ -103,11 +103,11 @@ func TestRestoreRefusesNonsense(t *testing.T) {
 		{"no state", func(c *Conflict) { c.State = 0 }, true},
 		{"unknown state", func(c *Conflict) { c.State = 200 }, true},
 		{"no id", func(c *Conflict) { c.ID = "" }, true},
-		{"an id without episode", func(c *Conflict) { c.ID = "819cfe21" }, true},
-		{"episode 0", func(c *Conflict) { c.ID = "819cfe21-0" }, true},
-		{"episode -1", func(c *Conflict) { c.ID = "819cfe21--1" }, true},
-		{"episode +1", func(c *Conflict) { c.ID = "819cfe21-+1" }, true},
-		{"a huge episode", func(c *Conflict) { c.ID = fmt.Sprint("819cfe21-", uint64(math.MaxUint64)) }, true},
+		{"an id without occurrence", func(c *Conflict) { c.ID = "819cfe21" }, true},
+		{"occurrence 0", func(c *Conflict) { c.ID = "819cfe21-0" }, true},
+		{"occurrence -1", func(c *Conflict) { c.ID = "819cfe21--1" }, true},
+		{"occurrence +1", func(c *Conflict) { c.ID = "819cfe21-+1" }, true},
+		{"a huge occurrence", func(c *Conflict) { c.ID = fmt.Sprint("819cfe21-", uint64(math.MaxUint64)) }, true},
 		{"id of another", func(c *Conflict) { c.ID = "00000000-1" }, true},
 		{"never suspected", func(c *Conflict) { c.SuspectedAt = time.Time{} }, true},
 		{"suspected before 2000", func(c *Conflict) { c.SuspectedAt = time.Unix(5, 0) }, true},
@@ -239,7 +239,7 @@ func TestRestoreOfWhatIsShared(t *testing.T) {
 	w.mustAudit()
 }
 
-// A name that comes before its holder is seen again is not replaced by the former one.
+// A name that comes before its holder is seen again is not replaced by the restored one.
 func TestDescribeRestored(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces

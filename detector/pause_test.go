@@ -231,7 +231,7 @@ func TestNewcomersUnderLossBetweenNodes(t *testing.T) {
 				t.Errorf("seed %d: the conflict ended on a node", seed)
 			}
 		}
-		n.told()
+		n.logOnFailure()
 	}
 	if slowest > 6*time.Second {
 		t.Errorf("the slowest took %v", slowest)
@@ -304,7 +304,7 @@ func TestRestartKeepsAConflictListed(t *testing.T) {
 				back := time.Duration(r.IntN(within)) * time.Millisecond
 				l = append(l, happening{back, name + " " + []string{"announces", "sends", "answers"}[r.IntN(3)]})
 				if within > 20_000 && back < 20*time.Second {
-					l = append(l, happening{20 * time.Second, name + " announces"}) // keepers tell it as soon as the local one is leased
+					l = append(l, happening{20 * time.Second, name + " announces"}) // keepers name it as soon as the local one is leased
 				}
 				if i == r.IntN(2) {
 					pauses := max(back-time.Duration(r.IntN(3000))*time.Millisecond, 0)

@@ -19,8 +19,8 @@ import (
 //	TIME HOLDER VERB [ARGUMENT …]
 //
 // with the holder's address last, or 10.0.0.1. Holders with a name that starts with
-// "host" are nodes. One called b@n2 is on another node: what it says comes from keepers,
-// what it answers from its node. The verbs are in do.
+// "host" are nodes. One called b@n2 is on another node: its sightings come from keepers,
+// its answers from its node. The verbs are in do.
 type world struct {
 	t        *testing.T
 	d        *Detector
@@ -38,7 +38,7 @@ type world struct {
 	born     time.Time        // when the present agent started
 	events   []Event
 	ask      func(Solicitation)  // when set, asks about remote holders
-	leases   map[bindingID]lease // as TakeChanges told
+	leases   map[bindingID]lease // by the changes
 }
 
 type actor struct {
@@ -105,7 +105,7 @@ func (w *world) byID(id HolderID) *actor {
 			return a
 		}
 	}
-	return &actor{id: id, mute: true} // a former one
+	return &actor{id: id, mute: true} // one of before a restart
 }
 
 func (a *actor) sighting(ip netip.Addr, ev Evidence, at time.Time) Sighting {
@@ -237,7 +237,7 @@ var cmpIPs = gocmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 func (w *world) observe(s Sighting) {
 	w.t.Helper()
 	if w.proof != nil {
-		w.proof.heard(s)
+		w.proof.record(s)
 	}
 	w.apply(w.d.Observe(s, w.now))
 }
