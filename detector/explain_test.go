@@ -159,8 +159,8 @@ func TestNetworksAreApart(t *testing.T) {
 	if len(stories) != 2 || stories[0].Key.Network != "blue" || stories[1].Key.Network != "default" {
 		t.Fatalf("stories %+v", stories)
 	}
-	if len(w.log) != 0 {
-		t.Errorf("events %v", w.log)
+	if len(w.log()) != 0 {
+		t.Errorf("events %v", w.log())
 	}
 	if got := w.d.Explain(ipv4(99)); got != nil {
 		t.Errorf("stories of an unknown address: %+v", got)

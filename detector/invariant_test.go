@@ -177,7 +177,7 @@ func FuzzDetector(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := newWorld(t, Options{Node: "n1", MaxBindings: 8, MaxPerInterface: 3, MaxHistory: 3})
 		w.proof = proof{}
-		wide := ceiling{8, 3}
+		wide, restored := ceiling{8, 3}, map[State]uint64{}
 		limits := wide
 		names := []string{"a", "b", "c", "d", "host1", "host2", "r", "e@n2", "f@n2", "g@n3", "host@n3"}
 		for len(data) >= 3 {
@@ -202,6 +202,10 @@ func FuzzDetector(f *testing.F) {
 			}
 			if verb == "restarts" {
 				limits = ceiling{w.d.opts.MaxBindings, w.d.opts.MaxPerInterface}
+				clear(restored)
+				for _, c := range w.d.Snapshot().Open {
+					restored[c.State]++
+				}
 			}
 			if err := auditUnder(w.d, limits); err != nil {
 				w.history(t)
@@ -232,8 +236,8 @@ func FuzzDetector(f *testing.F) {
 		for _, k := range n.Confirmed {
 			confirmed += k
 		}
-		confirmed += w.restored[Confirmed]
-		n.Suspected += w.restored[Suspected] + w.restored[Confirmed]
+		confirmed += restored[Confirmed]
+		n.Suspected += restored[Suspected] + restored[Confirmed]
 		if confirmed != n.Resolved || n.Suspected != n.Faded+n.Resolved {
 			t.Fatalf("%d suspected, %d faded, %d confirmed, %d resolved", n.Suspected, n.Faded, confirmed, n.Resolved)
 		}
@@ -270,12 +274,12 @@ func TestChurn(t *testing.T) {
 				last[i] = next
 			}
 			w.run(w.now.Add(time.Minute))
-			for _, line := range w.log {
+			for _, line := range w.log() {
 				if !strings.Contains(line, "suspected") && !strings.Contains(line, "faded") && !strings.Contains(line, "changed") {
 					t.Error(line)
 				}
 			}
-			if len(w.log) == 0 {
+			if len(w.log()) == 0 {
 				t.Error("not even a suspicion: the test tests nothing")
 			}
 			if open := w.d.Conflicts(false); len(open) != 0 {

@@ -247,7 +247,7 @@ func TestNewcomersAreFoundInTime(t *testing.T) {
 				w.play("0s a announces\n0s "+b+" announces\n"+script, 10*time.Second)
 				if took := w.together("c", d).Sub(w.start) - 20*time.Second - x; took > limit || took < 0 {
 					if slow++; slow <= 3 {
-						t.Errorf("found after %v:\n%s%v", took, script, w.log)
+						t.Errorf("found after %v:\n%s%v", took, script, w.log())
 					}
 				}
 			})

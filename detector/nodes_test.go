@@ -210,7 +210,7 @@ func TestChurnBetweenNodes(t *testing.T) {
 			n.run(time.Minute)
 			suspicions := 0
 			for i, w := range n.worlds {
-				for _, line := range w.log {
+				for _, line := range w.log() {
 					if strings.Contains(line, "suspected") {
 						suspicions++
 					} else if !strings.Contains(line, "faded") && !strings.Contains(line, "changed") {

@@ -111,7 +111,7 @@ func TestPauseInAConflict(t *testing.T) {
 			}
 			w.run(w.now.Add(40 * time.Second))
 			want := []string{"0s suspected a b", "0s changed a b c@n2", "1s confirmed a b c@n2"}
-			if diff := cmp.Diff(want, w.log); diff != "" {
+			if diff := cmp.Diff(want, w.log()); diff != "" {
 				t.Fatalf("%v pause at %v: events (-want +got):\n%s", paused, at, diff)
 			}
 		}
@@ -131,11 +131,11 @@ func TestPauseWhileOthersJoin(t *testing.T) {
 				{at + pause, paused + " speaks"},
 			}.script(), 20*time.Second)
 			if got := w.among("a", "b", "c", "d", "e"); got != "" {
-				t.Errorf("%s pauses at %v: %s\n%s", paused, at, got, strings.Join(w.log, "\n"))
+				t.Errorf("%s pauses at %v: %s\n%s", paused, at, got, strings.Join(w.log(), "\n"))
 			}
 			for _, e := range w.events {
 				if e.Kind != EventSuspected && len(e.Conflict.Holders) < 2 || e.Kind == EventResolved {
-					t.Errorf("%s pauses at %v: %s", paused, at, strings.Join(w.log, "\n"))
+					t.Errorf("%s pauses at %v: %s", paused, at, strings.Join(w.log(), "\n"))
 				}
 			}
 		}
@@ -173,7 +173,7 @@ func TestPauseWhenTheOtherComes(t *testing.T) {
 					{goesOn + after + 2*time.Second, "b " + speaks},
 				}.script(), 5*time.Second)
 				if got := w.among("a", "b"); got != "" {
-					t.Errorf("b pauses %v before a comes, and %s %v after it goes on: %s\n%s", before, speaks, after, got, strings.Join(w.log, "\n"))
+					t.Errorf("b pauses %v before a comes, and %s %v after it goes on: %s\n%s", before, speaks, after, got, strings.Join(w.log(), "\n"))
 				}
 			}
 		}
@@ -195,13 +195,13 @@ func TestNewcomersUnderLoss(t *testing.T) {
 		w.do("0s c announces")
 		w.run(w.now.Add(time.Minute))
 		if got := w.among("a", "b", "c"); got != "" {
-			t.Errorf("seed %d: %s\n%s", seed, got, strings.Join(w.log, "\n"))
+			t.Errorf("seed %d: %s\n%s", seed, got, strings.Join(w.log(), "\n"))
 		}
 		if took := w.together("a", "c").Sub(joined); took < time.Second || took > 2*time.Second {
 			late++
 		}
-		if len(w.log) != 3 {
-			t.Errorf("seed %d: %s", seed, strings.Join(w.log, "\n"))
+		if len(w.log()) != 3 {
+			t.Errorf("seed %d: %s", seed, strings.Join(w.log(), "\n"))
 		}
 	}
 	if late > all/50 {

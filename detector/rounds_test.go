@@ -181,7 +181,7 @@ func TestCrashLoopLetsAConflictEnd(t *testing.T) {
 		w.do("0s c gone")
 		w.run(w.now.Add(10 * time.Millisecond))
 	}
-	if diff := cmp.Diff([]string{"0s suspected a b", "1s confirmed a b"}, w.log[:2]); diff != "" {
+	if diff := cmp.Diff([]string{"0s suspected a b", "1s confirmed a b"}, w.log()[:2]); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	resolved := w.d.Conflicts(true)
@@ -225,7 +225,7 @@ func TestRoundBeginsAnewOnTheOtherInterface(t *testing.T) {
 	w.do("0s b speaks")
 	w.apply(w.d.WithdrawInterface(first, "gone", w.now))
 	w.run(w.now.Add(2 * time.Second))
-	if diff := cmp.Diff([]string{"0s suspected a b", "1.9s confirmed a b"}, w.log); diff != "" {
+	if diff := cmp.Diff([]string{"0s suspected a b", "1.9s confirmed a b"}, w.log()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -276,7 +276,7 @@ func TestTwoInterfacesOfOneHolder(t *testing.T) {
 	w.apply(w.d.WithdrawInterface(first, "gone", w.now))
 	w.run(w.now.Add(2 * time.Second))
 	w.mustAudit()
-	if diff := cmp.Diff([]string{"1s suspected a b", "2s confirmed a b"}, w.log); diff != "" {
+	if diff := cmp.Diff([]string{"1s suspected a b", "2s confirmed a b"}, w.log()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	if n := len(w.d.Conflicts(false)[0].Holders); n != 2 {

@@ -291,7 +291,7 @@ func TestStories(t *testing.T) {
 				more = 20 * time.Second
 			}
 			w.play(tt.script, more)
-			if diff := cmp.Diff(linesOf(tt.want), w.log); diff != "" {
+			if diff := cmp.Diff(linesOf(tt.want), w.log()); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			if tt.verdict != "" && !strings.Contains(w.verdict(), tt.verdict) {

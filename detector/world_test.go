@@ -22,23 +22,21 @@ import (
 // "host" are nodes. One called b@n2 is on another node: its sightings come from keepers,
 // its answers from its node. The verbs are in do.
 type world struct {
-	t        *testing.T
-	d        *Detector
-	start    time.Time
-	now      time.Time
-	holders  map[string]*actor
-	pending  []report // in flight, by time
-	log      []string // events
-	asked    []asked
-	limit    func() bool // when set, whether the rate allows a solicitation
-	proof    proof       // when set, what is confirmed is judged by it
-	lose     func() bool // when set, whether a solicitation is lost on the way
-	shared   map[Key]bool
-	restored map[State]uint64 // conflicts that the present agent took over
-	born     time.Time        // when the present agent started
-	events   []Event
-	ask      func(Solicitation)  // when set, asks about remote holders
-	leases   map[bindingID]lease // by the changes
+	t       *testing.T
+	d       *Detector
+	start   time.Time
+	now     time.Time
+	holders map[string]*actor
+	pending []report // in flight, by time
+	asked   []asked
+	limit   func() bool // when set, whether the rate allows a solicitation
+	proof   proof       // when set, what is confirmed is judged by it
+	lose    func() bool // when set, whether a solicitation is lost on the way
+	shared  map[Key]bool
+	born    time.Time // when the present agent started
+	events  []Event
+	ask     func(Solicitation)  // when set, asks about remote holders
+	leases  map[bindingID]lease // by the changes
 }
 
 type actor struct {
@@ -188,7 +186,7 @@ func (w *world) do(line string) {
 		a.refuse = ""
 	case "resolves": // its node knows of conflicts that are over
 		s := a.sighting(ip, a.evidence(), w.now)
-		s.Episodes, s.FirstSeen = len(w.log), w.now.Add(-time.Hour)
+		s.Episodes, s.FirstSeen = len(w.log()), w.now.Add(-time.Hour)
 		w.observe(s)
 	case "mac-back":
 		a.mac -= 100
@@ -217,10 +215,6 @@ func (w *world) restart() {
 	w.t.Helper()
 	left := w.d.Snapshot()
 	w.d, w.pending, w.born, w.leases = New(w.d.opts), nil, w.now, nil
-	w.restored = map[State]uint64{}
-	for _, c := range left.Open {
-		w.restored[c.State]++
-	}
 	w.d.SetShared(func(k Key) bool { return w.shared[k] }, w.now)
 	fx, dropped := w.d.Restore(left, w.now)
 	if dropped != 0 {
@@ -246,16 +240,23 @@ func (w *world) apply(fx Effects) {
 	w.t.Helper()
 	for _, ev := range fx.Events {
 		w.events = append(w.events, ev)
-		var names []string
-		for _, h := range ev.Conflict.Holders {
-			names = append(names, h.Holder.NetnsName)
-		}
-		w.log = append(w.log, fmt.Sprintf("%s %s %s", w.since(ev.At), ev.Kind, strings.Join(names, " ")))
 		w.check(ev)
 	}
 	for _, s := range fx.Solicit {
 		w.solicit(s)
 	}
+}
+
+// log has a line for each event.
+func (w *world) log() (list []string) {
+	for _, ev := range w.events {
+		line := fmt.Sprintf("%s %s", w.since(ev.At), ev.Kind)
+		for _, h := range ev.Conflict.Holders {
+			line += " " + h.Holder.NetnsName
+		}
+		list = append(list, line)
+	}
+	return list
 }
 
 // check holds every event against what must be true of it.
@@ -372,7 +373,7 @@ func linesOf(s string) []string { return slices.Collect(lines(s)) }
 // history prints what a failed test needs to be understood.
 func (w *world) history(t *testing.T) {
 	t.Helper()
-	for _, line := range w.log {
+	for _, line := range w.log() {
 		t.Log(line)
 	}
 	for e := range w.d.entries {
