@@ -88,8 +88,25 @@ func (m *machine) footprint() (f footprint, err error) {
 	return f, nil
 }
 
-// metrics are those of the machine's agent.
-func (m *machine) metrics() (lab.Metrics, error) {
+// metrics are those of the machine's agent, from a page that was made after the call began: the
+// agent makes one at most once a second.
+func (m *machine) metrics() (metrics lab.Metrics, err error) {
+	const made = "go_memstats_mallocs_total" // another number in each page
+	first, err := m.page()
+	if err != nil {
+		return nil, err
+	}
+	m.s.Eventually("a new page of metrics", func() error {
+		if metrics, err = m.page(); err == nil && metrics[made] == first[made] {
+			err = errors.New("it is the same page")
+		}
+		return err
+	})
+	return metrics, nil
+}
+
+// page is the agent's page of metrics, which may be a second old.
+func (m *machine) page() (lab.Metrics, error) {
 	const port = 9951
 	response, err := m.agent.Get(m.s.Context(), port, "/metrics")
 	if err != nil {
