@@ -70,8 +70,10 @@ test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated mach
 
 bench: need-root build ## (root) what dupip costs, in 12 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench
-	@$(GO) build -C tests -ldflags "-X main.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)" -o ../bin/bench ./bench
-	@cd tests && DUPIP_BIN=../bin/dupip ../bin/bench $(if $(BENCH),-only $(BENCH)) $(if $(QUICK),-quick)
+	@$(GO) test -C tests -c -o ../bin/bench.test ./bench \
+		-ldflags "-X github.com/dupip/dupip/tests/bench.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)"
+	@cd tests/bench && DUPIP_BIN=../../bin/dupip ../../bin/bench.test -test.run TestBench -test.timeout 1h \
+		-size $(if $(QUICK),quick,full) $(if $(BENCH),-only $(BENCH))
 
 scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 16 GB
 	@cd tests/scale && $(GO) test -count=1 -timeout 5h -v -run TestScale -sizes $(SCALE)

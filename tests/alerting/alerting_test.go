@@ -78,7 +78,7 @@ func TestFromPacketToAlert(t *testing.T) {
 	d.eventually("verified again", func() error {
 		return d.yields(`count_over_time(dupip_conflict_info{state="confirmed"}[3s]) >= 2`, 2)
 	})
-	l.Do(d.prometheus.stop())
+	l.Do(d.prometheus.Stop())
 	d.startPrometheus()
 	// What it read before and does not read again, it believes for five minutes.
 	again := fmt.Sprintf(`timestamp(dupip_conflict_info{state="confirmed"}) > %d`, time.Now().Unix()+1)
@@ -179,7 +179,7 @@ func TestQuietUntilAnAgentIsGone(t *testing.T) {
 		agents[i] = l.Successor(agents[i])
 		l.Meet(agents...)
 	}
-	l.Do(d.prometheus.stop())
+	l.Do(d.prometheus.Stop())
 	d.startPrometheus()
 	// As long as the rules look back, that something could be in them.
 	longest := 15 * time.Minute / time.Duration(hurry)

@@ -34,7 +34,7 @@ type desk struct {
 	dir    string
 	client *http.Client
 
-	prometheus, alertmanager *process
+	prometheus, alertmanager *lab.Process
 
 	mu            sync.Mutex
 	notifications []notification
@@ -88,14 +88,14 @@ func newDesk(t *lab.T, agents []*lab.Agent, hurry int) *desk {
 	})
 	d.writeYAML("alertmanager.yaml", runbookConfig(t))
 
-	d.alertmanager, err = startProcess(t.Lab, d.node, []string{"prometheus-alertmanager", "alertmanager"},
+	d.alertmanager, err = startProcess(d.node, []string{"prometheus-alertmanager", "alertmanager"},
 		"--config.file", filepath.Join(d.dir, "alertmanager.yaml"), "--storage.path", filepath.Join(d.dir, "alertmanager"),
 		"--web.listen-address", alertmanagerAddress, "--cluster.listen-address", "")
 	t.Do(err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("log of Alertmanager:\n%s", &d.alertmanager.log)
-			t.Logf("log of Prometheus:\n%s", &d.prometheus.log)
+			t.Logf("log of Alertmanager:\n%s", d.alertmanager.Log())
+			t.Logf("log of Prometheus:\n%s", d.prometheus.Log())
 		}
 	})
 	d.startPrometheus()
@@ -112,7 +112,7 @@ func newDesk(t *lab.T, agents []*lab.Agent, hurry int) *desk {
 func (d *desk) startPrometheus() {
 	d.t.Helper()
 	var err error
-	d.prometheus, err = startProcess(d.t.Lab, d.node, []string{"prometheus"},
+	d.prometheus, err = startProcess(d.node, []string{"prometheus"},
 		"--config.file", filepath.Join(d.dir, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(d.dir, "prometheus"),
 		"--web.listen-address", prometheusAddress)
 	d.t.Do(err)

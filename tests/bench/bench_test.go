@@ -1,99 +1,270 @@
-package main
+package bench
 
 import (
-	"net/netip"
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
 	"github.com/dupip/dupip/tests/lab"
 )
 
+// settings say how long and how often to measure.
+type settings struct {
+	// rounds and repeat are how often each program is run, and with how many packets at
+	// a time.
+	rounds, repeat int
+	// runs is how often each way of watching is put to the test, tcp for how long each time.
+	runs int
+	tcp  time.Duration
+	// batches of records are read from the ring; bursts go through an agent whose pods
+	// announce, so many of them.
+	batches, bursts, announcing int
+	// pods are the sizes of the nodes, idle and talk how long they are looked at.
+	pods       []int
+	idle, talk time.Duration
+	// duplicates are made in waves, so many at a time.
+	waves, wave int
+	// sandboxes are made on each node that has a container runtime, once in so many turns
+	// (a multiple of four) and once more.
+	sandboxes, turns int
+}
+
+var sizes = map[string]settings{
+	// About twelve minutes. Idle is as long as an agent takes to probe each of its
+	// silent addresses once: half of five minutes, and ten percent more for some.
+	"full": {
+		rounds: 31, repeat: 200_000, runs: 5, tcp: 2 * time.Second, batches: 31, bursts: 5, announcing: 40,
+		pods: []int{10, 100, 250}, idle: 165 * time.Second, talk: 30 * time.Second,
+		waves: 20, wave: 5, sandboxes: 200, turns: 8,
+	},
+	// Two minutes, for those who change the benchmark: the figures are rough, and idle
+	// pods are not probed in so short a time.
+	"quick": {
+		rounds: 5, repeat: 50_000, runs: 1, tcp: time.Second / 2, batches: 3, bursts: 2, announcing: 10,
+		pods: []int{10, 50}, idle: 5 * time.Second, talk: 5 * time.Second,
+		waves: 2, wave: 5, sandboxes: 20, turns: 4,
+	},
+	// Enough to see that everything is measured.
+	"tiny": {
+		rounds: 1, repeat: 2000, runs: 1, tcp: 50 * time.Millisecond, batches: 1, bursts: 1, announcing: 2,
+		pods: []int{1, 2}, idle: 50 * time.Millisecond, talk: 50 * time.Millisecond,
+		waves: 1, wave: 2, sandboxes: 4, turns: 4,
+	},
+}
+
+// section is a part of the table.
+type section struct {
+	name    string
+	measure func(*bench)
+}
+
+var sections = []section{
+	{"packets", measurePackets},
+	{"traffic", measureTraffic},
+	{"ring", measureRing},
+	{"usage", measureUsage},
+	{"delay", measureDelay},
+	{"sandboxes", measureSandboxes},
+}
+
+var (
+	size = flag.String("size", "tiny", "how much to measure: full, quick, tiny")
+	only = flag.String("only", "", "measure only these sections, with commas")
+)
+
+// bench is a section under way, in a lab of its own.
+type bench struct {
+	*lab.T
+	settings
+}
+
 func TestMain(m *testing.M) {
-	if readerAsked() {
-		os.Exit(packetReader(os.Args[2:], os.Stdin, os.Stdout))
+	if devices, asked := os.LookupEnv(readerVariable); asked {
+		readPackets(strings.Fields(devices))
 	}
-	os.Exit(lab.Main(m))
+	flag.Parse()
+	if err := check(*size, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	began := time.Now()
+	code := lab.Main(m)
+	table.print(time.Since(began))
+	os.Exit(code)
 }
 
-// tiny is enough to see that everything is measured.
-var tiny = settings{
-	rounds: 1, repeat: 2000, runs: 1, tcp: 50 * time.Millisecond, udp: 20 * time.Millisecond,
-	batches: 1, bursts: 1, announcing: 2,
-	pods: []int{1, 2}, idle: 50 * time.Millisecond, talk: 50 * time.Millisecond,
-	waves: 1, wave: 2, sandboxes: 4, turns: 4,
+// check looks for a size and sections that are none.
+func check(size, only string) error {
+	if _, known := sizes[size]; !known {
+		return fmt.Errorf("there is no size %q", size)
+	}
+	for name := range strings.SplitSeq(only, ",") {
+		if name != "" && !slices.ContainsFunc(sections, func(s section) bool { return s.name == name }) {
+			return fmt.Errorf("there is no section %q", name)
+		}
+	}
+	return nil
 }
 
-// The whole benchmark in miniature: no figure counts, but that there is each of them, and
-// that the table fits a terminal.
-func TestEverySection(t *testing.T) {
-	needs.Root(t)
-	var blocks []block
+func TestBench(t *testing.T) {
 	for _, s := range sections {
+		if *only != "" && !slices.Contains(strings.Split(*only, ","), s.name) {
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) {
-			if s.name == "traffic" {
-				l := lab.NewT(t)
-				// make test does without arpwatch.
-				ways := slices.DeleteFunc(slices.Clone(watchings), func(w watching) bool { return w.what == "arpwatch" })
-				found, err := compareTraffic(t.Context(), l.Lab, tiny, ways)
-				l.Do(err)
-				blocks = append(blocks, found...)
-				return
+			b := &bench{lab.NewT(t), sizes[*size]}
+			// The table goes to a file as often as not: progress must not be in it.
+			fmt.Fprintf(os.Stderr, "bench: %s\n", s.name)
+			rows := len(table.rows)
+			s.measure(b)
+			if len(table.rows) == rows {
+				t.Error("nothing was measured")
 			}
-			found, err := s.run(t.Context(), tiny)
-			if err != nil {
-				t.Fatal(err)
-			}
-			blocks = append(blocks, found...)
 		})
 	}
-	text := render(header(time.Minute), blocks)
-	fits(t, render(nil, blocks)) // how long the names of a kernel and a processor are is not ours
-	var got []string
-	for _, b := range blocks {
-		for _, r := range b.rows {
-			if r.figure == "" {
-				t.Errorf("%s: no figure", r.what)
-			}
-			got = append(got, r.what)
+}
+
+// figures collects the rows: a title has no figure.
+type figures struct{ rows [][3]string }
+
+var table figures
+
+func (b *bench) title(format string, args ...any) {
+	table.rows = append(table.rows, [3]string{fmt.Sprintf(format, args...)})
+}
+
+// row adds what was measured, the figure, and the goal where the design sets one.
+func (b *bench) row(what, goal, figure string, args ...any) {
+	b.Helper()
+	if figure == "" {
+		b.Errorf("%s: no figure", what)
+	}
+	table.rows = append(table.rows, [3]string{what, fmt.Sprintf(figure, args...), goal})
+}
+
+func (f figures) print(took time.Duration) {
+	if len(f.rows) == 0 {
+		return
+	}
+	var kernel unix.Utsname
+	_ = unix.Uname(&kernel)
+	processor := runtime.GOARCH
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if info, err := proc.CPUInfo(); err == nil && len(info) > 0 {
+			processor = cmp.Or(info[0].ModelName, processor)
 		}
 	}
-	for _, want := range []string{
-		"empty program", "256 IPv6 addresses in turns", "unobserved", "dupip, tcx", "dupip, tc", "dupip, xdp",
-		"packet reader", "from the ring, bpf.Observer.Read", "through an agent, CPU time", "1 pods", "2 pods",
-		"suspected", "confirmed, --min-overlap 1s", "RunPodSandbox with an agent, in turns", "the call → in the table by name",
+	fmt.Printf("dupip bench, %s, commit %s, took %s\nLinux %s, %d cores, %s, %s\n", time.Now().Format(time.DateOnly), revision,
+		took.Round(time.Second), unix.ByteSliceToString(kernel.Release[:]), runtime.NumCPU(), processor, runtime.Version())
+	fmt.Printf("Figures are medians. They are this machine's, with whatever else it did meanwhile.\n\n")
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  WHAT\tFIGURE\tGOAL")
+	for _, r := range f.rows {
+		if r[1] == "" {
+			fmt.Fprintf(w, "\n%s\n", r[0])
+			continue
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", r[0], r[1], r[2])
+	}
+	_ = w.Flush()
+}
+
+// revision is the commit; the Makefile sets it.
+var revision = "unknown"
+
+type number interface {
+	~int | ~int64 | ~uint64 | ~float64
+}
+
+// median returns the middle value, the mean of the two middle ones of an even number, and 0
+// for none.
+func median[T number](values []T) T {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// percentile returns the smallest value that this percentage of the values does not exceed
+// (nearest rank). There must be a value.
+func percentile[T cmp.Ordered](values []T, percent int) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max((len(sorted)*percent+99)/100, 1)-1]
+}
+
+// patience is how long anything may take that takes a moment.
+const patience = 15 * time.Second
+
+// eventually polls until ok returns nil.
+func (b *bench) eventually(ok func() error) {
+	b.Helper()
+	b.Do(lab.Poll(b.Context(), lab.Patience(4*patience), ok))
+}
+
+// within is a context for what takes a moment.
+func (b *bench) within() context.Context {
+	ctx, cancel := context.WithTimeout(b.Context(), lab.Patience(4*patience))
+	b.Cleanup(cancel)
+	return ctx
+}
+
+// cpuTime is the CPU time that all threads of a process have had, to the nanosecond: the
+// ticks of /proc/PID/stat are as long as an idle agent works in four seconds.
+func (b *bench) cpuTime(p interface{ PID() int }) time.Duration {
+	b.Helper()
+	// MAKE_PROCESS_CPUCLOCK with CPUCLOCK_SCHED, linux/posix-timers_types.h.
+	return b.clock(int32(^p.PID()<<3 | 2))
+}
+
+// threadTime is the CPU time of the calling thread: what other processes do meanwhile is not
+// in it.
+func (b *bench) threadTime() time.Duration { return b.clock(unix.CLOCK_THREAD_CPUTIME_ID) }
+
+func (b *bench) clock(id int32) time.Duration {
+	b.Helper()
+	var t unix.Timespec
+	b.Do(unix.ClockGettime(id, &t))
+	return time.Duration(t.Nano())
+}
+
+// during measures the CPU time that a process uses while f runs.
+func (b *bench) during(p interface{ PID() int }, f func()) time.Duration {
+	b.Helper()
+	before := b.cpuTime(p)
+	f()
+	return b.cpuTime(p) - before
+}
+
+// attached waits until an agent has bindings of all addresses of pods at their interfaces.
+func (b *bench) attached(a *lab.Agent, pods ...*lab.Pod) {
+	b.Helper()
+	for _, p := range pods {
+		for _, ip := range p.Addrs() {
+			_, err := a.Client.WaitBinding(b.within(), ip, func(b lab.Binding) bool { return b.Interface == p.HostInterface })
+			b.Do(err)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, tt := range []struct{ size, only, want string }{
+		{"full", "", ""}, {"tiny", "ring", ""}, {"quick", "delay,packets", ""}, {"huge", "", "huge"}, {"full", "ring,rong", "rong"},
 	} {
-		if !slices.Contains(got, want) {
-			t.Errorf("no row %q in\n%s", want, text)
+		if err := check(tt.size, tt.only); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q of %s: %v, want %q", tt.only, tt.size, err, tt.want)
 		}
-	}
-	t.Log("\n" + text)
-}
-
-// fits fails the test if a line is too long for the README.
-func fits(t *testing.T, text string) {
-	t.Helper()
-	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
-}
-
-// The table fits whatever a machine can do.
-func TestTableFits(t *testing.T) {
-	const slow = "12.15 s, p99 12.17 s, slowest 12.17 s"
-	for _, gigabytes := range []float64{0.012345, 1.2345, 1.7654, 12.345, 123.45} {
-		r := &runs{rate: []float64{gigabytes, 1.1 * gigabytes}, cpu: []float64{0.012345}}
-		fits(t, render(nil, []block{{rows: []row{
-			{"its interface up → in the table by name", slow, ""},
-			{"unobserved", tcpFigures(r, false), ""},
-			{"dupip, xdp", tcpFigures(r, true), gigabits(r.rate) + " Gb/s"},
-		}}}))
 	}
 }
 
@@ -123,41 +294,5 @@ func TestMedianAndPercentile(t *testing.T) {
 	}
 	if !slices.Equal(hundred[:2], []int{100, 99}) {
 		t.Error("the values were sorted in place")
-	}
-}
-
-func TestChoose(t *testing.T) {
-	for only, want := range map[string]int{"": len(sections), "ring": 1, "delay,packets": 2} {
-		if got, err := choose(only); err != nil || len(got) != want {
-			t.Errorf("%q: %d sections, %v; want %d", only, len(got), err, want)
-		}
-	}
-	if _, err := choose("ring,rong"); err == nil || !strings.Contains(err.Error(), "rong") {
-		t.Errorf("rong: %v", err)
-	}
-	if len(sections) != len(names()) || sections[0].name != "packets" {
-		t.Error("choosing has changed the list")
-	}
-}
-
-// The packet reader must do what it is compared for.
-func TestSourceOf(t *testing.T) {
-	ip4, ip6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")
-	arp := lab.Ethernet(nodeMAC, podMAC, 0, etherARP, lab.ARP(lab.ARPReply, podMAC, ip4, nodeMAC, netip.MustParseAddr("10.0.0.9")))
-	for _, tt := range []struct {
-		what  string
-		frame []byte
-		want  netip.Addr
-	}{
-		{"IPv4", ipFrame("10.0.0.1", 0), ip4},
-		{"IPv6", ipFrame("2001:db8::1", 0), ip6},
-		{"ARP", arp, ip4},
-		{"cut ARP", arp[:30], netip.Addr{}},
-		{"cut IPv4", ipFrame("10.0.0.1", 0)[:33], netip.Addr{}},
-		{"nothing", nil, netip.Addr{}},
-	} {
-		if got, ok := sourceOf(tt.frame); got != tt.want || ok != tt.want.IsValid() {
-			t.Errorf("%s: %v %t, want %v", tt.what, got, ok, tt.want)
-		}
 	}
 }

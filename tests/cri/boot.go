@@ -2,13 +2,10 @@ package cri
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,28 +14,20 @@ import (
 // the root of its file system.
 const bootIDFile = "proc/sys/kernel/random/boot_id"
 
-// bootID is the file with the boot id of the node, as containers that start now have it.
+// bootID leads to the file with the boot id of the node, as containers that start now have it.
 func (r *Runtime) bootID() string { return filepath.Join(r.dir, "boot_id") }
 
 // baseSpec is what every container's specification begins as.
 func (r *Runtime) baseSpec() string { return filepath.Join(r.dir, "base.json") }
 
-// noteBootID writes the boot id of the node down. The file is a new one for every boot:
-// containers of a former one go on seeing theirs.
+// noteBootID leads bootID to the file of the node's present boot. Containers of a former one go
+// on seeing theirs.
 func (r *Runtime) noteBootID() error {
 	r.bootMu.Lock()
 	defer r.bootMu.Unlock()
-	id := r.Node.BootID() + "\n"
-	old, err := os.ReadFile(r.bootID())
-	if err == nil && string(old) == id {
-		return nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	next := r.bootID() + ".new"
+	if err := os.Symlink(r.Node.BootIDFile(), next); err != nil {
 		return err
-	}
-	next := r.bootID() + "-" + strings.TrimSpace(id)
-	if err := os.WriteFile(next, []byte(id), 0o444); err != nil {
-		return fmt.Errorf("write a boot id: %w", err)
 	}
 	return os.Rename(next, r.bootID())
 }

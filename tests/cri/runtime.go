@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -21,12 +19,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-const (
-	// startTimeout is how long containerd may take on a busy machine.
-	startTimeout = 30 * time.Second
-	// stopTimeout is how long it may take to end when it is asked to.
-	stopTimeout = 10 * time.Second
-)
+// startTimeout is how long containerd may take on a busy machine.
+const startTimeout = 30 * time.Second
 
 var (
 	runtimes atomic.Uint32
@@ -48,8 +42,7 @@ type Runtime struct {
 	// bootMu: pods are made side by side, and the first one writes the boot id down.
 	bootMu sync.Mutex
 
-	cmd    *exec.Cmd
-	exited chan struct{}
+	process *lab.Process
 }
 
 // New prepares a runtime on the node. It does not run before Start; its Socket is known
@@ -114,13 +107,9 @@ func (r *Runtime) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	// A runtime that ended will not become ready.
-	exited := r.exited
 	go func() {
-		select {
-		case <-exited:
-			cancel()
-		case <-ctx.Done():
-		}
+		_ = r.process.Wait(ctx)
+		cancel()
 	}()
 	if err := r.waitReady(ctx); err != nil {
 		return fmt.Errorf("start containerd: %w\n%s", err, r.Log())
@@ -141,14 +130,10 @@ func (r *Runtime) launch() error {
 		return err
 	}
 	defer log.Close()
-	r.cmd = exec.Command("containerd", "--config", filepath.Join(r.dir, "config.toml"))
-	r.cmd.Stdout, r.cmd.Stderr = log, log
-	exited := make(chan struct{})
-	if err := r.Node.Launch(r.cmd, func(error) { close(exited) }); err != nil {
-		return err
-	}
-	r.exited = exited
-	return nil
+	cmd := exec.Command("containerd", "--config", filepath.Join(r.dir, "config.toml"))
+	cmd.Stdout, cmd.Stderr = log, log
+	r.process, err = r.Node.Launch(cmd)
+	return err
 }
 
 // waitReady polls until runtime and network are ready.
@@ -181,10 +166,10 @@ func (r *Runtime) importSandboxImage(ctx context.Context) error {
 }
 
 // Stop ends the runtime with SIGTERM and waits; its pods go on.
-func (r *Runtime) Stop() error { return r.end(unix.SIGTERM) }
+func (r *Runtime) Stop() error { return r.process.Stop() }
 
 // Kill9 ends the runtime with SIGKILL and waits; its pods go on.
-func (r *Runtime) Kill9() error { return r.end(unix.SIGKILL) }
+func (r *Runtime) Kill9() error { return r.process.Kill() }
 
 // Restart stops the runtime and starts it again.
 func (r *Runtime) Restart(ctx context.Context) error {
@@ -194,33 +179,8 @@ func (r *Runtime) Restart(ctx context.Context) error {
 	return r.Start(ctx)
 }
 
-func (r *Runtime) end(s unix.Signal) error {
-	if r.cmd == nil || r.exited == nil {
-		return nil
-	}
-	if err := r.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal containerd: %w", err)
-	}
-	select {
-	case <-r.exited:
-		return nil
-	case <-time.After(stopTimeout):
-		return fmt.Errorf("end containerd: it goes on %v after %v", stopTimeout, s)
-	}
-}
-
 // Running says whether the runtime runs.
-func (r *Runtime) Running() bool {
-	if r.exited == nil {
-		return false
-	}
-	select {
-	case <-r.exited:
-		return false
-	default:
-		return true
-	}
-}
+func (r *Runtime) Running() bool { return r.process != nil && r.process.Running() }
 
 // Log is the end of what the runtime has written.
 func (r *Runtime) Log() string {

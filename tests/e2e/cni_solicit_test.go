@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mdlayher/ndp"
-
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -146,7 +144,7 @@ func TestPluginUnderProbes(t *testing.T) {
 	c := l.CNI(l.Node(""))
 	nw := lab.CNINetwork{Plugin: map[string]any{"type": "ptp"}, Subnets: []string{"fd00:99::5/64"}}
 	ip := netip.MustParseAddr("fd00:99::5")
-	frame, err := dadSolicitation(ip)
+	frame, err := lab.Solicitation(netip.Addr{}, ip, net.HardwareAddr{2, 0, 0, 0, 0, 1}, 0)
 	l.Do(err)
 	q := question(l, c.Node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
 		return c.Node.SendFrames(device, frame)
@@ -160,22 +158,6 @@ func TestPluginUnderProbes(t *testing.T) {
 		t.Errorf("the address settled in spite of %d probes", asked)
 	}
 	t.Logf("after %d probes: %v", asked, err)
-}
-
-// dadSolicitation is the solicitation of duplicate address detection (RFC 4862, 5.4.2).
-func dadSolicitation(target netip.Addr) ([]byte, error) {
-	group, err := ndp.SolicitedNodeMulticast(target)
-	if err != nil {
-		return nil, err
-	}
-	packet, err := lab.NDP(netip.IPv6Unspecified(), group, &ndp.NeighborSolicitation{TargetAddress: target})
-	if err != nil {
-		return nil, err
-	}
-	g := group.As16()
-	const etherIPv6 = 0x86dd
-	return lab.Ethernet(net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]},
-		net.HardwareAddr{2, 0, 0, 0, 0, 1}, 0, etherIPv6, packet), nil
 }
 
 func median(d []time.Duration) time.Duration {

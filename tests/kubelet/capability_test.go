@@ -101,12 +101,8 @@ func hide(t *lab.T, p *lab.Pod) {
 	t.Helper()
 	cmd := exec.Command("sleep", "infinity")
 	cmd.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	ended := make(chan struct{})
-	t.Do(p.Launch(cmd, func(error) { close(ended) }))
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-ended
-	})
+	_, err := p.Launch(cmd)
+	t.Do(err)
 	t.Do(unix.Unmount(p.Path(), unix.MNT_DETACH), os.Remove(p.Path()))
 }
 

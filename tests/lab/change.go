@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,24 +14,15 @@ import (
 // AddAddr gives the pod another address on its first interface and, in routed style,
 // the node its route.
 func (p *Pod) AddAddr(a netip.Addr) error {
-	if p.opts.Style == Routed {
+	o := p.opts
+	o.Addrs = []netip.Addr{a}
+	if o.Style == Routed {
 		if err := p.Node.route(p.HostInterface, host(a), netip.Addr{}); err != nil {
 			return err
 		}
 	}
-	o := p.opts
-	add := func(string) error { return p.assign(o, a) }
-	if o.Silent && a.Is6() {
-		o.Addrs = []netip.Addr{a}
-		if err := p.hush(o, add); err != nil {
-			return err
-		}
-	} else if err := add(o.Interface); err != nil {
-		return err
-	}
 	// The first address of a family brings the routes, which went with the last one.
-	o.Addrs = []netip.Addr{a}
-	if err := p.routes(o); err != nil {
+	if err := errors.Join(p.quietly(o, func() error { return p.assign(o, a) }), p.routes(o)); err != nil {
 		return err
 	}
 	p.lab.tell(News{Kind: PodGiven, Node: p.Node, Pod: p, Addr: a})
@@ -44,20 +36,13 @@ func (p *Pod) AddAddrOn(device string, prefix netip.Prefix) error {
 
 // DelAddr takes an address from the pod's first interface.
 func (p *Pod) DelAddr(a netip.Addr) error {
-	link, err := p.nl.LinkByName(p.Interface)
+	list, err := p.addrs(p.Interface)
 	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", p.Interface, p.Name, err)
-	}
-	list, err := dump(func() ([]netlink.Addr, error) { return p.nl.AddrList(link, netlink.FAMILY_ALL) })
-	if err != nil {
-		return fmt.Errorf("list addresses of %s in netns %s: %w", p.Interface, p.Name, err)
+		return err
 	}
 	for _, entry := range list {
 		if b, _ := netip.AddrFromSlice(entry.IP); b.Unmap() == a {
-			if err := p.nl.AddrDel(link, &entry); err != nil {
-				return fmt.Errorf("remove %v from netns %s: %w", a, p.Name, err)
-			}
-			return nil
+			return p.change(p.Interface, fmt.Sprintf("remove %v", a), func(link netlink.Link) error { return p.nl.AddrDel(link, &entry) })
 		}
 	}
 	return fmt.Errorf("remove %v from netns %s: it is not there", a, p.Name)
@@ -118,34 +103,37 @@ func (p *Pod) Neighbours() (map[netip.Addr]string, error) {
 // WaitDAD waits until duplicate address detection for an address of the pod is over,
 // and returns an error if the result is not the wanted one.
 func (p *Pod) WaitDAD(timeout time.Duration, a netip.Addr, wantFailed bool) error {
-	link, err := p.nl.LinkByName(p.Interface)
-	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", p.Interface, p.Name, err)
+	var failed bool
+	if err := Poll(context.Background(), timeout, func() (err error) {
+		failed, err = p.detection(a)
+		return err
+	}); err != nil {
+		return err
 	}
-	err = poll(timeout, func() (bool, error) {
-		list, err := dump(func() ([]netlink.Addr, error) { return p.nl.AddrList(link, netlink.FAMILY_V6) })
-		if err != nil {
-			return false, err
-		}
-		for _, entry := range list {
-			if b, _ := netip.AddrFromSlice(entry.IP); b != a {
-				continue
-			}
-			failed := entry.Flags&unix.IFA_F_DADFAILED != 0
-			if !failed && entry.Flags&unix.IFA_F_TENTATIVE != 0 {
-				return false, nil
-			}
-			if failed != wantFailed {
-				return false, fmt.Errorf("detection failed: got %t, want %t", failed, wantFailed)
-			}
-			return true, nil
-		}
-		return false, errors.New("the address is not there")
-	})
-	if err != nil {
-		return fmt.Errorf("duplicate address detection of %v in netns %s: %w", a, p.Name, err)
+	if failed != wantFailed {
+		return fmt.Errorf("duplicate address detection of %v in netns %s failed: got %t, want %t", a, p.Name, failed, wantFailed)
 	}
 	return nil
+}
+
+// detection says how duplicate address detection for an address of the pod has ended. It is an error
+// if it has not.
+func (p *Pod) detection(a netip.Addr) (failed bool, err error) {
+	list, err := p.addrs(p.Interface)
+	if err != nil {
+		return false, err
+	}
+	for _, entry := range list {
+		if b, _ := netip.AddrFromSlice(entry.IP); b.Unmap() != a {
+			continue
+		}
+		failed := entry.Flags&unix.IFA_F_DADFAILED != 0
+		if !failed && entry.Flags&unix.IFA_F_TENTATIVE != 0 {
+			return false, fmt.Errorf("%v in netns %s is still tentative", a, p.Name)
+		}
+		return failed, nil
+	}
+	return false, fmt.Errorf("%v is not in netns %s", a, p.Name)
 }
 
 // SetUp and SetDown change the pod's own end of its first interface.
@@ -170,12 +158,5 @@ func (p *Pod) DeleteNetns() error {
 
 // DeleteLink removes only the first veth pair; the netns stays.
 func (p *Pod) DeleteLink() error {
-	link, err := p.Node.nl.LinkByName(p.HostInterface)
-	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", p.HostInterface, p.Node.Name, err)
-	}
-	if err := p.Node.nl.LinkDel(link); err != nil {
-		return fmt.Errorf("delete %s in netns %s: %w", p.HostInterface, p.Node.Name, err)
-	}
-	return nil
+	return p.Node.change(p.HostInterface, "delete", p.Node.nl.LinkDel)
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,11 +144,13 @@ func (a *Agent) StepClock(forward bool) error {
 		number = unix.SIGUSR1
 	}
 	before := strings.Count(a.Log(), stepped)
-	if err := a.signal(number); err != nil {
+	if err := a.Signal(number); err != nil {
 		return err
 	}
-	if err := poll(settleTimeout, func() (bool, error) { return strings.Count(a.Log(), stepped) > before, nil }); err != nil {
-		return fmt.Errorf("step the clock of the agent on %s: %w", a.Node.ShortName(), err)
-	}
-	return nil
+	return Poll(context.Background(), settleTimeout, func() error {
+		if strings.Count(a.Log(), stepped) == before {
+			return fmt.Errorf("the clock of the agent on %s was not stepped", a.Node.ShortName())
+		}
+		return nil
+	})
 }

@@ -118,7 +118,7 @@ func (c *CNI) Add(name string, nw CNINetwork) (*CNIPod, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &CNIPod{Pod: &Pod{Netns: ns, Node: c.Node, Interface: "eth0", lab: c.Node.lab}, usable: map[netip.Addr]time.Time{}}
+	p := &CNIPod{Pod: &Pod{Netns: ns, Node: c.Node, Interface: "eth0"}, usable: map[netip.Addr]time.Time{}}
 	if kind, _ := nw.Plugin["type"].(string); kind == "bridge" {
 		p.opts.Bridge, _ = nw.Plugin["bridge"].(string)
 	} else {
@@ -272,25 +272,9 @@ func (c *CNI) runPlugin(plugin, command string, p *CNIPod, config map[string]any
 // Settled returns an error unless an address of the pod is usable: neither tentative nor
 // the loser of duplicate address detection.
 func (p *CNIPod) Settled(ip netip.Addr) error {
-	link, err := p.nl.LinkByName(p.Interface)
-	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", p.Interface, p.Name, err)
+	failed, err := p.detection(ip)
+	if failed {
+		return fmt.Errorf("%v in netns %s: duplicate address detection failed", ip, p.Name)
 	}
-	list, err := dump(func() ([]netlink.Addr, error) { return p.nl.AddrList(link, netlink.FAMILY_ALL) })
-	if err != nil {
-		return fmt.Errorf("list addresses in netns %s: %w", p.Name, err)
-	}
-	for _, a := range list {
-		if b, _ := netip.AddrFromSlice(a.IP); b.Unmap() != ip {
-			continue
-		}
-		if a.Flags&unix.IFA_F_DADFAILED != 0 {
-			return fmt.Errorf("%v in netns %s: duplicate address detection failed", ip, p.Name)
-		}
-		if a.Flags&unix.IFA_F_TENTATIVE != 0 {
-			return fmt.Errorf("%v in netns %s is still tentative", ip, p.Name)
-		}
-		return nil
-	}
-	return fmt.Errorf("%v is not in netns %s", ip, p.Name)
+	return err
 }

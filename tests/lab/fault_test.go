@@ -137,7 +137,12 @@ func TestRecord(t *testing.T) {
 		other.arrives(l, "another port")
 		there.arrives(l, "the port")
 	}
-	l.Do(poll(settleTimeout, func() (bool, error) { return len(r.Datagrams()) == 2, nil }))
+	l.Eventually("two datagrams", func() error {
+		if n := len(r.Datagrams()); n != 2 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
 	for i, d := range r.Datagrams() {
 		if d.From.Addr() != a.Uplink() || d.To != netip.AddrPortFrom(b.Uplink(), 7) || string(d.Payload) != fmt.Sprint(i+1) {
 			t.Errorf("datagram %d: got %v", i, d)

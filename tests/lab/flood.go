@@ -9,6 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// SendFrames sends complete Ethernet frames out of a device of the netns, all through
+// one packet socket.
+func (n *Netns) SendFrames(device string, frames ...[]byte) error {
+	return n.withSocket(device, func(s *packetSocket) error {
+		for _, f := range frames {
+			if err := s.send(f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// SendRaw sends Ethernet frames out of the pod's first interface.
+func (p *Pod) SendRaw(frames ...[]byte) error { return p.SendFrames(p.Interface, frames...) }
+
 // Flood sends frames out of the pod's first interface, about perSecond of them each
 // second, until ctx ends, and returns how many. next makes the n-th frame.
 func (p *Pod) Flood(ctx context.Context, perSecond int, next func(n int) []byte) (sent int, err error) {
@@ -21,27 +37,39 @@ func (n *Node) Flood(ctx context.Context, perSecond int, next func(n int) []byte
 }
 
 func (n *Netns) flood(ctx context.Context, device string, perSecond int, next func(n int) []byte) (sent int, err error) {
-	var socket *packetSocket
-	if err := n.Exec(func() (err error) {
-		socket, err = openPacket(device)
-		return err
-	}); err != nil {
-		return 0, fmt.Errorf("flood from netns %s: %w", n.Name, err)
-	}
-	defer socket.close()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); ; {
-		for due := int(time.Since(began).Seconds() * float64(perSecond)); sent < due; sent++ {
-			// A full queue is the sender's own bottleneck.
-			if err := socket.send(next(sent)); err != nil && !errors.Is(err, unix.ENOBUFS) {
-				return sent, fmt.Errorf("flood from netns %s: %w", n.Name, err)
+	err = n.withSocket(device, func(s *packetSocket) error {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for began := time.Now(); ; {
+			for due := int(time.Since(began).Seconds() * float64(perSecond)); sent < due; sent++ {
+				// A full queue is the sender's own bottleneck.
+				if err := s.send(next(sent)); err != nil && !errors.Is(err, unix.ENOBUFS) {
+					return err
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return sent, nil
-		case <-tick.C:
-		}
+	})
+	return sent, err
+}
+
+// withSocket runs f with a packet socket on a device of the netns.
+func (n *Netns) withSocket(device string, f func(*packetSocket) error) error {
+	var s *packetSocket
+	err := n.Exec(func() (err error) {
+		s, err = openPacket(device)
+		return err
+	})
+	if err == nil {
+		defer s.close()
+		err = f(s)
 	}
+	if err != nil {
+		return fmt.Errorf("send frames in netns %s: %w", n.Name, err)
+	}
+	return nil
 }

@@ -107,6 +107,50 @@ func NDP(src, dst netip.Addr, m ndp.Message) ([]byte, error) {
 	return ipPacket(icmp6, 255, src, dst, b), nil
 }
 
+// Announcement is the frame by which a host says that it has an address: a gratuitous ARP request
+// (RFC 5227, 2.3) or an unsolicited neighbour advertisement (RFC 4861, 7.2.6). vlan 0 is no tag.
+func Announcement(a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, error) {
+	if a.Is4() {
+		return Solicitation(a, a, mac, vlan)
+	}
+	packet, err := NDP(a, allNodes, advertisement(a, mac, false))
+	return Ethernet(multicastMAC(allNodes), mac, vlan, etherIPv6, packet), err
+}
+
+// Solicitation is the frame by which a host asks everybody on the link who has an address: an ARP
+// request (RFC 826) or a neighbour solicitation (RFC 4861, 4.3). Without a source (the zero Addr) it is
+// an ARP probe (RFC 5227, 2.1.1) or that of duplicate address detection (RFC 4862, 5.4.2). vlan 0 is no
+// tag.
+func Solicitation(source, a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, error) {
+	if a.Is4() {
+		if !source.IsValid() {
+			source = netip.IPv4Unspecified()
+		}
+		return Ethernet(Broadcast, mac, vlan, etherARP, ARP(ARPRequest, mac, source, zeroMAC, a)), nil
+	}
+	group, err := ndp.SolicitedNodeMulticast(a)
+	if err != nil {
+		return nil, err
+	}
+	message := &ndp.NeighborSolicitation{TargetAddress: a}
+	if source.IsValid() {
+		message.Options = []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac}}
+	} else {
+		source = netip.IPv6Unspecified()
+	}
+	packet, err := NDP(source, group, message)
+	return Ethernet(multicastMAC(group), mac, vlan, etherIPv6, packet), err
+}
+
+func advertisement(a netip.Addr, mac net.HardwareAddr, solicited bool) *ndp.NeighborAdvertisement {
+	return &ndp.NeighborAdvertisement{
+		Solicited:     solicited,
+		Override:      true,
+		TargetAddress: a,
+		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: mac}},
+	}
+}
+
 var allNodes = netip.MustParseAddr("ff02::1")
 
 // multicastMAC is the Ethernet address of an IPv6 multicast group (RFC 2464, 7).

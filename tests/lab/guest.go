@@ -9,12 +9,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/mdlayher/ndp"
-	"golang.org/x/sys/unix"
 )
 
 // GuestOptions say how a guest is made.
@@ -91,9 +89,6 @@ func (g *Guest) Stop() error {
 	g.cancel()
 	err := g.socket.close()
 	g.done.Wait()
-	if errors.Is(err, os.ErrClosed) {
-		return nil
-	}
 	return err
 }
 
@@ -226,32 +221,19 @@ func (g *Guest) gaveUp() bool {
 
 // listen answers for the address until the socket is closed.
 func (g *Guest) listen() {
-	buf := make([]byte, 65536)
-	for {
-		frame, own, err := g.socket.receive(buf, time.Time{})
-		if errors.Is(err, unix.ENETDOWN) {
-			continue
-		}
+	for buf := make([]byte, 65536); ; {
+		p, err := g.socket.receive(buf)
 		if err != nil {
 			return
 		}
-		if own || len(frame) < 14 || g.isPaused() {
+		if p.VLAN != g.opts.VLAN || len(p.Frame) < 14 || g.isPaused() {
 			continue
 		}
-		etherType, payload := binary.BigEndian.Uint16(frame[12:]), frame[14:]
-		var vlan uint16
-		if etherType == etherVLAN && len(payload) >= 4 {
-			vlan = binary.BigEndian.Uint16(payload) & 0xfff
-			etherType, payload = binary.BigEndian.Uint16(payload[2:]), payload[4:]
-		}
-		if vlan != g.opts.VLAN {
-			continue
-		}
-		switch etherType {
+		switch p.EtherType() {
 		case etherARP:
-			g.hearARP(payload)
+			g.hearARP(p.Frame[14:])
 		case etherIPv6:
-			g.hearIPv6(payload)
+			g.hearIPv6(p.Frame[14:])
 		}
 	}
 }

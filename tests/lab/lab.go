@@ -127,6 +127,7 @@ func (l *Lab) newNetns(name string) (*Netns, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.lab = l
 	l.mu.Lock()
 	closed := l.closed
 	if !closed {

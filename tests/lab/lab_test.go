@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -87,7 +86,7 @@ func TestSilentPods(t *testing.T) {
 				device := fmt.Sprintf("vt%d", last)
 				// The tap has to be there before the pod's end comes up.
 				o := PodOptions{Style: style, Silent: silent, HostInterface: device, Interface: "eth0", Bridge: Bridge, Addrs: []netip.Addr{n.IPv4(last), n.IPv6(last)}}
-				p := &Pod{Node: n, Interface: "eth0", opts: o, lab: l.Lab}
+				p := &Pod{Node: n, Interface: "eth0", opts: o}
 				var err error
 				p.Netns, err = l.newNetns(device)
 				if err != nil {
@@ -116,9 +115,12 @@ func TestSilentPods(t *testing.T) {
 					if err := n.Ping(a); err != nil {
 						t.Error(err)
 					}
-					if err := poll(settleTimeout, func() (bool, error) { return tap.Count() > before, nil }); err != nil {
-						t.Errorf("the tap did not hear the answer from %v: %v", a, err)
-					}
+					l.Eventually("the tap sees the answer", func() error {
+						if tap.Count() == before {
+							return fmt.Errorf("nothing came from %v", a)
+						}
+						return nil
+					})
 				}
 			})
 		}
@@ -175,41 +177,25 @@ func TestGuestVLAN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s *packetSocket
-	if err := asker.Exec(func() (err error) {
-		s, err = openPacket("eth0")
-		return err
-	}); err != nil {
-		t.Fatal(err)
+	answered := make(map[uint16]*Tap)
+	for _, vlan := range []uint16{42, 43, 0} {
+		answered[vlan], err = asker.Tap("eth0", func(p Packet) bool { return p.VLAN == vlan && p.EtherType() == etherARP })
+		l.Do(err)
 	}
-	defer s.close()
-	for _, tt := range []struct {
-		vlan   uint16
-		answer bool
-	}{{42, true}, {43, false}, {0, false}} {
-		if err := s.send(Ethernet(Broadcast, mac, tt.vlan, etherARP, ARP(ARPRequest, mac, n.IPv4(31), zeroMAC, n.IPv4(30)))); err != nil {
-			t.Fatal(err)
+	for _, vlan := range []uint16{43, 0, 42} {
+		question, err := Solicitation(n.IPv4(31), n.IPv4(30), mac, vlan)
+		l.Do(err, asker.SendRaw(question))
+	}
+	l.Eventually("an answer in its VLAN", func() error {
+		if answered[42].Count() == 0 {
+			return errors.New("there is none")
 		}
-		got := false
-		wait := 300 * time.Millisecond
-		if tt.answer {
-			wait = Patience(5 * time.Second)
-		}
-		deadline := time.Now().Add(wait)
-		buf := make([]byte, 2000)
-		for !got {
-			frame, own, err := s.receive(buf, deadline)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = !own && len(frame) >= 18 && binary.BigEndian.Uint16(frame[12:]) == etherVLAN &&
-				binary.BigEndian.Uint16(frame[14:])&0xfff == tt.vlan && binary.BigEndian.Uint16(frame[16:]) == etherARP
-		}
-		if got != tt.answer {
-			t.Errorf("answered in vlan %d: got %t, want %t", tt.vlan, got, tt.answer)
+		return nil
+	})
+	// Those to the questions before would have come first.
+	for _, vlan := range []uint16{43, 0} {
+		if count := answered[vlan].Count(); count > 0 {
+			t.Errorf("%d answers in VLAN %d", count, vlan)
 		}
 	}
 }

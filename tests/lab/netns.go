@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -20,26 +21,21 @@ type Netns struct {
 	// Name is the file name under /run/netns.
 	Name string
 
-	fd netns.NsHandle
-	nl *netlink.Handle
-
+	lab  *Lab
+	fd   netns.NsHandle
+	nl   *netlink.Handle
 	once sync.Once
 }
 
 // makeNetns makes a named netns with lo up.
 func makeNetns(name string) (*Netns, error) {
-	made := make(chan error, 1)
-	// NewNamed moves its thread into the new netns. The goroutine never unlocks the
-	// thread, so the thread ends with it and nobody else runs there by mistake.
-	go func() {
-		runtime.LockOSThread()
+	if err := visit(func() error {
 		fd, err := netns.NewNamed(name)
-		if err == nil {
-			err = fd.Close()
+		if err != nil {
+			return err
 		}
-		made <- err
-	}()
-	if err := <-made; err != nil {
+		return fd.Close()
+	}); err != nil {
 		return nil, fmt.Errorf("make netns %s: %w", name, err)
 	}
 	n, err := openNetns(name)
@@ -60,42 +56,52 @@ func openNetns(name string) (*Netns, error) {
 	}
 	nl, err := netlink.NewHandleAt(fd, unix.NETLINK_ROUTE)
 	if err != nil {
-		_ = fd.Close()
-		return nil, fmt.Errorf("open netlink in netns %s: %w", name, err)
+		return nil, errors.Join(fmt.Errorf("open netlink in netns %s: %w", name, err), fd.Close())
 	}
 	return &Netns{Name: name, fd: fd, nl: nl}, nil
 }
 
-// Exec runs f on a thread that is in the netns. Goroutines that f starts are not in
-// it; sockets that f opens stay in it for good.
-func (n *Netns) Exec(f func() error) error {
+// visit runs f, which may move its thread into another netns, and takes the thread home again.
+// A thread that cannot go home stays locked and ends with its goroutine.
+func visit(f func() error) error {
 	runtime.LockOSThread()
 	home, err := netns.Get()
 	if err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("get current netns: %w", err)
 	}
-	defer home.Close()
-	if err := netns.Set(n.fd); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter netns %s: %w", n.Name, err)
-	}
-	// A thread that cannot go home stays locked and dies with its goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}
+		_ = home.Close()
 	}()
 	return f()
 }
+
+// Exec runs f on a thread that is in the netns. Goroutines that f starts are not in
+// it; sockets that f opens stay in it for good.
+func (n *Netns) Exec(f func() error) error {
+	return visit(func() error {
+		if err := netns.Set(n.fd); err != nil {
+			return fmt.Errorf("enter netns %s: %w", n.Name, err)
+		}
+		return f()
+	})
+}
+
+// Start starts a command inside the netns.
+func (n *Netns) Start(cmd *exec.Cmd) error { return n.Exec(cmd.Start) }
+
+// Path is the file that opens the netns.
+func (n *Netns) Path() string { return netnsDir + "/" + n.Name }
 
 // Netlink is a route netlink handle that works inside the netns.
 func (n *Netns) Netlink() *netlink.Handle { return n.nl }
 
 // Cookie is the SO_NETNS_COOKIE of the netns, unique for a boot.
-func (n *Netns) Cookie() (uint64, error) {
-	var cookie uint64
-	err := n.Exec(func() error {
+func (n *Netns) Cookie() (cookie uint64, err error) {
+	err = n.Exec(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -104,81 +110,82 @@ func (n *Netns) Cookie() (uint64, error) {
 		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("read netns cookie of %s: %w", n.Name, err)
-	}
-	return cookie, nil
+	return cookie, err
 }
 
 // Inode is the number in "net:[4026532281]". The kernel gives it out again at once
 // when the netns is gone.
 func (n *Netns) Inode() (uint64, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(n.fd), &st); err != nil {
-		return 0, fmt.Errorf("stat netns %s: %w", n.Name, err)
-	}
-	return st.Ino, nil
+	err := unix.Fstat(int(n.fd), &st)
+	return st.Ino, err
 }
 
-// Sysctl sets a value below /proc/sys/net of this netns, for example
-// ("ipv4/ip_forward", "1").
-func (n *Netns) Sysctl(path, value string) error {
+// Sysctl sets values below /proc/sys/net of this netns: pairs of a path and a value, for
+// example ("ipv4/ip_forward", "1").
+func (n *Netns) Sysctl(pairs ...string) error {
 	return n.Exec(func() error {
-		if err := os.WriteFile(filepath.Join("/proc/sys/net", path), []byte(value), 0o644); err != nil {
-			return fmt.Errorf("set sysctl in netns %s: %w", n.Name, err)
+		for i := 0; i < len(pairs); i += 2 {
+			if err := os.WriteFile(filepath.Join("/proc/sys/net", pairs[i]), []byte(pairs[i+1]), 0o644); err != nil {
+				return fmt.Errorf("set sysctl in netns %s: %w", n.Name, err)
+			}
 		}
 		return nil
 	})
 }
 
-// sysctls sets several values; each element is a path and a value.
-func (n *Netns) sysctls(settings ...[2]string) error {
-	for _, s := range settings {
-		if err := n.Sysctl(s[0], s[1]); err != nil {
-			return err
-		}
+func (n *Netns) link(device string) (netlink.Link, error) {
+	link, err := n.nl.LinkByName(device)
+	if err != nil {
+		return nil, fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
+	}
+	return link, nil
+}
+
+// change does something to a device; what is for errors.
+func (n *Netns) change(device, what string, f func(netlink.Link) error) error {
+	link, err := n.link(device)
+	if err != nil {
+		return err
+	}
+	if err := f(link); err != nil {
+		return fmt.Errorf("%s: %s in netns %s: %w", what, device, n.Name, err)
 	}
 	return nil
 }
 
+func (n *Netns) up(device string) error   { return n.change(device, "set up", n.nl.LinkSetUp) }
+func (n *Netns) down(device string) error { return n.change(device, "set down", n.nl.LinkSetDown) }
+
 // Ifindex is the index of a device in the netns.
 func (n *Netns) Ifindex(device string) (int, error) {
-	link, err := n.nl.LinkByName(device)
+	link, err := n.link(device)
 	if err != nil {
-		return 0, fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
+		return 0, err
 	}
 	return link.Attrs().Index, nil
 }
 
 // MAC is the hardware address of a device in the netns.
 func (n *Netns) MAC(device string) (net.HardwareAddr, error) {
-	link, err := n.nl.LinkByName(device)
+	link, err := n.link(device)
 	if err != nil {
-		return nil, fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
+		return nil, err
 	}
 	return link.Attrs().HardwareAddr, nil
 }
 
-func (n *Netns) up(device string) error {
-	link, err := n.nl.LinkByName(device)
+// addrs lists the addresses of a device.
+func (n *Netns) addrs(device string) ([]netlink.Addr, error) {
+	link, err := n.link(device)
 	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
+		return nil, err
 	}
-	if err := n.nl.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s up in netns %s: %w", device, n.Name, err)
-	}
-	return nil
-}
-
-func (n *Netns) down(device string) error {
-	link, err := n.nl.LinkByName(device)
+	list, err := dump(func() ([]netlink.Addr, error) { return n.nl.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
+		return nil, fmt.Errorf("list addresses of %s in netns %s: %w", device, n.Name, err)
 	}
-	if err := n.nl.LinkSetDown(link); err != nil {
-		return fmt.Errorf("set %s down in netns %s: %w", device, n.Name, err)
-	}
-	return nil
+	return list, nil
 }
 
 // dump repeats a listing that a change has interrupted.
@@ -206,23 +213,56 @@ func (n *Netns) removeDevices() {
 }
 
 // close removes the name and lets go of the netns. It may be called more than once.
-func (n *Netns) close() error {
-	var err error
+func (n *Netns) close() (err error) {
 	n.once.Do(func() {
-		err = netns.DeleteNamed(n.Name)
-		if errors.Is(err, fs.ErrNotExist) {
+		if err = netns.DeleteNamed(n.Name); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		n.release()
 	})
-	if err != nil {
-		return fmt.Errorf("delete netns %s: %w", n.Name, err)
-	}
-	return nil
+	return err
 }
 
 // release lets go of the netns and leaves its name.
 func (n *Netns) release() {
 	n.nl.Close()
 	_ = n.fd.Close()
+}
+
+// AddSandbox makes a netns that is joined to nothing, as a runtime makes it for CNI
+// plugins to fill. The lab removes it, if [Node.DeleteSandbox] has not.
+func (n *Node) AddSandbox(name string) (*Netns, error) { return n.lab.newNetns(name) }
+
+// DeleteSandbox removes a netns of [Node.AddSandbox] with the devices in it.
+func (n *Node) DeleteSandbox(sandbox *Netns) error {
+	sandbox.removeDevices()
+	n.lab.forget(sandbox)
+	return sandbox.close()
+}
+
+// shareNames makes /run/netns a shared mount, as the first `ip netns add` on a machine
+// does (iproute2, ip/ipnetns.c). Should that come after us, it would put a mount over
+// the names that are there, and they could not be removed any more.
+func shareNames() error {
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(netnsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	// Another test process may be about to do the same.
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", netnsDir, err)
+	}
+	share := func() error { return unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err = share()
+	if errors.Is(err, unix.EINVAL) { // it is no mount yet
+		err = errors.Join(unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""), share())
+	}
+	if err != nil {
+		return fmt.Errorf("make %s a shared mount: %w", netnsDir, err)
+	}
+	return nil
 }

@@ -32,7 +32,6 @@ type Node struct {
 	// Program is what agents of the node are started from; empty is [Binary].
 	Program string
 
-	lab  *Lab
 	boot *boot
 }
 
@@ -73,45 +72,43 @@ var (
 )
 
 func (n *Netns) buildSwitch() error {
-	if err := n.addBridge("br0", net.HardwareAddr{0x0a, 0x58, 0xc0, 0xa8, 77, 254}, gateway, gateway6); err != nil {
-		return err
-	}
-	// Packets to the world end here, without a complaint that pods would hear.
-	return n.sysctls([2]string{"ipv4/icmp_ratemask", "0"}, [2]string{"ipv4/ip_forward", "0"})
+	return errors.Join(
+		n.addBridge("br0", net.HardwareAddr{0x0a, 0x58, 0xc0, 0xa8, 77, 254}, gateway, gateway6),
+		// Packets to the world end here, without an ICMP error that pods would receive.
+		n.Sysctl("ipv4/icmp_ratemask", "0", "ipv4/ip_forward", "0"),
+	)
 }
 
 // addBridge makes a bridge that is up. IPv6 duplicate address detection is off on it,
 // because its link-local address would otherwise stay tentative until a first port.
 func (n *Netns) addBridge(name string, mac net.HardwareAddr, addrs ...netip.Prefix) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr = name, mac
-	if err := n.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-		return fmt.Errorf("add bridge %s: %w", name, err)
+	return n.addDevice(&netlink.Bridge{LinkAttrs: attrs(name, mac)}, addrs...)
+}
+
+// addDevice makes a device that is up, with these addresses.
+func (n *Netns) addDevice(link netlink.Link, addrs ...netip.Prefix) error {
+	name := link.Attrs().Name
+	if err := n.nl.LinkAdd(link); err != nil {
+		return fmt.Errorf("add %s in netns %s: %w", name, n.Name, err)
 	}
-	if err := n.sysctls(
-		[2]string{"ipv6/conf/" + name + "/accept_dad", "0"},
-		[2]string{"ipv6/conf/" + name + "/accept_ra", "0"},
-	); err != nil {
-		return err
-	}
+	errs := []error{n.Sysctl("ipv6/conf/"+name+"/accept_dad", "0", "ipv6/conf/"+name+"/accept_ra", "0")}
 	for _, a := range addrs {
-		if err := n.addAddr(name, a); err != nil {
-			return err
-		}
+		errs = append(errs, n.addAddr(name, a))
 	}
-	return n.up(name)
+	return errors.Join(append(errs, n.up(name))...)
+}
+
+func attrs(name string, mac net.HardwareAddr) netlink.LinkAttrs {
+	a := netlink.NewLinkAttrs()
+	a.Name, a.HardwareAddr = name, mac
+	return a
 }
 
 // addAddr adds an address to a device, without duplicate address detection.
 func (n *Netns) addAddr(device string, p netip.Prefix) error {
-	link, err := n.nl.LinkByName(device)
-	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
-	}
-	if err := n.nl.AddrAdd(link, nlAddr(p, false)); err != nil {
-		return fmt.Errorf("add %v to %s in netns %s: %w", p, device, n.Name, err)
-	}
-	return nil
+	return n.change(device, fmt.Sprintf("add %v", p), func(link netlink.Link) error {
+		return n.nl.AddrAdd(link, nlAddr(p, false))
+	})
 }
 
 // AddNode makes a node with a name of its own in the lab; "" takes "node" and its
@@ -128,12 +125,8 @@ func (l *Lab) AddNode(name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	boot, err := newBoot()
-	if err != nil {
-		return nil, err
-	}
-	n := &Node{Netns: ns, Number: number, lab: l, boot: boot}
-	if err := n.build(l.hub); err != nil {
+	n := &Node{Netns: ns, Number: number, boot: &boot{}}
+	if err := errors.Join(n.Reboot(), n.build(l.hub)); err != nil {
 		return nil, fmt.Errorf("build node %s: %w", name, err)
 	}
 	l.mu.Lock()
@@ -149,50 +142,18 @@ func (l *Lab) AddNode(name string) (*Node, error) {
 }
 
 func (n *Node) build(hub *Netns) error {
-	if err := n.sysctls(
-		[2]string{"ipv4/ip_forward", "1"},
-		[2]string{"ipv6/conf/all/forwarding", "1"},
-		[2]string{"ipv6/conf/default/accept_ra", "0"},
-		// The second of two holders would lose its traffic to the reverse path
-		// filter at one node and not at another; the lab wants one behaviour.
-		[2]string{"ipv4/conf/all/rp_filter", "0"},
-		[2]string{"ipv4/conf/default/rp_filter", "0"},
-	); err != nil {
-		return err
-	}
-	mac := net.HardwareAddr{0x0a, 0x58, 10, 244, byte(n.Number), 1}
-	if err := n.addBridge(Bridge, mac, netip.PrefixFrom(n.IPv4(1), 24), netip.PrefixFrom(n.IPv6(1), 64)); err != nil {
-		return err
-	}
-	return n.plugIn(hub)
-}
-
-// plugIn joins the node to the switch.
-func (n *Node) plugIn(hub *Netns) error {
 	port := fmt.Sprintf("port%d", n.Number)
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = uplink
-	veth := netlink.NewVeth(attrs)
+	veth := netlink.NewVeth(attrs(uplink, nil))
 	veth.PeerName, veth.PeerNamespace = port, netlink.NsFd(hub.fd)
-	if err := n.nl.LinkAdd(veth); err != nil {
-		return fmt.Errorf("add uplink: %w", err)
-	}
-	if err := hub.enslave(port, "br0"); err != nil {
-		return err
-	}
-	if err := n.addAddr(uplink, netip.PrefixFrom(n.Uplink(), 24)); err != nil {
-		return err
-	}
-	if err := n.addAddr(uplink, netip.PrefixFrom(n.Uplink6(), 64)); err != nil {
-		return err
-	}
-	if err := n.Sysctl("ipv6/conf/"+uplink+"/accept_dad", "0"); err != nil {
-		return err
-	}
-	if err := n.up(uplink); err != nil {
-		return err
-	}
 	return errors.Join(
+		n.Sysctl("ipv4/ip_forward", "1", "ipv6/conf/all/forwarding", "1", "ipv6/conf/default/accept_ra", "0",
+			// The second of two holders would lose its traffic to the reverse path
+			// filter at one node and not at another; the lab wants one behaviour.
+			"ipv4/conf/all/rp_filter", "0", "ipv4/conf/default/rp_filter", "0"),
+		n.addBridge(Bridge, net.HardwareAddr{0x0a, 0x58, 10, 244, byte(n.Number), 1},
+			netip.PrefixFrom(n.IPv4(1), 24), netip.PrefixFrom(n.IPv6(1), 64)),
+		n.addDevice(veth, netip.PrefixFrom(n.Uplink(), 24), netip.PrefixFrom(n.Uplink6(), 64)),
+		hub.enslave(port, "br0"),
 		hub.settled(port),
 		n.route(uplink, netip.MustParsePrefix("0.0.0.0/0"), gateway.Addr()),
 		n.route(uplink, netip.MustParsePrefix("::/0"), gateway6.Addr()),
@@ -201,18 +162,14 @@ func (n *Node) plugIn(hub *Netns) error {
 
 // enslave makes a device a port of a bridge and sets it up.
 func (n *Netns) enslave(device, bridge string) error {
-	link, err := n.nl.LinkByName(device)
+	br, err := n.link(bridge)
 	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", device, n.Name, err)
+		return err
 	}
-	br, err := n.nl.LinkByName(bridge)
-	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", bridge, n.Name, err)
-	}
-	if err := n.nl.LinkSetMaster(link, br); err != nil {
-		return fmt.Errorf("make %s a port of %s: %w", device, bridge, err)
-	}
-	return n.up(device)
+	return errors.Join(
+		n.change(device, "make it a port of "+bridge, func(link netlink.Link) error { return n.nl.LinkSetMaster(link, br) }),
+		n.up(device),
+	)
 }
 
 // route sets a route; without a gateway (the zero Addr) the destination is on the link.
@@ -253,31 +210,16 @@ func (n *Node) AddBridge(name string, addrs ...netip.Prefix) error {
 // AddDummy makes a device that leads nowhere and holds service addresses. A kernel
 // without dummy devices gets a bridge without ports.
 func (n *Node) AddDummy(name string) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = name
-	err := n.nl.LinkAdd(&netlink.Dummy{LinkAttrs: attrs})
+	err := n.addDevice(&netlink.Dummy{LinkAttrs: attrs(name, nil)})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return n.AddBridge(name)
 	}
-	if err != nil {
-		return fmt.Errorf("add %s in netns %s: %w", name, n.Name, err)
-	}
-	return n.up(name)
+	return err
 }
 
 // AddTunnel makes a VXLAN device that is up, as an overlay network has one on every node.
 func (n *Node) AddTunnel(name string, addrs ...netip.Prefix) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = name
-	if err := n.nl.LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, Port: 8472}); err != nil {
-		return fmt.Errorf("add %s in netns %s: %w", name, n.Name, err)
-	}
-	for _, a := range addrs {
-		if err := n.addAddr(name, a); err != nil {
-			return err
-		}
-	}
-	return n.up(name)
+	return n.addDevice(&netlink.Vxlan{LinkAttrs: attrs(name, nil), VxlanId: 1, Port: 8472}, addrs...)
 }
 
 // AddAddr adds an address to a device of the node, lo and the bridge included.
@@ -294,11 +236,8 @@ func (n *Node) Cut() error {
 
 // Join ends a Cut. It returns when packets flow again.
 func (n *Node) Join() error {
-	port := fmt.Sprintf("port%d", n.Number)
-	if err := n.lab.hub.up(port); err != nil {
-		return err
-	}
-	if err := errors.Join(n.lab.hub.settled(port), n.settled(uplink)); err != nil {
+	hub, port := n.lab.hub, fmt.Sprintf("port%d", n.Number)
+	if err := errors.Join(hub.up(port), hub.settled(port), n.settled(uplink)); err != nil {
 		return err
 	}
 	n.lab.tell(News{Kind: NodeJoined, Node: n})

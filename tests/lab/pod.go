@@ -68,7 +68,6 @@ type Pod struct {
 	Started time.Time
 
 	opts PodOptions
-	lab  *Lab
 }
 
 // AddPod makes a pod on the node. The name has to be unique in the lab.
@@ -77,22 +76,23 @@ func (n *Node) AddPod(name string, o PodOptions) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Interface, o.Bridge = cmp.Or(o.Interface, "eth0"), cmp.Or(o.Bridge, Bridge)
-	p := &Pod{Netns: ns, Node: n, Interface: o.Interface, opts: o, lab: n.lab}
+	o = o.withDefaults()
+	p := &Pod{Netns: ns, Node: n, Interface: o.Interface, opts: o}
 	// As in a pod sandbox: forwarding is off whatever the node does.
-	if err := ns.sysctls(
-		[2]string{"ipv4/ip_forward", "0"},
-		[2]string{"ipv4/conf/all/rp_filter", "0"},
-		[2]string{"ipv4/conf/default/rp_filter", "0"},
-	); err != nil {
-		return nil, err
+	err = ns.Sysctl("ipv4/ip_forward", "0", "ipv4/conf/all/rp_filter", "0", "ipv4/conf/default/rp_filter", "0")
+	if err == nil {
+		p.HostInterface, err = p.AddInterface(o)
 	}
-	p.HostInterface, err = p.AddInterface(o)
 	if err != nil {
 		return nil, fmt.Errorf("make pod %s: %w", name, err)
 	}
 	n.lab.tell(News{Kind: PodMade, Node: n, Pod: p})
 	return p, nil
+}
+
+func (o PodOptions) withDefaults() PodOptions {
+	o.Interface, o.Bridge = cmp.Or(o.Interface, "eth0"), cmp.Or(o.Bridge, Bridge)
+	return o
 }
 
 // Addrs are the addresses the pod was made with.
@@ -110,7 +110,7 @@ func (p *Pod) ShortName() string { return p.lab.short(p.Name) }
 
 // AddInterface gives the pod another interface and returns the name of its host end.
 func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
-	o.Interface, o.Bridge = cmp.Or(o.Interface, "eth0"), cmp.Or(o.Bridge, Bridge)
+	o = o.withDefaults()
 	if o.HostInterface == "" {
 		style := "veth"
 		if o.Style == Routed {
@@ -118,17 +118,10 @@ func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 		}
 		o.HostInterface = fmt.Sprintf("%s%08x", style, 0x5e000000+p.lab.nextPort())
 	}
-	if err := p.plug(o); err != nil {
-		return "", err
-	}
-	if err := p.configure(o); err != nil {
-		return "", err
-	}
-	if err := p.hostSide(o); err != nil {
-		return "", err
-	}
-	if err := p.start(o); err != nil {
-		return "", err
+	for _, step := range []func(PodOptions) error{p.plug, p.configure, p.hostSide, p.start} {
+		if err := step(o); err != nil {
+			return "", err
+		}
 	}
 	return o.HostInterface, errors.Join(p.Node.settled(o.HostInterface), p.settled(o.Interface), p.routes(o))
 }
@@ -136,14 +129,11 @@ func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 // start sets the pod's end up and takes the time.
 func (p *Pod) start(o PodOptions) error {
 	started := time.Now()
-	if o.Silent {
-		if err := p.hush(o, p.up); err != nil {
-			return err
-		}
-		// Until then it could not answer either.
-		started = time.Now()
-	} else if err := p.up(o.Interface); err != nil {
+	if err := p.quietly(o, func() error { return p.up(o.Interface) }); err != nil {
 		return err
+	}
+	if o.Silent {
+		started = time.Now() // until then it could not answer either
 	}
 	if p.Started.IsZero() {
 		p.Started = started
@@ -153,10 +143,8 @@ func (p *Pod) start(o PodOptions) error {
 
 // plug makes the veth pair, both ends down.
 func (p *Pod) plug(o PodOptions) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Index = o.HostInterface, o.HostIndex
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName, veth.PeerNamespace = o.Interface, netlink.NsFd(p.fd)
+	veth := netlink.NewVeth(attrs(o.HostInterface, nil))
+	veth.Index, veth.PeerName, veth.PeerNamespace = o.HostIndex, o.Interface, netlink.NsFd(p.fd)
 	veth.PeerHardwareAddr = o.MAC
 	if o.MTU != 0 {
 		veth.MTU, veth.PeerMTU = o.MTU, uint32(o.MTU)
@@ -171,49 +159,34 @@ func (p *Pod) plug(o PodOptions) error {
 }
 
 // configure sets what must be set before the pod's end comes up: a silent pod would
-// have spoken by then.
+// have sent by then.
 func (p *Pod) configure(o PodOptions) error {
 	v4, v6 := "ipv4/conf/"+o.Interface+"/", "ipv6/conf/"+o.Interface+"/"
-	settings := [][2]string{{v6 + "accept_ra", "0"}}
+	settings := []string{v6 + "accept_ra", "0"}
 	switch {
 	case o.Style == Raw:
-		settings = append(settings, [2]string{v6 + "disable_ipv6", "1"})
+		settings = append(settings, v6+"disable_ipv6", "1")
 	case o.Silent:
-		settings = append(settings,
-			[2]string{v4 + "arp_notify", "0"},
-			[2]string{v6 + "ndisc_notify", "0"},
-			[2]string{v6 + "router_solicitations", "0"},
-			[2]string{v6 + "accept_dad", "0"},
-			[2]string{v6 + "addr_gen_mode", "1"},
+		settings = append(settings, v4+"arp_notify", "0", v6+"ndisc_notify", "0", v6+"router_solicitations", "0",
+			v6+"accept_dad", "0", v6+"addr_gen_mode", "1",
 			// The second listener report for a group comes at a random time within
-			// this: 24 days. The first comes at once; hush is for that.
-			[2]string{v6 + "mldv2_unsolicited_report_interval", "2147483647"},
-		)
+			// this: 24 days. The first comes at once; quietly drops it.
+			v6+"mldv2_unsolicited_report_interval", "2147483647")
 	default:
 		// CNI plugins have the kernel announce the addresses.
-		settings = append(settings,
-			[2]string{v4 + "arp_notify", "1"},
-			[2]string{v6 + "ndisc_notify", "1"})
+		settings = append(settings, v4+"arp_notify", "1", v6+"ndisc_notify", "1")
 		if !o.DAD {
-			settings = append(settings, [2]string{v6 + "accept_dad", "0"})
+			settings = append(settings, v6+"accept_dad", "0")
 		}
 	}
-	if err := p.sysctls(settings...); err != nil {
-		return err
-	}
+	errs := []error{p.Sysctl(settings...)}
 	for _, a := range o.Addrs {
-		if err := p.assign(o, a); err != nil {
-			return err
-		}
+		errs = append(errs, p.assign(o, a))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (p *Pod) assign(o PodOptions, a netip.Addr) error {
-	link, err := p.nl.LinkByName(o.Interface)
-	if err != nil {
-		return fmt.Errorf("find %s in netns %s: %w", o.Interface, p.Name, err)
-	}
 	prefix := host(a)
 	if o.Style == Bridged {
 		prefix = netip.PrefixFrom(a, 24)
@@ -221,42 +194,30 @@ func (p *Pod) assign(o PodOptions, a netip.Addr) error {
 			prefix = netip.PrefixFrom(a, 64)
 		}
 	}
-	if err := p.nl.AddrAdd(link, nlAddr(prefix, o.DAD)); err != nil {
-		return fmt.Errorf("add %v to %s in netns %s: %w", prefix, o.Interface, p.Name, err)
-	}
-	return nil
+	return p.change(o.Interface, fmt.Sprintf("add %v", prefix), func(link netlink.Link) error {
+		return p.nl.AddrAdd(link, nlAddr(prefix, o.DAD))
+	})
 }
 
 func (p *Pod) hostSide(o PodOptions) error {
-	n := p.Node
+	n, dev := p.Node, o.HostInterface
+	var errs []error
 	if !o.DAD {
-		if err := n.Sysctl("ipv6/conf/"+o.HostInterface+"/accept_dad", "0"); err != nil {
-			return err
-		}
+		errs = append(errs, n.Sysctl("ipv6/conf/"+dev+"/accept_dad", "0"))
 	}
 	if o.Style != Routed {
-		return n.enslave(o.HostInterface, o.Bridge)
+		return errors.Join(append(errs, n.enslave(dev, o.Bridge))...)
 	}
-	dev := o.HostInterface
-	if err := n.sysctls(
-		[2]string{"ipv4/conf/" + dev + "/proxy_arp", "1"},
-		[2]string{"ipv4/neigh/" + dev + "/proxy_delay", "0"},
-		[2]string{"ipv6/conf/" + dev + "/proxy_ndp", "1"},
-		[2]string{"ipv6/conf/" + dev + "/accept_ra", "0"},
-	); err != nil {
-		return err
-	}
-	if err := n.up(dev); err != nil {
-		return err
-	}
+	errs = append(errs,
+		n.Sysctl("ipv4/conf/"+dev+"/proxy_arp", "1", "ipv4/neigh/"+dev+"/proxy_delay", "0",
+			"ipv6/conf/"+dev+"/proxy_ndp", "1", "ipv6/conf/"+dev+"/accept_ra", "0"),
+		n.up(dev))
 	for _, a := range o.Addrs {
 		// One route per address, as on a real node: the newcomer takes it over and
-		// the elder goes dark.
-		if err := n.route(dev, host(a), netip.Addr{}); err != nil {
-			return err
-		}
+		// the older one gets no packets any more.
+		errs = append(errs, n.route(dev, host(a), netip.Addr{}))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // The gateways of a routed pod: an address that the node has a route for and answers
@@ -301,13 +262,9 @@ func (p *Pod) routes(o PodOptions) error {
 
 // bridgeAddrs are the first IPv4 and the first global IPv6 address of a bridge.
 func (n *Node) bridgeAddrs(bridge string) (v4, v6 netip.Addr, err error) {
-	link, err := n.nl.LinkByName(bridge)
+	list, err := n.addrs(bridge)
 	if err != nil {
-		return v4, v6, fmt.Errorf("find %s in netns %s: %w", bridge, n.Name, err)
-	}
-	list, err := dump(func() ([]netlink.Addr, error) { return n.nl.AddrList(link, netlink.FAMILY_ALL) })
-	if err != nil {
-		return v4, v6, fmt.Errorf("list addresses of %s in netns %s: %w", bridge, n.Name, err)
+		return v4, v6, err
 	}
 	for _, entry := range list {
 		a, _ := netip.AddrFromSlice(entry.IP)
@@ -323,4 +280,4 @@ func (n *Node) bridgeAddrs(bridge string) (v4, v6 netip.Addr, err error) {
 }
 
 // AsNode lets other pods be attached to a pod, as a container engine inside it does.
-func (p *Pod) AsNode() *Node { return &Node{Netns: p.Netns, lab: p.lab, boot: p.Node.boot} }
+func (p *Pod) AsNode() *Node { return &Node{Netns: p.Netns, boot: p.Node.boot} }

@@ -10,7 +10,14 @@ import (
 // eventuallyTimeout is how long anything that has to happen may take on a busy machine.
 const eventuallyTimeout = 20 * time.Second
 
-// Poll calls ok until it returns nil. When that takes longer than timeout, or ctx ends, it
+// Final makes an error the last one: Poll returns it at once.
+func Final(err error) error { return final{err} }
+
+type final struct{ error }
+
+func (f final) Unwrap() error { return f.error }
+
+// Poll calls ok until it returns nil, or an error that is [Final]. When that takes longer than timeout, or ctx ends, it
 // returns the last error, wrapped together with [ErrTimeout] or with the one of ctx.
 func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
 	began := time.Now()
@@ -19,8 +26,8 @@ func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
 	var last error
 	for {
 		err := ok()
-		if err == nil {
-			return nil
+		if _, last := errors.AsType[final](err); err == nil || last {
+			return err
 		}
 		// What ok says when its own context has ended tells less than what it said before.
 		if last == nil || ctx.Err() == nil {

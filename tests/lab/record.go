@@ -2,13 +2,9 @@ package lab
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +17,7 @@ type Datagram struct {
 
 // Recording is what goes over the switch.
 type Recording struct {
-	socket *packetSocket
-	done   chan struct{}
+	*Listener
 
 	mu        sync.Mutex
 	datagrams []Datagram
@@ -31,41 +26,22 @@ type Recording struct {
 // Record starts to write down the datagrams to a port that go over the switch, the first
 // limit of them. The lab ends it.
 func (l *Lab) Record(port uint16, limit int) (*Recording, error) {
-	r := &Recording{done: make(chan struct{})}
-	if err := l.hub.Exec(func() (err error) {
-		r.socket, err = openAllPackets()
-		return err
-	}); err != nil {
-		return nil, fmt.Errorf("record at the switch: %w", err)
-	}
-	go func() {
-		defer close(r.done)
-		buf := make([]byte, 65536)
-		for {
-			frame, own, err := r.socket.receive(buf, time.Time{})
-			if errors.Is(err, unix.ENETDOWN) {
-				continue
-			}
-			if err != nil {
-				return
-			}
-			// What comes in at one port goes out at another, and counts once.
-			if d, ok := readDatagram(frame); ok && !own && d.To.Port() == port {
-				r.add(d, limit)
-			}
+	r := &Recording{}
+	var err error
+	// What comes in at one port goes out at another, and counts once.
+	r.Listener, err = l.hub.Listen("", func(p Packet) {
+		d, ok := readDatagram(p)
+		if !ok || d.To.Port() != port {
+			return
 		}
-	}()
-	l.OnClose(r.Close)
-	return r, nil
-}
-
-func (r *Recording) add(d Datagram, limit int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.datagrams) < limit {
-		d.Payload = slices.Clone(d.Payload)
-		r.datagrams = append(r.datagrams, d)
-	}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.datagrams) < limit {
+			d.Payload = slices.Clone(d.Payload)
+			r.datagrams = append(r.datagrams, d)
+		}
+	})
+	return r, err
 }
 
 // Datagrams are those so far.
@@ -75,23 +51,13 @@ func (r *Recording) Datagrams() []Datagram {
 	return slices.Clone(r.datagrams)
 }
 
-// Close ends the recording. It may be called more than once.
-func (r *Recording) Close() error {
-	err := r.socket.close()
-	<-r.done
-	if errors.Is(err, os.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-// readDatagram reads a frame with an unfragmented UDP datagram over IPv4.
-func readDatagram(frame []byte) (d Datagram, ok bool) {
+// readDatagram reads a packet with an unfragmented UDP datagram over IPv4.
+func readDatagram(packet Packet) (d Datagram, ok bool) {
 	const ethernet, ip, udp = 14, 20, 8
-	if len(frame) < ethernet+ip+udp || binary.BigEndian.Uint16(frame[12:]) != etherIPv4 {
+	if packet.EtherType() != etherIPv4 || packet.VLAN != 0 || len(packet.Frame) < ethernet+ip+udp {
 		return d, false
 	}
-	p := frame[ethernet:]
+	p := packet.Frame[ethernet:]
 	if p[0] != 0x45 || p[9] != unix.IPPROTO_UDP || binary.BigEndian.Uint16(p[6:])&0x3fff != 0 {
 		return d, false
 	}

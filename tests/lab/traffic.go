@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/mdlayher/ndp"
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
@@ -139,27 +137,6 @@ func (n *Netns) ListenUDP(on netip.AddrPort) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-// SendFrames sends complete Ethernet frames out of a device of the netns, all through
-// one packet socket.
-func (n *Netns) SendFrames(device string, frames ...[]byte) error {
-	return n.Exec(func() error {
-		s, err := openPacket(device)
-		if err != nil {
-			return fmt.Errorf("open packet socket in netns %s: %w", n.Name, err)
-		}
-		defer s.close()
-		for _, f := range frames {
-			if err := s.send(f); err != nil {
-				return fmt.Errorf("send frame in netns %s: %w", n.Name, err)
-			}
-		}
-		return nil
-	})
-}
-
-// SendRaw sends Ethernet frames out of the pod's first interface.
-func (p *Pod) SendRaw(frames ...[]byte) error { return p.SendFrames(p.Interface, frames...) }
-
 // Spoof sends one UDP datagram with any source address from the pod to the node, as
 // a forwarding pod or a misbehaving one does.
 func (p *Pod) Spoof(srcs ...netip.Addr) error {
@@ -193,90 +170,38 @@ func (p *Pod) macs() (own, nextHop net.HardwareAddr, err error) {
 	return own, nextHop, err
 }
 
-// Announce tells everybody that the pod has an address: a gratuitous ARP request
-// (RFC 5227, 2.3) or an unsolicited neighbour advertisement (RFC 4861, 7.2.6).
+// Announce tells everybody that the pod has an address; see [Announcement].
 func (p *Pod) Announce(a netip.Addr) error {
-	mac, err := p.MAC(p.Interface)
-	if err != nil {
-		return err
-	}
-	frame, err := Announcement(a, mac, 0)
-	if err != nil {
-		return err
-	}
-	return p.SendRaw(frame)
-}
-
-// Announcement is the frame of [Pod.Announce], from any MAC; vlan 0 is no tag.
-func Announcement(a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, error) {
-	if a.Is4() {
-		return Ethernet(Broadcast, mac, vlan, etherARP, ARP(ARPRequest, mac, a, zeroMAC, a)), nil
-	}
-	packet, err := NDP(a, allNodes, advertisement(a, mac, false))
-	if err != nil {
-		return nil, err
-	}
-	return Ethernet(multicastMAC(allNodes), mac, vlan, etherIPv6, packet), nil
-}
-
-func advertisement(a netip.Addr, mac net.HardwareAddr, solicited bool) *ndp.NeighborAdvertisement {
-	return &ndp.NeighborAdvertisement{
-		Solicited:     solicited,
-		Override:      true,
-		TargetAddress: a,
-		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: mac}},
-	}
+	return p.sendOwn(func(mac net.HardwareAddr) ([]byte, error) { return Announcement(a, mac, 0) })
 }
 
 // Probe asks, without having it, whether somebody has an address: an ARP probe (RFC
 // 5227, 2.1.1) or the solicitation of duplicate address detection (RFC 4862, 5.4.2).
 func (p *Pod) Probe(a netip.Addr) error {
-	mac, err := p.MAC(p.Interface)
-	if err != nil {
-		return err
-	}
-	if a.Is4() {
-		return p.SendRaw(Ethernet(Broadcast, mac, 0, etherARP, ARP(ARPRequest, mac, netip.IPv4Unspecified(), zeroMAC, a)))
-	}
-	group, err := ndp.SolicitedNodeMulticast(a)
-	if err != nil {
-		return err
-	}
-	packet, err := NDP(netip.IPv6Unspecified(), group, &ndp.NeighborSolicitation{TargetAddress: a})
-	if err != nil {
-		return err
-	}
-	return p.SendRaw(Ethernet(multicastMAC(group), mac, 0, etherIPv6, packet))
+	return p.sendOwn(func(mac net.HardwareAddr) ([]byte, error) { return Solicitation(netip.Addr{}, a, mac, 0) })
 }
 
 // Ask looks an address up for everybody on the link, from the pod's first address of
-// the family: an ARP request (RFC 826) or a neighbour solicitation (RFC 4861, 4.3).
-// Unlike the kernel's, it is always sent.
+// the family. Unlike the kernel's, the question is always sent.
 func (p *Pod) Ask(a netip.Addr) error {
-	mac, err := p.MAC(p.Interface)
-	if err != nil {
-		return err
-	}
 	own := slices.IndexFunc(p.opts.Addrs, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
 	if own < 0 {
 		return fmt.Errorf("ask for %v from netns %s: no address of that family", a, p.Name)
 	}
-	src := p.opts.Addrs[own]
-	if a.Is4() {
-		return p.SendRaw(Ethernet(Broadcast, mac, 0, etherARP, ARP(ARPRequest, mac, src, zeroMAC, a)))
-	}
-	group, err := ndp.SolicitedNodeMulticast(a)
+	return p.sendOwn(func(mac net.HardwareAddr) ([]byte, error) { return Solicitation(p.opts.Addrs[own], a, mac, 0) })
+}
+
+// sendOwn sends a frame from the MAC of the pod's first interface.
+func (p *Pod) sendOwn(build func(mac net.HardwareAddr) ([]byte, error)) error {
+	mac, err := p.MAC(p.Interface)
 	if err != nil {
 		return err
 	}
-	packet, err := NDP(src, group, &ndp.NeighborSolicitation{
-		TargetAddress: a,
-		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac}},
-	})
+	frame, err := build(mac)
 	if err != nil {
 		return err
 	}
-	return p.SendRaw(Ethernet(multicastMAC(group), mac, 0, etherIPv6, packet))
+	return p.SendRaw(frame)
 }
 
 // SendFrom sends one datagram out of a device, whatever the routes say.
@@ -298,9 +223,4 @@ func (n *Netns) SendFrom(device string, src, dst netip.Addr) error {
 		_, err = conn.Write([]byte("dupip lab"))
 		return err
 	})
-}
-
-// htons is for the protocol numbers of packet sockets, which are in network order.
-func htons(v uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"testing"
 	"time"
@@ -19,13 +18,7 @@ func TestInVLAN(t *testing.T) {
 	}
 	l.Do(p.InVLAN(42))
 	tap := func(vlan uint16) *Tap {
-		tap, err := n.Tap(p.HostInterface, func(frame []byte) bool {
-			var got uint16
-			if binary.BigEndian.Uint16(frame[12:]) == etherVLAN {
-				got = binary.BigEndian.Uint16(frame[14:]) & 0xfff
-			}
-			return got == vlan
-		})
+		tap, err := n.Tap(p.HostInterface, func(packet Packet) bool { return packet.VLAN == vlan })
 		l.Do(err)
 		return tap
 	}

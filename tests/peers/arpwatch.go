@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -24,13 +24,7 @@ import (
 // an arpwatch there never sees an address change its MAC; and the processes of several
 // interfaces cannot be joined: a data file is read at the start only and written every 15
 // minutes, and "any" is no Ethernet device for arpwatch.
-type Arpwatch struct {
-	record
-	closers
-}
-
-// NewArpwatch makes one that observes no node yet.
-func NewArpwatch() *Arpwatch { return &Arpwatch{} }
+type Arpwatch struct{ record }
 
 // Name is "arpwatch".
 func (*Arpwatch) Name() string { return "arpwatch" }
@@ -45,35 +39,29 @@ func (a *Arpwatch) Watch(ctx context.Context, n *lab.Node) error {
 	if err := n.Exec(func() error { return netlink.LinkSubscribe(updates, done) }); err != nil {
 		return fmt.Errorf("subscribe to devices of %s: %w", n.ShortName(), err)
 	}
-	// Later ones end with Close, whoever waits for them.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var follower sync.WaitGroup
-	var missed []error
-	a.onClose(func() error {
-		cancel()
-		close(done)
-		follower.Wait()
-		return errors.Join(missed...)
-	})
+	// Later ones end with the lab, whoever waits for them.
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	seen := map[int]bool{}
 	links, err := n.Netlink().LinkList()
-	if err != nil {
-		return fmt.Errorf("list devices of %s: %w", n.ShortName(), err)
-	}
 	for _, link := range links {
-		if err := a.listen(ctx, n, link, seen); err != nil {
-			return err
-		}
+		err = errors.Join(err, a.listen(ctx, n, link, seen))
 	}
-	follower.Go(func() {
+	var follower errgroup.Group
+	follower.Go(func() (err error) {
 		for u := range updates {
 			// A device that is gone again needs nobody.
-			if err := a.listen(ctx, n, u.Link, seen); err != nil && ctx.Err() == nil {
-				missed = append(missed, err)
+			if failed := a.listen(later, n, u.Link, seen); later.Err() == nil {
+				err = errors.Join(err, failed)
 			}
 		}
+		return err
 	})
-	return nil
+	n.Lab().OnClose(func() error {
+		cancel()
+		close(done)
+		return follower.Wait()
+	})
+	return err
 }
 
 // listen starts arpwatch on a device that is a bridge, or the uplink, and is up.
@@ -93,45 +81,23 @@ func (a *Arpwatch) listen(ctx context.Context, n *lab.Node, link netlink.Link, s
 	}
 	table := filepath.Join(dir, "arp.dat")
 	if err := os.WriteFile(table, nil, 0o600); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+		return err
+	}
+	var r arpwatchReport
+	line := func(line string) {
+		if ip, kind, ok := r.read(line); ok {
+			a.add(ip, fmt.Sprintf("%s, on %s of %s", kind, attrs.Name, n.ShortName()))
+		}
 	}
 	// In the foreground, reports on the terminal instead of mail; addresses outside of the
 	// bridge's own subnet are looked at like others (-a), without a complaint about each (-N):
 	// a pod with an address from elsewhere is just what one looks for.
-	var r arpwatchReport
-	p, err := start(n, dir, func(line string) {
-		if ip, kind, ok := r.read(line); ok {
-			a.add(ip, fmt.Sprintf("%s, on %s of %s", kind, attrs.Name, n.ShortName()))
-		}
-	}, path, "-d", "-a", "-N", "-i", attrs.Name, "-f", table, "-F", withoutAsker(asker(n), "ether", 14))
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	a.onClose(func() error {
-		err := p.stop()
-		if _, gone := n.Netlink().LinkByIndex(attrs.Index); gone != nil {
-			return nil // and nothing is there to listen to
-		}
-		return err
+	cmd := exec.Command(path, "-d", "-a", "-N", "-i", attrs.Name, "-f", table, "-F", withoutAsker(asker(n), "ether", 14))
+	_, err = start(ctx, n, dir, cmd, line, func() error { return n.HasPacketSocket(attrs.Index) }, func() bool {
+		_, err := n.Netlink().LinkByIndex(attrs.Index)
+		return err != nil // nothing is there to listen to
 	})
-	return p.wait(ctx, func() (bool, error) { return hasListener(n, attrs.Index) })
-}
-
-// hasListener says that a packet socket is bound to a device, which arpwatch does not tell.
-func hasListener(n *lab.Node, index int) (bool, error) {
-	var text []byte
-	if err := n.Exec(func() (err error) {
-		text, err = os.ReadFile("/proc/thread-self/net/packet")
-		return err
-	}); err != nil {
-		return false, fmt.Errorf("read packet sockets of %s: %w", n.ShortName(), err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == strconv.Itoa(index) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return err
 }
 
 // arpwatchAlarms are the reports that say that an address has another MAC than before.

@@ -3,13 +3,14 @@ package peers
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/mdlayher/arp"
+	"github.com/mdlayher/ndp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,6 @@ import (
 // edge tells reaches all others at once, even one that is cut off.
 type EVPN struct {
 	record
-	closers
 
 	networks *config.Config
 
@@ -46,64 +46,27 @@ func (*EVPN) Name() string { return "evpn" }
 
 // Watch makes a node an edge.
 func (e *EVPN) Watch(_ context.Context, n *lab.Node) error {
-	s, err := listen(n)
-	if err != nil {
-		return err
-	}
 	e.mu.Lock()
 	e.nodes[n.Name] = n
 	e.mu.Unlock()
-	var reading sync.WaitGroup
-	var closing atomic.Bool
-	var failed error
-	reading.Go(func() {
-		ports := map[string]port{}
-		buf := make([]byte, 65536)
-		for {
-			r, err := s.receive(buf)
-			switch {
-			case errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENOBUFS):
-			case err != nil && closing.Load():
-				return
-			case err != nil:
-				failed = err
-				return
-			case !r.own:
-				e.hear(n, s, ports, r)
-			}
-		}
-	})
-	e.onClose(func() error {
-		closing.Store(true)
-		err := s.file.Close()
-		reading.Wait()
-		return errors.Join(err, failed)
-	})
-	return nil
+	_, err := n.Listen("", func(p lab.Packet) { e.receive(n, p) })
+	return err
 }
 
-// hear takes a frame that came in at a device of a node.
-func (e *EVPN) hear(n *lab.Node, s *socket, ports map[string]port, r received) {
-	heard, ok := readNeighbour(r.frame)
+// receive takes a packet that came in at a device of a node.
+func (e *EVPN) receive(n *lab.Node, packet lab.Packet) {
+	heard, ok := readNeighbour(packet)
 	if !ok {
 		return
 	}
-	if mac := asker(n); bytes.Equal(heard.mac, mac) || bytes.Equal(heard.to, mac) {
+	if mac := asker(n); bytes.Equal(heard.mac, mac) || bytes.Equal(packet.Frame[:6], mac) {
 		return
 	}
-	name, err := s.deviceName(r.ifindex)
-	if err != nil {
+	p, ok := portOf(n, packet.Ifindex)
+	if !ok {
 		return
 	}
-	p, known := ports[name]
-	if !known {
-		p = portOf(n, name)
-		ports[name] = p
-	}
-	if !p.access {
-		return
-	}
-	h := host{domain: p.domain(e.networks, n, heard.ip, r.vlan), ip: heard.ip}
+	h := host{domain: p.domain(e.networks, n, heard.ip, packet.VLAN), ip: heard.ip}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.hosts.learn(time.Now(), h, place{n.Name, heard.mac.String(), p.name}, e.alive) {
@@ -117,28 +80,26 @@ func (e *EVPN) alive(at place) bool {
 	return err == nil && link.Attrs().OperState == netlink.OperUp
 }
 
-// port is a device of an edge.
+// port is a device of an edge that leads to a pod.
 type port struct {
 	name string
-	// access ports lead to pods.
-	access bool
 	// bridge it is a port of; empty for the cluster's and for none.
 	bridge string
 }
 
 // portOf finds out about a device.
-func portOf(n *lab.Node, name string) port {
-	link, err := n.Netlink().LinkByName(name)
-	if err != nil || link.Type() != "veth" || name == lab.UplinkName {
-		return port{}
+func portOf(n *lab.Node, index int) (p port, ok bool) {
+	link, err := n.Netlink().LinkByIndex(index)
+	if err != nil || link.Type() != "veth" || link.Attrs().Name == lab.UplinkName {
+		return p, false
 	}
-	p := port{name: name, access: true}
+	p.name = link.Attrs().Name
 	if master := link.Attrs().MasterIndex; master != 0 {
 		if bridge, err := n.Netlink().LinkByIndex(master); err == nil && bridge.Attrs().Name != lab.Bridge {
 			p.bridge = bridge.Attrs().Name
 		}
 	}
-	return p
+	return p, true
 }
 
 // domain is the name of the broadcast domain of an address.
@@ -159,4 +120,53 @@ func (p port) domain(networks *config.Config, n *lab.Node, ip netip.Addr, vlan u
 		name = fmt.Sprintf("%s, VLAN %d", name, vlan)
 	}
 	return name
+}
+
+// neighbour is who a packet says has an address.
+type neighbour struct {
+	ip  netip.Addr
+	mac net.HardwareAddr
+}
+
+// readNeighbour reads from a packet what its sender says about itself: the sender of
+// an ARP packet (RFC 826), the source of a neighbour solicitation, or the target of an
+// advertisement (RFC 4861). Probes and link-local addresses say nothing.
+func readNeighbour(packet lab.Packet) (n neighbour, ok bool) {
+	const header, ipv6, icmpv6, hopLimit = 14, 40, 58, 255
+	switch packet.EtherType() {
+	case unix.ETH_P_ARP:
+		var p arp.Packet
+		if p.UnmarshalBinary(packet.Frame[header:]) != nil {
+			return n, false
+		}
+		n.mac, n.ip = p.SenderHardwareAddr, p.SenderIP
+	case unix.ETH_P_IPV6:
+		p := packet.Frame[header:]
+		if len(p) < ipv6 || p[6] != icmpv6 || p[7] != hopLimit {
+			return n, false
+		}
+		message, err := ndp.ParseMessage(p[ipv6:])
+		if err != nil {
+			return n, false
+		}
+		n.mac = packet.Frame[6:12]
+		switch m := message.(type) {
+		case *ndp.NeighborSolicitation:
+			n.ip = netip.AddrFrom16([16]byte(p[8:24]))
+			n.option(m.Options, ndp.Source)
+		case *ndp.NeighborAdvertisement:
+			n.ip = m.TargetAddress
+			n.option(m.Options, ndp.Target)
+		}
+	}
+	return n, n.ip.IsValid() && n.ip.IsGlobalUnicast()
+}
+
+// option takes the MAC from a link-layer address option, if there is one.
+func (n *neighbour) option(options []ndp.Option, direction ndp.Direction) {
+	for _, o := range options {
+		if lla, ok := o.(*ndp.LinkLayerAddress); ok && lla.Direction == direction {
+			n.mac = lla.Addr
+		}
+	}
 }

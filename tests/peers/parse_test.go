@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mdlayher/ndp"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -78,14 +79,14 @@ func TestReadNeighbour(t *testing.T) {
 	own, other := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	ip4, ip6 := netip.MustParseAddr("10.9.0.5"), netip.MustParseAddr("fd00::5")
 	arp := func(op uint16, sender netip.Addr) []byte {
-		return lab.Ethernet(lab.Broadcast, own, 0, etherARP, lab.ARP(op, own, sender, other, netip.MustParseAddr("10.9.0.1")))
+		return lab.Ethernet(lab.Broadcast, own, 0, unix.ETH_P_ARP, lab.ARP(op, own, sender, other, netip.MustParseAddr("10.9.0.1")))
 	}
 	nd := func(src netip.Addr, m ndp.Message) []byte {
 		packet, err := lab.NDP(src, netip.MustParseAddr("ff02::1"), m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return lab.Ethernet(net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, own, 0, etherIPv6, packet)
+		return lab.Ethernet(net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, own, 0, unix.ETH_P_IPV6, packet)
 	}
 	option := func(d ndp.Direction) []ndp.Option {
 		return []ndp.Option{&ndp.LinkLayerAddress{Direction: d, Addr: other}}
@@ -107,10 +108,10 @@ func TestReadNeighbour(t *testing.T) {
 		{"detection", nd(netip.IPv6Unspecified(), solicitation), netip.Addr{}, nil},
 		{"advertisement", nd(netip.MustParseAddr("fe80::1"), &ndp.NeighborAdvertisement{TargetAddress: ip6, Options: option(ndp.Target)}), ip6, other},
 		{"without option", nd(ip6, &ndp.NeighborAdvertisement{TargetAddress: ip6}), ip6, own},
-		{"datagram", lab.Ethernet(other, own, 0, etherIPv6, datagram), netip.Addr{}, nil},
+		{"datagram", lab.Ethernet(other, own, 0, unix.ETH_P_IPV6, datagram), netip.Addr{}, nil},
 		{"nothing", nil, netip.Addr{}, nil},
 	} {
-		got, ok := readNeighbour(tt.frame)
+		got, ok := readNeighbour(lab.Packet{Frame: tt.frame})
 		if ok != tt.ip.IsValid() || ok && (got.ip != tt.ip || got.mac.String() != tt.mac.String()) {
 			t.Errorf("%s: got %v at %v, %t, want %v at %v", tt.name, got.ip, got.mac, ok, tt.ip, tt.mac)
 		}

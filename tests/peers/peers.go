@@ -2,7 +2,6 @@ package peers
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -28,23 +27,17 @@ type Peer interface {
 	// Name is a short word for tables.
 	Name() string
 	// Watch starts to observe a node, and returns once everything that is sent there
-	// from then on is observed.
+	// from then on is observed. The lab ends it.
 	Watch(ctx context.Context, n *lab.Node) error
 	// Alarms are those so far, in the order they were raised. Some repeat themselves.
 	Alarms() []Alarm
-	// Close ends the observation of all nodes. It may be called more than once. The lab
-	// must still be there.
-	Close() error
 }
 
 // All are the peers for one lab, in the order of the tables. Where networks are declared,
 // those who know networks know them, too.
 func All(networks *config.Config) []Peer {
-	return []Peer{NewArpwatch(), NewTshark(), NewEVPN(networks), NewPodIP()}
+	return []Peer{&Arpwatch{}, &Tshark{}, NewEVPN(networks), NewPodIP()}
 }
-
-// readyTimeout is how long a program may take to listen on a busy machine.
-var readyTimeout = lab.Patience(20 * time.Second)
 
 // again is how often one address is taken down: a flood of announcements makes some peers
 // repeat themselves thousands of times a second.
@@ -78,34 +71,6 @@ func (r *record) Alarms() []Alarm {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.alarms)
-}
-
-// closers end several things in the order they were begun: first who may begin others.
-type closers struct {
-	mu  sync.Mutex
-	all []func() error
-}
-
-func (c *closers) onClose(f func() error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all = append(c.all, f)
-}
-
-// Close runs them all.
-func (c *closers) Close() error {
-	var errs []error
-	for {
-		c.mu.Lock()
-		if len(c.all) == 0 {
-			c.mu.Unlock()
-			return errors.Join(errs...)
-		}
-		f := c.all[0]
-		c.all = c.all[1:]
-		c.mu.Unlock()
-		errs = append(errs, f())
-	}
 }
 
 // asker is the MAC from which an agent on the node asks pods for their addresses. What

@@ -60,7 +60,6 @@ func watch(t *lab.T, p Peer, nodes ...*lab.Node) {
 	for _, n := range nodes {
 		t.Do(p.Watch(ctx, n))
 	}
-	t.Cleanup(func() { t.Do(p.Close()) })
 }
 
 // Those who listen find two pods with one address on a bridge, also on one that comes later
@@ -68,8 +67,8 @@ func watch(t *lab.T, p Peer, nodes ...*lab.Node) {
 // what pods answer to an agent.
 func TestListeners(t *testing.T) {
 	for _, make := range []func() Peer{
-		func() Peer { return NewArpwatch() },
-		func() Peer { return NewTshark() },
+		func() Peer { return &Arpwatch{} },
+		func() Peer { return &Tshark{} },
 		func() Peer { return NewEVPN(config.Default()) },
 	} {
 		p := make()
@@ -123,8 +122,8 @@ func askAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
 	defer sender.Close()
 	for range evpnMoves {
 		for _, p := range pods {
-			answer, err := n.Tap(p.HostInterface, func(frame []byte) bool {
-				heard, ok := readNeighbour(frame)
+			answer, err := n.Tap(p.HostInterface, func(packet lab.Packet) bool {
+				heard, ok := readNeighbour(packet)
 				return ok && heard.ip == ip
 			})
 			t.Do(err)

@@ -23,7 +23,6 @@ const podIPEvery = time.Second
 // API server would say is derived from what the lab does; see [bookkeeping].
 type PodIP struct {
 	record
-	closers
 
 	mu    sync.Mutex
 	books bookkeeping
@@ -44,34 +43,37 @@ func (p *PodIP) Watch(_ context.Context, n *lab.Node) error {
 			defer p.mu.Unlock()
 			p.books.note(news)
 		})
-		stop := make(chan struct{})
+		ctx, cancel := context.WithCancel(context.Background())
 		var polling sync.WaitGroup
-		polling.Go(func() {
-			said := map[netip.Addr]string{}
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(podIPEvery):
-				}
-				p.mu.Lock()
-				twice := p.books.twice()
-				p.mu.Unlock()
-				for ip, pods := range twice {
-					if said[ip] != pods {
-						p.add(ip, "status.podIPs of "+pods)
-					}
-				}
-				said = twice
-			}
-		})
-		p.onClose(func() error {
-			close(stop)
+		polling.Go(func() { p.poll(ctx) })
+		n.Lab().OnClose(func() error {
+			cancel()
 			polling.Wait()
 			return nil
 		})
 	})
 	return nil
+}
+
+// poll looks at the list until ctx ends.
+func (p *PodIP) poll(ctx context.Context) {
+	said := map[netip.Addr]string{}
+	for tick := time.NewTicker(podIPEvery); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		p.mu.Lock()
+		twice := p.books.twice()
+		p.mu.Unlock()
+		for ip, pods := range twice {
+			if said[ip] != pods {
+				p.add(ip, "status.podIPs of "+pods)
+			}
+		}
+		said = twice
+	}
 }
 
 // bookkeeping is what the API server has about pods: what IPAM gave, not what the pods do.

@@ -1,20 +1,21 @@
 package peers
 
 import (
-	"bytes"
-	"cmp"
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
-	"runtime"
+	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/tests/lab"
 )
+
+// readyTimeout is how long a program may take to listen on a busy machine.
+var readyTimeout = lab.Patience(20 * time.Second)
 
 // find is the path of a program; Debian has some where not every PATH looks.
 func find(program string) (string, error) {
@@ -26,94 +27,43 @@ func find(program string) (string, error) {
 	return "", fmt.Errorf("find %s (tests/install.sh compare installs it): %w", program, exec.ErrNotFound)
 }
 
-// process is a program in the netns of a node that ends with us.
-type process struct {
-	cmd    *exec.Cmd
-	dir    string
-	exited chan struct{}
-	err    error
-}
-
-// start starts a program that finds its files in a folder of its own, and passes each line
-// it prints to line, one at a time.
-func start(n *lab.Node, dir string, line func(string), path string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(path, args...), dir: dir, exited: make(chan struct{})}
-	out := &lines{each: line}
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.Env = append(os.Environ(), "LC_ALL=C", "TMPDIR="+dir, "HOME="+dir)
-	// A child of its own may hold the output open.
-	p.cmd.WaitDelay = 2 * time.Second
-	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	started := make(chan error, 1)
+// start starts a program on a node, passes each line that it prints to line, and waits until it
+// listens. It finds its files in a folder of its own, and has no DNS: there is no server in the
+// lab, and arpwatch would wait for it before each report. It must not end before the lab does,
+// because it would miss packets; gone excuses that.
+func start(ctx context.Context, n *lab.Node, dir string, cmd *exec.Cmd, line func(string), listens func() error, gone func() bool) (*lab.Process, error) {
+	switches := filepath.Join(dir, "nsswitch.conf")
+	if err := os.WriteFile(switches, []byte("passwd: files\ngroup: files\nhosts: files\n"), 0o644); err != nil {
+		return nil, err
+	}
+	read, write := io.Pipe()
+	cmd.Stdout, cmd.Stderr = write, write
 	go func() {
-		// Pdeathsig is about the death of this thread. It has a mount namespace of its
-		// own, so it is never unlocked and ends with the goroutine.
-		runtime.LockOSThread()
-		if err := errors.Join(withoutNames(dir), n.Start(p.cmd)); err != nil {
-			started <- err
-			return
+		for scanner := bufio.NewScanner(read); scanner.Scan(); {
+			line(scanner.Text())
 		}
-		started <- nil
-		p.err = p.cmd.Wait()
-		close(p.exited)
+		_, _ = io.Copy(io.Discard, read) // after a line that is too long
 	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "TMPDIR="+dir, "HOME="+dir)
+	// A child of its own may hold the output open.
+	cmd.WaitDelay = 2 * time.Second
+	p, err := n.Launch(cmd, lab.Mount{File: switches, At: "/etc/nsswitch.conf"})
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
-}
-
-// withoutNames gives the calling thread, which must be locked and never be used again, a
-// mount namespace in which nobody asks DNS for the name of an address: there is no server
-// in the lab, and arpwatch would wait for it before each report.
-func withoutNames(dir string) error {
-	file := dir + "/nsswitch.conf"
-	return errors.Join(
-		os.WriteFile(file, []byte("passwd: files\ngroup: files\nhosts: files\n"), 0o644),
-		unix.Unshare(unix.CLONE_NEWNS),
-		unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""),
-		unix.Mount(file, "/etc/nsswitch.conf", "", unix.MS_BIND, ""),
-	)
-}
-
-// stop ends the program and waits. How it ends then does not matter, but one that has ended
-// before has missed what there was.
-func (p *process) stop() error {
-	defer os.RemoveAll(p.dir)
-	select {
-	case <-p.exited:
-		return fmt.Errorf("%s ended by itself: %w", p.cmd.Path, cmp.Or(p.err, errors.New("without an error")))
-	default:
-	}
-	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("stop %s: %w", p.cmd.Path, err)
+	n.Lab().OnClose(func() error {
+		defer os.RemoveAll(dir)
+		if !p.Running() && !gone() {
+			return fmt.Errorf("%s ended by itself", cmd.Path)
 		}
-		select {
-		case <-p.exited:
-			return nil
-		case <-time.After(5 * time.Second):
+		return p.Stop()
+	})
+	return p, lab.Poll(ctx, readyTimeout, func() error {
+		if !p.Running() {
+			return lab.Final(fmt.Errorf("%s ended by itself", cmd.Path))
 		}
-	}
-	return fmt.Errorf("stop %s: it does not end", p.cmd.Path)
-}
-
-// wait polls until ok, or until the program has ended.
-func (p *process) wait(ctx context.Context, ok func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	for {
-		if done, err := ok(); done || err != nil {
-			return err
-		}
-		select {
-		case <-p.exited:
-			return fmt.Errorf("%s ended: %w", p.cmd.Path, p.err)
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s to listen: %w", p.cmd.Path, ctx.Err())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+		return listens()
+	})
 }
 
 // scratch is a folder for one program on a node; a later lab removes it should we be
@@ -122,23 +72,14 @@ func scratch(n *lab.Node) (string, error) {
 	return os.MkdirTemp("", n.Name+"-peer-")
 }
 
-// lines splits what is written into lines.
-type lines struct {
-	each func(string)
-	rest []byte
-}
-
-// maxLine is where a line that does not end is cut.
-const maxLine = 4096
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.rest = append(l.rest, p...)
-	for {
-		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
-		if !found && len(l.rest) < maxLine {
-			return len(p), nil
-		}
-		l.each(string(line))
-		l.rest = bytes.Clone(rest)
+// withoutAsker is a filter for libpcap that refuses the ARP packets that a MAC sends and
+// those to it. They are found by the ARP packet, which begins at an offset: "arp[0]", or
+// "ether[14]" for arpwatch, which puts "not vlan and" before the filter, and that moves
+// libpcap's idea of where "arp" is.
+func withoutAsker(mac net.HardwareAddr, layer string, begin int) string {
+	const sender, target = 8, 18
+	at := func(offset int) string {
+		return fmt.Sprintf("(%s[%d:4] == 0x%x and %s[%d:2] == 0x%x)", layer, begin+offset, []byte(mac[:4]), layer, begin+offset+4, []byte(mac[4:]))
 	}
+	return "not " + at(sender) + " and not " + at(target)
 }

@@ -1,29 +1,49 @@
 package peers
 
 import (
+	"errors"
+	"fmt"
+	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/dupip/dupip/internal/needs"
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// A peer that ended before it was told to has missed what there was: that must be said.
+// A peer that ended before it was told to has missed what there was: that must be an error.
 func TestEndsByItself(t *testing.T) {
-	l := lab.NewT(t)
-	n := l.Node("")
-	run := func(script string) *process {
+	needs.Root(t)
+	for script, want := range map[string]string{
+		"exit 0":                    "ended by itself",
+		"echo ready; exit 0":        "ended by itself",
+		"echo ready; exec sleep 60": "",
+	} {
+		l, err := lab.New(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := l.AddNode("")
+		if err != nil {
+			t.Fatal(err)
+		}
 		dir, err := scratch(n)
-		l.Do(err)
-		p, err := start(n, dir, func(string) {}, "/bin/sh", "-c", script)
-		l.Do(err)
-		return p
-	}
-	for script, want := range map[string]string{"exit 3": "exit status 3", "exit 0": "without an error"} {
-		p := run(script)
-		<-p.exited
-		if err := p.stop(); err == nil || !strings.Contains(err.Error(), "ended by itself: "+want) {
-			t.Errorf("%s: %v", script, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ready atomic.Bool
+		p, err := start(t.Context(), n, dir, exec.Command("/bin/sh", "-c", script), func(string) { ready.Store(true) }, func() error {
+			if !ready.Load() {
+				return errors.New("not ready")
+			}
+			return nil
+		}, func() bool { return false })
+		if script == "echo ready; exit 0" && p != nil {
+			<-p.Exited()
+		}
+		if err = errors.Join(err, l.Close()); want == "" && err != nil || want != "" && !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v, want %q", script, err, want)
 		}
 	}
-	l.Do(run("exec sleep 60").stop())
 }

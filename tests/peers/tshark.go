@@ -2,8 +2,9 @@ package peers
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/netip"
+	"os/exec"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -15,13 +16,7 @@ import (
 // Wireshark's ARP dissector says that two MACs have one address. That is on by default
 // (arp.detect_duplicate_ips), and knows the whole capture: a MAC that has gone is still
 // the address's first.
-type Tshark struct {
-	record
-	closers
-}
-
-// NewTshark makes one that observes no node yet.
-func NewTshark() *Tshark { return &Tshark{} }
+type Tshark struct{ record }
 
 // Name is "tshark".
 func (*Tshark) Name() string { return "tshark" }
@@ -46,16 +41,15 @@ func (t *Tshark) Watch(ctx context.Context, n *lab.Node) error {
 			t.add(ip, "Duplicate IP address configured, on "+n.ShortName())
 		}
 	}
-	p, err := start(n, dir, line, path, "-n", "-l", "-i", "any", "-f", "arp and "+withoutAsker(asker(n), "arp", 0),
+	cmd := exec.Command(path, "-n", "-l", "-i", "any", "-f", "arp and "+withoutAsker(asker(n), "arp", 0),
 		"-Y", "arp.duplicate-address-detected", "-T", "fields", "-e", "_ws.expert.message")
-	if err != nil {
-		return err
-	}
-	t.onClose(p.stop)
-	if err := p.wait(ctx, func() (bool, error) { return listening.Load(), nil }); err != nil {
-		return fmt.Errorf("watch %s: %w", n.ShortName(), err)
-	}
-	return nil
+	_, err = start(ctx, n, dir, cmd, line, func() error {
+		if !listening.Load() {
+			return errors.New("tshark does not listen yet")
+		}
+		return nil
+	}, func() bool { return false })
+	return err
 }
 
 var tsharkMessage = regexp.MustCompile(`Duplicate IP address configured \(([0-9.]+)\)`)

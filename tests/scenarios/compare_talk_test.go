@@ -1,13 +1,10 @@
 package scenarios
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/mdlayher/ndp"
 	"github.com/vishvananda/netlink"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -69,7 +66,7 @@ func (s *Stage) say(ns *lab.Netns, ip netip.Addr) {
 		return
 	}
 	if link.Attrs().Name != "lo" {
-		frame, err := question(link.Attrs().HardwareAddr, ip, gatewayOf(ns, link, ip))
+		frame, err := lab.Solicitation(ip, gatewayOf(ns, link, ip), link.Attrs().HardwareAddr, 0)
 		s.Do(err, ns.SendFrames(link.Attrs().Name, frame))
 	}
 	// Where no route leads there, nobody sends.
@@ -120,22 +117,4 @@ func gatewayOf(ns *lab.Netns, link netlink.Link, ip netip.Addr) netip.Addr {
 		bits = 64
 	}
 	return netip.PrefixFrom(ip, bits).Masked().Addr().Next()
-}
-
-// question is how a kernel looks an address up: an ARP request (RFC 826) or a neighbour
-// solicitation (RFC 4861, 4.3).
-func question(mac net.HardwareAddr, src, target netip.Addr) ([]byte, error) {
-	if target.Is4() {
-		return lab.Ethernet(lab.Broadcast, mac, 0, 0x0806, lab.ARP(lab.ARPRequest, mac, src, make(net.HardwareAddr, 6), target)), nil
-	}
-	group, err := ndp.SolicitedNodeMulticast(target)
-	if err != nil {
-		return nil, fmt.Errorf("look %v up: %w", target, err)
-	}
-	packet, err := lab.NDP(src, group, &ndp.NeighborSolicitation{
-		TargetAddress: target,
-		Options:       []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac}},
-	})
-	g := group.As16()
-	return lab.Ethernet(net.HardwareAddr{0x33, 0x33, g[12], g[13], g[14], g[15]}, mac, 0, 0x86dd, packet), err
 }

@@ -71,14 +71,7 @@ func (s *Stage) compare() {
 			j.nested = append(j.nested, news.Pod)
 		}
 	})
-	s.Cleanup(func() {
-		bench.add(j.verdict())
-		for _, p := range j.peers {
-			if err := p.Close(); err != nil {
-				s.Errorf("close %s: %v", p.Name(), err)
-			}
-		}
-	})
+	s.Cleanup(func() { bench.add(j.verdict()) })
 	var all sync.WaitGroup
 	errs := make([]error, len(j.peers))
 	for i, p := range j.peers {
@@ -215,5 +208,3 @@ func (d *dupip) Alarms() []peers.Alarm {
 }
 
 func (*dupip) Watch(context.Context, *lab.Node) error { return nil }
-
-func (*dupip) Close() error { return nil }

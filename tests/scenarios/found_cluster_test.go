@@ -137,8 +137,9 @@ var foundInCluster = []Scenario{
 // nobody: the pod says by it, when it starts, that it is there.
 func (s *Stage) tapARPRequests(p *lab.Pod) *lab.Tap {
 	s.Helper()
-	tap, err := p.Node.Tap(p.HostInterface, func(frame []byte) bool {
-		return len(frame) >= 42 && binary.BigEndian.Uint16(frame[12:]) == unix.ETH_P_ARP &&
+	tap, err := p.Node.Tap(p.HostInterface, func(packet lab.Packet) bool {
+		frame := packet.Frame
+		return len(frame) >= 42 && packet.EtherType() == unix.ETH_P_ARP &&
 			binary.BigEndian.Uint16(frame[20:]) == lab.ARPRequest && !bytes.Equal(frame[28:32], frame[38:42])
 	})
 	s.Do(err)

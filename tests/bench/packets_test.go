@@ -1,0 +1,270 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// packetCase is one kind of traffic at one interface.
+type packetCase struct {
+	what  string
+	frame []byte
+	// turns makes each packet come from another address than the one before; nil is one
+	// address.
+	turns *rotation
+	// records is how many the observer writes, whatever the number of packets: it shows
+	// that the case is what it says.
+	records int64
+	goal    string
+}
+
+const (
+	oneAddress    = "≤ 2 × empty"
+	moreAddresses = "≤ 4 × empty"
+)
+
+var packetCases = []packetCase{
+	{"parsed, no address in it", brokenFrame(), nil, 0, ""},
+	{"one IPv4 address", ipFrame("10.0.0.1", 0), nil, 1, oneAddress},
+	{"one IPv6 address", ipFrame("2001:db8::1", 0), nil, 1, oneAddress},
+	{"one IPv4 address, tag in the packet", ipFrame("10.0.0.1", 7), nil, 1, moreAddresses},
+	{"two IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(2), 2, moreAddresses},
+	{"256 IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(256), 256, moreAddresses},
+	{"256 IPv6 addresses in turns", ipFrame("2001:db8::1", 0), rotateIPv6(256), 256, moreAddresses},
+}
+
+var (
+	podMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	nodeMAC = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+)
+
+// ipFrame is the frame of a small datagram.
+func ipFrame(source string, vlan uint16) []byte {
+	src, dst, etherType := netip.MustParseAddr(source), "10.9.9.9", uint16(unix.ETH_P_IP)
+	if src.Is6() {
+		dst, etherType = "2001:db8::ffff", unix.ETH_P_IPV6
+	}
+	packet := lab.UDP(netip.AddrPortFrom(src, 9), netip.AddrPortFrom(netip.MustParseAddr(dst), 9), make([]byte, 18))
+	return lab.Ethernet(nodeMAC, podMAC, vlan, etherType, packet)
+}
+
+// brokenFrame has an IPv4 header that is shorter than one can be, which the observer finds
+// out last of all in a header.
+func brokenFrame() []byte {
+	frame := ipFrame("10.0.0.1", 0)
+	frame[14] = 0x44
+	return frame
+}
+
+// measurePackets runs all cases of a mode in turns.
+func measurePackets(b *bench) {
+	n := b.Node("")
+	// CPU time is a thread's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, mode := range []bpf.Mode{bpf.TC, bpf.XDP} {
+		var trials []*trial
+		for i, c := range packetCases {
+			trials = append(trials, b.newTrial(n, fmt.Sprintf("%s%d", mode, i), mode, c))
+		}
+		nothing := b.empty(trials[0].program.Type())
+		ordinary := ipFrame("10.0.0.1", 0)
+		var base []float64
+		for round := range b.rounds + 1 {
+			least := b.cost(nothing, ordinary)
+			for _, t := range trials {
+				ns := t.run(b, least)
+				// The first round is for the tables to fill and the caches to get warm.
+				if round > 0 {
+					t.ns, t.ratio = append(t.ns, ns), append(t.ratio, ns/least)
+				}
+			}
+			if round > 0 {
+				base = append(base, least)
+			}
+		}
+		b.title("ONE PACKET, %s (BPF_PROG_TEST_RUN, %d rounds in turns)", map[bpf.Mode]string{bpf.TC: "tc and tcx", bpf.XDP: "xdp"}[mode], b.rounds)
+		b.row("empty program", "", "%5.1f ns", median(base))
+		for _, t := range trials {
+			b.Eventually(t.what, func() error {
+				if got := t.written.Load(); got != t.records {
+					return fmt.Errorf("the observer wrote %d records, want %d: the figure is not of what it says", got, t.records)
+				}
+				return nil
+			})
+			b.row(t.what, t.goal, "%5.1f ns, %.1f × empty", median(t.ns), median(t.ratio))
+		}
+	}
+}
+
+// trial is a case under way, with an observer of its own: what one case has left in the
+// tables would be another's luck.
+type trial struct {
+	packetCase
+	program *ebpf.Program
+	// tested is what is run, floor the same without the observer: both nil for one address.
+	tested, floor *ebpf.Program
+	written       atomic.Int64
+	ns, ratio     []float64
+}
+
+func (b *bench) newTrial(n *lab.Node, name string, mode bpf.Mode, c packetCase) *trial {
+	b.Helper()
+	observer, program := b.observe(n, name, bpf.Options{
+		Mode: mode, Refresh: time.Hour, DataRate: bpf.Rate{PerSecond: 1000, Burst: 1000},
+		RingBytes: 1 << 16, MaxAddresses: 4096, MaxInterfaces: 64,
+	})
+	t := &trial{packetCase: c, program: program}
+	go func() {
+		for record := (bpf.Record{}); observer.Read(&record) == nil; {
+			t.written.Add(1)
+		}
+	}()
+	if c.turns != nil {
+		t.tested, t.floor = b.before(c.turns, program), b.before(c.turns, b.empty(program.Type()))
+	}
+	return t
+}
+
+// run returns the nanoseconds of a packet. What it takes to count the address up is taken off
+// again: the same is run in front of an empty program.
+func (t *trial) run(b *bench, least float64) float64 {
+	if t.turns == nil {
+		return b.cost(t.program, t.frame)
+	}
+	return b.cost(t.tested, t.frame) - b.cost(t.floor, t.frame) + least
+}
+
+// loopback is the ifindex that BPF_PROG_TEST_RUN takes a packet to come from, whatever the
+// netns.
+const loopback = 1
+
+// observe attaches an observer of its own, with empty tables, in TC or XDP mode to the loopback
+// device of a netns of its own, and returns its program, which is the one under tcx, too.
+func (b *bench) observe(n *lab.Node, name string, opts bpf.Options) (*bpf.Observer, *ebpf.Program) {
+	b.Helper()
+	sandbox, err := n.AddSandbox(name)
+	b.Do(err)
+	observer, err := bpf.Load(opts)
+	b.Do(err)
+	b.Cleanup(func() { b.Do(observer.Close()) })
+	b.Do(sandbox.Exec(func() error {
+		_, err := observer.Attach(loopback, bpf.AttachOptions{Generation: 1, CreateQdisc: true})
+		return err
+	}))
+	id, err := attachedProgram(sandbox.Netlink())
+	b.Do(err)
+	program, err := ebpf.NewProgramFromID(id)
+	b.Do(err)
+	b.Cleanup(func() { program.Close() })
+	return observer, program
+}
+
+// attachedProgram asks the kernel what is attached to the loopback device.
+func attachedProgram(nl *netlink.Handle) (ebpf.ProgramID, error) {
+	lo, err := nl.LinkByIndex(loopback)
+	if err != nil {
+		return 0, err
+	}
+	if xdp := lo.Attrs().Xdp; xdp != nil && xdp.Attached {
+		return ebpf.ProgramID(xdp.ProgId), nil
+	}
+	filters, err := nl.FilterList(lo, netlink.HANDLE_MIN_INGRESS)
+	for _, f := range filters {
+		if f, ok := f.(*netlink.BpfFilter); ok {
+			return ebpf.ProgramID(f.Id), nil
+		}
+	}
+	return 0, errors.Join(errors.New("no program is attached"), err)
+}
+
+// empty makes a program that does nothing.
+func (b *bench) empty(kind ebpf.ProgramType) *ebpf.Program {
+	b.Helper()
+	return b.newProgram(kind, asm.Mov.Imm(asm.R0, 2), asm.Return())
+}
+
+// rotation is how a source address is counted up: its last byte is the highest of a word of
+// this size at this offset. The word is what the observer loads: a wider load after a
+// narrower store would make the CPU wait, and be counted as the observer's.
+type rotation struct {
+	size  asm.Size
+	at    int16
+	shift int32
+	// sources is how many addresses take turns, a power of two of at most 256.
+	sources int
+}
+
+func rotateIPv4(sources int) *rotation { return &rotation{asm.Word, 26, 24, sources} }
+func rotateIPv6(sources int) *rotation { return &rotation{asm.DWord, 30, 56, sources} }
+
+// before makes a program that counts the source up and goes on with the next program.
+func (b *bench) before(r *rotation, next *ebpf.Program) *ebpf.Program {
+	b.Helper()
+	programs, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1,
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: next}},
+	})
+	b.Do(err)
+	b.Cleanup(func() { programs.Close() })
+	data, end := int16(76), int16(80) // struct __sk_buff
+	if next.Type() == ebpf.XDP {
+		data, end = 0, 4 // struct xdp_md
+	}
+	return b.newProgram(next.Type(),
+		asm.LoadMem(asm.R2, asm.R1, data, asm.Word),
+		asm.LoadMem(asm.R3, asm.R1, end, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, 40),
+		asm.JGT.Reg(asm.R4, asm.R3, "out"),
+		asm.LoadMem(asm.R5, asm.R2, r.at, r.size),
+		asm.Mov.Imm(asm.R4, 1),
+		asm.LSh.Imm(asm.R4, r.shift),
+		asm.Add.Reg(asm.R5, asm.R4),
+		asm.LoadImm(asm.R4, ^(int64(256-r.sources)<<r.shift), asm.DWord),
+		asm.And.Reg(asm.R5, asm.R4),
+		asm.StoreMem(asm.R2, r.at, asm.R5, r.size),
+		asm.LoadMapPtr(asm.R2, programs.FD()),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(),
+		asm.Mov.Imm(asm.R0, 2).WithSymbol("out"),
+		asm.Return(),
+	)
+}
+
+func (b *bench) newProgram(kind ebpf.ProgramType, instructions ...asm.Instruction) *ebpf.Program {
+	b.Helper()
+	spec := &ebpf.ProgramSpec{Type: kind, License: "Dual BSD/GPL", Instructions: instructions}
+	if kind == ebpf.XDP {
+		spec.AttachType = ebpf.AttachXDP // a tail call wants both programs to say the same
+	}
+	program, err := ebpf.NewProgram(spec)
+	b.Do(err)
+	b.Cleanup(func() { program.Close() })
+	return program
+}
+
+// cost runs a program on a packet and returns the nanoseconds of CPU time that one run took. The
+// caller's goroutine is locked to its thread. The kernel's own count has whole nanoseconds, too
+// coarse for an empty program of five.
+func (b *bench) cost(program *ebpf.Program, packet []byte) float64 {
+	b.Helper()
+	began := b.threadTime()
+	// A signal makes the kernel start all over.
+	_, _, err := program.Benchmark(packet, b.repeat, func() { began = b.threadTime() })
+	b.Do(err)
+	return float64(b.threadTime()-began) / float64(b.repeat)
+}

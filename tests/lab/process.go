@@ -1,0 +1,151 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// stopTimeout is how long a process may take to end: an agent leaves the cluster for up to
+// five seconds and then writes its state for up to three.
+const stopTimeout = 15 * time.Second
+
+// Process is a program in the netns of a lab, which ends with the lab.
+type Process struct {
+	cmd    *exec.Cmd
+	log    Buffer
+	exited chan struct{}
+	err    error
+}
+
+// Mount puts a file in the place of another one, for one process.
+type Mount struct{ File, At string }
+
+// Launch starts a command inside the netns. Its output is the [Process.Log], unless the
+// command has outputs of its own. The lab stops it.
+func (n *Netns) Launch(cmd *exec.Cmd, mounts ...Mount) (*Process, error) {
+	p, err := n.launch(cmd, mounts)
+	if err == nil {
+		n.lab.OnClose(p.Stop)
+	}
+	return p, err
+}
+
+// launch is Launch without OnClose. The process has a process group of its own: Ctrl-C is for
+// the tests.
+func (n *Netns) launch(cmd *exec.Cmd, mounts []Mount) (*Process, error) {
+	p := &Process{cmd: cmd, exited: make(chan struct{})}
+	if cmd.Stdout == nil && cmd.Stderr == nil {
+		cmd.Stdout, cmd.Stderr = &p.log, &p.log
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &unix.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, unix.SIGKILL
+	started := make(chan error, 1)
+	go func() {
+		// Pdeathsig is about the death of the thread that started the child, so it stays
+		// here until the child has ended. It is never unlocked, because its namespaces, which
+		// the child inherits, are others; it ends with the goroutine.
+		runtime.LockOSThread()
+		err := errors.Join(bind(mounts), netns.Set(n.fd))
+		if err == nil {
+			err = cmd.Start()
+		}
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s in netns %s: %w", cmd.Path, n.Name, err)
+	}
+	return p, nil
+}
+
+// bind gives the calling thread a mount namespace of its own with these mounts. What is
+// mounted below /run/netns later appears there, too, and what is unmounted vanishes. With the
+// last thread and process inside, the namespace is gone.
+func bind(mounts []Mount) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""))
+	for _, m := range mounts {
+		if err == nil {
+			err = unix.Mount(m.File, m.At, "", unix.MS_BIND, "")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	return nil
+}
+
+// PID is the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Log is what the process has written so far.
+func (p *Process) Log() string { return p.log.String() }
+
+// Exited is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Running says whether the process has not ended.
+func (p *Process) Running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Wait waits until the process has ended by itself and returns its exit error.
+func (p *Process) Wait(ctx context.Context) error {
+	select {
+	case <-p.exited:
+		return p.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Stop ends the process with SIGTERM and waits. It returns an error if the process had to be
+// killed because it took too long. It may be called more than once, and after Kill.
+func (p *Process) Stop() error {
+	if err := p.Signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(Patience(stopTimeout)):
+		return errors.Join(fmt.Errorf("stop %s: it did not end within %v of SIGTERM", p.cmd.Path, Patience(stopTimeout)), p.Kill())
+	}
+}
+
+// Kill ends the process with SIGKILL and waits.
+func (p *Process) Kill() error {
+	if err := p.Signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	<-p.exited
+	return nil
+}
+
+// Signal sends a signal. That the process has ended is no error.
+func (p *Process) Signal(s unix.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal %s: %w", p.cmd.Path, err)
+	}
+	return nil
+}
