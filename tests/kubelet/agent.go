@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -25,6 +27,8 @@ const (
 	stateDir = "/var/lib/dupip"
 	// killTimeout is how long a killed container may take to be known as ended.
 	killTimeout = 10 * time.Second
+	// forever leaves the limit to a context.
+	forever = time.Hour
 )
 
 // Agent is the DaemonSet's pod on one node.
@@ -95,37 +99,30 @@ func (a *Agent) running() bool { return a.pid > 0 && unix.Kill(a.pid, 0) == nil 
 
 // Memory is what the kernel charges the container, and the limit of that, in bytes.
 func (a *Agent) Memory() (usage, limit int64, err error) {
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", a.pid))
+	proc, err := procfs.NewProc(a.pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	usageFile, limitFile := "", ""
-	for line := range strings.Lines(string(groups)) {
-		// Number, controllers, path.
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		switch {
-		case len(parts) < 3:
-		case parts[1] == "memory":
-			dir := filepath.Join("/sys/fs/cgroup/memory", parts[2])
-			usageFile, limitFile = filepath.Join(dir, "memory.usage_in_bytes"), filepath.Join(dir, "memory.limit_in_bytes")
-		case parts[1] == "" && usageFile == "":
-			dir := filepath.Join("/sys/fs/cgroup", parts[2])
-			usageFile, limitFile = filepath.Join(dir, "memory.current"), filepath.Join(dir, "memory.max")
+	groups, err := proc.Cgroups()
+	if err != nil {
+		return 0, 0, err
+	}
+	read := func(file string) (n int64) {
+		data, failed := os.ReadFile(file)
+		if failed == nil {
+			n, failed = strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		}
+		err = errors.Join(err, failed)
+		return n
+	}
+	for _, g := range groups {
+		if slices.Contains(g.Controllers, "memory") {
+			dir := filepath.Join("/sys/fs/cgroup/memory", g.Path)
+			return read(dir + "/memory.usage_in_bytes"), read(dir + "/memory.limit_in_bytes"), err
 		}
 	}
-	for _, f := range []struct {
-		path string
-		to   *int64
-	}{{usageFile, &usage}, {limitFile, &limit}} {
-		data, err := os.ReadFile(f.path)
-		if err != nil {
-			return 0, 0, err
-		}
-		if *f.to, err = strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err != nil {
-			return 0, 0, fmt.Errorf("read %s: %w", f.path, err)
-		}
-	}
-	return usage, limit, nil
+	dir := filepath.Join("/sys/fs/cgroup", groups[0].Path) // the only one of cgroup 2
+	return read(dir + "/memory.current"), read(dir + "/memory.max"), err
 }
 
 // Started is when its container was told to start.
@@ -158,21 +155,14 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 }
 
 func (a *Agent) until(ctx context.Context, p probe) error {
-	for {
+	return lab.Poll(ctx, forever, func() error {
 		err := a.ask(ctx, p)
-		if err == nil {
-			return nil
+		if err != nil && !a.running() {
+			code, failed := a.exitCode()
+			return lab.Final(errors.Join(fmt.Errorf("the container ended with code %d", code), failed))
 		}
-		if !a.running() {
-			code, codeErr := a.exitCode(ctx)
-			return errors.Join(fmt.Errorf("the container ended with code %d", code), codeErr)
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return err
+	})
 }
 
 // Live asks the liveness probe once.
@@ -200,25 +190,26 @@ func (a *Agent) Stop() error {
 	if a.removed {
 		return nil
 	}
-	ctx := context.Background()
-	r := a.kubelet.Runtime
-	running := a.running()
-	if err := r.StopContainer(ctx, a.Container, a.grace); err != nil {
-		return err
-	}
-	code, err := a.exitCode(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.RemovePod(ctx, a.Sandbox); err != nil {
-		return err
+	ended := a.end()
+	if err := a.kubelet.Runtime.RemovePod(context.Background(), a.Sandbox); err != nil {
+		return errors.Join(ended, err)
 	}
 	a.kubelet.cluster.withdraw(a.pod)
 	a.removed = true
-	if running && code != 0 {
-		return fmt.Errorf("stop agent: it ended with code %d", code)
+	return errors.Join(ended, os.RemoveAll(a.pod.dir))
+}
+
+// end ends the container with SIGTERM. It is an error if that ran and has another exit code than 0.
+func (a *Agent) end() error {
+	running := a.running()
+	if err := a.kubelet.Runtime.StopContainer(context.Background(), a.Container, a.grace); err != nil {
+		return err
 	}
-	return os.RemoveAll(a.pod.dir)
+	code, err := a.exitCode()
+	if err == nil && running && code != 0 {
+		err = fmt.Errorf("the agent ended with code %d", code)
+	}
+	return err
 }
 
 // Kill ends the container with SIGKILL and waits until the runtime knows; the pod stays,
@@ -229,22 +220,15 @@ func (a *Agent) Kill() error {
 			return fmt.Errorf("kill agent: %w", err)
 		}
 	}
-	return a.waitExited(killTimeout)
+	_, err := a.exitCode()
+	return err
 }
 
 // Restart starts the container of the pod anew, as a kubelet does when it has ended, and
 // ends it before where it runs. It returns an error if it had to and the exit code is not 0.
 func (a *Agent) Restart(ctx context.Context) error {
-	running := a.running()
-	if err := a.kubelet.Runtime.StopContainer(ctx, a.Container, a.grace); err != nil {
+	if err := a.end(); err != nil {
 		return err
-	}
-	code, err := a.exitCode(ctx)
-	if err != nil {
-		return err
-	}
-	if running && code != 0 {
-		return fmt.Errorf("restart agent: it ended with code %d", code)
 	}
 	a.config.Metadata.Attempt++
 	return a.start(ctx)
@@ -252,39 +236,29 @@ func (a *Agent) Restart(ctx context.Context) error {
 
 // ExitCode waits until the container has ended and returns its code.
 func (a *Agent) ExitCode(ctx context.Context) (int, error) {
-	for a.running() {
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("wait for the end of the agent: %w", ctx.Err())
-		case <-time.After(10 * time.Millisecond):
+	if err := lab.Poll(ctx, forever, func() error {
+		if a.running() {
+			return errors.New("the agent goes on")
 		}
+		return nil
+	}); err != nil {
+		return 0, err
 	}
-	return a.exitCode(ctx)
+	return a.exitCode()
 }
 
 // exitCode is that of a container which has ended, or is about to be known to have.
-func (a *Agent) exitCode(ctx context.Context) (int, error) {
-	if err := a.waitExited(killTimeout); err != nil {
-		return 0, err
-	}
-	status, err := a.kubelet.Runtime.ContainerStatus(ctx, a.Container)
-	return int(status.GetExitCode()), err
-}
-
-func (a *Agent) waitExited(limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	for {
+func (a *Agent) exitCode() (code int, err error) {
+	ctx := context.Background()
+	err = lab.Poll(ctx, killTimeout, func() error {
 		status, err := a.kubelet.Runtime.ContainerStatus(ctx, a.Container)
-		if err == nil && status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-			return nil
+		if err == nil && status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			err = fmt.Errorf("the container is %v", status.GetState())
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the end of the agent: it is %v: %w", status.GetState(), errors.Join(err, ctx.Err()))
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		code = int(status.GetExitCode())
+		return err
+	})
+	return code, err
 }
 
 // close ends the agent with its lab. Where its runtime has ended that one's end will be

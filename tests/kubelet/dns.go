@@ -1,13 +1,11 @@
 package kubelet
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 
-	"golang.org/x/net/dns/dnsmessage"
+	"github.com/miekg/dns"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -25,25 +23,12 @@ type cluster struct {
 	endpoints map[string]map[*pod]netip.Addr
 }
 
-var (
-	clustersMu sync.Mutex
-	clusters   = make(map[*lab.Lab]*cluster)
-)
+var clusters sync.Map
 
 // clusterOf is the cluster of the nodes of a lab.
 func clusterOf(l *lab.Lab) *cluster {
-	clustersMu.Lock()
-	defer clustersMu.Unlock()
-	if clusters[l] == nil {
-		clusters[l] = &cluster{endpoints: make(map[string]map[*pod]netip.Addr)}
-		l.OnClose(func() error {
-			clustersMu.Lock()
-			defer clustersMu.Unlock()
-			delete(clusters, l)
-			return nil
-		})
-	}
-	return clusters[l]
+	c, _ := clusters.LoadOrStore(l, &cluster{endpoints: make(map[string]map[*pod]netip.Addr)})
+	return c.(*cluster)
 }
 
 // publish puts a pod behind a service, ready or not, and withdraw takes it away.
@@ -64,17 +49,6 @@ func (c *cluster) withdraw(p *pod) {
 	}
 }
 
-// lookup returns the addresses of a name, and whether there is one.
-func (c *cluster) lookup(name string) (addresses []netip.Addr, found bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	pods, found := c.endpoints[name]
-	for _, a := range pods {
-		addresses = append(addresses, a)
-	}
-	return addresses, found
-}
-
 // dnsConfig is what a pod that asks the cluster first has in /etc/resolv.conf.
 func dnsConfig(namespace string) *runtimeapi.DNSConfig {
 	return &runtimeapi.DNSConfig{
@@ -90,53 +64,36 @@ func (c *cluster) serveDNS(n *lab.Node) error {
 	if err != nil {
 		return fmt.Errorf("start a DNS server: %w", err)
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		var buffer [512]byte
-		for {
-			size, from, err := conn.ReadFromUDPAddrPort(buffer[:])
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil {
-				continue // an error of an earlier answer
-			}
-			if reply, err := c.answer(buffer[:size]); err == nil {
-				_, _ = conn.WriteToUDPAddrPort(reply, from)
-			}
-		}
-	})
+	server := &dns.Server{PacketConn: conn, Handler: c}
+	served := make(chan error, 1)
+	go func() { served <- server.ActivateAndServe() }()
 	n.Lab().OnClose(func() error {
-		err := conn.Close()
-		wg.Wait()
-		return err
+		_ = conn.Close()
+		<-served // that its socket was closed
+		return nil
 	})
 	return nil
 }
 
-// answer makes the reply to a query.
-func (c *cluster) answer(query []byte) ([]byte, error) {
+// ServeDNS answers one query.
+func (c *cluster) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 	const lifetime = 5 // seconds, as CoreDNS has it
-	var m dnsmessage.Message
-	if err := m.Unpack(query); err != nil {
-		return nil, err
-	}
-	if len(m.Questions) != 1 {
-		return nil, errors.New("it has no question")
-	}
-	q := m.Questions[0]
-	m.Response, m.Authoritative, m.Additionals = true, true, nil
-	addresses, found := c.lookup(q.Name.String())
-	if !found {
-		m.RCode = dnsmessage.RCodeNameError
-	}
-	for _, a := range addresses {
-		if q.Type == dnsmessage.TypeA && a.Is4() {
-			m.Answers = append(m.Answers, dnsmessage.Resource{
-				Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: lifetime},
-				Body:   &dnsmessage.AResource{A: a.As4()},
-			})
+	answer := new(dns.Msg).SetReply(query)
+	answer.Authoritative = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, q := range query.Question {
+		pods, found := c.endpoints[q.Name]
+		if !found {
+			answer.Rcode = dns.RcodeNameError
+		}
+		for _, address := range pods {
+			if q.Qtype == dns.TypeA {
+				answer.Answer = append(answer.Answer, &dns.A{
+					Hdr: dns.RR_Header{Name: q.Name, Class: q.Qclass, Rrtype: q.Qtype, Ttl: lifetime}, A: address.AsSlice(),
+				})
+			}
 		}
 	}
-	return m.Pack()
+	_ = w.WriteMsg(answer)
 }

@@ -3,14 +3,14 @@ package kubelet
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/image"
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // Kubelet runs the pod of a DaemonSet on one node. Its methods belong to one goroutine.
@@ -23,9 +23,8 @@ type Kubelet struct {
 
 	manifest *manifest
 	cluster  *cluster
-	// imported: the runtime has the image; serves: the node has a DNS server.
-	imported bool
-	serves   bool
+	// prepared: the runtime has the image, and the node has a DNS server.
+	prepared bool
 	objects  map[objectKey]map[string]string
 	volumes  []objectVolume
 }
@@ -68,7 +67,7 @@ func (k *Kubelet) Run(ctx context.Context, nodeName string, changes ...Change) (
 	pod := &pod{
 		kubelet: k, namespace: k.manifest.set.Namespace, labels: k.manifest.set.Spec.Template.Labels,
 		// As a DaemonSet's controller names them.
-		name: k.manifest.set.Name + "-" + lower(5), uid: uid(), nodeName: nodeName,
+		name: k.manifest.set.Name + "-" + strings.ToLower(rand.Text()[:5]), uid: lab.NewUUID(), nodeName: nodeName,
 	}
 	// The path of the socket must stay short.
 	pod.dir = filepath.Join(k.Runtime.Dir(), "pods", pod.uid)
@@ -80,45 +79,29 @@ func (k *Kubelet) Run(ctx context.Context, nodeName string, changes ...Change) (
 	return a, nil
 }
 
-// archive is the image as an OCI archive, built at the first call.
-var archive = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "dupip-kubelet-image-")
+// archive is the path of the image as an OCI archive, built at the first call.
+var archive = sync.OnceValues(func() (string, error) {
+	dir, err := lab.TempDir()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	defer os.RemoveAll(dir)
-	path, err := image.Build(context.Background(), dir)
-	if err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
+	return image.Build(context.Background(), dir)
 })
 
 // prepare gives the runtime the image and the node its DNS server, once.
 func (k *Kubelet) prepare(ctx context.Context) error {
-	if !k.serves {
-		if err := k.cluster.serveDNS(k.Runtime.Node); err != nil {
-			return err
-		}
-		k.serves = true
-	}
-	if k.imported {
+	if k.prepared {
 		return nil
 	}
-	data, err := archive()
+	if err := k.cluster.serveDNS(k.Runtime.Node); err != nil {
+		return err
+	}
+	path, err := archive()
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(k.Runtime.Dir(), "dupip.tar")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return err
-	}
-	defer os.Remove(path)
-	if err := k.Runtime.Import(ctx, path, image.Name); err != nil {
-		return err
-	}
-	k.imported = true
-	return nil
+	k.prepared = true
+	return k.Runtime.Import(ctx, path, image.Name)
 }
 
 // publish puts a pod behind the name of the Service.
@@ -126,30 +109,3 @@ func (k *Kubelet) publish(p *pod) {
 	s := k.manifest.service
 	k.cluster.publish(fmt.Sprintf("%s.%s.svc.%s.", s.Name, s.Namespace, domain), p, k.Runtime.Node.Uplink())
 }
-
-// hostPath is where a path of the node is.
-func (k *Kubelet) hostPath(path string) (string, error) {
-	if here := k.HostPaths[path]; here != "" {
-		return here, nil
-	}
-	return "", fmt.Errorf("where the host's %s is in the lab is not said: add it to HostPaths", path)
-}
-
-func uid() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
-}
-
-// lower is n random letters and digits, as the API server makes them for names.
-func lower(n int) string {
-	const letters = "bcdfghjklmnpqrstvwxz2456789"
-	b := make([]byte, n)
-	_, _ = rand.Read(b)
-	for i := range b {
-		b[i] = letters[int(b[i])%len(letters)]
-	}
-	return string(b)
-}
-
-var errTwice = errors.New("two volumes have that name")

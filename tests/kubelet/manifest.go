@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"reflect"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,6 +17,36 @@ import (
 
 // Manifest is the path of what is deployed, from a package right below tests.
 const Manifest = "../../deploy/dupip.yaml"
+
+// understood are the fields of a DaemonSet that are played here; one that ends with a dot has any
+// fields below it. How it is rolled out and scheduled is the business of others.
+var understood = strings.Fields(`
+	apiVersion kind metadata. spec.selector.matchLabels. spec.updateStrategy. spec.template.metadata.labels.`)
+
+// understoodPod are those of the pods' specification.
+var understoodPod = strings.Fields(`
+	automountServiceAccountToken dnsPolicy hostNetwork hostPID nodeName nodeSelector. priorityClassName
+	serviceAccountName terminationGracePeriodSeconds tolerations.
+	containers.name containers.image containers.imagePullPolicy containers.command containers.args containers.workingDir
+	containers.env.name containers.env.value containers.env.valueFrom.fieldRef.fieldPath
+	containers.ports.name containers.ports.containerPort
+	containers.startupProbe.httpGet.path containers.startupProbe.httpGet.port containers.startupProbe.failureThreshold
+	containers.startupProbe.periodSeconds containers.startupProbe.timeoutSeconds
+	containers.livenessProbe.httpGet.path containers.livenessProbe.httpGet.port
+	containers.livenessProbe.periodSeconds containers.livenessProbe.timeoutSeconds
+	containers.readinessProbe.httpGet.path containers.readinessProbe.httpGet.port containers.readinessProbe.timeoutSeconds
+	containers.resources containers.resources.limits.cpu containers.resources.limits.memory
+	containers.resources.requests.cpu containers.resources.requests.memory
+	containers.securityContext.privileged containers.securityContext.readOnlyRootFilesystem
+	containers.securityContext.allowPrivilegeEscalation containers.securityContext.runAsUser containers.securityContext.runAsGroup
+	containers.securityContext.capabilities.add containers.securityContext.capabilities.drop
+	containers.securityContext.seccompProfile.type containers.securityContext.appArmorProfile.type
+	containers.securityContext.seLinuxOptions.
+	containers.volumeMounts.name containers.volumeMounts.mountPath containers.volumeMounts.readOnly
+	containers.volumeMounts.mountPropagation
+	volumes.name volumes.emptyDir volumes.hostPath.path volumes.hostPath.type
+	volumes.configMap.name volumes.configMap.defaultMode volumes.configMap.optional volumes.configMap.items.key volumes.configMap.items.path
+	volumes.secret.secretName volumes.secret.defaultMode volumes.secret.optional volumes.secret.items.key volumes.secret.items.path`)
 
 // manifest is a DaemonSet and what belongs to it.
 type manifest struct {
@@ -32,15 +63,13 @@ func readManifest(path string) (*manifest, error) {
 		return nil, err
 	}
 	m := &manifest{}
+	var errs []error
 	for document := range strings.SplitSeq("\n"+string(data), "\n---\n") {
-		if strings.TrimSpace(document) == "" {
-			continue
-		}
-		if err := m.add([]byte(document)); err != nil {
-			return nil, fmt.Errorf("read manifest %s: %w", path, err)
+		if strings.TrimSpace(document) != "" {
+			errs = append(errs, m.add([]byte(document)))
 		}
 	}
-	if err := m.check(); err != nil {
+	if err := errors.Join(append(errs, m.check())...); err != nil {
 		return nil, fmt.Errorf("read manifest %s: %w", path, err)
 	}
 	return m, nil
@@ -60,7 +89,11 @@ func (m *manifest) add(document []byte) error {
 	case "v1 Service":
 		return yaml.UnmarshalStrict(document, &m.service)
 	case "apps/v1 DaemonSet":
-		return yaml.UnmarshalStrict(document, &m.set)
+		known := slices.Clone(understood)
+		for _, field := range understoodPod {
+			known = append(known, "spec.template.spec."+field)
+		}
+		return errors.Join(yaml.UnmarshalStrict(document, &m.set), checkFields(document, known))
 	}
 	return fmt.Errorf("a %s %s is not understood", kind.APIVersion, kind.Kind)
 }
@@ -68,30 +101,20 @@ func (m *manifest) add(document []byte) error {
 // check looks for what an API server would refuse, or would leave without pods, and for
 // what is beyond the cluster that is played here.
 func (m *manifest) check() error {
-	set := m.set.DeepCopy()
-	labels := set.Spec.Template.Labels
-	if s := set.Spec.Selector; s == nil || !selects(s.MatchLabels, labels) || len(s.MatchExpressions) > 0 {
-		return fmt.Errorf("the selector of the DaemonSet does not match its pods, which have %v", labels)
+	pods := m.set.Spec.Template
+	if s := m.set.Spec.Selector; s == nil || !selects(s.MatchLabels, pods.Labels) {
+		return fmt.Errorf("the selector of the DaemonSet does not match its pods, which have %v", pods.Labels)
 	}
-	account := take(&set.Spec.Template.Spec.ServiceAccountName)
-	if account != m.account.Name || m.account.Namespace != set.Namespace {
+	if account := pods.Spec.ServiceAccountName; account != m.account.Name || m.account.Namespace != m.set.Namespace {
 		return fmt.Errorf("the pods are of the ServiceAccount %q, the manifest has %s/%s", account, m.account.Namespace, m.account.Name)
 	}
-	if m.service.Namespace != set.Namespace || !selects(m.service.Spec.Selector, labels) {
+	if m.service.Namespace != m.set.Namespace || !selects(m.service.Spec.Selector, pods.Labels) {
 		return fmt.Errorf("the Service %q does not select the pods", m.service.Name)
 	}
 	if m.service.Spec.ClusterIP != corev1.ClusterIPNone || !m.service.Spec.PublishNotReadyAddresses {
 		return errors.New("the Service is understood only when it is headless and names pods that are not ready")
 	}
-	// How it is rolled out is the controller's business.
-	take(&set.TypeMeta)
-	take(&set.Name)
-	take(&set.Namespace)
-	take(&set.Labels)
-	take(&set.Spec.Selector)
-	take(&set.Spec.UpdateStrategy)
-	take(&set.Spec.Template)
-	return nothingLeft("the DaemonSet", *set)
+	return nil
 }
 
 func selects(selector, labels map[string]string) bool {
@@ -103,21 +126,48 @@ func selects(selector, labels map[string]string) bool {
 	return len(selector) > 0
 }
 
-// take returns a field and empties it. What nobody took of a document was not understood.
-func take[T any](field *T) T {
-	value := *field
-	*field = *new(T)
-	return value
-}
-
-// nothingLeft is an error if there is something in a document that was not taken.
-func nothingLeft(what string, document any) error {
-	if reflect.ValueOf(document).IsZero() {
-		return nil
-	}
-	rest, err := json.Marshal(document)
+// checkPod names the fields of a pod's specification that are not understood.
+func checkPod(spec *corev1.PodSpec) error {
+	document, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("of %s this is not understood: %s", what, rest)
+	return checkFields(document, understoodPod)
+}
+
+// checkFields names the fields of a document, with their values, that are not among the known ones.
+func checkFields(document []byte, known []string) error {
+	var content any
+	if err := yaml.Unmarshal(document, &content); err != nil {
+		return err
+	}
+	var errs []error
+	for field, value := range leaves("", content) {
+		if !slices.ContainsFunc(known, func(k string) bool {
+			return field == k || strings.HasSuffix(k, ".") && strings.HasPrefix(field+".", k)
+		}) {
+			errs = append(errs, fmt.Errorf("%s: %v is not understood", field, value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leaves are the values in a document that have nothing in them, by their path without the indices
+// of lists.
+func leaves(path string, content any) map[string]any {
+	all := make(map[string]any)
+	switch c := content.(type) {
+	case map[string]any:
+		for key, value := range c {
+			maps.Copy(all, leaves(strings.TrimPrefix(path+"."+key, "."), value))
+		}
+	case []any:
+		for _, value := range c {
+			maps.Copy(all, leaves(path, value))
+		}
+	}
+	if len(all) == 0 {
+		all[path] = content
+	}
+	return all
 }

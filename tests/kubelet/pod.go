@@ -2,10 +2,10 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,8 +26,8 @@ type pod struct {
 }
 
 const (
-	// defaultGrace is the time a pod has to end when its manifest does not say.
-	defaultGrace = 30 * time.Second
+	// defaultGrace is the time in seconds that a pod has to end when its manifest does not say.
+	defaultGrace = 30
 	// criticalScore is the oom_score_adj of pods that are critical to their node.
 	criticalScore = -997
 )
@@ -37,14 +37,13 @@ func (p *pod) run(ctx context.Context, spec *corev1.PodSpec) (*Agent, error) {
 	if len(spec.Containers) != 1 {
 		return nil, fmt.Errorf("it has %d containers; one is understood", len(spec.Containers))
 	}
-	c := take(&spec.Containers)[0]
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+	if err := errors.Join(checkPod(spec), os.MkdirAll(p.dir, 0o755)); err != nil {
 		return nil, err
 	}
 	volumes := make(map[string]string)
-	for _, v := range take(&spec.Volumes) {
+	for _, v := range spec.Volumes {
 		if volumes[v.Name] != "" {
-			return nil, fmt.Errorf("volume %s: %w", v.Name, errTwice)
+			return nil, fmt.Errorf("volume %s: two volumes have that name", v.Name)
 		}
 		path, err := p.volume(v)
 		if err != nil {
@@ -52,25 +51,22 @@ func (p *pod) run(ctx context.Context, spec *corev1.PodSpec) (*Agent, error) {
 		}
 		volumes[v.Name] = path
 	}
-	a := &Agent{kubelet: p.kubelet, pod: p, Node: p.kubelet.Runtime.Node, grace: defaultGrace}
-	config, err := p.config(&c, volumes, a)
+	grace := int64(defaultGrace)
+	if s := spec.TerminationGracePeriodSeconds; s != nil {
+		grace = *s
+	}
+	a := &Agent{kubelet: p.kubelet, pod: p, Node: p.kubelet.Runtime.Node, grace: time.Duration(grace) * time.Second}
+	var err error
+	if a.config, err = p.config(&spec.Containers[0], volumes, a); err != nil {
+		return nil, fmt.Errorf("container %s: %w", spec.Containers[0].Name, err)
+	}
+	options, err := p.options(spec, a.config)
 	if err != nil {
 		return nil, err
 	}
-	options, err := p.options(spec, config)
-	if err != nil {
-		return nil, err
+	if name := a.config.Image.Image; name != image.Name {
+		return nil, fmt.Errorf("the image %s is not the one that is built, %s", name, image.Name)
 	}
-	if s := take(&spec.TerminationGracePeriodSeconds); s != nil {
-		a.grace = time.Duration(*s) * time.Second
-	}
-	if err := nothingLeft("the pod", *spec); err != nil {
-		return nil, err
-	}
-	if config.Image.Image != image.Name {
-		return nil, fmt.Errorf("the image %s is not the one that is built, %s", config.Image.Image, image.Name)
-	}
-	a.config = config
 	if err := p.kubelet.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -85,83 +81,83 @@ func (p *pod) run(ctx context.Context, spec *corev1.PodSpec) (*Agent, error) {
 func (p *pod) options(spec *corev1.PodSpec, config *runtimeapi.ContainerConfig) (cri.PodOptions, error) {
 	o := cri.PodOptions{
 		Namespace: p.namespace, Name: p.name, UID: p.uid,
-		HostNetwork: take(&spec.HostNetwork), HostPID: take(&spec.HostPID),
+		HostNetwork: spec.HostNetwork, HostPID: spec.HostPID,
 		Privileged: config.Linux.SecurityContext.Privileged,
 	}
-	if !o.HostNetwork {
-		return o, fmt.Errorf("only pods with hostNetwork are understood: probes, DNS and status.podIP are the node's")
+	switch token := spec.AutomountServiceAccountToken; {
+	case !o.HostNetwork:
+		return o, errors.New("only pods with hostNetwork are understood: probes, DNS and status.podIP are the node's")
+	case token == nil || *token:
+		return o, errors.New("there is no token to mount: automountServiceAccountToken has to be false")
+	case spec.PriorityClassName != "system-node-critical":
+		return o, fmt.Errorf("the priority class %q is not understood", spec.PriorityClassName)
 	}
-	if token := take(&spec.AutomountServiceAccountToken); token == nil || *token {
-		return o, fmt.Errorf("there is no token to mount: automountServiceAccountToken has to be false")
-	}
-	switch class := take(&spec.PriorityClassName); class {
-	case "system-node-critical":
-		config.Linux.Resources.OomScoreAdj = criticalScore
-	default:
-		return o, fmt.Errorf("the priority class %q is not understood", class)
-	}
-	switch policy := take(&spec.DNSPolicy); policy {
+	config.Linux.Resources.OomScoreAdj = criticalScore
+	switch spec.DNSPolicy {
 	case corev1.DNSClusterFirstWithHostNet:
 		o.DNS = dnsConfig(p.namespace)
 	case corev1.DNSDefault, corev1.DNSClusterFirst: // in the node's netns they are the same
 	default:
-		return o, fmt.Errorf("the DNS policy %q is not understood", policy)
+		return o, fmt.Errorf("the DNS policy %q is not understood", spec.DNSPolicy)
 	}
-	// It is on this node already: the scheduler's business, as far as it allows that.
-	take(&spec.NodeName)
-	for k, v := range take(&spec.NodeSelector) {
+	for k, v := range spec.NodeSelector {
 		if k != "kubernetes.io/os" || v != "linux" {
 			return o, fmt.Errorf("the node has no label %s=%s", k, v)
 		}
 	}
-	take(&spec.Tolerations)
-	take(&spec.ServiceAccountName)
 	return o, nil
 }
 
 // config is what of a container's specification is the runtime's. Probes go to the agent.
 func (p *pod) config(c *corev1.Container, volumes map[string]string, a *Agent) (*runtimeapi.ContainerConfig, error) {
-	config := &runtimeapi.ContainerConfig{
-		Metadata:   &runtimeapi.ContainerMetadata{Name: take(&c.Name)},
-		Image:      &runtimeapi.ImageSpec{Image: take(&c.Image)},
-		Command:    take(&c.Command),
-		Args:       take(&c.Args),
-		WorkingDir: take(&c.WorkingDir),
-		Linux:      &runtimeapi.LinuxContainerConfig{},
-	}
-	take(&c.ImagePullPolicy)
-	var err error
-	if config.Envs, err = p.env(take(&c.Env)); err != nil {
-		return nil, err
-	}
-	if config.Linux.Resources, err = resources(take(&c.Resources)); err != nil {
-		return nil, err
-	}
-	if config.Linux.SecurityContext, err = securityContext(take(&c.SecurityContext)); err != nil {
-		return nil, err
-	}
-	for _, m := range take(&c.VolumeMounts) {
-		mount, err := toMount(m, volumes)
-		if err != nil {
-			return nil, fmt.Errorf("mount of volume %s: %w", m.Name, err)
-		}
-		config.Mounts = append(config.Mounts, mount)
-	}
-	hosts, err := p.hosts()
+	security, err := securityContext(c.SecurityContext)
 	if err != nil {
 		return nil, err
 	}
-	config.Mounts = append(config.Mounts, hosts...)
-	ports := take(&c.Ports)
-	for _, probe := range []struct {
-		from *corev1.Probe
-		to   *probe
-	}{{take(&c.StartupProbe), &a.startup}, {take(&c.LivenessProbe), &a.liveness}, {take(&c.ReadinessProbe), &a.readiness}} {
-		if *probe.to, err = toProbe(probe.from, ports); err != nil {
+	config := &runtimeapi.ContainerConfig{
+		Metadata:   &runtimeapi.ContainerMetadata{Name: c.Name},
+		Image:      &runtimeapi.ImageSpec{Image: c.Image},
+		Command:    c.Command,
+		Args:       c.Args,
+		WorkingDir: c.WorkingDir,
+		Linux:      &runtimeapi.LinuxContainerConfig{Resources: resources(c.Resources), SecurityContext: security},
+	}
+	if config.Envs, err = p.env(c.Env); err != nil {
+		return nil, err
+	}
+	for _, m := range c.VolumeMounts {
+		path, ok := volumes[m.Name]
+		if !ok {
+			return nil, fmt.Errorf("mount of volume %s: there is no such volume", m.Name)
+		}
+		mount := &runtimeapi.Mount{HostPath: path, ContainerPath: m.MountPath, Readonly: m.ReadOnly}
+		if m.MountPropagation != nil {
+			if mount.Propagation, ok = propagations[*m.MountPropagation]; !ok {
+				return nil, fmt.Errorf("the propagation %s is not understood", *m.MountPropagation)
+			}
+		}
+		config.Mounts = append(config.Mounts, mount)
+	}
+	// The files that a kubelet itself mounts: the names that a node knows, and where a container
+	// may leave its last words.
+	for at, text := range map[string]string{"/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n", "/dev/termination-log": ""} {
+		path := filepath.Join(p.dir, filepath.Base(at))
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			return nil, err
 		}
+		config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: at})
 	}
-	return config, nothingLeft("container "+config.Metadata.Name, *c)
+	var startup, liveness, readiness error
+	a.startup, startup = toProbe(c.StartupProbe, c.Ports)
+	a.liveness, liveness = toProbe(c.LivenessProbe, c.Ports)
+	a.readiness, readiness = toProbe(c.ReadinessProbe, c.Ports)
+	return config, errors.Join(startup, liveness, readiness)
+}
+
+var propagations = map[corev1.MountPropagationMode]runtimeapi.MountPropagation{
+	corev1.MountPropagationNone:            runtimeapi.MountPropagation_PROPAGATION_PRIVATE,
+	corev1.MountPropagationHostToContainer: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
+	corev1.MountPropagationBidirectional:   runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
 }
 
 // env resolves the variables, after those of the API server's service.
@@ -182,63 +178,13 @@ func (p *pod) env(list []corev1.EnvVar) ([]*runtimeapi.KeyValue, error) {
 		fields["metadata.labels['"+k+"']"] = v
 	}
 	for _, e := range list {
-		value := e.Value
 		if from := e.ValueFrom; from != nil {
-			if from.FieldRef == nil {
-				return nil, fmt.Errorf("variable %s: only fieldRef is understood", e.Name)
-			}
 			var known bool
-			if value, known = fields[from.FieldRef.FieldPath]; !known {
+			if e.Value, known = fields[from.FieldRef.FieldPath]; !known {
 				return nil, fmt.Errorf("variable %s: the field %s is not understood", e.Name, from.FieldRef.FieldPath)
 			}
 		}
-		envs = append(envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(value)})
+		envs = append(envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
 	return envs, nil
-}
-
-func toMount(m corev1.VolumeMount, volumes map[string]string) (*runtimeapi.Mount, error) {
-	path, ok := volumes[take(&m.Name)]
-	if !ok {
-		return nil, fmt.Errorf("there is no such volume")
-	}
-	mount := &runtimeapi.Mount{HostPath: path, ContainerPath: take(&m.MountPath), Readonly: take(&m.ReadOnly)}
-	if mode := take(&m.MountPropagation); mode != nil {
-		switch *mode {
-		case corev1.MountPropagationNone:
-		case corev1.MountPropagationHostToContainer:
-			mount.Propagation = runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
-		case corev1.MountPropagationBidirectional:
-			mount.Propagation = runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
-		default:
-			return nil, fmt.Errorf("the propagation %s is not understood", *mode)
-		}
-	}
-	return mount, nothingLeft("the mount", m)
-}
-
-// hosts are the files that a kubelet itself mounts: the names that a node knows, and where
-// a container may leave its last words.
-func (p *pod) hosts() ([]*runtimeapi.Mount, error) {
-	var mounts []*runtimeapi.Mount
-	for _, f := range []struct{ name, at, text string }{
-		{"etc-hosts", "/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
-		{"termination-log", "/dev/termination-log", ""},
-	} {
-		path := filepath.Join(p.dir, f.name)
-		if err := os.WriteFile(path, []byte(f.text), 0o644); err != nil {
-			return nil, err
-		}
-		mounts = append(mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: f.at})
-	}
-	return mounts, nil
-}
-
-// portOf is the number of a port of a container by its name.
-func portOf(name string, ports []corev1.ContainerPort) (int32, error) {
-	i := slices.IndexFunc(ports, func(p corev1.ContainerPort) bool { return p.Name == name })
-	if i < 0 {
-		return 0, fmt.Errorf("there is no port %s", name)
-	}
-	return ports[i].ContainerPort, nil
 }

@@ -1,12 +1,13 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,36 +23,22 @@ type probe struct {
 	timeout, total time.Duration
 }
 
-// toProbe reads a probe; none is one that succeeds.
-func toProbe(from *corev1.Probe, ports []corev1.ContainerPort) (probe, error) {
+// toProbe reads a probe, with the API server's defaults; none is one that succeeds.
+func toProbe(from *corev1.Probe, ports []corev1.ContainerPort) (p probe, err error) {
 	if from == nil {
-		return probe{}, nil
+		return p, nil
 	}
-	get := take(&from.HTTPGet)
-	if get == nil {
-		return probe{}, errNoProbe
-	}
-	to := probe{path: take(&get.Path)}
-	switch port := take(&get.Port); port.Type {
-	case intstr.Int:
-		to.port = port.IntValue()
-	case intstr.String:
-		number, err := portOf(port.StrVal, ports)
-		if err != nil {
-			return probe{}, fmt.Errorf("a probe: %w", err)
+	p.path, p.port = from.HTTPGet.Path, from.HTTPGet.Port.IntValue()
+	if port := from.HTTPGet.Port; port.Type == intstr.String {
+		i := slices.IndexFunc(ports, func(p corev1.ContainerPort) bool { return p.Name == port.StrVal })
+		if i < 0 {
+			return p, fmt.Errorf("a probe: there is no port %s", port.StrVal)
 		}
-		to.port = int(number)
+		p.port = int(ports[i].ContainerPort)
 	}
-	// As the API server fills in what is not given.
-	or := func(n, fallback int32) time.Duration {
-		if n == 0 {
-			n = fallback
-		}
-		return time.Duration(n)
-	}
-	to.timeout = or(take(&from.TimeoutSeconds), 1) * time.Second
-	to.total = or(take(&from.PeriodSeconds), 10) * or(take(&from.FailureThreshold), 3) * time.Second
-	return to, errors.Join(nothingLeft("a probe", *get), nothingLeft("a probe", *from))
+	p.timeout = time.Duration(cmp.Or(from.TimeoutSeconds, 1)) * time.Second
+	p.total = time.Duration(cmp.Or(from.PeriodSeconds, 10)*cmp.Or(from.FailureThreshold, 3)) * time.Second
+	return p, nil
 }
 
 // ask asks once, and is nil if the answer is a good one.

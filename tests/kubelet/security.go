@@ -1,9 +1,9 @@
 package kubelet
 
 import (
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,22 +22,24 @@ var (
 
 // securityContext is what a container may do.
 func securityContext(s *corev1.SecurityContext) (*runtimeapi.LinuxContainerSecurityContext, error) {
-	to := &runtimeapi.LinuxContainerSecurityContext{MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths}
+	to := &runtimeapi.LinuxContainerSecurityContext{
+		MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
+		// A kubelet that is not told otherwise uses no filter where a manifest names none.
+		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined},
+	}
 	if s == nil {
 		return to, nil
 	}
-	to.Privileged = is(take(&s.Privileged))
-	to.ReadonlyRootfs = is(take(&s.ReadOnlyRootFilesystem))
-	if allowed := take(&s.AllowPrivilegeEscalation); allowed != nil {
-		to.NoNewPrivs = !*allowed
+	is := func(b *bool) bool { return b != nil && *b }
+	to.Privileged, to.ReadonlyRootfs = is(s.Privileged), is(s.ReadOnlyRootFilesystem)
+	to.NoNewPrivs = s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation
+	if s.RunAsUser != nil {
+		to.RunAsUser = &runtimeapi.Int64Value{Value: *s.RunAsUser}
 	}
-	if user := take(&s.RunAsUser); user != nil {
-		to.RunAsUser = &runtimeapi.Int64Value{Value: *user}
+	if s.RunAsGroup != nil {
+		to.RunAsGroup = &runtimeapi.Int64Value{Value: *s.RunAsGroup}
 	}
-	if group := take(&s.RunAsGroup); group != nil {
-		to.RunAsGroup = &runtimeapi.Int64Value{Value: *group}
-	}
-	if c := take(&s.Capabilities); c != nil {
+	if c := s.Capabilities; c != nil {
 		to.Capabilities = &runtimeapi.Capability{}
 		for _, name := range c.Add {
 			to.Capabilities.AddCapabilities = append(to.Capabilities.AddCapabilities, string(name))
@@ -46,9 +48,7 @@ func securityContext(s *corev1.SecurityContext) (*runtimeapi.LinuxContainerSecur
 			to.Capabilities.DropCapabilities = append(to.Capabilities.DropCapabilities, string(name))
 		}
 	}
-	// A kubelet that is not told otherwise uses no filter where a manifest names none.
-	to.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
-	if p := take(&s.SeccompProfile); p != nil {
+	if p := s.SeccompProfile; p != nil {
 		switch p.Type {
 		case corev1.SeccompProfileTypeUnconfined:
 		case corev1.SeccompProfileTypeRuntimeDefault:
@@ -60,43 +60,32 @@ func securityContext(s *corev1.SecurityContext) (*runtimeapi.LinuxContainerSecur
 	// The runtimes of the lab use neither AppArmor nor SELinux: machines differ in which of
 	// them they have, if any. To be free of the one is all that can be had for certain; a
 	// label of the other is handed on, and does nothing.
-	if p := take(&s.AppArmorProfile); p != nil {
+	if p := s.AppArmorProfile; p != nil {
 		if p.Type != corev1.AppArmorProfileTypeUnconfined {
 			return nil, fmt.Errorf("the lab has no AppArmor profile %s", p.Type)
 		}
 		to.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	}
-	if o := take(&s.SELinuxOptions); o != nil {
+	if o := s.SELinuxOptions; o != nil {
 		to.SelinuxOptions = &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 	}
-	return to, nothingLeft("the security context", *s)
+	return to, nil
 }
 
-func is(b *bool) bool { return b != nil && *b }
-
 // resources are the limits of a container, as far as the machine has the controllers.
-func resources(r corev1.ResourceRequirements) (*runtimeapi.LinuxContainerResources, error) {
+func resources(r corev1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
+	const leastShares, sharesOfCPU, period = 2, 1024, 100_000
 	to := &runtimeapi.LinuxContainerResources{}
-	requests, limits := take(&r.Requests), take(&r.Limits)
-	if cpu, ok := requests[corev1.ResourceCPU]; ok {
-		const least, sharesOfCPU = 2, 1024
-		to.CpuShares = max(least, cpu.MilliValue()*sharesOfCPU/1000)
+	if cpu, ok := r.Requests[corev1.ResourceCPU]; ok {
+		to.CpuShares = max(leastShares, cpu.MilliValue()*sharesOfCPU/1000)
 	}
-	if cpu, ok := limits[corev1.ResourceCPU]; ok {
-		const period = 100_000
+	if cpu, ok := r.Limits[corev1.ResourceCPU]; ok {
 		to.CpuPeriod, to.CpuQuota = period, cpu.MilliValue()*period/1000
 	}
-	if memory, ok := limits[corev1.ResourceMemory]; ok && HasMemoryLimits() {
+	if memory, ok := r.Limits[corev1.ResourceMemory]; ok && HasMemoryLimits() {
 		to.MemoryLimitInBytes = memory.Value()
 	}
-	for _, list := range []corev1.ResourceList{requests, limits} {
-		for name := range list {
-			if name != corev1.ResourceCPU && name != corev1.ResourceMemory {
-				return nil, fmt.Errorf("the resource %s is not understood", name)
-			}
-		}
-	}
-	return to, nothingLeft("the resources", r)
+	return to
 }
 
 // HasMemoryLimits says whether the machine can limit the memory of a container.
@@ -105,7 +94,5 @@ func HasMemoryLimits() bool {
 		return true
 	}
 	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
-	return err == nil && strings.Contains(" "+strings.TrimSpace(string(controllers))+" ", " memory ")
+	return err == nil && slices.Contains(strings.Fields(string(controllers)), "memory")
 }
-
-var errNoProbe = errors.New("only httpGet is understood")

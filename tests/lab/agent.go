@@ -33,7 +33,7 @@ var agents atomic.Uint32
 // folder of its own, and without a container runtime; flags come after those and win.
 // It does not wait; see [Agent.WaitReady]. The lab stops the agent.
 func (n *Node) StartAgent(flags ...string) (*Agent, error) {
-	dir, err := tempDir()
+	dir, err := TempDir()
 	if err != nil {
 		return nil, err
 	}

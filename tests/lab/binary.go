@@ -26,7 +26,7 @@ var Binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := tempDir()
+	dir, err := TempDir()
 	if err != nil {
 		return "", err
 	}
@@ -51,9 +51,9 @@ func moduleRoot() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// tempDir is a folder of this process for the binary and for sockets, whose paths
+// TempDir is a folder of this process for the binary and for sockets, whose paths
 // have to be short. Tests that run the binary as somebody else can read it.
-var tempDir = sync.OnceValues(func() (string, error) {
+var TempDir = sync.OnceValues(func() (string, error) {
 	// First, because it removes folders with this process's id, too.
 	if err := sweep(); err != nil {
 		return "", fmt.Errorf("remove leftovers: %w", err)
@@ -83,7 +83,7 @@ func Main(m interface{ Run() int }) int {
 
 // RemoveTemp removes the temporary folder of this process. No lab works afterwards.
 func RemoveTemp() {
-	if dir, err := tempDir(); err == nil {
+	if dir, err := TempDir(); err == nil {
 		_ = os.RemoveAll(dir)
 	}
 }

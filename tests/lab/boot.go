@@ -17,7 +17,7 @@ type boot struct{ file atomic.Pointer[string] }
 // again begins the next life, with a random id. The file is a new one: agents of the former
 // life go on seeing theirs.
 func (b *boot) again() error {
-	dir, err := tempDir()
+	dir, err := TempDir()
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func buildSteppable() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := tempDir()
+	dir, err := TempDir()
 	if err != nil {
 		return "", err
 	}
