@@ -1,8 +1,7 @@
 package cri
 
 import (
-	"bufio"
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
 const (
@@ -27,7 +29,8 @@ const (
 	killTimeout = 10 * time.Second
 )
 
-// removeLeftovers removes what runtimes of dead processes left behind.
+// removeLeftovers removes what runtimes of dead processes left behind, or of an earlier process with
+// the id of this one.
 func removeLeftovers() error {
 	entries, err := os.ReadDir(os.TempDir())
 	if err != nil {
@@ -35,30 +38,13 @@ func removeLeftovers() error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if stale(e.Name()) {
-			errs = append(errs, remove(e.Name()))
+		if rest, ok := strings.CutPrefix(e.Name(), namePrefix); ok {
+			if owner, _, _ := strings.Cut(rest, "-"); lab.Dead(owner, true) {
+				errs = append(errs, remove(e.Name()))
+			}
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// stale says that a name is that of a runtime whose process has ended, or of an earlier
-// process with the id of this one.
-func stale(name string) bool {
-	rest, ok := strings.CutPrefix(name, namePrefix)
-	if !ok {
-		return false
-	}
-	owner, _, _ := strings.Cut(rest, "-")
-	pid, err := strconv.ParseUint(owner, 16, 31)
-	if err != nil {
-		return false
-	}
-	if int(pid) == os.Getpid() {
-		return true
-	}
-	_, err = os.Stat(fmt.Sprintf("/proc/%d", pid))
-	return errors.Is(err, fs.ErrNotExist)
 }
 
 // remove ends everything that belongs to the runtime with this tag, and removes it. The
@@ -94,54 +80,33 @@ func readNotes(path string) (sandboxes, netns []string) {
 // its arguments, and what is in a cgroup of the pods. A pod that has just been started may
 // still be runc's by its arguments.
 func killAll(tag, dir string) error {
-	deadline := time.Now().Add(killTimeout)
-	for {
+	return lab.Poll(context.Background(), killTimeout, func() error {
 		pids, err := processes(func(arg string) bool {
 			return arg == tag || arg == dir || strings.HasPrefix(arg, dir+"/")
 		})
-		if err != nil {
-			return err
-		}
 		if pids = append(pids, cgroupMembers(tag)...); len(pids) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("end the processes %v of runtime %s: they go on", pids, tag)
+			return err
 		}
 		for _, pid := range pids {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("end process %d: %w", pid, err)
+				return lab.Final(fmt.Errorf("end process %d: %w", pid, err))
 			}
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return fmt.Errorf("the processes %v of runtime %s go on", pids, tag)
+	})
 }
 
 // processes are those with a matching argument. One that has ended and was not waited
 // for has no arguments.
-func processes(match func(arg string) bool) ([]int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err != nil {
-			continue // it has ended
-		}
-		for arg := range bytes.SplitSeq(line, []byte{0}) {
-			if match(string(arg)) {
-				pids = append(pids, pid)
-				break
-			}
+func processes(match func(arg string) bool) (pids []int, err error) {
+	all, err := procfs.AllProcs()
+	for _, p := range all {
+		args, _ := p.CmdLine() // it may have ended
+		if p.PID != os.Getpid() && slices.ContainsFunc(args, match) {
+			pids = append(pids, p.PID)
 		}
 	}
-	return pids, nil
+	return pids, err
 }
 
 // removeNetns removes the netns files that the runtime did not get to.
@@ -149,14 +114,24 @@ func removeNetns(paths []string) error {
 	var errs []error
 	for _, path := range paths {
 		path = filepath.Join(netnsDir, filepath.Base(path))
-		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, unmount(path), removed(path))
 	}
 	return errors.Join(errs...)
+}
+
+func unmount(path string) error {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return nil
+}
+
+// removed removes a file that may be gone.
+func removed(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // removeShimSockets removes the sockets of shims, which are outside of the folder.
@@ -169,9 +144,7 @@ func removeShimSockets(dir string) error {
 	for _, address := range addresses {
 		data, _ := os.ReadFile(address)
 		if path, ok := strings.CutPrefix(string(data), "unix://"); ok {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+			errs = append(errs, removed(path))
 		}
 	}
 	return errors.Join(errs...)
@@ -179,21 +152,11 @@ func removeShimSockets(dir string) error {
 
 // unmountBelow unmounts everything below a folder, the last mount first.
 func unmountBelow(dir string) error {
-	file, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	var points []string
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if fields := strings.Fields(lines.Text()); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
-			points = append(points, fields[4])
-		}
-	}
-	var errs []error
-	for _, point := range slices.Backward(points) {
-		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
+	mounts, err := procfs.GetMounts()
+	errs := []error{err}
+	for _, m := range slices.Backward(mounts) {
+		if strings.HasPrefix(m.MountPoint, dir+"/") {
+			errs = append(errs, unmount(m.MountPoint))
 		}
 	}
 	return errors.Join(errs...)
@@ -230,27 +193,18 @@ func cgroupMembers(tag string) []int {
 	return pids
 }
 
+// removeCgroups removes them; they stay busy until the kernel is done with their processes.
 func removeCgroups(tag string) error {
 	var errs []error
 	for _, dir := range slices.Backward(cgroups(tag)) {
-		errs = append(errs, removeCgroup(dir))
+		errs = append(errs, lab.Poll(context.Background(), killTimeout, func() error {
+			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("remove cgroup %s: %w", dir, err)
+			}
+			return nil
+		}))
 	}
 	return errors.Join(errs...)
-}
-
-// removeCgroup removes one; it stays busy until the kernel is done with its processes.
-func removeCgroup(dir string) error {
-	deadline := time.Now().Add(killTimeout)
-	for {
-		err := unix.Rmdir(dir)
-		switch {
-		case err == nil, errors.Is(err, unix.ENOENT):
-			return nil
-		case !errors.Is(err, unix.EBUSY) || time.Now().After(deadline):
-			return fmt.Errorf("remove cgroup %s: %w", dir, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // removeResults removes what plugins have answered for the pods, from libcni's cache.
@@ -264,9 +218,7 @@ func removeResults(tag string, sandboxes []string) error {
 		paths, err := filepath.Glob(pattern)
 		errs = append(errs, err)
 		for _, path := range paths {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+			errs = append(errs, removed(path))
 		}
 	}
 	return errors.Join(errs...)

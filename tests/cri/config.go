@@ -9,12 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/dupip/dupip/tests/lab"
 )
-
-// pluginDirs are where Debian puts the CNI plugins and where the upstream archive goes.
-var pluginDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
-
-const installHint = "tests/install.sh test installs them"
 
 // Options say how a runtime is set up.
 type Options struct {
@@ -76,7 +73,7 @@ exec %s
 
 // configure writes everything the runtime reads into its folder.
 func (r *Runtime) configure(o Options) error {
-	plugins, err := findPlugins()
+	plugins, err := lab.PluginDir()
 	if err != nil {
 		return err
 	}
@@ -90,18 +87,14 @@ func (r *Runtime) configure(o Options) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, e := range entries {
-		if e.Name() == "loopback" {
-			continue
-		}
-		if err := os.Symlink(filepath.Join(plugins, e.Name()), filepath.Join(bin, e.Name())); err != nil {
-			return err
+		if e.Name() != "loopback" {
+			errs = append(errs, os.Symlink(filepath.Join(plugins, e.Name()), filepath.Join(bin, e.Name())))
 		}
 	}
 	for name, script := range o.Scripts {
-		if err := os.WriteFile(filepath.Join(bin, filepath.Base(name)), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-			return err
-		}
+		errs = append(errs, os.WriteFile(filepath.Join(bin, filepath.Base(name)), []byte("#!/bin/sh\n"+script), 0o755))
 	}
 	list, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": cmp.Or(o.Network, r.tag), "plugins": r.withStore(o.Plugins),
@@ -118,11 +111,9 @@ func (r *Runtime) configure(o Options) error {
 		{filepath.Join(r.dir, "config.toml"), fmt.Sprintf(configTemplate, filepath.Join(r.dir, "root"),
 			r.RunDir(), r.Socket, SandboxImage, bin, conf, filepath.Join(r.dir, "runc"), r.baseSpec()), 0o644},
 	} {
-		if err := os.WriteFile(f.path, []byte(f.data), f.mode); err != nil {
-			return err
-		}
+		errs = append(errs, os.WriteFile(f.path, []byte(f.data), f.mode))
 	}
-	return r.writeBaseSpec()
+	return errors.Join(append(errs, r.writeBaseSpec())...)
 }
 
 // withStore copies the chain and gives host-local its store.
@@ -138,13 +129,4 @@ func (r *Runtime) withStore(chain []map[string]any) []map[string]any {
 		all = append(all, plugin)
 	}
 	return all
-}
-
-func findPlugins() (string, error) {
-	for _, dir := range pluginDirs {
-		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
-			return dir, nil
-		}
-	}
-	return "", errors.New("there are no CNI plugins; " + installHint)
 }

@@ -24,8 +24,6 @@ type Container struct {
 // everything else is in config, whose metadata must differ from that of the pod's other
 // containers.
 func (r *Runtime) CreateContainer(ctx context.Context, p *Pod, config *runtimeapi.ContainerConfig) (*Container, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	config.LogPath = fmt.Sprintf("%s-%s-%d.log", p.ID, config.GetMetadata().GetName(), config.GetMetadata().GetAttempt())
 	if config.Linux == nil {
 		config.Linux = &runtimeapi.LinuxContainerConfig{}
@@ -40,43 +38,27 @@ func (r *Runtime) CreateContainer(ctx context.Context, p *Pod, config *runtimeap
 	created, err := r.client.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.ID, Config: config, SandboxConfig: p.config,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("create container %s of pod %s/%s: %w", config.GetMetadata().GetName(), p.Namespace, p.Name, err)
-	}
-	return &Container{Pod: p, ID: created.ContainerId, LogFile: filepath.Join(r.logs(), config.LogPath)}, nil
+	c := &Container{Pod: p, ID: created.GetContainerId(), LogFile: filepath.Join(r.logs(), config.LogPath)}
+	return c, p.failed("create a container", err)
 }
 
 // StartContainer starts a container that was created.
 func (r *Runtime) StartContainer(ctx context.Context, c *Container) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if _, err := r.client.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID}); err != nil {
-		return fmt.Errorf("start a container of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
-	}
-	return nil
+	_, err := r.client.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
+	return c.Pod.failed("start a container", err)
 }
 
 // StopContainer ends a container with SIGTERM, and with SIGKILL when the grace (in whole
 // seconds) is over; without any at once. It does nothing when the container has ended.
 func (r *Runtime) StopContainer(ctx context.Context, c *Container, grace time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+grace)
-	defer cancel()
-	if _, err := r.client.StopContainer(ctx, &runtimeapi.StopContainerRequest{
-		ContainerId: c.ID, Timeout: int64(grace / time.Second),
-	}); err != nil {
-		return fmt.Errorf("stop a container of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
-	}
-	return nil
+	_, err := r.client.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: int64(grace / time.Second)})
+	return c.Pod.failed("stop a container", err)
 }
 
 // RemoveContainer removes a container, and kills it where it runs.
 func (r *Runtime) RemoveContainer(ctx context.Context, c *Container) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if _, err := r.client.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID}); err != nil {
-		return fmt.Errorf("remove a container of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
-	}
-	return nil
+	_, err := r.client.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
+	return c.Pod.failed("remove a container", err)
 }
 
 // Result is what a program came to.
@@ -88,44 +70,27 @@ type Result struct {
 // Exec runs a program in a container, as `kubectl exec` does, and waits. The error is that
 // of the runtime; a program that failed has a code.
 func (r *Runtime) Exec(ctx context.Context, c *Container, argv ...string) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	done, err := r.client.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
 		ContainerId: c.ID, Cmd: argv, Timeout: int64(callTimeout / time.Second),
 	})
-	if err != nil {
-		return Result{}, fmt.Errorf("run %v in pod %s/%s: %w", argv, c.Pod.Namespace, c.Pod.Name, err)
-	}
-	return Result{string(done.Stdout), string(done.Stderr), int(done.ExitCode)}, nil
+	return Result{string(done.GetStdout()), string(done.GetStderr()), int(done.GetExitCode())},
+		c.Pod.failed(fmt.Sprintf("run %v", argv), err)
 }
 
 // ContainerStatus is what the runtime says of a container: its state and exit code.
 func (r *Runtime) ContainerStatus(ctx context.Context, c *Container) (*runtimeapi.ContainerStatus, error) {
-	answer, err := r.containerStatus(ctx, c)
-	return answer.GetStatus(), err
+	answer, err := r.client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
+	return answer.GetStatus(), c.Pod.failed("ask for a container", err)
 }
 
 // PID is the process id of the program in a container, 0 if it does not run.
 func (r *Runtime) PID(ctx context.Context, c *Container) (int, error) {
-	answer, err := r.containerStatus(ctx, c)
-	if err != nil {
-		return 0, err
-	}
-	var info struct{ PID int }
-	if err := json.Unmarshal([]byte(answer.GetInfo()["info"]), &info); err != nil {
-		return 0, fmt.Errorf("read the status of a container of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
-	}
-	return info.PID, nil
-}
-
-func (r *Runtime) containerStatus(ctx context.Context, c *Container) (*runtimeapi.ContainerStatusResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	answer, err := r.client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.ID, Verbose: true})
-	if err != nil {
-		return nil, fmt.Errorf("ask for a container of pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
+	var info struct{ PID int }
+	if err == nil {
+		err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
 	}
-	return answer, nil
+	return info.PID, c.Pod.failed("ask for a container", err)
 }
 
 // Log is what the container has written so far, to both streams. A log that cannot be

@@ -4,9 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -46,34 +50,39 @@ var pauseBinary = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-// imageArchive is the sandbox image as `docker save` writes one. The tag is an argument of
-// the process in it, which its owner can find it by.
-func imageArchive(tag string) ([]byte, error) {
+// importPause gives the runtime the sandbox image. The tag is an argument of the process in it, which its
+// owner can find it by.
+func (r *Runtime) importPause(ctx context.Context) error {
 	binary, err := pauseBinary()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	layer, err := tarOf(file{"pause", 0o755, binary})
-	if err != nil {
-		return nil, err
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	err = w.WriteHeader(&tar.Header{Name: "pause", Mode: 0o755, Size: int64(len(binary))})
+	if err == nil {
+		_, err = w.Write(binary)
 	}
-	sum := sha256.Sum256(layer)
-	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH,
-		"os":           "linux",
-		"config":       map[string]any{"Entrypoint": []string{"/pause"}, "Cmd": []string{tag}, "WorkingDir": "/"},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum[:])}},
+	if err := errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		Architecture: runtime.GOARCH, OS: "linux", RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{Entrypoint: []string{"/pause"}, Cmd: []string{r.tag}, WorkingDir: "/"},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	manifest, err := json.Marshal([]map[string]any{{
-		"Config": "config.json", "RepoTags": []string{SandboxImage}, "Layers": []string{"layer.tar"},
-	}})
+	image, err = mutate.AppendLayers(image, static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return tarOf(file{"manifest.json", 0o644, manifest}, file{"config.json", 0o644, config}, file{"layer.tar", 0o644, layer})
+	path := filepath.Join(r.dir, "image.tar")
+	if err := tarball.WriteToFile(path, name.MustParseReference(SandboxImage), image); err != nil {
+		return err
+	}
+	defer os.Remove(path)
+	return r.Import(ctx, path, SandboxImage)
 }
 
 // Import gives the runtime the images of an archive, as `docker save` or OCI has them, and
@@ -97,27 +106,4 @@ func (r *Runtime) Import(ctx context.Context, archive, name string) error {
 		return fmt.Errorf("import image %s: %w; the archive has: %s", name, err, out)
 	}
 	return nil
-}
-
-type file struct {
-	name string
-	mode int64
-	data []byte
-}
-
-func tarOf(files ...file) ([]byte, error) {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, f := range files {
-		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data))}); err != nil {
-			return nil, fmt.Errorf("write an archive: %w", err)
-		}
-		if _, err := w.Write(f.data); err != nil {
-			return nil, fmt.Errorf("write an archive: %w", err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("write an archive: %w", err)
-	}
-	return b.Bytes(), nil
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// callTimeout bounds each call: a plugin may wait ten seconds for an address.
-const callTimeout = 30 * time.Second
+// callTimeout bounds each call: a plugin may wait ten seconds for an address, and a container has
+// thirty to end.
+const callTimeout = time.Minute
 
 // PodOptions name a pod as the API server does.
 type PodOptions struct {
@@ -60,11 +61,17 @@ type Pod struct {
 // NetnsName is the file name of the netns, which people know it by.
 func (p *Pod) NetnsName() string { return filepath.Base(p.Netns) }
 
+// failed is an error of a call about the pod, or nil.
+func (p *Pod) failed(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s of pod %s/%s: %w", what, p.Namespace, p.Name, err)
+}
+
 // RunPod makes a pod sandbox and returns what the runtime says of it.
 func (r *Runtime) RunPod(ctx context.Context, o PodOptions) (*Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	config := &runtimeapi.PodSandboxConfig{
+	p := &Pod{PodOptions: o, config: &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Namespace: o.Namespace, Name: o.Name, Uid: o.UID, Attempt: o.Attempt},
 		LogDirectory: r.logs(),
 		DnsConfig:    o.DNS,
@@ -72,47 +79,28 @@ func (r *Runtime) RunPod(ctx context.Context, o PodOptions) (*Pod, error) {
 			CgroupParent:    "/" + r.tag,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: o.namespaces(), Privileged: o.Privileged},
 		},
-	}
+	}}
 	if !o.HostNetwork {
-		config.Hostname = o.Name
+		p.config.Hostname = o.Name
 	}
 	if err := r.noteBootID(); err != nil {
 		return nil, err
 	}
-	called := time.Now()
-	run, err := r.client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
-	returned := time.Now()
+	p.Called = time.Now()
+	run, err := r.client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
+	p.Returned = time.Now()
 	if err != nil {
-		return nil, fmt.Errorf("run pod %s/%s: %w", o.Namespace, o.Name, err)
+		return nil, p.failed("run the sandbox", err)
 	}
-	p := &Pod{PodOptions: o, ID: run.PodSandboxId, Called: called, Returned: returned, config: config}
-	return p, r.describe(ctx, p)
-}
-
-// describe asks for the netns and the addresses of a pod.
-func (r *Runtime) describe(ctx context.Context, p *Pod) error {
-	status, err := r.client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID, Verbose: true})
-	if err != nil {
-		return fmt.Errorf("ask for pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	var info struct {
-		RuntimeSpec struct {
-			Linux struct {
-				Namespaces []struct{ Type, Path string }
-			}
-		}
-	}
-	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil {
-		return fmt.Errorf("ask for pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
+	p.ID = run.PodSandboxId
+	status, info, err := r.describe(ctx, p)
 	for _, ns := range info.RuntimeSpec.Linux.Namespaces {
 		if ns.Type == "network" {
 			p.Netns = ns.Path
 		}
 	}
-	network := status.GetStatus().GetNetwork()
-	texts := []string{network.GetIp()}
-	for _, ip := range network.GetAdditionalIps() {
+	texts := []string{status.GetNetwork().GetIp()}
+	for _, ip := range status.GetNetwork().GetAdditionalIps() {
 		texts = append(texts, ip.GetIp())
 	}
 	for _, text := range texts {
@@ -120,35 +108,44 @@ func (r *Runtime) describe(ctx context.Context, p *Pod) error {
 			p.IPs = append(p.IPs, ip)
 		}
 	}
-	return nil
+	return p, err
+}
+
+// podInfo is the verbose part of what containerd says of a pod.
+type podInfo struct {
+	PID         int
+	RuntimeSpec struct {
+		Linux struct {
+			Namespaces []struct{ Type, Path string }
+		}
+	}
+}
+
+// describe asks for what the runtime knows of a pod.
+func (r *Runtime) describe(ctx context.Context, p *Pod) (status *runtimeapi.PodSandboxStatus, info podInfo, err error) {
+	answer, err := r.client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID, Verbose: true})
+	if err == nil {
+		err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
+	}
+	return answer.GetStatus(), info, p.failed("ask for the sandbox", err)
 }
 
 // KillPod kills the process that keeps a sandbox, and nothing else goes. It returns when the
 // runtime has noticed.
 func (r *Runtime) KillPod(ctx context.Context, p *Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	ask := func() (pid int, state runtimeapi.PodSandboxState, err error) {
-		status, err := r.client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID, Verbose: true})
-		var info struct{ Pid int }
-		if err == nil {
-			err = json.Unmarshal([]byte(status.GetInfo()["info"]), &info)
-		}
-		return info.Pid, status.GetStatus().GetState(), err
-	}
-	pid, _, err := ask()
+	_, info, err := r.describe(ctx, p)
 	switch {
 	case err != nil:
-		return fmt.Errorf("ask for pod %s/%s: %w", p.Namespace, p.Name, err)
-	case pid <= 1:
+		return err
+	case info.PID <= 1:
 		return fmt.Errorf("pod %s/%s has no process", p.Namespace, p.Name)
 	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		return fmt.Errorf("kill pod %s/%s: %w", p.Namespace, p.Name, err)
+	if err := unix.Kill(info.PID, unix.SIGKILL); err != nil {
+		return p.failed("kill the process", err)
 	}
 	return lab.Poll(ctx, callTimeout, func() error {
-		_, state, err := ask()
-		if err == nil && state == runtimeapi.PodSandboxState_SANDBOX_READY {
+		status, _, err := r.describe(ctx, p)
+		if err == nil && status.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			err = fmt.Errorf("pod %s/%s is ready without a process", p.Namespace, p.Name)
 		}
 		return err
@@ -157,12 +154,8 @@ func (r *Runtime) KillPod(ctx context.Context, p *Pod) error {
 
 // StopPod ends a pod; its sandbox stays, not ready.
 func (r *Runtime) StopPod(ctx context.Context, p *Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if _, err := r.client.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID}); err != nil {
-		return fmt.Errorf("stop pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	return nil
+	_, err := r.client.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
+	return p.failed("stop the sandbox", err)
 }
 
 // RemovePod removes a pod, and stops it where it runs.
@@ -170,10 +163,6 @@ func (r *Runtime) RemovePod(ctx context.Context, p *Pod) error {
 	if err := r.StopPod(ctx, p); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if _, err := r.client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID}); err != nil {
-		return fmt.Errorf("remove pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	return nil
+	_, err := r.client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
+	return p.failed("remove the sandbox", err)
 }

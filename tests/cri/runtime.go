@@ -50,7 +50,7 @@ type Runtime struct {
 func New(l *lab.Lab, n *lab.Node, o Options) (*Runtime, error) {
 	for _, program := range []string{"containerd", "ctr", "runc", "containerd-shim-runc-v2"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return nil, fmt.Errorf("find the runtime's programs: %w; %s", err, installHint)
+			return nil, fmt.Errorf("find the runtime's programs: %w; tests/install.sh test installs them", err)
 		}
 	}
 	if err := sweep(); err != nil {
@@ -86,6 +86,11 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("unix:"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
+			defer cancel()
+			return call(ctx, method, request, reply, conn, opts...)
+		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond},
 			MinConnectTimeout: time.Second,
@@ -117,7 +122,7 @@ func (r *Runtime) Start(ctx context.Context) error {
 	if r.imported {
 		return nil
 	}
-	if err := r.importSandboxImage(ctx); err != nil {
+	if err := r.importPause(ctx); err != nil {
 		return fmt.Errorf("import the sandbox image: %w\n%s", err, r.Log())
 	}
 	r.imported = true
@@ -150,19 +155,6 @@ func (r *Runtime) waitReady(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-func (r *Runtime) importSandboxImage(ctx context.Context) error {
-	archive, err := imageArchive(r.tag)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(r.dir, "image.tar")
-	if err := os.WriteFile(path, archive, 0o600); err != nil {
-		return err
-	}
-	defer os.Remove(path)
-	return r.Import(ctx, path, SandboxImage)
 }
 
 // Stop ends the runtime with SIGTERM and waits; its pods go on.

@@ -69,22 +69,28 @@ func (n *Node) startAgent(socket string, args []string) (*Agent, error) {
 
 // WaitReady polls the API until the agent answers and has attached to its interfaces.
 func (a *Agent) WaitReady(ctx context.Context) error {
-	for {
+	return a.poll(ctx, func() error {
 		status, err := a.Client.Status(ctx)
-		if err == nil {
-			if status["ready"] == true {
-				return nil
-			}
+		if err == nil && status["ready"] != true {
 			err = errors.New("it is not ready")
 		}
-		select {
-		case <-a.exited:
-			return fmt.Errorf("agent ended before it was ready: %w\n%s", a.err, a.Log())
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the agent: %w (%w)", err, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
+		return err
+	})
+}
+
+// poll polls until ok returns nil or the agent has ended.
+func (a *Agent) poll(ctx context.Context, ok func() error) error {
+	err := Poll(ctx, forever, func() error {
+		err := ok()
+		if err != nil && !a.Running() {
+			return Final(fmt.Errorf("it ended: %w\n%s", a.err, a.Log()))
 		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the agent on %s: %w", a.Node.ShortName(), err)
 	}
+	return nil
 }
 
 // Stop is [Process.Stop], and returns an error if the exit code is not 0. An agent that has

@@ -3,12 +3,14 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -116,7 +118,7 @@ func (c *Client) decode(ctx context.Context, path, query string, doc any) error 
 func (c *Client) Bindings(ctx context.Context, ip netip.Addr) ([]Binding, error) {
 	query := ""
 	if ip.IsValid() {
-		query = url.Values{"ip": {ip.String()}}.Encode()
+		query = "ip=" + ip.String()
 	}
 	var doc struct{ Bindings []Binding }
 	err := c.decode(ctx, "/v1/bindings", query, &doc)
@@ -144,27 +146,19 @@ func (c *Client) Status(ctx context.Context) (map[string]any, error) {
 // Explain is the story of one address as the document is.
 func (c *Client) Explain(ctx context.Context, ip netip.Addr) (map[string]any, error) {
 	var doc map[string]any
-	err := c.decode(ctx, "/v1/explain", url.Values{"ip": {ip.String()}}.Encode(), &doc)
+	err := c.decode(ctx, "/v1/explain", "ip="+ip.String(), &doc)
 	return doc, err
 }
 
 // WaitBinding polls until some binding of ip satisfies ok, and returns it.
-func (c *Client) WaitBinding(ctx context.Context, ip netip.Addr, ok func(Binding) bool) (Binding, error) {
-	var last []Binding
-	for {
+func (c *Client) WaitBinding(ctx context.Context, ip netip.Addr, ok func(Binding) bool) (found Binding, err error) {
+	err = Poll(ctx, forever, func() error {
 		bindings, err := c.Bindings(ctx, ip)
-		if err == nil {
-			last = bindings
-			for _, b := range bindings {
-				if ok(b) {
-					return b, nil
-				}
-			}
+		if i := slices.IndexFunc(bindings, ok); i >= 0 {
+			found = bindings[i]
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return Binding{}, fmt.Errorf("wait for a binding of %v: %w; there is %+v", ip, ctx.Err(), last)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+		return errors.Join(fmt.Errorf("wait for a binding of %v: there is %+v", ip, bindings), err)
+	})
+	return found, err
 }

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,22 +69,13 @@ func (a *Agent) WaitMembers(ctx context.Context, alive int) error {
 
 // WaitNodes polls until the members that the agent knows satisfy ok; what says it in words.
 func (a *Agent) WaitNodes(ctx context.Context, what string, ok func([]Member) bool) error {
-	for {
+	return a.poll(ctx, func() error {
 		members, err := a.Client.Members(ctx)
-		if err == nil {
-			if ok(members) {
-				return nil
-			}
-			err = errors.New("there are " + states(members))
+		if err == nil && !ok(members) {
+			err = fmt.Errorf("want %s, there are %s", what, states(members))
 		}
-		select {
-		case <-a.exited:
-			return fmt.Errorf("agent on %s ended: %w\n%s", a.Node.ShortName(), a.err, a.Log())
-		case <-ctx.Done():
-			return fmt.Errorf("wait on %s for nodes, %s: %w (%w)", a.Node.ShortName(), what, err, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+		return err
+	})
 }
 
 func states(members []Member) string {

@@ -58,19 +58,25 @@ type CNIPod struct {
 	usable map[netip.Addr]time.Time
 }
 
+// PluginDir is where the CNI plugins are.
+func PluginDir() (string, error) {
+	for _, dir := range pluginDirs {
+		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("there are no CNI plugins in %v; tests/install.sh test installs them", pluginDirs)
+}
+
 // CNI prepares plugins for a node, with a store of host-local of their own.
 func (t *T) CNI(n *Node) *CNI {
 	t.Helper()
-	for _, dir := range pluginDirs {
-		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
-			data, err := os.MkdirTemp("", t.Prefix()+"host-local-")
-			t.Do(err)
-			t.Cleanup(func() { _ = os.RemoveAll(data) })
-			return &CNI{Node: n, plugins: dir, dataDir: data}
-		}
-	}
-	t.Fatal(fmt.Errorf("there are no CNI plugins in %v; tests/install.sh test installs them", pluginDirs))
-	return nil
+	plugins, err := PluginDir()
+	t.Do(err)
+	data, err := os.MkdirTemp("", t.Prefix()+"host-local-")
+	t.Do(err)
+	t.Cleanup(func() { _ = os.RemoveAll(data) })
+	return &CNI{Node: n, plugins: plugins, dataDir: data}
 }
 
 // Wipe makes host-local forget what it has given out.

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// forever leaves the limit to a context.
+const forever = time.Hour
+
 // eventuallyTimeout is how long anything that has to happen may take on a busy machine.
 const eventuallyTimeout = 20 * time.Second
 

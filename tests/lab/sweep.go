@@ -67,15 +67,15 @@ func entries(dir string) ([]string, error) {
 // it has the id of this process.
 func stale(name string, own bool) bool {
 	rest, ok := strings.CutPrefix(name, namePrefix)
-	if !ok {
-		return false
-	}
-	owner, _, ok := strings.Cut(rest, "-")
-	if !ok {
-		return false
-	}
+	owner, _, dashed := strings.Cut(rest, "-")
 	owner, _, _ = strings.Cut(owner, ".")
-	pid, err := strconv.ParseUint(owner, 16, 31)
+	return ok && dashed && Dead(owner, own)
+}
+
+// Dead says that a process has ended, by its id in hexadecimal as names have it; with own also
+// that it has the id of this process, which is an earlier one's.
+func Dead(id string, own bool) bool {
+	pid, err := strconv.ParseUint(id, 16, 31)
 	if err != nil {
 		return false
 	}
