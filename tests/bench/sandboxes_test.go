@@ -51,7 +51,7 @@ func measureSandboxes(b *bench) {
 		s.observed()
 		agents = append(agents, s.agent)
 	}
-	for i, used := range b.usage(agents, func() { b.pause(b.idle) }) {
+	for i, used := range b.use(agents, func() { b.pause(b.idle) }) {
 		s := sites[i]
 		s.removed()
 		s.table(used)

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -33,8 +32,8 @@ func measureUsage(b *bench) {
 			return nil
 		})
 	}
-	idle := b.usage(agents, func() { b.pause(b.settings.idle) })
-	talking := b.usage(agents, func() { b.talk(pods) })
+	idle := b.use(agents, func() { b.pause(b.settings.idle) })
+	talking := b.use(agents, func() { b.talk(pods) })
 	for i := range agents {
 		goal := ""
 		if b.pods[i] == 250 {
@@ -74,8 +73,8 @@ func announced(status map[string]any) int {
 // usage is what an agent used: the share of a core, and bytes at the end.
 type usage struct{ cpu, memory float64 }
 
-// usage measures all agents while f runs.
-func (b *bench) usage(agents []*lab.Agent, f func()) []usage {
+// use measures all agents while f runs.
+func (b *bench) use(agents []*lab.Agent, f func()) []usage {
 	b.Helper()
 	all := make([]usage, len(agents))
 	began := time.Now()
@@ -86,11 +85,7 @@ func (b *bench) usage(agents []*lab.Agent, f func()) []usage {
 	took := time.Since(began).Seconds()
 	for i, a := range agents {
 		all[i].cpu = (all[i].cpu + b.cpuTime(a).Seconds()) / took
-		p, err := procfs.NewProc(a.PID())
-		b.Do(err)
-		status, err := p.NewStatus()
-		b.Do(err)
-		all[i].memory = float64(status.VmRSS)
+		all[i].memory = float64(b.Usage(a.Process).RSS)
 	}
 	return all
 }

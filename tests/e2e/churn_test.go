@@ -64,12 +64,12 @@ func TestChurn(t *testing.T) {
 	wantNothing(l, a)
 	l.Eventually("the agent is as before", func() error {
 		after := usageOf(l, n, a)
-		if after.files > before.files || after.netns > before.netns {
+		if after.Files > before.Files || after.netns > before.netns {
 			return fmt.Errorf("usage %+v, before %+v", after, before)
 		}
 		// Go keeps idle threads, as many as were ever busy at once; a leak is one for every
 		// pod or look, or for those with one of five fates.
-		if after.threads > before.threads+min(more/10, 24) || after.strayed > 0 {
+		if after.Threads > before.Threads+min(more/10, 24) || after.strayed > 0 {
 			return fmt.Errorf("usage %+v, before %+v", after, before)
 		}
 		if after.goroutines > before.goroutines+4 || after.rss > before.rss*3/2 {

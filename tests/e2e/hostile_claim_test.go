@@ -40,7 +40,7 @@ func TestAccomplices(t *testing.T) {
 	bridge, err := n.MAC(lab.Bridge)
 	l.Do(err)
 	elder := l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
-	before := costOf(l, a)
+	before := l.Usage(a.Process)
 	var floods []*flood
 	for number := range 2 {
 		accomplice := l.Pod(n, fmt.Sprint("accomplice", number), lab.PodOptions{Style: lab.Raw})
@@ -63,7 +63,7 @@ func TestAccomplices(t *testing.T) {
 	event, err := w.WaitConfirmed(ip, patience)
 	l.Do(err)
 	wantHolders(l, event, elder, newcomer)
-	after := costOf(l, a)
+	after := l.Usage(a.Process)
 	for _, flood := range floods {
 		flood.end(l)
 	}
@@ -75,5 +75,5 @@ func TestAccomplices(t *testing.T) {
 	l.Do(err)
 	took := event.At.Sub(newcomer.Started)
 	t.Logf("confirmed after %v, %.2f of a core, rss at most %s; events %v, %d solicitations put off", took.Round(time.Millisecond),
-		after.cores(before), mebibytes(after.peak), types, s.Dropped["solicitation rate"])
+		after.Cores(before), mebibytes(after.Peak), types, s.Dropped["solicitation rate"])
 }

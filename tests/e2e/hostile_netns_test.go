@@ -21,16 +21,16 @@ func TestPodWithManyAddresses(t *testing.T) {
 	ip := n.IPv4(5)
 	l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	hoarder := l.Pod(n, "hoarder", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(6)}})
-	before := costOf(l, a)
+	before := l.Usage(a.Process)
 	l.Do(fill(hoarder, "lo", addresses))
 	l.Do(hoarder.AddAddr(ip))
 	_, err := w.WaitConfirmed(ip, patience)
 	l.Do(err)
-	after := costOf(l, a)
-	t.Logf("%d addresses: rss %s, then %s, at most %s; %.2f of a core for %v", addresses, mebibytes(before.rss),
-		mebibytes(after.rss), mebibytes(after.peak), after.cores(before), after.at.Sub(before.at).Round(time.Millisecond))
+	after := l.Usage(a.Process)
+	t.Logf("%d addresses: rss %s, then %s, at most %s; %.2f of a core for %v", addresses, mebibytes(before.RSS),
+		mebibytes(after.RSS), mebibytes(after.Peak), after.Cores(before), after.At.Sub(before.At).Round(time.Millisecond))
 	// To hold them all would take 12 MiB and more.
-	if grown, limit := after.peak-before.rss, 9<<20; grown > limit {
+	if grown, limit := after.Peak-before.RSS, 9<<20; grown > limit {
 		t.Errorf("the agent grew by %s, want at most %s", mebibytes(grown), mebibytes(limit))
 	}
 }
@@ -45,7 +45,7 @@ func TestPodWithChangingAddresses(t *testing.T) {
 	a := l.Agent(n, "--log-level", "info")
 	changer := l.Pod(n, "changer", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(6)}})
 	other := l.Pod(n, "other", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(7)}, Silent: true})
-	quiet, started := costOf(l, a), time.Now()
+	quiet, started := l.Usage(a.Process), time.Now()
 	flood := floodAddresses(l, changer, "lo", netip.MustParseAddr("198.18.0.1"))
 	l.Eventually("many changes", func() error {
 		if n := flood.count.Load(); n < 100_000 {
@@ -53,7 +53,7 @@ func TestPodWithChangingAddresses(t *testing.T) {
 		}
 		return nil
 	})
-	flooded := costOf(l, a)
+	flooded := l.Usage(a.Process)
 	changes := float64(flood.count.Load()) / time.Since(started).Seconds()
 	var delays []time.Duration
 	for number := range newcomers {
@@ -67,7 +67,7 @@ func TestPodWithChangingAddresses(t *testing.T) {
 	flood.end(l)
 	slices.Sort(delays)
 	t.Logf("%.0f changes a second: %.2f of a core, rss at most %s; heard of another pod's address after %v, at most %v",
-		changes, flooded.cores(quiet), mebibytes(flooded.peak), delays[len(delays)/2].Round(time.Millisecond),
+		changes, flooded.Cores(quiet), mebibytes(flooded.Peak), delays[len(delays)/2].Round(time.Millisecond),
 		delays[len(delays)-1].Round(time.Millisecond))
 	if changes < 1000 {
 		t.Errorf("%.0f changes a second, too few to show anything", changes)

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,47 +15,6 @@ import (
 
 	"github.com/dupip/dupip/tests/lab"
 )
-
-// cost is what an agent has used up so far.
-type cost struct {
-	at  time.Time
-	cpu time.Duration
-	// rss is what it holds now and peak the most it ever held, in bytes.
-	rss, peak int
-}
-
-func costOf(t *lab.T, a *lab.Agent) cost {
-	t.Helper()
-	c := cost{at: time.Now()}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.PID()))
-	t.Do(err)
-	// utime and stime are the 14th and 15th field, in ticks of 10 ms (proc_pid_stat(5));
-	// the second is a name that may hold anything.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	for _, field := range fields[11:13] {
-		ticks, err := strconv.Atoi(field)
-		t.Do(err)
-		c.cpu += time.Duration(ticks) * 10 * time.Millisecond
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
-	t.Do(err)
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		target := map[string]*int{"VmRSS": &c.rss, "VmHWM": &c.peak}[name]
-		if target == nil {
-			continue
-		}
-		kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
-		t.Do(err)
-		*target = kib << 10
-	}
-	return c
-}
-
-// cores is how many cores were busy with it since then.
-func (c cost) cores(since cost) float64 {
-	return (c.cpu - since.cpu).Seconds() / c.at.Sub(since.at).Seconds()
-}
 
 func mebibytes(bytes int) string { return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20)) }
 

@@ -68,7 +68,7 @@ func TestHostilePod(t *testing.T) {
 			_, err = a.Client.WaitBinding(within(l, patience), s.contested, func(b lab.Binding) bool { return b.Evidence == "announced" })
 			l.Do(err)
 
-			before := costOf(l, a)
+			before := l.Usage(a.Process)
 			flood := floodFrames(l, s.attacker, attackRate, func(number int) []byte {
 				return attack.frame(s, number)
 			})
@@ -89,18 +89,18 @@ func TestHostilePod(t *testing.T) {
 				}
 				return nil
 			})
-			after, sent := costOf(l, a), flood.count.Load()
+			after, sent := l.Usage(a.Process), flood.count.Load()
 			flood.end(l)
 
 			refused := refusals(l, a, s.attacker)
 			t.Logf("%.0f frames a second, %d%% refused: confirmed after %v, commands took at most %v, %.3f of a core, rss %s, at most %s",
-				float64(sent)/after.at.Sub(before.at).Seconds(), 100*refused/uint64(sent), event.At.Sub(newcomer.Started).Round(time.Millisecond),
-				answers.Round(time.Millisecond), after.cores(before), mebibytes(after.rss), mebibytes(after.peak))
+				float64(sent)/after.At.Sub(before.At).Seconds(), 100*refused/uint64(sent), event.At.Sub(newcomer.Started).Round(time.Millisecond),
+				answers.Round(time.Millisecond), after.Cores(before), mebibytes(after.RSS), mebibytes(after.Peak))
 			if attack.refused && refused == 0 {
 				t.Error("the status does not name the attacker's interface")
 			}
-			if limit := 60 << 20; after.peak > limit {
-				t.Errorf("the agent held %s, want at most %s", mebibytes(after.peak), mebibytes(limit))
+			if limit := 60 << 20; after.Peak > limit {
+				t.Errorf("the agent held %s, want at most %s", mebibytes(after.Peak), mebibytes(limit))
 			}
 			bindings, err := a.Client.Bindings(t.Context(), netip.Addr{})
 			l.Do(err)

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -18,16 +17,7 @@ func (s *site) memory() map[*node]int {
 	s.Helper()
 	all := make(map[*node]int)
 	for _, n := range s.nodes {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.agent.PID()))
-		s.Do(err)
-		for line := range strings.Lines(string(data)) {
-			if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-				kilobytes := 0
-				_, err := fmt.Sscan(rest, &kilobytes)
-				s.Do(err)
-				all[n] = kilobytes >> 10
-			}
-		}
+		all[n] = s.Usage(n.agent.Process).RSS >> 20
 	}
 	return all
 }

@@ -1,14 +1,8 @@
 package incidents
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -64,28 +58,13 @@ func (m *machine) footprint() (f footprint, err error) {
 			f.bindings += int(metrics[series])
 		}
 	}
-	proc := fmt.Sprintf("/proc/%d", m.agent.PID())
-	entries, err := os.ReadDir(filepath.Join(proc, "fd"))
+	used, err := lab.UsageOf(m.agent.PID())
 	if err != nil {
 		return f, err
 	}
-	f.files = len(entries)
-	for _, e := range entries {
-		target, err := os.Readlink(filepath.Join(proc, "fd", e.Name()))
-		if err != nil {
-			f.files-- // closed meanwhile
-			continue
-		}
-		if strings.HasPrefix(target, "net:[") || strings.HasPrefix(target, "/run/netns/") {
-			f.netns++
-		}
-		records, err := hashEntries(filepath.Join(proc, "fdinfo", e.Name()))
-		if err != nil {
-			return f, err
-		}
-		f.records += records
-	}
-	return f, nil
+	f.files, f.netns = used.Files, used.Netns
+	f.records, err = lab.MapEntries(m.agent.PID())
+	return f, err
 }
 
 // metrics are those of the machine's agent, from a page that was made after the call began: the
@@ -114,39 +93,4 @@ func (m *machine) page() (lab.Metrics, error) {
 	}
 	defer response.Body.Close()
 	return lab.ReadMetrics(response.Body)
-}
-
-// hashEntries counts the entries of the BPF hash map that a descriptor is, by its fdinfo.
-func hashEntries(fdinfo string) (n int, err error) {
-	text, err := os.ReadFile(fdinfo)
-	if err != nil {
-		return 0, nil // closed meanwhile
-	}
-	for line := range strings.Lines(string(text)) {
-		value, ok := strings.CutPrefix(line, "map_id:")
-		if !ok {
-			continue
-		}
-		id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
-		if err != nil {
-			return 0, err
-		}
-		m, err := ebpf.NewMapFromID(ebpf.MapID(id))
-		if err != nil {
-			return 0, fmt.Errorf("open BPF map %d: %w", id, err)
-		}
-		defer m.Close()
-		switch m.Type() {
-		case ebpf.Hash, ebpf.LRUHash, ebpf.PerCPUHash, ebpf.LRUCPUHash:
-		default:
-			return 0, nil
-		}
-		for key, err := m.NextKeyBytes(nil); key != nil || err != nil; key, err = m.NextKeyBytes(key) {
-			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return 0, fmt.Errorf("read BPF map %d: %w", id, err)
-			}
-			n++
-		}
-	}
-	return n, nil
 }

@@ -298,7 +298,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 
 func ours(t *testing.T, prefix string) []string {
 	t.Helper()
-	names, err := entries(netnsDir)
+	names, err := namesIn(netnsDir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ const (
 // gone. At the first call in a process that includes an earlier one that had its id.
 func removeLeftovers(first bool) error {
 	var errs []error
-	names, err := entries(netnsDir)
+	names, err := namesIn(netnsDir)
 	errs = append(errs, err)
 	for _, name := range names {
 		if !stale(name, first) {
@@ -40,7 +40,7 @@ func removeLeftovers(first bool) error {
 			}
 		}
 	}
-	dirs, err := entries(os.TempDir())
+	dirs, err := namesIn(os.TempDir())
 	errs = append(errs, err)
 	for _, name := range dirs {
 		if stale(name, first) {
@@ -50,8 +50,8 @@ func removeLeftovers(first bool) error {
 	return errors.Join(errs...)
 }
 
-// entries are the names in a folder; a folder that does not exist has none.
-func entries(dir string) ([]string, error) {
+// namesIn are the names in a folder; a folder that does not exist has none.
+func namesIn(dir string) ([]string, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -113,6 +113,14 @@ func (t *T) Watch(a *Agent) *Watch {
 	return w
 }
 
+// Usage is that of a process.
+func (t *T) Usage(p *Process) Usage {
+	t.Helper()
+	u, err := p.Usage()
+	t.Do(err)
+	return u
+}
+
 // Break adds faults to the switch; the result ends them.
 func (t *T) Break(faults ...Fault) (mend func()) {
 	t.Helper()

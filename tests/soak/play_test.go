@@ -37,7 +37,7 @@ type soak struct {
 	// keeping writes down what agents know of findings.
 	keeping sync.WaitGroup
 	// usage is what the agents take, at the beginning and at the end.
-	before []usage
+	before []lab.Usage
 }
 
 // newSoak starts the agents.
@@ -53,8 +53,16 @@ func newSoak(t lab.TB, seed uint64) *soak {
 		s.agents = append(s.agents, &agent{Agent: a, name: names[i], all: []*lab.Agent{a}})
 	}
 	s.watcher = truth.New(s.Prefix(), names, s.start, s.looked)
-	s.before = s.usage()
+	s.before = s.usages()
 	return s
+}
+
+// usages are those of the agents that run now.
+func (s *soak) usages() (all []lab.Usage) {
+	for _, a := range s.agents {
+		all = append(all, s.Usage(a.Process))
+	}
+	return all
 }
 
 // now is the time since the beginning.

@@ -152,7 +152,7 @@ func (s *soak) summary() {
 	s.Logf("from both having an address to confirmed, at each node: %s", quantiles(tally.Delays))
 	s.Logf("the slowest: %s", strings.ReplaceAll(tally.Slowest, s.Prefix(), ""))
 	s.Logf("where an agent was restarted, at the earliest from when it was ready: %s", quantiles(tally.Held))
-	for i, after := range s.usage() {
+	for i, after := range s.usages() {
 		s.Logf("agent of %s: %v, before %v", s.agents[i].name, after, s.before[i])
 	}
 	s.Logf("seed %d: %s", s.seed, verdict(tally))
