@@ -23,7 +23,7 @@ const (
 	// alone is read at once; a flood is read in large portions, 20 ms apart.
 	wakeRate  = 50
 	wakeBurst = 50
-	// maxPortion is how many batches are read before what they say is passed on.
+	// maxPortion is how many batches are read before they are passed on.
 	maxPortion = 256
 )
 

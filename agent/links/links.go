@@ -1,6 +1,6 @@
 // Package links keeps the list of interfaces that lead into pods: it discovers
 // them over netlink, attaches the observer to each, finds out which netns lies
-// behind it and which addresses that netns has, and tells the agent of changes.
+// behind it and which addresses that netns has, and sends the agent an event for each change.
 //
 // It knows nothing of packets seen, of bindings or of conflicts.
 package links
@@ -14,7 +14,7 @@ import (
 	"github.com/dupip/dupip/bpf"
 )
 
-// State says whether an interface is observed.
+// State reports whether an interface is observed.
 type State string
 
 // The states of an interface.
@@ -46,12 +46,12 @@ type Interface struct {
 	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
 	Master string
 	// PortVLAN is the VLAN of the bridge that the pod's untagged packets belong to; 0 for
-	// that of all ports, and for a primary interface, of which it is not asked.
+	// the bridge's default, and for a primary interface, for which it is not read.
 	PortVLAN uint16
-	// Listed says that a list of all interfaces had it, and no event told of it before: it
-	// may have been there for long.
+	// Listed says that a list of all interfaces had it before any event: it may have been
+	// there for long.
 	Listed bool
-	// Up says that both ends of the veth are up: a question can arrive.
+	// Up says that both ends of the veth are up: a probe can arrive.
 	Up    bool
 	State State
 	// Reason explains every State but Attached, in one clause.
@@ -63,7 +63,7 @@ type Interface struct {
 	View  netns.View
 }
 
-// EventKind says what an [Event] tells.
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
 // The kinds of events.
@@ -107,7 +107,7 @@ var localBridge = regexp.MustCompile(
 	`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12}|podman\d+|cni-podman\d+|nerdctl\d+|buildkit\d+|` +
 		`virbr\d+|lxcbr\d+|lxdbr\d+|incusbr\d+)$`)
 
-// LocalBridge says whether the device name is that of a local container engine's
+// LocalBridge reports whether the device name is that of a local container engine's
 // bridge (docker, podman, nerdctl, buildkit, libvirt, lxc, lxd, incus).
 func LocalBridge(name string) bool { return localBridge.MatchString(name) }
 

@@ -156,7 +156,7 @@ func addTo(t *testing.T, link netlink.Link, address string) {
 	must(t, netlink.AddrAdd(link, parsed))
 }
 
-// listed says whether an event lists the interface as an uplink.
+// listed reports whether an event lists the interface as an uplink.
 func listed(e links.Event, name string) bool {
 	return slices.ContainsFunc(e.Unobserved, func(i links.Interface) bool {
 		return i.Name == name && i.State == links.Uplink && i.Reason != ""

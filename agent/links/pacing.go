@@ -30,7 +30,7 @@ type pacer struct {
 	next time.Time // no run before this
 }
 
-// ready says whether to run now.
+// ready reports whether to run now.
 func (p *pacer) ready(now time.Time) bool { return p.due && !p.next.After(now) }
 
 // ran records a run: the next one waits for the pause, and for another reason to run.
@@ -78,5 +78,5 @@ func (s *scans) ran(now time.Time, cost time.Duration, failed bool) {
 	}
 }
 
-// hopeless says whether so many scans failed that more would hardly help.
+// hopeless reports whether so many scans failed that more would hardly help.
 func (s *scans) hopeless() bool { return s.failures >= unseenAfter }

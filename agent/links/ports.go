@@ -6,7 +6,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// defaultVLAN is that of a bridge's ports for which nobody said anything
+// defaultVLAN is that of a bridge's ports that nobody configured
 // (default_pvid, net/bridge/br_vlan.c).
 const defaultVLAN = 1
 

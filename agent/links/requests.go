@@ -2,7 +2,7 @@ package links
 
 import "sync"
 
-// What other goroutines ask [Watcher.Run] for.
+// Requests of other goroutines to [Watcher.Run].
 type (
 	// scanNetns: an address changed in the netns with that id, so scan it.
 	scanNetns int

@@ -66,7 +66,7 @@ func (w *Watcher) session(ctx context.Context) error {
 		}
 	}()
 
-	w.takeRequests() // what follows does all that they ask for
+	w.takeRequests() // what follows does all of it
 	w.lost.due = false
 	w.scanAll() // changes of addresses between two sessions were not received
 	var nextList time.Time

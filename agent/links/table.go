@@ -23,12 +23,12 @@ const (
 
 // table holds the veths into other namespaces and decides which of them are observed, what
 // is due for them, and what the agent has to know. It makes no system call: [Watcher] brings
-// what the kernel says and does what is due.
+// what the kernel reports and does what is due.
 type table struct {
 	log    *slog.Logger
 	quiet  time.Duration
 	ignore func(name string) bool
-	// found says whether anything leads to the netns with that id.
+	// found reports whether anything leads to the netns with that id.
 	found func(nsid int) bool
 	// signs reads what uplinks are known by, if it was not read since the last change.
 	signs func() (uplinkSigns, error)
@@ -54,7 +54,7 @@ func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, f
 // hostDevice is what matters of any device of the node.
 type hostDevice struct {
 	name    string
-	filters bool // it is a bridge that tells VLANs apart
+	filters bool // it is a bridge with vlan_filtering
 }
 
 // handle follows one link message. Those of the bridge family are about ports: leaving a
@@ -255,7 +255,7 @@ func (t *table) unobserved() []Interface {
 	return all
 }
 
-// isSecondary says whether a device is the host end of a secondary interface, or of one that is
+// isSecondary reports whether a device is the host end of a secondary interface, or of one that is
 // ignored: its addresses are not the node's in the networks of pods.
 func (t *table) isSecondary(index int) bool {
 	veth := t.veths[index]
@@ -277,18 +277,18 @@ type tracked struct {
 
 func (v *tracked) observed() bool { return v.iface.State != Ignored && v.iface.State != Uplink }
 
-// announced says whether the agent knows of the interface.
+// announced reports whether the agent knows of the interface.
 func (v *tracked) announced() bool { return v.iface.FirstName != "" }
 
 // rescan asks for a scan. What is ignored is left alone.
 func (v *tracked) rescan() { v.scans.due = v.iface.State != Ignored }
 
-// isPort says whether the VLAN of its port matters: secondary interfaces of several networks
+// isPort reports whether the VLAN of its port matters: secondary interfaces of several networks
 // may be ports of one bridge, and told apart by nothing else; the primary ones are all in one
 // network.
 func (v *tracked) isPort() bool { return v.firstPeer != PrimaryPeer && v.iface.Master != "" }
 
-// update copies what a link message says, and reports whether the agent has to know of it.
+// update copies what a link message has, and reports whether the agent has to know of it.
 func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool) {
 	i, up := &v.iface, attrs.OperState == netlink.OperUp
 	v.portDue = v.portDue || i.Master != master

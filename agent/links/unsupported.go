@@ -78,7 +78,7 @@ func foreignDevices(place netns.Place) []netns.Device {
 		return nil // it went away
 	}
 	if place.Name == "" {
-		// A physical device says nothing in a netns that no runtime has named: it may
+		// A physical device proves nothing in a netns that no runtime has named: it may
 		// be another machine's root, seen from inside a test.
 		devices = slices.DeleteFunc(devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
 	}

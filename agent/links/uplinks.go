@@ -43,13 +43,13 @@ func listDefaultRoutes() (defaultRoutes, error) {
 	return found, nil
 }
 
-// leadsElsewhere says whether a link is a veth whose other end is in another netns, and that
+// leadsElsewhere reports whether a link is a veth whose other end is in another netns, and that
 // no default route uses: it leads into a pod, or is an uplink without a default route.
 func (d defaultRoutes) leadsElsewhere(link netlink.Link) bool {
 	return link.Type() == "veth" && link.Attrs().NetNsID >= 0 && !d.devices[link.Attrs().Index]
 }
 
-// uplinkSigns tell veths that lead out of the node from those that lead into pods. Where the
+// uplinkSigns distinguish veths that lead out of the node from those that lead into pods. Where the
 // node is a container, each network that it is on has a veth like a pod's, through which the
 // addresses of others come in. The node has an address in the subnet of such a veth, or a
 // bridge with the MAC and the default route that the veth had.
@@ -73,14 +73,14 @@ func readUplinkSigns(routes defaultRoutes) (uplinkSigns, error) {
 	return signs, nil
 }
 
-// include says whether a veth is known to lead out of the node.
+// include reports whether a veth is known to lead out of the node.
 func (s uplinkSigns) include(index int, mac net.HardwareAddr) bool {
 	return s.subnets[index] || s.macs[mac.String()]
 }
 
 // macs returns the MACs of the devices. A bridge or an Open vSwitch that has the uplink as a
 // port also has its MAC, so that the network outside does not notice. A bridge whose MAC
-// nobody has set has the lowest of all its ports: that one says nothing.
+// nobody has set has the lowest of all its ports: that one is no sign.
 func (d defaultRoutes) macs() map[string]bool {
 	found := make(map[string]bool)
 	for index := range d.devices {
@@ -99,7 +99,7 @@ func (d defaultRoutes) macs() map[string]bool {
 	return found
 }
 
-// macIsSet says whether somebody has set the device's MAC, false if that cannot be read. The
+// macIsSet reports whether somebody has set the device's MAC, false if that cannot be read. The
 // kernel shows it in sysfs only, and what is mounted at /sys may be that of another netns.
 func macIsSet(device string) bool {
 	const set = "3" // NET_ADDR_SET, linux/netdevice.h

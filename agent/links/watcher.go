@@ -106,7 +106,7 @@ func (w *Watcher) SetIgnore(ignore func(name string) bool) {
 // have reported was read anew. Safe for concurrent use.
 func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 
-// takeRequests marks what is due because of requests, and says whether all links have to be
+// takeRequests marks what is due because of requests, and reports whether all links have to be
 // listed.
 func (w *Watcher) takeRequests() (list bool) {
 	taken := w.requests.take()
@@ -223,7 +223,7 @@ func (w *Watcher) scan(veth *tracked) {
 		return
 	}
 	if err != nil {
-		w.opts.Log.Debug("looking into netns failed", "interface", veth.iface.Name, "failures", veth.scans.failures, "error", err)
+		w.opts.Log.Debug("scanning a netns failed", "interface", veth.iface.Name, "failures", veth.scans.failures, "error", err)
 	}
 	w.table.scanned(veth, place, view, err, time.Now())
 }

@@ -54,7 +54,7 @@ func DevicesOnHost(file *os.File) ([]Device, error) {
 			devices = append(devices, Device{Name: d.name, Index: d.index, Kind: d.kind})
 		})
 		if err != nil {
-			return fmt.Errorf("looking into netns %s: %w", file.Name(), err)
+			return fmt.Errorf("scanning netns %s: %w", file.Name(), err)
 		}
 		return nil
 	})

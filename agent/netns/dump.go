@@ -17,7 +17,7 @@ const listTries = 3
 
 // List calls a function that lists things over netlink until the kernel did not have
 // to interrupt it because they changed meanwhile; such a list has holes. After some
-// attempts the error is [netlink.ErrDumpInterrupted]. Errors say what was listed.
+// attempts the error is [netlink.ErrDumpInterrupted]. Errors name what was listed.
 func List[T any](what string, list func() ([]T, error)) ([]T, error) {
 	var all []T
 	var err error
@@ -52,7 +52,7 @@ func dump(request, reply uint16, begin func(), each func(message []byte)) error 
 		r := nl.NewNetlinkRequest(int(request), unix.NLM_F_DUMP)
 		r.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 		if request == unix.RTM_GETLINK {
-			// Statistics are half of what the kernel would say of a device.
+			// Statistics are half of what the kernel sends about a device.
 			r.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filterSkipStats)))
 		}
 		err = r.ExecuteIter(unix.NETLINK_ROUTE, reply, func(message []byte) bool {

@@ -16,11 +16,11 @@ import (
 // namedDirs are where runtimes and iproute2 bind-mount namespaces.
 var namedDirs = []string{"/run/netns", "/run/docker/netns"}
 
-// maxCandidates bounds one scan; a node with more namespaces than this has other
-// troubles, and what is left out is reported as unseen.
+// maxCandidates bounds one search; a node with more namespaces than this has other
+// problems, and what is left out is reported as unseen.
 const maxCandidates = 16384
 
-// Place is where a netns can be opened, and what people call it.
+// Place is a reference to a netns: where it can be opened, and its name for people.
 type Place struct {
 	// Path opens the netns; it may be gone or mean another netns a moment later.
 	Path string
@@ -41,7 +41,7 @@ func (p Place) Label() string {
 	return fmt.Sprintf("net:[%d]", p.Inode)
 }
 
-// Exists says whether the path still leads to the netns.
+// Exists reports whether the path still leads to the netns.
 func (p Place) Exists() bool {
 	ino, err := inode(p.Path)
 	return err == nil && ino == p.Inode
@@ -78,7 +78,7 @@ var (
 	ErrNotFound = errors.New("no process and no name under /run/netns leads to it")
 	errMoved    = errors.New("its name now means another netns")
 	// ErrTooSoon says that the last search was less than SearchPause ago.
-	ErrTooSoon = errors.New("the last scan for namespaces was a moment ago")
+	ErrTooSoon = errors.New("the last search for namespaces was a moment ago")
 )
 
 // SearchPause is the least time between two searches by [Finder.Look] at every process.
@@ -103,7 +103,7 @@ func (f *Finder) Look(id, peer int) (place Place, view View, err error) {
 			continue
 		}
 		place = next
-		view, err = f.look(place, id, peer)
+		view, err = f.scan(place, id, peer)
 		if err == nil || errors.Is(err, ErrNoPeer) {
 			break // it is the right netns
 		}
@@ -111,8 +111,8 @@ func (f *Finder) Look(id, peer int) (place Place, view View, err error) {
 	return place, view, err
 }
 
-// look enters the netns at the place, if it is still the one with that id.
-func (f *Finder) look(place Place, id, peer int) (View, error) {
+// scan enters the netns at the place, if it is still the one with that id.
+func (f *Finder) scan(place Place, id, peer int) (View, error) {
 	file, err := os.Open(place.Path)
 	if err != nil {
 		return View{}, err

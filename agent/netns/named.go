@@ -71,7 +71,7 @@ func eachName(f func(path, name string)) error {
 	return nil
 }
 
-// IsNamespace says whether a file leads to a namespace. A name whose mount was lost, or
+// IsNamespace reports whether a file leads to a namespace. A name whose mount was lost, or
 // never came to this mount namespace, is a plain empty file.
 func IsNamespace(path string) bool {
 	_, err := inode(path)

@@ -1,7 +1,7 @@
-// Package netns looks into network namespaces: who they are, which devices and
-// addresses they have, and which of them lies behind a host interface.
+// Package netns scans network namespaces: their identity, their devices and
+// addresses, and which of them is behind a host interface.
 //
-// A namespace is opened for the moment of a look and closed again: an open
+// A namespace is opened for one scan and closed again: an open
 // descriptor would keep the netns of a deleted pod, and so its veth, alive.
 // The package knows nothing of packets, conflicts or pods.
 package netns
@@ -41,7 +41,7 @@ func DoInNew(fn func() error) error {
 	}, fn)
 }
 
-// do is Do for any way to get there.
+// do is Do with any way to enter.
 func do(enter, fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -71,7 +71,7 @@ func do(enter, fn func() error) error {
 }
 
 // CanEnter returns nil if this process may enter namespaces, and an error that says
-// what it takes otherwise. Without it every pod would be there and nobody known.
+// what it takes otherwise. Without it no pod could be identified.
 func CanEnter() error {
 	self, err := os.Open(Self)
 	if err != nil {

@@ -42,13 +42,13 @@ type Address struct {
 	Lost bool
 }
 
-// View is what a look into a netns showed.
+// View is what a scan of a netns found.
 type View struct {
 	// Cookie identifies the netns for the life of the boot.
 	Cookie uint64
-	// Taken is when the look began: later changes are not in it.
+	// Taken is when the scan began: later changes are not in it.
 	Taken time.Time
-	// Cost is the CPU time that the look took.
+	// Cost is the CPU time that the scan took.
 	Cost time.Duration
 	// Peer is the name of the peer device.
 	Peer string
@@ -73,10 +73,10 @@ func Look(file *os.File, peer int) (View, error) {
 		}
 		defer func() { view.Cost = threadTime() - began }()
 		if err := view.read(peer); err != nil {
-			return fmt.Errorf("looking into netns %s: %w", file.Name(), err)
+			return fmt.Errorf("scanning netns %s: %w", file.Name(), err)
 		}
 		if view.Peer == "" {
-			return fmt.Errorf("looking into netns %s: %w", file.Name(), ErrNoPeer)
+			return fmt.Errorf("scanning netns %s: %w", file.Name(), ErrNoPeer)
 		}
 		return nil
 	})
@@ -94,16 +94,16 @@ func threadTime() time.Duration {
 
 // read fills the view by what the calling thread's netns has.
 func (v *View) read(peer int) error {
-	devices, err := reach(peer, eachDevice)
+	devices, err := readTopology(peer, eachDevice)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return err
 	}
 	v.Peer, v.Truncated = devices.peerName, devices.truncated || err != nil
 
-	// Those on the peer have their own room, and then go first: whatever else a pod holds
-	// must not push them out.
+	// Those on the peer have a bound of their own and come first: whatever else a pod has
+	// must not displace them.
 	var kept [Elsewhere + 1][]Address
-	var total int // of those that the netns may speak for
+	var total int // of those that the netns may answer for
 	err = dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, func() {
 		for where := range kept {
 			kept[where] = kept[where][:0]
@@ -165,7 +165,7 @@ func parseAddress(message []byte) (Address, int, bool) {
 	return Address{IP: ip, Settled: flags&unsettled == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
 }
 
-// Holds says whether the netns itself has the address and would speak for it with
+// Holds reports whether the netns itself has the address and would answer for it with
 // these tags on the peer.
 func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 	for _, a := range v.Addresses {
@@ -179,28 +179,28 @@ func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 	return false
 }
 
-// Lists says whether any device of the netns has the address.
+// Lists reports whether any device of the netns has the address.
 func (v *View) Lists(ip netip.Addr) bool {
 	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip })
 }
 
-// Unnumbered says whether the netns has addresses on loopback devices and on no other: the
-// peer is the way to those then, as on a host that announces its address by BGP, and in
+// Unnumbered reports whether the netns has addresses on loopback devices and on no other: the
+// packets to those arrive on the peer then, as on a host that announces its address by BGP, and in
 // the sandbox of a virtual machine.
 func (v *View) Unnumbered() bool {
 	return !v.Truncated && len(v.Addresses) > 0 &&
 		!slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.Where != OnLoopback })
 }
 
-// Settled says whether a device that is reached through the peer has the address and
-// is through with detecting duplicates of it.
+// Settled reports whether a device that is reached through the peer has the address and
+// its duplicate address detection has ended.
 func (v *View) Settled(ip netip.Addr) bool {
 	return slices.ContainsFunc(v.Addresses, func(a Address) bool {
 		return a.IP == ip && a.Where == OnPeer && a.Settled
 	})
 }
 
-// Explains says whether the list of addresses is the whole truth for packets with
+// Explains reports whether the list of addresses is complete for packets with
 // these tags. It is not for a netns without an address on the peer with these tags,
 // whatever it has on other interfaces: a virtual machine or a process with a packet
 // socket may own one that the kernel does not know.

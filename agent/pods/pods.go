@@ -65,7 +65,7 @@ type Status struct {
 	LastError string
 	// Sandboxes counts the runtime's list, and Named the netns that have a name.
 	Sandboxes, Named int
-	// Wanted counts the netns that were asked for in vain; such as belong to no pod stay.
+	// Wanted counts the netns whose pod was not found; those that belong to no pod stay.
 	Wanted int
 }
 
@@ -133,7 +133,7 @@ func (r *Resolver) Want(cookie uint64) {
 }
 
 // Again asks for the runtime's list soon, at most once in 5 s because of this: something
-// depends on what the runtime says of its sandboxes.
+// depends on the state of its sandboxes.
 func (r *Resolver) Again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -43,7 +43,7 @@ var ErrNoSocket = errors.New("no CRI socket found")
 var errLost = errors.New("the runtime closed the connection")
 
 // DefaultSockets are the paths that are tried in this order. A distribution's own socket
-// says more than containerd's, which is also where Docker runs.
+// comes before containerd's, which is also where Docker runs.
 var DefaultSockets = []string{
 	"/run/k3s/containerd/containerd.sock", // k3s and RKE2
 	"/run/k0s/containerd.sock",
@@ -56,7 +56,7 @@ var DefaultSockets = []string{
 // maxSocket is the longest path that the kernel takes (sun_path, unix(7)).
 const maxSocket = 107
 
-// parseSocket returns the paths to try, none if nobody is to be asked.
+// parseSocket returns the paths to try, none if pods are to have no names.
 func parseSocket(text string) ([]string, error) {
 	switch text {
 	case "":
@@ -173,7 +173,7 @@ func (rt *runtime) status(ctx context.Context, id string) (*runtimeapi.PodSandbo
 	response, err := rt.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true},
 		grpc.MaxCallRecvMsgSize(maxStatus))
 	if err != nil {
-		return nil, fmt.Errorf("asking for a sandbox: %w", short(err))
+		return nil, fmt.Errorf("reading the status of a sandbox: %w", short(err))
 	}
 	return response, nil
 }

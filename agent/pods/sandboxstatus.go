@@ -118,7 +118,7 @@ func addresses(network *runtimeapi.PodSandboxNetworkStatus) []netip.Addr {
 
 // cookie returns the cookie of the netns of a sandbox.
 func (s sandboxStatus) cookie(ready bool) (cookie uint64, err error) {
-	err = errors.New("the runtime does not tell a sandbox's netns")
+	err = errors.New("the runtime does not report a sandbox's netns")
 	for _, path := range s.paths(ready) {
 		if cookie, err = netns.CookieAt(path); err == nil {
 			break
@@ -127,7 +127,7 @@ func (s sandboxStatus) cookie(ready bool) (cookie uint64, err error) {
 	return cookie, err
 }
 
-// paths are where the netns may be found. containerd says /var/run, which is a link to /run
+// paths are where the netns may be found. containerd reports /var/run, which is a link to /run
 // on the host and not there at all in a container that has little more than the agent. The
 // process comes last, for a runtime whose mounts are not ours, and only while the sandbox runs:
 // afterwards its id may be another's.

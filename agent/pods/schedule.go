@@ -17,7 +17,7 @@ var pauses = []time.Duration{
 }
 
 // schedule says when the runtime's list is read: at ordinary times, and earlier while the pod
-// of some netns is looked for, or when somebody asks for it.
+// of some netns is looked for, or when the agent asks for it.
 type schedule struct {
 	pending map[uint64]struct{} // the namespaces without a name, by cookie
 	step    int                 // the index of the next pause

@@ -24,14 +24,14 @@ const (
 	maxRetry = 5 * time.Minute
 )
 
-// sandbox is one entry of the runtime's list, and what its status said.
+// sandbox is one entry of the runtime's list, and what its status had.
 type sandbox struct {
 	id      string
 	ready   bool
 	created int64
 	// createdAt is the same, on this process's clock; zero if it makes no sense.
 	createdAt time.Time
-	// done says that its status was read, or has nothing more to say.
+	// done says that its status was read, or need not be.
 	done    bool
 	tries   int
 	retryAt time.Time
@@ -129,7 +129,7 @@ func (t *table) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// failing says whether the status of some sandbox could not be read.
+// failing reports whether the status of some sandbox could not be read.
 func (t *table) failing() bool {
 	for _, s := range t.byID {
 		if !s.done && s.tries > 0 {

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// maxReached bounds the devices followed on top of a peer, and apart from those the
+	// maxDevices bounds the devices followed on top of a peer, and apart from those the
 	// loopback devices: a pod may make as many as it likes.
-	maxReached = 1024
+	maxDevices = 1024
 	// maxHeight is how often the devices are listed to find those on top of others. They
 	// may be listed before their parents, and stand at most two tags high on a master.
 	maxHeight = 4
@@ -26,13 +26,13 @@ type path struct {
 // every pod that is one.
 var serviceDevices = []string{"kube-ipvs0", "nodelocaldns"}
 
-// ServiceDevice says whether the device name is that of kube-proxy's IPVS services or of
+// ServiceDevice reports whether the device name is that of kube-proxy's IPVS services or of
 // the node-local DNS cache.
 func ServiceDevice(name string) bool { return slices.Contains(serviceDevices, name) }
 
-// reached tells which devices receive what arrives on the peer: the peer, VLAN, macvlan
+// topology are the devices that receive what arrives on the peer: the peer, VLAN, macvlan
 // and ipvlan devices on top of it, and the bridge, bond or VRF of any of these.
-type reached struct {
+type topology struct {
 	peerName  string
 	paths     map[int]path // by ifindex
 	truncated bool
@@ -40,88 +40,88 @@ type reached struct {
 }
 
 // path returns how packets get to the device with that index.
-func (r *reached) path(index int) path {
-	if path, ok := r.paths[index]; ok {
+func (t *topology) path(index int) path {
+	if path, ok := t.paths[index]; ok {
 		return path
 	}
 	return path{where: Elsewhere}
 }
 
-// reach looks at the devices that list yields as [eachDevice] does, seen from the one with
+// readTopology reads the devices that list yields as [eachDevice] does, seen from the one with
 // index peer. With [netlink.ErrDumpInterrupted] the result has holes.
-func reach(peer int, list func(begin func(), each func(device)) error) (reached, error) {
-	r := reached{paths: make(map[int]path)}
+func readTopology(peer int, list func(begin func(), each func(device)) error) (topology, error) {
+	t := topology{paths: make(map[int]path)}
 	var interrupted error
 	for range maxHeight {
 		// Those whose parent is not known yet: most pods have none, and one list does.
 		var waiting int
-		known := len(r.paths)
+		known := len(t.paths)
 		err := list(func() { waiting = 0 }, func(d device) {
-			if !r.follow(d, peer) {
+			if !t.add(d, peer) {
 				waiting++
 			}
 		})
 		if errors.Is(err, netlink.ErrDumpInterrupted) {
 			interrupted = err
 		} else if err != nil {
-			return r, err
+			return t, err
 		}
-		if waiting == 0 || len(r.paths) == known {
+		if waiting == 0 || len(t.paths) == known {
 			break
 		}
 	}
-	return r, interrupted
+	return t, interrupted
 }
 
-// follow takes in one device. It reports false when more could be said of it once its
+// add adds one device. It reports false if the device may belong to the topology once its
 // parent is known.
-func (r *reached) follow(d device, peer int) bool {
-	if _, known := r.paths[d.index]; known && d.index != peer {
+func (t *topology) add(d device, peer int) bool {
+	if _, known := t.paths[d.index]; known && d.index != peer {
 		return true
 	}
 	switch {
 	case d.index == peer:
-		r.peerName = d.name
-		r.take(d, path{where: OnPeer})
+		t.peerName = d.name
+		t.set(d, path{where: OnPeer})
 		return true
 	case d.name == "lo" || d.kind == "dummy" && !ServiceDevice(d.name):
-		if r.loopbacks == maxReached {
-			r.truncated = true
+		if t.loopbacks == maxDevices {
+			t.truncated = true
 			return true
 		}
-		r.loopbacks++
-		r.paths[d.index] = path{where: OnLoopback}
+		t.loopbacks++
+		t.paths[d.index] = path{where: OnLoopback}
 		return true
 	case d.nsid >= 0 || d.kind != "vlan" && d.kind != "macvlan" && d.kind != "ipvlan":
 		return true
 	}
-	way, ok := r.paths[d.parent]
+	path, ok := t.paths[d.parent]
 	switch {
 	case !ok:
 		return false
-	case way.where != OnPeer:
+	case path.where != OnPeer:
 		return true
 	case d.kind != "vlan":
-	case way.outer == 0:
-		way.outer = d.vlan
-	case way.inner == 0:
-		way.inner = d.vlan
+	case path.outer == 0:
+		path.outer = d.vlan
+	case path.inner == 0:
+		path.inner = d.vlan
 	default:
 		return true
 	}
-	if len(r.paths)-r.loopbacks >= maxReached {
-		r.truncated = true
+	if len(t.paths)-t.loopbacks >= maxDevices {
+		t.truncated = true
 		return true
 	}
-	r.take(d, way)
+	t.set(d, path)
 	return true
 }
 
-// take notes how packets get to a device, and so to what it is a port of, unless that is
-// reached by a shorter way already.
-func (r *reached) take(d device, way path) {
-	r.paths[d.index] = way
-	if _, known := r.paths[d.master]; d.master != 0 && !known {
-		r.paths[d.master] = way
+// set records how packets get to a device, and so to what it is a port of, unless a shorter
+// path to that is known.
+func (t *topology) set(d device, path path) {
+	t.paths[d.index] = path
+	if _, known := t.paths[d.master]; d.master != 0 && !known {
+		t.paths[d.master] = path
 	}
 }

@@ -22,8 +22,8 @@ func listOf(devices []device, lists *int) func(func(), func(device)) error {
 	}
 }
 
-// TestReach gives the devices of a pod in the order they were made, and in the opposite one.
-func TestReach(t *testing.T) {
+// TestTopology gives the devices of a pod in the order they were made, and in the opposite one.
+func TestTopology(t *testing.T) {
 	pod := []device{
 		{index: 1, name: "lo", nsid: -1},
 		{index: 2, name: "eth0", kind: "veth", nsid: 0, parent: 77, master: 3},
@@ -55,7 +55,7 @@ func TestReach(t *testing.T) {
 	}
 	for range 2 {
 		lists := 0
-		got, err := reach(2, listOf(pod, &lists))
+		got, err := readTopology(2, listOf(pod, &lists))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,13 +68,13 @@ func TestReach(t *testing.T) {
 		slices.Reverse(pod)
 	}
 	lists := 0
-	if _, err := reach(2, listOf(pod[:3], &lists)); err != nil || lists != 1 {
+	if _, err := readTopology(2, listOf(pod[:3], &lists)); err != nil || lists != 1 {
 		t.Errorf("%d lists of a plain pod, %v, want one", lists, err)
 	}
 }
 
-// TestReachIsBounded: devices without number take no more than their room, and not that of others.
-func TestReachIsBounded(t *testing.T) {
+// TestTopologyIsBounded: devices without number take no more than their room, and not that of others.
+func TestTopologyIsBounded(t *testing.T) {
 	var pod []device
 	for n := range 10_000 {
 		pod = append(pod, device{index: 100 + n, name: fmt.Sprint("d", n), kind: "dummy", nsid: -1})
@@ -86,11 +86,11 @@ func TestReachIsBounded(t *testing.T) {
 		pod = append(pod, device{index: 20_000 + n, name: fmt.Sprint("m", n), kind: "macvlan", parent: 2, nsid: -1})
 	}
 	lists := 0
-	got, err := reach(2, listOf(pod, &lists))
+	got, err := readTopology(2, listOf(pod, &lists))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.truncated || len(got.paths) > 2*maxReached || lists > maxHeight {
+	if !got.truncated || len(got.paths) > 2*maxDevices || lists > maxHeight {
 		t.Errorf("truncated %t, %d paths, %d lists", got.truncated, len(got.paths), lists)
 	}
 	if want := (path{where: OnPeer, outer: 7}); got.paths[3] != want {
