@@ -13,8 +13,8 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// heard counts what an addressWatch reports.
-type heard struct {
+// received counts what an addressWatch reports.
+type received struct {
 	mu      sync.Mutex
 	changed map[int]int // by netns id
 	lost    int
@@ -22,9 +22,9 @@ type heard struct {
 }
 
 // startWatch runs an addressWatch until the test ends.
-func startWatch(t *testing.T, buffer int) *heard {
+func startWatch(t *testing.T, buffer int) *received {
 	t.Helper()
-	h := &heard{changed: make(map[int]int)}
+	h := &received{changed: make(map[int]int)}
 	w, err := openAddressWatch(buffer)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func startWatch(t *testing.T, buffer int) *heard {
 }
 
 // wait polls until ok, which is called with the lock held.
-func (h *heard) wait(t *testing.T, what string, ok func() bool) {
+func (h *received) wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		h.mu.Lock()
@@ -66,13 +66,13 @@ func (h *heard) wait(t *testing.T, what string, ok func() bool) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("nothing after 30 s: %s", what)
 		}
 	}
 }
 
 // counts returns how often a change in that netns, and a loss, was reported.
-func (h *heard) counts(nsid int) (changed, lost int) {
+func (h *received) counts(nsid int) (changed, lost int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.changed[nsid], h.lost
@@ -134,7 +134,7 @@ func TestAddressWatchTellsNamespacesApart(t *testing.T) {
 	changeFirst(1)
 	h.wait(t, "the first", func() bool { return h.changed[first] > 0 })
 	if changed, _ := h.counts(second); changed > 0 {
-		t.Errorf("heard of netns %d, which did not change", second)
+		t.Errorf("a change of netns %d is reported, which did not change", second)
 	}
 	changeSecond(1)
 	h.wait(t, "the second", func() bool { return h.changed[second] > 0 })
@@ -238,13 +238,13 @@ func TestAddressBatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Every device of IPv6 gets a link-local address, in the node's netns and in a pod's, and
-// it settles later: nothing follows of either. Others do matter, whatever their scope.
-func TestLinkLocalAddressesAreNoNews(t *testing.T) {
+// Every device of IPv6 gets a link-local address, in the node's netns and in a pod's, which
+// becomes valid later: neither has a consequence. Others do matter, whatever their scope.
+func TestLinkLocalAddressesAreNotReported(t *testing.T) {
 	for _, test := range []struct {
-		address string
-		scope   netlink.Scope
-		news    bool
+		address  string
+		scope    netlink.Scope
+		reported bool
 	}{
 		{"fe80::5/64", netlink.SCOPE_LINK, false},
 		{"fd00::5/64", netlink.SCOPE_UNIVERSE, true},
@@ -257,8 +257,8 @@ func TestLinkLocalAddressesAreNoNews(t *testing.T) {
 			changeFirst(10)
 			changeSecond(1) // events come in order
 			h.wait(t, "the second", func() bool { return h.changed[second] > 0 })
-			if changed, _ := h.counts(first); changed > 0 != test.news {
-				t.Errorf("heard of it: %t, want %t", changed > 0, test.news)
+			if changed, _ := h.counts(first); changed > 0 != test.reported {
+				t.Errorf("reported: %t, want %t", changed > 0, test.reported)
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/internal/needs"
 )
 
-// Where routes are told by BGP up to the node, its own address is on lo, and the source of
+// Where BGP announces routes up to the node, its own address is on lo, and the source of
 // its default route.
 func TestHostAddressOnLoopback(t *testing.T) {
 	needs.Root(t)

@@ -38,7 +38,7 @@ func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, 
 	opts.Observer = observer
 	opts.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	if opts.Resync == 0 {
-		opts.Resync = time.Hour // only events may tell
+		opts.Resync = time.Hour // only events may do it
 	}
 	w, err := links.New(opts)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestPodInterfaceComesAndGoes(t *testing.T) {
 	}
 }
 
-// One that a list shows may have been there for long, one that an event tells of has not.
+// An interface that a list shows may have been there for long, one of an event has not.
 func TestListed(t *testing.T) {
 	addVeth(t, ownnetns.NewPod(t), "veth-before", "10.0.0.1/24")
 	_, wait := watch(t, links.Options{})
@@ -216,15 +216,15 @@ func TestAddressAddedAndRemovedInsideAPod(t *testing.T) {
 	})
 }
 
-func TestTentativeAddressSettles(t *testing.T) {
+func TestTentativeAddressBecomesValid(t *testing.T) {
 	_, wait := watch(t, links.Options{})
 	pod := ownnetns.NewPod(t)
 	addVeth(t, pod, "pod1", "fd00:1::1/64")
-	settled := func(e links.Event) bool {
+	valid := func(e links.Event) bool {
 		return e.Kind != links.HostAddresses && e.Interface != nil &&
 			slices.ContainsFunc(e.Interface.View.Addresses, func(a netns.Address) bool { return a.Settled })
 	}
-	wait("the address settled", settled)
+	wait("a valid address", valid)
 }
 
 func TestPeerMovedAfterCreation(t *testing.T) {

@@ -37,7 +37,7 @@ func TestUntaggedVLAN(t *testing.T) {
 	}
 }
 
-// The VLANs are listed once for all that are due, where the bridge tells VLANs apart,
+// The VLANs are listed once for all that are due, where the bridge filters VLANs,
 // and a failure waits for the next resync.
 func TestPortsAreListedSparingly(t *testing.T) {
 	p := newPlay(t)
@@ -93,7 +93,7 @@ func TestPortsAreListedSparingly(t *testing.T) {
 	failure = nil
 	p.veths[3].portDue = true
 	if n, _ := read(); n != 0 {
-		t.Errorf("%d lists for a bridge that does not tell VLANs apart", n)
+		t.Errorf("%d lists for a bridge that does not filter VLANs", n)
 	}
 	ports[2][0].Vid = 300
 	p.veths[2].portDue = true
@@ -123,7 +123,7 @@ func TestWhatMakesAPortDue(t *testing.T) {
 	p.event(bridge(10, "br1", false))
 	due("an event of its bridge", false)
 	p.event(bridge(10, "br1", true))
-	due("the bridge tells VLANs apart now", true)
+	due("the bridge filters VLANs now", true)
 	p.event(pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 10 }))
 	due("an event of the device", false)
 	p.event(pod())

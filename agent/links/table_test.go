@@ -85,7 +85,7 @@ func (p *play) scan(peer string) {
 	p.scanned(p.veths[7], netns.Place{Inode: 33}, netns.View{Peer: peer}, nil, p.now)
 }
 
-// hide plays as many scans in vain as it takes.
+// hide plays as many failed scans as it takes.
 func (p *play) hide() {
 	delete(p.found, 3)
 	for range unseenAfter {
@@ -466,7 +466,7 @@ func TestAttachIsDue(t *testing.T) {
 }
 
 // A pod that was seen is scanned again in its turn, and not all of a node's pods at once:
-// nothing tells of the name that a runtime gives to a netns later. Who is not seen does not
+// no event reports the name that a runtime gives to a netns later. Who is not seen does not
 // wait for that.
 func TestSeenPodsAreScannedInTurn(t *testing.T) {
 	const pods = 3

@@ -60,7 +60,7 @@ func (f *finding) do(err error) {
 	}
 }
 
-// A pod that a runtime has named is found without a look at every process of the node,
+// A pod that a runtime has named is found without a search of every process of the node,
 // also when its id was another's, whose name is gone.
 func TestNamesAreFoundTheShortWay(t *testing.T) {
 	f := newFinding(t)
@@ -109,7 +109,7 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 	}
 	find(id, peer, "third", false)
 
-	// A name that was made again: only the long way tells.
+	// A name that was made again: only a search of every process shows it.
 	place := f.places[id]
 	place.Inode++
 	f.places[id] = place

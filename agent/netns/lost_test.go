@@ -30,7 +30,7 @@ func TestAddressThatIsLost(t *testing.T) {
 	must(t, netlink.LinkSetUp(host))
 	must(t, netlink.AddrAdd(host, address("fd00:5::1", unix.IFA_F_NODAD)))
 	file := pod.Open(t)
-	// What is said before the host's end hears is said to nobody.
+	// What is sent before the host's end is up is lost.
 	answers := func() bool {
 		host, err := netlink.LinkByName("pod5")
 		must(t, err)

@@ -56,7 +56,7 @@ func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 	wire("eth7", "172.19.0.2/16")
 	wire("routed", "10.9.9.1/32") // the gateway's address on the host end of a hidden pod
 	wire("eth8")
-	// Before an uplink has its address it cannot be told from a pod's interface.
+	// Before an uplink has its address it looks like a pod's interface.
 	_, wait := watch(t, links.Options{})
 	notUplink := func(e links.Event) {
 		if named(links.Added, "eth7")(e) {
@@ -109,7 +109,7 @@ func TestUplinkBehindABridgeIsNoPodInterface(t *testing.T) {
 		}
 	}
 	wait("the other port", func(e links.Event) bool { notUplink(e); return named(links.Added, "hidden9")(e) })
-	for range 3 { // every resync tells of these
+	for range 3 { // every resync sends these
 		wait("the node's addresses", func(e links.Event) bool { notUplink(e); return e.Kind == links.HostAddresses })
 	}
 }
@@ -204,7 +204,7 @@ func TestUplinkThatIsAPodAfterAll(t *testing.T) {
 	wait("listed no more", func(e links.Event) bool { return e.Kind == links.Unobserved && !listed(e, "late") })
 }
 
-// And when the address goes that told of it, at once.
+// It is one again as soon as the address goes that made it an uplink.
 func TestUplinkThatLosesItsAddress(t *testing.T) {
 	_, wait := watch(t, links.Options{})
 	veth := addHidden(t, hide(t), "was-up", 0, 0, "10.5.7.1/28")
