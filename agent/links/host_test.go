@@ -1,12 +1,15 @@
 package links_test
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/internal/needs"
 )
@@ -43,5 +46,56 @@ func TestHostAddressOnLoopback(t *testing.T) {
 	}
 	if want := []string{"192.0.2.61"}; !slices.Equal(got, want) {
 		t.Errorf("host addresses on lo %v, want %v", got, want)
+	}
+}
+
+func TestHostAddresses(t *testing.T) {
+	needs.Root(t)
+	for name, addresses := range map[string][]string{
+		"cni0": {"10.7.0.1/24", "fd00:7::1/64", "169.254.9.9/16", "fd00:7::dad/64"}, "docker0": {"172.17.0.1/16"},
+		"br-0123456789ab": {"172.18.0.1/16"}, "kube-ipvs0": {"10.96.0.1/32"}, "uplink": {"10.7.0.1/32", "192.0.2.7/24"},
+	} {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		device := &netlink.Bridge{LinkAttrs: attrs}
+		must(t, netlink.LinkAdd(device))
+		t.Cleanup(func() { netlink.LinkDel(device) })
+		for _, address := range addresses {
+			parsed, err := netlink.ParseAddr(address)
+			must(t, err)
+			if parsed.IP.To4() == nil && address != "fd00:7::dad/64" { // that one stays tentative
+				parsed.Flags = unix.IFA_F_NODAD
+			}
+			must(t, netlink.AddrAdd(device, parsed))
+		}
+	}
+	host, err := links.ListHostAddresses(func(int) bool { return false })
+	must(t, err)
+	var got []string
+	for _, address := range host {
+		got = append(got, address.IP.String())
+	}
+	// On two devices one address is there twice: they may be in different networks.
+	if want := []string{"10.7.0.1", "10.7.0.1", "192.0.2.7", "fd00:7::1"}; !slices.Equal(got, want) {
+		t.Errorf("host addresses %v, want %v", got, want)
+	}
+}
+
+// The node's own addresses come last: then the agent knows all that was there when it started.
+func TestHostAddressesComeLast(t *testing.T) {
+	const pods = 20
+	for n := range pods {
+		addVeth(t, ownnetns.NewPod(t), fmt.Sprint("pod", n), "10.1.1.1/24")
+	}
+	_, wait := watch(t, links.Options{})
+	added := 0
+	wait("the node's addresses", func(e links.Event) bool {
+		if e.Kind == links.Added && e.Interface.State == links.Attached {
+			added++
+		}
+		return e.Kind == links.HostAddresses
+	})
+	if added != pods {
+		t.Errorf("%d of %d interfaces were added before the node's addresses", added, pods)
 	}
 }

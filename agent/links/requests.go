@@ -22,12 +22,11 @@ type requests struct {
 	set map[any]bool
 }
 
-func newRequests() *requests {
-	return &requests{wake: make(chan struct{}, 1), set: make(map[any]bool)}
-}
-
 func (r *requests) add(request any) {
 	r.mu.Lock()
+	if r.set == nil {
+		r.set = make(map[any]bool)
+	}
 	r.set[request] = true
 	r.mu.Unlock()
 	select {
@@ -41,6 +40,6 @@ func (r *requests) take() map[any]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	set := r.set
-	r.set = make(map[any]bool)
+	r.set = nil
 	return set
 }

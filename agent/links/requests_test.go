@@ -9,7 +9,7 @@ import (
 // idle is a Watcher without a kernel.
 func idle(t *testing.T) *Watcher {
 	w := &Watcher{
-		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), requests: newRequests(), table: newPlay(t).table,
+		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), requests: requests{wake: make(chan struct{}, 1)}, table: newPlay(t).table,
 	}
 	w.table.veths[2] = &tracked{iface: Interface{Index: 2, Generation: 20, State: Attached}, nsid: 0}
 	w.table.veths[3] = &tracked{iface: Interface{Index: 3, Generation: 30, State: Attached}, nsid: 1}

@@ -38,16 +38,16 @@ func Survey() (pods []Surveyed, devices []Interface, err error) {
 	observed := make(map[uint64]bool)
 	for _, link := range all {
 		attrs := link.Attrs()
-		place, found := finder.Place(attrs.NetNsID)
+		ref, found := finder.Place(attrs.NetNsID)
 		if !routes.leadsElsewhere(link) || !found && signs.include(attrs.Index, attrs.HardwareAddr) {
 			continue // as table.judge does
 		}
-		observed[place.Inode] = true
-		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Place: place, Found: found})
+		observed[ref.Inode] = true
+		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Place: ref, Found: found})
 	}
-	places, err := finder.Places()
+	refs, err := finder.Places()
 	var others unsupported
-	others.list(all, places, observed)
+	others.list(all, refs, observed)
 	return pods, others.found, err
 }
 

@@ -200,12 +200,12 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 }
 
 // scanned follows a scan of the netns behind a veth.
-func (t *table) scanned(veth *tracked, place netns.Place, view netns.View, err error, now time.Time) {
+func (t *table) scanned(veth *tracked, ref netns.Place, view netns.View, err error, now time.Time) {
 	veth.scans.ran(now, view.Cost, err != nil)
 	before := veth.iface.Seen
 	switch {
 	case err == nil:
-		veth.seen(place, view)
+		veth.seen(ref, view)
 	case veth.scans.hopeless():
 		veth.unseen()
 	default:
@@ -298,12 +298,12 @@ func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool)
 }
 
 // seen records what a scan found.
-func (v *tracked) seen(place netns.Place, view netns.View) {
+func (v *tracked) seen(ref netns.Place, view netns.View) {
 	if v.firstPeer == "" {
 		v.firstPeer = firstName(view.Peer)
 	}
 	view.Peer = v.firstPeer
-	v.iface.Seen, v.iface.Place, v.iface.View = true, place, view
+	v.iface.Seen, v.iface.Place, v.iface.View = true, ref, view
 	if !v.isPort() {
 		v.portDue, v.iface.PortVLAN = false, 0
 	}

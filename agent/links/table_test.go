@@ -1,147 +1,16 @@
 package links
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/dupip/dupip/agent/netns"
 )
-
-var (
-	errHidden = errors.New("nothing leads to it")
-	podMAC    = net.HardwareAddr{2, 0, 0, 0, 0, 7}
-)
-
-// play is a table with the kernel's part played by the test.
-type play struct {
-	*table
-	now   time.Time
-	found map[int]bool
-	signs uplinkSigns
-	// signsErr is what reading the signs of uplinks comes to.
-	signsErr error
-	ignored  string // a prefix of names
-}
-
-func newPlay(t *testing.T) *play {
-	p := &play{now: time.Unix(1000, 0), found: make(map[int]bool)}
-	ignore := func(name string) bool { return p.ignored != "" && strings.HasPrefix(name, p.ignored) }
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	p.table = newTable(log, 3*time.Second, ignore, func(nsid int) bool { return p.found[nsid] })
-	p.table.signs = func() (uplinkSigns, error) { return p.signs, p.signsErr }
-	return p
-}
-
-// pod is the link message of a veth with the index 7, with changes.
-func pod(change ...func(*netlink.LinkAttrs)) netlink.Link {
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{
-		Name: "pod7", Index: 7, NetNsID: 3, ParentIndex: 2, HardwareAddr: podMAC, OperState: netlink.OperUp,
-	}}
-	for _, c := range change {
-		c(&veth.LinkAttrs)
-	}
-	return veth
-}
-
-func bridge(index int, name string, filters bool) netlink.Link {
-	return &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index, NetNsID: -1}, VlanFiltering: &filters}
-}
-
-func named(name string) func(*netlink.LinkAttrs) {
-	return func(a *netlink.LinkAttrs) { a.Name = name }
-}
-
-func (p *play) event(link netlink.Link) {
-	var update netlink.LinkUpdate
-	update.Header.Type, update.Link, update.Index = unix.RTM_NEWLINK, link, int32(link.Attrs().Index)
-	p.handle(update, p.now)
-}
-
-func (p *play) deleted(index int, family uint8) {
-	var update netlink.LinkUpdate
-	update.Header.Type, update.Family, update.Index = unix.RTM_DELLINK, family, int32(index)
-	p.handle(update, p.now)
-}
-
-func (p *play) attachedAs(state State) { p.setState(p.veths[7], state, "", p.now) }
-
-// scan plays one scan, which finds a peer of that name, or nothing.
-func (p *play) scan(peer string) {
-	if peer == "" {
-		p.scanned(p.veths[7], netns.Place{}, netns.View{}, errHidden, p.now)
-		return
-	}
-	p.found[3] = true
-	p.scanned(p.veths[7], netns.Place{Inode: 33}, netns.View{Peer: peer}, nil, p.now)
-}
-
-// hide plays as many failed scans as it takes.
-func (p *play) hide() {
-	delete(p.found, 3)
-	for range unseenAfter {
-		p.scan("")
-	}
-}
-
-func (p *play) judgeAll() {
-	for _, veth := range p.veths {
-		p.judge(veth, p.now)
-	}
-}
-
-// readPorts reads the VLANs that are due.
-func (p *play) readPorts(list func() (portList, error)) { p.table.readPorts(p.portsDue(), list) }
-
-// report describes the events so far, and forgets them, and lists what is not observed.
-func (p *play) report() []string {
-	var all []string
-	for _, e := range p.events {
-		i := e.Interface
-		text := map[EventKind]string{Added: "added", Changed: "changed", Removed: "removed"}[e.Kind]
-		switch {
-		case e.Kind == Removed && i.FirstName == "":
-			text = "detach"
-		case e.Kind == Removed:
-			text += ": " + e.Reason
-		default:
-			text += fmt.Sprintf(" %s gen%d %s", i.Name, i.Generation, i.State)
-			if i.Seen {
-				text += " seen"
-			}
-			if i.View.Peer != "" {
-				text += " " + i.View.Peer
-			}
-			if i.Master != "" {
-				text += " on " + i.Master
-			}
-			if i.PortVLAN != 0 {
-				text += fmt.Sprint(" vlan", i.PortVLAN)
-			}
-			if i.Listed {
-				text += " listed"
-			}
-		}
-		all = append(all, text)
-	}
-	p.events = nil
-	for _, i := range p.unobserved() {
-		if i.Reason == "" {
-			i.Reason = "WITHOUT A REASON"
-		}
-		all = append(all, fmt.Sprintf("%s is not observed: %s", i.Name, i.State))
-	}
-	return all
-}
 
 // What happens to an interface, and what the agent is to know of it.
 func TestTable(t *testing.T) {
@@ -149,7 +18,12 @@ func TestTable(t *testing.T) {
 		do   func(*play)
 		want []string
 	}
-	follow := step{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}}
+	followed := step{func(p *play) { p.follow(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}}
+	bySubnet, byMAC := map[int]bool{7: true}, map[string]bool{podMAC.String(): true}
+	uplink := step{
+		func(p *play) { p.signs.subnets = bySubnet; p.follow(Attached); p.hide() },
+		[]string{"detach", "pod7 is not observed: uplink"},
+	}
 	event := func(change ...func(*netlink.LinkAttrs)) func(*play) {
 		return func(p *play) { p.event(pod(change...)) }
 	}
@@ -160,56 +34,56 @@ func TestTable(t *testing.T) {
 			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"the netns is found late": {
-			{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.scan(""); p.scan(""); p.scan("") }, nil},
+			{func(p *play) { p.follow(Attached); p.scan(""); p.scan(""); p.scan("") }, nil},
 			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"the netns is not found": {
-			{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen1 attached"}},
+			{func(p *play) { p.follow(Attached); p.hide() }, []string{"added pod7 gen1 attached"}},
 			{func(p *play) { p.hide() }, nil},
 			{func(p *play) { p.scan("eth0") }, []string{"changed pod7 gen1 attached seen eth0"}},
 		},
 		"the netns is lost; the peer's name stays": {
-			follow,
+			followed,
 			{func(p *play) { p.scan("") }, nil},
 			{func(p *play) { p.hide() }, []string{"changed pod7 gen1 attached eth0"}},
 			{func(p *play) { p.hide() }, nil},
 			{func(p *play) { p.scan("other") }, []string{"changed pod7 gen1 attached seen eth0"}},
 		},
 		"a guest's interface has the name it had": {
-			{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.scan("eth0-nic") }, []string{"added pod7 gen1 attached seen eth0"}},
+			{func(p *play) { p.follow(Attached); p.scan("eth0-nic") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"deleted": {
-			follow,
+			followed,
 			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, []string{"removed: interface pod7 is gone"}},
 			{event(), nil},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"deleted before it was announced": {
-			{func(p *play) { p.event(pod()); p.attachedAs(Attached); p.deleted(7, unix.AF_UNSPEC) }, []string{"detach"}},
+			{func(p *play) { p.follow(Attached); p.deleted(7, unix.AF_UNSPEC) }, []string{"detach"}},
 		},
 		"left a bridge": {
-			follow,
+			followed,
 			{func(p *play) { p.deleted(7, unix.AF_BRIDGE) }, nil},
 		},
 		"the peer is in another netns now": {
-			follow,
+			followed,
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), []string{"removed: interface pod7 is gone"}},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"it has another peer": {
-			follow,
+			followed,
 			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), []string{"removed: interface pod7 is gone"}},
 		},
 		"the peer came to our netns": {
-			follow,
+			followed,
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = -1 }), []string{"removed: interface pod7 is gone"}},
 		},
 		"a default route uses it": {
-			follow,
+			followed,
 			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, []string{"removed: interface pod7 is gone"}},
 		},
 		"changes": {
-			follow,
+			followed,
 			{event(), nil},
 			{event(named("new")), []string{"changed new gen1 attached seen eth0"}},
 			{event(named("new"), func(a *netlink.LinkAttrs) { a.OperState = netlink.OperDown }), []string{"changed new gen1 attached seen eth0"}},
@@ -244,11 +118,8 @@ func TestTable(t *testing.T) {
 		},
 		"a port whose VLAN is not known yet": {
 			{func(p *play) { p.event(bridge(5, "br1", true)) }, nil},
-			{func(p *play) {
-				p.event(pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 5 }))
-				p.attachedAs(Attached)
-				p.scan("net1")
-			}, nil},
+			{event(func(a *netlink.LinkAttrs) { a.MasterIndex = 5 }), nil},
+			{func(p *play) { p.attachedAs(Attached); p.scan("net1") }, nil},
 			{func(p *play) { p.readPorts(vlans(7, 100)) }, []string{"added pod7 gen1 attached seen net1 on br1 vlan100"}},
 			{func(p *play) { p.event(bridge(5, "br1", false)); p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1 on br1"}},
 			{func(p *play) { p.event(bridge(5, "br1", true)); p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1 on br1 vlan100"}},
@@ -256,123 +127,51 @@ func TestTable(t *testing.T) {
 			{func(p *play) { p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1"}},
 		},
 		"an uplink": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
-			},
+			uplink,
 			{func(p *play) { p.hide() }, []string{"pod7 is not observed: uplink"}},
 			{event(named("eth1")), []string{"eth1 is not observed: uplink"}},
 			{func(p *play) { p.ignored = "eth"; p.event(pod(named("eth1"))) }, []string{"eth1 is not observed: uplink"}},
 			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
 		"an uplink by its MAC that lost it": {
-			{
-				func(p *play) {
-					p.signs.macs = map[string]bool{podMAC.String(): true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
-			},
+			{func(p *play) { p.signs.macs = byMAC; p.follow(Attached); p.hide() }, []string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.signsErr = errHidden; p.signs.macs = nil; p.judgeAll() }, []string{"pod7 is not observed: uplink"}},
 			{func(p *play) { p.signsErr = nil; p.judgeAll() }, nil},
 			{func(p *play) { p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen2 attached listed"}},
-			{
-				func(p *play) { p.signs.macs = map[string]bool{podMAC.String(): true}; p.judgeAll() },
-				[]string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"},
-			},
+			{func(p *play) { p.signs.macs = byMAC; p.judgeAll() }, []string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
 		},
 		"an uplink whose netns was found after all": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
-			},
+			uplink,
 			{func(p *play) { p.scan("eth0") }, nil},
 			{func(p *play) { p.readPorts(vlans(7, 100)) }, nil}, // it has to be attached to first
 			{func(p *play) { p.attachedAs(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
 			{func(p *play) { p.hide() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // it is none, whatever its address
 		},
 		"an uplink is no more, and ignored": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Waiting)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
-			},
+			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Waiting); p.hide() }, []string{"detach", "pod7 is not observed: uplink"}},
 			{func(p *play) { p.ignored, p.signs.subnets = "pod", nil; p.judgeAll() }, []string{"pod7 is not observed: ignored"}},
 		},
 		"an uplink that a list does not have": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
-			},
+			uplink,
 			{func(p *play) { p.list([]netlink.Link{pod()}, p.now) }, []string{"pod7 is not observed: uplink"}},
 			{func(p *play) { p.list(nil, p.now) }, nil},
 		},
 		"an uplink that a default route uses now": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
-			},
+			uplink,
 			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, nil},
 		},
 		"a veth with an uplink's index, and another peer": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
-			},
+			uplink,
 			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), nil},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"a veth with an uplink's index": {
-			{
-				func(p *play) {
-					p.signs.subnets = map[int]bool{7: true}
-					p.event(pod())
-					p.attachedAs(Attached)
-					p.hide()
-				},
-				[]string{"detach", "pod7 is not observed: uplink"},
-			},
+			uplink,
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), nil},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"not searched for long enough": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.scan("")
-			}, nil},
+			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Attached); p.scan("") }, nil},
 			{func(p *play) { p.judgeAll() }, nil},
 			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
@@ -385,23 +184,12 @@ func TestTable(t *testing.T) {
 			}, []string{"added pod7 gen1 attached"}},
 		},
 		"known to be there, but not to be entered": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{7: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				for range unseenAfter {
-					p.found[3] = true
-					p.scan("")
-				}
-			}, []string{"added pod7 gen1 attached"}},
+			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Attached) }, nil},
+			{func(p *play) { p.found[3] = true; p.scan(""); p.scan(""); p.scan(""); p.scan("") }, []string{"added pod7 gen1 attached"}},
 		},
 		"not known whether it is an uplink": {
-			{func(p *play) {
-				p.signs.subnets, p.signsErr = map[int]bool{7: true}, errHidden
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
-			}, []string{"added pod7 gen1 attached"}},
+			{func(p *play) { p.signs.subnets, p.signsErr = bySubnet, errHidden }, nil},
+			{func(p *play) { p.follow(Attached); p.hide() }, []string{"added pod7 gen1 attached"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

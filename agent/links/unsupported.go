@@ -32,7 +32,7 @@ type foreign struct {
 // is not observed macvlan and ipvlan devices on the host's devices and physical ones (SR-IOV).
 // Such a netns is scanned twice, because one that was just made may not have its devices yet,
 // and then seldom: a node may have hundreds.
-func (u *unsupported) list(links []netlink.Link, places []netns.Place, observed map[uint64]bool) {
+func (u *unsupported) list(links []netlink.Link, refs []netns.Place, observed map[uint64]bool) {
 	u.found = nil
 	for _, link := range links {
 		if attrs := link.Attrs(); link.Type() == "netkit" && attrs.NetNsID >= 0 {
@@ -43,23 +43,23 @@ func (u *unsupported) list(links []netlink.Link, places []netns.Place, observed 
 	}
 	before, scans := u.foreign, 0
 	u.foreign = make(map[uint64]foreign, len(before))
-	for _, place := range places {
-		if observed[place.Inode] {
+	for _, ref := range refs {
+		if observed[ref.Inode] {
 			continue
 		}
-		f := before[place.Inode]
-		if f.path != place.Path {
-			f = foreign{path: place.Path}
+		f := before[ref.Inode]
+		if f.path != ref.Path {
+			f = foreign{path: ref.Path}
 		}
-		if (f.scans < 2 || (u.lists+int(place.Inode))%scansApart == 0) && scans < maxForeignScans {
+		if (f.scans < 2 || (u.lists+int(ref.Inode))%scansApart == 0) && scans < maxForeignScans {
 			scans++
 			f.scans++
-			f.devices = foreignDevices(place)
+			f.devices = foreignDevices(ref)
 		}
-		u.foreign[place.Inode] = f
+		u.foreign[ref.Inode] = f
 		for _, device := range f.devices {
 			u.found = append(u.found, Interface{
-				Name: device.Name, Index: device.Index, State: Unsupported, Place: place,
+				Name: device.Name, Index: device.Index, State: Unsupported, Place: ref,
 				Reason: device.Kind + " devices cannot be observed",
 			})
 		}
@@ -67,8 +67,8 @@ func (u *unsupported) list(links []netlink.Link, places []netns.Place, observed 
 	u.lists++
 }
 
-func foreignDevices(place netns.Place) []netns.Device {
-	file, err := os.Open(place.Path)
+func foreignDevices(ref netns.Place) []netns.Device {
+	file, err := os.Open(ref.Path)
 	if err != nil {
 		return nil
 	}
@@ -77,7 +77,7 @@ func foreignDevices(place netns.Place) []netns.Device {
 	if err != nil {
 		return nil // it went away
 	}
-	if place.Name == "" {
+	if ref.Name == "" {
 		// A physical device proves nothing in a netns that no runtime has named: it may
 		// be another machine's root, seen from inside a test.
 		devices = slices.DeleteFunc(devices, func(d netns.Device) bool { return d.Kind == netns.Physical })

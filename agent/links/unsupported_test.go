@@ -12,9 +12,9 @@ import (
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 )
 
-// A netns that no observed interface leads to is looked at when it is new, and then seldom:
+// A netns that no observed interface leads to is scanned when it is new, and then seldom:
 // a node may have hundreds, and nothing in them is ours. What comes later is found still.
-func TestForeignNamespacesAreLookedAtSeldom(t *testing.T) {
+func TestForeignNamespacesAreScannedSeldom(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	info, err := pod.Open(t).Stat()
 	if err != nil {
@@ -60,7 +60,7 @@ func TestForeignNamespacesAreLookedAtSeldom(t *testing.T) {
 	}
 	resync()
 	if !slices.ContainsFunc(w.unsupported.found, late) {
-		t.Error("it is not counted without a look")
+		t.Error("it is not counted without a scan")
 	}
 	path := w.unsupported.foreign[inode].path
 	pod.Delete()

@@ -47,7 +47,7 @@ type Options struct {
 type Watcher struct {
 	opts     Options
 	events   chan Event
-	requests *requests
+	requests requests
 	ignore   atomic.Pointer[func(name string) bool]
 	overruns atomic.Int64
 
@@ -77,7 +77,7 @@ func New(opts Options) (*Watcher, error) {
 	w := &Watcher{
 		opts:     opts,
 		events:   make(chan Event, 64),
-		requests: newRequests(),
+		requests: requests{wake: make(chan struct{}, 1)},
 		finder:   finder,
 		attacher: attacher{log: opts.Log, observer: opts.Observer, attached: make(map[uint32]*bpf.Attachment)},
 	}
@@ -162,11 +162,11 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 		}
 	}
 	w.attacher.prune()
-	places, err := w.finder.Places()
+	refs, err := w.finder.Places()
 	if err != nil {
 		w.opts.Log.Warn("looking for devices that cannot be observed failed", "error", err)
 	}
-	w.unsupported.list(all, places, seen)
+	w.unsupported.list(all, refs, seen)
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 
 // scan enters the netns behind a veth and lists its addresses.
 func (w *Watcher) scan(veth *tracked) {
-	place, view, err := w.finder.Look(veth.nsid, veth.peer)
+	ref, view, err := w.finder.Look(veth.nsid, veth.peer)
 	if errors.Is(err, netns.ErrTooSoon) {
 		veth.scans.next = time.Now().Add(netns.SearchPause)
 		return
@@ -225,7 +225,7 @@ func (w *Watcher) scan(veth *tracked) {
 	if err != nil {
 		w.opts.Log.Debug("scanning a netns failed", "interface", veth.iface.Name, "failures", veth.scans.failures, "error", err)
 	}
-	w.table.scanned(veth, place, view, err, time.Now())
+	w.table.scanned(veth, ref, view, err, time.Now())
 }
 
 // listHost reads the node's own addresses and sends them.

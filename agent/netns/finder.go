@@ -52,7 +52,7 @@ func (p Place) Exists() bool {
 type Finder struct {
 	handle   *netlink.Handle
 	own      uint64
-	places   map[int]Place // by id, nil before the first Search
+	refs     map[int]Place // by id, nil before the first Search
 	searched time.Time     // by Search
 }
 
@@ -85,35 +85,35 @@ var (
 const SearchPause = 20 * time.Millisecond
 
 // Look enters the netns with that id and lists its addresses, seen from the device with the
-// index peer. It tries the place that was found before, then the names that are new, because a
+// index peer. It tries the reference that was found before, then the names that are new, because a
 // runtime names what it makes, and at last every process of the node.
-func (f *Finder) Look(id, peer int) (place Place, view View, err error) {
+func (f *Finder) Look(id, peer int) (ref Place, view View, err error) {
 	for _, search := range []func() error{nil, f.searchNames, f.searchSoon} {
 		if search != nil {
 			if err := search(); err != nil {
-				return place, view, err
+				return ref, view, err
 			}
 		}
-		next, ok := f.places[id]
+		next, ok := f.refs[id]
 		switch {
 		case !ok:
 			err = ErrNotFound
 			continue
-		case next == place:
+		case next == ref:
 			continue
 		}
-		place = next
-		view, err = f.scan(place, id, peer)
+		ref = next
+		view, err = f.enter(ref, id, peer)
 		if err == nil || errors.Is(err, ErrNoPeer) {
 			break // it is the right netns
 		}
 	}
-	return place, view, err
+	return ref, view, err
 }
 
-// scan enters the netns at the place, if it is still the one with that id.
-func (f *Finder) scan(place Place, id, peer int) (View, error) {
-	file, err := os.Open(place.Path)
+// enter enters the netns at the reference, if it is still the one with that id.
+func (f *Finder) enter(ref Place, id, peer int) (View, error) {
+	file, err := os.Open(ref.Path)
 	if err != nil {
 		return View{}, err
 	}
@@ -123,7 +123,7 @@ func (f *Finder) scan(place Place, id, peer int) (View, error) {
 		return View{}, err
 	}
 	// A name that is made again may mean a netns that got the same id again.
-	if now, ok := f.id(file); !ok || now != id || st.Ino != place.Inode {
+	if now, ok := f.id(file); !ok || now != id || st.Ino != ref.Inode {
 		return View{}, errMoved
 	}
 	return Look(file, peer)
@@ -131,21 +131,21 @@ func (f *Finder) scan(place Place, id, peer int) (View, error) {
 
 // Place returns where the netns with that id was found by the last search, if it was.
 func (f *Finder) Place(id int) (Place, bool) {
-	place, ok := f.places[id]
-	return place, ok
+	ref, ok := f.refs[id]
+	return ref, ok
 }
 
 // Search finds every other netns that is named under /run/netns or has a process.
 // Namespaces that vanish meanwhile are left out.
 func (f *Finder) Search() error {
-	places, err := f.Places()
+	refs, err := f.Places()
 	if err != nil {
 		return err
 	}
-	f.places = make(map[int]Place, len(places))
-	for _, place := range places {
-		if id, ok := f.idAt(place.Path); ok {
-			f.places[id] = place
+	f.refs = make(map[int]Place, len(refs))
+	for _, ref := range refs {
+		if id, ok := f.idAt(ref.Path); ok {
+			f.refs[id] = ref
 		}
 	}
 	f.searched = time.Now()
@@ -164,15 +164,15 @@ func (f *Finder) searchSoon() error {
 // more on a full node costs little: a name that was given to another netns meanwhile is still
 // taken for the former.
 func (f *Finder) searchNames() error {
-	if f.places == nil {
+	if f.refs == nil {
 		return nil
 	}
-	known := make(map[string]bool, len(f.places))
-	for _, place := range f.places {
-		known[place.Path] = true
+	known := make(map[string]bool, len(f.refs))
+	for _, ref := range f.refs {
+		known[ref.Path] = true
 	}
 	return eachName(func(path, name string) {
-		if known[path] || len(f.places) >= maxCandidates {
+		if known[path] || len(f.refs) >= maxCandidates {
 			return
 		}
 		ino, err := inode(path)
@@ -181,8 +181,8 @@ func (f *Finder) searchNames() error {
 		}
 		id, ok := f.idAt(path) // it may get one later
 		// Another name for one that is known changes nothing.
-		if former := f.places[id]; ok && (former.Inode != ino || former.Name == "" || !former.Exists()) {
-			f.places[id] = Place{Path: path, Inode: ino, Name: name}
+		if former := f.refs[id]; ok && (former.Inode != ino || former.Name == "" || !former.Exists()) {
+			f.refs[id] = Place{Path: path, Inode: ino, Name: name}
 		}
 	})
 }
@@ -239,16 +239,16 @@ func (f *Finder) Places() ([]Place, error) {
 		if _, err := fmt.Sscanf(link, "net:[%d]", &ino); err != nil || ino == f.own {
 			continue
 		}
-		place, ok := found[ino]
+		ref, ok := found[ino]
 		switch {
 		case !ok && len(found) < maxCandidates:
 			found[ino] = Place{Path: path, Inode: ino, Pid: pid}
-		case ok && (place.Pid == 0 || pid < place.Pid):
-			place.Pid = pid
-			if place.Name == "" {
-				place.Path = path
+		case ok && (ref.Pid == 0 || pid < ref.Pid):
+			ref.Pid = pid
+			if ref.Name == "" {
+				ref.Path = path
 			}
-			found[ino] = place
+			found[ino] = ref
 		}
 	}
 	return slices.Collect(maps.Values(found)), nil

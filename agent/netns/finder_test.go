@@ -37,7 +37,7 @@ func newFinding(t *testing.T) *finding {
 }
 
 // pod makes a netns with a name, none if that is empty, and a veth into it, and returns the
-// ids that a Look needs.
+// ids that a Scan needs.
 func (f *finding) pod(name string) (p *ownnetns.Pod, id, peer int) {
 	f.t.Helper()
 	p = ownnetns.NewPod(f.t)
@@ -68,15 +68,15 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 		t.Helper()
 		f.searched = f.searched.Add(-SearchPause)
 		before := f.searched
-		place, view, err := f.Look(id, peer)
-		if err != nil || place.Name != name || view.Peer != "eth0" {
-			t.Fatalf("found %+v, with %+v and the error %v, want %s", place, view, err, name)
+		ref, view, err := f.Look(id, peer)
+		if err != nil || ref.Name != name || view.Peer != "eth0" {
+			t.Fatalf("found %+v, with %+v and the error %v, want %s", ref, view, err, name)
 		}
-		if known, ok := f.Place(id); !place.Exists() || !ok || known != place {
-			t.Errorf("found %+v, which is another netns's, or not known", place)
+		if known, ok := f.Place(id); !ref.Exists() || !ok || known != ref {
+			t.Errorf("found %+v, which is another netns's, or not known", ref)
 		}
 		if got := f.searched != before; got != long {
-			t.Errorf("all processes were looked at: %t, want %t", got, long)
+			t.Errorf("all processes were searched: %t, want %t", got, long)
 		}
 	}
 	// What is there at the start is searched for everywhere.
@@ -85,10 +85,10 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 	find(id, peer, "first", false)
 	_, secondID, secondPeer := f.pod("second")
 	find(secondID, secondPeer, "second", false)
-	// A peer that has left is no reason to look elsewhere.
+	// A peer that has left is no reason to search elsewhere.
 	searched := f.searched
 	if _, _, err := f.Look(secondID, 1<<20); !errors.Is(err, ErrNoPeer) || f.searched != searched {
-		t.Errorf("error %v, and all processes were looked at: %t", err, f.searched != searched)
+		t.Errorf("error %v, and all processes were searched: %t", err, f.searched != searched)
 	}
 
 	f.do(os.Remove(filepath.Join(f.names, "first")))
@@ -110,9 +110,9 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 	find(id, peer, "third", false)
 
 	// A name that was made again: only a search of every process shows it.
-	place := f.places[id]
-	place.Inode++
-	f.places[id] = place
+	ref := f.refs[id]
+	ref.Inode++
+	f.refs[id] = ref
 	find(id, peer, "third", true)
 }
 
@@ -132,15 +132,15 @@ func TestFindWithoutAName(t *testing.T) {
 	}
 	f.searched = time.Time{}
 	for try := 0; ; try++ {
-		place, _, err := f.Look(id, peer)
-		if err == nil && place.Pid == pod.Pid && place.Name == "" {
+		ref, _, err := f.Look(id, peer)
+		if err == nil && ref.Pid == pod.Pid && ref.Name == "" {
 			break
 		}
 		// A thread that has just set the pod up may have been the way in.
 		if f.searched = (time.Time{}); try == 100 {
-			t.Fatalf("found %+v with the error %v, want process %d", place, err, pod.Pid)
+			t.Fatalf("found %+v with the error %v, want process %d", ref, err, pod.Pid)
 		}
-		f.places = nil
+		f.refs = nil
 	}
 }
 
@@ -150,7 +150,7 @@ func TestTwoNames(t *testing.T) {
 	pod, id, _ := f.pod("b")
 	f.do(os.Symlink(fmt.Sprintf("/proc/%d/ns/net", pod.Pid), filepath.Join(f.names, "a")))
 	f.do(f.Search())
-	if place, ok := f.Place(id); !ok || place.Name != "a" || place.Pid == 0 {
-		t.Errorf("found %+v, want the name a, and a process", place)
+	if ref, ok := f.Place(id); !ok || ref.Name != "a" || ref.Pid == 0 {
+		t.Errorf("found %+v, want the name a, and a process", ref)
 	}
 }

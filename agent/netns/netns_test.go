@@ -109,11 +109,11 @@ func TestSearchFindsPeersByID(t *testing.T) {
 	must(t, err)
 	defer finder.Close()
 	must(t, finder.Search())
-	place, ok := finder.Place(veth.Attrs().NetNsID)
-	if !ok || place.Pid != pod.Pid {
-		t.Fatalf("id %d leads to %+v, want pid %d", veth.Attrs().NetNsID, place, pod.Pid)
+	ref, ok := finder.Place(veth.Attrs().NetNsID)
+	if !ok || ref.Pid != pod.Pid {
+		t.Fatalf("id %d leads to %+v, want pid %d", veth.Attrs().NetNsID, ref, pod.Pid)
 	}
-	file, err := os.Open(place.Path)
+	file, err := os.Open(ref.Path)
 	must(t, err)
 	defer file.Close()
 	view, err := netns.Look(file, veth.Attrs().ParentIndex)

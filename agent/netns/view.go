@@ -161,8 +161,8 @@ func parseAddress(message []byte) (Address, int, bool) {
 	if !ok || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
 		return Address{}, 0, false
 	}
-	const unsettled = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
-	return Address{IP: ip, Settled: flags&unsettled == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
+	const invalid = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
+	return Address{IP: ip, Settled: flags&invalid == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
 }
 
 // Holds reports whether the netns itself has the address and would answer for it with

@@ -17,8 +17,8 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// TestLook builds a pod with every kind of device that matters and reads it back.
-func TestLook(t *testing.T) {
+// TestScan builds a pod with every kind of device that matters and reads it back.
+func TestScan(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "pod2"
@@ -77,7 +77,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-func TestHoldsAndExplains(t *testing.T) {
+func TestHoldsAndCovers(t *testing.T) {
 	ip := netip.MustParseAddr
 	view := netns.View{Addresses: []netns.Address{
 		{IP: ip("10.0.0.1"), Where: netns.OnPeer},
@@ -87,10 +87,10 @@ func TestHoldsAndExplains(t *testing.T) {
 		{IP: ip("fd00::4"), Where: netns.OnPeer, Lost: true},
 	}}
 	for _, test := range []struct {
-		ip       string
-		vlan     uint16
-		holds    bool
-		explains bool
+		ip     string
+		vlan   uint16
+		holds  bool
+		covers bool
 	}{
 		{"10.0.0.1", 0, true, true},
 		{"10.0.0.1", 100, false, true},
@@ -105,19 +105,19 @@ func TestHoldsAndExplains(t *testing.T) {
 		if got := view.Holds(ip(test.ip), test.vlan, 0); got != test.holds {
 			t.Errorf("Holds(%s, %d) = %t", test.ip, test.vlan, got)
 		}
-		if got := view.Explains(test.vlan, 0); got != test.explains {
-			t.Errorf("Explains(%d) = %t", test.vlan, got)
+		if got := view.Explains(test.vlan, 0); got != test.covers {
+			t.Errorf("Covers(%d) = %t", test.vlan, got)
 		}
 	}
 	var empty netns.View
 	if empty.Explains(0, 0) {
-		t.Error("a netns without addresses explains packets")
+		t.Error("a netns without addresses covers packets")
 	}
 }
 
-// A pod that changes its addresses all the time is still looked into; the list is then
+// A pod that changes its addresses all the time is still scanned; the list is then
 // known not to be the whole truth.
-func TestLookWhileAddressesChange(t *testing.T) {
+func TestScanWhileAddressesChange(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "pod3"
@@ -166,12 +166,12 @@ func TestLookWhileAddressesChange(t *testing.T) {
 	}
 	close(stop)
 	must(t, <-done)
-	t.Logf("%d of 500 looks were interrupted", interrupted)
+	t.Logf("%d of 500 scans were interrupted", interrupted)
 }
 
 // What is on the peer is listed first, whatever else the pod holds; and what the pod
 // holds beyond the bound is known to be missing.
-func TestLookAtManyAddresses(t *testing.T) {
+func TestScanAtManyAddresses(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "pod4"
@@ -197,7 +197,7 @@ func TestLookAtManyAddresses(t *testing.T) {
 			return nil
 		}))
 	}
-	look := func(truncated bool, want int) []netns.Address {
+	scan := func(truncated bool, want int) []netns.Address {
 		t.Helper()
 		// The kernel may still be busy with what was added before, and interrupt the list.
 		for deadline := time.Now().Add(time.Minute); ; {
@@ -224,10 +224,10 @@ func TestLookAtManyAddresses(t *testing.T) {
 	add("docker0", elsewhere...)
 	add("lo", onLoopback[:22]...)
 	add("eth0", "10.1.0.1")
-	look(false, 1024) // what it could speak for is all there
+	scan(false, 1024) // what it could answer for is all there
 	add("lo", onLoopback[22:]...)
 	add("eth0", "10.1.0.2", "fd00:1::1")
-	addresses := look(true, 1024)
+	addresses := scan(true, 1024)
 	for n, address := range addresses {
 		where := netns.OnLoopback
 		if n < 3 {
@@ -257,12 +257,12 @@ func TestLookAtManyAddresses(t *testing.T) {
 		}
 		return nil
 	}))
-	look(false, 1024)
+	scan(false, 1024)
 }
 
 // However many addresses and devices a pod has, the agent has room for a few at a time only: a
-// look takes next to no memory for each of them.
-func TestLookTakesNoMemoryForEach(t *testing.T) {
+// scan takes next to no memory for each of them.
+func TestScanTakesNoMemoryForEach(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	file := pod.Open(t)
 	allocations := func() float64 {
@@ -307,8 +307,8 @@ func TestLookTakesNoMemoryForEach(t *testing.T) {
 	}
 }
 
-// BenchmarkLook measures a look into a netns with many addresses.
-func BenchmarkLook(b *testing.B) {
+// BenchmarkScan measures a scan of a netns with many addresses.
+func BenchmarkScan(b *testing.B) {
 	for _, addresses := range []int{2, 1000} {
 		b.Run(fmt.Sprint(addresses), func(b *testing.B) {
 			pod := ownnetns.NewPod(b)

@@ -118,7 +118,7 @@ func New(opts Options) (*Resolver, error) {
 	}, nil
 }
 
-// Want says that a netns was seen that has no name: the runtime is asked soon, and some
+// Want asks for the name of a netns that has none: the runtime's list is read soon, and some
 // times again, because CNI finishes before the runtime lists the pod. Requests are
 // folded and limited in rate; a second request for one netns has no effect.
 func (r *Resolver) Want(cookie uint64) {

@@ -5,8 +5,8 @@ import "time"
 const (
 	// maxPending bounds the namespaces remembered as pending.
 	maxPending = 4096
-	// againPause is the least time between two lists that [Resolver.Again] asked for.
-	againPause = 5 * time.Second
+	// relistPause is the least time between two lists that [Resolver.Again] asked for.
+	relistPause = 5 * time.Second
 )
 
 // pauses are those between the lists that a pending netns leads to. Then it has to wait
@@ -22,9 +22,8 @@ type schedule struct {
 	pending map[uint64]struct{} // the namespaces without a name, by cookie
 	step    int                 // the index of the next pause
 	// The next list is due at the first of these that is not zero.
-	ordinary, early, again time.Time
-	// againFrom is the earliest time for another list by request.
-	againFrom time.Time
+	ordinary, early, requested time.Time
+	relistFrom                 time.Time // no list by request before
 }
 
 // request looks for the pod of one more netns, and reports whether that is new.
@@ -33,8 +32,7 @@ func (s *schedule) request(cookie uint64, now time.Time) bool {
 		return false
 	}
 	if len(s.pending) >= maxPending {
-		// These are old: a node has not got so many pods.
-		clear(s.pending)
+		clear(s.pending) // they are old: a node has not got so many pods
 	}
 	s.pending[cookie] = struct{}{}
 	s.step = 1
@@ -46,10 +44,10 @@ func (s *schedule) request(cookie uint64, now time.Time) bool {
 
 // relist asks for one more list.
 func (s *schedule) relist(now time.Time) {
-	if s.again.IsZero() {
-		s.again = now
-		if now.Before(s.againFrom) {
-			s.again = s.againFrom
+	if s.requested.IsZero() {
+		s.requested = now
+		if now.Before(s.relistFrom) {
+			s.requested = s.relistFrom
 		}
 	}
 }
@@ -60,14 +58,16 @@ func (s *schedule) next() time.Time {
 	if len(s.pending) > 0 && !s.early.IsZero() && s.early.Before(next) {
 		next = s.early
 	}
-	if !s.again.IsZero() && s.again.Before(next) {
-		next = s.again
+	if !s.requested.IsZero() && s.requested.Before(next) {
+		next = s.requested
 	}
 	return next
 }
 
 // began records that a list is being read.
-func (s *schedule) began(now time.Time) { s.again, s.againFrom = time.Time{}, now.Add(againPause) }
+func (s *schedule) began(now time.Time) {
+	s.requested, s.relistFrom = time.Time{}, now.Add(relistPause)
+}
 
 // ended records that a list was read, and plans the next one.
 func (s *schedule) ended(now time.Time, resync time.Duration) {

@@ -51,7 +51,7 @@ func TestPendingLeadsToLists(t *testing.T) {
 }
 
 // Whoever asks for the list again has it soon, and not more often than once in a pause.
-func TestAgain(t *testing.T) {
+func TestRelist(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := newSchedule(now)
 	due := func(what string, want time.Duration) {
@@ -67,7 +67,7 @@ func TestAgain(t *testing.T) {
 	due("it is being read", far)
 	s.relist(now.Add(time.Second))
 	s.relist(now.Add(2 * time.Second))
-	due("asked for a second after it began", againPause)
+	due("asked for a second after it began", relistPause)
 	s.request(1, now)
 	due("a netns without a name goes before it", pauses[0])
 	s.ended(now, far)
