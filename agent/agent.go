@@ -134,8 +134,8 @@ func (a *Agent) assemble(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	var former detector.Snapshot
-	a.store, former = state.Open(state.Options{
+	var predecessor detector.Snapshot
+	a.store, predecessor = state.Open(state.Options{
 		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID, NodeID: a.node.ID(),
 	})
 	l := &loop{
@@ -161,7 +161,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	a.loop = l
 	a.watcher.SetIgnore(c.Ignored)
 	l.configure(c, time.Now())
-	l.restore(former, a.opts.Log)
+	l.restore(predecessor, a.opts.Log)
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (a *Agent) assemble(c *config.Config) error {
 func (a *Agent) pod(cookie uint64) (pods.Change, bool) {
 	change, ok := a.pods.Pod(cookie)
 	if !ok {
-		a.pods.Want(cookie)
+		a.pods.Request(cookie)
 	}
 	return change, ok
 }

@@ -160,7 +160,7 @@ func (l *loop) name(change pods.Change, now time.Time) {
 	l.detector.Describe(detector.HolderID{Node: l.table.Host.Node, Netns: change.Cookie}, func(h *detector.Holder) {
 		h.Pod, h.CreatedAt, h.Sandbox = change.Pod, change.CreatedAt, change.Sandbox
 	})
-	l.saveWithin(saveLater) // an open conflict is saved with the names of its holders
+	l.saveWithin(saveInterval) // an open conflict is saved with the names of its holders
 }
 
 // receive takes a message of another node.
@@ -194,12 +194,12 @@ func (l *loop) event(e detector.Event) {
 		if !e.Restored {
 			l.detected(e.Conflict.ConfirmedAt.Sub(e.Conflict.SecondSeen))
 		}
-		l.pods.Again() // a sandbox that has stopped is the one to remove
+		l.pods.Relist() // a sandbox that has stopped is the one to remove
 	}
 	if e.Conflict.State == detector.Suspected {
-		l.saveWithin(saveLater)
+		l.saveWithin(saveInterval)
 	} else {
-		l.saveWithin(saveSoon)
+		l.saveWithin(saveDelay)
 	}
 	l.report.Publish(e)
 }
@@ -214,7 +214,7 @@ func (l *loop) probe(a peer.Probe, now time.Time) {
 	if i := l.table.Interface(a.Interface); i != nil {
 		refusal.Reason = "the interface has left the network"
 		if vlan, ok := i.VLAN(a.Key.Network); ok {
-			refusal = l.prober.Probe(a.Solicitation, vlan, a.ForOther, now)
+			refusal = l.prober.Probe(a.Probe, vlan, a.ForOther, now)
 		}
 	}
 	l.peer.Probed(a, peer.Refusal(refusal), now)
@@ -266,8 +266,8 @@ func (l *loop) configure(c *config.Config, now time.Time) {
 // How long changes are gathered before the conflicts are saved. Most suspicions are over by
 // then; they and names may be lost with the agent.
 const (
-	saveSoon  = time.Second
-	saveLater = 10 * time.Second
+	saveDelay    = time.Second
+	saveInterval = 10 * time.Second
 )
 
 // saveWithin has the conflicts saved before some time has passed.
@@ -292,7 +292,7 @@ func (l *loop) restore(snapshot detector.Snapshot, log *slog.Logger) {
 			"open", open, "resolved", history, "unusable", dropped)
 	}
 	l.peer.Apply(effects, now)
-	l.saveWithin(saveSoon) // now, so that a folder that cannot be written is known early
+	l.saveWithin(saveDelay) // now, so that a folder that cannot be written is known early
 }
 
 var errStopped = errors.New("the agent is stopping")

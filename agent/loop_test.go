@@ -88,10 +88,10 @@ func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *obser
 	link := &links.Interface{
 		Name: "veth", Index: index, Generation: uint32(index), Up: true, State: links.Attached, Seen: true,
 		View:  netns.View{Cookie: cookie, Peer: links.PrimaryPeer, Taken: time.Now()},
-		Place: netns.Place{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
+		Netns: netns.Ref{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
 	}
 	for _, ip := range ips {
-		link.View.Addresses = append(link.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Settled: true})
+		link.View.Addresses = append(link.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Valid: true})
 	}
 	l.update(links.Event{Kind: links.Added, Interface: link}, time.Now())
 	l.turn()
@@ -173,15 +173,15 @@ func TestAskedEverLater(t *testing.T) {
 	for round := range 6 {
 		answers(i, now)
 		began := now
-		for end := now.Add(10 * time.Second); now.Before(end) && (now.Equal(began) || l.detector.Heard(key, i.Holder)); now = now.Add(50 * time.Millisecond) {
+		for end := now.Add(10 * time.Second); now.Before(end) && (now.Equal(began) || l.detector.Holds(key, i.Holder)); now = now.Add(50 * time.Millisecond) {
 			answers(honest, now)
 			l.peer.Tick(now)
 			l.turn()
 		}
-		if l.detector.Heard(key, i.Holder) {
+		if l.detector.Holds(key, i.Holder) {
 			t.Fatalf("round %d: still heard", round)
 		}
-		until := l.detector.DeafUntil(key, i.Holder)
+		until := l.detector.SuppressedUntil(key, i.Holder)
 		wait := max(0, until.Sub(now))
 		if round >= 3 && wait <= last {
 			t.Errorf("round %d: it is suppressed for %v, after %v before", round, wait, last)

@@ -84,12 +84,12 @@ func BenchmarkConflicts(b *testing.B) {
 	for b.Loop() {
 		d, list, now := filled(250)
 		run := func(fx Effects) {
-			for len(fx.Solicit) > 0 {
+			for len(fx.Probes) > 0 {
 				var next Effects
-				for _, s := range fx.Solicit {
-					d.Solicited(s, now)
+				for _, s := range fx.Probes {
+					d.ProbeSent(s, now)
 					out := d.Observe(Sighting{Key: s.Key, Holder: Holder{ID: s.Holder, Interface: s.Interface}, Evidence: Announced, Answer: true, At: now}, now)
-					next.Solicit = append(next.Solicit, out.Solicit...)
+					next.Probes = append(next.Probes, out.Probes...)
 				}
 				fx = next
 			}

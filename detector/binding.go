@@ -140,8 +140,8 @@ func (b *binding) source(i Interface) *source {
 	return nil
 }
 
-// freshest returns the source that describes the holder and that is probed.
-func (b *binding) freshest() *source {
+// latestSource returns the source that describes the holder and that is probed.
+func (b *binding) latestSource() *source {
 	best := &b.sources[0]
 	for i := range b.sources[1:] {
 		s := &b.sources[i+1]

@@ -43,7 +43,7 @@ func TestSprayIsBounded(t *testing.T) {
 			if on > defaultMaxPerInterface {
 				t.Errorf("%d bindings on the sprayer's interface", on)
 			}
-			if got := w.d.Heard(Key{"default", netip.MustParseAddr("10.8.8.8")}, sprayer.id); got != (verb != "boasts") {
+			if got := w.d.Holds(Key{"default", netip.MustParseAddr("10.8.8.8")}, sprayer.id); got != (verb != "boasts") {
 				// One that sprays announcements shuts out its own only.
 				t.Errorf("the sprayer's own address is known: %v", got)
 			}
@@ -336,12 +336,12 @@ func TestSharedWhileStoriesAreForgotten(t *testing.T) {
 func TestRefusalsOfOtherNodesArePaced(t *testing.T) {
 	f := newFar(t)
 	asked := 0
-	fx := Effects{Solicit: []Solicitation{f.ask}}
+	fx := Effects{Probes: []Probe{f.ask}}
 	for range 1000 { // 10 s
-		for _, s := range fx.Solicit {
+		for _, s := range fx.Probes {
 			if s.Holder == f.b.id {
 				asked++
-				f.d.NotSolicited(s, "x", f.now.Add(time.Millisecond), f.now)
+				f.d.ProbeRefused(s, "x", f.now.Add(time.Millisecond), f.now)
 			}
 		}
 		fx = f.step(10 * time.Millisecond)

@@ -14,10 +14,10 @@ type Change struct {
 	// people.
 	Ended  bool
 	Reason string
-	// Episodes is as in [Sighting].
-	Episodes int
-	// Rivals are the nodes of the remote holders of the key when it ended, in order.
-	Rivals []string
+	// Occurrences is as in [Sighting].
+	Occurrences int
+	// OtherNodes are the nodes of the remote holders of the key when it ended, in order.
+	OtherNodes []string
 }
 
 // changes are the bindings that differ from what TakeChanges returned last.
@@ -68,9 +68,9 @@ func (d *Detector) TakeChanges() []Change {
 		switch {
 		case now == b.leasing.last:
 		case now != lease{}:
-			list = append(list, Change{Binding: b.public(), Episodes: now.occurrences})
+			list = append(list, Change{Binding: b.public(), Occurrences: now.occurrences})
 		default:
-			b.leasing.ended.Episodes = b.entry.occurrences
+			b.leasing.ended.Occurrences = b.entry.occurrences
 			list = append(list, *b.leasing.ended)
 		}
 		b.leasing = leasing{last: now}
@@ -80,17 +80,17 @@ func (d *Detector) TakeChanges() []Change {
 	return list
 }
 
-// Episodes returns how many conflicts of a key are resolved, as far as is known.
-func (d *Detector) Episodes(key Key) int {
+// Occurrences returns how many conflicts of a key are resolved, as far as is known.
+func (d *Detector) Occurrences(key Key) int {
 	if e := d.entries[key]; e != nil {
 		return e.occurrences
 	}
 	return 0
 }
 
-// Claims returns the local bindings of a key that count, the elder first; none if the key is
+// LocalHolders returns the local bindings of a key that count, the elder first; none if the key is
 // declared shared.
-func (d *Detector) Claims(key Key) []Binding {
+func (d *Detector) LocalHolders(key Key) []Binding {
 	e := d.entries[key]
 	if e == nil || e.shared {
 		return nil
@@ -123,7 +123,7 @@ func (d *Detector) noteEnd(b *binding, why string) {
 		}
 	}
 	slices.Sort(nodes)
-	b.leasing.ended = &Change{Binding: b.public(), Ended: true, Reason: why, Rivals: slices.Compact(nodes)}
+	b.leasing.ended = &Change{Binding: b.public(), Ended: true, Reason: why, OtherNodes: slices.Compact(nodes)}
 }
 
 // setOccurrences sets how many conflicts of a key are resolved.

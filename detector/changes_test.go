@@ -26,11 +26,11 @@ func (w *world) take() []string {
 		} else {
 			line += " " + c.Binding.Evidence.String()
 		}
-		if c.Episodes > 0 {
-			line += fmt.Sprintf(", %d before", c.Episodes)
+		if c.Occurrences > 0 {
+			line += fmt.Sprintf(", %d before", c.Occurrences)
 		}
-		if len(c.Rivals) > 0 {
-			line += ", notify " + strings.Join(c.Rivals, " ")
+		if len(c.OtherNodes) > 0 {
+			line += ", notify " + strings.Join(c.OtherNodes, " ")
 		}
 		list = append(list, line)
 	}
@@ -47,7 +47,7 @@ func (w *world) follow(c Change) {
 		w.leases = map[bindingID]lease{}
 	}
 	who := bindingID{c.Binding.Key, c.Binding.Holder.ID}
-	was, now := w.leases[who], lease{c.Binding.Holder.MAC, c.Binding.Evidence, c.Episodes}
+	was, now := w.leases[who], lease{c.Binding.Holder.MAC, c.Binding.Evidence, c.Occurrences}
 	switch {
 	case who.holder.Node != w.d.opts.Node:
 		w.t.Errorf("a change of %v", who)
@@ -66,7 +66,7 @@ func (w *world) follow(c Change) {
 func (w *world) checkLeases() error {
 	want := map[bindingID]lease{}
 	for key, e := range w.d.entries {
-		for _, b := range w.d.Claims(key) {
+		for _, b := range w.d.LocalHolders(key) {
 			want[bindingID{key, b.Holder.ID}] = lease{b.Holder.MAC, b.Evidence, e.occurrences}
 		}
 	}
@@ -261,7 +261,7 @@ func TestClaims(t *testing.T) {
 		2s c forwards
 		3s d@n2 announces`, 0)
 	names := func() (list []string) {
-		for _, b := range w.d.Claims(Key{"default", defaultIP}) {
+		for _, b := range w.d.LocalHolders(Key{"default", defaultIP}) {
 			list = append(list, b.Holder.NetnsName)
 		}
 		return list
@@ -273,7 +273,7 @@ func TestClaims(t *testing.T) {
 	if got := names(); got != nil {
 		t.Errorf("claims of a shared address: %q", got)
 	}
-	if got := w.d.Claims(Key{"default", ipv4(7)}); got != nil {
+	if got := w.d.LocalHolders(Key{"default", ipv4(7)}); got != nil {
 		t.Errorf("claims of nobody's address: %+v", got)
 	}
 }

@@ -3,12 +3,12 @@ package detector
 import "time"
 
 const (
-	answerTime  = time.Second            // a round is over this long after it was sent
-	lastChance  = 700 * time.Millisecond // and at least this long after the last attempt
-	unsentTime  = 5 * time.Second        // without a report that it was sent, ask again
-	blockedTime = 30 * time.Second       // until a holder that cannot be solicited is tried again
-	minRetry    = 10 * time.Millisecond  // never sooner after a refusal
-	newsTime    = time.Second            // nor after one of another node, or because of a sighting
+	answerTime      = time.Second            // a round is over this long after it was sent
+	lastAttemptTime = 700 * time.Millisecond // and at least this long after the last attempt
+	unsentTime      = 5 * time.Second        // without a report that it was sent, ask again
+	blockedTime     = 30 * time.Second       // until a holder that cannot be solicited is tried again
+	minRetry        = 10 * time.Millisecond  // never sooner after a refusal
+	retryPause      = time.Second            // nor after one of another node, or because of a sighting
 )
 
 // attempts are when a local holder is probed in a round, counted from the first probe sent.
@@ -83,7 +83,7 @@ func (c *check) due() time.Time {
 		case c.attempts < len(attempts):
 			return c.sent.Add(attempts[c.attempts])
 		default:
-			return later(c.sent.Add(answerTime), c.asked.Add(lastChance))
+			return later(c.sent.Add(answerTime), c.asked.Add(lastAttemptTime))
 		}
 	case waiting, blocked:
 		return c.deferral.until
@@ -124,8 +124,8 @@ func (d *Detector) sendProbe(b *binding, now time.Time, fx *Effects) {
 	if b.remote {
 		b.entry.record(now, b.holder.ID, noteNodeProbed, c.roundName())
 	}
-	fx.Solicit = append(fx.Solicit, Solicitation{
-		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface,
+	fx.Probes = append(fx.Probes, Probe{
+		Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface,
 		Purpose: Verify, Round: c.id,
 	})
 }
@@ -153,7 +153,7 @@ func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Eff
 		if !s.At.After(c.deferral.since) {
 			return false
 		}
-		c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(newsTime)))
+		c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(retryPause)))
 		if !c.deferral.until.After(now) {
 			d.startRound(b, now, fx)
 		}
@@ -226,9 +226,9 @@ func (d *Detector) isAwaited(e *entry, id HolderID, now time.Time) bool {
 		!now.Add(recheckTime+2*answerTime).After(d.awaitedUntil(c, e.bindings))
 }
 
-// Solicited reports that a probe of a local holder was sent. The deadline of a round runs from the
+// ProbeSent reports that a probe of a local holder was sent. The deadline of a round runs from the
 // first report.
-func (d *Detector) Solicited(s Solicitation, now time.Time) {
+func (d *Detector) ProbeSent(s Probe, now time.Time) {
 	b := d.entries[s.Key].find(s.Holder)
 	if b == nil {
 		return
@@ -252,10 +252,10 @@ func (d *Detector) Solicited(s Solicitation, now time.Time) {
 	}
 }
 
-// NotSolicited reports that a safeguard forbids to probe a holder for that reason, until notBefore;
+// ProbeRefused reports that a safeguard forbids to probe a holder for that reason, until notBefore;
 // if that is zero, until the holder is seen again or 30 s have passed. The holder is then neither
 // verified nor lost. For a remote holder it is the reply of its node.
-func (d *Detector) NotSolicited(s Solicitation, reason string, notBefore, now time.Time) Effects {
+func (d *Detector) ProbeRefused(s Probe, reason string, notBefore, now time.Time) Effects {
 	var fx Effects
 	b := d.entries[s.Key].find(s.Holder)
 	if b == nil {
@@ -283,7 +283,7 @@ func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, 
 	c := b.check
 	t, soonest := noteNotProbed, now.Add(minRetry)
 	if b.remote {
-		t, soonest = noteNodeRefused, now.Add(newsTime)
+		t, soonest = noteNodeRefused, now.Add(retryPause)
 	}
 	b.entry.record(now, b.holder.ID, t, reason)
 	c.phase, c.deferral = waiting, deferral{reason, now, later(notBefore, soonest)}

@@ -7,7 +7,7 @@ import (
 
 // sight applies a sighting to a binding. It reports whether the entry must be updated.
 func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
-	ev := d.believed(b.entry, s, now)
+	ev := d.effectiveEvidence(b.entry, s, now)
 	src := b.source(s.Holder.Interface)
 	if src == nil {
 		if !d.makeRoomOn(s.Holder.Interface, rankOf(ev, false), now) {
@@ -50,7 +50,7 @@ func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx 
 
 // describe brings the description up to date with the freshest source.
 func (b *binding) describe(h *Holder) {
-	src := b.freshest()
+	src := b.latestSource()
 	b.holder.Interface = src.iface
 	b.holder.InterfaceName = cmp.Or(src.name, b.holder.InterfaceName)
 	if src.mac != (MAC{}) {

@@ -175,7 +175,7 @@ func TestRemoteHolderInTheStory(t *testing.T) {
 	nameless := b.sighting(defaultIP, Announced, w.now)
 	nameless.Holder = Holder{ID: b.id}
 	fx := w.d.Observe(nameless, w.now)
-	for _, s := range fx.Solicit {
+	for _, s := range fx.Probes {
 		if s.Holder == b.id {
 			w.d.Unreachable(s, "", w.now)
 		}
@@ -207,7 +207,7 @@ func TestRemoteHolderOfANamesake(t *testing.T) {
 		Holder: Holder{ID: HolderID{Node: "n1/01234567-89", Netns: 7}},
 	}
 	fx := w.d.Observe(other, w.now)
-	for _, s := range fx.Solicit {
+	for _, s := range fx.Probes {
 		if s.Holder == other.Holder.ID {
 			w.d.Unreachable(s, "", w.now)
 		}

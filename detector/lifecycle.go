@@ -315,9 +315,9 @@ func scopeOf(holders []Binding) Scope {
 	return scope
 }
 
-func conflictID(key Key, episode int) string {
+func conflictID(key Key, occurrence int) string {
 	sum := sha256.Sum256([]byte(key.Network + "|" + key.IP.String()))
-	return fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:4]), episode)
+	return fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:4]), occurrence)
 }
 
 // enough reports whether these holders make a conflict of this node: two that conflict, and one that

@@ -46,7 +46,7 @@ func newNetwork(t *testing.T, nodes int, seed uint64, loss float64) *network {
 		n.now = w.now
 		w.now = w.now.Add(time.Duration(i) * time.Hour)
 		w.start = w.now
-		w.ask = func(s Solicitation) { n.ask(w, s) }
+		w.ask = func(s Probe) { n.ask(w, s) }
 		w.proof = proof{}
 		n.worlds = append(n.worlds, w)
 	}
@@ -88,7 +88,7 @@ func (n *network) update(w *world) {
 		who := bindingID{c.Binding.Key, c.Binding.Holder.ID}
 		n.seq[who]++
 		n.lease(node, who, n.seq[who], &keptLease{c, n.now.Add(c.Binding.FirstSeen.Sub(w.now))})
-		for _, other := range c.Rivals {
+		for _, other := range c.OtherNodes {
 			n.send(node, other, func() {
 				o := n.world(other)
 				o.apply(o.d.Withdraw(who.key, who.holder, "its node says so", o.now))
@@ -148,14 +148,14 @@ func (n *network) notify(node string, leases ...*keptLease) {
 	for _, l := range leases {
 		w.observe(Sighting{
 			Key: l.Binding.Key, Holder: Holder{ID: l.Binding.Holder.ID, MAC: l.Binding.Holder.MAC},
-			Evidence: l.Binding.Evidence, At: w.now, FirstSeen: w.now.Add(l.firstSeen.Sub(n.now)), Episodes: l.Episodes,
+			Evidence: l.Binding.Evidence, At: w.now, FirstSeen: w.now.Add(l.firstSeen.Sub(n.now)), Occurrences: l.Occurrences,
 		})
 	}
 }
 
 // request is one probe request to another node.
 type request struct {
-	s      Solicitation
+	s      Probe
 	from   *world
 	asked  time.Time // by the asker's clock
 	claims []*keptLease
@@ -164,11 +164,11 @@ type request struct {
 	done   bool   // the asker has the answer, or gave up
 }
 
-func (n *network) ask(w *world, s Solicitation) {
+func (n *network) ask(w *world, s Probe) {
 	q := &request{s: s, from: w, asked: w.now}
-	for _, b := range w.d.Claims(s.Key) {
+	for _, b := range w.d.LocalHolders(s.Key) {
 		q.claims = append(q.claims, &keptLease{
-			Change{Binding: b, Episodes: w.d.entries[s.Key].occurrences}, n.now.Add(b.FirstSeen.Sub(w.now)),
+			Change{Binding: b, Occurrences: w.d.entries[s.Key].occurrences}, n.now.Add(b.FirstSeen.Sub(w.now)),
 		})
 	}
 	for _, wait := range []time.Duration{0, 150, 450, 1000} {
@@ -197,7 +197,7 @@ func (n *network) asked(q *request) {
 	n.notify(node, q.claims...)
 	w := n.world(node)
 	var claim *Binding
-	for _, b := range w.d.Claims(q.s.Key) {
+	for _, b := range w.d.LocalHolders(q.s.Key) {
 		if b.Holder.ID == q.s.Holder {
 			claim = &b
 		}
@@ -216,7 +216,7 @@ func (n *network) asked(q *request) {
 			q.reply = func() {
 				s := Sighting{
 					Key: q.s.Key, Holder: claim.Holder, Evidence: claim.Evidence, Answer: true,
-					At: later(from.now.Add(at.Sub(n.now)), q.asked), Episodes: episodes,
+					At: later(from.now.Add(at.Sub(n.now)), q.asked), Occurrences: episodes,
 				}
 				from.observe(s)
 			}

@@ -87,9 +87,9 @@ func (e *entry) resetPenalty(id HolderID) {
 	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return p.holder == id })
 }
 
-// believed returns what a sighting is evidence of now. One that is stronger than what the holder's
+// effectiveEvidence returns what a sighting is evidence of now. One that is stronger than what the holder's
 // penalty suppresses resets the penalty.
-func (d *Detector) believed(e *entry, s *Sighting, now time.Time) Evidence {
+func (d *Detector) effectiveEvidence(e *entry, s *Sighting, now time.Time) Evidence {
 	id := s.Holder.ID
 	switch p := e.penalty(id); {
 	case p == nil || s.Evidence == Forwarded:
@@ -104,9 +104,9 @@ func (d *Detector) believed(e *entry, s *Sighting, now time.Time) Evidence {
 	return s.Evidence
 }
 
-// DeafUntil returns until when a holder is not to be asked again, because it announced the address
+// SuppressedUntil returns until when a holder is not to be asked again, because it announced the address
 // and did not answer in a round; zero for at once.
-func (d *Detector) DeafUntil(key Key, id HolderID) time.Time {
+func (d *Detector) SuppressedUntil(key Key, id HolderID) time.Time {
 	if p := d.entries[key].penalty(id); p != nil && p.level > 0 {
 		return p.until(d.opts.TTL)
 	}

@@ -143,8 +143,8 @@ func byName[E enum](counters []uint64) map[E]uint64 {
 	return m
 }
 
-// Heard reports whether the holder has a binding of the key that supports a suspicion.
-func (d *Detector) Heard(key Key, id HolderID) bool {
+// Holds reports whether the holder has a binding of the key that supports a suspicion.
+func (d *Detector) Holds(key Key, id HolderID) bool {
 	b := d.entries[key].find(id)
 	return b != nil && b.counts()
 }

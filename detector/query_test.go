@@ -158,9 +158,9 @@ func TestObserveRefusesNonsense(t *testing.T) {
 		t.Errorf("last seen %v", got)
 	}
 	// Nothing known: nothing done.
-	unknown := Solicitation{Key: Key{"default", ipv4(5)}, Purpose: Verify}
-	w.d.Solicited(unknown, w.now)
-	w.apply(w.d.NotSolicited(unknown, "x", time.Time{}, w.now))
+	unknown := Probe{Key: Key{"default", ipv4(5)}, Purpose: Verify}
+	w.d.ProbeSent(unknown, w.now)
+	w.apply(w.d.ProbeRefused(unknown, "x", time.Time{}, w.now))
 	w.apply(w.d.Withdraw(unknown.Key, good.Holder.ID, "x", w.now))
 	w.apply(w.d.Withdraw(good.Key, HolderID{Node: "n9"}, "x", w.now))
 	w.mustAudit()

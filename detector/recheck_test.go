@@ -30,9 +30,9 @@ func TestLongConflictsAreAskedAboutSeldom(t *testing.T) {
 				resolved = now
 			}
 		}
-		for _, s := range fx.Solicit {
+		for _, s := range fx.Probes {
 			asked++
-			d.Solicited(s, now)
+			d.ProbeSent(s, now)
 			if s.Holder.Netns != silent {
 				carry(sight(s.Holder.Netns, true, now), now)
 			}

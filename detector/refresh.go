@@ -42,8 +42,8 @@ func (d *Detector) probeSilent(b *binding, now time.Time, fx *Effects) {
 	}
 	b.refresh.count++
 	b.refresh.after = now.Add(d.opts.TTL / 8) // both may be overdue after a suspicion
-	fx.Solicit = append(fx.Solicit, Solicitation{
-		Key: b.entry.key, Holder: b.holder.ID, Interface: b.freshest().iface, Purpose: Refresh,
+	fx.Probes = append(fx.Probes, Probe{
+		Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Refresh,
 	})
 }
 

@@ -89,7 +89,7 @@ func TestPostponementEndsWithNewEvidence(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
 		0s a mute`, 170*time.Second)
-	w.d.NotSolicited(Solicitation{Key: Key{"default", defaultIP}, Holder: w.actor("a").id, Purpose: Refresh}, "x", w.now.Add(time.Hour), w.now)
+	w.d.ProbeRefused(Probe{Key: Key{"default", defaultIP}, Holder: w.actor("a").id, Purpose: Refresh}, "x", w.now.Add(time.Hour), w.now)
 	w.do("0s a announces")
 	seen := w.since(w.now)
 	w.run(w.now.Add(170 * time.Second))
@@ -137,7 +137,7 @@ func TestRefreshIsSpread(t *testing.T) {
 	var seconds [40]int
 	first := w.start.Add(130 * time.Second)
 	for now := first; now.Before(first.Add(40 * time.Second)); now = now.Add(time.Second) {
-		for _, s := range w.d.Tick(now).Solicit {
+		for _, s := range w.d.Tick(now).Probes {
 			if s.Purpose != Refresh {
 				t.Fatalf("%+v", s)
 			}
@@ -180,7 +180,7 @@ func TestRefreshesGoTogether(t *testing.T) {
 			t.Fatalf("two wakes are %v apart", apart)
 		}
 		last = next
-		asked += len(w.d.Tick(next).Solicit)
+		asked += len(w.d.Tick(next).Probes)
 		wakes++
 	}
 	if wakes > 41 { // 8.5 s of sightings, and twice 15 s of spreading

@@ -74,8 +74,8 @@ func (d *Detector) updateRemote(b *binding, s *Sighting) {
 	if s.Answer && !s.FirstSeen.After(b.firstSeen.Add(time.Second)) {
 		b.atStart = s.FoundAtStart
 	}
-	if e := b.entry; e.conflict == nil && s.Episodes > e.occurrences && s.Episodes <= maxOccurrences {
-		d.setOccurrences(e, s.Episodes)
+	if e := b.entry; e.conflict == nil && s.Occurrences > e.occurrences && s.Occurrences <= maxOccurrences {
+		d.setOccurrences(e, s.Occurrences)
 	}
 }
 
@@ -95,7 +95,7 @@ func (d *Detector) dropRemote(e *entry, now time.Time) {
 // Unanswered reports the reply of a node that its holder did not answer or, with forwards, that it
 // answered for an address it does not have. The holder is lost and suppressed here; its node judges
 // its evidence.
-func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effects {
+func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) Effects {
 	var fx Effects
 	b := d.inRound(s)
 	if b == nil || !b.remote {
@@ -111,7 +111,7 @@ func (d *Detector) Unanswered(s Solicitation, forwards bool, now time.Time) Effe
 // next probe request goes out after 2 s, 4 s and so on up to 30 s, or when the holder is seen
 // again. Until its TTL is over the holder supports a suspicion and keeps a confirmed conflict open,
 // but it cannot be confirmed.
-func (d *Detector) Unreachable(s Solicitation, reason string, now time.Time) Effects {
+func (d *Detector) Unreachable(s Probe, reason string, now time.Time) Effects {
 	var fx Effects
 	b := d.inRound(s)
 	if b == nil || !b.remote {
@@ -143,9 +143,9 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 	return fx
 }
 
-// Doubt reports that a node withdrew a remote holder without being asked. That may be old, so the
+// Recheck reports that a node withdrew a remote holder without being asked. That may be old, so the
 // holder is probed now, and nothing ends.
-func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
+func (d *Detector) Recheck(key Key, id HolderID, now time.Time) Effects {
 	var fx Effects
 	b := d.entries[key].find(id)
 	if b == nil || !b.remote || b.check == nil || b.check.phase == probing {
@@ -158,7 +158,7 @@ func (d *Detector) Doubt(key Key, id HolderID, now time.Time) Effects {
 
 // inRound returns the binding that a report of the present round is about; nil if it is not probed
 // any more.
-func (d *Detector) inRound(s Solicitation) *binding {
+func (d *Detector) inRound(s Probe) *binding {
 	b := d.entries[s.Key].find(s.Holder)
 	if b == nil || b.check == nil || b.check.phase != probing || s.Round != 0 && s.Round != b.check.id {
 		return nil

@@ -11,7 +11,7 @@ import (
 // far is a suspicion of a local a and a remote b that is driven by hand.
 type far struct {
 	*pair
-	ask Solicitation // about b
+	ask Probe // about b
 }
 
 func newFar(t *testing.T) *far {
@@ -20,14 +20,14 @@ func newFar(t *testing.T) *far {
 	w.d.Observe(f.a.sighting(defaultIP, Announced, w.now), w.now)
 	w.now = w.now.Add(time.Second)
 	f.take(w.d.Observe(f.b.sighting(defaultIP, Announced, w.now), w.now))
-	f.d.Solicited(f.asks[0], w.now)
+	f.d.ProbeSent(f.asks[0], w.now)
 	f.answer(f.a, w.now)
 	return f
 }
 
 func (f *far) take(fx Effects) {
 	f.t.Helper()
-	f.asks = fx.Solicit
+	f.asks = fx.Probes
 	for _, s := range f.asks {
 		if s.Holder == f.b.id {
 			f.ask = s
@@ -41,13 +41,13 @@ func (f *far) take(fx Effects) {
 // report is long overdue, also when the question was called sent.
 func TestRemoteHoldersAreAskedOnce(t *testing.T) {
 	f := newFar(t)
-	f.d.Solicited(f.ask, f.now)
+	f.d.ProbeSent(f.ask, f.now)
 	for range 49 {
-		if fx := f.step(100 * time.Millisecond); len(fx.Solicit)+len(fx.Events) != 0 {
+		if fx := f.step(100 * time.Millisecond); len(fx.Probes)+len(fx.Events) != 0 {
 			t.Fatalf("%+v", fx)
 		}
 	}
-	if fx := f.step(100 * time.Millisecond); len(fx.Solicit) != 1 || fx.Solicit[0].Holder != f.b.id {
+	if fx := f.step(100 * time.Millisecond); len(fx.Probes) != 1 || fx.Probes[0].Holder != f.b.id {
 		t.Fatalf("the missing report is not asked for: %+v", fx)
 	}
 }
@@ -57,10 +57,10 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 	f := newFar(t)
 	first := f.ask
 	f.take(f.step(unsentTime))
-	reports := map[string]func(Solicitation) Effects{
-		"unanswered":  func(s Solicitation) Effects { return f.d.Unanswered(s, false, f.now) },
-		"forwards":    func(s Solicitation) Effects { return f.d.Unanswered(s, true, f.now) },
-		"unreachable": func(s Solicitation) Effects { return f.d.Unreachable(s, "", f.now) },
+	reports := map[string]func(Probe) Effects{
+		"unanswered":  func(s Probe) Effects { return f.d.Unanswered(s, false, f.now) },
+		"forwards":    func(s Probe) Effects { return f.d.Unanswered(s, true, f.now) },
+		"unreachable": func(s Probe) Effects { return f.d.Unreachable(s, "", f.now) },
 	}
 	a, nobody, elsewhere := f.ask, f.ask, f.ask
 	a.Holder, a.Round = f.a.id, 0
@@ -68,8 +68,8 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 	elsewhere.Key.IP = ipv4(7)
 	f.d.Observe(f.a.sighting(defaultIP, Announced, f.now), f.now)
 	for name, report := range reports {
-		for _, s := range []Solicitation{first, a, nobody, elsewhere} {
-			if fx := report(s); len(fx.Solicit)+len(fx.Events) != 0 {
+		for _, s := range []Probe{first, a, nobody, elsewhere} {
+			if fx := report(s); len(fx.Probes)+len(fx.Events) != 0 {
 				t.Errorf("%s of %+v: %+v", name, s, fx)
 			}
 		}
@@ -77,7 +77,7 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 	if n := len(f.d.Bindings(nil)); n != 2 {
 		t.Fatalf("%d bindings", n)
 	}
-	if fx := f.d.Unreachable(f.ask, "", f.now); len(fx.Solicit)+len(fx.Events) != 0 {
+	if fx := f.d.Unreachable(f.ask, "", f.now); len(fx.Probes)+len(fx.Events) != 0 {
 		t.Errorf("%+v", fx)
 	}
 	if fx := f.d.Unanswered(f.ask, false, f.now); len(fx.Events) != 0 {
@@ -116,7 +116,7 @@ func TestUnreachableIsAskedAgain(t *testing.T) {
 			t.Fatal("it is not unreachable")
 		}
 		for range pause*10 - 1 {
-			for _, s := range f.step(100 * time.Millisecond).Solicit {
+			for _, s := range f.step(100 * time.Millisecond).Probes {
 				if s.Holder == f.b.id {
 					t.Fatalf("asked early, not after %d s", pause)
 				}
@@ -132,11 +132,11 @@ func TestUnreachableIsAskedAgain(t *testing.T) {
 	failed := f.now
 	old := f.b.sighting(defaultIP, Announced, f.now)
 	f.now = f.now.Add(300 * time.Millisecond)
-	if f.d.Observe(old, f.now); !f.d.Next().After(failed.Add(newsTime)) {
+	if f.d.Observe(old, f.now); !f.d.Next().After(failed.Add(retryPause)) {
 		t.Errorf("what is as old as the failure is no news: next %v", f.d.Next().Sub(failed))
 	}
 	f.d.Observe(f.b.sighting(defaultIP, Data, f.now), f.now)
-	if got := f.d.Next().Sub(failed); got != newsTime {
+	if got := f.d.Next().Sub(failed); got != retryPause {
 		t.Errorf("after the news asked again %v after the failure", got)
 	}
 	f.take(f.step(700 * time.Millisecond))
@@ -151,8 +151,8 @@ func TestUnreachableIsAskedAgain(t *testing.T) {
 func TestReachableAgain(t *testing.T) {
 	outcomes := map[string]func(*far){
 		"answered":         func(f *far) { f.answer(f.b, f.now) },
-		"refused":          func(f *far) { f.d.NotSolicited(f.ask, "solicitation is off", time.Time{}, f.now) },
-		"refused for long": func(f *far) { f.d.NotSolicited(f.ask, "the pod probes it", f.now.Add(10*time.Second), f.now) },
+		"refused":          func(f *far) { f.d.ProbeRefused(f.ask, "solicitation is off", time.Time{}, f.now) },
+		"refused for long": func(f *far) { f.d.ProbeRefused(f.ask, "the pod probes it", f.now.Add(10*time.Second), f.now) },
 	}
 	for name, outcome := range outcomes {
 		f := newFar(t)
@@ -224,7 +224,7 @@ func TestHostileClaims(t *testing.T) {
 	w := newWorld(t, Options{MaxPerInterface: 2})
 	w.do("0s a announces")
 	hostile := w.actor("b@n2").sighting(defaultIP, Announced, w.now)
-	hostile.FirstSeen, hostile.Episodes = time.Unix(0, 0), math.MaxInt
+	hostile.FirstSeen, hostile.Occurrences = time.Unix(0, 0), math.MaxInt
 	hostile.Holder.Interface = w.actor("a").iface // not an interface of this node
 	w.d.Observe(hostile, w.now)
 	if n := len(w.d.ifaces[w.actor("a").iface]); n != 1 {
@@ -265,7 +265,7 @@ func TestHostileClaims(t *testing.T) {
 	}
 	// There is still room for the local ones.
 	w.do("0s d announces")
-	if !w.d.Heard(hostile.Key, w.actor("d").id) {
+	if !w.d.Holds(hostile.Key, w.actor("d").id) {
 		t.Error("a local holder has no room")
 	}
 }
@@ -309,7 +309,7 @@ func TestProvenHoldersStay(t *testing.T) {
 	if n := w.d.Counts(); n.Remote != maxRemote || n.Evicted[RefusedKeyFull] != 1 {
 		t.Errorf("%d remote, evicted %v", n.Remote, n.Evicted)
 	}
-	if !w.d.Heard(Key{"default", defaultIP}, w.actor("b@n2").id) {
+	if !w.d.Holds(Key{"default", defaultIP}, w.actor("b@n2").id) {
 		t.Error("b made room for another one")
 	}
 }

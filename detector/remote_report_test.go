@@ -36,11 +36,11 @@ func TestDoubt(t *testing.T) {
 	answer.Answer = true
 	f.d.Observe(answer, f.now)
 	f.now = f.now.Add(100 * time.Millisecond)
-	f.take(f.d.Doubt(Key{"default", defaultIP}, f.b.id, f.now))
-	if fx := f.d.Doubt(Key{"default", defaultIP}, f.b.id, f.now); len(fx.Solicit) != 0 {
+	f.take(f.d.Recheck(Key{"default", defaultIP}, f.b.id, f.now))
+	if fx := f.d.Recheck(Key{"default", defaultIP}, f.b.id, f.now); len(fx.Probes) != 0 {
 		t.Errorf("asked again while it is asked: %+v", fx)
 	}
-	if fx := f.d.Doubt(Key{"default", defaultIP}, f.a.id, f.now); len(fx.Solicit) != 0 {
+	if fx := f.d.Recheck(Key{"default", defaultIP}, f.a.id, f.now); len(fx.Probes) != 0 {
 		t.Errorf("another node's withdrawal of a local holder: %+v", fx)
 	}
 	if n := len(f.d.Conflicts(false)); n != 1 {
@@ -56,8 +56,8 @@ func TestReturned(t *testing.T) {
 		f.d.Unreachable(f.ask, "", f.now)
 		for f.d.Next().Before(f.now.Add(29 * time.Second)) {
 			f.now = f.d.Next()
-			if fx := f.d.Tick(f.now); len(fx.Solicit) > 0 {
-				for _, s := range fx.Solicit {
+			if fx := f.d.Tick(f.now); len(fx.Probes) > 0 {
+				for _, s := range fx.Probes {
 					if s.Holder == f.b.id {
 						f.ask = s
 					}
@@ -67,23 +67,23 @@ func TestReturned(t *testing.T) {
 		}
 	}
 	f.now = f.now.Add(time.Second)
-	if fx := f.d.Returned("nobody/boot", f.now); len(fx.Solicit) != 0 {
-		t.Errorf("asked %+v when another node was back", fx.Solicit)
+	if fx := f.d.Returned("nobody/boot", f.now); len(fx.Probes) != 0 {
+		t.Errorf("asked %+v when another node was back", fx.Probes)
 	}
-	if fx := f.d.Returned(f.b.id.Node, f.now); len(fx.Solicit) != 1 || fx.Solicit[0].Holder != f.b.id {
-		t.Errorf("asked %+v when the node was back", fx.Solicit)
+	if fx := f.d.Returned(f.b.id.Node, f.now); len(fx.Probes) != 1 || fx.Probes[0].Holder != f.b.id {
+		t.Errorf("asked %+v when the node was back", fx.Probes)
 	}
-	if fx := f.d.Returned(f.b.id.Node, f.now); len(fx.Solicit) != 0 {
-		t.Errorf("asked %+v while it is asked", fx.Solicit)
+	if fx := f.d.Returned(f.b.id.Node, f.now); len(fx.Probes) != 0 {
+		t.Errorf("asked %+v while it is asked", fx.Probes)
 	}
 	f.mustAudit()
 
 	// One that answered that it must not be asked yet was not silent.
 	g := newFar(t)
-	g.d.NotSolicited(g.ask, "x", g.now.Add(20*time.Second), g.now)
+	g.d.ProbeRefused(g.ask, "x", g.now.Add(20*time.Second), g.now)
 	g.now = g.now.Add(2 * time.Second)
-	if fx := g.d.Returned(g.b.id.Node, g.now); len(fx.Solicit) != 0 {
-		t.Errorf("asked %+v before it may be", fx.Solicit)
+	if fx := g.d.Returned(g.b.id.Node, g.now); len(fx.Probes) != 0 {
+		t.Errorf("asked %+v before it may be", fx.Probes)
 	}
 }
 

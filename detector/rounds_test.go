@@ -56,7 +56,7 @@ func TestMinOverlap(t *testing.T) {
 type pair struct {
 	*world
 	a, b *actor
-	asks []Solicitation
+	asks []Probe
 }
 
 func newPair(t *testing.T) *pair {
@@ -64,7 +64,7 @@ func newPair(t *testing.T) *pair {
 	p := &pair{world: w, a: w.actor("a"), b: w.actor("b")}
 	w.d.Observe(p.a.sighting(defaultIP, Announced, w.now), w.now)
 	w.now = w.now.Add(time.Second)
-	p.asks = w.d.Observe(p.b.sighting(defaultIP, Announced, w.now), w.now).Solicit
+	p.asks = w.d.Observe(p.b.sighting(defaultIP, Announced, w.now), w.now).Probes
 	if len(p.asks) != 2 {
 		t.Fatalf("solicited %+v", p.asks)
 	}
@@ -86,13 +86,13 @@ func (p *pair) step(d time.Duration) Effects {
 func TestAnswersFromBeforeTheRound(t *testing.T) {
 	p := newPair(t)
 	for _, s := range p.asks {
-		p.d.Solicited(s, p.now)
+		p.d.ProbeSent(s, p.now)
 	}
 	began := p.now
 	p.now = p.now.Add(50 * time.Millisecond)
 	p.answer(p.a, began.Add(-time.Millisecond))
 	p.answer(p.b, began)
-	asks := p.step(60 * time.Millisecond).Solicit
+	asks := p.step(60 * time.Millisecond).Probes
 	if len(asks) != 1 || asks[0].Holder != p.a.id {
 		t.Errorf("solicited again %+v", asks)
 	}
@@ -107,7 +107,7 @@ func TestAnswersBetweenTheRounds(t *testing.T) {
 	p.answer(p.a, p.now)
 	p.answer(p.b, p.now)
 	fx := p.step(100 * time.Millisecond)
-	if len(fx.Events) != 0 || len(fx.Solicit) != 2 {
+	if len(fx.Events) != 0 || len(fx.Probes) != 2 {
 		t.Fatalf("%+v", fx)
 	}
 	p.now = p.now.Add(time.Millisecond)
@@ -125,24 +125,24 @@ func TestAnswersBetweenTheRounds(t *testing.T) {
 func TestDeadlineRunsFromTheReport(t *testing.T) {
 	p := newPair(t)
 	p.answer(p.a, p.now)
-	if fx := p.step(3 * time.Second); len(fx.Events) != 0 || len(fx.Solicit) != 0 {
+	if fx := p.step(3 * time.Second); len(fx.Events) != 0 || len(fx.Probes) != 0 {
 		t.Fatalf("without a report: %+v", fx)
 	}
-	p.d.Solicited(p.asks[1], p.now)
+	p.d.ProbeSent(p.asks[1], p.now)
 	if fx := p.step(999 * time.Millisecond); len(fx.Events) != 0 {
 		t.Fatalf("before the deadline: %+v", fx)
 	}
-	if fx := p.answer(p.b, p.now); len(fx.Solicit) != 1 || fx.Solicit[0].Holder != p.a.id {
+	if fx := p.answer(p.b, p.now); len(fx.Probes) != 1 || fx.Probes[0].Holder != p.a.id {
 		t.Fatalf("the answers are too far apart, but the first one does not begin again: %+v", fx)
 	}
 	for _, s := range p.asks {
-		p.d.Solicited(s, p.now) // of the first round
+		p.d.ProbeSent(s, p.now) // of the first round
 	}
-	if fx := p.step(4 * time.Second); len(fx.Solicit) != 0 || len(fx.Events) != 0 {
+	if fx := p.step(4 * time.Second); len(fx.Probes) != 0 || len(fx.Events) != 0 {
 		t.Fatalf("a stale report counted: %+v", fx)
 	}
 	// Never reported: asked again after 5 s.
-	if fx := p.step(time.Second); len(fx.Solicit) != 1 || len(fx.Events) != 0 {
+	if fx := p.step(time.Second); len(fx.Probes) != 1 || len(fx.Events) != 0 {
 		t.Fatalf("not asked again: %+v", fx)
 	}
 }
@@ -151,10 +151,10 @@ func TestDeadlineRunsFromTheReport(t *testing.T) {
 func TestLateTick(t *testing.T) {
 	p := newPair(t)
 	for _, s := range p.asks {
-		p.d.Solicited(s, p.now)
+		p.d.ProbeSent(s, p.now)
 	}
 	for range 2 {
-		if fx := p.step(10 * time.Second); len(fx.Events) != 0 || len(fx.Solicit) != 2 {
+		if fx := p.step(10 * time.Second); len(fx.Events) != 0 || len(fx.Probes) != 2 {
 			t.Fatalf("%+v", fx)
 		}
 	}

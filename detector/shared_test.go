@@ -175,7 +175,7 @@ func TestSetLimits(t *testing.T) {
 		t.Errorf("%d refused, %d bindings", n, count())
 	}
 	w.do(fmt.Sprintf("0s a announces %s", ipv4(21)))
-	if count() != 10 || !w.d.Heard(Key{"default", ipv4(21)}, w.actor("a").id) {
+	if count() != 10 || !w.d.Holds(Key{"default", ipv4(21)}, w.actor("a").id) {
 		t.Errorf("%d bindings after a stronger one came", count())
 	}
 	w.d.SetLimits(8, 0, 0)

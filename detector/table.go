@@ -32,7 +32,7 @@ func roomBelow(rank int) int {
 
 // admit makes a binding for a new holder, or returns nil when a bound leaves no room.
 func (d *Detector) admit(s *Sighting, now time.Time) *binding {
-	ev := d.believed(d.entries[s.Key], s, now)
+	ev := d.effectiveEvidence(d.entries[s.Key], s, now)
 	if !d.makeRoom(s, rankOf(ev, ev != s.Evidence), now) {
 		return nil
 	}

@@ -118,9 +118,9 @@ type Sighting struct {
 	FirstSeen time.Time
 	// FoundAtStart: as in [Binding].
 	FoundAtStart bool
-	// Episodes counts the conflicts of the key that are resolved as far as the node of a remote
+	// Occurrences counts the conflicts of the key that are resolved as far as the node of a remote
 	// holder knows.
-	Episodes int
+	Occurrences int
 }
 
 // Binding is one holder of one key.
@@ -191,15 +191,15 @@ const (
 	Refresh
 )
 
-// Solicitation tells the agent to probe a holder. It probes a local one on that interface and
-// reports with [Detector.Solicited] or [Detector.NotSolicited]; an answer is observed like any
+// Probe tells the agent to probe a holder. It probes a local one on that interface and
+// reports with [Detector.ProbeSent] or [Detector.ProbeRefused]; an answer is observed like any
 // packet. To the node of a remote one it sends a probe request; Interface is then zero and Purpose
 // is Verify.
 //
 // For a remote holder the agent reports exactly one of [Detector.Observe] (Answer is set),
 // [Detector.Unanswered], [Detector.Withdraw] (its node says that it is gone),
-// [Detector.NotSolicited] (its node refused) and [Detector.Unreachable].
-type Solicitation struct {
+// [Detector.ProbeRefused] (its node refused) and [Detector.Unreachable].
+type Probe struct {
 	Key       Key
 	Holder    HolderID
 	Interface Interface
@@ -211,8 +211,8 @@ type Solicitation struct {
 
 // Effects is what the caller has to do after a call. It is empty for most sightings.
 type Effects struct {
-	Solicit []Solicitation
-	Events  []Event
+	Probes []Probe
+	Events []Event
 }
 
 // NoteKind says what a [Note] is about.
@@ -224,8 +224,8 @@ const (
 	NoteEvidence
 	NoteWithdrawn
 	NoteExpired
-	NoteSolicited
-	NoteNotSolicited
+	NoteProbed
+	NoteProbeRefused
 	NoteAnswered
 	NoteUnanswered
 	NoteConflict

@@ -9,7 +9,7 @@ import (
 )
 
 // solicit lets a holder, or its node, answer.
-func (w *world) solicit(s Solicitation) {
+func (w *world) solicit(s Probe) {
 	w.asked = append(w.asked, asked{w.since(w.now), s})
 	a := w.byID(s.Holder)
 	if s.Holder.Node != w.d.opts.Node {
@@ -20,14 +20,14 @@ func (w *world) solicit(s Solicitation) {
 	case a.lost:
 		return
 	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
-		w.apply(w.d.NotSolicited(s, a.refuse, a.until, w.now))
+		w.apply(w.d.ProbeRefused(s, a.refuse, a.until, w.now))
 		return
 	}
 	if w.limit != nil && !w.limit() {
-		w.apply(w.d.NotSolicited(s, "the rate", w.now.Add(100*time.Millisecond), w.now))
+		w.apply(w.d.ProbeRefused(s, "the rate", w.now.Add(100*time.Millisecond), w.now))
 		return
 	}
-	w.d.Solicited(s, w.now)
+	w.d.ProbeSent(s, w.now)
 	after := delay + a.slow
 	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(after))
 	ans.Answer = true
@@ -43,7 +43,7 @@ func (w *world) solicit(s Solicitation) {
 }
 
 // askNode asks the node of a remote holder, and reports what it says.
-func (w *world) askNode(s Solicitation, a *actor) {
+func (w *world) askNode(s Probe, a *actor) {
 	w.t.Helper()
 	if s.Purpose != Verify || s.Interface != (Interface{}) {
 		w.t.Errorf("asked %+v of another node", s)
@@ -56,7 +56,7 @@ func (w *world) askNode(s Solicitation, a *actor) {
 	case a.lost:
 		w.after(lostAfter, a.id, func() { w.apply(w.d.Unreachable(s, "", w.now)) })
 	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
-		w.after(delay, a.id, func() { w.apply(w.d.NotSolicited(s, a.refuse, a.until, w.now)) })
+		w.after(delay, a.id, func() { w.apply(w.d.ProbeRefused(s, a.refuse, a.until, w.now)) })
 	case a.dead:
 		w.after(delay, a.id, func() { w.apply(w.d.Withdraw(s.Key, s.Holder, "its node does not know it", w.now)) })
 	case a.has[s.Key.IP] && !a.mute:

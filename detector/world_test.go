@@ -35,7 +35,7 @@ type world struct {
 	shared  map[Key]bool
 	born    time.Time // when the present agent started
 	events  []Event
-	ask     func(Solicitation)  // when set, asks about remote holders
+	ask     func(Probe)         // when set, asks about remote holders
 	leases  map[bindingID]lease // by the changes
 }
 
@@ -63,7 +63,7 @@ type report struct {
 
 type asked struct {
 	at time.Duration
-	s  Solicitation
+	s  Probe
 }
 
 func newWorld(t *testing.T, opts Options) *world {
@@ -186,7 +186,7 @@ func (w *world) do(line string) {
 		a.refuse = ""
 	case "resolves": // its node knows of conflicts that are over
 		s := a.sighting(ip, a.evidence(), w.now)
-		s.Episodes, s.FirstSeen = len(w.log()), w.now.Add(-time.Hour)
+		s.Occurrences, s.FirstSeen = len(w.log()), w.now.Add(-time.Hour)
 		w.observe(s)
 	case "mac-back":
 		a.mac -= 100
@@ -242,7 +242,7 @@ func (w *world) apply(fx Effects) {
 		w.events = append(w.events, ev)
 		w.check(ev)
 	}
-	for _, s := range fx.Solicit {
+	for _, s := range fx.Probes {
 		w.solicit(s)
 	}
 }

@@ -43,8 +43,8 @@ func (a *asks) init() {
 // ask is one question.
 type ask struct {
 	id           uint64
-	solicitation detector.Solicitation
-	claims       []cluster.Claim
+	solicitation detector.Probe
+	claims       []cluster.Binding
 	sent, next   time.Time
 	tries        int
 }
@@ -55,15 +55,15 @@ type gone struct {
 	at     time.Time
 }
 
-// Ask asks the node of a holder whether it has the address.
-func (g *Gossip) Ask(s detector.Solicitation, own []cluster.Claim) {
+// RequestProbe asks the node of a holder whether it has the address.
+func (g *Gossip) RequestProbe(s detector.Probe, own []cluster.Binding) {
 	own = slices.Clone(own)
 	if !g.in.call(func() { g.ask(s, own, time.Now()) }) {
 		g.unreachable(s, time.Now())
 	}
 }
 
-func (g *Gossip) ask(s detector.Solicitation, own []cluster.Claim, now time.Time) {
+func (g *Gossip) ask(s detector.Probe, own []cluster.Binding, now time.Time) {
 	if len(g.asks.open) >= maxAsks {
 		g.count.drop(dropAsks)
 		g.unreachable(s, now)
@@ -82,8 +82,8 @@ func (g *Gossip) sendAsk(a *ask, now time.Time) {
 		delete(g.asks.open, a.id)
 		if g.roster.BootedAnew(a.solicitation.Holder.Node) {
 			// Of its former boot nothing is left that could answer.
-			g.tell(cluster.Testimony{
-				Solicitation: a.solicitation, Outcome: cluster.Gone, At: now, Reason: "it was booted anew",
+			g.tell(cluster.ProbeReply{
+				Probe: a.solicitation, Outcome: cluster.Gone, At: now, Reason: "it was booted anew",
 			})
 		} else {
 			g.unreachable(a.solicitation, now)
@@ -102,11 +102,11 @@ func (g *Gossip) sendAsk(a *ask, now time.Time) {
 }
 
 // unreachable tells the agent that nobody answers for a holder.
-func (g *Gossip) unreachable(s detector.Solicitation, now time.Time) {
+func (g *Gossip) unreachable(s detector.Probe, now time.Time) {
 	if n := g.roster.ByID(s.Holder.Node); n != nil {
 		g.peer(n).silent = true
 	}
-	g.tell(cluster.Testimony{Solicitation: s, Outcome: cluster.Unreachable, At: now})
+	g.tell(cluster.ProbeReply{Probe: s, Outcome: cluster.Unreachable, At: now})
 }
 
 // asksDue asks again, gives up, and forgets what was answered long ago.
@@ -171,9 +171,9 @@ func (g *Gossip) receiveVerified(from *roster.Node, v wire.Verified, now time.Ti
 		case !g.peer(from).gone.AllowN(now, 1):
 			g.count.drop(dropGoneRate)
 		default:
-			g.tell(cluster.Testimony{
-				Solicitation: detector.Solicitation{Key: v.Key, Holder: holder},
-				Outcome:      cluster.Gone, At: now,
+			g.tell(cluster.ProbeReply{
+				Probe:   detector.Probe{Key: v.Key, Holder: holder},
+				Outcome: cluster.Gone, At: now,
 			})
 		}
 		return
@@ -184,7 +184,7 @@ func (g *Gossip) receiveVerified(from *roster.Node, v wire.Verified, now time.Ti
 		return
 	}
 	delete(g.asks.open, v.ID)
-	t := cluster.Testimony{Solicitation: a.solicitation, Outcome: v.Outcome, At: now, Reason: v.Reason}
+	t := cluster.ProbeReply{Probe: a.solicitation, Outcome: v.Outcome, At: now, Reason: v.Reason}
 	switch v.Outcome {
 	case cluster.Answered:
 		// Clocks of two nodes do not run alike: no answer is older than its question.
@@ -198,9 +198,9 @@ func (g *Gossip) receiveVerified(from *roster.Node, v wire.Verified, now time.Ti
 	}
 	unclaimed := v.Claim.Evidence <= detector.Forwarded && v.Claim.MAC == detector.MAC{} && v.Details == wire.Details{}
 	if v.Outcome != cluster.Gone && !unclaimed {
-		t.Claim = claimOf(from, v.Claim, now)
-		v.Details.Describe(&t.Claim.Holder, now)
-		t.Claim.FoundAtStart = v.Details.FoundAtStart
+		t.Binding = claimOf(from, v.Claim, now)
+		v.Details.Describe(&t.Binding.Holder, now)
+		t.Binding.FoundAtStart = v.Details.FoundAtStart
 	}
 	g.tell(t)
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // solicitation asks for a holder of a node.
-func (n *fakeNode) solicitation(i int) detector.Solicitation {
-	return detector.Solicitation{
+func (n *fakeNode) solicitation(i int) detector.Probe {
+	return detector.Probe{
 		Key: testKey(i), Holder: detector.HolderID{Node: n.member.NodeID(), Netns: uint64(i)}, Purpose: detector.Verify, Round: uint32(i),
 	}
 }
@@ -29,35 +29,35 @@ func (n *fakeNode) lastAsk() uint64 {
 func TestTestimonies(t *testing.T) {
 	for _, c := range []struct {
 		outcome cluster.Outcome
-		testify func(*cluster.Testimony)
-		check   func(asked time.Time, t cluster.Testimony) bool
+		testify func(*cluster.ProbeReply)
+		check   func(asked time.Time, t cluster.ProbeReply) bool
 	}{
 		{
 			cluster.Answered,
-			func(t *cluster.Testimony) { t.At = time.Now().Add(-5 * time.Millisecond) },
-			func(asked time.Time, t cluster.Testimony) bool {
+			func(t *cluster.ProbeReply) { t.At = time.Now().Add(-5 * time.Millisecond) },
+			func(asked time.Time, t cluster.ProbeReply) bool {
 				return t.At.After(asked) && time.Since(t.At) > 5*time.Millisecond
 			},
 		},
 		{
 			cluster.Answered, // a clock that is slow, or a liar
-			func(t *cluster.Testimony) { t.At = time.Now().Add(-time.Hour) },
-			func(asked time.Time, t cluster.Testimony) bool { return t.At.Equal(asked) },
+			func(t *cluster.ProbeReply) { t.At = time.Now().Add(-time.Hour) },
+			func(asked time.Time, t cluster.ProbeReply) bool { return t.At.Equal(asked) },
 		},
 		{cluster.Unanswered, nil, nil},
 		{cluster.Forwards, nil, nil},
 		{cluster.Gone, nil, nil},
 		{
 			cluster.Refused,
-			func(t *cluster.Testimony) { t.Reason, t.RetryAt = "probed by its pod", time.Now().Add(10*time.Second) },
-			func(asked time.Time, t cluster.Testimony) bool {
+			func(t *cluster.ProbeReply) { t.Reason, t.RetryAt = "probed by its pod", time.Now().Add(10*time.Second) },
+			func(asked time.Time, t cluster.ProbeReply) bool {
 				return t.Reason == "probed by its pod" && t.RetryAt.Sub(asked).Round(time.Second) == 10*time.Second
 			},
 		},
 		{
 			cluster.Refused,
-			func(t *cluster.Testimony) { t.Reason = "solicitation is off" },
-			func(_ time.Time, t cluster.Testimony) bool { return t.RetryAt.IsZero() },
+			func(t *cluster.ProbeReply) { t.Reason = "solicitation is off" },
+			func(_ time.Time, t cluster.ProbeReply) bool { return t.RetryAt.IsZero() },
 		},
 	} {
 		t.Run(fmt.Sprint(c.outcome), func(t *testing.T) {
@@ -67,27 +67,27 @@ func TestTestimonies(t *testing.T) {
 				claim := b.claim(1)
 				claim.Holder.InterfaceName, claim.Holder.NetnsName = "veth1", "cni-1"
 				claim.Holder.Pod = detector.Pod{Namespace: "prod", Name: "db-0", UID: "42"}
-				b.answer = func(q cluster.Question) cluster.Testimony {
+				b.answer = func(q cluster.ProbeRequest) cluster.ProbeReply {
 					if q.Holder != b.solicitation(1).Holder || q.Key != testKey(1) || q.From != a.member.NodeID() {
 						t.Errorf("question %+v", q)
 					}
-					answer := cluster.Testimony{Outcome: c.outcome, Claim: claim}
+					answer := cluster.ProbeReply{Outcome: c.outcome, Binding: claim}
 					if c.testify != nil {
 						c.testify(&answer)
 					}
 					return answer
 				}
 				asked := time.Now()
-				a.Ask(b.solicitation(1), nil)
-				eventually(t, 100*time.Millisecond, "a testimony", func() bool { m, _ := messages[cluster.Testimony](a); return len(m) > 0 })
-				m, _ := messages[cluster.Testimony](a)
-				if m[0].Outcome != c.outcome || m[0].Solicitation != b.solicitation(1) {
+				a.RequestProbe(b.solicitation(1), nil)
+				eventually(t, 100*time.Millisecond, "a testimony", func() bool { m, _ := messages[cluster.ProbeReply](a); return len(m) > 0 })
+				m, _ := messages[cluster.ProbeReply](a)
+				if m[0].Outcome != c.outcome || m[0].Probe != b.solicitation(1) {
 					t.Errorf("testimony %+v", m[0])
 				}
 				if c.check != nil && !c.check(asked, m[0]) {
 					t.Errorf("testimony %+v, asked at %v", m[0], asked)
 				}
-				got := m[0].Claim.Holder
+				got := m[0].Binding.Holder
 				if c.outcome == cluster.Gone {
 					claim.Holder = detector.Holder{}
 				}
@@ -106,21 +106,21 @@ func TestAskUnderLoss(t *testing.T) {
 		f := newFakeNet(t)
 		nodes := f.startMany(2)
 		a, b := nodes[0], nodes[1]
-		b.answer = func(cluster.Question) cluster.Testimony {
+		b.answer = func(cluster.ProbeRequest) cluster.ProbeReply {
 			time.Sleep(100 * time.Millisecond) // as long as a pod may take
-			return cluster.Testimony{Outcome: cluster.Unanswered}
+			return cluster.ProbeReply{Outcome: cluster.Unanswered}
 		}
 		f.mu.Lock()
 		f.loss = 0.3
 		f.mu.Unlock()
 		const n = 200
 		for i := range n {
-			a.Ask(b.solicitation(i), []cluster.Claim{a.claim(1)})
+			a.RequestProbe(b.solicitation(i), []cluster.Binding{a.claim(1)})
 			time.Sleep(150 * time.Millisecond)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		all, _ := messages[cluster.Testimony](a)
+		all, _ := messages[cluster.ProbeReply](a)
 		outcomes := make(map[cluster.Outcome]int)
 		for _, m := range all {
 			outcomes[m.Outcome]++
@@ -128,7 +128,7 @@ func TestAskUnderLoss(t *testing.T) {
 		if len(all) != n || outcomes[cluster.Unanswered]+outcomes[cluster.Unreachable] != n || outcomes[cluster.Unanswered] < n*9/10 {
 			t.Errorf("%d testimonies to %d questions: %v", len(all), n, outcomes)
 		}
-		if q, _ := messages[cluster.Question](b); len(q) > n {
+		if q, _ := messages[cluster.ProbeRequest](b); len(q) > n {
 			t.Errorf("%d questions were put %d times", n, len(q))
 		}
 	})
@@ -160,14 +160,14 @@ func TestUnreachable(t *testing.T) {
 					who = c.who(nodes[0], nodes[1])
 				}
 				s := who.solicitation(1)
-				nodes[0].Ask(s, nil)
-				took := eventually(t, 2*time.Second, "a testimony", func() bool { m, _ := messages[cluster.Testimony](nodes[0]); return len(m) > 0 })
+				nodes[0].RequestProbe(s, nil)
+				took := eventually(t, 2*time.Second, "a testimony", func() bool { m, _ := messages[cluster.ProbeReply](nodes[0]); return len(m) > 0 })
 				if took < c.after || took > c.until {
 					t.Errorf("after %v, want %v to %v", took, c.after, c.until)
 				}
 				time.Sleep(5 * time.Second)
-				m, _ := messages[cluster.Testimony](nodes[0])
-				if len(m) != 1 || m[0].Outcome != cluster.Unreachable || m[0].Solicitation != s {
+				m, _ := messages[cluster.ProbeReply](nodes[0])
+				if len(m) != 1 || m[0].Outcome != cluster.Unreachable || m[0].Probe != s {
 					t.Errorf("testimonies %+v", m)
 				}
 			})
@@ -184,14 +184,14 @@ func TestAskOverUpgrade(t *testing.T) {
 		f.mu.Lock()
 		nodes[1].hears = false // stuck
 		f.mu.Unlock()
-		nodes[0].Ask(nodes[1].solicitation(1), nil)
+		nodes[0].RequestProbe(nodes[1].solicitation(1), nil)
 		time.Sleep(500 * time.Millisecond)
 		b := f.start("node-1", testBoot, 2)
-		b.answer = func(cluster.Question) cluster.Testimony {
-			return cluster.Testimony{Outcome: cluster.Answered, At: time.Now(), Claim: b.claim(1)}
+		b.answer = func(cluster.ProbeRequest) cluster.ProbeReply {
+			return cluster.ProbeReply{Outcome: cluster.Answered, At: time.Now(), Binding: b.claim(1)}
 		}
-		eventually(t, time.Second, "a testimony", func() bool { m, _ := messages[cluster.Testimony](nodes[0]); return len(m) > 0 })
-		if m, _ := messages[cluster.Testimony](nodes[0]); m[0].Outcome != cluster.Answered {
+		eventually(t, time.Second, "a testimony", func() bool { m, _ := messages[cluster.ProbeReply](nodes[0]); return len(m) > 0 })
+		if m, _ := messages[cluster.ProbeReply](nodes[0]); m[0].Outcome != cluster.Answered {
 			t.Errorf("testimony %+v", m[0])
 		}
 	})
@@ -208,16 +208,16 @@ func TestWithdrawTellsRivals(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		a.Withdraw(testKey(1), claim.Holder.ID, []string{b.member.NodeID(), c.member.NodeID(), a.member.NodeID(), "x/y"})
 		time.Sleep(time.Second)
-		m, _ := messages[cluster.Testimony](b)
+		m, _ := messages[cluster.ProbeReply](b)
 		if len(m) != 2 { // twice, because nobody acknowledges it
 			t.Fatalf("testimonies %+v", m)
 		}
 		for _, m := range m {
-			if m.Outcome != cluster.Gone || m.Solicitation != (detector.Solicitation{Key: testKey(1), Holder: claim.Holder.ID}) {
+			if m.Outcome != cluster.Gone || m.Probe != (detector.Probe{Key: testKey(1), Holder: claim.Holder.ID}) {
 				t.Errorf("testimony %+v", m)
 			}
 		}
-		if m, _ := messages[cluster.Testimony](c); len(m) != 0 {
+		if m, _ := messages[cluster.ProbeReply](c); len(m) != 0 {
 			t.Errorf("one without a holder was told %+v", m)
 		}
 		// The address is back before it could be told again.
@@ -228,7 +228,7 @@ func TestWithdrawTellsRivals(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		a.hold(testKey(1), 7)
 		time.Sleep(time.Second)
-		if m, _ := messages[cluster.Testimony](b); len(m) != 1 {
+		if m, _ := messages[cluster.ProbeReply](b); len(m) != 1 {
 			t.Errorf("told %d times that it is gone", len(m))
 		}
 	})
@@ -241,14 +241,14 @@ func TestForgedTestimony(t *testing.T) {
 		a, b, c := nodes[0], nodes[1], nodes[2]
 		time.Sleep(time.Second)
 		s := b.solicitation(1)
-		a.Ask(s, nil)
+		a.RequestProbe(s, nil)
 		time.Sleep(100 * time.Millisecond)
 		forged := wire.Encode(c.id, wire.Verified{
 			ID: a.lastAsk(), Key: s.Key, Outcome: cluster.Gone, Claim: wire.Claim{Holder: wire.Holder{Netns: s.Holder.Netns}},
 		})
 		a.handler.Packet(forged)
 		time.Sleep(100 * time.Millisecond)
-		if m, _ := messages[cluster.Testimony](a); len(m) != 0 || a.Status().Dropped[dropUnasked] != 1 {
+		if m, _ := messages[cluster.ProbeReply](a); len(m) != 0 || a.Status().Dropped[dropUnasked] != 1 {
 			t.Errorf("testimonies %+v, dropped %v", m, a.Status().Dropped)
 		}
 		// The same from the right one is taken.
@@ -257,7 +257,7 @@ func TestForgedTestimony(t *testing.T) {
 		})
 		a.handler.Packet(genuine)
 		time.Sleep(100 * time.Millisecond)
-		if m, _ := messages[cluster.Testimony](a); len(m) != 1 || m[0].Outcome != cluster.Gone {
+		if m, _ := messages[cluster.ProbeReply](a); len(m) != 1 || m[0].Outcome != cluster.Gone {
 			t.Errorf("testimonies %+v", m)
 		}
 	})
@@ -278,13 +278,13 @@ func TestAsksAreBounded(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if q, _ := messages[cluster.Question](a); len(q) > askBurst+10 {
+		if q, _ := messages[cluster.ProbeRequest](a); len(q) > askBurst+10 {
 			t.Errorf("%d questions of one node", len(q))
 		}
-		before, _ := messages[cluster.Question](a)
-		c.Ask(a.solicitation(1), nil)
+		before, _ := messages[cluster.ProbeRequest](a)
+		c.RequestProbe(a.solicitation(1), nil)
 		time.Sleep(100 * time.Millisecond)
-		if q, _ := messages[cluster.Question](a); len(q) != len(before)+1 {
+		if q, _ := messages[cluster.ProbeRequest](a); len(q) != len(before)+1 {
 			t.Errorf("%d questions of another node", len(q)-len(before))
 		}
 		time.Sleep(10 * time.Second)
@@ -303,17 +303,17 @@ func TestAnswerToFormerAgent(t *testing.T) {
 		f := newFakeNet(t)
 		a, b := f.start("a", testBoot, 1), f.start("b", testBoot, 1)
 		var answers [][]byte
-		b.answer = func(cluster.Question) cluster.Testimony {
-			return cluster.Testimony{Outcome: cluster.Answered, At: time.Now(), Claim: b.claim(2)}
+		b.answer = func(cluster.ProbeRequest) cluster.ProbeReply {
+			return cluster.ProbeReply{Outcome: cluster.Answered, At: time.Now(), Binding: b.claim(2)}
 		}
 		time.Sleep(time.Second)
-		s := detector.Solicitation{Key: testKey(1), Holder: b.claim(2).Holder.ID}
+		s := detector.Probe{Key: testKey(1), Holder: b.claim(2).Holder.ID}
 		for range 20 {
-			a.Ask(s, nil)
+			a.RequestProbe(s, nil)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got, _ := messages[cluster.Testimony](a); len(got) != 20 || got[0].Outcome != cluster.Answered {
+		if got, _ := messages[cluster.ProbeReply](a); len(got) != 20 || got[0].Outcome != cluster.Answered {
 			t.Fatalf("%d answers: %+v", len(got), got)
 		}
 		for i := range uint64(20) {
@@ -326,7 +326,7 @@ func TestAnswerToFormerAgent(t *testing.T) {
 		b.answer = nil
 		time.Sleep(time.Second)
 		for range 20 {
-			again.Ask(s, nil)
+			again.RequestProbe(s, nil)
 		}
 		time.Sleep(50 * time.Millisecond)
 		for _, packet := range answers {
@@ -334,7 +334,7 @@ func TestAnswerToFormerAgent(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		got, _ := messages[cluster.Testimony](again)
+		got, _ := messages[cluster.ProbeReply](again)
 		if len(got) != 20 {
 			t.Errorf("%d answers", len(got))
 		}
@@ -357,13 +357,13 @@ func TestAskBootedAnew(t *testing.T) {
 		forgotten.Holder.Node = cluster.NodeID("b", "earlier still")
 		stranger := of
 		stranger.Holder.Node = cluster.NodeID("c", testBoot)
-		outcome := func(s detector.Solicitation) cluster.Outcome {
+		outcome := func(s detector.Probe) cluster.Outcome {
 			a.forgetMessages()
-			a.Ask(s, nil)
+			a.RequestProbe(s, nil)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			m, _ := messages[cluster.Testimony](a)
-			if len(m) != 1 || m[0].Solicitation != s {
+			m, _ := messages[cluster.ProbeReply](a)
+			if len(m) != 1 || m[0].Probe != s {
 				t.Fatalf("testimonies %+v", m)
 			}
 			return m[0].Outcome
@@ -375,7 +375,7 @@ func TestAskBootedAnew(t *testing.T) {
 		b.answer = nil
 		f.start("b", "another", 1)
 		time.Sleep(time.Second)
-		for _, s := range []detector.Solicitation{of, forgotten} {
+		for _, s := range []detector.Probe{of, forgotten} {
 			if got := outcome(s); got != cluster.Gone {
 				t.Errorf("%s after another boot: outcome %d", s.Holder.Node, got)
 			}
@@ -412,7 +412,7 @@ func TestReturned(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		set(true)
-		a.Ask(b.solicitation(1), nil)
+		a.RequestProbe(b.solicitation(1), nil)
 		time.Sleep(3 * time.Second)
 		if n := returned(); n != 0 {
 			t.Fatalf("told %d times during the cut", n)

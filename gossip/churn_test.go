@@ -194,12 +194,12 @@ func toldOf(n *fakeNode, key detector.Key) map[detector.HolderID]bool {
 	defer n.mu.Unlock()
 	for _, t := range n.told {
 		var about detector.Key
-		var claims []cluster.Claim
+		var claims []cluster.Binding
 		switch m := t.message.(type) {
-		case cluster.Rival:
-			about, claims = m.Key, m.Claims
-		case cluster.Question:
-			about, claims = m.Key, m.Claims
+		case cluster.ConflictNotice:
+			about, claims = m.Key, m.Bindings
+		case cluster.ProbeRequest:
+			about, claims = m.Key, m.Bindings
 		}
 		for _, claim := range claims {
 			if about == key {

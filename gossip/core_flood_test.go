@@ -55,7 +55,7 @@ func TestWholePrefix(t *testing.T) {
 }
 
 func told250(n *fakeNode) map[detector.Key]bool {
-	rivals, _ := messages[cluster.Rival](n)
+	rivals, _ := messages[cluster.ConflictNotice](n)
 	keys := make(map[detector.Key]bool)
 	for _, r := range rivals {
 		keys[r.Key] = true
@@ -80,7 +80,7 @@ func TestEverybodyHasIt(t *testing.T) {
 			if len(node.rivalsOf(testKey(1))) == 0 {
 				t.Errorf("%s was told nothing", node.member.Name)
 			}
-			if r, _ := messages[cluster.Rival](node); len(r) > 40 {
+			if r, _ := messages[cluster.ConflictNotice](node); len(r) > 40 {
 				t.Errorf("%s was told %d times", node.member.Name, len(r))
 			}
 			rivals += node.sent(wire.TypeRival)
@@ -192,7 +192,7 @@ func TestHostile(t *testing.T) {
 			a.handler.Packet(wire.Encode(b.id, ofC))
 		}
 		synctest.Wait()
-		if rivals, _ := messages[cluster.Rival](a); len(rivals) != keyRivals-2 {
+		if rivals, _ := messages[cluster.ConflictNotice](a); len(rivals) != keyRivals-2 {
 			t.Errorf("told of %d rivals, want %d", len(rivals), keyRivals-2)
 		}
 	})
@@ -216,7 +216,7 @@ func TestRivalOfNoKeeper(t *testing.T) {
 			}}}))
 		}
 		synctest.Wait()
-		rivals, _ := messages[cluster.Rival](a)
+		rivals, _ := messages[cluster.ConflictNotice](a)
 		dropped := a.Status().Dropped[dropNoKeeper]
 		if len(rivals)+int(dropped) != 100 || len(rivals) < 20 || len(rivals) > 60 {
 			t.Errorf("told of %d rivals, dropped %d; want about 37 and the rest", len(rivals), dropped)

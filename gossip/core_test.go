@@ -25,9 +25,9 @@ func (n *fakeNode) unacked() int {
 
 // rivalsOf returns which holders a node was told of for a key.
 func (n *fakeNode) rivalsOf(key detector.Key) (list []string) {
-	rivals, _ := messages[cluster.Rival](n)
+	rivals, _ := messages[cluster.ConflictNotice](n)
 	for _, r := range rivals {
-		for _, c := range r.Claims {
+		for _, c := range r.Bindings {
 			if r.Key == key {
 				list = append(list, cluster.NodeName(c.Holder.ID.Node))
 			}
@@ -112,7 +112,7 @@ func TestLoss(t *testing.T) {
 		}
 		var slowest time.Duration
 		for _, n := range nodes {
-			_, at := messages[cluster.Rival](n)
+			_, at := messages[cluster.ConflictNotice](n)
 			for _, when := range at {
 				slowest = max(slowest, when.Sub(begun))
 			}
@@ -179,7 +179,7 @@ func TestPartition(t *testing.T) {
 			nodes[7].hold(testKey(i), 2)
 		}
 		time.Sleep(90 * time.Second)
-		if r, _ := messages[cluster.Rival](nodes[0]); len(r) > 0 {
+		if r, _ := messages[cluster.ConflictNotice](nodes[0]); len(r) > 0 {
 			t.Errorf("told across the cut: %v", r)
 		}
 		f.mu.Lock()
@@ -216,7 +216,7 @@ func TestUpgrade(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		for _, n := range nodes {
-			if r, _ := messages[cluster.Rival](n); len(r) > 0 || n.unacked() > 0 {
+			if r, _ := messages[cluster.ConflictNotice](n); len(r) > 0 || n.unacked() > 0 {
 				t.Errorf("%s: rivals %v, %d not acknowledged, %v", n.member.Name, r, n.unacked(), n.Status().Dropped)
 			}
 		}
@@ -225,8 +225,8 @@ func TestUpgrade(t *testing.T) {
 			return nodes[0].knows(testKey(0), "node-5")() && nodes[5].knows(testKey(0), "node-0")()
 		})
 		// The claims are in the name of the nodes, whichever agent told them.
-		r, _ := messages[cluster.Rival](nodes[5])
-		if got := r[0].Claims[0].Holder.ID.Node; got != nodes[0].member.NodeID() {
+		r, _ := messages[cluster.ConflictNotice](nodes[5])
+		if got := r[0].Bindings[0].Holder.ID.Node; got != nodes[0].member.NodeID() {
 			t.Errorf("the rival is on %s", got)
 		}
 	})
@@ -305,7 +305,7 @@ func TestReboot(t *testing.T) {
 		again.hold(testKey(1), 1)
 		time.Sleep(10 * time.Minute)
 		for _, n := range append(nodes, again) {
-			if r, _ := messages[cluster.Rival](n); len(r) > 0 {
+			if r, _ := messages[cluster.ConflictNotice](n); len(r) > 0 {
 				t.Errorf("%s is told %v", n.member.Name, r)
 			}
 		}
@@ -339,7 +339,7 @@ func TestMoves(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		for _, n := range nodes {
-			if r, _ := messages[cluster.Rival](n); len(r) > 0 {
+			if r, _ := messages[cluster.ConflictNotice](n); len(r) > 0 {
 				t.Errorf("%s is told %v", n.member.Name, r)
 			}
 		}

@@ -53,11 +53,11 @@ type fakeNode struct {
 	mu   sync.Mutex
 	told []told
 	// answer answers questions; nil leaves them unanswered.
-	answer func(cluster.Question) cluster.Testimony
+	answer func(cluster.ProbeRequest) cluster.ProbeReply
 	// asks has it ask for each rival that it is told of, as agents do; held is what it
 	// holds.
 	asks bool
-	held map[detector.Key]cluster.Claim
+	held map[detector.Key]cluster.Binding
 	// reply answers queries; nil leaves them unanswered.
 	reply func(cluster.Query) cluster.Document
 	// packets and bytes count what was sent, broadcasts what was to be told to all.
@@ -157,8 +157,8 @@ func (n *fakeNode) agent(ctx context.Context) {
 			if q, ok := m.(cluster.Query); ok && reply != nil {
 				n.Reply(q.ID, reply(q))
 			}
-			if q, ok := m.(cluster.Question); ok && answer != nil {
-				n.Testify(q.ID, answer(q))
+			if q, ok := m.(cluster.ProbeRequest); ok && answer != nil {
+				n.ReplyProbe(q.ID, answer(q))
 			}
 		}
 	}
@@ -317,8 +317,8 @@ func testKey(i int) detector.Key {
 }
 
 // claim is that of a pod on the node.
-func (n *fakeNode) claim(netns uint64) cluster.Claim {
-	return cluster.Claim{
+func (n *fakeNode) claim(netns uint64) cluster.Binding {
+	return cluster.Binding{
 		Holder:    detector.Holder{ID: detector.HolderID{Node: n.member.NodeID(), Netns: netns}, MAC: detector.MAC{2, 0, 0, 0, 0, byte(netns)}},
 		Evidence:  detector.Announced,
 		FirstSeen: time.Now().Add(-time.Minute),
@@ -327,15 +327,15 @@ func (n *fakeNode) claim(netns uint64) cluster.Claim {
 }
 
 // hold leases a key for a pod of the node.
-func (n *fakeNode) hold(key detector.Key, netns uint64) cluster.Claim {
+func (n *fakeNode) hold(key detector.Key, netns uint64) cluster.Binding {
 	c := n.claim(netns)
 	n.mu.Lock()
 	if n.held == nil {
-		n.held = make(map[detector.Key]cluster.Claim)
+		n.held = make(map[detector.Key]cluster.Binding)
 	}
 	n.held[key] = c
 	n.mu.Unlock()
-	n.Lease(cluster.Lease{Key: key, Claim: c})
+	n.Lease(cluster.Lease{Key: key, Binding: c})
 	return c
 }
 

@@ -153,7 +153,7 @@ func (g *Gossip) tell(m cluster.Message) bool {
 
 // Lease tells the keepers of an address that a holder of this node has it.
 func (g *Gossip) Lease(l cluster.Lease) {
-	g.in.lease(leaseChange{key: l.Key, holder: l.Claim.Holder.ID, claim: l.Claim})
+	g.in.lease(leaseChange{key: l.Key, holder: l.Binding.Holder.ID, claim: l.Binding})
 }
 
 // Withdraw ends a lease and tells the nodes of the rivals.

@@ -143,7 +143,7 @@ func (g *Gossip) rival(r wire.Rival, now time.Time) {
 		g.count.drop(dropNoHolder)
 		return
 	}
-	m := cluster.Rival{Key: r.Key, Total: r.Total}
+	m := cluster.ConflictNotice{Key: r.Key, Total: r.Total}
 	for _, c := range r.Claims {
 		switch n := g.roster.Node(c.Holder.Member); n {
 		case nil:
@@ -154,22 +154,22 @@ func (g *Gossip) rival(r wire.Rival, now time.Time) {
 			// leased under this incarnation. We know better.
 			g.count.drop(dropOurs)
 		default:
-			m.Claims = append(m.Claims, claimOf(n, c, now))
+			m.Bindings = append(m.Bindings, claimOf(n, c, now))
 		}
 	}
-	if len(m.Claims) > 0 {
+	if len(m.Bindings) > 0 {
 		g.tell(m)
 	}
 }
 
 // claimOf makes a claim of a node from what came over the wire at now.
-func claimOf(n *roster.Node, c wire.Claim, now time.Time) cluster.Claim {
-	return cluster.Claim{
-		Holder:    detector.Holder{ID: holderOf(n, c.Holder), MAC: c.MAC},
-		Evidence:  c.Evidence,
-		FirstSeen: now.Add(-c.FirstSeen),
-		LastSeen:  now.Add(-c.LastSeen),
-		Episodes:  c.Episodes,
+func claimOf(n *roster.Node, c wire.Claim, now time.Time) cluster.Binding {
+	return cluster.Binding{
+		Holder:      detector.Holder{ID: holderOf(n, c.Holder), MAC: c.MAC},
+		Evidence:    c.Evidence,
+		FirstSeen:   now.Add(-c.FirstSeen),
+		LastSeen:    now.Add(-c.LastSeen),
+		Occurrences: c.Episodes,
 	}
 }
 
@@ -183,7 +183,7 @@ func wireHolder(member wire.MemberID, h detector.HolderID) wire.Holder {
 }
 
 // wireClaims are the counting claims of this node as they travel.
-func (g *Gossip) wireClaims(key detector.Key, claims []cluster.Claim, now time.Time) []wire.Claim {
+func (g *Gossip) wireClaims(key detector.Key, claims []cluster.Binding, now time.Time) []wire.Claim {
 	var list []wire.Claim
 	for _, c := range claims {
 		if c.Holder.ID.Node == g.roster.Self().ID && sendable(key, c.Holder.ID) &&
@@ -194,13 +194,13 @@ func (g *Gossip) wireClaims(key detector.Key, claims []cluster.Claim, now time.T
 	return list
 }
 
-func (g *Gossip) wireClaim(c cluster.Claim, now time.Time) wire.Claim {
+func (g *Gossip) wireClaim(c cluster.Binding, now time.Time) wire.Claim {
 	return wire.Claim{
 		Holder:    wireHolder(g.id, c.Holder.ID),
 		MAC:       c.Holder.MAC,
 		Evidence:  c.Evidence,
 		FirstSeen: max(0, now.Sub(c.FirstSeen)),
 		LastSeen:  max(0, now.Sub(c.LastSeen)),
-		Episodes:  c.Episodes,
+		Episodes:  c.Occurrences,
 	}
 }

@@ -52,7 +52,7 @@ type leaseID struct {
 type leaseChange struct {
 	key    detector.Key
 	holder detector.HolderID
-	claim  cluster.Claim
+	claim  cluster.Binding
 	gone   bool
 	rivals []string
 }

@@ -112,7 +112,7 @@ func (g *Gossip) pair(p cluster.Pair, now time.Time) {
 	if own.Addresses != p.Addresses || !slices.Equal(own.Examples, p.Examples) {
 		own.changed = true
 	}
-	p.Heard = now
+	p.LastReceived = now
 	own.Pair = p
 	if p.Addresses == 0 && own.told.IsZero() {
 		delete(g.pairs.own, id)
@@ -126,7 +126,7 @@ func (g *Gossip) pairsDue(now time.Time) time.Time {
 	if !now.Before(p.tidied.Add(pairTick)) {
 		p.tidied = now
 		for id, heard := range p.heard {
-			if !now.Before(heard.Heard.Add(pairTime)) {
+			if !now.Before(heard.LastReceived.Add(pairTime)) {
 				delete(p.heard, id)
 			}
 		}
@@ -200,7 +200,7 @@ func (g *Gossip) receivePair(_ *roster.Node, v wire.Pair, now time.Time) {
 	}
 	*heard = heardPair{
 		Pair: cluster.Pair{
-			A: v.A, B: v.B, Addresses: v.Addresses, Examples: v.Examples, Since: now.Add(-v.Since), Heard: now,
+			A: v.A, B: v.B, Addresses: v.Addresses, Examples: v.Examples, Since: now.Add(-v.Since), LastReceived: now,
 		},
 		origin: v.Origin, seq: v.Seq,
 	}
@@ -228,7 +228,7 @@ func (g *Gossip) Pairs() []cluster.Pair {
 		add(own.Pair)
 	}
 	for id, heard := range g.pairs.heard {
-		if g.pairs.own[id] == nil && now.Before(heard.Heard.Add(pairTime)) {
+		if g.pairs.own[id] == nil && now.Before(heard.LastReceived.Add(pairTime)) {
 			add(heard.Pair)
 		}
 	}

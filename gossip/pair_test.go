@@ -81,7 +81,7 @@ func TestPair(t *testing.T) {
 			p := n.Pairs()[0]
 			near := cmpopts.EquateApproxTime(time.Second)
 			compare := cmp.Comparer(func(a, b detector.Key) bool { return a == b })
-			want.Heard = at
+			want.LastReceived = at
 			if diff := cmp.Diff(want, p, near, compare); diff != "" {
 				t.Errorf("%s (-want +got)\n%s", n.member.Name, diff)
 			}

@@ -158,7 +158,7 @@ func (g *Gossip) result(q *query) cluster.Result {
 
 // things counts what takes up room in a document.
 func things(d cluster.Document) int {
-	n := len(d.Bindings) + len(d.Leads)
+	n := len(d.Bindings) + len(d.NextHops)
 	for _, c := range d.Conflicts {
 		n += 1 + len(c.Holders)
 	}

@@ -90,9 +90,9 @@ func (g *Gossip) receiveAsk(from *roster.Node, a wire.Ask, now time.Time) {
 	}
 	// The agent does not need to know whom the number came from, and cannot mix them up.
 	q := &question{id: rand.Uint64(), asked: name, key: a.Key, holder: a.Holder, at: now}
-	m := cluster.Question{ID: q.id, From: from.ID, Key: a.Key, Holder: holderOf(g.roster.Self(), a.Holder)}
+	m := cluster.ProbeRequest{ID: q.id, From: from.ID, Key: a.Key, Holder: holderOf(g.roster.Self(), a.Holder)}
 	for _, c := range a.Claims {
-		m.Claims = append(m.Claims, claimOf(from, c, now))
+		m.Bindings = append(m.Bindings, claimOf(from, c, now))
 	}
 	if !g.tell(m) {
 		return // asked again, it may find room
@@ -102,26 +102,26 @@ func (g *Gossip) receiveAsk(from *roster.Node, a wire.Ask, now time.Time) {
 	g.questions.order = append(g.questions.order, q)
 }
 
-// Testify answers a Question.
-func (g *Gossip) Testify(question uint64, t cluster.Testimony) {
+// ReplyProbe answers a ProbeRequest.
+func (g *Gossip) ReplyProbe(question uint64, t cluster.ProbeReply) {
 	g.in.call(func() { g.testify(question, t, time.Now()) })
 }
 
-func (g *Gossip) testify(id uint64, t cluster.Testimony, now time.Time) {
+func (g *Gossip) testify(id uint64, t cluster.ProbeReply, now time.Time) {
 	q := g.questions.byID[id]
 	if q == nil || q.answer != nil || t.Outcome < cluster.Answered || t.Outcome > cluster.Refused {
 		g.count.drop(dropTestimony)
 		return
 	}
 	v := wire.Verified{ID: q.asked.id, Key: q.key, Outcome: t.Outcome, Reason: t.Reason}
-	switch unclaimed := t.Claim.Evidence == 0; {
+	switch unclaimed := t.Binding.Evidence == 0; {
 	case unclaimed && t.Outcome == cluster.Answered:
 		v.Outcome = cluster.Gone // it went meanwhile
 	case unclaimed:
 		v.Claim.Evidence = detector.Forwarded // which is as good as nothing, see receiveVerified
 	case t.Outcome != cluster.Gone:
-		v.Claim = g.wireClaim(t.Claim, now)
-		v.Details = wire.DetailsOf(t.Claim.Holder, t.Claim.FoundAtStart, now)
+		v.Claim = g.wireClaim(t.Binding, now)
+		v.Details = wire.DetailsOf(t.Binding.Holder, t.Binding.FoundAtStart, now)
 	}
 	v.Claim.Holder = q.holder
 	switch {

@@ -36,14 +36,14 @@ func startReal(t *testing.T, name string, join ...string) *Gossip {
 }
 
 // await returns the next message of a type, and answers questions meanwhile.
-func await[M cluster.Message](t *testing.T, g *Gossip, answer cluster.Testimony) M {
+func await[M cluster.Message](t *testing.T, g *Gossip, answer cluster.ProbeReply) M {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
 	for {
 		select {
 		case m := <-g.Messages():
-			if q, ok := m.(cluster.Question); ok {
-				g.Testify(q.ID, answer)
+			if q, ok := m.(cluster.ProbeRequest); ok {
+				g.ReplyProbe(q.ID, answer)
 			}
 			if m, ok := m.(M); ok {
 				return m
@@ -59,29 +59,29 @@ func TestOverMemberlist(t *testing.T) {
 	a := startReal(t, "a")
 	b := startReal(t, "b", a.Status().Address)
 	c := startReal(t, "c", a.Status().Address)
-	claim := func(node string) cluster.Claim {
-		return cluster.Claim{
+	claim := func(node string) cluster.Binding {
+		return cluster.Binding{
 			Holder:    detector.Holder{ID: detector.HolderID{Node: cluster.NodeID(node, testBoot), Netns: 1}, InterfaceName: "veth" + node},
 			Evidence:  detector.Announced,
 			FirstSeen: time.Now(), LastSeen: time.Now(),
 		}
 	}
-	a.Lease(cluster.Lease{Key: testKey(1), Claim: claim("a")})
-	b.Lease(cluster.Lease{Key: testKey(1), Claim: claim("b")})
-	rival := await[cluster.Rival](t, a, cluster.Testimony{})
-	if rival.Claims[0].Holder.ID != claim("b").Holder.ID {
+	a.Lease(cluster.Lease{Key: testKey(1), Binding: claim("a")})
+	b.Lease(cluster.Lease{Key: testKey(1), Binding: claim("b")})
+	rival := await[cluster.ConflictNotice](t, a, cluster.ProbeReply{})
+	if rival.Bindings[0].Holder.ID != claim("b").Holder.ID {
 		t.Errorf("rival %+v", rival)
 	}
-	await[cluster.Rival](t, b, cluster.Testimony{})
+	await[cluster.ConflictNotice](t, b, cluster.ProbeReply{})
 
-	s := detector.Solicitation{Key: testKey(1), Holder: claim("b").Holder.ID}
-	a.Ask(s, []cluster.Claim{claim("a")})
-	q := await[cluster.Question](t, b, cluster.Testimony{Outcome: cluster.Answered, At: time.Now(), Claim: claim("b")})
-	if q.From != cluster.NodeID("a", testBoot) || q.Holder != s.Holder || len(q.Claims) != 1 {
+	s := detector.Probe{Key: testKey(1), Holder: claim("b").Holder.ID}
+	a.RequestProbe(s, []cluster.Binding{claim("a")})
+	q := await[cluster.ProbeRequest](t, b, cluster.ProbeReply{Outcome: cluster.Answered, At: time.Now(), Binding: claim("b")})
+	if q.From != cluster.NodeID("a", testBoot) || q.Holder != s.Holder || len(q.Bindings) != 1 {
 		t.Errorf("question %+v", q)
 	}
-	testimony := await[cluster.Testimony](t, a, cluster.Testimony{})
-	if testimony.Outcome != cluster.Answered || testimony.Solicitation != s || testimony.Claim.Holder.InterfaceName != "vethb" {
+	testimony := await[cluster.ProbeReply](t, a, cluster.ProbeReply{})
+	if testimony.Outcome != cluster.Answered || testimony.Probe != s || testimony.Binding.Holder.InterfaceName != "vethb" {
 		t.Errorf("testimony %+v", testimony)
 	}
 	// Who came to know a last tells it of its lease within 5 s only.
@@ -90,7 +90,7 @@ func TestOverMemberlist(t *testing.T) {
 	}
 	b.Withdraw(testKey(1), s.Holder, []string{cluster.NodeID("a", testBoot)})
 	for testimony.Outcome != cluster.Gone {
-		testimony = await[cluster.Testimony](t, a, cluster.Testimony{})
+		testimony = await[cluster.ProbeReply](t, a, cluster.ProbeReply{})
 	}
 
 	settled := func() bool { s := c.Status(); return s.Members[cluster.Alive] == 3 && s.Unacked == 0 }

@@ -19,12 +19,12 @@ func TestTwoHolders(t *testing.T) {
 		nodes := f.startMany(5)
 		a, b := nodes[0], nodes[1]
 		time.Sleep(10 * time.Second)
-		claims := map[*fakeNode]cluster.Claim{a: a.hold(testKey(1), 1), b: b.hold(testKey(1), 2)}
+		claims := map[*fakeNode]cluster.Binding{a: a.hold(testKey(1), 1), b: b.hold(testKey(1), 2)}
 		for _, pair := range [][2]*fakeNode{{a, b}, {b, a}} {
 			n, other := pair[0], pair[1]
-			eventually(t, time.Second, "a rival", func() bool { r, _ := messages[cluster.Rival](n); return len(r) > 0 })
-			rivals, _ := messages[cluster.Rival](n)
-			want := cluster.Rival{Key: testKey(1), Total: 2, Claims: []cluster.Claim{claims[other]}}
+			eventually(t, time.Second, "a rival", func() bool { r, _ := messages[cluster.ConflictNotice](n); return len(r) > 0 })
+			rivals, _ := messages[cluster.ConflictNotice](n)
+			want := cluster.ConflictNotice{Key: testKey(1), Total: 2, Bindings: []cluster.Binding{claims[other]}}
 			roughly := cmpopts.EquateApproxTime(100 * time.Millisecond)
 			compare := cmp.Comparer(func(a, b detector.Key) bool { return a == b })
 			if diff := cmp.Diff(want, rivals[0], roughly, compare); diff != "" {
@@ -32,20 +32,20 @@ func TestTwoHolders(t *testing.T) {
 			}
 		}
 		for _, n := range nodes[2:] {
-			if r, _ := messages[cluster.Rival](n); len(r) > 0 {
+			if r, _ := messages[cluster.ConflictNotice](n); len(r) > 0 {
 				t.Errorf("%s was told %v", n.member.Name, r)
 			}
 		}
-		b.answer = func(_ cluster.Question) cluster.Testimony {
-			return cluster.Testimony{Outcome: cluster.Answered, At: time.Now(), Claim: claims[b]}
+		b.answer = func(_ cluster.ProbeRequest) cluster.ProbeReply {
+			return cluster.ProbeReply{Outcome: cluster.Answered, At: time.Now(), Binding: claims[b]}
 		}
-		s := detector.Solicitation{Key: testKey(1), Holder: claims[b].Holder.ID, Round: 7}
-		a.Ask(s, []cluster.Claim{claims[a]})
-		eventually(t, time.Second, "a testimony", func() bool { m, _ := messages[cluster.Testimony](a); return len(m) > 0 })
-		if m, _ := messages[cluster.Testimony](a); m[0].Solicitation != s || m[0].Outcome != cluster.Answered {
+		s := detector.Probe{Key: testKey(1), Holder: claims[b].Holder.ID, Round: 7}
+		a.RequestProbe(s, []cluster.Binding{claims[a]})
+		eventually(t, time.Second, "a testimony", func() bool { m, _ := messages[cluster.ProbeReply](a); return len(m) > 0 })
+		if m, _ := messages[cluster.ProbeReply](a); m[0].Probe != s || m[0].Outcome != cluster.Answered {
 			t.Errorf("testimony %+v", m[0])
 		}
-		if q, _ := messages[cluster.Question](b); len(q) != 1 || q[0].From != a.member.NodeID() || len(q[0].Claims) != 1 {
+		if q, _ := messages[cluster.ProbeRequest](b); len(q) != 1 || q[0].From != a.member.NodeID() || len(q[0].Bindings) != 1 {
 			t.Errorf("questions %+v", q)
 		}
 		for _, n := range nodes {

@@ -23,8 +23,8 @@ func (g *Gossip) Members() []cluster.Member {
 		m := k.Member
 		if n := g.roster.Sender(k.ID); n != nil {
 			m.Unacked = unacked[n]
-			if p := g.peers[n]; p != nil && p.heard.After(m.Heard) {
-				m.Heard = p.heard
+			if p := g.peers[n]; p != nil && p.heard.After(m.LastReceived) {
+				m.LastReceived = p.heard
 			}
 		}
 		list = append(list, m)

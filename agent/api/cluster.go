@@ -101,7 +101,7 @@ func NewNode(m cluster.Member) Node {
 		Self:     m.Self,
 		State:    string(m.State),
 		Since:    m.Since.Round(0),
-		Heard:    m.Heard.Round(0),
+		Heard:    m.LastReceived.Round(0),
 		Unacked:  m.Unacked,
 		Namesake: m.Namesake,
 	}
@@ -114,7 +114,7 @@ func NewPair(p cluster.Pair) Pair {
 		Addresses: p.Addresses,
 		Examples:  make([]Address, 0, len(p.Examples)),
 		Since:     p.Since.Round(0),
-		Heard:     p.Heard.Round(0),
+		Heard:     p.LastReceived.Round(0),
 	}
 	for _, key := range p.Examples {
 		doc.Examples = append(doc.Examples, newAddress(key))

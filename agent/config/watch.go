@@ -115,16 +115,16 @@ func (w *Watcher) Run(ctx context.Context, apply func(*Config) error) error {
 		case <-time.After(wait):
 		}
 		if w.opts.Path != "" {
-			wait = w.look(requested, apply)
+			wait = w.poll(requested, apply)
 		} else if requested {
 			w.opts.Log.Info("no configuration file to reload; start the agent with --config FILE")
 		}
 	}
 }
 
-// look loads the file and returns when to look again. It applies a configuration that is
+// poll loads the file and returns when to look again. It applies a configuration that is
 // new or was requested, or reports why it cannot.
-func (w *Watcher) look(requested bool, apply func(*Config) error) time.Duration {
+func (w *Watcher) poll(requested bool, apply func(*Config) error) time.Duration {
 	c, err := Load(w.opts.Path)
 	now, last := result{c, err}, w.seen
 	w.seen = now

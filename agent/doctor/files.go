@@ -77,7 +77,7 @@ func checkStateDir(_ context.Context, known *facts) Check {
 		return warn("make room there, or choose another --state-dir", "only %d MiB are free at %s", free, there)
 	case disk.Type == unix.TMPFS_MAGIC, disk.Type == unix.RAMFS_MAGIC:
 		return warn(mount, "%s is in memory and lost at reboot", dir)
-	case disk.Type == unix.OVERLAYFS_SUPER_MAGIC && known.place.contained:
+	case disk.Type == unix.OVERLAYFS_SUPER_MAGIC && known.namespaces.contained:
 		return warn(mount, "%s is part of the container and lost with it", dir)
 	case there != dir:
 		return ok("%s can be made, %d MiB free", dir, free)
@@ -171,7 +171,7 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 		return skip("--cri-socket %s", socket)
 	case err == nil:
 		return ok("%s %s at %s", runtime.Runtime, runtime.Version, runtime.Socket)
-	case errors.Is(err, pods.ErrNoSocket) && known.place.contained:
+	case errors.Is(err, pods.ErrNoSocket) && known.namespaces.contained:
 		// Not the socket itself: a runtime that restarts makes another one.
 		advice = "mount the folder with the runtime's socket (/run/containerd, /run/crio) into the container, at the same place or with --cri-socket"
 	case errors.Is(err, pods.ErrNoSocket):

@@ -36,7 +36,7 @@ func checkProcesses(_ context.Context, known *facts) Check {
 		total++
 	}
 	switch {
-	case !known.place.hostPIDs && len(others) == 0:
+	case !known.namespaces.hostPIDs && len(others) == 0:
 		return warn("set hostPID: true in the pod: without it a network namespace is only found when it has a name under /run/netns", "/proc shows only this container's processes")
 	case hidden > 0 && known.uid != 0:
 		return skip("of %d processes only root can look at %d", total, hidden)
@@ -67,7 +67,7 @@ func checkNames(_ context.Context, known *facts) Check {
 	mounts, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	point, private := mountOf(string(mounts), own[0].Dir)
 	switch {
-	case !known.place.contained:
+	case !known.namespaces.contained:
 	case len(lost) > 0:
 		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", plural(len(lost), "name"), some(lost))
 	case own[0].Missing && len(names) == 0 && !compared:
@@ -89,7 +89,7 @@ func checkNames(_ context.Context, known *facts) Check {
 // lostNames are those that lead to a namespace on the host and to none here. compared says
 // whether the host's could be listed.
 func lostNames(known *facts) (lost []string, compared bool) {
-	root := known.place.root
+	root := known.namespaces.root
 	host, err := netns.ListNamed(root)
 	// A root without the folder may not be the node's.
 	if root == "" || err != nil || host[0].Missing {
@@ -141,7 +141,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 		}
 		unseen, closed = nil, nil
 		for _, pod := range pods {
-			if err := look(pod); !pod.Found {
+			if err := readNetns(pod); !pod.Found {
 				unseen = append(unseen, pod.Name)
 			} else if err != nil {
 				closed = append(closed, fmt.Sprintf("%s (%v)", pod.Name, err))
@@ -154,7 +154,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 	}
 	count := plural(len(pods), "pod interface")
 	switch {
-	case len(pods) == 0 && !known.place.hostNetns:
+	case len(pods) == 0 && !known.namespaces.hostNetns:
 		return fail("set hostNetwork: true in the pod; outside of pods: run it where the pods' veths are", "no pod interface, and this is not the node's network namespace")
 	case len(pods) == 0 && len(others) > 0:
 		return fail("duplicates among them go unnoticed: dupip needs a network plugin that gives pods veths", "no pod interface that can be observed, but %s", some(others))
@@ -176,13 +176,13 @@ func checkPods(ctx context.Context, known *facts) Check {
 	return ok("%s, all namespaces found and entered", count)
 }
 
-// look enters the namespace behind an interface.
-func look(pod links.Surveyed) error {
-	file, err := os.Open(pod.Place.Path)
+// readNetns enters the namespace behind an interface.
+func readNetns(pod links.Surveyed) error {
+	file, err := os.Open(pod.Netns.Path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	_, err = netns.Look(file, pod.Peer)
+	_, err = netns.Scan(file, pod.Peer)
 	return err
 }

@@ -21,9 +21,9 @@ import (
 
 // facts are what more than one check needs to know. They are gathered first and not changed.
 type facts struct {
-	opts  Options
-	uid   int
-	place place
+	opts       Options
+	uid        int
+	namespaces namespaces
 	// rights is why an agent could not load programs, enter netns and send; nil if it can.
 	rights error
 	// mode is how an agent would attach, empty if it could not.
@@ -38,7 +38,7 @@ type facts struct {
 func gather(ctx context.Context, opts Options) *facts {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	f := &facts{opts: opts, uid: os.Geteuid(), place: locate()}
+	f := &facts{opts: opts, uid: os.Geteuid(), namespaces: locate()}
 	sender, err := probe.OpenSocket(make(net.HardwareAddr, 6))
 	if err == nil {
 		sender.Close()
@@ -62,8 +62,8 @@ func (f *facts) problem(advice string, err error) Check {
 	return fail(advice, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// place says which of the node's namespaces this process has.
-type place struct {
+// namespaces says which of the node's namespaces this process has.
+type namespaces struct {
 	// contained: it is in a container, or has mounts of its own.
 	contained bool
 	// hostPIDs: /proc shows all processes of the node.
@@ -73,7 +73,7 @@ type place struct {
 	root string
 }
 
-func locate() (p place) {
+func locate() (p namespaces) {
 	link := func(path string) string {
 		target, _ := os.Readlink(path)
 		return target

@@ -59,7 +59,7 @@ type Interface struct {
 	// Seen is false while no netns can be found behind it. Place and View are then empty,
 	// but for the peer's name if it was seen before.
 	Seen  bool
-	Place netns.Place
+	Netns netns.Ref
 	View  netns.View
 }
 

@@ -136,10 +136,10 @@ func TestPodInterfaceComesAndGoes(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	addVeth(t, pod, "pod1", "10.1.1.1/24")
 	added := wait("pod1 added", named(links.Added, "pod1")).Interface
-	if added.Place.Pid != pod.Pid {
+	if added.Netns.Pid != pod.Pid {
 		// The first thread of the test may have been the one that set the pod up: it was seen there.
 		added = wait("the pod's process", func(e links.Event) bool {
-			return named(links.Changed, "pod1")(e) && e.Interface.Place.Pid == pod.Pid
+			return named(links.Changed, "pod1")(e) && e.Interface.Netns.Pid == pod.Pid
 		}).Interface
 	}
 	if added.State != links.Attached || !added.Seen || added.View.Peer != "eth0" {
@@ -202,7 +202,7 @@ func TestTentativeAddressBecomesValid(t *testing.T) {
 	addVeth(t, pod, "pod1", "fd00:1::1/64")
 	valid := func(e links.Event) bool {
 		return e.Kind != links.HostAddresses && e.Interface != nil &&
-			slices.ContainsFunc(e.Interface.View.Addresses, func(a netns.Address) bool { return a.Settled })
+			slices.ContainsFunc(e.Interface.View.Addresses, func(a netns.Address) bool { return a.Valid })
 	}
 	wait("a valid address", valid)
 }
@@ -370,7 +370,7 @@ func TestMacvlanIsCounted(t *testing.T) {
 	_, wait := watch(t, links.Options{})
 	wait("the macvlan device", func(e links.Event) bool {
 		return e.Kind == links.Unobserved && slices.ContainsFunc(e.Unobserved, func(i links.Interface) bool {
-			return i.Name == "mv0" && i.Place.Pid == pod.Pid && i.State == links.Unsupported
+			return i.Name == "mv0" && i.Netns.Pid == pod.Pid && i.State == links.Unsupported
 		})
 	})
 }

@@ -82,11 +82,11 @@ func (p *play) follow(state State) {
 // scan plays one scan, which finds a peer of that name, or nothing.
 func (p *play) scan(peer string) {
 	if peer == "" {
-		p.scanned(p.veths[7], netns.Place{}, netns.View{}, errHidden, p.now)
+		p.scanned(p.veths[7], netns.Ref{}, netns.View{}, errHidden, p.now)
 		return
 	}
 	p.found[3] = true
-	p.scanned(p.veths[7], netns.Place{Inode: 33}, netns.View{Peer: peer}, nil, p.now)
+	p.scanned(p.veths[7], netns.Ref{Inode: 33}, netns.View{Peer: peer}, nil, p.now)
 }
 
 // hide plays as many failed scans as it takes.

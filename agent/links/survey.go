@@ -7,8 +7,8 @@ type Surveyed struct {
 	Name string
 	// Peer is the index of its other end there.
 	Peer int
-	// Place is where the netns behind it can be opened; Found is false when nothing leads to it.
-	Place netns.Place
+	// Netns is where the netns behind it can be opened; Found is false when nothing leads to it.
+	Netns netns.Ref
 	Found bool
 }
 
@@ -38,14 +38,14 @@ func Survey() (pods []Surveyed, devices []Interface, err error) {
 	observed := make(map[uint64]bool)
 	for _, link := range all {
 		attrs := link.Attrs()
-		ref, found := finder.Place(attrs.NetNsID)
+		ref, found := finder.Ref(attrs.NetNsID)
 		if !routes.leadsElsewhere(link) || !found && signs.include(attrs.Index, attrs.HardwareAddr) {
 			continue // as table.judge does
 		}
 		observed[ref.Inode] = true
-		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Place: ref, Found: found})
+		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Netns: ref, Found: found})
 	}
-	refs, err := finder.Places()
+	refs, err := finder.Refs()
 	var others unsupported
 	others.list(all, refs, observed)
 	return pods, others.found, err

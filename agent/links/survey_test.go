@@ -27,7 +27,7 @@ func TestSurvey(t *testing.T) {
 		switch p.Name {
 		case "surveyed":
 			found = true
-			if !p.Found || p.Place.Pid != pod.Pid || p.Peer == 0 {
+			if !p.Found || p.Netns.Pid != pod.Pid || p.Peer == 0 {
 				t.Errorf("got %+v, want the netns of pid %d", p, pod.Pid)
 			}
 		case "leaving":

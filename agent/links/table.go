@@ -200,7 +200,7 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 }
 
 // scanned follows a scan of the netns behind a veth.
-func (t *table) scanned(veth *tracked, ref netns.Place, view netns.View, err error, now time.Time) {
+func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error, now time.Time) {
 	veth.scans.ran(now, view.Cost, err != nil)
 	before := veth.iface.Seen
 	switch {
@@ -298,12 +298,12 @@ func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool)
 }
 
 // seen records what a scan found.
-func (v *tracked) seen(ref netns.Place, view netns.View) {
+func (v *tracked) seen(ref netns.Ref, view netns.View) {
 	if v.firstPeer == "" {
 		v.firstPeer = firstName(view.Peer)
 	}
 	view.Peer = v.firstPeer
-	v.iface.Seen, v.iface.Place, v.iface.View = true, ref, view
+	v.iface.Seen, v.iface.Netns, v.iface.View = true, ref, view
 	if !v.isPort() {
 		v.portDue, v.iface.PortVLAN = false, 0
 	}
@@ -312,5 +312,5 @@ func (v *tracked) seen(ref netns.Place, view netns.View) {
 // unseen records that nothing leads to the netns. The name of the peer stays: the interface
 // is in the network that it was in.
 func (v *tracked) unseen() {
-	v.iface.Seen, v.iface.Place, v.iface.View = false, netns.Place{}, netns.View{Peer: v.firstPeer}
+	v.iface.Seen, v.iface.Netns, v.iface.View = false, netns.Ref{}, netns.View{Peer: v.firstPeer}
 }

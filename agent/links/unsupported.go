@@ -32,7 +32,7 @@ type foreign struct {
 // is not observed macvlan and ipvlan devices on the host's devices and physical ones (SR-IOV).
 // Such a netns is scanned twice, because one that was just made may not have its devices yet,
 // and then seldom: a node may have hundreds.
-func (u *unsupported) list(links []netlink.Link, refs []netns.Place, observed map[uint64]bool) {
+func (u *unsupported) list(links []netlink.Link, refs []netns.Ref, observed map[uint64]bool) {
 	u.found = nil
 	for _, link := range links {
 		if attrs := link.Attrs(); link.Type() == "netkit" && attrs.NetNsID >= 0 {
@@ -59,7 +59,7 @@ func (u *unsupported) list(links []netlink.Link, refs []netns.Place, observed ma
 		u.foreign[ref.Inode] = f
 		for _, device := range f.devices {
 			u.found = append(u.found, Interface{
-				Name: device.Name, Index: device.Index, State: Unsupported, Place: ref,
+				Name: device.Name, Index: device.Index, State: Unsupported, Netns: ref,
 				Reason: device.Kind + " devices cannot be observed",
 			})
 		}
@@ -67,7 +67,7 @@ func (u *unsupported) list(links []netlink.Link, refs []netns.Place, observed ma
 	u.lists++
 }
 
-func foreignDevices(ref netns.Place) []netns.Device {
+func foreignDevices(ref netns.Ref) []netns.Device {
 	file, err := os.Open(ref.Path)
 	if err != nil {
 		return nil

@@ -83,7 +83,7 @@ func New(opts Options) (*Watcher, error) {
 	}
 	w.ignore.Store(&opts.Ignore)
 	ignored := func(name string) bool { ignore := *w.ignore.Load(); return ignore != nil && ignore(name) }
-	found := func(nsid int) bool { _, ok := finder.Place(nsid); return ok }
+	found := func(nsid int) bool { _, ok := finder.Ref(nsid); return ok }
 	w.table = newTable(opts.Log, opts.Quiet, ignored, found)
 	return w, nil
 }
@@ -155,14 +155,14 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 		if veth == nil || !veth.observed() {
 			continue
 		}
-		seen[veth.iface.Place.Inode] = true
+		seen[veth.iface.Netns.Inode] = true
 		if !veth.attach.due {
 			state, reason := w.attacher.check(&veth.iface, link)
 			w.table.setState(veth, state, reason, time.Now())
 		}
 	}
 	w.attacher.prune()
-	refs, err := w.finder.Places()
+	refs, err := w.finder.Refs()
 	if err != nil {
 		w.opts.Log.Warn("looking for devices that cannot be observed failed", "error", err)
 	}
@@ -217,7 +217,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 
 // scan enters the netns behind a veth and lists its addresses.
 func (w *Watcher) scan(veth *tracked) {
-	ref, view, err := w.finder.Look(veth.nsid, veth.peer)
+	ref, view, err := w.finder.Scan(veth.nsid, veth.peer)
 	if errors.Is(err, netns.ErrTooSoon) {
 		veth.scans.next = time.Now().Add(netns.SearchPause)
 		return

@@ -38,8 +38,8 @@ func exportDetector(s DetectorStats, out *series) {
 }
 
 func exportAgent(s AgentStats, out *series) {
-	addWords(out, dropped, s.Dropped)
-	addWords(out, suppressed, s.Suppressed)
+	addLabels(out, dropped, s.Dropped)
+	addLabels(out, suppressed, s.Suppressed)
 	if s.Solicitations != nil {
 		for purpose := detector.Verify; purpose <= detector.Refresh; purpose++ {
 			out.add(solicitations, float64(s.Solicitations[purpose]), purpose.String())
@@ -57,9 +57,9 @@ func exportCluster(s ClusterStats, out *series) {
 	out.add(gossipLeases, float64(s.Status.Leases))
 	out.add(gossipUnacked, float64(s.Status.Unacked))
 	out.add(gossipKept, float64(s.Status.Kept))
-	addWords(out, gossipSent, s.Status.Sent, messageTypes...)
-	addWords(out, gossipReceived, s.Status.Received, messageTypes...)
-	addWords(out, gossipDropped, s.Status.Dropped)
+	addLabels(out, gossipSent, s.Status.Sent, messageTypes...)
+	addLabels(out, gossipReceived, s.Status.Received, messageTypes...)
+	addLabels(out, gossipDropped, s.Status.Dropped)
 	out.add(gossipEncrypted, number(s.Status.Encrypted))
 	out.add(gossipProblems, float64(len(s.Status.Problems)))
 }
@@ -80,9 +80,9 @@ func exportConfig(s ConfigStats, out *series) {
 	out.addTime(configTimestamp, s.LoadedAt)
 }
 
-// addWords adds a value for each key, and 0 for those in always that are missing.
-func addWords[N int | uint64](out *series, m metric, figures map[string]N, always ...string) {
-	sums := byWord(figures)
+// addLabels adds a value for each key, and 0 for those in always that are missing.
+func addLabels[N int | uint64](out *series, m metric, figures map[string]N, always ...string) {
+	sums := byLabel(figures)
 	for _, name := range always {
 		out.add(m, float64(sums[name]), name)
 	}

@@ -11,8 +11,8 @@ import (
 const (
 	// maxLabel bounds a label's value, in bytes.
 	maxLabel = 128
-	// maxWords bounds the values of a label that comes from a map.
-	maxWords = 64
+	// maxLabels bounds the values of a label that comes from a map.
+	maxLabels = 64
 )
 
 // clean makes a label value of a name that a pod, a runtime or a device may have chosen:
@@ -35,21 +35,21 @@ func clean(s string) string {
 	return s[:end] + cut
 }
 
-// word makes a label value of one of our own reasons or states as the documents have
+// sanitizeLabel makes a label value of one of our own reasons or states as the documents have
 // them: "evicted: table full" becomes "evicted_table_full".
-func word(s string) string {
+func sanitizeLabel(s string) string {
 	between := func(r rune) bool {
 		return r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	}
 	return clean(strings.ToLower(strings.Join(strings.FieldsFunc(s, between), "_")))
 }
 
-// byWord sums figures by [word]. There are at most maxWords; the rest is "other".
-func byWord[N int | uint64](figures map[string]N) map[string]N {
+// byLabel sums figures by [word]. There are at most maxWords; the rest is "other".
+func byLabel[N int | uint64](figures map[string]N) map[string]N {
 	sums := make(map[string]N, len(figures))
 	for _, name := range slices.Sorted(maps.Keys(figures)) {
-		w := word(name)
-		if _, known := sums[w]; !known && len(sums) >= maxWords-1 {
+		w := sanitizeLabel(name)
+		if _, known := sums[w]; !known && len(sums) >= maxLabels-1 {
 			w = "other"
 		}
 		sums[w] += figures[name]

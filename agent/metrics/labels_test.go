@@ -46,7 +46,7 @@ func FuzzClean(f *testing.F) {
 }
 
 func TestByWord(t *testing.T) {
-	got := byWord(map[string]uint64{
+	got := byLabel(map[string]uint64{
 		"evicted: table full": 1, "Evicted table full": 2, "older than the TTL": 3, "solicit: off": 4, "same-node": 5,
 	})
 	for word, want := range map[string]uint64{
@@ -63,7 +63,7 @@ func TestByWord(t *testing.T) {
 	for i := range 1000 {
 		many[fmt.Sprintf("reason %03d", i)] = 1
 	}
-	if sums := byWord(many); len(sums) != maxWords || sums["other"] != 1000-(maxWords-1) {
-		t.Errorf("%d words, %d other; want %d and %d", len(sums), sums["other"], maxWords, 1000-(maxWords-1))
+	if sums := byLabel(many); len(sums) != maxLabels || sums["other"] != 1000-(maxLabels-1) {
+		t.Errorf("%d words, %d other; want %d and %d", len(sums), sums["other"], maxLabels, 1000-(maxLabels-1))
 	}
 }

@@ -89,7 +89,7 @@ func (a *refusedAccount) update(stats InterfaceStats) (named map[origin]tally) {
 
 // export exports the interfaces and what was refused at them.
 func (a *refusedAccount) export(s InterfaceStats, out *series) {
-	addWords(out, interfaces, s.States, interfaceStates...)
+	addLabels(out, interfaces, s.States, interfaceStates...)
 	named := a.update(s)
 	for i, kind := range refusedKinds {
 		out.add(refusedPackets, float64(a.total[i]), kind)

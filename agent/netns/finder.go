@@ -20,8 +20,8 @@ var namedDirs = []string{"/run/netns", "/run/docker/netns"}
 // problems, and what is left out is reported as unseen.
 const maxCandidates = 16384
 
-// Place is a reference to a netns: where it can be opened, and its name for people.
-type Place struct {
+// Ref is a reference to a netns: where it can be opened, and its name for people.
+type Ref struct {
 	// Path opens the netns; it may be gone or mean another netns a moment later.
 	Path string
 	// Inode is for people only: it is reused at once after the netns has gone.
@@ -34,7 +34,7 @@ type Place struct {
 
 // Label names the netns for people: its name, or "net:[inode]" as lsns(8) and
 // /proc show it.
-func (p Place) Label() string {
+func (p Ref) Label() string {
 	if p.Name != "" {
 		return p.Name
 	}
@@ -42,7 +42,7 @@ func (p Place) Label() string {
 }
 
 // Exists reports whether the path still leads to the netns.
-func (p Place) Exists() bool {
+func (p Ref) Exists() bool {
 	ino, err := inode(p.Path)
 	return err == nil && ino == p.Inode
 }
@@ -52,8 +52,8 @@ func (p Place) Exists() bool {
 type Finder struct {
 	handle   *netlink.Handle
 	own      uint64
-	refs     map[int]Place // by id, nil before the first Search
-	searched time.Time     // by Search
+	refs     map[int]Ref // by id, nil before the first Search
+	searched time.Time   // by Search
 }
 
 // NewFinder returns a Finder for the calling thread's netns.
@@ -73,7 +73,7 @@ func NewFinder() (*Finder, error) {
 // Close releases the netlink socket.
 func (f *Finder) Close() { f.handle.Close() }
 
-// Errors of [Finder.Look], besides those of [Look].
+// Errors of [Finder.Scan], besides those of [Look].
 var (
 	ErrNotFound = errors.New("no process and no name under /run/netns leads to it")
 	errMoved    = errors.New("its name now means another netns")
@@ -81,13 +81,13 @@ var (
 	ErrTooSoon = errors.New("the last search for namespaces was a moment ago")
 )
 
-// SearchPause is the least time between two searches by [Finder.Look] at every process.
+// SearchPause is the least time between two searches by [Finder.Scan] at every process.
 const SearchPause = 20 * time.Millisecond
 
-// Look enters the netns with that id and lists its addresses, seen from the device with the
+// Scan enters the netns with that id and lists its addresses, seen from the device with the
 // index peer. It tries the reference that was found before, then the names that are new, because a
 // runtime names what it makes, and at last every process of the node.
-func (f *Finder) Look(id, peer int) (ref Place, view View, err error) {
+func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
 	for _, search := range []func() error{nil, f.searchNames, f.searchSoon} {
 		if search != nil {
 			if err := search(); err != nil {
@@ -112,7 +112,7 @@ func (f *Finder) Look(id, peer int) (ref Place, view View, err error) {
 }
 
 // enter enters the netns at the reference, if it is still the one with that id.
-func (f *Finder) enter(ref Place, id, peer int) (View, error) {
+func (f *Finder) enter(ref Ref, id, peer int) (View, error) {
 	file, err := os.Open(ref.Path)
 	if err != nil {
 		return View{}, err
@@ -126,11 +126,11 @@ func (f *Finder) enter(ref Place, id, peer int) (View, error) {
 	if now, ok := f.id(file); !ok || now != id || st.Ino != ref.Inode {
 		return View{}, errMoved
 	}
-	return Look(file, peer)
+	return Scan(file, peer)
 }
 
-// Place returns where the netns with that id was found by the last search, if it was.
-func (f *Finder) Place(id int) (Place, bool) {
+// Ref returns where the netns with that id was found by the last search, if it was.
+func (f *Finder) Ref(id int) (Ref, bool) {
 	ref, ok := f.refs[id]
 	return ref, ok
 }
@@ -138,11 +138,11 @@ func (f *Finder) Place(id int) (Place, bool) {
 // Search finds every other netns that is named under /run/netns or has a process.
 // Namespaces that vanish meanwhile are left out.
 func (f *Finder) Search() error {
-	refs, err := f.Places()
+	refs, err := f.Refs()
 	if err != nil {
 		return err
 	}
-	f.refs = make(map[int]Place, len(refs))
+	f.refs = make(map[int]Ref, len(refs))
 	for _, ref := range refs {
 		if id, ok := f.idAt(ref.Path); ok {
 			f.refs[id] = ref
@@ -181,8 +181,8 @@ func (f *Finder) searchNames() error {
 		}
 		id, ok := f.idAt(path) // it may get one later
 		// Another name for one that is known changes nothing.
-		if former := f.refs[id]; ok && (former.Inode != ino || former.Name == "" || !former.Exists()) {
-			f.refs[id] = Place{Path: path, Inode: ino, Name: name}
+		if previous := f.refs[id]; ok && (previous.Inode != ino || previous.Name == "" || !previous.Exists()) {
+			f.refs[id] = Ref{Path: path, Inode: ino, Name: name}
 		}
 	})
 }
@@ -202,14 +202,14 @@ func (f *Finder) id(file *os.File) (int, bool) {
 	return id, err == nil && id >= 0
 }
 
-// Places returns every other netns that can be opened, also those without an id, in no order.
+// Refs returns every other netns that can be opened, also those without an id, in no order.
 // A name is preferred to a process as the way in, because it stays when the process ends.
-func (f *Finder) Places() ([]Place, error) {
-	found := make(map[uint64]Place)
+func (f *Finder) Refs() ([]Ref, error) {
+	found := make(map[uint64]Ref)
 	err := eachName(func(path, name string) {
 		ino, err := inode(path)
 		if _, known := found[ino]; err == nil && ino != f.own && !known && len(found) < maxCandidates {
-			found[ino] = Place{Path: path, Inode: ino, Name: name}
+			found[ino] = Ref{Path: path, Inode: ino, Name: name}
 		}
 	})
 	if err != nil {
@@ -242,7 +242,7 @@ func (f *Finder) Places() ([]Place, error) {
 		ref, ok := found[ino]
 		switch {
 		case !ok && len(found) < maxCandidates:
-			found[ino] = Place{Path: path, Inode: ino, Pid: pid}
+			found[ino] = Ref{Path: path, Inode: ino, Pid: pid}
 		case ok && (ref.Pid == 0 || pid < ref.Pid):
 			ref.Pid = pid
 			if ref.Name == "" {

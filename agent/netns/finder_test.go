@@ -68,11 +68,11 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 		t.Helper()
 		f.searched = f.searched.Add(-SearchPause)
 		before := f.searched
-		ref, view, err := f.Look(id, peer)
+		ref, view, err := f.Scan(id, peer)
 		if err != nil || ref.Name != name || view.Peer != "eth0" {
 			t.Fatalf("found %+v, with %+v and the error %v, want %s", ref, view, err, name)
 		}
-		if known, ok := f.Place(id); !ref.Exists() || !ok || known != ref {
+		if known, ok := f.Ref(id); !ref.Exists() || !ok || known != ref {
 			t.Errorf("found %+v, which is another netns's, or not known", ref)
 		}
 		if got := f.searched != before; got != long {
@@ -87,7 +87,7 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 	find(secondID, secondPeer, "second", false)
 	// A peer that has left is no reason to search elsewhere.
 	searched := f.searched
-	if _, _, err := f.Look(secondID, 1<<20); !errors.Is(err, ErrNoPeer) || f.searched != searched {
+	if _, _, err := f.Scan(secondID, 1<<20); !errors.Is(err, ErrNoPeer) || f.searched != searched {
 		t.Errorf("error %v, and all processes were searched: %t", err, f.searched != searched)
 	}
 
@@ -119,20 +119,20 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 // A netns without a name is found by its processes; one that nothing leads to is not.
 func TestFindWithoutAName(t *testing.T) {
 	f := newFinding(t)
-	if _, known := f.Place(1 << 20); known {
+	if _, known := f.Ref(1 << 20); known {
 		t.Error("known before the first search")
 	}
-	if _, _, err := f.Look(1<<20, 1); !errors.Is(err, ErrNotFound) {
+	if _, _, err := f.Scan(1<<20, 1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("error %v, want %v", err, ErrNotFound)
 	}
 	pod, id, peer := f.pod("")
 	f.searched = time.Now().Add(time.Hour) // however slow the machine is
-	if _, _, err := f.Look(id, peer); !errors.Is(err, ErrTooSoon) {
+	if _, _, err := f.Scan(id, peer); !errors.Is(err, ErrTooSoon) {
 		t.Errorf("error %v, want %v", err, ErrTooSoon)
 	}
 	f.searched = time.Time{}
 	for try := 0; ; try++ {
-		ref, _, err := f.Look(id, peer)
+		ref, _, err := f.Scan(id, peer)
 		if err == nil && ref.Pid == pod.Pid && ref.Name == "" {
 			break
 		}
@@ -150,7 +150,7 @@ func TestTwoNames(t *testing.T) {
 	pod, id, _ := f.pod("b")
 	f.do(os.Symlink(fmt.Sprintf("/proc/%d/ns/net", pod.Pid), filepath.Join(f.names, "a")))
 	f.do(f.Search())
-	if ref, ok := f.Place(id); !ok || ref.Name != "a" || ref.Pid == 0 {
+	if ref, ok := f.Ref(id); !ok || ref.Name != "a" || ref.Pid == 0 {
 		t.Errorf("found %+v, want the name a, and a process", ref)
 	}
 }

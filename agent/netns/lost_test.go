@@ -53,11 +53,11 @@ func TestAddressThatIsLost(t *testing.T) {
 		return netlink.AddrAdd(eth0, address("fd00:5::1", 0))
 	}))
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		view, err := netns.Look(file, host.Attrs().ParentIndex)
+		view, err := netns.Scan(file, host.Attrs().ParentIndex)
 		must(t, err)
 		lost := make(map[string]bool)
 		for _, a := range view.Addresses {
-			lost[a.IP.String()] = a.Lost && !a.Settled
+			lost[a.IP.String()] = a.Lost && !a.Valid
 		}
 		if lost["fd00:5::2"] {
 			t.Fatal("the address that nobody else has is lost")

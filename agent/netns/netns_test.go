@@ -109,14 +109,14 @@ func TestSearchFindsPeersByID(t *testing.T) {
 	must(t, err)
 	defer finder.Close()
 	must(t, finder.Search())
-	ref, ok := finder.Place(veth.Attrs().NetNsID)
+	ref, ok := finder.Ref(veth.Attrs().NetNsID)
 	if !ok || ref.Pid != pod.Pid {
 		t.Fatalf("id %d leads to %+v, want pid %d", veth.Attrs().NetNsID, ref, pod.Pid)
 	}
 	file, err := os.Open(ref.Path)
 	must(t, err)
 	defer file.Close()
-	view, err := netns.Look(file, veth.Attrs().ParentIndex)
+	view, err := netns.Scan(file, veth.Attrs().ParentIndex)
 	must(t, err)
 	if view.Peer != "eth0" {
 		t.Errorf("peer %q, want eth0", view.Peer)

@@ -35,9 +35,9 @@ type Address struct {
 	Where Where
 	// OuterVLAN and InnerVLAN are the tags its packets carry on the peer; 0 is none.
 	OuterVLAN, InnerVLAN uint16
-	// Settled is false while duplicate address detection runs or after it failed
+	// Valid is false while duplicate address detection runs or after it failed
 	// (IFA_F_TENTATIVE, IFA_F_OPTIMISTIC, IFA_F_DADFAILED).
-	Settled bool
+	Valid bool
 	// Lost: it failed, because somebody else has the address; the kernel does not use it.
 	Lost bool
 }
@@ -61,9 +61,9 @@ type View struct {
 // ErrNoPeer says that the peer device is not, or no longer, in the netns.
 var ErrNoPeer = errors.New("the peer device is not there")
 
-// Look enters the netns and lists its addresses, seen from the device with index
+// Scan enters the netns and lists its addresses, seen from the device with index
 // peer, the other end of a host veth. The error may be [ErrNoPeer].
-func Look(file *os.File, peer int) (View, error) {
+func Scan(file *os.File, peer int) (View, error) {
 	view := View{Taken: time.Now()}
 	err := Do(file, func() error {
 		began := threadTime()
@@ -162,7 +162,7 @@ func parseAddress(message []byte) (Address, int, bool) {
 		return Address{}, 0, false
 	}
 	const invalid = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
-	return Address{IP: ip, Settled: flags&invalid == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
+	return Address{IP: ip, Valid: flags&invalid == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
 }
 
 // Holds reports whether the netns itself has the address and would answer for it with
@@ -192,19 +192,19 @@ func (v *View) Unnumbered() bool {
 		!slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.Where != OnLoopback })
 }
 
-// Settled reports whether a device that is reached through the peer has the address and
+// Valid reports whether a device that is reached through the peer has the address and
 // its duplicate address detection has ended.
-func (v *View) Settled(ip netip.Addr) bool {
+func (v *View) Valid(ip netip.Addr) bool {
 	return slices.ContainsFunc(v.Addresses, func(a Address) bool {
-		return a.IP == ip && a.Where == OnPeer && a.Settled
+		return a.IP == ip && a.Where == OnPeer && a.Valid
 	})
 }
 
-// Explains reports whether the list of addresses is complete for packets with
+// Covers reports whether the list of addresses is complete for packets with
 // these tags. It is not for a netns without an address on the peer with these tags,
 // whatever it has on other interfaces: a virtual machine or a process with a packet
 // socket may own one that the kernel does not know.
-func (v *View) Explains(outer, inner uint16) bool {
+func (v *View) Covers(outer, inner uint16) bool {
 	if v.Truncated {
 		return false
 	}

@@ -62,14 +62,14 @@ func TestScan(t *testing.T) {
 		}
 		return nil
 	}))
-	view, err := netns.Look(file, host.Attrs().ParentIndex)
+	view, err := netns.Scan(file, host.Attrs().ParentIndex)
 	must(t, err)
 	want := []netns.Address{
-		{IP: netip.MustParseAddr("10.1.0.1"), Where: netns.OnPeer, Settled: true},
-		{IP: netip.MustParseAddr("10.1.0.2"), Where: netns.OnPeer, Settled: true},
-		{IP: netip.MustParseAddr("10.1.0.3"), Where: netns.OnPeer, Settled: true},
-		{IP: netip.MustParseAddr("10.1.0.4"), Where: netns.OnLoopback, Settled: true},
-		{IP: netip.MustParseAddr("172.17.0.1"), Where: netns.Elsewhere, Settled: true},
+		{IP: netip.MustParseAddr("10.1.0.1"), Where: netns.OnPeer, Valid: true},
+		{IP: netip.MustParseAddr("10.1.0.2"), Where: netns.OnPeer, Valid: true},
+		{IP: netip.MustParseAddr("10.1.0.3"), Where: netns.OnPeer, Valid: true},
+		{IP: netip.MustParseAddr("10.1.0.4"), Where: netns.OnLoopback, Valid: true},
+		{IP: netip.MustParseAddr("172.17.0.1"), Where: netns.Elsewhere, Valid: true},
 	}
 	if diff := cmp.Diff(want, view.Addresses, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmpopts.SortSlices(func(a, b netns.Address) bool { return a.IP.Less(b.IP) })); diff != "" {
@@ -105,12 +105,12 @@ func TestHoldsAndCovers(t *testing.T) {
 		if got := view.Holds(ip(test.ip), test.vlan, 0); got != test.holds {
 			t.Errorf("Holds(%s, %d) = %t", test.ip, test.vlan, got)
 		}
-		if got := view.Explains(test.vlan, 0); got != test.covers {
+		if got := view.Covers(test.vlan, 0); got != test.covers {
 			t.Errorf("Covers(%d) = %t", test.vlan, got)
 		}
 	}
 	var empty netns.View
-	if empty.Explains(0, 0) {
+	if empty.Covers(0, 0) {
 		t.Error("a netns without addresses covers packets")
 	}
 }
@@ -158,7 +158,7 @@ func TestScanWhileAddressesChange(t *testing.T) {
 	<-filled
 	interrupted := 0
 	for range 500 {
-		view, err := netns.Look(file, host.Attrs().ParentIndex)
+		view, err := netns.Scan(file, host.Attrs().ParentIndex)
 		must(t, err)
 		if view.Truncated {
 			interrupted++
@@ -201,7 +201,7 @@ func TestScanAtManyAddresses(t *testing.T) {
 		t.Helper()
 		// The kernel may still be busy with what was added before, and interrupt the list.
 		for deadline := time.Now().Add(time.Minute); ; {
-			view, err := netns.Look(file, host.Attrs().ParentIndex)
+			view, err := netns.Scan(file, host.Attrs().ParentIndex)
 			must(t, err)
 			if view.Truncated == truncated && len(view.Addresses) == want {
 				return view.Addresses
@@ -267,7 +267,7 @@ func TestScanTakesNoMemoryForEach(t *testing.T) {
 	file := pod.Open(t)
 	allocations := func() float64 {
 		return testing.AllocsPerRun(5, func() {
-			if _, err := netns.Look(file, 1); err != nil {
+			if _, err := netns.Scan(file, 1); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -330,7 +330,7 @@ func BenchmarkScan(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if view, err := netns.Look(file, 1); err != nil || len(view.Addresses) != addresses {
+				if view, err := netns.Scan(file, 1); err != nil || len(view.Addresses) != addresses {
 					b.Fatalf("%d addresses, %v", len(view.Addresses), err)
 				}
 			}

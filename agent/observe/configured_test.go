@@ -20,8 +20,8 @@ func (w *world) expected(i *Interface) (ips []string) {
 
 // TestConfigured: which addresses of a pod should answer.
 func TestConfigured(t *testing.T) {
-	onLo := netns.Address{IP: netip.MustParseAddr("10.0.0.53"), Where: netns.OnLoopback, Settled: true}
-	nested := netns.Address{IP: netip.MustParseAddr("172.17.0.1"), Where: netns.Elsewhere, Settled: true}
+	onLo := netns.Address{IP: netip.MustParseAddr("10.0.0.53"), Where: netns.OnLoopback, Valid: true}
+	nested := netns.Address{IP: netip.MustParseAddr("172.17.0.1"), Where: netns.Elsewhere, Valid: true}
 	tentative := netns.Address{IP: netip.MustParseAddr("10.0.0.7"), Where: netns.OnPeer}
 	sandbox := []string{"10.0.0.5", "10.0.0.6", "0.0.0.0", "127.0.0.1", "fe80::1"}
 	for n, test := range []struct {
@@ -114,7 +114,7 @@ func TestLeft(t *testing.T) {
 func TestVLANsAreBounded(t *testing.T) {
 	w := newWorld(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
-	own := netns.Address{IP: netip.MustParseAddr("10.1.0.5"), Where: netns.OnPeer, OuterVLAN: 4000, Settled: true}
+	own := netns.Address{IP: netip.MustParseAddr("10.1.0.5"), Where: netns.OnPeer, OuterVLAN: 4000, Valid: true}
 	w.change(i, func(l *links.Interface) { l.View.Addresses = append(l.View.Addresses, own) })
 	for tag := range uint16(2 * maxVLANs) {
 		r := i.packet(1, "10.2.0.5", i.View.Taken)

@@ -59,10 +59,10 @@ func (i *Interface) Primary() bool { return i.View.Peer == "" || i.View.Peer == 
 
 // NetnsName names the netns behind the interface, empty if it is not known.
 func (i *Interface) NetnsName() string {
-	if i.Place == (netns.Place{}) {
+	if i.Netns == (netns.Ref{}) {
 		return ""
 	}
-	return i.Place.Label()
+	return i.Netns.Label()
 }
 
 // addVLAN remembers the tags of a network. Tagged packets that a pod makes up must not keep out
@@ -72,7 +72,7 @@ func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
 	if _, known := i.vlans[network]; known {
 		return true
 	}
-	if vlan != (bpf.VLAN{}) && len(i.vlans) >= maxVLANs && !i.View.Explains(vlan.Outer, vlan.Inner) {
+	if vlan != (bpf.VLAN{}) && len(i.vlans) >= maxVLANs && !i.View.Covers(vlan.Outer, vlan.Inner) {
 		return false
 	}
 	i.vlans[network] = vlan
@@ -82,7 +82,7 @@ func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
 // foundAtStart says whether the pod may have had the address for long when the agent found the
 // interface: unless its netns was scanned then, and did not have it.
 func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
-	return i.Listed && (i.first.Lists(ip) || !i.first.Explains(vlan.Outer, vlan.Inner))
+	return i.Listed && (i.first.Lists(ip) || !i.first.Covers(vlan.Outer, vlan.Inner))
 }
 
 // Describe makes the holder behind an interface, as people will see it.
@@ -97,7 +97,7 @@ func (i *Interface) Describe(mac [6]byte) detector.Holder {
 		Sandbox:       i.Pod.Sandbox,
 	}
 	if i.Seen {
-		holder.NetnsName = i.Place.Label()
+		holder.NetnsName = i.Netns.Label()
 	}
 	return holder
 }
@@ -196,9 +196,9 @@ func (t *Table) withdrawLost(i *Interface, next *links.Interface) (all []Observa
 		all = append(all, Observation{
 			Kind:     Withdrawn,
 			Sighting: detector.Sighting{Key: key, Holder: detector.Holder{ID: i.Holder}},
-			Reason:   "the address left netns " + next.Place.Label(),
+			Reason:   "the address left netns " + next.Netns.Label(),
 		})
-		if !next.View.Explains(old.OuterVLAN, old.InnerVLAN) {
+		if !next.View.Covers(old.OuterVLAN, old.InnerVLAN) {
 			i.left = append(i.left, old)
 		}
 	}
@@ -289,11 +289,11 @@ func (i *Interface) configured() (all []netns.Address) {
 	// service's there and do not answer for it.
 	unnumbered := i.View.Peer == links.PrimaryPeer && i.View.Unnumbered()
 	for _, a := range i.View.Addresses {
-		if a.Settled && (a.Where == netns.OnPeer || unnumbered) {
+		if a.Valid && (a.Where == netns.OnPeer || unnumbered) {
 			all = append(all, a)
 		}
 	}
-	if i.View.Peer != links.PrimaryPeer || i.View.Explains(0, 0) {
+	if i.View.Peer != links.PrimaryPeer || i.View.Covers(0, 0) {
 		return all
 	}
 	// In the sandbox of a virtual machine the guest has the addresses and the netns has none;

@@ -35,7 +35,7 @@ func TestMirror(t *testing.T) {
 	machine, second := w.add("veth0", "", "eth0", 2, 7), w.add("veth1", "", "net1", 3, 7)
 	bystander, unseen := w.add("veth2", "", "eth0", 4, 8), w.add("veth3", "", "eth0", 5, 9)
 	w.change(unseen, func(l *links.Interface) { l.Seen = false })
-	second.View.Addresses = append(second.View.Addresses, netns.Address{IP: netip.MustParseAddr("10.0.0.9"), Where: netns.OnLoopback, Settled: true})
+	second.View.Addresses = append(second.View.Addresses, netns.Address{IP: netip.MustParseAddr("10.0.0.9"), Where: netns.OnLoopback, Valid: true})
 
 	answers := 0
 	answer := func(i *Interface, after time.Duration, want detector.Evidence, when string) {

@@ -66,10 +66,10 @@ func link(name, master, peer string, index int, cookie uint64, ips ...string) *l
 	l := &links.Interface{
 		Name: name, FirstName: name, Index: index, Generation: uint32(index), Master: master, Up: true,
 		State: links.Attached, Seen: true, View: netns.View{Cookie: cookie, Peer: peer, Taken: time.Now()},
-		Place: netns.Place{Path: "/proc/self/ns/net"},
+		Netns: netns.Ref{Path: "/proc/self/ns/net"},
 	}
 	for _, ip := range ips {
-		l.View.Addresses = append(l.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Settled: true})
+		l.View.Addresses = append(l.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Valid: true})
 	}
 	return l
 }
@@ -102,7 +102,7 @@ func TestEvidence(t *testing.T) {
 		ip   string
 	}
 	scanned := func(l *links.Interface) { l.View.Taken = time.Now().Add(time.Hour) }
-	unseen := func(l *links.Interface) { l.Seen, l.View, l.Place = false, netns.View{}, netns.Place{} }
+	unseen := func(l *links.Interface) { l.Seen, l.View, l.Netns = false, netns.View{}, netns.Ref{} }
 	guest := func(l *links.Interface) { scanned(l); l.View.Addresses = nil }
 	for _, test := range []struct {
 		name   string
@@ -216,7 +216,7 @@ func TestNames(t *testing.T) {
 	if named := w.Name(web); len(named) != 1 || named[0] != i || i.Describe([6]byte{}).Pod != web.Pod {
 		t.Errorf("named %v, the pod is %v", named, i.Pod.Pod)
 	}
-	all = w.change(i, func(l *links.Interface) { l.Seen, l.Place, l.View = false, netns.Place{}, netns.View{} })
+	all = w.change(i, func(l *links.Interface) { l.Seen, l.Netns, l.View = false, netns.Ref{}, netns.View{} })
 	if i.Pod.Pod != (detector.Pod{}) || i.Holder.Netns != 0 || len(all) != 1 || all[0].Kind != Gone {
 		t.Errorf("another holder, %+v, has the name %s; %+v", i.Holder, i.Pod.Pod, all)
 	}

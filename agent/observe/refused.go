@@ -75,7 +75,7 @@ func (t *Table) logFlood(i *Interface, now time.Time) {
 	}
 	i.refused.warned = now
 	t.Log.Warn("a pod sends more addresses than are recorded; its own duplicates may be found late",
-		"interface", i.Name, "netns", i.NetnsName(), "pid", i.Place.Pid, "pod", i.Pod.Pod.String(),
+		"interface", i.Name, "netns", i.NetnsName(), "pid", i.Netns.Pid, "pod", i.Pod.Pod.String(),
 		"packetsLately", more, "data", total.RefusedData, "announced", total.RefusedAnnounced,
 		"answers", total.RefusedAnswers, "ringFull", total.RingFull)
 }

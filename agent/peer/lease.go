@@ -26,7 +26,7 @@ func (p *Peer) Configure(wide func(network string) bool, now time.Time) {
 			p.Apply(p.Detector.Withdraw(b.Key, b.Holder.ID, "network "+b.Key.Network+" is each node's own now", now), now)
 		case own && is:
 			if c := p.find(b.Key, b.Holder.ID); c != nil {
-				p.add(Lease{cluster.Lease{Key: b.Key, Claim: *c}})
+				p.add(Lease{cluster.Lease{Key: b.Key, Binding: *c}})
 			}
 		case own:
 			p.add(Withdraw{Key: b.Key, Holder: b.Holder.ID})
@@ -46,26 +46,26 @@ func (p *Peer) Publish() {
 		case p.Alone:
 		case change.Ended:
 			// Whatever the network is now: when it was leased it may have been another.
-			p.add(Withdraw{b.Key, b.Holder.ID, change.Rivals})
+			p.add(Withdraw{b.Key, b.Holder.ID, change.OtherNodes})
 		case p.clusterWide(b.Key.Network):
-			p.add(Lease{cluster.Lease{Key: b.Key, Claim: claimOf(b, change.Episodes)}})
+			p.add(Lease{cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)}})
 		}
 	}
 }
 
-// own returns this node's own holders of an address that count.
-func (p *Peer) own(key detector.Key) []cluster.Claim {
-	occurrences := p.Detector.Episodes(key)
-	var own []cluster.Claim
-	for _, b := range p.Detector.Claims(key) {
-		own = append(own, claimOf(b, occurrences))
+// localBindings returns this node's own holders of an address that count.
+func (p *Peer) localBindings(key detector.Key) []cluster.Binding {
+	occurrences := p.Detector.Occurrences(key)
+	var own []cluster.Binding
+	for _, b := range p.Detector.LocalHolders(key) {
+		own = append(own, bindingOf(b, occurrences))
 	}
 	return own
 }
 
 // find returns one of this node's own holders of an address, nil if it does not count.
-func (p *Peer) find(key detector.Key, id detector.HolderID) *cluster.Claim {
-	for _, c := range p.own(key) {
+func (p *Peer) find(key detector.Key, id detector.HolderID) *cluster.Binding {
+	for _, c := range p.localBindings(key) {
 		if c.Holder.ID == id {
 			return &c
 		}
@@ -73,10 +73,10 @@ func (p *Peer) find(key detector.Key, id detector.HolderID) *cluster.Claim {
 	return nil
 }
 
-// claimOf is a binding as other nodes know it.
-func claimOf(b detector.Binding, occurrences int) cluster.Claim {
-	return cluster.Claim{
-		Holder: b.Holder, Evidence: b.Evidence, FirstSeen: b.FirstSeen, LastSeen: b.LastSeen, Episodes: occurrences,
+// bindingOf is a binding as other nodes know it.
+func bindingOf(b detector.Binding, occurrences int) cluster.Binding {
+	return cluster.Binding{
+		Holder: b.Holder, Evidence: b.Evidence, FirstSeen: b.FirstSeen, LastSeen: b.LastSeen, Occurrences: occurrences,
 		FoundAtStart: b.FoundAtStart,
 	}
 }

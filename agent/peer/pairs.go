@@ -18,8 +18,8 @@ const (
 
 // pairs are the nodes that share addresses with this one.
 type pairs struct {
-	told map[string]int // addresses by node, as told
-	at   time.Time      // when to count again; zero: nothing has changed
+	published map[string]int // addresses by node, as told
+	at        time.Time      // when to count again; zero: nothing has changed
 }
 
 // countPairs tells all nodes how many addresses this one shares with others. Of two nodes the
@@ -48,17 +48,17 @@ func (p *Peer) countPairs() {
 			present[other] = pair
 		}
 	}
-	for other := range p.pairs.told {
+	for other := range p.pairs.published {
 		if _, still := present[other]; !still {
 			p.add(Share{cluster.Pair{A: p.Node, B: other}})
 		}
 	}
 	told := make(map[string]int, len(present))
 	for other, pair := range present {
-		if p.pairs.told[other] != pair.Addresses {
+		if p.pairs.published[other] != pair.Addresses {
 			p.add(Share{pair})
 		}
 		told[other] = pair.Addresses
 	}
-	p.pairs.told = told
+	p.pairs.published = told
 }

@@ -26,18 +26,18 @@ type Options struct {
 // Peer drives a detector in a cluster. Create it with [New] and call [Peer.Configure] first.
 type Peer struct {
 	Options
-	wide     func(network string) bool
-	ready    time.Time // since when all of this node's holders may be known; zero: not yet
-	queue    []Action
-	requests requests
-	pairs    pairs
-	asked    uint64 // probe requests sent
-	dropped  uint64 // probe requests refused because there were too many
+	wide      func(network string) bool
+	ready     time.Time // since when all of this node's holders may be known; zero: not yet
+	queue     []Action
+	requests  requests
+	pairs     pairs
+	requested uint64 // probe requests sent
+	dropped   uint64 // probe requests refused because there were too many
 }
 
 // New returns a Peer without bindings.
 func New(opts Options) *Peer {
-	return &Peer{Options: opts, pairs: pairs{told: make(map[string]int)}}
+	return &Peer{Options: opts, pairs: pairs{published: make(map[string]int)}}
 }
 
 // Action is something to do: one of the types below. A [detector.Event] is to be reported.
@@ -47,7 +47,7 @@ type Action any
 type (
 	// Probe asks a holder of this node. The result goes to [Peer.Probed].
 	Probe struct {
-		detector.Solicitation
+		detector.Probe
 		// ForOther says that another node wants to know, and not this one.
 		ForOther bool
 		request  *request
@@ -66,15 +66,15 @@ type (
 		// Others are the nodes that know of the holder from a conflict and are told directly.
 		Others []string
 	}
-	// Ask is a probe request for the node of a holder, with this node's own holders.
-	Ask struct {
-		detector.Solicitation
-		Own []cluster.Claim
+	// ProbeRemote is a probe request for the node of a holder, with this node's own holders.
+	ProbeRemote struct {
+		detector.Probe
+		Own []cluster.Binding
 	}
-	// Answer is the reply to a probe request.
-	Answer struct {
+	// Reply is the reply to a probe request.
+	Reply struct {
 		ID uint64
-		cluster.Testimony
+		cluster.ProbeReply
 	}
 	// Share is how many addresses this node shares with another, for all nodes.
 	Share struct{ cluster.Pair }
@@ -88,12 +88,12 @@ type Cluster interface {
 	// Withdraw ends a lease; rivals are the nodes that were told of the holder in a
 	// conflict and are told of its end directly.
 	Withdraw(key detector.Key, holder detector.HolderID, rivals []string)
-	// Ask asks the node of a holder whether it has the address, and tells it of this
-	// node's own holders. A Testimony with the same Solicitation follows within two
+	// RequestProbe asks the node of a holder whether it has the address, and tells it of this
+	// node's own holders. A ProbeReply with the same Probe follows within two
 	// seconds, whatever happens.
-	Ask(s detector.Solicitation, own []cluster.Claim)
-	// Testify answers a Question.
-	Testify(question uint64, t cluster.Testimony)
+	RequestProbe(s detector.Probe, own []cluster.Binding)
+	// ReplyProbe answers a ProbeRequest.
+	ReplyProbe(question uint64, t cluster.ProbeReply)
 	// Pair tells all nodes how many addresses this node shares with another.
 	Pair(cluster.Pair)
 }
@@ -105,10 +105,10 @@ func Send(a Action, c Cluster) bool {
 		c.Lease(a.Lease)
 	case Withdraw:
 		c.Withdraw(a.Key, a.Holder, a.Others)
-	case Ask:
-		c.Ask(a.Solicitation, a.Own)
-	case Answer:
-		c.Testify(a.ID, a.Testimony)
+	case ProbeRemote:
+		c.RequestProbe(a.Probe, a.Own)
+	case Reply:
+		c.ReplyProbe(a.ID, a.ProbeReply)
 	case Share:
 		c.Pair(a.Pair)
 	default:
@@ -158,13 +158,13 @@ func (p *Peer) Apply(effects detector.Effects, now time.Time) {
 		}
 		p.add(e)
 	}
-	for _, s := range effects.Solicit {
+	for _, s := range effects.Probes {
 		switch {
 		case s.Holder.Node == p.Node:
-			p.add(Probe{Solicitation: s})
+			p.add(Probe{Probe: s})
 		case p.clusterWide(s.Key.Network):
-			p.asked++
-			p.add(Ask{s, p.own(s.Key)})
+			p.requested++
+			p.add(ProbeRemote{s, p.localBindings(s.Key)})
 		default:
 			reason := "network " + s.Key.Network + " is each node's own"
 			p.Apply(p.Detector.Withdraw(s.Key, s.Holder, reason, now), now)
@@ -183,9 +183,9 @@ func (p *Peer) Observe(s detector.Sighting, now time.Time) {
 // Ready says that from now on all holders of this node are about to be known.
 func (p *Peer) Ready(now time.Time) { p.ready = now }
 
-// Asked counts the probe requests that were sent, Dropped those refused because too many
+// Requested counts the probe requests that were sent, Dropped those refused because too many
 // waited; both only grow.
-func (p *Peer) Asked() uint64 { return p.asked }
+func (p *Peer) Requested() uint64 { return p.requested }
 
 // Dropped counts the probe requests of other nodes that were refused because too many waited.
 func (p *Peer) Dropped() uint64 { return p.dropped }
@@ -193,24 +193,24 @@ func (p *Peer) Dropped() uint64 { return p.dropped }
 // Receive takes a message of another node, but for a [cluster.Query].
 func (p *Peer) Receive(message cluster.Message, now time.Time) {
 	switch m := message.(type) {
-	case cluster.Rival:
-		p.learn(m.Key, m.Claims, now)
-	case cluster.Question:
-		p.learn(m.Key, m.Claims, now)
+	case cluster.ConflictNotice:
+		p.observe(m.Key, m.Bindings, now)
+	case cluster.ProbeRequest:
+		p.observe(m.Key, m.Bindings, now)
 		p.receiveRequest(m, now)
-	case cluster.Testimony:
+	case cluster.ProbeReply:
 		p.receiveReply(m, now)
 	case cluster.Returned:
 		p.Apply(p.Detector.Returned(m.Node, now), now)
 	}
 }
 
-// learn lets the detector know of holders on other nodes.
-func (p *Peer) learn(key detector.Key, claims []cluster.Claim, now time.Time) {
+// observe lets the detector know of holders on other nodes.
+func (p *Peer) observe(key detector.Key, bindings []cluster.Binding, now time.Time) {
 	if !p.clusterWide(key.Network) {
 		return
 	}
-	for _, c := range claims {
+	for _, c := range bindings {
 		if c.Holder.ID.Node != p.Node {
 			p.Apply(p.Detector.Observe(sightingOf(key, c, false, c.LastSeen), now), now)
 		}
@@ -218,32 +218,32 @@ func (p *Peer) learn(key detector.Key, claims []cluster.Claim, now time.Time) {
 }
 
 // sightingOf is a binding of another node as the detector takes it.
-func sightingOf(key detector.Key, c cluster.Claim, answer bool, at time.Time) detector.Sighting {
+func sightingOf(key detector.Key, c cluster.Binding, answer bool, at time.Time) detector.Sighting {
 	return detector.Sighting{
 		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at,
-		FirstSeen: c.FirstSeen, FoundAtStart: c.FoundAtStart, Episodes: c.Episodes,
+		FirstSeen: c.FirstSeen, FoundAtStart: c.FoundAtStart, Occurrences: c.Occurrences,
 	}
 }
 
 // receiveReply hands the answer of another node to the detector.
-func (p *Peer) receiveReply(t cluster.Testimony, now time.Time) {
-	s := t.Solicitation
+func (p *Peer) receiveReply(t cluster.ProbeReply, now time.Time) {
+	s := t.Probe
 	if s.Holder.Node == p.Node {
 		return // only the node of a holder speaks for it
 	}
 	node := "node " + cluster.NodeName(s.Holder.Node)
-	if t.Claim.Holder.ID == s.Holder {
-		p.Detector.DescribeAt(s.Key, s.Holder, func(h *detector.Holder) { *h = t.Claim.Holder })
+	if t.Binding.Holder.ID == s.Holder {
+		p.Detector.DescribeAt(s.Key, s.Holder, func(h *detector.Holder) { *h = t.Binding.Holder })
 	}
 	var effects detector.Effects
 	switch t.Outcome {
 	case cluster.Answered:
-		effects = p.Detector.Observe(sightingOf(s.Key, t.Claim, true, t.At), now)
+		effects = p.Detector.Observe(sightingOf(s.Key, t.Binding, true, t.At), now)
 	case cluster.Unanswered, cluster.Forwards:
 		effects = p.Detector.Unanswered(s, t.Outcome == cluster.Forwards, now)
 	case cluster.Gone:
 		if s.Purpose == 0 { // nobody asked, and so it may be old news
-			effects = p.Detector.Doubt(s.Key, s.Holder, now)
+			effects = p.Detector.Recheck(s.Key, s.Holder, now)
 			break
 		}
 		reason := t.Reason
@@ -252,7 +252,7 @@ func (p *Peer) receiveReply(t cluster.Testimony, now time.Time) {
 		}
 		effects = p.Detector.Withdraw(s.Key, s.Holder, node+" says "+reason, now)
 	case cluster.Refused:
-		effects = p.Detector.NotSolicited(s, node+" says "+t.Reason, t.RetryAt, now)
+		effects = p.Detector.ProbeRefused(s, node+" says "+t.Reason, t.RetryAt, now)
 	case cluster.Unreachable:
 		effects = p.Detector.Unreachable(s, node+" does not answer", now)
 	}

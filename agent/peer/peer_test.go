@@ -23,13 +23,13 @@ type world struct {
 	// answers has sent probes answered at once by their holder.
 	answers bool
 
-	probed    []detector.Solicitation
+	probed    []detector.Probe
 	leases    []detector.Key
 	withdrawn []detector.Key
 	others    []string
 	ended     []detector.Key
-	asked     []detector.Solicitation
-	replies   []cluster.Testimony
+	asked     []detector.Probe
+	replies   []cluster.ProbeReply
 	shares    []cluster.Pair
 	events    []string
 }
@@ -62,7 +62,7 @@ func (w *world) run() {
 				refusal = w.probe(a)
 			}
 			if refusal == (Refusal{}) {
-				w.probed = append(w.probed, a.Solicitation)
+				w.probed = append(w.probed, a.Probe)
 			}
 			w.Probed(a, refusal, w.now)
 			if w.answers && refusal == (Refusal{}) {
@@ -74,10 +74,10 @@ func (w *world) run() {
 			w.withdrawn, w.others = append(w.withdrawn, a.Key), append(w.others, a.Others...)
 		case Ended:
 			w.ended = append(w.ended, a.Key)
-		case Ask:
-			w.asked = append(w.asked, a.Solicitation)
-		case Answer:
-			w.replies = append(w.replies, a.Testimony)
+		case ProbeRemote:
+			w.asked = append(w.asked, a.Probe)
+		case Reply:
+			w.replies = append(w.replies, a.ProbeReply)
 		case Share:
 			w.shares = append(w.shares, a.Pair)
 		case detector.Event:
@@ -134,17 +134,17 @@ var (
 
 // notice tells of a holder on another node.
 func (w *world) notice(k detector.Key) {
-	w.receive(cluster.Rival{Key: k, Total: 2, Claims: []cluster.Claim{{
+	w.receive(cluster.ConflictNotice{Key: k, Total: 2, Bindings: []cluster.Binding{{
 		Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Announced, FirstSeen: w.now, LastSeen: w.now,
 	}}})
 }
 
 // reply answers the last probe request of this node.
 func (w *world) reply(outcome cluster.Outcome) {
-	t := cluster.Testimony{Solicitation: w.asked[len(w.asked)-1], Outcome: outcome}
+	t := cluster.ProbeReply{Probe: w.asked[len(w.asked)-1], Outcome: outcome}
 	switch outcome {
 	case cluster.Answered:
-		t.At, t.Claim = w.now, cluster.Claim{Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Announced}
+		t.At, t.Binding = w.now, cluster.Binding{Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Announced}
 	case cluster.Refused:
 		t.RetryAt = w.now.Add(time.Second)
 	}
@@ -209,15 +209,15 @@ func TestConflictAcrossNodes(t *testing.T) {
 	if c := w.Detector.Conflicts(false); len(c) != 1 || c[0].Scope != detector.CrossNode {
 		t.Fatalf("conflicts %+v, want one across nodes", c)
 	}
-	if len(w.asked) != 1 || w.asked[0].Holder != elsewhere || w.Asked() != 1 {
+	if len(w.asked) != 1 || w.asked[0].Holder != elsewhere || w.Requested() != 1 {
 		t.Fatalf("asked %+v, want the other node once", w.asked)
 	}
 	w.reply(cluster.Answered)
-	w.receive(cluster.Testimony{Solicitation: detector.Solicitation{Key: one, Holder: elsewhere}, Outcome: cluster.Gone})
+	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: elsewhere}, Outcome: cluster.Gone})
 	if c := w.Detector.Conflicts(false); len(c) != 1 || len(w.asked) != 2 {
 		t.Fatalf("conflicts %+v, asked %d times after news that nobody asked for; want it to be asked", c, len(w.asked))
 	}
-	w.receive(cluster.Testimony{Solicitation: w.asked[1], Outcome: cluster.Gone, Reason: "it left"})
+	w.receive(cluster.ProbeReply{Probe: w.asked[1], Outcome: cluster.Gone, Reason: "it left"})
 	if c := w.Detector.Conflicts(false); len(c) != 0 {
 		t.Errorf("conflicts %+v after the other holder was gone", c)
 	}
@@ -293,8 +293,8 @@ func TestReplyAboutOneself(t *testing.T) {
 	w := newWorld(t)
 	w.see(11, one, false)
 	self := detector.HolderID{Node: "n/", Netns: 11}
-	w.receive(cluster.Testimony{Solicitation: detector.Solicitation{Key: one, Holder: self}, Outcome: cluster.Gone})
-	w.receive(cluster.Rival{Key: one, Claims: []cluster.Claim{{Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 99}}, Evidence: detector.Announced, LastSeen: w.now}}})
+	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: self}, Outcome: cluster.Gone})
+	w.receive(cluster.ConflictNotice{Key: one, Bindings: []cluster.Binding{{Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 99}}, Evidence: detector.Announced, LastSeen: w.now}}})
 	if b := w.Detector.Bindings(nil); len(b) != 1 || b[0].Holder.ID != self {
 		t.Errorf("bindings %+v, want what this node has seen", b)
 	}
@@ -336,7 +336,7 @@ func TestPairsAreToldByOne(t *testing.T) {
 
 func TestSend(t *testing.T) {
 	r := new(recorder)
-	for _, a := range []Action{Lease{}, Withdraw{}, Ask{}, Answer{}, Share{}} {
+	for _, a := range []Action{Lease{}, Withdraw{}, ProbeRemote{}, Reply{}, Share{}} {
 		if !Send(a, r) {
 			t.Errorf("%T is for nobody", a)
 		}
@@ -357,6 +357,6 @@ func (r *recorder) add(what string) { *r = append(*r, what) }
 
 func (r *recorder) Lease(cluster.Lease)                                { r.add("lease") }
 func (r *recorder) Withdraw(detector.Key, detector.HolderID, []string) { r.add("withdraw") }
-func (r *recorder) Ask(detector.Solicitation, []cluster.Claim)         { r.add("ask") }
-func (r *recorder) Testify(uint64, cluster.Testimony)                  { r.add("testify") }
+func (r *recorder) RequestProbe(detector.Probe, []cluster.Binding)     { r.add("ask") }
+func (r *recorder) ReplyProbe(uint64, cluster.ProbeReply)              { r.add("testify") }
 func (r *recorder) Pair(cluster.Pair)                                  { r.add("pair") }

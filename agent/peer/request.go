@@ -27,8 +27,8 @@ const (
 var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
 // receiveRequest begins to probe a holder of this node because another node wants to know.
-func (p *Peer) receiveRequest(m cluster.Question, now time.Time) {
-	r := &request{Question: m, arrived: now, next: now}
+func (p *Peer) receiveRequest(m cluster.ProbeRequest, now time.Time) {
+	r := &request{ProbeRequest: m, arrived: now, next: now}
 	held := p.find(m.Key, m.Holder) != nil
 	switch {
 	case !p.clusterWide(m.Key.Network):
@@ -61,7 +61,7 @@ func (p *Peer) advance(r *request, now time.Time) {
 		p.attempted(r, now)
 	default:
 		p.requests.wait(r, now.Add(requestEnds)) // for Probed, which says when
-		p.add(Probe{ForOther: true, request: r, Solicitation: detector.Solicitation{
+		p.add(Probe{ForOther: true, request: r, Probe: detector.Probe{
 			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify,
 		}})
 	}
@@ -95,12 +95,12 @@ type Refusal struct {
 func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
 	sent := refusal == (Refusal{})
 	if sent {
-		p.Detector.Solicited(a.Solicitation, now)
+		p.Detector.ProbeSent(a.Probe, now)
 	}
 	r := a.request
 	switch {
 	case r == nil && !sent:
-		p.Apply(p.Detector.NotSolicited(a.Solicitation, refusal.Reason, refusal.Until, now), now)
+		p.Apply(p.Detector.ProbeRefused(a.Probe, refusal.Reason, refusal.Until, now), now)
 	case r == nil:
 	case sent:
 		p.requests.probed(r.about(), now)
@@ -138,13 +138,13 @@ func (p *Peer) end(r *request, outcome cluster.Outcome, reason string) {
 
 // reply answers the node that sent a request.
 func (p *Peer) reply(r *request, outcome cluster.Outcome, reason string) {
-	t := cluster.Testimony{
-		Solicitation: detector.Solicitation{Key: r.Key, Holder: r.Holder},
-		Outcome:      outcome,
-		Reason:       reason,
+	t := cluster.ProbeReply{
+		Probe:   detector.Probe{Key: r.Key, Holder: r.Holder},
+		Outcome: outcome,
+		Reason:  reason,
 	}
 	if c := p.find(r.Key, r.Holder); c != nil {
-		t.Claim = *c
+		t.Binding = *c
 	}
 	switch outcome {
 	case cluster.Answered:
@@ -155,5 +155,5 @@ func (p *Peer) reply(r *request, outcome cluster.Outcome, reason string) {
 			t.RetryAt = r.arrived.Add(time.Second)
 		}
 	}
-	p.add(Answer{r.ID, t})
+	p.add(Reply{r.ID, t})
 }

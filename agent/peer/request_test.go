@@ -10,8 +10,8 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-func ask(id uint64, k detector.Key, netns uint64) cluster.Question {
-	return cluster.Question{ID: id, From: elsewhere.Node, Key: k, Holder: detector.HolderID{Node: "n/", Netns: netns}}
+func ask(id uint64, k detector.Key, netns uint64) cluster.ProbeRequest {
+	return cluster.ProbeRequest{ID: id, From: elsewhere.Node, Key: k, Holder: detector.HolderID{Node: "n/", Netns: netns}}
 }
 
 func TestRequests(t *testing.T) {
@@ -95,7 +95,7 @@ func TestRequests(t *testing.T) {
 			if took := w.now.Sub(arrived); retry != test.retry || took != test.took {
 				t.Errorf("again after %v, took %v; want %v and %v", retry, took, test.retry, test.took)
 			}
-			if known := test.want != cluster.Gone && test.netns == 11; known != (r.Claim.Holder.ID.Netns == 11) || (test.want == cluster.Answered) == r.At.IsZero() {
+			if known := test.want != cluster.Gone && test.netns == 11; known != (r.Binding.Holder.ID.Netns == 11) || (test.want == cluster.Answered) == r.At.IsZero() {
 				t.Errorf("reply %+v describes its holder: want %t", r, known)
 			}
 		})
@@ -107,7 +107,7 @@ func TestRequestTellsOfItsSender(t *testing.T) {
 	w := newWorld(t)
 	w.see(11, one, false)
 	request := ask(1, one, 11)
-	request.Claims = []cluster.Claim{{Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Data, LastSeen: w.now}}
+	request.Bindings = []cluster.Binding{{Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Data, LastSeen: w.now}}
 	w.receive(request)
 	if len(w.asked) != 1 || w.asked[0].Holder != elsewhere {
 		t.Errorf("asked %+v, want the sender to be asked as well", w.asked)
@@ -188,7 +188,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 	var rs requests
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 	add := func(ip string, ms int) *request {
-		r := &request{Question: cluster.Question{Key: key("default", ip), Holder: elsewhere}, arrived: at(ms), next: at(ms)}
+		r := &request{ProbeRequest: cluster.ProbeRequest{Key: key("default", ip), Holder: elsewhere}, arrived: at(ms), next: at(ms)}
 		rs.add(r)
 		return r
 	}

@@ -15,14 +15,14 @@ const together = 20 * time.Millisecond
 
 // request is a probe request of another node that waits for the holder's answer.
 type request struct {
-	cluster.Question
+	cluster.ProbeRequest
 	arrived  time.Time
 	began    time.Time // first attempt; zero before
 	attempts int
 	next     time.Time
 	forwards bool // it answered, but for an address that it does not have
 
-	place int // in requests.due; -1 once it has ended
+	index int // in requests.due; -1 once it has ended
 }
 
 func (r *request) about() about { return about{r.Key, r.Holder} }
@@ -60,10 +60,10 @@ func (rs *requests) add(r *request) {
 
 // end removes a request. It reports false if it has ended already.
 func (rs *requests) end(r *request) bool {
-	if r.place < 0 {
+	if r.index < 0 {
 		return false
 	}
-	heap.Remove(&rs.due, r.place)
+	heap.Remove(&rs.due, r.index)
 	which := r.about()
 	rest := slices.DeleteFunc(rs.of[which], func(other *request) bool { return other == r })
 	if len(rest) == 0 {
@@ -77,8 +77,8 @@ func (rs *requests) end(r *request) bool {
 // wait puts the next attempt at a request off, unless it has ended.
 func (rs *requests) wait(r *request, until time.Time) {
 	r.next = until
-	if r.place >= 0 {
-		heap.Fix(&rs.due, r.place)
+	if r.index >= 0 {
+		heap.Fix(&rs.due, r.index)
 	}
 }
 
@@ -133,13 +133,13 @@ func (q queue) Less(i, j int) bool {
 
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
+	q[i].index, q[j].index = i, j
 }
 
 // Push implements [heap.Interface].
 func (q *queue) Push(x any) {
 	one := x.(*request)
-	one.place = len(*q)
+	one.index = len(*q)
 	*q = append(*q, one)
 }
 
@@ -149,6 +149,6 @@ func (q *queue) Pop() any {
 	one := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	one.place = -1
+	one.index = -1
 	return one
 }

@@ -65,8 +65,8 @@ type Status struct {
 	LastError string
 	// Sandboxes counts the runtime's list, and Named the netns that have a name.
 	Sandboxes, Named int
-	// Wanted counts the netns whose pod was not found; those that belong to no pod stay.
-	Wanted int
+	// Pending counts the netns whose pod was not found; those that belong to no pod stay.
+	Pending int
 }
 
 // Resolver maps netns to pods. Create it with [New]; Run it once. The other methods are
@@ -118,10 +118,10 @@ func New(opts Options) (*Resolver, error) {
 	}, nil
 }
 
-// Want asks for the name of a netns that has none: the runtime's list is read soon, and some
+// Request asks for the name of a netns that has none: the runtime's list is read soon, and some
 // times again, because CNI finishes before the runtime lists the pod. Requests are
 // folded and limited in rate; a second request for one netns has no effect.
-func (r *Resolver) Want(cookie uint64) {
+func (r *Resolver) Request(cookie uint64) {
 	if len(r.sockets) == 0 || cookie == 0 || cookie == r.own {
 		return
 	}
@@ -132,9 +132,9 @@ func (r *Resolver) Want(cookie uint64) {
 	}
 }
 
-// Again asks for the runtime's list soon, at most once in 5 s because of this: something
+// Relist asks for the runtime's list soon, at most once in 5 s because of this: something
 // depends on the state of its sandboxes.
-func (r *Resolver) Again() {
+func (r *Resolver) Relist() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.schedule.relist(time.Now())
@@ -168,7 +168,7 @@ func (r *Resolver) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := r.status
-	status.Named, status.Wanted = len(r.known), len(r.schedule.pending)
+	status.Named, status.Pending = len(r.known), len(r.schedule.pending)
 	return status
 }
 

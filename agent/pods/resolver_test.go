@@ -72,7 +72,7 @@ func TestSlowReader(t *testing.T) {
 // What is new is sent at once to a reader that has room.
 func TestPublish(t *testing.T) {
 	r := newResolver(t)
-	r.Want(1)
+	r.Request(1)
 	s := &sandbox{id: "a", done: true, cookie: 1, pod: detector.Pod{Name: "a"}}
 	r.table.byID = map[string]*sandbox{"a": s}
 	for _, test := range []struct {
@@ -101,8 +101,8 @@ func TestPublish(t *testing.T) {
 			}
 		}
 	}
-	if _, known := r.Pod(1); known || r.Status().Wanted != 0 {
-		t.Errorf("known %t, %d wanted; want neither", known, r.Status().Wanted)
+	if _, known := r.Pod(1); known || r.Status().Pending != 0 {
+		t.Errorf("known %t, %d wanted; want neither", known, r.Status().Pending)
 	}
 }
 
@@ -171,8 +171,8 @@ func TestRest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newResolver(t)
 			if test.want {
-				r.Want(1)
-				r.Want(2)
+				r.Request(1)
+				r.Request(2)
 			}
 			began := time.Now()
 			r.rest(t.Context(), test.pause)

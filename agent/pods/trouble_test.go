@@ -76,7 +76,7 @@ func TestSandboxHangs(t *testing.T) {
 	f.sandboxes = append(f.sandboxes, &fakeSandbox{id: "late", name: "late", created: 2, path: ns[1]})
 	f.mu.Unlock()
 	at := cookie(t, ns[1])
-	r.Want(at)
+	r.Request(at)
 	took := r.named(at, detector.Pod{Name: "late"})
 	t.Logf("named %v after it was wanted, with %d sandboxes stuck", took, len(stuck))
 	// One at a time is waited for, a second; not all that are due.
@@ -208,7 +208,7 @@ func TestManySandboxes(t *testing.T) {
 	f.mu.Lock()
 	f.sandboxes = append(f.sandboxes, &fakeSandbox{id: "late", name: "late", path: ns[1]})
 	f.mu.Unlock()
-	r.Want(cookie(t, ns[1]))
+	r.Request(cookie(t, ns[1]))
 	t.Logf("named %v after it was wanted", r.named(cookie(t, ns[1]), detector.Pod{Name: "late"}))
 	if asked := f.asked.Load(); asked > 2000 {
 		t.Errorf("%d statuses were asked for in a few seconds, want a limit", asked)
@@ -224,7 +224,7 @@ func TestForeignNetns(t *testing.T) {
 	f := newFake(t)
 	r := start(t, pods.Options{Socket: f.socket, Resync: time.Hour})
 	r.connected(true)
-	r.Want(1 << 40)
+	r.Request(1 << 40)
 	// One for the connection, and one after each pause.
 	const all = 1 + 7
 	r.eventually("lists", func() error {
@@ -233,9 +233,9 @@ func TestForeignNetns(t *testing.T) {
 		}
 		return nil
 	})
-	r.Want(1 << 40)
-	if s := r.Status(); s.Wanted != 1 {
-		t.Errorf("%d netns are wanted, want 1", s.Wanted)
+	r.Request(1 << 40)
+	if s := r.Status(); s.Pending != 1 {
+		t.Errorf("%d netns are wanted, want 1", s.Pending)
 	}
 	// Each new connection begins with a list.
 	if n, lost := f.lists.Load(), int64(r.log.count(lostRuntime)); n > all+lost {
@@ -255,7 +255,7 @@ func TestCalls(t *testing.T) {
 	began, wished := time.Now(), uint64(0)
 	for tick := time.NewTicker(100 * time.Microsecond); time.Since(began) < 3*time.Second; wished++ {
 		<-tick.C
-		r.Want(1<<40 + wished)
+		r.Request(1<<40 + wished)
 	}
 	// 10 at once and 2 a second; without the limit it would be 20 a second.
 	most := 12 + 2*int64(time.Since(began).Seconds())
@@ -265,7 +265,7 @@ func TestCalls(t *testing.T) {
 	if n := f.asked.Load(); n != asked {
 		t.Errorf("the one sandbox was asked for %d times, %d of them before it was known", n, asked)
 	}
-	if n := r.Status().Wanted; n > 4096 {
+	if n := r.Status().Pending; n > 4096 {
 		t.Errorf("%d wishes are remembered, want at most 4096", n)
 	}
 }

@@ -24,7 +24,7 @@ const (
 // Tentative takes that the pod probes an address itself before it takes it.
 func (p *Prober) Tentative(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, at time.Time) {
 	i := p.interfaces[ref]
-	if i == nil || i.Link.View.Settled(ip) && i.Link.View.Taken.Before(at) {
+	if i == nil || i.Link.View.Valid(ip) && i.Link.View.Taken.Before(at) {
 		return // the pod has the address already; probing it puts nothing off
 	}
 	if len(i.tentative) >= maxTentative {
@@ -41,7 +41,7 @@ func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
 	for _, listed := range i.Link.View.Addresses {
 		switch {
 		case listed.IP != a.ip:
-		case !listed.Settled:
+		case !listed.Valid:
 			return Refusal{Reason: "duplicate address detection runs in the pod", Until: now.Add(time.Second)}
 		case i.Link.View.Taken.After(i.tentative[a]):
 			delete(i.tentative, a) // the pod's own kernel has finished
@@ -60,7 +60,7 @@ func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
 // netns is about to go; zero for at once.
 func (p *Prober) vanishing(i *state, now time.Time) time.Time {
 	switch {
-	case i.Link.Seen && !i.Link.Place.Exists():
+	case i.Link.Seen && !i.Link.Netns.Exists():
 		// It may have another name or process now; the scan will tell.
 		p.Rescan(i.Link.Generation)
 		return now.Add(200 * time.Millisecond)

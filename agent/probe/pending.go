@@ -38,7 +38,7 @@ func (p *Prober) add(i *state, key detector.Key, vlan bpf.VLAN, at time.Time) *p
 	a := address{key.IP, vlan}
 	w := i.pending[a]
 	switch {
-	case !p.Solicits(key.Network) || p.Bindings.Heard(key, i.Holder):
+	case !p.Solicits(key.Network) || p.Bindings.Holds(key, i.Holder):
 		delete(i.pending, a)
 	case w != nil && w.key == key:
 		w.left = false
@@ -70,7 +70,7 @@ func (p *Prober) Run(now time.Time) {
 			if w.next.After(now) {
 				continue
 			}
-			if !p.Solicits(w.key.Network) || p.Bindings.Heard(w.key, i.Holder) {
+			if !p.Solicits(w.key.Network) || p.Bindings.Holds(w.key, i.Holder) {
 				delete(i.pending, a)
 				continue
 			}

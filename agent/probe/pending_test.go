@@ -153,7 +153,7 @@ func TestPendingIsBounded(t *testing.T) {
 // address.
 func TestVanishingIsNotProbed(t *testing.T) {
 	w := newWorld()
-	gone := w.pod(t, 2, func(l *links.Interface) { l.Place.Path = filepath.Join(t.TempDir(), "gone") }, "10.0.0.1")
+	gone := w.pod(t, 2, func(l *links.Interface) { l.Netns.Path = filepath.Join(t.TempDir(), "gone") }, "10.0.0.1")
 	there := w.pod(t, 3, nil, "10.0.0.2")
 	now := time.Now()
 	w.Run(now)

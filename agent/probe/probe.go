@@ -43,10 +43,10 @@ type Sender interface {
 
 // Bindings is what the prober asks the binding table.
 type Bindings interface {
-	// Heard reports whether the holder has a binding of the key that counts.
-	Heard(key detector.Key, id detector.HolderID) bool
-	// DeafUntil is until when announcements of the holder are suppressed, zero if they are not.
-	DeafUntil(key detector.Key, id detector.HolderID) time.Time
+	// Holds reports whether the holder has a binding of the key that counts.
+	Holds(key detector.Key, id detector.HolderID) bool
+	// SuppressedUntil is until when announcements of the holder are suppressed, zero if they are not.
+	SuppressedUntil(key detector.Key, id detector.HolderID) time.Time
 }
 
 // Options configures a [Prober]. All fields must be set.
@@ -158,7 +158,7 @@ func (p *Prober) Forget(ref detector.Interface) { delete(p.interfaces, ref) }
 func (p *Prober) Again(ref detector.Interface, key detector.Key, vlan bpf.VLAN, now time.Time) {
 	if s := p.interfaces[ref]; s != nil {
 		at := now
-		if until := p.Bindings.DeafUntil(key, s.Holder); until.After(at) {
+		if until := p.Bindings.SuppressedUntil(key, s.Holder); until.After(at) {
 			at = until
 		}
 		p.add(s, key, vlan, at)
@@ -175,7 +175,7 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	}
 	a := address{s.Key.IP, vlan}
 	delete(i.tentative, a)
-	if len(i.pending) > 0 && (s.Answer || !p.Bindings.DeafUntil(s.Key, i.Holder).After(s.At)) {
+	if len(i.pending) > 0 && (s.Answer || !p.Bindings.SuppressedUntil(s.Key, i.Holder).After(s.At)) {
 		delete(i.pending, a)
 	}
 }
@@ -203,7 +203,7 @@ type Refusal struct {
 
 // Probe sends the probe that the detector asks for, or with forOther another node, to the
 // address in a VLAN behind an interface.
-func (p *Prober) Probe(s detector.Solicitation, vlan bpf.VLAN, forOther bool, now time.Time) Refusal {
+func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.Time) Refusal {
 	i := p.interfaces[s.Interface]
 	if i == nil {
 		return Refusal{Reason: "the interface is gone"}

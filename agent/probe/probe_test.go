@@ -36,9 +36,11 @@ func (w *world) Send(target Target) error {
 	return w.fails
 }
 
-func (w *world) Heard(key detector.Key, _ detector.HolderID) bool { return w.heard[key] }
+func (w *world) Holds(key detector.Key, _ detector.HolderID) bool { return w.heard[key] }
 
-func (w *world) DeafUntil(key detector.Key, _ detector.HolderID) time.Time { return w.suppressed[key] }
+func (w *world) SuppressedUntil(key detector.Key, _ detector.HolderID) time.Time {
+	return w.suppressed[key]
+}
 
 func newWorld() *world {
 	w := &world{heard: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
@@ -74,13 +76,13 @@ func (w *world) pod(t *testing.T, index int, change func(*links.Interface), conf
 	}
 	link := &links.Interface{
 		Name: "veth", Index: index, Generation: uint32(index), State: links.Attached, Up: true, Seen: true,
-		Place: netns.Place{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
+		Netns: netns.Ref{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
 		View:  netns.View{Peer: links.PrimaryPeer, Cookie: uint64(index), Taken: time.Now()},
 	}
 	var keys []detector.Key
 	for _, ip := range configured {
 		keys = append(keys, key(ip))
-		link.View.Addresses = append(link.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Settled: true})
+		link.View.Addresses = append(link.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.OnPeer, Valid: true})
 	}
 	if change != nil {
 		change(link)
@@ -92,14 +94,14 @@ func (w *world) pod(t *testing.T, index int, change func(*links.Interface), conf
 }
 
 // verify is what the detector asks for.
-func verify(ref detector.Interface, ip string) detector.Solicitation {
-	return detector.Solicitation{
+func verify(ref detector.Interface, ip string) detector.Probe {
+	return detector.Probe{
 		Key: key(ip), Holder: detector.HolderID{Node: "n/", Netns: uint64(ref.Ifindex)}, Interface: ref, Purpose: detector.Verify,
 	}
 }
 
 func TestProbe(t *testing.T) {
-	gone := netns.Place{Path: filepath.Join(t.TempDir(), "gone"), Inode: 1}
+	gone := netns.Ref{Path: filepath.Join(t.TempDir(), "gone"), Inode: 1}
 	now := time.Now()
 	for _, test := range []struct {
 		name   string
@@ -115,7 +117,7 @@ func TestProbe(t *testing.T) {
 		{name: "switched off", before: func(w *world, _ detector.Interface) { w.off["default"] = true }, want: "solicitation is off in network default"},
 		{name: "over the budget", before: func(w *world, _ detector.Interface) { w.Budget.Set(0, 0) }, want: "the node's rate limit", again: 100 * time.Millisecond},
 		{
-			name: "its kernel detects duplicates", change: func(l *links.Interface) { l.View.Addresses[0].Settled = false },
+			name: "its kernel detects duplicates", change: func(l *links.Interface) { l.View.Addresses[0].Valid = false },
 			want: "duplicate address detection runs in the pod", again: time.Second,
 		},
 		{
@@ -137,7 +139,7 @@ func TestProbe(t *testing.T) {
 			},
 		},
 		{
-			name: "its netns is about to go", change: func(l *links.Interface) { l.Place = gone },
+			name: "its netns is about to go", change: func(l *links.Interface) { l.Netns = gone },
 			want: "its netns has neither a name nor a process any more", again: 200 * time.Millisecond,
 		},
 	} {

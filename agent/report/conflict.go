@@ -45,17 +45,17 @@ func (c *collection) locate(removals []api.Removal, conflict detector.Conflict) 
 }
 
 // nextHops are those of this node and of the nodes that have the holders.
-func (c *collection) nextHops(conflict detector.Conflict) []advice.Lead {
-	var hops []advice.Lead
+func (c *collection) nextHops(conflict detector.Conflict) []advice.NextHop {
+	var hops []advice.NextHop
 	if hop, ok := c.routes.nextHop(conflict); ok {
-		hops = append(hops, advice.Lead{Node: c.routes.self, Lead: hop})
+		hops = append(hops, advice.NextHop{Node: c.routes.self, NextHop: hop})
 	}
-	others := slices.SortedStableFunc(slices.Values(c.received[conflict.Key]), func(x, y advice.Lead) int {
+	others := slices.SortedStableFunc(slices.Values(c.received[conflict.Key]), func(x, y advice.NextHop) int {
 		return cmp.Compare(x.Node, y.Node)
 	})
 	for _, other := range others {
 		with := slices.ContainsFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == other.Node })
-		known := slices.ContainsFunc(hops, func(l advice.Lead) bool { return l.Node == other.Node })
+		known := slices.ContainsFunc(hops, func(l advice.NextHop) bool { return l.Node == other.Node })
 		if with && !known && len(hops) < maxRoutes {
 			hops = append(hops, other)
 		}
@@ -65,24 +65,24 @@ func (c *collection) nextHops(conflict detector.Conflict) []advice.Lead {
 
 // receive takes the next hops that the answers give.
 func (c *collection) receive() {
-	c.received = make(map[detector.Key][]advice.Lead)
+	c.received = make(map[detector.Key][]advice.NextHop)
 	for _, a := range c.answers {
-		for _, l := range a.Document.Leads[:min(len(a.Document.Leads), maxRouted)] {
-			c.received[l.Key] = append(c.received[l.Key], advice.Lead{Node: a.Member.NodeID(), Lead: l})
+		for _, l := range a.Document.NextHops[:min(len(a.Document.NextHops), maxRouted)] {
+			c.received[l.Key] = append(c.received[l.Key], advice.NextHop{Node: a.Member.NodeID(), NextHop: l})
 		}
 	}
 }
 
 // nodeNames names the nodes of a conflict, by their boots where two have one name.
-func nodeNames(conflict detector.Conflict, hops []advice.Lead) func(id string) string {
+func nodeNames(conflict detector.Conflict, hops []advice.NextHop) func(id string) string {
 	var ids []string
 	for _, b := range conflict.Holders {
 		ids = append(ids, b.Holder.ID.Node)
 	}
 	for _, l := range hops {
 		ids = append(ids, l.Node)
-		if l.Lead.Node != "" {
-			ids = append(ids, l.Lead.Node)
+		if l.NextHop.Node != "" {
+			ids = append(ids, l.NextHop.Node)
 		}
 	}
 	names := namesOf(ids)
@@ -100,22 +100,22 @@ func namesOf(ids []string) map[string]string {
 	return names
 }
 
-var routeKinds = map[cluster.LeadKind]string{
-	cluster.LeadUnknown: "unknown", cluster.LeadHolder: "holder", cluster.LeadNode: "node", cluster.LeadAway: "away",
-	cluster.LeadDevice: "device", cluster.LeadSelf: "self", cluster.LeadNowhere: "nowhere",
+var routeKinds = map[cluster.NextHopKind]string{
+	cluster.NextHopUnknown: "unknown", cluster.NextHopHolder: "holder", cluster.NextHopNode: "node", cluster.NextHopAway: "away",
+	cluster.NextHopDevice: "device", cluster.NextHopSelf: "self", cluster.NextHopNone: "nowhere",
 }
 
 // newRoute makes the document of a next hop. One to a holder that the conflict does not have is
 // only known to be a device.
-func newRoute(conflict detector.Conflict, l advice.Lead, names func(string) string) api.Route {
-	r := api.Route{Node: names(l.Node), To: routeKinds[l.Kind], ToNode: names(l.Lead.Node), Device: l.Device}
+func newRoute(conflict detector.Conflict, l advice.NextHop, names func(string) string) api.Route {
+	r := api.Route{Node: names(l.Node), To: routeKinds[l.Kind], ToNode: names(l.NextHop.Node), Device: l.Device}
 	if l.Gateway.IsValid() {
 		r.Gateway = l.Gateway.String()
 	}
-	if l.Kind == cluster.LeadHolder {
+	if l.Kind == cluster.NextHopHolder {
 		n := slices.IndexFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID == l.Holder })
 		if n < 0 {
-			r.To = routeKinds[cluster.LeadDevice]
+			r.To = routeKinds[cluster.NextHopDevice]
 		} else {
 			r.Holder = &n
 		}
@@ -149,7 +149,7 @@ func (r *Report) Reply(q cluster.Query) {
 			go func() {
 				defer func() { <-r.routing }()
 				routes.addMembers(r.Cluster.Members())
-				document.Leads = routes.nextHops(open)
+				document.NextHops = routes.nextHops(open)
 				r.Cluster.Reply(q.ID, document)
 			}()
 			return

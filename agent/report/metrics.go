@@ -83,7 +83,7 @@ func (r *Report) agentStats() metrics.AgentStats {
 		Solicitations: r.Prober.Sent(),
 		Pending:       r.Table.Pending(),
 	}
-	stats.Solicitations[detector.Verify] += r.Peer.Asked()
+	stats.Solicitations[detector.Verify] += r.Peer.Requested()
 	for reason, n := range counts.Suppressed {
 		stats.Suppressed[reason.String()] = n
 	}

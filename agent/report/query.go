@@ -103,7 +103,7 @@ type collection struct {
 	// Where packets go, by this node's routes and by what others reply; for how many conflicts
 	// there is advice.
 	routes   *routes
-	received map[detector.Key][]advice.Lead
+	received map[detector.Key][]advice.NextHop
 	advised  int
 	// The rest is for stories, and of this node only.
 	present    map[detector.HolderID]named
@@ -267,16 +267,16 @@ func (r *Report) known(q cluster.Query) cluster.Document {
 func (r *Report) describe(c *collection, ip netip.Addr) {
 	c.present = make(map[detector.HolderID]named)
 	for i := range r.Table.All() {
-		c.present[i.Holder] = named{i.Name, i.Place.Label(), i.Pod.Pod}
+		c.present[i.Holder] = named{i.Name, i.Netns.Label(), i.Pod.Pod}
 	}
 	for _, a := range r.Table.Lists(ip) {
 		c.configured = append(c.configured, api.Configured{
 			Network:    a.Key.Network,
 			Interface:  a.Interface.Name,
-			Netns:      a.Interface.Place.Label(),
+			Netns:      a.Interface.Netns.Label(),
 			Pod:        api.NewPod(a.Interface.Pod.Pod),
 			Device:     devices[a.Where],
-			Settled:    a.Settled,
+			Settled:    a.Valid,
 			Unanswered: r.Prober.Unanswered(a.Interface.Ref, a.Key.IP, a.VLAN),
 		})
 	}

@@ -67,8 +67,8 @@ func newReport(t *testing.T, o *others) *Report {
 		opts.Cluster = o
 	}
 	r := New(opts)
-	r.lookup = func() func(netip.Addr) (route.Way, error) {
-		return func(netip.Addr) (route.Way, error) { return route.Way{Kind: route.Nowhere}, nil }
+	r.lookup = func() func(netip.Addr) (route.Route, error) {
+		return func(netip.Addr) (route.Route, error) { return route.Route{Kind: route.Nowhere}, nil }
 	}
 	return r
 }

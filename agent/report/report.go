@@ -72,7 +72,7 @@ type Report struct {
 	events  eventLog
 	routing chan struct{} // a slot for each query of another node whose routes are looked up
 	// lookup begins to look up routes in the kernel's tables.
-	lookup func() func(netip.Addr) (route.Way, error)
+	lookup func() func(netip.Addr) (route.Route, error)
 }
 
 var _ api.Backend = (*Report)(nil)
@@ -87,7 +87,7 @@ func New(opts Options) *Report {
 		watches: make(map[chan api.ConflictEvent]bool),
 		events:  eventLog{confirmed: rate.NewLimiter(10, 50), other: rate.NewLimiter(5, 50)},
 		routing: make(chan struct{}, maxRouting),
-		lookup:  func() func(netip.Addr) (route.Way, error) { return new(route.Lookup).To },
+		lookup:  func() func(netip.Addr) (route.Route, error) { return new(route.Lookup).To },
 	}
 }
 

@@ -30,7 +30,7 @@ type routes struct {
 	nodes map[netip.Addr]string
 	// addresses are those of all agents by NodeID, of this node's, too.
 	addresses map[string]netip.Addr
-	lookup    func(netip.Addr) (route.Way, error)
+	lookup    func(netip.Addr) (route.Route, error)
 	left      int // how many may still be looked up
 }
 
@@ -74,31 +74,31 @@ func (w *routes) addMembers(members []cluster.Member) {
 
 // nextHop says where this node sends packets to the address of a confirmed conflict now. It
 // reports false where it cannot say, or was asked too much.
-func (w *routes) nextHop(c detector.Conflict) (cluster.Lead, bool) {
+func (w *routes) nextHop(c detector.Conflict) (cluster.NextHop, bool) {
 	if c.State != detector.Confirmed || !w.networks[c.Key.Network] || w.left == 0 {
-		return cluster.Lead{}, false
+		return cluster.NextHop{}, false
 	}
 	w.left--
-	way, err := w.lookup(c.Key.IP)
+	rt, err := w.lookup(c.Key.IP)
 	if err != nil {
-		return cluster.Lead{}, false // a device went while we looked
+		return cluster.NextHop{}, false // a device went while we looked
 	}
-	lead := cluster.Lead{Key: c.Key, Device: way.Device.Name, Gateway: way.Gateway}
-	switch way.Kind {
+	hop := cluster.NextHop{Key: c.Key, Device: rt.Device.Name, Gateway: rt.Gateway}
+	switch rt.Kind {
 	case route.Nowhere:
-		lead.Kind = cluster.LeadNowhere
+		hop.Kind = cluster.NextHopNone
 	case route.Self:
-		lead.Kind = cluster.LeadSelf
-		w.toHolder(&lead, c, w.host)
+		hop.Kind = cluster.NextHopSelf
+		w.toHolder(&hop, c, w.host)
 	default:
-		w.out(&lead, c, way)
+		w.resolve(&hop, c, rt)
 	}
-	return lead, true
+	return hop, true
 }
 
 // nextHops is nextHop for many.
-func (w *routes) nextHops(conflicts []detector.Conflict) []cluster.Lead {
-	var list []cluster.Lead
+func (w *routes) nextHops(conflicts []detector.Conflict) []cluster.NextHop {
+	var list []cluster.NextHop
 	for _, c := range conflicts {
 		if hop, ok := w.nextHop(c); ok {
 			list = append(list, hop)
@@ -108,66 +108,66 @@ func (w *routes) nextHops(conflicts []detector.Conflict) []cluster.Lead {
 }
 
 // out follows a route by a device.
-func (w *routes) out(lead *cluster.Lead, c detector.Conflict, way route.Way) {
-	hop := c.Key.IP
-	if way.Gateway.IsValid() {
-		hop = way.Gateway
+func (w *routes) resolve(hop *cluster.NextHop, c detector.Conflict, rt route.Route) {
+	ip := c.Key.IP
+	if rt.Gateway.IsValid() {
+		ip = rt.Gateway
 	}
-	switch holder, pod := w.behind[way.Device.Index]; {
+	switch holder, pod := w.behind[rt.Device.Index]; {
 	case pod:
-		lead.Kind = cluster.LeadDevice
-		w.toHolder(lead, c, holder)
-	case w.nodes[hop] != "":
-		lead.Kind, lead.Node = cluster.LeadNode, w.nodes[hop]
-	case way.MAC != nil:
-		w.neighbour(lead, c, way)
-	case way.Bridged && !way.Gateway.IsValid():
-		lead.Kind = cluster.LeadUnknown
+		hop.Kind = cluster.NextHopDevice
+		w.toHolder(hop, c, holder)
+	case w.nodes[ip] != "":
+		hop.Kind, hop.Node = cluster.NextHopNode, w.nodes[ip]
+	case rt.MAC != nil:
+		w.neighbour(hop, c, rt)
+	case rt.Bridged && !rt.Gateway.IsValid():
+		hop.Kind = cluster.NextHopUnknown
 	default:
-		lead.Kind = w.beyond(way.Device)
+		hop.Kind = w.beyond(rt.Device)
 	}
 }
 
 // neighbour follows a route to a MAC: the holder behind the port that it is behind
 // or, where no pod is, the only one with that MAC.
-func (w *routes) neighbour(lead *cluster.Lead, c detector.Conflict, way route.Way) {
-	if holder, pod := w.behind[way.Port.Index]; pod && way.Port.Index != 0 {
-		lead.Kind = cluster.LeadDevice
-		w.toHolder(lead, c, holder)
+func (w *routes) neighbour(hop *cluster.NextHop, c detector.Conflict, rt route.Route) {
+	if holder, pod := w.behind[rt.Port.Index]; pod && rt.Port.Index != 0 {
+		hop.Kind = cluster.NextHopDevice
+		w.toHolder(hop, c, holder)
 		return
 	}
 	// What leaves by a port of another kind does not come to a holder of this node.
-	away := !way.Bridged || way.Port.Index != 0
+	away := !rt.Bridged || rt.Port.Index != 0
 	var found []detector.HolderID
 	for _, b := range c.Holders {
 		here := b.Holder.ID.Node == w.self
-		if slices.Equal(b.Holder.MAC[:], way.MAC) && (!away || !here) {
+		if slices.Equal(b.Holder.MAC[:], rt.MAC) && (!away || !here) {
 			found = append(found, b.Holder.ID)
 		}
 	}
 	switch {
 	case len(found) == 1:
-		lead.Kind, lead.Holder = cluster.LeadHolder, found[0]
+		hop.Kind, hop.Holder = cluster.NextHopHolder, found[0]
 	case len(found) > 1 && !away:
-		lead.Kind = cluster.LeadUnknown // the bridge floods it to all of them
-	case way.Port.Index != 0:
-		lead.Kind, lead.Device = w.beyond(way.Port), way.Port.Name
+		hop.Kind = cluster.NextHopUnknown // the bridge floods it to all of them
+	case rt.Port.Index != 0:
+		hop.Kind, hop.Device = w.beyond(rt.Port), rt.Port.Name
 	default:
-		lead.Kind = w.beyond(way.Device)
+		hop.Kind = w.beyond(rt.Device)
 	}
 }
 
 // toHolder makes it a next hop to a holder of the conflict, if it is one.
-func (w *routes) toHolder(lead *cluster.Lead, c detector.Conflict, id detector.HolderID) {
+func (w *routes) toHolder(hop *cluster.NextHop, c detector.Conflict, id detector.HolderID) {
 	if slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID == id }) {
-		lead.Kind, lead.Holder = cluster.LeadHolder, id
+		hop.Kind, hop.Holder = cluster.NextHopHolder, id
 	}
 }
 
 // beyond says what is behind a device that leads to no pod of this node.
-func (w *routes) beyond(d route.Device) cluster.LeadKind {
+func (w *routes) beyond(d route.Device) cluster.NextHopKind {
 	if d.Leaves || w.uplinks[d.Index] {
-		return cluster.LeadAway
+		return cluster.NextHopAway
 	}
-	return cluster.LeadDevice
+	return cluster.NextHopDevice
 }

@@ -49,12 +49,12 @@ func TestNextHops(t *testing.T) {
 			Leaves: index == 30,
 		}
 	}
-	out := func(index int) route.Way { return route.Way{Kind: route.Out, Device: device(index)} }
-	via := func(w route.Way, gateway string) route.Way {
+	out := func(index int) route.Route { return route.Route{Kind: route.Out, Device: device(index)} }
+	via := func(w route.Route, gateway string) route.Route {
 		w.Gateway = netip.MustParseAddr(gateway)
 		return w
 	}
-	bridge := func(last byte, port int) route.Way {
+	bridge := func(last byte, port int) route.Route {
 		w := out(20)
 		w.Bridged = true
 		if last != 0 {
@@ -72,7 +72,7 @@ func TestNextHops(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		holders []detector.Binding
-		way     route.Way
+		way     route.Route
 		want    string
 	}{
 		{"a route of its own", []detector.Binding{one, two}, out(2), "holder n1/2 veth2"},
@@ -99,16 +99,16 @@ func TestNextHops(t *testing.T) {
 		{"to another node", []detector.Binding{one, far}, via(out(30), "192.0.2.2"), "node n2/b eth0 via 192.0.2.2"},
 		{"to a node that is gone", []detector.Binding{one, far}, via(out(30), "192.0.2.9"), "away eth0 via 192.0.2.9"},
 		{"into a device of a switch", []detector.Binding{one, far}, out(50), "device ovn0"},
-		{"to the node itself", []detector.Binding{self, far}, route.Way{Kind: route.Self}, "holder n1/99 "},
-		{"to the node itself, which is no holder", []detector.Binding{one, far}, route.Way{Kind: route.Self}, "self "},
-		{"nowhere", []detector.Binding{one, far}, route.Way{Kind: route.Nowhere}, "nowhere "},
+		{"to the node itself", []detector.Binding{self, far}, route.Route{Kind: route.Self}, "holder n1/99 "},
+		{"to the node itself, which is no holder", []detector.Binding{one, far}, route.Route{Kind: route.Self}, "self "},
+		{"nowhere", []detector.Binding{one, far}, route.Route{Kind: route.Nowhere}, "nowhere "},
 	} {
 		w := &routes{
 			self: "n1/b", host: self.Holder.ID, left: 1,
 			behind:   map[int]detector.HolderID{1: one.Holder.ID, 2: two.Holder.ID, 3: single.Holder.ID, 7: {Node: "n1/b", Netns: 7}},
 			uplinks:  map[int]bool{40: true},
 			networks: map[string]bool{"default": true}, nodes: make(map[netip.Addr]string), addresses: make(map[string]netip.Addr),
-			lookup: func(netip.Addr) (route.Way, error) { return test.way, nil },
+			lookup: func(netip.Addr) (route.Route, error) { return test.way, nil },
 		}
 		w.addMembers([]cluster.Member{
 			{Name: "n1", Boot: "b", State: cluster.Alive, Address: "192.0.2.1:7951"},
@@ -119,9 +119,9 @@ func TestNextHops(t *testing.T) {
 		l, ok := w.nextHop(confirmed(test.holders...))
 		got := routeKinds[l.Kind]
 		switch l.Kind {
-		case cluster.LeadHolder:
+		case cluster.NextHopHolder:
 			got += fmt.Sprintf(" %s/%d", cluster.NodeName(l.Holder.Node), l.Holder.Netns)
-		case cluster.LeadNode:
+		case cluster.NextHopNode:
 			got += " " + l.Node
 		}
 		got += " " + l.Device
@@ -161,9 +161,9 @@ func TestRoutesThatAreNotLookedUp(t *testing.T) {
 		t.Errorf("behind %v, outward %v", w.behind, w.uplinks)
 	}
 	asked := 0
-	w.lookup = func(netip.Addr) (route.Way, error) {
+	w.lookup = func(netip.Addr) (route.Route, error) {
 		asked++
-		return route.Way{}, errors.New("it has gone")
+		return route.Route{}, errors.New("it has gone")
 	}
 	found := confirmed(holding("n", "10.0.0.1", 11), holding("n", "10.0.0.1", 12))
 	if _, ok := w.nextHop(found); ok || asked != 1 {
@@ -196,27 +196,27 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 	there.FirstSeen = here.FirstSeen.Add(time.Minute)
 	there.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-1"}
 	c := confirmed(here, there)
-	lead := func(kind cluster.LeadKind, change func(*cluster.Lead)) cluster.Lead {
-		l := cluster.Lead{Key: c.Key, Kind: kind}
+	lead := func(kind cluster.NextHopKind, change func(*cluster.NextHop)) cluster.NextHop {
+		l := cluster.NextHop{Key: c.Key, Kind: kind}
 		if change != nil {
 			change(&l)
 		}
 		return l
 	}
-	own := lead(cluster.LeadHolder, func(l *cluster.Lead) { l.Holder, l.Device = there.Holder.ID, "veth2" })
-	nobody := lead(cluster.LeadHolder, func(l *cluster.Lead) { l.Holder, l.Device = detector.HolderID{Node: "n7/b", Netns: 7}, "cni0" })
-	other := lead(cluster.LeadSelf, func(l *cluster.Lead) { l.Key.IP = l.Key.IP.Next() })
+	own := lead(cluster.NextHopHolder, func(l *cluster.NextHop) { l.Holder, l.Device = there.Holder.ID, "veth2" })
+	nobody := lead(cluster.NextHopHolder, func(l *cluster.NextHop) { l.Holder, l.Device = detector.HolderID{Node: "n7/b", Netns: 7}, "cni0" })
+	other := lead(cluster.NextHopSelf, func(l *cluster.NextHop) { l.Key.IP = l.Key.IP.Next() })
 	for _, test := range []struct {
 		name  string
 		from  string
-		leads []cluster.Lead
+		leads []cluster.NextHop
 		want  string
 	}{
-		{"its own way", "n2", []cluster.Lead{own}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
-		{"two ways", "n2", []cluster.Lead{own, nobody}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
-		{"to a holder that nobody knows", "n2", []cluster.Lead{nobody}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"device","device":"cni0"}]`},
-		{"of another address", "n2", []cluster.Lead{other}, `[{"node":"n1","to":"nowhere"}]`},
-		{"of a node that has no holder", "n3", []cluster.Lead{own}, `[{"node":"n1","to":"nowhere"}]`},
+		{"its own way", "n2", []cluster.NextHop{own}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
+		{"two ways", "n2", []cluster.NextHop{own, nobody}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
+		{"to a holder that nobody knows", "n2", []cluster.NextHop{nobody}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"device","device":"cni0"}]`},
+		{"of another address", "n2", []cluster.NextHop{other}, `[{"node":"n1","to":"nowhere"}]`},
+		{"of a node that has no holder", "n3", []cluster.NextHop{own}, `[{"node":"n1","to":"nowhere"}]`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := &others{
@@ -224,7 +224,7 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 				answer: func(context.Context, cluster.Query) (cluster.Result, error) {
 					return cluster.Result{Answers: []cluster.Answer{
 						{Member: member("n2", cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}},
-						{Member: member(test.from, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}, Leads: test.leads}},
+						{Member: member(test.from, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}, NextHops: test.leads}},
 					}[map[string]int{"n2": 1, "n3": 0}[test.from]:]}, nil
 				},
 			}
@@ -259,7 +259,7 @@ func TestNamesakesAreToldApart(t *testing.T) {
 		answer: func(context.Context, cluster.Query) (cluster.Result, error) {
 			d := cluster.Document{
 				Conflicts: []detector.Conflict{c},
-				Leads:     []cluster.Lead{{Key: c.Key, Kind: cluster.LeadNode, Node: "n1/b", Device: "eth0"}},
+				NextHops:  []cluster.NextHop{{Key: c.Key, Kind: cluster.NextHopNode, Node: "n1/b", Device: "eth0"}},
 				Stories:   []detector.Story{{Key: c.Key, Conflict: &c, Bindings: c.Holders, Notes: []detector.Note{{Kind: detector.NoteSeen, Holder: here.Holder.ID}}}},
 			}
 			return cluster.Result{Answers: []cluster.Answer{{Member: member, Document: d}}}, nil
@@ -317,7 +317,7 @@ func TestReplyHasRoutes(t *testing.T) {
 	ip := netip.MustParseAddr("10.0.0.1")
 	for kind, want := range map[cluster.QueryKind]int{cluster.QueryConflicts: 1, cluster.QueryStories: 1, cluster.QueryBindings: 0} {
 		r.Reply(cluster.Query{ID: 2, Kind: kind, IP: ip})
-		if d := <-got.got; len(d.Leads) != want || want == 1 && d.Leads[0].Kind != cluster.LeadNowhere {
+		if d := <-got.got; len(d.NextHops) != want || want == 1 && d.NextHops[0].Kind != cluster.NextHopNone {
 			t.Errorf("kind %d: %+v, want %d next hops", kind, d, want)
 		}
 	}
@@ -326,7 +326,7 @@ func TestReplyHasRoutes(t *testing.T) {
 		r.routing <- struct{}{}
 	}
 	r.Reply(cluster.Query{ID: 2, Kind: cluster.QueryConflicts})
-	if d := <-got.got; len(d.Leads) != 0 || len(d.Conflicts) != 1 {
+	if d := <-got.got; len(d.NextHops) != 0 || len(d.Conflicts) != 1 {
 		t.Errorf("%+v, want the conflict without routes", d)
 	}
 	// Before the agent is ready no answer is better than an empty one.

@@ -74,10 +74,10 @@ func (r *Report) tables(document *api.Status) {
 	}
 	for _, device := range r.Table.Unobserved() {
 		status := api.InterfaceStatus{
-			Name: device.Name, Ifindex: device.Index, State: string(device.State), Reason: device.Reason, Pid: device.Place.Pid,
+			Name: device.Name, Ifindex: device.Index, State: string(device.State), Reason: device.Reason, Pid: device.Netns.Pid,
 		}
-		if device.Place != (netns.Place{}) {
-			status.Netns = device.Place.Label()
+		if device.Netns != (netns.Ref{}) {
+			status.Netns = device.Netns.Label()
 		}
 		document.Interfaces = append(document.Interfaces, status)
 	}
@@ -142,7 +142,7 @@ func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
 		Pod:        api.NewPod(i.Pod.Pod),
 	}
 	if i.Seen {
-		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Place.Label(), i.Place.Pid
+		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Netns.Label(), i.Netns.Pid
 	}
 	c := r.Table.Refused(i)
 	refused := api.Refused{

@@ -97,12 +97,12 @@ func makeSample(node string, confirmed, suspected, resolved int) (detector.Snaps
 		run(d.Observe(detector.Sighting{Key: key, Holder: h, Evidence: detector.Announced, Answer: answer, At: now, FoundAtStart: netns%2 == 0}, now))
 	}
 	run = func(fx detector.Effects) {
-		for _, s := range fx.Solicit {
+		for _, s := range fx.Probes {
 			if int(s.Holder.Netns) > 2*(confirmed+resolved) {
-				run(d.NotSolicited(s, "off", time.Time{}, now))
+				run(d.ProbeRefused(s, "off", time.Time{}, now))
 				continue
 			}
-			d.Solicited(s, now)
+			d.ProbeSent(s, now)
 			see(s.Key, s.Holder.Netns, true)
 		}
 	}

@@ -42,7 +42,7 @@ func printAdvice(out io.Writer, document api.Conflicts) {
 	if len(plain) == 0 && len(advised) <= fewAdvised {
 		for _, c := range advised {
 			if isHeld(c) {
-				wrapped(out, 2, inNetwork(c.IP, c.Network)+": "+hold(c))
+				wrapped(out, 2, inNetwork(c.IP, c.Network)+": "+heldReason(c))
 				continue
 			}
 			removals := first(c)
@@ -87,7 +87,7 @@ func printStoryAdvice(out io.Writer, c *api.Conflict) {
 	}
 	fmt.Fprintln(out, "\nWhat to do:")
 	if isHeld(*c) {
-		wrapped(out, 2, "  "+hold(*c))
+		wrapped(out, 2, "  "+heldReason(*c))
 		return
 	}
 	removals := first(*c)
@@ -184,12 +184,12 @@ func at(removals []api.Removal) string {
 	if on == "" || slices.ContainsFunc(removals, func(r api.Removal) bool { return r.On != on }) {
 		return ""
 	}
-	return ", on node " + place(removals[0])
+	return ", on node " + loginNode(removals[0])
 }
 
-// place is the node that a command is for, with its address where only its boot tells it from
+// loginNode is the node that a command is for, with its address where only its boot tells it from
 // another: one cannot log in to a boot.
-func place(r api.Removal) string {
+func loginNode(r api.Removal) string {
 	if name, ok := strings.CutSuffix(r.On, ")"); ok && r.Address != "" && plainNode(r.On) != r.On {
 		return name + ", " + r.Address + ")"
 	}
@@ -207,7 +207,7 @@ func printCommands(out io.Writer, c api.Conflict, removals []api.Removal) {
 			wrapped(out, 6, fmt.Sprintf("    No command: %s has no name that is fit for one.", labels(c)[r.Holder]))
 			continue
 		case r.On != "" && !together:
-			fmt.Fprintln(out, clip("  on node "+place(r)+":", screen))
+			fmt.Fprintln(out, clip("  on node "+loginNode(r)+":", screen))
 		case !together && len(removals) > 1 && slices.ContainsFunc(removals, func(r api.Removal) bool { return r.On != "" }):
 			fmt.Fprintln(out, "  anywhere:")
 		}

@@ -10,8 +10,8 @@ import (
 // isHeld says whether nothing is to be removed now.
 func isHeld(c api.Conflict) bool { return len(c.Advice.Remove) == 0 }
 
-// hold says why nothing is to be removed now, and what to do instead.
-func hold(c api.Conflict) string {
+// heldReason says why nothing is to be removed now, and what to do instead.
+func heldReason(c api.Conflict) string {
 	var nodes []string
 	for n, name := range nodesOf(c) {
 		if slices.Contains(c.Advice.Held, n) && !slices.Contains(nodes, name) {
@@ -35,7 +35,7 @@ func printHeld(out io.Writer, conflicts []api.Conflict) (more int) {
 	var reasons []string
 	addresses := make(map[string][]string)
 	for _, c := range conflicts {
-		reason := hold(c)
+		reason := heldReason(c)
 		if addresses[reason] == nil {
 			if len(reasons) == maxCommands {
 				more++

@@ -58,7 +58,7 @@ What to do:
 // A reason that this version does not know is no node that does not answer.
 func TestHeldForAnotherReason(t *testing.T) {
 	c := api.Conflict{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}, Advice: &api.Advice{Unknown: "of tomorrow"}}
-	if got, want := hold(c), "Nothing is to be removed now."; got != want {
+	if got, want := heldReason(c), "Nothing is to be removed now."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

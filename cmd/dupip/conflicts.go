@@ -118,7 +118,7 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 				if n == 0 {
 					row = table.Row{c.ID, c.Network, c.IP, paint(out, c.State), c.Scope, age(since(c)), age(c.ResolvedAt)}
 				}
-				t.AppendRow(append(row, reached(b), nodes[nodeID(b)], b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
+				t.AppendRow(append(row, describeHolder(b), nodes[nodeID(b)], b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
 			}
 		}
 		t.Render()
@@ -141,7 +141,7 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 			if n == 0 {
 				row = table.Row{inNetwork(c.IP, c.Network), paint(out, c.State), age(since(c))}
 			}
-			name := reached(b)
+			name := describeHolder(b)
 			if nodes != nil {
 				// The name is what people look for, so the node has the mark.
 				node := nodes[nodeID(b)]
@@ -162,8 +162,8 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 	}
 }
 
-// reached is who, and says so where the holder's node does not answer.
-func reached(b api.Binding) string {
+// describeHolder is who, and says so where the holder's node does not answer.
+func describeHolder(b api.Binding) string {
 	if b.Unreachable {
 		return who(b) + " (unreachable)"
 	}

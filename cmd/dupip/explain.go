@@ -128,7 +128,7 @@ func printStory(out io.Writer, story api.Story) {
 	fmt.Fprintln(out, "\nHolders, the elder first:")
 	nodes := nodeNames(story.Bindings)
 	for _, b := range story.Bindings {
-		name := reached(b)
+		name := describeHolder(b)
 		if several || len(nodes) > 1 || !slices.Contains(story.Nodes, b.Node) {
 			name += " on node " + nodes[nodeID(b)]
 		}
@@ -148,12 +148,12 @@ func printStory(out io.Writer, story api.Story) {
 	}
 	fmt.Fprintln(out, "\nWhat happened:")
 	for _, note := range story.Notes {
-		wrapped(out, 15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), told(note, several), note.Text))
+		wrapped(out, 15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), notePrefix(note, several), note.Text))
 	}
 }
 
-// told says of whom a note is, and who tells it where several nodes do.
-func told(note api.Note, several bool) string {
+// notePrefix says of whom a note is, and who tells it where several nodes do.
+func notePrefix(note api.Note, several bool) string {
 	holder := note.Netns
 	if note.Pod != nil {
 		holder = note.Pod.String()

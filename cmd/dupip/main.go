@@ -29,14 +29,14 @@ func run() int {
 		return int(code)
 	}
 	if err != nil {
-		complain(os.Stderr, err)
+		printError(os.Stderr, err)
 		return 1
 	}
 	return 0
 }
 
-// complain prints an error, in which others may have had a say.
-func complain(w io.Writer, err error) {
+// printError prints an error, in which others may have had a say.
+func printError(w io.Writer, err error) {
 	lines := strings.Split(err.Error(), "\n")
 	for n, line := range lines {
 		lines[n] = printable(line)

@@ -93,14 +93,14 @@ const screen = 80
 // and then shortens that one.
 func fit(header []any, rows []table.Row, column string, spare ...string) ([]any, []table.Row) {
 	const shortest = 12
-	left := room(header, rows, column)
+	left := columnWidth(header, rows, column)
 	for left < shortest && len(spare) > 0 {
 		at := slices.Index(header, any(spare[0]))
 		header, spare = slices.Delete(header, at, at+1), spare[1:]
 		for n := range rows {
 			rows[n] = slices.Delete(rows[n], at, at+1)
 		}
-		left = room(header, rows, column)
+		left = columnWidth(header, rows, column)
 	}
 	at := slices.Index(header, any(column))
 	for _, row := range rows {
@@ -109,8 +109,8 @@ func fit(header []any, rows []table.Row, column string, spare ...string) ([]any,
 	return header, rows
 }
 
-// room is what the other columns of a table leave of the screen for one.
-func room(header []any, rows []table.Row, column string) int {
+// columnWidth is what the other columns of a table leave of the screen for one.
+func columnWidth(header []any, rows []table.Row, column string) int {
 	left := screen
 	for n, name := range header {
 		if name == column {

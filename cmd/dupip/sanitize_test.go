@@ -134,7 +134,7 @@ func TestHostileErrors(t *testing.T) {
 		"one\ntwo":        "dupip: one\ntwo\n", // a configuration with two mistakes
 	} {
 		var out bytes.Buffer
-		complain(&out, errors.New(reason))
+		printError(&out, errors.New(reason))
 		if got := out.String(); got != want {
 			t.Errorf("%q is said as %q, want %q", reason, got, want)
 		}

@@ -1,9 +1,9 @@
-// Package cluster has what the agents of a cluster tell and ask each other, as plain
-// values: the words that package agent, which has the holders, and package gossip,
-// which carries the words, share without knowing each other.
+// Package cluster has what the agents of a cluster send to each other, as plain values: the types
+// that package agent, which has the holders, and package gossip, which carries messages, share
+// without importing each other.
 //
-// Times are on the clock of whoever holds the value: between nodes ages travel, and the
-// receiver turns them into times of its own.
+// Times are on the clock of whoever has the value. Between nodes ages travel; the receiver turns
+// them into times of its own.
 package cluster
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// NodeID identifies one boot of a node; it is the Node of a [detector.HolderID]. An agent
-// that restarts keeps it: the cookies of network namespaces are unique for a boot.
+// NodeID identifies one boot of a node; it is the Node of a [detector.HolderID]. An agent that
+// restarts keeps it: the cookies of network namespaces are unique for a boot.
 func NodeID(name, bootID string) string { return name + "/" + bootID }
 
 // NodeName is the node's name in a NodeID, for people.
@@ -30,95 +30,93 @@ func BootID(id string) string {
 	return boot
 }
 
-// Claim says that a holder has an address.
-type Claim struct {
-	// Holder has ID and MAC; only in a [Testimony] and a [Document] also the rest.
+// Binding is a holder of an address, as its node reports it. The address is beside it.
+type Binding struct {
+	// Holder has ID and MAC; only in a [ProbeReply] and a [Document] also the rest.
 	Holder    detector.Holder
 	Evidence  detector.Evidence
 	FirstSeen time.Time
-	// FoundAtStart is as in [detector.Binding], where Holder is told in full.
+	// FoundAtStart is as in [detector.Binding], where Holder is complete.
 	FoundAtStart bool
-	// LastSeen is when the holder's node last stood by the claim.
+	// LastSeen is when the holder's node confirmed the binding last.
 	LastSeen time.Time
-	// Episodes counts the conflicts of the address that are resolved as far as the
-	// holder's node knows, so that all holders' nodes give the next one the same id.
-	Episodes int
+	// Occurrences is how many conflicts of the address are resolved as far as the holder's node
+	// knows, so that the next one has the same ID on all nodes.
+	Occurrences int
 }
 
-// Lease is a claim to an address as it is told to the keepers of the address.
+// Lease is a binding as sent to the keepers of its address.
 type Lease struct {
-	Key   detector.Key
-	Claim Claim
+	Key     detector.Key
+	Binding Binding
 }
 
-// Message is what other nodes tell or ask this one: a Rival, a Question, a Testimony, a
-// Query, or that one has Returned.
+// Message is what other nodes send to this one: a ConflictNotice, a ProbeRequest, a ProbeReply, a
+// Query, or Returned.
 type Message interface{ message() }
 
-// Rival tells that an address which this node leased has other holders on other nodes.
-type Rival struct {
-	Key    detector.Key
-	Claims []Claim
-	// Total counts all holders that the keeper knows, those of this node too; there may
-	// be more than Claims tells of.
+// ConflictNotice reports that an address that this node leased has holders on other nodes.
+type ConflictNotice struct {
+	Key      detector.Key
+	Bindings []Binding
+	// Total counts all holders that the keeper knows, also those of this node. There may be more
+	// than Bindings has.
 	Total int
 }
 
-// Question asks whether a holder of this node has an address now. The answer goes to
-// the same ID.
-type Question struct {
+// ProbeRequest asks whether a holder of this node has an address now. The reply has the same ID.
+type ProbeRequest struct {
 	ID uint64
-	// From is the NodeID of the asker.
+	// From is the NodeID of the sender.
 	From   string
 	Key    detector.Key
 	Holder detector.HolderID
-	// Claims are the asker's own holders of the address: it is a rival, too.
-	Claims []Claim
+	// Bindings are the sender's own holders of the address.
+	Bindings []Binding
 }
 
-// Outcome is what came of a question.
+// Outcome is the result of a probe request.
 type Outcome uint8
 
-// The outcomes of a question.
+// The outcomes of a probe request.
 const (
-	// Answered: the holder answered its own agent after the question had arrived.
+	// Answered: the holder answered its agent after the request had arrived.
 	Answered Outcome = iota + 1
-	// Unanswered: it was asked and did not answer.
+	// Unanswered: it was probed and did not answer.
 	Unanswered
 	// Forwards: it answered, but for an address it does not have.
 	Forwards
 	// Gone: the node has no such holder of the address, or not any more.
 	Gone
-	// Refused: a safeguard forbids to ask it, for Reason and until RetryAt.
+	// Refused: a safeguard forbids to probe it, for Reason and until RetryAt.
 	Refused
-	// Unreachable: the node did not answer. Never on the wire.
+	// Unreachable: the node did not reply. Never on the wire.
 	Unreachable
 )
 
-// Testimony is the answer to a question of this node, or news that nobody asked for: then
-// the Outcome is Gone and Solicitation has Key and Holder only.
-type Testimony struct {
-	// Solicitation is what was asked, unchanged.
-	Solicitation detector.Solicitation
-	Outcome      Outcome
-	// At is when the holder answered, not before the question was sent.
+// ProbeReply is the reply to a probe request of this node, or a withdrawal that was not asked for:
+// then Outcome is Gone and Probe has Key and Holder only.
+type ProbeReply struct {
+	// Probe is what the request was about, unchanged.
+	Probe   detector.Probe
+	Outcome Outcome
+	// At is when the holder answered, not before the request was sent.
 	At time.Time
-	// Claim describes the holder in full, where the Outcome is Answered, Unanswered,
-	// Forwards or Refused.
-	Claim Claim
-	// Reason is one short clause for people. RetryAt is zero where only something new
-	// can change the outcome.
+	// Binding is complete if the Outcome is Answered, Unanswered, Forwards or Refused.
+	Binding Binding
+	// Reason is a short clause for people. RetryAt is zero if no time is known.
 	Reason  string
 	RetryAt time.Time
 }
 
-// Returned tells that a node is heard again that had left questions of this one unanswered.
+// Returned reports that a node is alive again that had left probe requests of this one without a
+// reply.
 type Returned struct {
 	// Node is its NodeID.
 	Node string
 }
 
-// QueryKind says what a query asks for.
+// QueryKind is what a query asks for.
 type QueryKind uint8
 
 // The kinds of queries.
@@ -146,43 +144,43 @@ type Document struct {
 	Bindings  []detector.Binding
 	Conflicts []detector.Conflict
 	Stories   []detector.Story
-	// Leads say where the node's kernel would send packets to addresses of the above.
-	Leads []Lead
+	// NextHops are where the node's kernel would send packets to these addresses.
+	NextHops []NextHop
 	// Omitted counts what did not fit.
 	Omitted int
 }
 
-// LeadKind says where packets to an address go.
-type LeadKind uint8
+// NextHopKind is where packets to an address go.
+type NextHopKind uint8
 
-// The kinds of leads.
+// The kinds of next hops.
 const (
-	// LeadUnknown: into Device, and the kernel does not know now to whom there.
-	LeadUnknown LeadKind = iota + 1
-	// LeadHolder: to Holder, on this node or another.
-	LeadHolder
-	// LeadNode: to the node Node, by Device and Gateway.
-	LeadNode
-	// LeadAway: off the node, by Device and Gateway.
-	LeadAway
-	// LeadDevice: into Device, which leads to none of the holders that are known.
-	LeadDevice
-	// LeadSelf: to the node itself.
-	LeadSelf
-	// LeadNowhere: there is no route, or one that lets nothing pass.
-	LeadNowhere
+	// NextHopUnknown: into Device; the kernel has no neighbour entry for the address now.
+	NextHopUnknown NextHopKind = iota + 1
+	// NextHopHolder: to Holder, on this node or another.
+	NextHopHolder
+	// NextHopNode: to the node Node, by Device and Gateway.
+	NextHopNode
+	// NextHopAway: off the node, by Device and Gateway.
+	NextHopAway
+	// NextHopDevice: into Device, which leads to no known holder.
+	NextHopDevice
+	// NextHopSelf: to the node itself.
+	NextHopSelf
+	// NextHopNone: there is no route, or one that drops packets.
+	NextHopNone
 )
 
-// Lead is where the kernel of a node would send a packet to an address now.
-type Lead struct {
+// NextHop is where the kernel of a node would send a packet to an address now.
+type NextHop struct {
 	Key  detector.Key
-	Kind LeadKind
-	// Holder is set with LeadHolder only, and Node, a NodeID, with LeadNode only.
+	Kind NextHopKind
+	// Holder is set with NextHopHolder only, and Node, a NodeID, with NextHopNode only.
 	Holder detector.HolderID
 	Node   string
-	// Device is how the packet leaves the kernel's hands: an interface, a bridge, an uplink.
+	// Device is the interface, bridge or uplink that the packet leaves by.
 	Device string
-	// Gateway is the next hop, where that is not the address itself.
+	// Gateway is the next hop, if that is not the address itself.
 	Gateway netip.Addr
 }
 
@@ -192,7 +190,7 @@ type Answer struct {
 	Document Document
 }
 
-// Result is what came of a query: the answers, and the members that gave none in time.
+// Result is the result of a query: the answers, and the members that did not answer in time.
 type Result struct {
 	Answers []Answer
 	Missing []Member
@@ -211,61 +209,58 @@ const (
 
 // Member is one incarnation of an agent.
 type Member struct {
-	// Name is the node's name, Boot the kernel's boot id, Epoch the boot-time clock at
-	// the agent's start in nanoseconds.
+	// Name is the node's name, Boot the kernel's boot id, Epoch the boot-time clock at the agent's
+	// start in nanoseconds.
 	Name  string
 	Boot  string
 	Epoch int64
-	// Address is where it takes gossip, "10.0.0.1:7951". Version is the agent's.
+	// Address is where it receives gossip, "10.0.0.1:7951". Version is the agent's.
 	Address string
 	Version string
-	// Self marks this node's own agent.
+	// Self: it is this node's own agent.
 	Self  bool
 	State State
-	// Since is when it took that state, Heard when a message came from it last.
-	Since, Heard time.Time
+	// Since is when it took that state, LastReceived when a message came from it last.
+	Since, LastReceived time.Time
 	// Unacked counts the leases that it has not acknowledged as their keeper.
 	Unacked int
-	// Namesake marks a member that is alive beside another of the same node name: a
-	// finding of its own.
+	// Namesake: another member of the same node name is alive, too. That is a finding of its own.
 	Namesake bool
 }
 
 // NodeID is the identity of the member's node.
 func (m Member) NodeID() string { return NodeID(m.Name, m.Boot) }
 
-// Pair tells how many addresses two nodes share in confirmed conflicts.
+// Pair is how many addresses two nodes share in confirmed conflicts.
 type Pair struct {
 	// A and B are NodeIDs, A the lesser one.
 	A, B string
-	// Addresses counts them; 0 says that there are none any more. Examples are three of
-	// them at most.
+	// Addresses is 0 if there are none any more. Examples are three of them at most.
 	Addresses int
 	Examples  []detector.Key
-	// Since is when the first was confirmed, Heard when this node was told last.
-	Since, Heard time.Time
+	// Since is when the first was confirmed, LastReceived when the last report was received.
+	Since, LastReceived time.Time
 }
 
-// Status is how this node's part in the cluster is doing.
+// Status is the state of gossip at this node.
 type Status struct {
-	// Address is where this node takes gossip. Encrypted says that a key is in use.
+	// Address is where this node receives gossip. Encrypted: a key is in use.
 	Address   string
 	Label     string
 	Encrypted bool
 	Members   map[State]int
-	// Leases counts this node's own, Unacked those that a keeper has not acknowledged
-	// for more than a few seconds, Kept those that it keeps for others.
+	// Leases are this node's own, Unacked those that a keeper has not acknowledged for more than a
+	// few seconds, Kept those that it keeps for others.
 	Leases, Unacked, Kept int
-	// Dropped counts what was not taken in or not sent, by reason. Sent and Received
+	// Dropped counts messages that were not accepted or not sent, by reason. Sent and Received
 	// count messages by type.
 	Dropped, Sent, Received map[string]uint64
-	// Problems are clauses for people that say what is wrong and what to do; empty when
-	// all is well.
+	// Problems are clauses for people that say what is wrong and what to do.
 	Problems []string
 }
 
-func (Rival) message()     {}
-func (Question) message()  {}
-func (Testimony) message() {}
-func (Returned) message()  {}
-func (Query) message()     {}
+func (ConflictNotice) message() {}
+func (ProbeRequest) message()   {}
+func (ProbeReply) message()     {}
+func (Returned) message()       {}
+func (Query) message()          {}

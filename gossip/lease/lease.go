@@ -71,14 +71,14 @@ type Table struct {
 	bySeq    map[uint64]*lease
 	keys     map[detector.Key][]*lease // live ones
 	live     int
-	waiting  map[ID]cluster.Claim // for room
+	waiting  map[ID]cluster.Binding // for room
 	queue    queue
 }
 
 type lease struct {
 	id      ID
 	hash    uint64
-	claim   cluster.Claim
+	claim   cluster.Binding
 	seq     uint64
 	gone    bool
 	goneAt  time.Time
@@ -108,7 +108,7 @@ func New(r *roster.Roster, replicas int, now time.Time) *Table {
 	return &Table{
 		roster: r, replicas: replicas, start: now, seq: rand.Uint64N(1 << 20),
 		leases: make(map[ID]*lease), bySeq: make(map[uint64]*lease), keys: make(map[detector.Key][]*lease),
-		waiting: make(map[ID]cluster.Claim),
+		waiting: make(map[ID]cluster.Binding),
 	}
 }
 
@@ -137,7 +137,7 @@ func (t *Table) Live(id ID) bool {
 
 // Set makes a lease or changes its claim. Its keepers are told at once or, if there are too
 // many leases, when there is room for it. It returns false if too many wait already.
-func (t *Table) Set(key detector.Key, c cluster.Claim, now time.Time) bool {
+func (t *Table) Set(key detector.Key, c cluster.Binding, now time.Time) bool {
 	id := ID{key, c.Holder.ID}
 	l := t.leases[id]
 	switch {
@@ -168,9 +168,9 @@ func (t *Table) Set(key detector.Key, c cluster.Claim, now time.Time) bool {
 }
 
 // same says that a keeper need not be told of a change.
-func same(a, b cluster.Claim) bool {
+func same(a, b cluster.Binding) bool {
 	return a.Holder.MAC == b.Holder.MAC && a.Evidence == b.Evidence &&
-		a.Episodes == b.Episodes && a.FirstSeen.Equal(b.FirstSeen)
+		a.Occurrences == b.Occurrences && a.FirstSeen.Equal(b.FirstSeen)
 }
 
 // Withdraw ends a lease, and says whether there was one.
@@ -259,7 +259,7 @@ func (t *Table) wire(l *lease, now time.Time) wire.Lease {
 		Member: t.roster.Self().Member, Netns: id.Netns, Ifindex: id.Ifindex, Generation: id.Generation,
 	}}}
 	if !l.gone {
-		w.Claim.MAC, w.Claim.Evidence, w.Claim.Episodes = l.claim.Holder.MAC, l.claim.Evidence, l.claim.Episodes
+		w.Claim.MAC, w.Claim.Evidence, w.Claim.Episodes = l.claim.Holder.MAC, l.claim.Evidence, l.claim.Occurrences
 		w.Claim.FirstSeen = max(0, now.Sub(l.claim.FirstSeen))
 	}
 	return w

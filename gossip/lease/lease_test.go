@@ -59,8 +59,8 @@ func key(i int) detector.Key {
 	return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}
 }
 
-func (l *lab) claim(netns uint64) cluster.Claim {
-	return cluster.Claim{
+func (l *lab) claim(netns uint64) cluster.Binding {
+	return cluster.Binding{
 		Holder:   detector.Holder{ID: detector.HolderID{Node: l.r.Self().ID, Netns: netns}},
 		Evidence: detector.Announced, FirstSeen: start.Add(-time.Minute),
 	}
@@ -208,11 +208,11 @@ func TestChange(t *testing.T) {
 	if l.Next().Before(start.Add(time.Minute)) {
 		t.Error("told again what is the same")
 	}
-	for i, change := range []func(*cluster.Claim){
-		func(c *cluster.Claim) { c.Holder.MAC = detector.MAC{2} },
-		func(c *cluster.Claim) { c.Evidence = detector.Data },
-		func(c *cluster.Claim) { c.Episodes = 1 },
-		func(c *cluster.Claim) { c.FirstSeen = start },
+	for i, change := range []func(*cluster.Binding){
+		func(c *cluster.Binding) { c.Holder.MAC = detector.MAC{2} },
+		func(c *cluster.Binding) { c.Evidence = detector.Data },
+		func(c *cluster.Binding) { c.Occurrences = 1 },
+		func(c *cluster.Binding) { c.FirstSeen = start },
 	} {
 		c := l.claim(1)
 		change(&c)
@@ -281,7 +281,7 @@ func TestWithdrawUntoldChange(t *testing.T) {
 	l.set(1)
 	l.ackDue()
 	c := l.claim(1)
-	c.Episodes = 1
+	c.Occurrences = 1
 	l.Set(key(1), c, l.now)
 	l.Withdraw(l.id(1), l.now)
 	if sends := l.ackDue(); len(sends) != 3 || !sends[0].Lease.Gone {

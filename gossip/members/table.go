@@ -145,7 +145,7 @@ func (t *table) joined(member Member, at netip.AddrPort, node *memberlist.Node, 
 		t.unlist(e)
 	}
 	member.Address, member.State, member.Since, member.joined = at.String(), cluster.Alive, now, now
-	member.Heard = e.Heard
+	member.LastReceived = e.LastReceived
 	e.Member, e.at = member, at
 	// What sending needs; the metadata is in the Member.
 	e.route = memberlist.Node{Name: node.Name, Addr: slices.Clone(node.Addr), Port: node.Port, PMax: node.PMax}
@@ -338,6 +338,6 @@ func (t *table) heardFrom(id wire.MemberID, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.entries[id]; e != nil {
-		e.Heard = now
+		e.LastReceived = now
 	}
 }

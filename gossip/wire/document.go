@@ -48,7 +48,7 @@ func SplitDocument(d cluster.Document, node string, now time.Time) [][]byte {
 	for i := range d.Conflicts {
 		p.item(func() { p.conflict(tagConflict, &d.Conflicts[i]) })
 	}
-	for _, l := range d.Leads {
+	for _, l := range d.NextHops {
 		p.item(func() { p.lead(l) })
 	}
 	for i := range d.Bindings {
@@ -214,7 +214,7 @@ const (
 	flagGatewayV6   = 1 << 6
 )
 
-func (p *pager) lead(l cluster.Lead) {
+func (p *pager) lead(l cluster.NextHop) {
 	f := keyFlag(l.Key) | byte(l.Kind)<<kindOfLeadShift
 	if l.Gateway.IsValid() {
 		f |= flagGateway
@@ -224,10 +224,10 @@ func (p *pager) lead(l cluster.Lead) {
 	}
 	b := appendKey(append(p.buffer, tagLead, f), l.Key)
 	switch l.Kind {
-	case cluster.LeadHolder:
+	case cluster.NextHopHolder:
 		b = append(b, p.holderFlags(l.Holder))
 		b = p.holder(b, l.Holder)
-	case cluster.LeadNode:
+	case cluster.NextHopNode:
 		b = appendText(b, l.Node, maxNodeID)
 	}
 	b = appendText(b, l.Device, maxInterface)

@@ -62,7 +62,7 @@ func (j *joiner) record() {
 		j.doc.Omitted = j.count(maxCount)
 		j.refuse(j.doc.Omitted == 0)
 	case tagLead:
-		j.doc.Leads = append(j.doc.Leads, j.readLead())
+		j.doc.NextHops = append(j.doc.NextHops, j.readLead())
 		j.story, j.conflict = nil, nil
 	default:
 		j.storyRecord(tag)
@@ -159,15 +159,15 @@ func (j *joiner) readNote() (n detector.Note) {
 	return n
 }
 
-func (j *joiner) readLead() (l cluster.Lead) {
+func (j *joiner) readLead() (l cluster.NextHop) {
 	f := j.flags(keyFlags | 7<<kindOfLeadShift | flagGateway | flagGatewayV6)
-	l.Kind = cluster.LeadKind(f >> kindOfLeadShift & 7)
+	l.Kind = cluster.NextHopKind(f >> kindOfLeadShift & 7)
 	j.refuse(l.Kind == 0 || f&flagGatewayV6 != 0 && f&flagGateway == 0)
 	l.Key = j.key(f)
 	switch l.Kind {
-	case cluster.LeadHolder:
+	case cluster.NextHopHolder:
 		l.Holder = j.holderID(j.flags(flagInterface | flagRemote))
-	case cluster.LeadNode:
+	case cluster.NextHopNode:
 		l.Node = j.text(maxNodeID)
 		j.refuse(l.Node == "")
 	}

@@ -117,7 +117,7 @@ func Announcement(a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, erro
 	return Ethernet(multicastMAC(allNodes), mac, vlan, etherIPv6, packet), err
 }
 
-// Solicitation is the frame by which a host asks everybody on the link who has an address: an ARP
+// Probe is the frame by which a host asks everybody on the link who has an address: an ARP
 // request (RFC 826) or a neighbour solicitation (RFC 4861, 4.3). Without a source (the zero Addr) it is
 // an ARP probe (RFC 5227, 2.1.1) or that of duplicate address detection (RFC 4862, 5.4.2). vlan 0 is no
 // tag.

@@ -133,7 +133,7 @@ func TestNames(t *testing.T) {
 	if got, ok := r.Pod(lateCookie); ok {
 		t.Fatalf("the name %v came before it was wanted and with lists an hour apart", got.Pod)
 	}
-	r.Want(lateCookie)
+	r.Request(lateCookie)
 	took := r.named(lateCookie, name(late))
 	t.Logf("named %v after it was wanted", took)
 	if got, _ := r.Pod(lateCookie); !slices.Equal(got.IPs, late.IPs) || len(got.IPs) != 2 {
@@ -220,7 +220,7 @@ sed 's/.*"prevResult"://; s/,"type":"slow".*//'
 		return err
 	})
 	wanted := cookie(l, strings.TrimSpace(string(path)))
-	r.Want(wanted)
+	r.Request(wanted)
 	<-done
 	ended := time.Now()
 	l.Do(err)
@@ -274,7 +274,7 @@ func TestRuntimeComesAndGoes(t *testing.T) {
 	l.Do(c.Start(t.Context()))
 	first := c.run("first")
 	// Whoever has made this netns is a runtime: no need to wait for the next attempt.
-	r.Want(cookie(l, first.Netns))
+	r.Request(cookie(l, first.Netns))
 	t.Logf("named %v after the runtime has appeared", r.named(cookie(l, first.Netns), name(first)))
 
 	for i, end := range []func() error{c.Kill9, c.Stop} {
@@ -284,7 +284,7 @@ func TestRuntimeComesAndGoes(t *testing.T) {
 		l.Do(c.Start(t.Context()))
 		p := c.run(fmt.Sprintf("later%d", i))
 		at := cookie(l, p.Netns)
-		r.Want(at)
+		r.Request(at)
 		t.Logf("named %v after the runtime is back", r.named(at, name(p)))
 		r.named(cookie(l, first.Netns), name(first))
 	}

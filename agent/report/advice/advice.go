@@ -12,29 +12,29 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Lead is where the node with that id says that it sends packets to the address.
-type Lead struct {
+// NextHop is where the node with that id says that it sends packets to the address.
+type NextHop struct {
 	Node string
-	cluster.Lead
+	cluster.NextHop
 }
 
-// place is that of a holder in the order in which to remove them.
-type place int
+// removalRank is that of a holder in the order in which to remove them.
+type removalRank int
 
 const (
-	stopped place = iota // nobody misses it
-	left                 // of a pod that has a later sandbox
+	stopped removalRank = iota // nobody misses it
+	left                       // of a pod that has a later sandbox
 	newer
 	silent // no node sends packets to it
 	other
 	node // nobody removes a node for an address
 )
 
-var reasons = map[place]string{stopped: "stopped", left: "replaced", newer: "newer", silent: "dark"}
+var reasons = map[removalRank]string{stopped: "stopped", left: "replaced", newer: "newer", silent: "dark"}
 
 // Of returns what to do about a confirmed conflict, nil where it has fewer than two holders;
 // names gives the name of a node by its id.
-func Of(c detector.Conflict, leads []Lead, names func(id string) string) *api.Advice {
+func Of(c detector.Conflict, hops []NextHop, names func(id string) string) *api.Advice {
 	if len(c.Holders) < 2 {
 		return nil // as another node tells it, who may tell anything
 	}
@@ -49,15 +49,15 @@ func Of(c detector.Conflict, leads []Lead, names func(id string) string) *api.Ad
 	} else {
 		a.Unknown = unknown
 	}
-	dark := unheard(c.Holders, leads)
-	former := replaced(c.Holders)
-	rank := func(holder int) place {
+	dark := unreached(c.Holders, hops)
+	replacedBy := replaced(c.Holders)
+	rank := func(holder int) removalRank {
 		switch {
 		case c.Holders[holder].Evidence == detector.Host:
 			return node
 		case c.Holders[holder].Holder.Sandbox.Stopped:
 			return stopped
-		case former[holder]:
+		case replacedBy[holder]:
 			return left
 		case a.Newer != nil && *a.Newer == holder:
 			return newer
@@ -76,7 +76,7 @@ func Of(c detector.Conflict, leads []Lead, names func(id string) string) *api.Ad
 		}
 		if b.Evidence != detector.Host {
 			r.Command, r.On = command(b, named(c.Holders, b) > 1, rank(holder) == newer, names)
-			r.Then = flushes(b, leads, names)
+			r.Then = flushes(b, hops, names)
 		}
 		a.Remove = append(a.Remove, r)
 	}
@@ -128,39 +128,39 @@ func first(order []int, one int) []int {
 	return slices.Insert(order, 0, one)
 }
 
-// unheard returns the holders that no node with a holder sends packets to. It is empty unless
+// unreached returns the holders that no node with a holder sends packets to. It is empty unless
 // all of them have told, and each leads to a holder by its own interface, or to another of them.
 // A lead over a bridge is the node's own neighbour entry, and pods there have others.
-func unheard(holders []detector.Binding, leads []Lead) map[int]bool {
-	with, told := make(map[string]bool), make(map[string]bool)
+func unreached(holders []detector.Binding, hops []NextHop) map[int]bool {
+	with, reported := make(map[string]bool), make(map[string]bool)
 	for _, b := range holders {
 		with[b.Holder.ID.Node] = true
 	}
-	heard := make(map[detector.HolderID]bool)
-	for _, l := range leads {
+	reached := make(map[detector.HolderID]bool)
+	for _, l := range hops {
 		if !with[l.Node] {
 			continue
 		}
-		told[l.Node] = true
+		reported[l.Node] = true
 		switch {
-		case l.Kind == cluster.LeadHolder && slices.ContainsFunc(holders, func(b detector.Binding) bool { return isOwn(l, b) }):
-			heard[l.Holder] = true
-		case l.Kind != cluster.LeadNode || !with[l.Lead.Node]:
+		case l.Kind == cluster.NextHopHolder && slices.ContainsFunc(holders, func(b detector.Binding) bool { return isOwn(l, b) }):
+			reached[l.Holder] = true
+		case l.Kind != cluster.NextHopNode || !with[l.NextHop.Node]:
 			return nil
 		}
 	}
 	dark := make(map[int]bool)
 	for n, b := range holders {
-		if !told[b.Holder.ID.Node] {
+		if !reported[b.Holder.ID.Node] {
 			return nil
 		}
-		dark[n] = !heard[b.Holder.ID]
+		dark[n] = !reached[b.Holder.ID]
 	}
 	return dark
 }
 
 // isOwn says whether a lead is its node's to this holder by the holder's own interface.
-func isOwn(l Lead, b detector.Binding) bool {
+func isOwn(l NextHop, b detector.Binding) bool {
 	return l.Node == l.Holder.Node && l.Holder == b.Holder.ID && l.Device == b.Holder.InterfaceName && l.Device != ""
 }
 

@@ -115,17 +115,17 @@ func TestNewer(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	a, b, c := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-1", 12, 12), on("n2", "", 20, -1)
-	to := func(node string, b detector.Binding) Lead {
-		return Lead{node + "/b", cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: b.Holder.InterfaceName}}
+	to := func(node string, b detector.Binding) NextHop {
+		return NextHop{node + "/b", cluster.NextHop{Kind: cluster.NextHopHolder, Holder: b.Holder.ID, Device: b.Holder.InterfaceName}}
 	}
-	by := func(device string, l Lead) Lead {
+	by := func(device string, l NextHop) NextHop {
 		l.Device = device
 		return l
 	}
-	over := func(node, to string) Lead {
-		return Lead{node + "/b", cluster.Lead{Kind: cluster.LeadNode, Node: to + "/b"}}
+	over := func(node, to string) NextHop {
+		return NextHop{node + "/b", cluster.NextHop{Kind: cluster.NextHopNode, Node: to + "/b"}}
 	}
-	unknown := func(node string) Lead { return Lead{node + "/b", cluster.Lead{Kind: cluster.LeadUnknown}} }
+	unknown := func(node string) NextHop { return NextHop{node + "/b", cluster.NextHop{Kind: cluster.NextHopUnknown}} }
 	first, late := found(on("n1", "", 0, -1)), found(on("n1", "shop/late", 0, -1))
 	bare := first
 	bare.Holder.InterfaceName = ""
@@ -145,30 +145,30 @@ func TestRemove(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		holders []detector.Binding
-		leads   []Lead
+		leads   []NextHop
 		want    string
 	}{
 		{"pods", []detector.Binding{a, b}, nil, "1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
-		{"whatever the routes", []detector.Binding{a, b}, []Lead{to("n1", b), to("n2", b)}, "1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
+		{"whatever the routes", []detector.Binding{a, b}, []NextHop{to("n1", b), to("n2", b)}, "1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
 		// The elder's name may be a later pod's by now, which is no holder.
 		{"pods, sandboxes known", []detector.Binding{sandbox(a, id, false), sandbox(b, id2, false)}, nil, "1, newer, kubectl -n shop delete pod web-1\n0, crictl rmp -f 0123456789abc, n1"},
 		{"pods, which is newer is not known", []detector.Binding{sandbox(late, id, false), sandbox(far, id2, false)}, nil, "0, crictl rmp -f 0123456789abc, n1\n1, crictl rmp -f 123456789abcd, n2"},
 		{"no pod", []detector.Binding{a, c}, nil, "1, newer, ip link set dev veth down, n2\n0, kubectl -n shop delete pod web-0"},
 		{"three, by age", []detector.Binding{a, b, c}, nil, "2, newer, ip link set dev veth down, n2\n1, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
 		{"not known, and no routes", []detector.Binding{first, late}, nil, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
-		{"one is dark", []detector.Binding{first, late}, []Lead{to("n1", first)}, "1, dark, kubectl -n shop delete pod late\n0, ip link set dev veth down, n1"},
-		{"the route is not known", []detector.Binding{first, late}, []Lead{unknown("n1")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
-		{"each its own", []detector.Binding{first, far}, []Lead{to("n1", first), to("n2", far)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
-		{"one node does not tell", []detector.Binding{first, far}, []Lead{to("n1", first)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
-		{"one node leads to the other", []detector.Binding{first, far}, []Lead{to("n1", first), over("n2", "n1")}, "1, dark, kubectl -n shop delete pod far\n0, ip link set dev veth down, n1"},
+		{"one is dark", []detector.Binding{first, late}, []NextHop{to("n1", first)}, "1, dark, kubectl -n shop delete pod late\n0, ip link set dev veth down, n1"},
+		{"the route is not known", []detector.Binding{first, late}, []NextHop{unknown("n1")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
+		{"each its own", []detector.Binding{first, far}, []NextHop{to("n1", first), to("n2", far)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"one node does not tell", []detector.Binding{first, far}, []NextHop{to("n1", first)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"one node leads to the other", []detector.Binding{first, far}, []NextHop{to("n1", first), over("n2", "n1")}, "1, dark, kubectl -n shop delete pod far\n0, ip link set dev veth down, n1"},
 		// Pods on the bridge have neighbour entries of their own.
-		{"by the node's own neighbour entry", []detector.Binding{first, late}, []Lead{by("cni0", to("n1", first))}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
-		{"another node by its neighbour entry", []detector.Binding{first, far}, []Lead{to("n1", first), by("eth0", to("n2", first))}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
-		{"another node by a device of the same name", []detector.Binding{first, far}, []Lead{to("n1", first), to("n2", first)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
-		{"by a device that is not known to be the holder's", []detector.Binding{bare, late}, []Lead{by("veth", to("n1", bare))}, "0\n1, kubectl -n shop delete pod late"},
-		{"to one that is no holder", []detector.Binding{first, late}, []Lead{to("n1", again)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
-		{"a third node does not matter", []detector.Binding{first, far}, []Lead{unknown("n3"), to("n1", first), over("n2", "n1")}, "1, dark, kubectl -n shop delete pod far\n0, ip link set dev veth down, n1"},
-		{"one leads who knows where", []detector.Binding{first, far}, []Lead{to("n1", first), over("n2", "n3")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"by the node's own neighbour entry", []detector.Binding{first, late}, []NextHop{by("cni0", to("n1", first))}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
+		{"another node by its neighbour entry", []detector.Binding{first, far}, []NextHop{to("n1", first), by("eth0", to("n2", first))}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"another node by a device of the same name", []detector.Binding{first, far}, []NextHop{to("n1", first), to("n2", first)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"by a device that is not known to be the holder's", []detector.Binding{bare, late}, []NextHop{by("veth", to("n1", bare))}, "0\n1, kubectl -n shop delete pod late"},
+		{"to one that is no holder", []detector.Binding{first, late}, []NextHop{to("n1", again)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
+		{"a third node does not matter", []detector.Binding{first, far}, []NextHop{unknown("n3"), to("n1", first), over("n2", "n1")}, "1, dark, kubectl -n shop delete pod far\n0, ip link set dev veth down, n1"},
+		{"one leads who knows where", []detector.Binding{first, far}, []NextHop{to("n1", first), over("n2", "n3")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
 		// kubectl would mean the one that the API server has: the later one.
 		{"one name twice", []detector.Binding{a, again}, nil, "0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
 		{"one name twice, sandboxes known", []detector.Binding{sandbox(a, id, false), sandbox(again, id2, false)}, nil, "0, replaced, crictl rmp -f 0123456789abc, n1\n1, newer, crictl rmp -f 123456789abcd, n2"},
@@ -183,7 +183,7 @@ func TestRemove(t *testing.T) {
 		{"a node, and a pod that has stopped", []detector.Binding{host("n1"), sandbox(b, id, true)}, nil, "1, stopped, crictl rmp -f 0123456789abc, n2\n0"},
 		{"a node, and a pod of an age that is not known", []detector.Binding{host("n1"), sandbox(b, id, false)}, nil, "1, pod, crictl rmp -f 0123456789abc, n2\n0"},
 		{"a node", []detector.Binding{host("n1"), b}, nil, "1, pod, kubectl -n shop delete pod web-1\n0"},
-		{"a node that gets it all", []detector.Binding{host("n1"), b}, []Lead{to("n1", host("n1")), over("n2", "n1")}, "1, pod, kubectl -n shop delete pod web-1\n0"},
+		{"a node that gets it all", []detector.Binding{host("n1"), b}, []NextHop{to("n1", host("n1")), over("n2", "n1")}, "1, pod, kubectl -n shop delete pod web-1\n0"},
 		{"a node and two pods", []detector.Binding{host("n1"), a, b}, nil, "2, pod, kubectl -n shop delete pod web-1\n1, kubectl -n shop delete pod web-0\n0"},
 	} {
 		_, got, _ := strings.Cut(outline(Of(between(test.holders...), test.leads, names)), "\n")
@@ -254,20 +254,20 @@ func TestOnePodOnTwoNodes(t *testing.T) {
 func TestFlush(t *testing.T) {
 	a, b := on("n1", "shop/web-0", 0, 0), on("n1", "shop/web-1", 12, 12)
 	for _, test := range []struct {
-		lead cluster.Lead
+		lead cluster.NextHop
 		want string
 	}{
-		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: "cni0"}, "1: ip neigh flush to 10.0.0.1 dev cni0, on n1"},
-		{cluster.Lead{Kind: cluster.LeadHolder, Holder: a.Holder.ID, Device: "cni0"}, "0: ip neigh flush to 10.0.0.1 dev cni0, on n1"},
-		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: b.Holder.InterfaceName}, ""},
-		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: "cni0", Gateway: netip.MustParseAddr("10.0.0.9")}, ""},
-		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: "cni0;reboot"}, ""},
-		{cluster.Lead{Kind: cluster.LeadHolder, Holder: b.Holder.ID, Device: "-all"}, ""},
-		{cluster.Lead{Kind: cluster.LeadUnknown, Device: "cni0"}, ""},
-		{cluster.Lead{Kind: cluster.LeadDevice, Device: "cni0"}, ""},
+		{cluster.NextHop{Kind: cluster.NextHopHolder, Holder: b.Holder.ID, Device: "cni0"}, "1: ip neigh flush to 10.0.0.1 dev cni0, on n1"},
+		{cluster.NextHop{Kind: cluster.NextHopHolder, Holder: a.Holder.ID, Device: "cni0"}, "0: ip neigh flush to 10.0.0.1 dev cni0, on n1"},
+		{cluster.NextHop{Kind: cluster.NextHopHolder, Holder: b.Holder.ID, Device: b.Holder.InterfaceName}, ""},
+		{cluster.NextHop{Kind: cluster.NextHopHolder, Holder: b.Holder.ID, Device: "cni0", Gateway: netip.MustParseAddr("10.0.0.9")}, ""},
+		{cluster.NextHop{Kind: cluster.NextHopHolder, Holder: b.Holder.ID, Device: "cni0;reboot"}, ""},
+		{cluster.NextHop{Kind: cluster.NextHopHolder, Holder: b.Holder.ID, Device: "-all"}, ""},
+		{cluster.NextHop{Kind: cluster.NextHopUnknown, Device: "cni0"}, ""},
+		{cluster.NextHop{Kind: cluster.NextHopDevice, Device: "cni0"}, ""},
 	} {
 		var got []string
-		for _, r := range Of(between(a, b), []Lead{{"n1/b", test.lead}}, names).Remove {
+		for _, r := range Of(between(a, b), []NextHop{{"n1/b", test.lead}}, names).Remove {
 			for _, f := range r.Then {
 				got = append(got, fmt.Sprintf("%d: %s, on %s", r.Holder, f.Command, f.On))
 			}

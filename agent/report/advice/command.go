@@ -36,10 +36,10 @@ func command(b detector.Binding, ambiguous, newest bool, names func(id string) s
 
 // flushes are for the nodes that find a holder over a bridge, or another device that is not the
 // holder's own.
-func flushes(b detector.Binding, leads []Lead, names func(id string) string) (list []api.Flush) {
-	for _, l := range leads {
+func flushes(b detector.Binding, hops []NextHop, names func(id string) string) (list []api.Flush) {
+	for _, l := range hops {
 		own := l.Device == b.Holder.InterfaceName || b.Holder.InterfaceName == ""
-		if l.Kind == cluster.LeadHolder && l.Holder == b.Holder.ID && !own && !l.Gateway.IsValid() && plainDevice(l.Device) {
+		if l.Kind == cluster.NextHopHolder && l.Holder == b.Holder.ID && !own && !l.Gateway.IsValid() && plainDevice(l.Device) {
 			list = append(list, api.Flush{
 				Command: fmt.Sprintf("ip neigh flush to %s dev %s", b.Key.IP, l.Device), On: names(l.Node), Device: l.Device,
 			})

@@ -29,7 +29,7 @@ func newest(holders []detector.Binding) (newer, than int, by string, after time.
 	if slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Evidence == detector.Host }) {
 		return 0, 0, "", 0, hostAddress
 	}
-	seen, beforeSeen, reason := lastOf(holders, func(b detector.Binding) span {
+	seen, beforeSeen, reason := latest(holders, func(b detector.Binding) span {
 		s := span{b.FirstSeen, b.FirstSeen}
 		if b.FoundAtStart {
 			s.from = time.Time{}
@@ -42,7 +42,7 @@ func newest(holders []detector.Binding) (newer, than int, by string, after time.
 		}
 		return seen, beforeSeen, "firstSeen", holders[seen].FirstSeen.Sub(holders[beforeSeen].FirstSeen), ""
 	}
-	made, beforeMade, unmade := lastOf(holders, func(b detector.Binding) span {
+	made, beforeMade, unmade := latest(holders, func(b detector.Binding) span {
 		return span{b.Holder.CreatedAt, b.Holder.CreatedAt}
 	}, apart)
 	switch {
@@ -79,9 +79,9 @@ func allCreated(holders []detector.Binding) bool {
 // span is when something happened; from is zero where only the end is known.
 type span struct{ from, to time.Time }
 
-// lastOf returns the holder whose time is after those of all others, the last of those, and
+// latest returns the holder whose time is after those of all others, the last of those, and
 // why there is none.
-func lastOf(holders []detector.Binding, when func(detector.Binding) span, apart func(last, before detector.Binding) time.Duration) (last, before int, unknown string) {
+func latest(holders []detector.Binding, when func(detector.Binding) span, apart func(last, before detector.Binding) time.Duration) (last, before int, unknown string) {
 	for n := range holders {
 		if when(holders[n]).to.After(when(holders[last]).to) {
 			last = n

@@ -84,11 +84,11 @@ func compareBindings(a, b detector.Binding) int {
 
 // holders are the holders of one address as several nodes tell of them.
 type holders struct {
-	byID map[detector.HolderID]telling
+	byID map[detector.HolderID]report
 }
 
-// telling is a binding with the node that tells of it.
-type telling struct {
+// report is a binding with the node that tells of it.
+type report struct {
 	binding detector.Binding
 	own     bool // by the holder's own node
 }
@@ -97,14 +97,14 @@ type telling struct {
 // others the one that knows the holder's name.
 func (h *holders) add(id string, list []detector.Binding) {
 	if h.byID == nil {
-		h.byID = make(map[detector.HolderID]telling)
+		h.byID = make(map[detector.HolderID]report)
 	}
 	for _, b := range list {
 		own := b.Holder.ID.Node == id
 		old, known := h.byID[b.Holder.ID]
 		switch {
 		case !known && len(h.byID) < maxHolders, known && own && !old.own:
-			h.byID[b.Holder.ID] = telling{b, own}
+			h.byID[b.Holder.ID] = report{b, own}
 		case known && !own && !old.own:
 			if old.binding.Holder.Pod == (detector.Pod{}) {
 				old.binding.Holder = b.Holder

@@ -302,13 +302,13 @@ func TestPairs(t *testing.T) {
 		between("10.0.0.5", detector.Confirmed, "n1", "n1"),
 	}
 	told := []cluster.Pair{
-		{A: "n4/b", B: "n5/b", Addresses: 7, Examples: []detector.Key{key("10.4.0.1")}, Since: at(5), Heard: at(50)},
-		{A: "n1/b", B: "n2/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.1")}, Since: at(4), Heard: at(51)},
+		{A: "n4/b", B: "n5/b", Addresses: 7, Examples: []detector.Key{key("10.4.0.1")}, Since: at(5), LastReceived: at(50)},
+		{A: "n1/b", B: "n2/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.1")}, Since: at(4), LastReceived: at(51)},
 		{A: "n6/b", B: "n7/b"},
 	}
 	want := []cluster.Pair{
-		{A: "n4/b", B: "n5/b", Addresses: 7, Examples: []detector.Key{key("10.4.0.1")}, Since: at(5), Heard: at(50)},
-		{A: "n1/b", B: "n2/b", Addresses: 2, Examples: []detector.Key{key("10.0.0.1"), key("10.0.0.2")}, Since: at(4), Heard: at(51)},
+		{A: "n4/b", B: "n5/b", Addresses: 7, Examples: []detector.Key{key("10.4.0.1")}, Since: at(5), LastReceived: at(50)},
+		{A: "n1/b", B: "n2/b", Addresses: 2, Examples: []detector.Key{key("10.0.0.1"), key("10.0.0.2")}, Since: at(4), LastReceived: at(51)},
 		{A: "n1/b", B: "n3/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.2")}, Since: at(10)},
 		{A: "n2/b", B: "n3/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.2")}, Since: at(10)},
 	}

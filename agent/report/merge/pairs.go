@@ -43,7 +43,7 @@ func Pairs(conflicts []detector.Conflict, told []cluster.Pair) []cluster.Pair {
 		}
 		known.Addresses = max(known.Addresses, p.Addresses)
 		known.Since = earlier(known.Since, p.Since)
-		known.Heard = p.Heard
+		known.LastReceived = p.LastReceived
 		for _, key := range p.Examples {
 			exemplify(known, key)
 		}

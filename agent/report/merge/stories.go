@@ -45,7 +45,7 @@ func Stories(answers []cluster.Answer, rules Rules) []Story {
 		key  detector.Key
 		node string
 	}
-	told := make(map[place][]chapter)
+	chapters := make(map[place][]chapter)
 	var order []place
 	for _, a := range answers {
 		id := a.Member.NodeID()
@@ -54,20 +54,20 @@ func Stories(answers []cluster.Answer, rules Rules) []Story {
 			if !rules.Wide(s.Key.Network) {
 				at.node = id
 			}
-			known := slices.ContainsFunc(told[at], func(c chapter) bool { return c.member.NodeID() == id })
+			known := slices.ContainsFunc(chapters[at], func(c chapter) bool { return c.member.NodeID() == id })
 			if known || !s.Key.IP.IsValid() {
 				continue
 			}
-			if told[at] == nil {
+			if chapters[at] == nil {
 				order = append(order, at)
 			}
-			told[at] = append(told[at], chapter{a.Member, s})
+			chapters[at] = append(chapters[at], chapter{a.Member, s})
 		}
 	}
 	slices.SortStableFunc(order, func(a, b place) int { return compareKeys(a.key, b.key) })
 	stories := make([]Story, 0, len(order))
 	for _, at := range order {
-		stories = append(stories, unite(told[at], rules))
+		stories = append(stories, unite(chapters[at], rules))
 	}
 	return stories
 }

@@ -28,8 +28,8 @@ const (
 	Nowhere
 )
 
-// Way is where a packet would go.
-type Way struct {
+// Route is where a packet would go.
+type Route struct {
 	Kind Kind
 	// Device is what it leaves by; with Kind Out only.
 	Device Device
@@ -61,46 +61,46 @@ type Lookup struct {
 
 // To asks for the way to an address. It reports an error where the kernel's answer makes no
 // sense, or a device was gone by the time that it was asked for.
-func (l *Lookup) To(ip netip.Addr) (Way, error) {
+func (l *Lookup) To(ip netip.Addr) (Route, error) {
 	routes, err := netlink.RouteGet(ip.AsSlice())
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH),
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // prohibit and blackhole
-		return Way{Kind: Nowhere}, nil
+		return Route{Kind: Nowhere}, nil
 	case err != nil:
-		return Way{}, fmt.Errorf("asking for the route to %s: %w", ip, err)
+		return Route{}, fmt.Errorf("asking for the route to %s: %w", ip, err)
 	case len(routes) != 1:
-		return Way{}, fmt.Errorf("asking for the route to %s: %d answers", ip, len(routes))
+		return Route{}, fmt.Errorf("asking for the route to %s: %d answers", ip, len(routes))
 	}
 	route := routes[0]
 	if route.Type == unix.RTN_LOCAL {
-		return Way{Kind: Self}, nil
+		return Route{Kind: Self}, nil
 	}
 	link, err := l.link(route.LinkIndex)
 	if err != nil {
-		return Way{}, err
+		return Route{}, err
 	}
-	way := Way{Kind: Out, Device: l.device(link), Gateway: gateway(route)}
-	if way.Gateway == ip {
-		way.Gateway = netip.Addr{}
+	r := Route{Kind: Out, Device: l.device(link), Gateway: gateway(route)}
+	if r.Gateway == ip {
+		r.Gateway = netip.Addr{}
 	}
 	bridge, vid, bridged := l.bridge(link)
-	way.Bridged = bridged
-	if way.Gateway.IsValid() {
-		return way, nil
+	r.Bridged = bridged
+	if r.Gateway.IsValid() {
+		return r, nil
 	}
-	if way.MAC, err = neighbour(route.LinkIndex, ip); err != nil || way.MAC == nil || !bridged {
-		return way, err
+	if r.MAC, err = neighbour(route.LinkIndex, ip); err != nil || r.MAC == nil || !bridged {
+		return r, err
 	}
-	port, err := portOf(bridge, way.MAC, vid)
+	port, err := portOf(bridge, r.MAC, vid)
 	if err != nil || port == 0 || port == bridge {
-		return way, err
+		return r, err
 	}
 	if link, err = l.link(port); err != nil {
-		return way, err
+		return r, err
 	}
-	way.Port = l.device(link)
-	return way, nil
+	r.Port = l.device(link)
+	return r, nil
 }
 
 // gateway is the next hop of a route, which may be of the other family.

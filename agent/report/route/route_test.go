@@ -102,7 +102,7 @@ func entry(t *testing.T, device netlink.Link, ip string, mac net.HardwareAddr, s
 }
 
 // outline is a way in one line.
-func outline(w Way) string {
+func outline(w Route) string {
 	kind := map[Kind]string{Out: "out", Self: "self", Nowhere: "nowhere"}[w.Kind]
 	text := kind + " " + w.Device.Name
 	if w.Device.Leaves {
