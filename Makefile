@@ -29,6 +29,9 @@ export DUPIP_TEST_SLOW := 1
 # In CI every test is named, and the race detector looks on where no time is measured.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 RACE := $(if $(VERBOSE),-race)
+# With the race detector, two threads that run timers of one testing/synctest bubble crash Go 1.26
+# (runtime/time.go, bubble.timers.raceCtx). Many members in one bubble do that every hundredth time.
+ONE_THREAD := -cpu 1
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -59,7 +62,8 @@ test: need-root need-go ## (root) all tests, the scenarios too
 	$(if $(RACE),@tests/install.sh race)
 	$(GO) vet ./...
 	$(GO) vet -C tests ./...
-	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) ./...
+	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /gossip)
+	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(ONE_THREAD) $(VERBOSE) ./gossip/...
 	@# One package after the other: they measure time. The table of the scenarios comes last.
 	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/scenarios)
 	@$(MAKE) scenarios
@@ -95,7 +99,8 @@ soak: need-root need-go ## (root) a random life of pods on three nodes; DURATION
 
 race: need-root need-go ## (root) the tests of agent, gossip, detector and bpf with the race detector
 	@tests/install.sh race
-	CGO_ENABLED=1 $(GO) test -race -count=1 ./agent/... ./bpf/... ./cmd/... ./detector/... ./gossip/...
+	CGO_ENABLED=1 $(GO) test -race -count=1 ./agent/... ./bpf/... ./cmd/... ./detector/...
+	CGO_ENABLED=1 $(GO) test -race -count=1 $(ONE_THREAD) ./gossip/...
 
 vulncheck: need-go ## known vulnerabilities in what the program calls (govulncheck)
 	@tests/vulncheck.sh
