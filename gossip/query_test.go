@@ -370,7 +370,7 @@ func TestQueryAfterRestart(t *testing.T) {
 		nodes[1].binds(4000)
 		result := make(chan cluster.Result)
 		go func() { result <- nodes[0].query(t, time.Minute, cluster.Query{Kind: cluster.QueryBindings}) }()
-		eventually(t, time.Second, "some pages", func() bool { return nodes[0].Status().Received["answer"] > 10 })
+		eventually(t, time.Second, "some pages", func() bool { return nodes[0].Status().Received["query_reply"] > 10 })
 		nodes[1].kill()
 		again := f.start("node-1", testBoot, 2)
 		again.binds(3)

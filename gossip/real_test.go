@@ -104,7 +104,7 @@ func TestOverMemberlist(t *testing.T) {
 	if s := c.Status(); s.Members[cluster.Alive] != 3 || s.Unacked != 0 {
 		t.Errorf("status of c: %+v", s)
 	}
-	if s := a.Status(); s.Received["lease"] == 0 || s.Sent["ask"] == 0 {
+	if s := a.Status(); s.Received["lease"] == 0 || s.Sent["probe_request"] == 0 {
 		t.Errorf("status of a: %+v", s)
 	}
 }

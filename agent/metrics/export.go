@@ -17,7 +17,9 @@ var (
 	memberStates = []string{
 		string(cluster.Alive), string(cluster.Suspect), string(cluster.Dead), string(cluster.Left),
 	}
-	messageTypes = []string{"lease", "ack", "rival", "ask", "verified", "query", "answer", "pair"}
+	messageTypes = []string{
+		"lease", "ack", "conflict_notice", "probe_request", "probe_reply", "query", "query_reply", "pair",
+	}
 )
 
 func exportDetector(s DetectorStats, out *series) {

@@ -94,7 +94,7 @@ func rich() Sources {
 				Members:   map[cluster.State]int{cluster.Alive: 4, cluster.Dead: 1},
 				Leases:    30, Unacked: 2, Kept: 90,
 				Sent:     map[string]uint64{"lease": 31, "ack": 90, "new word": 1},
-				Received: map[string]uint64{"lease": 92, "rival": 1},
+				Received: map[string]uint64{"lease": 92, "conflict_notice": 1},
 				Dropped:  map[string]uint64{"inbox full": 3, "unknown member": 0},
 				Problems: []string{"n4 is not reached by UDP"},
 			},

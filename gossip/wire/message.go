@@ -50,9 +50,9 @@ const (
 	TypePair
 )
 
-var typeNames = [...]string{"", "lease", "ack", "rival", "ask", "verified", "query", "answer", "pair"}
+var typeNames = [...]string{"", "lease", "ack", "conflict_notice", "probe_request", "probe_reply", "query", "query_reply", "pair"}
 
-// String is the type in one word, fit for a label.
+// String returns the name used in metric labels.
 func (t Type) String() string {
 	if int(t) < len(typeNames) && t != 0 {
 		return typeNames[t]
