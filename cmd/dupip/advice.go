@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// fewAdvised is how many conflicts are advised on one by one; of more, maxCommands get
-	// one line each.
+	// fewAdvised is how many conflicts get advice one by one; of more, maxCommands get one line
+	// each.
 	fewAdvised  = 3
 	maxCommands = 10
 )
 
 // printAdvice ends a list of conflicts with what to do about them.
 func printAdvice(out io.Writer, document api.Conflicts) {
-	var advised, plain, suspected []api.Conflict
+	var advised, plain []api.Conflict
+	var suspected []string
 	ranges := rangesOf(document)
 	for _, c := range document.Conflicts {
 		switch {
 		case c.State == "suspected":
-			suspected = append(suspected, c)
+			suspected = append(suspected, inNetwork(c.IP, c.Network))
 		case c.State != "confirmed" || slices.ContainsFunc(ranges, func(p api.Pair) bool { return isBetween(c, p) }):
 		case c.Advice == nil:
 			plain = append(plain, c)
@@ -41,36 +42,24 @@ func printAdvice(out io.Writer, document api.Conflicts) {
 	}
 	if len(plain) == 0 && len(advised) <= fewAdvised {
 		for _, c := range advised {
-			if isHeld(c) {
-				wrapped(out, 2, inNetwork(c.IP, c.Network)+": "+heldReason(c))
-				continue
-			}
-			removals := first(c)
-			wrapped(out, 2, inNetwork(c.IP, c.Network)+": "+situation(c)+" "+instruction(c)+at(removals)+":")
-			printCommands(out, c, removals)
-			printFlushes(out, c, removals)
+			printRemovals(out, inNetwork(c.IP, c.Network)+": ", c)
 		}
 	} else {
 		printSummary(out, advised, len(plain))
 	}
 	removable := slices.DeleteFunc(slices.Clone(advised), isHeld)
-	for _, line := range namesakes(append(removable, plain...)) {
+	for _, line := range adviseNamesakes(append(removable, plain...)) {
 		wrapped(out, 2, line)
 	}
-	if len(advised) > 0 && slices.ContainsFunc(advised, reusable) {
+	if slices.ContainsFunc(advised, reusable) {
 		wrapped(out, 2, "IPAM may give an address out again while its other holder has it: replace that one, too, or repair IPAM. "+
 			"\"dupip explain IP\" has the commands.")
 	}
 	switch n := len(suspected); {
-	case n == 0:
-	case n <= fewAdvised:
-		var ips []string
-		for _, c := range suspected {
-			ips = append(ips, inNetwork(c.IP, c.Network))
-		}
-		wrapped(out, 2, strings.Join(ips, ", ")+": suspected, not confirmed. Wait.")
-	default:
+	case n > fewAdvised:
 		wrapped(out, 2, addresses(n)+" are suspected, not confirmed. Wait.")
+	case n > 0:
+		wrapped(out, 2, strings.Join(suspected, ", ")+": suspected, not confirmed. Wait.")
 	}
 }
 
@@ -86,36 +75,45 @@ func printStoryAdvice(out io.Writer, c *api.Conflict) {
 		return
 	}
 	fmt.Fprintln(out, "\nWhat to do:")
+	removals := printRemovals(out, "  ", *c)
 	if isHeld(*c) {
-		wrapped(out, 2, "  "+heldReason(*c))
 		return
 	}
-	removals := first(*c)
-	wrapped(out, 2, "  "+situation(*c)+" "+instruction(*c)+at(removals)+":")
-	printCommands(out, *c, removals)
-	printFlushes(out, *c, removals)
-	for _, line := range namesakes([]api.Conflict{*c}) {
+	for _, line := range adviseNamesakes([]api.Conflict{*c}) {
 		wrapped(out, 2, "  "+line)
 	}
-	if !reusable(*c) {
-		if holdsItself(*c) {
-			wrapped(out, 2, "  Then keep IPAM from giving out addresses of nodes.")
-		}
-		return
-	}
 	last := c.Advice.Remove[len(c.Advice.Remove)-1]
-	if len(removals) == len(c.Advice.Remove) {
+	switch {
+	case !reusable(*c) && hasNode(*c):
+		wrapped(out, 2, "  Then keep IPAM from giving out addresses of nodes.")
+	case !reusable(*c):
+	case len(removals) == len(c.Advice.Remove):
 		wrapped(out, 2, "  IPAM may give the address out again while the other has it: replace that one, too, or repair IPAM.")
-		return
+	default:
+		wrapped(out, 2, fmt.Sprintf("  IPAM may give the address out again while %s has it: repair IPAM, or replace that one, too%s:",
+			labels(*c)[last.Holder], on([]api.Removal{last})))
+		printCommands(out, *c, []api.Removal{last})
 	}
-	wrapped(out, 2, fmt.Sprintf("  IPAM may give the address out again while %s has it: repair IPAM, or replace that one, too%s:",
-		labels(*c)[last.Holder], at([]api.Removal{last})))
-	printCommands(out, *c, []api.Removal{last})
 }
 
-// first are the removals that end the conflict: of all but the last. If it is not known where
-// to begin, all are.
-func first(c api.Conflict) []api.Removal {
+// printRemovals prints the situation and the commands that end the conflict, or why nothing should
+// be removed now. It returns the removals.
+func printRemovals(out io.Writer, begin string, c api.Conflict) []api.Removal {
+	if isHeld(c) {
+		wrapped(out, 2, begin+heldReason(c))
+		return nil
+	}
+	removals := firstRemovals(c)
+	situation := strings.TrimSpace(newer(c) + " " + routes(c))
+	wrapped(out, 2, begin+situation+" "+instruction(c)+on(removals)+":")
+	printCommands(out, c, removals)
+	printFlushes(out, c, removals)
+	return removals
+}
+
+// firstRemovals are the removals that end the conflict: all but the last. If it is not known which
+// to remove first, they are all.
+func firstRemovals(c api.Conflict) []api.Removal {
 	all := c.Advice.Remove
 	if last := all[len(all)-1]; all[0].Because == "" || last.Because == "stopped" {
 		return all
@@ -123,124 +121,58 @@ func first(c api.Conflict) []api.Removal {
 	return all[:len(all)-1]
 }
 
-// instruction says what the commands are for.
+// instructions say what the commands are for, by the reason of the first removal: for two holders,
+// and for more.
+var instructions = map[string][2]string{
+	"":         {"Remove one of them", "Remove all but one of them"},
+	"stopped":  {"Remove the one that is left over", "Remove all but one, what is left over first"},
+	"replaced": {"Remove the one that is left over", "Remove all but one, what is left over first"},
+	"newer":    {"Remove the newer one", "Remove all but one, the newest first"},
+	"dark":     {"Remove the one without traffic", "Remove all but one, those without traffic first"},
+	"pod":      {"Remove the pod", "Remove the pods"},
+}
+
 func instruction(c api.Conflict) string {
-	one := len(c.Advice.Remove) == 2
-	switch c.Advice.Remove[0].Because {
-	case "stopped", "replaced":
-		if len(first(c)) == len(c.Advice.Remove) {
-			return "Remove them"
-		}
-		if one {
-			return "Remove the one that is left over"
-		}
-		return "Remove all but one, what is left over first"
-	case "newer":
-		if one {
-			return "Remove the newer one"
-		}
-		return "Remove all but one, the newest first"
-	case "dark":
-		if one {
-			return "Remove the one without traffic"
-		}
-		return "Remove all but one, those without traffic first"
-	case "pod":
-		if one {
-			return "Remove the pod"
-		}
-		return "Remove the pods"
+	all := c.Advice.Remove
+	because := all[0].Because
+	if isLeftOver := because == "stopped" || because == "replaced"; isLeftOver && len(firstRemovals(c)) == len(all) {
+		return "Remove them"
 	}
-	if one {
-		return "Remove one of them"
+	texts, ok := instructions[because]
+	if !ok {
+		texts = instructions[""] // an agent of another version may have another reason
 	}
-	return "Remove all but one of them"
+	if len(all) == 2 {
+		return texts[0]
+	}
+	return texts[1]
 }
 
-// holdsItself says whether a node itself has the address.
-func holdsItself(c api.Conflict) bool {
-	return slices.ContainsFunc(c.Holders, func(b api.Binding) bool { return b.Evidence == "host" })
+// hasNode reports whether a node itself has the address.
+func hasNode(c api.Conflict) bool { return nodeHolder(c) >= 0 }
+
+func nodeHolder(c api.Conflict) int {
+	return slices.IndexFunc(c.Holders, func(b api.Binding) bool { return b.Evidence == "host" })
 }
 
-// reusable says whether the address may be taken for free, or for another's, once the first
-// holders are removed.
+// reusable reports whether IPAM may give the address out again, or believe that another holder has
+// it, once the first holders are removed.
 func reusable(c api.Conflict) bool {
 	a := c.Advice
-	if isHeld(c) {
+	if isHeld(c) || hasNode(c) || a.Remove[0].Because == "replaced" {
 		return false
 	}
-	switch a.Remove[0].Because {
-	case "replaced":
-		return false
-	case "stopped": // the later one has it by the books
-		return !holdsItself(c) && (a.Newer == nil || *a.Newer == a.Remove[0].Holder)
-	}
-	return !holdsItself(c)
+	// If the older holder's sandbox has stopped, IPAM gave the address to the newer one.
+	return a.Remove[0].Because != "stopped" || a.Newer == nil || *a.Newer == a.Remove[0].Holder
 }
 
-// at says on which node the commands are to be given, if that is one for all.
-func at(removals []api.Removal) string {
-	on := removals[0].On
-	if on == "" || slices.ContainsFunc(removals, func(r api.Removal) bool { return r.On != on }) {
-		return ""
-	}
-	return ", on node " + loginNode(removals[0])
-}
-
-// loginNode is the node that a command is for, with its address where only its boot tells it from
-// another: one cannot log in to a boot.
-func loginNode(r api.Removal) string {
-	if name, ok := strings.CutSuffix(r.On, ")"); ok && r.Address != "" && plainNode(r.On) != r.On {
-		return name + ", " + r.Address + ")"
-	}
-	return r.On
-}
-
-// printCommands prints what removes some holders of a conflict, each on lines of its own: they
-// are for a shell, and nothing else is to come there with them.
-func printCommands(out io.Writer, c api.Conflict, removals []api.Removal) {
-	const most = 8
-	together := at(removals) != ""
-	for _, r := range removals[:min(len(removals), most)] {
-		switch {
-		case r.Command == "":
-			wrapped(out, 6, fmt.Sprintf("    No command: %s has no name that is fit for one.", labels(c)[r.Holder]))
-			continue
-		case r.On != "" && !together:
-			fmt.Fprintln(out, clip("  on node "+loginNode(r)+":", screen))
-		case !together && len(removals) > 1 && slices.ContainsFunc(removals, func(r api.Removal) bool { return r.On != "" }):
-			fmt.Fprintln(out, "  anywhere:")
-		}
-		printCommand(out, "    ", r.Command)
-	}
-	if more := len(removals) - most; more > 0 {
-		fmt.Fprintf(out, "    and %d more\n", more)
-	}
-}
-
-// printCommand prints a command. A long one goes on in a further line, as the shell knows it.
-func printCommand(out io.Writer, head, command string) {
-	if n := strings.LastIndex(command, " "); len(head)+len(command) > screen && n > 0 {
-		fmt.Fprintln(out, head+command[:n]+" \\")
-		head, command = "      ", command[n+1:]
-	}
-	fmt.Fprintln(out, head+command)
-}
-
-// situation tells which holder is newer and where packets go.
-func situation(c api.Conflict) string {
-	text := []string{newer(c)}
-	if r := routes(c); r != "" {
-		text = append(text, r)
-	}
-	return strings.Join(text, " ")
-}
-
+// newer says which holder is newer, or why that is not known.
 func newer(c api.Conflict) string {
 	a, names := c.Advice, labels(c)
 	switch left := a.Remove[0]; left.Because {
 	case "stopped":
-		if n := count(a.Remove, "stopped"); n > 1 {
+		running := func(r api.Removal) bool { return r.Because != "stopped" }
+		if n := len(slices.DeleteFunc(slices.Clone(a.Remove), running)); n > 1 {
 			return fmt.Sprintf("%d of %d holders are left over: the runtime says that their sandboxes have stopped.", n, len(c.Holders))
 		}
 		return names[left.Holder] + " is left over: the runtime says that its sandbox has stopped."
@@ -260,24 +192,11 @@ func newer(c api.Conflict) string {
 		}
 		return fmt.Sprintf("%s is %s: %s %s after %s.", names[*a.Newer], which, how, after, names[*a.Than])
 	}
-	if a.Unknown == "host" {
-		for n, b := range c.Holders {
-			if b.Evidence == "host" {
-				return "It is an address of node " + nodesOf(c)[n] + " itself."
-			}
-		}
+	if a.Unknown == "host" && hasNode(c) {
+		nodes, _ := nodesOf(c.Holders)
+		return "It is an address of node " + nodes[nodeHolder(c)] + " itself."
 	}
 	return "Which is newer is not known: " + unknown(c) + "."
-}
-
-// count is how many removals have a reason.
-func count(removals []api.Removal, because string) (n int) {
-	for _, r := range removals {
-		if r.Because == because {
-			n++
-		}
-	}
-	return n
 }
 
 // unknown says why it is not known which holder is newer.
@@ -296,14 +215,38 @@ func unknown(c api.Conflict) string {
 		}
 	}
 	if len(found) == len(c.Holders) || len(found) == 0 {
-		if len(nodeNames(c.Holders)) == 1 {
-			return "they were there before the agent"
+		if _, several := nodesOf(c.Holders); several {
+			return "they were there before their agents"
 		}
-		return "they were there before their agents"
+		return "they were there before the agent"
 	}
 	were, agents := "were", "their agents"
 	if len(found) == 1 {
 		were, agents = "was", "its agent"
 	}
 	return fmt.Sprintf("%s %s there before %s", conjoin(found), were, agents)
+}
+
+// isHeld reports whether nothing should be removed now.
+func isHeld(c api.Conflict) bool { return len(c.Advice.Remove) == 0 }
+
+// heldReason says why nothing should be removed now, and what to do instead.
+func heldReason(c api.Conflict) string {
+	var nodes []string
+	names, _ := nodesOf(c.Holders)
+	for n, name := range names {
+		if slices.Contains(c.Advice.Held, n) && !slices.Contains(nodes, name) {
+			nodes = append(nodes, name)
+		}
+	}
+	switch reason := c.Advice.Unknown; {
+	case reason == "two-nodes" && len(nodes) > 1:
+		return conjoin(nodes) + " run the same pod: one is a clone, or a machine that was replaced and still runs. " +
+			"Shut down the one that should not run; \"dupip nodes\" has their addresses."
+	case reason == "unreachable" && len(nodes) == 1:
+		return nodes[0] + " does not answer: wait until it does or its holders are forgotten (5 minutes)."
+	case reason == "unreachable" && len(nodes) > 1:
+		return conjoin(nodes) + " do not answer: wait until they do or their holders are forgotten (5 minutes)."
+	}
+	return "Nothing is to be removed now." // an agent of another version may have another reason
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// printSummary has a line for each conflict, as long as there are few.
+// printSummary prints a line for each command, up to maxCommands, and counts the other conflicts.
 func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 	var lines []commandLine
 	var flushed []api.Flush
@@ -21,7 +21,7 @@ func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 			continue
 		}
 		r := c.Advice.Remove[0]
-		l := commandLine{on: at([]api.Removal{r}), command: r.Command}
+		l := commandLine{on: on([]api.Removal{r}), command: r.Command}
 		n := slices.IndexFunc(lines, func(o commandLine) bool { return o.on == l.on && o.command == l.command })
 		switch {
 		case r.Because == "":
@@ -51,10 +51,7 @@ func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 	}
 }
 
-// longNode is how much is printed of the name of a node in a line of its own.
-const longNode = 70
-
-// commandLine is a command, and the addresses that one pod then has no more.
+// commandLine is a command and the addresses that it frees.
 type commandLine struct {
 	addresses   []string
 	on, command string
@@ -66,43 +63,39 @@ func printCommandLines(out io.Writer, lines []commandLine) {
 	}
 	width := 0
 	for _, l := range lines {
-		width = max(width, len(list(l.addresses, maxListed)))
+		width = max(width, len(list(l.addresses)))
 	}
 	for _, l := range lines {
-		head := fmt.Sprintf("  %-*s  ", width, list(l.addresses, maxListed))
+		head := fmt.Sprintf("  %-*s  ", width, list(l.addresses))
 		if l.on != "" {
 			head += strings.TrimPrefix(l.on, ", ") + ": "
 		}
 		if len(head)+len(l.command) > screen {
-			wrapped(out, 4, "  "+list(l.addresses, maxListed)+clip(l.on, longNode)+":")
+			wrapped(out, 4, "  "+list(l.addresses)+clip(l.on, longNode)+":")
 			head = "      "
 		}
 		printCommand(out, head, l.command)
 	}
 }
 
-// printEachFlush is printFlushes for many. One address at a time: the device may be an uplink, and
-// its other entries are what the node lives by.
-func printEachFlush(out io.Writer, all []api.Flush) {
-	var flushes []api.Flush
-	for _, f := range all {
-		if !slices.Contains(flushes, f) {
-			flushes = append(flushes, f)
+// printHeld prints a line for each reason to remove nothing now, and returns how many conflicts have
+// none of these lines.
+func printHeld(out io.Writer, conflicts []api.Conflict) (more int) {
+	var reasons []string
+	addresses := make(map[string][]string)
+	for _, c := range conflicts {
+		reason := heldReason(c)
+		if addresses[reason] == nil {
+			if len(reasons) == maxCommands {
+				more++
+				continue
+			}
+			reasons = append(reasons, reason)
 		}
+		addresses[reason] = append(addresses[reason], inNetwork(c.IP, c.Network))
 	}
-	if len(flushes) == 0 {
-		return
+	for _, reason := range reasons {
+		wrapped(out, 2, list(addresses[reason])+": "+reason)
 	}
-	wrapped(out, 2, "Then, because nodes and pods on a bridge send to the removed ones for a while:")
-	for _, f := range flushes[:min(len(flushes), maxFlushes)] {
-		head := "  on node " + f.On + ": "
-		if len(head)+len(f.Command) > screen {
-			fmt.Fprintln(out, "  "+clip(strings.TrimSpace(head), longNode))
-			head = "      "
-		}
-		printCommand(out, head, f.Command)
-	}
-	if more := len(flushes) - maxFlushes; more > 0 {
-		fmt.Fprintf(out, "  and %d more: \"dupip explain IP\" has them.\n", more)
-	}
+	return more
 }

@@ -1,25 +1,32 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/gossip"
+	"github.com/dupip/dupip/gossip/members"
 )
+
+var attachModes = []string{"auto", "tcx", "tc", "xdp"}
 
 func newAgent() *cobra.Command {
 	var opts agent.Options
-	var gossip clusterFlags
+	var cluster clusterFlags
 	var attach, level, logFormat string
 	cmd := &cobra.Command{
 		Use:   "agent",
@@ -35,7 +42,7 @@ func newAgent() *cobra.Command {
 				return err
 			}
 			opts.Attach, opts.Log, opts.Version = mode, log, buildVersion()
-			if opts.Cluster, err = gossip.join(log, opts.StateDir, opts.Version); err != nil {
+			if opts.Cluster, err = cluster.join(log, opts.StateDir, opts.Version); err != nil {
 				return err
 			}
 			reload := make(chan os.Signal, 1)
@@ -55,22 +62,56 @@ func newAgent() *cobra.Command {
 	flags.DurationVar(&opts.MinOverlap, "min-overlap", agent.DefaultMinOverlap,
 		"how long two holders must both answer before a conflict is confirmed")
 	flags.StringVar(&opts.APISocket, "api-socket", api.DefaultSocket, "Unix socket of the local API")
-	flags.StringVar(&opts.Config, "config", "", "YAML file with networks, shared addresses and limits, read again when it changes and on SIGHUP")
-	flags.StringVar(&opts.StateDir, "state-dir", state.DefaultDir, "folder in which conflicts outlive the agent")
+	flags.StringVar(&opts.Config, "config", "", "YAML file with networks, shared addresses and limits; read again when it changes and on SIGHUP")
+	flags.StringVar(&opts.StateDir, "state-dir", state.DefaultDir, "folder where conflicts are saved")
 	flags.StringVar(&opts.CRISocket, "cri-socket", "", "socket of the container runtime, for the names of pods; \"none\" for none (default: the usual paths)")
-	flags.StringVar(&opts.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz, \"off\" for none")
-	gossip.addTo(flags)
+	flags.StringVar(&opts.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz; \"off\" for none")
+	cluster.addTo(flags)
 	flags.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&logFormat, "log-format", "text", "text or json")
-	for flag, values := range map[string][]string{
-		"attach":     {"auto", "tcx", "tc", "xdp"},
-		"log-level":  {"debug", "info", "warn", "error"},
-		"log-format": {"text", "json"},
-	} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
+	complete(cmd, "attach", attachModes...)
+	complete(cmd, "log-level", "debug", "info", "warn", "error")
+	complete(cmd, "log-format", "text", "json")
 	return cmd
 }
+
+// clusterFlags are the flags about other agents.
+type clusterFlags struct {
+	members.Options
+	replicas int
+}
+
+func (f *clusterFlags) addTo(flags *pflag.FlagSet) {
+	flags.StringVar(&f.Bind, "bind", "", "address to listen on for other nodes' agents (default: all, if --join is given)")
+	flags.IntVar(&f.Port, "gossip-port", members.DefaultPort, "UDP and TCP port for other nodes' agents")
+	flags.StringVar(&f.Advertise, "advertise", "", "address at which other nodes reach this one (default: --bind, or the address of the default route)")
+	flags.StringSliceVar(&f.Join, "join", nil, "an agent to join: host, host:port or a DNS name for all its addresses; repeatable. Without --join and --bind the agent is alone")
+	flags.StringVar(&f.Label, "cluster", "", "name of the cluster; agents of other clusters are ignored")
+	flags.StringVar(&f.KeyFile, "gossip-key-file", "", "file with base64 keys for gossip, one per line: the first encrypts, all decrypt; read again when it changes")
+	flags.IntVar(&f.replicas, "replicas", gossip.DefaultReplicas, "how many nodes keep each address")
+}
+
+// join returns a function that joins the cluster; nil if the agent is to be alone.
+func (f *clusterFlags) join(log *slog.Logger, stateDir, version string) (func(agent.Node) (agent.Cluster, error), error) {
+	if f.Bind == "" && len(f.Join) == 0 {
+		if f.KeyFile != "" || f.Label != "" || f.Advertise != "" {
+			return nil, errors.New("the agent is alone without --join or --bind: give one of them, or leave out --cluster, --advertise and --gossip-key-file")
+		}
+		return nil, nil
+	}
+	if f.Port < 1 || f.Port > 65535 {
+		return nil, fmt.Errorf("--gossip-port %d: a port is 1 to 65535", f.Port)
+	}
+	return func(node agent.Node) (agent.Cluster, error) {
+		opts := f.Options
+		opts.Log, opts.Version = log, version
+		opts.Node, opts.Boot, opts.Epoch = node.Name, node.BootID, node.Epoch
+		opts.PeersFile = filepath.Join(stateDir, "peers.json")
+		return gossip.New(gossip.Options{Log: log, Replicas: f.replicas, Members: opts})
+	}, nil
+}
+
+var _ agent.Cluster = (*gossip.Gossip)(nil)
 
 func newLogger(level, format string) (*slog.Logger, error) {
 	var opts slog.HandlerOptions

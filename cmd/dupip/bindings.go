@@ -12,54 +12,44 @@ import (
 )
 
 func newBindings(g *globals) *cobra.Command {
-	var ask queryFlags
+	var flags queryFlags
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "bindings",
 		Short: "Show which address was seen behind which interface",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q, err := ask.query()
+			q, err := flags.query()
 			if err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
 			if watch {
-				return watchBindings(cmd, g, q)
+				return g.client().WatchBindings(cmd.Context(), q, func(event api.BindingEvent) error {
+					return showEvent(cmd, g, event, bindingLine)
+				})
 			}
 			document, err := g.client().Bindings(cmd.Context(), q)
 			if err == nil {
-				err = ask.unanswered(document.Coverage)
+				err = flags.unanswered(document.Coverage)
 			}
 			if err != nil {
 				return err
 			}
-			if done, err := g.output.document(out, document); done {
-				return err
-			}
-			sanitize(&document)
-			printBindings(out, document.Bindings, g.output == formatWide)
-			printCoverage(out, document.Coverage, "bindings")
-			return nil
+			return show(cmd, g, document, func(out io.Writer, document api.Bindings, wide bool) {
+				printBindings(out, document.Bindings, wide)
+				printCoverage(out, document.Coverage, "bindings")
+			})
 		},
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on printing changes on this node")
-	ask.addTo(cmd, g)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print changes on this node as they happen")
+	flags.addTo(cmd, g)
 	g.addTo(cmd)
 	return cmd
 }
 
-func watchBindings(cmd *cobra.Command, g *globals, q api.Query) error {
-	out := cmd.OutOrStdout()
-	return g.client().WatchBindings(cmd.Context(), q, func(event api.BindingEvent) error {
-		if done, err := g.output.line(out, event); done {
-			return err
-		}
-		sanitize(&event)
-		b := event.Binding
-		_, err := fmt.Fprintf(out, "%-8s %-15s %-16s %-9s %s\n", event.Type, b.IP, clip(b.Interface, 15), b.Evidence, who(b))
-		return err
-	})
+func bindingLine(event api.BindingEvent) string {
+	b := event.Binding
+	return fmt.Sprintf("%-8s %-15s %-16s %-9s %s", event.Type, b.IP, clip(b.Interface, 15), b.Evidence, who(b))
 }
 
 func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
@@ -97,25 +87,4 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 	t := newTable(out, header...)
 	t.AppendRows(rows)
 	t.Render()
-}
-
-// who names the holder as well as is known: the pod, else the netns.
-func who(b api.Binding) string {
-	switch {
-	case b.Pod != nil:
-		return b.Pod.String()
-	case b.Netns != "":
-		return b.Netns
-	case b.NetnsCookie != 0:
-		return "(no name yet)" // another node's, which has told no more
-	}
-	return "unseen netns"
-}
-
-// inNetwork adds the network to an address where it is not the usual one.
-func inNetwork(ip, network string) string {
-	if network == "default" {
-		return ip
-	}
-	return ip + " (" + network + ")"
 }

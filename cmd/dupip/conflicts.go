@@ -17,87 +17,70 @@ import (
 const exitOpen = 3
 
 func newConflicts(g *globals) *cobra.Command {
-	var ask queryFlags
+	var flags queryFlags
 	var all, watch, exitCode bool
 	cmd := &cobra.Command{
 		Use:   "conflicts",
 		Short: "Show addresses with two or more live holders",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q, err := ask.query()
+			q, err := flags.query()
 			if err != nil {
 				return err
 			}
 			q.All = all
-			out := cmd.OutOrStdout()
 			if watch {
-				return watchConflicts(cmd, g, q)
+				return g.client().WatchConflicts(cmd.Context(), q, func(event api.ConflictEvent) error {
+					return showEvent(cmd, g, event, func(event api.ConflictEvent) string { return conflictLine(cmd.OutOrStdout(), event) })
+				})
 			}
 			document, err := g.client().Conflicts(cmd.Context(), q)
 			if err == nil {
-				err = ask.unanswered(document.Coverage)
+				err = flags.unanswered(document.Coverage)
 			}
 			if err != nil {
 				return err
 			}
-			if done, err := g.output.document(out, document); err != nil {
-				return err
-			} else if !done {
-				sanitize(&document)
+			err = show(cmd, g, document, func(out io.Writer, document api.Conflicts, wide bool) {
 				printPairs(out, document)
-				printConflicts(out, document.Conflicts, g.output == formatWide, all)
+				printConflicts(out, document.Conflicts, wide, all)
 				printAdvice(out, document)
 				printCoverage(out, document.Coverage, "conflicts")
-			}
-			if exitCode && anyOpen(document.Conflicts) {
+			})
+			isOpen := func(c api.Conflict) bool { return c.State != "resolved" }
+			if err == nil && exitCode && slices.ContainsFunc(document.Conflicts, isOpen) {
 				return exitError(exitOpen)
 			}
-			return nil
+			return err
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "resolved ones too, newest first")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on printing what happens on this node")
+	cmd.Flags().BoolVar(&all, "all", false, "also resolved conflicts, newest first")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print events on this node as they happen")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when any conflict is open")
-	apart(cmd, "watch", "all")
-	apart(cmd, "watch", "exit-code")
-	ask.addTo(cmd, g)
+	exclude(cmd, "watch", "all")
+	exclude(cmd, "watch", "exit-code")
+	flags.addTo(cmd, g)
 	g.addTo(cmd)
 	return cmd
 }
 
-func anyOpen(conflicts []api.Conflict) bool {
-	for _, c := range conflicts {
-		if c.State != "resolved" {
-			return true
+func conflictLine(out io.Writer, event api.ConflictEvent) string {
+	c := event.Conflict
+	var names []string
+	nodes, several := nodesOf(c.Holders)
+	for n, holder := range c.Holders {
+		name := who(holder)
+		if several {
+			name += " on " + nodes[n]
 		}
+		names = append(names, name)
 	}
-	return false
-}
-
-func watchConflicts(cmd *cobra.Command, g *globals, q api.Query) error {
-	out := cmd.OutOrStdout()
-	return g.client().WatchConflicts(cmd.Context(), q, func(event api.ConflictEvent) error {
-		if done, err := g.output.line(out, event); done {
-			return err
-		}
-		sanitize(&event)
-		names := make([]string, 0, len(event.Conflict.Holders))
-		nodes := nodeNames(event.Conflict.Holders)
-		for _, holder := range event.Conflict.Holders {
-			name := who(holder)
-			if len(nodes) > 1 {
-				name += " on " + nodes[nodeID(holder)]
-			}
-			names = append(names, name)
-		}
-		reason := ""
-		if event.Reason != "" {
-			reason = ": " + event.Reason
-		}
-		_, err := fmt.Fprintf(out, "%s  %s  %s  %s%s\n", event.At.Local().Format("15:04:05.000"),
-			paint(out, event.Type), inNetwork(event.Conflict.IP, event.Conflict.Network), strings.Join(names, " and "), reason)
-		return err
-	})
+	line := fmt.Sprintf("%s  %s  %s  %s", event.At.Local().Format("15:04:05.000"),
+		paint(out, event.Type), inNetwork(c.IP, c.Network), strings.Join(names, " and "))
+	if event.Reason != "" {
+		line += ": " + event.Reason
+	}
+	return line
 }
 
 func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
@@ -112,13 +95,13 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 	if wide {
 		t := newTable(out, "id", "network", "ip", "state", "scope", "since", "resolved", "holder", "node", "interface", "mac", "evidence", "first seen", "last seen")
 		for _, c := range conflicts {
-			nodes := nodeNames(c.Holders)
+			nodes, _ := nodesOf(c.Holders)
 			for n, b := range c.Holders {
 				row := table.Row{"", "", "", "", "", "", ""}
 				if n == 0 {
 					row = table.Row{c.ID, c.Network, c.IP, paint(out, c.State), c.Scope, age(since(c)), age(c.ResolvedAt)}
 				}
-				t.AppendRow(append(row, describeHolder(b), nodes[nodeID(b)], b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
+				t.AppendRow(append(row, describeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
 			}
 		}
 		t.Render()
@@ -143,7 +126,7 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 			}
 			name := describeHolder(b)
 			if nodes != nil {
-				// The name is what people look for, so the node has the mark.
+				// The mark is on the node, so that the name can be copied.
 				node := nodes[nodeID(b)]
 				if name = who(b); b.Unreachable {
 					node, far = node+" !", true
@@ -162,15 +145,7 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 	}
 }
 
-// describeHolder is who, and says so where the holder's node does not answer.
-func describeHolder(b api.Binding) string {
-	if b.Unreachable {
-		return who(b) + " (unreachable)"
-	}
-	return who(b)
-}
-
-// since is when a conflict took its present state.
+// since is when a conflict reached its present state.
 func since(c api.Conflict) time.Time {
 	switch c.State {
 	case "confirmed":

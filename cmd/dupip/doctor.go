@@ -21,8 +21,8 @@ func newDoctor(g *globals) *cobra.Command {
 		Use:   "doctor",
 		Short: "Find out why an agent does not start or sees nothing",
 		Long: `Examine this node: kernel, rights, mounts, network namespaces, sockets, runtime.
-For each thing that is wrong it says what to do. It works with and without a
-running agent, beside which it does no harm, and changes nothing.
+For each problem it says what to do. It works with and without a running agent,
+does not disturb it, and changes nothing.
 
 Run it as root where the agent runs: on the node, or in the agent's container.
 Give it the flags (or the environment) of the agent. The exit code is 1 when
@@ -37,7 +37,7 @@ anything failed.`,
 			opts.CountKeys, opts.CheckPort, opts.Resolve = members.CountKeys, members.CheckPort, members.Resolve
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
-			if done, err := g.output.document(out, report); err != nil {
+			if done, err := g.output.encode(out, report, false); err != nil {
 				return err
 			} else if !done {
 				printReport(out, report, g.output == formatWide)
@@ -59,17 +59,16 @@ anything failed.`,
 	flags.IntVar(&opts.GossipPort, "gossip-port", members.DefaultPort, "port of the agents' gossip")
 	flags.StringSliceVar(&opts.Join, "join", nil, "nodes that the agent joins; repeat it, or separate them by commas")
 	flags.StringVar(&opts.KeyFile, "gossip-key-file", "", "file with the keys of gossip")
-	_ = cmd.RegisterFlagCompletionFunc("attach", cobra.FixedCompletions(
-		[]string{"auto", "tcx", "tc", "xdp"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "attach", attachModes...)
 	return cmd
 }
 
-// printReport prints a line per check, and under it what to do.
+// printReport prints a line for each check, and below it what to do.
 func printReport(out io.Writer, report doctor.Report, wide bool) {
 	const name, outcome = 14, 6
 	for _, check := range report.Checks {
 		status := string(check.Status)
-		// Padded by hand: colour has no width.
+		// Padded here, because escape sequences for colour have no width.
 		fmt.Fprintf(out, "%-*s%s%s", name, check.Name, paint(out, status), strings.Repeat(" ", outcome-len(status)))
 		hanging(out, name+outcome, check.Finding, wide)
 		if check.Advice != "" {
@@ -78,16 +77,9 @@ func printReport(out io.Writer, report doctor.Report, wide bool) {
 		}
 	}
 	s := report.Summary
-	fmt.Fprintf(out, "\n%d ok, %s, %s", s.OK, numbered(s.Warnings, "warning"), numbered(s.Failures, "failure"))
+	fmt.Fprintf(out, "\n%d ok, %s, %s", s.OK, plural(s.Warnings, "warning", "warnings"), plural(s.Failures, "failure", "failures"))
 	if s.Skipped > 0 {
 		fmt.Fprintf(out, ", %d skipped", s.Skipped)
 	}
 	fmt.Fprintln(out)
-}
-
-func numbered(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

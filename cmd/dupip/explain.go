@@ -18,7 +18,7 @@ func newExplain(g *globals) *cobra.Command {
 	var local bool
 	cmd := &cobra.Command{
 		Use:   "explain IP",
-		Short: "Tell the story of one address, and why it is a conflict or not",
+		Short: "Show the history of one address, and why it is a conflict or not",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("explain needs one IP address: dupip explain 10.0.0.1")
@@ -34,13 +34,7 @@ func newExplain(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			if done, err := g.output.document(out, document); done {
-				return err
-			}
-			sanitize(&document)
-			printExplanation(out, document)
-			return nil
+			return show(cmd, g, document, printExplanation)
 		},
 	}
 	cmd.Flags().BoolVar(&local, "local", false, "ask this agent only, not those of all nodes")
@@ -48,7 +42,7 @@ func newExplain(g *globals) *cobra.Command {
 	return cmd
 }
 
-func printExplanation(out io.Writer, e api.Explanation) {
+func printExplanation(out io.Writer, e api.Explanation, _ bool) {
 	if len(e.Stories) == 0 {
 		where := "on node " + e.Node
 		if n := e.Asked - len(e.Missing); n > 1 {
@@ -80,7 +74,7 @@ func printConfigured(out io.Writer, e api.Explanation) {
 	if e.Asked > 1 {
 		on = " on node " + e.Node
 	}
-	fmt.Fprintf(out, "\nConfigured%s, by the kernel's own lists:\n", on)
+	fmt.Fprintf(out, "\nConfigured%s, as the kernel lists it:\n", on)
 	for _, c := range e.Configured {
 		text := map[string]string{
 			"peer":      "on the pod's end of " + c.Interface,
@@ -88,10 +82,10 @@ func printConfigured(out io.Writer, e api.Explanation) {
 			"elsewhere": "on another device behind " + c.Interface + ", which does not make it a holder",
 		}[c.Device]
 		if !c.Settled {
-			text += ", not settled yet"
+			text += ", still tentative"
 		}
 		if c.Unanswered > 0 {
-			text += fmt.Sprintf(", asked %d times without an answer", c.Unanswered)
+			text += fmt.Sprintf(", probed %d times without an answer", c.Unanswered)
 		}
 		name := c.Netns
 		if c.Pod != nil {
@@ -103,14 +97,14 @@ func printConfigured(out io.Writer, e api.Explanation) {
 
 func printStory(out io.Writer, story api.Story) {
 	several := len(story.Nodes) > 1
+	where := "on node "
 	if several {
-		wrapped(out, 2, fmt.Sprintf("%s in network %s on nodes %s", story.IP, story.Network, list(story.Nodes, maxListed)))
-	} else {
-		fmt.Fprintf(out, "%s in network %s on node %s\n", story.IP, story.Network, strings.Join(story.Nodes, ""))
+		where = "on nodes "
 	}
+	wrapped(out, 2, fmt.Sprintf("%s in network %s %s%s", story.IP, story.Network, where, list(story.Nodes)))
 	wrapped(out, 2, fmt.Sprintf("Verdict: %s.", story.Verdict))
 	for _, v := range story.Verdicts {
-		wrapped(out, 4, fmt.Sprintf("  %s: %s.", list(v.Nodes, maxListed), v.Verdict))
+		wrapped(out, 4, fmt.Sprintf("  %s: %s.", list(v.Nodes), v.Verdict))
 	}
 	if c := story.Conflict; c != nil {
 		fmt.Fprintf(out, "Conflict %s, %s: %s", c.ID, c.Scope, paint(out, c.State))
@@ -125,12 +119,12 @@ func printStory(out io.Writer, story api.Story) {
 			wrapped(out, 2, "  If several are meant to have it (anycast, a virtual IP), list it under \"shared\" in the configuration.")
 		}
 	}
-	fmt.Fprintln(out, "\nHolders, the elder first:")
-	nodes := nodeNames(story.Bindings)
-	for _, b := range story.Bindings {
+	fmt.Fprintln(out, "\nHolders, the oldest first:")
+	nodes, severalNodes := nodesOf(story.Bindings)
+	for n, b := range story.Bindings {
 		name := describeHolder(b)
-		if several || len(nodes) > 1 || !slices.Contains(story.Nodes, b.Node) {
-			name += " on node " + nodes[nodeID(b)]
+		if several || severalNodes || !slices.Contains(story.Nodes, b.Node) {
+			name += " on node " + nodes[n]
 		}
 		wrapped(out, 4, "  "+name)
 		wrapped(out, 6, fmt.Sprintf("      interface %s, MAC %s, evidence %s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC, "unknown"), b.Evidence))
@@ -152,7 +146,7 @@ func printStory(out io.Writer, story api.Story) {
 	}
 }
 
-// notePrefix says of whom a note is, and who tells it where several nodes do.
+// notePrefix names the holder of a note and, if several nodes have notes, the node that wrote it.
 func notePrefix(note api.Note, several bool) string {
 	holder := note.Netns
 	if note.Pod != nil {

@@ -29,14 +29,14 @@ func TestPrintExplanation(t *testing.T) {
 			Configured: []api.Configured{{Interface: "vethweb-0", Netns: "cni-web-0", Pod: near.Pod, Device: "peer", Settled: true}},
 			Coverage:   api.Coverage{Asked: 4, Missing: []string{"n4"}, Partial: true},
 		}
-		printed(t, func(out io.Writer) { printExplanation(out, e) }, `
+		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, `
 10.0.0.1 in network default on nodes n1, n2
 Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
 Conflict 5f3a9b21-1, cross-node: confirmed 1.3s after the second holder was seen
   If several are meant to have it (anycast, a virtual IP), list it under
   "shared" in the configuration.
 
-Holders, the elder first:
+Holders, the oldest first:
   shop/web-0 on node n1
       interface vethweb-0, MAC 02:00:00:00:00:01, evidence announced
       netns cni-web-0, pod UID u-web-0
@@ -52,7 +52,7 @@ What happened:
   23:59:40.000 [n1] on n2: answered after 0.4 ms
   23:59:41.000 [n1] confirmed: 2 live holders answered both rounds 1.0 s apart
 
-Configured on node n1, by the kernel's own lists:
+Configured on node n1, as the kernel lists it:
   shop/web-0: on the pod's end of vethweb-0
 
 1 of 4 nodes did not answer: n4; their stories are missing.
@@ -62,11 +62,11 @@ Configured on node n1, by the kernel's own lists:
 		far.Unreachable, far.Interface, far.MAC = true, "", ""
 		e.Stories[0].Nodes, e.Stories[0].Notes, e.Stories[0].Conflict = []string{"n1"}, e.Stories[0].Notes[3:], nil
 		e.Stories[0].Bindings = []api.Binding{far}
-		printed(t, func(out io.Writer) { printExplanation(out, e) }, `
+		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, `
 10.0.0.1 in network default on node n1
 Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
 
-Holders, the elder first:
+Holders, the oldest first:
   shop/web-1 (unreachable) on node n2
       interface unknown, MAC unknown, evidence announced
       netns cni-web-1, pod UID u-web-1
@@ -79,16 +79,16 @@ What happened:
 			Network: "default", IP: "10.0.0.1", Nodes: []string{"n1", "n2"}, Verdict: "one live holder: not a conflict",
 			Verdicts: []api.Verdict{{Nodes: []string{"n1"}, Verdict: "one live holder: not a conflict"}, {Nodes: []string{"n2"}, Verdict: "no live holder: not a conflict"}},
 		}}
-		printed(t, func(out io.Writer) { printExplanation(out, e) }, `
+		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, `
 10.0.0.1 in network default on nodes n1, n2
 Verdict: one live holder: not a conflict.
   n1: one live holder: not a conflict.
   n2: no live holder: not a conflict.
 
-Holders, the elder first:
+Holders, the oldest first:
   none now
 `)
 		e.Stories, e.Asked = nil, 5
-		printed(t, func(out io.Writer) { printExplanation(out, e) }, "10.0.0.1 was not seen on 5 nodes.\n")
+		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, "10.0.0.1 was not seen on 5 nodes.\n")
 	})
 }

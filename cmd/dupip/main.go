@@ -35,7 +35,7 @@ func run() int {
 	return 0
 }
 
-// printError prints an error, in which others may have had a say.
+// printError prints an error, which may contain text of other nodes or of the agent.
 func printError(w io.Writer, err error) {
 	lines := strings.Split(err.Error(), "\n")
 	for n, line := range lines {

@@ -20,13 +20,7 @@ func newNodes(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			if done, err := g.output.document(out, document); done {
-				return err
-			}
-			sanitize(&document)
-			printNodes(out, document, g.output == formatWide)
-			return nil
+			return show(cmd, g, document, printNodes)
 		},
 	}
 	g.addTo(cmd)
@@ -53,7 +47,7 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 		case wide:
 			row = append(row, n.Boot, n.Epoch, n.Version)
 		case boots:
-			row = append(row, fmt.Sprintf("%.8s", n.Boot)) // as in conflicts
+			row = append(row, fmt.Sprintf("%.8s", n.Boot)) // as in the table of conflicts
 		}
 		rows = append(rows, row)
 	}
@@ -71,7 +65,7 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 	}
 }
 
-// sameNames says whether two nodes have one name, so that boots tell them apart.
+// sameNames reports whether two nodes have one name, so that their boots have to be shown.
 func sameNames(nodes []api.Node) bool {
 	boots := make(map[string]string)
 	for _, n := range nodes {

@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/dupip/dupip/agent/api"
@@ -44,53 +45,61 @@ func (f *format) Set(value string) error {
 	return nil
 }
 
-// document prints v as JSON or YAML and says whether the format was one of them.
-func (f format) document(w io.Writer, v any) (bool, error) {
-	switch f {
-	case formatJSON:
-		data, err := json.MarshalIndent(v, "", "  ")
-		if err != nil {
-			return true, fmt.Errorf("encoding JSON: %w", err)
-		}
-		_, err = w.Write(append(escape(data), '\n'))
-		return true, err
-	case formatYAML:
+// encode prints v as JSON or YAML and reports whether the format is one of them. Each document of
+// a stream is one JSON line, or a YAML document after "---".
+func (f format) encode(w io.Writer, v any, stream bool) (bool, error) {
+	var data []byte
+	var err error
+	switch {
+	case f == formatJSON && stream:
+		data, err = json.Marshal(v)
+	case f == formatJSON:
+		data, err = json.MarshalIndent(v, "", "  ")
+	case f == formatYAML:
 		// Through JSON, so that both have the same fields.
-		data, err := yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteUnprintable))
-		if err != nil {
-			return true, fmt.Errorf("encoding YAML: %w", err)
-		}
-		_, err = w.Write(data)
-		return true, err
+		data, err = yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteUnprintable))
+	default:
+		return false, nil
 	}
-	return false, nil
+	if err != nil {
+		return true, fmt.Errorf("encoding %s: %w", f, err)
+	}
+	if f == formatJSON {
+		data = append(escape(data), '\n')
+	} else if stream {
+		data = append([]byte("---\n"), data...)
+	}
+	_, err = w.Write(data)
+	return true, err
 }
 
-// line prints v of a watch as one JSON line or one YAML document.
-func (f format) line(w io.Writer, v any) (bool, error) {
-	switch f {
-	case formatJSON:
-		data, err := json.Marshal(v)
-		if err != nil {
-			return true, fmt.Errorf("encoding JSON: %w", err)
-		}
-		_, err = w.Write(append(escape(data), '\n'))
-		return true, err
-	case formatYAML:
-		if _, err := fmt.Fprintln(w, "---"); err != nil {
-			return true, err
-		}
-		return f.document(w, v)
+// show prints a document in the format that was chosen; print prints it as text.
+func show[T any](cmd *cobra.Command, g *globals, document T, print func(out io.Writer, document T, wide bool)) error {
+	out := cmd.OutOrStdout()
+	if done, err := g.output.encode(out, document, false); done {
+		return err
 	}
-	return false, nil
+	sanitize(&document)
+	print(out, document, g.output == formatWide)
+	return nil
 }
 
-// screen is how many columns a table may take; "wide" knows no bound.
+// showEvent prints one event of a watch; text returns its line.
+func showEvent[T any](cmd *cobra.Command, g *globals, event T, text func(event T) string) error {
+	out := cmd.OutOrStdout()
+	if done, err := g.output.encode(out, event, true); done {
+		return err
+	}
+	sanitize(&event)
+	_, err := fmt.Fprintln(out, text(event))
+	return err
+}
+
+// screen is the width of a table in columns; "wide" has no bound.
 const screen = 80
 
-// fit makes a table fit the screen. It leaves out spare columns, the first named one
-// first, as long as there is no room for 12 columns of the one that can be shortened,
-// and then shortens that one.
+// fit makes a table fit the screen. It removes spare columns, in this order, until the named column
+// has room for 12 characters, and then shortens that one.
 func fit(header []any, rows []table.Row, column string, spare ...string) ([]any, []table.Row) {
 	const shortest = 12
 	left := columnWidth(header, rows, column)
@@ -109,7 +118,7 @@ func fit(header []any, rows []table.Row, column string, spare ...string) ([]any,
 	return header, rows
 }
 
-// columnWidth is what the other columns of a table leave of the screen for one.
+// columnWidth is the part of the screen that the other columns of a table leave for one.
 func columnWidth(header []any, rows []table.Row, column string) int {
 	left := screen
 	for n, name := range header {
@@ -125,10 +134,10 @@ func columnWidth(header []any, rows []table.Row, column string) int {
 	return left
 }
 
-// nodeColumn gives each node, by its id, the text for a column, or is nil where all holders are on
-// one node and no column is needed.
+// nodeColumn returns the text of a column for each node, by its id; nil if all holders are on one
+// node, so that no column is needed.
 func nodeColumn(holders []api.Binding) map[string]string {
-	const most, least = 20, 11 // beside addresses that are long
+	const most, least = 20, 11 // least if there are long addresses
 	nodes, boots := make(map[string]string), make(map[string]string)
 	names := make(map[string]int)
 	domains := make(map[string]bool)
@@ -156,7 +165,7 @@ func nodeColumn(holders []api.Binding) map[string]string {
 			short = name // the domain tells them apart
 		}
 		if boot := fmt.Sprintf("/%.8s", boots[id]); names[name] > 1 {
-			nodes[id] = clip(short, max(width, least+2)-len(boot)) + boot // as "dupip nodes -o wide" has it
+			nodes[id] = clip(short, max(width, least+2)-len(boot)) + boot // as in "dupip nodes"
 			continue
 		}
 		nodes[id] = clip(short, width)
@@ -164,8 +173,8 @@ func nodeColumn(holders []api.Binding) map[string]string {
 	return nodes
 }
 
-// wrapped prints a line, broken at spaces so that it fits the
-// screen; further lines are indented by indent columns.
+// wrapped prints a line, broken at spaces so that it fits the screen. Further lines are indented by
+// indent columns.
 func wrapped(w io.Writer, indent int, line string) {
 	words := strings.Fields(line)
 	head := line[:len(line)-len(strings.TrimLeft(line, " "))]
@@ -187,8 +196,7 @@ func wrapped(w io.Writer, indent int, line string) {
 	fmt.Fprintln(w)
 }
 
-// hanging prints the rest of a line that began elsewhere, broken so that it fits the
-// screen; further lines are indented by indent columns.
+// hanging is wrapped for the rest of a line whose first indent columns are printed already.
 func hanging(out io.Writer, indent int, line string, wide bool) {
 	if wide {
 		fmt.Fprintln(out, line)
@@ -200,7 +208,7 @@ func hanging(out io.Writer, indent int, line string, wide bool) {
 	fmt.Fprint(out, strings.TrimPrefix(lines.String(), began))
 }
 
-// newTable returns a plain table without lines, as kubectl prints them.
+// newTable returns a table without lines, like those of kubectl.
 func newTable(w io.Writer, header ...any) table.Writer {
 	t := table.NewWriter()
 	t.SetOutputMirror(w)
@@ -214,7 +222,7 @@ func newTable(w io.Writer, header ...any) table.Writer {
 	return t
 }
 
-// colours says whether w is a terminal that wants colour (see no-color.org).
+// colours reports whether w is a terminal on which colour is not switched off (see no-color.org).
 func colours(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))
@@ -237,7 +245,7 @@ func paint(w io.Writer, word string) string {
 	return word
 }
 
-// age prints how long ago t was, in the units that matter.
+// age is how long ago t was.
 func age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -261,7 +269,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// clip shortens text to n columns, in the middle, where names differ least.
+// clip shortens text to n columns in the middle, where names differ least.
 func clip(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {

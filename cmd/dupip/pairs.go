@@ -12,21 +12,22 @@ import (
 const (
 	// fewShared is how many addresses two nodes may share without a line of their own.
 	fewShared = 3
-	// maxPairLines bounds those lines.
+	// maxPairLines bounds these lines.
 	maxPairLines = 10
 )
 
-// printPairs begins the table where two nodes share many addresses, or some that the
-// table does not have: a whole prefix in collision is one fault, not hundreds.
+// printPairs prints, before the table, the nodes that share many addresses, or some that the table
+// does not have: if a whole prefix has two holders, that is one fault, not hundreds.
 func printPairs(out io.Writer, document api.Conflicts) {
 	var lines []api.Pair
 	for _, p := range document.Pairs {
-		if p.Addresses > fewShared || len(p.Nodes) == 2 && !inTable(document.Conflicts, p) {
+		inTable := func(c api.Conflict) bool { return isBetween(c, p) }
+		if p.Addresses > fewShared || len(p.Nodes) == 2 && !slices.ContainsFunc(document.Conflicts, inTable) {
 			lines = append(lines, p)
 		}
 	}
 	for _, p := range lines[:min(len(lines), maxPairLines)] {
-		examples := make([]string, 0, len(p.Examples)+1)
+		var examples []string
 		for _, e := range p.Examples {
 			examples = append(examples, inNetwork(e.IP, e.Network))
 		}
@@ -44,14 +45,59 @@ func printPairs(out io.Writer, document api.Conflicts) {
 	}
 }
 
-func addresses(n int) string {
-	if n == 1 {
-		return "1 address"
+// isBetween reports whether a conflict has holders on both nodes of a pair.
+func isBetween(c api.Conflict, p api.Pair) bool {
+	on := func(node string) bool {
+		return slices.ContainsFunc(c.Holders, func(b api.Binding) bool { return isOn(b, node) })
 	}
-	return fmt.Sprintf("%d addresses", n)
+	return on(p.Nodes[0]) && on(p.Nodes[1])
 }
 
-// inTable says whether a conflict has holders on both nodes.
-func inTable(conflicts []api.Conflict, p api.Pair) bool {
-	return slices.ContainsFunc(conflicts, func(c api.Conflict) bool { return isBetween(c, p) })
+// rangesOf returns the pairs of nodes that share more than fewShared addresses.
+func rangesOf(document api.Conflicts) []api.Pair {
+	return slices.DeleteFunc(slices.Clone(document.Pairs), func(p api.Pair) bool {
+		return p.Addresses <= fewShared || len(p.Nodes) != 2
+	})
+}
+
+// adviseRanges says what is probably wrong when nodes share whole ranges.
+func adviseRanges(ranges []api.Pair) string {
+	var nodes []string
+	namesakes := false
+	for _, p := range ranges {
+		nodes = append(nodes, p.Nodes...)
+		namesakes = namesakes || withoutBoot(p.Nodes[0]) == withoutBoot(p.Nodes[1])
+	}
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	if namesakes {
+		return conjoin(nodes) + " share a range: a node and its clone, or one that was replaced and still runs. " +
+			"Shut one down; \"dupip nodes\" has their addresses."
+	}
+	if len(nodes) > 2 {
+		return conjoin(nodes) + " share ranges: probably one pod CIDR was given out more than once, or nodes were cloned. " +
+			"Compare their .spec.podCIDR, and drain those that have another's."
+	}
+	return conjoin(nodes) + " share a range: probably one pod CIDR was given out twice, or one node is a clone. " +
+		"Compare their .spec.podCIDR, and drain one."
+}
+
+// adviseNamesakes says which nodes with one name have holders in one conflict.
+func adviseNamesakes(conflicts []api.Conflict) []string {
+	var lines []string
+	for _, c := range conflicts {
+		var same []string
+		nodes, _ := nodesOf(c.Holders)
+		for n, b := range c.Holders {
+			if nodes[n] != b.Node && !slices.Contains(same, nodes[n]) {
+				same = append(same, nodes[n])
+			}
+		}
+		line := conjoin(same) + " are nodes of one name: a machine that was replaced and still runs, or some made from " +
+			"one image. Shut down the one that should not run; \"dupip nodes\" has their addresses."
+		if len(same) > 1 && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }

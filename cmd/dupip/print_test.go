@@ -94,7 +94,7 @@ func TestPrintCoverage(t *testing.T) {
 		{api.Coverage{Asked: 40}, ""},
 		{api.Coverage{Asked: 40, Missing: []string{"n7", "n9"}, Partial: true}, "2 of 40 nodes did not answer: n7, n9; their bindings are missing.\n"},
 		{api.Coverage{Asked: 40, Missing: names(11), Partial: true}, "11 of 40 nodes did not answer: n1, n2, n3, n4, n5, n6, n7, n8 and 3 more; their\nbindings are missing.\n"},
-		{api.Coverage{Omitted: 7, Partial: true}, "7 bindings found no room in the answers: ask for one --ip or one --node.\n"},
+		{api.Coverage{Omitted: 7, Partial: true}, "7 bindings did not fit into the answers: give one --ip or one --node.\n"},
 		{api.Coverage{Alone: true}, "This agent is alone: it was started without --join and --bind and knows its own\nnode only.\n"},
 	} {
 		printed(t, func(out io.Writer) { printCoverage(out, test.coverage, "bindings") }, test.want)
@@ -242,7 +242,7 @@ func TestPrintGossip(t *testing.T) {
 				Address: "10.0.0.1:7951", Members: map[string]int{"alive": 1}, Dropped: map[string]uint64{"malformed": 3},
 				Problems: []string{"the key file is not readable"},
 			},
-			"Gossip      at 10.0.0.1:7951, 1 alive; 0 leases, 0 unacked, 0 kept for others;\n            NOT encrypted\n            NOT in order: the key file is not readable\n            dropped 3 malformed\n",
+			"Gossip      at 10.0.0.1:7951, 1 alive; 0 leases, 0 unacked, 0 kept for others;\n            NOT encrypted\n            problem: the key file is not readable\n            dropped 3 malformed\n",
 		},
 	} {
 		var out bytes.Buffer

@@ -4,31 +4,30 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
 )
 
-// queryFlags are the flags of the commands that ask one agent or all.
+// queryFlags are the flags of commands that query one agent or all.
 type queryFlags struct {
 	ip, node string
 	cluster  bool
 }
 
-// addTo adds the flags; the command has --watch already.
+// addTo adds the flags to a command that already has --watch.
 func (q *queryFlags) addTo(cmd *cobra.Command, g *globals) {
 	flags := cmd.Flags()
 	flags.StringVar(&q.ip, "ip", "", "only this address")
 	flags.BoolVar(&q.cluster, "cluster", false, "ask the agents of all nodes, not only this one")
 	flags.StringVar(&q.node, "node", "", "ask the agent of this node")
-	// The agent's --cluster is the cluster's name.
+	// DUPIP_CLUSTER is the agent's: the name of the cluster.
 	_ = flags.SetAnnotation("cluster", agentsVariable, nil)
 	for _, other := range []string{"cluster", "node"} {
-		apart(cmd, "watch", other)
+		exclude(cmd, "watch", other)
 	}
-	apart(cmd, "cluster", "node")
+	exclude(cmd, "cluster", "node")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		document, err := g.client().Nodes(cmd.Context())
 		if err != nil {
@@ -55,8 +54,8 @@ func (q *queryFlags) query() (api.Query, error) {
 	return query, nil
 }
 
-// unanswered is an error where the one node that was asked did not answer: that it has nothing
-// would be another answer.
+// unanswered returns an error if --node was given and that node did not answer. An empty table would
+// mean that it has nothing.
 func (q *queryFlags) unanswered(c api.Coverage) error {
 	if q.node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
 		return nil
@@ -64,27 +63,16 @@ func (q *queryFlags) unanswered(c api.Coverage) error {
 	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", printable(q.node))
 }
 
-// maxListed is how many names a sentence lists.
-const maxListed = 8
-
-// printCoverage says what an answer of the cluster lacks, of the things named.
+// printCoverage says which things an answer of the cluster lacks.
 func printCoverage(out io.Writer, c api.Coverage, things string) {
 	if c.Alone {
 		wrapped(out, 0, "This agent is alone: it was started without --join and --bind and knows its own node only.")
 	}
 	if n := len(c.Missing); n > 0 {
 		wrapped(out, 0, fmt.Sprintf("%d of %d nodes did not answer: %s; their %s are missing.",
-			n, c.Asked, list(c.Missing, maxListed), things))
+			n, c.Asked, list(c.Missing), things))
 	}
 	if c.Omitted > 0 {
-		wrapped(out, 0, fmt.Sprintf("%d %s found no room in the answers: ask for one --ip or one --node.", c.Omitted, things))
+		wrapped(out, 0, fmt.Sprintf("%d %s did not fit into the answers: give one --ip or one --node.", c.Omitted, things))
 	}
-}
-
-// list joins the first few of names.
-func list(names []string, few int) string {
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }

@@ -23,8 +23,8 @@ func newRoot() *cobra.Command {
 		Short: "Finds duplicate pod IPs by looking at packets, whatever IPAM claims",
 		Long: `dupip finds duplicate pod IPs by looking at packets, whatever IPAM claims.
 
-Run "dupip agent" on a node; ask it with the other commands. Every flag can also
-be given as an environment variable: --api-socket is DUPIP_API_SOCKET.`,
+Run "dupip agent" on a node; the other commands query it. Every flag can also be
+an environment variable: --api-socket is DUPIP_API_SOCKET.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,7 +49,7 @@ be given as an environment variable: --api-socket is DUPIP_API_SOCKET.`,
 	return root
 }
 
-// addTo adds the flags of commands that ask an agent.
+// addTo adds the flags of commands that query an agent.
 func (g *globals) addTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&g.socket, "api-socket", api.DefaultSocket, "Unix socket of the agent to ask")
 	g.addOutput(cmd)
@@ -57,13 +57,17 @@ func (g *globals) addTo(cmd *cobra.Command) {
 
 func (g *globals) addOutput(cmd *cobra.Command) {
 	cmd.Flags().VarP(&g.output, "output", "o", "output format: table, wide, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
-		[]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "output", "table", "wide", "json", "yaml")
+}
+
+// complete makes a shell complete the values of a flag.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (g *globals) client() *api.Client { return api.NewClient(g.socket) }
 
-// noArguments refuses arguments of a command that takes none.
+// noArguments is [cobra.NoArgs] with a better error.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -71,9 +75,9 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%q: %s takes no arguments; see \"%[2]s --help\"", args[0], cmd.CommandPath())
 }
 
-// apart makes flags exclude each other: cobra then completes one of them only. Its own check
-// comes later, in words for programmers.
-func apart(cmd *cobra.Command, flags ...string) {
+// exclude makes flags exclude each other. Cobra then completes only one of them; its own check runs
+// later, and its error is for programmers.
+func exclude(cmd *cobra.Command, flags ...string) {
 	cmd.MarkFlagsMutuallyExclusive(flags...)
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -93,12 +97,11 @@ func apart(cmd *cobra.Command, flags ...string) {
 	}
 }
 
-// agentsVariable marks a flag of a query whose variable belongs to the flag of the same
-// name of the agent, and means something else there.
+// agentsVariable marks a flag of a query whose environment variable belongs to the agent's flag of
+// that name, which means something else.
 const agentsVariable = "agents-variable"
 
-// fromEnvironment sets every flag that was not given from DUPIP_<NAME>, where it is
-// set and not empty.
+// fromEnvironment sets every flag that was not given from DUPIP_<NAME>, unless that is empty.
 func fromEnvironment(flags *pflag.FlagSet) error {
 	var err error
 	flags.VisitAll(func(flag *pflag.Flag) {

@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// sanitize makes all texts of the document that p points to fit for a terminal. Other nodes
-// and whoever names pods and devices have a say in them.
+// sanitize replaces what a terminal would obey in all texts of the document that p points to. Some
+// of them come from other nodes, pods and devices.
 func sanitize(p any) { sanitizeValue(reflect.ValueOf(p).Elem()) }
 
 func sanitizeValue(v reflect.Value) {
@@ -37,7 +37,7 @@ func sanitizeValue(v reflect.Value) {
 			sanitizeValue(field)
 		}
 	case reflect.Map:
-		// The documents' maps are of figures by word.
+		// The maps of documents have names as keys and numbers as values.
 		for key, value := range v.Seq2() {
 			if name := printable(key.String()); name != key.String() {
 				v.SetMapIndex(key, reflect.Value{})
@@ -57,33 +57,24 @@ func printable(s string) string {
 	}, s)
 }
 
-// escape replaces what a terminal would obey and JSON allows within strings: control
-// characters from DEL on, and what turns the direction of writing. The document says the
-// same as before.
+// escape replaces what a terminal would obey and JSON allows within strings: control characters
+// from DEL on, and characters that change the direction of writing. The document means the same.
 func escape(document []byte) []byte {
-	var out []byte
-	for n, r := range string(document) {
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
-			if out != nil {
-				out = utf8.AppendRune(out, r)
-			}
+	out := make([]byte, 0, len(document))
+	for _, r := range string(document) {
+		if r == '\n' || unicode.IsPrint(r) {
+			out = utf8.AppendRune(out, r)
 			continue
-		case out == nil:
-			out = append(make([]byte, 0, len(document)+64), document[:n]...)
 		}
 		for _, unit := range utf16.AppendRune(nil, r) {
 			out = fmt.Appendf(out, "\\u%04x", unit)
 		}
 	}
-	if out == nil {
-		return document
-	}
 	return out
 }
 
-// quoteUnprintable encodes a text for YAML. One that a terminal would obey is written as in
-// JSON, which YAML reads.
+// quoteUnprintable encodes a text for YAML. A text that a terminal would obey is written as JSON,
+// which YAML reads.
 func quoteUnprintable(s string) ([]byte, error) {
 	if printable(s) == s {
 		return yaml.Marshal(s)

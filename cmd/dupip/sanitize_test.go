@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +82,7 @@ func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
 		formatYAML: "node: n1\nbindings: []\nasked: 3\nmissing:\n  - n2\npartial: true\n",
 	} {
 		var out bytes.Buffer
-		if done, err := f.document(&out, document); !done || err != nil {
+		if done, err := f.encode(&out, document, false); !done || err != nil {
 			t.Fatal(done, err)
 		}
 		if diff := cmp.Diff(want, out.String()); diff != "" {
@@ -108,9 +107,9 @@ func TestDocumentsOfHostileTexts(t *testing.T) {
 	const evil = "a\x1b[2J\r\nb\u202ec\u009b2J\x7fd\u2028é"
 	document := api.Conflicts{Node: evil, Conflicts: []api.Conflict{{Holders: []api.Binding{{Netns: evil}}}}}
 	for _, f := range []format{formatJSON, formatYAML} {
-		for name, print := range map[string]func(io.Writer, any) (bool, error){"document": f.document, "line": f.line} {
+		for name, stream := range map[string]bool{"document": false, "event": true} {
 			var out bytes.Buffer
-			if done, err := print(&out, document); !done || err != nil {
+			if done, err := f.encode(&out, document, stream); !done || err != nil {
 				t.Fatal(done, err)
 			}
 			if text := strings.ReplaceAll(out.String(), "\n", ""); printable(text) != text {

@@ -24,13 +24,7 @@ func newStatus(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			if done, err := g.output.document(out, document); done {
-				return err
-			}
-			sanitize(&document)
-			printStatus(out, document, g.output == formatWide)
-			return nil
+			return show(cmd, g, document, printStatus)
 		},
 	}
 	g.addTo(cmd)
@@ -57,7 +51,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	line("Dropped", "%s", counts(s.Dropped))
 	line("Gossip", "%s", gossipText(s.Cluster))
 	for _, problem := range s.Cluster.Problems {
-		wrapped(out, 14, "            NOT in order: "+problem)
+		wrapped(out, 14, "            problem: "+problem)
 	}
 	if wide && !s.Cluster.Alone {
 		line("", "sent %s; received %s", counts(s.Cluster.Sent), counts(s.Cluster.Received))
@@ -130,20 +124,20 @@ func runtimeText(r api.RuntimeStatus) string {
 	case r.Error != "":
 		return "none: " + r.Error
 	}
-	return "none: no container runtime is asked"
+	return "none: no container runtime is configured"
 }
 
 func withError(text, err string) string {
 	if err != "" {
-		text += "; NOT in order: " + err
+		text += "; problem: " + err
 	}
 	return text
 }
 
-// none is what counts prints where there is nothing.
+// none is what counts returns if there is nothing.
 const none = "none"
 
-// counts prints what is not zero of a map of figures, "none" if all are.
+// counts lists the numbers of a map that are not zero; "none" if all are.
 func counts[N int | uint64](figures map[string]N) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(figures)) {

@@ -11,7 +11,7 @@ import (
 // version is set at build time by -ldflags "-X main.version=…".
 var version string
 
-// buildVersion is the version that was set, else what Go knows of the module.
+// buildVersion is the version that was set, else the module's version as Go recorded it.
 func buildVersion() string {
 	if version != "" {
 		return version
@@ -33,7 +33,7 @@ func newVersion(g *globals) *cobra.Command {
 				Go      string `json:"go"`
 				Arch    string `json:"arch"`
 			}{buildVersion(), runtime.Version(), runtime.GOARCH}
-			if done, err := g.output.document(cmd.OutOrStdout(), document); done {
+			if done, err := g.output.encode(cmd.OutOrStdout(), document, false); done {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "dupip %s (%s, linux/%s)\n", document.Version, document.Go, document.Arch)
