@@ -10,13 +10,13 @@ import (
 // batchSize is how many datagrams one system call receives at most.
 const batchSize = 64
 
-// addressBatch receives many datagrams of the address watch with one system call and
-// allocates nothing: a pod can change its addresses 100,000 times a second.
+// addressBatch receives many datagrams with one system call and allocates nothing: a pod can
+// change its addresses 100,000 times a second.
 type addressBatch struct {
 	headers [batchSize]multiHeader
 	vectors [batchSize]unix.Iovec
 	senders [batchSize]unix.RawSockaddrNetlink
-	// The kernel sends one message in each datagram, of which the headers are enough.
+	// Each datagram has one message. Only its headers are read.
 	data    [batchSize][unix.SizeofNlMsghdr + unix.SizeofIfAddrmsg]byte
 	control [batchSize][controlSize]byte
 }
@@ -27,7 +27,7 @@ type multiHeader struct {
 	size   uint32
 }
 
-// controlSize is CMSG_SPACE(4), for the netns id; a second message may follow in kernels to come.
+// controlSize is twice CMSG_SPACE(4): for the netns id, and for a message that later kernels may add.
 const controlSize = 2 * (unix.SizeofCmsghdr + 8)
 
 func newAddressBatch() *addressBatch {
@@ -44,12 +44,11 @@ func newAddressBatch() *addressBatch {
 	return b
 }
 
-// receive receives what is there and does not wait; then the error is [unix.EAGAIN]. It
-// returns the number of datagrams.
+// receive returns how many datagrams it received. It does not wait: without any the error is
+// [unix.EAGAIN].
 func (b *addressBatch) receive(fd uintptr) (int, error) {
 	for i := range b.headers {
-		// The kernel writes how much of them it used.
-		h := &b.headers[i].header
+		h := &b.headers[i].header // the kernel overwrites both lengths
 		h.Namelen = unix.SizeofSockaddrNetlink
 		h.SetControllen(controlSize)
 	}
@@ -60,16 +59,14 @@ func (b *addressBatch) receive(fd uintptr) (int, error) {
 	return int(n), nil
 }
 
-// changed returns the id of the netns in which the i-th datagram reports a change of an
-// address, and false if it reports none. Link-local addresses do not count: every device of
-// IPv6 has one, which appears and later becomes valid.
+// changed returns the id of the netns in which the i-th datagram reports a changed address, and
+// false if it reports none. Link-local addresses do not count: every device has one.
 func (b *addressBatch) changed(i int) (nsid int, ok bool) {
 	// Only the kernel's messages count: any process may send to our port.
 	if b.senders[i].Pid != 0 || b.headers[i].size < uint32(len(b.data[i])) {
 		return 0, false
 	}
-	// struct ifaddrmsg: the family, and the scope, which for IPv6 follows from the address.
-	if m := b.data[i][unix.SizeofNlMsghdr:]; m[0] == unix.AF_INET6 && m[3] == unix.RT_SCOPE_LINK {
+	if m := b.data[i][unix.SizeofNlMsghdr:]; m[0] == unix.AF_INET6 && m[3] == unix.RT_SCOPE_LINK { // struct ifaddrmsg
 		return 0, false
 	}
 	switch binary.NativeEndian.Uint16(b.data[i][4:]) { // struct nlmsghdr
@@ -79,8 +76,7 @@ func (b *addressBatch) changed(i int) (nsid int, ok bool) {
 	return 0, false
 }
 
-// senderNetns reads the netns id from the control messages; the kernel leaves it out for
-// our own netns.
+// senderNetns reads the netns id from the control messages. The kernel omits it for our own netns.
 func senderNetns(control []byte) int {
 	for len(control) >= unix.SizeofCmsghdr {
 		header, data, rest, err := unix.ParseOneSocketControlMessage(control)

@@ -15,35 +15,31 @@ import (
 const ownNetns = -1
 
 const (
-	// addressBuffer is the receive buffer of the address watch in bytes; the kernel doubles
-	// it. Room for the events of a few thousand pods that start at once, and for what a
-	// few pods can make of them within a pause.
+	// addressBuffer is the receive buffer in bytes; the kernel doubles it. It has room for the
+	// events of a few thousand pods that start at once.
 	addressBuffer = 4 << 20
-	// wakeRate and wakeBurst bound how often a second events are read. One that comes
-	// alone is read at once; a flood is read in large portions, 20 ms apart.
-	wakeRate  = 50
-	wakeBurst = 50
-	// maxPortion is how many batches are read before they are passed on.
-	maxPortion = 256
+	// wakeRate and wakeBurst bound how often a second events are read: a single one at once, a
+	// flood every 20 ms.
+	wakeRate, wakeBurst = 50, 50
+	// maxBatches is how many batches are read before they are passed on.
+	maxBatches = 256
 )
 
-// addressWatch receives every change of an address in our own netns and in every
-// netns that has an id in ours, which each veth peer's has (NETLINK_LISTEN_ALL_NSID,
-// net/netlink/af_netlink.c). So one socket reports an address that is added inside
-// a running pod, without a descriptor of any pod's netns.
+// addressWatch receives every change of an address in our own netns and in every netns that
+// has an id in ours, as that of each veth's peer has (NETLINK_LISTEN_ALL_NSID,
+// net/netlink/af_netlink.c). It needs no descriptor of any pod's netns.
 type addressWatch struct {
 	conn *socket.Conn
-	// changed is called once for each netns of a portion of events, and lost when the kernel
-	// had no room for some: then any address of any netns may have changed before the call.
+	// changed is called for each netns with events. overran is called when the kernel dropped
+	// events: any address of any netns may have changed before the call.
 	changed func(nsid int)
-	lost    func()
+	overran func()
 
 	batch   *addressBatch
-	netns   map[int]bool // those of the present portion
+	netns   map[int]bool // those with events since the last calls of changed
 	overrun bool
 }
 
-// openAddressWatch subscribes to changes of addresses.
 func openAddressWatch(buffer int) (*addressWatch, error) {
 	conn, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, "netlink", nil)
 	if err != nil {
@@ -63,7 +59,7 @@ func openAddressWatch(buffer int) (*addressWatch, error) {
 	return &addressWatch{conn: conn, batch: newAddressBatch(), netns: make(map[int]bool)}, nil
 }
 
-// run watches until ctx ends, or returns the error that ended it, and closes the socket.
+// run watches until ctx ends or a call fails, and closes the socket.
 func (w *addressWatch) run(ctx context.Context) error {
 	defer w.conn.Close()
 	raw, err := w.conn.SyscallConn()
@@ -72,7 +68,7 @@ func (w *addressWatch) run(ctx context.Context) error {
 	for wakes := rate.NewLimiter(wakeRate, wakeBurst); err == nil && wakes.Wait(ctx) == nil; {
 		var failed error
 		err = raw.Read(func(fd uintptr) (done bool) {
-			done, failed = w.readPortion(fd)
+			done, failed = w.read(fd)
 			return done
 		})
 		err = errors.Join(err, failed)
@@ -87,20 +83,20 @@ func (w *addressWatch) run(ctx context.Context) error {
 	return nil
 }
 
-// readPortion reads events until there are no more, or many. It is done when there were any.
-func (w *addressWatch) readPortion(fd uintptr) (done bool, err error) {
-	for range maxPortion {
+// read reads events until there are no more, at most maxBatches. It is done when there were any.
+func (w *addressWatch) read(fd uintptr) (done bool, err error) {
+	for range maxBatches {
 		n, err := w.batch.receive(fd)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ENOBUFS):
 			w.overrun, done = true, true
 		case errors.Is(err, unix.EAGAIN):
-			// After an overrun the kernel drops events until the buffer was found empty:
-			// only what is read after that makes up for them.
+			// After an overrun the kernel drops events until the buffer was empty once: only a
+			// scan after that finds all changes.
 			if w.overrun {
 				w.overrun = false
-				w.lost()
+				w.overran()
 			}
 			return done, nil
 		case err != nil:

@@ -38,7 +38,7 @@ func startWatch(t *testing.T, buffer int) *received {
 			<-hold
 		}
 	}
-	w.lost = func() {
+	w.overran = func() {
 		h.mu.Lock()
 		h.lost++
 		h.mu.Unlock()
@@ -127,7 +127,7 @@ func podWithAddress(t *testing.T, name, text string, scope netlink.Scope) (nsid 
 	}
 }
 
-func TestAddressWatchTellsNamespacesApart(t *testing.T) {
+func TestAddressWatchDistinguishesNamespaces(t *testing.T) {
 	first, changeFirst := podWithID(t, "pod1")
 	second, changeSecond := podWithID(t, "pod2")
 	h := startWatch(t, addressBuffer)

@@ -17,7 +17,7 @@ type attacher struct {
 	pruneDue bool                       // some were detached
 }
 
-// attach attaches to an interface; createQdisc says that a qdisc may be made for that.
+// attach attaches to an interface. createQdisc lets it create a qdisc for that.
 func (a *attacher) attach(i *Interface, createQdisc bool) (State, string) {
 	attachment, err := a.observer.Attach(i.Index, bpf.AttachOptions{Generation: i.Generation, CreateQdisc: createQdisc})
 	switch {
@@ -35,8 +35,8 @@ func (a *attacher) attach(i *Interface, createQdisc bool) (State, string) {
 	return Failed, err.Error()
 }
 
-// check asks the kernel how an interface stands, and attaches again where that failed or
-// somebody undid it. The link was just listed.
+// check asks the kernel for the state of an interface, and attaches again where that failed or
+// the program was detached. The link was just listed.
 func (a *attacher) check(i *Interface, link netlink.Link) (State, string) {
 	attachment := a.attached[i.Generation]
 	if attachment == nil {
@@ -47,18 +47,16 @@ func (a *attacher) check(i *Interface, link netlink.Link) (State, string) {
 		a.detach(i)
 		lost := reason
 		if state, reason = a.attach(i, false); a.attached[i.Generation] != nil {
-			a.log.Warn("an interface was not observed for a while", "interface", i.Name, "reason", lost)
+			a.log.Warn("attached again to an interface that was not observed for a while", "interface", i.Name, "reason", lost)
 		}
 	}
 	if state == Shadowed && i.State != Shadowed {
-		a.log.Warn("interface is shadowed: a program that was attached in front of ours may swallow packets",
-			"interface", i.Name)
+		a.log.Warn("interface is shadowed: another program runs before ours and may drop packets", "interface", i.Name)
 	}
 	return state, reason
 }
 
-// stateOf asks the kernel whether our program is there and runs first, and for the link too
-// if that is nil.
+// stateOf asks the kernel whether our program is there and runs first. It reads a link that is nil.
 func stateOf(attachment *bpf.Attachment, link netlink.Link) (State, string) {
 	state, err := attachment.StateOf(link)
 	switch {
@@ -72,14 +70,13 @@ func stateOf(attachment *bpf.Attachment, link netlink.Link) (State, string) {
 	return Attached, ""
 }
 
-// detach detaches from an interface and returns what had been refused at it.
+// detach detaches from an interface and returns its last counters.
 func (a *attacher) detach(i *Interface) bpf.Counters {
 	attachment := a.attached[i.Generation]
 	if attachment == nil {
 		return bpf.Counters{}
 	}
-	// An error means that the interface is not in the kernel's table.
-	refused, _ := a.observer.Counters(i.Index)
+	refused, _ := a.observer.Counters(i.Index) // fails if the interface is not in the kernel's table
 	delete(a.attached, i.Generation)
 	a.pruneDue = true
 	if err := attachment.Close(); err != nil && !errors.Is(err, bpf.ErrGone) {
@@ -88,8 +85,8 @@ func (a *attacher) detach(i *Interface) bpf.Counters {
 	return refused
 }
 
-// prune clears the kernel's table of what came in at interfaces that were detached from. Not
-// with every detach: a node that shuts its pods down has many at once.
+// prune removes the addresses of detached interfaces from the kernel's table. It does not run with
+// every detach, because many pods may end at once.
 func (a *attacher) prune() {
 	if !a.pruneDue {
 		return

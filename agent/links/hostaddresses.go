@@ -12,17 +12,16 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// maxHostAddresses bounds the list of the node's addresses. It is long where every pod's
-// host end has the gateway's address.
+// maxHostAddresses bounds the list, which is long where every pod's host end has the gateway's address.
 const maxHostAddresses = 4096
 
 // ListHostAddresses asks the kernel for the node's own addresses. skip names
 // devices to leave out by index.
 func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
-	// That lists all routes: 57 ms where there are 50,000.
 	return listHostAddresses(sync.OnceValues(listDefaultRoutes), skip)
 }
 
+// listHostAddresses calls routes only if they matter: to list 50,000 takes 57 ms.
 func listHostAddresses(routes func() (defaultRoutes, error), skip func(index int) bool) ([]HostAddress, error) {
 	links, err := listLinks()
 	if err != nil {
@@ -35,13 +34,11 @@ func listHostAddresses(routes func() (defaultRoutes, error), skip func(index int
 	return hostAddresses(links, addrs, routes, skip)
 }
 
-// hostAddresses picks the node's own addresses: those of uplinks, CNI bridges and
-// tunnel devices. Left out are loopback, dummy and service devices, bridges of
-// local engines and, by skip, the host ends of secondary pod interfaces. On loopback and
-// dummy devices only the sources of default routes count: a node that learns its routes by
-// BGP has its address there, and services have theirs. An address on many devices is there
-// for each (ptp puts its gateway on every host veth): they may belong to different networks.
-// The default routes are read only if they matter.
+// hostAddresses selects the node's own addresses: those of uplinks, CNI bridges and tunnel devices.
+// It omits service devices, bridges of local engines and, by skip, the host ends of secondary pod
+// interfaces. On loopback and dummy devices only the sources of default routes count: a node that
+// learns its routes by BGP has its address there, next to those of services. An address on many
+// devices is listed for each (ptp puts its gateway on every host veth): their networks may differ.
 func hostAddresses(
 	links []netlink.Link, addrs []netlink.Addr, routes func() (defaultRoutes, error), skip func(index int) bool,
 ) ([]HostAddress, error) {
@@ -53,7 +50,6 @@ func hostAddresses(
 	for _, a := range addrs {
 		ip, ok := netip.AddrFromSlice(a.IP)
 		ip = ip.Unmap()
-		// One that is being probed, or failed its duplicate address detection, is not in use.
 		const invalid = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
 		link := devices[a.LinkIndex]
 		if !ok || !ip.IsGlobalUnicast() || a.Flags&invalid != 0 || link == nil {

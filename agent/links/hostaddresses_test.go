@@ -22,7 +22,7 @@ func TestRoutesAreListedOnlyIfTheyMatter(t *testing.T) {
 		name   string
 		device int
 		ip     string
-		asked  bool
+		listed  bool
 		want   int
 	}{
 		{"on the uplink", 2, "192.0.2.1", false, 1},
@@ -33,19 +33,19 @@ func TestRoutesAreListedOnlyIfTheyMatter(t *testing.T) {
 		{"not the source of a route", 4, "192.0.2.2", true, 0},
 	} {
 		addrs := []netlink.Addr{{LinkIndex: test.device, IPNet: netlink.NewIPNet(net.ParseIP(test.ip))}}
-		asked := false
+		listed := false
 		routes := func() (defaultRoutes, error) {
-			asked = true
+			listed = true
 			return defaultRoutes{sources: map[netip.Addr]bool{netip.MustParseAddr("192.0.2.1"): true}}, nil
 		}
 		none := func(int) bool { return false }
 		got, err := hostAddresses(devices, addrs, routes, none)
-		if err != nil || asked != test.asked || len(got) != test.want {
-			t.Errorf("%s: %+v, %v, routes listed %t; want %d and %t", test.name, got, err, asked, test.want, test.asked)
+		if err != nil || listed != test.listed || len(got) != test.want {
+			t.Errorf("%s: %+v, %v, routes listed %t; want %d and %t", test.name, got, err, listed, test.want, test.listed)
 		}
 		failed := errors.New("no routes")
 		broken := func() (defaultRoutes, error) { return defaultRoutes{}, failed }
-		if _, err := hostAddresses(devices, addrs, broken, none); errors.Is(err, failed) != test.asked {
+		if _, err := hostAddresses(devices, addrs, broken, none); errors.Is(err, failed) != test.listed {
 			t.Errorf("%s, without routes: error %v", test.name, err)
 		}
 	}

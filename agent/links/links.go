@@ -14,50 +14,48 @@ import (
 	"github.com/dupip/dupip/bpf"
 )
 
-// State reports whether an interface is observed.
+// State says whether an interface is observed.
 type State string
 
 // The states of an interface.
 const (
 	Attached State = "attached"
-	// Shadowed: attached, but another program runs first and may swallow packets.
+	// Shadowed: attached, but another program runs first and may drop packets.
 	Shadowed State = "shadowed"
-	// Waiting: for the pod's own set-up to end, before a clsact qdisc is made.
+	// Waiting: for the set-up of the pod to end, before a clsact qdisc is created.
 	Waiting State = "waiting"
-	// Failed: could not be attached; tried again at the next resync.
+	// Failed: could not be attached. The next resync tries again.
 	Failed State = "failed"
 	// Unsupported: a pod device of a kind that cannot be observed.
 	Unsupported State = "unsupported"
-	// Ignored: the configuration says to leave it alone.
+	// Ignored: the configuration excludes it.
 	Ignored State = "ignored"
 	// Uplink: it leads out of the node, which is a container itself.
 	Uplink State = "uplink"
 )
 
-// Interface describes one incarnation of one host-side device. A value that was
-// sent is never changed again.
+// Interface describes one incarnation of one host-side device. A value does not change once it was sent.
 type Interface struct {
 	Name string
-	// FirstName is the name under which it was Added; a new Name leaves it as it is.
+	// FirstName is its name when it was Added.
 	FirstName  string
 	Index      int
 	Generation uint32
 	MAC        net.HardwareAddr
 	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
 	Master string
-	// PortVLAN is the VLAN of the bridge that the pod's untagged packets belong to; 0 for
-	// the bridge's default, and for a primary interface, for which it is not read.
+	// PortVLAN is the bridge's VLAN of untagged packets; 0 for the default VLAN, and for a primary
+	// interface, for which it is not read.
 	PortVLAN uint16
-	// Listed says that a list of all interfaces had it before any event: it may have been
-	// there for long.
+	// Listed says that it was listed before any event came: it may be old.
 	Listed bool
 	// Up says that both ends of the veth are up: a probe can arrive.
 	Up    bool
 	State State
 	// Reason explains every State but Attached, in one clause.
 	Reason string
-	// Seen is false while no netns can be found behind it. Place and View are then empty,
-	// but for the peer's name if it was seen before.
+	// Seen is false while its netns cannot be found. Netns and View are then empty, except for the
+	// peer's name if it was seen before.
 	Seen  bool
 	Netns netns.Ref
 	View  netns.View
@@ -68,23 +66,21 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// Added comes once for a new Interface, Changed for every later difference.
+	// Added is sent once for a new Interface, Changed for every later difference.
 	Added EventKind = iota + 1
 	Changed
 	Removed
-	// HostAddresses carries the node's own addresses, all of them.
+	// HostAddresses carries all addresses of the node itself.
 	HostAddresses
-	// Unobserved carries the pod devices that cannot be or are not to be observed, all
-	// of them.
+	// Unobserved carries all pod devices that are not observed.
 	Unobserved
 )
 
-// Event is one change. Which of the other fields is set follows from Kind.
+// Event is one change. Kind determines which other fields are set.
 type Event struct {
 	Kind      EventKind
 	Interface *Interface
-	// Reason says why an interface was Removed, in one clause; Refused is what had been
-	// refused at it.
+	// Reason says why an interface was Removed, in one clause. Refused are its last counters.
 	Reason     string
 	Refused    bpf.Counters
 	Host       []HostAddress
@@ -101,8 +97,7 @@ type HostAddress struct {
 	Master string
 }
 
-// localBridge matches the bridges of local container engines, whose subnets are
-// the same on every node.
+// localBridge matches bridges of local container engines. Their subnets are equal on every node.
 var localBridge = regexp.MustCompile(
 	`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12}|podman\d+|cni-podman\d+|nerdctl\d+|buildkit\d+|` +
 		`virbr\d+|lxcbr\d+|lxdbr\d+|incusbr\d+)$`)
@@ -117,13 +112,11 @@ const OpenVSwitch = "ovs-system"
 // PrimaryPeer is the name of a pod's primary interface, fixed by the CRI.
 const PrimaryPeer = "eth0"
 
-// guestName matches what KubeVirt makes of the names eth0, net1 and pod0123456789a.
-// Others that end like this are users' own.
 var guestName = regexp.MustCompile(`^(?:(eth\d+|net\d+)|([0-9a-f]{11}))-nic$`)
 
-// firstName is the name that a pod's interface had at first. KubeVirt renames eth0 to
-// eth0-nic when it makes it a port of a virtual machine's bridge, net1 to net1-nic, and
-// pod0123456789a to 0123456789a-nic.
+// firstName returns the first name of a pod's interface. When KubeVirt makes it a port of a virtual
+// machine's bridge, it renames eth0 to eth0-nic, net1 to net1-nic, and pod0123456789a to
+// 0123456789a-nic.
 func firstName(peer string) string {
 	switch match := guestName.FindStringSubmatch(peer); {
 	case match == nil:

@@ -7,9 +7,8 @@ import (
 )
 
 const (
-	// minPause is the least time between two scans of one netns, or two lists of the same
-	// things. A pod that changes its addresses all the time has a few quick scans, then
-	// scanRate a second.
+	// minPause is the least time between two scans of one netns, or two lists of one kind. A pod
+	// that changes its addresses all the time has scanBurst quick scans, then scanRate a second.
 	minPause  = 10 * time.Millisecond
 	scanRate  = 5
 	scanBurst = 10
@@ -17,14 +16,13 @@ const (
 	scanShare = 20
 	// firstRetry is the pause after the first scan that failed; it doubles.
 	firstRetry = 20 * time.Millisecond
-	// maxFailures is how often a netns is searched for before the next resync; a runtime may
-	// name it only after it has made the veth. After unseenAfter failures the interface is
-	// announced as unseen.
+	// maxFailures is how often a netns is searched for before the next resync: a runtime may name it
+	// after it has made the veth. After unseenAfter failures the interface is announced as unseen.
 	maxFailures = 8
 	unseenAfter = 4
 )
 
-// pacer spaces out runs of something that costs much.
+// pacer keeps pauses between expensive runs.
 type pacer struct {
 	due  bool
 	next time.Time // no run before this
@@ -33,17 +31,17 @@ type pacer struct {
 // ready reports whether to run now.
 func (p *pacer) ready(now time.Time) bool { return p.due && !p.next.After(now) }
 
-// ran records a run: the next one waits for the pause, and for another reason to run.
+// ran records a run: the next one is after the pause, once due is set again.
 func (p *pacer) ran(now time.Time, pause time.Duration) { p.due, p.next = false, now.Add(pause) }
 
-// ranSince is ran with a pause that bounds the runs to one part in share of the time.
+// ranSince is ran with a pause that limits runs to 1/share of the time.
 func (p *pacer) ranSince(began time.Time, share time.Duration) {
 	now := time.Now()
 	p.ran(now, max(minPause, share*now.Sub(began)))
 }
 
-// sooner returns the earlier one of a time and the next run.
-func (p *pacer) sooner(at time.Time) time.Time {
+// earlier returns the time of the next run if that is before at, else at.
+func (p *pacer) earlier(at time.Time) time.Time {
 	if p.due && p.next.Before(at) {
 		return p.next
 	}
@@ -63,8 +61,7 @@ func newScans(now time.Time) scans {
 	return scans{pacer: pacer{true, now}, limiter: rate.NewLimiter(scanRate, scanBurst)}
 }
 
-// ran records a scan that took so much CPU time. After a failure the next is due soon, until
-// there were too many.
+// ran records a scan and its CPU time. After a failure the next is due soon, up to maxFailures.
 func (s *scans) ran(now time.Time, cost time.Duration, failed bool) {
 	pause := max(minPause, scanShare*cost, s.limiter.ReserveN(now, 1).DelayFrom(now))
 	s.pacer.ran(now, pause)
@@ -72,11 +69,9 @@ func (s *scans) ran(now time.Time, cost time.Duration, failed bool) {
 		s.failures = 0
 		return
 	}
-	s.failures++
-	if s.failures < maxFailures {
+	if s.failures++; s.failures < maxFailures {
 		s.due, s.next = true, now.Add(max(pause, firstRetry<<(s.failures-1)))
 	}
 }
 
-// hopeless reports whether so many scans failed that more would hardly help.
-func (s *scans) hopeless() bool { return s.failures >= unseenAfter }
+func (s *scans) failedOften() bool { return s.failures >= unseenAfter }

@@ -11,19 +11,19 @@ func TestPacer(t *testing.T) {
 	now := time.Unix(1000, 0)
 	later := now.Add(time.Hour)
 	p := pacer{}
-	if p.ready(now) || p.sooner(later) != later {
+	if p.ready(now) || p.earlier(later) != later {
 		t.Error("ready without a reason")
 	}
 	p.due = true
-	if !p.ready(now) || p.sooner(later).After(now) {
+	if !p.ready(now) || p.earlier(later).After(now) {
 		t.Error("not ready at first")
 	}
 	p.ran(now, time.Second)
-	if p.ready(later) || p.sooner(later) != later {
+	if p.ready(later) || p.earlier(later) != later {
 		t.Error("ready again without another reason")
 	}
 	p.due = true
-	if next := now.Add(time.Second); p.ready(next.Add(-1)) || !p.ready(next) || p.sooner(later) != next || p.sooner(now) != now {
+	if next := now.Add(time.Second); p.ready(next.Add(-1)) || !p.ready(next) || p.earlier(later) != next || p.earlier(now) != now {
 		t.Errorf("not ready after the pause: %+v", p)
 	}
 }
@@ -54,16 +54,16 @@ func TestScansAfterFailures(t *testing.T) {
 	}
 	for n, want := range []time.Duration{20, 40, 80, 160, 320, 640, 1280} {
 		s.ran(now, 0, true)
-		if got := s.next.Sub(now); !s.due || got != want*time.Millisecond || s.hopeless() != (n+1 >= unseenAfter) {
-			t.Errorf("after failure %d: due %t in %v, hopeless %t; want %v", n+1, s.due, got, s.hopeless(), want*time.Millisecond)
+		if got := s.next.Sub(now); !s.due || got != want*time.Millisecond || s.failedOften() != (n+1 >= unseenAfter) {
+			t.Errorf("after failure %d: due %t in %v, failedOften %t; want %v", n+1, s.due, got, s.failedOften(), want*time.Millisecond)
 		}
 		now = s.next
 	}
 	if s.ran(now, 0, true); s.due {
 		t.Error("after the last failure another scan is due")
 	}
-	if s.ran(now, 0, false); s.due || s.hopeless() {
-		t.Errorf("after a success: due %t, hopeless %t", s.due, s.hopeless())
+	if s.ran(now, 0, false); s.due || s.failedOften() {
+		t.Errorf("after a success: due %t, failedOften %t", s.due, s.failedOften())
 	}
 	if s.ran(now, 0, true); s.next.Sub(now) > time.Second/scanRate || !s.due {
 		t.Errorf("the first failure after it: due %t in %v", s.due, s.next.Sub(now))

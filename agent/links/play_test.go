@@ -97,9 +97,9 @@ func (p *play) hide() {
 	}
 }
 
-func (p *play) judgeAll() {
+func (p *play) classifyAll() {
 	for _, veth := range p.veths {
-		p.judge(veth, p.now)
+		p.classify(veth, p.now)
 	}
 }
 

@@ -6,11 +6,10 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// defaultVLAN is that of a bridge's ports that nobody configured
-// (default_pvid, net/bridge/br_vlan.c).
+// defaultVLAN is the VLAN of ports that nobody configured (default_pvid, net/bridge/br_vlan.c).
 const defaultVLAN = 1
 
-// untaggedVLAN is the VLAN of untagged packets on a bridge port, 0 for the default one.
+// untaggedVLAN returns the VLAN of untagged packets on a bridge port, 0 for the default one.
 func untaggedVLAN(vlans []*nl.BridgeVlanInfo) uint16 {
 	for _, v := range vlans {
 		if v.PortVID() && v.Vid != defaultVLAN {
@@ -20,7 +19,7 @@ func untaggedVLAN(vlans []*nl.BridgeVlanInfo) uint16 {
 	return 0
 }
 
-// portsDue lists the veths whose port's VLAN may be another one now.
+// portsDue lists the veths whose ports may have another VLAN now.
 func (t *table) portsDue() (due []*tracked) {
 	for _, veth := range t.veths {
 		if veth.iface.Seen && veth.portDue {
@@ -30,9 +29,8 @@ func (t *table) portsDue() (due []*tracked) {
 	return due
 }
 
-// readPorts updates the VLANs of the ports of these veths. One list serves all: it holds the
-// kernel's lock on all devices, and takes as long as there are ports. Not every kernel has
-// VLANs; if the list fails, the next resync tries again.
+// readPorts updates the VLANs of the ports of these veths. It lists all ports once, because the
+// kernel holds RTNL meanwhile. If that fails (not every kernel has VLANs), the next resync tries again.
 func (t *table) readPorts(due []*tracked, list func() (map[int32][]*nl.BridgeVlanInfo, error)) {
 	list = sync.OnceValues(list)
 	for _, veth := range due {
@@ -43,7 +41,7 @@ func (t *table) readPorts(due []*tracked, list func() (map[int32][]*nl.BridgeVla
 		} else if ports, err := list(); err == nil {
 			i.PortVLAN = untaggedVLAN(ports[int32(i.Index)])
 		} else {
-			t.log.Debug("the port's VLAN is not known now", "interface", i.Name, "error", err)
+			t.log.Debug("listing the VLANs of bridge ports failed", "interface", i.Name, "error", err)
 		}
 		if !veth.announced() || i.PortVLAN != before {
 			t.announce(veth)

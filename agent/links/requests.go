@@ -4,19 +4,15 @@ import "sync"
 
 // Requests of other goroutines to [Watcher.Run].
 type (
-	// scanNetns: an address changed in the netns with that id, so scan it.
-	scanNetns int
-	// scanInterface: scan the netns behind the interface with that generation.
-	scanInterface uint32
-	// scanEverything: changes of addresses were lost.
-	scanEverything struct{}
-	// relist: other names are to be ignored, so list all interfaces.
-	relist struct{}
+	scanNetns      int      // scan the netns with that id: an address changed
+	scanInterface  uint32   // scan the netns behind the interface with that generation
+	scanEverything struct{} // changes of addresses were lost
+	relist         struct{} // list all interfaces: other names are ignored now
 )
 
-// requests is a set of requests. Safe for concurrent use, and nothing blocks.
+// requests is a set of requests. It is safe for concurrent use and never blocks.
 type requests struct {
-	wake chan struct{} // has a value while there are any
+	wake chan struct{} // has a value while the set is not empty
 
 	mu  sync.Mutex
 	set map[any]bool
@@ -35,7 +31,7 @@ func (r *requests) add(request any) {
 	}
 }
 
-// take returns the set and begins a new one.
+// take returns the set and empties it.
 func (r *requests) take() map[any]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

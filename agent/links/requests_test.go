@@ -40,11 +40,11 @@ func TestRequests(t *testing.T) {
 		}
 		relists := w.takeRequests()
 		second, third, fourth := w.table.veths[2].scans.due, w.table.veths[3].scans.due, w.table.veths[4].scans.due
-		if second != test.second || third != test.third || fourth || w.host.due != test.host || w.lost.due != test.all || relists != test.relists {
-			t.Errorf("%s: scans %t, %t, of an ignored one %t, host %t, all %t, list %t", test.name, second, third, fourth, w.host.due, w.lost.due, relists)
+		if second != test.second || third != test.third || fourth || w.host.due != test.host || w.overrun.due != test.all || relists != test.relists {
+			t.Errorf("%s: scans %t, %t, of an ignored one %t, host %t, all %t, list %t", test.name, second, third, fourth, w.host.due, w.overrun.due, relists)
 		}
-		if w.lost.due = false; w.takeRequests() || w.lost.due {
-			t.Errorf("%s: asked for twice", test.name)
+		if w.overrun.due = false; w.takeRequests() || w.overrun.due {
+			t.Errorf("%s: requested twice", test.name)
 		}
 	}
 }
@@ -66,15 +66,15 @@ func TestLossMeansAScanOfEverything(t *testing.T) {
 		if second != third || third != host || w.table.veths[4].scans.due {
 			t.Errorf("to be scanned: %t, %t and the node's addresses %t; the ignored one: %t", second, third, host, w.table.veths[4].scans.due)
 		}
-		if !second && next != w.lost.next {
-			t.Errorf("the next turn is %v after the pause", next.Sub(w.lost.next))
+		if !second && next != w.overrun.next {
+			t.Errorf("the next turn is %v after the pause", next.Sub(w.overrun.next))
 		}
 		return second
 	}
 	if !lose() || w.Overruns() != 1 {
 		t.Errorf("nothing is scanned after a loss, or %d are counted", w.Overruns())
 	}
-	now = now.Add(lostPause - 1)
+	now = now.Add(overrunPause - 1)
 	if lose() || w.Overruns() != 1 {
 		t.Errorf("the next loss is made up for too soon, or %d are counted", w.Overruns())
 	}

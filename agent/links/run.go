@@ -12,15 +12,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Run watches until ctx ends, then detaches everything. A broken subscription
-// (the kernel's buffer ran over) is no error: the list is read anew.
+// Run watches until ctx ends, then detaches everything and returns nil. When a subscription fails
+// (the kernel's buffer was full), it subscribes and lists again.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer w.close(ctx)
-	// After some that broke soon, one every five seconds.
 	for sessions := rate.NewLimiter(rate.Every(5*time.Second), 5); sessions.Wait(ctx) == nil; {
 		if err := w.session(ctx); ctx.Err() == nil {
 			w.overruns.Add(1)
-			w.opts.Log.Warn("netlink subscription broke, reading all interfaces anew", "error", err)
+			w.opts.Log.Warn("netlink subscription failed, listing all interfaces again", "error", err)
 		}
 	}
 	return nil
@@ -34,11 +33,10 @@ func (w *Watcher) close(ctx context.Context) {
 	w.finder.Close()
 }
 
-// session subscribes, lists and follows until something breaks. Subscribing comes
-// first, so that no change falls between the list and the first event.
+// session subscribes, lists and follows until a subscription fails. It subscribes first, so that
+// it misses no change between the list and the first event.
 func (w *Watcher) session(ctx context.Context) error {
-	// Its own context ends when a subscription breaks. Events are sent all the same: the agent
-	// must not miss any.
+	// It ends when a subscription fails. Events are sent with ctx, because the agent must not miss any.
 	subscribed, fail := context.WithCancelCause(ctx)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
@@ -48,7 +46,7 @@ func (w *Watcher) session(ctx context.Context) error {
 		return err
 	}
 	watch.changed = func(nsid int) { w.requests.add(scanNetns(nsid)) }
-	watch.lost = func() { w.requests.add(scanEverything{}) }
+	watch.overran = func() { w.requests.add(scanEverything{}) }
 	tasks.Go(func() { fail(watch.run(subscribed)) })
 
 	updates, done := make(chan netlink.LinkUpdate, 256), make(chan struct{})
@@ -66,9 +64,9 @@ func (w *Watcher) session(ctx context.Context) error {
 		}
 	}()
 
-	w.takeRequests() // what follows does all of it
-	w.lost.due = false
-	w.scanAll() // changes of addresses between two sessions were not received
+	w.takeRequests() // everything is scanned and listed now
+	w.overrun.due = false
+	w.scanAll()
 	var nextList time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -82,8 +80,7 @@ func (w *Watcher) session(ctx context.Context) error {
 			}
 		case <-timer.C:
 		case update, ok := <-updates:
-			// First all that are there already, then scans; but no more, or a link that flaps
-			// all the time would put scans off for ever.
+			// Only those that are there now: scans must not wait for a link that changes all the time.
 			for more := len(updates); ok && more > 0; more-- {
 				w.table.handle(update, time.Now())
 				update, ok = <-updates

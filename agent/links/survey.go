@@ -5,15 +5,15 @@ import "github.com/dupip/dupip/agent/netns"
 // Surveyed is a pod interface that a [Watcher] would observe.
 type Surveyed struct {
 	Name string
-	// Peer is the index of its other end there.
+	// Peer is the index of its other end, in the pod.
 	Peer int
-	// Netns is where the netns behind it can be opened; Found is false when nothing leads to it.
+	// Netns is the netns behind it. Found is false when nothing leads to it.
 	Netns netns.Ref
 	Found bool
 }
 
-// Survey lists, once and without touching any of them, the interfaces that a [Watcher] of
-// the calling thread's netns would observe, and the pod devices that it could not.
+// Survey lists the interfaces that a [Watcher] of the calling thread's netns would observe, and the
+// pod devices that it could not. It changes none of them.
 func Survey() (pods []Surveyed, devices []Interface, err error) {
 	all, err := listLinks()
 	if err != nil {
@@ -39,8 +39,8 @@ func Survey() (pods []Surveyed, devices []Interface, err error) {
 	for _, link := range all {
 		attrs := link.Attrs()
 		ref, found := finder.Ref(attrs.NetNsID)
-		if !routes.leadsElsewhere(link) || !found && signs.include(attrs.Index, attrs.HardwareAddr) {
-			continue // as table.judge does
+		if !routes.leadsToNetns(link) || !found && signs.match(attrs.Index, attrs.HardwareAddr) {
+			continue // as in table.classify
 		}
 		observed[ref.Inode] = true
 		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Netns: ref, Found: found})
@@ -51,8 +51,8 @@ func Survey() (pods []Surveyed, devices []Interface, err error) {
 	return pods, others.found, err
 }
 
-// CanWatch returns nil if this process may watch the addresses of all namespaces, and an
-// error that says what it takes otherwise.
+// CanWatch returns an error if this process may not watch the addresses of all namespaces. The error
+// names the missing capability.
 func CanWatch() error {
 	watch, err := openAddressWatch(addressBuffer)
 	if err != nil {

@@ -14,23 +14,22 @@ import (
 )
 
 const (
-	// scansApart is how many resyncs a netns that sends no event goes without a scan. 250
-	// scans twice a minute cost a tenth of a percent of a core.
+	// scansApart: a netns that sends no event is scanned at every tenth resync. 250 scans twice a
+	// minute cost a tenth of a percent of a core.
 	scansApart = 10
-	// maxQuiets is how many times the quiet time an interface is waited for at most.
+	// maxQuiets limits the wait for an interface that changes all the time to 5 quiet times.
 	maxQuiets = 5
 )
 
-// table holds the veths into other namespaces and decides which of them are observed, what
-// is due for them, and what the agent has to know. It makes no system call: [Watcher] brings
-// what the kernel reports and does what is due.
+// table holds the veths into other namespaces and decides which of them are observed, what is due
+// for them, and which events the agent gets. It makes no system call: [Watcher] does.
 type table struct {
 	log    *slog.Logger
 	quiet  time.Duration
 	ignore func(name string) bool
 	// found reports whether anything leads to the netns with that id.
 	found func(nsid int) bool
-	// signs reads what uplinks are known by, if it was not read since the last change.
+	// signs reads the signs of uplinks, unless it did so since the last change.
 	signs func() (uplinkSigns, error)
 
 	routes     defaultRoutes      // at the last list
@@ -38,11 +37,10 @@ type table struct {
 	veths      map[int]*tracked   // by ifindex
 	generation uint32
 	resyncs    int
-	// events are those that the agent has not got yet. The observer has to be detached from
-	// an interface before its Removed; without a FirstName that one is not for the agent.
-	events []Event
-	// unobservedDue says that the list of what is not observed may have changed.
-	unobservedDue bool
+	// events are not sent yet. Before Removed the observer has to be detached from the interface;
+	// the agent does not get Removed of one without a FirstName.
+	events        []Event
+	unobservedDue bool // the list of what is not observed may have changed
 }
 
 func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, found func(int) bool) *table {
@@ -51,14 +49,14 @@ func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, f
 	}
 }
 
-// hostDevice is what matters of any device of the node.
+// hostDevice is any device of the node.
 type hostDevice struct {
 	name    string
 	filters bool // it is a bridge with vlan_filtering
 }
 
-// handle follows one link message. Those of the bridge family are about ports: leaving a
-// bridge is a "deletion" there that deletes nothing, and their VLANs may have changed.
+// handle applies one link message. Those of the bridge family are about ports: RTM_DELLINK means
+// there that a device left its bridge, and VLANs may have changed.
 func (t *table) handle(update netlink.LinkUpdate, now time.Time) {
 	index := int(update.Index)
 	switch {
@@ -75,7 +73,7 @@ func (t *table) handle(update netlink.LinkUpdate, now time.Time) {
 	}
 }
 
-// list follows a complete list of links.
+// list applies a complete list of links.
 func (t *table) list(links []netlink.Link, now time.Time) {
 	clear(t.devices)
 	for _, link := range links {
@@ -91,7 +89,7 @@ func (t *table) list(links []netlink.Link, now time.Time) {
 	}
 	for index, veth := range t.veths {
 		veth.portDue = veth.isPort() // its VLANs may not have been readable
-		// Changes of addresses send events; a scan is for what does not, a new name for example.
+		// Not every change sends an event: a new name of the netns does not.
 		if !veth.iface.Seen || (t.resyncs+index)%scansApart == 0 {
 			veth.rescan()
 		}
@@ -114,12 +112,12 @@ func (t *table) addDevice(link netlink.Link) {
 	t.devices[index] = device
 }
 
-// update follows the present state of one link; listed says that no event came before.
+// update applies the state of one link; listed says that no event came before.
 func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 	attrs := link.Attrs()
 	veth := t.veths[attrs.Index]
 	switch {
-	case !t.routes.leadsElsewhere(link):
+	case !t.routes.leadsToNetns(link):
 		t.remove(attrs.Index, "")
 		return
 	case veth == nil:
@@ -138,7 +136,6 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 		return
 	}
 	if veth.iface.State == Waiting {
-		// A link that never comes to rest is not waited for for ever.
 		if quiet := now.Add(t.quiet); quiet.Before(veth.attachUntil) {
 			veth.attach.next = quiet
 		}
@@ -149,11 +146,11 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 	}
 }
 
-// add begins to observe a veth, or sets it aside if its name is ignored.
+// add begins to observe a veth, or excludes it if its name is ignored.
 func (t *table) add(veth *tracked, now time.Time) {
 	if t.ignore(veth.iface.Name) {
 		veth.scans = scans{}
-		t.setAside(veth, Ignored, "the configuration says to ignore it")
+		t.exclude(veth, Ignored, "the configuration says to ignore it")
 		return
 	}
 	t.generation++
@@ -163,14 +160,14 @@ func (t *table) add(veth *tracked, now time.Time) {
 	t.veths[veth.iface.Index] = veth
 }
 
-// setAside keeps a veth that is not to be observed.
-func (t *table) setAside(veth *tracked, state State, reason string) {
+// exclude lists a veth as not observed.
+func (t *table) exclude(veth *tracked, state State, reason string) {
 	veth.iface.State, veth.iface.Reason, veth.attach = state, reason, pacer{}
 	t.veths[veth.iface.Index] = veth
 	t.unobservedDue = true
 }
 
-// remove forgets a veth. Without a reason its interface is gone.
+// remove removes a veth. An empty reason means that its interface is gone.
 func (t *table) remove(index int, reason string) {
 	veth := t.veths[index]
 	if veth == nil {
@@ -186,7 +183,7 @@ func (t *table) remove(index int, reason string) {
 	t.events = append(t.events, Event{Kind: Removed, Interface: &gone, Reason: reason})
 }
 
-// setState records what came of attaching, or of a check.
+// setState records the result of attaching, or of a check.
 func (t *table) setState(veth *tracked, state State, reason string, now time.Time) {
 	before := veth.iface.State
 	veth.iface.State, veth.iface.Reason = state, reason
@@ -199,32 +196,31 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 	}
 }
 
-// scanned follows a scan of the netns behind a veth.
+// scanned applies the result of a scan of the netns behind a veth.
 func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error, now time.Time) {
 	veth.scans.ran(now, view.Cost, err != nil)
 	before := veth.iface.Seen
 	switch {
 	case err == nil:
 		veth.seen(ref, view)
-	case veth.scans.hopeless():
+	case veth.scans.failedOften():
 		veth.unseen()
 	default:
 		return
 	}
-	t.judge(veth, now)
+	t.classify(veth, now)
 	if before || veth.iface.Seen || !veth.announced() {
 		t.announce(veth)
 	}
 }
 
-// announce puts the present description of an interface among the events. The agent gets one
-// only when all is known of it that can be: it is attached to, its netns was scanned, or that
-// failed for a while, and the VLAN of its port is known.
+// announce adds an event with the description of an interface, once that is complete: the interface
+// is attached, its netns was scanned or that failed for a while, and the VLAN of its port is known.
 func (t *table) announce(veth *tracked) {
 	kind := Changed
 	if !veth.announced() {
 		i := &veth.iface
-		if !veth.observed() || i.State == "" || i.Seen && veth.portDue || !i.Seen && !veth.scans.hopeless() {
+		if !veth.observed() || i.State == "" || i.Seen && veth.portDue || !i.Seen && !veth.scans.failedOften() {
 			return
 		}
 		kind, i.FirstName = Added, i.Name
@@ -233,10 +229,10 @@ func (t *table) announce(veth *tracked) {
 	t.events = append(t.events, Event{Kind: kind, Interface: &iface})
 }
 
-// next returns when something is due for a veth, at most the given time.
+// next returns when the next thing is due for a veth, or at if that is earlier.
 func (t *table) next(at time.Time) time.Time {
 	for _, veth := range t.veths {
-		at = veth.scans.sooner(veth.attach.sooner(at))
+		at = veth.scans.earlier(veth.attach.earlier(at))
 	}
 	return at
 }
@@ -255,40 +251,39 @@ func (t *table) unobserved() []Interface {
 	return all
 }
 
-// isSecondary reports whether a device is the host end of a secondary interface, or of one that is
-// ignored: its addresses are not the node's in the networks of pods.
+// isSecondary reports whether a device is the host end of a secondary or ignored interface, whose
+// addresses are not the node's in the networks of pods.
 func (t *table) isSecondary(index int) bool {
 	veth := t.veths[index]
 	return veth != nil && (veth.iface.State == Ignored || veth.firstPeer != "" && veth.firstPeer != PrimaryPeer)
 }
 
-// tracked is a veth into another netns. With the state Ignored or Uplink it is not observed.
+// tracked is a veth into another netns.
 type tracked struct {
 	iface              Interface
 	nsid, peer, master int
-	firstPeer          string // the name that the peer had at first, empty before the first scan
+	firstPeer          string // the peer's first name, empty before the first scan
 	scans              scans
 	portDue            bool // the VLAN of its port has to be read, if it is one
-	// attach is due once for a new veth, and while it is Waiting: what happens to the link
-	// puts that off, but not beyond attachUntil.
+	// attach is due once for a new veth, and while it is Waiting. Changes of the link postpone it
+	// until attachUntil.
 	attach      pacer
 	attachUntil time.Time
 }
 
 func (v *tracked) observed() bool { return v.iface.State != Ignored && v.iface.State != Uplink }
 
-// announced reports whether the agent knows of the interface.
+// announced reports whether the agent got the interface.
 func (v *tracked) announced() bool { return v.iface.FirstName != "" }
 
-// rescan asks for a scan. What is ignored is left alone.
+// rescan makes a scan due, except for ignored interfaces.
 func (v *tracked) rescan() { v.scans.due = v.iface.State != Ignored }
 
-// isPort reports whether the VLAN of its port matters: secondary interfaces of several networks
-// may be ports of one bridge, and told apart by nothing else; the primary ones are all in one
-// network.
+// isPort reports whether the VLAN of its port matters. Secondary interfaces of several networks may
+// be ports of one bridge and differ by VLAN only; the primary ones are all in one network.
 func (v *tracked) isPort() bool { return v.firstPeer != PrimaryPeer && v.iface.Master != "" }
 
-// update copies what a link message has, and reports whether the agent has to know of it.
+// update copies the attributes of a link message, and reports whether the agent needs an event.
 func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool) {
 	i, up := &v.iface, attrs.OperState == netlink.OperUp
 	v.portDue = v.portDue || i.Master != master
@@ -309,8 +304,8 @@ func (v *tracked) seen(ref netns.Ref, view netns.View) {
 	}
 }
 
-// unseen records that nothing leads to the netns. The name of the peer stays: the interface
-// is in the network that it was in.
+// unseen records that nothing leads to the netns. The peer's name stays, because it may determine the
+// network.
 func (v *tracked) unseen() {
 	v.iface.Seen, v.iface.Netns, v.iface.View = false, netns.Ref{}, netns.View{Peer: v.firstPeer}
 }

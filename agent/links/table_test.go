@@ -135,10 +135,10 @@ func TestTable(t *testing.T) {
 		},
 		"an uplink by its MAC that lost it": {
 			{func(p *play) { p.signs.macs = byMAC; p.follow(Attached); p.hide() }, []string{"detach", "pod7 is not observed: uplink"}},
-			{func(p *play) { p.signsErr = errHidden; p.signs.macs = nil; p.judgeAll() }, []string{"pod7 is not observed: uplink"}},
-			{func(p *play) { p.signsErr = nil; p.judgeAll() }, nil},
+			{func(p *play) { p.signsErr = errHidden; p.signs.macs = nil; p.classifyAll() }, []string{"pod7 is not observed: uplink"}},
+			{func(p *play) { p.signsErr = nil; p.classifyAll() }, nil},
 			{func(p *play) { p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen2 attached listed"}},
-			{func(p *play) { p.signs.macs = byMAC; p.judgeAll() }, []string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
+			{func(p *play) { p.signs.macs = byMAC; p.classifyAll() }, []string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
 		},
 		"an uplink whose netns was found after all": {
 			uplink,
@@ -149,7 +149,7 @@ func TestTable(t *testing.T) {
 		},
 		"an uplink is no more, and ignored": {
 			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Waiting); p.hide() }, []string{"detach", "pod7 is not observed: uplink"}},
-			{func(p *play) { p.ignored, p.signs.subnets = "pod", nil; p.judgeAll() }, []string{"pod7 is not observed: ignored"}},
+			{func(p *play) { p.ignored, p.signs.subnets = "pod", nil; p.classifyAll() }, []string{"pod7 is not observed: ignored"}},
 		},
 		"an uplink that a list does not have": {
 			uplink,
@@ -172,7 +172,7 @@ func TestTable(t *testing.T) {
 		},
 		"not searched for long enough": {
 			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Attached); p.scan("") }, nil},
-			{func(p *play) { p.judgeAll() }, nil},
+			{func(p *play) { p.classifyAll() }, nil},
 			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"a hidden pod": {
@@ -225,7 +225,7 @@ func TestAttachIsDue(t *testing.T) {
 	due := func() time.Duration {
 		t.Helper()
 		const never = time.Hour
-		switch at := veth.attach.sooner(p.now.Add(never)); {
+		switch at := veth.attach.earlier(p.now.Add(never)); {
 		case veth.attach.ready(p.now):
 			return 0
 		default:

@@ -12,8 +12,7 @@ import (
 // maxForeignScans bounds how many namespaces without an observed interface one resync scans.
 const maxForeignScans = 256
 
-// unsupported finds the pod devices that have no host end which could be observed. No pod goes
-// unobserved without a report.
+// unsupported finds the pod devices that have no observable host end, so that the status lists them.
 type unsupported struct {
 	found []Interface
 	// foreign are the namespaces that no observed interface leads to, by inode.
@@ -21,17 +20,15 @@ type unsupported struct {
 	lists   int
 }
 
-// foreign is such a netns, and the devices that it had at the last scan.
 type foreign struct {
 	path    string
 	scans   int
-	devices []netns.Device
+	devices []netns.Device // at the last scan
 }
 
-// list updates what is found: netkit devices on the host's side, and in namespaces whose inode
-// is not observed macvlan and ipvlan devices on the host's devices and physical ones (SR-IOV).
-// Such a netns is scanned twice, because one that was just made may not have its devices yet,
-// and then seldom: a node may have hundreds.
+// list finds netkit devices of the host, and in namespaces whose inode is not observed macvlan and
+// ipvlan devices on the host's devices, and physical ones (SR-IOV). It scans such a netns twice,
+// because a new one may not have its devices yet, and then seldom: a node may have hundreds.
 func (u *unsupported) list(links []netlink.Link, refs []netns.Ref, observed map[uint64]bool) {
 	u.found = nil
 	for _, link := range links {
@@ -78,8 +75,7 @@ func foreignDevices(ref netns.Ref) []netns.Device {
 		return nil // it went away
 	}
 	if ref.Name == "" {
-		// A physical device proves nothing in a netns that no runtime has named: it may
-		// be another machine's root, seen from inside a test.
+		// A netns without a name may be the root of another machine, as in a test.
 		devices = slices.DeleteFunc(devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
 	}
 	return devices

@@ -14,8 +14,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// defaultRoutes are the devices and the preferred sources of the node's default routes. The
-// uplink of a node that is a container itself is a veth, and no pod is behind that one.
+// defaultRoutes are the devices and the preferred sources of the node's default routes.
 type defaultRoutes struct {
 	devices map[int]bool
 	sources map[netip.Addr]bool
@@ -43,16 +42,15 @@ func listDefaultRoutes() (defaultRoutes, error) {
 	return found, nil
 }
 
-// leadsElsewhere reports whether a link is a veth whose other end is in another netns, and that
-// no default route uses: it leads into a pod, or is an uplink without a default route.
-func (d defaultRoutes) leadsElsewhere(link netlink.Link) bool {
+// leadsToNetns reports whether a link is a veth whose other end is in another netns, and which no
+// default route uses: it leads into a pod, or is an uplink without a default route.
+func (d defaultRoutes) leadsToNetns(link netlink.Link) bool {
 	return link.Type() == "veth" && link.Attrs().NetNsID >= 0 && !d.devices[link.Attrs().Index]
 }
 
-// uplinkSigns distinguish veths that lead out of the node from those that lead into pods. Where the
-// node is a container, each network that it is on has a veth like a pod's, through which the
-// addresses of others come in. The node has an address in the subnet of such a veth, or a
-// bridge with the MAC and the default route that the veth had.
+// uplinkSigns distinguish veths that lead out of the node from those that lead into pods. A node that
+// is a container has a veth like a pod's for each of its networks, which carries the packets of other
+// nodes. Such a veth has an address with a subnet, or a bridge took over its MAC and its default route.
 type uplinkSigns struct {
 	subnets map[int]bool    // devices with an address in a subnet, by ifindex
 	macs    map[string]bool // of the devices of default routes
@@ -65,7 +63,7 @@ func readUplinkSigns(routes defaultRoutes) (uplinkSigns, error) {
 	}
 	signs := uplinkSigns{make(map[int]bool), routes.macs()}
 	for _, a := range addrs {
-		// One without a subnet is what the host ends of routed pods have.
+		// The host ends of routed pods have addresses without a subnet.
 		if ones, bits := a.Mask.Size(); a.IP.IsGlobalUnicast() && ones < bits {
 			signs.subnets[a.LinkIndex] = true
 		}
@@ -73,14 +71,13 @@ func readUplinkSigns(routes defaultRoutes) (uplinkSigns, error) {
 	return signs, nil
 }
 
-// include reports whether a veth is known to lead out of the node.
-func (s uplinkSigns) include(index int, mac net.HardwareAddr) bool {
+// match reports whether a veth has the signs of an uplink.
+func (s uplinkSigns) match(index int, mac net.HardwareAddr) bool {
 	return s.subnets[index] || s.macs[mac.String()]
 }
 
-// macs returns the MACs of the devices. A bridge or an Open vSwitch that has the uplink as a
-// port also has its MAC, so that the network outside does not notice. A bridge whose MAC
-// nobody has set has the lowest of all its ports: that one is no sign.
+// macs returns the MACs of the devices. Administrators give a bridge that has the uplink as a port
+// the uplink's MAC. A bridge whose MAC nobody has set has the lowest of all its ports: that is no sign.
 func (d defaultRoutes) macs() map[string]bool {
 	found := make(map[string]bool)
 	for index := range d.devices {
@@ -99,8 +96,8 @@ func (d defaultRoutes) macs() map[string]bool {
 	return found
 }
 
-// macIsSet reports whether somebody has set the device's MAC, false if that cannot be read. The
-// kernel shows it in sysfs only, and what is mounted at /sys may be that of another netns.
+// macIsSet reports whether somebody has set the device's MAC, false if that cannot be read. Only sysfs
+// has that, and /sys may belong to another netns.
 func macIsSet(device string) bool {
 	const set = "3" // NET_ADDR_SET, linux/netdevice.h
 	filesystem, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
@@ -120,25 +117,25 @@ func macIsSet(device string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == set
 }
 
-// judge sets a veth aside that leads out of the node, and observes one again that does not.
-// One does if its netns was searched for long enough and never found, and it has the signs of
-// an uplink: runtimes give addresses with a subnet to pods' host ends, too.
-func (t *table) judge(veth *tracked, now time.Time) {
+// classify excludes a veth that leads out of the node, and observes it again when it does not. It
+// leads out if its netns was searched for and never found, and it has the signs of an uplink. The
+// signs alone prove nothing: runtimes give addresses with a subnet to pods' host ends, too.
+func (t *table) classify(veth *tracked, now time.Time) {
 	var signs uplinkSigns
-	if veth.firstPeer == "" && veth.scans.hopeless() && !t.found(veth.nsid) {
+	if veth.firstPeer == "" && veth.scans.failedOften() && !t.found(veth.nsid) {
 		var err error
 		if signs, err = t.signs(); err != nil {
-			t.log.Warn("looking for uplinks failed, trying again at the next resync", "error", err)
+			t.log.Warn("identifying uplinks failed, trying again at the next resync", "error", err)
 			return
 		}
 	}
 	i := veth.iface
-	switch isUplink := signs.include(i.Index, i.MAC); {
+	switch isUplink := signs.match(i.Index, i.MAC); {
 	case isUplink && veth.observed():
-		t.log.Info("an interface is an uplink of the node and leads to no pod", "interface", i.Name)
+		t.log.Info("interface is an uplink of the node and leads to no pod", "interface", i.Name)
 		t.remove(i.Index, "interface "+i.Name+" leads out of the node")
 		veth.iface = Interface{Name: i.Name, Index: i.Index, MAC: i.MAC, Master: i.Master, Up: i.Up}
-		t.setAside(veth, Uplink, "it leads out of the node, to no pod")
+		t.exclude(veth, Uplink, "it leads out of the node, to no pod")
 	case !isUplink && i.State == Uplink:
 		t.unobservedDue = true
 		veth.iface.Listed = true

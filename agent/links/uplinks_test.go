@@ -215,7 +215,7 @@ func TestUplinkThatLosesItsAddress(t *testing.T) {
 	wait("followed, unseen", func(e links.Event) bool { return named(links.Added, "was-up")(e) && !e.Interface.Seen })
 }
 
-// An interface that is deleted takes the judgement with it, also where another gets its index.
+// An interface that is deleted loses its classification, also where another gets its index.
 func TestUplinkThatIsDeleted(t *testing.T) {
 	_, wait := watch(t, links.Options{})
 	held := hide(t)

@@ -16,30 +16,28 @@ import (
 )
 
 const (
-	// hostShare and portShare bound lists of the node's own addresses, and of the VLANs of all
-	// ports, to such a part of a core. There is always a reason for one while pods start whose
-	// host ends have the gateway's address, or while a pod's device goes up and down.
+	// hostShare and portShare limit lists of the node's own addresses and of the VLANs of all ports
+	// to 1/50 and 1/20 of a core. Pods whose host ends have the gateway's address, or whose devices go
+	// up and down, make them due all the time.
 	hostShare = 50
 	portShare = 20
-	// lostPause is the least time between two scans of all namespaces because events were lost.
-	lostPause = time.Second
+	// overrunPause is the least time between two scans of all namespaces because events were lost.
+	overrunPause = time.Second
 )
 
 // Options configures a [Watcher]. Zero durations mean the defaults.
 type Options struct {
 	Log      *slog.Logger
 	Observer *bpf.Observer
-	// Resync is how often the whole list is compared with the kernel's, for what
-	// sends no event (30 s).
+	// Resync is how often all interfaces are listed, for changes that send no event (30 s).
 	Resync time.Duration
-	// Quiet is how long a veth must have been left alone before a clsact qdisc is
-	// made on it; only in tc mode (3 s).
+	// Quiet is how long a veth must be unchanged before a clsact qdisc is created on it; only in
+	// tc mode (3 s).
 	Quiet time.Duration
 	// LinkBuffer is the receive buffer of the link subscription in bytes (4 MiB, room for a
 	// few thousand events).
 	LinkBuffer int
-	// Ignore names host-side interfaces that are left alone; nil names none. See
-	// [Watcher.SetIgnore].
+	// Ignore selects host-side interfaces to exclude; nil selects none. See [Watcher.SetIgnore].
 	Ignore func(name string) bool
 }
 
@@ -57,13 +55,12 @@ type Watcher struct {
 	attacher    attacher
 	unsupported unsupported
 	host, ports pacer // lists of the node's own addresses, and of the VLANs of ports
-	lost        pacer // scans of all namespaces because events were lost
+	overrun     pacer // scans of all namespaces because events were lost
 }
 
 // New returns a Watcher for the calling thread's netns, in which Run must be
 // called too.
 func New(opts Options) (*Watcher, error) {
-	// Now rather than in Run: without the right to it nothing would ever be seen.
 	if err := CanWatch(); err != nil {
 		return nil, err
 	}
@@ -91,23 +88,22 @@ func New(opts Options) (*Watcher, error) {
 // Events returns the channel of changes. It must be read until Run returns.
 func (w *Watcher) Events() <-chan Event { return w.events }
 
-// Refresh asks for a new scan of the netns behind the interface. It never
-// blocks; requests for one interface are folded and limited in rate.
+// Refresh requests a scan of the netns behind the interface. It never blocks; requests for one
+// interface are merged and limited in rate.
 func (w *Watcher) Refresh(generation uint32) { w.requests.add(scanInterface(generation)) }
 
-// SetIgnore replaces what interfaces are left alone: those that are named now are
-// detached from, and others attached to. Safe for concurrent use; it does not block.
+// SetIgnore replaces [Options].Ignore: the watcher detaches from the interfaces that it selects, and
+// attaches to others. Safe for concurrent use; it does not block.
 func (w *Watcher) SetIgnore(ignore func(name string) bool) {
 	w.ignore.Store(&ignore)
 	w.requests.add(relist{})
 }
 
-// Overruns returns how often netlink events were lost, and everything that they could
-// have reported was read anew. Safe for concurrent use.
+// Overruns returns how often netlink events were lost, each followed by a full resync. Safe for
+// concurrent use.
 func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 
-// takeRequests marks what is due because of requests, and reports whether all links have to be
-// listed.
+// takeRequests makes due what was requested, and reports whether all links have to be listed.
 func (w *Watcher) takeRequests() (list bool) {
 	taken := w.requests.take()
 	for _, veth := range w.table.veths {
@@ -118,11 +114,11 @@ func (w *Watcher) takeRequests() (list bool) {
 	if taken[scanNetns(ownNetns)] {
 		w.hostChanged()
 	}
-	w.lost.due = w.lost.due || taken[scanEverything{}]
+	w.overrun.due = w.overrun.due || taken[scanEverything{}]
 	return taken[relist{}]
 }
 
-// scanAll makes everything due that changes of addresses make due.
+// scanAll makes due what any change of an address makes due.
 func (w *Watcher) scanAll() {
 	for _, veth := range w.table.veths {
 		veth.rescan()
@@ -130,14 +126,14 @@ func (w *Watcher) scanAll() {
 	w.hostChanged()
 }
 
-// hostChanged asks for a list of the node's own addresses, and of its uplinks when they are
-// needed next.
+// hostChanged makes a list of the node's own addresses due. The signs of uplinks are read again when
+// they are needed.
 func (w *Watcher) hostChanged() {
 	w.host.due = true
 	w.table.signs = sync.OnceValues(func() (uplinkSigns, error) { return readUplinkSigns(w.table.routes) })
 }
 
-// resync compares all interfaces with the kernel's list. What is new is due now.
+// resync compares all interfaces with the kernel's list.
 func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	all, err := listLinks()
 	if err != nil {
@@ -164,17 +160,17 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	w.attacher.prune()
 	refs, err := w.finder.Refs()
 	if err != nil {
-		w.opts.Log.Warn("looking for devices that cannot be observed failed", "error", err)
+		w.opts.Log.Warn("listing devices that cannot be observed failed", "error", err)
 	}
 	w.unsupported.list(all, refs, seen)
 	return nil
 }
 
-// work does what is due and returns when the next thing is, at most the given time.
+// work does what is due. It returns when the next thing is due, at most next.
 func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
-	w.flush(ctx) // first, because an ifindex may be in use again
-	if w.lost.ready(now) {
-		w.lost.ran(now, lostPause)
+	w.flush(ctx) // first: the kernel may reuse an ifindex
+	if w.overrun.ready(now) {
+		w.overrun.ran(now, overrunPause)
 		w.overruns.Add(1)
 		w.scanAll()
 	}
@@ -199,7 +195,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	hostReady := w.host.ready(now)
 	if hostReady {
 		for _, veth := range w.table.veths {
-			w.table.judge(veth, now)
+			w.table.classify(veth, now)
 		}
 	}
 	w.flush(ctx)
@@ -212,7 +208,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.listHost(ctx)
 		w.host.ranSince(began, hostShare)
 	}
-	return w.table.next(w.lost.sooner(w.ports.sooner(w.host.sooner(next))))
+	return w.table.next(w.overrun.earlier(w.ports.earlier(w.host.earlier(next))))
 }
 
 // scan enters the netns behind a veth and lists its addresses.
@@ -228,7 +224,7 @@ func (w *Watcher) scan(veth *tracked) {
 	w.table.scanned(veth, ref, view, err, time.Now())
 }
 
-// listHost reads the node's own addresses and sends them.
+// listHost lists the node's own addresses and sends them.
 func (w *Watcher) listHost(ctx context.Context) {
 	routes := func() (defaultRoutes, error) { return w.table.routes, nil } // of the last resync
 	host, err := listHostAddresses(routes, w.table.isSecondary)
@@ -239,7 +235,7 @@ func (w *Watcher) listHost(ctx context.Context) {
 	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
 }
 
-// flush detaches from what is gone and sends the events of the table.
+// flush detaches from removed interfaces and sends the events of the table.
 func (w *Watcher) flush(ctx context.Context) {
 	events := w.table.events
 	w.table.events = nil

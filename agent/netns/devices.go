@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Physical is the kind of a device that is no virtual one, such as an SR-IOV
-// function that was moved into a pod.
+// Physical is the kind of a device that is not virtual, such as an SR-IOV function in a pod.
 const Physical = "physical"
 
-// Device is a device of another netns that hangs directly on the host.
+// Device is a device of another netns without a host-side device of its own.
 type Device struct {
 	Name  string
 	Index int
@@ -23,9 +22,8 @@ type Device struct {
 // maxDevicesOnHost bounds what [DevicesOnHost] returns of one netns.
 const maxDevicesOnHost = 64
 
-// DevicesOnHost lists the devices of a netns whose packets reach the calling
-// thread's netns, or the wire, without passing a host-side device of their own,
-// at most 64 of them.
+// DevicesOnHost lists the devices of a netns whose packets reach the calling thread's netns, or the
+// wire, without passing a host-side device of their own, at most 64.
 func DevicesOnHost(file *os.File) ([]Device, error) {
 	host, err := os.Open(Self)
 	if err != nil {
@@ -36,7 +34,7 @@ func DevicesOnHost(file *os.File) ([]Device, error) {
 	err = Do(file, func() error {
 		hostID, err := netlink.GetNetNsIdByFd(int(host.Fd()))
 		if err != nil {
-			return fmt.Errorf("asking netns %s for the host's id: %w", file.Name(), err)
+			return fmt.Errorf("reading the host's netns id in %s: %w", file.Name(), err)
 		}
 		err = eachDevice(func() { devices = devices[:0] }, func(d device) {
 			switch {

@@ -15,9 +15,8 @@ import (
 // listTries is how often an interrupted list is read.
 const listTries = 3
 
-// List calls a function that lists things over netlink until the kernel did not have
-// to interrupt it because they changed meanwhile; such a list has holes. After some
-// attempts the error is [netlink.ErrDumpInterrupted]. Errors name what was listed.
+// List repeats a netlink list that changed while the kernel sent it: such a list is incomplete. After
+// three attempts the error is [netlink.ErrDumpInterrupted]. Errors name what was listed.
 func List[T any](what string, list func() ([]T, error)) ([]T, error) {
 	var all []T
 	var err error
@@ -35,15 +34,14 @@ func List[T any](what string, list func() ([]T, error)) ([]T, error) {
 // filterSkipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h.
 const filterSkipStats = 1 << 3
 
-// dumpLimit is for how much CPU time a list is tried again. The thread must be locked.
+// dumpLimit is the CPU time after which a list is not repeated: a pod may make its list long and
+// change it all the time.
 const dumpLimit = 20 * time.Millisecond
 
-// dump lists things of the calling thread's netns over netlink and hands out one message
-// after the other, so that a pod with 60,000 addresses takes no room for more than a few.
-// A list that changed meanwhile has holes and is read again, after another call of begin.
-// After some attempts, or when they take long, because a pod makes its list as long as it
-// likes and changes it all the time, dump returns [netlink.ErrDumpInterrupted]. Messages are good until
-// each returns.
+// dump lists devices or addresses of the calling thread's netns and calls each with one message after
+// the other, so that a pod with 60,000 addresses needs little memory. A message is valid until each
+// returns. The thread must be locked. Like [List] it repeats an incomplete list, after another call of
+// begin.
 func dump(request, reply uint16, begin func(), each func(message []byte)) error {
 	var err error
 	limit := threadTime() + dumpLimit
@@ -66,8 +64,8 @@ func dump(request, reply uint16, begin func(), each func(message []byte)) error 
 	return err
 }
 
-// attributes yields the netlink attributes in b (struct nlattr, linux/netlink.h) and ends
-// at the first that does not fit.
+// attributes yields the netlink attributes in b (struct nlattr, linux/netlink.h) up to the first that
+// does not fit.
 func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofNlAttr {
@@ -84,7 +82,6 @@ func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// device is what matters of a device of the netns.
 type device struct {
 	name   string
 	kind   string // as in "ip -d link", empty for a physical device
@@ -94,11 +91,11 @@ type device struct {
 	nsid   int // of the netns that the parent is in, -1 for the same
 	vlan   uint16
 	flags  uint32
-	// hardware is the ARPHRD_ type.
-	hardware uint16
+
+	hardware uint16 // ARPHRD_
 }
 
-// eachDevice lists the devices of the calling thread's netns, as dump does.
+// eachDevice lists the devices of the calling thread's netns. See dump.
 func eachDevice(begin func(), each func(device)) error {
 	err := dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, begin, func(message []byte) {
 		if d, ok := parseDevice(message); ok {
@@ -145,7 +142,7 @@ func (d *device) parseInfo(info []byte) {
 		case unix.IFLA_INFO_KIND:
 			d.kind = unix.ByteSliceToString(value)
 		case unix.IFLA_INFO_DATA:
-			if d.kind != "vlan" { // which comes before its data
+			if d.kind != "vlan" { // the kind comes before its data
 				continue
 			}
 			for kind, value := range attributes(value) {
@@ -157,7 +154,7 @@ func (d *device) parseInfo(info []byte) {
 	}
 }
 
-// number reads an attribute of four bytes, 0 if it is shorter.
+// number reads an attribute of four bytes. A shorter one is 0.
 func number(value []byte) int {
 	if len(value) < 4 {
 		return 0

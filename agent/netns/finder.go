@@ -16,15 +16,14 @@ import (
 // namedDirs are where runtimes and iproute2 bind-mount namespaces.
 var namedDirs = []string{"/run/netns", "/run/docker/netns"}
 
-// maxCandidates bounds one search; a node with more namespaces than this has other
-// problems, and what is left out is reported as unseen.
+// maxCandidates limits one search. The interfaces of namespaces beyond are reported as unseen.
 const maxCandidates = 16384
 
 // Ref is a reference to a netns: where it can be opened, and its name for people.
 type Ref struct {
-	// Path opens the netns; it may be gone or mean another netns a moment later.
+	// Path opens the netns. It may be gone, or lead to another netns, a moment later.
 	Path string
-	// Inode is for people only: it is reused at once after the netns has gone.
+	// Inode is for people only: the kernel reuses it at once.
 	Inode uint64
 	// Name is the file name under /run/netns, empty if there is none.
 	Name string
@@ -32,8 +31,7 @@ type Ref struct {
 	Pid int
 }
 
-// Label names the netns for people: its name, or "net:[inode]" as lsns(8) and
-// /proc show it.
+// Label returns the name, or "net:[inode]" as in lsns(8) and /proc.
 func (p Ref) Label() string {
 	if p.Name != "" {
 		return p.Name
@@ -47,13 +45,13 @@ func (p Ref) Exists() bool {
 	return err == nil && ino == p.Inode
 }
 
-// Finder finds and enters the namespaces that the netns it was made in has ids for. An id is
-// what IFLA_LINK_NETNSID of a veth names its peer's netns by. Not safe for concurrent use.
+// Finder finds and enters the namespaces that have an id in the netns of [NewFinder]: that of a veth's
+// peer is IFLA_LINK_NETNSID. Not safe for concurrent use.
 type Finder struct {
 	handle   *netlink.Handle
 	own      uint64
 	refs     map[int]Ref // by id, nil before the first Search
-	searched time.Time   // by Search
+	searched time.Time   // the last Search
 }
 
 // NewFinder returns a Finder for the calling thread's netns.
@@ -73,20 +71,20 @@ func NewFinder() (*Finder, error) {
 // Close releases the netlink socket.
 func (f *Finder) Close() { f.handle.Close() }
 
-// Errors of [Finder.Scan], besides those of [Look].
+// Errors of [Finder.Scan], besides those of [Scan].
 var (
 	ErrNotFound = errors.New("no process and no name under /run/netns leads to it")
-	errMoved    = errors.New("its name now means another netns")
+	errMoved    = errors.New("its name now leads to another netns")
 	// ErrTooSoon says that the last search was less than SearchPause ago.
 	ErrTooSoon = errors.New("the last search for namespaces was a moment ago")
 )
 
-// SearchPause is the least time between two searches by [Finder.Scan] at every process.
+// SearchPause is the least time between two searches of all processes by [Finder.Scan].
 const SearchPause = 20 * time.Millisecond
 
 // Scan enters the netns with that id and lists its addresses, seen from the device with the
-// index peer. It tries the reference that was found before, then the names that are new, because a
-// runtime names what it makes, and at last every process of the node.
+// index peer. It tries the known reference, then new names, because most runtimes name what they
+// make, and last every process of the node.
 func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
 	for _, search := range []func() error{nil, f.searchNames, f.searchSoon} {
 		if search != nil {
@@ -111,7 +109,7 @@ func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
 	return ref, view, err
 }
 
-// enter enters the netns at the reference, if it is still the one with that id.
+// enter scans the netns at the reference, if it still has that id.
 func (f *Finder) enter(ref Ref, id, peer int) (View, error) {
 	file, err := os.Open(ref.Path)
 	if err != nil {
@@ -122,21 +120,20 @@ func (f *Finder) enter(ref Ref, id, peer int) (View, error) {
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return View{}, err
 	}
-	// A name that is made again may mean a netns that got the same id again.
+	// A reused name may lead to a netns with a reused id.
 	if now, ok := f.id(file); !ok || now != id || st.Ino != ref.Inode {
 		return View{}, errMoved
 	}
 	return Scan(file, peer)
 }
 
-// Ref returns where the netns with that id was found by the last search, if it was.
+// Ref returns where the last search found the netns with that id.
 func (f *Finder) Ref(id int) (Ref, bool) {
 	ref, ok := f.refs[id]
 	return ref, ok
 }
 
-// Search finds every other netns that is named under /run/netns or has a process.
-// Namespaces that vanish meanwhile are left out.
+// Search finds every other netns that has a name under /run/netns or a process.
 func (f *Finder) Search() error {
 	refs, err := f.Refs()
 	if err != nil {
@@ -160,9 +157,8 @@ func (f *Finder) searchSoon() error {
 	return f.Search()
 }
 
-// searchNames finds every other netns whose name is new since the last search, so that a pod
-// more on a full node costs little: a name that was given to another netns meanwhile is still
-// taken for the former.
+// searchNames finds every other netns whose name is new since the last search, so that one more pod on
+// a full node costs little. It does not notice that a name now leads to another netns.
 func (f *Finder) searchNames() error {
 	if f.refs == nil {
 		return nil
@@ -180,7 +176,6 @@ func (f *Finder) searchNames() error {
 			return
 		}
 		id, ok := f.idAt(path) // it may get one later
-		// Another name for one that is known changes nothing.
 		if previous := f.refs[id]; ok && (previous.Inode != ino || previous.Name == "" || !previous.Exists()) {
 			f.refs[id] = Ref{Path: path, Inode: ino, Name: name}
 		}
@@ -202,8 +197,8 @@ func (f *Finder) id(file *os.File) (int, bool) {
 	return id, err == nil && id >= 0
 }
 
-// Refs returns every other netns that can be opened, also those without an id, in no order.
-// A name is preferred to a process as the way in, because it stays when the process ends.
+// Refs returns every other netns that can be opened, also those without an id, in no order. It prefers
+// a name to a process, because a process may end.
 func (f *Finder) Refs() ([]Ref, error) {
 	found := make(map[uint64]Ref)
 	err := eachName(func(path, name string) {
@@ -231,8 +226,7 @@ func (f *Finder) Refs() ([]Ref, error) {
 		}
 		path := "/proc/" + name + "/ns/net"
 		var ino uint64
-		// A readlink is half the price of a stat that follows the link.
-		link, err := os.Readlink(path)
+		link, err := os.Readlink(path) // takes half the time of a stat
 		if err != nil {
 			continue
 		}
@@ -254,8 +248,7 @@ func (f *Finder) Refs() ([]Ref, error) {
 	return slices.Collect(maps.Values(found)), nil
 }
 
-// inode returns the inode of the netns at path, and an error if path is no
-// namespace file: /run/netns also holds plain files where a mount was lost.
+// inode returns the inode of the netns at path, and an error if path is no namespace file.
 func inode(path string) (uint64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {

@@ -12,10 +12,8 @@ import (
 
 // Named are the entries of a folder in which runtimes and iproute2 name namespaces.
 type Named struct {
-	// Dir is the folder, as the calling process names it.
-	Dir string
-	// Missing says that there is no such folder.
-	Missing bool
+	Dir     string
+	Missing bool // there is no such folder
 	// Namespaces and Plain are the names that lead to a namespace and those that do not.
 	Namespaces, Plain []string
 }
@@ -42,7 +40,7 @@ func ListNamed(root string) ([]Named, error) {
 	return all, nil
 }
 
-// readNames lists a folder in order.
+// readNames returns the names in a folder, sorted.
 func readNames(dir string) ([]string, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -50,14 +48,14 @@ func readNames(dir string) ([]string, error) {
 	}
 	defer folder.Close()
 	names, err := folder.Readdirnames(maxCandidates)
-	if err != nil && !errors.Is(err, io.EOF) { // which an empty folder answers with
+	if err != nil && !errors.Is(err, io.EOF) { // an empty folder
 		return nil, fmt.Errorf("listing named netns: %w", err)
 	}
 	slices.Sort(names)
 	return names, nil
 }
 
-// eachName calls f for every name of a netns, or of what was one.
+// eachName calls f for every name of a netns, also for those without a mount.
 func eachName(f func(path, name string)) error {
 	for _, dir := range namedDirs {
 		names, err := readNames(dir)
@@ -71,8 +69,8 @@ func eachName(f func(path, name string)) error {
 	return nil
 }
 
-// IsNamespace reports whether a file leads to a namespace. A name whose mount was lost, or
-// never came to this mount namespace, is a plain empty file.
+// IsNamespace reports whether a file leads to a namespace. A name whose mount was lost, or did not
+// reach this mount namespace, is a plain empty file.
 func IsNamespace(path string) bool {
 	_, err := inode(path)
 	return err == nil

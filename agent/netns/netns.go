@@ -1,9 +1,8 @@
-// Package netns scans network namespaces: their identity, their devices and
-// addresses, and which of them is behind a host interface.
+// Package netns scans network namespaces: their identity, their devices and addresses, and which of
+// them is behind a host interface. It knows nothing of packets, conflicts or pods.
 //
-// A namespace is opened for one scan and closed again: an open
-// descriptor would keep the netns of a deleted pod, and so its veth, alive.
-// The package knows nothing of packets, conflicts or pods.
+// It opens a namespace for one scan and closes it again: an open descriptor would keep the netns of a
+// deleted pod, and so its veth, alive.
 package netns
 
 import (
@@ -18,9 +17,9 @@ import (
 // Self is the path of the calling thread's netns.
 const Self = "/proc/thread-self/ns/net"
 
-// Do runs fn on a locked thread inside the netns that file refers to. The thread
-// goes back afterwards; one that cannot go back dies with its goroutine, so no
-// other code ever runs in the wrong netns. Errors of fn are returned as they are.
+// Do runs fn on a locked thread inside the netns that file refers to. A thread that cannot return to
+// its own netns ends with its goroutine, so no other code runs in the wrong one. Errors of fn are not
+// wrapped.
 func Do(file *os.File, fn func() error) error {
 	return do(func() error {
 		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -30,8 +29,8 @@ func Do(file *os.File, fn func() error) error {
 	}, fn)
 }
 
-// DoInNew is [Do] inside a netns that is made for it and is gone, with all devices in it,
-// when fn has returned and closed its sockets. Goroutines that fn starts are not in it.
+// DoInNew is [Do] inside a new netns, which ends, with all devices in it, when fn has returned and
+// closed its sockets. Goroutines that fn starts are not in it.
 func DoInNew(fn func() error) error {
 	return do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -61,7 +60,7 @@ func do(enter, fn func() error) error {
 		err = fn()
 		if backErr := unix.Setns(int(back.Fd()), unix.CLONE_NEWNET); backErr != nil {
 			// Still locked: the runtime ends the thread with this goroutine.
-			result <- errors.Join(err, fmt.Errorf("going back to own netns: %w", backErr))
+			result <- errors.Join(err, fmt.Errorf("returning to own netns: %w", backErr))
 			return
 		}
 		runtime.UnlockOSThread()
@@ -70,8 +69,7 @@ func do(enter, fn func() error) error {
 	return <-result
 }
 
-// CanEnter returns nil if this process may enter namespaces, and an error that says
-// what it takes otherwise. Without it no pod could be identified.
+// CanEnter returns an error if this process may not enter namespaces. The error names what is missing.
 func CanEnter() error {
 	self, err := os.Open(Self)
 	if err != nil {
@@ -84,8 +82,8 @@ func CanEnter() error {
 	return nil
 }
 
-// Cookie returns the cookie of the calling thread's netns: its identity, never
-// reused within a boot (SO_NETNS_COOKIE, Linux 5.14, net/core/sock.c).
+// Cookie returns the cookie of the calling thread's netns: its identity, never reused within a boot
+// (SO_NETNS_COOKIE, Linux 5.14, net/core/sock.c).
 func Cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -99,8 +97,8 @@ func Cookie() (uint64, error) {
 	return cookie, nil
 }
 
-// CookieAt returns the cookie of the netns at path, which may be anything: a file that is
-// merely located (O_PATH, open(2)) neither blocks nor has side effects.
+// CookieAt returns the cookie of the netns at path. The path may be anything: opening with O_PATH
+// (open(2)) neither blocks nor has side effects.
 func CookieAt(path string) (uint64, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -2,36 +2,31 @@ package netns
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 )
 
 const (
-	// maxDevices bounds the devices followed on top of a peer, and apart from those the
-	// loopback devices: a pod may make as many as it likes.
+	// maxDevices limits the devices on top of a peer, and separately the loopback devices: a pod may
+	// make any number.
 	maxDevices = 1024
-	// maxHeight is how often the devices are listed to find those on top of others. They
-	// may be listed before their parents, and stand at most two tags high on a master.
-	maxHeight = 4
+	// maxLists is how often the devices are listed at most. A device may be listed before its parent,
+	// and have at most two VLAN devices and a master below it.
+	maxLists = 4
 )
 
-// path is how packets get from the peer to a device.
+// path is the way of packets from the peer to a device.
 type path struct {
 	where        Where
 	outer, inner uint16
 }
 
-// serviceDevices carry addresses of services, which every node of a cluster has, and so
-// every pod that is one.
-var serviceDevices = []string{"kube-ipvs0", "nodelocaldns"}
+// ServiceDevice reports whether the device name is that of kube-proxy's IPVS services or of the
+// node-local DNS cache. Their addresses are on every node, and so in every pod that is a node.
+func ServiceDevice(name string) bool { return name == "kube-ipvs0" || name == "nodelocaldns" }
 
-// ServiceDevice reports whether the device name is that of kube-proxy's IPVS services or of
-// the node-local DNS cache.
-func ServiceDevice(name string) bool { return slices.Contains(serviceDevices, name) }
-
-// topology are the devices that receive what arrives on the peer: the peer, VLAN, macvlan
-// and ipvlan devices on top of it, and the bridge, bond or VRF of any of these.
+// topology are the devices that receive packets of the peer: the peer, VLAN, macvlan and ipvlan
+// devices on top of it, and the bridge, bond or VRF of any of these.
 type topology struct {
 	peerName  string
 	paths     map[int]path // by ifindex
@@ -39,7 +34,6 @@ type topology struct {
 	loopbacks int
 }
 
-// path returns how packets get to the device with that index.
 func (t *topology) path(index int) path {
 	if path, ok := t.paths[index]; ok {
 		return path
@@ -47,14 +41,13 @@ func (t *topology) path(index int) path {
 	return path{where: Elsewhere}
 }
 
-// readTopology reads the devices that list yields as [eachDevice] does, seen from the one with
-// index peer. With [netlink.ErrDumpInterrupted] the result has holes.
+// readTopology reads the devices of list, which is [eachDevice], seen from the one with index peer.
+// With [netlink.ErrDumpInterrupted] the result is incomplete.
 func readTopology(peer int, list func(begin func(), each func(device)) error) (topology, error) {
 	t := topology{paths: make(map[int]path)}
 	var interrupted error
-	for range maxHeight {
-		// Those whose parent is not known yet: most pods have none, and one list does.
-		var waiting int
+	for range maxLists {
+		var waiting int // for their parents; most pods have none, and need one list
 		known := len(t.paths)
 		err := list(func() { waiting = 0 }, func(d device) {
 			if !t.add(d, peer) {
@@ -73,8 +66,8 @@ func readTopology(peer int, list func(begin func(), each func(device)) error) (t
 	return t, interrupted
 }
 
-// add adds one device. It reports false if the device may belong to the topology once its
-// parent is known.
+// add adds one device. It returns false if the device may belong to the topology but its parent is not
+// known yet.
 func (t *topology) add(d device, peer int) bool {
 	if _, known := t.paths[d.index]; known && d.index != peer {
 		return true
@@ -117,8 +110,7 @@ func (t *topology) add(d device, peer int) bool {
 	return true
 }
 
-// set records how packets get to a device, and so to what it is a port of, unless a shorter
-// path to that is known.
+// set records the path to a device, and to its master unless a shorter one is known.
 func (t *topology) set(d device, path path) {
 	t.paths[d.index] = path
 	if _, known := t.paths[d.master]; d.master != 0 && !known {

@@ -62,7 +62,7 @@ func TestTopology(t *testing.T) {
 		if diff := cmp.Diff(want, got.paths, cmp.AllowUnexported(path{})); diff != "" {
 			t.Errorf("paths (-want +got)\n%s", diff)
 		}
-		if got.peerName != "eth0" || got.truncated || lists > maxHeight {
+		if got.peerName != "eth0" || got.truncated || lists > maxLists {
 			t.Errorf("peer %q, truncated %t, after %d lists", got.peerName, got.truncated, lists)
 		}
 		slices.Reverse(pod)
@@ -90,7 +90,7 @@ func TestTopologyIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.truncated || len(got.paths) > 2*maxDevices || lists > maxHeight {
+	if !got.truncated || len(got.paths) > 2*maxDevices || lists > maxLists {
 		t.Errorf("truncated %t, %d paths, %d lists", got.truncated, len(got.paths), lists)
 	}
 	if want := (path{where: OnPeer, outer: 7}); got.paths[3] != want {

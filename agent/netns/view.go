@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxAddresses bounds what a View keeps: a pod may hold as many addresses as it likes.
+// maxAddresses limits a View: a pod may have any number of addresses.
 const maxAddresses = 1024
 
 // Where says on what kind of device of the netns an address is.
@@ -35,25 +35,21 @@ type Address struct {
 	Where Where
 	// OuterVLAN and InnerVLAN are the tags its packets carry on the peer; 0 is none.
 	OuterVLAN, InnerVLAN uint16
-	// Valid is false while duplicate address detection runs or after it failed
+	// Valid is false while duplicate address detection runs and after it failed
 	// (IFA_F_TENTATIVE, IFA_F_OPTIMISTIC, IFA_F_DADFAILED).
 	Valid bool
-	// Lost: it failed, because somebody else has the address; the kernel does not use it.
+	// Lost: duplicate address detection failed; the kernel does not use the address.
 	Lost bool
 }
 
 // View is what a scan of a netns found.
 type View struct {
-	// Cookie identifies the netns for the life of the boot.
 	Cookie uint64
-	// Taken is when the scan began: later changes are not in it.
-	Taken time.Time
-	// Cost is the CPU time that the scan took.
-	Cost time.Duration
-	// Peer is the name of the peer device.
-	Peer string
-	// Addresses are at most 1,024, those Elsewhere last. Truncated says that there were
-	// more of the others, or that they changed faster than they could be listed.
+	Taken  time.Time     // when the scan began: later changes may be missing
+	Cost   time.Duration // CPU time of the scan
+	Peer   string        // name of the peer device
+	// Addresses are at most 1,024, those Elsewhere last. Truncated says that there were more of the
+	// others, or that they changed faster than they could be listed.
 	Addresses []Address
 	Truncated bool
 }
@@ -83,7 +79,7 @@ func Scan(file *os.File, peer int) (View, error) {
 	return view, err
 }
 
-// threadTime is the CPU time of the calling thread, which must be locked.
+// threadTime returns the CPU time of the calling thread, which must be locked.
 func threadTime() time.Duration {
 	var clock unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &clock) != nil {
@@ -92,7 +88,7 @@ func threadTime() time.Duration {
 	return time.Duration(clock.Nano())
 }
 
-// read fills the view by what the calling thread's netns has.
+// read reads the devices and addresses of the calling thread's netns.
 func (v *View) read(peer int) error {
 	devices, err := readTopology(peer, eachDevice)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -100,10 +96,9 @@ func (v *View) read(peer int) error {
 	}
 	v.Peer, v.Truncated = devices.peerName, devices.truncated || err != nil
 
-	// Those on the peer have a bound of their own and come first: whatever else a pod has
-	// must not displace them.
+	// Addresses on the peer have a limit of their own and come first: others must not displace them.
 	var kept [Elsewhere + 1][]Address
-	var total int // of those that the netns may answer for
+	var total int // of all but those Elsewhere
 	err = dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, func() {
 		for where := range kept {
 			kept[where] = kept[where][:0]
@@ -134,8 +129,8 @@ func (v *View) read(peer int) error {
 	return nil
 }
 
-// parseAddress reads an RTM_NEWADDR (struct ifaddrmsg, linux/if_addr.h) and returns the
-// address with the index of its device. It reports false for one that is not global.
+// parseAddress reads an RTM_NEWADDR (struct ifaddrmsg, linux/if_addr.h) and returns the address and the
+// index of its device, or false if the address is not global.
 func parseAddress(message []byte) (Address, int, bool) {
 	if len(message) < unix.SizeofIfAddrmsg {
 		return Address{}, 0, false
@@ -148,7 +143,7 @@ func parseAddress(message []byte) (Address, int, bool) {
 		case unix.IFA_LOCAL:
 			local = value
 		case unix.IFA_ADDRESS:
-			address = value // with IFA_LOCAL that of the other end
+			address = value // where there is an IFA_LOCAL: of the other end
 		case unix.IFA_FLAGS:
 			flags = uint32(number(value))
 		}
@@ -165,18 +160,12 @@ func parseAddress(message []byte) (Address, int, bool) {
 	return Address{IP: ip, Valid: flags&invalid == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
 }
 
-// Holds reports whether the netns itself has the address and would answer for it with
-// these tags on the peer.
+// Holds reports whether the netns has the address and answers for it with these tags on the peer.
 func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
-	for _, a := range v.Addresses {
-		if a.IP != ip || a.Lost {
-			continue
-		}
-		if a.Where == OnLoopback || a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.Addresses, func(a Address) bool {
+		return a.IP == ip && !a.Lost &&
+			(a.Where == OnLoopback || a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner)
+	})
 }
 
 // Lists reports whether any device of the netns has the address.
@@ -184,34 +173,25 @@ func (v *View) Lists(ip netip.Addr) bool {
 	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip })
 }
 
-// Unnumbered reports whether the netns has addresses on loopback devices and on no other: the
-// packets to those arrive on the peer then, as on a host that announces its address by BGP, and in
-// the sandbox of a virtual machine.
+// Unnumbered reports whether the netns has addresses on loopback devices only, as a host that announces
+// its address by BGP, or the sandbox of a virtual machine. Packets to them arrive on the peer.
 func (v *View) Unnumbered() bool {
 	return !v.Truncated && len(v.Addresses) > 0 &&
 		!slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.Where != OnLoopback })
 }
 
-// Valid reports whether a device that is reached through the peer has the address and
-// its duplicate address detection has ended.
+// Valid reports whether the address is on the peer, or a device on top of it, and valid.
 func (v *View) Valid(ip netip.Addr) bool {
 	return slices.ContainsFunc(v.Addresses, func(a Address) bool {
 		return a.IP == ip && a.Where == OnPeer && a.Valid
 	})
 }
 
-// Covers reports whether the list of addresses is complete for packets with
-// these tags. It is not for a netns without an address on the peer with these tags,
-// whatever it has on other interfaces: a virtual machine or a process with a packet
-// socket may own one that the kernel does not know.
+// Covers reports whether the list of addresses is complete for packets with these tags. It is not
+// if the peer has no address with these tags: a virtual machine or a process with a packet socket may
+// have one that the kernel does not know.
 func (v *View) Covers(outer, inner uint16) bool {
-	if v.Truncated {
-		return false
-	}
-	for _, a := range v.Addresses {
-		if a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner {
-			return true
-		}
-	}
-	return false
+	return !v.Truncated && slices.ContainsFunc(v.Addresses, func(a Address) bool {
+		return a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner
+	})
 }
