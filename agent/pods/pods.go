@@ -1,10 +1,9 @@
-// Package pods names network namespaces: it asks the node's container runtime, over its
-// CRI socket, which pod a netns belongs to.
+// Package pods reads from the node's container runtime, over its CRI socket, which pod a netns
+// belongs to. It owns the connection and the list of sandboxes, and knows nothing of interfaces,
+// packets or conflicts.
 //
-// Pod names are optional. A runtime that is absent, slow, restarted or sends nonsense costs
-// names and nothing else: no method blocks, and Run does not end. What the runtime sends is
-// bounded and checked before it is published. The package owns the connection and the list
-// of sandboxes; it knows nothing of interfaces, packets or conflicts.
+// Pod names are optional. Whatever the runtime does, no method blocks, and Run does not end. What it
+// sends is limited and validated.
 package pods
 
 import (
@@ -24,22 +23,21 @@ import (
 // Options configures a [Resolver]. Zero durations mean the defaults.
 type Options struct {
 	Log *slog.Logger
-	// Socket is the path of the CRI socket, with or without "unix://". Empty tries
-	// [DefaultSockets]; "none" or "off" connects to none.
+	// Socket is the path of the CRI socket, with or without "unix://". Empty means
+	// [DefaultSockets]; "none" or "off" disables names.
 	Socket string
-	// Resync is how often the runtime's list is read when nobody asks for a name (1 min).
+	// Resync is how often the runtime's list is read when no name is requested (1 min).
 	Resync time.Duration
 	// MaxBackoff is the longest pause between attempts to connect (30 s).
 	MaxBackoff time.Duration
 }
 
-// Change says that a netns got a name, or another one.
+// Change is the name of a netns.
 type Change struct {
-	// Cookie is the netns (SO_NETNS_COOKIE).
-	Cookie uint64
+	Cookie uint64 // the netns (SO_NETNS_COOKIE)
 	Pod    detector.Pod
-	// CreatedAt is when the runtime made the sandbox, by an age at the first sight of it, so
-	// that the wall clock may be stepped afterwards. Zero where that age makes no sense.
+	// CreatedAt is when the runtime made the sandbox, on this process's clock, which steps of the wall
+	// clock do not change. Zero if it is in the future, or before the boot.
 	CreatedAt time.Time
 	Sandbox   detector.Sandbox
 	// IPs are the addresses that CNI reported to the runtime. They may be wrong: dupip probes
@@ -53,20 +51,14 @@ func (c Change) equal(other Change) bool {
 
 // Status describes a [Resolver]. All texts are printable ASCII and short.
 type Status struct {
-	// Disabled says that no runtime is asked.
-	Disabled bool
-	// Socket is the path in use, or the last one that was.
-	Socket string
-	// Runtime and Version are what the runtime calls itself.
-	Runtime, Version string
-	// Connected says that the runtime responds.
-	Connected bool
-	// LastError is what failed last, empty when it is over.
-	LastError string
-	// Sandboxes counts the runtime's list, and Named the netns that have a name.
-	Sandboxes, Named int
-	// Pending counts the netns whose pod was not found; those that belong to no pod stay.
-	Pending int
+	Disabled         bool   // by the configuration
+	Socket           string // the last path in use
+	Runtime, Version string // of the runtime, as it reports them
+	Connected        bool   // the runtime responds
+	LastError        string // empty after the next success
+	Sandboxes        int    // in the runtime's list
+	Named            int    // namespaces with a name
+	Pending          int    // namespaces whose pod was not found; those without a pod stay
 }
 
 // Resolver maps netns to pods. Create it with [New]; Run it once. The other methods are
@@ -74,7 +66,7 @@ type Status struct {
 type Resolver struct {
 	opts    Options
 	sockets []string // in order of preference, none if disabled
-	own     uint64   // cookie of the node's netns, which is no pod's
+	own     uint64   // cookie of the node's netns
 	changes chan Change
 	wake    chan struct{} // has a value when the schedule may have changed
 
@@ -84,13 +76,13 @@ type Resolver struct {
 	status   Status
 
 	// The rest is Run's own.
-	queue                  map[uint64]Change // to be sent, by cookie: no more than there are names
-	table                  table
-	lists, statuses, lines *rate.Limiter
+	queue                 map[uint64]Change // to be sent, by cookie
+	table                 table
+	lists, statuses, logs *rate.Limiter
 }
 
-// New returns a Resolver for the pods of the calling thread's node. The error is about
-// the socket's name only: whether there is one shows later.
+// New returns a Resolver for the pods of the calling thread's node. The error is about the form of the
+// path: New does not connect.
 func New(opts Options) (*Resolver, error) {
 	sockets, err := parseSocket(opts.Socket)
 	if err != nil {
@@ -100,7 +92,7 @@ func New(opts Options) (*Resolver, error) {
 	if err != nil {
 		return nil, err
 	}
-	quietLibrary()
+	silenceGRPC()
 	opts.Resync = cmp.Or(opts.Resync, time.Minute)
 	opts.MaxBackoff = cmp.Or(opts.MaxBackoff, 30*time.Second)
 	return &Resolver{
@@ -114,13 +106,13 @@ func New(opts Options) (*Resolver, error) {
 		queue:    make(map[uint64]Change),
 		lists:    rate.NewLimiter(listsPerSecond, listsBurst),
 		statuses: rate.NewLimiter(statusesPerSecond, statusesBurst),
-		lines:    rate.NewLimiter(rate.Every(time.Minute), linesBurst),
+		logs:     rate.NewLimiter(rate.Every(time.Minute), logBurst),
 	}, nil
 }
 
-// Request asks for the name of a netns that has none: the runtime's list is read soon, and some
-// times again, because CNI finishes before the runtime lists the pod. Requests are
-// folded and limited in rate; a second request for one netns has no effect.
+// Request requests the name of a netns that has none: Run reads the runtime's list soon, and a few
+// times again, because the runtime lists a pod after CNI has finished. Requests are merged and limited
+// in rate; a second request for one netns has no effect.
 func (r *Resolver) Request(cookie uint64) {
 	if len(r.sockets) == 0 || cookie == 0 || cookie == r.own {
 		return
@@ -132,8 +124,7 @@ func (r *Resolver) Request(cookie uint64) {
 	}
 }
 
-// Relist asks for the runtime's list soon, at most once in 5 s because of this: something
-// depends on the state of its sandboxes.
+// Relist requests the runtime's list, for the state of its sandboxes, at most once in 5 s.
 func (r *Resolver) Relist() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,10 +139,8 @@ func (r *Resolver) wakeUp() {
 	}
 }
 
-// Pod returns what is known of the pod of a netns, or false if it has no name. Do not
-// change the slice.
-//
-// Whoever reads Pod and then Changes misses nothing: what is sent was known before.
+// Pod returns the name of a netns, or false if it has none. Do not change the slice. Pod returns a name
+// before Changes sends it.
 func (r *Resolver) Pod(cookie uint64) (Change, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,11 +148,11 @@ func (r *Resolver) Pod(cookie uint64) (Change, bool) {
 	return change, ok
 }
 
-// Changes returns the channel of names that were found. A slow reader gets the latest name
-// of each netns, in no order. That a sandbox is gone is no change: its netns goes with it.
+// Changes returns the channel of new names. A slow reader gets the latest name of each netns, in no
+// order. The end of a sandbox is not sent: its netns ends, too.
 func (r *Resolver) Changes() <-chan Change { return r.changes }
 
-// Status returns how it stands.
+// Status returns the state of the connection.
 func (r *Resolver) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,8 +161,8 @@ func (r *Resolver) Status() Status {
 	return status
 }
 
-// publish makes the names in the table known, and sends what is new as far as the reader has
-// room; [Resolver.wait] sends the rest.
+// publish publishes the names of the table, and sends new ones as long as the channel has room;
+// [Resolver.wait] sends the rest.
 func (r *Resolver) publish() {
 	known := r.table.named()
 	r.mu.Lock()

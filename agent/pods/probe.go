@@ -15,7 +15,7 @@ func Probe(ctx context.Context, socket string) (Status, error) {
 	if err != nil || len(sockets) == 0 {
 		return Status{Disabled: true}, err
 	}
-	quietLibrary()
+	silenceGRPC()
 	rt, err := connect(ctx, sockets)
 	if errors.Is(err, ErrNoSocket) {
 		err = fmt.Errorf("%w at %s", err, cmp.Or(socket, "the usual places"))

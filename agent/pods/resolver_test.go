@@ -139,8 +139,8 @@ func TestConnectionLog(t *testing.T) {
 		r.lost(broken)
 		r.connected(rt, 1)
 	}
-	if n := strings.Count(log.String(), "level="); n == 0 || n > linesBurst {
-		t.Errorf("%d lines, want 1 to %d", n, linesBurst)
+	if n := strings.Count(log.String(), "level="); n == 0 || n > logBurst {
+		t.Errorf("%d lines, want 1 to %d", n, logBurst)
 	}
 	// One that never responded.
 	r = newResolver(t)
@@ -158,7 +158,7 @@ func TestConnectionLog(t *testing.T) {
 
 // A netns without a name shortens the pause before the next attempt to connect, to a
 // second and not below.
-func TestRest(t *testing.T) {
+func TestPause(t *testing.T) {
 	for _, test := range []struct {
 		pause time.Duration
 		want  bool
@@ -175,7 +175,7 @@ func TestRest(t *testing.T) {
 				r.Request(2)
 			}
 			began := time.Now()
-			r.rest(t.Context(), test.pause)
+			r.pause(t.Context(), test.pause)
 			if took := time.Since(began); took != test.rest {
 				t.Errorf("pause %v, wanted %v: rests %v, want %v", test.pause, test.want, took, test.rest)
 			}

@@ -10,23 +10,21 @@ import (
 )
 
 const (
-	// Lists are cheap for the runtime, a status is not; a node that starts has a few
-	// hundred to read.
+	// Lists are cheap for the runtime, a status is not.
 	listsPerSecond, listsBurst       = 2, 10
 	statusesPerSecond, statusesBurst = 100, 50
-	// batch is how many statuses are read before the rest of the work has its turn.
+	// batch is how many statuses are read before the list may be read again.
 	batch = 16
-	// minBackoff is the first pause after a connection was lost. One that held for
-	// steadyAfter starts there again.
+	// minBackoff is the first pause after a connection was lost that held for stableAfter.
 	minBackoff  = 100 * time.Millisecond
-	steadyAfter = 10 * time.Second
+	stableAfter = 10 * time.Second
 	// minAttempt is the least time between attempts to connect for namespaces without a name.
 	minAttempt = time.Second
 	// linesBurst log lines about the connection may come at once, then one a minute.
-	linesBurst = 8
+	logBurst = 8
 )
 
-// Run asks the runtime until ctx ends, and returns nil: no failure of a runtime is an error.
+// Run reads from the runtime until ctx ends, and returns nil. It connects again after failures.
 func (r *Resolver) Run(ctx context.Context) error {
 	if len(r.sockets) == 0 {
 		<-ctx.Done()
@@ -44,23 +42,21 @@ func (r *Resolver) Run(ctx context.Context) error {
 			return nil
 		}
 		r.lost(err)
-		if time.Since(began) > steadyAfter {
+		if time.Since(began) > stableAfter {
 			pause = minBackoff
 		}
-		r.rest(ctx, pause)
+		r.pause(ctx, pause)
 		pause = min(2*pause, r.opts.MaxBackoff)
 	}
 }
 
-// rest waits until it is time to connect again. A netns without a name makes that sooner:
-// a runtime must have made it.
-func (r *Resolver) rest(ctx context.Context, pause time.Duration) {
+// pause waits before the next attempt. A request ends it early: a runtime must have made that netns.
+func (r *Resolver) pause(ctx context.Context, pause time.Duration) {
 	r.wait(ctx, min(pause, minAttempt), nil)
 	r.wait(ctx, pause-minAttempt, r.wake)
 }
 
-// wait waits for some time, for a value from wake or for the end of ctx, and sends changes
-// meanwhile.
+// wait waits for a time, for a value from wake or for the end of ctx, and sends changes meanwhile.
 func (r *Resolver) wait(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 	for timer := time.After(pause); ; {
 		var changes chan<- Change
@@ -108,7 +104,6 @@ func (r *Resolver) nextList() time.Time {
 	return r.schedule.next()
 }
 
-// list reads the runtime's list.
 func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 	if r.lists.Wait(ctx) != nil {
 		return context.Cause(ctx)
@@ -126,8 +121,7 @@ func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 	return nil
 }
 
-// readStatuses reads the statuses of a batch of sandboxes. When one does not come in time the
-// others wait: the list has its turn first.
+// readStatuses reads the statuses of a batch of sandboxes. It returns at the first timeout.
 func (r *Resolver) readStatuses(ctx context.Context, rt *runtime) {
 	due := r.table.due(time.Now(), batch)
 	if len(due) == 0 {
@@ -148,7 +142,7 @@ func (r *Resolver) readStatuses(ctx context.Context, rt *runtime) {
 		default:
 			s.failed(time.Now())
 			r.setError(err, true)
-			r.opts.Log.Debug("sandbox without a name", "sandbox", printable(s.id, maxText), "error", err)
+			r.opts.Log.Debug("reading the status of a sandbox failed", "sandbox", escape(s.id, maxText), "error", err)
 			if code == codes.DeadlineExceeded {
 				return
 			}
@@ -156,7 +150,7 @@ func (r *Resolver) readStatuses(ctx context.Context, rt *runtime) {
 	}
 }
 
-// readStatus reads what there is to know of a sandbox. After an error it has to be read again.
+// readStatus reads the pod, the netns and the addresses of a sandbox.
 func (r *Resolver) readStatus(ctx context.Context, rt *runtime, s *sandbox) error {
 	response, err := rt.status(ctx, s.id)
 	if err != nil {
@@ -172,13 +166,12 @@ func (r *Resolver) readStatus(ctx context.Context, rt *runtime, s *sandbox) erro
 	if err != nil && s.ready {
 		return err
 	}
-	// The netns of a sandbox that has stopped may be gone for good.
+	// A stopped sandbox is done without a netns: that may be gone.
 	s.done, s.pod, s.ips = true, read.pod, read.ips
 	return nil
 }
 
-// connected records a list with so many sandboxes, and logs that the runtime responds if that
-// is new.
+// connected records that the runtime sent a list, and logs it after a failure.
 func (r *Resolver) connected(rt *runtime, sandboxes int) {
 	r.mu.Lock()
 	before := r.status
@@ -192,18 +185,18 @@ func (r *Resolver) connected(rt *runtime, sandboxes int) {
 	if before.Socket != "" {
 		text = "the container runtime is back"
 	}
-	if !before.Connected && r.lines.Allow() {
+	if !before.Connected && r.logs.Allow() {
 		r.opts.Log.Info(text, "socket", rt.socket, "runtime", rt.name, "version", rt.version)
 	}
 }
 
-// lost records that the runtime does not respond, or that there is none, and logs it once.
+// lost records that the runtime does not respond, and logs it once.
 func (r *Resolver) lost(err error) {
 	before := r.Status()
 	r.setError(err, false)
 	switch {
 	case before.Connected:
-		if r.lines.Allow() {
+		if r.logs.Allow() {
 			r.opts.Log.Warn("lost the container runtime, new pods have no names until it is back", "error", err)
 		}
 	case before.LastError != "":
@@ -217,5 +210,5 @@ func (r *Resolver) lost(err error) {
 func (r *Resolver) setError(err error, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status.Connected, r.status.LastError = connected, printable(err.Error(), maxText)
+	r.status.Connected, r.status.LastError = connected, escape(err.Error(), maxText)
 }

@@ -25,16 +25,14 @@ import (
 const (
 	listTimeout   = 2 * time.Second
 	statusTimeout = time.Second
-	// Longer responses are refused: a list of some ten thousand sandboxes is shorter, and so
-	// is the longest status.
+	// maxList and maxStatus limit responses, in bytes: a list of 10,000 sandboxes is shorter.
 	maxList   = 16 << 20
 	maxStatus = 4 << 20
 	// maxHeaders is 16 times what a runtime sends.
 	maxHeaders  = 16 << 10
-	smallBuffer = 8 << 10 // enough for a socket of the same machine
-	// How much of a runtime's name and version, and of its errors, is kept.
-	maxTitle = 64
-	maxText  = 256
+	smallBuffer = 8 << 10 // enough for a Unix socket
+	maxTitle    = 64      // of the runtime's name and version
+	maxText     = 256     // of errors
 )
 
 // ErrNoSocket says that there is no socket of a container runtime.
@@ -42,8 +40,8 @@ var ErrNoSocket = errors.New("no CRI socket found")
 
 var errLost = errors.New("the runtime closed the connection")
 
-// DefaultSockets are the paths that are tried in this order. A distribution's own socket
-// comes before containerd's, which is also where Docker runs.
+// DefaultSockets are tried in this order. A distribution's own socket comes before containerd's, which
+// Docker uses, too.
 var DefaultSockets = []string{
 	"/run/k3s/containerd/containerd.sock", // k3s and RKE2
 	"/run/k0s/containerd.sock",
@@ -53,10 +51,10 @@ var DefaultSockets = []string{
 	"/run/cri-dockerd.sock",
 }
 
-// maxSocket is the longest path that the kernel takes (sun_path, unix(7)).
+// maxSocket is the longest path of a socket (sun_path, unix(7)).
 const maxSocket = 107
 
-// parseSocket returns the paths to try, none if pods are to have no names.
+// parseSocket returns the paths to try, none if names are disabled.
 func parseSocket(text string) ([]string, error) {
 	switch text {
 	case "":
@@ -78,14 +76,13 @@ func parseSocket(text string) ([]string, error) {
 	return []string{path}, nil
 }
 
-// quietLibrary keeps gRPC from writing to standard error: the Resolver logs what goes wrong
-// with a connection.
-var quietLibrary = sync.OnceFunc(func() {
+// silenceGRPC keeps gRPC from writing to standard error. The Resolver logs failures.
+var silenceGRPC = sync.OnceFunc(func() {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 })
 
-// runtime is a connection to a container runtime. It stays open between requests, which costs
-// a descriptor and no wakeups, and shows at once when the runtime is gone.
+// runtime is a connection to a container runtime. It stays open between requests, and so ends as soon as
+// the runtime does.
 type runtime struct {
 	socket, name, version string
 
@@ -135,9 +132,9 @@ func dial(ctx context.Context, socket string) (*runtime, error) {
 	version, err := rt.cri.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		rt.close()
-		return nil, fmt.Errorf("connecting to %s: %w", socket, short(err))
+		return nil, fmt.Errorf("connecting to %s: %w", socket, escapeError(err))
 	}
-	rt.name, rt.version = printable(version.GetRuntimeName(), maxTitle), printable(version.GetRuntimeVersion(), maxTitle)
+	rt.name, rt.version = escape(version.GetRuntimeName(), maxTitle), escape(version.GetRuntimeVersion(), maxTitle)
 	return rt, nil
 }
 
@@ -162,7 +159,7 @@ func (rt *runtime) list(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 	defer cancel()
 	response, err := rt.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("listing sandboxes: %w", short(err))
+		return nil, fmt.Errorf("listing sandboxes: %w", escapeError(err))
 	}
 	return response.GetItems(), nil
 }
@@ -173,13 +170,13 @@ func (rt *runtime) status(ctx context.Context, id string) (*runtimeapi.PodSandbo
 	response, err := rt.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true},
 		grpc.MaxCallRecvMsgSize(maxStatus))
 	if err != nil {
-		return nil, fmt.Errorf("reading the status of a sandbox: %w", short(err))
+		return nil, fmt.Errorf("reading the status of a sandbox: %w", escapeError(err))
 	}
 	return response, nil
 }
 
-// short makes an error of a call fit to be shown, and keeps its code.
-func short(err error) error {
+// escapeError shortens and escapes the text of an error, and keeps its code.
+func escapeError(err error) error {
 	s := status.Convert(err)
-	return status.Error(s.Code(), printable(s.Message(), maxText))
+	return status.Error(s.Code(), escape(s.Message(), maxText))
 }

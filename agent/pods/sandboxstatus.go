@@ -16,33 +16,27 @@ import (
 )
 
 const (
-	// maxName is the longest name of Kubernetes (RFC 1123 subdomains).
-	maxName = 253
-	// maxIPs bounds the addresses taken from one sandbox; pods have one or two.
-	maxIPs = 16
+	maxName = 253 // RFC 1123 subdomains
+	maxIPs  = 16  // of one sandbox; pods have one or two
 )
 
-// sandboxStatus is what is read from the status of a sandbox.
+// sandboxStatus is the part of a status that is used.
 type sandboxStatus struct {
-	pod detector.Pod
-	ips []netip.Addr
-	// hostNetwork says that it has no netns of its own.
-	hostNetwork bool
-	// path is the netns file and pid a process in it; either may be missing.
-	path string
-	pid  int
+	pod         detector.Pod
+	ips         []netip.Addr
+	hostNetwork bool   // it has no netns of its own
+	path        string // netns file, empty if unknown
+	pid         int    // a process in the netns, 0 if unknown
 }
 
-// parse takes what is needed from a status. What is not fit to be shown is left out: a
-// sandbox with such a name has none.
+// parse reads a status. It omits invalid names.
 func parse(response *runtimeapi.PodSandboxStatusResponse) sandboxStatus {
 	status := response.GetStatus()
 	s := sandboxStatus{
 		pod: podOf(status.GetMetadata()), ips: addresses(status.GetNetwork()),
 		hostNetwork: status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 	}
-	// What containerd and CRI-O put there; the CRI leaves it open.
-	var info struct {
+	var info struct { // as containerd and CRI-O have it; the CRI does not define it
 		Pid         int
 		RuntimeSpec struct {
 			Linux struct {
@@ -62,34 +56,25 @@ func parse(response *runtimeapi.PodSandboxStatusResponse) sandboxStatus {
 	return s
 }
 
-// podOf returns the pod's identity, nothing if its name or namespace cannot be shown.
+// podOf returns the pod's identity, empty if its name or namespace is invalid.
 func podOf(m *runtimeapi.PodSandboxMetadata) detector.Pod {
 	pod := detector.Pod{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid()}
-	if pod.Name == "" || !fit(pod.Name) || !fit(pod.Namespace) {
+	if pod.Name == "" || !validName(pod.Name) || !validName(pod.Namespace) {
 		return detector.Pod{}
 	}
-	if !fit(pod.UID) {
+	if !validName(pod.UID) {
 		pod.UID = ""
 	}
 	return pod
 }
 
-// fit says that a name is short and of printable ASCII without spaces, so that it can go
-// to terminals, logs and labels.
-func fit(s string) bool {
-	if len(s) > maxName {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
+// validName requires printable ASCII without spaces, for terminals, logs and labels.
+func validName(s string) bool {
+	return len(s) <= maxName && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// printable cuts a text of the runtime and replaces what a terminal might take for more.
-func printable(s string, most int) string {
+// escape shortens a text of the runtime and replaces control and non-ASCII characters.
+func escape(s string, most int) string {
 	s = s[:min(len(s), most)]
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
@@ -127,10 +112,9 @@ func (s sandboxStatus) cookie(ready bool) (cookie uint64, err error) {
 	return cookie, err
 }
 
-// paths are where the netns may be found. containerd reports /var/run, which is a link to /run
-// on the host and not there at all in a container that has little more than the agent. The
-// process comes last, for a runtime whose mounts are not ours, and only while the sandbox runs:
-// afterwards its id may be another's.
+// paths returns where the netns may be. containerd reports /var/run, which is a link to /run on the host
+// and missing in the agent's container. The process comes last, for a runtime with other mounts, and
+// only while the sandbox runs: afterwards its id may be reused.
 func (s sandboxStatus) paths(ready bool) (paths []string) {
 	if s.path != "" {
 		paths = append(paths, s.path)

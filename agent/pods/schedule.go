@@ -3,21 +3,20 @@ package pods
 import "time"
 
 const (
-	// maxPending bounds the namespaces remembered as pending.
 	maxPending = 4096
-	// relistPause is the least time between two lists that [Resolver.Again] asked for.
+	// relistPause is the least time between two lists for [Resolver.Relist].
 	relistPause = 5 * time.Second
 )
 
-// pauses are those between the lists that a pending netns leads to. Then it has to wait
-// for the ordinary ones: most likely it belongs to no pod.
+// pauses are those between the early lists for a pending netns. Afterwards it most likely belongs to
+// no pod.
 var pauses = []time.Duration{
 	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2 * time.Second, 5 * time.Second,
 }
 
-// schedule says when the runtime's list is read: at ordinary times, and earlier while the pod
-// of some netns is looked for, or when the agent asks for it.
+// schedule determines when the runtime's list is read: at ordinary times, and earlier while a netns has
+// no name, or on request.
 type schedule struct {
 	pending map[uint64]struct{} // the namespaces without a name, by cookie
 	step    int                 // the index of the next pause
@@ -26,13 +25,13 @@ type schedule struct {
 	relistFrom                 time.Time // no list by request before
 }
 
-// request looks for the pod of one more netns, and reports whether that is new.
+// request adds a netns without a name, and reports whether it is new.
 func (s *schedule) request(cookie uint64, now time.Time) bool {
 	if _, ok := s.pending[cookie]; ok {
 		return false
 	}
 	if len(s.pending) >= maxPending {
-		clear(s.pending) // they are old: a node has not got so many pods
+		clear(s.pending) // most have ended: a node has fewer pods
 	}
 	s.pending[cookie] = struct{}{}
 	s.step = 1
@@ -42,7 +41,7 @@ func (s *schedule) request(cookie uint64, now time.Time) bool {
 	return true
 }
 
-// relist asks for one more list.
+// relist requests one more list.
 func (s *schedule) relist(now time.Time) {
 	if s.requested.IsZero() {
 		s.requested = now
@@ -52,7 +51,6 @@ func (s *schedule) relist(now time.Time) {
 	}
 }
 
-// next returns when the next list is due.
 func (s *schedule) next() time.Time {
 	next := s.ordinary
 	if len(s.pending) > 0 && !s.early.IsZero() && s.early.Before(next) {

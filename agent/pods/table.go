@@ -15,30 +15,25 @@ import (
 )
 
 const (
-	// maxSandboxes bounds the table, and with it everything else.
-	maxSandboxes = 4096
-	// maxID is longer than any runtime's sandbox id.
-	maxID = 256
-	// The pause after a status that could not be read grows from minRetry to maxRetry.
+	maxSandboxes = 4096 // also limits everything else
+	maxID        = 256  // longer than any runtime's sandbox id
+	// The pause after a failed status grows from minRetry to maxRetry.
 	minRetry = time.Second
 	maxRetry = 5 * time.Minute
 )
 
-// sandbox is one entry of the runtime's list, and what its status had.
+// sandbox is one entry of the runtime's list, and its status.
 type sandbox struct {
-	id      string
-	ready   bool
-	created int64
-	// createdAt is the same, on this process's clock; zero if it makes no sense.
-	createdAt time.Time
-	// done says that its status was read, or need not be.
-	done    bool
-	tries   int
-	retryAt time.Time
-	// cookie is that of its netns, 0 if it has none of its own or it is not known.
-	cookie uint64
-	pod    detector.Pod
-	ips    []netip.Addr
+	id        string
+	ready     bool
+	created   int64     // by the runtime's clock
+	createdAt time.Time // see [Change]
+	done      bool      // its status was read, or need not be
+	tries     int
+	retryAt   time.Time
+	cookie    uint64 // of its own netns, 0 if there is none or it is unknown
+	pod       detector.Pod
+	ips       []netip.Addr
 }
 
 // table follows the runtime's list. It makes no calls.
@@ -46,8 +41,8 @@ type table struct {
 	byID map[string]*sandbox
 }
 
-// update follows a complete list: it forgets what is not on it. Of one that is too long
-// it takes the pods that run and, of the others, the youngest.
+// update applies a complete list and removes other sandboxes. Of a list that is too long it keeps the
+// pods that run and, of the others, the youngest.
 func (t *table) update(list []*runtimeapi.PodSandbox) {
 	next := make(map[string]*sandbox, len(list))
 	now, uptime := time.Now(), uptime()
@@ -74,8 +69,8 @@ func (t *table) update(list []*runtimeapi.PodSandbox) {
 	}
 }
 
-// createdAt translates a sandbox's time of creation, in nanoseconds of the wall clock. What
-// lies in the future, or before this boot, was not read from the clock of today.
+// createdAt converts a time of creation in nanoseconds of the wall clock. In the future, or before the
+// boot, it comes from a clock that was wrong.
 func createdAt(nanoseconds int64, now time.Time, uptime time.Duration) time.Time {
 	age := now.Sub(time.Unix(0, nanoseconds))
 	if nanoseconds <= 0 || age < 0 || age > uptime {
@@ -84,7 +79,6 @@ func createdAt(nanoseconds int64, now time.Time, uptime time.Duration) time.Time
 	return now.Add(-age)
 }
 
-// uptime is how long ago the machine was booted.
 func uptime() time.Duration {
 	var clock unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &clock) != nil {
@@ -104,8 +98,8 @@ func (s *sandbox) compare(other *sandbox) int {
 	return cmp.Or(cmp.Compare(other.created, s.created), cmp.Compare(s.id, other.id))
 }
 
-// due returns at most n sandboxes whose status is to be read now: those that were never tried,
-// then in order of preference.
+// due returns at most n sandboxes whose status is to be read now: first those that were never tried,
+// then in the order of compare.
 func (t *table) due(now time.Time, n int) []*sandbox {
 	var all []*sandbox
 	for _, s := range t.byID {
@@ -129,7 +123,7 @@ func (t *table) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// failing reports whether the status of some sandbox could not be read.
+// failing reports whether reading a status failed.
 func (t *table) failing() bool {
 	for _, s := range t.byID {
 		if !s.done && s.tries > 0 {
@@ -139,17 +133,16 @@ func (t *table) failing() bool {
 	return false
 }
 
-// failed puts off the next try to read the status.
+// failed postpones the next try to read the status.
 func (s *sandbox) failed(now time.Time) {
 	s.retryAt = now.Add(min(minRetry<<min(s.tries, 16), maxRetry))
 	s.tries++
 }
 
-// shortID is how much of an id crictl prints, and takes.
+// shortID is how many characters of an id crictl prints, and accepts.
 const shortID = 13
 
-// public is what is published of it. The id of containerd and CRI-O is hexadecimal; another
-// is not one that people could type.
+// public returns the published part. The ids of containerd and CRI-O are hexadecimal; it omits others.
 func (s *sandbox) public() detector.Sandbox {
 	public := detector.Sandbox{Stopped: !s.ready}
 	if len(s.id) >= shortID && strings.Trim(s.id, "0123456789abcdef") == "" {
@@ -158,8 +151,7 @@ func (s *sandbox) public() detector.Sandbox {
 	return public
 }
 
-// named returns the name of every netns. Of two sandboxes that claim one netns the
-// preferred one has it.
+// named returns the name of every netns. Of two sandboxes with one netns the first by compare has it.
 func (t *table) named() map[uint64]Change {
 	named := make(map[uint64]Change, len(t.byID))
 	for _, s := range slices.SortedFunc(maps.Values(t.byID), (*sandbox).compare) {
