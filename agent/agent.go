@@ -152,7 +152,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.table = observe.New(observe.Options{
 		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
 		MAC: [6]byte(probe.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
-		Pod: a.pod, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
+		Pod: a.podName, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
 	})
 	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
 	l.report = report.New(a.reportOptions(l))
@@ -166,7 +166,7 @@ func (a *Agent) assemble(c *config.Config) error {
 }
 
 // pod returns the name of the pod in a netns, or asks for it. It never waits.
-func (a *Agent) pod(cookie uint64) (pods.Change, bool) {
+func (a *Agent) podName(cookie uint64) (pods.Change, bool) {
 	change, ok := a.pods.Pod(cookie)
 	if !ok {
 		a.pods.Request(cookie)
@@ -231,7 +231,7 @@ func (a *Agent) close() {
 func (a *Agent) healthy(ctx context.Context) error { return a.loop.do(ctx, func() {}) }
 
 // lastWrite is how long an agent that stops waits for its last state to be on disk.
-const lastWrite = 3 * time.Second
+const saveTimeout = 3 * time.Second
 
 // Run runs the agent until ctx ends or a part of it fails for good, and leaves
 // nothing attached behind.
@@ -277,7 +277,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	saved()
 	select {
 	case <-written:
-	case <-time.After(lastWrite):
+	case <-time.After(saveTimeout):
 		// A disk that hangs must not keep the node's next agent out.
 		a.opts.Log.Warn("the last conflicts were not saved: the state folder does not answer", "folder", a.opts.StateDir)
 	}

@@ -181,7 +181,7 @@ func (l *loop) act() {
 		case peer.Probe:
 			l.probe(a, time.Now())
 		case peer.Ended:
-			l.again(a, time.Now())
+			l.reprobe(a, time.Now())
 		default:
 			peer.Send(a, l.cluster)
 		}
@@ -239,11 +239,11 @@ func (l *loop) probeHost(a peer.Probe, now time.Time) {
 }
 
 // again probes an address whose binding has ended, where the pod still has it configured.
-func (l *loop) again(a peer.Ended, now time.Time) {
+func (l *loop) reprobe(a peer.Ended, now time.Time) {
 	for _, i := range l.table.Of(a.Holder) {
 		for key, vlan := range l.table.Configured(i) {
 			if key == a.Key {
-				l.prober.Again(i.Ref, key, vlan, now)
+				l.prober.Reprobe(i.Ref, key, vlan, now)
 			}
 		}
 	}

@@ -25,9 +25,9 @@ import (
 )
 
 // sent counts the probes that a loop sends.
-type sent int
+type probeCounter int
 
-func (s *sent) Send(probe.Target) error {
+func (s *probeCounter) Send(probe.Target) error {
 	*s++
 	return nil
 }
@@ -43,7 +43,7 @@ func parsed(t *testing.T, text string) *config.Config {
 
 // newLoop makes a loop without kernel and cluster that is not running; the test calls it as its
 // goroutine would.
-func newLoop(t *testing.T, text string) (*loop, *sent) {
+func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	resolver, err := pods.New(pods.Options{Log: log, Socket: "none"})
@@ -56,7 +56,7 @@ func newLoop(t *testing.T, text string) (*loop, *sent) {
 		pods:     resolver, store: store,
 		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {},
 	}
-	probes := new(sent)
+	probes := new(probeCounter)
 	c := parsed(t, text)
 	limits := c.Limits()
 	l.prober = probe.New(probe.Options{
@@ -105,7 +105,7 @@ func (l *loop) turn() {
 }
 
 // see is a packet of a pod.
-func (l *loop) see(i *observe.Interface, kind bpf.Kind, ip string) {
+func (l *loop) packet(i *observe.Interface, kind bpf.Kind, ip string) {
 	l.record(bpf.Record{
 		Time: time.Since(observe.TimeOf(0)), Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
 		Kind: kind, IP: netip.MustParseAddr(ip), MAC: [6]byte{2},
@@ -136,7 +136,7 @@ func TestSilentPod(t *testing.T) {
 		t.Fatalf("%d probes, want one for each address", *probes)
 	}
 	for _, ip := range []string{"10.0.0.1", "10.0.0.2"} {
-		l.see(i, bpf.Answer, ip)
+		l.packet(i, bpf.Answer, ip)
 	}
 	if n := len(l.detector.Bindings(nil)); n != 2 || !l.prober.Next().IsZero() {
 		t.Fatalf("%d bindings, the next probe at %v; want two and none", n, l.prober.Next())
@@ -148,7 +148,7 @@ func TestSilentPod(t *testing.T) {
 	if l.prober.Run(time.Now()); l.unanswered(i) != 1 {
 		t.Error("an address whose binding has expired is not probed")
 	}
-	l.see(i, bpf.Answer, "10.0.0.1")
+	l.packet(i, bpf.Answer, "10.0.0.1")
 	next := *i.Interface
 	next.View.Addresses = next.View.Addresses[1:]
 	l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
@@ -192,7 +192,7 @@ func TestAskedEverLater(t *testing.T) {
 		t.Fatalf("in the end it is suppressed for %v", last)
 	}
 	for n := range 20 { // the probe is pending until then, whatever it announces meanwhile
-		l.see(i, bpf.Announced, "10.0.0.1")
+		l.packet(i, bpf.Announced, "10.0.0.1")
 		if at := l.prober.Next(); at.Before(time.Now()) {
 			t.Fatalf("announcement %d: the next probe is due at once", n)
 		}
@@ -211,13 +211,13 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 		t.Errorf("%d probes at once, want 7", n)
 	}
 	i := l.add(t, 2, 7, "10.0.0.5", "10.0.0.6")
-	l.see(i, bpf.Announced, "10.0.0.5")
-	l.see(i, bpf.Announced, "10.0.0.6")
+	l.packet(i, bpf.Announced, "10.0.0.5")
+	l.packet(i, bpf.Announced, "10.0.0.6")
 	if n := len(l.detector.Bindings(nil)); n != 1 {
 		t.Errorf("%d bindings, want 1", n)
 	}
 	l.configure(parsed(t, ""), time.Now())
-	l.see(i, bpf.Announced, "10.0.0.6")
+	l.packet(i, bpf.Announced, "10.0.0.6")
 	if n := len(l.detector.Bindings(nil)); n != 2 {
 		t.Errorf("%d bindings after the limit was lifted, want 2", n)
 	}
@@ -230,7 +230,7 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 func TestReloadMovesBindings(t *testing.T) {
 	l, _ := newLoop(t, "")
 	i := l.add(t, 2, 7, "10.0.0.1", "10.0.0.2")
-	l.see(i, bpf.Announced, "10.0.0.2")
+	l.packet(i, bpf.Announced, "10.0.0.2")
 	l.configure(parsed(t, "networks: [{name: storage, match: {peers: [eth0]}}]"), time.Now())
 	l.turn()
 	if b := l.detector.Bindings(nil); len(b) != 1 || b[0].Key.Network != "storage" || b[0].Key.IP.String() != "10.0.0.2" {
@@ -246,7 +246,7 @@ func TestReloadMovesBindings(t *testing.T) {
 func TestNames(t *testing.T) {
 	l, _ := newLoop(t, "")
 	i := l.add(t, 2, 7, "10.0.0.1")
-	l.see(i, bpf.Announced, "10.0.0.1")
+	l.packet(i, bpf.Announced, "10.0.0.1")
 	pod := detector.Pod{Namespace: "shop", Name: "web-1"}
 	l.name(pods.Change{Cookie: 7, Pod: pod}, time.Now())
 	if b := l.detector.Bindings(nil); len(b) != 1 || b[0].Holder.Pod != pod || l.saveAt.IsZero() {

@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-func (w *world) expected(i *Interface) (ips []string) {
+func (w *world) configured(i *Interface) (ips []string) {
 	for key := range w.Configured(i) {
 		ips = append(ips, key.IP.String())
 	}
@@ -59,7 +59,7 @@ func TestConfigured(t *testing.T) {
 			change.IPs = append(change.IPs, netip.MustParseAddr(ip))
 		}
 		w.Name(change)
-		if got := w.expected(i); !slices.Equal(got, test.want) {
+		if got := w.configured(i); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v should answer, want %v", test.name, got, test.want)
 		}
 	}

@@ -17,7 +17,7 @@ const maxHostKeys = 64
 type hostAddresses struct {
 	ready  bool // they were listed
 	listed []links.HostAddress
-	keyed  []hostAddress
+	keys   []hostAddress
 }
 
 // hostAddress is an address of the node itself in its network.
@@ -45,7 +45,7 @@ func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
 // setHost takes the node's own addresses: they are bindings too, and every list refreshes them.
 func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
 	present := t.hostKeys(list)
-	for _, old := range t.host.keyed {
+	for _, old := range t.host.keys {
 		if !slices.ContainsFunc(present, func(a hostAddress) bool { return a.key == old.key }) {
 			all = append(all, Observation{
 				Kind:     Withdrawn,
@@ -54,7 +54,7 @@ func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observat
 			})
 		}
 	}
-	t.host.listed, t.host.keyed = list, present
+	t.host.listed, t.host.keys = list, present
 	for _, address := range present {
 		all = append(all, t.hostObservation(address, now))
 	}
@@ -97,7 +97,7 @@ func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Tim
 // HostIPs lists the node's own addresses in order, each once.
 func (t *Table) HostIPs() []netip.Addr {
 	var ips []netip.Addr
-	for _, address := range t.host.keyed {
+	for _, address := range t.host.keys {
 		ips = append(ips, address.IP)
 	}
 	slices.SortFunc(ips, netip.Addr.Compare)

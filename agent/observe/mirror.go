@@ -35,7 +35,7 @@ func (m *mirrors) add(holder detector.HolderID, at time.Time) {
 }
 
 // has reports whether what a holder sends may be packets of others, sent back.
-func (m *mirrors) has(holder detector.HolderID, at time.Time) bool {
+func (m *mirrors) isMirror(holder detector.HolderID, at time.Time) bool {
 	seen, ok := m.seen[holder]
 	return ok && at.Before(seen.Add(mirrorFor))
 }

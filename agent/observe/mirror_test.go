@@ -90,7 +90,7 @@ func TestMirrorsAreBounded(t *testing.T) {
 	}
 	later := now.Add(mirrorFor + time.Minute)
 	m.add(detector.HolderID{Netns: 1 << 40}, later)
-	if len(m.seen) != 1 || !m.has(detector.HolderID{Netns: 1 << 40}, later) {
+	if len(m.seen) != 1 || !m.isMirror(detector.HolderID{Netns: 1 << 40}, later) {
 		t.Errorf("later %d mirrors are kept", len(m.seen))
 	}
 }

@@ -183,7 +183,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		}
 		return o, false
 	}
-	if i.Seen && i.View.Covers(r.VLAN.Outer, r.VLAN.Inner) || t.mirrors.has(i.Holder, at) {
+	if i.Seen && i.View.Covers(r.VLAN.Outer, r.VLAN.Inner) || t.mirrors.isMirror(i.Holder, at) {
 		s.Evidence = detector.Forwarded
 	}
 	return o, true

@@ -15,25 +15,25 @@ const (
 	// line about the pod; an ordinary one has none in its life.
 	floodAfter = 1000
 	// floodAgain is the least time between two such lines about one interface.
-	floodAgain = 10 * time.Minute
+	floodPause = 10 * time.Minute
 )
 
 // refused counts packets that made no record because a limit was reached.
 type refused struct {
 	// last is the latest reading; gone is what counters had reached that are no more,
 	// because a program was attached anew.
-	last, gone bpf.Counters
-	sampled    uint64 // the sum at the last sample
-	warned     time.Time
+	last, previous bpf.Counters
+	sampled        uint64 // the sum at the last sample
+	warned         time.Time
 }
 
-func (r *refused) total() bpf.Counters { return plus(r.gone, r.last) }
+func (r *refused) total() bpf.Counters { return plus(r.previous, r.last) }
 
 // read takes a reading; counters begin anew when a program is attached anew.
 func (r *refused) read(now bpf.Counters) {
 	if now.RefusedData < r.last.RefusedData || now.RefusedAnnounced < r.last.RefusedAnnounced ||
 		now.RefusedAnswers < r.last.RefusedAnswers || now.RingFull < r.last.RingFull {
-		r.gone = r.total()
+		r.previous = r.total()
 	}
 	r.last = now
 }
@@ -68,15 +68,15 @@ func (t *Table) sample(i *Interface) {
 // logFlood says in the log which pod it was, if it was much since the last sample.
 func (t *Table) logFlood(i *Interface, now time.Time) {
 	total := i.refused.total()
-	more := sum(total) - i.refused.sampled
+	packets := sum(total) - i.refused.sampled
 	i.refused.sampled = sum(total)
-	if more < floodAfter || now.Sub(i.refused.warned) < floodAgain || !t.floods.lines.Allow() {
+	if packets < floodAfter || now.Sub(i.refused.warned) < floodPause || !t.floods.lines.Allow() {
 		return
 	}
 	i.refused.warned = now
 	t.Log.Warn("a pod sends more addresses than are recorded; its own duplicates may be found late",
 		"interface", i.Name, "netns", i.NetnsName(), "pid", i.Netns.Pid, "pod", i.Pod.Pod.String(),
-		"packetsLately", more, "data", total.RefusedData, "announced", total.RefusedAnnounced,
+		"packetsLately", packets, "data", total.RefusedData, "announced", total.RefusedAnnounced,
 		"answers", total.RefusedAnswers, "ringFull", total.RingFull)
 }
 

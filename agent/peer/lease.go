@@ -8,13 +8,13 @@ import (
 )
 
 // clusterWide says whether a network's addresses are leased.
-func (p *Peer) clusterWide(network string) bool { return !p.Alone && p.wide(network) }
+func (p *Peer) clusterWide(network string) bool { return !p.Alone && p.clusterNetwork(network) }
 
 // Configure says which networks reach over all nodes, at the start and after each reload; wide
 // must go on answering the same until the next call.
 func (p *Peer) Configure(wide func(network string) bool, now time.Time) {
-	before := p.wide
-	p.wide = wide
+	before := p.clusterNetwork
+	p.clusterNetwork = wide
 	if before == nil || p.Alone {
 		return
 	}

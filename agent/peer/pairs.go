@@ -19,13 +19,13 @@ const (
 // pairs are the nodes that share addresses with this one.
 type pairs struct {
 	published map[string]int // addresses by node, as told
-	at        time.Time      // when to count again; zero: nothing has changed
+	countAt   time.Time      // when to count again; zero: nothing has changed
 }
 
 // countPairs tells all nodes how many addresses this one shares with others. Of two nodes the
 // lesser one tells.
 func (p *Peer) countPairs() {
-	p.pairs.at = time.Time{}
+	p.pairs.countAt = time.Time{}
 	present := make(map[string]cluster.Pair)
 	for _, c := range p.Detector.Conflicts(false) {
 		if c.State != detector.Confirmed {
@@ -50,15 +50,15 @@ func (p *Peer) countPairs() {
 	}
 	for other := range p.pairs.published {
 		if _, still := present[other]; !still {
-			p.add(Share{cluster.Pair{A: p.Node, B: other}})
+			p.add(SharedAddresses{cluster.Pair{A: p.Node, B: other}})
 		}
 	}
-	told := make(map[string]int, len(present))
+	published := make(map[string]int, len(present))
 	for other, pair := range present {
 		if p.pairs.published[other] != pair.Addresses {
-			p.add(Share{pair})
+			p.add(SharedAddresses{pair})
 		}
-		told[other] = pair.Addresses
+		published[other] = pair.Addresses
 	}
-	p.pairs.published = told
+	p.pairs.published = published
 }

@@ -26,13 +26,13 @@ type Options struct {
 // Peer drives a detector in a cluster. Create it with [New] and call [Peer.Configure] first.
 type Peer struct {
 	Options
-	wide      func(network string) bool
-	ready     time.Time // since when all of this node's holders may be known; zero: not yet
-	queue     []Action
-	requests  requests
-	pairs     pairs
-	requested uint64 // probe requests sent
-	dropped   uint64 // probe requests refused because there were too many
+	clusterNetwork func(network string) bool
+	ready          time.Time // since when all of this node's holders may be known; zero: not yet
+	queue          []Action
+	requests       requests
+	pairs          pairs
+	requested      uint64 // probe requests sent
+	dropped        uint64 // probe requests refused because there were too many
 }
 
 // New returns a Peer without bindings.
@@ -77,7 +77,7 @@ type (
 		cluster.ProbeReply
 	}
 	// Share is how many addresses this node shares with another, for all nodes.
-	Share struct{ cluster.Pair }
+	SharedAddresses struct{ cluster.Pair }
 )
 
 // Cluster carries messages to other nodes. Its methods never wait.
@@ -109,7 +109,7 @@ func Send(a Action, c Cluster) bool {
 		c.RequestProbe(a.Probe, a.Own)
 	case Reply:
 		c.ReplyProbe(a.ID, a.ProbeReply)
-	case Share:
+	case SharedAddresses:
 		c.Pair(a.Pair)
 	default:
 		return false
@@ -139,13 +139,13 @@ func (p *Peer) add(a Action) { p.queue = append(p.queue, a) }
 
 // At returns when [Peer.Tick] has something to do, zero for never.
 func (p *Peer) At() time.Time {
-	return earliest(earliest(p.Detector.Next(), p.requests.next()), p.pairs.at)
+	return earliest(earliest(p.Detector.Next(), p.requests.next()), p.pairs.countAt)
 }
 
 // Tick does what is due.
 func (p *Peer) Tick(now time.Time) {
 	p.Apply(p.Detector.Tick(now), now)
-	if !p.pairs.at.IsZero() && !p.pairs.at.After(now) {
+	if !p.pairs.countAt.IsZero() && !p.pairs.countAt.After(now) {
 		p.countPairs()
 	}
 }
@@ -154,7 +154,7 @@ func (p *Peer) Tick(now time.Time) {
 func (p *Peer) Apply(effects detector.Effects, now time.Time) {
 	for _, e := range effects.Events {
 		if !p.Alone && e.Kind != detector.EventSuspected && e.Kind != detector.EventFaded {
-			p.pairs.at = earliest(p.pairs.at, now.Add(pairsEvery))
+			p.pairs.countAt = earliest(p.pairs.countAt, now.Add(pairsEvery))
 		}
 		p.add(e)
 	}

@@ -28,9 +28,9 @@ type world struct {
 	withdrawn []detector.Key
 	others    []string
 	ended     []detector.Key
-	asked     []detector.Probe
+	requested []detector.Probe
 	replies   []cluster.ProbeReply
-	shares    []cluster.Pair
+	pairs     []cluster.Pair
 	events    []string
 }
 
@@ -40,13 +40,13 @@ func newWorld(t *testing.T, wide ...string) *world { return newWorldOn(t, "n/", 
 func newWorldOn(t *testing.T, node string, wide ...string) *world {
 	w := &world{t: t, now: began}
 	w.Peer = New(Options{Node: node, Detector: detector.New(detector.Options{Node: node})})
-	w.reach(append(wide, "default")...)
+	w.configure(append(wide, "default")...)
 	w.Ready(w.now.Add(-time.Hour))
 	return w
 }
 
 // reach configures which networks reach over all nodes.
-func (w *world) reach(wide ...string) {
+func (w *world) configure(wide ...string) {
 	w.Configure(func(network string) bool { return slices.Contains(wide, network) }, w.now)
 	w.run()
 }
@@ -66,7 +66,7 @@ func (w *world) run() {
 			}
 			w.Probed(a, refusal, w.now)
 			if w.answers && refusal == (Refusal{}) {
-				w.see(a.Holder.Netns, a.Key, true)
+				w.observe(a.Holder.Netns, a.Key, true)
 			}
 		case Lease:
 			w.leases = append(w.leases, a.Key)
@@ -75,11 +75,11 @@ func (w *world) run() {
 		case Ended:
 			w.ended = append(w.ended, a.Key)
 		case ProbeRemote:
-			w.asked = append(w.asked, a.Probe)
+			w.requested = append(w.requested, a.Probe)
 		case Reply:
 			w.replies = append(w.replies, a.ProbeReply)
-		case Share:
-			w.shares = append(w.shares, a.Pair)
+		case SharedAddresses:
+			w.pairs = append(w.pairs, a.Pair)
 		case detector.Event:
 			w.events = append(w.events, a.Kind.String())
 		default:
@@ -89,7 +89,7 @@ func (w *world) run() {
 }
 
 // see is an announcement or answer of a holder of this node.
-func (w *world) see(netns uint64, key detector.Key, answer bool) {
+func (w *world) observe(netns uint64, key detector.Key, answer bool) {
 	w.Observe(detector.Sighting{
 		Key: key, Evidence: detector.Announced, Answer: answer, At: w.now,
 		Holder: detector.Holder{
@@ -128,23 +128,23 @@ func key(network, ip string) detector.Key {
 }
 
 var (
-	one       = key("default", "10.0.0.1")
-	elsewhere = detector.HolderID{Node: "other/boot", Netns: 9}
+	one    = key("default", "10.0.0.1")
+	remote = detector.HolderID{Node: "other/boot", Netns: 9}
 )
 
 // notice tells of a holder on another node.
 func (w *world) notice(k detector.Key) {
 	w.receive(cluster.ConflictNotice{Key: k, Total: 2, Bindings: []cluster.Binding{{
-		Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Announced, FirstSeen: w.now, LastSeen: w.now,
+		Holder: detector.Holder{ID: remote}, Evidence: detector.Announced, FirstSeen: w.now, LastSeen: w.now,
 	}}})
 }
 
 // reply answers the last probe request of this node.
 func (w *world) reply(outcome cluster.Outcome) {
-	t := cluster.ProbeReply{Probe: w.asked[len(w.asked)-1], Outcome: outcome}
+	t := cluster.ProbeReply{Probe: w.requested[len(w.requested)-1], Outcome: outcome}
 	switch outcome {
 	case cluster.Answered:
-		t.At, t.Binding = w.now, cluster.Binding{Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Announced}
+		t.At, t.Binding = w.now, cluster.Binding{Holder: detector.Holder{ID: remote}, Evidence: detector.Announced}
 	case cluster.Refused:
 		t.RetryAt = w.now.Add(time.Second)
 	}
@@ -154,25 +154,25 @@ func (w *world) reply(outcome cluster.Outcome) {
 func TestLeases(t *testing.T) {
 	w := newWorld(t, "storage")
 	for n, k := range []detector.Key{one, key("storage", "10.9.0.1"), key("net2@br1", "10.9.0.2"), key("docker0", "172.17.0.2")} {
-		w.see(uint64(11+n), k, false)
+		w.observe(uint64(11+n), k, false)
 	}
 	// Only what must be unique in the whole cluster.
 	storage := key("storage", "10.9.0.1")
 	if want := []detector.Key{one, storage}; !slices.Equal(w.leases, want) {
 		t.Fatalf("leases of %v, want %v", w.leases, want)
 	}
-	w.reach("default")
+	w.configure("default")
 	if want := []detector.Key{storage}; !slices.Equal(w.withdrawn, want) {
 		t.Errorf("withdrawn %v when its network became each node's own, want %v", w.withdrawn, want)
 	}
-	w.reach("default", "storage")
+	w.configure("default", "storage")
 	if last := w.leases[len(w.leases)-1]; len(w.leases) != 3 || last != storage {
 		t.Errorf("leases of %v, want storage's again when it reaches over the cluster again", w.leases)
 	}
 	w.Apply(w.Detector.SetShared(func(k detector.Key) bool { return k == storage }, w.now), w.now)
-	w.reach("default")
+	w.configure("default")
 	n := len(w.leases)
-	if w.reach("default", "storage"); len(w.leases) != n {
+	if w.configure("default", "storage"); len(w.leases) != n {
 		t.Errorf("an address that many may have is leased: %+v", w.leases[n:])
 	}
 	w.gone(11)
@@ -184,8 +184,8 @@ func TestLeases(t *testing.T) {
 func TestAlone(t *testing.T) {
 	w := newWorld(t)
 	w.Alone = true
-	w.see(11, one, false)
-	w.see(12, one, false)
+	w.observe(11, one, false)
+	w.observe(12, one, false)
 	w.answers = true
 	w.pass(5 * time.Second)
 	w.gone(11)
@@ -193,7 +193,7 @@ func TestAlone(t *testing.T) {
 	if got := strings.Join(w.events, " "); got != "suspected confirmed resolved" || len(w.ended) != 1 {
 		t.Errorf("events %s, ended %v", got, w.ended)
 	}
-	if len(w.leases)+len(w.withdrawn)+len(w.asked)+len(w.shares)+len(w.replies) != 0 {
+	if len(w.leases)+len(w.withdrawn)+len(w.requested)+len(w.pairs)+len(w.replies) != 0 {
 		t.Errorf("actions for a cluster: %+v", w)
 	}
 }
@@ -201,29 +201,29 @@ func TestAlone(t *testing.T) {
 func TestConflictAcrossNodes(t *testing.T) {
 	w := newWorld(t)
 	w.notice(one)
-	if n := len(w.Detector.Conflicts(false)); n != 0 || len(w.asked) != 0 {
-		t.Fatalf("a notice about an address that nobody has here: %d conflicts, asked %v", n, w.asked)
+	if n := len(w.Detector.Conflicts(false)); n != 0 || len(w.requested) != 0 {
+		t.Fatalf("a notice about an address that nobody has here: %d conflicts, asked %v", n, w.requested)
 	}
-	w.see(11, one, false)
+	w.observe(11, one, false)
 	w.notice(one)
 	if c := w.Detector.Conflicts(false); len(c) != 1 || c[0].Scope != detector.CrossNode {
 		t.Fatalf("conflicts %+v, want one across nodes", c)
 	}
-	if len(w.asked) != 1 || w.asked[0].Holder != elsewhere || w.Requested() != 1 {
-		t.Fatalf("asked %+v, want the other node once", w.asked)
+	if len(w.requested) != 1 || w.requested[0].Holder != remote || w.Requested() != 1 {
+		t.Fatalf("asked %+v, want the other node once", w.requested)
 	}
 	w.reply(cluster.Answered)
-	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: elsewhere}, Outcome: cluster.Gone})
-	if c := w.Detector.Conflicts(false); len(c) != 1 || len(w.asked) != 2 {
-		t.Fatalf("conflicts %+v, asked %d times after news that nobody asked for; want it to be asked", c, len(w.asked))
+	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: remote}, Outcome: cluster.Gone})
+	if c := w.Detector.Conflicts(false); len(c) != 1 || len(w.requested) != 2 {
+		t.Fatalf("conflicts %+v, asked %d times after news that nobody asked for; want it to be asked", c, len(w.requested))
 	}
-	w.receive(cluster.ProbeReply{Probe: w.asked[1], Outcome: cluster.Gone, Reason: "it left"})
+	w.receive(cluster.ProbeReply{Probe: w.requested[1], Outcome: cluster.Gone, Reason: "it left"})
 	if c := w.Detector.Conflicts(false); len(c) != 0 {
 		t.Errorf("conflicts %+v after the other holder was gone", c)
 	}
 	w.notice(one)
 	w.gone(11)
-	if !slices.Equal(w.others, []string{elsewhere.Node}) {
+	if !slices.Equal(w.others, []string{remote.Node}) {
 		t.Errorf("nodes that are told of the end: %v, want the other holder's", w.others)
 	}
 	if known := w.Detector.Bindings(nil); len(known) != 0 {
@@ -247,12 +247,12 @@ func TestReplies(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.answers = true
-		w.see(11, one, false)
+		w.observe(11, one, false)
 		w.notice(one)
 		w.reply(test.outcome)
 		w.pass(time.Second)
-		if c := w.Detector.Conflicts(false); len(c) != test.open || len(w.asked) != 1+test.asked {
-			t.Errorf("outcome %d: %d conflicts, asked %d times; want %d and %d", test.outcome, len(c), len(w.asked), test.open, 1+test.asked)
+		if c := w.Detector.Conflicts(false); len(c) != test.open || len(w.requested) != 1+test.asked {
+			t.Errorf("outcome %d: %d conflicts, asked %d times; want %d and %d", test.outcome, len(c), len(w.requested), test.open, 1+test.asked)
 		}
 	}
 }
@@ -260,12 +260,12 @@ func TestReplies(t *testing.T) {
 // A node that is heard again is asked at once what it had left unanswered.
 func TestReturned(t *testing.T) {
 	w := newWorld(t)
-	w.see(11, one, false)
+	w.observe(11, one, false)
 	w.notice(one)
 	w.reply(cluster.Unreachable)
-	w.receive(cluster.Returned{Node: elsewhere.Node})
-	if len(w.asked) != 2 || w.asked[1].Holder != elsewhere {
-		t.Errorf("asked %+v, want the other node again", w.asked)
+	w.receive(cluster.Returned{Node: remote.Node})
+	if len(w.requested) != 2 || w.requested[1].Holder != remote {
+		t.Errorf("asked %+v, want the other node again", w.requested)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestReturned(t *testing.T) {
 func TestNoticeInANodesOwnNetwork(t *testing.T) {
 	w := newWorld(t)
 	docker := key("docker0", "172.17.0.2")
-	w.see(11, docker, false)
+	w.observe(11, docker, false)
 	w.notice(docker)
 	if c := w.Detector.Conflicts(false); len(c) != 0 {
 		t.Errorf("conflicts %+v", c)
@@ -281,9 +281,9 @@ func TestNoticeInANodesOwnNetwork(t *testing.T) {
 	// One that ceases to reach over the cluster has none any more.
 	w = newWorld(t, "storage")
 	storage := key("storage", "10.9.0.1")
-	w.see(11, storage, false)
+	w.observe(11, storage, false)
 	w.notice(storage)
-	if w.reach("default"); len(w.Detector.Conflicts(false)) != 0 || len(w.Detector.Bindings(nil)) != 1 {
+	if w.configure("default"); len(w.Detector.Conflicts(false)) != 0 || len(w.Detector.Bindings(nil)) != 1 {
 		t.Errorf("conflicts %+v, bindings %+v", w.Detector.Conflicts(false), w.Detector.Bindings(nil))
 	}
 }
@@ -291,7 +291,7 @@ func TestNoticeInANodesOwnNetwork(t *testing.T) {
 // Only the node of a holder speaks for it.
 func TestReplyAboutOneself(t *testing.T) {
 	w := newWorld(t)
-	w.see(11, one, false)
+	w.observe(11, one, false)
 	self := detector.HolderID{Node: "n/", Netns: 11}
 	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: self}, Outcome: cluster.Gone})
 	w.receive(cluster.ConflictNotice{Key: one, Bindings: []cluster.Binding{{Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 99}}, Evidence: detector.Announced, LastSeen: w.now}}})
@@ -308,35 +308,35 @@ func TestPairsAreToldByOne(t *testing.T) {
 	}{{"n/", 1}, {"z/", 0}} { // the other one is "other/boot"
 		w := newWorldOn(t, test.node)
 		w.answers = true
-		w.see(11, one, false)
+		w.observe(11, one, false)
 		w.notice(one)
 		w.countPairs()
-		if w.run(); len(w.shares) != 0 {
-			t.Errorf("told %+v of a mere suspicion", w.shares)
+		if w.run(); len(w.pairs) != 0 {
+			t.Errorf("told %+v of a mere suspicion", w.pairs)
 		}
 		for replied := 0; w.Detector.Conflicts(false)[0].State != detector.Confirmed; w.pass(50 * time.Millisecond) {
-			if len(w.asked) > replied {
-				replied = len(w.asked)
+			if len(w.requested) > replied {
+				replied = len(w.requested)
 				w.reply(cluster.Answered)
 			}
 		}
-		if w.pass(pairsEvery); len(w.shares) != test.want {
-			t.Fatalf("%s told %+v", test.node, w.shares)
+		if w.pass(pairsEvery); len(w.pairs) != test.want {
+			t.Fatalf("%s told %+v", test.node, w.pairs)
 		}
-		if test.want == 1 && (w.shares[0].A != "n/" || w.shares[0].B != elsewhere.Node || w.shares[0].Addresses != 1 || w.shares[0].Examples[0] != one) {
-			t.Errorf("told %+v, want one address shared", w.shares[0])
+		if test.want == 1 && (w.pairs[0].A != "n/" || w.pairs[0].B != remote.Node || w.pairs[0].Addresses != 1 || w.pairs[0].Examples[0] != one) {
+			t.Errorf("told %+v, want one address shared", w.pairs[0])
 		}
-		w.Apply(w.Detector.Withdraw(one, elsewhere, "gone", w.now), w.now)
+		w.Apply(w.Detector.Withdraw(one, remote, "gone", w.now), w.now)
 		w.pass(10 * time.Second)
-		if len(w.shares) != 2*test.want || test.want == 1 && w.shares[1].Addresses != 0 {
-			t.Errorf("%s told %+v in the end", test.node, w.shares)
+		if len(w.pairs) != 2*test.want || test.want == 1 && w.pairs[1].Addresses != 0 {
+			t.Errorf("%s told %+v in the end", test.node, w.pairs)
 		}
 	}
 }
 
 func TestSend(t *testing.T) {
 	r := new(recorder)
-	for _, a := range []Action{Lease{}, Withdraw{}, ProbeRemote{}, Reply{}, Share{}} {
+	for _, a := range []Action{Lease{}, Withdraw{}, ProbeRemote{}, Reply{}, SharedAddresses{}} {
 		if !Send(a, r) {
 			t.Errorf("%T is for nobody", a)
 		}

@@ -13,12 +13,12 @@ const (
 	maxRequests = 4096
 	// requestEnds is when a holder that was probed has not answered; the other node waits for
 	// about twice that.
-	requestEnds = 700 * time.Millisecond
+	probeTimeout = 700 * time.Millisecond
 	// requestGivesUp is when the other node is told that a guard holds its request up.
-	requestGivesUp = time.Second
+	requestTimeout = time.Second
 	// startTime is how long after its start an agent may not have heard of all its holders: it
 	// must not report any as gone then.
-	startTime = 5 * time.Second
+	startupTime = 5 * time.Second
 	// budgetPause is how long requests wait for the probe budget.
 	budgetPause = 20 * time.Millisecond
 )
@@ -35,7 +35,7 @@ func (p *Peer) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 		p.reply(r, cluster.Gone, "its network "+m.Key.Network+" is not the cluster's")
 	case p.ready.IsZero():
 		p.reply(r, cluster.Refused, "it is starting")
-	case !held && now.Sub(p.ready) < startTime:
+	case !held && now.Sub(p.ready) < startupTime:
 		p.reply(r, cluster.Refused, "it has just started")
 	case !held:
 		p.reply(r, cluster.Gone, "no such holder has the address")
@@ -57,10 +57,10 @@ func (p *Peer) advance(r *request, now time.Time) {
 		p.end(r, cluster.Forwards, "")
 	case r.attempts == len(attempts):
 		p.end(r, cluster.Unanswered, "")
-	case p.requests.served(r, now):
+	case p.requests.probedRecently(r, now):
 		p.attempted(r, now)
 	default:
-		p.requests.wait(r, now.Add(requestEnds)) // for Probed, which says when
+		p.requests.wait(r, now.Add(probeTimeout)) // for Probed, which says when
 		p.add(Probe{ForOther: true, request: r, Probe: detector.Probe{
 			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify,
 		}})
@@ -73,7 +73,7 @@ func (p *Peer) attempted(r *request, now time.Time) {
 		r.began = now
 	}
 	r.attempts++
-	next := r.began.Add(requestEnds)
+	next := r.began.Add(probeTimeout)
 	if r.attempts < len(attempts) {
 		next = r.began.Add(attempts[r.attempts])
 	}
@@ -103,9 +103,9 @@ func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
 		p.Apply(p.Detector.ProbeRefused(a.Probe, refusal.Reason, refusal.Until, now), now)
 	case r == nil:
 	case sent:
-		p.requests.probed(r.about(), now)
+		p.requests.probed(r.target(), now)
 		p.attempted(r, now)
-	case refusal.Until.IsZero() || refusal.Until.Sub(r.arrived) > requestGivesUp:
+	case refusal.Until.IsZero() || refusal.Until.Sub(r.arrived) > requestTimeout:
 		r.next = refusal.Until
 		p.end(r, cluster.Refused, refusal.Reason)
 	case refusal.Budget:
@@ -118,7 +118,7 @@ func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
 
 // answered replies to the requests that an answer of their holder is for.
 func (p *Peer) answered(s *detector.Sighting) {
-	for _, r := range slices.Clone(p.requests.of[about{s.Key, s.Holder.ID}]) {
+	for _, r := range slices.Clone(p.requests.byTarget[target{s.Key, s.Holder.ID}]) {
 		switch {
 		case s.At.Before(r.arrived):
 		case s.Evidence == detector.Forwarded:

@@ -10,8 +10,8 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-func ask(id uint64, k detector.Key, netns uint64) cluster.ProbeRequest {
-	return cluster.ProbeRequest{ID: id, From: elsewhere.Node, Key: k, Holder: detector.HolderID{Node: "n/", Netns: netns}}
+func probeRequest(id uint64, k detector.Key, netns uint64) cluster.ProbeRequest {
+	return cluster.ProbeRequest{ID: id, From: remote.Node, Key: k, Holder: detector.HolderID{Node: "n/", Netns: netns}}
 }
 
 func TestRequests(t *testing.T) {
@@ -37,11 +37,11 @@ func TestRequests(t *testing.T) {
 		{name: "answers", netns: 11, want: cluster.Answered, before: func(w *world) { w.answers = true }},
 		{name: "answers late", netns: 11, want: cluster.Answered, took: 600 * time.Millisecond, after: func(w *world) {
 			w.pass(600 * time.Millisecond)
-			w.see(11, one, true)
+			w.observe(11, one, true)
 		}},
-		{name: "is silent", netns: 11, want: cluster.Unanswered, took: requestEnds},
-		{name: "announces only", netns: 11, want: cluster.Unanswered, took: requestEnds, after: func(w *world) { w.see(11, one, false) }},
-		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: requestEnds, after: forwards},
+		{name: "is silent", netns: 11, want: cluster.Unanswered, took: probeTimeout},
+		{name: "announces only", netns: 11, want: cluster.Unanswered, took: probeTimeout, after: func(w *world) { w.observe(11, one, false) }},
+		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: probeTimeout, after: forwards},
 		{
 			name: "nobody yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "it has just started",
 			before: func(w *world) { w.Ready(w.now) },
@@ -68,7 +68,7 @@ func TestRequests(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.see(11, one, false)
+			w.observe(11, one, false)
 			k := one
 			if test.network != "" {
 				k.Network = test.network
@@ -77,14 +77,14 @@ func TestRequests(t *testing.T) {
 				test.before(w)
 			}
 			arrived := w.now
-			w.receive(ask(1, k, test.netns))
+			w.receive(probeRequest(1, k, test.netns))
 			if test.after != nil {
 				test.after(w)
 			}
 			for len(w.replies) == 0 && !w.At().IsZero() && w.now.Before(arrived.Add(time.Minute)) {
 				w.pass(w.At().Sub(w.now))
 			}
-			if len(w.replies) != 1 || w.replies[0].Outcome != test.want || w.replies[0].Reason != test.reason || len(w.requests.due)+len(w.requests.of) != 0 {
+			if len(w.replies) != 1 || w.replies[0].Outcome != test.want || w.replies[0].Reason != test.reason || len(w.requests.due)+len(w.requests.byTarget) != 0 {
 				t.Fatalf("replies %+v, %d requests left; want outcome %d and %q", w.replies, len(w.requests.due), test.want, test.reason)
 			}
 			r := w.replies[0]
@@ -105,12 +105,12 @@ func TestRequests(t *testing.T) {
 // The node that sends a request has a holder, too.
 func TestRequestTellsOfItsSender(t *testing.T) {
 	w := newWorld(t)
-	w.see(11, one, false)
-	request := ask(1, one, 11)
-	request.Bindings = []cluster.Binding{{Holder: detector.Holder{ID: elsewhere}, Evidence: detector.Data, LastSeen: w.now}}
+	w.observe(11, one, false)
+	request := probeRequest(1, one, 11)
+	request.Bindings = []cluster.Binding{{Holder: detector.Holder{ID: remote}, Evidence: detector.Data, LastSeen: w.now}}
 	w.receive(request)
-	if len(w.asked) != 1 || w.asked[0].Holder != elsewhere {
-		t.Errorf("asked %+v, want the sender to be asked as well", w.asked)
+	if len(w.requested) != 1 || w.requested[0].Holder != remote {
+		t.Errorf("asked %+v, want the sender to be asked as well", w.requested)
 	}
 }
 
@@ -118,21 +118,21 @@ func TestRequestTellsOfItsSender(t *testing.T) {
 func TestManyRequestsAboutOneHolder(t *testing.T) {
 	const nodes = 100
 	w := newWorld(t)
-	w.see(11, one, false)
+	w.observe(11, one, false)
 	for n := range nodes {
-		w.receive(ask(uint64(n+1), one, 11))
+		w.receive(probeRequest(uint64(n+1), one, 11))
 	}
 	if len(w.probed) > nodes/4 {
 		t.Errorf("%d probes for %d requests that came together", len(w.probed), nodes)
 	}
-	w.see(11, one, true)
+	w.observe(11, one, true)
 	answered := 0
 	for _, reply := range w.replies {
 		if reply.Outcome == cluster.Answered {
 			answered++
 		}
 	}
-	if answered != nodes || len(w.requests.due)+len(w.requests.of) != 0 {
+	if answered != nodes || len(w.requests.due)+len(w.requests.byTarget) != 0 {
 		t.Errorf("%d of %d are answered by the one answer, %d requests are left", answered, nodes, len(w.requests.due))
 	}
 }
@@ -155,10 +155,10 @@ func TestRequestsWaitForTheBudget(t *testing.T) {
 	}
 	for n := range nodes {
 		k := key("default", fmt.Sprintf("10.0.1.%d", n))
-		w.see(uint64(100+n), k, false)
-		w.receive(ask(uint64(n+1), k, uint64(100+n)))
+		w.observe(uint64(100+n), k, false)
+		w.receive(probeRequest(uint64(n+1), k, uint64(100+n)))
 	}
-	w.pass(2 * requestGivesUp)
+	w.pass(2 * requestTimeout)
 	refused := 0
 	for _, reply := range w.replies {
 		if reply.Outcome == cluster.Refused {
@@ -175,9 +175,9 @@ func TestRequestsWaitForTheBudget(t *testing.T) {
 
 func TestRequestsAreBounded(t *testing.T) {
 	w := newWorld(t)
-	w.see(11, one, false)
+	w.observe(11, one, false)
 	for n := range maxRequests + 3 {
-		w.Receive(ask(uint64(n+1), one, 11), w.now)
+		w.Receive(probeRequest(uint64(n+1), one, 11), w.now)
 	}
 	if len(w.requests.due) != maxRequests || w.Dropped() != 3 {
 		t.Errorf("%d wait, %d were dropped", len(w.requests.due), w.Dropped())
@@ -188,7 +188,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 	var rs requests
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 	add := func(ip string, ms int) *request {
-		r := &request{ProbeRequest: cluster.ProbeRequest{Key: key("default", ip), Holder: elsewhere}, arrived: at(ms), next: at(ms)}
+		r := &request{ProbeRequest: cluster.ProbeRequest{Key: key("default", ip), Holder: remote}, arrived: at(ms), next: at(ms)}
 		rs.add(r)
 		return r
 	}
@@ -196,20 +196,20 @@ func TestRequestsTakeTurns(t *testing.T) {
 	var order []*request
 	for r := rs.first(at(2)); r != nil; r = rs.first(at(2)) {
 		order = append(order, r)
-		rs.probed(r.about(), at(2))
+		rs.probed(r.target(), at(2))
 		rs.wait(r, at(100))
 	}
 	if !slices.Equal(order, []*request{a, b, c}) || !rs.next().Equal(at(100)) {
 		t.Fatalf("took them in the order %v, next at %v", order, rs.next().Sub(began))
 	}
 	late := add("10.0.0.1", 5)
-	if want := at(2).Add(together); !late.next.Equal(want) {
+	if want := at(2).Add(sharedProbe); !late.next.Equal(want) {
 		t.Errorf("a request right after another about the same holder is due after %v, want %v", late.next.Sub(began), want.Sub(began))
 	}
-	if rs.probed(late.about(), at(30)); !rs.served(late, at(31)) || rs.served(late, at(60)) {
+	if rs.probed(late.target(), at(30)); !rs.probedRecently(late, at(31)) || rs.probedRecently(late, at(60)) {
 		t.Error("a probe serves the requests before it, for a moment")
 	}
-	if later := add("10.0.0.1", 31); rs.served(later, at(31)) {
+	if later := add("10.0.0.1", 31); rs.probedRecently(later, at(31)) {
 		t.Error("a probe served a request that came after it")
 	}
 	if rs.paused = at(500); rs.first(at(400)) != nil || !rs.next().Equal(at(500)) {
@@ -220,7 +220,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 			t.Error("a request does not end just once")
 		}
 	}
-	if len(rs.due) != 1 || len(rs.of) != 1 || len(rs.last) > 3 {
-		t.Errorf("%d requests, %d holders, %d probes are left", len(rs.due), len(rs.of), len(rs.last))
+	if len(rs.due) != 1 || len(rs.byTarget) != 1 || len(rs.last) > 3 {
+		t.Errorf("%d requests, %d holders, %d probes are left", len(rs.due), len(rs.byTarget), len(rs.last))
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // together is how long after a holder was probed further requests about it wait, so that one
 // probe serves them all: where many nodes have an address, each asks each.
-const together = 20 * time.Millisecond
+const sharedProbe = 20 * time.Millisecond
 
 // request is a probe request of another node that waits for the holder's answer.
 type request struct {
@@ -25,37 +25,37 @@ type request struct {
 	index int // in requests.due; -1 once it has ended
 }
 
-func (r *request) about() about { return about{r.Key, r.Holder} }
+func (r *request) target() target { return target{r.Key, r.Holder} }
 
 // about says which holder and address a request is about.
-type about struct {
+type target struct {
 	key    detector.Key
 	holder detector.HolderID
 }
 
 // requests are those of other nodes that wait. The zero value has none.
 type requests struct {
-	due queue
-	of  map[about][]*request
+	due      queue
+	byTarget map[target][]*request
 	// last is when a holder was probed for a request last; recent are those of the last
 	// moment, by time.
-	last   map[about]time.Time
-	recent []about
+	last   map[target]time.Time
+	recent []target
 	// paused is until when the probe budget leaves nothing for requests.
 	paused time.Time
 }
 
 // add lets a request wait for its turn.
 func (rs *requests) add(r *request) {
-	if rs.of == nil {
-		rs.of, rs.last = make(map[about][]*request), make(map[about]time.Time)
+	if rs.byTarget == nil {
+		rs.byTarget, rs.last = make(map[target][]*request), make(map[target]time.Time)
 	}
-	which := r.about()
-	if at, ok := rs.last[which]; ok && r.next.Before(at.Add(together)) {
-		r.next = at.Add(together)
+	which := r.target()
+	if at, ok := rs.last[which]; ok && r.next.Before(at.Add(sharedProbe)) {
+		r.next = at.Add(sharedProbe)
 	}
 	heap.Push(&rs.due, r)
-	rs.of[which] = append(rs.of[which], r)
+	rs.byTarget[which] = append(rs.byTarget[which], r)
 }
 
 // end removes a request. It reports false if it has ended already.
@@ -64,12 +64,12 @@ func (rs *requests) end(r *request) bool {
 		return false
 	}
 	heap.Remove(&rs.due, r.index)
-	which := r.about()
-	rest := slices.DeleteFunc(rs.of[which], func(other *request) bool { return other == r })
+	which := r.target()
+	rest := slices.DeleteFunc(rs.byTarget[which], func(other *request) bool { return other == r })
 	if len(rest) == 0 {
-		delete(rs.of, which)
+		delete(rs.byTarget, which)
 	} else {
-		rs.of[which] = rest
+		rs.byTarget[which] = rest
 	}
 	return true
 }
@@ -83,8 +83,8 @@ func (rs *requests) wait(r *request, until time.Time) {
 }
 
 // probed notes that a holder was probed; served lets that happen once in the time together.
-func (rs *requests) probed(which about, now time.Time) {
-	for len(rs.recent) > 0 && now.Sub(rs.last[rs.recent[0]]) >= together {
+func (rs *requests) probed(which target, now time.Time) {
+	for len(rs.recent) > 0 && now.Sub(rs.last[rs.recent[0]]) >= sharedProbe {
 		delete(rs.last, rs.recent[0])
 		rs.recent = rs.recent[1:]
 	}
@@ -94,9 +94,9 @@ func (rs *requests) probed(which about, now time.Time) {
 
 // served says whether the holder was probed just now, and since the request arrived: then the
 // answer is its own, too.
-func (rs *requests) served(r *request, now time.Time) bool {
-	at, ok := rs.last[r.about()]
-	return ok && now.Sub(at) < together && !at.Before(r.arrived)
+func (rs *requests) probedRecently(r *request, now time.Time) bool {
+	at, ok := rs.last[r.target()]
+	return ok && now.Sub(at) < sharedProbe && !at.Before(r.arrived)
 }
 
 // first returns the request whose turn it is at now, nil if there is none.

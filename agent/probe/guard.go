@@ -18,7 +18,7 @@ const (
 	// dyingFor is how long a netns that nothing leads to any more counts as a dead pod's. The
 	// kernel takes such netns down one after the other; on a busy node that takes seconds, in
 	// which the former holder of an address still answers beside the next one.
-	dyingFor = 30 * time.Second
+	lostFor = 30 * time.Second
 )
 
 // Tentative takes that the pod probes an address itself before it takes it.
@@ -58,14 +58,14 @@ func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
 
 // vanishing says until when the holder behind an interface is not to be verified, because its
 // netns is about to go; zero for at once.
-func (p *Prober) vanishing(i *state, now time.Time) time.Time {
+func (p *Prober) lostUntil(i *state, now time.Time) time.Time {
 	switch {
 	case i.Link.Seen && !i.Link.Netns.Exists():
 		// It may have another name or process now; the scan will tell.
 		p.Rescan(i.Link.Generation)
 		return now.Add(200 * time.Millisecond)
-	case !i.Lost.IsZero() && now.Sub(i.Lost) < dyingFor:
-		return i.Lost.Add(dyingFor)
+	case !i.Lost.IsZero() && now.Sub(i.Lost) < lostFor:
+		return i.Lost.Add(lostFor)
 	}
 	return time.Time{}
 }

@@ -29,20 +29,20 @@ type pending struct {
 	next  time.Time
 	// left: the address is not configured any more, and is probed a few times only. A process
 	// may have taken it over from the kernel, as gVisor does.
-	left bool
+	removed bool
 }
 
 // add makes the probe of an address pending from a time on, unless it was heard of or is
 // pending already.
 func (p *Prober) add(i *state, key detector.Key, vlan bpf.VLAN, at time.Time) *pending {
 	a := address{key.IP, vlan}
-	w := i.pending[a]
+	p2 := i.pending[a]
 	switch {
 	case !p.Solicits(key.Network) || p.Bindings.Holds(key, i.Holder):
 		delete(i.pending, a)
-	case w != nil && w.key == key:
-		w.left = false
-	case w == nil && len(i.pending) >= maxPending:
+	case p2 != nil && p2.key == key:
+		p2.removed = false
+	case p2 == nil && len(i.pending) >= maxPending:
 		p.dropped[DroppedAddresses]++
 	default:
 		i.pending[a] = &pending{key: key, next: at}
@@ -75,7 +75,7 @@ func (p *Prober) Run(now time.Time) {
 				continue
 			}
 			p.attempt(i, a, w, now)
-			if w.left && w.tries > len(pauses) {
+			if w.removed && w.tries > len(pauses) {
 				delete(i.pending, a)
 			}
 		}
@@ -88,7 +88,7 @@ func (p *Prober) attempt(i *state, a address, w *pending, now time.Time) {
 		w.next = r.Until
 		return
 	}
-	if until := p.vanishing(i, now); !until.IsZero() {
+	if until := p.lostUntil(i, now); !until.IsZero() {
 		w.next = until
 		return
 	}

@@ -14,7 +14,7 @@ import (
 // TestExpect: an address without a binding is probed, ever later, until it is heard of.
 func TestExpect(t *testing.T) {
 	w := newWorld()
-	w.heard[key("10.0.0.2")] = true
+	w.held[key("10.0.0.2")] = true
 	ref := w.pod(t, 2, nil, "10.0.0.1", "10.0.0.2")
 	began := time.Now()
 	now := began
@@ -32,7 +32,7 @@ func TestExpect(t *testing.T) {
 	if n := w.Unanswered(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}); n != len(pauses) {
 		t.Errorf("%d unanswered, want %d", n, len(pauses))
 	}
-	w.heard[key("10.0.0.1")] = true
+	w.held[key("10.0.0.1")] = true
 	if w.Run(now); len(w.targets) != 8 || !w.Next().IsZero() {
 		t.Errorf("%d probes for an address that was heard of", len(w.targets))
 	}
@@ -76,7 +76,7 @@ func TestAgain(t *testing.T) {
 	now := time.Now()
 	w.suppressed[key("10.0.0.2")] = now.Add(time.Minute)
 	for _, ip := range []string{"10.0.0.1", "10.0.0.2"} {
-		w.Again(ref, key(ip), bpf.VLAN{}, now)
+		w.Reprobe(ref, key(ip), bpf.VLAN{}, now)
 	}
 	for ip, want := range map[string]time.Time{"10.0.0.1": now, "10.0.0.2": now.Add(time.Minute)} {
 		if p := w.pendingOf(ref)[address{ip: netip.MustParseAddr(ip)}]; p == nil || !p.next.Equal(want) {
@@ -130,7 +130,7 @@ func TestLeft(t *testing.T) {
 	}
 	w.Expect(ref, each(), each(key("10.0.0.1")), time.Now())
 	w.Expect(ref, each(key("10.0.0.1")), each(), time.Now())
-	if p := w.pendingOf(ref)[address{ip: netip.MustParseAddr("10.0.0.1")}]; p == nil || p.left {
+	if p := w.pendingOf(ref)[address{ip: netip.MustParseAddr("10.0.0.1")}]; p == nil || p.removed {
 		t.Errorf("pending %+v after the address came back", p)
 	}
 }

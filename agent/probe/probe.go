@@ -141,10 +141,10 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 		present[address{key.IP, vlan}] = true
 		p.add(s, key, vlan, now)
 	}
-	maps.DeleteFunc(s.pending, func(a address, w *pending) bool { return !present[a] && !w.left })
+	maps.DeleteFunc(s.pending, func(a address, w *pending) bool { return !present[a] && !w.removed })
 	for key, vlan := range left {
 		if w := p.add(s, key, vlan, now); w != nil {
-			w.left = true
+			w.removed = true
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (p *Prober) Forget(ref detector.Interface) { delete(p.interfaces, ref) }
 // Again probes a configured address whose binding has ended: frames may have been lost, or
 // the pod was frozen, and it may say nothing by itself. One whose announcements are suppressed
 // is asked when that is over.
-func (p *Prober) Again(ref detector.Interface, key detector.Key, vlan bpf.VLAN, now time.Time) {
+func (p *Prober) Reprobe(ref detector.Interface, key detector.Key, vlan bpf.VLAN, now time.Time) {
 	if s := p.interfaces[ref]; s != nil {
 		at := now
 		if until := p.Bindings.SuppressedUntil(key, s.Holder); until.After(at) {
@@ -216,7 +216,7 @@ func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 		return r
 	}
 	if s.Purpose == detector.Verify {
-		if until := p.vanishing(i, now); !until.IsZero() {
+		if until := p.lostUntil(i, now); !until.IsZero() {
 			return Refusal{Reason: "its netns has neither a name nor a process any more", Until: until}
 		}
 	}

@@ -23,7 +23,7 @@ type world struct {
 	*Prober
 	targets    []Target
 	fails      error
-	heard      map[detector.Key]bool
+	held       map[detector.Key]bool
 	suppressed map[detector.Key]time.Time
 	off        map[string]bool // networks without probes
 	rescans    []uint32
@@ -36,14 +36,14 @@ func (w *world) Send(target Target) error {
 	return w.fails
 }
 
-func (w *world) Holds(key detector.Key, _ detector.HolderID) bool { return w.heard[key] }
+func (w *world) Holds(key detector.Key, _ detector.HolderID) bool { return w.held[key] }
 
 func (w *world) SuppressedUntil(key detector.Key, _ detector.HolderID) time.Time {
 	return w.suppressed[key]
 }
 
 func newWorld() *world {
-	w := &world{heard: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
+	w := &world{held: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
 	w.Prober = New(Options{
 		Log: slog.New(slog.DiscardHandler), Sender: w, Bindings: w, Budget: NewBudget(500, 100),
 		Solicits: func(network string) bool { return !w.off[network] },
@@ -176,10 +176,10 @@ func TestLostNetns(t *testing.T) {
 	now := time.Now()
 	i.Lost = now
 	w.Follow(i)
-	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now); !r.Until.Equal(now.Add(dyingFor)) {
-		t.Errorf("refused %+v, want until %v later", r, dyingFor)
+	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now); !r.Until.Equal(now.Add(lostFor)) {
+		t.Errorf("refused %+v, want until %v later", r, lostFor)
 	}
-	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now.Add(dyingFor)); r != (Refusal{}) {
+	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now.Add(lostFor)); r != (Refusal{}) {
 		t.Errorf("later refused %+v", r)
 	}
 }

@@ -12,12 +12,12 @@ import (
 )
 
 // maxRoutes bounds the nodes whose next hops to one address are shown.
-const maxRoutes = 16
+const maxHops = 16
 
 // conflict makes the document of a conflict, with where packets go and what to do about it.
 func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 	document := api.NewConflict(conflict)
-	if conflict.State != detector.Confirmed || c.advised == maxRouted {
+	if conflict.State != detector.Confirmed || c.advised == maxRoutedConflicts {
 		return document
 	}
 	c.advised++
@@ -28,13 +28,13 @@ func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 	}
 	document.Advice = advice.Of(conflict, hops, names)
 	if document.Advice != nil {
-		c.locate(document.Advice.Remove, conflict)
+		c.addAddresses(document.Advice.Remove, conflict)
 	}
 	return document
 }
 
 // locate adds the addresses of the nodes: one cannot log in to a boot.
-func (c *collection) locate(removals []api.Removal, conflict detector.Conflict) {
+func (c *collection) addAddresses(removals []api.Removal, conflict detector.Conflict) {
 	for n := range removals {
 		r := &removals[n]
 		at, ok := c.routes.addresses[conflict.Holders[r.Holder].Holder.ID.Node]
@@ -50,13 +50,13 @@ func (c *collection) nextHops(conflict detector.Conflict) []advice.NextHop {
 	if hop, ok := c.routes.nextHop(conflict); ok {
 		hops = append(hops, advice.NextHop{Node: c.routes.self, NextHop: hop})
 	}
-	others := slices.SortedStableFunc(slices.Values(c.received[conflict.Key]), func(x, y advice.NextHop) int {
+	others := slices.SortedStableFunc(slices.Values(c.hops[conflict.Key]), func(x, y advice.NextHop) int {
 		return cmp.Compare(x.Node, y.Node)
 	})
 	for _, other := range others {
 		with := slices.ContainsFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == other.Node })
 		known := slices.ContainsFunc(hops, func(l advice.NextHop) bool { return l.Node == other.Node })
-		if with && !known && len(hops) < maxRoutes {
+		if with && !known && len(hops) < maxHops {
 			hops = append(hops, other)
 		}
 	}
@@ -64,11 +64,11 @@ func (c *collection) nextHops(conflict detector.Conflict) []advice.NextHop {
 }
 
 // receive takes the next hops that the answers give.
-func (c *collection) receive() {
-	c.received = make(map[detector.Key][]advice.NextHop)
+func (c *collection) collectHops() {
+	c.hops = make(map[detector.Key][]advice.NextHop)
 	for _, a := range c.answers {
-		for _, l := range a.Document.NextHops[:min(len(a.Document.NextHops), maxRouted)] {
-			c.received[l.Key] = append(c.received[l.Key], advice.NextHop{Node: a.Member.NodeID(), NextHop: l})
+		for _, l := range a.Document.NextHops[:min(len(a.Document.NextHops), maxRoutedConflicts)] {
+			c.hops[l.Key] = append(c.hops[l.Key], advice.NextHop{Node: a.Member.NodeID(), NextHop: l})
 		}
 	}
 }

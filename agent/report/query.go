@@ -102,24 +102,24 @@ type collection struct {
 	alone bool
 	// Where packets go, by this node's routes and by what others reply; for how many conflicts
 	// there is advice.
-	routes   *routes
-	received map[detector.Key][]advice.NextHop
-	advised  int
+	routes  *routes
+	hops    map[detector.Key][]advice.NextHop
+	advised int
 	// The rest is for stories, and of this node only.
-	present    map[detector.HolderID]named
+	present    map[detector.HolderID]holderName
 	configured []api.Configured
 }
 
 // named is how people know a holder.
-type named struct {
+type holderName struct {
 	iface, netns string
 	pod          detector.Pod
 }
 
 func (c *collection) rules() merge.Rules {
 	return merge.Rules{
-		Wide:   func(network string) bool { return c.config.Scope(network) == config.Cluster },
-		Shared: c.config.Shared,
+		ClusterWide: func(network string) bool { return c.config.Scope(network) == config.Cluster },
+		Shared:      c.config.Shared,
 	}
 }
 
@@ -135,10 +135,10 @@ func (c *collection) coverage(omitted int) api.Coverage {
 
 // collect asks this agent and, where q says so, others.
 func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collection, error) {
-	question := cluster.Query{Kind: kind, IP: q.IP, All: q.All, Node: q.Node}
+	query := cluster.Query{Kind: kind, IP: q.IP, All: q.All, Node: q.Node}
 	c := new(collection)
 	var own cluster.Document
-	err := r.ask(ctx, func() {
+	err := r.whenReady(ctx, func() {
 		c.config = r.Table.Config()
 		if kind != cluster.QueryBindings {
 			c.routes = r.newRoutes()
@@ -146,15 +146,15 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 		if q.Node != "" && q.Node != r.Self.Name {
 			return
 		}
-		own = r.known(question)
+		own = r.localDocument(query)
 		if kind == cluster.QueryStories {
-			r.describe(c, q.IP)
+			r.addLocalDetails(c, q.IP)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	others := r.candidates(q)
+	others := r.queriedMembers(q)
 	if q.Node == "" || q.Node == r.Self.Name {
 		c.answers = append(c.answers, cluster.Answer{Member: r.Self, Document: own})
 	} else if len(others) == 0 {
@@ -165,17 +165,17 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 		c.asked = len(c.answers)
 	}
 	if len(others) > 0 {
-		r.askOthers(ctx, c, question, others)
+		r.queryMembers(ctx, c, query, others)
 	}
 	if c.routes != nil {
 		c.routes.addMembers(r.members())
-		c.receive()
+		c.collectHops()
 	}
 	return c, nil
 }
 
 // candidates are the other members that a query is for, whatever their state.
-func (r *Report) candidates(q api.Query) []cluster.Member {
+func (r *Report) queriedMembers(q api.Query) []cluster.Member {
 	if r.alone() || !q.Cluster && q.Node == "" {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (r *Report) noSuchNode(name string) error {
 }
 
 // askOthers asks the other members and notes who does not answer.
-func (r *Report) askOthers(ctx context.Context, c *collection, q cluster.Query, others []cluster.Member) {
+func (r *Report) queryMembers(ctx context.Context, c *collection, q cluster.Query, others []cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	// An error says that nobody could be asked: then all that should be there are missing.
@@ -232,7 +232,7 @@ func (r *Report) askOthers(ctx context.Context, c *collection, q cluster.Query, 
 
 // document is the reply to another node: about this node's own holders, and bounded.
 func (r *Report) document(q cluster.Query) cluster.Document {
-	d := r.known(q)
+	d := r.localDocument(q)
 	if n := len(d.Bindings) - maxReplyBindings; n > 0 {
 		d.Bindings, d.Omitted = d.Bindings[:maxReplyBindings], d.Omitted+n
 	}
@@ -243,7 +243,7 @@ func (r *Report) document(q cluster.Query) cluster.Document {
 }
 
 // known is all that this agent knows of what a query asks for.
-func (r *Report) known(q cluster.Query) cluster.Document {
+func (r *Report) localDocument(q cluster.Query) cluster.Document {
 	var d cluster.Document
 	other := func(key detector.Key) bool { return q.IP.IsValid() && key.IP != q.IP }
 	switch q.Kind {
@@ -264,10 +264,10 @@ func (r *Report) known(q cluster.Query) cluster.Document {
 }
 
 // describe adds the names of the holders that are there, and who has the address configured.
-func (r *Report) describe(c *collection, ip netip.Addr) {
-	c.present = make(map[detector.HolderID]named)
+func (r *Report) addLocalDetails(c *collection, ip netip.Addr) {
+	c.present = make(map[detector.HolderID]holderName)
 	for i := range r.Table.All() {
-		c.present[i.Holder] = named{i.Name, i.Netns.Label(), i.Pod.Pod}
+		c.present[i.Holder] = holderName{i.Name, i.Netns.Label(), i.Pod.Pod}
 	}
 	for _, a := range r.Table.Lists(ip) {
 		c.configured = append(c.configured, api.Configured{

@@ -24,27 +24,27 @@ import (
 )
 
 // others is a [Cluster] whose members answer what the test says.
-type others struct {
+type fakeCluster struct {
 	Cluster // all else is not called
 	members []cluster.Member
 	pairs   []cluster.Pair
-	asked   []cluster.Query
-	answer  func(context.Context, cluster.Query) (cluster.Result, error)
+	queries []cluster.Query
+	query   func(context.Context, cluster.Query) (cluster.Result, error)
 }
 
-func (o *others) Members() []cluster.Member { return o.members }
-func (o *others) Pairs() []cluster.Pair     { return o.pairs }
-func (o *others) Status() cluster.Status {
+func (o *fakeCluster) Members() []cluster.Member { return o.members }
+func (o *fakeCluster) Pairs() []cluster.Pair     { return o.pairs }
+func (o *fakeCluster) Status() cluster.Status {
 	return cluster.Status{Address: "10.0.0.1:7951", Members: map[cluster.State]int{cluster.Alive: len(o.members)}}
 }
 
-func (o *others) Query(ctx context.Context, q cluster.Query) (cluster.Result, error) {
-	o.asked = append(o.asked, q)
-	return o.answer(ctx, q)
+func (o *fakeCluster) Query(ctx context.Context, q cluster.Query) (cluster.Result, error) {
+	o.queries = append(o.queries, q)
+	return o.query(ctx, q)
 }
 
 // newReport makes the reports of node n1, whose goroutine that owns the parts is the caller's.
-func newReport(t *testing.T, o *others) *Report {
+func newReport(t *testing.T, o *fakeCluster) *Report {
 	t.Helper()
 	self := cluster.Member{Name: "n1", Boot: "b", Self: true, State: cluster.Alive}
 	d := detector.New(detector.Options{Node: self.NodeID()})
@@ -125,43 +125,43 @@ func TestAskTheCluster(t *testing.T) {
 	three := []cluster.Member{member("n3", cluster.Alive), member("n2", cluster.Alive)}
 	for _, test := range []struct {
 		name     string
-		others   *others
+		others   *fakeCluster
 		query    api.Query
 		want     string
 		coverage string
 		fails    string
 	}{
-		{name: "only this one", others: &others{members: three}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 0"},
+		{name: "only this one", others: &fakeCluster{members: three}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 0"},
 		{name: "one address", query: api.Query{IP: netip.MustParseAddr("10.0.0.2")}, want: "10.0.0.2@n1/2", coverage: "asked 0"},
 		{
-			name: "all", others: &others{members: three, answer: result()}, query: api.Query{Cluster: true},
+			name: "all", others: &fakeCluster{members: three, query: result()}, query: api.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2 10.0.0.9@n2/9 10.0.0.9@n3/9", coverage: "asked 3",
 		},
 		{
-			name: "one does not answer", others: &others{members: three, answer: result(member("n2", cluster.Alive))}, query: api.Query{Cluster: true},
+			name: "one does not answer", others: &fakeCluster{members: three, query: result(member("n2", cluster.Alive))}, query: api.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2 10.0.0.9@n3/9", coverage: "asked 3 missing n2",
 		},
 		{
-			name: "nobody can be asked", others: &others{members: append(three, member("n4", cluster.Left)), answer: nobody}, query: api.Query{Cluster: true},
+			name: "nobody can be asked", others: &fakeCluster{members: append(three, member("n4", cluster.Left)), query: nobody}, query: api.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 3 missing n2,n3",
 		},
 		{
-			name: "not a word of some", others: &others{members: append(three, member("n4", cluster.Dead)), answer: empty}, query: api.Query{Cluster: true},
+			name: "not a word of some", others: &fakeCluster{members: append(three, member("n4", cluster.Dead)), query: empty}, query: api.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 3 missing n2,n3",
 		},
 		{
-			name: "another node", others: &others{members: three, answer: result()}, query: api.Query{Node: "n2"},
+			name: "another node", others: &fakeCluster{members: three, query: result()}, query: api.Query{Node: "n2"},
 			want: "10.0.0.9@n2/9", coverage: "asked 1",
 		},
 		{
-			name: "this node by its name", others: &others{members: three, answer: nobody}, query: api.Query{Node: "n1"},
+			name: "this node by its name", others: &fakeCluster{members: three, query: nobody}, query: api.Query{Node: "n1"},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1",
 		},
 		{
-			name: "a node that is gone", others: &others{members: []cluster.Member{member("n5", cluster.Dead)}, answer: empty}, query: api.Query{Node: "n5"},
+			name: "a node that is gone", others: &fakeCluster{members: []cluster.Member{member("n5", cluster.Dead)}, query: empty}, query: api.Query{Node: "n5"},
 			coverage: "asked 1 missing n5",
 		},
-		{name: "a node that never was", others: &others{members: three}, query: api.Query{Node: "n9"}, fails: "dupip nodes"},
+		{name: "a node that never was", others: &fakeCluster{members: three}, query: api.Query{Node: "n9"}, fails: "dupip nodes"},
 		{name: "alone", query: api.Query{Cluster: true}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1 alone"},
 		{name: "alone and asked for another", query: api.Query{Node: "n2"}, fails: "alone"},
 	} {
@@ -227,10 +227,10 @@ func TestConflictsOfTheCluster(t *testing.T) {
 		ID: "x-1", Key: here.Key, State: detector.Confirmed, Scope: detector.CrossNode,
 		SuspectedAt: time.Now(), ConfirmedAt: time.Now(), Holders: []detector.Binding{here, there},
 	}
-	o := &others{
+	o := &fakeCluster{
 		members: []cluster.Member{member("n2", cluster.Alive)},
 		pairs:   []cluster.Pair{{A: "n8/b", B: "n9/b", Addresses: 14, Examples: []detector.Key{here.Key}}},
-		answer: func(context.Context, cluster.Query) (cluster.Result, error) {
+		query: func(context.Context, cluster.Query) (cluster.Result, error) {
 			d := cluster.Document{Conflicts: []detector.Conflict{confirmed}, Omitted: 4}
 			return cluster.Result{Answers: []cluster.Answer{{Member: member("n2", cluster.Alive), Document: d}}}, nil
 		},
@@ -248,8 +248,8 @@ func TestConflictsOfTheCluster(t *testing.T) {
 	if len(got.Pairs) != 2 || got.Pairs[0].Addresses != 14 || !slices.Equal(got.Pairs[1].Nodes, []string{"n1", "n2"}) {
 		t.Errorf("pairs %+v", got.Pairs)
 	}
-	if want := (cluster.Query{Kind: cluster.QueryConflicts, All: true}); len(o.asked) != 1 || o.asked[0] != want {
-		t.Errorf("asked %+v, want %+v", o.asked, want)
+	if want := (cluster.Query{Kind: cluster.QueryConflicts, All: true}); len(o.queries) != 1 || o.queries[0] != want {
+		t.Errorf("asked %+v, want %+v", o.queries, want)
 	}
 	if got, err := r.Conflicts(t.Context(), api.Query{}); err != nil || len(got.Pairs) != 0 || got.Conflicts[0].State != "suspected" {
 		t.Errorf("this node alone: %+v, %v", got, err)
@@ -295,7 +295,7 @@ func TestNodes(t *testing.T) {
 	if err != nil || !alone.Cluster.Alone || len(alone.Nodes) != 1 || !alone.Nodes[0].Self || alone.Nodes[0].Name != "n1" {
 		t.Errorf("alone: %+v, %v", alone, err)
 	}
-	o := &others{members: []cluster.Member{member("n3", cluster.Dead), {Name: "n0", Boot: "x", State: cluster.Alive, Namesake: true}}}
+	o := &fakeCluster{members: []cluster.Member{member("n3", cluster.Dead), {Name: "n0", Boot: "x", State: cluster.Alive, Namesake: true}}}
 	r := newReport(t, o)
 	got, err := r.Nodes(t.Context())
 	var names []string

@@ -78,7 +78,7 @@ type Report struct {
 var _ api.Backend = (*Report)(nil)
 
 // maxRouting bounds the queries of other nodes whose routes are looked up at one time.
-const maxRouting = 4
+const maxRoutedQueries = 4
 
 // New returns a Report.
 func New(opts Options) *Report {
@@ -86,7 +86,7 @@ func New(opts Options) *Report {
 		Options: opts,
 		watches: make(map[chan api.ConflictEvent]bool),
 		events:  eventLog{confirmed: rate.NewLimiter(10, 50), other: rate.NewLimiter(5, 50)},
-		routing: make(chan struct{}, maxRouting),
+		routing: make(chan struct{}, maxRoutedQueries),
 		lookup:  func() func(netip.Addr) (route.Route, error) { return new(route.Lookup).To },
 	}
 }
@@ -95,10 +95,10 @@ func New(opts Options) *Report {
 var errStarting = errors.New("the agent is still starting; try again in a moment")
 
 // Ready fails until the agent has attached to what was there when it started.
-func (r *Report) Ready(ctx context.Context) error { return r.ask(ctx, func() {}) }
+func (r *Report) Ready(ctx context.Context) error { return r.whenReady(ctx, func() {}) }
 
 // ask is Do for questions about the tables, which say nothing before the agent is ready.
-func (r *Report) ask(ctx context.Context, f func()) error {
+func (r *Report) whenReady(ctx context.Context, f func()) error {
 	ready := false
 	err := r.Do(ctx, func() {
 		if ready = r.Table.Ready(); ready {

@@ -12,7 +12,7 @@ import (
 )
 
 // maxRouted bounds the conflicts of one answer whose routes are looked up.
-const maxRouted = 64
+const maxRoutedConflicts = 64
 
 // routes says where the kernel sends packets to an address. It is a copy of what the agent knew
 // at one time, so that nothing waits while the kernel is asked.
@@ -21,7 +21,7 @@ type routes struct {
 	host detector.HolderID
 	// behind are the holders behind pod interfaces, uplinks the veths that lead out of the
 	// node, by ifindex.
-	behind  map[int]detector.HolderID
+	holders map[int]detector.HolderID
 	uplinks map[int]bool
 	// networks are those that the node's own routes are about: of the pods' primary
 	// interfaces, without tags.
@@ -31,19 +31,19 @@ type routes struct {
 	// addresses are those of all agents by NodeID, of this node's, too.
 	addresses map[string]netip.Addr
 	lookup    func(netip.Addr) (route.Route, error)
-	left      int // how many may still be looked up
+	remaining int // how many may still be looked up
 }
 
 // newRoutes copies what there is to know of the node.
 func (r *Report) newRoutes() *routes {
 	w := &routes{
-		self: r.Self.NodeID(), host: r.Table.Host, left: maxRouted, lookup: r.lookup(),
-		behind: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
+		self: r.Self.NodeID(), host: r.Table.Host, remaining: maxRoutedConflicts, lookup: r.lookup(),
+		holders: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
 		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
 		addresses: make(map[string]netip.Addr),
 	}
 	for i := range r.Table.All() {
-		w.behind[i.Index] = i.Holder
+		w.holders[i.Index] = i.Holder
 		if i.Primary() {
 			for _, network := range i.Untagged() {
 				w.networks[network] = true
@@ -75,10 +75,10 @@ func (w *routes) addMembers(members []cluster.Member) {
 // nextHop says where this node sends packets to the address of a confirmed conflict now. It
 // reports false where it cannot say, or was asked too much.
 func (w *routes) nextHop(c detector.Conflict) (cluster.NextHop, bool) {
-	if c.State != detector.Confirmed || !w.networks[c.Key.Network] || w.left == 0 {
+	if c.State != detector.Confirmed || !w.networks[c.Key.Network] || w.remaining == 0 {
 		return cluster.NextHop{}, false
 	}
-	w.left--
+	w.remaining--
 	rt, err := w.lookup(c.Key.IP)
 	if err != nil {
 		return cluster.NextHop{}, false // a device went while we looked
@@ -89,7 +89,7 @@ func (w *routes) nextHop(c detector.Conflict) (cluster.NextHop, bool) {
 		hop.Kind = cluster.NextHopNone
 	case route.Self:
 		hop.Kind = cluster.NextHopSelf
-		w.toHolder(&hop, c, w.host)
+		w.setHolder(&hop, c, w.host)
 	default:
 		w.resolve(&hop, c, rt)
 	}
@@ -113,10 +113,10 @@ func (w *routes) resolve(hop *cluster.NextHop, c detector.Conflict, rt route.Rou
 	if rt.Gateway.IsValid() {
 		ip = rt.Gateway
 	}
-	switch holder, pod := w.behind[rt.Device.Index]; {
+	switch holder, pod := w.holders[rt.Device.Index]; {
 	case pod:
 		hop.Kind = cluster.NextHopDevice
-		w.toHolder(hop, c, holder)
+		w.setHolder(hop, c, holder)
 	case w.nodes[ip] != "":
 		hop.Kind, hop.Node = cluster.NextHopNode, w.nodes[ip]
 	case rt.MAC != nil:
@@ -124,16 +124,16 @@ func (w *routes) resolve(hop *cluster.NextHop, c detector.Conflict, rt route.Rou
 	case rt.Bridged && !rt.Gateway.IsValid():
 		hop.Kind = cluster.NextHopUnknown
 	default:
-		hop.Kind = w.beyond(rt.Device)
+		hop.Kind = w.kindOf(rt.Device)
 	}
 }
 
 // neighbour follows a route to a MAC: the holder behind the port that it is behind
 // or, where no pod is, the only one with that MAC.
 func (w *routes) neighbour(hop *cluster.NextHop, c detector.Conflict, rt route.Route) {
-	if holder, pod := w.behind[rt.Port.Index]; pod && rt.Port.Index != 0 {
+	if holder, pod := w.holders[rt.Port.Index]; pod && rt.Port.Index != 0 {
 		hop.Kind = cluster.NextHopDevice
-		w.toHolder(hop, c, holder)
+		w.setHolder(hop, c, holder)
 		return
 	}
 	// What leaves by a port of another kind does not come to a holder of this node.
@@ -151,21 +151,21 @@ func (w *routes) neighbour(hop *cluster.NextHop, c detector.Conflict, rt route.R
 	case len(found) > 1 && !away:
 		hop.Kind = cluster.NextHopUnknown // the bridge floods it to all of them
 	case rt.Port.Index != 0:
-		hop.Kind, hop.Device = w.beyond(rt.Port), rt.Port.Name
+		hop.Kind, hop.Device = w.kindOf(rt.Port), rt.Port.Name
 	default:
-		hop.Kind = w.beyond(rt.Device)
+		hop.Kind = w.kindOf(rt.Device)
 	}
 }
 
 // toHolder makes it a next hop to a holder of the conflict, if it is one.
-func (w *routes) toHolder(hop *cluster.NextHop, c detector.Conflict, id detector.HolderID) {
+func (w *routes) setHolder(hop *cluster.NextHop, c detector.Conflict, id detector.HolderID) {
 	if slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID == id }) {
 		hop.Kind, hop.Holder = cluster.NextHopHolder, id
 	}
 }
 
 // beyond says what is behind a device that leads to no pod of this node.
-func (w *routes) beyond(d route.Device) cluster.NextHopKind {
+func (w *routes) kindOf(d route.Device) cluster.NextHopKind {
 	if d.Leaves || w.uplinks[d.Index] {
 		return cluster.NextHopAway
 	}

@@ -104,8 +104,8 @@ func TestNextHops(t *testing.T) {
 		{"nowhere", []detector.Binding{one, far}, route.Route{Kind: route.Nowhere}, "nowhere "},
 	} {
 		w := &routes{
-			self: "n1/b", host: self.Holder.ID, left: 1,
-			behind:   map[int]detector.HolderID{1: one.Holder.ID, 2: two.Holder.ID, 3: single.Holder.ID, 7: {Node: "n1/b", Netns: 7}},
+			self: "n1/b", host: self.Holder.ID, remaining: 1,
+			holders:  map[int]detector.HolderID{1: one.Holder.ID, 2: two.Holder.ID, 3: single.Holder.ID, 7: {Node: "n1/b", Netns: 7}},
 			uplinks:  map[int]bool{40: true},
 			networks: map[string]bool{"default": true}, nodes: make(map[netip.Addr]string), addresses: make(map[string]netip.Addr),
 			lookup: func(netip.Addr) (route.Route, error) { return test.way, nil },
@@ -157,8 +157,8 @@ func TestRoutesThatAreNotLookedUp(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"default": true, "pods": true, "docker0": true}, w.networks); diff != "" {
 		t.Errorf("networks (-want +got)\n%s", diff)
 	}
-	if len(w.behind) != 4 || w.behind[3].Netns != 13 || !w.uplinks[9] || len(w.uplinks) != 1 {
-		t.Errorf("behind %v, outward %v", w.behind, w.uplinks)
+	if len(w.holders) != 4 || w.holders[3].Netns != 13 || !w.uplinks[9] || len(w.uplinks) != 1 {
+		t.Errorf("behind %v, outward %v", w.holders, w.uplinks)
 	}
 	asked := 0
 	w.lookup = func(netip.Addr) (route.Route, error) {
@@ -219,9 +219,9 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 		{"of a node that has no holder", "n3", []cluster.NextHop{own}, `[{"node":"n1","to":"nowhere"}]`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := &others{
+			o := &fakeCluster{
 				members: []cluster.Member{member("n2", cluster.Alive), member("n3", cluster.Alive)},
-				answer: func(context.Context, cluster.Query) (cluster.Result, error) {
+				query: func(context.Context, cluster.Query) (cluster.Result, error) {
 					return cluster.Result{Answers: []cluster.Answer{
 						{Member: member("n2", cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}},
 						{Member: member(test.from, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}, NextHops: test.leads}},
@@ -254,9 +254,9 @@ func TestNamesakesAreToldApart(t *testing.T) {
 	there.Holder.ID.Node = "n1/boot-of-the-other"
 	c := confirmed(here, there)
 	member := cluster.Member{Name: "n1", Boot: "boot-of-the-other", State: cluster.Alive, Address: "192.0.2.2:7951"}
-	o := &others{
+	o := &fakeCluster{
 		members: []cluster.Member{member},
-		answer: func(context.Context, cluster.Query) (cluster.Result, error) {
+		query: func(context.Context, cluster.Query) (cluster.Result, error) {
 			d := cluster.Document{
 				Conflicts: []detector.Conflict{c},
 				NextHops:  []cluster.NextHop{{Key: c.Key, Kind: cluster.NextHopNode, Node: "n1/b", Device: "eth0"}},
@@ -294,15 +294,15 @@ func TestNamesakesAreToldApart(t *testing.T) {
 }
 
 // replies notes what is answered to other nodes.
-type replies struct {
-	others
+type replyCluster struct {
+	fakeCluster
 	got chan cluster.Document
 }
 
-func (r *replies) Reply(_ uint64, d cluster.Document) { r.got <- d }
+func (r *replyCluster) Reply(_ uint64, d cluster.Document) { r.got <- d }
 
 func TestReplyHasRoutes(t *testing.T) {
-	got := &replies{got: make(chan cluster.Document, 1)}
+	got := &replyCluster{got: make(chan cluster.Document, 1)}
 	r := newReport(t, nil)
 	r.Cluster = got
 	now := time.Now()
@@ -322,7 +322,7 @@ func TestReplyHasRoutes(t *testing.T) {
 		}
 	}
 	// Too much at a time costs the routes, not the answer.
-	for range maxRouting {
+	for range maxRoutedQueries {
 		r.routing <- struct{}{}
 	}
 	r.Reply(cluster.Query{ID: 2, Kind: cluster.QueryConflicts})

@@ -24,9 +24,9 @@ func (c *collection) story(story merge.Story) api.Story {
 		document.Verdicts = append(document.Verdicts, api.Verdict{Nodes: merge.Names(v.Nodes), Verdict: v.Text})
 	}
 	nodes := storyNodes(story)
-	names := make(map[detector.HolderID]named)
+	names := make(map[detector.HolderID]holderName)
 	maps.Copy(names, c.present)
-	name := func(h detector.Holder) { names[h.ID] = named{h.InterfaceName, h.NetnsName, h.Pod} }
+	name := func(h detector.Holder) { names[h.ID] = holderName{h.InterfaceName, h.NetnsName, h.Pod} }
 	if story.Conflict != nil {
 		conflict := c.conflict(*story.Conflict)
 		document.Conflict = &conflict

@@ -22,15 +22,15 @@ type NextHop struct {
 type removalRank int
 
 const (
-	stopped removalRank = iota // nobody misses it
-	left                       // of a pod that has a later sandbox
-	newer
-	silent // no node sends packets to it
-	other
-	node // nobody removes a node for an address
+	rankStopped  removalRank = iota // nobody misses it
+	rankReplaced                    // of a pod that has a later sandbox
+	rankNewer
+	rankDark // no node sends packets to it
+	rankOther
+	rankNode // nobody removes a node for an address
 )
 
-var reasons = map[removalRank]string{stopped: "stopped", left: "replaced", newer: "newer", silent: "dark"}
+var reasons = map[removalRank]string{rankStopped: "stopped", rankReplaced: "replaced", rankNewer: "newer", rankDark: "dark"}
 
 // Of returns what to do about a confirmed conflict, nil where it has fewer than two holders;
 // names gives the name of a node by its id.
@@ -38,7 +38,7 @@ func Of(c detector.Conflict, hops []NextHop, names func(id string) string) *api.
 	if len(c.Holders) < 2 {
 		return nil // as another node tells it, who may tell anything
 	}
-	if unknown, because := held(c.Holders); unknown != "" {
+	if unknown, because := withheld(c.Holders); unknown != "" {
 		return &api.Advice{Unknown: unknown, Held: because, Remove: []api.Removal{}}
 	}
 	a := new(api.Advice)
@@ -54,28 +54,28 @@ func Of(c detector.Conflict, hops []NextHop, names func(id string) string) *api.
 	rank := func(holder int) removalRank {
 		switch {
 		case c.Holders[holder].Evidence == detector.Host:
-			return node
+			return rankNode
 		case c.Holders[holder].Holder.Sandbox.Stopped:
-			return stopped
+			return rankStopped
 		case replacedBy[holder]:
-			return left
+			return rankReplaced
 		case a.Newer != nil && *a.Newer == holder:
-			return newer
+			return rankNewer
 		case a.Newer == nil && dark[holder]:
-			return silent
+			return rankDark
 		}
-		return other
+		return rankOther
 	}
 	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(rank(x), rank(y)) })
-	host := rank(order[len(order)-1]) == node
+	host := rank(order[len(order)-1]) == rankNode
 	for n, holder := range order {
 		b := c.Holders[holder]
 		r := api.Removal{Holder: holder, Because: reasons[rank(holder)]}
-		if host && n == 0 && rank(holder) > left && rank(holder) != node {
+		if host && n == 0 && rank(holder) > rankReplaced && rank(holder) != rankNode {
 			r.Because = "pod"
 		}
 		if b.Evidence != detector.Host {
-			r.Command, r.On = command(b, named(c.Holders, b) > 1, rank(holder) == newer, names)
+			r.Command, r.On = command(b, named(c.Holders, b) > 1, rank(holder) == rankNewer, names)
 			r.Then = flushes(b, hops, names)
 		}
 		a.Remove = append(a.Remove, r)
@@ -86,7 +86,7 @@ func Of(c detector.Conflict, hops []NextHop, names func(id string) string) *api.
 // held returns why nothing is to be removed now and the holders that it is about; empty if
 // something is. Of a holder whose node is out of reach nobody knows whether it lives: if not,
 // another may be the only one. Where two nodes run one pod, it is a node that has to go.
-func held(holders []detector.Binding) (unknown string, because []int) {
+func withheld(holders []detector.Binding) (unknown string, because []int) {
 	which := func(ok func(detector.Binding) bool) (list []int) {
 		for n, b := range holders {
 			if ok(b) {
@@ -99,7 +99,7 @@ func held(holders []detector.Binding) (unknown string, because []int) {
 		return unreachable, lost
 	}
 	if twice := which(func(b detector.Binding) bool {
-		return slices.ContainsFunc(holders, func(other detector.Binding) bool { return twins(b, other) })
+		return slices.ContainsFunc(holders, func(other detector.Binding) bool { return samePod(b, other) })
 	}); twice != nil {
 		return twoNodes, twice
 	}
@@ -170,7 +170,7 @@ func replaced(holders []detector.Binding) map[int]bool {
 	found := make(map[int]bool)
 	for n, b := range holders {
 		for _, later := range holders {
-			if follows(later, b) && !b.Holder.CreatedAt.IsZero() && b.Holder.CreatedAt.Add(apart(b, later)).Before(later.Holder.CreatedAt) {
+			if supersedes(later, b) && !b.Holder.CreatedAt.IsZero() && b.Holder.CreatedAt.Add(createdGap(b, later)).Before(later.Holder.CreatedAt) {
 				found[n] = true
 			}
 		}
@@ -180,14 +180,14 @@ func replaced(holders []detector.Binding) map[int]bool {
 
 // follows says whether of two holders the later one has taken the other's place. Two nodes may
 // both run one pod, and a UID that is not known may be that of both.
-func follows(a, b detector.Binding) bool {
+func supersedes(a, b detector.Binding) bool {
 	x, y := a.Holder.Pod.UID, b.Holder.Pod.UID
 	return sameName(a, b) && (a.Holder.ID.Node == b.Holder.ID.Node || x != "" && y != "" && x != y)
 }
 
 // twins says whether two nodes run one pod: the API server gives a pod to one. A clone makes its
 // sandboxes later, or earlier where the original was started again, so that age tells nothing.
-func twins(a, b detector.Binding) bool {
+func samePod(a, b detector.Binding) bool {
 	return sameName(a, b) && a.Holder.ID.Node != b.Holder.ID.Node && a.Holder.Pod.UID == b.Holder.Pod.UID &&
 		a.Holder.Pod.UID != "" && !a.Holder.Sandbox.Stopped && !b.Holder.Sandbox.Stopped
 }

@@ -35,12 +35,12 @@ func on(node, pod string, seen, made float64) detector.Binding {
 	return b
 }
 
-func found(b detector.Binding) detector.Binding {
+func foundEarly(b detector.Binding) detector.Binding {
 	b.FoundAtStart = true
 	return b
 }
 
-func lost(b detector.Binding) detector.Binding {
+func unreachableHolder(b detector.Binding) detector.Binding {
 	b.Unreachable = true
 	return b
 }
@@ -85,25 +85,25 @@ func TestNewer(t *testing.T) {
 	}{
 		{"made", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 12, 12)}, "1 is newer than 0 by created 12s"},
 		{"made, the wrong way round", []detector.Binding{on("n1", "a", 0, 20), on("n1", "b", 0, 3)}, "0 is newer than 1 by created 17s"},
-		{"made, all found at the start", []detector.Binding{found(on("n1", "a", 50, 0)), found(on("n1", "b", 50, 12))}, "1 is newer than 0 by created 12s"},
+		{"made, all found at the start", []detector.Binding{foundEarly(on("n1", "a", 50, 0)), foundEarly(on("n1", "b", 50, 12))}, "1 is newer than 0 by created 12s"},
 		{"made at one time on one node", []detector.Binding{on("n1", "a", 0, 0), on("n1", "b", 0.2, 0.1)}, "1 is newer than 0 by created 0.1s"},
 		{"made at the same time on one node", []detector.Binding{on("n1", "a", 0, 0), on("n1", "b", 9, 0)}, "unknown: together"},
 		{"made at one time on two nodes", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 9, 1)}, "unknown: together"},
 		{"made on two nodes", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 1, 1.1)}, "1 is newer than 0 by created 1.1s"},
 		{"made later and seen earlier", []detector.Binding{on("n1", "a", 0, 9), on("n2", "b", 20, 2)}, "unknown: another-order"},
 		{"made later, seen at about one time", []detector.Binding{on("n1", "a", 19.5, 9), on("n2", "b", 20, 2)}, "0 is newer than 1 by created 7s"},
-		{"made later, the other seen at a start", []detector.Binding{on("n1", "a", 0, 9), found(on("n2", "b", 20, 2))}, "0 is newer than 1 by created 7s"},
+		{"made later, the other seen at a start", []detector.Binding{on("n1", "a", 0, 9), foundEarly(on("n2", "b", 20, 2))}, "0 is newer than 1 by created 7s"},
 		{"one was made, who knows when the other", []detector.Binding{on("n1", "a", 0, -1), on("n2", "b", 12, 12)}, "1 is newer than 0 by firstSeen 12s"},
 		{"seen", []detector.Binding{on("n1", "a", 0, -1), on("n1", "b", 1.5, -1)}, "1 is newer than 0 by firstSeen 1.5s"},
 		{"seen together", []detector.Binding{on("n1", "a", 0, -1), on("n1", "b", 1, -1)}, "unknown: together"},
-		{"both found at a start", []detector.Binding{found(on("n1", "a", 0, -1)), found(on("n1", "b", 20, -1))}, "unknown: found-at-start"},
-		{"the elder found at a start", []detector.Binding{found(on("n1", "a", 0, -1)), on("n2", "b", 20, -1)}, "1 is newer than 0 by firstSeen 20s"},
-		{"the elder found at the start a moment ago", []detector.Binding{found(on("n1", "a", 0, -1)), on("n1", "b", 0.25, -1)}, "1 is newer than 0 by firstSeen 0.25s"},
-		{"the same on two nodes", []detector.Binding{found(on("n1", "a", 0, -1)), on("n2", "b", 0.25, -1)}, "unknown: together"},
-		{"an agent starts late", []detector.Binding{on("n1", "a", 0, -1), found(on("n2", "b", 20, -1))}, "unknown: found-at-start"},
+		{"both found at a start", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), foundEarly(on("n1", "b", 20, -1))}, "unknown: found-at-start"},
+		{"the elder found at a start", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), on("n2", "b", 20, -1)}, "1 is newer than 0 by firstSeen 20s"},
+		{"the elder found at the start a moment ago", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), on("n1", "b", 0.25, -1)}, "1 is newer than 0 by firstSeen 0.25s"},
+		{"the same on two nodes", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), on("n2", "b", 0.25, -1)}, "unknown: together"},
+		{"an agent starts late", []detector.Binding{on("n1", "a", 0, -1), foundEarly(on("n2", "b", 20, -1))}, "unknown: found-at-start"},
 		{"three", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 5, 5), on("n3", "c", 9, 9)}, "2 is newer than 1 by created 4s"},
 		{"three, the last two together", []detector.Binding{on("n1", "a", 0, -1), on("n2", "b", 9, -1), on("n3", "c", 9.5, -1)}, "unknown: together"},
-		{"three, two found at starts", []detector.Binding{found(on("n1", "a", 0, -1)), found(on("n2", "b", 3, -1)), on("n3", "c", 9, -1)}, "2 is newer than 1 by firstSeen 6s"},
+		{"three, two found at starts", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), foundEarly(on("n2", "b", 3, -1)), on("n3", "c", 9, -1)}, "2 is newer than 1 by firstSeen 6s"},
 		{"a node", []detector.Binding{host("n1"), on("n2", "b", 9, 9)}, "unknown: host"},
 	} {
 		got, _, _ := strings.Cut(outline(Of(between(test.holders...), nil, names)), "\n")
@@ -126,10 +126,10 @@ func TestRemove(t *testing.T) {
 		return NextHop{node + "/b", cluster.NextHop{Kind: cluster.NextHopNode, Node: to + "/b"}}
 	}
 	unknown := func(node string) NextHop { return NextHop{node + "/b", cluster.NextHop{Kind: cluster.NextHopUnknown}} }
-	first, late := found(on("n1", "", 0, -1)), found(on("n1", "shop/late", 0, -1))
+	first, late := foundEarly(on("n1", "", 0, -1)), foundEarly(on("n1", "shop/late", 0, -1))
 	bare := first
 	bare.Holder.InterfaceName = ""
-	far := found(on("n2", "shop/far", 0, -1))
+	far := foundEarly(on("n2", "shop/far", 0, -1))
 	again := on("n2", "shop/web-0", 30, 30)
 	again.Holder.Pod.UID = "v"
 	next := on("n1", "shop/web-0", 40, 40) // its next sandbox
@@ -204,12 +204,12 @@ func TestUnreachable(t *testing.T) {
 		holders []detector.Binding
 		want    string
 	}{
-		{"the elder", []detector.Binding{lost(elder), newer}, "unknown: unreachable 0"},
-		{"the newer", []detector.Binding{elder, lost(newer)}, "unknown: unreachable 1"},
-		{"one of three", []detector.Binding{elder, newer, lost(newest)}, "unknown: unreachable 2"},
-		{"two of three", []detector.Binding{lost(elder), newer, lost(newest)}, "unknown: unreachable 0 2"},
-		{"one that had stopped", []detector.Binding{lost(stopped), newer}, "unknown: unreachable 0"},
-		{"a node", []detector.Binding{lost(host("n1")), newer}, "unknown: unreachable 0"},
+		{"the elder", []detector.Binding{unreachableHolder(elder), newer}, "unknown: unreachable 0"},
+		{"the newer", []detector.Binding{elder, unreachableHolder(newer)}, "unknown: unreachable 1"},
+		{"one of three", []detector.Binding{elder, newer, unreachableHolder(newest)}, "unknown: unreachable 2"},
+		{"two of three", []detector.Binding{unreachableHolder(elder), newer, unreachableHolder(newest)}, "unknown: unreachable 0 2"},
+		{"one that had stopped", []detector.Binding{unreachableHolder(stopped), newer}, "unknown: unreachable 0"},
+		{"a node", []detector.Binding{unreachableHolder(host("n1")), newer}, "unknown: unreachable 0"},
 	} {
 		a := Of(between(test.holders...), nil, names)
 		if got := outline(a); got != test.want || a.Remove == nil {
@@ -220,7 +220,7 @@ func TestUnreachable(t *testing.T) {
 
 // Two nodes that run one pod are one machine twice. Which of them is to run nobody here knows.
 func TestOnePodOnTwoNodes(t *testing.T) {
-	const held = "unknown: two-nodes 0 1"
+	const withheld = "unknown: two-nodes 0 1"
 	a, b, c := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-0", 12, 12), on("n3", "shop/web-1", 20, 20)
 	again := on("n1", "shop/web-0", 30, 30)
 	again.Holder.ID.Node = "n1/c"
@@ -234,12 +234,12 @@ func TestOnePodOnTwoNodes(t *testing.T) {
 		holders []detector.Binding
 		want    string
 	}{
-		{"a clone", []detector.Binding{a, b}, held},
-		{"the other way round", []detector.Binding{b, a}, held},
-		{"of which the age is not known", []detector.Binding{a, ageless}, held},
-		{"two boots of one name", []detector.Binding{a, again}, held},
+		{"a clone", []detector.Binding{a, b}, withheld},
+		{"the other way round", []detector.Binding{b, a}, withheld},
+		{"of which the age is not known", []detector.Binding{a, ageless}, withheld},
+		{"two boots of one name", []detector.Binding{a, again}, withheld},
 		{"and another pod", []detector.Binding{c, a, b}, "unknown: two-nodes 1 2"},
-		{"one does not answer", []detector.Binding{lost(a), b}, "unknown: unreachable 0"},
+		{"one does not answer", []detector.Binding{unreachableHolder(a), b}, "unknown: unreachable 0"},
 		{"one does not run any more", []detector.Binding{stopped, b}, "1 is newer than 0 by created 12s\n0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
 		{"another UID", []detector.Binding{a, later}, "1 is newer than 0 by created 12s\n0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
 	} {

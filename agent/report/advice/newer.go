@@ -9,12 +9,12 @@ import (
 
 // noise is by how much times of two nodes may differ because of what carried them, and times
 // of one node because its agent learns of many things at once.
-const noise = time.Second
+const tolerance = time.Second
 
 // The reasons for which it is not known who is the newer one, as in [api.Advice].
 const (
 	foundAtStart = "found-at-start"
-	together     = "together"
+	sameTime     = "together"
 	anotherOrder = "another-order"
 	hostAddress  = "host"
 	unreachable  = "unreachable"
@@ -35,7 +35,7 @@ func newest(holders []detector.Binding) (newer, than int, by string, after time.
 			s.from = time.Time{}
 		}
 		return s
-	}, apartSeen)
+	}, seenGap)
 	if !allCreated(holders) {
 		if reason != "" {
 			return 0, 0, "", 0, reason
@@ -44,7 +44,7 @@ func newest(holders []detector.Binding) (newer, than int, by string, after time.
 	}
 	made, beforeMade, unmade := latest(holders, func(b detector.Binding) span {
 		return span{b.Holder.CreatedAt, b.Holder.CreatedAt}
-	}, apart)
+	}, createdGap)
 	switch {
 	case unmade != "":
 		return 0, 0, "", 0, unmade
@@ -56,20 +56,20 @@ func newest(holders []detector.Binding) (newer, than int, by string, after time.
 
 // apartSeen is how much first sights have to differ to say which was first. Who came to a node
 // after its agent is later than who was there before.
-func apartSeen(last, before detector.Binding) time.Duration {
+func seenGap(last, before detector.Binding) time.Duration {
 	if last.Holder.ID.Node == before.Holder.ID.Node && before.FoundAtStart {
 		return 0
 	}
-	return noise
+	return tolerance
 }
 
 // apart is how much the creation of two sandboxes has to differ to say which was first. One
 // runtime tells it by one clock.
-func apart(a, b detector.Binding) time.Duration {
+func createdGap(a, b detector.Binding) time.Duration {
 	if a.Holder.ID.Node == b.Holder.ID.Node {
 		return 0
 	}
-	return noise
+	return tolerance
 }
 
 func allCreated(holders []detector.Binding) bool {
@@ -81,7 +81,7 @@ type span struct{ from, to time.Time }
 
 // latest returns the holder whose time is after those of all others, the last of those, and
 // why there is none.
-func latest(holders []detector.Binding, when func(detector.Binding) span, apart func(last, before detector.Binding) time.Duration) (last, before int, unknown string) {
+func latest(holders []detector.Binding, when func(detector.Binding) span, gap func(last, before detector.Binding) time.Duration) (last, before int, unknown string) {
 	for n := range holders {
 		if when(holders[n]).to.After(when(holders[last]).to) {
 			last = n
@@ -96,8 +96,8 @@ func latest(holders []detector.Binding, when func(detector.Binding) span, apart 
 	switch from, to := when(holders[last]).from, when(holders[before]).to; {
 	case from.IsZero():
 		return 0, 0, foundAtStart
-	case !from.After(to.Add(apart(holders[last], holders[before]))):
-		return 0, 0, together
+	case !from.After(to.Add(gap(holders[last], holders[before]))):
+		return 0, 0, sameTime
 	}
 	return last, before, ""
 }

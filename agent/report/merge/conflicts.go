@@ -29,10 +29,10 @@ func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int)
 	var order []place
 	total, omitted := 0, 0
 	for _, a := range answers {
-		omitted += left(a)
+		omitted += omittedBy(a)
 		id := a.Member.NodeID()
 		for _, c := range a.Document.Conflicts {
-			if !credible(a.Member, c) {
+			if !acceptable(a.Member, c) {
 				continue
 			}
 			if total++; total > maxConflicts && !a.Member.Self {
@@ -40,13 +40,13 @@ func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int)
 				continue
 			}
 			at := place{c.Key, ""}
-			if !rules.Wide(c.Key.Network) {
+			if !rules.ClusterWide(c.Key.Network) {
 				at.node = id
 			}
 			if groups[at] == nil {
 				order = append(order, at)
 			}
-			groups[at] = file(groups[at], record{id, c})
+			groups[at] = addToGroup(groups[at], record{id, c})
 		}
 	}
 	var list []detector.Conflict
@@ -61,7 +61,7 @@ func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int)
 
 // credible says whether a member may tell of a conflict: one that it is part of. What
 // this agent knows itself is not in question.
-func credible(m cluster.Member, c detector.Conflict) bool {
+func acceptable(m cluster.Member, c detector.Conflict) bool {
 	return m.Self || c.Key.IP.IsValid() && c.State >= detector.Suspected && c.State <= detector.Resolved &&
 		slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
 			// The name alone: the history reaches back before the last boot.
@@ -93,11 +93,11 @@ type group struct {
 }
 
 // file puts a record into the first group of its id that it goes with.
-func file(groups []*group, r record) []*group {
+func addToGroup(groups []*group, r record) []*group {
 	one := newGroup(r)
 	for _, g := range groups {
-		if g.id == r.ID && g.goesWith(one) {
-			g.take(one)
+		if g.id == r.ID && g.matches(one) {
+			g.add(one)
 			return groups
 		}
 	}
@@ -115,12 +115,12 @@ func join(groups []*group) []*group {
 	}
 	var joined []*group
 	for _, g := range groups {
-		n := slices.IndexFunc(joined, func(other *group) bool { return other.goesWith(g) })
+		n := slices.IndexFunc(joined, func(other *group) bool { return other.matches(g) })
 		if n < 0 {
 			joined = append(joined, g)
 			continue
 		}
-		joined[n].take(g)
+		joined[n].add(g)
 	}
 	return joined
 }
@@ -144,7 +144,7 @@ func newGroup(r record) *group {
 
 // goesWith says whether two groups are one conflict: both were open at one time, and they
 // have the id or a holder in common. A node's own records are never one.
-func (g *group) goesWith(other *group) bool {
+func (g *group) matches(other *group) bool {
 	if !g.overlaps(other) {
 		return false
 	}
@@ -169,7 +169,7 @@ func (g *group) overlaps(other *group) bool {
 	return (g.to.IsZero() || !other.from.After(g.to)) && (other.to.IsZero() || !g.from.After(other.to))
 }
 
-func (g *group) take(other *group) {
+func (g *group) add(other *group) {
 	g.records = append(g.records, other.records...)
 	for node := range other.nodes {
 		g.nodes[node] = true

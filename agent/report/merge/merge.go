@@ -32,7 +32,7 @@ const (
 type Rules struct {
 	// Wide says whether a network reaches over all nodes: in others one address on two
 	// nodes has nothing to do with itself.
-	Wide func(network string) bool
+	ClusterWide func(network string) bool
 	// Shared says whether an address may have many holders.
 	Shared func(netip.Addr) bool
 }
@@ -43,7 +43,7 @@ func Bindings(answers []cluster.Answer) ([]detector.Binding, int) {
 	var list []detector.Binding
 	omitted := 0
 	for _, a := range answers {
-		omitted += left(a)
+		omitted += omittedBy(a)
 		id := a.Member.NodeID()
 		for _, b := range a.Document.Bindings {
 			switch {
@@ -62,7 +62,7 @@ func Bindings(answers []cluster.Answer) ([]detector.Binding, int) {
 }
 
 // left is how many records an answer says that it left out.
-func left(a cluster.Answer) int {
+func omittedBy(a cluster.Answer) int {
 	const most = 1_000_000 // it may say what it likes
 	return min(max(a.Document.Omitted, 0), most)
 }

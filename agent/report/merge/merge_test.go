@@ -26,8 +26,8 @@ func at(seconds int) time.Time {
 }
 
 var rules = Rules{
-	Wide:   func(network string) bool { return network == "default" },
-	Shared: func(ip netip.Addr) bool { return ip == netip.MustParseAddr("10.0.0.53") },
+	ClusterWide: func(network string) bool { return network == "default" },
+	Shared:      func(ip netip.Addr) bool { return ip == netip.MustParseAddr("10.0.0.53") },
 }
 
 func key(ip string) detector.Key {
@@ -65,7 +65,7 @@ func from(node string, conflicts ...detector.Conflict) cluster.Answer {
 }
 
 // brief is one line per conflict: id, state, from, holders.
-func brief(conflicts []detector.Conflict) []string {
+func summary(conflicts []detector.Conflict) []string {
 	var lines []string
 	for _, c := range conflicts {
 		line := fmt.Sprintf("%s %s %s %.0f", c.ID, c.State, c.Scope, c.SuspectedAt.Sub(noon).Seconds())
@@ -162,7 +162,7 @@ func TestConflicts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for range 2 {
 				got, omitted := Conflicts(test.answers, rules)
-				if diff := cmp.Diff(test.want, brief(got)); diff != "" || omitted != 0 {
+				if diff := cmp.Diff(test.want, summary(got)); diff != "" || omitted != 0 {
 					t.Errorf("%d omitted, (-want +got):\n%s", omitted, diff)
 				}
 				slices.Reverse(test.answers) // the order means nothing
@@ -179,7 +179,7 @@ func TestConflictsOfNodesOwnNetworks(t *testing.T) {
 	first.Key.Network, second.Key.Network = "docker0", "docker0"
 	got, _ := Conflicts([]cluster.Answer{from("n1", first), from("n2", second)}, rules)
 	want := []string{"x-1 confirmed same-node 20 n1:1 n1:2", "x-1 confirmed same-node 21 n2:1 n2:2"}
-	if diff := cmp.Diff(want, brief(got)); diff != "" {
+	if diff := cmp.Diff(want, summary(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -301,7 +301,7 @@ func TestPairs(t *testing.T) {
 		between("10.0.0.4", detector.Resolved, "n1", "n2"),
 		between("10.0.0.5", detector.Confirmed, "n1", "n1"),
 	}
-	told := []cluster.Pair{
+	reported := []cluster.Pair{
 		{A: "n4/b", B: "n5/b", Addresses: 7, Examples: []detector.Key{key("10.4.0.1")}, Since: at(5), LastReceived: at(50)},
 		{A: "n1/b", B: "n2/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.1")}, Since: at(4), LastReceived: at(51)},
 		{A: "n6/b", B: "n7/b"},
@@ -312,7 +312,7 @@ func TestPairs(t *testing.T) {
 		{A: "n1/b", B: "n3/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.2")}, Since: at(10)},
 		{A: "n2/b", B: "n3/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.2")}, Since: at(10)},
 	}
-	if diff := cmp.Diff(want, Pairs(conflicts, told), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, Pairs(conflicts, reported), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

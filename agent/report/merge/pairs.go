@@ -21,14 +21,14 @@ type pairID struct{ a, b string }
 
 // Pairs counts the addresses that two nodes share in confirmed conflicts, the most
 // first, and adds what pairs of nodes elsewhere tell of themselves.
-func Pairs(conflicts []detector.Conflict, told []cluster.Pair) []cluster.Pair {
+func Pairs(conflicts []detector.Conflict, reported []cluster.Pair) []cluster.Pair {
 	found := make(map[pairID]*cluster.Pair)
 	for _, c := range conflicts {
 		if c.State == detector.Confirmed {
 			pair(found, c)
 		}
 	}
-	for _, p := range told {
+	for _, p := range reported {
 		if p.Addresses <= 0 || p.A == p.B {
 			continue
 		}
@@ -45,7 +45,7 @@ func Pairs(conflicts []detector.Conflict, told []cluster.Pair) []cluster.Pair {
 		known.Since = earlier(known.Since, p.Since)
 		known.LastReceived = p.LastReceived
 		for _, key := range p.Examples {
-			exemplify(known, key)
+			addExample(known, key)
 		}
 	}
 	pairs := make([]cluster.Pair, 0, len(found))
@@ -81,12 +81,12 @@ func pair(found map[pairID]*cluster.Pair, c detector.Conflict) {
 			}
 			p.Addresses++
 			p.Since = earlier(p.Since, c.ConfirmedAt)
-			exemplify(p, c.Key)
+			addExample(p, c.Key)
 		}
 	}
 }
 
-func exemplify(p *cluster.Pair, key detector.Key) {
+func addExample(p *cluster.Pair, key detector.Key) {
 	if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, key) {
 		p.Examples = append(p.Examples, key)
 	}

@@ -45,44 +45,44 @@ func Stories(answers []cluster.Answer, rules Rules) []Story {
 		key  detector.Key
 		node string
 	}
-	chapters := make(map[place][]chapter)
+	nodeStories := make(map[place][]nodeStory)
 	var order []place
 	for _, a := range answers {
 		id := a.Member.NodeID()
 		for _, s := range a.Document.Stories[:min(len(a.Document.Stories), maxStories)] {
 			at := place{s.Key, ""}
-			if !rules.Wide(s.Key.Network) {
+			if !rules.ClusterWide(s.Key.Network) {
 				at.node = id
 			}
-			known := slices.ContainsFunc(chapters[at], func(c chapter) bool { return c.member.NodeID() == id })
+			known := slices.ContainsFunc(nodeStories[at], func(c nodeStory) bool { return c.member.NodeID() == id })
 			if known || !s.Key.IP.IsValid() {
 				continue
 			}
-			if chapters[at] == nil {
+			if nodeStories[at] == nil {
 				order = append(order, at)
 			}
-			chapters[at] = append(chapters[at], chapter{a.Member, s})
+			nodeStories[at] = append(nodeStories[at], nodeStory{a.Member, s})
 		}
 	}
 	slices.SortStableFunc(order, func(a, b place) int { return compareKeys(a.key, b.key) })
 	stories := make([]Story, 0, len(order))
 	for _, at := range order {
-		stories = append(stories, unite(chapters[at], rules))
+		stories = append(stories, merged(nodeStories[at], rules))
 	}
 	return stories
 }
 
 // chapter is the story of one node.
-type chapter struct {
+type nodeStory struct {
 	member cluster.Member
 	detector.Story
 }
 
-func unite(chapters []chapter, rules Rules) Story {
-	s := Story{Key: chapters[0].Key}
+func merged(nodeStories []nodeStory, rules Rules) Story {
+	s := Story{Key: nodeStories[0].Key}
 	var all holders
 	var conflicts []cluster.Answer
-	for _, c := range chapters {
+	for _, c := range nodeStories {
 		id := c.member.NodeID()
 		s.Nodes = append(s.Nodes, id)
 		all.add(id, c.Bindings)
@@ -101,7 +101,7 @@ func unite(chapters []chapter, rules Rules) Story {
 		s.Conflict = &list[0]
 	}
 	slices.SortStableFunc(s.Notes, func(a, b Note) int { return a.At.Compare(b.At) })
-	s.verdicts(chapters)
+	s.verdicts(nodeStories)
 	if s.unmatched(rules) {
 		s.Verdict = "holders on different nodes that do not know of each other yet: suspected as soon as they do"
 	}
@@ -110,18 +110,18 @@ func unite(chapters []chapter, rules Rules) Story {
 
 // verdicts takes that of the node with the strongest conflict, then with the most
 // holders; the first of equals.
-func (s *Story) verdicts(chapters []chapter) {
-	rank := func(c chapter) int {
+func (s *Story) verdicts(nodeStories []nodeStory) {
+	rank := func(c nodeStory) int {
 		if c.Conflict == nil || c.Conflict.State == detector.Resolved {
 			return 0
 		}
 		return int(c.Conflict.State)
 	}
-	best := slices.MaxFunc(chapters, func(a, b chapter) int {
+	best := slices.MaxFunc(nodeStories, func(a, b nodeStory) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Bindings), len(b.Bindings)))
 	})
 	s.Verdict = best.Verdict
-	for _, c := range chapters {
+	for _, c := range nodeStories {
 		n := slices.IndexFunc(s.Verdicts, func(v Verdict) bool { return v.Text == c.Verdict })
 		if n < 0 {
 			n = len(s.Verdicts)

@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-func tale(node string, stories ...detector.Story) cluster.Answer {
+func storiesFrom(node string, stories ...detector.Story) cluster.Answer {
 	return cluster.Answer{Member: member(node), Document: cluster.Document{Stories: stories}}
 }
 
@@ -22,7 +22,7 @@ func outline(s Story) []string {
 		lines = append(lines, strings.Join(v.Nodes, ",")+" says "+v.Text)
 	}
 	if s.Conflict != nil {
-		lines = append(lines, brief([]detector.Conflict{*s.Conflict})...)
+		lines = append(lines, summary([]detector.Conflict{*s.Conflict})...)
 	}
 	for _, b := range s.Bindings {
 		lines = append(lines, fmt.Sprintf("%s:%d", b.Holder.ID.Node, b.Holder.ID.Netns))
@@ -69,9 +69,9 @@ func TestStories(t *testing.T) {
 		{
 			"agreed",
 			[]cluster.Answer{
-				tale("n1", story("a conflict", &open, notes("10 seen", "22 answered"), a, b)),
-				tale("n2", story("a conflict", &open, notes("9 before", "20 seen"), b, a)),
-				tale("n3"),
+				storiesFrom("n1", story("a conflict", &open, notes("10 seen", "22 answered"), a, b)),
+				storiesFrom("n2", story("a conflict", &open, notes("9 before", "20 seen"), b, a)),
+				storiesFrom("n3"),
 			},
 			[][]string{{
 				"default n1/b,n2/b: a conflict", "x-1 confirmed cross-node 20 n1:1 n2:2", "n1/b:1", "n2/b:2",
@@ -81,9 +81,9 @@ func TestStories(t *testing.T) {
 		{
 			"the one who knows most is heard first",
 			[]cluster.Answer{
-				tale("n3", story("no live holder: not a conflict", nil, nil)),
-				tale("n1", story("being verified", &suspicion, nil, a, b)),
-				tale("n2", story("a conflict", &open, nil, b, a)),
+				storiesFrom("n3", story("no live holder: not a conflict", nil, nil)),
+				storiesFrom("n1", story("being verified", &suspicion, nil, a, b)),
+				storiesFrom("n2", story("a conflict", &open, nil, b, a)),
 			},
 			[][]string{{
 				"default n3/b,n1/b,n2/b: a conflict", "n3/b says no live holder: not a conflict", "n1/b says being verified", "n2/b says a conflict",
@@ -92,7 +92,7 @@ func TestStories(t *testing.T) {
 		},
 		{
 			"not matched yet",
-			[]cluster.Answer{tale("n1", story(one, &past, nil, a)), tale("n2", story(one, nil, nil, b))},
+			[]cluster.Answer{storiesFrom("n1", story(one, &past, nil, a)), storiesFrom("n2", story(one, nil, nil, b))},
 			[][]string{{
 				"default n1/b,n2/b: holders on different nodes that do not know of each other yet: suspected as soon as they do",
 				"x-0 resolved cross-node 1-5 n1:1 n2:2", "n1/b:1", "n2/b:2",
@@ -101,14 +101,14 @@ func TestStories(t *testing.T) {
 		{
 			"shared addresses and nodes' own may have two",
 			[]cluster.Answer{
-				tale("n1", shared(story(one, nil, nil, a)), story("own", nil, nil, hostA)),
-				tale("n2", shared(story(one, nil, nil, b)), story("own", nil, nil, hostB)),
+				storiesFrom("n1", shared(story(one, nil, nil, a)), story("own", nil, nil, hostA)),
+				storiesFrom("n2", shared(story(one, nil, nil, b)), story("own", nil, nil, hostB)),
 			},
 			[][]string{{"default n1/b,n2/b: own", "n1/b:1", "n2/b:2"}, {"default n1/b,n2/b: " + one, "n1/b:1", "n2/b:2"}},
 		},
 		{
 			"networks of one node",
-			[]cluster.Answer{tale("n1", local(story(one, nil, nil, a))), tale("n2", local(story(one, nil, nil, b)))},
+			[]cluster.Answer{storiesFrom("n1", local(story(one, nil, nil, a))), storiesFrom("n2", local(story(one, nil, nil, b)))},
 			[][]string{{"docker0 n1/b: " + one, "n1/b:1"}, {"docker0 n2/b: " + one, "n2/b:2"}},
 		},
 	} {

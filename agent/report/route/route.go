@@ -132,17 +132,17 @@ func (l *Lookup) link(index int) (netlink.Link, error) {
 }
 
 // leaving are the kinds of devices behind which the node ends.
-var leaving = map[string]bool{
+var uplinkTypes = map[string]bool{
 	"device": true, "bond": true, "team": true, "vxlan": true, "geneve": true, "wireguard": true,
 	"ipip": true, "ip6tnl": true, "sit": true, "gre": true, "gretap": true, "ip6gre": true, "ip6gretap": true,
 	"vti": true, "vti6": true, "xfrm": true,
 }
 
 func (l *Lookup) device(link netlink.Link) Device {
-	d := Device{Index: link.Attrs().Index, Name: link.Attrs().Name, Leaves: leaving[link.Type()]}
+	d := Device{Index: link.Attrs().Index, Name: link.Attrs().Name, Leaves: uplinkTypes[link.Type()]}
 	if link.Type() == "vlan" && link.Attrs().NetNsID < 0 {
 		below, err := l.link(link.Attrs().ParentIndex)
-		d.Leaves = err == nil && leaving[below.Type()]
+		d.Leaves = err == nil && uplinkTypes[below.Type()]
 	}
 	return d
 }
@@ -155,7 +155,7 @@ func (l *Lookup) bridge(link netlink.Link) (index int, vid uint16, ok bool) {
 		if err != nil || below.Type() != "bridge" {
 			return 0, 0, false
 		}
-		if bridge, is := below.(*netlink.Bridge); is && filters(bridge) {
+		if bridge, is := below.(*netlink.Bridge); is && filtersVLANs(bridge) {
 			vid = uint16(vlan.VlanId)
 		}
 		return below.Attrs().Index, vid, true
@@ -164,12 +164,12 @@ func (l *Lookup) bridge(link netlink.Link) (index int, vid uint16, ok bool) {
 	if !ok {
 		return 0, 0, false
 	}
-	if filters(bridge) && bridge.VlanDefaultPVID != nil {
+	if filtersVLANs(bridge) && bridge.VlanDefaultPVID != nil {
 		vid = *bridge.VlanDefaultPVID
 	}
 	return bridge.Index, vid, true
 }
 
-func filters(bridge *netlink.Bridge) bool {
+func filtersVLANs(bridge *netlink.Bridge) bool {
 	return bridge.VlanFiltering != nil && *bridge.VlanFiltering
 }

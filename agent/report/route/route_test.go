@@ -120,7 +120,7 @@ func outline(w Route) string {
 	return text
 }
 
-func leads(t *testing.T, ip, want string) {
+func checkRoute(t *testing.T, ip, want string) {
 	t.Helper()
 	way, err := new(Lookup).To(netip.MustParseAddr(ip))
 	if got := outline(way); err != nil || got != want {
@@ -133,16 +133,16 @@ func TestRouted(t *testing.T) {
 	one, two := veth(t, "vetha", 0), veth(t, "vethb", 0)
 	addRoute(t, "10.1.0.2/32", "", one, unix.RTN_UNICAST)
 	addRoute(t, "fd01::2/128", "", two, unix.RTN_UNICAST)
-	leads(t, "10.1.0.2", "out vetha")
-	leads(t, "fd01::2", "out vethb")
-	leads(t, "10.1.0.3", "nowhere ")
-	leads(t, "fd01::3", "nowhere ")
+	checkRoute(t, "10.1.0.2", "out vetha")
+	checkRoute(t, "fd01::2", "out vethb")
+	checkRoute(t, "10.1.0.3", "nowhere ")
+	checkRoute(t, "fd01::3", "nowhere ")
 	for _, kind := range []int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT} {
 		t.Run(fmt.Sprint("type ", kind), func(t *testing.T) {
 			addRoute(t, "10.1.0.4/32", "", nil, kind)
 			addRoute(t, "fd01::4/128", "", nil, kind)
-			leads(t, "10.1.0.4", "nowhere ")
-			leads(t, "fd01::4", "nowhere ")
+			checkRoute(t, "10.1.0.4", "nowhere ")
+			checkRoute(t, "fd01::4", "nowhere ")
 		})
 	}
 }
@@ -151,8 +151,8 @@ func TestBridged(t *testing.T) {
 	needs.Root(t)
 	bridge := add(t, &netlink.Bridge{LinkAttrs: named("cni0")}, "10.2.0.1/24", "fd02::1/64")
 	one, two := veth(t, "vetha", bridge.Attrs().Index), veth(t, "vethb", bridge.Attrs().Index)
-	leads(t, "10.2.0.2", "out cni0 port ")
-	leads(t, "fd02::2", "out cni0 port ")
+	checkRoute(t, "10.2.0.2", "out cni0 port ")
+	checkRoute(t, "fd02::2", "out cni0 port ")
 	// Nobody was asked, so nothing waits for an answer.
 	list, err := netlink.NeighList(bridge.Attrs().Index, netlink.FAMILY_ALL)
 	must(t, err)
@@ -163,19 +163,19 @@ func TestBridged(t *testing.T) {
 	}
 	for _, ip := range []string{"10.2.0.2", "fd02::2"} {
 		entry(t, bridge, ip, macs[0], netlink.NUD_STALE)
-		leads(t, ip, "out cni0 mac 02:00:00:00:00:01 port ")
+		checkRoute(t, ip, "out cni0 mac 02:00:00:00:00:01 port ")
 	}
 	entry(t, two, "", macs[0], netlink.NUD_REACHABLE)
-	leads(t, "10.2.0.2", "out cni0 mac 02:00:00:00:00:01 port vethb")
-	leads(t, "fd02::2", "out cni0 mac 02:00:00:00:00:01 port vethb")
+	checkRoute(t, "10.2.0.2", "out cni0 mac 02:00:00:00:00:01 port vethb")
+	checkRoute(t, "fd02::2", "out cni0 mac 02:00:00:00:00:01 port vethb")
 	entry(t, one, "", macs[1], netlink.NUD_REACHABLE)
-	leads(t, "10.2.0.2", "out cni0 mac 02:00:00:00:00:01 port vethb")
+	checkRoute(t, "10.2.0.2", "out cni0 mac 02:00:00:00:00:01 port vethb")
 	for _, state := range []int{netlink.NUD_FAILED, netlink.NUD_INCOMPLETE} {
 		entry(t, bridge, "10.2.0.9", nil, state)
-		leads(t, "10.2.0.9", "out cni0 port ")
+		checkRoute(t, "10.2.0.9", "out cni0 port ")
 	}
-	leads(t, "10.2.0.1", "self ")
-	leads(t, "fd02::1", "self ")
+	checkRoute(t, "10.2.0.1", "self ")
+	checkRoute(t, "fd02::1", "self ")
 }
 
 // Not every kernel has bridges that tell VLANs apart: which VLAN of the table is asked for is
@@ -234,25 +234,25 @@ func TestOffTheNode(t *testing.T) {
 		Dst: &net.IPNet{IP: net.ParseIP("10.5.2.0").To4(), Mask: net.CIDRMask(24, 32)},
 	}
 	must(t, netlink.RouteAdd(r))
-	leads(t, "10.5.2.7", "out flannel.1 leaves via 10.5.2.0")
-	leads(t, "10.5.2.0", "out flannel.1 leaves")
+	checkRoute(t, "10.5.2.7", "out flannel.1 leaves via 10.5.2.0")
+	checkRoute(t, "10.5.2.0", "out flannel.1 leaves")
 	addRoute(t, "0.0.0.0/0", "192.0.2.254", nil, unix.RTN_UNICAST)
 	addRoute(t, "::/0", "2001:db8::254", nil, unix.RTN_UNICAST)
-	leads(t, "10.6.0.1", "out eth9 via 192.0.2.254")
-	leads(t, "fd06::1", "out eth9 via 2001:db8::254")
-	leads(t, "192.0.2.9", "out eth9")
+	checkRoute(t, "10.6.0.1", "out eth9 via 192.0.2.254")
+	checkRoute(t, "fd06::1", "out eth9 via 2001:db8::254")
+	checkRoute(t, "192.0.2.9", "out eth9")
 	entry(t, uplink, "192.0.2.9", macs[1], netlink.NUD_REACHABLE)
-	leads(t, "192.0.2.9", "out eth9 mac 02:00:00:00:00:02")
+	checkRoute(t, "192.0.2.9", "out eth9 mac 02:00:00:00:00:02")
 	// An IPv4 route by an IPv6 neighbour, as with BGP unnumbered.
 	via := &netlink.Route{
 		LinkIndex: uplink.Attrs().Index, Dst: &net.IPNet{IP: net.IP{10, 7, 0, 0}, Mask: net.CIDRMask(24, 32)},
 		Via: &netlink.Via{AddrFamily: unix.AF_INET6, Addr: net.ParseIP("2001:db8::9")},
 	}
 	must(t, netlink.RouteAdd(via))
-	leads(t, "10.7.0.1", "out eth9 via 2001:db8::9")
-	leads(t, "192.0.2.1", "self ")
+	checkRoute(t, "10.7.0.1", "out eth9 via 2001:db8::9")
+	checkRoute(t, "192.0.2.1", "self ")
 	must(t, netlink.LinkSetDown(uplink))
-	leads(t, "10.6.0.1", "nowhere ")
+	checkRoute(t, "10.6.0.1", "nowhere ")
 }
 
 func BenchmarkTo(b *testing.B) {
