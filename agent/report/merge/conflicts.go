@@ -2,6 +2,7 @@ package merge
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,23 +11,12 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// record is one conflict as one node knows it.
-type record struct {
-	node string // NodeID
-	detector.Conflict
-}
-
-// Conflicts makes one of what several nodes tell of one conflict: the open ones first,
-// the eldest first, then the resolved ones, the newest first. It returns how many
-// were left out, too.
+// Conflicts joins the records that several nodes have of the same conflict: first the open
+// conflicts, the oldest first, then the resolved ones, the latest first. It also returns how many
+// records were left out.
 func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int) {
-	// Where a network ends at the node, so do its conflicts.
-	type place struct {
-		key  detector.Key
-		node string
-	}
-	groups := make(map[place][]*group)
-	var order []place
+	groups := make(map[domain][]*group)
+	var order []domain
 	total, omitted := 0, 0
 	for _, a := range answers {
 		omitted += omittedBy(a)
@@ -39,19 +29,17 @@ func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int)
 				omitted++
 				continue
 			}
-			at := place{c.Key, ""}
-			if !rules.ClusterWide(c.Key.Network) {
-				at.node = id
-			}
+			at := rules.domain(c.Key, id)
 			if groups[at] == nil {
 				order = append(order, at)
 			}
-			groups[at] = addToGroup(groups[at], record{id, c})
+			one := newGroup(id, c)
+			groups[at] = join(groups[at], one, func(g *group) bool { return g.id == c.ID && g.matches(one) })
 		}
 	}
 	var list []detector.Conflict
 	for _, at := range order {
-		for _, g := range join(groups[at]) {
+		for _, g := range joinByHolder(groups[at]) {
 			list = append(list, g.conflict())
 		}
 	}
@@ -59,31 +47,37 @@ func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int)
 	return list, omitted
 }
 
-// credible says whether a member may tell of a conflict: one that it is part of. What
-// this agent knows itself is not in question.
+// acceptable says whether a member may report a conflict: one of its own holders is in it. This
+// agent's own conflicts are always accepted.
 func acceptable(m cluster.Member, c detector.Conflict) bool {
 	return m.Self || c.Key.IP.IsValid() && c.State >= detector.Suspected && c.State <= detector.Resolved &&
 		slices.ContainsFunc(c.Holders, func(b detector.Binding) bool {
-			// The name alone: the history reaches back before the last boot.
+			// Only the name is compared: the history reaches back before the last boot.
 			return cluster.NodeName(b.Holder.ID.Node) == m.Name
 		})
 }
 
 func compareConflicts(a, b detector.Conflict) int {
+	byKey := cmp.Or(compareKeys(a.Key, b.Key), strings.Compare(a.ID, b.ID))
 	resolvedA, resolvedB := a.State == detector.Resolved, b.State == detector.Resolved
 	switch {
-	case resolvedA != resolvedB:
-		if resolvedA {
-			return 1
-		}
-		return -1
+	case resolvedA && resolvedB:
+		return cmp.Or(b.ResolvedAt.Compare(a.ResolvedAt), byKey)
 	case resolvedA:
-		return cmp.Or(b.ResolvedAt.Compare(a.ResolvedAt), compareKeys(a.Key, b.Key), strings.Compare(a.ID, b.ID))
+		return 1
+	case resolvedB:
+		return -1
 	}
-	return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), compareKeys(a.Key, b.Key), strings.Compare(a.ID, b.ID))
+	return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), byKey)
 }
 
-// group is what is taken for one conflict.
+// record is one conflict as one node reports it.
+type record struct {
+	node string // NodeID
+	detector.Conflict
+}
+
+// group is a set of records, at most one of each node, that describe one conflict.
 type group struct {
 	id       string
 	records  []record
@@ -92,91 +86,65 @@ type group struct {
 	from, to time.Time // when it was open; zero to: it still is
 }
 
-// file puts a record into the first group of its id that it goes with.
-func addToGroup(groups []*group, r record) []*group {
-	one := newGroup(r)
-	for _, g := range groups {
-		if g.id == r.ID && g.matches(one) {
-			g.add(one)
-			return groups
-		}
-	}
-	return append(groups, one)
-}
-
-// maxJoined bounds the groups of one address that are compared with each other.
-const maxJoined = 256
-
-// join unites groups of different ids: nodes that did not hear of each other's former
-// conflicts number them differently.
-func join(groups []*group) []*group {
-	if len(groups) > maxJoined {
-		return groups
-	}
-	var joined []*group
-	for _, g := range groups {
-		n := slices.IndexFunc(joined, func(other *group) bool { return other.matches(g) })
-		if n < 0 {
-			joined = append(joined, g)
-			continue
-		}
-		joined[n].add(g)
-	}
-	return joined
-}
-
-func newGroup(r record) *group {
+func newGroup(node string, c detector.Conflict) *group {
 	g := &group{
-		id:      r.ID,
-		records: []record{r},
-		nodes:   map[string]bool{r.node: true},
-		holders: make(map[detector.HolderID]bool),
-		from:    r.SuspectedAt,
+		id: c.ID, records: []record{{node, c}}, nodes: map[string]bool{node: true},
+		holders: make(map[detector.HolderID]bool), from: c.SuspectedAt,
 	}
-	if r.State == detector.Resolved {
-		g.to = r.ResolvedAt
+	if c.State == detector.Resolved {
+		g.to = c.ResolvedAt
 	}
-	for _, b := range r.Holders {
+	for _, b := range c.Holders {
 		g.holders[b.Holder.ID] = true
 	}
 	return g
 }
 
-// goesWith says whether two groups are one conflict: both were open at one time, and they
-// have the id or a holder in common. A node's own records are never one.
+// join adds a group to the first one that is the same conflict, or to the list.
+func join(groups []*group, g *group, same func(*group) bool) []*group {
+	n := slices.IndexFunc(groups, same)
+	if n < 0 {
+		return append(groups, g)
+	}
+	groups[n].add(g)
+	return groups
+}
+
+// maxJoined bounds the groups of one address that are compared with each other.
+const maxJoined = 256
+
+// joinByHolder joins groups of different IDs: a node that does not know of earlier conflicts of
+// the address numbers the next one differently.
+func joinByHolder(groups []*group) (joined []*group) {
+	if len(groups) > maxJoined {
+		return groups
+	}
+	for _, g := range groups {
+		joined = join(joined, g, g.matches)
+	}
+	return joined
+}
+
+// matches says whether two groups are one conflict: both were open at one time, they have the ID
+// or a holder in common, and no node has a record in both.
 func (g *group) matches(other *group) bool {
-	if !g.overlaps(other) {
-		return false
-	}
-	for node := range other.nodes {
-		if g.nodes[node] {
-			return false
-		}
-	}
-	if g.id == other.id {
-		return true
-	}
-	for id := range other.holders {
-		if g.holders[id] {
+	return (g.to.IsZero() || !other.from.After(g.to)) && (other.to.IsZero() || !g.from.After(other.to)) &&
+		!overlap(g.nodes, other.nodes) && (g.id == other.id || overlap(g.holders, other.holders))
+}
+
+func overlap[K comparable](a, b map[K]bool) bool {
+	for k := range b {
+		if a[k] {
 			return true
 		}
 	}
 	return false
 }
 
-// overlaps says whether both were open at one time.
-func (g *group) overlaps(other *group) bool {
-	return (g.to.IsZero() || !other.from.After(g.to)) && (other.to.IsZero() || !g.from.After(other.to))
-}
-
 func (g *group) add(other *group) {
 	g.records = append(g.records, other.records...)
-	for node := range other.nodes {
-		g.nodes[node] = true
-	}
-	for id := range other.holders {
-		g.holders[id] = true
-	}
+	maps.Copy(g.nodes, other.nodes)
+	maps.Copy(g.holders, other.holders)
 	if other.from.Before(g.from) {
 		g.from = other.from
 	}
@@ -187,14 +155,14 @@ func (g *group) add(other *group) {
 	}
 }
 
-// conflict unites the records: all holders, the strongest open state, the earliest times.
-// It is resolved only if all say so.
+// conflict joins the records: all holders, the strongest open state, the earliest times. The
+// conflict is resolved only if it is in all records.
 func (g *group) conflict() detector.Conflict {
 	c := g.records[0].Conflict
-	var all holders
+	all := make(holders)
 	nodes := make(map[string]bool)
 	for _, r := range g.records {
-		// Resolved is the highest, and the weakest here.
+		// Resolved has the highest value, but is the weakest state here.
 		if c.State == detector.Resolved || r.State == detector.Confirmed {
 			c.State = r.State
 		}

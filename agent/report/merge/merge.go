@@ -1,8 +1,8 @@
-// Package merge makes one table of what the agents of a cluster answer: bindings,
+// Package merge joins the documents that the agents of a cluster return for a query: bindings,
 // conflicts, stories, and which nodes share addresses.
 //
-// It is pure and must not know how the answers came. They are hostile: an agent is
-// believed about the holders of its own node only, order and size mean nothing, and
+// It is pure and does not know how the answers arrived. They are hostile input: an agent is
+// believed about the holders of its own node only, the order of the answers does not matter, and
 // everything is bounded.
 package merge
 
@@ -16,10 +16,8 @@ import (
 )
 
 const (
-	// maxBindings bounds a merged table, the own node's apart: more is nothing that a
-	// person reads.
-	maxBindings = 50_000
-	// maxConflicts bounds the conflicts taken from all answers together in the same way.
+	// maxBindings and maxConflicts bound the merged lists; this node's own are never left out.
+	maxBindings  = 50_000
 	maxConflicts = 20_000
 	// maxHolders bounds the holders of one merged conflict or story.
 	maxHolders = 256
@@ -28,20 +26,31 @@ const (
 	maxNotes   = 64
 )
 
-// Rules are what a merge has to know of the configuration.
+// Rules are what a merge needs from the configuration.
 type Rules struct {
-	// Wide says whether a network reaches over all nodes: in others one address on two
-	// nodes has nothing to do with itself.
+	// ClusterWide says whether a network spans all nodes. In other networks the same address on
+	// two nodes is not a duplicate.
 	ClusterWide func(network string) bool
 	// Shared says whether an address may have many holders.
 	Shared func(netip.Addr) bool
 }
 
-// Bindings returns what the members have themselves, ordered by network, address and
-// FirstSeen, and how many were left out.
-func Bindings(answers []cluster.Answer) ([]detector.Binding, int) {
-	var list []detector.Binding
-	omitted := 0
+// domain is where an address must be unique: in the cluster, or on one node.
+type domain struct {
+	key  detector.Key
+	node string // NodeID, empty for the cluster
+}
+
+func (r Rules) domain(key detector.Key, node string) domain {
+	if r.ClusterWide(key.Network) {
+		node = ""
+	}
+	return domain{key, node}
+}
+
+// Bindings returns the bindings that the members reported of their own holders, ordered by
+// network, address and FirstSeen, and how many were left out.
+func Bindings(answers []cluster.Answer) (list []detector.Binding, omitted int) {
 	for _, a := range answers {
 		omitted += omittedBy(a)
 		id := a.Member.NodeID()
@@ -61,17 +70,14 @@ func Bindings(answers []cluster.Answer) ([]detector.Binding, int) {
 	return list, omitted
 }
 
-// left is how many records an answer says that it left out.
-func omittedBy(a cluster.Answer) int {
-	const most = 1_000_000 // it may say what it likes
-	return min(max(a.Document.Omitted, 0), most)
-}
+// omittedBy returns how many records a member left out, within bounds: the member may lie.
+func omittedBy(a cluster.Answer) int { return min(max(a.Document.Omitted, 0), 1_000_000) }
 
 func compareKeys(a, b detector.Key) int {
 	return cmp.Or(cmp.Compare(a.Network, b.Network), a.IP.Compare(b.IP))
 }
 
-// compareBindings orders holders of one address, the elder first.
+// compareBindings orders holders of one address, the oldest first.
 func compareBindings(a, b detector.Binding) int {
 	return cmp.Or(
 		a.FirstSeen.Compare(b.FirstSeen),
@@ -82,45 +88,39 @@ func compareBindings(a, b detector.Binding) int {
 	)
 }
 
-// holders are the holders of one address as several nodes tell of them.
-type holders struct {
-	byID map[detector.HolderID]report
-}
+// holders are the holders of one address as several nodes report them.
+type holders map[detector.HolderID]report
 
-// report is a binding with the node that tells of it.
 type report struct {
 	binding detector.Binding
 	own     bool // by the holder's own node
 }
 
-// add takes in what the node with id says. The holder's own node knows best; of the
-// others the one that knows the holder's name.
-func (h *holders) add(id string, list []detector.Binding) {
-	if h.byID == nil {
-		h.byID = make(map[detector.HolderID]report)
-	}
+// add adds what the node with id reports. The report of the holder's own node wins; among the
+// others one that has the name of the pod.
+func (h holders) add(id string, list []detector.Binding) {
 	for _, b := range list {
 		own := b.Holder.ID.Node == id
-		old, known := h.byID[b.Holder.ID]
+		old, known := h[b.Holder.ID]
 		switch {
-		case !known && len(h.byID) < maxHolders, known && own && !old.own:
-			h.byID[b.Holder.ID] = report{b, own}
+		case !known && len(h) < maxHolders, known && own && !old.own:
+			h[b.Holder.ID] = report{b, own}
 		case known && !own && !old.own:
 			if old.binding.Holder.Pod == (detector.Pod{}) {
 				old.binding.Holder = b.Holder
 			}
-			// It is out of reach only if it is so for everybody.
+			// It is unreachable only if it is so for all nodes.
 			old.binding.Unreachable = old.binding.Unreachable && b.Unreachable
-			h.byID[b.Holder.ID] = old
+			h[b.Holder.ID] = old
 		}
 	}
 }
 
-// list returns the holders, the elder first.
-func (h *holders) list() []detector.Binding {
-	list := make([]detector.Binding, 0, len(h.byID))
-	for _, t := range h.byID {
-		list = append(list, t.binding)
+// list returns the holders, the oldest first.
+func (h holders) list() []detector.Binding {
+	list := make([]detector.Binding, 0, len(h))
+	for _, r := range h {
+		list = append(list, r.binding)
 	}
 	slices.SortFunc(list, compareBindings)
 	return list

@@ -195,7 +195,7 @@ func TestWhoDescribesAHolder(t *testing.T) {
 	named := far
 	named.Holder.Pod = detector.Pod{Name: "far"}
 	named.Unreachable = false
-	var h holders
+	h := make(holders)
 	h.add("n2/b", []detector.Binding{theirs, far})
 	h.add("n1/b", []detector.Binding{mine})
 	h.add("n3/b", []detector.Binding{third, named})

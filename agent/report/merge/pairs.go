@@ -3,49 +3,59 @@ package merge
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
 const (
-	// maxPairs bounds the pairs of nodes that are told of.
+	// maxPairs bounds the pairs of nodes.
 	maxPairs = 1000
 	// maxPaired bounds the nodes of one conflict that are paired with each other.
 	maxPaired = 16
-	// maxExamples is how many addresses a pair names.
+	// maxExamples bounds the addresses that a pair names.
 	maxExamples = 3
 )
 
-type pairID struct{ a, b string }
-
-// Pairs counts the addresses that two nodes share in confirmed conflicts, the most
-// first, and adds what pairs of nodes elsewhere tell of themselves.
+// Pairs counts the addresses that two nodes share in confirmed conflicts, the most first, and
+// adds the pairs that nodes elsewhere reported.
 func Pairs(conflicts []detector.Conflict, reported []cluster.Pair) []cluster.Pair {
-	found := make(map[pairID]*cluster.Pair)
-	for _, c := range conflicts {
-		if c.State == detector.Confirmed {
-			pair(found, c)
+	found := make(map[[2]string]*cluster.Pair)
+	get := func(a, b string) *cluster.Pair { // nil if there are too many
+		id := [2]string{min(a, b), max(a, b)}
+		if found[id] == nil && len(found) < maxPairs {
+			found[id] = &cluster.Pair{A: id[0], B: id[1]}
 		}
+		return found[id]
 	}
-	for _, p := range reported {
-		if p.Addresses <= 0 || p.A == p.B {
+	for _, c := range conflicts {
+		if c.State != detector.Confirmed {
 			continue
 		}
-		id := newPairID(p.A, p.B)
-		known := found[id]
-		if known == nil {
-			if len(found) == maxPairs {
+		var nodes []string
+		for _, b := range c.Holders {
+			node := b.Holder.ID.Node
+			if slices.Contains(nodes, node) || len(nodes) == maxPaired {
 				continue
 			}
-			known = &cluster.Pair{A: id.a, B: id.b}
-			found[id] = known
+			for _, other := range nodes {
+				if p := get(node, other); p != nil {
+					p.Addresses++
+					extend(p, c.ConfirmedAt, c.Key)
+				}
+			}
+			nodes = append(nodes, node)
 		}
-		known.Addresses = max(known.Addresses, p.Addresses)
-		known.Since = earlier(known.Since, p.Since)
-		known.LastReceived = p.LastReceived
-		for _, key := range p.Examples {
-			addExample(known, key)
+	}
+	for _, r := range reported {
+		if r.Addresses <= 0 || r.A == r.B {
+			continue
+		}
+		if p := get(r.A, r.B); p != nil {
+			p.Addresses = max(p.Addresses, r.Addresses)
+			p.LastReceived = r.LastReceived
+			extend(p, r.Since, r.Examples...)
 		}
 	}
 	pairs := make([]cluster.Pair, 0, len(found))
@@ -58,36 +68,11 @@ func Pairs(conflicts []detector.Conflict, reported []cluster.Pair) []cluster.Pai
 	return pairs
 }
 
-func newPairID(a, b string) pairID { return pairID{min(a, b), max(a, b)} }
-
-// pair counts a conflict for each two of its nodes.
-func pair(found map[pairID]*cluster.Pair, c detector.Conflict) {
-	var nodes []string
-	for _, b := range c.Holders {
-		if node := b.Holder.ID.Node; !slices.Contains(nodes, node) && len(nodes) < maxPaired {
-			nodes = append(nodes, node)
+func extend(p *cluster.Pair, since time.Time, examples ...detector.Key) {
+	p.Since = earlier(p.Since, since)
+	for _, key := range examples {
+		if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, key) {
+			p.Examples = append(p.Examples, key)
 		}
-	}
-	for n, a := range nodes {
-		for _, b := range nodes[:n] {
-			id := newPairID(a, b)
-			p := found[id]
-			if p == nil {
-				if len(found) == maxPairs {
-					continue
-				}
-				p = &cluster.Pair{A: id.a, B: id.b}
-				found[id] = p
-			}
-			p.Addresses++
-			p.Since = earlier(p.Since, c.ConfirmedAt)
-			addExample(p, c.Key)
-		}
-	}
-}
-
-func addExample(p *cluster.Pair, key detector.Key) {
-	if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, key) {
-		p.Examples = append(p.Examples, key)
 	}
 }
