@@ -1,3 +1,9 @@
+// Package alerting tests the whole path from a pod's packet to an alert's receiver: real agents on
+// nodes of the lab, a real Prometheus with the deployed rules, a real Alertmanager with the
+// configuration from the runbook, and a webhook that receives the alerts.
+//
+// It owns those processes and ends them. The cases of promtool in package deploy test which rule
+// fires when; this package tests that the parts fit together, and how long an alert takes.
 package alerting
 
 import (

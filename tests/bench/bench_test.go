@@ -1,3 +1,10 @@
+// Package bench measures what dupip costs and prints one table: each figure with its goal from the
+// design. As an ordinary test it measures everything in small, and no figure counts; make bench runs
+// it with -size full.
+//
+// It owns the order of the measurements: it alternates what it compares, so that other load on the
+// machine affects all alike, and figures are medians. It uses the agent from outside, as a binary
+// with an API, and package bpf by its exported names.
 package bench
 
 import (

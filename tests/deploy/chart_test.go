@@ -1,3 +1,5 @@
+// Package deploy tests what is in the folder deploy: the API server, the agent and the operators'
+// tools accept it. The tests need no cluster, no root and no lab.
 package deploy_test
 
 import (

@@ -34,7 +34,7 @@ func doctor(l *lab.T, in *lab.Netns, change func(*exec.Cmd), args ...string) dia
 	l.Helper()
 	var got outcome
 	l.Do(in.Exec(func() error {
-		got = dupip(l.TB.(testing.TB), change, append([]string{"doctor", "-o", "json"}, args...)...)
+		got = dupip(l.TB, change, append([]string{"doctor", "-o", "json"}, args...)...)
 		return nil
 	}))
 	var document struct {

@@ -1,3 +1,7 @@
+// Package e2e tests the whole agent on real packets: what it must not disturb (the traffic that it
+// observes, CNI plugins), what it reports about problems, what it leaves behind, and how fast it is.
+//
+// Package scenarios tests whether a situation is a conflict.
 package e2e
 
 import (

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -24,7 +25,7 @@ type programs struct {
 
 // programsOf asks the kernel, at every interface of a node. A kernel without tcx has no
 // tcx programs.
-func programsOf(t lab.TB, n *lab.Node) (map[string]programs, error) {
+func programsOf(t testing.TB, n *lab.Node) (map[string]programs, error) {
 	found := make(map[string]programs)
 	var tcxSides []ebpf.AttachType
 	if hasTCX(t) {
@@ -144,7 +145,7 @@ func ingressQdisc(ifindex int, kind string) netlink.Qdisc {
 }
 
 // hasTCX tells whether this kernel has to have tcx.
-func hasTCX(t lab.TB) bool {
+func hasTCX(t testing.TB) bool {
 	t.Helper()
 	version, err := features.LinuxVersionCode()
 	if err != nil {

@@ -1,3 +1,7 @@
+// Package faults tests clusters of real agents in the netns lab under faults: it disconnects nodes,
+// drops packets, kills agents and forges messages between them. Real duplicates must be found as
+// soon as possible. Nothing else may be confirmed, and a confirmed conflict must neither end nor be
+// raised again while it lasts.
 package faults
 
 import (

@@ -1,3 +1,9 @@
+// Package incidents plays public reports of pod IPs that were given out twice. containerd, runc and
+// CNI plugins make the pods as a kubelet has them made, the plugins' records get the fault from the
+// report, and the nodes' agents must find the duplicates and nothing else.
+//
+// It owns the five plays, which name their reports. Package scenarios has the pods that the lab
+// makes itself.
 package incidents
 
 import (

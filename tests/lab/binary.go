@@ -73,7 +73,7 @@ func Main(m interface{ Run() int }) int {
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	go func() {
 		<-signals
-		open.closeAll()
+		open.Range(func(l, _ any) bool { _ = l.(*Lab).Close(); return true })
 		RemoveTemp()
 		os.Exit(130)
 	}()

@@ -15,7 +15,9 @@ import (
 var ErrNotRoot = errors.New("the lab needs root (network namespaces and raw sockets)")
 
 var (
-	labs  atomic.Uint32
+	labs atomic.Uint32
+	// open has the labs of this process, for the signal handler of [Main].
+	open  sync.Map
 	sweep = sync.OnceValue(func() error {
 		if os.Geteuid() != 0 {
 			return nil // no lab can be made, but [Binary] has its folder
@@ -59,7 +61,7 @@ func New(ctx context.Context) (*Lab, error) {
 	if n := labs.Add(1); n > 1 {
 		l.prefix = fmt.Sprintf("%s%x.%d-", namePrefix, os.Getpid(), n)
 	}
-	open.add(l)
+	open.Store(l, nil)
 	hub, err := l.newNetns("switch")
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -117,7 +119,7 @@ func (l *Lab) Close() error {
 		n.removeDevices()
 		errs = append(errs, n.close())
 	}
-	open.remove(l)
+	open.Delete(l)
 	return errors.Join(errs...)
 }
 
@@ -157,35 +159,3 @@ func (l *Lab) nextPort() int {
 
 // short is a netns name without the part that makes it unique on the machine.
 func (l *Lab) short(name string) string { return strings.TrimPrefix(name, l.prefix) }
-
-// openLabs are the labs of this process, for the signal handler of [Main].
-type openLabs struct {
-	mu   sync.Mutex
-	labs map[*Lab]struct{}
-}
-
-var open = openLabs{labs: map[*Lab]struct{}{}}
-
-func (o *openLabs) add(l *Lab) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.labs[l] = struct{}{}
-}
-
-func (o *openLabs) remove(l *Lab) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.labs, l)
-}
-
-func (o *openLabs) closeAll() {
-	o.mu.Lock()
-	var all []*Lab
-	for l := range o.labs {
-		all = append(all, l)
-	}
-	o.mu.Unlock()
-	for _, l := range all {
-		_ = l.Close()
-	}
-}

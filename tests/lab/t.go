@@ -4,34 +4,21 @@ import (
 	"context"
 	"os"
 	"strconv"
+	"testing"
 	"time"
 
 	"github.com/dupip/dupip/internal/needs"
 )
 
-// TB is the part of testing.TB that the lab needs.
-type TB interface {
-	Helper()
-	Cleanup(func())
-	Context() context.Context
-	TempDir() string
-	Fatal(args ...any)
-	Skip(args ...any)
-	Errorf(format string, args ...any)
-	Logf(format string, args ...any)
-	Failed() bool
-	Name() string
-}
-
 // T is a lab for a test: its helpers fail the test instead of returning errors, and
 // the lab is closed when the test ends. Use it from the test's goroutine only.
 type T struct {
 	*Lab
-	TB
+	testing.TB
 }
 
 // NewT makes a lab for a test, which needs root.
-func NewT(t TB) *T {
+func NewT(t testing.TB) *T {
 	t.Helper()
 	needs.Root(t)
 	// Not the context of the test: that one ends before the cleanups run, and the

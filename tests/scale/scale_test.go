@@ -1,3 +1,9 @@
+// Package scale runs clusters of 50, 500 and 5,000 nodes in one process, in virtual time. Every node
+// is real gossip and a real detector, joined by agent/peer. Package simnet is the network between
+// them, and pods exist in name only. With 5,000 nodes the membership is simulated, too; see crowd.
+//
+// It compares the results with the goals of the design and prints the others. `make scale` runs it;
+// a short run is one of the ordinary tests.
 package scale
 
 import (

@@ -1,3 +1,12 @@
+// Package scenarios plays labelled situations in the netns lab, with real agents and real packets:
+// those that must be found (D…) and those that must raise no alarm (Q…). Most are played on one node
+// with one agent, and on several nodes whose agents are a cluster.
+//
+// A scenario is a few lines of what happens. A scenario without a duplicate must also prove that the
+// agents received its packets, and each ends with a real duplicate that is found, so that agents that
+// see nothing or cannot reach each other do not pass. A table at the end lists what was expected,
+// what was found, and the seconds from the second holder's first packet, or what the row says, to
+// the events.
 package scenarios
 
 import (

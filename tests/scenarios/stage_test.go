@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -44,7 +45,7 @@ type Actor struct {
 }
 
 // newStage builds the nodes and starts their agents.
-func newStage(t lab.TB, row *outcome) *Stage {
+func newStage(t testing.TB, row *outcome) *Stage {
 	row.MinOverlap = cmp.Or(row.MinOverlap, minOverlap)
 	s := &Stage{T: lab.NewT(t), row: row, flags: []string{"--min-overlap", row.MinOverlap.String()}}
 	if row.Config != "" {

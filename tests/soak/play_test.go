@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
@@ -41,7 +42,7 @@ type soak struct {
 }
 
 // newSoak starts the agents.
-func newSoak(t lab.TB, seed uint64) *soak {
+func newSoak(t testing.TB, seed uint64) *soak {
 	s := &soak{T: lab.NewT(t), seed: seed, judge: judge.New(limits()), pods: make(map[int]*lab.Pod)}
 	names := make([]string, nodes)
 	started := s.Cluster(nodes, "--min-overlap", minOverlap.String())

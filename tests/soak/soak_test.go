@@ -1,3 +1,10 @@
+// Package soak runs three real agents while random pods start, end and move, addresses change
+// hands, pods get the same address, and agents restart. Package plan draws the steps from a seed,
+// package truth reads every 250 ms which namespace has which addresses, and package judge compares
+// that with what the agents report at the same time.
+//
+// This package runs the steps, watches the agents and writes everything down. A finding is printed
+// with the seed and the history of the address.
 package soak
 
 import (

@@ -1,3 +1,5 @@
+// Package supply tests what the program is made of: a build is reproducible byte for byte, known
+// vulnerabilities in dependencies are found, and each dependency is accounted for.
 package supply
 
 import (

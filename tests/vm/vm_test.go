@@ -1,3 +1,10 @@
+// Package vm runs tests under the oldest kernel that dupip is tested on: Debian's Linux 6.1, which
+// has no tcx, in a virtual machine that qemu emulates without hardware acceleration. The kernel comes
+// from apt and is not installed. The machine has a generated initramfs with busybox and the tests'
+// binaries, and no disk or network.
+//
+// It owns the machine and the choice of tests, which are compiled from other packages.
+// `make test-vm` runs it, `make test` does not.
 package vm
 
 import (
