@@ -32,17 +32,9 @@ const (
 // removeLeftovers removes what runtimes of dead processes left behind, or of an earlier process with
 // the id of this one.
 func removeLeftovers() error {
-	entries, err := os.ReadDir(os.TempDir())
-	if err != nil {
-		return err
-	}
 	var errs []error
-	for _, e := range entries {
-		if rest, ok := strings.CutPrefix(e.Name(), namePrefix); ok {
-			if owner, _, _ := strings.Cut(rest, "-"); lab.Dead(owner, true) {
-				errs = append(errs, remove(e.Name()))
-			}
-		}
+	for _, path := range lab.Leftovers(os.TempDir(), namePrefix, true) {
+		errs = append(errs, remove(filepath.Base(path)))
 	}
 	return errors.Join(errs...)
 }

@@ -40,12 +40,8 @@ var pauseBinary = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "pause")
-	// git may not trust the folder's owner.
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path,
-		"github.com/dupip/dupip/tests/cri/pause")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the sandbox image: %w\n%s", err, out)
+	if err := lab.Build("", path, "github.com/dupip/dupip/tests/cri/pause", "-ldflags=-s -w"); err != nil {
+		return nil, err
 	}
 	return os.ReadFile(path)
 })

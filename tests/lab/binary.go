@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -31,15 +32,21 @@ var Binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "dupip")
-	// No test looks at the revision, and git may not trust the folder's owner.
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/dupip")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build dupip: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, Build(root, path, "./cmd/dupip")
 })
+
+// Build builds a static program from a folder of the module that it belongs to. More flags are for
+// `go build`.
+func Build(dir, path, pkg string, flags ...string) error {
+	// No test needs the revision, and git may not trust the folder's owner.
+	args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, flags, []string{pkg})
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
+}
 
 // moduleRoot is the folder of the product's module: what is built there has the versions
 // of its go.mod, not those of the tests' module.

@@ -5,30 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 )
 
 // bootIDFile is where programs read which boot of the machine this is.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
-
-// boot is a file with the id of a node's life, between two reboots.
-type boot struct{ file atomic.Pointer[string] }
-
-// again begins the next life, with a random id. The file is a new one: agents of the former
-// life go on seeing theirs.
-func (b *boot) again() error {
-	dir, err := TempDir()
-	if err != nil {
-		return err
-	}
-	id := NewUUID()
-	file := filepath.Join(dir, "boot-"+id)
-	if err := os.WriteFile(file, []byte(id+"\n"), 0o444); err != nil {
-		return fmt.Errorf("write a boot id: %w", err)
-	}
-	b.file.Store(&file)
-	return nil
-}
 
 // NewUUID is a random UUID, as the kernel makes them (random(4)).
 func NewUUID() string {
@@ -41,11 +21,23 @@ func NewUUID() string {
 
 // BootIDFile is what an agent that starts now has in the place of the kernel's boot id. Nodes
 // are as many machines, so each has its own.
-func (n *Node) BootIDFile() string { return *n.boot.file.Load() }
+func (n *Node) BootIDFile() string { return *n.bootIDFile.Load() }
 
 // BootID is what is in the BootIDFile.
 func (n *Node) BootID() string { return strings.TrimPrefix(filepath.Base(n.BootIDFile()), "boot-") }
 
-// Reboot gives the node another boot id, for agents that start from now on. What else a
-// reboot does, to agents and pods, the caller does before.
-func (n *Node) Reboot() error { return n.boot.again() }
+// Reboot gives the node another random boot id, for agents that start from now on; others keep theirs,
+// because the file is a new one. What else a reboot does, to agents and pods, the caller does before.
+func (n *Node) Reboot() error {
+	dir, err := TempDir()
+	if err != nil {
+		return err
+	}
+	id := NewUUID()
+	file := filepath.Join(dir, "boot-"+id)
+	if err := os.WriteFile(file, []byte(id+"\n"), 0o444); err != nil {
+		return fmt.Errorf("write a boot id: %w", err)
+	}
+	n.bootIDFile.Store(&file)
+	return nil
+}

@@ -143,13 +143,6 @@ func (c *Client) Status(ctx context.Context) (map[string]any, error) {
 	return doc, err
 }
 
-// Explain is the story of one address as the document is.
-func (c *Client) Explain(ctx context.Context, ip netip.Addr) (map[string]any, error) {
-	var doc map[string]any
-	err := c.decode(ctx, "/v1/explain", "ip="+ip.String(), &doc)
-	return doc, err
-}
-
 // WaitBinding polls until some binding of ip satisfies ok, and returns it.
 func (c *Client) WaitBinding(ctx context.Context, ip netip.Addr, ok func(Binding) bool) (found Binding, err error) {
 	err = Poll(ctx, forever, func() error {
@@ -161,4 +154,20 @@ func (c *Client) WaitBinding(ctx context.Context, ip netip.Addr, ok func(Binding
 		return errors.Join(fmt.Errorf("wait for a binding of %v: there is %+v", ip, bindings), err)
 	})
 	return found, err
+}
+
+// HTTPClient is a client that dials inside the netns. It is for addresses only: names may be
+// looked up outside. Each request has a connection of its own, because a server that was
+// started again must not meet old ones.
+func (n *Netns) HTTPClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = n.Exec(func() error {
+				conn, err = new(net.Dialer).DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		},
+	}}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -101,15 +102,9 @@ func (c *CNI) configs(nw CNINetwork) []map[string]any {
 		"type": "host-local", "dataDir": c.dataDir, "ranges": ranges, "routes": routes,
 	}}
 	all := []map[string]any{first}
-	for k, v := range nw.Plugin {
-		first[k] = v
-	}
+	maps.Copy(first, nw.Plugin)
 	for _, chained := range nw.Chained {
-		own := map[string]any{}
-		for k, v := range chained {
-			own[k] = v
-		}
-		all = append(all, own)
+		all = append(all, maps.Clone(chained))
 	}
 	for _, config := range all {
 		config["cniVersion"], config["name"] = "1.0.0", "lab"

@@ -12,9 +12,9 @@ import (
 // SendFrames sends complete Ethernet frames out of a device of the netns, all through
 // one packet socket.
 func (n *Netns) SendFrames(device string, frames ...[]byte) error {
-	return n.withSocket(device, func(s *packetSocket) error {
+	return n.withSocket(device, func(s packetSocket) error {
 		for _, f := range frames {
-			if err := s.send(f); err != nil {
+			if _, err := s.Write(f); err != nil {
 				return err
 			}
 		}
@@ -37,13 +37,13 @@ func (n *Node) Flood(ctx context.Context, perSecond int, next func(n int) []byte
 }
 
 func (n *Netns) flood(ctx context.Context, device string, perSecond int, next func(n int) []byte) (sent int, err error) {
-	err = n.withSocket(device, func(s *packetSocket) error {
+	err = n.withSocket(device, func(s packetSocket) error {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for began := time.Now(); ; {
 			for due := int(time.Since(began).Seconds() * float64(perSecond)); sent < due; sent++ {
 				// A full queue is the sender's own bottleneck.
-				if err := s.send(next(sent)); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				if _, err := s.Write(next(sent)); err != nil && !errors.Is(err, unix.ENOBUFS) {
 					return err
 				}
 			}
@@ -58,14 +58,10 @@ func (n *Netns) flood(ctx context.Context, device string, perSecond int, next fu
 }
 
 // withSocket runs f with a packet socket on a device of the netns.
-func (n *Netns) withSocket(device string, f func(*packetSocket) error) error {
-	var s *packetSocket
-	err := n.Exec(func() (err error) {
-		s, err = openPacket(device)
-		return err
-	})
+func (n *Netns) withSocket(device string, f func(packetSocket) error) error {
+	s, err := n.openPacket(device)
 	if err == nil {
-		defer s.close()
+		defer s.Close()
 		err = f(s)
 	}
 	if err != nil {

@@ -3,15 +3,16 @@ package lab
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/mdlayher/arp"
 	"github.com/mdlayher/ndp"
 )
 
@@ -38,15 +39,12 @@ type GuestOptions struct {
 type Guest struct {
 	opts   GuestOptions
 	pod    *Pod
-	socket *packetSocket
+	socket packetSocket
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu      sync.Mutex
-	paused  bool
-	owns    bool
-	lost    error
-	changed chan struct{}
+	paused, owns atomic.Bool
+	lost         atomic.Pointer[error]
 }
 
 // ErrAddressLost says that a guest gave its address up.
@@ -64,13 +62,12 @@ func (p *Pod) StartGuest(o GuestOptions) (*Guest, error) {
 	if o.Pace == 0 {
 		o.Pace = time.Second
 	}
-	g := &Guest{opts: o, pod: p, owns: !o.Detect, changed: make(chan struct{})}
-	if err := p.Exec(func() (err error) {
-		g.socket, err = openPacket(p.Interface)
-		return err
-	}); err != nil {
-		return nil, fmt.Errorf("start guest in netns %s: %w", p.Name, err)
+	socket, err := p.openPacket(p.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("start guest: %w", err)
 	}
+	g := &Guest{opts: o, pod: p, socket: socket}
+	g.owns.Store(!o.Detect)
 	ctx, cancel := context.WithCancel(context.Background())
 	g.cancel = cancel
 	g.done.Go(g.listen)
@@ -87,7 +84,7 @@ func (p *Pod) StartGuest(o GuestOptions) (*Guest, error) {
 // Stop ends the guest, without a word to its neighbours. It may be called more than once.
 func (g *Guest) Stop() error {
 	g.cancel()
-	err := g.socket.close()
+	err := g.socket.Close()
 	g.done.Wait()
 	return err
 }
@@ -95,48 +92,20 @@ func (g *Guest) Stop() error {
 // Owned waits until the guest has taken its address; it returns an error that wraps
 // [ErrAddressLost] when the guest gave up, or the error of ctx.
 func (g *Guest) Owned(ctx context.Context) error {
-	for {
-		g.mu.Lock()
-		owns, lost, changed := g.owns, g.lost, g.changed
-		g.mu.Unlock()
-		switch {
-		case lost != nil:
-			return lost
-		case owns:
-			return nil
+	return Poll(ctx, forever, func() error {
+		if lost := g.lost.Load(); lost != nil {
+			return Final(*lost)
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
+		if !g.owns.Load() {
+			return fmt.Errorf("the guest in netns %s has not taken %v", g.pod.Name, g.opts.Addr)
 		}
-	}
+		return nil
+	})
 }
 
-func (g *Guest) set(owns bool, lost error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.lost != nil {
-		return
-	}
-	g.owns, g.lost = owns, lost
-	close(g.changed)
-	g.changed = make(chan struct{})
-}
-
-// Pause makes the guest stand still or go on, as a virtual machine does that is saved or moved.
-// Meanwhile it sends nothing of its own and answers nobody.
-func (g *Guest) Pause(yes bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.paused = yes
-}
-
-func (g *Guest) isPaused() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.paused
-}
+// Pause makes the guest stop or continue, as a virtual machine that is saved or migrated. While it is
+// paused it sends nothing and answers nobody.
+func (g *Guest) Pause(yes bool) { g.paused.Store(yes) }
 
 // Announce tells everybody that the guest has its address.
 func (g *Guest) Announce() error {
@@ -162,7 +131,7 @@ func (g *Guest) Send(dst netip.Addr) error {
 }
 
 func (g *Guest) send(frame []byte) error {
-	if err := g.socket.send(frame); err != nil {
+	if _, err := g.socket.Write(frame); err != nil {
 		return fmt.Errorf("send from guest in netns %s: %w", g.pod.Name, err)
 	}
 	return nil
@@ -171,7 +140,7 @@ func (g *Guest) send(frame []byte) error {
 // talk announces and sends until the guest stops or gives up its address.
 func (g *Guest) talk(ctx context.Context) {
 	world := World(g.opts.Addr)
-	for g.Owned(ctx) == nil && (g.isPaused() || g.Announce() == nil && g.Send(world) == nil) && pause(ctx, g.opts.Talk) {
+	for g.Owned(ctx) == nil && (g.paused.Load() || g.Announce() == nil && g.Send(world) == nil) && pause(ctx, g.opts.Talk) {
 	}
 }
 
@@ -185,7 +154,7 @@ func (g *Guest) claim(ctx context.Context) {
 		return
 	}
 	for i := range 3 {
-		if g.gaveUp() || g.send(probe) != nil {
+		if g.lost.Load() != nil || g.send(probe) != nil {
 			return
 		}
 		wait := pace + rand.N(pace)
@@ -196,9 +165,9 @@ func (g *Guest) claim(ctx context.Context) {
 			return
 		}
 	}
-	g.set(true, nil)
+	g.owns.Store(true)
 	for range 2 {
-		if g.gaveUp() || g.Announce() != nil || !pause(ctx, 2*pace) {
+		if g.lost.Load() != nil || g.Announce() != nil || !pause(ctx, 2*pace) {
 			return
 		}
 	}
@@ -213,12 +182,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (g *Guest) gaveUp() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.lost != nil
-}
-
 // listen answers for the address until the socket is closed.
 func (g *Guest) listen() {
 	for buf := make([]byte, 65536); ; {
@@ -226,47 +189,39 @@ func (g *Guest) listen() {
 		if err != nil {
 			return
 		}
-		if p.VLAN != g.opts.VLAN || len(p.Frame) < 14 || g.isPaused() {
+		if p.VLAN != g.opts.VLAN || len(p.Frame) < 14 || g.paused.Load() {
 			continue
 		}
 		switch p.EtherType() {
 		case etherARP:
-			g.hearARP(p.Frame[14:])
+			g.answerARP(p.Frame[14:])
 		case etherIPv6:
-			g.hearIPv6(p.Frame[14:])
+			g.answerNDP(p.Frame[14:])
 		}
 	}
 }
 
-func (g *Guest) hearARP(p []byte) {
-	if len(p) < 28 || !g.opts.Addr.Is4() {
+// answerARP answers a request for the guest's address, and gives the address up if another host
+// claims it (RFC 5227, 2.1.1 and 2.4 (a)).
+func (g *Guest) answerARP(payload []byte) {
+	var p arp.Packet
+	if p.UnmarshalBinary(payload) != nil || bytes.Equal(p.SenderHardwareAddr, g.opts.MAC) || g.lost.Load() != nil {
 		return
 	}
-	op := binary.BigEndian.Uint16(p[6:])
-	senderMAC, sender := net.HardwareAddr(p[8:14]), netip.AddrFrom4([4]byte(p[14:18]))
-	target := netip.AddrFrom4([4]byte(p[24:28]))
-	if bytes.Equal(senderMAC, g.opts.MAC) {
-		return
-	}
-	g.mu.Lock()
-	owns, lost := g.owns, g.lost
-	g.mu.Unlock()
-	if lost != nil {
-		return
-	}
-	rivalProbe := !owns && op == ARPRequest && sender == netip.IPv4Unspecified() && target == g.opts.Addr
-	if g.opts.Detect && (sender == g.opts.Addr || rivalProbe) {
-		// RFC 5227, 2.1.1 and 2.4 (a).
-		g.set(false, fmt.Errorf("%w: %v was claimed by %v", ErrAddressLost, g.opts.Addr, senderMAC))
-		return
-	}
-	if owns && op == ARPRequest && target == g.opts.Addr {
-		_ = g.send(Ethernet(senderMAC, g.opts.MAC, g.opts.VLAN, etherARP,
-			ARP(ARPReply, g.opts.MAC, g.opts.Addr, senderMAC, sender)))
+	owns, request := g.owns.Load(), p.Operation == arp.OperationRequest && p.TargetIP == g.opts.Addr
+	switch {
+	case g.opts.Detect && (p.SenderIP == g.opts.Addr || !owns && request && p.SenderIP.IsUnspecified()):
+		err := fmt.Errorf("%w: %v was claimed by %v", ErrAddressLost, g.opts.Addr, p.SenderHardwareAddr)
+		g.owns.Store(false)
+		g.lost.Store(&err)
+	case owns && request:
+		_ = g.send(Ethernet(p.SenderHardwareAddr, g.opts.MAC, g.opts.VLAN, etherARP,
+			ARP(ARPReply, g.opts.MAC, g.opts.Addr, p.SenderHardwareAddr, p.SenderIP)))
 	}
 }
 
-func (g *Guest) hearIPv6(p []byte) {
+// answerNDP answers a neighbour solicitation for the guest's address.
+func (g *Guest) answerNDP(p []byte) {
 	if len(p) < 40+24 || p[6] != icmp6 || p[7] != 255 || !g.opts.Addr.Is6() {
 		return
 	}

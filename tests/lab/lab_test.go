@@ -298,11 +298,14 @@ func TestCloseLeavesNothing(t *testing.T) {
 
 func ours(t *testing.T, prefix string) []string {
 	t.Helper()
-	names, err := namesIn(netnsDir)
+	names, err := filepath.Glob(filepath.Join(netnsDir, prefix+"*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(names, func(s string) bool { return !strings.HasPrefix(s, prefix) })
+	for i, path := range names {
+		names[i] = filepath.Base(path)
+	}
+	return names
 }
 
 // What a killed process left is removed; what a living one has is not.

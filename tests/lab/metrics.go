@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 
@@ -22,7 +21,11 @@ const metricsPort = "9951"
 
 // Scrape reads /metrics of the agent as Prometheus does.
 func (a *Agent) Scrape(ctx context.Context) (Metrics, error) {
-	response, err := a.GetMetricsPort(ctx, "/metrics")
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+metricsPort+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.Node.HTTPClient().Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -57,15 +60,6 @@ func ReadMetrics(r io.Reader) (Metrics, error) {
 		}
 	}
 	return samples, nil
-}
-
-// GetMetricsPort asks the agent's HTTP port, from inside its node. The caller closes the body.
-func (a *Agent) GetMetricsPort(ctx context.Context, path string) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort("127.0.0.1", metricsPort)+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	return a.Node.HTTPClient().Do(request)
 }
 
 // labelsOf writes the labels of a sample, which are sorted by name.

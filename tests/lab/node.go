@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ type Node struct {
 	// Program is what agents of the node are started from; empty is [Binary].
 	Program string
 
-	boot *boot
+	bootIDFile *atomic.Pointer[string]
 }
 
 // IPv4 is the address with this last byte in the subnet of the node's bridged pods.
@@ -125,7 +126,7 @@ func (l *Lab) AddNode(name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Netns: ns, Number: number, boot: &boot{}}
+	n := &Node{Netns: ns, Number: number, bootIDFile: new(atomic.Pointer[string])}
 	if err := errors.Join(n.Reboot(), n.build(l.hub)); err != nil {
 		return nil, fmt.Errorf("build node %s: %w", name, err)
 	}

@@ -1,67 +1,43 @@
 package lab
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 
+	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 )
 
-// packetSocket is an AF_PACKET socket on one device, or on all, in the netns of the thread that
-// opened it.
-type packetSocket struct {
-	file *os.File
-	raw  syscall.RawConn
-}
+// packetSocket is an AF_PACKET socket on one device, or on all, of a netns.
+type packetSocket struct{ *socket.Conn }
 
 // openPacket opens a socket that receives every frame that comes in at a device; "" is every device.
-func openPacket(device string) (*packetSocket, error) {
+func (n *Netns) openPacket(device string) (s packetSocket, err error) {
 	ifindex := 0
 	if device != "" {
-		ifi, err := net.InterfaceByName(device)
-		if err != nil {
-			return nil, fmt.Errorf("find %s: %w", device, err)
+		if ifindex, err = n.Ifindex(device); err != nil {
+			return s, err
 		}
-		ifindex = ifi.Index
 	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	s.Conn, err = socket.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0, "packets of "+device, &socket.Config{NetNS: int(n.fd)})
 	if err != nil {
-		return nil, fmt.Errorf("open packet socket: %w", err)
+		return s, fmt.Errorf("open packet socket in netns %s: %w", n.Name, err)
 	}
-	s := &packetSocket{file: os.NewFile(uintptr(fd), "packets of "+device)}
-	err = errors.Join(
-		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
-		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifindex}),
-	)
-	if err == nil {
-		s.raw, err = s.file.SyscallConn()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("bind packet socket to %q: %w", device, err), s.close())
+	if err := errors.Join(
+		s.SetsockoptInt(unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
+		s.SetsockoptInt(unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		s.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20),
+		s.Bind(&unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifindex}),
+	); err != nil {
+		return s, errors.Join(fmt.Errorf("bind packet socket to %q in netns %s: %w", device, n.Name, err), s.Close())
 	}
 	return s, nil
-}
-
-// close may be called more than once.
-func (s *packetSocket) close() error {
-	if err := s.file.Close(); !errors.Is(err, os.ErrClosed) {
-		return err
-	}
-	return nil
-}
-
-func (s *packetSocket) send(frame []byte) error {
-	_, err := s.file.Write(frame)
-	return err
 }
 
 // Packet is a frame that came in.
@@ -84,26 +60,21 @@ func (p Packet) EtherType() uint16 {
 }
 
 // receive blocks for one frame. A device that goes down is no error.
-func (s *packetSocket) receive(buf []byte) (p Packet, err error) {
+func (s packetSocket) receive(buf []byte) (p Packet, err error) {
 	oob := make([]byte, unix.CmsgSpace(20))
 	for {
-		var size, oobn int
-		var from unix.Sockaddr
-		var failed error
-		if err := s.raw.Read(func(fd uintptr) bool {
-			size, oobn, _, from, failed = unix.Recvmsg(int(fd), buf, oob, 0)
-			return !errors.Is(failed, unix.EAGAIN)
-		}); err != nil {
-			return p, err
-		}
-		if errors.Is(failed, unix.ENETDOWN) || errors.Is(failed, unix.ENOBUFS) {
+		size, oobn, _, from, err := s.Recvmsg(context.Background(), buf, oob, 0)
+		if errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.ENOBUFS) {
 			continue
 		}
-		p.Frame, p.VLAN = buf[:max(size, 0)], vlanTag(oob[:oobn])
+		if err != nil {
+			return p, err
+		}
+		p.Frame, p.VLAN = buf[:size], vlanTag(oob[:oobn])
 		if ll, ok := from.(*unix.SockaddrLinklayer); ok {
 			p.Ifindex = ll.Ifindex
 		}
-		return p, failed
+		return p, nil
 	}
 }
 
@@ -129,20 +100,18 @@ func htons(v uint16) uint16 {
 
 // Listener hands on the packets that come in.
 type Listener struct {
-	socket *packetSocket
+	socket packetSocket
 	done   chan struct{}
 }
 
 // Listen calls each, on another goroutine, for every packet that comes in at a device of the netns; ""
 // is every device, also those that are made later. It ends with Close, or with the lab.
 func (n *Netns) Listen(device string, each func(Packet)) (*Listener, error) {
-	l := &Listener{done: make(chan struct{})}
-	if err := n.Exec(func() (err error) {
-		l.socket, err = openPacket(device)
-		return err
-	}); err != nil {
-		return nil, fmt.Errorf("listen in netns %s: %w", n.Name, err)
+	socket, err := n.openPacket(device)
+	if err != nil {
+		return nil, err
 	}
+	l := &Listener{socket: socket, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
 		for buf := make([]byte, 65536); ; {
@@ -159,7 +128,7 @@ func (n *Netns) Listen(device string, each func(Packet)) (*Listener, error) {
 
 // Close ends it, and waits for the last call. It may be called more than once.
 func (l *Listener) Close() error {
-	err := l.socket.close()
+	err := l.socket.Close()
 	<-l.done
 	return err
 }

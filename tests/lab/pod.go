@@ -280,4 +280,4 @@ func (n *Node) bridgeAddrs(bridge string) (v4, v6 netip.Addr, err error) {
 }
 
 // AsNode lets other pods be attached to a pod, as a container engine inside it does.
-func (p *Pod) AsNode() *Node { return &Node{Netns: p.Netns, boot: p.Node.boot} }
+func (p *Pod) AsNode() *Node { return &Node{Netns: p.Netns, bootIDFile: p.Node.bootIDFile} }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,67 +22,41 @@ const (
 // gone. At the first call in a process that includes an earlier one that had its id.
 func removeLeftovers(first bool) error {
 	var errs []error
-	names, err := namesIn(netnsDir)
-	errs = append(errs, err)
-	for _, name := range names {
-		if !stale(name, first) {
-			continue
-		}
+	for _, path := range Leftovers(netnsDir, namePrefix, first) {
+		name := filepath.Base(path)
 		if n, err := openNetns(name); err == nil {
 			n.removeDevices()
 			n.release()
 		}
 		// Another test process may sweep at the same time.
 		if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			// A file without a mount is what a process killed half-way leaves.
-			err = os.Remove(filepath.Join(netnsDir, name))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			// A process that was killed half-way leaves a file without a mount.
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, fmt.Errorf("delete netns %s: %w", name, err))
 			}
 		}
 	}
-	dirs, err := namesIn(os.TempDir())
-	errs = append(errs, err)
-	for _, name := range dirs {
-		if stale(name, first) {
-			errs = append(errs, os.RemoveAll(filepath.Join(os.TempDir(), name)))
-		}
+	for _, path := range Leftovers(os.TempDir(), namePrefix, first) {
+		errs = append(errs, os.RemoveAll(path))
 	}
 	return errors.Join(errs...)
 }
 
-// namesIn are the names in a folder; a folder that does not exist has none.
-func namesIn(dir string) ([]string, error) {
-	list, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var names []string
-	for _, e := range list {
-		names = append(names, e.Name())
-	}
-	return names, nil
-}
-
-// stale says that a name was made by a lab whose process has ended, or with own, that
-// it has the id of this process.
-func stale(name string, own bool) bool {
-	rest, ok := strings.CutPrefix(name, namePrefix)
-	owner, _, dashed := strings.Cut(rest, "-")
-	owner, _, _ = strings.Cut(owner, ".")
-	return ok && dashed && Dead(owner, own)
-}
-
-// Dead says that a process has ended, by its id in hexadecimal as names have it; with own also
-// that it has the id of this process, which is an earlier one's.
-func Dead(id string, own bool) bool {
-	pid, err := strconv.ParseUint(id, 16, 31)
-	if err != nil {
-		return false
-	}
-	if int(pid) == os.Getpid() {
-		return own
-	}
-	_, err = os.Stat(fmt.Sprintf("/proc/%d", pid))
-	return errors.Is(err, fs.ErrNotExist)
+// Leftovers are the paths in a folder whose names begin with prefix and the hexadecimal id of a
+// process that has ended, and have a "-" behind that. With own they include those of an earlier process
+// that had the id of this one.
+func Leftovers(dir, prefix string, own bool) []string {
+	paths, _ := filepath.Glob(filepath.Join(dir, prefix+"*-*")) // the pattern is well formed
+	return slices.DeleteFunc(paths, func(path string) bool {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), prefix), "-")
+		owner, _, _ = strings.Cut(owner, ".")
+		pid, err := strconv.ParseUint(owner, 16, 31)
+		if err == nil && int(pid) == os.Getpid() {
+			return !own
+		}
+		if err == nil {
+			_, err = os.Stat(fmt.Sprintf("/proc/%d", pid))
+		}
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }

@@ -96,14 +96,21 @@ func (n *Netns) ping(dst netip.Addr, timeout time.Duration) error {
 
 // SendUDP sends count datagrams from an address that the netns has to the discard
 // port of dst. Nobody has to be there: the first packet may be an ARP request.
-func (n *Netns) SendUDP(src, dst netip.Addr, count int) error {
-	conn, err := n.DialUDP(src, netip.AddrPortFrom(dst, discardPort))
+func (n *Netns) SendUDP(src, dst netip.Addr, count int) error { return n.sendUDP("", src, dst, count) }
+
+// SendFrom sends one datagram out of a device, whatever the routes say.
+func (n *Netns) SendFrom(device string, src, dst netip.Addr) error {
+	return n.sendUDP(device, src, dst, 1)
+}
+
+func (n *Netns) sendUDP(device string, src, dst netip.Addr, count int) error {
+	conn, err := n.dialUDP(device, src, netip.AddrPortFrom(dst, discardPort))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	for range count {
-		// A port unreachable for the datagram before is not our concern.
+		// A port unreachable for the datagram before is no error.
 		if _, err := conn.Write([]byte("dupip lab")); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return fmt.Errorf("send from %v to %v in netns %s: %w", src, dst, n.Name, err)
 		}
@@ -113,15 +120,27 @@ func (n *Netns) SendUDP(src, dst netip.Addr, count int) error {
 
 // DialUDP opens a socket in the netns that is bound to src and connected to dst.
 func (n *Netns) DialUDP(src netip.Addr, dst netip.AddrPort) (*net.UDPConn, error) {
-	var conn *net.UDPConn
-	err := n.Exec(func() (err error) {
-		conn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)), net.UDPAddrFromAddrPort(dst))
+	return n.dialUDP("", src, dst)
+}
+
+func (n *Netns) dialUDP(device string, src netip.Addr, dst netip.AddrPort) (udp *net.UDPConn, err error) {
+	d := net.Dialer{
+		LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)),
+		Control: func(_, _ string, c syscall.RawConn) error {
+			var bindErr error
+			err := c.Control(func(fd uintptr) { bindErr = unix.BindToDevice(int(fd), device) })
+			return errors.Join(err, bindErr)
+		},
+	}
+	err = n.Exec(func() error {
+		conn, err := d.Dial("udp", dst.String())
+		udp, _ = conn.(*net.UDPConn)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open socket from %v to %v in netns %s: %w", src, dst, n.Name, err)
 	}
-	return conn, nil
+	return udp, nil
 }
 
 // ListenUDP opens a socket in the netns that receives on an address and port.
@@ -202,25 +221,4 @@ func (p *Pod) sendOwn(build func(mac net.HardwareAddr) ([]byte, error)) error {
 		return err
 	}
 	return p.SendRaw(frame)
-}
-
-// SendFrom sends one datagram out of a device, whatever the routes say.
-func (n *Netns) SendFrom(device string, src, dst netip.Addr) error {
-	return n.Exec(func() error {
-		d := net.Dialer{
-			LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)),
-			Control: func(_, _ string, c syscall.RawConn) error {
-				var bindErr error
-				err := c.Control(func(fd uintptr) { bindErr = unix.BindToDevice(int(fd), device) })
-				return errors.Join(err, bindErr)
-			},
-		}
-		conn, err := d.Dial("udp", netip.AddrPortFrom(dst, discardPort).String())
-		if err != nil {
-			return fmt.Errorf("send from %v on %s in netns %s: %w", src, device, n.Name, err)
-		}
-		defer conn.Close()
-		_, err = conn.Write([]byte("dupip lab"))
-		return err
-	})
 }

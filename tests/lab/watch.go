@@ -1,12 +1,14 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,9 +19,8 @@ var ErrTimeout = errors.New("it did not happen in time")
 // Watch records the stream of conflict events of one agent. It connects again when
 // the agent was restarted. Its methods may be called from several goroutines.
 type Watch struct {
-	mu      sync.Mutex
-	events  []Event
-	changed chan struct{}
+	mu     sync.Mutex
+	events []Event
 }
 
 // Watch starts to record events, and returns once the stream is open. The lab ends it.
@@ -27,7 +28,7 @@ func (a *Agent) Watch(ctx context.Context) (*Watch, error) { return a.Node.lab.W
 
 // Watch is [Agent.Watch] for an agent that something else has started.
 func (l *Lab) Watch(ctx context.Context, c *Client) (*Watch, error) {
-	w := &Watch{changed: make(chan struct{})}
+	w := &Watch{}
 	ctx, cancel := context.WithCancel(ctx)
 	opened := make(chan error, 1)
 	var once sync.Once
@@ -68,37 +69,31 @@ func (w *Watch) add(e Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)
-	close(w.changed)
-	w.changed = make(chan struct{})
 }
 
 // Events are those received so far, in order.
 func (w *Watch) Events() []Event {
-	events, _ := w.snapshot()
-	return events
-}
-
-func (w *Watch) snapshot() ([]Event, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.events), w.changed
+	return slices.Clone(w.events)
 }
 
 // Wait returns the first event that satisfies ok, also one of the past. After timeout
 // it returns an error that wraps [ErrTimeout] and names what was seen.
-func (w *Watch) Wait(timeout time.Duration, ok func(Event) bool) (Event, error) {
-	deadline := time.After(timeout)
-	for {
-		events, changed := w.snapshot()
+func (w *Watch) Wait(timeout time.Duration, ok func(Event) bool) (found Event, err error) {
+	find := func() error {
+		events := w.Events()
 		if i := slices.IndexFunc(events, ok); i >= 0 {
-			return events[i], nil
+			found = events[i]
+			return nil
 		}
-		select {
-		case <-changed:
-		case <-deadline:
-			return Event{}, fmt.Errorf("wait %v: %w; seen: %s", timeout, ErrTimeout, Story(events))
-		}
+		return fmt.Errorf("seen: %s", Story(events))
 	}
+	// Once more at the end: Poll pauses between two calls.
+	if err = Poll(context.Background(), timeout, find); err != nil && find() == nil {
+		err = nil
+	}
+	return found, err
 }
 
 // WaitType waits for an event of one type about one address.
@@ -119,29 +114,21 @@ func (w *Watch) WaitConfirmed(ip netip.Addr, timeout time.Duration) (Event, erro
 // is confirmed, also if that was in the past.
 func (w *Watch) NeverConfirmed(window time.Duration) error {
 	e, err := w.Wait(window, func(e Event) bool { return e.Type == "confirmed" })
-	switch {
-	case errors.Is(err, ErrTimeout):
-		return nil
-	case err != nil:
-		return err
+	if err != nil {
+		return nil // it can only be [ErrTimeout]
 	}
 	return fmt.Errorf("a conflict that is none was confirmed: %s", Story([]Event{e}))
 }
 
 // Story is a short text about events, for messages.
 func Story(events []Event) string {
-	if len(events) == 0 {
-		return "no event"
-	}
-	text := ""
-	for i, e := range events {
-		if i > 0 {
-			text += "; "
-		}
-		text += fmt.Sprintf("%s %s %v (%s)", e.At.Format("05.000"), e.Type, e.Conflict.IP, e.Reason)
+	var steps []string
+	for _, e := range events {
+		step := fmt.Sprintf("%s %s %v (%s)", e.At.Format("05.000"), e.Type, e.Conflict.IP, e.Reason)
 		for _, h := range e.Conflict.Holders {
-			text += fmt.Sprintf(" [%s %s %s %s]", h.Netns, h.Interface, h.MAC, h.Evidence)
+			step += fmt.Sprintf(" [%s %s %s %s]", h.Netns, h.Interface, h.MAC, h.Evidence)
 		}
+		steps = append(steps, step)
 	}
-	return text
+	return cmp.Or(strings.Join(steps, "; "), "no event")
 }
