@@ -57,15 +57,15 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 		fmt.Fprintln(out, "No address seen yet.")
 		return
 	}
+	var rows []table.Row
 	if wide {
-		t := newTable(out, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
 		for _, b := range bindings {
-			t.AppendRow(table.Row{
+			rows = append(rows, table.Row{
 				b.Network, b.IP, who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence,
 				age(b.FirstSeen), age(b.LastSeen),
 			})
 		}
-		t.Render()
+		printTable(out, rows, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
 		return
 	}
 	header := []any{"ip", "holder", "interface", "evidence", "first", "last"}
@@ -73,7 +73,6 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 	if nodes != nil {
 		header = slices.Insert(header, 1, any("node"))
 	}
-	var rows []table.Row
 	for _, b := range bindings {
 		row := table.Row{
 			inNetwork(b.IP, b.Network), who(b), clip(b.Interface, 15), b.Evidence, age(b.FirstSeen), age(b.LastSeen),
@@ -83,8 +82,5 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 		}
 		rows = append(rows, row)
 	}
-	header, rows = fit(header, rows, "holder", "first", "interface", "last")
-	t := newTable(out, header...)
-	t.AppendRows(rows)
-	t.Render()
+	printFitted(out, rows, header, "holder", "first", "interface", "last")
 }

@@ -92,8 +92,8 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 		}
 		return
 	}
+	var rows []table.Row
 	if wide {
-		t := newTable(out, "id", "network", "ip", "state", "scope", "since", "resolved", "holder", "node", "interface", "mac", "evidence", "first seen", "last seen")
 		for _, c := range conflicts {
 			nodes, _ := nodesOf(c.Holders)
 			for n, b := range c.Holders {
@@ -101,10 +101,11 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 				if n == 0 {
 					row = table.Row{c.ID, c.Network, c.IP, paint(out, c.State), c.Scope, age(since(c)), age(c.ResolvedAt)}
 				}
-				t.AppendRow(append(row, describeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
+				rows = append(rows, append(row, describeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
 			}
 		}
-		t.Render()
+		printTable(out, rows, "id", "network", "ip", "state", "scope", "since", "resolved", "holder", "node", "interface", "mac",
+			"evidence", "first seen", "last seen")
 		return
 	}
 	header := []any{"ip", "state", "since", "holder", "interface", "seen"}
@@ -116,8 +117,7 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 	if nodes != nil {
 		header = slices.Insert(header, 3, any("node"))
 	}
-	var rows []table.Row
-	far := false
+	unreachable := false
 	for _, c := range conflicts {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", ""}
@@ -129,18 +129,15 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 				// The mark is on the node, so that the name can be copied.
 				node := nodes[nodeID(b)]
 				if name = who(b); b.Unreachable {
-					node, far = node+" !", true
+					node, unreachable = node+" !", true
 				}
 				row = append(row, node)
 			}
 			rows = append(rows, append(row, name, clip(b.Interface, 15), age(b.FirstSeen)))
 		}
 	}
-	header, rows = fit(header, rows, "holder", "seen", "interface", "since")
-	t := newTable(out, header...)
-	t.AppendRows(rows)
-	t.Render()
-	if far {
+	printFitted(out, rows, header, "holder", "seen", "interface", "since")
+	if unreachable {
 		wrapped(out, 2, "! unreachable: the node does not answer, and its holders may be gone.")
 	}
 }

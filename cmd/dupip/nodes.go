@@ -51,12 +51,11 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 		}
 		rows = append(rows, row)
 	}
-	if !wide {
-		header, rows = fit(header, rows, "name", "heard", "since")
+	if wide {
+		printTable(out, rows, header...)
+	} else {
+		printFitted(out, rows, header, "name", "heard", "since")
 	}
-	t := newTable(out, header...)
-	t.AppendRows(rows)
-	t.Render()
 	if document.Cluster.Alone {
 		wrapped(out, 0, "This agent is alone: it was started without --join and --bind, so duplicates on other nodes are not found.")
 	}

@@ -98,9 +98,24 @@ func showEvent[T any](cmd *cobra.Command, g *globals, event T, text func(event T
 // screen is the width of a table in columns; "wide" has no bound.
 const screen = 80
 
-// fit makes a table fit the screen. It removes spare columns, in this order, until the named column
-// has room for 12 characters, and then shortens that one.
-func fit(header []any, rows []table.Row, column string, spare ...string) ([]any, []table.Row) {
+// printTable prints a table without lines, like those of kubectl.
+func printTable(w io.Writer, rows []table.Row, header ...any) {
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatUpper
+	t.SetStyle(style)
+	t.SuppressTrailingSpaces()
+	t.AppendHeader(header)
+	t.AppendRows(rows)
+	t.Render()
+}
+
+// printFitted prints a table that fits the screen. It removes spare columns, in this order, until
+// the named column has room for 12 characters, and then shortens that one.
+func printFitted(w io.Writer, rows []table.Row, header []any, column string, spare ...string) {
 	const shortest = 12
 	left := columnWidth(header, rows, column)
 	for left < shortest && len(spare) > 0 {
@@ -115,7 +130,7 @@ func fit(header []any, rows []table.Row, column string, spare ...string) ([]any,
 	for _, row := range rows {
 		row[at] = clip(row[at].(string), max(left, shortest))
 	}
-	return header, rows
+	printTable(w, rows, header...)
 }
 
 // columnWidth is the part of the screen that the other columns of a table leave for one.
@@ -206,20 +221,6 @@ func hanging(out io.Writer, indent int, line string, wide bool) {
 	var lines strings.Builder
 	wrapped(&lines, indent, began+line)
 	fmt.Fprint(out, strings.TrimPrefix(lines.String(), began))
-}
-
-// newTable returns a table without lines, like those of kubectl.
-func newTable(w io.Writer, header ...any) table.Writer {
-	t := table.NewWriter()
-	t.SetOutputMirror(w)
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatUpper
-	t.SetStyle(style)
-	t.SuppressTrailingSpaces()
-	t.AppendHeader(table.Row(header))
-	return t
 }
 
 // colours reports whether w is a terminal on which colour is not switched off (see no-color.org).

@@ -78,7 +78,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		return
 	}
 	fmt.Fprintln(out)
-	t := newTable(out, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
+	var rows []table.Row
 	for _, i := range s.Interfaces {
 		refused := uint64(0)
 		if r := i.Refused; r != nil {
@@ -88,9 +88,9 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		if i.Pod != nil {
 			pod = i.Pod.String()
 		}
-		t.AppendRow(table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, i.Peer, pod, i.Netns, i.Pid, refused, i.Reason})
+		rows = append(rows, table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, i.Peer, pod, i.Netns, i.Pid, refused, i.Reason})
 	}
-	t.Render()
+	printTable(out, rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostHolders, " "))
 }
 
