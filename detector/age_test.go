@@ -49,7 +49,7 @@ func TestFoundAtStart(t *testing.T) {
 	if get(d, far).FoundAtStart {
 		t.Error("the last answer of its node does not count")
 	}
-	// An agent that has forgotten finds its holders anew, and here it is known better.
+	// An agent that lost its state reports a later time; the earlier one is kept.
 	see(d, far, at(time.Minute), true, true, at(50*time.Second))
 	if b := get(d, far); b.FoundAtStart || !b.FirstSeen.Equal(at(time.Second)) {
 		t.Errorf("%+v, want what was known before", b)

@@ -183,7 +183,7 @@ func TestHoldersOfOneKeyAreBounded(t *testing.T) {
 }
 
 // Conflicts come and go in many addresses: history and stories stay bounded, and an
-// address that the history has forgotten is counted anew.
+// address that the history has forgotten is counted from 1 again.
 func TestHistoryIsBounded(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 5})
 	for i := range 40 {
@@ -235,15 +235,15 @@ func TestOccurrences(t *testing.T) {
 // Other stories do not push out one while the history has a conflict of it.
 func TestOccurrencesOutliveOtherStories(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 3})
-	for episode := range 2 {
-		w.do(fmt.Sprintf("0s a%d announces", episode))
-		w.do(fmt.Sprintf("0s b%d announces", episode))
+	for occurrence := range 2 {
+		w.do(fmt.Sprintf("0s a%d announces", occurrence))
+		w.do(fmt.Sprintf("0s b%d announces", occurrence))
 		w.run(w.now.Add(2 * time.Second))
-		if got, want := w.d.Conflicts(false)[0].ID, conflictID(Key{"default", defaultIP}, episode+1); got != want {
+		if got, want := w.d.Conflicts(false)[0].ID, conflictID(Key{"default", defaultIP}, occurrence+1); got != want {
 			t.Errorf("id %s, want %s", got, want)
 		}
-		w.do(fmt.Sprintf("0s a%d gone", episode))
-		w.do(fmt.Sprintf("0s b%d gone", episode))
+		w.do(fmt.Sprintf("0s a%d gone", occurrence))
+		w.do(fmt.Sprintf("0s b%d gone", occurrence))
 		w.run(w.now.Add(10 * time.Second))
 		for i := range 10 {
 			w.do(fmt.Sprintf("0s c announces %s", ipv4(i+10)))
@@ -265,7 +265,7 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 }
 
-// A holder that is seen on ever another interface keeps the freshest only.
+// A holder that is seen on ever another interface keeps the latest only.
 func TestSourcesAreBounded(t *testing.T) {
 	w := newWorld(t, Options{})
 	var ifaces []Interface
@@ -283,7 +283,7 @@ func TestSourcesAreBounded(t *testing.T) {
 	}
 	for n, i := range ifaces[3:] {
 		if got := len(w.d.Bindings(nil)); got != 1 {
-			t.Fatalf("%d bindings before the last of the %d freshest is gone", got, maxSources-n)
+			t.Fatalf("%d bindings before the last of the %d latest is gone", got, maxSources-n)
 		}
 		w.apply(w.d.WithdrawInterface(i, "gone", w.now))
 	}
@@ -332,22 +332,22 @@ func TestSharedWhileStoriesAreForgotten(t *testing.T) {
 	}
 }
 
-// However soon another node wants to be asked again, it is not asked all the time.
+// A node that wants the next probe request soon does not get more than one a second.
 func TestRefusalsOfOtherNodesArePaced(t *testing.T) {
 	f := newFar(t)
-	asked := 0
-	fx := Effects{Probes: []Probe{f.ask}}
+	probed := 0
+	fx := Effects{Probes: []Probe{f.probe}}
 	for range 1000 { // 10 s
 		for _, s := range fx.Probes {
 			if s.Holder == f.b.id {
-				asked++
+				probed++
 				f.d.ProbeRefused(s, "x", f.now.Add(time.Millisecond), f.now)
 			}
 		}
 		fx = f.step(10 * time.Millisecond)
 	}
-	if asked != 10 {
-		t.Errorf("asked %d times in 10 s", asked)
+	if probed != 10 {
+		t.Errorf("probed %d times in 10 s", probed)
 	}
 }
 

@@ -254,7 +254,7 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 }
 
-func TestClaims(t *testing.T) {
+func TestLocalHolders(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
 		1s b sends
@@ -267,13 +267,13 @@ func TestClaims(t *testing.T) {
 		return list
 	}
 	if diff := cmp.Diff([]string{"a", "b"}, names()); diff != "" {
-		t.Errorf("claims (-want +got):\n%s", diff)
+		t.Errorf("holders (-want +got):\n%s", diff)
 	}
 	w.do("0s a shares")
 	if got := names(); got != nil {
-		t.Errorf("claims of a shared address: %q", got)
+		t.Errorf("holders of a shared address: %q", got)
 	}
 	if got := w.d.LocalHolders(Key{"default", ipv4(7)}); got != nil {
-		t.Errorf("claims of nobody's address: %+v", got)
+		t.Errorf("holders of an unused's address: %+v", got)
 	}
 }

@@ -6,7 +6,7 @@ const (
 	answerTime      = time.Second            // a round is over this long after it was sent
 	lastAttemptTime = 700 * time.Millisecond // and at least this long after the last attempt
 	unsentTime      = 5 * time.Second        // without a report that it was sent, ask again
-	blockedTime     = 30 * time.Second       // until a holder that cannot be solicited is tried again
+	blockedTime     = 30 * time.Second       // until a holder that cannot be probed is tried again
 	minRetry        = 10 * time.Millisecond  // never sooner after a refusal
 	retryPause      = time.Second            // nor after one of another node, or because of a sighting
 )
@@ -40,12 +40,12 @@ type check struct {
 
 // round is one probe of a holder, with its repetitions.
 type round struct {
-	id       uint32
-	began    time.Time // answers count from here
-	asked    time.Time // last attempt
-	attempts int
-	sent     time.Time // first report that an attempt was sent; zero until then
-	forwards bool      // it answered, but for an address it does not have
+	id        uint32
+	began     time.Time // answers count from here
+	attempted time.Time // last attempt
+	attempts  int
+	sent      time.Time // first report that an attempt was sent; zero until then
+	forwards  bool      // it answered, but for an address it does not have
 }
 
 // deferral says why a holder is not probed now.
@@ -79,11 +79,11 @@ func (c *check) due() time.Time {
 	case probing:
 		switch {
 		case c.sent.IsZero():
-			return c.asked.Add(unsentTime)
+			return c.attempted.Add(unsentTime)
 		case c.attempts < len(attempts):
 			return c.sent.Add(attempts[c.attempts])
 		default:
-			return later(c.sent.Add(answerTime), c.asked.Add(lastAttemptTime))
+			return later(c.sent.Add(answerTime), c.attempted.Add(lastAttemptTime))
 		}
 	case waiting, blocked:
 		return c.deferral.until
@@ -120,7 +120,7 @@ func (d *Detector) startRound(b *binding, now time.Time, fx *Effects) {
 func (d *Detector) sendProbe(b *binding, now time.Time, fx *Effects) {
 	c := b.check
 	c.attempts++
-	c.asked = now
+	c.attempted = now
 	if b.remote {
 		b.entry.record(now, b.holder.ID, noteNodeProbed, c.roundName())
 	}
@@ -222,7 +222,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 // isAwaited reports whether a restored conflict waits for a holder long enough for another round.
 func (d *Detector) isAwaited(e *entry, id HolderID, now time.Time) bool {
 	c := e.conflict
-	return c.state == Suspected && c.left(id) != nil &&
+	return c.state == Suspected && c.restoredHolder(id) != nil &&
 		!now.Add(recheckTime+2*answerTime).After(d.awaitedUntil(c, e.bindings))
 }
 

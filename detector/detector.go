@@ -120,7 +120,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if remote {
 		d.updateRemote(b, &s)
 	}
-	if d.sight(b, &s, now, fresh, &fx) { // else nothing but later deadlines, which the schedule finds by itself
+	if d.recordSighting(b, &s, now, fresh, &fx) { // else nothing but later deadlines, which the schedule finds by itself
 		d.update(b.entry, now, &fx)
 	}
 	return fx

@@ -6,7 +6,7 @@ import (
 )
 
 // sight applies a sighting to a binding. It reports whether the entry must be updated.
-func (d *Detector) sight(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
+func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
 	ev := d.effectiveEvidence(b.entry, s, now)
 	src := b.source(s.Holder.Interface)
 	if src == nil {

@@ -82,12 +82,12 @@ func (c *conflict) verdict(e *entry) string {
 	list := e.counting()
 	if c.state == Confirmed {
 		text := fmt.Sprintf("%s live holders answered both rounds %s apart: a conflict", number(len(c.listed)), roughly(c.overlap))
-		if !c.below.IsZero() {
+		if !c.belowSince.IsZero() {
 			text += "; it ends because " + c.lost
 		}
 		for _, b := range list {
 			if k := b.check; k != nil && k.proven && k.noReply > 0 {
-				text += fmt.Sprintf("; %s cannot be asked now (%s)", b, k.deferral.reason)
+				text += fmt.Sprintf("; %s cannot be probed now (%s)", b, k.deferral.reason)
 			}
 		}
 		return text
@@ -102,10 +102,10 @@ func (c *conflict) verdict(e *entry) string {
 	what := "being verified"
 	for _, b := range list {
 		if k := b.check; k != nil && (k.phase == blocked || k.noReply > 0) {
-			what = fmt.Sprintf("one cannot be solicited (%s)", k.deferral.reason)
+			what = fmt.Sprintf("one cannot be probed (%s)", k.deferral.reason)
 			break
 		} else if k != nil && k.phase == waiting {
-			what = fmt.Sprintf("one is not solicited yet (%s)", k.deferral.reason)
+			what = fmt.Sprintf("one is not probed yet (%s)", k.deferral.reason)
 		}
 	}
 	return number(len(list)) + " holders, " + what + ": suspected, not confirmed"

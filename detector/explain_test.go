@@ -37,29 +37,29 @@ func TestExplainTellsTheStory(t *testing.T) {
 		"0s a seen: first seen: announced on veth1",
 		"10s b seen: first seen: data on veth2",
 		"10s - conflict: suspected: b has it too (data)",
-		"10s a solicited: solicited to verify in round 1",
-		"10s b solicited: solicited to verify in round 1",
+		"10s a solicited: probed to verify in round 1",
+		"10s b solicited: probed to verify in round 1",
 		"10s a answered: answered in round 1 after 0.1 ms",
 		"10s b evidence: evidence now announced, was data",
 		"10s b answered: answered in round 1 after 0.1 ms",
-		"11s a solicited: solicited to verify in round 2",
-		"11s b solicited: solicited to verify in round 2",
+		"11s a solicited: probed to verify in round 2",
+		"11s b solicited: probed to verify in round 2",
 		"11s a answered: answered in round 2 after 0.1 ms",
 		"11s b answered: answered in round 2 after 0.1 ms",
 		"11s - conflict: confirmed: 2 live holders answered both rounds 1.0 s apart",
 		"11.5s b seen: MAC changed from 02:00:00:00:00:02 to 02:00:00:00:00:66",
-		"36s b solicited: solicited to re-check (5 times)",
+		"36s b solicited: probed to re-check (5 times)",
 		"36s b answered: answered the re-check after 0.1 ms (5 times)",
 		"40s b withdrawn: withdrawn: interface is gone",
-		"41s a solicited: solicited to re-check (6 times)",
+		"41s a solicited: probed to re-check (6 times)",
 		"41s a answered: answered the re-check after 0.1 ms (6 times)",
 		"43s - conflict: resolved: b withdrawn: interface is gone",
 		"50s c seen: first seen: announced on veth3",
 		"50s - conflict: suspected: c has it too (announced)",
-		"50s a solicited: solicited to verify in round 1",
-		"50s c not-solicited: not solicited: it is probing",
+		"50s a solicited: probed to verify in round 1",
+		"50s c not-solicited: not probed: it is probing",
 		"50s a answered: answered in round 1 after 0.1 ms",
-		"55.3s c solicited: solicited to verify in round 1 (3 times)",
+		"55.3s c solicited: probed to verify in round 1 (3 times)",
 		"56s c unanswered: did not answer in round 1",
 		"56s - conflict: faded: c did not answer",
 		"60s r seen: first seen: forwarded on veth4",
@@ -119,7 +119,7 @@ func TestVerdicts(t *testing.T) {
 	tests := []struct{ script, want string }{
 		{`0s b refused 10s it is probing
 			0s a announces
-			0s b announces`, "two holders, one is not solicited yet (it is probing): suspected, not confirmed"},
+			0s b announces`, "two holders, one is not probed yet (it is probing): suspected, not confirmed"},
 		{`0s a announces
 			0s b announces`, "two holders, being verified: suspected, not confirmed"},
 		{`0s a announces
@@ -189,7 +189,7 @@ func TestRemoteHolderInTheStory(t *testing.T) {
 	want := []string{
 		"first seen: announced, says its node",
 		"suspected: a holder on node n2 has it too (announced)",
-		"its node was asked in round 1",
+		"a probe request was sent to its node in round 1",
 		"not verified: node n2 does not answer",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -245,8 +245,8 @@ func FuzzDetector(f *testing.F) {
 }
 
 // TestChurn moves addresses lawfully from holder to holder, at random: the old one
-// goes before, with, or up to 0.9 s after the coming of the new one, and the news of it
-// comes at once, late or never. Nothing of it is a conflict.
+// goes before, with, or up to 0.9 s after the coming of the new one, and its withdrawal
+// arrives at once, late or never. Nothing of it is a conflict.
 func TestChurn(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// TestFoundUnderLoss makes duplicates of which each solicitation is lost with a chance
+// TestFoundUnderLoss makes duplicates of which each probe is lost with a chance
 // of three in ten. All that answer within their attempts are found, and in time.
 func TestFoundUnderLoss(t *testing.T) {
 	w := newWorld(t, Options{Node: "n1"})

@@ -35,11 +35,11 @@ type conflict struct {
 	restoredAt time.Time // zero unless a previous agent left it
 	previous   []Binding // the holders that it left
 
-	listed []listing
-	lost   string    // why a holder was lost last
-	round  time.Time // when all holders were asked last
-	below  time.Time // confirmed: since when fewer than two are live; zero while two are
-	wake   time.Time // when there is something to do
+	listed     []listing
+	lost       string    // why a holder was lost last
+	round      time.Time // when all holders were asked last
+	belowSince time.Time // confirmed: since when fewer than two are live; zero while two are
+	wake       time.Time // when there is something to do
 }
 
 // listing is one holder in the published list. Lost ones stay, as last seen, until the list is made
@@ -88,7 +88,7 @@ func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 		}
 	}
 	if enough(live) {
-		c.below = time.Time{}
+		c.belowSince = time.Time{}
 	} else {
 		end := d.endOf(c, list, now)
 		if !end.After(now) {
@@ -101,7 +101,7 @@ func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 		d.publish(e, live, now, fx)
 	}
 	if c.state == Suspected && enough(proven) {
-		if wait := c.straggler(list, now); !wait.IsZero() {
+		if wait := c.stragglerUntil(list, now); !wait.IsZero() {
 			c.wake = earlier(c.wake, wait)
 			return false
 		}
@@ -132,10 +132,10 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 	if c.state == Suspected {
 		return d.awaitedUntil(c, list)
 	}
-	if c.below.IsZero() {
-		c.below = now
+	if c.belowSince.IsZero() {
+		c.belowSince = now
 	}
-	end := c.below.Add(resolveTime)
+	end := c.belowSince.Add(resolveTime)
 	mayAnswer := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool { return !b.check.mayAnswer() })
 	if enough(mayAnswer) {
 		// A second holder may be back: there is time for its two rounds, once.
@@ -163,12 +163,12 @@ func (d *Detector) awaitedUntil(c *conflict, list []*binding) time.Time {
 }
 
 // inherited reports whether a previous agent confirmed the conflict.
-func (c *conflict) inherited() bool {
+func (c *conflict) wasConfirmedBefore() bool {
 	return !c.restoredAt.IsZero() && !c.confirmedAt.IsZero() && !c.confirmedAt.After(c.restoredAt)
 }
 
 // left returns the holder as a previous agent knew it; nil if it did not.
-func (c *conflict) left(id HolderID) *Binding {
+func (c *conflict) restoredHolder(id HolderID) *Binding {
 	for i := range c.previous {
 		if c.previous[i].Holder.ID == id {
 			return &c.previous[i]
@@ -192,7 +192,7 @@ func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects
 	reason, n := c.lost, len(c.listed)
 	c.listed = slices.DeleteFunc(c.listed, func(l listing) bool {
 		return !slices.ContainsFunc(live, func(b *binding) bool { return b.holder.ID == l.id }) &&
-			(c.state == Confirmed || c.left(l.id) == nil)
+			(c.state == Confirmed || c.restoredHolder(l.id) == nil)
 	})
 	changed := len(c.listed) < n
 	for _, b := range live {
@@ -230,7 +230,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 	}
 	c.overlap = max(latest.Sub(first), d.opts.MinOverlap)
 	reason := fmt.Sprintf("%d live holders answered both rounds %s apart", len(group), roughly(c.overlap))
-	if c.inherited() { // it keeps its time, and was counted by the previous agent
+	if c.wasConfirmedBefore() { // it keeps its time, and was counted by the previous agent
 		reason = "verified again after the agent's restart: " + reason
 	} else {
 		c.confirmedAt = now
@@ -266,7 +266,7 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 		last.ResolvedAt = now
 		d.counters.resolved++
 		d.setOccurrences(e, e.occurrences+1)
-		d.remember(e, *last)
+		d.addToHistory(e, *last)
 	}
 	for _, b := range e.bindings {
 		b.check = nil
@@ -278,7 +278,7 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 func (d *Detector) event(e *entry, kind EventKind, now time.Time, reason string, fx *Effects) {
 	e.record(now, HolderID{}, noteConflict, kind.String()+": "+reason)
 	fx.Events = append(fx.Events, Event{
-		Kind: kind, At: now, Conflict: e.conflict.public(e.key), Reason: reason, Restored: e.conflict.inherited(),
+		Kind: kind, At: now, Conflict: e.conflict.public(e.key), Reason: reason, Restored: e.conflict.wasConfirmedBefore(),
 	})
 }
 

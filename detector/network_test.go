@@ -46,7 +46,7 @@ func newNetwork(t *testing.T, nodes int, seed uint64, loss float64) *network {
 		n.now = w.now
 		w.now = w.now.Add(time.Duration(i) * time.Hour)
 		w.start = w.now
-		w.ask = func(s Probe) { n.ask(w, s) }
+		w.probeRemote = func(s Probe) { n.probe(w, s) }
 		w.proof = proof{}
 		n.worlds = append(n.worlds, w)
 	}
@@ -155,26 +155,26 @@ func (n *network) notify(node string, leases ...*keptLease) {
 
 // request is one probe request to another node.
 type request struct {
-	s      Probe
-	from   *world
-	asked  time.Time // by the asker's clock
-	claims []*keptLease
-	taken  bool   // the node is at it
-	reply  func() // its answer, once it has one
-	done   bool   // the asker has the answer, or gave up
+	s        Probe
+	from     *world
+	sentAt   time.Time // on the sender's clock
+	bindings []*keptLease
+	received bool
+	reply    func() // nil until the holder answered or its time is over
+	done     bool   // the sender has the reply, or gave up
 }
 
-func (n *network) ask(w *world, s Probe) {
-	q := &request{s: s, from: w, asked: w.now}
+func (n *network) probe(w *world, s Probe) {
+	q := &request{s: s, from: w, sentAt: w.now}
 	for _, b := range w.d.LocalHolders(s.Key) {
-		q.claims = append(q.claims, &keptLease{
+		q.bindings = append(q.bindings, &keptLease{
 			Change{Binding: b, Occurrences: w.d.entries[s.Key].occurrences}, n.now.Add(b.FirstSeen.Sub(w.now)),
 		})
 	}
 	for _, wait := range []time.Duration{0, 150, 450, 1000} {
 		n.in(wait*time.Millisecond, func() {
 			if !q.done {
-				n.send(w.d.opts.Node, s.Holder.Node, func() { n.asked(q) })
+				n.send(w.d.opts.Node, s.Holder.Node, func() { n.receive(q) })
 			}
 		})
 	}
@@ -186,51 +186,52 @@ func (n *network) ask(w *world, s Probe) {
 	})
 }
 
-// asked lets a node look after its own holder, and answer.
-func (n *network) asked(q *request) {
-	if q.taken {
-		n.answer(q)
+// receive makes a node probe its own holder and reply. A repeated request is answered with the same
+// reply.
+func (n *network) receive(q *request) {
+	if q.received {
+		n.reply(q)
 		return
 	}
-	q.taken = true
+	q.received = true
 	node := q.s.Holder.Node
-	n.notify(node, q.claims...)
+	n.notify(node, q.bindings...)
 	w := n.world(node)
-	var claim *Binding
+	var own *Binding
 	for _, b := range w.d.LocalHolders(q.s.Key) {
 		if b.Holder.ID == q.s.Holder {
-			claim = &b
+			own = &b
 		}
 	}
 	a, from := w.byID(q.s.Holder), q.from
 	switch {
-	case claim == nil:
+	case own == nil:
 		q.reply = func() { from.apply(from.d.Withdraw(q.s.Key, q.s.Holder, "its node does not know it", from.now)) }
-		n.answer(q)
+		n.reply(q)
 	case a.has[q.s.Key.IP] && !a.mute:
 		n.in(delay, func() {
-			at, episodes := n.now, 0
+			at, occurrences := n.now, 0
 			if e := w.d.entries[q.s.Key]; e != nil {
-				episodes = e.occurrences
+				occurrences = e.occurrences
 			}
 			q.reply = func() {
 				s := Sighting{
-					Key: q.s.Key, Holder: claim.Holder, Evidence: claim.Evidence, Answer: true,
-					At: later(from.now.Add(at.Sub(n.now)), q.asked), Occurrences: episodes,
+					Key: q.s.Key, Holder: own.Holder, Evidence: own.Evidence, Answer: true,
+					At: later(from.now.Add(at.Sub(n.now)), q.sentAt), Occurrences: occurrences,
 				}
 				from.observe(s)
 			}
-			n.answer(q)
+			n.reply(q)
 		})
 	default:
 		n.in(silentAfter, func() {
 			q.reply = func() { from.apply(from.d.Unanswered(q.s, false, from.now)) }
-			n.answer(q)
+			n.reply(q)
 		})
 	}
 }
 
-func (n *network) answer(q *request) {
+func (n *network) reply(q *request) {
 	if q.reply == nil {
 		return
 	}

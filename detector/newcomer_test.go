@@ -114,7 +114,7 @@ var newcomers = []story{
 			31s changed a b c`,
 	},
 	{
-		name: "a newcomer while the others cannot be asked",
+		name: "a newcomer while the others cannot be probed",
 		script: `0s a announces
 			0s b announces
 			8s a refused x
@@ -149,7 +149,7 @@ var newcomers = []story{
 	},
 }
 
-// What is asked of the holders of a suspicion is asked of newcomers, too.
+// Newcomers have to answer two rounds, like the holders of a suspicion.
 func TestNewcomersAreProven(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
@@ -211,8 +211,8 @@ func TestNewcomersAreProbedSparingly(t *testing.T) {
 		40.99s e@n2 announces
 		41.58s e@n2 gone
 		41.62s d@n3 announces`, 5*time.Second)
-	if asked := w.askedAt("c", Verify); len(asked) < 3 || len(asked) > 8 {
-		t.Errorf("c is asked %d times, want about five times: %v", len(asked), asked)
+	if probed := w.probedAt("c", Verify); len(probed) < 3 || len(probed) > 8 {
+		t.Errorf("c is probed %d times, want about five times: %v", len(probed), probed)
 	}
 
 	w = newWorld(t, Options{})
@@ -222,8 +222,8 @@ func TestNewcomersAreProbedSparingly(t *testing.T) {
 		30s c announces
 		31s d announces
 		32s e announces`, 5*time.Second)
-	if asked := w.askedAt("c", Verify); len(asked) != 1 {
-		t.Errorf("c is asked although it must not be: %v", asked)
+	if probed := w.probedAt("c", Verify); len(probed) != 1 {
+		t.Errorf("c is probed although it must not be: %v", probed)
 	}
 }
 

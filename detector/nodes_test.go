@@ -56,7 +56,7 @@ func (n *network) logOnFailure() {
 }
 
 // Two nodes find their duplicate, each by itself: with the same id, and again when it
-// returns. It ends on both, whoever goes.
+// returns. It ends on both, whichever holder goes.
 func TestTwoNodes(t *testing.T) {
 	for _, loss := range []float64{0, 0.05, 0.3} {
 		for seed := range uint64(20) {

@@ -30,18 +30,18 @@ var (
 	noteTTL           = &template{kind: NoteExpired, text: "expired: not seen for the TTL, %s", reason: "not seen for %s"}
 	noteEvicted       = &template{kind: NoteExpired, text: "forgotten to make room: %s", reason: "forgotten: %s"}
 	noteNotNeeded     = &template{kind: NoteExpired, text: "forgotten: nobody on this node has the address any more%s"}
-	noteNodeProbed    = &template{kind: NoteProbed, text: "its node was asked%s", fold: true}
-	noteProbed        = &template{kind: NoteProbed, text: "solicited to verify%s", fold: true}
-	noteProbedAgain   = &template{kind: NoteProbed, text: "solicited to re-check%s", fold: true}
-	noteRefresh       = &template{kind: NoteProbed, text: "solicited because it was silent%s", fold: true}
-	noteNotProbed     = &template{kind: NoteProbeRefused, text: "not solicited: %s", fold: true}
+	noteNodeProbed    = &template{kind: NoteProbed, text: "a probe request was sent to its node%s", fold: true}
+	noteProbed        = &template{kind: NoteProbed, text: "probed to verify%s", fold: true}
+	noteProbedAgain   = &template{kind: NoteProbed, text: "probed to re-check%s", fold: true}
+	noteRefresh       = &template{kind: NoteProbed, text: "probed because it was silent%s", fold: true}
+	noteNotProbed     = &template{kind: NoteProbeRefused, text: "not probed: %s", fold: true}
 	noteNodeRefused   = &template{kind: NoteProbeRefused, text: "not verified: %s", fold: true}
 	noteAnswer        = &template{kind: NoteAnswered, text: "answered%s", fold: true}
 	noteAnswerAgain   = &template{kind: NoteAnswered, text: "answered the re-check%s", fold: true}
 	noteRefreshed     = &template{kind: NoteAnswered, text: "answered after a silence%s", fold: true}
 	noteNoAnswer      = &template{kind: NoteUnanswered, text: "did not answer%s", reason: "did not answer"}
 	noteMissed        = &template{kind: NoteUnanswered, text: "did not answer a re-check%s", fold: true}
-	noteAwaited       = &template{kind: NoteUnanswered, text: "did not answer%s: will be asked again", fold: true}
+	noteAwaited       = &template{kind: NoteUnanswered, text: "did not answer%s: will be probed again", fold: true}
 	noteConflict      = &template{kind: NoteConflict, text: "%s"}
 )
 

@@ -180,8 +180,8 @@ func TestPauseWhenTheOtherComes(t *testing.T) {
 	}
 }
 
-// Each question to holders of a conflict is lost with a chance of one in twenty while a third one
-// joins: it is found in time, and nobody is lost.
+// One probe in twenty is lost while a third holder joins a conflict: it is found in time, and no
+// holder is lost.
 func TestNewcomersUnderLoss(t *testing.T) {
 	const all = 400
 	late := 0
@@ -209,7 +209,7 @@ func TestNewcomersUnderLoss(t *testing.T) {
 	}
 }
 
-// The same between nodes, where questions and answers are lost.
+// The same between nodes, where requests and replies are lost.
 func TestNewcomersUnderLossBetweenNodes(t *testing.T) {
 	var slowest time.Duration
 	for seed := range uint64(20) {
@@ -282,8 +282,8 @@ func TestOneRangeOnAllNodes(t *testing.T) {
 }
 
 // While an agent restarts its conflict stays listed, under its id and with its times: an alert
-// about it neither ends nor comes again. Its holders are seen again late, pause, or are asked in
-// vain now and then.
+// about it neither ends nor comes again. Its holders are seen again late, pause, or do not
+// answer now and then.
 func TestRestartKeepsAConflictListed(t *testing.T) {
 	for _, names := range [][2]string{{"a", "b"}, {"a", "b@n2"}} {
 		for seed := range uint64(150) {

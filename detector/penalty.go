@@ -104,7 +104,7 @@ func (d *Detector) effectiveEvidence(e *entry, s *Sighting, now time.Time) Evide
 	return s.Evidence
 }
 
-// SuppressedUntil returns until when a holder is not to be asked again, because it announced the address
+// SuppressedUntil returns until when a holder is not to be probed again, because it announced the address
 // and did not answer in a round; zero for at once.
 func (d *Detector) SuppressedUntil(key Key, id HolderID) time.Time {
 	if p := d.entries[key].penalty(id); p != nil && p.level > 0 {

@@ -2,10 +2,10 @@ package detector
 
 import "time"
 
-// trouble are holders that cannot be asked, or only with patience.
-var trouble = []story{
+// postponed are stories of holders that cannot be probed, or not yet.
+var postponed = []story{
 	{
-		name: "one cannot be solicited",
+		name: "one cannot be probed",
 		script: `0s a speaks
 			0s b refused solicit is off
 			0s a announces
@@ -13,10 +13,10 @@ var trouble = []story{
 			120s b announces`,
 		more:    60 * time.Second,
 		want:    `0s suspected a b`,
-		verdict: "two holders, one cannot be solicited (solicit is off): suspected, not confirmed",
+		verdict: "two holders, one cannot be probed (solicit is off): suspected, not confirmed",
 	},
 	{
-		name: "one cannot be solicited and the other goes",
+		name: "one cannot be probed and the other goes",
 		script: `0s a speaks
 			0s b refused solicit is off
 			0s a announces
@@ -27,7 +27,7 @@ var trouble = []story{
 			1m1s faded a b`,
 	},
 	{
-		name: "one cannot be solicited, then it can",
+		name: "one cannot be probed, then it can",
 		script: `0s a speaks
 			0s b refused no link-local address
 			0s a announces
@@ -76,7 +76,7 @@ var trouble = []story{
 			1s confirmed a b`,
 	},
 	{
-		name: "solicitations are lost for a while",
+		name: "probes are lost for a while",
 		script: `0s a speaks
 			0s b unreachable
 			0s a announces
@@ -86,7 +86,7 @@ var trouble = []story{
 			16s confirmed a b`,
 	},
 	{
-		name: "solicitations are lost in a conflict",
+		name: "probes are lost in a conflict",
 		script: `0s a announces
 			0s b announces
 			4s b unreachable`,

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// A conflict that stays is asked about less and less often, but its end is still seen.
-func TestLongConflictsAreAskedAboutSeldom(t *testing.T) {
+// A conflict that stays is probed less and less often, but its end is still seen.
+func TestOldConflictsAreProbedSeldom(t *testing.T) {
 	d := New(Options{Node: "n"})
 	key := Key{Network: "default", IP: netip.MustParseAddr("10.0.0.1")}
 	start := time.Unix(1_000_000, 0)
-	sight := func(netns uint64, answer bool, now time.Time) Effects {
+	observe := func(netns uint64, answer bool, now time.Time) Effects {
 		return d.Observe(Sighting{
 			Key: key, Holder: Holder{ID: HolderID{Node: "n", Netns: netns}, Interface: Interface{Ifindex: uint32(netns), Generation: 1}},
 			Evidence: Announced, Answer: answer, At: now,
 		}, now)
 	}
-	asked, silent := 0, uint64(0)
+	probed, silent := 0, uint64(0)
 	var confirmed, resolved time.Time
-	// carry answers every question at once, as long as its holder speaks.
+	// carry answers every probe at once, as long as its holder is not silent.
 	var carry func(fx Effects, now time.Time)
 	carry = func(fx Effects, now time.Time) {
 		for _, event := range fx.Events {
@@ -31,15 +31,15 @@ func TestLongConflictsAreAskedAboutSeldom(t *testing.T) {
 			}
 		}
 		for _, s := range fx.Probes {
-			asked++
+			probed++
 			d.ProbeSent(s, now)
 			if s.Holder.Netns != silent {
-				carry(sight(s.Holder.Netns, true, now), now)
+				carry(observe(s.Holder.Netns, true, now), now)
 			}
 		}
 	}
-	carry(sight(1, false, start), start)
-	carry(sight(2, false, start), start)
+	carry(observe(1, false, start), start)
+	carry(observe(2, false, start), start)
 	advance := func(until time.Time) {
 		for next := d.Next(); !next.IsZero() && !next.After(until); next = d.Next() {
 			carry(d.Tick(next), next)
@@ -50,8 +50,8 @@ func TestLongConflictsAreAskedAboutSeldom(t *testing.T) {
 		t.Fatalf("confirmed %v, resolved %v: want a conflict that stays", confirmed, resolved)
 	}
 	// Two rounds, twelve re-checks of the first minute, two a minute after it, and two holders.
-	if asked > 2*(2+12+2*60) || asked < 2*60 {
-		t.Errorf("asked %d times in an hour", asked)
+	if probed > 2*(2+12+2*60) || probed < 2*60 {
+		t.Errorf("probed %d times in an hour", probed)
 	}
 	silent = 2
 	advance(start.Add(time.Hour + time.Minute))

@@ -8,8 +8,8 @@ import (
 
 // refresh keeps a local binding whose holder sends nothing by itself.
 type refresh struct {
-	count  int       // solicited since the last evidence
-	after  time.Time // not to be solicited before
+	count  int       // probed since the last evidence
+	after  time.Time // not to be probed before
 	jitter time.Duration
 }
 

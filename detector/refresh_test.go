@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func (w *world) askedAt(name string, p Purpose) []time.Duration {
+func (w *world) probedAt(name string, p Purpose) []time.Duration {
 	var list []time.Duration
-	for _, a := range w.asked {
+	for _, a := range w.probed {
 		if a.s.Holder == w.actor(name).id && a.s.Purpose == p {
 			list = append(list, a.at)
 		}
@@ -20,15 +20,15 @@ func (w *world) askedAt(name string, p Purpose) []time.Duration {
 
 func near(got, want, within time.Duration) bool { return (got - want).Abs() <= within }
 
-// A silent binding is solicited at half and three quarters of the TTL and ends with it.
+// A silent binding is probed at half and three quarters of the TTL and ends with it.
 func TestSilentBindingIsRefreshedThenExpires(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
 		0s a mute
 		0s a forwards 10.0.0.2`, 4*time.Minute+59*time.Second)
-	asked := w.askedAt("a", Refresh)
-	if len(asked) != 2 || !near(asked[0], 150*time.Second, 15*time.Second) || !near(asked[1], 225*time.Second, 15*time.Second) {
-		t.Fatalf("refreshed at %v", asked)
+	probed := w.probedAt("a", Refresh)
+	if len(probed) != 2 || !near(probed[0], 150*time.Second, 15*time.Second) || !near(probed[1], 225*time.Second, 15*time.Second) {
+		t.Fatalf("refreshed at %v", probed)
 	}
 	if n := len(w.d.Bindings(nil)); n != 2 {
 		t.Fatalf("%d bindings before the TTL", n)
@@ -53,8 +53,8 @@ func TestAnswerKeepsABindingAlive(t *testing.T) {
 	if n := len(w.d.Bindings(nil)); n != 1 {
 		t.Errorf("%d bindings", n)
 	}
-	asked := w.askedAt("a", Refresh)
-	if n := len(asked); n < 21 || n > 28 {
+	probed := w.probedAt("a", Refresh)
+	if n := len(probed); n < 21 || n > 28 {
 		t.Errorf("refreshed %d times in an hour", n)
 	}
 	var texts []string
@@ -63,8 +63,8 @@ func TestAnswerKeepsABindingAlive(t *testing.T) {
 	}
 	want := []string{
 		"first seen: announced on veth1",
-		fmt.Sprintf("solicited because it was silent (%d times)", len(asked)),
-		fmt.Sprintf("answered after a silence (%d times)", len(asked)),
+		fmt.Sprintf("probed because it was silent (%d times)", len(probed)),
+		fmt.Sprintf("answered after a silence (%d times)", len(probed)),
 	}
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
@@ -75,9 +75,9 @@ func TestRefreshIsPostponed(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
 		0s a refused 200s because`, 4*time.Minute)
-	asked := w.askedAt("a", Refresh)
-	if len(asked) != 2 || asked[1] != 200*time.Second {
-		t.Errorf("refreshed at %v", asked)
+	probed := w.probedAt("a", Refresh)
+	if len(probed) != 2 || probed[1] != 200*time.Second {
+		t.Errorf("refreshed at %v", probed)
 	}
 	if n := len(w.d.Bindings(nil)); n != 1 {
 		t.Errorf("%d bindings", n)
@@ -93,9 +93,9 @@ func TestPostponementEndsWithNewEvidence(t *testing.T) {
 	w.do("0s a announces")
 	seen := w.since(w.now)
 	w.run(w.now.Add(170 * time.Second))
-	asked := w.askedAt("a", Refresh)
-	if last := asked[len(asked)-1]; !near(last-seen, 150*time.Second, 15*time.Second) {
-		t.Errorf("refreshed at %v", asked)
+	probed := w.probedAt("a", Refresh)
+	if last := probed[len(probed)-1]; !near(last-seen, 150*time.Second, 15*time.Second) {
+		t.Errorf("refreshed at %v", probed)
 	}
 }
 
@@ -169,18 +169,18 @@ func TestRefreshesGoTogether(t *testing.T) {
 			Key: Key{"default", ipv4(i)}, Holder: Holder{ID: id, Interface: Interface{uint32(i + 1), 1}}, Evidence: Announced, At: at,
 		}, at)
 	}
-	asked, wakes := 0, 0
+	probed, wakes := 0, 0
 	var last time.Time
-	for asked < n {
+	for probed < n {
 		next := w.d.Next()
 		if next.IsZero() || next.After(w.start.Add(200*time.Second)) {
-			t.Fatalf("%d of %d are asked for, the next at %v", asked, n, next)
+			t.Fatalf("%d of %d are probed, the next at %v", probed, n, next)
 		}
 		if apart := next.Sub(last); apart < time.Second {
 			t.Fatalf("two wakes are %v apart", apart)
 		}
 		last = next
-		asked += len(w.d.Tick(next).Probes)
+		probed += len(w.d.Tick(next).Probes)
 		wakes++
 	}
 	if wakes > 41 { // 8.5 s of sightings, and twice 15 s of spreading

@@ -11,7 +11,7 @@ import (
 // far is a suspicion of a local a and a remote b that is driven by hand.
 type far struct {
 	*pair
-	ask Probe // about b
+	probe Probe // about b
 }
 
 func newFar(t *testing.T) *far {
@@ -20,49 +20,49 @@ func newFar(t *testing.T) *far {
 	w.d.Observe(f.a.sighting(defaultIP, Announced, w.now), w.now)
 	w.now = w.now.Add(time.Second)
 	f.take(w.d.Observe(f.b.sighting(defaultIP, Announced, w.now), w.now))
-	f.d.ProbeSent(f.asks[0], w.now)
+	f.d.ProbeSent(f.probes[0], w.now)
 	f.answer(f.a, w.now)
 	return f
 }
 
 func (f *far) take(fx Effects) {
 	f.t.Helper()
-	f.asks = fx.Probes
-	for _, s := range f.asks {
+	f.probes = fx.Probes
+	for _, s := range f.probes {
 		if s.Holder == f.b.id {
-			f.ask = s
+			f.probe = s
 			return
 		}
 	}
-	f.t.Fatalf("solicited %+v", f.asks)
+	f.t.Fatalf("probed %+v", f.probes)
 }
 
-// One question at a time: another node's holder is not asked again before its node's
-// report is long overdue, also when the question was called sent.
-func TestRemoteHoldersAreAskedOnce(t *testing.T) {
+// One request at a time: another node's holder is not probed again before its node's reply is long
+// overdue, also if the request was reported as sent.
+func TestRemoteHoldersAreProbedOnce(t *testing.T) {
 	f := newFar(t)
-	f.d.ProbeSent(f.ask, f.now)
+	f.d.ProbeSent(f.probe, f.now)
 	for range 49 {
 		if fx := f.step(100 * time.Millisecond); len(fx.Probes)+len(fx.Events) != 0 {
 			t.Fatalf("%+v", fx)
 		}
 	}
 	if fx := f.step(100 * time.Millisecond); len(fx.Probes) != 1 || fx.Probes[0].Holder != f.b.id {
-		t.Fatalf("the missing report is not asked for: %+v", fx)
+		t.Fatalf("no request after the missing reply: %+v", fx)
 	}
 }
 
 // Reports of an earlier round, of nobody, of local holders and twice do nothing.
 func TestReportsThatAreNotExpected(t *testing.T) {
 	f := newFar(t)
-	first := f.ask
+	first := f.probe
 	f.take(f.step(unsentTime))
 	reports := map[string]func(Probe) Effects{
 		"unanswered":  func(s Probe) Effects { return f.d.Unanswered(s, false, f.now) },
 		"forwards":    func(s Probe) Effects { return f.d.Unanswered(s, true, f.now) },
 		"unreachable": func(s Probe) Effects { return f.d.Unreachable(s, "", f.now) },
 	}
-	a, nobody, elsewhere := f.ask, f.ask, f.ask
+	a, nobody, elsewhere := f.probe, f.probe, f.probe
 	a.Holder, a.Round = f.a.id, 0
 	nobody.Holder.Netns++
 	elsewhere.Key.IP = ipv4(7)
@@ -77,19 +77,19 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 	if n := len(f.d.Bindings(nil)); n != 2 {
 		t.Fatalf("%d bindings", n)
 	}
-	if fx := f.d.Unreachable(f.ask, "", f.now); len(fx.Probes)+len(fx.Events) != 0 {
+	if fx := f.d.Unreachable(f.probe, "", f.now); len(fx.Probes)+len(fx.Events) != 0 {
 		t.Errorf("%+v", fx)
 	}
-	if fx := f.d.Unanswered(f.ask, false, f.now); len(fx.Events) != 0 {
+	if fx := f.d.Unanswered(f.probe, false, f.now); len(fx.Events) != 0 {
 		t.Errorf("unanswered after it was unreachable: %+v", fx)
 	}
 	f.mustAudit()
 }
 
-// A local holder that is asked is none of Unanswered's business.
+// Unanswered and Unreachable do nothing about a local holder.
 func TestLocalHoldersAreNotReported(t *testing.T) {
 	p := newPair(t)
-	for _, s := range p.asks {
+	for _, s := range p.probes {
 		p.d.Unanswered(s, false, p.now)
 		p.d.Unreachable(s, "", p.now)
 	}
@@ -103,41 +103,41 @@ func TestLocalHoldersAreNotReported(t *testing.T) {
 	}
 }
 
-// An unreachable node is asked again after 2, 4, 8, 16, 30 and 30 s, and news of the
-// holder brings the next question forward; an answer begins the pauses anew.
-func TestUnreachableIsAskedAgain(t *testing.T) {
+// An unreachable node gets the next request after 2, 4, 8, 16, 30 and 30 s. A sighting of the holder
+// brings the next request forward; after an answer the pauses begin at 2 s again.
+func TestUnreachableIsProbedAgain(t *testing.T) {
 	f := newFar(t)
 	unreachable := func() bool {
 		return f.d.Bindings(func(b *Binding) bool { return b.Holder.ID == f.b.id })[0].Unreachable
 	}
 	for _, pause := range []time.Duration{2, 4, 8, 16, 30, 30} {
-		f.d.Unreachable(f.ask, "", f.now)
+		f.d.Unreachable(f.probe, "", f.now)
 		if !unreachable() {
 			t.Fatal("it is not unreachable")
 		}
 		for range pause*10 - 1 {
 			for _, s := range f.step(100 * time.Millisecond).Probes {
 				if s.Holder == f.b.id {
-					t.Fatalf("asked early, not after %d s", pause)
+					t.Fatalf("probed early, not after %d s", pause)
 				}
 				f.answer(f.a, f.now)
 			}
 		}
 		f.take(f.step(100 * time.Millisecond))
 		if !unreachable() {
-			t.Fatal("it is not unreachable while it is asked again")
+			t.Fatal("it is not unreachable while it is probed again")
 		}
 	}
-	f.d.Unreachable(f.ask, "", f.now)
+	f.d.Unreachable(f.probe, "", f.now)
 	failed := f.now
 	old := f.b.sighting(defaultIP, Announced, f.now)
 	f.now = f.now.Add(300 * time.Millisecond)
 	if f.d.Observe(old, f.now); !f.d.Next().After(failed.Add(retryPause)) {
-		t.Errorf("what is as old as the failure is no news: next %v", f.d.Next().Sub(failed))
+		t.Errorf("a sighting as old as the failure brought the request forward: next %v", f.d.Next().Sub(failed))
 	}
 	f.d.Observe(f.b.sighting(defaultIP, Data, f.now), f.now)
 	if got := f.d.Next().Sub(failed); got != retryPause {
-		t.Errorf("after the news asked again %v after the failure", got)
+		t.Errorf("after the sighting probed again %v after the failure", got)
 	}
 	f.take(f.step(700 * time.Millisecond))
 	f.answer(f.b, f.now)
@@ -151,12 +151,12 @@ func TestUnreachableIsAskedAgain(t *testing.T) {
 func TestReachableAgain(t *testing.T) {
 	outcomes := map[string]func(*far){
 		"answered":         func(f *far) { f.answer(f.b, f.now) },
-		"refused":          func(f *far) { f.d.ProbeRefused(f.ask, "solicitation is off", time.Time{}, f.now) },
-		"refused for long": func(f *far) { f.d.ProbeRefused(f.ask, "the pod probes it", f.now.Add(10*time.Second), f.now) },
+		"refused":          func(f *far) { f.d.ProbeRefused(f.probe, "solicitation is off", time.Time{}, f.now) },
+		"refused for long": func(f *far) { f.d.ProbeRefused(f.probe, "the pod probes it", f.now.Add(10*time.Second), f.now) },
 	}
 	for name, outcome := range outcomes {
 		f := newFar(t)
-		f.d.Unreachable(f.ask, "", f.now)
+		f.d.Unreachable(f.probe, "", f.now)
 		f.take(f.step(unreachableTime))
 		outcome(f)
 		for _, b := range f.d.Bindings(nil) {
@@ -170,8 +170,8 @@ func TestReachableAgain(t *testing.T) {
 // The reason that is given is the one that is shown.
 func TestUnreachableReason(t *testing.T) {
 	f := newFar(t)
-	f.d.Unreachable(f.ask, "node n2 left the cluster", f.now)
-	if got := f.verdict(); !strings.Contains(got, "cannot be solicited (node n2 left the cluster)") {
+	f.d.Unreachable(f.probe, "node n2 left the cluster", f.now)
+	if got := f.verdict(); !strings.Contains(got, "cannot be probed (node n2 left the cluster)") {
 		t.Errorf("verdict %q", got)
 	}
 }
@@ -220,7 +220,7 @@ func TestFirstSeenElsewhereOnlyGoesBack(t *testing.T) {
 }
 
 // What a hostile node may say.
-func TestHostileClaims(t *testing.T) {
+func TestHostileBindings(t *testing.T) {
 	w := newWorld(t, Options{MaxPerInterface: 2})
 	w.do("0s a announces")
 	hostile := w.actor("b@n2").sighting(defaultIP, Announced, w.now)
@@ -270,13 +270,13 @@ func TestHostileClaims(t *testing.T) {
 	}
 }
 
-// Remote holders that cannot be asked, however many, do not keep out one that can.
-func TestUnaskedMakeRoom(t *testing.T) {
-	for _, trouble := range []string{"0s c%[1]d@m%[1]d unreachable", "0s c%[1]d@m%[1]d refused x"} {
+// Remote holders that cannot be probed, however many, do not keep out one that can.
+func TestUnprobedMakeRoom(t *testing.T) {
+	for _, failure := range []string{"0s c%[1]d@m%[1]d unreachable", "0s c%[1]d@m%[1]d refused x"} {
 		w := newWorld(t, Options{})
 		w.do("0s a announces")
 		for i := range maxRemote {
-			w.do(fmt.Sprintf(trouble, i))
+			w.do(fmt.Sprintf(failure, i))
 			w.do(fmt.Sprintf("0s c%[1]d@m%[1]d announces", i))
 		}
 		w.run(w.now.Add(10 * time.Second))
@@ -285,10 +285,10 @@ func TestUnaskedMakeRoom(t *testing.T) {
 		w.run(w.now.Add(10 * time.Second))
 		w.mustAudit()
 		if c := w.d.Conflicts(false); len(c) != 1 || c[0].State != Confirmed || len(c[0].Holders) != 2 {
-			t.Errorf("%s: conflicts %+v", trouble, c)
+			t.Errorf("%s: conflicts %+v", failure, c)
 		}
 		if n := w.d.Counts(); n.Remote != maxRemote || n.Evicted[RefusedKeyFull] != 1 {
-			t.Errorf("%s: %d remote, evicted %v", trouble, n.Remote, n.Evicted)
+			t.Errorf("%s: %d remote, evicted %v", failure, n.Remote, n.Evicted)
 		}
 	}
 }
@@ -314,14 +314,14 @@ func TestProvenHoldersStay(t *testing.T) {
 	}
 }
 
-// Remote holders are not solicited because they are silent: their nodes do that.
+// Remote holders are not probed because they are silent: their nodes do that.
 func TestRemoteHoldersAreNotRefreshed(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s host announces
 		0s host@n2 announces`, 4*time.Minute)
-	for _, a := range w.asked {
+	for _, a := range w.probed {
 		if a.s.Holder.Node != "n1" {
-			t.Errorf("asked %+v", a)
+			t.Errorf("probed %+v", a)
 		}
 	}
 	w.run(w.now.Add(2 * time.Minute))
@@ -330,7 +330,7 @@ func TestRemoteHoldersAreNotRefreshed(t *testing.T) {
 	}
 }
 
-// Only this agent's generations begin anew after a restart.
+// Only this agent's generations begin at 1 after a restart.
 func TestRestoredHoldersWithoutNetns(t *testing.T) {
 	key := Key{"default", defaultIP}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

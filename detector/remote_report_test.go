@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A remote holder that is claimed again and again and never answers is asked more and
-// more seldom.
+// A remote holder that its node reports again and again and that never answers is probed less and
+// less often.
 func TestRemotePenalties(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
@@ -38,7 +38,7 @@ func TestDoubt(t *testing.T) {
 	f.now = f.now.Add(100 * time.Millisecond)
 	f.take(f.d.Recheck(Key{"default", defaultIP}, f.b.id, f.now))
 	if fx := f.d.Recheck(Key{"default", defaultIP}, f.b.id, f.now); len(fx.Probes) != 0 {
-		t.Errorf("asked again while it is asked: %+v", fx)
+		t.Errorf("probed again while it is probed: %+v", fx)
 	}
 	if fx := f.d.Recheck(Key{"default", defaultIP}, f.a.id, f.now); len(fx.Probes) != 0 {
 		t.Errorf("another node's withdrawal of a local holder: %+v", fx)
@@ -53,13 +53,13 @@ func TestDoubt(t *testing.T) {
 func TestReturned(t *testing.T) {
 	f := newFar(t)
 	for range 6 { // until it is left alone for long
-		f.d.Unreachable(f.ask, "", f.now)
+		f.d.Unreachable(f.probe, "", f.now)
 		for f.d.Next().Before(f.now.Add(29 * time.Second)) {
 			f.now = f.d.Next()
 			if fx := f.d.Tick(f.now); len(fx.Probes) > 0 {
 				for _, s := range fx.Probes {
 					if s.Holder == f.b.id {
-						f.ask = s
+						f.probe = s
 					}
 				}
 				break
@@ -68,27 +68,27 @@ func TestReturned(t *testing.T) {
 	}
 	f.now = f.now.Add(time.Second)
 	if fx := f.d.Returned("nobody/boot", f.now); len(fx.Probes) != 0 {
-		t.Errorf("asked %+v when another node was back", fx.Probes)
+		t.Errorf("probed %+v when another node was back", fx.Probes)
 	}
 	if fx := f.d.Returned(f.b.id.Node, f.now); len(fx.Probes) != 1 || fx.Probes[0].Holder != f.b.id {
-		t.Errorf("asked %+v when the node was back", fx.Probes)
+		t.Errorf("probed %+v when the node was back", fx.Probes)
 	}
 	if fx := f.d.Returned(f.b.id.Node, f.now); len(fx.Probes) != 0 {
-		t.Errorf("asked %+v while it is asked", fx.Probes)
+		t.Errorf("probed %+v while it is probed", fx.Probes)
 	}
 	f.mustAudit()
 
-	// One that answered that it must not be asked yet was not silent.
+	// A node that refused a request until later was not silent.
 	g := newFar(t)
-	g.d.ProbeRefused(g.ask, "x", g.now.Add(20*time.Second), g.now)
+	g.d.ProbeRefused(g.probe, "x", g.now.Add(20*time.Second), g.now)
 	g.now = g.now.Add(2 * time.Second)
 	if fx := g.d.Returned(g.b.id.Node, g.now); len(fx.Probes) != 0 {
-		t.Errorf("asked %+v before it may be", fx.Probes)
+		t.Errorf("probed %+v before it may be", fx.Probes)
 	}
 }
 
-// A mere suspicion about another node's holder is not waited for long: if that is still
-// there, its keepers tell of it at once. A conflict is.
+// A restored suspicion waits only 10 s for a remote holder, because its keepers send a notice at
+// once. A conflict waits longer.
 func TestRestoredSuspicionElsewhere(t *testing.T) {
 	for _, test := range []struct {
 		state State

@@ -225,15 +225,15 @@ var elsewhere = []story{
 			31s confirmed a b@n2 c@n3`,
 	},
 	{
-		name: "the other node cannot ask its pod",
+		name: "the other node cannot probe its pod",
 		script: `0s b@n2 refused solicitation is off
 			0s a announces
 			0s b@n2 announces`,
 		want:    `0s suspected a b@n2`,
-		verdict: "two holders, one cannot be solicited (solicitation is off): suspected, not confirmed",
+		verdict: "two holders, one cannot be probed (solicitation is off): suspected, not confirmed",
 	},
 	{
-		name: "the other node puts the question off",
+		name: "the other node postpones the probe",
 		script: `0s b@n2 refused 5s the pod is probing the address itself
 			0s a announces
 			0s b@n2 announces`,
@@ -248,7 +248,7 @@ var elsewhere = []story{
 			0s b@n2 announces`,
 		more:    4 * time.Minute,
 		want:    `0s suspected a b@n2`,
-		verdict: "two holders, one cannot be solicited (node n2 does not answer): suspected, not confirmed",
+		verdict: "two holders, one cannot be probed (node n2 does not answer): suspected, not confirmed",
 	},
 	{
 		name: "the other node does not answer until the TTL is over",
@@ -267,7 +267,7 @@ var elsewhere = []story{
 			0s a announces
 			0s b@n2 announces
 			10s b@n2 reachable`,
-		// Asked at 0, 3.8, 9.6 and, after the failure at 11.4, 19.4 s.
+		// Requested at 0, 3.8, 9.6 and, after the failure at 11.4, 19.4 s.
 		want: `0s suspected a b@n2
 			20.4s confirmed a b@n2`,
 	},
@@ -289,7 +289,7 @@ var elsewhere = []story{
 		more: 4 * time.Minute,
 		want: `0s suspected a b@n2
 			1s confirmed a b@n2`,
-		verdict: "a conflict; b@n2 on node n2 cannot be asked now (node n2 does not answer)",
+		verdict: "a conflict; b@n2 on node n2 cannot be probed now (node n2 does not answer)",
 	},
 	{
 		name: "a proven holder is unreachable until the TTL is over",

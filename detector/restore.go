@@ -70,7 +70,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 			dropped++
 			continue
 		}
-		e, occurrence := d.enter(c.Key), occurrenceOf(c)
+		e, occurrence := d.entryFor(c.Key), occurrenceOf(c)
 		if e.conflict != nil || e.occurrences >= occurrence {
 			dropped++
 			continue
@@ -83,7 +83,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 			d.update(e, now, &fx)
 		} else {
 			d.setOccurrences(e, occurrence)
-			d.remember(e, c)
+			d.addToHistory(e, c)
 		}
 	}
 	return fx, dropped
@@ -109,7 +109,7 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 
 // inherit gives a binding the age, and missing names, that a previous agent knew of its holder.
 func (c *conflict) inherit(b *binding) {
-	was := c.left(b.holder.ID)
+	was := c.restoredHolder(b.holder.ID)
 	if was == nil {
 		return
 	}

@@ -25,7 +25,7 @@ var restored = []story{
 		verdict: "two live holders answered both rounds 1.0 s apart: a conflict",
 	},
 	{
-		name: "both answer the agent's first question",
+		name: "both answer the agent's first probe",
 		script: before + `12s a answers
 			12s b answers`,
 		want: `0s suspected a b
@@ -172,17 +172,17 @@ var restored = []story{
 			21s confirmed a b`,
 	},
 	{
-		name: "one cannot be solicited",
+		name: "one cannot be probed",
 		script: before + `12s b refused solicit is off
 			12s a announces
 			12s b announces`,
 		more: 2 * time.Minute,
 		want: `0s suspected a b
 			1s confirmed a b`,
-		verdict: "two holders, one cannot be solicited (solicit is off): suspected, not confirmed",
+		verdict: "two holders, one cannot be probed (solicit is off): suspected, not confirmed",
 	},
 	{
-		name: "one cannot be solicited, then it can",
+		name: "one cannot be probed, then it can",
 		script: before + `12s b refused solicit is off
 			12s a announces
 			12s b announces
@@ -193,7 +193,7 @@ var restored = []story{
 			1m11s confirmed a b`,
 	},
 	{
-		name: "one cannot be solicited, the other goes",
+		name: "one cannot be probed, the other goes",
 		script: before + `12s b refused solicit is off
 			12s a announces
 			12s b announces
@@ -311,11 +311,11 @@ func TestRestoredKeepsItsAge(t *testing.T) {
 	if w.events[1].Kind != EventConfirmed || w.events[1].Restored {
 		t.Errorf("the first confirmation %+v", w.events[1])
 	}
-	// It is young to this agent, and asked about as often.
-	asked := len(w.askedAt("a", Verify))
+	// For this agent it is new, so it is probed as often as a new one.
+	probed := len(w.probedAt("a", Verify))
 	w.run(w.now.Add(30 * time.Second))
-	if n := len(w.askedAt("a", Verify)) - asked; n < 5 {
-		t.Errorf("asked about %d times in 30 s", n)
+	if n := len(w.probedAt("a", Verify)) - probed; n < 5 {
+		t.Errorf("probed %d times in 30 s", n)
 	}
 	w.mustAudit()
 }

@@ -73,17 +73,17 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 		n++
 	}
 	var begin time.Time
-	anew := false
+	restarted := false
 	for _, b := range answered[:n] {
 		k := b.check
 		if last.Sub(k.first) > answerTime {
-			anew = true
+			restarted = true
 			k.first, k.latest = time.Time{}, time.Time{}
 			d.startRound(b, now, fx)
 		}
 		begin = later(begin, k.first)
 	}
-	if anew {
+	if restarted {
 		return time.Time{}
 	}
 	return begin.Add(d.opts.MinOverlap)
@@ -122,7 +122,7 @@ func together(x, y *check, overlap time.Duration) bool {
 
 // straggler returns until when a confirmation waits for a holder that has been probed once in this
 // round; zero if it does not wait.
-func (c *conflict) straggler(list []*binding, now time.Time) time.Time {
+func (c *conflict) stragglerUntil(list []*binding, now time.Time) time.Time {
 	until := c.round.Add(stragglerTime)
 	for _, b := range list {
 		k := b.check

@@ -9,17 +9,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// One that does not answer is solicited three times in a round; one that does, once.
+// One that does not answer is probed three times in a round; one that does, once.
 func TestAttempts(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
 		10s b boasts`, 5*time.Second)
 	s := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
-	if diff := cmp.Diff([]time.Duration{s(10), s(10.1), s(10.3)}, w.askedAt("b", Verify)); diff != "" {
-		t.Errorf("asked b (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]time.Duration{s(10), s(10.1), s(10.3)}, w.probedAt("b", Verify)); diff != "" {
+		t.Errorf("probed b (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]time.Duration{s(10)}, w.askedAt("a", Verify)); diff != "" {
-		t.Errorf("asked a (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]time.Duration{s(10)}, w.probedAt("a", Verify)); diff != "" {
+		t.Errorf("probed a (-want +got):\n%s", diff)
 	}
 }
 
@@ -29,8 +29,8 @@ func TestRecheckRhythm(t *testing.T) {
 		0s b announces`, 12*time.Second)
 	want := []time.Duration{0, time.Second, 6 * time.Second, 11 * time.Second}
 	for _, name := range []string{"a", "b"} {
-		if diff := cmp.Diff(want, w.askedAt(name, Verify)); diff != "" {
-			t.Errorf("asked %s (-want +got):\n%s", name, diff)
+		if diff := cmp.Diff(want, w.probedAt(name, Verify)); diff != "" {
+			t.Errorf("probed %s (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -55,8 +55,8 @@ func TestMinOverlap(t *testing.T) {
 // pair is a suspicion of two holders that is driven by hand.
 type pair struct {
 	*world
-	a, b *actor
-	asks []Probe
+	a, b   *actor
+	probes []Probe
 }
 
 func newPair(t *testing.T) *pair {
@@ -64,9 +64,9 @@ func newPair(t *testing.T) *pair {
 	p := &pair{world: w, a: w.actor("a"), b: w.actor("b")}
 	w.d.Observe(p.a.sighting(defaultIP, Announced, w.now), w.now)
 	w.now = w.now.Add(time.Second)
-	p.asks = w.d.Observe(p.b.sighting(defaultIP, Announced, w.now), w.now).Probes
-	if len(p.asks) != 2 {
-		t.Fatalf("solicited %+v", p.asks)
+	p.probes = w.d.Observe(p.b.sighting(defaultIP, Announced, w.now), w.now).Probes
+	if len(p.probes) != 2 {
+		t.Fatalf("probed %+v", p.probes)
 	}
 	return p
 }
@@ -85,16 +85,16 @@ func (p *pair) step(d time.Duration) Effects {
 // An answer from before the round began does not count, however late it arrives.
 func TestAnswersFromBeforeTheRound(t *testing.T) {
 	p := newPair(t)
-	for _, s := range p.asks {
+	for _, s := range p.probes {
 		p.d.ProbeSent(s, p.now)
 	}
 	began := p.now
 	p.now = p.now.Add(50 * time.Millisecond)
 	p.answer(p.a, began.Add(-time.Millisecond))
 	p.answer(p.b, began)
-	asks := p.step(60 * time.Millisecond).Probes
-	if len(asks) != 1 || asks[0].Holder != p.a.id {
-		t.Errorf("solicited again %+v", asks)
+	probes := p.step(60 * time.Millisecond).Probes
+	if len(probes) != 1 || probes[0].Holder != p.a.id {
+		t.Errorf("probed again %+v", probes)
 	}
 }
 
@@ -128,29 +128,29 @@ func TestDeadlineRunsFromTheReport(t *testing.T) {
 	if fx := p.step(3 * time.Second); len(fx.Events) != 0 || len(fx.Probes) != 0 {
 		t.Fatalf("without a report: %+v", fx)
 	}
-	p.d.ProbeSent(p.asks[1], p.now)
+	p.d.ProbeSent(p.probes[1], p.now)
 	if fx := p.step(999 * time.Millisecond); len(fx.Events) != 0 {
 		t.Fatalf("before the deadline: %+v", fx)
 	}
 	if fx := p.answer(p.b, p.now); len(fx.Probes) != 1 || fx.Probes[0].Holder != p.a.id {
 		t.Fatalf("the answers are too far apart, but the first one does not begin again: %+v", fx)
 	}
-	for _, s := range p.asks {
+	for _, s := range p.probes {
 		p.d.ProbeSent(s, p.now) // of the first round
 	}
 	if fx := p.step(4 * time.Second); len(fx.Probes) != 0 || len(fx.Events) != 0 {
 		t.Fatalf("a stale report counted: %+v", fx)
 	}
-	// Never reported: asked again after 5 s.
+	// Never reported: probed again after 5 s.
 	if fx := p.step(time.Second); len(fx.Probes) != 1 || len(fx.Events) != 0 {
-		t.Fatalf("not asked again: %+v", fx)
+		t.Fatalf("not probed again: %+v", fx)
 	}
 }
 
-// A late Tick does not take a holder for silent that was not asked often enough.
+// A late Tick does not take a holder for silent that was not probed often enough.
 func TestLateTick(t *testing.T) {
 	p := newPair(t)
-	for _, s := range p.asks {
+	for _, s := range p.probes {
 		p.d.ProbeSent(s, p.now)
 	}
 	for range 2 {
@@ -209,9 +209,9 @@ func TestSecondSeen(t *testing.T) {
 	}
 }
 
-// When the interface goes on which a holder was asked, it is asked on the other, with
+// When the interface on which a holder was probed goes, the holder is probed on the other, with
 // the time and the attempts of a whole round.
-func TestRoundBeginsAnewOnTheOtherInterface(t *testing.T) {
+func TestRoundRestartsOnTheOtherInterface(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
 	b := w.actor("b")
@@ -269,8 +269,8 @@ func TestTwoInterfacesOfOneHolder(t *testing.T) {
 	w.do("0s a port")
 	w.do("0s a announces")
 	w.do("0s b announces")
-	if s := w.asked[0].s; s.Interface != a.iface {
-		t.Errorf("solicited on %v, want the freshest %v", s.Interface, a.iface)
+	if s := w.probed[0].s; s.Interface != a.iface {
+		t.Errorf("probed on %v, want the latest %v", s.Interface, a.iface)
 	}
 	w.run(w.now.Add(100 * time.Millisecond))
 	w.apply(w.d.WithdrawInterface(first, "gone", w.now))

@@ -283,7 +283,7 @@ func repeat(line string, from, to, every time.Duration) string {
 }
 
 func TestStories(t *testing.T) {
-	for _, tt := range slices.Concat(found, quiet, trouble, restored, sharing, newcomers, elsewhere, forwarders) {
+	for _, tt := range slices.Concat(found, quiet, postponed, restored, sharing, newcomers, elsewhere, forwarders) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, Options{Node: "n1"})
 			more := tt.more

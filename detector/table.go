@@ -23,7 +23,7 @@ func rankOf(e Evidence, suppressed bool) int {
 
 // roomBelow returns the rank below which bindings make room for a newcomer. Data must not evict the
 // suppressed: each address of a pod that sprays sources would be suspected again.
-func roomBelow(rank int) int {
+func evictsBelow(rank int) int {
 	if rank <= int(Data) {
 		return min(rank, rankSuppressed)
 	}
@@ -37,7 +37,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		return nil
 	}
 
-	e, id := d.enter(s.Key), s.Holder.ID // after making room, which may have ended it
+	e, id := d.entryFor(s.Key), s.Holder.ID // after making room, which may have ended it
 	if id.Node != d.opts.Node && e.remotes("") >= maxRemote {
 		d.counters.evicted[RefusedKeyFull]++
 		d.remove(e.unverified(), noteEvicted, RefusedKeyFull.String(), now)
@@ -100,7 +100,7 @@ func (d *Detector) size() int {
 func evictable(list []*binding, rank int) *binding {
 	var v *binding
 	for _, b := range list {
-		if b.rank >= roomBelow(rank) || b.entry.conflict != nil {
+		if b.rank >= evictsBelow(rank) || b.entry.conflict != nil {
 			continue
 		}
 		if v == nil || b.rank < v.rank || b.rank == v.rank && b.lastSeen().Before(v.lastSeen()) {
@@ -112,10 +112,10 @@ func evictable(list []*binding, rank int) *binding {
 
 // evictableInTable is evictable for the whole table.
 func (d *Detector) evictableInTable(rank int) *binding {
-	const look = 64 // bounds the search when many are in conflicts
-	for r := range roomBelow(rank) {
+	const limit = 64 // bounds the search when many are in conflicts
+	for r := range evictsBelow(rank) {
 		n := 0
-		for el := d.ranks[r].Front(); el != nil && n < look; el = el.Next() {
+		for el := d.ranks[r].Front(); el != nil && n < limit; el = el.Next() {
 			if b := el.Value.(*binding); b.entry.conflict == nil {
 				return b
 			}
@@ -202,7 +202,7 @@ func (d *Detector) trimIdle() {
 }
 
 // enter returns the entry of a key, a new one if there is none.
-func (d *Detector) enter(key Key) *entry {
+func (d *Detector) entryFor(key Key) *entry {
 	e := d.entries[key]
 	if e == nil {
 		e = &entry{key: key, shared: d.shared != nil && d.shared(key)}

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// solicit lets a holder, or its node, answer.
-func (w *world) solicit(s Probe) {
-	w.asked = append(w.asked, asked{w.since(w.now), s})
+// probe makes a holder, or its node, answer.
+func (w *world) probe(s Probe) {
+	w.probed = append(w.probed, sentProbe{w.since(w.now), s})
 	a := w.byID(s.Holder)
 	if s.Holder.Node != w.d.opts.Node {
-		w.askNode(s, a)
+		w.probeNode(s, a)
 		return
 	}
 	switch {
@@ -42,17 +42,17 @@ func (w *world) solicit(s Probe) {
 	w.after(after, a.id, func() { w.observe(ans) })
 }
 
-// askNode asks the node of a remote holder, and reports what it says.
-func (w *world) askNode(s Probe, a *actor) {
+// probeNode sends a probe request to the node of a remote holder and reports its reply.
+func (w *world) probeNode(s Probe, a *actor) {
 	w.t.Helper()
 	if s.Purpose != Verify || s.Interface != (Interface{}) {
-		w.t.Errorf("asked %+v of another node", s)
+		w.t.Errorf("probed %+v of another node", s)
 	}
 	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(delay))
 	ans.Answer = true
 	switch {
-	case w.ask != nil:
-		w.ask(s)
+	case w.probeRemote != nil:
+		w.probeRemote(s)
 	case a.lost:
 		w.after(lostAfter, a.id, func() { w.apply(w.d.Unreachable(s, "", w.now)) })
 	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):

@@ -13,7 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// A world plays a few holders against a Detector: each answers solicitations 0.1 ms
+// A world plays a few holders against a Detector: each answers probes 0.1 ms
 // after they were sent for the addresses it has. It is driven by a script of lines
 //
 //	TIME HOLDER VERB [ARGUMENT …]
@@ -22,21 +22,21 @@ import (
 // "host" are nodes. One called b@n2 is on another node: its sightings come from keepers,
 // its answers from its node. The verbs are in do.
 type world struct {
-	t       *testing.T
-	d       *Detector
-	start   time.Time
-	now     time.Time
-	holders map[string]*actor
-	pending []report // in flight, by time
-	asked   []asked
-	limit   func() bool // when set, whether the rate allows a solicitation
-	proof   proof       // when set, what is confirmed is judged by it
-	lose    func() bool // when set, whether a solicitation is lost on the way
-	shared  map[Key]bool
-	born    time.Time // when the present agent started
-	events  []Event
-	ask     func(Probe)         // when set, asks about remote holders
-	leases  map[bindingID]lease // by the changes
+	t           *testing.T
+	d           *Detector
+	start       time.Time
+	now         time.Time
+	holders     map[string]*actor
+	pending     []report // in flight, by time
+	probed      []sentProbe
+	limit       func() bool // when set, whether the rate allows a probe
+	proof       proof       // when set, what is confirmed is judged by it
+	lose        func() bool // when set, whether a probe is lost on the way
+	shared      map[Key]bool
+	born        time.Time // when the present agent started
+	events      []Event
+	probeRemote func(Probe)         // when set, probes remote holders
+	leases      map[bindingID]lease // by the changes
 }
 
 type actor struct {
@@ -46,7 +46,7 @@ type actor struct {
 	has     map[netip.Addr]bool
 	mute    bool // does not answer
 	proxies bool // answers for what it does not have
-	lost    bool // solicitations to it vanish and are never reported, or its node is out of reach
+	lost    bool // probes to it vanish and are never reported, or its node is out of reach
 	dead    bool // remote: its node knows that it is gone
 	refuse  string
 	until   time.Time
@@ -54,14 +54,14 @@ type actor struct {
 	slow    time.Duration // how much later than others it answers
 }
 
-// report is what comes of a solicitation.
+// report is the result of a probe.
 type report struct {
 	at   time.Time
 	from HolderID
 	do   func()
 }
 
-type asked struct {
+type sentProbe struct {
 	at time.Duration
 	s  Probe
 }
@@ -162,7 +162,7 @@ func (w *world) do(line string) {
 		delete(a.has, ip)
 	case "gone":
 		w.gone(a)
-	case "dies": // remote, and the news of it is lost
+	case "dies": // remote, and its withdrawal is lost
 		clear(a.has)
 		a.dead = true
 	case "mute":
@@ -173,7 +173,7 @@ func (w *world) do(line string) {
 		a.mute = false
 	case "proxies":
 		a.proxies = true
-	case "unreachable": // solicitations are neither sent nor refused
+	case "unreachable": // probes are neither sent nor refused
 		a.lost = true
 	case "reachable":
 		a.lost = false
@@ -243,7 +243,7 @@ func (w *world) apply(fx Effects) {
 		w.check(ev)
 	}
 	for _, s := range fx.Probes {
-		w.solicit(s)
+		w.probe(s)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestPrintExplanation(t *testing.T) {
 				Bindings: []api.Binding{near, far}, Conflict: &conflict,
 				Notes: []api.Note{
 					{At: ago(21 * time.Second), Kind: "seen", Node: "n2", Pod: far.Pod, Text: "first seen: announced on vethweb-1"},
-					{At: ago(20 * time.Second), Kind: "solicited", Node: "n1", HolderNode: "n2", Pod: far.Pod, Text: "solicited to verify"},
+					{At: ago(20 * time.Second), Kind: "solicited", Node: "n1", HolderNode: "n2", Pod: far.Pod, Text: "probed to verify"},
 					{At: ago(20 * time.Second), Kind: "answered", Node: "n1", HolderNode: "n2", Text: "answered after 0.4 ms"},
 					{At: ago(19 * time.Second), Kind: "conflict", Node: "n1", Text: "confirmed: 2 live holders answered both rounds 1.0 s apart"},
 				},
@@ -48,7 +48,7 @@ Holders, the oldest first:
 
 What happened:
   23:59:39.000 [n2] shop/web-1: first seen: announced on vethweb-1
-  23:59:40.000 [n1] shop/web-1 on n2: solicited to verify
+  23:59:40.000 [n1] shop/web-1 on n2: probed to verify
   23:59:40.000 [n1] on n2: answered after 0.4 ms
   23:59:41.000 [n1] confirmed: 2 live holders answered both rounds 1.0 s apart
 
