@@ -3,6 +3,8 @@ package detector
 import (
 	"cmp"
 	"container/list"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 )
@@ -20,8 +22,8 @@ type Options struct {
 	MaxBindings int
 	// MaxPerInterface bounds the bindings of one interface. Default 256.
 	MaxPerInterface int
-	// MaxHistory bounds the resolved conflicts that are kept, and the stories of addresses that
-	// nobody has any more. Default 1,000.
+	// MaxHistory bounds the resolved conflicts that are kept, and the stories of addresses without
+	// holders. Default 1,000.
 	MaxHistory int
 }
 
@@ -59,7 +61,7 @@ type Detector struct {
 	ifaces  map[Interface][]*binding
 	ranks   [ranks]list.List // of *binding, least recently seen first
 	open    map[*entry]struct{}
-	remotes [Host + 1]int // bindings by evidence; that of none means nothing
+	remotes [Host + 1]int // bindings by evidence; index 0 is not used
 	idle    list.List     // of *entry: stories without bindings, oldest first
 	history []Conflict    // oldest first
 	changes changes
@@ -103,7 +105,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		return fx
 	}
 	if s.Answer && s.Evidence == Data {
-		s.Evidence = Announced // the holder itself says so
+		s.Evidence = Announced // the holder itself answered
 	}
 	remote := s.Holder.ID.Node != d.opts.Node
 	if remote && !d.acceptRemote(&s, now) {
@@ -120,7 +122,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if remote {
 		d.updateRemote(b, &s)
 	}
-	if d.recordSighting(b, &s, now, fresh, &fx) { // else nothing but later deadlines, which the schedule finds by itself
+	if d.recordSighting(b, &s, now, fresh, &fx) { // else only deadlines moved, to later times
 		d.update(b.entry, now, &fx)
 	}
 	return fx
@@ -138,8 +140,8 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 }
 
 // WithdrawInterface ends what was known through one interface, as on its DELLINK. A holder that has
-// the address on another live interface keeps its binding. Sightings from that interface that are
-// still under way are for the caller to drop.
+// the address on another interface keeps its binding. The caller must drop later sightings from that
+// interface.
 func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) Effects {
 	var fx Effects
 	affected := slices.Clone(d.ifaces[i])
@@ -183,11 +185,9 @@ func (d *Detector) Next() time.Time {
 
 // advance runs the deadlines of one entry.
 func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
+	ttl := d.opts.TTL.String()
 	for _, b := range slices.Clone(e.bindings) {
-		if d.strongest(b, now) == b.evidence {
-			continue
-		}
-		if ttl := d.opts.TTL.String(); !d.refreshEvidence(b, now, noteTTL, ttl) {
+		if !d.refreshEvidence(b, now, noteTTL, ttl) {
 			d.remove(b, noteTTL, ttl, now)
 		}
 	}
@@ -200,20 +200,20 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	}
 	d.finish(e, now)
 	if e.slot != 0 && !e.at.After(now) {
-		// A deadline that has passed must not stay; this keeps a mistake from becoming a busy loop.
+		// A passed deadline must not stay: a mistake would become a busy loop.
 		d.counters.stuck++
 		d.due.set(e, now.Add(time.Second))
 	}
 }
 
-// update follows a change of an entry: its conflict, then its place in the schedule.
+// update brings the conflict of a changed entry and its place in the schedule up to date.
 func (d *Detector) update(e *entry, now time.Time, fx *Effects) {
 	d.advanceConflict(e, now, fx)
 	d.finish(e, now)
 }
 
-// finish schedules an entry that was changed. One without bindings and conflict is kept for its
-// story, or forgotten.
+// finish schedules a changed entry. An entry without bindings and conflict is kept for its story,
+// or forgotten.
 func (d *Detector) finish(e *entry, now time.Time) {
 	d.dropRemote(e, now)
 	d.countSuppressed(e)
@@ -224,48 +224,40 @@ func (d *Detector) finish(e *entry, now time.Time) {
 	d.due.set(e, d.next(e, now))
 }
 
-// Describe lets f change the description of a holder in all its bindings, for names that are found
-// later. f must not keep its argument; it cannot change the ID.
-func (d *Detector) Describe(id HolderID, f func(*Holder)) {
-	d.describe(id, f)
-	for e := range d.open {
-		e.conflict.describe(id, f)
-	}
-}
+// Describe lets f change the description of a holder in all its bindings and open conflicts, for
+// names that are found later. f must not keep its argument; it cannot change the ID.
+func (d *Detector) Describe(id HolderID, f func(*Holder)) { d.describe(id, f, maps.Keys(d.open)) }
 
-// DescribeAt is Describe for a holder that only the conflict of one key may have lost. It does not
-// search all other open conflicts.
+// DescribeAt is Describe for the bindings of a holder and the open conflict of one key. It does not
+// search the other conflicts.
 func (d *Detector) DescribeAt(key Key, id HolderID, f func(*Holder)) {
-	d.describe(id, f)
-	if e := d.entries[key]; e != nil && e.conflict != nil {
-		e.conflict.describe(id, f)
-	}
+	d.describe(id, f, slices.Values([]*entry{d.entries[key]}))
 }
 
-func (d *Detector) describe(id HolderID, f func(*Holder)) {
-	for _, b := range d.holders[id] {
-		f(&b.holder)
-		b.holder.ID = id
-		if b.remote {
-			b.holder.Interface = Interface{}
-		}
-		d.noteChange(b)
-	}
-}
-
-// describe lets f change a holder that is not in the table now.
-func (c *conflict) describe(id HolderID, f func(*Holder)) {
+func (d *Detector) describe(id HolderID, f func(*Holder), entries iter.Seq[*entry]) {
 	describe := func(h *Holder) {
 		if h.ID == id {
 			f(h)
 			h.ID = id
 		}
 	}
-	for i := range c.listed {
-		describe(&c.listed[i].last.Holder)
+	for _, b := range d.holders[id] {
+		describe(&b.holder)
+		if b.remote {
+			b.holder.Interface = Interface{}
+		}
+		d.noteChange(b)
 	}
-	for i := range c.previous {
-		describe(&c.previous[i].Holder)
+	for e := range entries {
+		if e == nil || e.conflict == nil {
+			continue
+		}
+		for i := range e.conflict.listed {
+			describe(&e.conflict.listed[i].last.Holder) // lost holders are in no table
+		}
+		for i := range e.conflict.previous {
+			describe(&e.conflict.previous[i].Holder)
+		}
 	}
 }
 

@@ -2,12 +2,12 @@
 // live holders at one time.
 //
 // It owns the local binding table, the matching of holders and the life cycle of
-// conflicts. It is pure: no I/O, no goroutine and no clock. The present is always
-// an argument, and everything it wants done is returned as [Effects]. A [Detector]
-// is not safe for concurrent use; one goroutine owns it.
+// conflicts. It is pure: no I/O, no goroutine and no clock. The present time is
+// an argument; what the caller has to do is returned as [Effects]. A [Detector] is not
+// safe for concurrent use.
 //
-// It must not know how packets are read, what a netns looks like or how nodes talk
-// to each other.
+// It must not know how packets are read, what a netns looks like or how nodes send
+// messages to each other.
 //
 // # The life cycle of a conflict
 //
@@ -34,7 +34,7 @@
 // check.go has what a round does with each holder:
 //
 //	          probed              answered
-//	resting ----------> asking -------------> resting
+//	resting ----------> probing ------------> resting
 //	                     ^  |
 //	  its time is over,  |  +---------------> penalty: it is no holder any more
 //	  or it is seen      |  |  not answered

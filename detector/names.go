@@ -1,10 +1,10 @@
 package detector
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -84,8 +84,10 @@ func (m MAC) String() string {
 	if m == (MAC{}) {
 		return ""
 	}
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+	return colonForm(m)
 }
+
+func colonForm(m MAC) string { return strings.ReplaceAll(fmt.Sprintf("% x", m[:]), " ", ":") }
 
 // MarshalText returns what String does.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
@@ -97,18 +99,11 @@ func (m *MAC) UnmarshalText(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	octets := strings.Split(string(b), ":")
-	if len(octets) != len(m) {
+	raw, err := hex.DecodeString(strings.ReplaceAll(string(b), ":", ""))
+	if err != nil || len(raw) != len(m) || !strings.EqualFold(colonForm(MAC(raw)), string(b)) {
 		return fmt.Errorf("parsing MAC %q: %w", b, ErrUnknownName)
 	}
-	for n, octet := range octets {
-		value, err := strconv.ParseUint(octet, 16, 8)
-		if err != nil || len(octet) != 2 {
-			*m = MAC{}
-			return fmt.Errorf("parsing MAC %q: %w", b, ErrUnknownName)
-		}
-		m[n] = byte(value)
-	}
+	*m = MAC(raw)
 	return nil
 }
 

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// refresh keeps a local binding whose holder sends nothing by itself.
+// refresh is the probing of a local binding whose holder is silent.
 type refresh struct {
 	count  int       // probed since the last evidence
 	after  time.Time // not to be probed before
 	jitter time.Duration
 }
 
-// refreshDue returns when a silent binding is to be probed next; zero for never. That is half the
-// TTL after the last evidence and then three quarters, rounded up to full seconds (with the default
-// TTL), because each time that the agent wakes costs more than a probe.
+// refreshDue returns when to probe a silent binding next; zero for never. It is half the TTL after
+// the last evidence and then three quarters, rounded up to full seconds (with the default TTL),
+// because waking the agent costs more than a probe.
 func (d *Detector) refreshDue(b *binding) time.Time {
 	ttl := d.opts.TTL
 	if !b.counts() || b.remote || b.refresh.count >= 2 {
@@ -34,7 +34,7 @@ func (d *Detector) refreshDue(b *binding) time.Time {
 	return at
 }
 
-// probeSilent probes a binding that has been silent for long.
+// probeSilent probes a silent binding that is due.
 func (d *Detector) probeSilent(b *binding, now time.Time, fx *Effects) {
 	due := d.refreshDue(b)
 	if b.entry.conflict != nil || due.IsZero() || due.After(now) {
