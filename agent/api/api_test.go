@@ -121,7 +121,7 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	if _, err := client.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}); err == nil || err.Error() != "the agent is stopping" {
-		t.Errorf("error %v, want the agent's words", err)
+		t.Errorf("error %v, want that of the agent", err)
 	}
 	nodes, err := client.Nodes(t.Context())
 	if err != nil || len(nodes.Nodes) != 1 || !nodes.Nodes[0].Self {
@@ -212,7 +212,7 @@ var errStop = errors.New("enough")
 func TestWatchConflictsEndsWithTheBackend(t *testing.T) {
 	backend := newTable()
 	client := serve(t, backend)
-	backend.conflicts <- api.ConflictEvent{Type: "resolved", Conflict: api.Conflict{IP: "10.0.0.2"}} // nobody asked for it
+	backend.conflicts <- api.ConflictEvent{Type: "resolved", Conflict: api.Conflict{IP: "10.0.0.2"}} // another address
 	backend.conflicts <- api.ConflictEvent{Type: "confirmed", Reason: "twice", Conflict: api.Conflict{IP: "10.0.0.1"}}
 	close(backend.conflicts)
 	var got []api.ConflictEvent
@@ -221,7 +221,7 @@ func TestWatchConflictsEndsWithTheBackend(t *testing.T) {
 		return nil
 	})
 	if err == nil || len(got) != 1 || got[0].Type != "confirmed" {
-		t.Errorf("events %+v, error %v: want one event and word of the end", got, err)
+		t.Errorf("events %+v, error %v: want one event and an error", got, err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Client asks an agent over its Unix socket. It is safe for concurrent use.
+// Client sends requests to an agent over its Unix socket. It is safe for concurrent use.
 type Client struct {
 	path string
 	http *http.Client
@@ -32,17 +32,17 @@ func NewClient(path string) *Client {
 // timeout bounds every call that is not a watch.
 const timeout = 10 * time.Second
 
-// Bindings returns the observed tables of those who are asked.
+// Bindings returns the binding tables of this agent, or with q.Cluster of all agents.
 func (c *Client) Bindings(ctx context.Context, q Query) (Bindings, error) {
 	return get[Bindings](ctx, c, "/v1/bindings", q.values())
 }
 
-// Conflicts returns the open conflicts, with the resolved ones when q has All.
+// Conflicts returns the open conflicts, and with q.All the resolved ones.
 func (c *Client) Conflicts(ctx context.Context, q Query) (Conflicts, error) {
 	return get[Conflicts](ctx, c, "/v1/conflicts", q.values())
 }
 
-// Explain returns the story of q.IP; without q.Cluster what this agent alone knows of it.
+// Explain returns the story of q.IP, without q.Cluster that of this agent alone.
 func (c *Client) Explain(ctx context.Context, q Query) (Explanation, error) {
 	values := q.values()
 	if !q.Cluster {
@@ -56,13 +56,13 @@ func (c *Client) Nodes(ctx context.Context) (Nodes, error) {
 	return get[Nodes](ctx, c, "/v1/nodes", nil)
 }
 
-// Status returns how the agent is doing.
+// Status returns the agent's status.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return get[Status](ctx, c, "/v1/status", nil)
 }
 
-// WatchConflicts calls each for every event until ctx ends, each returns an error,
-// or the agent ends the stream. Only q.IP restricts it: a watch is of this agent.
+// WatchConflicts calls each for every event until ctx ends (nil), each fails, or the agent ends the
+// watch. A watch covers this agent only; q.IP restricts it.
 func (c *Client) WatchConflicts(ctx context.Context, q Query, each func(ConflictEvent) error) error {
 	return watch(ctx, c, "/v1/conflicts", q.values(), each)
 }
@@ -82,7 +82,7 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(response.Body).Decode(&document); err != nil {
-		return document, fmt.Errorf("reading the agent's answer: %w", err)
+		return document, fmt.Errorf("reading the agent's response: %w", err)
 	}
 	return document, nil
 }
@@ -123,17 +123,17 @@ func (c *Client) do(ctx context.Context, path string, query url.Values) (*http.R
 		defer response.Body.Close()
 		var body Error
 		if json.NewDecoder(response.Body).Decode(&body) != nil || body.Error == "" {
-			return nil, fmt.Errorf("the agent answered %s", response.Status)
+			return nil, fmt.Errorf("the agent responded with status %s", response.Status)
 		}
 		return nil, errors.New(body.Error)
 	}
 	return response, nil
 }
 
-// ErrNoAgent is returned by a [Client] when nobody listens on its socket.
+// ErrNoAgent is returned by a [Client] when no process listens on its socket.
 var ErrNoAgent = errors.New("no agent is running")
 
-// explain turns the usual failures to connect into what to do about them.
+// explain adds to the usual failures to connect what to do about them.
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -141,5 +141,5 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("not allowed to use %s; run as root", c.path)
 	}
-	return fmt.Errorf("asking the agent at %s: %w", c.path, err)
+	return fmt.Errorf("connecting to the agent at %s: %w", c.path, err)
 }

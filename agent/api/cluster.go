@@ -7,19 +7,18 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Coverage says whose answers a document about the cluster is made of. It is empty in
-// the document of a single agent.
+// Coverage says which agents contributed to a document about the cluster. It is empty in the document
+// of a single agent.
 type Coverage struct {
-	// Alone: the cluster was asked for, and this agent is in none.
+	// Alone: the cluster was requested, but this agent is in none.
 	Alone bool `json:"alone,omitzero"`
-	// Asked counts the agents that were asked, this one too.
+	// Asked counts the agents that got the request, including this one.
 	Asked int `json:"asked,omitzero"`
 	// Missing names the nodes whose agents did not answer in time.
 	Missing []string `json:"missing,omitzero"`
-	// Omitted counts what found no room in an answer.
-	Omitted int `json:"omitted,omitzero"`
-	// Partial: something is missing or omitted.
-	Partial bool `json:"partial,omitzero"`
+	// Omitted counts the elements beyond the limit of an answer.
+	Omitted int  `json:"omitted,omitzero"`
+	Partial bool `json:"partial,omitzero"` // something is missing or omitted
 }
 
 // Address is an address in its network.
@@ -28,14 +27,13 @@ type Address struct {
 	IP      string `json:"ip"`
 }
 
-// Pair tells how many addresses two nodes share in confirmed conflicts.
+// Pair counts the addresses that two nodes share in confirmed conflicts.
 type Pair struct {
-	// Nodes are two.
-	Nodes     []string  `json:"nodes"`
+	Nodes     []string  `json:"nodes"` // two
 	Addresses int       `json:"addresses"`
 	Examples  []Address `json:"examples"`
 	Since     time.Time `json:"since,omitzero"`
-	// Heard is when the nodes told of it last; absent where it is known at first hand.
+	// Heard is when one of the nodes last reported it; absent if this is one of the nodes.
 	Heard time.Time `json:"heard,omitzero"`
 }
 
@@ -51,7 +49,7 @@ type Node struct {
 	// State is alive, suspect, dead or left, since Since.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
-	// Heard is when a message came from it last.
+	// Heard is when its last message came.
 	Heard time.Time `json:"heard,omitzero"`
 	// Unacked counts the leases that it has not acknowledged.
 	Unacked int `json:"unacked"`
@@ -66,23 +64,21 @@ type Nodes struct {
 	Cluster ClusterStatus `json:"cluster"`
 }
 
-// ClusterStatus is this agent's part in the cluster.
+// ClusterStatus is this agent's view of the cluster.
 type ClusterStatus struct {
-	// Alone: it is in none; the rest is empty then.
-	Alone bool `json:"alone,omitzero"`
-	// Label is the cluster's name, Address where this agent takes gossip.
-	Label     string `json:"label,omitzero"`
-	Address   string `json:"address,omitzero"`
+	// Alone: it is in none, and the rest is empty.
+	Alone     bool   `json:"alone,omitzero"`
+	Label     string `json:"label,omitzero"`   // the cluster's name
+	Address   string `json:"address,omitzero"` // where this agent receives gossip
 	Encrypted bool   `json:"encrypted"`
 	// Members counts the agents by state.
 	Members map[string]int `json:"membersByState,omitzero"`
-	// Leases counts this node's own, Unacked those without an acknowledgement for more
-	// than a few seconds, Kept those that it keeps for others.
+	// Leases counts this node's own, Unacked those of them without an acknowledgement for more than a
+	// few seconds, Kept those that it keeps for other nodes.
 	Leases  int `json:"leases"`
 	Unacked int `json:"leasesUnacked"`
 	Kept    int `json:"leasesKept"`
-	// Dropped counts what was not taken in or not sent, by reason; Sent and Received
-	// count messages by type.
+	// Dropped counts dropped messages by reason, Sent and Received count messages by type.
 	Dropped  map[string]uint64 `json:"dropped,omitzero"`
 	Sent     map[string]uint64 `json:"sent,omitzero"`
 	Received map[string]uint64 `json:"received,omitzero"`
@@ -90,7 +86,7 @@ type ClusterStatus struct {
 	Problems []string `json:"problems,omitzero"`
 }
 
-// NewNode makes the document of a member.
+// NewNode returns the document of a member.
 func NewNode(m cluster.Member) Node {
 	return Node{
 		Name:     m.Name,
@@ -107,7 +103,7 @@ func NewNode(m cluster.Member) Node {
 	}
 }
 
-// NewPair makes the document of a pair.
+// NewPair returns the document of a pair.
 func NewPair(p cluster.Pair) Pair {
 	doc := Pair{
 		Nodes:     []string{cluster.NodeName(p.A), cluster.NodeName(p.B)},
@@ -126,7 +122,7 @@ func newAddress(key detector.Key) Address {
 	return Address{Network: key.Network, IP: key.IP.String()}
 }
 
-// NewClusterStatus makes the document of a status.
+// NewClusterStatus returns the document of a status.
 func NewClusterStatus(s cluster.Status) ClusterStatus {
 	doc := ClusterStatus{
 		Label:     s.Label,

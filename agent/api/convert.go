@@ -5,7 +5,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// NewBinding makes the document of a binding.
+// NewBinding returns the document of a binding.
 func NewBinding(b detector.Binding) Binding {
 	doc := Binding{
 		Network:     b.Key.Network,
@@ -32,7 +32,7 @@ func NewBinding(b detector.Binding) Binding {
 	return doc
 }
 
-// NewPod makes the document of a pod, nil if it is unknown.
+// NewPod returns the document of a pod, nil if it is unknown.
 func NewPod(pod detector.Pod) *Pod {
 	if pod == (detector.Pod{}) {
 		return nil
@@ -40,10 +40,10 @@ func NewPod(pod detector.Pod) *Pod {
 	return &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 }
 
-// String is the usual form, "namespace/name".
+// String returns "namespace/name".
 func (p *Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// NewConflict makes the document of a conflict.
+// NewConflict returns the document of a conflict.
 func NewConflict(c detector.Conflict) Conflict {
 	doc := Conflict{
 		ID:          c.ID,

@@ -14,7 +14,7 @@ type Binding struct {
 	Boot      string `json:"boot,omitzero"` // the node's boot id
 	Interface string `json:"interface,omitzero"`
 	Ifindex   uint32 `json:"ifindex,omitzero"`
-	// Generation tells lives of one Ifindex apart; it is unique in the life of an agent.
+	// Generation distinguishes interfaces with one Ifindex. It is unique in the life of an agent.
 	Generation  uint32    `json:"generation,omitzero"`
 	MAC         string    `json:"mac,omitzero"`
 	Netns       string    `json:"netns,omitzero"`
@@ -22,12 +22,11 @@ type Binding struct {
 	Evidence    string    `json:"evidence"`
 	FirstSeen   time.Time `json:"firstSeen,omitzero"`
 	LastSeen    time.Time `json:"lastSeen,omitzero"`
-	// FoundAtStart: it was there when its node's agent began to look at the interface, and
-	// may have had the address for long before FirstSeen.
+	// FoundAtStart: the interface is older than its agent, so the holder may have had the address long
+	// before FirstSeen.
 	FoundAtStart bool `json:"foundAtStart,omitzero"`
-	// Unreachable: the holder's node does not answer.
-	Unreachable bool `json:"unreachable,omitzero"`
-	Pod         *Pod `json:"pod,omitzero"`
+	Unreachable  bool `json:"unreachable,omitzero"` // the holder's node does not answer
+	Pod          *Pod `json:"pod,omitzero"`
 }
 
 // Pod names a workload. It is absent when unknown.
@@ -37,10 +36,8 @@ type Pod struct {
 	UID       string `json:"uid,omitzero"`
 	// CreatedAt is when the runtime made the pod's sandbox.
 	CreatedAt time.Time `json:"createdAt,omitzero"`
-	// Sandbox is how the sandbox's id begins, as crictl prints it. Stopped: the runtime says
-	// that it is not ready.
-	Sandbox string `json:"sandbox,omitzero"`
-	Stopped bool   `json:"stopped,omitzero"`
+	Sandbox   string    `json:"sandbox,omitzero"` // the first 13 characters of its id, as crictl prints it
+	Stopped   bool      `json:"stopped,omitzero"` // the sandbox is not ready
 }
 
 // Conflict is one address with two or more live holders.
@@ -55,71 +52,64 @@ type Conflict struct {
 	ConfirmedAt time.Time `json:"confirmedAt,omitzero"`
 	ResolvedAt  time.Time `json:"resolvedAt,omitzero"`
 	Holders     []Binding `json:"holders"`
-	// Routes and Advice are there for the first 64 that are confirmed, when the conflicts
-	// or the story of one address are asked for.
+	// Routes and Advice are present for the first 64 confirmed conflicts, in /v1/conflicts and
+	// /v1/explain.
 	Routes []Route `json:"routes,omitzero"`
 	Advice *Advice `json:"advice,omitzero"`
 }
 
-// Route is where the kernel of a node sends packets of its own to the address of a conflict.
+// Route is where the kernel of a node sends its own packets to the address of a conflict.
 type Route struct {
-	// Node is told apart by its boot where another has the same name.
+	// Node includes the boot where another node has the same name.
 	Node string `json:"node"`
-	// To is "holder", "node" (ToNode), "away" (off the node), "device" (into one that leads
-	// to no holder that is known), "self", "nowhere" (no route), or "unknown": into a
-	// bridge that has no neighbour entry for the address now.
-	To string `json:"to"`
-	// Holder is the place in the conflict's holders, from 0.
-	Holder *int   `json:"holder,omitzero"`
-	ToNode string `json:"toNode,omitzero"`
-	// Device is what they leave by, Gateway the next hop if there is one.
-	Device  string `json:"device,omitzero"`
-	Gateway string `json:"gateway,omitzero"`
+	// To is "holder", "node" (ToNode), "away" (off the node), "device" (one that leads to no known
+	// holder), "self", "nowhere" (no route), or "unknown" (a bridge without a neighbour entry for the
+	// address).
+	To      string `json:"to"`
+	Holder  *int   `json:"holder,omitzero"` // index in the conflict's holders
+	ToNode  string `json:"toNode,omitzero"`
+	Device  string `json:"device,omitzero"`  // outgoing
+	Gateway string `json:"gateway,omitzero"` // next hop, if any
 }
 
-// Advice is what to do about a conflict. Holders are named by their places, from 0.
+// Advice is what to do about a conflict. Numbers of holders are indexes in the conflict's holders.
 type Advice struct {
-	// Newer is the one that has the address for the shortest time, Than the one next to it;
-	// absent where that is not known, for the reason in Unknown.
+	// Newer is the holder that got the address last, Than the one before it. They are absent if that is
+	// not known, for the reason in Unknown.
 	Newer *int `json:"newer,omitzero"`
 	Than  *int `json:"than,omitzero"`
-	// By is "created", of the sandboxes, or "firstSeen". AfterSeconds is by how much.
+	// By is what AfterSeconds compares: "created" (the sandboxes) or "firstSeen".
 	By           string  `json:"by,omitzero"`
 	AfterSeconds float64 `json:"afterSeconds,omitzero"`
-	// Unknown is "found-at-start", "together", "another-order" (by creation than by first
-	// seen), "host": a node's own address has no age, "unreachable": a holder's node does
-	// not answer, and nothing is to be removed before it is known what is there, or
-	// "two-nodes" run one pod, and one of the nodes has to go.
+	// Unknown is "found-at-start", "together", "another-order" (by creation than by first seen), "host"
+	// (a node's own address has no age), "unreachable" (check the holder's node first), or "two-nodes"
+	// (they run one pod; remove one of the nodes).
 	Unknown string `json:"unknown,omitzero"`
-	// Held are the holders because of which nothing is to be removed now: those whose nodes
-	// do not answer, or of the pod that two nodes run.
+	// Held are the holders because of which nothing is to be removed now: those whose nodes do not
+	// answer, or of the pod that two nodes run.
 	Held []int `json:"held,omitzero"`
-	// Remove is in the order in which to remove them. All but the last, unless that is
-	// a node itself, have to go to end the conflict. It is empty where nothing is to be
-	// removed now.
+	// Remove has all holders in the order in which to remove them, nodes last; the conflict ends when
+	// one is left. It is empty if nothing is to be removed now.
 	Remove []Removal `json:"remove"`
 }
 
 // Removal says how to remove a holder.
 type Removal struct {
 	Holder int `json:"holder"`
-	// Because says why it is before the others: "stopped" (its sandbox is), "replaced" (a
-	// later sandbox has its pod's name), "newer", "dark" (no node sends packets to it), or
-	// "pod" (the other is a node).
+	// Because is the reason for the order: "stopped" (its sandbox is), "replaced" (a later sandbox has
+	// its pod's name), "newer", "dark" (no node sends packets to it), or "pod" (the other is a node).
 	Because string `json:"because,omitzero"`
-	// Command is fit for a shell. It is for the node On, or for anywhere. It is absent where
-	// nothing can be said, and for a node itself.
+	// Command is safe for a shell, on the node On, or anywhere if On is empty. It is absent for nodes,
+	// and if there is none.
 	Command string `json:"command,omitzero"`
 	On      string `json:"on,omitzero"`
-	// Address is that of On's agent, where that is known.
-	Address string `json:"address,omitzero"`
-	// Then is for nodes that find the holder by a neighbour entry, and would go on sending
-	// to its MAC for a while.
+	Address string `json:"address,omitzero"` // of On's agent, if known
+	// Then is for nodes that would send to the holder's MAC for a while, by a neighbour entry.
 	Then []Flush `json:"then,omitzero"`
 }
 
-// Flush makes the node On forget the neighbour entry for the address on Device. Command is fit
-// for a shell, as is Device.
+// Flush removes the node On's neighbour entry for the address on Device. Command and Device are safe for
+// a shell.
 type Flush struct {
 	Command string `json:"command"`
 	On      string `json:"on"`
@@ -147,9 +137,8 @@ type BindingEvent struct {
 	Binding Binding `json:"binding"`
 }
 
-// ConflictEvent is one line of GET /v1/conflicts?watch=1. Type is suspected,
-// confirmed, changed, resolved or faded. A watch begins with the open conflicts,
-// each by its present state.
+// ConflictEvent is one line of GET /v1/conflicts?watch=1. Type is suspected, confirmed, changed,
+// resolved or faded. A watch begins with the open conflicts; Type is then their state.
 type ConflictEvent struct {
 	Type     string    `json:"type"`
 	At       time.Time `json:"at"`
@@ -157,8 +146,8 @@ type ConflictEvent struct {
 	Conflict Conflict  `json:"conflict"`
 }
 
-// Note is one line in the story of an address, told by Node. HolderNode is there where
-// it tells of a holder on another node.
+// Note is one line in the story of an address, recorded by Node. HolderNode is present if the holder is
+// on another node.
 type Note struct {
 	At         time.Time `json:"at"`
 	Kind       string    `json:"kind"`
@@ -170,37 +159,34 @@ type Note struct {
 	Text       string    `json:"text"`
 }
 
-// Story is what is known of one address in one network, by the named nodes.
+// Story is what the named nodes know about one address in one network.
 type Story struct {
-	Network string   `json:"network"`
-	IP      string   `json:"ip"`
-	Nodes   []string `json:"nodes"`
-	Verdict string   `json:"verdict"`
-	// Verdicts are all there are, where the nodes have different ones.
-	Verdicts []Verdict `json:"verdicts,omitzero"`
+	Network  string    `json:"network"`
+	IP       string    `json:"ip"`
+	Nodes    []string  `json:"nodes"`
+	Verdict  string    `json:"verdict"`
+	Verdicts []Verdict `json:"verdicts,omitzero"` // if the nodes have different ones
 	Bindings []Binding `json:"bindings"`
 	Conflict *Conflict `json:"conflict,omitzero"`
 	Notes    []Note    `json:"notes"`
 }
 
-// Verdict is what some nodes think of an address.
+// Verdict is the verdict of some nodes.
 type Verdict struct {
 	Nodes   []string `json:"nodes"`
 	Verdict string   `json:"verdict"`
 }
 
-// Configured is a pod interface whose netns lists an address, whatever was seen of it.
+// Configured is a pod interface whose netns lists an address, whether or not packets were observed.
 type Configured struct {
 	Network   string `json:"network"`
 	Interface string `json:"interface"`
 	Netns     string `json:"netns"`
 	Pod       *Pod   `json:"pod,omitzero"`
-	// Device is "peer", "loopback" or "elsewhere": only the first two answer for the
-	// address on the interface by right.
-	Device  string `json:"device"`
-	Settled bool   `json:"settled"`
-	// Unanswered counts the solicitations of an address that was never heard of.
-	Unanswered int `json:"unanswered,omitzero"`
+	// Device is "peer", "loopback" or "elsewhere". An answer counts for the first two only.
+	Device     string `json:"device"`
+	Settled    bool   `json:"settled"`             // duplicate address detection has ended
+	Unanswered int    `json:"unanswered,omitzero"` // probes of an address that was never observed
 }
 
 // Explanation is the answer to GET /v1/explain?ip=.
@@ -252,40 +238,36 @@ type Status struct {
 	Faded      uint64            `json:"suspicionsFaded"`
 	Resolved   uint64            `json:"conflictsResolved"`
 	// Suppressed counts suspicions that were not raised, by reason.
-	Suppressed map[string]uint64 `json:"suppressed"`
-	Dropped    map[string]uint64 `json:"dropped"`
-	// Pending are records that wait until more is known of their interface.
-	Pending     int      `json:"recordsPending"`
-	Resyncs     int      `json:"netlinkOverruns"`
-	HostHolders []string `json:"hostAddresses"`
+	Suppressed  map[string]uint64 `json:"suppressed"`
+	Dropped     map[string]uint64 `json:"dropped"`
+	Pending     int               `json:"recordsPending"` // records that wait for their interface to be scanned
+	Resyncs     int               `json:"netlinkOverruns"`
+	HostHolders []string          `json:"hostAddresses"`
 
-	Config  ConfigStatus  `json:"config"`
-	State   StateStatus   `json:"state"`
-	Runtime RuntimeStatus `json:"runtime"`
-	// Metrics is the address of /metrics, empty if it is switched off.
-	Metrics string `json:"metrics,omitzero"`
-	// Networks are those that the configuration names.
-	Networks []NetworkStatus `json:"networks,omitzero"`
-	// Cluster is this agent's part in the cluster.
-	Cluster ClusterStatus `json:"cluster"`
+	Config   ConfigStatus    `json:"config"`
+	State    StateStatus     `json:"state"`
+	Runtime  RuntimeStatus   `json:"runtime"`
+	Metrics  string          `json:"metrics,omitzero"`  // address of /metrics, empty if disabled
+	Networks []NetworkStatus `json:"networks,omitzero"` // those in the configuration
+	Cluster  ClusterStatus   `json:"cluster"`
 }
 
-// ConfigStatus is about the configuration file. Error is what is wrong with it now;
-// the one that was loaded before stays in force.
+// ConfigStatus is about the configuration file. Error is what is wrong with the file now; the previous
+// configuration stays active.
 type ConfigStatus struct {
 	Path     string    `json:"path,omitzero"`
 	LoadedAt time.Time `json:"loadedAt,omitzero"`
 	Error    string    `json:"error,omitzero"`
 }
 
-// StateStatus is about the conflicts on disk. Error is why the last write failed.
+// StateStatus is about the conflicts on disk. Error is that of the last write.
 type StateStatus struct {
 	Dir       string    `json:"dir"`
 	WrittenAt time.Time `json:"writtenAt,omitzero"`
 	Error     string    `json:"error,omitzero"`
 }
 
-// RuntimeStatus is about the container runtime that names the pods.
+// RuntimeStatus is about the container runtime, which names the pods.
 type RuntimeStatus struct {
 	Socket    string `json:"socket,omitzero"`
 	Name      string `json:"name,omitzero"`

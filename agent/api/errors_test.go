@@ -13,7 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// TestErrorsAreDocuments: whoever asks wrongly is told so in JSON, too.
+// Errors are JSON documents, too.
 func TestErrorsAreDocuments(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dupip.sock")
 	listener, err := api.Listen(path)

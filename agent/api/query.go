@@ -8,24 +8,18 @@ import (
 	"net/url"
 )
 
-// ErrNoSuchNode is returned (wrapped) by a [Backend] for a [Query] whose Node nobody has.
+// ErrNoSuchNode is returned (wrapped) by a [Backend] if no node has the name in [Query].
 var ErrNoSuchNode = errors.New("no such node")
 
-// Query says what a document is to tell. Its zero value asks for all that the agent
-// itself knows at present.
+// Query selects the content of a document. Its zero value selects what is current on this agent.
 type Query struct {
-	// IP restricts it to one address; the zero Addr is all.
-	IP netip.Addr
-	// All asks for resolved conflicts, too.
-	All bool
-	// Cluster asks the other agents, too; Node those of that node name only, which may
-	// be the own one.
-	Cluster bool
-	Node    string
+	IP      netip.Addr // this address only; the zero Addr is all
+	All     bool       // resolved conflicts, too
+	Cluster bool       // the other agents, too
+	Node    string     // only agents with this node name, which may be the own one
 }
 
-// maxNodeName is the longest name a node has.
-const maxNodeName = 253
+const maxNodeName = 253 // RFC 1123 subdomains
 
 // parseQuery reads the parameters of a request.
 func parseQuery(r *http.Request) (Query, error) {
@@ -43,7 +37,7 @@ func parseQuery(r *http.Request) (Query, error) {
 	return q, nil
 }
 
-// values are the parameters of a request, the reverse of parseQuery.
+// values returns the parameters of a request, the reverse of parseQuery.
 func (q Query) values() url.Values {
 	values := url.Values{}
 	if q.IP.IsValid() {

@@ -18,35 +18,32 @@ import (
 	"github.com/dupip/dupip/agent/internal/serve"
 )
 
-// DefaultSocket is where agent and commands meet when nothing else is said.
+// DefaultSocket is the default of --api-socket.
 const DefaultSocket = "/run/dupip/dupip.sock"
 
-// maxWatches bounds how many streams may be open at one time.
+// maxWatches limits the watches that are open at one time.
 const maxWatches = 32
 
 // ErrOccupied is returned by [Listen] when another agent answers on the socket.
 var ErrOccupied = errors.New("another agent is listening there")
 
-// Backend is what the server asks. Its methods are safe for concurrent use and end
-// with ctx.
+// Backend makes the documents. Its methods are safe for concurrent use and end with ctx.
 type Backend interface {
-	// Bindings returns the holders on the nodes that are asked.
 	Bindings(ctx context.Context, q Query) (Bindings, error)
-	// Conflicts returns the open conflicts, with the resolved ones where q has All.
+	// Conflicts returns the open conflicts, and with q.All the resolved ones.
 	Conflicts(ctx context.Context, q Query) (Conflicts, error)
-	// Explain returns the story of q.IP. Where the agent is in no cluster, q.Cluster
-	// makes no difference.
+	// Explain returns the story of q.IP. Without a cluster q.Cluster has no effect.
 	Explain(ctx context.Context, q Query) (Explanation, error)
-	// Nodes returns the agents of the cluster, this one alone if there is none.
+	// Nodes returns the agents of the cluster, without a cluster this one.
 	Nodes(ctx context.Context) (Nodes, error)
 	Status(ctx context.Context) (Status, error)
-	// WatchConflicts streams events until ctx ends or the reader falls too far
-	// behind; then the channel is closed.
+	// WatchConflicts streams events. It closes the channel when ctx ends, or when the reader is too
+	// slow.
 	WatchConflicts(ctx context.Context) (<-chan ConflictEvent, error)
 }
 
-// Listen opens the Unix socket with mode 0600. A socket file that a killed agent
-// left is replaced; one where an agent answers is [ErrOccupied].
+// Listen opens the Unix socket with mode 0600. It replaces the socket file of a killed agent. The error
+// is [ErrOccupied] if an agent answers there.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("making the folder of the API socket: %w", err)
@@ -57,11 +54,11 @@ func Listen(path string) (net.Listener, error) {
 	}
 	if left {
 		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("removing the socket of a former agent: %w", err)
+			return nil, fmt.Errorf("removing the socket of a previous agent: %w", err)
 		}
 	}
-	// The mode must be right from the first moment on. The umask is the process's;
-	// nothing else creates files while an agent starts.
+	// The mode must never be wider. The umask is that of the whole process, but nothing else creates
+	// files while an agent starts.
 	old := unix.Umask(0o177)
 	listener, err := net.Listen("unix", path)
 	unix.Umask(old)
@@ -71,8 +68,8 @@ func Listen(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Inspect says whether a killed agent left its socket file, which [Listen] replaces. The
-// error names what keeps Listen from using the path; it changes nothing.
+// Inspect reports whether a killed agent left its socket file, which [Listen] replaces. The error says
+// why Listen cannot use the path. Inspect changes nothing.
 func Inspect(path string) (left bool, err error) {
 	if most := len(unix.RawSockaddrUnix{}.Path) - 1; len(path) > most {
 		return false, fmt.Errorf("opening API socket: the path has %d bytes, at most %d are possible; choose a shorter --api-socket", len(path), most)
@@ -87,7 +84,7 @@ func Inspect(path string) (left bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("opening API socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return false, fmt.Errorf("opening API socket %s: a file that is no socket is in the way; move it or choose another --api-socket", path)
+		return false, fmt.Errorf("opening API socket %s: a file that is no socket has this name; move it or choose another --api-socket", path)
 	}
 	return true, nil
 }
@@ -100,7 +97,7 @@ func Serve(ctx context.Context, listener net.Listener, backend Backend, log *slo
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		// Streams end with the agent, not with a client's patience.
+		// Watches end with the agent.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	if err := serve.Until(ctx, server, listener, serve.Grace); err != nil {
@@ -111,99 +108,71 @@ func Serve(ctx context.Context, listener net.Listener, backend Backend, log *slo
 
 type handler struct {
 	backend Backend
-	watches chan struct{} // a slot for each open stream
+	watches chan struct{} // has a value for each open watch
 }
 
+// documentHandler answers a request that is valid.
+type documentHandler func(http.ResponseWriter, *http.Request, Query)
+
 func newHandler(backend Backend) http.Handler {
-	h := &handler{backend: backend, watches: make(chan struct{}, maxWatches)}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/bindings", h.bindings)
-	mux.HandleFunc("GET /v1/conflicts", h.conflicts)
-	mux.HandleFunc("GET /v1/explain", h.explain)
-	mux.HandleFunc("GET /v1/nodes", h.nodes)
-	mux.HandleFunc("GET /v1/status", h.status)
+	h := &handler{backend, make(chan struct{}, maxWatches)}
+	documents := map[string]documentHandler{
+		"/v1/bindings":  watchable(answer(backend.Bindings), h.stream(h.watchBindings)),
+		"/v1/conflicts": watchable(answer(backend.Conflicts), h.stream(h.watchConflicts)),
+		"/v1/explain":   h.explain,
+		"/v1/nodes":     answer(func(ctx context.Context, _ Query) (Nodes, error) { return backend.Nodes(ctx) }),
+		"/v1/status":    answer(func(ctx context.Context, _ Query) (Status, error) { return backend.Status(ctx) }),
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet { // HEAD neither: it would hold a stream's slot for nothing
+		document := documents[r.URL.Path]
+		switch q, err := parseQuery(r); {
+		case r.Method != http.MethodGet: // HEAD would occupy a watch
 			w.Header().Set("Allow", http.MethodGet)
-			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is answered", r.Method))
-			return
+			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is supported", r.Method))
+		case document == nil:
+			fail(w, http.StatusNotFound, errors.New("no such document: use /v1/bindings, conflicts, explain, nodes or status"))
+		case err != nil:
+			fail(w, http.StatusBadRequest, err)
+		default:
+			document(w, r, q)
 		}
-		if _, pattern := mux.Handler(r); pattern == "" {
-			fail(w, http.StatusNotFound, errors.New("no such document: /v1/bindings, conflicts, explain, nodes and status are there"))
-			return
-		}
-		mux.ServeHTTP(w, r)
 	})
 }
 
-func (h *handler) bindings(w http.ResponseWriter, r *http.Request) {
-	q, err := parseQuery(r)
-	if err != nil {
-		fail(w, http.StatusBadRequest, err)
+// explain includes the cluster by default (not with cluster=0).
+func (h *handler) explain(w http.ResponseWriter, r *http.Request, q Query) {
+	if !q.IP.IsValid() {
+		fail(w, http.StatusBadRequest, errors.New("ip: an address is required"))
 		return
 	}
-	if flag(r, "watch") {
-		h.watchBindings(w, r, q)
-		return
-	}
-	document, err := h.backend.Bindings(r.Context(), q)
-	answer(w, document, err)
+	q.Cluster = q.Cluster || r.FormValue("cluster") == ""
+	answer(h.backend.Explain)(w, r, q)
 }
 
-func (h *handler) conflicts(w http.ResponseWriter, r *http.Request) {
-	q, err := parseQuery(r)
-	if err != nil {
-		fail(w, http.StatusBadRequest, err)
-		return
+// watchable returns a handler that streams where the request has watch=1.
+func watchable(get, stream documentHandler) documentHandler {
+	return func(w http.ResponseWriter, r *http.Request, q Query) {
+		if flag(r, "watch") {
+			stream(w, r, q)
+		} else {
+			get(w, r, q)
+		}
 	}
-	if flag(r, "watch") {
-		h.watchConflicts(w, r, q)
-		return
-	}
-	document, err := h.backend.Conflicts(r.Context(), q)
-	answer(w, document, err)
 }
 
-// explain asks the cluster unless it is told not to (cluster=0): a story that ends at the
-// node's border is half of it.
-func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
-	q, err := parseQuery(r)
-	if err == nil && !q.IP.IsValid() {
-		err = errors.New("ip: which address?")
+// answer returns a handler that sends the document of get.
+func answer[T any](get func(context.Context, Query) (T, error)) documentHandler {
+	return func(w http.ResponseWriter, r *http.Request, q Query) {
+		switch document, err := get(r.Context(), q); {
+		case errors.Is(err, ErrNoSuchNode):
+			fail(w, http.StatusNotFound, err)
+		case err != nil:
+			fail(w, http.StatusServiceUnavailable, err)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(document) // fails if the client has disconnected
+		}
 	}
-	if err != nil {
-		fail(w, http.StatusBadRequest, err)
-		return
-	}
-	if r.FormValue("cluster") == "" {
-		q.Cluster = true
-	}
-	document, err := h.backend.Explain(r.Context(), q)
-	answer(w, document, err)
-}
-
-func (h *handler) nodes(w http.ResponseWriter, r *http.Request) {
-	document, err := h.backend.Nodes(r.Context())
-	answer(w, document, err)
-}
-
-func (h *handler) status(w http.ResponseWriter, r *http.Request) {
-	document, err := h.backend.Status(r.Context())
-	answer(w, document, err)
-}
-
-func answer(w http.ResponseWriter, document any, err error) {
-	if errors.Is(err, ErrNoSuchNode) {
-		fail(w, http.StatusNotFound, err)
-		return
-	}
-	if err != nil {
-		fail(w, http.StatusServiceUnavailable, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	// The client may be gone; there is nobody left to tell.
-	_ = json.NewEncoder(w).Encode(document)
 }
 
 func fail(w http.ResponseWriter, code int, err error) {

@@ -1,130 +1,100 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"net/http"
 	"time"
 )
 
-// bindingsEvery is how often a watch compares the table with what it last sent.
-const bindingsEvery = 500 * time.Millisecond
+const (
+	// bindingsInterval is how often a watch compares the table with what it last sent.
+	bindingsInterval = 500 * time.Millisecond
+	// lineTimeout is how long a client may take to read a line before it is disconnected.
+	lineTimeout = 10 * time.Second
+)
 
-var errTooManyWatches = errors.New("too many watches are open; close one")
-
-// stream is one open watch: a JSON document per line.
-type stream struct {
-	encoder *json.Encoder
-	control *http.ResponseController
-}
-
-// open takes a slot and begins the answer; the caller must call release.
-func (h *handler) open(w http.ResponseWriter) (s *stream, release func(), ok bool) {
-	select {
-	case h.watches <- struct{}{}:
-	default:
-		fail(w, http.StatusServiceUnavailable, errTooManyWatches)
-		return nil, nil, false
-	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.WriteHeader(http.StatusOK)
-	s = &stream{encoder: json.NewEncoder(w), control: http.NewResponseController(w)}
-	s.control.Flush()
-	return s, func() { <-h.watches }, true
-}
-
-// send writes one line; a reader that does not take it for 10 s is let go.
-func (s *stream) send(document any) error {
-	if err := s.control.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		return err
-	}
-	if err := s.encoder.Encode(document); err != nil {
-		return err
-	}
-	return s.control.Flush()
-}
-
-// errWatchLocal: nobody streams over the network.
-var errWatchLocal = errors.New("a watch is of this agent only: leave out cluster and node")
-
-func (h *handler) watchConflicts(w http.ResponseWriter, r *http.Request, q Query) {
-	if q.Cluster || q.Node != "" {
-		fail(w, http.StatusBadRequest, errWatchLocal)
-		return
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	events, err := h.backend.WatchConflicts(ctx)
-	if err != nil {
-		fail(w, http.StatusServiceUnavailable, err)
-		return
-	}
-	s, release, ok := h.open(w)
-	if !ok {
-		return
-	}
-	defer release()
-	for {
-		select {
-		case <-ctx.Done():
+// stream returns a handler that sends events as JSON documents, one a line.
+func (h *handler) stream(watch func(context.Context, Query) (iter.Seq[any], error)) documentHandler {
+	return func(w http.ResponseWriter, r *http.Request, q Query) {
+		if q.Cluster || q.Node != "" {
+			fail(w, http.StatusBadRequest, errors.New("a watch covers this agent only: omit cluster and node"))
 			return
-		case event, ok := <-events:
-			if !ok {
-				return
-			}
-			if q.IP.IsValid() && event.Conflict.IP != q.IP.String() {
-				continue
-			}
-			if s.send(event) != nil {
-				return
-			}
 		}
-	}
-}
-
-// watchBindings compares snapshots: the table has no events of its own, because
-// most of what happens to it interests nobody.
-func (h *handler) watchBindings(w http.ResponseWriter, r *http.Request, q Query) {
-	if q.Cluster || q.Node != "" {
-		fail(w, http.StatusBadRequest, errWatchLocal)
-		return
-	}
-	s, release, ok := h.open(w)
-	if !ok {
-		return
-	}
-	defer release()
-	ticker := time.NewTicker(bindingsEvery)
-	defer ticker.Stop()
-	known := make(map[bindingKey]Binding)
-	for {
-		document, err := h.backend.Bindings(r.Context(), q)
+		select {
+		case h.watches <- struct{}{}:
+			defer func() { <-h.watches }()
+		default:
+			fail(w, http.StatusServiceUnavailable, errors.New("too many watches are open; close one"))
+			return
+		}
+		events, err := watch(r.Context(), q) // the server cancels it when this function returns
 		if err != nil {
+			fail(w, http.StatusServiceUnavailable, err)
 			return
 		}
-		for _, event := range difference(known, document.Bindings) {
-			if s.send(event) != nil {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		encoder, control := json.NewEncoder(w), http.NewResponseController(w)
+		err = control.Flush()
+		for event := range events {
+			err = errors.Join(err, control.SetWriteDeadline(time.Now().Add(lineTimeout)), encoder.Encode(event), control.Flush())
+			if err != nil {
 				return
 			}
-		}
-		select {
-		case <-r.Context().Done():
-			return
-		case <-ticker.C:
 		}
 	}
 }
 
-// bindingKey tells holders of addresses apart.
+func (h *handler) watchConflicts(ctx context.Context, q Query) (iter.Seq[any], error) {
+	events, err := h.backend.WatchConflicts(ctx)
+	return func(yield func(any) bool) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case event, ok := <-events:
+				if !ok || (!q.IP.IsValid() || event.Conflict.IP == q.IP.String()) && !yield(event) {
+					return
+				}
+			}
+		}
+	}, err
+}
+
+// watchBindings compares snapshots. The table sends no events, because watches are rare.
+func (h *handler) watchBindings(ctx context.Context, q Query) (iter.Seq[any], error) {
+	return func(yield func(any) bool) {
+		known := make(map[bindingKey]Binding)
+		for {
+			document, err := h.backend.Bindings(ctx, q)
+			if err != nil {
+				return
+			}
+			for _, event := range difference(known, document.Bindings) {
+				if !yield(event) {
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(bindingsInterval):
+			}
+		}
+	}, nil
+}
+
+// bindingKey identifies a holder of an address.
 type bindingKey struct {
 	network, ip, node string
 	cookie            uint64
 	ifindex           uint32
 }
 
-// difference returns what is new, gone or different in bindings, and makes known
-// equal to it. A later LastSeen alone is no difference.
+// difference returns what was added, removed or changed, and updates known. A later LastSeen is no change.
 func difference(known map[bindingKey]Binding, bindings []Binding) []BindingEvent {
 	var events []BindingEvent
 	present := make(map[bindingKey]bool, len(bindings))
@@ -153,12 +123,9 @@ func difference(known map[bindingKey]Binding, bindings []Binding) []BindingEvent
 	return events
 }
 
-// same compares two bindings with the pods they point to.
+// same compares two bindings and their pods.
 func same(a, b Binding) bool {
-	podA, podB := a.Pod, b.Pod
+	podA, podB := cmp.Or(a.Pod, &Pod{}), cmp.Or(b.Pod, &Pod{})
 	a.Pod, b.Pod = nil, nil
-	if a != b || (podA == nil) != (podB == nil) {
-		return false
-	}
-	return podA == nil || *podA == *podB
+	return a == b && *podA == *podB
 }
