@@ -18,18 +18,17 @@ import (
 )
 
 const (
-	// version of the format. Fields may be added under one version; whatever an older agent
-	// would misunderstand needs a new one. Version 1 is read, too.
+	// version of the format. Fields may be added under one version. What an older agent would
+	// misunderstand needs a new one. The agent also reads version 1.
 	version = 2
 
 	maxOpen    = 10_000
 	maxHistory = 10_000
 	maxHolders = 64
-	// maxName bounds every name in bytes: the longest of Kubernetes are 253.
-	maxName = 253
+	maxName    = 253 // bytes, as the longest names of Kubernetes
 )
 
-// document is the whole of it. A field savedAt goes before the others, for people.
+// document is the file. It begins with a field savedAt, for people.
 type document struct {
 	header
 	Open    conflicts `json:"open"`
@@ -43,14 +42,13 @@ type header struct {
 	NodeID  string `json:"nodeID"`
 }
 
-// conflict is the document of the API with bounded holders.
+// conflict is the document of the API with a limit for holders.
 type conflict struct {
 	api.Conflict
 	Holders holders `json:"holders"`
 }
 
-// holder is the document of the API. Node is a NodeID until [holder.upgrade] in version 1, which
-// had the fields below.
+// holder is the document of the API, with the fields of version 1, in which Node is a NodeID.
 type holder struct {
 	api.Binding
 	Cookie    uint64    `json:"cookie,omitzero"`
@@ -62,7 +60,7 @@ type holder struct {
 	} `json:"device,omitzero"`
 }
 
-// upgrade makes a holder of version 1 one of this version.
+// upgrade converts a holder of version 1.
 func (h *holder) upgrade() {
 	id := h.Node
 	h.Node, h.Boot, h.NetnsCookie = cluster.NodeName(id), cluster.BootID(id), h.Cookie
@@ -77,13 +75,13 @@ type (
 	holders   []holder
 )
 
-// UnmarshalJSON stops at the bound, before memory is taken for more.
+// UnmarshalJSON limits the number before it allocates memory.
 func (c *conflicts) UnmarshalJSON(data []byte) (err error) {
 	*c, err = bounded[conflict](data, max(maxOpen, maxHistory), "conflicts")
 	return err
 }
 
-// UnmarshalJSON stops at the bound, before memory is taken for more.
+// UnmarshalJSON limits the number before it allocates memory.
 func (h *holders) UnmarshalJSON(data []byte) (err error) {
 	*h, err = bounded[holder](data, maxHolders, "holders")
 	return err
@@ -108,17 +106,16 @@ func bounded[T any](data []byte, limit int, what string) ([]T, error) {
 	return list, nil
 }
 
-// contents are what a document says. leftOut conflicts of it make no sense, the first
-// of them because of why.
+// contents is a decoded document, with the number of invalid conflicts and the error of the first.
 type contents struct {
 	node, bootID, nodeID string
 	snapshot             detector.Snapshot
-	leftOut              int
-	why                  error
+	dropped              int
+	dropCause            error
 }
 
 func decode(data []byte) (contents, error) {
-	var format struct { // first: whatever else there is has a meaning by its version only
+	var format struct { // first: the version determines the other fields
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(data, &format); err != nil {
@@ -131,11 +128,11 @@ func decode(data []byte) (contents, error) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return contents{}, fmt.Errorf("reading the document: %w", err)
 	}
-	if err := d.identified(); err != nil {
+	if err := d.validate(); err != nil {
 		return contents{}, err
 	}
 	c := contents{node: d.Node, bootID: d.BootID, nodeID: d.NodeID}
-	take := func(from conflicts, open bool) (list []detector.Conflict) {
+	parse := func(from conflicts, open bool) (list []detector.Conflict) {
 		for i := range from {
 			for n := range from[i].Holders {
 				if format.Version == 1 {
@@ -147,8 +144,8 @@ func decode(data []byte) (contents, error) {
 				err = fmt.Errorf("%s is in the wrong list", parsed.State)
 			}
 			if err != nil {
-				if c.leftOut++; c.why == nil {
-					c.why = fmt.Errorf("conflict %q: %w", shorten(from[i].ID), err)
+				if c.dropped++; c.dropCause == nil {
+					c.dropCause = fmt.Errorf("conflict %q: %w", shorten(from[i].ID), err)
 				}
 				continue
 			}
@@ -156,30 +153,29 @@ func decode(data []byte) (contents, error) {
 		}
 		return list
 	}
-	c.snapshot.Open, c.snapshot.History = take(d.Open, true), take(d.History, false)
+	c.snapshot.Open, c.snapshot.History = parse(d.Open, true), parse(d.History, false)
 	return c, nil
 }
 
-// identified requires the names of the node.
-func (d *header) identified() error {
+func (d *header) validate() error {
 	if d.NodeID == "" {
 		return errors.New("no node id")
 	}
-	return errors.Join(isName("node", d.Node), isName("boot id", d.BootID))
+	return errors.Join(checkName("node", d.Node), checkName("boot id", d.BootID))
 }
 
-// encode returns the document without the time at which it is saved. What decode would
-// not accept is left out, and the oldest history where it would be too large.
+// encode returns the document without savedAt. It omits conflicts that decode would refuse, and the
+// oldest history if the document would be too large.
 func encode(s detector.Snapshot, opts Options) ([]byte, error) {
 	names := header{Version: version, Node: opts.Node, BootID: opts.BootID, NodeID: opts.NodeID}
-	if err := names.identified(); err != nil {
+	if err := names.validate(); err != nil {
 		return nil, fmt.Errorf("encoding the state: %w", err)
 	}
 	head, err := json.Marshal(names)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the state: %w", err)
 	}
-	room := maxBytes - len(head) - 128 // the time and the lists' names
+	room := maxBytes - len(head) - 128 // savedAt and the lists' names
 	open, err := encodeNewest(s.Open, maxOpen, &room)
 	if err != nil {
 		return nil, err
@@ -192,7 +188,7 @@ func encode(s detector.Snapshot, opts Options) ([]byte, error) {
 		[]byte(`],"history":[`), bytes.Join(history, []byte(",")), []byte("]}")), nil
 }
 
-// encodeNewest encodes the last conflicts of a list, as many as there is room for.
+// encodeNewest encodes as many of a list's last conflicts as fit into room, and reduces it.
 func encodeNewest(list []detector.Conflict, limit int, room *int) ([][]byte, error) {
 	var encoded [][]byte
 	for _, c := range slices.Backward(list) {
@@ -213,8 +209,8 @@ func encodeNewest(list []detector.Conflict, limit int, room *int) ([][]byte, err
 	return encoded, nil
 }
 
-// stamp adds the time to an encoded document.
-func stamp(body []byte, now time.Time) []byte {
+// addTime adds savedAt to an encoded document.
+func addTime(body []byte, now time.Time) []byte {
 	head := `{"savedAt":"` + now.UTC().Format(time.RFC3339Nano) + `",`
 	return append([]byte(head), body[1:]...)
 }
@@ -226,8 +222,8 @@ func newConflict(c detector.Conflict) conflict {
 		b.Interface, b.Netns, b.Unreachable = sanitize(b.Interface), sanitize(b.Netns), false
 		if b.Pod != nil {
 			b.Pod.Namespace, b.Pod.Name, b.Pod.UID = sanitize(b.Pod.Namespace), sanitize(b.Pod.Name), sanitize(b.Pod.UID)
-			if isTime("", b.Pod.CreatedAt, false) != nil {
-				b.Pod.CreatedAt = time.Time{} // as another node reported it
+			if checkTime("", b.Pod.CreatedAt, false) != nil {
+				b.Pod.CreatedAt = time.Time{} // an invalid time of another node
 			}
 		}
 		doc.Holders = append(doc.Holders, holder{Binding: b})
@@ -247,11 +243,11 @@ func (doc *conflict) parse() (c detector.Conflict, err error) {
 		return c, fmt.Errorf("%q is not a scope", shorten(doc.Scope))
 	}
 	if err := errors.Join(
-		isName("id", doc.ID), isText("network", doc.Network),
-		isTime("second seen", doc.SecondSeen, true),
-		isTime("suspected", doc.SuspectedAt, true),
-		isTime("confirmed", doc.ConfirmedAt, c.State != detector.Suspected),
-		isTime("resolved", doc.ResolvedAt, c.State == detector.Resolved),
+		checkName("id", doc.ID), checkText("network", doc.Network),
+		checkTime("second seen", doc.SecondSeen, true),
+		checkTime("suspected", doc.SuspectedAt, true),
+		checkTime("confirmed", doc.ConfirmedAt, c.State != detector.Suspected),
+		checkTime("resolved", doc.ResolvedAt, c.State == detector.Resolved),
 	); err != nil {
 		return c, err
 	}
@@ -283,9 +279,9 @@ func (h *holder) parse(key detector.Key) (b detector.Binding, err error) {
 		pod = *h.Pod
 	}
 	if err := errors.Join(
-		isName("node", h.Node), isText("boot", h.Boot), isText("interface", h.Interface), isText("netns", h.Netns),
-		isText("namespace", pod.Namespace), isText("pod", pod.Name), isText("uid", pod.UID), isText("sandbox", pod.Sandbox),
-		isTime("created", pod.CreatedAt, false), isTime("first seen", h.FirstSeen, true), isTime("last seen", h.LastSeen, true),
+		checkName("node", h.Node), checkText("boot", h.Boot), checkText("interface", h.Interface), checkText("netns", h.Netns),
+		checkText("namespace", pod.Namespace), checkText("pod", pod.Name), checkText("uid", pod.UID), checkText("sandbox", pod.Sandbox),
+		checkTime("created", pod.CreatedAt, false), checkTime("first seen", h.FirstSeen, true), checkTime("last seen", h.LastSeen, true),
 	); err != nil {
 		return b, err
 	}
@@ -303,41 +299,32 @@ func (h *holder) parse(key detector.Key) (b detector.Binding, err error) {
 	return b, nil
 }
 
-// isName requires a text, and not none.
-func isName(what, s string) error {
+// checkName requires a text that is not empty.
+func checkName(what, s string) error {
 	if s == "" {
 		return fmt.Errorf("no %s", what)
 	}
-	return isText(what, s)
+	return checkText(what, s)
 }
 
-// isText requires at most maxName bytes of printable characters: names end up on terminals and
-// in labels.
-func isText(what, s string) error {
+// checkText requires at most maxName bytes of printable characters, for terminals and labels.
+func checkText(what, s string) error {
 	if len(s) > maxName || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("%s is not a printable text of at most %d bytes", what, maxName)
 	}
 	return nil
 }
 
-// isTime requires a time from a clock that was set; zero only where none is needed.
-// One that is ahead of ours may be nobody's fault.
-func isTime(what string, t time.Time, needed bool) error {
-	if t.IsZero() && !needed {
-		return nil
-	}
-	if t.Year() < 2000 || t.Year() > 9999 {
-		return fmt.Errorf("the time %s makes no sense", what)
+// checkTime requires a time from a clock that was set, or zero unless needed. It may be in the future.
+func checkTime(what string, t time.Time, needed bool) error {
+	if (needed || !t.IsZero()) && (t.Year() < 2000 || t.Year() > 9999) {
+		return fmt.Errorf("the time %s is not between the years 2000 and 9999", what)
 	}
 	return nil
 }
 
-// sanitize makes a name fit for the document: the interesting part of a longer one is its
-// beginning.
+// sanitize replaces characters that checkText refuses and shortens the name.
 func sanitize(s string) string {
-	if isText("", s) == nil {
-		return s
-	}
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '?'
@@ -351,11 +338,10 @@ func sanitize(s string) string {
 	return s
 }
 
-// shorten bounds what is repeated of a document that makes no sense.
+// shorten limits invalid values in errors.
 func shorten(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
+	if most := 64; len(s) > most {
+		return s[:most] + "…"
 	}
-	return s[:most] + "…"
+	return s
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// One conflict that makes no sense costs no other. The document stays until it is
+// An invalid conflict costs no other. The document stays until it is
 // written again, and for somebody to look at.
-func TestNonsenseIsLeftOut(t *testing.T) {
+func TestInvalidConflictsAreDropped(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	s := sample(t, opts.NodeID, 2, 0, 3)
 	tests := map[string]func(c *conflict){
@@ -89,9 +89,9 @@ func TestNonsenseIsLeftOut(t *testing.T) {
 					t.Fatalf("(-want +got):\n%s", diff)
 				}
 			}
-			lines, list := log.lines(""), aside(t, opts.Dir)
+			lines, list := log.lines(""), corruptFiles(t, opts.Dir)
 			if len(lines) != 2 || !strings.Contains(lines[0], "1 of 5 conflicts") || len(list) != 2 || !strings.Contains(lines[1], list[1]) {
-				t.Errorf("log %q, aside %v", lines, list)
+				t.Errorf("log %q, corrupt %v", lines, list)
 			}
 			for _, line := range lines {
 				if len(line) > 1000 || strings.ContainsAny(line, "\x1b\a") {
@@ -155,9 +155,9 @@ func TestEncodeIsBounded(t *testing.T) {
 	if err != nil || len(data) > maxBytes || len(data) < maxBytes-100_000 {
 		t.Fatalf("%d bytes, %v", len(data), err)
 	}
-	read, err := decode(stamp(data, time.Now()))
-	if err != nil || read.leftOut != 0 || len(read.snapshot.Open) != 1 {
-		t.Fatalf("read %d open, %d left out: %v", len(read.snapshot.Open), read.leftOut, err)
+	read, err := decode(addTime(data, time.Now()))
+	if err != nil || read.dropped != 0 || len(read.snapshot.Open) != 1 {
+		t.Fatalf("read %d open, %d left out: %v", len(read.snapshot.Open), read.dropped, err)
 	}
 	if last := read.snapshot.History[len(read.snapshot.History)-1]; !last.SuspectedAt.Equal(c.SuspectedAt) {
 		t.Error("the newest is lost")
@@ -173,7 +173,7 @@ func TestUnknownFieldsAreFine(t *testing.T) {
 		t.Fatal(err)
 	}
 	data = []byte(strings.ReplaceAll(string(data), `"ip":`, `"colour":{"r":[1,2]},"ip":`))
-	if err := os.WriteFile(filepath.Join(opts.Dir, fileName), stamp(data, time.Now()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(opts.Dir, fileName), addTime(data, time.Now()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, get(t, opts), sameSnapshot); diff != "" {
@@ -221,8 +221,8 @@ func TestVersion1(t *testing.T) {
 			},
 		}},
 	}}
-	if diff := cmp.Diff(want, read.snapshot.Open, sameSnapshot); diff != "" || read.leftOut != 0 {
-		t.Errorf("%d left out (-want +got):\n%s", read.leftOut, diff)
+	if diff := cmp.Diff(want, read.snapshot.Open, sameSnapshot); diff != "" || read.dropped != 0 {
+		t.Errorf("%d left out (-want +got):\n%s", read.dropped, diff)
 	}
 }
 
@@ -235,7 +235,7 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good)
-	f.Add(stamp(good, testStart))
+	f.Add(addTime(good, testStart))
 	f.Add(good[:len(good)/2])
 	f.Add([]byte(`{"version":1,"node":"a","bootID":"b","nodeID":"c","open":null,"history":[]}`))
 	f.Add([]byte(`{"version":2}`))
@@ -251,8 +251,8 @@ func FuzzDecode(f *testing.F) {
 			t.Fatal(err)
 		}
 		twice, err := decode(again)
-		if err != nil || twice.leftOut != 0 {
-			t.Fatalf("%v, %d left out: %v", err, twice.leftOut, twice.why)
+		if err != nil || twice.dropped != 0 {
+			t.Fatalf("%v, %d left out: %v", err, twice.dropped, twice.dropCause)
 		}
 		if diff := cmp.Diff(read.snapshot, twice.snapshot, sameSnapshot); diff != "" {
 			t.Fatalf("(-first +second):\n%s", diff)

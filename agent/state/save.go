@@ -21,17 +21,16 @@ const (
 	maxPause = time.Minute
 )
 
-// writer is what Run knows of the folder.
+// writer belongs to Run.
 type writer struct {
-	dir     *os.File // the lock; nil while there is none
-	sum     [sha256.Size]byte
+	dir     *os.File          // locked; nil while it is not
+	sum     [sha256.Size]byte // of the last document
 	failing bool
-	pause   time.Duration
-	next    time.Time // not before then
+	pause   time.Duration // after a failure
+	next    time.Time     // no write before
 }
 
-// Save hands over the newest state. It never blocks; what was not written yet is
-// replaced. The snapshot must not be changed afterwards.
+// Save replaces the state to write. It never blocks. Do not change the snapshot afterwards.
 func (s *Store) Save(snapshot detector.Snapshot) {
 	s.mu.Lock()
 	s.pending = &snapshot
@@ -42,11 +41,10 @@ func (s *Store) Save(snapshot detector.Snapshot) {
 	}
 }
 
-// Run writes what is saved, at most once a second, and a last time when ctx ends. The
-// last Save must come before that. Then it gives the folder free. It is to be called
-// once, and returns nil.
+// Run writes what was saved, at most once a second, and a last time when ctx ends. Then it unlocks the
+// folder and returns nil. Call it once.
 func (s *Store) Run(ctx context.Context) error {
-	defer s.writer.release()
+	defer s.writer.unlock()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -68,8 +66,8 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// flush writes what is pending, if it says anything new. After a failure it returns
-// when to try again.
+// flush writes what is pending, if it differs from what was written last. After a failure it returns
+// the pause until the next try.
 func (s *Store) flush(now time.Time) (retry time.Duration) {
 	s.mu.Lock()
 	snapshot := s.pending
@@ -86,7 +84,7 @@ func (s *Store) flush(now time.Time) (retry time.Duration) {
 	}
 	var size int
 	if err == nil {
-		size, err = s.write(stamp(body, now))
+		size, err = s.write(addTime(body, now))
 	}
 	if err != nil {
 		s.mu.Lock()
@@ -109,7 +107,7 @@ func (s *Store) flush(now time.Time) (retry time.Duration) {
 	return 0
 }
 
-// failed notes a failure, and says so when it is the first.
+// failed records a failure, and logs the first.
 func (s *Store) failed(err error) {
 	s.mu.Lock()
 	s.status.err = err
@@ -118,21 +116,20 @@ func (s *Store) failed(err error) {
 		return
 	}
 	s.writer.failing = true
-	s.log.Warn("the state cannot be written: until it can, conflicts and history do not outlive the agent; "+
-		"make room or set --state-dir to a writable folder", "file", s.path, "error", err)
+	s.log.Warn("writing the state failed: a restart would lose conflicts and history; "+
+		"free disk space or set --state-dir to a writable folder", "file", s.path, "error", err)
 }
 
-// write puts the document in its place: a temporary file, fsync, rename.
+// write replaces the document: a temporary file, fsync, rename.
 func (s *Store) write(data []byte) (int, error) {
-	if err := s.writer.take(s.opts.Dir); err != nil {
+	if err := s.writer.lock(s.opts.Dir); err != nil {
 		return 0, err
 	}
 	file, err := renameio.NewPendingFile(s.path, renameio.WithTempDir(s.opts.Dir), renameio.WithStaticPermissions(0o600))
 	if err != nil {
 		return 0, fmt.Errorf("creating the file: %w", err)
 	}
-	// After a success it does nothing, and after a failure its own is of no interest.
-	defer func() { _ = file.Cleanup() }()
+	defer func() { _ = file.Cleanup() }() // has no effect after a success
 	if _, err := file.Write(data); err != nil {
 		return 0, fmt.Errorf("writing the file: %w", err)
 	}
@@ -142,28 +139,28 @@ func (s *Store) write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// take makes the folder if it is missing, and locks it. The lock is on the folder
-// itself, which works on read-only file systems too, leaves no file, and ends
-// with the process. A folder that was replaced meanwhile is locked anew.
-func (w *writer) take(path string) error {
+// lock makes the folder if it is missing, and locks it. A lock on the folder itself works on read-only
+// file systems, leaves no file, and ends with the process. If the folder was replaced, lock locks the
+// new one.
+func (w *writer) lock(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("making the folder: %w", err)
 	}
 	if w.dir != nil {
 		held, err := w.dir.Stat()
 		if err != nil {
-			return fmt.Errorf("looking at the folder: %w", err)
+			return fmt.Errorf("reading the folder: %w", err)
 		}
-		if there, err := os.Stat(path); err == nil && os.SameFile(held, there) {
+		if current, err := os.Stat(path); err == nil && os.SameFile(held, current) {
 			return nil
 		}
-		w.release()
+		w.unlock()
 	}
 	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return fmt.Errorf("opening the folder: %w", err)
 	}
-	// A file system that has no locks for folders is used without.
+	// Some file systems have no locks for folders.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		dir.Close()
 		return errLocked
@@ -172,7 +169,7 @@ func (w *writer) take(path string) error {
 	return nil
 }
 
-func (w *writer) release() {
+func (w *writer) unlock() {
 	if w.dir != nil {
 		w.dir.Close()
 		w.dir = nil

@@ -61,8 +61,8 @@ func readBack(t *testing.T, opts Options) detector.Snapshot {
 		t.Fatal(err)
 	}
 	read, err := decode(data)
-	if err != nil || read.leftOut != 0 {
-		t.Fatalf("%d left out: %v", read.leftOut, err)
+	if err != nil || read.dropped != 0 {
+		t.Fatalf("%d left out: %v", read.dropped, err)
 	}
 	return read.snapshot
 }
@@ -304,7 +304,7 @@ func TestReadOnly(t *testing.T) {
 		if diff := cmp.Diff(want, read, sameSnapshot); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if got := log.lines("set aside"); (len(got) == 0) != good {
+		if got := log.lines("the state is invalid"); (len(got) == 0) != good {
 			t.Errorf("log %q", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -413,7 +413,7 @@ func TestSweep(t *testing.T) {
 // Save never waits for a write.
 func TestSaveDoesNotBlock(t *testing.T) {
 	s, _ := Open(testOptions(t.TempDir())) // nobody runs it
-	t.Cleanup(s.writer.release)
+	t.Cleanup(s.writer.unlock)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

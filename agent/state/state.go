@@ -1,13 +1,12 @@
-// Package state keeps the detector's conflicts on disk, so that they outlive the agent:
-// kill -9, a restart, an upgrade.
+// Package state keeps the detector's conflicts on disk over kill -9, a restart and an upgrade.
 //
-// It owns one JSON document in a folder of its own, its format and its validation. It
-// never keeps the agent from starting or running: what cannot be read is set aside, what
-// cannot be written is said and tried again. It must not know when a conflict changes
-// nor what becomes of those that come back.
+// It owns one JSON document in a folder of its own, its format and its validation. Failures never keep
+// the agent from starting or running: an invalid file is renamed, a failed write is repeated, and both
+// are logged. The package must not know when a conflict changes or what the detector restores.
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,31 +25,27 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// DefaultDir is where the state is kept when nothing else is said.
+// DefaultDir is the default of --state-dir.
 const DefaultDir = "/var/lib/dupip"
 
 const (
 	fileName = "state.json"
-	// maxBytes bounds the document, read or written.
-	maxBytes = 16 << 20
-	// corruptPrefix begins the names of documents that were set aside; at most
-	// maxCorrupt of them are kept, the newest.
+	maxBytes = 16 << 20 // of the document
+	// corruptPrefix begins the names of invalid documents, of which the newest maxCorrupt are kept.
 	corruptPrefix = fileName + ".corrupt-"
 	maxCorrupt    = 3
 )
 
-// temporary are renameio's files for ours, left by an agent that was killed.
+// temporary matches renameio's temporary files, which a killed agent leaves.
 var temporary = regexp.MustCompile(`^\.state\.json[0-9]+$`)
 
-// Options say whose state it is and where it is kept.
+// Options configure a [Store].
 type Options struct {
-	// Dir is made (0700) when it is missing.
+	// Dir is created (0700) if it is missing.
 	Dir string
-	// Node, BootID and NodeID name the node, its present boot, and the two in one, as in
-	// [detector.HolderID].
+	// Node is the node's name, BootID its boot, NodeID both as in [detector.HolderID].
 	Node, BootID, NodeID string
-	// Log may be nil.
-	Log *slog.Logger
+	Log                  *slog.Logger // may be nil
 }
 
 // Store writes the state of one agent. Its methods may be called concurrently.
@@ -59,8 +54,7 @@ type Store struct {
 	path string
 	log  *slog.Logger
 	wake chan struct{}
-	// off: the folder belongs to another process; nothing is ever written.
-	off bool
+	off  bool // another process uses the folder; nothing is ever written
 
 	mu      sync.Mutex
 	pending *detector.Snapshot // the newest, not written yet
@@ -75,69 +69,62 @@ type status struct {
 	bytes   int
 }
 
-// errLocked says that the folder is in use.
 var errLocked = errors.New("another process uses the folder; give each agent a --state-dir of its own")
 
-// Open takes the folder and reads what a former agent left. It always succeeds; what
-// went wrong is logged in one line and shown by Status.
+// Open locks the folder and reads the state of the previous agent. It always succeeds; it logs a failure
+// in one line, and Status shows it.
 //
-// On the same boot the conflicts come back as they were, with the present NodeID in the
-// place of the former one, should that differ: the node was renamed, or an older agent
-// had its epoch there. On another boot the open conflicts are history, resolved now: no
-// pod survives a reboot, and the netns cookies that its holders are known by are given
-// out anew. Suspicions are forgotten then, as they would have faded. Holders of other
-// nodes are never touched.
+// On the same boot it restores the conflicts, with the present NodeID in this node's holders: the node
+// may have been renamed, or an older agent had its epoch in the id. After a reboot confirmed conflicts
+// become history, resolved now, and suspicions are dropped: no pod survives, and the kernel reuses
+// netns cookies. Holders of other nodes do not change.
 func Open(opts Options) (*Store, detector.Snapshot) {
 	s := &Store{
-		opts: opts, path: filepath.Join(opts.Dir, fileName), log: opts.Log, wake: make(chan struct{}, 1),
+		opts: opts, path: filepath.Join(opts.Dir, fileName), wake: make(chan struct{}, 1),
+		log: cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if err := s.writer.take(opts.Dir); err != nil {
+	if err := s.writer.lock(opts.Dir); err != nil {
 		s.status.err = err
 		if s.off = errors.Is(err, errLocked); s.off {
-			s.log.Warn("the state is not kept: conflicts and history will not outlive this agent",
-				"folder", opts.Dir, "error", err)
+			s.log.Warn("the state is not kept: a restart will lose conflicts and history", "folder", opts.Dir, "error", err)
 			return s, detector.Snapshot{}
 		}
 		s.failed(err)
 	}
-	s.sweep()
+	s.removeTemporary()
 	return s, s.load(time.Now())
 }
 
-// Status returns when this agent last wrote the state (zero for never), its size in
-// bytes, and why it could not be written since; nil if all is well.
+// Status returns when this agent last wrote the state (zero for never), its size in bytes, and the error
+// of a later write that failed.
 func (s *Store) Status() (written time.Time, bytes int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status.written, s.status.bytes, s.status.err
 }
 
-// load reads the document; what it cannot use is set aside.
+// load reads the document, and keeps an invalid one under another name.
 func (s *Store) load(now time.Time) detector.Snapshot {
+	var read contents
 	data, err := readFile(s.path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return detector.Snapshot{}
 	}
-	if err != nil {
-		s.setAside("conflicts and history of the former agent are lost", err, now, os.Rename)
-		return detector.Snapshot{}
+	if err == nil {
+		read, err = decode(data)
 	}
-	read, err := decode(data)
 	if err == nil && read.bootID != s.opts.BootID && read.node != s.opts.Node {
 		err = fmt.Errorf("it belongs to node %q", read.node)
 	}
 	if err != nil {
-		s.setAside("conflicts and history of the former agent are lost", err, now, os.Rename)
+		s.keepCorrupt("conflicts and history of the previous agent are lost", err, now, os.Rename)
 		return detector.Snapshot{}
 	}
-	if read.leftOut > 0 {
-		// The rest is good and stays until it is written again.
-		lost := fmt.Sprintf("%d of %d conflicts of the former agent are lost",
-			read.leftOut, read.leftOut+len(read.snapshot.Open)+len(read.snapshot.History))
-		s.setAside(lost, read.why, now, os.Link)
+	if read.dropped > 0 {
+		// The document stays until the next write.
+		lost := fmt.Sprintf("%d of %d conflicts of the previous agent are lost",
+			read.dropped, read.dropped+len(read.snapshot.Open)+len(read.snapshot.History))
+		s.keepCorrupt(lost, read.dropCause, now, os.Link)
 	}
 	if read.bootID == s.opts.BootID {
 		renameNode(read.snapshot, read.nodeID, s.opts.NodeID)
@@ -147,7 +134,7 @@ func (s *Store) load(now time.Time) detector.Snapshot {
 	return read.snapshot
 }
 
-// renameNode replaces the former agent's node in the identity of its own holders.
+// renameNode replaces the previous agent's node in the identity of its own holders.
 func renameNode(snapshot detector.Snapshot, from, to string) {
 	for _, c := range slices.Concat(snapshot.Open, snapshot.History) {
 		for i := range c.Holders {
@@ -158,7 +145,7 @@ func renameNode(snapshot detector.Snapshot, from, to string) {
 	}
 }
 
-// afterReboot turns the open conflicts of an earlier boot into history.
+// afterReboot moves the confirmed conflicts of an earlier boot to the history.
 func afterReboot(snapshot *detector.Snapshot, now time.Time) {
 	for _, c := range snapshot.Open {
 		if c.State == detector.Confirmed {
@@ -169,27 +156,24 @@ func afterReboot(snapshot *detector.Snapshot, now time.Time) {
 	snapshot.Open = nil
 }
 
-// readFile reads a regular file without following a link, waiting for a FIFO's writer
-// or reading more than is allowed.
+// readFile reads a regular file of at most maxBytes. It follows no link and never waits.
 func readFile(path string) ([]byte, error) {
-	// Looked at before it is opened, because opening a device may do something.
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
+	regular := func(info fs.FileInfo, err error) error {
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("not a regular file but %s", info.Mode().Type())
+		}
+		return err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file but %s", info.Mode().Type())
+	if err := regular(os.Lstat(path)); err != nil { // opening alone has effects on some devices
+		return nil, err
 	}
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	if info, err = file.Stat(); err != nil {
+	if err := regular(file.Stat()); err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file but %s", info.Mode().Type())
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	if err != nil {
@@ -201,16 +185,14 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// setAside gives the document another name by put, makes room for it, and says so.
-func (s *Store) setAside(lost string, why error, now time.Time, put func(from, to string) error) {
-	aside := filepath.Join(s.opts.Dir, corruptPrefix+now.UTC().Format("20060102T150405.000000Z"))
-	attributes := []any{"lost", lost, "error", why}
-	if err := put(s.path, aside); err != nil {
-		attributes = append(attributes, "file", s.path, "setAside", err)
+// keepCorrupt renames or links the document, logs that, and removes the oldest of such files.
+func (s *Store) keepCorrupt(lost string, cause error, now time.Time, move func(from, to string) error) {
+	corrupt := filepath.Join(s.opts.Dir, corruptPrefix+now.UTC().Format("20060102T150405.000000Z"))
+	if err := move(s.path, corrupt); err != nil {
+		s.log.Warn("the state is invalid; renaming the file failed", "lost", lost, "error", cause, "file", s.path, "renameError", err)
 	} else {
-		attributes = append(attributes, "file", aside)
+		s.log.Warn("the state is invalid; the file was renamed", "lost", lost, "error", cause, "file", corrupt)
 	}
-	s.log.Warn("the state could not be read and was set aside", attributes...)
 	var old []string
 	for _, name := range s.names() {
 		if strings.HasPrefix(name, corruptPrefix) {
@@ -218,13 +200,12 @@ func (s *Store) setAside(lost string, why error, now time.Time, put func(from, t
 		}
 	}
 	for _, name := range old[:max(len(old)-maxCorrupt, 0)] {
-		// One that cannot be removed is in nobody's way.
 		_ = os.Remove(filepath.Join(s.opts.Dir, name))
 	}
 }
 
-// sweep removes the temporary files of a killed predecessor.
-func (s *Store) sweep() {
+// removeTemporary removes the temporary files of a killed predecessor.
+func (s *Store) removeTemporary() {
 	for _, name := range s.names() {
 		if temporary.MatchString(name) {
 			_ = os.Remove(filepath.Join(s.opts.Dir, name))
@@ -232,13 +213,9 @@ func (s *Store) sweep() {
 	}
 }
 
-// names lists the folder in order; nothing when it cannot be read.
-func (s *Store) names() []string {
-	entries, err := os.ReadDir(s.opts.Dir)
-	if err != nil {
-		return nil
-	}
-	var names []string
+// names lists the folder in order, as far as it can be read.
+func (s *Store) names() (names []string) {
+	entries, _ := os.ReadDir(s.opts.Dir)
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}

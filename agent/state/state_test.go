@@ -140,7 +140,7 @@ func put(t testing.TB, opts Options, snapshot detector.Snapshot) {
 	s, _ := Open(opts)
 	s.Save(snapshot)
 	s.flush(time.Now())
-	s.writer.release()
+	s.writer.unlock()
 	if _, _, err := s.Status(); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func put(t testing.TB, opts Options, snapshot detector.Snapshot) {
 func get(t testing.TB, opts Options) detector.Snapshot {
 	t.Helper()
 	s, snapshot := Open(opts)
-	s.writer.release()
+	s.writer.unlock()
 	return snapshot
 }
 
@@ -244,12 +244,12 @@ func TestAnotherNode(t *testing.T) {
 	if read := get(t, present); len(read.Open)+len(read.History) != 0 {
 		t.Errorf("read %+v", read)
 	}
-	if got := log.lines(`belongs to node`); len(got) != 1 || len(aside(t, old.Dir)) != 1 {
-		t.Errorf("log %q, aside %v", got, aside(t, old.Dir))
+	if got := log.lines(`belongs to node`); len(got) != 1 || len(corruptFiles(t, old.Dir)) != 1 {
+		t.Errorf("log %q, corrupt %v", got, corruptFiles(t, old.Dir))
 	}
 }
 
-func aside(t *testing.T, dir string) []string {
+func corruptFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(dir, corruptPrefix+"*"))
 	if err != nil {
@@ -260,7 +260,7 @@ func aside(t *testing.T, dir string) []string {
 
 // Whatever is in the document's place, the agent starts, says so in one line, and
 // keeps it for somebody to look at.
-func TestUnreadableIsSetAside(t *testing.T) {
+func TestInvalidFileIsRenamed(t *testing.T) {
 	opts := testOptions("")
 	good, err := encode(sample(t, opts.NodeID, 2, 0, 2), opts)
 	if err != nil {
@@ -339,9 +339,9 @@ func TestUnreadableIsSetAside(t *testing.T) {
 			case <-time.After(20 * time.Second):
 				t.Fatal("it hangs")
 			}
-			list := aside(t, opts.Dir)
+			list := corruptFiles(t, opts.Dir)
 			if len(list) != 1 {
-				t.Fatalf("set aside %v", list)
+				t.Fatalf("renamed to %v", list)
 			}
 			if now, err := os.Lstat(list[0]); err != nil || !os.SameFile(made, now) {
 				t.Errorf("%s is another file: %v", list[0], err)
@@ -373,7 +373,7 @@ func errorOf(errs ...error) error {
 	return nil
 }
 
-func TestSetAsideAreBounded(t *testing.T) {
+func TestCorruptFilesAreBounded(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	for i := range maxCorrupt + 3 {
 		if err := os.WriteFile(filepath.Join(opts.Dir, fileName), fmt.Append(nil, i), 0o600); err != nil {
@@ -382,7 +382,7 @@ func TestSetAsideAreBounded(t *testing.T) {
 		get(t, opts)
 	}
 	var kept []string
-	for _, path := range aside(t, opts.Dir) {
+	for _, path := range corruptFiles(t, opts.Dir) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
