@@ -8,13 +8,12 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// maxConflicts bounds the conflicts with series of their own: when two nodes share a
-// whole prefix, an alert needs some examples, not all.
+// maxConflicts limits the conflicts with series of their own: two nodes may share a whole prefix.
 const maxConflicts = 100
 
-// choose returns the open conflicts to export, confirmed ones first, then the eldest, and
-// how many are left out.
-func choose(all []detector.Conflict) (chosen []*detector.Conflict, omitted int) {
+// selectOpen returns the open conflicts to export, confirmed ones first, then the eldest, and how many
+// it omitted.
+func selectOpen(all []detector.Conflict) (chosen []*detector.Conflict, omitted int) {
 	for i := range all {
 		if state := all[i].State; state == detector.Suspected || state == detector.Confirmed {
 			chosen = append(chosen, &all[i])
@@ -34,11 +33,11 @@ func choose(all []detector.Conflict) (chosen []*detector.Conflict, omitted int) 
 
 func exportConflicts(all []detector.Conflict, out *series) {
 	type key struct{ id, network, ip string }
-	chosen, omitted := choose(all)
+	chosen, omitted := selectOpen(all)
 	seen := make(map[key]bool, len(chosen))
 	for _, c := range chosen {
-		k := key{clean(c.ID), clean(c.Key.Network), c.Key.IP.String()}
-		if seen[k] { // names that differ only in what a label cannot hold
+		k := key{escape(c.ID), escape(c.Key.Network), c.Key.IP.String()}
+		if seen[k] { // names may be equal once they are escaped
 			omitted++
 			continue
 		}

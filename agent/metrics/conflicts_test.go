@@ -48,7 +48,7 @@ func TestConflictsAreBounded(t *testing.T) {
 
 func TestConfirmedFirstThenTheEldest(t *testing.T) {
 	open := manyConflicts(105)
-	chosen, omitted := choose(open)
+	chosen, omitted := selectOpen(open)
 	if omitted != 5 || len(chosen) != 100 {
 		t.Fatalf("%d chosen, %d omitted", len(chosen), omitted)
 	}
@@ -61,7 +61,7 @@ func TestConfirmedFirstThenTheEldest(t *testing.T) {
 		}
 	}
 	resolved := conflict(1, detector.Resolved, noon)
-	if chosen, omitted := choose([]detector.Conflict{resolved}); len(chosen) != 0 || omitted != 0 {
+	if chosen, omitted := selectOpen([]detector.Conflict{resolved}); len(chosen) != 0 || omitted != 0 {
 		t.Error("a resolved conflict is exported")
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// connections bounds the open connections of a server by closing the one that has been
-// idle for longest. If new connections waited for a free place instead, a client that opens
-// many and sends nothing would block the kubelet's probes.
+// connections limits the open connections of a server by closing the one that has been idle for
+// longest. A limit that let new connections wait would block the kubelet's probes.
 type connections struct {
 	limit int
 
@@ -17,8 +16,8 @@ type connections struct {
 	changed map[net.Conn]uint64 // the number of its last change
 }
 
-// track is the server's ConnState hook. It is called for a new connection before the
-// next is accepted.
+// track is the server's ConnState hook. The server calls it for a new connection before it accepts the
+// next.
 func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -27,7 +26,7 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 		return
 	}
 	if _, open := c.changed[conn]; !open && state != http.StateNew {
-		return // closed below, earlier
+		return // track has closed it
 	}
 	c.changes++
 	c.changed[conn] = c.changes

@@ -8,8 +8,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Values of labels that are there before they are counted, so that an alert has a 0 to
-// compare with and a rate begins with the first.
+// Label values that are exported from the start with 0, so that rates include the first event.
 var (
 	interfaceStates = []string{
 		"attached", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink", "unseen_netns",
@@ -82,7 +81,7 @@ func exportConfig(s ConfigStats, out *series) {
 	out.addTime(configTimestamp, s.LoadedAt)
 }
 
-// addLabels adds a value for each key, and 0 for those in always that are missing.
+// addLabels adds a value for each key, and 0 for missing ones of always.
 func addLabels[N int | uint64](out *series, m metric, figures map[string]N, always ...string) {
 	sums := byLabel(figures)
 	for _, name := range always {
@@ -95,14 +94,13 @@ func addLabels[N int | uint64](out *series, m metric, figures map[string]N, alwa
 	}
 }
 
-// addTime adds a time in seconds since 1970, and nothing for none.
+// addTime adds a time in seconds since 1970, unless it is zero.
 func (s *series) addTime(m metric, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		s.add(m, float64(t.UnixMilli())/1000, labels...)
 	}
 }
 
-// number is 1 for true.
 func number(b bool) float64 {
 	if b {
 		return 1

@@ -132,7 +132,7 @@ func TestAlone(t *testing.T) {
 
 func TestEveryInterfaceState(t *testing.T) {
 	for _, state := range []links.State{links.Attached, links.Shadowed, links.Waiting, links.Failed, links.Unsupported, links.Ignored, links.Uplink} {
-		if !slices.Contains(interfaceStates, sanitizeLabel(string(state))) {
+		if !slices.Contains(interfaceStates, reasonLabel(string(state))) {
 			t.Errorf("%s has no 0 before the first", state)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// checkTime is how long the answer to a probe is sent before the agent is asked again, so
-// that clients cannot keep its loop busy.
-const checkTime = 100 * time.Millisecond
+// checkInterval is how long the result of a check is reused, so that clients cannot keep the agent's
+// loop busy.
+const checkInterval = 100 * time.Millisecond
 
 const index = `<!doctype html>
 <title>dupip</title>
@@ -19,14 +19,13 @@ const index = `<!doctype html>
 <ul>
 <li><a href="/metrics">metrics</a></li>
 <li><a href="/healthz">healthz</a>: is the agent alive?</li>
-<li><a href="/readyz">readyz</a>: has it looked at every pod that was there?</li>
+<li><a href="/readyz">readyz</a>: does it observe every pod that it found at its start?</li>
 </ul>
 `
 
-// Handler serves /metrics, also as OpenMetrics where the client asks for it, /healthz and
-// /readyz: 200 where healthy and ready return nil, else 503 with the error in one line.
-// Each is called at most every 100 ms, never while an earlier call still runs, and given
-// 5 s; one that is nil always agrees.
+// Handler serves /metrics, as text or OpenMetrics, and /healthz and /readyz: 200 if healthy and ready
+// return nil or are nil, else 503 with the error in one line. It calls each at most every 100 ms, never
+// while an earlier call still runs, with a timeout of 5 s.
 func (m *Metrics) Handler(healthy, ready func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.pages)
@@ -44,22 +43,22 @@ func check(f func(context.Context) error) http.Handler {
 		f = func(context.Context) error { return nil }
 	}
 	var flight singleflight.Group
-	var asked time.Time
+	var checked time.Time
 	var latest error
-	ask := func() (any, error) {
-		if time.Since(asked) >= checkTime {
-			ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	run := func() (any, error) {
+		if time.Since(checked) >= checkInterval {
+			ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 			defer cancel()
-			latest, asked = f(ctx), time.Now()
+			latest, checked = f(ctx), time.Now()
 		}
 		return nil, latest
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 		defer cancel()
-		err := errNoAnswer
+		err := errTimeout
 		select {
-		case result := <-flight.DoChan("", ask):
+		case result := <-flight.DoChan("", run):
 			err = result.Err
 		case <-ctx.Done():
 		}
@@ -68,9 +67,8 @@ func check(f func(context.Context) error) http.Handler {
 		text := "ok"
 		if err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			text = clean(err.Error())
+			text = escape(err.Error())
 		}
-		// The client may be gone; there is nobody left to tell.
-		_, _ = io.WriteString(w, text+"\n")
+		_, _ = io.WriteString(w, text+"\n") // fails if the client has disconnected
 	})
 }

@@ -24,7 +24,7 @@ func TestClean(t *testing.T) {
 		{strings.Repeat("日", 43), strings.Repeat("日", 41) + "…"},
 		{strings.Repeat("é", 64), strings.Repeat("é", 64)},
 	} {
-		if got := clean(test.in); got != test.want {
+		if got := escape(test.in); got != test.want {
 			t.Errorf("clean(%q) = %q, want %q", test.in, got, test.want)
 		}
 	}
@@ -35,11 +35,11 @@ func FuzzClean(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := clean(s)
+		got := escape(s)
 		if len(got) > maxLabel || !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			t.Errorf("clean(%q) = %q", s, got)
 		}
-		if again := clean(got); again != got {
+		if again := escape(got); again != got {
 			t.Errorf("clean(%q) = %q, cleaned again %q", s, got, again)
 		}
 	})

@@ -1,13 +1,13 @@
 // Package metrics owns the agent's Prometheus metrics and its HTTP port: /metrics,
 // /healthz and /readyz.
 //
-// It asks the agent's parts by the functions in [Sources] and knows none of them: no
-// loop, no observer, no runtime, no files. It trusts neither the clients of the port nor
-// the names of pods and devices: series, labels, connections and the work for clients
-// are bounded.
+// It reads from the agent's parts by the functions in [Sources] and knows none of them. It does not
+// trust the clients of the port, or names of pods and devices: series, labels, connections and the work
+// for clients are limited.
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,13 +22,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// answerTime is how long a source may take.
-const answerTime = 5 * time.Second
+// readTimeout is the timeout of a source.
+const readTimeout = 5 * time.Second
 
-var errNoAnswer = errors.New("no answer within " + answerTime.String())
+var errTimeout = errors.New("no answer within " + readTimeout.String())
 
-// Metrics is everything the agent exports. Its methods may be called from several
-// goroutines at once.
+// Metrics is everything the agent exports. Its methods are safe for concurrent use.
 type Metrics struct {
 	log       *slog.Logger
 	registry  *prometheus.Registry
@@ -37,28 +36,25 @@ type Metrics struct {
 
 	// The rest belongs to gather.
 	sources  []*source
-	info     series // what never changes
+	info     series // constant
 	gathered series
 }
 
-// New makes the metrics of an agent.
+// New returns the metrics of an agent.
 func New(sources Sources) *Metrics {
 	m := &Metrics{
-		log:       sources.Log,
+		log:       cmp.Or(sources.Log, slog.New(slog.DiscardHandler)),
 		registry:  prometheus.NewRegistry(),
 		detection: prometheus.NewHistogram(detectionSeconds),
 		sources: slices.DeleteFunc([]*source{
 			newSource("detector", sources.Detector, exportDetector),
-			newSource("interfaces", sources.Interfaces, new(refusedAccount).export),
+			newSource("interfaces", sources.Interfaces, new(refusedCounters).export),
 			newSource("agent", sources.Agent, exportAgent),
 			newSource("cluster", sources.Cluster, exportCluster),
 			newSource("pods", sources.Pods, exportPods),
 			newSource("state", sources.State, exportState),
 			newSource("config", sources.Config, exportConfig),
 		}, func(s *source) bool { return s == nil }),
-	}
-	if m.log == nil {
-		m.log = slog.New(slog.DiscardHandler)
 	}
 	m.info.add(buildInfo, 1, sources.Version, runtime.Version(), runtime.GOARCH)
 	m.info.add(nodeInfo, 1, sources.Node, sources.BootID, sources.Attach)
@@ -73,38 +69,36 @@ func New(sources Sources) *Metrics {
 		}),
 	)
 	m.pages = newPages(m.gather, promhttp.HandlerOpts{
-		// What is left is worth more than an error.
-		ErrorHandling: promhttp.ContinueOnError,
+		ErrorHandling: promhttp.ContinueOnError, // serve the other metrics
 		ErrorLog:      slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
 		Registry:      m.registry,
 	})
 	return m
 }
 
-// ObserveDetection records how long it took from the second holder's first packet until
-// a conflict was confirmed; once for each, not again after a restart.
+// ObserveDetection records the time from the second holder's first packet until a conflict was
+// confirmed. Call it once for each conflict, and not again after a restart.
 func (m *Metrics) ObserveDetection(d time.Duration) {
 	m.detection.Observe(max(0, d).Seconds())
 }
 
-// gather returns all metrics, with those of the sources that answer in time. It must not
-// be called again before it has returned.
+// gather returns all metrics, without those of sources that fail. It is not safe for concurrent use.
 func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	answers := make([]series, len(m.sources))
+	results := make([]series, len(m.sources))
 	var group sync.WaitGroup
 	for i, s := range m.sources {
 		group.Go(func() {
 			var err error
-			if answers[i], err = s.ask(ctx); err != nil {
+			if results[i], err = s.read(ctx); err != nil {
 				s.failures++
-				m.log.Debug("metrics left out", "source", s.name, "error", err)
+				m.log.Debug("reading metrics failed", "source", s.name, "error", err)
 			}
 		})
 	}
 	group.Wait()
-	m.gathered = slices.Concat(append(answers, m.info)...)
+	m.gathered = slices.Concat(append(results, m.info)...)
 	for _, s := range m.sources {
 		m.gathered.add(scrapeErrors, float64(s.failures), s.name)
 	}
@@ -114,55 +108,54 @@ func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
 // source is a part of the agent.
 type source struct {
 	name     string
-	read     func(context.Context) (series, error)
-	reading  sync.Mutex // held while read runs, however long that takes
+	collect  func(context.Context) (series, error)
+	busy     sync.Mutex // held while read runs, however long that takes
 	failures uint64
 }
 
-// newSource returns a source that exports what it is answered, nil for nobody to ask.
-func newSource[T any](name string, ask func(context.Context) (T, error), export func(T, *series)) *source {
-	if ask == nil {
+// newSource returns a source that exports the result of get, nil without get.
+func newSource[T any](name string, get func(context.Context) (T, error), export func(T, *series)) *source {
+	if get == nil {
 		return nil
 	}
-	return &source{name: name, read: func(ctx context.Context) (out series, err error) {
-		answer, err := ask(ctx)
+	return &source{name: name, collect: func(ctx context.Context) (out series, err error) {
+		stats, err := get(ctx)
 		if err == nil {
-			export(answer, &out)
+			export(stats, &out)
 		}
 		return out, err
 	}}
 }
 
-// ask reads the source until ctx ends. It fails at once while an earlier call has not
-// returned: a part that hangs is neither waited for again nor asked twice.
-func (s *source) ask(ctx context.Context) (series, error) {
-	if !s.reading.TryLock() {
-		return nil, errNoAnswer
+// read reads the source until ctx ends. It fails at once while an earlier call has not returned, so that
+// a source that hangs delays one page only.
+func (s *source) read(ctx context.Context) (series, error) {
+	if !s.busy.TryLock() {
+		return nil, errTimeout
 	}
 	var out series
 	var err error
 	done := make(chan struct{})
 	go func() {
-		out, err = s.read(ctx)
-		s.reading.Unlock()
+		out, err = s.collect(ctx)
+		s.busy.Unlock()
 		close(done)
 	}()
 	select {
 	case <-done:
 		return out, err
 	case <-ctx.Done():
-		return nil, errNoAnswer
+		return nil, errTimeout
 	}
 }
 
 // series are metrics with their values.
 type series []prometheus.Metric
 
-// add adds one value. Every label goes through [clean].
+// add adds one value and escapes the labels.
 func (s *series) add(m metric, value float64, labels ...string) {
 	for i, label := range labels {
-		labels[i] = clean(label)
+		labels[i] = escape(label)
 	}
-	// It panics for labels that do not fit the description only.
 	*s = append(*s, prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...))
 }

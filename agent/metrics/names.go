@@ -2,8 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metric is what is exported under one name. Names, labels and help texts are a contract
-// with alert rules and dashboards.
+// metric is what is exported under one name. Alert rules and dashboards rely on names and labels.
 type metric struct {
 	name string
 	desc *prometheus.Desc
@@ -42,9 +41,9 @@ var (
 	suspicionsFaded = counter("dupip_suspicions_faded_total",
 		"Suspicions that ended without a conflict: ordinary reuse of an address.")
 	bindings = gauge("dupip_bindings",
-		"Addresses with their holders, by how it is known that they have them.", "evidence")
-	// The buckets are close together around what is aimed at with a minimum overlap of 1 s:
-	// 1.5 s on one node, 2.5 s across.
+		"Holders of addresses, by the evidence for them.", "evidence")
+	// The buckets are close together around the goals for --min-overlap 1s: 1.5 s on one node, 2.5 s
+	// across nodes.
 	detectionSeconds = prometheus.HistogramOpts{
 		Name:    "dupip_detection_seconds",
 		Help:    "Time from the second holder's first packet until the conflict was confirmed.",
@@ -66,15 +65,15 @@ var (
 // The agent's own work and bounds.
 var (
 	dropped = counter("dupip_dropped_total",
-		"What found no room in one of the agent's queues and tables.", "reason")
+		"Elements beyond the limits of the agent's queues and tables.", "reason")
 	suppressed = counter("dupip_suppressed_total",
-		"Second holders that raised no suspicion, or cannot be confirmed, and why.", "reason")
+		"Second holders that raised no suspicion, or cannot be confirmed, by reason.", "reason")
 	solicitations = counter("dupip_solicitations_total",
-		"Questions sent into pods: to verify a suspicion, or to refresh a silent binding.", "purpose")
+		"Probes sent into pods: to verify a suspicion, or to refresh a silent binding.", "purpose")
 	recordsPending = gauge("dupip_records_pending",
-		"Records that wait until more is known of their interface.")
+		"Records that wait for their interface to be scanned.")
 	netlinkOverruns = counter("dupip_netlink_overruns_total",
-		"Times the kernel had more changes to tell than the agent could take; each leads to a full resync.")
+		"Times that netlink events were lost because the agent was too slow; each leads to a full resync.")
 )
 
 // The other nodes' agents, and what is sent to them.
@@ -84,21 +83,21 @@ var (
 	gossipNamesakes = gauge("dupip_gossip_namesakes",
 		"Live agents that share their node's name with another: two nodes of one name.")
 	gossipLeases = gauge("dupip_gossip_leases",
-		"Bindings of this node that are told to their keepers.")
+		"Bindings of this node that are sent to their keepers.")
 	gossipUnacked = gauge("dupip_gossip_leases_unacked",
-		"Of them those that a keeper has not acknowledged for more than a few seconds.")
+		"Bindings of this node that a keeper has not acknowledged for more than a few seconds.")
 	gossipKept = gauge("dupip_gossip_leases_kept",
-		"Bindings of all nodes that this agent keeps as a matchmaker.")
+		"Bindings of all nodes that this agent holds as a keeper.")
 	gossipSent = counter("dupip_gossip_messages_sent_total",
 		"Messages sent to other agents.", "type")
 	gossipReceived = counter("dupip_gossip_messages_received_total",
 		"Messages received from other agents.", "type")
 	gossipDropped = counter("dupip_gossip_dropped_total",
-		"What was not taken in from other agents, or not sent to them.", "reason")
+		"Messages from other agents that were refused, or to other agents that were not sent.", "reason")
 	gossipEncrypted = gauge("dupip_gossip_encrypted",
 		"Whether gossip is encrypted, 1 or 0.")
 	gossipProblems = gauge("dupip_gossip_problems",
-		"Things that are wrong with gossip now; dupip status says what.")
+		"Problems of gossip now; dupip status lists them.")
 )
 
 // The container runtime, the state on disk, the configuration.
@@ -110,21 +109,21 @@ var (
 	stateSuccess = gauge("dupip_state_last_write_success",
 		"Whether the latest write of the state succeeded, 1 or 0.")
 	stateTimestamp = gauge("dupip_state_last_write_timestamp_seconds",
-		"When the state was written last; it is written only when it has changed.")
+		"When the state was written last. It is written only after changes.")
 	stateSize = gauge("dupip_state_size_bytes",
 		"Size of the state on disk.")
 	configSuccess = gauge("dupip_config_last_reload_success",
-		"Whether the configuration file was good when it was read last, 1 or 0; a bad one leaves the old in force.")
+		"Whether the configuration file was valid when it was read last, 1 or 0; if not, the previous one stays active.")
 	configTimestamp = gauge("dupip_config_last_reload_timestamp_seconds",
-		"When the configuration in force was read.")
+		"When the active configuration was read.")
 )
 
-// Who this is, and whether the page is whole.
+// The agent's identity, and whether the page is complete.
 var (
 	buildInfo = gauge("dupip_build_info",
 		"The build of this agent, always 1.", "version", "go_version", "arch")
 	nodeInfo = gauge("dupip_node_info",
 		"The node this agent runs on and how it observes, always 1.", "node", "boot_id", "attach")
 	scrapeErrors = counter("dupip_scrape_errors_total",
-		"Scrapes that had to do without the metrics of this source, because it failed or took too long.", "source")
+		"Scrapes without the metrics of this source, because it failed or took too long.", "source")
 )

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// pageTime is how long a page is sent before it is made anew.
-	pageTime = time.Second
-	// pagesPerSecond and pagesBurst bound what clients that scrape without a pause cost.
-	// Those beyond wait their turn: 128 connections for 1.3 s.
+	// pageInterval is how long a page is reused.
+	pageInterval = time.Second
+	// pagesPerSecond and pagesBurst limit the CPU time for clients that scrape without a pause. With
+	// 128 connections a client waits for 1.3 s.
 	pagesPerSecond, pagesBurst = 100, 100
 )
 
-// variant is a form that a page is sent in. Clients choose among 16: two formats, four
-// ways to escape names, with and without compression.
+// variant is a form of a page. There are 16: two formats, four ways to escape names, with and without
+// compression.
 type variant struct {
 	format expfmt.Format
 	gzip   bool
@@ -61,14 +61,13 @@ func newPages(gather prometheus.GathererFunc, opts promhttp.HandlerOpts) *pages 
 // ServeHTTP implements [http.Handler].
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.pace.Wait(r.Context()) != nil {
-		return // the client is gone
+		return // the client has disconnected
 	}
 	v := variant{
 		format: expfmt.NegotiateAccept(r.Header, formats...),
 		gzip:   strings.Contains(r.Header.Get("Accept-Encoding"), "gzip"),
 	}
-	// Another goroutine makes the page: this one returns when its client is gone, and other
-	// clients may wait for the same page.
+	// Another goroutine makes the page: other clients may wait for it when this one has disconnected.
 	select {
 	case made := <-p.flight.DoChan(fmt.Sprint(v), func() (any, error) { return p.page(v), nil }):
 		made.Val.(*page).copyTo(w)
@@ -80,7 +79,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *pages) page(v variant) *page {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.made == nil || time.Since(p.gathered) >= pageTime {
+	if p.made == nil || time.Since(p.gathered) >= pageInterval {
 		p.families, p.err = p.gather()
 		p.gathered, p.made = time.Now(), make(map[variant]*page)
 	}
@@ -112,6 +111,5 @@ func (p *page) copyTo(w http.ResponseWriter) {
 	maps.Copy(w.Header(), p.header)
 	w.Header().Set("Content-Length", strconv.Itoa(p.body.Len()))
 	w.WriteHeader(p.code)
-	// The client may be gone; there is nobody left to tell.
-	_, _ = w.Write(p.body.Bytes())
+	_, _ = w.Write(p.body.Bytes()) // fails if the client has disconnected
 }

@@ -48,8 +48,8 @@ func TestASourceThatHangs(t *testing.T) {
 
 		start := time.Now()
 		page := ask(t.Context(), handler, "/metrics")
-		if took := time.Since(start); took != answerTime {
-			t.Errorf("the scrape took %s, want %s", took, answerTime)
+		if took := time.Since(start); took != readTimeout {
+			t.Errorf("the scrape took %s, want %s", took, readTimeout)
 		}
 		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), podsKnown.name) {
 			t.Errorf("%d; metrics of the source that hangs are there: %t", page.Code, strings.Contains(page.Body.String(), podsKnown.name))
@@ -104,7 +104,7 @@ func TestSourcesEndWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(Sources{Config: func(ctx context.Context) (ConfigStats, error) {
 			deadline, ok := ctx.Deadline()
-			if !ok || time.Until(deadline) != answerTime {
+			if !ok || time.Until(deadline) != readTimeout {
 				t.Errorf("deadline %s, %t", time.Until(deadline), ok)
 			}
 			<-ctx.Done()
@@ -135,7 +135,7 @@ func TestPageIsMadeOnceASecond(t *testing.T) {
 			group.Go(func() { scrape("1") })
 		}
 		group.Wait()
-		time.Sleep(pageTime - time.Nanosecond)
+		time.Sleep(pageInterval - time.Nanosecond)
 		scrape("1")
 		scrape("1", "application/openmetrics-text; version=1.0.0")
 		ask(t.Context(), handler, "/metrics", "*/*", "gzip")
@@ -219,7 +219,7 @@ func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 				start := time.Now()
 				answer := ask(t.Context(), handler, "/healthz")
 				if took := time.Since(start); answer.Code != http.StatusServiceUnavailable ||
-					answer.Body.String() != errNoAnswer.Error()+"\n" || took != answerTime {
+					answer.Body.String() != errTimeout.Error()+"\n" || took != readTimeout {
 					t.Errorf("%d %q after %s", answer.Code, answer.Body, took)
 				}
 			})
@@ -235,7 +235,7 @@ func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 		if n := calls.Load(); n != 1 {
 			t.Errorf("asked %d times, want once", n)
 		}
-		time.Sleep(checkTime)
+		time.Sleep(checkInterval)
 		ask(t.Context(), handler, "/healthz")
 		if n := calls.Load(); n != 2 {
 			t.Errorf("asked %d times, want once more", n)

@@ -5,33 +5,33 @@ import (
 	"slices"
 )
 
-// maxRefusing bounds the interfaces that are named for their refused packets.
-const maxRefusing = 20
+// maxNamed limits the interfaces with series of their own for refused packets.
+const maxNamed = 20
 
-// refusedKinds are the label values of [tally], by index.
+// refusedKinds are the label values of [counts], by index.
 var refusedKinds = [...]string{"data", "announced", "answers", "ring_full"}
 
-// tally is [Refused] to reckon with.
-type tally [len(refusedKinds)]uint64
+// counts is [Refused] as an array.
+type counts [len(refusedKinds)]uint64
 
-func tallyOf(r Refused) tally { return tally{r.Data, r.Announced, r.Answers, r.RingFull} }
+func countsOf(r Refused) counts { return counts{r.Data, r.Announced, r.Answers, r.RingFull} }
 
-func (t tally) sum() (n uint64) {
+func (t counts) sum() (n uint64) {
 	for _, v := range t {
 		n += v
 	}
 	return n
 }
 
-func (t tally) plus(more tally) tally {
+func (t counts) plus(more counts) counts {
 	for i, v := range more {
 		t[i] += v
 	}
 	return t
 }
 
-// since is what came on top of an earlier tally, or everything if it began anew.
-func (t tally) since(earlier tally) tally {
+// since returns the increase since earlier, or everything if the counters were reset.
+func (t counts) since(earlier counts) counts {
 	rest := t
 	for i, v := range earlier {
 		if v > t[i] {
@@ -42,42 +42,41 @@ func (t tally) since(earlier tally) tally {
 	return rest
 }
 
-// refusedAccount makes counters that never go back of figures of interfaces that come
-// and go, and that trade places between the named and the others.
-type refusedAccount struct {
-	last map[uint32]tally // by generation, of the interfaces that are there
+// refusedCounters makes monotonic counters although interfaces come and go, and are named only while
+// they are among those with most refused packets.
+type refusedCounters struct {
+	last map[uint32]counts // of the present interfaces, by generation
 	// others is what was refused at interfaces while they were not named.
-	others, total tally
+	others, total counts
 }
 
-// origin is an interface with who is behind it, in labels.
-type origin struct{ name, netns, pod string }
+type refusedLabels struct{ name, netns, pod string }
 
-// update takes in the present figures and returns those of the interfaces to name.
-func (a *refusedAccount) update(stats InterfaceStats) (named map[origin]tally) {
+// update adds the present figures and returns those of the interfaces to name.
+func (a *refusedCounters) update(stats InterfaceStats) (named map[refusedLabels]counts) {
 	interfaces := slices.SortedFunc(slices.Values(stats.Observed), func(x, y InterfaceRefusals) int {
 		return cmp.Or(
-			-cmp.Compare(tallyOf(x.Refused).sum(), tallyOf(y.Refused).sum()),
+			-cmp.Compare(countsOf(x.Refused).sum(), countsOf(y.Refused).sum()),
 			cmp.Compare(x.Generation, y.Generation),
 		)
 	})
-	named = make(map[origin]tally)
-	present := make(map[uint32]tally)
-	total := tallyOf(stats.Gone)
+	named = make(map[refusedLabels]counts)
+	present := make(map[uint32]counts)
+	total := countsOf(stats.Gone)
 	for i, entry := range interfaces {
-		refused := tallyOf(entry.Refused)
+		refused := countsOf(entry.Refused)
 		if refused.sum() == 0 {
 			break
 		}
 		total = total.plus(refused)
 		present[entry.Generation] = refused
-		if i < maxRefusing {
-			// Names may be the same once they are cleaned.
-			at := origin{clean(entry.Name), clean(entry.Netns), clean(entry.Pod.String())}
+		if i < maxNamed {
+			// Names may be equal once they are escaped.
+			at := refusedLabels{escape(entry.Name), escape(entry.Netns), escape(entry.Pod.String())}
 			named[at] = named[at].plus(refused)
 			continue
 		}
-		// Only what is new: it may have been named until now.
+		// Only the increase: the interface may have been named until now.
 		a.others = a.others.plus(refused.since(a.last[entry.Generation]))
 	}
 	a.last = present
@@ -88,7 +87,7 @@ func (a *refusedAccount) update(stats InterfaceStats) (named map[origin]tally) {
 }
 
 // export exports the interfaces and what was refused at them.
-func (a *refusedAccount) export(s InterfaceStats, out *series) {
+func (a *refusedCounters) export(s InterfaceStats, out *series) {
 	addLabels(out, interfaces, s.States, interfaceStates...)
 	named := a.update(s)
 	for i, kind := range refusedKinds {

@@ -12,8 +12,8 @@ func TestTheLoudestAreNamed(t *testing.T) {
 	list := refusing(100)
 	list[3].Refused.RingFull = 500
 	got := families(t, New(Sources{Interfaces: answering(InterfaceStats{Observed: list})}))[interfaceRefusedPackets.name]
-	if len(got) != (maxRefusing+1)*4 {
-		t.Errorf("%d series, want %d", len(got), (maxRefusing+1)*4)
+	if len(got) != (maxNamed+1)*4 {
+		t.Errorf("%d series, want %d", len(got), (maxNamed+1)*4)
 	}
 	for i, want := range map[int]bool{3: true, 80: false, 81: true, 99: true, 4: false} {
 		if _, named := got[fmt.Sprintf("veth%03d/data/cni-%03d/", i, i)]; named != want {
@@ -30,15 +30,15 @@ func TestTheLoudestAreNamed(t *testing.T) {
 }
 
 func TestRefusedAccount(t *testing.T) {
-	var a refusedAccount
+	var a refusedCounters
 	one := func(generation uint32, data uint64) InterfaceRefusals {
 		return InterfaceRefusals{Generation: generation, Name: fmt.Sprint(generation), Refused: Refused{Data: data}}
 	}
-	crowd := refusing(maxRefusing)
+	crowd := refusing(maxNamed)
 	for i := range crowd {
 		crowd[i].Refused.Data = 1000
 	}
-	total := uint64(maxRefusing * 1000)
+	total := uint64(maxNamed * 1000)
 	for _, step := range []struct {
 		what          string
 		gone          uint64
@@ -66,10 +66,10 @@ func TestCountersNeverGoBack(t *testing.T) {
 	const seed = 3
 	random := rand.New(rand.NewPCG(seed, seed))
 	var (
-		a       refusedAccount
+		a       refusedCounters
 		present []InterfaceRefusals
 		gone    Refused
-		before  refusedAccount
+		before  refusedCounters
 		truth   uint64
 		next    uint32
 	)
@@ -99,7 +99,7 @@ func TestCountersNeverGoBack(t *testing.T) {
 		if a.others[0] < before.others[0] || a.others[0] > truth {
 			t.Fatalf("step %d, seed %d: others from %d to %d of %d", step, seed, before.others[0], a.others[0], truth)
 		}
-		if len(named) > maxRefusing || len(a.last) > len(present) {
+		if len(named) > maxNamed || len(a.last) > len(present) {
 			t.Fatalf("step %d, seed %d: %d named, %d remembered of %d", step, seed, len(named), len(a.last), len(present))
 		}
 		before = a

@@ -14,11 +14,10 @@ import (
 	"github.com/dupip/dupip/agent/internal/serve"
 )
 
-// DefaultListen is where metrics are served when nothing else is said.
+// DefaultListen is the default of --metrics-listen.
 const DefaultListen = ":9951"
 
-// maxConnections bounds the open connections, and so the pages that wait for clients
-// to read them.
+// maxConnections limits the open connections, and so the memory for pages that clients do not read.
 const maxConnections = 128
 
 // Listen opens the TCP port of [Serve]. The error says what to do.
@@ -52,12 +51,11 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log
 		ConnState:         (&connections{limit: maxConnections, changed: make(map[net.Conn]uint64)}).track,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
-		// Longer than the slowest source takes.
-		WriteTimeout:   answerTime + 10*time.Second,
-		IdleTimeout:    2 * time.Minute, // longer than the pause between two scrapes
-		MaxHeaderBytes: 16 << 10,
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		BaseContext:    func(net.Listener) context.Context { return ctx },
+		WriteTimeout:      readTimeout + 10*time.Second,
+		IdleTimeout:       2 * time.Minute, // longer than the pause between two scrapes
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	if err := serve.Until(ctx, server, listener, grace); err != nil {
 		return fmt.Errorf("serving metrics: %w", err)

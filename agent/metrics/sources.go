@@ -9,14 +9,12 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Sources are the functions that a scrape calls, each at most once a second for all clients,
-// and never while an earlier call still runs. Each should return when its context ends,
-// which has a deadline of 5 s; what it returns must not be changed afterwards. A function
-// that is nil has no metrics. If one fails or is late, its metrics are left out of that
-// page, and a counter says so.
+// Sources are the functions that a scrape calls, each at most once a second for all clients, and never
+// while an earlier call still runs. Each should return when its context ends, after 5 s. Do not change
+// afterwards what it returned. A function that is nil has no metrics. If one fails or is late, the page
+// omits its metrics, and dupip_scrape_errors_total counts that.
 type Sources struct {
-	// Version, Node, BootID and Attach are constant in the life of an agent: its
-	// version, the node's name and boot id, and the way the observer attaches.
+	// Version is the agent's, Node and BootID are the node's name and boot id, Attach is the attach mode.
 	Version, Node, BootID, Attach string
 
 	Detector   func(context.Context) (DetectorStats, error)
@@ -27,93 +25,75 @@ type Sources struct {
 	State      func(context.Context) (StateStats, error)
 	Config     func(context.Context) (ConfigStats, error)
 
-	// Log gets the reasons of failed sources, at debug level; nil for none.
-	Log *slog.Logger
+	Log *slog.Logger // for failed sources, at debug level; may be nil
 }
 
 // DetectorStats are the detector's figures.
 type DetectorStats struct {
 	Counts detector.Counts
-	// Open are the open conflicts in any order.
-	Open []detector.Conflict
+	Open   []detector.Conflict // in any order
 }
 
-// InterfaceStats are the pod interfaces and what was refused at them.
+// InterfaceStats are the pod interfaces and their refused packets.
 type InterfaceStats struct {
-	// States counts interfaces by state in the words of the status document.
+	// States counts interfaces by state, as in the status document.
 	States map[string]int
 	// Observed are the interfaces that the program is attached to.
 	Observed []InterfaceRefusals
-	// Gone is what was refused, since the agent started, at interfaces that are no
-	// longer in Observed. An interface's last counters are added to it, read before the
-	// program is detached: else the totals would stand still until they are made up for.
+	// Gone is the sum for interfaces that are no longer in Observed, since the agent's start. It includes
+	// their last counters, or the totals would not increase for a while.
 	Gone Refused
 }
 
-// InterfaceRefusals tells what was refused at one interface.
+// InterfaceRefusals are the refused packets of one interface.
 type InterfaceRefusals struct {
-	// Generation identifies the interface in the life of the agent.
-	Generation uint32
+	Generation uint32 // identifies the interface in the life of the agent
 	Name       string
-	// Netns and Pod say who is behind it, empty where unknown.
-	Netns   string
-	Pod     detector.Pod
-	Refused Refused
+	Netns      string       // empty if unknown
+	Pod        detector.Pod // empty if unknown
+	Refused    Refused
 }
 
 // Refused counts packets that made no record, by reason.
 type Refused struct {
-	// Data, Announced and Answers were over the limits of their kind.
-	Data, Announced, Answers uint64
-	// RingFull found no room in the ring, because the reader was behind.
-	RingFull uint64
+	Data, Announced, Answers uint64 // beyond the limits of their kind
+	RingFull                 uint64 // the reader was too slow
 }
 
-// AgentStats are the figures of the agent's own loop. The keys of the maps are words of
-// our own code, and are there from the start with 0.
+// AgentStats are the figures of the agent's loop. The maps have all of their keys from the start.
 type AgentStats struct {
-	// Dropped counts what found no room in queues and tables, packets apart, by reason.
+	// Dropped counts elements beyond the limits of queues and tables, except packets, by reason.
 	Dropped map[string]uint64
 	// Suppressed counts suspicions that were not raised, and conflicts that cannot be
 	// confirmed, by reason: "shared", "forwarded", ….
 	Suppressed map[string]uint64
-	// Solicitations counts the questions sent. Where it is nil nobody counts them.
-	Solicitations map[detector.Purpose]uint64
-	// Pending are records that wait until more is known of their interface.
-	Pending int
-	// NetlinkOverruns counts lost notifications, each with a full resync.
-	NetlinkOverruns uint64
+	// Solicitations counts probes. If it is nil, they are not exported.
+	Solicitations   map[detector.Purpose]uint64
+	Pending         int    // records that wait for their interface to be scanned
+	NetlinkOverruns uint64 // losses of netlink events, each with a full resync
 }
 
-// ClusterStats are the figures of this agent's part in the cluster. The keys of the maps
-// are words of our own code, and are there from the start with 0.
+// ClusterStats are the figures of the cluster. The maps have all of their keys from the start.
 type ClusterStats struct {
-	Status cluster.Status
-	// Namesakes counts live members of which another one has the node name.
-	Namesakes int
+	Status    cluster.Status
+	Namesakes int // live members whose node name another member has
 }
 
-// PodStats tells of the container runtime that names pods.
+// PodStats are about the container runtime, which names pods.
 type PodStats struct {
 	Connected bool
-	// Known is the number of network namespaces with a pod's name.
-	Known int
+	Known     int // network namespaces with a pod's name
 }
 
-// StateStats tells of the state on disk.
+// StateStats are about the state on disk.
 type StateStats struct {
-	// LastWrite is zero before the first.
-	LastWrite time.Time
-	// Err is why the latest write failed, nil if it did not.
-	Err error
-	// Bytes is the size of the document.
-	Bytes int
+	LastWrite time.Time // zero before the first
+	Err       error     // of the latest write
+	Bytes     int
 }
 
-// ConfigStats tells of the configuration file.
+// ConfigStats are about the configuration file.
 type ConfigStats struct {
-	// LoadedAt is when the configuration in force was read.
-	LoadedAt time.Time
-	// Err is what is wrong with the file now, nil if nothing is.
-	Err error
+	LoadedAt time.Time // the active configuration
+	Err      error     // what is wrong with the file now
 }
