@@ -1,6 +1,6 @@
-// Package config owns the agent's configuration file: its format, its defaults, strict
-// parsing, and reload. It answers which network an address belongs to, and which
-// interfaces and addresses are exempt. It must not know bindings or conflicts.
+// Package config owns the agent's configuration file: its format, its defaults, strict parsing, and
+// reload. It determines to which network an address belongs, and which interfaces and addresses are
+// exempt. It must not know bindings or conflicts.
 package config
 
 import (
@@ -30,7 +30,7 @@ type Network struct {
 	Solicit bool // whether holders are probed; without probes nothing is confirmed
 }
 
-// Subject is a pod interface as the rules see it. An empty field matches no pattern.
+// Subject is what rules match of a pod interface. An empty field matches no pattern.
 type Subject struct {
 	Interface string // name of the host-side device
 	Peer      string // name of the device inside the pod
@@ -46,9 +46,8 @@ type Limits struct {
 	RefreshPerSecond     int `yaml:"refreshPerSecond"`     // probes to silent addresses
 }
 
-// Config is one state of the configuration. The zero value and a nil pointer are valid
-// and mean that nothing was configured. A Config is immutable and safe for concurrent
-// use. No method but Networks allocates.
+// Config is one state of the configuration. The zero value and a nil pointer are valid and mean the
+// defaults. A Config is immutable and safe for concurrent use. Only Networks allocates.
 type Config struct {
 	rules    []entry   // those with a match
 	networks []Network // in the order of the file
@@ -61,18 +60,17 @@ type Config struct {
 // Default returns the configuration of an agent without a file.
 func Default() *Config { return new(Config) }
 
-// Networks returns the networks that the file names, in its order.
+// Networks returns the networks in the file, in its order.
 func (c *Config) Networks() []Network { return slices.Clone(cmp.Or(c, &none).networks) }
 
-// Network returns the network that the first matching rule assigns to an address behind a
-// pod interface, without VLAN tags, or false if no rule matches.
+// Network returns the network that the first matching rule assigns to an address behind a pod interface,
+// without VLAN tags, or false if no rule matches.
 func (c *Config) Network(s Subject, ip netip.Addr) (Network, bool) {
 	return c.find(ip, func(m *match) bool { return m.matches(s) })
 }
 
-// HostNetwork is [Config.Network] for an address of the node itself on a device. The
-// device may be a port, which interfaces match, or a bridge, which bridges match: if a
-// rule has either key, one of the two must match. A rule with peers applies to pods only.
+// HostNetwork is [Config.Network] for an address of the node itself on a device. If a rule has the keys
+// interfaces or bridges, one of them must match the device. A rule with peers applies to pods only.
 func (c *Config) HostNetwork(device string, ip netip.Addr) (Network, bool) {
 	return c.find(ip, func(m *match) bool { return m.matchesHost(device) })
 }
@@ -98,8 +96,8 @@ func (c *Config) Solicits(network string) bool {
 	return !ok || n.Solicit
 }
 
-// Scope returns the scope of the network and of its VLANs. A network that the file does
-// not name has scope Cluster if it is [DefaultNetwork], else Node.
+// Scope returns the scope of the network and of its VLANs. A network that is not in the file has scope
+// Cluster if it is [DefaultNetwork], else Node.
 func (c *Config) Scope(network string) Scope {
 	n, ok := c.named(network)
 	switch {
@@ -108,7 +106,7 @@ func (c *Config) Scope(network string) Scope {
 	case stripVLANs(network) == DefaultNetwork:
 		return Cluster
 	}
-	return Node // others, such as those of local container engines, have the same subnets on many nodes
+	return Node // local container engines have the same subnets on many nodes
 }
 
 // Shared reports whether the address may have many holders.
@@ -119,7 +117,7 @@ func (c *Config) Ignored(interfaceName string) bool {
 	return anyMatch(cmp.Or(c, &none).ignored, interfaceName)
 }
 
-// Limits returns the limits, with defaults for those that the file leaves out.
+// Limits returns the limits, with defaults for missing ones.
 func (c *Config) Limits() Limits { return cmp.Or(cmp.Or(c, &none).limits, defaultLimits) }
 
 // named returns the properties of a network by its name, with or without VLAN tags.
@@ -150,8 +148,8 @@ func (m *match) matchesHost(device string) bool {
 		anyMatch(m.Interfaces, device) || anyMatch(m.Bridges, device))
 }
 
-// anyMatch reports whether a pattern matches. An empty name matches none: "*" for a bridge
-// means any bridge, not no bridge.
+// anyMatch reports whether a pattern matches. An empty name matches none: "*" for a bridge requires a
+// bridge.
 func anyMatch(patterns []pattern, name string) bool {
 	return name != "" && slices.ContainsFunc(patterns, func(p pattern) bool {
 		ok, _ := path.Match(string(p), name)
@@ -159,7 +157,7 @@ func anyMatch(patterns []pattern, name string) bool {
 	})
 }
 
-// canonical is the form of an address that prefixes are compared with.
+// canonical returns the form of an address that is compared with prefixes.
 func canonical(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
 
 func containsIP[T interface{ Contains(netip.Addr) bool }](prefixes []T, ip netip.Addr) bool {

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// MaxSize bounds the file, in bytes, and maxContent what is left without comments.
+	// MaxSize limits the file in bytes, maxContent the same without comments.
 	MaxSize    = 1 << 20
 	maxContent = 64 << 10
-	// maxDepth bounds the nesting, maxKeys the keys of one mapping; the format needs 5 each.
+	// maxDepth limits the nesting, maxKeys the keys of one mapping; the format needs 5 each.
 	// The library takes quadratic time for both: 64 KiB of nested keys took 5 s.
 	maxDepth    = 16
 	maxKeys     = 16
@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	// maxEntries bounds lists, which are searched for each sighting; the default is 64.
+	// maxEntries limits lists, because each sighting searches them; the default is 64.
 	maxEntries = map[string]int{"networks": 256, "shared": 1_024, "ignore.interfaces": 256}
 	maxLimits  = map[string]int{
 		"limits.bindings":             1 << 20,
@@ -35,7 +35,7 @@ var (
 		"limits.verifyPerSecond":      10_000,
 		"limits.refreshPerSecond":     10_000,
 	}
-	// sections may be empty, because all of their keys may be commented out.
+	// sections may be empty: their keys may all be comments.
 	sections = []string{"", "networks", "shared", "ignore", "ignore.interfaces", "limits"}
 	// keys are those of the mappings, by the type that a mapping is decoded into.
 	keys = map[string]string{
@@ -50,7 +50,7 @@ var (
 	unprintable = regexp.MustCompile(`[^\pL\pM\pN\pP\pS ]`) // see unicode.IsPrint
 )
 
-// decoder knows where the values of a file are and collects what is wrong with them.
+// decoder records where the values of a file are, and collects problems.
 type decoder struct {
 	paths    map[yaml.Mark]string // such as "networks[1].match.cidrs[0]"
 	lines    map[string]int       // by path
@@ -65,7 +65,7 @@ type problem struct {
 // fail adds a problem with the value at a path, which may be empty.
 func (d *decoder) fail(line int, path, format string, args ...any) {
 	if len(d.problems) >= maxProblems {
-		d.problems = append(d.problems[:maxProblems], problem{MaxSize + 1, "and more"}) // behind all lines
+		d.problems = append(d.problems[:maxProblems], problem{MaxSize + 1, "and more"}) // after all lines
 		return
 	}
 	text := fmt.Sprintf("line %d: %s%s", line, strings.TrimPrefix(path+": ", ": "), fmt.Sprintf(format, args...))
@@ -105,8 +105,8 @@ func (d *decoder) decode(data []byte, into *file) {
 	}
 }
 
-// withoutComments checks the size of a text and removes comments, so that the library
-// cannot take for content what was not counted.
+// withoutComments limits the size of a text and removes comments, so that the library parses exactly
+// what was counted.
 func (d *decoder) withoutComments(data string) (text []byte) {
 	size, number := 0, 0
 	for line := range strings.Lines(strings.TrimPrefix(data, "\ufeff")) {
@@ -116,7 +116,7 @@ func (d *decoder) withoutComments(data string) (text []byte) {
 			d.fail(number, "", "there is a byte that is not text; is it the right file?")
 			return nil
 		}
-		var single, double bool // after an odd number of quotation marks a # may be text
+		var single, double bool // in quotes a # is text
 		for n, r := range line {
 			single, double = single != (r == '\''), double != (r == '"')
 			if r == '#' && !single && !double && (n == 0 || line[n-1] == ' ' || line[n-1] == '\t') {
@@ -133,11 +133,11 @@ func (d *decoder) withoutComments(data string) (text []byte) {
 	return text
 }
 
-// check removes what the library lets pass or needs long for, and records positions.
+// check refuses what the library accepts, or is slow for, and records positions.
 func (d *decoder) check(n *yaml.Node, path string) {
 	d.paths[yaml.Mark{Line: n.Line, Column: n.Column}], d.lines[path] = path, n.Line
 	if n.ShortTag() == "!!null" && !slices.Contains(sections, path) {
-		n.Tag, n.Value = "!!str", "" // the library would leave the key out
+		n.Tag, n.Value = "!!str", "" // the library would ignore the key
 	}
 	if problem := refuse(n, path); problem != "" {
 		d.fail(n.Line, path, "%s", problem)
@@ -158,7 +158,7 @@ func (d *decoder) check(n *yaml.Node, path string) {
 	}
 }
 
-// refuse says what is wrong with a value apart from its children.
+// refuse returns what is wrong with a value, apart from its children.
 func refuse(n *yaml.Node, path string) string {
 	tag, entries, limit := n.ShortTag(), cmp.Or(maxEntries[path], 64), maxLimits[path]
 	number, _ := strconv.Atoi(n.Value)
@@ -179,8 +179,7 @@ func refuse(n *yaml.Node, path string) string {
 	return ""
 }
 
-// advice is an error of the library that says what to do. Errors of the format's own types
-// already do.
+// advice adds to an error of the library what to do.
 type advice yaml.LoadError
 
 func (e *advice) String() string {

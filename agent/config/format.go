@@ -25,8 +25,7 @@ type (
 		Solicit onOff
 		Match   *match
 	}
-	// match selects addresses. Every list that is not empty must match; the entries of one
-	// list are alternatives.
+	// match selects addresses. Every list that is not empty must have an entry that matches.
 	match struct {
 		Interfaces, Peers, Bridges []pattern
 		CIDRs                      []cidr
@@ -40,14 +39,14 @@ type (
 )
 
 var (
-	none          Config // stands for a nil pointer
+	none          Config // for nil pointers
 	defaultLimits = Limits{Bindings: 65_536, BindingsPerInterface: 256, History: 1_000, VerifyPerSecond: 500, RefreshPerSecond: 100}
 	validName     = regexp.MustCompile(`^[A-Za-z0-9@._-]{1,63}$`) // names become labels of metrics
 	validPattern  = regexp.MustCompile(`^[^\s/:\pC\pZ]{1,128}$`)
 )
 
-// Parse reads the text of a configuration file: one YAML document or nothing. It refuses
-// what it does not know. The error has one printable line for each of ten problems.
+// Parse reads the text of a configuration file: one YAML document or nothing. It refuses unknown keys.
+// The error has one printable line for each of at most ten problems.
 func Parse(data []byte) (*Config, error) {
 	f := file{Limits: defaultLimits}
 	d := decoder{paths: make(map[yaml.Mark]string), lines: make(map[string]int)}
@@ -79,7 +78,7 @@ func (d *decoder) networks(c *Config, entries []entry) {
 		merge(d, path+".solicit", &network.Solicit, e.Solicit)
 		if e.Match != nil {
 			c.rules = append(c.rules, *e)
-			network.Match = e.Match // says that there is one
+			network.Match = e.Match // any one, for the default scope below
 		}
 	}
 	for i, e := range entries {
@@ -124,7 +123,7 @@ func (s *Scope) UnmarshalText(text []byte) error {
 }
 
 func (v *onOff) UnmarshalText(text []byte) error {
-	// Helm, which reads YAML 1.1, makes booleans of on and off.
+	// Helm reads YAML 1.1, in which on and off are booleans.
 	if *v = map[string]onOff{"on": "on", "true": "on", "off": "off", "false": "off"}[strings.ToLower(string(text))]; *v == "" {
 		return fmt.Errorf("%.64q is not a switch; write on or off", text)
 	}

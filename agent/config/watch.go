@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load reads a configuration file, which must be a regular one of at most [MaxSize] bytes.
-// It never waits. Each line of the error has the path. See [Parse].
+// Load reads a configuration file, which must be a regular one of at most [MaxSize] bytes. It never
+// waits. Each line of the error has the path. See [Parse].
 func Load(path string) (*Config, error) {
 	regular := func(info os.FileInfo, err error) error {
 		if err == nil && !info.Mode().IsRegular() {
@@ -54,12 +54,12 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// settle is how long a change must stand. Programs that write a file in place empty it
+// settleTime is how long a file must be unchanged. A program that writes a file in place empties it
 // first, and an empty file is valid: it would reset all settings.
-const settle = time.Second
+const settleTime = time.Second
 
-// Watcher reloads the configuration when its file changes. Open it, then Run it once. It
-// polls: inotify watches inodes, but a ConfigMap changes by a symlink in a directory above.
+// Watcher reloads the configuration when its file changes. [Open] it, then Run it once. It polls:
+// inotify watches inodes, but a ConfigMap changes by a symlink in a directory above.
 type Watcher struct {
 	opts Options
 
@@ -67,7 +67,7 @@ type Watcher struct {
 	loadedAt time.Time
 	err      error
 
-	// These belong to Run: what the last poll saw, what was handled last, what is applied.
+	// These belong to Run: the last result of a poll, the last one handled, the configuration applied.
 	seen, handled result
 	active        *Config
 }
@@ -90,16 +90,16 @@ func Open(opts Options) (*Watcher, *Config, error) {
 	return &Watcher{opts: opts, loadedAt: time.Now(), seen: result{config: c}, handled: result{config: c}, active: c}, c, nil
 }
 
-// Status returns when the active configuration was loaded, zero without a file, and what
-// is wrong with the file now. It may be called concurrently.
+// Status returns when the active configuration was loaded, zero without a file, and what is wrong with
+// the file now. Safe for concurrent use.
 func (w *Watcher) Status() (loadedAt time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.loadedAt, w.err
 }
 
-// Run calls apply with every new configuration, and on every Reload, until ctx ends, and
-// returns nil. If apply fails, the previous configuration must stay active; Run tries again.
+// Run calls apply for every new configuration and every Reload until ctx ends, and returns nil. If apply
+// fails, the previous configuration must stay active; Run tries again.
 func (w *Watcher) Run(ctx context.Context, apply func(*Config) error) error {
 	reload, wait := w.opts.Reload, w.opts.Every
 	for {
@@ -122,8 +122,8 @@ func (w *Watcher) Run(ctx context.Context, apply func(*Config) error) error {
 	}
 }
 
-// poll loads the file and returns when to look again. It applies a configuration that is
-// new or was requested, or reports why it cannot.
+// poll loads the file and returns the pause until the next poll. It applies a configuration that is new
+// or was requested, or logs why it cannot.
 func (w *Watcher) poll(requested bool, apply func(*Config) error) time.Duration {
 	c, err := Load(w.opts.Path)
 	now, last := result{c, err}, w.seen
@@ -131,7 +131,7 @@ func (w *Watcher) poll(requested bool, apply func(*Config) error) time.Duration 
 	if !requested && reflect.DeepEqual(now, w.handled) {
 		return w.opts.Every
 	} else if !requested && !reflect.DeepEqual(now, last) {
-		return min(settle, w.opts.Every)
+		return min(settleTime, w.opts.Every)
 	}
 	w.handled = now
 	changed := requested || !reflect.DeepEqual(c, w.active)
