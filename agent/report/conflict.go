@@ -11,10 +11,10 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// maxRoutes bounds the nodes whose next hops to one address are shown.
+// maxHops bounds the next hops to one address that are shown.
 const maxHops = 16
 
-// conflict makes the document of a conflict, with where packets go and what to do about it.
+// conflict makes the document of a conflict. Confirmed ones have routes and advice.
 func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 	document := api.NewConflict(conflict)
 	if conflict.State != detector.Confirmed || c.advised == maxRoutedConflicts {
@@ -22,29 +22,31 @@ func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 	}
 	c.advised++
 	hops := c.nextHops(conflict)
-	names := nodeNames(conflict, hops)
-	for _, l := range hops {
-		document.Routes = append(document.Routes, newRoute(conflict, l, names))
+	var ids []string
+	for _, b := range conflict.Holders {
+		ids = append(ids, b.Holder.ID.Node)
 	}
-	document.Advice = advice.Of(conflict, hops, names)
-	if document.Advice != nil {
-		c.addAddresses(document.Advice.Remove, conflict)
+	for _, h := range hops {
+		ids = append(ids, h.Node, h.NextHop.Node)
+	}
+	names := merge.Names(ids)
+	for _, h := range hops {
+		document.Routes = append(document.Routes, newRoute(conflict, h, names))
+	}
+	if document.Advice = advice.Of(conflict, hops, names); document.Advice == nil {
+		return document
+	}
+	for n := range document.Advice.Remove {
+		r := &document.Advice.Remove[n]
+		at, known := c.routes.addresses[conflict.Holders[r.Holder].Holder.ID.Node]
+		if known && r.On != "" {
+			r.Address = at.String()
+		}
 	}
 	return document
 }
 
-// locate adds the addresses of the nodes: one cannot log in to a boot.
-func (c *collection) addAddresses(removals []api.Removal, conflict detector.Conflict) {
-	for n := range removals {
-		r := &removals[n]
-		at, ok := c.routes.addresses[conflict.Holders[r.Holder].Holder.ID.Node]
-		if ok && r.On != "" {
-			r.Address = at.String()
-		}
-	}
-}
-
-// nextHops are those of this node and of the nodes that have the holders.
+// nextHops returns the next hops of this node and of the holders' nodes.
 func (c *collection) nextHops(conflict detector.Conflict) []advice.NextHop {
 	var hops []advice.NextHop
 	if hop, ok := c.routes.nextHop(conflict); ok {
@@ -54,50 +56,13 @@ func (c *collection) nextHops(conflict detector.Conflict) []advice.NextHop {
 		return cmp.Compare(x.Node, y.Node)
 	})
 	for _, other := range others {
-		with := slices.ContainsFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == other.Node })
-		known := slices.ContainsFunc(hops, func(l advice.NextHop) bool { return l.Node == other.Node })
-		if with && !known && len(hops) < maxHops {
+		holds := slices.ContainsFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node == other.Node })
+		known := slices.ContainsFunc(hops, func(h advice.NextHop) bool { return h.Node == other.Node })
+		if holds && !known && len(hops) < maxHops {
 			hops = append(hops, other)
 		}
 	}
 	return hops
-}
-
-// receive takes the next hops that the answers give.
-func (c *collection) collectHops() {
-	c.hops = make(map[detector.Key][]advice.NextHop)
-	for _, a := range c.answers {
-		for _, l := range a.Document.NextHops[:min(len(a.Document.NextHops), maxRoutedConflicts)] {
-			c.hops[l.Key] = append(c.hops[l.Key], advice.NextHop{Node: a.Member.NodeID(), NextHop: l})
-		}
-	}
-}
-
-// nodeNames names the nodes of a conflict, by their boots where two have one name.
-func nodeNames(conflict detector.Conflict, hops []advice.NextHop) func(id string) string {
-	var ids []string
-	for _, b := range conflict.Holders {
-		ids = append(ids, b.Holder.ID.Node)
-	}
-	for _, l := range hops {
-		ids = append(ids, l.Node)
-		if l.NextHop.Node != "" {
-			ids = append(ids, l.NextHop.Node)
-		}
-	}
-	names := namesOf(ids)
-	return func(id string) string { return names[id] }
-}
-
-// namesOf gives each id the name of its node.
-func namesOf(ids []string) map[string]string {
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	names := make(map[string]string)
-	for n, name := range merge.Names(ids) {
-		names[ids[n]] = name
-	}
-	return names
 }
 
 var routeKinds = map[cluster.NextHopKind]string{
@@ -105,15 +70,15 @@ var routeKinds = map[cluster.NextHopKind]string{
 	cluster.NextHopDevice: "device", cluster.NextHopSelf: "self", cluster.NextHopNone: "nowhere",
 }
 
-// newRoute makes the document of a next hop. One to a holder that the conflict does not have is
-// only known to be a device.
-func newRoute(conflict detector.Conflict, l advice.NextHop, names func(string) string) api.Route {
-	r := api.Route{Node: names(l.Node), To: routeKinds[l.Kind], ToNode: names(l.NextHop.Node), Device: l.Device}
-	if l.Gateway.IsValid() {
-		r.Gateway = l.Gateway.String()
+// newRoute makes the document of a next hop. If it leads to a holder that is not in the conflict,
+// only the device is known.
+func newRoute(conflict detector.Conflict, h advice.NextHop, names map[string]string) api.Route {
+	r := api.Route{Node: names[h.Node], To: routeKinds[h.Kind], ToNode: names[h.NextHop.Node], Device: h.Device}
+	if h.Gateway.IsValid() {
+		r.Gateway = h.Gateway.String()
 	}
-	if l.Kind == cluster.NextHopHolder {
-		n := slices.IndexFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID == l.Holder })
+	if h.Kind == cluster.NextHopHolder {
+		n := slices.IndexFunc(conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID == h.Holder })
 		if n < 0 {
 			r.To = routeKinds[cluster.NextHopDevice]
 		} else {
@@ -123,33 +88,33 @@ func newRoute(conflict detector.Conflict, l advice.NextHop, names func(string) s
 	return r
 }
 
-// Reply answers the query of another node. It is for the goroutine that owns the parts. Routes
-// are looked up in another goroutine, for few queries at a time; further ones are answered
-// without routes, and none before the agent is ready: no answer is better than an empty one.
+// Reply answers the query of another node. Call it in the goroutine that owns the parts. Another
+// goroutine looks up the routes, for few queries at a time; further ones are answered without
+// routes. There is no reply before the agent is ready: an empty one would be misleading.
 func (r *Report) Reply(q cluster.Query) {
 	if !r.Table.Ready() {
 		return
 	}
 	document := r.document(q)
-	var open []detector.Conflict
-	for _, c := range document.Conflicts {
-		if c.State == detector.Confirmed {
-			open = append(open, c)
-		}
-	}
+	conflicts := slices.Clone(document.Conflicts)
 	for _, s := range document.Stories {
-		if s.Conflict != nil && s.Conflict.State == detector.Confirmed {
-			open = append(open, *s.Conflict)
+		if s.Conflict != nil {
+			conflicts = append(conflicts, *s.Conflict)
 		}
 	}
-	if len(open) > 0 {
+	conflicts = slices.DeleteFunc(conflicts, func(c detector.Conflict) bool { return c.State != detector.Confirmed })
+	if len(conflicts) > 0 {
 		select {
 		case r.routing <- struct{}{}:
 			routes := r.newRoutes()
 			go func() {
 				defer func() { <-r.routing }()
 				routes.addMembers(r.Cluster.Members())
-				document.NextHops = routes.nextHops(open)
+				for _, c := range conflicts {
+					if hop, ok := routes.nextHop(c); ok {
+						document.NextHops = append(document.NextHops, hop)
+					}
+				}
 				r.Cluster.Reply(q.ID, document)
 			}()
 			return

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// queryTime is how long other nodes may take for their answers.
+	// queryTime is how long a query waits for the answers of other nodes.
 	queryTime = 5 * time.Second
-	// The reply to another node is bounded; a query to this node itself is not.
+	// The reply to another node is bounded; the answer to this node's own API is not.
 	maxReplyBindings  = 16_384
 	maxReplyConflicts = 2_048
 )
@@ -32,9 +32,7 @@ func (r *Report) Bindings(ctx context.Context, q api.Query) (api.Bindings, error
 	}
 	bindings, omitted := merge.Bindings(c.answers)
 	document := api.Bindings{
-		Node:     r.Self.Name,
-		Bindings: make([]api.Binding, 0, len(bindings)),
-		Coverage: c.coverage(omitted),
+		Node: r.Self.Name, Bindings: make([]api.Binding, 0, len(bindings)), Coverage: c.covered(omitted),
 	}
 	for _, b := range bindings {
 		document.Bindings = append(document.Bindings, api.NewBinding(b))
@@ -48,11 +46,9 @@ func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, err
 	if err != nil {
 		return api.Conflicts{}, err
 	}
-	conflicts, omitted := merge.Conflicts(c.answers, c.rules())
+	conflicts, omitted := merge.Conflicts(c.answers, c.rules)
 	document := api.Conflicts{
-		Node:      r.Self.Name,
-		Conflicts: make([]api.Conflict, 0, len(conflicts)),
-		Coverage:  c.coverage(omitted),
+		Node: r.Self.Name, Conflicts: make([]api.Conflict, 0, len(conflicts)), Coverage: c.covered(omitted),
 	}
 	for _, conflict := range conflicts {
 		document.Conflicts = append(document.Conflicts, c.conflict(conflict))
@@ -62,92 +58,69 @@ func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, err
 		received = r.Cluster.Pairs()
 	}
 	for _, p := range merge.Pairs(conflicts, received) {
-		document.Pairs = append(document.Pairs, newPair(p))
+		pair := api.NewPair(p)
+		pair.Nodes = nameList([]string{p.A, p.B})
+		document.Pairs = append(document.Pairs, pair)
 	}
 	return document, nil
 }
 
-// newPair makes the document of a pair. Two nodes of one name are told apart by their boots.
-func newPair(p cluster.Pair) api.Pair {
-	document := api.NewPair(p)
-	document.Nodes = merge.Names([]string{p.A, p.B})
-	return document
-}
-
 // Explain implements [api.Backend].
 func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, error) {
-	if r.alone() {
-		q.Cluster = false
-	}
+	q.Cluster = q.Cluster && !r.alone()
 	c, err := r.collect(ctx, q, cluster.QueryStories)
 	if err != nil {
 		return api.Explanation{}, err
 	}
 	document := api.Explanation{
-		Node: r.Self.Name, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.coverage(0),
+		Node: r.Self.Name, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.covered(0),
 	}
-	for _, story := range merge.Stories(c.answers, c.rules()) {
+	for _, story := range merge.Stories(c.answers, c.rules) {
 		document.Stories = append(document.Stories, c.story(story))
 	}
 	return document, nil
 }
 
-// collection is what those who were asked have answered.
+// collection is what this agent and the other members know about a query.
 type collection struct {
-	answers []cluster.Answer
-	config  *config.Config
-	missing []string
-	// asked counts who was asked; 0 where only the own agent was to be.
-	asked int
-	alone bool
-	// Where packets go, by this node's routes and by what others reply; for how many conflicts
-	// there is advice.
+	answers  []cluster.Answer
+	rules    merge.Rules
+	coverage api.Coverage
+	// routes are this node's, hops those that the other members reported; advised counts the
+	// conflicts with advice.
 	routes  *routes
 	hops    map[detector.Key][]advice.NextHop
 	advised int
 	// The rest is for stories, and of this node only.
-	present    map[detector.HolderID]holderName
+	present    map[detector.HolderID]detector.Holder
 	configured []api.Configured
 }
 
-// named is how people know a holder.
-type holderName struct {
-	iface, netns string
-	pod          detector.Pod
+func (c *collection) covered(omitted int) api.Coverage {
+	c.coverage.Omitted = omitted
+	c.coverage.Partial = len(c.coverage.Missing) > 0 || omitted > 0
+	return c.coverage
 }
 
-func (c *collection) rules() merge.Rules {
-	return merge.Rules{
-		ClusterWide: func(network string) bool { return c.config.Scope(network) == config.Cluster },
-		Shared:      c.config.Shared,
-	}
-}
-
-func (c *collection) coverage(omitted int) api.Coverage {
-	return api.Coverage{
-		Alone:   c.alone,
-		Asked:   c.asked,
-		Missing: c.missing,
-		Omitted: omitted,
-		Partial: len(c.missing) > 0 || omitted > 0,
-	}
-}
-
-// collect asks this agent and, where q says so, others.
+// collect queries this agent and, if q says so, others.
 func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collection, error) {
 	query := cluster.Query{Kind: kind, IP: q.IP, All: q.All, Node: q.Node}
-	c := new(collection)
+	c := &collection{hops: make(map[detector.Key][]advice.NextHop), present: make(map[detector.HolderID]detector.Holder)}
+	local := q.Node == "" || q.Node == r.Self.Name
 	var own cluster.Document
 	err := r.whenReady(ctx, func() {
-		c.config = r.Table.Config()
+		configured := r.Table.Config()
+		c.rules = merge.Rules{
+			ClusterWide: func(network string) bool { return configured.Scope(network) == config.Cluster },
+			Shared:      configured.Shared,
+		}
 		if kind != cluster.QueryBindings {
 			c.routes = r.newRoutes()
 		}
-		if q.Node != "" && q.Node != r.Self.Name {
-			return
+		if local {
+			own = r.localDocument(query)
 		}
-		own = r.localDocument(query)
-		if kind == cluster.QueryStories {
+		if local && kind == cluster.QueryStories {
 			r.addLocalDetails(c, q.IP)
 		}
 	})
@@ -155,26 +128,33 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 		return nil, err
 	}
 	others := r.queriedMembers(q)
-	if q.Node == "" || q.Node == r.Self.Name {
+	switch {
+	case local:
 		c.answers = append(c.answers, cluster.Answer{Member: r.Self, Document: own})
-	} else if len(others) == 0 {
-		return nil, r.noSuchNode(q.Node)
+	case r.alone():
+		return nil, fmt.Errorf("%w as %q: this agent is alone, it knows %q only", api.ErrNoSuchNode, q.Node, r.Self.Name)
+	case len(others) == 0:
+		return nil, fmt.Errorf("%w as %q: \"dupip nodes\" lists them", api.ErrNoSuchNode, q.Node)
 	}
 	if q.Cluster || q.Node != "" {
-		c.alone = r.alone()
-		c.asked = len(c.answers)
+		c.coverage = api.Coverage{Alone: r.alone(), Asked: len(c.answers)}
 	}
 	if len(others) > 0 {
 		r.queryMembers(ctx, c, query, others)
 	}
-	if c.routes != nil {
-		c.routes.addMembers(r.members())
-		c.collectHops()
+	if c.routes == nil {
+		return c, nil
+	}
+	c.routes.addMembers(r.members())
+	for _, a := range c.answers {
+		for _, h := range a.Document.NextHops[:min(len(a.Document.NextHops), maxRoutedConflicts)] {
+			c.hops[h.Key] = append(c.hops[h.Key], advice.NextHop{Node: a.Member.NodeID(), NextHop: h})
+		}
 	}
 	return c, nil
 }
 
-// candidates are the other members that a query is for, whatever their state.
+// queriedMembers returns the other members that a query is for, in any state.
 func (r *Report) queriedMembers(q api.Query) []cluster.Member {
 	if r.alone() || !q.Cluster && q.Node == "" {
 		return nil
@@ -184,18 +164,11 @@ func (r *Report) queriedMembers(q api.Query) []cluster.Member {
 	})
 }
 
-func (r *Report) noSuchNode(name string) error {
-	if r.alone() {
-		return fmt.Errorf("%w as %q: this agent is alone, it knows %q only", api.ErrNoSuchNode, name, r.Self.Name)
-	}
-	return fmt.Errorf("%w as %q: \"dupip nodes\" lists them", api.ErrNoSuchNode, name)
-}
-
-// askOthers asks the other members and notes who does not answer.
+// queryMembers adds the answers of the other members and the names of those that did not answer.
 func (r *Report) queryMembers(ctx context.Context, c *collection, q cluster.Query, others []cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
-	// An error says that nobody could be asked: then all that should be there are missing.
+	// After an error there are no answers, and all live members are missing.
 	result, _ := r.Cluster.Query(ctx, q)
 	answered := map[string]bool{r.Self.NodeID(): true}
 	for _, answer := range result.Answers {
@@ -205,32 +178,24 @@ func (r *Report) queryMembers(ctx context.Context, c *collection, q cluster.Quer
 		}
 	}
 	var missing []string
-	miss := func(m cluster.Member) {
-		if id := m.NodeID(); !answered[id] && !slices.Contains(missing, id) {
-			missing = append(missing, id)
+	addMissing := func(members []cluster.Member, dead bool) {
+		for _, m := range members {
+			id := m.NodeID()
+			if (dead || live(m)) && !answered[id] && !slices.Contains(missing, id) {
+				missing = append(missing, id)
+			}
 		}
 	}
-	for _, m := range result.Missing {
-		miss(m)
-	}
-	for _, m := range others {
-		if m.State == cluster.Alive || m.State == cluster.Suspect {
-			miss(m)
-		}
-	}
-	if q.Node != "" && len(answered)+len(missing) == 1 {
-		for _, m := range others { // all that have that name are gone
-			miss(m)
-		}
-	}
-	c.asked = len(c.answers) + len(missing)
-	if len(missing) > 0 {
-		c.missing = merge.Names(missing)
-		slices.Sort(c.missing)
-	}
+	addMissing(result.Missing, true)
+	addMissing(others, q.Node != "" && len(answered)+len(missing) == 1 && !slices.ContainsFunc(others, live))
+	c.coverage.Asked = len(c.answers) + len(missing)
+	c.coverage.Missing = nameList(missing)
+	slices.Sort(c.coverage.Missing)
 }
 
-// document is the reply to another node: about this node's own holders, and bounded.
+func live(m cluster.Member) bool { return m.State == cluster.Alive || m.State == cluster.Suspect }
+
+// document returns the reply to another node: this node's own holders, within bounds.
 func (r *Report) document(q cluster.Query) cluster.Document {
 	d := r.localDocument(q)
 	if n := len(d.Bindings) - maxReplyBindings; n > 0 {
@@ -242,14 +207,14 @@ func (r *Report) document(q cluster.Query) cluster.Document {
 	return d
 }
 
-// known is all that this agent knows of what a query asks for.
+// localDocument returns all that this agent knows about a query.
 func (r *Report) localDocument(q cluster.Query) cluster.Document {
 	var d cluster.Document
 	other := func(key detector.Key) bool { return q.IP.IsValid() && key.IP != q.IP }
 	switch q.Kind {
 	case cluster.QueryBindings:
 		node := r.Self.NodeID()
-		// The table also has other nodes' holders, as far as they are in conflict with ours.
+		// The table also has the holders on other nodes that are in conflict with this node's.
 		d.Bindings = r.Detector.Bindings(func(b *detector.Binding) bool {
 			return b.Holder.ID.Node == node && !other(b.Key)
 		})
@@ -263,17 +228,18 @@ func (r *Report) localDocument(q cluster.Query) cluster.Document {
 	return d
 }
 
-// describe adds the names of the holders that are there, and who has the address configured.
+var devices = map[netns.Where]string{netns.OnPeer: "peer", netns.OnLoopback: "loopback", netns.Elsewhere: "elsewhere"}
+
+// addLocalDetails adds the names of this node's holders, and where the address is configured.
 func (r *Report) addLocalDetails(c *collection, ip netip.Addr) {
-	c.present = make(map[detector.HolderID]holderName)
 	for i := range r.Table.All() {
-		c.present[i.Holder] = holderName{i.Name, i.Netns.Label(), i.Pod.Pod}
+		c.present[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.NetnsName(), Pod: i.Pod.Pod}
 	}
 	for _, a := range r.Table.Lists(ip) {
 		c.configured = append(c.configured, api.Configured{
 			Network:    a.Key.Network,
 			Interface:  a.Interface.Name,
-			Netns:      a.Interface.Netns.Label(),
+			Netns:      a.Interface.NetnsName(),
 			Pod:        api.NewPod(a.Interface.Pod.Pod),
 			Device:     devices[a.Where],
 			Settled:    a.Valid,
@@ -281,5 +247,3 @@ func (r *Report) addLocalDetails(c *collection, ip netip.Addr) {
 		})
 	}
 }
-
-var devices = map[netns.Where]string{netns.OnPeer: "peer", netns.OnLoopback: "loopback", netns.Elsewhere: "elsewhere"}

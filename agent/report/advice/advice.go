@@ -1,6 +1,6 @@
-// Package advice says what to do about a conflict: which holder is the newer one, and what
-// removes each. It is pure, and must not guess: what the holders' agents do not tell is said to
-// be unknown, or left out.
+// Package advice says what to do about a conflict: which holder is the newer one, and which command
+// removes each holder. It is pure and does not guess: what the holders' agents do not report is
+// unknown, or left out.
 package advice
 
 import (
@@ -12,43 +12,38 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// NextHop is where the node with that id says that it sends packets to the address.
+// NextHop is where the node with that NodeID sends packets to the address.
 type NextHop struct {
 	Node string
 	cluster.NextHop
 }
 
-// removalRank is that of a holder in the order in which to remove them.
+// removalRank orders the holders by which should be removed first.
 type removalRank int
 
 const (
-	rankStopped  removalRank = iota // nobody misses it
-	rankReplaced                    // of a pod that has a later sandbox
+	rankStopped  removalRank = iota // removing it hurts nobody
+	rankReplaced                    // its pod has a later sandbox
 	rankNewer
 	rankDark // no node sends packets to it
 	rankOther
-	rankNode // nobody removes a node for an address
+	rankNode // a node is never removed because of an address
 )
 
-var reasons = map[removalRank]string{rankStopped: "stopped", rankReplaced: "replaced", rankNewer: "newer", rankDark: "dark"}
+var reasons = map[removalRank]string{
+	rankStopped: "stopped", rankReplaced: "replaced", rankNewer: "newer", rankDark: "dark",
+}
 
-// Of returns what to do about a confirmed conflict, nil where it has fewer than two holders;
-// names gives the name of a node by its id.
-func Of(c detector.Conflict, hops []NextHop, names func(id string) string) *api.Advice {
+// Of returns what to do about a confirmed conflict, nil if it has fewer than two holders. names has
+// the names of the nodes by NodeID.
+func Of(c detector.Conflict, hops []NextHop, names map[string]string) *api.Advice {
 	if len(c.Holders) < 2 {
-		return nil // as another node tells it, who may tell anything
+		return nil // another node may send any conflict
 	}
 	if unknown, because := withheld(c.Holders); unknown != "" {
 		return &api.Advice{Unknown: unknown, Held: because, Remove: []api.Removal{}}
 	}
-	a := new(api.Advice)
-	order := byAge(c.Holders)
-	if last, than, by, after, unknown := newest(c.Holders); unknown == "" {
-		a.Newer, a.Than, a.By, a.AfterSeconds = &last, &than, by, after.Seconds()
-		order = first(order, last)
-	} else {
-		a.Unknown = unknown
-	}
+	a := newest(c.Holders)
 	dark := unreached(c.Holders, hops)
 	replacedBy := replaced(c.Holders)
 	rank := func(holder int) removalRank {
@@ -66,6 +61,7 @@ func Of(c detector.Conflict, hops []NextHop, names func(id string) string) *api.
 		}
 		return rankOther
 	}
+	order := byAge(c.Holders)
 	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(rank(x), rank(y)) })
 	host := rank(order[len(order)-1]) == rankNode
 	for n, holder := range order {
@@ -75,7 +71,8 @@ func Of(c detector.Conflict, hops []NextHop, names func(id string) string) *api.
 			r.Because = "pod"
 		}
 		if b.Evidence != detector.Host {
-			r.Command, r.On = command(b, named(c.Holders, b) > 1, rank(holder) == rankNewer, names)
+			ambiguous := slices.ContainsFunc(c.Holders, func(other detector.Binding) bool { return sameName(b, other) })
+			r.Command, r.On = command(b, ambiguous, rank(holder) == rankNewer, names)
 			r.Then = flushes(b, hops, names)
 		}
 		a.Remove = append(a.Remove, r)
@@ -83,110 +80,86 @@ func Of(c detector.Conflict, hops []NextHop, names func(id string) string) *api.
 	return a
 }
 
-// held returns why nothing is to be removed now and the holders that it is about; empty if
-// something is. Of a holder whose node is out of reach nobody knows whether it lives: if not,
-// another may be the only one. Where two nodes run one pod, it is a node that has to go.
+// withheld returns why no holder should be removed now, and the holders that cause it; empty if
+// there is no reason. If a holder's node is unreachable, the holder may be dead and another one the
+// only one alive. If two nodes run one pod, one of the nodes has to go.
 func withheld(holders []detector.Binding) (unknown string, because []int) {
-	which := func(ok func(detector.Binding) bool) (list []int) {
-		for n, b := range holders {
-			if ok(b) {
-				list = append(list, n)
-			}
+	var lost, twice []int
+	for n, b := range holders {
+		if b.Unreachable {
+			lost = append(lost, n)
 		}
-		return list
+		if slices.ContainsFunc(holders, func(other detector.Binding) bool { return samePod(b, other) }) {
+			twice = append(twice, n)
+		}
 	}
-	if lost := which(func(b detector.Binding) bool { return b.Unreachable }); lost != nil {
+	switch {
+	case lost != nil:
 		return unreachable, lost
-	}
-	if twice := which(func(b detector.Binding) bool {
-		return slices.ContainsFunc(holders, func(other detector.Binding) bool { return samePod(b, other) })
-	}); twice != nil {
+	case twice != nil:
 		return twoNodes, twice
 	}
 	return "", nil
 }
 
-// byAge returns the places of the holders, the one that was made or seen last first.
-func byAge(holders []detector.Binding) []int {
-	var order []int
-	created := allCreated(holders)
-	for n := range holders {
-		order = append(order, n)
-	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		if created {
-			return holders[y].Holder.CreatedAt.Compare(holders[x].Holder.CreatedAt)
-		}
-		return holders[y].FirstSeen.Compare(holders[x].FirstSeen)
-	})
-	return order
-}
-
-// first moves one to the front.
-func first(order []int, one int) []int {
-	order = slices.DeleteFunc(order, func(n int) bool { return n == one })
-	return slices.Insert(order, 0, one)
-}
-
-// unreached returns the holders that no node with a holder sends packets to. It is empty unless
-// all of them have told, and each leads to a holder by its own interface, or to another of them.
-// A lead over a bridge is the node's own neighbour entry, and pods there have others.
+// unreached returns the holders that no holder's node sends packets to. It is empty unless all
+// these nodes reported a next hop: to their own holder by the holder's own interface, or to another
+// of these nodes. A next hop over a bridge does not count: it is the neighbour entry of the node,
+// and the pods there have their own.
 func unreached(holders []detector.Binding, hops []NextHop) map[int]bool {
-	with, reported := make(map[string]bool), make(map[string]bool)
+	nodes, reported := make(map[string]bool), make(map[string]bool)
 	for _, b := range holders {
-		with[b.Holder.ID.Node] = true
+		nodes[b.Holder.ID.Node] = true
 	}
 	reached := make(map[detector.HolderID]bool)
-	for _, l := range hops {
-		if !with[l.Node] {
+	for _, h := range hops {
+		if !nodes[h.Node] {
 			continue
 		}
-		reported[l.Node] = true
+		reported[h.Node] = true
 		switch {
-		case l.Kind == cluster.NextHopHolder && slices.ContainsFunc(holders, func(b detector.Binding) bool { return isOwn(l, b) }):
-			reached[l.Holder] = true
-		case l.Kind != cluster.NextHopNode || !with[l.NextHop.Node]:
+		case h.Kind == cluster.NextHopHolder && slices.ContainsFunc(holders, func(b detector.Binding) bool { return isOwn(h, b) }):
+			reached[h.Holder] = true
+		case h.Kind != cluster.NextHopNode || !nodes[h.NextHop.Node]:
 			return nil
 		}
+	}
+	if len(reported) < len(nodes) {
+		return nil
 	}
 	dark := make(map[int]bool)
 	for n, b := range holders {
-		if !reported[b.Holder.ID.Node] {
-			return nil
-		}
 		dark[n] = !reached[b.Holder.ID]
 	}
 	return dark
 }
 
-// isOwn says whether a lead is its node's to this holder by the holder's own interface.
-func isOwn(l NextHop, b detector.Binding) bool {
-	return l.Node == l.Holder.Node && l.Holder == b.Holder.ID && l.Device == b.Holder.InterfaceName && l.Device != ""
+// isOwn says whether a node's next hop is its own holder b, by the holder's own interface.
+func isOwn(h NextHop, b detector.Binding) bool {
+	return h.Node == h.Holder.Node && h.Holder == b.Holder.ID && h.Device == b.Holder.InterfaceName && h.Device != ""
 }
 
-// replaced returns the holders whose pod's name belongs to a later sandbox: of one name there
-// is one pod at a time, and on one node it has one sandbox.
+// replaced returns the holders whose pod name belongs to a later sandbox: one name is one pod at a
+// time, and on one node a pod has one sandbox.
 func replaced(holders []detector.Binding) map[int]bool {
 	found := make(map[int]bool)
 	for n, b := range holders {
-		for _, later := range holders {
-			if supersedes(later, b) && !b.Holder.CreatedAt.IsZero() && b.Holder.CreatedAt.Add(createdGap(b, later)).Before(later.Holder.CreatedAt) {
-				found[n] = true
-			}
-		}
+		found[n] = !b.Holder.CreatedAt.IsZero() && slices.ContainsFunc(holders, func(later detector.Binding) bool {
+			return supersedes(later, b) && later.Holder.CreatedAt.After(b.Holder.CreatedAt.Add(createdGap(b, later)))
+		})
 	}
 	return found
 }
 
-// follows says whether of two holders the later one has taken the other's place. Two nodes may
-// both run one pod, and a UID that is not known may be that of both.
+// supersedes says whether the later one of two holders has replaced the other. Two nodes may both
+// run one pod, and if a UID is unknown it may be the same on both.
 func supersedes(a, b detector.Binding) bool {
 	x, y := a.Holder.Pod.UID, b.Holder.Pod.UID
 	return sameName(a, b) && (a.Holder.ID.Node == b.Holder.ID.Node || x != "" && y != "" && x != y)
 }
 
-// twins says whether two nodes run one pod: the API server gives a pod to one. A clone makes its
-// sandboxes later, or earlier where the original was started again, so that age tells nothing.
+// samePod says whether two nodes run one pod. The API server gives a pod to one node, so one of the
+// two is a clone. Age does not tell which: the original may have been restarted after cloning.
 func samePod(a, b detector.Binding) bool {
 	return sameName(a, b) && a.Holder.ID.Node != b.Holder.ID.Node && a.Holder.Pod.UID == b.Holder.Pod.UID &&
 		a.Holder.Pod.UID != "" && !a.Holder.Sandbox.Stopped && !b.Holder.Sandbox.Stopped
@@ -195,15 +168,4 @@ func samePod(a, b detector.Binding) bool {
 func sameName(a, b detector.Binding) bool {
 	return a.Holder.ID != b.Holder.ID && a.Holder.Pod.Name != "" &&
 		a.Holder.Pod.Name == b.Holder.Pod.Name && a.Holder.Pod.Namespace == b.Holder.Pod.Namespace
-}
-
-// named counts the holders with the name of this one's pod.
-func named(holders []detector.Binding, b detector.Binding) int {
-	count := 1
-	for _, other := range holders {
-		if sameName(b, other) {
-			count++
-		}
-	}
-	return count
 }

@@ -55,7 +55,7 @@ func between(holders ...detector.Binding) detector.Conflict {
 	return detector.Conflict{Key: holders[0].Key, State: detector.Confirmed, Holders: holders}
 }
 
-func names(id string) string { return cluster.NodeName(id) }
+var names = map[string]string{"n1/b": "n1", "n1/c": "n1", "n2/b": "n2", "n3/b": "n3"}
 
 // outline is an advice in a few lines.
 func outline(a *api.Advice) string {

@@ -4,14 +4,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
 )
 
-// noise is by how much times of two nodes may differ because of what carried them, and times
-// of one node because its agent learns of many things at once.
+// tolerance is how far two times may be off: between nodes because of transport delays, on one node
+// because its agent sees many things at once.
 const tolerance = time.Second
 
-// The reasons for which it is not known who is the newer one, as in [api.Advice].
+// The reasons for which the newer holder is unknown, as in [api.Advice].
 const (
 	foundAtStart = "found-at-start"
 	sameTime     = "together"
@@ -21,83 +22,81 @@ const (
 	twoNodes     = "two-nodes"
 )
 
-// newest returns the holder that has the address for the shortest time, the one next to it,
-// and by how much, or why that is not known. The creation of the sandboxes says it where the
-// runtime tells it of all, unless it is known that they were seen in another order; else the
-// order in which they were seen.
-func newest(holders []detector.Binding) (newer, than int, by string, after time.Duration, unknown string) {
+// newest returns the holder that got the address last, the one before it, and the time between, or
+// why they are unknown. The order in which the sandboxes were created decides if the runtime knows
+// it for all holders, and if the order in which the holders were seen does not contradict it; else
+// the order in which they were seen decides.
+func newest(holders []detector.Binding) *api.Advice {
 	if slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Evidence == detector.Host }) {
-		return 0, 0, "", 0, hostAddress
+		return &api.Advice{Unknown: hostAddress}
 	}
-	seen, beforeSeen, reason := latest(holders, func(b detector.Binding) span {
-		s := span{b.FirstSeen, b.FirstSeen}
-		if b.FoundAtStart {
-			s.from = time.Time{}
-		}
-		return s
-	}, seenGap)
+	seen := latest(holders, "firstSeen", firstSeen, seenGap)
+	if last := byTime(holders, firstSeen)[0]; holders[last].FoundAtStart {
+		seen = &api.Advice{Unknown: foundAtStart}
+	}
 	if !allCreated(holders) {
-		if reason != "" {
-			return 0, 0, "", 0, reason
-		}
-		return seen, beforeSeen, "firstSeen", holders[seen].FirstSeen.Sub(holders[beforeSeen].FirstSeen), ""
+		return seen
 	}
-	made, beforeMade, unmade := latest(holders, func(b detector.Binding) span {
-		return span{b.Holder.CreatedAt, b.Holder.CreatedAt}
-	}, createdGap)
-	switch {
-	case unmade != "":
-		return 0, 0, "", 0, unmade
-	case reason == "" && seen != made:
-		return 0, 0, "", 0, anotherOrder
+	made := latest(holders, "created", created, createdGap)
+	if made.Unknown == "" && seen.Unknown == "" && *seen.Newer != *made.Newer {
+		return &api.Advice{Unknown: anotherOrder}
 	}
-	return made, beforeMade, "created", holders[made].Holder.CreatedAt.Sub(holders[beforeMade].Holder.CreatedAt), ""
+	return made
 }
 
-// apartSeen is how much first sights have to differ to say which was first. Who came to a node
-// after its agent is later than who was there before.
-func seenGap(last, before detector.Binding) time.Duration {
-	if last.Holder.ID.Node == before.Holder.ID.Node && before.FoundAtStart {
-		return 0
+// latest compares the last two holders by a time; gap is how far apart they must be.
+func latest(
+	holders []detector.Binding, by string, when func(detector.Binding) time.Time,
+	gap func(last, before detector.Binding) time.Duration,
+) *api.Advice {
+	order := byTime(holders, when)
+	last, before := order[0], order[1]
+	after := when(holders[last]).Sub(when(holders[before]))
+	if after <= gap(holders[last], holders[before]) {
+		return &api.Advice{Unknown: sameTime}
 	}
-	return tolerance
+	return &api.Advice{Newer: &last, Than: &before, By: by, AfterSeconds: after.Seconds()}
 }
 
-// apart is how much the creation of two sandboxes has to differ to say which was first. One
-// runtime tells it by one clock.
-func createdGap(a, b detector.Binding) time.Duration {
-	if a.Holder.ID.Node == b.Holder.ID.Node {
-		return 0
-	}
-	return tolerance
-}
+func firstSeen(b detector.Binding) time.Time { return b.FirstSeen }
+
+func created(b detector.Binding) time.Time { return b.Holder.CreatedAt }
 
 func allCreated(holders []detector.Binding) bool {
 	return !slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Holder.CreatedAt.IsZero() })
 }
 
-// span is when something happened; from is zero where only the end is known.
-type span struct{ from, to time.Time }
+// byTime returns the indexes of the holders, the latest first.
+func byTime(holders []detector.Binding, when func(detector.Binding) time.Time) []int {
+	var order []int
+	for n := range holders {
+		order = append(order, n)
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return when(holders[y]).Compare(when(holders[x])) })
+	return order
+}
 
-// latest returns the holder whose time is after those of all others, the last of those, and
-// why there is none.
-func latest(holders []detector.Binding, when func(detector.Binding) span, gap func(last, before detector.Binding) time.Duration) (last, before int, unknown string) {
-	for n := range holders {
-		if when(holders[n]).to.After(when(holders[last]).to) {
-			last = n
-		}
+// byAge returns the indexes of the holders, the newest first.
+func byAge(holders []detector.Binding) []int {
+	if allCreated(holders) {
+		return byTime(holders, created)
 	}
-	before = -1
-	for n := range holders {
-		if n != last && (before < 0 || when(holders[n]).to.After(when(holders[before]).to)) {
-			before = n
-		}
+	return byTime(holders, firstSeen)
+}
+
+// seenGap is how far apart FirstSeen must be. A holder that came to a node after its agent is later
+// than those that were there before the agent.
+func seenGap(last, before detector.Binding) time.Duration {
+	if before.FoundAtStart {
+		return createdGap(last, before)
 	}
-	switch from, to := when(holders[last]).from, when(holders[before]).to; {
-	case from.IsZero():
-		return 0, 0, foundAtStart
-	case !from.After(to.Add(gap(holders[last], holders[before]))):
-		return 0, 0, sameTime
+	return tolerance
+}
+
+// createdGap is how far apart CreatedAt must be. Two times of one node come from one clock.
+func createdGap(a, b detector.Binding) time.Duration {
+	if a.Holder.ID.Node == b.Holder.ID.Node {
+		return 0
 	}
-	return last, before, ""
+	return tolerance
 }

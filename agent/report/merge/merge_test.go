@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -318,8 +317,9 @@ func TestPairs(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	got := Names([]string{"n1/0123456789ab", "n2/b", "n1/ffff", ""})
-	if want := "n1 (boot 01234567), n2, n1 (boot ffff), "; strings.Join(got, ", ") != want {
-		t.Errorf("got %q, want %q", strings.Join(got, ", "), want)
+	got := Names([]string{"n1/0123456789ab", "n2/b", "n1/ffff", "n2/b", "n1/0123456789ab", ""})
+	want := map[string]string{"n1/0123456789ab": "n1 (boot 01234567)", "n2/b": "n2", "n1/ffff": "n1 (boot ffff)", "": ""}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -143,20 +143,18 @@ func (s *Story) unmatched(rules Rules) bool {
 	return len(nodes) > 1 && pods > 0
 }
 
-// Names returns the names of the nodes with these NodeIDs, for people. Where two nodes have the
-// same name, each has its boot id added.
-func Names(ids []string) []string {
-	count := make(map[string]int)
-	for _, id := range ids {
-		count[cluster.NodeName(id)]++
-	}
-	names := make([]string, 0, len(ids))
+// Names returns the name of each node by its NodeID, for people. Where two nodes have the same
+// name, each has its boot id added.
+func Names(ids []string) map[string]string {
+	names, first := make(map[string]string), make(map[string]string)
 	for _, id := range ids {
 		name := cluster.NodeName(id)
-		if count[name] > 1 {
-			name = FullName(id)
+		switch other, known := first[name]; {
+		case !known:
+			first[name], names[id] = id, name
+		case other != id:
+			names[id], names[other] = FullName(id), FullName(other)
 		}
-		names = append(names, name)
 	}
 	return names
 }
