@@ -8,35 +8,21 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// Sources are what a scrape asks the agent's parts.
+// Sources returns the functions that a scrape calls.
 func (r *Report) Sources() metrics.Sources {
 	sources := metrics.Sources{
-		Version: r.Self.Version,
-		Node:    r.Self.Name,
-		BootID:  r.Self.Boot,
-		Attach:  r.Attach,
-		Log:     r.Log,
-		Detector: func(ctx context.Context) (stats metrics.DetectorStats, err error) {
-			err = r.Do(ctx, func() {
-				stats = metrics.DetectorStats{Counts: r.Detector.Counts(), Open: r.Detector.Conflicts(false)}
-			})
-			return stats, err
-		},
-		Interfaces: func(ctx context.Context) (stats metrics.InterfaceStats, err error) {
-			err = r.Do(ctx, func() { stats = r.interfaceStats() })
-			return stats, err
-		},
-		Agent: func(ctx context.Context) (stats metrics.AgentStats, err error) {
-			err = r.Do(ctx, func() { stats = r.agentStats() })
-			stats.NetlinkOverruns = uint64(r.Watcher.Overruns())
-			return stats, err
-		},
+		Version: r.Self.Version, Node: r.Self.Name, BootID: r.Self.Boot, Attach: r.Attach, Log: r.Log,
+		Detector: source(r, func() metrics.DetectorStats {
+			return metrics.DetectorStats{Counts: r.Detector.Counts(), Open: r.Detector.Conflicts(false)}
+		}),
+		Interfaces: source(r, r.interfaceStats),
+		Agent:      source(r, r.agentStats),
 		State: func(context.Context) (metrics.StateStats, error) {
 			written, bytes, err := r.Store.Status()
 			return metrics.StateStats{LastWrite: written, Err: err, Bytes: bytes}, nil
 		},
 	}
-	// What is not there has no metrics, rather than some that look like a problem.
+	// A part that is switched off has no metrics; zeros would look like a problem.
 	if !r.Pods.Status().Disabled {
 		sources.Pods = func(context.Context) (metrics.PodStats, error) {
 			status := r.Pods.Status()
@@ -55,15 +41,19 @@ func (r *Report) Sources() metrics.Sources {
 	return sources
 }
 
+// source runs f in the goroutine that owns the parts.
+func source[T any](r *Report, f func() T) func(context.Context) (T, error) {
+	return func(ctx context.Context) (stats T, err error) {
+		err = r.Do(ctx, func() { stats = f() })
+		return stats, err
+	}
+}
+
 func (r *Report) interfaceStats() metrics.InterfaceStats {
 	stats := metrics.InterfaceStats{States: r.byState(), Gone: refused(r.Table.RefusedGone())}
 	for i := range r.Table.All() {
 		stats.Observed = append(stats.Observed, metrics.InterfaceRefusals{
-			Generation: i.Generation,
-			Name:       i.Name,
-			Netns:      i.NetnsName(),
-			Pod:        i.Pod.Pod,
-			Refused:    refused(r.Table.Refused(i)),
+			Generation: i.Generation, Name: i.Name, Netns: i.NetnsName(), Pod: i.Pod.Pod, Refused: refused(r.Table.Refused(i)),
 		})
 	}
 	return stats
@@ -78,14 +68,9 @@ func refused(c bpf.Counters) metrics.Refused {
 func (r *Report) agentStats() metrics.AgentStats {
 	counts := r.Detector.Counts()
 	stats := metrics.AgentStats{
-		Dropped:       r.dropped(counts),
-		Suppressed:    make(map[string]uint64),
-		Solicitations: r.Prober.Sent(),
-		Pending:       r.Table.Pending(),
+		Dropped: r.dropped(counts), Suppressed: suppressed(counts), Solicitations: r.Prober.Sent(),
+		Pending: r.Table.Pending(), NetlinkOverruns: uint64(r.Watcher.Overruns()),
 	}
 	stats.Solicitations[detector.Verify] += r.Peer.Requested()
-	for reason, n := range counts.Suppressed {
-		stats.Suppressed[reason.String()] = n
-	}
 	return stats
 }

@@ -21,8 +21,7 @@ func (r *Report) Nodes(context.Context) (api.Nodes, error) {
 	return document, nil
 }
 
-// members are the agents that are or were there, by node name; this one is always among
-// them.
+// members returns the agents that are or were in the cluster, always with this one, by node name.
 func (r *Report) members() []cluster.Member {
 	if r.alone() {
 		return []cluster.Member{r.Self}
@@ -32,11 +31,7 @@ func (r *Report) members() []cluster.Member {
 		members = append(members, r.Self)
 	}
 	slices.SortFunc(members, func(x, y cluster.Member) int {
-		return cmp.Or(
-			strings.Compare(x.Name, y.Name),
-			strings.Compare(x.Boot, y.Boot),
-			cmp.Compare(x.Epoch, y.Epoch),
-		)
+		return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Boot, y.Boot), cmp.Compare(x.Epoch, y.Epoch))
 	})
 	return members
 }
@@ -48,7 +43,6 @@ func (r *Report) clusterStatus() api.ClusterStatus {
 	return api.NewClusterStatus(r.Cluster.Status())
 }
 
-// clusterStats are the figures of this agent's part in the cluster.
 func (r *Report) clusterStats(context.Context) (metrics.ClusterStats, error) {
 	stats := metrics.ClusterStats{Status: r.Cluster.Status()}
 	for _, m := range r.Cluster.Members() {

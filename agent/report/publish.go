@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// watchBuffer is how many events a slow watch may be behind.
+	// watchBuffer is how many events a slow watcher may be behind.
 	watchBuffer = 1024
 	// maxLogged bounds the holders in one log line.
 	maxLogged = 8
@@ -37,13 +37,13 @@ func (r *Report) WatchConflicts(ctx context.Context) (<-chan api.ConflictEvent, 
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() {
-		// Once the agent stops, Close has closed the watch.
+		// If the agent is stopping, Close closes the watch.
 		_ = r.Do(context.Background(), func() { r.closeWatch(watch) })
 	})
 	return watch, nil
 }
 
-// Close ends all watches. It is for the goroutine that owns the parts.
+// Close ends all watches. Call it in the goroutine that owns the parts.
 func (r *Report) Close() {
 	for watch := range r.watches {
 		r.closeWatch(watch)
@@ -57,8 +57,8 @@ func (r *Report) closeWatch(watch chan api.ConflictEvent) {
 	}
 }
 
-// Publish sends a step of a conflict to the watches and the log. It is for the goroutine that
-// owns the parts. A watch that has no room is closed.
+// Publish sends a change of a conflict to the watches and the log. A watch whose buffer is full is
+// closed. Call it in the goroutine that owns the parts.
 func (r *Report) Publish(event detector.Event) {
 	if len(r.watches) > 0 {
 		document := api.ConflictEvent{
@@ -75,8 +75,8 @@ func (r *Report) Publish(event detector.Event) {
 	r.events.write(r.Log, event, r.Self.NodeID())
 }
 
-// eventLog writes conflicts to the log, within limits. Confirmations have a limit of their own,
-// so that one pod's ups and downs keep no other's conflict out of the log.
+// eventLog logs conflicts, within limits. Confirmations have their own limit, so that a pod whose
+// suspicions come and go cannot keep another conflict out of the log.
 type eventLog struct {
 	confirmed, other *rate.Limiter
 	skipped          int
@@ -98,7 +98,7 @@ func (e *eventLog) write(log *slog.Logger, event detector.Event, self string) {
 		return
 	}
 	if e.skipped > 0 {
-		log.Warn("left out log lines about conflicts, see \"dupip conflicts\"", "count", e.skipped)
+		log.Warn("rate limit: log lines about conflicts skipped; \"dupip conflicts\" lists all", "count", e.skipped)
 		e.skipped = 0
 	}
 	log.Log(context.Background(), level, "conflict "+event.Kind.String(), conflictAttributes(event, self)...)
@@ -115,14 +115,14 @@ func conflictAttributes(event detector.Event, self string) []any {
 			attributes = append(attributes, "moreHolders", len(c.Holders)-n)
 			break
 		}
-		who := []any{
+		attrs := []any{
 			"pod", holder.Holder.Pod.String(), "interface", holder.Holder.InterfaceName,
 			"netns", holder.Holder.NetnsName, "mac", holder.Holder.MAC.String(), "since", holder.FirstSeen.Round(0),
 		}
 		if node := holder.Holder.ID.Node; node != self {
-			who = append([]any{"node", cluster.NodeName(node)}, who...)
+			attrs = append([]any{"node", cluster.NodeName(node)}, attrs...)
 		}
-		attributes = append(attributes, slog.Group("holder"+string(rune('1'+n)), who...))
+		attributes = append(attributes, slog.Group("holder"+string(rune('1'+n)), attrs...))
 	}
 	return attributes
 }

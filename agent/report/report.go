@@ -1,6 +1,6 @@
-// Package report makes what people and other programs read of the agent: the documents of the
-// API, the figures of /metrics, the log lines about conflicts and the answers to queries of
-// other nodes. It reads the other parts and changes none of them.
+// Package report makes what people and programs read about the agent: the documents of the API, the
+// values of /metrics, the log lines about conflicts and the replies to queries of other nodes. It
+// reads the other parts and changes none of them.
 package report
 
 import (
@@ -24,22 +24,22 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Cluster is what other nodes' agents tell. Its methods are safe for concurrent use and, but
-// for Query, never wait.
+// Cluster gives access to the agents of other nodes. Its methods are safe for concurrent use and,
+// except Query, do not block.
 type Cluster interface {
-	// Query asks the members. It returns what there is when ctx ends, or when all have
-	// answered; it fails only if nobody can be asked.
+	// Query queries the members. It returns when all have answered, or with the answers so far when
+	// ctx ends; it fails only if it cannot query anybody.
 	Query(ctx context.Context, q cluster.Query) (cluster.Result, error)
-	// Reply answers a Query that came as a message.
+	// Reply answers a [cluster.Query] of another node.
 	Reply(query uint64, d cluster.Document)
-	// Members are the agents that are or were there, by node name; Pairs the pairs of
-	// nodes that share addresses.
+	// Members are the agents that are or were in the cluster, by node name; Pairs are the nodes
+	// that share addresses.
 	Members() []cluster.Member
 	Pairs() []cluster.Pair
 	Status() cluster.Status
 }
 
-// Options configures a [Report]: the parts that it reads and what it cannot read from them.
+// Options configures a [Report].
 type Options struct {
 	Log *slog.Logger
 	// Self is this agent as a member. Attach, MinOverlap, Metrics, ConfigPath and StateDir are
@@ -47,10 +47,11 @@ type Options struct {
 	Self                        cluster.Member
 	Attach, MinOverlap, Metrics string
 	ConfigPath, StateDir        string
-	// Do runs a function in the goroutine that owns the parts below. It fails if the agent is
-	// stopping or ctx ends first.
+	// Do runs a function in the goroutine that owns the parts. It fails if the agent is stopping or
+	// ctx ends first.
 	Do func(ctx context.Context, f func()) error
 
+	// These belong to that goroutine.
 	Detector *detector.Detector
 	Table    *observe.Table
 	Prober   *probe.Prober
@@ -64,20 +65,20 @@ type Options struct {
 	Config  *config.Watcher
 }
 
-// Report makes documents. It implements [api.Backend] and is safe for concurrent use, but for
-// the methods that say otherwise.
+// Report makes documents. It implements [api.Backend] and is safe for concurrent use, except the
+// methods that say otherwise.
 type Report struct {
 	Options
 	watches map[chan api.ConflictEvent]bool
 	events  eventLog
-	routing chan struct{} // a slot for each query of another node whose routes are looked up
-	// lookup begins to look up routes in the kernel's tables.
+	routing chan struct{} // one slot for each query of another node that looks up routes
+	// lookup returns a function that looks up routes in the kernel.
 	lookup func() func(netip.Addr) (route.Route, error)
 }
 
 var _ api.Backend = (*Report)(nil)
 
-// maxRouting bounds the queries of other nodes whose routes are looked up at one time.
+// maxRoutedQueries bounds the queries of other nodes that look up routes at the same time.
 const maxRoutedQueries = 4
 
 // New returns a Report.
@@ -91,13 +92,13 @@ func New(opts Options) *Report {
 	}
 }
 
-// errStarting keeps "no conflict" from meaning "not looked yet".
+// Before all interfaces are listed, "no conflict" would be misleading.
 var errStarting = errors.New("the agent is still starting; try again in a moment")
 
-// Ready fails until the agent has attached to what was there when it started.
+// Ready fails until the agent has handled the interfaces that were there when it started.
 func (r *Report) Ready(ctx context.Context) error { return r.whenReady(ctx, func() {}) }
 
-// ask is Do for questions about the tables, which say nothing before the agent is ready.
+// whenReady is Do for functions that read tables; it fails before the agent is ready.
 func (r *Report) whenReady(ctx context.Context, f func()) error {
 	ready := false
 	err := r.Do(ctx, func() {
@@ -111,5 +112,4 @@ func (r *Report) whenReady(ctx context.Context, f func()) error {
 	return err
 }
 
-// alone says that the agent is in no cluster.
 func (r *Report) alone() bool { return r.Cluster == nil }

@@ -11,137 +11,124 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// maxRouted bounds the conflicts of one answer whose routes are looked up.
+// maxRoutedConflicts bounds the conflicts of one document whose routes are looked up.
 const maxRoutedConflicts = 64
 
-// routes says where the kernel sends packets to an address. It is a copy of what the agent knew
-// at one time, so that nothing waits while the kernel is asked.
+// routes says where the kernel sends packets to an address. It is a snapshot of what the agent
+// knows, so that the agent does not wait for the kernel.
 type routes struct {
 	self string // NodeID
 	host detector.HolderID
-	// behind are the holders behind pod interfaces, uplinks the veths that lead out of the
-	// node, by ifindex.
+	// holders are behind pod interfaces, uplinks are the veths that lead out of the node, by
+	// ifindex.
 	holders map[int]detector.HolderID
 	uplinks map[int]bool
-	// networks are those that the node's own routes are about: of the pods' primary
-	// interfaces, without tags.
+	// networks are those that the node's own routes apply to: the untagged ones of the pods'
+	// primary interfaces.
 	networks map[string]bool
-	// nodes are the other nodes by the addresses of their agents.
-	nodes map[netip.Addr]string
-	// addresses are those of all agents by NodeID, of this node's, too.
+	// nodes are the other nodes by the addresses of their agents; addresses has the reverse, and
+	// this node.
+	nodes     map[netip.Addr]string
 	addresses map[string]netip.Addr
 	lookup    func(netip.Addr) (route.Route, error)
-	remaining int // how many may still be looked up
+	remaining int // lookups
 }
 
-// newRoutes copies what there is to know of the node.
+// newRoutes must be called in the goroutine that owns the parts.
 func (r *Report) newRoutes() *routes {
-	w := &routes{
+	s := &routes{
 		self: r.Self.NodeID(), host: r.Table.Host, remaining: maxRoutedConflicts, lookup: r.lookup(),
 		holders: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
 		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
 		addresses: make(map[string]netip.Addr),
 	}
 	for i := range r.Table.All() {
-		w.holders[i.Index] = i.Holder
+		s.holders[i.Index] = i.Holder
 		if i.Primary() {
 			for _, network := range i.Untagged() {
-				w.networks[network] = true
+				s.networks[network] = true
 			}
 		}
 	}
 	for _, i := range r.Table.Unobserved() {
 		if i.State == links.Uplink {
-			w.uplinks[i.Index] = true
+			s.uplinks[i.Index] = true
 		}
 	}
-	return w
+	return s
 }
 
-// addMembers takes the addresses of the nodes.
-func (w *routes) addMembers(members []cluster.Member) {
+func (s *routes) addMembers(members []cluster.Member) {
 	for _, m := range members {
 		at, err := netip.ParseAddrPort(m.Address)
-		if err != nil || m.State != cluster.Alive && m.State != cluster.Suspect {
+		if err != nil || !live(m) {
 			continue
 		}
-		w.addresses[m.NodeID()] = at.Addr().Unmap()
-		if m.NodeID() != w.self {
-			w.nodes[at.Addr().Unmap()] = m.NodeID()
+		s.addresses[m.NodeID()] = at.Addr().Unmap()
+		if m.NodeID() != s.self {
+			s.nodes[at.Addr().Unmap()] = m.NodeID()
 		}
 	}
 }
 
-// nextHop says where this node sends packets to the address of a confirmed conflict now. It
-// reports false where it cannot say, or was asked too much.
-func (w *routes) nextHop(c detector.Conflict) (cluster.NextHop, bool) {
-	if c.State != detector.Confirmed || !w.networks[c.Key.Network] || w.remaining == 0 {
+// nextHop returns where this node sends packets to the address of a confirmed conflict now. It
+// reports false if that is unknown, or after too many lookups.
+func (s *routes) nextHop(c detector.Conflict) (cluster.NextHop, bool) {
+	if c.State != detector.Confirmed || !s.networks[c.Key.Network] || s.remaining == 0 {
 		return cluster.NextHop{}, false
 	}
-	w.remaining--
-	rt, err := w.lookup(c.Key.IP)
+	s.remaining--
+	r, err := s.lookup(c.Key.IP)
 	if err != nil {
-		return cluster.NextHop{}, false // a device went while we looked
+		return cluster.NextHop{}, false // a device was removed during the lookup
 	}
-	hop := cluster.NextHop{Key: c.Key, Device: rt.Device.Name, Gateway: rt.Gateway}
-	switch rt.Kind {
+	hop := cluster.NextHop{Key: c.Key, Device: r.Device.Name, Gateway: r.Gateway}
+	switch r.Kind {
 	case route.Nowhere:
 		hop.Kind = cluster.NextHopNone
 	case route.Self:
 		hop.Kind = cluster.NextHopSelf
-		w.setHolder(&hop, c, w.host)
+		setHolder(&hop, c, s.host)
 	default:
-		w.resolve(&hop, c, rt)
+		s.resolve(&hop, c, r)
 	}
 	return hop, true
 }
 
-// nextHops is nextHop for many.
-func (w *routes) nextHops(conflicts []detector.Conflict) []cluster.NextHop {
-	var list []cluster.NextHop
-	for _, c := range conflicts {
-		if hop, ok := w.nextHop(c); ok {
-			list = append(list, hop)
-		}
-	}
-	return list
-}
-
-// out follows a route by a device.
-func (w *routes) resolve(hop *cluster.NextHop, c detector.Conflict, rt route.Route) {
+// resolve finds what is behind the device of a route.
+func (s *routes) resolve(hop *cluster.NextHop, c detector.Conflict, r route.Route) {
 	ip := c.Key.IP
-	if rt.Gateway.IsValid() {
-		ip = rt.Gateway
+	if r.Gateway.IsValid() {
+		ip = r.Gateway
 	}
-	switch holder, pod := w.holders[rt.Device.Index]; {
+	switch holder, pod := s.holders[r.Device.Index]; {
 	case pod:
 		hop.Kind = cluster.NextHopDevice
-		w.setHolder(hop, c, holder)
-	case w.nodes[ip] != "":
-		hop.Kind, hop.Node = cluster.NextHopNode, w.nodes[ip]
-	case rt.MAC != nil:
-		w.neighbour(hop, c, rt)
-	case rt.Bridged && !rt.Gateway.IsValid():
+		setHolder(hop, c, holder)
+	case s.nodes[ip] != "":
+		hop.Kind, hop.Node = cluster.NextHopNode, s.nodes[ip]
+	case r.MAC != nil:
+		s.resolveMAC(hop, c, r)
+	case r.Bridged && !r.Gateway.IsValid():
 		hop.Kind = cluster.NextHopUnknown
 	default:
-		hop.Kind = w.kindOf(rt.Device)
+		hop.Kind = s.kindOf(r.Device)
 	}
 }
 
-// neighbour follows a route to a MAC: the holder behind the port that it is behind
-// or, where no pod is, the only one with that MAC.
-func (w *routes) neighbour(hop *cluster.NextHop, c detector.Conflict, rt route.Route) {
-	if holder, pod := w.holders[rt.Port.Index]; pod && rt.Port.Index != 0 {
+// resolveMAC finds the holder behind the bridge port of a MAC or, if that is no pod's, the only
+// holder with the MAC.
+func (s *routes) resolveMAC(hop *cluster.NextHop, c detector.Conflict, r route.Route) {
+	if holder, pod := s.holders[r.Port.Index]; pod && r.Port.Index != 0 {
 		hop.Kind = cluster.NextHopDevice
-		w.setHolder(hop, c, holder)
+		setHolder(hop, c, holder)
 		return
 	}
-	// What leaves by a port of another kind does not come to a holder of this node.
-	away := !rt.Bridged || rt.Port.Index != 0
+	// Any other port, or none, leads to no holder of this node.
+	away := !r.Bridged || r.Port.Index != 0
 	var found []detector.HolderID
 	for _, b := range c.Holders {
-		here := b.Holder.ID.Node == w.self
-		if slices.Equal(b.Holder.MAC[:], rt.MAC) && (!away || !here) {
+		if slices.Equal(b.Holder.MAC[:], r.MAC) && (!away || b.Holder.ID.Node != s.self) {
 			found = append(found, b.Holder.ID)
 		}
 	}
@@ -150,23 +137,23 @@ func (w *routes) neighbour(hop *cluster.NextHop, c detector.Conflict, rt route.R
 		hop.Kind, hop.Holder = cluster.NextHopHolder, found[0]
 	case len(found) > 1 && !away:
 		hop.Kind = cluster.NextHopUnknown // the bridge floods it to all of them
-	case rt.Port.Index != 0:
-		hop.Kind, hop.Device = w.kindOf(rt.Port), rt.Port.Name
+	case r.Port.Index != 0:
+		hop.Kind, hop.Device = s.kindOf(r.Port), r.Port.Name
 	default:
-		hop.Kind = w.kindOf(rt.Device)
+		hop.Kind = s.kindOf(r.Device)
 	}
 }
 
-// toHolder makes it a next hop to a holder of the conflict, if it is one.
-func (w *routes) setHolder(hop *cluster.NextHop, c detector.Conflict, id detector.HolderID) {
+// setHolder sets the holder of a next hop, if it is in the conflict.
+func setHolder(hop *cluster.NextHop, c detector.Conflict, id detector.HolderID) {
 	if slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID == id }) {
 		hop.Kind, hop.Holder = cluster.NextHopHolder, id
 	}
 }
 
-// beyond says what is behind a device that leads to no pod of this node.
-func (w *routes) kindOf(d route.Device) cluster.NextHopKind {
-	if d.Leaves || w.uplinks[d.Index] {
+// kindOf returns what is behind a device that leads to no pod of this node.
+func (s *routes) kindOf(d route.Device) cluster.NextHopKind {
+	if d.Leaves || s.uplinks[d.Index] {
 		return cluster.NextHopAway
 	}
 	return cluster.NextHopDevice

@@ -22,11 +22,8 @@ func (r *Report) Status(ctx context.Context) (api.Status, error) {
 		Started:     r.Self.Since.Round(0),
 		Attach:      r.Attach,
 		MinOverlap:  r.MinOverlap,
-		ByState:     make(map[string]int),
 		Bindings:    make(map[string]int),
 		Conflicts:   make(map[string]int),
-		Suppressed:  make(map[string]uint64),
-		Dropped:     make(map[string]uint64),
 		Resyncs:     r.Watcher.Overruns(),
 		Interfaces:  []api.InterfaceStatus{},
 		HostHolders: []string{},
@@ -39,14 +36,10 @@ func (r *Report) Status(ctx context.Context) (api.Status, error) {
 	document.State = api.StateStatus{Dir: r.StateDir, WrittenAt: written.Round(0), Error: text(err)}
 	runtime := r.Pods.Status()
 	document.Runtime = api.RuntimeStatus{
-		Socket:    runtime.Socket,
-		Name:      runtime.Runtime,
-		Version:   runtime.Version,
-		Connected: runtime.Connected,
-		Error:     runtime.LastError,
-		Sandboxes: runtime.Sandboxes,
+		Socket: runtime.Socket, Name: runtime.Runtime, Version: runtime.Version,
+		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes,
 	}
-	err = r.Do(ctx, func() { r.tables(&document) })
+	err = r.Do(ctx, func() { r.addParts(&document) })
 	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
 		return cmp.Compare(x.Ifindex, y.Ifindex)
 	})
@@ -60,8 +53,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// tables fills in what the goroutine that owns the parts knows.
-func (r *Report) tables(document *api.Status) {
+// addParts adds what the parts know. Call it in the goroutine that owns them.
+func (r *Report) addParts(document *api.Status) {
 	document.Ready = r.Table.Ready()
 	for _, n := range r.Table.Config().Networks() {
 		document.Networks = append(document.Networks, api.NetworkStatus{
@@ -92,9 +85,7 @@ func (r *Report) tables(document *api.Status) {
 		document.Conflicts[c.State.String()]++
 	}
 	document.Faded, document.Resolved = counts.Faded, counts.Resolved
-	for reason, n := range counts.Suppressed {
-		document.Suppressed[reason.String()] = n
-	}
+	document.Suppressed = suppressed(counts)
 	document.Pending = r.Table.Pending()
 	document.Dropped = r.dropped(counts)
 	total := r.Table.RefusedTotal()
@@ -102,7 +93,7 @@ func (r *Report) tables(document *api.Status) {
 	document.Dropped["packets while the ring was full"] = total.RingFull
 }
 
-// byState counts the interfaces; one whose netns is not seen counts twice.
+// byState counts the interfaces by state; those whose netns cannot be seen are counted twice.
 func (r *Report) byState() map[string]int {
 	states := make(map[string]int)
 	for i := range r.Table.All() {
@@ -117,7 +108,7 @@ func (r *Report) byState() map[string]int {
 	return states
 }
 
-// dropped counts what found no room in the tables of all parts, by reason.
+// dropped counts what the parts have dropped because of their bounds, by reason.
 func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	dropped := r.Table.Dropped()
 	maps.Copy(dropped, r.Prober.Dropped())
@@ -131,24 +122,23 @@ func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	return dropped
 }
 
+func suppressed(counts detector.Counts) map[string]uint64 {
+	suppressed := make(map[string]uint64)
+	for reason, n := range counts.Suppressed {
+		suppressed[reason.String()] = n
+	}
+	return suppressed
+}
+
 func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
 	status := api.InterfaceStatus{
-		Name:       i.Name,
-		Ifindex:    i.Index,
-		Generation: i.Generation,
-		State:      string(i.State),
-		Reason:     i.Reason,
-		Network:    r.Table.Network(i),
-		Pod:        api.NewPod(i.Pod.Pod),
+		Name: i.Name, Ifindex: i.Index, Generation: i.Generation, State: string(i.State), Reason: i.Reason,
+		Network: r.Table.Network(i), Pod: api.NewPod(i.Pod.Pod),
 	}
 	if i.Seen {
 		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Netns.Label(), i.Netns.Pid
 	}
-	c := r.Table.Refused(i)
-	refused := api.Refused{
-		Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull,
-	}
-	if refused != (api.Refused{}) {
+	if refused := api.Refused(refused(r.Table.Refused(i))); refused != (api.Refused{}) {
 		status.Refused = &refused
 	}
 	return status

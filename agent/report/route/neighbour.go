@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// neighbour returns the MAC that the kernel's table has for an address, nil if it has none
-// that it would use. One that is stale is used, and confirmed on the way.
+// neighbour returns the MAC of an address from the kernel's neighbour table, nil if there is no
+// usable entry. The kernel uses stale entries and confirms them later.
 func neighbour(device int, ip netip.Addr) (net.HardwareAddr, error) {
 	family := unix.AF_INET
 	if ip.Is6() {
@@ -27,8 +27,8 @@ func neighbour(device int, ip netip.Addr) (net.HardwareAddr, error) {
 	return entry.HardwareAddr, nil
 }
 
-// portOf returns the index of the bridge's port that frames to a MAC leave by, the bridge's
-// own for its own MAC, and 0 where its table has no entry: then it floods them.
+// portOf returns the index of the bridge port that frames to a MAC leave by, the bridge's own for its
+// own MAC, and 0 if its table has no entry; then the bridge floods the frames.
 func portOf(bridge int, mac net.HardwareAddr, vid uint16) (int, error) {
 	attrs := []*nl.RtAttr{
 		nl.NewRtAttr(unix.NDA_LLADDR, mac),
@@ -44,8 +44,8 @@ func portOf(bridge int, mac net.HardwareAddr, vid uint16) (int, error) {
 	return entry.LinkIndex, nil
 }
 
-// message begins a request (struct ndmsg, linux/neighbour.h). That of the library has holes,
-// and the kernel refuses what it finds in them.
+// message is the header of a request (struct ndmsg, linux/neighbour.h). The library's type has
+// padding that is not zeroed, which the kernel refuses.
 type message [unix.SizeofNdMsg]byte
 
 func header(family, device int) *message {
@@ -61,8 +61,8 @@ func (m *message) Len() int { return len(m) }
 // Serialize implements [nl.NetlinkRequestData].
 func (m *message) Serialize() []byte { return m[:] }
 
-// get asks for one entry of a table of neighbours, nil if it is not there (RTM_GETNEIGH
-// without NLM_F_DUMP, Linux 5.0). The kernel asks nobody because of it.
+// get returns one entry of a neighbour table, nil if it does not exist (RTM_GETNEIGH without
+// NLM_F_DUMP, Linux 5.0). The kernel does not resolve the neighbour because of it.
 func get(m *message, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_REQUEST)
 	request.AddData(m)
@@ -74,9 +74,9 @@ func get(m *message, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("asking for a neighbour: %w", err)
+		return nil, fmt.Errorf("looking up a neighbour: %w", err)
 	case len(answers) != 1 || len(answers[0]) < m.Len():
-		return nil, fmt.Errorf("asking for a neighbour: %d answers", len(answers))
+		return nil, fmt.Errorf("looking up a neighbour: %d replies", len(answers))
 	}
 	return netlink.NeighDeserialize(answers[0])
 }

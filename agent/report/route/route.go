@@ -1,8 +1,8 @@
-// Package route asks the kernel where it would send a packet to an address now, without
-// sending one and without having anybody asked: a neighbour that is not known stays unknown.
+// Package route asks the kernel where it would send a packet to an address now. No packet is sent,
+// and the kernel does not resolve neighbours because of it.
 //
-// It sees the netns of the process, as packets of the node itself take their way; those that
-// it forwards may be under further rules. It knows nothing of pods and conflicts.
+// It sees the netns of the process and the routes for packets of the node itself; other rules may
+// apply to forwarded packets. It knows nothing about pods and conflicts.
 package route
 
 import (
@@ -15,31 +15,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind says where a way ends, as far as the kernel knows.
+// Kind is the kind of a route.
 type Kind uint8
 
-// The kinds of ways.
+// The kinds of routes.
 const (
 	// Out: by a device.
 	Out Kind = iota + 1
 	// Self: the address is the node's own.
 	Self
-	// Nowhere: there is no route, or one that lets nothing pass.
+	// Nowhere: there is no route, or one that drops packets.
 	Nowhere
 )
 
 // Route is where a packet would go.
 type Route struct {
 	Kind Kind
-	// Device is what it leaves by; with Kind Out only.
+	// Device is what the packet leaves by; only with Kind Out.
 	Device Device
-	// Gateway is the next hop, zero where that is the address itself.
+	// Gateway is the next hop, zero if that is the address itself.
 	Gateway netip.Addr
-	// MAC is that of the address by the neighbour entry on Device; nil where there is a
-	// gateway, and where the kernel does not know it now.
+	// MAC is from the neighbour entry of the address on Device; nil if there is a gateway or no
+	// usable entry.
 	MAC net.HardwareAddr
-	// Bridged says that Device is a bridge, or a VLAN of one: then Port is its port that MAC
-	// is behind, zero where that is not known now.
+	// Bridged says that Device is a bridge, or a VLAN of one. Port is then the port that leads to
+	// MAC, zero if the bridge does not know it now.
 	Bridged bool
 	Port    Device
 }
@@ -48,19 +48,19 @@ type Route struct {
 type Device struct {
 	Index int
 	Name  string
-	// Leaves says that it is of a kind that leads out of the node: a physical device or
-	// a tunnel. A veth may, too.
+	// Leaves says that the device is of a type that leads out of the node: a physical device or a
+	// tunnel. A veth may do so, too.
 	Leaves bool
 }
 
-// Lookup asks for the ways to many addresses. The zero value is ready; it remembers devices
-// and is for one listing. Not safe for concurrent use.
+// Lookup looks up routes. The zero value is ready to use. It caches devices, so use one for a few
+// lookups at one time. It is not safe for concurrent use.
 type Lookup struct {
 	devices map[int]netlink.Link
 }
 
-// To asks for the way to an address. It reports an error where the kernel's answer makes no
-// sense, or a device was gone by the time that it was asked for.
+// To returns the route to an address. It fails if the kernel's reply is malformed, or a device was
+// removed during the lookup.
 func (l *Lookup) To(ip netip.Addr) (Route, error) {
 	routes, err := netlink.RouteGet(ip.AsSlice())
 	switch {
@@ -68,9 +68,9 @@ func (l *Lookup) To(ip netip.Addr) (Route, error) {
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // prohibit and blackhole
 		return Route{Kind: Nowhere}, nil
 	case err != nil:
-		return Route{}, fmt.Errorf("asking for the route to %s: %w", ip, err)
+		return Route{}, fmt.Errorf("looking up the route to %s: %w", ip, err)
 	case len(routes) != 1:
-		return Route{}, fmt.Errorf("asking for the route to %s: %d answers", ip, len(routes))
+		return Route{}, fmt.Errorf("looking up the route to %s: %d replies", ip, len(routes))
 	}
 	route := routes[0]
 	if route.Type == unix.RTN_LOCAL {
@@ -103,7 +103,7 @@ func (l *Lookup) To(ip netip.Addr) (Route, error) {
 	return r, nil
 }
 
-// gateway is the next hop of a route, which may be of the other family.
+// gateway is the next hop of a route; it may be of the other address family.
 func gateway(route netlink.Route) netip.Addr {
 	hop := route.Gw
 	if via, ok := route.Via.(*netlink.Via); ok && len(hop) == 0 {
@@ -122,7 +122,7 @@ func (l *Lookup) link(index int) (netlink.Link, error) {
 	}
 	link, err := netlink.LinkByIndex(index)
 	if err != nil {
-		return nil, fmt.Errorf("looking at device %d: %w", index, err)
+		return nil, fmt.Errorf("reading device %d: %w", index, err)
 	}
 	if l.devices == nil {
 		l.devices = make(map[int]netlink.Link)
@@ -131,7 +131,7 @@ func (l *Lookup) link(index int) (netlink.Link, error) {
 	return link, nil
 }
 
-// leaving are the kinds of devices behind which the node ends.
+// uplinkTypes are the types of devices that lead out of the node.
 var uplinkTypes = map[string]bool{
 	"device": true, "bond": true, "team": true, "vxlan": true, "geneve": true, "wireguard": true,
 	"ipip": true, "ip6tnl": true, "sit": true, "gre": true, "gretap": true, "ip6gre": true, "ip6gretap": true,
@@ -147,8 +147,8 @@ func (l *Lookup) device(link netlink.Link) Device {
 	return d
 }
 
-// bridge returns the bridge that a device is, or is a VLAN of, and the VLAN of its table that
-// packets by the device belong to.
+// bridge returns the bridge that a device is, or is a VLAN of, and the VLAN that packets by the
+// device have in its table.
 func (l *Lookup) bridge(link netlink.Link) (index int, vid uint16, ok bool) {
 	if vlan, is := link.(*netlink.Vlan); is && link.Attrs().NetNsID < 0 {
 		below, err := l.link(link.Attrs().ParentIndex)
