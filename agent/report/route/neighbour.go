@@ -19,7 +19,7 @@ func neighbour(device int, ip netip.Addr) (net.HardwareAddr, error) {
 	if ip.Is6() {
 		family = unix.AF_INET6
 	}
-	entry, err := get(header(family, device), nl.NewRtAttr(unix.NDA_DST, ip.AsSlice()))
+	entry, err := get(family, device, nl.NewRtAttr(unix.NDA_DST, ip.AsSlice()))
 	const usable = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
 	if err != nil || entry == nil || entry.State&usable == 0 || len(entry.HardwareAddr) != 6 {
 		return nil, err
@@ -37,45 +37,33 @@ func portOf(bridge int, mac net.HardwareAddr, vid uint16) (int, error) {
 	if vid != 0 {
 		attrs = append(attrs, nl.NewRtAttr(unix.NDA_VLAN, nl.Uint16Attr(vid)))
 	}
-	entry, err := get(header(unix.AF_BRIDGE, 0), attrs...)
+	entry, err := get(unix.AF_BRIDGE, 0, attrs...)
 	if err != nil || entry == nil {
 		return 0, err
 	}
 	return entry.LinkIndex, nil
 }
 
-// message is the header of a request (struct ndmsg, linux/neighbour.h). The library's type has
-// padding that is not zeroed, which the kernel refuses.
-type message [unix.SizeofNdMsg]byte
-
-func header(family, device int) *message {
-	var m message
-	m[0] = byte(family)
-	binary.NativeEndian.PutUint32(m[4:], uint32(device))
-	return &m
-}
-
-// Len implements [nl.NetlinkRequestData].
-func (m *message) Len() int { return len(m) }
-
-// Serialize implements [nl.NetlinkRequestData].
-func (m *message) Serialize() []byte { return m[:] }
-
 // get returns one entry of a neighbour table, nil if it does not exist (RTM_GETNEIGH without
 // NLM_F_DUMP, Linux 5.0). The kernel does not resolve the neighbour because of it.
-func get(m *message, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
-	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_REQUEST)
-	request.AddData(m)
+func get(family, device int, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
+	// struct ndmsg, linux/neighbour.h. The library's type has padding that is not zeroed, which
+	// the kernel refuses.
+	data := make([]byte, unix.SizeofNdMsg)
+	data[0] = byte(family)
+	binary.NativeEndian.PutUint32(data[4:], uint32(device))
 	for _, attr := range attrs {
-		request.AddData(attr)
+		data = append(data, attr.Serialize()...)
 	}
+	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_REQUEST)
+	request.AddRawData(data)
 	answers, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("looking up a neighbour: %w", err)
-	case len(answers) != 1 || len(answers[0]) < m.Len():
+	case len(answers) != 1 || len(answers[0]) < unix.SizeofNdMsg:
 		return nil, fmt.Errorf("looking up a neighbour: %d replies", len(answers))
 	}
 	return netlink.NeighDeserialize(answers[0])
