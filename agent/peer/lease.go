@@ -7,26 +7,25 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// clusterWide says whether a network's addresses are leased.
-func (p *Peer) clusterWide(network string) bool { return !p.Alone && p.clusterNetwork(network) }
+func (p *Peer) clusterWide(network string) bool { return !p.Alone && p.spansCluster(network) }
 
-// Configure says which networks reach over all nodes, at the start and after each reload; wide
-// must go on answering the same until the next call.
-func (p *Peer) Configure(wide func(network string) bool, now time.Time) {
-	before := p.clusterNetwork
-	p.clusterNetwork = wide
+// Configure sets which networks span the cluster, at the start and after each reload. The results of
+// spansCluster must not change until the next call.
+func (p *Peer) Configure(spansCluster func(network string) bool, now time.Time) {
+	before := p.spansCluster
+	p.spansCluster = spansCluster
 	if before == nil || p.Alone {
 		return
 	}
 	for _, b := range p.Detector.Bindings(nil) {
-		was, is, own := before(b.Key.Network), wide(b.Key.Network), b.Holder.ID.Node == p.Node
+		was, is, own := before(b.Key.Network), spansCluster(b.Key.Network), b.Holder.ID.Node == p.Node
 		switch {
 		case was == is:
 		case !own && !is:
-			p.Apply(p.Detector.Withdraw(b.Key, b.Holder.ID, "network "+b.Key.Network+" is each node's own now", now), now)
+			p.Apply(p.Detector.Withdraw(b.Key, b.Holder.ID, "network "+b.Key.Network+" does not span the cluster any more", now), now)
 		case own && is:
 			if c := p.find(b.Key, b.Holder.ID); c != nil {
-				p.add(Lease{cluster.Lease{Key: b.Key, Binding: *c}})
+				p.add(cluster.Lease{Key: b.Key, Binding: *c})
 			}
 		case own:
 			p.add(Withdraw{Key: b.Key, Holder: b.Holder.ID})
@@ -34,8 +33,8 @@ func (p *Peer) Configure(wide func(network string) bool, now time.Time) {
 	}
 }
 
-// Publish leases what has changed among this node's bindings since the last call, and withdraws
-// what has ended. It is to be called once after each event.
+// Publish leases the bindings of this node that have changed since the last call, and withdraws those
+// that have ended. Call it after each event.
 func (p *Peer) Publish() {
 	for _, change := range p.Detector.TakeChanges() {
 		b := change.Binding
@@ -45,10 +44,10 @@ func (p *Peer) Publish() {
 		switch {
 		case p.Alone:
 		case change.Ended:
-			// Whatever the network is now: when it was leased it may have been another.
+			// The network may have spanned the cluster when the binding was leased.
 			p.add(Withdraw{b.Key, b.Holder.ID, change.OtherNodes})
 		case p.clusterWide(b.Key.Network):
-			p.add(Lease{cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)}})
+			p.add(cluster.Lease{Key: b.Key, Binding: bindingOf(b, change.Occurrences)})
 		}
 	}
 }
@@ -73,7 +72,7 @@ func (p *Peer) find(key detector.Key, id detector.HolderID) *cluster.Binding {
 	return nil
 }
 
-// bindingOf is a binding as other nodes know it.
+// bindingOf converts a binding for other nodes.
 func bindingOf(b detector.Binding, occurrences int) cluster.Binding {
 	return cluster.Binding{
 		Holder: b.Holder, Evidence: b.Evidence, FirstSeen: b.FirstSeen, LastSeen: b.LastSeen, Occurrences: occurrences,

@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// maxPairs bounds the nodes that this one reports to share addresses with.
+	// maxPairs bounds the nodes that this node reports to share addresses with.
 	maxPairs = 256
-	// pairsEvery is how often they are counted while conflicts come and go.
+	// pairsEvery is how often the shared addresses are counted while conflicts change.
 	pairsEvery = time.Second
-	// maxExamples bounds the addresses that are named for a pair.
+	// maxExamples bounds the addresses that a pair names.
 	maxExamples = 3
 )
 
 // pairs are the nodes that share addresses with this one.
 type pairs struct {
-	published map[string]int // addresses by node, as told
+	published map[string]int // number of addresses by node
 	countAt   time.Time      // when to count again; zero: nothing has changed
 }
 
-// countPairs tells all nodes how many addresses this one shares with others. Of two nodes the
-// lesser one tells.
+// countPairs publishes how many addresses this node shares with others. Of two nodes the one with
+// the lesser NodeID does so.
 func (p *Peer) countPairs() {
 	p.pairs.countAt = time.Time{}
 	present := make(map[string]cluster.Pair)
@@ -50,13 +50,13 @@ func (p *Peer) countPairs() {
 	}
 	for other := range p.pairs.published {
 		if _, still := present[other]; !still {
-			p.add(SharedAddresses{cluster.Pair{A: p.Node, B: other}})
+			p.add(cluster.Pair{A: p.Node, B: other})
 		}
 	}
 	published := make(map[string]int, len(present))
 	for other, pair := range present {
 		if p.pairs.published[other] != pair.Addresses {
-			p.add(SharedAddresses{pair})
+			p.add(pair)
 		}
 		published[other] = pair.Addresses
 	}

@@ -1,13 +1,13 @@
-// Package peer is this node's side of the protocol between nodes: which bindings it leases to
-// their keepers, what it answers to probe requests of other nodes, and what it asks them about
-// their holders.
+// Package peer is this node's side of the protocol between nodes: it leases bindings to their
+// keepers, replies to probe requests of other nodes, and sends probe requests about their holders.
 //
-// It is pure: an event and the present go in, [Action] values come out of [Peer.Next]. It
-// drives the node's [detector.Detector], so that whoever carries out the actions has the whole
-// agent but for packets and sockets. A [Peer] is not safe for concurrent use.
+// It is pure: an event and the time go in, [Action] values come out of [Peer.Next]. It drives the
+// node's [detector.Detector]; only packets and sockets are outside. A [Peer] is not safe for
+// concurrent use.
 package peer
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/dupip/dupip/detector"
@@ -19,20 +19,20 @@ type Options struct {
 	// Node is the NodeID of this node.
 	Node     string
 	Detector *detector.Detector
-	// Alone says that there are no other nodes: no actions are for a cluster.
+	// Alone: there are no other nodes, so there are no actions for a [Cluster].
 	Alone bool
 }
 
 // Peer drives a detector in a cluster. Create it with [New] and call [Peer.Configure] first.
 type Peer struct {
 	Options
-	clusterNetwork func(network string) bool
-	ready          time.Time // since when all of this node's holders may be known; zero: not yet
-	queue          []Action
-	requests       requests
-	pairs          pairs
-	requested      uint64 // probe requests sent
-	dropped        uint64 // probe requests refused because there were too many
+	spansCluster func(network string) bool
+	ready        time.Time // since when all holders of this node may be known; zero: not yet
+	queue        []Action
+	requests     requests
+	pairs        pairs
+	requested    uint64 // probe requests sent
+	dropped      uint64 // probe requests refused because too many waited
 }
 
 // New returns a Peer without bindings.
@@ -40,85 +40,80 @@ func New(opts Options) *Peer {
 	return &Peer{Options: opts, pairs: pairs{published: make(map[string]int)}}
 }
 
-// Action is something to do: one of the types below. A [detector.Event] is to be reported.
+// Action is something to do: one of the types below, a [detector.Event] to report, a [cluster.Lease]
+// to keep until Withdraw, or a [cluster.Pair] to publish.
 type Action any
 
 // The actions.
 type (
-	// Probe asks a holder of this node. The result goes to [Peer.Probed].
+	// Probe is a probe of a holder of this node. The result goes to [Peer.Probed].
 	Probe struct {
 		detector.Probe
-		// ForOther says that another node wants to know, and not this one.
+		// ForOther says that another node requested it.
 		ForOther bool
 		request  *request
 	}
-	// Ended says that a local binding ended, for whoever may want to ask the holder again.
+	// Ended says that a local binding ended; the holder may be probed again.
 	Ended struct {
 		Key    detector.Key
 		Holder detector.HolderID
 	}
-	// Lease is for the keepers of its key, until Withdraw; a later one replaces it.
-	Lease struct{ cluster.Lease }
 	// Withdraw ends a lease.
 	Withdraw struct {
 		Key    detector.Key
 		Holder detector.HolderID
-		// Others are the nodes that know of the holder from a conflict and are told directly.
+		// Others are the nodes that know the holder from a conflict and are notified directly.
 		Others []string
 	}
-	// ProbeRemote is a probe request for the node of a holder, with this node's own holders.
+	// ProbeRemote is a probe request to the node of a holder, with this node's own holders.
 	ProbeRemote struct {
 		detector.Probe
 		Own []cluster.Binding
 	}
-	// Reply is the reply to a probe request.
+	// Reply is the reply to the probe request ID.
 	Reply struct {
 		ID uint64
 		cluster.ProbeReply
 	}
-	// Share is how many addresses this node shares with another, for all nodes.
-	SharedAddresses struct{ cluster.Pair }
 )
 
-// Cluster carries messages to other nodes. Its methods never wait.
+// Cluster sends messages to other nodes. Its methods do not block.
 type Cluster interface {
-	// Lease tells the keepers of an address that a holder of this node has it, and goes
-	// on until Withdraw. Telling again changes the claim.
+	// Lease keeps a binding of this node leased to the keepers of its address, until Withdraw. A
+	// later lease of the same holder and key replaces it.
 	Lease(cluster.Lease)
-	// Withdraw ends a lease; rivals are the nodes that were told of the holder in a
-	// conflict and are told of its end directly.
-	Withdraw(key detector.Key, holder detector.HolderID, rivals []string)
-	// RequestProbe asks the node of a holder whether it has the address, and tells it of this
-	// node's own holders. A ProbeReply with the same Probe follows within two
-	// seconds, whatever happens.
-	RequestProbe(s detector.Probe, own []cluster.Binding)
-	// ReplyProbe answers a ProbeRequest.
-	ReplyProbe(question uint64, t cluster.ProbeReply)
-	// Pair tells all nodes how many addresses this node shares with another.
+	// Withdraw ends a lease. others are the nodes that know the holder from a conflict; they are
+	// notified directly.
+	Withdraw(key detector.Key, holder detector.HolderID, others []string)
+	// RequestProbe asks the node of a holder whether it has the address, and sends this node's own
+	// holders along. A ProbeReply with the same Probe follows within two seconds in any case.
+	RequestProbe(p detector.Probe, own []cluster.Binding)
+	// ReplyProbe replies to a ProbeRequest.
+	ReplyProbe(id uint64, reply cluster.ProbeReply)
+	// Pair publishes how many addresses this node shares with another.
 	Pair(cluster.Pair)
 }
 
 // Send carries out an action that is for other nodes, and reports whether it is one.
 func Send(a Action, c Cluster) bool {
 	switch a := a.(type) {
-	case Lease:
-		c.Lease(a.Lease)
+	case cluster.Lease:
+		c.Lease(a)
 	case Withdraw:
 		c.Withdraw(a.Key, a.Holder, a.Others)
 	case ProbeRemote:
 		c.RequestProbe(a.Probe, a.Own)
 	case Reply:
 		c.ReplyProbe(a.ID, a.ProbeReply)
-	case SharedAddresses:
-		c.Pair(a.Pair)
+	case cluster.Pair:
+		c.Pair(a)
 	default:
 		return false
 	}
 	return true
 }
 
-// Next returns the next thing to do, nil if there is nothing now. Each action is to be carried
-// out before the next one is taken.
+// Next returns the next action, nil if there is none now. Carry out each action before the next call.
 func (p *Peer) Next(now time.Time) Action {
 	for len(p.queue) == 0 {
 		r := p.requests.first(now)
@@ -142,7 +137,7 @@ func (p *Peer) At() time.Time {
 	return earliest(earliest(p.Detector.Next(), p.requests.next()), p.pairs.countAt)
 }
 
-// Tick does what is due.
+// Tick lets the time pass.
 func (p *Peer) Tick(now time.Time) {
 	p.Apply(p.Detector.Tick(now), now)
 	if !p.pairs.countAt.IsZero() && !p.pairs.countAt.After(now) {
@@ -150,7 +145,7 @@ func (p *Peer) Tick(now time.Time) {
 	}
 }
 
-// Apply takes what the detector wants done.
+// Apply turns the effects of a call of the detector into actions.
 func (p *Peer) Apply(effects detector.Effects, now time.Time) {
 	for _, e := range effects.Events {
 		if !p.Alone && e.Kind != detector.EventSuspected && e.Kind != detector.EventFaded {
@@ -166,7 +161,7 @@ func (p *Peer) Apply(effects detector.Effects, now time.Time) {
 			p.requested++
 			p.add(ProbeRemote{s, p.localBindings(s.Key)})
 		default:
-			reason := "network " + s.Key.Network + " is each node's own"
+			reason := "network " + s.Key.Network + " does not span the cluster"
 			p.Apply(p.Detector.Withdraw(s.Key, s.Holder, reason, now), now)
 		}
 	}
@@ -180,17 +175,16 @@ func (p *Peer) Observe(s detector.Sighting, now time.Time) {
 	}
 }
 
-// Ready says that from now on all holders of this node are about to be known.
+// Ready tells the peer that the agent has listed all interfaces; soon it knows all holders.
 func (p *Peer) Ready(now time.Time) { p.ready = now }
 
-// Requested counts the probe requests that were sent, Dropped those refused because too many
-// waited; both only grow.
+// Requested counts the probe requests that were sent.
 func (p *Peer) Requested() uint64 { return p.requested }
 
 // Dropped counts the probe requests of other nodes that were refused because too many waited.
 func (p *Peer) Dropped() uint64 { return p.dropped }
 
-// Receive takes a message of another node, but for a [cluster.Query].
+// Receive takes a message of another node, except a [cluster.Query].
 func (p *Peer) Receive(message cluster.Message, now time.Time) {
 	switch m := message.(type) {
 	case cluster.ConflictNotice:
@@ -205,7 +199,7 @@ func (p *Peer) Receive(message cluster.Message, now time.Time) {
 	}
 }
 
-// observe lets the detector know of holders on other nodes.
+// observe passes bindings of other nodes to the detector.
 func (p *Peer) observe(key detector.Key, bindings []cluster.Binding, now time.Time) {
 	if !p.clusterWide(key.Network) {
 		return
@@ -217,7 +211,7 @@ func (p *Peer) observe(key detector.Key, bindings []cluster.Binding, now time.Ti
 	}
 }
 
-// sightingOf is a binding of another node as the detector takes it.
+// sightingOf converts a binding of another node for the detector.
 func sightingOf(key detector.Key, c cluster.Binding, answer bool, at time.Time) detector.Sighting {
 	return detector.Sighting{
 		Key: key, Holder: c.Holder, Evidence: c.Evidence, Answer: answer, At: at,
@@ -225,11 +219,11 @@ func sightingOf(key detector.Key, c cluster.Binding, answer bool, at time.Time) 
 	}
 }
 
-// receiveReply hands the answer of another node to the detector.
+// receiveReply passes the reply of another node to the detector.
 func (p *Peer) receiveReply(t cluster.ProbeReply, now time.Time) {
 	s := t.Probe
 	if s.Holder.Node == p.Node {
-		return // only the node of a holder speaks for it
+		return // other nodes cannot reply for this node's holders
 	}
 	node := "node " + cluster.NodeName(s.Holder.Node)
 	if t.Binding.Holder.ID == s.Holder {
@@ -242,17 +236,13 @@ func (p *Peer) receiveReply(t cluster.ProbeReply, now time.Time) {
 	case cluster.Unanswered, cluster.Forwards:
 		effects = p.Detector.Unanswered(s, t.Outcome == cluster.Forwards, now)
 	case cluster.Gone:
-		if s.Purpose == 0 { // nobody asked, and so it may be old news
+		if s.Purpose == 0 { // it was not requested, so it may be outdated
 			effects = p.Detector.Recheck(s.Key, s.Holder, now)
 			break
 		}
-		reason := t.Reason
-		if reason == "" {
-			reason = "it is gone"
-		}
-		effects = p.Detector.Withdraw(s.Key, s.Holder, node+" says "+reason, now)
+		effects = p.Detector.Withdraw(s.Key, s.Holder, node+": "+cmp.Or(t.Reason, "the holder is gone"), now)
 	case cluster.Refused:
-		effects = p.Detector.ProbeRefused(s, node+" says "+t.Reason, t.RetryAt, now)
+		effects = p.Detector.ProbeRefused(s, node+": "+t.Reason, t.RetryAt, now)
 	case cluster.Unreachable:
 		effects = p.Detector.Unreachable(s, node+" does not answer", now)
 	}

@@ -68,7 +68,7 @@ func (w *world) run() {
 			if w.answers && refusal == (Refusal{}) {
 				w.observe(a.Holder.Netns, a.Key, true)
 			}
-		case Lease:
+		case cluster.Lease:
 			w.leases = append(w.leases, a.Key)
 		case Withdraw:
 			w.withdrawn, w.others = append(w.withdrawn, a.Key), append(w.others, a.Others...)
@@ -78,8 +78,8 @@ func (w *world) run() {
 			w.requested = append(w.requested, a.Probe)
 		case Reply:
 			w.replies = append(w.replies, a.ProbeReply)
-		case SharedAddresses:
-			w.pairs = append(w.pairs, a.Pair)
+		case cluster.Pair:
+			w.pairs = append(w.pairs, a)
 		case detector.Event:
 			w.events = append(w.events, a.Kind.String())
 		default:
@@ -336,7 +336,7 @@ func TestPairsAreToldByOne(t *testing.T) {
 
 func TestSend(t *testing.T) {
 	r := new(recorder)
-	for _, a := range []Action{Lease{}, Withdraw{}, ProbeRemote{}, Reply{}, SharedAddresses{}} {
+	for _, a := range []Action{cluster.Lease{}, Withdraw{}, ProbeRemote{}, Reply{}, cluster.Pair{}} {
 		if !Send(a, r) {
 			t.Errorf("%T is for nobody", a)
 		}

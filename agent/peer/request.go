@@ -11,43 +11,42 @@ import (
 const (
 	// maxRequests bounds the probe requests of other nodes that wait for an answer.
 	maxRequests = 4096
-	// requestEnds is when a holder that was probed has not answered; the other node waits for
-	// about twice that.
+	// probeTimeout is how long a probed holder may take; the other node waits about twice as long.
 	probeTimeout = 700 * time.Millisecond
-	// requestGivesUp is when the other node is told that a guard holds its request up.
+	// requestTimeout is how long a guard may delay a request before it is refused.
 	requestTimeout = time.Second
-	// startTime is how long after its start an agent may not have heard of all its holders: it
-	// must not report any as gone then.
+	// startupTime is how long after its start an agent may not know all of its holders. Until then
+	// it must not report any as gone.
 	startupTime = 5 * time.Second
-	// budgetPause is how long requests wait for the probe budget.
+	// budgetPause is how long requests wait if the probe budget is used up.
 	budgetPause = 20 * time.Millisecond
 )
 
-// attempts are when the holder is probed, counted from the first time.
+// attempts are the times of the probes, relative to the first.
 var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
-// receiveRequest begins to probe a holder of this node because another node wants to know.
+// receiveRequest starts to probe a holder of this node for another node.
 func (p *Peer) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 	r := &request{ProbeRequest: m, arrived: now, next: now}
 	held := p.find(m.Key, m.Holder) != nil
 	switch {
 	case !p.clusterWide(m.Key.Network):
-		p.reply(r, cluster.Gone, "its network "+m.Key.Network+" is not the cluster's")
+		p.reply(r, cluster.Gone, "network "+m.Key.Network+" does not span the cluster")
 	case p.ready.IsZero():
-		p.reply(r, cluster.Refused, "it is starting")
+		p.reply(r, cluster.Refused, "the agent is starting")
 	case !held && now.Sub(p.ready) < startupTime:
-		p.reply(r, cluster.Refused, "it has just started")
+		p.reply(r, cluster.Refused, "the agent has just started")
 	case !held:
 		p.reply(r, cluster.Gone, "no such holder has the address")
 	case len(p.requests.due) >= maxRequests:
 		p.dropped++
-		p.reply(r, cluster.Refused, "it is asked too much")
+		p.reply(r, cluster.Refused, "too many probe requests are waiting")
 	default:
 		p.requests.add(r)
 	}
 }
 
-// advance does what is due for a request: it ends, or has its holder probed.
+// advance ends a request that is due, or probes its holder.
 func (p *Peer) advance(r *request, now time.Time) {
 	local := p.find(r.Key, r.Holder)
 	switch {
@@ -60,14 +59,14 @@ func (p *Peer) advance(r *request, now time.Time) {
 	case p.requests.probedRecently(r, now):
 		p.attempted(r, now)
 	default:
-		p.requests.wait(r, now.Add(probeTimeout)) // for Probed, which says when
+		p.requests.wait(r, now.Add(probeTimeout)) // until Probed sets the time
 		p.add(Probe{ForOther: true, request: r, Probe: detector.Probe{
 			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify,
 		}})
 	}
 }
 
-// attempted counts an attempt at a request's holder.
+// attempted counts an attempt and sets the time of the next.
 func (p *Peer) attempted(r *request, now time.Time) {
 	if r.began.IsZero() {
 		r.began = now
@@ -90,8 +89,8 @@ type Refusal struct {
 	Budget bool
 }
 
-// Probed takes the result of a [Probe]. now must not be later than when it was sent: an answer
-// must not be older than its probe.
+// Probed takes the result of a [Probe]. now must not be later than the sending of the probe, so that
+// no answer is older than its probe.
 func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
 	sent := refusal == (Refusal{})
 	if sent {
@@ -103,7 +102,7 @@ func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
 		p.Apply(p.Detector.ProbeRefused(a.Probe, refusal.Reason, refusal.Until, now), now)
 	case r == nil:
 	case sent:
-		p.requests.probed(r.target(), now)
+		p.requests.setProbed(r.target(), now)
 		p.attempted(r, now)
 	case refusal.Until.IsZero() || refusal.Until.Sub(r.arrived) > requestTimeout:
 		r.next = refusal.Until
@@ -116,7 +115,7 @@ func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
 	}
 }
 
-// answered replies to the requests that an answer of their holder is for.
+// answered replies to the requests that a holder's answer is for.
 func (p *Peer) answered(s *detector.Sighting) {
 	for _, r := range slices.Clone(p.requests.byTarget[target{s.Key, s.Holder.ID}]) {
 		switch {
@@ -138,11 +137,7 @@ func (p *Peer) end(r *request, outcome cluster.Outcome, reason string) {
 
 // reply answers the node that sent a request.
 func (p *Peer) reply(r *request, outcome cluster.Outcome, reason string) {
-	t := cluster.ProbeReply{
-		Probe:   detector.Probe{Key: r.Key, Holder: r.Holder},
-		Outcome: outcome,
-		Reason:  reason,
-	}
+	t := cluster.ProbeReply{Probe: detector.Probe{Key: r.Key, Holder: r.Holder}, Outcome: outcome, Reason: reason}
 	if c := p.find(r.Key, r.Holder); c != nil {
 		t.Binding = *c
 	}

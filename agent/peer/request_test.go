@@ -43,16 +43,16 @@ func TestRequests(t *testing.T) {
 		{name: "announces only", netns: 11, want: cluster.Unanswered, took: probeTimeout, after: func(w *world) { w.observe(11, one, false) }},
 		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: probeTimeout, after: forwards},
 		{
-			name: "nobody yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "it has just started",
+			name: "nobody yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent has just started",
 			before: func(w *world) { w.Ready(w.now) },
 		},
 		{
-			name: "nothing yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "it is starting",
+			name: "nothing yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent is starting",
 			before: func(w *world) { w.Ready(time.Time{}) },
 		},
 		{name: "nobody", netns: 99, want: cluster.Gone, reason: "no such holder has the address"},
 		{name: "goes", netns: 11, want: cluster.Gone, reason: "no such holder has the address any more", took: 100 * time.Millisecond, after: func(w *world) { w.gone(11) }},
-		{name: "a network of the node's own", network: "docker0", netns: 11, want: cluster.Gone, reason: "its network docker0 is not the cluster's"},
+		{name: "a network of the node's own", network: "docker0", netns: 11, want: cluster.Gone, reason: "network docker0 does not span the cluster"},
 		{name: "no probes there", netns: 11, want: cluster.Refused, reason: "off", before: refused(Refusal{Reason: "off"})},
 		{name: "guarded for long", netns: 11, want: cluster.Refused, reason: "guard", retry: 10 * time.Second, before: refused(Refusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
 		{name: "guarded for a moment", netns: 11, want: cluster.Answered, took: 300 * time.Millisecond, before: func(w *world) {
@@ -196,7 +196,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 	var order []*request
 	for r := rs.first(at(2)); r != nil; r = rs.first(at(2)) {
 		order = append(order, r)
-		rs.probed(r.target(), at(2))
+		rs.setProbed(r.target(), at(2))
 		rs.wait(r, at(100))
 	}
 	if !slices.Equal(order, []*request{a, b, c}) || !rs.next().Equal(at(100)) {
@@ -206,7 +206,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 	if want := at(2).Add(sharedProbe); !late.next.Equal(want) {
 		t.Errorf("a request right after another about the same holder is due after %v, want %v", late.next.Sub(began), want.Sub(began))
 	}
-	if rs.probed(late.target(), at(30)); !rs.probedRecently(late, at(31)) || rs.probedRecently(late, at(60)) {
+	if rs.setProbed(late.target(), at(30)); !rs.probedRecently(late, at(31)) || rs.probedRecently(late, at(60)) {
 		t.Error("a probe serves the requests before it, for a moment")
 	}
 	if later := add("10.0.0.1", 31); rs.probedRecently(later, at(31)) {
@@ -220,7 +220,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 			t.Error("a request does not end just once")
 		}
 	}
-	if len(rs.due) != 1 || len(rs.byTarget) != 1 || len(rs.last) > 3 {
-		t.Errorf("%d requests, %d holders, %d probes are left", len(rs.due), len(rs.byTarget), len(rs.last))
+	if len(rs.due) != 1 || len(rs.byTarget) != 1 || len(rs.probed) > 3 {
+		t.Errorf("%d requests, %d holders, %d probes are left", len(rs.due), len(rs.byTarget), len(rs.probed))
 	}
 }

@@ -95,7 +95,7 @@ func (a *agent) act() {
 			a.watch(a.id, action)
 		case peer.Probe:
 			a.probe(action)
-		case peer.SharedAddresses:
+		case cluster.Pair:
 			if a.sharing {
 				peer.Send(action, a.gossip)
 			}
