@@ -14,8 +14,8 @@ type Budget struct {
 	verify, refresh *rate.Limiter
 }
 
-// NewBudget returns a budget with these limits, in probes each second. The probes of one
-// second may be sent at once.
+// NewBudget returns a budget with these limits, in probes per second. A burst has the probes of one
+// second.
 func NewBudget(verifyPerSecond, refreshPerSecond int) *Budget {
 	return &Budget{
 		verify:  rate.NewLimiter(rate.Limit(verifyPerSecond), verifyPerSecond),
@@ -31,8 +31,8 @@ func (b *Budget) Set(verifyPerSecond, refreshPerSecond int) {
 	b.refresh.SetBurst(refreshPerSecond)
 }
 
-// Allow takes one probe out of the budget and reports whether there was one. A probe for
-// another node leaves a quarter of the verification budget to this node's own suspicions.
+// Allow takes one probe from the budget and reports whether there was one. A quarter of the
+// verification budget is reserved for this node's own suspicions; probes for other nodes leave it.
 func (b *Budget) Allow(purpose detector.Purpose, forOther bool, now time.Time) bool {
 	if purpose != detector.Verify {
 		return b.refresh.AllowN(now, 1)

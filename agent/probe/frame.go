@@ -13,7 +13,7 @@ import (
 
 // Target is one address to probe behind one interface.
 type Target struct {
-	// Ifindex is the host-side device the frame leaves by.
+	// Ifindex is the host-side device of the pod.
 	Ifindex int
 	IP      netip.Addr
 	// OuterVLAN and InnerVLAN tag the frame; 0 is no tag.
@@ -26,9 +26,8 @@ var (
 	unspecified = netip.IPv4Unspecified()
 )
 
-// Frame builds the probe of a target: an ARP probe for IPv4 (RFC 5227,
-// section 2.1.1), a neighbour solicitation for IPv6 (RFC 4861, section 4.3). mac is
-// the source, see [MAC].
+// Frame builds the probe of a target: an ARP probe for IPv4 (RFC 5227, section 2.1.1), a neighbour
+// solicitation for IPv6 (RFC 4861, section 4.3). mac is the source, see [MAC].
 func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
 	frame := ethernet.Frame{Source: mac}
 	var err error
@@ -55,8 +54,8 @@ func Frame(t Target, mac net.HardwareAddr) ([]byte, error) {
 	return data, nil
 }
 
-// arpProbe has the sender address 0.0.0.0: it leaves no neighbour entry in the pod
-// and is answered even where no route leads back.
+// arpProbe has the sender address 0.0.0.0: it makes no neighbour entry in the pod, and pods without a
+// route to the sender answer it, too.
 func arpProbe(target netip.Addr, mac net.HardwareAddr) ([]byte, error) {
 	packet, err := arp.NewPacket(arp.OperationRequest, mac, unspecified, unknownMAC, target)
 	if err != nil {
@@ -65,10 +64,9 @@ func arpProbe(target netip.Addr, mac net.HardwareAddr) ([]byte, error) {
 	return packet.MarshalBinary()
 }
 
-// neighbourSolicitation comes from a link-local address with its link-layer option.
-// Never from "::": that is duplicate address detection, which makes the pod's own
-// detection of a tentative address fail. A solicitation from an address is ignored
-// while the target is tentative (RFC 4862, section 5.4.3).
+// neighbourSolicitation has a link-local source and the link-layer option. A solicitation from "::" is
+// duplicate address detection, and would make the pod's own detection fail. One from an address is
+// ignored while the target is tentative (RFC 4862, section 5.4.3).
 func neighbourSolicitation(target netip.Addr, mac net.HardwareAddr) (net.HardwareAddr, []byte, error) {
 	group, err := ndp.SolicitedNodeMulticast(target)
 	if err != nil {

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// tentativeFor is how long an address that a pod is probing itself is left alone: RFC 5227
-	// takes up to 9 s, and a probe of ours within that time would look like another holder's.
+	// tentativeFor is how long an address that a pod probes itself is not probed. RFC 5227 takes up
+	// to 9 s, and to the pod our probe would look like another holder's.
 	tentativeFor = 10 * time.Second
-	// maxTentative bounds the tentative addresses that are remembered for one interface.
+	// maxTentative bounds the tentative addresses of one interface.
 	maxTentative = 64
-	// dyingFor is how long a netns that nothing leads to any more counts as a dead pod's. The
-	// kernel takes such netns down one after the other; on a busy node that takes seconds, in
-	// which the former holder of an address still answers beside the next one.
+	// lostFor is how long a netns without references counts as a dead pod's. The kernel removes such
+	// netns one after the other. On a busy node that takes seconds, in which the dead pod still
+	// answers beside the pod that has its address now.
 	lostFor = 30 * time.Second
 )
 
-// Tentative takes that the pod probes an address itself before it takes it.
+// Tentative notes that the pod probes an address itself before it uses it.
 func (p *Prober) Tentative(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, at time.Time) {
 	i := p.interfaces[ref]
 	if i == nil || i.Link.View.Valid(ip) && i.Link.View.Taken.Before(at) {
-		return // the pod has the address already; probing it puts nothing off
+		return // the pod has the address already, so our probes do no harm
 	}
 	if len(i.tentative) >= maxTentative {
 		limit := at.Add(-tentativeFor)
@@ -36,7 +36,7 @@ func (p *Prober) Tentative(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN,
 	}
 }
 
-// guard says why an address must not be probed now, if so.
+// guard refuses to probe an address if the probe could hurt the pod now.
 func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
 	for _, listed := range i.Link.View.Addresses {
 		switch {
@@ -44,7 +44,7 @@ func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
 		case !listed.Valid:
 			return Refusal{Reason: "duplicate address detection runs in the pod", Until: now.Add(time.Second)}
 		case i.Link.View.Taken.After(i.tentative[a]):
-			delete(i.tentative, a) // the pod's own kernel has finished
+			delete(i.tentative, a) // duplicate address detection has finished
 		}
 	}
 	if probed, ok := i.tentative[a]; ok {
@@ -56,12 +56,12 @@ func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
 	return Refusal{}
 }
 
-// vanishing says until when the holder behind an interface is not to be verified, because its
-// netns is about to go; zero for at once.
+// lostUntil returns until when the holder behind an interface must not be verified, because its
+// netns is being removed; zero for no such time.
 func (p *Prober) lostUntil(i *state, now time.Time) time.Time {
 	switch {
 	case i.Link.Seen && !i.Link.Netns.Exists():
-		// It may have another name or process now; the scan will tell.
+		// The scan finds out whether it has another name or process now.
 		p.Rescan(i.Link.Generation)
 		return now.Add(200 * time.Millisecond)
 	case !i.Lost.IsZero() && now.Sub(i.Lost) < lostFor:

@@ -1,10 +1,9 @@
-// Package probe decides which addresses a node asks its own pods for, when and how often, and
-// sends the probes: ARP probes and neighbour solicitations. It owns the guards, which keep a
-// probe from hurting a pod, the budget, and the pending probes for addresses that a silent
-// pod has configured.
+// Package probe decides which addresses a node probes in its own pods, when and how often, and sends
+// the ARP probes and neighbour solicitations. It owns the guards that keep a probe from hurting a
+// pod, the budget, and the pending probes of addresses that a silent pod has configured.
 //
-// It does not read answers; they come back through the observer. It knows nothing of other
-// nodes or of conflicts.
+// It does not read answers; they come back through the observer. It knows nothing about other nodes
+// and conflicts.
 package probe
 
 import (
@@ -22,30 +21,31 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// echoWithin is how late a probe of ours may come back for its sender to count as a mirror.
-// Others who know our MAC could send the like later.
+// echoWithin is how late our own probe may come back for its sender to count as a mirror. Later, a
+// host that has learned our MAC could fake one.
 const echoWithin = 2 * time.Second
 
 // maxSent bounds the sent probes that are remembered for one interface.
 const maxSent = 256
 
-// The reasons for which probes are dropped or put off, as they are counted.
+// The reasons for which probes are dropped or delayed, as they are counted.
 const (
 	DroppedAddresses = "too many addresses"
 	DroppedRate      = "solicitation rate"
 )
 
-// Sender sends one probe and does not wait. [unix.ENETDOWN], [unix.ENXIO] and [unix.ENODEV]
+// Sender sends one probe and does not block. [unix.ENETDOWN], [unix.ENXIO] and [unix.ENODEV]
 // mean that the interface is down or gone.
 type Sender interface {
 	Send(Target) error
 }
 
-// Bindings is what the prober asks the binding table.
+// Bindings is what the prober reads from the binding table.
 type Bindings interface {
 	// Holds reports whether the holder has a binding of the key that counts.
 	Holds(key detector.Key, id detector.HolderID) bool
-	// SuppressedUntil is until when announcements of the holder are suppressed, zero if they are not.
+	// SuppressedUntil returns until when announcements of the holder are suppressed, zero if they
+	// are not.
 	SuppressedUntil(key detector.Key, id detector.HolderID) time.Time
 }
 
@@ -57,17 +57,17 @@ type Options struct {
 	Budget   *Budget
 	// Solicits says whether probes may be sent in a network.
 	Solicits func(network string) bool
-	// Rescan has the netns behind an interface scanned again.
+	// Rescan requests a new scan of the netns behind an interface.
 	Rescan func(generation uint32)
 }
 
-// Interface is what the prober has to know of an interface.
+// Interface is what the prober needs to know about an interface.
 type Interface struct {
 	Ref    detector.Interface
 	Holder detector.HolderID
-	// Link must not change; a changed interface is another Link.
+	// Link must not be modified; a changed interface has a new Link.
 	Link *links.Interface
-	// Lost is when nothing led to the netns any more, zero while something does.
+	// Lost is when the last reference to the netns disappeared, zero while there is one.
 	Lost time.Time
 }
 
@@ -79,14 +79,13 @@ type Prober struct {
 	dropped    map[string]uint64
 }
 
-// state is what the prober remembers of one interface.
+// state is the state of one interface.
 type state struct {
 	Interface
-	// tentative are the addresses that the pod itself is probing, with the time.
+	// tentative has the addresses that the pod itself is probing, with the time.
 	tentative map[address]time.Time
-	// pending are configured addresses that nothing was heard of.
-	pending map[address]*pending
-	// sent are the addresses that were probed here, with the time.
+	pending   map[address]*pending
+	// sent has the addresses that were probed, with the time.
 	sent map[netip.Addr]time.Time
 }
 
@@ -106,13 +105,13 @@ func New(opts Options) *Prober {
 	}
 }
 
-// Sent counts the probes by purpose, Dropped what was not sent by reason; both only grow.
+// Sent counts the probes that were sent, by purpose.
 func (p *Prober) Sent() map[detector.Purpose]uint64 { return maps.Clone(p.sent) }
 
-// Dropped counts what was dropped or put off, by reason.
+// Dropped counts the probes that were dropped or delayed, by reason.
 func (p *Prober) Dropped() map[string]uint64 { return maps.Clone(p.dropped) }
 
-// Follow takes an interface as it is now.
+// Follow adds or updates an interface.
 func (p *Prober) Follow(i Interface) {
 	s := p.interfaces[i.Ref]
 	if s == nil {
@@ -123,14 +122,14 @@ func (p *Prober) Follow(i Interface) {
 		}
 		p.interfaces[i.Ref] = s
 	} else if s.Link.State == links.Waiting || i.Link.Up && !s.Link.Up {
-		clear(s.pending) // earlier probes could not be answered
+		clear(s.pending) // the pod could not answer earlier probes
 	}
 	s.Interface = i
 }
 
-// Expect takes the addresses that a pod has configured on an interface, and those that have
-// just left it without a successor. Each that has no binding yet is probed, because a silent
-// pod is found by its answer, not by its configuration.
+// Expect sets the addresses that a pod has configured on an interface, and those that have just left
+// a pod without other addresses. Those without a binding are probed: the answer of a silent pod makes
+// its binding, not its configuration.
 func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detector.Key, bpf.VLAN], now time.Time) {
 	s := p.interfaces[ref]
 	if s == nil {
@@ -141,10 +140,10 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 		present[address{key.IP, vlan}] = true
 		p.add(s, key, vlan, now)
 	}
-	maps.DeleteFunc(s.pending, func(a address, w *pending) bool { return !present[a] && !w.removed })
+	maps.DeleteFunc(s.pending, func(a address, probe *pending) bool { return !present[a] && !probe.removed })
 	for key, vlan := range left {
-		if w := p.add(s, key, vlan, now); w != nil {
-			w.removed = true
+		if probe := p.add(s, key, vlan, now); probe != nil {
+			probe.removed = true
 		}
 	}
 }
@@ -152,22 +151,20 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 // Forget drops an interface that is gone.
 func (p *Prober) Forget(ref detector.Interface) { delete(p.interfaces, ref) }
 
-// Again probes a configured address whose binding has ended: frames may have been lost, or
-// the pod was frozen, and it may say nothing by itself. One whose announcements are suppressed
-// is asked when that is over.
+// Reprobe probes a configured address whose binding has ended: frames may have been lost, or the pod
+// was frozen, and may stay silent. While announcements of the holder are suppressed, it waits.
 func (p *Prober) Reprobe(ref detector.Interface, key detector.Key, vlan bpf.VLAN, now time.Time) {
 	if s := p.interfaces[ref]; s != nil {
-		at := now
-		if until := p.Bindings.SuppressedUntil(key, s.Holder); until.After(at) {
-			at = until
+		if until := p.Bindings.SuppressedUntil(key, s.Holder); until.After(now) {
+			now = until
 		}
-		p.add(s, key, vlan, at)
+		p.add(s, key, vlan, now)
 	}
 }
 
-// Observed takes what an interface has said of an address: a pending probe ends, and so does
-// the guard for an address that the pod was probing itself. An announcement of a suppressed
-// holder ends no pending probe.
+// Observed ends the pending probe of an address that was announced on an interface, and the guard of
+// an address that the pod was probing itself. An announcement of a suppressed holder ends no pending
+// probe.
 func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sighting) {
 	i := p.interfaces[ref]
 	if i == nil || s.Evidence != detector.Announced {
@@ -180,10 +177,10 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	}
 }
 
-// SentTo reports whether an address was probed behind the holder shortly before a time: then a
-// probe with our MAC that comes out of it is our own, and the holder is a mirror.
+// SentTo reports whether a probe of an address was sent to the holder shortly before a time. If a
+// probe with our MAC comes from the holder then, it is our own, and the holder is a mirror.
 func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) bool {
-	for _, s := range p.interfaces { // it may have gone in at another interface
+	for _, s := range p.interfaces { // it may come back on another interface
 		if sent, ok := s.sent[ip]; ok && s.Holder == holder && at.Sub(sent) <= echoWithin {
 			return true
 		}
@@ -193,7 +190,7 @@ func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) b
 
 // Refusal is why a probe was not sent. The zero value says that it was.
 type Refusal struct {
-	// Reason is one short clause for people.
+	// Reason is a short clause for people.
 	Reason string
 	// Until is when to try again; zero when only something new can change it.
 	Until time.Time
@@ -201,8 +198,8 @@ type Refusal struct {
 	Budget bool
 }
 
-// Probe sends the probe that the detector asks for, or with forOther another node, to the
-// address in a VLAN behind an interface.
+// Probe sends a probe to an address in a VLAN behind an interface, for the detector or, with forOther,
+// for another node.
 func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.Time) Refusal {
 	i := p.interfaces[s.Interface]
 	if i == nil {
@@ -225,14 +222,14 @@ func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 	}
 	switch err := p.send(i, a, s.Purpose, now); {
 	case err == nil, errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		return Refusal{} // going away or down: no answer is the right answer
+		return Refusal{} // the device is down or gone: the probe stays unanswered
 	default:
 		p.Log.Debug("sending a probe failed", "interface", i.Link.Name, "ip", s.Key.IP, "error", err)
 		return Refusal{Reason: err.Error(), Until: now.Add(time.Second)}
 	}
 }
 
-// Allow takes one probe out of the budget, or says when to try again.
+// Allow takes one probe from the budget, or refuses it.
 func (p *Prober) Allow(purpose detector.Purpose, forOther bool, now time.Time) Refusal {
 	if p.Budget.Allow(purpose, forOther, now) {
 		return Refusal{}

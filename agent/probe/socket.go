@@ -8,21 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket sends probes on any interface of the netns that it was opened in. It is a [Sender] and
-// safe for concurrent use.
+// Socket sends probes on the interfaces of the netns that it was opened in. It is a [Sender] and safe
+// for concurrent use.
 type Socket struct {
 	fd  int
 	mac net.HardwareAddr
 }
 
-// MAC derives the source address of a node's probes: locally administered, unique to the node and
-// the same for every agent of one boot.
+// MAC derives the source address of a node's probes: locally administered, unique to the node, and the
+// same for all agents of one boot.
 //
-// It is no address of the host on purpose. An answer to the host's own MAC would be
-// accepted by the host's stack, which then moves its neighbour entry for that IP to
-// whoever answered last: with a duplicate, or a pod that answers for others, our probe would
-// redirect the host's traffic. A foreign MAC is answered just as well, and the host's stack drops
-// the answer after the observer saw it.
+// It is deliberately not an address of the host. The host's stack would accept an answer to its own
+// MAC and move its neighbour entry for that IP to whoever answered last; so with a duplicate, or a pod
+// that answers for others, our probe would redirect the host's traffic. Pods answer a foreign MAC just
+// as well, and the host's stack drops the answer after the observer has seen it.
 func MAC(node, bootID string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("dupip solicitation\x00" + node + "\x00" + bootID))
 	mac := net.HardwareAddr(sum[:6:6])
@@ -30,14 +29,14 @@ func MAC(node, bootID string) net.HardwareAddr {
 	return mac
 }
 
-// OpenSocket returns a Socket with the source address mac. It receives nothing.
+// OpenSocket returns a Socket with the source address mac.
 func OpenSocket(mac net.HardwareAddr) (*Socket, error) {
-	// Protocol 0 is bound to no packet type, so nothing is ever queued here.
+	// With protocol 0 the socket receives nothing.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening packet socket (needs CAP_NET_RAW): %w", err)
 	}
-	// Past the qdisc layer, where another program on egress could eat the frame.
+	// Another egress program in the qdisc layer could drop the frame.
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("bypassing the qdisc on packet socket: %w", err)
@@ -45,8 +44,8 @@ func OpenSocket(mac net.HardwareAddr) (*Socket, error) {
 	return &Socket{fd: fd, mac: mac}, nil
 }
 
-// Send sends one probe and does not wait. [unix.ENXIO] and [unix.ENODEV]
-// mean that the interface is gone, [unix.ENETDOWN] that it is down.
+// Send sends one probe and does not block. [unix.ENXIO] and [unix.ENODEV] mean that the interface is
+// gone, [unix.ENETDOWN] that it is down.
 func (s *Socket) Send(t Target) error {
 	frame, err := Frame(t, s.mac)
 	if err != nil {
