@@ -9,13 +9,12 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxHostKeys bounds the node's own addresses: a node with more has service addresses on its
-// devices that are not its own.
+// maxHostKeys bounds the node's own addresses. A node with more has service addresses on its devices.
 const maxHostKeys = 64
 
 // hostAddresses are the addresses of the node itself.
 type hostAddresses struct {
-	ready  bool // they were listed
+	ready  bool // the addresses have been listed
 	listed []links.HostAddress
 	keys   []hostAddress
 }
@@ -26,8 +25,8 @@ type hostAddress struct {
 	links.HostAddress
 }
 
-// hostKeys puts the node's addresses into their networks; one that is on many devices counts
-// once in each.
+// hostKeys finds the networks of the node's addresses. An address on several devices counts once in
+// each network.
 func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
 	var keys []hostAddress
 	known := make(map[detector.Key]bool)
@@ -42,16 +41,12 @@ func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
 	return keys
 }
 
-// setHost takes the node's own addresses: they are bindings too, and every list refreshes them.
+// setHost updates the bindings of the node's own addresses.
 func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
 	present := t.hostKeys(list)
 	for _, old := range t.host.keys {
 		if !slices.ContainsFunc(present, func(a hostAddress) bool { return a.key == old.key }) {
-			all = append(all, Observation{
-				Kind:     Withdrawn,
-				Sighting: detector.Sighting{Key: old.key, Holder: detector.Holder{ID: t.Host}},
-				Reason:   "the address left the node, or its network",
-			})
+			all = append(all, withdrawn(old.key, t.Host, "the address left the node, or its network"))
 		}
 	}
 	t.host.listed, t.host.keys = list, present
@@ -61,21 +56,15 @@ func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observat
 	return all
 }
 
-// hostObservation is a look at one of the node's own addresses.
+// hostObservation makes the sighting of one of the node's own addresses.
 func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
 	s := detector.Sighting{
 		Key: address.key,
 		Holder: detector.Holder{
-			ID:            t.Host,
-			Interface:     detector.Interface{Ifindex: uint32(address.Index)},
-			InterfaceName: address.Device,
-			NetnsName:     "host",
+			ID: t.Host, Interface: detector.Interface{Ifindex: uint32(address.Index)}, InterfaceName: address.Device,
+			NetnsName: "host",
 		},
-		Evidence: detector.Host,
-		Answer:   true,
-		At:       at,
-
-		FoundAtStart: !t.host.ready,
+		Evidence: detector.Host, Answer: true, At: at, FoundAtStart: !t.host.ready,
 	}
 	if len(address.MAC) == len(s.Holder.MAC) {
 		copy(s.Holder.MAC[:], address.MAC)
@@ -83,8 +72,8 @@ func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
 	return Observation{Kind: Seen, Sighting: s}
 }
 
-// FindHost finds a key among the node's own addresses as they were listed at a time. It reports
-// false if the node does not have it.
+// FindHost makes the sighting of a key that is in a list of the node's addresses. It reports false if
+// the key is not in the list.
 func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Time) (Observation, bool) {
 	for _, address := range list {
 		if hostKey(t.config, address) == key {
@@ -94,7 +83,7 @@ func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Tim
 	return Observation{}, false
 }
 
-// HostIPs lists the node's own addresses in order, each once.
+// HostIPs returns the node's own addresses, sorted and without duplicates.
 func (t *Table) HostIPs() []netip.Addr {
 	var ips []netip.Addr
 	for _, address := range t.host.keys {

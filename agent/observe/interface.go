@@ -14,26 +14,26 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxVLANs bounds the networks that are followed on one interface.
+// maxVLANs bounds the networks of one interface.
 const maxVLANs = 64
 
-// Interface is what is known of one interface that leads into a pod.
+// Interface is the state of one interface that leads into a pod.
 type Interface struct {
 	*links.Interface
 	Ref    detector.Interface
 	Holder detector.HolderID
-	// Lost is when nothing led to the netns any more; zero while something does, or never did.
+	// Lost is when the last reference to the netns disappeared; zero while there is one, or never was.
 	Lost time.Time
-	// Pod is what the runtime says of the pod, empty as long as that is not known.
+	// Pod is what the runtime reports about the pod, empty if it is not known yet.
 	Pod pods.Change
 
-	// first is what was seen of the netns when the interface was found.
+	// first is the view of the netns when the interface was found.
 	first netns.View
-	// vlans are the tags by name of the network.
+	// vlans has the tags by network.
 	vlans map[string]bpf.VLAN
-	// left are the addresses that the last change took away.
+	// left are the addresses that the last change removed.
 	left []netns.Address
-	// queue waits for a scan of the netns that is newer than its records.
+	// queue has records that wait for a newer scan of the netns.
 	queue   []bpf.Record
 	refused refused
 }
@@ -54,10 +54,10 @@ func (i *Interface) Untagged() (networks []string) {
 	return networks
 }
 
-// Primary says whether it is the primary interface of its pod, as far as is known.
+// Primary says whether it is, or may be, the primary interface of its pod.
 func (i *Interface) Primary() bool { return i.View.Peer == "" || i.View.Peer == links.PrimaryPeer }
 
-// NetnsName names the netns behind the interface, empty if it is not known.
+// NetnsName is the name of the netns behind the interface, empty if it is unknown.
 func (i *Interface) NetnsName() string {
 	if i.Netns == (netns.Ref{}) {
 		return ""
@@ -65,9 +65,8 @@ func (i *Interface) NetnsName() string {
 	return i.Netns.Label()
 }
 
-// addVLAN remembers the tags of a network. Tagged packets that a pod makes up must not keep out
-// what it really has: untagged ones and the VLANs of its own devices are always let in. It
-// reports false where there is no room.
+// addVLAN sets the tags of a network. It reports false if there are too many networks. Untagged packets
+// and the VLANs of the pod's own devices are always accepted, so that made-up tags cannot displace them.
 func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
 	if _, known := i.vlans[network]; known {
 		return true
@@ -79,22 +78,17 @@ func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
 	return true
 }
 
-// foundAtStart says whether the pod may have had the address for long when the agent found the
-// interface: unless its netns was scanned then, and did not have it.
+// foundAtStart says whether the pod may have had the address before the agent started. It did not if
+// the first scan of its netns did not list the address.
 func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
 	return i.Listed && (i.first.Lists(ip) || !i.first.Covers(vlan.Outer, vlan.Inner))
 }
 
-// Describe makes the holder behind an interface, as people will see it.
+// Describe returns the holder behind an interface.
 func (i *Interface) Describe(mac [6]byte) detector.Holder {
 	holder := detector.Holder{
-		ID:            i.Holder,
-		Interface:     i.Ref,
-		InterfaceName: i.Name,
-		MAC:           detector.MAC(mac),
-		Pod:           i.Pod.Pod,
-		CreatedAt:     i.Pod.CreatedAt,
-		Sandbox:       i.Pod.Sandbox,
+		ID: i.Holder, Interface: i.Ref, InterfaceName: i.Name, MAC: detector.MAC(mac),
+		Pod: i.Pod.Pod, CreatedAt: i.Pod.CreatedAt, Sandbox: i.Pod.Sandbox,
 	}
 	if i.Seen {
 		holder.NetnsName = i.Netns.Label()
@@ -102,13 +96,13 @@ func (i *Interface) Describe(mac [6]byte) detector.Holder {
 	return holder
 }
 
-// Update takes an event about interfaces or about the node's own addresses. changed is the
-// interface that was added or changed, nil if there is none.
+// Update handles an event about interfaces or the node's own addresses. changed is the interface that
+// was added or changed, nil if there is none.
 func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, all []Observation) {
 	switch event.Kind {
 	case links.HostAddresses:
 		all = t.setHost(event.Host, now)
-		t.host.ready = true // the watcher lists these last
+		t.host.ready = true // at the start the watcher lists these last
 		return nil, all
 	case links.Unobserved:
 		t.unobserved = event.Unobserved
@@ -148,12 +142,12 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	return i, t.replayEarly(all)
 }
 
-// change takes the next description of an interface.
+// change updates an interface.
 func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all []Observation) {
 	before, holder := i.Interface, t.holderID(next)
 	i.left = nil
 	if i.Holder != holder {
-		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "its netns is known differently now"})
+		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "the interface leads to another netns now"})
 		i.Pod = pods.Change{}
 	} else {
 		all = t.withdrawLost(i, next)
@@ -171,7 +165,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	return all
 }
 
-// holderID says who is behind an interface: the netns where it is seen, else the interface.
+// holderID is the holder behind an interface: the netns if it can be seen, else the interface.
 func (t *Table) holderID(i *links.Interface) detector.HolderID {
 	if i.Seen {
 		return detector.HolderID{Node: t.Host.Node, Netns: i.View.Cookie}
@@ -179,8 +173,7 @@ func (t *Table) holderID(i *links.Interface) detector.HolderID {
 	return detector.HolderID{Node: t.Host.Node, Ifindex: uint32(i.Index), Generation: i.Generation}
 }
 
-// withdrawLost ends the bindings whose address has left the netns, and remembers those
-// addresses.
+// withdrawLost withdraws the addresses that have left the netns.
 func (t *Table) withdrawLost(i *Interface, next *links.Interface) (all []Observation) {
 	if !i.Seen || !next.Seen || next.View.Truncated {
 		return nil
@@ -193,11 +186,7 @@ func (t *Table) withdrawLost(i *Interface, next *links.Interface) (all []Observa
 		if t.heldElsewhere(i, key, vlanOf(old)) {
 			continue
 		}
-		all = append(all, Observation{
-			Kind:     Withdrawn,
-			Sighting: detector.Sighting{Key: key, Holder: detector.Holder{ID: i.Holder}},
-			Reason:   "the address left netns " + next.Netns.Label(),
-		})
+		all = append(all, withdrawn(key, i.Holder, "the address left netns "+next.Netns.Label()))
 		if !next.View.Covers(old.OuterVLAN, old.InnerVLAN) {
 			i.left = append(i.left, old)
 		}
@@ -205,8 +194,7 @@ func (t *Table) withdrawLost(i *Interface, next *links.Interface) (all []Observa
 	return all
 }
 
-// heldElsewhere says whether the same netns has the address on another interface of the same
-// network.
+// heldElsewhere says whether the netns has the address on another interface of the same network.
 func (t *Table) heldElsewhere(i *Interface, key detector.Key, vlan bpf.VLAN) bool {
 	for _, other := range t.interfaces {
 		if other != i && other.Holder == i.Holder && t.Key(other, key.IP, vlan) == key &&
@@ -217,10 +205,9 @@ func (t *Table) heldElsewhere(i *Interface, key detector.Key, vlan bpf.VLAN) boo
 	return false
 }
 
-// move puts the bindings that were seen on an interface into the networks that their addresses
-// belong to now. What was seen stays true, it only belongs elsewhere; the kernel's table would
-// not report it again for a while. all are the observations that were made before and that
-// nobody has taken yet.
+// move moves the bindings of an interface into the networks that their addresses belong to now. They
+// keep their evidence, because the BPF program would not report the addresses again for a while. all
+// are the earlier observations that the caller has not handled yet.
 func (t *Table) move(i *Interface, all []Observation) []Observation {
 	before := i.vlans
 	i.vlans = make(map[string]bpf.VLAN)
@@ -235,10 +222,7 @@ func (t *Table) move(i *Interface, all []Observation) []Observation {
 		if key == b.Key {
 			continue
 		}
-		all = append(all, Observation{
-			Kind: Withdrawn, Sighting: detector.Sighting{Key: b.Key, Holder: b.Holder},
-			Reason: "it belongs to network " + key.Network + " now",
-		}, Observation{
+		all = append(all, withdrawn(b.Key, b.Holder.ID, "the address is in network "+key.Network+" now"), Observation{
 			Kind: Seen, Interface: i.Ref, VLAN: vlan,
 			Sighting: detector.Sighting{Key: key, Holder: b.Holder, Evidence: b.Evidence, At: b.LastSeen},
 		})
@@ -246,7 +230,7 @@ func (t *Table) move(i *Interface, all []Observation) []Observation {
 	return all
 }
 
-// Key puts an address on an interface into its network.
+// Key returns the key of an address on an interface.
 func (t *Table) Key(i *Interface, ip netip.Addr, vlan bpf.VLAN) detector.Key {
 	return detector.Key{Network: network(t.config, i.Interface, vlan, ip), IP: ip}
 }
@@ -258,15 +242,13 @@ func vlanOf(a netns.Address) bpf.VLAN { return bpf.VLAN{Outer: a.OuterVLAN, Inne
 // Network is the network of untagged packets on an interface.
 func (t *Table) Network(i *Interface) string { return t.Key(i, netip.Addr{}, bpf.VLAN{}).Network }
 
-// Configured returns the addresses that a pod should answer for on the interface, as far as
-// they are known, with their networks and tags.
+// Configured returns the addresses that a pod should answer for on the interface, with their tags.
 func (t *Table) Configured(i *Interface) iter.Seq2[detector.Key, bpf.VLAN] {
 	return t.keys(i, i.configured())
 }
 
-// Left returns the addresses that the last change took away from a pod that has no others. A
-// process may have taken them over from the kernel (gVisor does), and the observer reported
-// them already.
+// Left returns the addresses that the last change removed from a pod without other addresses. A process
+// may have taken them over from the kernel, as gVisor does.
 func (t *Table) Left(i *Interface) iter.Seq2[detector.Key, bpf.VLAN] { return t.keys(i, i.left) }
 
 func (t *Table) keys(i *Interface, addresses []netns.Address) iter.Seq2[detector.Key, bpf.VLAN] {
@@ -285,8 +267,8 @@ func (i *Interface) configured() (all []netns.Address) {
 	if !i.Seen {
 		return nil
 	}
-	// Addresses on lo are probed only where there is nothing else: many pods lawfully have a
-	// service's there and do not answer for it.
+	// Addresses on lo count only if there are no others: many pods lawfully have the address of a
+	// service there.
 	unnumbered := i.View.Peer == links.PrimaryPeer && i.View.Unnumbered()
 	for _, a := range i.View.Addresses {
 		if a.Valid && (a.Where == netns.OnPeer || unnumbered) {
@@ -296,8 +278,8 @@ func (i *Interface) configured() (all []netns.Address) {
 	if i.View.Peer != links.PrimaryPeer || i.View.Covers(0, 0) {
 		return all
 	}
-	// In the sandbox of a virtual machine the guest has the addresses and the netns has none;
-	// the runtime may know them. They are those of eth0.
+	// If a virtual machine has the addresses, the netns has none, but the runtime may know those of
+	// eth0.
 	for _, ip := range i.Pod.IPs {
 		if ip.IsGlobalUnicast() && !i.View.Lists(ip) {
 			all = append(all, netns.Address{IP: ip})
@@ -314,7 +296,7 @@ type Listed struct {
 	netns.Address
 }
 
-// Lists returns where the kernels of pods list an address, ordered by interface name.
+// Lists returns the pod interfaces with an address in their netns, ordered by interface name.
 func (t *Table) Lists(ip netip.Addr) (all []Listed) {
 	for _, i := range t.interfaces {
 		for _, a := range i.View.Addresses {

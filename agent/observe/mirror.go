@@ -8,18 +8,16 @@ import (
 )
 
 const (
-	// mirrorFor is how long a holder counts as a mirror after it sent a probe of ours back. Each
-	// probe that comes back renews it.
+	// mirrorFor is how long a holder counts as a mirror after it last sent one of our probes back.
 	mirrorFor = 5 * time.Minute
-	// maxMirrors bounds the mirrors that are remembered.
+	// maxMirrors bounds the mirrors.
 	maxMirrors = 1024
 )
 
-// mirrors are the holders that send our own probes back: a port mirror, or a bridge in a loop.
-// They send back what others say as well, answers to our probes included. The zero value is
-// ready.
+// mirrors are the holders that send our own probes back: a port mirror, or a bridge in a loop. They also
+// send back the packets of others, such as answers to our probes. The zero value is ready to use.
 type mirrors struct {
-	seen map[detector.HolderID]time.Time // when a probe came back last
+	seen map[detector.HolderID]time.Time // when the last probe came back
 }
 
 func (m *mirrors) add(holder detector.HolderID, at time.Time) {
@@ -34,7 +32,7 @@ func (m *mirrors) add(holder detector.HolderID, at time.Time) {
 	}
 }
 
-// has reports whether what a holder sends may be packets of others, sent back.
+// isMirror reports whether a holder's packets may be packets of others, sent back.
 func (m *mirrors) isMirror(holder detector.HolderID, at time.Time) bool {
 	seen, ok := m.seen[holder]
 	return ok && at.Before(seen.Add(mirrorFor))

@@ -10,22 +10,20 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// baseNetwork names the network of untagged packets on an interface. It depends on
-// what the interface was first: a pod that renames its eth0 stays where it is, and so does
-// one whose netns is not seen any more.
+// baseNetwork names the network of untagged packets on an interface. It depends on the first state of
+// the interface: it stays the same if a pod renames its eth0, or its netns cannot be seen any more.
 //
-// Only a pod's primary interface belongs to the cluster's network. A local
-// container engine's bridge is a network of its own, because every node has the
-// same 172.17.0.0/16. So is each secondary interface name, told apart by its
-// bridge or VRF: two attachments of one pod network may use one subnet lawfully. All
-// switches and all logical networks of Open vSwitch look like one bridge, though their
-// subnets may well be the same: there each secondary interface is alone.
+// Only a pod's primary interface belongs to the cluster's network. The bridge of a local container
+// engine is a network of its own, because every node has the same 172.17.0.0/16. So is each name of a
+// secondary interface on each bridge or VRF: two attachments of one pod network may use one subnet
+// lawfully. All switches and logical networks of Open vSwitch look like one bridge, and their subnets
+// may be the same, so there each secondary interface is a network of its own.
 func baseNetwork(i *links.Interface) string {
 	switch {
 	case links.LocalBridge(i.Master):
 		return i.Master
 	case i.View.Peer == "", i.View.Peer == links.PrimaryPeer:
-		// One whose netns was never seen is most likely a primary one, too.
+		// An interface whose netns was never seen is most likely a primary one.
 		return config.DefaultNetwork
 	}
 	if i.Master == links.OpenVSwitch {
@@ -37,22 +35,22 @@ func baseNetwork(i *links.Interface) string {
 	return i.View.Peer
 }
 
-// subject is an interface as the configuration's rules see it.
+// subject is what the rules of the configuration match.
 func subject(i *links.Interface) config.Subject {
 	return config.Subject{Interface: i.Name, Peer: i.View.Peer, Bridge: i.Master}
 }
 
-// sameNetworks says whether a change of an interface leaves its addresses where they are.
+// sameNetworks says whether a change of an interface leaves its addresses in their networks.
 func sameNetworks(c *config.Config, before, after *links.Interface) bool {
 	return baseNetwork(before) == baseNetwork(after) && before.PortVLAN == after.PortVLAN && c.SameRules(subject(before), subject(after))
 }
 
-// hostKey is an address of the node itself in its network.
+// hostKey returns the key of an address of the node itself.
 func hostKey(c *config.Config, address links.HostAddress) detector.Key {
 	key := detector.Key{Network: config.DefaultNetwork, IP: address.IP}
 	rule, ok := c.HostNetwork(address.Device, address.IP)
 	if !ok && address.Master != "" {
-		rule, ok = c.HostNetwork(address.Master, address.IP) // in a VRF, say
+		rule, ok = c.HostNetwork(address.Master, address.IP) // for example a VRF
 	}
 	if ok {
 		key.Network = rule.Name
@@ -60,10 +58,9 @@ func hostKey(c *config.Config, address links.HostAddress) detector.Key {
 	return key
 }
 
-// network names the network of an address on an interface: the one that the
-// configuration declares, else the base network. VLAN tags are added: "default.100",
-// "default.200.100" with the outer tag first. The bridge may be what adds the tag, but not
-// to what the configuration says is one network.
+// network names the network of an address on an interface: the one in the configuration, else the base
+// network. VLAN tags are added, the outer one first: "default.100", "default.200.100". The bridge
+// port's VLAN counts as a tag, except in a network of the configuration.
 func network(c *config.Config, i *links.Interface, vlan bpf.VLAN, ip netip.Addr) string {
 	name := baseNetwork(i)
 	if rule, ok := c.Network(subject(i), ip); ok {

@@ -1,9 +1,8 @@
-// Package observe turns what the kernel reports into sightings: it finds the interface, the
-// network and the evidence of each record, and follows which pods and which of the node's own
-// addresses there are.
+// Package observe turns records and netlink events into sightings: it finds the interface, the network
+// and the evidence of each record, and tracks pod interfaces and the node's own addresses.
 //
-// It owns the table of interfaces, the naming of networks and the list of mirrors. It sends
-// nothing and decides nothing about conflicts.
+// It owns the table of interfaces, the names of networks and the list of mirrors. It sends nothing and
+// decides nothing about conflicts.
 package observe
 
 import (
@@ -24,15 +23,15 @@ import (
 )
 
 const (
-	// maxEarly bounds the records held back until their interface is announced.
+	// maxEarly bounds the records that wait for an event about their interface.
 	maxEarly = 4096
-	// earlyFor is how long they are held: longer than the search for a netns takes.
+	// earlyFor is how long they wait: longer than the search for a netns takes.
 	earlyFor = 15 * time.Second
 	// maxQueue bounds the records of one interface that wait for a scan of its netns.
 	maxQueue = 256
 )
 
-// The reasons for which records are dropped, as they are counted.
+// The reasons for which records are dropped, as in the status and the metrics.
 const (
 	droppedEarly = "early"
 	droppedGone  = "interface gone"
@@ -43,25 +42,24 @@ const (
 // Options configures a [Table]. All fields must be set.
 type Options struct {
 	Log *slog.Logger
-	// Host is the node itself as a holder; its Node is that of all holders here.
+	// Host is the node itself as a holder; all local holders have its Node.
 	Host detector.HolderID
-	// MAC is the source of our own probes.
+	// MAC is the source of this agent's probes.
 	MAC [6]byte
-	// Probed reports whether an address was probed behind a holder shortly before a time.
+	// Probed reports whether a probe of an address was sent to a holder shortly before a time.
 	Probed func(id detector.HolderID, ip netip.Addr, at time.Time) bool
-	// Pod returns what the runtime says of the pod in a netns, false if that is not known yet.
+	// Pod returns what the runtime reports about the pod in a netns, false if nothing is known yet.
 	Pod func(cookie uint64) (pods.Change, bool)
-	// Rescan has the netns behind an interface scanned again.
+	// Rescan requests a new scan of the netns behind an interface.
 	Rescan func(generation uint32)
-	// Counters reads what the program counted at an interface. An error means that it is not
-	// attached now.
+	// Counters reads the counters of an interface. It fails if the program is not attached now.
 	Counters func(ifindex int) (bpf.Counters, error)
-	// Bindings lists the bindings that keep accepts, as [detector.Detector.Bindings].
+	// Bindings is [detector.Detector.Bindings].
 	Bindings func(keep func(*detector.Binding) bool) []detector.Binding
 }
 
-// Table is what the packets and the netlink events of this node say. Create it with [New] and
-// call [Table.Configure] first. It is not safe for concurrent use.
+// Table has the interfaces of this node. Create it with [New] and call [Table.Configure] first. It is
+// not safe for concurrent use.
 type Table struct {
 	Options
 	config     *config.Config
@@ -99,7 +97,7 @@ const (
 	Gone
 )
 
-// Observation is one thing that the node's packets or interfaces say.
+// Observation is a sighting, or the end of one.
 type Observation struct {
 	Kind      Kind
 	Interface detector.Interface
@@ -108,7 +106,13 @@ type Observation struct {
 	Reason    string
 }
 
-// Record takes one record. It reports false if there is nothing to say of it, or not yet.
+func withdrawn(key detector.Key, id detector.HolderID, reason string) Observation {
+	return Observation{
+		Kind: Withdrawn, Sighting: detector.Sighting{Key: key, Holder: detector.Holder{ID: id}}, Reason: reason,
+	}
+}
+
+// Record handles one record. It reports false if there is no observation, or not yet.
 func (t *Table) Record(r bpf.Record) (Observation, bool) {
 	i := t.interfaces[detector.Interface{Ifindex: r.Ifindex, Generation: r.Generation}]
 	switch {
@@ -122,8 +126,8 @@ func (t *Table) Record(r bpf.Record) (Observation, bool) {
 	return Observation{}, false
 }
 
-// replayEarly takes the records that came before their interface was announced, and drops
-// those whose interface never was.
+// replayEarly handles the records that came before the event about their interface, and drops those
+// that have waited too long.
 func (t *Table) replayEarly(all []Observation) []Observation {
 	waiting := t.early
 	t.early = nil
@@ -166,15 +170,14 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 	if r.Kind != bpf.Data {
 		s.Evidence, s.Answer = detector.Announced, r.Kind == bpf.Answer
 	}
-	// An answer does not prove that the pod has the address: Linux answers for every address
-	// that it has on any interface, and for what it proxies. The list of addresses tells. Nor
-	// does an answer of others prove it that a mirror sent back.
+	// An answer does not prove that the pod has the address: Linux answers on each interface for all
+	// its addresses and for those that it proxies, and a mirror sends the answers of others back. So
+	// the list of addresses decides.
 	if i.Seen && i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
 		return o, true
 	}
 	if i.Seen && !i.View.Taken.After(at) {
-		// It may have been added since the last scan; and a list that was empty then may be
-		// longer now.
+		// The address may have been added since the last scan.
 		if len(i.queue) < maxQueue {
 			i.queue = append(i.queue, r)
 			t.Rescan(i.Generation)
@@ -189,8 +192,8 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 	return o, true
 }
 
-// Configure takes a configuration. At a reload, bindings move into the networks that their
-// addresses belong to now.
+// Configure sets the configuration. At a reload, bindings move into the networks that their addresses
+// belong to now.
 func (t *Table) Configure(c *config.Config, now time.Time) []Observation {
 	first := t.config == nil
 	t.config = c
@@ -204,7 +207,7 @@ func (t *Table) Configure(c *config.Config, now time.Time) []Observation {
 	return all
 }
 
-// Name takes the name of the pod in a netns and returns the interfaces that lead there.
+// Name sets the pod in a netns and returns the interfaces that lead there.
 func (t *Table) Name(change pods.Change) (named []*Interface) {
 	for _, i := range t.Of(detector.HolderID{Node: t.Host.Node, Netns: change.Cookie}) {
 		i.Pod = change
@@ -213,10 +216,10 @@ func (t *Table) Name(change pods.Change) (named []*Interface) {
 	return named
 }
 
-// Config is the configuration in force.
+// Config is the current configuration.
 func (t *Table) Config() *config.Config { return t.config }
 
-// Interface returns an interface, nil if it is not there.
+// Interface returns an interface, nil if it does not exist.
 func (t *Table) Interface(ref detector.Interface) *Interface { return t.interfaces[ref] }
 
 // All returns the interfaces that lead into pods, in no order.
@@ -232,16 +235,16 @@ func (t *Table) Of(id detector.HolderID) (all []*Interface) {
 	return all
 }
 
-// Ready reports whether all that was there when the agent started has been found.
+// Ready reports whether all interfaces that existed at the start have been listed.
 func (t *Table) Ready() bool { return t.host.ready }
 
-// Unobserved returns the pod devices that cannot be or are not to be observed.
+// Unobserved returns the pod devices that cannot be observed or are ignored.
 func (t *Table) Unobserved() []links.Interface { return t.unobserved }
 
 // Dropped counts the records that were dropped, by reason.
 func (t *Table) Dropped() map[string]uint64 { return maps.Clone(t.dropped) }
 
-// Pending counts the records that wait until more is known of their interface.
+// Pending counts the records that wait for an event about their interface.
 func (t *Table) Pending() int {
 	n := len(t.early)
 	for _, i := range t.interfaces {
@@ -253,7 +256,7 @@ func (t *Table) Pending() int {
 // Next returns when [Table.Tick] has something to do.
 func (t *Table) Next() time.Time {
 	if len(t.early) > 0 {
-		// An interface that went before it was announced sends no event.
+		// There may never be an event: the interface may already be gone.
 		if at := TimeOf(t.early[0].Time).Add(earlyFor); at.Before(t.floods.next) {
 			return at
 		}
@@ -261,8 +264,7 @@ func (t *Table) Next() time.Time {
 	return t.floods.next
 }
 
-// Tick drops the early records that are too old, and reads the counters of all interfaces when
-// that is due.
+// Tick drops early records that are too old, and reads the counters of all interfaces if that is due.
 func (t *Table) Tick(now time.Time) (all []Observation) {
 	if len(t.early) > 0 && !TimeOf(t.early[0].Time).Add(earlyFor).After(now) {
 		all = t.replayEarly(nil)
@@ -277,13 +279,12 @@ func (t *Table) Tick(now time.Time) (all []Observation) {
 	return all
 }
 
-// TimeOf translates the observer's times, CLOCK_MONOTONIC since boot, to Go's times, which carry
-// the same clock inside. The pair of clocks is read anew each time, because the wall clock may
-// be stepped. Should the thread be interrupted between the two, the result is a little late and
-// never early: an answer must not precede its probe.
+// TimeOf converts a time of the observer (CLOCK_MONOTONIC) to a time of Go, which has the same clock
+// inside. It reads both clocks each time, because the wall clock may be stepped. If the thread is
+// interrupted between them, the result is too late, never too early: an answer must not precede its
+// probe.
 func TimeOf(sinceBoot time.Duration) time.Time {
 	var clock unix.Timespec
-	// It fails for no clock that exists.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock)
 	return time.Now().Add(sinceBoot - time.Duration(clock.Nano()))
 }

@@ -11,17 +11,16 @@ import (
 const (
 	// sampleEvery is how often the counters of all interfaces are read.
 	sampleEvery = 10 * time.Second
-	// floodAfter is how many packets must have been refused within that time for a log
-	// line about the pod; an ordinary one has none in its life.
+	// floodAfter is how many refused packets within that time make a log line about the pod.
+	// Ordinary pods have none.
 	floodAfter = 1000
-	// floodAgain is the least time between two such lines about one interface.
+	// floodPause is the least time between two such lines about one interface.
 	floodPause = 10 * time.Minute
 )
 
 // refused counts packets that made no record because a limit was reached.
 type refused struct {
-	// last is the latest reading; gone is what counters had reached that are no more,
-	// because a program was attached anew.
+	// last is the latest reading, previous the sum of the programs that were attached before.
 	last, previous bpf.Counters
 	sampled        uint64 // the sum at the last sample
 	warned         time.Time
@@ -29,7 +28,7 @@ type refused struct {
 
 func (r *refused) total() bpf.Counters { return plus(r.previous, r.last) }
 
-// read takes a reading; counters begin anew when a program is attached anew.
+// read takes a reading. Counters restart from 0 when a program is attached again.
 func (r *refused) read(now bpf.Counters) {
 	if now.RefusedData < r.last.RefusedData || now.RefusedAnnounced < r.last.RefusedAnnounced ||
 		now.RefusedAnswers < r.last.RefusedAnswers || now.RingFull < r.last.RingFull {
@@ -51,11 +50,11 @@ func sum(c bpf.Counters) uint64 {
 	return c.RefusedData + c.RefusedAnnounced + c.RefusedAnswers + c.RingFull
 }
 
-// floods finds the pods whose packets go over the limits.
+// floods is the state for finding pods whose packets exceed the limits.
 type floods struct {
 	next  time.Time // the next sample
 	lines *rate.Limiter
-	gone  bpf.Counters // of interfaces that are no more
+	gone  bpf.Counters // of removed interfaces
 }
 
 // sample reads the counters of an interface.
@@ -65,7 +64,7 @@ func (t *Table) sample(i *Interface) {
 	}
 }
 
-// logFlood says in the log which pod it was, if it was much since the last sample.
+// logFlood logs the pod behind an interface if many packets were refused since the last sample.
 func (t *Table) logFlood(i *Interface, now time.Time) {
 	total := i.refused.total()
 	packets := sum(total) - i.refused.sampled
@@ -74,14 +73,13 @@ func (t *Table) logFlood(i *Interface, now time.Time) {
 		return
 	}
 	i.refused.warned = now
-	t.Log.Warn("a pod sends more addresses than are recorded; its own duplicates may be found late",
+	t.Log.Warn("a pod sends packets from more addresses than the limits allow; its duplicates may be detected late",
 		"interface", i.Name, "netns", i.NetnsName(), "pid", i.Netns.Pid, "pod", i.Pod.Pod.String(),
 		"packetsLately", packets, "data", total.RefusedData, "announced", total.RefusedAnnounced,
 		"answers", total.RefusedAnswers, "ringFull", total.RingFull)
 }
 
-// forgetRefused keeps the figures of an interface that goes for the total; last is what its
-// counters were in the end.
+// forgetRefused adds the counters of a removed interface to the total; last is their final reading.
 func (t *Table) forgetRefused(i *Interface, last bpf.Counters, now time.Time) {
 	if last != (bpf.Counters{}) {
 		i.refused.read(last)
@@ -90,16 +88,16 @@ func (t *Table) forgetRefused(i *Interface, last bpf.Counters, now time.Time) {
 	t.floods.gone = plus(t.floods.gone, i.refused.total())
 }
 
-// Refused reads what was refused at an interface because a limit was reached.
+// Refused reads how many packets were refused at an interface because of a limit.
 func (t *Table) Refused(i *Interface) bpf.Counters {
 	t.sample(i)
 	return i.refused.total()
 }
 
-// RefusedGone is what was refused at interfaces that are gone.
+// RefusedGone counts the packets that were refused at removed interfaces.
 func (t *Table) RefusedGone() bpf.Counters { return t.floods.gone }
 
-// RefusedTotal is what was refused since the agent started, by the last readings.
+// RefusedTotal counts the packets that were refused since the agent started, by the last readings.
 func (t *Table) RefusedTotal() bpf.Counters {
 	total := t.floods.gone
 	for _, i := range t.interfaces {
