@@ -1,17 +1,19 @@
-// Package agent is one node's dupip. It opens what the parts need, and its event loop passes
-// events between them: observe turns records into sightings, the detector decides, probe asks
-// the node's own pods, peer speaks with other nodes, report answers people and programs.
+// Package agent is the dupip agent of one node. It opens what the parts need, and its event loop passes
+// events between them: observe turns records into sightings, detector decides, probe probes the node's
+// own pods, peer speaks with other nodes, report serves people and programs.
 //
-// All state is owned by the loop's goroutine; the others read from the kernel or write to
-// clients and hand over by channels.
+// The loop's goroutine owns all state; other goroutines read from the kernel or write to clients, and
+// communicate with it by channels.
 package agent
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,7 +40,6 @@ type Agent struct {
 	opts     Options
 	node     Node
 	listener net.Listener
-	lock     net.Listener
 	config   *config.Watcher
 	metrics  *metrics.Metrics
 	scrapes  net.Listener // nil if switched off
@@ -47,13 +48,13 @@ type Agent struct {
 	observer *bpf.Observer
 	watcher  *links.Watcher
 	sender   *probe.Socket
-	cluster  Cluster // nil: alone
+	cluster  Cluster // nil for an agent alone
 	loop     *loop
+	closers  []io.Closer
 }
 
-// New prepares everything that can fail: it opens the sockets, loads the programs
-// and sweeps away what a killed predecessor left. The error says what to do.
-// The agent observes the netns of the calling process.
+// New does everything that can fail: it opens the sockets, loads the programs and removes those that a
+// killed agent left. The error says what to do. The agent observes the netns of the calling process.
 func New(opts Options) (_ *Agent, err error) {
 	if opts, err = opts.complete(); err != nil {
 		return nil, err
@@ -92,18 +93,25 @@ func New(opts Options) (_ *Agent, err error) {
 	return a, a.assemble(initial)
 }
 
-// openSockets also finds out whether another agent is there already.
+// openSockets fails if another agent runs on the node.
 func (a *Agent) openSockets() (err error) {
 	if a.listener, err = api.Listen(a.opts.APISocket); err != nil {
 		return err
 	}
-	if a.lock, err = lockNetns(); err != nil {
+	a.closers = append(a.closers, a.listener)
+	lock, err := lockNetns()
+	if err != nil {
 		return err
 	}
-	if a.opts.MetricsListen != Off {
-		a.scrapes, err = metrics.Listen(a.opts.MetricsListen)
+	a.closers = append(a.closers, lock)
+	if a.opts.MetricsListen == Off {
+		return nil
 	}
-	return err
+	if a.scrapes, err = metrics.Listen(a.opts.MetricsListen); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.scrapes)
+	return nil
 }
 
 func (a *Agent) openKernel() error {
@@ -112,23 +120,25 @@ func (a *Agent) openKernel() error {
 		return err
 	}
 	if removed > 0 {
-		a.opts.Log.Info("removed programs that a former agent left", "count", removed)
+		a.opts.Log.Info("removed BPF programs of an earlier agent", "count", removed)
 	}
 	mac := probe.MAC(a.node.Name, a.node.BootID)
 	if a.observer, err = bpf.Load(bpf.Options{Mode: a.opts.Attach, SolicitMAC: [6]byte(mac)}); err != nil {
 		return err
 	}
+	a.closers = append(a.closers, a.observer)
 	if err := netns.CanEnter(); err != nil {
 		return err
 	}
 	if a.sender, err = probe.OpenSocket(mac); err != nil {
 		return err
 	}
+	a.closers = append(a.closers, a.sender)
 	a.watcher, err = links.New(links.Options{Log: a.opts.Log, Observer: a.observer})
 	return err
 }
 
-// assemble makes the loop and its parts of what was opened, with the state of a former agent.
+// assemble makes the loop and its parts, with the state of an earlier agent.
 func (a *Agent) assemble(c *config.Config) error {
 	hostCookie, err := netns.Cookie()
 	if err != nil {
@@ -165,7 +175,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	return nil
 }
 
-// pod returns the name of the pod in a netns, or asks for it. It never waits.
+// podName returns the pod in a netns, or requests its name. It does not block.
 func (a *Agent) podName(cookie uint64) (pods.Change, bool) {
 	change, ok := a.pods.Pod(cookie)
 	if !ok {
@@ -196,12 +206,12 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 	return opts
 }
 
-// lockNetns keeps a second agent out of this netns, where it would sweep away the
-// first one's programs: abstract sockets belong to a netns and go with their process.
+// lockNetns prevents a second agent in this netns, which would remove the programs of the first.
+// Abstract sockets belong to a netns and end with their process.
 func lockNetns() (net.Listener, error) {
 	lock, err := net.Listen("unix", "@dupip-agent")
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, errors.New("another agent observes this node already; stop it first (ss -xlp names who has @dupip-agent)")
+		return nil, errors.New("another agent already observes this node; stop it first (ss -xlp names who has @dupip-agent)")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking the node's netns: %w", err)
@@ -210,31 +220,18 @@ func lockNetns() (net.Listener, error) {
 }
 
 func (a *Agent) close() {
-	if a.listener != nil {
-		a.listener.Close()
-	}
-	if a.lock != nil {
-		a.lock.Close()
-	}
-	if a.sender != nil {
-		a.sender.Close()
-	}
-	if a.observer != nil {
-		a.observer.Close()
-	}
-	if a.scrapes != nil {
-		a.scrapes.Close()
+	for _, c := range slices.Backward(a.closers) {
+		c.Close()
 	}
 }
 
 // healthy fails when the loop does not answer.
 func (a *Agent) healthy(ctx context.Context) error { return a.loop.do(ctx, func() {}) }
 
-// lastWrite is how long an agent that stops waits for its last state to be on disk.
+// saveTimeout is how long a stopping agent waits for its last state to be on disk.
 const saveTimeout = 3 * time.Second
 
-// Run runs the agent until ctx ends or a part of it fails for good, and leaves
-// nothing attached behind.
+// Run runs the agent until ctx ends or a part of it fails, and detaches all programs.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
 	attributes := []any{"node", a.node.Name, "attach", a.observer.Mode(), "socket", a.opts.APISocket, "minOverlap", a.opts.MinOverlap}
@@ -262,15 +259,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		handler := a.metrics.Handler(a.healthy, a.loop.report.Ready)
 		group.Go(func() error { return metrics.Serve(ctx, a.scrapes, handler, a.opts.Log) })
 	}
-	// The last state is written when the loop has ended.
+	// The store outlives the loop, which saves the last state when it ends.
 	saving, saved := context.WithCancel(context.WithoutCancel(ctx))
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		// It returns no error: whatever is the matter with the disk, the agent goes on.
-		_ = a.store.Run(saving)
+		_ = a.store.Run(saving) // it reports problems of the disk by Status and in the log
 	}()
-	// Read blocks until the observer is closed; the watcher detaches on its own.
+	// Read blocks until the observer is closed; the watcher detaches the programs.
 	stop := context.AfterFunc(ctx, func() { a.observer.Close() })
 	defer stop()
 	err := group.Wait()
@@ -278,15 +274,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	select {
 	case <-written:
 	case <-time.After(saveTimeout):
-		// A disk that hangs must not keep the node's next agent out.
-		a.opts.Log.Warn("the last conflicts were not saved: the state folder does not answer", "folder", a.opts.StateDir)
+		// A hanging disk must not delay the node's next agent.
+		a.opts.Log.Warn("last conflicts not saved: the disk of the state folder hangs", "folder", a.opts.StateDir, "waited", saveTimeout)
 	}
 	a.opts.Log.Info("stopped observing", "node", a.node.Name)
 	return err
 }
 
-// read hands records to the loop. When the loop falls behind the ring buffer fills,
-// and the program counts what it could not write.
+// read passes records to the loop. If the loop is slow, the ring buffer fills up and the BPF program
+// counts the records that it drops.
 func (a *Agent) read(ctx context.Context, records chan<- bpf.Record) error {
 	for {
 		var record bpf.Record

@@ -10,15 +10,15 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Node identifies one agent's life on one node. A name alone is not enough: a node
-// may be replaced by its namesake while the old one is still up. Nothing here is
-// read from a file that a disk image can carry from one machine to another.
+// Node identifies one run of an agent on one node. The name alone is not enough: a node may be replaced
+// by one of the same name while the old one is still up. Nothing here comes from a file that a disk
+// image can copy to another machine.
 type Node struct {
 	Name string
 	// BootID is the kernel's random id of this boot.
 	BootID string
-	// Epoch is the boot-time clock in nanoseconds when the agent started: a later
-	// agent on the same boot has a higher one.
+	// Epoch is the boot-time clock in nanoseconds at the start of the agent. A later agent in the same
+	// boot has a higher one.
 	Epoch int64
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// loop owns the parts that share the agent's state and passes events between them. Its methods
-// run in one goroutine, but for do.
+// loop owns the parts that share the agent's state and passes events between them. All its methods
+// except do run in one goroutine.
 type loop struct {
 	table    *observe.Table
 	detector *detector.Detector
@@ -35,14 +35,14 @@ type loop struct {
 
 	operations chan func()
 	stopped    chan struct{}
-	saveAt     time.Time // zero: all is saved
-	// detected takes how long the way from the second holder's first packet took.
+	saveAt     time.Time // zero: everything is saved
+	// detected takes the time from the second holder's first packet to the confirmation.
 	detected func(took time.Duration)
 }
 
 func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 	defer close(l.stopped)
-	var messages <-chan cluster.Message // nil has none
+	var messages <-chan cluster.Message // nil blocks for ever
 	if l.cluster != nil {
 		messages = l.cluster.Messages()
 	}
@@ -59,7 +59,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 			return nil
 		case record := <-records:
 			l.record(record)
-			// What is there already is cheaper now than by a turn each.
+			// Handle the queued records without a turn of the loop for each.
 			for range len(records) {
 				l.record(<-records)
 			}
@@ -97,7 +97,6 @@ func (l *loop) tick(now time.Time) {
 	}
 }
 
-// record takes one record of the observer.
 func (l *loop) record(r bpf.Record) {
 	if o, ok := l.table.Record(r); ok {
 		l.observed(&o, time.Now())
@@ -105,7 +104,7 @@ func (l *loop) record(r bpf.Record) {
 	}
 }
 
-// observed passes an observation on.
+// observed passes an observation to the other parts.
 func (l *loop) observed(o *observe.Observation, now time.Time) {
 	s := &o.Sighting
 	switch o.Kind {
@@ -127,7 +126,7 @@ func (l *loop) observe(all []observe.Observation, now time.Time) {
 	}
 }
 
-// update takes what the watcher found.
+// update handles an event of the watcher.
 func (l *loop) update(event links.Event, now time.Time) {
 	wasReady := l.table.Ready()
 	i, all := l.table.Update(event, now)
@@ -147,12 +146,12 @@ func (l *loop) update(event links.Event, now time.Time) {
 	l.prober.Run(now)
 }
 
-// expect has the addresses probed that a pod should answer for.
+// expect passes the addresses that a pod should answer for to the prober.
 func (l *loop) expect(i *observe.Interface, now time.Time) {
 	l.prober.Expect(i.Ref, l.table.Configured(i), l.table.Left(i), now)
 }
 
-// name takes the name of a pod.
+// name sets the name of a pod.
 func (l *loop) name(change pods.Change, now time.Time) {
 	for _, i := range l.table.Name(change) {
 		l.expect(i, now)
@@ -160,10 +159,10 @@ func (l *loop) name(change pods.Change, now time.Time) {
 	l.detector.Describe(detector.HolderID{Node: l.table.Host.Node, Netns: change.Cookie}, func(h *detector.Holder) {
 		h.Pod, h.CreatedAt, h.Sandbox = change.Pod, change.CreatedAt, change.Sandbox
 	})
-	l.saveWithin(saveInterval) // an open conflict is saved with the names of its holders
+	l.saveWithin(saveInterval) // a snapshot has the names of the holders
 }
 
-// receive takes a message of another node.
+// receive handles a message of another node.
 func (l *loop) receive(message cluster.Message, now time.Time) {
 	if query, ok := message.(cluster.Query); ok {
 		l.report.Reply(query)
@@ -172,7 +171,7 @@ func (l *loop) receive(message cluster.Message, now time.Time) {
 	l.peer.Receive(message, now)
 }
 
-// act carries out what the other parts want done.
+// act carries out the actions of the peer.
 func (l *loop) act() {
 	for a := l.peer.Next(time.Now()); a != nil; a = l.peer.Next(time.Now()) {
 		switch a := a.(type) {
@@ -188,13 +187,13 @@ func (l *loop) act() {
 	}
 }
 
-// event reports a step of a conflict.
+// event reports a change of a conflict.
 func (l *loop) event(e detector.Event) {
 	if e.Kind == detector.EventConfirmed {
 		if !e.Restored {
 			l.detected(e.Conflict.ConfirmedAt.Sub(e.Conflict.SecondSeen))
 		}
-		l.pods.Relist() // a sandbox that has stopped is the one to remove
+		l.pods.Relist() // the advice depends on which sandboxes have stopped
 	}
 	if e.Conflict.State == detector.Suspected {
 		l.saveWithin(saveInterval)
@@ -220,7 +219,7 @@ func (l *loop) probe(a peer.Probe, now time.Time) {
 	l.peer.Probed(a, peer.Refusal(refusal), now)
 }
 
-// probeHost answers for the node itself by a look at its addresses.
+// probeHost verifies an address of the node itself by listing its addresses.
 func (l *loop) probeHost(a peer.Probe, now time.Time) {
 	refusal := l.prober.Allow(detector.Verify, a.ForOther, now)
 	if refusal != (probe.Refusal{}) {
@@ -238,7 +237,7 @@ func (l *loop) probeHost(a peer.Probe, now time.Time) {
 	}
 }
 
-// again probes an address whose binding has ended, where the pod still has it configured.
+// reprobe probes an address whose binding has ended, if the pod still has it configured.
 func (l *loop) reprobe(a peer.Ended, now time.Time) {
 	for _, i := range l.table.Of(a.Holder) {
 		for key, vlan := range l.table.Configured(i) {
@@ -249,7 +248,7 @@ func (l *loop) reprobe(a peer.Ended, now time.Time) {
 	}
 }
 
-// configure puts a configuration into force: at the start, and after every reload.
+// configure applies a configuration, at the start and after each reload.
 func (l *loop) configure(c *config.Config, now time.Time) {
 	limits := c.Limits()
 	l.detector.SetLimits(limits.Bindings, limits.BindingsPerInterface, limits.History)
@@ -263,36 +262,36 @@ func (l *loop) configure(c *config.Config, now time.Time) {
 	l.prober.Run(now)
 }
 
-// How long changes are gathered before the conflicts are saved. Most suspicions are over by
-// then; they and names may be lost with the agent.
+// The delays before changes are saved. Suspicions and names have the longer one: most suspicions end
+// sooner, and losing them does little harm.
 const (
 	saveDelay    = time.Second
 	saveInterval = 10 * time.Second
 )
 
-// saveWithin has the conflicts saved before some time has passed.
+// saveWithin saves the conflicts after wait at the latest.
 func (l *loop) saveWithin(wait time.Duration) {
 	if at := time.Now().Add(wait); l.saveAt.IsZero() || at.Before(l.saveAt) {
 		l.saveAt = at
 	}
 }
 
-// save hands the conflicts over to be written; it does not wait for the disk.
+// save passes the conflicts to the store; it does not wait for the disk.
 func (l *loop) save() {
 	l.saveAt = time.Time{}
 	l.store.Save(l.detector.Snapshot())
 }
 
-// restore takes over the conflicts of a former agent; the open ones are verified again.
+// restore restores the conflicts of an earlier agent; the open ones are verified again.
 func (l *loop) restore(snapshot detector.Snapshot, log *slog.Logger) {
 	now := time.Now()
 	effects, dropped := l.detector.Restore(snapshot, now)
 	if open, history := len(snapshot.Open), len(snapshot.History); open+history > 0 {
-		log.Info("took over the conflicts of the former agent; open ones are verified again",
+		log.Info("restored the conflicts of the previous agent; open ones are verified again",
 			"open", open, "resolved", history, "unusable", dropped)
 	}
 	l.peer.Apply(effects, now)
-	l.saveWithin(saveDelay) // now, so that a folder that cannot be written is known early
+	l.saveWithin(saveDelay) // finds out early whether the folder can be written
 }
 
 var errStopped = errors.New("the agent is stopping")
@@ -307,6 +306,6 @@ func (l *loop) do(ctx context.Context, f func()) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	<-done // the loop has taken it and does not stop half-way
+	<-done // the loop runs f to its end
 	return nil
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,8 +10,11 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/agent/peer"
+	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // Options configures an [Agent]. Zero values mean the defaults.
@@ -25,23 +29,35 @@ type Options struct {
 	MinOverlap time.Duration
 	// APISocket is the path of the Unix socket, by default [api.DefaultSocket].
 	APISocket string
-	// Config is the configuration file; empty for none. It is read again on Reload and
-	// when it changes.
+	// Config is the configuration file; empty for none. The agent reads it again on Reload and when it
+	// changes.
 	Config string
 	Reload <-chan os.Signal
-	// StateDir is where conflicts outlive the agent, by default [state.DefaultDir].
+	// StateDir is the folder of the saved conflicts, by default [state.DefaultDir].
 	StateDir string
-	// CRISocket is the socket of the container runtime, which names the pods. Empty
-	// means the usual paths, "none" no runtime.
+	// CRISocket is the socket of the container runtime, for pod names. Empty means the usual paths,
+	// "none" no runtime.
 	CRISocket string
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz, by default
 	// [metrics.DefaultListen]; [Off] for none.
 	MetricsListen string
-	// Cluster joins the node to a cluster; nil leaves the agent alone. It is called once
-	// the agent is the only one of its node.
+	// Cluster joins the node to a cluster; nil for an agent alone. New calls it when the agent is the
+	// only one on its node.
 	Cluster func(Node) (Cluster, error)
 	// Version is shown in the status.
 	Version string
+}
+
+// Cluster is what the agent needs of the other nodes' agents. Its methods are safe for concurrent use
+// and, except Run and Query, do not block.
+type Cluster interface {
+	peer.Cluster
+	report.Cluster
+	// Run takes part in the cluster until ctx ends, and then leaves it.
+	Run(ctx context.Context) error
+	// Messages has the messages of other nodes. Those that are not received in time are dropped and
+	// counted.
+	Messages() <-chan cluster.Message
 }
 
 // DefaultMinOverlap is the default of [Options.MinOverlap].
@@ -50,7 +66,6 @@ const DefaultMinOverlap = time.Second
 // Off switches the metrics off.
 const Off = "off"
 
-// complete fills in the defaults.
 func (o Options) complete() (Options, error) {
 	o.MinOverlap = cmp.Or(o.MinOverlap, DefaultMinOverlap)
 	if o.MinOverlap < 0 || o.MinOverlap > time.Minute {
