@@ -54,7 +54,7 @@ func (i *Interface) Untagged() (networks []string) {
 	return networks
 }
 
-// Primary says whether it is, or may be, the primary interface of its pod.
+// Primary reports whether it is, or may be, the primary interface of its pod.
 func (i *Interface) Primary() bool { return i.View.Peer == "" || i.View.Peer == links.PrimaryPeer }
 
 // NetnsName is the name of the netns behind the interface, empty if it is unknown.
@@ -78,7 +78,7 @@ func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
 	return true
 }
 
-// foundAtStart says whether the pod may have had the address before the agent started. It did not if
+// foundAtStart reports whether the pod may have had the address before the agent started. It did not if
 // the first scan of its netns did not list the address.
 func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
 	return i.Listed && (i.first.Lists(ip) || !i.first.Covers(vlan.Outer, vlan.Inner))
@@ -194,7 +194,7 @@ func (t *Table) withdrawLost(i *Interface, next *links.Interface) (all []Observa
 	return all
 }
 
-// heldElsewhere says whether the netns has the address on another interface of the same network.
+// heldElsewhere reports whether the netns has the address on another interface of the same network.
 func (t *Table) heldElsewhere(i *Interface, key detector.Key, vlan bpf.VLAN) bool {
 	for _, other := range t.interfaces {
 		if other != i && other.Holder == i.Holder && t.Key(other, key.IP, vlan) == key &&

@@ -40,7 +40,7 @@ func subject(i *links.Interface) config.Subject {
 	return config.Subject{Interface: i.Name, Peer: i.View.Peer, Bridge: i.Master}
 }
 
-// sameNetworks says whether a change of an interface leaves its addresses in their networks.
+// sameNetworks reports whether a change of an interface leaves its addresses in their networks.
 func sameNetworks(c *config.Config, before, after *links.Interface) bool {
 	return baseNetwork(before) == baseNetwork(after) && before.PortVLAN == after.PortVLAN && c.SameRules(subject(before), subject(after))
 }

@@ -102,7 +102,7 @@ func (rs *requests) setProbed(to target, now time.Time) {
 	rs.recent = append(rs.recent, to)
 }
 
-// probedRecently says whether the holder was probed in the last moment and after the request had
+// probedRecently reports whether the holder was probed in the last moment and after the request had
 // arrived: then the request needs no probe of its own.
 func (rs *requests) probedRecently(r *request, now time.Time) bool {
 	at, ok := rs.probed[r.target()]

@@ -55,7 +55,7 @@ type Options struct {
 	Sender   Sender
 	Bindings Bindings
 	Budget   *Budget
-	// Solicits says whether probes may be sent in a network.
+	// Solicits reports whether probes may be sent in a network.
 	Solicits func(network string) bool
 	// Rescan requests a new scan of the netns behind an interface.
 	Rescan func(generation uint32)

@@ -134,7 +134,7 @@ func unreached(holders []detector.Binding, hops []NextHop) map[int]bool {
 	return dark
 }
 
-// isOwn says whether a node's next hop is its own holder b, by the holder's own interface.
+// isOwn reports whether a node's next hop is its own holder b, by the holder's own interface.
 func isOwn(h NextHop, b detector.Binding) bool {
 	return h.Node == h.Holder.Node && h.Holder == b.Holder.ID && h.Device == b.Holder.InterfaceName && h.Device != ""
 }
@@ -151,14 +151,14 @@ func replaced(holders []detector.Binding) map[int]bool {
 	return found
 }
 
-// supersedes says whether the later one of two holders has replaced the other. Two nodes may both
+// supersedes reports whether the later one of two holders has replaced the other. Two nodes may both
 // run one pod, and if a UID is unknown it may be the same on both.
 func supersedes(a, b detector.Binding) bool {
 	x, y := a.Holder.Pod.UID, b.Holder.Pod.UID
 	return sameName(a, b) && (a.Holder.ID.Node == b.Holder.ID.Node || x != "" && y != "" && x != y)
 }
 
-// samePod says whether two nodes run one pod. The API server gives a pod to one node, so one of the
+// samePod reports whether two nodes run one pod. The API server gives a pod to one node, so one of the
 // two is a clone. Age does not tell which: the original may have been restarted after cloning.
 func samePod(a, b detector.Binding) bool {
 	return sameName(a, b) && a.Holder.ID.Node != b.Holder.ID.Node && a.Holder.Pod.UID == b.Holder.Pod.UID &&

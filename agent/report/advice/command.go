@@ -48,23 +48,23 @@ func flushes(b detector.Binding, hops []NextHop, names map[string]string) (list 
 	return list
 }
 
-// plainName says whether a text looks like a Kubernetes name (RFC 1123).
+// plainName reports whether a text looks like a Kubernetes name (RFC 1123).
 func plainName(s string) bool {
 	return plain(s, "abcdefghijklmnopqrstuvwxyz0123456789.-")
 }
 
-// plainDevice says whether a text looks like the name of a veth.
+// plainDevice reports whether a text looks like the name of a veth.
 func plainDevice(s string) bool {
 	return plain(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 }
 
-// plainID says whether a text looks like an ID of containerd or CRI-O that is long enough to be
+// plainID reports whether a text looks like an ID of containerd or CRI-O that is long enough to be
 // unique.
 func plainID(s string) bool {
 	return len(s) >= 12 && plain(s, "0123456789abcdef")
 }
 
-// plain says whether a text consists of these characters only and is not an option.
+// plain reports whether a text consists of these characters only and is not an option.
 func plain(s, characters string) bool {
 	return s != "" && s[0] != '-' && strings.Trim(s, characters) == ""
 }

@@ -47,7 +47,7 @@ func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int)
 	return list, omitted
 }
 
-// acceptable says whether a member may report a conflict: one of its own holders is in it. This
+// acceptable reports whether a member may report a conflict: one of its own holders is in it. This
 // agent's own conflicts are always accepted.
 func acceptable(m cluster.Member, c detector.Conflict) bool {
 	return m.Self || c.Key.IP.IsValid() && c.State >= detector.Suspected && c.State <= detector.Resolved &&
@@ -125,7 +125,7 @@ func joinByHolder(groups []*group) (joined []*group) {
 	return joined
 }
 
-// matches says whether two groups are one conflict: both were open at one time, they have the ID
+// matches reports whether two groups are one conflict: both were open at one time, they have the ID
 // or a holder in common, and no node has a record in both.
 func (g *group) matches(other *group) bool {
 	return (g.to.IsZero() || !other.from.After(g.to)) && (other.to.IsZero() || !g.from.After(other.to)) &&

@@ -28,10 +28,10 @@ const (
 
 // Rules are what a merge needs from the configuration.
 type Rules struct {
-	// ClusterWide says whether a network spans all nodes. In other networks the same address on
+	// ClusterWide reports whether a network spans all nodes. In other networks the same address on
 	// two nodes is not a duplicate.
 	ClusterWide func(network string) bool
-	// Shared says whether an address may have many holders.
+	// Shared reports whether an address may have many holders.
 	Shared func(netip.Addr) bool
 }
 

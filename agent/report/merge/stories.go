@@ -125,7 +125,7 @@ func (s *Story) setVerdicts(stories []nodeStory) {
 	}
 }
 
-// unmatched says whether several nodes have a holder of the address, and no node knows of a
+// unmatched reports whether several nodes have a holder of the address, and no node knows of a
 // conflict though there should be one.
 func (s *Story) unmatched(rules Rules) bool {
 	if rules.Shared(s.Key.IP) || s.Conflict != nil && s.Conflict.State != detector.Resolved {
