@@ -42,25 +42,6 @@ func (r *Runtime) CreateContainer(ctx context.Context, p *Pod, config *runtimeap
 	return c, p.failed("create a container", err)
 }
 
-// StartContainer starts a container that was created.
-func (r *Runtime) StartContainer(ctx context.Context, c *Container) error {
-	_, err := r.client.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
-	return c.Pod.failed("start a container", err)
-}
-
-// StopContainer ends a container with SIGTERM, and with SIGKILL when the grace (in whole
-// seconds) is over; without any at once. It does nothing when the container has ended.
-func (r *Runtime) StopContainer(ctx context.Context, c *Container, grace time.Duration) error {
-	_, err := r.client.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: int64(grace / time.Second)})
-	return c.Pod.failed("stop a container", err)
-}
-
-// RemoveContainer removes a container, and kills it where it runs.
-func (r *Runtime) RemoveContainer(ctx context.Context, c *Container) error {
-	_, err := r.client.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
-	return c.Pod.failed("remove a container", err)
-}
-
 // Result is what a program came to.
 type Result struct {
 	Stdout, Stderr string
@@ -75,12 +56,6 @@ func (r *Runtime) Exec(ctx context.Context, c *Container, argv ...string) (Resul
 	})
 	return Result{string(done.GetStdout()), string(done.GetStderr()), int(done.GetExitCode())},
 		c.Pod.failed(fmt.Sprintf("run %v", argv), err)
-}
-
-// ContainerStatus is what the runtime says of a container: its state and exit code.
-func (r *Runtime) ContainerStatus(ctx context.Context, c *Container) (*runtimeapi.ContainerStatus, error) {
-	answer, err := r.client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
-	return answer.GetStatus(), c.Pod.failed("ask for a container", err)
 }
 
 // PID is the process id of the program in a container, 0 if it does not run.

@@ -40,7 +40,8 @@ func TestContainer(t *testing.T) {
 		if pid, err := r.PID(t.Context(), c); err != nil || pid != 0 {
 			t.Errorf("a container that was not started has pid %d (%v)", pid, err)
 		}
-		l.Do(r.StartContainer(t.Context(), c))
+		_, err = r.Client().StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.ID})
+		l.Do(err)
 		pid, err := r.PID(t.Context(), c)
 		l.Do(err)
 		if pid == 0 {
@@ -72,14 +73,16 @@ func TestContainer(t *testing.T) {
 		if result.Code != 3 || !strings.Contains(result.Stderr, "/nothing") {
 			t.Errorf("a program that fails: %+v", result)
 		}
-		l.Do(r.StopContainer(t.Context(), c, 5*time.Second))
-		status, err := r.ContainerStatus(t.Context(), c)
+		_, err = r.Client().StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: 5})
 		l.Do(err)
-		if status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetExitCode() != 0 {
+		answer, err := r.Client().ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
+		l.Do(err)
+		if status := answer.GetStatus(); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetExitCode() != 0 {
 			t.Errorf("a container that was stopped: %v", status)
 		}
-		l.Do(r.RemoveContainer(t.Context(), c))
-		if _, err := r.ContainerStatus(t.Context(), c); err == nil {
+		_, err = r.Client().RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
+		l.Do(err)
+		if _, err := r.Client().ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.ID}); err == nil {
 			t.Error("a container that was removed is still known")
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/dupip/dupip/internal/needs"
 	"github.com/dupip/dupip/tests/cri"
@@ -198,7 +199,7 @@ func child(stay bool) error {
 	if err != nil {
 		return err
 	}
-	if err := r.StartContainer(ctx, c); err != nil {
+	if _, err := r.Client().StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID}); err != nil {
 		return err
 	}
 	for _, place := range append(placesOf(r, p), "process /pause\x00left-container\x00of-"+filepath.Base(r.Dir())[1:]) {

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -65,7 +62,7 @@ func (a *Agent) start(ctx context.Context) error {
 	}
 	a.logs = append(a.logs, a.Container)
 	a.started = time.Now()
-	if err := r.StartContainer(ctx, a.Container); err != nil {
+	if _, err := r.Client().StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: a.Container.ID}); err != nil {
 		return err
 	}
 	a.pid, err = r.PID(ctx, a.Container)
@@ -96,34 +93,6 @@ func (a *Agent) PID() int { return a.pid }
 
 // running says whether its process is there. Signals to 0 would go to the caller's group.
 func (a *Agent) running() bool { return a.pid > 0 && unix.Kill(a.pid, 0) == nil }
-
-// Memory is what the kernel charges the container, and the limit of that, in bytes.
-func (a *Agent) Memory() (usage, limit int64, err error) {
-	proc, err := procfs.NewProc(a.pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	groups, err := proc.Cgroups()
-	if err != nil {
-		return 0, 0, err
-	}
-	read := func(file string) (n int64) {
-		data, failed := os.ReadFile(file)
-		if failed == nil {
-			n, failed = strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-		}
-		err = errors.Join(err, failed)
-		return n
-	}
-	for _, g := range groups {
-		if slices.Contains(g.Controllers, "memory") {
-			dir := filepath.Join("/sys/fs/cgroup/memory", g.Path)
-			return read(dir + "/memory.usage_in_bytes"), read(dir + "/memory.limit_in_bytes"), err
-		}
-	}
-	dir := filepath.Join("/sys/fs/cgroup", groups[0].Path) // the only one of cgroup 2
-	return read(dir + "/memory.current"), read(dir + "/memory.max"), err
-}
 
 // Started is when its container was told to start.
 func (a *Agent) Started() time.Time { return a.started }
@@ -202,7 +171,9 @@ func (a *Agent) Stop() error {
 // end ends the container with SIGTERM. It is an error if that ran and has another exit code than 0.
 func (a *Agent) end() error {
 	running := a.running()
-	if err := a.kubelet.Runtime.StopContainer(context.Background(), a.Container, a.grace); err != nil {
+	if _, err := a.kubelet.Runtime.Client().StopContainer(context.Background(), &runtimeapi.StopContainerRequest{
+		ContainerId: a.Container.ID, Timeout: int64(a.grace.Seconds()),
+	}); err != nil {
 		return err
 	}
 	code, err := a.exitCode()
@@ -251,7 +222,8 @@ func (a *Agent) ExitCode(ctx context.Context) (int, error) {
 func (a *Agent) exitCode() (code int, err error) {
 	ctx := context.Background()
 	err = lab.Poll(ctx, killTimeout, func() error {
-		status, err := a.kubelet.Runtime.ContainerStatus(ctx, a.Container)
+		answer, err := a.kubelet.Runtime.Client().ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: a.Container.ID})
+		status := answer.GetStatus()
 		if err == nil && status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 			err = fmt.Errorf("the container is %v", status.GetState())
 		}

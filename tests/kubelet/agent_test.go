@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,10 +31,10 @@ func withKey(s *site) kubelet.Change {
 	s.Do(s.SetSecret("dupip-gossip", map[string]string{"keys": key + "\n"}))
 	mode := int32(0o400)
 	return changes(
-		kubelet.Mount("gossip", "/etc/dupip/gossip", corev1.VolumeSource{
+		withMount("gossip", "/etc/dupip/gossip", corev1.VolumeSource{
 			Secret: &corev1.SecretVolumeSource{SecretName: "dupip-gossip", DefaultMode: &mode},
 		}),
-		kubelet.Env("DUPIP_GOSSIP_KEY_FILE", "/etc/dupip/gossip/keys"),
+		withEnv("DUPIP_GOSSIP_KEY_FILE", "/etc/dupip/gossip/keys"),
 	)
 }
 
@@ -57,7 +60,7 @@ func TestAsDeployed(t *testing.T) {
 	}{
 		"ptp":        {ptp, nil},
 		"bridge":     {bridge, nil},
-		"privileged": {ptp, []kubelet.Change{kubelet.Privileged()}},
+		"privileged": {ptp, []kubelet.Change{privileged()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +176,7 @@ func filesBelow(t *lab.T, dir string) (files []string) {
 // sees to it that its limit is in force where the machine has limits.
 func logMemory(t *lab.T, a *kubelet.Agent, pods int) {
 	t.Helper()
-	usage, limit, err := a.Memory()
+	usage, limit, err := memory(a.PID())
 	if errors.Is(err, fs.ErrNotExist) && !kubelet.HasMemoryLimits() {
 		return
 	}
@@ -184,4 +187,32 @@ func logMemory(t *lab.T, a *kubelet.Agent, pods int) {
 	if want := int64(256 << 20); limit != want {
 		t.Errorf("the limit of memory is %d bytes, want %d as in the manifest", limit, want)
 	}
+}
+
+// memory is what the kernel charges the container, and the limit of that, in bytes.
+func memory(pid int) (usage, limit int64, err error) {
+	proc, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	groups, err := proc.Cgroups()
+	if err != nil {
+		return 0, 0, err
+	}
+	read := func(file string) (n int64) {
+		data, failed := os.ReadFile(file)
+		if failed == nil {
+			n, failed = strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		}
+		err = errors.Join(err, failed)
+		return n
+	}
+	for _, g := range groups {
+		if slices.Contains(g.Controllers, "memory") {
+			dir := filepath.Join("/sys/fs/cgroup/memory", g.Path)
+			return read(dir + "/memory.usage_in_bytes"), read(dir + "/memory.limit_in_bytes"), err
+		}
+	}
+	dir := filepath.Join("/sys/fs/cgroup", groups[0].Path) // the only one of cgroup 2
+	return read(dir + "/memory.current"), read(dir + "/memory.max"), err
 }

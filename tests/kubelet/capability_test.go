@@ -67,7 +67,7 @@ func TestEveryCapability(t *testing.T) {
 			l := &lab.T{Lab: l.Lab, TB: t}
 			s := &site{s.Kubelet, l}
 			if slices.Contains(refused, name) {
-				a := s.start(kubelet.Without(name))
+				a := s.start(withoutCapability(name))
 				defer func() { l.Do(a.Stop()) }()
 				wantRefusal(l, a, "CAP_"+string(name))
 				return
@@ -75,7 +75,7 @@ func TestEveryCapability(t *testing.T) {
 			if name != "SYS_PTRACE" {
 				t.Fatalf("what the agent does with %s is not known: does it need it?", name)
 			}
-			a := s.agent(kubelet.Without(name))
+			a := s.agent(withoutCapability(name))
 			bound(l, a, silent, "announced")
 			l.Eventually("what is lost", func() error {
 				status, err := a.CLI(t.Context(), "status")

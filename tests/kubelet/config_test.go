@@ -25,8 +25,8 @@ func TestConfigMap(t *testing.T) {
 		return map[string]string{"config.yaml": fmt.Sprintf("networks:\n  - name: %s\n    match: {bridges: [cni0]}\n", name)}
 	}
 	l.Do(s.SetConfigMap("dupip", network("first")))
-	a := s.agent(withKey(s), kubelet.Env("DUPIP_CONFIG", "/etc/dupip/config/config.yaml"),
-		kubelet.Mount("config", "/etc/dupip/config", corev1.VolumeSource{
+	a := s.agent(withKey(s), withEnv("DUPIP_CONFIG", "/etc/dupip/config/config.yaml"),
+		withMount("config", "/etc/dupip/config", corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "dupip"}},
 		}))
 	pod := l.Pod(a.Node, "pod", lab.PodOptions{Addrs: lab.IPs("10.244.1.7")})

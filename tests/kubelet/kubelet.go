@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/image"
 	"github.com/dupip/dupip/tests/lab"
@@ -53,6 +55,10 @@ func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 	}
 	return k, nil
 }
+
+// Change is what a test changes in the manifest's pod. It may change anything; the pod has one
+// container.
+type Change func(*corev1.PodSpec) error
 
 // Run makes the DaemonSet's pod on the node, with some changes, and starts its container.
 // It does not wait; see [Agent.WaitReady]. The lab stops the agent.

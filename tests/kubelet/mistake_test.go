@@ -44,7 +44,7 @@ func TestManifestsThatLackSomething(t *testing.T) {
 		check, status string
 		words         []string
 	}{
-		{"propagation", kubelet.Propagation("netns", corev1.MountPropagationNone), "netns names", "fail", []string{"HostToContainer"}},
+		{"propagation", withPropagation("netns", corev1.MountPropagationNone), "netns names", "fail", []string{"HostToContainer"}},
 		{"names", withoutVolume("netns"), "netns names", "fail", []string{"/run/netns", "HostToContainer"}},
 		{"processes", withoutHostPID, "processes", "warn", []string{"hostPID: true"}},
 		{"the runtime", withoutVolume("runtime"), "runtime", "warn", []string{"mount the folder", "/run/containerd"}},

@@ -52,7 +52,7 @@ func TestKilledContainer(t *testing.T) {
 	l := lab.NewT(t)
 	s := newSite(l, ptp)
 	elders := s.pods("elder", 1)
-	a := s.agent(kubelet.Env("DUPIP_ATTACH", "tc"))
+	a := s.agent(withEnv("DUPIP_ATTACH", "tc"))
 	s.bound(a, elders...)
 	l.Do(s.Runtime.WipeStore())
 	newcomers := s.pods("newcomer", 1)

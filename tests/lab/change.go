@@ -67,39 +67,6 @@ func (p *Pod) RouteVia(device string, dst netip.Prefix) error {
 	return p.route(device, dst, netip.Addr{})
 }
 
-// ProxyNDP makes the pod answer neighbour solicitations for an address it does not
-// have (proxy_ndp has to be on).
-func (p *Pod) ProxyNDP(a netip.Addr) error {
-	index, err := p.Ifindex(p.Interface)
-	if err != nil {
-		return err
-	}
-	n := &netlink.Neigh{LinkIndex: index, Family: unix.AF_INET6, Flags: netlink.NTF_PROXY, IP: a.AsSlice()}
-	if err := p.nl.NeighAdd(n); err != nil {
-		return fmt.Errorf("proxy %v in netns %s: %w", a, p.Name, err)
-	}
-	return nil
-}
-
-// Neighbours are the entries of the pod's neighbour tables that have a MAC address.
-func (p *Pod) Neighbours() (map[netip.Addr]string, error) {
-	index, err := p.Ifindex(p.Interface)
-	if err != nil {
-		return nil, err
-	}
-	list, err := dump(func() ([]netlink.Neigh, error) { return p.nl.NeighList(index, netlink.FAMILY_ALL) })
-	if err != nil {
-		return nil, fmt.Errorf("list neighbours in netns %s: %w", p.Name, err)
-	}
-	known := map[netip.Addr]string{}
-	for _, n := range list {
-		if a, ok := netip.AddrFromSlice(n.IP); ok && len(n.HardwareAddr) == 6 && !a.IsMulticast() {
-			known[a.Unmap()] = n.HardwareAddr.String()
-		}
-	}
-	return known, nil
-}
-
 // WaitDAD waits until duplicate address detection for an address of the pod is over,
 // and returns an error if the result is not the wanted one.
 func (p *Pod) WaitDAD(timeout time.Duration, a netip.Addr, wantFailed bool) error {

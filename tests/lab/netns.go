@@ -181,15 +181,15 @@ func (n *Netns) addrs(device string) ([]netlink.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := dump(func() ([]netlink.Addr, error) { return n.nl.AddrList(link, netlink.FAMILY_ALL) })
+	list, err := Dump(func() ([]netlink.Addr, error) { return n.nl.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s in netns %s: %w", device, n.Name, err)
 	}
 	return list, nil
 }
 
-// dump repeats a listing that a change has interrupted.
-func dump[T any](list func() ([]T, error)) ([]T, error) {
+// Dump repeats a listing over netlink that a change has interrupted.
+func Dump[T any](list func() ([]T, error)) ([]T, error) {
 	for range 20 {
 		if all, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return all, err
@@ -201,7 +201,7 @@ func dump[T any](list func() ([]T, error)) ([]T, error) {
 // removeDevices deletes every device that can be deleted. One that vanishes
 // meanwhile, with the other end of its veth pair, is as good as deleted.
 func (n *Netns) removeDevices() {
-	links, err := dump(n.nl.LinkList)
+	links, err := Dump(n.nl.LinkList)
 	if err != nil {
 		return
 	}

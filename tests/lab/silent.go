@@ -30,7 +30,7 @@ func (p *Pod) quietly(o PodOptions, change func() error) error {
 			return err
 		}
 		dropped := func() error {
-			list, err := dump(func() ([]netlink.Qdisc, error) { return p.nl.QdiscList(link) })
+			list, err := Dump(func() ([]netlink.Qdisc, error) { return p.nl.QdiscList(link) })
 			for _, q := range list {
 				if s := q.Attrs().Statistics; q.Type() == "blackhole" && s != nil && s.Queue != nil && s.Queue.Drops > 0 {
 					return nil

@@ -19,30 +19,15 @@ import (
 
 const discardPort = 9
 
-// pingTimeout is how long an answer to a ping is waited for.
+// pingTimeout is how long Ping waits for an answer.
 const pingTimeout = 2 * time.Second
 
-// errNoAnswer says that nobody answered.
-var errNoAnswer = errors.New("no echo reply")
+// ErrNoAnswer says that nothing answered a ping.
+var ErrNoAnswer = errors.New("no echo reply")
 
-// Ping sends ICMP echo requests to dst, five a second, until one is answered; in the end
-// it gives up.
-func (n *Netns) Ping(dst netip.Addr) error { return n.ping(dst, Patience(pingTimeout)) }
-
-// PingInVain is Ping where no answer is wanted: it returns an error if there is one. As
-// that one would come at once, it does not have the patience of Ping.
-func (n *Netns) PingInVain(dst netip.Addr) error {
-	err := n.ping(dst, pingTimeout)
-	switch {
-	case err == nil:
-		return fmt.Errorf("ping %v from netns %s: it was answered", dst, n.Name)
-	case errors.Is(err, errNoAnswer):
-		return nil
-	}
-	return err
-}
-
-func (n *Netns) ping(dst netip.Addr, timeout time.Duration) error {
+// Ping sends ICMP echo requests to dst, five a second, until one is answered. After two seconds it
+// returns an error that wraps [ErrNoAnswer].
+func (n *Netns) Ping(dst netip.Addr) error {
 	network, listen := "ip4:icmp", "0.0.0.0"
 	var echo, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
 	protocol := 1
@@ -62,7 +47,7 @@ func (n *Netns) ping(dst netip.Addr, timeout time.Duration) error {
 
 	id := rand.IntN(1 << 16)
 	buf := make([]byte, 1500)
-	deadline := time.Now().Add(timeout)
+	deadline := time.Now().Add(Patience(pingTimeout))
 	for seq := 0; seq == 0 || time.Now().Before(deadline); seq++ {
 		m := icmp.Message{Type: echo, Body: &icmp.Echo{ID: id, Seq: seq, Data: []byte("dupip lab")}}
 		b, err := m.Marshal(nil)
@@ -91,7 +76,7 @@ func (n *Netns) ping(dst netip.Addr, timeout time.Duration) error {
 			}
 		}
 	}
-	return fmt.Errorf("ping %v from netns %s: %w", dst, n.Name, errNoAnswer)
+	return fmt.Errorf("ping %v from netns %s: %w", dst, n.Name, ErrNoAnswer)
 }
 
 // SendUDP sends count datagrams from an address that the netns has to the discard

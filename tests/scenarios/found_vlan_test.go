@@ -23,7 +23,7 @@ var foundVLAN = slices.Concat(
 		s.inOneVLAN(s.Addrs(lab.Bridged, 14), func(a *Actor, name string, vlan uint16, ips []netip.Addr) *lab.Pod {
 			p := s.PodOn(a, name, lab.PodOptions{})
 			if vlan != 0 {
-				s.Do(p.InVLAN(vlan))
+				s.Do(tagVLAN(p, vlan))
 			}
 			for _, ip := range ips {
 				s.Do(p.AddAddr(ip))

@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -117,7 +120,7 @@ func proxyAnswers(s *Stage) {
 		proxy.Sysctl("ipv4/neigh/eth0/proxy_delay", "0"), proxy.Sysctl("ipv6/neigh/eth0/proxy_delay", "0"))
 	// It answers for what it believes to be behind another device.
 	inside := proxy.AsNode()
-	s.Do(inside.AddBridge("tunnel0"), proxy.RouteVia("tunnel0", netip.PrefixFrom(ips[0], 32)), proxy.ProxyNDP(ips[1]))
+	s.Do(inside.AddBridge("tunnel0"), proxy.RouteVia("tunnel0", netip.PrefixFrom(ips[0], 32)), proxyNDP(proxy, ips[1]))
 	holder := s.Pod("holder", lab.PodOptions{Addrs: ips})
 	asker := s.PodOn(at, "asker", lab.PodOptions{Addrs: at.Addrs(lab.Bridged, 27)})
 	s.Sees(holder, ips...)
@@ -128,4 +131,14 @@ func proxyAnswers(s *Stage) {
 	}
 	s.SeesForwarded(proxy, ips...)
 	s.Sees(holder, ips...)
+}
+
+// proxyNDP makes a pod answer neighbour solicitations for an address that it does not have. The
+// sysctl proxy_ndp must be on.
+func proxyNDP(p *lab.Pod, a netip.Addr) error {
+	index, err := p.Ifindex(p.Interface)
+	if err != nil {
+		return err
+	}
+	return p.Netlink().NeighAdd(&netlink.Neigh{LinkIndex: index, Family: unix.AF_INET6, Flags: netlink.NTF_PROXY, IP: a.AsSlice()})
 }

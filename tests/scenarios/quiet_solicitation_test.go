@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -22,7 +24,7 @@ var quietSolicitation = onOneAndMore(2, Scenario{
 		for _, ip := range append(known.Addrs(), s.Node.IPv4(1), s.Node.IPv6(1)) {
 			s.Do(bystander.Ping(ip))
 		}
-		before, err := bystander.Neighbours()
+		before, err := neighbours(bystander)
 		s.Do(err)
 
 		// A pod comes up with duplicate address detection while its interface is
@@ -63,7 +65,7 @@ func (s *Stage) routedUnderSolicitation() {
 // make themselves with their link-local addresses.
 func (s *Stage) sameNeighbours(p *lab.Pod, before map[netip.Addr]string, others ...*lab.Pod) {
 	s.Helper()
-	after, err := p.Neighbours()
+	after, err := neighbours(p)
 	s.Do(err)
 	bridge, err := s.Node.MAC(lab.Bridge)
 	s.Do(err)
@@ -141,4 +143,20 @@ func (s *Stage) solicitWithoutPause(p *lab.Pod, ips []netip.Addr) (stop func()) 
 	})
 	s.Cleanup(stop)
 	return stop
+}
+
+// neighbours are the entries of a pod's neighbour tables that have a MAC address.
+func neighbours(p *lab.Pod) (map[netip.Addr]string, error) {
+	index, err := p.Ifindex(p.Interface)
+	if err != nil {
+		return nil, err
+	}
+	list, err := lab.Dump(func() ([]netlink.Neigh, error) { return p.Netlink().NeighList(index, netlink.FAMILY_ALL) })
+	known := map[netip.Addr]string{}
+	for _, n := range list {
+		if a, ok := netip.AddrFromSlice(n.IP); ok && len(n.HardwareAddr) == 6 && !a.IsMulticast() {
+			known[a.Unmap()] = n.HardwareAddr.String()
+		}
+	}
+	return known, err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/tests/lab"
 	"github.com/dupip/dupip/tests/soak/judge"
 )
 
@@ -186,16 +187,13 @@ func inspect(name string) (v view, err error) {
 		return v, err
 	}
 	defer handle.Close()
-	for try := 0; ; try++ {
-		if v, err = ask(handle); !errors.Is(err, netlink.ErrDumpInterrupted) || try == 20 {
-			return v, err
-		}
-	}
+	return readNetns(handle)
 }
 
-func ask(handle *netlink.Handle) (view, error) {
+// readNetns lists the devices and addresses.
+func readNetns(handle *netlink.Handle) (view, error) {
 	v := view{ports: make(map[int]bool)}
-	links, err := handle.LinkList()
+	links, err := lab.Dump(handle.LinkList)
 	if err != nil {
 		return v, err
 	}
@@ -208,7 +206,7 @@ func ask(handle *netlink.Handle) (view, error) {
 			v.peer = attrs.ParentIndex
 		}
 	}
-	addrs, err := handle.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := lab.Dump(func() ([]netlink.Addr, error) { return handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return v, err
 	}

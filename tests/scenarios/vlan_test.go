@@ -1,13 +1,19 @@
-package lab
+package scenarios
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
+	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // Verdicts of programs of the kind tc.
@@ -22,14 +28,14 @@ const (
 	vlanTCI     = 24
 )
 
-// InVLAN puts the pod's kernel into a VLAN: from now on all that leaves its first
+// tagVLAN puts the pod's kernel into a VLAN: from now on all that leaves its first
 // interface is tagged, and what comes in without the tag is dropped. The tag travels beside
-// the packet, as that of a VLAN device does, and not in it, as that of a [Guest] does. It
+// the packet, as that of a VLAN device does, and not in it, as that of a [lab.Guest] does. It
 // is done by two programs, because some kernels have no VLAN devices.
-func (p *Pod) InVLAN(vlan uint16) error {
+func tagVLAN(p *lab.Pod, vlan uint16) error {
 	push := asm.Instructions{
 		// R1 is the packet. The protocol is in network order.
-		asm.Mov.Imm(asm.R2, int32(htons(etherVLAN))),
+		asm.Mov.Imm(asm.R2, int32(binary.NativeEndian.Uint16([]byte{0x81, 0x00}))),
 		asm.Mov.Imm(asm.R3, int32(vlan)),
 		asm.FnSkbVlanPush.Call(),
 		asm.Mov.Imm(asm.R0, tcPass),
@@ -55,7 +61,7 @@ func (p *Pod) InVLAN(vlan uint16) error {
 		code asm.Instructions
 		at   ebpf.AttachType
 	}{{push, ebpf.AttachTCXEgress}, {pop, ebpf.AttachTCXIngress}} {
-		if err := p.attachTCX(index, hook.at, hook.code); err != nil {
+		if err := attachTCX(p, index, hook.at, hook.code); err != nil {
 			return fmt.Errorf("put netns %s into VLAN %d: %w", p.Name, vlan, err)
 		}
 	}
@@ -63,7 +69,7 @@ func (p *Pod) InVLAN(vlan uint16) error {
 }
 
 // attachTCX runs a program on a device of the pod until the lab ends.
-func (p *Pod) attachTCX(index int, at ebpf.AttachType, code asm.Instructions) error {
+func attachTCX(p *lab.Pod, index int, at ebpf.AttachType, code asm.Instructions) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Instructions: code, License: "GPL"})
 	if err != nil {
 		return err
@@ -76,7 +82,7 @@ func (p *Pod) attachTCX(index int, at ebpf.AttachType, code asm.Instructions) er
 	}); err != nil {
 		return err
 	}
-	p.lab.OnClose(func() error {
+	p.Node.Lab().OnClose(func() error {
 		// The device may be gone.
 		if err := l.Close(); err != nil && !errors.Is(err, unix.ENODEV) {
 			return err
@@ -84,4 +90,35 @@ func (p *Pod) attachTCX(index int, at ebpf.AttachType, code asm.Instructions) er
 		return nil
 	})
 	return nil
+}
+
+// What a pod in a VLAN sends has the tag, and what has none does not reach it.
+func TestTagVLAN(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	ip := n.IPv4(5)
+	p := l.Pod(n, "pod", lab.PodOptions{Addrs: []netip.Addr{ip}})
+	if err := n.Ping(ip); err != nil {
+		t.Fatal(err)
+	}
+	l.Do(tagVLAN(p, 42))
+	tap := func(vlan uint16) *lab.Tap {
+		tap, err := n.Tap(p.HostInterface, func(packet lab.Packet) bool { return packet.VLAN == vlan })
+		l.Do(err)
+		return tap
+	}
+	tagged, untagged := tap(42), tap(0)
+	l.Do(p.Announce(ip), p.SendUDP(ip, n.IPv4(1), 1))
+	for deadline := time.Now().Add(patience); tagged.Count() < 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d tagged frames, want two or more", tagged.Count())
+		}
+	}
+	if err := n.Ping(ip); !errors.Is(err, lab.ErrNoAnswer) {
+		t.Errorf("ping without a tag: %v, want %v", err, lab.ErrNoAnswer)
+	}
+	if untagged.Count() > 0 {
+		t.Errorf("%d frames without a tag", untagged.Count())
+	}
 }

@@ -1,29 +1,26 @@
-package kubelet
+package kubelet_test
 
 import (
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dupip/dupip/tests/kubelet"
 )
 
-// Change is what a test has otherwise than the manifest. It may do anything with the pod;
-// there is a function for each of the usual changes. The pod has one container.
-type Change func(*corev1.PodSpec) error
-
-// Privileged runs the container privileged, without a list of capabilities and a seccomp
+// privileged runs the container privileged, without a list of capabilities and a seccomp
 // profile, as manifests that do so have it.
-func Privileged() Change {
+func privileged() kubelet.Change {
 	return func(p *corev1.PodSpec) error {
 		s := p.Containers[0].SecurityContext
-		privileged := true
-		s.Privileged, s.Capabilities, s.SeccompProfile = &privileged, nil, nil
+		s.Privileged, s.Capabilities, s.SeccompProfile = new(true), nil, nil
 		return nil
 	}
 }
 
-// Without takes a capability away that the manifest gives.
-func Without(name corev1.Capability) Change {
+// withoutCapability takes a capability away that the manifest gives.
+func withoutCapability(name corev1.Capability) kubelet.Change {
 	return func(p *corev1.PodSpec) error {
 		add := &p.Containers[0].SecurityContext.Capabilities.Add
 		if !slices.Contains(*add, name) {
@@ -34,8 +31,8 @@ func Without(name corev1.Capability) Change {
 	}
 }
 
-// Env adds a variable, or takes the place of the one of this name.
-func Env(name, value string) Change {
+// withEnv adds a variable, or takes the place of the one of this name.
+func withEnv(name, value string) kubelet.Change {
 	return func(p *corev1.PodSpec) error {
 		c := &p.Containers[0]
 		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
@@ -44,8 +41,8 @@ func Env(name, value string) Change {
 	}
 }
 
-// Propagation changes how the mounts of the host reach the container by a volume.
-func Propagation(volume string, mode corev1.MountPropagationMode) Change {
+// withPropagation changes how the mounts of the host reach the container by a volume.
+func withPropagation(volume string, mode corev1.MountPropagationMode) kubelet.Change {
 	return func(p *corev1.PodSpec) error {
 		mounts := p.Containers[0].VolumeMounts
 		i := slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
@@ -57,8 +54,8 @@ func Propagation(volume string, mode corev1.MountPropagationMode) Change {
 	}
 }
 
-// Mount adds a volume, read-only, at a path of the container.
-func Mount(name, path string, source corev1.VolumeSource) Change {
+// withMount adds a volume, read-only, at a path of the container.
+func withMount(name, path string, source corev1.VolumeSource) kubelet.Change {
 	return func(p *corev1.PodSpec) error {
 		p.Volumes = append(p.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 		p.Containers[0].VolumeMounts = append(p.Containers[0].VolumeMounts,
