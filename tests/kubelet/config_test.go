@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/dupip/dupip/tests/kubelet"
 	"github.com/dupip/dupip/tests/lab"
 )
 
