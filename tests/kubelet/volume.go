@@ -96,8 +96,8 @@ func (p *pod) object(v objectVolume, optional *bool) error {
 	return errors.Join(os.Mkdir(v.dir, 0o777), v.project(data))
 }
 
-// project writes files as a kubelet does, for a reader to see all of them change at once: a
-// new folder with the files, ..data as a link to it, and a link for each of the files.
+// project writes files as a kubelet does, so that all of them change at once: a new folder with the
+// files, ..data as a link to it, and a link for each file. Links of files that are gone stay.
 func (v *objectVolume) project(data map[string]string) error {
 	files := data
 	if len(v.items) > 0 {
@@ -120,25 +120,15 @@ func (v *objectVolume) project(data map[string]string) error {
 		errs = append(errs, os.WriteFile(path, []byte(content), v.mode), os.Chmod(path, v.mode))
 	}
 	link := filepath.Join(v.dir, "..data")
-	former, err := os.Readlink(link)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+	former, _ := os.Readlink(link) // there is none at first
 	errs = append(errs, os.Symlink(filepath.Base(next), link+"_tmp"), os.Rename(link+"_tmp", link))
 	for name := range files {
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(v.dir, name)); !errors.Is(err, fs.ErrExist) {
 			errs = append(errs, err)
 		}
 	}
-	if former == "" {
-		return errors.Join(errs...)
+	if former != "" {
+		errs = append(errs, os.RemoveAll(filepath.Join(v.dir, former)))
 	}
-	gone, err := os.ReadDir(filepath.Join(v.dir, former))
-	errs = append(errs, err)
-	for _, e := range gone {
-		if _, ok := files[e.Name()]; !ok {
-			errs = append(errs, os.Remove(filepath.Join(v.dir, e.Name())))
-		}
-	}
-	return errors.Join(append(errs, os.RemoveAll(filepath.Join(v.dir, former)))...)
+	return errors.Join(errs...)
 }

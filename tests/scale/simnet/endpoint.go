@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -41,17 +40,7 @@ func (t Traffic) Add(o Traffic) Traffic {
 
 // Sub returns what was sent since o.
 func (t Traffic) Sub(o Traffic) Traffic {
-	return Traffic{
-		t.Packets - o.Packets, t.Bytes - o.Bytes,
-		t.Streams - o.Streams, t.StreamPackets - o.StreamPackets, t.StreamBytes - o.StreamBytes,
-		t.Lost - o.Lost, t.Overflowed - o.Overflowed,
-	}
-}
-
-type counters struct {
-	packets, bytes                      atomic.Uint64
-	streams, streamPackets, streamBytes atomic.Uint64
-	lost, overflowed                    atomic.Uint64
+	return t.Add(Traffic{-o.Packets, -o.Bytes, -o.Streams, -o.StreamPackets, -o.StreamBytes, -o.Lost, -o.Overflowed})
 }
 
 // Endpoint is one node's end of a network, a [memberlist.NodeAwareTransport].
@@ -63,9 +52,9 @@ type Endpoint struct {
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	down    chan struct{}
-	sent    counters
 
 	mu     sync.Mutex
+	sent   Traffic
 	random *rand.Rand
 	closed bool
 }
@@ -90,12 +79,15 @@ func (e *Endpoint) Addr() netip.AddrPort { return e.addr }
 
 // Traffic returns what the endpoint has sent so far.
 func (e *Endpoint) Traffic() Traffic {
-	return Traffic{
-		Packets: e.sent.packets.Load(), Bytes: e.sent.bytes.Load(),
-		Streams: e.sent.streams.Load(), StreamPackets: e.sent.streamPackets.Load(),
-		StreamBytes: e.sent.streamBytes.Load(),
-		Lost:        e.sent.lost.Load(), Overflowed: e.sent.overflowed.Load(),
-	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sent
+}
+
+func (e *Endpoint) count(more Traffic) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sent = e.sent.Add(more)
 }
 
 // FinalAdvertiseAddr is the endpoint's own address, whatever was configured.
@@ -106,12 +98,11 @@ func (e *Endpoint) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 // WriteTo sends a packet. It never waits, and loses a packet as UDP does: in silence.
 func (e *Endpoint) WriteTo(b []byte, addr string) (time.Time, error) {
 	now := time.Now()
-	e.sent.packets.Add(1)
-	e.sent.bytes.Add(uint64(len(b)) + headers)
+	e.count(Traffic{Packets: 1, Bytes: uint64(len(b)) + headers})
 	to := e.network.reach(e, addr)
 	lost, delay := e.chance()
 	if lost || to == nil {
-		e.sent.lost.Add(1)
+		e.count(Traffic{Lost: 1})
 		return now, nil
 	}
 	// The sender may use its buffer again.
@@ -155,7 +146,7 @@ func (e *Endpoint) DialTimeout(addr string, timeout time.Duration) (net.Conn, er
 	ours, theirs := newStream(e, to)
 	select {
 	case to.streams <- theirs:
-		e.sent.streams.Add(1)
+		e.count(Traffic{Streams: 1})
 		return ours, nil
 	default:
 		return fail("connection refused")
@@ -195,14 +186,13 @@ func (e *Endpoint) chance() (lost bool, delay time.Duration) {
 func (e *Endpoint) take(d delivery) {
 	select {
 	case <-e.down:
-		d.from.sent.lost.Add(1)
+		d.from.count(Traffic{Lost: 1})
 		return
 	default:
 	}
 	select {
 	case e.packets <- &memberlist.Packet{Buf: d.buf, From: d.from.udp, Timestamp: time.Now()}:
 	default:
-		d.from.sent.lost.Add(1)
-		d.from.sent.overflowed.Add(1)
+		d.from.count(Traffic{Lost: 1, Overflowed: 1})
 	}
 }

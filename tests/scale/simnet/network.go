@@ -118,9 +118,9 @@ func (n *Network) Partition(side func(netip.AddrPort) int) {
 // reach returns the endpoint of an address, or nil if from cannot reach any there.
 func (n *Network) reach(from *Endpoint, addr string) *Endpoint {
 	n.mu.RLock()
-	defer n.mu.RUnlock()
 	to := n.endpoints[addr]
-	if to == nil || n.side != nil && n.side(from.addr) != n.side(to.addr) {
+	n.mu.RUnlock()
+	if to == nil || !n.connected(from, to) {
 		return nil
 	}
 	return to

@@ -54,8 +54,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	default:
 	}
 	packets := uint64((len(b) + segment - 1) / segment)
-	s.local.sent.streamPackets.Add(packets)
-	s.local.sent.streamBytes.Add(uint64(len(b)) + packets*tcpHeaders)
+	s.local.count(Traffic{StreamPackets: packets, StreamBytes: uint64(len(b)) + packets*tcpHeaders})
 	if !s.local.network.connected(s.local, s.remote) {
 		return len(b), nil
 	}
