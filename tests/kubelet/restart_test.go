@@ -10,7 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/dupip/dupip/tests/kubelet"
 	"github.com/dupip/dupip/tests/lab"
 )
 
