@@ -37,8 +37,8 @@ func TestFromPacketToAlert(t *testing.T) {
 		agents = append(agents, startAgent(l, r.Node, "--cri-socket", r.Socket))
 	}
 	agents = append(agents, startAgent(l, l.Node("")))
-	l.Meet(agents...)
-	d := newDesk(l, agents, 1)
+	l.WaitCluster(agents...)
+	d := newMonitoring(l, agents, 1)
 
 	elder := runPod(l, runtimes[0], "web-0")
 	ip := elder.IPs[0]
@@ -141,7 +141,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 		return err
 	}))
-	d := newDesk(l, agents, 1)
+	d := newMonitoring(l, agents, 1)
 	for n, p := range newcomers {
 		l.Do(p.AddAddr(address(n)))
 	}
@@ -174,7 +174,7 @@ func TestQuietUntilAnAgentIsGone(t *testing.T) {
 	for i, a := range agents {
 		l.Pod(a.Node, fmt.Sprintf("pod-%d", i), lab.PodOptions{Addrs: []netip.Addr{a.Node.IPv4(10), a.Node.IPv6(10)}})
 	}
-	d := newDesk(l, agents, hurry)
+	d := newMonitoring(l, agents, hurry)
 	began := time.Now()
 	for i := range agents {
 		end := agents[i].Stop
@@ -183,7 +183,7 @@ func TestQuietUntilAnAgentIsGone(t *testing.T) {
 		}
 		l.Do(end())
 		agents[i] = l.Successor(agents[i])
-		l.Meet(agents...)
+		l.WaitCluster(agents...)
 	}
 	l.Do(d.prometheus.Stop())
 	d.startPrometheus()
@@ -271,7 +271,7 @@ func names(a alert, ip netip.Addr, elder, newcomer *cri.Pod, agents []*lab.Agent
 }
 
 // count returns an error unless there were so many notifications of that kind.
-func (d *desk) count(status string, want int) error {
+func (d *monitoring) count(status string, want int) error {
 	got := 0
 	for _, n := range d.received() {
 		if n.Status == status {
@@ -285,7 +285,7 @@ func (d *desk) count(status string, want int) error {
 }
 
 // notified waits until there are so many notifications of that kind, and returns the first.
-func (d *desk) notified(status string, want int) notification {
+func (d *monitoring) notified(status string, want int) notification {
 	d.t.Helper()
 	d.eventually("notifications", func() error { return d.count(status, want) })
 	for _, n := range d.received() {
@@ -297,7 +297,7 @@ func (d *desk) notified(status string, want int) notification {
 }
 
 // onlyFired fails the test if any other alert has fired.
-func (d *desk) onlyFired(alertname string) {
+func (d *monitoring) onlyFired(alertname string) {
 	d.t.Helper()
 	fired, err := d.fired()
 	d.t.Do(err)

@@ -60,7 +60,7 @@ func (q boardQuery) on(nodes string) string {
 
 // answer is what Grafana gets for a query now, or over the last minutes: of every series
 // the latest value that is a number.
-func (d *desk) answer(q boardQuery) (all []sample, err error) {
+func (d *monitoring) answer(q boardQuery) (all []sample, err error) {
 	if !q.Range {
 		return d.query(q.on(".*"))
 	}
@@ -93,7 +93,7 @@ func (d *desk) answer(q boardQuery) (all []sample, err error) {
 }
 
 // want polls until a query has this one value.
-func (d *desk) want(query string, value float64) {
+func (d *monitoring) want(query string, value float64) {
 	d.t.Helper()
 	d.eventually(query, func() error {
 		samples, err := d.query(query)
@@ -109,7 +109,7 @@ const podLabel = "source_pod"
 
 // wantAnswers waits until every query of the dashboard has an answer with the labels that
 // its legend names.
-func (d *desk) wantAnswers(b board) {
+func (d *monitoring) wantAnswers(b board) {
 	d.t.Helper()
 	label := regexp.MustCompile(`\{\{(\w+)\}\}`)
 	d.eventually("an answer in every panel", func() error {
@@ -140,7 +140,7 @@ func (d *desk) wantAnswers(b board) {
 
 // wantRow looks at the table of conflicts: one row for the address with both nodes and
 // since when, and every column is there.
-func (d *desk) wantRow(b board, ip netip.Addr, nodes ...string) {
+func (d *monitoring) wantRow(b board, ip netip.Addr, nodes ...string) {
 	d.t.Helper()
 	p := b.panel(d.t, "Open conflicts")
 	fields := make(map[string]bool)

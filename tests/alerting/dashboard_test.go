@@ -26,7 +26,7 @@ func TestDashboard(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "dupip.yaml")
 	l.Do(os.WriteFile(config, []byte("shared: [10.0.0.53]\n"), 0o600))
 	agents := l.Agents(nodes, "--config", config, "--cri-socket", filepath.Join(t.TempDir(), "absent.sock"))
-	d := newDesk(l, agents, 1)
+	d := newMonitoring(l, agents, 1)
 	b := readBoard(l)
 	names := []string{nodes[0].ShortName(), nodes[1].ShortName()}
 

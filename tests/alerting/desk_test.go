@@ -26,9 +26,9 @@ const (
 	webhookAddress      = "127.0.0.1:9099"
 )
 
-// desk is where somebody is on call: a node with a Prometheus that sees all agents, its
+// monitoring is where somebody is on call: a node with a Prometheus that sees all agents, its
 // Alertmanager, and a receiver of what that sends.
-type desk struct {
+type monitoring struct {
 	t      *lab.T
 	node   *lab.Node
 	dir    string
@@ -62,11 +62,11 @@ func (a alert) String() string {
 	return fmt.Sprintf("%s (%s)", a.Labels["alertname"], a.Annotations["summary"])
 }
 
-// newDesk sets the parts up on a node of their own. The rules are those that are deployed,
+// newMonitoring sets the parts up on a node of their own. The rules are those that are deployed,
 // with all their times divided by hurry; 1 leaves them as they are.
-func newDesk(t *lab.T, agents []*lab.Agent, hurry int) *desk {
+func newMonitoring(t *lab.T, agents []*lab.Agent, hurry int) *monitoring {
 	t.Helper()
-	d := &desk{t: t, node: t.Node("desk"), dir: t.TempDir()}
+	d := &monitoring{t: t, node: t.Node("desk"), dir: t.TempDir()}
 	d.client = d.node.HTTPClient()
 	d.client.Timeout = 10 * time.Second
 	d.listen()
@@ -109,7 +109,7 @@ func newDesk(t *lab.T, agents []*lab.Agent, hurry int) *desk {
 }
 
 // startPrometheus starts it, for the first time or again.
-func (d *desk) startPrometheus() {
+func (d *monitoring) startPrometheus() {
 	d.t.Helper()
 	var err error
 	d.prometheus, err = startProcess(d.node, []string{"prometheus"},
@@ -125,12 +125,12 @@ func targetsOf(addresses ...string) []any {
 	return []any{map[string]any{"targets": addresses}}
 }
 
-func (d *desk) write(name, text string) {
+func (d *monitoring) write(name, text string) {
 	d.t.Helper()
 	d.t.Do(os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600))
 }
 
-func (d *desk) writeYAML(name string, document any) {
+func (d *monitoring) writeYAML(name string, document any) {
 	d.t.Helper()
 	text, err := yaml.Marshal(document)
 	d.t.Do(err)
@@ -183,7 +183,7 @@ func runbookConfig(t *lab.T) map[string]any {
 }
 
 // listen begins to take notifications.
-func (d *desk) listen() {
+func (d *monitoring) listen() {
 	d.t.Helper()
 	var listener net.Listener
 	d.t.Do(d.node.Exec(func() (err error) {
@@ -213,7 +213,7 @@ func (d *desk) listen() {
 }
 
 // received are the notifications so far.
-func (d *desk) received() []notification {
+func (d *monitoring) received() []notification {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]notification(nil), d.notifications...)
@@ -226,7 +226,7 @@ type sample struct {
 }
 
 // query asks Prometheus.
-func (d *desk) query(expression string) ([]sample, error) {
+func (d *monitoring) query(expression string) ([]sample, error) {
 	var answer struct {
 		Data struct {
 			Result []struct {
@@ -252,7 +252,7 @@ func (d *desk) query(expression string) ([]sample, error) {
 }
 
 // yields returns an error unless the expression has so many results now.
-func (d *desk) yields(expression string, want int) error {
+func (d *monitoring) yields(expression string, want int) error {
 	samples, err := d.query(expression)
 	if err == nil && len(samples) != want {
 		err = fmt.Errorf("%s yields %v, want %d", expression, samples, want)
@@ -261,7 +261,7 @@ func (d *desk) yields(expression string, want int) error {
 }
 
 // fired are the names of all alerts that have fired since Prometheus began.
-func (d *desk) fired() ([]sample, error) {
+func (d *monitoring) fired() ([]sample, error) {
 	return d.query(`count by (alertname) (max_over_time(ALERTS{alertstate="firing"}[1h]))`)
 }
 
@@ -272,13 +272,13 @@ type group struct {
 }
 
 // groups are those with alerts that are not over.
-func (d *desk) groups() (all []group, err error) {
+func (d *monitoring) groups() (all []group, err error) {
 	err = getJSON(d.t.Context(), d.client, "http://"+alertmanagerAddress+"/api/v2/alerts/groups", &all)
 	return all, err
 }
 
 // oneGroup returns the only group with the only alert of that name in it, or why there is none.
-func (d *desk) oneGroup(alertname string) (group, error) {
+func (d *monitoring) oneGroup(alertname string) (group, error) {
 	groups, err := d.groups()
 	if err != nil {
 		return group{}, err
@@ -290,7 +290,7 @@ func (d *desk) oneGroup(alertname string) (group, error) {
 }
 
 // none returns what Alertmanager holds as an error.
-func (d *desk) none() error {
+func (d *monitoring) none() error {
 	groups, err := d.groups()
 	if err == nil && len(groups) > 0 {
 		err = fmt.Errorf("Alertmanager holds %v, want nothing", groups)
@@ -299,7 +299,7 @@ func (d *desk) none() error {
 }
 
 // eventually polls until ok returns nil, and fails the test when that takes too long.
-func (d *desk) eventually(what string, ok func() error) {
+func (d *monitoring) eventually(what string, ok func() error) {
 	d.t.Helper()
 	if err := lab.Poll(d.t.Context(), patience, ok); err != nil {
 		d.t.Fatal(fmt.Errorf("%s: %w", what, err))

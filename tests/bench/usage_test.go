@@ -33,7 +33,7 @@ func measureUsage(b *bench) {
 		})
 	}
 	idle := b.use(agents, func() { b.pause(b.settings.idle) })
-	talking := b.use(agents, func() { b.talk(pods) })
+	talking := b.use(agents, func() { b.sendEvery(pods) })
 	for i := range agents {
 		goal := ""
 		if b.pods[i] == 250 {
@@ -90,9 +90,9 @@ func (b *bench) use(agents []*lab.Agent, f func()) []usage {
 	return all
 }
 
-// talk lets every pod send a datagram a second into the world, from its IPv4 address, evenly
+// sendEvery lets every pod send a datagram a second into the world, from its IPv4 address, evenly
 // spread.
-func (b *bench) talk(nodes [][]*lab.Pod) {
+func (b *bench) sendEvery(nodes [][]*lab.Pod) {
 	b.Helper()
 	// The world ends at the switch, see package lab.
 	world := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), 9)

@@ -76,16 +76,16 @@ func adviceOn(t *lab.T, a *lab.Agent, ip netip.Addr, flags ...string) (c advised
 	return c
 }
 
-// newer is the netns of the newer holder, empty if that is not known.
-func (c advised) newer() string {
+// newerNetns is the netns of the newer holder, empty if that is not known.
+func (c advised) newerNetns() string {
 	if c.Advice.Newer == nil {
 		return ""
 	}
 	return c.Holders[*c.Advice.Newer].Netns
 }
 
-// leads tells where the routes lead, in the order of the document.
-func (c advised) leads() string {
+// nextHops tells where the routes lead, in the order of the document.
+func (c advised) nextHops() string {
 	var all []string
 	for _, r := range c.Routes {
 		to := r.To
@@ -100,15 +100,15 @@ func (c advised) leads() string {
 	return strings.Join(all, ", ")
 }
 
-// obey gives the first command of the advice where it says, and waits for the end.
-func (c advised) obey(t *lab.T, agents ...*lab.Agent) {
+// runFirstCommand gives the first command of the advice where it says, and waits for the end.
+func (c advised) runFirstCommand(t *lab.T, agents ...*lab.Agent) {
 	t.Helper()
 	first := c.removal(0)
 	i := slices.IndexFunc(agents, func(a *lab.Agent) bool { return a.Node.ShortName() == first.On })
 	if i < 0 || first.Command == "" {
 		t.Fatal(fmt.Errorf("%q is not for a node that is there: %q; advice %+v on %+v", first.Command, first.On, *c.Advice, c.Holders))
 	}
-	t.Do(give(agents[i].Node, first.Command))
+	t.Do(runCommand(agents[i].Node, first.Command))
 	for _, a := range agents {
 		ended(t, a, c.IP)
 	}
@@ -128,8 +128,8 @@ func ended(t *lab.T, a *lab.Agent, ip netip.Addr) {
 	t.Do(err)
 }
 
-// give runs a command on a node. It has to be silent.
-func give(n *lab.Node, command string) error {
+// runCommand runs a command on a node. It has to be silent.
+func runCommand(n *lab.Node, command string) error {
 	return n.Exec(func() error {
 		out, err := exec.Command("sh", "-c", command).CombinedOutput()
 		if len(out) > 0 {
@@ -139,8 +139,8 @@ func give(n *lab.Node, command string) error {
 	})
 }
 
-// prints checks what the conflict's text has, line breaks apart.
-func prints(t *lab.T, a *lab.Agent, args []string, want ...string) {
+// checkOutput checks what the conflict's text has, line breaks apart.
+func checkOutput(t *lab.T, a *lab.Agent, args []string, want ...string) {
 	t.Helper()
 	out, err := a.CLI(t.Context(), args...)
 	t.Do(err)
@@ -167,21 +167,21 @@ func TestAdviceRouted(t *testing.T) {
 		_, err := w.WaitConfirmed(ip, patience)
 		l.Do(err)
 		c := adviceOn(l, a, ip)
-		if c.newer() != newer.Name || c.Advice.By != "firstSeen" || !c.Holders[0].FoundAtStart || c.Holders[1].FoundAtStart {
+		if c.newerNetns() != newer.Name || c.Advice.By != "firstSeen" || !c.Holders[0].FoundAtStart || c.Holders[1].FoundAtStart {
 			t.Errorf("advice %+v on %+v", *c.Advice, c.Holders)
 		}
-		if want := n.ShortName() + ": " + newer.Name; c.leads() != want {
-			t.Errorf("packets to %v go %q, want %q", ip, c.leads(), want)
+		if want := n.ShortName() + ": " + newer.Name; c.nextHops() != want {
+			t.Errorf("packets to %v go %q, want %q", ip, c.nextHops(), want)
 		}
 	}
 	command := "Remove the newer one, on node " + n.ShortName() + ": ip link set dev " + newer.HostInterface + " down"
 	dark := elder.Name + " gets no traffic from " + n.ShortName() + "."
-	prints(l, a, []string{"conflicts"}, dark, command)
-	prints(l, a, []string{"conflicts", "-o", "wide"}, dark, command)
-	prints(l, a, []string{"explain", ips[1].String()}, dark, command,
+	checkOutput(l, a, []string{"conflicts"}, dark, command)
+	checkOutput(l, a, []string{"conflicts", "-o", "wide"}, dark, command)
+	checkOutput(l, a, []string{"explain", ips[1].String()}, dark, command,
 		"while "+elder.Name+" has it: repair IPAM, or replace that one, too, on node "+n.ShortName()+": ip link set dev "+elder.HostInterface+" down")
 	c := adviceOn(l, a, ips[0])
-	c.obey(l, a)
+	c.runFirstCommand(l, a)
 }
 
 // On a bridge the node's own neighbour entry says who gets its packets, and nothing of what the
@@ -200,11 +200,11 @@ func TestAdviceBridged(t *testing.T) {
 	l.Do(err)
 	for range 2 {
 		c := adviceOn(l, a, ip)
-		if c.newer() != "" || c.Advice.Unknown != "found-at-start" || c.leads() != n.ShortName()+": unknown" {
-			t.Errorf("packets go %q, advice %+v", c.leads(), *c.Advice)
+		if c.newerNetns() != "" || c.Advice.Unknown != "found-at-start" || c.nextHops() != n.ShortName()+": unknown" {
+			t.Errorf("packets go %q, advice %+v", c.nextHops(), *c.Advice)
 		}
 	}
-	prints(l, a, []string{"conflicts"}, "they were there before the agent", "has no neighbour entry", "Remove one of them, on node "+n.ShortName()+":")
+	checkOutput(l, a, []string{"conflicts"}, "they were there before the agent", "has no neighbour entry", "Remove one of them, on node "+n.ShortName()+":")
 	// The bridge takes the MAC to be where it was heard last.
 	l.Do(n.Ping(ip))
 	l.Eventually("lead to the newer", func() error {
@@ -212,15 +212,15 @@ func TestAdviceBridged(t *testing.T) {
 			return err
 		}
 		c := adviceOn(l, a, ip)
-		if want := n.ShortName() + ": " + newer.Name; c.leads() != want {
-			return fmt.Errorf("packets go %q, want %q", c.leads(), want)
+		if want := n.ShortName() + ": " + newer.Name; c.nextHops() != want {
+			return fmt.Errorf("packets go %q, want %q", c.nextHops(), want)
 		}
 		if first := c.removal(0); first.Command == "" || first.Because != "" {
 			return fmt.Errorf("advice %+v", *c.Advice)
 		}
 		return nil
 	})
-	prints(l, a, []string{"conflicts"}, "Remove one of them, on node "+n.ShortName()+":")
+	checkOutput(l, a, []string{"conflicts"}, "Remove one of them, on node "+n.ShortName()+":")
 }
 
 // A node that finds a pod on a bridge goes on sending to its MAC when it is gone. The advice has
@@ -256,7 +256,7 @@ func TestAdviceFlush(t *testing.T) {
 				}
 				c := adviceOn(l, a, ip)
 				if first = c.removal(0); c.Holders[first.Holder].Netns != newer.Name || len(first.Then) != 1 {
-					return fmt.Errorf("advice %+v, packets go %q", *c.Advice, c.leads())
+					return fmt.Errorf("advice %+v, packets go %q", *c.Advice, c.nextHops())
 				}
 				return nil
 			})
@@ -264,7 +264,7 @@ func TestAdviceFlush(t *testing.T) {
 			if want := fmt.Sprintf("ip neigh flush to %v dev %s", ip, lab.Bridge); flush.Command != want || flush.On != n.ShortName() {
 				t.Fatalf("then %+v, want %q", flush, want)
 			}
-			l.Do(give(n, first.Command), n.Netlink().NeighSet(entry), give(n, flush.Command))
+			l.Do(runCommand(n, first.Command), n.Netlink().NeighSet(entry), runCommand(n, flush.Command))
 			known, err := n.Netlink().NeighList(bridge.Attrs().Index, netlink.FAMILY_ALL)
 			l.Do(err)
 			if slices.ContainsFunc(known, func(e netlink.Neigh) bool { return e.IP.Equal(ip.AsSlice()) && slices.Equal(e.HardwareAddr, mac) }) {
@@ -296,8 +296,8 @@ func TestAdviceAcrossNodes(t *testing.T) {
 	advised := func(a *lab.Agent, want string, flags ...string) (c advised) {
 		l.Helper()
 		l.Eventually("who is newer and where packets go", func() error {
-			if c = adviceOn(l, a, ip, flags...); c.leads() != want || c.newer() != newer.Name {
-				return fmt.Errorf("on %s packets go %q, advice %+v; want %q", a.Node.ShortName(), c.leads(), *c.Advice, want)
+			if c = adviceOn(l, a, ip, flags...); c.nextHops() != want || c.newerNetns() != newer.Name {
+				return fmt.Errorf("on %s packets go %q, advice %+v; want %q", a.Node.ShortName(), c.nextHops(), *c.Advice, want)
 			}
 			return nil
 		})
@@ -310,9 +310,9 @@ func TestAdviceAcrossNodes(t *testing.T) {
 	name := func(i int) string { return agents[i].Node.ShortName() }
 	want := fmt.Sprintf("%s: node %s, %s: %s, %s: %s", name(2), name(0), name(0), elder.Name, name(1), newer.Name)
 	c := advised(agents[2], want, "--cluster")
-	prints(l, agents[2], []string{"explain", ip.String()},
+	checkOutput(l, agents[2], []string{"explain", ip.String()},
 		"from "+name(0)+" to "+elder.Name+", from "+name(1)+" to "+newer.Name+".", "Remove the newer one, on node "+name(1)+": ip link")
-	c.obey(l, agents...)
+	c.runFirstCommand(l, agents...)
 }
 
 // A real runtime tells when it made its pods, also to an agent that found them all there, and
@@ -353,7 +353,7 @@ func TestAdviceByName(t *testing.T) {
 		l.Do(err)
 		dark = "shop/newer-0"
 	}
-	prints(l, a, []string{"explain", ip.String()},
+	checkOutput(l, a, []string{"explain", ip.String()},
 		"shop/newer-0 is the newer holder by its sandbox, made ", " after that of shop/elder-0; who had the address first is not known.",
 		dark+" gets no traffic from "+k.Node.ShortName()+".",
 		"kubectl -n shop delete pod newer-0",
@@ -361,8 +361,8 @@ func TestAdviceByName(t *testing.T) {
 	// Another agent knows as much.
 	l.Do(a.Kill())
 	a = l.Successor(a)
-	if again := confirmed(); again.newer() != c.newer() {
-		t.Errorf("after a restart %s is newer, before it was %s", again.newer(), c.newer())
+	if again := confirmed(); again.newerNetns() != c.newerNetns() {
+		t.Errorf("after a restart %s is newer, before it was %s", again.newerNetns(), c.newerNetns())
 	}
 }
 
@@ -391,7 +391,7 @@ func TestAdviceStopped(t *testing.T) {
 		}
 		return nil
 	})
-	prints(l, a, []string{"explain", ip.String()},
+	checkOutput(l, a, []string{"explain", ip.String()},
 		"shop/left-0 is left over: the runtime says that its sandbox has stopped.",
 		"Remove the one that is left over, on node "+k.Node.ShortName()+": crictl rmp -f "+left.ID[:13])
 	l.Do(k.RemovePod(t.Context(), left)) // what crictl does

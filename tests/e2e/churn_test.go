@@ -154,7 +154,7 @@ func churn(l *lab.T, n *lab.Node, prefix string, d time.Duration) int {
 	for slot := range churnSlots {
 		wg.Go(func() {
 			for life := slot; pace.Wait(ctx) == nil; life++ {
-				if err := live(n, fmt.Sprintf("%s%d.%d", prefix, slot, life), byte(20+slot), life); err != nil {
+				if err := runPod(n, fmt.Sprintf("%s%d.%d", prefix, slot, life), byte(20+slot), life); err != nil {
 					errs[slot] = fmt.Errorf("life %d: %w", life, err)
 					return
 				}
@@ -167,9 +167,9 @@ func churn(l *lab.T, n *lab.Node, prefix string, d time.Duration) int {
 	return int(made.Load())
 }
 
-// live is the life of one pod: it comes up, talks, meets its fate, and is gone when live
+// runPod is the life of one pod: it comes up, talks, meets its fate, and is gone when live
 // returns. The next pod of the slot has the same addresses.
-func live(n *lab.Node, name string, last byte, life int) error {
+func runPod(n *lab.Node, name string, last byte, life int) error {
 	o := lab.PodOptions{Addrs: []netip.Addr{n.IPv4(last), n.IPv6(last)}}
 	if life%2 == 1 {
 		o.Style, o.Addrs = lab.Routed, []netip.Addr{n.RoutedIPv4(last), n.RoutedIPv6(last)}
@@ -192,7 +192,7 @@ func live(n *lab.Node, name string, last byte, life int) error {
 		if err := p.DeleteNetns(); err != nil {
 			return err
 		}
-		return gone(n, p.HostInterface)
+		return waitDeviceGone(n, p.HostInterface)
 	case 2:
 		renamed := fmt.Sprintf("ren%08x", life<<8|int(last))
 		if err := rename(n, p.HostInterface, renamed); err != nil {
@@ -230,8 +230,8 @@ func move(n *lab.Node, device, bridge string) error {
 	return errors.Join(n.Netlink().LinkSetNoMaster(link), n.Netlink().LinkSetMaster(link, master))
 }
 
-// gone waits until a device has disappeared: until then its pod really lives.
-func gone(n *lab.Node, device string) error {
+// waitDeviceGone waits until a device has disappeared: until then its pod really lives.
+func waitDeviceGone(n *lab.Node, device string) error {
 	return lab.Poll(context.Background(), patience, func() error {
 		_, err := n.Netlink().LinkByName(device)
 		if _, ok := errors.AsType[netlink.LinkNotFoundError](err); ok {

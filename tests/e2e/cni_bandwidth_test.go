@@ -32,14 +32,14 @@ func TestBandwidthPlugin(t *testing.T) {
 			l := lab.NewT(t)
 			c := l.CNI(l.Node(""))
 			a := l.Agent(c.Node, "--attach", tt.mode)
-			s, err := c.Add("limited", limited(tt.limits, nil))
+			s, err := c.Add("limited", bandwidthNetwork(tt.limits, nil))
 			l.Do(err)
 			l.Eventually("state", func() error { return wantInterface(l, a, s.HostInterface, tt.state, tt.reason) })
 			if tt.state == "attached" {
 				_, err = a.Client.WaitBinding(within(l, patience), s.Addrs()[0], func(b lab.Binding) bool { return b.Netns == s.Name })
 				l.Do(err)
 			}
-			l.Do(c.Del(s, limited(tt.limits, nil)))
+			l.Do(c.Del(s, bandwidthNetwork(tt.limits, nil)))
 		})
 	}
 }
@@ -51,7 +51,7 @@ func TestBandwidthPluginNeedsPatience(t *testing.T) {
 	l := lab.NewT(t)
 	c := l.CNI(l.Node(""))
 	limits := map[string]any{"egressRate": 8_000_000, "egressBurst": 8_000_000}
-	_, err := c.Add("early", limited(limits, func(device string) error {
+	_, err := c.Add("early", bandwidthNetwork(limits, func(device string) error {
 		index, err := c.Node.Ifindex(device)
 		return errors.Join(err, c.Node.Netlink().QdiscAdd(clsact(index)))
 	}))
@@ -61,7 +61,7 @@ func TestBandwidthPluginNeedsPatience(t *testing.T) {
 	t.Log(err)
 }
 
-func limited(limits map[string]any, afterFirst func(string) error) lab.CNINetwork {
+func bandwidthNetwork(limits map[string]any, afterFirst func(string) error) lab.CNINetwork {
 	bandwidth := map[string]any{"type": "bandwidth"}
 	for k, v := range limits {
 		bandwidth[k] = v

@@ -17,20 +17,20 @@ import (
 // questionPause is the time between two rounds of questions to every new interface.
 const questionPause = 200 * time.Microsecond
 
-// questioner asks every veth that turns up on a node for addresses, over and over, from
+// solicitor asks every veth that turns up on a node for addresses, over and over, from
 // the moment the veth appears.
-type questioner struct {
+type solicitor struct {
 	once    sync.Once
 	stop    chan struct{}
 	done    sync.WaitGroup
-	asked   atomic.Int64
+	sent    atomic.Int64
 	refused atomic.Int64
 }
 
-// question starts to ask; send puts one question on an interface.
-func question(t *lab.T, n *lab.Node, ips []netip.Addr, send func(device string, index int, ip netip.Addr) error) *questioner {
+// startSolicitor starts to ask; send puts one question on an interface.
+func startSolicitor(t *lab.T, n *lab.Node, ips []netip.Addr, send func(device string, index int, ip netip.Addr) error) *solicitor {
 	t.Helper()
-	q := &questioner{stop: make(chan struct{})}
+	q := &solicitor{stop: make(chan struct{})}
 	old := make(map[int]bool)
 	links, err := n.Netlink().LinkList()
 	t.Do(err)
@@ -49,7 +49,7 @@ func question(t *lab.T, n *lab.Node, ips []netip.Addr, send func(device string, 
 				}
 				for _, ip := range ips {
 					if send(l.Attrs().Name, l.Attrs().Index, ip) == nil {
-						q.asked.Add(1)
+						q.sent.Add(1)
 					} else {
 						q.refused.Add(1) // the interface is not up yet
 					}
@@ -68,10 +68,10 @@ func question(t *lab.T, n *lab.Node, ips []netip.Addr, send func(device string, 
 
 // end stops asking and returns how many questions were sent. It may be called more than
 // once.
-func (q *questioner) end() int64 {
+func (q *solicitor) end() int64 {
 	q.once.Do(func() { close(q.stop) })
 	q.done.Wait()
-	return q.asked.Load()
+	return q.sent.Load()
 }
 
 // ADD of the real plugins succeeds while its addresses are solicited all the time, by an
@@ -112,7 +112,7 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 				without = append(without, s.Took)
 				l.Do(quiet.Del(s, tt.nw))
 
-				q := question(l, observed.Node, ips, send)
+				q := startSolicitor(l, observed.Node, ips, send)
 				s, err = observed.Add(fmt.Sprintf("observed%d", i), tt.nw)
 				l.Do(err)
 				with = append(with, s.Took)
@@ -146,7 +146,7 @@ func TestPluginUnderProbes(t *testing.T) {
 	ip := netip.MustParseAddr("fd00:99::5")
 	frame, err := lab.Solicitation(netip.Addr{}, ip, net.HardwareAddr{2, 0, 0, 0, 0, 1}, 0)
 	l.Do(err)
-	q := question(l, c.Node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
+	q := startSolicitor(l, c.Node, []netip.Addr{ip}, func(device string, _ int, _ netip.Addr) error {
 		return c.Node.SendFrames(device, frame)
 	})
 	s, err := c.Add("probed", nw)

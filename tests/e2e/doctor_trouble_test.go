@@ -24,8 +24,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// silence accepts connections at a Unix socket and says nothing.
-func silence(l *lab.T, path string) {
+// listenMute accepts connections at a Unix socket and says nothing.
+func listenMute(l *lab.T, path string) {
 	l.Helper()
 	listener, err := net.Listen("unix", path)
 	l.Do(err)
@@ -72,7 +72,7 @@ func TestDoctorSockets(t *testing.T) {
 	examine(filepath.Join(dir, strings.Repeat("x", 120))).want(l, "api socket", "fail", "107")
 
 	hanging := filepath.Join(dir, "hanging.sock")
-	silence(l, hanging)
+	listenMute(l, hanging)
 	began := time.Now()
 	r = examine(hanging)
 	r.want(l, "agent", "fail", "does not answer", "restart")
@@ -192,7 +192,7 @@ func TestDoctorRuntime(t *testing.T) {
 	examine(none).want(l, "runtime", "warn", none, "--cri-socket", "network namespaces instead of pods")
 
 	hanging := filepath.Join(dir, "hanging.sock")
-	silence(l, hanging)
+	listenMute(l, hanging)
 	began := time.Now()
 	examine(hanging).want(l, "runtime", "warn", "does not answer within 2s")
 	if took := time.Since(began); took > 8*time.Second {

@@ -33,7 +33,7 @@ func TestDyingNetnsIsNoHolder(t *testing.T) {
 	var talk sync.WaitGroup
 	talk.Go(func() {
 		for ctx.Err() == nil {
-			if err := asker.Ask(ip); err != nil {
+			if err := asker.Solicit(ip); err != nil {
 				t.Error(err)
 				return
 			}

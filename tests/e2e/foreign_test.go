@@ -62,16 +62,16 @@ func TestForeignFilters(t *testing.T) {
 			wantGuest := func(when string) {
 				t.Helper()
 				l.Eventually(when, func() error {
-					var foreign []string
+					var foreignProgram []string
 					ours := 0
 					for _, line := range tcOf(l, n) {
 						if strings.Contains(line, "dupip_observer") {
 							ours++
 							continue
 						}
-						foreign = append(foreign, line)
+						foreignProgram = append(foreignProgram, line)
 					}
-					if diff := cmp.Diff(before, foreign); diff != "" || ours != 2 {
+					if diff := cmp.Diff(before, foreignProgram); diff != "" || ours != 2 {
 						return fmt.Errorf("%d filters are ours, want 2; those of others (-want +got):\n%s", ours, diff)
 					}
 					return nil
@@ -185,13 +185,13 @@ func wantInterface(l *lab.T, a *lab.Agent, name, state, reason string) error {
 	return err
 }
 
-// foreign is somebody else's tc program: it counts packets and gives its verdict.
-type foreign struct {
+// foreignProgram is somebody else's tc program: it counts packets and gives its verdict.
+type foreignProgram struct {
 	program *ebpf.Program
 	counter *ebpf.Map
 }
 
-func newForeign(l *lab.T, verdict int32) *foreign {
+func newForeign(l *lab.T, verdict int32) *foreignProgram {
 	l.Helper()
 	counter, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	l.Do(err)
@@ -214,17 +214,17 @@ func newForeign(l *lab.T, verdict int32) *foreign {
 	})
 	l.Do(err)
 	l.Cleanup(func() { _ = program.Close() })
-	return &foreign{program, counter}
+	return &foreignProgram{program, counter}
 }
 
-func (f *foreign) filter(index int, parent uint32, priority uint16) netlink.Filter {
+func (f *foreignProgram) filter(index int, parent uint32, priority uint16) netlink.Filter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL},
 		Fd:          f.program.FD(), Name: "foreign", DirectAction: true,
 	}
 }
 
-func (f *foreign) count(l *lab.T) (n uint64) {
+func (f *foreignProgram) count(l *lab.T) (n uint64) {
 	l.Helper()
 	l.Do(f.counter.Lookup(uint32(0), &n))
 	return n

@@ -129,7 +129,7 @@ func TestNoPodHidesADuplicate(t *testing.T) {
 				l.Do(tt.after(ctx, newcomer, ip))
 				// Longer than it takes to resolve, and than one re-check.
 				if e, err := w.Wait(9*time.Second, func(e lab.Event) bool { return e.Type == "resolved" }); err == nil {
-					t.Errorf("a live conflict was resolved: %s", lab.Story([]lab.Event{e}))
+					t.Errorf("a live conflict was resolved: %s", lab.FormatEvents([]lab.Event{e}))
 				}
 			}
 		})

@@ -22,7 +22,7 @@ func TestClaimWithoutKernelAddress(t *testing.T) {
 	elder := l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	machine := l.Pod(n, "machine", lab.PodOptions{Style: lab.Raw})
 	// Its first words are gone before the agent has attached: it goes on talking.
-	_, err := machine.StartGuest(lab.GuestOptions{Addr: ip, Talk: 100 * time.Millisecond})
+	_, err := machine.StartGuest(lab.GuestOptions{Addr: ip, Interval: 100 * time.Millisecond})
 	l.Do(err)
 	event, err := w.WaitConfirmed(ip, patience)
 	l.Do(err)

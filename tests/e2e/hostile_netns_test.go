@@ -22,7 +22,7 @@ func TestPodWithManyAddresses(t *testing.T) {
 	l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	hoarder := l.Pod(n, "hoarder", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(6)}})
 	before := l.Usage(a.Process)
-	l.Do(fill(hoarder, "lo", addresses))
+	l.Do(addAddrs(hoarder, "lo", addresses))
 	l.Do(hoarder.AddAddr(ip))
 	_, err := w.WaitConfirmed(ip, patience)
 	l.Do(err)

@@ -45,8 +45,8 @@ func netlinkIn(p *lab.Pod) (fd int, err error) {
 	return fd, err
 }
 
-// fill gives a device of the pod so many IPv6 addresses.
-func fill(p *lab.Pod, device string, count int) error {
+// addAddrs gives a device of the pod so many IPv6 addresses.
+func addAddrs(p *lab.Pod, device string, count int) error {
 	index, err := p.Ifindex(device)
 	if err != nil {
 		return err

@@ -20,8 +20,8 @@ import (
 // attackRate is how many frames a hostile pod sends a second.
 const attackRate = 10_000
 
-// stage is where a hostile pod meets its neighbours: all on one bridge.
-type stage struct {
+// neighbourhood is where a hostile pod meets its neighbours: all on one bridge.
+type neighbourhood struct {
 	node     *lab.Node
 	attacker *lab.Pod
 	mac      net.HardwareAddr // the attacker's
@@ -40,23 +40,23 @@ func TestHostilePod(t *testing.T) {
 	for _, attack := range []struct {
 		name string
 		// frame makes the number-th frame.
-		frame func(s *stage, number int) []byte
+		frame func(s *neighbourhood, number int) []byte
 		// refused says that the attack has to be seen in the counters of the attacker's interface.
 		refused bool
 	}{
 		{"spoofed sources", spoof, true},
-		{"forged ARP and advertisements", forge, true},
+		{"forged ARP and advertisements", forgeClaim, true},
 		{"100,000 MACs", changeMACs, true},
-		{"made-up VLANs", tag, true},
-		{"everybody is asked", ask, false},
-		{"everybody is asked in the agent's name", askAsAgent, false},
+		{"made-up VLANs", announceInVLAN, true},
+		{"everybody is asked", solicit, false},
+		{"everybody is asked in the agent's name", solicitAsAgent, false},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			l := lab.NewT(t)
 			n := l.Node("")
 			a := l.Agent(n, "--log-level", "info")
 			w := l.Watch(a)
-			s := &stage{node: n, contested: n.IPv4(5)}
+			s := &neighbourhood{node: n, contested: n.IPv4(5)}
 			s.attacker = l.Pod(n, "attacker", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(66), n.IPv6(66)}})
 			var err error
 			s.mac, err = s.attacker.MAC("eth0")
@@ -82,7 +82,7 @@ func TestHostilePod(t *testing.T) {
 			event, err := w.WaitConfirmed(s.contested, patience)
 			l.Do(err)
 			wantHolders(l, event, elder, newcomer)
-			answers := askOperator(l, a, s.contested)
+			answers := runOperatorCommands(l, a, s.contested)
 			l.Eventually("the attack goes on", func() error {
 				if sent := flood.count.Load(); sent < 3*attackRate {
 					return fmt.Errorf("%d frames sent", sent)
@@ -110,7 +110,7 @@ func TestHostilePod(t *testing.T) {
 			}
 			for _, e := range w.Events() {
 				if e.Type == "confirmed" && e.Conflict.IP != s.contested {
-					t.Errorf("a conflict that is none was confirmed: %s", lab.Story([]lab.Event{e}))
+					t.Errorf("a conflict that is none was confirmed: %s", lab.FormatEvents([]lab.Event{e}))
 				}
 			}
 		})
@@ -135,8 +135,8 @@ func wantHolders(t *lab.T, e lab.Event, pods ...*lab.Pod) {
 	}
 }
 
-// askOperator runs the commands that an operator would, and returns how long the slowest took.
-func askOperator(t *lab.T, a *lab.Agent, ip netip.Addr) time.Duration {
+// runOperatorCommands runs the commands that an operator would, and returns how long the slowest took.
+func runOperatorCommands(t *lab.T, a *lab.Agent, ip netip.Addr) time.Duration {
 	t.Helper()
 	var slowest time.Duration
 	for _, args := range [][]string{{"bindings"}, {"status"}, {"explain", ip.String()}, {"conflicts"}} {
@@ -174,7 +174,7 @@ func refusals(t *lab.T, a *lab.Agent, p *lab.Pod) uint64 {
 }
 
 // spoof sends datagrams from any source, IPv4 and IPv6.
-func spoof(s *stage, number int) []byte {
+func spoof(s *neighbourhood, number int) []byte {
 	port := func(ip netip.Addr) netip.AddrPort { return netip.AddrPortFrom(ip, 9) }
 	if number%2 == 0 {
 		source := netip.AddrFrom4([4]byte{10, byte(random.Uint32()), byte(random.Uint32()), byte(random.Uint32())})
@@ -187,8 +187,8 @@ func spoof(s *stage, number int) []byte {
 	return lab.Ethernet(s.bridge, s.mac, 0, unix.ETH_P_IPV6, packet)
 }
 
-// forge claims the addresses of the neighbours, in each of the ways there are.
-func forge(s *stage, number int) []byte {
+// forgeClaim claims the addresses of the neighbours, in each of the ways there are.
+func forgeClaim(s *neighbourhood, number int) []byte {
 	victim := s.node.IPv4(byte(2 + number/4%250))
 	zero := make(net.HardwareAddr, 6)
 	switch number % 4 {
@@ -212,7 +212,7 @@ func advertise(ip netip.Addr, mac net.HardwareAddr) []byte {
 }
 
 // changeMACs sends what is lawful from ever other MACs: data, and announcements.
-func changeMACs(s *stage, number int) []byte {
+func changeMACs(s *neighbourhood, number int) []byte {
 	mac := net.HardwareAddr{2, 0xba, 0, byte(number % 100_000 >> 16), byte(number % 100_000 >> 8), byte(number % 100_000)}
 	own := s.attacker.Addrs()[0]
 	switch number % 3 {
@@ -225,22 +225,22 @@ func changeMACs(s *stage, number int) []byte {
 	return lab.Ethernet(s.bridge, mac, 0, unix.ETH_P_IP, lab.UDP(port(own), port(netip.MustParseAddr("192.0.2.9")), nil))
 }
 
-// tag sends announcements of any address in any VLAN.
-func tag(s *stage, _ int) []byte {
+// announceInVLAN sends announcements of any address in any VLAN.
+func announceInVLAN(s *neighbourhood, _ int) []byte {
 	ip := netip.AddrFrom4([4]byte{10, 66, byte(random.Uint32()), byte(random.Uint32())})
 	packet := lab.ARP(lab.ARPRequest, s.mac, ip, make(net.HardwareAddr, 6), ip)
 	return lab.Ethernet(lab.Broadcast, s.mac, uint16(1+random.IntN(4094)), unix.ETH_P_ARP, packet)
 }
 
-// ask makes the neighbours answer.
-func ask(s *stage, number int) []byte { return questionFrom(s, s.mac, number) }
+// solicit makes the neighbours answer.
+func solicit(s *neighbourhood, number int) []byte { return solicitation(s, s.mac, number) }
 
-// askAsAgent makes them answer to the agent: whoever was asked once knows from where.
-func askAsAgent(s *stage, number int) []byte { return questionFrom(s, s.agent, number) }
+// solicitAsAgent makes them answer to the agent: whoever was asked once knows from where.
+func solicitAsAgent(s *neighbourhood, number int) []byte { return solicitation(s, s.agent, number) }
 
-// questionFrom asks for what the neighbours have beside the contested address, IPv4 only: they
+// solicitation asks for what the neighbours have beside the contested address, IPv4 only: they
 // need no entry in a table to answer that.
-func questionFrom(s *stage, source net.HardwareAddr, number int) []byte {
+func solicitation(s *neighbourhood, source net.HardwareAddr, number int) []byte {
 	ip := s.node.IPv4([]byte{15, 25}[number%2])
 	packet := lab.ARP(lab.ARPRequest, source, netip.IPv4Unspecified(), make(net.HardwareAddr, 6), ip)
 	return lab.Ethernet(lab.Broadcast, source, 0, unix.ETH_P_ARP, packet)

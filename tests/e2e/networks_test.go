@@ -52,7 +52,7 @@ func TestRenamedGuestStays(t *testing.T) {
 	w := l.Watch(a)
 	ip := netip.MustParseAddr("10.245.1.77")
 	vm := l.Pod(n, "vm", lab.PodOptions{Style: lab.Raw})
-	_, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Talk: 50 * time.Millisecond})
+	_, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Interval: 50 * time.Millisecond})
 	l.Do(err)
 	l.Pod(n, "rival", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 	_, err = w.WaitConfirmed(ip, patience)

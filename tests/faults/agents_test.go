@@ -13,13 +13,13 @@ import (
 )
 
 // kill kills an agent on whose node pods with duplicates go on living.
-func (s *site) kill() {
+func (s *testCluster) kill() {
 	dead, other := s.nodes[1], s.nodes[7]
 	d, three := s.duplicate(dead, other), s.duplicate(other, dead, s.nodes[3])
-	s.found(d, d.began, patience)
-	s.found(three, three.began, patience)
+	s.waitFound(d, d.began, patience)
+	s.waitFound(three, three.began, patience)
 	raised := s.raised(other)
-	s.kept(d, three)
+	s.waitSaved(d, three)
 	s.Do(dead.agent.Kill())
 	s.gone(dead, "dead")
 	eventually(s.T, patience, "holders marked unreachable", func() error {
@@ -38,12 +38,12 @@ func (s *site) kill() {
 	})
 	// One who comes now finds the living, and suspects.
 	late := s.duplicate(other, s.nodes[5])
-	s.found(late, late.began, patience)
+	s.waitFound(late, late.began, patience)
 	raised += float64(len(late.ips))
-	s.begin(dead)
-	s.together()
-	s.still(late)
-	s.again(d, three)
+	s.startSuccessor(dead)
+	s.waitAllMembers()
+	s.assertUnchanged(late)
+	s.assertRestored(d, three)
 	eventually(s.T, patience+healPause, "holders reachable again", func() error {
 		conflicts, err := other.agent.Client.Conflicts(s.Context(), false)
 		if err != nil {
@@ -65,7 +65,7 @@ func (s *site) kill() {
 }
 
 // gone waits until all other nodes say that a node's agent is in this state.
-func (s *site) gone(n *node, state string) {
+func (s *testCluster) gone(n *node, state string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), healTime)
 	defer cancel()
@@ -77,7 +77,7 @@ func (s *site) gone(n *node, state string) {
 }
 
 // raised is how many conflicts an agent has raised since it started.
-func (s *site) raised(n *node) (sum float64) {
+func (s *testCluster) raised(n *node) (sum float64) {
 	s.Helper()
 	m, err := n.agent.Scrape(s.Context())
 	s.Do(err)
@@ -91,36 +91,36 @@ func (s *site) raised(n *node) (sum float64) {
 
 // restart ends all agents, in order or not, and starts them again in another order, while
 // there are duplicates everywhere.
-func (s *site) restart() {
+func (s *testCluster) restart() {
 	var all []*duplicate
 	for i := range s.nodes {
 		d := s.duplicate(s.nodes[i], s.nodes[(i+1)%len(s.nodes)])
-		s.found(d, d.began, patience)
+		s.waitFound(d, d.began, patience)
 		all = append(all, d)
 	}
 	ends := []func(*lab.Agent) error{(*lab.Agent).Stop, (*lab.Agent).Kill}
-	s.kept(all...)
+	s.waitSaved(all...)
 	for round := range 3 {
 		down, up := shuffled(s.nodes), shuffled(s.nodes)
 		if round == 0 {
 			// One after the other, as a DaemonSet does it.
 			for _, n := range down {
 				s.Do(ends[rand.IntN(2)](n.agent))
-				s.begin(n)
+				s.startSuccessor(n)
 			}
 		} else {
 			for _, n := range down {
 				s.Do(ends[round-1](n.agent))
 			}
 			for _, n := range up {
-				s.begin(n)
+				s.startSuccessor(n)
 			}
 		}
-		s.together()
+		s.waitAllMembers()
 		met := time.Now()
-		s.again(all...)
+		s.assertRestored(all...)
 		s.Logf("round %d: all conflicts verified again %.1f s after all agents met", round, time.Since(met).Seconds())
-		s.kept(all...)
+		s.waitSaved(all...)
 		s.audit()
 	}
 	for _, d := range all {
@@ -136,7 +136,7 @@ func (s *site) restart() {
 			})
 		}
 	}
-	s.still(all...)
+	s.assertUnchanged(all...)
 	for _, n := range s.nodes {
 		if got := s.raised(n); got != 0 {
 			s.Errorf("conflicts raised by the successor at %s: got %v, want 0", n.ShortName(), got)

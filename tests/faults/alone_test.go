@@ -10,11 +10,11 @@ import (
 // An agent in no cluster finds what is on its node, and says that this is all.
 func TestAlone(t *testing.T) {
 	t.Parallel()
-	s := &site{T: lab.NewT(t)}
+	s := &testCluster{T: lab.NewT(t)}
 	n := s.add(s.Agent(s.Node("")))
 	other := s.add(s.Agent(s.Node("")))
 	d := s.duplicate(n, n)
-	s.found(d, d.began, patience)
+	s.waitFound(d, d.began, patience)
 	// There is one on the other node, too, of which nobody can know.
 	s.pod(other, lab.Routed, d.ips...)
 	status, err := s.status(n.agent)
@@ -22,7 +22,7 @@ func TestAlone(t *testing.T) {
 	if !status.Alone {
 		s.Errorf("the agent does not say that it is alone: %+v", status)
 	}
-	s.during(3*time.Second, func() { s.still(d) })
+	s.holdsFor(3*time.Second, func() { s.assertUnchanged(d) })
 	s.audit()
 	s.end(d)
 	s.audit()

@@ -10,12 +10,12 @@ import (
 // audit looks at everything that the agents have said so far: nothing was confirmed but
 // real duplicates, at the nodes of their holders, once each, and none ended before its
 // time.
-func (s *site) audit() {
+func (s *testCluster) audit() {
 	s.Helper()
 	for _, n := range s.nodes {
 		for _, e := range n.watch.Events() {
-			story := lab.Story([]lab.Event{e})
-			d := s.real(e.Conflict.IP)
+			story := lab.FormatEvents([]lab.Event{e})
+			d := s.duplicateOf(e.Conflict.IP)
 			switch {
 			case d == nil:
 				if e.Type == "confirmed" || e.Type == "resolved" {
@@ -34,8 +34,8 @@ func (s *site) audit() {
 	}
 }
 
-// real returns the duplicate that an address belongs to, nil if it has one holder.
-func (s *site) real(ip netip.Addr) *duplicate {
+// duplicateOf returns the duplicate that an address belongs to, nil if it has one holder.
+func (s *testCluster) duplicateOf(ip netip.Addr) *duplicate {
 	for _, d := range s.duplicates {
 		if slices.Contains(d.ips, ip) {
 			return d

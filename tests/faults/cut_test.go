@@ -10,19 +10,19 @@ import (
 // A cut that lasts longer than memberlist remembers.
 func TestLongCut(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 8)
+	s := newTestCluster(t, 8)
 	away := s.nodes[:1] // which is also the one that all others were told to join
 	rest := s.except(away...)
 	var mend func()
-	s.chapter(t, "one node is cut off for 90 s", func(s *site) {
+	s.part(t, "one node is cut off for 90 s", func(s *testCluster) {
 		s.cut(90*time.Second,
-			func() error { mend = s.Break(between(away, rest)...); return nil },
+			func() error { mend = s.InjectFaults(between(away, rest)...); return nil },
 			func() error { mend(); return nil },
 			func() {
 				s.Logf("the node says that its leases get nowhere after %.1f s",
-					s.says(away[0].agent, lab.Patience(20*time.Second), "not acknowledged").Seconds())
+					s.waitProblem(away[0].agent, lab.Patience(20*time.Second), "not acknowledged").Seconds())
 				s.Logf("it says that it is cut off after %.1f s more",
-					s.says(away[0].agent, lab.Patience(40*time.Second), "is cut off from the others").Seconds())
+					s.waitProblem(away[0].agent, lab.Patience(40*time.Second), "is cut off from the others").Seconds())
 				s.logs(away[0].agent, logTime, "is cut off from the others")
 			},
 			away, rest)
@@ -42,7 +42,7 @@ func between(left, right []*node) []lab.Fault {
 
 // cut cuts the cluster in two parts for a time. What goes on meanwhile, on either side and
 // across, has to be known everywhere afterwards.
-func (s *site) cut(lasts time.Duration, cut, heal func() error, meanwhile func(), left, right []*node) {
+func (s *testCluster) cut(lasts time.Duration, cut, heal func() error, meanwhile func(), left, right []*node) {
 	s.Helper()
 	l, r := left[len(left)-1], right[len(right)-1]
 	// To stay; and to end, by a pod on either side.
@@ -50,7 +50,7 @@ func (s *site) cut(lasts time.Duration, cut, heal func() error, meanwhile func()
 	stays, leftGoes, rightGoes := s.duplicate(l, r), s.duplicate(r, l), s.duplicate(l, r)
 	before := []*duplicate{stays, leftGoes, rightGoes}
 	for _, d := range before {
-		s.found(d, d.began, patience)
+		s.waitFound(d, d.began, patience)
 	}
 	s.Logf("before the cut: all found after %.1f s", time.Since(began).Seconds())
 	s.Do(cut())
@@ -58,21 +58,21 @@ func (s *site) cut(lasts time.Duration, cut, heal func() error, meanwhile func()
 	across := []*duplicate{s.duplicate(l, r), s.duplicate(right[0], left[0])}
 	// Where a part is one node, its agent finds what is on that node alone.
 	for _, inside := range []*duplicate{s.duplicate(left[0], l), s.duplicate(right[0], r)} {
-		s.Logf("inside one part: found after %.1f s", s.found(inside, inside.began, patience).Seconds())
+		s.Logf("inside one part: found after %.1f s", s.waitFound(inside, inside.began, patience).Seconds())
 	}
 	s.delete(leftGoes, rightGoes)
 	if meanwhile != nil {
 		meanwhile()
 	}
-	s.during(time.Until(end), func() { s.still(stays) })
+	s.holdsFor(time.Until(end), func() { s.assertUnchanged(stays) })
 	s.Do(heal())
 	healed := time.Now()
 	for _, d := range across {
-		s.Logf("across the cut: found %.1f s after the heal", s.found(d, healed, healTime).Seconds())
+		s.Logf("across the cut: found %.1f s after the heal", s.waitFound(d, healed, healTime).Seconds())
 	}
-	s.together()
+	s.waitAllMembers()
 	s.Logf("whole %.1f s after the heal", time.Since(healed).Seconds())
-	s.over(healTime, leftGoes, rightGoes)
+	s.waitResolved(healTime, leftGoes, rightGoes)
 	s.Logf("deleted during the cut: over %.1f s after the heal", time.Since(healed).Seconds())
-	s.still(stays)
+	s.assertUnchanged(stays)
 }

@@ -34,7 +34,7 @@ type holder struct {
 
 // duplicate makes pods with the same addresses on the nodes, one after the other. Each
 // node's agent knows its own when it returns.
-func (s *site) duplicate(nodes ...*node) *duplicate {
+func (s *testCluster) duplicate(nodes ...*node) *duplicate {
 	s.Helper()
 	d := &duplicate{
 		ips:       s.addrs(),
@@ -49,7 +49,7 @@ func (s *site) duplicate(nodes ...*node) *duplicate {
 }
 
 // join gives a duplicate another holder.
-func (s *site) join(d *duplicate, n *node) {
+func (s *testCluster) join(d *duplicate, n *node) {
 	s.Helper()
 	// Every other one in each style, so that both are everywhere.
 	style := lab.Routed
@@ -93,9 +93,9 @@ func holderNames(c lab.Conflict) []string {
 	return all
 }
 
-// found waits until the conflicts are confirmed with all holders, at the nodes of all of
+// waitFound waits until the conflicts are confirmed with all holders, at the nodes of all of
 // them, and returns after what time since `from` the last one knew.
-func (s *site) found(d *duplicate, from time.Time, within time.Duration) time.Duration {
+func (s *testCluster) waitFound(d *duplicate, from time.Time, within time.Duration) time.Duration {
 	s.Helper()
 	deadline := time.Now().Add(within)
 	var last time.Time
@@ -119,7 +119,7 @@ func (s *site) found(d *duplicate, from time.Time, within time.Duration) time.Du
 
 // knows compares a confirmed conflict with what was told before: it has one id everywhere,
 // and was confirmed once at each node.
-func (s *site) knows(d *duplicate, n *node, c lab.Conflict) {
+func (s *testCluster) knows(d *duplicate, n *node, c lab.Conflict) {
 	s.Helper()
 	if first, known := d.conflicts[c.IP]; !known {
 		d.conflicts[c.IP] = c
@@ -138,9 +138,9 @@ func (s *site) knows(d *duplicate, n *node, c lab.Conflict) {
 	}
 }
 
-// still fails the test unless the conflicts are open at all holders' nodes as they were,
+// assertUnchanged fails the test unless the conflicts are open at all holders' nodes as they were,
 // and there was no other about the same addresses.
-func (s *site) still(all ...*duplicate) {
+func (s *testCluster) assertUnchanged(all ...*duplicate) {
 	s.Helper()
 	for _, d := range all {
 		for _, n := range d.nodes() {
@@ -151,8 +151,8 @@ func (s *site) still(all ...*duplicate) {
 	}
 }
 
-// again is still after agents began again: they verify what their predecessors knew.
-func (s *site) again(all ...*duplicate) {
+// assertRestored is still after agents began again: they verify what their predecessors knew.
+func (s *testCluster) assertRestored(all ...*duplicate) {
 	s.Helper()
 	for _, d := range all {
 		for _, n := range d.nodes() {
@@ -164,7 +164,7 @@ func (s *site) again(all ...*duplicate) {
 }
 
 // unchanged returns what is not as it was with the conflicts at one node.
-func (s *site) unchanged(d *duplicate, n *node) error {
+func (s *testCluster) unchanged(d *duplicate, n *node) error {
 	conflicts, err := n.agent.Client.Conflicts(s.Context(), true)
 	if err != nil {
 		return err
@@ -194,9 +194,9 @@ func holderText(c lab.Conflict) (text string) {
 	return text
 }
 
-// kept waits until the conflicts are on disk at all holders' nodes: what an agent knew for
+// waitSaved waits until the conflicts are on disk at all holders' nodes: what an agent knew for
 // less than a second or two, its death may take with it.
-func (s *site) kept(all ...*duplicate) {
+func (s *testCluster) waitSaved(all ...*duplicate) {
 	s.Helper()
 	for _, d := range all {
 		for _, n := range d.nodes() {
@@ -221,14 +221,14 @@ func (s *site) kept(all ...*duplicate) {
 }
 
 // end deletes the pods but for the first of each, and waits until nobody has a conflict.
-func (s *site) end(all ...*duplicate) {
+func (s *testCluster) end(all ...*duplicate) {
 	s.Helper()
 	s.delete(all...)
-	s.over(patience, all...)
+	s.waitResolved(patience, all...)
 }
 
 // delete deletes the pods but for the first of each.
-func (s *site) delete(all ...*duplicate) {
+func (s *testCluster) delete(all ...*duplicate) {
 	s.Helper()
 	for _, d := range all {
 		if d.ended.IsZero() {
@@ -240,8 +240,8 @@ func (s *site) delete(all ...*duplicate) {
 	}
 }
 
-// over waits until the conflicts are resolved at all nodes.
-func (s *site) over(within time.Duration, all ...*duplicate) {
+// waitResolved waits until the conflicts are resolved at all nodes.
+func (s *testCluster) waitResolved(within time.Duration, all ...*duplicate) {
 	s.Helper()
 	for _, n := range s.nodes {
 		eventually(s.T, within, "end of conflicts at "+n.ShortName(), func() error {

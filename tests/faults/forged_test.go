@@ -28,16 +28,16 @@ const (
 // forged pelts the agents with what they said to each other, as it was and spoiled in every
 // way, and with plain garbage, under the addresses of members. Gossip is not encrypted
 // here: this is what anybody on the network can do without knowing how it works.
-func (s *site) forged() { s.pelted(s.Node("rogue"), nil) }
+func (s *testCluster) forged() { s.withstandForgery(s.Node("rogue"), nil) }
 
-// pelted pelts the agents from a node that has the key, or none.
-func (s *site) pelted(rogue *lab.Node, key []byte) {
+// withstandForgery pelts the agents from a node that has the key, or none.
+func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
 	s.Helper()
 	r, err := s.Record(lab.GossipPort, 20000)
 	s.Do(err)
 	before := s.duplicate(s.nodes[0], s.nodes[1], s.nodes[2])
-	s.found(before, before.began, patience)
-	s.during(recordTime, func() { s.still(before) })
+	s.waitFound(before, before.began, patience)
+	s.holdsFor(recordTime, func() { s.assertUnchanged(before) })
 	s.Do(r.Close())
 	heard := r.Datagrams()
 	memory := s.memory()
@@ -53,7 +53,7 @@ func (s *site) pelted(rogue *lab.Node, key []byte) {
 	storm.Go(func() { s.garbageStreams(ctx, rogue) })
 	for i := range 3 {
 		d := s.duplicate(s.nodes[i], s.nodes[i+2])
-		s.Logf("during the storm: found after %.1f s", s.found(d, d.began, patience).Seconds())
+		s.Logf("during the storm: found after %.1f s", s.waitFound(d, d.began, patience).Seconds())
 	}
 	storm.Wait()
 	s.Do(floodErr)
@@ -78,10 +78,10 @@ func (s *site) pelted(rogue *lab.Node, key []byte) {
 			s.Errorf("%s dropped %d of about %d", n.ShortName(), dropped, share)
 		}
 	}
-	s.together()
-	s.still(before)
+	s.waitAllMembers()
+	s.assertUnchanged(before)
 	after := s.duplicate(s.nodes[3], s.nodes[0])
-	s.found(after, after.began, patience)
+	s.waitFound(after, after.began, patience)
 }
 
 // forger makes frames from gossip that was recorded.
@@ -90,13 +90,13 @@ type forger struct {
 	real   []lab.Datagram
 	macs   map[netip.Addr]net.HardwareAddr
 	own    net.HardwareAddr
-	places []netip.Addr
+	addrs  []netip.Addr
 	turn   int
 	key    []byte // nil for none
 	opened int    // packets that the key opened
 }
 
-func (s *site) forger(rogue *lab.Node, heard []lab.Datagram) *forger {
+func (s *testCluster) forger(rogue *lab.Node, heard []lab.Datagram) *forger {
 	s.Helper()
 	if len(heard) == 0 {
 		s.Fatal("no gossip was recorded")
@@ -108,7 +108,7 @@ func (s *site) forger(rogue *lab.Node, heard []lab.Datagram) *forger {
 	for _, n := range s.nodes {
 		f.macs[n.Uplink()], err = n.MAC("eth0")
 		s.Do(err)
-		f.places = append(f.places, n.Uplink())
+		f.addrs = append(f.addrs, n.Uplink())
 	}
 	return f
 }
@@ -117,7 +117,7 @@ func (s *site) forger(rogue *lab.Node, heard []lab.Datagram) *forger {
 func (f *forger) next() []byte {
 	f.turn++
 	d := f.real[f.rng.IntN(len(f.real))]
-	from, to := d.From, f.places[f.rng.IntN(len(f.places))]
+	from, to := d.From, f.addrs[f.rng.IntN(len(f.addrs))]
 	payload := d.Payload
 	switch f.turn % 5 {
 	case 0:
@@ -138,7 +138,7 @@ func (f *forger) next() []byte {
 	}
 	mac, known := f.macs[to]
 	if !known {
-		to, mac = f.places[0], f.macs[f.places[0]]
+		to, mac = f.addrs[0], f.macs[f.addrs[0]]
 	}
 	packet := lab.UDP(from, netip.AddrPortFrom(to, lab.GossipPort), payload)
 	return lab.Ethernet(mac, f.own, 0, 0x0800, packet)
@@ -223,7 +223,7 @@ func splitLabel(packet []byte) (label, rest []byte) {
 }
 
 // garbageStreams opens connections to all members and writes garbage, until ctx ends.
-func (s *site) garbageStreams(ctx context.Context, rogue *lab.Node) {
+func (s *testCluster) garbageStreams(ctx context.Context, rogue *lab.Node) {
 	var open []net.Conn
 	defer func() {
 		for _, c := range open {

@@ -34,28 +34,28 @@ func TestKeys(t *testing.T) {
 	dir := t.TempDir()
 	one, two, strange := newKey(), newKey(), newKey()
 	shared := keyFile(t, dir, one)
-	s := newSite(t, 4, "--gossip-key-file", shared)
+	s := newTestCluster(t, 4, "--gossip-key-file", shared)
 	d := s.duplicate(s.nodes[0], s.nodes[3])
-	s.found(d, d.began, patience)
+	s.waitFound(d, d.began, patience)
 
-	strangers := s.strangers(map[string][]string{
+	strangers := s.startUnknownMembers(map[string][]string{
 		"other-key":   {"--gossip-key-file", keyFile(t, dir, strange)},
 		"no-key":      nil,
 		"other-label": {"--gossip-key-file", shared, "--cluster", "elsewhere"},
 	})
 	for name, a := range strangers {
-		s.says(a, patience, "this node is alone")
+		s.waitProblem(a, patience, "this node is alone")
 		s.logs(a, logTime, "this node is alone")
 		s.Logf("%s says: %q", name, s.problems(a))
 		s.pod(&node{Node: a.Node, agent: a}, lab.Routed, d.ips...)
 	}
 	// Those whom they tried to join.
-	s.says(s.nodes[0].agent, patience, "key")
-	s.says(s.nodes[0].agent, patience, "another cluster")
+	s.waitProblem(s.nodes[0].agent, patience, "key")
+	s.waitProblem(s.nodes[0].agent, patience, "another cluster")
 	s.Logf("the cluster says: %q", s.problems(s.nodes[0].agent))
-	s.together()
+	s.waitAllMembers()
 	during := s.duplicate(s.nodes[1], s.nodes[2])
-	s.found(during, during.began, patience)
+	s.waitFound(during, during.began, patience)
 	for _, a := range strangers {
 		conflicts, err := a.Client.Conflicts(s.Context(), true)
 		s.Do(err)
@@ -67,32 +67,32 @@ func TestKeys(t *testing.T) {
 
 	// Once the agents have talked to each other, all that the strangers have sent is read.
 	after := s.duplicate(s.nodes[0], s.nodes[2])
-	s.found(after, after.began, patience)
+	s.waitFound(after, after.began, patience)
 	// As a person would do it: the new one is known everywhere, then used, then alone.
-	closed := s.unopened()
+	closed := s.undecryptable()
 	var since []int
 	for _, n := range s.nodes {
 		since = append(since, len(n.agent.Log()))
 	}
 	for i, keys := range [][]string{{one, two}, {two, one}, {two}} {
 		s.rotate(shared, i+1, keys...)
-		s.together()
-		s.found(s.duplicate(s.nodes[i], s.nodes[i+1]), time.Now(), patience)
+		s.waitAllMembers()
+		s.waitFound(s.duplicate(s.nodes[i], s.nodes[i+1]), time.Now(), patience)
 	}
-	s.still(d)
-	if now := s.unopened(); !maps.Equal(now, closed) {
+	s.assertUnchanged(d)
+	if now := s.undecryptable(); !maps.Equal(now, closed) {
 		s.Errorf("messages that no key opened while the key changed: by node %v, before %v", now, closed)
 	}
 	for i, n := range s.nodes {
-		for _, line := range lost(n.agent.Log()[since[i]:]) {
+		for _, line := range leaveLines(n.agent.Log()[since[i]:]) {
 			s.Errorf("somebody was lost at %s while the key changed: %s", n.ShortName(), line)
 		}
 	}
 	last := s.Node("")
 	late := s.add(s.Agent(last, append(last.ClusterFlags(), "--gossip-key-file", shared)...))
-	s.together()
+	s.waitAllMembers()
 	s.join(d, late)
-	s.found(d, time.Now(), patience)
+	s.waitFound(d, time.Now(), patience)
 	s.audit()
 	s.end(s.duplicates...)
 }
@@ -115,7 +115,7 @@ func keyFile(t *testing.T, dir string, keys ...string) string {
 
 // rotate replaces the keys in a file at once, and waits until all agents have read it for
 // the times-th time.
-func (s *site) rotate(path string, times int, keys ...string) {
+func (s *testCluster) rotate(path string, times int, keys ...string) {
 	s.Helper()
 	next := path + ".next"
 	s.Do(os.WriteFile(next, []byte(strings.Join(keys, "\n")+"\n"), 0o600), os.Rename(next, path))
@@ -129,8 +129,8 @@ func (s *site) rotate(path string, times int, keys ...string) {
 	}
 }
 
-// unopened counts at each node the messages that no key there opened.
-func (s *site) unopened() map[string]uint64 {
+// undecryptable counts at each node the messages that no key there opened.
+func (s *testCluster) undecryptable() map[string]uint64 {
 	s.Helper()
 	counts := make(map[string]uint64)
 	for _, n := range s.nodes {
@@ -141,9 +141,9 @@ func (s *site) unopened() map[string]uint64 {
 	return counts
 }
 
-// lost are the lines of an agent's log that say that a member went, but for those that went
+// leaveLines are the lines of an agent's log that say that a member went, but for those that went
 // without a word and were back soon: on a busy machine one may be too slow for a ping.
-func lost(log string) (lines []string) {
+func leaveLines(log string) (lines []string) {
 	all := slices.Collect(strings.Lines(log))
 	for i, line := range all {
 		switch {
@@ -173,8 +173,8 @@ func loggedAt(line string) time.Time {
 	return at
 }
 
-// strangers are agents that try to join the cluster in vain.
-func (s *site) strangers(all map[string][]string) map[string]*lab.Agent {
+// startUnknownMembers are agents that try to join the cluster in vain.
+func (s *testCluster) startUnknownMembers(all map[string][]string) map[string]*lab.Agent {
 	s.Helper()
 	agents := make(map[string]*lab.Agent)
 	for name, flags := range all {
@@ -190,7 +190,7 @@ func (s *site) strangers(all map[string][]string) map[string]*lab.Agent {
 }
 
 // problems are what an agent has to complain of.
-func (s *site) problems(a *lab.Agent) []string {
+func (s *testCluster) problems(a *lab.Agent) []string {
 	s.Helper()
 	status, err := s.status(a)
 	s.Do(err)
@@ -198,7 +198,7 @@ func (s *site) problems(a *lab.Agent) []string {
 }
 
 // logs waits until a warning with these words is in an agent's log.
-func (s *site) logs(a *lab.Agent, within time.Duration, words ...string) {
+func (s *testCluster) logs(a *lab.Agent, within time.Duration, words ...string) {
 	s.Helper()
 	eventually(s.T, within, fmt.Sprintf("%s logs %q", a.Node.ShortName(), words), func() error {
 		for line := range strings.Lines(a.Log()) {

@@ -13,7 +13,7 @@ const (
 )
 
 // memory is what each agent has in memory, in MiB.
-func (s *site) memory() map[*node]int {
+func (s *testCluster) memory() map[*node]int {
 	s.Helper()
 	all := make(map[*node]int)
 	for _, n := range s.nodes {
@@ -24,7 +24,7 @@ func (s *site) memory() map[*node]int {
 
 // survived fails the test unless all agents are the ones that were there, and have not
 // grown beyond reason.
-func (s *site) survived(before map[*node]int) {
+func (s *testCluster) survived(before map[*node]int) {
 	s.Helper()
 	var text []string
 	for n, now := range s.memory() {

@@ -12,24 +12,24 @@ import (
 // Two nodes by the name of one: clones of a machine, or a wrong flag.
 func TestNamesakes(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 4)
+	s := newTestCluster(t, 4)
 	first := s.nodes[1]
 	second := &node{Node: s.Node("")}
 	second.name = first.ShortName()
 	second.agent = s.Agent(second.Node, append(second.ClusterFlags(), "--node-name", second.name)...)
 	second.watch = s.Watch(second.agent)
 	s.nodes = append(s.nodes, second)
-	s.together()
+	s.waitAllMembers()
 	began := time.Now()
 
 	// They are two all the same.
 	d := s.duplicate(first, second)
-	s.Logf("a duplicate between the two: found after %.1f s", s.found(d, d.began, patience).Seconds())
+	s.Logf("a duplicate between the two: found after %.1f s", s.waitFound(d, d.began, patience).Seconds())
 	d = s.duplicate(second, s.nodes[3], first)
-	s.found(d, d.began, patience)
+	s.waitFound(d, d.began, patience)
 
 	for _, n := range s.nodes {
-		s.says(n.agent, healTime, first.ShortName(), "name")
+		s.waitProblem(n.agent, healTime, first.ShortName(), "name")
 		// While one of them is taken for dead there are none.
 		eventually(s.T, healTime, "namesakes", func() error { return s.namesakes(n, 2) })
 		eventually(s.T, healTime, "dupip_gossip_namesakes at "+n.ShortName(), func() error {
@@ -49,24 +49,24 @@ func TestNamesakes(t *testing.T) {
 
 	// The first one's machine is lost. Its successor has its name and pods, not its address.
 	lost := s.pod(first, lab.Routed, s.addrs()...)
-	s.Do(second.agent.Stop(), first.Cut(), first.agent.Kill(), lost.Delete())
+	s.Do(second.agent.Stop(), first.Disconnect(), first.agent.Kill(), lost.Delete())
 	s.nodes = slices.DeleteFunc(s.nodes, func(n *node) bool { return n == first || n == second })
-	s.together()
+	s.waitAllMembers()
 	third := &node{Node: s.Node(""), name: first.ShortName()}
 	third.agent = s.Agent(third.Node, append(third.ClusterFlags(), "--node-name", third.name)...)
 	third.watch = s.Watch(third.agent)
 	s.nodes = append(s.nodes, third)
 	s.pod(third, lab.Routed, lost.Addrs()...)
-	s.together()
-	s.during(5*time.Second, s.audit)
+	s.waitAllMembers()
+	s.holdsFor(5*time.Second, s.audit)
 	for _, n := range s.nodes {
 		s.Do(s.namesakes(n, 0))
-		s.content(n.agent, healTime)
+		s.waitNoProblem(n.agent, healTime)
 	}
 }
 
 // namesakes returns an error unless an agent calls just this many members namesakes.
-func (s *site) namesakes(n *node, want int) error {
+func (s *testCluster) namesakes(n *node, want int) error {
 	members, err := n.agent.Client.Members(s.Context())
 	got := 0
 	for _, m := range members {

@@ -12,11 +12,11 @@ import (
 // oneWay loses what one of two holders' nodes sends to the other. Neither can ask the
 // other: what one asks or what it answers is lost. Keepers tell them of each other, so it
 // is suspected; and whoever has it as well and hears both finds it with each of them.
-func (s *site) oneWay() {
+func (s *testCluster) oneWay() {
 	a, b, c := s.nodes[2], s.nodes[6], s.nodes[4]
 	before := s.duplicate(a, b)
-	s.found(before, before.began, patience)
-	mend := s.Break(lab.Fault{From: a.Node, To: b.Node})
+	s.waitFound(before, before.began, patience)
+	mend := s.InjectFaults(lab.Fault{From: a.Node, To: b.Node})
 	two, three := s.duplicate(a, b), s.duplicate(a, b, c)
 	for _, n := range two.nodes() {
 		_, err := n.watch.WaitType("suspected", two.ips[0], patience)
@@ -28,25 +28,25 @@ func (s *site) oneWay() {
 			s.Do(err)
 		}
 	}
-	s.during(10*time.Second, func() { s.still(before) })
+	s.holdsFor(10*time.Second, func() { s.assertUnchanged(before) })
 	for _, n := range two.nodes() {
 		for _, e := range n.watch.Events() {
 			if slices.Contains(two.ips, e.Conflict.IP) && e.Type == "confirmed" {
-				s.Errorf("confirmed at %s, which cannot ask: %s", n.ShortName(), lab.Story([]lab.Event{e}))
+				s.Errorf("confirmed at %s, which cannot ask: %s", n.ShortName(), lab.FormatEvents([]lab.Event{e}))
 			}
 		}
 	}
 	mend()
 	healed := time.Now()
-	s.Logf("two holders: found %.1f s after the heal", s.found(two, healed, healTime).Seconds())
-	s.Logf("three holders: all found %.1f s after the heal", s.found(three, healed, healTime).Seconds())
-	s.still(before)
+	s.Logf("two holders: found %.1f s after the heal", s.waitFound(two, healed, healTime).Seconds())
+	s.Logf("three holders: all found %.1f s after the heal", s.waitFound(three, healed, healTime).Seconds())
+	s.assertUnchanged(before)
 }
 
 // loss loses packets of all nodes while twenty duplicates begin at once.
-func (s *site) loss() {
+func (s *testCluster) loss() {
 	const percent, count = 5, 20
-	mend := s.Break(lab.Fault{Percent: percent})
+	mend := s.InjectFaults(lab.Fault{Percent: percent})
 	var all []*duplicate
 	for i := range count {
 		all = append(all, s.duplicate(s.nodes[i%len(s.nodes)]))
@@ -68,7 +68,7 @@ func (s *site) loss() {
 	for i, d := range all {
 		d.holders = append(d.holders, newcomers[i])
 		d.began = newcomers[i].pod.Started
-		took = append(took, s.found(d, d.began, patience))
+		took = append(took, s.waitFound(d, d.began, patience))
 	}
 	slices.Sort(took)
 	s.Logf("at %d %% loss %d duplicates were found at both nodes after %.1f s (median), %.1f s (last)",

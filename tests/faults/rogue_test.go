@@ -41,13 +41,13 @@ type orders struct {
 	Victims []netip.Addr
 }
 
-// deeds are what a rogue has done.
-type deeds struct {
-	Joined   bool
-	Leases   int
-	Packets  int
-	Received int
-	Asked    int
+// report are what a rogue has done.
+type report struct {
+	Joined        bool
+	Leases        int
+	Packets       int
+	Received      int
+	ProbeRequests int
 }
 
 // rogue joins, carries out its orders from the first line of its input on, and ends with it.
@@ -99,7 +99,7 @@ type rogueMember struct {
 
 	mu   sync.Mutex
 	real [][]byte // what others sent to it
-	did  deeds
+	did  report
 }
 
 func (r *rogueMember) alive() (n int) {
@@ -123,7 +123,7 @@ func (r *rogueMember) Packet(b []byte) {
 	defer r.mu.Unlock()
 	r.did.Received++
 	if p, err := wire.Decode(b); err == nil && p.Type == wire.TypeAsk {
-		r.did.Asked++
+		r.did.ProbeRequests++
 	}
 	if len(r.real) < 2000 {
 		r.real = append(r.real, bytes.Clone(b))
@@ -164,8 +164,8 @@ func (r *rogueMember) flood(o orders, ended <-chan struct{}) {
 				entries = append(entries, r.lease(seq, o.Victims, self))
 				r.did.Leases++
 			}
-			entries = append(entries, r.lies(seq, o.Victims, self, others)...)
-			packets := append(packed(self, entries), r.spoiled()...)
+			entries = append(entries, r.falseEntries(seq, o.Victims, self, others)...)
+			packets := append(pack(self, entries), r.spoiled()...)
 			for _, p := range packets {
 				_ = r.network.Send(to, p)
 				r.did.Packets++
@@ -174,8 +174,8 @@ func (r *rogueMember) flood(o orders, ended <-chan struct{}) {
 	}
 }
 
-// packed puts entries into packets: as many of one type as fit, one after the other.
-func packed(self wire.MemberID, entries []wire.Entry) (packets [][]byte) {
+// pack puts entries into packets: as many of one type as fit, one after the other.
+func pack(self wire.MemberID, entries []wire.Entry) (packets [][]byte) {
 	var packet []byte
 	var last wire.Type
 	for _, e := range entries {
@@ -211,9 +211,9 @@ func (r *rogueMember) lease(seq uint64, victims []netip.Addr, self wire.MemberID
 	}
 }
 
-// lies are about others: holders that they do not have, holders of theirs that are said to
+// falseEntries are about others: holders that they do not have, holders of theirs that are said to
 // be gone, and questions without end.
-func (r *rogueMember) lies(seq uint64, victims []netip.Addr, self wire.MemberID, others []wire.MemberID) []wire.Entry {
+func (r *rogueMember) falseEntries(seq uint64, victims []netip.Addr, self wire.MemberID, others []wire.MemberID) []wire.Entry {
 	key := detector.Key{Network: "default", IP: victims[r.rng.IntN(len(victims))]}
 	other := wire.Holder{Member: others[r.rng.IntN(len(others))], Netns: 1 + r.rng.Uint64N(5000)}
 	claim := wire.Claim{Holder: other, Evidence: detector.Announced, FirstSeen: time.Minute, LastSeen: time.Second}
@@ -246,7 +246,7 @@ func (r *rogueMember) spoiled() (packets [][]byte) {
 
 // startRogue starts a rogue on a node, waits until it is a member, and lets it lie. The result
 // ends it.
-func (s *site) startRogue(n *lab.Node, o orders) (stop func() deeds) {
+func (s *testCluster) startRogue(n *lab.Node, o orders) (stop func() report) {
 	s.Helper()
 	text, err := json.Marshal(o)
 	s.Do(err)
@@ -265,7 +265,7 @@ func (s *site) startRogue(n *lab.Node, o orders) (stop func() deeds) {
 		_ = ended()
 	})
 	reports := json.NewDecoder(out)
-	var d deeds
+	var d report
 	timer := time.AfterFunc(healTime, func() { _ = cmd.Process.Kill() })
 	if err := reports.Decode(&d); err != nil || !d.Joined {
 		s.Fatal("the rogue did not join: ", err, said.String())
@@ -280,7 +280,7 @@ func (s *site) startRogue(n *lab.Node, o orders) (stop func() deeds) {
 	}
 	_, err = io.WriteString(in, "lie\n")
 	s.Do(err)
-	return func() deeds {
+	return func() report {
 		s.Helper()
 		s.Do(in.Close())
 		s.Do(reports.Decode(&d))
@@ -296,19 +296,19 @@ func TestRogue(t *testing.T) {
 	t.Parallel()
 	secret := newKey()
 	key := keyFile(t, t.TempDir(), secret)
-	s := newSite(t, 6, "--gossip-key-file", key)
-	s.chapter(t, "packets are forged without the key", func(s *site) { s.pelted(s.Node("outsider"), nil) })
-	s.chapter(t, "packets are forged with the key", func(s *site) {
+	s := newTestCluster(t, 6, "--gossip-key-file", key)
+	s.part(t, "packets are forged without the key", func(s *testCluster) { s.withstandForgery(s.Node("outsider"), nil) })
+	s.part(t, "packets are forged with the key", func(s *testCluster) {
 		opened, err := base64.StdEncoding.DecodeString(secret)
 		s.Do(err)
-		s.pelted(s.Node("insider"), opened)
+		s.withstandForgery(s.Node("insider"), opened)
 	})
-	s.chapter(t, "a member with the key lies", func(s *site) { s.rogueMember(key) })
+	s.part(t, "a member with the key lies", func(s *testCluster) { s.rogueMember(key) })
 }
 
-func (s *site) rogueMember(key string) {
+func (s *testCluster) rogueMember(key string) {
 	victims, before := s.duplicate(s.nodes[0]), s.duplicate(s.nodes[1], s.nodes[2])
-	s.found(before, before.began, patience)
+	s.waitFound(before, before.began, patience)
 	for _, n := range s.nodes {
 		s.join(&duplicate{ips: s.addrs()}, n)
 	}
@@ -324,11 +324,11 @@ func (s *site) rogueMember(key string) {
 	began := time.Now()
 	for i := range 3 {
 		d := s.duplicate(s.nodes[i], s.nodes[i+2])
-		s.Logf("beside the rogue: found after %.1f s", s.found(d, d.began, patience).Seconds())
+		s.Logf("beside the rogue: found after %.1f s", s.waitFound(d, d.began, patience).Seconds())
 	}
 	s.join(victims, s.nodes[5])
-	s.Logf("an address that the rogue claims: found after %.1f s", s.found(victims, victims.holders[1].pod.Started, patience).Seconds())
-	s.during(stormTime-time.Since(began), func() { s.still(before) })
+	s.Logf("an address that the rogue claims: found after %.1f s", s.waitFound(victims, victims.holders[1].pod.Started, patience).Seconds())
+	s.holdsFor(stormTime-time.Since(began), func() { s.assertUnchanged(before) })
 	s.survived(memory)
 	did := stop()
 	s.Logf("the rogue: %+v in %.1f s", did, time.Since(began).Seconds())
@@ -345,6 +345,6 @@ func (s *site) rogueMember(key string) {
 			s.Errorf("%s keeps %d leases", n.ShortName(), status.Kept)
 		}
 	}
-	s.together()
-	s.still(before, victims)
+	s.waitAllMembers()
+	s.assertUnchanged(before, victims)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// site is a cluster that gets into trouble, while everything that its agents say is
+// testCluster is a cluster that gets into trouble, while everything that its agents say is
 // recorded.
-type site struct {
+type testCluster struct {
 	*lab.T
 	nodes []*node
 
@@ -34,33 +34,33 @@ type node struct {
 // ShortName is the node's name to the agent.
 func (n *node) ShortName() string { return cmp.Or(n.name, n.Node.ShortName()) }
 
-// newSite builds nodes with agents that have met.
-func newSite(t *testing.T, nodes int, flags ...string) *site {
+// newTestCluster builds nodes with agents that have met.
+func newTestCluster(t *testing.T, nodes int, flags ...string) *testCluster {
 	t.Helper()
-	s := &site{T: lab.NewT(t)}
+	s := &testCluster{T: lab.NewT(t)}
 	for _, a := range s.Cluster(nodes, flags...) {
 		s.add(a)
 	}
 	return s
 }
 
-func (s *site) add(a *lab.Agent) *node {
+func (s *testCluster) add(a *lab.Agent) *node {
 	s.Helper()
 	n := &node{Node: a.Node, agent: a, watch: s.Watch(a)}
 	s.nodes = append(s.nodes, n)
 	return n
 }
 
-// chapter plays one part of what a site goes through, which ends as it began: all agents
+// part plays one part of what a site goes through, which ends as it began: all agents
 // there, no duplicate. If it fails there is no next one: nobody knows what it has left.
-func (s *site) chapter(t *testing.T, name string, story func(s *site)) {
+func (s *testCluster) part(t *testing.T, name string, story func(s *testCluster)) {
 	t.Helper()
 	passed := t.Run(name, func(t *testing.T) {
 		whole := s.T
 		s.T = &lab.T{Lab: s.Lab, TB: t}
 		defer func() { s.T = whole }()
 		began := time.Now()
-		s.together()
+		s.waitAllMembers()
 		met := time.Now()
 		story(s)
 		told := time.Now()
@@ -76,11 +76,11 @@ func (s *site) chapter(t *testing.T, name string, story func(s *site)) {
 	}
 }
 
-// together waits until all agents see each other alive, and no more.
-func (s *site) together() { s.Helper(); s.meet(s.nodes...) }
+// waitAllMembers waits until all agents see each other alive, and no more.
+func (s *testCluster) waitAllMembers() { s.Helper(); s.waitMembers(s.nodes...) }
 
-// meet waits until each of the nodes' agents sees just these alive.
-func (s *site) meet(nodes ...*node) {
+// waitMembers waits until each of the nodes' agents sees just these alive.
+func (s *testCluster) waitMembers(nodes ...*node) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), healTime)
 	defer cancel()
@@ -89,15 +89,15 @@ func (s *site) meet(nodes ...*node) {
 	}
 }
 
-// begin starts another agent with the state and the socket of the last one, which has
+// startSuccessor starts another agent with the state and the socket of the last one, which has
 // ended.
-func (s *site) begin(n *node, flags ...string) {
+func (s *testCluster) startSuccessor(n *node, flags ...string) {
 	s.Helper()
 	n.agent = s.Successor(n.agent, flags...)
 }
 
 // pod makes a pod that a node's agent knows.
-func (s *site) pod(n *node, style lab.Style, ips ...netip.Addr) *lab.Pod {
+func (s *testCluster) pod(n *node, style lab.Style, ips ...netip.Addr) *lab.Pod {
 	s.Helper()
 	s.pods++
 	p := s.Pod(n.Node, fmt.Sprintf("pod%d", s.pods), lab.PodOptions{Style: style, Addrs: ips})
@@ -106,7 +106,7 @@ func (s *site) pod(n *node, style lab.Style, ips ...netip.Addr) *lab.Pod {
 }
 
 // sees waits until a node's agent knows a pod as the holder of its addresses.
-func (s *site) sees(n *node, p *lab.Pod) {
+func (s *testCluster) sees(n *node, p *lab.Pod) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
@@ -119,19 +119,19 @@ func (s *site) sees(n *node, p *lab.Pod) {
 }
 
 // addrs are an IPv4 and an IPv6 address that nobody had before.
-func (s *site) addrs() []netip.Addr {
+func (s *testCluster) addrs() []netip.Addr {
 	s.pods++
 	home, last := s.nodes[s.pods/200], byte(2+s.pods%200)
 	return []netip.Addr{home.RoutedIPv4(last), home.RoutedIPv6(last)}
 }
 
 // except are the nodes but for some.
-func (s *site) except(some ...*node) []*node {
+func (s *testCluster) except(some ...*node) []*node {
 	return slices.DeleteFunc(slices.Clone(s.nodes), func(n *node) bool { return slices.Contains(some, n) })
 }
 
-// during fails the test unless cond goes on being true for a time.
-func (s *site) during(window time.Duration, cond func()) {
+// holdsFor fails the test unless cond goes on being true for a time.
+func (s *testCluster) holdsFor(window time.Duration, cond func()) {
 	s.Helper()
 	for end := time.Now().Add(window); time.Now().Before(end) && !s.Failed(); time.Sleep(100 * time.Millisecond) {
 		cond()

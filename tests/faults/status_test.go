@@ -20,7 +20,7 @@ type clusterStatus struct {
 	Problems []string          `json:"problems"`
 }
 
-func (s *site) status(a *lab.Agent) (clusterStatus, error) {
+func (s *testCluster) status(a *lab.Agent) (clusterStatus, error) {
 	var doc struct{ Cluster clusterStatus }
 	body, err := a.Client.Get(s.Context(), "/v1/status", "")
 	if err != nil {
@@ -30,9 +30,9 @@ func (s *site) status(a *lab.Agent) (clusterStatus, error) {
 	return doc.Cluster, json.NewDecoder(body).Decode(&doc)
 }
 
-// says waits until an agent has a problem in whose text all of these words are, and its
+// waitProblem waits until an agent has a problem in whose text all of these words are, and its
 // metrics and `dupip status` tell of it, too. It returns after what time.
-func (s *site) says(a *lab.Agent, within time.Duration, words ...string) time.Duration {
+func (s *testCluster) waitProblem(a *lab.Agent, within time.Duration, words ...string) time.Duration {
 	s.Helper()
 	began := time.Now()
 	eventually(s.T, within, fmt.Sprintf("%s says %q", a.Node.ShortName(), words), func() error {
@@ -72,8 +72,8 @@ func hasAll(texts, words []string) bool {
 	return false
 }
 
-// content waits until an agent has no problem.
-func (s *site) content(a *lab.Agent, within time.Duration) {
+// waitNoProblem waits until an agent has no problem.
+func (s *testCluster) waitNoProblem(a *lab.Agent, within time.Duration) {
 	s.Helper()
 	eventually(s.T, within, a.Node.ShortName()+" is content", func() error {
 		status, err := s.status(a)

@@ -8,28 +8,28 @@ import (
 
 // noUDP blocks gossip's datagrams between one node and the rest, while TCP passes: a
 // firewall rule forgotten.
-func (s *site) noUDP() {
+func (s *testCluster) noUDP() {
 	deaf := s.nodes[5]
 	before := s.duplicate(deaf, s.nodes[0])
-	s.found(before, before.began, patience)
-	mend := s.Break(
+	s.waitFound(before, before.began, patience)
+	mend := s.InjectFaults(
 		lab.Fault{UDP: lab.GossipPort, From: deaf.Node},
 		lab.Fault{UDP: lab.GossipPort, To: deaf.Node},
 	)
 	minute := lab.Patience(time.Minute)
-	s.Logf("the deaf node says so after %.1f s", s.says(deaf.agent, minute, "UDP").Seconds())
-	s.Logf("another says so after %.1f s more", s.says(s.nodes[0].agent, minute, "UDP", deaf.ShortName()).Seconds())
+	s.Logf("the deaf node says so after %.1f s", s.waitProblem(deaf.agent, minute, "UDP").Seconds())
+	s.Logf("another says so after %.1f s more", s.waitProblem(s.nodes[0].agent, minute, "UDP", deaf.ShortName()).Seconds())
 	across, inside, rest := s.duplicate(deaf, s.nodes[6]), s.duplicate(deaf, deaf), s.duplicate(s.nodes[0], s.nodes[6])
-	s.found(inside, inside.began, patience)
-	s.found(rest, rest.began, patience)
-	s.still(before)
+	s.waitFound(inside, inside.began, patience)
+	s.waitFound(rest, rest.began, patience)
+	s.assertUnchanged(before)
 	mend()
 	healed := time.Now()
-	s.Logf("across: found %.1f s after UDP passes again", s.found(across, healed, healTime).Seconds())
-	s.together()
+	s.Logf("across: found %.1f s after UDP passes again", s.waitFound(across, healed, healTime).Seconds())
+	s.waitAllMembers()
 	for _, n := range s.nodes {
-		s.content(n.agent, healTime)
+		s.waitNoProblem(n.agent, healTime)
 	}
 	s.Logf("nobody complains any more %.1f s after", time.Since(healed).Seconds())
-	s.still(before)
+	s.assertUnchanged(before)
 }

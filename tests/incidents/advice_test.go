@@ -48,9 +48,9 @@ type advised struct {
 	}
 }
 
-// elderly waits until a pod that is made on another node is said to be newer than this one:
+// waitOlder waits until a pod that is made on another node is said to be newer than this one:
 // of what is made within a second nobody is, because the clocks of nodes differ.
-func (s *site) elderly(p *pod) {
+func (s *testCluster) waitOlder(p *pod) {
 	s.Helper()
 	s.Eventually("age of "+p.String(), func() error {
 		if age := time.Since(p.made); age <= 1500*time.Millisecond {
@@ -62,7 +62,7 @@ func (s *site) elderly(p *pod) {
 
 // obey does what a machine's agent says first about each of the duplicates: to remove
 // the newcomer.
-func (s *site) obey(m *machine, all ...duplicate) {
+func (s *testCluster) obey(m *machine, all ...duplicate) {
 	s.Helper()
 	var doc struct{ Conflicts []advised }
 	s.Do(json.Unmarshal([]byte(m.dupip("conflicts", "-o", "json")), &doc))

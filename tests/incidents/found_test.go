@@ -21,7 +21,7 @@ type duplicate struct {
 
 // duplicates are the addresses that newcomers share with pods before them. It fails the
 // test for a newcomer without one: then the play has failed, not dupip.
-func (s *site) duplicates(elders, newcomers []*pod) (all []duplicate) {
+func (s *testCluster) duplicates(elders, newcomers []*pod) (all []duplicate) {
 	s.Helper()
 	for _, n := range newcomers {
 		for _, ip := range n.IPs {
@@ -72,10 +72,10 @@ func (d duplicate) check(c lab.Conflict) error {
 	return nil
 }
 
-// found waits until all duplicates, and nothing else, are confirmed at all agents of their
+// waitFound waits until all duplicates, and nothing else, are confirmed at all agents of their
 // holders with their right names. It returns how long the slowest took, from the call that
 // made the newcomer, and from its first packet by the agent's account.
-func (s *site) found(all ...duplicate) (sinceRun, sinceSeen time.Duration) {
+func (s *testCluster) waitFound(all ...duplicate) (sinceRun, sinceSeen time.Duration) {
 	s.Helper()
 	wanted := make(map[*machine]map[netip.Addr]duplicate)
 	for _, d := range all {
@@ -122,28 +122,28 @@ func (m *machine) shows(wanted map[netip.Addr]duplicate) error {
 }
 
 // resolved waits until no machine has an open conflict.
-func (s *site) resolved() {
+func (s *testCluster) resolved() {
 	s.Helper()
 	for _, m := range s.machines {
 		s.Eventually("the end of conflicts on "+m.name, func() error { return m.shows(nil) })
 	}
 }
 
-// calm fails the test if any machine has ever confirmed a conflict, or suspected one
+// assertNoConflict fails the test if any machine has ever confirmed a conflict, or suspected one
 // where that is not allowed either.
-func (s *site) calm(suspicions bool) {
+func (s *testCluster) assertNoConflict(suspicions bool) {
 	s.Helper()
 	for _, m := range s.machines {
 		for _, e := range m.watch.Events() {
 			if e.Type == "confirmed" || !suspicions {
-				s.Fatal(fmt.Errorf("alarm on %s: %s", m.name, lab.Story([]lab.Event{e})))
+				s.Fatal(fmt.Errorf("alarm on %s: %s", m.name, lab.FormatEvents([]lab.Event{e})))
 			}
 		}
 	}
 }
 
-// bound waits until `dupip bindings` has each address of the pods with its pod's name.
-func (s *site) bound(pods ...*pod) {
+// waitBindings waits until `dupip bindings` has each address of the pods with its pod's name.
+func (s *testCluster) waitBindings(pods ...*pod) {
 	s.Helper()
 	for _, p := range pods {
 		s.Eventually("binding of "+p.String(), func() error {

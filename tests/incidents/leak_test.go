@@ -45,7 +45,7 @@ func TestI3LeakedReservations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const retries, addresses = 20, 5 // of which the bystander has one
-			s := newSite(t)
+			s := newTestCluster(t)
 			trouble := filepath.Join(t.TempDir(), "trouble")
 			stay := o.ipam == "" // the sandboxes, with their addresses
 			fails := "ADD|DEL"
@@ -59,7 +59,7 @@ func TestI3LeakedReservations(t *testing.T) {
 			m := s.machine(o)
 			s.startAgents(m)
 			bystander := m.run(named("bystander"))
-			s.bound(bystander)
+			s.waitBindings(bystander)
 			before, err := m.footprint()
 			s.Do(err)
 
@@ -82,7 +82,7 @@ func TestI3LeakedReservations(t *testing.T) {
 					s.Do(err)
 				}
 			}
-			if booked := m.booked(); len(booked) != addresses {
+			if booked := m.reservedAddrs(); len(booked) != addresses {
 				t.Fatalf("%v are booked, want all %d addresses: the play has failed", booked, addresses)
 			}
 			var after footprint
@@ -94,7 +94,7 @@ func TestI3LeakedReservations(t *testing.T) {
 				return after.exceeds(exhausted.plus(2))
 			})
 			t.Logf("before                %v\nrange exhausted       %v\nafter %d retries      %v", before, exhausted, retries, after)
-			s.calm(false)
+			s.assertNoConflict(false)
 			if stay && exhausted.exceeds(before) == nil {
 				t.Fatal("four sandboxes more leave no trace in the agent: the measure is wrong")
 			}
@@ -108,7 +108,7 @@ func TestI3LeakedReservations(t *testing.T) {
 				elders = append(elders, m.kept(addresses-1)...)
 			}
 			newcomers := m.runMany("newcomer", min(len(elders), 2))
-			s.found(s.duplicates(elders, newcomers)...)
+			s.waitFound(s.duplicates(elders, newcomers)...)
 			if stay {
 				s.Eventually("advice", func() error { return m.advises("stopped", "unlucky", "crictl rmp -f ") })
 			}

@@ -19,7 +19,7 @@ import (
 // It keeps the machine busy, and others measure time: only its end is parallel.
 func TestTwoHundredSandboxes(t *testing.T) {
 	const elders, newcomers = 200, 10
-	s := &site{T: lab.NewT(t)}
+	s := &testCluster{T: lab.NewT(t)}
 	m := s.machine(options{
 		plugin:  map[string]any{"type": "bridge", "bridge": "cbr0", "isGateway": true},
 		subnets: []string{"10.99.0.0/24", "fd00:99::/64"},
@@ -27,7 +27,7 @@ func TestTwoHundredSandboxes(t *testing.T) {
 	s.startAgents(m)
 	// The first pods pay for what an agent keeps, and the bridge stays.
 	m.empty(m.fill("first", 4))
-	s.Eventually("bindings", func() error { return m.bindsJust(nil) })
+	s.Eventually("bindings", func() error { return m.checkBindings(nil) })
 	before, err := m.footprint()
 	s.Do(err)
 	m.wipe() // host-local goes on from the last address
@@ -35,11 +35,11 @@ func TestTwoHundredSandboxes(t *testing.T) {
 	began := time.Now()
 	old := m.fill("elder", elders)
 	made := time.Now()
-	s.Eventually("bindings", func() error { return m.bindsJust(old) })
+	s.Eventually("bindings", func() error { return m.checkBindings(old) })
 	full, err := m.footprint()
 	s.Do(err)
 	t.Logf("%d pods after %.1f s, all by name %.1f s later: %v", elders, made.Sub(began).Seconds(), time.Since(made).Seconds(), full)
-	s.calm(false)
+	s.assertNoConflict(false)
 
 	m.wipe()
 	young := m.fill("newcomer", newcomers)
@@ -47,24 +47,24 @@ func TestTwoHundredSandboxes(t *testing.T) {
 	if len(all) != 2*newcomers {
 		t.Fatalf("%d addresses have two holders, want %d: the play has failed", len(all), 2*newcomers)
 	}
-	sinceRun, sinceSeen := s.found(all...)
+	sinceRun, sinceSeen := s.waitFound(all...)
 	t.Logf("the slowest of %d duplicates: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen",
 		len(all), sinceRun.Seconds(), sinceSeen.Seconds())
-	s.Eventually("bindings", func() error { return m.bindsJust(append(old, young...)) })
+	s.Eventually("bindings", func() error { return m.checkBindings(append(old, young...)) })
 	shared := make(map[netip.Addr]bool)
 	for _, d := range all {
 		shared[d.ip] = true
 	}
 	for _, e := range m.watch.Events() {
 		if !shared[e.Conflict.IP] {
-			t.Errorf("alarm for an address of one pod: %s", lab.Story([]lab.Event{e}))
+			t.Errorf("alarm for an address of one pod: %s", lab.FormatEvents([]lab.Event{e}))
 		}
 	}
 
 	began = time.Now()
 	m.empty(append(old, young...))
 	removed := time.Now()
-	s.Eventually("bindings", func() error { return m.bindsJust(nil) })
+	s.Eventually("bindings", func() error { return m.checkBindings(nil) })
 	t.Logf("removed after %.1f s, none bound %.3f s later", removed.Sub(began).Seconds(), time.Since(removed).Seconds())
 	// At the next resync, within half a minute, its maps are cleared of what is gone.
 	t.Parallel()
@@ -111,9 +111,9 @@ func (m *machine) empty(pods []*pod) {
 	m.s.Do(group.Wait())
 }
 
-// bindsJust returns an error unless the agent has each address of the pods in its netns and
+// checkBindings returns an error unless the agent has each address of the pods in its netns and
 // by its pod's name, and no other but the node's own.
-func (m *machine) bindsJust(pods []*pod) error {
+func (m *machine) checkBindings(pods []*pod) error {
 	type place struct {
 		ip    netip.Addr
 		netns string

@@ -31,7 +31,7 @@ exec "$(dirname "$0")/ptp"
 // one, its predecessor gone at once or dying late; then the address of a live pod is freed.
 func TestI4RecreatedSandbox(t *testing.T) {
 	const rounds = 8
-	s := newSite(t)
+	s := newTestCluster(t)
 	hasty := filepath.Join(t.TempDir(), "hasty")
 	m := s.machine(options{
 		subnets: []string{"10.99.0.0/29"}, // five addresses
@@ -44,8 +44,8 @@ func TestI4RecreatedSandbox(t *testing.T) {
 	if len(ips) != 5 {
 		t.Fatalf("%d sandboxes had the addresses %v, want all five in turn: the play has failed", rounds, ips)
 	}
-	s.bound(crashing)
-	s.calm(false)
+	s.waitBindings(crashing)
+	s.assertNoConflict(false)
 
 	// Four more pods, and there is one address left.
 	others := m.runMany("other", 4)
@@ -53,13 +53,13 @@ func TestI4RecreatedSandbox(t *testing.T) {
 	if len(ips) != 1 {
 		t.Fatalf("%d sandboxes had the addresses %v, want one: the play has failed", rounds, ips)
 	}
-	s.bound(crashing)
-	s.calm(false)
+	s.waitBindings(crashing)
+	s.assertNoConflict(false)
 
 	// A process keeps the former netns, and dies late.
 	crashing, _ = crashing.recreate(4, time.Second)
-	s.bound(crashing)
-	s.calm(false)
+	s.waitBindings(crashing)
+	s.assertNoConflict(false)
 
 	// The veth and the address in it outlive the sandbox, too: a suspicion, and for so
 	// short a time no conflict.
@@ -72,18 +72,18 @@ func TestI4RecreatedSandbox(t *testing.T) {
 		s.resolved() // the next one is to be a suspicion of its own
 	}
 	s.Do(os.Remove(hasty))
-	s.bound(crashing)
+	s.waitBindings(crashing)
 	s.resolved()
 	t.Logf("two sandboxes were seen with one address for %v at most", longest)
 	if longest < 900*time.Millisecond { // else the kernel was too slow, and dupip right to call it a conflict
-		s.calm(true)
+		s.assertNoConflict(true)
 	}
 
 	s.remove(others[1])
-	s.free(others[0])
+	s.freeAddrs(others[0])
 	newcomer := m.run(named("newcomer"))
 	twice := s.duplicates(others[:1], []*pod{newcomer})
-	sinceRun, sinceSeen := s.found(twice...)
+	sinceRun, sinceSeen := s.waitFound(twice...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
 	s.obey(m, twice...)
@@ -93,7 +93,7 @@ func TestI4RecreatedSandbox(t *testing.T) {
 // The same report from its other end: every sandbox leaks its address until there is none,
 // and the clean-up frees all of them.
 func TestI4LeakedAssignments(t *testing.T) {
-	s := newSite(t)
+	s := newTestCluster(t)
 	lossy := filepath.Join(t.TempDir(), "lossy")
 	s.Do(os.WriteFile(lossy, nil, 0o600))
 	m := s.machine(options{
@@ -101,7 +101,7 @@ func TestI4LeakedAssignments(t *testing.T) {
 	})
 	s.startAgents(m)
 	pods := m.runMany("pod", 3)
-	s.bound(pods...)
+	s.waitBindings(pods...)
 	for attempt := uint32(0); ; attempt++ {
 		o := named("crashing")
 		o.Attempt = attempt
@@ -114,7 +114,7 @@ func TestI4LeakedAssignments(t *testing.T) {
 		}
 		s.remove(p)
 	}
-	if booked := m.booked(); len(booked) != 29 {
+	if booked := m.reservedAddrs(); len(booked) != 29 {
 		t.Fatalf("%d addresses are booked, want all 29: the play has failed", len(booked))
 	}
 	s.Eventually("the last sandbox's end", func() error {
@@ -126,11 +126,11 @@ func TestI4LeakedAssignments(t *testing.T) {
 		}
 		return err
 	})
-	s.calm(false)
+	s.assertNoConflict(false)
 
 	m.wipe()
 	newcomers := m.runMany("newcomer", len(pods))
-	s.found(s.duplicates(pods, newcomers)...)
+	s.waitFound(s.duplicates(pods, newcomers)...)
 	t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
 	s.remove(newcomers...)
 	s.resolved()
@@ -147,7 +147,7 @@ func (p *pod) recreate(times int, late time.Duration) (*pod, []netip.Addr) {
 	for range times {
 		end := func() {}
 		if late > 0 {
-			end = p.keep()
+			end = p.holdNetns()
 		}
 		p = p.next()
 		ended.Go(func() {
@@ -170,8 +170,8 @@ func (p *pod) next() *pod {
 	return p.m.run(o)
 }
 
-// keep has a process in the pod's netns.
-func (p *pod) keep() (end func()) {
+// holdNetns has a process in the pod's netns.
+func (p *pod) holdNetns() (end func()) {
 	p.m.s.Helper()
 	keeper := exec.Command("sleep", "120")
 	p.m.s.Do(inside(p.Netns, keeper.Start))
@@ -188,7 +188,7 @@ func (p *pod) keep() (end func()) {
 func (p *pod) overlap() (next *pod, both time.Duration) {
 	p.m.s.Helper()
 	former := p.hostInterface()
-	began, end := time.Now(), p.keep()
+	began, end := time.Now(), p.holdNetns()
 	gone := make(chan error, 1)
 	go func() {
 		e, err := p.m.watch.Wait(patience, func(e lab.Event) bool { return e.Type == "suspected" && e.Received.After(began) })

@@ -24,38 +24,38 @@ var namesakesTime = 40*time.Second + patience
 // Nobody may take the two for one, or the dead for living.
 func TestI5ReplacedNodeDead(t *testing.T) {
 	const pods = 4
-	s := newSite(t)
+	s := newTestCluster(t)
 	old, heir, third := s.namesakes()
 	s.startAgents(old, third)
-	s.meet(old, third)
+	s.waitMembers(old, third)
 	elders := old.runMany("elder", pods)
-	s.bound(elders...)
+	s.waitBindings(elders...)
 	s.Eventually("the old node's pods, as seen by the third", func() error { return third.sees(elders...) })
 
-	s.Do(old.Node.Cut(), old.agent.Kill(), old.Kill9())
+	s.Do(old.Node.Disconnect(), old.agent.Kill(), old.Kill9())
 	s.startAgents(heir)
 	heirs := heir.runMany("heir", pods)
 	if ips := s.duplicates(elders, heirs); len(ips) != pods {
 		t.Fatalf("%v: the play has failed", ips)
 	}
-	s.bound(heirs...)
+	s.waitBindings(heirs...)
 	s.machines = []*machine{heir, third}
-	s.meet(heir, third)
+	s.waitMembers(heir, third)
 	s.Eventually("the end of the old node", func() error { return third.members("n1", "alive", "dead") })
 	for _, m := range s.machines {
 		s.Eventually("what is bound", func() error { return m.sees(heirs...) })
 	}
-	s.calm(true)
+	s.assertNoConflict(true)
 	s.resolved()
 	for _, m := range s.machines {
-		t.Logf("suspicions on %s: %s", m.name, lab.Story(m.watch.Events()))
+		t.Logf("suspicions on %s: %s", m.name, lab.FormatEvents(m.watch.Events()))
 	}
 	t.Logf("$ dupip nodes\n%s", third.dupip("nodes"))
 	t.Logf("$ dupip bindings --node n1\n%s", third.dupip("bindings", "--node", "n1"))
 
 	// The quiet was no blindness: the third node has the same prefix.
 	newcomer := third.run(named("newcomer"))
-	sinceRun, sinceSeen := s.found(s.duplicates(heirs, []*pod{newcomer})...)
+	sinceRun, sinceSeen := s.waitFound(s.duplicates(heirs, []*pod{newcomer})...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
 	s.remove(newcomer)
@@ -65,15 +65,15 @@ func TestI5ReplacedNodeDead(t *testing.T) {
 // The same report, and the old node is alive: the whole prefix is in collision.
 func TestI5ReplacedNodeAlive(t *testing.T) {
 	const pods = 5
-	s := newSite(t)
+	s := newTestCluster(t)
 	old, heir, third := s.namesakes()
 	s.startAgents(old, third)
 	elders := old.runMany("elder", pods)
-	s.bound(elders...)
+	s.waitBindings(elders...)
 	s.startAgents(heir)
-	s.meet(old, heir, third)
+	s.waitMembers(old, heir, third)
 	heirs := heir.runMany("heir", pods)
-	sinceRun, sinceSeen := s.found(s.duplicates(elders, heirs)...)
+	sinceRun, sinceSeen := s.waitFound(s.duplicates(elders, heirs)...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 
 	for _, m := range s.machines {
@@ -106,7 +106,7 @@ func TestI5ReplacedNodeAlive(t *testing.T) {
 
 // namesakes are two machines of one name and a third, all with one prefix and books of
 // their own.
-func (s *site) namesakes() (old, heir, third *machine) {
+func (s *testCluster) namesakes() (old, heir, third *machine) {
 	s.Helper()
 	subnets := []string{"10.99.0.0/24"}
 	all := s.build(options{name: "n1", subnets: subnets}, options{name: "n1", subnets: subnets}, options{name: "n2", subnets: subnets})

@@ -22,22 +22,22 @@ import (
 // have one host-local, as if it were the IPAM of a whole cluster.
 const network = "pods"
 
-// site is a lab with machines.
-type site struct {
+// testCluster is a lab with machines.
+type testCluster struct {
 	*lab.T
 	machines []*machine
 }
 
-func newSite(t *testing.T) *site {
+func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
 	t.Parallel()
-	return &site{T: lab.NewT(t)}
+	return &testCluster{T: lab.NewT(t)}
 }
 
 // machine is a node with a real containerd and a real agent.
 type machine struct {
 	*cri.Runtime
-	s       *site
+	s       *testCluster
 	name    string
 	kubelet *kubelet.Kubelet
 	agent   *kubelet.Agent
@@ -65,13 +65,13 @@ type options struct {
 }
 
 // machine makes one, see run.
-func (s *site) machine(o options) *machine {
+func (s *testCluster) machine(o options) *machine {
 	s.Helper()
 	return s.build(o)[0]
 }
 
 // build makes machines, and starts their containerds side by side. There are no agents yet.
-func (s *site) build(all ...options) []*machine {
+func (s *testCluster) build(all ...options) []*machine {
 	s.Helper()
 	var made []*machine
 	for _, o := range all {
@@ -82,7 +82,7 @@ func (s *site) build(all ...options) []*machine {
 	return made
 }
 
-func (s *site) prepare(o options) *machine {
+func (s *testCluster) prepare(o options) *machine {
 	s.Helper()
 	if o.store == "" {
 		o.store = s.TempDir()
@@ -111,7 +111,7 @@ func (s *site) prepare(o options) *machine {
 }
 
 // startAgents starts the machines' agents, each in its container as the DaemonSet has it.
-func (s *site) startAgents(machines ...*machine) {
+func (s *testCluster) startAgents(machines ...*machine) {
 	s.Helper()
 	side(s, machines, func(m *machine) (err error) {
 		m.agent, err = m.kubelet.Run(s.Context(), m.name)
@@ -132,8 +132,8 @@ func (s *site) startAgents(machines ...*machine) {
 	}
 }
 
-// meet waits until each of the agents sees just these alive.
-func (s *site) meet(machines ...*machine) {
+// waitMembers waits until each of the agents sees just these alive.
+func (s *testCluster) waitMembers(machines ...*machine) {
 	s.Helper()
 	for _, m := range machines {
 		s.Eventually("members on "+m.name, func() error {
@@ -153,7 +153,7 @@ func (s *site) meet(machines ...*machine) {
 }
 
 // side does something with each at the same time.
-func side[T any](s *site, all []T, f func(T) error) {
+func side[T any](s *testCluster, all []T, f func(T) error) {
 	s.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
@@ -201,7 +201,7 @@ func (m *machine) runMany(prefix string, count int) []*pod {
 }
 
 // runEach makes this many pods on each of the machines, all of them side by side.
-func (s *site) runEach(prefix string, count int, machines ...*machine) []*pod {
+func (s *testCluster) runEach(prefix string, count int, machines ...*machine) []*pod {
 	s.Helper()
 	all := make([]*pod, count*len(machines))
 	numbers := make([]int, len(all))
@@ -221,15 +221,15 @@ func named(name string) cri.PodOptions {
 }
 
 // remove ends pods as a kubelet does.
-func (s *site) remove(pods ...*pod) {
+func (s *testCluster) remove(pods ...*pod) {
 	s.Helper()
 	side(s, pods, func(p *pod) error { return p.m.RemovePod(s.Context(), p.Pod) })
 }
 
-// free takes the pods' addresses out of the books while they live. The next ones given out
+// freeAddrs takes the pods' addresses out of the books while they live. The next ones given out
 // are those: host-local goes round its range, and is told that it has come to the address
 // before.
-func (s *site) free(pods ...*pod) {
+func (s *testCluster) freeAddrs(pods ...*pod) {
 	s.Helper()
 	for family := range pods[0].IPs {
 		next := pods[0].IPs[family]
@@ -251,8 +251,8 @@ func (m *machine) wipe() {
 	m.s.Do(os.RemoveAll(m.books))
 }
 
-// booked are the addresses that are given out by the books.
-func (m *machine) booked() []string {
+// reservedAddrs are the addresses that are given out by the books.
+func (m *machine) reservedAddrs() []string {
 	m.s.Helper()
 	entries, err := os.ReadDir(m.books)
 	m.s.Do(err)

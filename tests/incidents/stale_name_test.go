@@ -19,19 +19,19 @@ import (
 // own folder included; a live pod's booking is freed, then all those of the clones.
 func TestI1StaleNodeName(t *testing.T) {
 	const clones = 3
-	s := newSite(t)
+	s := newTestCluster(t)
 	o := options{subnets: []string{"10.99.0.0/24"}, store: s.TempDir()}
 	all := s.build(o, o, o, o)
 	template := all[0]
 
 	// The template's agent has met others and has a conflict on its disk.
 	s.startAgents(all[:2]...)
-	s.meet(all[:2]...)
+	s.waitMembers(all[:2]...)
 	first := template.runMany("first", 1)
-	s.free(first...)
+	s.freeAddrs(first...)
 	second := template.runMany("second", 1)
 	old := s.duplicates(first, second)
-	s.found(old...)
+	s.waitFound(old...)
 	for _, m := range all[:2] {
 		s.Do(m.agent.Stop())
 	}
@@ -44,21 +44,21 @@ func TestI1StaleNodeName(t *testing.T) {
 		}
 	}
 	s.startAgents(all...)
-	s.meet(all...)
+	s.waitMembers(all...)
 	// Only the template has the template's conflict.
-	s.found(old...)
+	s.waitFound(old...)
 	for _, m := range all {
-		s.Eventually("its own name and boot on "+m.name, func() error { return m.isItself(len(all)) })
+		s.Eventually("its own name and boot on "+m.name, func() error { return m.checkIdentity(len(all)) })
 	}
 	s.remove(append(first, second...)...)
 	s.resolved()
 
 	elders := s.runEach("elder", 4, all...)
-	s.bound(elders...)
-	s.elderly(elders[0])
-	s.free(elders[0])
+	s.waitBindings(elders...)
+	s.waitOlder(elders[0])
+	s.freeAddrs(elders[0])
 	twice := s.duplicates(elders, []*pod{all[1].run(named("newcomer"))})
-	sinceRun, sinceSeen := s.found(twice...)
+	sinceRun, sinceSeen := s.waitFound(twice...)
 	t.Logf("one: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts\n%s", template.dupip("conflicts"))
 	t.Logf("$ dupip nodes -o wide\n%s", template.dupip("nodes", "-o", "wide"))
@@ -66,18 +66,18 @@ func TestI1StaleNodeName(t *testing.T) {
 	s.obey(template, twice...)
 	s.resolved()
 
-	s.free(slices.DeleteFunc(slices.Clone(elders), func(p *pod) bool { return p.m == template })...)
+	s.freeAddrs(slices.DeleteFunc(slices.Clone(elders), func(p *pod) bool { return p.m == template })...)
 	more := s.runEach("more", clones, all...)
-	sinceRun, sinceSeen = s.found(s.duplicates(elders, more)...)
+	sinceRun, sinceSeen = s.waitFound(s.duplicates(elders, more)...)
 	t.Logf("%d at once: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", len(more), sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts --cluster\n%s", template.dupip("conflicts", "--cluster"))
 	s.remove(more...)
 	s.resolved()
 }
 
-// isItself returns an error unless the agent sees so many live nodes with names and boots
+// checkIdentity returns an error unless the agent sees so many live nodes with names and boots
 // of their own, and is the one that it should be.
-func (m *machine) isItself(nodes int) error {
+func (m *machine) checkIdentity(nodes int) error {
 	members, err := m.agent.Client.Members(m.s.Context())
 	if err != nil {
 		return err

@@ -85,8 +85,8 @@ func inside(path string, f func() error) error {
 	return <-result
 }
 
-// survives waits until the pod that is left answers at each of its addresses.
-func (p *pod) survives() {
+// waitReachable waits until the pod that is left answers at each of its addresses.
+func (p *pod) waitReachable() {
 	p.m.s.Helper()
 	for _, ip := range p.IPs {
 		p.m.s.Eventually(fmt.Sprintf("%v at %v", p, ip), func() error {

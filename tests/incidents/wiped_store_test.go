@@ -17,12 +17,12 @@ func TestI2WipedStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const pods = 10
-			s := newSite(t)
+			s := newTestCluster(t)
 			m := s.machine(options{plugin: plugin, subnets: []string{"10.99.0.0/24", "fd00:99::/64"}})
 			s.startAgents(m)
 			elders := m.runMany("elder", pods)
-			s.bound(elders...)
-			s.calm(false)
+			s.waitBindings(elders...)
+			s.assertNoConflict(false)
 
 			m.wipe()
 			newcomers := m.runMany("newcomer", pods)
@@ -30,10 +30,10 @@ func TestI2WipedStore(t *testing.T) {
 			if len(all) != 2*pods {
 				t.Fatalf("%d addresses have two holders, want %d: the play has failed", len(all), 2*pods)
 			}
-			sinceRun, sinceSeen := s.found(all...)
+			sinceRun, sinceSeen := s.waitFound(all...)
 			t.Logf("the slowest of %d: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen",
 				len(all), sinceRun.Seconds(), sinceSeen.Seconds())
-			s.bound(append(elders, newcomers...)...)
+			s.waitBindings(append(elders, newcomers...)...)
 			t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
 
 			// One of the two is dark, and whoever asks the node's routes sees no trouble.
@@ -59,7 +59,7 @@ func TestI2WipedStore(t *testing.T) {
 			s.resolved()
 			m.forgetNeighbours()
 			for _, p := range elders {
-				p.survives()
+				p.waitReachable()
 			}
 		})
 	}

@@ -24,8 +24,8 @@ const (
 	stateDir = "/var/lib/dupip"
 	// killTimeout is how long a killed container may take to be known as ended.
 	killTimeout = 10 * time.Second
-	// forever leaves the limit to a context.
-	forever = time.Hour
+	// noTimeout leaves the limit to a context.
+	noTimeout = time.Hour
 )
 
 // Agent is the DaemonSet's pod on one node.
@@ -124,8 +124,8 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 }
 
 func (a *Agent) until(ctx context.Context, p probe) error {
-	return lab.Poll(ctx, forever, func() error {
-		err := a.ask(ctx, p)
+	return lab.Poll(ctx, noTimeout, func() error {
+		err := a.runProbe(ctx, p)
 		if err != nil && !a.running() {
 			code, failed := a.exitCode()
 			return lab.Final(errors.Join(fmt.Errorf("the container ended with code %d", code), failed))
@@ -135,7 +135,7 @@ func (a *Agent) until(ctx context.Context, p probe) error {
 }
 
 // Live asks the liveness probe once.
-func (a *Agent) Live(ctx context.Context) error { return a.ask(ctx, a.liveness) }
+func (a *Agent) Live(ctx context.Context) error { return a.runProbe(ctx, a.liveness) }
 
 // Exec runs a program in the container, as `kubectl exec` does.
 func (a *Agent) Exec(ctx context.Context, argv ...string) (cri.Result, error) {
@@ -207,7 +207,7 @@ func (a *Agent) Restart(ctx context.Context) error {
 
 // ExitCode waits until the container has ended and returns its code.
 func (a *Agent) ExitCode(ctx context.Context) (int, error) {
-	if err := lab.Poll(ctx, forever, func() error {
+	if err := lab.Poll(ctx, noTimeout, func() error {
 		if a.running() {
 			return errors.New("the agent goes on")
 		}

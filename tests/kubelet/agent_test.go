@@ -26,7 +26,7 @@ import (
 const key = "c2l4dGVlbiBieXRlcyBhcmUgZW5vdWdoIGhlcmUhISE="
 
 // withKey gives the agent the key.
-func withKey(s *site) kubelet.Change {
+func withKey(s *testNode) kubelet.Change {
 	s.Helper()
 	s.Do(s.SetSecret("dupip-gossip", map[string]string{"keys": key + "\n"}))
 	mode := int32(0o400)
@@ -66,7 +66,7 @@ func TestAsDeployed(t *testing.T) {
 			t.Parallel()
 			const pods = 5
 			l := lab.NewT(t)
-			s := newSite(l, tt.plugin)
+			s := newTestNode(l, tt.plugin)
 			changes := append(slices.Clone(tt.changes), withKey(s))
 			elders := s.pods("elder", pods)
 			a := s.agent(changes...)
@@ -108,7 +108,7 @@ func TestAsDeployed(t *testing.T) {
 }
 
 // wantHealthy asks status and doctor.
-func wantHealthy(s *site, a *kubelet.Agent) {
+func wantHealthy(s *testNode, a *kubelet.Agent) {
 	s.Helper()
 	// Its own attempts have limits of a few seconds, which a machine that stalls exceeds.
 	s.Eventually("a healthy doctor", func() error {

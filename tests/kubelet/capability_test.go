@@ -28,7 +28,7 @@ var refused = []corev1.Capability{"NET_ADMIN", "NET_BROADCAST", "NET_RAW", "SYS_
 func TestEveryCapability(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	s := newSite(l, ptp)
+	s := newTestNode(l, ptp)
 	n := s.Runtime.Node
 	silent := l.Pod(n, "silent", lab.PodOptions{Silent: true, Addrs: lab.IPs("10.244.1.7")})
 	nameless := l.Pod(n, "nameless", lab.PodOptions{Silent: true, Addrs: lab.IPs("10.244.1.8")})
@@ -46,7 +46,7 @@ func TestEveryCapability(t *testing.T) {
 	// What nothing was sent of is asked for, behind a name or a process; the netns of the
 	// pod's one process tells what holds the address.
 	for _, p := range []*lab.Pod{silent, nameless} {
-		bound(l, a, p, "announced")
+		waitBindings(l, a, p, "announced")
 	}
 	// A running pod that stays silent: only the kernel tells of its new address.
 	l.Do(silent.AddAddr(lab.IPs("10.244.1.9")[0]))
@@ -65,7 +65,7 @@ func TestEveryCapability(t *testing.T) {
 	for _, name := range all {
 		t.Run("without "+string(name), func(t *testing.T) {
 			l := &lab.T{Lab: l.Lab, TB: t}
-			s := &site{s.Kubelet, l}
+			s := &testNode{s.Kubelet, l}
 			if slices.Contains(refused, name) {
 				a := s.start(withoutCapability(name))
 				defer func() { l.Do(a.Stop()) }()
@@ -76,7 +76,7 @@ func TestEveryCapability(t *testing.T) {
 				t.Fatalf("what the agent does with %s is not known: does it need it?", name)
 			}
 			a := s.agent(withoutCapability(name))
-			bound(l, a, silent, "announced")
+			waitBindings(l, a, silent, "announced")
 			l.Eventually("what is lost", func() error {
 				status, err := a.CLI(t.Context(), "status")
 				if err == nil && !strings.Contains(status, "unseen netns") {
@@ -106,8 +106,8 @@ func hide(t *lab.T, p *lab.Pod) {
 	t.Do(unix.Unmount(p.Path(), unix.MNT_DETACH), os.Remove(p.Path()))
 }
 
-// bound waits for a binding of a pod's only address behind its interface.
-func bound(t *lab.T, a *kubelet.Agent, p *lab.Pod, evidence string) {
+// waitBindings waits for a binding of a pod's only address behind its interface.
+func waitBindings(t *lab.T, a *kubelet.Agent, p *lab.Pod, evidence string) {
 	t.Helper()
 	_, err := a.Client.WaitBinding(within(t), p.Addrs()[0], func(b lab.Binding) bool {
 		return b.Interface == p.HostInterface && b.Evidence == evidence

@@ -17,7 +17,7 @@ import (
 func TestChart(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	s := newSite(l, ptp)
+	s := newTestNode(l, ptp)
 	text, err := helm.Run(t.Context(), `
 cluster: prod
 gossip: {existingSecret: dupip-gossip, secretKey: keys}

@@ -19,7 +19,7 @@ import (
 func TestConfigMap(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	s := newSite(l, ptp)
+	s := newTestNode(l, ptp)
 	network := func(name string) map[string]string {
 		return map[string]string{"config.yaml": fmt.Sprintf("networks:\n  - name: %s\n    match: {bridges: [cni0]}\n", name)}
 	}
@@ -71,7 +71,7 @@ func TestConfigMap(t *testing.T) {
 func TestStateOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	s := newSite(l, ptp)
+	s := newTestNode(l, ptp)
 	dir := s.HostPaths["/var/lib/dupip"]
 	l.Do(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o700), os.Chown(dir, nobody, nobody))
 	a := s.agent()

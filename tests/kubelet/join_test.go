@@ -14,7 +14,7 @@ import (
 func TestJoinByName(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	sites := []*site{newSite(l, ptp), newSite(l, ptp)}
+	sites := []*testNode{newTestNode(l, ptp), newTestNode(l, ptp)}
 	var agents []*kubelet.Agent
 	for _, s := range sites {
 		agents = append(agents, s.agent(withKey(s)))
@@ -33,7 +33,7 @@ func TestJoinByName(t *testing.T) {
 	for _, a := range agents {
 		l.Eventually("a conflict between the nodes", func() error {
 			var doc struct{ Conflicts []lab.Conflict }
-			if err := ask(l, a, &doc, "conflicts"); err != nil {
+			if err := query(l, a, &doc, "conflicts"); err != nil {
 				return err
 			}
 			if c := doc.Conflicts; len(c) != 1 || c[0].Scope != "cross-node" || c[0].State != "confirmed" || len(c[0].Holders) != 2 {

@@ -22,8 +22,8 @@ var patience = lab.Patience(15 * time.Second)
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 
-// site is a node with a runtime that runs, and with what the DaemonSet is.
-type site struct {
+// testNode is a node with a runtime that runs, and with what the DaemonSet is.
+type testNode struct {
 	*kubelet.Kubelet
 	*lab.T
 }
@@ -36,18 +36,18 @@ var (
 	}
 )
 
-func newSite(t *lab.T, plugin map[string]any) *site {
+func newTestNode(t *lab.T, plugin map[string]any) *testNode {
 	t.Helper()
 	r, err := cri.New(t.Lab, t.Node(""), cri.Options{Plugins: []map[string]any{plugin}})
 	t.Do(err)
 	t.Do(r.Start(t.Context()))
 	k, err := kubelet.New(r, kubelet.Manifest)
 	t.Do(err)
-	return &site{k, t}
+	return &testNode{k, t}
 }
 
 // agent runs the agent, waits until it is ready, and prints its log if the test fails.
-func (s *site) agent(changes ...kubelet.Change) *kubelet.Agent {
+func (s *testNode) agent(changes ...kubelet.Change) *kubelet.Agent {
 	s.Helper()
 	a := s.start(changes...)
 	s.ready(a)
@@ -55,7 +55,7 @@ func (s *site) agent(changes ...kubelet.Change) *kubelet.Agent {
 	return a
 }
 
-func (s *site) start(changes ...kubelet.Change) *kubelet.Agent {
+func (s *testNode) start(changes ...kubelet.Change) *kubelet.Agent {
 	s.Helper()
 	a, err := s.Run(s.Context(), s.Runtime.Node.ShortName(), changes...)
 	s.Do(err)
@@ -67,7 +67,7 @@ func (s *site) start(changes ...kubelet.Change) *kubelet.Agent {
 	return a
 }
 
-func (s *site) ready(a *kubelet.Agent) {
+func (s *testNode) ready(a *kubelet.Agent) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
@@ -75,7 +75,7 @@ func (s *site) ready(a *kubelet.Agent) {
 }
 
 // pods makes pods side by side.
-func (s *site) pods(prefix string, count int) []*cri.Pod {
+func (s *testNode) pods(prefix string, count int) []*cri.Pod {
 	s.Helper()
 	var wg sync.WaitGroup
 	all, errs := make([]*cri.Pod, count), make([]error, count)
@@ -96,11 +96,11 @@ func ref(p *cri.Pod) lab.PodRef {
 
 // bound waits until the agent has every address of the pods, with the name of the pod and
 // that of its netns, in what `dupip bindings` says inside the container.
-func (s *site) bound(a *kubelet.Agent, pods ...*cri.Pod) {
+func (s *testNode) bound(a *kubelet.Agent, pods ...*cri.Pod) {
 	s.Helper()
 	s.Eventually("bindings", func() error {
 		var doc struct{ Bindings []lab.Binding }
-		if err := ask(s.T, a, &doc, "bindings"); err != nil {
+		if err := query(s.T, a, &doc, "bindings"); err != nil {
 			return err
 		}
 		var errs []error
@@ -128,7 +128,7 @@ type duplicate struct {
 
 // duplicates are the addresses that newcomers have been given again. One pod's may be those
 // of two elders: host-local gives out each family by itself.
-func (s *site) duplicates(elders, newcomers []*cri.Pod) (all []duplicate) {
+func (s *testNode) duplicates(elders, newcomers []*cri.Pod) (all []duplicate) {
 	s.Helper()
 	for _, newcomer := range newcomers {
 		for _, ip := range newcomer.IPs {
@@ -144,18 +144,18 @@ func (s *site) duplicates(elders, newcomers []*cri.Pod) (all []duplicate) {
 
 // confirmed waits until `dupip conflicts` inside the container has all of them, confirmed
 // and with both names, and no other, and returns their ids.
-func (s *site) confirmed(a *kubelet.Agent, all []duplicate) map[netip.Addr]string {
+func (s *testNode) confirmed(a *kubelet.Agent, all []duplicate) map[netip.Addr]string {
 	s.Helper()
 	ids := make(map[netip.Addr]string)
 	s.Eventually("conflicts", func() error {
 		var doc struct{ Conflicts []lab.Conflict }
-		if err := ask(s.T, a, &doc, "conflicts"); err != nil {
+		if err := query(s.T, a, &doc, "conflicts"); err != nil {
 			return err
 		}
 		var errs []error
 		for _, d := range all {
 			i := slices.IndexFunc(doc.Conflicts, func(c lab.Conflict) bool {
-				return c.IP == d.ip && c.State == "confirmed" && named(c, d.elder) && named(c, d.newcomer)
+				return c.IP == d.ip && c.State == "confirmed" && namesPod(c, d.elder) && namesPod(c, d.newcomer)
 			})
 			if i < 0 {
 				errs = append(errs, fmt.Errorf("%v is no confirmed conflict of %s and %s", d.ip, d.elder.Name, d.newcomer.Name))
@@ -171,14 +171,14 @@ func (s *site) confirmed(a *kubelet.Agent, all []duplicate) map[netip.Addr]strin
 	return ids
 }
 
-func named(c lab.Conflict, p *cri.Pod) bool {
+func namesPod(c lab.Conflict, p *cri.Pod) bool {
 	return slices.ContainsFunc(c.Holders, func(b lab.Binding) bool {
 		return b.Netns == p.NetnsName() && b.Pod != nil && *b.Pod == ref(p)
 	})
 }
 
-// ask runs a command in the container and reads the document that it prints.
-func ask(t *lab.T, a *kubelet.Agent, doc any, command ...string) error {
+// query runs a command in the container and reads the document that it prints.
+func query(t *lab.T, a *kubelet.Agent, doc any, command ...string) error {
 	done, err := a.Exec(t.Context(), append(append([]string{"dupip"}, command...), "-o", "json")...)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ type check struct{ Name, Status, Finding, Advice string }
 func doctor(t *lab.T, a *kubelet.Agent) map[string]check {
 	t.Helper()
 	var doc struct{ Checks []check }
-	t.Do(ask(t, a, &doc, "doctor"))
+	t.Do(query(t, a, &doc, "doctor"))
 	checks := make(map[string]check)
 	for _, c := range doc.Checks {
 		checks[c.Name] = c

@@ -18,13 +18,13 @@ import (
 // Manifest is the path of what is deployed, from a package right below tests.
 const Manifest = "../../deploy/dupip.yaml"
 
-// understood are the fields of a DaemonSet that are played here; one that ends with a dot has any
+// knownFields are the fields of a DaemonSet that are played here; one that ends with a dot has any
 // fields below it. How it is rolled out and scheduled is the business of others.
-var understood = strings.Fields(`
+var knownFields = strings.Fields(`
 	apiVersion kind metadata. spec.selector.matchLabels. spec.updateStrategy. spec.template.metadata.labels.`)
 
-// understoodPod are those of the pods' specification.
-var understoodPod = strings.Fields(`
+// knownPodFields are those of the pods' specification.
+var knownPodFields = strings.Fields(`
 	automountServiceAccountToken dnsPolicy hostNetwork hostPID nodeName nodeSelector. priorityClassName
 	serviceAccountName terminationGracePeriodSeconds tolerations.
 	containers.name containers.image containers.imagePullPolicy containers.command containers.args containers.workingDir
@@ -89,8 +89,8 @@ func (m *manifest) add(document []byte) error {
 	case "v1 Service":
 		return yaml.UnmarshalStrict(document, &m.service)
 	case "apps/v1 DaemonSet":
-		known := slices.Clone(understood)
-		for _, field := range understoodPod {
+		known := slices.Clone(knownFields)
+		for _, field := range knownPodFields {
 			known = append(known, "spec.template.spec."+field)
 		}
 		return errors.Join(yaml.UnmarshalStrict(document, &m.set), checkFields(document, known))
@@ -132,7 +132,7 @@ func checkPod(spec *corev1.PodSpec) error {
 	if err != nil {
 		return err
 	}
-	return checkFields(document, understoodPod)
+	return checkFields(document, knownPodFields)
 }
 
 // checkFields names the fields of a document, with their values, that are not among the known ones.

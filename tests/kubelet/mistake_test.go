@@ -36,7 +36,7 @@ func withoutHostPID(p *corev1.PodSpec) error {
 func TestManifestsThatLackSomething(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	s := newSite(l, ptp)
+	s := newTestNode(l, ptp)
 	elders := s.pods("elder", 1)
 	for _, tt := range []struct {
 		name          string
@@ -52,7 +52,7 @@ func TestManifestsThatLackSomething(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := &lab.T{Lab: l.Lab, TB: t}
-			s := &site{s.Kubelet, l}
+			s := &testNode{s.Kubelet, l}
 			a := s.agent(tt.change)
 			newcomer := s.pods("newcomer", 1)[0]
 			for _, p := range append(elders, newcomer) {

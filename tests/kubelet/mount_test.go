@@ -23,7 +23,7 @@ import (
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	s := newSite(l, ptp)
+	s := newTestNode(l, ptp)
 	elders := s.pods("elder", 2)
 	a := s.agent()
 	for _, p := range elders {
@@ -62,7 +62,7 @@ func TestMounts(t *testing.T) {
 
 // stopped stops a pod, which leaves its sandbox, and waits until the container has no
 // trace of it; then it removes it.
-func stopped(s *site, a *kubelet.Agent, p *cri.Pod) {
+func stopped(s *testNode, a *kubelet.Agent, p *cri.Pod) {
 	s.Helper()
 	netns := netnsOf(s.T, p, "")
 	s.Do(s.Runtime.StopPod(s.Context(), p))

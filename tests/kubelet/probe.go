@@ -41,8 +41,8 @@ func toProbe(from *corev1.Probe, ports []corev1.ContainerPort) (p probe, err err
 	return p, nil
 }
 
-// ask asks once, and is nil if the answer is a good one.
-func (a *Agent) ask(ctx context.Context, p probe) error {
+// runProbe asks once, and is nil if the answer is a good one.
+func (a *Agent) runProbe(ctx context.Context, p probe) error {
 	if p.path == "" {
 		return nil
 	}

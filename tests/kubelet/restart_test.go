@@ -18,7 +18,7 @@ import (
 func TestRuntimeRestarts(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	s := newSite(l, ptp)
+	s := newTestNode(l, ptp)
 	elders := s.pods("elder", 2)
 	a := s.agent()
 	s.bound(a, elders...)
@@ -49,7 +49,7 @@ func TestRuntimeRestarts(t *testing.T) {
 func TestKilledContainer(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	s := newSite(l, ptp)
+	s := newTestNode(l, ptp)
 	elders := s.pods("elder", 1)
 	a := s.agent(withEnv("DUPIP_ATTACH", "tc"))
 	s.bound(a, elders...)

@@ -17,9 +17,9 @@ func IPs(texts ...string) []netip.Addr {
 	return addrs
 }
 
-// World is an address of the world behind the switch, where packets end, in the family of
+// ExternalAddr is an address of the world behind the switch, where packets end, in the family of
 // the one who sends there.
-func World(sender netip.Addr) netip.Addr {
+func ExternalAddr(sender netip.Addr) netip.Addr {
 	if sender.Is6() {
 		return netip.MustParseAddr("2001:db8::9")
 	}

@@ -80,7 +80,7 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 
 // poll polls until ok returns nil or the agent has ended.
 func (a *Agent) poll(ctx context.Context, ok func() error) error {
-	err := Poll(ctx, forever, func() error {
+	err := Poll(ctx, noTimeout, func() error {
 		err := ok()
 		if err != nil && !a.Running() {
 			return Final(fmt.Errorf("it ended: %w\n%s", a.err, a.Log()))

@@ -22,10 +22,10 @@ func (p *Pod) AddAddr(a netip.Addr) error {
 		}
 	}
 	// The first address of a family brings the routes, which went with the last one.
-	if err := errors.Join(p.quietly(o, func() error { return p.assign(o, a) }), p.routes(o)); err != nil {
+	if err := errors.Join(p.dropReports(o, func() error { return p.assign(o, a) }), p.routes(o)); err != nil {
 		return err
 	}
-	p.lab.tell(News{Kind: PodGiven, Node: p.Node, Pod: p, Addr: a})
+	p.lab.publish(Change{Kind: PodAddrAdded, Node: p.Node, Pod: p, Addr: a})
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (p *Pod) Delete() error {
 func (p *Pod) DeleteNetns() error {
 	p.lab.forget(p.Netns)
 	err := p.close()
-	p.lab.tell(News{Kind: PodGone, Node: p.Node, Pod: p})
+	p.lab.publish(Change{Kind: PodDeleted, Node: p.Node, Pod: p})
 	return err
 }
 

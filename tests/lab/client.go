@@ -145,7 +145,7 @@ func (c *Client) Status(ctx context.Context) (map[string]any, error) {
 
 // WaitBinding polls until some binding of ip satisfies ok, and returns it.
 func (c *Client) WaitBinding(ctx context.Context, ip netip.Addr, ok func(Binding) bool) (found Binding, err error) {
-	err = Poll(ctx, forever, func() error {
+	err = Poll(ctx, noTimeout, func() error {
 		bindings, err := c.Bindings(ctx, ip)
 		if i := slices.IndexFunc(bindings, ok); i >= 0 {
 			found = bindings[i]

@@ -109,12 +109,12 @@ func (t *T) Agents(nodes []*Node, flags ...string) []*Agent {
 	for _, a := range agents {
 		t.ready(a)
 	}
-	t.Meet(agents...)
+	t.WaitCluster(agents...)
 	return agents
 }
 
-// Meet waits until each of the agents sees just these alive.
-func (t *T) Meet(agents ...*Agent) {
+// WaitCluster waits until each of the agents sees just these alive.
+func (t *T) WaitCluster(agents ...*Agent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience(clusterTimeout))
 	defer cancel()

@@ -36,5 +36,5 @@ func TestCluster(t *testing.T) {
 	state(second, "left")
 	state(third, "dead")
 	l.Do(third.Node.Reboot())
-	l.Meet(first, l.Successor(second), l.Successor(third))
+	l.WaitCluster(first, l.Successor(second), l.Successor(third))
 }

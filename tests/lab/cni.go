@@ -127,7 +127,7 @@ func (c *CNI) Add(name string, nw CNINetwork) (*CNIPod, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup
-	following.Go(func() { p.follow(ctx, len(nw.Subnets)) })
+	following.Go(func() { p.recordUsable(ctx, len(nw.Subnets)) })
 	defer following.Wait()
 	defer cancel()
 	began := time.Now()
@@ -157,13 +157,13 @@ func (c *CNI) Add(name string, nw CNINetwork) (*CNIPod, error) {
 	// Some plugins do not wait for duplicate address detection.
 	time.AfterFunc(settleTimeout, cancel)
 	following.Wait()
-	c.Node.lab.tell(News{Kind: PodMade, Node: c.Node, Pod: p.Pod})
+	c.Node.lab.publish(Change{Kind: PodAdded, Node: c.Node, Pod: p.Pod})
 	return p, nil
 }
 
-// follow notes when the pod's interface came up, and each of its addresses after that:
+// recordUsable notes when the pod's interface came up, and each of its addresses after that:
 // IPv6 ones pass duplicate address detection first. It ends when there are this many, or ctx does.
-func (p *CNIPod) follow(ctx context.Context, addresses int) {
+func (p *CNIPod) recordUsable(ctx context.Context, addresses int) {
 	down := time.Now()
 	for ; ctx.Err() == nil && len(p.usable) < addresses; time.Sleep(2 * time.Millisecond) {
 		now := time.Now()
@@ -232,7 +232,7 @@ func (c *CNI) Del(p *CNIPod, nw CNINetwork) error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, c.Node.DeleteSandbox(p.Netns))
-	c.Node.lab.tell(News{Kind: PodGone, Node: c.Node, Pod: p.Pod})
+	c.Node.lab.publish(Change{Kind: PodDeleted, Node: c.Node, Pod: p.Pod})
 	return errors.Join(errs...)
 }
 

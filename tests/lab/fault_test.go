@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// line is a pair of sockets that carries datagrams from one node to another.
-type line struct {
+// flow is a pair of sockets that carries datagrams from one node to another.
+type flow struct {
 	from, to *net.UDPConn
 	sent     int
 }
 
-func newLine(l *T, from, to *Node, port uint16) *line {
+func newFlow(l *T, from, to *Node, port uint16) *flow {
 	l.Helper()
 	on := netip.AddrPortFrom(to.Uplink(), port)
 	in, err := to.ListenUDP(on)
@@ -25,11 +25,11 @@ func newLine(l *T, from, to *Node, port uint16) *line {
 	out, err := from.DialUDP(from.Uplink(), on)
 	l.Do(err)
 	l.Cleanup(func() { _ = out.Close() })
-	return &line{from: out, to: in}
+	return &flow{from: out, to: in}
 }
 
 // send sends numbered datagrams.
-func (c *line) send(l *T, count int) {
+func (c *flow) send(l *T, count int) {
 	l.Helper()
 	for range count {
 		c.sent++
@@ -39,7 +39,7 @@ func (c *line) send(l *T, count int) {
 }
 
 // next is the number of the next datagram that arrives, 0 for none.
-func (c *line) next(l *T, within time.Duration) (number int) {
+func (c *flow) next(l *T, within time.Duration) (number int) {
 	l.Helper()
 	l.Do(c.to.SetReadDeadline(time.Now().Add(within)))
 	buf := make([]byte, 100)
@@ -54,7 +54,7 @@ func (c *line) next(l *T, within time.Duration) (number int) {
 }
 
 // arrives sends one more datagram and fails the test unless it is the next to arrive.
-func (c *line) arrives(l *T, what string) {
+func (c *flow) arrives(l *T, what string) {
 	l.Helper()
 	c.send(l, 1)
 	if got := c.next(l, settleTimeout); got != c.sent {
@@ -66,10 +66,10 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	l := NewT(t)
 	a, b, c := l.Node(""), l.Node(""), l.Node("")
-	ab, ba, ac, other := newLine(l, a, b, 7), newLine(l, b, a, 7), newLine(l, a, c, 7), newLine(l, a, b, 8)
+	ab, ba, ac, other := newFlow(l, a, b, 7), newFlow(l, b, a, 7), newFlow(l, a, c, 7), newFlow(l, a, b, 8)
 
 	// Nothing is known of the neighbours yet, and they have to answer.
-	mend := l.Break(Fault{From: a, To: b})
+	mend := l.InjectFaults(Fault{From: a, To: b})
 	ab.send(l, 3)
 	ba.arrives(l, "against a one-way cut")
 	ac.arrives(l, "past a one-way cut")
@@ -79,7 +79,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("after a one-way cut: %v", err)
 	}
 
-	mend = l.Break(Fault{UDP: 7, To: b})
+	mend = l.InjectFaults(Fault{UDP: 7, To: b})
 	ab.send(l, 3)
 	other.arrives(l, "another port than the blocked one")
 	server, err := listenTCP(b, netip.AddrPortFrom(b.Uplink(), 7))
@@ -92,14 +92,14 @@ func TestFaults(t *testing.T) {
 		}
 		return err
 	}))
-	heal := l.Break(Fault{From: a, To: c})
+	heal := l.InjectFaults(Fault{From: a, To: c})
 	mend()
 	ab.arrives(l, "after its port was blocked")
 	ac.send(l, 1)
 	heal()
 	ac.arrives(l, "after both faults")
 
-	mend = l.Break(Fault{From: a, To: b, Percent: 50})
+	mend = l.InjectFaults(Fault{From: a, To: b, Percent: 50})
 	ab.send(l, 200)
 	mend()
 	lost := 0
@@ -132,7 +132,7 @@ func TestRecord(t *testing.T) {
 	a, b := l.Node(""), l.Node("")
 	r, err := l.Record(7, 2)
 	l.Do(err)
-	there, other := newLine(l, a, b, 7), newLine(l, a, b, 8)
+	there, other := newFlow(l, a, b, 7), newFlow(l, a, b, 8)
 	for range 3 {
 		other.arrives(l, "another port")
 		there.arrives(l, "the port")

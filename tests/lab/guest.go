@@ -27,9 +27,9 @@ type GuestOptions struct {
 	// Detect makes an IPv4 guest run address conflict detection before it takes its
 	// address (RFC 5227) and give it up when somebody else claims it.
 	Detect bool
-	// Talk is the interval at which the guest announces itself and sends a datagram;
+	// Interval is the interval at which the guest announces itself and sends a datagram;
 	// 0 is a guest that speaks only when it is asked.
-	Talk time.Duration
+	Interval time.Duration
 	// Pace is the second of RFC 5227's timing; a zero value is a real second.
 	Pace time.Duration
 }
@@ -72,10 +72,10 @@ func (p *Pod) StartGuest(o GuestOptions) (*Guest, error) {
 	g.cancel = cancel
 	g.done.Go(g.listen)
 	if o.Detect {
-		g.done.Go(func() { g.claim(ctx) })
+		g.done.Go(func() { g.acquire(ctx) })
 	}
-	if o.Talk > 0 {
-		g.done.Go(func() { g.talk(ctx) })
+	if o.Interval > 0 {
+		g.done.Go(func() { g.sendPeriodically(ctx) })
 	}
 	p.lab.OnClose(g.Stop)
 	return g, nil
@@ -92,7 +92,7 @@ func (g *Guest) Stop() error {
 // Owned waits until the guest has taken its address; it returns an error that wraps
 // [ErrAddressLost] when the guest gave up, or the error of ctx.
 func (g *Guest) Owned(ctx context.Context) error {
-	return Poll(ctx, forever, func() error {
+	return Poll(ctx, noTimeout, func() error {
 		if lost := g.lost.Load(); lost != nil {
 			return Final(*lost)
 		}
@@ -137,16 +137,16 @@ func (g *Guest) send(frame []byte) error {
 	return nil
 }
 
-// talk announces and sends until the guest stops or gives up its address.
-func (g *Guest) talk(ctx context.Context) {
-	world := World(g.opts.Addr)
-	for g.Owned(ctx) == nil && (g.paused.Load() || g.Announce() == nil && g.Send(world) == nil) && pause(ctx, g.opts.Talk) {
+// sendPeriodically announces and sends until the guest stops or gives up its address.
+func (g *Guest) sendPeriodically(ctx context.Context) {
+	world := ExternalAddr(g.opts.Addr)
+	for g.Owned(ctx) == nil && (g.paused.Load() || g.Announce() == nil && g.Send(world) == nil) && pause(ctx, g.opts.Interval) {
 	}
 }
 
-// claim is RFC 5227: three probes one to two paces apart, two paces of waiting, two
+// acquire is RFC 5227: three probes one to two paces apart, two paces of waiting, two
 // announcements two paces apart.
-func (g *Guest) claim(ctx context.Context) {
+func (g *Guest) acquire(ctx context.Context) {
 	pace := g.opts.Pace
 	probe := Ethernet(Broadcast, g.opts.MAC, g.opts.VLAN, etherARP,
 		ARP(ARPRequest, g.opts.MAC, netip.IPv4Unspecified(), zeroMAC, g.opts.Addr))

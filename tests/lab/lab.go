@@ -42,7 +42,7 @@ type Lab struct {
 	numbers int
 	closed  bool
 
-	followers []func(News)
+	subscribers []func(Change)
 
 	faultsMu sync.Mutex
 	faults   []*Fault

@@ -44,13 +44,13 @@ func TestPodsReachEachOther(t *testing.T) {
 			}
 		}
 	}
-	if err := n1.Cut(); err != nil {
+	if err := n1.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
 	if err := bridged.Ping(n2.IPv4(5)); !errors.Is(err, ErrNoAnswer) {
 		t.Errorf("ping through a disconnected uplink: %v, want %v", err, ErrNoAnswer)
 	}
-	if err := n1.Join(); err != nil {
+	if err := n1.Reconnect(); err != nil {
 		t.Fatal(err)
 	}
 	if err := bridged.Ping(n2.IPv4(5)); err != nil {

@@ -226,22 +226,22 @@ func (n *Node) AddTunnel(name string, addrs ...netip.Prefix) error {
 // AddAddr adds an address to a device of the node, lo and the bridge included.
 func (n *Node) AddAddr(device string, p netip.Prefix) error { return n.addAddr(device, p) }
 
-// Cut unplugs the node from the switch and Join plugs it in again.
-func (n *Node) Cut() error {
+// Disconnect unplugs the node from the switch and Join plugs it in again.
+func (n *Node) Disconnect() error {
 	if err := n.lab.hub.down(fmt.Sprintf("port%d", n.Number)); err != nil {
 		return err
 	}
-	n.lab.tell(News{Kind: NodeCut, Node: n})
+	n.lab.publish(Change{Kind: NodeDisconnected, Node: n})
 	return nil
 }
 
-// Join ends a Cut. It returns when packets flow again.
-func (n *Node) Join() error {
+// Reconnect ends a Cut. It returns when packets flow again.
+func (n *Node) Reconnect() error {
 	hub, port := n.lab.hub, fmt.Sprintf("port%d", n.Number)
 	if err := errors.Join(hub.up(port), hub.settled(port), n.settled(uplink)); err != nil {
 		return err
 	}
-	n.lab.tell(News{Kind: NodeJoined, Node: n})
+	n.lab.publish(Change{Kind: NodeReconnected, Node: n})
 	return nil
 }
 

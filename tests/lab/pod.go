@@ -86,7 +86,7 @@ func (n *Node) AddPod(name string, o PodOptions) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make pod %s: %w", name, err)
 	}
-	n.lab.tell(News{Kind: PodMade, Node: n, Pod: p})
+	n.lab.publish(Change{Kind: PodAdded, Node: n, Pod: p})
 	return p, nil
 }
 
@@ -129,7 +129,7 @@ func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 // start sets the pod's end up and takes the time.
 func (p *Pod) start(o PodOptions) error {
 	started := time.Now()
-	if err := p.quietly(o, func() error { return p.up(o.Interface) }); err != nil {
+	if err := p.dropReports(o, func() error { return p.up(o.Interface) }); err != nil {
 		return err
 	}
 	if o.Silent {

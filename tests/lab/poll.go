@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// forever leaves the limit to a context.
-const forever = time.Hour
+// noTimeout leaves the limit to a context.
+const noTimeout = time.Hour
 
 // eventuallyTimeout is how long anything that has to happen may take on a busy machine.
 const eventuallyTimeout = 20 * time.Second

@@ -57,7 +57,7 @@ func (n *Netns) launch(cmd *exec.Cmd, mounts []Mount) (*Process, error) {
 		// here until the child has ended. It is never unlocked, because its namespaces, which
 		// the child inherits, are others; it ends with the goroutine.
 		runtime.LockOSThread()
-		err := errors.Join(bind(mounts), netns.Set(n.fd))
+		err := errors.Join(mountFiles(mounts), netns.Set(n.fd))
 		if err == nil {
 			err = cmd.Start()
 		}
@@ -73,10 +73,10 @@ func (n *Netns) launch(cmd *exec.Cmd, mounts []Mount) (*Process, error) {
 	return p, nil
 }
 
-// bind gives the calling thread a mount namespace of its own with these mounts. What is
+// mountFiles gives the calling thread a mount namespace of its own with these mounts. What is
 // mounted below /run/netns later appears there, too, and what is unmounted vanishes. With the
 // last thread and process inside, the namespace is gone.
-func bind(mounts []Mount) error {
+func mountFiles(mounts []Mount) error {
 	if len(mounts) == 0 {
 		return nil
 	}

@@ -14,10 +14,10 @@ import (
 // settleTimeout is for things the kernel does by itself within milliseconds.
 var settleTimeout = Patience(5 * time.Second)
 
-// quietly runs change. For a silent pod it does so with a queueing discipline on the pod's device that
+// dropReports runs change. For a silent pod it does so with a queueing discipline on the pod's device that
 // drops what it sends, until the one multicast listener report is gone that Linux sends whenever an
 // interface with an IPv6 address joins its groups.
-func (p *Pod) quietly(o PodOptions, change func() error) error {
+func (p *Pod) dropReports(o PodOptions, change func() error) error {
 	if !o.Silent || !slices.ContainsFunc(o.Addrs, netip.Addr.Is6) {
 		return change()
 	}

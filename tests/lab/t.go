@@ -108,10 +108,10 @@ func (t *T) Usage(p *Process) Usage {
 	return u
 }
 
-// Break adds faults to the switch; the result ends them.
-func (t *T) Break(faults ...Fault) (mend func()) {
+// InjectFaults adds faults to the switch; the result ends them.
+func (t *T) InjectFaults(faults ...Fault) (mend func()) {
 	t.Helper()
-	end, err := t.Lab.Break(faults...)
+	end, err := t.Lab.InjectFaults(faults...)
 	t.Do(err)
 	return func() { t.Helper(); t.Do(end()) }
 }

@@ -154,7 +154,7 @@ func (p *Pod) Spoof(srcs ...netip.Addr) error {
 		if src.Is6() {
 			etherType = etherIPv6
 		}
-		packet := UDP(netip.AddrPortFrom(src, discardPort), netip.AddrPortFrom(World(src), discardPort), []byte("dupip lab"))
+		packet := UDP(netip.AddrPortFrom(src, discardPort), netip.AddrPortFrom(ExternalAddr(src), discardPort), []byte("dupip lab"))
 		frames = append(frames, Ethernet(to, from, 0, etherType, packet))
 	}
 	return p.SendRaw(frames...)
@@ -185,9 +185,9 @@ func (p *Pod) Probe(a netip.Addr) error {
 	return p.sendOwn(func(mac net.HardwareAddr) ([]byte, error) { return Solicitation(netip.Addr{}, a, mac, 0) })
 }
 
-// Ask looks an address up for everybody on the link, from the pod's first address of
+// Solicit looks an address up for everybody on the link, from the pod's first address of
 // the family. Unlike the kernel's, the question is always sent.
-func (p *Pod) Ask(a netip.Addr) error {
+func (p *Pod) Solicit(a netip.Addr) error {
 	own := slices.IndexFunc(p.opts.Addrs, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
 	if own < 0 {
 		return fmt.Errorf("ask for %v from netns %s: no address of that family", a, p.Name)

@@ -87,7 +87,7 @@ func (w *Watch) Wait(timeout time.Duration, ok func(Event) bool) (found Event, e
 			found = events[i]
 			return nil
 		}
-		return fmt.Errorf("seen: %s", Story(events))
+		return fmt.Errorf("seen: %s", FormatEvents(events))
 	}
 	// Once more at the end: Poll pauses between two calls.
 	if err = Poll(context.Background(), timeout, find); err != nil && find() == nil {
@@ -117,11 +117,11 @@ func (w *Watch) NeverConfirmed(window time.Duration) error {
 	if err != nil {
 		return nil // it can only be [ErrTimeout]
 	}
-	return fmt.Errorf("a conflict that is none was confirmed: %s", Story([]Event{e}))
+	return fmt.Errorf("a conflict that is none was confirmed: %s", FormatEvents([]Event{e}))
 }
 
-// Story is a short text about events, for messages.
-func Story(events []Event) string {
+// FormatEvents is a short text about events, for messages.
+func FormatEvents(events []Event) string {
 	var steps []string
 	for _, e := range events {
 		step := fmt.Sprintf("%s %s %v (%s)", e.At.Format("05.000"), e.Type, e.Conflict.IP, e.Reason)

@@ -24,14 +24,14 @@ import (
 // an arpwatch there never sees an address change its MAC; and the processes of several
 // interfaces cannot be joined: a data file is read at the start only and written every 15
 // minutes, and "any" is no Ethernet device for arpwatch.
-type Arpwatch struct{ record }
+type Arpwatch struct{ alarmLog }
 
 // Name is "arpwatch".
 func (*Arpwatch) Name() string { return "arpwatch" }
 
 // Watch starts arpwatch on the bridges and the uplink of a node.
 func (a *Arpwatch) Watch(ctx context.Context, n *lab.Node) error {
-	if _, err := find("arpwatch"); err != nil {
+	if _, err := programPath("arpwatch"); err != nil {
 		return err
 	}
 	// Subscribe, then list.
@@ -71,11 +71,11 @@ func (a *Arpwatch) listen(ctx context.Context, n *lab.Node, link netlink.Link, s
 		return nil
 	}
 	seen[attrs.Index] = true
-	path, err := find("arpwatch")
+	path, err := programPath("arpwatch")
 	if err != nil {
 		return err
 	}
-	dir, err := scratch(n)
+	dir, err := tempDir(n)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (a *Arpwatch) listen(ctx context.Context, n *lab.Node, link netlink.Link, s
 	// In the foreground, reports on the terminal instead of mail; addresses outside of the
 	// bridge's own subnet are looked at like others (-a), without a complaint about each (-N):
 	// a pod with an address from elsewhere is just what one looks for.
-	cmd := exec.Command(path, "-d", "-a", "-N", "-i", attrs.Name, "-f", table, "-F", withoutAsker(asker(n), "ether", 14))
+	cmd := exec.Command(path, "-d", "-a", "-N", "-i", attrs.Name, "-f", table, "-F", excludeMAC(proberMAC(n), "ether", 14))
 	_, err = start(ctx, n, dir, cmd, line, func() error { return n.HasPacketSocket(attrs.Index) }, func() bool {
 		_, err := n.Netlink().LinkByIndex(attrs.Index)
 		return err != nil // nothing is there to listen to

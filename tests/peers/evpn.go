@@ -27,7 +27,7 @@ import (
 // each node: nobody would stretch a container engine's bridge over the cluster. What one
 // edge tells reaches all others at once, even one that is cut off.
 type EVPN struct {
-	record
+	alarmLog
 
 	networks *config.Config
 
@@ -59,7 +59,7 @@ func (e *EVPN) receive(n *lab.Node, packet lab.Packet) {
 	if !ok {
 		return
 	}
-	if mac := asker(n); bytes.Equal(heard.mac, mac) || bytes.Equal(packet.Frame[:6], mac) {
+	if mac := proberMAC(n); bytes.Equal(heard.mac, mac) || bytes.Equal(packet.Frame[:6], mac) {
 		return
 	}
 	p, ok := portOf(n, packet.Ifindex)
@@ -69,13 +69,13 @@ func (e *EVPN) receive(n *lab.Node, packet lab.Packet) {
 	h := host{domain: p.domain(e.networks, n, heard.ip, packet.VLAN), ip: heard.ip}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.hosts.learn(time.Now(), h, place{n.Name, heard.mac.String(), p.name}, e.alive) {
+	if e.hosts.update(time.Now(), h, location{n.Name, heard.mac.String(), p.name}, e.alive) {
 		e.add(heard.ip, fmt.Sprintf("%d moves within %v, the last to %v on %s", evpnMoves, evpnWithin, heard.mac, n.ShortName()))
 	}
 }
 
 // alive says that the port of a place is still there and up.
-func (e *EVPN) alive(at place) bool {
+func (e *EVPN) alive(at location) bool {
 	link, err := e.nodes[at.node].Netlink().LinkByName(at.port)
 	return err == nil && link.Attrs().OperState == netlink.OperUp
 }

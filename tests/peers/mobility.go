@@ -11,8 +11,8 @@ const (
 	evpnWithin = 180 * time.Second
 )
 
-// place is where a provider edge (a node) has learned an address: MAC and port.
-type place struct {
+// location is where a provider edge (a node) has learned an address: MAC and port.
+type location struct {
 	node, mac string
 	port      string
 }
@@ -34,16 +34,16 @@ type mobility map[host]*route
 
 // route is a MAC/IP advertisement.
 type route struct {
-	at    place
+	at    location
 	moves int
 	// since is the first of the moves, when the timer started.
 	since time.Time
 }
 
-// learn takes what an edge has learned at a port from ARP or neighbour discovery. alive says
+// update takes what an edge has learned at a port from ARP or neighbour discovery. alive says
 // whether the port of a place is still there. It returns true when the address is found to
 // be duplicate.
-func (m mobility) learn(now time.Time, h host, at place, alive func(place) bool) (duplicate bool) {
+func (m mobility) update(now time.Time, h host, at location, alive func(location) bool) (duplicate bool) {
 	r := m[h]
 	switch {
 	case r == nil:

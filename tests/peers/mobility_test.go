@@ -7,17 +7,17 @@ import (
 )
 
 func TestMobility(t *testing.T) {
-	a, b := place{"one", "02:00:00:00:00:01", "veth3"}, place{"two", "02:00:00:00:00:02", "veth3"}
+	a, b := location{"one", "02:00:00:00:00:01", "veth3"}, location{"two", "02:00:00:00:00:02", "veth3"}
 	type step struct {
 		after time.Duration
-		at    place
+		at    location
 		// gone is a port that has vanished before.
-		gone place
+		gone location
 	}
 	second := time.Second
 	turns := func(n int, every time.Duration) (all []step) {
 		for i := range n {
-			all = append(all, step{after: every, at: []place{a, b}[i%2]})
+			all = append(all, step{after: every, at: []location{a, b}[i%2]})
 		}
 		return all
 	}
@@ -29,13 +29,13 @@ func TestMobility(t *testing.T) {
 		steps []step
 		want  int
 	}{
-		{"one place", []step{{at: a}, {second, a, place{}}, {second, a, place{}}}, 0},
+		{"one place", []step{{at: a}, {second, a, location{}}, {second, a, location{}}}, 0},
 		{"four moves", turns(5, second), 0},
 		{"five moves", turns(6, second), 1},
 		{"ten moves", turns(11, second), 2},
 		{"five moves in 180 s", turns(6, 45*second), 1},
 		{"five moves in more", turns(6, 46*second), 0},
-		{"one who talks alone", append(turns(5, second), step{second, a, place{}}, step{second, a, place{}}), 0},
+		{"one who talks alone", append(turns(5, second), step{second, a, location{}}, step{second, a, location{}}), 0},
 		{"the former port is gone each time", []step{
 			{at: a}, {second, b, a}, {second, a, b}, {second, b, a}, {second, a, b}, {second, b, a}, {second, a, b},
 		}, 0},
@@ -49,7 +49,7 @@ func TestMobility(t *testing.T) {
 		m, now, got := mobility{}, time.Time{}, 0
 		for _, s := range tt.steps {
 			now = now.Add(s.after)
-			if m.learn(now, host{"cluster", netip.MustParseAddr("10.9.0.5")}, s.at, func(p place) bool { return p != s.gone }) {
+			if m.update(now, host{"cluster", netip.MustParseAddr("10.9.0.5")}, s.at, func(p location) bool { return p != s.gone }) {
 				got++
 			}
 		}
@@ -63,9 +63,9 @@ func TestMobility(t *testing.T) {
 func TestMobilityDomains(t *testing.T) {
 	m := mobility{}
 	for i := range 20 {
-		at := place{"one", "02:00:00:00:00:01", "veth3"}
+		at := location{"one", "02:00:00:00:00:01", "veth3"}
 		h := host{[]string{"red", "blue"}[i%2], netip.MustParseAddr("10.9.0.5")}
-		if m.learn(time.Time{}, h, at, func(place) bool { return true }) {
+		if m.update(time.Time{}, h, at, func(location) bool { return true }) {
 			t.Fatal("found")
 		}
 	}

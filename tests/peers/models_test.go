@@ -41,7 +41,7 @@ func TestEVPN(t *testing.T) {
 			l.Do(still[i].Spoof(quiet[0]))
 			for _, ip := range routed {
 				l.Do(twins[i].Announce(ip))
-				waitLearned(l, e, ip, nodes[i])
+				waitUpdated(l, e, ip, nodes[i])
 			}
 		}
 	}
@@ -49,15 +49,15 @@ func TestEVPN(t *testing.T) {
 		waitAlarm(l, e, ip)
 	}
 	for _, ip := range quiet {
-		if about(e, ip) {
-			t.Errorf("alarm about %v: %v", ip, said(e))
+		if hasAlarm(e, ip) {
+			t.Errorf("alarm about %v: %v", ip, alarmTexts(e))
 		}
 	}
 }
 
-// waitLearned waits until an address is where it was announced last: the edges are read
+// waitUpdated waits until an address is where it was announced last: the edges are read
 // at the same time, in any order.
-func waitLearned(t *lab.T, e *EVPN, ip netip.Addr, n *lab.Node) {
+func waitUpdated(t *lab.T, e *EVPN, ip netip.Addr, n *lab.Node) {
 	t.Helper()
 	eventually(t, func() bool {
 		e.mu.Lock()
@@ -79,11 +79,11 @@ func TestEVPNRecreated(t *testing.T) {
 		n := nodes[round%2]
 		p := l.Pod(n, "pod"+string(rune('a'+round)), lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 		l.Do(p.Announce(ip))
-		waitLearned(l, e, ip, n)
+		waitUpdated(l, e, ip, n)
 		l.Do(p.Delete())
 	}
-	if about(e, ip) {
-		t.Errorf("alarms: %v", said(e))
+	if hasAlarm(e, ip) {
+		t.Errorf("alarms: %v", alarmTexts(e))
 	}
 }
 
@@ -92,12 +92,12 @@ func TestBookkeeping(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	one, two := l.Node("one"), l.Node("two")
-	books := bookkeeping{}
-	l.Follow(books.note)
+	books := podRecords{}
+	l.Subscribe(books.update)
 	ip, later := one.RoutedIPv4(5), one.RoutedIPv4(6)
 	want := func(what string, all map[netip.Addr]string) {
 		t.Helper()
-		if diff := cmp.Diff(all, books.twice(), cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(all, books.duplicates(), cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
@@ -111,11 +111,11 @@ func TestBookkeeping(t *testing.T) {
 	both := map[netip.Addr]string{ip: "elder on one and newcomer on two"}
 	want("two pods", both)
 
-	l.Do(two.Cut())
+	l.Do(two.Disconnect())
 	l.Do(newcomer.Delete())
 	want("nobody tells that a pod of a node that is cut off is gone", both)
 	unheard := pod(two, "unheard", later)
-	l.Do(two.Join())
+	l.Do(two.Reconnect())
 	want("the node is back", nil)
 	first := pod(one, "first", later)
 	want("what was made meanwhile is known", map[netip.Addr]string{later: "first on one and unheard on two"})
@@ -147,7 +147,7 @@ func newPodWithout(t *lab.T, n *lab.Node, name string) *lab.Pod {
 	return t.Pod(n, name, lab.PodOptions{Style: lab.Routed})
 }
 
-func listedPods(b bookkeeping) (pods int) {
+func listedPods(b podRecords) (pods int) {
 	for l := range maps.Values(b) {
 		pods += len(l.listed)
 	}

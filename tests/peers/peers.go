@@ -39,24 +39,24 @@ func All(networks *config.Config) []Peer {
 	return []Peer{&Arpwatch{}, &Tshark{}, NewEVPN(networks), NewPodIP()}
 }
 
-// again is how often one address is taken down: a flood of announcements makes some peers
+// minInterval is how often one address is taken down: a flood of announcements makes some peers
 // repeat themselves thousands of times a second.
-const again = 100 * time.Millisecond
+const minInterval = 100 * time.Millisecond
 
-// record is a list of alarms.
-type record struct {
+// alarmLog is a list of alarms.
+type alarmLog struct {
 	mu     sync.Mutex
 	alarms []Alarm
 	latest map[netip.Addr]time.Time
 }
 
 // add takes the time.
-func (r *record) add(ip netip.Addr, text string) {
+func (r *alarmLog) add(ip netip.Addr, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	ip = ip.Unmap()
-	if now.Sub(r.latest[ip]) < again {
+	if now.Sub(r.latest[ip]) < minInterval {
 		return
 	}
 	if r.latest == nil {
@@ -67,13 +67,13 @@ func (r *record) add(ip netip.Addr, text string) {
 }
 
 // Alarms are those so far.
-func (r *record) Alarms() []Alarm {
+func (r *alarmLog) Alarms() []Alarm {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.alarms)
 }
 
-// asker is the MAC from which an agent on the node asks pods for their addresses. What
+// proberMAC is the MAC from which an agent on the node asks pods for their addresses. What
 // they answer would not be said without the agent, so peers do not hear it: otherwise a
 // pod that never says a word would be found by them as well, thanks to dupip.
-func asker(n *lab.Node) net.HardwareAddr { return probe.MAC(n.ShortName(), n.BootID()) }
+func proberMAC(n *lab.Node) net.HardwareAddr { return probe.MAC(n.ShortName(), n.BootID()) }

@@ -22,8 +22,8 @@ var patience = lab.Patience(15 * time.Second)
 // waitAlarm waits until a peer has alarmed about an address.
 func waitAlarm(t *lab.T, p Peer, ip netip.Addr) {
 	t.Helper()
-	if !eventually(t, func() bool { return about(p, ip) }) {
-		t.Logf("%s: no alarm about %v; it said %q", p.Name(), ip, said(p))
+	if !eventually(t, func() bool { return hasAlarm(p, ip) }) {
+		t.Logf("%s: no alarm about %v; it said %q", p.Name(), ip, alarmTexts(p))
 	}
 }
 
@@ -39,8 +39,8 @@ func eventually(t *lab.T, ok func() bool) bool {
 	return true
 }
 
-// said are the different alarms of a peer.
-func said(p Peer) []string {
+// alarmTexts are the different alarms of a peer.
+func alarmTexts(p Peer) []string {
 	var all []string
 	for _, a := range p.Alarms() {
 		all = append(all, fmt.Sprint(a.IP, ": ", a.Text))
@@ -49,7 +49,7 @@ func said(p Peer) []string {
 	return slices.Compact(all)
 }
 
-func about(p Peer, ip netip.Addr) bool {
+func hasAlarm(p Peer, ip netip.Addr) bool {
 	return slices.ContainsFunc(p.Alarms(), func(a Alarm) bool { return a.IP == ip })
 }
 
@@ -88,7 +88,7 @@ func TestListeners(t *testing.T) {
 				for _, name := range []string{"-silent", "-silent-2"} {
 					mute = append(mute, l.Pod(n, bridge+name, lab.PodOptions{Bridge: bridge, Addrs: ips[2:], Silent: true}))
 				}
-				askAsAgent(l, mute, silent)
+				solicitAsAgent(l, mute, silent)
 				a := l.Pod(n, bridge+"-a", lab.PodOptions{Bridge: bridge, Addrs: ips[:1]})
 				b := l.Pod(n, bridge+"-b", lab.PodOptions{Bridge: bridge, Addrs: ips[:1]})
 				announce := func() { l.Do(neighbour.Announce(single), a.Announce(shared), b.Announce(shared)) }
@@ -96,12 +96,12 @@ func TestListeners(t *testing.T) {
 					announce()
 				}
 				// Who is started for a bridge that comes later may not have listened yet.
-				if !eventually(l, func() bool { announce(); return about(p, shared) }) {
-					t.Logf("%s: no alarm about %v; it said %q", p.Name(), shared, said(p))
+				if !eventually(l, func() bool { announce(); return hasAlarm(p, shared) }) {
+					t.Logf("%s: no alarm about %v; it said %q", p.Name(), shared, alarmTexts(p))
 				}
 				for _, ip := range []netip.Addr{single, silent} {
-					if about(p, ip) {
-						t.Errorf("alarm about %v: %v", ip, said(p))
+					if hasAlarm(p, ip) {
+						t.Errorf("alarm about %v: %v", ip, alarmTexts(p))
 					}
 				}
 			}
@@ -109,14 +109,14 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// askAsAgent asks pods of a node for an address, in turns, as an agent there does, and
+// solicitAsAgent asks pods of a node for an address, in turns, as an agent there does, and
 // waits for each answer.
-func askAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
+func solicitAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
 	t.Helper()
 	n := pods[0].Node
 	var sender *probe.Socket
 	t.Do(n.Exec(func() (err error) {
-		sender, err = probe.OpenSocket(asker(n))
+		sender, err = probe.OpenSocket(proberMAC(n))
 		return err
 	}))
 	defer sender.Close()

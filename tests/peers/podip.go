@@ -22,15 +22,15 @@ const podIPEvery = time.Second
 // with `kubectl get pods -A -o wide`: Running, status.podIPs, not hostNetwork. What the
 // API server would say is derived from what the lab does; see [bookkeeping].
 type PodIP struct {
-	record
+	alarmLog
 
-	mu    sync.Mutex
-	books bookkeeping
-	once  sync.Once
+	mu      sync.Mutex
+	records podRecords
+	once    sync.Once
 }
 
 // NewPodIP makes one that knows of no pod yet.
-func NewPodIP() *PodIP { return &PodIP{books: bookkeeping{}} }
+func NewPodIP() *PodIP { return &PodIP{records: podRecords{}} }
 
 // Name is "podip".
 func (*PodIP) Name() string { return "podip" }
@@ -38,10 +38,10 @@ func (*PodIP) Name() string { return "podip" }
 // Watch follows what happens on all nodes of the node's lab.
 func (p *PodIP) Watch(_ context.Context, n *lab.Node) error {
 	p.once.Do(func() {
-		n.Lab().Follow(func(news lab.News) {
+		n.Lab().Subscribe(func(news lab.Change) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.books.note(news)
+			p.records.update(news)
 		})
 		ctx, cancel := context.WithCancel(context.Background())
 		var polling sync.WaitGroup
@@ -65,7 +65,7 @@ func (p *PodIP) poll(ctx context.Context) {
 		case <-tick.C:
 		}
 		p.mu.Lock()
-		twice := p.books.twice()
+		twice := p.records.duplicates()
 		p.mu.Unlock()
 		for ip, pods := range twice {
 			if said[ip] != pods {
@@ -76,7 +76,7 @@ func (p *PodIP) poll(ctx context.Context) {
 	}
 }
 
-// bookkeeping is what the API server has about pods: what IPAM gave, not what the pods do.
+// podRecords is what the API server has about pods: what IPAM gave, not what the pods do.
 //
 // A pod is listed, with the addresses it was made with, as soon as it is there, and until
 // its deletion is complete: a Terminating pod is Running, too. An address that is added in
@@ -86,37 +86,37 @@ func (p *PodIP) poll(ctx context.Context) {
 // minutes, which no story lasts), and what it did shows once it is back. Other networks
 // than the pod's own (net1), guests, the node's addresses, and containers that are not
 // Kubernetes's are not in the API.
-type bookkeeping map[*lab.Node]*ledger
+type podRecords map[*lab.Node]*nodeRecords
 
-// ledger is what is known of one node's pods.
-type ledger struct {
+// nodeRecords is what is known of one node's pods.
+type nodeRecords struct {
 	// actual is what the kubelet knows and listed what the API server does: a copy of it,
 	// while the node is not cut off.
 	actual, listed map[*lab.Pod][]netip.Addr
 	cut            bool
 }
 
-// note takes something that happened.
-func (b bookkeeping) note(news lab.News) {
+// update takes something that happened.
+func (b podRecords) update(news lab.Change) {
 	l := b[news.Node]
 	if l == nil {
-		l = &ledger{actual: map[*lab.Pod][]netip.Addr{}}
+		l = &nodeRecords{actual: map[*lab.Pod][]netip.Addr{}}
 		b[news.Node] = l
 	}
 	switch news.Kind {
-	case lab.PodMade:
+	case lab.PodAdded:
 		if inAPI(news.Pod) {
 			l.actual[news.Pod] = news.Pod.Addrs()
 		}
-	case lab.PodGiven:
+	case lab.PodAddrAdded:
 		if _, known := l.actual[news.Pod]; known && len(news.Pod.Addrs()) == 0 {
 			l.actual[news.Pod] = append(slices.Clone(l.actual[news.Pod]), news.Addr)
 		}
-	case lab.PodGone:
+	case lab.PodDeleted:
 		delete(l.actual, news.Pod)
-	case lab.NodeCut:
+	case lab.NodeDisconnected:
 		l.cut = true
-	case lab.NodeJoined:
+	case lab.NodeReconnected:
 		l.cut = false
 	}
 	if !l.cut {
@@ -132,8 +132,8 @@ func inAPI(p *lab.Pod) bool {
 	return p.Node.Number > 0 && p.Interface == "eth0" && !localEngine.MatchString(p.Options().Bridge)
 }
 
-// twice are the addresses that more than one pod is listed with, and the names of those.
-func (b bookkeeping) twice() map[netip.Addr]string {
+// duplicates are the addresses that more than one pod is listed with, and the names of those.
+func (b podRecords) duplicates() map[netip.Addr]string {
 	pods := map[netip.Addr][]string{}
 	for n, l := range b {
 		for p, ips := range l.listed {

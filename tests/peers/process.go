@@ -17,8 +17,8 @@ import (
 // readyTimeout is how long a program may take to listen on a busy machine.
 var readyTimeout = lab.Patience(20 * time.Second)
 
-// find is the path of a program; Debian has some where not every PATH looks.
-func find(program string) (string, error) {
+// programPath is the path of a program; Debian has some where not every PATH looks.
+func programPath(program string) (string, error) {
 	for _, name := range []string{program, "/usr/sbin/" + program, "/usr/bin/" + program} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil
@@ -66,17 +66,17 @@ func start(ctx context.Context, n *lab.Node, dir string, cmd *exec.Cmd, line fun
 	})
 }
 
-// scratch is a folder for one program on a node; a later lab removes it should we be
+// tempDir is a folder for one program on a node; a later lab removes it should we be
 // killed.
-func scratch(n *lab.Node) (string, error) {
+func tempDir(n *lab.Node) (string, error) {
 	return os.MkdirTemp("", n.Name+"-peer-")
 }
 
-// withoutAsker is a filter for libpcap that refuses the ARP packets that a MAC sends and
+// excludeMAC is a filter for libpcap that refuses the ARP packets that a MAC sends and
 // those to it. They are found by the ARP packet, which begins at an offset: "arp[0]", or
 // "ether[14]" for arpwatch, which puts "not vlan and" before the filter, and that moves
 // libpcap's idea of where "arp" is.
-func withoutAsker(mac net.HardwareAddr, layer string, begin int) string {
+func excludeMAC(mac net.HardwareAddr, layer string, begin int) string {
 	const sender, target = 8, 18
 	at := func(offset int) string {
 		return fmt.Sprintf("(%s[%d:4] == 0x%x and %s[%d:2] == 0x%x)", layer, begin+offset, []byte(mac[:4]), layer, begin+offset+4, []byte(mac[4:]))

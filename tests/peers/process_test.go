@@ -28,7 +28,7 @@ func TestEndsByItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dir, err := scratch(n)
+		dir, err := tempDir(n)
 		if err != nil {
 			t.Fatal(err)
 		}

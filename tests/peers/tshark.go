@@ -16,18 +16,18 @@ import (
 // Wireshark's ARP dissector says that two MACs have one address. That is on by default
 // (arp.detect_duplicate_ips), and knows the whole capture: a MAC that has gone is still
 // the address's first.
-type Tshark struct{ record }
+type Tshark struct{ alarmLog }
 
 // Name is "tshark".
 func (*Tshark) Name() string { return "tshark" }
 
 // Watch starts a capture on the node.
 func (t *Tshark) Watch(ctx context.Context, n *lab.Node) error {
-	path, err := find("tshark")
+	path, err := programPath("tshark")
 	if err != nil {
 		return err
 	}
-	dir, err := scratch(n)
+	dir, err := tempDir(n)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (t *Tshark) Watch(ctx context.Context, n *lab.Node) error {
 			t.add(ip, "Duplicate IP address configured, on "+n.ShortName())
 		}
 	}
-	cmd := exec.Command(path, "-n", "-l", "-i", "any", "-f", "arp and "+withoutAsker(asker(n), "arp", 0),
+	cmd := exec.Command(path, "-n", "-l", "-i", "any", "-f", "arp and "+excludeMAC(proberMAC(n), "arp", 0),
 		"-Y", "arp.duplicate-address-detected", "-T", "fields", "-e", "_ws.expert.message")
 	_, err = start(ctx, n, dir, cmd, line, func() error {
 		if !listening.Load() {

@@ -183,7 +183,7 @@ func TestNames(t *testing.T) {
 
 // The agent sees a netns as soon as its veth is up; the runtime speaks of the pod when the
 // whole chain is done. The name comes all the same, without waiting for the next list.
-func TestNameWantedDuringADD(t *testing.T) {
+func TestNameRequestedDuringADD(t *testing.T) {
 	t.Parallel()
 	began := t.TempDir() + "/began"
 	l := lab.NewT(t)

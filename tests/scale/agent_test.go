@@ -20,7 +20,7 @@ import (
 type agent struct {
 	id       string // NodeID
 	gossip   *gossip.Gossip
-	seat     *seat // nil with real memberlists
+	seat     *simulatedMember // nil with real memberlists
 	detector *detector.Detector
 	peer     *peer.Peer
 	budget   *probe.Budget

@@ -19,28 +19,28 @@ import (
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
-// A crowd is a membership for so many members that as many memberlists do not fit into
+// A simulatedMembers is a membership for so many members that as many memberlists do not fit into
 // one machine: what each of 5,000 has to remember of the 4,999 others is 12 GiB when all
 // is quiet and three times that while they find each other. It tells every member of
 // comings and goings as a memberlist would, in the time that an epidemic takes, and
 // carries packets over the same network. Unlike a memberlist it is never wrong: it costs
 // no traffic of its own, and suspects nobody.
-type crowd struct {
+type simulatedMembers struct {
 	network *simnet.Network
 	start   time.Time
 	random  *rand.Rand // guarded by mu
 
 	mu    sync.Mutex
-	seats []*seat // in order of arrival; those who left, too
-	byID  map[wire.MemberID]*seat
+	seats []*simulatedMember // in order of arrival; those who left, too
+	byID  map[wire.MemberID]*simulatedMember
 
 	stop chan struct{}
 	done sync.WaitGroup
 }
 
-// seat is one member's place.
-type seat struct {
-	crowd    *crowd
+// simulatedMember is one member's place.
+type simulatedMember struct {
+	crowd    *simulatedMembers
 	member   members.Member
 	endpoint *simnet.Endpoint
 	handler  members.Handler
@@ -78,26 +78,26 @@ const (
 
 var errUnknown = errors.New("nobody has that id")
 
-func newCrowd(network *simnet.Network, seed uint64) *crowd {
-	return &crowd{
+func newSimulatedMembers(network *simnet.Network, seed uint64) *simulatedMembers {
+	return &simulatedMembers{
 		network: network,
 		start:   time.Now(),
 		random:  rand.New(rand.NewPCG(seed, 1)),
-		byID:    make(map[wire.MemberID]*seat),
+		byID:    make(map[wire.MemberID]*simulatedMember),
 		stop:    make(chan struct{}),
 	}
 }
 
 // close ends all that the crowd does, and waits for it.
-func (c *crowd) close() {
+func (c *simulatedMembers) close() {
 	close(c.stop)
 	c.done.Wait()
 }
 
-// seat gives a member a place; Run takes it.
-func (c *crowd) seat(m cluster.Member, endpoint *simnet.Endpoint, h members.Handler) *seat {
+// add gives a member a place; Run takes it.
+func (c *simulatedMembers) add(m cluster.Member, endpoint *simnet.Endpoint, h members.Handler) *simulatedMember {
 	m.Address = endpoint.Addr().String()
-	s := &seat{
+	s := &simulatedMember{
 		crowd: c, endpoint: endpoint,
 		member:  members.Member{ID: wire.MemberIDOf(m.Name, m.Boot, m.Epoch), Member: m},
 		handler: h, gone: make(chan struct{}), told: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -109,7 +109,7 @@ func (c *crowd) seat(m cluster.Member, endpoint *simnet.Endpoint, h members.Hand
 
 // Run is there until ctx ends: it hears of all that are there at once, as by a join, and
 // they of it by and by. Then it says farewell, unless it was killed.
-func (s *seat) Run(ctx context.Context) error {
+func (s *simulatedMember) Run(ctx context.Context) error {
 	c := s.crowd
 	c.mu.Lock()
 	others := c.seats[:len(c.seats):len(c.seats)]
@@ -129,7 +129,7 @@ func (s *seat) Run(ctx context.Context) error {
 	c.done.Go(s.gossip)
 	c.done.Go(func() {
 		defer close(s.told)
-		c.spread(others, come, 0, func(o *seat) { o.handler.Joined(s.member) })
+		c.disseminate(others, come, 0, func(o *simulatedMember) { o.handler.Joined(s.member) })
 	})
 
 	<-ctx.Done()
@@ -143,12 +143,12 @@ func (s *seat) Run(ctx context.Context) error {
 		if s.killed.Load() {
 			wait = dying
 		}
-		c.spread(others, leave, wait, func(o *seat) { o.handler.Left(s.member, !s.killed.Load()) })
+		c.disseminate(others, leave, wait, func(o *simulatedMember) { o.handler.Left(s.member, !s.killed.Load()) })
 	})
 	return s.endpoint.Shutdown()
 }
 
-func (s *seat) left() bool {
+func (s *simulatedMember) left() bool {
 	select {
 	case <-s.gone:
 		return true
@@ -157,16 +157,16 @@ func (s *seat) left() bool {
 	}
 }
 
-// epidemic is how long it takes until all of so many have heard some news: whoever has
+// disseminationTime is how long it takes until all of so many have heard some news: whoever has
 // tells three others every 200 ms, so that after log4(n) times 200 ms it is about half of
 // them, and after twice that nearly all.
-func epidemic(n int) time.Duration {
+func disseminationTime(n int) time.Duration {
 	return max(10*grain, time.Duration(2*math.Log(float64(n))/math.Log(1+gossipTo)*float64(gossipEvery)))
 }
 
-// spread tells each of those who are still there something, in the order and at the pace
+// disseminate tells each of those who are still there something, in the order and at the pace
 // of an epidemic: an S-shaped curve. Who is told when is another's turn each time.
-func (c *crowd) spread(to []*seat, random uint64, wait time.Duration, tell func(*seat)) {
+func (c *simulatedMembers) disseminate(to []*simulatedMember, random uint64, wait time.Duration, tell func(*simulatedMember)) {
 	if len(to) == 0 {
 		return
 	}
@@ -182,7 +182,7 @@ func (c *crowd) spread(to []*seat, random uint64, wait time.Duration, tell func(
 	if !c.sleep(grain - time.Since(c.start)%grain) {
 		return
 	}
-	grains := int(epidemic(len(to)) / grain)
+	grains := int(disseminationTime(len(to)) / grain)
 	told := uint64(0)
 	for g := range grains {
 		if !c.sleep(grain) {
@@ -207,14 +207,14 @@ func (c *crowd) spread(to []*seat, random uint64, wait time.Duration, tell func(
 
 // partition cuts the network in two for a while. Each side gives the other up, member by
 // member, and finds it again after the heal.
-func (c *crowd) partition(side func(netip.AddrPort) int, lasts time.Duration) {
+func (c *simulatedMembers) partition(side func(netip.AddrPort) int, lasts time.Duration) {
 	c.network.Partition(side)
 	c.mu.Lock()
 	seats := c.seats[:len(c.seats):len(c.seats)]
 	rank := c.random.Uint64()
 	c.mu.Unlock()
-	across := func(tell func(s, o *seat)) func(*seat) {
-		return func(s *seat) {
+	across := func(tell func(s, o *simulatedMember)) func(*simulatedMember) {
+		return func(s *simulatedMember) {
 			for _, o := range seats {
 				if !o.left() && side(s.endpoint.Addr()) != side(o.endpoint.Addr()) {
 					tell(s, o)
@@ -222,15 +222,15 @@ func (c *crowd) partition(side func(netip.AddrPort) int, lasts time.Duration) {
 			}
 		}
 	}
-	c.spread(seats, rank, dying, across(func(s, o *seat) { s.handler.Left(o.member, false) }))
-	if !c.sleep(lasts - dying - epidemic(len(seats))) {
+	c.disseminate(seats, rank, dying, across(func(s, o *simulatedMember) { s.handler.Left(o.member, false) }))
+	if !c.sleep(lasts - dying - disseminationTime(len(seats))) {
 		return
 	}
 	c.network.Partition(nil)
-	c.spread(seats, rank, rejoin/2, across(func(s, o *seat) { s.handler.Joined(o.member) }))
+	c.disseminate(seats, rank, rejoin/2, across(func(s, o *simulatedMember) { s.handler.Joined(o.member) }))
 }
 
-func (c *crowd) sleep(d time.Duration) bool {
+func (c *simulatedMembers) sleep(d time.Duration) bool {
 	if d <= 0 {
 		return true
 	}
@@ -242,20 +242,20 @@ func (c *crowd) sleep(d time.Duration) bool {
 	}
 }
 
-func (c *crowd) size() int {
+func (c *simulatedMembers) size() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.byID)
 }
 
 // List returns nobody: a crowd has no opinion that its members do not share.
-func (s *seat) List() []members.Member { return nil }
+func (s *simulatedMember) List() []members.Member { return nil }
 
 // Status has nothing to say.
-func (s *seat) Status() members.Status { return members.Status{} }
+func (s *simulatedMember) Status() members.Status { return members.Status{} }
 
 // Send sends a packet to a member.
-func (s *seat) Send(id wire.MemberID, packet []byte) error {
+func (s *simulatedMember) Send(id wire.MemberID, packet []byte) error {
 	s.crowd.mu.Lock()
 	to := s.crowd.byID[id]
 	s.crowd.mu.Unlock()
@@ -268,30 +268,30 @@ func (s *seat) Send(id wire.MemberID, packet []byte) error {
 }
 
 // Seek implements [gossip.Network]: nobody is taken for dead by mistake, and news reach all.
-func (s *seat) Seek(wire.MemberID) {}
+func (s *simulatedMember) Seek(wire.MemberID) {}
 
 // Broadcast sends a message to all, as a memberlist does: again and again to a few.
-func (s *seat) Broadcast(key string, payload []byte) {
-	s.queue.QueueBroadcast(&news{key, append([]byte(nil), payload...)})
+func (s *simulatedMember) Broadcast(key string, payload []byte) {
+	s.queue.QueueBroadcast(&broadcast{key, append([]byte(nil), payload...)})
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// news is a broadcast.
-type news struct {
+// broadcast is a broadcast.
+type broadcast struct {
 	name    string
 	message []byte
 }
 
-func (n *news) Invalidates(memberlist.Broadcast) bool { return false } // the queue goes by name
-func (n *news) Name() string                          { return n.name }
-func (n *news) Message() []byte                       { return n.message }
-func (n *news) Finished()                             {}
+func (n *broadcast) Invalidates(memberlist.Broadcast) bool { return false } // the queue goes by name
+func (n *broadcast) Name() string                          { return n.name }
+func (n *broadcast) Message() []byte                       { return n.message }
+func (n *broadcast) Finished()                             {}
 
 // gossip sends what is queued to three others at a time.
-func (s *seat) gossip() {
+func (s *simulatedMember) gossip() {
 	for {
 		select {
 		case <-s.wake:
@@ -312,7 +312,7 @@ func (s *seat) gossip() {
 					b = binary.BigEndian.AppendUint16(b, uint16(len(m)))
 					b = append(append(b, 0), m...)
 				}
-				if to := s.crowd.anybody(); to != s {
+				if to := s.crowd.randomMember(); to != s {
 					_, _ = s.endpoint.WriteTo(b, to.member.Address)
 				}
 			}
@@ -320,7 +320,7 @@ func (s *seat) gossip() {
 	}
 }
 
-func (c *crowd) anybody() *seat {
+func (c *simulatedMembers) randomMember() *simulatedMember {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -332,7 +332,7 @@ func (c *crowd) anybody() *seat {
 
 // receive hands packets over, of those that are there the newest first: memberlist has a
 // stack where others have a queue.
-func (s *seat) receive() {
+func (s *simulatedMember) receive() {
 	var waiting [][]byte
 	for {
 		select {
@@ -347,13 +347,13 @@ func (s *seat) receive() {
 			waiting = append(waiting, (<-s.endpoint.PacketCh()).Buf)
 		}
 		for i := len(waiting) - 1; i >= 0; i-- {
-			s.hand(waiting[i])
+			s.deliver(waiting[i])
 		}
 		clear(waiting)
 	}
 }
 
-func (s *seat) hand(b []byte) {
+func (s *simulatedMember) deliver(b []byte) {
 	if b[0] == 0 {
 		s.handler.Packet(b[overhead:])
 		return

@@ -14,27 +14,27 @@ import (
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
-// ear hears what a crowd tells one member.
-type ear struct {
+// recorder hears what a crowd tells one member.
+type recorder struct {
 	mu      sync.Mutex
 	here    map[string]bool
 	twice   []string // told once too often
 	packets int
 }
 
-func (e *ear) Packet([]byte) {
+func (e *recorder) Packet([]byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.packets++
 }
 
-func (e *ear) Updated(members.Member) {}
+func (e *recorder) Updated(members.Member) {}
 
-func (e *ear) Joined(m members.Member) { e.tell(m, true) }
+func (e *recorder) Joined(m members.Member) { e.record(m, true) }
 
-func (e *ear) Left(m members.Member, _ bool) { e.tell(m, false) }
+func (e *recorder) Left(m members.Member, _ bool) { e.record(m, false) }
 
-func (e *ear) tell(m members.Member, here bool) {
+func (e *recorder) record(m members.Member, here bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.here[m.Name] == here {
@@ -45,23 +45,23 @@ func (e *ear) tell(m members.Member, here bool) {
 
 // A crowd tells every member of every other that is there, once, whenever it came; of
 // those who leave or die; and of both sides of a cut.
-func TestCrowd(t *testing.T) {
+func TestSimulatedMembers(t *testing.T) {
 	const size = 60
 	synctest.Test(t, func(t *testing.T) {
 		network := simnet.New(simnet.Options{})
 		defer network.Close()
-		c := newCrowd(network, 1)
+		c := newSimulatedMembers(network, 1)
 		defer c.close()
-		ears := make([]*ear, size)
-		seats := make([]*seat, size)
+		ears := make([]*recorder, size)
+		seats := make([]*simulatedMember, size)
 		stops := make([]context.CancelFunc, size)
 		for i := range size {
 			endpoint, err := network.Listen(addrOf(i))
 			if err != nil {
 				t.Fatal(err)
 			}
-			ears[i] = &ear{here: make(map[string]bool)}
-			seats[i] = c.seat(cluster.Member{Name: nodeName(i), Boot: bootID(i)}, endpoint, ears[i])
+			ears[i] = &recorder{here: make(map[string]bool)}
+			seats[i] = c.add(cluster.Member{Name: nodeName(i), Boot: bootID(i)}, endpoint, ears[i])
 			ctx, stop := context.WithCancel(t.Context())
 			stops[i] = stop
 			defer stop()
@@ -89,23 +89,23 @@ func TestCrowd(t *testing.T) {
 				e.mu.Unlock()
 			}
 		}
-		knows(epidemic(size)+time.Second, func(int, int) bool { return true })
+		knows(disseminationTime(size)+time.Second, func(int, int) bool { return true })
 
 		seats[3].Broadcast("news", []byte("of the day"))
 		time.Sleep(2 * time.Second)
-		if missed := countIf(ears, func(e *ear) bool { return e.packets == 0 }); missed > size-gossipTo {
+		if missed := countIf(ears, func(e *recorder) bool { return e.packets == 0 }); missed > size-gossipTo {
 			t.Errorf("%d of %d did not hear a broadcast", missed, size)
 		}
 
 		stops[7]()
 		seats[8].killed.Store(true)
 		stops[8]()
-		knows(epidemic(size)+time.Second, func(_, j int) bool { return j != 7 })
+		knows(disseminationTime(size)+time.Second, func(_, j int) bool { return j != 7 })
 		knows(dying, func(_, j int) bool { return j != 7 && j != 8 })
 
 		side := func(a netip.AddrPort) int { return int(a.Addr().As4()[3]) % 2 }
 		c.done.Go(func() { c.partition(side, time.Minute) })
-		knows(dying+epidemic(size)+time.Second, func(i, j int) bool { return j != 7 && j != 8 && i%2 == j%2 })
+		knows(dying+disseminationTime(size)+time.Second, func(i, j int) bool { return j != 7 && j != 8 && i%2 == j%2 })
 		knows(time.Minute, func(_, j int) bool { return j != 7 && j != 8 })
 
 		if err := seats[0].Send(wire.MemberIDOf("nobody", "", 0), nil); err == nil {

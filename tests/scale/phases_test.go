@@ -28,19 +28,19 @@ func play(steps []step) {
 }
 
 // sometime is a random moment within a span.
-func (tw *town) sometime(span time.Duration) time.Duration {
+func (tw *simulation) sometime(span time.Duration) time.Duration {
 	return time.Duration(tw.random.Int64N(int64(span)))
 }
 
 // netns returns the cookie of a netns that there was not before.
-func (tw *town) netns() uint64 {
+func (tw *simulation) netns() uint64 {
 	tw.lastNetns++
 	return tw.lastNetns
 }
 
 // storm starts all agents within some time, each with so many pods, and waits until all
 // leases are told. A few addresses have two holders from the start.
-func (tw *town) storm(pods int, within time.Duration, r *report) {
+func (tw *simulation) storm(pods int, within time.Duration, r *report) {
 	r.begin(fmt.Sprintf("boot storm, %d addresses a node", pods))
 	steps := make([]step, 0, len(tw.agents))
 	for i := range tw.agents {
@@ -81,7 +81,7 @@ func (tw *town) storm(pods int, within time.Duration, r *report) {
 	r.row("leases told", "%.1f times each, the last %s after the last start",
 		float64(told)/float64(len(tw.agents)*pods), took.Round(time.Second))
 	r.sent()
-	r.found(list, 0)
+	r.foundIn(list, 0)
 	r.end()
 	for _, end := range ends {
 		end()
@@ -91,7 +91,7 @@ func (tw *town) storm(pods int, within time.Duration, r *report) {
 
 // rest does nothing for as long as it takes to refresh each lease about twice, to see what
 // that costs.
-func (tw *town) rest(r *report) {
+func (tw *simulation) rest(r *report) {
 	r.begin("at rest")
 	time.Sleep(4 * time.Minute)
 	r.rate()
@@ -99,7 +99,7 @@ func (tw *town) rest(r *report) {
 }
 
 // pair picks an address of one node for another that suits.
-func (tw *town) pair(pods int, suits func(a, b int) bool) (key detector.Key, b int) {
+func (tw *simulation) pair(pods int, suits func(a, b int) bool) (key detector.Key, b int) {
 	for {
 		a, b := tw.random.IntN(len(tw.agents)), tw.random.IntN(len(tw.agents))
 		key := keyOf(a, tw.random.IntN(pods))
@@ -110,7 +110,7 @@ func (tw *town) pair(pods int, suits func(a, b int) bool) (key detector.Key, b i
 }
 
 // duplicates gives so many addresses a second holder on another node.
-func (tw *town) duplicates(n, pods int, within time.Duration, suits func(a, b int) bool) (list []*duplicate, end func()) {
+func (tw *simulation) duplicates(n, pods int, within time.Duration, suits func(a, b int) bool) (list []*duplicate, end func()) {
 	var steps []step
 	var ends []func()
 	for range n {
@@ -130,11 +130,11 @@ func (tw *town) duplicates(n, pods int, within time.Duration, suits func(a, b in
 }
 
 // steady makes duplicates in a cluster where nothing else happens.
-func (tw *town) steady(n, pods int, r *report) {
+func (tw *simulation) steady(n, pods int, r *report) {
 	r.begin(fmt.Sprintf("%d duplicates across nodes", n))
 	list, end := tw.duplicates(n, pods, time.Minute, nil)
 	tw.await(list, 20*time.Second)
-	r.found(list, suspectedGoal)
+	r.foundIn(list, suspectedGoal)
 	r.sent()
 	end()
 	time.Sleep(20 * time.Second)
@@ -142,14 +142,14 @@ func (tw *town) steady(n, pods int, r *report) {
 }
 
 // await waits until all duplicates are confirmed at all of their nodes.
-func (tw *town) await(list []*duplicate, within time.Duration) {
+func (tw *simulation) await(list []*duplicate, within time.Duration) {
 	for deadline := time.Now().Add(within); tw.watch.found(list) < len(list) && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
 
 // prefix has two nodes with one range of addresses.
-func (tw *town) prefix(addresses int, r *report) {
+func (tw *simulation) prefix(addresses int, r *report) {
 	r.begin(fmt.Sprintf("two nodes share %d addresses", addresses))
 	a, b := 1, len(tw.agents)/2
 	key := func(p int) detector.Key {
@@ -159,14 +159,14 @@ func (tw *town) prefix(addresses int, r *report) {
 		tw.start(a, key(p), tw.netns())
 	}
 	time.Sleep(15 * time.Second)
-	r.again() // what it costs begins with the second holder
+	r.reset() // what it costs begins with the second holder
 	var list []*duplicate
 	for p := range addresses {
 		list = append(list, tw.watch.expect(key(p), 2))
 		tw.start(b, key(p), tw.netns())
 	}
 	tw.await(list, time.Minute)
-	r.found(list, 0)
+	r.foundIn(list, 0)
 	time.Sleep(time.Minute)
 	r.sentBy(a, b)
 	for p := range addresses {
@@ -181,7 +181,7 @@ func (tw *town) prefix(addresses int, r *report) {
 }
 
 // everywhere has all nodes with one range of addresses.
-func (tw *town) everywhere(addresses int, r *report) {
+func (tw *simulation) everywhere(addresses int, r *report) {
 	r.begin(fmt.Sprintf("all nodes share %d addresses", addresses))
 	key := func(p int) detector.Key {
 		return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 65, byte(p >> 8), byte(p)})}
@@ -200,7 +200,7 @@ func (tw *town) everywhere(addresses int, r *report) {
 	}
 	play(steps)
 	tw.await(list, time.Minute)
-	r.told(list)
+	r.knownTo(list)
 	r.sent()
 	for i := range tw.agents {
 		for p := range addresses {
@@ -212,7 +212,7 @@ func (tw *town) everywhere(addresses int, r *report) {
 }
 
 // rolling restarts a share of all agents, a few at a time, while duplicates appear.
-func (tw *town) rolling(n, pods int, r *report) {
+func (tw *simulation) rolling(n, pods int, r *report) {
 	const lasts = time.Minute
 	restarts := max(1, len(tw.agents)/10)
 	r.begin(fmt.Sprintf("%d agents restart while %d duplicates appear", restarts, n))
@@ -227,7 +227,7 @@ func (tw *town) rolling(n, pods int, r *report) {
 	list, end := tw.duplicates(n, pods, lasts, nil)
 	work.Wait()
 	tw.await(list, time.Minute)
-	r.found(list, 0)
+	r.foundIn(list, 0)
 	r.sent()
 	end()
 	time.Sleep(20 * time.Second)
@@ -235,7 +235,7 @@ func (tw *town) rolling(n, pods int, r *report) {
 }
 
 // restart stops an agent and starts its successor, which sees the pods that there are now.
-func (tw *town) restart(i int) {
+func (tw *simulation) restart(i int) {
 	tw.halt(i)
 	time.Sleep(time.Second)
 	tw.boot(i)
@@ -249,7 +249,7 @@ func (tw *town) restart(i int) {
 }
 
 // start gives an address to a new pod of a node, whose agent may be down.
-func (tw *town) start(i int, key detector.Key, netns uint64) {
+func (tw *simulation) start(i int, key detector.Key, netns uint64) {
 	tw.mu.Lock()
 	if tw.pods[i] == nil {
 		tw.pods[i] = make(map[detector.Key]uint64)
@@ -261,7 +261,7 @@ func (tw *town) start(i int, key detector.Key, netns uint64) {
 }
 
 // end ends the pod of a node that has an address.
-func (tw *town) end(i int, key detector.Key) {
+func (tw *simulation) end(i int, key detector.Key) {
 	tw.mu.Lock()
 	delete(tw.pods[i], key)
 	a := tw.agents[i]
@@ -270,7 +270,7 @@ func (tw *town) end(i int, key detector.Key) {
 }
 
 // cut cuts the cluster in two halves and makes duplicates across the cut.
-func (tw *town) cut(n, pods int, r *report) {
+func (tw *simulation) cut(n, pods int, r *report) {
 	const lasts = 90 * time.Second
 	r.begin(fmt.Sprintf("%d duplicates across a cut of %s", n, lasts))
 	side := func(a netip.AddrPort) int { return int(a.Addr().As4()[3]) % 2 }
@@ -290,7 +290,7 @@ func (tw *town) cut(n, pods int, r *report) {
 	tw.watch.restart(list) // nobody can know before the heal
 	tw.await(list, 2*time.Minute)
 	work.Wait()
-	r.found(list, 0)
+	r.foundIn(list, 0)
 	r.sent()
 	end()
 	time.Sleep(20 * time.Second)

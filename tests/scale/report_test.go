@@ -23,7 +23,7 @@ const suspectedGoal = time.Second
 
 // A report measures a phase after the other and writes what came out.
 type report struct {
-	town *town
+	town *simulation
 	out  io.Writer
 
 	start instant
@@ -48,16 +48,18 @@ func now() instant {
 	return instant{time.Now(), realTime(), time.Duration(usage.Utime.Nano() + usage.Stime.Nano())}
 }
 
-func newReport(tw *town, out io.Writer) *report { return &report{town: tw, out: out, start: now()} }
+func newReport(tw *simulation, out io.Writer) *report {
+	return &report{town: tw, out: out, start: now()}
+}
 
 // begin begins a phase.
 func (r *report) begin(what string) {
 	fmt.Fprintf(r.out, "\n%s\n", what)
-	r.again()
+	r.reset()
 }
 
-// again forgets what was measured of the phase so far.
-func (r *report) again() {
+// reset forgets what was measured of the phase so far.
+func (r *report) reset() {
 	r.was = now()
 	r.sentB = r.town.traffic()
 	r.messages, r.drops = r.town.counters()
@@ -92,9 +94,9 @@ func (r *report) end() {
 		(n.real - r.was.real).Round(100*time.Millisecond), (n.cpu - r.was.cpu).Round(100*time.Millisecond), resident())
 }
 
-// found tells how many duplicates were found and how soon, and fails the test if one was
+// foundIn tells how many duplicates were found and how soon, and fails the test if one was
 // not, or too late. A goal of 0 is none.
-func (r *report) found(list []*duplicate, goal time.Duration) {
+func (r *report) foundIn(list []*duplicate, goal time.Duration) {
 	w := r.town.watch
 	s, c := w.delays(list, suspected), w.delays(list, confirmed)
 	p99 := quantile(s.all, 0.99)
@@ -121,8 +123,8 @@ func (r *report) found(list []*duplicate, goal time.Duration) {
 	r.row("confirmed at both nodes", "%d of %d, %s", len(c.all), len(list), spread(c.all))
 }
 
-// told tells how many of the nodes of each address know that they share it.
-func (r *report) told(list []*duplicate) {
+// knownTo tells how many of the nodes of each address know that they share it.
+func (r *report) knownTo(list []*duplicate) {
 	w := r.town.watch
 	w.mu.Lock()
 	suspecting, confirming, least, nodes := 0, 0, len(r.town.agents), 0

@@ -42,7 +42,7 @@ func TestSmall(t *testing.T) {
 		}
 	})
 	for _, simulated := range []bool{false, true} {
-		inTown(t, 50, simulated, &out, func(tw *town, r *report) {
+		inSimulation(t, 50, simulated, &out, func(tw *simulation, r *report) {
 			tw.storm(10, 5*time.Second, r)
 			tw.steady(50, 10, r)
 			tw.prefix(100, r)
@@ -87,17 +87,17 @@ func playAll(t *testing.T, size int, out io.Writer) {
 	}
 	phases := []struct {
 		name string
-		play func(*town, *report)
+		play func(*simulation, *report)
 	}{
-		{"rest", func(tw *town, r *report) { tw.rest(r) }},
-		{"steady", func(tw *town, r *report) { tw.steady(200, few, r) }},
-		{"prefix", func(tw *town, r *report) { tw.prefix(250, r) }},
-		{"rolling", func(tw *town, r *report) { tw.rolling(50, few, r) }},
-		{"cut", func(tw *town, r *report) { tw.cut(50, few, r) }},
-		{"everywhere", func(tw *town, r *report) { tw.everywhere(few, r) }},
+		{"rest", func(tw *simulation, r *report) { tw.rest(r) }},
+		{"steady", func(tw *simulation, r *report) { tw.steady(200, few, r) }},
+		{"prefix", func(tw *simulation, r *report) { tw.prefix(250, r) }},
+		{"rolling", func(tw *simulation, r *report) { tw.rolling(50, few, r) }},
+		{"cut", func(tw *simulation, r *report) { tw.cut(50, few, r) }},
+		{"everywhere", func(tw *simulation, r *report) { tw.everywhere(few, r) }},
 	}
 	if *only != "many" {
-		inTown(t, size, simulated, out, func(tw *town, r *report) {
+		inSimulation(t, size, simulated, out, func(tw *simulation, r *report) {
 			tw.storm(few, 10*time.Second, r)
 			for _, p := range phases {
 				if wanted(p.name) {
@@ -107,14 +107,14 @@ func playAll(t *testing.T, size int, out io.Writer) {
 		})
 	}
 	if wanted("many") {
-		inTown(t, size, simulated, out, func(tw *town, r *report) { tw.storm(many, 10*time.Second, r) })
+		inSimulation(t, size, simulated, out, func(tw *simulation, r *report) { tw.storm(many, 10*time.Second, r) })
 	}
 }
 
-// inTown plays in a town of its own, in virtual time.
-func inTown(t *testing.T, size int, simulated bool, out io.Writer, f func(*town, *report)) {
+// inSimulation plays in a town of its own, in virtual time.
+func inSimulation(t *testing.T, size int, simulated bool, out io.Writer, f func(*simulation, *report)) {
 	synctest.Test(t, func(t *testing.T) {
-		tw := newTown(t, size, simulated)
+		tw := newSimulation(t, size, simulated)
 		defer tw.close()
 		f(tw, newReport(tw, out))
 	})

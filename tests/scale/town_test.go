@@ -18,12 +18,12 @@ import (
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
-// A town is a whole cluster in one process.
-type town struct {
+// A simulation is a whole cluster in one process.
+type simulation struct {
 	t       testing.TB
 	random  *rand.Rand
 	network *simnet.Network
-	crowd   *crowd // nil: real memberlists
+	crowd   *simulatedMembers // nil: real memberlists
 	agents  []*agent
 	watch   *watch
 	// lastNetns is the cookie of the youngest netns.
@@ -49,9 +49,9 @@ const (
 	maxPairs = 2000
 )
 
-func newTown(t testing.TB, size int, simulated bool) *town {
+func newSimulation(t testing.TB, size int, simulated bool) *simulation {
 	const seed = 1
-	tw := &town{
+	tw := &simulation{
 		t:      t,
 		random: rand.New(rand.NewPCG(seed, 2)),
 		network: simnet.New(simnet.Options{
@@ -64,7 +64,7 @@ func newTown(t testing.TB, size int, simulated bool) *town {
 		watch:  newWatch(),
 	}
 	if simulated {
-		tw.crowd = newCrowd(tw.network, seed)
+		tw.crowd = newSimulatedMembers(tw.network, seed)
 	}
 	return tw
 }
@@ -84,7 +84,7 @@ func keyOf(i, p int) detector.Key {
 }
 
 // boot starts the agent of a node.
-func (tw *town) boot(i int) {
+func (tw *simulation) boot(i int) {
 	epoch := time.Now().UnixNano()
 	endpoint, err := tw.network.Listen(addrOf(i))
 	if err != nil {
@@ -98,7 +98,7 @@ func (tw *town) boot(i int) {
 		Open: func(opts members.Options) (gossip.Network, error) {
 			if tw.crowd != nil {
 				m := cluster.Member{Name: opts.Node, Boot: opts.Boot, Epoch: opts.Epoch}
-				a.seat = tw.crowd.seat(m, endpoint, opts.Handler)
+				a.seat = tw.crowd.add(m, endpoint, opts.Handler)
 				return a.seat, nil
 			}
 			return openMembers(opts)
@@ -121,14 +121,14 @@ func (tw *town) boot(i int) {
 }
 
 // halt stops the agent of a node in order, and waits for it.
-func (tw *town) halt(i int) {
+func (tw *simulation) halt(i int) {
 	a := tw.agents[i]
 	a.stop()
 	a.stopped.Wait()
 }
 
 // close ends everything.
-func (tw *town) close() {
+func (tw *simulation) close() {
 	var all sync.WaitGroup
 	for i, a := range tw.agents {
 		if a != nil {
@@ -145,7 +145,7 @@ func (tw *town) close() {
 }
 
 // traffic returns what each node has sent so far.
-func (tw *town) traffic() []simnet.Traffic {
+func (tw *simulation) traffic() []simnet.Traffic {
 	tw.mu.Lock()
 	defer tw.mu.Unlock()
 	list := make([]simnet.Traffic, len(tw.ends))
@@ -160,7 +160,7 @@ func (tw *town) traffic() []simnet.Traffic {
 
 // settle waits until no agent has anything to tell a keeper, and says how often a lease was
 // told and how long ago the last was.
-func (tw *town) settle() (told uint64, last time.Duration) {
+func (tw *simulation) settle() (told uint64, last time.Duration) {
 	// Longer than a new keeper waits for a lease, or a lease that was lost twice for the
 	// next attempt, and shorter than until the first refresh.
 	const quiet = 9 * time.Second
@@ -185,7 +185,7 @@ func (tw *town) settle() (told uint64, last time.Duration) {
 }
 
 // counters are what the agents that there are have sent and dropped so far.
-func (tw *town) counters() (sent, dropped map[*agent]map[string]uint64) {
+func (tw *simulation) counters() (sent, dropped map[*agent]map[string]uint64) {
 	tw.mu.Lock()
 	agents := slices.Clone(tw.agents)
 	tw.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 // How alarms are held against what is true.
-func TestJudge(t *testing.T) {
+func TestVerdict(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
@@ -75,7 +75,7 @@ func TestSummary(t *testing.T) {
 	t.Parallel()
 	second := time.Second
 	row := &outcome{}
-	b := benchOf{verdicts: []verdict{
+	b := results{verdicts: []verdict{
 		{row, []score{{name: "x", of: 2, took: []time.Duration{3 * second, second}}, {name: "y", of: 2}}},
 		{row, []score{{name: "x", of: 1, took: []time.Duration{2 * second}}, {name: "y", of: 1, took: []time.Duration{second}}}},
 		{row, []score{{name: "x"}, {name: "y", wrong: lab.IPs("10.9.0.5", "10.9.0.6")}}},

@@ -17,15 +17,15 @@ type verdict struct {
 	scores []score
 }
 
-// benchOf collects the verdicts.
-type benchOf struct {
+// results collects the verdicts.
+type results struct {
 	mu       sync.Mutex
 	verdicts []verdict
 }
 
-var bench benchOf
+var bench results
 
-func (b *benchOf) add(v verdict) {
+func (b *results) add(v verdict) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.verdicts = append(b.verdicts, v)
@@ -41,7 +41,7 @@ var cannotSee = map[string]string{
 }
 
 // print writes a line for every story and one for every detector.
-func (b *benchOf) print(out io.Writer) {
+func (b *results) print(out io.Writer) {
 	if len(b.verdicts) == 0 {
 		return
 	}
@@ -87,7 +87,7 @@ func (sc score) text() string {
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
 // summary writes a line for every detector, and a last one in words.
-func (b *benchOf) summary(out io.Writer) {
+func (b *results) summary(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "DETECTOR\tFOUND\tSTORIES FOUND\tSTORIES WITH FALSE ALARMS\tMEDIAN\tSLOWEST\tCANNOT SEE")
 	var last []string

@@ -14,9 +14,9 @@ import (
 // for the sake of those who have to hear it.
 const talkEvery = 300 * time.Millisecond
 
-// keepTalking has each holder look its gateway up and send a datagram, as far as the story
+// keepSending has each holder look its gateway up and send a datagram, as far as the story
 // lets it talk.
-func (j *jury) keepTalking(d *duplicate) {
+func (j *evaluation) keepSending(d *duplicate) {
 	s := j.stage
 	s.Helper()
 	for _, ip := range d.ips {
@@ -30,14 +30,14 @@ func (j *jury) keepTalking(d *duplicate) {
 				// It never asks for its gateway again: this is what is played.
 				s.Do(p.Spoof(ip))
 			default:
-				s.say(p.Netns, ip)
+				s.sendFrom(p.Netns, ip)
 			}
 		}
 		if d.scope == "pod-host" {
 			for _, n := range d.nodes {
 				// Not the node of the pod, unless it is the other holder itself.
 				if n != d.pods[0].Node || len(d.nodes) == 1 {
-					s.say(n.Netns, ip)
+					s.sendFrom(n.Netns, ip)
 				}
 			}
 		}
@@ -45,7 +45,7 @@ func (j *jury) keepTalking(d *duplicate) {
 }
 
 // inside are the virtual machines and containers in pods.
-func (j *jury) inside(pods []*lab.Pod) []*lab.Pod {
+func (j *evaluation) inside(pods []*lab.Pod) []*lab.Pod {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var all []*lab.Pod
@@ -57,9 +57,9 @@ func (j *jury) inside(pods []*lab.Pod) []*lab.Pod {
 	return all
 }
 
-// say sends one datagram from an address of a netns, after a look-up of the gateway. One on
+// sendFrom sends one datagram from an address of a netns, after a look-up of the gateway. One on
 // lo is used by a pod that has another one; if it has none, it only answers.
-func (s *Stage) say(ns *lab.Netns, ip netip.Addr) {
+func (s *Stage) sendFrom(ns *lab.Netns, ip netip.Addr) {
 	s.Helper()
 	link, others := deviceOf(ns, ip)
 	if link == nil || link.Attrs().Name == "lo" && !others {
@@ -70,7 +70,7 @@ func (s *Stage) say(ns *lab.Netns, ip netip.Addr) {
 		s.Do(err, ns.SendFrames(link.Attrs().Name, frame))
 	}
 	// Where no route leads there, nobody sends.
-	_ = ns.SendUDP(ip, lab.World(ip), 1)
+	_ = ns.SendUDP(ip, lab.ExternalAddr(ip), 1)
 }
 
 // deviceOf is the device of a netns that has an address, lo if no other does; nil if it

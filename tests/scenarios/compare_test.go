@@ -25,9 +25,9 @@ const (
 	grace = 4 * time.Second
 )
 
-// jury are the others who watch a story's packets, and what is true of them. A nil jury
+// evaluation are the others who watch a story's packets, and what is true of them. A nil jury
 // watches nothing.
-type jury struct {
+type evaluation struct {
 	stage *Stage
 	peers []peers.Peer
 	// networks are those that the agents were told of.
@@ -62,10 +62,10 @@ func (s *Stage) compare() {
 		networks, err = config.Load(s.flags[i+1])
 		s.Do(err)
 	}
-	j := &jury{stage: s, networks: networks, peers: append([]peers.Peer{&dupip{s}}, peers.All(networks)...)}
-	s.jury = j
-	s.Follow(func(news lab.News) {
-		if news.Kind == lab.PodMade && news.Node.Number == 0 {
+	j := &evaluation{stage: s, networks: networks, peers: append([]peers.Peer{&dupip{s}}, peers.All(networks)...)}
+	s.evaluation = j
+	s.Subscribe(func(news lab.Change) {
+		if news.Kind == lab.PodAdded && news.Node.Number == 0 {
 			j.mu.Lock()
 			defer j.mu.Unlock()
 			j.nested = append(j.nested, news.Pod)
@@ -89,7 +89,7 @@ func (s *Stage) compare() {
 
 // duplicate notes something to be found. The result waits, with the holders talking, until
 // all have found it or the time of grace is over.
-func (j *jury) duplicate(f finding, ips []netip.Addr) (wait func()) {
+func (j *evaluation) duplicate(f finding, ips []netip.Addr) (wait func()) {
 	if j == nil {
 		return func() {}
 	}
@@ -107,7 +107,7 @@ func (j *jury) duplicate(f finding, ips []netip.Addr) (wait func()) {
 			}
 		}
 		for time.Now().Before(d.until) && !j.stage.Failed() && slices.ContainsFunc(j.peers, missed) {
-			j.keepTalking(d)
+			j.keepSending(d)
 			time.Sleep(talkEvery)
 		}
 		d.until = time.Now()
@@ -149,14 +149,14 @@ type score struct {
 }
 
 // verdict holds all detectors against what is true.
-func (j *jury) verdict() verdict {
+func (j *evaluation) verdict() verdict {
 	v := verdict{row: j.stage.row}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range j.peers {
 		// Who reads alarms can leave out addresses that are known to be shared.
 		alarms := slices.DeleteFunc(p.Alarms(), func(a peers.Alarm) bool { return j.networks.Shared(a.IP) })
-		sc := judge(alarms, j.duplicates, j.stage.lawful)
+		sc := judge(alarms, j.duplicates, j.stage.allowed)
 		sc.name = p.Name()
 		if len(sc.wrong) > 0 {
 			j.stage.Logf("%s: false alarms about %v, as in: %s", sc.name, sc.wrong, sc.says)
@@ -200,7 +200,7 @@ func (d *dupip) Alarms() []peers.Alarm {
 	for _, a := range d.stage.Actors {
 		for _, e := range a.Watch.Events() {
 			if e.Type == "confirmed" {
-				all = append(all, peers.Alarm{IP: e.Conflict.IP, At: e.Received, Text: lab.Story([]lab.Event{e})})
+				all = append(all, peers.Alarm{IP: e.Conflict.IP, At: e.Received, Text: lab.FormatEvents([]lab.Event{e})})
 			}
 		}
 	}

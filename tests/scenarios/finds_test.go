@@ -49,7 +49,7 @@ func (s *Stage) FindsHealed(from, heal time.Time, holders []*lab.Pod, ips ...net
 	s.Helper()
 	for _, e := range s.FindsEarly(from, heal, holders, ips...) {
 		if e.Received.Before(heal) {
-			s.Errorf("confirmed %v before the heal: %s", heal.Sub(e.Received), lab.Story([]lab.Event{e}))
+			s.Errorf("confirmed %v before the heal: %s", heal.Sub(e.Received), lab.FormatEvents([]lab.Event{e}))
 		}
 	}
 }
@@ -86,19 +86,19 @@ func holdersOf(c lab.Conflict) []string {
 
 func (s *Stage) finds(f finding, ips []netip.Addr) []lab.Event {
 	s.Helper()
-	defer s.jury.duplicate(f, ips)()
+	defer s.evaluation.duplicate(f, ips)()
 	var first []lab.Event
 	for _, n := range f.nodes {
 		var found []lab.Event
 		for i, ip := range ips {
-			e := s.findsAt(s.at(n), f, ip)
+			e := s.findsAt(s.agentOf(n), f, ip)
 			if len(first) > i && first[i].Conflict.ID != e.Conflict.ID {
 				s.Errorf("conflict about %v: its id is %s at %s and %s at %s", ip,
 					first[i].Conflict.ID, f.nodes[0].ShortName(), e.Conflict.ID, n.ShortName())
 			}
 			found = append(found, e)
 		}
-		s.exported(s.at(n), found, f.scope)
+		s.exported(s.agentOf(n), found, f.scope)
 		if first == nil {
 			first = found
 		}
@@ -109,7 +109,7 @@ func (s *Stage) finds(f finding, ips []netip.Addr) []lab.Event {
 		}
 		for _, e := range a.Watch.Events() {
 			if slices.Contains(ips, e.Conflict.IP) && e.Received.After(f.from) {
-				s.Errorf("no holder is on %s, which says: %s", a.Node.ShortName(), lab.Story([]lab.Event{e}))
+				s.Errorf("no holder is on %s, which says: %s", a.Node.ShortName(), lab.FormatEvents([]lab.Event{e}))
 			}
 		}
 	}

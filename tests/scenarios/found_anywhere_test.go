@@ -12,14 +12,14 @@ import (
 // foundAnywhere are duplicates that are played on one node and on two: the elder is on
 // the first one, the newcomer on the last one.
 var foundAnywhere = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "D5", Want: Found, Text: "the elder is silent, the newcomer talks", Story: silentElder}),
-	onOneAndMore(2, Scenario{ID: "D6", Want: Found, Text: "both silent: never a packet of their own", Story: bothSilent}),
-	onOneAndMore(2, Scenario{ID: "D8", Want: Found, Text: "one MAC: made from the address, or of a cloned VM", Story: sameMAC}),
-	onOneAndMore(2, Scenario{ID: "D15", Want: Found, Text: "ip addr add inside a running pod", Story: addressAdded}),
-	onOneAndMore(2, Scenario{ID: "D16", Want: Found, Text: "it ends when one pod dies, and comes back", Story: endsAndReturns}),
+	onOneAndMore(2, Scenario{ID: "D5", Want: Found, Text: "the elder is silent, the newcomer talks", Play: silentHolder}),
+	onOneAndMore(2, Scenario{ID: "D6", Want: Found, Text: "both silent: never a packet of their own", Play: bothSilent}),
+	onOneAndMore(2, Scenario{ID: "D8", Want: Found, Text: "one MAC: made from the address, or of a cloned VM", Play: sameMAC}),
+	onOneAndMore(2, Scenario{ID: "D15", Want: Found, Text: "ip addr add inside a running pod", Play: addressAdded}),
+	onOneAndMore(2, Scenario{ID: "D16", Want: Found, Text: "it ends when one pod dies, and comes back", Play: endsAndReturns}),
 )
 
-func silentElder(s *Stage) {
+func silentHolder(s *Stage) {
 	for _, style := range bothStyles {
 		ips := s.Addrs(style, 5)
 		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
@@ -86,7 +86,7 @@ func sameMAC(s *Stage) {
 // attached.
 func (s *Stage) startGuests(p *lab.Pod, o lab.GuestOptions, ips []netip.Addr) {
 	s.Helper()
-	o.Talk = 100 * time.Millisecond
+	o.Interval = 100 * time.Millisecond
 	for _, ip := range ips {
 		o.Addr = ip
 		_, err := p.StartGuest(o)

@@ -8,46 +8,46 @@ import (
 
 // foundApart are duplicates that begin while agents do not hear each other, or badly.
 var foundApart = []Scenario{
-	{ID: "D12", Want: Found, Nodes: 3, Text: "it starts during a partition; from when the cable is back", Story: func(s *Stage) {
+	{ID: "D12", Want: Found, Nodes: 3, Text: "it starts during a partition; from when the cable is back", Play: func(s *Stage) {
 		elders, newcomers := map[lab.Style]*lab.Pod{}, map[lab.Style]*lab.Pod{}
 		for _, style := range bothStyles {
 			elders[style] = s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 12)})
 			s.Sees(elders[style], elders[style].Addrs()...)
 		}
 		away := s.Actors[1]
-		s.Do(away.Node.Cut())
+		s.Do(away.Node.Disconnect())
 		// Until they have given each other up: what a short cut leaves is there in time.
-		s.Alone(away)
+		s.WaitAlone(away)
 		from := time.Now()
 		for _, style := range bothStyles {
 			newcomers[style] = s.PodOn(away, "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 12)})
 			s.Sees(newcomers[style], newcomers[style].Addrs()...)
 		}
 		heal := time.Now()
-		s.Do(away.Node.Join())
+		s.Do(away.Node.Reconnect())
 		for _, style := range bothStyles {
 			s.FindsHealed(from, heal, []*lab.Pod{elders[style], newcomers[style]}, s.Addrs(style, 12)...)
 		}
 	}},
-	{ID: "D12", Want: Found, Nodes: 2, Text: "it starts while one direction is cut; from the heal", Story: func(s *Stage) {
+	{ID: "D12", Want: Found, Nodes: 2, Text: "it starts while one direction is cut; from the heal", Play: func(s *Stage) {
 		for i, style := range bothStyles {
 			ips := s.Addrs(style, 12)
 			deaf, other := s.Actors[i], s.Actors[1-i]
 			elder := s.PodOn(other, "elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
 			s.Sees(elder, ips...)
-			mend := s.Break(lab.Fault{To: deaf.Node})
+			mend := s.InjectFaults(lab.Fault{To: deaf.Node})
 			from := time.Now()
 			newcomer := s.PodOn(deaf, "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
 			s.Sees(newcomer, ips...)
-			s.Alone(deaf)
+			s.WaitAlone(deaf)
 			heal := time.Now()
 			mend()
 			s.FindsHealed(from, heal, []*lab.Pod{elder, newcomer}, ips...)
-			s.Together()
+			s.WaitAllMembers()
 		}
 	}},
-	{ID: "D12", Want: Found, Nodes: 3, Text: "a fifth of all packets between the nodes is lost", Story: func(s *Stage) {
-		s.Break(lab.Fault{Percent: 20})
+	{ID: "D12", Want: Found, Nodes: 3, Text: "a fifth of all packets between the nodes is lost", Play: func(s *Stage) {
+		s.InjectFaults(lab.Fault{Percent: 20})
 		for i, style := range bothStyles {
 			ips := s.Addrs(style, 20)
 			elder := s.PodOn(s.Actors[i], "elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
@@ -56,9 +56,9 @@ var foundApart = []Scenario{
 			s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
 		}
 	}},
-	{ID: "D12", Want: Found, Nodes: 2, Text: "UDP is blocked, TCP passes; from the end of that", Story: func(s *Stage) {
+	{ID: "D12", Want: Found, Nodes: 2, Text: "UDP is blocked, TCP passes; from the end of that", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Routed, 13)
-		mend := s.Break(lab.Fault{UDP: lab.GossipPort})
+		mend := s.InjectFaults(lab.Fault{UDP: lab.GossipPort})
 		from := time.Now()
 		elder := s.PodOn(s.Actors[0], "elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 		newcomer := s.PodOn(s.Actors[1], "newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
@@ -68,13 +68,13 @@ var foundApart = []Scenario{
 		mend()
 		s.FindsHealed(from, heal, []*lab.Pod{elder, newcomer}, ips...)
 	}},
-	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the elder's agent is down; from its start", Story: func(s *Stage) {
+	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the elder's agent is down; from its start", Play: func(s *Stage) {
 		s.whileDown(s.Actors[0])
 	}},
-	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the newcomer's agent is down; from its start", Story: func(s *Stage) {
+	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the newcomer's agent is down; from its start", Play: func(s *Stage) {
 		s.whileDown(s.last())
 	}},
-	{ID: "D13", Want: Found, Text: "it starts while the agent of both is down; from its start", Story: func(s *Stage) {
+	{ID: "D13", Want: Found, Text: "it starts while the agent of both is down; from its start", Play: func(s *Stage) {
 		s.whileDown(s.Actors[0])
 	}},
 }

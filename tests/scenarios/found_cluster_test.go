@@ -14,7 +14,7 @@ import (
 
 // foundInCluster are duplicates whose holders are on several nodes.
 var foundInCluster = []Scenario{
-	{ID: "D3", Want: Found, Nodes: 2, NoARP: true, Text: "two nodes, routed /32, no ARP after the start", Story: func(s *Stage) {
+	{ID: "D3", Want: Found, Nodes: 2, NoARP: true, Text: "two nodes, routed /32, no ARP after the start", Play: func(s *Stage) {
 		ip := s.Node.RoutedIPv4(3)
 		o := lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}}
 		elder := s.PodOn(s.Actors[0], "elder", o)
@@ -34,7 +34,7 @@ var foundInCluster = []Scenario{
 		s.Do(newcomer.Delete())
 		s.Resolves(found[0].Conflict.ID, patience)
 	}},
-	{ID: "D4", Want: Found, Nodes: 2, Text: "two nodes, one IPv6 address that passed DAD on both", Story: func(s *Stage) {
+	{ID: "D4", Want: Found, Nodes: 2, Text: "two nodes, one IPv6 address that passed DAD on both", Play: func(s *Stage) {
 		for i, style := range bothStyles {
 			ips := lab.IPs(fmt.Sprintf("fd00:4::4:%d", i), fmt.Sprintf("2001:db8:4::4:%d", i))
 			o := lab.PodOptions{Style: style, Addrs: ips, DAD: true}
@@ -53,7 +53,7 @@ var foundInCluster = []Scenario{
 			s.FindsEarly(newcomer.Started, since, []*lab.Pod{elder, newcomer}, ips...)
 		}
 	}},
-	{ID: "D7", Want: Found, Nodes: 3, Text: "three holders on three nodes", Story: func(s *Stage) {
+	{ID: "D7", Want: Found, Nodes: 3, Text: "three holders on three nodes", Play: func(s *Stage) {
 		for i, style := range bothStyles {
 			ips := s.Addrs(style, 7)
 			var holders []*lab.Pod
@@ -78,7 +78,7 @@ var foundInCluster = []Scenario{
 			}
 		}
 	}},
-	{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Story: func(s *Stage) {
+	{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Play: func(s *Stage) {
 		other := s.Actors[1].Node
 		tunnel := lab.IPs("10.244.102.0", "fd00:244:102::")
 		s.Do(other.AddTunnel("flannel.1", netip.PrefixFrom(tunnel[0], 32), netip.PrefixFrom(tunnel[1], 128)))
@@ -95,7 +95,7 @@ var foundInCluster = []Scenario{
 			s.FindsHost(t0, taker, other, ip)
 		}
 	}},
-	{ID: "D10", Want: Found, Nodes: 2, Text: "a terminating pod lives on, its address is given out again", Story: func(s *Stage) {
+	{ID: "D10", Want: Found, Nodes: 2, Text: "a terminating pod lives on, its address is given out again", Play: func(s *Stage) {
 		for i, style := range bothStyles {
 			for j, a := range s.Actors {
 				ips := s.Addrs(style, byte(100+10*i+j))
@@ -114,7 +114,7 @@ var foundInCluster = []Scenario{
 			}
 		}
 	}},
-	{ID: "D11", Want: Found, Nodes: 2, Text: "ten conflicts at once between two nodes", Story: func(s *Stage) {
+	{ID: "D11", Want: Found, Nodes: 2, Text: "ten conflicts at once between two nodes", Play: func(s *Stage) {
 		var elders []*lab.Pod
 		for i := range 10 {
 			ips := s.Addrs(lab.Routed, byte(110+i))
@@ -151,7 +151,7 @@ func (s *Stage) tapARPRequests(p *lab.Pod) *lab.Tap {
 func (s *Stage) StaysOpen(id string, holders []*lab.Pod) {
 	s.Helper()
 	for _, p := range holders {
-		s.holdersBecome(s.at(p.Node), id, holders)
+		s.holdersBecome(s.agentOf(p.Node), id, holders)
 	}
 }
 

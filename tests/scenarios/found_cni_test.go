@@ -14,10 +14,10 @@ var realPlugins = map[string]map[string]any{
 
 // foundCNI are duplicates that real CNI plugins make.
 var foundCNI = []Scenario{
-	{ID: "D11", Want: Found, Text: "host-local's store is wiped, ten more pods by the real ptp", Story: func(s *Stage) {
+	{ID: "D11", Want: Found, Text: "host-local's store is wiped, ten more pods by the real ptp", Play: func(s *Stage) {
 		s.wipedStore("ptp")
 	}},
-	{ID: "D11", Want: Found, Text: "host-local's store is wiped, ten more pods by the real bridge", Story: func(s *Stage) {
+	{ID: "D11", Want: Found, Text: "host-local's store is wiped, ten more pods by the real bridge", Play: func(s *Stage) {
 		s.wipedStore("bridge")
 	}},
 }

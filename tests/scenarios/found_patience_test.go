@@ -12,11 +12,11 @@ import (
 // foundWithPatience are holders that were not believed, did not answer for a while, or whose
 // packets were lost, and duplicates in any number of an address and of addresses.
 var foundWithPatience = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "D23", Want: Found, Text: "a virtual machine forwards an address, and later takes it", Story: forwarderTakes}),
-	onOneAndMore(2, Scenario{ID: "D24", Want: Found, Text: "a virtual machine pauses for 4 s, in a conflict and before it", Story: machinePauses}),
+	onOneAndMore(2, Scenario{ID: "D23", Want: Found, Text: "a virtual machine forwards an address, and later takes it", Play: forwarderTakes}),
+	onOneAndMore(2, Scenario{ID: "D24", Want: Found, Text: "a virtual machine pauses for 4 s, in a conflict and before it", Play: machinePauses}),
 	[]Scenario{
-		{ID: "D25", Want: Found, Nodes: 3, Text: "a third holder joins while 5% of all packets between the nodes are lost", Story: joinsUnderLoss},
-		{ID: "D26", Want: Found, Nodes: 3, Text: "all nodes gave out one range: ten addresses, three holders each", Story: oneRange},
+		{ID: "D25", Want: Found, Nodes: 3, Text: "a third holder joins while 5% of all packets between the nodes are lost", Play: joinsUnderLoss},
+		{ID: "D26", Want: Found, Nodes: 3, Text: "all nodes gave out one range: ten addresses, three holders each", Play: oneRange},
 	},
 )
 
@@ -48,7 +48,7 @@ func machinePauses(s *Stage) {
 		vm = s.PodOn(s.last(), name, lab.PodOptions{Style: lab.Raw})
 		var guests []*lab.Guest
 		for _, ip := range ips {
-			g, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Talk: 100 * time.Millisecond})
+			g, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Interval: 100 * time.Millisecond})
 			s.Do(err)
 			guests = append(guests, g)
 		}
@@ -82,7 +82,7 @@ func machinePauses(s *Stage) {
 	for _, a := range s.Actors {
 		for _, e := range a.Watch.Events() {
 			if e.Type == "resolved" {
-				s.Errorf("ended by a pause: %s", lab.Story([]lab.Event{e}))
+				s.Errorf("ended by a pause: %s", lab.FormatEvents([]lab.Event{e}))
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func machinePauses(s *Stage) {
 }
 
 func joinsUnderLoss(s *Stage) {
-	s.Break(lab.Fault{Percent: 5})
+	s.InjectFaults(lab.Fault{Percent: 5})
 	for i, style := range bothStyles {
 		ips := s.Addrs(style, byte(245+i))
 		var holders []*lab.Pod
@@ -113,7 +113,7 @@ func joinsUnderLoss(s *Stage) {
 func (s *Stage) hasHolders(holders []*lab.Pod, ips []netip.Addr, patience time.Duration) {
 	s.Helper()
 	for _, ip := range ips {
-		e, err := s.at(holders[0].Node).Watch.WaitConfirmed(ip, patience)
+		e, err := s.agentOf(holders[0].Node).Watch.WaitConfirmed(ip, patience)
 		s.Do(err)
 		s.StaysOpen(e.Conflict.ID, holders)
 	}

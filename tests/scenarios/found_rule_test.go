@@ -24,7 +24,7 @@ networks:
     match:
       peers: [net1]
       bridges: [br-backup]
-`, Story: func(s *Stage) {
+`, Play: func(s *Stage) {
 		ips, edge := lab.IPs("10.17.0.17", "fd00:17::17"), lab.IPs("10.17.1.17", "fd00:17:1::17")
 		number := 0
 		name := func(what string) string {

@@ -20,7 +20,7 @@ func styleName(style lab.Style) string {
 var mustBeFound = slices.Concat(foundOnNode, foundAnywhere, foundVLAN, foundByRule, foundInCluster, foundCNI, foundApart, foundWorld, foundWithPatience)
 
 var foundOnNode = []Scenario{
-	{ID: "D1", Want: Found, Text: "same node, bridge: two pods, one address", Story: func(s *Stage) {
+	{ID: "D1", Want: Found, Text: "same node, bridge: two pods, one address", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 5)
 		elder := s.Pod("elder", lab.PodOptions{Addrs: ips})
 		s.Talk(elder, ips...)
@@ -28,7 +28,7 @@ var foundOnNode = []Scenario{
 		newcomer := s.Pod("newcomer", lab.PodOptions{Addrs: ips})
 		s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
 	}},
-	{ID: "D2", Want: Found, Text: "same node, routed /32 and /128 behind proxy ARP", Story: func(s *Stage) {
+	{ID: "D2", Want: Found, Text: "same node, routed /32 and /128 behind proxy ARP", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Routed, 5)
 		elder := s.Pod("elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 		s.Talk(elder, ips...)
@@ -36,7 +36,7 @@ var foundOnNode = []Scenario{
 		newcomer := s.Pod("newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 		s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
 	}},
-	{ID: "D9", Want: Found, Text: "a pod has an address of its node, or of its tunnel", Story: func(s *Stage) {
+	{ID: "D9", Want: Found, Text: "a pod has an address of its node, or of its tunnel", Play: func(s *Stage) {
 		tunnel := lab.IPs("10.244.100.0", "fd00:244:100::")
 		s.Do(s.Node.AddTunnel("flannel.1", netip.PrefixFrom(tunnel[0], 32), netip.PrefixFrom(tunnel[1], 128)))
 		host := append(tunnel, s.Node.Uplink(), s.Node.Uplink6(), s.Node.IPv4(1), s.Node.IPv6(1))

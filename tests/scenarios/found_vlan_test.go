@@ -12,14 +12,14 @@ import (
 // foundVLAN are duplicates inside VLANs. The tag is in the packet when a guest made it, and
 // beside it when a kernel did.
 var foundVLAN = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "D14", Want: Found, Text: "inside one VLAN, the tag in the packet", Story: func(s *Stage) {
+	onOneAndMore(2, Scenario{ID: "D14", Want: Found, Text: "inside one VLAN, the tag in the packet", Play: func(s *Stage) {
 		s.inOneVLAN(s.Addrs(lab.Bridged, 14), func(a *Actor, name string, vlan uint16, ips []netip.Addr) *lab.Pod {
 			vm := s.PodOn(a, name, lab.PodOptions{Style: lab.Raw})
 			s.startGuests(vm, lab.GuestOptions{VLAN: vlan}, ips)
 			return vm
 		})
 	}}),
-	onOneAndMore(2, Scenario{ID: "D14", Want: Found, Text: "inside one VLAN, the tag beside the packet", Story: func(s *Stage) {
+	onOneAndMore(2, Scenario{ID: "D14", Want: Found, Text: "inside one VLAN, the tag beside the packet", Play: func(s *Stage) {
 		s.inOneVLAN(s.Addrs(lab.Bridged, 14), func(a *Actor, name string, vlan uint16, ips []netip.Addr) *lab.Pod {
 			p := s.PodOn(a, name, lab.PodOptions{})
 			if vlan != 0 {

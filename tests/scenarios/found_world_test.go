@@ -13,7 +13,7 @@ import (
 
 // foundWorld are holders of the kinds that real clusters have beside ordinary pods.
 var foundWorld = []Scenario{
-	{ID: "D18", Want: Found, Nodes: 2, Text: "a virtual machine behind its pod's bridge and an ordinary pod", Story: func(s *Stage) {
+	{ID: "D18", Want: Found, Nodes: 2, Text: "a virtual machine behind its pod's bridge and an ordinary pod", Play: func(s *Stage) {
 		gateways := []netip.Addr{s.Node.IPv4(1), s.Node.IPv6(1)}
 		for i, restart := range []bool{false, true} {
 			ips := s.Addrs(lab.Bridged, byte(18+i))
@@ -22,7 +22,7 @@ var foundWorld = []Scenario{
 				// An agent that comes later never saw the interface under its first name.
 				s.Do(s.Actors[0].Agent.Stop())
 				s.Restart(s.Actors[0])
-				s.Together()
+				s.WaitAllMembers()
 			}
 			s.Talk(s.boot(m, gateways, ips...), ips...)
 			s.Sees(m.Pod, ips...)
@@ -30,7 +30,7 @@ var foundWorld = []Scenario{
 			s.Finds(pod.Started, []*lab.Pod{m.Pod, pod}, ips...)
 		}
 	}},
-	{ID: "D19", Want: Found, Nodes: 2, Text: "the address is on a macvlan, an inner bridge, lo alone, or taken by a process", Story: func(s *Stage) {
+	{ID: "D19", Want: Found, Nodes: 2, Text: "the address is on a macvlan, an inner bridge, lo alone, or taken by a process", Play: func(s *Stage) {
 		for i, way := range []struct {
 			name string
 			take func(p *lab.Pod, ips []netip.Addr)
@@ -70,7 +70,7 @@ var foundWorld = []Scenario{
 					s.Do(p.DelAddr(ip))
 				}
 				for _, ip := range ips {
-					_, err := p.StartGuest(lab.GuestOptions{Addr: ip, Talk: 100 * time.Millisecond})
+					_, err := p.StartGuest(lab.GuestOptions{Addr: ip, Interval: 100 * time.Millisecond})
 					s.Do(err)
 				}
 			}},
@@ -87,22 +87,22 @@ var foundWorld = []Scenario{
 			s.Finds(pod.Started, []*lab.Pod{p, pod}, ips...)
 		}
 	}},
-	{ID: "D20", Want: Found, Text: "a holder's veth is made again, or moves to another pod", Story: func(s *Stage) {
+	{ID: "D20", Want: Found, Text: "a holder's veth is made again, or moves to another pod", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 20)
 		elder := s.Pod("elder", lab.PodOptions{Addrs: ips})
 		s.Sees(elder, ips...)
-		s.remake(elder, ips)
+		s.recreateVeth(elder, ips)
 		s.Sees(elder, ips...)
 		newcomer := s.Pod("newcomer", lab.PodOptions{Addrs: ips})
 		s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
 		// It is found as well when the newcomer's is made again, and when it goes to another.
-		s.remake(newcomer, ips)
+		s.recreateVeth(newcomer, ips)
 		s.IsBetween([]*lab.Pod{elder, newcomer}, ips...)
 		heir := s.Pod("heir", lab.PodOptions{Style: lab.Raw, Interface: "spare"})
 		s.moveInterface(newcomer, heir, ips)
 		s.IsBetween([]*lab.Pod{elder, heir}, ips...)
 	}},
-	{ID: "D21", Want: Found, Nodes: 2, Text: "the gateway's address, a bridge on the uplink, two pod bridges, two prefix lengths", Story: func(s *Stage) {
+	{ID: "D21", Want: Found, Nodes: 2, Text: "the gateway's address, a bridge on the uplink, two pod bridges, two prefix lengths", Play: func(s *Stage) {
 		// The gateway of the pod's own bridge.
 		gateway := []netip.Addr{s.Node.IPv4(1), s.Node.IPv6(1)}
 		s.SeesHost(s.Node, gateway...)
@@ -131,7 +131,7 @@ var foundWorld = []Scenario{
 		s.Do(newcomer.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32)), newcomer.DelAddr(ips[0]))
 		s.StaysOpen(found[0].Conflict.ID, []*lab.Pod{elder, newcomer})
 	}},
-	{ID: "D22", Want: Found, Nodes: 2, Text: "anycast on lo that nobody declared; what to do is said", Story: func(s *Stage) {
+	{ID: "D22", Want: Found, Nodes: 2, Text: "anycast on lo that nobody declared; what to do is said", Play: func(s *Stage) {
 		vip := netip.MustParseAddr("10.53.0.53")
 		var pods []*lab.Pod
 		var since time.Time
@@ -153,8 +153,8 @@ var foundWorld = []Scenario{
 	}},
 }
 
-// remake deletes a pod's veth and makes it again with the names and addresses it had.
-func (s *Stage) remake(p *lab.Pod, ips []netip.Addr) {
+// recreateVeth deletes a pod's veth and makes it again with the names and addresses it had.
+func (s *Stage) recreateVeth(p *lab.Pod, ips []netip.Addr) {
 	s.Helper()
 	s.Do(p.DeleteLink())
 	_, err := p.AddInterface(lab.PodOptions{HostInterface: p.HostInterface, Addrs: ips})

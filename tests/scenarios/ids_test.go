@@ -30,8 +30,8 @@ func ids(text string) []string {
 	return strings.FieldsFunc(strings.ToUpper(text), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// isWanted says whether a situation is among those that somebody typed, or all are.
-func isWanted(text, id string) bool {
+// matchesID says whether a situation is among those that somebody typed, or all are.
+func matchesID(text, id string) bool {
 	list := ids(text)
 	return len(list) == 0 || slices.Contains(list, id)
 }
@@ -61,7 +61,7 @@ func TestIDs(t *testing.T) {
 			t.Errorf("ids %q: got %v, want them known: %t", text, err, want)
 		}
 	}
-	if !isWanted("q1, d5", "D5") || isWanted("d5", "D15") || !isWanted("", "Q1") {
+	if !matchesID("q1, d5", "D5") || matchesID("d5", "D15") || !matchesID("", "Q1") {
 		t.Error("the wrong ids are played")
 	}
 	for _, letter := range []string{"D", "Q"} {

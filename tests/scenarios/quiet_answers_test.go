@@ -13,10 +13,10 @@ import (
 
 // quietAnswers are questions about addresses that others have, and answers for such.
 var quietAnswers = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "Q12", Want: Quiet, Text: "probes for an address somebody else holds", Story: probes}),
-	[]Scenario{{ID: "Q12", Want: Quiet, Text: "a pod and a guest whose duplicate detection fails", Story: failedDetection}},
-	onOneAndMore(2, Scenario{ID: "Q24", Want: Quiet, Text: "two pods and the host answer for their own docker0", Story: answersForDocker}),
-	onOneAndMore(2, Scenario{ID: "Q25", Want: Quiet, Text: "a pod with proxy ARP answers for other pods", Story: proxyAnswers}),
+	onOneAndMore(2, Scenario{ID: "Q12", Want: Quiet, Text: "probes for an address somebody else holds", Play: probes}),
+	[]Scenario{{ID: "Q12", Want: Quiet, Text: "a pod and a guest whose duplicate detection fails", Play: failedDetection}},
+	onOneAndMore(2, Scenario{ID: "Q24", Want: Quiet, Text: "two pods and the host answer for their own docker0", Play: answersForDocker}),
+	onOneAndMore(2, Scenario{ID: "Q25", Want: Quiet, Text: "a pod with proxy ARP answers for other pods", Play: proxyAnswers}),
 )
 
 func probes(s *Stage) {
@@ -104,7 +104,7 @@ func answersForDocker(s *Stage) {
 		s.Do(p.AsNode().AddBridge("docker0", docker))
 		asker := s.PodOn(a, fmt.Sprintf("asker%d", i), lab.PodOptions{Addrs: a.Addrs(lab.Bridged, byte(24+i))})
 		for range 3 {
-			s.Do(asker.Ask(docker.Addr()))
+			s.Do(asker.Solicit(docker.Addr()))
 		}
 		s.SeesForwarded(p, docker.Addr())
 	}
@@ -126,7 +126,7 @@ func proxyAnswers(s *Stage) {
 	s.Sees(holder, ips...)
 	for range 3 {
 		for _, ip := range ips {
-			s.Do(asker.Ask(ip))
+			s.Do(asker.Solicit(ip))
 		}
 	}
 	s.SeesForwarded(proxy, ips...)

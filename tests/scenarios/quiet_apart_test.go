@@ -11,7 +11,7 @@ import (
 
 // quietApart are agents and nodes that end, come back and lose each other.
 var quietApart = []Scenario{
-	{ID: "Q16", Want: Quiet, Nodes: 3, Text: "all agents restarted, killed, upgraded in any order", Story: func(s *Stage) {
+	{ID: "Q16", Want: Quiet, Nodes: 3, Text: "all agents restarted, killed, upgraded in any order", Play: func(s *Stage) {
 		var healthy []*lab.Pod
 		for i, a := range s.Actors {
 			for _, style := range bothStyles {
@@ -34,13 +34,13 @@ var quietApart = []Scenario{
 		}
 		goesOn := func(since time.Time, restarted []*Actor) {
 			s.Helper()
-			s.Together()
+			s.WaitAllMembers()
 			for _, p := range healthy {
 				s.Sees(p, p.Addrs()...)
 			}
 			for _, a := range holders {
 				for i, c := range s.confirmed(a, ips) {
-					same(s, before[a][i], c)
+					assertSame(s, before[a][i], c)
 				}
 				s.unchanged(a, since, before[a], slices.Contains(restarted, a))
 			}
@@ -94,7 +94,7 @@ var quietApart = []Scenario{
 			}
 		}
 	}},
-	{ID: "Q18", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "partition and heal, pods move meanwhile", Story: func(s *Stage) {
+	{ID: "Q18", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "partition and heal, pods move meanwhile", Play: func(s *Stage) {
 		away, home := s.Actors[0], s.Actors[1]
 		pod := func(name string, a *Actor, style lab.Style, ips []netip.Addr) *lab.Pod {
 			s.Helper()
@@ -114,23 +114,23 @@ var quietApart = []Scenario{
 				return pod(fmt.Sprintf("%s-%d", name, round), a, style, s.Addrs(style, last))
 			}
 			in, out, both := fresh("in", home, 18), fresh("out", away, 19), fresh("both", away, 20)
-			s.Do(away.Node.Cut())
+			s.Do(away.Node.Disconnect())
 			if round > 0 {
 				// The second partition lasts until each side has given the other up.
-				s.Alone(away)
+				s.WaitAlone(away)
 			}
 			in, out = move("in-again", in, away), move("out-again", out, home)
 			both = move("both-home", both, home)
 			both = move("both-away", both, away)
-			s.Do(away.Node.Join())
-			s.Together()
-			s.quietFor(s.quietWindow())
+			s.Do(away.Node.Reconnect())
+			s.WaitAllMembers()
+			s.assertQuietFor(s.quietWindow())
 			for _, p := range []*lab.Pod{in, out, both} {
 				s.Do(p.Delete())
 			}
 		}
 	}},
-	{ID: "Q19", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "a dead node's pods are re-created elsewhere", Story: func(s *Stage) {
+	{ID: "Q19", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "a dead node's pods are re-created elsewhere", Play: func(s *Stage) {
 		dead := s.Actors[2]
 		var pods []*lab.Pod
 		for i, style := range bothStyles {
@@ -142,7 +142,7 @@ var quietApart = []Scenario{
 			}
 		}
 		// Without a last word.
-		s.Do(dead.Node.Cut(), dead.Agent.Kill())
+		s.Do(dead.Node.Disconnect(), dead.Agent.Kill())
 		for _, p := range pods {
 			s.Do(p.Delete())
 		}
@@ -150,17 +150,17 @@ var quietApart = []Scenario{
 		for i, p := range pods {
 			if i == len(pods)/2 {
 				// These at once; the rest when the others know that it is dead.
-				s.Together()
+				s.WaitAllMembers()
 			}
 			q := s.PodOn(s.Actors[i%2], p.ShortName()+"-again", lab.PodOptions{Style: bothStyles[i/3], Addrs: p.Addrs()})
 			s.Talk(q, q.Addrs()...)
 			s.Sees(q, q.Addrs()...)
 		}
 		// The node comes back, with another pod under an old name.
-		s.Do(dead.Node.Reboot(), dead.Node.Join())
+		s.Do(dead.Node.Reboot(), dead.Node.Reconnect())
 		s.Actors = append(s.Actors, dead)
 		s.Restart(dead)
-		s.Together()
+		s.WaitAllMembers()
 		p := s.PodOn(dead, "after", lab.PodOptions{Addrs: []netip.Addr{s.Node.IPv4(199)}})
 		s.Sees(p, p.Addrs()...)
 	}},
@@ -168,7 +168,7 @@ var quietApart = []Scenario{
 
 // quietReboot is a node that comes up as another: alone, and among others.
 var quietReboot = onOneAndMore(3, Scenario{
-	ID: "Q17", Want: Quiet, Text: "a node reboots: another boot id, the same name and pods", Story: func(s *Stage) {
+	ID: "Q17", Want: Quiet, Text: "a node reboots: another boot id, the same name and pods", Play: func(s *Stage) {
 		node := s.Actors[0]
 		var pods []*lab.Pod
 		start := func() {
@@ -200,14 +200,14 @@ var quietReboot = onOneAndMore(3, Scenario{
 			s.Do(node.Node.Reboot())
 			mend := func() {}
 			if round == 2 && len(s.Actors) > 1 {
-				mend = s.Break(lab.Fault{From: node.Node})
+				mend = s.InjectFaults(lab.Fault{From: node.Node})
 			}
 			start()
 			s.Restart(node)
 			sees()
 			mend()
 			if len(s.Actors) > 1 {
-				s.Together()
+				s.WaitAllMembers()
 			}
 		}
 	},
@@ -244,20 +244,20 @@ func (s *Stage) unchanged(a *Actor, since time.Time, conflicts []lab.Conflict, r
 		again := restarted && (e.Type == "suspected" || e.Type == "confirmed") &&
 			e.Conflict.ID == conflicts[i].ID && e.Conflict.SuspectedAt.Equal(conflicts[i].SuspectedAt)
 		if !again {
-			s.Errorf("the conflict is not as it was at %s: %s", a.Node.ShortName(), lab.Story([]lab.Event{e}))
+			s.Errorf("the conflict is not as it was at %s: %s", a.Node.ShortName(), lab.FormatEvents([]lab.Event{e}))
 		}
 	}
 }
 
-// quietFor watches for a while in the middle of a story.
-func (s *Stage) quietFor(window time.Duration) {
+// assertQuietFor watches for a while in the middle of a story.
+func (s *Stage) assertQuietFor(window time.Duration) {
 	s.Helper()
 	for end := time.Now().Add(window); time.Now().Before(end) && !s.Failed(); time.Sleep(100 * time.Millisecond) {
 		for _, a := range s.Actors {
 			for _, e := range a.Watch.Events() {
-				if e.Type == "confirmed" && !slices.Contains(s.lawful, e.Conflict.IP) {
+				if e.Type == "confirmed" && !slices.Contains(s.allowed, e.Conflict.IP) {
 					s.row.found = true
-					s.Fatal("confirmed at ", a.Node.ShortName(), ": ", lab.Story([]lab.Event{e}))
+					s.Fatal("confirmed at ", a.Node.ShortName(), ": ", lab.FormatEvents([]lab.Event{e}))
 				}
 			}
 		}

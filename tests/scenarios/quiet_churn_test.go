@@ -13,7 +13,7 @@ import (
 // quietChurn are pods that come and go fast.
 var quietChurn = onOneAndMore(3, Scenario{
 	ID: "Q23", Want: Quiet, MaySuspect: true, Text: "200 pods at 20 a second, addresses reused at once",
-	Story: func(s *Stage) {
+	Play: func(s *Stage) {
 		const lanes, rounds, life = 20, 10, time.Second
 		last := make([]*lab.Pod, lanes)
 		errs := make([]error, lanes)

@@ -11,14 +11,14 @@ import (
 
 // quietClock are wall clocks that are wrong, and jump.
 var quietClock = []Scenario{
-	{ID: "Q22", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "the clock of one node is stepped, by an hour and back by two", Story: func(s *Stage) {
+	{ID: "Q22", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "the clock of one node is stepped, by an hour and back by two", Play: func(s *Stage) {
 		stepped, other := s.Actors[0], s.Actors[1]
 		program, err := lab.SteppableBinary()
 		s.Do(err)
 		s.Do(stepped.Agent.Stop())
 		stepped.Node.Program = program
 		s.Restart(stepped)
-		s.Together()
+		s.WaitAllMembers()
 
 		var healthy []*lab.Pod
 		for i, a := range s.Actors {
@@ -65,10 +65,10 @@ var quietClock = []Scenario{
 		// The state on disk is of other times.
 		s.Do(stepped.Agent.Kill())
 		s.Restart(stepped)
-		s.Together()
+		s.WaitAllMembers()
 		for a, was := range before {
 			for i, c := range s.confirmed(a, found)[:len(was)] {
-				same(s, was[i], c)
+				assertSame(s, was[i], c)
 			}
 			s.unchanged(a, since, was, a == stepped)
 		}

@@ -10,7 +10,7 @@ import (
 
 // quietCNI is about what real CNI plugins do.
 var quietCNI = []Scenario{
-	{ID: "Q11", Want: Quiet, MaySuspect: true, MinOverlap: longOverlap, Text: "real plugins release an address before eth0 is gone", Story: func(s *Stage) {
+	{ID: "Q11", Want: Quiet, MaySuspect: true, MinOverlap: longOverlap, Text: "real plugins release an address before eth0 is gone", Play: func(s *Stage) {
 		c := s.CNI(s.Node)
 		for i, plugin := range []string{"ptp", "bridge"} {
 			s.handOver(func(try int) (*lab.Pod, []netip.Addr, time.Time, func() error) {

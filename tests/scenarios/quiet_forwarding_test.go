@@ -11,9 +11,9 @@ import (
 // quietForwarding are packets from addresses that the pod itself does not have. Who has
 // them is on the first node, who forwards is on the last one.
 var quietForwarding = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "Q5", Want: Quiet, Text: "a forwarding pod emits other pods' addresses", Story: forwardingPod}),
-	onOneAndMore(2, Scenario{ID: "Q5", Want: Quiet, MaySuspect: true, Text: "a router in a virtual machine", Story: forwardingGuest}),
-	onOneAndMore(2, Scenario{ID: "Q20", Want: Quiet, Text: "a container engine nested in each of two pods", Story: nestedEngines}),
+	onOneAndMore(2, Scenario{ID: "Q5", Want: Quiet, Text: "a forwarding pod emits other pods' addresses", Play: forwardingPod}),
+	onOneAndMore(2, Scenario{ID: "Q5", Want: Quiet, MaySuspect: true, Text: "a router in a virtual machine", Play: forwardingGuest}),
+	onOneAndMore(2, Scenario{ID: "Q20", Want: Quiet, Text: "a container engine nested in each of two pods", Play: nestedEngines}),
 )
 
 func forwardingPod(s *Stage) {

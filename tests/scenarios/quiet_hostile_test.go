@@ -19,7 +19,7 @@ import (
 // keeps no real one from being found.
 var quietHostile = onOneAndMore(2, Scenario{
 	ID: "Q6", Want: Quiet, Text: "10,000 spoofed sources a second; a real duplicate elsewhere",
-	Story: func(s *Stage) {
+	Play: func(s *Stage) {
 		neighbour := s.Pod("neighbour", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 61)})
 		attacker := s.Pod("attacker", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 60)})
 		s.Sees(neighbour, neighbour.Addrs()...)

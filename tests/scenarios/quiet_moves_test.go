@@ -14,11 +14,11 @@ import (
 // quietMoves are addresses that change hands lawfully, within one node and from the first
 // node to the last one.
 var quietMoves = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "Q1", Want: Quiet, MaySuspect: true, Text: "an address is given out again 0, 0.1, 5 s later", Story: givenOutAgain}),
-	[]Scenario{{ID: "Q3", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "a pod moves with its address, the words come in any order", Story: anyOrder}},
-	onOneAndMore(2, Scenario{ID: "Q10", Want: Quiet, MaySuspect: true, Text: "a VIP moves between two pods, keepalived's way", Story: movingVIP}),
-	onOneAndMore(2, Scenario{ID: "Q11", Want: Quiet, MaySuspect: true, MinOverlap: longOverlap, Text: "hand-over with a short overlap", Story: shortOverlap}),
-	onOneAndMore(2, Scenario{ID: "Q15", Want: Quiet, MaySuspect: true, Text: "a pod changes its address, another takes the old one", Story: changedAddress}),
+	onOneAndMore(2, Scenario{ID: "Q1", Want: Quiet, MaySuspect: true, Text: "an address is given out again 0, 0.1, 5 s later", Play: givenOutAgain}),
+	[]Scenario{{ID: "Q3", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "a pod moves with its address, the words come in any order", Play: anyOrder}},
+	onOneAndMore(2, Scenario{ID: "Q10", Want: Quiet, MaySuspect: true, Text: "a VIP moves between two pods, keepalived's way", Play: movingVIP}),
+	onOneAndMore(2, Scenario{ID: "Q11", Want: Quiet, MaySuspect: true, MinOverlap: longOverlap, Text: "hand-over with a short overlap", Play: shortOverlap}),
+	onOneAndMore(2, Scenario{ID: "Q15", Want: Quiet, MaySuspect: true, Text: "a pod changes its address, another takes the old one", Play: changedAddress}),
 )
 
 // longOverlap is the --min-overlap of the agents where holders of one address overlap for
@@ -91,9 +91,9 @@ func anyOrder(s *Stage) {
 			mend, began := func() {}, time.Now()
 			switch round % 3 {
 			case 1: // the end of the old one is told after the new one
-				mend = s.Break(lab.Fault{From: at.Node})
+				mend = s.InjectFaults(lab.Fault{From: at.Node})
 			case 2: // the new one is told long after the end of the old one
-				mend = s.Break(lab.Fault{From: next.Node})
+				mend = s.InjectFaults(lab.Fault{From: next.Node})
 			}
 			s.Do(pod.Delete())
 			before = len(switched.Datagrams())
@@ -104,7 +104,7 @@ func anyOrder(s *Stage) {
 				// Time for the first words, and for their first repetition.
 				time.Sleep(1500 * time.Millisecond)
 			}
-			if round%3 == 1 && next.hearsOfFormer(ips, began) {
+			if round%3 == 1 && next.outOfOrder(ips, began) {
 				inverted++
 			}
 			mend()
@@ -140,10 +140,10 @@ func (s *Stage) awaitLeases(a *Actor, ips []netip.Addr, went func() []lab.Datagr
 	}
 }
 
-// hearsOfFormer says whether the words come in the wrong order: the new holder's agent has
+// outOfOrder says whether the words come in the wrong order: the new holder's agent has
 // heard of the former one, and of no end. It need not, where a keeper was not told of the
 // former one before its node's words were lost.
-func (a *Actor) hearsOfFormer(ips []netip.Addr, since time.Time) bool {
+func (a *Actor) outOfOrder(ips []netip.Addr, since time.Time) bool {
 	for _, ip := range ips {
 		if _, err := a.Watch.Wait(lab.Patience(2*time.Second), func(e lab.Event) bool {
 			return e.Type == "suspected" && e.Conflict.IP == ip && e.Received.After(since)
@@ -178,7 +178,7 @@ func movingVIP(s *Stage) {
 			}
 			s.Sees(next, vips...)
 			if master != nil {
-				s.Lost(master, vips...)
+				s.WaitLost(master, vips...)
 			}
 			master = next
 		}
@@ -202,7 +202,7 @@ func shortOverlap(s *Stage) {
 	for family := range 2 {
 		s.handOver(func(try int) (*lab.Pod, []netip.Addr, time.Time, func() error) {
 			ip := s.Addrs(lab.Bridged, byte(120+try))[family]
-			talk := lab.GuestOptions{Addr: ip, Talk: 50 * time.Millisecond}
+			talk := lab.GuestOptions{Addr: ip, Interval: 50 * time.Millisecond}
 			source := s.Pod(fmt.Sprintf("source%d-%d", family, try), lab.PodOptions{Style: lab.Raw})
 			before, err := source.StartGuest(talk)
 			s.Do(err)
@@ -252,7 +252,7 @@ func changedAddress(s *Stage) {
 			s.Talk(running, was[i])
 			s.Sees(mover, is[i])
 			s.Sees(running, was[i])
-			s.Lost(mover, was[i])
+			s.WaitLost(mover, was[i])
 			s.Do(running.DelAddr(was[i]))
 		}
 		taker := s.PodOn(s.last(), "taker-"+name, lab.PodOptions{Style: style, Addrs: was})

@@ -21,15 +21,15 @@ networks:
     match: {bridges: [vrf-b]}
   - name: edge
     match: {interfaces: ["edge*"], cidrs: [10.44.0.0/16, "fd00:44::/64"]}
-`, Story: declaredNetworks}),
+`, Play: declaredNetworks}),
 	onOneAndMore(2, Scenario{ID: "Q9", Want: Quiet, Text: "anycast and a VIP that are declared shared", Config: `
 shared: [10.9.9.53, 10.9.10.0/24, "fd00:9::/64"]
-`, Story: sharedAddresses}),
+`, Play: sharedAddresses}),
 	[]Scenario{{ID: "Q14", Want: Quiet, Text: "one pod, several interfaces and lo, one address", Config: `
 networks:
   - name: fabric
     match: {peers: [net1, net2]}
-`, Story: oneAddressTwice}},
+`, Play: oneAddressTwice}},
 	quietOnEveryNode,
 )
 
@@ -120,7 +120,7 @@ func oneAddressTwice(s *Stage) {
 
 // quietOnEveryNode is what every node has and no other node minds.
 var quietOnEveryNode = []Scenario{
-	{ID: "Q7", Want: Quiet, Nodes: 2, Text: "docker0 with its own 172.17.0.2 on two nodes", Story: func(s *Stage) {
+	{ID: "Q7", Want: Quiet, Nodes: 2, Text: "docker0 with its own 172.17.0.2 on two nodes", Play: func(s *Stage) {
 		container := lab.IPs("172.17.0.2", "fd00:17::2")
 		for i, a := range s.Actors {
 			for _, bridge := range []string{"docker0", "br-0123456789ab"} {
@@ -135,7 +135,7 @@ var quietOnEveryNode = []Scenario{
 		s.Talk(p, container...)
 		s.SeesIn("default", p, container...)
 	}},
-	{ID: "Q26", Want: Quiet, Nodes: 2, Text: "net1 with one subnet on the bridges of two nodes", Story: func(s *Stage) {
+	{ID: "Q26", Want: Quiet, Nodes: 2, Text: "net1 with one subnet on the bridges of two nodes", Play: func(s *Stage) {
 		ips := lab.IPs("10.10.0.5", "fd00:10::5")
 		for i, a := range s.Actors {
 			n := a.Node
@@ -151,7 +151,7 @@ var quietOnEveryNode = []Scenario{
 		s.Talk(p, ips...)
 		s.Sees(p, ips...)
 	}},
-	{ID: "Q27", Want: Quiet, Nodes: 2, Text: "kube-ipvs0 and nodelocaldns on two nodes", Story: func(s *Stage) {
+	{ID: "Q27", Want: Quiet, Nodes: 2, Text: "kube-ipvs0 and nodelocaldns on two nodes", Play: func(s *Stage) {
 		services := lab.IPs("10.96.0.1", "10.96.0.10", "fd00:96::a")
 		for i, a := range s.Actors {
 			n := a.Node

@@ -14,7 +14,7 @@ import (
 
 // quietRestart are agents that end, are killed and come back.
 var quietRestart = []Scenario{
-	{ID: "Q16", Want: Quiet, Text: "agent restarted, killed, upgraded", Story: func(s *Stage) {
+	{ID: "Q16", Want: Quiet, Text: "agent restarted, killed, upgraded", Play: func(s *Stage) {
 		var healthy []*lab.Pod
 		for _, style := range bothStyles {
 			p := s.Pod("healthy-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 16)})
@@ -58,7 +58,7 @@ var quietRestart = []Scenario{
 			}
 			after := s.confirmed(s.Actors[0], ips)
 			for i := range after {
-				same(s, before[i], after[i])
+				assertSame(s, before[i], after[i])
 			}
 		}
 		stop()
@@ -144,8 +144,8 @@ func (s *Stage) confirmed(a *Actor, ips []netip.Addr) []lab.Conflict {
 	}
 }
 
-// same fails the story unless a conflict is as it was before a restart.
-func same(s *Stage, before, after lab.Conflict) {
+// assertSame fails the story unless a conflict is as it was before a restart.
+func assertSame(s *Stage, before, after lab.Conflict) {
 	s.Helper()
 	if before.ID != after.ID || !before.ConfirmedAt.Equal(after.ConfirmedAt) ||
 		!before.SuspectedAt.Equal(after.SuspectedAt) || !before.SecondSeen.Equal(after.SecondSeen) {

@@ -15,7 +15,7 @@ import (
 
 // quietSolicitation is about what the agent itself sends.
 var quietSolicitation = onOneAndMore(2, Scenario{
-	ID: "Q28", Want: Quiet, Text: "our own solicitation hurts nobody", Story: func(s *Stage) {
+	ID: "Q28", Want: Quiet, Text: "our own solicitation hurts nobody", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 28)
 		bystander := s.Pod("bystander", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 29)})
 		// It is asked for its own addresses once, before it becomes a bystander.
@@ -89,7 +89,7 @@ func (s *Stage) guestUnderSuspicion(ip netip.Addr) {
 	s.Helper()
 	s.Expect(ip)
 	vm := s.Pod("vm", lab.PodOptions{Style: lab.Raw})
-	before, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Talk: 50 * time.Millisecond})
+	before, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Interval: 50 * time.Millisecond})
 	s.Do(err)
 	s.Sees(vm, ip)
 	s.Do(before.Stop())

@@ -10,8 +10,8 @@ import (
 
 // quietSources are packets from addresses that are the node's, or nobody's.
 var quietSources = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "Q4", Want: Quiet, Text: "the host's own traffic on every interface", Story: hostTraffic}),
-	onOneAndMore(2, Scenario{ID: "Q13", Want: Quiet, Text: "link-local, multicast and unspecified sources", Story: sourcesOfNobody}),
+	onOneAndMore(2, Scenario{ID: "Q4", Want: Quiet, Text: "the host's own traffic on every interface", Play: hostTraffic}),
+	onOneAndMore(2, Scenario{ID: "Q13", Want: Quiet, Text: "link-local, multicast and unspecified sources", Play: sourcesOfNobody}),
 )
 
 // hostTraffic is what hostNetwork pods and processes of the nodes send: to all pods on all

@@ -14,7 +14,7 @@ var mustStayQuiet = slices.Concat(quietLifecycle, quietMoves, quietChurn, quietC
 
 // quietLifecycle are addresses that change hands lawfully.
 var quietLifecycle = []Scenario{
-	{ID: "Q2", Want: Quiet, MaySuspect: true, Text: "sandbox re-created ten times, same address", Story: func(s *Stage) {
+	{ID: "Q2", Want: Quiet, MaySuspect: true, Text: "sandbox re-created ten times, same address", Play: func(s *Stage) {
 		for _, style := range bothStyles {
 			ips := s.Addrs(style, 2)
 			for round := range 10 {
@@ -31,7 +31,7 @@ var quietLifecycle = []Scenario{
 			}
 		}
 	}},
-	{ID: "Q21", Want: Quiet, MaySuspect: true, Text: "netns inode and ifindex reused by the next pod", Story: func(s *Stage) {
+	{ID: "Q21", Want: Quiet, MaySuspect: true, Text: "netns inode and ifindex reused by the next pod", Play: func(s *Stage) {
 		const index = 5000
 		for _, style := range bothStyles {
 			name, old, fresh := styleName(style), s.Addrs(style, 21), s.Addrs(style, 22)

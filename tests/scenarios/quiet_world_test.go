@@ -12,7 +12,7 @@ import (
 
 // quietWorld is what real clusters run besides ordinary pods.
 var quietWorld = []Scenario{
-	{ID: "Q29", Want: Quiet, Nodes: 2, Text: "virtual machines and engines in pods, each with the same inner addresses", Story: func(s *Stage) {
+	{ID: "Q29", Want: Quiet, Nodes: 2, Text: "virtual machines and engines in pods, each with the same inner addresses", Play: func(s *Stage) {
 		guests := lab.IPs("10.0.2.2", "fd10:0:2::2")
 		for i, a := range s.Actors {
 			asker := s.PodOn(a, fmt.Sprintf("asker%d", i), lab.PodOptions{Addrs: []netip.Addr{a.Node.IPv4(90), a.Node.IPv6(90)}})
@@ -34,7 +34,7 @@ var quietWorld = []Scenario{
 			}
 			// Linux answers for the inner gateways.
 			for _, ip := range lab.IPs("10.0.2.1", "10.88.0.1") {
-				s.Do(asker.Ask(ip), asker.Ask(ip))
+				s.Do(asker.Solicit(ip), asker.Solicit(ip))
 			}
 		}
 		// Somebody has those addresses in the cluster's network.
@@ -42,7 +42,7 @@ var quietWorld = []Scenario{
 		s.Talk(p, p.Addrs()...)
 		s.Sees(p, p.Addrs()...)
 	}},
-	{ID: "Q30", Want: Quiet, Nodes: 2, MaySuspect: true, MinOverlap: longOverlap, Text: "live migration of a virtual machine behind its pod's bridge", Story: func(s *Stage) {
+	{ID: "Q30", Want: Quiet, Nodes: 2, MaySuspect: true, MinOverlap: longOverlap, Text: "live migration of a virtual machine behind its pod's bridge", Play: func(s *Stage) {
 		gateways := []netip.Addr{s.Node.IPv4(1), s.Node.IPv6(1)}
 		s.handOver(func(try int) (*lab.Pod, []netip.Addr, time.Time, func() error) {
 			ips := s.Addrs(lab.Bridged, byte(130+try))
@@ -56,7 +56,7 @@ var quietWorld = []Scenario{
 			pod = s.PodOn(s.Actors[1], fmt.Sprintf("target%d", try), lab.PodOptions{Style: lab.Raw})
 			target := s.bridgeBinding(pod, ips...)
 			target.guestMAC = source.guestMAC
-			s.quietFor(s.row.MinOverlap + time.Second)
+			s.assertQuietFor(s.row.MinOverlap + time.Second)
 			since := time.Now()
 			after := s.boot(target, []netip.Addr{s.Actors[1].Node.IPv4(1), s.Actors[1].Node.IPv6(1)}, ips...)
 			for _, ip := range ips {
@@ -65,7 +65,7 @@ var quietWorld = []Scenario{
 			return target.Pod, ips, since, before.SetDown
 		})
 	}},
-	{ID: "Q31", Want: Quiet, Nodes: 2, Text: "a VIP or egress address moves between nodes, and pods talk to it", Story: func(s *Stage) {
+	{ID: "Q31", Want: Quiet, Nodes: 2, Text: "a VIP or egress address moves between nodes, and pods talk to it", Play: func(s *Stage) {
 		vips := lab.IPs("192.168.77.200", "fd00:77::200")
 		var pods []*lab.Pod
 		for i, a := range s.Actors {
@@ -100,7 +100,7 @@ var quietWorld = []Scenario{
 			}
 		}
 	}},
-	{ID: "Q32", Want: Quiet, MaySuspect: true, Text: "a load balancer's VIP: virtual MACs, and real servers that answer from it", Story: func(s *Stage) {
+	{ID: "Q32", Want: Quiet, MaySuspect: true, Text: "a load balancer's VIP: virtual MACs, and real servers that answer from it", Play: func(s *Stage) {
 		vips := s.Addrs(lab.Bridged, 132)
 		var directors []*lab.Pod
 		for i := range 2 {
@@ -135,7 +135,7 @@ var quietWorld = []Scenario{
 			s.SeesForwarded(p, vips...)
 		}
 	}},
-	{ID: "Q33", Want: Quiet, MaySuspect: true, Text: "pods that send others' frames back with the original MACs", Story: func(s *Stage) {
+	{ID: "Q33", Want: Quiet, MaySuspect: true, Text: "pods that send others' frames back with the original MACs", Play: func(s *Stage) {
 		// Pods of one family each: what gives a mirror away in one must do so in the other.
 		for family := range 2 {
 			ip := s.Addrs(lab.Bridged, 140)[family]
@@ -144,7 +144,7 @@ var quietWorld = []Scenario{
 			for i, o := range []lab.PodOptions{{Addrs: []netip.Addr{s.Addrs(lab.Bridged, 142)[family]}}, {Style: lab.Raw}} {
 				mirror := s.Pod(fmt.Sprintf("mirror%d-%d", family, i), o)
 				s.reflect(mirror)
-				for end := time.Now().Add(2 * minOverlap); time.Now().Before(end); s.quietFor(minOverlap / 2) {
+				for end := time.Now().Add(2 * minOverlap); time.Now().Before(end); s.assertQuietFor(minOverlap / 2) {
 					s.Talk(victim, ip)
 					s.Do(victim.Announce(ip))
 				}
@@ -154,7 +154,7 @@ var quietWorld = []Scenario{
 			s.Do(victim.Delete())
 		}
 	}},
-	{ID: "Q34", Want: Quiet, MaySuspect: true, Text: "optimistic addresses are used, and then lost to who has them", Story: func(s *Stage) {
+	{ID: "Q34", Want: Quiet, MaySuspect: true, Text: "optimistic addresses are used, and then lost to who has them", Play: func(s *Stage) {
 		ip := s.Node.IPv6(34)
 		holder := s.Pod("holder", lab.PodOptions{Addrs: []netip.Addr{ip}})
 		s.Sees(holder, ip)
@@ -168,9 +168,9 @@ var quietWorld = []Scenario{
 		mark := netip.MustParseAddr("2001:db8:34::1")
 		s.Do(p.Spoof(mark))
 		s.SeesForwarded(p, mark)
-		s.gone(p, ip)
+		s.waitGone(p, ip)
 	}},
-	{ID: "Q35", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "an agent stands still while its pods' addresses go to another node", Story: func(s *Stage) {
+	{ID: "Q35", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "an agent stands still while its pods' addresses go to another node", Play: func(s *Stage) {
 		frozen := s.Actors[0]
 		var pods []*lab.Pod
 		for i, style := range bothStyles {
@@ -186,16 +186,16 @@ var quietWorld = []Scenario{
 			s.Talk(next, next.Addrs()...)
 			s.Sees(next, next.Addrs()...)
 		}
-		s.Alone(s.Actors[1])
+		s.WaitAlone(s.Actors[1])
 		s.Do(unix.Kill(frozen.Agent.PID(), unix.SIGCONT))
-		s.Together()
+		s.WaitAllMembers()
 	}},
-	{ID: "Q36", Want: Quiet, MaySuspect: true, Text: "a pod's veth is made again, and moves to another pod and back", Story: func(s *Stage) {
+	{ID: "Q36", Want: Quiet, MaySuspect: true, Text: "a pod's veth is made again, and moves to another pod and back", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 36)
 		p := s.Pod("pod", lab.PodOptions{Addrs: ips})
 		s.Sees(p, ips...)
 		for range 4 {
-			s.remake(p, ips)
+			s.recreateVeth(p, ips)
 			s.Talk(p, ips...)
 			s.Sees(p, ips...)
 		}
@@ -207,7 +207,7 @@ var quietWorld = []Scenario{
 			s.Sees(p, ips...)
 		}
 	}},
-	{ID: "Q37", Want: Quiet, Nodes: 2, Text: "nodes that are containers, with a second uplink", Story: func(s *Stage) {
+	{ID: "Q37", Want: Quiet, Nodes: 2, Text: "nodes that are containers, with a second uplink", Play: func(s *Stage) {
 		uplinks := s.secondUplinks("172.19.0.", "fd00:19::")
 		for i, a := range s.Actors {
 			p := s.PodOn(a, fmt.Sprintf("pod%d", i), lab.PodOptions{Addrs: []netip.Addr{a.Node.IPv4(37)}})
@@ -219,13 +219,13 @@ var quietWorld = []Scenario{
 					s.Do(a.Node.Ping(ip))
 				}
 			}
-			s.quietFor(time.Second)
+			s.assertQuietFor(time.Second)
 		}
 		for i, a := range s.Actors {
 			s.SeesHost(a.Node, uplinks[i]...)
 		}
 	}},
-	{ID: "Q38", Want: Quiet, Text: "secondary networks of one subnet in two VLANs of one bridge", Story: func(s *Stage) {
+	{ID: "Q38", Want: Quiet, Text: "secondary networks of one subnet in two VLANs of one bridge", Play: func(s *Stage) {
 		ips := lab.IPs("10.38.0.5", "fd00:38::5")
 		for i, segment := range s.segments("br-vlans") {
 			p := s.Pod(fmt.Sprintf("tenant%d", i), lab.PodOptions{Addrs: s.Addrs(lab.Bridged, byte(38+i))})

@@ -50,7 +50,7 @@ type Scenario struct {
 	MinOverlap time.Duration
 	// Config is the agents' configuration file, none if empty.
 	Config string
-	Story  func(s *Stage)
+	Play   func(s *Stage)
 }
 
 // atOnce is how many rows play at the same time: they mostly wait.
@@ -85,7 +85,7 @@ func isSet(name string) (set bool) {
 func TestScenarios(t *testing.T) {
 	needs.Root(t)
 	for place, sc := range allScenarios() {
-		if !isWanted(*wanted, sc.ID) {
+		if !matchesID(*wanted, sc.ID) {
 			continue
 		}
 		name := sc.ID
@@ -98,9 +98,9 @@ func TestScenarios(t *testing.T) {
 			row := board.add(sc, place)
 			t.Cleanup(func() { row.finish(t.Failed()) })
 			s := newStage(t, row)
-			sc.Story(s)
+			sc.Play(s)
 			if sc.Want == Quiet {
-				s.watchQuietly()
+				s.assertQuiet()
 			}
 		})
 	}

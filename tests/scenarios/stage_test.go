@@ -30,11 +30,11 @@ type Stage struct {
 	// Actors are all nodes with their agents, in order.
 	Actors []*Actor
 
-	row    *outcome
-	lawful []netip.Addr
-	flags  []string
-	// jury has the others who watch, with -compare.
-	jury *jury
+	row     *outcome
+	allowed []netip.Addr
+	flags   []string
+	// evaluation has the others who watch, with -compare.
+	evaluation *evaluation
 }
 
 // Actor is a node with its agent and the stream of its conflicts.
@@ -55,19 +55,19 @@ func newStage(t testing.TB, row *outcome) *Stage {
 	}
 	if row.Nodes == 0 {
 		s.Node = s.T.Node("")
-		s.act(s.T.Agent(s.Node, s.flags...))
+		s.addAgent(s.T.Agent(s.Node, s.flags...))
 		s.compare()
 		return s
 	}
 	for _, a := range s.Cluster(row.Nodes, s.flags...) {
-		s.act(a)
+		s.addAgent(a)
 	}
 	s.Node = s.Actors[0].Node
 	s.compare()
 	return s
 }
 
-func (s *Stage) act(a *lab.Agent) {
+func (s *Stage) addAgent(a *lab.Agent) {
 	s.Helper()
 	s.Actors = append(s.Actors, &Actor{a.Node, a, s.T.Watch(a)})
 }
@@ -81,8 +81,8 @@ func (s *Stage) last() *Actor { return s.Actors[len(s.Actors)-1] }
 // Watch is the stream of the first node's agent.
 func (s *Stage) Watch() *lab.Watch { return s.Actors[0].Watch }
 
-// at is the actor of a node.
-func (s *Stage) at(n *lab.Node) *Actor {
+// agentOf is the actor of a node.
+func (s *Stage) agentOf(n *lab.Node) *Actor {
 	s.Helper()
 	i := slices.IndexFunc(s.Actors, func(a *Actor) bool { return a.Node == n })
 	if i < 0 {
@@ -98,20 +98,20 @@ func (s *Stage) Restart(a *Actor, flags ...string) {
 	a.Agent = s.Successor(a.Agent, flags...)
 }
 
-// Together waits until all agents see each other alive, and no more.
-func (s *Stage) Together() {
+// WaitAllMembers waits until all agents see each other alive, and no more.
+func (s *Stage) WaitAllMembers() {
 	s.Helper()
 	var agents []*lab.Agent
 	for _, a := range s.Actors {
 		agents = append(agents, a.Agent)
 	}
-	s.Meet(agents...)
+	s.WaitCluster(agents...)
 }
 
-// Alone waits until the agent has given all others up.
-func (s *Stage) Alone(a *Actor) {
+// WaitAlone waits until the agent has given all others up.
+func (s *Stage) WaitAlone(a *Actor) {
 	s.Helper()
-	s.Meet(a.Agent)
+	s.WaitCluster(a.Agent)
 }
 
 // Pod makes a pod on the first node.
@@ -142,7 +142,7 @@ func (a *Actor) Addrs(style lab.Style, last byte) []netip.Addr {
 // Talk makes a pod send one datagram from each address to the world behind the uplink.
 func (s *Stage) Talk(p *lab.Pod, srcs ...netip.Addr) {
 	for _, src := range srcs {
-		s.Do(p.SendUDP(src, lab.World(src), 1))
+		s.Do(p.SendUDP(src, lab.ExternalAddr(src), 1))
 	}
 }
 
@@ -165,13 +165,13 @@ func (s *Stage) SeesForwarded(p *lab.Pod, ips ...netip.Addr) {
 	}, ips)
 }
 
-// Lost waits until the agent of the pod's node does not take the pod for a holder of the
+// WaitLost waits until the agent of the pod's node does not take the pod for a holder of the
 // addresses any more.
-func (s *Stage) Lost(p *lab.Pod, ips ...netip.Addr) {
+func (s *Stage) WaitLost(p *lab.Pod, ips ...netip.Addr) {
 	s.Helper()
 	for _, ip := range ips {
 		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-			all, err := s.at(p.Node).Agent.Client.Bindings(s.Context(), ip)
+			all, err := s.agentOf(p.Node).Agent.Client.Bindings(s.Context(), ip)
 			s.Do(err)
 			if !slices.ContainsFunc(all, func(b lab.Binding) bool { return b.Netns == p.Name && holds(b) }) {
 				break
@@ -206,7 +206,7 @@ func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, i
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	for _, ip := range ips {
-		if _, err := s.at(n).Agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool {
+		if _, err := s.agentOf(n).Agent.Client.WaitBinding(ctx, ip, func(b lab.Binding) bool {
 			return b.Node == n.ShortName() && ok(b)
 		}); err != nil {
 			s.Fatal(fmt.Errorf("%s is to see %s: %w", n.ShortName(), what, err))
@@ -239,42 +239,42 @@ func (a *Actor) suspicions(ip netip.Addr) (n int) {
 }
 
 // Expect names addresses that have a real conflict in a story that is quiet otherwise.
-func (s *Stage) Expect(ips ...netip.Addr) { s.lawful = append(s.lawful, ips...) }
+func (s *Stage) Expect(ips ...netip.Addr) { s.allowed = append(s.allowed, ips...) }
 
 // quietWindow is how long a quiet row is watched after its last step: two rounds of
 // verification and their answers fit in twice.
 func (s *Stage) quietWindow() time.Duration { return 2*s.row.MinOverlap + 2*time.Second }
 
-// watchQuietly observes the window and reports the first conflict that should not be.
+// assertQuiet observes the window and reports the first conflict that should not be.
 // Meanwhile a real duplicate is found: agents that are blind, asleep or do not hear each
 // other are quiet, too.
-func (s *Stage) watchQuietly() {
+func (s *Stage) assertQuiet() {
 	s.Helper()
 	wrong := func(e lab.Event) bool {
-		return e.Type == "confirmed" && !slices.Contains(s.lawful, e.Conflict.IP)
+		return e.Type == "confirmed" && !slices.Contains(s.allowed, e.Conflict.IP)
 	}
 	end := time.Now().Add(s.quietWindow())
 	// Some stories leave members that are taken for dead until the next attempt to join
 	// them.
 	if len(s.Actors) > 1 {
-		s.Together()
+		s.WaitAllMembers()
 	}
 	s.duplicate("proof", s.Addrs(lab.Routed, 250), s.last(), s.Actors[0])
 	for _, a := range s.Actors {
 		e, err := a.Watch.Wait(max(0, time.Until(end)), wrong)
 		if err == nil {
 			s.row.found = true
-			s.Errorf("confirmed at %s: %s", a.Node.ShortName(), lab.Story([]lab.Event{e}))
+			s.Errorf("confirmed at %s: %s", a.Node.ShortName(), lab.FormatEvents([]lab.Event{e}))
 		}
 	}
 	for _, a := range s.Actors {
 		for _, e := range a.Watch.Events() {
-			if e.Type != "suspected" || slices.Contains(s.lawful, e.Conflict.IP) {
+			if e.Type != "suspected" || slices.Contains(s.allowed, e.Conflict.IP) {
 				continue
 			}
 			s.row.suspected = true
 			if !s.row.MaySuspect {
-				s.Errorf("suspected at %s: %s", a.Node.ShortName(), lab.Story([]lab.Event{e}))
+				s.Errorf("suspected at %s: %s", a.Node.ShortName(), lab.FormatEvents([]lab.Event{e}))
 			}
 		}
 	}

@@ -110,7 +110,7 @@ func (s *Stage) IsBetween(holders []*lab.Pod, ips ...netip.Addr) {
 	for _, p := range holders {
 		want.add(p.Node, p.Name)
 	}
-	a := s.at(holders[0].Node)
+	a := s.agentOf(holders[0].Node)
 	for _, ip := range ips {
 		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 			open, err := a.Agent.Client.Conflicts(s.Context(), false)
@@ -139,11 +139,11 @@ func (s *Stage) drop(n *lab.Netns, device string, ips ...netip.Addr) {
 	}
 }
 
-// gone waits until the pod is not known with an address any more.
-func (s *Stage) gone(p *lab.Pod, ip netip.Addr) {
+// waitGone waits until the pod is not known with an address any more.
+func (s *Stage) waitGone(p *lab.Pod, ip netip.Addr) {
 	s.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		bindings, err := s.at(p.Node).Agent.Client.Bindings(s.Context(), ip)
+		bindings, err := s.agentOf(p.Node).Agent.Client.Bindings(s.Context(), ip)
 		s.Do(err)
 		found := false
 		for _, b := range bindings {

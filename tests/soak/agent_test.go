@@ -75,13 +75,13 @@ func (s *soak) restart(step *plan.Step) error {
 	return nil
 }
 
-// looked takes in a look, and writes down what it changed.
-func (s *soak) looked(l judge.Look) {
+// snapshot takes in a look, and writes down what it changed.
+func (s *soak) snapshot(l judge.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count.addresses(l)
-	s.journal.looked(l)
-	s.judge.Looked(l)
+	s.journal.snapshot(l)
+	s.judge.AddSnapshot(l)
 }
 
 // watch looks at everything, every tick, until ctx ends. Nothing in it waits for an agent:
@@ -104,7 +104,7 @@ func (s *soak) watch(ctx context.Context) {
 			s.journal.note(nil, nil, "this look is late: the last one was %.3f s ago", (now - last).Seconds())
 		}
 		last = now
-		if err := s.watcher.Round(); err != nil {
+		if err := s.watcher.ReadAll(); err != nil {
 			s.Errorf("seed %d: %v", s.seed, err)
 			return
 		}
@@ -113,7 +113,7 @@ func (s *soak) watch(ctx context.Context) {
 			if a.asking.CompareAndSwap(false, true) {
 				asking.Go(func() {
 					defer a.asking.Store(false)
-					s.ask(ctx, a)
+					s.pollConflicts(ctx, a)
 				})
 			}
 		}
@@ -144,8 +144,8 @@ func (s *soak) advance(now time.Duration) {
 	}
 }
 
-// ask asks an agent for its open conflicts.
-func (s *soak) ask(ctx context.Context, a *agent) {
+// pollConflicts asks an agent for its open conflicts.
+func (s *soak) pollConflicts(ctx context.Context, a *agent) {
 	s.mu.Lock()
 	client, down, lives := a.Client, a.down, a.lives
 	s.mu.Unlock()
@@ -174,7 +174,7 @@ func (s *soak) ask(ctx context.Context, a *agent) {
 	for _, c := range open {
 		said.Conflicts = append(said.Conflicts, conflictOf(c))
 	}
-	s.judge.Asked(said)
+	s.judge.AddPoll(said)
 }
 
 // listen hands on what the agents of a node tell of their own accord.
@@ -192,17 +192,17 @@ func (s *soak) listen(ctx context.Context, a *agent, client *lab.Client) {
 		for {
 			var e lab.Event
 			if err := decoder.Decode(&e); err != nil {
-				s.silent(ctx, a, lives, err)
+				s.streamEnded(ctx, a, lives, err)
 				break
 			}
-			s.heard(a, e)
+			s.receive(a, e)
 		}
 		_ = body.Close()
 	}
 }
 
-// silent takes in the end of a stream, which is for an agent that ends.
-func (s *soak) silent(ctx context.Context, a *agent, lives int, err error) {
+// streamEnded takes in the end of a stream, which is for an agent that ends.
+func (s *soak) streamEnded(ctx context.Context, a *agent, lives int, err error) {
 	s.mu.Lock()
 	same := !a.down && a.lives == lives
 	s.mu.Unlock()
@@ -225,7 +225,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (s *soak) heard(a *agent, e lab.Event) {
+func (s *soak) receive(a *agent, e lab.Event) {
 	at := e.At.Sub(s.start)
 	event := judge.Event{Node: a.name, At: at, Kind: e.Type, Conflict: conflictOf(e.Conflict)}
 	var names []string
@@ -244,7 +244,7 @@ func (s *soak) heard(a *agent, e lab.Event) {
 	s.journal.noteAt(at, []netip.Addr{e.Conflict.IP}, names, a.name+" says: "+e.Conflict.ID+" "+e.Type+", "+strings.Join(holders, ", ")+": "+e.Reason)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.judge.Said(event)
+	s.judge.AddEvent(event)
 }
 
 func conflictOf(c lab.Conflict) judge.Conflict {

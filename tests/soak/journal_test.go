@@ -82,9 +82,9 @@ func (j *journal) noteAt(at time.Duration, ips []netip.Addr, pods []string, text
 	_, _ = fmt.Fprintln(j.file, e.String())
 }
 
-// looked writes down what a look changed. A line about a pod is about its addresses and
+// snapshot writes down what a look changed. A line about a pod is about its addresses and
 // about the pod, whatever it has.
-func (j *journal) looked(l judge.Look) {
+func (j *journal) snapshot(l judge.Snapshot) {
 	text := fmt.Sprint(l.Has)
 	if len(l.Maybe) > 0 {
 		text += fmt.Sprintf(", perhaps %v", l.Maybe)
@@ -117,8 +117,8 @@ func (e *entry) concerns(ip netip.Addr, pods []string) bool {
 	return slices.ContainsFunc(e.pods, func(p string) bool { return p != "host" && slices.Contains(pods, p) })
 }
 
-// story are the latest entries that concern an address or some pods.
-func (j *journal) story(ip netip.Addr, pods []string, until time.Duration) string {
+// history are the latest entries that concern an address or some pods.
+func (j *journal) history(ip netip.Addr, pods []string, until time.Duration) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var lines []entry

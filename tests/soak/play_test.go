@@ -53,7 +53,7 @@ func newSoak(t testing.TB, seed uint64) *soak {
 		names[i] = a.Node.ShortName()
 		s.agents = append(s.agents, &agent{Agent: a, name: names[i], all: []*lab.Agent{a}})
 	}
-	s.watcher = truth.New(s.Prefix(), names, s.start, s.looked)
+	s.watcher = truth.New(s.Prefix(), names, s.start, s.snapshot)
 	s.before = s.usages()
 	return s
 }
@@ -76,7 +76,7 @@ func (s *soak) play(p *plan.Plan) {
 	defer func() {
 		cancel()
 		watching.Wait()
-		s.judgeTheEnd()
+		s.judgeRest()
 	}()
 	watching.Go(func() { s.watch(ctx) })
 	for _, a := range s.agents {
@@ -86,17 +86,17 @@ func (s *soak) play(p *plan.Plan) {
 
 	s.perform(p)
 	s.journal.note(nil, nil, "the plan is over")
-	s.everybodyDies()
+	s.removeAll()
 	// What has ended may go on for so long.
 	end := time.NewTimer(max(limits().Over, limits().Suspicion) + 4*tick)
 	defer end.Stop()
 	<-end.C
 }
 
-// judgeTheEnd judges what was said last.
-func (s *soak) judgeTheEnd() {
+// judgeRest judges what was said last.
+func (s *soak) judgeRest() {
 	now := s.now()
-	if err := s.watcher.Round(); err != nil {
+	if err := s.watcher.ReadAll(); err != nil {
 		s.Errorf("seed %d: %v", s.seed, err)
 	} else {
 		s.advance(now)
@@ -130,14 +130,14 @@ func (s *soak) perform(p *plan.Plan) {
 			at := s.now()
 			err := s.do(step)
 			s.count.step(step.Kind, at-began-step.Due, s.now()-at)
-			s.tell(step, at, err)
+			s.record(step, at, err)
 		})
 	}
 	working.Wait()
 }
 
-// tell writes a step down.
-func (s *soak) tell(step *plan.Step, at time.Duration, err error) {
+// record writes a step down.
+func (s *soak) record(step *plan.Step, at time.Duration, err error) {
 	text := fmt.Sprintf("step %d: %v, took %.3f s", step.ID, step, (s.now() - at).Seconds())
 	var names []string
 	if step.Pod != nil {
@@ -148,7 +148,7 @@ func (s *soak) tell(step *plan.Step, at time.Duration, err error) {
 	}
 	s.journal.noteAt(at, step.IPs, names, text)
 	// A packet that is not sent matters to nobody: routes come and go with addresses.
-	if err != nil && step.Kind != plan.Talk && s.count.failed.CompareAndSwap(false, true) {
+	if err != nil && step.Kind != plan.Send && s.count.failed.CompareAndSwap(false, true) {
 		s.Errorf("seed %d: %s", s.seed, text)
 	}
 }
@@ -164,29 +164,29 @@ func (s *soak) do(step *plan.Step) error {
 		return s.restart(step)
 	}
 	name := s.Prefix() + s.podName(step.Pod)
-	if step.Kind == plan.Talk {
+	if step.Kind == plan.Send {
 		return s.change(step)
 	}
 	// Before and after, so that it is known well when something changed, and that two steps
 	// between two ticks are seen as two.
-	if err := s.watcher.Look(name); err != nil {
+	if err := s.watcher.Read(name); err != nil {
 		return err
 	}
 	if err := s.change(step); err != nil {
 		return err
 	}
-	return s.watcher.Look(name)
+	return s.watcher.Read(name)
 }
 
 func (s *soak) change(step *plan.Step) error {
-	if step.Kind == plan.Birth {
-		return s.bear(step.Pod)
+	if step.Kind == plan.PodStart {
+		return s.startPod(step.Pod)
 	}
 	s.mu.Lock()
 	pod := s.pods[step.Pod.Number]
 	s.mu.Unlock()
 	switch step.Kind {
-	case plan.Death:
+	case plan.PodEnd:
 		s.mu.Lock()
 		delete(s.pods, step.Pod.Number)
 		s.mu.Unlock()
@@ -194,8 +194,8 @@ func (s *soak) change(step *plan.Step) error {
 			return pod.DeleteNetns()
 		}
 		return pod.Delete()
-	case plan.Talk:
-		return talk(pod, step.IPs)
+	case plan.Send:
+		return send(pod, step.IPs)
 	}
 	for _, ip := range step.IPs {
 		var err error
@@ -216,7 +216,7 @@ func (s *soak) change(step *plan.Step) error {
 	return nil
 }
 
-func (s *soak) bear(p *plan.Pod) error {
+func (s *soak) startPod(p *plan.Pod) error {
 	o := lab.PodOptions{Addrs: slices.Clone(p.IPs), Silent: p.Silent, MAC: p.MAC}
 	if p.Routed {
 		o.Style = lab.Routed
@@ -232,17 +232,17 @@ func (s *soak) bear(p *plan.Pod) error {
 	return pod.Sysctl("ipv4/conf/all/promote_secondaries", "1")
 }
 
-func talk(p *lab.Pod, from []netip.Addr) error {
+func send(p *lab.Pod, from []netip.Addr) error {
 	for _, ip := range from {
-		if err := p.SendUDP(ip, lab.World(ip), 1); err != nil {
+		if err := p.SendUDP(ip, lab.ExternalAddr(ip), 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// everybodyDies removes all pods that are left.
-func (s *soak) everybodyDies() {
+// removeAll removes all pods that are left.
+func (s *soak) removeAll() {
 	s.mu.Lock()
 	left := make([]*lab.Pod, 0, len(s.pods))
 	for _, p := range s.pods {
@@ -251,6 +251,6 @@ func (s *soak) everybodyDies() {
 	clear(s.pods)
 	s.mu.Unlock()
 	for _, p := range left {
-		s.Do(p.Delete(), s.watcher.Look(p.Name))
+		s.Do(p.Delete(), s.watcher.Read(p.Name))
 	}
 }

@@ -59,7 +59,7 @@ func (c *counts) event(kind string) {
 	c.events[kind]++
 }
 
-func (c *counts) addresses(l judge.Look) {
+func (c *counts) addresses(l judge.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ips == nil {
@@ -87,7 +87,7 @@ func (s *soak) found(f judge.Finding) {
 	s.count.mu.Unlock()
 	text := fmt.Sprintf("seed %d, at %.3f s: %s", s.seed, f.At.Seconds(), line)
 	if told <= maxStories {
-		text += fmt.Sprintf("\nits story (all is in %s):\n%s", s.journal.dir, s.journal.story(f.IP, pods, f.At))
+		text += fmt.Sprintf("\nits story (all is in %s):\n%s", s.journal.dir, s.journal.history(f.IP, pods, f.At))
 	}
 	s.Errorf("%s", text)
 }

@@ -48,7 +48,7 @@ func TestSoak(t *testing.T) {
 	t.Logf("seed %d, %v", seed, *length)
 	s := newSoak(t, seed)
 	if *loss > 0 {
-		s.Break(lab.Fault{Percent: *loss})
+		s.InjectFaults(lab.Fault{Percent: *loss})
 	}
 	s.play(plan.Draw(seed, s.site(), *length))
 	s.leftovers()

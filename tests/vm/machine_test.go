@@ -77,8 +77,8 @@ func (m *machine) run(ctx context.Context, image, initramfs string) error {
 	return nil
 }
 
-// trouble are the lines in which a kernel says that something is wrong with it.
-var trouble = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|Kernel panic|cut here|rcu_\w+ detected|vm: module).*$`)
+// problems are the lines in which a kernel says that something is wrong with it.
+var problems = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|Kernel panic|cut here|rcu_\w+ detected|vm: module).*$`)
 
 // tail is the end of a log.
 func tail(log string, lines int) string {

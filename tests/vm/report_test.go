@@ -6,7 +6,7 @@ import (
 )
 
 // What must not be taken for success, or for trouble.
-func TestTrouble(t *testing.T) {
+func TestKernelProblems(t *testing.T) {
 	for line, want := range map[string]bool{
 		"[    1.9] WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 dev+0x1/0x2":  true,
 		"[    1.9] BUG: kernel NULL pointer dereference, address: 0":        true,
@@ -18,7 +18,7 @@ func TestTrouble(t *testing.T) {
 		"[    1.9] veth: veth0: Caught tx_queue_len zero misconfig":         false,
 		"[    1.9] reboot: Power down":                                      false,
 	} {
-		if got := trouble.MatchString("[    0.1] Linux version 6.1\n" + line + "\n"); got != want {
+		if got := problems.MatchString("[    0.1] Linux version 6.1\n" + line + "\n"); got != want {
 			t.Errorf("%q is trouble: %t, want %t", line, got, want)
 		}
 	}

@@ -72,7 +72,7 @@ func TestLinux61(t *testing.T) {
 		t.Errorf("%v; the last it said:\n%s", err, tail(m.log(0), 40))
 	}
 	t.Run("kernel", func(t *testing.T) {
-		for _, line := range trouble.FindAllString(m.log(0), 20) {
+		for _, line := range problems.FindAllString(m.log(0), 20) {
 			t.Errorf("the kernel says: %s", line)
 		}
 	})

@@ -99,8 +99,8 @@ func (e *Endpoint) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 func (e *Endpoint) WriteTo(b []byte, addr string) (time.Time, error) {
 	now := time.Now()
 	e.count(Traffic{Packets: 1, Bytes: uint64(len(b)) + headers})
-	to := e.network.reach(e, addr)
-	lost, delay := e.chance()
+	to := e.network.lookup(e, addr)
+	lost, delay := e.draw()
 	if lost || to == nil {
 		e.count(Traffic{Lost: 1})
 		return now, nil
@@ -127,11 +127,11 @@ func (e *Endpoint) DialTimeout(addr string, timeout time.Duration) (net.Conn, er
 	fail := func(why string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Source: e.tcp, Err: fmt.Errorf("%s: %s", addr, why)}
 	}
-	lost, delay := e.chance()
+	lost, delay := e.draw()
 	if lost {
 		delay += Resend
 	}
-	if e.network.reach(e, addr) == nil {
+	if e.network.lookup(e, addr) == nil {
 		delay = timeout
 	}
 	select {
@@ -139,7 +139,7 @@ func (e *Endpoint) DialTimeout(addr string, timeout time.Duration) (net.Conn, er
 	case <-e.down:
 		return fail("transport is shut down")
 	}
-	to := e.network.reach(e, addr)
+	to := e.network.lookup(e, addr)
 	if to == nil {
 		return fail("timeout")
 	}
@@ -170,8 +170,8 @@ func (e *Endpoint) Shutdown() error {
 	return nil
 }
 
-// chance decides a packet's fate.
-func (e *Endpoint) chance() (lost bool, delay time.Duration) {
+// draw decides a packet's fate.
+func (e *Endpoint) draw() (lost bool, delay time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	o := &e.network.opts
@@ -182,8 +182,8 @@ func (e *Endpoint) chance() (lost bool, delay time.Duration) {
 	return o.Loss > 0 && e.random.Float64() < o.Loss, delay
 }
 
-// take puts a packet that has arrived into the inbox.
-func (e *Endpoint) take(d delivery) {
+// receive puts a packet that has arrived into the inbox.
+func (e *Endpoint) receive(d delivery) {
 	select {
 	case <-e.down:
 		d.from.count(Traffic{Lost: 1})

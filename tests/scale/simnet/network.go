@@ -115,8 +115,8 @@ func (n *Network) Partition(side func(netip.AddrPort) int) {
 	n.side = side
 }
 
-// reach returns the endpoint of an address, or nil if from cannot reach any there.
-func (n *Network) reach(from *Endpoint, addr string) *Endpoint {
+// lookup returns the endpoint of an address, or nil if from cannot reach any there.
+func (n *Network) lookup(from *Endpoint, addr string) *Endpoint {
 	n.mu.RLock()
 	to := n.endpoints[addr]
 	n.mu.RUnlock()
@@ -187,7 +187,7 @@ func (n *Network) deliver() {
 		list, wait := n.next()
 		if wait == 0 {
 			for _, d := range list {
-				d.to.take(d)
+				d.to.receive(d)
 			}
 			n.keep(list)
 			continue

@@ -58,7 +58,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	if !s.local.network.connected(s.local, s.remote) {
 		return len(b), nil
 	}
-	lost, delay := s.local.chance()
+	lost, delay := s.local.draw()
 	if lost {
 		delay += Resend
 	}

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// check judges all that an agent says at one time: what it has to tell of, and what it
+// checkPoll judges all that an agent says at one time: what it has to tell of, and what it
 // has to have let go of.
-func (j *Judge) check(o *Open) {
+func (j *Judge) checkPoll(o *Open) {
 	n := j.node(o.Node)
 	present := make(map[string]bool, len(o.Conflicts))
 	for _, c := range o.Conflicts {
 		present[c.ID] = true
 		if !c.Confirmed {
-			j.suspects(n, o, c)
+			j.checkSuspicion(n, o, c)
 			continue
 		}
 		delete(n.suspects, c.ID)
-		j.unheard(n, o, c)
+		j.checkPolled(n, o, c)
 		if a := j.addresses[c.IP]; a != nil {
 			j.mark(a, o.Node, c, o.From)
 		}
-		j.lingers(o, c)
+		j.checkLingering(o, c)
 	}
-	n.asked = max(n.asked, o.From)
+	n.polled = max(n.polled, o.From)
 	for id := range n.suspects {
 		if !present[id] {
 			delete(n.suspects, id)
@@ -33,26 +33,26 @@ func (j *Judge) check(o *Open) {
 	for _, a := range j.addresses {
 		for _, p := range a.pairs {
 			if p.of(o.Node) {
-				j.owes(p, o)
+				j.checkMissing(p, o)
 			}
 		}
 	}
 }
 
-// owes judges whether an agent tells of a pair that it has to tell of.
-func (j *Judge) owes(p *pair, o *Open) {
+// checkMissing judges whether an agent tells of a pair that it has to tell of.
+func (j *Judge) checkMissing(p *pair, o *Open) {
 	from, until := p.certain()
 	if from > o.From || until < o.From {
 		return
 	}
 	down, start := j.start(p, o.Node, o.From)
-	d := p.duty(o.Node)
-	told := slices.ContainsFunc(o.Conflicts, p.tells)
+	d := p.obligation(o.Node)
+	told := slices.ContainsFunc(o.Conflicts, p.namedIn)
 	switch {
 	case told, down:
 	case d.found != 0 && d.found < o.From:
 		j.report(j.finding(Dropped, p, o.Node, o.From, fmt.Sprintf("confirmed after %s, and not any more", seconds(d.found-from))))
-		*d = duty{since: o.From}
+		*d = obligation{since: o.From}
 	case !d.overdue && !d.done && o.From-start > j.allowed(p, start, o.From):
 		d.overdue = true
 		j.report(j.finding(Overdue, p, o.Node, o.From, fmt.Sprintf("not confirmed, %s after it had to be known", seconds(o.From-start))))
@@ -63,7 +63,7 @@ func (j *Judge) owes(p *pair, o *Open) {
 // has to ask, is down.
 func (j *Judge) start(p *pair, name string, at time.Duration) (down bool, start time.Duration) {
 	start, _ = p.certain()
-	start = max(start, p.duty(name).since)
+	start = max(start, p.obligation(name).since)
 	for _, other := range p.nodes() {
 		isDown, since := j.away(other, at)
 		down, start = down || isDown, max(start, since)
@@ -103,7 +103,7 @@ func (j *Judge) count(a *address) {
 		}
 		all := true
 		for _, name := range p.nodes() {
-			d := p.duty(name)
+			d := p.obligation(name)
 			if !d.done {
 				j.verdict(p, name, d, until, over)
 			}
@@ -116,7 +116,7 @@ func (j *Judge) count(a *address) {
 	}
 }
 
-func (j *Judge) verdict(p *pair, name string, d *duty, until time.Duration, over bool) {
+func (j *Judge) verdict(p *pair, name string, d *obligation, until time.Duration, over bool) {
 	from, _ := p.certain()
 	switch {
 	case d.found != 0:
@@ -141,9 +141,9 @@ func (j *Judge) verdict(p *pair, name string, d *duty, until time.Duration, over
 	}
 }
 
-// lingers judges whether a confirmed conflict should be over by now.
-func (j *Judge) lingers(o *Open, c Conflict) {
-	down, since := j.learnt(o, c)
+// checkLingering judges whether a confirmed conflict should be over by now.
+func (j *Judge) checkLingering(o *Open, c Conflict) {
+	down, since := j.readySince(o, c)
 	if down {
 		return
 	}
@@ -165,14 +165,14 @@ func (j *Judge) lingers(o *Open, c Conflict) {
 	}
 }
 
-// suspects judges whether a suspicion should be over by now.
-func (j *Judge) suspects(n *node, o *Open, c Conflict) {
+// checkSuspicion judges whether a suspicion should be over by now.
+func (j *Judge) checkSuspicion(n *node, o *Open, c Conflict) {
 	began, known := n.suspects[c.ID]
 	if !known {
 		began = o.From
 		n.suspects[c.ID] = began
 	}
-	down, since := j.learnt(o, c)
+	down, since := j.readySince(o, c)
 	if down {
 		return
 	}
@@ -185,9 +185,9 @@ func (j *Judge) suspects(n *node, o *Open, c Conflict) {
 	}
 }
 
-// learnt is since when an agent, and those of the holders it names, have had time to
+// readySince is since when an agent, and those of the holders it names, have had time to
 // learn after a restart.
-func (j *Judge) learnt(o *Open, c Conflict) (down bool, since time.Duration) {
+func (j *Judge) readySince(o *Open, c Conflict) (down bool, since time.Duration) {
 	names := []string{o.Node}
 	for _, h := range c.Holders {
 		if !slices.Contains(names, h.Node) {

@@ -24,8 +24,8 @@ func (h Holder) String() string { return h.Node + "/" + h.Netns }
 
 func (h Holder) host() bool { return h.Netns == "host" }
 
-// Look is what one namespace had at some time between From and To.
-type Look struct {
+// Snapshot is what one namespace had at some time between From and To.
+type Snapshot struct {
 	Holder   Holder
 	From, To time.Duration
 	// Has are the addresses that it answers for. Maybe are those that it may or may not
@@ -61,10 +61,10 @@ type Open struct {
 type Judge struct {
 	limits    Limits
 	addresses map[netip.Addr]*address
-	looks     map[Holder]time.Duration // when the last one began
+	lastSeen  map[Holder]time.Duration // when the last one began
 	nodes     map[string]*node
 	stalls    []span
-	said      []said
+	pending   []message
 	known     time.Duration // all that was there before this has been looked at
 	findings  []Finding
 	tally     Tally
@@ -74,11 +74,11 @@ type Judge struct {
 type node struct {
 	outages  []span                   // the last one may go on: until is never
 	suspects map[string]time.Duration // since when it has a suspicion, by id
-	told     map[string]bool          // findings about conflicts, by kind and id
+	reported map[string]bool          // findings about conflicts, by kind and id
 	// confirmed are the holders that it last named in an event, or when it was first seen
 	// to tell of a conflict without one, by id. Those of a former agent are in former.
-	confirmed, former map[string][]Holder
-	asked             time.Duration // when it was last asked and answered
+	confirmed, previous map[string][]Holder
+	polled              time.Duration // when it was last asked and answered
 }
 
 // span is a stretch of time.
@@ -87,8 +87,8 @@ type span struct{ from, until time.Duration }
 // never is the end of what goes on.
 const never = time.Duration(1<<63 - 1)
 
-// said waits until the looks have caught up with it.
-type said struct {
+// message waits until the looks have caught up with it.
+type message struct {
 	at    time.Duration
 	event *Event
 	open  *Open
@@ -99,7 +99,7 @@ func New(limits Limits) *Judge {
 	return &Judge{
 		limits:    limits,
 		addresses: make(map[netip.Addr]*address),
-		looks:     make(map[Holder]time.Duration),
+		lastSeen:  make(map[Holder]time.Duration),
 		nodes:     make(map[string]*node),
 	}
 }
@@ -107,8 +107,8 @@ func New(limits Limits) *Judge {
 func (j *Judge) node(name string) *node {
 	n := j.nodes[name]
 	if n == nil {
-		n = &node{suspects: make(map[string]time.Duration), told: make(map[string]bool)}
-		n.confirmed, n.former = make(map[string][]Holder), make(map[string][]Holder)
+		n = &node{suspects: make(map[string]time.Duration), reported: make(map[string]bool)}
+		n.confirmed, n.previous = make(map[string][]Holder), make(map[string][]Holder)
 		j.nodes[name] = n
 	}
 	return n
@@ -120,12 +120,12 @@ func (j *Judge) Down(name string, at time.Duration) {
 	n.outages = append(n.outages, span{at, never})
 	// The next agent begins anew with what it says.
 	clear(n.suspects)
-	maps.Copy(n.former, n.confirmed)
+	maps.Copy(n.previous, n.confirmed)
 	clear(n.confirmed)
 	for _, a := range j.addresses {
 		for _, p := range a.pairs {
 			if d := p.at[name]; d != nil {
-				*d = duty{since: at}
+				*d = obligation{since: at}
 			}
 		}
 	}
@@ -143,17 +143,17 @@ func (j *Judge) Stalled(from, until time.Duration) {
 	j.tally.Stalled += until - from
 }
 
-// Said tells of an event.
-func (j *Judge) Said(e Event) { j.said = append(j.said, said{at: e.At, event: &e}) }
+// AddEvent tells of an event.
+func (j *Judge) AddEvent(e Event) { j.pending = append(j.pending, message{at: e.At, event: &e}) }
 
-// Asked tells of the open conflicts of an agent.
-func (j *Judge) Asked(o Open) {
+// AddPoll tells of the open conflicts of an agent.
+func (j *Judge) AddPoll(o Open) {
 	o.To = max(o.From, o.To)
-	j.said = append(j.said, said{at: o.To, open: &o})
+	j.pending = append(j.pending, message{at: o.To, open: &o})
 }
 
-// Looked tells of a look. Looks into one namespace come in order.
-func (j *Judge) Looked(l Look) {
+// AddSnapshot tells of a look. Looks into one namespace come in order.
+func (j *Judge) AddSnapshot(l Snapshot) {
 	for _, ip := range slices.Concat(l.Has, l.Maybe) {
 		if j.addresses[ip] == nil {
 			j.addresses[ip] = &address{ip: ip, now: make(map[Holder]*presence)}
@@ -169,49 +169,49 @@ func (j *Judge) Looked(l Look) {
 			a.absent(l)
 		}
 	}
-	j.looks[l.Holder] = l.From
+	j.lastSeen[l.Holder] = l.From
 }
 
 // Advance judges what was said before now; every namespace was looked at since. It
 // returns the new findings.
 func (j *Judge) Advance(now time.Duration) []Finding {
 	j.known = now
-	slices.SortStableFunc(j.said, func(a, b said) int { return cmp.Compare(a.at, b.at) })
-	rest := j.said[:0]
-	for _, s := range j.said {
+	slices.SortStableFunc(j.pending, func(a, b message) int { return cmp.Compare(a.at, b.at) })
+	rest := j.pending[:0]
+	for _, s := range j.pending {
 		switch {
 		case s.at >= now:
 			rest = append(rest, s)
 		case s.event != nil:
-			j.hear(s.event)
+			j.checkEvent(s.event)
 		default:
-			j.check(s.open)
+			j.checkPoll(s.open)
 		}
 	}
-	j.said = rest
+	j.pending = rest
 	for _, a := range j.addresses {
 		j.count(a)
 		a.forget(now - memory)
 	}
-	maps.DeleteFunc(j.looks, func(_ Holder, at time.Duration) bool { return at < now-memory })
+	maps.DeleteFunc(j.lastSeen, func(_ Holder, at time.Duration) bool { return at < now-memory })
 	j.stalls = slices.DeleteFunc(j.stalls, func(s span) bool { return s.until < now-memory })
 	found := j.findings
 	j.findings = nil
 	return found
 }
 
-// hear judges what an agent newly claims.
-func (j *Judge) hear(e *Event) {
+// checkEvent judges what an agent newly claims.
+func (j *Judge) checkEvent(e *Event) {
 	c := e.Conflict
 	if !c.Confirmed || e.Kind != "confirmed" && e.Kind != "changed" {
 		return
 	}
 	a, n := j.addresses[c.IP], j.node(e.Node)
-	says := claimed{node: e.Node, conflict: c, from: e.At, to: e.At}
+	says := confirmation{node: e.Node, conflict: c, from: e.At, to: e.At}
 	before, known := n.confirmed[c.ID]
 	switch {
 	case e.Kind == "confirmed":
-		j.claimed(a, says)
+		j.checkConfirmation(a, says)
 	case known:
 		if what := j.wrong(a, says, before); what != "" {
 			j.find(Wrong, e.Node, c, e.At, what)
@@ -228,14 +228,14 @@ func (j *Judge) hear(e *Event) {
 // mark notes which overlaps an agent tells of.
 func (j *Judge) mark(a *address, name string, c Conflict, at time.Duration) {
 	for _, p := range a.pairs {
-		if !p.of(name) || !p.tells(c) {
+		if !p.of(name) || !p.namedIn(c) {
 			continue
 		}
 		if from, until := p.possible(); at < from || at > until {
 			continue
 		}
 		// What a former agent said does not count for its successor.
-		if d := p.duty(name); at >= d.since && (d.found == 0 || at < d.found) {
+		if d := p.obligation(name); at >= d.since && (d.found == 0 || at < d.found) {
 			d.found = at
 		}
 	}
@@ -244,10 +244,10 @@ func (j *Judge) mark(a *address, name string, c Conflict, at time.Duration) {
 // find makes a finding, once for a conflict.
 func (j *Judge) find(kind Kind, name string, c Conflict, at time.Duration, text string) {
 	key := string(kind) + " " + c.ID
-	if j.node(name).told[key] {
+	if j.node(name).reported[key] {
 		return
 	}
-	j.node(name).told[key] = true
+	j.node(name).reported[key] = true
 	j.report(Finding{Kind: kind, Node: name, IP: c.IP, At: at, Holders: c.Holders, Text: c.ID + ": " + text})
 }
 

@@ -19,7 +19,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{
 			name: "clean", long: 1, found: 1,
-			play: play{has: shared, says: both(6500*ms, 18*s, a, b)},
+			play: play{has: shared, reports: both(6500*ms, 18*s, a, b)},
 		},
 		{
 			name: "nobody says anything", long: 1,
@@ -28,12 +28,12 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			name: "one of the two says nothing", long: 1,
-			play: play{has: shared, says: both(6500*ms, 18*s, a, b)[:1]},
+			play: play{has: shared, reports: both(6500*ms, 18*s, a, b)[:1]},
 			want: map[Kind]int{Overdue: 1, Missed: 1},
 		},
 		{
 			name: "only suspected", long: 1,
-			play: play{has: shared, says: []claim{
+			play: play{has: shared, reports: []report{
 				{node: n1, from: 5500 * ms, until: 15 * s, holders: []Holder{a, b}, suspected: true},
 				{node: n2, from: 6 * s, until: 18 * s, holders: []Holder{a, b}},
 			}},
@@ -45,89 +45,89 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			name: "late at both nodes", long: 1, found: 1,
-			play: play{has: shared, says: both(9200*ms, 18*s, a, b)},
+			play: play{has: shared, reports: both(9200*ms, 18*s, a, b)},
 			want: map[Kind]int{Overdue: 2, Late: 2},
 		},
 		{
 			name: "as late as allowed", long: 1, found: 1,
-			play: play{has: shared, says: both(8*s, 18*s, a, b)},
+			play: play{has: shared, reports: both(8*s, 18*s, a, b)},
 		},
 		{
 			name: "nobody could look", long: 1, found: 1,
-			play: play{has: shared, says: both(9200*ms, 18*s, a, b), deafFrom: 6 * s, deaf: 3 * s},
+			play: play{has: shared, reports: both(9200*ms, 18*s, a, b), stallFrom: 6 * s, stall: 3 * s},
 		},
 		{
 			name: "invented: nobody else ever had it",
-			play: play{has: shared[:1], says: both(6500*ms, 8*s, a, b)},
+			play: play{has: shared[:1], reports: both(6500*ms, 8*s, a, b)},
 			want: map[Kind]int{Invented: 2},
 		},
 		{
 			name: "invented: one after the other",
 			play: play{
-				has:  []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: b, from: 6 * s, until: 30 * s}},
-				says: both(6800*ms, 8*s, a, b),
+				has:     []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: b, from: 6 * s, until: 30 * s}},
+				reports: both(6800*ms, 8*s, a, b),
 			},
 			want: map[Kind]int{Invented: 2},
 		},
 		{
 			name: "invented: too briefly together",
 			play: play{
-				has:  []stretch{{holder: a, from: 1 * s, until: 6 * s}, {holder: b, from: 5750 * ms, until: 30 * s}},
-				says: both(6800*ms, 8*s, a, b),
+				has:     []stretch{{holder: a, from: 1 * s, until: 6 * s}, {holder: b, from: 5750 * ms, until: 30 * s}},
+				reports: both(6800*ms, 8*s, a, b),
 			},
 			want: map[Kind]int{Invented: 2},
 		},
 		{
 			name: "just long enough, for all that is known",
 			play: play{
-				has:  []stretch{{holder: a, from: 1 * s, until: 5750 * ms}, {holder: b, from: 5 * s, until: 30 * s}},
-				says: both(5900*ms, 8*s, a, b),
+				has:     []stretch{{holder: a, from: 1 * s, until: 5750 * ms}, {holder: b, from: 5 * s, until: 30 * s}},
+				reports: both(5900*ms, 8*s, a, b),
 			},
 		},
 		{
 			name: "invented: long ago",
 			play: play{
-				has:  []stretch{{holder: a, from: 1 * s, until: 7 * s}, {holder: b, from: 5 * s, until: 30 * s}},
-				says: both(9*s, 10*s, a, b),
+				has:     []stretch{{holder: a, from: 1 * s, until: 7 * s}, {holder: b, from: 5 * s, until: 30 * s}},
+				reports: both(9*s, 10*s, a, b),
 			},
 			want: map[Kind]int{Invented: 2},
 		},
 		{
 			name: "invented: perhaps a dying one answers, and nobody else",
 			play: play{
-				has:  []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: a, from: 5 * s, until: 5750 * ms, maybe: true}, {holder: b, from: 6 * s, until: 30 * s}},
-				says: both(7*s, 8*s, a, b),
+				has:     []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: a, from: 5 * s, until: 5750 * ms, maybe: true}, {holder: b, from: 6 * s, until: 30 * s}},
+				reports: both(7*s, 8*s, a, b),
 			},
 			want: map[Kind]int{Invented: 2},
 		},
 		{
 			name: "a dying one answers", found: 0,
 			play: play{
-				has:  []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: a, from: 5 * s, until: 7 * s, maybe: true}, {holder: b, from: 5 * s, until: 30 * s}},
-				says: both(6800*ms, 8*s, a, b),
+				has:     []stretch{{holder: a, from: 1 * s, until: 5 * s}, {holder: a, from: 5 * s, until: 7 * s, maybe: true}, {holder: b, from: 5 * s, until: 30 * s}},
+				reports: both(6800*ms, 8*s, a, b),
 			},
 		},
 		{
 			name: "wrong: a holder too many", long: 1, found: 1,
-			play: play{has: shared, says: both(6500*ms, 18*s, a, b, c)},
+			play: play{has: shared, reports: both(6500*ms, 18*s, a, b, c)},
 			want: map[Kind]int{Wrong: 2},
 		},
 		{
 			name: "wrong: one is named twice", long: 1, found: 1,
-			play: play{has: shared, says: both(6500*ms, 18*s, a, b, b)},
+			play: play{has: shared, reports: both(6500*ms, 18*s, a, b, b)},
 			want: map[Kind]int{Wrong: 2},
 		},
 		{
 			name: "wrong: said where nobody has it", long: 1, found: 1,
-			play: play{has: shared, says: append(both(6500*ms, 18*s, a, b), claim{node: n3, from: 6500 * ms, until: 8 * s, holders: []Holder{a, b}})},
+			play: play{has: shared, reports: append(both(6500*ms, 18*s, a, b), report{node: n3, from: 6500 * ms, until: 8 * s, holders: []Holder{a, b}})},
 			want: map[Kind]int{Wrong: 1},
 		},
 		{
 			name: "wrong: one has gone long ago", long: 3, found: 3,
 			play: play{
 				has: append(shared[:2:2], stretch{holder: c, from: 5 * s, until: 30 * s}),
-				says: append(both(6500*ms, 30*s, a, b, c),
-					claim{node: n3, from: 6500 * ms, until: 30 * s, holders: []Holder{a, b, c}}),
+				reports: append(both(6500*ms, 30*s, a, b, c),
+					report{node: n3, from: 6500 * ms, until: 30 * s, holders: []Holder{a, b, c}}),
 			},
 			want: map[Kind]int{Wrong: 2, Lingering: 1},
 		},
@@ -135,54 +135,54 @@ func TestJudge(t *testing.T) {
 			name: "one of three is left out", long: 3, found: 1,
 			play: play{
 				has: append(shared[:2:2], stretch{holder: c, from: 5 * s, until: 15 * s}),
-				says: append(both(6500*ms, 18*s, a, b),
-					claim{node: n3, from: 6500 * ms, until: 18 * s, holders: []Holder{a, c}}),
+				reports: append(both(6500*ms, 18*s, a, b),
+					report{node: n3, from: 6500 * ms, until: 18 * s, holders: []Holder{a, c}}),
 			},
 			// The pairs of c with a at node 1, and with b at nodes 2 and 3.
 			want: map[Kind]int{Overdue: 3, Missed: 3},
 		},
 		{
 			name: "dropped and found again", long: 1, found: 1,
-			play: play{has: shared, says: append(both(6500*ms, 9*s, a, b), both(10*s, 18*s, a, b)...)},
+			play: play{has: shared, reports: append(both(6500*ms, 9*s, a, b), both(10*s, 18*s, a, b)...)},
 			want: map[Kind]int{Dropped: 2},
 		},
 		{
 			name: "lingering", long: 1, found: 1,
-			play: play{has: shared, says: both(6500*ms, 24*s, a, b)},
+			play: play{has: shared, reports: both(6500*ms, 24*s, a, b)},
 			want: map[Kind]int{Lingering: 2},
 		},
 		{
 			name: "goes on for as long as allowed", long: 1, found: 1,
-			play: play{has: shared, says: both(6500*ms, 22700*ms, a, b)},
+			play: play{has: shared, reports: both(6500*ms, 22700*ms, a, b)},
 		},
 		{
 			name: "never told of its own accord", long: 1, found: 1,
-			play: play{has: shared, says: muted(both(6500*ms, 18*s, a, b))},
+			play: play{has: shared, reports: polledOnly(both(6500*ms, 18*s, a, b))},
 		},
 		{
 			name: "invented, and told when asked only",
-			play: play{has: shared[:1], says: muted(both(6500*ms, 8*s, a, b))},
+			play: play{has: shared[:1], reports: polledOnly(both(6500*ms, 8*s, a, b))},
 			want: map[Kind]int{Invented: 2},
 		},
 		{
 			name: "invented: long ago, and told when asked only",
 			play: play{
-				has:  []stretch{{holder: a, from: 1 * s, until: 7 * s}, {holder: b, from: 5 * s, until: 30 * s}},
-				says: muted(both(9500*ms, 10500*ms, a, b)),
+				has:     []stretch{{holder: a, from: 1 * s, until: 7 * s}, {holder: b, from: 5 * s, until: 30 * s}},
+				reports: polledOnly(both(9500*ms, 10500*ms, a, b)),
 			},
 			want: map[Kind]int{Invented: 2},
 		},
 		{
 			name: "wrong, and told when asked only", long: 1, found: 1,
-			play: play{has: shared, says: muted(both(6500*ms, 12*s, a, b, c))},
+			play: play{has: shared, reports: polledOnly(both(6500*ms, 12*s, a, b, c))},
 			want: map[Kind]int{Wrong: 2, Dropped: 2},
 		},
 		{
 			name: "restored, and nobody ever had it together",
 			play: play{
-				has:  shared[:1],
-				says: muted(both(9*s, 12*s, a, b)[1:]),
-				down: []stretch{{holder: b, from: 7 * s, until: 9 * s}},
+				has:     shared[:1],
+				reports: polledOnly(both(9*s, 12*s, a, b)[1:]),
+				down:    []stretch{{holder: b, from: 7 * s, until: 9 * s}},
 			},
 			want: map[Kind]int{Invented: 1},
 		},
@@ -190,8 +190,8 @@ func TestJudge(t *testing.T) {
 			name: "restored, and over meanwhile", long: 1, found: 1,
 			play: play{
 				has: []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 10 * s}},
-				says: append(both(6500*ms, 12*s, a, b),
-					claim{node: n2, from: 13 * s, until: 15 * s, holders: []Holder{a, b}, mute: true}),
+				reports: append(both(6500*ms, 12*s, a, b),
+					report{node: n2, from: 13 * s, until: 15 * s, holders: []Holder{a, b}, mute: true}),
 				down: []stretch{{holder: b, from: 9 * s, until: 13 * s}},
 			},
 		},
@@ -203,86 +203,86 @@ func TestJudge(t *testing.T) {
 					{holder: b, from: 5 * s, until: 10 * s},
 					{holder: c, from: 11 * s, until: 11500 * ms},
 				},
-				says: append(both(6500*ms, 11900*ms, a, b),
-					claim{node: n1, from: 11900 * ms, until: 14 * s, holders: []Holder{a, c}, mute: true}),
+				reports: append(both(6500*ms, 11900*ms, a, b),
+					report{node: n1, from: 11900 * ms, until: 14 * s, holders: []Holder{a, c}, mute: true}),
 				down: []stretch{{holder: a, from: 11600 * ms, until: 11800 * ms}},
 			},
 		},
 		{
 			name: "the last answer before the end of an agent", long: 1, found: 1,
 			play: play{
-				has:  []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 8500 * ms}},
-				says: both(6500*ms, 11300*ms, a, b),
-				down: []stretch{{holder: b, from: 11100 * ms, until: 12 * s}},
+				has:     []stretch{{holder: a, from: 1 * s, until: 30 * s}, {holder: b, from: 5 * s, until: 8500 * ms}},
+				reports: both(6500*ms, 11300*ms, a, b),
+				down:    []stretch{{holder: b, from: 11100 * ms, until: 12 * s}},
 			},
 		},
 		{
 			name: "wrong: a holder too many comes later", long: 1, found: 1,
-			play: play{has: shared, says: append(both(6500*ms, 8*s, a, b),
-				claim{node: n1, from: 8 * s, until: 12 * s, holders: []Holder{a, b, c}, kind: "changed"},
-				claim{node: n1, from: 12 * s, until: 18 * s, holders: []Holder{a, b}, kind: "changed"},
-				claim{node: n2, from: 8 * s, until: 18 * s, holders: []Holder{a, b}, mute: true})},
+			play: play{has: shared, reports: append(both(6500*ms, 8*s, a, b),
+				report{node: n1, from: 8 * s, until: 12 * s, holders: []Holder{a, b, c}, kind: "changed"},
+				report{node: n1, from: 12 * s, until: 18 * s, holders: []Holder{a, b}, kind: "changed"},
+				report{node: n2, from: 8 * s, until: 18 * s, holders: []Holder{a, b}, mute: true})},
 			want: map[Kind]int{Wrong: 1},
 		},
 		{
 			name: "a third one comes later", long: 3, found: 3,
 			play: play{
 				has: append(shared[:2:2], stretch{holder: c, from: 9 * s, until: 15 * s}),
-				says: append(both(6500*ms, 10*s, a, b),
-					claim{node: n1, from: 10 * s, until: 18 * s, holders: []Holder{a, b, c}, kind: "changed"},
-					claim{node: n2, from: 10 * s, until: 18 * s, holders: []Holder{a, b, c}, kind: "changed"},
-					claim{node: n3, from: 10500 * ms, until: 18 * s, holders: []Holder{a, b, c}}),
+				reports: append(both(6500*ms, 10*s, a, b),
+					report{node: n1, from: 10 * s, until: 18 * s, holders: []Holder{a, b, c}, kind: "changed"},
+					report{node: n2, from: 10 * s, until: 18 * s, holders: []Holder{a, b, c}, kind: "changed"},
+					report{node: n3, from: 10500 * ms, until: 18 * s, holders: []Holder{a, b, c}}),
 			},
 		},
 		{
 			name: "a lingering suspicion",
-			play: play{has: shared[:1], says: []claim{{node: n1, from: 5 * s, until: 25 * s, holders: []Holder{a, b}, suspected: true}}},
+			play: play{has: shared[:1], reports: []report{{node: n1, from: 5 * s, until: 25 * s, holders: []Holder{a, b}, suspected: true}}},
 			want: map[Kind]int{Suspicious: 1},
 		},
 		{
 			name: "a short suspicion",
-			play: play{has: shared[:1], says: []claim{{node: n1, from: 5 * s, until: 19 * s, holders: []Holder{a, b}, suspected: true}}},
+			play: play{has: shared[:1], reports: []report{{node: n1, from: 5 * s, until: 19 * s, holders: []Holder{a, b}, suspected: true}}},
 		},
 		{
 			name: "a suspicion of a former agent lingers",
 			play: play{
-				has:  shared[:1],
-				says: []claim{{node: n1, from: 6 * s, until: 29 * s, holders: []Holder{a, b}, suspected: true}},
-				down: []stretch{{holder: b, from: 3 * s, until: 4 * s}},
+				has:     shared[:1],
+				reports: []report{{node: n1, from: 6 * s, until: 29 * s, holders: []Holder{a, b}, suspected: true}},
+				down:    []stretch{{holder: b, from: 3 * s, until: 4 * s}},
 			},
 		},
 		{
 			name: "a suspicion that begins after a restart lingers",
 			play: play{
-				has:  shared[:1],
-				says: []claim{{node: n1, from: 9500 * ms, until: 29 * s, holders: []Holder{a, b}, suspected: true}},
-				down: []stretch{{holder: b, from: 3 * s, until: 4 * s}},
+				has:     shared[:1],
+				reports: []report{{node: n1, from: 9500 * ms, until: 29 * s, holders: []Holder{a, b}, suspected: true}},
+				down:    []stretch{{holder: b, from: 3 * s, until: 4 * s}},
 			},
 			want: map[Kind]int{Suspicious: 1},
 		},
 		{
 			name: "a third's agent is down, and is asked in vain", long: 2, found: 1,
 			play: play{
-				has:  append(slices.Clone(shared), stretch{holder: c, from: 2 * s, until: 8 * s}),
-				says: both(9500*ms, 18*s, a, b),
-				down: []stretch{{holder: c, from: 4 * s, until: 9 * s}},
+				has:     append(slices.Clone(shared), stretch{holder: c, from: 2 * s, until: 8 * s}),
+				reports: both(9500*ms, 18*s, a, b),
+				down:    []stretch{{holder: c, from: 4 * s, until: 9 * s}},
 			},
 		},
 		{
 			name: "a third's agent is down, and that is no excuse for so long", long: 2, found: 1,
 			play: play{
-				has:  append(slices.Clone(shared), stretch{holder: c, from: 2 * s, until: 8 * s}),
-				says: both(12*s, 18*s, a, b),
-				down: []stretch{{holder: c, from: 4 * s, until: 9 * s}},
+				has:     append(slices.Clone(shared), stretch{holder: c, from: 2 * s, until: 8 * s}),
+				reports: both(12*s, 18*s, a, b),
+				down:    []stretch{{holder: c, from: 4 * s, until: 9 * s}},
 			},
 			want: map[Kind]int{Overdue: 2, Late: 2},
 		},
 		{
 			name: "somebody's agent is down who does not have it", long: 1, found: 1,
 			play: play{
-				has:  shared,
-				says: both(9500*ms, 18*s, a, b),
-				down: []stretch{{holder: c, from: 4 * s, until: 9 * s}},
+				has:     shared,
+				reports: both(9500*ms, 18*s, a, b),
+				down:    []stretch{{holder: c, from: 4 * s, until: 9 * s}},
 			},
 			want: map[Kind]int{Overdue: 2, Late: 2},
 		},
@@ -290,7 +290,7 @@ func TestJudge(t *testing.T) {
 			name: "an agent is down, and its successor finds it", long: 1, found: 1,
 			play: play{
 				has: shared,
-				says: []claim{
+				reports: []report{
 					{node: n1, from: 14500 * ms, until: 18 * s, holders: []Holder{a, b}},
 					{node: n2, from: 14500 * ms, until: 18 * s, holders: []Holder{a, b}},
 				},
@@ -301,7 +301,7 @@ func TestJudge(t *testing.T) {
 			name: "an agent is down, and its successor never finds it", long: 1, found: 1,
 			play: play{
 				has: []stretch{{holder: a, from: 1 * s, until: 35 * s}, {holder: b, from: 5 * s, until: 35 * s}},
-				says: []claim{
+				reports: []report{
 					{node: n1, from: 6500 * ms, until: 35 * s, holders: []Holder{a, b}},
 					{node: n2, from: 6500 * ms, until: 8 * s, holders: []Holder{a, b}},
 				},
@@ -313,7 +313,7 @@ func TestJudge(t *testing.T) {
 			name: "an agent is down, and its successor finds it before it is known to be there", long: 1, found: 1,
 			play: play{
 				has: shared,
-				says: []claim{
+				reports: []report{
 					{node: n1, from: 9400 * ms, until: 18 * s, holders: []Holder{a, b}},
 					{node: n2, from: 9400 * ms, until: 18 * s, holders: []Holder{a, b}},
 				},

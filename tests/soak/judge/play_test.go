@@ -28,8 +28,8 @@ type stretch struct {
 	maybe       bool
 }
 
-// claim is a time in which an agent has a conflict.
-type claim struct {
+// report is a time in which an agent has a conflict.
+type report struct {
 	node        string
 	from, until time.Duration
 	holders     []Holder
@@ -42,12 +42,12 @@ type claim struct {
 // play has everything looked at and everybody asked every 250 ms; looks take 10 ms. What
 // agents begin to say, they say in an event, too.
 type play struct {
-	length   time.Duration
-	has      []stretch
-	says     []claim
-	down     []stretch // by the holder's node
-	deafFrom time.Duration
-	deaf     time.Duration // nobody looks for so long from then on
+	length    time.Duration
+	has       []stretch
+	reports   []report
+	down      []stretch // by the holder's node
+	stallFrom time.Duration
+	stall     time.Duration // nobody looks for so long from then on
 }
 
 func (p play) judge() (map[Kind]int, *Judge, []Finding) {
@@ -56,7 +56,7 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 	var away []string
 	last := time.Duration(0)
 	for now := time.Duration(0); now <= p.length; now += 250 * ms {
-		if now > p.deafFrom && now < p.deafFrom+p.deaf {
+		if now > p.stallFrom && now < p.stallFrom+p.stall {
 			continue
 		}
 		if now-last > 500*ms {
@@ -73,7 +73,7 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 			}
 		}
 		for _, h := range []Holder{a, b, c, h2, h3} {
-			look := Look{Holder: h, From: now, To: now + 10*ms}
+			look := Snapshot{Holder: h, From: now, To: now + 10*ms}
 			for _, s := range p.has {
 				switch {
 				case s.holder != h || now < s.from || now >= s.until:
@@ -83,16 +83,16 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 					look.Has = append(look.Has, ip)
 				}
 			}
-			j.Looked(look)
+			j.AddSnapshot(look)
 		}
-		for _, s := range p.says {
+		for _, s := range p.reports {
 			if s.from > last && s.from <= now && !s.mute {
 				e := Event{Node: s.node, At: s.from, Kind: "confirmed", Conflict: s.conflict()}
 				if s.suspected {
 					e.Kind = "suspected"
 				}
 				e.Kind = cmp.Or(s.kind, e.Kind)
-				j.Said(e)
+				j.AddEvent(e)
 			}
 		}
 		all = append(all, j.Advance(now)...)
@@ -101,19 +101,19 @@ func (p play) judge() (map[Kind]int, *Judge, []Finding) {
 				continue
 			}
 			open := Open{Node: node, From: now + 20*ms}
-			for _, s := range p.says {
+			for _, s := range p.reports {
 				if s.node == node && s.from <= open.From && open.From < s.until {
 					open.Conflicts = append(open.Conflicts, s.conflict())
 				}
 			}
-			j.Asked(open)
+			j.AddPoll(open)
 		}
 		last = now
 	}
 	return j.Tally().Findings, j, all
 }
 
-func (s claim) conflict() Conflict {
+func (s report) conflict() Conflict {
 	id := s.id
 	if id == "" {
 		id = "5f3a9b21-1"
@@ -122,15 +122,15 @@ func (s claim) conflict() Conflict {
 }
 
 // both are claims of the same at two nodes.
-func both(from, until time.Duration, holders ...Holder) []claim {
-	return []claim{
+func both(from, until time.Duration, holders ...Holder) []report {
+	return []report{
 		{node: n1, from: from, until: until, holders: holders},
 		{node: n2, from: from, until: until, holders: holders},
 	}
 }
 
-// muted are claims that are told when asked only.
-func muted(claims []claim) []claim {
+// polledOnly are claims that are told when asked only.
+func polledOnly(claims []report) []report {
 	for i := range claims {
 		claims[i].mute = true
 	}

@@ -29,10 +29,10 @@ type presence struct {
 }
 
 // present takes in a look that saw the address; firmly or perhaps.
-func (j *Judge) present(a *address, l Look, firm bool) {
+func (j *Judge) present(a *address, l Snapshot, firm bool) {
 	p := a.now[l.Holder]
 	if p == nil {
-		p = &presence{holder: l.Holder, from: j.looks[l.Holder], until: never, sure: never}
+		p = &presence{holder: l.Holder, from: j.lastSeen[l.Holder], until: never, sure: never}
 		a.now[l.Holder] = p
 		for _, o := range a.now {
 			a.join(o, p)
@@ -53,7 +53,7 @@ func (j *Judge) present(a *address, l Look, firm bool) {
 }
 
 // absent takes in a look that did not see the address.
-func (a *address) absent(l Look) {
+func (a *address) absent(l Snapshot) {
 	if p := a.now[l.Holder]; p != nil {
 		p.until = l.To
 		delete(a.now, l.Holder)
@@ -66,7 +66,7 @@ func (a *address) join(x, y *presence) {
 	if x.holder == y.holder || x.holder.host() && y.holder.host() {
 		return
 	}
-	a.pairs = append(a.pairs, &pair{ip: a.ip, x: x, y: y, at: make(map[string]*duty)})
+	a.pairs = append(a.pairs, &pair{ip: a.ip, x: x, y: y, at: make(map[string]*obligation)})
 }
 
 // mayHave says whether a holder may have had the address at some time between two times.
@@ -101,13 +101,13 @@ func (a *address) forget(before time.Duration) {
 type pair struct {
 	ip      netip.Addr
 	x, y    *presence
-	at      map[string]*duty // by node, made when needed
+	at      map[string]*obligation // by node, made when needed
 	counted bool
 	found   bool
 }
 
-// duty is that of an agent to tell of a pair.
-type duty struct {
+// obligation is that of an agent to tell of a pair.
+type obligation struct {
 	// since is when it began, where that is later than the pair.
 	since time.Duration
 	// found is since when the agent names both in a confirmed conflict, zero if it does not.
@@ -116,15 +116,15 @@ type duty struct {
 	overdue, done bool
 }
 
-func (p *pair) duty(node string) *duty {
+func (p *pair) obligation(node string) *obligation {
 	if p.at[node] == nil {
-		p.at[node] = &duty{}
+		p.at[node] = &obligation{}
 	}
 	return p.at[node]
 }
 
-// tells says whether a conflict names both.
-func (p *pair) tells(c Conflict) bool {
+// namedIn says whether a conflict names both.
+func (p *pair) namedIn(c Conflict) bool {
 	return c.Confirmed && slices.Contains(c.Holders, p.x.holder) && slices.Contains(c.Holders, p.y.holder)
 }
 

@@ -19,7 +19,7 @@ func (m *model) duplicate() {
 	case n < 40:
 		m.addedDuplicate(elder)
 	default:
-		m.bornDuplicate(elder)
+		m.startedDuplicate(elder)
 	}
 }
 
@@ -54,20 +54,20 @@ func (m *model) addedDuplicate(elder *pod) {
 	}
 	first := elder.last
 	m.add(q, m.now, ips...)
-	m.follow(first)
+	m.waitFor(first)
 	end := m.now + m.lasts()
 	m.end(elder, q, end, ips)
-	if !m.again() || len(m.whoHas(elder, q, ips)) != 1 {
+	if !m.again() || len(m.holders(elder, q, ips)) != 1 {
 		return
 	}
-	keeper := m.whoHas(elder, q, ips)[0]
+	keeper := m.holders(elder, q, ips)[0]
 	at := end + m.comeback()
 	back := m.newcomer(keeper, ips, at)
-	m.kill(back, at+m.between(5*time.Second, 12*time.Second))
+	m.stop(back, at+m.between(5*time.Second, 12*time.Second))
 }
 
-// bornDuplicate has one or two pods born with what another one has.
-func (m *model) bornDuplicate(elder *pod) {
+// startedDuplicate has one or two pods born with what another one has.
+func (m *model) startedDuplicate(elder *pod) {
 	m.begin("duplicate")
 	if elder.Silent {
 		m.name = "silent " + m.name
@@ -78,25 +78,25 @@ func (m *model) bornDuplicate(elder *pod) {
 	if m.chance(20) {
 		m.name += ", triple"
 		third := m.newcomer(elder, ips, m.now+m.upTo(5*time.Second))
-		m.kill(third, m.between(m.now+6*time.Second, end+8*time.Second))
+		m.stop(third, m.between(m.now+6*time.Second, end+8*time.Second))
 	}
 	if m.chance(15) && end > m.now+12*time.Second {
 		// It is another holder then, and goes on.
 		at := m.between(m.now+5*time.Second, end-6*time.Second)
-		id := m.kill(q, at)
-		q = m.bearLike(Pod{Routed: q.Routed, Silent: q.Silent}, at+m.upTo(time.Second), m.otherNode(q.Node), ips, id)
+		id := m.stop(q, at)
+		q = m.startLike(Pod{Routed: q.Routed, Silent: q.Silent}, at+m.upTo(time.Second), m.otherNode(q.Node), ips, id)
 	}
 	m.end(elder, q, end, ips)
 	if !m.again() {
 		return
 	}
-	who := m.whoHas(elder, q, ips)
+	who := m.holders(elder, q, ips)
 	if len(who) != 1 {
 		return
 	}
 	at := end + m.comeback()
 	back := m.newcomer(who[0], ips, at)
-	m.kill(back, at+m.between(5*time.Second, 12*time.Second))
+	m.stop(back, at+m.between(5*time.Second, 12*time.Second))
 }
 
 // crowd has several pods born with what one has, and all but one of them die one by one.
@@ -114,7 +114,7 @@ func (m *model) crowd() {
 	m.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	at := m.now + m.lasts()
 	for _, p := range all[1:] {
-		m.kill(p, at)
+		m.stop(p, at)
 		at += m.upTo(4 * time.Second)
 	}
 	all[0].busy = max(all[0].busy, at+margin)
@@ -146,18 +146,18 @@ func (m *model) end(elder, q *pod, at time.Duration, ips []netip.Addr) {
 	case 0:
 		m.remove(who, at, ips...)
 	case 1:
-		m.kill(who, at)
+		m.stop(who, at)
 	default:
 		// It is evicted, and its successor gets an address of its own.
-		id := m.kill(who, at)
+		id := m.stop(who, at)
 		if next := m.newAddrs(); len(next) > 0 {
-			m.bearLike(Pod{Routed: who.Routed}, at+m.upTo(time.Second), m.otherNode(who.Node), next, id)
+			m.startLike(Pod{Routed: who.Routed}, at+m.upTo(time.Second), m.otherNode(who.Node), next, id)
 		}
 	}
 }
 
-// whoHas are those of the two who are left with the addresses.
-func (m *model) whoHas(elder, q *pod, ips []netip.Addr) (left []*pod) {
+// holders are those of the two who are left with the addresses.
+func (m *model) holders(elder, q *pod, ips []netip.Addr) (left []*pod) {
 	for _, p := range []*pod{elder, q} {
 		if slices.Contains(p.has, ips[0]) {
 			left = append(left, p)

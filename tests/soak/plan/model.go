@@ -10,12 +10,12 @@ import (
 
 // model is the cluster as it is at one time of the plan.
 type model struct {
-	rng   *rand.Rand
-	site  Site
-	now   time.Duration
-	steps []*Step
-	pods  []*pod // those alive
-	born  int
+	rng     *rand.Rand
+	site    Site
+	now     time.Duration
+	steps   []*Step
+	pods    []*pod // those alive
+	started int
 	// free are the addresses that nobody has, held how many have the others, and left the
 	// step after which nobody had it any more.
 	free  []netip.Addr
@@ -36,9 +36,9 @@ type pod struct {
 	has []netip.Addr
 	// busy is until when a story has the pod for itself.
 	busy time.Duration
-	// birth and last are its first and its last step.
-	birth, last int
-	dead        bool
+	// first and last are its first and its last step.
+	first, last int
+	ended       bool
 }
 
 // change is what a step does to the model when its time comes.
@@ -60,7 +60,7 @@ func (m *model) play(length time.Duration) {
 	for i := range m.site.Pods {
 		m.at(quick * time.Duration(i) / time.Duration(m.site.Pods))
 		m.begin("start")
-		m.bear(m.now, m.anyNode(), m.newAddrs())
+		m.start(m.now, m.anyNode(), m.newAddrs())
 	}
 	m.restartAt = m.between(10*time.Second, 25*time.Second)
 	for m.now < length {
@@ -113,14 +113,14 @@ func (m *model) step(s Step, p *pod) int {
 	return s.ID
 }
 
-// bear makes a pod at a time, not before the steps in after are done.
-func (m *model) bear(at time.Duration, node int, ips []netip.Addr, after ...int) *pod {
-	return m.bearLike(Pod{Routed: m.chance(50), Silent: m.chance(20), MAC: m.cloneable()}, at, node, ips, after...)
+// start makes a pod at a time, not before the steps in after are done.
+func (m *model) start(at time.Duration, node int, ips []netip.Addr, after ...int) *pod {
+	return m.startLike(Pod{Routed: m.chance(50), Silent: m.chance(20), MAC: m.cloneable()}, at, node, ips, after...)
 }
 
-func (m *model) bearLike(like Pod, at time.Duration, node int, ips []netip.Addr, after ...int) *pod {
-	m.born++
-	like.Number, like.Node, like.IPs = m.born, node, slices.Clone(ips)
+func (m *model) startLike(like Pod, at time.Duration, node int, ips []netip.Addr, after ...int) *pod {
+	m.started++
+	like.Number, like.Node, like.IPs = m.started, node, slices.Clone(ips)
 	p := &pod{Pod: &like, last: -1}
 	for _, ip := range ips {
 		if m.held[ip] == 0 {
@@ -131,22 +131,22 @@ func (m *model) bearLike(like Pod, at time.Duration, node int, ips []netip.Addr,
 		m.take(p, ip)
 	}
 	m.pods = append(m.pods, p)
-	p.birth = m.step(Step{Due: at, Kind: Birth, IPs: p.IPs, After: after}, p)
+	p.first = m.step(Step{Due: at, Kind: PodStart, IPs: p.IPs, After: after}, p)
 	if !p.Silent && m.chance(50) {
-		m.step(Step{Due: at + m.upTo(250*time.Millisecond), Kind: Talk, IPs: p.IPs}, p)
+		m.step(Step{Due: at + m.upTo(250*time.Millisecond), Kind: Send, IPs: p.IPs}, p)
 	}
 	return p
 }
 
-// kill lets a pod die at a time.
-func (m *model) kill(p *pod, at time.Duration) int {
-	id := m.step(Step{Due: at, Kind: Death, IPs: slices.Clone(p.has), Vanish: m.chance(15)}, p)
+// stop lets a pod die at a time.
+func (m *model) stop(p *pod, at time.Duration) int {
+	id := m.step(Step{Due: at, Kind: PodEnd, IPs: slices.Clone(p.has), Vanish: m.chance(15)}, p)
 	p.busy = 1 << 62
 	for _, ip := range slices.Clone(p.has) {
-		m.lose(p, ip, at, id)
+		m.release(p, ip, at, id)
 	}
 	m.when(at, func() {
-		p.dead = true
+		p.ended = true
 		m.pods = slices.DeleteFunc(m.pods, func(q *pod) bool { return q == p })
 	})
 	return id
@@ -168,7 +168,7 @@ func (m *model) add(p *pod, at time.Duration, ips ...netip.Addr) int {
 func (m *model) remove(p *pod, at time.Duration, ips ...netip.Addr) int {
 	id := m.step(Step{Due: at, Kind: Remove, IPs: ips}, p)
 	for _, ip := range ips {
-		m.lose(p, ip, at, id)
+		m.release(p, ip, at, id)
 	}
 	return id
 }
@@ -179,8 +179,8 @@ func (m *model) take(p *pod, ip netip.Addr) {
 	m.free = slices.DeleteFunc(m.free, func(f netip.Addr) bool { return f == ip })
 }
 
-// lose has an address leave a pod at a time; it is free again when nobody has it.
-func (m *model) lose(p *pod, ip netip.Addr, at time.Duration, id int) {
+// release has an address leave a pod at a time; it is free again when nobody has it.
+func (m *model) release(p *pod, ip netip.Addr, at time.Duration, id int) {
 	p.has = slices.DeleteFunc(p.has, func(h netip.Addr) bool { return h == ip })
 	m.when(at, func() {
 		m.held[ip]--
@@ -195,7 +195,7 @@ func (m *model) lose(p *pod, ip netip.Addr, at time.Duration, id int) {
 func (m *model) idle(ok func(*pod) bool) *pod {
 	var all []*pod
 	for _, p := range m.pods {
-		if p.busy <= m.now && !p.dead && len(p.has) > 0 && (ok == nil || ok(p)) {
+		if p.busy <= m.now && !p.ended && len(p.has) > 0 && (ok == nil || ok(p)) {
 			all = append(all, p)
 		}
 	}

@@ -21,12 +21,12 @@ type Kind string
 
 // The kinds of steps.
 const (
-	Birth   Kind = "birth"
-	Death   Kind = "death"
-	Add     Kind = "add"     // an address, in a running pod
-	Remove  Kind = "remove"  // the opposite
-	Talk    Kind = "talk"    // the pod sends a packet from each of its addresses
-	Restart Kind = "restart" // of an agent
+	PodStart Kind = "birth"
+	PodEnd   Kind = "death"
+	Add      Kind = "add"     // an address, in a running pod
+	Remove   Kind = "remove"  // the opposite
+	Send     Kind = "talk"    // the pod sends a packet from each of its addresses
+	Restart  Kind = "restart" // of an agent
 )
 
 // Step is one thing to do.

@@ -76,20 +76,20 @@ func (w world) do(t *testing.T, s *Step) {
 		return
 	}
 	n := s.Pod.Number
-	if (w.alive[n] == nil) != (s.Kind == Birth) {
+	if (w.alive[n] == nil) != (s.Kind == PodStart) {
 		t.Fatalf("%v: alive is %v", s, w.alive[n] != nil)
 	}
 	for _, ip := range s.IPs {
 		has := slices.Contains(w.has[n], ip)
-		if has == (s.Kind == Birth || s.Kind == Add) {
+		if has == (s.Kind == PodStart || s.Kind == Add) {
 			t.Fatalf("%v at %v: it has %v", s, s.Due, w.has[n])
 		}
 	}
 	switch s.Kind {
-	case Birth:
+	case PodStart:
 		w.alive[n] = s.Pod
 		w.has[n] = slices.Clone(s.IPs)
-	case Death:
+	case PodEnd:
 		if len(s.IPs) != len(w.has[n]) {
 			t.Fatalf("%v: it has %v", s, w.has[n])
 		}
@@ -119,13 +119,13 @@ func TestPlansAreVaried(t *testing.T) {
 			}
 		}
 		names[name] = true
-		if s.Kind == Birth {
+		if s.Kind == PodStart {
 			for _, ip := range s.IPs {
 				births[ip]++
 			}
 		}
 	}
-	for _, kind := range []Kind{Birth, Death, Add, Remove, Talk, Restart} {
+	for _, kind := range []Kind{PodStart, PodEnd, Add, Remove, Send, Restart} {
 		if kinds[kind] < 5 {
 			t.Errorf("%d steps of kind %s", kinds[kind], kind)
 		}

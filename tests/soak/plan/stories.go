@@ -10,20 +10,20 @@ import (
 // story is a few steps that belong together. It does nothing where it finds no pod.
 type story struct {
 	weight int
-	tell   func(*model)
+	play   func(*model)
 }
 
 // stories are all there are; the weights are percent, more or less.
 var stories = []story{
-	{14, (*model).birth},
-	{10, (*model).death},
+	{14, (*model).podStarts},
+	{10, (*model).podEnds},
 	{14, (*model).move},
 	{6, (*model).handOver},
 	{2, (*model).sandbox},
 	{8, (*model).spare},
 	{6, (*model).change},
 	{3, (*model).vip},
-	{8, (*model).talk},
+	{8, (*model).podSends},
 	{22, (*model).duplicate},
 	{5, (*model).brief},
 	{1, (*model).crowd},
@@ -35,7 +35,7 @@ func (m *model) story() {
 	case m.now >= m.restartAt:
 		m.restart()
 	case len(m.pods) < m.site.Pods-5:
-		m.birth()
+		m.podStarts()
 	}
 	sum := 0
 	for _, s := range stories {
@@ -44,31 +44,31 @@ func (m *model) story() {
 	n := m.rng.IntN(sum)
 	for _, s := range stories {
 		if n -= s.weight; n < 0 {
-			s.tell(m)
+			s.play(m)
 			return
 		}
 	}
 }
 
-func (m *model) birth() {
+func (m *model) podStarts() {
 	if len(m.pods) >= m.site.Pods+8 {
-		m.death()
+		m.podEnds()
 		return
 	}
 	if ips := m.newAddrs(); len(ips) > 0 {
 		m.begin("birth")
-		m.bear(m.now, m.anyNode(), ips)
+		m.start(m.now, m.anyNode(), ips)
 	}
 }
 
-func (m *model) death() {
+func (m *model) podEnds() {
 	if len(m.pods) <= m.site.Pods-8 {
-		m.birth()
+		m.podStarts()
 		return
 	}
 	if p := m.idle(nil); p != nil {
 		m.begin("death")
-		m.kill(p, m.now)
+		m.stop(p, m.now)
 	}
 }
 
@@ -85,8 +85,8 @@ func (m *model) move() {
 	if m.chance(60) {
 		gap = m.upTo(2 * time.Second)
 	}
-	id := m.kill(p, m.now)
-	m.bearLike(Pod{Routed: p.Routed, Silent: p.Silent}, m.now+gap, m.otherNode(p.Node), ips, id)
+	id := m.stop(p, m.now)
+	m.startLike(Pod{Routed: p.Routed, Silent: p.Silent}, m.now+gap, m.otherNode(p.Node), ips, id)
 }
 
 // handOver is a move in which the two overlap for a moment, well under --min-overlap.
@@ -100,13 +100,13 @@ func (m *model) handOver() {
 	if m.chance(70) {
 		node = m.otherNode(node)
 	}
-	next := m.bearLike(Pod{Routed: p.Routed, Silent: p.Silent}, m.now, node, ips, p.last)
-	m.kill(p, m.now+m.between(50*time.Millisecond, 400*time.Millisecond))
-	m.follow(next.birth)
+	next := m.startLike(Pod{Routed: p.Routed, Silent: p.Silent}, m.now, node, ips, p.last)
+	m.stop(p, m.now+m.between(50*time.Millisecond, 400*time.Millisecond))
+	m.waitFor(next.first)
 }
 
-// follow has the last step wait for another one, too.
-func (m *model) follow(id int) {
+// waitFor has the last step wait for another one, too.
+func (m *model) waitFor(id int) {
 	s := m.steps[len(m.steps)-1]
 	s.After = append(s.After, id)
 }
@@ -120,9 +120,9 @@ func (m *model) sandbox() {
 	m.begin("sandbox")
 	ips, at := slices.Clone(p.has), m.now
 	for range 10 {
-		id := m.kill(p, at)
+		id := m.stop(p, at)
 		at += m.upTo(200 * time.Millisecond)
-		p = m.bearLike(Pod{Routed: p.Routed, Silent: p.Silent}, at, p.Node, ips, id)
+		p = m.startLike(Pod{Routed: p.Routed, Silent: p.Silent}, at, p.Node, ips, id)
 		at += m.between(300*time.Millisecond, 1200*time.Millisecond)
 	}
 }
@@ -159,7 +159,7 @@ func (m *model) change() {
 		at += m.upTo(2 * time.Second)
 	}
 	m.add(q, at, old)
-	m.follow(id)
+	m.waitFor(id)
 	if m.chance(50) {
 		m.remove(q, at+m.between(2*time.Second, 10*time.Second), old)
 	}
@@ -181,15 +181,15 @@ func (m *model) vip() {
 		id := m.remove(p, at, ip)
 		p, q = q, p
 		m.add(p, at, ip)
-		m.follow(id)
+		m.waitFor(id)
 	}
 	m.remove(p, at+m.upTo(3*time.Second), ip)
 }
 
-func (m *model) talk() {
+func (m *model) podSends() {
 	if p := m.idle(func(p *pod) bool { return !p.Silent }); p != nil {
 		m.begin("talk")
-		m.step(Step{Due: m.now, Kind: Talk, IPs: slices.Clone(p.has)}, p)
+		m.step(Step{Due: m.now, Kind: Send, IPs: slices.Clone(p.has)}, p)
 	}
 }
 
@@ -213,7 +213,7 @@ func (m *model) brief() {
 	}
 	m.begin("brief duplicate")
 	q := m.newcomer(p, slices.Clone(p.has), m.now)
-	m.kill(q, m.now+m.between(500*time.Millisecond, 3*time.Second))
+	m.stop(q, m.now+m.between(500*time.Millisecond, 3*time.Second))
 }
 
 // newcomer makes a pod with addresses that another one has: with the same MAC sometimes,
@@ -227,7 +227,7 @@ func (m *model) newcomer(p *pod, ips []netip.Addr, at time.Duration) *pod {
 	if m.chance(30) {
 		like.MAC = p.MAC
 	}
-	return m.bearLike(like, at, node, ips, p.last)
+	return m.startLike(like, at, node, ips, p.last)
 }
 
 // cloneable gives a pod a MAC address that others may have, too.

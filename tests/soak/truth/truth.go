@@ -35,7 +35,7 @@ type Watcher struct {
 	prefix string
 	nodes  []string
 	start  time.Time
-	feed   func(judge.Look)
+	feed   func(judge.Snapshot)
 
 	mu    sync.Mutex
 	known map[string]*space // by name under /run/netns
@@ -55,18 +55,18 @@ type space struct {
 // New makes a watcher for the namespaces with a prefix. Those of nodes have the names of
 // nodes behind it; of the others the part after the last dot names the node. Looks are
 // handed to feed one after the other, with times since start.
-func New(prefix string, nodes []string, start time.Time, feed func(judge.Look)) *Watcher {
+func New(prefix string, nodes []string, start time.Time, feed func(judge.Snapshot)) *Watcher {
 	return &Watcher{
 		prefix: prefix, nodes: nodes, start: start, feed: feed,
 		known: make(map[string]*space), ports: make(map[string]map[int]bool),
 	}
 }
 
-// Round looks into every namespace. Names that are gone are looked at, too: nothing is
+// ReadAll looks into every namespace. Names that are gone are looked at, too: nothing is
 // there, or its devices are about to go.
-func (w *Watcher) Round() error {
+func (w *Watcher) ReadAll() error {
 	for _, node := range w.nodes {
-		if err := w.Look(w.prefix + node); err != nil {
+		if err := w.Read(w.prefix + node); err != nil {
 			return err
 		}
 	}
@@ -90,7 +90,7 @@ func (w *Watcher) Round() error {
 		delete(present, w.prefix+node)
 	}
 	for name := range present {
-		if err := w.Look(name); err != nil {
+		if err := w.Read(name); err != nil {
 			return err
 		}
 	}
@@ -118,8 +118,8 @@ func (w *Watcher) holderOf(name string) judge.Holder {
 	return judge.Holder{}
 }
 
-// Look looks into one namespace, or for one that is not there yet.
-func (w *Watcher) Look(name string) error {
+// Read looks into one namespace, or for one that is not there yet.
+func (w *Watcher) Read(name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.known[name]
@@ -127,9 +127,9 @@ func (w *Watcher) Look(name string) error {
 		s = &space{holder: w.holderOf(name)}
 		w.known[name] = s
 		// It was not there when names were listed last.
-		w.feed(judge.Look{Holder: s.holder, From: w.listed, To: w.listed})
+		w.feed(judge.Snapshot{Holder: s.holder, From: w.listed, To: w.listed})
 	}
-	look := judge.Look{Holder: s.holder, From: time.Since(w.start)}
+	look := judge.Snapshot{Holder: s.holder, From: time.Since(w.start)}
 	view, err := inspect(name)
 	look.To = time.Since(w.start)
 	switch {

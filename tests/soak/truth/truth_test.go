@@ -17,14 +17,14 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 type stage struct {
 	*lab.T
 	watcher *Watcher
-	last    map[judge.Holder]judge.Look
-	order   []judge.Look
+	last    map[judge.Holder]judge.Snapshot
+	order   []judge.Snapshot
 }
 
 func newStage(t *testing.T) (*stage, *lab.Node) {
-	s := &stage{T: lab.NewT(t), last: make(map[judge.Holder]judge.Look)}
+	s := &stage{T: lab.NewT(t), last: make(map[judge.Holder]judge.Snapshot)}
 	n := s.Node("node1")
-	s.watcher = New(s.Prefix(), []string{"node1"}, time.Now(), func(l judge.Look) {
+	s.watcher = New(s.Prefix(), []string{"node1"}, time.Now(), func(l judge.Snapshot) {
 		if before, known := s.last[l.Holder]; l.To < l.From || known && l.From < before.From {
 			t.Errorf("a look of %v to %v came after one from %v", l.From, l.To, before.From)
 		}
@@ -36,10 +36,10 @@ func newStage(t *testing.T) (*stage, *lab.Node) {
 
 func holder(p *lab.Pod) judge.Holder { return judge.Holder{Node: p.Node.ShortName(), Netns: p.Name} }
 
-// wants fails the test unless a round shows that a holder has just these addresses.
-func (s *stage) wants(h judge.Holder, has, maybe []netip.Addr) {
+// waitAddrs fails the test unless a round shows that a holder has just these addresses.
+func (s *stage) waitAddrs(h judge.Holder, has, maybe []netip.Addr) {
 	s.Helper()
-	s.Do(s.watcher.Round())
+	s.Do(s.watcher.ReadAll())
 	l := s.last[h]
 	slices.SortFunc(l.Has, netip.Addr.Compare)
 	if !slices.Equal(l.Has, has) || !slices.Equal(l.Maybe, maybe) {
@@ -47,38 +47,38 @@ func (s *stage) wants(h judge.Holder, has, maybe []netip.Addr) {
 	}
 }
 
-func TestLooks(t *testing.T) {
+func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	s, n := newStage(t)
-	s.wants(judge.Holder{Node: "node1", Netns: "host"},
+	s.waitAddrs(judge.Holder{Node: "node1", Netns: "host"},
 		[]netip.Addr{n.IPv4(1), n.Uplink(), n.Uplink6(), n.IPv6(1)}, nil)
 
 	ips := []netip.Addr{n.IPv4(5), n.IPv6(5)}
-	s.Do(s.watcher.Round())
+	s.Do(s.watcher.ReadAll())
 	began := time.Since(s.watcher.start)
-	s.Do(s.watcher.Look(s.Prefix() + "p1.node1"))
+	s.Do(s.watcher.Read(s.Prefix() + "p1.node1"))
 	p := s.Pod(n, "p1.node1", lab.PodOptions{Addrs: ips})
-	s.wants(holder(p), ips, nil)
-	mine := slices.DeleteFunc(slices.Clone(s.order), func(l judge.Look) bool { return l.Holder != holder(p) })
+	s.waitAddrs(holder(p), ips, nil)
+	mine := slices.DeleteFunc(slices.Clone(s.order), func(l judge.Snapshot) bool { return l.Holder != holder(p) })
 	if len(mine[0].Has)+len(mine[1].Has) > 0 || mine[0].To > began || mine[1].From < began {
 		t.Errorf("first looks: %+v; want two from before the pod was there", mine[:2])
 	}
 
-	s.Do(p.DelAddr(ips[0]), s.watcher.Look(p.Name))
-	s.wants(holder(p), ips[1:], nil)
+	s.Do(p.DelAddr(ips[0]), s.watcher.Read(p.Name))
+	s.waitAddrs(holder(p), ips[1:], nil)
 	s.Do(p.AddAddr(ips[0]))
-	s.wants(holder(p), ips, nil)
+	s.waitAddrs(holder(p), ips, nil)
 
 	// Nobody answers on an interface that is down; the kernel takes IPv6 addresses away.
 	s.Do(p.SetDown())
-	s.wants(holder(p), nil, nil)
+	s.waitAddrs(holder(p), nil, nil)
 	s.Do(p.SetUp())
-	s.wants(holder(p), ips[:1], nil)
+	s.waitAddrs(holder(p), ips[:1], nil)
 
-	s.Do(p.Delete(), s.watcher.Look(p.Name))
-	s.wants(holder(p), nil, nil)
+	s.Do(p.Delete(), s.watcher.Read(p.Name))
+	s.waitAddrs(holder(p), nil, nil)
 	count := len(s.order)
-	s.Do(s.watcher.Round())
+	s.Do(s.watcher.ReadAll())
 	if got := len(s.order) - count; got != 1 {
 		t.Errorf("a round where only the node is left: %d looks", got)
 	}
@@ -92,8 +92,8 @@ func TestDetection(t *testing.T) {
 	elder := s.Pod(n, "p1.node1", lab.PodOptions{Addrs: ips})
 	rival := s.Pod(n, "p2.node1", lab.PodOptions{Addrs: ips, DAD: true})
 	s.Do(rival.WaitDAD(lab.Patience(10*time.Second), ips[0], true))
-	s.wants(holder(elder), ips, nil)
-	s.wants(holder(rival), nil, nil)
+	s.waitAddrs(holder(elder), ips, nil)
+	s.waitAddrs(holder(rival), nil, nil)
 	for _, l := range s.order {
 		if l.Holder == holder(rival) && len(l.Has) > 0 {
 			t.Errorf("a look while the detection ran: %+v", l)
@@ -107,17 +107,17 @@ func TestDying(t *testing.T) {
 	s, n := newStage(t)
 	ips := []netip.Addr{n.IPv4(7)}
 	p := s.Pod(n, "p1.node1", lab.PodOptions{Addrs: ips})
-	s.wants(holder(p), ips, nil)
+	s.waitAddrs(holder(p), ips, nil)
 	open, err := os.Open(p.Path())
 	s.Do(err)
 	defer open.Close()
-	s.Do(p.DeleteNetns(), s.watcher.Look(p.Name))
+	s.Do(p.DeleteNetns(), s.watcher.Read(p.Name))
 	// Somebody keeps it, and its devices.
-	s.wants(holder(p), nil, ips)
-	s.wants(holder(p), nil, ips)
+	s.waitAddrs(holder(p), nil, ips)
+	s.waitAddrs(holder(p), nil, ips)
 	s.Do(open.Close())
 	for deadline := time.Now().Add(lab.Patience(10 * time.Second)); len(s.last[holder(p)].Maybe) > 0; time.Sleep(10 * time.Millisecond) {
-		s.Do(s.watcher.Round())
+		s.Do(s.watcher.ReadAll())
 		if time.Now().After(deadline) {
 			t.Fatal("it goes on without anybody who keeps it")
 		}
