@@ -14,14 +14,13 @@ import (
 // the root of its file system.
 const bootIDFile = "proc/sys/kernel/random/boot_id"
 
-// bootID leads to the file with the boot id of the node, as containers that start now have it.
+// bootID is a link to the file with the node's boot id, for containers that start now.
 func (r *Runtime) bootID() string { return filepath.Join(r.dir, "boot_id") }
 
 // baseSpec is what every container's specification begins as.
 func (r *Runtime) baseSpec() string { return filepath.Join(r.dir, "base.json") }
 
-// noteBootID leads bootID to the file of the node's present boot. Containers of a former one go
-// on seeing theirs.
+// noteBootID links bootID to the file of the node's current boot. Older containers keep theirs.
 func (r *Runtime) noteBootID() error {
 	r.bootMu.Lock()
 	defer r.bootMu.Unlock()
@@ -32,10 +31,9 @@ func (r *Runtime) noteBootID() error {
 	return os.Rename(next, r.bootID())
 }
 
-// writeBaseSpec makes the nodes of a lab as many machines for containers as well: each
-// sees the boot id of its node. Nothing can be mounted below /proc through CRI, so it
-// is a hook: it runs in the mount namespace of the container, when everything is mounted
-// and before that becomes the root, in the folder that will be it.
+// writeBaseSpec gives each container the boot id of its node, as if nodes were machines. CRI cannot
+// mount anything below /proc, so a hook does it in the container's mount namespace, in the folder
+// that becomes the root.
 func (r *Runtime) writeBaseSpec() error {
 	mount, err := exec.LookPath("mount")
 	if err != nil {
@@ -43,7 +41,7 @@ func (r *Runtime) writeBaseSpec() error {
 	}
 	out, err := exec.Command("ctr", "oci", "spec").Output()
 	if err != nil {
-		return fmt.Errorf("ask ctr for the default specification: %w", err)
+		return fmt.Errorf("get the default specification from ctr: %w", err)
 	}
 	var spec map[string]any
 	if err := json.Unmarshal(out, &spec); err != nil {
@@ -59,9 +57,8 @@ func (r *Runtime) writeBaseSpec() error {
 	return os.WriteFile(r.baseSpec(), out, 0o644)
 }
 
-// shared makes a folder that is a shared mount of its own: what is mounted in it and
-// unmounted later reaches those who have asked for it, as it does on a machine whose init
-// has made all mounts shared.
+// shared makes a folder that is a shared mount: later mounts and unmounts in it propagate, as on a
+// machine whose init has made all mounts shared.
 func shared(dir string) error {
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return err

@@ -23,14 +23,13 @@ const (
 	// notesFile has a line "sandbox netns" for every netns the runtime has made.
 	notesFile = "netns"
 	netnsDir  = "/run/netns"
-	// resultsDir is where libcni keeps what plugins have answered; it cannot be moved.
+	// resultsDir is where libcni keeps the results of plugins; it cannot be moved.
 	resultsDir = "/var/lib/cni/results"
-	// killTimeout is how long killed processes may take to go.
+	// killTimeout is how long killed processes may take to end.
 	killTimeout = 10 * time.Second
 )
 
-// removeLeftovers removes what runtimes of dead processes left behind, or of an earlier process with
-// the id of this one.
+// removeLeftovers removes what is left of runtimes whose process has ended.
 func removeLeftovers() error {
 	var errs []error
 	for _, path := range lab.Leftovers(os.TempDir(), namePrefix, true) {
@@ -39,8 +38,8 @@ func removeLeftovers() error {
 	return errors.Join(errs...)
 }
 
-// remove ends everything that belongs to the runtime with this tag, and removes it. The
-// order matters: what runs makes new things, and what is mounted cannot be removed.
+// remove ends and removes everything that belongs to the runtime with this tag. Processes go first,
+// because they create things; mounts go before files.
 func remove(tag string) error {
 	dir := filepath.Join(os.TempDir(), tag)
 	sandboxes, paths := readNotes(filepath.Join(dir, notesFile))
@@ -68,9 +67,9 @@ func readNotes(path string) (sandboxes, netns []string) {
 	return sandboxes, netns
 }
 
-// killAll ends the runtime, its shims and its pods: what has the folder or the tag among
-// its arguments, and what is in a cgroup of the pods. A pod that has just been started may
-// still be runc's by its arguments.
+// killAll kills the runtime, its shims and its pods: processes with the folder or the tag among
+// their arguments, and those in the pods' cgroups. A pod that has just started may still have the
+// arguments of runc.
 func killAll(tag, dir string) error {
 	return lab.Poll(context.Background(), killTimeout, func() error {
 		pids, err := processes(func(arg string) bool {
@@ -84,12 +83,11 @@ func killAll(tag, dir string) error {
 				return lab.Final(fmt.Errorf("end process %d: %w", pid, err))
 			}
 		}
-		return fmt.Errorf("the processes %v of runtime %s go on", pids, tag)
+		return fmt.Errorf("the processes %v of runtime %s still run", pids, tag)
 	})
 }
 
-// processes are those with a matching argument. One that has ended and was not waited
-// for has no arguments.
+// processes are those with a matching argument. A zombie has no arguments.
 func processes(match func(arg string) bool) (pids []int, err error) {
 	all, err := procfs.AllProcs()
 	for _, p := range all {
@@ -101,7 +99,7 @@ func processes(match func(arg string) bool) (pids []int, err error) {
 	return pids, err
 }
 
-// removeNetns removes the netns files that the runtime did not get to.
+// removeNetns removes the netns files that are left.
 func removeNetns(paths []string) error {
 	var errs []error
 	for _, path := range paths {
@@ -118,7 +116,7 @@ func unmount(path string) error {
 	return nil
 }
 
-// removed removes a file that may be gone.
+// removed removes a file that may not exist.
 func removed(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -154,7 +152,7 @@ func unmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// cgroups are those of the pods, parents first, in one hierarchy (cgroup 2) or many.
+// cgroups are the pods' cgroups, parents first, in one hierarchy (cgroup 2) or many.
 func cgroups(tag string) []string {
 	const root = "/sys/fs/cgroup"
 	// The pattern is well formed.
@@ -185,7 +183,7 @@ func cgroupMembers(tag string) []int {
 	return pids
 }
 
-// removeCgroups removes them; they stay busy until the kernel is done with their processes.
+// removeCgroups removes the pods' cgroups, which are busy until their processes have ended.
 func removeCgroups(tag string) error {
 	var errs []error
 	for _, dir := range slices.Backward(cgroups(tag)) {
@@ -199,7 +197,7 @@ func removeCgroups(tag string) error {
 	return errors.Join(errs...)
 }
 
-// removeResults removes what plugins have answered for the pods, from libcni's cache.
+// removeResults removes the pods' results of plugins from libcni's cache.
 func removeResults(tag string, sandboxes []string) error {
 	patterns := []string{filepath.Join(resultsDir, tag+"-*")}
 	for _, id := range sandboxes {

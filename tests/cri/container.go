@@ -16,13 +16,12 @@ import (
 type Container struct {
 	Pod *Pod
 	ID  string
-	// LogFile is what it writes, in the runtime's format; see [Container.Log].
+	// LogFile is its log in the runtime's format; see [Container.Log].
 	LogFile string
 }
 
-// CreateContainer makes a container in a pod. It has the namespaces of the pod and a log;
-// everything else is in config, whose metadata must differ from that of the pod's other
-// containers.
+// CreateContainer makes a container with the pod's namespaces and a log. config has everything else;
+// its metadata must differ from that of the pod's other containers.
 func (r *Runtime) CreateContainer(ctx context.Context, p *Pod, config *runtimeapi.ContainerConfig) (*Container, error) {
 	config.LogPath = fmt.Sprintf("%s-%s-%d.log", p.ID, config.GetMetadata().GetName(), config.GetMetadata().GetAttempt())
 	if config.Linux == nil {
@@ -42,7 +41,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, p *Pod, config *runtimeap
 	return c, p.failed("create a container", err)
 }
 
-// Result is what a program came to.
+// Result is the result of a program.
 type Result struct {
 	Stdout, Stderr string
 	Code           int
@@ -65,7 +64,7 @@ func (r *Runtime) PID(ctx context.Context, c *Container) (int, error) {
 	if err == nil {
 		err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
 	}
-	return info.PID, c.Pod.failed("ask for a container", err)
+	return info.PID, c.Pod.failed("get the status of a container", err)
 }
 
 // Log is what the container has written so far, to both streams. A log that cannot be

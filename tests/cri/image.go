@@ -25,8 +25,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// SandboxImage is the name of the image that every pod has, and that a runtime knows once
-// it has been started. Its program waits for the end; see package pause.
+// SandboxImage is the name of the image of every pod. Start imports it. Its program is package pause.
 const SandboxImage = "dupip.test/pause:1"
 
 // importTimeout is for an image of some ten megabytes, on a busy machine.
@@ -46,8 +45,7 @@ var pauseBinary = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-// importPause gives the runtime the sandbox image. The tag is an argument of the process in it, which its
-// owner can find it by.
+// importPause imports the sandbox image. The tag is an argument of its process, so that killAll finds it.
 func (r *Runtime) importPause(ctx context.Context) error {
 	binary, err := pauseBinary()
 	if err != nil {
@@ -90,7 +88,7 @@ func (r *Runtime) Import(ctx context.Context, archive, name string) error {
 	if err != nil {
 		return fmt.Errorf("import image %s: %w\n%s", name, err, out)
 	}
-	// The CRI part hears of it by an event.
+	// The CRI plugin is notified by an event.
 	err = lab.Poll(ctx, importTimeout, func() error {
 		status, err := r.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
 		if err == nil && status.GetImage() == nil {

@@ -21,7 +21,7 @@ const callTimeout = time.Minute
 // PodOptions name a pod as the API server does.
 type PodOptions struct {
 	Namespace, Name, UID string
-	// Attempt tells the sandboxes of one pod apart.
+	// Attempt distinguishes the sandboxes of one pod.
 	Attempt uint32
 	// HostNetwork is a pod in the node's own netns.
 	HostNetwork bool
@@ -58,7 +58,7 @@ type Pod struct {
 	config *runtimeapi.PodSandboxConfig
 }
 
-// NetnsName is the file name of the netns, which people know it by.
+// NetnsName is the file name of the netns.
 func (p *Pod) NetnsName() string { return filepath.Base(p.Netns) }
 
 // failed is an error of a call about the pod, or nil.
@@ -69,7 +69,7 @@ func (p *Pod) failed(what string, err error) error {
 	return fmt.Errorf("%s of pod %s/%s: %w", what, p.Namespace, p.Name, err)
 }
 
-// RunPod makes a pod sandbox and returns what the runtime says of it.
+// RunPod makes a pod sandbox and returns its status.
 func (r *Runtime) RunPod(ctx context.Context, o PodOptions) (*Pod, error) {
 	p := &Pod{PodOptions: o, config: &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Namespace: o.Namespace, Name: o.Name, Uid: o.UID, Attempt: o.Attempt},
@@ -111,7 +111,7 @@ func (r *Runtime) RunPod(ctx context.Context, o PodOptions) (*Pod, error) {
 	return p, err
 }
 
-// podInfo is the verbose part of what containerd says of a pod.
+// podInfo is the verbose part of containerd's pod status.
 type podInfo struct {
 	PID         int
 	RuntimeSpec struct {
@@ -121,17 +121,16 @@ type podInfo struct {
 	}
 }
 
-// describe asks for what the runtime knows of a pod.
+// describe returns the status of a pod.
 func (r *Runtime) describe(ctx context.Context, p *Pod) (status *runtimeapi.PodSandboxStatus, info podInfo, err error) {
 	answer, err := r.client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID, Verbose: true})
 	if err == nil {
 		err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
 	}
-	return answer.GetStatus(), info, p.failed("ask for the sandbox", err)
+	return answer.GetStatus(), info, p.failed("get the status of the sandbox", err)
 }
 
-// KillPod kills the process that keeps a sandbox, and nothing else goes. It returns when the
-// runtime has noticed.
+// KillPod kills only the process that holds a sandbox. It returns when the runtime has noticed.
 func (r *Runtime) KillPod(ctx context.Context, p *Pod) error {
 	_, info, err := r.describe(ctx, p)
 	switch {

@@ -39,14 +39,14 @@ type Runtime struct {
 	client   runtimeapi.RuntimeServiceClient
 	images   runtimeapi.ImageServiceClient
 	imported bool
-	// bootMu: pods are made side by side, and the first one writes the boot id down.
+	// bootMu guards the link to the boot id, because pods are made concurrently.
 	bootMu sync.Mutex
 
 	process *lab.Process
 }
 
-// New prepares a runtime on the node. It does not run before Start; its Socket is known
-// already. The lab ends it and removes everything it has made.
+// New prepares a runtime on the node, which runs after Start. The lab ends it and removes everything
+// that it has made.
 func New(l *lab.Lab, n *lab.Node, o Options) (*Runtime, error) {
 	for _, program := range []string{"containerd", "ctr", "runc", "containerd-shim-runc-v2"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -184,12 +184,11 @@ func (r *Runtime) Log() string {
 	return strings.ToValidUTF8(string(data[max(0, len(data)-most):]), "?")
 }
 
-// Dir is a folder of the runtime's own, for what belongs to its node and is to be removed
-// with it.
+// Dir is the runtime's own folder, for files of its node that are removed with it.
 func (r *Runtime) Dir() string { return r.dir }
 
-// RunDir is what /run/containerd is on a real node: its socket and what it has mounted for
-// containers that run. It is a shared mount, as all of a real node's are.
+// RunDir is what /run/containerd is on a real node: the socket and the mounts of running containers.
+// It is a shared mount.
 func (r *Runtime) RunDir() string { return filepath.Join(r.dir, "run") }
 
 // WipeStore removes the store of host-local, as a restored or cleaned node has lost it.

@@ -13,11 +13,11 @@ func TestLongCut(t *testing.T) {
 	s := newTestCluster(t, 8)
 	away := s.nodes[:1] // which is also the one that all others were told to join
 	rest := s.except(away...)
-	var mend func()
+	var heal func()
 	s.part(t, "one node is cut off for 90 s", func(s *testCluster) {
 		s.cut(90*time.Second,
-			func() error { mend = s.InjectFaults(between(away, rest)...); return nil },
-			func() error { mend(); return nil },
+			func() error { heal = s.InjectFaults(between(away, rest)...); return nil },
+			func() error { heal(); return nil },
 			func() {
 				s.Logf("the node says that its leases get nowhere after %.1f s",
 					s.waitProblem(away[0].agent, lab.Patience(20*time.Second), "not acknowledged").Seconds())

@@ -15,10 +15,10 @@ func TestFaults(t *testing.T) {
 	})
 	s.part(t, "the cluster is cut in halves", func(s *testCluster) {
 		left, right := s.nodes[:4], s.nodes[4:]
-		var mend func()
+		var heal func()
 		s.cut(15*time.Second,
-			func() error { mend = s.InjectFaults(between(left, right)...); return nil },
-			func() error { mend(); return nil },
+			func() error { heal = s.InjectFaults(between(left, right)...); return nil },
+			func() error { heal(); return nil },
 			nil, left, right)
 	})
 	s.part(t, "one direction between two nodes is cut", (*testCluster).oneWay)

@@ -16,7 +16,7 @@ func (s *testCluster) oneWay() {
 	a, b, c := s.nodes[2], s.nodes[6], s.nodes[4]
 	before := s.duplicate(a, b)
 	s.waitFound(before, before.began, patience)
-	mend := s.InjectFaults(lab.Fault{From: a.Node, To: b.Node})
+	heal := s.InjectFaults(lab.Fault{From: a.Node, To: b.Node})
 	two, three := s.duplicate(a, b), s.duplicate(a, b, c)
 	for _, n := range two.nodes() {
 		_, err := n.watch.WaitType("suspected", two.ips[0], patience)
@@ -36,7 +36,7 @@ func (s *testCluster) oneWay() {
 			}
 		}
 	}
-	mend()
+	heal()
 	healed := time.Now()
 	s.Logf("two holders: found %.1f s after the heal", s.waitFound(two, healed, healTime).Seconds())
 	s.Logf("three holders: all found %.1f s after the heal", s.waitFound(three, healed, healTime).Seconds())
@@ -46,7 +46,7 @@ func (s *testCluster) oneWay() {
 // loss loses packets of all nodes while twenty duplicates begin at once.
 func (s *testCluster) loss() {
 	const percent, count = 5, 20
-	mend := s.InjectFaults(lab.Fault{Percent: percent})
+	heal := s.InjectFaults(lab.Fault{Percent: percent})
 	var all []*duplicate
 	for i := range count {
 		all = append(all, s.duplicate(s.nodes[i%len(s.nodes)]))
@@ -73,5 +73,5 @@ func (s *testCluster) loss() {
 	slices.Sort(took)
 	s.Logf("at %d %% loss %d duplicates were found at both nodes after %.1f s (median), %.1f s (last)",
 		percent, count, took[count/2].Seconds(), took[count-1].Seconds())
-	mend()
+	heal()
 }

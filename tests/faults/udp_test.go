@@ -12,7 +12,7 @@ func (s *testCluster) noUDP() {
 	deaf := s.nodes[5]
 	before := s.duplicate(deaf, s.nodes[0])
 	s.waitFound(before, before.began, patience)
-	mend := s.InjectFaults(
+	heal := s.InjectFaults(
 		lab.Fault{UDP: lab.GossipPort, From: deaf.Node},
 		lab.Fault{UDP: lab.GossipPort, To: deaf.Node},
 	)
@@ -23,7 +23,7 @@ func (s *testCluster) noUDP() {
 	s.waitFound(inside, inside.began, patience)
 	s.waitFound(rest, rest.began, patience)
 	s.assertUnchanged(before)
-	mend()
+	heal()
 	healed := time.Now()
 	s.Logf("across: found %.1f s after UDP passes again", s.waitFound(across, healed, healTime).Seconds())
 	s.waitAllMembers()

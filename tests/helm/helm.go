@@ -23,8 +23,8 @@ import (
 const Module = "helm.sh/helm/v4/cmd/helm@v4.3.1"
 
 // Run runs helm with some arguments, with the text on its standard input, and returns what
-// it printed. An error has what helm said on standard error and nothing else. No
-// configuration of the user's is read. It may be called concurrently.
+// it printed. An error has only the text from standard error. The user's configuration is not read.
+// Run may be called concurrently.
 func Run(ctx context.Context, stdin string, args ...string) (string, error) {
 	path, err := program()
 	if err != nil {
@@ -42,8 +42,8 @@ func Run(ctx context.Context, stdin string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		if said := strings.TrimSpace(stderr.String()); said != "" {
-			return stdout.String(), errors.New(said)
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			return stdout.String(), errors.New(text)
 		}
 		return stdout.String(), fmt.Errorf("running helm: %w", err)
 	}
@@ -84,7 +84,7 @@ const header = `# dupip on every node. Rendered from deploy/chart by make manife
 // Namespace is where the rendered manifest puts dupip.
 const Namespace = "kube-system"
 
-// leftOut are the lines of a rendering that say Helm installed it.
+// leftOut are the lines of a rendering that name Helm as the installer.
 var leftOut = regexp.MustCompile(`(?m)^(# Source: .*| *(app\.kubernetes\.io/managed-by|helm\.sh/chart): .*)\n`)
 
 // Manifest renders a chart with its own values for those who do without Helm.

@@ -18,11 +18,11 @@ import (
 
 const (
 	program = "dupip"
-	// socket is where commands meet the agent, as seen in the container.
+	// socket is the agent's API, as seen in the container.
 	socket = "/run/dupip/dupip.sock"
-	// stateDir is where its conflicts outlive it, as seen in the container.
+	// stateDir is where it stores its conflicts, as seen in the container.
 	stateDir = "/var/lib/dupip"
-	// killTimeout is how long a killed container may take to be known as ended.
+	// killTimeout is how long the runtime may take to notice that a container has ended.
 	killTimeout = 10 * time.Second
 	// noTimeout leaves the limit to a context.
 	noTimeout = time.Hour
@@ -69,7 +69,7 @@ func (a *Agent) start(ctx context.Context) error {
 	return err
 }
 
-// HostPath is where a path of the container is on the machine. Only what is mounted is.
+// HostPath is where a mounted path of the container is on the machine.
 func (a *Agent) HostPath(path string) (string, error) {
 	for _, m := range a.config.Mounts {
 		if rest, ok := strings.CutPrefix(path, m.ContainerPath); ok && (rest == "" || rest[0] == '/') {
@@ -79,7 +79,7 @@ func (a *Agent) HostPath(path string) (string, error) {
 	return "", fmt.Errorf("nothing is mounted into the container at %s", path)
 }
 
-// StateDir is the folder on the machine in which the agent's conflicts outlive it.
+// StateDir is the folder on the machine in which the agent stores its conflicts.
 func (a *Agent) StateDir() string {
 	path, err := a.HostPath(stateDir)
 	if err != nil {
@@ -88,13 +88,13 @@ func (a *Agent) StateDir() string {
 	return path
 }
 
-// PID is the agent's process id, 0 if it had ended before the runtime was asked.
+// PID is the agent's process id, 0 if it ended at once.
 func (a *Agent) PID() int { return a.pid }
 
-// running says whether its process is there. Signals to 0 would go to the caller's group.
+// running returns whether the process exists. A signal to 0 would go to the caller's group.
 func (a *Agent) running() bool { return a.pid > 0 && unix.Kill(a.pid, 0) == nil }
 
-// Started is when its container was told to start.
+// Started is when the container's start was requested.
 func (a *Agent) Started() time.Time { return a.started }
 
 // Log is what the containers of the pod have written.
@@ -106,9 +106,8 @@ func (a *Agent) Log() string {
 	return b.String()
 }
 
-// WaitReady asks as the probes of the manifest say, only more often, until the pod is
-// ready. It is an error if the container ends, and if it has not started in the time that
-// the startup probe gives it.
+// WaitReady runs the probes of the manifest, only more often, until the pod is ready. It returns an
+// error if the container ends, or does not start in the time of the startup probe.
 func (a *Agent) WaitReady(ctx context.Context) error {
 	if a.startup.path != "" {
 		limited, cancel := context.WithTimeout(ctx, lab.Patience(a.startup.total))
@@ -134,7 +133,7 @@ func (a *Agent) until(ctx context.Context, p probe) error {
 	})
 }
 
-// Live asks the liveness probe once.
+// Live runs the liveness probe once.
 func (a *Agent) Live(ctx context.Context) error { return a.runProbe(ctx, a.liveness) }
 
 // Exec runs a program in the container, as `kubectl exec` does.
@@ -152,9 +151,8 @@ func (a *Agent) CLI(ctx context.Context, args ...string) (string, error) {
 	return done.Stdout + done.Stderr, err
 }
 
-// Stop deletes the pod: the container ends with SIGTERM, and goes with its sandbox and its
-// own volumes. It returns an error if the exit code is not 0. A container that has ended
-// before, by Kill or by itself, is none. It may be called more than once.
+// Stop deletes the pod with its volumes; the container ends with SIGTERM. It returns an error if the
+// exit code is not 0, unless the container had ended before. It may be called more than once.
 func (a *Agent) Stop() error {
 	if a.removed {
 		return nil
@@ -168,7 +166,7 @@ func (a *Agent) Stop() error {
 	return errors.Join(ended, os.RemoveAll(a.pod.dir))
 }
 
-// end ends the container with SIGTERM. It is an error if that ran and has another exit code than 0.
+// end ends the container with SIGTERM. It returns an error if it ran and the exit code is not 0.
 func (a *Agent) end() error {
 	running := a.running()
 	if _, err := a.kubelet.Runtime.Client().StopContainer(context.Background(), &runtimeapi.StopContainerRequest{
@@ -183,8 +181,7 @@ func (a *Agent) end() error {
 	return err
 }
 
-// Kill ends the container with SIGKILL and waits until the runtime knows; the pod stays,
-// for a Restart.
+// Kill ends the container with SIGKILL and waits until the runtime has noticed. The pod stays.
 func (a *Agent) Kill() error {
 	if a.running() {
 		if err := unix.Kill(a.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -195,8 +192,8 @@ func (a *Agent) Kill() error {
 	return err
 }
 
-// Restart starts the container of the pod anew, as a kubelet does when it has ended, and
-// ends it before where it runs. It returns an error if it had to and the exit code is not 0.
+// Restart ends the container if it runs, and starts another one, as a kubelet does. It returns an
+// error if it ended one and the exit code is not 0.
 func (a *Agent) Restart(ctx context.Context) error {
 	if err := a.end(); err != nil {
 		return err
@@ -209,7 +206,7 @@ func (a *Agent) Restart(ctx context.Context) error {
 func (a *Agent) ExitCode(ctx context.Context) (int, error) {
 	if err := lab.Poll(ctx, noTimeout, func() error {
 		if a.running() {
-			return errors.New("the agent goes on")
+			return errors.New("the agent still runs")
 		}
 		return nil
 	}); err != nil {
@@ -218,7 +215,7 @@ func (a *Agent) ExitCode(ctx context.Context) (int, error) {
 	return a.exitCode()
 }
 
-// exitCode is that of a container which has ended, or is about to be known to have.
+// exitCode waits until the runtime knows that the container has ended, and returns its exit code.
 func (a *Agent) exitCode() (code int, err error) {
 	ctx := context.Background()
 	err = lab.Poll(ctx, killTimeout, func() error {
@@ -233,8 +230,7 @@ func (a *Agent) exitCode() (code int, err error) {
 	return code, err
 }
 
-// close ends the agent with its lab. Where its runtime has ended that one's end will be
-// the agent's.
+// close ends the agent with its lab, unless the runtime has ended: its removal kills the agent, too.
 func (a *Agent) close() error {
 	if !a.kubelet.Runtime.Running() {
 		return nil

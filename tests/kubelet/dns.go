@@ -16,7 +16,7 @@ const domain = "cluster.local"
 // dnsAddress is where a node's DNS server is, in the manner of a cache on every node.
 var dnsAddress = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 153}), 53)
 
-// cluster is what all kubelets of a lab are of. It may be used concurrently.
+// cluster is shared by all kubelets of a lab. It may be used concurrently.
 type cluster struct {
 	mu sync.Mutex
 	// endpoints are the addresses behind the name of a headless service.
@@ -31,7 +31,7 @@ func clusterOf(l *lab.Lab) *cluster {
 	return c.(*cluster)
 }
 
-// publish puts a pod behind a service, ready or not, and withdraw takes it away.
+// publish adds a pod to a service, ready or not, and withdraw removes it.
 func (c *cluster) publish(service string, p *pod, address netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *cluster) withdraw(p *pod) {
 	}
 }
 
-// dnsConfig is what a pod that asks the cluster first has in /etc/resolv.conf.
+// dnsConfig is the resolver configuration of a pod with the policy ClusterFirst.
 func dnsConfig(namespace string) *runtimeapi.DNSConfig {
 	return &runtimeapi.DNSConfig{
 		Servers:  []string{dnsAddress.Addr().String()},
@@ -58,7 +58,7 @@ func dnsConfig(namespace string) *runtimeapi.DNSConfig {
 	}
 }
 
-// serveDNS answers on a node from what the cluster knows, until the lab is closed.
+// serveDNS serves the cluster's names on a node until the lab is closed.
 func (c *cluster) serveDNS(n *lab.Node) error {
 	conn, err := n.ListenUDP(dnsAddress)
 	if err != nil {

@@ -1,9 +1,7 @@
-// Package kubelet does with the manifest of the DaemonSet what a kubelet does: it makes CRI
-// calls of it on a real containerd on a node of the lab, so that tests run the agent in the
-// container that a cluster would run it in.
+// Package kubelet turns the manifest of the DaemonSet into CRI calls, as a kubelet does, to a real
+// containerd on a node of the lab. So tests run the agent in the container that a cluster would run.
 //
-// It owns the translation: environment, volumes, security context, limits, probes, cluster
-// DNS. What stands in the manifest and is not understood here is an error, so the tests
-// cannot drift from what is deployed. It must not know what dupip does, beyond the paths at
-// which its container is spoken to.
+// It owns the translation: environment, volumes, security context, limits, probes, cluster DNS. A
+// field of the manifest that it does not understand is an error, so the tests cannot drift from what
+// is deployed. Of dupip it knows only the paths of its API and state.
 package kubelet

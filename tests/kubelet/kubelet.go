@@ -19,8 +19,8 @@ import (
 type Kubelet struct {
 	// Runtime is the container runtime of the node.
 	Runtime *cri.Runtime
-	// HostPaths say where the paths of hostPath volumes are: all nodes of a lab share one
-	// file system. A path that is not there is an error. A test may add some.
+	// HostPaths are where the paths of hostPath volumes are, because all nodes of a lab share one file
+	// system. An unknown path is an error. A test may add some.
 	HostPaths map[string]string
 
 	manifest *manifest
@@ -31,8 +31,7 @@ type Kubelet struct {
 	volumes  []objectVolume
 }
 
-// New prepares the DaemonSet of a manifest for the node of a runtime, which has been
-// started or will be.
+// New prepares the DaemonSet of a manifest for the node of a runtime.
 func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 	m, err := readManifest(manifest)
 	if err != nil {
@@ -60,8 +59,8 @@ func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 // container.
 type Change func(*corev1.PodSpec) error
 
-// Run makes the DaemonSet's pod on the node, with some changes, and starts its container.
-// It does not wait; see [Agent.WaitReady]. The lab stops the agent.
+// Run makes the DaemonSet's pod on the node, with changes, and starts its container. [Agent.WaitReady]
+// waits for it. The lab stops the agent.
 func (k *Kubelet) Run(ctx context.Context, nodeName string, changes ...Change) (*Agent, error) {
 	spec := k.manifest.set.Spec.Template.Spec.DeepCopy()
 	for _, change := range changes {
@@ -94,7 +93,7 @@ var archive = sync.OnceValues(func() (string, error) {
 	return image.Build(context.Background(), dir)
 })
 
-// prepare gives the runtime the image and the node its DNS server, once.
+// prepare imports the image and starts the node's DNS server, once.
 func (k *Kubelet) prepare(ctx context.Context) error {
 	if k.prepared {
 		return nil
@@ -110,7 +109,7 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 	return k.Runtime.Import(ctx, path, image.Name)
 }
 
-// publish puts a pod behind the name of the Service.
+// publish adds a pod to the Service.
 func (k *Kubelet) publish(p *pod) {
 	s := k.manifest.service
 	k.cluster.publish(fmt.Sprintf("%s.%s.svc.%s.", s.Name, s.Namespace, domain), p, k.Runtime.Node.Uplink())

@@ -18,12 +18,12 @@ import (
 // Manifest is the path of what is deployed, from a package right below tests.
 const Manifest = "../../deploy/dupip.yaml"
 
-// knownFields are the fields of a DaemonSet that are played here; one that ends with a dot has any
-// fields below it. How it is rolled out and scheduled is the business of others.
+// knownFields are the fields of a DaemonSet that this package understands or that concern only its
+// rollout. One that ends with a dot has any fields below it.
 var knownFields = strings.Fields(`
 	apiVersion kind metadata. spec.selector.matchLabels. spec.updateStrategy. spec.template.metadata.labels.`)
 
-// knownPodFields are those of the pods' specification.
+// knownPodFields are those of the pod's specification.
 var knownPodFields = strings.Fields(`
 	automountServiceAccountToken dnsPolicy hostNetwork hostPID nodeName nodeSelector. priorityClassName
 	serviceAccountName terminationGracePeriodSeconds tolerations.
@@ -48,7 +48,7 @@ var knownPodFields = strings.Fields(`
 	volumes.configMap.name volumes.configMap.defaultMode volumes.configMap.optional volumes.configMap.items.key volumes.configMap.items.path
 	volumes.secret.secretName volumes.secret.defaultMode volumes.secret.optional volumes.secret.items.key volumes.secret.items.path`)
 
-// manifest is a DaemonSet and what belongs to it.
+// manifest is a DaemonSet with its ConfigMaps, ServiceAccount and Service.
 type manifest struct {
 	configs []corev1.ConfigMap
 	account corev1.ServiceAccount
@@ -98,8 +98,8 @@ func (m *manifest) add(document []byte) error {
 	return fmt.Errorf("a %s %s is not understood", kind.APIVersion, kind.Kind)
 }
 
-// check looks for what an API server would refuse, or would leave without pods, and for
-// what is beyond the cluster that is played here.
+// check returns an error for what an API server would reject or leave without pods, and for what
+// this package does not support.
 func (m *manifest) check() error {
 	pods := m.set.Spec.Template
 	if s := m.set.Spec.Selector; s == nil || !selects(s.MatchLabels, pods.Labels) {
@@ -152,8 +152,7 @@ func checkFields(document []byte, known []string) error {
 	return errors.Join(errs...)
 }
 
-// leaves are the values in a document that have nothing in them, by their path without the indices
-// of lists.
+// leaves are the scalars and empty values of a document, by their path without list indices.
 func leaves(path string, content any) map[string]any {
 	all := make(map[string]any)
 	switch c := content.(type) {

@@ -21,12 +21,12 @@ type pod struct {
 	namespace, name, uid string
 	labels               map[string]string
 	nodeName             string
-	// dir is for what goes with the pod.
+	// dir has the pod's volumes and is removed with it.
 	dir string
 }
 
 const (
-	// defaultGrace is the time in seconds that a pod has to end when its manifest does not say.
+	// defaultGrace is the default of terminationGracePeriodSeconds.
 	defaultGrace = 30
 	// criticalScore is the oom_score_adj of pods that are critical to their node.
 	criticalScore = -997
@@ -77,7 +77,7 @@ func (p *pod) run(ctx context.Context, spec *corev1.PodSpec) (*Agent, error) {
 	return a, a.start(ctx)
 }
 
-// options are what of the pod's specification is the sandbox's.
+// options are the sandbox's part of the pod's specification.
 func (p *pod) options(spec *corev1.PodSpec, config *runtimeapi.ContainerConfig) (cri.PodOptions, error) {
 	o := cri.PodOptions{
 		Namespace: p.namespace, Name: p.name, UID: p.uid,
@@ -108,7 +108,7 @@ func (p *pod) options(spec *corev1.PodSpec, config *runtimeapi.ContainerConfig) 
 	return o, nil
 }
 
-// config is what of a container's specification is the runtime's. Probes go to the agent.
+// config is the runtime's part of a container's specification. Probes go to the agent.
 func (p *pod) config(c *corev1.Container, volumes map[string]string, a *Agent) (*runtimeapi.ContainerConfig, error) {
 	security, err := securityContext(c.SecurityContext)
 	if err != nil {
@@ -138,8 +138,7 @@ func (p *pod) config(c *corev1.Container, volumes map[string]string, a *Agent) (
 		}
 		config.Mounts = append(config.Mounts, mount)
 	}
-	// The files that a kubelet itself mounts: the names that a node knows, and where a container
-	// may leave its last words.
+	// The files that a kubelet itself mounts: the hosts file and the termination log.
 	for at, text := range map[string]string{"/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n", "/dev/termination-log": ""} {
 		path := filepath.Join(p.dir, filepath.Base(at))
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {

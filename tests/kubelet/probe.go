@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// probe is a question to the container, by HTTP from the node.
+// probe is an HTTP request from the node to the container.
 type probe struct {
 	path string
 	port int
-	// timeout is for one answer; total is how long it may fail in a row.
+	// timeout is for one response; total is how long it may fail in a row.
 	timeout, total time.Duration
 }
 
-// toProbe reads a probe, with the API server's defaults; none is one that succeeds.
+// toProbe reads a probe, with the API server's defaults; a nil probe succeeds.
 func toProbe(from *corev1.Probe, ports []corev1.ContainerPort) (p probe, err error) {
 	if from == nil {
 		return p, nil
@@ -41,7 +41,7 @@ func toProbe(from *corev1.Probe, ports []corev1.ContainerPort) (p probe, err err
 	return p, nil
 }
 
-// runProbe asks once, and is nil if the answer is a good one.
+// runProbe runs a probe once.
 func (a *Agent) runProbe(ctx context.Context, p probe) error {
 	if p.path == "" {
 		return nil
@@ -60,7 +60,7 @@ func (a *Agent) runProbe(ctx context.Context, p probe) error {
 	return nil
 }
 
-// Get asks a port of the agent by HTTP, at the pod's address, from inside its node. The
+// Get sends an HTTP request to a port of the agent, at the pod's address, from inside its node. The
 // caller closes the body.
 func (a *Agent) Get(ctx context.Context, port int, path string) (*http.Response, error) {
 	address := net.JoinHostPort(a.Node.Uplink().String(), strconv.Itoa(port))

@@ -24,7 +24,7 @@ var (
 func securityContext(s *corev1.SecurityContext) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	to := &runtimeapi.LinuxContainerSecurityContext{
 		MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
-		// A kubelet that is not told otherwise uses no filter where a manifest names none.
+		// By default a kubelet uses no filter if the manifest names none.
 		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined},
 	}
 	if s == nil {
@@ -57,9 +57,8 @@ func securityContext(s *corev1.SecurityContext) (*runtimeapi.LinuxContainerSecur
 			return nil, fmt.Errorf("the seccomp profile %s is not understood", p.Type)
 		}
 	}
-	// The runtimes of the lab use neither AppArmor nor SELinux: machines differ in which of
-	// them they have, if any. To be free of the one is all that can be had for certain; a
-	// label of the other is handed on, and does nothing.
+	// The lab's runtimes use neither AppArmor nor SELinux, because machines differ in which they have.
+	// So only an unconfined AppArmor profile is supported, and an SELinux label does nothing.
 	if p := s.AppArmorProfile; p != nil {
 		if p.Type != corev1.AppArmorProfileTypeUnconfined {
 			return nil, fmt.Errorf("the lab has no AppArmor profile %s", p.Type)
@@ -88,7 +87,7 @@ func resources(r corev1.ResourceRequirements) *runtimeapi.LinuxContainerResource
 	return to
 }
 
-// HasMemoryLimits says whether the machine can limit the memory of a container.
+// HasMemoryLimits returns whether the machine can limit the memory of a container.
 func HasMemoryLimits() bool {
 	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.limit_in_bytes"); err == nil {
 		return true

@@ -18,17 +18,16 @@ const (
 	secret    = "Secret"
 )
 
-// objectVolume is a folder with the data of an object.
+// objectVolume is a folder with the data of a ConfigMap or Secret.
 type objectVolume struct {
 	objectKey
 	dir  string
 	mode fs.FileMode
-	// items are the parts of it that are there, under names of their own; none for all.
+	// items are the keys to project and their file names; none for all.
 	items []corev1.KeyToPath
 }
 
-// SetConfigMap makes a ConfigMap or changes it; running pods that have mounted it see the
-// new data as they do in a cluster.
+// SetConfigMap creates or changes a ConfigMap; pods that have mounted it see the new data.
 func (k *Kubelet) SetConfigMap(name string, data map[string]string) error {
 	return k.setObject(objectKey{configMap, name}, data)
 }
@@ -50,14 +49,14 @@ func (k *Kubelet) setObject(key objectKey, data map[string]string) error {
 	return nil
 }
 
-// volume makes what a volume is of and returns its path on the machine.
+// volume makes a volume's folder and returns its path on the machine.
 func (p *pod) volume(v corev1.Volume) (string, error) {
 	own := filepath.Join(p.dir, v.Name)
 	switch {
 	case v.HostPath != nil:
 		path, ok := p.kubelet.HostPaths[v.HostPath.Path]
 		if !ok {
-			return "", fmt.Errorf("where the host's %s is in the lab is not said: add it to HostPaths", v.HostPath.Path)
+			return "", fmt.Errorf("the host path %s is unknown: add it to HostPaths", v.HostPath.Path)
 		}
 		if kind := v.HostPath.Type; kind != nil && *kind == corev1.HostPathDirectoryOrCreate {
 			return path, os.MkdirAll(path, 0o755)
@@ -75,7 +74,7 @@ func (p *pod) volume(v corev1.Volume) (string, error) {
 		s := v.Secret
 		return own, p.object(objectVolume{objectKey{secret, s.SecretName}, own, mode(s.DefaultMode), s.Items}, s.Optional)
 	}
-	return "", errors.New("its kind is not understood")
+	return "", errors.New("its type is not understood")
 }
 
 // mode is that of a volume's files.
@@ -120,15 +119,15 @@ func (v *objectVolume) project(data map[string]string) error {
 		errs = append(errs, os.WriteFile(path, []byte(content), v.mode), os.Chmod(path, v.mode))
 	}
 	link := filepath.Join(v.dir, "..data")
-	former, _ := os.Readlink(link) // there is none at first
+	previous, _ := os.Readlink(link) // there is none at first
 	errs = append(errs, os.Symlink(filepath.Base(next), link+"_tmp"), os.Rename(link+"_tmp", link))
 	for name := range files {
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(v.dir, name)); !errors.Is(err, fs.ErrExist) {
 			errs = append(errs, err)
 		}
 	}
-	if former != "" {
-		errs = append(errs, os.RemoveAll(filepath.Join(v.dir, former)))
+	if previous != "" {
+		errs = append(errs, os.RemoveAll(filepath.Join(v.dir, previous)))
 	}
 	return errors.Join(errs...)
 }

@@ -38,8 +38,8 @@ func (f Fault) rule() string {
 	return strings.Join(append(words, "counter drop"), " ")
 }
 
-// InjectFaults adds faults to the switch, until mend is called. [Node.Disconnect] unplugs a node.
-func (l *Lab) InjectFaults(faults ...Fault) (mend func() error, err error) {
+// InjectFaults adds faults to the switch, until heal is called. [Node.Disconnect] unplugs a node.
+func (l *Lab) InjectFaults(faults ...Fault) (heal func() error, err error) {
 	var added []*Fault
 	for _, f := range faults {
 		added = append(added, &f)

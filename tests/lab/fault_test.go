@@ -69,17 +69,17 @@ func TestFaults(t *testing.T) {
 	ab, ba, ac, other := newFlow(l, a, b, 7), newFlow(l, b, a, 7), newFlow(l, a, c, 7), newFlow(l, a, b, 8)
 
 	// Nothing is known of the neighbours yet, and they have to answer.
-	mend := l.InjectFaults(Fault{From: a, To: b})
+	remove := l.InjectFaults(Fault{From: a, To: b})
 	ab.send(l, 3)
 	ba.arrives(l, "against a one-way cut")
 	ac.arrives(l, "past a one-way cut")
-	mend()
+	remove()
 	ab.arrives(l, "after a one-way cut")
 	if err := a.Ping(b.Uplink6()); err != nil {
 		t.Errorf("after a one-way cut: %v", err)
 	}
 
-	mend = l.InjectFaults(Fault{UDP: 7, To: b})
+	remove = l.InjectFaults(Fault{UDP: 7, To: b})
 	ab.send(l, 3)
 	other.arrives(l, "another port than the blocked one")
 	server, err := listenTCP(b, netip.AddrPortFrom(b.Uplink(), 7))
@@ -93,15 +93,15 @@ func TestFaults(t *testing.T) {
 		return err
 	}))
 	heal := l.InjectFaults(Fault{From: a, To: c})
-	mend()
+	remove()
 	ab.arrives(l, "after its port was blocked")
 	ac.send(l, 1)
 	heal()
 	ac.arrives(l, "after both faults")
 
-	mend = l.InjectFaults(Fault{From: a, To: b, Percent: 50})
+	remove = l.InjectFaults(Fault{From: a, To: b, Percent: 50})
 	ab.send(l, 200)
-	mend()
+	remove()
 	lost := 0
 	for number := ab.sent - 200; number < ab.sent; {
 		next := ab.next(l, 200*time.Millisecond)

@@ -109,7 +109,7 @@ func (t *T) Usage(p *Process) Usage {
 }
 
 // InjectFaults adds faults to the switch; the result ends them.
-func (t *T) InjectFaults(faults ...Fault) (mend func()) {
+func (t *T) InjectFaults(faults ...Fault) (heal func()) {
 	t.Helper()
 	end, err := t.Lab.InjectFaults(faults...)
 	t.Do(err)

@@ -35,13 +35,13 @@ var foundApart = []Scenario{
 			deaf, other := s.Actors[i], s.Actors[1-i]
 			elder := s.PodOn(other, "elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
 			s.Sees(elder, ips...)
-			mend := s.InjectFaults(lab.Fault{To: deaf.Node})
+			remove := s.InjectFaults(lab.Fault{To: deaf.Node})
 			from := time.Now()
 			newcomer := s.PodOn(deaf, "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
 			s.Sees(newcomer, ips...)
 			s.WaitAlone(deaf)
 			heal := time.Now()
-			mend()
+			remove()
 			s.FindsHealed(from, heal, []*lab.Pod{elder, newcomer}, ips...)
 			s.WaitAllMembers()
 		}
@@ -58,14 +58,14 @@ var foundApart = []Scenario{
 	}},
 	{ID: "D12", Want: Found, Nodes: 2, Text: "UDP is blocked, TCP passes; from the end of that", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Routed, 13)
-		mend := s.InjectFaults(lab.Fault{UDP: lab.GossipPort})
+		remove := s.InjectFaults(lab.Fault{UDP: lab.GossipPort})
 		from := time.Now()
 		elder := s.PodOn(s.Actors[0], "elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 		newcomer := s.PodOn(s.Actors[1], "newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 		s.Sees(elder, ips...)
 		s.Sees(newcomer, ips...)
 		heal := time.Now()
-		mend()
+		remove()
 		s.FindsHealed(from, heal, []*lab.Pod{elder, newcomer}, ips...)
 	}},
 	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the elder's agent is down; from its start", Play: func(s *Stage) {

@@ -198,14 +198,14 @@ var quietReboot = onOneAndMore(3, Scenario{
 			}
 			pods = nil
 			s.Do(node.Node.Reboot())
-			mend := func() {}
+			heal := func() {}
 			if round == 2 && len(s.Actors) > 1 {
-				mend = s.InjectFaults(lab.Fault{From: node.Node})
+				heal = s.InjectFaults(lab.Fault{From: node.Node})
 			}
 			start()
 			s.Restart(node)
 			sees()
-			mend()
+			heal()
 			if len(s.Actors) > 1 {
 				s.WaitAllMembers()
 			}

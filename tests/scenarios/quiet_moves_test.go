@@ -88,12 +88,12 @@ func anyOrder(s *Stage) {
 			if round%3 == 1 {
 				s.awaitLeases(at, ips, func() []lab.Datagram { return switched.Datagrams()[before:] })
 			}
-			mend, began := func() {}, time.Now()
+			heal, began := func() {}, time.Now()
 			switch round % 3 {
 			case 1: // the end of the old one is told after the new one
-				mend = s.InjectFaults(lab.Fault{From: at.Node})
+				heal = s.InjectFaults(lab.Fault{From: at.Node})
 			case 2: // the new one is told long after the end of the old one
-				mend = s.InjectFaults(lab.Fault{From: next.Node})
+				heal = s.InjectFaults(lab.Fault{From: next.Node})
 			}
 			s.Do(pod.Delete())
 			before = len(switched.Datagrams())
@@ -107,7 +107,7 @@ func anyOrder(s *Stage) {
 			if round%3 == 1 && next.outOfOrder(ips, began) {
 				inverted++
 			}
-			mend()
+			heal()
 			at = next
 		}
 	}
