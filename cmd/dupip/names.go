@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dupip/dupip/agent/api"
@@ -46,15 +45,13 @@ func nodeID(b api.Binding) string { return b.Node + "/" + b.Boot }
 func nodesOf(holders []api.Binding) (names []string, several bool) {
 	var ids []string
 	for _, b := range holders {
-		if id := nodeID(b); !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
+		ids = append(ids, nodeID(b))
 	}
-	nodes := merge.Names(ids)
-	for _, b := range holders {
-		names = append(names, nodes[slices.Index(ids, nodeID(b))])
+	byID := merge.Names(ids)
+	for _, id := range ids {
+		names = append(names, byID[id])
 	}
-	return names, len(ids) > 1
+	return names, len(byID) > 1
 }
 
 // isOn reports whether a holder is on the node with that name, which may include the boot.
