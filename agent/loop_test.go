@@ -41,8 +41,7 @@ func parsed(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// newLoop makes a loop without kernel and cluster that is not running; the test calls it as its
-// goroutine would.
+// newLoop makes a loop without kernel and cluster that is not running; the test calls its methods.
 func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -81,7 +80,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 // add adds a pod's eth0 as the watcher would.
 func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *observe.Interface {
 	t.Helper()
-	info, err := os.Stat("/proc/self/ns/net") // it is there all the time
+	info, err := os.Stat("/proc/self/ns/net") // always exists
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +103,7 @@ func (l *loop) turn() {
 	l.act()
 }
 
-// see is a packet of a pod.
+// packet is a packet of a pod.
 func (l *loop) packet(i *observe.Interface, kind bpf.Kind, ip string) {
 	l.record(bpf.Record{
 		Time: time.Since(observe.TimeOf(0)), Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
@@ -113,7 +112,7 @@ func (l *loop) packet(i *observe.Interface, kind bpf.Kind, ip string) {
 	l.turn()
 }
 
-// pass lets the detector's time pass.
+// pass lets time pass for the detector.
 func (l *loop) pass(from time.Time, span, step time.Duration) {
 	for now := from; now.Before(from.Add(span)); now = now.Add(step) {
 		l.peer.Tick(now)
@@ -127,8 +126,8 @@ func (l *loop) unanswered(i *observe.Interface) int {
 	return l.prober.Unanswered(i.Ref, one, bpf.VLAN{})
 }
 
-// TestSilentPod: an address that a pod has configured is probed, and heard of by its answer; once
-// its binding has ended it is probed again, unless it has left.
+// TestSilentPod: an address that a pod has configured is probed, and its answer makes the binding. After
+// the binding has ended the address is probed again, unless it was removed.
 func TestSilentPod(t *testing.T) {
 	l, probes := newLoop(t, "")
 	i := l.add(t, 2, 42, "10.0.0.1", "10.0.0.2")
@@ -154,13 +153,13 @@ func TestSilentPod(t *testing.T) {
 	l.update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
 	l.turn()
 	if l.prober.Run(time.Now()); l.unanswered(i) != 0 {
-		t.Error("an address is probed that the pod does not have any more")
+		t.Error("a removed address is probed")
 	}
 }
 
-// TestAskedEverLater: a pod that answers pending probes and not those of a verification is asked
-// ever later.
-func TestAskedEverLater(t *testing.T) {
+// TestSuppressedLonger: a pod that answers pending probes but no verification is suppressed longer each
+// time.
+func TestSuppressedLonger(t *testing.T) {
 	l, _ := newLoop(t, "")
 	i, honest := l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")
 	key := detector.Key{Network: "default", IP: one}
@@ -179,7 +178,7 @@ func TestAskedEverLater(t *testing.T) {
 			l.turn()
 		}
 		if l.detector.Holds(key, i.Holder) {
-			t.Fatalf("round %d: still heard", round)
+			t.Fatalf("round %d: it still holds the address", round)
 		}
 		until := l.detector.SuppressedUntil(key, i.Holder)
 		wait := max(0, until.Sub(now))
@@ -191,7 +190,7 @@ func TestAskedEverLater(t *testing.T) {
 	if last < 10*time.Second {
 		t.Fatalf("in the end it is suppressed for %v", last)
 	}
-	for n := range 20 { // the probe is pending until then, whatever it announces meanwhile
+	for n := range 20 { // announcements do not change when the probe is due
 		l.packet(i, bpf.Announced, "10.0.0.1")
 		if at := l.prober.Next(); at.Before(time.Now()) {
 			t.Fatalf("announcement %d: the next probe is due at once", n)
@@ -242,7 +241,7 @@ func TestReloadMovesBindings(t *testing.T) {
 	}
 }
 
-// TestNames: a name that comes late reaches the bindings.
+// TestNames: a late name is added to the bindings.
 func TestNames(t *testing.T) {
 	l, _ := newLoop(t, "")
 	i := l.add(t, 2, 7, "10.0.0.1")
@@ -254,13 +253,13 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDo: whoever asks a loop that has ended, or does not take it, is not kept waiting.
+// TestDo: do does not block if the loop has ended or the context is done.
 func TestDo(t *testing.T) {
 	l, _ := newLoop(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := l.do(ctx, func() {}); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v of a caller that has gone", err)
+		t.Errorf("error %v with a done context", err)
 	}
 	close(l.stopped)
 	if err := l.do(t.Context(), func() {}); !errors.Is(err, errStopped) {

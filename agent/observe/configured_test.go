@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-func (w *world) configured(i *Interface) (ips []string) {
+func (w *harness) configured(i *Interface) (ips []string) {
 	for key := range w.Configured(i) {
 		ips = append(ips, key.IP.String())
 	}
@@ -42,13 +42,13 @@ func TestConfigured(t *testing.T) {
 		{name: "lo and a nested bridge", peer: "eth0", more: []netns.Address{onLo, nested}},
 		{name: "lo beside a secondary interface", master: "br1", peer: "net1", more: []netns.Address{onLo}},
 		{name: "lo in a list with holes", peer: "eth0", more: []netns.Address{onLo}, holes: true},
-		// The runtime's addresses are those of eth0, and used only where the kernel has none:
-		// behind it is a virtual machine.
+		// The runtime's addresses are those of eth0. They count only if the kernel has none, as with a
+		// virtual machine.
 		{name: "a container's by the runtime", peer: "eth0", own: []string{"10.0.0.5"}, sandbox: sandbox, want: []string{"10.0.0.5"}},
 		{name: "a secondary interface's by the runtime", master: "br1", peer: "net1", sandbox: sandbox},
 		{name: "a virtual machine's by the runtime", peer: "eth0", sandbox: sandbox, want: []string{"10.0.0.5", "10.0.0.6"}},
 	} {
-		w := newWorld(t, "")
+		w := newHarness(t, "")
 		i := w.add("veth0", test.master, test.peer, 2, uint64(7+n), test.own...)
 		w.change(i, func(l *links.Interface) {
 			l.View.Addresses, l.View.Truncated = append(l.View.Addresses, test.more...), test.holes
@@ -65,7 +65,7 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// TestLeft: an address that leaves a netns is withdrawn, unless the netns has it elsewhere. A
+// TestLeft: an address that leaves a netns is withdrawn, unless the netns has it on another interface. A
 // process may have taken over the only address.
 func TestLeft(t *testing.T) {
 	first := func(l *links.Interface) { l.View.Addresses = l.View.Addresses[1:] }
@@ -82,7 +82,7 @@ func TestLeft(t *testing.T) {
 		{"one of a list with holes", []string{"10.0.0.5"}, func(l *links.Interface) { first(l); l.View.Truncated = true }, false, false},
 		{"none", []string{"10.0.0.5"}, func(l *links.Interface) { l.Name = "veth9" }, false, false},
 	} {
-		w := newWorld(t, "")
+		w := newHarness(t, "")
 		i := w.add("veth0", "", "eth0", 2, 7, test.ips...)
 		all := w.change(i, test.change)
 		if test.withdrawn != (len(all) == 1 && all[0].Kind == Withdrawn && all[0].Sighting.Key == key("10.0.0.5") && all[0].Sighting.Holder.ID == i.Holder) {
@@ -96,13 +96,13 @@ func TestLeft(t *testing.T) {
 			t.Errorf("%s: left %v, want it %t", test.name, left, test.left)
 		}
 	}
-	w := newWorld(t, "")
+	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
 	w.add("veth1", "", "eth1", 3, 7, "10.0.0.5") // "eth1" is another network
 	if all := w.change(i, first); len(all) != 1 {
-		t.Errorf("an address in another network keeps one: %+v", all)
+		t.Errorf("the same address in another network prevents the withdrawal: %+v", all)
 	}
-	w = newWorld(t, "networks: [{name: default, match: {peers: [eth1]}}]")
+	w = newHarness(t, "networks: [{name: default, match: {peers: [eth1]}}]")
 	i = w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
 	w.add("veth1", "", "eth1", 3, 7, "10.0.0.5")
 	if all := w.change(i, first); len(all) != 0 {
@@ -110,9 +110,9 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestVLANsAreBounded: a pod that makes up tags does not keep out what it really has.
+// TestVLANsAreBounded: made-up tags do not displace the networks that a pod really has.
 func TestVLANsAreBounded(t *testing.T) {
-	w := newWorld(t, "")
+	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
 	own := netns.Address{IP: netip.MustParseAddr("10.1.0.5"), Where: netns.OnPeer, OuterVLAN: 4000, Valid: true}
 	w.change(i, func(l *links.Interface) { l.View.Addresses = append(l.View.Addresses, own) })

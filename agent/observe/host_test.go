@@ -10,22 +10,22 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// TestNotReadyBeforeTheFirstLook: a reload in the first moment says nothing about pods.
-func TestNotReadyBeforeTheFirstLook(t *testing.T) {
-	w := newWorld(t, "")
+// TestNotReadyBeforeHostAddresses: a reload does not make the table ready.
+func TestNotReadyBeforeHostAddresses(t *testing.T) {
+	w := newHarness(t, "")
 	w.Configure(parsed(t, ""), time.Now())
 	if w.Ready() {
-		t.Error("ready before anything was looked at")
+		t.Error("ready before the host addresses were listed")
 	}
 	w.Update(links.Event{Kind: links.HostAddresses}, time.Now())
 	if !w.Ready() {
-		t.Error("not ready after the first look")
+		t.Error("not ready after the host addresses were listed")
 	}
 }
 
-// TestHostAddresses: one address is known in every network it is in, and only there.
+// TestHostAddresses: an address has a binding in each of its networks, and in no other.
 func TestHostAddresses(t *testing.T) {
-	w := newWorld(t, "networks: [{name: a, match: {interfaces: [br-a]}}, {name: b, match: {bridges: [br-b, vrf-b]}}]")
+	w := newHarness(t, "networks: [{name: a, match: {interfaces: [br-a]}}, {name: b, match: {bridges: [br-b, vrf-b]}}]")
 	ip := netip.MustParseAddr("10.0.0.1")
 	known := make(map[string]bool)
 	follow := func(all []Observation, want ...string) {
@@ -48,7 +48,7 @@ func TestHostAddresses(t *testing.T) {
 	}
 	all := list(links.HostAddress{IP: ip, Device: "br-a", Index: 5}, links.HostAddress{IP: ip, Device: "br-b", Index: 6}, links.HostAddress{IP: ip, Device: "veth1", Index: 7})
 	if !all[0].Sighting.FoundAtStart {
-		t.Error("the first list has the age of its addresses")
+		t.Error("the addresses of the first list count as new")
 	}
 	follow(all, "default", "a", "b")
 	all = list(links.HostAddress{IP: ip, Device: "br-b", Index: 6})

@@ -12,10 +12,10 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// TestMirror: who sends our probe back may send back what others answer, and does not hold what
-// its netns does not list.
+// TestMirror: a holder that sends our probe back may also send the answers of others back. It holds only
+// what its netns lists.
 func TestMirror(t *testing.T) {
-	w := newWorld(t, "")
+	w := newHarness(t, "")
 	began := time.Now()
 	evidence := func(i *Interface, kind bpf.Kind, mac [6]byte, ip string, after time.Duration) detector.Evidence {
 		at := began.Add(after)
@@ -52,7 +52,7 @@ func TestMirror(t *testing.T) {
 		}
 	}
 	all := []*Interface{machine, second, bystander, unseen}
-	// Others send it as if they were us: it was not probed, or behind another holder.
+	// Faked probes: the address was not probed, or behind another holder.
 	w.probed[netip.MustParseAddr("10.0.0.5")] = machine.Holder
 	for _, i := range all {
 		cameBack(i, "10.0.0.6", time.Second)
@@ -61,7 +61,7 @@ func TestMirror(t *testing.T) {
 	for _, i := range all {
 		answer(i, time.Second, detector.Announced, "before")
 	}
-	// It goes in at one interface and comes out of another.
+	// A probe comes back on another interface of the holder.
 	w.probed[netip.MustParseAddr("10.0.0.6")] = machine.Holder
 	w.probed[netip.MustParseAddr("10.0.0.7")] = unseen.Holder
 	cameBack(second, "10.0.0.6", 2*time.Second)
@@ -76,7 +76,7 @@ func TestMirror(t *testing.T) {
 	answer(machine, 3*time.Second+mirrorFor, detector.Announced, "long after")
 }
 
-// TestMirrorsAreBounded: those that are kept are renewed, and old ones make room.
+// TestMirrorsAreBounded: known mirrors are renewed, and expired ones are removed.
 func TestMirrorsAreBounded(t *testing.T) {
 	var m mirrors
 	now := time.Now()

@@ -45,7 +45,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// A network that the configuration declares is one, whatever VLANs its bridges use.
+// The VLAN of a bridge port does not split a network of the configuration.
 func TestPortVLANAndARule(t *testing.T) {
 	c := parsed(t, "networks: [{name: storage, match: {peers: [net1]}}]")
 	i := links.Interface{Seen: true, View: netns.View{Peer: "net1"}, Master: "br1", PortVLAN: 100}
@@ -56,7 +56,7 @@ func TestPortVLANAndARule(t *testing.T) {
 	}
 }
 
-// TestSameNetworks: only a rule that matches one of the two makes a difference.
+// TestSameNetworks: only a rule that matches one of the two states makes a difference.
 func TestSameNetworks(t *testing.T) {
 	before := &links.Interface{Name: "veth0", Seen: true, View: netns.View{Peer: "eth0"}}
 	for _, test := range []struct {
@@ -79,6 +79,6 @@ func TestSameNetworks(t *testing.T) {
 	other := port
 	other.PortVLAN = 200
 	if sameNetworks(parsed(t, ""), &port, &other) {
-		t.Error("another VLAN of the bridge is taken for the same network")
+		t.Error("another VLAN of the bridge is the same network")
 	}
 }

@@ -24,8 +24,8 @@ func parsed(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// world is a Table with everything around it; the test fills in what that should say.
-type world struct {
+// harness is a Table with fakes for its options.
+type harness struct {
 	*Table
 	bindings []detector.Binding
 	probed   map[netip.Addr]detector.HolderID // probed just now
@@ -34,9 +34,9 @@ type world struct {
 	counters map[int]bpf.Counters
 }
 
-func newWorld(t *testing.T, text string) *world {
+func newHarness(t *testing.T, text string) *harness {
 	t.Helper()
-	w := &world{probed: make(map[netip.Addr]detector.HolderID), names: make(map[uint64]pods.Change)}
+	w := &harness{probed: make(map[netip.Addr]detector.HolderID), names: make(map[uint64]pods.Change)}
 	w.Table = New(Options{
 		Log:    slog.New(slog.DiscardHandler),
 		Host:   detector.HolderID{Node: "n/", Netns: 1},
@@ -74,13 +74,13 @@ func link(name, master, peer string, index int, cookie uint64, ips ...string) *l
 	return l
 }
 
-func (w *world) add(name, master, peer string, index int, cookie uint64, ips ...string) *Interface {
+func (w *harness) add(name, master, peer string, index int, cookie uint64, ips ...string) *Interface {
 	i, _ := w.Update(links.Event{Kind: links.Added, Interface: link(name, master, peer, index, cookie, ips...)}, time.Now())
 	return i
 }
 
 // change changes the description of an interface.
-func (w *world) change(i *Interface, f func(*links.Interface)) []Observation {
+func (w *harness) change(i *Interface, f func(*links.Interface)) []Observation {
 	next := *i.Interface
 	next.View.Addresses = slices.Clone(next.View.Addresses)
 	f(&next)
@@ -121,7 +121,7 @@ func TestEvidence(t *testing.T) {
 		{"a packet out of a netns that is not seen", unseen, packet{bpf.Announced, "10.0.0.6"}, detector.Announced, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, "")
+			w := newHarness(t, "")
 			i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
 			if test.change != nil {
 				w.change(i, test.change)
@@ -147,18 +147,18 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestEarlyRecords: records may come before their interface is announced, and not for ever.
+// TestEarlyRecords: records wait for the event about their interface, within bounds.
 func TestEarlyRecords(t *testing.T) {
-	w := newWorld(t, "")
+	w := newHarness(t, "")
 	i := &Interface{Ref: detector.Interface{Ifindex: 2, Generation: 2}}
 	now := time.Now()
 	for _, at := range []time.Time{now.Add(-earlyFor - time.Second), now} {
 		if o, ok := w.Record(i.packet(bpf.Announced, "10.0.0.5", at)); ok {
-			t.Fatalf("an interface that is not known says %+v", o)
+			t.Fatalf("an observation of an unknown interface: %+v", o)
 		}
 	}
 	if w.Next().After(now) {
-		t.Error("the older record is due already, and nothing says so")
+		t.Error("the older record has expired, but Next is later")
 	}
 	w.Tick(now)
 	if w.Pending() != 1 || w.Dropped()[droppedGone] != 1 {
@@ -166,7 +166,7 @@ func TestEarlyRecords(t *testing.T) {
 	}
 	_, all := w.Update(links.Event{Kind: links.Added, Interface: link("veth0", "", "eth0", 2, 7, "10.0.0.5")}, now)
 	if len(all) != 1 || all[0].Kind != Seen || all[0].Sighting.Key.IP.String() != "10.0.0.5" {
-		t.Errorf("once the interface is announced: %+v", all)
+		t.Errorf("after the event about the interface: %+v", all)
 	}
 	for range maxEarly + 5 {
 		w.Record(bpf.Record{Ifindex: 99, Kind: bpf.Data, IP: netip.MustParseAddr("10.0.0.5")})
@@ -176,9 +176,9 @@ func TestEarlyRecords(t *testing.T) {
 	}
 }
 
-// TestTentative: an address that the pod probes itself is reported, and binds nobody.
+// TestTentative: an address that the pod probes itself is reported and makes no binding.
 func TestTentative(t *testing.T) {
-	w := newWorld(t, "")
+	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7)
 	o, ok := w.Record(i.packet(bpf.Tentative, "10.0.0.5", time.Now()))
 	if !ok || o.Kind != Tentative || o.Interface != i.Ref || o.Sighting.Key.IP.String() != "10.0.0.5" {
@@ -186,9 +186,9 @@ func TestTentative(t *testing.T) {
 	}
 }
 
-// TestRemoved: what was seen on an interface ends with it.
+// TestRemoved: the bindings of an interface end with it.
 func TestRemoved(t *testing.T) {
-	w := newWorld(t, "")
+	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7)
 	changed, all := w.Update(links.Event{
 		Kind: links.Removed, Interface: i.Interface, Reason: "deleted", Refused: bpf.Counters{RefusedData: 9},
@@ -201,9 +201,9 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestNames: the name of a pod comes at any time, and goes with the netns.
+// TestNames: the name of a pod may be set at any time and ends with the netns.
 func TestNames(t *testing.T) {
-	w := newWorld(t, "")
+	w := newHarness(t, "")
 	web := pods.Change{Cookie: 7, Pod: detector.Pod{Namespace: "shop", Name: "web-1"}}
 	w.names[7] = web
 	early := bpf.Record{Time: time.Since(TimeOf(0)), Ifindex: 2, Generation: 2, Kind: bpf.Announced, IP: netip.MustParseAddr("10.0.0.5")}
@@ -222,9 +222,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestReloadMovesBindings: what moves keeps its evidence and its time, the rest stays.
+// TestReloadMovesBindings: bindings that move keep their evidence and time, the others stay.
 func TestReloadMovesBindings(t *testing.T) {
-	w := newWorld(t, "networks: [{name: default, match: {peers: [net1]}}]")
+	w := newHarness(t, "networks: [{name: default, match: {peers: [net1]}}]")
 	a, b := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5"), w.add("veth1", "br1", "net1", 3, 7, "10.0.0.6")
 	seen := time.Now().Add(-time.Minute)
 	for n, i := range []*Interface{a, b} {
@@ -252,7 +252,7 @@ func TestReloadMovesBindings(t *testing.T) {
 
 // TestLostWhileMoving: an address that leaves a pod does not move with it.
 func TestLostWhileMoving(t *testing.T) {
-	w := newWorld(t, "")
+	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5", "10.0.0.6")
 	for _, ip := range []string{"10.0.0.5", "10.0.0.6"} {
 		o, _ := w.Record(i.packet(bpf.Announced, ip, time.Now()))
@@ -270,8 +270,7 @@ func TestLostWhileMoving(t *testing.T) {
 	}
 }
 
-// TestFoundAtStart: a holder's age is known if it came after its agent, or got the address
-// after that.
+// TestFoundAtStart: a holder's age is known if it, or its address, is newer than its agent.
 func TestFoundAtStart(t *testing.T) {
 	with, without, guest := link("a", "", "eth0", 1, 11, "10.0.0.1"), link("b", "", "eth0", 2, 12, "10.0.0.2"), link("c", "", "eth0", 3, 13)
 	for name, test := range map[string]struct {
@@ -293,12 +292,12 @@ func TestFoundAtStart(t *testing.T) {
 	}
 }
 
-// TestRefusedNeverGoesBack: counters begin anew when a program is attached anew.
+// TestRefusedNeverGoesBack: counters restart from 0 when a program is attached again.
 func TestRefusedNeverGoesBack(t *testing.T) {
 	var r refused
 	r.read(bpf.Counters{RefusedData: 100})
 	r.read(bpf.Counters{RefusedData: 120})
-	r.read(bpf.Counters{RefusedAnnounced: 150}) // attached anew meanwhile
+	r.read(bpf.Counters{RefusedAnnounced: 150}) // attached again
 	if got := r.total(); got != (bpf.Counters{RefusedData: 120, RefusedAnnounced: 150}) {
 		t.Errorf("in all %+v", got)
 	}

@@ -13,14 +13,14 @@ import (
 
 var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a Peer whose clock the test moves, with the actions that came out of it.
-type world struct {
+// harness is a Peer with a clock that the test moves, and the actions of the Peer.
+type harness struct {
 	*Peer
 	t   *testing.T
 	now time.Time
-	// probe says what became of a probe; nil: all are sent.
+	// probe returns the result of a probe; nil: all are sent.
 	probe func(Probe) Refusal
-	// answers has sent probes answered at once by their holder.
+	// answers: holders answer each probe at once.
 	answers bool
 
 	probed    []detector.Probe
@@ -34,25 +34,25 @@ type world struct {
 	events    []string
 }
 
-// newWorld makes the peer of node "n/"; its cluster-wide networks are named.
-func newWorld(t *testing.T, wide ...string) *world { return newWorldOn(t, "n/", wide...) }
+// newHarness makes the peer of node "n/" with these cluster-wide networks and default.
+func newHarness(t *testing.T, wide ...string) *harness { return newHarnessOn(t, "n/", wide...) }
 
-func newWorldOn(t *testing.T, node string, wide ...string) *world {
-	w := &world{t: t, now: began}
+func newHarnessOn(t *testing.T, node string, wide ...string) *harness {
+	w := &harness{t: t, now: began}
 	w.Peer = New(Options{Node: node, Detector: detector.New(detector.Options{Node: node})})
 	w.configure(append(wide, "default")...)
 	w.Ready(w.now.Add(-time.Hour))
 	return w
 }
 
-// reach configures which networks reach over all nodes.
-func (w *world) configure(wide ...string) {
+// configure sets the networks that span the cluster.
+func (w *harness) configure(wide ...string) {
 	w.Configure(func(network string) bool { return slices.Contains(wide, network) }, w.now)
 	w.run()
 }
 
 // run carries out all actions that are due.
-func (w *world) run() {
+func (w *harness) run() {
 	w.Publish()
 	for a := w.Next(w.now); a != nil; a = w.Next(w.now) {
 		switch a := a.(type) {
@@ -88,8 +88,8 @@ func (w *world) run() {
 	}
 }
 
-// see is an announcement or answer of a holder of this node.
-func (w *world) observe(netns uint64, key detector.Key, answer bool) {
+// observe is an announcement or answer of a holder of this node.
+func (w *harness) observe(netns uint64, key detector.Key, answer bool) {
 	w.Observe(detector.Sighting{
 		Key: key, Evidence: detector.Announced, Answer: answer, At: w.now,
 		Holder: detector.Holder{
@@ -100,18 +100,18 @@ func (w *world) observe(netns uint64, key detector.Key, answer bool) {
 }
 
 // gone ends a holder of this node.
-func (w *world) gone(netns uint64) {
+func (w *harness) gone(netns uint64) {
 	w.Apply(w.Detector.WithdrawInterface(detector.Interface{Ifindex: uint32(netns), Generation: 1}, "gone", w.now), w.now)
 	w.run()
 }
 
-func (w *world) receive(m cluster.Message) {
+func (w *harness) receive(m cluster.Message) {
 	w.Receive(m, w.now)
 	w.run()
 }
 
-// pass lets time pass, and what is due be done on time.
-func (w *world) pass(d time.Duration) {
+// pass lets time pass and calls Tick when it is due.
+func (w *harness) pass(d time.Duration) {
 	end := w.now.Add(d)
 	for at := w.At(); !at.IsZero() && !at.After(end); at = w.At() {
 		if at.After(w.now) {
@@ -132,15 +132,15 @@ var (
 	remote = detector.HolderID{Node: "other/boot", Netns: 9}
 )
 
-// notice tells of a holder on another node.
-func (w *world) notice(k detector.Key) {
+// notice receives a conflict notice about a holder on another node.
+func (w *harness) notice(k detector.Key) {
 	w.receive(cluster.ConflictNotice{Key: k, Total: 2, Bindings: []cluster.Binding{{
 		Holder: detector.Holder{ID: remote}, Evidence: detector.Announced, FirstSeen: w.now, LastSeen: w.now,
 	}}})
 }
 
 // reply answers the last probe request of this node.
-func (w *world) reply(outcome cluster.Outcome) {
+func (w *harness) reply(outcome cluster.Outcome) {
 	t := cluster.ProbeReply{Probe: w.requested[len(w.requested)-1], Outcome: outcome}
 	switch outcome {
 	case cluster.Answered:
@@ -152,28 +152,28 @@ func (w *world) reply(outcome cluster.Outcome) {
 }
 
 func TestLeases(t *testing.T) {
-	w := newWorld(t, "storage")
+	w := newHarness(t, "storage")
 	for n, k := range []detector.Key{one, key("storage", "10.9.0.1"), key("net2@br1", "10.9.0.2"), key("docker0", "172.17.0.2")} {
 		w.observe(uint64(11+n), k, false)
 	}
-	// Only what must be unique in the whole cluster.
+	// Only addresses that must be unique in the whole cluster are leased.
 	storage := key("storage", "10.9.0.1")
 	if want := []detector.Key{one, storage}; !slices.Equal(w.leases, want) {
 		t.Fatalf("leases of %v, want %v", w.leases, want)
 	}
 	w.configure("default")
 	if want := []detector.Key{storage}; !slices.Equal(w.withdrawn, want) {
-		t.Errorf("withdrawn %v when its network became each node's own, want %v", w.withdrawn, want)
+		t.Errorf("withdrawn %v when its network did not span the cluster any more, want %v", w.withdrawn, want)
 	}
 	w.configure("default", "storage")
 	if last := w.leases[len(w.leases)-1]; len(w.leases) != 3 || last != storage {
-		t.Errorf("leases of %v, want storage's again when it reaches over the cluster again", w.leases)
+		t.Errorf("leases of %v, want storage's again when it spans the cluster again", w.leases)
 	}
 	w.Apply(w.Detector.SetShared(func(k detector.Key) bool { return k == storage }, w.now), w.now)
 	w.configure("default")
 	n := len(w.leases)
 	if w.configure("default", "storage"); len(w.leases) != n {
-		t.Errorf("an address that many may have is leased: %+v", w.leases[n:])
+		t.Errorf("a shared address is leased: %+v", w.leases[n:])
 	}
 	w.gone(11)
 	if !slices.Contains(w.ended, one) || w.withdrawn[len(w.withdrawn)-1] != one {
@@ -182,7 +182,7 @@ func TestLeases(t *testing.T) {
 }
 
 func TestAlone(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.Alone = true
 	w.observe(11, one, false)
 	w.observe(12, one, false)
@@ -199,10 +199,10 @@ func TestAlone(t *testing.T) {
 }
 
 func TestConflictAcrossNodes(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.notice(one)
 	if n := len(w.Detector.Conflicts(false)); n != 0 || len(w.requested) != 0 {
-		t.Fatalf("a notice about an address that nobody has here: %d conflicts, asked %v", n, w.requested)
+		t.Fatalf("a notice about an address without local holders: %d conflicts, requests %v", n, w.requested)
 	}
 	w.observe(11, one, false)
 	w.notice(one)
@@ -210,12 +210,12 @@ func TestConflictAcrossNodes(t *testing.T) {
 		t.Fatalf("conflicts %+v, want one across nodes", c)
 	}
 	if len(w.requested) != 1 || w.requested[0].Holder != remote || w.Requested() != 1 {
-		t.Fatalf("asked %+v, want the other node once", w.requested)
+		t.Fatalf("requests %+v, want one to the other node", w.requested)
 	}
 	w.reply(cluster.Answered)
 	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: remote}, Outcome: cluster.Gone})
 	if c := w.Detector.Conflicts(false); len(c) != 1 || len(w.requested) != 2 {
-		t.Fatalf("conflicts %+v, asked %d times after news that nobody asked for; want it to be asked", c, len(w.requested))
+		t.Fatalf("conflicts %+v, %d requests after an unrequested reply; want a second request", c, len(w.requested))
 	}
 	w.receive(cluster.ProbeReply{Probe: w.requested[1], Outcome: cluster.Gone, Reason: "it left"})
 	if c := w.Detector.Conflicts(false); len(c) != 0 {
@@ -224,7 +224,7 @@ func TestConflictAcrossNodes(t *testing.T) {
 	w.notice(one)
 	w.gone(11)
 	if !slices.Equal(w.others, []string{remote.Node}) {
-		t.Errorf("nodes that are told of the end: %v, want the other holder's", w.others)
+		t.Errorf("nodes that are notified of the end: %v, want the other holder's", w.others)
 	}
 	if known := w.Detector.Bindings(nil); len(known) != 0 {
 		t.Errorf("bindings %+v are left", known)
@@ -234,9 +234,9 @@ func TestConflictAcrossNodes(t *testing.T) {
 // TestReplies: what each outcome does to a suspicion.
 func TestReplies(t *testing.T) {
 	for _, test := range []struct {
-		outcome cluster.Outcome
-		open    int
-		asked   int // in the second after that
+		outcome  cluster.Outcome
+		open     int
+		requests int // in the second after that
 	}{
 		{cluster.Answered, 1, 1},
 		{cluster.Unanswered, 0, 0},
@@ -245,41 +245,41 @@ func TestReplies(t *testing.T) {
 		{cluster.Refused, 1, 1},
 		{cluster.Unreachable, 1, 0},
 	} {
-		w := newWorld(t)
+		w := newHarness(t)
 		w.answers = true
 		w.observe(11, one, false)
 		w.notice(one)
 		w.reply(test.outcome)
 		w.pass(time.Second)
-		if c := w.Detector.Conflicts(false); len(c) != test.open || len(w.requested) != 1+test.asked {
-			t.Errorf("outcome %d: %d conflicts, asked %d times; want %d and %d", test.outcome, len(c), len(w.requested), test.open, 1+test.asked)
+		if c := w.Detector.Conflicts(false); len(c) != test.open || len(w.requested) != 1+test.requests {
+			t.Errorf("outcome %d: %d conflicts, %d requests; want %d and %d", test.outcome, len(c), len(w.requested), test.open, 1+test.requests)
 		}
 	}
 }
 
-// A node that is heard again is asked at once what it had left unanswered.
+// A node that returns receives its unanswered requests again.
 func TestReturned(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.observe(11, one, false)
 	w.notice(one)
 	w.reply(cluster.Unreachable)
 	w.receive(cluster.Returned{Node: remote.Node})
 	if len(w.requested) != 2 || w.requested[1].Holder != remote {
-		t.Errorf("asked %+v, want the other node again", w.requested)
+		t.Errorf("requests %+v, want a second one to the other node", w.requested)
 	}
 }
 
-// A network that is each node's own has no holders elsewhere, whatever others say.
-func TestNoticeInANodesOwnNetwork(t *testing.T) {
-	w := newWorld(t)
+// In a network that does not span the cluster, notices of other nodes are ignored.
+func TestNoticeInNodeNetwork(t *testing.T) {
+	w := newHarness(t)
 	docker := key("docker0", "172.17.0.2")
 	w.observe(11, docker, false)
 	w.notice(docker)
 	if c := w.Detector.Conflicts(false); len(c) != 0 {
 		t.Errorf("conflicts %+v", c)
 	}
-	// One that ceases to reach over the cluster has none any more.
-	w = newWorld(t, "storage")
+	// If a network does not span the cluster any more, its remote holders are withdrawn.
+	w = newHarness(t, "storage")
 	storage := key("storage", "10.9.0.1")
 	w.observe(11, storage, false)
 	w.notice(storage)
@@ -288,9 +288,9 @@ func TestNoticeInANodesOwnNetwork(t *testing.T) {
 	}
 }
 
-// Only the node of a holder speaks for it.
-func TestReplyAboutOneself(t *testing.T) {
-	w := newWorld(t)
+// Only a holder's own node may report about it.
+func TestReplyAboutOwnHolder(t *testing.T) {
+	w := newHarness(t)
 	w.observe(11, one, false)
 	self := detector.HolderID{Node: "n/", Netns: 11}
 	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: self}, Outcome: cluster.Gone})
@@ -300,19 +300,19 @@ func TestReplyAboutOneself(t *testing.T) {
 	}
 }
 
-// The node with the lesser name tells all nodes how many addresses it shares.
-func TestPairsAreToldByOne(t *testing.T) {
+// The node with the lesser NodeID publishes how many addresses the pair shares.
+func TestOneNodeReportsPairs(t *testing.T) {
 	for _, test := range []struct {
 		node string
 		want int
 	}{{"n/", 1}, {"z/", 0}} { // the other one is "other/boot"
-		w := newWorldOn(t, test.node)
+		w := newHarnessOn(t, test.node)
 		w.answers = true
 		w.observe(11, one, false)
 		w.notice(one)
 		w.countPairs()
 		if w.run(); len(w.pairs) != 0 {
-			t.Errorf("told %+v of a mere suspicion", w.pairs)
+			t.Errorf("published %+v for a suspicion", w.pairs)
 		}
 		for replied := 0; w.Detector.Conflicts(false)[0].State != detector.Confirmed; w.pass(50 * time.Millisecond) {
 			if len(w.requested) > replied {
@@ -321,15 +321,15 @@ func TestPairsAreToldByOne(t *testing.T) {
 			}
 		}
 		if w.pass(pairsEvery); len(w.pairs) != test.want {
-			t.Fatalf("%s told %+v", test.node, w.pairs)
+			t.Fatalf("%s published %+v", test.node, w.pairs)
 		}
 		if test.want == 1 && (w.pairs[0].A != "n/" || w.pairs[0].B != remote.Node || w.pairs[0].Addresses != 1 || w.pairs[0].Examples[0] != one) {
-			t.Errorf("told %+v, want one address shared", w.pairs[0])
+			t.Errorf("published %+v, want one shared address", w.pairs[0])
 		}
 		w.Apply(w.Detector.Withdraw(one, remote, "gone", w.now), w.now)
 		w.pass(10 * time.Second)
 		if len(w.pairs) != 2*test.want || test.want == 1 && w.pairs[1].Addresses != 0 {
-			t.Errorf("%s told %+v in the end", test.node, w.pairs)
+			t.Errorf("%s published %+v at the end", test.node, w.pairs)
 		}
 	}
 }
@@ -338,15 +338,15 @@ func TestSend(t *testing.T) {
 	r := new(recorder)
 	for _, a := range []Action{cluster.Lease{}, Withdraw{}, ProbeRemote{}, Reply{}, cluster.Pair{}} {
 		if !Send(a, r) {
-			t.Errorf("%T is for nobody", a)
+			t.Errorf("%T is not sent", a)
 		}
 	}
 	for _, a := range []Action{Probe{}, Ended{}, detector.Event{}} {
 		if Send(a, r) {
-			t.Errorf("%T is for other nodes", a)
+			t.Errorf("%T is sent", a)
 		}
 	}
-	if got := strings.Join(*r, " "); got != "lease withdraw ask testify pair" {
+	if got := strings.Join(*r, " "); got != "lease withdraw request reply pair" {
 		t.Errorf("sent %s", got)
 	}
 }
@@ -357,6 +357,6 @@ func (r *recorder) add(what string) { *r = append(*r, what) }
 
 func (r *recorder) Lease(cluster.Lease)                                { r.add("lease") }
 func (r *recorder) Withdraw(detector.Key, detector.HolderID, []string) { r.add("withdraw") }
-func (r *recorder) RequestProbe(detector.Probe, []cluster.Binding)     { r.add("ask") }
-func (r *recorder) ReplyProbe(uint64, cluster.ProbeReply)              { r.add("testify") }
+func (r *recorder) RequestProbe(detector.Probe, []cluster.Binding)     { r.add("request") }
+func (r *recorder) ReplyProbe(uint64, cluster.ProbeReply)              { r.add("reply") }
 func (r *recorder) Pair(cluster.Pair)                                  { r.add("pair") }

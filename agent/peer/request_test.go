@@ -15,47 +15,47 @@ func probeRequest(id uint64, k detector.Key, netns uint64) cluster.ProbeRequest 
 }
 
 func TestRequests(t *testing.T) {
-	forwards := func(w *world) {
+	forwards := func(w *harness) {
 		w.Observe(detector.Sighting{
 			Key: one, Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 11}}, Evidence: detector.Forwarded, Answer: true, At: w.now,
 		}, w.now)
 		w.run()
 	}
-	refused := func(r Refusal) func(*world) {
-		return func(w *world) { w.probe = func(Probe) Refusal { return r } }
+	refused := func(r Refusal) func(*harness) {
+		return func(w *harness) { w.probe = func(Probe) Refusal { return r } }
 	}
 	for _, test := range []struct {
 		name          string
 		network       string
 		netns         uint64
-		before, after func(w *world)
+		before, after func(w *harness)
 		want          cluster.Outcome
 		reason        string
 		retry         time.Duration // 0: not until something changes
 		took          time.Duration
 	}{
-		{name: "answers", netns: 11, want: cluster.Answered, before: func(w *world) { w.answers = true }},
-		{name: "answers late", netns: 11, want: cluster.Answered, took: 600 * time.Millisecond, after: func(w *world) {
+		{name: "answers", netns: 11, want: cluster.Answered, before: func(w *harness) { w.answers = true }},
+		{name: "answers late", netns: 11, want: cluster.Answered, took: 600 * time.Millisecond, after: func(w *harness) {
 			w.pass(600 * time.Millisecond)
 			w.observe(11, one, true)
 		}},
-		{name: "is silent", netns: 11, want: cluster.Unanswered, took: probeTimeout},
-		{name: "announces only", netns: 11, want: cluster.Unanswered, took: probeTimeout, after: func(w *world) { w.observe(11, one, false) }},
+		{name: "does not answer", netns: 11, want: cluster.Unanswered, took: probeTimeout},
+		{name: "announces only", netns: 11, want: cluster.Unanswered, took: probeTimeout, after: func(w *harness) { w.observe(11, one, false) }},
 		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: probeTimeout, after: forwards},
 		{
-			name: "nobody yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent has just started",
-			before: func(w *world) { w.Ready(w.now) },
+			name: "no holder yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent has just started",
+			before: func(w *harness) { w.Ready(w.now) },
 		},
 		{
-			name: "nothing yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent is starting",
-			before: func(w *world) { w.Ready(time.Time{}) },
+			name: "not ready", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent is starting",
+			before: func(w *harness) { w.Ready(time.Time{}) },
 		},
-		{name: "nobody", netns: 99, want: cluster.Gone, reason: "no such holder has the address"},
-		{name: "goes", netns: 11, want: cluster.Gone, reason: "no such holder has the address any more", took: 100 * time.Millisecond, after: func(w *world) { w.gone(11) }},
-		{name: "a network of the node's own", network: "docker0", netns: 11, want: cluster.Gone, reason: "network docker0 does not span the cluster"},
-		{name: "no probes there", netns: 11, want: cluster.Refused, reason: "off", before: refused(Refusal{Reason: "off"})},
+		{name: "no holder", netns: 99, want: cluster.Gone, reason: "no such holder has the address"},
+		{name: "is removed", netns: 11, want: cluster.Gone, reason: "no such holder has the address any more", took: 100 * time.Millisecond, after: func(w *harness) { w.gone(11) }},
+		{name: "a network of one node", network: "docker0", netns: 11, want: cluster.Gone, reason: "network docker0 does not span the cluster"},
+		{name: "probes are off", netns: 11, want: cluster.Refused, reason: "off", before: refused(Refusal{Reason: "off"})},
 		{name: "guarded for long", netns: 11, want: cluster.Refused, reason: "guard", retry: 10 * time.Second, before: refused(Refusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
-		{name: "guarded for a moment", netns: 11, want: cluster.Answered, took: 300 * time.Millisecond, before: func(w *world) {
+		{name: "guarded for a moment", netns: 11, want: cluster.Answered, took: 300 * time.Millisecond, before: func(w *harness) {
 			w.answers = true
 			until := w.now.Add(300 * time.Millisecond)
 			w.probe = func(Probe) (r Refusal) {
@@ -67,7 +67,7 @@ func TestRequests(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newHarness(t)
 			w.observe(11, one, false)
 			k := one
 			if test.network != "" {
@@ -102,28 +102,28 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// The node that sends a request has a holder, too.
-func TestRequestTellsOfItsSender(t *testing.T) {
-	w := newWorld(t)
+// A request also reports the holders of its sender.
+func TestRequestHasHoldersOfItsSender(t *testing.T) {
+	w := newHarness(t)
 	w.observe(11, one, false)
 	request := probeRequest(1, one, 11)
 	request.Bindings = []cluster.Binding{{Holder: detector.Holder{ID: remote}, Evidence: detector.Data, LastSeen: w.now}}
 	w.receive(request)
 	if len(w.requested) != 1 || w.requested[0].Holder != remote {
-		t.Errorf("asked %+v, want the sender to be asked as well", w.requested)
+		t.Errorf("requested %+v, want a request to the sender", w.requested)
 	}
 }
 
-// Where many nodes have an address, each asks each: a pod is probed for all at once.
+// If many nodes have an address, each sends a request to each: one probe serves them all.
 func TestManyRequestsAboutOneHolder(t *testing.T) {
 	const nodes = 100
-	w := newWorld(t)
+	w := newHarness(t)
 	w.observe(11, one, false)
 	for n := range nodes {
 		w.receive(probeRequest(uint64(n+1), one, 11))
 	}
 	if len(w.probed) > nodes/4 {
-		t.Errorf("%d probes for %d requests that came together", len(w.probed), nodes)
+		t.Errorf("%d probes for %d simultaneous requests", len(w.probed), nodes)
 	}
 	w.observe(11, one, true)
 	answered := 0
@@ -137,11 +137,10 @@ func TestManyRequestsAboutOneHolder(t *testing.T) {
 	}
 }
 
-// Requests of other nodes wait while the probe budget leaves them nothing, and are refused in
-// time, all of them.
+// Requests of other nodes wait if the probe budget is used up, and all are refused in time.
 func TestRequestsWaitForTheBudget(t *testing.T) {
 	const nodes, budget = 100, 30
-	w := newWorld(t)
+	w := newHarness(t)
 	left := budget
 	w.probe = func(a Probe) Refusal {
 		if !a.ForOther {
@@ -164,7 +163,7 @@ func TestRequestsWaitForTheBudget(t *testing.T) {
 		if reply.Outcome == cluster.Refused {
 			refused++
 			if reply.RetryAt.IsZero() || reply.Reason != "rate" {
-				t.Fatalf("reply %+v, want the rate limit and when to ask again", reply)
+				t.Fatalf("reply %+v, want the rate limit and when to try again", reply)
 			}
 		}
 	}
@@ -174,7 +173,7 @@ func TestRequestsWaitForTheBudget(t *testing.T) {
 }
 
 func TestRequestsAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.observe(11, one, false)
 	for n := range maxRequests + 3 {
 		w.Receive(probeRequest(uint64(n+1), one, 11), w.now)
@@ -213,7 +212,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 		t.Error("a probe served a request that came after it")
 	}
 	if rs.paused = at(500); rs.first(at(400)) != nil || !rs.next().Equal(at(500)) {
-		t.Error("a pause is no pause")
+		t.Error("a request is due during the pause")
 	}
 	for _, r := range []*request{a, b, c, late} {
 		if !rs.end(r) || rs.end(r) {

@@ -11,9 +11,9 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// TestExpect: an address without a binding is probed, ever later, until it is heard of.
+// TestExpect: an address without a binding is probed, at growing intervals, until it has one.
 func TestExpect(t *testing.T) {
-	w := newWorld()
+	w := newHarness()
 	w.held[key("10.0.0.2")] = true
 	ref := w.pod(t, 2, nil, "10.0.0.1", "10.0.0.2")
 	began := time.Now()
@@ -34,7 +34,7 @@ func TestExpect(t *testing.T) {
 	}
 	w.held[key("10.0.0.1")] = true
 	if w.Run(now); len(w.targets) != 8 || !w.Next().IsZero() {
-		t.Errorf("%d probes for an address that was heard of", len(w.targets))
+		t.Errorf("%d probes of an address with a binding", len(w.targets))
 	}
 }
 
@@ -55,7 +55,7 @@ func TestObservedEndsPending(t *testing.T) {
 		{"suppressed announcement", detector.Announced, false, true, false},
 		{"answer of a suppressed holder", detector.Announced, true, true, true},
 	} {
-		w := newWorld()
+		w := newHarness()
 		ref := w.pod(t, 2, nil, "10.0.0.1")
 		now := time.Now()
 		if test.suppressed {
@@ -68,10 +68,10 @@ func TestObservedEndsPending(t *testing.T) {
 	}
 }
 
-// TestAgain: an address is probed again when its binding has ended, and a suppressed holder's
-// when that is over.
-func TestAgain(t *testing.T) {
-	w := newWorld()
+// TestReprobe: an address is probed again when its binding has ended; one of a suppressed holder when the
+// suppression has ended.
+func TestReprobe(t *testing.T) {
+	w := newHarness()
 	ref := w.pod(t, 2, nil)
 	now := time.Now()
 	w.suppressed[key("10.0.0.2")] = now.Add(time.Minute)
@@ -85,10 +85,10 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestChangesOfAnInterface: what is not configured any more is not pending; what could not be
-// answered is asked anew.
+// TestChangesOfAnInterface: a removed address is not pending; probes that could not be answered start
+// again.
 func TestChangesOfAnInterface(t *testing.T) {
-	w := newWorld()
+	w := newHarness()
 	ref := w.pod(t, 2, func(l *links.Interface) { l.Up = false }, "10.0.0.1", "10.0.0.2")
 	now := time.Now()
 	w.Run(now)
@@ -98,7 +98,7 @@ func TestChangesOfAnInterface(t *testing.T) {
 	}
 	w.pod(t, 2, nil, "10.0.0.1")
 	if p := w.pendingOf(ref); len(p) != 1 || p[address{ip: netip.MustParseAddr("10.0.0.1")}].tries != 0 {
-		t.Errorf("pending %v, want it anew after the interface came up", p)
+		t.Errorf("pending %v, want a new probe after the interface came up", p)
 	}
 	other := key("10.0.0.1")
 	other.Network = "storage"
@@ -112,16 +112,15 @@ func TestChangesOfAnInterface(t *testing.T) {
 	}
 }
 
-// TestLeft: an address that left is probed a few times, and not for ever; one that comes back
-// is as any other.
-func TestLeft(t *testing.T) {
-	w := newWorld()
+// TestRemoved: a removed address is probed a few times. If it comes back, it is like any other.
+func TestRemoved(t *testing.T) {
+	w := newHarness()
 	ref := w.pod(t, 2, nil)
 	w.Expect(ref, each(), each(key("10.0.0.1")), time.Now())
 	w.Expect(ref, each(), each(), time.Now()) // another change
 	for tries := 0; !w.Next().IsZero(); tries++ {
 		if tries > 2*len(pauses) {
-			t.Fatal("there is no end to it")
+			t.Fatal("the probes do not end")
 		}
 		w.Run(w.Next())
 	}
@@ -135,9 +134,9 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestPendingIsBounded: a pod may have as many silent addresses as it likes.
+// TestPendingIsBounded: a pod may have any number of silent addresses.
 func TestPendingIsBounded(t *testing.T) {
-	w := newWorld()
+	w := newHarness()
 	ref := w.pod(t, 2, nil)
 	var keys []detector.Key
 	for n := range maxPending + 5 {
@@ -149,10 +148,10 @@ func TestPendingIsBounded(t *testing.T) {
 	}
 }
 
-// TestVanishingIsNotProbed: what is about to go would answer, beside the next that has its
+// TestLostNetnsIsNotProbed: a netns that is being removed would answer beside the next pod with its
 // address.
-func TestVanishingIsNotProbed(t *testing.T) {
-	w := newWorld()
+func TestLostNetnsIsNotProbed(t *testing.T) {
+	w := newHarness()
 	gone := w.pod(t, 2, func(l *links.Interface) { l.Netns.Path = filepath.Join(t.TempDir(), "gone") }, "10.0.0.1")
 	there := w.pod(t, 3, nil, "10.0.0.2")
 	now := time.Now()
@@ -165,6 +164,6 @@ func TestVanishingIsNotProbed(t *testing.T) {
 		}
 	}
 	if len(w.rescans) != 1 || w.rescans[0] != 2 {
-		t.Errorf("scanned again: %v, want the one that is about to go", w.rescans)
+		t.Errorf("scanned again: %v, want the one that is being removed", w.rescans)
 	}
 }

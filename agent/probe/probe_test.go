@@ -18,8 +18,8 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// world is a Prober with everything around it; the test fills in what that should say.
-type world struct {
+// harness is a Prober with fakes for its options.
+type harness struct {
 	*Prober
 	targets    []Target
 	fails      error
@@ -29,21 +29,21 @@ type world struct {
 	rescans    []uint32
 }
 
-func (w *world) Send(target Target) error {
+func (w *harness) Send(target Target) error {
 	if w.fails == nil {
 		w.targets = append(w.targets, target)
 	}
 	return w.fails
 }
 
-func (w *world) Holds(key detector.Key, _ detector.HolderID) bool { return w.held[key] }
+func (w *harness) Holds(key detector.Key, _ detector.HolderID) bool { return w.held[key] }
 
-func (w *world) SuppressedUntil(key detector.Key, _ detector.HolderID) time.Time {
+func (w *harness) SuppressedUntil(key detector.Key, _ detector.HolderID) time.Time {
 	return w.suppressed[key]
 }
 
-func newWorld() *world {
-	w := &world{held: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
+func newHarness() *harness {
+	w := &harness{held: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
 	w.Prober = New(Options{
 		Log: slog.New(slog.DiscardHandler), Sender: w, Bindings: w, Budget: NewBudget(500, 100),
 		Solicits: func(network string) bool { return !w.off[network] },
@@ -67,8 +67,8 @@ func each(keys ...detector.Key) func(func(detector.Key, bpf.VLAN) bool) {
 	}
 }
 
-// pod follows an interface into a netns that is there.
-func (w *world) pod(t *testing.T, index int, change func(*links.Interface), configured ...string) detector.Interface {
+// pod adds an interface whose netns exists.
+func (w *harness) pod(t *testing.T, index int, change func(*links.Interface), configured ...string) detector.Interface {
 	t.Helper()
 	info, err := os.Stat("/proc/self/ns/net")
 	if err != nil {
@@ -93,7 +93,7 @@ func (w *world) pod(t *testing.T, index int, change func(*links.Interface), conf
 	return i.Ref
 }
 
-// verify is what the detector asks for.
+// verify is a probe that the detector requests.
 func verify(ref detector.Interface, ip string) detector.Probe {
 	return detector.Probe{
 		Key: key(ip), Holder: detector.HolderID{Node: "n/", Netns: uint64(ref.Ifindex)}, Interface: ref, Purpose: detector.Verify,
@@ -106,35 +106,35 @@ func TestProbe(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*links.Interface)
-		before func(w *world, ref detector.Interface)
+		before func(w *harness, ref detector.Interface)
 		want   string
 		again  time.Duration // when to try again, 0: not
 	}{
 		{name: "sent"},
-		{name: "down", before: func(w *world, _ detector.Interface) { w.fails = unix.ENETDOWN }},
-		{name: "no buffers", before: func(w *world, _ detector.Interface) { w.fails = unix.ENOBUFS }, want: unix.ENOBUFS.Error(), again: time.Second},
-		{name: "no such interface", before: func(w *world, ref detector.Interface) { w.Forget(ref) }, want: "the interface is gone"},
-		{name: "switched off", before: func(w *world, _ detector.Interface) { w.off["default"] = true }, want: "solicitation is off in network default"},
-		{name: "over the budget", before: func(w *world, _ detector.Interface) { w.Budget.Set(0, 0) }, want: "the node's rate limit", again: 100 * time.Millisecond},
+		{name: "down", before: func(w *harness, _ detector.Interface) { w.fails = unix.ENETDOWN }},
+		{name: "no buffers", before: func(w *harness, _ detector.Interface) { w.fails = unix.ENOBUFS }, want: unix.ENOBUFS.Error(), again: time.Second},
+		{name: "no such interface", before: func(w *harness, ref detector.Interface) { w.Forget(ref) }, want: "the interface is gone"},
+		{name: "switched off", before: func(w *harness, _ detector.Interface) { w.off["default"] = true }, want: "solicitation is off in network default"},
+		{name: "over the budget", before: func(w *harness, _ detector.Interface) { w.Budget.Set(0, 0) }, want: "the node's rate limit", again: 100 * time.Millisecond},
 		{
 			name: "its kernel detects duplicates", change: func(l *links.Interface) { l.View.Addresses[0].Valid = false },
 			want: "duplicate address detection runs in the pod", again: time.Second,
 		},
 		{
 			name: "it probes the address itself", change: func(l *links.Interface) { l.View.Addresses = nil },
-			before: func(w *world, ref detector.Interface) {
+			before: func(w *harness, ref detector.Interface) {
 				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now)
 			},
 			want: "the pod is probing the address itself", again: tentativeFor,
 		},
 		{
 			name: "it probed the address long ago", change: func(l *links.Interface) { l.View.Addresses = nil },
-			before: func(w *world, ref detector.Interface) {
+			before: func(w *harness, ref detector.Interface) {
 				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now.Add(-tentativeFor))
 			},
 		},
 		{
-			name: "it probes an address that it has", before: func(w *world, ref detector.Interface) {
+			name: "it probes an address that it has", before: func(w *harness, ref detector.Interface) {
 				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now.Add(time.Minute))
 			},
 		},
@@ -144,7 +144,7 @@ func TestProbe(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld()
+			w := newHarness()
 			ref := w.pod(t, 2, test.change, "10.0.0.1")
 			if test.before != nil {
 				test.before(w, ref)
@@ -162,15 +162,15 @@ func TestProbe(t *testing.T) {
 				t.Errorf("sent %v, counted %v", w.targets, w.Sent())
 			}
 			if sent != w.SentTo(detector.HolderID{Node: "n/", Netns: 2}, netip.MustParseAddr("10.0.0.1"), now.Add(time.Second)) {
-				t.Error("what was sent is not remembered, or the reverse")
+				t.Error("SentTo does not agree with what was sent")
 			}
 		})
 	}
 }
 
-// TestLostNetns: a netns that nothing leads to any more is not verified for a while.
+// TestLostNetns: a netns without references is not verified for a while.
 func TestLostNetns(t *testing.T) {
-	w := newWorld()
+	w := newHarness()
 	ref := w.pod(t, 2, nil, "10.0.0.1")
 	i := w.interfaces[ref].Interface
 	now := time.Now()
@@ -209,9 +209,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestSentTo: probes are remembered for a moment, behind the holder that they went to.
+// TestSentTo: probes are remembered for a moment, with their holder.
 func TestSentTo(t *testing.T) {
-	w := newWorld()
+	w := newHarness()
 	ref := w.pod(t, 2, nil)
 	w.Budget.Set(10*maxSent, 1)
 	now := time.Now()
@@ -249,9 +249,9 @@ func TestSentTo(t *testing.T) {
 	}
 }
 
-// TestTentativeIsBounded: a pod may probe as many addresses as it likes.
+// TestTentativeIsBounded: a pod may probe any number of addresses.
 func TestTentativeIsBounded(t *testing.T) {
-	w := newWorld()
+	w := newHarness()
 	ref := w.pod(t, 2, nil)
 	now := time.Now()
 	ip := netip.MustParseAddr("10.0.0.1")
@@ -268,7 +268,7 @@ func TestTentativeIsBounded(t *testing.T) {
 	}
 }
 
-// pendingOf are the addresses that are pending on an interface.
-func (w *world) pendingOf(ref detector.Interface) map[address]*pending {
+// pendingOf returns the pending probes of an interface.
+func (w *harness) pendingOf(ref detector.Interface) map[address]*pending {
 	return maps.Clone(w.interfaces[ref].pending)
 }

@@ -84,8 +84,8 @@ func TestMACIsUnicastLocalAndStable(t *testing.T) {
 	}
 }
 
-// TestHostNeighbourStays shows why the source is a foreign MAC: two pods on one bridge
-// have one address, and our question to one must not turn the host's traffic to it.
+// TestHostNeighbourStays shows why the source is a foreign MAC: two pods on one bridge have one address,
+// and our probe of one must not redirect the host's traffic to it.
 func TestHostNeighbourStays(t *testing.T) {
 	needs.Root(t)
 	bridgeAttrs := netlink.NewLinkAttrs()
@@ -99,7 +99,7 @@ func TestHostNeighbourStays(t *testing.T) {
 		must(t, netlink.AddrAdd(bridge, parsed))
 	}
 	must(t, netlink.LinkSetUp(bridge))
-	// Otherwise an entry that was just made is locked for a second.
+	// Otherwise a new entry is locked for a second.
 	must(t, os.WriteFile("/proc/sys/net/ipv4/neigh/br0/locktime", []byte("0"), 0o644))
 	var pods []*netlink.Veth
 	for _, name := range []string{"pod1", "pod2"} {
@@ -122,11 +122,11 @@ func TestHostNeighbourStays(t *testing.T) {
 		}))
 		pods = append(pods, veth)
 	}
-	elder := net.HardwareAddr{2, 1, 1, 1, 1, 1}
+	established := net.HardwareAddr{2, 1, 1, 1, 1, 1}
 	ips := []netip.Addr{netip.MustParseAddr("10.5.0.7"), netip.MustParseAddr("fd00:5::7")}
 	for _, ip := range ips {
 		must(t, netlink.NeighSet(&netlink.Neigh{
-			LinkIndex: bridge.Index, IP: ip.AsSlice(), HardwareAddr: elder, State: netlink.NUD_STALE,
+			LinkIndex: bridge.Index, IP: ip.AsSlice(), HardwareAddr: established, State: netlink.NUD_STALE,
 		}))
 	}
 	observer, err := bpf.Load(bpf.Options{})
@@ -155,11 +155,11 @@ func TestHostNeighbourStays(t *testing.T) {
 	for _, ip := range ips {
 		for _, veth := range pods {
 			deadline := time.After(10 * time.Second)
-			for heard := false; !heard; {
+			for answered := false; !answered; {
 				must(t, sender.Send(probe.Target{Ifindex: veth.Index, IP: ip}))
 				select {
 				case record := <-answers:
-					heard = record.IP == ip && record.Ifindex == uint32(veth.Index)
+					answered = record.IP == ip && record.Ifindex == uint32(veth.Index)
 				case <-time.After(100 * time.Millisecond): // the pod may not be up yet
 				case <-deadline:
 					t.Fatalf("no answer for %s on %s", ip, veth.Name)
@@ -176,7 +176,7 @@ func TestHostNeighbourStays(t *testing.T) {
 			continue
 		}
 		checked++
-		if !bytes.Equal(neighbour.HardwareAddr, elder) {
+		if !bytes.Equal(neighbour.HardwareAddr, established) {
 			t.Errorf("the host's neighbour entry for %s moved to %s", ip, neighbour.HardwareAddr)
 		}
 	}

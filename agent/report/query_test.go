@@ -23,9 +23,9 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// others is a [Cluster] whose members answer what the test says.
+// fakeCluster is a [Cluster] whose members answer with query.
 type fakeCluster struct {
-	Cluster // all else is not called
+	Cluster // the other methods are not called
 	members []cluster.Member
 	pairs   []cluster.Pair
 	queries []cluster.Query
@@ -43,7 +43,7 @@ func (o *fakeCluster) Query(ctx context.Context, q cluster.Query) (cluster.Resul
 	return o.query(ctx, q)
 }
 
-// newReport makes the reports of node n1, whose goroutine that owns the parts is the caller's.
+// newReport makes the Report of node n1; the caller's goroutine owns the parts.
 func newReport(t *testing.T, o *fakeCluster) *Report {
 	t.Helper()
 	self := cluster.Member{Name: "n1", Boot: "b", Self: true, State: cluster.Alive}
@@ -100,7 +100,7 @@ func holdersOf(bindings []api.Binding) string {
 	return strings.Join(parts, " ")
 }
 
-func TestAskTheCluster(t *testing.T) {
+func TestQueryCluster(t *testing.T) {
 	result := func(missing ...cluster.Member) func(context.Context, cluster.Query) (cluster.Result, error) {
 		return func(_ context.Context, q cluster.Query) (cluster.Result, error) {
 			result := cluster.Result{Missing: missing}
@@ -108,7 +108,7 @@ func TestAskTheCluster(t *testing.T) {
 				gone := slices.ContainsFunc(missing, func(m cluster.Member) bool { return m.Name == name })
 				if q.Node == "" || q.Node == name {
 					if !gone {
-						// n1 is this node, whose own word is the better one.
+						// n1 is this node: its own document wins.
 						result.Answers = append(result.Answers, cluster.Answer{Member: member(name, cluster.Alive), Document: cluster.Document{
 							Bindings: []detector.Binding{holding(name, "10.0.0.9", 9)},
 						}})
@@ -118,8 +118,8 @@ func TestAskTheCluster(t *testing.T) {
 			return result, nil
 		}
 	}
-	nobody := func(context.Context, cluster.Query) (cluster.Result, error) {
-		return cluster.Result{}, errors.New("nobody can be asked")
+	failing := func(context.Context, cluster.Query) (cluster.Result, error) {
+		return cluster.Result{}, errors.New("the query fails")
 	}
 	empty := func(context.Context, cluster.Query) (cluster.Result, error) { return cluster.Result{}, nil }
 	three := []cluster.Member{member("n3", cluster.Alive), member("n2", cluster.Alive)}
@@ -142,11 +142,11 @@ func TestAskTheCluster(t *testing.T) {
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2 10.0.0.9@n3/9", coverage: "asked 3 missing n2",
 		},
 		{
-			name: "nobody can be asked", others: &fakeCluster{members: append(three, member("n4", cluster.Left)), query: nobody}, query: api.Query{Cluster: true},
+			name: "the query fails", others: &fakeCluster{members: append(three, member("n4", cluster.Left)), query: failing}, query: api.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 3 missing n2,n3",
 		},
 		{
-			name: "not a word of some", others: &fakeCluster{members: append(three, member("n4", cluster.Dead)), query: empty}, query: api.Query{Cluster: true},
+			name: "some do not answer", others: &fakeCluster{members: append(three, member("n4", cluster.Dead)), query: empty}, query: api.Query{Cluster: true},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 3 missing n2,n3",
 		},
 		{
@@ -154,7 +154,7 @@ func TestAskTheCluster(t *testing.T) {
 			want: "10.0.0.9@n2/9", coverage: "asked 1",
 		},
 		{
-			name: "this node by its name", others: &fakeCluster{members: three, query: nobody}, query: api.Query{Node: "n1"},
+			name: "this node by its name", others: &fakeCluster{members: three, query: failing}, query: api.Query{Node: "n1"},
 			want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1",
 		},
 		{
@@ -163,7 +163,7 @@ func TestAskTheCluster(t *testing.T) {
 		},
 		{name: "a node that never was", others: &fakeCluster{members: three}, query: api.Query{Node: "n9"}, fails: "dupip nodes"},
 		{name: "alone", query: api.Query{Cluster: true}, want: "10.0.0.1@n1/1 10.0.0.2@n1/2", coverage: "asked 1 alone"},
-		{name: "alone and asked for another", query: api.Query{Node: "n2"}, fails: "alone"},
+		{name: "alone, another node", query: api.Query{Node: "n2"}, fails: "alone"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newReport(t, test.others)
@@ -193,8 +193,8 @@ func TestAskTheCluster(t *testing.T) {
 	}
 }
 
-// In a conflict with a holder on another node the local table has that, too: it is no
-// binding of this node, but it is told of where the conflict is.
+// In a conflict across nodes the local table has the remote holder, too. It is not listed with this
+// node's bindings, but with the conflict.
 func TestRemoteHoldersAreNoBindings(t *testing.T) {
 	r := newReport(t, nil)
 	r.observe(holding("n1", "10.0.0.1", 1))
@@ -249,14 +249,14 @@ func TestConflictsOfTheCluster(t *testing.T) {
 		t.Errorf("pairs %+v", got.Pairs)
 	}
 	if want := (cluster.Query{Kind: cluster.QueryConflicts, All: true}); len(o.queries) != 1 || o.queries[0] != want {
-		t.Errorf("asked %+v, want %+v", o.queries, want)
+		t.Errorf("queries %+v, want %+v", o.queries, want)
 	}
 	if got, err := r.Conflicts(t.Context(), api.Query{}); err != nil || len(got.Pairs) != 0 || got.Conflicts[0].State != "suspected" {
 		t.Errorf("this node alone: %+v, %v", got, err)
 	}
 }
 
-// What is told to others is of this node's own holders, and bounded.
+// A reply has only this node's own holders, and is bounded.
 func TestDocument(t *testing.T) {
 	r := newReport(t, nil)
 	r.observe(holding("n1", "10.0.0.1", 1))

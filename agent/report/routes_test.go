@@ -67,16 +67,16 @@ func TestNextHops(t *testing.T) {
 	}
 	uplink := out(30)
 	uplink.MAC = mac(4)
-	stranger := out(30)
-	stranger.MAC = mac(9)
+	unknownMAC := out(30)
+	unknownMAC.MAC = mac(9)
 	for _, test := range []struct {
 		name    string
 		holders []detector.Binding
-		way     route.Route
+		route   route.Route
 		want    string
 	}{
 		{"a route of its own", []detector.Binding{one, two}, out(2), "holder n1/2 veth2"},
-		{"by way of its pod", []detector.Binding{one, two}, via(out(1), "169.254.1.1"), "holder n1/1 veth1 via 169.254.1.1"},
+		{"by its pod as the gateway", []detector.Binding{one, two}, via(out(1), "169.254.1.1"), "holder n1/1 veth1 via 169.254.1.1"},
 		{"to a pod that is no holder", []detector.Binding{one, two}, out(7), "device veth7"},
 		{"no neighbour entry", []detector.Binding{one, two}, bridge(0, 0), "unknown cni0"},
 		{"a MAC of one", []detector.Binding{one, single}, bridge(3, 0), "holder n1/3 cni0"},
@@ -85,14 +85,14 @@ func TestNextHops(t *testing.T) {
 		{"a MAC of both, behind a port", []detector.Binding{one, two}, bridge(1, 2), "holder n1/2 cni0"},
 		{"a MAC of a holder behind the port of another", []detector.Binding{one, single}, bridge(1, 3), "holder n1/3 cni0"},
 		{"a MAC of a holder behind the port of none", []detector.Binding{one, single}, bridge(1, 7), "device cni0"},
-		{"a MAC of nobody", []detector.Binding{one, single}, bridge(9, 0), "device cni0"},
+		{"an unknown MAC", []detector.Binding{one, single}, bridge(9, 0), "device cni0"},
 		{"a MAC of another node", []detector.Binding{one, far}, bridge(4, 0), "holder n2/4 cni0"},
 		{"a MAC of another node behind the uplink", []detector.Binding{one, far}, bridge(4, 30), "holder n2/4 cni0"},
 		{"a MAC here and there, behind the uplink", []detector.Binding{one, twin}, bridge(1, 30), "holder n3/5 cni0"},
 		{"a MAC here behind the uplink", []detector.Binding{one, far}, bridge(1, 30), "away eth0"},
-		{"on the link outside", []detector.Binding{one, far}, uplink, "holder n2/4 eth0"},
-		{"to a stranger on the link outside", []detector.Binding{one, far}, stranger, "away eth0"},
-		{"to nobody known on the link outside", []detector.Binding{one, far}, out(30), "away eth0"},
+		{"on the outside link", []detector.Binding{one, far}, uplink, "holder n2/4 eth0"},
+		{"to an unknown MAC on the outside link", []detector.Binding{one, far}, unknownMAC, "away eth0"},
+		{"to no known MAC on the outside link", []detector.Binding{one, far}, out(30), "away eth0"},
 		{"off the node", []detector.Binding{one, far}, via(out(30), "192.0.2.254"), "away eth0 via 192.0.2.254"},
 		{"off the node by a veth", []detector.Binding{one, far}, via(out(40), "192.0.2.254"), "away eth1 via 192.0.2.254"},
 		{"off the node by a bridge", []detector.Binding{one, far}, via(bridge(0, 0), "192.0.2.254"), "device cni0 via 192.0.2.254"},
@@ -108,7 +108,7 @@ func TestNextHops(t *testing.T) {
 			holders:  map[int]detector.HolderID{1: one.Holder.ID, 2: two.Holder.ID, 3: single.Holder.ID, 7: {Node: "n1/b", Netns: 7}},
 			uplinks:  map[int]bool{40: true},
 			networks: map[string]bool{"default": true}, nodes: make(map[netip.Addr]string), addresses: make(map[string]netip.Addr),
-			lookup: func(netip.Addr) (route.Route, error) { return test.way, nil },
+			lookup: func(netip.Addr) (route.Route, error) { return test.route, nil },
 		}
 		w.addMembers([]cluster.Member{
 			{Name: "n1", Boot: "b", State: cluster.Alive, Address: "192.0.2.1:7951"},
@@ -132,14 +132,13 @@ func TestNextHops(t *testing.T) {
 			t.Errorf("%s: %s, %t; want %s", test.name, got, ok, test.want)
 		}
 		if _, ok := w.nextHop(confirmed(test.holders...)); ok {
-			t.Errorf("%s: one more than may be asked for", test.name)
+			t.Errorf("%s: one lookup too many", test.name)
 		}
 	}
 }
 
-// Only what is certain is asked for: confirmed conflicts, in networks that the node's own
-// routes are about.
-func TestRoutesThatAreNotLookedUp(t *testing.T) {
+// Routes are looked up only for confirmed conflicts, in networks that the node's routes apply to.
+func TestRoutesNotLookedUp(t *testing.T) {
 	r := newReport(t, nil)
 	c, err := config.Parse([]byte("networks:\n  - {name: pods, scope: cluster, match: {interfaces: [cali*]}}\n"))
 	if err != nil {
@@ -158,24 +157,24 @@ func TestRoutesThatAreNotLookedUp(t *testing.T) {
 		t.Errorf("networks (-want +got)\n%s", diff)
 	}
 	if len(w.holders) != 4 || w.holders[3].Netns != 13 || !w.uplinks[9] || len(w.uplinks) != 1 {
-		t.Errorf("behind %v, outward %v", w.holders, w.uplinks)
+		t.Errorf("behind %v, uplinks %v", w.holders, w.uplinks)
 	}
-	asked := 0
+	lookups := 0
 	w.lookup = func(netip.Addr) (route.Route, error) {
-		asked++
-		return route.Route{}, errors.New("it has gone")
+		lookups++
+		return route.Route{}, errors.New("removed")
 	}
 	found := confirmed(holding("n", "10.0.0.1", 11), holding("n", "10.0.0.1", 12))
-	if _, ok := w.nextHop(found); ok || asked != 1 {
-		t.Errorf("asked %d times, %t for a device that has gone", asked, ok)
+	if _, ok := w.nextHop(found); ok || lookups != 1 {
+		t.Errorf("%d lookups, %t for a removed device", lookups, ok)
 	}
 	suspected, tagged := found, found
 	suspected.State, tagged.Key.Network = detector.Suspected, "default.100"
-	if _, ok := w.nextHop(suspected); ok || asked != 1 {
-		t.Error("the way to a suspected one was asked for")
+	if _, ok := w.nextHop(suspected); ok || lookups != 1 {
+		t.Error("the route of a suspicion was looked up")
 	}
-	if _, ok := w.nextHop(tagged); ok || asked != 1 {
-		t.Error("the way into a VLAN was asked for")
+	if _, ok := w.nextHop(tagged); ok || lookups != 1 {
+		t.Error("the route of a VLAN was looked up")
 	}
 }
 
@@ -196,25 +195,25 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 	there.FirstSeen = here.FirstSeen.Add(time.Minute)
 	there.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-1"}
 	c := confirmed(here, there)
-	lead := func(kind cluster.NextHopKind, change func(*cluster.NextHop)) cluster.NextHop {
+	newHop := func(kind cluster.NextHopKind, change func(*cluster.NextHop)) cluster.NextHop {
 		l := cluster.NextHop{Key: c.Key, Kind: kind}
 		if change != nil {
 			change(&l)
 		}
 		return l
 	}
-	own := lead(cluster.NextHopHolder, func(l *cluster.NextHop) { l.Holder, l.Device = there.Holder.ID, "veth2" })
-	nobody := lead(cluster.NextHopHolder, func(l *cluster.NextHop) { l.Holder, l.Device = detector.HolderID{Node: "n7/b", Netns: 7}, "cni0" })
-	other := lead(cluster.NextHopSelf, func(l *cluster.NextHop) { l.Key.IP = l.Key.IP.Next() })
+	own := newHop(cluster.NextHopHolder, func(l *cluster.NextHop) { l.Holder, l.Device = there.Holder.ID, "veth2" })
+	unknownHolder := newHop(cluster.NextHopHolder, func(l *cluster.NextHop) { l.Holder, l.Device = detector.HolderID{Node: "n7/b", Netns: 7}, "cni0" })
+	other := newHop(cluster.NextHopSelf, func(l *cluster.NextHop) { l.Key.IP = l.Key.IP.Next() })
 	for _, test := range []struct {
-		name  string
-		from  string
-		leads []cluster.NextHop
-		want  string
+		name string
+		from string
+		hops []cluster.NextHop
+		want string
 	}{
-		{"its own way", "n2", []cluster.NextHop{own}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
-		{"two ways", "n2", []cluster.NextHop{own, nobody}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
-		{"to a holder that nobody knows", "n2", []cluster.NextHop{nobody}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"device","device":"cni0"}]`},
+		{"its own route", "n2", []cluster.NextHop{own}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
+		{"two routes", "n2", []cluster.NextHop{own, unknownHolder}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"holder","holder":1,"device":"veth2"}]`},
+		{"to an unknown holder", "n2", []cluster.NextHop{unknownHolder}, `[{"node":"n1","to":"nowhere"},{"node":"n2","to":"device","device":"cni0"}]`},
 		{"of another address", "n2", []cluster.NextHop{other}, `[{"node":"n1","to":"nowhere"}]`},
 		{"of a node that has no holder", "n3", []cluster.NextHop{own}, `[{"node":"n1","to":"nowhere"}]`},
 	} {
@@ -224,7 +223,7 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 				query: func(context.Context, cluster.Query) (cluster.Result, error) {
 					return cluster.Result{Answers: []cluster.Answer{
 						{Member: member("n2", cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}},
-						{Member: member(test.from, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}, NextHops: test.leads}},
+						{Member: member(test.from, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}, NextHops: test.hops}},
 					}[map[string]int{"n2": 1, "n3": 0}[test.from]:]}, nil
 				},
 			}
@@ -247,8 +246,8 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 	}
 }
 
-// Two incarnations of one node are never called by the bare name where both are meant.
-func TestNamesakesAreToldApart(t *testing.T) {
+// Two nodes with one name are shown with their boot ids.
+func TestNamesakes(t *testing.T) {
 	here, there := holding("n1", "10.0.0.1", 1), holding("n1", "10.0.0.1", 2)
 	here.Holder.InterfaceName, there.Holder.InterfaceName = "veth1", "veth2"
 	there.Holder.ID.Node = "n1/boot-of-the-other"
@@ -275,7 +274,7 @@ func TestNamesakesAreToldApart(t *testing.T) {
 		t.Errorf("route %+v of holders %+v", r, one.Holders)
 	}
 	for _, r := range one.Advice.Remove {
-		// The address of this one is not known: it does not take gossip.
+		// The address of this node is unknown: it has no gossip.
 		want, at := []string{old, other}[r.Holder], []string{"", "192.0.2.2"}[r.Holder]
 		if r.On != want || r.Address != at {
 			t.Errorf("%+v, want it on %s at %q", r, want, at)
@@ -293,7 +292,7 @@ func TestNamesakesAreToldApart(t *testing.T) {
 	}
 }
 
-// replies notes what is answered to other nodes.
+// replyCluster records the replies to other nodes.
 type replyCluster struct {
 	fakeCluster
 	got chan cluster.Document
@@ -321,7 +320,7 @@ func TestReplyHasRoutes(t *testing.T) {
 			t.Errorf("kind %d: %+v, want %d next hops", kind, d, want)
 		}
 	}
-	// Too much at a time costs the routes, not the answer.
+	// Beyond the limit, replies have no routes.
 	for range maxRoutedQueries {
 		r.routing <- struct{}{}
 	}
@@ -329,13 +328,13 @@ func TestReplyHasRoutes(t *testing.T) {
 	if d := <-got.got; len(d.NextHops) != 0 || len(d.Conflicts) != 1 {
 		t.Errorf("%+v, want the conflict without routes", d)
 	}
-	// Before the agent is ready no answer is better than an empty one.
+	// Before the agent is ready there is no reply.
 	r.Table = observe.New(observe.Options{})
 	r.Reply(cluster.Query{ID: 2, Kind: cluster.QueryConflicts})
 	if len(got.got) != 0 {
 		t.Error("answered before it was ready")
 	}
 	if err := r.Ready(t.Context()); err == nil {
-		t.Error("ready before anything was looked at")
+		t.Error("ready before the interfaces were listed")
 	}
 }

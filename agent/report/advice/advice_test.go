@@ -16,7 +16,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
-// on is a holder on a node, seen and, unless negative, made at these seconds.
+// on is a holder on a node, first seen and (unless negative) created at these seconds.
 func on(node, pod string, seen, made float64) detector.Binding {
 	b := detector.Binding{
 		Key: detector.Key{Network: "default", IP: netip.MustParseAddr("10.0.0.1")},
@@ -83,22 +83,22 @@ func TestNewer(t *testing.T) {
 		holders []detector.Binding
 		want    string
 	}{
-		{"made", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 12, 12)}, "1 is newer than 0 by created 12s"},
-		{"made, the wrong way round", []detector.Binding{on("n1", "a", 0, 20), on("n1", "b", 0, 3)}, "0 is newer than 1 by created 17s"},
-		{"made, all found at the start", []detector.Binding{foundEarly(on("n1", "a", 50, 0)), foundEarly(on("n1", "b", 50, 12))}, "1 is newer than 0 by created 12s"},
-		{"made at one time on one node", []detector.Binding{on("n1", "a", 0, 0), on("n1", "b", 0.2, 0.1)}, "1 is newer than 0 by created 0.1s"},
-		{"made at the same time on one node", []detector.Binding{on("n1", "a", 0, 0), on("n1", "b", 9, 0)}, "unknown: together"},
-		{"made at one time on two nodes", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 9, 1)}, "unknown: together"},
-		{"made on two nodes", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 1, 1.1)}, "1 is newer than 0 by created 1.1s"},
-		{"made later and seen earlier", []detector.Binding{on("n1", "a", 0, 9), on("n2", "b", 20, 2)}, "unknown: another-order"},
-		{"made later, seen at about one time", []detector.Binding{on("n1", "a", 19.5, 9), on("n2", "b", 20, 2)}, "0 is newer than 1 by created 7s"},
-		{"made later, the other seen at a start", []detector.Binding{on("n1", "a", 0, 9), foundEarly(on("n2", "b", 20, 2))}, "0 is newer than 1 by created 7s"},
-		{"one was made, who knows when the other", []detector.Binding{on("n1", "a", 0, -1), on("n2", "b", 12, 12)}, "1 is newer than 0 by firstSeen 12s"},
+		{"created", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 12, 12)}, "1 is newer than 0 by created 12s"},
+		{"created, in the reverse order", []detector.Binding{on("n1", "a", 0, 20), on("n1", "b", 0, 3)}, "0 is newer than 1 by created 17s"},
+		{"created, all found at the start", []detector.Binding{foundEarly(on("n1", "a", 50, 0)), foundEarly(on("n1", "b", 50, 12))}, "1 is newer than 0 by created 12s"},
+		{"created at one time on one node", []detector.Binding{on("n1", "a", 0, 0), on("n1", "b", 0.2, 0.1)}, "1 is newer than 0 by created 0.1s"},
+		{"created at the same time on one node", []detector.Binding{on("n1", "a", 0, 0), on("n1", "b", 9, 0)}, "unknown: together"},
+		{"created at one time on two nodes", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 9, 1)}, "unknown: together"},
+		{"created on two nodes", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 1, 1.1)}, "1 is newer than 0 by created 1.1s"},
+		{"created later and seen earlier", []detector.Binding{on("n1", "a", 0, 9), on("n2", "b", 20, 2)}, "unknown: another-order"},
+		{"created later, seen at about one time", []detector.Binding{on("n1", "a", 19.5, 9), on("n2", "b", 20, 2)}, "0 is newer than 1 by created 7s"},
+		{"created later, the other seen at a start", []detector.Binding{on("n1", "a", 0, 9), foundEarly(on("n2", "b", 20, 2))}, "0 is newer than 1 by created 7s"},
+		{"one was created, the other at an unknown time", []detector.Binding{on("n1", "a", 0, -1), on("n2", "b", 12, 12)}, "1 is newer than 0 by firstSeen 12s"},
 		{"seen", []detector.Binding{on("n1", "a", 0, -1), on("n1", "b", 1.5, -1)}, "1 is newer than 0 by firstSeen 1.5s"},
 		{"seen together", []detector.Binding{on("n1", "a", 0, -1), on("n1", "b", 1, -1)}, "unknown: together"},
 		{"both found at a start", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), foundEarly(on("n1", "b", 20, -1))}, "unknown: found-at-start"},
-		{"the elder found at a start", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), on("n2", "b", 20, -1)}, "1 is newer than 0 by firstSeen 20s"},
-		{"the elder found at the start a moment ago", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), on("n1", "b", 0.25, -1)}, "1 is newer than 0 by firstSeen 0.25s"},
+		{"the older found at a start", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), on("n2", "b", 20, -1)}, "1 is newer than 0 by firstSeen 20s"},
+		{"the older found at a start a moment ago", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), on("n1", "b", 0.25, -1)}, "1 is newer than 0 by firstSeen 0.25s"},
 		{"the same on two nodes", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), on("n2", "b", 0.25, -1)}, "unknown: together"},
 		{"an agent starts late", []detector.Binding{on("n1", "a", 0, -1), foundEarly(on("n2", "b", 20, -1))}, "unknown: found-at-start"},
 		{"three", []detector.Binding{on("n1", "a", 0, 0), on("n2", "b", 5, 5), on("n3", "c", 9, 9)}, "2 is newer than 1 by created 4s"},
@@ -133,8 +133,8 @@ func TestRemove(t *testing.T) {
 	again := on("n2", "shop/web-0", 30, 30)
 	again.Holder.Pod.UID = "v"
 	next := on("n1", "shop/web-0", 40, 40) // its next sandbox
-	anew := on("n1", "shop/web-0", 50, 50)
-	anew.Holder.Pod.UID = "v"
+	laterPod := on("n1", "shop/web-0", 50, 50)
+	laterPod.Holder.Pod.UID = "v"
 	nameless := on("n2", "shop/web-0", 30, 30)
 	nameless.Holder.Pod.UID = ""
 	sandbox := func(b detector.Binding, id string, stopped bool) detector.Binding {
@@ -145,12 +145,12 @@ func TestRemove(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		holders []detector.Binding
-		leads   []NextHop
+		hops    []NextHop
 		want    string
 	}{
 		{"pods", []detector.Binding{a, b}, nil, "1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
 		{"whatever the routes", []detector.Binding{a, b}, []NextHop{to("n1", b), to("n2", b)}, "1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
-		// The elder's name may be a later pod's by now, which is no holder.
+		// The older holder's name may now belong to a later pod that is no holder.
 		{"pods, sandboxes known", []detector.Binding{sandbox(a, id, false), sandbox(b, id2, false)}, nil, "1, newer, kubectl -n shop delete pod web-1\n0, crictl rmp -f 0123456789abc, n1"},
 		{"pods, which is newer is not known", []detector.Binding{sandbox(late, id, false), sandbox(far, id2, false)}, nil, "0, crictl rmp -f 0123456789abc, n1\n1, crictl rmp -f 123456789abcd, n2"},
 		{"no pod", []detector.Binding{a, c}, nil, "1, newer, ip link set dev veth down, n2\n0, kubectl -n shop delete pod web-0"},
@@ -159,7 +159,7 @@ func TestRemove(t *testing.T) {
 		{"one is dark", []detector.Binding{first, late}, []NextHop{to("n1", first)}, "1, dark, kubectl -n shop delete pod late\n0, ip link set dev veth down, n1"},
 		{"the route is not known", []detector.Binding{first, late}, []NextHop{unknown("n1")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
 		{"each its own", []detector.Binding{first, far}, []NextHop{to("n1", first), to("n2", far)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
-		{"one node does not tell", []detector.Binding{first, far}, []NextHop{to("n1", first)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		{"one node does not report", []detector.Binding{first, far}, []NextHop{to("n1", first)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
 		{"one node leads to the other", []detector.Binding{first, far}, []NextHop{to("n1", first), over("n2", "n1")}, "1, dark, kubectl -n shop delete pod far\n0, ip link set dev veth down, n1"},
 		// Pods on the bridge have neighbour entries of their own.
 		{"by the node's own neighbour entry", []detector.Binding{first, late}, []NextHop{by("cni0", to("n1", first))}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
@@ -168,14 +168,14 @@ func TestRemove(t *testing.T) {
 		{"by a device that is not known to be the holder's", []detector.Binding{bare, late}, []NextHop{by("veth", to("n1", bare))}, "0\n1, kubectl -n shop delete pod late"},
 		{"to one that is no holder", []detector.Binding{first, late}, []NextHop{to("n1", again)}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod late"},
 		{"a third node does not matter", []detector.Binding{first, far}, []NextHop{unknown("n3"), to("n1", first), over("n2", "n1")}, "1, dark, kubectl -n shop delete pod far\n0, ip link set dev veth down, n1"},
-		{"one leads who knows where", []detector.Binding{first, far}, []NextHop{to("n1", first), over("n2", "n3")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
-		// kubectl would mean the one that the API server has: the later one.
+		{"one leads to another node", []detector.Binding{first, far}, []NextHop{to("n1", first), over("n2", "n3")}, "0, ip link set dev veth down, n1\n1, kubectl -n shop delete pod far"},
+		// With this name kubectl would delete the later pod.
 		{"one name twice", []detector.Binding{a, again}, nil, "0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
 		{"one name twice, sandboxes known", []detector.Binding{sandbox(a, id, false), sandbox(again, id2, false)}, nil, "0, replaced, crictl rmp -f 0123456789abc, n1\n1, newer, crictl rmp -f 123456789abcd, n2"},
-		{"one name twice on one node", []detector.Binding{a, anew}, nil, "0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n1"},
+		{"one name twice on one node", []detector.Binding{a, laterPod}, nil, "0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n1"},
 		{"one pod twice on one node", []detector.Binding{a, next}, nil, "0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n1"},
 		{"one name twice, of a UID that is not known", []detector.Binding{a, nameless}, nil, "1, newer, ip link set dev vethshopweb-0 down, n2\n0, ip link set dev vethshopweb-0 down, n1"},
-		{"the elder has stopped", []detector.Binding{sandbox(a, id, true), sandbox(b, id2, false)}, nil, "0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, kubectl -n shop delete pod web-1"},
+		{"the older has stopped", []detector.Binding{sandbox(a, id, true), sandbox(b, id2, false)}, nil, "0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, kubectl -n shop delete pod web-1"},
 		{"the newer has stopped", []detector.Binding{a, sandbox(b, id, true)}, nil, "1, stopped, crictl rmp -f 0123456789abc, n2\n0, kubectl -n shop delete pod web-0"},
 		{"one of its name runs", []detector.Binding{sandbox(a, id, true), sandbox(again, id2, false)}, nil, "0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, crictl rmp -f 123456789abcd, n2"},
 		{"both have stopped", []detector.Binding{sandbox(a, id, true), sandbox(b, id2, true)}, nil, "1, stopped, crictl rmp -f 123456789abcd, n2\n0, stopped, crictl rmp -f 0123456789abc, n1"},
@@ -183,31 +183,31 @@ func TestRemove(t *testing.T) {
 		{"a node, and a pod that has stopped", []detector.Binding{host("n1"), sandbox(b, id, true)}, nil, "1, stopped, crictl rmp -f 0123456789abc, n2\n0"},
 		{"a node, and a pod of an age that is not known", []detector.Binding{host("n1"), sandbox(b, id, false)}, nil, "1, pod, crictl rmp -f 0123456789abc, n2\n0"},
 		{"a node", []detector.Binding{host("n1"), b}, nil, "1, pod, kubectl -n shop delete pod web-1\n0"},
-		{"a node that gets it all", []detector.Binding{host("n1"), b}, []NextHop{to("n1", host("n1")), over("n2", "n1")}, "1, pod, kubectl -n shop delete pod web-1\n0"},
+		{"a node that receives all packets", []detector.Binding{host("n1"), b}, []NextHop{to("n1", host("n1")), over("n2", "n1")}, "1, pod, kubectl -n shop delete pod web-1\n0"},
 		{"a node and two pods", []detector.Binding{host("n1"), a, b}, nil, "2, pod, kubectl -n shop delete pod web-1\n1, kubectl -n shop delete pod web-0\n0"},
 	} {
-		_, got, _ := strings.Cut(outline(Of(between(test.holders...), test.leads, names)), "\n")
+		_, got, _ := strings.Cut(outline(Of(between(test.holders...), test.hops, names)), "\n")
 		if got != test.want {
 			t.Errorf("%s:\n%s\nwant\n%s", test.name, got, test.want)
 		}
 	}
 }
 
-// What is newer may be all that lives, where another's node is out of reach.
+// If a holder's node is unreachable, the newer holder may be the only live one.
 func TestUnreachable(t *testing.T) {
 	stopped := on("n1", "shop/web-0", 0, 0)
 	stopped.Holder.Sandbox.Stopped = true
-	elder, newer := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-1", 12, 12)
+	older, newer := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-1", 12, 12)
 	newest := on("n3", "shop/web-2", 20, 20)
 	for _, test := range []struct {
 		name    string
 		holders []detector.Binding
 		want    string
 	}{
-		{"the elder", []detector.Binding{unreachableHolder(elder), newer}, "unknown: unreachable 0"},
-		{"the newer", []detector.Binding{elder, unreachableHolder(newer)}, "unknown: unreachable 1"},
-		{"one of three", []detector.Binding{elder, newer, unreachableHolder(newest)}, "unknown: unreachable 2"},
-		{"two of three", []detector.Binding{unreachableHolder(elder), newer, unreachableHolder(newest)}, "unknown: unreachable 0 2"},
+		{"the older", []detector.Binding{unreachableHolder(older), newer}, "unknown: unreachable 0"},
+		{"the newer", []detector.Binding{older, unreachableHolder(newer)}, "unknown: unreachable 1"},
+		{"one of three", []detector.Binding{older, newer, unreachableHolder(newest)}, "unknown: unreachable 2"},
+		{"two of three", []detector.Binding{unreachableHolder(older), newer, unreachableHolder(newest)}, "unknown: unreachable 0 2"},
 		{"one that had stopped", []detector.Binding{unreachableHolder(stopped), newer}, "unknown: unreachable 0"},
 		{"a node", []detector.Binding{unreachableHolder(host("n1")), newer}, "unknown: unreachable 0"},
 	} {
@@ -218,7 +218,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// Two nodes that run one pod are one machine twice. Which of them is to run nobody here knows.
+// Two nodes that run one pod are clones of one machine; which one should run is unknown.
 func TestOnePodOnTwoNodes(t *testing.T) {
 	const withheld = "unknown: two-nodes 0 1"
 	a, b, c := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-0", 12, 12), on("n3", "shop/web-1", 20, 20)
@@ -249,12 +249,12 @@ func TestOnePodOnTwoNodes(t *testing.T) {
 	}
 }
 
-// Whoever finds a holder by a neighbour entry is to forget it. Devices are named by whoever
-// made them, and told by other nodes.
+// A node whose neighbour entry leads to a removed holder has to flush it. Names of devices are hostile
+// input.
 func TestFlush(t *testing.T) {
 	a, b := on("n1", "shop/web-0", 0, 0), on("n1", "shop/web-1", 12, 12)
 	for _, test := range []struct {
-		lead cluster.NextHop
+		hop  cluster.NextHop
 		want string
 	}{
 		{cluster.NextHop{Kind: cluster.NextHopHolder, Holder: b.Holder.ID, Device: "cni0"}, "1: ip neigh flush to 10.0.0.1 dev cni0, on n1"},
@@ -267,18 +267,18 @@ func TestFlush(t *testing.T) {
 		{cluster.NextHop{Kind: cluster.NextHopDevice, Device: "cni0"}, ""},
 	} {
 		var got []string
-		for _, r := range Of(between(a, b), []NextHop{{"n1/b", test.lead}}, names).Remove {
+		for _, r := range Of(between(a, b), []NextHop{{"n1/b", test.hop}}, names).Remove {
 			for _, f := range r.Then {
 				got = append(got, fmt.Sprintf("%d: %s, on %s", r.Holder, f.Command, f.On))
 			}
 		}
 		if strings.Join(got, "\n") != test.want {
-			t.Errorf("%+v: %q, want %q", test.lead, got, test.want)
+			t.Errorf("%+v: %q, want %q", test.hop, got, test.want)
 		}
 	}
 }
 
-// Another node may tell of a conflict that makes no sense.
+// Another node may report a conflict without holders.
 func TestTooFewHolders(t *testing.T) {
 	if a := Of(between(on("n1", "a", 0, 0)), nil, names); a != nil {
 		t.Errorf("%+v", a)
@@ -288,8 +288,8 @@ func TestTooFewHolders(t *testing.T) {
 	}
 }
 
-// Pods, interfaces and other nodes name themselves, and people paste commands.
-func TestCommandsAreFitForAShell(t *testing.T) {
+// Names of pods, interfaces and nodes are hostile input, and people paste commands.
+func TestCommandsAreSafeInAShell(t *testing.T) {
 	const fallback = "ip link set dev veth0 down"
 	for _, test := range []struct{ namespace, name, device, want string }{
 		{"shop", "web-0.a", "veth0", "kubectl -n shop delete pod web-0.a"},

@@ -16,7 +16,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// at is so many seconds after noon; zero is no time.
+// at is a time in seconds after noon; 0 is the zero time.
 func at(seconds int) time.Time {
 	if seconds == 0 {
 		return time.Time{}
@@ -33,7 +33,7 @@ func key(ip string) detector.Key {
 	return detector.Key{Network: "default", IP: netip.MustParseAddr(ip)}
 }
 
-// on makes a holder on a node: the netns cookie is its number, "n1/b" its node.
+// on makes a holder on a node; the NodeID of n1 is "n1/b".
 func on(node string, netns uint64, seconds int) detector.Binding {
 	return detector.Binding{
 		Key:       key("10.0.0.1"),
@@ -63,7 +63,7 @@ func from(node string, conflicts ...detector.Conflict) cluster.Answer {
 	return cluster.Answer{Member: member(node), Document: cluster.Document{Conflicts: conflicts}}
 }
 
-// brief is one line per conflict: id, state, from, holders.
+// summary has one line per conflict: id, state, scope, times, holders.
 func summary(conflicts []detector.Conflict) []string {
 	var lines []string
 	for _, c := range conflicts {
@@ -117,7 +117,7 @@ func TestConflicts(t *testing.T) {
 			[]string{"x-1 confirmed cross-node 20 n1:1 n2:2 n3:3 n4:4"},
 		},
 		{
-			"ids that differ, because one side remembers more",
+			"different ids, because one side has a longer history",
 			[]cluster.Answer{
 				from("n1", conflict("x-1", resolved, 1, 5, a, c), conflict("x-2", confirmed, 20, 0, a, b)),
 				from("n2", conflict("x-1", confirmed, 21, 0, a, b)),
@@ -130,7 +130,7 @@ func TestConflicts(t *testing.T) {
 			[]string{"x-1 confirmed cross-node 40 n3:3 n4:4", "x-1 resolved cross-node 1-5 n1:1 n2:2"},
 		},
 		{
-			"a node's own are never one",
+			"two records of one node are two conflicts",
 			[]cluster.Answer{
 				from("n1", conflict("x-1", resolved, 20, 30, a, b), conflict("x-2", confirmed, 30, 0, a, b)),
 				from("n2", conflict("x-1", resolved, 20, 31, a, b), conflict("x-2", confirmed, 31, 0, a, b)),
@@ -138,7 +138,7 @@ func TestConflicts(t *testing.T) {
 			[]string{"x-2 confirmed cross-node 30 n1:1 n2:2", "x-1 resolved cross-node 20-31 n1:1 n2:2"},
 		},
 		{
-			"who is no part of it is not believed",
+			"reports of nodes that are not in the conflict are ignored",
 			[]cluster.Answer{
 				from("n1", conflict("x-1", confirmed, 20, 0, a, b)), from("n9", conflict("x-1", resolved, 1, 2, a, b)),
 				from("n3", detector.Conflict{ID: "y", Holders: []detector.Binding{c}}),
@@ -164,15 +164,15 @@ func TestConflicts(t *testing.T) {
 				if diff := cmp.Diff(test.want, summary(got)); diff != "" || omitted != 0 {
 					t.Errorf("%d omitted, (-want +got):\n%s", omitted, diff)
 				}
-				slices.Reverse(test.answers) // the order means nothing
+				slices.Reverse(test.answers) // the order does not matter
 			}
 		})
 	}
 }
 
-// Every node has the networks of its own bridges: the same address on two of them is no
-// conflict between them, though it has the same id.
-func TestConflictsOfNodesOwnNetworks(t *testing.T) {
+// A bridge network exists on each node: its conflicts are joined for each node only, though they have the
+// same id.
+func TestConflictsInNodeNetworks(t *testing.T) {
 	first := conflict("x-1", detector.Confirmed, 20, 0, on("n1", 1, 1), on("n1", 2, 2))
 	second := conflict("x-1", detector.Confirmed, 21, 0, on("n2", 1, 1), on("n2", 2, 2))
 	first.Key.Network, second.Key.Network = "docker0", "docker0"
@@ -183,8 +183,8 @@ func TestConflictsOfNodesOwnNetworks(t *testing.T) {
 	}
 }
 
-// The holder's own node describes it; others may add a name.
-func TestWhoDescribesAHolder(t *testing.T) {
+// The report of the holder's own node wins; others may add a name.
+func TestHolderDescriptions(t *testing.T) {
 	mine, theirs, third := on("n1", 1, 10), on("n1", 1, 15), on("n1", 1, 16)
 	mine.Holder.Pod = detector.Pod{Name: "right"}
 	theirs.Holder.Pod = detector.Pod{Name: "wrong"}
@@ -209,7 +209,7 @@ func TestBindings(t *testing.T) {
 	other.Key = key("10.0.0.0")
 	answers := []cluster.Answer{
 		{Member: member("n2"), Document: cluster.Document{
-			// It has no say about n1, and no address is none.
+			// Ignored: a holder of n1, and one without an address.
 			Bindings: []detector.Binding{on("n2", 2, 20), on("n1", 666, 1), {Holder: detector.Holder{ID: detector.HolderID{Node: "n2/b"}}}},
 			Omitted:  3,
 		}},
@@ -227,7 +227,7 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// However much the others tell, it ends, and is counted; what this node has itself is whole.
+// Answers are bounded and what is left out is counted; this node's own records are never left out.
 func TestHostileAnswers(t *testing.T) {
 	flood := cluster.Document{Omitted: 1 << 62}
 	for n := range maxBindings + 10 {
@@ -275,11 +275,11 @@ func TestHostileAnswers(t *testing.T) {
 	if len(stories) != 1 || len(stories[0].Notes) > maxNotes || !slices.Equal(stories[0].Nodes, []string{"n2/b", "n1/b"}) {
 		t.Errorf("%d stories, the first with %d notes from %v", len(stories), len(stories[0].Notes), stories[0].Nodes)
 	}
-	var told []cluster.Pair
+	var reported []cluster.Pair
 	for n := range 10 * maxPairs {
-		told = append(told, cluster.Pair{A: "a/b", B: fmt.Sprint(n, "/b"), Addresses: n, Examples: slices.Repeat([]detector.Key{key("10.0.0.1"), key("10.0.0.2")}, 50)})
+		reported = append(reported, cluster.Pair{A: "a/b", B: fmt.Sprint(n, "/b"), Addresses: n, Examples: slices.Repeat([]detector.Key{key("10.0.0.1"), key("10.0.0.2")}, 50)})
 	}
-	pairs := Pairs(nil, append(told, cluster.Pair{A: "a", B: "a", Addresses: 5}))
+	pairs := Pairs(nil, append(reported, cluster.Pair{A: "a", B: "a", Addresses: 5}))
 	if len(pairs) != maxPairs || len(pairs[0].Examples) > maxExamples {
 		t.Errorf("%d pairs", len(pairs))
 	}

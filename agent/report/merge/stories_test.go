@@ -15,7 +15,7 @@ func storiesFrom(node string, stories ...detector.Story) cluster.Answer {
 	return cluster.Answer{Member: member(node), Document: cluster.Document{Stories: stories}}
 }
 
-// outline has the parts of a story in a few lines.
+// outline is a story in a few lines.
 func outline(s Story) []string {
 	lines := []string{fmt.Sprintf("%s %s: %s", s.Key.Network, strings.Join(s.Nodes, ","), s.Verdict)}
 	for _, v := range s.Verdicts {
@@ -79,7 +79,7 @@ func TestStories(t *testing.T) {
 			}},
 		},
 		{
-			"the one who knows most is heard first",
+			"the verdict of the node that knows most comes first",
 			[]cluster.Answer{
 				storiesFrom("n3", story("no live holder: not a conflict", nil, nil)),
 				storiesFrom("n1", story("being verified", &suspicion, nil, a, b)),

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
 
-// veth makes a pair of which the other end is in a netns of its own.
+// veth makes a pair whose other end is in a netns of its own.
 func veth(t *testing.T, name string, master int) netlink.Link {
 	t.Helper()
 	pod := ownnetns.NewPod(t)
@@ -30,7 +30,7 @@ func veth(t *testing.T, name string, master int) netlink.Link {
 	if master != 0 {
 		must(t, netlink.LinkSetMasterByIndex(v, master))
 	}
-	// A port without a carrier learns nothing.
+	// A port without a carrier takes no entries.
 	ns, err := netns.GetFromPid(pod.Pid)
 	must(t, err)
 	defer ns.Close()
@@ -85,15 +85,15 @@ func addRoute(t *testing.T, prefix, via string, device netlink.Link, kind int) {
 
 var macs = [...]net.HardwareAddr{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
 
-// entry puts an entry into the table of neighbours; of no address into that of the bridge.
+// entry adds a neighbour entry; without an IP to the bridge's table.
 func entry(t *testing.T, device netlink.Link, ip string, mac net.HardwareAddr, state int) {
 	t.Helper()
 	n := &netlink.Neigh{LinkIndex: device.Attrs().Index, IP: net.ParseIP(ip), HardwareAddr: mac, State: state}
 	if n.IP == nil {
 		n.Family, n.Flags = unix.AF_BRIDGE, netlink.NTF_MASTER
 	}
-	// A port that the bridge does not let forward yet takes none (EPERM from fdb_add_entry,
-	// net/bridge/br_fdb.c): it hears of the carrier a moment later.
+	// A port that does not forward yet takes no entries (EPERM from fdb_add_entry,
+	// net/bridge/br_fdb.c): the bridge notices the carrier a moment later.
 	err := netlink.NeighSet(n)
 	for deadline := time.Now().Add(10 * time.Second); errors.Is(err, unix.EPERM) && time.Now().Before(deadline); err = netlink.NeighSet(n) {
 		time.Sleep(time.Millisecond)
@@ -101,34 +101,34 @@ func entry(t *testing.T, device netlink.Link, ip string, mac net.HardwareAddr, s
 	must(t, err)
 }
 
-// outline is a way in one line.
-func outline(w Route) string {
-	kind := map[Kind]string{Out: "out", Self: "self", Nowhere: "nowhere"}[w.Kind]
-	text := kind + " " + w.Device.Name
-	if w.Device.Leaves {
+// outline is a route in one line.
+func outline(r Route) string {
+	kind := map[Kind]string{Out: "out", Self: "self", Nowhere: "nowhere"}[r.Kind]
+	text := kind + " " + r.Device.Name
+	if r.Device.Leaves {
 		text += " leaves"
 	}
-	if w.Gateway.IsValid() {
-		text += fmt.Sprint(" via ", w.Gateway)
+	if r.Gateway.IsValid() {
+		text += fmt.Sprint(" via ", r.Gateway)
 	}
-	if w.MAC != nil {
-		text += fmt.Sprint(" mac ", w.MAC)
+	if r.MAC != nil {
+		text += fmt.Sprint(" mac ", r.MAC)
 	}
-	if w.Bridged {
-		text += " port " + w.Port.Name
+	if r.Bridged {
+		text += " port " + r.Port.Name
 	}
 	return text
 }
 
 func checkRoute(t *testing.T, ip, want string) {
 	t.Helper()
-	way, err := new(Lookup).To(netip.MustParseAddr(ip))
-	if got := outline(way); err != nil || got != want {
-		t.Errorf("the way to %s is %q, %v; want %q", ip, got, err, want)
+	route, err := new(Lookup).To(netip.MustParseAddr(ip))
+	if got := outline(route); err != nil || got != want {
+		t.Errorf("the route to %s is %q, %v; want %q", ip, got, err, want)
 	}
 }
 
-// ptp gives each pod a route of its own: one of two with one address has it.
+// The ptp plugin gives each pod a route: of two pods with one address one has it.
 func TestRouted(t *testing.T) {
 	one, two := veth(t, "vetha", 0), veth(t, "vethb", 0)
 	addRoute(t, "10.1.0.2/32", "", one, unix.RTN_UNICAST)
@@ -153,7 +153,7 @@ func TestBridged(t *testing.T) {
 	one, two := veth(t, "vetha", bridge.Attrs().Index), veth(t, "vethb", bridge.Attrs().Index)
 	checkRoute(t, "10.2.0.2", "out cni0 port ")
 	checkRoute(t, "fd02::2", "out cni0 port ")
-	// Nobody was asked, so nothing waits for an answer.
+	// The lookup must not resolve neighbours.
 	list, err := netlink.NeighList(bridge.Attrs().Index, netlink.FAMILY_ALL)
 	must(t, err)
 	for _, n := range list {
@@ -178,8 +178,7 @@ func TestBridged(t *testing.T) {
 	checkRoute(t, "fd02::1", "self ")
 }
 
-// Not every kernel has bridges that tell VLANs apart: which VLAN of the table is asked for is
-// chosen without one.
+// Not every kernel has bridges with VLAN filtering, so this test needs none.
 func TestBridgeOf(t *testing.T) {
 	yes, no, pvid := true, false, uint16(7)
 	at := func(index, below int) netlink.LinkAttrs {
@@ -243,7 +242,7 @@ func TestOffTheNode(t *testing.T) {
 	checkRoute(t, "192.0.2.9", "out eth9")
 	entry(t, uplink, "192.0.2.9", macs[1], netlink.NUD_REACHABLE)
 	checkRoute(t, "192.0.2.9", "out eth9 mac 02:00:00:00:00:02")
-	// An IPv4 route by an IPv6 neighbour, as with BGP unnumbered.
+	// An IPv4 route by an IPv6 neighbour, as in BGP unnumbered.
 	via := &netlink.Route{
 		LinkIndex: uplink.Attrs().Index, Dst: &net.IPNet{IP: net.IP{10, 7, 0, 0}, Mask: net.CIDRMask(24, 32)},
 		Via: &netlink.Via{AddrFamily: unix.AF_INET6, Addr: net.ParseIP("2001:db8::9")},
