@@ -24,7 +24,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// sent counts the probes that a loop sends.
+// probeCounter counts the probes that a loop sends.
 type probeCounter int
 
 func (s *probeCounter) Send(probe.Target) error {

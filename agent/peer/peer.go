@@ -137,7 +137,7 @@ func (p *Peer) At() time.Time {
 	return earliest(earliest(p.Detector.Next(), p.requests.next()), p.pairs.countAt)
 }
 
-// Tick lets the time pass.
+// Tick does what is due at a time.
 func (p *Peer) Tick(now time.Time) {
 	p.Apply(p.Detector.Tick(now), now)
 	if !p.pairs.countAt.IsZero() && !p.pairs.countAt.After(now) {

@@ -92,7 +92,7 @@ func New(opts Options) *Report {
 	}
 }
 
-// Before all interfaces are listed, "no conflict" would be misleading.
+// errStarting is for the time before all interfaces are listed: "no conflict" would be misleading.
 var errStarting = errors.New("the agent is still starting; try again in a moment")
 
 // Ready fails until the agent has handled the interfaces that were there when it started.
