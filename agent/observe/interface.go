@@ -147,7 +147,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	before, holder := i.Interface, t.holderID(next)
 	i.left = nil
 	if i.Holder != holder {
-		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "the interface leads to another netns now"})
+		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "the identity of its netns has changed"})
 		i.Pod = pods.Change{}
 	} else {
 		all = t.withdrawLost(i, next)
