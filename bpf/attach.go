@@ -11,20 +11,19 @@ import (
 )
 
 var (
-	// ErrNoQdisc means that in TC mode the interface has neither a clsact nor an ingress qdisc,
-	// and that none was to be created.
+	// ErrNoQdisc means that in TC mode the interface has neither a clsact nor an ingress qdisc.
 	ErrNoQdisc = errors.New("no clsact or ingress qdisc")
-	// ErrGone means that there is no such interface, or not any more.
+	// ErrGone means that there is no such interface.
 	ErrGone = errors.New("the interface is gone")
-	// ErrBusy means that the place is taken: by another XDP program, by a tc filter with our
-	// priority and another kind or with our handle, or by this observer itself.
-	ErrBusy = errors.New("the place is taken")
+	// ErrBusy means that another XDP program is attached, or a tc filter with our priority and another
+	// kind or with our handle, or this observer itself.
+	ErrBusy = errors.New("the hook is in use")
 )
 
-// AttachOptions say how to attach to one interface.
+// AttachOptions configure the attachment to one interface.
 type AttachOptions struct {
-	// Generation is the caller's number for this life of the ifindex, which the kernel gives
-	// out again. Records carry it, and nothing remembered under another one counts.
+	// Generation distinguishes interfaces, because the kernel reuses an ifindex. Records carry it, and
+	// the program ignores what it stored under another one.
 	Generation uint32
 	// CreateQdisc lets TC mode create a clsact qdisc when there is none. Some CNI plugins fail
 	// on an interface that has one, so wait until the interface is set up. It is never deleted.
@@ -33,28 +32,24 @@ type AttachOptions struct {
 
 // hook is a program at one interface, in one of the three modes.
 type hook interface {
-	// state asks the kernel, for the link too if it is nil; an interface that is gone is
-	// Detached.
+	// state asks the kernel, and reads the link if it is nil. Without the interface it is Detached.
 	state(link netlink.Link) (State, error)
-	// detach removes ours and nothing else; nothing to remove is no error.
+	// detach removes our program only. It is no error if that is gone.
 	detach() error
 }
 
-// Attachment is the observer's program at one interface. Its methods may be called from several
-// goroutines at once.
+// Attachment is the observer's program at one interface. Its methods are safe for concurrent use.
 type Attachment struct {
 	observer   *Observer
 	ifindex    int
 	generation uint32
 	hook       hook
-	// Guarded by observer.mu. An attachment that is closing but not closed could not be
-	// detached.
+	// Guarded by observer.mu. Detaching failed if closing is true and closed is not.
 	closing, closed bool
 }
 
-// Attach observes the packets that enter at an interface of the calling thread's netns.
-//
-// Errors match [ErrGone], [ErrNoQdisc], [ErrBusy], or after Close [os.ErrClosed].
+// Attach observes the packets that enter at an interface of the calling thread's netns. Errors match
+// [ErrGone], [ErrNoQdisc], [ErrBusy], or after Close [os.ErrClosed].
 func (o *Observer) Attach(ifindex int, opts AttachOptions) (*Attachment, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,26 +77,25 @@ func (o *Observer) attach(ifindex int, opts AttachOptions) (*Attachment, error) 
 				return nil, fmt.Errorf("%w: attached already", ErrBusy)
 			}
 		}
-		// The ifindex was given out again before the old attachment was closed; or closing
-		// it failed, and the caller that let go of it then could not try again.
+		// The kernel reused the ifindex before the old attachment was closed, or closing it failed.
 		if err := old.close(); err != nil {
 			return nil, err
 		}
 	}
 
-	// The entry first: packets come as soon as the program is attached.
+	// Before attaching: packets come at once.
 	if err := o.interfaces.Put(uint32(ifindex), &observerInterface{Generation: opts.Generation}); err != nil {
 		if errors.Is(err, unix.E2BIG) {
 			return nil, fmt.Errorf("%d interfaces are attached and there is no room for more: raise MaxInterfaces: %w", o.interfaces.MaxEntries(), err)
 		}
-		return nil, fmt.Errorf("enter the interface: %w", err)
+		return nil, fmt.Errorf("add the interface: %w", err)
 	}
 	if err := o.nextEpoch(); err != nil {
-		return nil, errors.Join(err, o.leave(ifindex))
+		return nil, errors.Join(err, o.removeEntry(ifindex))
 	}
 	hook, err := o.attachHook(ifindex, opts)
 	if err != nil {
-		return nil, errors.Join(err, o.leave(ifindex))
+		return nil, errors.Join(err, o.removeEntry(ifindex))
 	}
 	attachment := &Attachment{observer: o, ifindex: ifindex, generation: opts.Generation, hook: hook}
 	o.attached[ifindex] = attachment
@@ -120,8 +114,8 @@ func (o *Observer) attachHook(ifindex int, opts AttachOptions) (hook, error) {
 	return nil, fmt.Errorf("unknown attach mode %q", o.mode)
 }
 
-// leave takes an interface out of the kernel's table and makes the caches forget it too.
-func (o *Observer) leave(ifindex int) error {
+// removeEntry removes an interface from the kernel's table and cache.
+func (o *Observer) removeEntry(ifindex int) error {
 	var errs []error
 	if err := o.interfaces.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		errs = append(errs, fmt.Errorf("remove the entry of interface %d: %w", ifindex, err))
@@ -129,9 +123,9 @@ func (o *Observer) leave(ifindex int) error {
 	return errors.Join(append(errs, o.nextEpoch())...)
 }
 
-// Close detaches the program, leaves those of others alone, and drops the interface's counters.
-// It is no error when the interface is gone, or when Close was called before. After an error it may be
-// called again; so does the next Attach to the interface.
+// Close detaches the program and drops the interface's counters. It is no error when the interface is
+// gone, or when Close was called before. After an error, call it again; the next Attach to the interface
+// does so, too.
 func (a *Attachment) Close() error {
 	a.observer.mu.Lock()
 	defer a.observer.mu.Unlock()
@@ -143,15 +137,14 @@ func (a *Attachment) close() error {
 	if a.closed {
 		return nil
 	}
-	// Failing to detach leaves the attachment open, so that the caller, or the next Attach, may
-	// try again; without its entry the program does nothing in the meantime.
+	// If detaching fails, the program does nothing without its entry.
 	a.closing = true
 	detachErr := a.hook.detach()
 	var errs []error
 	if detachErr != nil {
 		errs = append(errs, fmt.Errorf("detach from interface %d: %w", a.ifindex, detachErr))
 	}
-	errs = append(errs, a.observer.leave(a.ifindex))
+	errs = append(errs, a.observer.removeEntry(a.ifindex))
 	if detachErr == nil {
 		a.closed = true
 		delete(a.observer.attached, a.ifindex)
@@ -159,13 +152,10 @@ func (a *Attachment) close() error {
 	return errors.Join(errs...)
 }
 
-// State asks the kernel whether the program is still attached, and whether something runs before it.
-// The error is that of the query.
-func (a *Attachment) State() (State, error) { return a.StateOf(nil) }
-
-// StateOf is State for whoever has just listed the interface's link, which says whether it has XDP.
-// To ask for each link of many costs more than all the rest.
-func (a *Attachment) StateOf(link netlink.Link) (State, error) {
+// State asks the kernel whether the program is still attached, and whether another one runs before it.
+// The caller passes the interface's link if it has just listed all links, which is cheaper than to read
+// each, else nil. The error is that of the query.
+func (a *Attachment) State(link netlink.Link) (State, error) {
 	a.observer.mu.Lock()
 	defer a.observer.mu.Unlock()
 	if a.closed {
@@ -178,7 +168,7 @@ func (a *Attachment) StateOf(link netlink.Link) (State, error) {
 	return state, nil
 }
 
-// classify adds the sentinel that an error of the kernel amounts to.
+// classify adds ErrGone or ErrBusy to an error of the kernel.
 func classify(err error) error {
 	_, notFound := errors.AsType[netlink.LinkNotFoundError](err)
 	switch {

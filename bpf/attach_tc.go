@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -10,10 +11,10 @@ import (
 )
 
 const (
-	// filterName and filterHandle together say that a filter is ours.
+	// filterName and filterHandle together identify our filters.
 	filterName   = "dupip_observer"
 	filterHandle = 0x64757069 // "dupi"
-	// filterPriority is the first there is: a filter in front may end the chain.
+	// filterPriority is the highest: a filter before ours may end the chain.
 	filterPriority = 1
 )
 
@@ -22,8 +23,8 @@ type tcHook struct {
 	program ebpf.ProgramID
 }
 
-// attachTC adds a direct-action filter to the ingress side of a clsact or an ingress qdisc; the same
-// parent means both. The qdisc is shared, so it is created at need and never deleted.
+// attachTC adds a direct-action filter to the ingress side of a clsact or an ingress qdisc, which have
+// the same parent. It never deletes the qdisc, because others may use it.
 func attachTC(program *ebpf.Program, ifindex int, createQdisc bool) (hook, error) {
 	info, err := program.Info()
 	if err != nil {
@@ -31,15 +32,14 @@ func attachTC(program *ebpf.Program, ifindex int, createQdisc bool) (hook, error
 	}
 	id, ok := info.ID()
 	if !ok {
-		return nil, errors.New("read the id of the program: the kernel tells none")
+		return nil, errors.New("read the id of the program: the kernel returns none")
 	}
 	filter := ownFilter(ifindex)
 	filter.Fd = program.FD()
 
 	err = netlink.FilterAdd(filter)
 	if errors.Is(err, unix.EINVAL) {
-		// No qdisc, or priority 1 belongs to another kind of filter; the kernel's answer is
-		// the same.
+		// There is no qdisc, or priority 1 belongs to another kind of filter.
 		has, listErr := hasIngressQdisc(ifindex)
 		switch {
 		case listErr != nil:
@@ -55,7 +55,7 @@ func attachTC(program *ebpf.Program, ifindex int, createQdisc bool) (hook, error
 		err = netlink.FilterAdd(filter)
 	}
 	if errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("%w: a tc filter with our handle is at ingress: another agent runs, or one was killed and Sweep was not called: %w", ErrBusy, err)
+		return nil, fmt.Errorf("%w: ingress has a tc filter with our handle: another agent runs, or one was killed and Sweep was not called: %w", ErrBusy, err)
 	}
 	if err != nil {
 		return nil, classify(fmt.Errorf("add tc filter: %w", err))
@@ -86,25 +86,19 @@ func createClsact(ifindex int) error {
 		},
 		QdiscType: "clsact",
 	})
-	// Somebody was faster: all the better.
-	if err != nil && !errors.Is(err, unix.EEXIST) {
+	if err != nil && !errors.Is(err, unix.EEXIST) { // another program may have created it
 		return classify(fmt.Errorf("create clsact qdisc: %w", err))
 	}
 	return nil
 }
 
-// hasIngressQdisc tells whether filters can be added to the ingress of an interface.
+// hasIngressQdisc reports whether filters can be added to the ingress of an interface.
 func hasIngressQdisc(ifindex int) (bool, error) {
 	qdiscs, err := netlink.QdiscList(byIndex(ifindex))
 	if err != nil {
 		return false, classify(fmt.Errorf("list the qdiscs of interface %d: %w", ifindex, err))
 	}
-	for _, qdisc := range qdiscs {
-		if isIngress(qdisc) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(qdiscs, isIngress), nil
 }
 
 func isIngress(qdisc netlink.Qdisc) bool {
@@ -132,8 +126,8 @@ func (h *tcHook) isMine(filter netlink.Filter) bool {
 	return isOurs(filter) && ebpf.ProgramID(filter.(*netlink.BpfFilter).Id) == h.program
 }
 
-// state takes any tcx program as one before ours, for tcx runs before the qdisc. A filter of the
-// same priority that was added later runs before ours as well, and is listed before it.
+// state returns Shadowed for any tcx program, because tcx runs before the qdisc. A filter of the same
+// priority that was added later also runs before ours, and is listed before it.
 func (h *tcHook) state(link netlink.Link) (State, error) {
 	filters, err := ingressFilters(h.ifindex)
 	if err != nil {
@@ -154,7 +148,7 @@ func (h *tcHook) state(link netlink.Link) (State, error) {
 			}
 			return shadowedByXDP(h.ifindex, link)
 		}
-		// A chain other than 0 runs only when a filter of chain 0 sends a packet there.
+		// Another chain runs only when a filter of chain 0 sends a packet there.
 		chain := filter.Attrs().Chain
 		before = before || chain == nil || *chain == 0
 	}
@@ -163,15 +157,10 @@ func (h *tcHook) state(link netlink.Link) (State, error) {
 
 func (h *tcHook) detach() error {
 	filters, err := ingressFilters(h.ifindex)
-	if err != nil {
-		return err
+	if err == nil && slices.ContainsFunc(filters, h.isMine) {
+		err = deleteFilter(h.ifindex)
 	}
-	for _, filter := range filters {
-		if h.isMine(filter) {
-			return deleteFilter(h.ifindex)
-		}
-	}
-	return nil
+	return err
 }
 
 func deleteFilter(ifindex int) error {
@@ -182,10 +171,9 @@ func deleteFilter(ifindex int) error {
 	return fmt.Errorf("delete tc filter: %w", err)
 }
 
-// Sweep removes the tc filters that a killed predecessor left on the interfaces of the calling
-// thread's netns, and returns how many. Filters are ours by name and handle; so are those of an agent
-// that still runs. Nothing else needs it: tcx and XDP links die with their process. When an interface
-// fails, the others are swept all the same.
+// Sweep removes our tc filters on all interfaces of the calling thread's netns, and returns how many: a
+// killed agent leaves them. It also removes those of an agent that still runs. The kernel removes tcx and
+// XDP links when their process ends. After an error Sweep continues with the next interface.
 func Sweep() (removed int, err error) {
 	qdiscs, err := netlink.QdiscList(nil)
 	if err != nil {
@@ -216,7 +204,7 @@ func Sweep() (removed int, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// byIndex names an interface where only the index matters.
+// byIndex returns a link for functions that use its index only.
 func byIndex(ifindex int) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
 }

@@ -16,8 +16,8 @@ type tcxHook struct {
 	ifindex int
 }
 
-// attachTCX puts the program at the head of the chain, so that no other program's verdict hides a
-// packet from it. The link is not pinned: it dies with its process.
+// attachTCX puts the program at the head of the chain, so that it sees packets that other programs drop.
+// The link is not pinned: the kernel removes it when the process ends.
 func attachTCX(program *ebpf.Program, ifindex int) (hook, error) {
 	attached, err := link.AttachTCX(link.TCXOptions{
 		Interface: ifindex,
@@ -40,8 +40,7 @@ func (h *tcxHook) state(l netlink.Link) (State, error) {
 	if err != nil {
 		return Detached, err
 	}
-	// By the link and not by the program: on a new interface with the old ifindex the same
-	// program may be attached by a newer link.
+	// On a new interface with the same ifindex the same program may have another link.
 	at := slices.IndexFunc(programs, func(p link.AttachedProgram) bool {
 		id, ok := p.LinkID()
 		return ok && id == h.id
@@ -57,8 +56,8 @@ func (h *tcxHook) state(l netlink.Link) (State, error) {
 
 func (h *tcxHook) detach() error { return h.link.Close() }
 
-// tcxPrograms lists the ingress programs of an interface in the order they run. A kernel without tcx
-// has none, nor has an interface that is gone.
+// tcxPrograms lists the ingress programs of an interface in the order they run, none without tcx or
+// without the interface.
 func tcxPrograms(ifindex int) ([]link.AttachedProgram, error) {
 	result, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
 	switch {

@@ -67,7 +67,7 @@ func attach(t *testing.T, o *Observer, ifindex int, generation uint32) *Attachme
 
 func wantState(t *testing.T, a *Attachment, step string, want State) {
 	t.Helper()
-	if got, err := a.State(); err != nil || got != want {
+	if got, err := a.State(nil); err != nil || got != want {
 		t.Errorf("%s: %v, %v, want %v", step, got, err, want)
 	}
 }

@@ -7,34 +7,18 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// State is where an attached program stands among the programs of its interface.
-type State uint8
+// State is the place of an attached program among the programs of its interface.
+type State string
 
 // The states.
 const (
-	// Detached: ours is not there; it was removed, or the interface is gone.
-	Detached State = iota
-	// Attached: ours sees every packet first.
-	Attached
-	// Shadowed: ours is there, but another program runs before it and may swallow packets.
-	Shadowed
+	Detached State = "detached" // it was removed, or the interface is gone
+	Attached State = "attached" // it sees every packet first
+	Shadowed State = "shadowed" // another program runs before it and may drop packets
 )
 
-// String returns the state in lower case.
-func (s State) String() string {
-	switch s {
-	case Detached:
-		return "detached"
-	case Attached:
-		return "attached"
-	case Shadowed:
-		return "shadowed"
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
-
-// shadowedByXDP is the last question for a program that is first at its own hook: XDP of any kind,
-// native, generic or offloaded, runs before tc. A link of nil is asked for.
+// shadowedByXDP returns the state of a program that is first at its own hook: XDP of any kind, native,
+// generic or offloaded, runs before tc. It reads the link if that is nil.
 func shadowedByXDP(ifindex int, link netlink.Link) (State, error) {
 	if link == nil {
 		var err error

@@ -1,6 +1,6 @@
 package bpf
 
-// The generated objects are committed, so that building needs no clang. A change of the C sources
-// and of the objects belongs in one commit; the record layout is shared with record.go.
+// The generated objects are committed, so that a build needs no clang. Commit changes of the C sources
+// together with the objects; record.go has the layout of records, too.
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -type interface observer observer.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3

@@ -15,7 +15,7 @@ import (
 )
 
 // CheckCapabilities returns an error that names the capabilities that [Load] needs and the calling
-// thread lacks. The kernel itself would say "operation not permitted" and no more.
+// thread lacks.
 func CheckCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -28,8 +28,8 @@ func CheckCapabilities() error {
 	if !has(unix.CAP_NET_ADMIN) {
 		missing = append(missing, "CAP_NET_ADMIN")
 	}
-	// CAP_SYS_ADMIN is what the other two were before Linux 5.8, and still includes them. It
-	// is what to add: whoever looks into network namespaces needs it as well.
+	// CAP_SYS_ADMIN includes the other two. The error names it, because entering network namespaces
+	// needs it as well.
 	if !has(unix.CAP_SYS_ADMIN) {
 		if !has(unix.CAP_BPF) {
 			smaller = append(smaller, "CAP_BPF")
@@ -47,8 +47,8 @@ func CheckCapabilities() error {
 	return fmt.Errorf("load the bpf program: %w: run as root or add %s", os.ErrPermission, strings.Join(missing, ", "))
 }
 
-// ResolveMode tells how [Load] with this mode would attach: TCX, TC or XDP, never Auto. It attaches
-// nothing. Errors are those of Load.
+// ResolveMode returns the mode in which [Load] with this mode would attach: TCX, TC or XDP, never Auto.
+// Errors are those of Load.
 func ResolveMode(mode Mode) (Mode, error) {
 	if err := CheckCapabilities(); err != nil {
 		return "", err
@@ -56,7 +56,7 @@ func ResolveMode(mode Mode) (Mode, error) {
 	return resolveMode(mode)
 }
 
-// resolveMode turns Auto into what this kernel has, and refuses TCX where it is missing.
+// resolveMode replaces Auto by a mode of this kernel, and refuses TCX where it is missing.
 func resolveMode(mode Mode) (Mode, error) {
 	if mode != Auto && mode != TCX {
 		return mode, nil
@@ -73,8 +73,7 @@ func resolveMode(mode Mode) (Mode, error) {
 	return TC, nil
 }
 
-// probeTCX attaches a program to an interface that cannot exist: a kernel with tcx looks for the
-// interface, an older one does not come that far.
+// probeTCX attaches a program to an interface that cannot exist. Only a kernel with tcx returns ENODEV.
 func probeTCX() error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type:         ebpf.SchedCLS,
@@ -100,10 +99,9 @@ func probeTCX() error {
 	return fmt.Errorf("probe for tcx: %w", err)
 }
 
-// explainLoad says what to do about a program that the kernel refused.
+// explainLoad adds to the kernel's refusal of a program what to do.
 func explainLoad(err error) error {
 	if errors.Is(err, unix.EPERM) {
-		// The capabilities are there: a container's seccomp filter, or kernel lockdown.
 		return fmt.Errorf("load the bpf program: forbidden, though the capabilities are there: allow the bpf system call (seccomp profile, kernel lockdown): %w", err)
 	}
 	for _, missing := range []error{

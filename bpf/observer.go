@@ -10,8 +10,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// Observer is a loaded program with its maps, and what is attached of it. Its methods may be called
-// from several goroutines at once.
+// Observer is a loaded program with its maps and attachments. Its methods are safe for concurrent use.
 type Observer struct {
 	mode       Mode
 	collection *ebpf.Collection
@@ -28,11 +27,8 @@ type Observer struct {
 	closed   bool
 }
 
-// Load loads the program into the kernel. It attaches nothing yet.
-//
-// An error is one line that says what is missing: a capability, a newer kernel, or a mode that this
-// kernel has. One for a missing capability matches [os.ErrPermission], one for an old kernel
-// [ebpf.ErrNotSupported].
+// Load loads the program into the kernel. The error is one line that says what is missing: a capability
+// ([os.ErrPermission]), a newer kernel ([ebpf.ErrNotSupported]), or a mode that this kernel has.
 func Load(opts Options) (*Observer, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -77,11 +73,11 @@ func Load(opts Options) (*Observer, error) {
 	}, nil
 }
 
-// Mode returns how this observer attaches: TCX, TC or XDP, never Auto.
+// Mode returns the attach mode: TCX, TC or XDP, never Auto.
 func (o *Observer) Mode() Mode { return o.mode }
 
-// Read waits for the next record and stores it in rec. It allocates nothing. After Close it returns
-// an error that matches [os.ErrClosed]. Of several concurrent calls each record goes to one.
+// Read waits for the next record and stores it in rec. It allocates nothing. After Close the error
+// matches [os.ErrClosed]. One of several concurrent calls gets a record.
 func (o *Observer) Read(rec *Record) error {
 	o.readMu.Lock()
 	defer o.readMu.Unlock()
@@ -91,19 +87,17 @@ func (o *Observer) Read(rec *Record) error {
 	return rec.decode(o.raw.RawSample)
 }
 
-// Counters tell what was not recorded at one interface, since it was attached. Packets are meant,
-// not addresses: a refused source counts with every packet it goes on sending.
+// Counters count packets that were not recorded at one interface since it was attached.
 type Counters struct {
-	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket.
-	// Tentative addresses are counted as announced, and those that are known and due again
-	// as they were spoken of.
+	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket. Tentative
+	// addresses count as announced, refreshes by the kind of their packet.
 	RefusedData, RefusedAnnounced, RefusedAnswers uint64
-	// RingFull found no room in the ring, because the reader is behind.
+	// RingFull packets found no room in the ring, because the reader is slow.
 	RingFull uint64
 }
 
-// Counters reads the counters of an attached interface. The error matches [ebpf.ErrKeyNotExist] when
-// nothing is attached to it, and [os.ErrClosed] after Close.
+// Counters reads the counters of an interface. The error matches [ebpf.ErrKeyNotExist] when nothing is
+// attached to it, and [os.ErrClosed] after Close.
 func (o *Observer) Counters(ifindex int) (Counters, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,8 +116,8 @@ func (o *Observer) Counters(ifindex int) (Counters, error) {
 	}, nil
 }
 
-// Close detaches everything that is still attached, makes Read return and unloads the program.
-// Closing again does nothing.
+// Close detaches from all interfaces, makes Read return and unloads the program. Another call does
+// nothing.
 func (o *Observer) Close() error {
 	o.mu.Lock()
 	if o.closed {
@@ -144,7 +138,7 @@ func (o *Observer) Close() error {
 	return errors.Join(errs...)
 }
 
-// nextEpoch makes every slot of the cache in the kernel stale. The caller holds mu.
+// nextEpoch invalidates the cache in the kernel. The caller holds mu.
 func (o *Observer) nextEpoch() error {
 	o.epoch++
 	if err := o.collection.Variables["epoch"].Set(o.epoch); err != nil {

@@ -18,16 +18,16 @@ type Mode string
 const (
 	// Auto is TCX where the kernel has it, else TC.
 	Auto Mode = "auto"
-	// TCX is a link in front of all tc programs. Linux 6.6 or newer.
+	// TCX is a link before all tc programs. Linux 6.6 or newer.
 	TCX Mode = "tcx"
 	// TC is a cls_bpf filter with priority 1 on a clsact or ingress qdisc.
 	TC Mode = "tc"
-	// XDP runs before the kernel has made a socket buffer. It costs TCP through a veth much
-	// of its throughput, because there it turns segmentation offload off.
+	// XDP runs before the kernel makes a socket buffer. It makes TCP through a veth much slower, because
+	// it disables segmentation offload there.
 	XDP Mode = "xdp"
 )
 
-// ParseMode reads a mode as a person writes it.
+// ParseMode validates the name of a mode.
 func ParseMode(s string) (Mode, error) {
 	switch mode := Mode(s); mode {
 	case Auto, TCX, TC, XDP:
@@ -36,25 +36,25 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("unknown attach mode %q: use auto, tcx, tc or xdp", s)
 }
 
-// Rate is a token bucket: Burst at once, PerSecond in the long run. A zero field means its default.
+// Rate is a token bucket: Burst at once, PerSecond on average. A zero field means its default.
 type Rate struct{ PerSecond, Burst int }
 
 // Options configure [Load]. A zero field means its default.
 type Options struct {
 	// Mode defaults to Auto.
 	Mode Mode
-	// RingBytes is the size of the ring that records wait in, in bytes, rounded up to a power
-	// of two of at least one page. Default 1 MiB, about 18,000 records.
+	// RingBytes is the size of the ring of records, rounded up to a power of two of at least one
+	// page. Default 1 MiB, about 18,000 records.
 	RingBytes int
-	// MaxAddresses is how many addresses the kernel side remembers; the one not heard of for
-	// longest makes room for a new one. Default 65,536.
+	// MaxAddresses limits the kernel's table of addresses; a new one replaces the least recently
+	// used. Default 65,536.
 	MaxAddresses int
-	// MaxInterfaces is how many interfaces can be attached at one time. Default 4,096.
+	// MaxInterfaces limits the interfaces that are attached at one time. Default 4,096.
 	MaxInterfaces int
-	// Refresh is how long an address that goes on unchanged is not recorded again. Default 30 s.
+	// Refresh is how long an unchanged address is not recorded again. Default 30 s.
 	Refresh time.Duration
-	// MACChange is how long after a record of an address another MAC of it is not
-	// recorded: a pod whose MACs take turns would make every packet a change. Default 5 s.
+	// MACChange is how long after a record of an address another MAC is not recorded, because MACs may
+	// alternate with every packet. Default 5 s.
 	MACChange time.Duration
 	// DataRate limits, per interface, addresses first seen as the source of a packet.
 	// Default 10/s, burst 64.
@@ -62,16 +62,14 @@ type Options struct {
 	// AnnounceRate limits, per interface, addresses first announced, and tentative ones.
 	// Default 50/s, burst 100.
 	AnnounceRate Rate
-	// RefreshRate limits, per interface, addresses recorded again, be it after Refresh or
-	// with another MAC. Default 20/s, burst 256: enough for 256 addresses, as data and
-	// announced.
+	// RefreshRate limits, per interface, addresses recorded again, after Refresh or with another MAC.
+	// Default 20/s, burst 256.
 	RefreshRate Rate
 	// AnswerRate limits, per interface, ARP replies and neighbour advertisements.
 	// Default 200/s, burst 400.
 	AnswerRate Rate
-	// SolicitMAC is the source of the caller's own solicitations. Answers sent to it have a
-	// bucket apart, with the same AnswerRate, of which one address has at most a tenth.
-	// Zero for none.
+	// SolicitMAC is the source of the caller's own probes. Answers sent to it have their own bucket of
+	// AnswerRate, of which one address can use a tenth. Zero for none.
 	SolicitMAC [6]byte
 }
 
@@ -119,10 +117,10 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// addressShare is by how much fewer answers to us one address gets recorded than an interface.
+// addressShare: one address can use a tenth of the bucket for answers to us.
 const addressShare = 10
 
-// apply writes the options into maps and constants that are not loaded yet.
+// apply writes the options into maps and constants before they are loaded.
 func (o Options) apply(spec *ebpf.CollectionSpec) error {
 	spec.Maps["records"].MaxEntries = uint32(o.RingBytes)
 	spec.Maps["addresses"].MaxEntries = uint32(o.MaxAddresses)
@@ -142,9 +140,8 @@ func (o Options) apply(spec *ebpf.CollectionSpec) error {
 		constants[name+"_token_ns"] = token
 		constants[name+"_full_ns"] = token * uint64(rate.Burst)
 	}
-	// Of the answers to us one address has a tenth, but always at least one.
 	constants["share_token_ns"] = addressShare * constants["answer_token_ns"]
-	constants["share_full_ns"] = max(constants["share_token_ns"], constants["answer_full_ns"])
+	constants["share_full_ns"] = max(constants["share_token_ns"], constants["answer_full_ns"]) // at least one
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)

@@ -12,7 +12,7 @@ import (
 // batch is how many addresses are read with one system call.
 const batch = 4096
 
-// address and known are struct address and struct known of include/, as they are in memory.
+// address and known are struct address and struct known of include/.
 type (
 	address [32]byte
 	known   [32]byte
@@ -22,9 +22,8 @@ type (
 func (a *address) ifindex() int       { return int(binary.LittleEndian.Uint32(a[16:])) }
 func (a *address) generation() uint32 { return binary.LittleEndian.Uint32(a[20:]) }
 
-// Prune takes out the addresses of interfaces that nothing is attached to any more, and returns how
-// many. The table would make room for others by itself; but what is left of pods that are gone
-// is not to be kept. The error matches [os.ErrClosed] after Close.
+// Prune removes the addresses of detached interfaces from the kernel's table, and returns how many, so
+// that data about deleted pods is not kept. The error matches [os.ErrClosed] after Close.
 func (o *Observer) Prune() (removed int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +50,7 @@ func (o *Observer) Prune() (removed int, err error) {
 		}
 	}
 	for i := range stale {
-		// Made room for another by itself meanwhile, or entered by a packet that was under way.
+		// The kernel may have replaced it.
 		if err := addresses.Delete(&stale[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return removed, fmt.Errorf("remove an address: %w", err)
 		}

@@ -13,44 +13,36 @@ type Kind uint8
 
 // The kinds, with the numbers of include/record.h.
 const (
-	// Data: the address was the source of an IPv4 or IPv6 packet.
+	// Data: the source of an IPv4 or IPv6 packet.
 	Data Kind = 1
-	// Announced: the holder named it as its own unasked, as the sender of an ARP request
-	// (RFC 826) or of a neighbour solicitation with a link-layer option (RFC 4861).
+	// Announced: the sender of an ARP request (RFC 826), or of a neighbour solicitation with a
+	// link-layer option (RFC 4861).
 	Announced Kind = 2
-	// Answer: an ARP reply or a neighbour advertisement. Never held back because the address
-	// is known already.
+	// Answer: an ARP reply or a neighbour advertisement. Every one is recorded.
 	Answer Kind = 3
-	// Tentative: somebody asks whether the address is free before taking it, by an ARP probe
-	// (RFC 5227) or a solicitation from :: (RFC 4862). Nobody holds it by that. With the MAC of
-	// [Options].SolicitMAC it is a question of our own that came back.
+	// Tentative: the sender checks whether the address is free, by an ARP probe (RFC 5227) or a
+	// solicitation from :: (RFC 4862), and does not hold it yet. With the MAC of [Options].SolicitMAC it
+	// is our own probe that came back.
 	Tentative Kind = 4
 )
 
 // String returns the kind in lower case.
 func (k Kind) String() string {
-	switch k {
-	case Data:
-		return "data"
-	case Announced:
-		return "announced"
-	case Answer:
-		return "answer"
-	case Tentative:
-		return "tentative"
+	if k < Data || k > Tentative {
+		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
+	return [...]string{Data: "data", Announced: "announced", Answer: "answer", Tentative: "tentative"}[k]
 }
 
-// VLAN holds the VLAN ids of a packet, 0 where there is no tag. One tag alone is the outer one; a
-// priority tag (VID 0) is none.
+// VLAN holds the VLAN ids of a packet, 0 for no tag and for a priority tag (VID 0). A single tag is the
+// outer one.
 type VLAN struct{ Outer, Inner uint16 }
 
 // Record is what one packet said about one address.
 type Record struct {
 	// Time is when the packet was seen, on CLOCK_MONOTONIC.
 	Time time.Duration
-	// Ifindex is the interface it came in at, Generation what [AttachOptions] said of it.
+	// Ifindex is the interface at which it entered, Generation that of [AttachOptions].
 	Ifindex, Generation uint32
 	Kind                Kind
 	// IP is never an IPv4-mapped, loopback, link-local, multicast or unspecified address.

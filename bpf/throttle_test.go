@@ -301,7 +301,7 @@ func TestReusedIfindex(t *testing.T) {
 		if len(got) != 1 || got[0].Generation != generation {
 			t.Errorf("generation %d: recorded %+v, want one", generation, got)
 		}
-		if err := o.leave(loopback); err != nil {
+		if err := o.removeEntry(loopback); err != nil {
 			t.Fatal(err)
 		}
 		run(t, o, loopback, packet)

@@ -17,7 +17,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 )
 
-// checkAgent: does one run, is it ready, and is it of our version?
+// checkAgent checks whether an agent runs, is ready, and has our version.
 func checkAgent(_ context.Context, known *facts) Check {
 	s := known.status
 	if s == nil {
@@ -29,9 +29,9 @@ func checkAgent(_ context.Context, known *facts) Check {
 	case !s.Ready && up > 30*time.Second:
 		return fail("read its log (kubectl logs, journalctl): the last lines say what it waits for", "%s, and still not ready", text)
 	case !s.Ready:
-		return warn("ask again in a moment", "%s, still starting", text)
+		return warn("run dupip doctor again", "%s, still starting", text)
 	case known.opts.Version != "" && s.Version != known.opts.Version:
-		return warn("use the dupip of the agent, or restart the agent: they may differ in what they know", "%s; this program is %s", text, known.opts.Version)
+		return warn("use the dupip of the agent, or restart the agent: different versions may not understand each other", "%s; this program is %s", text, known.opts.Version)
 	}
 	return ok("%s, ready", text)
 }
@@ -39,7 +39,7 @@ func checkAgent(_ context.Context, known *facts) Check {
 func noAgent(known *facts) Check {
 	path := known.opts.APISocket
 	info, err := os.Lstat(path)
-	// They include the lock of an agent. The doctor does not take it: an agent may be starting.
+	// An agent's lock is an abstract socket. The doctor does not take it: an agent may be starting.
 	sockets, _ := os.ReadFile("/proc/thread-self/net/unix")
 	switch {
 	case errors.Is(known.statusErr, context.DeadlineExceeded):
@@ -54,7 +54,7 @@ func noAgent(known *facts) Check {
 	return warn("start one (dupip agent); one that ended says why in the last line of its log", "none runs here")
 }
 
-// checkInterfaces: what does the agent not observe, and why?
+// checkInterfaces finds what the agent does not observe, and why.
 func checkInterfaces(_ context.Context, known *facts) Check {
 	s := known.status
 	text := plural(s.ByState[string(links.Attached)], "interface") + " observed"
@@ -78,15 +78,15 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 				names = append(names, fmt.Sprintf("%s (%s)", i.Name, i.Reason))
 			}
 		}
-		// "unseen netns" is counted, but no state.
-		return outcome(worst.status, worst.advice, "%s; %s: %s", text, worst.state, cmp.Or(some(names), fmt.Sprint(n)))
+		// The agent counts "unseen netns", but it is no state.
+		return outcome(worst.status, worst.advice, "%s; %s: %s", text, worst.state, cmp.Or(firstFew(names), fmt.Sprint(n)))
 	}
 	return ok("%s", text)
 }
 
-// dropAdvice says what to do about drops, by the reason in the agent's status. The first
-// four are normal: the last packets of a pod that has ended, packets that were read too late,
-// and conflict notices that do not concern this node or were wrong.
+// dropAdvice is what to do about drops, by the reason in the agent's status. Four are normal: the last
+// packets of a pod, packets that were read too late, and conflict notices that do not concern this node
+// or were wrong.
 var dropAdvice = map[string]string{
 	"interface gone": "", "older than the TTL": "", "no holder here": "", "unanswered": "",
 
@@ -95,15 +95,15 @@ var dropAdvice = map[string]string{
 	"early":                           "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
 	"waiting for a look":              "a pod changes its addresses faster than they can be read: dupip status -o wide names it",
 	"too many VLANs":                  "a pod sends with very many VLAN tags: dupip status -o wide names it",
-	"too many addresses":              "a pod has very many addresses: not all of them are asked for",
-	"solicitation rate":               "more addresses wait for verification than are asked for in a second: it takes longer",
-	"questions of other nodes":        "other nodes ask for more addresses than are verified at a time: it takes longer",
+	"too many addresses":              "a pod has very many addresses: not all of them are probed",
+	"solicitation rate":               "more addresses wait for verification than are probed in a second: it takes longer",
+	"questions of other nodes":        "other nodes request more verifications than run at a time: it takes longer",
 	"interface full":                  "one interface has more addresses than are kept: the pods named may spoof",
 	"table full":                      "the node has more addresses than the table holds",
 	"key full":                        "one address has more holders than are kept",
 }
 
-// checkDrops: what did the agent not look at?
+// checkDrops finds what the agent dropped.
 func checkDrops(_ context.Context, known *facts) Check {
 	s := known.status
 	var parts, advice []string
@@ -113,20 +113,20 @@ func checkDrops(_ context.Context, known *facts) Check {
 			continue
 		}
 		parts = append(parts, fmt.Sprintf("%d %s", s.Dropped[reason], reason))
-		advice = append(advice, cmp.Or(text, "dupip status -o wide tells more"))
+		advice = append(advice, cmp.Or(text, "dupip status -o wide has details"))
 	}
 	if len(parts) == 0 {
 		return ok("none")
 	}
 	text := strings.Join(parts, ", ") + " since the agent's start"
 	if names := refusing(s.Interfaces); len(names) > 0 {
-		text += "; most at " + some(names)
+		text += "; most at " + firstFew(names)
 	}
 	slices.Sort(advice)
 	return warn(strings.Join(slices.Compact(advice), "; "), "%s", text)
 }
 
-// refusing names the interfaces with refused packets, the worst first.
+// refusing returns the interfaces with refused packets, those with most first.
 func refusing(interfaces []api.InterfaceStatus) (names []string) {
 	refused := func(i api.InterfaceStatus) uint64 {
 		r := cmp.Or(i.Refused, &api.Refused{})

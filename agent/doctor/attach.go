@@ -17,22 +17,22 @@ import (
 )
 
 const attachAdvice = "where it is forbidden, see \"security\", and allow the bpf system call in the seccomp, AppArmor or SELinux profile; else " +
-	"take --attach auto, and a kernel with CONFIG_BPF_SYSCALL, CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF (modprobe sch_ingress cls_bpf)"
+	"use --attach auto, and a kernel with CONFIG_BPF_SYSCALL, CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF (modprobe sch_ingress cls_bpf)"
 
-// attachCheck tries one mode from end to end. Only the mode that the agent takes has to work.
+// attachCheck tests one mode from end to end. Only the mode that the agent uses has to work.
 func attachCheck(mode bpf.Mode) func(context.Context, *facts) Check {
 	return func(ctx context.Context, known *facts) Check {
 		err := selfTest(ctx, mode)
-		taken := known.mode == mode || known.opts.Attach == mode
+		used := known.mode == mode || known.opts.Attach == mode
 		switch {
-		case err == nil && taken:
-			return ok("works, and is what --attach %s takes", known.opts.Attach)
+		case err == nil && used:
+			return ok("works, and --attach %s uses it", known.opts.Attach)
 		case err == nil:
 			return ok("works")
 		case errors.Is(err, errBusy):
 			return fail("run dupip doctor again", "%v", err)
-		case taken, known.mode == "": // then an agent could take any mode
-			return fail(attachAdvice, "a test packet was not seen: %v", err)
+		case used, known.mode == "": // then an agent could use any mode
+			return fail(attachAdvice, "the test packet was not observed: %v", err)
 		}
 		return skip("does not work here, and is not needed: %v", err)
 	}
@@ -41,18 +41,16 @@ func attachCheck(mode bpf.Mode) func(context.Context, *facts) Check {
 const (
 	// loopback is the index of lo in every netns (LOOPBACK_IFINDEX, include/net/flow.h).
 	loopback = 1
-	// testWait is how long the test packet may take to the reader.
 	testWait = 3 * time.Second
 )
 
-// testAddress is what the test packet asks for, of a block for documentation (RFC 5737).
+// testAddress is the target of the test packet, in a block for documentation (RFC 5737).
 var testAddress = netip.AddrFrom4([4]byte{192, 0, 2, 1})
 
-// errBusy: there was no time left to wait for the test packet.
-var errBusy = errors.New("not tried to the end: the node is too busy")
+var errBusy = errors.New("the test did not finish: the node is too busy")
 
-// selfTest does what an agent does: it loads the program, attaches it to an interface, sends
-// an ARP probe, and waits for the record of it. The interface is lo in a netns of its own.
+// selfTest loads the program, attaches it to lo in a new netns, sends an ARP probe, and waits for its
+// record.
 func selfTest(ctx context.Context, mode bpf.Mode) error {
 	return netns.DoInNew(func() error {
 		if err := netlink.LinkSetUp(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: loopback}}); err != nil {
@@ -74,7 +72,7 @@ func selfTest(ctx context.Context, mode bpf.Mode) error {
 	})
 }
 
-// readTest returns when the test packet was recorded, or when the observer is closed.
+// readTest waits for the record of the test packet, or until the observer is closed.
 func readTest(observer *bpf.Observer) error {
 	var record bpf.Record
 	for record.IP != testAddress || record.Ifindex != loopback {
@@ -85,7 +83,7 @@ func readTest(observer *bpf.Observer) error {
 	return nil
 }
 
-// sendTest sends the probe until it was seen.
+// sendTest sends the probe until seen has a value.
 func sendTest(ctx context.Context, seen <-chan error) error {
 	sender, err := probe.OpenSocket(net.HardwareAddr{2, 'd', 'o', 'c', 't', 'r'})
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package doctor examines a node whose agent does not start or sees nothing: each check
-// says what it found and, where that is not good, what to do.
+// Package doctor examines a node whose agent does not start or observes nothing. Each check has a
+// finding and, if something is wrong, advice.
 //
-// It works with and without a running agent and changes nothing on the node: it takes no
-// lock, makes no file, attaches in a network namespace of its own, and listens for a moment
-// at ports that are free. The packages that prepare an agent check what they need; the
-// doctor calls them and must not know how to observe.
+// It works with and without a running agent and changes nothing on the node: it takes no lock, makes no
+// file, attaches in a network namespace of its own, and listens at free ports for a moment. It calls the
+// checks of the packages that prepare an agent, and must not know how to observe.
 package doctor
 
 import (
@@ -25,11 +24,11 @@ type Status string
 // The outcomes.
 const (
 	OK Status = "ok"
-	// Warn: the agent runs, but something is lost or will be.
+	// Warn: the agent runs, but loses something.
 	Warn Status = "warn"
-	// Fail: the agent does not start, or misses what it is there for.
+	// Fail: the agent does not start, or misses duplicates.
 	Fail Status = "fail"
-	// Skip: not examined, because it does not apply or a right is missing.
+	// Skip: not examined, because it does not apply or a permission is missing.
 	Skip Status = "skip"
 )
 
@@ -38,7 +37,7 @@ type Check struct {
 	Name    string `json:"name"`
 	Status  Status `json:"status"`
 	Finding string `json:"finding"`
-	// Advice says what to do; empty for [OK] and most of [Skip].
+	// Advice is empty for [OK] and most of [Skip].
 	Advice string `json:"advice,omitzero"`
 }
 
@@ -50,8 +49,7 @@ type Summary struct {
 	Skipped  int `json:"skipped"`
 }
 
-// Report is the answer of [Run], in the order in which things depend on each other: of
-// several failures, solve the first one first.
+// Report is the result of [Run]. Later checks depend on earlier ones, so solve the first failure first.
 type Report struct {
 	Checks  []Check `json:"checks"`
 	Summary Summary `json:"summary"`
@@ -65,43 +63,39 @@ type Options struct {
 	CRISocket     string // "off" or "none" for none
 	StateDir      string
 	ConfigFile    string // empty for none
-	// Bind and Join are the agent's way into a cluster; without them it is alone.
-	Bind       string
-	GossipPort int
-	Join       []string
-	KeyFile    string // empty for none
-	// Version is that of this program, to be compared with the agent's.
-	Version string
+	Bind          string // without Bind and Join the agent is alone
+	GossipPort    int
+	Join          []string
+	KeyFile       string // empty for none
+	Version       string // of this program, to be compared with the agent's
 
-	// CountKeys, CheckPort and Resolve are what an agent does to read its keys, to listen at
-	// an address (empty for all) and to find whom to join; Resolve also returns the entries
-	// that lead to nobody now. They are required where there is a cluster.
+	// CountKeys, CheckPort and Resolve are the agent's functions to read its keys, to listen at an address
+	// (empty for all) and to resolve Join; Resolve also returns the entries without an address. They are
+	// required if there is a cluster.
 	CountKeys func(path string) (int, error)
 	CheckPort func(bind string, port int) error
 	Resolve   func(ctx context.Context, join []string, port int) ([]netip.AddrPort, []string, error)
 }
 
-// patience bounds every check: parts of a broken node may hang.
-const patience = 5 * time.Second
+const checkTimeout = 5 * time.Second // parts of a broken node may hang
 
-// check is a row of the table. examine runs on a goroutine of its own, which is abandoned
-// when it takes too long: it must not write to what others read.
+// check is a row of the table. Run abandons the goroutine of examine after the timeout, so examine must
+// not write to shared memory.
 type check struct {
-	name    string
-	examine func(context.Context, *facts) Check
-	needs   need
+	name     string
+	examine  func(context.Context, *facts) Check
+	requires requirement
 }
 
-// need is what a check is skipped without.
-type need uint8
+// requirement is a condition without which a check is skipped.
+type requirement uint8
 
 const (
-	rights  need = 1 << iota // to load programs, enter netns and send
-	joined                   // flags or a status of an agent that is not alone
-	running                  // an agent that answers
+	rights  requirement = 1 << iota // to load programs, enter netns and send
+	joined                          // flags or status of an agent that is not alone
+	running                         // an agent that answers
 )
 
-// checks is the table, in the order of [Report].
 var checks = []check{
 	{"capabilities", checkCapabilities, 0},
 	{"kernel", checkKernel, 0},
@@ -134,8 +128,8 @@ var checks = []check{
 	{"config", checkConfig, 0},
 }
 
-// Run examines the node from the calling process's namespaces, in a second or so; a check
-// that hangs is abandoned after five. When ctx ends, the remaining checks fail.
+// Run examines the node from the calling process's namespaces, in about a second. It abandons a check
+// after 5 s. When ctx ends, the remaining checks fail.
 func Run(ctx context.Context, opts Options) Report {
 	known := gather(ctx, opts)
 	counts := make(map[Status]int)
@@ -143,24 +137,24 @@ func Run(ctx context.Context, opts Options) Report {
 	for _, c := range checks {
 		f := examine(ctx, c, known)
 		counts[f.Status]++
-		all = append(all, Check{c.name, f.Status, clean(f.Finding), clean(f.Advice)})
+		all = append(all, Check{c.name, f.Status, sanitize(f.Finding), sanitize(f.Advice)})
 	}
 	return Report{all, Summary{OK: counts[OK], Warnings: counts[Warn], Failures: counts[Fail], Skipped: counts[Skip]}}
 }
 
-// examine runs one check, for [patience] at most.
+// examine runs one check.
 func examine(parent context.Context, c check, known *facts) Check {
 	switch {
 	case parent.Err() != nil:
 		return fail("run it again", "not examined: %v", parent.Err())
-	case c.needs&rights != 0 && known.rights != nil:
+	case c.requires&rights != 0 && known.rights != nil:
 		return skip("cannot be tried without the rights of root: see \"capabilities\"")
-	case c.needs&joined != 0 && !known.joined():
+	case c.requires&joined != 0 && !known.joined():
 		return skip("no --join and no --bind: an agent alone finds the duplicates of its own node")
-	case c.needs&running != 0 && known.status == nil:
+	case c.requires&running != 0 && known.status == nil:
 		return skip("needs a running agent")
 	}
-	ctx, cancel := context.WithTimeout(parent, patience)
+	ctx, cancel := context.WithTimeout(parent, checkTimeout)
 	defer cancel()
 	done := make(chan Check, 1)
 	go func() { done <- c.examine(ctx, known) }()
@@ -169,8 +163,8 @@ func examine(parent context.Context, c check, known *facts) Check {
 		return f
 	case <-parent.Done():
 		return fail("run it again", "not examined to the end: %v", parent.Err())
-	case <-time.After(patience + 100*time.Millisecond): // later than ctx, with which a check may report what hangs
-		return fail("the node itself hangs there: look for blocked processes (ps -eo state,pid,wchan,cmd) and at dmesg", "no result after %v", patience)
+	case <-time.After(checkTimeout + 100*time.Millisecond): // later than ctx, so that a check can report what hangs
+		return fail("the node itself hangs there: look for blocked processes (ps -eo state,pid,wchan,cmd) and at dmesg", "no result after %v", checkTimeout)
 	}
 }
 
@@ -181,14 +175,12 @@ func outcome(status Status, advice, format string, args ...any) Check {
 func ok(format string, args ...any) Check           { return outcome(OK, "", format, args...) }
 func skip(format string, args ...any) Check         { return outcome(Skip, "", format, args...) }
 func warn(advice, format string, args ...any) Check { return outcome(Warn, advice, format, args...) }
-
 func fail(advice, format string, args ...any) Check { return outcome(Fail, advice, format, args...) }
 
-// maxText bounds a finding and an advice, in bytes: names and answers of others are in them.
-const maxText = 1500
+const maxText = 1500 // bytes of a finding and an advice, which may have foreign text
 
-// clean makes text fit for a terminal: one line, nothing but what can be printed.
-func clean(text string) string {
+// sanitize makes one line of printable characters.
+func sanitize(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '?'
@@ -201,7 +193,7 @@ func clean(text string) string {
 	return text
 }
 
-// plural is "1 pod" or "2 pods".
+// plural returns "1 pod" or "2 pods".
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -209,8 +201,8 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// some joins the first few of names.
-func some(names []string) string {
+// firstFew joins the first 3 names.
+func firstFew(names []string) string {
 	if more := len(names) - 3; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), more)
 	}

@@ -27,8 +27,8 @@ func TestPatience(t *testing.T) {
 		want    string
 		took    time.Duration
 	}{
-		{"hangs", func(context.Context, *facts) Check { time.Sleep(time.Hour); return ok("late") }, false, "no result after 5s", patience + 100*time.Millisecond},
-		{"listens", func(ctx context.Context, _ *facts) Check { <-ctx.Done(); return ok("the disk hangs") }, false, "the disk hangs", patience},
+		{"hangs", func(context.Context, *facts) Check { time.Sleep(time.Hour); return ok("late") }, false, "no result after 5s", checkTimeout + 100*time.Millisecond},
+		{"listens", func(ctx context.Context, _ *facts) Check { <-ctx.Done(); return ok("the disk hangs") }, false, "the disk hangs", checkTimeout},
 		{"interrupted", func(context.Context, *facts) Check { time.Sleep(time.Hour); return ok("late") }, true, "not examined: context canceled", 0},
 		{"quick", func(context.Context, *facts) Check { return ok("done") }, false, "done", 0},
 	} {
@@ -62,11 +62,11 @@ func TestClean(t *testing.T) {
 		"täglich → …":         "täglich → …",
 		"right\u202eleft":     "right?left",
 	} {
-		if got := clean(text); got != want {
+		if got := sanitize(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
-	if got := clean(strings.Repeat("ä", maxText)); len(got) > maxText+len("…") || strings.ContainsRune(got, '?') {
+	if got := sanitize(strings.Repeat("ä", maxText)); len(got) > maxText+len("…") || strings.ContainsRune(got, '?') {
 		t.Errorf("%d bytes: %.20s", len(got), got)
 	}
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/dupip/dupip/agent/pods"
 )
 
-// writable says why no file could be made in a folder, or the folder itself, and returns it
-// or the nearest one above that exists. access(2) also knows of read-only mounts.
+// writable returns the folder, or the nearest one above that exists, and an error if the agent could not
+// make files there. access(2) also detects read-only mounts.
 func writable(dir string) (there string, err error) {
 	there = filepath.Clean(dir)
 	info, err := os.Stat(there)
@@ -42,7 +42,7 @@ func writable(dir string) (there string, err error) {
 	case !info.IsDir():
 		return there, fmt.Errorf("%s is not a folder", there)
 	case unix.Statfs(there, &system) == nil && (system.Type == unix.PROC_SUPER_MAGIC || system.Type == unix.SYSFS_MAGIC):
-		return there, fmt.Errorf("%s is the kernel's and takes no files", there)
+		return there, fmt.Errorf("%s belongs to the kernel, which allows no files there", there)
 	}
 	switch err := unix.Faccessat(unix.AT_FDCWD, there, unix.W_OK|unix.X_OK, unix.AT_EACCESS); {
 	case errors.Is(err, unix.EROFS):
@@ -53,7 +53,7 @@ func writable(dir string) (there string, err error) {
 	return there, nil
 }
 
-// checkStateDir: would conflicts and history survive?
+// checkStateDir checks whether conflicts and history would survive a restart.
 func checkStateDir(_ context.Context, known *facts) Check {
 	const lost = "; until then conflicts and history are lost with a restart"
 	dir := filepath.Clean(known.opts.StateDir)
@@ -70,10 +70,10 @@ func checkStateDir(_ context.Context, known *facts) Check {
 	free := disk.Bavail * uint64(disk.Bsize) >> 20
 	target, _ := filepath.EvalSymlinks(dir)
 	switch {
-	// Some file systems have no fixed number of inodes, and say that they have 0.
+	// Some file systems have no fixed number of inodes, and report 0.
 	case disk.Bavail == 0, disk.Files > 0 && disk.Ffree == 0:
 		return fail("make room there, or choose another --state-dir"+lost, "the disk of %s is full", there)
-	case free < 32: // a state of thousands of conflicts and its successor
+	case free < 32: // for the state of thousands of conflicts, twice
 		return warn("make room there, or choose another --state-dir", "only %d MiB are free at %s", free, there)
 	case disk.Type == unix.TMPFS_MAGIC, disk.Type == unix.RAMFS_MAGIC:
 		return warn(mount, "%s is in memory and lost at reboot", dir)
@@ -89,11 +89,10 @@ func checkStateDir(_ context.Context, known *facts) Check {
 	return ok("%s is writable", dir)
 }
 
-// fileAdvice is for the files that an agent reads.
 const fileAdvice = "correct it, or the path, or mount the ConfigMap or Secret there; an agent that starts refuses what is not a regular file or " +
 	"not valid, one that runs keeps the previous content active"
 
-// checkConfig: would an agent take the file?
+// checkConfig checks whether the configuration file is valid.
 func checkConfig(_ context.Context, known *facts) Check {
 	path := known.opts.ConfigFile
 	if path == "" {
@@ -105,7 +104,7 @@ func checkConfig(_ context.Context, known *facts) Check {
 	return ok("%s is valid", path)
 }
 
-// checkSocket: could an agent open its socket?
+// checkSocket checks whether an agent could open its socket.
 func checkSocket(_ context.Context, known *facts) Check {
 	path := known.opts.APISocket
 	if known.status != nil {
@@ -125,7 +124,7 @@ func checkSocket(_ context.Context, known *facts) Check {
 	return ok("%s can be made", path)
 }
 
-// checkMetrics: is the port free, or the agent's own?
+// checkMetrics checks whether the port is free, or the agent's own.
 func checkMetrics(_ context.Context, known *facts) Check {
 	address := known.opts.MetricsListen
 	if address == "off" || address == "none" {
@@ -147,9 +146,9 @@ func checkMetrics(_ context.Context, known *facts) Check {
 	return fail(fmt.Sprintf("choose another --metrics-listen, or stop what has the port: ss -lntp 'sport = :%s'", port), "%v", err)
 }
 
-// servesMetrics says whether a dupip agent answers at the address.
+// servesMetrics reports whether a dupip agent answers at the address. It ignores proxies of the
+// environment.
 func servesMetrics(address string) bool {
-	// A proxy from the environment is none of this node's business.
 	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get("http://" + address + "/metrics")
 	if err != nil {
@@ -160,7 +159,7 @@ func servesMetrics(address string) bool {
 	return bytes.Contains(body, []byte("dupip_build_info"))
 }
 
-// checkRuntime: would an agent have names for pods? They are optional.
+// checkRuntime checks whether an agent would have names for pods, which are optional.
 func checkRuntime(ctx context.Context, known *facts) Check {
 	advice, socket := "see whether the runtime runs (systemctl status containerd crio)", known.opts.CRISocket
 	runtime, err := pods.Probe(ctx, socket)
@@ -172,7 +171,7 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 	case err == nil:
 		return ok("%s %s at %s", runtime.Runtime, runtime.Version, runtime.Socket)
 	case errors.Is(err, pods.ErrNoSocket) && known.namespaces.contained:
-		// Not the socket itself: a runtime that restarts makes another one.
+		// The folder, because a runtime that restarts makes another socket.
 		advice = "mount the folder with the runtime's socket (/run/containerd, /run/crio) into the container, at the same place or with --cri-socket"
 	case errors.Is(err, pods.ErrNoSocket):
 		advice = "name the runtime's with --cri-socket"

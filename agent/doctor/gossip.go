@@ -18,12 +18,12 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// joined says whether the agent is to be in a cluster.
+// joined reports whether the agent should be in a cluster.
 func (f *facts) joined() bool {
 	return f.opts.Bind != "" || len(f.opts.Join) > 0 || f.status != nil && !f.status.Cluster.Alone
 }
 
-// checkGossip: what does the agent say of the cluster?
+// checkGossip checks the agent's view of the cluster.
 func checkGossip(_ context.Context, known *facts) Check {
 	c := known.status.Cluster
 	if c.Alone {
@@ -51,7 +51,7 @@ func checkGossip(_ context.Context, known *facts) Check {
 			}
 		}
 		if len(behind) > 0 {
-			advice = append(advice, "no acknowledgement comes from "+some(behind))
+			advice = append(advice, "no acknowledgement comes from "+firstFew(behind))
 		}
 	}
 	if c.Members[string(cluster.Alive)] < 2 && c.Members[string(cluster.Dead)]+c.Members[string(cluster.Suspect)] > 0 {
@@ -66,7 +66,7 @@ func checkGossip(_ context.Context, known *facts) Check {
 	return ok("%s", text)
 }
 
-// checkKeys: would an agent take the key file?
+// checkKeys checks whether the key file is valid and private.
 func checkKeys(_ context.Context, known *facts) Check {
 	path := known.opts.KeyFile
 	switch {
@@ -85,7 +85,7 @@ func checkKeys(_ context.Context, known *facts) Check {
 	return ok("%s, %s", path, plural(n, "key"))
 }
 
-// checkGossipPort: could an agent have the port, with TCP and with UDP?
+// checkGossipPort checks whether an agent could listen at the port, with TCP and UDP.
 func checkGossipPort(_ context.Context, known *facts) Check {
 	bind, port := known.opts.Bind, known.opts.GossipPort
 	if s := known.status; s != nil && !s.Cluster.Alone {
@@ -98,11 +98,11 @@ func checkGossipPort(_ context.Context, known *facts) Check {
 	return ok("%s is free, TCP and UDP", net.JoinHostPort(bind, strconv.Itoa(port)))
 }
 
-// maxTargets bounds the addresses that are tried; joinTime is for names, and again for connections.
+// maxTargets limits the addresses to try. joinTime is for resolving, and again for connecting.
 const maxTargets, joinTime = 16, 2 * time.Second
 
-// checkJoin: can the nodes be reached that an agent is to join? Connections that send nothing
-// are at most a line in their logs; there are none if the agent has other members already.
+// checkJoin checks whether --join leads to nodes that accept connections. It connects to none if the
+// agent has other members already.
 func checkJoin(ctx context.Context, known *facts) Check {
 	if len(known.opts.Join) == 0 {
 		return ok("no --join: others join this node")
@@ -126,18 +126,18 @@ func checkJoin(ctx context.Context, known *facts) Check {
 	}
 	switch {
 	case len(reached) > 0 && len(failed) == 0:
-		return ok("%s can be reached by TCP", some(reached))
+		return ok("%s can be reached by TCP", firstFew(reached))
 	case len(reached) > 0:
-		return warn("one is enough to join; allow TCP and UDP between the nodes, or remove the others from the list", "%s can be reached by TCP, not %s", some(reached), some(failed))
+		return warn("one is enough to join; allow TCP and UDP between the nodes, or remove the others from the list", "%s can be reached by TCP, not %s", firstFew(reached), firstFew(failed))
 	case len(failed) > 0:
-		return warn("see whether agents run there, and allow TCP and UDP between the nodes; the first node of a cluster finds nobody", "nobody to join: %s", some(failed))
+		return warn("see whether agents run there, and allow TCP and UDP between the nodes; the first node of a cluster finds nobody", "nobody to join: %s", firstFew(failed))
 	case len(addresses) > 0:
 		return ok("--join names this node only: the first of a cluster")
 	}
 	return warn("name other nodes with --join", "--join leads to no address")
 }
 
-// dialAll connects to the first few at once, and returns those that answered and those that did not.
+// dialAll connects to the first maxTargets addresses at once.
 func dialAll(ctx context.Context, addresses []netip.AddrPort) (reached, failed []string) {
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()

@@ -15,14 +15,14 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// checkProcesses: a netns without a name is found through its processes.
+// checkProcesses checks whether an agent can find a netns without a name by its processes.
 func checkProcesses(_ context.Context, known *facts) Check {
 	own, err := os.Readlink(netns.Self)
 	if err != nil {
 		return fail("mount /proc into the container (it is there unless it was masked)", "/proc cannot be read: %v", err)
 	}
 	total, hidden, others := 0, 0, make(map[string]bool)
-	processes, _ := filepath.Glob("/proc/[0-9]*") // it fails for bad patterns only
+	processes, _ := filepath.Glob("/proc/[0-9]*") // fails for bad patterns only
 	for _, process := range processes {
 		link, err := os.Readlink(process + "/ns/net")
 		switch {
@@ -48,11 +48,10 @@ func checkProcesses(_ context.Context, known *facts) Check {
 	return ok("%d processes of the node, in %s", total, plural(len(others)+1, "network namespace"))
 }
 
-// namesAdvice is for names that do not arrive in a container.
 const namesAdvice = "mount the host's /run/netns at the same place with mountPropagation: HostToContainer, and restart the pod"
 
-// checkNames compares what is under /run/netns with what the host has there. Later mounts of
-// the host reach a container only by mount propagation, else as plain empty files.
+// checkNames compares the container's /run/netns with the host's. Without mount propagation the
+// container has plain empty files instead of later mounts.
 func checkNames(_ context.Context, known *facts) Check {
 	own, err := netns.ListNamed("")
 	if err != nil {
@@ -69,25 +68,25 @@ func checkNames(_ context.Context, known *facts) Check {
 	switch {
 	case !known.namespaces.contained:
 	case len(lost) > 0:
-		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", plural(len(lost), "name"), some(lost))
+		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", plural(len(lost), "name"), firstFew(lost))
 	case own[0].Missing && len(names) == 0 && !compared:
 		return warn(namesAdvice, "/run/netns is not mounted into this container")
 	case len(plain) > 0 && len(names) == 0 && !compared:
-		return fail(namesAdvice, "the files under /run/netns are no namespaces: %s", some(plain))
+		return fail(namesAdvice, "the files under /run/netns are no namespaces: %s", firstFew(plain))
 	case len(plain) > 0 && !compared:
-		return warn(namesAdvice+"; if they are stale on the host as well, remove them there", "some files under /run/netns are no namespaces: %s", some(plain))
+		return warn(namesAdvice+"; if they are stale on the host as well, remove them there", "some files under /run/netns are no namespaces: %s", firstFew(plain))
 	case private && !own[0].Missing:
 		return warn(namesAdvice, "the mount at %s is private: names that come later will not be seen", point)
 	}
 	text := plural(len(names), "name") + " under /run/netns"
 	if len(plain) > 0 {
-		text += fmt.Sprintf("; %s: %s", plural(len(plain), "stale file"), some(plain))
+		text += fmt.Sprintf("; %s: %s", plural(len(plain), "stale file"), firstFew(plain))
 	}
 	return ok("%s", text)
 }
 
-// lostNames are those that lead to a namespace on the host and to none here. compared says
-// whether the host's could be listed.
+// lostNames returns the names that lead to a namespace on the host and to none here. compared is false
+// if the host's cannot be listed.
 func lostNames(known *facts) (lost []string, compared bool) {
 	root := known.namespaces.root
 	host, err := netns.ListNamed(root)
@@ -98,7 +97,7 @@ func lostNames(known *facts) (lost []string, compared bool) {
 	for _, dir := range host {
 		for _, name := range dir.Namespaces {
 			here, there := filepath.Join(strings.TrimPrefix(dir.Dir, root), name), filepath.Join(dir.Dir, name)
-			// The host's again, and last: the name may have been made or removed meanwhile.
+			// The host's last, because the name may have changed meanwhile.
 			if !netns.IsNamespace(here) && netns.IsNamespace(there) {
 				lost = append(lost, name)
 			}
@@ -108,8 +107,8 @@ func lostNames(known *facts) (lost []string, compared bool) {
 	return lost, true
 }
 
-// mountOf finds the mount that a folder is on in the text of a mountinfo file
-// (proc_pid_mountinfo(5)), and says whether later mounts of the host do not reach it.
+// mountOf returns the mount point of a folder by the text of a mountinfo file (proc_pid_mountinfo(5)).
+// private means that later mounts of the host do not reach it.
 func mountOf(mountinfo, dir string) (point string, private bool) {
 	for line := range strings.Lines(mountinfo) {
 		// id parent device root point options [optional fields] - …
@@ -119,7 +118,7 @@ func mountOf(mountinfo, dir string) (point string, private bool) {
 			continue
 		}
 		at := fields[4]
-		// Of two mounts at one point the later covers the earlier.
+		// The last mount at one point covers the others.
 		if (dir == at || strings.HasPrefix(dir, strings.TrimSuffix(at, "/")+"/")) && len(at) >= len(point) {
 			point, private = at, !strings.Contains(head, " shared:") && !strings.Contains(head, " master:")
 		}
@@ -127,12 +126,12 @@ func mountOf(mountinfo, dir string) (point string, private bool) {
 	return point, private
 }
 
-// checkPods: are there pods, and can what is behind their interfaces be seen?
+// checkPods checks whether the namespaces behind pod interfaces can be found and entered.
 func checkPods(ctx context.Context, known *facts) Check {
 	var pods []links.Surveyed
 	var unsupported []links.Interface
 	var unseen, closed []string
-	// Pods come and go: what fails is tried again.
+	// A pod may end meanwhile, so failures are tried again.
 	for try := 0; try == 0 || try < 3 && len(unseen)+len(closed) > 0 && ctx.Err() == nil; try++ {
 		time.Sleep(time.Duration(try) * 150 * time.Millisecond)
 		var err error
@@ -157,7 +156,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 	case len(pods) == 0 && !known.namespaces.hostNetns:
 		return fail("set hostNetwork: true in the pod; outside of pods: run it where the pods' veths are", "no pod interface, and this is not the node's network namespace")
 	case len(pods) == 0 && len(others) > 0:
-		return fail("duplicates among them go unnoticed: dupip needs a network plugin that gives pods veths", "no pod interface that can be observed, but %s", some(others))
+		return fail("duplicates among them go unnoticed: dupip needs a network plugin that gives pods veths", "no pod interface that can be observed, but %s", firstFew(others))
 	case len(pods) == 0:
 		return ok("no pod interface yet")
 	case known.uid != 0:
@@ -165,13 +164,13 @@ func checkPods(ctx context.Context, known *facts) Check {
 	case len(unseen) == len(pods):
 		return fail("see \"processes\" and \"netns names\": one of them has to lead to the pods", "%s, and no network namespace behind any was found", count)
 	case len(closed) > 0 && len(unseen)+len(closed) == len(pods):
-		return fail("see \"capabilities\" and \"security\": entering network namespaces needs CAP_SYS_ADMIN", "%s, and no network namespace could be entered: %s", count, some(closed))
+		return fail("see \"capabilities\" and \"security\": entering network namespaces needs CAP_SYS_ADMIN", "%s, and no network namespace could be entered: %s", count, firstFew(closed))
 	case len(closed) > 0:
-		return warn("if that stays so, see \"capabilities\"; a pod that ends at this moment is no problem", "%s; not entered: %s", count, some(closed))
+		return warn("if that stays so, see \"capabilities\"; a pod that ends at this moment is no problem", "%s; not entered: %s", count, firstFew(closed))
 	case len(unseen) > 0:
-		return warn("see \"processes\" and \"netns names\"; they are observed, but addresses that they forward look like their own", "%s; no network namespace found behind %s", count, some(unseen))
+		return warn("see \"processes\" and \"netns names\"; they are observed, but addresses that they forward look like their own", "%s; no network namespace found behind %s", count, firstFew(unseen))
 	case len(others) > 0:
-		return warn("duplicates among them go unnoticed: veths are what dupip observes", "%s; what cannot be observed: %s", count, some(others))
+		return warn("duplicates among them go unnoticed: veths are what dupip observes", "%s; what cannot be observed: %s", count, firstFew(others))
 	}
 	return ok("%s, all namespaces found and entered", count)
 }

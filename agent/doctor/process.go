@@ -19,32 +19,28 @@ import (
 	"github.com/dupip/dupip/bpf"
 )
 
-// facts are what more than one check needs to know. They are gathered first and not changed.
+// facts are shared by several checks and do not change.
 type facts struct {
 	opts       Options
 	uid        int
 	namespaces namespaces
-	// rights is why an agent could not load programs, enter netns and send; nil if it can.
-	rights error
-	// mode is how an agent would attach, empty if it could not.
-	mode bpf.Mode
-	// status is what the agent answers, nil if none does; statusErr is why.
-	status    *api.Status
-	statusErr error
-	// nodes are the members of its cluster, none where it is alone.
-	nodes api.Nodes
+	rights     error       // why an agent could not load programs, enter netns and send
+	mode       bpf.Mode    // in which an agent would attach, empty if it could not
+	status     *api.Status // of the running agent, nil with statusErr
+	statusErr  error
+	nodes      api.Nodes // members of the cluster
 }
 
 func gather(ctx context.Context, opts Options) *facts {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	f := &facts{opts: opts, uid: os.Geteuid(), namespaces: locate()}
+	f := &facts{opts: opts, uid: os.Geteuid(), namespaces: readNamespaces()}
 	sender, err := probe.OpenSocket(make(net.HardwareAddr, 6))
 	if err == nil {
 		sender.Close()
 	}
 	f.rights = errors.Join(bpf.CheckCapabilities(), netns.CanEnter(), err)
-	f.mode, _ = bpf.ResolveMode(opts.Attach) // the check of the mode says why
+	f.mode, _ = bpf.ResolveMode(opts.Attach) // the check of the mode has the error
 	client := api.NewClient(opts.APISocket)
 	if status, err := client.Status(ctx); err != nil {
 		f.statusErr = err
@@ -54,7 +50,7 @@ func gather(ctx context.Context, opts Options) *facts {
 	return f
 }
 
-// problem is a failure, unless the error comes from not being root.
+// problem returns a failure, or a skipped check if only root has the permission.
 func (f *facts) problem(advice string, err error) Check {
 	if f.uid != 0 && errors.Is(err, fs.ErrPermission) {
 		return skip("needs root: %v", err)
@@ -62,18 +58,15 @@ func (f *facts) problem(advice string, err error) Check {
 	return fail(advice, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// namespaces says which of the node's namespaces this process has.
+// namespaces are those of the node in which this process is.
 type namespaces struct {
-	// contained: it is in a container, or has mounts of its own.
-	contained bool
-	// hostPIDs: /proc shows all processes of the node.
-	hostPIDs  bool
+	contained bool // in a container, or with its own mounts
+	hostPIDs  bool // /proc shows all processes of the node
 	hostNetns bool
-	// root leads to the node's files, empty if they are ours or cannot be seen.
-	root string
+	root      string // of the node's files; empty if it is ours or cannot be read
 }
 
-func locate() (p namespaces) {
+func readNamespaces() (p namespaces) {
 	link := func(path string) string {
 		target, _ := os.Readlink(path)
 		return target
@@ -82,10 +75,9 @@ func locate() (p namespaces) {
 	machine := link("/proc/self/ns/pid") == "pid:[4026531836]"
 	host := "/proc/1"
 	if machine && link(host+"/ns/net") == "" {
-		host = "/proc/2" // kthreadd: a security module hides init
+		host = "/proc/2" // kthreadd, where a security module hides init
 	}
-	// A node may be a container itself (kind). Then process 1 is its init, whose mounts differ
-	// from those of a pod.
+	// If the node is a container (kind), process 1 is its init, whose mounts differ from a pod's.
 	mounts := link(host + "/ns/mnt")
 	other := mounts != "" && mounts != link("/proc/thread-self/ns/mnt")
 	if other {
@@ -102,11 +94,10 @@ const rightsAdvice = "add what is named to the container's securityContext.capab
 	"entered, without NET_ADMIN nothing attached, without NET_RAW no pod asked for its addresses, without NET_BROADCAST new addresses go unnoticed; " +
 	"if it is there, something else forbids it: see \"security\", and allow it in the seccomp, AppArmor or SELinux profile"
 
-// ptraceAdvice is for a process that may not look at others.
 const ptraceAdvice = "add SYS_PTRACE to the container's capabilities: without it a network namespace is only found when it has a name under /run/netns"
 
 func checkCapabilities(_ context.Context, known *facts) Check {
-	// Ids are mapped in every user namespace but the machine's own.
+	// Every user namespace except the machine's own maps ids.
 	uids, err := os.ReadFile("/proc/self/uid_map")
 	switch {
 	case known.uid != 0:
@@ -146,8 +137,7 @@ func tooOld(release string) bool {
 	return n == 2 && (major < 5 || major == 5 && minor < 15)
 }
 
-// checkSecurity never fails: it names the usual reasons for "operation not permitted" in
-// the checks that follow.
+// checkSecurity never fails. It lists the usual causes of "operation not permitted" in later checks.
 func checkSecurity(context.Context, *facts) Check {
 	parts := []string{"no seccomp filter"}
 	if mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil || mode != 0 {
@@ -165,7 +155,7 @@ func checkSecurity(context.Context, *facts) Check {
 	return ok("%s", strings.Join(parts, ", "))
 }
 
-// setting is a check of a sysctl that is on, except where its value says otherwise.
+// setting returns a check of a sysctl: on, except for the values in otherwise.
 func setting(path string, otherwise map[string]Check) func(context.Context, *facts) Check {
 	return func(context.Context, *facts) Check {
 		if f, found := otherwise[firstLine(path)]; found {

@@ -58,7 +58,7 @@ func (a *attacher) check(i *Interface, link netlink.Link) (State, string) {
 
 // stateOf asks the kernel whether our program is there and runs first. It reads a link that is nil.
 func stateOf(attachment *bpf.Attachment, link netlink.Link) (State, string) {
-	state, err := attachment.StateOf(link)
+	state, err := attachment.State(link)
 	switch {
 	case err != nil:
 		return Failed, err.Error()
