@@ -21,11 +21,10 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// labelPrefix begins the annotations of the OCI image specification, which are the labels of
-// an image, too.
+// labelPrefix begins the names of annotations and labels of the OCI image specification.
 const labelPrefix = "org.opencontainers.image."
 
-// config is what a container runs, on every architecture.
+// config returns the configuration of containers, the same for every architecture.
 func config(version, revision string) v1.Config {
 	labels := map[string]string{
 		labelPrefix + "title":       "dupip",
@@ -38,10 +37,8 @@ func config(version, revision string) v1.Config {
 		}
 	}
 	return v1.Config{
-		// The agent loads BPF programs and enters network namespaces.
-		User: "0:0",
-		// For `kubectl exec POD -- dupip conflicts`.
-		Env:        []string{"PATH=/usr/bin"},
+		User:       "0:0",                     // the agent loads BPF programs and enters network namespaces
+		Env:        []string{"PATH=/usr/bin"}, // for `kubectl exec POD -- dupip conflicts`
 		Entrypoint: []string{"/usr/bin/dupip"},
 		Cmd:        []string{"agent"},
 		Labels:     labels,
@@ -52,11 +49,11 @@ func config(version, revision string) v1.Config {
 // releases of skopeo drop it: they change the digest of the index, or refuse to copy it.
 type plain struct{ v1.Image }
 
-// ArtifactType is what the library asks for.
+// ArtifactType overrides the library's.
 func (plain) ArtifactType() (string, error) { return "", nil }
 
-// newImage returns the image for one architecture. Its only layer has the program, owned by
-// root. A container runtime creates mount points itself, also on a read-only root.
+// newImage returns the image for one architecture. Its only layer has the program, owned by root.
+// Container runtimes create mount points themselves.
 func newImage(arch string, program []byte, c v1.Config, made time.Time) (v1.Image, error) {
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
@@ -98,8 +95,8 @@ func newImage(arch string, program []byte, c v1.Config, made time.Time) (v1.Imag
 	})
 }
 
-// dockerManifest is the manifest.json of `docker save`. A Docker without containerd's image
-// store reads only this file. It has no indexes, so that each image needs a tag of its own.
+// dockerManifest returns the manifest.json of `docker save`, the only file that Docker reads without
+// containerd's image store. It has no indexes, so each image has a tag of its own.
 func dockerManifest(name string, idx v1.ImageIndex) ([]byte, error) {
 	list, err := idx.IndexManifest()
 	if err != nil {
@@ -147,7 +144,7 @@ func write(path, dir, name string, idx v1.ImageIndex, made time.Time) error {
 	}
 	defer f.Cleanup()
 	w := tar.NewWriter(f)
-	// In lexical order, and without the time and the permissions of the temporary files.
+	// In lexical order, without the times and permissions of the temporary files.
 	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err

@@ -1,8 +1,7 @@
 // Command image builds the container image of dupip, as `make image` does: a static binary
 // for each architecture and nothing else, in one OCI archive.
 //
-// It needs Go alone, and no network once Go has the modules. Equal sources make equal
-// archives. It must not know what the image is for, or who imports it.
+// It needs only Go, and no network if Go has the modules. Equal sources make equal archives.
 package main
 
 import (
@@ -54,12 +53,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// Last of all: a write to a pipe that nobody reads ends the process.
-	fmt.Print(text)
+	fmt.Print(text) // at the end: writing to a closed pipe ends the process
 	return nil
 }
 
-// build writes the archive and returns a description of it for people. It leaves no other file.
+// build writes the archive and returns a description of it. It leaves no other file.
 func build(ctx context.Context, o options) (string, error) {
 	src := sourceOf(ctx)
 	if o.version == "" {
@@ -131,9 +129,9 @@ func parse(args []string) (options, error) {
 			return o, fmt.Errorf("unknown architecture %q: amd64 and arm64 are supported", arch)
 		}
 	}
-	// The full name: a runtime reads dupip:1.2 as docker.io/library/dupip:1.2.
+	// A registry is required: a runtime reads dupip:1.2 as docker.io/library/dupip:1.2.
 	if _, err := name.NewTag(o.name, name.StrictValidation); err != nil {
-		return o, fmt.Errorf("image name %q: say registry/path:tag, such as localhost/dupip:dev: %w", o.name, err)
+		return o, fmt.Errorf("image name %q: use registry/path:tag, such as localhost/dupip:dev: %w", o.name, err)
 	}
 	if o.version != "" && !versionPattern.MatchString(o.version) {
 		return o, fmt.Errorf("version %q: only letters, digits and . _ + - are allowed", o.version)

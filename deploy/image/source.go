@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// source is what git knows about the sources. Its strings are empty where git is missing or
-// does not trust the owner of the checkout.
+// source describes the sources. Its strings are empty where git is missing or does not trust the owner
+// of the checkout.
 type source struct {
 	version  string
 	revision string
-	// time is that of the commit or SOURCE_DATE_EPOCH, never that of the build.
-	time time.Time
+	time     time.Time // of the commit or SOURCE_DATE_EPOCH, never of the build
 }
 
 func sourceOf(ctx context.Context) source {
@@ -53,13 +52,11 @@ func unixTime(seconds string, otherwise time.Time) time.Time {
 	return time.Unix(n, 0)
 }
 
-// compile builds the program for one architecture and returns its content. The directory dir
-// is for temporary files.
+// compile builds the program for one architecture in the directory dir and returns its content.
 func compile(ctx context.Context, dir, arch, version string, src source) ([]byte, error) {
-	// Go itself asks git, and fails where git does not trust the owner of the checkout.
 	stamp := "-buildvcs=auto"
 	if src.revision == "" {
-		stamp = "-buildvcs=false"
+		stamp = "-buildvcs=false" // Go runs git, too, and would fail
 	}
 	path := filepath.Join(dir, "dupip-"+arch)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", stamp, "-ldflags", "-s -w -X main.version="+version,

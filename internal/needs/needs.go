@@ -1,6 +1,5 @@
-// Package needs lets a test name what it needs of the machine. Where that is missing the test
-// is skipped, so that anybody can run all tests. In CI (CI=true) it fails instead: a test that
-// never runs shows nothing, and nobody sees that.
+// Package needs skips a test where the machine lacks what the test needs, so that everybody can run all
+// tests. In CI (CI=true) such a test fails instead: nobody would notice that it never runs.
 package needs
 
 import (
@@ -8,10 +7,10 @@ import (
 	"os/exec"
 )
 
-// SlowVariable names the environment variable that makes slow tests run. The Makefile sets it.
+// SlowVariable is the environment variable that enables slow tests. The Makefile sets it.
 const SlowVariable = "DUPIP_TEST_SLOW"
 
-// T is the part of testing.TB that is used here.
+// T is the part of testing.TB that this package uses.
 type T interface {
 	Helper()
 	Fatal(args ...any)
@@ -26,8 +25,7 @@ func Root(t T) {
 	}
 }
 
-// Program skips a test that runs a program which is not installed. The package is Debian's
-// name of what has it.
+// Program skips a test that runs a program which is not installed.
 func Program(t T, name, debianPackage string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
@@ -35,8 +33,8 @@ func Program(t T, name, debianPackage string) {
 	}
 }
 
-// Slow skips a test that takes minutes, at least where nothing is in Go's caches: it builds
-// the program from nothing, downloads and builds another one, or boots a machine.
+// Slow skips a test that takes minutes, at least with empty Go caches: it builds programs or boots a
+// machine.
 func Slow(t T) {
 	t.Helper()
 	if os.Getenv(SlowVariable) == "" {

@@ -1,6 +1,5 @@
-// Package ownnetns runs a package's tests in a fresh network namespace, so that
-// they may make devices at will and leave nothing behind. Without root it runs those that
-// do not need it.
+// Package ownnetns runs a package's tests in a new network namespace, so that the devices that they
+// make disappear with it.
 package ownnetns
 
 import (
@@ -20,9 +19,9 @@ import (
 
 const mark = "DUPIP_TEST_OWN_NETNS"
 
-// Main is called by TestMain: it runs the tests in a copy of the process whose
-// threads are all in a netns of its own. Without root it runs them where they are: each test
-// that needs root makes a netns by this package, or calls [needs.Root].
+// Main is for TestMain. It runs the tests in a copy of the process whose threads are all in a new netns.
+// Without root it runs them directly: each test that needs root makes a netns by this package, or calls
+// [needs.Root].
 func Main(m *testing.M) {
 	if os.Getenv(mark) != "" || os.Geteuid() != 0 {
 		os.Exit(m.Run())
@@ -42,14 +41,13 @@ func Main(m *testing.M) {
 	os.Exit(0)
 }
 
-// Pod is a network namespace that lives as long as a process of the test.
+// Pod is a network namespace without a name, and a process in it.
 type Pod struct {
-	// Pid is the process; the netns has no name.
 	Pid  int
 	stop func()
 }
 
-// NewPod makes a netns. It is gone when the test ends, or with Delete.
+// NewPod makes a netns, until Delete or the end of the test.
 func NewPod(t testing.TB) *Pod {
 	t.Helper()
 	needs.Root(t)
@@ -58,8 +56,7 @@ func NewPod(t testing.TB) *Pod {
 	started := make(chan error, 1)
 	done := make(chan struct{})
 	go func() {
-		// Pdeathsig follows the starting thread: Wait keeps this goroutine, and with
-		// it the thread, until the process has ended.
+		// The process gets Pdeathsig when the starting thread ends. Wait keeps this thread.
 		runtime.LockOSThread()
 		started <- cmd.Start()
 		if cmd.Process != nil {
@@ -79,10 +76,10 @@ func NewPod(t testing.TB) *Pod {
 	return p
 }
 
-// Delete ends the netns and with it the veths into it.
+// Delete ends the netns and the veths into it.
 func (p *Pod) Delete() { p.stop() }
 
-// Path is the file that opens the netns.
+// Path returns the file that opens the netns.
 func (p *Pod) Path() string { return fmt.Sprintf("/proc/%d/ns/net", p.Pid) }
 
 // Open opens the netns.
@@ -96,14 +93,13 @@ func (p *Pod) Open(t testing.TB) *os.File {
 	return file
 }
 
-// Named is a network namespace with a name below /run/netns, as runtimes make one.
+// Named is a network namespace with a name under /run/netns, as runtimes make one.
 type Named struct {
 	Name   string
 	remove func()
 }
 
-// NewNamed makes a netns whose name begins with this. It is gone when the test ends, or with
-// Delete.
+// NewNamed makes a netns whose name begins with name, until Delete or the end of the test.
 func NewNamed(t testing.TB, name string) *Named {
 	t.Helper()
 	needs.Root(t)
@@ -116,8 +112,7 @@ func NewNamed(t testing.TB, name string) *Named {
 	return n
 }
 
-// makeNamed moves the thread into the new netns for a moment. A thread that cannot return
-// stays locked, so that nobody else runs there.
+// makeNamed moves the thread into the new netns for a moment. A thread that cannot return stays locked.
 func makeNamed(name string) error {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -140,5 +135,5 @@ func makeNamed(name string) error {
 // Delete removes the name, and with it the netns unless something else keeps it.
 func (n *Named) Delete() { n.remove() }
 
-// Path is the file that opens the netns.
+// Path returns the file that opens the netns.
 func (n *Named) Path() string { return "/run/netns/" + n.Name }

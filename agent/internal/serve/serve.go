@@ -1,5 +1,4 @@
-// Package serve runs an HTTP server for as long as a context lives. It knows nothing of
-// what is served.
+// Package serve runs an HTTP server until a context ends.
 package serve
 
 import (
@@ -10,12 +9,11 @@ import (
 	"time"
 )
 
-// Grace is how long requests under way may take when an agent's server ends.
+// Grace is how long running requests may take when an agent's server ends.
 const Grace = time.Second
 
-// Until serves on the listener until ctx ends, and closes it. It returns once no request
-// is under way any more; those that take longer than grace are cut off. The error is nil
-// when it was ctx that ended it.
+// Until serves on the listener until ctx ends (nil), and closes it. Then it waits for running requests,
+// and cancels them after grace.
 func Until(ctx context.Context, server *http.Server, listener net.Listener, grace time.Duration) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
