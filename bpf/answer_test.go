@@ -35,9 +35,9 @@ func TestAnswersToUs(t *testing.T) {
 	}
 }
 
-// TestForgedQuestions: a neighbour that asks in our name makes a pod answer to us all the time, for one
-// address; what the pod answers for another is recorded all the same.
-func TestForgedQuestions(t *testing.T) {
+// TestForgedProbes: a neighbour forges our MAC, so that a pod answers to us all the time for one address.
+// Its answers for another address are still recorded.
+func TestForgedProbes(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
 	us := mac{2, 0xd0, 1, 2, 3, 4}
@@ -56,7 +56,7 @@ func TestForgedQuestions(t *testing.T) {
 		}
 		recorded += len(records(t, o))
 	}
-	// Some get through: they are answers after all.
+	// Some are recorded, because they are answers.
 	if most := 40 + 20*(int(time.Since(start)/time.Second)+1); recorded < 40 || recorded > most {
 		t.Errorf("%d answers recorded, want 40 to %d", recorded, most)
 	}
@@ -80,8 +80,8 @@ func TestForgedQuestions(t *testing.T) {
 	}
 }
 
-// TestOurQuestionsSentBack: a mirror behind an interface gives itself away.
-func TestOurQuestionsSentBack(t *testing.T) {
+// TestOwnProbesSentBack: the record identifies a mirror behind an interface.
+func TestOwnProbesSentBack(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
 	us := mac{2, 0xd0, 1, 2, 3, 4}

@@ -34,8 +34,7 @@ func eachMode(t *testing.T, test func(t *testing.T, o *Observer)) {
 	}
 }
 
-// hasTCX tells whether this kernel has to have tcx. It goes by the version: what a probe says is among
-// the things that are tested.
+// hasTCX reports whether this kernel must have tcx, by its version: the tests also test the probe.
 func hasTCX(t *testing.T) bool {
 	t.Helper()
 	version, err := features.LinuxVersionCode()
@@ -188,7 +187,7 @@ func (p *pod) sendByRing(t *testing.T, frame []byte) {
 	}
 }
 
-// TestNoPacketLost counts datagrams from a pod to the host while programs come and go.
+// TestNoPacketLost counts datagrams from a pod to the host while programs are attached and detached.
 func TestNoPacketLost(t *testing.T) {
 	eachMode(t, func(t *testing.T, o *Observer) {
 		const datagrams, rounds = 200, 10
@@ -239,7 +238,7 @@ func TestNoPacketLost(t *testing.T) {
 	})
 }
 
-// TestGone: interfaces that do not exist, or cease to.
+// TestGone: interfaces that do not exist, or are deleted.
 func TestGone(t *testing.T) {
 	eachMode(t, func(t *testing.T, o *Observer) {
 		for _, ifindex := range []int{-1, 0, 1 << 30} {
@@ -254,7 +253,7 @@ func TestGone(t *testing.T) {
 		}
 		wantState(t, a, "without its interface", Detached)
 
-		// The ifindex comes back before the first attachment is closed.
+		// The ifindex is reused before the first attachment is closed.
 		if err := netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: "back0", Index: ifindex}, PeerName: "back1",
 		}); err != nil {
@@ -300,7 +299,7 @@ func TestTooManyInterfaces(t *testing.T) {
 	attach(t, o, ifindexes[2], 1)
 }
 
-// TestMain also is the predecessor of TestKilled.
+// TestMain also runs the child process of TestKilled.
 func TestMain(m *testing.M) {
 	if target := os.Getenv("DUPIP_TEST_PREDECESSOR"); target != "" {
 		if err := predecessor(target); err != nil {
@@ -311,7 +310,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// predecessor attaches, says so, and waits to be killed. The target is "mode ifindex".
+// predecessor attaches, prints that, and waits to be killed. The target is "mode ifindex".
 func predecessor(target string) error {
 	mode, index, _ := strings.Cut(target, " ")
 	ifindex, err := strconv.Atoi(index)
@@ -329,7 +328,7 @@ func predecessor(target string) error {
 	select {}
 }
 
-// TestKilled: after SIGKILL a successor can attach; in TC mode Sweep makes room for it.
+// TestKilled: after SIGKILL a successor can attach; in TC mode after Sweep.
 func TestKilled(t *testing.T) {
 	eachMode(t, func(t *testing.T, o *Observer) {
 		p := newPod(t, "host0")
@@ -346,7 +345,7 @@ func TestKilled(t *testing.T) {
 		if line != "attached\n" {
 			t.Fatalf("the predecessor says %q, %v", line, err)
 		}
-		if o.Mode() != TCX { // there both have their place
+		if o.Mode() != TCX { // there both can be attached
 			if _, err := o.Attach(p.ifindex, AttachOptions{}); !errors.Is(err, ErrBusy) {
 				t.Errorf("attaching beside the predecessor gave %v", err)
 			}
@@ -354,7 +353,7 @@ func TestKilled(t *testing.T) {
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = child.Wait() // says that it was killed
+		_ = child.Wait() // returns the signal
 
 		want := 0
 		if o.Mode() == TC {

@@ -6,8 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// BenchmarkRead measures the way of a record from the ring to a Record, for those who want a
-// profile of it. What the programs cost is measured in tests/bench.
+// BenchmarkRead measures reading and decoding a record. tests/bench measures the programs.
 func BenchmarkRead(b *testing.B) {
 	const batch = 1000
 	o := load(b, Options{Mode: TC, AnswerRate: Rate{PerSecond: 1e6, Burst: 1e6}})

@@ -20,7 +20,7 @@ const (
 	drop = 2  // TCX_DROP, TC_ACT_SHOT
 )
 
-// foreign is somebody else's tc program, which counts the packets from podMAC and gives its verdict.
+// foreign is another program at tc, which counts the packets from podMAC and returns its verdict.
 type foreign struct {
 	program *ebpf.Program
 	counter *ebpf.Map
@@ -88,8 +88,8 @@ func addFilter(t *testing.T, filter netlink.Filter) {
 	}
 }
 
-// quiet keeps the kernel's own IPv6 packets off both ends, so that every packet is a test's. Those that
-// wait for their time are off as well.
+// quiet keeps the kernel's own IPv6 packets off both ends, so that every packet is a test's. It also stops
+// packets with a timer.
 func quiet(t *testing.T, p *pod) {
 	t.Helper()
 	off := func(device string) error {
@@ -188,7 +188,7 @@ func TestShadowed(t *testing.T) {
 	}
 }
 
-// TestDetachedByOthers: a filter can be deleted by anybody, with its qdisc too.
+// TestDetachedByOthers: other programs delete our filter, or its qdisc.
 func TestDetachedByOthers(t *testing.T) {
 	isolate(t)
 	ifindex := addVeth(t, "host0")
@@ -209,7 +209,7 @@ func TestDetachedByOthers(t *testing.T) {
 	}
 }
 
-// TestFateUnchanged: programs after ours see each packet once and decide, whatever ours does.
+// TestFateUnchanged: programs after ours see each packet once, and their verdict counts.
 func TestFateUnchanged(t *testing.T) {
 	// So few that a socket's buffer holds them all: under XDP, Linux 6.1 charges a page and more for each.
 	const packets = 20
@@ -236,7 +236,7 @@ func TestFateUnchanged(t *testing.T) {
 				}
 				addFilter(t, second.filter(p.ifindex, 7))
 				if mode == TC {
-					// Of the same priority, but there before us.
+					// Of the same priority, added before ours.
 					addFilter(t, first.filter(p.ifindex, filterPriority))
 				}
 				attach(t, o, p.ifindex, 1)
@@ -261,7 +261,7 @@ func TestFateUnchanged(t *testing.T) {
 				poll(t, func() bool { return second.count(t) >= packets })
 				want := uint64(packets)
 				if mode == TC {
-					want *= 2 // first is there twice
+					want *= 2 // first is attached twice
 				}
 				if got := first.count(t); got != want {
 					t.Errorf("the next program saw %d packets, want %d", got, want)
@@ -269,7 +269,7 @@ func TestFateUnchanged(t *testing.T) {
 				if got := second.count(t); got != packets {
 					t.Errorf("the last program saw %d packets, want %d", got, packets)
 				}
-				// What was sent before the last datagram comes before it, or never.
+				// Datagrams arrive in order.
 				if err := netlink.FilterDel(second.filter(p.ifindex, 7)); err != nil {
 					t.Fatal(err)
 				}
@@ -295,7 +295,7 @@ func TestFateUnchanged(t *testing.T) {
 	}
 }
 
-// TestQdisc: TC mode uses the qdisc it finds, creates one when told to, and deletes none.
+// TestQdisc: TC mode uses the qdisc it finds, creates one on request, and deletes none.
 func TestQdisc(t *testing.T) {
 	for _, kind := range []string{"clsact", "ingress", "created"} {
 		t.Run(kind, func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestQdisc(t *testing.T) {
 	}
 }
 
-// TestBusy: places that others have taken.
+// TestBusy: hooks that other programs use.
 func TestBusy(t *testing.T) {
 	t.Run("tc", func(t *testing.T) {
 		isolate(t)

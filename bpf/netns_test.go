@@ -13,8 +13,8 @@ import (
 	"github.com/dupip/dupip/internal/needs"
 )
 
-// isolate moves the calling test into a network namespace of its own, for as long as it runs. What it
-// makes there goes with the namespace. Subtests run elsewhere and need their own.
+// isolate moves the calling test into a network namespace of its own, which ends with the
+// test. Subtests run elsewhere and need their own.
 func isolate(t *testing.T) {
 	t.Helper()
 	needs.Root(t)
@@ -38,7 +38,7 @@ func isolate(t *testing.T) {
 	up(t, "lo")
 }
 
-// namespace is a netns that stands for a pod.
+// namespace is the netns of a pod.
 type namespace struct{ file *os.File }
 
 func newNamespace(t *testing.T) *namespace {
@@ -167,12 +167,12 @@ func (p *pod) send(t *testing.T, frame []byte) {
 	}
 }
 
-// poll asks again and again until the answer is yes, for 10 s at most.
+// poll calls done until it returns true, for at most 10 s.
 func poll(t *testing.T, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !done(); runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatal("waited 10 s in vain")
+			t.Fatal("timeout after 10 s")
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestDefaultsOfC: what the C sources say when nobody sets it is what Options document.
+// TestDefaultsOfC: the defaults of the C sources are those of Options.
 func TestDefaultsOfC(t *testing.T) {
 	spec, err := loadObserver()
 	if err != nil {
@@ -171,7 +171,7 @@ func TestMissingCapabilities(t *testing.T) {
 	}
 }
 
-// TestEnoughCapabilities: the three that the errors name are really all that loading takes.
+// TestEnoughCapabilities: loading needs no more than the three that errors name.
 func TestEnoughCapabilities(t *testing.T) {
 	needs.Root(t)
 	const keep = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON
@@ -244,8 +244,8 @@ func TestVerifierEffort(t *testing.T) {
 	}
 }
 
-// TestNoPadding: kernels before 6.3 refuse to read bytes of the stack that nobody wrote, and a program
-// that copies a struct as a whole reads its padding, too.
+// TestNoPadding: kernels before 6.3 refuse reads of uninitialized stack, and a program that copies a
+// struct also reads its padding.
 func TestNoPadding(t *testing.T) {
 	spec, err := loadObserver()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// said is a record without what is the same in all of a test.
+// said is a record without the fields that are equal in all records of a test.
 type said struct {
 	Kind Kind
 	IP   netip.Addr
@@ -162,7 +162,7 @@ func parseCases() []parseCase {
 	return cases
 }
 
-// TestParse gives each packet to each program, with a memory that is new.
+// TestParse gives each packet to each program, with empty maps.
 func TestParse(t *testing.T) {
 	for _, mode := range []Mode{TC, XDP} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestUnknownInterface: an interface that nobody entered is not observed, whatever it sends.
+// TestUnknownInterface: packets of an interface without an entry make no record.
 func TestUnknownInterface(t *testing.T) {
 	o := load(t, Options{Mode: TC})
 	enter(t, o, loopback+1, 1)

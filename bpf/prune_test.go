@@ -6,12 +6,11 @@ import (
 	"testing"
 )
 
-// TestPrune: what is left of an interface goes, also when the next one has its index, and nothing
-// of one that is observed.
+// TestPrune: addresses of detached interfaces are removed, also when the index was reused, and no others.
 func TestPrune(t *testing.T) {
 	eachMode(t, func(t *testing.T, o *Observer) {
 		p := newPod(t, "host0")
-		former := attach(t, o, p.ifindex, 1)
+		previous := attach(t, o, p.ifindex, 1)
 		p.send(t, ipv4Frame("10.0.0.7"))
 		p.send(t, ipv6Frame("2001:db8::7"))
 		waitFor(t, o, data("10.0.0.7")...)
@@ -23,7 +22,7 @@ func TestPrune(t *testing.T) {
 		if before < 2 {
 			t.Fatalf("%d addresses are remembered, want 2 or more", before)
 		}
-		if err := former.Close(); err != nil {
+		if err := previous.Close(); err != nil {
 			t.Fatal(err)
 		}
 		present := attach(t, o, p.ifindex, 2)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAttachTwice: one interface, one attachment, and a failed attempt does no harm to it.
+// TestAttachTwice: an interface has one attachment, and a failed attempt to attach again does not change it.
 func TestAttachTwice(t *testing.T) {
 	eachMode(t, func(t *testing.T, o *Observer) {
 		p := newPod(t, "host0")
@@ -52,8 +52,8 @@ func TestAttachTwice(t *testing.T) {
 	})
 }
 
-// TestDetachFails: who could not be detached, and was let go of, is not in the way of the next attempt.
-// It needs tc, where detaching is a request that can be refused; links just close.
+// TestDetachFails: an attachment whose Close failed does not prevent the next Attach. In tc mode the kernel
+// can refuse to detach.
 func TestDetachFails(t *testing.T) {
 	isolate(t)
 	p := newPod(t, "host0")

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// encode is what the BPF programs do: the other side of decode.
+// encode is the reverse of decode.
 func (r Record) encode() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(r.Time))
 	ip := r.IP.As16()
@@ -112,7 +112,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCloseEndsRead also calls everything else meanwhile, for the race detector.
+// TestCloseEndsRead also calls the other methods concurrently, for the race detector.
 func TestCloseEndsRead(t *testing.T) {
 	o := load(t, Options{Mode: TC})
 	var group sync.WaitGroup
@@ -161,8 +161,7 @@ func TestCloseEndsRead(t *testing.T) {
 	}
 }
 
-// TestConcurrent is for the race detector: reading, counting, attaching and asking at one time, with
-// packets coming in.
+// TestConcurrent is for the race detector: all methods run concurrently while packets arrive.
 func TestConcurrent(t *testing.T) {
 	eachMode(t, func(t *testing.T, o *Observer) {
 		const rounds = 30

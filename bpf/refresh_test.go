@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ways are packets that speak of an address, by what their records are.
+// ways are packets with an address, by the kind of their records.
 var ways = map[Kind]func(source mac, ip string) []byte{
 	Data: func(source mac, ip string) []byte { return frame(source, typeIPv4, ipv4(ip, 0)) },
 	Announced: func(source mac, ip string) []byte {
@@ -15,7 +15,7 @@ var ways = map[Kind]func(source mac, ip string) []byte{
 	},
 }
 
-// eachWay runs a test for each of the two ways that are throttled by address.
+// eachWay runs a test for each of the two kinds that are throttled by address.
 func eachWay(t *testing.T, test func(t *testing.T, kind Kind, packet func(source mac, ip string) []byte)) {
 	for kind, packet := range ways {
 		t.Run(kind.String(), func(t *testing.T) { test(t, kind, packet) })
@@ -59,8 +59,8 @@ func wantGaps(t *testing.T, records []Record, least, lag time.Duration) {
 	}
 }
 
-// TestRefresh: an address that goes on is recorded again after the refresh time, not before, and also
-// when no token is left for new ones.
+// TestRefresh: an address is recorded again after the refresh time, not before, even when no token is left
+// for new ones.
 func TestRefresh(t *testing.T) {
 	const refresh = 60 * time.Millisecond
 	eachWay(t, func(t *testing.T, _ Kind, packet func(mac, string) []byte) {
@@ -131,8 +131,8 @@ func TestRefreshOfMany(t *testing.T) {
 	}
 }
 
-// TestChangingMAC: another MAC of a known address is recorded, but not more often than the limit, and
-// whatever an interface does with its MACs, its new addresses are recorded at once.
+// TestChangingMAC: another MAC of a known address is recorded within the limit, and new addresses are
+// recorded at once.
 func TestChangingMAC(t *testing.T) {
 	const change = 60 * time.Millisecond
 	eachWay(t, func(t *testing.T, kind Kind, packet func(mac, string) []byte) {
@@ -157,7 +157,7 @@ func TestChangingMAC(t *testing.T) {
 	})
 }
 
-// TestManyMACs: 100,000 MACs make a record now and then, of one address and of many.
+// TestManyMACs: 100,000 MACs of one or of many addresses make few records.
 func TestManyMACs(t *testing.T) {
 	const macs, addresses = 100_000, 200
 	eachWay(t, func(t *testing.T, _ Kind, packet func(mac, string) []byte) {

@@ -66,8 +66,8 @@ func moveTo(t *testing.T, cpu int) {
 	}
 }
 
-// TestOncePerAddress: what is known is not recorded again, what is new is at once. On one
-// CPU: the cache of another may hold the MAC of before the change.
+// TestOncePerAddress: known addresses are not recorded again, new ones at once. On one CPU, because another's
+// cache may have the MAC of before the change.
 func TestOncePerAddress(t *testing.T) {
 	moveTo(t, ownThread(t)[0])
 	o := load(t, Options{Mode: TC, Refresh: time.Hour})
@@ -113,7 +113,7 @@ func TestOncePerAddress(t *testing.T) {
 	}
 }
 
-// TestOnceOnAllCPUs: each CPU has a cache of its own, the table behind them is one.
+// TestOnceOnAllCPUs: the CPUs have separate caches and share a table.
 func TestOnceOnAllCPUs(t *testing.T) {
 	o := load(t, Options{Mode: TC, Refresh: time.Hour})
 	enter(t, o, loopback, 1)
@@ -154,7 +154,7 @@ func TestLateSlot(t *testing.T) {
 	t.Error("no CPU has a slot of this epoch")
 }
 
-// TestBuckets: what one interface sprays is limited, counted, and to nobody else's harm.
+// TestBuckets: a flood of addresses at one interface is limited, counted, and does not affect others.
 func TestBuckets(t *testing.T) {
 	isolate(t)
 	sprayer, neighbour := addVeth(t, "spray0"), addVeth(t, "quiet0")
@@ -169,7 +169,7 @@ func TestBuckets(t *testing.T) {
 
 	const sprayed = 200
 	start := time.Now()
-	// within checks that a bucket gave what was in it and what grew since, and counted the rest.
+	// within checks that a bucket gave its burst and the tokens since, and that the rest was counted.
 	within := func(kind Kind, burst int, refused func(Counters) uint64) {
 		t.Helper()
 		got := 0
@@ -199,7 +199,7 @@ func TestBuckets(t *testing.T) {
 	}
 	within(Answer, 9, func(c Counters) uint64 { return c.RefusedAnswers })
 
-	// The first of the sprayed addresses is known still, a refused one was not remembered.
+	// The first address is still known, a refused one was not stored.
 	run(t, o, sprayer, ipv4Frame(source(0)))
 	wantRecords(t, o, "sprayed and recorded")
 	if entries := count(t, o); entries > 1+5+7+6 {
@@ -220,7 +220,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestBucketsAreApart: spraying one way leaves the two others of the same interface their tokens.
+// TestBucketsAreApart: a flood of one kind does not take tokens of the others at the same interface.
 func TestBucketsAreApart(t *testing.T) {
 	o := load(t, Options{
 		Mode: TC, Refresh: time.Hour,
@@ -245,7 +245,7 @@ func TestBucketsAreApart(t *testing.T) {
 	}
 }
 
-// TestRingFull: a record that found no room is counted, and comes with the next packet.
+// TestRingFull: a record without room is counted, and the next packet makes it again.
 func TestRingFull(t *testing.T) {
 	const all = 500
 	rate := Rate{PerSecond: 1e6, Burst: 1e6}
@@ -289,7 +289,7 @@ func TestRingFull(t *testing.T) {
 	}
 }
 
-// TestReusedIfindex: what is remembered of one life of an ifindex says nothing about the next.
+// TestReusedIfindex: stored addresses do not apply to the next interface with the same ifindex.
 func TestReusedIfindex(t *testing.T) {
 	o := load(t, Options{Mode: TC, Refresh: time.Hour})
 	packet := ipv4Frame("10.0.0.1")
@@ -312,7 +312,7 @@ func TestReusedIfindex(t *testing.T) {
 	wantRecords(t, o, "the same generation again is the same interface")
 }
 
-// TestSharedSlot: two interfaces whose ifindexes meet in one slot of the cache.
+// TestSharedSlot: two interfaces share one slot of the cache.
 func TestSharedSlot(t *testing.T) {
 	isolate(t)
 	first := addVeth(t, "first0")

@@ -129,7 +129,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// What the client is asked for is what the backend is asked for.
+// The backend gets the client's query.
 func TestQueriesArrive(t *testing.T) {
 	ip := netip.MustParseAddr("fd00::1")
 	for _, want := range []api.Query{
@@ -256,7 +256,7 @@ func TestListen(t *testing.T) {
 	if _, err := api.Listen(path); !errors.Is(err, api.ErrOccupied) {
 		t.Errorf("second listener: %v, want ErrOccupied", err)
 	}
-	// What a killed agent leaves: the file without a listener.
+	// A killed agent leaves the file without a listener.
 	first.(*net.UnixListener).SetUnlinkOnClose(false)
 	first.Close()
 	again, err := api.Listen(path)
@@ -275,7 +275,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// Inspect says what Listen would do, and does nothing.
+// Inspect reports what Listen would do, and changes nothing.
 func TestInspect(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

@@ -158,7 +158,7 @@ networks:
 	if diff := cmp.Diff(want, c.Networks()); diff != "" {
 		t.Errorf("networks (-want +got):\n%s", diff)
 	}
-	for _, peer := range []string{"b", "c"} { // what one entry says holds for all
+	for _, peer := range []string{"b", "c"} { // a property of one entry applies to all
 		if n, _ := c.Network(Subject{Peer: peer}, ip("10.0.0.1")); n != twice {
 			t.Errorf("peer %s: %+v, want %+v", peer, n, twice)
 		}
@@ -256,8 +256,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// fifty makes 50 rules, of which only the last matches. With prefixes the others are told
-// from it by the address, without by the bridge.
+// fifty makes 50 rules, of which only the last matches. The others differ by the address with
+// prefixes, else by the bridge.
 func fifty(t testing.TB, prefixes bool) (*Config, Subject) {
 	var text strings.Builder
 	text.WriteString("networks:\n")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bombs are texts that grow out of a small piece.
+// bombs are long texts with a repeated part.
 func bombs(size int) map[string]string {
 	all := make(map[string]string)
 	for _, before := range []string{"", "[", "shared: [", "a: \"", "a: |-\n  ", "a: b\n  ", "a: b\n  - ", "a:\n  - "} {

@@ -165,7 +165,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Errors about what is too much do not repeat all of it.
+// Errors about long values shorten them.
 func TestTooMuch(t *testing.T) {
 	as := strings.Repeat("a", 200)
 	for name, test := range map[string]struct{ text, want string }{
@@ -226,7 +226,7 @@ func TestManyMistakes(t *testing.T) {
 	}
 }
 
-// What looks like a mistake and is valid.
+// Valid files that look wrong.
 func TestNoMistakes(t *testing.T) {
 	const comments = "shared: # a > b | c, don't\n\n    # - x\n  - 10.0.0.1 # 'x\n# |\n  - '10.0.0.2' # > it's\n"
 	const hashes = `ignore: {interfaces: ["a#b", 'c#d*', e#f]} # g`

@@ -84,8 +84,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A regular file that becomes a FIFO between the look at it and opening it does not
-// hang either.
+// A regular file that becomes a FIFO between stat and open does not hang
+// either.
 func TestReadRaces(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	write(t, path+".file", history(7))

@@ -210,7 +210,7 @@ func TestWatchHalfWritten(t *testing.T) {
 		w.write(history(2) + "shared: [10.0.0.1]\n") // all at 7 s
 		w.after(time.Second, "[1]")
 		w.after(time.Second, "[1 2]", strings.Replace(loaded, "shared=0", "shared=1", 1)) // the same at 8 s
-		// Twice empty when it is looked at, whole in between.
+		// Empty at two polls, complete in between.
 		w.after(4500*time.Millisecond, "[1 2]")
 		for range 2 {
 			w.write("")
@@ -356,7 +356,7 @@ func TestOpenBadFile(t *testing.T) {
 	refused(strings.ReplaceAll(tooLow, "FILE", path))
 }
 
-// The same in real time, with a status asked for all the while.
+// The same in real time, with concurrent calls of Status.
 func TestWatchForReal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dupip.yaml")
 	write(t, path, history(1))

@@ -18,7 +18,7 @@ import (
 // TestMain gives root a netns of its own.
 func TestMain(m *testing.M) { ownnetns.Main(m) }
 
-// A check that hangs is given up, and one that hears of the deadline has the last word.
+// A check that hangs is abandoned; one that returns at its deadline is not.
 func TestPatience(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -47,7 +47,7 @@ func TestPatience(t *testing.T) {
 				if !strings.Contains(f.Finding, test.want) {
 					t.Errorf("got %q, want %q", f.Finding, test.want)
 				}
-				time.Sleep(2 * time.Hour) // what hung ends with the bubble
+				time.Sleep(2 * time.Hour) // the abandoned check ends before the bubble
 			})
 		})
 	}
@@ -108,7 +108,7 @@ broken
 	}
 }
 
-// What an agent says of itself, in the cases that are hard to bring about.
+// Status documents that are hard to produce with a real agent.
 func TestStatusIsTranslated(t *testing.T) {
 	ready := func(change func(*api.Status)) *facts {
 		s := api.Status{Node: "n", Version: "v1", Started: time.Now().Add(-time.Hour), Ready: true, ByState: map[string]int{"attached": 3}}

@@ -15,7 +15,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// What an agent says of the cluster, and what is made of it.
+// The agent's view of the cluster, and the resulting check.
 func TestGossipIsTranslated(t *testing.T) {
 	type change = func(*facts)
 	for _, test := range []struct {
@@ -175,7 +175,7 @@ func TestGossipJoin(t *testing.T) {
 	}
 }
 
-// However long the list is and however little is heard, it ends.
+// A long list of addresses without answers does not delay the check.
 func TestManyToJoin(t *testing.T) {
 	var many []netip.AddrPort
 	for n := range 10 * maxTargets {

@@ -153,7 +153,7 @@ func TestAddressWatchDistinguishesNamespaces(t *testing.T) {
 	}
 }
 
-// A flood is handed on in portions.
+// A flood is reported in a few calls.
 func TestAddressFloodIsFolded(t *testing.T) {
 	nsid, change := podWithID(t, "pod1")
 	h := startWatch(t, addressBuffer)
@@ -168,7 +168,7 @@ func TestAddressFloodIsFolded(t *testing.T) {
 	}
 }
 
-// After an overrun a loss is reported, once all was read, and what comes later is received.
+// After an overrun a loss is reported once the buffer is empty, and later events are received.
 func TestAddressOverrun(t *testing.T) {
 	nsid, change := podWithID(t, "pod1")
 	h := startWatch(t, 4096)
@@ -181,7 +181,7 @@ func TestAddressOverrun(t *testing.T) {
 		h.mu.Unlock()
 		change(1)
 		h.wait(t, "an event", func() bool { return h.changed[nsid] > before })
-		change(200) // with nobody to read
+		change(200) // without a reader
 		h.mu.Lock()
 		h.hold = nil
 		h.mu.Unlock()

@@ -2,7 +2,7 @@ package links
 
 import "testing"
 
-// Only what KubeVirt makes is undone: a user may call an interface anything.
+// Only names that KubeVirt makes are converted.
 func TestFirstName(t *testing.T) {
 	for peer, want := range map[string]string{
 		"eth0": "eth0", "eth0-nic": "eth0", "net12-nic": "net12", "16477688c0e-nic": "pod16477688c0e",

@@ -75,13 +75,13 @@ func TestHostAddresses(t *testing.T) {
 	for _, address := range host {
 		got = append(got, address.IP.String())
 	}
-	// On two devices one address is there twice: they may be in different networks.
+	// An address on two devices is listed twice: they may be in different networks.
 	if want := []string{"10.7.0.1", "10.7.0.1", "192.0.2.7", "fd00:7::1"}; !slices.Equal(got, want) {
 		t.Errorf("host addresses %v, want %v", got, want)
 	}
 }
 
-// The node's own addresses come last: then the agent knows all that was there when it started.
+// The node's own addresses are the last event of the first list.
 func TestHostAddressesComeLast(t *testing.T) {
 	const pods = 20
 	for n := range pods {

@@ -22,7 +22,7 @@ func TestRoutesAreListedOnlyIfTheyMatter(t *testing.T) {
 		name   string
 		device int
 		ip     string
-		listed  bool
+		listed bool
 		want   int
 	}{
 		{"on the uplink", 2, "192.0.2.1", false, 1},

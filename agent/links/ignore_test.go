@@ -11,8 +11,8 @@ import (
 	"github.com/dupip/dupip/agent/links"
 )
 
-// TestIgnoredInterfaces: they are counted and left alone, and a change of what is
-// ignored takes effect on interfaces that are there.
+// TestIgnoredInterfaces: they are counted and not attached to, and SetIgnore applies to existing
+// interfaces.
 func TestIgnoredInterfaces(t *testing.T) {
 	prefix := func(p string) func(string) bool {
 		return func(name string) bool { return strings.HasPrefix(name, p) }
@@ -49,7 +49,7 @@ func TestIgnoredInterfaces(t *testing.T) {
 	if n := programs(one.Index); n != 0 {
 		t.Errorf("%d programs on the ignored interface", n)
 	}
-	// A name that is ignored may be given later.
+	// An interface may get an ignored name later.
 	w.SetIgnore(prefix("pod"))
 	seen := map[string]bool{}
 	wait("they have changed roles", func(e links.Event) bool {

@@ -37,7 +37,7 @@ func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, 
 	opts.Observer = observer
 	opts.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	if opts.Resync == 0 {
-		opts.Resync = time.Hour // only events may do it
+		opts.Resync = time.Hour // without resyncs
 	}
 	w, err := links.New(opts)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestPodInterfaceComesAndGoes(t *testing.T) {
 	addVeth(t, pod, "pod1", "10.1.1.1/24")
 	added := wait("pod1 added", named(links.Added, "pod1")).Interface
 	if added.Netns.Pid != pod.Pid {
-		// The first thread of the test may have been the one that set the pod up: it was seen there.
+		// The first thread of the test may have been in the pod.
 		added = wait("the pod's process", func(e links.Event) bool {
 			return named(links.Changed, "pod1")(e) && e.Interface.Netns.Pid == pod.Pid
 		}).Interface
@@ -321,8 +321,8 @@ func TestOverrunMeansResync(t *testing.T) {
 			veths = append(veths, veth)
 		}
 	}
-	// Nobody reads events now. When their channel is full the watcher stands still, and
-	// what comes after that is more than the library's channel and the kernel's buffer hold.
+	// Without a reader of events the watcher stops when their channel is full. Then the library's
+	// channel and the kernel's buffer overflow.
 	add(cap(w.Events()) + 10)
 	for deadline := time.Now().Add(patience); len(w.Events()) < cap(w.Events()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A run is due when there is a reason and the pause is over.
+// A run is ready when it is due and the pause is over.
 func TestPacer(t *testing.T) {
 	now := time.Unix(1000, 0)
 	later := now.Add(time.Hour)
@@ -28,7 +28,7 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// What takes long waits longer.
+// The pause is in proportion to the run.
 func TestRanSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct{ took, want time.Duration }{
@@ -45,7 +45,7 @@ func TestRanSince(t *testing.T) {
 	})
 }
 
-// Failures are followed by ever longer pauses, until there were too many.
+// The pause doubles with each failure, up to maxFailures.
 func TestScansAfterFailures(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := newScans(now)

@@ -20,13 +20,13 @@ var (
 	podMAC    = net.HardwareAddr{2, 0, 0, 0, 0, 7}
 )
 
-// play is a table with the kernel's part played by the test.
+// play is a table for which the test simulates the kernel.
 type play struct {
 	*table
 	now   time.Time
 	found map[int]bool
 	signs uplinkSigns
-	// signsErr is what reading the signs of uplinks comes to.
+	// signsErr is the error of reading the signs of uplinks.
 	signsErr error
 	ignored  string // a prefix of names
 }
@@ -73,13 +73,13 @@ func (p *play) deleted(index int, family uint8) {
 
 func (p *play) attachedAs(state State) { p.setState(p.veths[7], state, "", p.now) }
 
-// follow plays how the veth comes and is attached to.
+// follow adds the veth and attaches to it.
 func (p *play) follow(state State) {
 	p.event(pod())
 	p.attachedAs(state)
 }
 
-// scan plays one scan, which finds a peer of that name, or nothing.
+// scan simulates one scan, which finds a peer of that name, or nothing.
 func (p *play) scan(peer string) {
 	if peer == "" {
 		p.scanned(p.veths[7], netns.Ref{}, netns.View{}, errHidden, p.now)
@@ -89,7 +89,7 @@ func (p *play) scan(peer string) {
 	p.scanned(p.veths[7], netns.Ref{Inode: 33}, netns.View{Peer: peer}, nil, p.now)
 }
 
-// hide plays as many failed scans as it takes.
+// hide simulates failed scans until the veth is unseen.
 func (p *play) hide() {
 	delete(p.found, 3)
 	for range unseenAfter {
@@ -106,7 +106,7 @@ func (p *play) classifyAll() {
 // readPorts reads the VLANs that are due.
 func (p *play) readPorts(list func() (portList, error)) { p.table.readPorts(p.portsDue(), list) }
 
-// report describes the events so far, and forgets them, and lists what is not observed.
+// report describes and clears the events so far, and lists what is not observed.
 func (p *play) report() []string {
 	var all []string
 	for _, e := range p.events {

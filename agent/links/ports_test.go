@@ -18,7 +18,7 @@ func vlans(index int32, vlan uint16) func() (portList, error) {
 	}
 }
 
-// What a bridge does with VLANs is played by the scenarios, on kernels that have it.
+// The scenarios test real bridges with VLANs, on kernels that have them.
 func TestUntaggedVLAN(t *testing.T) {
 	const pvid = nl.BRIDGE_VLAN_INFO_PVID | nl.BRIDGE_VLAN_INFO_UNTAGGED
 	for _, test := range []struct {
@@ -102,7 +102,7 @@ func TestPortsAreListedSparingly(t *testing.T) {
 	}
 }
 
-// A scan does not ask for the ports; what happens to the port or its bridge does.
+// A scan does not make a list of ports due; changes of the port or its bridge do.
 func TestWhatMakesAPortDue(t *testing.T) {
 	p := newPlay(t)
 	p.addDevice(bridge(10, "br1", false))

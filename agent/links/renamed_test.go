@@ -10,8 +10,8 @@ import (
 	"github.com/dupip/dupip/agent/links"
 )
 
-// KubeVirt renames the interface of a virtual machine's pod. An agent that comes later
-// must put it into the network in which the others see it.
+// KubeVirt renames the interface of a virtual machine's pod. An agent that starts later must assign
+// the same network as agents that saw the first name.
 func TestRenamedForAGuest(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	for name, renamed := range map[string]string{"pod1": "eth0-nic", "pod2": "net1-nic", "pod3": "16477688c0e-nic"} {

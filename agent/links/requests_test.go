@@ -17,7 +17,7 @@ func idle(t *testing.T) *Watcher {
 	return w
 }
 
-// What makes what due.
+// Which requests make which scans due.
 func TestRequests(t *testing.T) {
 	for _, test := range []struct {
 		name               string
@@ -49,7 +49,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A loss is made up for by a scan of everything, which is not done all the time.
+// A loss of events makes a scan of everything due, with a pause between two.
 func TestLossMeansAScanOfEverything(t *testing.T) {
 	w := idle(t)
 	now := time.Now()
@@ -85,7 +85,7 @@ func TestLossMeansAScanOfEverything(t *testing.T) {
 }
 
 // Each pod that starts may change the node's own addresses: they are listed at once, and
-// then not more often than a share of the time.
+// then for a limited part of the time.
 func TestHostIsListedSparingly(t *testing.T) {
 	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newPlay(t).table}
 	never := time.Now().Add(24 * time.Hour)
@@ -118,7 +118,7 @@ func TestHostIsListedSparingly(t *testing.T) {
 	}
 }
 
-// The VLANs of ports are not listed more often than a share of the time, either.
+// The VLANs of ports are listed for a limited part of the time, too.
 func TestPortsAreReadInTime(t *testing.T) {
 	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newPlay(t).table}
 	now := time.Now()

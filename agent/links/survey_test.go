@@ -43,7 +43,7 @@ func TestSurvey(t *testing.T) {
 	must(t, links.CanWatch())
 }
 
-// Nor does it find a second uplink, behind which nobody can be seen; a hidden pod it does.
+// It does not find a second uplink either. It finds a pod whose netns is hidden.
 func TestSurveyKnowsHiddenUplinks(t *testing.T) {
 	held := hide(t)
 	addHidden(t, held, "second", 0, 0, "10.6.7.1/24")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What happens to an interface, and what the agent is to know of it.
+// Changes of an interface, and the resulting events.
 func TestTable(t *testing.T) {
 	type step struct {
 		do   func(*play)
@@ -143,9 +143,9 @@ func TestTable(t *testing.T) {
 		"an uplink whose netns was found after all": {
 			uplink,
 			{func(p *play) { p.scan("eth0") }, nil},
-			{func(p *play) { p.readPorts(vlans(7, 100)) }, nil}, // it has to be attached to first
+			{func(p *play) { p.readPorts(vlans(7, 100)) }, nil}, // not attached yet
 			{func(p *play) { p.attachedAs(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
-			{func(p *play) { p.hide() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // it is none, whatever its address
+			{func(p *play) { p.hide() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // no uplink, whatever its address
 		},
 		"an uplink is no more, and ignored": {
 			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Waiting); p.hide() }, []string{"detach", "pod7 is not observed: uplink"}},
@@ -216,8 +216,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A veth is attached to at once. If that has to wait for the pod's set-up, whatever happens to
-// the link puts it off, but not for ever.
+// A veth is attached to at once. If that has to wait for the pod's set-up, changes of the link postpone
+// it, for a limited time.
 func TestAttachIsDue(t *testing.T) {
 	p := newPlay(t)
 	p.event(pod())
@@ -253,9 +253,8 @@ func TestAttachIsDue(t *testing.T) {
 	}
 }
 
-// A pod that was seen is scanned again in its turn, and not all of a node's pods at once:
-// no event reports the name that a runtime gives to a netns later. Who is not seen does not
-// wait for that.
+// Resyncs spread the scans of known pods: no event reports a later name of a netns. Unseen ones are
+// scanned at every resync.
 func TestSeenPodsAreScannedInTurn(t *testing.T) {
 	const pods = 3
 	p := newPlay(t)
@@ -263,7 +262,7 @@ func TestSeenPodsAreScannedInTurn(t *testing.T) {
 	for n := range pods {
 		links = append(links, pod(named(fmt.Sprint("pod", n)), func(a *netlink.LinkAttrs) { a.Index = 1000 + n }))
 	}
-	// due are the interfaces that a resync wants to be scanned; each scan then succeeds.
+	// due returns the interfaces whose scans a resync makes due; each scan then succeeds.
 	due := func() (all []int) {
 		p.list(links, p.now)
 		for index, one := range p.veths {

@@ -13,7 +13,7 @@ import (
 )
 
 // A netns that no observed interface leads to is scanned when it is new, and then seldom:
-// a node may have hundreds, and nothing in them is ours. What comes later is found still.
+// a node may have hundreds. Later devices are still found.
 func TestForeignNamespacesAreScannedSeldom(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	info, err := pod.Open(t).Stat()

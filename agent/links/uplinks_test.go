@@ -16,8 +16,8 @@ import (
 	"github.com/dupip/dupip/internal/needs"
 )
 
-// A node may be a container itself; its uplink is a veth into another netns then, and
-// what comes in there are the sources of the whole cluster.
+// If a node is a container itself, its uplink is a veth into another netns, and receives packets of
+// the whole cluster.
 func TestUplinkIsNoPodInterface(t *testing.T) {
 	outside, pod := ownnetns.NewPod(t), ownnetns.NewPod(t)
 	uplink := addVeth(t, outside, "uplink", "10.9.9.254/24")
@@ -35,7 +35,7 @@ func TestUplinkIsNoPodInterface(t *testing.T) {
 	})
 }
 
-// It may have more uplinks than one. Nothing leads to what is behind them.
+// It may have several uplinks. Nothing leads to the namespaces behind them.
 func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 	outside := ownnetns.NewPod(t)
 	held := outside.Open(t)
@@ -193,7 +193,7 @@ func TestPodThatWasSeenIsNoUplink(t *testing.T) {
 	wait("seen again", notRemoved(func(i links.Interface) bool { return i.Seen }))
 }
 
-// What was taken for an uplink is a pod's when somebody is in its netns after all.
+// An uplink becomes a pod's interface when a process is in its netns.
 func TestUplinkThatIsAPodAfterAll(t *testing.T) {
 	_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
 	held := hide(t)
@@ -204,7 +204,7 @@ func TestUplinkThatIsAPodAfterAll(t *testing.T) {
 	wait("listed no more", func(e links.Event) bool { return e.Kind == links.Unobserved && !listed(e, "late") })
 }
 
-// It is one again as soon as the address goes that made it an uplink.
+// It becomes a pod's interface again when its address is removed.
 func TestUplinkThatLosesItsAddress(t *testing.T) {
 	_, wait := watch(t, links.Options{})
 	veth := addHidden(t, hide(t), "was-up", 0, 0, "10.5.7.1/28")
@@ -227,7 +227,7 @@ func TestUplinkThatIsDeleted(t *testing.T) {
 	wait("the next one followed", named(links.Added, "next"))
 }
 
-// A bridge has the lowest MAC of its ports by itself: that makes no port an uplink.
+// The kernel gives a bridge the lowest MAC of its ports: that makes no port an uplink.
 func TestPortWithItsBridgesMACIsNoUplink(t *testing.T) {
 	needs.Root(t)
 	attrs := netlink.NewLinkAttrs()

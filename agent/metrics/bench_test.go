@@ -28,7 +28,7 @@ func busyNode() Sources {
 	return sources
 }
 
-// BenchmarkPage makes the page of a busy node anew.
+// BenchmarkPage makes the page of a busy node.
 func BenchmarkPage(b *testing.B) {
 	m := New(busyNode())
 	var size int

@@ -47,7 +47,7 @@ func serveOn(t *testing.T, listener net.Listener, handler http.Handler) string {
 	return listener.Addr().String()
 }
 
-// get asks on a connection of its own.
+// get sends a request on a new connection.
 func get(t *testing.T, address, path string, header http.Header) (int, string, http.Header) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -66,14 +66,14 @@ func TestConfirmedFirstThenTheEldest(t *testing.T) {
 	}
 }
 
-// A pod's names must neither break the page nor stretch it.
+// A pod's names must neither break the page nor make it long.
 func TestHostileNames(t *testing.T) {
 	evil := binding("a\x1b[2J\n"+strings.Repeat("\u202e", 500), detector.Pod{Namespace: "\xff\xfe", Name: strings.Repeat("n", 1<<16)}, 1)
 	evil.Holder.InterfaceName = "veth\x00\"}\n# TYPE"
 	evil.Holder.ID.Node = strings.Repeat("n", 4096) + "/boot"
 	twin := conflict(1, detector.Confirmed, noon, evil, evil)
 	other := twin
-	// The same once they are cleaned.
+	// Equal once they are escaped.
 	twin.Key.Network, other.Key.Network = strings.Repeat("x", 300)+"1", strings.Repeat("x", 300)+"2"
 	observed := []InterfaceRefusals{
 		{Generation: 1, Name: "veth\x01", Netns: "\xff", Refused: Refused{Data: 3}},

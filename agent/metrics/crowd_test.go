@@ -35,7 +35,7 @@ type counted struct {
 
 func (c *counted) Close() error { return c.close() }
 
-// A thousand connections that say nothing, or a little at a time, keep nobody out.
+// A thousand idle or slow connections do not keep a probe out.
 func TestCrowd(t *testing.T) {
 	for _, test := range []struct{ name, words string }{
 		{"silent", ""},

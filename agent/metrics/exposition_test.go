@@ -88,7 +88,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// What is not there yet has a 0 where an alert compares, and nothing where a time is meant.
+// Before the first event counters and gauges are 0, and times are absent.
 func TestBeforeAnythingHappened(t *testing.T) {
 	m := New(Sources{
 		Detector:   answering(DetectorStats{}),
@@ -119,7 +119,7 @@ func TestBeforeAnythingHappened(t *testing.T) {
 	}
 }
 
-// An agent that is alone has no gossip to be in trouble.
+// An agent without a cluster exports no metrics of gossip.
 func TestAlone(t *testing.T) {
 	sources := rich()
 	sources.Cluster = nil

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// hung is a source that heeds nothing until it is released.
+// hung is a source that ignores its context until it is released.
 type hung struct {
 	calls   atomic.Int32
 	release chan struct{}
@@ -54,7 +54,7 @@ func TestASourceThatHangs(t *testing.T) {
 		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), podsKnown.name) {
 			t.Errorf("%d; metrics of the source that hangs are there: %t", page.Code, strings.Contains(page.Body.String(), podsKnown.name))
 		}
-		// Later ones neither wait nor ask on top.
+		// Later ones neither wait nor call the source.
 		start = time.Now()
 		var got map[string]map[string]float64
 		for range 20 {
@@ -84,7 +84,7 @@ func TestASourceThatHangs(t *testing.T) {
 	})
 }
 
-// An error takes the metrics of its source away, not those of the scrape before.
+// The metrics of a source that fails are omitted, not those of the last scrape.
 func TestASourceThatFails(t *testing.T) {
 	var err error
 	m := New(Sources{State: func(context.Context) (StateStats, error) { return StateStats{Bytes: 1}, err }})
@@ -151,7 +151,7 @@ func TestPageIsMadeOnceASecond(t *testing.T) {
 	})
 }
 
-// Clients that scrape without a pause wait their turn, and get a page.
+// Clients that scrape without a pause wait, and get a page.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := New(rich()).Handler(nil, nil)
@@ -174,8 +174,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// A client that goes away neither waits nor spoils the answer for others, and is
-// nobody's error.
+// A client that disconnects neither waits, nor changes the page for others, nor counts as an error.
 func TestAClientThatGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHung()
@@ -203,7 +202,7 @@ func TestAClientThatGoesAway(t *testing.T) {
 	})
 }
 
-// A probe is answered in time by an agent that hangs, and many probes are one question.
+// A check of an agent that hangs fails in time, and many requests are one check.
 func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32

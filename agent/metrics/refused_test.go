@@ -48,8 +48,8 @@ func TestRefusedAccount(t *testing.T) {
 		{"few", 0, 10, 10, total + 10},
 		{"more", 0, 30, 30, total + 30},
 		{"again the same", 0, 30, 30, total + 30},
-		{"attached anew, its former count in gone", 30, 5, 35, total + 35},
-		// One of the crowd is among the others now. What it refused was under its own name.
+		{"attached again, its old count in gone", 30, 5, 35, total + 35},
+		// One of the named is among the others now. Its packets were counted under its name.
 		{"now among the loudest", 30, 5000, 35, total + 5030},
 		{"gone, counted", 5030, 0, 35, total + 5030},
 		{"gone, not counted", 0, 0, 35, total + 5030},
@@ -61,7 +61,7 @@ func TestRefusedAccount(t *testing.T) {
 	}
 }
 
-// Interfaces come, refuse, are attached anew and go: no total goes back, and none is lost.
+// Interfaces are added, attached again and removed: no total decreases, and no count is lost.
 func TestCountersNeverGoBack(t *testing.T) {
 	const seed = 3
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -83,7 +83,7 @@ func TestCountersNeverGoBack(t *testing.T) {
 			gone.Data += present[i].Refused.Data
 			present[i] = present[len(present)-1]
 			present = present[:len(present)-1]
-		case n == 2: // attached anew
+		case n == 2: // attached again
 			i := random.IntN(len(present))
 			gone.Data += present[i].Refused.Data
 			present[i].Refused.Data = 0
@@ -105,9 +105,9 @@ func TestCountersNeverGoBack(t *testing.T) {
 		before = a
 	}
 	if before.others[0] == 0 {
-		t.Error("nobody was ever among the others: the test shows nothing")
+		t.Error("no interface was ever among the others: the test shows nothing")
 	}
-	// A caller that forgets what is gone makes the total stand still, not go back.
+	// If a caller omits Gone, the total does not decrease.
 	a.update(InterfaceStats{})
 	if a.total != before.total || a.others != before.others {
 		t.Errorf("from %v to %v", before, a)

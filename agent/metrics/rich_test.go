@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 250e6, time.UTC)
 
-// answering makes a source that always says the same.
+// answering makes a source with a constant result.
 func answering[T any](value T) func(context.Context) (T, error) {
 	return func(context.Context) (T, error) { return value, nil }
 }
@@ -106,7 +106,7 @@ func rich() Sources {
 	}
 }
 
-// refusing makes interfaces with few refusals, the later the more.
+// refusing makes interfaces with increasing numbers of refused packets.
 func refusing(n int) []InterfaceRefusals {
 	list := make([]InterfaceRefusals, n)
 	for i := range list {

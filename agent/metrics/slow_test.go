@@ -39,7 +39,7 @@ func (c *narrowConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Clients that ask for the page and do not read it hold up nobody.
+// Clients that do not read the page delay no others.
 func TestSlowReaders(t *testing.T) {
 	const readers = 20
 	sources := rich()
@@ -96,7 +96,7 @@ func (p *pipes) dial() net.Conn {
 	return ours
 }
 
-// Nobody keeps a connection by doing nothing, whatever they do nothing about.
+// The server closes connections that are idle in any state.
 func TestTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener := newPipes()
@@ -104,11 +104,11 @@ func TestTimeouts(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- Serve(ctx, listener, New(rich()).Handler(nil, nil), slog.New(slog.DiscardHandler)) }()
 
-		// lasts sends words and reads when told; it returns for how long that went on.
-		lasts := func(words string, readAfter time.Duration) (time.Duration, int) {
+		// lasts sends a request, reads after a time, and returns how long the connection lasted.
+		lasts := func(request string, readAfter time.Duration) (time.Duration, int) {
 			conn, start := listener.dial(), time.Now()
 			defer conn.Close()
-			_, _ = io.WriteString(conn, words)
+			_, _ = io.WriteString(conn, request)
 			time.Sleep(readAfter)
 			body, err := io.ReadAll(conn)
 			if err != nil && !errors.Is(err, io.ErrClosedPipe) {

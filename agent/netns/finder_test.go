@@ -79,7 +79,7 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 			t.Errorf("all processes were searched: %t, want %t", got, long)
 		}
 	}
-	// What is there at the start is searched for everywhere.
+	// The first search is complete.
 	first, id, peer := f.pod("first")
 	find(id, peer, "first", true)
 	find(id, peer, "first", false)
@@ -96,7 +96,7 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 	var third *ownnetns.Pod
 	var thirdID int
 	for round := 0; ; round++ {
-		// The kernel gives ids out again from the lowest, once it is through with the netns.
+		// The kernel reuses the lowest id once it has removed the netns.
 		if third, thirdID, peer = f.pod("third"); thirdID == id {
 			break
 		}
@@ -109,7 +109,7 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 	}
 	find(id, peer, "third", false)
 
-	// A name that was made again: only a search of every process shows it.
+	// A name that was made again: only a complete search finds that.
 	ref := f.refs[id]
 	ref.Inode++
 	f.refs[id] = ref
@@ -136,7 +136,7 @@ func TestFindWithoutAName(t *testing.T) {
 		if err == nil && ref.Pid == pod.Pid && ref.Name == "" {
 			break
 		}
-		// A thread that has just set the pod up may have been the way in.
+		// A thread that was in the pod may have led to it.
 		if f.searched = (time.Time{}); try == 100 {
 			t.Fatalf("found %+v with the error %v, want process %d", ref, err, pod.Pid)
 		}
@@ -144,7 +144,7 @@ func TestFindWithoutAName(t *testing.T) {
 	}
 }
 
-// Of two names for one netns the same one is taken always.
+// Of two names for one netns the Finder always uses the same.
 func TestTwoNames(t *testing.T) {
 	f := newFinding(t)
 	pod, id, _ := f.pod("b")

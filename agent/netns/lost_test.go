@@ -13,7 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// A pod whose kernel finds that somebody else has its new IPv6 address has lost it.
+// An IPv6 address whose duplicate address detection failed is lost.
 func TestAddressThatIsLost(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	attrs := netlink.NewLinkAttrs()

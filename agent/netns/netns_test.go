@@ -80,7 +80,7 @@ func TestDoWithAFileThatIsNoNetns(t *testing.T) {
 	}
 }
 
-// What is at the path may be anything: it is neither waited for nor opened.
+// The path may be anything: CookieAt neither waits for it nor opens it.
 func TestCookieAt(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	file := pod.Open(t)

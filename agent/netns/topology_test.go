@@ -73,7 +73,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// TestTopologyIsBounded: devices without number take no more than their room, and not that of others.
+// TestTopologyIsBounded: the two limits for devices hold, and are separate.
 func TestTopologyIsBounded(t *testing.T) {
 	var pod []device
 	for n := range 10_000 {

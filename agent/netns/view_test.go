@@ -115,8 +115,7 @@ func TestHoldsAndCovers(t *testing.T) {
 	}
 }
 
-// A pod that changes its addresses all the time is still scanned; the list is then
-// known not to be the whole truth.
+// A pod that changes its addresses all the time is still scanned. The list is then Truncated.
 func TestScanWhileAddressesChange(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	attrs := netlink.NewLinkAttrs()
@@ -169,8 +168,7 @@ func TestScanWhileAddressesChange(t *testing.T) {
 	t.Logf("%d of 500 scans were interrupted", interrupted)
 }
 
-// What is on the peer is listed first, whatever else the pod holds; and what the pod
-// holds beyond the bound is known to be missing.
+// Addresses on the peer are listed first, and more than the limit are reported as Truncated.
 func TestScanAtManyAddresses(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	attrs := netlink.NewLinkAttrs()
@@ -199,7 +197,7 @@ func TestScanAtManyAddresses(t *testing.T) {
 	}
 	scan := func(truncated bool, want int) []netns.Address {
 		t.Helper()
-		// The kernel may still be busy with what was added before, and interrupt the list.
+		// The kernel may still add addresses, and interrupt the list.
 		for deadline := time.Now().Add(time.Minute); ; {
 			view, err := netns.Scan(file, host.Attrs().ParentIndex)
 			must(t, err)
@@ -260,8 +258,7 @@ func TestScanAtManyAddresses(t *testing.T) {
 	scan(false, 1024)
 }
 
-// However many addresses and devices a pod has, the agent has room for a few at a time only: a
-// scan takes next to no memory for each of them.
+// A scan of many addresses and devices needs little memory.
 func TestScanTakesNoMemoryForEach(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	file := pod.Open(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 )
 
-// fake is a runtime that does what a real one cannot be made to do.
+// fake is a runtime that fails in ways that a real one cannot be made to.
 type fake struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 

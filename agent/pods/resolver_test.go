@@ -22,8 +22,7 @@ func newResolver(t *testing.T) *Resolver {
 	return r
 }
 
-// Who reads slowly, or not at all, gets the last name of each netns, and nothing of those
-// that are gone; nobody waits for them.
+// A slow reader gets the last name of each netns that still has one, and delays nothing.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newResolver(t)
@@ -69,7 +68,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// What is new is sent at once to a reader that has room.
+// New names are sent at once while the channel has room.
 func TestPublish(t *testing.T) {
 	r := newResolver(t)
 	r.Request(1)

@@ -13,7 +13,7 @@ func newSchedule(now time.Time) *schedule {
 	return &schedule{pending: make(map[uint64]struct{}), ordinary: now.Add(far)}
 }
 
-// A pending netns leads to some lists, ever later.
+// A pending netns leads to a few lists with growing pauses.
 func TestPendingLeadsToLists(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := newSchedule(now)
@@ -32,7 +32,7 @@ func TestPendingLeadsToLists(t *testing.T) {
 	if got := s.next().Sub(now); got != far {
 		t.Errorf("the next ordinary list is due in %v, want %v", got, far)
 	}
-	// The next one starts anew, and what is resolved asks for nothing.
+	// The next one starts again with the first pause. A netns with a name leads to no list.
 	s.request(2, now)
 	if got := s.next().Sub(now); got != pauses[0] {
 		t.Errorf("the next cookie waits %v, want %v", got, pauses[0])
@@ -50,7 +50,7 @@ func TestPendingLeadsToLists(t *testing.T) {
 	}
 }
 
-// Whoever asks for the list again has it soon, and not more often than once in a pause.
+// A requested list is due at once, but at most once in relistPause.
 func TestRelist(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := newSchedule(now)

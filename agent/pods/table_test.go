@@ -10,7 +10,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// A sandbox that a runtime lists before its netns is there is asked for again when it runs.
+// A sandbox that a runtime lists before its netns is there is read again when it runs.
 func TestReadyLater(t *testing.T) {
 	table := table{byID: make(map[string]*sandbox)}
 	s := listed("a", false)
@@ -32,7 +32,7 @@ func TestReadyLater(t *testing.T) {
 	}
 }
 
-// The table keeps to its bound: what runs stays, and the youngest of the rest.
+// A full table keeps sandboxes that run, and the youngest of the others.
 func TestTableIsBounded(t *testing.T) {
 	var list []*runtimeapi.PodSandbox
 	for i := range 3 * maxSandboxes {
@@ -57,7 +57,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// What failed is tried ever more seldom, and after what was never tried.
+// Failed sandboxes are tried with growing pauses, after those that were never tried.
 func TestFailed(t *testing.T) {
 	now := time.Now()
 	s := &sandbox{id: "a", ready: true, created: 9}
@@ -88,7 +88,7 @@ func listed(id string, ready bool) []*runtimeapi.PodSandbox {
 	return []*runtimeapi.PodSandbox{{Id: id, State: state}}
 }
 
-// A sandbox has an age only if the clock that it was made by may be that of today.
+// A time of creation in the future or before the boot is dropped.
 func TestCreatedAt(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const uptime = time.Hour
@@ -109,7 +109,7 @@ func TestCreatedAt(t *testing.T) {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
-	// The clock may be stepped while the sandbox lives: it is asked only once.
+	// The clock may be stepped later: it is read only once.
 	var table table
 	sandbox := []*runtimeapi.PodSandbox{{Id: "a", CreatedAt: time.Now().Add(-time.Second).UnixNano()}}
 	table.update(sandbox)
@@ -120,7 +120,7 @@ func TestCreatedAt(t *testing.T) {
 	}
 }
 
-// What is published of a sandbox's id is fit for a command.
+// The published part of a sandbox's id is safe in a command.
 func TestSandboxID(t *testing.T) {
 	for id, want := range map[string]string{
 		"0123456789abcdef0123": "0123456789abc", "0123456789abc": "0123456789abc",

@@ -19,8 +19,8 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// A runtime that accepts connections and never answers, one that stops answering in the
-// middle, one that speaks something else: names come when it comes to its senses.
+// A runtime accepts connections and never answers, stops answering, or speaks another protocol. Names
+// come when it works again.
 func TestRuntimeHangs(t *testing.T) {
 	t.Parallel()
 	ns := sandboxes(t, 2)
@@ -51,8 +51,7 @@ func TestRuntimeHangs(t *testing.T) {
 	}
 }
 
-// Of sandboxes that the runtime cannot speak of, as when a shim hangs, none is in the way
-// of the others or of the list.
+// Sandboxes for which the runtime hangs delay neither others nor the list.
 func TestSandboxHangs(t *testing.T) {
 	t.Parallel()
 	ns := sandboxes(t, 2)
@@ -61,7 +60,7 @@ func TestSandboxHangs(t *testing.T) {
 	for i := range 20 {
 		id := fmt.Sprint("stuck", i)
 		stuck = append(stuck, id)
-		// They are younger, and so asked for first.
+		// They are younger, and so read first.
 		f.sandboxes = append(f.sandboxes, &fakeSandbox{id: id, name: id, created: 1})
 	}
 	f.set(stuck...)
@@ -88,7 +87,7 @@ func TestSandboxHangs(t *testing.T) {
 	}
 }
 
-// What a runtime may say that is not fit to be believed.
+// Invalid data of a runtime.
 func TestHostileRuntime(t *testing.T) {
 	t.Parallel()
 	path := make(map[string]string)
@@ -189,7 +188,7 @@ func TestProcessInsteadOfPath(t *testing.T) {
 		t.Errorf("status %+v, want no error: the one has stopped", s)
 	}
 	if got, ok := r.Pod(cookie(t, stopped.Path())); ok {
-		t.Errorf("a process of which nobody knows whose it is is called %v", got.Pod)
+		t.Errorf("an unknown process is named %v", got.Pod)
 	}
 }
 
@@ -218,7 +217,7 @@ func TestManySandboxes(t *testing.T) {
 	}
 }
 
-// A netns that belongs to no pod, as a container's of another engine, costs a few lists.
+// A netns of no pod, such as a container's of another engine, leads to a few lists.
 func TestForeignNetns(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -243,8 +242,7 @@ func TestForeignNetns(t *testing.T) {
 	}
 }
 
-// However many netns come, the runtime is not asked more often than the limit says, and a
-// sandbox that is known is not asked for again.
+// Many new namespaces lead to a limited number of calls, and known sandboxes to none.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	ns := sandboxes(t, 1)
@@ -270,7 +268,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// Something else than a runtime listens.
+// Another program listens at the socket.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	ns := sandboxes(t, 1)

@@ -15,8 +15,8 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// An invalid conflict costs no other. The document stays until it is
-// written again, and for somebody to look at.
+// An invalid conflict costs no other. The document stays until the next write,
+// and a copy for people.
 func TestInvalidConflictsAreDropped(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	s := sample(t, opts.NodeID, 2, 0, 3)
@@ -102,7 +102,7 @@ func TestInvalidConflictsAreDropped(t *testing.T) {
 	}
 }
 
-// What decode would not accept never gets into a document.
+// encode omits what decode would refuse.
 func TestEncodeWritesOnlyWhatCanBeRead(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	s := sample(t, opts.NodeID, 1, 1, 1)
@@ -226,8 +226,7 @@ func TestVersion1(t *testing.T) {
 	}
 }
 
-// FuzzDecode: nothing makes decode fail but by its error, and what it accepts it
-// accepts again.
+// FuzzDecode: decode never panics, and accepts again what it accepted and encode wrote.
 func FuzzDecode(f *testing.F) {
 	opts := testOptions("")
 	good, err := encode(sample(f, opts.NodeID, 1, 1, 1), opts)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForever writes ever other states without a pause, until it is killed.
+// writeForever writes different states without a pause until it is killed.
 func writeForever(dir string) {
 	opts := testOptions(dir)
 	s, _ := Open(opts)
@@ -46,8 +46,8 @@ func writeForever(dir string) {
 	}
 }
 
-// An agent is killed at any moment of its writing: the next one always finds a whole
-// document, sweeps what the killed one left, and has the folder.
+// An agent is killed while it writes. The next one always finds a complete document, removes temporary
+// files, and can lock the folder.
 func TestKilledWhileWriting(t *testing.T) {
 	dir := t.TempDir()
 	leftovers, kills := 0, 0
@@ -61,7 +61,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitFor(t, "a write of the child", func() bool { return !modified(dir).Equal(before) })
-		time.Sleep(rand.N(20 * time.Millisecond)) // not to wait for anything: any moment will do
+		time.Sleep(rand.N(20 * time.Millisecond)) // a random moment
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.Run(ctx); err != nil { // gives the folder free
+		if err := s.Run(ctx); err != nil { // unlocks the folder
 			t.Fatal(err)
 		}
 	}

@@ -67,8 +67,7 @@ func readBack(t *testing.T, opts Options) detector.Snapshot {
 	return read.snapshot
 }
 
-// The newest state is written at once, then at most once a second, and what says
-// nothing new not at all.
+// The newest state is written at once, then at most once a second, and only if it changed.
 func TestWritesAreSpread(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	all := sample(t, opts.NodeID, 0, 0, 50)
@@ -143,13 +142,13 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
 
-// A folder that cannot be had is said once, tried again with growing pauses of at most
-// a minute, and its return is said.
+// An unusable folder is logged once and tried again with growing pauses of at most a minute; the next
+// success is logged.
 func TestFailureAndRecovery(t *testing.T) {
 	parent := t.TempDir()
 	block := filepath.Join(parent, "state")
@@ -196,7 +195,7 @@ func TestFailureAndRecovery(t *testing.T) {
 		if written, bytes, err := s.Status(); err != nil || written.IsZero() || bytes == 0 {
 			t.Errorf("status %v %d %v", written, bytes, err)
 		}
-		// It fails anew: said anew.
+		// Another failure is logged again.
 		if err := errorOf(os.RemoveAll(block), os.WriteFile(block, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
@@ -374,7 +373,7 @@ func TestLockedFolder(t *testing.T) {
 	}
 }
 
-// Somebody removes the folder under a running agent: it is made anew and locked.
+// The folder of a running agent is removed: the agent creates and locks it again.
 func TestFolderIsRemoved(t *testing.T) {
 	opts := testOptions(filepath.Join(t.TempDir(), "dupip"))
 	all := sample(t, opts.NodeID, 0, 0, 3)
@@ -394,7 +393,7 @@ func TestFolderIsRemoved(t *testing.T) {
 	}
 }
 
-// Only what renameio left for our document is swept away.
+// Only renameio's files for our document are removed.
 func TestSweep(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	keep := []string{".state.json", ".state.json12x", ".state.jsonx1", ".state2.json1", "state.json1", "notes"}
@@ -412,7 +411,7 @@ func TestSweep(t *testing.T) {
 
 // Save never waits for a write.
 func TestSaveDoesNotBlock(t *testing.T) {
-	s, _ := Open(testOptions(t.TempDir())) // nobody runs it
+	s, _ := Open(testOptions(t.TempDir())) // without Run
 	t.Cleanup(s.writer.unlock)
 	done := make(chan struct{})
 	go func() {

@@ -176,8 +176,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// What a detector left is what the next one goes on with, also from an agent whose node
-// id told its own epoch.
+// A detector continues with the state of its predecessor, also of an agent that had its epoch in the
+// node id.
 func TestFromDetectorToDetector(t *testing.T) {
 	for _, epoch := range []string{"", "/1772366400"} {
 		present := testOptions(t.TempDir())
@@ -235,7 +235,7 @@ func TestAnotherBoot(t *testing.T) {
 	}
 }
 
-// A disk image that was copied to another machine tells of another node.
+// A disk image that was copied to another machine has the state of another node.
 func TestAnotherNode(t *testing.T) {
 	old := testOptions(t.TempDir())
 	put(t, old, sample(t, old.NodeID, 2, 0, 1))
@@ -258,8 +258,7 @@ func corruptFiles(t *testing.T, dir string) []string {
 	return list
 }
 
-// Whatever is in the document's place, the agent starts, says so in one line, and
-// keeps it for somebody to look at.
+// Whatever the file is, the agent starts, logs one line, and keeps the file under another name.
 func TestInvalidFileIsRenamed(t *testing.T) {
 	opts := testOptions("")
 	good, err := encode(sample(t, opts.NodeID, 2, 0, 2), opts)

@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The order in which architectures are named does not change the archive.
+// The order of architectures does not change the archive.
 func TestParseSortsArchitectures(t *testing.T) {
 	o, err := parse([]string{"-arch", "arm64,amd64,arm64"})
 	if want := []string{"amd64", "arm64"}; err != nil || !slices.Equal(o.arches, want) {

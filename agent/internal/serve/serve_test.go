@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestUntil: when it returns, the requests under way have been answered.
+// TestUntil: Until returns after running requests were answered.
 func TestUntil(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// TestBrokenListener: a server that cannot go on says so.
+// TestBrokenListener: Until returns the listener's error.
 func TestBrokenListener(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
