@@ -4,8 +4,8 @@
 
 /* The observer: learns from the packets that enter at an interface which addresses live behind it.
  *
- * It looks and never touches: every packet goes on to whoever comes after us, also when a header
- * is cut, a map is full or the ring is.
+ * It never changes or drops a packet: every one goes on to the next program, also when a header is
+ * cut, or a map or the ring is full.
  */
 #include "include/kernel.h"
 #include "include/parse.h"
@@ -14,7 +14,7 @@
 /* Enough for two tags, IPv6 with a few extension headers, and a solicitation with its options. */
 enum { PULL_BYTES = 256 };
 
-/* Returns whether the packet is dealt with. */
+/* Returns 0 if the packet needs parse. */
 static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan)
 {
 	struct claim claim;
@@ -47,7 +47,7 @@ static __always_inline void observe_finding(struct finding *finding)
 }
 
 /* For tcx and for cls_bpf: TC_ACT_UNSPEC, which is TCX_NEXT, passes the packet to the next program
- * or filter. Any other verdict would end the chain and starve the programs after us. */
+ * or filter. Any other verdict would end the chain before the programs after us. */
 SEC("tc")
 int dupip_observer(struct __sk_buff *skb)
 {
@@ -65,8 +65,8 @@ int dupip_observer(struct __sk_buff *skb)
 	packet = (struct packet){data, end, skb->ifindex, vlan, tags};
 	packet.more = end - data < skb->len && end - data < PULL_BYTES;
 	if (parse(&packet, &finding) == SHORT && packet.more) {
-		/* A packet socket with a TX ring sends frames with nothing linear but the Ethernet
-		 * header. The pull moves bytes the stack would move next, and changes none. */
+		/* A packet socket with a TX ring sends frames in which only the Ethernet header is
+		 * linear. The pull moves bytes that the stack would move next, and changes none. */
 		if (bpf_skb_pull_data(skb, skb->len < PULL_BYTES ? skb->len : PULL_BYTES))
 			return TC_ACT_UNSPEC;
 		packet.data = (void *)(long)skb->data;
@@ -78,8 +78,8 @@ int dupip_observer(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* Under XDP all headers are linear, and tags are in the packet; one that the kernel keeps
- * beside it, as the VLAN devices of a pod leave it, cannot be seen. */
+/* Under XDP all headers are linear, and tags are in the packet. XDP cannot see a tag in the skb's
+ * metadata, as a pod's VLAN devices set it. */
 SEC("xdp")
 int dupip_xdp(struct xdp_md *ctx)
 {

@@ -14,8 +14,8 @@ struct ip {
 	__u64 high, low;
 };
 
-/* An address behind an interface. All in words of eight bytes, because the kernel compares keys so:
- * a wide load right after two narrow stores would make the CPU wait. */
+/* An address behind an interface, in words of eight bytes, as the kernel compares keys: a wide load
+ * right after two narrow stores would make the CPU wait. */
 struct address {
 	struct ip ip;
 	__u64 interface; /* the ifindex, and in the upper half the generation */
@@ -33,7 +33,7 @@ static __always_inline void with_generation(struct claim *claim, __u32 generatio
 	claim->address.interface = (__u32)claim->address.interface | (__u64)generation << 32;
 }
 
-/* Addresses that no pod owns cluster-wide: this-network, loopback, link-local, multicast,
+/* Addresses that no pod has cluster-wide: this-network, loopback, link-local, multicast,
  * broadcast, unspecified, and IPv4-mapped ones that come in IPv6 packets (RFC 6890). Not
  * 240.0.0.0/4: Linux routes it, and clusters that ran out of addresses use it. */
 static __always_inline int ipv4_counts(__u32 ip)

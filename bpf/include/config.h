@@ -2,16 +2,16 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* What user space sets: once before loading (const volatile), or at run time (epoch). */
+/* Set by user space: once before loading (const volatile), or at run time (epoch). */
 #ifndef DUPIP_CONFIG_H
 #define DUPIP_CONFIG_H
 
 #include "kernel.h"
 
-/* How long an address that was recorded stays unrecorded while nothing about it changes. */
+/* How long an unchanged address is not recorded again. */
 const volatile __u64 refresh_ns = 30000000000ULL;
 
-/* And while nothing but its MAC changes. */
+/* The same if only its MAC changes. */
 const volatile __u64 change_ns = 5000000000ULL;
 
 /* One pair for each token bucket, see bucket.h: nanoseconds for one token, and for a full bucket.
@@ -23,12 +23,12 @@ const volatile __u64 refresh_token_ns = 50000000, refresh_full_ns = 12800000000U
 const volatile __u64 answer_token_ns = 5000000, answer_full_ns = 2000000000;
 const volatile __u64 share_token_ns = 50000000, share_full_ns = 2000000000;
 
-/* The source of our own solicitations, the six bytes as on the wire; 0 for none. */
+/* The source MAC of our own probes, six bytes as on the wire; 0 for none. */
 const volatile __u64 solicit_mac = 0;
 
-/* Raised by user space with every attach and every detach. A cache slot is good for one epoch
- * only; so a slot that was filled for an interface that is gone never serves the next interface
- * with the same ifindex, and no packet pays a map lookup for that. */
+/* User space increments it with every attach and detach. A cache slot is valid for one epoch only.
+ * So a slot of a deleted interface is not used for the next interface with the same ifindex, and
+ * that needs no map lookup for each packet. */
 volatile __u32 epoch;
 
 #endif

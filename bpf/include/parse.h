@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* From the bytes of a packet to what it says. */
+/* Parses packets. */
 #ifndef DUPIP_PARSE_H
 #define DUPIP_PARSE_H
 
@@ -75,8 +75,8 @@ static __always_inline int is_extension(__u8 next)
 
 enum ordinary { NOT_ORDINARY, NOTHING, SENT_IPV4, SENT_IPV6 };
 
-/* The ordinary packet: no tag in the packet, IPv4 or IPv6, and nothing in it that could be NDP.
- * Whatever this leaves goes to parse, which understands everything. */
+/* The fast path for the ordinary packet: no tag in it, IPv4 or IPv6, and certainly no NDP. All
+ * other packets go to parse. */
 static __always_inline enum ordinary parse_ordinary(void *data, void *end, struct claim *claim)
 {
 	struct eth_header *eth = data;
@@ -169,8 +169,8 @@ static __always_inline enum verdict parse_neighbour(const struct packet *packet,
 		return DONE;
 	} else if ((finding->source.high | finding->source.low) == 0 ||
 		   finding->claim.mac == solicit_mac) {
-		/* Duplicate address detection, RFC 4862 section 5.4.2. Or our own question,
-		 * which somebody sent back; one by ARP looks like a probe anyway. */
+		/* Duplicate address detection, RFC 4862 section 5.4.2. Or our own probe, sent
+		 * back by a mirror; by ARP that is an ARP probe anyway. */
 		finding->claim.address.ip = load_ipv6(message->target);
 		finding->said = KIND_TENTATIVE;
 	} else {
@@ -208,13 +208,13 @@ static __always_inline enum verdict parse_ipv6(const struct packet *packet, void
 	/* A fragment header is no extension here: NDP in fragments is not NDP (RFC 6980). */
 	if (next == IPV6_ICMP && hop_limit == 255 && parse_neighbour(packet, at, finding) == SHORT)
 		return SHORT;
-	/* A mapped IPv4 address in an IPv6 packet is nobody's. */
+	/* A mapped IPv4 address in an IPv6 packet is invalid. */
 	if (is_ipv4(finding->claim.address.ip))
 		finding->said = 0;
 	return DONE;
 }
 
-/* Everything that parse_ordinary leaves. After SHORT it may be called again with more of the
+/* Parses what parse_ordinary does not. After SHORT it may be called again with more of the
  * packet. */
 static __noinline enum verdict parse(const struct packet *packet, struct finding *finding)
 {

@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* What the observer remembers, and the rules by which a claim becomes a record. */
+/* The observer's maps, and the rules by which a claim becomes a record. */
 #ifndef DUPIP_TABLE_H
 #define DUPIP_TABLE_H
 
@@ -13,14 +13,14 @@
 
 enum { SHARES = 32 };
 
-/* One observed interface. The buckets are apart, so that a pod that sprays sources delays neither
- * its own announcements nor its answers, and no other pod at all; and so that the addresses that
- * are known, whose refreshes and changes of MAC have a bucket of their own, delay no new one.
+/* One observed interface. It has separate buckets, so that a flood of sources from a pod delays
+ * neither its announcements nor its answers nor other pods. Refreshes and changes of MAC of known
+ * addresses have a bucket of their own, so that they delay no new address.
  *
- * Answers to our own solicitations have theirs, too: others may make a pod answer as often as they
- * like. They can even forge our MAC, and make it answer to us. So each address has a share of that
- * bucket, found by a hash: whoever makes a pod answer for one of its addresses all the time does
- * not keep from us what it answers for another. */
+ * Answers to our own probes have one, too, because others can make a pod answer all the time. They
+ * can even forge our MAC, so that the pod answers to us. Therefore each address has a share of that
+ * bucket, chosen by a hash: a flood of answers for one address does not suppress those for
+ * another. */
 struct interface {
 	__u32 generation;
 	__u32 unused;
@@ -29,8 +29,8 @@ struct interface {
 	__u64 refused_data, refused_announced, refused_answers, ring_full;
 };
 
-/* The interfaces we are attached to. Written by user space before a program is attached; a packet
- * of an interface that is not here is not looked at. */
+/* The interfaces we are attached to. User space adds an entry before it attaches a program. The
+ * program ignores packets of other interfaces. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -38,20 +38,20 @@ struct {
 	__type(value, struct interface);
 } interfaces SEC(".maps");
 
-/* When, and with which MAC, one way of speaking was last recorded. */
+/* When, and with which MAC, one kind of packet was last recorded. */
 struct seen {
 	__u64 mac;
 	__u64 at_ns;
 };
 
-/* Announcements and data are apart: they may well come with different MACs (a bond, a proxy), and
- * sharing one would make each packet look like a change. */
+/* Announcements and data are separate: they may have different MACs (a bond, a proxy), and with one
+ * entry for both each packet would be a change. */
 struct known {
 	struct seen data, announced;
 };
 
-/* Every address recorded lately. LRU, so that it never refuses a new one; who may put an entry in
- * is limited per interface by the buckets, so nobody can push out the entries of the others. */
+/* Every address recorded lately. LRU, so that it never refuses a new one. The buckets limit the new
+ * entries of each interface, so that one interface cannot displace the entries of others. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -69,9 +69,9 @@ struct cached {
 
 enum { CACHE_SLOTS = 2048 };
 
-/* In front of the hash maps, direct mapped by ifindex and family: most interfaces have one address
- * of each, and then a packet costs one array lookup and no hashing. Four times as many interfaces
- * fit as a node has pods: two busy ones in one slot would take turns in pushing each other out. */
+/* A cache of the hash maps, direct mapped by ifindex and family: most interfaces have one address
+ * of each family, so that a packet needs one array lookup and no hashing. It has room for four
+ * times the interfaces of a node, because two busy ones in one slot displace each other. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, CACHE_SLOTS);
@@ -82,8 +82,8 @@ struct {
 /* Relaxed, and without a result: an atomic add without fetch is all that arm64 has on 5.15. */
 #define count(counter) ((void)__atomic_fetch_add(&(counter), 1, __ATOMIC_RELAXED))
 
-/* Whether there is nothing to record yet. Another MAC is worth a record sooner than the same, but
- * not at once: two that take turns (a bond, or malice) would make each packet a change. */
+/* Whether there is nothing to record yet. Another MAC is recorded sooner than the same, but not at
+ * once: with two that alternate (a bond, or an attack) each packet would be a change. */
 static __always_inline int is_quiet(const struct seen *seen, __u64 mac, __u64 now)
 {
 	return seen->at_ns && now < seen->at_ns + (seen->mac == mac ? refresh_ns : change_ns);
@@ -100,10 +100,10 @@ static __always_inline struct interface *find_interface(struct claim *claim)
 	return interface;
 }
 
-/* Makes room for a record if the bucket has a token for it. That is taken, and an address
- * remembered by the caller, only when there is room in the ring; otherwise a full ring would cost
- * the record and not delay it. The caller remembers before it sends, so that whoever has read
- * the record finds the address remembered. */
+/* Reserves a record if the bucket has a token for it. It takes the token, and the caller stores the
+ * address, only if the ring has room; otherwise the record would be lost and not only delayed. The
+ * caller stores the address before it sends the record, so that the reader of the record finds the
+ * address stored. */
 static __always_inline struct record *make_record(struct interface *interface,
 						  struct bucket *bucket, struct rate rate,
 						  __u64 now, __u64 *refused)
@@ -124,7 +124,7 @@ static __always_inline struct record *make_record(struct interface *interface,
 	return record;
 }
 
-/* The same for an address of which one way of speaking says something new, or is due again. */
+/* The same for an address that is new for its kind of packet, changed or due again. */
 static __always_inline struct record *make_due_record(const struct seen *seen,
 						      struct interface *interface,
 						      struct bucket *bucket, struct rate rate,
@@ -137,11 +137,11 @@ static __always_inline struct record *make_due_record(const struct seen *seen,
 	return make_record(interface, bucket, rate, now, refused);
 }
 
-/* What saw_data leaves: mostly data that has to be recorded.
+/* The slow path of saw_data: mostly data that has to be recorded.
  *
- * This and record_said are not static, so that the verifier looks at each of them once, and not
- * once for every way that leads there. What their arguments point to is then memory of any kind to
- * it, and before Linux 6.2 it takes no key of a map from there: both use a copy. */
+ * This and record_said are not static, so that the verifier checks each of them once, and not once
+ * for every path to a call. Then it does not know to which memory the arguments point, and before
+ * Linux 6.2 accepts no key of a map from there: both use a copy. */
 __noinline int record_data(struct claim *claim, struct cached *slot, __u64 now)
 {
 	__u32 now_epoch = epoch; /* before the interface is looked up */
@@ -176,7 +176,7 @@ __noinline int record_data(struct claim *claim, struct cached *slot, __u64 now)
 		send_record(record, claim, KIND_DATA);
 	}
 
-	/* until_ns goes last: an interrupt that reads a half-written slot finds it expired. */
+	/* until_ns last: an interrupt that reads a half-written slot finds it expired. */
 	slot->until_ns = 0;
 	barrier();
 	slot->claim = *claim;
@@ -208,9 +208,9 @@ static __always_inline void record_announcement(struct claim *claim, struct inte
 	send_record(record, claim, KIND_ANNOUNCED);
 }
 
-/* An answer: never held back because the address is known, since verification lives on the one
- * that comes right after a gratuitous ARP. The fine clock, because a tick of the coarse one is as
- * long as two answers. */
+/* Records an answer even if the address is known: verification needs an answer that comes right
+ * after a gratuitous ARP. It uses the fine clock, because a tick of the coarse one is as long as
+ * two answers. */
 static __always_inline void record_answer(struct claim *claim, struct interface *interface,
 					  int to_us)
 {
@@ -239,7 +239,7 @@ static __always_inline void record_answer(struct claim *claim, struct interface 
 	send_record(record, claim, KIND_ANSWER);
 }
 
-/* What was said about an address in words, by ARP or NDP. */
+/* Records what ARP or NDP said about an address. */
 __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 {
 	struct interface *interface;
@@ -254,8 +254,8 @@ __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 	if (kind == KIND_ANNOUNCED) {
 		record_announcement(claim, interface);
 	} else if (kind == KIND_TENTATIVE) {
-		/* Somebody asks whether the address is free before it takes it. Rare and
-		 * short-lived, so it is not remembered. */
+		/* Duplicate address detection. It is rare and short, so the address is not
+		 * stored. */
 		record = make_record(interface, &interface->announced,
 				     (struct rate){announced_token_ns, announced_full_ns},
 				     bpf_ktime_get_coarse_ns(), &interface->refused_announced);
@@ -267,12 +267,12 @@ __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 	return 0;
 }
 
-/* A packet of IPv4 or IPv6 with this source: the path that every packet takes.
+/* The fast path: an IPv4 or IPv6 packet with this source.
  *
- * A slot stays with its address until that one is due again, also while others of the interface are
- * seen: of two that take turns, one is quick then, where replacing each other would make both slow.
- * A slot of the right interface and epoch is good for its generation, so that the others need the
- * hash of the addresses and not that of the interfaces. */
+ * A slot keeps its address until that is due again, also when the interface sends from others: of
+ * two that alternate one is fast then; if they replaced each other, both would be slow. A slot of
+ * the right interface and epoch has the right generation, so that other addresses need one lookup
+ * in the hash of addresses and none in that of interfaces. */
 static __always_inline void saw_data(struct claim *claim, int is_ipv6)
 {
 	__u32 ifindex = claim->address.interface;
