@@ -55,7 +55,8 @@ type gone struct {
 	at     time.Time
 }
 
-// RequestProbe asks the node of a holder whether it has the address.
+// RequestProbe sends a probe request for a remote holder to its node, with this node's own holders. The
+// reply is a [cluster.ProbeReply]; without one in time its outcome is Unreachable.
 func (g *Gossip) RequestProbe(s detector.Probe, own []cluster.Binding) {
 	own = slices.Clone(own)
 	if !g.in.call(func() { g.ask(s, own, time.Now()) }) {

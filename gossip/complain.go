@@ -46,7 +46,7 @@ func (g *Gossip) complain(ctx context.Context) {
 			g.log.Warn("gossip: " + problem)
 		}
 		if over {
-			g.log.Info("gossip: what was logged as a problem is over")
+			g.log.Info("gossip: all logged problems are over")
 		}
 	}
 }

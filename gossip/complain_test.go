@@ -81,7 +81,7 @@ func TestComplain(t *testing.T) {
 		f.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !strings.Contains(log.String(), "is over") {
+		if !strings.Contains(log.String(), "are over") {
 			t.Errorf("no word of the end:\n%s", log.String())
 		}
 	})

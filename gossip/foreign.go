@@ -46,6 +46,6 @@ func (g *Gossip) foreignProblem(now time.Time) []string {
 	}
 	slices.Sort(names)
 	return []string{fmt.Sprintf(
-		"addresses are not compared with those of nodes whose agents speak another version of gossip: finish the upgrade of dupip on %s",
+		"addresses are not compared with nodes whose agents have another version of gossip: finish the upgrade of dupip on %s",
 		some(slices.Compact(names)))}
 }

@@ -51,7 +51,7 @@ func TestAnotherVersion(t *testing.T) {
 				if got, want := s.Dropped["version"], uint64(rounds*(len(others)+1+strangers)); got != want || s.Dropped["malformed"] != 0 {
 					t.Errorf("%d counted, want %d; dropped %v", got, want, s.Dropped)
 				}
-				want := "addresses are not compared with those of nodes whose agents speak another version of gossip: " +
+				want := "addresses are not compared with nodes whose agents have another version of gossip: " +
 					"finish the upgrade of dupip on node-0, node-1, node-2 and 2 more"
 				if !slices.Equal(s.Problems, []string{want}) || s.Unacked != 1 {
 					t.Errorf("problems: %q, %d unacknowledged", s.Problems, s.Unacked)
@@ -73,7 +73,7 @@ func TestAnotherVersion(t *testing.T) {
 				}
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
-				if problems := n.Status().Problems; len(problems) > 0 || !strings.Contains(log.String(), "is over") {
+				if problems := n.Status().Problems; len(problems) > 0 || !strings.Contains(log.String(), "are over") {
 					t.Errorf("later: %q, log\n%s", problems, log.String())
 				}
 			})

@@ -1,18 +1,15 @@
-// Package gossip is one agent's part in the cluster: it has this node's leases kept by
-// other members, keeps theirs, tells those who have one address of each other, and carries
-// questions, answers and queries between agents.
+// Package gossip connects one agent to the agents of other nodes. It sends this node's leases to
+// their keepers, keeps leases of other nodes, sends conflict notices to the holders of one address,
+// and carries probe requests, probe replies and queries.
 //
-// Members trust each other as far as the key of the cluster goes: whoever has it may say
-// what it likes in any member's name. All that it can do so is bounded, though, and no holder
-// counts as verified but by the word of the node it is said to be on.
+// A member that has the cluster's key can send any message in the name of any member. What it can
+// cause is bounded, and only the node of a holder can verify that holder.
 //
-// It decides nothing: what a rival means, and who has an address, is for package detector
-// to judge. It sees packets as package wire reads them and members as a [Network] tells of
-// them, and knows nothing of interfaces, pods and sockets.
+// The package decides nothing: package detector decides what is a conflict. It gets packets from
+// package wire and members from a [Network], and knows no interfaces, pods and sockets.
 //
-// One goroutine, [Gossip.Run], owns all state. Whatever comes in from elsewhere, packets,
-// news of members and calls of the agent, waits in a bounded [input] until it is taken
-// up, so that no caller ever waits for another.
+// The goroutine of [Gossip.Run] owns all state. Packets, changes of members and calls of the agent
+// wait in a bounded [input] until it processes them, so no caller waits for another.
 package gossip
 
 import (
@@ -34,19 +31,19 @@ import (
 )
 
 const (
-	// DefaultReplicas is how many nodes keep an address: two may fail at once.
+	// DefaultReplicas is how many keepers an address has: two of them may fail at once.
 	DefaultReplicas = 3
-	// maxReplicas bounds what a wrong flag may cost.
+	// maxReplicas bounds the cost of a wrong flag.
 	maxReplicas = 16
-	// maxMessages bounds what waits for the agent.
+	// maxMessages bounds the messages that wait for the agent.
 	maxMessages = 4096
 )
 
-// Options say who this member is and how it reaches the others.
+// Options are the identity of this member and how it reaches other members.
 type Options struct {
-	// Log is that of Members, if it has none.
+	// Log is used if Members has none; nil is [slog.Default].
 	Log *slog.Logger
-	// Replicas is how many nodes keep an address, 3 if zero.
+	// Replicas is how many keepers an address has, 1 to 16; 0 is DefaultReplicas.
 	Replicas int
 	// Members are the identity and the membership; its Handler is set by [New].
 	Members members.Options
@@ -54,8 +51,8 @@ type Options struct {
 	Open func(members.Options) (Network, error)
 }
 
-// Gossip is one agent's part in the cluster. It satisfies agent.Cluster, where its methods
-// are described.
+// Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods.
+// They are safe for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
 	log      *slog.Logger
 	id       wire.MemberID
@@ -81,8 +78,8 @@ type Gossip struct {
 	pairs     pairs
 }
 
-// New opens the network; Run takes part in it. It fails if the options are wrong or the
-// network cannot be opened.
+// New opens the network; call Run then, which also closes it. It returns an error if an option is
+// invalid or the network cannot be opened.
 func New(opts Options) (*Gossip, error) {
 	m := opts.Members
 	switch {
@@ -121,7 +118,7 @@ func New(opts Options) (*Gossip, error) {
 	return g, nil
 }
 
-// Run takes part in the cluster until ctx ends, and leaves it in order.
+// Run joins the cluster, exchanges messages until ctx ends, and leaves the cluster. Call it once.
 func (g *Gossip) Run(ctx context.Context) error {
 	// The loop goes on while the network leaves: others may still ask.
 	done := make(chan struct{})
@@ -137,7 +134,8 @@ func (g *Gossip) Run(ctx context.Context) error {
 	return err
 }
 
-// Messages is what other nodes tell or ask.
+// Messages returns the channel of messages from other nodes. When it is full, messages are dropped
+// and counted.
 func (g *Gossip) Messages() <-chan cluster.Message { return g.messages }
 
 // tell hands a message to the agent, and says whether there was room for it.
@@ -151,12 +149,13 @@ func (g *Gossip) tell(m cluster.Message) bool {
 	}
 }
 
-// Lease tells the keepers of an address that a holder of this node has it.
+// Lease sends a binding of this node to the keepers of its address, now and at each refresh.
 func (g *Gossip) Lease(l cluster.Lease) {
 	g.in.lease(leaseChange{key: l.Key, holder: l.Binding.Holder.ID, claim: l.Binding})
 }
 
-// Withdraw ends a lease and tells the nodes of the rivals.
-func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, rivals []string) {
-	g.in.lease(leaseChange{key: key, holder: holder, gone: true, rivals: rivals})
+// Withdraw ends a lease. It informs the keepers and these other nodes, NodeIDs, that have holders of
+// the address.
+func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes []string) {
+	g.in.lease(leaseChange{key: key, holder: holder, gone: true, rivals: otherNodes})
 }

@@ -83,8 +83,8 @@ func (p *pairs) init() {
 	p.telling, p.relaying = rate.NewLimiter(pairRate, pairBurst), rate.NewLimiter(relayRate, relayBurst)
 }
 
-// Pair tells all nodes how many addresses this node shares with another. Of the two the
-// lesser one tells; the other only shows it.
+// Pair reports to all nodes how many addresses this node shares with another. Only the node with the
+// lesser NodeID sends the report.
 func (g *Gossip) Pair(p cluster.Pair) {
 	p.Examples = slices.Clone(p.Examples[:min(len(p.Examples), maxExamples, max(p.Addresses, 0))])
 	g.in.call(func() { g.pair(p, time.Now()) })
@@ -211,8 +211,8 @@ func (g *Gossip) receivePair(_ *roster.Node, v wire.Pair, now time.Time) {
 	g.broadcast(pairName(id), v)
 }
 
-// Pairs returns the pairs of nodes that share addresses, by their ids. Of its own pairs
-// this node knows best.
+// Pairs returns the pairs of nodes that share addresses, ordered by their NodeIDs. For its own pairs
+// this node uses its own figures.
 func (g *Gossip) Pairs() []cluster.Pair {
 	g.state.Lock()
 	defer g.state.Unlock()

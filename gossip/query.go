@@ -32,7 +32,7 @@ var queryPauses = [...]time.Duration{
 }
 
 var (
-	errNobody  = errors.New("nobody can be asked")
+	errNobody  = errors.New("no member can be queried")
 	errQueries = errors.New("too many queries at a time: try again")
 )
 
@@ -73,11 +73,11 @@ type pull struct {
 	next   time.Time
 }
 
-// Query asks the members what they know. It returns what there is when ctx ends, or when
-// all have answered. It fails if nobody can be asked, or too much is asked at a time.
+// Query requests documents from members. It returns the received ones when ctx ends or all members
+// have answered. It returns an error if no member can be queried or too many queries are open.
 func (g *Gossip) Query(ctx context.Context, asked cluster.Query) (cluster.Result, error) {
 	if asked.Kind == cluster.QueryStories && !asked.IP.IsValid() {
-		return cluster.Result{}, errors.New("asking for stories: no address")
+		return cluster.Result{}, errors.New("querying stories: no address")
 	}
 	q := &query{
 		// Those of other nodes are even, see shelf.
@@ -86,9 +86,9 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query) (cluster.Result
 	q.choose(g.Members())
 	if len(q.waiting) == 0 {
 		if asked.Node != "" {
-			return cluster.Result{}, fmt.Errorf("asking node %s: %w", asked.Node, errNobody)
+			return cluster.Result{}, fmt.Errorf("querying node %s: %w", asked.Node, errNobody)
 		}
-		return cluster.Result{}, fmt.Errorf("asking the members: %w", errNobody)
+		return cluster.Result{}, fmt.Errorf("querying the members: %w", errNobody)
 	}
 	refused := make(chan struct{})
 	if !g.in.call(func() { g.begin(q, refused) }) {

@@ -151,7 +151,7 @@ func (g *Gossip) receiveQuery(from *roster.Node, q wire.Query, now time.Time) {
 	}
 }
 
-// Reply answers a query that came as a message.
+// Reply answers the [cluster.Query] message with that ID.
 func (g *Gossip) Reply(id uint64, d cluster.Document) {
 	at := time.Now()
 	g.in.call(func() { g.reply(id, d, at) })

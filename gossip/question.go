@@ -102,9 +102,9 @@ func (g *Gossip) receiveAsk(from *roster.Node, a wire.Ask, now time.Time) {
 	g.questions.order = append(g.questions.order, q)
 }
 
-// ReplyProbe answers a ProbeRequest.
-func (g *Gossip) ReplyProbe(question uint64, t cluster.ProbeReply) {
-	g.in.call(func() { g.testify(question, t, time.Now()) })
+// ReplyProbe answers the [cluster.ProbeRequest] with that ID.
+func (g *Gossip) ReplyProbe(request uint64, t cluster.ProbeReply) {
+	g.in.call(func() { g.testify(request, t, time.Now()) })
 }
 
 func (g *Gossip) testify(id uint64, t cluster.ProbeReply, now time.Time) {

@@ -12,7 +12,7 @@ import (
 // maxNamed bounds the names that one problem lists.
 const maxNamed = 3
 
-// Members are the agents that are or were there, by node name.
+// Members returns the agents that are alive or were recently, ordered by node name.
 func (g *Gossip) Members() []cluster.Member {
 	known := g.network.List()
 	g.state.Lock()
@@ -32,7 +32,7 @@ func (g *Gossip) Members() []cluster.Member {
 	return list
 }
 
-// Status says how this node's part in the cluster is doing.
+// Status returns the state of gossip at this node.
 func (g *Gossip) Status() cluster.Status {
 	n := g.network.Status()
 	s := cluster.Status{
@@ -63,7 +63,7 @@ func (g *Gossip) Status() cluster.Status {
 	if len(names) > 0 {
 		slices.Sort(names)
 		s.Problems = append(s.Problems, fmt.Sprintf(
-			"%d leases are not acknowledged by %s: look at the agents and the network there", unacked, some(slices.Compact(names))))
+			"%d leases are not acknowledged by %s: check the agents and the network there", unacked, some(slices.Compact(names))))
 	}
 	if g.leases.Full() {
 		s.Problems = append(s.Problems, fmt.Sprintf(

@@ -16,7 +16,7 @@ func advertised(text, bind string, port int) (netip.AddrPort, error) {
 	}
 	addr, err := netip.ParseAddr(bind)
 	if bind != "" && err != nil {
-		return netip.AddrPort{}, fmt.Errorf("--bind %q is no address", bind)
+		return netip.AddrPort{}, fmt.Errorf("--bind %q is not an address", bind)
 	}
 	if bind == "" || addr.IsUnspecified() {
 		if addr, err = routed(addr.Is4()); err != nil {
@@ -62,5 +62,5 @@ func routed(only4 bool) (netip.Addr, error) {
 			return addr, nil
 		}
 	}
-	return netip.Addr{}, errors.New("this node has no default route that tells its address; give --advertise or --bind")
+	return netip.Addr{}, errors.New("this node has no default route from which to take its address; give --advertise or --bind")
 }

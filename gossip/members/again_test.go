@@ -109,7 +109,7 @@ func TestNamesakes(t *testing.T) {
 					count++
 				}
 			}
-			if problems := n.Status().Problems; count != 2 || len(problems) != 1 || !strings.Contains(problems[0], "called twin") {
+			if problems := n.Status().Problems; count != 2 || len(problems) != 1 || !strings.Contains(problems[0], "have the name twin") {
 				t.Errorf("%d namesakes, problems: %q", count, problems)
 			}
 		}
@@ -137,7 +137,7 @@ func TestBlockedUDP(t *testing.T) {
 		}
 		a.set(func() { a.loss = between(airAddress(1), airAddress(2)) })
 		within(t, "the direct way is missed, though others ping for us", time.Minute, func() bool {
-			return strings.Contains(strings.Join(first.Status().Problems, "\n"), "node n2 does not answer by UDP") &&
+			return strings.Contains(strings.Join(first.Status().Problems, "\n"), "node n2 answers by TCP, but not by UDP") &&
 				len(second.Status().Problems) == 1
 		})
 		if problems := third.Status().Problems; len(problems) > 0 || third.states() != all {

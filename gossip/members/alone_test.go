@@ -20,7 +20,7 @@ func TestAloneProblem(t *testing.T) {
 		"all others left": {map[cluster.State]int{cluster.Alive: 1, cluster.Left: 2}, nil, ""},
 		"one is there":    {map[cluster.State]int{cluster.Alive: 2, cluster.Dead: 1}, nil, ""},
 		"not sure yet":    {map[cluster.State]int{cluster.Alive: 1, cluster.Suspect: 1, cluster.Dead: 1}, nil, ""},
-		"all are lost":    {map[cluster.State]int{cluster.Alive: 1, cluster.Dead: 2}, nil, "this node is alone: none of 2 others"},
+		"all are lost":    {map[cluster.State]int{cluster.Alive: 1, cluster.Dead: 2}, nil, "this node is alone: none of 2 other nodes"},
 		"and tried":       {map[cluster.State]int{cluster.Alive: 1, cluster.Dead: 2}, errors.New("no route"), "this node is alone: no route"},
 	} {
 		j := newJoins(nil, nil, time.Now())

@@ -6,15 +6,15 @@ import (
 	"net/netip"
 )
 
-// CountKeys reads a file of keys as [Open] does and returns how many it has. The error
-// says what is wrong with the file and never quotes it.
+// CountKeys reads a file of keys as [Open] does and returns the number of keys. The error never
+// quotes the file.
 func CountKeys(path string) (int, error) {
 	list, _, err := readKeys(path)
 	return len(list), err
 }
 
-// CheckPort returns why an agent could not listen at an address of this node, empty for all,
-// and a port, nil if it could. It listens there for a moment.
+// CheckPort returns why an agent cannot listen at a port of an address of this node (empty for all
+// addresses); nil if it can. It listens there for a moment.
 func CheckPort(bind string, port int) error {
 	var n network
 	if err := n.listen(bind, port); err != nil {
@@ -24,8 +24,8 @@ func CheckPort(bind string, port int) error {
 	return n.tcp.Close()
 }
 
-// Resolve returns the addresses that a join list leads to, and the entries of which no
-// address is found before ctx ends. [Open] refuses the list for which there is an error.
+// Resolve returns the addresses of a join list, and the entries without an address when ctx ends. It
+// returns an error for a list that [Open] refuses.
 func Resolve(ctx context.Context, join []string, port int) (addresses []netip.AddrPort, unresolved []string, err error) {
 	targets, err := parseTargets(join, port)
 	if err != nil {

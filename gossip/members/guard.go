@@ -64,7 +64,7 @@ func (g *guard) dialSelf(timeout time.Duration) (net.Conn, error) {
 	case <-g.done:
 		return nil, net.ErrClosed
 	case <-time.After(timeout):
-		return nil, errors.New("memberlist takes no stream")
+		return nil, errors.New("memberlist does not accept the stream")
 	}
 }
 

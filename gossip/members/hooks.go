@@ -15,7 +15,7 @@ import (
 
 var (
 	errCrowd    = errors.New("there are too many members")
-	errProtocol = errors.New("it speaks another protocol")
+	errProtocol = errors.New("it has another protocol version")
 )
 
 // maxBroadcasts is how many broadcasts may wait; the oldest make room.

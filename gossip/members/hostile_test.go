@@ -240,7 +240,7 @@ func TestNoise(t *testing.T) {
 		t.Errorf("%d lines:\n%s", lines, out)
 	}
 	now := time.Now()
-	if got := n.problems(now); len(got) != 1 || !strings.Contains(got[0], "1000 messages that no key here opens, the last from 10.0.0.199:1:") {
+	if got := n.problems(now); len(got) != 1 || !strings.Contains(got[0], "1000 messages that none of the keys decrypts, the last from 10.0.0.199:1:") {
 		t.Errorf("problems: %q", got)
 	}
 	if got := n.problems(now.Add(recent + time.Second)); len(got) != 0 {

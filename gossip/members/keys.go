@@ -63,7 +63,7 @@ func openKeys(path string, log *slog.Logger) (*keys, error) {
 
 func (k *keys) warn() {
 	if k.stamp.mode&0o004 != 0 {
-		k.log.Warn("all users of this node may read the gossip keys; chmod o-r", "file", k.path)
+		k.log.Warn("all users of this node can read the gossip keys; run chmod o-r", "file", k.path)
 	}
 }
 
@@ -93,23 +93,23 @@ func (k *keys) look() {
 	}
 	list, at, err := readKeys(k.path)
 	if err != nil {
-		text := err.Error() + "; the keys from before go on being used"
+		text := err.Error() + "; the previous keys stay active"
 		if text != k.problem {
-			k.log.Error("reading the gossip keys again; those from before go on being used", "error", err)
+			k.log.Error("reading the gossip keys again failed; the previous keys stay active", "error", err)
 		}
 		k.problem = text
 		return
 	}
 	k.apply(list)
 	k.stamp = at
-	k.log.Info("the gossip keys are read again", "file", k.path, "keys", len(list))
+	k.log.Info("gossip keys read again", "file", k.path, "keys", len(list))
 	k.warn()
 	k.solved()
 }
 
 func (k *keys) solved() {
 	if k.problem != "" {
-		k.log.Info("the gossip keys can be read again", "file", k.path)
+		k.log.Info("gossip keys can be read again", "file", k.path)
 		k.problem = ""
 	}
 }
@@ -212,7 +212,7 @@ func parseKeys(data []byte) (list [][]byte, err error) {
 	case lines.Err() != nil:
 		return nil, lines.Err()
 	case len(list) == 0:
-		return nil, errors.New("it has no key; make one by: head -c 32 /dev/urandom | base64")
+		return nil, errors.New("it has no key; make one with: head -c 32 /dev/urandom | base64")
 	case len(list) > maxKeys:
 		return nil, fmt.Errorf("it has %d keys; %d are allowed", len(list), maxKeys)
 	}

@@ -81,7 +81,7 @@ func TestKeyFileModes(t *testing.T) {
 	path := keyFile(t, keyText(1, 32))
 	var log bytes.Buffer
 	for mode, want := range map[os.FileMode]string{
-		0o400: "", 0o640: "", 0o644: "all users of this node may read", 0o660: "others than its owner may write", 0o602: "others than its owner may write",
+		0o400: "", 0o640: "", 0o644: "all users of this node can read", 0o660: "others than its owner may write", 0o602: "others than its owner may write",
 	} {
 		log.Reset()
 		if err := os.Chmod(path, mode); err != nil {

@@ -26,10 +26,10 @@ import (
 )
 
 const (
-	// DefaultPort is where agents take gossip, by UDP and TCP.
+	// DefaultPort is the port of gossip, UDP and TCP.
 	DefaultPort = 7951
-	// MaxLabel is the length in bytes of the longest label: with a longer one the
-	// largest packet would not fit a datagram of an ordinary network.
+	// MaxLabel is the maximum length of a label in bytes: with a longer one the largest
+	// packet would not fit into a datagram of an ordinary network.
 	MaxLabel = 64
 
 	// packetBudget is what a datagram may have above UDP: a packet with label, checksum
@@ -44,7 +44,7 @@ const (
 // ErrUnknownMember says that a member is not there, or not any more.
 var ErrUnknownMember = errors.New("no such member")
 
-// Options say who this agent is, where it takes gossip, and how to find others.
+// Options are the identity of this agent, where it listens, and how it finds other agents.
 type Options struct {
 	// Log defaults to slog.Default.
 	Log *slog.Logger
@@ -52,30 +52,30 @@ type Options struct {
 	// id, and the boot-time clock at the agent's start in nanoseconds.
 	Node, Boot string
 	Epoch      int64
-	// Version is the agent's, for others to show.
+	// Version is the agent's version, which other agents show.
 	Version string
 	// Bind is the address to listen on, empty for all; Port 0 is any free one.
 	Bind string
 	Port int
-	// Advertise is where others reach this agent: an address or a name, with a port or
-	// without. Empty is Bind, or without one the address that the default route uses.
+	// Advertise is where other agents reach this one: an address or a name, with or without
+	// a port. Empty is Bind, or else the source address of the default route.
 	Advertise string
-	// Join names members to begin with: an address or a DNS name, which stands for all
-	// its addresses, with a port or without. They are resolved anew each time.
+	// Join names the members to join: addresses or DNS names, which stand for all their
+	// addresses, with or without a port. Names are resolved for each join.
 	Join []string
-	// Label is the cluster's name: members of another are not heard. At most MaxLabel
+	// Label is the cluster's name: messages of other clusters are dropped. At most MaxLabel
 	// bytes.
 	Label string
 	// KeyFile has the keys that encrypt gossip, one a line: 16, 24 or 32 bytes in base64.
 	// The first encrypts, all decrypt; lines that begin with # are skipped. It is read again
 	// when it changes. Empty is none.
 	KeyFile string
-	// PeersFile is where members are remembered over a restart; empty is nowhere.
+	// PeersFile is where the known members are saved; empty saves none.
 	PeersFile string
 	// Transport replaces the network, for simulations.
 	Transport memberlist.Transport
-	// Handler hears what happens: of packets as soon as Open listens, of members while
-	// Run runs.
+	// Handler receives packets as soon as Open listens, and changes of members while Run
+	// runs.
 	Handler Handler
 }
 
@@ -239,7 +239,7 @@ func (m *Members) listen(name string) error {
 		if !at.Addr().IsPrivate() && !at.Addr().IsLinkLocalUnicast() {
 			level = slog.LevelWarn
 		}
-		m.log.Log(context.Background(), level, "gossip is not encrypted: whoever reaches this address, a pod too, reads it and may lie; give --gossip-key-file",
+		m.log.Log(context.Background(), level, "gossip is not encrypted: everybody who reaches this address, also a pod, can read and forge it; give --gossip-key-file",
 			"address", at)
 	}
 	return nil
@@ -284,7 +284,7 @@ func (m *Members) leave() {
 		select {
 		case err := <-said:
 			if err != nil {
-				m.log.Warn("this node could not tell that it leaves; it will be taken for dead", "error", err)
+				m.log.Warn("leaving the cluster failed; other nodes will see this node as dead", "error", err)
 			}
 			return
 		case <-alone.C:
@@ -330,9 +330,9 @@ func wantReachable(at netip.AddrPort) error {
 	addr := at.Addr()
 	switch {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return fmt.Errorf("%s is no address of one node", addr)
+		return fmt.Errorf("%s is not the address of one node", addr)
 	case addr.Zone() != "":
-		return fmt.Errorf("%s is good on one link only", addr)
+		return fmt.Errorf("%s is valid on one link only", addr)
 	case at.Port() == 0:
 		return fmt.Errorf("%s has no port", addr)
 	}

@@ -58,7 +58,7 @@ func (i identity) encode() []byte {
 	return b
 }
 
-var errMetadata = errors.New("metadata is cut short")
+var errMetadata = errors.New("metadata is truncated")
 
 // decodeIdentity reads the metadata of the member with that name in memberlist.
 func decodeIdentity(name string, b []byte) (identity, error) {
@@ -89,7 +89,7 @@ func decodeIdentity(name string, b []byte) (identity, error) {
 		return identity{}, err
 	}
 	if id != i.id() {
-		return identity{}, errors.New("metadata has the id of another")
+		return identity{}, errors.New("metadata has the id of another member")
 	}
 	if name != memberName(i.Name, id) {
 		return identity{}, errors.New("the name does not match the metadata")

@@ -74,7 +74,7 @@ func (n *network) listen(bind string, port int) error {
 	if bind != "" {
 		addr, err := netip.ParseAddr(bind)
 		if err != nil {
-			return fmt.Errorf("--bind %q is no address", bind)
+			return fmt.Errorf("--bind %q is not an address", bind)
 		}
 		host = addr.String()
 		if addr.Is4() {
@@ -98,7 +98,7 @@ func (n *network) listen(bind string, port int) error {
 func listenError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listening for gossip: somebody else does; stop it, or choose another --gossip-port: %w", err)
+		return fmt.Errorf("listening for gossip: the port is in use; stop the program that uses it, or choose another --gossip-port: %w", err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("listening for gossip: this node does not have the address; choose another --bind: %w", err)
 	}
@@ -263,7 +263,7 @@ func (p *pause) fails(ctx context.Context) (ended bool) {
 func parseAddress(text string) (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(text)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address and port", text)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address and port", text)
 	}
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	return at, wantReachable(at)

@@ -18,9 +18,9 @@ func TestListenErrors(t *testing.T) {
 		port int
 		want string
 	}{
-		{"127.0.0.1", int(mustAddrPort(n).Port()), "somebody else does; stop it, or choose another --gossip-port"},
+		{"127.0.0.1", int(mustAddrPort(n).Port()), "the port is in use; stop the program that uses it, or choose another --gossip-port"},
 		{"192.0.2.1", 7951, "this node does not have the address; choose another --bind"},
-		{"eth0", 7951, `--bind "eth0" is no address`},
+		{"eth0", 7951, `--bind "eth0" is not an address`},
 	} {
 		_, err := Open(Options{Node: "n", Boot: "b", Bind: test.bind, Port: test.port})
 		if err == nil || !strings.Contains(err.Error(), test.want) {

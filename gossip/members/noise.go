@@ -127,7 +127,7 @@ func (n *noise) warned(text, from string) {
 		k.unsaid++
 	}
 	n.mu.Unlock()
-	n.log.Log(context.Background(), level, "gossip: "+text, "unsaid", unsaid)
+	n.log.Log(context.Background(), level, "gossip: "+text, "suppressed", unsaid)
 }
 
 // sender is whom a line is about: memberlist ends it by from=ADDRESS. What comes before may
@@ -151,9 +151,9 @@ func (n *noise) problems(now time.Time) (all []string) {
 			all = append(all, fmt.Sprintf(format, k.recent, k.from))
 		}
 	}
-	say(dropKey, "%d messages that no key here opens, the last from %s: give all agents the same --gossip-key-file")
+	say(dropKey, "%d messages that none of the keys decrypts, the last from %s: give all agents the same --gossip-key-file")
 	say(dropLabel, "%d messages of another cluster, the last from %s: give all agents the same --cluster, or keep them apart")
 	say(dropMalformed, "%d messages that cannot be read, the last from %s: does it have a --gossip-key-file, or is it no agent?")
-	say(dropFull, "%d messages came faster than they were taken, the last from %s")
+	say(dropFull, "%d messages arrived faster than they were processed, the last from %s")
 	return all
 }

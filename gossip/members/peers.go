@@ -53,10 +53,10 @@ func openPeers(path string, log *slog.Logger) *peersFile {
 	case errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, errPeers):
 		aside := path + ".corrupt"
-		log.Error("the file of known members makes no sense; it is set aside", "file", path, "aside", aside, "error", err)
-		p.problem = fmt.Sprintf("the file of known members made no sense; see %s", aside)
+		log.Error("the file of known members is invalid; it was renamed", "file", path, "aside", aside, "error", err)
+		p.problem = fmt.Sprintf("the file of known members was invalid; see %s", aside)
 		if err := os.Rename(path, aside); err != nil {
-			p.problem = fmt.Sprintf("the file of known members makes no sense, and cannot be set aside: %v", err)
+			p.problem = fmt.Sprintf("the file of known members is invalid and cannot be renamed: %v", err)
 		}
 	case err != nil:
 		log.Error("reading the known members", "error", err)

@@ -82,7 +82,7 @@ func TestOldCipher(t *testing.T) {
 	conn.Write(labelled([]byte{oldCipher}))
 	eventually(t, "they are counted", func() bool { return n.drops[dropKey].Load() >= before+4 })
 	problems := strings.Join(n.Status().Problems, "\n")
-	if !strings.Contains(problems, "messages that no key here opens, the last from 127.0.0.1:") {
+	if !strings.Contains(problems, "messages that none of the keys decrypts, the last from 127.0.0.1:") {
 		t.Errorf("problems: %q", problems)
 	}
 

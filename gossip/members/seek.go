@@ -43,7 +43,7 @@ func (m *Members) seek(ctx context.Context) {
 			if now := time.Now(); now.Sub(last) >= seekAgain && !m.table.occupied(at) {
 				last = now
 				if err := m.joinOne(at); err != nil {
-					m.log.Debug("joining a member that was heard", "error", err)
+					m.log.Debug("joining a member again after a packet from it", "error", err)
 				}
 			}
 		}
@@ -81,11 +81,11 @@ func (m *Members) inquire(ctx context.Context) {
 		found := m.strangers.asked(time.Now(), err == nil)
 		switch {
 		case err != nil:
-			m.log.Debug("asking who is there", "error", joinError(at, err))
+			m.log.Debug("requesting the member list", "error", joinError(at, err))
 		case found > 0:
-			m.log.Info("nodes were heard of which no news had come, and another node was asked", "nodes", found, "asked", at)
+			m.log.Info("received packets from unknown members; requested the member list from another node", "nodes", found, "asked", at)
 		default:
-			m.log.Debug("asking who is there: nobody new", "asked", at)
+			m.log.Debug("requesting the member list: no new member", "asked", at)
 		}
 	}
 }

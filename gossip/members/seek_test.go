@@ -82,7 +82,7 @@ func TestStrangerIsAskedFor(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		if !strings.Contains(told.String(), "of which no news had come") {
+		if !strings.Contains(told.String(), "received packets from unknown members") {
 			t.Error("it is not told")
 		}
 	})
@@ -104,7 +104,7 @@ func TestStrangerThatIsToldOf(t *testing.T) {
 		third.run()
 		within(t, "three", newsTime/2, func() bool { return first.states() == "n1:alive n2:alive n3:alive" })
 		time.Sleep(2 * newsTime)
-		if strings.Contains(told.String(), "asking who is there") || strings.Contains(told.String(), "no news had come") {
+		if strings.Contains(told.String(), "requesting the member list") || strings.Contains(told.String(), "received packets from unknown members") {
 			t.Errorf("somebody was asked:\n%s", told.String())
 		}
 	})

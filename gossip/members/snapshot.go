@@ -59,7 +59,7 @@ func (m *Members) refresh(age time.Duration) {
 	}
 	states, err := m.snapshot()
 	if err != nil {
-		m.log.Debug("asking memberlist for its state", "error", err)
+		m.log.Debug("reading the state of memberlist", "error", err)
 		return
 	}
 	m.asked = time.Now()

@@ -93,7 +93,7 @@ func (j *joins) problems(counts map[cluster.State]int) (all []string) {
 		all = append(all, fmt.Sprintf("this node is alone: %v", j.err))
 	case dead > 0 && counts[cluster.Alive]+counts[cluster.Suspect] == 1:
 		// Nobody else was tried yet.
-		all = append(all, fmt.Sprintf("this node is alone: none of %d others answers any more; look at its network", dead))
+		all = append(all, fmt.Sprintf("this node is alone: none of %d other nodes answers any more; check its network", dead))
 	}
 	return all
 }
@@ -129,7 +129,7 @@ func nameProblem(name string, same []Member) string {
 	if !slices.ContainsFunc(same, func(m Member) bool { return m.Boot != same[0].Boot }) {
 		return fmt.Sprintf("%d agents of node %s run on one machine (%s): stop all but one", len(same), name, where)
 	}
-	return fmt.Sprintf("%d live nodes are called %s (%s): a machine that was replaced and still runs, or some made from one image; "+
+	return fmt.Sprintf("%d live nodes have the name %s (%s): a machine that was replaced and still runs, or some made from one image; "+
 		"shut the old one down, or give each a --node-name of its own", len(same), name, where)
 }
 

@@ -24,8 +24,8 @@ const (
 )
 
 var (
-	errStreaming = errors.New("there is no room for more of the stream")
-	errStill     = errors.New("nothing more came of the stream")
+	errStreaming = errors.New("no room for more of the stream")
+	errStill     = errors.New("the stream is silent")
 )
 
 // stream is a connection that says when it is closed, and of which not more is read than

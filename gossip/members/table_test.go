@@ -127,7 +127,7 @@ func TestNameProblems(t *testing.T) {
 		members = append(members, Member{Member: cluster.Member{Name: name, Boot: fmt.Sprint("b", n), Address: at, Namesake: n < 8 || n >= 10}})
 	}
 	problems := nameProblems(members)
-	const want = "8 live nodes are called n0 (10.0.0.0:7951, 10.0.0.1:7951, 10.0.0.2:7951, …): a machine that was replaced and still runs, " +
+	const want = "8 live nodes have the name n0 (10.0.0.0:7951, 10.0.0.1:7951, 10.0.0.2:7951, …): a machine that was replaced and still runs, " +
 		"or some made from one image; shut the old one down, or give each a --node-name of its own"
 	if len(problems) != maxNamed || problems[0] != want {
 		t.Errorf("problems %q, want first %q", problems, want)

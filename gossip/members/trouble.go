@@ -127,7 +127,7 @@ func (t *trouble) problems(members []Member, own string, now time.Time) (all []s
 			more++
 			continue
 		}
-		all = append(all, fmt.Sprintf("node %s does not answer by UDP, but is there: allow UDP between %s and %s", m.Name, own, m.Address))
+		all = append(all, fmt.Sprintf("node %s answers by TCP, but not by UDP: allow UDP between %s and %s", m.Name, own, m.Address))
 	}
 	if more > 0 {
 		all = append(all, fmt.Sprintf("%d more nodes do not answer by UDP", more))

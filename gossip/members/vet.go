@@ -44,7 +44,7 @@ const (
 	labelMessage = 244
 )
 
-var errStream = errors.New("no member begins a stream so")
+var errStream = errors.New("not the beginning of a stream of a member")
 
 // vet looks at the beginning of a stream, of which the connection that it returns begins
 // there again. A sealed one it reads to the end.
@@ -130,7 +130,7 @@ func (b *begun) vet(others ...byte) error {
 	}
 	size, version := binary.BigEndian.Uint32(head[skip+1:]), head[skip+5]
 	if size < minSealed || size > maxState || version != cipherVersion {
-		return fmt.Errorf("%w: %d bytes sealed in way %d", errStream, size, version)
+		return fmt.Errorf("%w: %d bytes encrypted with version %d", errStream, size, version)
 	}
 	if b.seals == nil {
 		return nil // memberlist says so, too

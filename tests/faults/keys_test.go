@@ -121,7 +121,7 @@ func (s *testCluster) rotate(path string, times int, keys ...string) {
 	s.Do(os.WriteFile(next, []byte(strings.Join(keys, "\n")+"\n"), 0o600), os.Rename(next, path))
 	for _, n := range s.nodes {
 		eventually(s.T, keyTime, "keys are read at "+n.ShortName(), func() error {
-			if got := strings.Count(n.agent.Log(), "the gossip keys are read again"); got != times {
+			if got := strings.Count(n.agent.Log(), "gossip keys read again"); got != times {
 				return fmt.Errorf("they were read %d times, want %d", got, times)
 			}
 			return nil

@@ -86,7 +86,7 @@ func TestI5ReplacedNodeAlive(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if text := m.dupip("nodes"); !strings.Contains(text, "2 live nodes are called n1") || strings.Count(text, "--node-name") != 1 {
+		if text := m.dupip("nodes"); !strings.Contains(text, "2 live nodes have the name n1") || strings.Count(text, "--node-name") != 1 {
 			t.Errorf("dupip nodes on %s:\n%s", m.Node.ShortName(), text)
 		}
 		s.Eventually("whole ranges", func() error {
