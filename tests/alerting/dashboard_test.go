@@ -55,7 +55,7 @@ func TestDashboard(t *testing.T) {
 		{"Blind interfaces", ".*", 1},
 		{"Blind interfaces", names[0], 0},
 		{"Agents overrun", ".*", 0},
-		{"Gossip trouble", ".*", 0},
+		{"Gossip problems", ".*", 0},
 		{"Newly confirmed, in the last hour", ".*", 1},
 	} {
 		d.want(tile(w.panel, w.nodes), w.want)

@@ -75,7 +75,7 @@ func testNotes(t *testing.T, program string) {
 			t.Errorf("dupip %s: %v\n%s", c[1], err, out)
 		}
 	}
-	const open = "not encrypted: whoever reaches port 7951"
+	const open = "not encrypted: everybody who reaches port 7951"
 	if !strings.Contains(said, open) || !strings.Contains(said, "label namespace net pod-security.kubernetes.io/enforce=privileged") {
 		t.Errorf("it does not say who can take part, or what the namespace needs:\n%s", said)
 	}
