@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IPs parses addresses that are written in a test. It panics on a wrong one.
+// IPs parses constant addresses. It panics on an invalid one.
 func IPs(texts ...string) []netip.Addr {
 	var addrs []netip.Addr
 	for _, s := range texts {
@@ -17,8 +17,7 @@ func IPs(texts ...string) []netip.Addr {
 	return addrs
 }
 
-// ExternalAddr is an address of the world behind the switch, where packets end, in the family of
-// the one who sends there.
+// ExternalAddr is an address behind the switch, where packets end, of the sender's family.
 func ExternalAddr(sender netip.Addr) netip.Addr {
 	if sender.Is6() {
 		return netip.MustParseAddr("2001:db8::9")

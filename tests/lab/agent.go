@@ -93,8 +93,8 @@ func (a *Agent) poll(ctx context.Context, ok func() error) error {
 	return nil
 }
 
-// Stop is [Process.Stop], and returns an error if the exit code is not 0. An agent that has
-// ended before is none.
+// Stop is [Process.Stop], and returns an error if the exit code is not 0, unless the agent had ended
+// before.
 func (a *Agent) Stop() error {
 	if !a.Running() {
 		return nil
@@ -108,8 +108,7 @@ func (a *Agent) Stop() error {
 	return nil
 }
 
-// StateDir is the folder in which the agent's conflicts outlive it, unless a flag gave it
-// another.
+// StateDir is the folder in which the agent stores its conflicts, unless a flag gave it another.
 func (a *Agent) StateDir() string { return strings.TrimSuffix(a.Socket, ".sock") }
 
 // CLI runs another command of the binary, for example `conflicts -o wide`, against

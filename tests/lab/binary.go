@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BinaryVariable names the environment variable with the path of a dupip binary that
-// is to be used instead of building one.
+// BinaryVariable names the environment variable with the path of a dupip binary to use instead of
+// building one.
 const BinaryVariable = "DUPIP_BIN"
 
 // Binary is the path of the dupip binary under test. It is built at the first call;
@@ -35,8 +35,7 @@ var Binary = sync.OnceValues(func() (string, error) {
 	return path, Build(root, path, "./cmd/dupip")
 })
 
-// Build builds a static program from a folder of the module that it belongs to. More flags are for
-// `go build`.
+// Build builds a static program in a folder of its module, with more flags for `go build`.
 func Build(dir, path, pkg string, flags ...string) error {
 	// No test needs the revision, and git may not trust the folder's owner.
 	args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, flags, []string{pkg})
@@ -48,8 +47,7 @@ func Build(dir, path, pkg string, flags ...string) error {
 	return nil
 }
 
-// moduleRoot is the folder of the product's module: what is built there has the versions
-// of its go.mod, not those of the tests' module.
+// moduleRoot is the folder of the product's module, whose go.mod has the versions for its build.
 func moduleRoot() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/dupip/dupip").Output()
 	if err != nil {
@@ -58,8 +56,8 @@ func moduleRoot() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// TempDir is a folder of this process for the binary and for sockets, whose paths
-// have to be short. Tests that run the binary as somebody else can read it.
+// TempDir is a folder of this process for the binary and for sockets, whose paths must be short. Other
+// users can read it, because some tests run the binary as one.
 var TempDir = sync.OnceValues(func() (string, error) {
 	// First, because it removes folders with this process's id, too.
 	if err := sweep(); err != nil {
@@ -72,9 +70,8 @@ var TempDir = sync.OnceValues(func() (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 })
 
-// Main runs the tests of a package that uses the lab, from TestMain, and returns the
-// exit code. It closes open labs when the process is interrupted and removes what
-// outlives a single lab.
+// Main runs the tests of a package that uses the lab, from TestMain, and returns the exit code. It
+// closes open labs when the process is interrupted and removes the temporary folder.
 func Main(m interface{ Run() int }) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// bootIDFile is where programs read which boot of the machine this is.
+// bootIDFile is where programs read the boot id.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // NewUUID is a random UUID, as the kernel makes them (random(4)).
@@ -19,8 +19,8 @@ func NewUUID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// BootIDFile is what an agent that starts now has in the place of the kernel's boot id. Nodes
-// are as many machines, so each has its own.
+// BootIDFile is the file with the node's boot id. Agents that start now have it in place of the kernel's,
+// as if each node were a machine.
 func (n *Node) BootIDFile() string { return *n.bootIDFile.Load() }
 
 // BootID is what is in the BootIDFile.

@@ -21,7 +21,7 @@ func (p *Pod) AddAddr(a netip.Addr) error {
 			return err
 		}
 	}
-	// The first address of a family brings the routes, which went with the last one.
+	// The first address of a family needs the routes, which the kernel removed with the last one.
 	if err := errors.Join(p.dropReports(o, func() error { return p.assign(o, a) }), p.routes(o)); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (p *Pod) RouteVia(device string, dst netip.Prefix) error {
 }
 
 // WaitDAD waits until duplicate address detection for an address of the pod is over,
-// and returns an error if the result is not the wanted one.
+// and returns an error if the result is not as expected.
 func (p *Pod) WaitDAD(timeout time.Duration, a netip.Addr, wantFailed bool) error {
 	var failed bool
 	if err := Poll(context.Background(), timeout, func() (err error) {
@@ -83,8 +83,8 @@ func (p *Pod) WaitDAD(timeout time.Duration, a netip.Addr, wantFailed bool) erro
 	return nil
 }
 
-// detection says how duplicate address detection for an address of the pod has ended. It is an error
-// if it has not.
+// detection returns the result of duplicate address detection for an address of the pod, or an error
+// if it has not ended.
 func (p *Pod) detection(a netip.Addr) (failed bool, err error) {
 	list, err := p.addrs(p.Interface)
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *Pod) Delete() error {
 	return p.DeleteNetns()
 }
 
-// DeleteNetns removes only the netns: the kernel takes the devices away when it gets to it.
+// DeleteNetns removes only the netns; the kernel removes the devices later.
 func (p *Pod) DeleteNetns() error {
 	p.lab.forget(p.Netns)
 	err := p.close()

@@ -21,8 +21,8 @@ type PodRef struct {
 	UID       string `json:"uid,omitempty"`
 }
 
-// Binding is one holder of one address, as the API gives it. The lab has its own
-// declaration so that its users notice when the documents change.
+// Binding is one holder of one address, as the API has it. The lab has its own declaration, so that
+// tests notice changes of the documents.
 type Binding struct {
 	Network   string     `json:"network"`
 	IP        netip.Addr `json:"ip"`
@@ -78,12 +78,12 @@ func NewClient(socket string) *Client {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", socket)
 		},
-		// An agent that was killed and started anew must not meet old connections.
+		// A restarted agent must not get requests on old connections.
 		DisableKeepAlives: true,
 	}}}
 }
 
-// Get asks for a document, for example ("/v1/conflicts", "all=1"), and returns its body.
+// Get requests a document, for example ("/v1/conflicts", "all=1"), and returns its body.
 func (c *Client) Get(ctx context.Context, path, query string) (io.ReadCloser, error) {
 	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -156,9 +156,8 @@ func (c *Client) WaitBinding(ctx context.Context, ip netip.Addr, ok func(Binding
 	return found, err
 }
 
-// HTTPClient is a client that dials inside the netns. It is for addresses only: names may be
-// looked up outside. Each request has a connection of its own, because a server that was
-// started again must not meet old ones.
+// HTTPClient is a client that dials inside the netns, to IP addresses only. Each request has its own
+// connection, because a restarted server must not get requests on old ones.
 func (n *Netns) HTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

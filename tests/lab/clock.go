@@ -107,11 +107,11 @@ var SteppableBinary = sync.OnceValues(func() (string, error) {
 	return path, Build(root, path, "./cmd/dupip", "-p=1", "-overlay="+file)
 })
 
-// StepClock steps the wall clock of an agent an hour forward, or back, and returns when
-// that is done. Its node must have had [SteppableBinary] as its Program when it was started.
+// StepClock steps the wall clock of an agent an hour forward, or back. Its node must have had
+// [SteppableBinary] as its Program when it was started.
 func (a *Agent) StepClock(forward bool) error {
 	if steppable, err := SteppableBinary(); err != nil || a.cmd.Path != steppable {
-		return errors.Join(errors.New("this agent has no clock of its own"), err)
+		return errors.Join(errors.New("the clock of this agent cannot be stepped"), err)
 	}
 	number := unix.SIGUSR2
 	if forward {

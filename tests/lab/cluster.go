@@ -11,12 +11,11 @@ import (
 // GossipPort is the default of --gossip-port; every node has a netns of its own.
 const GossipPort = 7951
 
-// joinNodes is how many nodes an agent is told to join.
+// joinNodes is how many nodes an agent joins.
 const joinNodes = 3
 
-// clusterTimeout is how long agents that reach each other may take to have met: a member
-// whose news are lost is known after one or two exchanges of all members, at half a minute
-// and more each.
+// clusterTimeout is how long agents may take to see each other. A member whose broadcasts were lost is
+// found by one or two push/pull exchanges, which take half a minute and more each.
 const clusterTimeout = 120 * time.Second
 
 // Member is another agent as one agent sees it, or itself.
@@ -41,8 +40,7 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	return doc.Nodes, err
 }
 
-// ClusterFlags are those with which an agent of the node takes part in the lab's
-// cluster, over the switch: it joins the first nodes of the lab.
+// ClusterFlags are the flags with which an agent of the node joins the lab's cluster, over the switch.
 func (n *Node) ClusterFlags() []string {
 	flags := []string{"--bind", n.Uplink().String(), "--cluster", strings.TrimSuffix(n.lab.prefix, "-")}
 	n.lab.mu.Lock()
@@ -54,7 +52,7 @@ func (n *Node) ClusterFlags() []string {
 	return flags
 }
 
-// WaitMembers polls until the agent sees just this many agents alive, itself included.
+// WaitMembers polls until the agent sees exactly this many agents alive, itself included.
 func (a *Agent) WaitMembers(ctx context.Context, alive int) error {
 	return a.WaitNodes(ctx, fmt.Sprintf("%d alive", alive), func(all []Member) bool {
 		n := 0
@@ -67,7 +65,7 @@ func (a *Agent) WaitMembers(ctx context.Context, alive int) error {
 	})
 }
 
-// WaitNodes polls until the members that the agent knows satisfy ok; what says it in words.
+// WaitNodes polls until the members that the agent knows satisfy ok; what describes that for errors.
 func (a *Agent) WaitNodes(ctx context.Context, what string, ok func([]Member) bool) error {
 	return a.poll(ctx, func() error {
 		members, err := a.Client.Members(ctx)
@@ -86,8 +84,8 @@ func states(members []Member) string {
 	return fmt.Sprintf("%d nodes: %s", len(all), strings.Join(all, ", "))
 }
 
-// Cluster adds nodes with agents that have met; more flags win. It prints their logs if
-// the test fails.
+// Cluster adds nodes with agents and waits until they see each other; more flags win. It prints their
+// logs if the test fails.
 func (t *T) Cluster(nodes int, flags ...string) []*Agent {
 	t.Helper()
 	var all []*Node
@@ -97,7 +95,7 @@ func (t *T) Cluster(nodes int, flags ...string) []*Agent {
 	return t.Agents(all, flags...)
 }
 
-// Agents is Cluster for nodes that are there.
+// Agents is Cluster for existing nodes.
 func (t *T) Agents(nodes []*Node, flags ...string) []*Agent {
 	t.Helper()
 	var agents []*Agent
@@ -113,7 +111,7 @@ func (t *T) Agents(nodes []*Node, flags ...string) []*Agent {
 	return agents
 }
 
-// WaitCluster waits until each of the agents sees just these alive.
+// WaitCluster waits until each of the agents sees exactly these alive.
 func (t *T) WaitCluster(agents ...*Agent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience(clusterTimeout))

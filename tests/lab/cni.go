@@ -34,7 +34,7 @@ type CNI struct {
 	Node *Node
 
 	plugins string
-	// dataDir is where host-local keeps what it has given out.
+	// dataDir is the store of host-local.
 	dataDir string
 }
 
@@ -49,8 +49,8 @@ type CNINetwork struct {
 	AfterFirst func(hostInterface string) error
 }
 
-// CNIPod is a pod that plugins have made. Started is when its eth0 was last seen not to be
-// up, so that nothing of the pod's was before.
+// CNIPod is a pod that plugins have made. Started is when its eth0 was last seen down: the pod has sent
+// nothing before.
 type CNIPod struct {
 	*Pod
 	// Took is how long the plugins worked.
@@ -80,7 +80,7 @@ func (t *T) CNI(n *Node) *CNI {
 	return &CNI{Node: n, plugins: plugins, dataDir: data}
 }
 
-// Wipe makes host-local forget what it has given out.
+// Wipe removes the store of host-local.
 func (c *CNI) Wipe() error { return os.RemoveAll(c.dataDir) }
 
 func (c *CNI) configs(nw CNINetwork) []map[string]any {
@@ -126,9 +126,9 @@ func (c *CNI) Add(name string, nw CNINetwork) (*CNIPod, error) {
 		p.opts.Style = Routed
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var following sync.WaitGroup
-	following.Go(func() { p.recordUsable(ctx, len(nw.Subnets)) })
-	defer following.Wait()
+	var recorder sync.WaitGroup
+	recorder.Go(func() { p.recordUsable(ctx, len(nw.Subnets)) })
+	defer recorder.Wait()
 	defer cancel()
 	began := time.Now()
 	var result json.RawMessage
@@ -156,13 +156,13 @@ func (c *CNI) Add(name string, nw CNINetwork) (*CNIPod, error) {
 	}
 	// Some plugins do not wait for duplicate address detection.
 	time.AfterFunc(settleTimeout, cancel)
-	following.Wait()
+	recorder.Wait()
 	c.Node.lab.publish(Change{Kind: PodAdded, Node: c.Node, Pod: p.Pod})
 	return p, nil
 }
 
-// recordUsable notes when the pod's interface came up, and each of its addresses after that:
-// IPv6 ones pass duplicate address detection first. It ends when there are this many, or ctx does.
+// recordUsable records when the pod's interface came up and when each address became usable, IPv6 ones
+// after duplicate address detection. It ends with this many addresses, or with ctx.
 func (p *CNIPod) recordUsable(ctx context.Context, addresses int) {
 	down := time.Now()
 	for ; ctx.Err() == nil && len(p.usable) < addresses; time.Sleep(2 * time.Millisecond) {
@@ -175,7 +175,7 @@ func (p *CNIPod) recordUsable(ctx context.Context, addresses int) {
 		if p.Started.IsZero() {
 			p.Started = down
 		}
-		// Lists that a change interrupts are as good as complete ones here.
+		// A list that a change interrupts is good enough: the next one follows at once.
 		list, _ := p.nl.AddrList(link, netlink.FAMILY_ALL)
 		for _, entry := range list {
 			a, _ := netip.AddrFromSlice(entry.IP)
@@ -187,10 +187,10 @@ func (p *CNIPod) recordUsable(ctx context.Context, addresses int) {
 	}
 }
 
-// Usable is when the pod could first use an address, to a few milliseconds.
+// Usable is when the pod could first use an address, within a few milliseconds.
 func (p *CNIPod) Usable(ip netip.Addr) time.Time { return p.usable[ip] }
 
-// AddMany adds pods side by side, as a kubelet does.
+// AddMany adds pods concurrently, as a kubelet does.
 func (c *CNI) AddMany(prefix string, count int, nw CNINetwork) ([]*CNIPod, error) {
 	var wg sync.WaitGroup
 	all, errs := make([]*CNIPod, count), make([]error, count)
@@ -236,8 +236,8 @@ func (c *CNI) Del(p *CNIPod, nw CNINetwork) error {
 	return errors.Join(errs...)
 }
 
-// Release runs DEL of host-local alone: the addresses are free while the pod has them, as
-// for a moment in DEL of every plugin that begins with that.
+// Release runs DEL of host-local alone: the pod still has the addresses, as for a moment in a DEL that
+// releases them first.
 func (c *CNI) Release(p *CNIPod, nw CNINetwork) error {
 	_, err := c.runPlugin("host-local", "DEL", p, c.configs(nw)[0])
 	return err

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Fault is a trouble that the switch makes with the packets between nodes: it loses
-// them. Address resolution always passes, so that what is cut in one direction is not
-// cut in the other as well. The zero value loses everything.
+// Fault makes the switch drop packets between nodes. Address resolution always passes, so that a fault
+// in one direction does not affect the other. The zero value drops everything else.
 type Fault struct {
 	// From and To restrict it to packets of one node, and to one node. Nil is all of them.
 	From, To *Node
@@ -20,25 +19,25 @@ type Fault struct {
 	Percent int
 }
 
-// rule is the fault in the words of nft.
+// rule is the fault as an nft rule.
 func (f Fault) rule() string {
-	var words []string
+	var terms []string
 	if f.From != nil {
-		words = append(words, fmt.Sprintf("iifname port%d", f.From.Number))
+		terms = append(terms, fmt.Sprintf("iifname port%d", f.From.Number))
 	}
 	if f.To != nil {
-		words = append(words, fmt.Sprintf("oifname port%d", f.To.Number))
+		terms = append(terms, fmt.Sprintf("oifname port%d", f.To.Number))
 	}
 	if f.UDP != 0 {
-		words = append(words, fmt.Sprintf("udp dport %d", f.UDP))
+		terms = append(terms, fmt.Sprintf("udp dport %d", f.UDP))
 	}
 	if f.Percent != 0 {
-		words = append(words, fmt.Sprintf("numgen random mod 100 < %d", f.Percent))
+		terms = append(terms, fmt.Sprintf("numgen random mod 100 < %d", f.Percent))
 	}
-	return strings.Join(append(words, "counter drop"), " ")
+	return strings.Join(append(terms, "counter drop"), " ")
 }
 
-// InjectFaults adds faults to the switch, until heal is called. [Node.Disconnect] unplugs a node.
+// InjectFaults adds faults to the switch; heal removes them. [Node.Disconnect] unplugs a node.
 func (l *Lab) InjectFaults(faults ...Fault) (heal func() error, err error) {
 	var added []*Fault
 	for _, f := range faults {
@@ -54,7 +53,7 @@ func (l *Lab) InjectFaults(faults ...Fault) (heal func() error, err error) {
 	}, nil
 }
 
-// changeFaults makes the switch's rules anew, in one transaction.
+// changeFaults replaces the switch's rules in one transaction.
 func (l *Lab) changeFaults(change func([]*Fault) []*Fault) error {
 	l.faultsMu.Lock()
 	defer l.faultsMu.Unlock()
@@ -74,8 +73,8 @@ func (l *Lab) changeFaults(change func([]*Fault) []*Fault) error {
 	rules = append(rules, "}", "}")
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(rules, "\n") + "\n")
-	var said Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	err := l.hub.Exec(cmd.Start)
 	if errors.Is(err, exec.ErrNotFound) {
 		return errors.New("there is no nft: tests/install.sh test installs it")
@@ -84,7 +83,7 @@ func (l *Lab) changeFaults(change func([]*Fault) []*Fault) error {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return fmt.Errorf("change the faults of the switch: %w\n%s", err, said.String())
+		return fmt.Errorf("change the faults of the switch: %w\n%s", err, output.String())
 	}
 	l.faults = changed
 	return nil

@@ -107,8 +107,8 @@ func NDP(src, dst netip.Addr, m ndp.Message) ([]byte, error) {
 	return ipPacket(icmp6, 255, src, dst, b), nil
 }
 
-// Announcement is the frame by which a host says that it has an address: a gratuitous ARP request
-// (RFC 5227, 2.3) or an unsolicited neighbour advertisement (RFC 4861, 7.2.6). vlan 0 is no tag.
+// Announcement is a gratuitous ARP request (RFC 5227, 2.3) or an unsolicited neighbour advertisement
+// (RFC 4861, 7.2.6). vlan 0 is no tag.
 func Announcement(a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, error) {
 	if a.Is4() {
 		return Solicitation(a, a, mac, vlan)
@@ -117,10 +117,9 @@ func Announcement(a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, erro
 	return Ethernet(multicastMAC(allNodes), mac, vlan, etherIPv6, packet), err
 }
 
-// Probe is the frame by which a host asks everybody on the link who has an address: an ARP
-// request (RFC 826) or a neighbour solicitation (RFC 4861, 4.3). Without a source (the zero Addr) it is
-// an ARP probe (RFC 5227, 2.1.1) or that of duplicate address detection (RFC 4862, 5.4.2). vlan 0 is no
-// tag.
+// Solicitation is a broadcast ARP request (RFC 826) or a multicast neighbour solicitation (RFC 4861,
+// 4.3). Without a source (the zero Addr) it is an ARP probe (RFC 5227, 2.1.1) or the solicitation of
+// duplicate address detection (RFC 4862, 5.4.2). vlan 0 is no tag.
 func Solicitation(source, a netip.Addr, mac net.HardwareAddr, vlan uint16) ([]byte, error) {
 	if a.Is4() {
 		if !source.IsValid() {

@@ -18,19 +18,19 @@ import (
 
 // GuestOptions say how a guest is made.
 type GuestOptions struct {
-	// Addr is what the guest owns, or wants to own if Detect is set.
+	// Addr is the guest's address; with Detect it has to be acquired first.
 	Addr netip.Addr
 	// MAC is that of the pod's interface if nil.
 	MAC net.HardwareAddr
-	// VLAN tags everything the guest sends; it hears only what has the same tag.
+	// VLAN tags everything the guest sends; it receives only frames with the same tag.
 	VLAN uint16
-	// Detect makes an IPv4 guest run address conflict detection before it takes its
-	// address (RFC 5227) and give it up when somebody else claims it.
+	// Detect makes an IPv4 guest run address conflict detection before it takes its address (RFC 5227)
+	// and give it up when another host claims it.
 	Detect bool
 	// Interval is the interval at which the guest announces itself and sends a datagram;
-	// 0 is a guest that speaks only when it is asked.
+	// 0 is a guest that only answers.
 	Interval time.Duration
-	// Pace is the second of RFC 5227's timing; a zero value is a real second.
+	// Pace replaces the second in RFC 5227's timing; 0 is a second.
 	Pace time.Duration
 }
 
@@ -47,7 +47,7 @@ type Guest struct {
 	lost         atomic.Pointer[error]
 }
 
-// ErrAddressLost says that a guest gave its address up.
+// ErrAddressLost means that a guest gave its address up.
 var ErrAddressLost = errors.New("the guest gave its address up")
 
 // StartGuest brings a guest up on the pod's first interface. The lab stops it.
@@ -81,7 +81,7 @@ func (p *Pod) StartGuest(o GuestOptions) (*Guest, error) {
 	return g, nil
 }
 
-// Stop ends the guest, without a word to its neighbours. It may be called more than once.
+// Stop ends the guest silently. It may be called more than once.
 func (g *Guest) Stop() error {
 	g.cancel()
 	err := g.socket.Close()
@@ -104,10 +104,10 @@ func (g *Guest) Owned(ctx context.Context) error {
 }
 
 // Pause makes the guest stop or continue, as a virtual machine that is saved or migrated. While it is
-// paused it sends nothing and answers nobody.
+// paused it sends nothing.
 func (g *Guest) Pause(yes bool) { g.paused.Store(yes) }
 
-// Announce tells everybody that the guest has its address.
+// Announce announces the guest's address; see [Announcement].
 func (g *Guest) Announce() error {
 	frame, err := Announcement(g.opts.Addr, g.opts.MAC, g.opts.VLAN)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrNotRoot says that the process lacks the rights to make network namespaces.
+// ErrNotRoot means that the process may not make network namespaces.
 var ErrNotRoot = errors.New("the lab needs root (network namespaces and raw sockets)")
 
 var (
@@ -48,8 +48,8 @@ type Lab struct {
 	faults   []*Fault
 }
 
-// New makes an empty lab. The first call in a process removes what dead processes
-// left behind. When ctx ends, the lab is closed.
+// New makes an empty lab. The first call in a process removes what is left of processes that have
+// ended. When ctx ends, the lab is closed.
 func New(ctx context.Context) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrNotRoot
@@ -113,8 +113,7 @@ func (l *Lab) Close() error {
 	for _, f := range slices.Backward(closers) {
 		errs = append(errs, f())
 	}
-	// The devices go first and by name: a netns that is merely let go of takes its
-	// devices down later, when the kernel finds time for it.
+	// The devices go first: the kernel removes those of a closed netns only later.
 	for _, n := range slices.Backward(all) {
 		n.removeDevices()
 		errs = append(errs, n.close())
@@ -142,7 +141,7 @@ func (l *Lab) newNetns(name string) (*Netns, error) {
 	return n, nil
 }
 
-// forget takes a netns that was deleted from the list of those Close removes.
+// forget removes a deleted netns from the list of those that Close removes.
 func (l *Lab) forget(n *Netns) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -61,8 +61,8 @@ func openNetns(name string) (*Netns, error) {
 	return &Netns{Name: name, fd: fd, nl: nl}, nil
 }
 
-// visit runs f, which may move its thread into another netns, and takes the thread home again.
-// A thread that cannot go home stays locked and ends with its goroutine.
+// visit runs f, which may move its thread into another netns, and moves the thread back. A thread that
+// cannot return stays locked and ends with its goroutine.
 func visit(f func() error) error {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -79,8 +79,8 @@ func visit(f func() error) error {
 	return f()
 }
 
-// Exec runs f on a thread that is in the netns. Goroutines that f starts are not in
-// it; sockets that f opens stay in it for good.
+// Exec runs f on a thread in the netns. Goroutines that f starts are not in it; sockets that f opens
+// stay in it.
 func (n *Netns) Exec(f func() error) error {
 	return visit(func() error {
 		if err := netns.Set(n.fd); err != nil {
@@ -113,8 +113,7 @@ func (n *Netns) Cookie() (cookie uint64, err error) {
 	return cookie, err
 }
 
-// Inode is the number in "net:[4026532281]". The kernel gives it out again at once
-// when the netns is gone.
+// Inode is the number in "net:[4026532281]". The kernel reuses it at once when the netns is gone.
 func (n *Netns) Inode() (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(n.fd), &st)
@@ -198,8 +197,8 @@ func Dump[T any](list func() ([]T, error)) ([]T, error) {
 	return list()
 }
 
-// removeDevices deletes every device that can be deleted. One that vanishes
-// meanwhile, with the other end of its veth pair, is as good as deleted.
+// removeDevices deletes every device that can be deleted. One may vanish meanwhile with the other end
+// of its veth pair.
 func (n *Netns) removeDevices() {
 	links, err := Dump(n.nl.LinkList)
 	if err != nil {
@@ -212,7 +211,7 @@ func (n *Netns) removeDevices() {
 	}
 }
 
-// close removes the name and lets go of the netns. It may be called more than once.
+// close removes the name and releases the netns. It may be called more than once.
 func (n *Netns) close() (err error) {
 	n.once.Do(func() {
 		if err = netns.DeleteNamed(n.Name); errors.Is(err, fs.ErrNotExist) {
@@ -223,7 +222,7 @@ func (n *Netns) close() (err error) {
 	return err
 }
 
-// release lets go of the netns and leaves its name.
+// release closes the descriptors and keeps the name.
 func (n *Netns) release() {
 	n.nl.Close()
 	_ = n.fd.Close()
@@ -240,9 +239,8 @@ func (n *Node) DeleteSandbox(sandbox *Netns) error {
 	return sandbox.close()
 }
 
-// shareNames makes /run/netns a shared mount, as the first `ip netns add` on a machine
-// does (iproute2, ip/ipnetns.c). Should that come after us, it would put a mount over
-// the names that are there, and they could not be removed any more.
+// shareNames makes /run/netns a shared mount, as the first `ip netns add` on a machine does (iproute2,
+// ip/ipnetns.c). If that came later, its mount would hide the lab's names.
 func shareNames() error {
 	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
 		return err

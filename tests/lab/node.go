@@ -30,7 +30,7 @@ type Node struct {
 	// bridged pods, 10.245.N.0/24 and fd00:245:N::/64 for routed ones, 192.168.77.N
 	// and fd00:77::N on the switch. It is 0 for a pod that serves as a node.
 	Number int
-	// Program is what agents of the node are started from; empty is [Binary].
+	// Program is the path of the agent's binary; empty is [Binary].
 	Program string
 
 	bootIDFile *atomic.Pointer[string]
@@ -148,8 +148,7 @@ func (n *Node) build(hub *Netns) error {
 	veth.PeerName, veth.PeerNamespace = port, netlink.NsFd(hub.fd)
 	return errors.Join(
 		n.Sysctl("ipv4/ip_forward", "1", "ipv6/conf/all/forwarding", "1", "ipv6/conf/default/accept_ra", "0",
-			// The second of two holders would lose its traffic to the reverse path
-			// filter at one node and not at another; the lab wants one behaviour.
+			// A reverse path filter would drop the second holder's traffic at some nodes only.
 			"ipv4/conf/all/rp_filter", "0", "ipv4/conf/default/rp_filter", "0"),
 		n.addBridge(Bridge, net.HardwareAddr{0x0a, 0x58, 10, 244, byte(n.Number), 1},
 			netip.PrefixFrom(n.IPv4(1), 24), netip.PrefixFrom(n.IPv6(1), 64)),
@@ -208,8 +207,8 @@ func (n *Node) AddBridge(name string, addrs ...netip.Prefix) error {
 	return n.addBridge(name, nil, addrs...)
 }
 
-// AddDummy makes a device that leads nowhere and holds service addresses. A kernel
-// without dummy devices gets a bridge without ports.
+// AddDummy makes a dummy device for service addresses; on a kernel without those, a bridge without
+// ports.
 func (n *Node) AddDummy(name string) error {
 	err := n.addDevice(&netlink.Dummy{LinkAttrs: attrs(name, nil)})
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -226,7 +225,7 @@ func (n *Node) AddTunnel(name string, addrs ...netip.Prefix) error {
 // AddAddr adds an address to a device of the node, lo and the bridge included.
 func (n *Node) AddAddr(device string, p netip.Prefix) error { return n.addAddr(device, p) }
 
-// Disconnect unplugs the node from the switch and Join plugs it in again.
+// Disconnect unplugs the node from the switch.
 func (n *Node) Disconnect() error {
 	if err := n.lab.hub.down(fmt.Sprintf("port%d", n.Number)); err != nil {
 		return err
@@ -235,7 +234,7 @@ func (n *Node) Disconnect() error {
 	return nil
 }
 
-// Reconnect ends a Cut. It returns when packets flow again.
+// Reconnect ends Disconnect. It returns when packets flow again.
 func (n *Node) Reconnect() error {
 	hub, port := n.lab.hub, fmt.Sprintf("port%d", n.Number)
 	if err := errors.Join(hub.up(port), hub.settled(port), n.settled(uplink)); err != nil {

@@ -42,8 +42,8 @@ func (n *Netns) openPacket(device string) (s packetSocket, err error) {
 
 // Packet is a frame that came in.
 type Packet struct {
-	// Frame begins with the Ethernet header. The outer VLAN tag is not in it, because the kernel takes it
-	// out. The bytes are the reader's for the length of one call.
+	// Frame begins with the Ethernet header. The kernel has removed the outer VLAN tag. The bytes are
+	// valid during one call only.
 	Frame []byte
 	// VLAN is the id of the outer tag, 0 without one.
 	VLAN uint16
@@ -98,7 +98,7 @@ func htons(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }
 
-// Listener hands on the packets that come in.
+// Listener passes on the packets that come in.
 type Listener struct {
 	socket packetSocket
 	done   chan struct{}
@@ -154,8 +154,8 @@ func (n *Netns) Tap(device string, match func(Packet) bool) (*Tap, error) {
 // Count is the number of packets so far.
 func (t *Tap) Count() int { return int(t.count.Load()) }
 
-// HasPacketSocket is an error unless a packet socket is bound to a device of the netns: some
-// programs do not say when they have begun to listen.
+// HasPacketSocket returns an error unless a packet socket is bound to a device of the netns: some
+// programs do not report when they begin to listen.
 func (n *Netns) HasPacketSocket(ifindex int) error {
 	var text []byte
 	if err := n.Exec(func() (err error) {
@@ -169,5 +169,5 @@ func (n *Netns) HasPacketSocket(ifindex int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("nobody listens at interface %d of netns %s", ifindex, n.Name)
+	return fmt.Errorf("no packet socket on interface %d of netns %s", ifindex, n.Name)
 }

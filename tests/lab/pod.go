@@ -35,23 +35,20 @@ type PodOptions struct {
 	Addrs []netip.Addr
 	// Interface is the name inside the pod, eth0 if empty.
 	Interface string
-	// HostInterface is the name of the host end; if empty, one is made up in the
-	// manner of the style.
+	// HostInterface is the name of the host end; empty is a generated one.
 	HostInterface string
-	// HostIndex is the ifindex wanted for the host end; 0 leaves it to the kernel.
+	// HostIndex is the ifindex of the host end; 0 leaves it to the kernel.
 	HostIndex int
 	// Bridge is the bridge to join, cni0 if empty.
 	Bridge string
 	// MAC and MTU of the pod's end; zero leaves them to the kernel.
 	MAC net.HardwareAddr
 	MTU int
-	// Silent pods send no packet of their own, not even when they start: no
-	// gratuitous ARP, no multicast listener report, no link-local address. They
-	// answer when they are asked.
+	// Silent pods only answer: they send no gratuitous ARP, no multicast listener report, and have no
+	// link-local address.
 	Silent bool
-	// DAD makes IPv6 addresses go through duplicate address detection, at both ends.
-	// CNI plugins switch it off by default in the pod; at the host end it takes the
-	// link-local address two seconds to become usable.
+	// DAD turns on IPv6 duplicate address detection at both ends. CNI plugins turn it off in the pod by
+	// default; at the host end the link-local address takes two seconds to become usable.
 	DAD bool
 }
 
@@ -63,8 +60,7 @@ type Pod struct {
 	// Interface and HostInterface are the two ends of the first veth pair.
 	Interface     string
 	HostInterface string
-	// Started is when the first interface came up: the pod has sent nothing before, and
-	// a silent one could not answer.
+	// Started is when the first interface came up: the pod has sent nothing before.
 	Started time.Time
 
 	opts PodOptions
@@ -158,8 +154,7 @@ func (p *Pod) plug(o PodOptions) error {
 	return nil
 }
 
-// configure sets what must be set before the pod's end comes up: a silent pod would
-// have sent by then.
+// configure sets what must be set before the pod's end comes up and sends.
 func (p *Pod) configure(o PodOptions) error {
 	v4, v6 := "ipv4/conf/"+o.Interface+"/", "ipv6/conf/"+o.Interface+"/"
 	settings := []string{v6 + "accept_ra", "0"}
@@ -213,8 +208,8 @@ func (p *Pod) hostSide(o PodOptions) error {
 			"ipv6/conf/"+dev+"/proxy_ndp", "1", "ipv6/conf/"+dev+"/accept_ra", "0"),
 		n.up(dev))
 	for _, a := range o.Addrs {
-		// One route per address, as on a real node: the newcomer takes it over and
-		// the older one gets no packets any more.
+		// One route per address, as on a real node: a newcomer replaces it, and the older pod gets no
+		// packets.
 		errs = append(errs, n.route(dev, host(a), netip.Addr{}))
 	}
 	return errors.Join(errs...)

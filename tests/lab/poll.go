@@ -10,7 +10,7 @@ import (
 // noTimeout leaves the limit to a context.
 const noTimeout = time.Hour
 
-// eventuallyTimeout is how long anything that has to happen may take on a busy machine.
+// eventuallyTimeout is the timeout of Eventually on a busy machine.
 const eventuallyTimeout = 20 * time.Second
 
 // Final makes an error the last one: Poll returns it at once.
@@ -32,7 +32,7 @@ func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
 		if _, last := errors.AsType[final](err); err == nil || last {
 			return err
 		}
-		// What ok says when its own context has ended tells less than what it said before.
+		// An error from an ended context is less useful than the one before.
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -46,8 +46,8 @@ func Poll(ctx context.Context, timeout time.Duration, ok func() error) error {
 	}
 }
 
-// Eventually polls until ok returns nil, and fails the test with its last error when that
-// takes too long; what says in words what is waited for.
+// Eventually polls until ok returns nil, and fails the test with its last error when that takes too
+// long; what describes the condition.
 func (t *T) Eventually(what string, ok func() error) {
 	t.Helper()
 	if err := Poll(t.Context(), Patience(eventuallyTimeout), ok); err != nil {

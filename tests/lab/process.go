@@ -19,7 +19,7 @@ import (
 // five seconds and then writes its state for up to three.
 const stopTimeout = 15 * time.Second
 
-// Process is a program in the netns of a lab, which ends with the lab.
+// Process is a program in a netns of a lab. It ends with the lab.
 type Process struct {
 	cmd    *exec.Cmd
 	log    Buffer
@@ -27,7 +27,7 @@ type Process struct {
 	err    error
 }
 
-// Mount puts a file in the place of another one, for one process.
+// Mount replaces a file for one process.
 type Mount struct{ File, At string }
 
 // Launch starts a command inside the netns. Its output is the [Process.Log], unless the
@@ -53,9 +53,8 @@ func (n *Netns) launch(cmd *exec.Cmd, mounts []Mount) (*Process, error) {
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, unix.SIGKILL
 	started := make(chan error, 1)
 	go func() {
-		// Pdeathsig is about the death of the thread that started the child, so it stays
-		// here until the child has ended. It is never unlocked, because its namespaces, which
-		// the child inherits, are others; it ends with the goroutine.
+		// Pdeathsig is sent when the thread that started the child ends, so the thread waits for the
+		// child. It stays locked, because it is in other namespaces, and ends with the goroutine.
 		runtime.LockOSThread()
 		err := errors.Join(mountFiles(mounts), netns.Set(n.fd))
 		if err == nil {
@@ -74,8 +73,7 @@ func (n *Netns) launch(cmd *exec.Cmd, mounts []Mount) (*Process, error) {
 }
 
 // mountFiles gives the calling thread a mount namespace of its own with these mounts. What is
-// mounted below /run/netns later appears there, too, and what is unmounted vanishes. With the
-// last thread and process inside, the namespace is gone.
+// mounted or unmounted below /run/netns later is so there, too.
 func mountFiles(mounts []Mount) error {
 	if len(mounts) == 0 {
 		return nil
@@ -101,7 +99,7 @@ func (p *Process) Log() string { return p.log.String() }
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Running says whether the process has not ended.
+// Running returns whether the process has not ended.
 func (p *Process) Running() bool {
 	select {
 	case <-p.exited:
@@ -144,7 +142,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Signal sends a signal. That the process has ended is no error.
+// Signal sends a signal, unless the process has ended.
 func (p *Process) Signal(s unix.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", p.cmd.Path, err)

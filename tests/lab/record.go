@@ -23,12 +23,12 @@ type Recording struct {
 	datagrams []Datagram
 }
 
-// Record starts to write down the datagrams to a port that go over the switch, the first
-// limit of them. The lab ends it.
+// Record starts to record the datagrams to a port that go over the switch, the first limit of them.
+// The lab ends it.
 func (l *Lab) Record(port uint16, limit int) (*Recording, error) {
 	r := &Recording{}
 	var err error
-	// What comes in at one port goes out at another, and counts once.
+	// A frame that enters at one port and leaves at another counts once.
 	r.Listener, err = l.hub.Listen("", func(p Packet) {
 		d, ok := readDatagram(p)
 		if !ok || d.To.Port() != port {

@@ -14,9 +14,9 @@ import (
 // settleTimeout is for things the kernel does by itself within milliseconds.
 var settleTimeout = Patience(5 * time.Second)
 
-// dropReports runs change. For a silent pod it does so with a queueing discipline on the pod's device that
-// drops what it sends, until the one multicast listener report is gone that Linux sends whenever an
-// interface with an IPv6 address joins its groups.
+// dropReports runs change. For a silent pod it adds a queueing discipline that drops what the device
+// sends, until it has dropped the multicast listener report that Linux sends whenever an interface
+// with an IPv6 address joins its groups.
 func (p *Pod) dropReports(o PodOptions, change func() error) error {
 	if !o.Silent || !slices.ContainsFunc(o.Addrs, netip.Addr.Is6) {
 		return change()

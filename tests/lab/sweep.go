@@ -18,8 +18,8 @@ const (
 	netnsDir   = "/run/netns"
 )
 
-// removeLeftovers removes the netns and temporary folders of labs whose process is
-// gone. At the first call in a process that includes an earlier one that had its id.
+// removeLeftovers removes the netns and temporary folders of labs whose process has ended. The first
+// call includes an earlier process with this process's id.
 func removeLeftovers(first bool) error {
 	var errs []error
 	for _, path := range Leftovers(netnsDir, namePrefix, first) {

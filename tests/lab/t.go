@@ -21,8 +21,7 @@ type T struct {
 func NewT(t testing.TB) *T {
 	t.Helper()
 	needs.Root(t)
-	// Not the context of the test: that one ends before the cleanups run, and the
-	// logs of agents are wanted first.
+	// Not the context of the test, which ends before the cleanups that print the agents' logs.
 	l, err := New(context.WithoutCancel(t.Context()))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +107,7 @@ func (t *T) Usage(p *Process) Usage {
 	return u
 }
 
-// InjectFaults adds faults to the switch; the result ends them.
+// InjectFaults adds faults to the switch; heal removes them.
 func (t *T) InjectFaults(faults ...Fault) (heal func()) {
 	t.Helper()
 	end, err := t.Lab.InjectFaults(faults...)
@@ -116,11 +115,11 @@ func (t *T) InjectFaults(faults ...Fault) (heal func()) {
 	return func() { t.Helper(); t.Do(end()) }
 }
 
-// PatienceVariable names the environment variable with a whole number by which tests
-// multiply what they wait at most, for machines that are that much slower.
+// PatienceVariable names the environment variable with a whole number by which tests multiply their
+// timeouts on slow machines.
 const PatienceVariable = "DUPIP_TEST_PATIENCE"
 
-// Patience is how long something may take here that may take d on an ordinary machine.
+// Patience is a timeout for this machine that is d on an ordinary one.
 func Patience(d time.Duration) time.Duration {
 	factor, err := strconv.Atoi(os.Getenv(PatienceVariable))
 	if err != nil || factor < 1 {

@@ -54,7 +54,7 @@ func (n *Netns) Ping(dst netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		// An address that does not resolve yet answers with an error of its own.
+		// The address may not resolve yet.
 		_, _ = conn.WriteTo(b, &net.IPAddr{IP: dst.AsSlice()})
 		if err := conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (n *Netns) Ping(dst netip.Addr) error {
 // port of dst. Nobody has to be there: the first packet may be an ARP request.
 func (n *Netns) SendUDP(src, dst netip.Addr, count int) error { return n.sendUDP("", src, dst, count) }
 
-// SendFrom sends one datagram out of a device, whatever the routes say.
+// SendFrom sends one datagram out of a device, independent of the routes.
 func (n *Netns) SendFrom(device string, src, dst netip.Addr) error {
 	return n.sendUDP(device, src, dst, 1)
 }
@@ -141,8 +141,8 @@ func (n *Netns) ListenUDP(on netip.AddrPort) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-// Spoof sends one UDP datagram with any source address from the pod to the node, as
-// a forwarding pod or a misbehaving one does.
+// Spoof sends one UDP datagram from each of these sources from the pod to the node, as a forwarding pod
+// or a misbehaving one does.
 func (p *Pod) Spoof(srcs ...netip.Addr) error {
 	from, to, err := p.macs()
 	if err != nil {
@@ -174,23 +174,22 @@ func (p *Pod) macs() (own, nextHop net.HardwareAddr, err error) {
 	return own, nextHop, err
 }
 
-// Announce tells everybody that the pod has an address; see [Announcement].
+// Announce sends an [Announcement] of an address.
 func (p *Pod) Announce(a netip.Addr) error {
 	return p.sendOwn(func(mac net.HardwareAddr) ([]byte, error) { return Announcement(a, mac, 0) })
 }
 
-// Probe asks, without having it, whether somebody has an address: an ARP probe (RFC
-// 5227, 2.1.1) or the solicitation of duplicate address detection (RFC 4862, 5.4.2).
+// Probe sends an ARP probe (RFC 5227, 2.1.1) or the solicitation of duplicate address detection
+// (RFC 4862, 5.4.2).
 func (p *Pod) Probe(a netip.Addr) error {
 	return p.sendOwn(func(mac net.HardwareAddr) ([]byte, error) { return Solicitation(netip.Addr{}, a, mac, 0) })
 }
 
-// Solicit looks an address up for everybody on the link, from the pod's first address of
-// the family. Unlike the kernel's, the question is always sent.
+// Solicit sends a [Solicitation] from the pod's first address of the family.
 func (p *Pod) Solicit(a netip.Addr) error {
 	own := slices.IndexFunc(p.opts.Addrs, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
 	if own < 0 {
-		return fmt.Errorf("ask for %v from netns %s: no address of that family", a, p.Name)
+		return fmt.Errorf("solicit %v from netns %s: no address of that family", a, p.Name)
 	}
 	return p.sendOwn(func(mac net.HardwareAddr) ([]byte, error) { return Solicitation(p.opts.Addrs[own], a, mac, 0) })
 }

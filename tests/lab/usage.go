@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Usage is what a process holds and has used, by the kernel's word.
+// Usage is what a process holds and has used, as the kernel counts it.
 type Usage struct {
-	// At is when that was.
+	// At is the time of the measurement.
 	At time.Time
 	// Files are open descriptors, Netns those of them that are network namespaces.
 	Files, Netns, Threads int
@@ -29,7 +29,7 @@ func (u Usage) String() string {
 		u.RSS>>20, u.Peak>>20, u.CPU.Seconds(), u.Files, u.Netns, u.Threads)
 }
 
-// Cores is how many cores were busy with it since an earlier usage.
+// Cores is how many cores the process kept busy since an earlier usage.
 func (u Usage) Cores(since Usage) float64 {
 	return (u.CPU - since.CPU).Seconds() / u.At.Sub(since.At).Seconds()
 }
@@ -68,7 +68,7 @@ func UsageOf(pid int) (u Usage, err error) {
 	return u, err
 }
 
-// MapEntries counts what is in the BPF hash maps that a process has open.
+// MapEntries counts the entries of the BPF hash maps that a process has open.
 func MapEntries(pid int) (count int, err error) {
 	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	seen := make(map[string]bool)
@@ -93,7 +93,7 @@ func MapEntries(pid int) (count int, err error) {
 	return count, err
 }
 
-// entries counts what is in a hash map; any other kind of map has none.
+// entries counts the entries of a hash map; it returns 0 for any other kind of map.
 func entries(id ebpf.MapID) (count int, err error) {
 	m, err := ebpf.NewMapFromID(id)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrTimeout says that what was waited for did not happen in time.
+// ErrTimeout means that a condition was not met in time.
 var ErrTimeout = errors.New("it did not happen in time")
 
 // Watch records the stream of conflict events of one agent. It connects again when
@@ -117,7 +117,7 @@ func (w *Watch) NeverConfirmed(window time.Duration) error {
 	if err != nil {
 		return nil // it can only be [ErrTimeout]
 	}
-	return fmt.Errorf("a conflict that is none was confirmed: %s", FormatEvents([]Event{e}))
+	return fmt.Errorf("a false conflict was confirmed: %s", FormatEvents([]Event{e}))
 }
 
 // FormatEvents is a short text about events, for messages.

@@ -20,10 +20,9 @@ import (
 // Arpwatch runs one arpwatch per bridge and uplink of a node, as systemd units of Debian's
 // arpwatch@.service do, on bridges that appear later too.
 //
-// It has none on the interfaces of routed pods. Each has one pod and one MAC behind it, so
-// an arpwatch there never sees an address change its MAC; and the processes of several
-// interfaces cannot be joined: a data file is read at the start only and written every 15
-// minutes, and "any" is no Ethernet device for arpwatch.
+// It runs none on the interfaces of routed pods. Each has one pod and one MAC behind it, so arpwatch
+// would never see an address change its MAC. Several interfaces cannot share a process or its data:
+// arpwatch reads its file only at the start, writes it every 15 minutes, and rejects "any".
 type Arpwatch struct{ alarmLog }
 
 // Name is "arpwatch".
@@ -39,17 +38,17 @@ func (a *Arpwatch) Watch(ctx context.Context, n *lab.Node) error {
 	if err := n.Exec(func() error { return netlink.LinkSubscribe(updates, done) }); err != nil {
 		return fmt.Errorf("subscribe to devices of %s: %w", n.ShortName(), err)
 	}
-	// Later ones end with the lab, whoever waits for them.
+	// Later ones end with the lab.
 	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	seen := map[int]bool{}
 	links, err := n.Netlink().LinkList()
 	for _, link := range links {
 		err = errors.Join(err, a.listen(ctx, n, link, seen))
 	}
-	var follower errgroup.Group
-	follower.Go(func() (err error) {
+	var watcher errgroup.Group
+	watcher.Go(func() (err error) {
 		for u := range updates {
-			// A device that is gone again needs nobody.
+			// The device may be gone again.
 			if failed := a.listen(later, n, u.Link, seen); later.Err() == nil {
 				err = errors.Join(err, failed)
 			}
@@ -59,7 +58,7 @@ func (a *Arpwatch) Watch(ctx context.Context, n *lab.Node) error {
 	n.Lab().OnClose(func() error {
 		cancel()
 		close(done)
-		return follower.Wait()
+		return watcher.Wait()
 	})
 	return err
 }
@@ -89,30 +88,27 @@ func (a *Arpwatch) listen(ctx context.Context, n *lab.Node, link netlink.Link, s
 			a.add(ip, fmt.Sprintf("%s, on %s of %s", kind, attrs.Name, n.ShortName()))
 		}
 	}
-	// In the foreground, reports on the terminal instead of mail; addresses outside of the
-	// bridge's own subnet are looked at like others (-a), without a complaint about each (-N):
-	// a pod with an address from elsewhere is just what one looks for.
+	// In the foreground, reports on the terminal instead of by mail; addresses outside of the bridge's
+	// subnet are watched, too (-a), without a report about each (-N).
 	cmd := exec.Command(path, "-d", "-a", "-N", "-i", attrs.Name, "-f", table, "-F", excludeMAC(proberMAC(n), "ether", 14))
 	_, err = start(ctx, n, dir, cmd, line, func() error { return n.HasPacketSocket(attrs.Index) }, func() bool {
 		_, err := n.Netlink().LinkByIndex(attrs.Index)
-		return err != nil // nothing is there to listen to
+		return err != nil // the device is gone
 	})
 	return err
 }
 
-// arpwatchAlarms are the reports that say that an address has another MAC than before.
-// "new station" and "new activity" are about one holder; "bogon" (an address of another
-// subnet), "ethernet mismatch" and the broadcast messages are about odd packets, and name no
-// rival.
+// arpwatchAlarms are the reports that an address has another MAC than before. "new station" and "new
+// activity" are about one holder; "bogon" (an address of another subnet), "ethernet mismatch" and the
+// broadcast messages are about unusual packets and name no second holder.
 var arpwatchAlarms = []string{"flip flop", "changed ethernet address", "reused old ethernet address"}
 
-// arpwatchReport reads what arpwatch -d prints: reports in the form of mails, and the lines
-// that go to syslog otherwise.
+// arpwatchReport parses the output of arpwatch -d: reports in the form of mails, and syslog lines.
 type arpwatchReport struct {
 	kind string
 }
 
-// read takes the next line; ok if an alarm is complete with it.
+// read parses the next line; ok if it completes an alarm.
 func (r *arpwatchReport) read(line string) (ip netip.Addr, kind string, ok bool) {
 	line = strings.TrimSpace(line)
 	for _, alarm := range arpwatchAlarms {

@@ -1,7 +1,7 @@
-// Package peers runs other ways to find duplicate addresses on the lab's traffic, for a
-// comparison: two programs that listen (arpwatch, tshark) and two small models (the rule
-// of EVPN, and a look at what the API server lists).
+// Package peers runs other detectors of duplicate addresses on the lab's traffic, for a comparison:
+// two programs that listen (arpwatch, tshark) and two small models (EVPN's rule, and the addresses
+// that the API server lists).
 //
-// It owns how each of them is run at its best, and what counts as its alarm. It must not
-// know what is right: it reports what they say, and somebody else judges.
+// It owns how each of them runs best and what counts as its alarm. It does not know which alarms are
+// right.
 package peers

@@ -18,14 +18,13 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// EVPN makes each node a provider edge that learns MAC and IP of its pods from the ARP and
-// neighbour discovery they send, tells all others at once, and applies the rule of
-// [mobility]. It looks at data packets no more than an edge does.
+// EVPN makes each node a provider edge that learns MAC and IP of its pods from their ARP and neighbour
+// discovery, advertises them to all others, and applies the rule of [mobility]. Like an edge, it ignores
+// data packets. Advertisements reach all edges at once, even across a partition.
 //
-// The cluster's bridge and the routed pods of all nodes are one broadcast domain, and so is
-// each VLAN in it, and each network that is declared. Any other bridge is one of its own on
-// each node: nobody would stretch a container engine's bridge over the cluster. What one
-// edge tells reaches all others at once, even one that is cut off.
+// The cluster's bridge and the routed pods of all nodes are one broadcast domain, and so is each VLAN in
+// it, and each declared network. Any other bridge is a domain of its own on each node, because container
+// engines' bridges do not span a cluster.
 type EVPN struct {
 	alarmLog
 
@@ -55,26 +54,26 @@ func (e *EVPN) Watch(_ context.Context, n *lab.Node) error {
 
 // receive takes a packet that came in at a device of a node.
 func (e *EVPN) receive(n *lab.Node, packet lab.Packet) {
-	heard, ok := readNeighbour(packet)
+	sender, ok := readNeighbour(packet)
 	if !ok {
 		return
 	}
-	if mac := proberMAC(n); bytes.Equal(heard.mac, mac) || bytes.Equal(packet.Frame[:6], mac) {
+	if mac := proberMAC(n); bytes.Equal(sender.mac, mac) || bytes.Equal(packet.Frame[:6], mac) {
 		return
 	}
 	p, ok := portOf(n, packet.Ifindex)
 	if !ok {
 		return
 	}
-	h := host{domain: p.domain(e.networks, n, heard.ip, packet.VLAN), ip: heard.ip}
+	h := host{domain: p.domain(e.networks, n, sender.ip, packet.VLAN), ip: sender.ip}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.hosts.update(time.Now(), h, location{n.Name, heard.mac.String(), p.name}, e.alive) {
-		e.add(heard.ip, fmt.Sprintf("%d moves within %v, the last to %v on %s", evpnMoves, evpnWithin, heard.mac, n.ShortName()))
+	if e.hosts.update(time.Now(), h, location{n.Name, sender.mac.String(), p.name}, e.alive) {
+		e.add(sender.ip, fmt.Sprintf("%d moves within %v, the last to %v on %s", evpnMoves, evpnWithin, sender.mac, n.ShortName()))
 	}
 }
 
-// alive says that the port of a place is still there and up.
+// alive returns whether the port of a location exists and is up.
 func (e *EVPN) alive(at location) bool {
 	link, err := e.nodes[at.node].Netlink().LinkByName(at.port)
 	return err == nil && link.Attrs().OperState == netlink.OperUp
@@ -87,7 +86,7 @@ type port struct {
 	bridge string
 }
 
-// portOf finds out about a device.
+// portOf returns the port with this index.
 func portOf(n *lab.Node, index int) (p port, ok bool) {
 	link, err := n.Netlink().LinkByIndex(index)
 	if err != nil || link.Type() != "veth" || link.Attrs().Name == lab.UplinkName {
@@ -108,7 +107,7 @@ func (p port) domain(networks *config.Config, n *lab.Node, ip netip.Addr, vlan u
 	if p.bridge != "" {
 		name = p.bridge + " of " + n.ShortName()
 	}
-	// Some are declared by the interface's name in the pod, which is not seen from here.
+	// Some are declared by the interface's name in the pod, which is unknown here.
 	subject := config.Subject{Interface: p.name, Peer: "eth0", Bridge: p.bridge}
 	if p.bridge != "" {
 		subject.Peer = "net1"
@@ -122,15 +121,15 @@ func (p port) domain(networks *config.Config, n *lab.Node, ip netip.Addr, vlan u
 	return name
 }
 
-// neighbour is who a packet says has an address.
+// neighbour is an address and the MAC that a packet binds it to.
 type neighbour struct {
 	ip  netip.Addr
 	mac net.HardwareAddr
 }
 
-// readNeighbour reads from a packet what its sender says about itself: the sender of
-// an ARP packet (RFC 826), the source of a neighbour solicitation, or the target of an
-// advertisement (RFC 4861). Probes and link-local addresses say nothing.
+// readNeighbour parses the binding that a packet announces: the sender of an ARP packet (RFC 826), the
+// source of a neighbour solicitation, or the target of an advertisement (RFC 4861). Probes and
+// link-local addresses announce none.
 func readNeighbour(packet lab.Packet) (n neighbour, ok bool) {
 	const header, ipv6, icmpv6, hopLimit = 14, 40, 58, 255
 	switch packet.EtherType() {

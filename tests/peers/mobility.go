@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The duplicate detection of EVPN (RFC 7432, 15.1): so many moves within so long.
+// The duplicate detection of EVPN (RFC 7432, 15.1): this many moves within this time.
 const (
 	evpnMoves  = 5
 	evpnWithin = 180 * time.Second
@@ -24,11 +24,11 @@ type host struct {
 }
 
 // mobility is the rule of EVPN for addresses: RFC 7432, 15.1, on the moves of MAC/IP routes
-// that RFC 9135 and RFC 9721 define. It is read generously:
+// that RFC 9135 and RFC 9721 define. Where the RFC leaves a choice, the model finds more:
 //
 //   - All edges count together. The RFC has each count what it learns itself.
 //   - A move is any change of node, MAC or port. Some count changes of the node only.
-//   - An address is not frozen when it was found, so that it can be found again.
+//   - An address is not frozen when it is found, so that it can be found again.
 //   - A route is withdrawn the moment the port goes, so that what is re-created has not moved.
 type mobility map[host]*route
 
@@ -40,9 +40,8 @@ type route struct {
 	since time.Time
 }
 
-// update takes what an edge has learned at a port from ARP or neighbour discovery. alive says
-// whether the port of a place is still there. It returns true when the address is found to
-// be duplicate.
+// update records what an edge has learned at a port. alive returns whether the port of a location still
+// exists. update returns true when it finds the address duplicate.
 func (m mobility) update(now time.Time, h host, at location, alive func(location) bool) (duplicate bool) {
 	r := m[h]
 	switch {

@@ -13,12 +13,12 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// Alarm says that an address has more than one holder.
+// Alarm is a report that an address has more than one holder.
 type Alarm struct {
 	IP netip.Addr
-	// At is when it could be read, on the clock of this process.
+	// At is when it was read, on the clock of this process.
 	At time.Time
-	// Text is what was said, in one line.
+	// Text is the report in one line.
 	Text string
 }
 
@@ -26,21 +26,20 @@ type Alarm struct {
 type Peer interface {
 	// Name is a short word for tables.
 	Name() string
-	// Watch starts to observe a node, and returns once everything that is sent there
-	// from then on is observed. The lab ends it.
+	// Watch starts to observe a node, and returns once it observes every packet. The lab ends it.
 	Watch(ctx context.Context, n *lab.Node) error
-	// Alarms are those so far, in the order they were raised. Some repeat themselves.
+	// Alarms are those so far, in the order in which they were raised; some are repeated.
 	Alarms() []Alarm
 }
 
-// All are the peers for one lab, in the order of the tables. Where networks are declared,
-// those who know networks know them, too.
+// All are the peers for one lab, in the order of the tables. Those that know networks get the declared
+// ones.
 func All(networks *config.Config) []Peer {
 	return []Peer{&Arpwatch{}, &Tshark{}, NewEVPN(networks), NewPodIP()}
 }
 
-// minInterval is how often one address is taken down: a flood of announcements makes some peers
-// repeat themselves thousands of times a second.
+// minInterval is between two recorded alarms about one address: in a flood of announcements some peers
+// raise thousands a second.
 const minInterval = 100 * time.Millisecond
 
 // alarmLog is a list of alarms.
@@ -50,7 +49,7 @@ type alarmLog struct {
 	latest map[netip.Addr]time.Time
 }
 
-// add takes the time.
+// add records an alarm at the current time.
 func (r *alarmLog) add(ip netip.Addr, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +72,6 @@ func (r *alarmLog) Alarms() []Alarm {
 	return slices.Clone(r.alarms)
 }
 
-// proberMAC is the MAC from which an agent on the node asks pods for their addresses. What
-// they answer would not be said without the agent, so peers do not hear it: otherwise a
-// pod that never says a word would be found by them as well, thanks to dupip.
+// proberMAC is the MAC from which the node's agent probes pods. Peers do not see the answers, which pods
+// would not send without dupip.
 func proberMAC(n *lab.Node) net.HardwareAddr { return probe.MAC(n.ShortName(), n.BootID()) }

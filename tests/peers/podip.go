@@ -15,12 +15,11 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// podIPEvery is how often the list of pods is looked at.
+// podIPEvery is how often PodIP reads the list of pods.
 const podIPEvery = time.Second
 
-// PodIP looks for an address that the API server lists for two pods, as one does by hand
-// with `kubectl get pods -A -o wide`: Running, status.podIPs, not hostNetwork. What the
-// API server would say is derived from what the lab does; see [bookkeeping].
+// PodIP finds addresses that the API server lists for two pods, as `kubectl get pods -A -o wide` shows
+// them: Running, status.podIPs, not hostNetwork. [podRecords] models the API server.
 type PodIP struct {
 	alarmLog
 
@@ -29,19 +28,19 @@ type PodIP struct {
 	once    sync.Once
 }
 
-// NewPodIP makes one that knows of no pod yet.
+// NewPodIP makes one without pods.
 func NewPodIP() *PodIP { return &PodIP{records: podRecords{}} }
 
 // Name is "podip".
 func (*PodIP) Name() string { return "podip" }
 
-// Watch follows what happens on all nodes of the node's lab.
+// Watch follows the changes of all nodes of the node's lab.
 func (p *PodIP) Watch(_ context.Context, n *lab.Node) error {
 	p.once.Do(func() {
-		n.Lab().Subscribe(func(news lab.Change) {
+		n.Lab().Subscribe(func(c lab.Change) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.records.update(news)
+			p.records.update(c)
 		})
 		ctx, cancel := context.WithCancel(context.Background())
 		var polling sync.WaitGroup
@@ -55,9 +54,9 @@ func (p *PodIP) Watch(_ context.Context, n *lab.Node) error {
 	return nil
 }
 
-// poll looks at the list until ctx ends.
+// poll reads the list until ctx ends.
 func (p *PodIP) poll(ctx context.Context) {
-	said := map[netip.Addr]string{}
+	known := map[netip.Addr]string{}
 	for tick := time.NewTicker(podIPEvery); ; {
 		select {
 		case <-ctx.Done():
@@ -68,52 +67,50 @@ func (p *PodIP) poll(ctx context.Context) {
 		twice := p.records.duplicates()
 		p.mu.Unlock()
 		for ip, pods := range twice {
-			if said[ip] != pods {
+			if known[ip] != pods {
 				p.add(ip, "status.podIPs of "+pods)
 			}
 		}
-		said = twice
+		known = twice
 	}
 }
 
 // podRecords is what the API server has about pods: what IPAM gave, not what the pods do.
 //
-// A pod is listed, with the addresses it was made with, as soon as it is there, and until
-// its deletion is complete: a Terminating pod is Running, too. An address that is added in
-// a running pod is not in its status; but the first ones of a pod that was made without
-// are taken for what it was given. A node that is cut off reports nothing: its pods stay
-// as they were listed last (the pod garbage collector and evictions come after five
-// minutes, which no story lasts), and what it did shows once it is back. Other networks
-// than the pod's own (net1), guests, the node's addresses, and containers that are not
-// Kubernetes's are not in the API.
+// A pod is listed with its original addresses until its deletion is complete: a Terminating pod is
+// Running, too. An address that is added in a running pod is not in its status, except the first ones of
+// a pod that was made without. A disconnected node reports nothing: its pods stay listed (garbage
+// collection and evictions take five minutes, longer than any scenario), and changes show when it is
+// back. Secondary networks (net1), guests, the node's addresses, and containers that Kubernetes did not
+// make are not in the API.
 type podRecords map[*lab.Node]*nodeRecords
 
 // nodeRecords is what is known of one node's pods.
 type nodeRecords struct {
-	// actual is what the kubelet knows and listed what the API server does: a copy of it,
-	// while the node is not cut off.
+	// actual is what the kubelet knows. listed is what the API server knows: a copy of it while the
+	// node is connected.
 	actual, listed map[*lab.Pod][]netip.Addr
 	cut            bool
 }
 
-// update takes something that happened.
-func (b podRecords) update(news lab.Change) {
-	l := b[news.Node]
+// update records a change.
+func (b podRecords) update(c lab.Change) {
+	l := b[c.Node]
 	if l == nil {
 		l = &nodeRecords{actual: map[*lab.Pod][]netip.Addr{}}
-		b[news.Node] = l
+		b[c.Node] = l
 	}
-	switch news.Kind {
+	switch c.Kind {
 	case lab.PodAdded:
-		if inAPI(news.Pod) {
-			l.actual[news.Pod] = news.Pod.Addrs()
+		if inAPI(c.Pod) {
+			l.actual[c.Pod] = c.Pod.Addrs()
 		}
 	case lab.PodAddrAdded:
-		if _, known := l.actual[news.Pod]; known && len(news.Pod.Addrs()) == 0 {
-			l.actual[news.Pod] = append(slices.Clone(l.actual[news.Pod]), news.Addr)
+		if _, known := l.actual[c.Pod]; known && len(c.Pod.Addrs()) == 0 {
+			l.actual[c.Pod] = append(slices.Clone(l.actual[c.Pod]), c.Addr)
 		}
 	case lab.PodDeleted:
-		delete(l.actual, news.Pod)
+		delete(l.actual, c.Pod)
 	case lab.NodeDisconnected:
 		l.cut = true
 	case lab.NodeReconnected:
@@ -127,7 +124,7 @@ func (b podRecords) update(news lab.Change) {
 // localEngine are the bridges of container engines whose containers are no pods.
 var localEngine = regexp.MustCompile(`^(docker0|br-[0-9a-f]{12}|podman.*)$`)
 
-// inAPI says that Kubernetes made the pod.
+// inAPI returns whether Kubernetes made the pod.
 func inAPI(p *lab.Pod) bool {
 	return p.Node.Number > 0 && p.Interface == "eth0" && !localEngine.MatchString(p.Options().Bridge)
 }

@@ -17,7 +17,7 @@ import (
 // readyTimeout is how long a program may take to listen on a busy machine.
 var readyTimeout = lab.Patience(20 * time.Second)
 
-// programPath is the path of a program; Debian has some where not every PATH looks.
+// programPath is the path of a program; some are in /usr/sbin, which not every PATH has.
 func programPath(program string) (string, error) {
 	for _, name := range []string{program, "/usr/sbin/" + program, "/usr/bin/" + program} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -27,10 +27,9 @@ func programPath(program string) (string, error) {
 	return "", fmt.Errorf("find %s (tests/install.sh compare installs it): %w", program, exec.ErrNotFound)
 }
 
-// start starts a program on a node, passes each line that it prints to line, and waits until it
-// listens. It finds its files in a folder of its own, and has no DNS: there is no server in the
-// lab, and arpwatch would wait for it before each report. It must not end before the lab does,
-// because it would miss packets; gone excuses that.
+// start starts a program on a node, passes each line that it prints to line, and waits until it listens.
+// Its files are in dir. It has no DNS, because arpwatch would wait for a server before each report. It
+// is an error if it ends before the lab, unless gone returns true.
 func start(ctx context.Context, n *lab.Node, dir string, cmd *exec.Cmd, line func(string), listens func() error, gone func() bool) (*lab.Process, error) {
 	switches := filepath.Join(dir, "nsswitch.conf")
 	if err := os.WriteFile(switches, []byte("passwd: files\ngroup: files\nhosts: files\n"), 0o644); err != nil {
@@ -66,16 +65,14 @@ func start(ctx context.Context, n *lab.Node, dir string, cmd *exec.Cmd, line fun
 	})
 }
 
-// tempDir is a folder for one program on a node; a later lab removes it should we be
-// killed.
+// tempDir is a folder for one program on a node. A later lab removes it if this process is killed.
 func tempDir(n *lab.Node) (string, error) {
 	return os.MkdirTemp("", n.Name+"-peer-")
 }
 
-// excludeMAC is a filter for libpcap that refuses the ARP packets that a MAC sends and
-// those to it. They are found by the ARP packet, which begins at an offset: "arp[0]", or
-// "ether[14]" for arpwatch, which puts "not vlan and" before the filter, and that moves
-// libpcap's idea of where "arp" is.
+// excludeMAC is a libpcap filter that excludes ARP packets from a MAC and to it. The ARP packet begins
+// at "arp[0]", or at "ether[14]" for arpwatch: it puts "not vlan and" before the filter, which moves the
+// offset of "arp".
 func excludeMAC(mac net.HardwareAddr, layer string, begin int) string {
 	const sender, target = 8, 18
 	at := func(offset int) string {

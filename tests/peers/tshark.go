@@ -12,10 +12,9 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// Tshark listens on all interfaces of a node, those that appear later too, and alarms when
-// Wireshark's ARP dissector says that two MACs have one address. That is on by default
-// (arp.detect_duplicate_ips), and knows the whole capture: a MAC that has gone is still
-// the address's first.
+// Tshark captures on all interfaces of a node, also later ones. Its alarms are those of Wireshark's ARP
+// dissector (arp.detect_duplicate_ips, on by default), which remembers the first MAC of an address
+// during the whole capture.
 type Tshark struct{ alarmLog }
 
 // Name is "tshark".
@@ -54,7 +53,7 @@ func (t *Tshark) Watch(ctx context.Context, n *lab.Node) error {
 
 var tsharkMessage = regexp.MustCompile(`Duplicate IP address configured \(([0-9.]+)\)`)
 
-// parseTshark are the addresses that a line of tshark calls duplicate.
+// parseTshark returns the duplicate addresses in a line of tshark.
 func parseTshark(line string) []netip.Addr {
 	var all []netip.Addr
 	for _, m := range tsharkMessage.FindAllStringSubmatch(line, -1) {

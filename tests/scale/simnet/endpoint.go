@@ -24,8 +24,8 @@ type Traffic struct {
 	Packets, Bytes             uint64 // UDP
 	Streams                    uint64 // streams opened
 	StreamPackets, StreamBytes uint64 // TCP, without acknowledgements
-	// Lost were sent and never arrived, for whatever reason: chance, a partition, nobody
-	// there, or the receiver's inbox was full; those of the last kind are Overflowed.
+	// Lost were sent and never arrived: by chance, a partition, a missing receiver or its full inbox.
+	// Overflowed are the last kind.
 	Lost, Overflowed uint64
 }
 
@@ -95,7 +95,7 @@ func (e *Endpoint) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return e.udp.IP, e.udp.Port, nil
 }
 
-// WriteTo sends a packet. It never waits, and loses a packet as UDP does: in silence.
+// WriteTo sends a packet. It never blocks, and returns no error for a lost packet, like UDP.
 func (e *Endpoint) WriteTo(b []byte, addr string) (time.Time, error) {
 	now := time.Now()
 	e.count(Traffic{Packets: 1, Bytes: uint64(len(b)) + headers})
@@ -121,8 +121,7 @@ func (e *Endpoint) PacketCh() <-chan *memberlist.Packet { return e.packets }
 // StreamCh is where streams of others arrive.
 func (e *Endpoint) StreamCh() <-chan net.Conn { return e.streams }
 
-// DialTimeout opens a stream. It takes a round trip; where the address is cut off or
-// nobody's, it waits in vain until the timeout.
+// DialTimeout opens a stream. It takes a round trip, or the timeout if the address is unreachable.
 func (e *Endpoint) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	fail := func(why string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Source: e.tcp, Err: fmt.Errorf("%s: %s", addr, why)}
@@ -158,7 +157,7 @@ func (e *Endpoint) DialAddressTimeout(addr memberlist.Address, timeout time.Dura
 	return e.DialTimeout(addr.Addr, timeout)
 }
 
-// Shutdown takes the endpoint from the network; its address is free again.
+// Shutdown removes the endpoint from the network and frees its address.
 func (e *Endpoint) Shutdown() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,7 +169,7 @@ func (e *Endpoint) Shutdown() error {
 	return nil
 }
 
-// draw decides a packet's fate.
+// draw draws whether a packet is lost, and its delay.
 func (e *Endpoint) draw() (lost bool, delay time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,7 +181,7 @@ func (e *Endpoint) draw() (lost bool, delay time.Duration) {
 	return o.Loss > 0 && e.random.Float64() < o.Loss, delay
 }
 
-// receive puts a packet that has arrived into the inbox.
+// receive puts a packet into the inbox.
 func (e *Endpoint) receive(d delivery) {
 	select {
 	case <-e.down:

@@ -1,9 +1,6 @@
-// Package simnet is a network in memory for many memberlists in one process: packets that
-// are lost, late and out of order, streams that are neither lost nor out of order, nodes
-// that cannot reach each other, and counters of what each node sends. It works in the
-// virtual time of testing/synctest, where a minute takes as long as the work in it.
-//
-// It knows nothing of what it carries.
+// Package simnet is a network in memory for many memberlists in one process. Packets are lost, late and
+// out of order; streams are only late; partitions separate nodes; and it counts what each node sends. It
+// works in the virtual time of testing/synctest. It does not know the payload.
 package simnet
 
 import (
@@ -17,25 +14,25 @@ import (
 
 // Options describe a network. The zero value loses nothing and delivers at once.
 type Options struct {
-	// Seed of all chance. What the goroutines of a simulation do at the same moment has
-	// no order, so the same seed gives similar runs, not equal ones.
+	// Seed of the random numbers. Goroutines that act at the same moment have no order, so the same
+	// seed gives similar runs, not equal ones.
 	Seed uint64
 	// Loss is the share of packets that are lost, 0 to 1. A stream is never broken by it:
 	// a loss costs it Resend.
 	Loss float64
-	// Delay is what every packet takes, Jitter what it takes more at most. A jitter that
-	// is longer than the pause between two packets changes their order.
+	// Delay is the time of every packet and Jitter the largest random addition, which may change the
+	// order of packets.
 	Delay, Jitter time.Duration
-	// Inbox is how many packets wait at a node to be read; what comes then is lost.
-	// Default 1,024, about what the buffer of a UDP socket holds.
+	// Inbox is how many unread packets a node holds; others are lost. The default is 1,024, about what
+	// the buffer of a UDP socket holds.
 	Inbox int
 }
 
 const (
 	// Resend is how much later the bytes of a stream arrive that were lost once.
 	Resend = 200 * time.Millisecond
-	// tick is the grain of arrivals. All that arrives within one arrives together, which
-	// is what makes thousands of nodes affordable.
+	// tick is the resolution of arrivals. Packets within one arrive together, which makes thousands of
+	// nodes affordable.
 	tick = time.Millisecond
 
 	defaultInbox = 1024
@@ -70,8 +67,7 @@ type delivery struct {
 	buf  []byte
 }
 
-// New returns a network that carries packets until Close. In a synctest bubble it is to
-// be made and closed within.
+// New returns a network that carries packets until Close. Make and close it in the same synctest bubble.
 func New(opts Options) *Network {
 	if opts.Inbox <= 0 {
 		opts.Inbox = defaultInbox
@@ -88,7 +84,7 @@ func New(opts Options) *Network {
 	return n
 }
 
-// Close ends the network and waits for its goroutine. What is on its way is lost.
+// Close ends the network and waits for its goroutine. Packets in transit are lost.
 func (n *Network) Close() {
 	close(n.stop)
 	n.done.Wait()
@@ -107,8 +103,8 @@ func (n *Network) Listen(addr netip.AddrPort) (*Endpoint, error) {
 	return e, nil
 }
 
-// Partition cuts the network: from now on only endpoints reach each other for which side
-// returns the same. Side is called often and concurrently. Nil heals the network.
+// Partition splits the network: from now on only endpoints with the same side reach each other. side is
+// called often and concurrently. Nil heals the network.
 func (n *Network) Partition(side func(netip.AddrPort) int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -162,8 +158,8 @@ func (n *Network) send(d delivery, delay time.Duration) {
 	n.due[at] = append(list, d)
 }
 
-// next takes the deliveries of the first tick if it is due; otherwise it says how long
-// until then, and a negative time if there are none.
+// next removes and returns the deliveries of the first tick if it is due; otherwise it returns the time
+// until then, negative if there are none.
 func (n *Network) next() ([]delivery, time.Duration) {
 	n.queueMu.Lock()
 	defer n.queueMu.Unlock()

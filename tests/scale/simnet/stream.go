@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errFull is what a writer gets whose reader does not keep up at all.
+// errFull is returned to a writer whose reader does not read.
 var errFull = errors.New("too many bytes on their way")
 
 // pipe is one direction of a stream: chunks in order, each with the time it arrives.
@@ -46,7 +46,7 @@ func newStream(from, to *Endpoint) (ours, theirs *stream) {
 	return ours, theirs
 }
 
-// Write never waits. In a partition the bytes go nowhere, and the reader's deadline tells.
+// Write never blocks. In a partition it drops the bytes, and the reader reaches its deadline.
 func (s *stream) Write(b []byte) (int, error) {
 	select {
 	case <-s.closed:
@@ -111,8 +111,8 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// take copies what has arrived. Where nothing has it says how long until something does;
-// zero for unknown.
+// take copies what has arrived. If nothing has, it returns the time until something does, or 0 if that
+// is unknown.
 func (p *pipe) take(b []byte) (int, time.Duration, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

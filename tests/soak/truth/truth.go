@@ -1,8 +1,7 @@
-// Package truth looks which network namespace has which addresses, by the kernel's word
-// alone: it finds the namespaces under /run/netns and asks each over rtnetlink. It does
-// not know what was done to them, or why.
+// Package truth reads from the kernel which network namespace has which addresses: it finds the
+// namespaces under /run/netns and queries each over rtnetlink. It does not know the plan.
 //
-// It keeps no descriptor of a namespace: it would keep the namespace of a dead pod alive.
+// It keeps no descriptor of a namespace, because that would keep a deleted pod's namespace alive.
 package truth
 
 import (
@@ -29,8 +28,8 @@ import (
 // folder is where namespaces have names.
 const folder = "/run/netns"
 
-// Watcher looks into the namespaces whose names begin with a prefix. Its methods may be
-// called from several goroutines.
+// Watcher reads the namespaces whose names begin with a prefix. Its methods may be called from several
+// goroutines.
 type Watcher struct {
 	prefix string
 	nodes  []string
@@ -52,9 +51,9 @@ type space struct {
 	gone   bool
 }
 
-// New makes a watcher for the namespaces with a prefix. Those of nodes have the names of
-// nodes behind it; of the others the part after the last dot names the node. Looks are
-// handed to feed one after the other, with times since start.
+// New makes a watcher for the namespaces with a prefix. The namespace of a node has the node's name
+// behind it; in the others the part after the last dot names the node. It calls feed with one snapshot
+// after the other, with times since start.
 func New(prefix string, nodes []string, start time.Time, feed func(judge.Snapshot)) *Watcher {
 	return &Watcher{
 		prefix: prefix, nodes: nodes, start: start, feed: feed,
@@ -62,8 +61,8 @@ func New(prefix string, nodes []string, start time.Time, feed func(judge.Snapsho
 	}
 }
 
-// ReadAll looks into every namespace. Names that are gone are looked at, too: nothing is
-// there, or its devices are about to go.
+// ReadAll reads every namespace, also those whose names have been removed: their devices may still
+// exist.
 func (w *Watcher) ReadAll() error {
 	for _, node := range w.nodes {
 		if err := w.Read(w.prefix + node); err != nil {
@@ -101,7 +100,7 @@ func (w *Watcher) ReadAll() error {
 	return nil
 }
 
-// holderOf reads a name under /run/netns; the zero Holder is none of ours.
+// holderOf is the holder of a name under /run/netns, or the zero Holder.
 func (w *Watcher) holderOf(name string) judge.Holder {
 	short, ours := strings.CutPrefix(name, w.prefix)
 	if !ours {
@@ -118,7 +117,7 @@ func (w *Watcher) holderOf(name string) judge.Holder {
 	return judge.Holder{}
 }
 
-// Read looks into one namespace, or for one that is not there yet.
+// Read reads one namespace, which need not exist.
 func (w *Watcher) Read(name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,25 +128,24 @@ func (w *Watcher) Read(name string) error {
 		// It was not there when names were listed last.
 		w.feed(judge.Snapshot{Holder: s.holder, From: w.listed, To: w.listed})
 	}
-	look := judge.Snapshot{Holder: s.holder, From: time.Since(w.start)}
+	snapshot := judge.Snapshot{Holder: s.holder, From: time.Since(w.start)}
 	view, err := inspect(name)
-	look.To = time.Since(w.start)
+	snapshot.To = time.Since(w.start)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// Where the host end of the veth is still there, the namespace lives on without a
-		// name.
+		// If the host end of the veth still exists, so does the namespace, without a name.
 		if node, err := inspect(w.prefix + s.holder.Node); err == nil {
 			w.ports[s.holder.Node] = node.ports
 		}
 		if w.ports[s.holder.Node][s.peer] {
-			look.Maybe = s.has
+			snapshot.Maybe = s.has
 		} else {
 			s.gone = true
 		}
 	case err != nil:
-		return fmt.Errorf("look into netns %s: %w", name, err)
+		return fmt.Errorf("read netns %s: %w", name, err)
 	default:
-		look.Has, look.Maybe = view.has, view.maybe
+		snapshot.Has, snapshot.Maybe = view.has, view.maybe
 		s.has, s.gone = view.has, false
 		if view.peer != 0 {
 			s.peer = view.peer
@@ -156,7 +154,7 @@ func (w *Watcher) Read(name string) error {
 			w.ports[s.holder.Node] = view.ports
 		}
 	}
-	w.feed(look)
+	w.feed(snapshot)
 	return nil
 }
 
@@ -167,14 +165,14 @@ type view struct {
 	ports      map[int]bool
 }
 
-// inspect asks the kernel for the addresses of a namespace.
+// inspect reads the addresses of a namespace.
 func inspect(name string) (v view, err error) {
 	fd, err := netns.GetFromPath(filepath.Join(folder, name))
 	if err != nil {
 		return v, err
 	}
 	defer fd.Close()
-	// A name is a file that nothing is mounted on for a moment, at its birth and its death.
+	// While a namespace is created or deleted, its name is for a moment a file without a mount.
 	var on unix.Statfs_t
 	if err := unix.Fstatfs(int(fd), &on); err != nil {
 		return v, err
