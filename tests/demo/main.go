@@ -1,6 +1,6 @@
-// Command demo shows what dupip does, in half a minute and for real: three nodes and their
-// pods are network namespaces of this machine, the duplicates are real, and the agents
-// find them from their packets. It needs root and leaves nothing behind.
+// Command demo shows what dupip does: three nodes and their pods are network namespaces of this machine,
+// the duplicates are real, and the agents find them by their packets. It needs root and leaves nothing
+// behind.
 package main
 
 import (
@@ -36,17 +36,17 @@ func main() {
 	}
 }
 
-// run plays the demo and takes its lab down, whatever happens.
+// run plays the demo and closes its lab.
 func run(ctx context.Context) (err error) {
 	l, err := lab.New(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// Closing twice is fine: the context may have done it.
+		// The context may have closed it already.
 		err = errors.Join(err, l.Close())
 	}()
-	s := &show{ctx: ctx, lab: l}
+	s := &demo{ctx: ctx, lab: l}
 	for _, name := range []string{"red", "green", "blue"} {
 		node, err := l.AddNode(name)
 		if err != nil {
@@ -66,8 +66,8 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// show is the demo in progress. Agents and watches are in the order of the nodes.
-type show struct {
+// demo is the demo in progress. Agents and watches are in the order of the nodes.
+type demo struct {
 	ctx     context.Context
 	lab     *lab.Lab
 	nodes   []*lab.Node
@@ -83,8 +83,8 @@ const (
 	blue
 )
 
-// cast is a pod of the demo.
-type cast struct {
+// podSpec is a pod of the demo.
+type podSpec struct {
 	name   string
 	node   int
 	style  lab.Style
@@ -92,10 +92,10 @@ type cast struct {
 	silent bool
 }
 
-// elders are the pods that are there from the beginning.
-func (s *show) elders() []cast {
+// firstPods are the pods that start before the agents.
+func (s *demo) firstPods() []podSpec {
 	r, g, b := s.nodes[red], s.nodes[green], s.nodes[blue]
-	return []cast{
+	return []podSpec{
 		{"web", red, lab.Bridged, []netip.Addr{r.IPv4(11)}, false},
 		{"api", red, lab.Bridged, []netip.Addr{r.IPv4(12), r.IPv6(0x12)}, false},
 		{"queue", red, lab.Routed, []netip.Addr{r.RoutedIPv4(24)}, true},
@@ -107,10 +107,10 @@ func (s *show) elders() []cast {
 	}
 }
 
-func (s *show) pods() error {
+func (s *demo) pods() error {
 	fmt.Printf("Three nodes with eight pods, each a network namespace of this machine:\n\n")
 	fmt.Printf("  %-7s %-8s %-11s %s\n", "NODE", "POD", "NETWORK", "ADDRESSES")
-	for _, pod := range s.elders() {
+	for _, pod := range s.firstPods() {
 		if _, err := s.add(pod); err != nil {
 			return err
 		}
@@ -126,11 +126,11 @@ func (s *show) pods() error {
 	return nil
 }
 
-func (s *show) add(pod cast) (*lab.Pod, error) {
+func (s *demo) add(pod podSpec) (*lab.Pod, error) {
 	return s.nodes[pod.node].AddPod(pod.name, lab.PodOptions{Style: pod.style, Addrs: pod.addrs, Silent: pod.silent})
 }
 
-func (s *show) observe() error {
+func (s *demo) observe() error {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	for _, node := range s.nodes {
@@ -154,8 +154,8 @@ func (s *show) observe() error {
 		}
 		s.watches = append(s.watches, w)
 	}
-	// Ten addresses, the silent ones too: the agents asked, and they answered.
-	for _, pod := range s.elders() {
+	// Ten addresses, also silent pods': the agents probed them, and they answered.
+	for _, pod := range s.firstPods() {
 		for _, ip := range pod.addrs {
 			if _, err := s.agents[pod.node].Client.WaitBinding(ctx, ip, func(lab.Binding) bool { return true }); err != nil {
 				return fmt.Errorf("the agent did not see %s: %w", ip, err)
@@ -166,13 +166,13 @@ func (s *show) observe() error {
 	if err := s.command(red, "nodes"); err != nil {
 		return err
 	}
-	fmt.Printf("\nThey have heard from all ten addresses. So far all is well:\n")
+	fmt.Printf("\nThey know all ten addresses. There is no conflict yet:\n")
 	return s.command(red, "conflicts", "--cluster")
 }
 
-func (s *show) duplicates() error {
+func (s *demo) duplicates() error {
 	fmt.Printf("\nNow three pods start with addresses that others have, two of them on other nodes:\n\n")
-	newcomers := []cast{
+	newcomers := []podSpec{
 		{"web-2", red, lab.Bridged, []netip.Addr{s.nodes[red].IPv4(11)}, false},
 		{"mail-2", blue, lab.Routed, []netip.Addr{s.nodes[green].RoutedIPv6(0x23)}, false},
 		{"queue-2", green, lab.Routed, []netip.Addr{s.nodes[red].RoutedIPv4(24)}, true},
@@ -201,28 +201,28 @@ func (s *show) duplicates() error {
 }
 
 // holders names the pods of an event, without the prefix of this run.
-func (s *show) holders(event lab.Event) string {
+func (s *demo) holders(event lab.Event) string {
 	var names []string
 	for _, holder := range event.Conflict.Holders {
 		name := strings.TrimPrefix(holder.Netns, s.lab.Prefix())
 		if name == "" {
-			name = "a pod of " + holder.Node // its node has not told yet
+			name = "a pod of " + holder.Node // its node has not sent the name yet
 		}
 		names = append(names, name)
 	}
 	return strings.Join(names, " and ")
 }
 
-func (s *show) inspect() error {
-	fmt.Println("\nWho they are, for whoever is on call; any node can tell:")
+func (s *demo) inspect() error {
+	fmt.Println("\nThe conflicts, for the person on call; any node can list them:")
 	if err := s.command(blue, "conflicts", "--cluster"); err != nil {
 		return err
 	}
-	fmt.Println("\nAnd the whole story of the last one, whose two holders never sent a packet:")
+	fmt.Println("\nThe history of the last one, whose two holders never sent a packet themselves:")
 	return s.command(red, "explain", s.nodes[red].RoutedIPv4(24).String())
 }
 
-func (s *show) resolve() error {
+func (s *demo) resolve() error {
 	fmt.Printf("\nThe newcomer %s is deleted on green. On red:\n\n", strings.TrimPrefix(s.last.Name, s.lab.Prefix()))
 	began := time.Now()
 	if err := s.last.Delete(); err != nil {
@@ -242,7 +242,7 @@ func (s *show) resolve() error {
 }
 
 // command runs a command of dupip on a node and prints both.
-func (s *show) command(node int, args ...string) error {
+func (s *demo) command(node int, args ...string) error {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	out, err := s.agents[node].CLI(ctx, args...)

@@ -50,7 +50,7 @@ func TestSoak(t *testing.T) {
 	if *loss > 0 {
 		s.InjectFaults(lab.Fault{Percent: *loss})
 	}
-	s.play(plan.Draw(seed, s.site(), *length))
+	s.play(plan.Draw(seed, s.cluster(), *length))
 	s.leftovers()
 	s.summary()
 }
@@ -65,8 +65,8 @@ func limits() judge.Limits {
 }
 
 // site is what a plan has to know of the lab.
-func (s *soak) site() plan.Site {
-	site := plan.Site{Pods: pods}
+func (s *soak) cluster() plan.Cluster {
+	site := plan.Cluster{Pods: pods}
 	for _, n := range s.nodes {
 		site.Host = append(site.Host, []netip.Addr{n.Uplink(), n.Uplink6(), n.IPv4(1), n.IPv6(1)})
 	}

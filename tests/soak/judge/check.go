@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// checkPoll judges all that an agent says at one time: what it has to tell of, and what it
-// has to have let go of.
+// checkPoll checks the open conflicts of an agent at one time: missing ones, and those that should be
+// over.
 func (j *Judge) checkPoll(o *Open) {
 	n := j.node(o.Node)
 	present := make(map[string]bool, len(o.Conflicts))
@@ -39,7 +39,7 @@ func (j *Judge) checkPoll(o *Open) {
 	}
 }
 
-// checkMissing judges whether an agent tells of a pair that it has to tell of.
+// checkMissing checks whether an agent reports a pair that it must report.
 func (j *Judge) checkMissing(p *pair, o *Open) {
 	from, until := p.certain()
 	if from > o.From || until < o.From {
@@ -47,9 +47,9 @@ func (j *Judge) checkMissing(p *pair, o *Open) {
 	}
 	down, start := j.start(p, o.Node, o.From)
 	d := p.obligation(o.Node)
-	told := slices.ContainsFunc(o.Conflicts, p.namedIn)
+	reported := slices.ContainsFunc(o.Conflicts, p.namedIn)
 	switch {
-	case told, down:
+	case reported, down:
 	case d.found != 0 && d.found < o.From:
 		j.report(j.finding(Dropped, p, o.Node, o.From, fmt.Sprintf("confirmed after %s, and not any more", seconds(d.found-from))))
 		*d = obligation{since: o.From}
@@ -59,8 +59,7 @@ func (j *Judge) checkMissing(p *pair, o *Open) {
 	}
 }
 
-// start is from when on an agent could know of a pair; not at all where it, or the one it
-// has to ask, is down.
+// start is since when an agent could know of a pair; down if it, or the other holder's agent, is down.
 func (j *Judge) start(p *pair, name string, at time.Duration) (down bool, start time.Duration) {
 	start, _ = p.certain()
 	start = max(start, p.obligation(name).since)
@@ -71,7 +70,7 @@ func (j *Judge) start(p *pair, name string, at time.Duration) (down bool, start 
 	return down, start
 }
 
-// allowed is how long after it had to be known a pair may be confirmed, or not be by then.
+// allowed is how long after start a pair may be unconfirmed.
 func (j *Judge) allowed(p *pair, start, at time.Duration) time.Duration {
 	allowed := j.limits.Found + j.StalledFor(start, at)
 	if a := j.addresses[p.ip]; a != nil && slices.ContainsFunc(a.holders(start, at), func(h Holder) bool {
@@ -82,13 +81,13 @@ func (j *Judge) allowed(p *pair, start, at time.Duration) time.Duration {
 	return allowed
 }
 
-// wasAway says whether the agent of a node was down at some time between two times.
+// wasAway returns whether the agent of a node was down at some time between two times.
 func (j *Judge) wasAway(name string, from, until time.Duration) bool {
 	n := j.nodes[name]
 	return n != nil && slices.ContainsFunc(n.outages, func(o span) bool { return o.from <= until && o.until >= from })
 }
 
-// count comes to a verdict about the pairs of an address, where there is one by now.
+// count updates the verdicts about the pairs of an address.
 func (j *Judge) count(a *address) {
 	for _, p := range a.pairs {
 		from, until := p.certain()
@@ -123,7 +122,7 @@ func (j *Judge) verdict(p *pair, name string, d *obligation, until time.Duration
 		d.done = true
 		down, start := j.start(p, name, d.found)
 		switch late := d.found - start; {
-		case down: // it tells of it before it is known to be ready
+		case down: // it reports the pair before it is known to be ready
 		case late > j.allowed(p, start, d.found):
 			j.report(j.finding(Late, p, name, d.found, fmt.Sprintf("confirmed %s after it had to be known", seconds(late))))
 		}
@@ -141,7 +140,7 @@ func (j *Judge) verdict(p *pair, name string, d *obligation, until time.Duration
 	}
 }
 
-// checkLingering judges whether a confirmed conflict should be over by now.
+// checkLingering checks whether a confirmed conflict should be over.
 func (j *Judge) checkLingering(o *Open, c Conflict) {
 	down, since := j.readySince(o, c)
 	if down {
@@ -165,7 +164,7 @@ func (j *Judge) checkLingering(o *Open, c Conflict) {
 	}
 }
 
-// checkSuspicion judges whether a suspicion should be over by now.
+// checkSuspicion checks whether a suspicion should be over.
 func (j *Judge) checkSuspicion(n *node, o *Open, c Conflict) {
 	began, known := n.suspects[c.ID]
 	if !known {
@@ -176,17 +175,17 @@ func (j *Judge) checkSuspicion(n *node, o *Open, c Conflict) {
 	if down {
 		return
 	}
-	if since > 0 && began <= since { // else it is not from before the restart
+	if since > 0 && began <= since { // it may be from before the restart
 		since += j.limits.Restored
 	}
 	last := max(j.lastTogether(o, c), since, began)
 	if late := o.From - last; late > j.limits.Suspicion+j.StalledFor(last, o.From) {
-		j.find(Suspicious, o.Node, c, o.From, fmt.Sprintf("suspected for %s where nobody else has the address", seconds(late)))
+		j.find(Suspicious, o.Node, c, o.From, fmt.Sprintf("suspected for %s with one holder", seconds(late)))
 	}
 }
 
-// readySince is since when an agent, and those of the holders it names, have had time to
-// learn after a restart.
+// readySince is since when an agent, and those of the holders in a conflict, have had time to resync
+// after a restart.
 func (j *Judge) readySince(o *Open, c Conflict) (down bool, since time.Duration) {
 	names := []string{o.Node}
 	for _, h := range c.Holders {
@@ -201,8 +200,8 @@ func (j *Judge) readySince(o *Open, c Conflict) (down bool, since time.Duration)
 	return down, since
 }
 
-// lastTogether is when somebody on the agent's node last may have had the address of a
-// conflict together with somebody else; zero for never.
+// lastTogether is when a holder on the agent's node may last have shared the address of a conflict; 0
+// for never.
 func (j *Judge) lastTogether(o *Open, c Conflict) (last time.Duration) {
 	a := j.addresses[c.IP]
 	if a == nil {

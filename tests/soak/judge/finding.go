@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// Kind says what is wrong.
+// Kind is the kind of a finding.
 type Kind string
 
 // The kinds of findings.
 const (
-	// Overdue is a first word: it will be Late or Missed.
+	// Overdue: not confirmed in time. Late or Missed follows.
 	Overdue Kind = "overdue"
-	// Missed: two had an address for long, and the agent of one did not confirm it.
+	// Missed: an agent never confirmed a pair.
 	Missed Kind = "missed"
-	// Late: it did, but not in time.
+	// Late: an agent did not confirm a pair in time.
 	Late Kind = "late"
-	// Invented: it was confirmed, and no two had the address for as long as it takes.
+	// Invented: a conflict was confirmed, and no two holders shared the address for long enough.
 	Invented Kind = "invented"
-	// Wrong: it is confirmed with holders that are not the ones.
+	// Wrong: a conflict is confirmed with the wrong holders.
 	Wrong Kind = "wrong"
-	// Dropped: it was confirmed and is not any more, while both still have the address.
+	// Dropped: a conflict is not confirmed any more while both holders still have the address.
 	Dropped Kind = "dropped"
-	// Lingering: it is still confirmed long after its end.
+	// Lingering: a conflict is still confirmed long after its end.
 	Lingering Kind = "lingering"
-	// Suspicious: a suspicion is still open where only one has the address.
+	// Suspicious: a suspicion is still open with one holder.
 	Suspicious Kind = "lingering suspicion"
 )
 
-// Finding is something that is wrong at the agent of a node.
+// Finding is a wrong report, or a missing one, of a node's agent.
 type Finding struct {
 	Kind    Kind
 	Node    string
@@ -51,17 +51,16 @@ func (f Finding) String() string {
 
 // Tally counts verdicts.
 type Tally struct {
-	// Long counts the pairs of holders that had an address for so long that it had to be
-	// found; Found those, and briefer ones, that were found at the nodes of both.
+	// Long counts the pairs of holders that shared an address long enough that they had to be found;
+	// Found those, and shorter ones, that were found at the nodes of both.
 	Long, Found int
 	Findings    map[Kind]int
-	// Delays are how long it took at each node from when both had the address for certain
-	// to the confirmation. Held are the same where a restart may have held it up, not
-	// counted before the last agent was ready.
+	// Delays are the times at each node from when both certainly had the address to the confirmation.
+	// Held are those that a restart may have delayed, from when the last agent was ready.
 	Delays, Held []time.Duration
-	// Stalled is for how long in all nobody could look, which is forgiven.
+	// Stalled is for how long this process was stalled, which the limits allow for.
 	Stalled time.Duration
-	// Slowest tells of the longest of Delays.
+	// Slowest describes the longest of Delays.
 	Slowest string
 }
 

@@ -1,12 +1,11 @@
-// Package judge says whether agents told the truth about duplicate addresses.
+// Package judge checks whether agents report duplicate addresses correctly.
 //
-// It is fed with looks (which namespace had which addresses, by the kernel) and with what
-// each agent said, and finds what was missed, late, invented, wrong, dropped or went on
-// for too long. It owns the tolerances. It must not know what was planned, nor do any
-// I/O or read a clock: all times are durations since the beginning.
+// It gets snapshots (which namespace had which addresses, from the kernel) and the agents' reports, and
+// finds what was missed, late, invented, wrong, dropped or open for too long. It owns the tolerances. It
+// does not know the plan, does no I/O and reads no clock: all times are durations since the start.
 //
-// A look takes a moment and there is nothing between two looks, so when an address came
-// or went is known within bounds. Where both answers could be right, it finds nothing.
+// Between two snapshots nothing is known, so the times at which an address came or went have bounds.
+// Where both verdicts are possible, there is no finding.
 package judge
 
 import (
@@ -17,7 +16,7 @@ import (
 	"time"
 )
 
-// Holder is a namespace on a node. Netns is "host" for the node itself.
+// Holder is a namespace on a node. Netns is "host" for the node's own.
 type Holder struct{ Node, Netns string }
 
 func (h Holder) String() string { return h.Node + "/" + h.Netns }
@@ -33,7 +32,7 @@ type Snapshot struct {
 	Has, Maybe []netip.Addr
 }
 
-// Conflict is a conflict as an agent tells of it.
+// Conflict is a conflict as an agent reports it.
 type Conflict struct {
 	ID        string
 	IP        netip.Addr
@@ -41,7 +40,7 @@ type Conflict struct {
 	Holders   []Holder
 }
 
-// Event is a step of a conflict that an agent told of. Kind is as in the API.
+// Event is an agent's event about a conflict. Kind is as in the API.
 type Event struct {
 	Node     string
 	At       time.Duration
@@ -56,8 +55,7 @@ type Open struct {
 	Conflicts []Conflict
 }
 
-// Judge collects what happens and finds what is wrong with it. Its methods are for one
-// goroutine.
+// Judge compares snapshots with reports. It is not safe for concurrent use.
 type Judge struct {
 	limits    Limits
 	addresses map[netip.Addr]*address
@@ -65,7 +63,7 @@ type Judge struct {
 	nodes     map[string]*node
 	stalls    []span
 	pending   []message
-	known     time.Duration // all that was there before this has been looked at
+	known     time.Duration // snapshots are complete until then
 	findings  []Finding
 	tally     Tally
 }
@@ -75,19 +73,19 @@ type node struct {
 	outages  []span                   // the last one may go on: until is never
 	suspects map[string]time.Duration // since when it has a suspicion, by id
 	reported map[string]bool          // findings about conflicts, by kind and id
-	// confirmed are the holders that it last named in an event, or when it was first seen
-	// to tell of a conflict without one, by id. Those of a former agent are in former.
+	// confirmed are the holders in the last event, or in the first poll without one, by conflict id.
+	// previous are those of the agent before the restart.
 	confirmed, previous map[string][]Holder
-	polled              time.Duration // when it was last asked and answered
+	polled              time.Duration // when it last answered a poll
 }
 
 // span is a stretch of time.
 type span struct{ from, until time.Duration }
 
-// never is the end of what goes on.
+// never is the end of a span that has not ended.
 const never = time.Duration(1<<63 - 1)
 
-// message waits until the looks have caught up with it.
+// message is a report that waits for the snapshots until its time.
 type message struct {
 	at    time.Duration
 	event *Event
@@ -114,11 +112,11 @@ func (j *Judge) node(name string) *node {
 	return n
 }
 
-// Down tells that the agent of a node is about to end; it has no obligations until Up.
+// Down records that the agent of a node is about to end; it has no obligations until Up.
 func (j *Judge) Down(name string, at time.Duration) {
 	n := j.node(name)
 	n.outages = append(n.outages, span{at, never})
-	// The next agent begins anew with what it says.
+	// The next agent reports all its conflicts again.
 	clear(n.suspects)
 	maps.Copy(n.previous, n.confirmed)
 	clear(n.confirmed)
@@ -131,28 +129,28 @@ func (j *Judge) Down(name string, at time.Duration) {
 	}
 }
 
-// Up tells that the next agent of a node is ready.
+// Up records that the next agent of a node is ready.
 func (j *Judge) Up(name string, at time.Duration) {
 	n := j.node(name)
 	n.outages[len(n.outages)-1].until = at
 }
 
-// Stalled tells that this process got no time to look: agents may have got none either.
+// Stalled records that this process got no CPU time, and so perhaps the agents did not either.
 func (j *Judge) Stalled(from, until time.Duration) {
 	j.stalls = append(j.stalls, span{from, until})
 	j.tally.Stalled += until - from
 }
 
-// AddEvent tells of an event.
+// AddEvent records an event.
 func (j *Judge) AddEvent(e Event) { j.pending = append(j.pending, message{at: e.At, event: &e}) }
 
-// AddPoll tells of the open conflicts of an agent.
+// AddPoll records the open conflicts of an agent.
 func (j *Judge) AddPoll(o Open) {
 	o.To = max(o.From, o.To)
 	j.pending = append(j.pending, message{at: o.To, open: &o})
 }
 
-// AddSnapshot tells of a look. Looks into one namespace come in order.
+// AddSnapshot records a snapshot. Those of one namespace must be in order.
 func (j *Judge) AddSnapshot(l Snapshot) {
 	for _, ip := range slices.Concat(l.Has, l.Maybe) {
 		if j.addresses[ip] == nil {
@@ -172,8 +170,8 @@ func (j *Judge) AddSnapshot(l Snapshot) {
 	j.lastSeen[l.Holder] = l.From
 }
 
-// Advance judges what was said before now; every namespace was looked at since. It
-// returns the new findings.
+// Advance checks the reports from before now and returns the new findings. There must be a snapshot of
+// every namespace since.
 func (j *Judge) Advance(now time.Duration) []Finding {
 	j.known = now
 	slices.SortStableFunc(j.pending, func(a, b message) int { return cmp.Compare(a.at, b.at) })
@@ -200,20 +198,20 @@ func (j *Judge) Advance(now time.Duration) []Finding {
 	return found
 }
 
-// checkEvent judges what an agent newly claims.
+// checkEvent checks a new confirmation or new holders.
 func (j *Judge) checkEvent(e *Event) {
 	c := e.Conflict
 	if !c.Confirmed || e.Kind != "confirmed" && e.Kind != "changed" {
 		return
 	}
 	a, n := j.addresses[c.IP], j.node(e.Node)
-	says := confirmation{node: e.Node, conflict: c, from: e.At, to: e.At}
+	report := confirmation{node: e.Node, conflict: c, from: e.At, to: e.At}
 	before, known := n.confirmed[c.ID]
 	switch {
 	case e.Kind == "confirmed":
-		j.checkConfirmation(a, says)
+		j.checkConfirmation(a, report)
 	case known:
-		if what := j.wrong(a, says, before); what != "" {
+		if what := j.wrong(a, report, before); what != "" {
 			j.find(Wrong, e.Node, c, e.At, what)
 		}
 	}
@@ -225,7 +223,7 @@ func (j *Judge) checkEvent(e *Event) {
 	}
 }
 
-// mark notes which overlaps an agent tells of.
+// mark records which pairs an agent reports.
 func (j *Judge) mark(a *address, name string, c Conflict, at time.Duration) {
 	for _, p := range a.pairs {
 		if !p.of(name) || !p.namedIn(c) {
@@ -234,7 +232,7 @@ func (j *Judge) mark(a *address, name string, c Conflict, at time.Duration) {
 		if from, until := p.possible(); at < from || at > until {
 			continue
 		}
-		// What a former agent said does not count for its successor.
+		// A report from before the restart does not count for the next agent.
 		if d := p.obligation(name); at >= d.since && (d.found == 0 || at < d.found) {
 			d.found = at
 		}
@@ -259,7 +257,7 @@ func (j *Judge) report(f Finding) {
 	j.tally.Findings[f.Kind]++
 }
 
-// StalledFor is for how long nobody could look between two times.
+// StalledFor is how long this process was stalled between two times.
 func (j *Judge) StalledFor(from, until time.Duration) (sum time.Duration) {
 	for _, s := range j.stalls {
 		sum += max(0, min(until, s.until)-max(from, s.from))
@@ -267,8 +265,8 @@ func (j *Judge) StalledFor(from, until time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// away says whether the agent of a node is down at a time, and else since when it is
-// there and has had time to learn; zero if it always was.
+// away returns whether the agent of a node is down at a time, and otherwise since when it is up and has
+// had time to resync; 0 if it always was.
 func (j *Judge) away(name string, at time.Duration) (down bool, since time.Duration) {
 	n := j.nodes[name]
 	if n == nil {

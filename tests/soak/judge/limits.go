@@ -4,37 +4,30 @@ import "time"
 
 // Limits are the tolerances.
 type Limits struct {
-	// Overlap is the agents' --min-overlap: two who shared an address for less, at the
-	// longest that the looks allow, are no conflict.
+	// Overlap is the agents' --min-overlap. Two holders that cannot have shared an address for that
+	// long are no conflict.
 	Overlap time.Duration
-	// Found is until when an overlap has to be confirmed at the node of each holder,
-	// counted from when both had the address for certain.
+	// Found is the time in which each holder's node must confirm a pair, from when both certainly had
+	// the address.
 	Found time.Duration
-	// Unanswered is how much later that may be where a third has the address whose agent is
-	// down, or has just come: it is asked as well, in vain for 1.8 s (gossip, ask.go), and
-	// all rounds begin anew after that.
+	// Unanswered is added if the agent of a third holder is down or has just started: its probe request
+	// fails after 1.8 s, and then all rounds start again.
 	Unanswered time.Duration
-	// Fresh is how old what an agent confirms may be. The answers of the last round count
-	// for a second (detector, answerTime), and then one may be on its way from another
-	// node.
+	// Fresh is how long after the end of a pair an agent may confirm it: the answers of the last round
+	// count for a second, and one may still be on its way from another node.
 	Fresh time.Duration
-	// Over is how long a conflict may go on after its end: it is held for 3 s (detector,
-	// resolveTime) and, if somebody who may have the address too is being asked, for
-	// another min-overlap and two answers (3 s); the rest is for the word of the end to
-	// come from the other node.
+	// Over is how long after its end a conflict may be open: 3 s until it is resolved, 3 s more while
+	// another possible holder is verified, and time for the message from the other node.
 	Over time.Duration
-	// Suspicion is how long a suspicion may stay open where only one has the address. Two
-	// rounds in vain take 5 s, and a question that a safeguard puts off is put again within
-	// as many; the probe of a pod itself puts it off for 10 s (agent, probeGuard).
+	// Suspicion is how long a suspicion with one holder may be open. Two unanswered rounds take 5 s, and
+	// a guard delays a probe by up to 10 s.
 	Suspicion time.Duration
-	// Restart is how much later all that may be for a node whose agent was restarted, and
-	// for those who share an address with it, counted from when it is ready. A new agent
-	// has forgotten what it keeps for others, and those tell it all again within 5 s
-	// (gossip, moveSpread); for as long it does not say of a holder that it has not heard
-	// of yet that there is none (agent, questionsAfter).
+	// Restart is added after a restart of the node's agent, or of another holder's, from when it is
+	// ready. The new agent has lost the leases that it kept, and their nodes send them again within 5 s.
+	// Until then it does not deny holders that it does not know.
 	Restart time.Duration
-	// Restored is how long after that a suspicion may be one of the former agent, which
-	// waits for a holder on another node (detector, remoteTime).
+	// Restored is how long after that a suspicion from before the restart may wait for a holder on
+	// another node.
 	Restored time.Duration
 }
 

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// address is who has and had one address.
+// address has the present and past holders of an address.
 type address struct {
 	ip netip.Addr
-	// now are those who have it, as far as the last looks tell, and past those who had.
+	// now are the holders in the last snapshots, past are those before.
 	now  map[Holder]*presence
 	past []*presence
-	// pairs are of those who have it and of those who had.
+	// pairs are pairs of present and past holders.
 	pairs []*pair
 }
 
@@ -25,10 +25,10 @@ type presence struct {
 	// The holder had it for certain all the time between sure and seen; both never, and
 	// zero, if it never had it for certain.
 	sure, seen time.Duration
-	firm       bool // at the last look
+	firm       bool // it certainly had the address in the last snapshot
 }
 
-// present takes in a look that saw the address; firmly or perhaps.
+// present records a snapshot with the address; firm if the holder certainly has it.
 func (j *Judge) present(a *address, l Snapshot, firm bool) {
 	p := a.now[l.Holder]
 	if p == nil {
@@ -52,7 +52,7 @@ func (j *Judge) present(a *address, l Snapshot, firm bool) {
 	p.firm = firm
 }
 
-// absent takes in a look that did not see the address.
+// absent records a snapshot without the address.
 func (a *address) absent(l Snapshot) {
 	if p := a.now[l.Holder]; p != nil {
 		p.until = l.To
@@ -61,7 +61,7 @@ func (a *address) absent(l Snapshot) {
 	}
 }
 
-// join makes a pair of two who may rule each other out.
+// join makes a pair of two presences that may be a conflict.
 func (a *address) join(x, y *presence) {
 	if x.holder == y.holder || x.holder.host() && y.holder.host() {
 		return
@@ -69,7 +69,7 @@ func (a *address) join(x, y *presence) {
 	a.pairs = append(a.pairs, &pair{ip: a.ip, x: x, y: y, at: make(map[string]*obligation)})
 }
 
-// mayHave says whether a holder may have had the address at some time between two times.
+// mayHave returns whether a holder may have had the address at some time between two times.
 func (a *address) mayHave(h Holder, from, until time.Duration) bool {
 	ok := func(p *presence) bool { return p.holder == h && p.from <= until && p.until >= from }
 	if p := a.now[h]; p != nil && ok(p) {
@@ -106,13 +106,13 @@ type pair struct {
 	found   bool
 }
 
-// obligation is that of an agent to tell of a pair.
+// obligation is that of an agent to report a pair.
 type obligation struct {
 	// since is when it began, where that is later than the pair.
 	since time.Duration
 	// found is since when the agent names both in a confirmed conflict, zero if it does not.
 	found time.Duration
-	// overdue: it should have by now. done: it was judged, and did or will not.
+	// overdue: the finding Overdue was made. done: the verdict is final.
 	overdue, done bool
 }
 
@@ -123,12 +123,12 @@ func (p *pair) obligation(node string) *obligation {
 	return p.at[node]
 }
 
-// namedIn says whether a conflict names both.
+// namedIn returns whether a conflict names both.
 func (p *pair) namedIn(c Conflict) bool {
 	return c.Confirmed && slices.Contains(c.Holders, p.x.holder) && slices.Contains(c.Holders, p.y.holder)
 }
 
-// of says whether one of the two is on a node.
+// of returns whether one of the two is on a node.
 func (p *pair) of(node string) bool { return p.x.holder.Node == node || p.y.holder.Node == node }
 
 // nodes are those of the two.
@@ -144,8 +144,7 @@ func (p *pair) possible() (from, until time.Duration) {
 	return max(p.x.from, p.y.from), min(p.x.until, p.y.until)
 }
 
-// certain is the time for which both had it for certain, as far as known; not if until is
-// before from.
+// certain is the time for which both certainly had it; none if until is before from.
 func (p *pair) certain() (from, until time.Duration) {
 	return max(p.x.sure, p.y.sure), min(p.x.seen, p.y.seen)
 }

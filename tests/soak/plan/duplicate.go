@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// duplicate is a real one: it lasts for long enough to be found, ends in one of several
-// ways, and sometimes comes back.
+// duplicate is a duplicate that lasts long enough to be found, ends in one of several ways, and sometimes
+// returns.
 func (m *model) duplicate() {
 	elder := m.idle(nil)
 	if elder == nil {
@@ -26,9 +26,9 @@ func (m *model) duplicate() {
 // lasts draws how long a duplicate lasts.
 func (m *model) lasts() time.Duration { return m.between(5*time.Second, 30*time.Second) }
 
-// hostDuplicate gives a pod an address of a node, its own or another.
+// hostDuplicate gives a pod an address of any node.
 func (m *model) hostDuplicate(p *pod) {
-	all := m.site.Host[m.anyNode()]
+	all := m.cluster.Host[m.anyNode()]
 	ip := all[m.rng.IntN(len(all))]
 	if m.held[ip] > 0 {
 		return // a pod has it already
@@ -39,7 +39,7 @@ func (m *model) hostDuplicate(p *pod) {
 	m.remove(p, m.now+m.lasts(), ip)
 }
 
-// addedDuplicate gives a running pod what another one has.
+// addedDuplicate gives a running pod another one's addresses.
 func (m *model) addedDuplicate(elder *pod) {
 	q := m.idle(func(q *pod) bool {
 		return q != elder && !slices.ContainsFunc(q.has, func(ip netip.Addr) bool { return slices.Contains(elder.has, ip) })
@@ -66,7 +66,7 @@ func (m *model) addedDuplicate(elder *pod) {
 	m.stop(back, at+m.between(5*time.Second, 12*time.Second))
 }
 
-// startedDuplicate has one or two pods born with what another one has.
+// startedDuplicate starts one or two pods with another one's addresses.
 func (m *model) startedDuplicate(elder *pod) {
 	m.begin("duplicate")
 	if elder.Silent {
@@ -81,7 +81,7 @@ func (m *model) startedDuplicate(elder *pod) {
 		m.stop(third, m.between(m.now+6*time.Second, end+8*time.Second))
 	}
 	if m.chance(15) && end > m.now+12*time.Second {
-		// It is another holder then, and goes on.
+		// The duplicate goes on with another holder.
 		at := m.between(m.now+5*time.Second, end-6*time.Second)
 		id := m.stop(q, at)
 		q = m.startLike(Pod{Routed: q.Routed, Silent: q.Silent}, at+m.upTo(time.Second), m.otherNode(q.Node), ips, id)
@@ -99,7 +99,7 @@ func (m *model) startedDuplicate(elder *pod) {
 	m.stop(back, at+m.between(5*time.Second, 12*time.Second))
 }
 
-// crowd has several pods born with what one has, and all but one of them die one by one.
+// crowd starts several pods with one's addresses and ends all but one of them one by one.
 func (m *model) crowd() {
 	elder := m.idle(nil)
 	if elder == nil {
@@ -120,19 +120,18 @@ func (m *model) crowd() {
 	all[0].busy = max(all[0].busy, at+margin)
 }
 
-// again says whether a duplicate comes back, and comeback how soon: before its end is
-// certain, or after.
+// again draws whether a duplicate returns, and comeback when: before its end is certain, or after.
 func (m *model) again() bool { return m.chance(30) }
 
 func (m *model) comeback() time.Duration { return m.between(200*time.Millisecond, 8*time.Second) }
 
-// end ends a duplicate: one of the two dies, moves, or loses the addresses.
+// end ends a duplicate: one of the two pods ends, moves, or loses the addresses.
 func (m *model) end(elder, q *pod, at time.Duration, ips []netip.Addr) {
 	who := elder
 	if m.chance(60) {
 		who = q
 	}
-	// What comes back finds the other one there.
+	// The other one must be there when the duplicate returns.
 	other := elder
 	if who == elder {
 		other = q
@@ -148,7 +147,7 @@ func (m *model) end(elder, q *pod, at time.Duration, ips []netip.Addr) {
 	case 1:
 		m.stop(who, at)
 	default:
-		// It is evicted, and its successor gets an address of its own.
+		// It is evicted, and its successor gets another address.
 		id := m.stop(who, at)
 		if next := m.newAddrs(); len(next) > 0 {
 			m.startLike(Pod{Routed: who.Routed}, at+m.upTo(time.Second), m.otherNode(who.Node), next, id)
@@ -156,7 +155,7 @@ func (m *model) end(elder, q *pod, at time.Duration, ips []netip.Addr) {
 	}
 }
 
-// holders are those of the two who are left with the addresses.
+// holders are those of the two pods that have the addresses.
 func (m *model) holders(elder, q *pod, ips []netip.Addr) (left []*pod) {
 	for _, p := range []*pod{elder, q} {
 		if slices.Contains(p.has, ips[0]) {

@@ -11,18 +11,18 @@ import (
 // model is the cluster as it is at one time of the plan.
 type model struct {
 	rng     *rand.Rand
-	site    Site
+	cluster Cluster
 	now     time.Duration
 	steps   []*Step
 	pods    []*pod // those alive
 	started int
-	// free are the addresses that nobody has, held how many have the others, and left the
-	// step after which nobody had it any more.
+	// free are the addresses without a holder, held the numbers of holders of the others, and left the
+	// step after which an address had no holder.
 	free  []netip.Addr
 	held  map[netip.Addr]int
 	left  map[netip.Addr]int
 	later []change
-	// name is that of the present story; stories counts them.
+	// name is that of the current story; stories counts them.
 	name    string
 	stories int
 	// restartAt is when an agent is to be restarted next.
@@ -34,7 +34,7 @@ type model struct {
 type pod struct {
 	*Pod
 	has []netip.Addr
-	// busy is until when a story has the pod for itself.
+	// busy is until when a story uses the pod.
 	busy time.Duration
 	// first and last are its first and its last step.
 	first, last int
@@ -48,17 +48,17 @@ type change struct {
 }
 
 const (
-	// quick is the time in which as many pods as there should be are born at the start.
+	// quick is the time in which the first pods start.
 	quick = 6 * time.Second
 	// pause is the mean time between two stories.
 	pause = 550 * time.Millisecond
-	// margin is how long a pod is left alone after a story.
+	// margin is how long no other story uses a pod after one.
 	margin = 300 * time.Millisecond
 )
 
 func (m *model) play(length time.Duration) {
-	for i := range m.site.Pods {
-		m.at(quick * time.Duration(i) / time.Duration(m.site.Pods))
+	for i := range m.cluster.Pods {
+		m.at(quick * time.Duration(i) / time.Duration(m.cluster.Pods))
 		m.begin("start")
 		m.start(m.now, m.anyNode(), m.newAddrs())
 	}
@@ -75,7 +75,7 @@ func (m *model) begin(name string) {
 	m.name = fmt.Sprintf("%s %d", name, m.stories)
 }
 
-// at goes on to a time, and does what is due until then.
+// at advances the model to a time and makes the changes that are due.
 func (m *model) at(now time.Duration) {
 	for {
 		next := -1
@@ -97,7 +97,7 @@ func (m *model) at(now time.Duration) {
 
 func (m *model) when(at time.Duration, do func()) { m.later = append(m.later, change{at, do}) }
 
-// step adds a step and returns its number. Pods' steps come one after the other.
+// step adds a step and returns its number. The steps of a pod are done in order.
 func (m *model) step(s Step, p *pod) int {
 	s.ID = len(m.steps)
 	if p != nil {
@@ -138,7 +138,7 @@ func (m *model) startLike(like Pod, at time.Duration, node int, ips []netip.Addr
 	return p
 }
 
-// stop lets a pod die at a time.
+// stop ends a pod at a time.
 func (m *model) stop(p *pod, at time.Duration) int {
 	id := m.step(Step{Due: at, Kind: PodEnd, IPs: slices.Clone(p.has), Vanish: m.chance(15)}, p)
 	p.busy = 1 << 62
@@ -179,19 +179,19 @@ func (m *model) take(p *pod, ip netip.Addr) {
 	m.free = slices.DeleteFunc(m.free, func(f netip.Addr) bool { return f == ip })
 }
 
-// release has an address leave a pod at a time; it is free again when nobody has it.
+// release removes an address from a pod at a time; without another holder it is free again.
 func (m *model) release(p *pod, ip netip.Addr, at time.Duration, id int) {
 	p.has = slices.DeleteFunc(p.has, func(h netip.Addr) bool { return h == ip })
 	m.when(at, func() {
 		m.held[ip]--
-		if m.held[ip] == 0 && slices.Contains(m.site.Pool, ip) {
+		if m.held[ip] == 0 && slices.Contains(m.cluster.Pool, ip) {
 			m.free = append(m.free, ip)
 			m.left[ip] = id
 		}
 	})
 }
 
-// idle picks a pod that no story has and that satisfies ok; nil if there is none.
+// idle picks a pod that no story uses and that satisfies ok; nil if there is none.
 func (m *model) idle(ok func(*pod) bool) *pod {
 	var all []*pod
 	for _, p := range m.pods {
@@ -205,7 +205,7 @@ func (m *model) idle(ok func(*pod) bool) *pod {
 	return all[m.rng.IntN(len(all))]
 }
 
-// newAddr draws an address that is free; most often the one that was left last.
+// newAddr draws a free address; most often the one that became free last.
 func (m *model) newAddr(ok func(netip.Addr) bool) (netip.Addr, bool) {
 	var all []netip.Addr
 	for _, ip := range m.free {
@@ -235,11 +235,11 @@ func (m *model) newAddrs() (ips []netip.Addr) {
 	return ips
 }
 
-func (m *model) anyNode() int { return m.rng.IntN(len(m.site.Host)) }
+func (m *model) anyNode() int { return m.rng.IntN(len(m.cluster.Host)) }
 
 // otherNode draws a node that is not this one.
 func (m *model) otherNode(node int) int {
-	return (node + 1 + m.rng.IntN(len(m.site.Host)-1)) % len(m.site.Host)
+	return (node + 1 + m.rng.IntN(len(m.cluster.Host)-1)) % len(m.cluster.Host)
 }
 
 func (m *model) chance(percent int) bool { return m.rng.IntN(100) < percent }

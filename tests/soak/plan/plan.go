@@ -1,9 +1,8 @@
-// Package plan draws what happens in a soak from a seed: pods that are born, die and move,
-// addresses that change hands, duplicates and agents that are restarted.
+// Package plan draws the steps of a soak from a seed: pods start, end and move, addresses change hands,
+// pods share an address, and agents restart.
 //
-// It owns a model of the cluster that is as full as the real one should be at any time of
-// the plan. It is pure: nothing in it knows whether a step was done, or when. The same
-// seed gives the same plan.
+// It owns a model of the cluster at each time of the plan. It is pure and does not know whether a step
+// was done, or when. The same seed gives the same plan.
 package plan
 
 import (
@@ -16,16 +15,16 @@ import (
 	"time"
 )
 
-// Kind says what a step does.
+// Kind is what a step does.
 type Kind string
 
 // The kinds of steps.
 const (
-	PodStart Kind = "birth"
-	PodEnd   Kind = "death"
+	PodStart Kind = "start"
+	PodEnd   Kind = "end"
 	Add      Kind = "add"     // an address, in a running pod
 	Remove   Kind = "remove"  // the opposite
-	Send     Kind = "talk"    // the pod sends a packet from each of its addresses
+	Send     Kind = "send"    // a packet from each of the pod's addresses
 	Restart  Kind = "restart" // of an agent
 )
 
@@ -33,22 +32,22 @@ const (
 type Step struct {
 	ID  int
 	Due time.Duration
-	// After are the steps that have to be done before, however late they are.
+	// After are the steps that must be done before, even if they are late.
 	After []int
 	Kind  Kind
 	// Why names the story that the step belongs to.
 	Why string
 
-	// Pod is who is born, dies, gets or loses an address, or talks.
+	// Pod starts, ends, gets or loses an address, or sends.
 	Pod *Pod
-	// IPs are what it gets, loses, or talks from. Node's own addresses have Host.
+	// IPs are the addresses that it gets, loses, or sends from. Host marks a node's own addresses.
 	IPs  []netip.Addr
 	Host bool
-	// Vanish: the pod dies by its netns alone; the kernel takes the devices when it gets
-	// to it.
+	// Vanish: only the pod's netns is removed; the kernel removes the devices later.
 	Vanish bool
 
-	// Node is whose agent is restarted, Kill how it ends, and Down how long there is none.
+	// Node is the index of the node whose agent is restarted. Kill ends it with SIGKILL. Down is how
+	// long there is no agent.
 	Node int
 	Kill bool
 	Down time.Duration
@@ -79,7 +78,7 @@ type Pod struct {
 	Silent bool
 	// MAC is nil for one of the kernel's choice.
 	MAC net.HardwareAddr
-	// IPs are those that it is born with.
+	// IPs are those that it starts with.
 	IPs []netip.Addr
 }
 
@@ -97,8 +96,8 @@ func (p *Pod) String() string {
 	return strings.TrimSpace(fmt.Sprintf("pod %d on node %d %s", p.Number, p.Node+1, strings.Join(how, ", ")))
 }
 
-// Site is where a plan plays.
-type Site struct {
+// Cluster is the cluster of a plan.
+type Cluster struct {
 	// Host are the nodes' own addresses, by node.
 	Host [][]netip.Addr
 	// Pool are the addresses for pods.
@@ -112,14 +111,14 @@ type Plan struct {
 	Steps []*Step
 }
 
-// Draw draws a plan of this length. Stories that would go on for longer are cut off.
-func Draw(seed uint64, site Site, length time.Duration) *Plan {
+// Draw draws a plan of this length. Later steps are left out.
+func Draw(seed uint64, site Cluster, length time.Duration) *Plan {
 	m := &model{
-		rng:  rand.New(rand.NewPCG(seed, 0x50a4)),
-		site: site,
-		free: slices.Clone(site.Pool),
-		held: make(map[netip.Addr]int),
-		left: make(map[netip.Addr]int),
+		rng:     rand.New(rand.NewPCG(seed, 0x50a4)),
+		cluster: site,
+		free:    slices.Clone(site.Pool),
+		held:    make(map[netip.Addr]int),
+		left:    make(map[netip.Addr]int),
 	}
 	m.rng.Shuffle(len(m.free), func(i, j int) { m.free[i], m.free[j] = m.free[j], m.free[i] })
 	m.play(length)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-func site() Site {
-	s := Site{Pods: 48}
+func testCluster() Cluster {
+	s := Cluster{Pods: 48}
 	for n := range 3 {
 		s.Host = append(s.Host, []netip.Addr{netip.AddrFrom4([4]byte{192, 168, 77, byte(n + 1)})})
 	}
@@ -23,7 +23,7 @@ func site() Site {
 
 func TestTheSameSeedIsTheSamePlan(t *testing.T) {
 	t.Parallel()
-	one, two, other := Draw(7, site(), time.Minute), Draw(7, site(), time.Minute), Draw(8, site(), time.Minute)
+	one, two, other := Draw(7, testCluster(), time.Minute), Draw(7, testCluster(), time.Minute), Draw(8, testCluster(), time.Minute)
 	if !reflect.DeepEqual(one, two) {
 		t.Error("two plans of one seed differ")
 	}
@@ -43,7 +43,7 @@ type world struct {
 func TestPlansArePossible(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
-		plan := Draw(seed, site(), 5*time.Minute)
+		plan := Draw(seed, testCluster(), 5*time.Minute)
 		done := make(map[int]bool)
 		w := world{make(map[int]*Pod), make(map[int][]netip.Addr)}
 		var due time.Duration
@@ -105,7 +105,7 @@ func (w world) do(t *testing.T, s *Step) {
 // Every kind of story is told in a few minutes, and addresses are used again and again.
 func TestPlansAreVaried(t *testing.T) {
 	t.Parallel()
-	plan := Draw(3, site(), 10*time.Minute)
+	plan := Draw(3, testCluster(), 10*time.Minute)
 	kinds := make(map[Kind]int)
 	names := make(map[string]bool)
 	births := make(map[netip.Addr]int)

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// story is a few steps that belong together. It does nothing where it finds no pod.
+// story is a few related steps. It does nothing if it finds no pod.
 type story struct {
 	weight int
 	play   func(*model)
 }
 
-// stories are all there are; the weights are percent, more or less.
+// stories are all stories; the weights are about percent.
 var stories = []story{
 	{14, (*model).podStarts},
 	{10, (*model).podEnds},
@@ -29,12 +29,12 @@ var stories = []story{
 	{1, (*model).crowd},
 }
 
-// story tells the next one.
+// story plays the next one.
 func (m *model) story() {
 	switch {
 	case m.now >= m.restartAt:
 		m.restart()
-	case len(m.pods) < m.site.Pods-5:
+	case len(m.pods) < m.cluster.Pods-5:
 		m.podStarts()
 	}
 	sum := 0
@@ -51,29 +51,29 @@ func (m *model) story() {
 }
 
 func (m *model) podStarts() {
-	if len(m.pods) >= m.site.Pods+8 {
+	if len(m.pods) >= m.cluster.Pods+8 {
 		m.podEnds()
 		return
 	}
 	if ips := m.newAddrs(); len(ips) > 0 {
-		m.begin("birth")
+		m.begin("start of a pod")
 		m.start(m.now, m.anyNode(), ips)
 	}
 }
 
 func (m *model) podEnds() {
-	if len(m.pods) <= m.site.Pods-8 {
+	if len(m.pods) <= m.cluster.Pods-8 {
 		m.podStarts()
 		return
 	}
 	if p := m.idle(nil); p != nil {
-		m.begin("death")
+		m.begin("end of a pod")
 		m.stop(p, m.now)
 	}
 }
 
-// move has a pod die and a successor with its addresses born elsewhere, as a StatefulSet
-// does, at once or a little later.
+// move ends a pod and starts its successor with its addresses on another node, as a StatefulSet does, at
+// once or a little later.
 func (m *model) move() {
 	p := m.idle(nil)
 	if p == nil {
@@ -105,7 +105,7 @@ func (m *model) handOver() {
 	m.waitFor(next.first)
 }
 
-// waitFor has the last step wait for another one, too.
+// waitFor makes the last step wait for another one, too.
 func (m *model) waitFor(id int) {
 	s := m.steps[len(m.steps)-1]
 	s.After = append(s.After, id)
@@ -165,7 +165,7 @@ func (m *model) change() {
 	}
 }
 
-// vip has an address move to and fro between two pods, as keepalived moves one.
+// vip moves an address to and fro between two pods, as keepalived does.
 func (m *model) vip() {
 	p := m.idle(nil)
 	q := m.idle(func(q *pod) bool { return q != p })
@@ -188,12 +188,12 @@ func (m *model) vip() {
 
 func (m *model) podSends() {
 	if p := m.idle(func(p *pod) bool { return !p.Silent }); p != nil {
-		m.begin("talk")
+		m.begin("send")
 		m.step(Step{Due: m.now, Kind: Send, IPs: slices.Clone(p.has)}, p)
 	}
 }
 
-// restart restarts an agent; the next one comes when conflicts have had time to be found.
+// restart restarts an agent. The next restart leaves time to find conflicts.
 func (m *model) restart() {
 	m.restartAt = m.now + m.between(30*time.Second, 75*time.Second)
 	m.begin("restart")
@@ -205,7 +205,7 @@ func (m *model) restart() {
 	m.restarts++
 }
 
-// brief is a duplicate that ends before it has to be found, or could be.
+// brief is a duplicate that ends before it must be found.
 func (m *model) brief() {
 	p := m.idle(nil)
 	if p == nil {
@@ -216,8 +216,8 @@ func (m *model) brief() {
 	m.stop(q, m.now+m.between(500*time.Millisecond, 3*time.Second))
 }
 
-// newcomer makes a pod with addresses that another one has: with the same MAC sometimes,
-// as the clone of a virtual machine.
+// newcomer starts a pod with addresses that another one has, sometimes with the same MAC, like a cloned
+// virtual machine.
 func (m *model) newcomer(p *pod, ips []netip.Addr, at time.Duration) *pod {
 	node := p.Node
 	if m.chance(70) {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// confirmation is a confirmed conflict that an agent newly told of. It confirmed it at some
-// time between from and to.
+// confirmation is a confirmed conflict that is new in an agent's reports. The agent confirmed it
+// between from and to.
 type confirmation struct {
 	node     string
 	conflict Conflict
 	from, to time.Duration
 }
 
-// checkConfirmation judges what is newly confirmed.
+// checkConfirmation checks a new confirmation.
 func (j *Judge) checkConfirmation(a *address, c confirmation) {
 	if what := j.invented(a, c); what != "" {
 		j.find(Invented, c.node, c.conflict, c.to, what)
@@ -23,24 +23,23 @@ func (j *Judge) checkConfirmation(a *address, c confirmation) {
 	}
 }
 
-// checkPolled judges a confirmed conflict that an agent tells of when asked, and of whose
-// confirmation it did not tell of its own accord.
+// checkPolled checks a confirmed conflict in a poll for which there was no event.
 func (j *Judge) checkPolled(n *node, o *Open, c Conflict) {
-	if _, heard := n.confirmed[c.ID]; heard {
+	if _, known := n.confirmed[c.ID]; known {
 		return
 	}
 	var up time.Duration
 	if len(n.outages) > 0 {
 		last := n.outages[len(n.outages)-1]
 		if o.From < last.until {
-			return // said by a former agent, or before it is known who says it
+			return // from the agent before the restart, or it is unknown from which one
 		}
 		up = last.until
 	}
 	n.confirmed[c.ID] = c.Holders
-	_, former := n.previous[c.ID]
-	if former || up > 0 && n.polled <= up {
-		// Restored: when it was confirmed is not known. Its holders may have gone since.
+	_, restored := n.previous[c.ID]
+	if restored || up > 0 && n.polled <= up {
+		// The time of its confirmation is unknown, and its holders may have ended since.
 		if a := j.addresses[c.IP]; a == nil || !slices.ContainsFunc(a.pairs, func(p *pair) bool {
 			from, until := p.possible()
 			return p.namedIn(c) && from <= min(until, o.To)
@@ -49,21 +48,21 @@ func (j *Judge) checkPolled(n *node, o *Open, c Conflict) {
 		}
 		return
 	}
-	// It was confirmed since the last answer.
+	// It was confirmed since the last poll.
 	j.checkConfirmation(j.addresses[c.IP], confirmation{node: o.Node, conflict: c, from: min(o.From, n.polled), to: o.To})
 }
 
-// fresh is how long ago that may be what an agent confirms.
+// fresh is the earliest end of an overlap that an agent may still confirm.
 func (j *Judge) fresh(c confirmation) time.Duration {
 	fresh := c.from - j.limits.Fresh
 	return fresh - j.StalledFor(fresh, c.to)
 }
 
-// invented says why nobody can have had an address together with somebody else long
-// enough for what an agent claims, and not long ago; empty if somebody can.
+// invented is why no two holders can have shared the address for long enough, and recently enough, for a
+// confirmation; empty if two can.
 func (j *Judge) invented(a *address, c confirmation) string {
 	if a == nil {
-		return "nobody ever had the address"
+		return "no holder ever had the address"
 	}
 	fresh := j.fresh(c)
 	longest, seen := time.Duration(0), false
@@ -81,13 +80,12 @@ func (j *Judge) invented(a *address, c confirmation) string {
 	case !seen:
 		return "no two of these had the address at the same time"
 	case longest < j.limits.Overlap:
-		return fmt.Sprintf("they had it together for at most %s", seconds(longest))
+		return fmt.Sprintf("they shared it for at most %s", seconds(longest))
 	}
 	return ""
 }
 
-// wrong says what is wrong with the holders of a confirmed conflict that were not named
-// before.
+// wrong is what is wrong with the new holders of a confirmed conflict; empty if nothing is.
 func (j *Judge) wrong(a *address, c confirmation, before []Holder) string {
 	local := false
 	for i, h := range c.conflict.Holders {
