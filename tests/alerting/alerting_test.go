@@ -25,8 +25,8 @@ var patience = lab.Patience(40 * time.Second)
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 
-// A pod's address is given out again on another node. One person is told once, of both
-// pods, and told once that it is over.
+// A pod's address is given out again on another node. One notification names both pods, and one
+// reports the end.
 func TestFromPacketToAlert(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -70,9 +70,8 @@ func TestFromPacketToAlert(t *testing.T) {
 	a := g.Alerts[0]
 	t.Logf("%s\n%s", a.Annotations["summary"], a.Annotations["description"])
 
-	// Nothing more is sent when both agents that know of it are away at the same time, long
-	// enough for several evaluations and for Alertmanager to tell what came of them, nor when
-	// Prometheus starts again.
+	// Nothing more is sent while both agents that know the conflict are down, for several evaluations
+	// and notifications, nor when Prometheus restarts.
 	d.notified("firing", 1)
 	l.Do(agents[0].Stop(), agents[1].Kill())
 	d.eventually("the end of the agents in Prometheus", func() error {
@@ -253,7 +252,7 @@ func each[T any](all []T, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// names returns an error unless the alert says all that a person needs.
+// names returns an error unless the alert has everything that a person needs.
 func names(a alert, ip netip.Addr, elder, newcomer *cri.Pod, agents []*lab.Agent) error {
 	var missing []string
 	for _, text := range []string{

@@ -18,7 +18,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// board is the dashboard that is deployed, as far as it is looked at here.
+// board is the part of the deployed dashboard that these tests use.
 type board []boardPanel
 
 type boardPanel struct {
@@ -138,8 +138,8 @@ func (d *monitoring) wantAnswers(b board) {
 	})
 }
 
-// wantRow looks at the table of conflicts: one row for the address with both nodes and
-// since when, and every column is there.
+// wantRow checks the table of conflicts: one row for the address with both nodes and the start time,
+// and every column exists.
 func (d *monitoring) wantRow(b board, ip netip.Addr, nodes ...string) {
 	d.t.Helper()
 	p := b.panel(d.t, "Open conflicts")

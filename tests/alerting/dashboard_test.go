@@ -13,8 +13,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// Who is called looks at the dashboard: every panel has something to show, an address
-// with holders on two nodes is one duplicate, and every legend has its labels.
+// The person on call opens the dashboard: every panel has data, an address with holders on two nodes
+// is one duplicate, and every legend has its labels.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -90,7 +90,7 @@ func addMacvlan(l *lab.T, n *lab.Node) {
 	}
 }
 
-// manyAddresses are more than an agent looks at behind one interface.
+// manyAddresses are more than an agent tracks behind one interface.
 func manyAddresses() (all []netip.Addr) {
 	for i := range 3000 {
 		all = append(all, netip.AddrFrom4([4]byte{10, 99, byte(i >> 8), byte(i)}))

@@ -26,8 +26,8 @@ const (
 	webhookAddress      = "127.0.0.1:9099"
 )
 
-// monitoring is where somebody is on call: a node with a Prometheus that sees all agents, its
-// Alertmanager, and a receiver of what that sends.
+// monitoring is what the person on call uses: a node with a Prometheus that scrapes all agents, its
+// Alertmanager, and a webhook that receives the notifications.
 type monitoring struct {
 	t      *lab.T
 	node   *lab.Node
@@ -49,9 +49,9 @@ type notification struct {
 	Alerts      []alert
 }
 
-// alert is one of Prometheus', as Alertmanager tells of it.
+// alert is an alert of Prometheus as Alertmanager sends it.
 type alert struct {
-	Status      any // a word in notifications, more in the API
+	Status      any // a string in notifications, an object in the API
 	Labels      map[string]string
 	Annotations map[string]string
 	StartsAt    time.Time
@@ -137,7 +137,7 @@ func (d *monitoring) writeYAML(name string, document any) {
 	d.write(name, string(text))
 }
 
-// duration is one in a rule: how long it waits, or looks back.
+// duration is a time in a rule: its "for", or the range of a query.
 var duration = regexp.MustCompile(`(\[|offset |for: )(\d+)([mh])\b`)
 
 // hurried are rules whose times are shorter, and that are evaluated every second.
@@ -157,9 +157,8 @@ func hurried(rules string, by int) string {
 	})
 }
 
-// runbookConfig is the configuration of Alertmanager that the runbook has, with the receiver
-// of the desk. A group that has been sent is looked at again after a second instead of a
-// minute, so that whatever would be sent twice is sent.
+// runbookConfig is the runbook's configuration of Alertmanager, with the webhook of the tests. A
+// group is evaluated again after a second instead of a minute, so that duplicate notifications show.
 func runbookConfig(t *lab.T) map[string]any {
 	t.Helper()
 	runbook, err := os.ReadFile("../../deploy/RUNBOOK.md")
@@ -225,7 +224,7 @@ type sample struct {
 	value  float64
 }
 
-// query asks Prometheus.
+// query evaluates an expression in Prometheus.
 func (d *monitoring) query(expression string) ([]sample, error) {
 	var answer struct {
 		Data struct {

@@ -23,7 +23,7 @@ func startProcess(n *lab.Node, programs []string, args ...string) (*lab.Process,
 	return nil, fmt.Errorf("%w; tests/install.sh test installs it", missing)
 }
 
-// getJSON decodes what a URL answers; into nil only looks whether it does.
+// getJSON decodes the response of a URL; with nil it only checks for success.
 func getJSON(ctx context.Context, client *http.Client, url string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

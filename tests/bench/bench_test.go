@@ -26,7 +26,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// settings say how long and how often to measure.
+// settings are how long and how often to measure.
 type settings struct {
 	// rounds and repeat are how often each program is run, and with how many packets at
 	// a time.
@@ -37,7 +37,7 @@ type settings struct {
 	// batches of records are read from the ring; bursts go through an agent whose pods
 	// announce, so many of them.
 	batches, bursts, announcing int
-	// pods are the sizes of the nodes, idle and talk how long they are looked at.
+	// pods are the sizes of the nodes; idle and talk are how long they are measured.
 	pods       []int
 	idle, talk time.Duration
 	// duplicates are made in waves, so many at a time.
@@ -111,7 +111,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// check looks for a size and sections that are none.
+// check returns an error for an unknown size or section.
 func check(size, only string) error {
 	if _, known := sizes[size]; !known {
 		return fmt.Errorf("there is no size %q", size)

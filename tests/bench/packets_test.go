@@ -25,8 +25,8 @@ type packetCase struct {
 	// turns makes each packet come from another address than the one before; nil is one
 	// address.
 	turns *rotation
-	// records is how many the observer writes, whatever the number of packets: it shows
-	// that the case is what it says.
+	// records is how many records the observer writes, whatever the number of packets: it proves that
+	// the case is what its name says.
 	records int64
 	goal    string
 }
@@ -173,7 +173,7 @@ func (b *bench) observe(n *lab.Node, name string, opts bpf.Options) (*bpf.Observ
 	return observer, program
 }
 
-// attachedProgram asks the kernel what is attached to the loopback device.
+// attachedProgram returns the program on the loopback device.
 func attachedProgram(nl *netlink.Handle) (ebpf.ProgramID, error) {
 	lo, err := nl.LinkByIndex(loopback)
 	if err != nil {
@@ -197,9 +197,9 @@ func (b *bench) empty(kind ebpf.ProgramType) *ebpf.Program {
 	return b.newProgram(kind, asm.Mov.Imm(asm.R0, 2), asm.Return())
 }
 
-// rotation is how a source address is counted up: its last byte is the highest of a word of
-// this size at this offset. The word is what the observer loads: a wider load after a
-// narrower store would make the CPU wait, and be counted as the observer's.
+// rotation is how a source address is counted up: its last byte is the highest of an integer of this
+// size at this offset. The observer loads the same integer: a wider load after a narrower store would
+// make the CPU wait, and would count as the observer's time.
 type rotation struct {
 	size  asm.Size
 	at    int16
@@ -211,7 +211,7 @@ type rotation struct {
 func rotateIPv4(sources int) *rotation { return &rotation{asm.Word, 26, 24, sources} }
 func rotateIPv6(sources int) *rotation { return &rotation{asm.DWord, 30, 56, sources} }
 
-// before makes a program that counts the source up and goes on with the next program.
+// before makes a program that counts the source up and then calls the next program.
 func (b *bench) before(r *rotation, next *ebpf.Program) *ebpf.Program {
 	b.Helper()
 	programs, err := ebpf.NewMap(&ebpf.MapSpec{
@@ -249,7 +249,7 @@ func (b *bench) newProgram(kind ebpf.ProgramType, instructions ...asm.Instructio
 	b.Helper()
 	spec := &ebpf.ProgramSpec{Type: kind, License: "Dual BSD/GPL", Instructions: instructions}
 	if kind == ebpf.XDP {
-		spec.AttachType = ebpf.AttachXDP // a tail call wants both programs to say the same
+		spec.AttachType = ebpf.AttachXDP // a tail call needs the same type in both programs
 	}
 	program, err := ebpf.NewProgram(spec)
 	b.Do(err)

@@ -97,7 +97,7 @@ func (b *bench) flood(a *lab.Agent, pods []*lab.Pod) {
 	b.Do(err)
 }
 
-// arpReply is what a pod says when it announces itself by an answer nobody asked for.
+// arpReply is an unsolicited ARP reply with which a pod announces itself.
 func (b *bench) arpReply(p *lab.Pod) []byte {
 	b.Helper()
 	own, err := p.MAC(p.Interface)

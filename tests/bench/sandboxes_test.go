@@ -74,7 +74,7 @@ type site struct {
 	startCPU, removeCPU, removeTook, gone time.Duration
 }
 
-// observe starts an agent that asks the runtime for names, and waits until it is ready.
+// observe starts an agent that gets names from the runtime, and waits until it is ready.
 func (s *site) observe() {
 	s.Helper()
 	s.agent = s.Agent(s.node, "--cri-socket", s.runtime.Socket, "--log-level", "info")
@@ -144,8 +144,8 @@ func (s *site) inTurns() {
 	s.remove(all)
 }
 
-// knows waits until the agent has all addresses of the pods by name, and nothing else. Where
-// the agent's CPU time is measured it is asked seldom.
+// knows waits until the agent has all addresses of the pods by name, and no others. It polls rarely
+// where the agent's CPU time is measured.
 func (s *site) knows(pods []*cri.Pod, every time.Duration) {
 	s.Helper()
 	addresses := 0

@@ -186,10 +186,10 @@ const (
 	chunk   = 1 << 20
 )
 
-// stream sends one TCP stream for as long as the settings say, and returns bytes and seconds. Neither
-// end copies a byte, so that the way between them is what is measured: the sender sends the pages of a
-// file, the receiver throws away what it is told of. The sockets block: a goroutine that waits in the
-// poller wakes up later than one in a system call.
+// stream sends one TCP stream for the time in the settings, and returns bytes and seconds. Neither
+// end copies a byte, so that only the path is measured: the sender sends the pages of a file, the
+// receiver discards the data. The sockets block: a goroutine that waits in the poller wakes up later
+// than one in a system call.
 func (s *stage) stream() (bytes, seconds float64) {
 	s.Helper()
 	out, in := s.connect()

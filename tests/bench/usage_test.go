@@ -13,8 +13,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// measureUsage looks at agents on nodes of several sizes, all at the same time: a process's
-// CPU time is its own, and idle agents are in nobody's way.
+// measureUsage measures agents on nodes of several sizes at the same time: CPU time is per process,
+// and idle agents do not disturb each other.
 func measureUsage(b *bench) {
 	b.title("AN AGENT: MEMORY, CPU OF A CORE (pods of two addresses, %s silent, %s a packet a second each)", b.settings.idle, b.settings.talk)
 	var pods [][]*lab.Pod

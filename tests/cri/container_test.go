@@ -22,8 +22,8 @@ func pause(args ...string) *runtimeapi.ContainerConfig {
 
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// A container in the namespaces of its node: it is started, asked, stopped and removed, and
-// sees the boot of its node, also after a reboot.
+// A container in the namespaces of its node is started, run, stopped and removed, and has the boot id
+// of its node, also after a reboot.
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -24,8 +24,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// childVariable makes the test binary a process that has a runtime with pods: "stay" says
-// where everything is and waits for its end, "leave" cleans up.
+// childVariable makes the test binary a process that has a runtime with pods: "stay" prints where
+// everything is and waits, "leave" cleans up.
 const childVariable = "DUPIP_TEST_CRI_CHILD"
 
 func TestMain(m *testing.M) {
@@ -64,7 +64,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("a pod in the node's netns has %s", host.Netns)
 	}
 
-	// It dies and comes back, and its pods live on.
+	// It is killed and restarted, and its pods survive.
 	l.Do(r.Kill9())
 	if _, err := os.Stat(first.Netns); err != nil {
 		t.Errorf("the netns of a pod went with its runtime: %v", err)

@@ -90,9 +90,9 @@ var ups = []struct{ metric, labels, begins, then string }{
 	{"dupip_conflicts", `state="confirmed",scope="same-node"`, "0", "0"},
 }
 
-// Agent after agent is replaced: each is away for half a minute, has another pod's name then,
-// begins with interfaces that wait or fail, sees itself alone, and has told nobody of its
-// addresses. Scrapes begin before it listens. There is no moment without such an agent.
+// Agents are replaced one by one: each is down for half a minute, then has another pod name, starts
+// with interfaces that wait or fail, sees itself alone, and has no leases with keepers. Scrapes begin
+// before it listens. At every moment one agent is in this state.
 func TestNoAlertsOfARollingUpdate(t *testing.T) {
 	t.Parallel()
 	const (

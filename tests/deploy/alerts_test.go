@@ -189,7 +189,7 @@ func TestAlertsNameMetrics(t *testing.T) {
 	}
 }
 
-// What is critical is told at once: it has been verified.
+// Critical alerts fire at once, because conflicts are verified.
 func TestAlertsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, r := range alertRules(t) {

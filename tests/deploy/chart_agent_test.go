@@ -16,8 +16,7 @@ import (
 	"github.com/dupip/dupip/tests/helm"
 )
 
-// What the chart says to the agent is what the agent understands, and what it tells people
-// to run is there.
+// The agent understands what the chart sets, and the commands that the chart prints exist.
 func TestChartSpeaksToAgent(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "dupip")
 	if out, err := exec.Command("go", "build", "-C", "../..", "-buildvcs=false", "-o", program, "./cmd/dupip").CombinedOutput(); err != nil {
@@ -51,7 +50,7 @@ func testVariables(t *testing.T, program string) {
 	}
 }
 
-// testNotes reads what Helm says at the end of an installation.
+// testNotes checks the notes that Helm prints after an installation.
 func testNotes(t *testing.T, program string) {
 	needs.Slow(t)
 	notes := func(values string) string {
@@ -84,7 +83,7 @@ func testNotes(t *testing.T, program string) {
 	}
 }
 
-// Who uses the chart finds the ports and the socket that the agent's documentation tells of.
+// Ports and socket of the chart are those in the agent's documentation.
 func TestChartHasAgentsDefaults(t *testing.T) {
 	o, err := renderChart(t, "dupip", "dupip", "{}")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/dupip/dupip/agent/state"
 )
 
-// checkChart looks for what an API server would refuse, for what would leave a cluster
-// without agents, and for what does not fit together.
+// checkChart returns errors for what an API server would reject, what would leave a cluster without
+// agents, and what is inconsistent.
 func checkChart(t *testing.T, o *chartObjects, release, namespace string) {
 	t.Helper()
 	if o.daemons == nil || o.service == nil {
@@ -318,7 +318,7 @@ func checkSecurity(t *testing.T, o *chartObjects) {
 	}
 }
 
-// checkPaths looks whether what the flags name is mounted, and is what they say.
+// checkPaths checks that the paths in the flags are mounted and have the right type.
 func checkPaths(t *testing.T, o *chartObjects) {
 	t.Helper()
 	for _, p := range []string{"/run/netns", state.DefaultDir, path.Dir(api.DefaultSocket)} {

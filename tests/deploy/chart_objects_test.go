@@ -48,8 +48,8 @@ func renderChart(t *testing.T, release, namespace, values string) (*chartObjects
 	return decodeChart(text)
 }
 
-// seen opens all files of the chart: go test takes a former result when no file has changed
-// that this process opened, and it is helm that reads them.
+// seen opens all files of the chart: go test uses a cached result if no file has changed that this
+// process opened, and helm reads them in another process.
 var seen = sync.OnceFunc(func() {
 	_ = filepath.WalkDir(chartDir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Values that nobody can have meant are refused before anything is installed, in words that
-// name the key.
+// Values that cannot be intended are rejected before anything is installed, with an error that names
+// the key.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string][]string{
 		`{gosip: {port: 1}}`:                                     {"gosip"},

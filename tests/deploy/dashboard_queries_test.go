@@ -148,8 +148,8 @@ var (
 	operators  = []string{"and", "or", "unless", "bool"}
 )
 
-// metricsIn are the names of metrics in a query that Prometheus takes: the words that are
-// neither functions nor operators.
+// metricsIn are the names of metrics in a query: the identifiers that are neither functions nor
+// operators.
 func metricsIn(expr string) (names []string) {
 	for _, m := range words.FindAllStringSubmatch(notMetrics.ReplaceAllString(expr, " "), -1) {
 		if m[2] == "" && !slices.Contains(operators, m[1]) {

@@ -13,7 +13,7 @@ import (
 
 const dashboardPath = "../../deploy/dashboard.json"
 
-// dashboardPanel is a panel of the file, as far as it is looked at here.
+// dashboardPanel is the part of a panel that these tests use.
 type dashboardPanel struct {
 	ID                       int
 	Type, Title, Description string
@@ -72,7 +72,7 @@ func TestDashboardFormat(t *testing.T) {
 	}
 }
 
-// The panels fill Grafana's grid of 24 columns from the left, and none lies on another.
+// The panels fill Grafana's grid of 24 columns from the left and do not overlap.
 func TestDashboardLayout(t *testing.T) {
 	t.Parallel()
 	type cell struct{ x, y int }
@@ -117,7 +117,7 @@ func TestDashboardLayout(t *testing.T) {
 	}
 }
 
-// A panel says what it shows and when to worry, in one sentence that fits a tooltip.
+// A panel's description is one sentence that fits a tooltip: what it shows and when to worry.
 func TestDashboardTexts(t *testing.T) {
 	t.Parallel()
 	titles := make(map[string]bool)

@@ -44,7 +44,7 @@ func (l metricLabels) has(label string) bool {
 	return l[label] != nil || l != nil && slices.Contains([]string{"cluster", "job", "instance"}, label)
 }
 
-// mayBe tells whether a label may have a value, as far as that is known.
+// mayBe returns whether a label may have a value, as far as that is known.
 func (l metricLabels) mayBe(label, value string) bool {
 	// There are more reasons than that page has. A $ begins a variable of Grafana.
 	return l[label] == nil || label == "reason" || value == "" || strings.Contains(value, "$") || slices.Contains(l[label], value)

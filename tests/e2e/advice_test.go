@@ -84,7 +84,7 @@ func (c advised) newerNetns() string {
 	return c.Holders[*c.Advice.Newer].Netns
 }
 
-// nextHops tells where the routes lead, in the order of the document.
+// nextHops are the next hops of the routes, in the order of the document.
 func (c advised) nextHops() string {
 	var all []string
 	for _, r := range c.Routes {
@@ -100,7 +100,8 @@ func (c advised) nextHops() string {
 	return strings.Join(all, ", ")
 }
 
-// runFirstCommand gives the first command of the advice where it says, and waits for the end.
+// runFirstCommand runs the first command of the advice on its node, and waits for the end of the
+// conflict.
 func (c advised) runFirstCommand(t *lab.T, agents ...*lab.Agent) {
 	t.Helper()
 	first := c.removal(0)
@@ -114,8 +115,8 @@ func (c advised) runFirstCommand(t *lab.T, agents ...*lab.Agent) {
 	}
 }
 
-// ended waits until an address is no conflict any more. One is looked at again every ten
-// seconds, and held for three.
+// ended waits until an address has no conflict. A conflict is verified every ten seconds and held for
+// three.
 func ended(t *lab.T, a *lab.Agent, ip netip.Addr) {
 	t.Helper()
 	err := lab.Poll(t.Context(), 2*patience, func() error {
@@ -152,8 +153,8 @@ func checkOutput(t *lab.T, a *lab.Agent, args []string, want ...string) {
 	}
 }
 
-// Of two routed pods the newer has the route, as with the ptp plugin, and the elder is dark.
-// What the advice says to do ends the conflict.
+// Of two routed pods the newer has the route, as with the ptp plugin, and the older gets no packets.
+// The command in the advice ends the conflict.
 func TestAdviceRouted(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -184,8 +185,8 @@ func TestAdviceRouted(t *testing.T) {
 	c.runFirstCommand(l, a)
 }
 
-// On a bridge the node's own neighbour entry says who gets its packets, and nothing of what the
-// pods there send; without one it is not known, and asking leaves none behind.
+// On a bridge the node's own neighbour entry decides who gets its packets; the pods' packets do not
+// change that. Without an entry the receiver is unknown, and the query leaves no entry behind.
 func TestAdviceBridged(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -205,7 +206,7 @@ func TestAdviceBridged(t *testing.T) {
 		}
 	}
 	checkOutput(l, a, []string{"conflicts"}, "they were there before the agent", "has no neighbour entry", "Remove one of them, on node "+n.ShortName()+":")
-	// The bridge takes the MAC to be where it was heard last.
+	// The bridge has learned the MAC from the last frame.
 	l.Do(n.Ping(ip))
 	l.Eventually("lead to the newer", func() error {
 		if err := newer.Ping(n.IPv4(1)); err != nil {
@@ -223,8 +224,8 @@ func TestAdviceBridged(t *testing.T) {
 	checkOutput(l, a, []string{"conflicts"}, "Remove one of them, on node "+n.ShortName()+":")
 }
 
-// A node that finds a pod on a bridge goes on sending to its MAC when it is gone. The advice has
-// what makes it find the one that stays.
+// A node keeps sending to the MAC of a pod on a bridge after the pod is gone. The advice has the
+// command that makes it find the other pod.
 func TestAdviceFlush(t *testing.T) {
 	for name, address := range map[string]func(n *lab.Node) netip.Addr{
 		"IPv4": func(n *lab.Node) netip.Addr { return n.IPv4(5) },
@@ -275,7 +276,7 @@ func TestAdviceFlush(t *testing.T) {
 	}
 }
 
-// Each of two nodes tells where its own route leads, whoever is asked.
+// Each of two nodes reports its own route, whichever agent is queried.
 func TestAdviceAcrossNodes(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -284,7 +285,7 @@ func TestAdviceAcrossNodes(t *testing.T) {
 	ip := n1.RoutedIPv4(5)
 	elder := l.Pod(n1, "elder", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 	_, err := agents[0].Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool {
-		// Within a second nobody is newer; a third node's view of both is not exact either.
+		// Within a second neither is newer, and a third node's view of both is not exact.
 		return time.Since(b.FirstSeen) > 3*time.Second
 	})
 	l.Do(err)
@@ -292,7 +293,7 @@ func TestAdviceAcrossNodes(t *testing.T) {
 	newer := l.Pod(n2, "newer", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 	_, err = w.WaitConfirmed(ip, patience)
 	l.Do(err)
-	// Whoever is asked may have heard of one of them only so far.
+	// The queried agent may know only one of them so far.
 	advised := func(a *lab.Agent, want string, flags ...string) (c advised) {
 		l.Helper()
 		l.Eventually("who is newer and where packets go", func() error {
@@ -315,8 +316,8 @@ func TestAdviceAcrossNodes(t *testing.T) {
 	c.runFirstCommand(l, agents...)
 }
 
-// A real runtime tells when it made its pods, also to an agent that found them all there, and
-// the commands are for the newer one's name, and for the elder's sandbox.
+// A real runtime reports when it made its pods, also to an agent that starts later. The commands have
+// the newer pod's name, and the older one's sandbox.
 func TestAdviceByName(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -366,8 +367,8 @@ func TestAdviceByName(t *testing.T) {
 	}
 }
 
-// A sandbox without a process keeps its netns and its address: it is the one to remove, whoever
-// came later.
+// A sandbox without a process keeps its netns and its address: it is the one to remove, whichever is
+// newer.
 func TestAdviceStopped(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -27,7 +27,7 @@ const (
 	pendingFor = 20 * time.Second
 )
 
-// churnFor is how long it goes on; DUPIP_CHURN=1h makes it a long test.
+// churnFor is the duration; DUPIP_CHURN=1h makes it a long test.
 func churnFor(t *testing.T) time.Duration {
 	text := cmp.Or(os.Getenv("DUPIP_CHURN"), "12s")
 	d, err := time.ParseDuration(text)
@@ -167,8 +167,8 @@ func churn(l *lab.T, n *lab.Node, prefix string, d time.Duration) int {
 	return int(made.Load())
 }
 
-// runPod is the life of one pod: it comes up, talks, meets its fate, and is gone when live
-// returns. The next pod of the slot has the same addresses.
+// runPod runs one pod from its start to its end, which varies, and returns when it is gone. The next
+// pod of the slot has the same addresses.
 func runPod(n *lab.Node, name string, last byte, life int) error {
 	o := lab.PodOptions{Addrs: []netip.Addr{n.IPv4(last), n.IPv6(last)}}
 	if life%2 == 1 {

@@ -61,8 +61,8 @@ func TestRudeClients(t *testing.T) {
 	l.Do(a.Stop())
 }
 
-// Scripts rely on the exit code: nothing open is success, and a reader that goes away is
-// no reason to go on.
+// Scripts rely on the exit code: no open conflict is success, and the command ends when its reader
+// does.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -109,7 +109,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Before an agent has attached to what is there, it says so, and never "no conflict".
+// Before an agent has attached, commands report that, and never "no conflict".
 func TestStartingIsNoAllClear(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

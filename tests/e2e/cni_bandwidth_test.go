@@ -22,9 +22,9 @@ func TestBandwidthPlugin(t *testing.T) {
 		{"to the pod", "tcx", toPod, "attached", ""},
 		{"to the pod", "tc", toPod, "attached", ""},
 		{"both ways", "tcx", both, "attached", ""},
-		// What limits a pod's sending is a filter of another kind at the first
-		// priority, which sends every packet away to an ifb device: no place before it,
-		// nothing left behind it. That has to be said.
+		// What limits a pod's sending is a filter of another kind at the first priority, which
+		// redirects every packet to an ifb device: no filter can run before it or after it. The agent
+		// must report that.
 		{"both ways", "tc", both, "failed", "tc priority 1 at ingress is in use by another kind of filter"},
 	} {
 		t.Run(tt.name+"/"+tt.mode, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 // questionPause is the time between two rounds of questions to every new interface.
 const questionPause = 200 * time.Microsecond
 
-// solicitor asks every veth that turns up on a node for addresses, over and over, from
-// the moment the veth appears.
+// solicitor solicits addresses on every veth that appears on a node, in a loop, from the moment the
+// veth appears.
 type solicitor struct {
 	once    sync.Once
 	stop    chan struct{}
@@ -27,7 +27,7 @@ type solicitor struct {
 	refused atomic.Int64
 }
 
-// startSolicitor starts to ask; send puts one question on an interface.
+// startSolicitor starts a solicitor; send sends one solicitation on an interface.
 func startSolicitor(t *lab.T, n *lab.Node, ips []netip.Addr, send func(device string, index int, ip netip.Addr) error) *solicitor {
 	t.Helper()
 	q := &solicitor{stop: make(chan struct{})}
@@ -66,7 +66,7 @@ func startSolicitor(t *lab.T, n *lab.Node, ips []netip.Addr, send func(device st
 	return q
 }
 
-// end stops asking and returns how many questions were sent. It may be called more than
+// end stops the solicitor and returns how many solicitations it sent. It may be called more than
 // once.
 func (q *solicitor) end() int64 {
 	q.once.Do(func() { close(q.stop) })

@@ -128,8 +128,8 @@ func TestReload(t *testing.T) {
 	l.Do(err)
 }
 
-// TestSolicitOff: nothing is asked in such a network and so nothing is confirmed, which
-// is said.
+// TestSolicitOff: in such a network nothing is probed and so nothing is confirmed, which the agent
+// reports.
 func TestSolicitOff(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -86,8 +86,8 @@ func namedBindings(t *lab.T, a *lab.Agent, pods ...*cri.Pod) {
 	})
 }
 
-// confirmedBetween waits until an address is a confirmed conflict of the holders with
-// these names, the elder first; an empty one is a holder that is no pod.
+// confirmedBetween waits until an address is a confirmed conflict of the holders with these names,
+// the older first; an empty name is a holder without a pod.
 func confirmedBetween(t *lab.T, a *lab.Agent, ip netip.Addr, want ...lab.PodRef) {
 	t.Helper()
 	t.Eventually("names of conflict", func() error {
@@ -114,8 +114,8 @@ func confirmedBetween(t *lab.T, a *lab.Agent, ip netip.Addr, want ...lab.PodRef)
 	})
 }
 
-// While the runtime is dead duplicates are found as ever, with the names that are known;
-// pods that are made after its restart have names.
+// While the runtime is down, duplicates are still found, with the names that are known; pods that are
+// made after its restart have names.
 func TestPodsByNameRuntimeKilled(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -63,7 +63,7 @@ func doctor(l *lab.T, in *lab.Netns, change func(*exec.Cmd), args ...string) dia
 	return r
 }
 
-// want checks the outcome of one check, and words in what it says.
+// want checks the status of one check, and substrings of its texts.
 func (r diagnosis) want(l *lab.T, name, status string, words ...string) {
 	l.Helper()
 	c, found := r[name]
@@ -320,7 +320,7 @@ func wrapped(command ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		path, err := exec.LookPath(command[0])
 		if err != nil {
-			path = command[0] // its start says what is wrong
+			path = command[0] // its start reports the problem
 		}
 		cmd.Args = append(append([]string{path}, command[1:]...), append([]string{cmd.Path}, cmd.Args[1:]...)...)
 		cmd.Path = path

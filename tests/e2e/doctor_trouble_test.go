@@ -24,14 +24,14 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// listenMute accepts connections at a Unix socket and says nothing.
+// listenMute accepts connections at a Unix socket and sends nothing.
 func listenMute(l *lab.T, path string) {
 	l.Helper()
 	listener, err := net.Listen("unix", path)
 	l.Do(err)
 	l.Cleanup(func() { _ = listener.Close() })
 	go func() {
-		var kept []net.Conn // one that nobody holds is closed some day
+		var kept []net.Conn // an unreferenced one would be closed by the garbage collector
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
@@ -163,7 +163,7 @@ func TestDoctorStateDir(t *testing.T) {
 	examine(open).want(l, "state dir", "warn", "others may write")
 }
 
-// The configuration file, as far as it can be looked at without reading it.
+// The configuration file, as far as it can be checked without reading it.
 func TestDoctorConfig(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -179,7 +179,7 @@ func TestDoctorConfig(t *testing.T) {
 	examine(fifo).want(l, "config", "fail", "not a regular file")
 }
 
-// The runtime is asked, whatever is in its place.
+// The doctor connects to whatever is at the runtime's socket.
 func TestDoctorRuntime(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -264,7 +264,7 @@ bin_dir = %q
 	return socket
 }
 
-// What a running agent says of itself is translated.
+// The doctor translates a running agent's status.
 func TestDoctorReadsTheStatus(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// The kernel takes its time to take a dead pod's netns down, and until then the pod's
-// interface answers. The next pod with that address is no duplicate.
+// The kernel removes a deleted pod's netns only later, and until then the pod's interface answers.
+// The next pod with that address is no duplicate.
 func TestDyingNetnsIsNoHolder(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -24,8 +24,8 @@ func TestDyingNetnsIsNoHolder(t *testing.T) {
 	former := l.Pod(n, "former", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool { return b.Netns == former.Name })
 	l.Do(err)
-	// An open socket keeps the netns as a queue of others before it would, and its kernel
-	// goes on answering whoever asks.
+	// An open socket keeps the netns, as the kernel's queue of other work would, and its kernel still
+	// answers.
 	conn, err := former.DialUDP(ip, netip.AddrPortFrom(n.IPv4(1), 9))
 	l.Do(err)
 	defer conn.Close()

@@ -128,7 +128,7 @@ func (f *flow) end() {
 	_ = f.receiver.Close()
 }
 
-// count ends the flow and says which numbers did not arrive and which came again.
+// count ends the flow and returns the numbers that did not arrive and those that arrived twice.
 func (f *flow) count() (sent uint64, lost, doubled []uint64, err error) {
 	f.end()
 	f.mu.Lock()

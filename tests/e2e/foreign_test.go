@@ -23,9 +23,9 @@ const (
 	accept      = 0  // TC_ACT_OK: no filter after this one runs
 )
 
-// In tc mode the agent is a guest: pods' interfaces have a qdisc and filters of somebody
-// else, which end the chain. The agent sees every packet before them, they see every
-// packet after it, and when it goes they are as they were.
+// In tc mode the pods' interfaces already have a qdisc and other programs' filters, which end the
+// chain. The agent sees every packet before them, they see every packet after it, and when it ends
+// they are unchanged.
 func TestForeignFilters(t *testing.T) {
 	for _, kind := range []string{"clsact", "ingress"} {
 		t.Run(kind, func(t *testing.T) {
@@ -115,8 +115,8 @@ func TestForeignFilters(t *testing.T) {
 	}
 }
 
-// An interface with a filter of another kind at the first priority cannot be observed in
-// tc mode. That is said, the filter stays, and the other interfaces are observed.
+// An interface with a filter of another kind at the first priority cannot be observed in tc mode. The
+// agent reports that, keeps the filter, and observes the other interfaces.
 func TestFirstPriorityTaken(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -141,7 +141,7 @@ func TestFirstPriorityTaken(t *testing.T) {
 	}
 }
 
-// A kernel's best way is what an agent takes that is told nothing.
+// By default an agent uses the best mode of the kernel.
 func TestAttachAuto(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -157,7 +157,7 @@ func TestAttachAuto(t *testing.T) {
 	}
 }
 
-// Where the kernel has no tcx, asking for it is refused in one line.
+// If the kernel has no tcx, --attach=tcx fails with one line.
 func TestAttachTCX(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -185,7 +185,7 @@ func wantInterface(l *lab.T, a *lab.Agent, name, state, reason string) error {
 	return err
 }
 
-// foreignProgram is somebody else's tc program: it counts packets and gives its verdict.
+// foreignProgram is another user's tc program: it counts packets and returns its verdict.
 type foreignProgram struct {
 	program *ebpf.Program
 	counter *ebpf.Map

@@ -21,8 +21,8 @@ import (
 func TestNoPodHidesADuplicate(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		// before is done by the newcomer before it takes the address, after when the
-		// conflict is confirmed; both may start what goes on until ctx ends.
+		// before is run before the newcomer takes the address, after when the conflict is confirmed;
+		// both may start goroutines that run until ctx ends.
 		before, after func(ctx context.Context, newcomer *lab.Pod, ip netip.Addr) error
 	}{
 		{
@@ -136,8 +136,8 @@ func TestNoPodHidesADuplicate(t *testing.T) {
 	}
 }
 
-// An address of the node that lost its own duplicate address detection is not in use,
-// and so no rival of the pod that has it.
+// An address of the node whose own duplicate address detection failed is not in use, and so no second
+// holder beside the pod that has it.
 func TestHostAddressThatFailedItsDetection(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -168,8 +168,8 @@ func TestHostAddressThatFailedItsDetection(t *testing.T) {
 	l.Do(w.NeverConfirmed(3 * time.Second))
 }
 
-// A second agent on a node is refused whatever socket it asks for, before it touches
-// what the first one has attached.
+// A second agent on a node is rejected, whatever its socket, before it changes what the first one has
+// attached.
 func TestOneAgentPerNode(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// A pod whose kernel has no address may be a virtual machine: whoever answers there for a
-// neighbour's address has it, as far as anybody can see.
+// A pod whose kernel has no address may be a virtual machine: if it answers for a neighbour's
+// address, it counts as a holder.
 func TestClaimWithoutKernelAddress(t *testing.T) {
 	l := lab.NewT(t)
 	n := l.Node("")
@@ -21,7 +21,7 @@ func TestClaimWithoutKernelAddress(t *testing.T) {
 	ip := n.IPv4(5)
 	elder := l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	machine := l.Pod(n, "machine", lab.PodOptions{Style: lab.Raw})
-	// Its first words are gone before the agent has attached: it goes on talking.
+	// Its first packets are sent before the agent has attached, so it keeps sending.
 	_, err := machine.StartGuest(lab.GuestOptions{Addr: ip, Interval: 100 * time.Millisecond})
 	l.Do(err)
 	event, err := w.WaitConfirmed(ip, patience)

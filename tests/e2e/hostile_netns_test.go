@@ -35,9 +35,8 @@ func TestPodWithManyAddresses(t *testing.T) {
 	}
 }
 
-// A pod that changes its addresses all the time costs the agent little, and delays by
-// little what the agent hears of others: of each silent address that another pod takes,
-// which it can hear of only by the event.
+// A pod that changes its addresses all the time costs the agent little and hardly delays events about
+// other pods: for a silent address that another pod takes, the event is the only source.
 func TestPodWithChangingAddresses(t *testing.T) {
 	const newcomers = 40
 	l := lab.NewT(t)

@@ -18,7 +18,7 @@ import (
 
 func mebibytes(bytes int) string { return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20)) }
 
-// addressMessage is an RTM_NEWADDR or RTM_DELADDR that nobody acknowledges.
+// addressMessage is an RTM_NEWADDR or RTM_DELADDR without acknowledgement.
 func addressMessage(kind int, index int, ip netip.Addr) []byte {
 	flags := 0
 	if kind == unix.RTM_NEWADDR {
@@ -74,7 +74,7 @@ func addAddrs(p *lab.Pod, device string, count int) error {
 	return nil
 }
 
-// flood is something that a pod does all the time; count says how often it did.
+// flood is something that a pod does in a loop; count is how often it did.
 type flood struct {
 	count atomic.Int64
 	stop  context.CancelFunc

@@ -34,14 +34,14 @@ type neighbourhood struct {
 // random is a source of numbers that is the same in every run.
 var random = rand.New(rand.NewPCG(1, 2))
 
-// Whatever a pod sends, the agent stays small, answers its operator, finds the duplicate of
-// two other pods in time, and takes nobody for a holder who is none.
+// Whatever a pod sends, the agent stays small, answers its operator, finds the duplicate of two other
+// pods in time, and takes no other pod for a holder.
 func TestHostilePod(t *testing.T) {
 	for _, attack := range []struct {
 		name string
 		// frame makes the number-th frame.
 		frame func(s *neighbourhood, number int) []byte
-		// refused says that the attack has to be seen in the counters of the attacker's interface.
+		// refused: the counters of the attacker's interface must show the attack.
 		refused bool
 	}{
 		{"spoofed sources", spoof, true},
@@ -202,7 +202,7 @@ func forgeClaim(s *neighbourhood, number int) []byte {
 	return lab.Ethernet(s.bridge, s.mac, 0, unix.ETH_P_IPV6, advertise(s.node.IPv6(byte(2+number/4%250)), s.mac))
 }
 
-// advertise builds an unsolicited neighbour advertisement; nobody on the way looks at its checksum.
+// advertise builds an unsolicited neighbour advertisement; nothing on the path checks its checksum.
 func advertise(ip netip.Addr, mac net.HardwareAddr) []byte {
 	message := append([]byte{136, 0, 0, 0, 0x20, 0, 0, 0}, ip.AsSlice()...)
 	message = append(append(message, 2, 1), mac...)
@@ -211,7 +211,7 @@ func advertise(ip netip.Addr, mac net.HardwareAddr) []byte {
 	return append(append(append(header, ip.AsSlice()...), allNodes.AsSlice()...), message...)
 }
 
-// changeMACs sends what is lawful from ever other MACs: data, and announcements.
+// changeMACs sends legitimate data and announcements from ever new MACs.
 func changeMACs(s *neighbourhood, number int) []byte {
 	mac := net.HardwareAddr{2, 0xba, 0, byte(number % 100_000 >> 16), byte(number % 100_000 >> 8), byte(number % 100_000)}
 	own := s.attacker.Addrs()[0]
@@ -235,11 +235,11 @@ func announceInVLAN(s *neighbourhood, _ int) []byte {
 // solicit makes the neighbours answer.
 func solicit(s *neighbourhood, number int) []byte { return solicitation(s, s.mac, number) }
 
-// solicitAsAgent makes them answer to the agent: whoever was asked once knows from where.
+// solicitAsAgent makes the neighbours answer to the agent: a probed pod knows the agent's MAC.
 func solicitAsAgent(s *neighbourhood, number int) []byte { return solicitation(s, s.agent, number) }
 
-// solicitation asks for what the neighbours have beside the contested address, IPv4 only: they
-// need no entry in a table to answer that.
+// solicitation solicits other addresses of the neighbours than the contested one, IPv4 only: they
+// need no neighbour entry to answer that.
 func solicitation(s *neighbourhood, source net.HardwareAddr, number int) []byte {
 	ip := s.node.IPv4([]byte{15, 25}[number%2])
 	packet := lab.ARP(lab.ARPRequest, source, netip.IPv4Unspecified(), make(net.HardwareAddr, 6), ip)

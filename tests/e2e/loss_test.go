@@ -36,7 +36,7 @@ func TestNoPacketLost(t *testing.T) {
 			n := l.Node("")
 			pods := flowPods(l, n)
 			if tt.after.Qdisc != "" {
-				// As a former agent or another tc user leaves it; see TestFirstQdisc.
+				// As a previous agent or another tc user leaves it; see TestFirstQdisc.
 				l.Do(addClsact(n))
 			}
 			before := pinned(l)
@@ -92,11 +92,11 @@ func TestNoPacketLost(t *testing.T) {
 	}
 }
 
-// In tc mode an interface without a qdisc gets one, once in its life. The kernel takes
-// the device's queues away for a moment then (net/sched/sch_api.c, qdisc_graft), and what
-// is on its way to the pod meanwhile is lost, whoever asks for the qdisc: a fraction of a
-// millisecond, and more where the kernel has to wait for busy cores. It must stay with that
-// one moment, and be over when the program is there.
+// In tc mode an interface without a qdisc gets one, once in its life. The kernel then deactivates the
+// device's queues for a moment (net/sched/sch_api.c, qdisc_graft), and packets on their way to the
+// pod are lost, whichever program adds the qdisc: for a fraction of a millisecond, and longer if the
+// kernel has to wait for busy cores. There must be only this one gap, and it must be over when the
+// program is attached.
 func TestFirstQdisc(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -149,7 +149,7 @@ func flowPods(l *lab.T, n *lab.Node) []*lab.Pod {
 	return pods
 }
 
-// startFlows lets the bridged and the routed pair talk, in both families and directions.
+// startFlows starts flows between the bridged and the routed pair, in both families and directions.
 func startFlows(l *lab.T, pods []*lab.Pod) []*flow {
 	l.Helper()
 	var flows []*flow

@@ -23,8 +23,8 @@ type programs struct {
 	Qdisc        string // "clsact", "ingress" or empty
 }
 
-// programsOf asks the kernel, at every interface of a node. A kernel without tcx has no
-// tcx programs.
+// programsOf lists the programs at every interface of a node. A kernel without tcx has no tcx
+// programs.
 func programsOf(t testing.TB, n *lab.Node) (map[string]programs, error) {
 	found := make(map[string]programs)
 	var tcxSides []ebpf.AttachType
@@ -144,7 +144,7 @@ func ingressQdisc(ifindex int, kind string) netlink.Qdisc {
 	}
 }
 
-// hasTCX tells whether this kernel has to have tcx.
+// hasTCX returns whether this kernel must have tcx.
 func hasTCX(t testing.TB) bool {
 	t.Helper()
 	version, err := features.LinuxVersionCode()

@@ -39,7 +39,7 @@ func TestEveryMissingRight(t *testing.T) {
 	}
 }
 
-// Somebody who may not use the socket is told so.
+// A user without rights on the socket gets an error that says so.
 func TestUnprivilegedClient(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// A holder that is asked and does not answer for a second has lost its binding, and maybe only
-// the packets were lost: as long as the address is configured in its netns it is asked again,
-// whether it keeps a suspicion from being confirmed or a conflict from going on.
+// A holder that does not answer probes for a second loses its binding, though only packets may have
+// been lost: as long as the address is configured in its netns it is probed again, both while that
+// prevents a confirmation and while it would end a conflict.
 func TestSilentForAWhile(t *testing.T) {
 	for style, name := range map[lab.Style]string{lab.Bridged: "bridged", lab.Routed: "routed"} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// Without an agent every command says the same, in one line.
+// Without an agent every command fails with the same single line.
 func TestNoAgent(t *testing.T) {
 	t.Parallel()
 	none := filepath.Join(t.TempDir(), "none.sock")

@@ -12,8 +12,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// TestStateIsNoCondition: whatever is the matter with the state folder, the agent runs,
-// finds what is there, and says what is wrong.
+// TestStateIsNoCondition: whatever is wrong with the state folder, the agent runs, finds duplicates,
+// and reports the problem.
 func TestStateIsNoCondition(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(l *lab.T, dir string)

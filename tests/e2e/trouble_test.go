@@ -54,7 +54,7 @@ func dupip(t testing.TB, change func(*exec.Cmd), args ...string) outcome {
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// wantOneLine checks that a command failed with one line that has these words in it.
+// wantOneLine checks that a command failed with one line that contains these words.
 func wantOneLine(t *testing.T, got outcome, words ...string) {
 	t.Helper()
 	if got.code == 0 {
@@ -209,8 +209,8 @@ func TestDocumentsAndTables(t *testing.T) {
 	}
 }
 
-// A watch goes on until it is interrupted, which is no failure, or until the agent
-// stops, which is said.
+// A watch runs until it is interrupted, which is no failure, or until the agent stops, which it
+// reports.
 func TestWatchEnds(t *testing.T) {
 	l := lab.NewT(t)
 	n := l.Node("")

@@ -16,10 +16,10 @@ type usage struct {
 	lab.Usage
 	// strayed counts threads that are not in the node's netns.
 	strayed int
-	// netns counts the namespaces that the node's has an id for: those of living pods,
-	// and of dead ones that somebody keeps.
+	// netns counts the namespaces for which the node's has an id: those of running pods, and deleted
+	// ones that something still holds.
 	netns int
-	// goroutines and rss (in bytes) are the agent's own word, on /metrics.
+	// goroutines and rss (in bytes) are from the agent's /metrics.
 	goroutines, rss int
 	// entries counts what is in the agent's BPF hash maps.
 	entries int

@@ -12,7 +12,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// kill kills an agent on whose node pods with duplicates go on living.
+// kill kills an agent whose node's pods keep their duplicates.
 func (s *testCluster) kill() {
 	dead, other := s.nodes[1], s.nodes[7]
 	d, three := s.duplicate(dead, other), s.duplicate(other, dead, s.nodes[3])
@@ -64,7 +64,7 @@ func (s *testCluster) kill() {
 	}
 }
 
-// gone waits until all other nodes say that a node's agent is in this state.
+// gone waits until all other nodes list a node's agent in this state.
 func (s *testCluster) gone(n *node, state string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), healTime)

@@ -7,7 +7,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// An agent in no cluster finds what is on its node, and says that this is all.
+// An agent without a cluster finds what is on its node, and reports that it sees no other.
 func TestAlone(t *testing.T) {
 	t.Parallel()
 	s := &testCluster{T: lab.NewT(t)}
@@ -15,7 +15,7 @@ func TestAlone(t *testing.T) {
 	other := s.add(s.Agent(s.Node("")))
 	d := s.duplicate(n, n)
 	s.waitFound(d, d.began, patience)
-	// There is one on the other node, too, of which nobody can know.
+	// There is one on the other node, too, which it cannot know.
 	s.pod(other, lab.Routed, d.ips...)
 	status, err := s.status(n.agent)
 	s.Do(err)

@@ -7,9 +7,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// audit looks at everything that the agents have said so far: nothing was confirmed but
-// real duplicates, at the nodes of their holders, once each, and none ended before its
-// time.
+// audit checks all events of the agents so far: only real duplicates were confirmed, at the nodes of
+// their holders, once each, and none ended too early.
 func (s *testCluster) audit() {
 	s.Helper()
 	for _, n := range s.nodes {

@@ -11,7 +11,7 @@ import (
 func TestLongCut(t *testing.T) {
 	t.Parallel()
 	s := newTestCluster(t, 8)
-	away := s.nodes[:1] // which is also the one that all others were told to join
+	away := s.nodes[:1] // which is also the one that all others join
 	rest := s.except(away...)
 	var heal func()
 	s.part(t, "one node is cut off for 90 s", func(s *testCluster) {
@@ -40,8 +40,8 @@ func between(left, right []*node) []lab.Fault {
 	return faults
 }
 
-// cut cuts the cluster in two parts for a time. What goes on meanwhile, on either side and
-// across, has to be known everywhere afterwards.
+// cut splits the cluster in two parts for a time. Afterwards all nodes must know what happened
+// meanwhile, on either side and across.
 func (s *testCluster) cut(lasts time.Duration, cut, heal func() error, meanwhile func(), left, right []*node) {
 	s.Helper()
 	l, r := left[len(left)-1], right[len(right)-1]

@@ -19,9 +19,9 @@ type duplicate struct {
 	// began is when the second one was there, ended when there were not two any more; zero
 	// before.
 	began, ended time.Time
-	// disputed says that others claim the addresses falsely: they may stay suspected.
+	// disputed: other nodes claim the addresses falsely, so they may stay suspected.
 	disputed bool
-	// conflicts are those that were confirmed, by address, as the first node told.
+	// conflicts are the confirmed ones, by address, as the first node reported them.
 	conflicts map[netip.Addr]lab.Conflict
 	// confirmed is when, at each node on its own clock.
 	confirmed map[*node]map[netip.Addr]time.Time
@@ -117,8 +117,8 @@ func (s *testCluster) waitFound(d *duplicate, from time.Time, within time.Durati
 	return last.Sub(from)
 }
 
-// knows compares a confirmed conflict with what was told before: it has one id everywhere,
-// and was confirmed once at each node.
+// knows compares a confirmed conflict with earlier reports: it has one id everywhere, and each node
+// confirmed it once.
 func (s *testCluster) knows(d *duplicate, n *node, c lab.Conflict) {
 	s.Helper()
 	if first, known := d.conflicts[c.IP]; !known {
@@ -194,8 +194,8 @@ func holderText(c lab.Conflict) (text string) {
 	return text
 }
 
-// waitSaved waits until the conflicts are on disk at all holders' nodes: what an agent knew for
-// less than a second or two, its death may take with it.
+// waitSaved waits until the conflicts are on disk at all holders' nodes: a killed agent loses what it
+// learned in the last second or two.
 func (s *testCluster) waitSaved(all ...*duplicate) {
 	s.Helper()
 	for _, d := range all {
@@ -220,7 +220,7 @@ func (s *testCluster) waitSaved(all ...*duplicate) {
 	}
 }
 
-// end deletes the pods but for the first of each, and waits until nobody has a conflict.
+// end deletes all pods but the first of each, and waits until no node has a conflict.
 func (s *testCluster) end(all ...*duplicate) {
 	s.Helper()
 	s.delete(all...)

@@ -25,9 +25,9 @@ const (
 	recordTime = 4 * time.Second
 )
 
-// forged pelts the agents with what they said to each other, as it was and spoiled in every
-// way, and with plain garbage, under the addresses of members. Gossip is not encrypted
-// here: this is what anybody on the network can do without knowing how it works.
+// forged floods the agents with recorded messages, unchanged and corrupted in every way, and with
+// random bytes, from the addresses of members. Gossip is not encrypted here: anybody on the network
+// can do this without knowledge of the protocol.
 func (s *testCluster) forged() { s.withstandForgery(s.Node("rogue"), nil) }
 
 // withstandForgery pelts the agents from a node that has the key, or none.
@@ -175,7 +175,7 @@ const (
 	nonceSize   = 12
 )
 
-// resealed spoils what is behind label, seal and checksum, and makes both anew.
+// resealed corrupts what is behind label, encryption and checksum, and makes both again.
 func (f *forger) resealed(packet []byte) []byte {
 	head, rest := splitLabel(packet)
 	if f.key == nil {
@@ -199,7 +199,7 @@ func (f *forger) resealed(packet []byte) []byte {
 	}
 	f.opened++
 	sealed := append(slices.Clone(head), sealVersion)
-	sealed = append(sealed, nonce...) // nobody looks whether it was used before
+	sealed = append(sealed, nonce...) // no receiver checks whether it was used before
 	return gcm.Seal(sealed, nonce, f.rechecked(plain), label)
 }
 
@@ -247,7 +247,7 @@ func (s *testCluster) garbageStreams(ctx context.Context, rogue *lab.Node) {
 			}
 			_, _ = c.Write(garbage)
 			if turn%2 == 0 {
-				open = append(open, c) // and says no more
+				open = append(open, c) // and sends no more
 				return nil
 			}
 			return c.Close()

@@ -16,19 +16,19 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// keyTime is how long a change of the key file may take to be noticed, and logTime how long
-// a problem may take to be logged, which has to be there at two looks, 10 s apart.
+// keyTime is how long a change of the key file may take to be noticed, and logTime how long a problem
+// may take to be logged, which needs two checks, 10 s apart.
 var (
 	keyTime = lab.Patience(30 * time.Second)
 	logTime = lab.Patience(40 * time.Second)
 )
 
-// backTime is how long a member may be gone that is there and only was too slow: it objects as
-// soon as it hears of it.
+// backTime is how long a live member may be missing that was only too slow: it refutes the suspicion
+// as soon as it receives it.
 var backTime = lab.Patience(10 * time.Second)
 
-// Agents with other keys, none, or another label stay apart, and the cluster goes on. Its
-// own key changes while it runs.
+// Agents with other keys, none, or another label stay apart, and the cluster is unaffected. Its own
+// key changes while it runs.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -141,8 +141,8 @@ func (s *testCluster) undecryptable() map[string]uint64 {
 	return counts
 }
 
-// leaveLines are the lines of an agent's log that say that a member went, but for those that went
-// without a word and were back soon: on a busy machine one may be too slow for a ping.
+// leaveLines are the lines of an agent's log about members that left, except those that were
+// suspected and soon back: on a busy machine one may answer a ping too late.
 func leaveLines(log string) (lines []string) {
 	all := slices.Collect(strings.Lines(log))
 	for i, line := range all {
@@ -173,7 +173,7 @@ func loggedAt(line string) time.Time {
 	return at
 }
 
-// startUnknownMembers are agents that try to join the cluster in vain.
+// startUnknownMembers starts agents that cannot join the cluster.
 func (s *testCluster) startUnknownMembers(all map[string][]string) map[string]*lab.Agent {
 	s.Helper()
 	agents := make(map[string]*lab.Agent)
@@ -189,7 +189,7 @@ func (s *testCluster) startUnknownMembers(all map[string][]string) map[string]*l
 	return agents
 }
 
-// problems are what an agent has to complain of.
+// problems are the problems in an agent's status.
 func (s *testCluster) problems(a *lab.Agent) []string {
 	s.Helper()
 	status, err := s.status(a)
@@ -197,7 +197,7 @@ func (s *testCluster) problems(a *lab.Agent) []string {
 	return status.Problems
 }
 
-// logs waits until a warning with these words is in an agent's log.
+// logs waits until an agent's log has a warning with these words.
 func (s *testCluster) logs(a *lab.Agent, within time.Duration, words ...string) {
 	s.Helper()
 	eventually(s.T, within, fmt.Sprintf("%s logs %q", a.Node.ShortName(), words), func() error {

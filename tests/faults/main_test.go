@@ -17,12 +17,11 @@ import (
 // patience is how long anything that has to happen may take on a busy machine.
 var patience = lab.Patience(20 * time.Second)
 
-// healTime is how long nodes that can reach each other again may take to have met: those
-// that gave each other up look for each other every 30 s, and a member of whom the news were
-// lost may need two exchanges of the whole list.
+// healTime is how long nodes that can reach each other again may take to see each other: lost members
+// are retried every 30 s, and a member whose broadcasts were lost may need two push/pull exchanges.
 var healTime = lab.Patience(150 * time.Second)
 
-// healPause is how long a node that did not answer may not be asked again.
+// healPause is how long a node that did not answer gets no further request.
 var healPause = lab.Patience(30 * time.Second)
 
 // atOnce is how many clusters there are at the same time: they mostly wait.

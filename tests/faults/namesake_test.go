@@ -30,7 +30,7 @@ func TestNamesakes(t *testing.T) {
 
 	for _, n := range s.nodes {
 		s.waitProblem(n.agent, healTime, first.ShortName(), "name")
-		// While one of them is taken for dead there are none.
+		// While one of them is considered dead there are none.
 		eventually(s.T, healTime, "namesakes", func() error { return s.namesakes(n, 2) })
 		eventually(s.T, healTime, "dupip_gossip_namesakes at "+n.ShortName(), func() error {
 			m, err := n.agent.Scrape(s.Context())

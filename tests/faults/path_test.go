@@ -9,9 +9,9 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// oneWay loses what one of two holders' nodes sends to the other. Neither can ask the
-// other: what one asks or what it answers is lost. Keepers tell them of each other, so it
-// is suspected; and whoever has it as well and hears both finds it with each of them.
+// oneWay drops what one of two holders' nodes sends to the other, so neither gets probe replies from
+// the other. Keepers send both a conflict notice, so it is suspected; a third holder's node that
+// reaches both confirms it with each of them.
 func (s *testCluster) oneWay() {
 	a, b, c := s.nodes[2], s.nodes[6], s.nodes[4]
 	before := s.duplicate(a, b)

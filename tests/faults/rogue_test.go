@@ -29,14 +29,12 @@ import (
 // a netns.
 const rogueVariable = "DUPIP_TEST_ROGUE"
 
-// orders are what a rogue is to do. It is a member like all others, with the key, and says
-// whatever it likes.
+// orders are what a rogue does. It is a member with the key that may send anything.
 type orders struct {
 	Bind, Label, KeyFile string
 	Join                 []string
 	Members              int
-	// Leases is how many it tells each second, Victims the addresses that it claims among
-	// others.
+	// Leases is how many it sends each second, Victims some of the addresses that it claims.
 	Leases  int
 	Victims []netip.Addr
 }
@@ -139,7 +137,7 @@ func (*rogueMember) Updated(members.Member) {}
 // Left implements [members.Handler].
 func (*rogueMember) Left(members.Member, bool) {}
 
-// flood tells lies until ended is closed.
+// flood sends false entries until ended is closed.
 func (r *rogueMember) flood(o orders, ended <-chan struct{}) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -195,7 +193,7 @@ func pack(self wire.MemberID, entries []wire.Entry) (packets [][]byte) {
 	return append(packets, packet)
 }
 
-// lease claims one of very many addresses, or now and then one of somebody else.
+// lease claims one of very many addresses, or sometimes a victim's.
 func (r *rogueMember) lease(seq uint64, victims []netip.Addr, self wire.MemberID) wire.Lease {
 	ip := netip.AddrFrom4([4]byte{10, 66, byte(r.rng.Uint32()), byte(r.rng.Uint32())})
 	if r.rng.IntN(50) == 0 {
@@ -211,8 +209,8 @@ func (r *rogueMember) lease(seq uint64, victims []netip.Addr, self wire.MemberID
 	}
 }
 
-// falseEntries are about others: holders that they do not have, holders of theirs that are said to
-// be gone, and questions without end.
+// falseEntries are about other nodes: holders that they do not have, withdrawals of real ones, and
+// endless probe requests.
 func (r *rogueMember) falseEntries(seq uint64, victims []netip.Addr, self wire.MemberID, others []wire.MemberID) []wire.Entry {
 	key := detector.Key{Network: "default", IP: victims[r.rng.IntN(len(victims))]}
 	other := wire.Holder{Member: others[r.rng.IntN(len(others))], Netns: 1 + r.rng.Uint64N(5000)}
@@ -271,8 +269,8 @@ func (s *testCluster) startRogue(n *lab.Node, o orders) (stop func() report) {
 		s.Fatal("the rogue did not join: ", err, said.String())
 	}
 	timer.Stop()
-	// Whom the news of its joining did not reach takes its leases for a stranger's, and the
-	// storm may keep the news from it.
+	// A member that has not received the broadcast of its joining takes its leases for an unknown
+	// member's, and the storm may delay that broadcast.
 	ctx, cancel := context.WithTimeout(s.Context(), healTime)
 	defer cancel()
 	for _, n := range s.nodes {

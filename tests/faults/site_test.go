@@ -12,8 +12,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// testCluster is a cluster that gets into trouble, while everything that its agents say is
-// recorded.
+// testCluster is a cluster under faults; it records all events of its agents.
 type testCluster struct {
 	*lab.T
 	nodes []*node
@@ -34,7 +33,7 @@ type node struct {
 // ShortName is the node's name to the agent.
 func (n *node) ShortName() string { return cmp.Or(n.name, n.Node.ShortName()) }
 
-// newTestCluster builds nodes with agents that have met.
+// newTestCluster builds nodes with agents and waits until they see each other.
 func newTestCluster(t *testing.T, nodes int, flags ...string) *testCluster {
 	t.Helper()
 	s := &testCluster{T: lab.NewT(t)}
@@ -51,8 +50,8 @@ func (s *testCluster) add(a *lab.Agent) *node {
 	return n
 }
 
-// part plays one part of what a site goes through, which ends as it began: all agents
-// there, no duplicate. If it fails there is no next one: nobody knows what it has left.
+// part plays one part of a test, which must end as it began: all agents up, no duplicate. After a
+// failure the test ends, because the state is unknown.
 func (s *testCluster) part(t *testing.T, name string, story func(s *testCluster)) {
 	t.Helper()
 	passed := t.Run(name, func(t *testing.T) {
@@ -66,7 +65,7 @@ func (s *testCluster) part(t *testing.T, name string, story func(s *testCluster)
 		told := time.Now()
 		s.audit()
 		s.end(s.duplicates...)
-		// A story prints what it measures, not how long all of it took.
+		// A part logs what it measures, not its total time.
 		s.Logf("all agents were there after %.1f s, the story took %.1f s, the end of all duplicates %.1f s",
 			met.Sub(began).Seconds(), told.Sub(met).Seconds(), time.Since(told).Seconds())
 		s.audit()
@@ -118,7 +117,7 @@ func (s *testCluster) sees(n *node, p *lab.Pod) {
 	}
 }
 
-// addrs are an IPv4 and an IPv6 address that nobody had before.
+// addrs are an unused IPv4 and an unused IPv6 address.
 func (s *testCluster) addrs() []netip.Addr {
 	s.pods++
 	home, last := s.nodes[s.pods/200], byte(2+s.pods%200)
@@ -130,7 +129,7 @@ func (s *testCluster) except(some ...*node) []*node {
 	return slices.DeleteFunc(slices.Clone(s.nodes), func(n *node) bool { return slices.Contains(some, n) })
 }
 
-// holdsFor fails the test unless cond goes on being true for a time.
+// holdsFor fails the test unless cond stays true for a time.
 func (s *testCluster) holdsFor(window time.Duration, cond func()) {
 	s.Helper()
 	for end := time.Now().Add(window); time.Now().Before(end) && !s.Failed(); time.Sleep(100 * time.Millisecond) {

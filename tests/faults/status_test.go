@@ -10,7 +10,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// clusterStatus is what an agent says of its part in the cluster.
+// clusterStatus is an agent's status of its part in the cluster.
 type clusterStatus struct {
 	Alone    bool              `json:"alone"`
 	Leases   int               `json:"leases"`
@@ -30,8 +30,8 @@ func (s *testCluster) status(a *lab.Agent) (clusterStatus, error) {
 	return doc.Cluster, json.NewDecoder(body).Decode(&doc)
 }
 
-// waitProblem waits until an agent has a problem in whose text all of these words are, and its
-// metrics and `dupip status` tell of it, too. It returns after what time.
+// waitProblem waits until an agent has a problem whose text contains all of these words, and its
+// metrics and `dupip status` have it, too. It returns after what time.
 func (s *testCluster) waitProblem(a *lab.Agent, within time.Duration, words ...string) time.Duration {
 	s.Helper()
 	began := time.Now()

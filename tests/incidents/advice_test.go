@@ -11,8 +11,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// advises returns an error unless an agent says for some address to remove a pod of this name
-// first, because of this, and with a command that begins so.
+// advises returns an error unless an agent advises for some address to remove a pod of this name
+// first, for this reason, with a command that begins so.
 func (m *machine) advises(because, name, command string) error {
 	out, err := m.agent.CLI(m.s.Context(), "conflicts", "-o", "json")
 	if err != nil {
@@ -34,7 +34,7 @@ func (m *machine) advises(because, name, command string) error {
 	return fmt.Errorf("no %q because %s is %s: %s", command, name, because, out)
 }
 
-// advised is the part of a conflict that says what to do.
+// advised is the advice in a conflict.
 type advised struct {
 	IP      netip.Addr
 	Holders []struct{ Pod *lab.PodRef }
@@ -48,8 +48,8 @@ type advised struct {
 	}
 }
 
-// waitOlder waits until a pod that is made on another node is said to be newer than this one:
-// of what is made within a second nobody is, because the clocks of nodes differ.
+// waitOlder waits until a pod that is made on another node counts as newer than this one: within a
+// second the order is unknown, because the clocks of nodes differ.
 func (s *testCluster) waitOlder(p *pod) {
 	s.Helper()
 	s.Eventually("age of "+p.String(), func() error {
@@ -60,8 +60,7 @@ func (s *testCluster) waitOlder(p *pod) {
 	})
 }
 
-// obey does what a machine's agent says first about each of the duplicates: to remove
-// the newcomer.
+// obey follows a machine's first advice for each of the duplicates: remove the newcomer.
 func (s *testCluster) obey(m *machine, all ...duplicate) {
 	s.Helper()
 	var doc struct{ Conflicts []advised }

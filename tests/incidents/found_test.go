@@ -13,7 +13,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// duplicate is an address that pods share, the elder first.
+// duplicate is an address that pods share, the older one first.
 type duplicate struct {
 	ip      netip.Addr
 	holders []*pod

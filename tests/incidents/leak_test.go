@@ -24,8 +24,7 @@ esac
 exec "$(dirname "$0")/tuning"
 `
 
-// lossyPlugin is an ipam plugin whose DEL does nothing and says that all is well, as long
-// as a file is there.
+// lossyPlugin is an ipam plugin whose DEL does nothing and returns success while a file exists.
 const lossyPlugin = `[ "$CNI_COMMAND" = DEL ] && [ -e %s ] && exit 0
 exec "$(dirname "$0")/host-local"
 `

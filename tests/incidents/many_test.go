@@ -12,11 +12,10 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// A node's fill of pods: the agent has each under its name and in its netns, and suspects
-// nobody. When the store is wiped under them the newcomers are found, and when all are gone
-// nothing of them is left in the agent.
+// A full node: the agent has each pod under its name and in its netns, and suspects none. When the
+// store is wiped the newcomers are found, and when all pods are gone the agent has no state of them.
 //
-// It keeps the machine busy, and others measure time: only its end is parallel.
+// It keeps the machine busy, and other tests measure time: only its end is parallel.
 func TestTwoHundredSandboxes(t *testing.T) {
 	const elders, newcomers = 200, 10
 	s := &testCluster{T: lab.NewT(t)}
@@ -30,7 +29,7 @@ func TestTwoHundredSandboxes(t *testing.T) {
 	s.Eventually("bindings", func() error { return m.checkBindings(nil) })
 	before, err := m.footprint()
 	s.Do(err)
-	m.wipe() // host-local goes on from the last address
+	m.wipe() // host-local continues from the last address
 
 	began := time.Now()
 	old := m.fill("elder", elders)

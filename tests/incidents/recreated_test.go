@@ -17,18 +17,18 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// hastyPlugin is a ptp whose DEL, as long as a file is there, gives the address back and
-// leaves the veth to die with its netns.
+// hastyPlugin is a ptp whose DEL, while a file exists, releases the address and leaves the veth to
+// end with its netns.
 const hastyPlugin = `[ "$CNI_COMMAND" = DEL ] && [ -e %s ] && exec "$(dirname "$0")/host-local"
 exec "$(dirname "$0")/ptp"
 `
 
-// Azure CNS #4350 (NodeSubnet): the sandbox of a crashing pod was made again and again
-// under a new id, the old one's address was never given back, and 32 of 32 leaked. The
-// clean-up that was proposed may free addresses of pods that run.
+// Azure CNS #4350 (NodeSubnet): the sandbox of a crashing pod was made again and again under a new
+// id, the old one's address was never released, and 32 of 32 leaked. The proposed clean-up may
+// release addresses of running pods.
 //
-// Played: one pod's sandbox is made anew in a loop, with another address and with the same
-// one, its predecessor gone at once or dying late; then the address of a live pod is freed.
+// Played: one pod's sandbox is recreated in a loop, with another address and with the same one, its
+// predecessor removed at once or late; then the address of a running pod is released.
 func TestI4RecreatedSandbox(t *testing.T) {
 	const rounds = 8
 	s := newTestCluster(t)
@@ -56,7 +56,7 @@ func TestI4RecreatedSandbox(t *testing.T) {
 	s.waitBindings(crashing)
 	s.assertNoConflict(false)
 
-	// A process keeps the former netns, and dies late.
+	// A process holds the previous netns and ends late.
 	crashing, _ = crashing.recreate(4, time.Second)
 	s.waitBindings(crashing)
 	s.assertNoConflict(false)
@@ -136,9 +136,9 @@ func TestI4LeakedAssignments(t *testing.T) {
 	s.resolved()
 }
 
-// recreate ends a pod's sandbox and makes the next one, again and again, as a kubelet does
-// when its first process dies. A process keeps each former netns until so long after the
-// next sandbox is there. It returns the last sandbox and the addresses that they have had.
+// recreate ends a pod's sandbox and makes the next one, again and again, as a kubelet does when its
+// first process ends. A process holds each previous netns until this long after the next sandbox is
+// ready. It returns the last sandbox and the addresses that they have had.
 func (p *pod) recreate(times int, late time.Duration) (*pod, []netip.Addr) {
 	p.m.s.Helper()
 	had := make(map[netip.Addr]bool)
@@ -183,8 +183,8 @@ func (p *pod) holdNetns() (end func()) {
 	return end
 }
 
-// overlap makes a pod's next sandbox while a process keeps the former netns, which lets go
-// as soon as dupip suspects the two. It returns for how long they were seen together.
+// overlap makes a pod's next sandbox while a process holds the previous netns, until dupip suspects
+// the two. It returns for how long both existed.
 func (p *pod) overlap() (next *pod, both time.Duration) {
 	p.m.s.Helper()
 	former := p.hostInterface()

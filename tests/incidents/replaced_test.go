@@ -12,16 +12,15 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// namesakesTime is more than the half minute that two nodes of one name must be there
-// together: one that is started anew is with its former self for a while.
+// namesakesTime is more than the half minute that two nodes of one name must be present together: a
+// restarted one overlaps with its previous instance for a while.
 var namesakesTime = 40*time.Second + patience
 
-// Azure CNS (Overlay), stale NNC: a node was deleted and replaced by one of the same name
-// with the same secondary prefix; state was kept by name and by address, so that what was
-// the old node's and what the new one's got mixed.
+// Azure CNS (Overlay), stale NNC: a node was deleted and replaced by one with the same name and the
+// same secondary prefix; state was kept by name and by address, so that the two nodes' state mixed.
 //
-// Played: the old node is dead, and the new one gives its pods the old one's addresses.
-// Nobody may take the two for one, or the dead for living.
+// Played: the old node is down, and the new one gives its pods the old one's addresses. The two must
+// not be taken for one node, nor the old one for a live one.
 func TestI5ReplacedNodeDead(t *testing.T) {
 	const pods = 4
 	s := newTestCluster(t)

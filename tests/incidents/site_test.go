@@ -48,7 +48,7 @@ type machine struct {
 	disk string
 }
 
-// options say what a machine is like.
+// options describe a machine.
 type options struct {
 	// name is the node's; "" is the lab's name for it.
 	name string
@@ -168,7 +168,7 @@ func side[T any](s *testCluster, all []T, f func(T) error) {
 type pod struct {
 	*cri.Pod
 	m *machine
-	// began is when the runtime was asked for it, and made when it said that it is there.
+	// began is when the runtime was called, and made when it returned.
 	began, made time.Time
 }
 
@@ -226,9 +226,8 @@ func (s *testCluster) remove(pods ...*pod) {
 	side(s, pods, func(p *pod) error { return p.m.RemovePod(s.Context(), p.Pod) })
 }
 
-// freeAddrs takes the pods' addresses out of the books while they live. The next ones given out
-// are those: host-local goes round its range, and is told that it has come to the address
-// before.
+// freeAddrs removes the pods' addresses from the store while they run. The next pods get those
+// addresses: host-local walks through its range, and its last address is set to the one before.
 func (s *testCluster) freeAddrs(pods ...*pod) {
 	s.Helper()
 	for family := range pods[0].IPs {

@@ -24,7 +24,7 @@ func TestI1StaleNodeName(t *testing.T) {
 	all := s.build(o, o, o, o)
 	template := all[0]
 
-	// The template's agent has met others and has a conflict on its disk.
+	// The template's agent has joined other nodes and has a conflict on its disk.
 	s.startAgents(all[:2]...)
 	s.waitMembers(all[:2]...)
 	first := template.runMany("first", 1)

@@ -13,11 +13,11 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// helloPort is where a pod says its name.
+// helloPort is where a pod sends its name.
 const helloPort = 8080
 
-// serve makes the pod say its name to whoever connects. It ends with the result, or with
-// the test; until then the pod's netns is held.
+// serve makes the pod send its name to each client. It ends with the result, or with the test; until
+// then it holds the pod's netns.
 func (p *pod) serve() (end func()) {
 	p.m.s.Helper()
 	var l net.Listener
@@ -58,7 +58,7 @@ func (m *machine) whoAnswers(ip netip.Addr) (name string, err error) {
 	return name, err
 }
 
-// routeTo is what the machine's kernel says of packets to an address.
+// routeTo is the machine's route to an address.
 func (m *machine) routeTo(ip netip.Addr) string {
 	return strings.Join(strings.Fields(m.shell("ip", "route", "get", ip.String())), " ")
 }

@@ -36,7 +36,7 @@ func TestI2WipedStore(t *testing.T) {
 			s.waitBindings(append(elders, newcomers...)...)
 			t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
 
-			// One of the two is dark, and whoever asks the node's routes sees no trouble.
+			// One of the two gets no packets, and the node's routes show no problem.
 			for _, p := range elders {
 				p.serve()
 			}
@@ -54,7 +54,7 @@ func TestI2WipedStore(t *testing.T) {
 			}
 			t.Logf("$ dupip explain %v\n%s", all[0].ip, m.dupip("explain", all[0].ip.String()))
 
-			// What dupip says is done, and is enough.
+			// The advice of dupip is followed, and is enough.
 			s.obey(m, all...)
 			s.resolved()
 			m.forgetNeighbours()
@@ -65,8 +65,8 @@ func TestI2WipedStore(t *testing.T) {
 	}
 }
 
-// forgetNeighbours makes the node ask anew who has the pods' addresses. On a bridge it
-// sends to the one who was removed until it has noticed, which took 21 s.
+// forgetNeighbours flushes the node's neighbour entries of the pods' addresses. On a bridge the node
+// sends to the removed pod until it notices, which took 21 s.
 func (m *machine) forgetNeighbours() {
 	m.s.Helper()
 	m.shell("ip", "neigh", "flush", "all")

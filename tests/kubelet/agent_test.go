@@ -50,9 +50,8 @@ func changes(all ...kubelet.Change) kubelet.Change {
 	}
 }
 
-// The agent in the container that a cluster runs it in: it finds what is there and what
-// comes, by name; it has nothing to complain of; it ends in order and leaves nothing but
-// its state, which the next one goes on with.
+// The agent in the container that a cluster runs: it finds existing and new pods by name; it has no
+// problem; it ends cleanly and leaves only its state, which the next one restores.
 func TestAsDeployed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		plugin  map[string]any
@@ -107,7 +106,7 @@ func TestAsDeployed(t *testing.T) {
 	}
 }
 
-// wantHealthy asks status and doctor.
+// wantHealthy checks status and doctor.
 func wantHealthy(s *testNode, a *kubelet.Agent) {
 	s.Helper()
 	// Its own attempts have limits of a few seconds, which a machine that stalls exceeds.
@@ -172,8 +171,8 @@ func filesBelow(t *lab.T, dir string) (files []string) {
 	return files
 }
 
-// logMemory compares what the kernel charges the container with its resident memory, and
-// sees to it that its limit is in force where the machine has limits.
+// logMemory compares the memory that the kernel charges the container with its resident memory, and
+// checks that its limit is in force where the machine has limits.
 func logMemory(t *lab.T, a *kubelet.Agent, pods int) {
 	t.Helper()
 	usage, limit, err := memory(a.PID())

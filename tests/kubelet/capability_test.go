@@ -17,14 +17,14 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// nobody is the user of pods that are not root.
+// nobody is the user of pods that do not run as root.
 const nobody = 65534
 
 // refused are the capabilities without which the agent does not start.
 var refused = []corev1.Capability{"NET_ADMIN", "NET_BROADCAST", "NET_RAW", "SYS_ADMIN"}
 
-// The manifest gives the agent what it needs and nothing else: with all its capabilities
-// everything is found, without any of them something is lost, and the agent says what.
+// The manifest gives the agent exactly what it needs: with all its capabilities everything is found,
+// without any of them something is lost, and the agent reports what.
 func TestEveryCapability(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -43,12 +43,12 @@ func TestEveryCapability(t *testing.T) {
 		}
 		return nil
 	})
-	// What nothing was sent of is asked for, behind a name or a process; the netns of the
-	// pod's one process tells what holds the address.
+	// Silent addresses are probed in namespaces that a name or a process leads to; the pod's one
+	// process identifies the netns that holds the address.
 	for _, p := range []*lab.Pod{silent, nameless} {
 		waitBindings(l, a, p, "announced")
 	}
-	// A running pod that stays silent: only the kernel tells of its new address.
+	// A running pod that stays silent: only the kernel reports its new address.
 	l.Do(silent.AddAddr(lab.IPs("10.244.1.9")[0]))
 	l.Eventually("a new address", func() error {
 		_, err := a.Client.WaitBinding(within(l), lab.IPs("10.244.1.9")[0], func(lab.Binding) bool { return true })
@@ -121,8 +121,8 @@ func within(t *lab.T) context.Context {
 	return ctx
 }
 
-// wantRefusal waits for the end of an agent that does not start, and wants one line that
-// says why.
+// wantRefusal waits for the end of an agent that does not start, and expects one line with the
+// reason.
 func wantRefusal(t *lab.T, a *kubelet.Agent, words ...string) {
 	t.Helper()
 	code, err := a.ExitCode(within(t))

@@ -12,8 +12,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// The chart with a configuration and a key: the agent finds both, has nothing to complain
-// of, and takes over what is changed without a restart.
+// The chart with a configuration and a key: the agent finds both, has no problem, and applies changes
+// without a restart.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

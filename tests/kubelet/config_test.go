@@ -41,7 +41,7 @@ func TestConfigMap(t *testing.T) {
 	// Told to, the agent does not wait for its next look.
 	l.Do(s.SetConfigMap("dupip", network("third")), unix.Kill(a.PID(), unix.SIGHUP))
 	within("third")
-	// A mistake changes nothing, and is told where somebody looks.
+	// A mistake changes nothing and shows in doctor.
 	l.Do(s.SetConfigMap("dupip", map[string]string{"config.yaml": "netwroks: []\n"}))
 	l.Eventually("doctor on a bad configuration", func() error {
 		if c := doctor(l, a)["config"]; c.Status != "fail" || !strings.Contains(c.Finding, "netwroks") {
@@ -66,8 +66,8 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// A folder of the state that is somebody else's: the agent, root without the right to pass
-// over that, says so and works without.
+// A state folder with another owner: the agent, root without CAP_DAC_OVERRIDE, reports it and runs
+// without state.
 func TestStateOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -41,7 +41,7 @@ func TestJoinByName(t *testing.T) {
 			}
 			return nil
 		})
-		// A command in the container knows what the agent was told.
+		// A command in the container has the agent's settings.
 		if c := doctor(l, a)["gossip join"]; c.Status != "ok" || !strings.Contains(c.Finding, "joined") {
 			t.Errorf("doctor: %+v", c)
 		}

@@ -94,8 +94,8 @@ func ref(p *cri.Pod) lab.PodRef {
 	return lab.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// bound waits until the agent has every address of the pods, with the name of the pod and
-// that of its netns, in what `dupip bindings` says inside the container.
+// bound waits until the agent has every address of the pods, with the names of pod and netns, in the
+// output of `dupip bindings` inside the container.
 func (s *testNode) bound(a *kubelet.Agent, pods ...*cri.Pod) {
 	s.Helper()
 	s.Eventually("bindings", func() error {

@@ -11,12 +11,12 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// What a manifest says and a kubelet here does not understand is an error, and so is what
-// an API server would refuse: nothing of it is played as if it were not there.
+// What this package does not understand in a manifest is an error, and so is what an API server would
+// reject: nothing is ignored.
 func TestManifestIsUnderstood(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
-	// It does not run: mistakes are found before it is asked.
+	// It does not run: mistakes are found before it is called.
 	r, err := cri.New(l.Lab, l.Node(""), cri.Options{Plugins: []map[string]any{ptp}})
 	l.Do(err)
 	deployed, err := os.ReadFile(kubelet.Manifest)

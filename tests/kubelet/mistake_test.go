@@ -31,8 +31,8 @@ func withoutHostPID(p *corev1.PodSpec) error {
 	return nil
 }
 
-// What a manifest of somebody's own may lack, one at a time: the agent does what is left
-// to do, and doctor says in the container what to add.
+// What other manifests may lack, one at a time: the agent does the rest, and doctor in the container
+// reports what to add.
 func TestManifestsThatLackSomething(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// The runtime is killed and comes back: the agent's container goes on, and finds the new
-// socket in the folder that it has mounted.
+// The runtime is killed and restarted: the agent's container keeps running, and finds the new socket
+// in the folder that it has mounted.
 func TestRuntimeRestarts(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -43,9 +43,8 @@ func TestRuntimeRestarts(t *testing.T) {
 	l.Do(a.Stop())
 }
 
-// The container is killed and started again, as after an out of memory: the next one
-// removes what it left, the programs of a kernel without tcx too, and goes on with the
-// same conflicts.
+// The container is killed and started again, as after an out-of-memory kill: the next one removes
+// what it left, also the programs of a kernel without tcx, and keeps the same conflicts.
 func TestKilledContainer(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Agents of a cluster meet, lose one that is killed, see one off that stops, and know a
-// node that has rebooted as another one.
+// Agents of a cluster see each other, lose one that is killed and one that leaves, and know a
+// rebooted node as another one.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	l := NewT(t)

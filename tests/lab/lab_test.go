@@ -70,8 +70,8 @@ func TestPingNobody(t *testing.T) {
 	}
 }
 
-// A silent pod sends nothing for two seconds after it came up, answers when asked and
-// then is heard by the same tap.
+// A silent pod sends nothing for two seconds after it came up, then answers a ping, which the same
+// tap sees.
 func TestSilentPods(t *testing.T) {
 	t.Parallel()
 	l := NewT(t)
@@ -165,7 +165,7 @@ func neighbourKnown(t *testing.T, n *Node, a netip.Addr) bool {
 	return false
 }
 
-// A guest in a VLAN hears requests with its tag, not others, and answers with it.
+// A guest in a VLAN answers requests with its tag, and with its tag, and no others.
 func TestGuestVLAN(t *testing.T) {
 	t.Parallel()
 	l := NewT(t)
