@@ -15,12 +15,12 @@ func TestSilentForAWhile(t *testing.T) {
 	for style, name := range map[lab.Style]string{lab.Bridged: "bridged", lab.Routed: "routed"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			silentForAWhile(lab.NewT(t), style)
+			silentHolder(lab.NewT(t), style)
 		})
 	}
 }
 
-func silentForAWhile(l *lab.T, style lab.Style) {
+func silentHolder(l *lab.T, style lab.Style) {
 	a := l.Agent(l.Node(""))
 	n := a.Node
 	ip, other := n.IPv4(10), n.IPv4(11)

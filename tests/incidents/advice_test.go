@@ -60,8 +60,8 @@ func (s *testCluster) waitOlder(p *pod) {
 	})
 }
 
-// obey follows a machine's first advice for each of the duplicates: remove the newcomer.
-func (s *testCluster) obey(m *machine, all ...duplicate) {
+// followAdvice follows a machine's first advice for each of the duplicates: remove the newcomer.
+func (s *testCluster) followAdvice(m *machine, all ...duplicate) {
 	s.Helper()
 	var doc struct{ Conflicts []advised }
 	s.Do(json.Unmarshal([]byte(m.dupip("conflicts", "-o", "json")), &doc))

@@ -86,7 +86,7 @@ func TestI4RecreatedSandbox(t *testing.T) {
 	sinceRun, sinceSeen := s.waitFound(twice...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
-	s.obey(m, twice...)
+	s.followAdvice(m, twice...)
 	s.resolved()
 }
 

@@ -63,7 +63,7 @@ func TestI1StaleNodeName(t *testing.T) {
 	t.Logf("$ dupip conflicts\n%s", template.dupip("conflicts"))
 	t.Logf("$ dupip nodes -o wide\n%s", template.dupip("nodes", "-o", "wide"))
 
-	s.obey(template, twice...)
+	s.followAdvice(template, twice...)
 	s.resolved()
 
 	s.freeAddrs(slices.DeleteFunc(slices.Clone(elders), func(p *pod) bool { return p.m == template })...)

@@ -55,7 +55,7 @@ func TestI2WipedStore(t *testing.T) {
 			t.Logf("$ dupip explain %v\n%s", all[0].ip, m.dupip("explain", all[0].ip.String()))
 
 			// The advice of dupip is followed, and is enough.
-			s.obey(m, all...)
+			s.followAdvice(m, all...)
 			s.resolved()
 			m.forgetNeighbours()
 			for _, p := range elders {

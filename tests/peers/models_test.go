@@ -154,7 +154,7 @@ func listedPods(b podRecords) (pods int) {
 	return pods
 }
 
-// The list is looked at by itself, and what goes on is said once.
+// PodIP reads the list by itself and reports an ongoing duplicate once.
 func TestPodIP(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

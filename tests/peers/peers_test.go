@@ -62,9 +62,9 @@ func watch(t *lab.T, p Peer, nodes ...*lab.Node) {
 	}
 }
 
-// Those who listen find two pods with one address on a bridge, also on one that comes later
-// as far as they look there. They say nothing about their neighbours, and hear nothing of
-// what pods answer to an agent.
+// The listening peers find two pods with one address on a bridge, also on a later one if they watch
+// those. They raise no alarm about the pods' neighbours, and do not see the pods' answers to an
+// agent.
 func TestListeners(t *testing.T) {
 	for _, make := range []func() Peer{
 		func() Peer { return &Arpwatch{} },
@@ -109,8 +109,8 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// solicitAsAgent asks pods of a node for an address, in turns, as an agent there does, and
-// waits for each answer.
+// solicitAsAgent solicits an address from pods of a node in turns, as an agent there does, and waits
+// for each answer.
 func solicitAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
 	t.Helper()
 	n := pods[0].Node

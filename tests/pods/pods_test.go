@@ -114,8 +114,7 @@ func cookie(t *lab.T, path string) (cookie uint64) {
 	return cookie
 }
 
-// Names come for pods that run already and for those that are made later; pods of the
-// node's own netns give nobody a name.
+// Running pods and later ones get names; pods in the node's own netns give no other pod a name.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
@@ -189,7 +188,7 @@ func TestNameRequestedDuringADD(t *testing.T) {
 	l := lab.NewT(t)
 	c := newContainerd(l, cri.Options{
 		Plugins: []map[string]any{{"type": "slow"}},
-		// It hands on what the plugin before it has answered, and takes its time.
+		// It passes on the previous plugin's result after a pause.
 		Scripts: map[string]string{"slow": fmt.Sprintf(`
 [ "$CNI_COMMAND" = ADD ] || exit 0
 echo "$CNI_NETNS" >%[1]s.new && mv %[1]s.new %[1]s
@@ -258,8 +257,8 @@ func TestForgets(t *testing.T) {
 	r.named(cookie(l, second.Netns), name(second))
 }
 
-// The runtime comes late, is killed, and is restarted: names stay, new ones come when it is
-// back, and each step is said once.
+// The runtime starts late, is killed, and is restarted: names stay, new ones come when it is back,
+// and each step is logged once.
 func TestRuntimeComesAndGoes(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)

@@ -24,7 +24,7 @@ type agent struct {
 	detector *detector.Detector
 	peer     *peer.Peer
 	budget   *probe.Budget
-	// sharing says that all nodes are told of the addresses that two share.
+	// sharing: all nodes are notified of the addresses that two share.
 	sharing bool
 	watch   func(node string, e detector.Event)
 
@@ -126,7 +126,7 @@ func (a *agent) do(f func()) {
 	}
 }
 
-// start gives an address to a pod of this node, which says so.
+// start gives an address to a pod of this node, which announces it.
 func (a *agent) start(key detector.Key, netns uint64) {
 	a.do(func() {
 		holder := &detector.Holder{

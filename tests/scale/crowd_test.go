@@ -19,12 +19,11 @@ import (
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
-// A simulatedMembers is a membership for so many members that as many memberlists do not fit into
-// one machine: what each of 5,000 has to remember of the 4,999 others is 12 GiB when all
-// is quiet and three times that while they find each other. It tells every member of
-// comings and goings as a memberlist would, in the time that an epidemic takes, and
-// carries packets over the same network. Unlike a memberlist it is never wrong: it costs
-// no traffic of its own, and suspects nobody.
+// simulatedMembers is a membership for clusters whose memberlists do not fit into one machine: with
+// 5,000 members the lists take 12 GiB at rest and three times that while the members find each other.
+// It notifies every member of joins and leaves as a memberlist would, in the time of epidemic
+// dissemination, and carries packets over the same network. Unlike a memberlist it is never wrong: it
+// costs no traffic and suspects no member.
 type simulatedMembers struct {
 	network *simnet.Network
 	start   time.Time
@@ -44,8 +43,8 @@ type simulatedMember struct {
 	member   members.Member
 	endpoint *simnet.Endpoint
 	handler  members.Handler
-	killed   atomic.Bool   // goes without a word
-	gone     chan struct{} // closed when the member has left or died
+	killed   atomic.Bool   // ends without a leave message
+	gone     chan struct{} // closed when the member has left or was killed
 	told     chan struct{} // closed when all others know that it is there
 
 	mu    sync.Mutex // one event after the other
@@ -60,7 +59,7 @@ const (
 	// rejoin is how long after a heal the lost are found again at most.
 	rejoin = 30 * time.Second
 
-	// grain is how finely the moments are told apart at which members hear of others.
+	// grain is the resolution of the times at which members are notified.
 	grain = 50 * time.Millisecond
 
 	// What a memberlist adds to a packet of ours: a label, a checksum and a type; and to
@@ -107,8 +106,8 @@ func (c *simulatedMembers) add(m cluster.Member, endpoint *simnet.Endpoint, h me
 	return s
 }
 
-// Run is there until ctx ends: it hears of all that are there at once, as by a join, and
-// they of it by and by. Then it says farewell, unless it was killed.
+// Run takes part until ctx ends: it is notified of all members at once, as by a join, and they of it
+// gradually. Then it leaves, unless it was killed.
 func (s *simulatedMember) Run(ctx context.Context) error {
 	c := s.crowd
 	c.mu.Lock()
@@ -157,15 +156,15 @@ func (s *simulatedMember) left() bool {
 	}
 }
 
-// disseminationTime is how long it takes until all of so many have heard some news: whoever has
-// tells three others every 200 ms, so that after log4(n) times 200 ms it is about half of
-// them, and after twice that nearly all.
+// disseminationTime is how long a broadcast takes to reach all of n members: each member sends it to
+// three others every 200 ms, so that after log4(n) times 200 ms about half of them have it, and after
+// twice that nearly all.
 func disseminationTime(n int) time.Duration {
 	return max(10*grain, time.Duration(2*math.Log(float64(n))/math.Log(1+gossipTo)*float64(gossipEvery)))
 }
 
-// disseminate tells each of those who are still there something, in the order and at the pace
-// of an epidemic: an S-shaped curve. Who is told when is another's turn each time.
+// disseminate calls tell for each of the live members, in the order and at the pace of an epidemic:
+// an S-shaped curve. The order is another one each time.
 func (c *simulatedMembers) disseminate(to []*simulatedMember, random uint64, wait time.Duration, tell func(*simulatedMember)) {
 	if len(to) == 0 {
 		return
@@ -178,7 +177,8 @@ func (c *simulatedMembers) disseminate(to []*simulatedMember, random uint64, wai
 	if !c.sleep(wait) {
 		return
 	}
-	// All news come at the same moments: who has heard of ten newcomers looks up once.
+	// All notifications come at the same moments: a member that is notified of ten others wakes up
+	// once.
 	if !c.sleep(grain - time.Since(c.start)%grain) {
 		return
 	}
@@ -248,10 +248,10 @@ func (c *simulatedMembers) size() int {
 	return len(c.byID)
 }
 
-// List returns nobody: a crowd has no opinion that its members do not share.
+// List is empty: simulated members all share one view.
 func (s *simulatedMember) List() []members.Member { return nil }
 
-// Status has nothing to say.
+// Status is empty.
 func (s *simulatedMember) Status() members.Status { return members.Status{} }
 
 // Send sends a packet to a member.
@@ -267,7 +267,7 @@ func (s *simulatedMember) Send(id wire.MemberID, packet []byte) error {
 	return err
 }
 
-// Seek implements [gossip.Network]: nobody is taken for dead by mistake, and news reach all.
+// Seek implements [gossip.Network]: there is no false suspicion, and all broadcasts arrive.
 func (s *simulatedMember) Seek(wire.MemberID) {}
 
 // Broadcast sends a message to all, as a memberlist does: again and again to a few.

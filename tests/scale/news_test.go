@@ -14,11 +14,11 @@ import (
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
-// recorder hears what a crowd tells one member.
+// recorder records the notifications of one member.
 type recorder struct {
 	mu      sync.Mutex
 	here    map[string]bool
-	twice   []string // told once too often
+	twice   []string // notified more than once
 	packets int
 }
 
@@ -43,8 +43,8 @@ func (e *recorder) record(m members.Member, here bool) {
 	e.here[m.Name] = here
 }
 
-// A crowd tells every member of every other that is there, once, whenever it came; of
-// those who leave or die; and of both sides of a cut.
+// Every member is notified of every other one once, whenever it joined; of those that leave or are
+// killed; and of both sides of a partition.
 func TestSimulatedMembers(t *testing.T) {
 	const size = 60
 	synctest.Test(t, func(t *testing.T) {

@@ -38,8 +38,8 @@ func (tw *simulation) netns() uint64 {
 	return tw.lastNetns
 }
 
-// storm starts all agents within some time, each with so many pods, and waits until all
-// leases are told. A few addresses have two holders from the start.
+// storm starts all agents within some time, each with this many pods, and waits until the keepers
+// have all leases. A few addresses have two holders from the start.
 func (tw *simulation) storm(pods int, within time.Duration, r *report) {
 	r.begin(fmt.Sprintf("boot storm, %d addresses a node", pods))
 	steps := make([]step, 0, len(tw.agents))
@@ -287,7 +287,7 @@ func (tw *simulation) cut(n, pods int, r *report) {
 	began := time.Now()
 	list, end := tw.duplicates(n, pods, lasts-10*time.Second, func(a, b int) bool { return side(addrOf(a)) != side(addrOf(b)) })
 	time.Sleep(lasts - time.Since(began))
-	tw.watch.restart(list) // nobody can know before the heal
+	tw.watch.restart(list) // no node can know before the heal
 	tw.await(list, 2*time.Minute)
 	work.Wait()
 	r.foundIn(list, 0)

@@ -94,8 +94,8 @@ func (r *report) end() {
 		(n.real - r.was.real).Round(100*time.Millisecond), (n.cpu - r.was.cpu).Round(100*time.Millisecond), resident())
 }
 
-// foundIn tells how many duplicates were found and how soon, and fails the test if one was
-// not, or too late. A goal of 0 is none.
+// foundIn reports how many duplicates were found and how soon, and fails the test if one was missed
+// or late. A goal of 0 is none.
 func (r *report) foundIn(list []*duplicate, goal time.Duration) {
 	w := r.town.watch
 	s, c := w.delays(list, suspected), w.delays(list, confirmed)
@@ -123,7 +123,7 @@ func (r *report) foundIn(list []*duplicate, goal time.Duration) {
 	r.row("confirmed at both nodes", "%d of %d, %s", len(c.all), len(list), spread(c.all))
 }
 
-// knownTo tells how many of the nodes of each address know that they share it.
+// knownTo reports how many of the nodes of each address know that they share it.
 func (r *report) knownTo(list []*duplicate) {
 	w := r.town.watch
 	w.mu.Lock()
@@ -142,7 +142,7 @@ func (r *report) knownTo(list []*duplicate) {
 	}
 }
 
-// sent tells what nodes sent since the phase began.
+// sent reports what nodes have sent since the phase began.
 func (r *report) sent() {
 	all := r.since()
 	bytes := make([]uint64, len(all))
@@ -161,8 +161,7 @@ func (r *report) sent() {
 	}
 }
 
-// sentBy tells what some nodes sent since the phase began, and how much the busiest of
-// the others.
+// sentBy reports what some nodes have sent since the phase began, and the maximum of the others.
 func (r *report) sentBy(nodes ...int) {
 	all := r.since()
 	most := uint64(0)
@@ -177,7 +176,7 @@ func (r *report) sentBy(nodes ...int) {
 	r.row("sent by the busiest other node", "%s", amount(most))
 }
 
-// rate tells what a node costs by the second.
+// rate reports the cost of a node per second.
 func (r *report) rate() {
 	all, n := r.since(), now()
 	seconds := n.virtual.Sub(r.was.virtual).Seconds()

@@ -51,7 +51,7 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-// TestScale plays everything, with as many nodes as asked for.
+// TestScale plays all phases, with the number of nodes from the flags.
 func TestScale(t *testing.T) {
 	if *sizes == "" {
 		t.Skip("it takes minutes: make scale runs it")

@@ -44,8 +44,8 @@ const (
 	replicas = 3
 	// seeds are the nodes that all others join.
 	seeds = 3
-	// maxPairs is the largest cluster in which nodes tell all others of the addresses they
-	// share: thereby everybody hears from everybody and remembers it, which 16 GB do not hold.
+	// maxPairs is the largest cluster in which nodes notify all others of the addresses that they
+	// share: then every node remembers the others' messages, which do not fit into 16 GB.
 	maxPairs = 2000
 )
 
@@ -71,14 +71,14 @@ func newSimulation(t testing.TB, size int, simulated bool) *simulation {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }
 
-// bootID looks like one.
+// bootID is a string in the form of a boot id.
 func bootID(i int) string { return fmt.Sprintf("6d3c9a2e-5b1f-4f0e-9c57-%012x", i) }
 
 func addrOf(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 100, byte(i >> 8), byte(i)}), 7951)
 }
 
-// keyOf is an address that pod p of node i has, and nobody else by right.
+// keyOf is the address of pod p of node i.
 func keyOf(i, p int) detector.Key {
 	return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, byte(128 + i>>8), byte(i), byte(p)})}
 }
@@ -158,8 +158,8 @@ func (tw *simulation) traffic() []simnet.Traffic {
 	return list
 }
 
-// settle waits until no agent has anything to tell a keeper, and says how often a lease was
-// told and how long ago the last was.
+// settle waits until no agent has a lease to send, and returns how often a lease was sent and how
+// long ago the last one was.
 func (tw *simulation) settle() (told uint64, last time.Duration) {
 	// Longer than a new keeper waits for a lease, or a lease that was lost twice for the
 	// next attempt, and shorter than until the first refresh.

@@ -8,7 +8,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// A watch looks at what all detectors say and compares it with what is true.
+// A watch compares the events of all detectors with the real duplicates.
 type watch struct {
 	mu sync.Mutex
 	// duplicates are the addresses that do have several holders.
@@ -17,7 +17,7 @@ type watch struct {
 	suspicions, alarms int
 }
 
-// duplicate is an address with several holders, and when which of their nodes said so.
+// duplicate is an address with several holders, and when each of their nodes reported it.
 type duplicate struct {
 	key detector.Key
 	// since is when the second holder was leased.
@@ -28,8 +28,7 @@ type duplicate struct {
 
 func newWatch() *watch { return &watch{duplicates: make(map[detector.Key]*duplicate)} }
 
-// expect says that an address has its second holder now, and how many nodes share it in
-// the end.
+// expect records that an address has its second holder now, and how many nodes will share it.
 func (w *watch) expect(key detector.Key, nodes int) *duplicate {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,14 +40,14 @@ func (w *watch) expect(key detector.Key, nodes int) *duplicate {
 	return d
 }
 
-// knows says that an address has, or had, several holders.
+// knows returns whether an address has, or had, several holders.
 func (w *watch) knows(key detector.Key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.duplicates[key] != nil
 }
 
-// restart says that the second holders can be known from now on only.
+// restart records that the second holders can be known only from now on.
 func (w *watch) restart(list []*duplicate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +76,7 @@ func (w *watch) event(node string, e detector.Event) {
 	}
 }
 
-// found says how many duplicates are confirmed at all of their nodes.
+// found returns how many duplicates are confirmed at all of their nodes.
 func (w *watch) found(list []*duplicate) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,8 +89,8 @@ func (w *watch) found(list []*duplicate) int {
 	return n
 }
 
-// delays are how long it took after since until the first and until all nodes said
-// something, for those duplicates of which they did.
+// delays are the times from since until the first and until all nodes reported something, for those
+// duplicates that they did report.
 type delays struct{ first, all []time.Duration }
 
 func (w *watch) delays(list []*duplicate, said func(*duplicate) map[string]time.Time) delays {

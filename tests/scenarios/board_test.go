@@ -20,8 +20,8 @@ type outcome struct {
 	toSuspected, toConfirmed              time.Duration
 }
 
-// took keeps the slowest of a row's conflicts. A negative time is a word before the
-// clock of the row began.
+// took keeps the slowest of a row's conflicts. A negative time is an event before the row's clock
+// started.
 func (o *outcome) took(suspected, confirmed time.Duration) {
 	if !o.timed {
 		o.timed, o.toSuspected, o.toConfirmed = true, suspected, confirmed
@@ -32,7 +32,7 @@ func (o *outcome) took(suspected, confirmed time.Duration) {
 
 func (o *outcome) finish(failed bool) { o.done, o.failed = true, failed }
 
-// seen is what happened, in a word or two.
+// seen is a short text about what happened.
 func (o *outcome) seen() string {
 	switch {
 	case o.Want == Found && o.found:
@@ -49,7 +49,7 @@ func (o *outcome) seen() string {
 	return "quiet"
 }
 
-// seconds is a time of the row in words.
+// seconds formats a time of the row.
 func (o *outcome) seconds(d time.Duration) string {
 	switch {
 	case !o.timed:

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// verdict is what all detectors are worth in one story.
+// verdict has the results of all detectors in one scenario.
 type verdict struct {
 	row    *outcome
 	scores []score
@@ -40,7 +40,7 @@ var cannotSee = map[string]string{
 	"podip":    "whatever is not in the API: addresses taken later, hosts, guests, other networks",
 }
 
-// print writes a line for every story and one for every detector.
+// print writes a line for every scenario and one for every detector.
 func (b *results) print(out io.Writer) {
 	if len(b.verdicts) == 0 {
 		return
@@ -65,7 +65,7 @@ func (b *results) print(out io.Writer) {
 	b.summary(out)
 }
 
-// text is a story's result in a word or two.
+// text is a short text of a scenario's result.
 func (sc score) text() string {
 	var words []string
 	switch {
@@ -86,7 +86,7 @@ func (sc score) text() string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// summary writes a line for every detector, and a last one in words.
+// summary writes a line for every detector, and a total.
 func (b *results) summary(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "DETECTOR\tFOUND\tSTORIES FOUND\tSTORIES WITH FALSE ALARMS\tMEDIAN\tSLOWEST\tCANNOT SEE")

@@ -10,12 +10,11 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// talkEvery is how often a holder looks its gateway up: far more often than a kernel does,
-// for the sake of those who have to hear it.
-const talkEvery = 300 * time.Millisecond
+// sendEvery is how often a holder solicits its gateway: far more often than a kernel does, so that
+// detectors that listen have packets.
+const sendEvery = 300 * time.Millisecond
 
-// keepSending has each holder look its gateway up and send a datagram, as far as the story
-// lets it talk.
+// keepSending makes each holder solicit its gateway and send a datagram, if the scenario allows that.
 func (j *evaluation) keepSending(d *duplicate) {
 	s := j.stage
 	s.Helper()
@@ -23,11 +22,11 @@ func (j *evaluation) keepSending(d *duplicate) {
 		for _, p := range slices.Concat(d.pods, j.inside(d.pods)) {
 			switch {
 			case p.Options().Style == lab.Raw:
-				// A guest talks by itself.
+				// A guest sends by itself.
 			case p.Options().Silent && slices.Contains(p.Addrs(), ip):
-				// It never says anything: this is what is played.
+				// It must send nothing: that is the scenario.
 			case s.row.NoARP:
-				// It never asks for its gateway again: this is what is played.
+				// It must not solicit its gateway again: that is the scenario.
 				s.Do(p.Spoof(ip))
 			default:
 				s.sendFrom(p.Netns, ip)
@@ -69,12 +68,12 @@ func (s *Stage) sendFrom(ns *lab.Netns, ip netip.Addr) {
 		frame, err := lab.Solicitation(ip, gatewayOf(ns, link, ip), link.Attrs().HardwareAddr, 0)
 		s.Do(err, ns.SendFrames(link.Attrs().Name, frame))
 	}
-	// Where no route leads there, nobody sends.
+	// Without a route it sends nothing.
 	_ = ns.SendUDP(ip, lab.ExternalAddr(ip), 1)
 }
 
-// deviceOf is the device of a netns that has an address, lo if no other does; nil if it
-// would send into a tunnel, or if none does. others says that one besides lo has any.
+// deviceOf is the device of a netns that has an address, lo if no other does; nil if it would send
+// into a tunnel, or if none has it. others: a device besides lo has an address.
 func deviceOf(ns *lab.Netns, ip netip.Addr) (found netlink.Link, others bool) {
 	links, err := ns.Netlink().LinkList()
 	if err != nil {

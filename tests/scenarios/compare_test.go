@@ -19,18 +19,17 @@ const (
 	// comparedAtOnce is how many rows play at the same time then: each has a tshark per
 	// node.
 	comparedAtOnce = "3"
-	// grace is how long a duplicate goes on after the agents have found it, with its holders
-	// talking, for those who have not found it yet. What they find then they find within
-	// three seconds.
+	// grace is how long a duplicate lasts after the agents have found it, with its holders sending,
+	// for detectors that have not found it yet. They find it within three seconds or not at all.
 	grace = 4 * time.Second
 )
 
-// evaluation are the others who watch a story's packets, and what is true of them. A nil jury
-// watches nothing.
+// evaluation has the other detectors that watch a scenario's packets, and what is true. A nil
+// evaluation watches nothing.
 type evaluation struct {
 	stage *Stage
 	peers []peers.Peer
-	// networks are those that the agents were told of.
+	// networks are those that the agents are configured with.
 	networks *config.Config
 
 	mu         sync.Mutex
@@ -44,13 +43,13 @@ type evaluation struct {
 type duplicate struct {
 	finding
 	ips []netip.Addr
-	// From talks until until its holders talked for the sake of others. Between its
-	// beginning and then the story was held up for so long, for other duplicates.
+	// From talks to until, its holders sent for the other detectors' sake. From its start to talks,
+	// the scenario was paused for this long, for other duplicates.
 	talks, until time.Time
 	heldUp       time.Duration
 }
 
-// compare has the others watch all nodes of a story, before it begins.
+// compare starts the other detectors on all nodes of a scenario, before it begins.
 func (s *Stage) compare() {
 	s.Helper()
 	if !*compared {
@@ -108,15 +107,14 @@ func (j *evaluation) duplicate(f finding, ips []netip.Addr) (wait func()) {
 		}
 		for time.Now().Before(d.until) && !j.stage.Failed() && slices.ContainsFunc(j.peers, missed) {
 			j.keepSending(d)
-			time.Sleep(talkEvery)
+			time.Sleep(sendEvery)
 		}
 		d.until = time.Now()
 	}
 }
 
-// foundIn is how long after the second holder's first packet the first of some alarms came.
-// Who needed the holders to go on talking did not have the time in which the story was held
-// up.
+// foundIn is the time from the second holder's first packet to the first of some alarms, without the
+// time for which the scenario was paused, if the alarm came while the holders were kept sending.
 func (d *duplicate) foundIn(alarms []peers.Alarm) (after time.Duration, found bool) {
 	for _, a := range alarms {
 		if a.At.After(d.from) && !a.At.After(d.until) && slices.Contains(d.ips, a.IP) {
@@ -137,7 +135,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// score is how one detector did in one story.
+// score is the result of one detector in one scenario.
 type score struct {
 	name string
 	// of is how many duplicates there were, took how long those that were found took.
@@ -166,9 +164,8 @@ func (j *evaluation) verdict() verdict {
 	return v
 }
 
-// judge holds alarms against the duplicates of a story. More addresses may have had two
-// holders meanwhile. Once an address had two, nobody is blamed for what is said about it, also
-// if it changes hands lawfully later.
+// judge compares alarms with the duplicates of a scenario. More addresses may have had two holders
+// meanwhile. Once an address had two, no alarm about it is wrong, also if it changes hands later.
 func judge(alarms []peers.Alarm, duplicates []*duplicate, more []netip.Addr) score {
 	sc := score{of: len(duplicates)}
 	for _, d := range duplicates {
@@ -190,7 +187,7 @@ func judge(alarms []peers.Alarm, duplicates []*duplicate, more []netip.Addr) sco
 	return sc
 }
 
-// dupip is the agents of a story as one of the detectors: what they confirm is an alarm.
+// dupip makes the agents of a scenario one of the detectors: a confirmation is an alarm.
 type dupip struct{ stage *Stage }
 
 func (*dupip) Name() string { return "dupip" }

@@ -29,8 +29,8 @@ func (s *Stage) Finds(since time.Time, holders []*lab.Pod, ips ...netip.Addr) []
 	return s.FindsEarly(since, since, holders, ips...)
 }
 
-// FindsEarly is Finds for a conflict that may be found before the first packet, because
-// the agent asks for addresses that it sees configured. It began no earlier than from.
+// FindsEarly is Finds for a conflict that may be found before the first packet, because the agent
+// probes configured addresses. It began no earlier than from.
 func (s *Stage) FindsEarly(from, since time.Time, holders []*lab.Pod, ips ...netip.Addr) []lab.Event {
 	s.Helper()
 	f := finding{from: from, since: since, scope: "same-node", pods: holders}
@@ -43,8 +43,8 @@ func (s *Stage) FindsEarly(from, since time.Time, holders []*lab.Pod, ips ...net
 	return s.finds(f, ips)
 }
 
-// FindsHealed is FindsEarly for a conflict that cannot be confirmed while its holders'
-// nodes do not hear each other, which was until the heal.
+// FindsHealed is FindsEarly for a conflict that cannot be confirmed while its holders' nodes are
+// disconnected, until heal.
 func (s *Stage) FindsHealed(from, heal time.Time, holders []*lab.Pod, ips ...netip.Addr) {
 	s.Helper()
 	for _, e := range s.FindsEarly(from, heal, holders, ips...) {
@@ -151,8 +151,7 @@ func (s *Stage) findsAt(a *Actor, f finding, ip netip.Addr) lab.Event {
 	return whole
 }
 
-// exported waits until an agent's metrics tell of the confirmed conflicts and of two
-// holders of each.
+// exported waits until an agent's metrics have the confirmed conflicts and two holders of each.
 func (s *Stage) exported(a *Actor, found []lab.Event, scope string) {
 	s.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -180,8 +179,7 @@ func (s *Stage) exported(a *Actor, found []lab.Event, scope string) {
 	}
 }
 
-// hasSeries says that a confirmed conflict has one series, and that it names two of its
-// holders.
+// hasSeries returns whether a confirmed conflict has one series that names two of its holders.
 func hasSeries(m lab.Metrics, c lab.Conflict) bool {
 	label := fmt.Sprintf("id=%q", c.ID)
 	if len(m.Find("dupip_conflict_info", label)) != 1 {

@@ -9,8 +9,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// foundAnywhere are duplicates that are played on one node and on two: the elder is on
-// the first one, the newcomer on the last one.
+// foundAnywhere are duplicates that are played on one node and on two: the older pod is on the first
+// one, the newcomer on the last one.
 var foundAnywhere = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "D5", Want: Found, Text: "the elder is silent, the newcomer talks", Play: silentHolder}),
 	onOneAndMore(2, Scenario{ID: "D6", Want: Found, Text: "both silent: never a packet of their own", Play: bothSilent}),
@@ -23,7 +23,7 @@ func silentHolder(s *Stage) {
 	for _, style := range bothStyles {
 		ips := s.Addrs(style, 5)
 		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
-		// The newcomer comes up without a word; its first packet is a datagram.
+		// The newcomer comes up silently; its first packet is a datagram.
 		newcomer := s.PodOn(s.last(), "newcomer-"+styleName(style), lab.PodOptions{Style: style, Silent: true})
 		for _, ip := range ips {
 			s.Sees(elder, ip)
@@ -81,9 +81,8 @@ func sameMAC(s *Stage) {
 	check(s.Finds(t0, []*lab.Pod{original, clone}, ips...), mac)
 }
 
-// startGuests starts a guest for each address on a pod's interface. They talk on: the
-// agent cannot list the addresses of guests, and the first words are gone before it has
-// attached.
+// startGuests starts a guest for each address on a pod's interface. They keep sending: the agent
+// cannot list the addresses of guests, and the first packets are sent before it has attached.
 func (s *Stage) startGuests(p *lab.Pod, o lab.GuestOptions, ips []netip.Addr) {
 	s.Helper()
 	o.Interval = 100 * time.Millisecond
@@ -134,7 +133,7 @@ func endsAndReturns(s *Stage) {
 			}
 			return errs
 		}},
-		// The elder goes this time.
+		// This time the older pod ends.
 		{"last", func(style lab.Style) []error { return []error{elders[style].Delete()} }},
 	}
 	for _, round := range ends {

@@ -6,7 +6,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// foundApart are duplicates that begin while agents do not hear each other, or badly.
+// foundApart are duplicates that begin while agents are disconnected, or their messages are lost.
 var foundApart = []Scenario{
 	{ID: "D12", Want: Found, Nodes: 3, Text: "it starts during a partition; from when the cable is back", Play: func(s *Stage) {
 		elders, newcomers := map[lab.Style]*lab.Pod{}, map[lab.Style]*lab.Pod{}

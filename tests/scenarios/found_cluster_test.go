@@ -47,7 +47,7 @@ var foundInCluster = []Scenario{
 			for _, ip := range ips {
 				s.Do(newcomer.WaitDAD(patience, ip, false))
 			}
-			// Before, nobody had the address on that node.
+			// Before, no pod on that node had the address.
 			since := time.Now()
 			s.Talk(newcomer, ips...)
 			s.FindsEarly(newcomer.Started, since, []*lab.Pod{elder, newcomer}, ips...)
@@ -103,7 +103,7 @@ var foundInCluster = []Scenario{
 				elder := s.Pod("terminating-"+name, lab.PodOptions{Style: style, Addrs: ips})
 				s.Talk(elder, ips...)
 				s.Sees(elder, ips...)
-				// From here on it says nothing of its own; it still has its address.
+				// From here on it only answers; it still has its address.
 				newcomer := s.PodOn(a, "newcomer-"+name, lab.PodOptions{Style: style, Addrs: ips})
 				s.Talk(newcomer, ips...)
 				found := s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
@@ -133,8 +133,8 @@ var foundInCluster = []Scenario{
 	}},
 }
 
-// tapARPRequests counts the ARP requests that a pod sends from now on. A gratuitous one asks
-// nobody: the pod says by it, when it starts, that it is there.
+// tapARPRequests counts the ARP requests that a pod sends from now on, except gratuitous ones: a pod
+// announces itself with one when it starts.
 func (s *Stage) tapARPRequests(p *lab.Pod) *lab.Tap {
 	s.Helper()
 	tap, err := p.Node.Tap(p.HostInterface, func(packet lab.Packet) bool {
@@ -146,8 +146,8 @@ func (s *Stage) tapARPRequests(p *lab.Pod) *lab.Tap {
 	return tap
 }
 
-// StaysOpen waits until a conflict has just these holders left, at the nodes of all of
-// them, and fails the story where it has ended.
+// StaysOpen waits until a conflict has exactly these holders left, at the nodes of all of them, and
+// fails the scenario if it has ended.
 func (s *Stage) StaysOpen(id string, holders []*lab.Pod) {
 	s.Helper()
 	for _, p := range holders {

@@ -59,8 +59,8 @@ func machinePauses(s *Stage) {
 			}
 		}
 	}
-	// It pauses when the other one comes, and is found when the kernel tells of it again: that
-	// is up to 30 s after it did so last.
+	// It pauses when the other one comes, and is found when the kernel reports it again: up to 30 s
+	// after it did so last.
 	ips := s.Addrs(lab.Bridged, 240)
 	vm, pausing := machine("vm", ips)
 	pausing(true)
@@ -71,7 +71,7 @@ func machinePauses(s *Stage) {
 	pausing(false)
 	holders := []*lab.Pod{pod, vm}
 	s.hasHolders(holders, ips, patience+lab.Patience(30*time.Second))
-	// It pauses in the conflict, again and again: that goes on.
+	// It pauses during the conflict, again and again: the conflict stays open.
 	for range 3 {
 		pausing(true)
 		time.Sleep(pause)

@@ -42,7 +42,7 @@ var foundOnNode = []Scenario{
 		host := append(tunnel, s.Node.Uplink(), s.Node.Uplink6(), s.Node.IPv4(1), s.Node.IPv6(1))
 		s.SeesHost(s.Node, host...)
 		for i, style := range bothStyles {
-			// One is born with them, the other takes them later.
+			// One starts with them, the other takes them later.
 			own := s.Addrs(style, 9)
 			if i == 0 {
 				p := s.Pod("pod-"+styleName(style), lab.PodOptions{Style: style, Addrs: append(own, host[:2]...)})

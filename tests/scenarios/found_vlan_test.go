@@ -37,8 +37,7 @@ var foundVLAN = slices.Concat(
 	}}),
 )
 
-// inOneVLAN plays a duplicate of a pod in VLAN 42, while pods elsewhere have the address
-// lawfully.
+// inOneVLAN plays a duplicate of a pod in VLAN 42, while pods in other VLANs may have the address.
 func (s *Stage) inOneVLAN(ips []netip.Addr, pod func(a *Actor, name string, vlan uint16, ips []netip.Addr) *lab.Pod) {
 	s.Helper()
 	elder := pod(s.Actors[0], "elder", 42, ips)
@@ -63,7 +62,7 @@ func (s *Stage) SeesIn(network string, p *lab.Pod, ips ...netip.Addr) {
 	}, ips)
 }
 
-// onlyOpen fails the story unless just this many conflicts are open at each node.
+// onlyOpen fails the scenario unless exactly this many conflicts are open at each node.
 func (s *Stage) onlyOpen(want int) {
 	s.Helper()
 	for _, a := range s.Actors {

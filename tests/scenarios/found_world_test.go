@@ -50,8 +50,8 @@ var foundWorld = []Scenario{
 					s.Do(inside.AddAddr("br0", netip.PrefixFrom(ip, ip.BitLen())))
 				}
 			}},
-			// Routed to the host, and never says a word. Linux answers for IPv6 only on
-			// the device that has the address.
+			// Routed to the host, and never sends. Linux answers for IPv6 only on the device that has
+			// the address.
 			{name: "lo", v4: true, take: func(p *lab.Pod, ips []netip.Addr) {
 				for _, own := range p.Addrs() {
 					s.Do(p.DelAddr(own))

@@ -25,12 +25,12 @@ func compareIDs(x, y string) int {
 	return cmp.Or(cmp.Compare(xLetter, yLetter), cmp.Compare(xNumber, yNumber))
 }
 
-// ids are those that somebody typed.
+// ids are those in a flag.
 func ids(text string) []string {
 	return strings.FieldsFunc(strings.ToUpper(text), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// matchesID says whether a situation is among those that somebody typed, or all are.
+// matchesID returns whether a scenario is among those in a flag; without a flag all are.
 func matchesID(text, id string) bool {
 	list := ids(text)
 	return len(list) == 0 || slices.Contains(list, id)

@@ -46,8 +46,8 @@ func probes(s *Stage) {
 	}
 }
 
-// probeByGuest sends probes from an interface whose addresses nobody can list: there only
-// their form tells that they are no claims.
+// probeByGuest sends probes from an interface whose addresses cannot be listed: only the form of the
+// packets shows that they are no announcements.
 func (s *Stage) probeByGuest(name string, ips []netip.Addr, number byte) {
 	s.Helper()
 	at := s.last()
@@ -72,8 +72,8 @@ func failedDetection(s *Stage) {
 	failed := s.Pod("failed", lab.PodOptions{DAD: true, Addrs: append(own, ips[1])})
 	s.Do(failed.WaitDAD(patience, ips[1], true))
 	s.Sees(failed, own...)
-	// A guest that detects the conflict and gives up; now and then before its first probe,
-	// because it has heard the holder.
+	// A guest that detects the conflict and gives up; sometimes before its first probe, because it
+	// has received the holder's packets.
 	for try := 0; ; try++ {
 		vm := s.Pod(fmt.Sprintf("vm%d", try), lab.PodOptions{Style: lab.Raw})
 		probes, err := s.Node.Tap(vm.HostInterface, nil)

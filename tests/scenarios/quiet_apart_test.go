@@ -20,7 +20,7 @@ var quietApart = []Scenario{
 				healthy = append(healthy, p)
 			}
 		}
-		// Real conflicts must outlive it all, as the same ones and without a word.
+		// Real conflicts must survive all this unchanged and without an event.
 		ips := s.Addrs(lab.Routed, 17)
 		holders := s.Actors[:2]
 		newcomer := s.duplicate("real", ips, holders[0], holders[1])
@@ -141,7 +141,7 @@ var quietApart = []Scenario{
 				pods = append(pods, p)
 			}
 		}
-		// Without a last word.
+		// Without leaving the cluster.
 		s.Do(dead.Node.Disconnect(), dead.Agent.Kill())
 		for _, p := range pods {
 			s.Do(p.Delete())
@@ -149,7 +149,7 @@ var quietApart = []Scenario{
 		s.Actors = s.Actors[:2]
 		for i, p := range pods {
 			if i == len(pods)/2 {
-				// These at once; the rest when the others know that it is dead.
+				// These at once; the rest when the others know that it is gone.
 				s.WaitAllMembers()
 			}
 			q := s.PodOn(s.Actors[i%2], p.ShortName()+"-again", lab.PodOptions{Style: bothStyles[i/3], Addrs: p.Addrs()})
@@ -187,7 +187,7 @@ var quietReboot = onOneAndMore(3, Scenario{
 		start()
 		sees()
 		for round := range 3 {
-			// In order, by a crash, and by a crash after which nobody hears of it at first.
+			// Stopped, killed, and killed so that the others notice it only later.
 			end := node.Agent.Kill
 			if round == 0 {
 				end = node.Agent.Stop
@@ -213,8 +213,8 @@ var quietReboot = onOneAndMore(3, Scenario{
 	},
 })
 
-// duplicate makes a real conflict in a quiet story, on one node or two, and waits until it
-// is confirmed there. It returns the second holder.
+// duplicate makes a real conflict in a scenario without duplicates, on one node or two, and waits
+// until it is confirmed there. It returns the second holder.
 func (s *Stage) duplicate(name string, ips []netip.Addr, elderAt, newcomerAt *Actor) *lab.Pod {
 	s.Helper()
 	s.Expect(ips...)
@@ -231,9 +231,8 @@ func (s *Stage) duplicate(name string, ips []netip.Addr, elderAt, newcomerAt *Ac
 	return newcomer
 }
 
-// unchanged fails the story if an agent told of any other change of these conflicts than
-// of their holders. One that was restarted tells of them again, until it is certain as
-// suspected, and with the same times.
+// unchanged fails the scenario if an agent reported any change of these conflicts but of their
+// holders. A restarted agent reports them again, first as suspected, and with the same times.
 func (s *Stage) unchanged(a *Actor, since time.Time, conflicts []lab.Conflict, restarted bool) {
 	s.Helper()
 	for _, e := range a.Watch.Events() {
@@ -249,7 +248,7 @@ func (s *Stage) unchanged(a *Actor, since time.Time, conflicts []lab.Conflict, r
 	}
 }
 
-// assertQuietFor watches for a while in the middle of a story.
+// assertQuietFor checks for a while in the middle of a scenario that there is no alarm.
 func (s *Stage) assertQuietFor(window time.Duration) {
 	s.Helper()
 	for end := time.Now().Add(window); time.Now().Before(end) && !s.Failed(); time.Sleep(100 * time.Millisecond) {

@@ -34,8 +34,8 @@ var quietChurn = onOneAndMore(3, Scenario{
 		}
 		seen := observed()
 		s.Logf("%.1f pods a second, %d of %d were seen while they lived", lanes*rounds/took.Seconds(), seen, lanes*rounds)
-		// The lists are a quarter of a life apart, and a kernel that is busy with pods is slow
-		// to tell of them: half of them may be gone by then.
+		// The lists are a quarter of a life apart, and a kernel that is busy with pods reports them
+		// late: half of the pods may be gone by then.
 		if seen < 2*lanes {
 			s.Errorf("%d of %d pods were seen while they lived", seen, lanes*rounds)
 		}

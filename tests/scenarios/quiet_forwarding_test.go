@@ -30,7 +30,7 @@ func forwardingPod(s *Stage) {
 	s.Talk(client, clientIPs...)
 	s.Sees(client, clientIPs...)
 	s.SeesForwarded(router, clientIPs...)
-	// A VPN or egress pod on a routed interface: addresses of other pods, and of nobody.
+	// A VPN or egress pod on a routed interface: addresses of other pods, and unused ones.
 	egress := s.PodOn(at, "egress", lab.PodOptions{Style: lab.Routed, Addrs: at.Addrs(lab.Routed, 50)})
 	s.Sees(egress, egress.Addrs()...)
 	others := slices.Concat(clientIPs, far.Addrs(), lab.IPs("10.8.0.6", "fd00:8::6"))
@@ -50,8 +50,8 @@ func forwardingPod(s *Stage) {
 	s.Sees(far, far.Addrs()...)
 }
 
-// forwardingGuest is a router whose addresses nobody can list: what it emits counts until
-// it does not answer, and not again after that.
+// forwardingGuest is a router whose addresses cannot be listed: what it emits counts until it does
+// not answer, and not again after that.
 func forwardingGuest(s *Stage) {
 	at := s.last()
 	var others []netip.Addr

@@ -15,8 +15,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// quietHostile are pods that mean harm. What they make up is nobody's duplicate, and
-// keeps no real one from being found.
+// quietHostile are hostile pods. The addresses that they make up are no duplicates, and keep no real
+// one from being found.
 var quietHostile = onOneAndMore(2, Scenario{
 	ID: "Q6", Want: Quiet, Text: "10,000 spoofed sources a second; a real duplicate elsewhere",
 	Play: func(s *Stage) {

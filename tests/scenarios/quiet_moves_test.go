@@ -11,8 +11,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// quietMoves are addresses that change hands lawfully, within one node and from the first
-// node to the last one.
+// quietMoves are addresses that move between pods, within one node and from the first node to the
+// last one.
 var quietMoves = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "Q1", Want: Quiet, MaySuspect: true, Text: "an address is given out again 0, 0.1, 5 s later", Play: givenOutAgain}),
 	[]Scenario{{ID: "Q3", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "a pod moves with its address, the words come in any order", Play: anyOrder}},
@@ -21,8 +21,8 @@ var quietMoves = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "Q15", Want: Quiet, MaySuspect: true, Text: "a pod changes its address, another takes the old one", Play: changedAddress}),
 )
 
-// longOverlap is the --min-overlap of the agents where holders of one address overlap for
-// a part of it: a slow machine needs a while to end the former one.
+// longOverlap is the --min-overlap of agents where two holders of one address overlap for a part of
+// it: a slow machine needs a while to end the previous one.
 var longOverlap = min(lab.Patience(3*time.Second), 20*time.Second)
 
 func givenOutAgain(s *Stage) {
@@ -72,7 +72,7 @@ func (s *Stage) takeOver(p *lab.Pod, ips []netip.Addr) {
 	s.Talk(p, ips...)
 }
 
-// anyOrder moves pods around three nodes while the words of one of them are lost.
+// anyOrder moves pods around three nodes while the messages of one of them are lost.
 func anyOrder(s *Stage) {
 	switched, err := s.Record(lab.GossipPort, 100_000)
 	s.Do(err)
@@ -90,9 +90,9 @@ func anyOrder(s *Stage) {
 			}
 			heal, began := func() {}, time.Now()
 			switch round % 3 {
-			case 1: // the end of the old one is told after the new one
+			case 1: // the end of the old one arrives after the new one
 				heal = s.InjectFaults(lab.Fault{From: at.Node})
-			case 2: // the new one is told long after the end of the old one
+			case 2: // the new one arrives long after the end of the old one
 				heal = s.InjectFaults(lab.Fault{From: next.Node})
 			}
 			s.Do(pod.Delete())
@@ -101,7 +101,7 @@ func anyOrder(s *Stage) {
 			s.Talk(pod, ips...)
 			s.Sees(pod, ips...)
 			if round%3 > 0 {
-				// Time for the first words, and for their first repetition.
+				// Time for the first leases, and for their first repetition.
 				time.Sleep(1500 * time.Millisecond)
 			}
 			if round%3 == 1 && next.outOfOrder(ips, began) {
@@ -116,8 +116,8 @@ func anyOrder(s *Stage) {
 	}
 }
 
-// awaitLeases waits until an actor has told all others, which all are keepers where there
-// are three, that it has these addresses. It is looked for in what went over the switch.
+// awaitLeases waits until an actor has sent the leases of these addresses to all others: with three
+// nodes all are keepers. It reads the switch's packets.
 func (s *Stage) awaitLeases(a *Actor, ips []netip.Addr, went func() []lab.Datagram) {
 	s.Helper()
 	head := wire.AppendHeader(nil, wire.Header{Type: wire.TypeLease})[:4]
@@ -140,9 +140,9 @@ func (s *Stage) awaitLeases(a *Actor, ips []netip.Addr, went func() []lab.Datagr
 	}
 }
 
-// outOfOrder says whether the words come in the wrong order: the new holder's agent has
-// heard of the former one, and of no end. It need not, where a keeper was not told of the
-// former one before its node's words were lost.
+// outOfOrder returns whether the updates are in the wrong order: the new holder's agent has the
+// previous holder, and not its end. It may lack both, if a keeper had no lease of the previous holder
+// before the messages were lost.
 func (a *Actor) outOfOrder(ips []netip.Addr, since time.Time) bool {
 	for _, ip := range ips {
 		if _, err := a.Watch.Wait(lab.Patience(2*time.Second), func(e lab.Event) bool {
@@ -216,9 +216,8 @@ func shortOverlap(s *Stage) {
 	}
 }
 
-// handOver ends the former holder a short while after the new one began. Where the
-// machine was so slow that the overlap was no short one, it plays again with other
-// addresses.
+// handOver ends the previous holder a short while after the new one began. If the machine was so slow
+// that the overlap was too long, it plays again with other addresses.
 func (s *Stage) handOver(begin func(try int) (to *lab.Pod, ips []netip.Addr, since time.Time, end func() error)) {
 	s.Helper()
 	overlap, limit := s.row.MinOverlap*3/10, s.row.MinOverlap*9/10

@@ -11,8 +11,8 @@ import (
 
 // quietNetworks are addresses that exist several times and belong to different networks.
 var quietNetworks = slices.Concat(
-	// The lab is faster than any plugin: a pod speaks within the millisecond that its agent
-	// takes to hear that it has joined a bridge.
+	// The lab is faster than any plugin: a pod sends within the millisecond that its agent needs to
+	// notice that it has joined a bridge.
 	onOneAndMore(2, Scenario{ID: "Q8", Want: Quiet, MaySuspect: true, Text: "one address in two declared networks", Config: `
 networks:
   - name: tenant-a
@@ -39,7 +39,7 @@ func declaredNetworks(s *Stage) {
 		for _, bridge := range []string{"vrf-a", "vrf-b"} {
 			s.Do(a.Node.AddBridge(bridge, netip.MustParsePrefix("10.44.0.1/24"), netip.MustParsePrefix("fd00:44::1/64")))
 		}
-		// The first node's neighbours have what is lawful beside them.
+		// Neighbours of the first node have the same addresses in other networks.
 		pods := map[string]lab.PodOptions{
 			"tenant-a": {Bridge: "vrf-a"}, "tenant-b": {Bridge: "vrf-b"},
 			"edge": {Style: lab.Routed, HostInterface: "edge1"}, "default": {Style: lab.Routed},
@@ -77,7 +77,7 @@ func sharedAddresses(s *Stage) {
 	if len(s.Actors) == 1 {
 		return
 	}
-	// One holder on each node: nobody is told of it, so there is nothing to suppress.
+	// One holder on each node: no node is notified of another, so there is nothing to suppress.
 	apart := lab.IPs("10.9.10.10", "fd00:9::10")
 	for i, a := range s.Actors {
 		p := s.PodOn(a, fmt.Sprintf("apart-%d", i), lab.PodOptions{Style: lab.Routed, Addrs: apart})
@@ -164,7 +164,7 @@ var quietOnEveryNode = []Scenario{
 			}
 			ips := []netip.Addr{n.IPv4(27), n.IPv6(27)}
 			p := s.T.Pod(n, fmt.Sprintf("client%d", i), lab.PodOptions{Addrs: ips})
-			// The node answers from the service's address, and asks from it.
+			// The node answers from the service's address, and sends from it.
 			for _, ip := range services {
 				s.Do(p.Ping(ip))
 				dst := ips[0]

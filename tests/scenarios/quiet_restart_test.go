@@ -63,7 +63,7 @@ var quietRestart = []Scenario{
 		}
 		stop()
 
-		// It ends while nobody looks.
+		// It ends while no agent runs.
 		s.Do(s.Agent().Kill())
 		s.Do(newcomer.Delete())
 		s.Restart(s.Actors[0])
@@ -78,8 +78,8 @@ var quietRestart = []Scenario{
 	}},
 }
 
-// staysExported scrapes an actor's agents until stop is called. It fails the story if one of them
-// says nothing of a conflict: the alert about it would end, and come again.
+// staysExported scrapes an actor's agents until stop is called. It fails the scenario if a conflict
+// is missing in one scrape: the alert about it would end and fire again.
 func (s *Stage) staysExported(a *Actor, conflicts []lab.Conflict) (stop func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -144,7 +144,7 @@ func (s *Stage) confirmed(a *Actor, ips []netip.Addr) []lab.Conflict {
 	}
 }
 
-// assertSame fails the story unless a conflict is as it was before a restart.
+// assertSame fails the scenario unless a conflict is as it was before a restart.
 func assertSame(s *Stage, before, after lab.Conflict) {
 	s.Helper()
 	if before.ID != after.ID || !before.ConfirmedAt.Equal(after.ConfirmedAt) ||
@@ -153,7 +153,7 @@ func assertSame(s *Stage, before, after lab.Conflict) {
 	}
 	for i, h := range after.Holders {
 		was := before.Holders[i]
-		// Of holders on other nodes the age was told, and again.
+		// The age of holders on other nodes was received again.
 		off := h.FirstSeen.Sub(was.FirstSeen).Abs()
 		if off > time.Second || after.Scope == "same-node" && off > 0 || h.Netns != was.Netns || h.Node != was.Node {
 			s.Errorf("holder %d is another one after the restart:\n%+v\n%+v", i+1, was, h)

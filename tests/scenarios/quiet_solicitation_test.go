@@ -18,7 +18,7 @@ var quietSolicitation = onOneAndMore(2, Scenario{
 	ID: "Q28", Want: Quiet, Text: "our own solicitation hurts nobody", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 28)
 		bystander := s.Pod("bystander", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 29)})
-		// It is asked for its own addresses once, before it becomes a bystander.
+		// Its own addresses are probed once, before it becomes a bystander.
 		s.Sees(bystander, bystander.Addrs()...)
 		known := s.Pod("known", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 30)})
 		for _, ip := range append(known.Addrs(), s.Node.IPv4(1), s.Node.IPv6(1)) {
@@ -60,9 +60,9 @@ func (s *Stage) routedUnderSolicitation() {
 	stop()
 }
 
-// sameNeighbours fails the story if an entry of the pod's neighbour table has changed,
-// or if there is a new one that the kernels of the node and of the other pods did not
-// make themselves with their link-local addresses.
+// sameNeighbours fails the scenario if an entry of the pod's neighbour table has changed, or if there
+// is a new one that the kernels of the node and of the other pods did not make themselves with their
+// link-local addresses.
 func (s *Stage) sameNeighbours(p *lab.Pod, before map[netip.Addr]string, others ...*lab.Pod) {
 	s.Helper()
 	after, err := neighbours(p)

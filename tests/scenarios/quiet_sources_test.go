@@ -8,7 +8,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// quietSources are packets from addresses that are the node's, or nobody's.
+// quietSources are packets from addresses of the node, or from unused ones.
 var quietSources = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "Q4", Want: Quiet, Text: "the host's own traffic on every interface", Play: hostTraffic}),
 	onOneAndMore(2, Scenario{ID: "Q13", Want: Quiet, Text: "link-local, multicast and unspecified sources", Play: sourcesOfNobody}),

@@ -12,7 +12,7 @@ import (
 var mustStayQuiet = slices.Concat(quietLifecycle, quietMoves, quietChurn, quietCNI, quietRestart, quietHostile,
 	quietForwarding, quietAnswers, quietSources, quietNetworks, quietSolicitation, quietApart, quietReboot, quietClock, quietWorld)
 
-// quietLifecycle are addresses that change hands lawfully.
+// quietLifecycle are addresses that move between pods.
 var quietLifecycle = []Scenario{
 	{ID: "Q2", Want: Quiet, MaySuspect: true, Text: "sandbox re-created ten times, same address", Play: func(s *Stage) {
 		for _, style := range bothStyles {
@@ -71,7 +71,7 @@ func (s *Stage) podWithInode(name string, inode uint64, o lab.PodOptions) *lab.P
 		}
 	}()
 	var found *lab.Pod
-	// If it does not come somebody else has it.
+	// Otherwise another netns has it.
 	_ = lab.Poll(s.Context(), 2*time.Second, func() error {
 		trial := s.Pod(fmt.Sprintf("%s-%d", name, len(misfits)), lab.PodOptions{Style: lab.Raw, Interface: "trial"})
 		if got, err := trial.Inode(); err != nil || got != inode {

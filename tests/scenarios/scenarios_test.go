@@ -36,12 +36,12 @@ type Scenario struct {
 	// ID names the situation; more than one row may play the same one.
 	ID   string
 	Want Want
-	// MaySuspect allows a short suspicion in a quiet row: an address changes hands
-	// there, and for a moment nothing tells whether the former holder is gone.
+	// MaySuspect allows a short suspicion without a duplicate: an address moves, and for a moment it
+	// is unknown whether the previous holder is gone.
 	MaySuspect bool
-	// NoARP: the holders ask for nobody once they are there.
+	// NoARP: the holders send no ARP request after their start.
 	NoARP bool
-	// Text says in a few words what is played.
+	// Text is a short description.
 	Text string
 	// Nodes is how many nodes there are, with agents that are a cluster; 0 is one node
 	// whose agent is alone.
@@ -106,8 +106,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// onOneAndMore are two rows of one story: on one node whose agent is alone, and on this
-// many, from the first to the last.
+// onOneAndMore are two rows of one scenario: on one node with a single agent, and on this many nodes,
+// from the first to the last.
 func onOneAndMore(nodes int, sc Scenario) []Scenario {
 	more := sc
 	more.Nodes = nodes

@@ -21,8 +21,7 @@ const minOverlap = time.Second
 // that a slow machine shows in the table and not as a failure.
 var patience = lab.Patience(15 * time.Second)
 
-// Stage is where a story plays: nodes of its own with agents that are ready. Where there
-// are several, they are a cluster.
+// Stage has the nodes of a scenario with agents that are ready. Several agents are a cluster.
 type Stage struct {
 	*lab.T
 	// Node is the first node.
@@ -153,7 +152,7 @@ func (s *Stage) Sees(p *lab.Pod, ips ...netip.Addr) {
 	s.seesWhere(p.Node, p.Name, func(b lab.Binding) bool { return b.Netns == p.Name && holds(b) }, ips)
 }
 
-// holds says that a pod has an address and does not only forward it.
+// holds returns whether a pod has an address and does not only forward it.
 func holds(b lab.Binding) bool { return b.Evidence == "announced" || b.Evidence == "data" }
 
 // SeesForwarded waits until the agent of the pod's node knows that the pod emits or
@@ -199,8 +198,8 @@ func (s *Stage) SeesHost(n *lab.Node, ips ...netip.Addr) {
 	s.seesWhere(n, "host", func(b lab.Binding) bool { return b.Netns == "host" && b.Evidence == "host" }, ips)
 }
 
-// seesWhere waits until the agent of a node has such a binding of its own node for each
-// address; what says it in words.
+// seesWhere waits until the agent of a node has such a binding of its own node for each address; what
+// describes it.
 func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, ips []netip.Addr) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
@@ -214,7 +213,7 @@ func (s *Stage) seesWhere(n *lab.Node, what string, ok func(lab.Binding) bool, i
 	}
 }
 
-// Unknown fails the story if an agent has a binding for one of the addresses.
+// Unknown fails the scenario if an agent has a binding for one of the addresses.
 func (s *Stage) Unknown(ips ...netip.Addr) {
 	s.Helper()
 	for _, a := range s.Actors {
@@ -228,7 +227,7 @@ func (s *Stage) Unknown(ips ...netip.Addr) {
 	}
 }
 
-// suspicions are those that an agent has told of about an address.
+// suspicions is how often an agent has reported a suspicion of an address.
 func (a *Actor) suspicions(ip netip.Addr) (n int) {
 	for _, e := range a.Watch.Events() {
 		if e.Type == "suspected" && e.Conflict.IP == ip {
@@ -238,24 +237,22 @@ func (a *Actor) suspicions(ip netip.Addr) (n int) {
 	return n
 }
 
-// Expect names addresses that have a real conflict in a story that is quiet otherwise.
+// Expect names addresses that have a real conflict in a scenario without other duplicates.
 func (s *Stage) Expect(ips ...netip.Addr) { s.allowed = append(s.allowed, ips...) }
 
 // quietWindow is how long a quiet row is watched after its last step: two rounds of
 // verification and their answers fit in twice.
 func (s *Stage) quietWindow() time.Duration { return 2*s.row.MinOverlap + 2*time.Second }
 
-// assertQuiet observes the window and reports the first conflict that should not be.
-// Meanwhile a real duplicate is found: agents that are blind, asleep or do not hear each
-// other are quiet, too.
+// assertQuiet fails the scenario on a false conflict within the window. Meanwhile it makes a real
+// duplicate, which must be found: agents that see nothing or are disconnected raise no alarm, either.
 func (s *Stage) assertQuiet() {
 	s.Helper()
 	wrong := func(e lab.Event) bool {
 		return e.Type == "confirmed" && !slices.Contains(s.allowed, e.Conflict.IP)
 	}
 	end := time.Now().Add(s.quietWindow())
-	// Some stories leave members that are taken for dead until the next attempt to join
-	// them.
+	// Some scenarios leave members that are marked dead until the next attempt to join them.
 	if len(s.Actors) > 1 {
 		s.WaitAllMembers()
 	}

@@ -23,12 +23,12 @@ type agent struct {
 	down bool
 	// lives is how many agents of the node were about to end.
 	lives int
-	// asking: it has a question to answer.
-	asking atomic.Bool
+	// polling: a poll is in progress.
+	polling atomic.Bool
 }
 
 const (
-	// slow is for how long an agent may take to say its conflicts.
+	// slow is how long an agent may take to list its conflicts.
 	slow = 2 * time.Second
 	// patience is when it is not waited for any more.
 	patience = 20 * time.Second
@@ -75,7 +75,7 @@ func (s *soak) restart(step *plan.Step) error {
 	return nil
 }
 
-// snapshot takes in a look, and writes down what it changed.
+// snapshot passes a snapshot on, and notes what it changed.
 func (s *soak) snapshot(l judge.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +84,8 @@ func (s *soak) snapshot(l judge.Snapshot) {
 	s.judge.AddSnapshot(l)
 }
 
-// watch looks at everything, every tick, until ctx ends. Nothing in it waits for an agent:
-// a late look widens what the judge allows.
+// watch takes snapshots and polls, every tick, until ctx ends. It never waits for an agent: a late
+// snapshot widens what the judge allows.
 func (s *soak) watch(ctx context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -110,9 +110,9 @@ func (s *soak) watch(ctx context.Context) {
 		}
 		s.advance(now)
 		for _, a := range s.agents {
-			if a.asking.CompareAndSwap(false, true) {
+			if a.polling.CompareAndSwap(false, true) {
 				asking.Go(func() {
-					defer a.asking.Store(false)
+					defer a.polling.Store(false)
 					s.pollConflicts(ctx, a)
 				})
 			}
@@ -126,7 +126,7 @@ func (s *soak) watch(ctx context.Context) {
 	}
 }
 
-// advance judges all that was said before now.
+// advance judges all reports from before now.
 func (s *soak) advance(now time.Duration) {
 	s.mu.Lock()
 	findings := s.judge.Advance(now)
@@ -144,7 +144,7 @@ func (s *soak) advance(now time.Duration) {
 	}
 }
 
-// pollConflicts asks an agent for its open conflicts.
+// pollConflicts gets the open conflicts of an agent.
 func (s *soak) pollConflicts(ctx context.Context, a *agent) {
 	s.mu.Lock()
 	client, down, lives := a.Client, a.down, a.lives
@@ -177,7 +177,7 @@ func (s *soak) pollConflicts(ctx context.Context, a *agent) {
 	s.judge.AddPoll(said)
 }
 
-// listen hands on what the agents of a node tell of their own accord.
+// listen passes on the events of a node's agents.
 func (s *soak) listen(ctx context.Context, a *agent, client *lab.Client) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
@@ -201,7 +201,7 @@ func (s *soak) listen(ctx context.Context, a *agent, client *lab.Client) {
 	}
 }
 
-// streamEnded takes in the end of a stream, which is for an agent that ends.
+// streamEnded handles the end of a stream, which is expected if the agent ends.
 func (s *soak) streamEnded(ctx context.Context, a *agent, lives int, err error) {
 	s.mu.Lock()
 	same := !a.down && a.lives == lives
@@ -215,7 +215,7 @@ func (s *soak) streamEnded(ctx context.Context, a *agent, lives int, err error) 
 	}
 }
 
-// sleep waits, and says whether ctx goes on.
+// sleep waits, and returns whether ctx has not ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// maxEntries is how many entries are kept for stories; the file has all.
+	// maxEntries is how many entries are kept for histories; the file has all.
 	maxEntries = 50_000
-	// storyTime is how far back the story of a finding goes.
-	storyTime = 60 * time.Second
+	// storyTime is how far back the history of a finding goes.
+	historyTime = 60 * time.Second
 	// maxEnd is how many entries are printed where the file cannot be kept.
 	maxEnd = 5_000
 )
@@ -56,7 +56,7 @@ func newJournal(t *lab.T, start time.Time) *journal {
 	j := &journal{dir: dir, start: start, file: file, has: make(map[judge.Holder]string)}
 	t.Cleanup(func() {
 		_ = file.Close()
-		if t.Failed() && os.Getenv("CI") == "true" { // where nobody can look at the file
+		if t.Failed() && os.Getenv("CI") == "true" { // where the file is not available
 			t.Logf("the end of the journal:\n%s", j.end())
 		}
 		if !t.Failed() && !*keep {
@@ -105,8 +105,8 @@ func (j *journal) snapshot(l judge.Snapshot) {
 		fmt.Sprintf("kernel: %s/%s has %s, had %s", l.Holder.Node, name, text, before))
 }
 
-// concerns says whether an entry is about everything, about an address, or about one of
-// the pods alone.
+// concerns returns whether an entry is about everything, about an address, or about one of the pods
+// alone.
 func (e *entry) concerns(ip netip.Addr, pods []string) bool {
 	switch {
 	case len(e.ips)+len(e.pods) == 0, slices.Contains(e.ips, ip):
@@ -123,7 +123,7 @@ func (j *journal) history(ip netip.Addr, pods []string, until time.Duration) str
 	defer j.mu.Unlock()
 	var lines []entry
 	for _, e := range j.entries {
-		if e.at > until-storyTime && e.concerns(ip, pods) {
+		if e.at > until-historyTime && e.concerns(ip, pods) {
 			lines = append(lines, e)
 		}
 	}

@@ -69,7 +69,7 @@ func (s *soak) usages() (all []lab.Usage) {
 // now is the time since the beginning.
 func (s *soak) now() time.Duration { return time.Since(s.start) }
 
-// play does the steps of a plan, with somebody watching, and then lets all pods die.
+// play runs the steps of a plan, with a watcher, and then removes all pods.
 func (s *soak) play(p *plan.Plan) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var watching sync.WaitGroup
@@ -87,13 +87,13 @@ func (s *soak) play(p *plan.Plan) {
 	s.perform(p)
 	s.journal.note(nil, nil, "the plan is over")
 	s.removeAll()
-	// What has ended may go on for so long.
+	// What has ended may stay open for this long.
 	end := time.NewTimer(max(limits().Over, limits().Suspicion) + 4*tick)
 	defer end.Stop()
 	<-end.C
 }
 
-// judgeRest judges what was said last.
+// judgeRest judges the last reports.
 func (s *soak) judgeRest() {
 	now := s.now()
 	if err := s.watcher.ReadAll(); err != nil {
@@ -147,7 +147,7 @@ func (s *soak) record(step *plan.Step, at time.Duration, err error) {
 		text += ": " + err.Error()
 	}
 	s.journal.noteAt(at, step.IPs, names, text)
-	// A packet that is not sent matters to nobody: routes come and go with addresses.
+	// A packet that cannot be sent is no error: routes come and go with addresses.
 	if err != nil && step.Kind != plan.Send && s.count.failed.CompareAndSwap(false, true) {
 		s.Errorf("seed %d: %s", s.seed, text)
 	}
@@ -203,8 +203,8 @@ func (s *soak) change(step *plan.Step) error {
 		case step.Kind == plan.Remove:
 			err = pod.DelAddr(ip)
 		case step.Host:
-			// Without the route on its node that other addresses of a routed pod get:
-			// agents would not hear each other any more.
+			// Without the route on its node that other addresses of a routed pod get: it would
+			// disconnect agents.
 			err = pod.AddAddrOn(pod.Interface, netip.PrefixFrom(ip, ip.BitLen()))
 		default:
 			err = pod.AddAddr(ip)

@@ -18,8 +18,8 @@ import (
 	"github.com/dupip/dupip/tests/soak/plan"
 )
 
-// maxStories bounds the findings that are printed with their stories.
-const maxStories = 10
+// maxHistories bounds the findings that are printed with their histories.
+const maxHistories = 10
 
 // counts are for the summary.
 type counts struct {
@@ -28,13 +28,13 @@ type counts struct {
 	// nextLine is when progress prints one.
 	nextLine time.Duration
 
-	mu     sync.Mutex
-	steps  map[plan.Kind]int
-	late   time.Duration // the latest step
-	took   time.Duration // the slowest step
-	events map[string]int
-	ips    map[netip.Addr]bool
-	told   int // stories
+	mu      sync.Mutex
+	steps   map[plan.Kind]int
+	late    time.Duration // the latest step
+	took    time.Duration // the slowest step
+	events  map[string]int
+	ips     map[netip.Addr]bool
+	printed int // histories
 }
 
 func (c *counts) step(kind plan.Kind, late, took time.Duration) {
@@ -82,11 +82,11 @@ func (s *soak) found(f judge.Finding) {
 		s.keeping.Go(func() { s.keep(f) })
 	}
 	s.count.mu.Lock()
-	s.count.told++
-	told := s.count.told
+	s.count.printed++
+	told := s.count.printed
 	s.count.mu.Unlock()
 	text := fmt.Sprintf("seed %d, at %.3f s: %s", s.seed, f.At.Seconds(), line)
-	if told <= maxStories {
+	if told <= maxHistories {
 		text += fmt.Sprintf("\nits story (all is in %s):\n%s", s.journal.dir, s.journal.history(f.IP, pods, f.At))
 	}
 	s.Errorf("%s", text)
@@ -181,7 +181,7 @@ func list[K ~string](counts map[K]int) string {
 func (s *soak) leftovers() {
 	s.Helper()
 	l := limits()
-	// A suspicion of a former agent may go on for longer.
+	// A suspicion from before the restart may stay open longer.
 	wait := max(lab.Patience(30*time.Second), s.up+l.Restart+l.Restored+l.Suspicion-s.now())
 	ctx, cancel := context.WithTimeout(s.Context(), wait)
 	defer cancel()

@@ -35,8 +35,8 @@ const (
 	pool = 64
 	// minOverlap is the agents' --min-overlap.
 	minOverlap = time.Second
-	// tick is how often everything is looked at. A look that comes after more than stall is
-	// worth a note; the judge forgives what is more than a tick late.
+	// tick is the interval of snapshots. One that is more than stall late is noted; the judge allows
+	// for what is more than a tick late.
 	tick  = 250 * time.Millisecond
 	stall = time.Second
 )

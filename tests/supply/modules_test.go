@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// licences that go with Apache-2.0, by words of theirs. MPL-2.0 asks for the sources of
+// licences that are compatible with Apache-2.0, by phrases in them. MPL-2.0 requires the sources of
 // its own files, which are not changed here.
 var licences = []struct{ name, words string }{
 	{"Apache-2.0", "Apache License Version 2.0"},

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What SECURITY.md says is shown by a test is shown by one that is there.
+// The tests that SECURITY.md names exist.
 func TestSecurityNamesTests(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 	neverCalls = "Symlink"
 )
 
-// A vulnerability that is called fails; one that is not, or none, passes; that the database
-// is out of reach is said, and any other trouble with one fails.
+// A vulnerability that is called fails; one that is not, or none, passes; an unreachable database is
+// reported, and any other error of it fails.
 func TestVulncheck(t *testing.T) {
 	needs.Slow(t)
 	const unreachable = "not checked: the vulnerability database cannot be reached"

@@ -89,7 +89,7 @@ func (k *kernel) inOrder(names []string) ([]string, error) {
 	return order, nil
 }
 
-// dependsOn reads what a module says of itself, as modinfo does.
+// dependsOn reads the dependencies of a module, as modinfo does.
 func dependsOn(file string) ([]string, error) {
 	module, err := elf.Open(file)
 	if err != nil {
@@ -112,7 +112,7 @@ func dependsOn(file string) ([]string, error) {
 	return nil, nil
 }
 
-// isStatic tells whether a binary runs where there is no other file.
+// isStatic returns whether a binary needs no other file.
 func isStatic(path string) (bool, error) {
 	binary, err := elf.Open(path)
 	if err != nil {

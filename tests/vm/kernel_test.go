@@ -85,7 +85,7 @@ func cachedKernel(logf func(string, ...any)) (*kernel, error) {
 // kernelDependency is how Debian's metapackage names the kernel of the day.
 var kernelDependency = regexp.MustCompile(`(?m)^Depends: (linux-image-6\.1\.0-(\d+)-amd64) \(= ([^)\s]+)\)`)
 
-// newestKernel asks apt's lists which package is the newest Linux 6.1, and its version.
+// newestKernel returns the package of the newest Linux 6.1 in apt's lists, and its version.
 func newestKernel() (name, version string, err error) {
 	out, err := exec.Command("apt-cache", "show", "linux-image-amd64").Output()
 	if err != nil {

@@ -77,7 +77,7 @@ func (m *machine) run(ctx context.Context, image, initramfs string) error {
 	return nil
 }
 
-// problems are the lines in which a kernel says that something is wrong with it.
+// problems are the lines in which a kernel reports a problem.
 var problems = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|Kernel panic|cut here|rcu_\w+ detected|vm: module).*$`)
 
 // tail is the end of a log.

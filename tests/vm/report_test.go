@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What must not be taken for success, or for trouble.
+// What is neither success nor a kernel problem.
 func TestKernelProblems(t *testing.T) {
 	for line, want := range map[string]bool{
 		"[    1.9] WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 dev+0x1/0x2":  true,
@@ -39,7 +39,7 @@ func TestDecode(t *testing.T) {
 	for _, r := range results {
 		got += r.name + " " + r.action + "; "
 	}
-	// A binary that died fails the test that it was in.
+	// A binary that crashed fails the test that it ran.
 	if want := "TestA fail; TestA/b fail; TestS skip; TestU unfinished; "; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

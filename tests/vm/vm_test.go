@@ -193,8 +193,9 @@ type result struct {
 	seconds              float64
 }
 
-// decode reads what a test binary prints under -test.v=test2json. Tests that began and did
-// not end, because the binary died, have the action "unfinished". rest is what no test said.
+// decode reads the output of a test binary under -test.v=test2json. Tests that began and did not end,
+// because the binary crashed, have the action "unfinished". rest is the output that belongs to no
+// test.
 func decode(log string) (results []*result, rest string, err error) {
 	cmd := exec.Command("go", "tool", "test2json")
 	cmd.Stdin = strings.NewReader(log)

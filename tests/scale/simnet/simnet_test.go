@@ -230,7 +230,7 @@ func TestStreamDeadline(t *testing.T) {
 	})
 }
 
-// Real memberlists find each other, and one that is gone is found dead.
+// Real memberlists find each other, and one that has stopped is marked dead.
 func TestMemberlist(t *testing.T) {
 	opts := Options{Loss: 0.02, Delay: time.Millisecond, Jitter: 5 * time.Millisecond}
 	bubble(t, opts, 20, func(t *testing.T, _ *Network, ends []*Endpoint) {

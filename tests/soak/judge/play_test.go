@@ -35,19 +35,19 @@ type report struct {
 	holders     []Holder
 	suspected   bool
 	id          string
-	mute        bool   // it is told of when asked only
+	mute        bool   // it is in polls only
 	kind        string // of the event, if it is not of the state
 }
 
-// play has everything looked at and everybody asked every 250 ms; looks take 10 ms. What
-// agents begin to say, they say in an event, too.
+// play takes snapshots and polls every 250 ms; a snapshot takes 10 ms. New reports of agents are also
+// events.
 type play struct {
 	length    time.Duration
 	has       []stretch
 	reports   []report
 	down      []stretch // by the holder's node
 	stallFrom time.Duration
-	stall     time.Duration // nobody looks for so long from then on
+	stall     time.Duration // there are no snapshots for this long from then on
 }
 
 func (p play) judge() (map[Kind]int, *Judge, []Finding) {
@@ -129,7 +129,7 @@ func both(from, until time.Duration, holders ...Holder) []report {
 	}
 }
 
-// polledOnly are claims that are told when asked only.
+// polledOnly are reports that are in polls only.
 func polledOnly(claims []report) []report {
 	for i := range claims {
 		claims[i].mute = true

@@ -38,7 +38,7 @@ type world struct {
 	has   map[int][]netip.Addr
 }
 
-// A plan must be possible: nobody dies twice or loses what it does not have, and steps
+// A plan must be possible: no pod ends twice or loses an address that it does not have, and steps
 // wait for those before.
 func TestPlansArePossible(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,7 @@ func (w world) do(t *testing.T, s *Step) {
 	}
 }
 
-// Every kind of story is told in a few minutes, and addresses are used again and again.
+// Every kind of story occurs in a few minutes, and addresses are reused.
 func TestPlansAreVaried(t *testing.T) {
 	t.Parallel()
 	plan := Draw(3, testCluster(), 10*time.Minute)

@@ -101,7 +101,7 @@ func TestDetection(t *testing.T) {
 	}
 }
 
-// A netns without a name may go on for a while.
+// A netns without a name may exist for a while.
 func TestDying(t *testing.T) {
 	t.Parallel()
 	s, n := newStage(t)
