@@ -11,7 +11,7 @@
 //
 // # The life cycle of a conflict
 //
-// lifecycle.go has what changes the state of a conflict:
+// conflict.go has what changes the state of a conflict:
 //
 //	  two holders              two rounds               fewer than two for 3 s
 //	--------------> suspected ------------> confirmed --------------------------> resolved
@@ -26,12 +26,12 @@
 // A restored conflict is listed as suspected. It has the holders and times that a previous
 // agent knew.
 //
-// In a round all holders are probed at about the same time (rounds.go). Holders have an
+// In a round all holders are probed at about the same time (verification.go). Holders have an
 // address together if they answer the same two rounds, at least MinOverlap apart. That
 // confirms a suspicion, and it adds a newcomer to a confirmed conflict. Further rounds,
 // every 5 s and later every 30 s, see whether the holders still answer.
 //
-// check.go has what a round does with each holder:
+// verification_holder.go has what a round does with each holder:
 //
 //	          probed              answered
 //	resting ----------> probing ------------> resting

@@ -162,7 +162,7 @@ func servesMetrics(address string) bool {
 // checkRuntime checks whether an agent would have names for pods, which are optional.
 func checkRuntime(ctx context.Context, known *facts) Check {
 	advice, socket := "see whether the runtime runs (systemctl status containerd crio)", known.opts.CRISocket
-	runtime, err := pods.Probe(ctx, socket)
+	runtime, err := pods.CheckRuntime(ctx, socket)
 	switch {
 	case err != nil && runtime.Disabled:
 		return fail("give the path of a socket with --cri-socket, or off", "%v", err)

@@ -7,10 +7,10 @@ import (
 	"fmt"
 )
 
-// Probe connects to the runtime that a [Resolver] for this socket would use, and disconnects
+// CheckRuntime connects to the runtime that a [Resolver] for this socket would use, and disconnects
 // again. It takes 2 s at most for each socket that exists. The error is [ErrNoSocket], has a
 // code of gRPC, or is that of [New]; then Disabled is set, as it is where nobody is asked.
-func Probe(ctx context.Context, socket string) (Status, error) {
+func CheckRuntime(ctx context.Context, socket string) (Status, error) {
 	sockets, err := parseSocket(socket)
 	if err != nil || len(sockets) == 0 {
 		return Status{Disabled: true}, err

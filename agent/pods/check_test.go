@@ -33,7 +33,7 @@ func TestProbe(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		got, err := pods.Probe(ctx, test.socket)
+		got, err := pods.CheckRuntime(ctx, test.socket)
 		if got.Disabled != test.disabled || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) || status.Code(err) != test.code {
 			t.Errorf("%s: %+v, %v; want an error with %q, %v", test.socket, got, err, test.want, test.code)
 		}
