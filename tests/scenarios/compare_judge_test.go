@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
-	"github.com/dupip/dupip/tests/peers"
+	"github.com/dupip/dupip/tests/othertools"
 )
 
 // How alarms are held against what is true.
@@ -27,42 +27,42 @@ func TestVerdict(t *testing.T) {
 		name       string
 		duplicates []*duplicate
 		more       []netip.Addr
-		alarms     []peers.Alarm
+		alarms     []othertools.Alarm
 		want       string
 	}{
 		{"no alarm", one, nil, nil, "missed"},
-		{"found", one, nil, []peers.Alarm{{IP: ips[0], At: at(2.5)}}, "1.5 s"},
-		{"found by the other address", one, nil, []peers.Alarm{{IP: ips[1], At: at(2.5)}}, "1.5 s"},
-		{"the first alarm counts", one, nil, []peers.Alarm{{IP: ips[1], At: at(2)}, {IP: ips[0], At: at(3)}}, "1.0 s"},
-		{"found before the first packet", one, nil, []peers.Alarm{{IP: ips[0], At: at(0.5)}}, "0.0 s"},
-		{"before there were two", one, nil, []peers.Alarm{{IP: ips[0], At: at(-1)}}, "missed FALSE (1)"},
-		{"too late", one, nil, []peers.Alarm{{IP: ips[0], At: at(10)}}, "missed"},
-		{"found while another one was waited for", []*duplicate{late}, nil, []peers.Alarm{{IP: ips[0], At: at(4)}}, "3.0 s"},
-		{"found when it was its turn", []*duplicate{late}, nil, []peers.Alarm{{IP: ips[0], At: at(6)}}, "2.0 s"},
-		{"another address", one, nil, []peers.Alarm{{IP: ips[2], At: at(2)}, {IP: ips[2], At: at(3)}}, "missed FALSE (1)"},
-		{"both", one, nil, []peers.Alarm{{IP: ips[2], At: at(2)}, {IP: ips[0], At: at(3)}}, "2.0 s FALSE (1)"},
+		{"found", one, nil, []othertools.Alarm{{IP: ips[0], At: at(2.5)}}, "1.5 s"},
+		{"found by the other address", one, nil, []othertools.Alarm{{IP: ips[1], At: at(2.5)}}, "1.5 s"},
+		{"the first alarm counts", one, nil, []othertools.Alarm{{IP: ips[1], At: at(2)}, {IP: ips[0], At: at(3)}}, "1.0 s"},
+		{"found before the first packet", one, nil, []othertools.Alarm{{IP: ips[0], At: at(0.5)}}, "0.0 s"},
+		{"before there were two", one, nil, []othertools.Alarm{{IP: ips[0], At: at(-1)}}, "missed FALSE (1)"},
+		{"too late", one, nil, []othertools.Alarm{{IP: ips[0], At: at(10)}}, "missed"},
+		{"found while another one was waited for", []*duplicate{late}, nil, []othertools.Alarm{{IP: ips[0], At: at(4)}}, "3.0 s"},
+		{"found when it was its turn", []*duplicate{late}, nil, []othertools.Alarm{{IP: ips[0], At: at(6)}}, "2.0 s"},
+		{"another address", one, nil, []othertools.Alarm{{IP: ips[2], At: at(2)}, {IP: ips[2], At: at(3)}}, "missed FALSE (1)"},
+		{"both", one, nil, []othertools.Alarm{{IP: ips[2], At: at(2)}, {IP: ips[0], At: at(3)}}, "2.0 s FALSE (1)"},
 		{
 			"one of two",
 			[]*duplicate{one[0], twice(0, 1, 9, ips[2])},
 			nil,
-			[]peers.Alarm{{IP: ips[2], At: at(3)}},
+			[]othertools.Alarm{{IP: ips[2], At: at(3)}},
 			"1 of 2 2.0 s",
 		},
 		{
 			"it comes back",
 			[]*duplicate{twice(0, 1, 4, ips[0]), twice(5, 6, 9, ips[0])},
 			nil,
-			[]peers.Alarm{{IP: ips[0], At: at(2)}, {IP: ips[0], At: at(9)}},
+			[]othertools.Alarm{{IP: ips[0], At: at(2)}, {IP: ips[0], At: at(9)}},
 			"3.0 s",
 		},
 		{
 			"lawful, then not", one, nil,
-			[]peers.Alarm{{IP: ips[0], At: at(-1)}, {IP: ips[0], At: at(2)}},
+			[]othertools.Alarm{{IP: ips[0], At: at(-1)}, {IP: ips[0], At: at(2)}},
 			"1.0 s FALSE (1)",
 		},
 		{"quiet", nil, nil, nil, "quiet"},
-		{"false", nil, nil, []peers.Alarm{{IP: ips[0], At: at(2)}, {IP: ips[3], At: at(2)}}, "FALSE (2)"},
-		{"a real one in a quiet story", nil, ips[:1], []peers.Alarm{{IP: ips[0], At: at(2)}}, "quiet"},
+		{"false", nil, nil, []othertools.Alarm{{IP: ips[0], At: at(2)}, {IP: ips[3], At: at(2)}}, "FALSE (2)"},
+		{"a real one in a quiet story", nil, ips[:1], []othertools.Alarm{{IP: ips[0], At: at(2)}}, "quiet"},
 	} {
 		if got := judge(tt.alarms, tt.duplicates, tt.more).text(); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/tests/lab"
-	"github.com/dupip/dupip/tests/peers"
+	"github.com/dupip/dupip/tests/othertools"
 )
 
 var compared = flag.Bool("compare", false, "other detectors watch the same packets; a table compares them")
@@ -28,7 +28,7 @@ const (
 // evaluation watches nothing.
 type evaluation struct {
 	stage *Stage
-	peers []peers.Peer
+	peers []othertools.Tool
 	// networks are those that the agents are configured with.
 	networks *config.Config
 
@@ -61,7 +61,7 @@ func (s *Stage) compare() {
 		networks, err = config.Load(s.flags[i+1])
 		s.Do(err)
 	}
-	j := &evaluation{stage: s, networks: networks, peers: append([]peers.Peer{&dupip{s}}, peers.All(networks)...)}
+	j := &evaluation{stage: s, networks: networks, peers: append([]othertools.Tool{&dupip{s}}, othertools.All(networks)...)}
 	s.evaluation = j
 	s.Subscribe(func(news lab.Change) {
 		if news.Kind == lab.PodAdded && news.Node.Number == 0 {
@@ -97,7 +97,7 @@ func (j *evaluation) duplicate(f finding, ips []netip.Addr) (wait func()) {
 	j.duplicates = append(j.duplicates, d)
 	j.mu.Unlock()
 	return func() {
-		missed := func(p peers.Peer) bool { _, found := d.foundIn(p.Alarms()); return !found }
+		missed := func(p othertools.Tool) bool { _, found := d.foundIn(p.Alarms()); return !found }
 		d.talks = time.Now()
 		d.until = d.talks.Add(grace)
 		for _, other := range j.duplicates {
@@ -115,7 +115,7 @@ func (j *evaluation) duplicate(f finding, ips []netip.Addr) (wait func()) {
 
 // foundIn is the time from the second holder's first packet to the first of some alarms, without the
 // time for which the scenario was paused, if the alarm came while the holders were kept sending.
-func (d *duplicate) foundIn(alarms []peers.Alarm) (after time.Duration, found bool) {
+func (d *duplicate) foundIn(alarms []othertools.Alarm) (after time.Duration, found bool) {
 	for _, a := range alarms {
 		if a.At.After(d.from) && !a.At.After(d.until) && slices.Contains(d.ips, a.IP) {
 			after = a.At.Sub(d.since)
@@ -153,7 +153,7 @@ func (j *evaluation) verdict() verdict {
 	defer j.mu.Unlock()
 	for _, p := range j.peers {
 		// Who reads alarms can leave out addresses that are known to be shared.
-		alarms := slices.DeleteFunc(p.Alarms(), func(a peers.Alarm) bool { return j.networks.Shared(a.IP) })
+		alarms := slices.DeleteFunc(p.Alarms(), func(a othertools.Alarm) bool { return j.networks.Shared(a.IP) })
 		sc := judge(alarms, j.duplicates, j.stage.allowed)
 		sc.name = p.Name()
 		if len(sc.wrong) > 0 {
@@ -166,14 +166,14 @@ func (j *evaluation) verdict() verdict {
 
 // judge compares alarms with the duplicates of a scenario. More addresses may have had two holders
 // meanwhile. Once an address had two, no alarm about it is wrong, also if it changes hands later.
-func judge(alarms []peers.Alarm, duplicates []*duplicate, more []netip.Addr) score {
+func judge(alarms []othertools.Alarm, duplicates []*duplicate, more []netip.Addr) score {
 	sc := score{of: len(duplicates)}
 	for _, d := range duplicates {
 		if after, found := d.foundIn(alarms); found {
 			sc.took = append(sc.took, after)
 		}
 	}
-	right := func(a peers.Alarm) bool {
+	right := func(a othertools.Alarm) bool {
 		return slices.Contains(more, a.IP) || slices.ContainsFunc(duplicates, func(d *duplicate) bool {
 			return slices.Contains(d.ips, a.IP) && a.At.After(d.from)
 		})
@@ -192,12 +192,12 @@ type dupip struct{ stage *Stage }
 
 func (*dupip) Name() string { return "dupip" }
 
-func (d *dupip) Alarms() []peers.Alarm {
-	var all []peers.Alarm
+func (d *dupip) Alarms() []othertools.Alarm {
+	var all []othertools.Alarm
 	for _, a := range d.stage.Actors {
 		for _, e := range a.Watch.Events() {
 			if e.Type == "confirmed" {
-				all = append(all, peers.Alarm{IP: e.Conflict.IP, At: e.Received, Text: lab.FormatEvents([]lab.Event{e})})
+				all = append(all, othertools.Alarm{IP: e.Conflict.IP, At: e.Received, Text: lab.FormatEvents([]lab.Event{e})})
 			}
 		}
 	}

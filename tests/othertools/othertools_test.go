@@ -1,4 +1,4 @@
-package peers
+package othertools
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 var patience = lab.Patience(15 * time.Second)
 
 // waitAlarm waits until a peer has alarmed about an address.
-func waitAlarm(t *lab.T, p Peer, ip netip.Addr) {
+func waitAlarm(t *lab.T, p Tool, ip netip.Addr) {
 	t.Helper()
 	if !eventually(t, func() bool { return hasAlarm(p, ip) }) {
 		t.Logf("%s: no alarm about %v; it said %q", p.Name(), ip, alarmTexts(p))
@@ -40,7 +40,7 @@ func eventually(t *lab.T, ok func() bool) bool {
 }
 
 // alarmTexts are the different alarms of a peer.
-func alarmTexts(p Peer) []string {
+func alarmTexts(p Tool) []string {
 	var all []string
 	for _, a := range p.Alarms() {
 		all = append(all, fmt.Sprint(a.IP, ": ", a.Text))
@@ -49,11 +49,11 @@ func alarmTexts(p Peer) []string {
 	return slices.Compact(all)
 }
 
-func hasAlarm(p Peer, ip netip.Addr) bool {
+func hasAlarm(p Tool, ip netip.Addr) bool {
 	return slices.ContainsFunc(p.Alarms(), func(a Alarm) bool { return a.IP == ip })
 }
 
-func watch(t *lab.T, p Peer, nodes ...*lab.Node) {
+func watch(t *lab.T, p Tool, nodes ...*lab.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -66,10 +66,10 @@ func watch(t *lab.T, p Peer, nodes ...*lab.Node) {
 // those. They raise no alarm about the pods' neighbours, and do not see the pods' answers to an
 // agent.
 func TestListeners(t *testing.T) {
-	for _, make := range []func() Peer{
-		func() Peer { return &Arpwatch{} },
-		func() Peer { return &Tshark{} },
-		func() Peer { return NewEVPN(config.Default()) },
+	for _, make := range []func() Tool{
+		func() Tool { return &Arpwatch{} },
+		func() Tool { return &Tshark{} },
+		func() Tool { return NewEVPN(config.Default()) },
 	} {
 		p := make()
 		t.Run(p.Name(), func(t *testing.T) {

@@ -1,4 +1,4 @@
-package peers
+package othertools
 
 import (
 	"context"
@@ -22,8 +22,8 @@ type Alarm struct {
 	Text string
 }
 
-// Peer is one way to find duplicates. Its methods may be called from several goroutines.
-type Peer interface {
+// Tool is one way to find duplicates. Its methods may be called from several goroutines.
+type Tool interface {
 	// Name is a short word for tables.
 	Name() string
 	// Watch starts to observe a node, and returns once it observes every packet. The lab ends it.
@@ -32,13 +32,13 @@ type Peer interface {
 	Alarms() []Alarm
 }
 
-// All are the peers for one lab, in the order of the tables. Those that know networks get the declared
+// All are the tools for one lab, in the order of the tables. Those that know networks get the declared
 // ones.
-func All(networks *config.Config) []Peer {
-	return []Peer{&Arpwatch{}, &Tshark{}, NewEVPN(networks), NewPodIP()}
+func All(networks *config.Config) []Tool {
+	return []Tool{&Arpwatch{}, &Tshark{}, NewEVPN(networks), NewPodIP()}
 }
 
-// minInterval is between two recorded alarms about one address: in a flood of announcements some peers
+// minInterval is between two recorded alarms about one address: in a flood of announcements some tools
 // raise thousands a second.
 const minInterval = 100 * time.Millisecond
 
