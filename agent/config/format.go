@@ -94,7 +94,7 @@ func (d *decoder) networks(c *Config, entries []entry) {
 	}
 }
 
-// merge sets a property of a network, which an entry may leave out.
+// merge sets a property of a network if an entry has it.
 func merge[T ~string](d *decoder, path string, network *T, property T) {
 	if *network != "" && property != "" && property != *network {
 		d.fail(d.lines[path], path, "%s contradicts %s in an earlier entry for this network; keep one of the two", property, *network)

@@ -39,7 +39,7 @@ func checkProcesses(_ context.Context, known *facts) Check {
 	case !known.namespaces.hostPIDs && len(others) == 0:
 		return warn("set hostPID: true in the pod: without it a network namespace is only found when it has a name under /run/netns", "/proc shows only this container's processes")
 	case hidden > 0 && known.uid != 0:
-		return skip("of %d processes only root can look at %d", total, hidden)
+		return skip("of %d processes only root can read %d", total, hidden)
 	case hidden > 0 && hidden == total:
 		return fail("add SYS_PTRACE to the container's capabilities, and remount /proc if it has hidepid (grep hidepid /proc/mounts)", "no process lets its network namespace be seen")
 	case hidden > 0 && !canTrace():
@@ -55,7 +55,7 @@ const namesAdvice = "mount the host's /run/netns at the same place with mountPro
 func checkNames(_ context.Context, known *facts) Check {
 	own, err := netns.ListNamed("")
 	if err != nil {
-		return fail("look at the mount of that folder", "%v", err)
+		return fail("check the mount of that folder", "%v", err)
 	}
 	var names, plain []string
 	for _, dir := range own {

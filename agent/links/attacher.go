@@ -63,9 +63,9 @@ func stateOf(attachment *bpf.Attachment, link netlink.Link) (State, string) {
 	case err != nil:
 		return Failed, err.Error()
 	case state == bpf.Shadowed:
-		return Shadowed, "another program runs before ours and may swallow packets"
+		return Shadowed, "another program runs before ours and may drop packets"
 	case state == bpf.Detached:
-		return Failed, "somebody detached our program"
+		return Failed, "another program detached ours"
 	}
 	return Attached, ""
 }

@@ -15,8 +15,7 @@ import (
 // maxHostAddresses bounds the list, which is long where every pod's host end has the gateway's address.
 const maxHostAddresses = 4096
 
-// ListHostAddresses asks the kernel for the node's own addresses. skip names
-// devices to leave out by index.
+// ListHostAddresses returns the node's own addresses, except those on devices that skip selects by index.
 func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
 	return listHostAddresses(sync.OnceValues(listDefaultRoutes), skip)
 }

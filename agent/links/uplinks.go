@@ -76,8 +76,8 @@ func (s uplinkSigns) match(index int, mac net.HardwareAddr) bool {
 	return s.subnets[index] || s.macs[mac.String()]
 }
 
-// macs returns the MACs of the devices. Administrators give a bridge that has the uplink as a port
-// the uplink's MAC. A bridge whose MAC nobody has set has the lowest of all its ports: that is no sign.
+// macs returns the MACs of the devices. A bridge, also one of Open vSwitch, that took over an uplink has
+// the uplink's MAC. A bridge whose MAC was not set has the lowest of its ports: that is no sign.
 func (d defaultRoutes) macs() map[string]bool {
 	found := make(map[string]bool)
 	for index := range d.devices {
@@ -96,8 +96,8 @@ func (d defaultRoutes) macs() map[string]bool {
 	return found
 }
 
-// macIsSet reports whether somebody has set the device's MAC, false if that cannot be read. Only sysfs
-// has that, and /sys may belong to another netns.
+// macIsSet reports whether the device's MAC was set from user space, false if that cannot be read. Only
+// sysfs has that, and /sys may belong to another netns.
 func macIsSet(device string) bool {
 	const set = "3" // NET_ADDR_SET, linux/netdevice.h
 	filesystem, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)

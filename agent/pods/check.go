@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// CheckRuntime connects to the runtime that a [Resolver] for this socket would use, and disconnects
-// again. It takes 2 s at most for each socket that exists. The error is [ErrNoSocket], has a
-// code of gRPC, or is that of [New]; then Disabled is set, as it is where nobody is asked.
+// CheckRuntime connects to the runtime that a [Resolver] for this socket would use, and disconnects again. It
+// takes at most 2 s for each socket that exists. The error is [ErrNoSocket], has a gRPC code, or is that
+// of [New]. Status.Disabled is set for the last one, and if names are disabled.
 func CheckRuntime(ctx context.Context, socket string) (Status, error) {
 	sockets, err := parseSocket(socket)
 	if err != nil || len(sockets) == 0 {

@@ -72,6 +72,6 @@ func (r *alarmLog) Alarms() []Alarm {
 	return slices.Clone(r.alarms)
 }
 
-// proberMAC is the MAC from which the node's agent probes pods. Peers do not see the answers, which pods
+// proberMAC is the MAC from which the node's agent probes pods. The tools do not see the answers, which pods
 // would not send without dupip.
 func proberMAC(n *lab.Node) net.HardwareAddr { return probe.MAC(n.ShortName(), n.BootID()) }

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 // patience is how long an alarm that has to come may take on a busy machine.
 var patience = lab.Patience(15 * time.Second)
 
-// waitAlarm waits until a peer has alarmed about an address.
+// waitAlarm waits until a tool has alarmed about an address.
 func waitAlarm(t *lab.T, p Tool, ip netip.Addr) {
 	t.Helper()
 	if !eventually(t, func() bool { return hasAlarm(p, ip) }) {
@@ -39,7 +39,7 @@ func eventually(t *lab.T, ok func() bool) bool {
 	return true
 }
 
-// alarmTexts are the different alarms of a peer.
+// alarmTexts are the different alarms of a tool.
 func alarmTexts(p Tool) []string {
 	var all []string
 	for _, a := range p.Alarms() {
@@ -62,7 +62,7 @@ func watch(t *lab.T, p Tool, nodes ...*lab.Node) {
 	}
 }
 
-// The listening peers find two pods with one address on a bridge, also on a later one if they watch
+// The listening tools find two pods with one address on a bridge, also on a later one if they watch
 // those. They raise no alarm about the pods' neighbours, and do not see the pods' answers to an
 // agent.
 func TestListeners(t *testing.T) {

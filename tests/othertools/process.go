@@ -67,7 +67,7 @@ func start(ctx context.Context, n *lab.Node, dir string, cmd *exec.Cmd, line fun
 
 // tempDir is a folder for one program on a node. A later lab removes it if this process is killed.
 func tempDir(n *lab.Node) (string, error) {
-	return os.MkdirTemp("", n.Name+"-peer-")
+	return os.MkdirTemp("", n.Name+"-tool-")
 }
 
 // excludeMAC is a libpcap filter that excludes ARP packets from a MAC and to it. The ARP packet begins

@@ -12,7 +12,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// A peer that ended before the lab has missed packets: that must be an error.
+// A tool that ended before the lab has missed packets: that must be an error.
 func TestEndsByItself(t *testing.T) {
 	needs.Root(t)
 	for script, want := range map[string]string{
