@@ -66,7 +66,7 @@ type namespaces struct {
 	root      string // of the node's files; empty if it is ours or cannot be read
 }
 
-func readNamespaces() (p namespaces) {
+func readNamespaces() (n namespaces) {
 	link := func(path string) string {
 		target, _ := os.Readlink(path)
 		return target
@@ -81,13 +81,13 @@ func readNamespaces() (p namespaces) {
 	mounts := link(host + "/ns/mnt")
 	other := mounts != "" && mounts != link("/proc/thread-self/ns/mnt")
 	if other {
-		p.root = host + "/root"
+		n.root = host + "/root"
 	}
-	p.contained, p.hostPIDs = !machine || other, machine || other
+	n.contained, n.hostPIDs = !machine || other, machine || other
 	// This file exists in the machine's own netns only (net_core_table, net/core/sysctl_net_core.c).
 	_, err := os.Stat("/proc/sys/net/core/netdev_budget")
-	p.hostNetns = err == nil || p.hostPIDs && mounts != "" && link(host+"/ns/net") == link(netns.Self)
-	return p
+	n.hostNetns = err == nil || n.hostPIDs && mounts != "" && link(host+"/ns/net") == link(netns.Self)
+	return n
 }
 
 const rightsAdvice = "add what is named to the container's securityContext.capabilities, or run it privileged: without SYS_ADMIN no network namespace is " +

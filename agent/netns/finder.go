@@ -32,17 +32,17 @@ type Ref struct {
 }
 
 // Label returns the name, or "net:[inode]" as in lsns(8) and /proc.
-func (p Ref) Label() string {
-	if p.Name != "" {
-		return p.Name
+func (r Ref) Label() string {
+	if r.Name != "" {
+		return r.Name
 	}
-	return fmt.Sprintf("net:[%d]", p.Inode)
+	return fmt.Sprintf("net:[%d]", r.Inode)
 }
 
 // Exists reports whether the path still leads to the netns.
-func (p Ref) Exists() bool {
-	ino, err := inode(p.Path)
-	return err == nil && ino == p.Inode
+func (r Ref) Exists() bool {
+	ino, err := inode(r.Path)
+	return err == nil && ino == r.Inode
 }
 
 // Finder finds and enters the namespaces that have an id in the netns of [NewFinder]: that of a veth's
