@@ -116,7 +116,7 @@ func (d *decoder) withoutComments(data string) (text []byte) {
 			d.fail(number, "", "there is a byte that is not text; is it the right file?")
 			return nil
 		}
-		var single, double bool // in quotes a # is text
+		var single, double bool // after an odd number of quotation marks a # may be text
 		for n, r := range line {
 			single, double = single != (r == '\''), double != (r == '"')
 			if r == '#' && !single && !double && (n == 0 || line[n-1] == ' ' || line[n-1] == '\t') {
