@@ -69,7 +69,7 @@ func (e *entry) find(id HolderID) *binding {
 	return nil
 }
 
-// counting returns the bindings that support a suspicion, the elder first.
+// counting returns the bindings that support a suspicion, the oldest first.
 func (e *entry) counting() []*binding {
 	var list []*binding
 	for _, b := range e.bindings {

@@ -56,7 +56,7 @@ func (b *binding) lease() lease {
 
 // TakeChanges returns the changes since the last call, each holder of a key once, as it is now, in
 // the order of their first change. They are local bindings that began to count or do not any more,
-// or whose MAC, evidence or episodes changed. Keys that are declared shared have none.
+// or whose MAC, evidence or occurrences changed. Keys that are declared shared have none.
 func (d *Detector) TakeChanges() []Change {
 	if d.changes.list.Len() == 0 {
 		return nil
@@ -88,7 +88,7 @@ func (d *Detector) Occurrences(key Key) int {
 	return 0
 }
 
-// LocalHolders returns the local bindings of a key that count, the elder first; none if the key is
+// LocalHolders returns the local bindings of a key that count, the oldest first; none if the key is
 // declared shared.
 func (d *Detector) LocalHolders(key Key) []Binding {
 	e := d.entries[key]

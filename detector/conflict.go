@@ -12,10 +12,10 @@ import (
 const (
 	// resolveTime is how long a confirmed conflict is held with fewer than two live holders.
 	resolveTime = 3 * time.Second
-	// restoredTime is how long a restored conflict waits for its holders; remoteTime is the same
-	// where a local one is back and one of another node is awaited: the cluster has to be joined
-	// first. suspicionTime is the same for a mere suspicion about a remote holder: keepers name it
-	// as soon as the local one is leased.
+	// restoredTime is how long a restored conflict waits for its holders. It is remoteTime if a
+	// local holder is back and a remote one is awaited, because the agent has to join the cluster
+	// first, and suspicionTime for a suspicion about a remote holder, because keepers name that
+	// holder as soon as the local one is leased.
 	restoredTime  = 30 * time.Second
 	remoteTime    = 90 * time.Second
 	suspicionTime = 10 * time.Second
@@ -42,8 +42,8 @@ type conflict struct {
 	wake       time.Time // when there is something to do
 }
 
-// listing is one holder in the published list. Lost ones stay, as last seen, until the list is made
-// anew.
+// listing is one holder in the published list. A lost holder stays, as last seen, until the next
+// change of the list.
 type listing struct {
 	id   HolderID
 	live *binding // nil once lost
@@ -127,7 +127,7 @@ func (d *Detector) suspect(e *entry, list []*binding, now time.Time, fx *Effects
 	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
 }
 
-// endOf returns when a conflict ends if no second holder comes back.
+// endOf returns when a conflict ends unless a second holder comes back.
 func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time {
 	if c.state == Suspected {
 		return d.awaitedUntil(c, list)
@@ -136,9 +136,11 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 		c.belowSince = now
 	}
 	end := c.belowSince.Add(resolveTime)
-	mayAnswer := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool { return !b.check.mayAnswer() })
+	mayAnswer := slices.DeleteFunc(slices.Clone(list), func(b *binding) bool {
+		return b.check.first.IsZero() && b.check.phase != probing
+	})
 	if enough(mayAnswer) {
-		// A second holder may be back: there is time for its two rounds, once.
+		// A second holder may be back: its two rounds get the time that they need, once.
 		end = end.Add(d.opts.MinOverlap + 2*answerTime)
 	}
 	return end
@@ -177,7 +179,7 @@ func (c *conflict) restoredHolder(id HolderID) *Binding {
 	return nil
 }
 
-// list publishes these holders.
+// list makes these the listed holders.
 func (c *conflict) list(live []*binding) {
 	c.listed = c.listed[:0]
 	for _, b := range live {
@@ -243,7 +245,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 func (c *conflict) ending() string {
 	switch {
 	case c.state == Confirmed || c.restoredAt.IsZero():
-		// Without a loss, what seemed to be a pod was found to be the node.
+		// Without a loss, a supposed pod was found to be the node.
 		return cmp.Or(c.lost, "only nodes' own addresses are left")
 	case c.lost == "":
 		return notFoundAgain

@@ -48,7 +48,7 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 	return fresh || checked || b.evidence != was
 }
 
-// describe brings the description up to date with the freshest source.
+// describe updates the description from the latest source.
 func (b *binding) describe(h *Holder) {
 	src := b.latestSource()
 	b.holder.Interface = src.iface
@@ -65,7 +65,7 @@ func (b *binding) describe(h *Holder) {
 	}
 }
 
-// describePod copies what another description says of the workload.
+// describePod copies the workload of another description.
 func (h *Holder) describePod(from *Holder) {
 	h.Pod, h.CreatedAt, h.Sandbox = from.Pod, from.CreatedAt, from.Sandbox
 }

@@ -26,8 +26,7 @@ func (d *Detector) story(e *entry) Story {
 		s.Bindings = append(s.Bindings, b.public())
 	}
 	if e.conflict != nil {
-		c := e.conflict.public(e.key)
-		s.Conflict = &c
+		s.Conflict = new(e.conflict.public(e.key))
 	} else {
 		s.Conflict = d.lastResolved(e)
 	}

@@ -26,8 +26,7 @@ func (d *Detector) trimHistory() {
 func (d *Detector) lastResolved(e *entry) *Conflict {
 	for _, c := range slices.Backward(d.history) {
 		if c.Key == e.key {
-			c = c.clone()
-			return &c
+			return new(c.clone())
 		}
 	}
 	return nil

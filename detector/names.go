@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -117,16 +118,11 @@ func (p Pod) String() string {
 
 // String names the holder for people: the pod, else the netns, else the interface.
 func (h Holder) String() string {
-	switch {
-	case h.Pod.Name != "":
-		return h.Pod.String()
-	case h.NetnsName != "":
-		return h.NetnsName
-	case h.InterfaceName != "":
-		return h.InterfaceName
-	case h.ID.Netns != 0:
-		return fmt.Sprintf("netns %d", h.ID.Netns)
-	default:
-		return fmt.Sprintf("interface %d", max(h.Interface.Ifindex, h.ID.Ifindex))
+	if name := cmp.Or(h.Pod.String(), h.NetnsName, h.InterfaceName); name != "" {
+		return name
 	}
+	if h.ID.Netns != 0 {
+		return fmt.Sprintf("netns %d", h.ID.Netns)
+	}
+	return fmt.Sprintf("interface %d", max(h.Interface.Ifindex, h.ID.Ifindex))
 }

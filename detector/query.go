@@ -40,7 +40,7 @@ func compareConflicts(a, b Conflict) int {
 	return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), compareKeys(a.Key, b.Key))
 }
 
-// compareAge orders the holders of a key, the elder first.
+// compareAge orders the holders of a key, the oldest first.
 func compareAge(a, b Binding) int {
 	return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), compareHolders(a.Holder.ID, b.Holder.ID))
 }
@@ -50,20 +50,13 @@ type Refusal uint8
 
 // The reasons for a refusal.
 const (
-	// RefusedInterfaceFull: the interface has MaxPerInterface bindings.
-	RefusedInterfaceFull Refusal = iota + 1
-	// RefusedTableFull: the table has MaxBindings.
-	RefusedTableFull
-	// RefusedKeyFull: the address has 64 holders.
-	RefusedKeyFull
-	// RefusedOld: the sighting is older than the TTL.
-	RefusedOld
-	// RefusedInvalid: the sighting has no address, holder or evidence.
-	RefusedInvalid
-	// RefusedNoHolder: the holder is remote, and no local one has the address.
-	RefusedNoHolder
-	// RefusedUnanswered: the holder is remote and suppressed, because it did not answer.
-	RefusedUnanswered
+	RefusedInterfaceFull Refusal = iota + 1 // the interface has MaxPerInterface bindings
+	RefusedTableFull                        // the table has MaxBindings
+	RefusedKeyFull                          // the address has 64 holders
+	RefusedOld                              // the sighting is older than the TTL
+	RefusedInvalid                          // the sighting has no address, holder or evidence
+	RefusedNoHolder                         // the holder is remote, and no local one has the address
+	RefusedUnanswered                       // the holder is remote and suppressed, because it did not answer
 	refusals
 )
 

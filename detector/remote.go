@@ -10,7 +10,7 @@ const (
 	// unreachableTime is the first pause before another probe request to a node that did not reply.
 	// It doubles up to slowRecheck.
 	unreachableTime = 2 * time.Second
-	// maxOccurrences bounds what other nodes say of the past.
+	// maxOccurrences bounds the occurrences that other nodes report.
 	maxOccurrences = 1 << 30
 )
 
@@ -64,13 +64,13 @@ func (e *entry) unverified() *binding {
 	return nil
 }
 
-// updateRemote copies what the node of a remote holder knows of the past.
+// updateRemote copies what the node of a remote holder knows about its past.
 func (d *Detector) updateRemote(b *binding, s *Sighting) {
 	if before := b.firstSeen.Sub(s.FirstSeen); plausible(s.FirstSeen) && before > 0 {
-		// Not the time itself, which is off if a clock was stepped meanwhile.
+		// Not the time itself, which is wrong if a clock was stepped meanwhile.
 		b.firstSeen = b.firstSeen.Add(-before)
 	}
-	// Only an answer has this. An agent that lost its state finds the holder anew, and later.
+	// Only an answer has this. An agent that lost its state reports a later time.
 	if s.Answer && !s.FirstSeen.After(b.firstSeen.Add(time.Second)) {
 		b.atStart = s.FoundAtStart
 	}

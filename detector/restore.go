@@ -17,7 +17,7 @@ const (
 	previousGeneration = 1 << 31
 )
 
-// Snapshot is the part of a Detector that outlives the agent.
+// Snapshot is the part of a Detector that survives a restart of the agent.
 type Snapshot struct {
 	// Open are the suspicions and conflicts by SuspectedAt. One that a previous agent confirmed is
 	// Confirmed here, also while it is verified again.
@@ -54,7 +54,7 @@ func (d *Detector) Snapshot() Snapshot {
 // The history is restored up to MaxHistory. Open conflicts become suspected. When two of their
 // holders have been seen again they are verified like any suspicion, and confirmed with their old
 // times. One without two live holders ends after 30 s, after 90 s if a local holder is back and a
-// remote one is awaited, or after 10 s if it was a mere suspicion about a remote one: a conflict is
+// remote one is awaited, or after 10 s if it was only a suspicion about a remote one: a conflict is
 // resolved, a suspicion fades.
 //
 // Holders are recognized by their ID, except local ones without a netns.
@@ -139,7 +139,7 @@ func sanitize(c Conflict, now time.Time) (Conflict, bool) {
 		case !plausible(*at):
 			return c, false
 		default:
-			last = later(earlier(*at, now), last) // the clock may have been put back
+			last = later(earlier(*at, now), last) // the clock may have been set back
 			*at = last
 		}
 	}

@@ -11,10 +11,8 @@ type Suppression uint8
 
 // The reasons for a suppression.
 const (
-	// SuppressedShared: the key was declared shared, see [Detector.SetShared].
-	SuppressedShared Suppression = iota + 1
-	// SuppressedForwarded: all but one of the holders only forward.
-	SuppressedForwarded
+	SuppressedShared    Suppression = iota + 1 // the key was declared shared, see [Detector.SetShared]
+	SuppressedForwarded                        // all but one of the holders only forward
 	suppressions
 )
 

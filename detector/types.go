@@ -16,7 +16,7 @@ type Key struct {
 // HolderID identifies who has an address. It is comparable.
 //
 // Netns is the network namespace cookie (SO_NETNS_COOKIE, unique for a boot). When the netns cannot
-// be seen Netns is 0 and Ifindex and Generation stand in for it; otherwise those two are 0, so that
+// be seen Netns is 0 and Ifindex and Generation replace it; otherwise those two are 0, so that
 // two interfaces of one pod are one holder.
 //
 // Node is the node's identity; people are shown what precedes its first slash. A holder is local if
@@ -73,14 +73,10 @@ type Evidence uint8
 
 // The kinds of evidence. Only Data, Announced and Host support a suspicion.
 const (
-	// Forwarded: the holder emits or answers for an address it does not have.
-	Forwarded Evidence = iota + 1
-	// Data: it sent IP packets with that source.
-	Data
-	// Announced: it announced the address (ARP sender, neighbour advertisement, an answer).
-	Announced
-	// Host: the node's own address.
-	Host
+	Forwarded Evidence = iota + 1 // the holder emits or answers for an address it does not have
+	Data                          // it sent IP packets with that source
+	Announced                     // it announced the address (ARP sender, neighbour advertisement, an answer)
+	Host                          // the node's own address
 )
 
 // Scope says where the holders of a conflict are.
@@ -139,7 +135,7 @@ type Binding struct {
 
 // Conflict is one key with two or more live holders.
 type Conflict struct {
-	// ID is a hash of network and IP followed by the episode: "5f3a9b21-1".
+	// ID is a hash of network and IP followed by the occurrence: "5f3a9b21-1".
 	ID    string
 	Key   Key
 	State State
@@ -150,7 +146,7 @@ type Conflict struct {
 	SuspectedAt time.Time
 	ConfirmedAt time.Time
 	ResolvedAt  time.Time
-	// Holders are ordered by FirstSeen, the elder first.
+	// Holders are ordered by FirstSeen, the oldest first.
 	Holders []Binding
 }
 
@@ -161,11 +157,9 @@ type EventKind uint8
 const (
 	EventSuspected EventKind = iota + 1
 	EventConfirmed
-	// EventChanged: an open conflict gained or lost a holder and stays open.
-	EventChanged
+	EventChanged // an open conflict gained or lost a holder and stays open
 	EventResolved
-	// EventFaded: a suspicion ended without a conflict; ordinary reuse of an address.
-	EventFaded
+	EventFaded // a suspicion ended without a conflict; ordinary reuse of an address
 )
 
 // Event is one step of one conflict. Conflict is a copy.

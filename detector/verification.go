@@ -15,7 +15,7 @@ const (
 )
 
 // nextRound probes all holders when it is time, to prove that they have the address together, or to
-// see that they still answer.
+// check that they still answer.
 func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Effects) {
 	pause := d.pause(c, list, now)
 	at := earlier(c.round.Add(pause), d.secondRound(c, list, now, fx))
@@ -30,10 +30,9 @@ func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Ef
 	c.wake = earlier(c.wake, at)
 }
 
-// pause returns the time between two rounds. Even the gentlest probe costs the pods' network a few
-// frames, so there are fewer rounds once a conflict has been open for a while, unless a holder is
-// silent. A suspicion that waits for a holder that cannot be probed has rounds as well, because it
-// ends when the others do.
+// pause returns the time between two rounds. Probes cost the pods' network a few frames, so there are
+// fewer rounds once a conflict has been open for a while, unless a holder is silent. A suspicion that
+// waits for a holder that cannot be probed has rounds as well: it ends when the others do not answer.
 func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Duration {
 	silent := slices.ContainsFunc(list, func(b *binding) bool { return !b.check.silent.IsZero() })
 	switch {
@@ -46,9 +45,9 @@ func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Durat
 	}
 }
 
-// secondRound returns when a second round can prove that those who answered have the address
-// together; zero if it cannot. A holder whose answer is too old to go with the last one is probed
-// again at once.
+// secondRound returns when a second round can prove that the holders that answered have the address
+// together; zero if it cannot. It probes a holder again whose answer is too old to go with the last
+// one.
 func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *Effects) time.Time {
 	if c.state == Confirmed && !slices.ContainsFunc(list, (*binding).isNewcomer) {
 		return time.Time{}
@@ -60,7 +59,8 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 		}
 	}
 	slices.SortStableFunc(answered, func(a, b *binding) int { return a.check.first.Compare(b.check.first) })
-	// As few as can prove something, and those who answered with them. Later ones delay nobody.
+	// The fewest that can prove something, and those that answered with them. Later answers cause no
+	// delay.
 	n := 2
 	for n <= len(answered) && !c.provable(answered[:n]) {
 		n++

@@ -5,7 +5,7 @@ import "time"
 const (
 	answerTime      = time.Second            // a round is over this long after it was sent
 	lastAttemptTime = 700 * time.Millisecond // and at least this long after the last attempt
-	unsentTime      = 5 * time.Second        // without a report that it was sent, ask again
+	unsentTime      = 5 * time.Second        // without a report that it was sent, probe again
 	blockedTime     = 30 * time.Second       // until a holder that cannot be probed is tried again
 	minRetry        = 10 * time.Millisecond  // never sooner after a refusal
 	retryPause      = time.Second            // nor after one of another node, or because of a sighting
@@ -14,7 +14,7 @@ const (
 // attempts are when a local holder is probed in a round, counted from the first probe sent.
 var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
-// phase is where a check stands.
+// phase is the state of a check; see the package comment.
 type phase uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	blocked              // a safeguard forbids it
 )
 
-// check is what the rounds of a conflict say about one holder.
+// check has the results of a conflict's rounds for one holder.
 type check struct {
 	phase    phase
 	round             // the present one
@@ -52,11 +52,6 @@ type round struct {
 type deferral struct {
 	reason       string
 	since, until time.Time
-}
-
-// mayAnswer reports whether the holder answered the last round, or may still do so.
-func (c *check) mayAnswer() bool {
-	return !c.first.IsZero() || c.phase == probing
 }
 
 // roundName names the present round for a note.
@@ -142,14 +137,14 @@ func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Eff
 			d.answered(b, s.At, now)
 		case b.evidence == Data:
 			c.forwards = true
-			d.unanswered(b, now) // at once: no other answer is to come
+			d.unanswered(b, now) // at once: no other answer is expected
 		default:
 			c.forwards = true
 			return false
 		}
 		return true
 	case waiting, blocked:
-		// It is still there: the safeguard may allow it now, or its node may reply.
+		// The holder is still there: the safeguard may allow a probe now, or its node may reply.
 		if !s.At.After(c.deferral.since) {
 			return false
 		}

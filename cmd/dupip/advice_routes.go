@@ -16,14 +16,11 @@ func routes(c api.Conflict) string {
 	var targets []string
 	from := make(map[string][]string)
 	for _, r := range c.Routes {
-		target, node := target(c, r, names), r.Node
-		if overBridge(c, r) {
-			node += " itself" // pods on the bridge have neighbour entries of their own
-		}
+		target := target(c, r, names)
 		if len(from[target]) == 0 {
 			targets = append(targets, target)
 		}
-		from[target] = append(from[target], node)
+		from[target] = append(from[target], sender(c, r))
 	}
 	var parts []string
 	for _, target := range targets {
@@ -75,32 +72,26 @@ func target(c api.Conflict, r api.Route, names []string) string {
 	return "into " + r.Device
 }
 
+// sender names the node of a route. Pods on a bridge have neighbour entries of their own.
+func sender(c api.Conflict, r api.Route) string {
+	if overBridge(c, r) {
+		return r.Node + " itself"
+	}
+	return r.Node
+}
+
 // withoutTraffic returns the nodes that certainly send nothing to a holder.
 func withoutTraffic(c api.Conflict, holder int) []string {
 	var nodes []string
 	b := c.Holders[holder]
 	for _, r := range c.Routes {
-		none := false
-		switch r.To {
-		case "holder":
-			none = *r.Holder != holder
-		case "node":
-			none = !isOn(b, r.ToNode)
-		case "away":
-			none = isOn(b, r.Node)
-		case "self":
-			none = b.Evidence != "host"
-		case "nowhere":
-			none = true
+		if r.To == "nowhere" ||
+			r.To == "holder" && *r.Holder != holder ||
+			r.To == "node" && !isOn(b, r.ToNode) ||
+			r.To == "away" && isOn(b, r.Node) ||
+			r.To == "self" && b.Evidence != "host" {
+			nodes = append(nodes, sender(c, r))
 		}
-		if !none {
-			continue
-		}
-		node := r.Node
-		if overBridge(c, r) {
-			node += " itself"
-		}
-		nodes = append(nodes, node)
 	}
 	return nodes
 }

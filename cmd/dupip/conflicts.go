@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -143,12 +144,4 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 }
 
 // since is when a conflict reached its present state.
-func since(c api.Conflict) time.Time {
-	switch c.State {
-	case "confirmed":
-		return c.ConfirmedAt
-	case "resolved":
-		return c.ResolvedAt
-	}
-	return c.SuspectedAt
-}
+func since(c api.Conflict) time.Time { return cmp.Or(c.ResolvedAt, c.ConfirmedAt, c.SuspectedAt) }

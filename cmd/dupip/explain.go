@@ -87,11 +87,7 @@ func printConfigured(out io.Writer, e api.Explanation) {
 		if c.Unanswered > 0 {
 			text += fmt.Sprintf(", probed %d times without an answer", c.Unanswered)
 		}
-		name := c.Netns
-		if c.Pod != nil {
-			name = c.Pod.String()
-		}
-		wrapped(out, 4, fmt.Sprintf("  %s: %s", name, text))
+		wrapped(out, 4, fmt.Sprintf("  %s: %s", cmp.Or(podName(c.Pod), c.Netns), text))
 	}
 }
 
@@ -148,10 +144,7 @@ func printStory(out io.Writer, story api.Story) {
 
 // notePrefix names the holder of a note and, if several nodes have notes, the node that wrote it.
 func notePrefix(note api.Note, several bool) string {
-	holder := note.Netns
-	if note.Pod != nil {
-		holder = note.Pod.String()
-	}
+	holder := cmp.Or(podName(note.Pod), note.Netns)
 	if note.HolderNode != "" {
 		holder = strings.TrimSpace(holder + " on " + note.HolderNode)
 	}

@@ -11,15 +11,18 @@ import (
 
 // who names the holder as well as is known: the pod, else the netns.
 func who(b api.Binding) string {
-	switch {
-	case b.Pod != nil:
-		return b.Pod.String()
-	case b.Netns != "":
-		return b.Netns
-	case b.NetnsCookie != 0:
-		return "(no name yet)" // a holder on another node, which has not sent its name yet
+	unnamed := "unseen netns"
+	if b.NetnsCookie != 0 {
+		unnamed = "(no name yet)" // a holder on another node, which has not sent its name yet
 	}
-	return "unseen netns"
+	return cmp.Or(podName(b.Pod), b.Netns, unnamed)
+}
+
+func podName(p *api.Pod) string {
+	if p == nil {
+		return ""
+	}
+	return p.String()
 }
 
 // describeHolder is who, with a remark if the holder's node does not answer.

@@ -11,20 +11,7 @@ import (
 )
 
 func newNodes(g *globals) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "nodes",
-		Short: "Show the agents of the cluster as this one sees them",
-		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			document, err := g.client().Nodes(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(cmd, g, document, printNodes)
-		},
-	}
-	g.addTo(cmd)
-	return cmd
+	return newQuery(g, "nodes", "Show the agents of the cluster as this one sees them", (*api.Client).Nodes, printNodes)
 }
 
 func printNodes(out io.Writer, document api.Nodes, wide bool) {

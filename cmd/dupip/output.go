@@ -57,7 +57,8 @@ func (f format) encode(w io.Writer, v any, stream bool) (bool, error) {
 		data, err = json.MarshalIndent(v, "", "  ")
 	case f == formatYAML:
 		// Through JSON, so that both have the same fields.
-		data, err = yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteUnprintable))
+		data, err = yaml.MarshalWithOptions(v,
+			yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteUnprintable))
 	default:
 		return false, nil
 	}
@@ -153,19 +154,15 @@ func columnWidth(header []any, rows []table.Row, column string) int {
 // node, so that no column is needed.
 func nodeColumn(holders []api.Binding) map[string]string {
 	const most, least = 20, 11 // least if there are long addresses
-	nodes, boots := make(map[string]string), make(map[string]string)
-	names := make(map[string]int)
-	domains := make(map[string]bool)
+	nodes := make(map[string]api.Binding)
+	names, domains := make(map[string]int), make(map[string]bool)
 	width := most
 	for _, b := range holders {
-		short, domain := b.Node, ""
-		if _, err := netip.ParseAddr(b.Node); err != nil {
-			short, domain, _ = strings.Cut(b.Node, ".")
-		}
-		if id := nodeID(b); nodes[id] == "" {
-			nodes[id], boots[id] = short, b.Boot
+		if _, ok := nodes[nodeID(b)]; !ok {
+			nodes[nodeID(b)] = b
 			names[b.Node]++
 		}
+		_, domain := shortName(b.Node)
 		domains[domain] = true
 		if len(b.IP) > 24 {
 			width = least
@@ -174,18 +171,27 @@ func nodeColumn(holders []api.Binding) map[string]string {
 	if len(nodes) < 2 {
 		return nil
 	}
-	for id, short := range nodes {
-		name := strings.TrimSuffix(id, "/"+boots[id])
+	column := make(map[string]string)
+	for id, b := range nodes {
+		name, _ := shortName(b.Node)
 		if len(domains) > 1 {
-			short = name // the domain tells them apart
+			name = b.Node // the domain tells them apart
 		}
-		if boot := fmt.Sprintf("/%.8s", boots[id]); names[name] > 1 {
-			nodes[id] = clip(short, max(width, least+2)-len(boot)) + boot // as in "dupip nodes"
-			continue
+		column[id] = clip(name, width)
+		if boot := fmt.Sprintf("/%.8s", b.Boot); names[b.Node] > 1 {
+			column[id] = clip(name, max(width, least+2)-len(boot)) + boot // as in "dupip nodes"
 		}
-		nodes[id] = clip(short, width)
 	}
-	return nodes
+	return column
+}
+
+// shortName splits a node's name into its first label and its domain. An address is a short name.
+func shortName(node string) (short, domain string) {
+	if _, err := netip.ParseAddr(node); err == nil {
+		return node, ""
+	}
+	short, domain, _ = strings.Cut(node, ".")
+	return short, domain
 }
 
 // wrapped prints a line, broken at spaces so that it fits the screen. Further lines are indented by

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
@@ -9,6 +10,22 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 )
+
+// newQuery returns a command without arguments that prints one document of the agent.
+func newQuery[T any](
+	g *globals, use, short string,
+	get func(*api.Client, context.Context) (T, error), print func(out io.Writer, document T, wide bool),
+) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: noArguments, RunE: func(cmd *cobra.Command, _ []string) error {
+		document, err := get(g.client(), cmd.Context())
+		if err != nil {
+			return err
+		}
+		return show(cmd, g, document, print)
+	}}
+	g.addTo(cmd)
+	return cmd
+}
 
 // queryFlags are the flags of commands that query one agent or all.
 type queryFlags struct {

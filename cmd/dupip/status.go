@@ -15,20 +15,7 @@ import (
 )
 
 func newStatus(g *globals) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show how the agent is doing and what it cannot see",
-		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			document, err := g.client().Status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return show(cmd, g, document, printStatus)
-		},
-	}
-	g.addTo(cmd)
-	return cmd
+	return newQuery(g, "status", "Show how the agent is doing and what it cannot see", (*api.Client).Status, printStatus)
 }
 
 func printStatus(out io.Writer, s api.Status, wide bool) {
@@ -84,11 +71,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		if r := i.Refused; r != nil {
 			refused = r.Data + r.Announced + r.Answers + r.RingFull
 		}
-		pod := ""
-		if i.Pod != nil {
-			pod = i.Pod.String()
-		}
-		rows = append(rows, table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, i.Peer, pod, i.Netns, i.Pid, refused, i.Reason})
+		rows = append(rows, table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, i.Peer, podName(i.Pod), i.Netns, i.Pid, refused, i.Reason})
 	}
 	printTable(out, rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostHolders, " "))

@@ -1,9 +1,7 @@
-// Package cluster has what the agents of a cluster send to each other, as plain values: the types
-// that package agent, which has the holders, and package gossip, which carries messages, share
-// without importing each other.
+// Package cluster has the types that the packages agent and gossip share without importing each
+// other: plain values that agents send to each other.
 //
-// Times are on the clock of whoever has the value. Between nodes ages travel; the receiver turns
-// them into times of its own.
+// Times are on the local clock. Messages have ages, which the receiver converts to its own clock.
 package cluster
 
 import (
@@ -80,21 +78,15 @@ type Outcome uint8
 
 // The outcomes of a probe request.
 const (
-	// Answered: the holder answered its agent after the request had arrived.
-	Answered Outcome = iota + 1
-	// Unanswered: it was probed and did not answer.
-	Unanswered
-	// Forwards: it answered, but for an address it does not have.
-	Forwards
-	// Gone: the node has no such holder of the address, or not any more.
-	Gone
-	// Refused: a safeguard forbids to probe it, for Reason and until RetryAt.
-	Refused
-	// Unreachable: the node did not reply. Never on the wire.
-	Unreachable
+	Answered    Outcome = iota + 1 // the holder answered its agent after the request had arrived
+	Unanswered                     // it was probed and did not answer
+	Forwards                       // it answered, but for an address it does not have
+	Gone                           // the node has no such holder of the address, or not any more
+	Refused                        // a safeguard forbids to probe it, for Reason and until RetryAt
+	Unreachable                    // the node did not reply. Never on the wire
 )
 
-// ProbeReply is the reply to a probe request of this node, or a withdrawal that was not asked for:
+// ProbeReply is the reply to a probe request of this node, or a withdrawal that was not requested:
 // then Outcome is Gone and Probe has Key and Holder only.
 type ProbeReply struct {
 	// Probe is what the request was about, unchanged.
@@ -116,7 +108,7 @@ type Returned struct {
 	Node string
 }
 
-// QueryKind is what a query asks for.
+// QueryKind is what a query requests.
 type QueryKind uint8
 
 // The kinds of queries.
@@ -126,20 +118,20 @@ const (
 	QueryStories
 )
 
-// Query asks a member for what its agent knows.
+// Query requests a [Document] of a member.
 type Query struct {
 	// ID names a query that came from another node, for the reply.
 	ID   uint64
 	Kind QueryKind
 	// IP restricts it to one address; the zero Addr is all. Stories need one.
 	IP netip.Addr
-	// All asks for resolved conflicts, too.
+	// All includes resolved conflicts.
 	All bool
 	// Node restricts a query of this node to the members with that node name.
 	Node string
 }
 
-// Document is what one agent knows; the fields that were not asked for are empty.
+// Document is what one agent knows; fields that were not requested are empty.
 type Document struct {
 	Bindings  []detector.Binding
 	Conflicts []detector.Conflict
@@ -155,20 +147,13 @@ type NextHopKind uint8
 
 // The kinds of next hops.
 const (
-	// NextHopUnknown: into Device; the kernel has no neighbour entry for the address now.
-	NextHopUnknown NextHopKind = iota + 1
-	// NextHopHolder: to Holder, on this node or another.
-	NextHopHolder
-	// NextHopNode: to the node Node, by Device and Gateway.
-	NextHopNode
-	// NextHopAway: off the node, by Device and Gateway.
-	NextHopAway
-	// NextHopDevice: into Device, which leads to no known holder.
-	NextHopDevice
-	// NextHopSelf: to the node itself.
-	NextHopSelf
-	// NextHopNone: there is no route, or one that drops packets.
-	NextHopNone
+	NextHopUnknown NextHopKind = iota + 1 // into Device; the kernel has no neighbour entry for the address now
+	NextHopHolder                         // to Holder, on this node or another
+	NextHopNode                           // to the node Node, by Device and Gateway
+	NextHopAway                           // off the node, by Device and Gateway
+	NextHopDevice                         // into Device, which leads to no known holder
+	NextHopSelf                           // to the node itself
+	NextHopNone                           // there is no route, or one that drops packets
 )
 
 // NextHop is where the kernel of a node would send a packet to an address now.
