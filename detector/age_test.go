@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestFoundAtStart: FoundAtStart belongs to FirstSeen, whoever reports it.
+// TestFoundAtStart: FoundAtStart belongs to FirstSeen, of local and remote holders.
 func TestFoundAtStart(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return start.Add(d) }

@@ -165,7 +165,7 @@ func (b *binding) String() string {
 	if !b.remote {
 		return b.holder.String()
 	}
-	name := "a holder" // its node has not said more yet
+	name := "a holder" // its node has not sent its name yet
 	if b.holder.Pod.Name != "" || b.holder.NetnsName != "" {
 		name = b.holder.String()
 	}

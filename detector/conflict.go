@@ -36,8 +36,8 @@ type conflict struct {
 	previous   []Binding // the holders that it left
 
 	listed     []listing
-	lost       string    // why a holder was lost last
-	round      time.Time // when all holders were asked last
+	lost       string    // why the latest lost holder was lost
+	round      time.Time // when all holders were probed last
 	belowSince time.Time // confirmed: since when fewer than two are live; zero while two are
 	wake       time.Time // when there is something to do
 }

@@ -87,7 +87,7 @@ var newcomers = []story{
 			33.6s changed c d`,
 	},
 	{
-		name: "two newcomers: whoever was there with the first is gone",
+		name: "two newcomers: the holders that answered with the first are gone",
 		script: `0s a announces
 			0s b@n2 announces
 			39.89s a gone

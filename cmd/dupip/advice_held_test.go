@@ -10,10 +10,10 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// Where nothing is to be removed now, it is said why, and what to wait for or to do instead.
+// If nothing should be removed now, the advice says why, and what to wait for or to do instead.
 func TestPrintHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Of one that does not answer nobody knows whether it lives.
+		// It is not known whether a holder on an unreachable node is alive.
 		lost := twoPods("10.0.0.1")
 		lost.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0}}
 		printed(t, func(out io.Writer) { printAdvice(out, only(lost)) }, `
@@ -55,7 +55,7 @@ What to do:
 	})
 }
 
-// A reason that this version does not know is no node that does not answer.
+// An unknown reason of another version is not reported as an unreachable node.
 func TestHeldForAnotherReason(t *testing.T) {
 	c := api.Conflict{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}, Advice: &api.Advice{Unknown: "of tomorrow"}}
 	if got, want := heldReason(c), "Nothing is to be removed now."; got != want {

@@ -12,7 +12,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// Of many conflicts each has a line, as long as there are few; whole ranges have one for all.
+// Up to maxCommands conflicts have a line each; a whole range has one line.
 func TestPrintAdviceOnMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var document api.Conflicts
@@ -50,7 +50,7 @@ Remove these first:
 `+caution)
 		dual := api.Conflicts{Conflicts: slices.Clone(document.Conflicts)}
 		for n := range dual.Conflicts {
-			// Pods 8, 9 and 12 have a second address, and are found over a bridge.
+			// Pods 8, 9 and 12 have a second address, and packets reach them over a bridge.
 			c := dual.Conflicts[n]
 			if c.Advice != nil && c.Advice.Newer != nil {
 				advice := *c.Advice

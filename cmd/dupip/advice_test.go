@@ -188,7 +188,7 @@ func TestPrintAdvice(t *testing.T) {
 	}
 }
 
-// Of these nothing is to be given out again.
+// The address of these conflicts is not given out again.
 func TestPrintAdviceOnOtherConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		none := only(twoPods("10.0.0.1"))
@@ -215,7 +215,7 @@ What to do:
   the pod:
     kubectl -n shop delete pod web-1
 `)
-		// The one that runs has the address by the books.
+		// By the books the running pod has the address.
 		over := twoPods("10.0.0.1")
 		over.Routes = nil
 		over.Advice.Remove = []api.Removal{
@@ -228,7 +228,7 @@ What to do:
   stopped. Remove the one that is left over, on node n1:
     crictl rmp -f 0123456789abc
 `)
-		// A pod that was replaced, on a node of which there are two.
+		// A pod that was replaced, on one of two nodes with one name.
 		twice := twoPods("10.0.0.1")
 		for n := range twice.Holders {
 			b := &twice.Holders[n]
@@ -316,8 +316,8 @@ What to do: wait. It is suspected, not confirmed.
 	})
 }
 
-// Where some commands are for nodes, it is said of each, on a line of its own: people paste lines,
-// and nodes name themselves.
+// If some commands are for nodes, the node of each has a line of its own: people paste lines, and
+// nodes choose their names.
 func TestCommandsOfSeveralNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := twoPods("10.0.0.1")
@@ -350,7 +350,7 @@ func TestCommandsOfSeveralNodes(t *testing.T) {
 	})
 }
 
-// Commands are whole, whatever the names are, and the shell takes them as they stand.
+// Commands are complete, with names of any length, and can be pasted into a shell.
 func TestLongCommands(t *testing.T) {
 	long := strings.Repeat("payments-", 7) + "worker-0"
 	for command, want := range map[string]string{

@@ -57,7 +57,7 @@ Configured on node n1, as the kernel lists it:
 
 1 of 4 nodes did not answer: n4; their stories are missing.
 `)
-		// One node's view, as it is without a cluster; two verdicts; and nothing at all.
+		// One node without a cluster; then two verdicts; then no story.
 		e.Coverage, e.Configured = api.Coverage{}, nil
 		far.Unreachable, far.Interface, far.MAC = true, "", ""
 		e.Stories[0].Nodes, e.Stories[0].Notes, e.Stories[0].Conflict = []string{"n1"}, e.Stories[0].Notes[3:], nil

@@ -21,10 +21,10 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// ago is a time that is so long ago; the clock of a bubble stands still.
+// ago returns the time that long ago.
 func ago(d time.Duration) time.Time { return time.Now().Add(-d) }
 
-// printed compares what is printed, without the first line end of want.
+// printed compares what write prints with want, without the first newline of want.
 func printed(t *testing.T, write func(out io.Writer), want string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -256,7 +256,7 @@ func TestPrintGossip(t *testing.T) {
 	}
 }
 
-// One node that does not answer is not one that has nothing.
+// A node that does not answer is an error, not an empty table.
 func TestNodeThatDoesNotAnswer(t *testing.T) {
 	for _, test := range []struct {
 		node     string
@@ -275,7 +275,7 @@ func TestNodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// What cobra refuses is told in words of ours, and what to do.
+// Errors about arguments say what to do.
 func TestWrongArguments(t *testing.T) {
 	for args, want := range map[string]string{
 		"conflicts --cluster --node n1":              "--cluster and --node exclude each other: give one of them",

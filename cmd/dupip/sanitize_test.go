@@ -13,7 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// No document, wherever it comes from, moves the cursor or turns the text round.
+// No text of a document moves the cursor or changes the direction of writing.
 func TestHostileTexts(t *testing.T) {
 	const evil = "a\x1b[2J\r\nb\u202e\xff"
 	const tame = "a?[2J??b??"
@@ -45,8 +45,8 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// The agent's DUPIP_CLUSTER is a name: in its container the other commands must not take it
-// for their own flag.
+// The agent's DUPIP_CLUSTER is a name: in its container the other commands must not use it as
+// their own flag.
 func TestAgentsEnvironment(t *testing.T) {
 	t.Setenv("DUPIP_CLUSTER", "prod")
 	t.Setenv("DUPIP_IP", "10.0.0.1")
@@ -54,7 +54,7 @@ func TestAgentsEnvironment(t *testing.T) {
 	for _, args := range [][]string{{"bindings"}, {"conflicts"}, {"explain", "10.0.0.1"}, {"nodes"}, {"status"}} {
 		_, err := dupip(args...)
 		if err == nil || !strings.Contains(err.Error(), "no agent is running at") {
-			t.Errorf("%v: %v, want word that no agent is there", args, err)
+			t.Errorf("%v: %v, want the error that no agent is running", args, err)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func dupip(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Documents keep every name as it is, and none of it is obeyed.
+// JSON and YAML keep every name, but a terminal obeys none of it.
 func TestDocumentsOfHostileTexts(t *testing.T) {
 	const evil = "a\x1b[2J\r\nb\u202ec\u009b2J\x7fd\u2028é"
 	document := api.Conflicts{Node: evil, Conflicts: []api.Conflict{{Holders: []api.Binding{{Netns: evil}}}}}
@@ -126,7 +126,7 @@ func TestDocumentsOfHostileTexts(t *testing.T) {
 	}
 }
 
-// What an agent, or whoever sits at its socket, gives as a reason is a line of text.
+// An error from the agent's socket cannot control the terminal.
 func TestHostileErrors(t *testing.T) {
 	for reason, want := range map[string]string{
 		"a\x1b[2J\u202eb": "dupip: a?[2J?b\n",
@@ -135,7 +135,7 @@ func TestHostileErrors(t *testing.T) {
 		var out bytes.Buffer
 		printError(&out, errors.New(reason))
 		if got := out.String(); got != want {
-			t.Errorf("%q is said as %q, want %q", reason, got, want)
+			t.Errorf("%q is printed as %q, want %q", reason, got, want)
 		}
 	}
 }
