@@ -40,14 +40,14 @@ func TestFromPacketToAlert(t *testing.T) {
 	l.WaitCluster(agents...)
 	d := newMonitoring(l, agents, 1)
 
-	elder := runPod(l, runtimes[0], "web-0")
-	ip := elder.IPs[0]
+	older := runPod(l, runtimes[0], "web-0")
+	ip := older.IPs[0]
 	_, err := agents[0].Client.WaitBinding(t.Context(), ip, func(b lab.Binding) bool { return b.Pod != nil })
 	l.Do(err)
 	watches := []*lab.Watch{l.Watch(agents[0]), l.Watch(agents[1])}
 	newcomer := runPod(l, runtimes[1], "web-1")
 	if newcomer.IPs[0] != ip {
-		t.Fatalf("the newcomer has %v, want the elder's %v", newcomer.IPs, elder.IPs)
+		t.Fatalf("the newcomer has %v, want the older pod's %v", newcomer.IPs, older.IPs)
 	}
 
 	var firing, held time.Time
@@ -63,7 +63,7 @@ func TestFromPacketToAlert(t *testing.T) {
 			held = time.Now()
 		}
 		if err == nil {
-			err = names(g.Alerts[0], ip, elder, newcomer, agents[:2])
+			err = names(g.Alerts[0], ip, older, newcomer, agents[:2])
 		}
 		return err
 	})
@@ -96,7 +96,7 @@ func TestFromPacketToAlert(t *testing.T) {
 	e, err := watches[1].WaitConfirmed(ip, patience)
 	l.Do(err)
 	since := func(at time.Time) string { return fmt.Sprintf("%.2f s", at.Sub(e.Conflict.SecondSeen).Seconds()) }
-	t.Logf("from the newcomer's first packet: suspected %s, confirmed %s, Prometheus fires %s, Alertmanager has it %s, somebody is told %s (with group_wait: 5s)",
+	t.Logf("from the newcomer's first packet: suspected %s, confirmed %s, Prometheus fires %s, Alertmanager has it %s, the webhook is called %s (with group_wait: 5s)",
 		since(e.Conflict.SuspectedAt), since(e.Conflict.ConfirmedAt), since(firing), since(held), since(first.received))
 
 	l.Do(runtimes[1].RemovePod(t.Context(), newcomer))
@@ -132,7 +132,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	l.Do(each(numbers, func(n int) (err error) {
 		o := lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{address(n)}}
-		if _, err = home.AddPod(fmt.Sprintf("elder-%d", n), o); err != nil {
+		if _, err = home.AddPod(fmt.Sprintf("older-%d", n), o); err != nil {
 			return err
 		}
 		newcomers[n], err = agents[1].Node.AddPod(fmt.Sprintf("newcomer-%d", n), lab.PodOptions{
@@ -253,10 +253,10 @@ func each[T any](all []T, f func(T) error) error {
 }
 
 // names returns an error unless the alert has everything that a person needs.
-func names(a alert, ip netip.Addr, elder, newcomer *cri.Pod, agents []*lab.Agent) error {
+func names(a alert, ip netip.Addr, older, newcomer *cri.Pod, agents []*lab.Agent) error {
 	var missing []string
 	for _, text := range []string{
-		ip.String(), elder.Namespace + "/" + elder.Name, newcomer.Namespace + "/" + newcomer.Name,
+		ip.String(), older.Namespace + "/" + older.Name, newcomer.Namespace + "/" + newcomer.Name,
 		agents[0].Node.ShortName(), agents[1].Node.ShortName(),
 	} {
 		if !strings.Contains(a.Annotations["summary"], text) {

@@ -20,7 +20,7 @@ func TestDashboard(t *testing.T) {
 	l := lab.NewT(t)
 	nodes := []*lab.Node{l.Node(""), l.Node(""), l.Node("")}
 	ip := nodes[0].RoutedIPv4(5)
-	l.Pod(nodes[0], "elder", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
+	l.Pod(nodes[0], "older", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 	sprayer := l.Pod(nodes[1], "sprayer", lab.PodOptions{Addrs: []netip.Addr{nodes[1].IPv4(6)}})
 	addMacvlan(l, nodes[2])
 	config := filepath.Join(t.TempDir(), "dupip.yaml")

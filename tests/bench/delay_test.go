@@ -50,7 +50,7 @@ func (b *bench) duplicateWave(agents []*lab.Agent, watches []*lab.Watch, first i
 	var pods, newcomers []*lab.Pod
 	options := func(number int) lab.PodOptions { return duplicate(agents[0].Node, number) }
 	for number := first; number < first+b.wave; number++ {
-		pods = append(pods, b.Pod(agents[number%len(agents)].Node, fmt.Sprintf("elder%d-%d", len(agents), number), options(number)))
+		pods = append(pods, b.Pod(agents[number%len(agents)].Node, fmt.Sprintf("older%d-%d", len(agents), number), options(number)))
 	}
 	for i, p := range pods {
 		number := first + i

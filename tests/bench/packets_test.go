@@ -101,7 +101,7 @@ func measurePackets(b *bench) {
 		for _, t := range trials {
 			b.Eventually(t.what, func() error {
 				if got := t.written.Load(); got != t.records {
-					return fmt.Errorf("the observer wrote %d records, want %d: the figure is not of what it says", got, t.records)
+					return fmt.Errorf("the observer wrote %d records, want %d: the case does not measure what its name says", got, t.records)
 				}
 				return nil
 			})

@@ -66,7 +66,7 @@ func TestContainer(t *testing.T) {
 		result, err := r.Exec(t.Context(), c, "/pause", "show", bootID)
 		l.Do(err)
 		if want := (cri.Result{Stdout: id + "\n"}); result != want {
-			t.Errorf("after a reboot a program in the container is told %+v, want %+v", result, want)
+			t.Errorf("after a reboot a program in the container sees %+v, want %+v", result, want)
 		}
 		result, err = r.Exec(t.Context(), c, "/pause", "show", "/nothing")
 		l.Do(err)

@@ -86,7 +86,7 @@ func TestPods(t *testing.T) {
 	run("fourth")
 	p := placesOf(r, first)
 	if err := p.present(); err != nil {
-		t.Errorf("the test looks in the wrong places: %v", err)
+		t.Errorf("the test checks the wrong places: %v", err)
 	}
 	l.Do(l.Close())
 	if err := p.absent(); err != nil {
@@ -120,7 +120,7 @@ func TestSweep(t *testing.T) {
 		p = append(p, lines.Text())
 	}
 	if err := p.present(); err != nil {
-		t.Fatalf("the child has not got what it says, or said nothing: %v", err)
+		t.Fatalf("the child lacks what it printed, or printed nothing: %v", err)
 	}
 	if err := stay.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -58,16 +58,16 @@ func testNotes(t *testing.T, program string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, said, found := strings.Cut(text, "\nNOTES:\n")
+		_, notesText, found := strings.Cut(text, "\nNOTES:\n")
 		if !found {
 			t.Fatalf("no notes in\n%s", text)
 		}
-		return said
+		return notesText
 	}
-	said := notes("{}")
-	commands := regexp.MustCompile(`(?m)^ *kubectl -n net exec ds/prod-dupip -- dupip (.*?)(?: +#.*)?$`).FindAllStringSubmatch(said, -1)
+	notesText := notes("{}")
+	commands := regexp.MustCompile(`(?m)^ *kubectl -n net exec ds/prod-dupip -- dupip (.*?)(?: +#.*)?$`).FindAllStringSubmatch(notesText, -1)
 	if len(commands) < 3 {
-		t.Errorf("%d commands of dupip in\n%s", len(commands), said)
+		t.Errorf("%d commands of dupip in\n%s", len(commands), notesText)
 	}
 	for _, c := range commands {
 		if out, err := exec.Command(program, append(strings.Fields(c[1]), "--help")...).CombinedOutput(); err != nil {
@@ -75,11 +75,11 @@ func testNotes(t *testing.T, program string) {
 		}
 	}
 	const open = "not encrypted: everybody who reaches port 7951"
-	if !strings.Contains(said, open) || !strings.Contains(said, "label namespace net pod-security.kubernetes.io/enforce=privileged") {
-		t.Errorf("it does not say who can take part, or what the namespace needs:\n%s", said)
+	if !strings.Contains(notesText, open) || !strings.Contains(notesText, "label namespace net pod-security.kubernetes.io/enforce=privileged") {
+		t.Errorf("the notes lack the warning about the missing key, or what the namespace needs:\n%s", notesText)
 	}
-	if said := notes("{gossip: {existingSecret: s}}"); strings.Contains(said, "not encrypted") {
-		t.Errorf("with a key it says\n%s", said)
+	if notesText := notes("{gossip: {existingSecret: s}}"); strings.Contains(notesText, "not encrypted") {
+		t.Errorf("the notes with a key\n%s", notesText)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestChartHasAgentsDefaults(t *testing.T) {
 	values := readChartFile(t, chartDir+"/values.yaml")
 	for _, socket := range pods.DefaultSockets {
 		if !strings.Contains(values, socket) {
-			t.Errorf("values.yaml does not tell of %s", socket)
+			t.Errorf("values.yaml does not name %s", socket)
 		}
 	}
 }

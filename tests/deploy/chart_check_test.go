@@ -214,7 +214,7 @@ func checkPorts(t *testing.T, o *chartObjects) {
 		"startup": o.container().StartupProbe, "liveness": o.container().LivenessProbe, "readiness": o.container().ReadinessProbe,
 	} {
 		if what == "liveness" && probe != nil && probe.PeriodSeconds < 10 {
-			t.Errorf("the liveness probe asks every %d s: a busy agent is ended too soon", probe.PeriodSeconds)
+			t.Errorf("the liveness probe runs every %d s: a busy agent is killed too soon", probe.PeriodSeconds)
 		}
 		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Port != intstr.FromString("metrics") {
 			t.Errorf("the %s probe is not of the port metrics", what)
@@ -222,7 +222,7 @@ func checkPorts(t *testing.T, o *chartObjects) {
 		}
 		// Whoever is about to attach is alive; an answer may take the agent five seconds.
 		if path := map[bool]string{true: "/readyz", false: "/healthz"}[what == "readiness"]; probe.HTTPGet.Path != path {
-			t.Errorf("the %s probe asks for %s, want %s", what, probe.HTTPGet.Path, path)
+			t.Errorf("the %s probe requests %s, want %s", what, probe.HTTPGet.Path, path)
 		}
 		if probe.TimeoutSeconds <= 5 {
 			t.Errorf("the %s probe waits %d s, the agent takes up to 5", what, probe.TimeoutSeconds)

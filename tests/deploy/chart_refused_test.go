@@ -48,13 +48,13 @@ func TestChartRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatal("it is taken")
 			}
-			said := err.Error()
-			if strings.Count(said, "\n") > 5 {
-				t.Errorf("it says too much:\n%s", said)
+			text := err.Error()
+			if strings.Count(text, "\n") > 5 {
+				t.Errorf("the error is too long:\n%s", text)
 			}
 			for _, want := range want {
-				if !strings.Contains(said, want) {
-					t.Errorf("it does not say %q:\n%s", want, said)
+				if !strings.Contains(text, want) {
+					t.Errorf("the error lacks %q:\n%s", want, text)
 				}
 			}
 		})

@@ -134,7 +134,7 @@ func runCommand(n *lab.Node, command string) error {
 	return n.Exec(func() error {
 		out, err := exec.Command("sh", "-c", command).CombinedOutput()
 		if len(out) > 0 {
-			err = errors.Join(err, fmt.Errorf("%q said: %s", command, out))
+			err = errors.Join(err, fmt.Errorf("%q printed: %s", command, out))
 		}
 		return err
 	})
@@ -148,7 +148,7 @@ func checkOutput(t *lab.T, a *lab.Agent, args []string, want ...string) {
 	text := strings.Join(strings.Fields(out), " ")
 	for _, w := range want {
 		if !strings.Contains(text, w) {
-			t.Errorf("dupip %v does not say %q:\n%s", args, w, out)
+			t.Errorf("the output of dupip %v lacks %q:\n%s", args, w, out)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestAdviceRouted(t *testing.T) {
 	l := lab.NewT(t)
 	n := l.Node("")
 	ips := []netip.Addr{n.RoutedIPv4(5), n.RoutedIPv6(5)}
-	elder := l.Pod(n, "elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+	older := l.Pod(n, "older", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 	a := l.Agent(n)
 	w := l.Watch(a)
 	newer := l.Pod(n, "newer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
@@ -176,11 +176,11 @@ func TestAdviceRouted(t *testing.T) {
 		}
 	}
 	command := "Remove the newer one, on node " + n.ShortName() + ": ip link set dev " + newer.HostInterface + " down"
-	dark := elder.Name + " gets no traffic from " + n.ShortName() + "."
+	dark := older.Name + " gets no traffic from " + n.ShortName() + "."
 	checkOutput(l, a, []string{"conflicts"}, dark, command)
 	checkOutput(l, a, []string{"conflicts", "-o", "wide"}, dark, command)
 	checkOutput(l, a, []string{"explain", ips[1].String()}, dark, command,
-		"while "+elder.Name+" has it: repair IPAM, or replace that one, too, on node "+n.ShortName()+": ip link set dev "+elder.HostInterface+" down")
+		"while "+older.Name+" has it: repair IPAM, or replace that one, too, on node "+n.ShortName()+": ip link set dev "+older.HostInterface+" down")
 	c := adviceOn(l, a, ips[0])
 	c.runFirstCommand(l, a)
 }
@@ -193,7 +193,7 @@ func TestAdviceBridged(t *testing.T) {
 	n := l.Node("")
 	ip := n.IPv4(5)
 	mac := []byte{2, 0, 0, 0, 0, 5} // that of both
-	l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}, MAC: mac})
+	l.Pod(n, "older", lab.PodOptions{Addrs: []netip.Addr{ip}, MAC: mac})
 	newer := l.Pod(n, "newer", lab.PodOptions{Addrs: []netip.Addr{ip}, MAC: mac})
 	a := l.Agent(n)
 	w := l.Watch(a)
@@ -236,7 +236,7 @@ func TestAdviceFlush(t *testing.T) {
 			l := lab.NewT(t)
 			n := l.Node("")
 			ip := address(n)
-			l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
+			l.Pod(n, "older", lab.PodOptions{Addrs: []netip.Addr{ip}})
 			a := l.Agent(n)
 			w := l.Watch(a)
 			newer := l.Pod(n, "newer", lab.PodOptions{Addrs: []netip.Addr{ip}})
@@ -283,7 +283,7 @@ func TestAdviceAcrossNodes(t *testing.T) {
 	agents := l.Cluster(3)
 	n1, n2 := agents[0].Node, agents[1].Node
 	ip := n1.RoutedIPv4(5)
-	elder := l.Pod(n1, "elder", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
+	older := l.Pod(n1, "older", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
 	_, err := agents[0].Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool {
 		// Within a second neither is newer, and a third node's view of both is not exact.
 		return time.Since(b.FirstSeen) > 3*time.Second
@@ -304,15 +304,15 @@ func TestAdviceAcrossNodes(t *testing.T) {
 		})
 		return c
 	}
-	own := map[*lab.Agent]string{agents[0]: elder.Name, agents[1]: newer.Name}
+	own := map[*lab.Agent]string{agents[0]: older.Name, agents[1]: newer.Name}
 	for a, pod := range own {
 		advised(a, a.Node.ShortName()+": "+pod)
 	}
 	name := func(i int) string { return agents[i].Node.ShortName() }
-	want := fmt.Sprintf("%s: node %s, %s: %s, %s: %s", name(2), name(0), name(0), elder.Name, name(1), newer.Name)
+	want := fmt.Sprintf("%s: node %s, %s: %s, %s: %s", name(2), name(0), name(0), older.Name, name(1), newer.Name)
 	c := advised(agents[2], want, "--cluster")
 	checkOutput(l, agents[2], []string{"explain", ip.String()},
-		"from "+name(0)+" to "+elder.Name+", from "+name(1)+" to "+newer.Name+".", "Remove the newer one, on node "+name(1)+": ip link")
+		"from "+name(0)+" to "+older.Name+", from "+name(1)+" to "+newer.Name+".", "Remove the newer one, on node "+name(1)+": ip link")
 	c.runFirstCommand(l, agents...)
 }
 
@@ -323,14 +323,14 @@ func TestAdviceByName(t *testing.T) {
 	l := lab.NewT(t)
 	k := newKube(l, map[string]any{"type": "ptp"})
 	l.Do(k.Start(t.Context()))
-	elder := k.run("elder", 1)[0]
+	older := k.run("older", 1)[0]
 	l.Do(k.WipeStore())
 	newer := k.run("newer", 1)[0]
-	if !slices.Equal(elder.IPs, newer.IPs) {
-		t.Fatalf("%v and %v: the store was not wiped", elder.IPs, newer.IPs)
+	if !slices.Equal(older.IPs, newer.IPs) {
+		t.Fatalf("%v and %v: the store was not wiped", older.IPs, newer.IPs)
 	}
 	a := l.Agent(k.Node, "--cri-socket", k.Socket)
-	ip := elder.IPs[0]
+	ip := older.IPs[0]
 	confirmed := func() (c advised) {
 		l.Eventually("names", func() error {
 			if c = adviceOn(l, a, ip); c.Advice.By != "created" {
@@ -349,16 +349,16 @@ func TestAdviceByName(t *testing.T) {
 	other := c.Holders[1-*c.Advice.Newer]
 	routes, err := k.Node.Netlink().RouteGet(ip.AsSlice())
 	l.Do(err)
-	dark := "shop/elder-0"
+	dark := "shop/older-0"
 	if device, err := k.Node.Netlink().LinkByIndex(routes[0].LinkIndex); err != nil || device.Attrs().Name == other.Interface {
 		l.Do(err)
 		dark = "shop/newer-0"
 	}
 	checkOutput(l, a, []string{"explain", ip.String()},
-		"shop/newer-0 is the newer holder by its sandbox, made ", " after that of shop/elder-0; who had the address first is not known.",
+		"shop/newer-0 is the newer holder by its sandbox, made ", " after that of shop/older-0; who had the address first is not known.",
 		dark+" gets no traffic from "+k.Node.ShortName()+".",
 		"kubectl -n shop delete pod newer-0",
-		"or replace that one, too, on node "+k.Node.ShortName()+": crictl rmp -f "+elder.ID[:13])
+		"or replace that one, too, on node "+k.Node.ShortName()+": crictl rmp -f "+older.ID[:13])
 	// Another agent knows as much.
 	l.Do(a.Kill())
 	a = l.Successor(a)

@@ -96,7 +96,7 @@ func TestChurn(t *testing.T) {
 		t.Error(err)
 	}
 	// It still finds what is real.
-	for _, name := range []string{"elder", "newcomer"} {
+	for _, name := range []string{"older", "newcomer"} {
 		l.Pod(n, name, lab.PodOptions{Addrs: []netip.Addr{n.IPv4(20), n.IPv6(20)}})
 	}
 	for _, ip := range []netip.Addr{n.IPv4(20), n.IPv6(20)} {

@@ -74,7 +74,7 @@ func TestExitCodes(t *testing.T) {
 	w := l.Watch(a)
 	ip := n.IPv4(5)
 	var pods []*lab.Pod
-	for _, name := range []string{"elder", "newcomer"} {
+	for _, name := range []string{"older", "newcomer"} {
 		pods = append(pods, l.Pod(n, name, lab.PodOptions{Addrs: []netip.Addr{ip}}))
 	}
 	_, err := w.WaitConfirmed(ip, patience)
@@ -94,7 +94,7 @@ func TestExitCodes(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		t.Error("a watch goes on without a reader")
+		t.Error("a watch runs on without a reader")
 		_ = watch.Process.Kill()
 		<-ended
 	}
@@ -137,6 +137,6 @@ func TestStartingIsNoAllClear(t *testing.T) {
 		l.Do(a.Stop())
 	}
 	if !starting {
-		t.Error("it never said that it was starting")
+		t.Error("it never reported that it was starting")
 	}
 }

@@ -120,8 +120,8 @@ func TestPluginsUnderSolicitation(t *testing.T) {
 					// Some plugins do not wait for it.
 					l.Eventually("after ADD", func() error { return s.Settled(ip) })
 				}
-				if asked := q.end(); asked < 100 {
-					t.Errorf("only %d solicitations were sent (%d refused)", asked, q.refused.Load())
+				if sent := q.end(); sent < 100 {
+					t.Errorf("only %d solicitations were sent (%d refused)", sent, q.refused.Load())
 				}
 				for _, ip := range ips {
 					_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool {
@@ -150,14 +150,14 @@ func TestPluginUnderProbes(t *testing.T) {
 		return c.Node.SendFrames(device, frame)
 	})
 	s, err := c.Add("probed", nw)
-	asked := q.end()
+	sent := q.end()
 	if err == nil {
 		err = s.Settled(ip)
 	}
 	if err == nil {
-		t.Errorf("the address settled in spite of %d probes", asked)
+		t.Errorf("the address settled despite %d probes", sent)
 	}
-	t.Logf("after %d probes: %v", asked, err)
+	t.Logf("after %d probes: %v", sent, err)
 }
 
 func median(d []time.Duration) time.Duration {

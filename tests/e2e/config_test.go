@@ -92,7 +92,7 @@ func TestReload(t *testing.T) {
 		return err
 	})
 	// The metric is the first to know.
-	l.Eventually("the bad file is told of", func() error {
+	l.Eventually("the bad file is reported", func() error {
 		out, err := a.CLI(l.Context(), "status")
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func TestReload(t *testing.T) {
 		for _, text := range []string{a.Log(), out} {
 			flat := strings.Join(strings.Fields(text), " ")
 			if !strings.Contains(flat, "line 3") || !strings.Contains(flat, "macth") {
-				return fmt.Errorf("no word of line 3 and its unknown key in:\n%s", text)
+				return fmt.Errorf("line 3 and its unknown key are not in:\n%s", text)
 			}
 		}
 		return nil
@@ -138,7 +138,7 @@ func TestSolicitOff(t *testing.T) {
 	a := l.Agent(n, "--config", c.path)
 	w := l.Watch(a)
 	ip := n.IPv4(33)
-	for _, name := range []string{"elder", "newcomer"} {
+	for _, name := range []string{"older", "newcomer"} {
 		p := l.Pod(n, name, lab.PodOptions{Addrs: []netip.Addr{ip}})
 		l.Eventually("the pod is seen", func() error {
 			l.Do(p.SendUDP(ip, n.IPv4(1), 1))
@@ -164,7 +164,7 @@ func TestSolicitOff(t *testing.T) {
 	out, err := a.CLI(l.Context(), "explain", ip.String())
 	l.Do(err)
 	if !strings.Contains(strings.Join(strings.Fields(out), " "), "solicitation is off in network default") {
-		t.Errorf("explain does not say why:\n%s", out)
+		t.Errorf("explain lacks the reason:\n%s", out)
 	}
 	// Switched on again, it is settled soon.
 	c.replace("")

@@ -122,17 +122,17 @@ func TestPodsByNameRuntimeKilled(t *testing.T) {
 	k := newKube(l, map[string]any{"type": "ptp"})
 	l.Do(k.Start(t.Context()))
 	a := l.Agent(k.Node, "--cri-socket", k.Socket)
-	elders := k.run("elder", 2)
-	namedBindings(l, a, elders...)
+	olderPods := k.run("older", 2)
+	namedBindings(l, a, olderPods...)
 
 	l.Do(k.Kill9())
-	l.Pod(k.Node, "intruder", lab.PodOptions{Style: lab.Routed, Addrs: elders[0].IPs})
-	for _, ip := range elders[0].IPs {
-		confirmedBetween(l, a, ip, ref(elders[0]), lab.PodRef{})
+	l.Pod(k.Node, "intruder", lab.PodOptions{Style: lab.Routed, Addrs: olderPods[0].IPs})
+	for _, ip := range olderPods[0].IPs {
+		confirmedBetween(l, a, ip, ref(olderPods[0]), lab.PodRef{})
 	}
 	l.Do(k.Start(t.Context()))
 	newcomers := k.run("newcomer", 2)
-	namedBindings(l, a, append(elders, newcomers...)...)
+	namedBindings(l, a, append(olderPods, newcomers...)...)
 }
 
 // An agent that is there before the runtime, as after a boot, has the names later.

@@ -49,7 +49,7 @@ func doctor(l *lab.T, in *lab.Netns, change func(*exec.Cmd), args ...string) dia
 		r[c.Name] = c
 		counts[c.Status]++
 		if (c.Status == "warn" || c.Status == "fail") && c.Advice == "" || c.Finding == "" || c.Status == "ok" && c.Advice != "" {
-			l.Errorf("check without a word, or with one too many: %+v", c)
+			l.Errorf("a check without a text, or with one too many: %+v", c)
 		}
 	}
 	s := document.Summary
@@ -131,7 +131,7 @@ func TestDoctorOnAHealthyNode(t *testing.T) {
 			t.Errorf("it left something (-before +after):\n%s", diff)
 		}
 		if after := a.Log(); strings.Contains(strings.TrimPrefix(after, log), "level=WARN") {
-			t.Errorf("the agent complains: %s", strings.TrimPrefix(after, log))
+			t.Errorf("the agent logged a problem: %s", strings.TrimPrefix(after, log))
 		}
 		r.onlyOK(l)
 		for name, words := range map[string][]string{

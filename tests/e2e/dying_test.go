@@ -21,12 +21,12 @@ func TestDyingNetnsIsNoHolder(t *testing.T) {
 	w := l.Watch(a)
 	ip := n.IPv4(44)
 	asker := l.Pod(n, "asker", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(45)}})
-	former := l.Pod(n, "former", lab.PodOptions{Addrs: []netip.Addr{ip}})
-	_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool { return b.Netns == former.Name })
+	previous := l.Pod(n, "previous", lab.PodOptions{Addrs: []netip.Addr{ip}})
+	_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool { return b.Netns == previous.Name })
 	l.Do(err)
 	// An open socket keeps the netns, as the kernel's queue of other work would, and its kernel still
 	// answers.
-	conn, err := former.DialUDP(ip, netip.AddrPortFrom(n.IPv4(1), 9))
+	conn, err := previous.DialUDP(ip, netip.AddrPortFrom(n.IPv4(1), 9))
 	l.Do(err)
 	defer conn.Close()
 	ctx, stop := context.WithCancel(t.Context())
@@ -42,13 +42,13 @@ func TestDyingNetnsIsNoHolder(t *testing.T) {
 	})
 	defer talk.Wait()
 	defer stop()
-	l.Do(former.DeleteNetns())
+	l.Do(previous.DeleteNetns())
 	next := l.Pod(n, "next", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	if err := w.NeverConfirmed(6 * time.Second); err != nil {
 		t.Error(err)
 	}
-	if _, err := interfaceOf(l, a, former.HostInterface); err != nil {
-		t.Errorf("the former pod's interface is gone already: %v", err)
+	if _, err := interfaceOf(l, a, previous.HostInterface); err != nil {
+		t.Errorf("the previous pod's interface is gone already: %v", err)
 	}
 	stop()
 	talk.Wait()

@@ -173,7 +173,7 @@ func TestAttachTCX(t *testing.T) {
 	}
 	text := strings.TrimSpace(a.Log())
 	if strings.Contains(text, "\n") || !strings.Contains(text, "tcx needs Linux 6.6") || !strings.Contains(text, "use auto or tc") {
-		t.Errorf("the agent says %q", text)
+		t.Errorf("the agent reports %q", text)
 	}
 }
 

@@ -117,7 +117,7 @@ func TestNoPodHidesADuplicate(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ip := n.IPv4(5)
-			l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
+			l.Pod(n, "older", lab.PodOptions{Addrs: []netip.Addr{ip}})
 			newcomer := l.Pod(n, "newcomer", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(6)}})
 			if tt.before != nil {
 				l.Do(tt.before(ctx, newcomer, ip))

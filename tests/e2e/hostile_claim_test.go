@@ -19,14 +19,14 @@ func TestClaimWithoutKernelAddress(t *testing.T) {
 	a := l.Agent(n)
 	w := l.Watch(a)
 	ip := n.IPv4(5)
-	elder := l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
+	older := l.Pod(n, "older", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	machine := l.Pod(n, "machine", lab.PodOptions{Style: lab.Raw})
 	// Its first packets are sent before the agent has attached, so it keeps sending.
 	_, err := machine.StartGuest(lab.GuestOptions{Addr: ip, Interval: 100 * time.Millisecond})
 	l.Do(err)
 	event, err := w.WaitConfirmed(ip, patience)
 	l.Do(err)
-	wantHolders(l, event, elder, machine)
+	wantHolders(l, event, older, machine)
 }
 
 // Two pods in league claim the same addresses, hundreds of them, again and again, and answer
@@ -39,7 +39,7 @@ func TestAccomplices(t *testing.T) {
 	ip := n.IPv4(5)
 	bridge, err := n.MAC(lab.Bridge)
 	l.Do(err)
-	elder := l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
+	older := l.Pod(n, "older", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	before := l.Usage(a.Process)
 	var floods []*flood
 	for number := range 2 {
@@ -62,7 +62,7 @@ func TestAccomplices(t *testing.T) {
 	newcomer := l.Pod(n, "newcomer", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	event, err := w.WaitConfirmed(ip, patience)
 	l.Do(err)
-	wantHolders(l, event, elder, newcomer)
+	wantHolders(l, event, older, newcomer)
 	after := l.Usage(a.Process)
 	for _, flood := range floods {
 		flood.end(l)

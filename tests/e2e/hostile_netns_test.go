@@ -19,7 +19,7 @@ func TestPodWithManyAddresses(t *testing.T) {
 	a := l.Agent(n)
 	w := l.Watch(a)
 	ip := n.IPv4(5)
-	l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{ip}})
+	l.Pod(n, "older", lab.PodOptions{Addrs: []netip.Addr{ip}})
 	hoarder := l.Pod(n, "hoarder", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(6)}})
 	before := l.Usage(a.Process)
 	l.Do(addAddrs(hoarder, "lo", addresses))
@@ -65,7 +65,7 @@ func TestPodWithChangingAddresses(t *testing.T) {
 	}
 	flood.end(l)
 	slices.Sort(delays)
-	t.Logf("%.0f changes a second: %.2f of a core, rss at most %s; heard of another pod's address after %v, at most %v",
+	t.Logf("%.0f changes a second: %.2f of a core, rss at most %s; another pod's address known after %v, at most %v",
 		changes, flooded.Cores(quiet), mebibytes(flooded.Peak), delays[len(delays)/2].Round(time.Millisecond),
 		delays[len(delays)-1].Round(time.Millisecond))
 	if changes < 1000 {

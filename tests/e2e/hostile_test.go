@@ -48,8 +48,8 @@ func TestHostilePod(t *testing.T) {
 		{"forged ARP and advertisements", forgeClaim, true},
 		{"100,000 MACs", changeMACs, true},
 		{"made-up VLANs", announceInVLAN, true},
-		{"everybody is asked", solicit, false},
-		{"everybody is asked in the agent's name", solicitAsAgent, false},
+		{"neighbours are solicited", solicit, false},
+		{"neighbours are solicited in the agent's name", solicitAsAgent, false},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			l := lab.NewT(t)
@@ -64,7 +64,7 @@ func TestHostilePod(t *testing.T) {
 			s.bridge, err = n.MAC(lab.Bridge)
 			l.Do(err)
 			s.agent = probe.MAC(n.ShortName(), n.BootID())
-			elder := l.Pod(n, "elder", lab.PodOptions{Addrs: []netip.Addr{s.contested, n.IPv4(15), n.IPv6(15)}})
+			older := l.Pod(n, "older", lab.PodOptions{Addrs: []netip.Addr{s.contested, n.IPv4(15), n.IPv6(15)}})
 			_, err = a.Client.WaitBinding(within(l, patience), s.contested, func(b lab.Binding) bool { return b.Evidence == "announced" })
 			l.Do(err)
 
@@ -81,9 +81,9 @@ func TestHostilePod(t *testing.T) {
 			newcomer := l.Pod(n, "newcomer", lab.PodOptions{Addrs: []netip.Addr{s.contested, n.IPv4(25), n.IPv6(25)}})
 			event, err := w.WaitConfirmed(s.contested, patience)
 			l.Do(err)
-			wantHolders(l, event, elder, newcomer)
+			wantHolders(l, event, older, newcomer)
 			answers := runOperatorCommands(l, a, s.contested)
-			l.Eventually("the attack goes on", func() error {
+			l.Eventually("the attack continues", func() error {
 				if sent := flood.count.Load(); sent < 3*attackRate {
 					return fmt.Errorf("%d frames sent", sent)
 				}
@@ -110,7 +110,7 @@ func TestHostilePod(t *testing.T) {
 			}
 			for _, e := range w.Events() {
 				if e.Type == "confirmed" && e.Conflict.IP != s.contested {
-					t.Errorf("a conflict that is none was confirmed: %s", lab.FormatEvents([]lab.Event{e}))
+					t.Errorf("a false conflict was confirmed: %s", lab.FormatEvents([]lab.Event{e}))
 				}
 			}
 		})

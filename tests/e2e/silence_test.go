@@ -27,8 +27,8 @@ func silentHolder(l *lab.T, style lab.Style) {
 	if style == lab.Routed {
 		ip, other = n.RoutedIPv4(10), n.RoutedIPv4(11)
 	}
-	elder := l.Pod(n, "elder", lab.PodOptions{Style: style, Addrs: []netip.Addr{ip}})
-	_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool { return b.Netns == elder.Name })
+	older := l.Pod(n, "older", lab.PodOptions{Style: style, Addrs: []netip.Addr{ip}})
+	_, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool { return b.Netns == older.Name })
 	l.Do(err)
 	newcomer := l.Pod(n, "newcomer", lab.PodOptions{Style: style, Addrs: []netip.Addr{other}})
 	silent := func(yes bool) {

@@ -17,7 +17,7 @@ import (
 func TestStateIsNoCondition(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(l *lab.T, dir string)
-		said    string
+		logged  string
 	}{
 		"corrupt": {func(l *lab.T, dir string) {
 			l.Do(os.WriteFile(filepath.Join(dir, "state.json"), []byte(`{"version": 1, "open": [{"id":`), 0o600))
@@ -46,13 +46,13 @@ func TestStateIsNoCondition(t *testing.T) {
 			a := l.Agent(n, "--state-dir", dir)
 			w := l.Watch(a)
 			ip := n.IPv4(36)
-			for _, name := range []string{"elder", "newcomer"} {
+			for _, name := range []string{"older", "newcomer"} {
 				l.Pod(n, name, lab.PodOptions{Addrs: []netip.Addr{ip}})
 			}
 			_, err := w.WaitConfirmed(ip, patience)
 			l.Do(err)
 			l.Do(lab.Poll(t.Context(), patience, func() error {
-				if !strings.Contains(a.Log(), test.said) {
+				if !strings.Contains(a.Log(), test.logged) {
 					return os.ErrNotExist
 				}
 				return nil

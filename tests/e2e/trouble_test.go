@@ -46,7 +46,7 @@ func dupip(t testing.TB, change func(*exec.Cmd), args ...string) outcome {
 	}
 	err = cmd.Run()
 	if ctx.Err() != nil {
-		t.Fatalf("dupip %s hangs; it said: %s", strings.Join(args, " "), stderr.String())
+		t.Fatalf("dupip %s hangs; it printed: %s", strings.Join(args, " "), stderr.String())
 	}
 	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 		t.Fatal(err)
@@ -242,8 +242,8 @@ func TestWatchEnds(t *testing.T) {
 				l.Do(watch.cmd.Process.Signal(unix.SIGINT))
 			}
 			err := watch.cmd.Wait()
-			said := strings.Contains(watch.output(l), "dupip: the agent ended the watch")
-			if (end == "agent stops") != (err != nil) || said != (err != nil) {
+			reported := strings.Contains(watch.output(l), "dupip: the agent ended the watch")
+			if (end == "agent stops") != (err != nil) || reported != (err != nil) {
 				t.Errorf("%s, %s: %v, output %q", watch.cmd.Args, end, err, watch.output(l))
 			}
 		}

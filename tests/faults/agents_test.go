@@ -119,7 +119,7 @@ func (s *testCluster) restart() {
 		s.waitAllMembers()
 		met := time.Now()
 		s.assertRestored(all...)
-		s.Logf("round %d: all conflicts verified again %.1f s after all agents met", round, time.Since(met).Seconds())
+		s.Logf("round %d: all conflicts verified again %.1f s after all agents saw each other", round, time.Since(met).Seconds())
 		s.waitSaved(all...)
 		s.audit()
 	}

@@ -20,7 +20,7 @@ func TestAlone(t *testing.T) {
 	status, err := s.status(n.agent)
 	s.Do(err)
 	if !status.Alone {
-		s.Errorf("the agent does not say that it is alone: %+v", status)
+		s.Errorf("the agent does not report that it is alone: %+v", status)
 	}
 	s.holdsFor(3*time.Second, func() { s.assertUnchanged(d) })
 	s.audit()

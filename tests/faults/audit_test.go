@@ -13,20 +13,20 @@ func (s *testCluster) audit() {
 	s.Helper()
 	for _, n := range s.nodes {
 		for _, e := range n.watch.Events() {
-			story := lab.FormatEvents([]lab.Event{e})
+			text := lab.FormatEvents([]lab.Event{e})
 			d := s.duplicateOf(e.Conflict.IP)
 			switch {
 			case d == nil:
 				if e.Type == "confirmed" || e.Type == "resolved" {
-					s.Errorf("false alarm at %s: %s", n.ShortName(), story)
+					s.Errorf("false alarm at %s: %s", n.ShortName(), text)
 				}
 			case !slices.Contains(d.nodes(), n):
-				s.Errorf("no holder is on %s, which says: %s", n.ShortName(), story)
+				s.Errorf("no holder is on %s, which reported: %s", n.ShortName(), text)
 			case e.Type == "confirmed":
 				s.knows(d, n, e.Conflict)
 			case e.Type == "resolved":
 				if d.ended.IsZero() || e.Received.Before(d.ended) {
-					s.Errorf("it ended too early at %s: %s", n.ShortName(), story)
+					s.Errorf("it ended too early at %s: %s", n.ShortName(), text)
 				}
 			}
 		}

@@ -19,9 +19,9 @@ func TestLongCut(t *testing.T) {
 			func() error { heal = s.InjectFaults(between(away, rest)...); return nil },
 			func() error { heal(); return nil },
 			func() {
-				s.Logf("the node says that its leases get nowhere after %.1f s",
+				s.Logf("the node reports unacknowledged leases after %.1f s",
 					s.waitProblem(away[0].agent, lab.Patience(20*time.Second), "not acknowledged").Seconds())
-				s.Logf("it says that it is cut off after %.1f s more",
+				s.Logf("it reports that it is alone after %.1f s more",
 					s.waitProblem(away[0].agent, lab.Patience(40*time.Second), "is cut off from the others").Seconds())
 				s.logs(away[0].agent, logTime, "is cut off from the others")
 			},

@@ -156,7 +156,7 @@ func (s *testCluster) assertRestored(all ...*duplicate) {
 	s.Helper()
 	for _, d := range all {
 		for _, n := range d.nodes() {
-			eventually(s.T, patience+healPause, "the former agent's conflicts at "+n.ShortName(), func() error {
+			eventually(s.T, patience+healPause, "the previous agent's conflicts at "+n.ShortName(), func() error {
 				return s.unchanged(d, n)
 			})
 		}

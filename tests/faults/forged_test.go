@@ -39,7 +39,7 @@ func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
 	s.waitFound(before, before.began, patience)
 	s.holdsFor(recordTime, func() { s.assertUnchanged(before) })
 	s.Do(r.Close())
-	heard := r.Datagrams()
+	recorded := r.Datagrams()
 	memory := s.memory()
 
 	ctx, stop := context.WithTimeout(s.Context(), stormTime)
@@ -47,7 +47,7 @@ func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
 	var storm sync.WaitGroup
 	var sent int
 	var floodErr error
-	f := s.forger(rogue, heard)
+	f := s.forger(rogue, recorded)
 	f.key = key
 	storm.Go(func() { sent, floodErr = rogue.Flood(ctx, stormRate, func(int) []byte { return f.next() }) })
 	storm.Go(func() { s.garbageStreams(ctx, rogue) })
@@ -57,7 +57,7 @@ func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
 	}
 	storm.Wait()
 	s.Do(floodErr)
-	s.Logf("%d packets were sent, made of %d", sent, len(heard))
+	s.Logf("%d packets were sent, made of %d", sent, len(recorded))
 	if key != nil && f.opened < sent/10 {
 		s.Errorf("the key opened %d of %d packets", f.opened, sent)
 	}
@@ -96,12 +96,12 @@ type forger struct {
 	opened int    // packets that the key opened
 }
 
-func (s *testCluster) forger(rogue *lab.Node, heard []lab.Datagram) *forger {
+func (s *testCluster) forger(rogue *lab.Node, recorded []lab.Datagram) *forger {
 	s.Helper()
-	if len(heard) == 0 {
+	if len(recorded) == 0 {
 		s.Fatal("no gossip was recorded")
 	}
-	f := &forger{rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), real: heard, macs: make(map[netip.Addr]net.HardwareAddr)}
+	f := &forger{rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), real: recorded, macs: make(map[netip.Addr]net.HardwareAddr)}
 	var err error
 	f.own, err = rogue.MAC("eth0")
 	s.Do(err)

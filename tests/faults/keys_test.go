@@ -46,13 +46,13 @@ func TestKeys(t *testing.T) {
 	for name, a := range strangers {
 		s.waitProblem(a, patience, "this node is alone")
 		s.logs(a, logTime, "this node is alone")
-		s.Logf("%s says: %q", name, s.problems(a))
+		s.Logf("the problems of %s: %q", name, s.problems(a))
 		s.pod(&node{Node: a.Node, agent: a}, lab.Routed, d.ips...)
 	}
 	// Those whom they tried to join.
 	s.waitProblem(s.nodes[0].agent, patience, "key")
 	s.waitProblem(s.nodes[0].agent, patience, "another cluster")
-	s.Logf("the cluster says: %q", s.problems(s.nodes[0].agent))
+	s.Logf("the problems of the cluster: %q", s.problems(s.nodes[0].agent))
 	s.waitAllMembers()
 	during := s.duplicate(s.nodes[1], s.nodes[2])
 	s.waitFound(during, during.began, patience)
@@ -85,7 +85,7 @@ func TestKeys(t *testing.T) {
 	}
 	for i, n := range s.nodes {
 		for _, line := range leaveLines(n.agent.Log()[since[i]:]) {
-			s.Errorf("somebody was lost at %s while the key changed: %s", n.ShortName(), line)
+			s.Errorf("a member was lost at %s while the key changed: %s", n.ShortName(), line)
 		}
 	}
 	last := s.Node("")

@@ -40,7 +40,7 @@ func TestNamesakes(t *testing.T) {
 			return err
 		})
 	}
-	s.Logf("everybody says so after %.1f s", time.Since(began).Seconds())
+	s.Logf("all nodes report it after %.1f s", time.Since(began).Seconds())
 	for _, n := range s.nodes {
 		s.logs(n.agent, logTime, first.ShortName(), "name")
 	}

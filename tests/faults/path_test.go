@@ -32,7 +32,7 @@ func (s *testCluster) oneWay() {
 	for _, n := range two.nodes() {
 		for _, e := range n.watch.Events() {
 			if slices.Contains(two.ips, e.Conflict.IP) && e.Type == "confirmed" {
-				s.Errorf("confirmed at %s, which cannot ask: %s", n.ShortName(), lab.FormatEvents([]lab.Event{e}))
+				s.Errorf("confirmed at %s, which cannot probe the other holder: %s", n.ShortName(), lab.FormatEvents([]lab.Event{e}))
 			}
 		}
 	}

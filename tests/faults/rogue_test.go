@@ -76,11 +76,11 @@ func rogue(text string) error {
 	}
 	r.did.Joined = true
 	r.report()
-	told := bufio.NewReader(os.Stdin)
-	if _, err := told.ReadString('\n'); err == nil {
+	input := bufio.NewReader(os.Stdin)
+	if _, err := input.ReadString('\n'); err == nil {
 		ended := make(chan struct{})
 		go func() {
-			_, _ = io.Copy(io.Discard, told)
+			_, _ = io.Copy(io.Discard, input)
 			close(ended)
 		}()
 		r.flood(o, ended)
@@ -250,8 +250,8 @@ func (s *testCluster) startRogue(n *lab.Node, o orders) (stop func() report) {
 	s.Do(err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), rogueVariable+"="+string(text))
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	in, err := cmd.StdinPipe()
 	s.Do(err)
 	out, err := cmd.StdoutPipe()
@@ -266,7 +266,7 @@ func (s *testCluster) startRogue(n *lab.Node, o orders) (stop func() report) {
 	var d report
 	timer := time.AfterFunc(healTime, func() { _ = cmd.Process.Kill() })
 	if err := reports.Decode(&d); err != nil || !d.Joined {
-		s.Fatal("the rogue did not join: ", err, said.String())
+		s.Fatal("the rogue did not join: ", err, stderr.String())
 	}
 	timer.Stop()
 	// A member that has not received the broadcast of its joining takes its leases for an unknown
@@ -283,7 +283,7 @@ func (s *testCluster) startRogue(n *lab.Node, o orders) (stop func() report) {
 		s.Do(in.Close())
 		s.Do(reports.Decode(&d))
 		if err := ended(); err != nil {
-			s.Errorf("end of the rogue: %v %s", err, said.String())
+			s.Errorf("end of the rogue: %v %s", err, stderr.String())
 		}
 		return d
 	}

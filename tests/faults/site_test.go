@@ -52,7 +52,7 @@ func (s *testCluster) add(a *lab.Agent) *node {
 
 // part plays one part of a test, which must end as it began: all agents up, no duplicate. After a
 // failure the test ends, because the state is unknown.
-func (s *testCluster) part(t *testing.T, name string, story func(s *testCluster)) {
+func (s *testCluster) part(t *testing.T, name string, play func(s *testCluster)) {
 	t.Helper()
 	passed := t.Run(name, func(t *testing.T) {
 		whole := s.T
@@ -61,13 +61,13 @@ func (s *testCluster) part(t *testing.T, name string, story func(s *testCluster)
 		began := time.Now()
 		s.waitAllMembers()
 		met := time.Now()
-		story(s)
-		told := time.Now()
+		play(s)
+		played := time.Now()
 		s.audit()
 		s.end(s.duplicates...)
 		// A part logs what it measures, not its total time.
-		s.Logf("all agents were there after %.1f s, the story took %.1f s, the end of all duplicates %.1f s",
-			met.Sub(began).Seconds(), told.Sub(met).Seconds(), time.Since(told).Seconds())
+		s.Logf("all agents were there after %.1f s, the part took %.1f s, the end of all duplicates %.1f s",
+			met.Sub(began).Seconds(), played.Sub(met).Seconds(), time.Since(played).Seconds())
 		s.audit()
 	})
 	if !passed {

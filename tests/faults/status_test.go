@@ -35,7 +35,7 @@ func (s *testCluster) status(a *lab.Agent) (clusterStatus, error) {
 func (s *testCluster) waitProblem(a *lab.Agent, within time.Duration, words ...string) time.Duration {
 	s.Helper()
 	began := time.Now()
-	eventually(s.T, within, fmt.Sprintf("%s says %q", a.Node.ShortName(), words), func() error {
+	eventually(s.T, within, fmt.Sprintf("%s reports %q", a.Node.ShortName(), words), func() error {
 		status, err := s.status(a)
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func (s *testCluster) waitProblem(a *lab.Agent, within time.Duration, words ...s
 	text, err := a.CLI(s.Context(), "status")
 	s.Do(err)
 	if text = strings.Join(strings.Fields(text), " "); !hasAll([]string{text}, words) {
-		s.Errorf("%s: dupip status does not say %q: %s", a.Node.ShortName(), words, text)
+		s.Errorf("%s: dupip status lacks %q: %s", a.Node.ShortName(), words, text)
 	}
 	return took
 }

@@ -9,17 +9,17 @@ import (
 // noUDP blocks gossip's datagrams between one node and the rest, while TCP passes: a
 // firewall rule forgotten.
 func (s *testCluster) noUDP() {
-	deaf := s.nodes[5]
-	before := s.duplicate(deaf, s.nodes[0])
+	isolated := s.nodes[5]
+	before := s.duplicate(isolated, s.nodes[0])
 	s.waitFound(before, before.began, patience)
 	heal := s.InjectFaults(
-		lab.Fault{UDP: lab.GossipPort, From: deaf.Node},
-		lab.Fault{UDP: lab.GossipPort, To: deaf.Node},
+		lab.Fault{UDP: lab.GossipPort, From: isolated.Node},
+		lab.Fault{UDP: lab.GossipPort, To: isolated.Node},
 	)
 	minute := lab.Patience(time.Minute)
-	s.Logf("the deaf node says so after %.1f s", s.waitProblem(deaf.agent, minute, "UDP").Seconds())
-	s.Logf("another says so after %.1f s more", s.waitProblem(s.nodes[0].agent, minute, "UDP", deaf.ShortName()).Seconds())
-	across, inside, rest := s.duplicate(deaf, s.nodes[6]), s.duplicate(deaf, deaf), s.duplicate(s.nodes[0], s.nodes[6])
+	s.Logf("the isolated node reports it after %.1f s", s.waitProblem(isolated.agent, minute, "UDP").Seconds())
+	s.Logf("another one reports it after %.1f s more", s.waitProblem(s.nodes[0].agent, minute, "UDP", isolated.ShortName()).Seconds())
+	across, inside, rest := s.duplicate(isolated, s.nodes[6]), s.duplicate(isolated, isolated), s.duplicate(s.nodes[0], s.nodes[6])
 	s.waitFound(inside, inside.began, patience)
 	s.waitFound(rest, rest.began, patience)
 	s.assertUnchanged(before)
@@ -30,6 +30,6 @@ func (s *testCluster) noUDP() {
 	for _, n := range s.nodes {
 		s.waitNoProblem(n.agent, healTime)
 	}
-	s.Logf("nobody complains any more %.1f s after", time.Since(healed).Seconds())
+	s.Logf("all problems ended %.1f s after", time.Since(healed).Seconds())
 	s.assertUnchanged(before)
 }

@@ -65,11 +65,11 @@ func (s *testCluster) followAdvice(m *machine, all ...duplicate) {
 	s.Helper()
 	var doc struct{ Conflicts []advised }
 	s.Do(json.Unmarshal([]byte(m.dupip("conflicts", "-o", "json")), &doc))
-	var told []*pod
+	var newcomers []*pod
 	for _, d := range all {
 		i := slices.IndexFunc(doc.Conflicts, func(c advised) bool { return c.IP == d.ip })
 		if i < 0 || len(doc.Conflicts[i].Advice.Remove) != len(d.holders) {
-			s.Fatal(fmt.Errorf("of %v nothing is said, or not enough: %+v", d.ip, doc.Conflicts))
+			s.Fatal(fmt.Errorf("the advice about %v is missing or incomplete: %+v", d.ip, doc.Conflicts))
 		}
 		newcomer := d.newcomer()
 		first := doc.Conflicts[i].Advice.Remove[0]
@@ -77,10 +77,10 @@ func (s *testCluster) followAdvice(m *machine, all ...duplicate) {
 		if first.Command != want || d.holders[first.Holder] != newcomer || first.Because != "newer" {
 			s.Fatal(fmt.Errorf("what to do about %v: got %+v, want %q because it is newer", d.ip, first, want))
 		}
-		if !slices.Contains(told, newcomer) {
-			told = append(told, newcomer)
+		if !slices.Contains(newcomers, newcomer) {
+			newcomers = append(newcomers, newcomer)
 		}
 	}
 	// The kubelet's part in it.
-	s.remove(told...)
+	s.remove(newcomers...)
 }

@@ -21,15 +21,15 @@ type duplicate struct {
 
 // duplicates are the addresses that newcomers share with pods before them. It fails the
 // test for a newcomer without one: then the play has failed, not dupip.
-func (s *testCluster) duplicates(elders, newcomers []*pod) (all []duplicate) {
+func (s *testCluster) duplicates(olderPods, newcomers []*pod) (all []duplicate) {
 	s.Helper()
 	for _, n := range newcomers {
 		for _, ip := range n.IPs {
-			i := slices.IndexFunc(elders, func(p *pod) bool { return slices.Contains(p.IPs, ip) })
+			i := slices.IndexFunc(olderPods, func(p *pod) bool { return slices.Contains(p.IPs, ip) })
 			if i < 0 {
-				s.Fatal(fmt.Errorf("%v has %v, which nobody had before it", n, ip))
+				s.Fatal(fmt.Errorf("%v has %v, which no pod had before it", n, ip))
 			}
-			all = append(all, duplicate{ip, []*pod{elders[i], n}})
+			all = append(all, duplicate{ip, []*pod{olderPods[i], n}})
 		}
 	}
 	return all

@@ -102,12 +102,12 @@ func TestI3LeakedReservations(t *testing.T) {
 			// are given out again: that of a pod, and one that a sandbox has kept.
 			s.Do(os.Remove(trouble))
 			m.wipe()
-			elders := []*pod{bystander}
+			olderPods := []*pod{bystander}
 			if stay {
-				elders = append(elders, m.kept(addresses-1)...)
+				olderPods = append(olderPods, m.kept(addresses-1)...)
 			}
-			newcomers := m.runMany("newcomer", min(len(elders), 2))
-			s.waitFound(s.duplicates(elders, newcomers)...)
+			newcomers := m.runMany("newcomer", min(len(olderPods), 2))
+			s.waitFound(s.duplicates(olderPods, newcomers)...)
 			if stay {
 				s.Eventually("advice", func() error { return m.advises("stopped", "unlucky", "crictl rmp -f ") })
 			}

@@ -17,7 +17,7 @@ import (
 //
 // It keeps the machine busy, and other tests measure time: only its end is parallel.
 func TestTwoHundredSandboxes(t *testing.T) {
-	const elders, newcomers = 200, 10
+	const olderPods, newcomers = 200, 10
 	s := &testCluster{T: lab.NewT(t)}
 	m := s.machine(options{
 		plugin:  map[string]any{"type": "bridge", "bridge": "cbr0", "isGateway": true},
@@ -32,12 +32,12 @@ func TestTwoHundredSandboxes(t *testing.T) {
 	m.wipe() // host-local continues from the last address
 
 	began := time.Now()
-	old := m.fill("elder", elders)
+	old := m.fill("older", olderPods)
 	made := time.Now()
 	s.Eventually("bindings", func() error { return m.checkBindings(old) })
 	full, err := m.footprint()
 	s.Do(err)
-	t.Logf("%d pods after %.1f s, all by name %.1f s later: %v", elders, made.Sub(began).Seconds(), time.Since(made).Seconds(), full)
+	t.Logf("%d pods after %.1f s, all by name %.1f s later: %v", olderPods, made.Sub(began).Seconds(), time.Since(made).Seconds(), full)
 	s.assertNoConflict(false)
 
 	m.wipe()

@@ -187,7 +187,7 @@ func (p *pod) holdNetns() (end func()) {
 // the two. It returns for how long both existed.
 func (p *pod) overlap() (next *pod, both time.Duration) {
 	p.m.s.Helper()
-	former := p.hostInterface()
+	previous := p.hostInterface()
 	began, end := time.Now(), p.holdNetns()
 	gone := make(chan error, 1)
 	go func() {
@@ -195,8 +195,8 @@ func (p *pod) overlap() (next *pod, both time.Duration) {
 		end()
 		if err == nil {
 			err = lab.Poll(p.m.s.Context(), patience, func() error {
-				if _, err := p.m.Node.Ifindex(former); err == nil {
-					return fmt.Errorf("%s is still there", former)
+				if _, err := p.m.Node.Ifindex(previous); err == nil {
+					return fmt.Errorf("%s is still there", previous)
 				}
 				both = time.Since(e.At)
 				return nil
@@ -206,7 +206,7 @@ func (p *pod) overlap() (next *pod, both time.Duration) {
 	}()
 	next = p.next()
 	if err := <-gone; err != nil {
-		p.m.s.Fatal(fmt.Errorf("a former sandbox beside its successor: %w", err))
+		p.m.s.Fatal(fmt.Errorf("a previous sandbox beside its successor: %w", err))
 	}
 	return next, both
 }

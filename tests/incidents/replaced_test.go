@@ -24,25 +24,25 @@ var namesakesTime = 40*time.Second + patience
 func TestI5ReplacedNodeDead(t *testing.T) {
 	const pods = 4
 	s := newTestCluster(t)
-	old, heir, third := s.namesakes()
+	old, next, third := s.namesakes()
 	s.startAgents(old, third)
 	s.waitMembers(old, third)
-	elders := old.runMany("elder", pods)
-	s.waitBindings(elders...)
-	s.Eventually("the old node's pods, as seen by the third", func() error { return third.sees(elders...) })
+	olderPods := old.runMany("older", pods)
+	s.waitBindings(olderPods...)
+	s.Eventually("the old node's pods, as seen by the third", func() error { return third.sees(olderPods...) })
 
 	s.Do(old.Node.Disconnect(), old.agent.Kill(), old.Kill9())
-	s.startAgents(heir)
-	heirs := heir.runMany("heir", pods)
-	if ips := s.duplicates(elders, heirs); len(ips) != pods {
+	s.startAgents(next)
+	nextPods := next.runMany("next", pods)
+	if ips := s.duplicates(olderPods, nextPods); len(ips) != pods {
 		t.Fatalf("%v: the play has failed", ips)
 	}
-	s.waitBindings(heirs...)
-	s.machines = []*machine{heir, third}
-	s.waitMembers(heir, third)
+	s.waitBindings(nextPods...)
+	s.machines = []*machine{next, third}
+	s.waitMembers(next, third)
 	s.Eventually("the end of the old node", func() error { return third.members("n1", "alive", "dead") })
 	for _, m := range s.machines {
-		s.Eventually("what is bound", func() error { return m.sees(heirs...) })
+		s.Eventually("what is bound", func() error { return m.sees(nextPods...) })
 	}
 	s.assertNoConflict(true)
 	s.resolved()
@@ -54,7 +54,7 @@ func TestI5ReplacedNodeDead(t *testing.T) {
 
 	// The quiet was no blindness: the third node has the same prefix.
 	newcomer := third.run(named("newcomer"))
-	sinceRun, sinceSeen := s.waitFound(s.duplicates(heirs, []*pod{newcomer})...)
+	sinceRun, sinceSeen := s.waitFound(s.duplicates(nextPods, []*pod{newcomer})...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
 	s.remove(newcomer)
@@ -65,14 +65,14 @@ func TestI5ReplacedNodeDead(t *testing.T) {
 func TestI5ReplacedNodeAlive(t *testing.T) {
 	const pods = 5
 	s := newTestCluster(t)
-	old, heir, third := s.namesakes()
+	old, next, third := s.namesakes()
 	s.startAgents(old, third)
-	elders := old.runMany("elder", pods)
-	s.waitBindings(elders...)
-	s.startAgents(heir)
-	s.waitMembers(old, heir, third)
-	heirs := heir.runMany("heir", pods)
-	sinceRun, sinceSeen := s.waitFound(s.duplicates(elders, heirs)...)
+	olderPods := old.runMany("older", pods)
+	s.waitBindings(olderPods...)
+	s.startAgents(next)
+	s.waitMembers(old, next, third)
+	nextPods := next.runMany("next", pods)
+	sinceRun, sinceSeen := s.waitFound(s.duplicates(olderPods, nextPods)...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 
 	for _, m := range s.machines {
@@ -91,21 +91,21 @@ func TestI5ReplacedNodeAlive(t *testing.T) {
 		s.Eventually("whole ranges", func() error {
 			text := strings.Join(strings.Fields(m.dupip("conflicts", "--cluster")), " ")
 			if want := fmt.Sprintf("share %d addresses", pods); !strings.Contains(text, want) {
-				return fmt.Errorf("%q is not said: %s", want, text)
+				return fmt.Errorf("%q is missing: %s", want, text)
 			}
 			return nil
 		})
 	}
 	t.Logf("$ dupip nodes\n%s", third.dupip("nodes"))
 	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
-	t.Logf("$ dupip explain %v\n%s", heirs[0].IPs[0], heir.dupip("explain", heirs[0].IPs[0].String()))
-	s.remove(heirs...)
+	t.Logf("$ dupip explain %v\n%s", nextPods[0].IPs[0], next.dupip("explain", nextPods[0].IPs[0].String()))
+	s.remove(nextPods...)
 	s.resolved()
 }
 
 // namesakes are two machines of one name and a third, all with one prefix and books of
 // their own.
-func (s *testCluster) namesakes() (old, heir, third *machine) {
+func (s *testCluster) namesakes() (old, next, third *machine) {
 	s.Helper()
 	subnets := []string{"10.99.0.0/24"}
 	all := s.build(options{name: "n1", subnets: subnets}, options{name: "n1", subnets: subnets}, options{name: "n2", subnets: subnets})

@@ -53,11 +53,11 @@ func TestI1StaleNodeName(t *testing.T) {
 	s.remove(append(first, second...)...)
 	s.resolved()
 
-	elders := s.runEach("elder", 4, all...)
-	s.waitBindings(elders...)
-	s.waitOlder(elders[0])
-	s.freeAddrs(elders[0])
-	twice := s.duplicates(elders, []*pod{all[1].run(named("newcomer"))})
+	olderPods := s.runEach("older", 4, all...)
+	s.waitBindings(olderPods...)
+	s.waitOlder(olderPods[0])
+	s.freeAddrs(olderPods[0])
+	twice := s.duplicates(olderPods, []*pod{all[1].run(named("newcomer"))})
 	sinceRun, sinceSeen := s.waitFound(twice...)
 	t.Logf("one: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts\n%s", template.dupip("conflicts"))
@@ -66,9 +66,9 @@ func TestI1StaleNodeName(t *testing.T) {
 	s.followAdvice(template, twice...)
 	s.resolved()
 
-	s.freeAddrs(slices.DeleteFunc(slices.Clone(elders), func(p *pod) bool { return p.m == template })...)
+	s.freeAddrs(slices.DeleteFunc(slices.Clone(olderPods), func(p *pod) bool { return p.m == template })...)
 	more := s.runEach("more", clones, all...)
-	sinceRun, sinceSeen = s.waitFound(s.duplicates(elders, more)...)
+	sinceRun, sinceSeen = s.waitFound(s.duplicates(olderPods, more)...)
 	t.Logf("%d at once: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", len(more), sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts --cluster\n%s", template.dupip("conflicts", "--cluster"))
 	s.remove(more...)
@@ -100,7 +100,7 @@ func (m *machine) checkIdentity(nodes int) error {
 		errs = append(errs, fmt.Errorf("%d names and %d boots, want %d", len(names), len(boots), nodes))
 	}
 	if template := m.s.machines[0]; m != template && !strings.Contains(m.agent.Log(), `it belongs to node \"`+template.name+`\"`) {
-		errs = append(errs, errors.New("it does not say that its state is another node's"))
+		errs = append(errs, errors.New("it does not report that its state is another node's"))
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("the agent on %s: %w", m.name, errors.Join(errs...))

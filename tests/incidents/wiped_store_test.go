@@ -20,24 +20,24 @@ func TestI2WipedStore(t *testing.T) {
 			s := newTestCluster(t)
 			m := s.machine(options{plugin: plugin, subnets: []string{"10.99.0.0/24", "fd00:99::/64"}})
 			s.startAgents(m)
-			elders := m.runMany("elder", pods)
-			s.waitBindings(elders...)
+			olderPods := m.runMany("older", pods)
+			s.waitBindings(olderPods...)
 			s.assertNoConflict(false)
 
 			m.wipe()
 			newcomers := m.runMany("newcomer", pods)
-			all := s.duplicates(elders, newcomers)
+			all := s.duplicates(olderPods, newcomers)
 			if len(all) != 2*pods {
 				t.Fatalf("%d addresses have two holders, want %d: the play has failed", len(all), 2*pods)
 			}
 			sinceRun, sinceSeen := s.waitFound(all...)
 			t.Logf("the slowest of %d: %.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen",
 				len(all), sinceRun.Seconds(), sinceSeen.Seconds())
-			s.waitBindings(append(elders, newcomers...)...)
+			s.waitBindings(append(olderPods, newcomers...)...)
 			t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
 
 			// One of the two gets no packets, and the node's routes show no problem.
-			for _, p := range elders {
+			for _, p := range olderPods {
 				p.serve()
 			}
 			var ends []func()
@@ -58,7 +58,7 @@ func TestI2WipedStore(t *testing.T) {
 			s.followAdvice(m, all...)
 			s.resolved()
 			m.forgetNeighbours()
-			for _, p := range elders {
+			for _, p := range olderPods {
 				p.waitReachable()
 			}
 		})

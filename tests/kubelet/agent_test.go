@@ -67,17 +67,17 @@ func TestAsDeployed(t *testing.T) {
 			l := lab.NewT(t)
 			s := newTestNode(l, tt.plugin)
 			changes := append(slices.Clone(tt.changes), withKey(s))
-			elders := s.pods("elder", pods)
+			olderPods := s.pods("older", pods)
 			a := s.agent(changes...)
-			s.bound(a, elders...)
+			s.bound(a, olderPods...)
 			later := s.pods("later", pods)
-			s.bound(a, append(elders, later...)...)
+			s.bound(a, append(olderPods, later...)...)
 			l.Do(a.Live(t.Context()))
 			wantHealthy(s, a)
 			logMemory(l, a, 2*pods)
 
 			l.Do(s.Runtime.WipeStore())
-			duplicates := s.duplicates(elders, s.pods("newcomer", 2))
+			duplicates := s.duplicates(olderPods, s.pods("newcomer", 2))
 			ids := s.confirmed(a, duplicates)
 			if r, err := a.Exec(t.Context(), "dupip", "conflicts", "--exit-code"); err != nil || r.Code != 3 {
 				t.Errorf("dupip conflicts --exit-code: code %d, want 3 (%v)", r.Code, err)
@@ -96,7 +96,7 @@ func TestAsDeployed(t *testing.T) {
 				t.Errorf("an agent that was stopped has left %q", files)
 			}
 			next := s.agent(changes...)
-			s.bound(next, elders...)
+			s.bound(next, olderPods...)
 			for ip, id := range s.confirmed(next, duplicates) {
 				if ids[ip] != id {
 					t.Errorf("the conflict about %v was %s, and is %s after a restart", ip, ids[ip], id)
@@ -123,7 +123,7 @@ func wantHealthy(s *testNode, a *kubelet.Agent) {
 	s.Do(err)
 	for _, trouble := range []string{"NOT", "unseen", "failed", "unsupported", "shadowed"} {
 		if strings.Contains(text, trouble) {
-			s.Errorf("dupip status is in trouble:\n%s", text)
+			s.Errorf("dupip status has a problem:\n%s", text)
 			break
 		}
 	}
@@ -132,7 +132,7 @@ func wantHealthy(s *testNode, a *kubelet.Agent) {
 	}
 	for line := range strings.Lines(a.Log()) {
 		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
-			s.Errorf("the agent complains: %s", line)
+			s.Errorf("the agent logged a problem: %s", line)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestEveryCapability(t *testing.T) {
 			l.Eventually("what is lost", func() error {
 				status, err := a.CLI(t.Context(), "status")
 				if err == nil && !strings.Contains(status, "unseen netns") {
-					err = fmt.Errorf("dupip status does not say that a netns is not seen:\n%s", status)
+					err = fmt.Errorf("dupip status does not report an unseen netns:\n%s", status)
 				}
 				return err
 			})

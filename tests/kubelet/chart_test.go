@@ -54,7 +54,7 @@ config: {networks: [{name: first, match: {peers: [eth0], cidrs: [10.244.0.0/16]}
 	bound("second")
 	l.Eventually("a changed Secret", func() error {
 		if !strings.Contains(a.Log(), "gossip keys read again") {
-			return errors.New("the log does not say that it was read")
+			return errors.New("the log lacks that it was read")
 		}
 		return nil
 	})

@@ -82,7 +82,7 @@ func TestStateOfSomebodyElse(t *testing.T) {
 		t.Errorf("doctor: %+v, want a failure, and who has to own it", c)
 	}
 	if !strings.Contains(a.Log(), "level=WARN") || !strings.Contains(a.Log(), "/var/lib/dupip") {
-		t.Errorf("the log does not say that the state is not kept:\n%s", a.Log())
+		t.Errorf("the log lacks that the state is not kept:\n%s", a.Log())
 	}
 	l.Do(a.Stop())
 }

@@ -123,20 +123,20 @@ func (s *testNode) bound(a *kubelet.Agent, pods ...*cri.Pod) {
 // duplicate is an address that two pods have.
 type duplicate struct {
 	ip              netip.Addr
-	elder, newcomer *cri.Pod
+	older, newcomer *cri.Pod
 }
 
 // duplicates are the addresses that newcomers have been given again. One pod's may be those
-// of two elders: host-local gives out each family by itself.
-func (s *testNode) duplicates(elders, newcomers []*cri.Pod) (all []duplicate) {
+// of two olderPods: host-local gives out each family by itself.
+func (s *testNode) duplicates(olderPods, newcomers []*cri.Pod) (all []duplicate) {
 	s.Helper()
 	for _, newcomer := range newcomers {
 		for _, ip := range newcomer.IPs {
-			i := slices.IndexFunc(elders, func(p *cri.Pod) bool { return slices.Contains(p.IPs, ip) })
+			i := slices.IndexFunc(olderPods, func(p *cri.Pod) bool { return slices.Contains(p.IPs, ip) })
 			if i < 0 {
-				s.Fatal(fmt.Errorf("no elder has %v of %s: the store was not wiped", ip, newcomer.Name))
+				s.Fatal(fmt.Errorf("no older pod has %v of %s: the store was not wiped", ip, newcomer.Name))
 			}
-			all = append(all, duplicate{ip, elders[i], newcomer})
+			all = append(all, duplicate{ip, olderPods[i], newcomer})
 		}
 	}
 	return all
@@ -155,10 +155,10 @@ func (s *testNode) confirmed(a *kubelet.Agent, all []duplicate) map[netip.Addr]s
 		var errs []error
 		for _, d := range all {
 			i := slices.IndexFunc(doc.Conflicts, func(c lab.Conflict) bool {
-				return c.IP == d.ip && c.State == "confirmed" && namesPod(c, d.elder) && namesPod(c, d.newcomer)
+				return c.IP == d.ip && c.State == "confirmed" && namesPod(c, d.older) && namesPod(c, d.newcomer)
 			})
 			if i < 0 {
-				errs = append(errs, fmt.Errorf("%v is no confirmed conflict of %s and %s", d.ip, d.elder.Name, d.newcomer.Name))
+				errs = append(errs, fmt.Errorf("%v is no confirmed conflict of %s and %s", d.ip, d.older.Name, d.newcomer.Name))
 				continue
 			}
 			ids[d.ip] = doc.Conflicts[i].ID

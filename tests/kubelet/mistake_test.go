@@ -37,7 +37,7 @@ func TestManifestsThatLackSomething(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	s := newTestNode(l, ptp)
-	elders := s.pods("elder", 1)
+	olderPods := s.pods("older", 1)
 	for _, tt := range []struct {
 		name          string
 		change        kubelet.Change
@@ -55,7 +55,7 @@ func TestManifestsThatLackSomething(t *testing.T) {
 			s := &testNode{s.Kubelet, l}
 			a := s.agent(tt.change)
 			newcomer := s.pods("newcomer", 1)[0]
-			for _, p := range append(elders, newcomer) {
+			for _, p := range append(olderPods, newcomer) {
 				for _, ip := range p.IPs {
 					_, err := a.Client.WaitBinding(within(l), ip, func(lab.Binding) bool { return true })
 					l.Do(err)

@@ -24,11 +24,11 @@ func TestMounts(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	s := newTestNode(l, ptp)
-	elders := s.pods("elder", 2)
+	olderPods := s.pods("older", 2)
 	a := s.agent()
-	for _, p := range elders {
+	for _, p := range olderPods {
 		if err := traces(l, a, p, netnsOf(l, p, "")); err == nil {
-			t.Fatalf("nothing of pod %s is in the container: the test looks in the wrong places", p.Name)
+			t.Fatalf("nothing of pod %s is in the container: the test checks the wrong places", p.Name)
 		}
 	}
 	// The runtime's folder has the container's own root below it.
@@ -40,7 +40,7 @@ func TestMounts(t *testing.T) {
 	before := len(mounts(l, a))
 	for round := range 2 {
 		later := s.pods(fmt.Sprintf("later-%d", round), 3)
-		s.bound(a, append(elders, later...)...)
+		s.bound(a, append(olderPods, later...)...)
 		for _, p := range later {
 			// Their namespaces have names in the container, too.
 			if here, there := netnsOf(l, p, ""), netnsOf(l, p, root(a)); here != there {
@@ -52,7 +52,7 @@ func TestMounts(t *testing.T) {
 			t.Errorf("after round %d the container has %d mounts, %d at first", round, now, before)
 		}
 	}
-	for _, p := range elders {
+	for _, p := range olderPods {
 		stopped(s, a, p)
 	}
 	if now := len(mounts(l, a)); now >= before {

@@ -19,9 +19,9 @@ func TestRuntimeRestarts(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	s := newTestNode(l, ptp)
-	elders := s.pods("elder", 2)
+	olderPods := s.pods("older", 2)
 	a := s.agent()
-	s.bound(a, elders...)
+	s.bound(a, olderPods...)
 	pid := a.PID()
 	for name, end := range map[string]func() error{"killed": s.Runtime.Kill9, "stopped": s.Runtime.Stop} {
 		l.Do(end())
@@ -29,16 +29,16 @@ func TestRuntimeRestarts(t *testing.T) {
 			// From outside: no program is run in a container whose runtime is gone.
 			status, err := a.Client.Status(t.Context())
 			if runtime := fmt.Sprint(status["runtime"]); err != nil || strings.Contains(runtime, "connected:true") {
-				return fmt.Errorf("the agent goes on with %s (%w)", runtime, err)
+				return fmt.Errorf("the agent still has %s (%w)", runtime, err)
 			}
 			return nil
 		})
 		l.Do(s.Runtime.Start(t.Context()))
 		newcomers := s.pods("after-"+name, 2)
-		s.bound(a, append(elders, newcomers...)...)
+		s.bound(a, append(olderPods, newcomers...)...)
 	}
 	if a.PID() != pid || a.Live(t.Context()) != nil {
-		t.Errorf("the agent did not go on: %v", a.Live(t.Context()))
+		t.Errorf("the agent does not run any more: %v", a.Live(t.Context()))
 	}
 	l.Do(a.Stop())
 }
@@ -49,17 +49,17 @@ func TestKilledContainer(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	s := newTestNode(l, ptp)
-	elders := s.pods("elder", 1)
+	olderPods := s.pods("older", 1)
 	a := s.agent(withEnv("DUPIP_ATTACH", "tc"))
-	s.bound(a, elders...)
+	s.bound(a, olderPods...)
 	l.Do(s.Runtime.WipeStore())
 	newcomers := s.pods("newcomer", 1)
-	duplicates := s.duplicates(elders, newcomers)
+	duplicates := s.duplicates(olderPods, newcomers)
 	ids := s.confirmed(a, duplicates)
 	// Since the last change it has been written.
 	l.Eventually("the state", func() error {
 		data, err := os.ReadFile(a.StateDir() + "/state.json")
-		if err == nil && !strings.Contains(string(data), ids[elders[0].IPs[0]]) {
+		if err == nil && !strings.Contains(string(data), ids[olderPods[0].IPs[0]]) {
 			err = errors.New("the conflict is not in the state yet")
 		}
 		return err
@@ -76,7 +76,7 @@ func TestKilledContainer(t *testing.T) {
 	}
 	l.Do(a.Restart(t.Context()))
 	s.ready(a)
-	s.bound(a, append(elders, newcomers...)...)
+	s.bound(a, append(olderPods, newcomers...)...)
 	for ip, id := range s.confirmed(a, duplicates) {
 		if ids[ip] != id {
 			t.Errorf("the conflict about %v was %s, and is %s after a restart", ip, ids[ip], id)

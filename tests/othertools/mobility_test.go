@@ -35,8 +35,8 @@ func TestMobility(t *testing.T) {
 		{"ten moves", turns(11, second), 2},
 		{"five moves in 180 s", turns(6, 45*second), 1},
 		{"five moves in more", turns(6, 46*second), 0},
-		{"one who talks alone", append(turns(5, second), step{second, a, location{}}, step{second, a, location{}}), 0},
-		{"the former port is gone each time", []step{
+		{"one that sends alone", append(turns(5, second), step{second, a, location{}}, step{second, a, location{}}), 0},
+		{"the previous port is gone each time", []step{
 			{at: a}, {second, b, a}, {second, a, b}, {second, b, a}, {second, a, b}, {second, b, a}, {second, a, b},
 		}, 0},
 		{"the same MAC on two nodes", []step{

@@ -105,15 +105,15 @@ func TestBookkeeping(t *testing.T) {
 		t.Helper()
 		return l.Pod(n, name, lab.PodOptions{Style: lab.Routed, Addrs: ips})
 	}
-	elder := pod(one, "elder", ip)
+	older := pod(one, "older", ip)
 	want("one pod", nil)
 	newcomer := pod(two, "newcomer", ip)
-	both := map[netip.Addr]string{ip: "elder on one and newcomer on two"}
+	both := map[netip.Addr]string{ip: "older on one and newcomer on two"}
 	want("two pods", both)
 
 	l.Do(two.Disconnect())
 	l.Do(newcomer.Delete())
-	want("nobody tells that a pod of a node that is cut off is gone", both)
+	want("the end of a pod on a disconnected node is not reported", both)
 	unheard := pod(two, "unheard", later)
 	l.Do(two.Reconnect())
 	want("the node is back", nil)
@@ -123,8 +123,8 @@ func TestBookkeeping(t *testing.T) {
 	want("both are gone", nil)
 
 	l.Do(newPodWithout(l, two, "late").AddAddr(ip))
-	want("given after the start", map[netip.Addr]string{ip: "elder on one and late on two"})
-	l.Do(elder.Delete())
+	want("given after the start", map[netip.Addr]string{ip: "older on one and late on two"})
+	l.Do(older.Delete())
 	want("one is left", nil)
 	taker := pod(one, "taker", later)
 	l.Do(taker.AddAddr(ip))

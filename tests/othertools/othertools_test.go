@@ -23,7 +23,7 @@ var patience = lab.Patience(15 * time.Second)
 func waitAlarm(t *lab.T, p Tool, ip netip.Addr) {
 	t.Helper()
 	if !eventually(t, func() bool { return hasAlarm(p, ip) }) {
-		t.Logf("%s: no alarm about %v; it said %q", p.Name(), ip, alarmTexts(p))
+		t.Logf("%s: no alarm about %v; its alarms: %q", p.Name(), ip, alarmTexts(p))
 	}
 }
 
@@ -97,7 +97,7 @@ func TestListeners(t *testing.T) {
 				}
 				// Who is started for a bridge that comes later may not have listened yet.
 				if !eventually(l, func() bool { announce(); return hasAlarm(p, shared) }) {
-					t.Logf("%s: no alarm about %v; it said %q", p.Name(), shared, alarmTexts(p))
+					t.Logf("%s: no alarm about %v; its alarms: %q", p.Name(), shared, alarmTexts(p))
 				}
 				for _, ip := range []netip.Addr{single, silent} {
 					if hasAlarm(p, ip) {
@@ -123,8 +123,8 @@ func solicitAsAgent(t *lab.T, pods []*lab.Pod, ip netip.Addr) {
 	for range evpnMoves {
 		for _, p := range pods {
 			answer, err := n.Tap(p.HostInterface, func(packet lab.Packet) bool {
-				heard, ok := readNeighbour(packet)
-				return ok && heard.ip == ip
+				sender, ok := readNeighbour(packet)
+				return ok && sender.ip == ip
 			})
 			t.Do(err)
 			index, err := n.Ifindex(p.HostInterface)

@@ -121,11 +121,11 @@ func TestNames(t *testing.T) {
 	c := newContainerd(l, cri.Options{})
 	l.Do(c.Start(t.Context()))
 	began := time.Now()
-	elder := c.run("elder")
+	older := c.run("older")
 	host, err := c.RunPod(t.Context(), cri.PodOptions{Namespace: "shop", Name: "proxy", UID: "uid-proxy", HostNetwork: true})
 	l.Do(err)
 	r := start(l, pods.Options{Socket: "unix://" + c.Socket, Resync: time.Hour})
-	r.named(cookie(l, elder.Netns), name(elder))
+	r.named(cookie(l, older.Netns), name(older))
 
 	late := c.run("late")
 	lateCookie := cookie(l, late.Netns)
@@ -138,7 +138,7 @@ func TestNames(t *testing.T) {
 	if got, _ := r.Pod(lateCookie); !slices.Equal(got.IPs, late.IPs) || len(got.IPs) != 2 {
 		t.Errorf("addresses %v, want %v", got.IPs, late.IPs)
 	}
-	first, _ := r.Pod(cookie(l, elder.Netns))
+	first, _ := r.Pod(cookie(l, older.Netns))
 	second, _ := r.Pod(lateCookie)
 	if want := (detector.Sandbox{ID: late.ID[:13]}); second.Sandbox != want {
 		t.Errorf("sandbox %+v, want %+v", second.Sandbox, want)
@@ -156,8 +156,8 @@ func TestNames(t *testing.T) {
 			t.Fatalf("changes: only %v", got)
 		}
 	}
-	if got[lateCookie] != name(late) || got[cookie(l, elder.Netns)] != name(elder) {
-		t.Errorf("changes %v, want %v and %v", got, name(elder), name(late))
+	if got[lateCookie] != name(late) || got[cookie(l, older.Netns)] != name(older) {
+		t.Errorf("changes %v, want %v and %v", got, name(older), name(late))
 	}
 	own, err := netns.Cookie()
 	l.Do(err)
@@ -266,7 +266,7 @@ func TestRuntimeComesAndGoes(t *testing.T) {
 	r := start(l, pods.Options{Socket: c.Socket, Resync: time.Hour})
 	l.Eventually("log line", func() error {
 		if n := r.count("no container runtime"); n != 1 {
-			return fmt.Errorf("%d lines say that there is no runtime, want 1", n)
+			return fmt.Errorf("%d lines report that there is no runtime, want 1", n)
 		}
 		return nil
 	})

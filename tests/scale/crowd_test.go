@@ -75,7 +75,7 @@ const (
 	label = "scale"
 )
 
-var errUnknown = errors.New("nobody has that id")
+var errUnknown = errors.New("no member has that id")
 
 func newSimulatedMembers(network *simnet.Network, seed uint64) *simulatedMembers {
 	return &simulatedMembers{

@@ -53,7 +53,7 @@ func TestSimulatedMembers(t *testing.T) {
 		c := newSimulatedMembers(network, 1)
 		defer c.close()
 		ears := make([]*recorder, size)
-		seats := make([]*simulatedMember, size)
+		nodes := make([]*simulatedMember, size)
 		stops := make([]context.CancelFunc, size)
 		for i := range size {
 			endpoint, err := network.Listen(addrOf(i))
@@ -61,11 +61,11 @@ func TestSimulatedMembers(t *testing.T) {
 				t.Fatal(err)
 			}
 			ears[i] = &recorder{here: make(map[string]bool)}
-			seats[i] = c.add(cluster.Member{Name: nodeName(i), Boot: bootID(i)}, endpoint, ears[i])
+			nodes[i] = c.add(cluster.Member{Name: nodeName(i), Boot: bootID(i)}, endpoint, ears[i])
 			ctx, stop := context.WithCancel(t.Context())
 			stops[i] = stop
 			defer stop()
-			c.done.Go(func() { _ = seats[i].Run(ctx) })
+			c.done.Go(func() { _ = nodes[i].Run(ctx) })
 			time.Sleep(time.Duration(i%7) * 40 * time.Millisecond)
 		}
 		// knows checks who knows whom, after some time.
@@ -74,7 +74,7 @@ func TestSimulatedMembers(t *testing.T) {
 			time.Sleep(after)
 			synctest.Wait()
 			for i, e := range ears {
-				if seats[i].left() {
+				if nodes[i].left() {
 					continue
 				}
 				e.mu.Lock()
@@ -84,21 +84,21 @@ func TestSimulatedMembers(t *testing.T) {
 					}
 				}
 				if len(e.twice) > 0 {
-					t.Errorf("%s was told twice of %v", nodeName(i), e.twice)
+					t.Errorf("%s was notified twice of %v", nodeName(i), e.twice)
 				}
 				e.mu.Unlock()
 			}
 		}
 		knows(disseminationTime(size)+time.Second, func(int, int) bool { return true })
 
-		seats[3].Broadcast("news", []byte("of the day"))
+		nodes[3].Broadcast("news", []byte("of the day"))
 		time.Sleep(2 * time.Second)
 		if missed := countIf(ears, func(e *recorder) bool { return e.packets == 0 }); missed > size-gossipTo {
-			t.Errorf("%d of %d did not hear a broadcast", missed, size)
+			t.Errorf("%d of %d did not receive a broadcast", missed, size)
 		}
 
 		stops[7]()
-		seats[8].killed.Store(true)
+		nodes[8].killed.Store(true)
 		stops[8]()
 		knows(disseminationTime(size)+time.Second, func(_, j int) bool { return j != 7 })
 		knows(dying, func(_, j int) bool { return j != 7 && j != 8 })
@@ -108,8 +108,8 @@ func TestSimulatedMembers(t *testing.T) {
 		knows(dying+disseminationTime(size)+time.Second, func(i, j int) bool { return j != 7 && j != 8 && i%2 == j%2 })
 		knows(time.Minute, func(_, j int) bool { return j != 7 && j != 8 })
 
-		if err := seats[0].Send(wire.MemberIDOf("nobody", "", 0), nil); err == nil {
-			t.Error("sending to nobody succeeds")
+		if err := nodes[0].Send(wire.MemberIDOf("nobody", "", 0), nil); err == nil {
+			t.Error("sending to an unknown member succeeds")
 		}
 	})
 }

@@ -77,9 +77,9 @@ func (tw *simulation) storm(pods int, within time.Duration, r *report) {
 		}})
 	}
 	play(steps)
-	told, took := tw.settle()
-	r.row("leases told", "%.1f times each, the last %s after the last start",
-		float64(told)/float64(len(tw.agents)*pods), took.Round(time.Second))
+	sent, took := tw.settle()
+	r.row("leases sent", "%.1f times each, the last %s after the last start",
+		float64(sent)/float64(len(tw.agents)*pods), took.Round(time.Second))
 	r.sent()
 	r.foundIn(list, 0)
 	r.end()

@@ -85,8 +85,8 @@ func (r *report) end() {
 	if alarms > 0 {
 		r.town.t.Errorf("%d conflicts were confirmed where there is one holder", alarms)
 	}
-	told, dropped := r.town.counters()
-	r.row("messages of a node", "%s", perNode(told, r.messages, len(r.town.agents)))
+	sent, dropped := r.town.counters()
+	r.row("messages of a node", "%s", perNode(sent, r.messages, len(r.town.agents)))
 	if text := perNode(dropped, r.drops, len(r.town.agents)); text != "" {
 		r.row("dropped by a node", "%s", text)
 	}

@@ -33,7 +33,7 @@ const maxReal = 500
 // TestSmall is a short play with 50 nodes.
 func TestSmall(t *testing.T) {
 	if *sizes != "" {
-		t.Skip("a long play was asked for")
+		t.Skip("a long run was requested")
 	}
 	var out strings.Builder
 	t.Cleanup(func() {
@@ -79,7 +79,7 @@ func playAll(t *testing.T, size int, out io.Writer) {
 		membership = "simulated"
 	}
 	if size > maxPairs {
-		membership += "; pairs of nodes are not told of"
+		membership += "; nodes are not notified of pairs"
 	}
 	fmt.Fprintf(out, "\n%d nodes, %.0f%% of packets lost; membership: %s\n", size, loss*100, membership)
 	wanted := func(phase string) bool {

@@ -160,7 +160,7 @@ func (tw *simulation) traffic() []simnet.Traffic {
 
 // settle waits until no agent has a lease to send, and returns how often a lease was sent and how
 // long ago the last one was.
-func (tw *simulation) settle() (told uint64, last time.Duration) {
+func (tw *simulation) settle() (sent uint64, last time.Duration) {
 	// Longer than a new keeper waits for a lease, or a lease that was lost twice for the
 	// next attempt, and shorter than until the first refresh.
 	const quiet = 9 * time.Second
@@ -171,8 +171,8 @@ func (tw *simulation) settle() (told uint64, last time.Duration) {
 		for _, a := range tw.agents {
 			sum += a.gossip.Status().Sent["lease"]
 		}
-		if sum != told {
-			told, changed = sum, time.Now()
+		if sum != sent {
+			sent, changed = sum, time.Now()
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
@@ -181,7 +181,7 @@ func (tw *simulation) settle() (told uint64, last time.Duration) {
 			tw.t.Errorf("%s: %d leases are not acknowledged", a.id, n)
 		}
 	}
-	return told, changed.Sub(began)
+	return sent, changed.Sub(began)
 }
 
 // counters are what the agents that there are have sent and dropped so far.

@@ -93,13 +93,13 @@ func (w *watch) found(list []*duplicate) int {
 // duplicates that they did report.
 type delays struct{ first, all []time.Duration }
 
-func (w *watch) delays(list []*duplicate, said func(*duplicate) map[string]time.Time) delays {
+func (w *watch) delays(list []*duplicate, reports func(*duplicate) map[string]time.Time) delays {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var d delays
 	for _, dup := range list {
 		var took []time.Duration
-		for _, at := range said(dup) {
+		for _, at := range reports(dup) {
 			took = append(took, at.Sub(dup.since))
 		}
 		if len(took) > 0 {

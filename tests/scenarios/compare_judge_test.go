@@ -56,7 +56,7 @@ func TestVerdict(t *testing.T) {
 			"3.0 s",
 		},
 		{
-			"lawful, then not", one, nil,
+			"one holder, then two", one, nil,
 			[]othertools.Alarm{{IP: ips[0], At: at(-1)}, {IP: ips[0], At: at(2)}},
 			"1.0 s FALSE (1)",
 		},

@@ -109,7 +109,7 @@ func (s *Stage) finds(f finding, ips []netip.Addr) []lab.Event {
 		}
 		for _, e := range a.Watch.Events() {
 			if slices.Contains(ips, e.Conflict.IP) && e.Received.After(f.from) {
-				s.Errorf("no holder is on %s, which says: %s", a.Node.ShortName(), lab.FormatEvents([]lab.Event{e}))
+				s.Errorf("no holder is on %s, which reported: %s", a.Node.ShortName(), lab.FormatEvents([]lab.Event{e}))
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // foundAnywhere are duplicates that are played on one node and on two: the older pod is on the first
 // one, the newcomer on the last one.
 var foundAnywhere = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "D5", Want: Found, Text: "the elder is silent, the newcomer talks", Play: silentHolder}),
+	onOneAndMore(2, Scenario{ID: "D5", Want: Found, Text: "the older pod is silent, the newcomer sends", Play: silentHolder}),
 	onOneAndMore(2, Scenario{ID: "D6", Want: Found, Text: "both silent: never a packet of their own", Play: bothSilent}),
 	onOneAndMore(2, Scenario{ID: "D8", Want: Found, Text: "one MAC: made from the address, or of a cloned VM", Play: sameMAC}),
 	onOneAndMore(2, Scenario{ID: "D15", Want: Found, Text: "ip addr add inside a running pod", Play: addressAdded}),
@@ -22,16 +22,16 @@ var foundAnywhere = slices.Concat(
 func silentHolder(s *Stage) {
 	for _, style := range bothStyles {
 		ips := s.Addrs(style, 5)
-		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
+		older := s.Pod("older-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
 		// The newcomer comes up silently; its first packet is a datagram.
 		newcomer := s.PodOn(s.last(), "newcomer-"+styleName(style), lab.PodOptions{Style: style, Silent: true})
 		for _, ip := range ips {
-			s.Sees(elder, ip)
+			s.Sees(older, ip)
 			from := time.Now()
 			s.Do(newcomer.AddAddr(ip))
 			t0 := time.Now()
 			s.Do(newcomer.Spoof(ip))
-			s.FindsEarly(from, t0, []*lab.Pod{elder, newcomer}, ip)
+			s.FindsEarly(from, t0, []*lab.Pod{older, newcomer}, ip)
 		}
 	}
 }
@@ -39,10 +39,10 @@ func silentHolder(s *Stage) {
 func bothSilent(s *Stage) {
 	for _, style := range bothStyles {
 		ips := s.Addrs(style, 6)
-		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
+		older := s.Pod("older-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
 		from := time.Now()
 		newcomer := s.PodOn(s.last(), "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
-		s.FindsEarly(from, newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+		s.FindsEarly(from, newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 	}
 }
 
@@ -62,10 +62,10 @@ func sameMAC(s *Stage) {
 		// As some CNI plugins make it.
 		mac := net.HardwareAddr(append([]byte{0x0a, 0x58}, ips[0].AsSlice()...))
 		o := lab.PodOptions{Style: style, Addrs: ips, MAC: mac}
-		elder := s.Pod("elder-"+styleName(style), o)
-		s.Sees(elder, ips...)
+		older := s.Pod("older-"+styleName(style), o)
+		s.Sees(older, ips...)
 		newcomer := s.PodOn(s.last(), "newcomer-"+styleName(style), o)
-		check(s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...), mac)
+		check(s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...), mac)
 	}
 	// The address and the MAC are inside the image of a virtual machine.
 	ips, mac := s.Addrs(lab.Bridged, 88), net.HardwareAddr{0x52, 0x54, 0, 0x5a, 0x5a, 0x5a}
@@ -96,27 +96,27 @@ func (s *Stage) startGuests(p *lab.Pod, o lab.GuestOptions, ips []netip.Addr) {
 func addressAdded(s *Stage) {
 	for _, style := range bothStyles {
 		ips := s.Addrs(style, 15)
-		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+		older := s.Pod("older-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
 		taker := s.PodOn(s.last(), "taker-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 16)})
-		s.Sees(elder, ips...)
+		s.Sees(older, ips...)
 		s.Sees(taker, taker.Addrs()...)
 		for _, ip := range ips {
 			t0 := time.Now()
 			s.Do(taker.AddAddr(ip))
-			s.Finds(t0, []*lab.Pod{elder, taker}, ip)
+			s.Finds(t0, []*lab.Pod{older, taker}, ip)
 		}
 	}
 }
 
 func endsAndReturns(s *Stage) {
 	// Both styles at once, because of the waiting.
-	elders, newcomers := map[lab.Style]*lab.Pod{}, map[lab.Style]*lab.Pod{}
+	olderPods, newcomers := map[lab.Style]*lab.Pod{}, map[lab.Style]*lab.Pod{}
 	pod := func(a *Actor, name string, style lab.Style) *lab.Pod {
 		return s.PodOn(a, name+"-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 16)})
 	}
 	for _, style := range bothStyles {
-		elders[style] = pod(s.Actors[0], "elder", style)
-		s.Sees(elders[style], s.Addrs(style, 16)...)
+		olderPods[style] = pod(s.Actors[0], "older", style)
+		s.Sees(olderPods[style], s.Addrs(style, 16)...)
 	}
 	seen := map[string]bool{}
 	ends := []struct {
@@ -134,14 +134,14 @@ func endsAndReturns(s *Stage) {
 			return errs
 		}},
 		// This time the older pod ends.
-		{"last", func(style lab.Style) []error { return []error{elders[style].Delete()} }},
+		{"last", func(style lab.Style) []error { return []error{olderPods[style].Delete()} }},
 	}
 	for _, round := range ends {
 		var found []lab.Event
 		for _, style := range bothStyles {
 			p := pod(s.last(), round.who, style)
 			newcomers[style] = p
-			found = append(found, s.Finds(p.Started, []*lab.Pod{elders[style], p}, p.Addrs()...)...)
+			found = append(found, s.Finds(p.Started, []*lab.Pod{olderPods[style], p}, p.Addrs()...)...)
 		}
 		for _, style := range bothStyles {
 			s.Do(round.end(style)...)

@@ -9,10 +9,10 @@ import (
 // foundApart are duplicates that begin while agents are disconnected, or their messages are lost.
 var foundApart = []Scenario{
 	{ID: "D12", Want: Found, Nodes: 3, Text: "it starts during a partition; from when the cable is back", Play: func(s *Stage) {
-		elders, newcomers := map[lab.Style]*lab.Pod{}, map[lab.Style]*lab.Pod{}
+		olderPods, newcomers := map[lab.Style]*lab.Pod{}, map[lab.Style]*lab.Pod{}
 		for _, style := range bothStyles {
-			elders[style] = s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 12)})
-			s.Sees(elders[style], elders[style].Addrs()...)
+			olderPods[style] = s.Pod("older-"+styleName(style), lab.PodOptions{Style: style, Addrs: s.Addrs(style, 12)})
+			s.Sees(olderPods[style], olderPods[style].Addrs()...)
 		}
 		away := s.Actors[1]
 		s.Do(away.Node.Disconnect())
@@ -26,23 +26,23 @@ var foundApart = []Scenario{
 		heal := time.Now()
 		s.Do(away.Node.Reconnect())
 		for _, style := range bothStyles {
-			s.FindsHealed(from, heal, []*lab.Pod{elders[style], newcomers[style]}, s.Addrs(style, 12)...)
+			s.FindsHealed(from, heal, []*lab.Pod{olderPods[style], newcomers[style]}, s.Addrs(style, 12)...)
 		}
 	}},
 	{ID: "D12", Want: Found, Nodes: 2, Text: "it starts while one direction is cut; from the heal", Play: func(s *Stage) {
 		for i, style := range bothStyles {
 			ips := s.Addrs(style, 12)
-			deaf, other := s.Actors[i], s.Actors[1-i]
-			elder := s.PodOn(other, "elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
-			s.Sees(elder, ips...)
-			remove := s.InjectFaults(lab.Fault{To: deaf.Node})
+			isolated, other := s.Actors[i], s.Actors[1-i]
+			older := s.PodOn(other, "older-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+			s.Sees(older, ips...)
+			remove := s.InjectFaults(lab.Fault{To: isolated.Node})
 			from := time.Now()
-			newcomer := s.PodOn(deaf, "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+			newcomer := s.PodOn(isolated, "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
 			s.Sees(newcomer, ips...)
-			s.WaitAlone(deaf)
+			s.WaitAlone(isolated)
 			heal := time.Now()
 			remove()
-			s.FindsHealed(from, heal, []*lab.Pod{elder, newcomer}, ips...)
+			s.FindsHealed(from, heal, []*lab.Pod{older, newcomer}, ips...)
 			s.WaitAllMembers()
 		}
 	}},
@@ -50,25 +50,25 @@ var foundApart = []Scenario{
 		s.InjectFaults(lab.Fault{Percent: 20})
 		for i, style := range bothStyles {
 			ips := s.Addrs(style, 20)
-			elder := s.PodOn(s.Actors[i], "elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
-			s.Sees(elder, ips...)
+			older := s.PodOn(s.Actors[i], "older-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+			s.Sees(older, ips...)
 			newcomer := s.PodOn(s.Actors[i+1], "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
-			s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+			s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 		}
 	}},
 	{ID: "D12", Want: Found, Nodes: 2, Text: "UDP is blocked, TCP passes; from the end of that", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Routed, 13)
 		remove := s.InjectFaults(lab.Fault{UDP: lab.GossipPort})
 		from := time.Now()
-		elder := s.PodOn(s.Actors[0], "elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+		older := s.PodOn(s.Actors[0], "older", lab.PodOptions{Style: lab.Routed, Addrs: ips})
 		newcomer := s.PodOn(s.Actors[1], "newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
-		s.Sees(elder, ips...)
+		s.Sees(older, ips...)
 		s.Sees(newcomer, ips...)
 		heal := time.Now()
 		remove()
-		s.FindsHealed(from, heal, []*lab.Pod{elder, newcomer}, ips...)
+		s.FindsHealed(from, heal, []*lab.Pod{older, newcomer}, ips...)
 	}},
-	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the elder's agent is down; from its start", Play: func(s *Stage) {
+	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the older pod's agent is down; from its start", Play: func(s *Stage) {
 		s.whileDown(s.Actors[0])
 	}},
 	{ID: "D13", Want: Found, Nodes: 3, Text: "it starts while the newcomer's agent is down; from its start", Play: func(s *Stage) {
@@ -85,8 +85,8 @@ func (s *Stage) whileDown(down *Actor) {
 	s.Helper()
 	for i, style := range bothStyles {
 		ips := s.Addrs(style, byte(13+i))
-		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
-		s.Sees(elder, ips...)
+		older := s.Pod("older-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+		s.Sees(older, ips...)
 		if i == 0 {
 			s.Do(down.Agent.Kill())
 		} else {
@@ -99,6 +99,6 @@ func (s *Stage) whileDown(down *Actor) {
 		}
 		start := time.Now()
 		s.Restart(down)
-		s.FindsEarly(from, start, []*lab.Pod{elder, newcomer}, ips...)
+		s.FindsEarly(from, start, []*lab.Pod{older, newcomer}, ips...)
 	}
 }

@@ -17,16 +17,16 @@ var foundInCluster = []Scenario{
 	{ID: "D3", Want: Found, Nodes: 2, NoARP: true, Text: "two nodes, routed /32, no ARP after the start", Play: func(s *Stage) {
 		ip := s.Node.RoutedIPv4(3)
 		o := lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}}
-		elder := s.PodOn(s.Actors[0], "elder", o)
-		s.Sees(elder, ip)
-		asked := []*lab.Tap{s.tapARPRequests(elder)}
+		older := s.PodOn(s.Actors[0], "older", o)
+		s.Sees(older, ip)
+		taps := []*lab.Tap{s.tapARPRequests(older)}
 		// Datagrams that no ARP goes before.
-		s.Do(elder.Spoof(ip), elder.Spoof(ip))
+		s.Do(older.Spoof(ip), older.Spoof(ip))
 		newcomer := s.PodOn(s.Actors[1], "newcomer", o)
-		asked = append(asked, s.tapARPRequests(newcomer))
+		taps = append(taps, s.tapARPRequests(newcomer))
 		s.Do(newcomer.Spoof(ip))
-		found := s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ip)
-		for _, tap := range asked {
+		found := s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ip)
+		for _, tap := range taps {
 			if n := tap.Count(); n > 0 {
 				s.Errorf("a pod sent %d ARP requests after its start, want only answers", n)
 			}
@@ -38,11 +38,11 @@ var foundInCluster = []Scenario{
 		for i, style := range bothStyles {
 			ips := lab.IPs(fmt.Sprintf("fd00:4::4:%d", i), fmt.Sprintf("2001:db8:4::4:%d", i))
 			o := lab.PodOptions{Style: style, Addrs: ips, DAD: true}
-			elder := s.PodOn(s.Actors[0], "elder-"+styleName(style), o)
+			older := s.PodOn(s.Actors[0], "older-"+styleName(style), o)
 			for _, ip := range ips {
-				s.Do(elder.WaitDAD(patience, ip, false))
+				s.Do(older.WaitDAD(patience, ip, false))
 			}
-			s.Sees(elder, ips...)
+			s.Sees(older, ips...)
 			newcomer := s.PodOn(s.Actors[1], "newcomer-"+styleName(style), o)
 			for _, ip := range ips {
 				s.Do(newcomer.WaitDAD(patience, ip, false))
@@ -50,7 +50,7 @@ var foundInCluster = []Scenario{
 			// Before, no pod on that node had the address.
 			since := time.Now()
 			s.Talk(newcomer, ips...)
-			s.FindsEarly(newcomer.Started, since, []*lab.Pod{elder, newcomer}, ips...)
+			s.FindsEarly(newcomer.Started, since, []*lab.Pod{older, newcomer}, ips...)
 		}
 	}},
 	{ID: "D7", Want: Found, Nodes: 3, Text: "three holders on three nodes", Play: func(s *Stage) {
@@ -100,14 +100,14 @@ var foundInCluster = []Scenario{
 			for j, a := range s.Actors {
 				ips := s.Addrs(style, byte(100+10*i+j))
 				name := fmt.Sprintf("%s-%d", styleName(style), j)
-				elder := s.Pod("terminating-"+name, lab.PodOptions{Style: style, Addrs: ips})
-				s.Talk(elder, ips...)
-				s.Sees(elder, ips...)
+				older := s.Pod("terminating-"+name, lab.PodOptions{Style: style, Addrs: ips})
+				s.Talk(older, ips...)
+				s.Sees(older, ips...)
 				// From here on it only answers; it still has its address.
 				newcomer := s.PodOn(a, "newcomer-"+name, lab.PodOptions{Style: style, Addrs: ips})
 				s.Talk(newcomer, ips...)
-				found := s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
-				s.Do(elder.Delete())
+				found := s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
+				s.Do(older.Delete())
 				for _, e := range found {
 					s.Resolves(e.Conflict.ID, patience)
 				}
@@ -115,20 +115,20 @@ var foundInCluster = []Scenario{
 		}
 	}},
 	{ID: "D11", Want: Found, Nodes: 2, Text: "ten conflicts at once between two nodes", Play: func(s *Stage) {
-		var elders []*lab.Pod
+		var olderPods []*lab.Pod
 		for i := range 10 {
 			ips := s.Addrs(lab.Routed, byte(110+i))
-			p := s.Pod(fmt.Sprintf("elder%d", i), lab.PodOptions{Style: lab.Routed, Addrs: ips})
+			p := s.Pod(fmt.Sprintf("older%d", i), lab.PodOptions{Style: lab.Routed, Addrs: ips})
 			s.Sees(p, ips...)
-			elders = append(elders, p)
+			olderPods = append(olderPods, p)
 		}
 		var newcomers []*lab.Pod
-		for i, elder := range elders {
+		for i, older := range olderPods {
 			newcomers = append(newcomers, s.PodOn(s.Actors[1], fmt.Sprintf("newcomer%d", i),
-				lab.PodOptions{Style: lab.Routed, Addrs: elder.Addrs()}))
+				lab.PodOptions{Style: lab.Routed, Addrs: older.Addrs()}))
 		}
-		for i, elder := range elders {
-			s.Finds(newcomers[i].Started, []*lab.Pod{elder, newcomers[i]}, elder.Addrs()...)
+		for i, older := range olderPods {
+			s.Finds(newcomers[i].Started, []*lab.Pod{older, newcomers[i]}, older.Addrs()...)
 		}
 	}},
 }

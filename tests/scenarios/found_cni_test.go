@@ -30,10 +30,10 @@ func (s *Stage) wipedStore(plugin string) {
 	const pods = 10
 	c := s.CNI(s.Node)
 	nw := lab.CNINetwork{Plugin: realPlugins[plugin], Subnets: []string{"10.99.0.0/24", "fd00:99::/64"}}
-	elders, err := c.AddMany("elder", pods, nw)
+	olderPods, err := c.AddMany("older", pods, nw)
 	s.Do(err)
 	holder := map[netip.Addr]*lab.Pod{}
-	for _, p := range elders {
+	for _, p := range olderPods {
 		s.Sees(p.Pod, p.Addrs()...)
 		for _, ip := range p.Addrs() {
 			holder[ip] = p.Pod
@@ -44,11 +44,11 @@ func (s *Stage) wipedStore(plugin string) {
 	s.Do(err)
 	for _, p := range newcomers {
 		for _, ip := range p.Addrs() {
-			elder := holder[ip]
-			if elder == nil {
-				s.Fatal("host-local gave a newcomer ", ip, " that no elder has")
+			older := holder[ip]
+			if older == nil {
+				s.Fatal("host-local gave a newcomer ", ip, " that no older pod has")
 			}
-			s.FindsEarly(p.Started, p.Usable(ip), []*lab.Pod{elder, p.Pod}, ip)
+			s.FindsEarly(p.Started, p.Usable(ip), []*lab.Pod{older, p.Pod}, ip)
 		}
 	}
 	s.onlyOpen(pods * len(nw.Subnets))

@@ -24,8 +24,8 @@ func forwarderTakes(s *Stage) {
 	at := s.last()
 	for i, style := range bothStyles {
 		ips := s.Addrs(style, byte(230+i))
-		elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
-		s.Sees(elder, ips...)
+		older := s.Pod("older-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips})
+		s.Sees(older, ips...)
 		vm := s.PodOn(at, "vm-"+styleName(style), lab.PodOptions{Style: lab.Raw})
 		own := at.Addrs(lab.Bridged, byte(232+i))
 		s.startGuests(vm, lab.GuestOptions{}, own)
@@ -38,7 +38,7 @@ func forwarderTakes(s *Stage) {
 			s.Do(err)
 			s.Do(guest.Announce())
 		}
-		s.Finds(t0, []*lab.Pod{elder, vm}, ips...)
+		s.Finds(t0, []*lab.Pod{older, vm}, ips...)
 	}
 }
 

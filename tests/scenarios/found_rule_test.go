@@ -47,9 +47,9 @@ networks:
 			}
 		}
 		first, last := s.Actors[0], s.last()
-		elder, edgeElder := join(first, "elder", "br-storage-1"), routed(first, "edge-elder", "edge1", edge)
-		s.SeesIn("storage", elder, ips...)
-		s.SeesIn("edge", edgeElder, edge...)
+		older, edgeOlder := join(first, "older", "br-storage-1"), routed(first, "edge-older", "edge1", edge)
+		s.SeesIn("storage", older, ips...)
+		s.SeesIn("edge", edgeOlder, edge...)
 		// Lawful on every node, because that is where these networks end.
 		for _, a := range s.Actors {
 			s.SeesIn("backup", join(a, "backup", "br-backup"), ips...)
@@ -68,9 +68,9 @@ networks:
 		}
 		t0 := time.Now()
 		newcomer := join(last, "newcomer", "br-storage-2")
-		inNetwork("storage", s.Finds(t0, []*lab.Pod{elder, newcomer}, ips...))
+		inNetwork("storage", s.Finds(t0, []*lab.Pod{older, newcomer}, ips...))
 		edgeNewcomer := routed(last, "edge-newcomer", "edge2", edge)
-		inNetwork("edge", s.Finds(edgeNewcomer.Started, []*lab.Pod{edgeElder, edgeNewcomer}, edge...))
+		inNetwork("edge", s.Finds(edgeNewcomer.Started, []*lab.Pod{edgeOlder, edgeNewcomer}, edge...))
 		s.onlyOpen(len(ips) + len(edge))
 	},
 })

@@ -22,19 +22,19 @@ var mustBeFound = slices.Concat(foundOnNode, foundAnywhere, foundVLAN, foundByRu
 var foundOnNode = []Scenario{
 	{ID: "D1", Want: Found, Text: "same node, bridge: two pods, one address", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 5)
-		elder := s.Pod("elder", lab.PodOptions{Addrs: ips})
-		s.Talk(elder, ips...)
-		s.Sees(elder, ips...)
+		older := s.Pod("older", lab.PodOptions{Addrs: ips})
+		s.Talk(older, ips...)
+		s.Sees(older, ips...)
 		newcomer := s.Pod("newcomer", lab.PodOptions{Addrs: ips})
-		s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 	}},
 	{ID: "D2", Want: Found, Text: "same node, routed /32 and /128 behind proxy ARP", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Routed, 5)
-		elder := s.Pod("elder", lab.PodOptions{Style: lab.Routed, Addrs: ips})
-		s.Talk(elder, ips...)
-		s.Sees(elder, ips...)
+		older := s.Pod("older", lab.PodOptions{Style: lab.Routed, Addrs: ips})
+		s.Talk(older, ips...)
+		s.Sees(older, ips...)
 		newcomer := s.Pod("newcomer", lab.PodOptions{Style: lab.Routed, Addrs: ips})
-		s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 	}},
 	{ID: "D9", Want: Found, Text: "a pod has an address of its node, or of its tunnel", Play: func(s *Stage) {
 		tunnel := lab.IPs("10.244.100.0", "fd00:244:100::")

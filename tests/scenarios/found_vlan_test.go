@@ -40,13 +40,13 @@ var foundVLAN = slices.Concat(
 // inOneVLAN plays a duplicate of a pod in VLAN 42, while pods in other VLANs may have the address.
 func (s *Stage) inOneVLAN(ips []netip.Addr, pod func(a *Actor, name string, vlan uint16, ips []netip.Addr) *lab.Pod) {
 	s.Helper()
-	elder := pod(s.Actors[0], "elder", 42, ips)
-	s.SeesIn("default.42", elder, ips...)
+	older := pod(s.Actors[0], "older", 42, ips)
+	s.SeesIn("default.42", older, ips...)
 	s.SeesIn("default.43", pod(s.last(), "other-vlan", 43, ips), ips...)
 	s.SeesIn("default", pod(s.last(), "untagged", 0, ips), ips...)
 	t0 := time.Now()
 	newcomer := pod(s.last(), "newcomer", 42, ips)
-	for _, e := range s.Finds(t0, []*lab.Pod{elder, newcomer}, ips...) {
+	for _, e := range s.Finds(t0, []*lab.Pod{older, newcomer}, ips...) {
 		if e.Conflict.Network != "default.42" {
 			s.Errorf("network of the conflict: got %s, want default.42", e.Conflict.Network)
 		}

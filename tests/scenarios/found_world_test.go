@@ -89,18 +89,18 @@ var foundWorld = []Scenario{
 	}},
 	{ID: "D20", Want: Found, Text: "a holder's veth is made again, or moves to another pod", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 20)
-		elder := s.Pod("elder", lab.PodOptions{Addrs: ips})
-		s.Sees(elder, ips...)
-		s.recreateVeth(elder, ips)
-		s.Sees(elder, ips...)
+		older := s.Pod("older", lab.PodOptions{Addrs: ips})
+		s.Sees(older, ips...)
+		s.recreateVeth(older, ips)
+		s.Sees(older, ips...)
 		newcomer := s.Pod("newcomer", lab.PodOptions{Addrs: ips})
-		s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 		// It is found as well when the newcomer's is made again, and when it goes to another.
 		s.recreateVeth(newcomer, ips)
-		s.IsBetween([]*lab.Pod{elder, newcomer}, ips...)
-		heir := s.Pod("heir", lab.PodOptions{Style: lab.Raw, Interface: "spare"})
-		s.moveInterface(newcomer, heir, ips)
-		s.IsBetween([]*lab.Pod{elder, heir}, ips...)
+		s.IsBetween([]*lab.Pod{older, newcomer}, ips...)
+		next := s.Pod("next", lab.PodOptions{Style: lab.Raw, Interface: "spare"})
+		s.moveInterface(newcomer, next, ips)
+		s.IsBetween([]*lab.Pod{older, next}, ips...)
 	}},
 	{ID: "D21", Want: Found, Nodes: 2, Text: "the gateway's address, a bridge on the uplink, two pod bridges, two prefix lengths", Play: func(s *Stage) {
 		// The gateway of the pod's own bridge.
@@ -123,13 +123,13 @@ var foundWorld = []Scenario{
 		// Two bridges of one node for eth0.
 		s.Do(s.Node.AddBridge("kube-bridge", netip.MustParsePrefix("10.44.1.1/24"), netip.MustParsePrefix("fd00:44:1::1/64")))
 		ips := s.Addrs(lab.Bridged, 22)
-		elder := s.Pod("elder", lab.PodOptions{Addrs: ips})
-		s.Sees(elder, ips...)
+		older := s.Pod("older", lab.PodOptions{Addrs: ips})
+		s.Sees(older, ips...)
 		newcomer := s.Pod("newcomer", lab.PodOptions{Bridge: "kube-bridge", Addrs: ips})
-		found := s.Finds(newcomer.Started, []*lab.Pod{elder, newcomer}, ips...)
+		found := s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 		// An address that is there twice, and goes once, is still there.
 		s.Do(newcomer.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32)), newcomer.DelAddr(ips[0]))
-		s.StaysOpen(found[0].Conflict.ID, []*lab.Pod{elder, newcomer})
+		s.StaysOpen(found[0].Conflict.ID, []*lab.Pod{older, newcomer})
 	}},
 	{ID: "D22", Want: Found, Nodes: 2, Text: "anycast on lo that nobody declared; what to do is said", Play: func(s *Stage) {
 		vip := netip.MustParseAddr("10.53.0.53")

@@ -215,14 +215,14 @@ var quietReboot = onOneAndMore(3, Scenario{
 
 // duplicate makes a real conflict in a scenario without duplicates, on one node or two, and waits
 // until it is confirmed there. It returns the second holder.
-func (s *Stage) duplicate(name string, ips []netip.Addr, elderAt, newcomerAt *Actor) *lab.Pod {
+func (s *Stage) duplicate(name string, ips []netip.Addr, olderAt, newcomerAt *Actor) *lab.Pod {
 	s.Helper()
 	s.Expect(ips...)
 	o := lab.PodOptions{Style: lab.Routed, Addrs: ips}
-	elder := s.PodOn(elderAt, name+"-elder", o)
-	s.Sees(elder, ips...)
+	older := s.PodOn(olderAt, name+"-older", o)
+	s.Sees(older, ips...)
 	newcomer := s.PodOn(newcomerAt, name+"-newcomer", o)
-	for _, a := range []*Actor{elderAt, newcomerAt} {
+	for _, a := range []*Actor{olderAt, newcomerAt} {
 		for _, ip := range ips {
 			_, err := a.Watch.WaitConfirmed(ip, patience)
 			s.Do(err)

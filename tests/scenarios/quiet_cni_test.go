@@ -17,15 +17,15 @@ var quietCNI = []Scenario{
 				name := fmt.Sprintf("%s%d", plugin, try)
 				// Only this address is to be had. With IPv6 ADD takes longer than the overlap may.
 				nw := lab.CNINetwork{Plugin: realPlugins[plugin], Subnets: []string{fmt.Sprintf("10.9%d.0.%d/24", 8+i, 5+try)}}
-				elder, err := c.Add("elder-"+name, nw)
+				older, err := c.Add("older-"+name, nw)
 				s.Do(err)
-				s.Talk(elder.Pod, elder.Addrs()...)
-				s.Sees(elder.Pod, elder.Addrs()...)
-				s.Do(c.Release(elder, nw))
+				s.Talk(older.Pod, older.Addrs()...)
+				s.Sees(older.Pod, older.Addrs()...)
+				s.Do(c.Release(older, nw))
 				newcomer, err := c.Add("newcomer-"+name, nw)
 				s.Do(err)
 				s.Talk(newcomer.Pod, newcomer.Addrs()...)
-				return newcomer.Pod, newcomer.Addrs(), newcomer.Started, func() error { return c.Del(elder, nw) }
+				return newcomer.Pod, newcomer.Addrs(), newcomer.Started, func() error { return c.Del(older, nw) }
 			})
 		}
 	}},

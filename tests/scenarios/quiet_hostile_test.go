@@ -37,10 +37,10 @@ var quietHostile = onOneAndMore(2, Scenario{
 		for i, style := range bothStyles {
 			ips := s.Addrs(style, byte(62+i))
 			s.Expect(ips...)
-			elder := s.Pod("elder-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
+			older := s.Pod("older-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: true})
 			newcomer := s.PodOn(s.last(), "newcomer-"+styleName(style), lab.PodOptions{Style: style, Addrs: ips, Silent: i == 0})
 			var want finding
-			want.add(elder.Node, elder.Name)
+			want.add(older.Node, older.Name)
 			want.add(newcomer.Node, newcomer.Name)
 			for _, a := range s.Actors {
 				for _, ip := range ips {

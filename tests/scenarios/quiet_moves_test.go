@@ -112,7 +112,7 @@ func anyOrder(s *Stage) {
 		}
 	}
 	if inverted == 0 {
-		s.Errorf("an agent was never told of a new holder before the end of the former one")
+		s.Errorf("no agent received a new holder before the end of the previous one")
 	}
 }
 
@@ -189,13 +189,13 @@ func shortOverlap(s *Stage) {
 	for _, style := range bothStyles {
 		s.handOver(func(try int) (*lab.Pod, []netip.Addr, time.Time, func() error) {
 			name, ips := fmt.Sprintf("%s%d", styleName(style), try), s.Addrs(style, byte(110+try))
-			elder := s.Pod("elder-"+name, lab.PodOptions{Style: style, Addrs: ips})
-			s.Talk(elder, ips...)
-			s.Sees(elder, ips...)
+			older := s.Pod("older-"+name, lab.PodOptions{Style: style, Addrs: ips})
+			s.Talk(older, ips...)
+			s.Sees(older, ips...)
 			// The old pod's eth0 goes away a moment after its address was given out.
 			newcomer := s.PodOn(s.last(), "newcomer-"+name, lab.PodOptions{Style: style, Addrs: ips})
 			s.Talk(newcomer, ips...)
-			return newcomer, ips, newcomer.Started, elder.Delete
+			return newcomer, ips, newcomer.Started, older.Delete
 		})
 	}
 	// Live migration: the target announces itself before the source is stopped.

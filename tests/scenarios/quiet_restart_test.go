@@ -24,8 +24,8 @@ var quietRestart = []Scenario{
 		// One real conflict must outlive it all, as the same one.
 		ips := s.Addrs(lab.Bridged, 17)
 		s.Expect(ips...)
-		elder := s.Pod("elder", lab.PodOptions{Addrs: ips})
-		s.Sees(elder, ips...)
+		older := s.Pod("older", lab.PodOptions{Addrs: ips})
+		s.Sees(older, ips...)
 		newcomer := s.Pod("newcomer", lab.PodOptions{Addrs: ips})
 		for _, ip := range ips {
 			_, err := s.Watch().WaitConfirmed(ip, patience)

@@ -136,8 +136,8 @@ func (s *soak) advance(now time.Duration) {
 	s.slow = slices.DeleteFunc(s.slow, func(a answer) bool { return a.to < now })
 	s.mu.Unlock()
 	for _, a := range late {
-		s.journal.note(nil, nil, "%s took %.3f s to say its conflicts", a.name, (a.to - a.from).Seconds())
-		s.Errorf("seed %d, at %.3f s: %s took %.3f s to say its conflicts", s.seed, a.from.Seconds(), a.name, (a.to - a.from).Seconds())
+		s.journal.note(nil, nil, "%s took %.3f s to list its conflicts", a.name, (a.to - a.from).Seconds())
+		s.Errorf("seed %d, at %.3f s: %s took %.3f s to list its conflicts", s.seed, a.from.Seconds(), a.name, (a.to - a.from).Seconds())
 	}
 	for _, f := range findings {
 		s.found(f)
@@ -165,16 +165,16 @@ func (s *soak) pollConflicts(ctx context.Context, a *agent) {
 	}
 	if err != nil {
 		if same && ctx.Err() == nil {
-			s.journal.note(nil, nil, "%s does not say its conflicts: %v", a.name, err)
-			s.Errorf("seed %d, at %v: %s does not say its conflicts: %v", s.seed, from, a.name, err)
+			s.journal.note(nil, nil, "%s does not list its conflicts: %v", a.name, err)
+			s.Errorf("seed %d, at %v: %s does not list its conflicts: %v", s.seed, from, a.name, err)
 		}
 		return
 	}
-	said := judge.Open{Node: a.name, From: from, To: to}
+	poll := judge.Open{Node: a.name, From: from, To: to}
 	for _, c := range open {
-		said.Conflicts = append(said.Conflicts, conflictOf(c))
+		poll.Conflicts = append(poll.Conflicts, conflictOf(c))
 	}
-	s.judge.AddPoll(said)
+	s.judge.AddPoll(poll)
 }
 
 // listen passes on the events of a node's agents.
@@ -211,7 +211,7 @@ func (s *soak) streamEnded(ctx context.Context, a *agent, lives int, err error) 
 	}
 	s.journal.note(nil, nil, "the stream of %s ends: %v", a.name, err)
 	if same {
-		s.Errorf("seed %d, at %.3f s: %s goes on, and its stream ends: %v", s.seed, s.now().Seconds(), a.name, err)
+		s.Errorf("seed %d, at %.3f s: %s still runs, and its stream ended: %v", s.seed, s.now().Seconds(), a.name, err)
 	}
 }
 
@@ -241,16 +241,16 @@ func (s *soak) receive(a *agent, e lab.Event) {
 		return
 	}
 	s.count.event(e.Type)
-	s.journal.noteAt(at, []netip.Addr{e.Conflict.IP}, names, a.name+" says: "+e.Conflict.ID+" "+e.Type+", "+strings.Join(holders, ", ")+": "+e.Reason)
+	s.journal.noteAt(at, []netip.Addr{e.Conflict.IP}, names, a.name+" reports: "+e.Conflict.ID+" "+e.Type+", "+strings.Join(holders, ", ")+": "+e.Reason)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.judge.AddEvent(event)
 }
 
 func conflictOf(c lab.Conflict) judge.Conflict {
-	said := judge.Conflict{ID: c.ID, IP: c.IP, Confirmed: c.State == "confirmed"}
+	conflict := judge.Conflict{ID: c.ID, IP: c.IP, Confirmed: c.State == "confirmed"}
 	for _, h := range c.Holders {
-		said.Holders = append(said.Holders, judge.Holder{Node: h.Node, Netns: h.Netns})
+		conflict.Holders = append(conflict.Holders, judge.Holder{Node: h.Node, Netns: h.Netns})
 	}
-	return said
+	return conflict
 }

@@ -83,11 +83,11 @@ func (s *soak) found(f judge.Finding) {
 	}
 	s.count.mu.Lock()
 	s.count.printed++
-	told := s.count.printed
+	printed := s.count.printed
 	s.count.mu.Unlock()
 	text := fmt.Sprintf("seed %d, at %.3f s: %s", s.seed, f.At.Seconds(), line)
-	if told <= maxHistories {
-		text += fmt.Sprintf("\nits story (all is in %s):\n%s", s.journal.dir, s.journal.history(f.IP, pods, f.At))
+	if printed <= maxHistories {
+		text += fmt.Sprintf("\nits history (all is in %s):\n%s", s.journal.dir, s.journal.history(f.IP, pods, f.At))
 	}
 	s.Errorf("%s", text)
 }
@@ -148,7 +148,7 @@ func (s *soak) summary() {
 		s.Logf("the journal, the agents' logs and what they could explain are in %s", s.journal.dir)
 	}
 	s.Logf("steps: %s; the latest %.3f s late, the slowest %.3f s", list(s.count.steps), s.count.late.Seconds(), s.count.took.Seconds())
-	s.Logf("events: %s; addresses: %d; looks late: %d, forgiven: %.1f s", list(s.count.events), len(s.count.ips), s.count.stalls.Load(), tally.Stalled.Seconds())
+	s.Logf("events: %s; addresses: %d; late snapshots: %d, stalled: %.1f s", list(s.count.events), len(s.count.ips), s.count.stalls.Load(), tally.Stalled.Seconds())
 	s.Logf("from both having an address to confirmed, at each node: %s", quantiles(tally.Delays))
 	s.Logf("the slowest: %s", strings.ReplaceAll(tally.Slowest, s.Prefix(), ""))
 	s.Logf("where an agent was restarted, at the earliest from when it was ready: %s", quantiles(tally.Held))
@@ -192,7 +192,7 @@ func (s *soak) leftovers() {
 				break
 			}
 			if !sleep(ctx, tick) {
-				s.Errorf("seed %d: all pods are dead, and %s tells of %d conflicts (%v): %+v", s.seed, a.name, len(open), err, open)
+				s.Errorf("seed %d: all pods have ended, and %s lists %d conflicts (%v): %+v", s.seed, a.name, len(open), err, open)
 				break
 			}
 		}

@@ -26,11 +26,11 @@ func TestVulncheck(t *testing.T) {
 	needs.Slow(t)
 	const unreachable = "not checked: the vulnerability database cannot be reached"
 	for _, test := range []struct {
-		name  string
-		env   []string
-		pass  bool
-		says  string
-		never string
+		name   string
+		env    []string
+		pass   bool
+		prints string
+		never  string
 	}{
 		{"an empty database", []string{"GOVULNDB=" + database(t, "")}, true, "No vulnerabilities found", unreachable},
 		{"a function that is called", []string{"GOVULNDB=" + database(t, called)}, false, "GO-2099-0001", unreachable},
@@ -49,8 +49,8 @@ func TestVulncheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := string(text)
-			if (err == nil) != test.pass || !strings.Contains(out, test.says) || strings.Contains(out, test.never) {
-				t.Errorf("it ended with %v, want passed: %v, and %q in\n%s", err, test.pass, test.says, out)
+			if (err == nil) != test.pass || !strings.Contains(out, test.prints) || strings.Contains(out, test.never) {
+				t.Errorf("it ended with %v, want passed: %v, and %q in\n%s", err, test.pass, test.prints, out)
 			}
 		})
 	}

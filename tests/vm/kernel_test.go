@@ -89,7 +89,7 @@ var kernelDependency = regexp.MustCompile(`(?m)^Depends: (linux-image-6\.1\.0-(\
 func newestKernel() (name, version string, err error) {
 	out, err := exec.Command("apt-cache", "show", "linux-image-amd64").Output()
 	if err != nil {
-		return "", "", fmt.Errorf("ask apt for linux-image-amd64: %w (set %s to an unpacked kernel package where there is no apt)", err, kernelVariable)
+		return "", "", fmt.Errorf("query apt for linux-image-amd64: %w (set %s to an unpacked kernel package where there is no apt)", err, kernelVariable)
 	}
 	newest := -1
 	for _, match := range kernelDependency.FindAllStringSubmatch(string(out), -1) {

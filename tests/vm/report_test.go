@@ -19,7 +19,7 @@ func TestKernelProblems(t *testing.T) {
 		"[    1.9] reboot: Power down":                                      false,
 	} {
 		if got := problems.MatchString("[    0.1] Linux version 6.1\n" + line + "\n"); got != want {
-			t.Errorf("%q is trouble: %t, want %t", line, got, want)
+			t.Errorf("%q is a kernel problem: %t, want %t", line, got, want)
 		}
 	}
 }

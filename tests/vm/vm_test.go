@@ -69,11 +69,11 @@ func TestLinux61(t *testing.T) {
 	err = m.run(t.Context(), k.image, initramfs)
 	ran := time.Since(booted)
 	if err != nil {
-		t.Errorf("%v; the last it said:\n%s", err, tail(m.log(0), 40))
+		t.Errorf("%v; the last output:\n%s", err, tail(m.log(0), 40))
 	}
 	t.Run("kernel", func(t *testing.T) {
 		for _, line := range problems.FindAllString(m.log(0), 20) {
-			t.Errorf("the kernel says: %s", line)
+			t.Errorf("the kernel reported: %s", line)
 		}
 	})
 	for i, s := range suites {
@@ -159,7 +159,7 @@ var ended = regexp.MustCompile(`(?m)^vm: exit code (\d+) at ([\d.]+) `)
 func report(t *testing.T, s suite, log string) {
 	match := ended.FindStringSubmatchIndex(log)
 	if match == nil {
-		t.Fatalf("it did not come to its end; the last it said:\n%s", tail(log, 60))
+		t.Fatalf("it did not end; the last output:\n%s", tail(log, 60))
 	}
 	code, err := strconv.Atoi(log[match[2]:match[3]])
 	if err != nil {
@@ -213,7 +213,7 @@ func decode(log string) (results []*result, rest string, err error) {
 		if err := decoder.Decode(&event); errors.Is(err, io.EOF) {
 			return results, rest, nil
 		} else if err != nil {
-			return nil, "", fmt.Errorf("read what go tool test2json says: %w", err)
+			return nil, "", fmt.Errorf("read the output of go tool test2json: %w", err)
 		}
 		if event.Test == "" {
 			rest += event.Output

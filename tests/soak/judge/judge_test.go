@@ -22,12 +22,12 @@ func TestJudge(t *testing.T) {
 			play: play{has: shared, reports: both(6500*ms, 18*s, a, b)},
 		},
 		{
-			name: "nobody says anything", long: 1,
+			name: "no reports", long: 1,
 			play: play{has: shared},
 			want: map[Kind]int{Overdue: 2, Missed: 2},
 		},
 		{
-			name: "one of the two says nothing", long: 1,
+			name: "one of the two reports nothing", long: 1,
 			play: play{has: shared, reports: both(6500*ms, 18*s, a, b)[:1]},
 			want: map[Kind]int{Overdue: 1, Missed: 1},
 		},
@@ -118,7 +118,7 @@ func TestJudge(t *testing.T) {
 			want: map[Kind]int{Wrong: 2},
 		},
 		{
-			name: "wrong: said where nobody has it", long: 1, found: 1,
+			name: "wrong: reported where no holder is", long: 1, found: 1,
 			play: play{has: shared, reports: append(both(6500*ms, 18*s, a, b), report{node: n3, from: 6500 * ms, until: 8 * s, holders: []Holder{a, b}})},
 			want: map[Kind]int{Wrong: 1},
 		},
@@ -156,16 +156,16 @@ func TestJudge(t *testing.T) {
 			play: play{has: shared, reports: both(6500*ms, 22700*ms, a, b)},
 		},
 		{
-			name: "never told of its own accord", long: 1, found: 1,
+			name: "in polls only", long: 1, found: 1,
 			play: play{has: shared, reports: polledOnly(both(6500*ms, 18*s, a, b))},
 		},
 		{
-			name: "invented, and told when asked only",
+			name: "invented, in polls only",
 			play: play{has: shared[:1], reports: polledOnly(both(6500*ms, 8*s, a, b))},
 			want: map[Kind]int{Invented: 2},
 		},
 		{
-			name: "invented: long ago, and told when asked only",
+			name: "invented: long ago, in polls only",
 			play: play{
 				has:     []stretch{{holder: a, from: 1 * s, until: 7 * s}, {holder: b, from: 5 * s, until: 30 * s}},
 				reports: polledOnly(both(9500*ms, 10500*ms, a, b)),
@@ -173,12 +173,12 @@ func TestJudge(t *testing.T) {
 			want: map[Kind]int{Invented: 2},
 		},
 		{
-			name: "wrong, and told when asked only", long: 1, found: 1,
+			name: "wrong, in polls only", long: 1, found: 1,
 			play: play{has: shared, reports: polledOnly(both(6500*ms, 12*s, a, b, c))},
 			want: map[Kind]int{Wrong: 2, Dropped: 2},
 		},
 		{
-			name: "restored, and nobody ever had it together",
+			name: "restored, and never shared",
 			play: play{
 				has:     shared[:1],
 				reports: polledOnly(both(9*s, 12*s, a, b)[1:]),
@@ -244,7 +244,7 @@ func TestJudge(t *testing.T) {
 			play: play{has: shared[:1], reports: []report{{node: n1, from: 5 * s, until: 19 * s, holders: []Holder{a, b}, suspected: true}}},
 		},
 		{
-			name: "a suspicion of a former agent lingers",
+			name: "a suspicion from before the restart lingers",
 			play: play{
 				has:     shared[:1],
 				reports: []report{{node: n1, from: 6 * s, until: 29 * s, holders: []Holder{a, b}, suspected: true}},
@@ -261,7 +261,7 @@ func TestJudge(t *testing.T) {
 			want: map[Kind]int{Suspicious: 1},
 		},
 		{
-			name: "a third's agent is down, and is asked in vain", long: 2, found: 1,
+			name: "a third's agent is down and does not answer", long: 2, found: 1,
 			play: play{
 				has:     append(slices.Clone(shared), stretch{holder: c, from: 2 * s, until: 8 * s}),
 				reports: both(9500*ms, 18*s, a, b),

@@ -9,17 +9,17 @@ import (
 // duplicate is a duplicate that lasts long enough to be found, ends in one of several ways, and sometimes
 // returns.
 func (m *model) duplicate() {
-	elder := m.idle(nil)
-	if elder == nil {
+	older := m.idle(nil)
+	if older == nil {
 		return
 	}
 	switch n := m.rng.IntN(100); {
 	case n < 15:
-		m.hostDuplicate(elder)
+		m.hostDuplicate(older)
 	case n < 40:
-		m.addedDuplicate(elder)
+		m.addedDuplicate(older)
 	default:
-		m.startedDuplicate(elder)
+		m.startedDuplicate(older)
 	}
 }
 
@@ -40,44 +40,44 @@ func (m *model) hostDuplicate(p *pod) {
 }
 
 // addedDuplicate gives a running pod another one's addresses.
-func (m *model) addedDuplicate(elder *pod) {
+func (m *model) addedDuplicate(older *pod) {
 	q := m.idle(func(q *pod) bool {
-		return q != elder && !slices.ContainsFunc(q.has, func(ip netip.Addr) bool { return slices.Contains(elder.has, ip) })
+		return q != older && !slices.ContainsFunc(q.has, func(ip netip.Addr) bool { return slices.Contains(older.has, ip) })
 	})
 	if q == nil {
 		return
 	}
 	m.begin("added duplicate")
-	ips := slices.Clone(elder.has)
+	ips := slices.Clone(older.has)
 	if m.chance(50) {
 		ips = ips[:1]
 	}
-	first := elder.last
+	first := older.last
 	m.add(q, m.now, ips...)
 	m.waitFor(first)
 	end := m.now + m.lasts()
-	m.end(elder, q, end, ips)
-	if !m.again() || len(m.holders(elder, q, ips)) != 1 {
+	m.end(older, q, end, ips)
+	if !m.again() || len(m.holders(older, q, ips)) != 1 {
 		return
 	}
-	keeper := m.holders(elder, q, ips)[0]
+	keeper := m.holders(older, q, ips)[0]
 	at := end + m.comeback()
 	back := m.newcomer(keeper, ips, at)
 	m.stop(back, at+m.between(5*time.Second, 12*time.Second))
 }
 
 // startedDuplicate starts one or two pods with another one's addresses.
-func (m *model) startedDuplicate(elder *pod) {
+func (m *model) startedDuplicate(older *pod) {
 	m.begin("duplicate")
-	if elder.Silent {
+	if older.Silent {
 		m.name = "silent " + m.name
 	}
-	ips := slices.Clone(elder.has)
-	q := m.newcomer(elder, ips, m.now)
+	ips := slices.Clone(older.has)
+	q := m.newcomer(older, ips, m.now)
 	end := m.now + m.lasts()
 	if m.chance(20) {
 		m.name += ", triple"
-		third := m.newcomer(elder, ips, m.now+m.upTo(5*time.Second))
+		third := m.newcomer(older, ips, m.now+m.upTo(5*time.Second))
 		m.stop(third, m.between(m.now+6*time.Second, end+8*time.Second))
 	}
 	if m.chance(15) && end > m.now+12*time.Second {
@@ -86,11 +86,11 @@ func (m *model) startedDuplicate(elder *pod) {
 		id := m.stop(q, at)
 		q = m.startLike(Pod{Routed: q.Routed, Silent: q.Silent}, at+m.upTo(time.Second), m.otherNode(q.Node), ips, id)
 	}
-	m.end(elder, q, end, ips)
+	m.end(older, q, end, ips)
 	if !m.again() {
 		return
 	}
-	who := m.holders(elder, q, ips)
+	who := m.holders(older, q, ips)
 	if len(who) != 1 {
 		return
 	}
@@ -101,15 +101,15 @@ func (m *model) startedDuplicate(elder *pod) {
 
 // crowd starts several pods with one's addresses and ends all but one of them one by one.
 func (m *model) crowd() {
-	elder := m.idle(nil)
-	if elder == nil {
+	older := m.idle(nil)
+	if older == nil {
 		return
 	}
 	m.begin("crowd")
-	ips := slices.Clone(elder.has)
-	all := []*pod{elder}
+	ips := slices.Clone(older.has)
+	all := []*pod{older}
 	for range 3 + m.rng.IntN(3) {
-		all = append(all, m.newcomer(elder, ips, m.now+m.upTo(3*time.Second)))
+		all = append(all, m.newcomer(older, ips, m.now+m.upTo(3*time.Second)))
 	}
 	m.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	at := m.now + m.lasts()
@@ -126,14 +126,14 @@ func (m *model) again() bool { return m.chance(30) }
 func (m *model) comeback() time.Duration { return m.between(200*time.Millisecond, 8*time.Second) }
 
 // end ends a duplicate: one of the two pods ends, moves, or loses the addresses.
-func (m *model) end(elder, q *pod, at time.Duration, ips []netip.Addr) {
-	who := elder
+func (m *model) end(older, q *pod, at time.Duration, ips []netip.Addr) {
+	who := older
 	if m.chance(60) {
 		who = q
 	}
 	// The other one must be there when the duplicate returns.
-	other := elder
-	if who == elder {
+	other := older
+	if who == older {
 		other = q
 	}
 	other.busy = max(other.busy, at+margin)
@@ -156,8 +156,8 @@ func (m *model) end(elder, q *pod, at time.Duration, ips []netip.Addr) {
 }
 
 // holders are those of the two pods that have the addresses.
-func (m *model) holders(elder, q *pod, ips []netip.Addr) (left []*pod) {
-	for _, p := range []*pod{elder, q} {
+func (m *model) holders(older, q *pod, ips []netip.Addr) (left []*pod) {
+	for _, p := range []*pod{older, q} {
 		if slices.Contains(p.has, ips[0]) {
 			left = append(left, p)
 		}

@@ -131,7 +131,7 @@ func TestPlansAreVaried(t *testing.T) {
 		}
 	}
 	if len(names) < 13 {
-		t.Errorf("only these stories are told: %v", names)
+		t.Errorf("only these stories occur: %v", names)
 	}
 	busiest := 0
 	for _, n := range births {

@@ -61,7 +61,7 @@ func TestSnapshots(t *testing.T) {
 	s.waitAddrs(holder(p), ips, nil)
 	mine := slices.DeleteFunc(slices.Clone(s.order), func(l judge.Snapshot) bool { return l.Holder != holder(p) })
 	if len(mine[0].Has)+len(mine[1].Has) > 0 || mine[0].To > began || mine[1].From < began {
-		t.Errorf("first looks: %+v; want two from before the pod was there", mine[:2])
+		t.Errorf("first snapshots: %+v; want two from before the pod was there", mine[:2])
 	}
 
 	s.Do(p.DelAddr(ips[0]), s.watcher.Read(p.Name))
@@ -80,7 +80,7 @@ func TestSnapshots(t *testing.T) {
 	count := len(s.order)
 	s.Do(s.watcher.ReadAll())
 	if got := len(s.order) - count; got != 1 {
-		t.Errorf("a round where only the node is left: %d looks", got)
+		t.Errorf("ReadAll with only the node left: %d snapshots", got)
 	}
 }
 
@@ -89,10 +89,10 @@ func TestDetection(t *testing.T) {
 	t.Parallel()
 	s, n := newStage(t)
 	ips := []netip.Addr{n.IPv6(6)}
-	elder := s.Pod(n, "p1.node1", lab.PodOptions{Addrs: ips})
+	older := s.Pod(n, "p1.node1", lab.PodOptions{Addrs: ips})
 	rival := s.Pod(n, "p2.node1", lab.PodOptions{Addrs: ips, DAD: true})
 	s.Do(rival.WaitDAD(lab.Patience(10*time.Second), ips[0], true))
-	s.waitAddrs(holder(elder), ips, nil)
+	s.waitAddrs(holder(older), ips, nil)
 	s.waitAddrs(holder(rival), nil, nil)
 	for _, l := range s.order {
 		if l.Holder == holder(rival) && len(l.Has) > 0 {
@@ -119,7 +119,7 @@ func TestDying(t *testing.T) {
 	for deadline := time.Now().Add(lab.Patience(10 * time.Second)); len(s.last[holder(p)].Maybe) > 0; time.Sleep(10 * time.Millisecond) {
 		s.Do(s.watcher.ReadAll())
 		if time.Now().After(deadline) {
-			t.Fatal("it goes on without anybody who keeps it")
+			t.Fatal("the netns still exists, and nothing holds it")
 		}
 	}
 }
