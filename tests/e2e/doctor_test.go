@@ -140,7 +140,7 @@ func TestDoctorOnAHealthyNode(t *testing.T) {
 			"bpf tcx":      {"works"},
 			"bpf tc":       {"works"},
 			"bpf xdp":      {"works"},
-			"bpf " + mode:  {"what --attach " + mode + " takes"},
+			"bpf " + mode:  {"--attach " + mode + " uses it"},
 			"processes":    {"network namespaces"},
 			"netns names":  nil,
 			"pods":         {"8 pod interfaces", "entered"},

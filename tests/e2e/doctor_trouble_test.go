@@ -329,5 +329,5 @@ func TestDoctorReadsTheStatus(t *testing.T) {
 	}))
 	a = l.Agent(n, "--attach", "xdp")
 	r = examine()
-	r.want(l, "interfaces", "fail", "failed: "+pod.HostInterface, "taken")
+	r.want(l, "interfaces", "fail", "failed: "+pod.HostInterface, "in use")
 }
