@@ -60,7 +60,7 @@ var errBadRecord = errors.New("bad record")
 // decode reads a record as the BPF programs write it, and allocates nothing.
 func (r *Record) decode(b []byte) error {
 	if len(b) < recordSize {
-		return fmt.Errorf("%w: %d bytes, want %d", errBadRecord, len(b), recordSize)
+		return fmt.Errorf("%w: %d bytes, expected %d", errBadRecord, len(b), recordSize)
 	}
 	kind := Kind(b[30])
 	if kind < Data || kind > Tentative {

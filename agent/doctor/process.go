@@ -91,7 +91,7 @@ func readNamespaces() (n namespaces) {
 }
 
 const rightsAdvice = "add what is named to the container's securityContext.capabilities, or run it privileged: without SYS_ADMIN no network namespace is " +
-	"entered, without NET_ADMIN nothing attached, without NET_RAW no pod asked for its addresses, without NET_BROADCAST new addresses go unnoticed; " +
+	"entered, without NET_ADMIN nothing attached, without NET_RAW no address probed, without NET_BROADCAST new addresses go unnoticed; " +
 	"if it is there, something else forbids it: see \"security\", and allow it in the seccomp, AppArmor or SELinux profile"
 
 const ptraceAdvice = "add SYS_PTRACE to the container's capabilities: without it a network namespace is only found when it has a name under /run/netns"
