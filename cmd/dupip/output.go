@@ -74,14 +74,14 @@ func (f format) encode(w io.Writer, v any, stream bool) (bool, error) {
 	return true, err
 }
 
-// show prints a document in the format that was chosen; print prints it as text.
-func show[T any](cmd *cobra.Command, g *globals, document T, print func(out io.Writer, document T, wide bool)) error {
+// show prints a document in the format that was chosen; printText prints it for people.
+func show[T any](cmd *cobra.Command, g *globals, document T, printText func(out io.Writer, document T, wide bool)) error {
 	out := cmd.OutOrStdout()
 	if done, err := g.output.encode(out, document, false); done {
 		return err
 	}
 	sanitize(&document)
-	print(out, document, g.output == formatWide)
+	printText(out, document, g.output == formatWide)
 	return nil
 }
 

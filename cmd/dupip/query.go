@@ -14,14 +14,14 @@ import (
 // newQuery returns a command without arguments that prints one document of the agent.
 func newQuery[T any](
 	g *globals, use, short string,
-	get func(*api.Client, context.Context) (T, error), print func(out io.Writer, document T, wide bool),
+	get func(*api.Client, context.Context) (T, error), printText func(out io.Writer, document T, wide bool),
 ) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: noArguments, RunE: func(cmd *cobra.Command, _ []string) error {
 		document, err := get(g.client(), cmd.Context())
 		if err != nil {
 			return err
 		}
-		return show(cmd, g, document, print)
+		return show(cmd, g, document, printText)
 	}}
 	g.addTo(cmd)
 	return cmd
