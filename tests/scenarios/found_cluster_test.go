@@ -95,7 +95,7 @@ var foundInCluster = []Scenario{
 			s.FindsHost(t0, taker, other, ip)
 		}
 	}},
-	{ID: "D10", Want: Found, Nodes: 2, Text: "a terminating pod lives on, its address is given out again", Play: func(s *Stage) {
+	{ID: "D10", Want: Found, Nodes: 2, Text: "a terminating pod still runs, its address is given out again", Play: func(s *Stage) {
 		for i, style := range bothStyles {
 			for j, a := range s.Actors {
 				ips := s.Addrs(style, byte(100+10*i+j))

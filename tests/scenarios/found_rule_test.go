@@ -10,7 +10,7 @@ import (
 
 // foundByRule are duplicates in networks that the configuration declares.
 var foundByRule = onOneAndMore(2, Scenario{
-	ID: "D17", Want: Found, Text: "in a declared network; lawful twins in other networks", Config: `
+	ID: "D17", Want: Found, Text: "in a declared network; other networks have the same addresses", Config: `
 networks:
   - name: storage
     match:

@@ -131,7 +131,7 @@ var foundWorld = []Scenario{
 		s.Do(newcomer.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32)), newcomer.DelAddr(ips[0]))
 		s.StaysOpen(found[0].Conflict.ID, []*lab.Pod{older, newcomer})
 	}},
-	{ID: "D22", Want: Found, Nodes: 2, Text: "anycast on lo that nobody declared; what to do is said", Play: func(s *Stage) {
+	{ID: "D22", Want: Found, Nodes: 2, Text: "undeclared anycast on lo, with advice", Play: func(s *Stage) {
 		vip := netip.MustParseAddr("10.53.0.53")
 		var pods []*lab.Pod
 		var since time.Time

@@ -13,7 +13,7 @@ import (
 
 // quietAnswers are questions about addresses that others have, and answers for such.
 var quietAnswers = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "Q12", Want: Quiet, Text: "probes for an address somebody else holds", Play: probes}),
+	onOneAndMore(2, Scenario{ID: "Q12", Want: Quiet, Text: "probes for an address that another pod holds", Play: probes}),
 	[]Scenario{{ID: "Q12", Want: Quiet, Text: "a pod and a guest whose duplicate detection fails", Play: failedDetection}},
 	onOneAndMore(2, Scenario{ID: "Q24", Want: Quiet, Text: "two pods and the host answer for their own docker0", Play: answersForDocker}),
 	onOneAndMore(2, Scenario{ID: "Q25", Want: Quiet, Text: "a pod with proxy ARP answers for other pods", Play: proxyAnswers}),

@@ -15,7 +15,7 @@ import (
 // last one.
 var quietMoves = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "Q1", Want: Quiet, MaySuspect: true, Text: "an address is given out again 0, 0.1, 5 s later", Play: givenOutAgain}),
-	[]Scenario{{ID: "Q3", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "a pod moves with its address, the words come in any order", Play: anyOrder}},
+	[]Scenario{{ID: "Q3", Want: Quiet, Nodes: 3, MaySuspect: true, Text: "a pod moves with its address, updates arrive in any order", Play: anyOrder}},
 	onOneAndMore(2, Scenario{ID: "Q10", Want: Quiet, MaySuspect: true, Text: "a VIP moves between two pods, keepalived's way", Play: movingVIP}),
 	onOneAndMore(2, Scenario{ID: "Q11", Want: Quiet, MaySuspect: true, MinOverlap: longOverlap, Text: "hand-over with a short overlap", Play: shortOverlap}),
 	onOneAndMore(2, Scenario{ID: "Q15", Want: Quiet, MaySuspect: true, Text: "a pod changes its address, another takes the old one", Play: changedAddress}),

@@ -15,7 +15,7 @@ import (
 
 // quietSolicitation is about what the agent itself sends.
 var quietSolicitation = onOneAndMore(2, Scenario{
-	ID: "Q28", Want: Quiet, Text: "our own solicitation hurts nobody", Play: func(s *Stage) {
+	ID: "Q28", Want: Quiet, Text: "our own solicitation does no harm", Play: func(s *Stage) {
 		ips := s.Addrs(lab.Bridged, 28)
 		bystander := s.Pod("bystander", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 29)})
 		// Its own addresses are probed once, before it becomes a bystander.

@@ -65,7 +65,7 @@ var quietWorld = []Scenario{
 			return target.Pod, ips, since, before.SetDown
 		})
 	}},
-	{ID: "Q31", Want: Quiet, Nodes: 2, Text: "a VIP or egress address moves between nodes, and pods talk to it", Play: func(s *Stage) {
+	{ID: "Q31", Want: Quiet, Nodes: 2, Text: "a VIP or egress address moves between nodes, and pods send to it", Play: func(s *Stage) {
 		vips := lab.IPs("192.168.77.200", "fd00:77::200")
 		var pods []*lab.Pod
 		for i, a := range s.Actors {
@@ -154,7 +154,7 @@ var quietWorld = []Scenario{
 			s.Do(victim.Delete())
 		}
 	}},
-	{ID: "Q34", Want: Quiet, MaySuspect: true, Text: "optimistic addresses are used, and then lost to who has them", Play: func(s *Stage) {
+	{ID: "Q34", Want: Quiet, MaySuspect: true, Text: "optimistic addresses are used, and then lost to their holders", Play: func(s *Stage) {
 		ip := s.Node.IPv6(34)
 		holder := s.Pod("holder", lab.PodOptions{Addrs: []netip.Addr{ip}})
 		s.Sees(holder, ip)
@@ -170,7 +170,7 @@ var quietWorld = []Scenario{
 		s.SeesForwarded(p, mark)
 		s.waitGone(p, ip)
 	}},
-	{ID: "Q35", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "an agent stands still while its pods' addresses go to another node", Play: func(s *Stage) {
+	{ID: "Q35", Want: Quiet, Nodes: 2, MaySuspect: true, Text: "an agent is suspended while its pods' addresses go to another node", Play: func(s *Stage) {
 		frozen := s.Actors[0]
 		var pods []*lab.Pod
 		for i, style := range bothStyles {
