@@ -127,7 +127,7 @@ func checkSocket(_ context.Context, known *facts) Check {
 // checkMetrics checks whether the port is free, or the agent's own.
 func checkMetrics(_ context.Context, known *facts) Check {
 	address := known.opts.MetricsListen
-	if address == "off" || address == "none" {
+	if address == "off" {
 		return skip("--metrics-listen %s", address)
 	}
 	listener, err := metrics.Listen(address)

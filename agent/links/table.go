@@ -118,11 +118,11 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 	veth := t.veths[attrs.Index]
 	switch {
 	case !t.routes.leadsToNetns(link):
-		t.remove(attrs.Index, "")
+		t.remove(attrs.Index, "interface "+attrs.Name+" does not lead to a netns of pods any more")
 		return
 	case veth == nil:
 	case veth.nsid != attrs.NetNsID || veth.peer != attrs.ParentIndex:
-		t.remove(attrs.Index, "")
+		t.remove(attrs.Index, "interface "+attrs.Name+" leads to another device")
 		veth = nil
 	case veth.iface.State != Uplink && veth.observed() == t.ignore(attrs.Name):
 		t.remove(attrs.Index, "the configuration says to ignore "+attrs.Name)

@@ -67,20 +67,20 @@ func TestTable(t *testing.T) {
 		},
 		"the peer is in another netns now": {
 			followed,
-			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), []string{"removed: interface pod7 is gone"}},
+			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), []string{"removed: interface pod7 leads to another device"}},
 			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"it has another peer": {
 			followed,
-			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), []string{"removed: interface pod7 is gone"}},
+			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), []string{"removed: interface pod7 leads to another device"}},
 		},
 		"the peer came to our netns": {
 			followed,
-			{event(func(a *netlink.LinkAttrs) { a.NetNsID = -1 }), []string{"removed: interface pod7 is gone"}},
+			{event(func(a *netlink.LinkAttrs) { a.NetNsID = -1 }), []string{"removed: interface pod7 does not lead to a netns of pods any more"}},
 		},
 		"a default route uses it": {
 			followed,
-			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, []string{"removed: interface pod7 is gone"}},
+			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, []string{"removed: interface pod7 does not lead to a netns of pods any more"}},
 		},
 		"changes": {
 			followed,

@@ -99,7 +99,7 @@ func (w *Watcher) SetIgnore(ignore func(name string) bool) {
 	w.requests.add(relist{})
 }
 
-// Overruns returns how often netlink events were lost, each followed by a full resync. Safe for
+// Overruns returns how often the watcher lost netlink events and scanned everything again. Safe for
 // concurrent use.
 func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 
@@ -161,6 +161,7 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	refs, err := w.finder.Refs()
 	if err != nil {
 		w.opts.Log.Warn("listing devices that cannot be observed failed", "error", err)
+		return nil
 	}
 	w.unsupported.list(all, refs, seen)
 	return nil

@@ -140,8 +140,8 @@ func insert[N comparable](picks []Pick[N], start int, p Pick[N], k int) []Pick[N
 }
 
 // compare orders picks, the highest score first. Mixing is a bijection: for one key only
-// equal seeds have equal scores. Two nodes of one seed are as likely as a hash collision
-// of 64 bits; then whoever was there first stays, and agents may differ.
+// equal seeds have equal scores. Only a collision of 64-bit hashes gives two nodes one seed; then
+// agents may pick different ones of the two.
 func compare[N comparable](a, b Pick[N]) int {
 	switch {
 	case a.Score > b.Score:

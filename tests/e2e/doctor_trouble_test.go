@@ -118,6 +118,7 @@ func TestDoctorMetricsPort(t *testing.T) {
 	l.Do(listener.Close())
 	examine(fmt.Sprintf(":%d", taken)).want(l, "metrics", "ok", "free")
 	examine("[::1]:9951").want(l, "metrics", "ok", "free")
+	examine("none").want(l, "metrics", "fail", "--metrics-listen") // the agent refuses it
 	examine("192.0.2.1:9951").want(l, "metrics", "fail", "no address of this node")
 	examine("9951").want(l, "metrics", "fail", "host:port")
 }

@@ -131,6 +131,9 @@ func (g *Guest) Send(dst netip.Addr) error {
 }
 
 func (g *Guest) send(frame []byte) error {
+	if g.paused.Load() {
+		return nil
+	}
 	if _, err := g.socket.Write(frame); err != nil {
 		return fmt.Errorf("send from guest in netns %s: %w", g.pod.Name, err)
 	}
@@ -140,7 +143,7 @@ func (g *Guest) send(frame []byte) error {
 // sendPeriodically announces and sends until the guest stops or gives up its address.
 func (g *Guest) sendPeriodically(ctx context.Context) {
 	world := ExternalAddr(g.opts.Addr)
-	for g.Owned(ctx) == nil && (g.paused.Load() || g.Announce() == nil && g.Send(world) == nil) && pause(ctx, g.opts.Interval) {
+	for g.Owned(ctx) == nil && g.Announce() == nil && g.Send(world) == nil && pause(ctx, g.opts.Interval) {
 	}
 }
 
