@@ -35,7 +35,7 @@ func TestDashboard(t *testing.T) {
 	tile := func(title, nodes string) string { return b.panel(l, title).Targets[0].on(nodes) }
 	d.want(tile("Duplicates", ".*"), 0)
 	l.Pod(nodes[1], "newcomer", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
-	l.Do(sprayer.Spoof(manyAddresses()...))
+	l.Do(sprayer.Spoof(manyAddrs()...))
 
 	d.want(`count(dupip_conflict_info{state="confirmed"})`, 2) // one at each of its nodes
 	for _, w := range []struct {
@@ -69,7 +69,7 @@ func TestDashboard(t *testing.T) {
 		}
 		return err
 	})
-	l.Do(sprayer.Spoof(manyAddresses()...))
+	l.Do(sprayer.Spoof(manyAddrs()...))
 	d.wantAnswers(b)
 
 	l.Do(agents[2].Kill())
@@ -90,8 +90,8 @@ func addMacvlan(l *lab.T, n *lab.Node) {
 	}
 }
 
-// manyAddresses are more than an agent tracks behind one interface.
-func manyAddresses() (all []netip.Addr) {
+// manyAddrs are more than an agent tracks behind one interface.
+func manyAddrs() (all []netip.Addr) {
 	for i := range 3000 {
 		all = append(all, netip.AddrFrom4([4]byte{10, 99, byte(i >> 8), byte(i)}))
 	}

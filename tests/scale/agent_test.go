@@ -20,7 +20,7 @@ import (
 type agent struct {
 	id       string // NodeID
 	gossip   *gossip.Gossip
-	seat     *simulatedMember // nil with real memberlists
+	member   *simulatedMember // nil with real memberlists
 	detector *detector.Detector
 	peer     *peer.Peer
 	budget   *probe.Budget

@@ -276,8 +276,8 @@ func (tw *simulation) cut(n, pods int, r *report) {
 	side := func(a netip.AddrPort) int { return int(a.Addr().As4()[3]) % 2 }
 	var work sync.WaitGroup
 	work.Go(func() {
-		if tw.crowd != nil {
-			tw.crowd.partition(side, lasts)
+		if tw.members != nil {
+			tw.members.partition(side, lasts)
 			return
 		}
 		tw.network.Partition(side)

@@ -23,8 +23,8 @@ const suspectedGoal = time.Second
 
 // A report measures a phase after the other and writes what came out.
 type report struct {
-	town *simulation
-	out  io.Writer
+	simulation *simulation
+	out        io.Writer
 
 	start instant
 	was   instant // when the phase began
@@ -49,7 +49,7 @@ func now() instant {
 }
 
 func newReport(tw *simulation, out io.Writer) *report {
-	return &report{town: tw, out: out, start: now()}
+	return &report{simulation: tw, out: out, start: now()}
 }
 
 // begin begins a phase.
@@ -61,8 +61,8 @@ func (r *report) begin(what string) {
 // reset forgets what was measured of the phase so far.
 func (r *report) reset() {
 	r.was = now()
-	r.sentB = r.town.traffic()
-	r.messages, r.drops = r.town.counters()
+	r.sentB = r.simulation.traffic()
+	r.messages, r.drops = r.simulation.counters()
 }
 
 func (r *report) row(what, format string, values ...any) {
@@ -74,7 +74,7 @@ func (r *report) row(what, format string, values ...any) {
 // end ends the phase.
 func (r *report) end() {
 	n := now()
-	w := r.town.watch
+	w := r.simulation.watch
 	w.mu.Lock()
 	suspicions, alarms := w.suspicions, w.alarms
 	w.suspicions, w.alarms = 0, 0
@@ -83,11 +83,11 @@ func (r *report) end() {
 		r.row("without a duplicate", "%d suspected, %d confirmed (goal 0)", suspicions, alarms)
 	}
 	if alarms > 0 {
-		r.town.t.Errorf("%d conflicts were confirmed where there is one holder", alarms)
+		r.simulation.t.Errorf("%d conflicts were confirmed where there is one holder", alarms)
 	}
-	sent, dropped := r.town.counters()
-	r.row("messages of a node", "%s", perNode(sent, r.messages, len(r.town.agents)))
-	if text := perNode(dropped, r.drops, len(r.town.agents)); text != "" {
+	sent, dropped := r.simulation.counters()
+	r.row("messages of a node", "%s", perNode(sent, r.messages, len(r.simulation.agents)))
+	if text := perNode(dropped, r.drops, len(r.simulation.agents)); text != "" {
 		r.row("dropped by a node", "%s", text)
 	}
 	r.row("time", "%s simulated, %s real, %s of CPU, %d MiB in use", n.virtual.Sub(r.was.virtual).Round(time.Second),
@@ -97,21 +97,21 @@ func (r *report) end() {
 // foundIn reports how many duplicates were found and how soon, and fails the test if one was missed
 // or late. A goal of 0 is none.
 func (r *report) foundIn(list []*duplicate, goal time.Duration) {
-	w := r.town.watch
+	w := r.simulation.watch
 	s, c := w.delays(list, suspected), w.delays(list, confirmed)
 	p99 := quantile(s.all, 0.99)
 	text := ""
 	if goal > 0 {
 		text = fmt.Sprintf(" (goal p99 %s)", goal)
 		if p99 > goal {
-			r.town.t.Errorf("suspected at both nodes: p99 %s, want %s at most", p99, goal)
+			r.simulation.t.Errorf("suspected at both nodes: p99 %s, want %s at most", p99, goal)
 		}
 	}
 	if len(s.all) < len(list) || len(c.all) < len(list) {
-		r.town.t.Errorf("of %d duplicates %d were suspected and %d confirmed at both nodes", len(list), len(s.all), len(c.all))
+		r.simulation.t.Errorf("of %d duplicates %d were suspected and %d confirmed at both nodes", len(list), len(s.all), len(c.all))
 		for _, d := range list {
 			if len(d.confirmed) < d.nodes {
-				r.town.t.Logf("%s: suspected by %s, confirmed by %s", d.key.IP,
+				r.simulation.t.Logf("%s: suspected by %s, confirmed by %s", d.key.IP,
 					slices.Sorted(maps.Keys(d.suspected)), slices.Sorted(maps.Keys(d.confirmed)))
 			}
 		}
@@ -125,9 +125,9 @@ func (r *report) foundIn(list []*duplicate, goal time.Duration) {
 
 // knownTo reports how many of the nodes of each address know that they share it.
 func (r *report) knownTo(list []*duplicate) {
-	w := r.town.watch
+	w := r.simulation.watch
 	w.mu.Lock()
-	suspecting, confirming, least, nodes := 0, 0, len(r.town.agents), 0
+	suspecting, confirming, least, nodes := 0, 0, len(r.simulation.agents), 0
 	for _, d := range list {
 		suspecting += len(d.suspected)
 		confirming += len(d.confirmed)
@@ -138,7 +138,7 @@ func (r *report) knownTo(list []*duplicate) {
 	r.row("holders whose node suspected it", "%d of %d, of one address %d at least", suspecting, nodes, least)
 	r.row("holders whose node confirmed it", "%d of %d", confirming, nodes)
 	if suspecting < nodes || confirming < nodes {
-		r.town.t.Errorf("of %d holders %d were suspected and %d confirmed at their node", nodes, suspecting, confirming)
+		r.simulation.t.Errorf("of %d holders %d were suspected and %d confirmed at their node", nodes, suspecting, confirming)
 	}
 }
 
@@ -192,7 +192,7 @@ func (r *report) rate() {
 }
 
 func (r *report) since() []simnet.Traffic {
-	all := r.town.traffic()
+	all := r.simulation.traffic()
 	for i := range all {
 		all[i] = all[i].Sub(r.sentB[i])
 	}

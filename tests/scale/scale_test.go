@@ -1,6 +1,6 @@
 // Package scale runs clusters of 50, 500 and 5,000 nodes in one process, in virtual time. Every node
 // is real gossip and a real detector, joined by agent/peer. Package simnet is the network between
-// them, and pods exist in name only. With 5,000 nodes the membership is simulated, too; see crowd.
+// them, and pods exist in name only. With 5,000 nodes the membership is simulated, too; see simulatedMembers.
 //
 // It compares the results with the goals of the design and prints the others. `make scale` runs it;
 // a short run is one of the ordinary tests.
@@ -21,9 +21,9 @@ import (
 )
 
 var (
-	sizes   = flag.String("sizes", "", "play everything with clusters of so many nodes, for example 50,500")
-	crowded = flag.Bool("crowd", false, "simulate the membership of small clusters, too")
-	only    = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
+	sizes       = flag.String("sizes", "", "play everything with clusters of so many nodes, for example 50,500")
+	simulateAll = flag.Bool("simulate", false, "simulate the membership of small clusters, too")
+	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
 )
 
 // maxReal is the largest cluster of real memberlists: what they remember of each other
@@ -73,7 +73,7 @@ func playAll(t *testing.T, size int, out io.Writer) {
 		percent = 25
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(percent))
-	simulated := size > maxReal || *crowded
+	simulated := size > maxReal || *simulateAll
 	membership := "memberlist"
 	if simulated {
 		membership = "simulated"
@@ -111,7 +111,7 @@ func playAll(t *testing.T, size int, out io.Writer) {
 	}
 }
 
-// inSimulation plays in a town of its own, in virtual time.
+// inSimulation runs a simulation of its own, in virtual time.
 func inSimulation(t *testing.T, size int, simulated bool, out io.Writer, f func(*simulation, *report)) {
 	synctest.Test(t, func(t *testing.T) {
 		tw := newSimulation(t, size, simulated)

@@ -45,8 +45,8 @@ type duplicate struct {
 	ips []netip.Addr
 	// From talks to until, its holders sent for the other detectors' sake. From its start to talks,
 	// the scenario was paused for this long, for other duplicates.
-	talks, until time.Time
-	heldUp       time.Duration
+	sendingSince, until time.Time
+	heldUp              time.Duration
 }
 
 // compare starts the other detectors on all nodes of a scenario, before it begins.
@@ -98,11 +98,11 @@ func (j *evaluation) duplicate(f finding, ips []netip.Addr) (wait func()) {
 	j.mu.Unlock()
 	return func() {
 		missed := func(p othertools.Tool) bool { _, found := d.foundIn(p.Alarms()); return !found }
-		d.talks = time.Now()
-		d.until = d.talks.Add(grace)
+		d.sendingSince = time.Now()
+		d.until = d.sendingSince.Add(grace)
 		for _, other := range j.duplicates {
 			if other != d && other.until.After(d.since) {
-				d.heldUp += other.until.Sub(latest(other.talks, d.since))
+				d.heldUp += other.until.Sub(latest(other.sendingSince, d.since))
 			}
 		}
 		for time.Now().Before(d.until) && !j.stage.Failed() && slices.ContainsFunc(j.peers, missed) {
@@ -119,7 +119,7 @@ func (d *duplicate) foundIn(alarms []othertools.Alarm) (after time.Duration, fou
 	for _, a := range alarms {
 		if a.At.After(d.from) && !a.At.After(d.until) && slices.Contains(d.ips, a.IP) {
 			after = a.At.Sub(d.since)
-			if a.At.After(d.talks) {
+			if a.At.After(d.sendingSince) {
 				after -= d.heldUp
 			}
 			return max(0, after), true
@@ -143,7 +143,7 @@ type score struct {
 	took []time.Duration
 	// wrong are the addresses it alarmed about that had one holder.
 	wrong []netip.Addr
-	says  string
+	alarm string
 }
 
 // verdict holds all detectors against what is true.
@@ -157,7 +157,7 @@ func (j *evaluation) verdict() verdict {
 		sc := judge(alarms, j.duplicates, j.stage.allowed)
 		sc.name = p.Name()
 		if len(sc.wrong) > 0 {
-			j.stage.Logf("%s: false alarms about %v, as in: %s", sc.name, sc.wrong, sc.says)
+			j.stage.Logf("%s: false alarms about %v, as in: %s", sc.name, sc.wrong, sc.alarm)
 		}
 		v.scores = append(v.scores, sc)
 	}
@@ -181,7 +181,7 @@ func judge(alarms []othertools.Alarm, duplicates []*duplicate, more []netip.Addr
 	for _, a := range alarms {
 		if !right(a) && !slices.Contains(sc.wrong, a.IP) {
 			sc.wrong = append(sc.wrong, a.IP)
-			sc.says = a.Text
+			sc.alarm = a.Text
 		}
 	}
 	return sc

@@ -99,13 +99,13 @@ func (m *model) startedDuplicate(older *pod) {
 	m.stop(back, at+m.between(5*time.Second, 12*time.Second))
 }
 
-// crowd starts several pods with one's addresses and ends all but one of them one by one.
-func (m *model) crowd() {
+// manyHolders starts several pods with one's addresses and ends all but one of them one by one.
+func (m *model) manyHolders() {
 	older := m.idle(nil)
 	if older == nil {
 		return
 	}
-	m.begin("crowd")
+	m.begin("many holders")
 	ips := slices.Clone(older.has)
 	all := []*pod{older}
 	for range 3 + m.rng.IntN(3) {

@@ -26,7 +26,7 @@ var stories = []story{
 	{8, (*model).podSends},
 	{22, (*model).duplicate},
 	{5, (*model).brief},
-	{1, (*model).crowd},
+	{1, (*model).manyHolders},
 }
 
 // story plays the next one.

@@ -22,7 +22,7 @@ func TestVerdict(t *testing.T) {
 	}
 	one := []*duplicate{twice(0, 1, 9, ips[:2]...)}
 	late := twice(0, 1, 9, ips[0])
-	late.talks, late.heldUp = at(5), 3*time.Second
+	late.sendingSince, late.heldUp = at(5), 3*time.Second
 	for _, tt := range []struct {
 		name       string
 		duplicates []*duplicate

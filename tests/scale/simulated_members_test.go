@@ -29,23 +29,23 @@ type simulatedMembers struct {
 	start   time.Time
 	random  *rand.Rand // guarded by mu
 
-	mu    sync.Mutex
-	seats []*simulatedMember // in order of arrival; those who left, too
-	byID  map[wire.MemberID]*simulatedMember
+	mu   sync.Mutex
+	all  []*simulatedMember // in order of arrival; those who left, too
+	byID map[wire.MemberID]*simulatedMember
 
 	stop chan struct{}
 	done sync.WaitGroup
 }
 
-// simulatedMember is one member's place.
+// simulatedMember is one member.
 type simulatedMember struct {
-	crowd    *simulatedMembers
-	member   members.Member
-	endpoint *simnet.Endpoint
-	handler  members.Handler
-	killed   atomic.Bool   // ends without a leave message
-	gone     chan struct{} // closed when the member has left or was killed
-	told     chan struct{} // closed when all others know that it is there
+	members   *simulatedMembers
+	member    members.Member
+	endpoint  *simnet.Endpoint
+	handler   members.Handler
+	killed    atomic.Bool   // ends without a leave message
+	gone      chan struct{} // closed when the member has left or was killed
+	announced chan struct{} // closed when all others know that it is there
 
 	mu    sync.Mutex // one event after the other
 	queue memberlist.TransmitLimitedQueue
@@ -87,19 +87,19 @@ func newSimulatedMembers(network *simnet.Network, seed uint64) *simulatedMembers
 	}
 }
 
-// close ends all that the crowd does, and waits for it.
+// close ends all goroutines and waits for them.
 func (c *simulatedMembers) close() {
 	close(c.stop)
 	c.done.Wait()
 }
 
-// add gives a member a place; Run takes it.
+// add makes a member, which joins in Run.
 func (c *simulatedMembers) add(m cluster.Member, endpoint *simnet.Endpoint, h members.Handler) *simulatedMember {
 	m.Address = endpoint.Addr().String()
 	s := &simulatedMember{
-		crowd: c, endpoint: endpoint,
+		members: c, endpoint: endpoint,
 		member:  members.Member{ID: wire.MemberIDOf(m.Name, m.Boot, m.Epoch), Member: m},
-		handler: h, gone: make(chan struct{}), told: make(chan struct{}), wake: make(chan struct{}, 1),
+		handler: h, gone: make(chan struct{}), announced: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	s.queue.RetransmitMult = retransmit
 	s.queue.NumNodes = c.size
@@ -109,10 +109,10 @@ func (c *simulatedMembers) add(m cluster.Member, endpoint *simnet.Endpoint, h me
 // Run takes part until ctx ends: it is notified of all members at once, as by a join, and they of it
 // gradually. Then it leaves, unless it was killed.
 func (s *simulatedMember) Run(ctx context.Context) error {
-	c := s.crowd
+	c := s.members
 	c.mu.Lock()
-	others := c.seats[:len(c.seats):len(c.seats)]
-	c.seats = append(c.seats, s)
+	others := c.all[:len(c.all):len(c.all)]
+	c.all = append(c.all, s)
 	c.byID[s.member.ID] = s
 	come, leave := c.random.Uint64(), c.random.Uint64()
 	c.mu.Unlock()
@@ -127,17 +127,17 @@ func (s *simulatedMember) Run(ctx context.Context) error {
 	c.done.Go(s.receive)
 	c.done.Go(s.gossip)
 	c.done.Go(func() {
-		defer close(s.told)
+		defer close(s.announced)
 		c.disseminate(others, come, 0, func(o *simulatedMember) { o.handler.Joined(s.member) })
 	})
 
 	<-ctx.Done()
 	c.mu.Lock()
-	others = c.seats[:len(c.seats):len(c.seats)]
+	others = c.all[:len(c.all):len(c.all)]
 	close(s.gone)
 	c.mu.Unlock()
 	c.done.Go(func() {
-		<-s.told
+		<-s.announced
 		wait := time.Duration(0)
 		if s.killed.Load() {
 			wait = dying
@@ -210,24 +210,24 @@ func (c *simulatedMembers) disseminate(to []*simulatedMember, random uint64, wai
 func (c *simulatedMembers) partition(side func(netip.AddrPort) int, lasts time.Duration) {
 	c.network.Partition(side)
 	c.mu.Lock()
-	seats := c.seats[:len(c.seats):len(c.seats)]
+	all := c.all[:len(c.all):len(c.all)]
 	rank := c.random.Uint64()
 	c.mu.Unlock()
 	across := func(tell func(s, o *simulatedMember)) func(*simulatedMember) {
 		return func(s *simulatedMember) {
-			for _, o := range seats {
+			for _, o := range all {
 				if !o.left() && side(s.endpoint.Addr()) != side(o.endpoint.Addr()) {
 					tell(s, o)
 				}
 			}
 		}
 	}
-	c.disseminate(seats, rank, dying, across(func(s, o *simulatedMember) { s.handler.Left(o.member, false) }))
-	if !c.sleep(lasts - dying - disseminationTime(len(seats))) {
+	c.disseminate(all, rank, dying, across(func(s, o *simulatedMember) { s.handler.Left(o.member, false) }))
+	if !c.sleep(lasts - dying - disseminationTime(len(all))) {
 		return
 	}
 	c.network.Partition(nil)
-	c.disseminate(seats, rank, rejoin/2, across(func(s, o *simulatedMember) { s.handler.Joined(o.member) }))
+	c.disseminate(all, rank, rejoin/2, across(func(s, o *simulatedMember) { s.handler.Joined(o.member) }))
 }
 
 func (c *simulatedMembers) sleep(d time.Duration) bool {
@@ -256,9 +256,9 @@ func (s *simulatedMember) Status() members.Status { return members.Status{} }
 
 // Send sends a packet to a member.
 func (s *simulatedMember) Send(id wire.MemberID, packet []byte) error {
-	s.crowd.mu.Lock()
-	to := s.crowd.byID[id]
-	s.crowd.mu.Unlock()
+	s.members.mu.Lock()
+	to := s.members.byID[id]
+	s.members.mu.Unlock()
 	if to == nil {
 		return errUnknown
 	}
@@ -297,10 +297,10 @@ func (s *simulatedMember) gossip() {
 		case <-s.wake:
 		case <-s.gone:
 			return
-		case <-s.crowd.stop:
+		case <-s.members.stop:
 			return
 		}
-		for s.queue.NumQueued() > 0 && !s.left() && s.crowd.sleep(gossipEvery) {
+		for s.queue.NumQueued() > 0 && !s.left() && s.members.sleep(gossipEvery) {
 			for range gossipTo {
 				messages := s.queue.GetBroadcasts(messageExtra, largest-overhead)
 				if len(messages) == 0 {
@@ -312,7 +312,7 @@ func (s *simulatedMember) gossip() {
 					b = binary.BigEndian.AppendUint16(b, uint16(len(m)))
 					b = append(append(b, 0), m...)
 				}
-				if to := s.crowd.randomMember(); to != s {
+				if to := s.members.randomMember(); to != s {
 					_, _ = s.endpoint.WriteTo(b, to.member.Address)
 				}
 			}
@@ -324,7 +324,7 @@ func (c *simulatedMembers) randomMember() *simulatedMember {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		if s := c.seats[c.random.IntN(len(c.seats))]; !s.left() {
+		if s := c.all[c.random.IntN(len(c.all))]; !s.left() {
 			return s
 		}
 	}
@@ -340,7 +340,7 @@ func (s *simulatedMember) receive() {
 			waiting = append(waiting[:0], p.Buf)
 		case <-s.gone:
 			return
-		case <-s.crowd.stop:
+		case <-s.members.stop:
 			return
 		}
 		for len(s.endpoint.PacketCh()) > 0 {

@@ -23,7 +23,7 @@ type simulation struct {
 	t       testing.TB
 	random  *rand.Rand
 	network *simnet.Network
-	crowd   *simulatedMembers // nil: real memberlists
+	members *simulatedMembers // nil: real memberlists
 	agents  []*agent
 	watch   *watch
 	// lastNetns is the cookie of the youngest netns.
@@ -64,7 +64,7 @@ func newSimulation(t testing.TB, size int, simulated bool) *simulation {
 		watch:  newWatch(),
 	}
 	if simulated {
-		tw.crowd = newSimulatedMembers(tw.network, seed)
+		tw.members = newSimulatedMembers(tw.network, seed)
 	}
 	return tw
 }
@@ -96,10 +96,10 @@ func (tw *simulation) boot(i int) {
 		Log: slog.New(slog.DiscardHandler), Replicas: replicas,
 		Members: membership(i, epoch, endpoint),
 		Open: func(opts members.Options) (gossip.Network, error) {
-			if tw.crowd != nil {
+			if tw.members != nil {
 				m := cluster.Member{Name: opts.Node, Boot: opts.Boot, Epoch: opts.Epoch}
-				a.seat = tw.crowd.add(m, endpoint, opts.Handler)
-				return a.seat, nil
+				a.member = tw.members.add(m, endpoint, opts.Handler)
+				return a.member, nil
 			}
 			return openMembers(opts)
 		},
@@ -136,8 +136,8 @@ func (tw *simulation) close() {
 		}
 	}
 	all.Wait()
-	if tw.crowd != nil {
-		tw.crowd.close()
+	if tw.members != nil {
+		tw.members.close()
 	}
 	tw.network.Close()
 	// The timers and streams of memberlists end by themselves.
