@@ -108,7 +108,7 @@ func TestBookkeeping(t *testing.T) {
 	older := pod(one, "older", ip)
 	want("one pod", nil)
 	newcomer := pod(two, "newcomer", ip)
-	both := map[netip.Addr]string{ip: "older on one and newcomer on two"}
+	both := map[netip.Addr]string{ip: "newcomer on two and older on one"} // by name
 	want("two pods", both)
 
 	l.Do(two.Disconnect())
@@ -123,7 +123,7 @@ func TestBookkeeping(t *testing.T) {
 	want("both are gone", nil)
 
 	l.Do(newPodWithout(l, two, "late").AddAddr(ip))
-	want("given after the start", map[netip.Addr]string{ip: "older on one and late on two"})
+	want("given after the start", map[netip.Addr]string{ip: "late on two and older on one"})
 	l.Do(older.Delete())
 	want("one is left", nil)
 	taker := pod(one, "taker", later)
