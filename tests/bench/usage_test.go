@@ -16,7 +16,7 @@ import (
 // measureUsage measures agents on nodes of several sizes at the same time: CPU time is per process,
 // and idle agents do not disturb each other.
 func measureUsage(b *bench) {
-	b.title("AN AGENT: MEMORY, CPU OF A CORE (pods of two addresses, %s silent, %s a packet a second each)", b.settings.idle, b.settings.talk)
+	b.title("AN AGENT: MEMORY, CPU OF A CORE (pods of two addresses, %s silent, %s a packet a second each)", b.idle, b.talk)
 	var pods [][]*lab.Pod
 	var agents []*lab.Agent
 	for _, size := range b.pods {
@@ -32,7 +32,7 @@ func measureUsage(b *bench) {
 			return nil
 		})
 	}
-	idle := b.use(agents, func() { b.pause(b.settings.idle) })
+	idle := b.use(agents, func() { b.pause(b.idle) })
 	talking := b.use(agents, func() { b.sendEvery(pods) })
 	for i := range agents {
 		goal := ""
@@ -107,7 +107,7 @@ func (b *bench) sendEvery(nodes [][]*lab.Pod) {
 	}
 	tick := time.NewTicker(time.Second / time.Duration(len(conns)))
 	defer tick.Stop()
-	for end, next := time.Now().Add(b.settings.talk), 0; time.Now().Before(end); next = (next + 1) % len(conns) {
+	for end, next := time.Now().Add(b.talk), 0; time.Now().Before(end); next = (next + 1) % len(conns) {
 		<-tick.C
 		if _, err := conns[next].Write([]byte("dupip bench")); err != nil && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EHOSTUNREACH) {
 			b.Fatal(err)

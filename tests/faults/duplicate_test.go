@@ -106,7 +106,7 @@ func (s *testCluster) waitFound(d *duplicate, from time.Time, within time.Durati
 					slices.Equal(holderNames(e.Conflict), d.names())
 			})
 			if err != nil {
-				s.Fatal(fmt.Sprintf("%v is not found at %s, with %q: %v", ip, n.ShortName(), d.names(), err))
+				s.Fatalf("%v is not found at %s, with %q: %v", ip, n.ShortName(), d.names(), err)
 			}
 			if e.Received.After(last) {
 				last = e.Received
