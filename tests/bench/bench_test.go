@@ -37,7 +37,7 @@ type settings struct {
 	// batches of records are read from the ring; bursts go through an agent whose pods
 	// announce, so many of them.
 	batches, bursts, announcing int
-	// pods are the sizes of the nodes; idle and talk are how long they are measured.
+	// pods are the sizes of the nodes; idle and talk are how long they are measured without and with traffic.
 	pods       []int
 	idle, talk time.Duration
 	// duplicates are made in waves, so many at a time.

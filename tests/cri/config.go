@@ -13,7 +13,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// Options say how a runtime is set up.
+// Options are the configuration of a runtime.
 type Options struct {
 	// Network is the name of the CNI network; empty is one of its own. host-local has a
 	// store for each name, so runtimes with one dataDir and one name share it.

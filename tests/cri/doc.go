@@ -1,8 +1,7 @@
-// Package cri runs a real container runtime on a node of the lab: containerd with runc
-// and real CNI plugins, made pods of over its CRI socket as a kubelet does it.
+// Package cri runs a real container runtime on a node of the lab: containerd with runc and real CNI
+// plugins. It makes pods over the CRI socket as a kubelet does.
 //
-// It owns everything a runtime leaves about (shims, pods, mounts, netns, cgroups, caches)
-// and removes it, at the latest at the next start after a process that was killed. Nothing
-// is pulled: the sandbox image is a Go program of a few lines. It must not know dupip;
-// that is for the tests that bring the two together.
+// It owns everything that a runtime leaves (shims, pods, mounts, netns, cgroups, caches) and removes it,
+// after a kill at the next start. It pulls nothing: the sandbox image is a small Go program. It does not
+// know dupip.
 package cri

@@ -171,7 +171,7 @@ func (r *Runtime) Restart(ctx context.Context) error {
 	return r.Start(ctx)
 }
 
-// Running says whether the runtime runs.
+// Running returns whether the runtime runs.
 func (r *Runtime) Running() bool { return r.process != nil && r.process.Running() }
 
 // Log is the end of what the runtime has written.

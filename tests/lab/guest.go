@@ -16,7 +16,7 @@ import (
 	"github.com/mdlayher/ndp"
 )
 
-// GuestOptions say how a guest is made.
+// GuestOptions are the options of a guest.
 type GuestOptions struct {
 	// Addr is the guest's address; with Detect it has to be acquired first.
 	Addr netip.Addr

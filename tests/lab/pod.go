@@ -27,7 +27,7 @@ const (
 	Raw
 )
 
-// PodOptions say how a pod is made. The zero value is a bridged pod without addresses.
+// PodOptions are the options of a pod. The zero value is a bridged pod without addresses.
 type PodOptions struct {
 	Style Style
 	// Addrs are the addresses of the interface, IPv4 and IPv6. A bridged pod has

@@ -22,7 +22,7 @@ const discardPort = 9
 // pingTimeout is how long Ping waits for an answer.
 const pingTimeout = 2 * time.Second
 
-// ErrNoAnswer says that nothing answered a ping.
+// ErrNoAnswer means that nothing answered a ping.
 var ErrNoAnswer = errors.New("no echo reply")
 
 // Ping sends ICMP echo requests to dst, five a second, until one is answered. After two seconds it

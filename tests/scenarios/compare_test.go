@@ -43,7 +43,7 @@ type evaluation struct {
 type duplicate struct {
 	finding
 	ips []netip.Addr
-	// From talks to until, its holders sent for the other detectors' sake. From its start to talks,
+	// From sendingSince to until, its holders sent for the other detectors' sake. From its start to sendingSince,
 	// the scenario was paused for this long, for other duplicates.
 	sendingSince, until time.Time
 	heldUp              time.Duration

@@ -1,7 +1,7 @@
-// Command pause is what runs in a pod sandbox: it does nothing until it is told to end.
-// Its arguments only tell whose it is, except for those of the tests of containers:
+// Command pause runs in a pod sandbox: it does nothing until a signal ends it. Its arguments name its
+// owner, except those of the tests of containers:
 //
-//	pause read FILE...   prints files and goes on as ever
+//	pause read FILE...   prints files and then waits
 //	pause show FILE...   prints files and ends
 package main
 

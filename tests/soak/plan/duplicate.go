@@ -81,7 +81,7 @@ func (m *model) startedDuplicate(older *pod) {
 		m.stop(third, m.between(m.now+6*time.Second, end+8*time.Second))
 	}
 	if m.chance(15) && end > m.now+12*time.Second {
-		// The duplicate goes on with another holder.
+		// The duplicate continues with another holder.
 		at := m.between(m.now+5*time.Second, end-6*time.Second)
 		id := m.stop(q, at)
 		q = m.startLike(Pod{Routed: q.Routed, Silent: q.Silent}, at+m.upTo(time.Second), m.otherNode(q.Node), ips, id)
