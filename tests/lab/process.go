@@ -40,6 +40,10 @@ func (n *Netns) Launch(cmd *exec.Cmd, mounts ...Mount) (*Process, error) {
 	return p, err
 }
 
+// Other goroutines must not run on the main thread: [Netns.Launch] moves threads into mount namespaces,
+// and /proc/self shows that of the main thread.
+func init() { runtime.LockOSThread() }
+
 // launch is Launch without OnClose. The process has a process group of its own: Ctrl-C is for
 // the tests.
 func (n *Netns) launch(cmd *exec.Cmd, mounts []Mount) (*Process, error) {
