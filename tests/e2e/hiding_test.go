@@ -183,6 +183,6 @@ func TestOneAgentPerNode(t *testing.T) {
 		got = dupip(t, nil, "agent", "--attach", "tc", "--api-socket", filepath.Join(t.TempDir(), "other.sock"))
 		return nil
 	}))
-	wantOneLine(t, got, "another agent observes this node")
+	wantOneLine(t, got, "another agent already observes this node")
 	wantPrograms(l, n, "after the second agent was refused", programs{TC: 1, Qdisc: "clsact"})
 }
