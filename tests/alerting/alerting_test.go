@@ -148,7 +148,7 @@ func TestManyAtOnce(t *testing.T) {
 	var g group
 	d.eventually("one alert for all", func() (err error) {
 		g, err = d.oneGroup("DupipDuplicateAddresses")
-		if want := fmt.Sprintf("%d addresses of network default are held twice", many); err == nil && g.Alerts[0].Annotations["summary"] != want {
+		if want := fmt.Sprintf("%d addresses of network default have two or more holders", many); err == nil && g.Alerts[0].Annotations["summary"] != want {
 			err = fmt.Errorf("the summary is %q, want %q", g.Alerts[0].Annotations["summary"], want)
 		}
 		return err
