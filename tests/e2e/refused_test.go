@@ -34,7 +34,7 @@ func TestRefusedOfShortLivedPod(t *testing.T) {
 	})
 	// And it is named, though it did not live until the next sample.
 	l.Eventually("the log names it", func() error {
-		if !strings.Contains(a.Log(), "sends more addresses") || !strings.Contains(a.Log(), p.Name) {
+		if !strings.Contains(a.Log(), "from more addresses than the limits allow") || !strings.Contains(a.Log(), p.Name) {
 			return errors.New("no such line")
 		}
 		return nil
