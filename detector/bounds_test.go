@@ -21,7 +21,7 @@ func (w *world) mustAudit() {
 // Q6: one pod sprays sources, as seen from outside (data) or inside (forwarded) its
 // netns. It can neither fill the table, nor keep its own or others' addresses out.
 func TestSprayIsBounded(t *testing.T) {
-	for _, verb := range []string{"spoofs", "forwards", "boasts"} {
+	for _, verb := range []string{"spoofs", "forwards", "forges"} {
 		t.Run(verb, func(t *testing.T) {
 			w := newWorld(t, Options{Node: "n1"})
 			for i := range 50 { // some of the sprayed addresses belong to others
@@ -43,7 +43,7 @@ func TestSprayIsBounded(t *testing.T) {
 			if on > defaultMaxPerInterface {
 				t.Errorf("%d bindings on the sprayer's interface", on)
 			}
-			if got := w.d.Holds(Key{"default", netip.MustParseAddr("10.8.8.8")}, sprayer.id); got != (verb != "boasts") {
+			if got := w.d.Holds(Key{"default", netip.MustParseAddr("10.8.8.8")}, sprayer.id); got != (verb != "forges") {
 				// One that sprays announcements shuts out its own only.
 				t.Errorf("the sprayer's own address is known: %v", got)
 			}
@@ -272,7 +272,7 @@ func TestSourcesAreBounded(t *testing.T) {
 	for range maxSources + 3 {
 		w.do("0s a announces")
 		ifaces = append(ifaces, w.actor("a").iface)
-		w.do("0s a port")
+		w.do("0s a changes-interface")
 		w.run(w.now.Add(time.Second))
 	}
 	w.mustAudit()
@@ -298,8 +298,8 @@ func TestPenaltiesAreBounded(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
 	for range 3 * maxPenalties {
-		w.do("0s b netns")
-		w.do("0s b boasts")
+		w.do("0s b changes-netns")
+		w.do("0s b forges")
 		w.run(w.now.Add(2 * time.Second))
 	}
 	e := w.d.entries[Key{"default", defaultIP}]

@@ -107,13 +107,13 @@ func TestTakeChanges(t *testing.T) {
 		{
 			name:   "another MAC",
 			before: "0s a announces",
-			script: "1s a mac\n1s a announces",
+			script: "1s a changes-mac\n1s a announces",
 			want:   []string{"a announced"},
 		},
 		{
 			name:   "another MAC and back",
 			before: "0s a announces",
-			script: "1s a mac\n1s a announces\n2s a mac-back\n2s a announces",
+			script: "1s a changes-mac\n1s a announces\n2s a restores-mac\n2s a announces",
 		},
 		{
 			name:   "it ends",

@@ -27,11 +27,11 @@ func TestExplainTellsTheStory(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
 		10s b sends
-		11.5s b mac
+		11.5s b changes-mac
 		11.5s b announces
 		40s b gone
-		50s c refused 5s it is probing
-		50s c boasts
+		50s c guarded 5s it is probing
+		50s c forges
 		60s r forwards`, time.Second)
 	want := []string{
 		"0s a seen: first seen: announced on veth1",
@@ -103,7 +103,7 @@ func TestMACsDoNotPushTheStoryOut(t *testing.T) {
 	w := newWorld(t, Options{})
 	for range 50 {
 		w.do("0s a announces")
-		w.do("0s a mac")
+		w.do("0s a changes-mac")
 	}
 	notes := w.notes()
 	want := []string{
@@ -117,7 +117,7 @@ func TestMACsDoNotPushTheStoryOut(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	tests := []struct{ script, want string }{
-		{`0s b refused 10s it is probing
+		{`0s b guarded 10s it is probing
 			0s a announces
 			0s b announces`, "two holders, one is not probed yet (it is probing): suspected, not confirmed"},
 		{`0s a announces
@@ -130,7 +130,7 @@ func TestVerdicts(t *testing.T) {
 			0s c forwards
 			0s d forwards
 			0s e forwards`, "known only as forwarded by a, b, c and 2 more: not counted"},
-		{`0s b refused because
+		{`0s b guarded because
 			0s a announces
 			0s b announces
 			0s agent shares`, "2 live holders, but declared shared: not a conflict"},

@@ -157,12 +157,11 @@ func (p proof) judge(c Conflict, since time.Time, overlap time.Duration) error {
 	return nil
 }
 
-var verbs = strings.Fields(`announces announces sends sends spoofs boasts forwards takes answers loses
-	drops drops gone dies mute speaks proxies unreachable reachable refused refused-5s allowed mac port netns
-	resolves restarts shares unshares narrows widens`)
+var verbs = strings.Fields(`announces announces sends sends spoofs forges forwards takes answers loses
+	drops drops gone dies mute unmute proxies unreachable reachable guarded guarded_5s unguarded changes-mac
+	changes-interface changes-netns resolves restarts shares unshares narrows widens`)
 
-// FuzzDetector plays what the bytes say, three for each step: holder and address,
-// verb, time.
+// FuzzDetector makes a script of bytes, three for each line: holder and address, verb, time.
 func FuzzDetector(f *testing.F) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -183,8 +182,8 @@ func FuzzDetector(f *testing.F) {
 		for len(data) >= 3 {
 			name := names[int(data[0]&15)%len(names)]
 			ip := netip.AddrFrom4([4]byte{10, 0, 0, data[0]>>4&3 + 1})
-			verb := strings.ReplaceAll(verbs[int(data[1])%len(verbs)], "-", " ")
-			if strings.HasPrefix(verb, "refused") {
+			verb := strings.ReplaceAll(verbs[int(data[1])%len(verbs)], "_", " ")
+			if strings.HasPrefix(verb, "guarded") {
 				verb += " because"
 			}
 			// From nothing to a few minutes, mostly about a second.

@@ -36,12 +36,12 @@ var quiet = []story{
 		name: "Q2 ten sandboxes in a row",
 		script: `0s a announces
 			5s a drops
-			5s a netns
-			5s a port
+			5s a changes-netns
+			5s a changes-interface
 			5s a announces
 			10s a gone
-			10s a netns
-			10s a port
+			10s a changes-netns
+			10s a changes-interface
 			10s a announces`,
 		want: `5s suspected a a
 			6s faded a a`,
@@ -104,7 +104,7 @@ var quiet = []story{
 		name: "Q25 … and announced it before it could be looked into",
 		script: `0s p proxies
 			0s a announces
-			10s p boasts`,
+			10s p forges`,
 		want: `10s suspected a p
 			11s faded a p`,
 	},
@@ -126,7 +126,7 @@ var quiet = []story{
 		// Both answer twice, and both at 11 s, but at 10 s only one of them has it.
 		name: "the address goes to and fro",
 		script: `0s a announces
-			0s b refused 10s it is probing
+			0s b guarded 10s it is probing
 			0s b announces
 			5s a drops
 			10.8s a takes
@@ -154,7 +154,7 @@ var quiet = []story{
 	{
 		name: "Q14 one pod, two interfaces, one address",
 		script: `0s a announces
-			1s a port
+			1s a changes-interface
 			1s a announces
 			2s a sends`,
 	},
@@ -169,13 +169,13 @@ var quiet = []story{
 		name: "Q21 netns inode and ifindex are reused",
 		script: `0s a announces
 			10s a gone
-			10.001s a netns
+			10.001s a changes-netns
 			10.001s a announces`,
 	},
 	{
 		name: "the MAC of a holder changes",
 		script: `0s a announces
-			10s a mac
+			10s a changes-mac
 			10s a announces`,
 	},
 }

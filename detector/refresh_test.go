@@ -74,7 +74,7 @@ func TestAnswerKeepsABindingAlive(t *testing.T) {
 func TestRefreshIsPostponed(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
-		0s a refused 200s because`, 4*time.Minute)
+		0s a guarded 200s because`, 4*time.Minute)
 	probed := w.probedAt("a", Refresh)
 	if len(probed) != 2 || probed[1] != 200*time.Second {
 		t.Errorf("refreshed at %v", probed)

@@ -252,8 +252,8 @@ func TestHostileBindings(t *testing.T) {
 		t.Errorf("%d refused as invalid", n)
 	}
 	for i := range 100 {
-		w.do(fmt.Sprintf("0s c%d@n%d boasts", i, 3+i%10))
-		w.do(fmt.Sprintf("0s c%d@n%d boasts %s", i, 3+i%10, ipv4(99)))
+		w.do(fmt.Sprintf("0s c%d@n%d forges", i, 3+i%10))
+		w.do(fmt.Sprintf("0s c%d@n%d forges %s", i, 3+i%10, ipv4(99)))
 	}
 	w.mustAudit()
 	n := w.d.Counts().Refused
@@ -272,7 +272,7 @@ func TestHostileBindings(t *testing.T) {
 
 // Remote holders that cannot be probed, however many, do not keep out one that can.
 func TestUnprobedMakeRoom(t *testing.T) {
-	for _, failure := range []string{"0s c%[1]d@m%[1]d unreachable", "0s c%[1]d@m%[1]d refused x"} {
+	for _, failure := range []string{"0s c%[1]d@m%[1]d unreachable", "0s c%[1]d@m%[1]d guarded x"} {
 		w := newWorld(t, Options{})
 		w.do("0s a announces")
 		for i := range maxRemote {

@@ -12,7 +12,7 @@ func TestRemotePenalties(t *testing.T) {
 	w.do("0s a announces")
 	w.do("0s b@n2 mute")
 	for range 60 {
-		w.do("0s b@n2 boasts")
+		w.do("0s b@n2 forges")
 		w.run(w.now.Add(2 * time.Second))
 	}
 	w.mustAudit()
@@ -20,7 +20,7 @@ func TestRemotePenalties(t *testing.T) {
 		t.Errorf("%d suspicions, refused %v", n.Suspected, n.Refused)
 	}
 	// Its answer counts at once.
-	w.do("0s b@n2 speaks")
+	w.do("0s b@n2 unmute")
 	w.do("0s b@n2 takes")
 	w.do("0s b@n2 answers")
 	w.run(w.now.Add(2 * time.Second))

@@ -93,7 +93,7 @@ var elsewhere = []story{
 		script: `0s a announces
 			0s b@n2 announces
 			10s a gone
-			11s a port
+			11s a changes-interface
 			11s a announces`,
 		want: `0s suspected a b@n2
 			1s confirmed a b@n2`,
@@ -131,7 +131,7 @@ var elsewhere = []story{
 		name: "a newcomer is proven by a remote holder while the local one cannot be probed",
 		script: `0s a announces
 			0s b@n2 announces
-			8s a refused x
+			8s a guarded x
 			20s c@n3 announces`,
 		want: `0s suspected a b@n2
 			1s confirmed a b@n2
@@ -161,7 +161,7 @@ var elsewhere = []story{
 		name: "Q1 the address moved here, the other node knows already",
 		script: `0s a announces
 			0s b@n2 dies
-			0s b@n2 boasts`,
+			0s b@n2 forges`,
 		want: `0s suspected a b@n2
 			0s faded a b@n2`,
 		verdict: "withdrawn: its node does not know it",
@@ -207,7 +207,7 @@ var elsewhere = []story{
 		script: `0s a announces
 			0s b@n2 announces
 			5.5s b@n2 mute
-			10.9s b@n2 speaks`,
+			10.9s b@n2 unmute`,
 		want: `0s suspected a b@n2
 			1s confirmed a b@n2`,
 	},
@@ -226,7 +226,7 @@ var elsewhere = []story{
 	},
 	{
 		name: "the other node cannot probe its pod",
-		script: `0s b@n2 refused solicitation is off
+		script: `0s b@n2 guarded solicitation is off
 			0s a announces
 			0s b@n2 announces`,
 		want:    `0s suspected a b@n2`,
@@ -234,7 +234,7 @@ var elsewhere = []story{
 	},
 	{
 		name: "the other node postpones the probe",
-		script: `0s b@n2 refused 5s the pod is probing the address itself
+		script: `0s b@n2 guarded 5s the pod is probing the address itself
 			0s a announces
 			0s b@n2 announces`,
 		// Their first answers are too far apart: both begin again.

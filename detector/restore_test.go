@@ -71,7 +71,7 @@ var restored = []story{
 		script: before + `12s b mute
 			12s a announces
 			12s b announces
-			20s b speaks`,
+			20s b unmute`,
 		want: `0s suspected a b
 			1s confirmed a b
 			21.1s confirmed a b`,
@@ -91,7 +91,7 @@ var restored = []story{
 		script: before + `12s b mute
 			12s a announces
 			12s b sends
-			20s b speaks`,
+			20s b unmute`,
 		want: `0s suspected a b
 			1s confirmed a b
 			21.1s confirmed a b`,
@@ -163,7 +163,7 @@ var restored = []story{
 	{
 		name: "a new holder that does not have it",
 		script: before + `12s a announces
-			13s d boasts
+			13s d forges
 			20s b announces`,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -173,7 +173,7 @@ var restored = []story{
 	},
 	{
 		name: "one cannot be probed",
-		script: before + `12s b refused solicit is off
+		script: before + `12s b guarded solicit is off
 			12s a announces
 			12s b announces`,
 		more: 2 * time.Minute,
@@ -183,10 +183,10 @@ var restored = []story{
 	},
 	{
 		name: "one cannot be probed, then it can",
-		script: before + `12s b refused solicit is off
+		script: before + `12s b guarded solicit is off
 			12s a announces
 			12s b announces
-			70s b allowed
+			70s b unguarded
 			70s b announces`,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -194,7 +194,7 @@ var restored = []story{
 	},
 	{
 		name: "one cannot be probed, the other goes",
-		script: before + `12s b refused solicit is off
+		script: before + `12s b guarded solicit is off
 			12s a announces
 			12s b announces
 			70s a gone`,
@@ -234,8 +234,8 @@ var restored = []story{
 	},
 	{
 		name: "a suspicion nobody comes back to fades",
-		script: `0s a speaks
-			0s b refused solicit is off
+		script: `0s a unmute
+			0s b guarded solicit is off
 			` + before,
 		more: time.Minute,
 		want: `0s suspected a b
@@ -243,9 +243,9 @@ var restored = []story{
 	},
 	{
 		name: "a suspicion that can be verified after all",
-		script: `0s a speaks
-			0s b refused solicit is off
-			` + before + `12s b allowed
+		script: `0s a unmute
+			0s b guarded solicit is off
+			` + before + `12s b unguarded
 			12s a announces
 			12s b announces`,
 		want: `0s suspected a b
@@ -323,11 +323,11 @@ func TestRestoredKeepsItsAge(t *testing.T) {
 // A suspicion that is confirmed only after the restart is a detection like any other.
 func TestRestoredSuspicionIsCountedWhenConfirmed(t *testing.T) {
 	w := newWorld(t, Options{})
-	w.play(`0s b refused x
+	w.play(`0s b guarded x
 		0s a announces
 		0s b announces
 		10s agent restarts
-		12s b allowed
+		12s b unguarded
 		12s a announces
 		12s b announces`, 2*time.Second)
 	c := w.d.Conflicts(false)[0]

@@ -18,8 +18,8 @@ var sharing = []story{
 	},
 	{
 		name: "a suspicion fades when the address is declared shared",
-		script: `0s a speaks
-			0s b refused x
+		script: `0s a unmute
+			0s b guarded x
 			0s a announces
 			0s b announces
 			5s agent shares`,
@@ -125,7 +125,7 @@ func TestSuppressionsAreCounted(t *testing.T) {
 			0s b announces
 			2s r forwards
 			3s b gone
-			4s b port
+			4s b changes-interface
 			4s b announces`, 0, 0},
 		{"a router stays after a conflict", `0s a announces
 			0s b announces

@@ -85,7 +85,7 @@ var found = []story{
 		name: "a third that never answers holds nobody up",
 		script: `0s a announces
 			0s b announces
-			0.9s c boasts`,
+			0.9s c forges`,
 		want: `0s suspected a b
 			900ms changed a b c
 			1s confirmed a b`,
@@ -104,7 +104,7 @@ var found = []story{
 		name: "one of three does not answer",
 		script: `0s a announces
 			0s b announces
-			0s c boasts`,
+			0s c forges`,
 		want: `0s suspected a b
 			0s changed a b c
 			1s changed a b
@@ -186,7 +186,7 @@ var found = []story{
 		script: `0s a announces
 			0s b announces
 			10s b gone
-			11s b port
+			11s b changes-interface
 			11s b announces`,
 		want: `0s suspected a b
 			1s confirmed a b`,
@@ -197,7 +197,7 @@ var found = []story{
 		script: `0s a announces
 			0s b announces
 			10s b gone
-			11s b port
+			11s b changes-interface
 			11s b announces
 			30s b gone`,
 		want: `0s suspected a b
@@ -219,7 +219,7 @@ var found = []story{
 		script: `0s a announces
 			0s b announces
 			5.5s b mute
-			10.9s b speaks`,
+			10.9s b unmute`,
 		want: `0s suspected a b
 			1s confirmed a b`,
 	},
@@ -228,9 +228,9 @@ var found = []story{
 		script: `0s a announces
 			0s b announces
 			5.5s b mute
-			10.9s b speaks
+			10.9s b unmute
 			15.5s b mute
-			20.9s b speaks`,
+			20.9s b unmute`,
 		want: `0s suspected a b
 			1s confirmed a b`,
 	},

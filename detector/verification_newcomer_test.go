@@ -117,11 +117,11 @@ var newcomers = []story{
 		name: "a newcomer while the others cannot be probed",
 		script: `0s a announces
 			0s b announces
-			8s a refused x
-			8s b refused x
+			8s a guarded x
+			8s b guarded x
 			30s c announces
-			40s a allowed
-			40s b allowed`,
+			40s a unguarded
+			40s b unguarded`,
 		more: 2 * time.Minute,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -133,7 +133,7 @@ var newcomers = []story{
 			0s b announces
 			6.5s b mute
 			7s c announces
-			10.9s b speaks`,
+			10.9s b unmute`,
 		want: `0s suspected a b
 			1s confirmed a b
 			8s changed a b c`,
@@ -184,8 +184,8 @@ func TestNewcomersDoNotKeepADeadHolder(t *testing.T) {
 	w.run(w.now.Add(6500 * time.Millisecond))
 	w.do("0s b drops")
 	for range 60 { // a crash loop: every sandbox lives for half a second
-		w.do("0s c netns")
-		w.do("0s c port")
+		w.do("0s c changes-netns")
+		w.do("0s c changes-interface")
 		w.do("0s c announces")
 		w.run(w.now.Add(500 * time.Millisecond))
 		w.do("0s c gone")
@@ -218,7 +218,7 @@ func TestNewcomersAreProbedSparingly(t *testing.T) {
 	w = newWorld(t, Options{})
 	w.play(`0s a announces
 		0s b announces
-		30s c refused 20s x
+		30s c guarded 20s x
 		30s c announces
 		31s d announces
 		32s e announces`, 5*time.Second)

@@ -62,7 +62,7 @@ var forwarders = []story{
 		name: "a proxy that announced the address takes it",
 		script: `0s p proxies
 			0s a announces
-			10s p boasts
+			10s p forges
 			20s p announces`,
 		want: `10s suspected a p
 			11s faded a p
@@ -107,7 +107,7 @@ func TestPauseInAConflict(t *testing.T) {
 			}
 			w.run(w.now.Add(pause))
 			for _, name := range paused {
-				w.do("0s " + name + " speaks")
+				w.do("0s " + name + " unmute")
 			}
 			w.run(w.now.Add(40 * time.Second))
 			want := []string{"0s suspected a b", "0s changed a b c@n2", "1s confirmed a b c@n2"}
@@ -128,7 +128,7 @@ func TestPauseWhileOthersJoin(t *testing.T) {
 				{31500 * time.Millisecond, "d announces"},
 				{33200 * time.Millisecond, "e announces"},
 				{at, paused + " mute"},
-				{at + pause, paused + " speaks"},
+				{at + pause, paused + " unmute"},
 			}.script(), 20*time.Second)
 			if got := w.among("a", "b", "c", "d", "e"); got != "" {
 				t.Errorf("%s pauses at %v: %s\n%s", paused, at, got, strings.Join(w.log(), "\n"))
@@ -156,10 +156,9 @@ func (w *world) among(names ...string) string {
 	return cmp.Diff(names, got)
 }
 
-// A holder that pauses for 4 s around the time at which the other one comes, and speaks when it
-// goes on, is found.
+// A holder pauses for 4 s when another one arrives, and sends when it goes on. The conflict is found.
 func TestPauseWhenTheOtherComes(t *testing.T) {
-	for _, speaks := range []string{"announces", "sends", "answers"} {
+	for _, verb := range []string{"announces", "sends", "answers"} {
 		for before := time.Duration(0); before <= pause; before += 270 * time.Millisecond {
 			for after := 50 * time.Millisecond; after < 2*time.Second; after += 610 * time.Millisecond {
 				w := newWorld(t, Options{})
@@ -168,12 +167,12 @@ func TestPauseWhenTheOtherComes(t *testing.T) {
 				w.play("0s b announces\n"+timeline{
 					{came - before, "b mute"},
 					{came, "a announces"},
-					{goesOn, "b speaks"},
-					{goesOn + after, "b " + speaks},
-					{goesOn + after + 2*time.Second, "b " + speaks},
+					{goesOn, "b unmute"},
+					{goesOn + after, "b " + verb},
+					{goesOn + after + 2*time.Second, "b " + verb},
 				}.script(), 5*time.Second)
 				if got := w.among("a", "b"); got != "" {
-					t.Errorf("b pauses %v before a comes, and %s %v after it goes on: %s\n%s", before, speaks, after, got, strings.Join(w.log(), "\n"))
+					t.Errorf("b pauses %v before a comes, and %s %v after it goes on: %s\n%s", before, verb, after, got, strings.Join(w.log(), "\n"))
 				}
 			}
 		}
@@ -308,7 +307,7 @@ func TestRestartKeepsAConflictListed(t *testing.T) {
 				}
 				if i == r.IntN(2) {
 					pauses := max(back-time.Duration(r.IntN(3000))*time.Millisecond, 0)
-					l = append(l, happening{pauses, name + " mute"}, happening{pauses + pause, name + " speaks"})
+					l = append(l, happening{pauses, name + " mute"}, happening{pauses + pause, name + " unmute"})
 				}
 			}
 			restarted := w.now

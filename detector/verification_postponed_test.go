@@ -6,8 +6,8 @@ import "time"
 var postponed = []story{
 	{
 		name: "one cannot be probed",
-		script: `0s a speaks
-			0s b refused solicit is off
+		script: `0s a unmute
+			0s b guarded solicit is off
 			0s a announces
 			0s b announces
 			120s b announces`,
@@ -17,8 +17,8 @@ var postponed = []story{
 	},
 	{
 		name: "one cannot be probed and the other goes",
-		script: `0s a speaks
-			0s b refused solicit is off
+		script: `0s a unmute
+			0s b guarded solicit is off
 			0s a announces
 			0s b announces
 			40s a drops`,
@@ -28,30 +28,30 @@ var postponed = []story{
 	},
 	{
 		name: "one cannot be probed, then it can",
-		script: `0s a speaks
-			0s b refused no link-local address
+		script: `0s a unmute
+			0s b guarded no link-local address
 			0s a announces
 			0s b announces
-			40s b allowed`,
+			40s b unguarded`,
 		more: 30 * time.Second,
 		want: `0s suspected a b
 			1m1s confirmed a b`,
 	},
 	{
 		name: "… and something new is seen of it",
-		script: `0s a speaks
-			0s b refused no link-local address
+		script: `0s a unmute
+			0s b guarded no link-local address
 			0s a announces
 			0s b announces
-			40s b allowed
+			40s b unguarded
 			40s b announces`,
 		want: `0s suspected a b
 			41s confirmed a b`,
 	},
 	{
 		name: "one is postponed",
-		script: `0s a speaks
-			0s b refused 10s it is probing the address itself
+		script: `0s a unmute
+			0s b guarded 10s it is probing the address itself
 			0s a announces
 			0s b sends`,
 		want: `0s suspected a b
@@ -61,7 +61,7 @@ var postponed = []story{
 		name: "one is postponed in the second round",
 		script: `0s a announces
 			0s b announces
-			0.5s b refused 10s rate
+			0.5s b guarded 10s rate
 			5s a sends`,
 		want: `0s suspected a b
 			10.5s confirmed a b`,
@@ -70,14 +70,14 @@ var postponed = []story{
 		name: "one is postponed in a re-check",
 		script: `0s a announces
 			0s b announces
-			4s b refused 30s rate`,
+			4s b guarded 30s rate`,
 		more: 60 * time.Second,
 		want: `0s suspected a b
 			1s confirmed a b`,
 	},
 	{
 		name: "probes are lost for a while",
-		script: `0s a speaks
+		script: `0s a unmute
 			0s b unreachable
 			0s a announces
 			0s b announces
@@ -97,7 +97,7 @@ var postponed = []story{
 	{
 		name: "it announces, never answers, again and again",
 		script: `0s a announces` + repeat(`
-			%s b boasts`, 10*time.Second, 100*time.Second, 2*time.Second),
+			%s b forges`, 10*time.Second, 100*time.Second, 2*time.Second),
 		want: `10s suspected a b
 			11s faded a b
 			12s suspected a b
@@ -116,7 +116,7 @@ var postponed = []story{
 	{
 		name: "an announcement while it is suppressed counts when that ends",
 		script: `0s a announces
-			10s b boasts
+			10s b forges
 			11.5s b announces`,
 		want: `10s suspected a b
 			11s faded a b
@@ -126,7 +126,7 @@ var postponed = []story{
 	{
 		name: "data while it is suppressed does not",
 		script: `0s a announces
-			10s b boasts
+			10s b forges
 			11.5s b sends`,
 		want: `10s suspected a b
 			11s faded a b`,
@@ -134,7 +134,7 @@ var postponed = []story{
 	{
 		name: "it announced and then only sends: the penalties double all the same",
 		script: `0s a announces
-			10s b boasts` + repeat(`
+			10s b forges` + repeat(`
 			%s b spoofs`, 12*time.Second, 30*time.Second, time.Second),
 		want: `10s suspected a b
 			11s faded a b
@@ -153,7 +153,7 @@ var postponed = []story{
 			0s r mute
 			10s r spoofs
 			15s a gone
-			20s r boasts
+			20s r forges
 			300s r spoofs
 			325s c announces`,
 		want: `10s suspected a r
@@ -164,12 +164,12 @@ var postponed = []story{
 	{
 		name: "an answer resets the penalty",
 		script: `0s a announces
-			10s b boasts
-			12s b boasts
+			10s b forges
+			12s b forges
 			15s b announces
 			15.5s b loses
-			20s b boasts
-			22s b boasts`,
+			20s b forges
+			22s b forges`,
 		want: `10s suspected a b
 			11s faded a b
 			12s suspected a b
@@ -184,7 +184,7 @@ var postponed = []story{
 	{
 		name: "it announces, never answers, but truly has it in the end",
 		script: `0s a announces` + repeat(`
-			%s b boasts`, 10*time.Second, 16*time.Second, 2*time.Second) + `
+			%s b forges`, 10*time.Second, 16*time.Second, 2*time.Second) + `
 			17s b takes
 			17s b answers`,
 		want: `10s suspected a b

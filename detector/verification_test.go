@@ -13,7 +13,7 @@ import (
 func TestAttempts(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
-		10s b boasts`, 5*time.Second)
+		10s b forges`, 5*time.Second)
 	s := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 	if diff := cmp.Diff([]time.Duration{s(10), s(10.1), s(10.3)}, w.probedAt("b", Verify)); diff != "" {
 		t.Errorf("probed b (-want +got):\n%s", diff)
@@ -174,8 +174,8 @@ func TestCrashLoopLetsAConflictEnd(t *testing.T) {
 		0s b announces
 		10s b gone`, 0)
 	for range 20 {
-		w.do("0s c netns")
-		w.do("0s c port")
+		w.do("0s c changes-netns")
+		w.do("0s c changes-interface")
 		w.do("0s c announces")
 		w.run(w.now.Add(900 * time.Millisecond))
 		w.do("0s c gone")
@@ -217,12 +217,12 @@ func TestRoundRestartsOnTheOtherInterface(t *testing.T) {
 	b := w.actor("b")
 	first := b.iface
 	w.do("0s b mute")
-	w.do("0s b boasts")
-	w.do("0s b port")
-	w.do("0s b boasts")
+	w.do("0s b forges")
+	w.do("0s b changes-interface")
+	w.do("0s b forges")
 	w.run(w.now.Add(900 * time.Millisecond))
 	w.do("0s b takes")
-	w.do("0s b speaks")
+	w.do("0s b unmute")
 	w.apply(w.d.WithdrawInterface(first, "gone", w.now))
 	w.run(w.now.Add(2 * time.Second))
 	if diff := cmp.Diff([]string{"0s suspected a b", "1.9s confirmed a b"}, w.log()); diff != "" {
@@ -266,7 +266,7 @@ func TestTwoInterfacesOfOneHolder(t *testing.T) {
 	a := w.actor("a")
 	first := a.iface
 	w.run(w.now.Add(time.Second))
-	w.do("0s a port")
+	w.do("0s a changes-interface")
 	w.do("0s a announces")
 	w.do("0s b announces")
 	if s := w.probed[0].s; s.Interface != a.iface {

@@ -19,8 +19,8 @@ func (w *world) probe(s Probe) {
 	switch {
 	case a.lost:
 		return
-	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
-		w.apply(w.d.ProbeRefused(s, a.refuse, a.until, w.now))
+	case a.guard != "" && (a.until.IsZero() || w.now.Before(a.until)):
+		w.apply(w.d.ProbeRefused(s, a.guard, a.until, w.now))
 		return
 	}
 	if w.limit != nil && !w.limit() {
@@ -55,8 +55,8 @@ func (w *world) probeNode(s Probe, a *actor) {
 		w.probeRemote(s)
 	case a.lost:
 		w.after(lostAfter, a.id, func() { w.apply(w.d.Unreachable(s, "", w.now)) })
-	case a.refuse != "" && (a.until.IsZero() || w.now.Before(a.until)):
-		w.after(delay, a.id, func() { w.apply(w.d.ProbeRefused(s, a.refuse, a.until, w.now)) })
+	case a.guard != "" && (a.until.IsZero() || w.now.Before(a.until)):
+		w.after(delay, a.id, func() { w.apply(w.d.ProbeRefused(s, a.guard, a.until, w.now)) })
 	case a.dead:
 		w.after(delay, a.id, func() { w.apply(w.d.Withdraw(s.Key, s.Holder, "its node does not know it", w.now)) })
 	case a.has[s.Key.IP] && !a.mute:

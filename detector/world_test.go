@@ -13,14 +13,43 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// A world plays a few holders against a Detector: each answers probes 0.1 ms
-// after they were sent for the addresses it has. It is driven by a script of lines
+// A world is a Detector with some simulated holders. A holder answers each probe for an address that
+// it has, 0.1 ms after the probe. A script says what happens, in lines of
 //
-//	TIME HOLDER VERB [ARGUMENT …]
+//	TIME HOLDER VERB [ARGUMENT …] [ADDRESS]
 //
-// with the holder's address last, or 10.0.0.1. Holders with a name that starts with
-// "host" are nodes. One called b@n2 is on another node: its sightings come from keepers,
-// its answers from its node. The verbs are in do.
+// TIME counts from the start. ADDRESS is 10.0.0.1 if it is missing. HOLDER is
+//
+//	a, b, r, …  a pod on this node; its first line makes it
+//	host…       a node
+//	b@n2        a pod on node n2: keepers send its sightings, its node sends its answers
+//
+// The verbs, "it" being the holder:
+//
+//	takes              it has the address from now on, and sends nothing
+//	announces          it has the address and announces it (a node: lists it)
+//	sends              it has the address and sends IP packets from it
+//	answers            it answers a request that is not ours
+//	forges             it announces an address that it does not have
+//	spoofs             it sends IP packets from an address that it does not have
+//	forwards           it forwards packets of the address; the agent knows that it does not have it
+//	proxies            from now on it answers probes for addresses that it does not have
+//	loses              it does not have the address any more; the agent knows it
+//	drops              it does not have the address any more; the agent does not know it
+//	gone               its interface is gone, or its node withdraws it
+//	dies               remote: it is gone, and the withdrawal does not arrive
+//	mute, unmute       it does not answer probes; it answers again
+//	slow               from now on it answers 50 ms later
+//	unreachable        probes to it are lost and not reported, or its node does not reply
+//	reachable          the end of that
+//	guarded [5s] WHY   a guard forbids to probe it, for 5 s or until "unguarded"
+//	unguarded          the end of that
+//	resolves           remote: its node knows as many resolved conflicts as there were events
+//	changes-mac        it has another MAC; restores-mac: the first one again
+//	changes-interface  it goes on with another interface
+//	changes-netns      its interface leads into another netns, which is another holder
+//	restarts           the agent restarts with what it saved; HOLDER is "agent"
+//	shares, unshares   the address is declared shared, or not any more; HOLDER is "agent"
 type world struct {
 	t           *testing.T
 	d           *Detector
@@ -30,13 +59,13 @@ type world struct {
 	pending     []report // in flight, by time
 	probed      []sentProbe
 	limit       func() bool // when set, whether the rate allows a probe
-	proof       proof       // when set, what is confirmed is judged by it
+	proof       proof       // when set, it checks each confirmation
 	lose        func() bool // when set, whether a probe is lost on the way
 	shared      map[Key]bool
 	born        time.Time // when the present agent started
 	events      []Event
 	probeRemote func(Probe)         // when set, probes remote holders
-	leases      map[bindingID]lease // by the changes
+	leases      map[bindingID]lease // what TakeChanges returned
 }
 
 type actor struct {
@@ -44,12 +73,12 @@ type actor struct {
 	id      HolderID
 	iface   Interface
 	has     map[netip.Addr]bool
-	mute    bool // does not answer
-	proxies bool // answers for what it does not have
-	lost    bool // probes to it vanish and are never reported, or its node is out of reach
-	dead    bool // remote: its node knows that it is gone
-	refuse  string
-	until   time.Time
+	mute    bool      // does not answer
+	proxies bool      // answers for what it does not have
+	lost    bool      // probes to it vanish and are never reported, or its node is out of reach
+	dead    bool      // remote: its node knows that it is gone
+	guard   string    // why it must not be probed
+	until   time.Time // the end of guard; zero for none
 	mac     byte
 	slow    time.Duration // how much later than others it answers
 }
@@ -75,8 +104,8 @@ func newWorld(t *testing.T, opts Options) *world {
 
 const (
 	delay       = 100 * time.Microsecond
-	silentAfter = time.Second             // another node says that its holder does not answer
-	lostAfter   = 1800 * time.Millisecond // another node is taken for unreachable
+	silentAfter = time.Second             // another node replies that its holder does not answer
+	lostAfter   = 1800 * time.Millisecond // no reply: another node is unreachable
 )
 
 var defaultIP = netip.MustParseAddr("10.0.0.1")
@@ -103,7 +132,7 @@ func (w *world) byID(id HolderID) *actor {
 			return a
 		}
 	}
-	return &actor{id: id, mute: true} // one of before a restart
+	return &actor{id: id, mute: true} // known from before a restart
 }
 
 func (a *actor) sighting(ip netip.Addr, ev Evidence, at time.Time) Sighting {
@@ -117,7 +146,7 @@ func (a *actor) sighting(ip netip.Addr, ev Evidence, at time.Time) Sighting {
 	}
 }
 
-// evidence is what a holder gives of itself.
+// evidence returns the evidence of what a holder announces.
 func (a *actor) evidence() Evidence {
 	if strings.HasPrefix(a.name, "host") {
 		return Host
@@ -137,64 +166,64 @@ func (w *world) do(line string) {
 	}
 	see := func(ev Evidence) { w.observe(a.sighting(ip, ev, w.now)) }
 	switch verb {
-	case "takes": // silently
+	case "takes":
 		a.has[ip] = true
 	case "announces":
 		a.has[ip], a.dead = true, false
 		see(a.evidence())
-	case "boasts": // announces what it does not have
+	case "forges":
 		see(Announced)
 	case "sends":
 		a.has[ip] = true
 		see(Data)
-	case "spoofs": // data, from a netns that cannot be looked into
+	case "spoofs":
 		see(Data)
 	case "forwards":
 		see(Forwarded)
-	case "answers": // somebody else's request
+	case "answers":
 		s := a.sighting(ip, a.evidence(), w.now)
 		s.Answer = true
 		w.observe(s)
 	case "loses":
 		delete(a.has, ip)
 		w.apply(w.d.Withdraw(Key{"default", ip}, a.id, "address left the netns", w.now))
-	case "drops": // the address, unnoticed by the agent
+	case "drops":
 		delete(a.has, ip)
 	case "gone":
 		w.gone(a)
-	case "dies": // remote, and its withdrawal is lost
+	case "dies":
 		clear(a.has)
 		a.dead = true
 	case "mute":
 		a.mute = true
 	case "slow":
 		a.slow = 50 * time.Millisecond
-	case "speaks":
+	case "unmute":
 		a.mute = false
 	case "proxies":
 		a.proxies = true
-	case "unreachable": // probes are neither sent nor refused
+	case "unreachable":
 		a.lost = true
 	case "reachable":
 		a.lost = false
-	case "refused": // refused DURATION REASON, or refused REASON for good
-		a.refuse, a.until = strings.Join(args, " "), time.Time{}
+	case "guarded":
+		a.guard, a.until = strings.Join(args, " "), time.Time{}
 		if until, err := time.ParseDuration(args[0]); err == nil {
-			a.refuse, a.until = strings.Join(args[1:], " "), w.now.Add(until)
+			a.guard, a.until = strings.Join(args[1:], " "), w.now.Add(until)
 		}
-	case "allowed":
-		a.refuse = ""
-	case "resolves": // its node knows of conflicts that are over
+	case "unguarded":
+		a.guard = ""
+	case "resolves":
 		s := a.sighting(ip, a.evidence(), w.now)
 		s.Occurrences, s.FirstSeen = len(w.log()), w.now.Add(-time.Hour)
 		w.observe(s)
-	case "mac-back":
+	case "restores-mac":
 		a.mac -= 100
-	case "mac":
+	case "changes-mac":
 		a.mac += 100
-	case "port": // goes on with another interface
+	case "changes-interface":
 		a.iface.Ifindex += 100
-	case "restarts": // the agent; nothing is known of the holders until they are seen
+	case "restarts":
 		w.restart()
 	case "shares", "unshares":
 		if w.shared == nil {
@@ -202,15 +231,14 @@ func (w *world) do(line string) {
 		}
 		w.shared[Key{"default", ip}] = verb == "shares"
 		w.apply(w.d.SetShared(func(k Key) bool { return w.shared[k] }, w.now))
-	case "netns": // another holder under the same ifindex
+	case "changes-netns":
 		a.id.Netns += 1000
 	default:
 		w.t.Fatalf("unknown verb in %q", line)
 	}
 }
 
-// restart replaces the detector by one that knows what the first one left. What it
-// restores must be what was there.
+// restart replaces the detector by one that restores its snapshot, and checks that nothing of it is lost.
 func (w *world) restart() {
 	w.t.Helper()
 	left := w.d.Snapshot()
@@ -247,7 +275,7 @@ func (w *world) apply(fx Effects) {
 	}
 }
 
-// log has a line for each event.
+// log returns a line for each event.
 func (w *world) log() (list []string) {
 	for _, ev := range w.events {
 		line := fmt.Sprintf("%s %s", w.since(ev.At), ev.Kind)
@@ -259,7 +287,7 @@ func (w *world) log() (list []string) {
 	return list
 }
 
-// check holds every event against what must be true of it.
+// check fails the test if an event breaks a rule that holds for all events.
 func (w *world) check(ev Event) {
 	w.t.Helper()
 	c := ev.Conflict
@@ -289,7 +317,7 @@ func (w *world) check(ev Event) {
 	}
 }
 
-// run lets time pass until at, doing what is due on the way.
+// run advances the clock to at, and does what is due until then.
 func (w *world) run(at time.Time) {
 	w.t.Helper()
 	for range 1_000_000 {
@@ -304,7 +332,7 @@ func (w *world) run(at time.Time) {
 	w.t.Fatal("time does not pass")
 }
 
-// due returns when step has something to do; zero for never.
+// due returns the time of the next step; zero if there is none.
 func (w *world) due() time.Time {
 	next := w.d.Next()
 	if len(w.pending) > 0 {
@@ -328,7 +356,7 @@ func (w *world) step() {
 	}
 }
 
-// play runs a script and lets time pass for a while longer.
+// play runs a script, and then advances the clock by more.
 func (w *world) play(script string, more time.Duration) {
 	w.t.Helper()
 	for line := range lines(script) {
@@ -370,7 +398,7 @@ func lines(s string) func(func(string) bool) {
 
 func linesOf(s string) []string { return slices.Collect(lines(s)) }
 
-// history prints what a failed test needs to be understood.
+// history logs the events and notes, so that a failed test can be understood.
 func (w *world) history(t *testing.T) {
 	t.Helper()
 	for _, line := range w.log() {
