@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// ceiling is what a table may hold: more than its limits after these were lowered.
+// ceiling has the most bindings that a table may have. It exceeds the limits after these were lowered.
 type ceiling struct{ bindings, perInterface int }
 
-// narrow is the ceiling before limits are lowered: whatever is there may stay.
+// narrow sets the ceiling before the limits are lowered: bindings that exist may stay.
 func (c *ceiling) narrow(d *Detector) {
 	*c = ceiling{max(4, d.size()), 2}
 	for _, on := range d.ifaces {
@@ -22,7 +22,7 @@ func (c *ceiling) narrow(d *Detector) {
 	}
 }
 
-// audit holds the whole state of a Detector against what must always be true of it.
+// audit returns an error if the state of a Detector breaks an invariant.
 func audit(d *Detector) error {
 	return auditUnder(d, ceiling{d.opts.MaxBindings, d.opts.MaxPerInterface})
 }
@@ -127,7 +127,7 @@ func auditUnder(d *Detector, limits ceiling) error {
 	return nil
 }
 
-// proof remembers the answers a Detector was given, to judge what it confirms.
+// proof records the answers that a Detector observed, to check what it confirms.
 type proof map[Key]map[HolderID][]time.Time
 
 func (p proof) record(s Sighting) {

@@ -2,8 +2,8 @@ package detector
 
 import "time"
 
-// quiet are lawful situations: never a confirmed conflict.
-var quiet = []story{
+// quietTests have legitimate holders: no conflict may be confirmed.
+var quietTests = []scriptTest{
 	{
 		name: "Q1 the address goes to the next pod at once",
 		script: `0s a announces

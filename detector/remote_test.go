@@ -2,8 +2,8 @@ package detector
 
 import "time"
 
-// elsewhere are the stories in which other nodes have a part: b@n2 is a holder there.
-var elsewhere = []story{
+// remoteTests have holders on other nodes, such as b@n2.
+var remoteTests = []scriptTest{
 	{
 		name: "D3 one here, one on another node",
 		script: `0s a announces
@@ -21,7 +21,7 @@ var elsewhere = []story{
 			6.1s confirmed a b@n2`,
 	},
 	{
-		name: "nobody here has it",
+		name: "no holder on this node",
 		script: `0s b@n2 announces
 			1s c@n3 announces`,
 	},
@@ -77,7 +77,7 @@ var elsewhere = []story{
 		verdict: "one live holder: not a conflict; the last conflict is resolved",
 	},
 	{
-		name: "the local holder goes: it is over here, whatever the others have",
+		name: "the local holder is gone: the conflict ends on this node, also if others still have the address",
 		script: `0s a announces
 			0s b@n2 announces
 			0s c@n3 announces
@@ -251,7 +251,7 @@ var elsewhere = []story{
 		verdict: "two holders, one cannot be probed (node n2 does not answer): suspected, not confirmed",
 	},
 	{
-		name: "the other node does not answer until the TTL is over",
+		name: "the other node does not answer for the TTL",
 		script: `0s b@n2 unreachable
 			0s a announces
 			0s b@n2 announces
@@ -292,7 +292,7 @@ var elsewhere = []story{
 		verdict: "a conflict; b@n2 on node n2 cannot be probed now (node n2 does not answer)",
 	},
 	{
-		name: "a proven holder is unreachable until the TTL is over",
+		name: "a proven holder is unreachable for the TTL",
 		script: `0s a announces
 			0s b@n2 announces
 			8s b@n2 unreachable`,
@@ -312,7 +312,7 @@ var elsewhere = []story{
 			5m1s faded a b@n2`,
 	},
 	{
-		name: "an unreachable one holds nobody up",
+		name: "an unreachable holder delays nothing",
 		script: `0s b@n2 unreachable
 			0s a announces
 			0s b@n2 announces

@@ -7,17 +7,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// before is a conflict of a and b, confirmed at 1 s, and a restart at 10 s.
-const before = `0s a announces
+// confirmedThenRestarted confirms a conflict of a and b at 1 s. The agent restarts at 10 s.
+const confirmedThenRestarted = `0s a announces
 	0s b announces
 	10s agent restarts
 	`
 
-// restored are conflicts that outlive their agent.
-var restored = []story{
+// restoredTests have a restart of the agent during a conflict.
+var restoredTests = []scriptTest{
 	{
 		name: "both are there again",
-		script: before + `12s a announces
+		script: confirmedThenRestarted + `12s a announces
 			13s b announces`,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -26,7 +26,7 @@ var restored = []story{
 	},
 	{
 		name: "both answer the agent's first probe",
-		script: before + `12s a answers
+		script: confirmedThenRestarted + `12s a answers
 			12s b answers`,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -34,15 +34,15 @@ var restored = []story{
 	},
 	{
 		name: "the second comes late",
-		script: before + `10.5s a announces
+		script: confirmedThenRestarted + `10.5s a announces
 			38.9s b announces`,
 		want: `0s suspected a b
 			1s confirmed a b
 			39.9s confirmed a b`,
 	},
 	{
-		name:    "while nobody is back",
-		script:  before + `12s a announces`,
+		name:    "while one has not been seen again",
+		script:  confirmedThenRestarted + `12s a announces`,
 		more:    20 * time.Second,
 		verdict: "confirmed before the agent's restart, its holders are not all seen again yet: suspected, not confirmed",
 		want: `0s suspected a b
@@ -50,7 +50,7 @@ var restored = []story{
 	},
 	{
 		name:   "one never comes back",
-		script: before + `12s a announces`,
+		script: confirmedThenRestarted + `12s a announces`,
 		more:   time.Minute,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -58,8 +58,8 @@ var restored = []story{
 		verdict: "one live holder: not a conflict; the last conflict is resolved",
 	},
 	{
-		name:   "nobody comes back",
-		script: before + `11s a gone`,
+		name:   "both never come back",
+		script: confirmedThenRestarted + `11s a gone`,
 		more:   time.Minute,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -68,7 +68,7 @@ var restored = []story{
 	},
 	{
 		name: "one answers only after a while",
-		script: before + `12s b mute
+		script: confirmedThenRestarted + `12s b mute
 			12s a announces
 			12s b announces
 			20s b unmute`,
@@ -78,7 +78,7 @@ var restored = []story{
 	},
 	{
 		name: "while one does not answer yet",
-		script: before + `12s b mute
+		script: confirmedThenRestarted + `12s b mute
 			12s a announces
 			12s b announces`,
 		more: 3 * time.Second,
@@ -88,7 +88,7 @@ var restored = []story{
 	},
 	{
 		name: "one sends and answers only after a while",
-		script: before + `12s b mute
+		script: confirmedThenRestarted + `12s b mute
 			12s a announces
 			12s b sends
 			20s b unmute`,
@@ -98,7 +98,7 @@ var restored = []story{
 	},
 	{
 		name: "one never answers any more",
-		script: before + `12s b mute
+		script: confirmedThenRestarted + `12s b mute
 			12s a announces
 			12s b announces`,
 		more: time.Minute,
@@ -108,7 +108,7 @@ var restored = []story{
 	},
 	{
 		name: "one comes back at the last moment and does not answer",
-		script: before + `12s b mute
+		script: confirmedThenRestarted + `12s b mute
 			12s a announces
 			39.5s b announces`,
 		more: time.Minute,
@@ -118,7 +118,7 @@ var restored = []story{
 	},
 	{
 		name: "one only forwards by now",
-		script: before + `12s b drops
+		script: confirmedThenRestarted + `12s b drops
 			12s b proxies
 			12s a announces
 			12s b spoofs`,
@@ -131,7 +131,7 @@ var restored = []story{
 	{
 		name: "three holders, one of them late",
 		script: `0s c announces
-			` + before + `12s a announces
+			` + confirmedThenRestarted + `12s a announces
 			12s b announces
 			20s c announces`,
 		want: `0s suspected c a
@@ -143,7 +143,7 @@ var restored = []story{
 	{
 		name: "three holders at once",
 		script: `0s c announces
-			` + before + `12s a announces
+			` + confirmedThenRestarted + `12s a announces
 			12s b announces
 			12s c announces`,
 		want: `0s suspected c a
@@ -153,7 +153,7 @@ var restored = []story{
 	},
 	{
 		name: "a new holder in the place of an old one",
-		script: before + `12s a announces
+		script: confirmedThenRestarted + `12s a announces
 			13s d announces`,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -162,7 +162,7 @@ var restored = []story{
 	},
 	{
 		name: "a new holder that does not have it",
-		script: before + `12s a announces
+		script: confirmedThenRestarted + `12s a announces
 			13s d forges
 			20s b announces`,
 		want: `0s suspected a b
@@ -173,7 +173,7 @@ var restored = []story{
 	},
 	{
 		name: "one cannot be probed",
-		script: before + `12s b guarded solicit is off
+		script: confirmedThenRestarted + `12s b guarded solicit is off
 			12s a announces
 			12s b announces`,
 		more: 2 * time.Minute,
@@ -183,7 +183,7 @@ var restored = []story{
 	},
 	{
 		name: "one cannot be probed, then it can",
-		script: before + `12s b guarded solicit is off
+		script: confirmedThenRestarted + `12s b guarded solicit is off
 			12s a announces
 			12s b announces
 			70s b unguarded
@@ -194,7 +194,7 @@ var restored = []story{
 	},
 	{
 		name: "one cannot be probed, the other goes",
-		script: before + `12s b guarded solicit is off
+		script: confirmedThenRestarted + `12s b guarded solicit is off
 			12s a announces
 			12s b announces
 			70s a gone`,
@@ -204,7 +204,7 @@ var restored = []story{
 	},
 	{
 		name: "restarted twice",
-		script: before + `12s a announces
+		script: confirmedThenRestarted + `12s a announces
 			20s agent restarts
 			21s b announces`,
 		more: time.Minute,
@@ -214,7 +214,7 @@ var restored = []story{
 	},
 	{
 		name: "over, and back later",
-		script: before + `50s a announces
+		script: confirmedThenRestarted + `50s a announces
 			50s b announces`,
 		want: `0s suspected a b
 			1s confirmed a b
@@ -224,7 +224,7 @@ var restored = []story{
 	},
 	{
 		name: "verified again, then it ends",
-		script: before + `12s a announces
+		script: confirmedThenRestarted + `12s a announces
 			12s b announces
 			20s b gone`,
 		want: `0s suspected a b
@@ -233,10 +233,10 @@ var restored = []story{
 			23s resolved a b`,
 	},
 	{
-		name: "a suspicion nobody comes back to fades",
+		name: "a suspicion fades if its holders do not come back",
 		script: `0s a unmute
 			0s b guarded solicit is off
-			` + before,
+			` + confirmedThenRestarted,
 		more: time.Minute,
 		want: `0s suspected a b
 			40s faded a b`,
@@ -245,7 +245,7 @@ var restored = []story{
 		name: "a suspicion that can be verified after all",
 		script: `0s a unmute
 			0s b guarded solicit is off
-			` + before + `12s b unguarded
+			` + confirmedThenRestarted + `12s b unguarded
 			12s a announces
 			12s b announces`,
 		want: `0s suspected a b
@@ -253,7 +253,7 @@ var restored = []story{
 	},
 	{
 		name: "declared shared before the restart",
-		script: before + `12s a announces
+		script: confirmedThenRestarted + `12s a announces
 			12s b announces
 			20s agent shares
 			25s agent restarts
@@ -340,7 +340,7 @@ func TestRestoredSuspicionIsCountedWhenConfirmed(t *testing.T) {
 // What is not there any more ends with its old times and its reason, and is remembered.
 func TestRestoredEnds(t *testing.T) {
 	w := newWorld(t, Options{})
-	w.play(before+`12s b mute
+	w.play(confirmedThenRestarted+`12s b mute
 		12s a announces
 		12s b announces`, time.Minute)
 	last := w.events[len(w.events)-1]

@@ -2,12 +2,13 @@ package detector
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
 
-// sharing are addresses declared shared.
-var sharing = []story{
+// sharedTests have an address that is declared shared for a while.
+var sharedTests = []scriptTest{
 	{
 		name: "two holders of a shared address",
 		script: `0s agent shares
@@ -28,7 +29,7 @@ var sharing = []story{
 		verdict: "2 live holders, but declared shared: not a conflict",
 	},
 	{
-		name: "a conflict is over when the address is declared shared",
+		name: "a conflict is resolved when the address is declared shared",
 		script: `0s a announces
 			0s b announces
 			5s agent shares`,
@@ -38,7 +39,7 @@ var sharing = []story{
 		verdict: "2 live holders, but declared shared: not a conflict; the last conflict is resolved",
 	},
 	{
-		name: "no longer shared",
+		name: "suspected when the address is not shared any more",
 		script: `0s agent shares
 			0s a announces
 			0s b announces
@@ -47,7 +48,7 @@ var sharing = []story{
 			1m41s confirmed a b`,
 	},
 	{
-		name: "no longer shared, with one holder",
+		name: "one holder when the address is not shared any more",
 		script: `0s agent shares
 			0s a announces
 			100s agent unshares`,
@@ -62,8 +63,8 @@ var sharing = []story{
 			1s confirmed a b`,
 	},
 	{
-		name: "a restored conflict is over when the address is declared shared",
-		script: before + `20s agent shares
+		name: "a restored conflict is resolved when the address is declared shared",
+		script: confirmedThenRestarted + `20s agent shares
 			21s a announces
 			21s b announces`,
 		want: `0s suspected a b
@@ -72,13 +73,14 @@ var sharing = []story{
 	},
 }
 
-// What is not suspected is counted, once for as long as it lasts.
+// The detector counts each suspicion that it does not raise, because the address is shared or all but
+// one of the holders forward it. It counts once until the reason ends.
 func TestSuppressionsAreCounted(t *testing.T) {
 	tests := []struct {
 		name, script      string
 		shared, forwarded uint64
 	}{
-		{"nothing", `0s a announces`, 0, 0},
+		{"one holder", `0s a announces`, 0, 0},
 		{"two share", `0s agent shares
 			0s a announces
 			0s b announces
@@ -152,45 +154,63 @@ func TestSuppressionsAreCounted(t *testing.T) {
 	}
 }
 
-func TestSharedNone(t *testing.T) {
+// SetShared(nil) declares no address shared.
+func TestSetSharedNil(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s agent shares
 		0s a announces
 		0s b announces`, time.Second)
 	w.apply(w.d.SetShared(nil, w.now))
-	if len(w.d.Conflicts(false)) != 1 {
-		t.Error("nothing is shared, but nothing is suspected")
+	if n := len(w.d.Conflicts(false)); n != 1 {
+		t.Errorf("%d open conflicts, want 1", n)
 	}
 }
 
 func TestSetLimits(t *testing.T) {
-	w := newWorld(t, Options{})
-	for i := range 10 {
-		w.do(fmt.Sprintf("0s a sends %s", ipv4(i)))
+	const perInterface, table = 5, 8 // limits below the number of bindings
+	tests := []struct {
+		name                   string
+		bindings, perInterface int // the limits; zero for the default
+		sighting               string
+		want                   int // bindings afterwards
+		refused                Refusal
+	}{
+		{"an interface that is over its limit gets no binding", 0, perInterface, "a sends", 10, RefusedInterfaceFull},
+		{"stronger evidence replaces a binding of the interface", 0, perInterface, "a announces", 10, 0},
+		{"a table that is over its limit gets no binding", table, 0, "b sends", 10, RefusedTableFull},
+		{"stronger evidence replaces a binding of the table", table, 0, "b announces", 10, 0},
+		{"negative limits are the defaults", -1, -1, "a sends", 11, 0},
 	}
-	count := func() int { return len(w.d.Bindings(nil)) }
-	w.d.SetLimits(0, 5, 0)
-	w.do(fmt.Sprintf("0s a sends %s", ipv4(20)))
-	if n := w.d.Counts().Refused[RefusedInterfaceFull]; n != 1 || count() != 10 {
-		t.Errorf("%d refused, %d bindings", n, count())
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, Options{MaxBindings: 20, MaxPerInterface: 20})
+			for i := range 10 {
+				w.do(fmt.Sprintf("0s a sends %s", ipv4(i)))
+			}
+			w.d.SetLimits(tt.bindings, tt.perInterface, -1)
+			w.do(fmt.Sprintf("0s %s %s", tt.sighting, ipv4(20)))
+			if n := len(w.d.Bindings(nil)); n != tt.want {
+				t.Errorf("%d bindings, want %d", n, tt.want)
+			}
+			name, _, _ := strings.Cut(tt.sighting, " ")
+			if known := w.d.Holds(Key{"default", ipv4(20)}, w.actor(name).id); known != (tt.refused == 0) {
+				t.Errorf("the new address is known: %v", known)
+			}
+			for refusal, n := range w.d.Counts().Refused {
+				if want := refusal == tt.refused; n != 0 && !want || n != 1 && want {
+					t.Errorf("%d refused: %s", n, refusal)
+				}
+			}
+			if tt.bindings <= 0 && w.d.opts.MaxBindings != defaultMaxBindings || w.d.opts.MaxHistory != defaultMaxHistory {
+				t.Errorf("limits %+v, want the defaults", w.d.opts)
+			}
+			w.d.SetLimits(20, 20, 0) // what the 10 bindings need
+			w.mustAudit()
+		})
 	}
-	w.do(fmt.Sprintf("0s a announces %s", ipv4(21)))
-	if count() != 10 || !w.d.Holds(Key{"default", ipv4(21)}, w.actor("a").id) {
-		t.Errorf("%d bindings after a stronger one came", count())
-	}
-	w.d.SetLimits(8, 0, 0)
-	w.do(fmt.Sprintf("0s b sends %s", ipv4(22)))
-	if n := w.d.Counts().Refused[RefusedTableFull]; n != 1 || count() != 10 {
-		t.Errorf("%d refused, %d bindings", n, count())
-	}
-	w.d.SetLimits(-1, -1, -1)
-	w.do(fmt.Sprintf("0s a sends %s", ipv4(23)))
-	if count() != 11 || w.d.opts.MaxBindings != defaultMaxBindings || w.d.opts.MaxHistory != defaultMaxHistory {
-		t.Errorf("%d bindings under %+v", count(), w.d.opts)
-	}
-	w.mustAudit()
 }
 
+// SetLimits forgets the oldest conflicts and stories that exceed the limit of the history.
 func TestSetLimitsCutsTheHistory(t *testing.T) {
 	w := newWorld(t, Options{})
 	for i := range 12 {
@@ -200,7 +220,7 @@ func TestSetLimitsCutsTheHistory(t *testing.T) {
 			}
 		}
 		w.run(w.now.Add(2 * time.Second))
-		w.do(fmt.Sprintf("0s c%d announces %s", i, ipv4(100+i))) // a story without a conflict
+		w.do(fmt.Sprintf("0s c%d announces %s", i, ipv4(100+i))) // an address without a conflict
 		for _, name := range []string{"a", "b", "c"} {
 			w.do(fmt.Sprintf("0s %s%d gone", name, i))
 		}

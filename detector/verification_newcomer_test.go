@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// newcomers join a confirmed conflict. They are its holders if they have the address together
-// with another one.
-var newcomers = []story{
+// newcomerTests have holders that join a confirmed conflict. A newcomer becomes one of its holders if
+// it has the address together with another one.
+var newcomerTests = []scriptTest{
 	{
 		name: "the last holder hands over while its conflict ends",
 		script: `0s a announces
@@ -39,7 +39,7 @@ var newcomers = []story{
 			35.1s faded a c`,
 	},
 	{
-		name: "both holders are dead and nobody knows yet",
+		name: "both holders are dead, and the agent does not know yet",
 		script: `0s a announces
 			0s b announces
 			30s a drops
@@ -75,7 +75,7 @@ var newcomers = []story{
 			33s changed c d`,
 	},
 	{
-		name: "two newcomers, much later: nobody else was there for the first",
+		name: "two newcomers, much later: the first one has no other holder beside it",
 		script: `0s a announces
 			0s b announces
 			30s a gone
@@ -101,7 +101,7 @@ var newcomers = []story{
 			42.62s changed c d@n3`,
 	},
 	{
-		name: "a newcomer that comes and goes does not hold up another",
+		name: "a newcomer that comes and goes does not delay another",
 		script: `0s a announces
 			0s b announces
 			30s c announces
@@ -227,8 +227,8 @@ func TestNewcomersAreProbedSparingly(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes meanwhile, two holders that stay are found after two rounds, and
-// one more where the first was begun with somebody who left.
+// Two holders that stay are found after two rounds, whichever others come and go meanwhile. It takes
+// one more round if the first round began with a holder that left.
 func TestNewcomersAreFoundInTime(t *testing.T) {
 	const limit = 2*time.Second + 50*time.Millisecond
 	var slow int
@@ -258,8 +258,8 @@ func TestNewcomersAreFoundInTime(t *testing.T) {
 	}
 }
 
-// sweep plays with all times that matter: when c comes and d after it, when b goes, and
-// when somebody passes by.
+// sweep calls play with all combinations of times that matter: when c comes and d after it, when b
+// goes, and when another holder comes and goes.
 func sweep(play func(c, d, gone, passes time.Duration)) {
 	const ms = time.Millisecond
 	for c := time.Duration(0); c <= 2800*ms; c += 710 * ms {
@@ -273,7 +273,7 @@ func sweep(play func(c, d, gone, passes time.Duration)) {
 	}
 }
 
-// happening is what happens at one time, and timeline some of them in any order.
+// happening is one line of a script. A timeline has some of them in any order.
 type happening struct {
 	at   time.Duration
 	what string
@@ -281,7 +281,7 @@ type happening struct {
 
 type timeline []happening
 
-// script is the timeline as a world plays it.
+// script returns the timeline as a script.
 func (l timeline) script() string {
 	slices.SortStableFunc(l, func(a, b happening) int { return cmp.Compare(a.at, b.at) })
 	var text strings.Builder
@@ -291,7 +291,7 @@ func (l timeline) script() string {
 	return text.String()
 }
 
-// together is when two holders were first named in one confirmed conflict; zero for never.
+// together returns when a confirmed conflict first named both holders; zero for never.
 func (w *world) together(x, y string) time.Time {
 	for _, e := range w.events {
 		named := 0

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// forwarders are holders that were found to forward an address before they really take it.
-var forwarders = []story{
+// forwarderTests have holders that forward an address before they really take it.
+var forwarderTests = []scriptTest{
 	{
 		name: "a forwarder takes the address and announces it",
 		script: `0s a announces
@@ -35,7 +35,7 @@ var forwarders = []story{
 			21s confirmed a r`,
 	},
 	{
-		name: "a forwarder takes the address silently and only sends: found when its suppression is over",
+		name: "a forwarder takes the address silently and only sends: found when its suppression ends",
 		script: `0s a announces
 			10s r spoofs
 			20s r takes
@@ -94,8 +94,8 @@ var forwarders = []story{
 
 const pause = 4 * time.Second
 
-// A conflict outlives a pause of 4 s of any of its holders or of all, as a virtual machine makes
-// it that is saved or moved, whenever it begins.
+// A conflict does not end when one or all of its holders pause for 4 s, as virtual machines do that are
+// saved or migrated. The pause may begin at any time.
 func TestPauseInAConflict(t *testing.T) {
 	for _, paused := range [][]string{{"a"}, {"b"}, {"a", "b"}, {"c@n2"}, {"a", "b", "c@n2"}} {
 		for at := 1500 * time.Millisecond; at < 100*time.Second; at += 370 * time.Millisecond {
@@ -118,7 +118,7 @@ func TestPauseInAConflict(t *testing.T) {
 	}
 }
 
-// A pause of 4 s while others join the conflict ends nobody's part in it.
+// A holder that pauses for 4 s while others join the conflict stays one of its holders.
 func TestPauseWhileOthersJoin(t *testing.T) {
 	for _, paused := range []string{"a", "b"} {
 		for at := 25 * time.Second; at < 36*time.Second; at += 330 * time.Millisecond {
@@ -179,8 +179,8 @@ func TestPauseWhenTheOtherComes(t *testing.T) {
 	}
 }
 
-// One probe in twenty is lost while a third holder joins a conflict: it is found in time, and no
-// holder is lost.
+// One probe in twenty is lost while a third holder joins a conflict. The third holder is found in time,
+// and no holder is removed.
 func TestNewcomersUnderLoss(t *testing.T) {
 	const all = 400
 	late := 0
@@ -208,7 +208,7 @@ func TestNewcomersUnderLoss(t *testing.T) {
 	}
 }
 
-// The same between nodes, where requests and replies are lost.
+// As [TestNewcomersUnderLoss] between nodes: requests and replies are lost.
 func TestNewcomersUnderLossBetweenNodes(t *testing.T) {
 	var slowest time.Duration
 	for seed := range uint64(20) {
@@ -237,7 +237,7 @@ func TestNewcomersUnderLossBetweenNodes(t *testing.T) {
 	}
 }
 
-// together counts the nodes that have a confirmed conflict of as many holders as there are nodes.
+// together counts the confirmed conflicts that have as many holders as there are nodes.
 func (n *network) together() (count int) {
 	for _, w := range n.worlds {
 		for _, c := range w.d.Conflicts(false) {
@@ -249,7 +249,8 @@ func (n *network) together() (count int) {
 	return count
 }
 
-// One range was given to all nodes: each has a pod for each of its addresses, and all find all.
+// All nodes were given one range, and each has a pod with each of its addresses. Every node finds every
+// conflict.
 func TestOneRangeOnAllNodes(t *testing.T) {
 	const nodes, addresses = 4, 10
 	for seed := range uint64(3) {
@@ -280,9 +281,9 @@ func TestOneRangeOnAllNodes(t *testing.T) {
 	}
 }
 
-// While an agent restarts its conflict stays listed, under its id and with its times: an alert
-// about it neither ends nor comes again. Its holders are seen again late, pause, or do not
-// answer now and then.
+// After a restart of the agent its conflict stays listed with its id and times, so that an alert about
+// it does not end and fire again. Meanwhile its holders are seen again late, pause, or leave some
+// probes unanswered.
 func TestRestartKeepsAConflictListed(t *testing.T) {
 	for _, names := range [][2]string{{"a", "b"}, {"a", "b@n2"}} {
 		for seed := range uint64(150) {
@@ -340,7 +341,7 @@ func TestRestartKeepsAConflictListed(t *testing.T) {
 	}
 }
 
-// listed fails the test unless the conflict is listed as it was.
+// listed fails the test unless the conflict is listed unchanged.
 func (w *world) listed(before Conflict) {
 	w.t.Helper()
 	c := w.d.Conflicts(false)

@@ -2,8 +2,8 @@ package detector
 
 import "time"
 
-// postponed are stories of holders that cannot be probed, or not yet.
-var postponed = []story{
+// postponedTests have holders that cannot be probed, or only later.
+var postponedTests = []scriptTest{
 	{
 		name: "one cannot be probed",
 		script: `0s a unmute
@@ -38,7 +38,7 @@ var postponed = []story{
 			1m1s confirmed a b`,
 	},
 	{
-		name: "… and something new is seen of it",
+		name: "one cannot be probed, then the agent sees it again",
 		script: `0s a unmute
 			0s b guarded no link-local address
 			0s a announces
@@ -132,7 +132,7 @@ var postponed = []story{
 			11s faded a b`,
 	},
 	{
-		name: "it announced and then only sends: the penalties double all the same",
+		name: "it announced and then only sends: the penalties still double",
 		script: `0s a announces
 			10s b forges` + repeat(`
 			%s b spoofs`, 12*time.Second, 30*time.Second, time.Second),
@@ -182,7 +182,7 @@ var postponed = []story{
 			23s faded a b`,
 	},
 	{
-		name: "it announces, never answers, but truly has it in the end",
+		name: "it announces and never answers, but has the address in the end",
 		script: `0s a announces` + repeat(`
 			%s b forges`, 10*time.Second, 16*time.Second, 2*time.Second) + `
 			17s b takes

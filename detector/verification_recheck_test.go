@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A conflict that stays is probed less and less often, but its end is still seen.
+// A conflict that stays is probed less often after a minute, and its end is still found.
 func TestOldConflictsAreProbedSeldom(t *testing.T) {
 	d := New(Options{Node: "n"})
 	key := Key{Network: "default", IP: netip.MustParseAddr("10.0.0.1")}
@@ -19,7 +19,7 @@ func TestOldConflictsAreProbedSeldom(t *testing.T) {
 	}
 	probed, silent := 0, uint64(0)
 	var confirmed, resolved time.Time
-	// carry answers every probe at once, as long as its holder is not silent.
+	// carry answers each probe at once, unless its holder is silent.
 	var carry func(fx Effects, now time.Time)
 	carry = func(fx Effects, now time.Time) {
 		for _, event := range fx.Events {

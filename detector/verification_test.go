@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// One that does not answer is probed three times in a round; one that does, once.
+// A holder that does not answer is probed three times in a round, one that answers once.
 func TestAttempts(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -35,7 +35,7 @@ func TestRecheckRhythm(t *testing.T) {
 	}
 }
 
-// The proven overlap is at least MinOverlap, whatever that is.
+// The proven overlap is at least MinOverlap, for any MinOverlap.
 func TestMinOverlap(t *testing.T) {
 	for _, overlap := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second} {
 		w := newWorld(t, Options{MinOverlap: overlap})
@@ -52,7 +52,7 @@ func TestMinOverlap(t *testing.T) {
 	}
 }
 
-// pair is a suspicion of two holders that is driven by hand.
+// pair is a suspicion of two holders. The test calls the detector itself.
 type pair struct {
 	*world
 	a, b   *actor
@@ -98,7 +98,7 @@ func TestAnswersFromBeforeTheRound(t *testing.T) {
 	}
 }
 
-// An answer between the rounds is none of the second.
+// An answer between the rounds does not count for the second round.
 func TestAnswersBetweenTheRounds(t *testing.T) {
 	p := newPair(t)
 	p.answer(p.a, p.now)
@@ -120,8 +120,8 @@ func TestAnswersBetweenTheRounds(t *testing.T) {
 	}
 }
 
-// The deadline of a round runs from the first report that it was sent, and a report of
-// an earlier round is not taken for one.
+// The deadline of a round counts from the first report that it was sent. A report of an earlier round
+// changes nothing.
 func TestDeadlineRunsFromTheReport(t *testing.T) {
 	p := newPair(t)
 	p.answer(p.a, p.now)
@@ -147,7 +147,7 @@ func TestDeadlineRunsFromTheReport(t *testing.T) {
 	}
 }
 
-// A late Tick does not take a holder for silent that was not probed often enough.
+// After a late Tick a holder is not silent before it was probed often enough.
 func TestLateTick(t *testing.T) {
 	p := newPair(t)
 	for _, s := range p.probes {
@@ -166,8 +166,7 @@ func TestLateTick(t *testing.T) {
 	}
 }
 
-// A crash loop, each of whose sandboxes lives too briefly to be proven, does not hold a
-// conflict open for ever.
+// A conflict ends although a pod crashes again and again, if each of its sandboxes ends before two rounds.
 func TestCrashLoopLetsAConflictEnd(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -194,7 +193,7 @@ func TestCrashLoopLetsAConflictEnd(t *testing.T) {
 	}
 }
 
-// The delay of detection counts from when the second holder came to count.
+// The delay of detection counts from the first evidence of the second holder that counts.
 func TestSecondSeen(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a forwards
@@ -205,12 +204,12 @@ func TestSecondSeen(t *testing.T) {
 		t.Errorf("second seen at %v", got)
 	}
 	if got := c.Holders[0].Holder.String(); got != "a" {
-		t.Errorf("the elder is %s", got)
+		t.Errorf("the oldest holder is %s, want a", got)
 	}
 }
 
-// When the interface on which a holder was probed goes, the holder is probed on the other, with
-// the time and the attempts of a whole round.
+// When the interface on which a holder is probed is gone, a whole new round begins on its other
+// interface.
 func TestRoundRestartsOnTheOtherInterface(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
@@ -259,7 +258,7 @@ func TestProvenTogether(t *testing.T) {
 	}
 }
 
-// The second of two interfaces carries on when the first goes.
+// A holder keeps its binding on the second interface when the first is gone.
 func TestTwoInterfacesOfOneHolder(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
@@ -288,8 +287,8 @@ func TestTwoInterfacesOfOneHolder(t *testing.T) {
 	}
 }
 
-// Two hundred and fifty duplicates at once, more than the rate limit lets through: all
-// are found, and none is taken for gone meanwhile.
+// 250 duplicates begin at once, more than the rate limit allows to probe. All are found, and none fades
+// meanwhile.
 func TestManyAtOnceUnderARateLimit(t *testing.T) {
 	const pairs, rate = 250, 200 // holders a second
 	w := newWorld(t, Options{})

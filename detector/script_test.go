@@ -9,18 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The numbers are those of the labelled situations of the scenario suite: D must be
-// found, Q must stay quiet. Here each is reduced to what the detector sees of it.
-type story struct {
+// scriptTest plays a script in a [world]. Names begin with the number of the scenario in
+// tests/scenarios that has the same sightings: D is a duplicate, Q must raise no alarm.
+type scriptTest struct {
 	name    string
 	script  string
-	more    time.Duration // after the last line; 20 s if zero
-	want    string
-	verdict string // part of it
+	more    time.Duration // how long it goes on after the last line; 20 s if zero
+	want    string        // the events
+	verdict string        // part of the verdict; empty for any
 }
 
-// found are real duplicates, and how they end.
-var found = []story{
+// foundTests have real duplicates, and how they end.
+var foundTests = []scriptTest{
 	{
 		name:   "one holder",
 		script: `0s a announces`,
@@ -35,7 +35,7 @@ var found = []story{
 		verdict: "two live holders answered both rounds 1.0 s apart: a conflict",
 	},
 	{
-		name: "D5 the elder is silent, the newcomer talks",
+		name: "D5 the older holder is silent, the newer one sends",
 		script: `0s a takes
 			0s a answers
 			100s b sends`,
@@ -72,7 +72,7 @@ var found = []story{
 			1.1s confirmed c a b`,
 	},
 	{
-		name: "a third joins between the rounds and holds nobody up",
+		name: "a third joins between the rounds and delays nothing",
 		script: `0s a announces
 			0s b announces
 			0.5s c announces`,
@@ -82,7 +82,7 @@ var found = []story{
 			1.5s changed a b c`,
 	},
 	{
-		name: "a third that never answers holds nobody up",
+		name: "a third that never answers delays nothing",
 		script: `0s a announces
 			0s b announces
 			0.9s c forges`,
@@ -193,7 +193,7 @@ var found = []story{
 		verdict: "a conflict",
 	},
 	{
-		name: "it is gone twice, and the second time for good",
+		name: "a holder is gone twice, and comes back once",
 		script: `0s a announces
 			0s b announces
 			10s b gone
@@ -254,7 +254,7 @@ var found = []story{
 			2m40s resolved a b`,
 	},
 	{
-		name: "nobody lives any more",
+		name: "both holders are gone",
 		script: `0s a announces
 			0s b announces
 			7s b gone
@@ -282,8 +282,10 @@ func repeat(line string, from, to, every time.Duration) string {
 	return s.String()
 }
 
-func TestStories(t *testing.T) {
-	for _, tt := range slices.Concat(found, quiet, postponed, restored, sharing, newcomers, elsewhere, forwarders) {
+func TestScripts(t *testing.T) {
+	for _, tt := range slices.Concat(
+		foundTests, quietTests, postponedTests, restoredTests, sharedTests, newcomerTests, remoteTests, forwarderTests,
+	) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, Options{Node: "n1"})
 			more := tt.more
