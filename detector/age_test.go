@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestFoundAtStart: FoundAtStart belongs to FirstSeen, of local and remote holders.
+// FoundAtStart describes the FirstSeen of local and remote holders.
 func TestFoundAtStart(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return start.Add(d) }
@@ -34,16 +34,16 @@ func TestFoundAtStart(t *testing.T) {
 	if !get(d, near).FoundAtStart {
 		t.Error("a later sighting changed how the first was made")
 	}
-	// A keeper does not know; the holder's node does.
+	// A keeper does not know FoundAtStart. The holder's node does.
 	see(d, far, at(2*time.Second), false, false, at(time.Second))
 	see(d, far, at(2*time.Second), true, true, at(time.Second))
 	if b := get(d, far); !b.FoundAtStart || !b.FirstSeen.Equal(at(time.Second)) {
 		t.Errorf("%+v, want what its node answers", b)
 	}
-	// A lease does not have it, also when it is refreshed.
+	// A lease does not have FoundAtStart, also when it is refreshed.
 	see(d, far, at(2500*time.Millisecond), false, false, at(time.Second))
 	if !get(d, far).FoundAtStart {
-		t.Error("what a keeper does not know is taken for what its node answers")
+		t.Error("a lease changed what the holder's node answered")
 	}
 	see(d, far, at(3*time.Second), true, false, at(1200*time.Millisecond))
 	if get(d, far).FoundAtStart {
@@ -55,7 +55,7 @@ func TestFoundAtStart(t *testing.T) {
 		t.Errorf("%+v, want what was known before", b)
 	}
 
-	// So is it after a restart of this agent.
+	// The same holds after a restart of this agent.
 	snapshot := d.Snapshot()
 	if len(snapshot.Open) != 1 {
 		t.Fatalf("snapshot %+v", snapshot)
@@ -72,7 +72,7 @@ func TestFoundAtStart(t *testing.T) {
 	}
 }
 
-// TestCreatedAt: the age of the sandbox goes with the pod's name.
+// The age of the sandbox belongs to the pod's name.
 func TestCreatedAt(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	made := now.Add(-time.Hour)
@@ -96,7 +96,7 @@ func TestCreatedAt(t *testing.T) {
 		t.Errorf("another pod has the age of the first: %+v", b)
 	}
 
-	// Nonsense is not restored.
+	// An invalid age is not restored.
 	c := Conflict{
 		ID: conflictID(key("10.0.0.1"), 1), Key: key("10.0.0.1"), State: Resolved, SecondSeen: made, SuspectedAt: made, ConfirmedAt: made, ResolvedAt: made,
 		Holders: []Binding{

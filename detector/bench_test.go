@@ -23,7 +23,7 @@ func filled(n int) (*Detector, []Sighting, time.Time) {
 	return d, list, now
 }
 
-// A known binding is what nearly every sighting is of.
+// Nearly all sightings are of a known binding.
 func BenchmarkObserveKnown(b *testing.B) {
 	d, list, now := filled(10_000)
 	b.ReportAllocs()
@@ -44,7 +44,7 @@ func BenchmarkObserveNew(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/binding")
 }
 
-// All of ten thousand silent bindings come due, as none is answered.
+// Ten thousand silent bindings are due, and no probe is answered.
 func BenchmarkTick10000(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -65,7 +65,7 @@ func BenchmarkTickIdle(b *testing.B) {
 	}
 }
 
-// TestObserveKnownDoesNotAllocate keeps the busiest path free of garbage.
+// The busiest path must not allocate.
 func TestObserveKnownDoesNotAllocate(t *testing.T) {
 	d, list, now := filled(10)
 	n := testing.AllocsPerRun(1000, func() {
@@ -78,7 +78,7 @@ func TestObserveKnownDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkConflicts leads 250 duplicates at once from suspicion to confirmation.
+// BenchmarkConflicts suspects and confirms 250 duplicates at once.
 func BenchmarkConflicts(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

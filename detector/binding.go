@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// entry is all that is known of one key.
+// entry has the bindings, the conflict and the notes of one key.
 type entry struct {
 	key         Key
 	bindings    []*binding // in order of arrival
 	conflict    *conflict  // the open one
-	occurrences int        // conflicts resolved so far
-	kept        int        // of them still in the history
-	hasStory    bool       // it once had a holder that counts
-	shared      bool       // declared shared, so never suspected
+	occurrences int        // number of conflicts resolved so far
+	kept        int        // number of these that are still in the history
+	hasStory    bool       // it once had a holder that counted
+	shared      bool       // the configuration declares it shared
 	suppressed  [suppressions]bool
-	faded       string // why the last suspicion faded; empty when a conflict came since
+	faded       string // why the last suspicion faded; empty if there was a conflict since
 	penalties   []penalty
 	notes       []note
 
@@ -31,7 +31,7 @@ type entry struct {
 type binding struct {
 	entry     *entry
 	holder    Holder
-	remote    bool // of another node; it always counts
+	remote    bool // the holder is on another node; the binding always counts
 	evidence  Evidence
 	firstSeen time.Time
 	atStart   bool // see Binding.FoundAtStart
@@ -46,7 +46,7 @@ type binding struct {
 	elem *list.Element // in Detector.ranks[rank]
 }
 
-// source is an interface on which a holder has the address.
+// source is an interface on which the agent observed a holder with the address.
 type source struct {
 	iface Interface
 	name  string
@@ -114,7 +114,7 @@ func (b *binding) isLocal() bool { return !b.remote }
 // isNewcomer reports whether the holder is not among those of a confirmed conflict yet.
 func (b *binding) isNewcomer() bool { return !b.check.proven }
 
-// lastOf returns when such evidence was seen last, on whichever interface.
+// lastOf returns when such evidence was seen last, on any interface.
 func (b *binding) lastOf(e Evidence) time.Time {
 	var t time.Time
 	for i := range b.sources {
@@ -140,7 +140,7 @@ func (b *binding) source(i Interface) *source {
 	return nil
 }
 
-// latestSource returns the source that describes the holder and that is probed.
+// latestSource returns the source that was seen last. It describes the holder and is probed.
 func (b *binding) latestSource() *source {
 	best := &b.sources[0]
 	for i := range b.sources[1:] {
@@ -152,7 +152,7 @@ func (b *binding) latestSource() *source {
 	return best
 }
 
-// public returns the binding as others see it.
+// public returns the binding as a copy for callers of the package.
 func (b *binding) public() Binding {
 	return Binding{
 		Key: b.entry.key, Holder: b.holder, Evidence: b.evidence,
@@ -160,7 +160,7 @@ func (b *binding) public() Binding {
 	}
 }
 
-// String names the holder for people, with its node where that is another one.
+// String names the holder for people, with its node if that is another node.
 func (b *binding) String() string {
 	if !b.remote {
 		return b.holder.String()
@@ -172,7 +172,7 @@ func (b *binding) String() string {
 	return name + " on node " + b.node()
 }
 
-// node names the holder's node, with its boot if another node of that name has the key.
+// node names the holder's node, with its boot id if another node of that name has a holder of the key.
 func (b *binding) node() string {
 	name, boot, _ := strings.Cut(b.holder.ID.Node, "/")
 	for _, other := range b.entry.bindings {
@@ -184,7 +184,7 @@ func (b *binding) node() string {
 	return name
 }
 
-// earlier returns the earlier of two times of which zero means never.
+// earlier returns the earlier of two times. Zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

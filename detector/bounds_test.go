@@ -18,8 +18,8 @@ func (w *world) mustAudit() {
 	}
 }
 
-// Q6: one pod sprays sources, as seen from outside (data) or inside (forwarded) its
-// netns. It can neither fill the table, nor keep its own or others' addresses out.
+// Q6: one pod sprays sources. If its netns is unseen they are data, otherwise forwarded. The pod cannot fill
+// the table, and its own address and those of others still get bindings.
 func TestSprayIsBounded(t *testing.T) {
 	for _, verb := range []string{"spoofs", "forwards", "forges"} {
 		t.Run(verb, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestSprayIsBounded(t *testing.T) {
 				t.Errorf("%d bindings on the sprayer's interface", on)
 			}
 			if got := w.d.Holds(Key{"default", netip.MustParseAddr("10.8.8.8")}, sprayer.id); got != (verb != "forges") {
-				// One that sprays announcements shuts out its own only.
+				// A pod that sprays announcements displaces only its own address.
 				t.Errorf("the sprayer's own address is known: %v", got)
 			}
 			if n := w.d.Counts().Refused[RefusedInterfaceFull]; n < 10_000 {
@@ -73,8 +73,8 @@ func TestSprayIsBounded(t *testing.T) {
 	}
 }
 
-// A sprayer that emits the addresses of its neighbours raises a suspicion for each of
-// them at most once within the TTL, and for no more than it has room for.
+// A pod that sprays the addresses of its neighbours raises at most one suspicion for each of them within the
+// TTL, and no more suspicions than it may have bindings.
 func TestSprayOfOthersAddressesIsSuspectedOnce(t *testing.T) {
 	w := newWorld(t, Options{})
 	const pods = 600
@@ -91,7 +91,8 @@ func TestSprayOfOthersAddressesIsSuspectedOnce(t *testing.T) {
 	}
 }
 
-// A stronger newcomer takes the place of the weakest that was not seen for longest.
+// A new binding with stronger evidence replaces the weakest one, of several the one that was not seen for
+// longest.
 func TestRoomForTheStronger(t *testing.T) {
 	type binding struct {
 		verb string
@@ -104,7 +105,7 @@ func TestRoomForTheStronger(t *testing.T) {
 		out   int // the address that is gone afterwards
 		why   Refusal
 	}{
-		{"forwarded pushes nobody out", []binding{{"forwards", 1}, {"forwards", 2}}, binding{"forwards", 3}, 3, RefusedInterfaceFull},
+		{"forwarded replaces nothing", []binding{{"forwards", 1}, {"forwards", 2}}, binding{"forwards", 3}, 3, RefusedInterfaceFull},
 		{"data pushes out the oldest forwarded", []binding{{"sends", 1}, {"forwards", 2}, {"forwards", 3}}, binding{"sends", 4}, 2, 0},
 		{"data pushes out the one not seen for longest", []binding{{"forwards", 1}, {"forwards", 2}, {"forwards", 1}}, binding{"sends", 3}, 2, 0},
 		{"data pushes out no data", []binding{{"sends", 1}, {"announces", 2}}, binding{"sends", 3}, 3, RefusedInterfaceFull},
@@ -145,7 +146,7 @@ func TestRoomForTheStronger(t *testing.T) {
 	}
 }
 
-// A conflict stays although its interface is full of nothing else.
+// Bindings in conflicts are not evicted, also if the interface has no others.
 func TestConflictsAreNotEvicted(t *testing.T) {
 	w := newWorld(t, Options{MaxPerInterface: 1, MaxBindings: 3})
 	w.play(`0s a spoofs
@@ -182,8 +183,8 @@ func TestHoldersOfOneKeyAreBounded(t *testing.T) {
 	}
 }
 
-// Conflicts come and go in many addresses: history and stories stay bounded, and an
-// address that the history has forgotten is counted from 1 again.
+// Many addresses have conflicts: history and stories stay within their limits. The occurrences of an address
+// that the history has forgotten begin with 1 again.
 func TestHistoryIsBounded(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 5})
 	for i := range 40 {
@@ -213,7 +214,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// Conflicts of an address are counted while the history has one.
+// The occurrences of an address grow while the history has one of its conflicts.
 func TestOccurrences(t *testing.T) {
 	w := newWorld(t, Options{})
 	var ids []string
@@ -232,7 +233,7 @@ func TestOccurrences(t *testing.T) {
 	}
 }
 
-// Other stories do not push out one while the history has a conflict of it.
+// A story is kept while the history has a conflict of its key, however many others there are.
 func TestOccurrencesOutliveOtherStories(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 3})
 	for occurrence := range 2 {
@@ -265,7 +266,7 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 }
 
-// A holder that is seen on ever another interface keeps the latest only.
+// A holder that is seen on more and more interfaces keeps the latest ones only.
 func TestSourcesAreBounded(t *testing.T) {
 	w := newWorld(t, Options{})
 	var ifaces []Interface
@@ -292,8 +293,7 @@ func TestSourcesAreBounded(t *testing.T) {
 	}
 }
 
-// Ever other netns that announce and do not answer leave a bounded record, in which
-// the last ones are.
+// Many netns announce an address and do not answer. The penalties of the last ones are kept.
 func TestPenaltiesAreBounded(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
@@ -312,7 +312,7 @@ func TestPenaltiesAreBounded(t *testing.T) {
 	w.mustAudit()
 }
 
-// What SetShared ends may push out stories that it has yet to look at.
+// SetShared ends conflicts. Their stories may replace others while it still reads the list of keys.
 func TestSharedWhileStoriesAreForgotten(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 1})
 	w.play(`0s a announces 10.0.0.8
@@ -332,7 +332,7 @@ func TestSharedWhileStoriesAreForgotten(t *testing.T) {
 	}
 }
 
-// A node that wants the next probe request soon does not get more than one a second.
+// A node that requests the next probe request soon gets at most one a second.
 func TestRefusalsOfOtherNodesArePaced(t *testing.T) {
 	f := newFar(t)
 	probed := 0
@@ -351,7 +351,7 @@ func TestRefusalsOfOtherNodesArePaced(t *testing.T) {
 	}
 }
 
-// Names that arrive late bring no interface of another node's.
+// A late description of a remote holder does not give it an interface.
 func TestDescribeRemote(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")

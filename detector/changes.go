@@ -5,48 +5,47 @@ import (
 	"slices"
 )
 
-// Change says that a lease has to be written or withdrawn: what happened to a local binding that
-// counts.
+// Change tells the caller to write or withdraw the lease of a local binding.
 type Change struct {
-	// Binding is as it is now or, when it ended, as it was.
+	// Binding is the present binding or, if it ended, the last state of the binding.
 	Binding Binding
-	// Ended: it does not count any more, or its key was declared shared. Reason is a clause for
-	// people.
+	// Ended: the binding does not count any more, or its key was declared shared. Reason is a clause
+	// for people.
 	Ended  bool
 	Reason string
-	// Occurrences is as in [Sighting].
+	// Occurrences is the number of resolved conflicts of the key.
 	Occurrences int
 	// OtherNodes are the nodes of the remote holders of the key when it ended, in order.
 	OtherNodes []string
 }
 
-// changes are the bindings that differ from what TakeChanges returned last.
+// changes has the bindings that differ from what TakeChanges returned last.
 type changes struct {
 	list list.List              // of *binding
-	gone map[bindingID]*binding // those that are not in the table any more
+	gone map[bindingID]*binding // the bindings in list that are not in the table any more
 }
 
-// bindingID names a binding, which may be gone.
+// bindingID identifies a binding, which may be gone.
 type bindingID struct {
 	key    Key
 	holder HolderID
 }
 
-// lease is what other nodes know of a binding; zero for nothing.
+// lease is what other nodes know of a binding. The zero value means that they know nothing.
 type lease struct {
 	mac         MAC
 	evidence    Evidence
 	occurrences int
 }
 
-// leasing is what TakeChanges returned last of a binding, and what it has to return next.
+// leasing has what TakeChanges returned last about a binding, and what it has to return next.
 type leasing struct {
 	last   lease
-	ended  *Change       // why it ceased to count; nil unless it is leased
+	ended  *Change       // why the binding ceased to count; nil unless it is leased
 	change *list.Element // in changes.list
 }
 
-// lease returns what other nodes are to know of a binding.
+// lease returns what other nodes have to know of a binding.
 func (b *binding) lease() lease {
 	if b.remote || !b.counts() || b.entry.shared {
 		return lease{}
@@ -54,9 +53,9 @@ func (b *binding) lease() lease {
 	return lease{b.holder.MAC, b.evidence, b.entry.occurrences}
 }
 
-// TakeChanges returns the changes since the last call, each holder of a key once, as it is now, in
-// the order of their first change. They are local bindings that began to count or do not any more,
-// or whose MAC, evidence or occurrences changed. Keys that are declared shared have none.
+// TakeChanges returns the local bindings that changed since the last call: they began to count, ceased
+// to count, or their MAC, evidence or occurrences changed. Each is returned once, as it is now, in the
+// order of the first change. Bindings of shared keys are not returned.
 func (d *Detector) TakeChanges() []Change {
 	if d.changes.list.Len() == 0 {
 		return nil
@@ -80,7 +79,7 @@ func (d *Detector) TakeChanges() []Change {
 	return list
 }
 
-// Occurrences returns how many conflicts of a key are resolved, as far as is known.
+// Occurrences returns how many resolved conflicts of a key this node knows of.
 func (d *Detector) Occurrences(key Key) int {
 	if e := d.entries[key]; e != nil {
 		return e.occurrences
@@ -104,7 +103,7 @@ func (d *Detector) LocalHolders(key Key) []Binding {
 	return list
 }
 
-// noteChange puts a binding on the list of changes if its lease differs from the last one.
+// noteChange adds a binding to the changes if its lease differs from the last one.
 func (d *Detector) noteChange(b *binding) {
 	if b.leasing.change == nil && b.lease() != b.leasing.last {
 		b.leasing.change = d.changes.list.PushBack(b)
@@ -134,8 +133,8 @@ func (d *Detector) setOccurrences(e *entry, n int) {
 	}
 }
 
-// keepEnd keeps a binding that left the table until TakeChanges has returned its end. One that was
-// never returned is forgotten, so there are never more than the table had.
+// keepEnd keeps a binding that left the table until TakeChanges has returned its end. If TakeChanges never
+// returned the binding, it is forgotten, so there are never more of them than the table had bindings.
 func (d *Detector) keepEnd(b *binding) {
 	switch {
 	case b.leasing.change == nil:

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// take returns the changes in short: "a announced, 1 before" for a binding that counts, with the
-// number of resolved conflicts, "a ended" for one that does not any more.
+// take returns the changes as short texts: "a announced, 1 before" is a binding that counts, with the
+// number of resolved conflicts; "a ended" is one that does not count any more.
 func (w *world) take() []string {
 	w.t.Helper()
 	var list []string
@@ -40,7 +40,7 @@ func (w *world) take() []string {
 	return list
 }
 
-// follow updates the leases by one change.
+// follow applies one change to the leases.
 func (w *world) follow(c Change) {
 	w.t.Helper()
 	if w.leases == nil {
@@ -84,7 +84,7 @@ func (w *world) checkLeases() error {
 func TestTakeChanges(t *testing.T) {
 	tests := []struct {
 		name   string
-		before string // its changes are taken, then those of script
+		before string // a script whose changes are taken before script is played
 		script string
 		want   []string
 	}{
@@ -167,7 +167,7 @@ func TestTakeChanges(t *testing.T) {
 			want:   []string{"b ended, b did not answer"},
 		},
 		{
-			name:   "a conflict that is over counts",
+			name:   "a resolved conflict counts",
 			before: "0s a announces\n0s b announces",
 			script: "10s b gone\n20s a announces",
 			want:   []string{"b ended, b withdrawn: interface is gone, 1 before", "a announced, 1 before"},
@@ -225,7 +225,7 @@ func TestTakeChanges(t *testing.T) {
 	}
 }
 
-// What nobody takes is bounded by the table.
+// Changes that are not taken are limited by the size of the table.
 func TestChangesAreBounded(t *testing.T) {
 	w := newWorld(t, Options{MaxBindings: 100})
 	churn := func() {

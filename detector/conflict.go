@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// resolveTime is how long a confirmed conflict is held with fewer than two live holders.
+	// resolveTime is how long a conflict stays confirmed with fewer than two live holders.
 	resolveTime = 3 * time.Second
 	// restoredTime is how long a restored conflict waits for its holders. It is remoteTime if a
 	// local holder is back and a remote one is awaited, because the agent has to join the cluster
@@ -30,20 +30,20 @@ type conflict struct {
 	secondSeen  time.Time
 	suspectedAt time.Time
 	confirmedAt time.Time     // also while one that a previous agent confirmed is verified again
-	overlap     time.Duration // proven at the confirmation
+	overlap     time.Duration // how long two holders had the address together, proven at the confirmation
 
-	restoredAt time.Time // zero unless a previous agent left it
-	previous   []Binding // the holders that it left
+	restoredAt time.Time // zero unless the conflict was restored from a previous agent
+	previous   []Binding // the holders that the previous agent knew
 
 	listed     []listing
-	lost       string    // why the latest lost holder was lost
+	lost       string    // why the last holder was lost
 	round      time.Time // when all holders were probed last
-	belowSince time.Time // confirmed: since when fewer than two are live; zero while two are
-	wake       time.Time // when there is something to do
+	belowSince time.Time // confirmed: since when fewer than two holders are live; zero while two are
+	wake       time.Time // the next deadline
 }
 
-// listing is one holder in the published list. A lost holder stays, as last seen, until the next
-// change of the list.
+// listing is one holder in the published list. A lost holder stays in the list, with its last state, until
+// the list changes next.
 type listing struct {
 	id   HolderID
 	live *binding // nil once lost
@@ -69,8 +69,8 @@ func (d *Detector) advanceConflict(e *entry, now time.Time, fx *Effects) {
 	}
 }
 
-// stepConflict does what is due for an open conflict. It reports whether the conflict changed its state,
-// after which there may be more to do.
+// stepConflict does what is due for an open conflict. It reports whether the conflict changed its state.
+// If so, the caller calls it again.
 func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 	c, list := e.conflict, e.counting()
 	c.wake = time.Time{}
@@ -127,7 +127,7 @@ func (d *Detector) suspect(e *entry, list []*binding, now time.Time, fx *Effects
 	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
 }
 
-// endOf returns when a conflict ends unless a second holder comes back.
+// endOf returns when a conflict ends if no second holder comes back.
 func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time {
 	if c.state == Suspected {
 		return d.awaitedUntil(c, list)
@@ -140,14 +140,14 @@ func (d *Detector) endOf(c *conflict, list []*binding, now time.Time) time.Time 
 		return b.check.first.IsZero() && b.check.phase != probing
 	})
 	if enough(mayAnswer) {
-		// A second holder may be back: its two rounds get the time that they need, once.
+		// A second holder may be back: the end is postponed once, by the time of two rounds.
 		end = end.Add(d.opts.MinOverlap + 2*answerTime)
 	}
 	return end
 }
 
-// awaitedUntil returns until when a restored conflict waits for its holders; zero for one that is
-// not restored.
+// awaitedUntil returns until when a restored conflict waits for its holders; zero if the conflict is not
+// restored.
 func (d *Detector) awaitedUntil(c *conflict, list []*binding) time.Time {
 	if c.restoredAt.IsZero() {
 		return time.Time{}
@@ -164,12 +164,12 @@ func (d *Detector) awaitedUntil(c *conflict, list []*binding) time.Time {
 	return c.restoredAt.Add(wait)
 }
 
-// inherited reports whether a previous agent confirmed the conflict.
+// wasConfirmedBefore reports whether a previous agent confirmed the conflict.
 func (c *conflict) wasConfirmedBefore() bool {
 	return !c.restoredAt.IsZero() && !c.confirmedAt.IsZero() && !c.confirmedAt.After(c.restoredAt)
 }
 
-// left returns the holder as a previous agent knew it; nil if it did not.
+// restoredHolder returns the holder as a previous agent knew it; nil if it did not know it.
 func (c *conflict) restoredHolder(id HolderID) *Binding {
 	for i := range c.previous {
 		if c.previous[i].Holder.ID == id {
@@ -179,7 +179,7 @@ func (c *conflict) restoredHolder(id HolderID) *Binding {
 	return nil
 }
 
-// list makes these the listed holders.
+// list replaces the listed holders.
 func (c *conflict) list(live []*binding) {
 	c.listed = c.listed[:0]
 	for _, b := range live {
@@ -232,7 +232,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 	}
 	c.overlap = max(latest.Sub(first), d.opts.MinOverlap)
 	reason := fmt.Sprintf("%d live holders answered both rounds %s apart", len(group), roughly(c.overlap))
-	if c.wasConfirmedBefore() { // it keeps its time, and was counted by the previous agent
+	if c.wasConfirmedBefore() { // it keeps its time; the previous agent counted it
 		reason = "verified again after the agent's restart: " + reason
 	} else {
 		c.confirmedAt = now
@@ -241,11 +241,11 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 	d.event(e, EventConfirmed, now, reason, fx)
 }
 
-// ending is the reason for the end of a conflict with fewer than two live holders.
+// ending returns the reason why a conflict with fewer than two live holders ends.
 func (c *conflict) ending() string {
 	switch {
 	case c.state == Confirmed || c.restoredAt.IsZero():
-		// Without a loss, a supposed pod was found to be the node.
+		// If no holder was lost, a holder that looked like a pod is the node itself.
 		return cmp.Or(c.lost, "only nodes' own addresses are left")
 	case c.lost == "":
 		return notFoundAgain
@@ -254,7 +254,7 @@ func (c *conflict) ending() string {
 	}
 }
 
-// end resolves a conflict that was confirmed, also by a previous agent; a suspicion fades.
+// end resolves a conflict that this agent or a previous one confirmed. A suspicion fades.
 func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 	c := e.conflict
 	if c.confirmedAt.IsZero() {
@@ -284,7 +284,7 @@ func (d *Detector) event(e *entry, kind EventKind, now time.Time, reason string,
 	})
 }
 
-// public returns a copy for others.
+// public returns a copy for callers of the package.
 func (c *conflict) public(key Key) Conflict {
 	holders := make([]Binding, 0, len(c.listed))
 	for _, l := range c.listed {
@@ -322,13 +322,13 @@ func conflictID(key Key, occurrence int) string {
 	return fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:4]), occurrence)
 }
 
-// enough reports whether these holders make a conflict of this node: two that conflict, and one that
-// is local.
+// enough reports whether these holders make a conflict of this node: two of them conflict, and one is
+// local.
 func enough(list []*binding) bool {
 	return conflicting(list) && slices.ContainsFunc(list, (*binding).isLocal)
 }
 
-// conflicting reports whether two of these holders must not have one address: any two, except nodes.
+// conflicting reports whether two of these holders must not have the same address. Two nodes may.
 func conflicting(list []*binding) bool {
 	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
 }

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Options are the limits of a Detector. A field that is zero or negative takes its default.
+// Options are the identity and the limits of a Detector. A limit that is zero or negative takes its default.
 type Options struct {
 	// Node identifies the node whose detector this is, as in [HolderID].
 	Node string
-	// MinOverlap is the least time between the two rounds of verification, and so the least proven
-	// overlap of a confirmed conflict. Default 1 s.
+	// MinOverlap is the least time between the two rounds of a verification. So the holders of a
+	// confirmed conflict had the address together for at least that time. Default 1 s.
 	MinOverlap time.Duration
-	// TTL without evidence ends a binding. Default 5 min.
+	// TTL is how long a binding lives without evidence. Default 5 min.
 	TTL time.Duration
-	// MaxBindings bounds the table. Default 65,536.
+	// MaxBindings limits the bindings in the table. Default 65,536.
 	MaxBindings int
-	// MaxPerInterface bounds the bindings of one interface. Default 256.
+	// MaxPerInterface limits the bindings of one interface. Default 256.
 	MaxPerInterface int
-	// MaxHistory bounds the resolved conflicts that are kept, and the stories of addresses without
+	// MaxHistory limits the resolved conflicts that are kept, and also the stories of addresses without
 	// holders. Default 1,000.
 	MaxHistory int
 }
@@ -35,8 +35,8 @@ const (
 	defaultMaxHistory      = 1_000
 
 	maxHolders      = 64 // per key
-	maxRemote       = 16 // of them remote
-	maxRemoteOfNode = 4  // of them of one node
+	maxRemote       = 16 // remote holders per key
+	maxRemoteOfNode = 4  // remote holders per key and node
 	maxSources      = 4  // interfaces per binding
 	maxNotes        = 32 // per key
 )
@@ -69,7 +69,7 @@ type Detector struct {
 	shared func(Key) bool // nil: no key is
 
 	due      schedule
-	round    uint32 // the last one that was begun
+	round    uint32 // the number of the last round that began
 	counters counters
 }
 
@@ -85,9 +85,9 @@ func New(opts Options) *Detector {
 	}
 }
 
-// Observe records one sighting. It drops and counts a sighting without an address, a holder or a
-// known evidence, one older than the TTL, and one for which a bound leaves no room. A remote holder
-// is recorded only beside a local one that counts.
+// Observe records one sighting. It drops and counts a sighting that has no address, holder or known
+// evidence, is older than the TTL, or exceeds a limit. It records a remote holder only if a local holder
+// of the address counts.
 //
 // The Holder of the sighting updates the description of the binding; an unknown MAC and empty names
 // change nothing.
@@ -122,7 +122,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 	if remote {
 		d.updateRemote(b, &s)
 	}
-	if d.recordSighting(b, &s, now, fresh, &fx) { // else only deadlines moved, to later times
+	if d.recordSighting(b, &s, now, fresh, &fx) { // otherwise deadlines only moved to later times
 		d.update(b.entry, now, &fx)
 	}
 	return fx
@@ -139,9 +139,8 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 	return fx
 }
 
-// WithdrawInterface ends what was known through one interface, as on its DELLINK. A holder that has
-// the address on another interface keeps its binding. The caller must drop later sightings from that
-// interface.
+// WithdrawInterface ends the bindings of an interface that is gone. A holder that has the address on
+// another interface keeps its binding. The caller must drop later sightings from that interface.
 func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) Effects {
 	var fx Effects
 	affected := slices.Clone(d.ifaces[i])
@@ -155,7 +154,7 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 		if isOnOthers {
 			b.entry.record(now, b.holder.ID, noteGoneOnOne, reason)
 			if b.check != nil && b.check.phase == probing {
-				d.startRound(b, now, &fx) // the attempts so far may have been lost
+				d.startRound(b, now, &fx) // the probes on the old interface may be lost
 			}
 		} else {
 			d.remove(b, noteGone, reason, now)
@@ -165,7 +164,7 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 	return fx
 }
 
-// Tick does whatever is due at now. Afterwards Next is later than now.
+// Tick does everything that is due at now. Afterwards Next is later than now.
 func (d *Detector) Tick(now time.Time) Effects {
 	var fx Effects
 	for e := d.due.first(); e != nil && !e.at.After(now); e = d.due.first() {
@@ -212,8 +211,8 @@ func (d *Detector) update(e *entry, now time.Time, fx *Effects) {
 	d.finish(e, now)
 }
 
-// finish schedules a changed entry. An entry without bindings and conflict is kept for its story,
-// or forgotten.
+// finish schedules a changed entry. An entry without bindings and conflict is kept if it has a story, and
+// otherwise forgotten.
 func (d *Detector) finish(e *entry, now time.Time) {
 	d.dropRemote(e, now)
 	d.countSuppressed(e)
@@ -224,8 +223,8 @@ func (d *Detector) finish(e *entry, now time.Time) {
 	d.due.set(e, d.next(e, now))
 }
 
-// Describe lets f change the description of a holder in all its bindings and open conflicts, for
-// names that are found later. f must not keep its argument; it cannot change the ID.
+// Describe calls f to change the description of a holder in all its bindings and open conflicts, when the
+// caller finds a name later. f must not keep its argument; it cannot change the ID.
 func (d *Detector) Describe(id HolderID, f func(*Holder)) { d.describe(id, f, maps.Keys(d.open)) }
 
 // DescribeAt is Describe for the bindings of a holder and the open conflict of one key. It does not

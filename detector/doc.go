@@ -11,7 +11,7 @@
 //
 // # The life cycle of a conflict
 //
-// conflict.go has what changes the state of a conflict:
+// conflict.go changes the state of a conflict:
 //
 //	  two holders              two rounds               fewer than two for 3 s
 //	--------------> suspected ------------> confirmed --------------------------> resolved
@@ -29,9 +29,9 @@
 // In a round all holders are probed at about the same time (verification.go). Holders have an
 // address together if they answer the same two rounds, at least MinOverlap apart. That
 // confirms a suspicion, and it adds a newcomer to a confirmed conflict. Further rounds,
-// every 5 s and later every 30 s, see whether the holders still answer.
+// every 5 s and later every 30 s, check whether the holders still answer.
 //
-// verification_holder.go has what a round does with each holder:
+// verification_holder.go changes the state of each holder in a round:
 //
 //	          probed              answered
 //	resting ----------> probing ------------> resting
@@ -39,9 +39,9 @@
 //	  its time is over,  |  +---------------> penalty: it is no holder any more
 //	  or it is seen      |  |  not answered
 //	                     |  |
-//	       waiting, blocked <+ a safeguard refuses it, or its node does not reply
+//	       waiting, blocked <+ a guard forbids the probe, or its node does not reply
 //
-// A holder of a confirmed conflict is lost only after 5 s of silence, and one that a restored
-// conflict waits for when its time is over. penalty.go has for how long a holder that does not
-// answer is not believed.
+// A holder of a confirmed conflict gets a penalty only if it leaves two rounds unanswered that begin 5 s
+// or more apart. A holder that a restored conflict waits for gets one when that time is over. penalty.go
+// has for how long a penalty suppresses the evidence of a holder.
 package detector

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sight applies a sighting to a binding. It reports whether the entry must be updated.
+// recordSighting applies a sighting to a binding. It reports whether the entry must be updated.
 func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh bool, fx *Effects) bool {
 	ev := d.effectiveEvidence(b.entry, s, now)
 	src := b.source(s.Holder.Interface)
@@ -81,7 +81,8 @@ func (d *Detector) refreshEvidence(b *binding, now time.Time, t *template, arg s
 	return ev != 0
 }
 
-// strongest returns the strongest evidence seen within the TTL that counts now, 0 for none.
+// strongest returns the strongest evidence seen within the TTL; Forwarded if a penalty suppresses it, and 0
+// if there is none.
 func (d *Detector) strongest(b *binding, now time.Time) Evidence {
 	for ev := Host; ev >= Forwarded; ev-- {
 		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < d.opts.TTL {
@@ -94,8 +95,8 @@ func (d *Detector) strongest(b *binding, now time.Time) Evidence {
 	return 0
 }
 
-// setEvidence is the only place that changes the evidence of a binding. If the binding does not
-// count any more, an open conflict loses it for the reason why.
+// setEvidence changes the evidence of a binding; nothing else does. If the binding does not count any more,
+// an open conflict loses its holder, and why is the reason.
 func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
 	was := b.evidence
 	if was >= Data && ev < Data {
@@ -134,7 +135,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 	d.noteChange(b)
 }
 
-// forwardsOnly turns a binding into one that forwards.
+// forwardsOnly changes the evidence of a binding to Forwarded.
 func (d *Detector) forwardsOnly(b *binding, why string, now time.Time) {
 	for i := range b.sources {
 		last := &b.sources[i].last

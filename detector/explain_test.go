@@ -87,7 +87,7 @@ func fixMinutes(s string) string {
 	return s
 }
 
-// An hour of re-checks leaves the beginning of the story in place.
+// An hour of re-checks does not remove the beginning of the story.
 func TestRechecksDoNotPushTheStoryOut(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -98,7 +98,7 @@ func TestRechecksDoNotPushTheStoryOut(t *testing.T) {
 	}
 }
 
-// Nor does a holder with ever another MAC.
+// A holder that changes its MAC again and again does not remove the beginning either.
 func TestMACsDoNotPushTheStoryOut(t *testing.T) {
 	w := newWorld(t, Options{})
 	for range 50 {
@@ -167,7 +167,7 @@ func TestNetworksAreApart(t *testing.T) {
 	}
 }
 
-// A remote holder without a name is shown as one; nothing is made up.
+// A remote holder without a name is shown without one.
 func TestRemoteHolderInTheStory(t *testing.T) {
 	w := newWorld(t, Options{})
 	a, b := w.actor("a"), w.actor("b@n2")
@@ -197,7 +197,7 @@ func TestRemoteHolderInTheStory(t *testing.T) {
 	}
 }
 
-// The other one has this node's name and another boot.
+// The other node has the name of this one and another boot id.
 func TestRemoteHolderOfANamesake(t *testing.T) {
 	w := newWorld(t, Options{Node: "n1/89abcdef-0"})
 	w.do("0s a announces " + defaultIP.String())

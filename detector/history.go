@@ -2,7 +2,7 @@ package detector
 
 import "slices"
 
-// remember adds a resolved conflict to the history, which may drop the oldest one.
+// addToHistory adds a resolved conflict to the history, which may drop the oldest one.
 func (d *Detector) addToHistory(e *entry, c Conflict) {
 	d.history = append(d.history, c.clone())
 	e.kept++

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// A network joins the detectors of several nodes by the bare minimum of what agents
-// send each other: leases to one keeper, conflict notices from it, probe requests and replies. Messages
-// are late, lost or overtake each other, and each node has a clock of its own.
+// A network joins the detectors of several nodes by the messages that they need: leases to one keeper, its
+// conflict notices, probe requests and replies. Messages are late, lost or overtake each other, and each
+// node has its own clock.
 type network struct {
 	t      *testing.T
-	now    time.Time // nobody's clock
+	now    time.Time // the true time, which no node's clock has
 	worlds []*world
 	queue  []delivery
 	random *rand.Rand
@@ -27,7 +27,7 @@ type network struct {
 
 type keptLease struct {
 	Change
-	firstSeen time.Time // by nobody's clock
+	firstSeen time.Time // the true time
 }
 
 type delivery struct {
@@ -58,7 +58,7 @@ func (n *network) in(d time.Duration, do func()) {
 	slices.SortStableFunc(n.queue, func(a, b delivery) int { return a.at.Compare(b.at) })
 }
 
-// send lets a message arrive, or not. The keeper is no node.
+// send delivers a message after a random time, or loses it. The keeper is not one of the nodes.
 func (n *network) send(from, to string, do func()) {
 	if n.random.Float64() < n.loss {
 		return
@@ -122,8 +122,8 @@ func (n *network) lease(node string, who bindingID, seq int, l *keptLease) {
 	n.in(250*time.Millisecond+time.Duration(n.random.IntN(750))*time.Millisecond, func() { n.lease(node, who, seq, l) })
 }
 
-// match notifies the nodes of all holders of each other, a few times, because nobody acknowledges
-// it here.
+// match notifies the nodes of all holders of each other. It repeats that a few times, because the notices of
+// this network are not acknowledged.
 func (n *network) match(who bindingID) {
 	for id, other := range n.keeper[who.key] {
 		if id.Node == who.holder.Node {
@@ -142,7 +142,7 @@ func (n *network) match(who bindingID) {
 	}
 }
 
-// notify names holders on other nodes to a node.
+// notify sends a node a conflict notice about holders on other nodes.
 func (n *network) notify(node string, leases ...*keptLease) {
 	w := n.world(node)
 	for _, l := range leases {
@@ -243,7 +243,7 @@ func (n *network) reply(q *request) {
 	})
 }
 
-// run lets time pass everywhere.
+// run advances the clock of all nodes.
 func (n *network) run(d time.Duration) {
 	n.t.Helper()
 	end := n.now.Add(d)
@@ -278,7 +278,7 @@ func (n *network) run(d time.Duration) {
 	n.t.Fatal("time does not pass")
 }
 
-// do lets one thing happen on node i, counted from 1.
+// do plays one line of a script on node i, counted from 1.
 func (n *network) do(i int, line string) {
 	n.t.Helper()
 	n.worlds[i-1].do("0s " + line)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// conflicts returns the open conflict of each of these nodes, which must be confirmed,
-// have the same id everywhere, and that many holders.
+// conflicts returns the open conflict of each of these nodes. It fails the test unless they are confirmed and
+// have one id and that many holders.
 func (n *network) conflicts(holders int, nodes ...int) []Conflict {
 	n.t.Helper()
 	var list []Conflict
@@ -27,7 +27,7 @@ func (n *network) conflicts(holders int, nodes ...int) []Conflict {
 	return list
 }
 
-// quiet requires that nothing is open, nor left of remote holders.
+// quiet fails the test if there is an open conflict or a remote holder.
 func (n *network) quiet() {
 	n.t.Helper()
 	for i, w := range n.worlds {
@@ -55,8 +55,8 @@ func (n *network) logOnFailure() {
 	}
 }
 
-// Two nodes find their duplicate, each by itself: with the same id, and again when it
-// returns. It ends on both, whichever holder goes.
+// Each of two nodes finds their duplicate itself, with the same id, and finds it again when it returns. The
+// conflict ends on both nodes when either holder is gone.
 func TestTwoNodes(t *testing.T) {
 	for _, loss := range []float64{0, 0.05, 0.3} {
 		for seed := range uint64(20) {
@@ -100,7 +100,7 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// Agents share the count of resolved conflicts, however each started.
+// Agents share the number of resolved conflicts, whatever each of them began with.
 func TestNodesShareOccurrences(t *testing.T) {
 	n := newNetwork(t, 2, 1, 0)
 	defer n.logOnFailure()
@@ -120,7 +120,7 @@ func TestNodesShareOccurrences(t *testing.T) {
 	}
 }
 
-// D7 on three nodes, each of which knows all.
+// D7 on three nodes. Each node finds all holders.
 func TestThreeNodes(t *testing.T) {
 	for seed := range uint64(10) {
 		n := newNetwork(t, 3, seed, 0.05)
@@ -140,8 +140,8 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
-// D12: the duplicate starts while the nodes cannot talk, or they lose each other while
-// they verify it.
+// D12: the duplicate starts while the nodes cannot reach each other, or they lose the connection while they
+// verify it.
 func TestPartition(t *testing.T) {
 	for seed := range uint64(10) {
 		for _, early := range []bool{true, false} {
@@ -166,7 +166,7 @@ func TestPartition(t *testing.T) {
 				}
 			}
 			n.conflicts(2, 1, 2)
-			// A confirmed conflict outlives a partition, and is one afterwards.
+			// A conflict stays confirmed during and after a partition.
 			n.cut["n2/boot"] = true
 			n.run(2 * time.Minute)
 			n.cut["n2/boot"] = false
@@ -181,7 +181,7 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestChurnBetweenNodes moves addresses lawfully from node to node; see TestChurn.
+// TestChurnBetweenNodes moves addresses from node to node, without duplicates; see TestChurn.
 func TestChurnBetweenNodes(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// template is the text of notes of one sort; they are formatted only when they are read.
+// template is the text of one sort of notes. Notes are formatted only when they are read.
 type template struct {
 	kind NoteKind
 	text string // %s is the argument
-	// fold says that a repeat replaces the earlier note and counts it.
+	// fold: a repeated note replaces the earlier one and counts it.
 	fold bool
-	// reason is the same as a clause that follows the name of a holder.
+	// reason is the same text as a clause after the name of a holder.
 	reason string
 }
 
@@ -45,7 +45,7 @@ var (
 	noteConflict      = &template{kind: NoteConflict, text: "%s"}
 )
 
-// because is the template's reason about a holder; arg replaces a %s at its end.
+// because returns the reason of a template with the holder's name. arg replaces a %s at its end.
 func (b *binding) because(t *template, arg string) string {
 	if reason, ok := strings.CutSuffix(t.reason, "%s"); ok {
 		return b.String() + " " + reason + arg

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// A penalty suppresses a holder that did not answer for an address: for a while, what it sends is
-// evidence of forwarding only.
+// A penalty suppresses a holder that did not answer for an address: for a while, its evidence is
+// Forwarded only.
 //
 //   - A holder that has only sent data is suppressed for the TTL, or until it announces the
 //     address.
 //   - A holder that announced it is suppressed for 1 s, which doubles with each penalty up to a
-//     quarter of the TTL. An announcement during that time counts when it is over.
+//     quarter of the TTL. An announcement during that time counts when the suppression ends.
 //
 // An answer ends the suppression. An answer in a round resets the penalty: a holder that answers
-// other probes only is suppressed for longer each time. Otherwise it is forgotten after the TTL.
+// other probes only is suppressed for longer each time. Without an answer, a penalty is forgotten after
+// the TTL.
 type penalty struct {
 	holder HolderID
 	level  int // how often the holder announced the address and did not answer
@@ -22,10 +23,10 @@ type penalty struct {
 	lifted bool // the holder has answered since
 }
 
-// maxPenalties bounds the penalties of one key: there is room for each of its holders.
+// maxPenalties limits the penalties of one key: each of its holders may have one.
 const maxPenalties = maxHolders
 
-// until is when the suppression ends.
+// until returns when the suppression ends.
 func (p *penalty) until(ttl time.Duration) time.Time {
 	if p.level == 0 {
 		return p.at.Add(ttl)
@@ -62,8 +63,8 @@ func (d *Detector) suppressed(e *entry, id HolderID, now time.Time) Evidence {
 	return 0
 }
 
-// penalize suppresses a holder that did not answer, and returns for how long. The node of a remote
-// holder judges its evidence; here it counts as announced.
+// penalize suppresses a holder that did not answer, and returns for how long. A remote holder is penalized
+// as if it had announced the address, because only its own node knows its evidence.
 func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 	e, id := b.entry, b.holder.ID
 	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return now.Sub(p.at) >= d.opts.TTL })
@@ -87,8 +88,8 @@ func (e *entry) resetPenalty(id HolderID) {
 	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return p.holder == id })
 }
 
-// effectiveEvidence returns what a sighting is evidence of now. One that is stronger than what the holder's
-// penalty suppresses resets the penalty.
+// effectiveEvidence returns the evidence of a sighting, which is Forwarded while a penalty suppresses it. A
+// sighting with stronger evidence resets the penalty.
 func (d *Detector) effectiveEvidence(e *entry, s *Sighting, now time.Time) Evidence {
 	id := s.Holder.ID
 	switch p := e.penalty(id); {

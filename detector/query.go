@@ -45,7 +45,7 @@ func compareAge(a, b Binding) int {
 	return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), compareHolders(a.Holder.ID, b.Holder.ID))
 }
 
-// Refusal says why a sighting was dropped, or why a binding was evicted.
+// Refusal is the reason why a sighting was dropped, or a binding evicted.
 type Refusal uint8
 
 // The reasons for a refusal.
@@ -63,29 +63,29 @@ const (
 // Counts are figures for metrics. Every map has an entry for each of its possible keys, also when
 // it is zero.
 type Counts struct {
-	// Keys are the addresses with a binding or an open conflict, Bindings the local bindings by
-	// evidence, Remote those of other nodes' holders.
+	// Keys counts the addresses with a binding or an open conflict, Bindings the local bindings by
+	// evidence, Remote the bindings of holders on other nodes.
 	Keys     int
 	Bindings map[Evidence]int
 	Remote   int
-	// Open are the suspicions and conflicts there are now.
+	// Open counts the present suspicions and conflicts.
 	Open map[StateScope]int
 	// History is the number of resolved conflicts that are remembered.
 	History int
 
-	// The rest only grows. Refused are the sightings that were dropped, Evicted the bindings that
-	// made room for others, both by reason.
+	// The following only grow. Refused counts the sightings that were dropped, Evicted the bindings
+	// that were removed to make room for others, both by reason.
 	Refused map[Refusal]uint64
 	Evicted map[Refusal]uint64
-	// Suspected and Faded are suspicions raised and ended without a conflict.
+	// Suspected counts the suspicions that were raised, Faded those that ended without a conflict.
 	Suspected uint64
 	Faded     uint64
-	// Confirmed are conflicts by their scope when they were confirmed, Resolved those that ended. A
+	// Confirmed counts the confirmed conflicts, by their scope at that time, Resolved those that ended. A
 	// restored conflict that a previous agent counted is counted in Resolved only.
 	Confirmed map[Scope]uint64
 	Resolved  uint64
-	// Suppressed are suspicions that were not raised, by reason. A key counts once for as long as
-	// the reason applies.
+	// Suppressed counts the suspicions that were not raised, by reason. A key counts once while the
+	// reason applies.
 	Suppressed map[Suppression]uint64
 }
 
@@ -100,10 +100,10 @@ type counters struct {
 	suspected, faded, resolved uint64
 	confirmed                  [PodHost + 1]uint64
 	suppressed                 [suppressions]uint64
-	stuck                      uint64 // deadlines that were not used up; always 0
+	stuck                      uint64 // deadlines that passed and stayed; 0 unless there is a bug
 }
 
-// Counts returns the present figures. Its time grows with the number of open conflicts only.
+// Counts returns the present figures. Its run time is linear in the number of open conflicts.
 func (d *Detector) Counts() Counts {
 	n := &d.counters
 	c := Counts{

@@ -90,7 +90,7 @@ func TestConflictsAreOrdered(t *testing.T) {
 	}
 }
 
-// What is returned is the caller's: changing it changes nothing here.
+// Changes of results by the caller do not change the detector.
 func TestResultsAreCopies(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -103,8 +103,8 @@ func TestResultsAreCopies(t *testing.T) {
 	}
 }
 
-// Names that come late reach every binding, an open conflict and what comes after, and
-// are not lost by sightings without names.
+// A name that is found late is set in every binding, in an open conflict and in later ones. Sightings without
+// names do not remove it.
 func TestDescribe(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -151,13 +151,13 @@ func TestObserveRefusesNonsense(t *testing.T) {
 	if n := w.d.Counts().Refused; n[RefusedInvalid] != 4 || n[RefusedOld] != 1 || len(w.d.entries) != 0 {
 		t.Errorf("refused %v, entries %d", n, len(w.d.entries))
 	}
-	// A time that is missing or ahead of now is now.
+	// A time that is missing or in the future becomes now.
 	good.At = w.now.Add(time.Hour)
 	w.d.Observe(good, w.now)
 	if got := w.d.Bindings(nil)[0].LastSeen; !got.Equal(w.now) {
 		t.Errorf("last seen %v", got)
 	}
-	// Nothing known: nothing done.
+	// An unknown holder changes nothing.
 	unknown := Probe{Key: Key{"default", ipv4(5)}, Purpose: Verify}
 	w.d.ProbeSent(unknown, w.now)
 	w.apply(w.d.ProbeRefused(unknown, "x", time.Time{}, w.now))

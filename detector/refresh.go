@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// refresh is the probing of a local binding whose holder is silent.
+// refresh is the state of the probes that keep a silent local binding.
 type refresh struct {
-	count  int       // probed since the last evidence
-	after  time.Time // not to be probed before
+	count  int       // number of probes since the last evidence
+	after  time.Time // no probe before this time
 	jitter time.Duration
 }
 
@@ -41,7 +41,7 @@ func (d *Detector) probeSilent(b *binding, now time.Time, fx *Effects) {
 		return
 	}
 	b.refresh.count++
-	b.refresh.after = now.Add(d.opts.TTL / 8) // both may be overdue after a suspicion
+	b.refresh.after = now.Add(d.opts.TTL / 8) // after a suspicion, both probes may be overdue
 	fx.Probes = append(fx.Probes, Probe{
 		Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Refresh,
 	})
@@ -59,7 +59,7 @@ func jitterOf(key Key, id HolderID, span time.Duration) time.Duration {
 	binary.LittleEndian.PutUint32(n[8:], id.Ifindex)
 	binary.LittleEndian.PutUint32(n[12:], id.Generation)
 	h.Write(n[:])
-	// The middle bits: the low ones of FNV follow the last bytes too closely.
+	// The middle bits: the low bits of FNV depend too much on the last bytes.
 	share := float64(h.Sum64()>>16&0xffffff)/0x800000 - 1
 	return time.Duration(share * float64(span))
 }

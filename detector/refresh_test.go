@@ -20,7 +20,7 @@ func (w *world) probedAt(name string, p Purpose) []time.Duration {
 
 func near(got, want, within time.Duration) bool { return (got - want).Abs() <= within }
 
-// A silent binding is probed at half and three quarters of the TTL and ends with it.
+// A silent binding is probed after half and three quarters of the TTL, and ends after the TTL.
 func TestSilentBindingIsRefreshedThenExpires(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -41,7 +41,7 @@ func TestSilentBindingIsRefreshedThenExpires(t *testing.T) {
 	if v := w.verdict(); v != "no live holder: not a conflict" {
 		t.Errorf("verdict %q", v)
 	}
-	// It was only forwarded, so there is no story.
+	// The address was only forwarded, so it has no story.
 	if n := len(w.d.Explain(ipv4(2))); n != 0 {
 		t.Errorf("%d stories of a forwarded address", n)
 	}
@@ -84,7 +84,7 @@ func TestRefreshIsPostponed(t *testing.T) {
 	}
 }
 
-// A postponement does not outlast what is seen meanwhile.
+// New evidence ends the postponement of a probe.
 func TestPostponementEndsWithNewEvidence(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -99,7 +99,7 @@ func TestPostponementEndsWithNewEvidence(t *testing.T) {
 	}
 }
 
-// Evidence weakens when the stronger is no longer seen.
+// Evidence becomes weaker when stronger evidence is not seen for the TTL.
 func TestEvidenceLapses(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
@@ -123,7 +123,7 @@ func TestEvidenceLapses(t *testing.T) {
 	}
 }
 
-// Ten thousand bindings that were all seen at once are not refreshed at once.
+// The probes of ten thousand bindings that were seen at the same time are spread over time.
 func TestRefreshIsSpread(t *testing.T) {
 	w := newWorld(t, Options{})
 	const n = 10_000

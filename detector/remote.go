@@ -10,14 +10,14 @@ const (
 	// unreachableTime is the first pause before another probe request to a node that did not reply.
 	// It doubles up to slowRecheck.
 	unreachableTime = 2 * time.Second
-	// maxOccurrences bounds the occurrences that other nodes report.
+	// maxOccurrences limits the occurrences that other nodes report.
 	maxOccurrences = 1 << 30
 )
 
-// acceptRemote prepares the sighting of a remote holder and reports whether it is accepted. It is
-// only if a local holder has the address, too.
+// acceptRemote prepares the sighting of a remote holder and reports whether it is accepted. A sighting is
+// accepted only if a local holder has the address, too.
 func (d *Detector) acceptRemote(s *Sighting, now time.Time) bool {
-	s.Holder.Interface = Interface{} // it is not one of this node
+	s.Holder.Interface = Interface{} // it is an interface of another node
 	e, id := d.entries[s.Key], s.Holder.ID
 	refusal := Refusal(0)
 	switch {
@@ -37,7 +37,7 @@ func (d *Detector) acceptRemote(s *Sighting, now time.Time) bool {
 	return refusal == 0
 }
 
-// remotes counts the remote holders of one node, or of all with "".
+// remotes counts the remote holders of one node, or of all nodes if it is empty.
 func (e *entry) remotes(node string) (n int) {
 	for _, b := range e.bindings {
 		if b.remote && (node == "" || b.holder.ID.Node == node) {
@@ -67,10 +67,10 @@ func (e *entry) unverified() *binding {
 // updateRemote copies what the node of a remote holder knows about its past.
 func (d *Detector) updateRemote(b *binding, s *Sighting) {
 	if before := b.firstSeen.Sub(s.FirstSeen); plausible(s.FirstSeen) && before > 0 {
-		// Not the time itself, which is wrong if a clock was stepped meanwhile.
+		// The age is used, because the time is wrong if a clock was stepped meanwhile.
 		b.firstSeen = b.firstSeen.Add(-before)
 	}
-	// Only an answer has this. An agent that lost its state reports a later time.
+	// Only answers have FirstSeen. An agent that lost its state reports a later time.
 	if s.Answer && !s.FirstSeen.After(b.firstSeen.Add(time.Second)) {
 		b.atStart = s.FoundAtStart
 	}
@@ -79,8 +79,8 @@ func (d *Detector) updateRemote(b *binding, s *Sighting) {
 	}
 }
 
-// dropRemote forgets the remote holders of an address that no local one has any more: their nodes
-// handle what is left of the conflict.
+// dropRemote forgets the remote holders of an address that no local holder has any more. Their nodes
+// handle the rest of the conflict.
 func (d *Detector) dropRemote(e *entry, now time.Time) {
 	if e.conflict != nil || e.remotes("") == 0 || e.hasLocal() {
 		return
@@ -92,9 +92,8 @@ func (d *Detector) dropRemote(e *entry, now time.Time) {
 	}
 }
 
-// Unanswered reports the reply of a node that its holder did not answer or, with forwards, that it
-// answered for an address it does not have. The holder is lost and suppressed here; its node judges
-// its evidence.
+// Unanswered reports the reply of a node that its holder did not answer or, if forwards is set, that it
+// answered for an address that it does not have. For this node the round is unanswered.
 func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) Effects {
 	var fx Effects
 	b := d.inRound(s)
@@ -107,7 +106,7 @@ func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) Effects {
 	return fx
 }
 
-// Unreachable reports that the node of a remote holder did not reply, for that reason or none. The
+// Unreachable reports that the node of a remote holder did not reply. The reason may be empty. The
 // next probe request goes out after 2 s, 4 s and so on up to 30 s, or when the holder is seen
 // again. Until its TTL is over the holder supports a suspicion and keeps a confirmed conflict open,
 // but it cannot be confirmed.
@@ -123,8 +122,8 @@ func (d *Detector) Unreachable(s Probe, reason string, now time.Time) Effects {
 	return fx
 }
 
-// Returned reports that a node is alive again that had left probe requests without a reply. They
-// are sent again at once.
+// Returned reports that a node is alive again that did not reply to probe requests. The requests are sent
+// again at once.
 func (d *Detector) Returned(node string, now time.Time) Effects {
 	var fx Effects
 	var affected []*binding
@@ -143,8 +142,8 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 	return fx
 }
 
-// Recheck reports that a node withdrew a remote holder without being asked. That may be old, so the
-// holder is probed now, and nothing ends.
+// Recheck reports that a node withdrew a remote holder without a request. The message may be old, so the
+// holder is probed now, and its binding stays.
 func (d *Detector) Recheck(key Key, id HolderID, now time.Time) Effects {
 	var fx Effects
 	b := d.entries[key].find(id)
@@ -156,8 +155,7 @@ func (d *Detector) Recheck(key Key, id HolderID, now time.Time) Effects {
 	return fx
 }
 
-// inRound returns the binding that a report of the present round is about; nil if it is not probed
-// any more.
+// inRound returns the binding that a report of the present round is about; nil if that round is over.
 func (d *Detector) inRound(s Probe) *binding {
 	b := d.entries[s.Key].find(s.Holder)
 	if b == nil || b.check == nil || b.check.phase != probing || s.Round != 0 && s.Round != b.check.id {

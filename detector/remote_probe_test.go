@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// far is a suspicion of a local a and a remote b that is driven by hand.
+// far is a suspicion of a local holder a and a remote holder b. The test calls the detector itself.
 type far struct {
 	*pair
 	probe Probe // about b
@@ -37,8 +37,8 @@ func (f *far) take(fx Effects) {
 	f.t.Fatalf("probed %+v", f.probes)
 }
 
-// One request at a time: another node's holder is not probed again before its node's reply is long
-// overdue, also if the request was reported as sent.
+// There is one probe request at a time: a remote holder is not probed again until the reply is long overdue,
+// also if the request was reported as sent.
 func TestRemoteHoldersAreProbedOnce(t *testing.T) {
 	f := newFar(t)
 	f.d.ProbeSent(f.probe, f.now)
@@ -52,7 +52,7 @@ func TestRemoteHoldersAreProbedOnce(t *testing.T) {
 	}
 }
 
-// Reports of an earlier round, of nobody, of local holders and twice do nothing.
+// Reports change nothing if they are repeated, of an earlier round, or about an unknown or a local holder.
 func TestReportsThatAreNotExpected(t *testing.T) {
 	f := newFar(t)
 	first := f.probe
@@ -62,13 +62,13 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 		"forwards":    func(s Probe) Effects { return f.d.Unanswered(s, true, f.now) },
 		"unreachable": func(s Probe) Effects { return f.d.Unreachable(s, "", f.now) },
 	}
-	a, nobody, elsewhere := f.probe, f.probe, f.probe
+	a, unknown, elsewhere := f.probe, f.probe, f.probe
 	a.Holder, a.Round = f.a.id, 0
-	nobody.Holder.Netns++
+	unknown.Holder.Netns++
 	elsewhere.Key.IP = ipv4(7)
 	f.d.Observe(f.a.sighting(defaultIP, Announced, f.now), f.now)
 	for name, report := range reports {
-		for _, s := range []Probe{first, a, nobody, elsewhere} {
+		for _, s := range []Probe{first, a, unknown, elsewhere} {
 			if fx := report(s); len(fx.Probes)+len(fx.Events) != 0 {
 				t.Errorf("%s of %+v: %+v", name, s, fx)
 			}
@@ -147,7 +147,7 @@ func TestUnreachableIsProbedAgain(t *testing.T) {
 	f.mustAudit()
 }
 
-// Each outcome but Unreachable says that the node was reached.
+// Each outcome except Unreachable shows that the node can be reached.
 func TestReachableAgain(t *testing.T) {
 	outcomes := map[string]func(*far){
 		"answered":         func(f *far) { f.answer(f.b, f.now) },
@@ -167,7 +167,7 @@ func TestReachableAgain(t *testing.T) {
 	}
 }
 
-// The reason that is given is the one that is shown.
+// The story shows the reason that Unreachable was given.
 func TestUnreachableReason(t *testing.T) {
 	f := newFar(t)
 	f.d.Unreachable(f.probe, "node n2 left the cluster", f.now)
@@ -176,8 +176,7 @@ func TestUnreachableReason(t *testing.T) {
 	}
 }
 
-// The delay of detection counts from when the later of the two was first seen, by
-// whichever node.
+// The delay of detection counts from when the later one of two holders was first seen, by any node.
 func TestSecondSeenElsewhere(t *testing.T) {
 	for _, ago := range []time.Duration{2 * time.Hour, 3 * time.Second} {
 		w := newWorld(t, Options{})
@@ -190,18 +189,18 @@ func TestSecondSeenElsewhere(t *testing.T) {
 		if want := later(w.start, s.FirstSeen); !c.SecondSeen.Equal(want) {
 			t.Errorf("%v ago: second seen %v, want %v", ago, c.SecondSeen, want)
 		}
-		first, elder := c.Holders[0].Holder.NetnsName, "a"
+		first, oldest := c.Holders[0].Holder.NetnsName, "a"
 		if ago > time.Minute {
-			elder = "b@n2"
+			oldest = "b@n2"
 		}
-		if first != elder {
-			t.Errorf("%v ago: the elder is %s", ago, first)
+		if first != oldest {
+			t.Errorf("%v ago: the oldest holder is %s, want %s", ago, first, oldest)
 		}
 	}
 }
 
-// A node may say later that it has known its holder for longer, because it restored that; it
-// cannot take that back.
+// A node may report later that its holder is older, because it restored its state. It cannot report later
+// that the holder is younger.
 func TestFirstSeenElsewhereOnlyGoesBack(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
@@ -219,7 +218,7 @@ func TestFirstSeenElsewhereOnlyGoesBack(t *testing.T) {
 	}
 }
 
-// What a hostile node may say.
+// A hostile node may report any sighting.
 func TestHostileBindings(t *testing.T) {
 	w := newWorld(t, Options{MaxPerInterface: 2})
 	w.do("0s a announces")
@@ -270,7 +269,7 @@ func TestHostileBindings(t *testing.T) {
 	}
 }
 
-// Remote holders that cannot be probed, however many, do not keep out one that can.
+// Many remote holders that cannot be probed make room for one that can.
 func TestUnprobedMakeRoom(t *testing.T) {
 	for _, failure := range []string{"0s c%[1]d@m%[1]d unreachable", "0s c%[1]d@m%[1]d guarded x"} {
 		w := newWorld(t, Options{})
@@ -351,7 +350,7 @@ func TestRestoredHoldersWithoutNetns(t *testing.T) {
 	}
 }
 
-// A holder that left a conflict, and has not been forgotten there, is still given its name.
+// A holder that left a conflict and is still listed there gets a name that is found later.
 func TestDescribeAtALostHolder(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A remote holder that its node reports again and again and that never answers is probed less and
-// less often.
+// A remote holder that never answers is probed less and less often, although its node reports it again and
+// again.
 func TestRemotePenalties(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.do("0s a announces")
@@ -29,7 +29,7 @@ func TestRemotePenalties(t *testing.T) {
 	}
 }
 
-// An unasked withdrawal of a remote holder may be old: the holder is probed, and nothing ends.
+// A withdrawal of a remote holder without a request may be old: the holder is probed, and its binding stays.
 func TestDoubt(t *testing.T) {
 	f := newFar(t)
 	answer := f.b.sighting(defaultIP, Announced, f.now)
@@ -49,7 +49,7 @@ func TestDoubt(t *testing.T) {
 	f.mustAudit()
 }
 
-// A node that is alive again gets the probe requests that it had not replied to.
+// A node that is alive again gets the probe requests again that it did not reply to.
 func TestReturned(t *testing.T) {
 	f := newFar(t)
 	for range 6 { // until it is left alone for long
@@ -87,8 +87,8 @@ func TestReturned(t *testing.T) {
 	}
 }
 
-// A restored suspicion waits only 10 s for a remote holder, because its keepers send a notice at
-// once. A conflict waits longer.
+// A restored suspicion waits only 10 s for a remote holder, because keepers send a notice at once. A restored
+// conflict waits longer.
 func TestRestoredSuspicionElsewhere(t *testing.T) {
 	for _, test := range []struct {
 		state State

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxRestored bounds the open conflicts that are restored.
+	// maxRestored limits the open conflicts that are restored.
 	maxRestored = 10_000
 
 	// previousGeneration marks the generations of a previous agent, because each agent counts from
@@ -19,10 +19,10 @@ const (
 
 // Snapshot is the part of a Detector that survives a restart of the agent.
 type Snapshot struct {
-	// Open are the suspicions and conflicts by SuspectedAt. One that a previous agent confirmed is
-	// Confirmed here, also while it is verified again.
+	// Open has the suspicions and conflicts, ordered by SuspectedAt. A conflict that a previous agent
+	// confirmed is Confirmed here, also while it is verified again.
 	Open []Conflict
-	// History are the resolved ones, the oldest first.
+	// History has the resolved conflicts, the oldest first.
 	History []Conflict
 }
 
@@ -48,19 +48,19 @@ func (d *Detector) Snapshot() Snapshot {
 	return s
 }
 
-// Restore takes over what a previous agent on the same boot left. Call it once, before the first
+// Restore restores the snapshot of a previous agent of the same boot. Call it once, before the first
 // sighting.
 //
 // The history is restored up to MaxHistory. Open conflicts become suspected. When two of their
 // holders have been seen again they are verified like any suspicion, and confirmed with their old
-// times. One without two live holders ends after 30 s, after 90 s if a local holder is back and a
-// remote one is awaited, or after 10 s if it was only a suspicion about a remote one: a conflict is
-// resolved, a suspicion fades.
+// times. A conflict without two live holders is resolved, and a suspicion fades, after 30 s. This takes
+// 90 s if a local holder is back and a remote one is awaited, and 10 s for a suspicion about a remote
+// holder.
 //
 // Holders are recognized by their ID, except local ones without a netns.
 //
 // Restore drops conflicts that are not valid and returns how many. Times in the future become now.
-// It keeps nothing of s.
+// It keeps no references to s.
 func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) {
 	history := s.History[max(len(s.History)-d.opts.MaxHistory, 0):]
 	for i, c := range slices.Concat(history, s.Open) {
@@ -89,7 +89,7 @@ func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) 
 	return fx, dropped
 }
 
-// reopen opens a conflict of a previous agent, to be verified again.
+// reopen opens a conflict of a previous agent. It will be verified again.
 func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	c := &conflict{
 		id: r.ID, state: Suspected, secondSeen: r.SecondSeen, suspectedAt: r.SuspectedAt, confirmedAt: r.ConfirmedAt,
@@ -107,7 +107,7 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 	e.record(now, HolderID{}, noteConflict, "restored: "+r.State.String()+" before the agent's restart, to be verified again")
 }
 
-// inherit gives a binding the age, and missing names, that a previous agent knew of its holder.
+// inherit copies the age and missing names of a holder from the conflict that a previous agent left.
 func (c *conflict) inherit(b *binding) {
 	was := c.restoredHolder(b.holder.ID)
 	if was == nil {
@@ -178,7 +178,7 @@ func sanitizeHolders(c Conflict, now time.Time) []Binding {
 	return holders
 }
 
-// plausible reports whether a time was read from a clock that was set.
+// plausible reports whether a time is late enough to come from a clock that was set.
 func plausible(t time.Time) bool { return t.Year() >= 2000 }
 
 // occurrenceOf returns the number in the id of a conflict; 0 if it is not an id of its key.

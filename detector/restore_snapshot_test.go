@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Occurrences go on where the previous agent stopped, and the history is bounded.
+// The occurrences continue those of the previous agent, and the history stays within its limit.
 func TestRestoredHistory(t *testing.T) {
 	w := newWorld(t, Options{MaxHistory: 3})
 	for i := range 5 {
@@ -46,7 +46,7 @@ func TestRestoredHistory(t *testing.T) {
 	}
 }
 
-// Holders known by an interface only are never taken for the present agent's.
+// A restored holder without a netns is never identified with a holder of the present agent.
 func TestRestoredUnseenNetnsIsNotKnownAgain(t *testing.T) {
 	w := newWorld(t, Options{})
 	for _, name := range []string{"a", "b"} {
@@ -68,7 +68,7 @@ func TestRestoredUnseenNetnsIsNotKnownAgain(t *testing.T) {
 	w.mustAudit()
 }
 
-// What makes no sense is dropped or set right, and never hurts.
+// Invalid conflicts are dropped or corrected.
 func TestRestoreRefusesNonsense(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -182,7 +182,7 @@ func TestRestoreRefusesNonsense(t *testing.T) {
 	}
 }
 
-// A conflict twice, or one both open and over, comes back once.
+// A conflict that a snapshot has twice, or both open and resolved, is restored once.
 func TestRestoreDropsRepeats(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -224,7 +224,7 @@ func TestOpenConflictsRestoredAreBounded(t *testing.T) {
 	}
 }
 
-// What is shared by now is over as soon as it is restored.
+// A restored conflict is resolved at once if its address is declared shared by now.
 func TestRestoreOfWhatIsShared(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -239,7 +239,7 @@ func TestRestoreOfWhatIsShared(t *testing.T) {
 	w.mustAudit()
 }
 
-// A name that comes before its holder is seen again is not replaced by the restored one.
+// The name of a restored holder does not replace a name that was found after the restart.
 func TestDescribeRestored(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -260,7 +260,7 @@ func TestDescribeRestored(t *testing.T) {
 	w.mustAudit()
 }
 
-// Restored after the first sightings, against the rules: still sound.
+// Restore after the first sightings is not allowed. The invariants still hold.
 func TestRestoreLate(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces
@@ -285,7 +285,7 @@ func TestRestoreLate(t *testing.T) {
 	}
 }
 
-// What Snapshot returns and what Restore was given stay the caller's.
+// Changes of a snapshot by the caller do not change the detector.
 func TestSnapshotIsACopy(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(`0s a announces

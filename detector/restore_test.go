@@ -267,8 +267,8 @@ var restoredTests = []scriptTest{
 	},
 }
 
-// A conflict is as old as it is: id, times and the age of its holders outlive the
-// agent, and it is counted once.
+// After a restart of the agent a conflict has the same id and times, and its holders the same age. It is
+// counted once.
 func TestRestoredKeepsItsAge(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.proof = proof{}
@@ -311,7 +311,7 @@ func TestRestoredKeepsItsAge(t *testing.T) {
 	if w.events[1].Kind != EventConfirmed || w.events[1].Restored {
 		t.Errorf("the first confirmation %+v", w.events[1])
 	}
-	// For this agent it is new, so it is probed as often as a new one.
+	// The conflict is probed as often as a new one.
 	probed := len(w.probedAt("a", Verify))
 	w.run(w.now.Add(30 * time.Second))
 	if n := len(w.probedAt("a", Verify)) - probed; n < 5 {
@@ -337,7 +337,7 @@ func TestRestoredSuspicionIsCountedWhenConfirmed(t *testing.T) {
 	}
 }
 
-// What is not there any more ends with its old times and its reason, and is remembered.
+// A conflict whose holders do not come back is resolved with its old times and a reason. The history has it.
 func TestRestoredEnds(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.play(confirmedThenRestarted+`12s b mute

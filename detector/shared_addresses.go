@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Suppression says why a suspicion was not raised for two holders.
+// Suppression is the reason why two holders raised no suspicion.
 type Suppression uint8
 
 // The reasons for a suppression.
@@ -19,7 +19,7 @@ const (
 const declaredShared = "declared shared"
 
 // SetShared declares which keys may have many holders (anycast and virtual addresses). Their
-// bindings are kept and shown, but never suspected. An open conflict of such a key ends at once; a
+// bindings are kept and shown, but raise no suspicion. An open conflict of such a key ends at once. A
 // key that is not shared any more is suspected at once if it has two holders. shared must not call
 // the Detector, and its results must not change until the next SetShared; nil declares none.
 func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
@@ -28,7 +28,7 @@ func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 	for _, key := range slices.SortedFunc(maps.Keys(d.entries), compareKeys) {
 		e := d.entries[key]
 		if e == nil {
-			continue // forgotten when the conflict of another key ended
+			continue // it was forgotten when the conflict of another key ended
 		}
 		was := e.shared
 		e.shared = shared != nil && shared(key)
@@ -51,7 +51,7 @@ func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 func (d *Detector) endShared(e *entry, now time.Time, fx *Effects) {
 	if e.conflict != nil && e.shared {
 		d.end(e, declaredShared, now, fx)
-		e.faded = "" // the verdict has it already
+		e.faded = "" // the verdict already says that the address is shared
 	}
 }
 
@@ -79,7 +79,7 @@ func (d *Detector) countSuppressed(e *entry) {
 }
 
 // SetLimits changes the limits of the same names in [Options]; zero or negative is the default. It
-// cuts the history at once. Bindings beyond a lower limit stay, and each new one replaces another.
+// shortens the history at once. Bindings that exceed a lower limit stay until new ones replace them.
 func (d *Detector) SetLimits(maxBindings, maxPerInterface, maxHistory int) {
 	d.opts.MaxBindings, d.opts.MaxPerInterface, d.opts.MaxHistory = maxBindings, maxPerInterface, maxHistory
 	d.opts = d.opts.withDefaults()

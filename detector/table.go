@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Ranks order the bindings by their value when room is needed. The rank of those that count is
-// their evidence.
+// Ranks order the bindings by their value when the table is full. The rank of a binding that counts is its
+// evidence.
 const (
 	rankForwarded  = 0
 	rankSuppressed = int(Forwarded) // forwarded because it did not answer
@@ -21,8 +21,8 @@ func rankOf(e Evidence, suppressed bool) int {
 	return int(e)
 }
 
-// roomBelow returns the rank below which bindings make room for a newcomer. Data must not evict the
-// suppressed: each address of a pod that sprays sources would be suspected again.
+// roomBelow returns the rank below which bindings make room for a new one. Data must not evict suppressed
+// bindings: each address of a pod that sprays sources would be suspected again.
 func evictsBelow(rank int) int {
 	if rank <= int(Data) {
 		return min(rank, rankSuppressed)
@@ -30,7 +30,7 @@ func evictsBelow(rank int) int {
 	return rank
 }
 
-// admit makes a binding for a new holder, or returns nil when a bound leaves no room.
+// admit makes a binding for a new holder, or returns nil if a limit is reached.
 func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	ev := d.effectiveEvidence(d.entries[s.Key], s, now)
 	if !d.makeRoom(s, rankOf(ev, ev != s.Evidence), now) {
@@ -70,7 +70,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	return b
 }
 
-// makeRoom reports whether there is room for a newcomer of that rank, and evicts others if needed.
+// makeRoom reports whether there is room for a new binding of that rank. It evicts other bindings if needed.
 func (d *Detector) makeRoom(s *Sighting, rank int, now time.Time) bool {
 	if e := d.entries[s.Key]; e != nil && len(e.bindings) >= maxHolders &&
 		!d.evict(evictable(e.bindings, rank), RefusedKeyFull, now) {
@@ -95,8 +95,8 @@ func (d *Detector) size() int {
 	return n
 }
 
-// evictable returns the least valuable and then longest unseen binding that makes room for a
-// newcomer of that rank, or nil. Bindings in an open conflict stay.
+// evictable returns the binding that makes room for a new one of that rank, or nil: of the bindings with the
+// lowest rank, the one that was not seen for longest. Bindings in an open conflict stay.
 func evictable(list []*binding, rank int) *binding {
 	var v *binding
 	for _, b := range list {
@@ -110,9 +110,9 @@ func evictable(list []*binding, rank int) *binding {
 	return v
 }
 
-// evictableInTable is evictable for the whole table.
+// evictableInTable is [evictable] for the whole table.
 func (d *Detector) evictableInTable(rank int) *binding {
-	const limit = 64 // bounds the search when many are in conflicts
+	const limit = 64 // of bindings that are tried, because many may be in conflicts
 	for r := range evictsBelow(rank) {
 		n := 0
 		for el := d.ranks[r].Front(); el != nil && n < limit; el = el.Next() {
@@ -125,7 +125,7 @@ func (d *Detector) evictableInTable(rank int) *binding {
 	return nil
 }
 
-// evict removes v. Without one it counts that the newcomer was refused.
+// evict removes v and reports true. If v is nil, it counts that the new binding was refused.
 func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
 	if v == nil {
 		d.counters.refused[r]++
@@ -137,7 +137,8 @@ func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
 	return true
 }
 
-// addSource adds an interface to a binding, in place of the stalest one if there are too many.
+// addSource adds an interface to a binding. If there are too many, it replaces the one that was not seen for
+// longest.
 func (d *Detector) addSource(b *binding, h *Holder) *source {
 	if len(b.sources) == maxSources {
 		stalest := slices.MinFunc(b.sources, func(x, y source) int { return x.seen().Compare(y.seen()) })
@@ -171,7 +172,7 @@ func (d *Detector) remove(b *binding, t *template, reason string, now time.Time)
 	d.keepEnd(b)
 }
 
-// dropFrom removes b from one list of an index.
+// dropFrom removes b from the list of one key of an index.
 func dropFrom[K comparable](index map[K][]*binding, k K, b *binding) {
 	index[k] = slices.DeleteFunc(index[k], func(x *binding) bool { return x == b })
 	if len(index[k]) == 0 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Key is what has to be unique: one address in one network.
+// Key is an address in its network. It must have one holder.
 type Key struct {
 	// Network is the L3 domain, for example "default".
 	Network string
@@ -16,11 +16,11 @@ type Key struct {
 // HolderID identifies who has an address. It is comparable.
 //
 // Netns is the network namespace cookie (SO_NETNS_COOKIE, unique for a boot). When the netns cannot
-// be seen Netns is 0 and Ifindex and Generation replace it; otherwise those two are 0, so that
-// two interfaces of one pod are one holder.
+// be found, Netns is 0, and Ifindex and Generation replace it. Otherwise Ifindex and Generation are 0, so
+// that two interfaces of one pod are one holder.
 //
-// Node is the node's identity; people are shown what precedes its first slash. A holder is local if
-// its Node is that of [Options], else it is remote.
+// Node is the node's identity. The part before its first slash is the name for people. A holder is local
+// if its Node is that of [Options], otherwise it is remote.
 type HolderID struct {
 	Node       string
 	Netns      uint64
@@ -28,8 +28,8 @@ type HolderID struct {
 	Generation uint32
 }
 
-// Interface is one incarnation of a host-side device. Generation is unique in the life of an agent,
-// so a reused ifindex is another Interface.
+// Interface is one life of a host-side device. Generation is unique while an agent runs, so a device with
+// a reused ifindex is another Interface.
 type Interface struct {
 	Ifindex    uint32
 	Generation uint32
@@ -62,9 +62,9 @@ type Holder struct {
 
 // Sandbox is what the container runtime reports of the sandbox of a pod.
 type Sandbox struct {
-	// ID is the beginning of its id, as people type it; empty if it is not known.
+	// ID is the beginning of its id, as crictl prints it; empty if it is not known.
 	ID string
-	// Stopped: no process runs in it. It is left over, or about to be removed.
+	// Stopped: no process runs in the sandbox. It is left over, or about to be removed.
 	Stopped bool
 }
 
@@ -104,18 +104,18 @@ type Sighting struct {
 	Key      Key
 	Holder   Holder
 	Evidence Evidence
-	// Answer: it is an ARP reply or neighbour advertisement, or the node's own addresses were
-	// listed. A round of probes waits for it.
+	// Answer: the sighting is an ARP reply, a neighbour advertisement, or a list of the node's own
+	// addresses. A round of probes waits for an answer.
 	Answer bool
-	// At is when the packet was seen, on the clock that `now` is read from. Of a remote holder it
-	// is when its node confirmed it last or, with Answer, when it answered there.
+	// At is when the packet was seen, on the clock of `now`. For a remote holder, it is when the
+	// holder's node confirmed the binding last or, if Answer is set, when the holder answered.
 	At time.Time
 	// FirstSeen is when the holder was first seen with the address; zero means At.
 	FirstSeen time.Time
 	// FoundAtStart: as in [Binding].
 	FoundAtStart bool
-	// Occurrences counts the conflicts of the key that are resolved as far as the node of a remote
-	// holder knows.
+	// Occurrences is the number of resolved conflicts of the key that the node of a remote holder knows
+	// of.
 	Occurrences int
 }
 
@@ -126,8 +126,8 @@ type Binding struct {
 	Evidence  Evidence
 	FirstSeen time.Time
 	LastSeen  time.Time
-	// FoundAtStart: it was there when its node's agent started. FirstSeen is then when the agent
-	// found it, not since when the holder has the address.
+	// FoundAtStart: the holder had the address when its node's agent started. FirstSeen is then when
+	// the agent found it, not since when the holder has the address.
 	FoundAtStart bool
 	// Unreachable: the holder is on another node, which did not reply to the last probe request.
 	Unreachable bool
@@ -141,7 +141,7 @@ type Conflict struct {
 	State State
 	Scope Scope
 	// SecondSeen is when the second holder was first seen, the start of the detection delay.
-	// SuspectedAt, ConfirmedAt and ResolvedAt are zero until then.
+	// SuspectedAt, ConfirmedAt and ResolvedAt are zero until the conflict reaches that state.
 	SecondSeen  time.Time
 	SuspectedAt time.Time
 	ConfirmedAt time.Time
@@ -150,7 +150,7 @@ type Conflict struct {
 	Holders []Binding
 }
 
-// EventKind says what happened to a conflict.
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
 // The kinds of events.
@@ -174,7 +174,7 @@ type Event struct {
 	Restored bool
 }
 
-// Purpose says why a holder is probed.
+// Purpose is the reason why a holder is probed.
 type Purpose uint8
 
 // The purposes of a probe. Verification has priority when the rate is limited.
@@ -185,10 +185,9 @@ const (
 	Refresh
 )
 
-// Probe tells the agent to probe a holder. It probes a local one on that interface and
-// reports with [Detector.ProbeSent] or [Detector.ProbeRefused]; an answer is observed like any
-// packet. To the node of a remote one it sends a probe request; Interface is then zero and Purpose
-// is Verify.
+// Probe tells the agent to probe a holder. The agent probes a local holder on that interface, and reports
+// [Detector.ProbeSent] or [Detector.ProbeRefused]. It observes an answer like any packet. For a remote
+// holder, the agent sends a probe request to its node; Interface is then zero and Purpose is Verify.
 //
 // For a remote holder the agent reports exactly one of [Detector.Observe] (Answer is set),
 // [Detector.Unanswered], [Detector.Withdraw] (its node says that it is gone),
@@ -198,8 +197,8 @@ type Probe struct {
 	Holder    HolderID
 	Interface Interface
 	Purpose   Purpose
-	// Round is the round that this belongs to, so that a late report of an earlier one is ignored.
-	// Return it unchanged; zero means the present round.
+	// Round is the number of the round, so that a late report of an earlier round is ignored. Return
+	// it unchanged; zero means the present round.
 	Round uint32
 }
 
@@ -234,7 +233,7 @@ type Note struct {
 	Text string
 }
 
-// Story is all that is known of one key.
+// Story is what the detector knows of one key: bindings, conflict and notes.
 type Story struct {
 	Key      Key
 	Bindings []Binding
@@ -242,6 +241,6 @@ type Story struct {
 	Conflict *Conflict
 	// Notes are in order of time; the oldest are dropped first.
 	Notes []Note
-	// Verdict says in one sentence why this is or is not a conflict.
+	// Verdict is one sentence for people: why this is or is not a conflict.
 	Verdict string
 }

@@ -7,8 +7,8 @@ import (
 
 const (
 	recheckTime  = 5 * time.Second  // between two rounds of a confirmed conflict
-	longOpenTime = time.Minute      // after which there are fewer rounds
-	slowRecheck  = 30 * time.Second // between two then, while all holders answer
+	longOpenTime = time.Minute      // a conflict that is open for longer has fewer rounds
+	slowRecheck  = 30 * time.Second // between two rounds of such a conflict, while all holders answer
 	// stragglerTime is how long a confirmation waits for holders of the same round, so that three
 	// holders make one event.
 	stragglerTime = 100 * time.Millisecond
@@ -46,8 +46,8 @@ func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Durat
 }
 
 // secondRound returns when a second round can prove that the holders that answered have the address
-// together; zero if it cannot. It probes a holder again whose answer is too old to go with the last
-// one.
+// together; zero if no round can. It probes a holder again if its answer is too old for the same round as
+// the last answer.
 func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *Effects) time.Time {
 	if c.state == Confirmed && !slices.ContainsFunc(list, (*binding).isNewcomer) {
 		return time.Time{}
@@ -59,8 +59,8 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 		}
 	}
 	slices.SortStableFunc(answered, func(a, b *binding) int { return a.check.first.Compare(b.check.first) })
-	// The fewest that can prove something, and those that answered with them. Later answers cause no
-	// delay.
+	// The smallest set of holders that can prove something, and the holders that answered with them.
+	// Later answers do not delay the round.
 	n := 2
 	for n <= len(answered) && !c.provable(answered[:n]) {
 		n++
@@ -97,8 +97,8 @@ func (c *conflict) provable(list []*binding) bool {
 	return conflicting(list) && slices.ContainsFunc(list, (*binding).isNewcomer)
 }
 
-// provenTogether returns the holders that were proven before, or had the address at the same time
-// as another one. An address that is handed over has one holder at a time.
+// provenTogether returns the holders that were proven before, or that had the address at the same time as
+// another holder. An address that moves has one holder at a time.
 func provenTogether(list []*binding, overlap time.Duration) []*binding {
 	var proven []*binding
 	for _, b := range list {
@@ -120,8 +120,8 @@ func together(x, y *check, overlap time.Duration) bool {
 		earlier(x.latest, y.latest).Sub(later(x.first, y.first)) >= overlap
 }
 
-// straggler returns until when a confirmation waits for a holder that has been probed once in this
-// round; zero if it does not wait.
+// straggler returns until when a confirmation waits for a holder that has been probed once in this round;
+// zero if it does not wait.
 func (c *conflict) stragglerUntil(list []*binding, now time.Time) time.Time {
 	until := c.round.Add(stragglerTime)
 	for _, b := range list {

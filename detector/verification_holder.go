@@ -3,58 +3,58 @@ package detector
 import "time"
 
 const (
-	answerTime      = time.Second            // a round is over this long after it was sent
-	lastAttemptTime = 700 * time.Millisecond // and at least this long after the last attempt
-	unsentTime      = 5 * time.Second        // without a report that it was sent, probe again
-	blockedTime     = 30 * time.Second       // until a holder that cannot be probed is tried again
-	minRetry        = 10 * time.Millisecond  // never sooner after a refusal
-	retryPause      = time.Second            // nor after one of another node, or because of a sighting
+	answerTime      = time.Second            // from the first probe to the end of a round
+	lastAttemptTime = 700 * time.Millisecond // at least, from the last probe to the end of a round
+	unsentTime      = 5 * time.Second        // until a probe is repeated whose sending was not reported
+	blockedTime     = 30 * time.Second       // until a blocked holder is probed again
+	minRetry        = 10 * time.Millisecond  // at least, until a holder is probed that a guard protected
+	retryPause      = time.Second            // the same for a remote holder, or after a sighting
 )
 
 // attempts are when a local holder is probed in a round, counted from the first probe sent.
 var attempts = [...]time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
-// phase is the state of a check; see the package comment.
+// phase is the state of a check. The package comment has the diagram.
 type phase uint8
 
 const (
 	resting phase = iota // between rounds
 	probing              // a round is under way
-	waiting              // a safeguard postponed the round
-	blocked              // a safeguard forbids it
+	waiting              // a guard postponed the round
+	blocked              // a guard forbids the round
 )
 
 // check has the results of a conflict's rounds for one holder.
 type check struct {
 	phase    phase
-	round             // the present one
-	deferral deferral // waiting, blocked
+	round             // the present round
+	deferral deferral // while waiting or blocked
 
-	// The holder had the address at first and at latest, in two rounds; both zero until it
-	// answered, and after it did not.
+	// The holder answered at first and at latest, in two rounds. Both are zero until it answers, and
+	// after a round without an answer.
 	first, latest time.Time
-	proven        bool      // it is counted among the holders of a confirmed conflict
-	silent        time.Time // when the first of the rounds that it left unanswered began
+	proven        bool      // the holder is one of a confirmed conflict
+	silent        time.Time // when the first of its unanswered rounds began; zero if it answered the last
 	noReply       int       // probe requests in a row without a reply of a remote holder's node
 }
 
-// round is one probe of a holder, with its repetitions.
+// round is one probe of a holder and its repetitions.
 type round struct {
 	id        uint32
-	began     time.Time // answers count from here
+	began     time.Time // only later answers count
 	attempted time.Time // last attempt
 	attempts  int
 	sent      time.Time // first report that an attempt was sent; zero until then
-	forwards  bool      // it answered, but for an address it does not have
+	forwards  bool      // the holder answered, but does not have the address
 }
 
-// deferral says why a holder is not probed now.
+// deferral is the reason why a holder is not probed now, and for how long.
 type deferral struct {
 	reason       string
 	since, until time.Time
 }
 
-// roundName names the present round for a note.
+// roundName returns the name of the present round for a note.
 func (c *check) roundName() string {
 	switch {
 	case c.proven:
@@ -137,14 +137,14 @@ func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Eff
 			d.answered(b, s.At, now)
 		case b.evidence == Data:
 			c.forwards = true
-			d.unanswered(b, now) // at once: no other answer is expected
+			d.unanswered(b, now) // no other answer is expected
 		default:
 			c.forwards = true
 			return false
 		}
 		return true
 	case waiting, blocked:
-		// The holder is still there: the safeguard may allow a probe now, or its node may reply.
+		// The holder is still there: the guard may allow a probe now, or its node may reply.
 		if !s.At.After(c.deferral.since) {
 			return false
 		}
@@ -177,9 +177,9 @@ func (d *Detector) answered(b *binding, at, now time.Time) {
 	b.entry.resetPenalty(b.holder.ID)
 }
 
-// unanswered ends a round without an answer. The holder gets another chance in a later round, or
-// it is no holder and suppressed: if it sends data only its evidence is forwarding, else its binding
-// ends.
+// unanswered ends a round without an answer. A proven or awaited holder is probed again in a later round.
+// Any other holder gets a penalty: if it sends data only, its evidence becomes Forwarded, otherwise its
+// binding ends.
 func (d *Detector) unanswered(b *binding, now time.Time) {
 	c, e, id := b.check, b.entry, b.holder.ID
 	roundName := c.roundName()
@@ -191,7 +191,7 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 	if c.proven {
 		e.record(now, id, noteMissed, "")
 		if c.began.Sub(c.silent) < recheckTime {
-			return // it may be paused, or packets were lost
+			return // it may pause, or packets may be lost
 		}
 	} else if d.isAwaited(e, id, now) {
 		e.record(now, id, noteAwaited, roundName)
@@ -247,9 +247,9 @@ func (d *Detector) ProbeSent(s Probe, now time.Time) {
 	}
 }
 
-// ProbeRefused reports that a safeguard forbids to probe a holder for that reason, until notBefore;
-// if that is zero, until the holder is seen again or 30 s have passed. The holder is then neither
-// verified nor lost. For a remote holder it is the reply of its node.
+// ProbeRefused reports that a guard forbids to probe a holder until notBefore. If notBefore is zero, the
+// holder is probed again when it is seen again, or after 30 s. Meanwhile it is neither verified nor lost.
+// For a remote holder this is the reply of its node.
 func (d *Detector) ProbeRefused(s Probe, reason string, notBefore, now time.Time) Effects {
 	var fx Effects
 	b := d.entries[s.Key].find(s.Holder)
@@ -273,7 +273,7 @@ func (d *Detector) ProbeRefused(s Probe, reason string, notBefore, now time.Time
 	return fx
 }
 
-// refused postpones a round until notBefore or, if that is zero, blocks it.
+// refused postpones a round until notBefore. If notBefore is zero, it blocks the round.
 func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, fx *Effects) {
 	c := b.check
 	t, soonest := noteNotProbed, now.Add(minRetry)

@@ -82,7 +82,7 @@ const (
 	Unanswered                     // it was probed and did not answer
 	Forwards                       // it answered, but for an address it does not have
 	Gone                           // the node has no such holder of the address, or not any more
-	Refused                        // a safeguard forbids to probe it, for Reason and until RetryAt
+	Refused                        // a guard forbids to probe it, for Reason and until RetryAt
 	Unreachable                    // the node did not reply. Never on the wire
 )
 
