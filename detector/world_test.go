@@ -275,48 +275,6 @@ func (w *world) apply(fx Effects) {
 	}
 }
 
-// log returns a line for each event.
-func (w *world) log() (list []string) {
-	for _, ev := range w.events {
-		line := fmt.Sprintf("%s %s", w.since(ev.At), ev.Kind)
-		for _, h := range ev.Conflict.Holders {
-			line += " " + h.Holder.NetnsName
-		}
-		list = append(list, line)
-	}
-	return list
-}
-
-// check fails the test if an event breaks a rule that holds for all events.
-func (w *world) check(ev Event) {
-	w.t.Helper()
-	c := ev.Conflict
-	if ev.Reason == "" {
-		w.t.Errorf("%s without a reason", ev.Kind)
-	}
-	if !ev.At.Equal(w.now) {
-		w.t.Errorf("%s at %v, not now", ev.Kind, ev.At)
-	}
-	if len(c.Holders) < 2 {
-		w.t.Errorf("%s with %d holders", ev.Kind, len(c.Holders))
-	}
-	if c.SecondSeen.IsZero() || c.SecondSeen.After(c.SuspectedAt) {
-		w.t.Errorf("%s: second seen %v, suspected %v", ev.Kind, c.SecondSeen, c.SuspectedAt)
-	}
-	local := slices.ContainsFunc(c.Holders, func(b Binding) bool { return b.Holder.ID.Node == w.d.opts.Node })
-	if ev.Kind == EventConfirmed && !local {
-		w.t.Errorf("confirmed without a holder here: %+v", c)
-	}
-	if w.proof != nil && ev.Kind == EventConfirmed {
-		if err := w.proof.judge(c, later(c.SuspectedAt, w.born), w.d.opts.MinOverlap); err != nil {
-			w.t.Error(err)
-		}
-	}
-	if (c.State == Suspected) != c.ConfirmedAt.IsZero() || (c.State == Resolved) != !c.ResolvedAt.IsZero() {
-		w.t.Errorf("%s: state %s with times %v %v", ev.Kind, c.State, c.ConfirmedAt, c.ResolvedAt)
-	}
-}
-
 // run advances the clock to at, and does what is due until then.
 func (w *world) run(at time.Time) {
 	w.t.Helper()
@@ -377,15 +335,6 @@ func (w *world) since(t time.Time) time.Duration {
 	return t.Sub(w.start).Round(10 * time.Millisecond)
 }
 
-func (w *world) verdict() string {
-	w.t.Helper()
-	stories := w.d.Explain(defaultIP)
-	if len(stories) != 1 {
-		w.t.Fatalf("%d stories", len(stories))
-	}
-	return stories[0].Verdict
-}
-
 func lines(s string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for sc := bufio.NewScanner(strings.NewReader(s)); sc.Scan(); {
@@ -397,28 +346,3 @@ func lines(s string) func(func(string) bool) {
 }
 
 func linesOf(s string) []string { return slices.Collect(lines(s)) }
-
-// history logs the events and notes, so that a failed test can be understood.
-func (w *world) history(t *testing.T) {
-	t.Helper()
-	for _, line := range w.log() {
-		t.Log(line)
-	}
-	for e := range w.d.entries {
-		for _, s := range w.d.Explain(e.IP) {
-			t.Log(s.Key, s.Verdict)
-			for _, n := range s.Notes {
-				t.Logf("%s %v %s: %s", w.since(n.At), n.Kind, w.name(n.Holder), n.Text)
-			}
-		}
-	}
-}
-
-func (w *world) name(id HolderID) string {
-	for _, a := range w.holders {
-		if a.id == id {
-			return a.name
-		}
-	}
-	return ""
-}
