@@ -39,8 +39,8 @@ type Pair struct {
 
 // Node is one agent of the cluster.
 type Node struct {
-	Name string `json:"name"`
-	Boot string `json:"boot"`
+	Name   string `json:"name"`
+	BootID string `json:"boot"`
 	// Epoch is the boot-time clock in nanoseconds when the agent started.
 	Epoch   int64  `json:"epoch"`
 	Address string `json:"address,omitzero"`
@@ -90,7 +90,7 @@ type ClusterStatus struct {
 func NewNode(m cluster.Member) Node {
 	return Node{
 		Name:     m.Name,
-		Boot:     m.Boot,
+		BootID:   m.Boot,
 		Epoch:    m.Epoch,
 		Address:  m.Address,
 		Version:  m.Version,

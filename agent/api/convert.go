@@ -11,7 +11,7 @@ func NewBinding(b detector.Binding) Binding {
 		Network:     b.Key.Network,
 		IP:          b.Key.IP.String(),
 		Node:        cluster.NodeName(b.Holder.ID.Node),
-		Boot:        cluster.BootID(b.Holder.ID.Node),
+		BootID:      cluster.BootID(b.Holder.ID.Node),
 		Interface:   b.Holder.InterfaceName,
 		Ifindex:     b.Holder.Interface.Ifindex,
 		Generation:  b.Holder.Interface.Generation,

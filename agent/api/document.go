@@ -11,7 +11,7 @@ type Binding struct {
 	Network   string `json:"network"`
 	IP        string `json:"ip"`
 	Node      string `json:"node"`
-	Boot      string `json:"boot,omitzero"` // the node's boot id
+	BootID    string `json:"boot,omitzero"` // the node's boot id
 	Interface string `json:"interface,omitzero"`
 	Ifindex   uint32 `json:"ifindex,omitzero"`
 	// Generation distinguishes interfaces with one Ifindex. It is unique in the life of an agent.
@@ -228,7 +228,7 @@ type Status struct {
 	Epoch      int64             `json:"epoch"`
 	Version    string            `json:"version"`
 	Started    time.Time         `json:"started"`
-	Attach     string            `json:"attach"`
+	AttachMode string            `json:"attach"`
 	MinOverlap string            `json:"minOverlap"`
 	Ready      bool              `json:"ready"`
 	Interfaces []InterfaceStatus `json:"interfaces"`
@@ -238,11 +238,11 @@ type Status struct {
 	Faded      uint64            `json:"suspicionsFaded"`
 	Resolved   uint64            `json:"conflictsResolved"`
 	// Suppressed counts suspicions that were not raised, by reason.
-	Suppressed  map[string]uint64 `json:"suppressed"`
-	Dropped     map[string]uint64 `json:"dropped"`
-	Pending     int               `json:"recordsPending"` // records that wait for their interface to be scanned
-	Resyncs     int               `json:"netlinkOverruns"`
-	HostHolders []string          `json:"hostAddresses"`
+	Suppressed      map[string]uint64 `json:"suppressed"`
+	Dropped         map[string]uint64 `json:"dropped"`
+	Pending         int               `json:"recordsPending"` // records that wait for their interface to be scanned
+	NetlinkOverruns int               `json:"netlinkOverruns"`
+	HostAddresses   []string          `json:"hostAddresses"`
 
 	Config   ConfigStatus    `json:"config"`
 	State    StateStatus     `json:"state"`

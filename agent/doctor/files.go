@@ -26,7 +26,7 @@ import (
 
 // writable returns the folder, or the nearest one above that exists, and an error if the agent could not
 // make files there. access(2) also detects read-only mounts.
-func writable(dir string) (there string, err error) {
+func nearestDirectory(dir string) (there string, err error) {
 	there = filepath.Clean(dir)
 	info, err := os.Stat(there)
 	for ; errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR); info, err = os.Stat(there) {
@@ -58,7 +58,7 @@ func checkStateDir(_ context.Context, known *facts) Check {
 	const lost = "; until then conflicts and history are lost with a restart"
 	dir := filepath.Clean(known.opts.StateDir)
 	mount := "mount a hostPath volume at " + dir + " (type DirectoryOrCreate), or choose another --state-dir" + lost
-	there, err := writable(dir)
+	there, err := nearestDirectory(dir)
 	if errors.Is(err, fs.ErrPermission) {
 		return known.problem("chown root and chmod 700 it on the node: root without CAP_DAC_OVERRIDE may not write to what is somebody else's"+lost, err)
 	}
@@ -110,7 +110,7 @@ func checkSocket(_ context.Context, known *facts) Check {
 	if known.status != nil {
 		return ok("%s, served by the agent", path)
 	}
-	if _, err := writable(filepath.Dir(path)); err != nil {
+	if _, err := nearestDirectory(filepath.Dir(path)); err != nil {
 		return known.problem("choose another --api-socket, or mount a writable folder there", err)
 	}
 	switch left, err := api.Inspect(path); {

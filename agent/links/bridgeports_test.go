@@ -40,7 +40,7 @@ func TestUntaggedVLAN(t *testing.T) {
 // The VLANs are listed once for all that are due, where the bridge filters VLANs,
 // and a failure waits for the next resync.
 func TestPortsAreListedSparingly(t *testing.T) {
-	p := newPlay(t)
+	p := newHarness(t)
 	var lists int
 	var failure error
 	ports := portList{}
@@ -104,7 +104,7 @@ func TestPortsAreListedSparingly(t *testing.T) {
 
 // A scan does not make a list of ports due; changes of the port or its bridge do.
 func TestWhatMakesAPortDue(t *testing.T) {
-	p := newPlay(t)
+	p := newHarness(t)
 	p.addDevice(bridge(10, "br1", false))
 	secondary := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true, Master: "br1"}, master: 10, nsid: 3, peer: 2, firstPeer: "net1"}
 	primary := &tracked{iface: Interface{Index: 2, State: Attached, Seen: true, Master: "cni0"}, firstPeer: PrimaryPeer}

@@ -13,7 +13,7 @@ const (
 	scanRate  = 5
 	scanBurst = 10
 	// scanShare bounds the scans of one large netns to a twentieth of a core.
-	scanShare = 20
+	scanPauseFactor = 20
 	// firstRetry is the pause after the first scan that failed; it doubles.
 	firstRetry = 20 * time.Millisecond
 	// maxFailures is how often a netns is searched for before the next resync: a runtime may name it
@@ -32,12 +32,12 @@ type pacer struct {
 func (p *pacer) ready(now time.Time) bool { return p.due && !p.next.After(now) }
 
 // ran records a run: the next one is after the pause, once due is set again.
-func (p *pacer) ran(now time.Time, pause time.Duration) { p.due, p.next = false, now.Add(pause) }
+func (p *pacer) pause(now time.Time, pause time.Duration) { p.due, p.next = false, now.Add(pause) }
 
 // ranSince is ran with a pause that limits runs to 1/share of the time.
-func (p *pacer) ranSince(began time.Time, share time.Duration) {
+func (p *pacer) pauseAfter(began time.Time, share time.Duration) {
 	now := time.Now()
-	p.ran(now, max(minPause, share*now.Sub(began)))
+	p.pause(now, max(minPause, share*now.Sub(began)))
 }
 
 // earlier returns the time of the next run if that is before at, else at.
@@ -62,9 +62,9 @@ func newScans(now time.Time) scans {
 }
 
 // ran records a scan and its CPU time. After a failure the next is due soon, up to maxFailures.
-func (s *scans) ran(now time.Time, cost time.Duration, failed bool) {
-	pause := max(minPause, scanShare*cost, s.limiter.ReserveN(now, 1).DelayFrom(now))
-	s.pacer.ran(now, pause)
+func (s *scans) done(now time.Time, cost time.Duration, failed bool) {
+	pause := max(minPause, scanPauseFactor*cost, s.limiter.ReserveN(now, 1).DelayFrom(now))
+	s.pacer.pause(now, pause)
 	if !failed {
 		s.failures = 0
 		return
@@ -74,4 +74,4 @@ func (s *scans) ran(now time.Time, cost time.Duration, failed bool) {
 	}
 }
 
-func (s *scans) failedOften() bool { return s.failures >= unseenAfter }
+func (s *scans) unseen() bool { return s.failures >= unseenAfter }

@@ -18,7 +18,7 @@ func TestPacer(t *testing.T) {
 	if !p.ready(now) || p.earlier(later).After(now) {
 		t.Error("not ready at first")
 	}
-	p.ran(now, time.Second)
+	p.pause(now, time.Second)
 	if p.ready(later) || p.earlier(later) != later {
 		t.Error("ready again without another reason")
 	}
@@ -37,7 +37,7 @@ func TestRanSince(t *testing.T) {
 			p := pacer{due: true}
 			began := time.Now()
 			time.Sleep(test.took)
-			p.ranSince(began, 50)
+			p.pauseAfter(began, 50)
 			if got := time.Until(p.next); got != test.want || p.due {
 				t.Errorf("after %v: next in %v, due %t; want %v, false", test.took, got, p.due, test.want)
 			}
@@ -53,19 +53,19 @@ func TestScansAfterFailures(t *testing.T) {
 		t.Error("the first scan is not due at once")
 	}
 	for n, want := range []time.Duration{20, 40, 80, 160, 320, 640, 1280} {
-		s.ran(now, 0, true)
-		if got := s.next.Sub(now); !s.due || got != want*time.Millisecond || s.failedOften() != (n+1 >= unseenAfter) {
-			t.Errorf("after failure %d: due %t in %v, failedOften %t; want %v", n+1, s.due, got, s.failedOften(), want*time.Millisecond)
+		s.done(now, 0, true)
+		if got := s.next.Sub(now); !s.due || got != want*time.Millisecond || s.unseen() != (n+1 >= unseenAfter) {
+			t.Errorf("after failure %d: due %t in %v, failedOften %t; want %v", n+1, s.due, got, s.unseen(), want*time.Millisecond)
 		}
 		now = s.next
 	}
-	if s.ran(now, 0, true); s.due {
+	if s.done(now, 0, true); s.due {
 		t.Error("after the last failure another scan is due")
 	}
-	if s.ran(now, 0, false); s.due || s.failedOften() {
-		t.Errorf("after a success: due %t, failedOften %t", s.due, s.failedOften())
+	if s.done(now, 0, false); s.due || s.unseen() {
+		t.Errorf("after a success: due %t, failedOften %t", s.due, s.unseen())
 	}
-	if s.ran(now, 0, true); s.next.Sub(now) > time.Second/scanRate || !s.due {
+	if s.done(now, 0, true); s.next.Sub(now) > time.Second/scanRate || !s.due {
 		t.Errorf("the first failure after it: due %t in %v", s.due, s.next.Sub(now))
 	}
 }
@@ -85,7 +85,7 @@ func TestScansArePaced(t *testing.T) {
 		count := 0
 		for end := now.Add(10 * time.Second); now.Before(end); now = now.Add(time.Millisecond) {
 			if s.due = true; s.ready(now) {
-				s.ran(now, test.cost, false)
+				s.done(now, test.cost, false)
 				count++
 			}
 		}

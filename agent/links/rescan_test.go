@@ -9,7 +9,7 @@ import (
 // idle is a Watcher without a kernel.
 func idle(t *testing.T) *Watcher {
 	w := &Watcher{
-		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), requests: requests{wake: make(chan struct{}, 1)}, table: newPlay(t).table,
+		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), requests: requests{wake: make(chan struct{}, 1)}, table: newHarness(t).table,
 	}
 	w.table.veths[2] = &tracked{iface: Interface{Index: 2, Generation: 20, State: Attached}, nsid: 0}
 	w.table.veths[3] = &tracked{iface: Interface{Index: 3, Generation: 30, State: Attached}, nsid: 1}
@@ -40,10 +40,10 @@ func TestRequests(t *testing.T) {
 		}
 		relists := w.takeRequests()
 		second, third, fourth := w.table.veths[2].scans.due, w.table.veths[3].scans.due, w.table.veths[4].scans.due
-		if second != test.second || third != test.third || fourth || w.host.due != test.host || w.overrun.due != test.all || relists != test.relists {
-			t.Errorf("%s: scans %t, %t, of an ignored one %t, host %t, all %t, list %t", test.name, second, third, fourth, w.host.due, w.overrun.due, relists)
+		if second != test.second || third != test.third || fourth || w.hostPacer.due != test.host || w.overrunPacer.due != test.all || relists != test.relists {
+			t.Errorf("%s: scans %t, %t, of an ignored one %t, host %t, all %t, list %t", test.name, second, third, fourth, w.hostPacer.due, w.overrunPacer.due, relists)
 		}
-		if w.overrun.due = false; w.takeRequests() || w.overrun.due {
+		if w.overrunPacer.due = false; w.takeRequests() || w.overrunPacer.due {
 			t.Errorf("%s: requested twice", test.name)
 		}
 	}
@@ -58,23 +58,23 @@ func TestLossMeansAScanOfEverything(t *testing.T) {
 		for _, veth := range w.table.veths {
 			veth.scans = scans{pacer: pacer{next: now.Add(time.Hour)}}
 		}
-		w.host = pacer{next: now.Add(time.Hour)}
+		w.hostPacer = pacer{next: now.Add(time.Hour)}
 		w.requests.add(scanEverything{})
 		w.takeRequests()
 		next := w.work(t.Context(), now, now.Add(time.Hour))
-		second, third, host := w.table.veths[2].scans.due, w.table.veths[3].scans.due, w.host.due
+		second, third, host := w.table.veths[2].scans.due, w.table.veths[3].scans.due, w.hostPacer.due
 		if second != third || third != host || w.table.veths[4].scans.due {
 			t.Errorf("to be scanned: %t, %t and the node's addresses %t; the ignored one: %t", second, third, host, w.table.veths[4].scans.due)
 		}
-		if !second && next != w.overrun.next {
-			t.Errorf("the next turn is %v after the pause", next.Sub(w.overrun.next))
+		if !second && next != w.overrunPacer.next {
+			t.Errorf("the next turn is %v after the pause", next.Sub(w.overrunPacer.next))
 		}
 		return second
 	}
 	if !lose() || w.Overruns() != 1 {
 		t.Errorf("nothing is scanned after a loss, or %d are counted", w.Overruns())
 	}
-	now = now.Add(overrunPause - 1)
+	now = now.Add(minOverrunPause - 1)
 	if lose() || w.Overruns() != 1 {
 		t.Errorf("the next loss is made up for too soon, or %d are counted", w.Overruns())
 	}
@@ -87,7 +87,7 @@ func TestLossMeansAScanOfEverything(t *testing.T) {
 // Each pod that starts may change the node's own addresses: they are listed at once, and
 // then for a limited part of the time.
 func TestHostIsListedSparingly(t *testing.T) {
-	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newPlay(t).table}
+	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newHarness(t).table}
 	never := time.Now().Add(24 * time.Hour)
 	work := func(now time.Time) (lists int, next time.Time) {
 		t.Helper()
@@ -99,17 +99,17 @@ func TestHostIsListedSparingly(t *testing.T) {
 		}
 		return lists, next
 	}
-	w.hostChanged()
+	w.scheduleHost()
 	began := time.Now()
 	if lists, next := work(began); lists != 1 || next != never {
 		t.Errorf("%d lists at first, want 1; the next at %v", lists, next)
 	}
-	if pause := w.host.next.Sub(began); pause < minPause {
+	if pause := w.hostPacer.next.Sub(began); pause < minPause {
 		t.Errorf("the next list is due after %v", pause)
 	}
 	later := time.Now().Add(time.Hour)
-	w.host.next = later
-	w.hostChanged()
+	w.hostPacer.next = later
+	w.scheduleHost()
 	if lists, next := work(time.Now()); lists != 0 || !next.Equal(later) {
 		t.Errorf("%d lists too soon, the next at %v, want none before %v", lists, next, later)
 	}
@@ -120,12 +120,12 @@ func TestHostIsListedSparingly(t *testing.T) {
 
 // The VLANs of ports are listed for a limited part of the time, too.
 func TestPortsAreReadInTime(t *testing.T) {
-	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newPlay(t).table}
+	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newHarness(t).table}
 	now := time.Now()
 	veth := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true}, portDue: true}
 	w.table.veths[7] = veth
-	w.ports.next = now.Add(time.Second)
-	if next := w.work(t.Context(), now, now.Add(time.Hour)); !veth.portDue || next != w.ports.next {
+	w.portPacer.next = now.Add(time.Second)
+	if next := w.work(t.Context(), now, now.Add(time.Hour)); !veth.portDue || next != w.portPacer.next {
 		t.Errorf("read too soon: %t; next in %v, want a second", !veth.portDue, next.Sub(now))
 	}
 	if w.work(t.Context(), now.Add(time.Second), now.Add(time.Hour)); veth.portDue {

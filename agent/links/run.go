@@ -65,8 +65,8 @@ func (w *Watcher) session(ctx context.Context) error {
 	}()
 
 	w.takeRequests() // everything is scanned and listed now
-	w.overrun.due = false
-	w.scanAll()
+	w.overrunPacer.due = false
+	w.scheduleAll()
 	var nextList time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -28,7 +28,7 @@ type table struct {
 	quiet  time.Duration
 	ignore func(name string) bool
 	// found reports whether anything leads to the netns with that id.
-	found func(nsid int) bool
+	reachable func(nsid int) bool
 	// signs reads the signs of uplinks, unless it did so since the last change.
 	signs func() (uplinkSigns, error)
 
@@ -45,7 +45,7 @@ type table struct {
 
 func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, found func(int) bool) *table {
 	return &table{
-		log: log, quiet: quiet, ignore: ignore, found: found, devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
+		log: log, quiet: quiet, ignore: ignore, reachable: found, devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
 	}
 }
 
@@ -198,13 +198,13 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 
 // scanned applies the result of a scan of the netns behind a veth.
 func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error, now time.Time) {
-	veth.scans.ran(now, view.Cost, err != nil)
+	veth.scans.done(now, view.Cost, err != nil)
 	before := veth.iface.Seen
 	switch {
 	case err == nil:
-		veth.seen(ref, view)
-	case veth.scans.failedOften():
-		veth.unseen()
+		veth.setSeen(ref, view)
+	case veth.scans.unseen():
+		veth.setUnseen()
 	default:
 		return
 	}
@@ -220,7 +220,7 @@ func (t *table) announce(veth *tracked) {
 	kind := Changed
 	if !veth.announced() {
 		i := &veth.iface
-		if !veth.observed() || i.State == "" || i.Seen && veth.portDue || !i.Seen && !veth.scans.failedOften() {
+		if !veth.observed() || i.State == "" || i.Seen && veth.portDue || !i.Seen && !veth.scans.unseen() {
 			return
 		}
 		kind, i.FirstName = Added, i.Name
@@ -293,7 +293,7 @@ func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool)
 }
 
 // seen records what a scan found.
-func (v *tracked) seen(ref netns.Ref, view netns.View) {
+func (v *tracked) setSeen(ref netns.Ref, view netns.View) {
 	if v.firstPeer == "" {
 		v.firstPeer = firstName(view.Peer)
 	}
@@ -306,6 +306,6 @@ func (v *tracked) seen(ref netns.Ref, view netns.View) {
 
 // unseen records that nothing leads to the netns. The peer's name stays, because it may determine the
 // network.
-func (v *tracked) unseen() {
+func (v *tracked) setUnseen() {
 	v.iface.Seen, v.iface.Netns, v.iface.View = false, netns.Ref{}, netns.View{Peer: v.firstPeer}
 }

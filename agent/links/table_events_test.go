@@ -16,27 +16,27 @@ import (
 )
 
 var (
-	errHidden = errors.New("nothing leads to it")
-	podMAC    = net.HardwareAddr{2, 0, 0, 0, 0, 7}
+	errUnreachable = errors.New("nothing leads to it")
+	podMAC         = net.HardwareAddr{2, 0, 0, 0, 0, 7}
 )
 
 // play is a table for which the test simulates the kernel.
-type play struct {
+type harness struct {
 	*table
-	now   time.Time
-	found map[int]bool
-	signs uplinkSigns
+	now       time.Time
+	reachable map[int]bool
+	signs     uplinkSigns
 	// signsErr is the error of reading the signs of uplinks.
 	signsErr error
 	ignored  string // a prefix of names
 }
 
-func newPlay(t *testing.T) *play {
-	p := &play{now: time.Unix(1000, 0), found: make(map[int]bool)}
-	ignore := func(name string) bool { return p.ignored != "" && strings.HasPrefix(name, p.ignored) }
+func newHarness(t *testing.T) *harness {
+	p := &harness{now: time.Unix(1000, 0), reachable: make(map[int]bool)}
+	ignore := func(name string) bool { return h.ignored != "" && strings.HasPrefix(name, h.ignored) }
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	p.table = newTable(log, 3*time.Second, ignore, func(nsid int) bool { return p.found[nsid] })
-	p.table.signs = func() (uplinkSigns, error) { return p.signs, p.signsErr }
+	h.table = newTable(log, 3*time.Second, ignore, func(nsid int) bool { return h.reachable[nsid] })
+	h.table.signs = func() (uplinkSigns, error) { return h.signs, h.signsErr }
 	return p
 }
 
@@ -59,57 +59,57 @@ func named(name string) func(*netlink.LinkAttrs) {
 	return func(a *netlink.LinkAttrs) { a.Name = name }
 }
 
-func (p *play) event(link netlink.Link) {
+func (h *harness) event(link netlink.Link) {
 	var update netlink.LinkUpdate
 	update.Header.Type, update.Link, update.Index = unix.RTM_NEWLINK, link, int32(link.Attrs().Index)
-	p.handle(update, p.now)
+	h.handle(update, h.now)
 }
 
-func (p *play) deleted(index int, family uint8) {
+func (h *harness) deleted(index int, family uint8) {
 	var update netlink.LinkUpdate
 	update.Header.Type, update.Family, update.Index = unix.RTM_DELLINK, family, int32(index)
-	p.handle(update, p.now)
+	h.handle(update, h.now)
 }
 
-func (p *play) attachedAs(state State) { p.setState(p.veths[7], state, "", p.now) }
+func (h *harness) setPodState(state State) { h.setState(h.veths[7], state, "", h.now) }
 
 // follow adds the veth and attaches to it.
-func (p *play) follow(state State) {
-	p.event(pod())
-	p.attachedAs(state)
+func (h *harness) addPod(state State) {
+	h.event(pod())
+	h.setPodState(state)
 }
 
 // scan simulates one scan, which finds a peer of that name, or nothing.
-func (p *play) scan(peer string) {
+func (h *harness) scan(peer string) {
 	if peer == "" {
-		p.scanned(p.veths[7], netns.Ref{}, netns.View{}, errHidden, p.now)
+		h.scanned(h.veths[7], netns.Ref{}, netns.View{}, errUnreachable, h.now)
 		return
 	}
-	p.found[3] = true
-	p.scanned(p.veths[7], netns.Ref{Inode: 33}, netns.View{Peer: peer}, nil, p.now)
+	h.reachable[3] = true
+	h.scanned(h.veths[7], netns.Ref{Inode: 33}, netns.View{Peer: peer}, nil, h.now)
 }
 
 // hide simulates failed scans until the veth is unseen.
-func (p *play) hide() {
-	delete(p.found, 3)
+func (h *harness) failScans() {
+	delete(h.reachable, 3)
 	for range unseenAfter {
-		p.scan("")
+		h.scanFails()
 	}
 }
 
-func (p *play) classifyAll() {
-	for _, veth := range p.veths {
-		p.classify(veth, p.now)
+func (h *harness) classifyAll() {
+	for _, veth := range h.veths {
+		h.classify(veth, h.now)
 	}
 }
 
 // readPorts reads the VLANs that are due.
-func (p *play) readPorts(list func() (portList, error)) { p.table.readPorts(p.portsDue(), list) }
+func (h *harness) readPorts(list func() (portList, error)) { h.table.readPorts(h.portsDue(), list) }
 
 // report describes and clears the events so far, and lists what is not observed.
-func (p *play) report() []string {
+func (h *harness) report() []string {
 	var all []string
-	for _, e := range p.events {
+	for _, e := range h.events {
 		i := e.Interface
 		text := map[EventKind]string{Added: "added", Changed: "changed", Removed: "removed"}[e.Kind]
 		switch {
@@ -137,8 +137,8 @@ func (p *play) report() []string {
 		}
 		all = append(all, text)
 	}
-	p.events = nil
-	for _, i := range p.unobserved() {
+	h.events = nil
+	for _, i := range h.unobserved() {
 		if i.Reason == "" {
 			i.Reason = "WITHOUT A REASON"
 		}

@@ -15,60 +15,60 @@ import (
 // Changes of an interface, and the resulting events.
 func TestTable(t *testing.T) {
 	type step struct {
-		do   func(*play)
+		do   func(*harness)
 		want []string
 	}
-	followed := step{func(p *play) { p.follow(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}}
+	followed := step{func(h *harness) { h.addPod(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}}
 	bySubnet, byMAC := map[int]bool{7: true}, map[string]bool{podMAC.String(): true}
 	uplink := step{
-		func(p *play) { p.signs.subnets = bySubnet; p.follow(Attached); p.hide() },
+		func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Attached); h.failScans() },
 		[]string{"detach", "pod7 is not observed: uplink"},
 	}
-	event := func(change ...func(*netlink.LinkAttrs)) func(*play) {
-		return func(p *play) { p.event(pod(change...)) }
+	event := func(change ...func(*netlink.LinkAttrs)) func(*harness) {
+		return func(h *harness) { h.event(pod(change...)) }
 	}
 	for name, steps := range map[string][]step{
 		"announced when all is known": {
 			{event(), nil},
-			{func(p *play) { p.attachedAs(Attached) }, nil},
-			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
+			{func(h *harness) { h.setPodState(Attached) }, nil},
+			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"the netns is found late": {
-			{func(p *play) { p.follow(Attached); p.scan(""); p.scan(""); p.scan("") }, nil},
-			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
+			{func(h *harness) { h.addPod(Attached); h.scanFails(); h.scanFails(); h.scanFails() }, nil},
+			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"the netns is not found": {
-			{func(p *play) { p.follow(Attached); p.hide() }, []string{"added pod7 gen1 attached"}},
-			{func(p *play) { p.hide() }, nil},
-			{func(p *play) { p.scan("eth0") }, []string{"changed pod7 gen1 attached seen eth0"}},
+			{func(h *harness) { h.addPod(Attached); h.failScans() }, []string{"added pod7 gen1 attached"}},
+			{func(h *harness) { h.failScans() }, nil},
+			{func(h *harness) { h.scanFinds("eth0") }, []string{"changed pod7 gen1 attached seen eth0"}},
 		},
 		"the netns is lost; the peer's name stays": {
 			followed,
-			{func(p *play) { p.scan("") }, nil},
-			{func(p *play) { p.hide() }, []string{"changed pod7 gen1 attached eth0"}},
-			{func(p *play) { p.hide() }, nil},
-			{func(p *play) { p.scan("other") }, []string{"changed pod7 gen1 attached seen eth0"}},
+			{func(h *harness) { h.scanFails() }, nil},
+			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen1 attached eth0"}},
+			{func(h *harness) { h.failScans() }, nil},
+			{func(h *harness) { h.scanFinds("other") }, []string{"changed pod7 gen1 attached seen eth0"}},
 		},
 		"a guest's interface has the name it had": {
-			{func(p *play) { p.follow(Attached); p.scan("eth0-nic") }, []string{"added pod7 gen1 attached seen eth0"}},
+			{func(h *harness) { h.addPod(Attached); h.scanFinds("eth0-nic") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"deleted": {
 			followed,
-			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, []string{"removed: interface pod7 is gone"}},
+			{func(h *harness) { h.deleted(7, unix.AF_UNSPEC) }, []string{"removed: interface pod7 is gone"}},
 			{event(), nil},
-			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"deleted before it was announced": {
-			{func(p *play) { p.follow(Attached); p.deleted(7, unix.AF_UNSPEC) }, []string{"detach"}},
+			{func(h *harness) { h.addPod(Attached); h.deleted(7, unix.AF_UNSPEC) }, []string{"detach"}},
 		},
 		"left a bridge": {
 			followed,
-			{func(p *play) { p.deleted(7, unix.AF_BRIDGE) }, nil},
+			{func(h *harness) { h.deleted(7, unix.AF_BRIDGE) }, nil},
 		},
 		"the peer is in another netns now": {
 			followed,
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), []string{"removed: interface pod7 leads to another device"}},
-			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"it has another peer": {
 			followed,
@@ -80,7 +80,7 @@ func TestTable(t *testing.T) {
 		},
 		"a default route uses it": {
 			followed,
-			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, []string{"removed: interface pod7 does not lead to a netns of pods any more"}},
+			{func(h *harness) { h.routes.devices = map[int]bool{7: true}; h.event(pod()) }, []string{"removed: interface pod7 does not lead to a netns of pods any more"}},
 		},
 		"changes": {
 			followed,
@@ -89,126 +89,126 @@ func TestTable(t *testing.T) {
 			{event(named("new"), func(a *netlink.LinkAttrs) { a.OperState = netlink.OperDown }), []string{"changed new gen1 attached seen eth0"}},
 			{event(), []string{"changed pod7 gen1 attached seen eth0"}},
 			{event(func(a *netlink.LinkAttrs) { a.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 0, 8} }), []string{"changed pod7 gen1 attached seen eth0"}},
-			{func(p *play) { p.event(bridge(5, "cni0", false)) }, nil},
+			{func(h *harness) { h.event(bridge(5, "cni0", false)) }, nil},
 			{event(func(a *netlink.LinkAttrs) { a.MasterIndex = 5 }), []string{"changed pod7 gen1 attached seen eth0 on cni0"}},
-			{func(p *play) { p.attachedAs(Shadowed) }, []string{"changed pod7 gen1 shadowed seen eth0 on cni0"}},
-			{func(p *play) { p.attachedAs(Shadowed) }, nil},
+			{func(h *harness) { h.setPodState(Shadowed) }, []string{"changed pod7 gen1 shadowed seen eth0 on cni0"}},
+			{func(h *harness) { h.setPodState(Shadowed) }, nil},
 		},
 		"ignored": {
-			{func(p *play) { p.ignored = "test"; p.event(pod(named("test7"))) }, []string{"test7 is not observed: ignored"}},
+			{func(h *harness) { h.ignored = "test"; h.event(pod(named("test7"))) }, []string{"test7 is not observed: ignored"}},
 			{event(named("test8")), []string{"test8 is not observed: ignored"}},
 			{event(), nil},
-			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
+			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 			{event(named("test7")), []string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"}},
-			{func(p *play) { p.list([]netlink.Link{pod(named("test7"))}, p.now) }, []string{"test7 is not observed: ignored"}},
-			{func(p *play) { p.ignored = ""; p.list([]netlink.Link{pod(named("test7"))}, p.now) }, nil},
-			{func(p *play) { p.attachedAs(Failed); p.scan("eth0") }, []string{"added test7 gen2 failed seen eth0 listed"}},
+			{func(h *harness) { h.list([]netlink.Link{pod(named("test7"))}, h.now) }, []string{"test7 is not observed: ignored"}},
+			{func(h *harness) { h.ignored = ""; h.list([]netlink.Link{pod(named("test7"))}, h.now) }, nil},
+			{func(h *harness) { h.setPodState(Failed); h.scanFinds("eth0") }, []string{"added test7 gen2 failed seen eth0 listed"}},
 			{
-				func(p *play) { p.ignored = "test"; p.list([]netlink.Link{pod(named("test7"))}, p.now) },
+				func(h *harness) { h.ignored = "test"; h.list([]netlink.Link{pod(named("test7"))}, h.now) },
 				[]string{"removed: the configuration says to ignore test7", "test7 is not observed: ignored"},
 			},
-			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
+			{func(h *harness) { h.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
 		"listed": {
-			{func(p *play) {
-				p.list([]netlink.Link{pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 9 }), bridge(9, "cni0", false)}, p.now)
+			{func(h *harness) {
+				h.list([]netlink.Link{pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 9 }), bridge(9, "cni0", false)}, h.now)
 			}, nil},
-			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0 on cni0 listed"}},
-			{func(p *play) { p.list(nil, p.now) }, []string{"removed: interface pod7 is gone"}},
+			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0 on cni0 listed"}},
+			{func(h *harness) { h.list(nil, h.now) }, []string{"removed: interface pod7 is gone"}},
 		},
 		"a port whose VLAN is not known yet": {
-			{func(p *play) { p.event(bridge(5, "br1", true)) }, nil},
+			{func(h *harness) { h.event(bridge(5, "br1", true)) }, nil},
 			{event(func(a *netlink.LinkAttrs) { a.MasterIndex = 5 }), nil},
-			{func(p *play) { p.attachedAs(Attached); p.scan("net1") }, nil},
-			{func(p *play) { p.readPorts(vlans(7, 100)) }, []string{"added pod7 gen1 attached seen net1 on br1 vlan100"}},
-			{func(p *play) { p.event(bridge(5, "br1", false)); p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1 on br1"}},
-			{func(p *play) { p.event(bridge(5, "br1", true)); p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1 on br1 vlan100"}},
+			{func(h *harness) { h.setPodState(Attached); h.scanFinds("net1") }, nil},
+			{func(h *harness) { h.readPorts(vlans(7, 100)) }, []string{"added pod7 gen1 attached seen net1 on br1 vlan100"}},
+			{func(h *harness) { h.event(bridge(5, "br1", false)); h.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1 on br1"}},
+			{func(h *harness) { h.event(bridge(5, "br1", true)); h.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1 on br1 vlan100"}},
 			{event(), []string{"changed pod7 gen1 attached seen net1 vlan100"}}, // it left the bridge
-			{func(p *play) { p.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1"}},
+			{func(h *harness) { h.readPorts(vlans(7, 100)) }, []string{"changed pod7 gen1 attached seen net1"}},
 		},
 		"an uplink": {
 			uplink,
-			{func(p *play) { p.hide() }, []string{"pod7 is not observed: uplink"}},
+			{func(h *harness) { h.failScans() }, []string{"pod7 is not observed: uplink"}},
 			{event(named("eth1")), []string{"eth1 is not observed: uplink"}},
-			{func(p *play) { p.ignored = "eth"; p.event(pod(named("eth1"))) }, []string{"eth1 is not observed: uplink"}},
-			{func(p *play) { p.deleted(7, unix.AF_UNSPEC) }, nil},
+			{func(h *harness) { h.ignored = "eth"; h.event(pod(named("eth1"))) }, []string{"eth1 is not observed: uplink"}},
+			{func(h *harness) { h.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
 		"an uplink by its MAC that lost it": {
-			{func(p *play) { p.signs.macs = byMAC; p.follow(Attached); p.hide() }, []string{"detach", "pod7 is not observed: uplink"}},
-			{func(p *play) { p.signsErr = errHidden; p.signs.macs = nil; p.classifyAll() }, []string{"pod7 is not observed: uplink"}},
-			{func(p *play) { p.signsErr = nil; p.classifyAll() }, nil},
-			{func(p *play) { p.attachedAs(Attached); p.hide() }, []string{"added pod7 gen2 attached listed"}},
-			{func(p *play) { p.signs.macs = byMAC; p.classifyAll() }, []string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
+			{func(h *harness) { h.signs.macs = byMAC; h.addPod(Attached); h.failScans() }, []string{"detach", "pod7 is not observed: uplink"}},
+			{func(h *harness) { h.signsErr = errUnreachable; h.signs.macs = nil; h.classifyAll() }, []string{"pod7 is not observed: uplink"}},
+			{func(h *harness) { h.signsErr = nil; h.classifyAll() }, nil},
+			{func(h *harness) { h.setPodState(Attached); h.failScans() }, []string{"added pod7 gen2 attached listed"}},
+			{func(h *harness) { h.signs.macs = byMAC; h.classifyAll() }, []string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
 		},
 		"an uplink whose netns was found after all": {
 			uplink,
-			{func(p *play) { p.scan("eth0") }, nil},
-			{func(p *play) { p.readPorts(vlans(7, 100)) }, nil}, // not attached yet
-			{func(p *play) { p.attachedAs(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
-			{func(p *play) { p.hide() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // no uplink, whatever its address
+			{func(h *harness) { h.scanFinds("eth0") }, nil},
+			{func(h *harness) { h.readPorts(vlans(7, 100)) }, nil}, // not attached yet
+			{func(h *harness) { h.setPodState(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
+			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // no uplink, whatever its address
 		},
 		"an uplink is no more, and ignored": {
-			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Waiting); p.hide() }, []string{"detach", "pod7 is not observed: uplink"}},
-			{func(p *play) { p.ignored, p.signs.subnets = "pod", nil; p.classifyAll() }, []string{"pod7 is not observed: ignored"}},
+			{func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Waiting); h.failScans() }, []string{"detach", "pod7 is not observed: uplink"}},
+			{func(h *harness) { h.ignored, h.signs.subnets = "pod", nil; h.classifyAll() }, []string{"pod7 is not observed: ignored"}},
 		},
 		"an uplink that a list does not have": {
 			uplink,
-			{func(p *play) { p.list([]netlink.Link{pod()}, p.now) }, []string{"pod7 is not observed: uplink"}},
-			{func(p *play) { p.list(nil, p.now) }, nil},
+			{func(h *harness) { h.list([]netlink.Link{pod()}, h.now) }, []string{"pod7 is not observed: uplink"}},
+			{func(h *harness) { h.list(nil, h.now) }, nil},
 		},
 		"an uplink that a default route uses now": {
 			uplink,
-			{func(p *play) { p.routes.devices = map[int]bool{7: true}; p.event(pod()) }, nil},
+			{func(h *harness) { h.routes.devices = map[int]bool{7: true}; h.event(pod()) }, nil},
 		},
 		"a veth with an uplink's index, and another peer": {
 			uplink,
 			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), nil},
-			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"a veth with an uplink's index": {
 			uplink,
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), nil},
-			{func(p *play) { p.attachedAs(Attached); p.scan("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
+			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
 		"not searched for long enough": {
-			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Attached); p.scan("") }, nil},
-			{func(p *play) { p.classifyAll() }, nil},
-			{func(p *play) { p.scan("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
+			{func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Attached); h.scanFails() }, nil},
+			{func(h *harness) { h.classifyAll() }, nil},
+			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"a hidden pod": {
-			{func(p *play) {
-				p.signs.subnets = map[int]bool{8: true}
-				p.event(pod())
-				p.attachedAs(Attached)
-				p.hide()
+			{func(h *harness) {
+				h.signs.subnets = map[int]bool{8: true}
+				h.event(pod())
+				h.setPodState(Attached)
+				h.failScans()
 			}, []string{"added pod7 gen1 attached"}},
 		},
 		"known to be there, but not to be entered": {
-			{func(p *play) { p.signs.subnets = bySubnet; p.follow(Attached) }, nil},
-			{func(p *play) { p.found[3] = true; p.scan(""); p.scan(""); p.scan(""); p.scan("") }, []string{"added pod7 gen1 attached"}},
+			{func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Attached) }, nil},
+			{func(h *harness) { h.reachable[3] = true; h.scanFails(); h.scanFails(); h.scanFails(); h.scanFails() }, []string{"added pod7 gen1 attached"}},
 		},
 		"not known whether it is an uplink": {
-			{func(p *play) { p.signs.subnets, p.signsErr = bySubnet, errHidden }, nil},
-			{func(p *play) { p.follow(Attached); p.hide() }, []string{"added pod7 gen1 attached"}},
+			{func(h *harness) { h.signs.subnets, h.signsErr = bySubnet, errUnreachable }, nil},
+			{func(h *harness) { h.addPod(Attached); h.failScans() }, []string{"added pod7 gen1 attached"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlay(t)
+			h := newHarness(t)
 			for n, step := range steps {
-				before := p.unobserved()
-				p.unobservedDue = false
+				before := h.unobserved()
+				h.unobservedDue = false
 				step.do(p)
-				if diff := cmp.Diff(before, p.unobserved(), cmp.Comparer(func(a, b Interface) bool {
+				if diff := cmp.Diff(before, h.unobserved(), cmp.Comparer(func(a, b Interface) bool {
 					return a.Name == b.Name && a.State == b.State
-				})); diff != "" && !p.unobservedDue {
+				})); diff != "" && !h.unobservedDue {
 					t.Errorf("step %d: the list of what is not observed is not due:\n%s", n+1, diff)
 				}
-				for _, veth := range p.veths {
+				for _, veth := range h.veths {
 					if !veth.observed() && veth.attach.due || veth.iface.State == Ignored && veth.scans.due {
 						t.Errorf("step %d: something is due for what is not observed: %+v", n+1, veth)
 					}
 				}
-				if diff := cmp.Diff(step.want, p.report()); diff != "" {
+				if diff := cmp.Diff(step.want, h.report()); diff != "" {
 					t.Errorf("step %d (-want +got):\n%s", n+1, diff)
 				}
 			}
@@ -219,35 +219,35 @@ func TestTable(t *testing.T) {
 // A veth is attached to at once. If that has to wait for the pod's set-up, changes of the link postpone
 // it, for a limited time.
 func TestAttachIsDue(t *testing.T) {
-	p := newPlay(t)
-	p.event(pod())
-	veth := p.veths[7]
+	h := newHarness(t)
+	h.event(pod())
+	veth := h.veths[7]
 	due := func() time.Duration {
 		t.Helper()
 		const never = time.Hour
-		switch at := veth.attach.earlier(p.now.Add(never)); {
-		case veth.attach.ready(p.now):
+		switch at := veth.attach.earlier(h.now.Add(never)); {
+		case veth.attach.ready(h.now):
 			return 0
 		default:
-			return at.Sub(p.now)
+			return at.Sub(h.now)
 		}
 	}
 	if got := due(); got != 0 {
 		t.Errorf("due in %v, want at once", got)
 	}
-	p.attachedAs(Waiting)
-	began := p.now
-	if got := due(); got != p.quiet {
-		t.Errorf("due in %v, want %v", got, p.quiet)
+	h.setPodState(Waiting)
+	began := h.now
+	if got := due(); got != h.quiet {
+		t.Errorf("due in %v, want %v", got, h.quiet)
 	}
-	for p.now.Sub(began) < 10*p.quiet && !veth.attach.ready(p.now) {
-		p.now = p.now.Add(time.Second)
-		p.event(pod())
+	for h.now.Sub(began) < 10*h.quiet && !veth.attach.ready(h.now) {
+		h.now = h.now.Add(time.Second)
+		h.event(pod())
 	}
-	if took := p.now.Sub(began); took < (maxQuiets-1)*p.quiet || took > maxQuiets*p.quiet {
-		t.Errorf("a link that is never left alone is attached to after %v, want about %v", took, maxQuiets*p.quiet)
+	if took := h.now.Sub(began); took < (maxQuiets-1)*h.quiet || took > maxQuiets*h.quiet {
+		t.Errorf("a link that is never left alone is attached to after %v, want about %v", took, maxQuiets*h.quiet)
 	}
-	p.attachedAs(Failed)
+	h.setPodState(Failed)
 	if got := due(); got != time.Hour {
 		t.Errorf("due in %v after a failure, want not before the resync", got)
 	}
@@ -257,15 +257,15 @@ func TestAttachIsDue(t *testing.T) {
 // scanned at every resync.
 func TestSeenPodsAreScannedInTurn(t *testing.T) {
 	const pods = 3
-	p := newPlay(t)
+	h := newHarness(t)
 	var links []netlink.Link
 	for n := range pods {
 		links = append(links, pod(named(fmt.Sprint("pod", n)), func(a *netlink.LinkAttrs) { a.Index = 1000 + n }))
 	}
 	// due returns the interfaces whose scans a resync makes due; each scan then succeeds.
 	due := func() (all []int) {
-		p.list(links, p.now)
-		for index, one := range p.veths {
+		h.list(links, h.now)
+		for index, one := range h.veths {
 			if one.scans.due {
 				all = append(all, index)
 			}
@@ -284,7 +284,7 @@ func TestSeenPodsAreScannedInTurn(t *testing.T) {
 		}
 		most = max(most, len(again))
 	}
-	for index := range p.veths {
+	for index := range h.veths {
 		if count[index] != 2 {
 			t.Errorf("interface %d is scanned %d times in %d resyncs, want 2", index, count[index], 2*scansApart)
 		}
@@ -292,7 +292,7 @@ func TestSeenPodsAreScannedInTurn(t *testing.T) {
 	if most != 1 {
 		t.Errorf("%d of %d are scanned in one resync, want 1", most, pods)
 	}
-	p.veths[1000].iface.Seen = false
+	h.veths[1000].iface.Seen = false
 	if again := due(); !slices.Contains(again, 1000) {
 		t.Error("who is not seen waits for its turn")
 	}
@@ -313,11 +313,11 @@ func TestIsSecondary(t *testing.T) {
 		{"ignored", &tracked{iface: Interface{State: Ignored}}, true},
 		{"an uplink", &tracked{iface: Interface{State: Uplink}}, false},
 	} {
-		p := newPlay(t)
+		h := newHarness(t)
 		if test.veth != nil {
-			p.veths[7] = test.veth
+			h.veths[7] = test.veth
 		}
-		if got := p.isSecondary(7); got != test.want {
+		if got := h.isSecondary(7); got != test.want {
 			t.Errorf("%s: %t, want %t", test.name, got, test.want)
 		}
 	}

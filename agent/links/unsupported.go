@@ -70,7 +70,7 @@ func foreignDevices(ref netns.Ref) []netns.Device {
 		return nil
 	}
 	defer file.Close()
-	devices, err := netns.DevicesOnHost(file)
+	devices, err := netns.DevicesWithoutHostEnd(file)
 	if err != nil {
 		return nil // it went away
 	}

@@ -19,10 +19,10 @@ const (
 	// hostShare and portShare limit lists of the node's own addresses and of the VLANs of all ports
 	// to 1/50 and 1/20 of a core. Pods whose host ends have the gateway's address, or whose devices go
 	// up and down, make them due all the time.
-	hostShare = 50
-	portShare = 20
+	hostPauseFactor = 50
+	portPauseFactor = 20
 	// overrunPause is the least time between two scans of all namespaces because events were lost.
-	overrunPause = time.Second
+	minOverrunPause = time.Second
 )
 
 // Options configures a [Watcher]. Zero durations mean the defaults.
@@ -50,12 +50,12 @@ type Watcher struct {
 	overruns atomic.Int64
 
 	// The rest is Run's own.
-	table       *table
-	finder      *netns.Finder
-	attacher    attacher
-	unsupported unsupported
-	host, ports pacer // lists of the node's own addresses, and of the VLANs of ports
-	overrun     pacer // scans of all namespaces because events were lost
+	table                *table
+	finder               *netns.Finder
+	attacher             attacher
+	unsupported          unsupported
+	hostPacer, portPacer pacer // lists of the node's own addresses, and of the VLANs of ports
+	overrunPacer         pacer // scans of all namespaces because events were lost
 }
 
 // New returns a Watcher for the calling thread's netns, in which Run must be
@@ -112,24 +112,24 @@ func (w *Watcher) takeRequests() (list bool) {
 		}
 	}
 	if taken[scanNetns(ownNetns)] {
-		w.hostChanged()
+		w.scheduleHost()
 	}
-	w.overrun.due = w.overrun.due || taken[scanEverything{}]
+	w.overrunPacer.due = w.overrunPacer.due || taken[scanEverything{}]
 	return taken[relist{}]
 }
 
 // scanAll makes due what any change of an address makes due.
-func (w *Watcher) scanAll() {
+func (w *Watcher) scheduleAll() {
 	for _, veth := range w.table.veths {
 		veth.rescan()
 	}
-	w.hostChanged()
+	w.scheduleHost()
 }
 
 // hostChanged makes a list of the node's own addresses due. The signs of uplinks are read again when
 // they are needed.
-func (w *Watcher) hostChanged() {
-	w.host.due = true
+func (w *Watcher) scheduleHost() {
+	w.hostPacer.due = true
 	w.table.signs = sync.OnceValues(func() (uplinkSigns, error) { return readUplinkSigns(w.table.routes) })
 }
 
@@ -142,7 +142,7 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	if w.table.routes, err = listDefaultRoutes(); err != nil {
 		return err
 	}
-	w.hostChanged()
+	w.scheduleHost()
 	w.table.list(all, now)
 	w.flush(ctx)
 	seen := make(map[uint64]bool)
@@ -170,10 +170,10 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 // work does what is due. It returns when the next thing is due, at most next.
 func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	w.flush(ctx) // first: the kernel may reuse an ifindex
-	if w.overrun.ready(now) {
-		w.overrun.ran(now, overrunPause)
+	if w.overrunPacer.ready(now) {
+		w.overrunPacer.pause(now, minOverrunPause)
 		w.overruns.Add(1)
-		w.scanAll()
+		w.scheduleAll()
 	}
 	for _, veth := range w.table.veths {
 		if veth.attach.ready(now) {
@@ -188,12 +188,12 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		}
 	}
 	ports := w.table.portsDue()
-	if w.ports.due = len(ports) > 0; w.ports.ready(now) {
+	if w.portPacer.due = len(ports) > 0; w.portPacer.ready(now) {
 		began := time.Now()
 		w.table.readPorts(ports, netlink.BridgeVlanList)
-		w.ports.ranSince(began, portShare)
+		w.portPacer.pauseAfter(began, portPauseFactor)
 	}
-	hostReady := w.host.ready(now)
+	hostReady := w.hostPacer.ready(now)
 	if hostReady {
 		for _, veth := range w.table.veths {
 			w.table.classify(veth, now)
@@ -207,9 +207,9 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	if hostReady {
 		began := time.Now()
 		w.listHost(ctx)
-		w.host.ranSince(began, hostShare)
+		w.hostPacer.pauseAfter(began, hostPauseFactor)
 	}
-	return w.table.next(w.overrun.earlier(w.ports.earlier(w.host.earlier(next))))
+	return w.table.next(w.overrunPacer.earlier(w.portPacer.earlier(w.hostPacer.earlier(next))))
 }
 
 // scan enters the netns behind a veth and lists its addresses.

@@ -11,7 +11,7 @@ import (
 // maxConflicts limits the conflicts with series of their own: two nodes may share a whole prefix.
 const maxConflicts = 100
 
-// selectOpen returns the open conflicts to export, confirmed ones first, then the eldest, and how many
+// selectOpen returns the open conflicts to export, confirmed ones first, then the oldest, and how many
 // it omitted.
 func selectOpen(all []detector.Conflict) (chosen []*detector.Conflict, omitted int) {
 	for i := range all {
@@ -21,7 +21,7 @@ func selectOpen(all []detector.Conflict) (chosen []*detector.Conflict, omitted i
 	}
 	slices.SortFunc(chosen, func(a, b *detector.Conflict) int {
 		return cmp.Or(
-			-cmp.Compare(a.State, b.State),
+			cmp.Compare(b.State, a.State),
 			a.SuspectedAt.Compare(b.SuspectedAt),
 			cmp.Compare(a.Key.Network, b.Key.Network),
 			a.Key.IP.Compare(b.Key.IP),
@@ -34,14 +34,14 @@ func selectOpen(all []detector.Conflict) (chosen []*detector.Conflict, omitted i
 func exportConflicts(all []detector.Conflict, out *series) {
 	type key struct{ id, network, ip string }
 	chosen, omitted := selectOpen(all)
-	seen := make(map[key]bool, len(chosen))
+	exported := make(map[key]bool, len(chosen))
 	for _, c := range chosen {
 		k := key{escape(c.ID), escape(c.Key.Network), c.Key.IP.String()}
-		if seen[k] { // names may be equal once they are escaped
+		if exported[k] { // escape may have shortened different names to one
 			omitted++
 			continue
 		}
-		seen[k] = true
+		exported[k] = true
 		labels := []string{k.id, k.network, k.ip, c.State.String(), c.Scope.String()}
 		for i := range 2 {
 			var h detector.Holder

@@ -37,7 +37,7 @@ func TestConflictsAreBounded(t *testing.T) {
 	if omitted := got[conflictInfoOmitted.name][""]; omitted != 9900 {
 		t.Errorf("%v omitted, want 9900", omitted)
 	}
-	// There are 1,000 conflicts: the eldest 100 of those, and no suspicion.
+	// There are 1,000 conflicts: the oldest 100 of those, and no suspicion.
 	for i := range 100 {
 		c := conflict(i*10+9, detector.Confirmed, noon)
 		if labels := c.ID + "/" + c.Key.IP.String() + "/default"; got[conflictHolders.name][labels] != 2 {

@@ -6,14 +6,15 @@ import (
 	"sync"
 )
 
-// connections limits the open connections of a server by closing the one that has been idle for
-// longest. A limit that let new connections wait would block the kubelet's probes.
+// connections limits the open connections of a server. When a new connection exceeds the limit, it
+// closes the connection whose state changed longest ago. New connections do not wait, so the kubelet's
+// probes are always answered.
 type connections struct {
 	limit int
 
-	mu      sync.Mutex
-	changes uint64
-	changed map[net.Conn]uint64 // the number of its last change
+	mu         sync.Mutex
+	clock      uint64              // counts the changes of state
+	lastChange map[net.Conn]uint64 // clock at the last change of an open connection
 }
 
 // track is the server's ConnState hook. The server calls it for a new connection before it accepts the
@@ -22,23 +23,23 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if state == http.StateClosed || state == http.StateHijacked {
-		delete(c.changed, conn)
+		delete(c.lastChange, conn)
 		return
 	}
-	if _, open := c.changed[conn]; !open && state != http.StateNew {
+	if _, open := c.lastChange[conn]; !open && state != http.StateNew {
 		return // track has closed it
 	}
-	c.changes++
-	c.changed[conn] = c.changes
-	if len(c.changed) <= c.limit {
+	c.clock++
+	c.lastChange[conn] = c.clock
+	if len(c.lastChange) <= c.limit {
 		return
 	}
-	longestIdle := conn
-	for other, change := range c.changed {
-		if change < c.changed[longestIdle] {
-			longestIdle = other
+	oldest := conn
+	for other, changed := range c.lastChange {
+		if changed < c.lastChange[oldest] {
+			oldest = other
 		}
 	}
-	delete(c.changed, longestIdle)
-	longestIdle.Close()
+	delete(c.lastChange, oldest)
+	oldest.Close()
 }

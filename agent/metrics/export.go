@@ -11,7 +11,8 @@ import (
 // Label values that are exported from the start with 0, so that rates include the first event.
 var (
 	interfaceStates = []string{
-		"attached", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink", "unseen_netns",
+		"attached", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink",
+		"unseen_netns", // no state: it counts interfaces of other states again
 	}
 	memberStates = []string{
 		string(cluster.Alive), string(cluster.Suspect), string(cluster.Dead), string(cluster.Left),
@@ -39,8 +40,8 @@ func exportDetector(s DetectorStats, out *series) {
 }
 
 func exportAgent(s AgentStats, out *series) {
-	addLabels(out, dropped, s.Dropped)
-	addLabels(out, suppressed, s.Suppressed)
+	addByLabel(out, dropped, s.Dropped)
+	addByLabel(out, suppressed, s.Suppressed)
 	if s.Solicitations != nil {
 		for purpose := detector.Verify; purpose <= detector.Refresh; purpose++ {
 			out.add(solicitations, float64(s.Solicitations[purpose]), purpose.String())
@@ -58,37 +59,37 @@ func exportCluster(s ClusterStats, out *series) {
 	out.add(gossipLeases, float64(s.Status.Leases))
 	out.add(gossipUnacked, float64(s.Status.Unacked))
 	out.add(gossipKept, float64(s.Status.Kept))
-	addLabels(out, gossipSent, s.Status.Sent, messageTypes...)
-	addLabels(out, gossipReceived, s.Status.Received, messageTypes...)
-	addLabels(out, gossipDropped, s.Status.Dropped)
-	out.add(gossipEncrypted, number(s.Status.Encrypted))
+	addByLabel(out, gossipSent, s.Status.Sent, messageTypes...)
+	addByLabel(out, gossipReceived, s.Status.Received, messageTypes...)
+	addByLabel(out, gossipDropped, s.Status.Dropped)
+	out.add(gossipEncrypted, boolToFloat(s.Status.Encrypted))
 	out.add(gossipProblems, float64(len(s.Status.Problems)))
 }
 
-func exportPods(s PodStats, out *series) {
-	out.add(podsConnected, number(s.Connected))
+func exportRuntime(s PodStats, out *series) {
+	out.add(podsConnected, boolToFloat(s.Connected))
 	out.add(podsKnown, float64(s.Known))
 }
 
-func exportState(s StateStats, out *series) {
-	out.add(stateSuccess, number(s.Err == nil))
+func exportStateFile(s StateStats, out *series) {
+	out.add(stateSuccess, boolToFloat(s.Err == nil))
 	out.addTime(stateTimestamp, s.LastWrite)
 	out.add(stateSize, float64(s.Bytes))
 }
 
 func exportConfig(s ConfigStats, out *series) {
-	out.add(configSuccess, number(s.Err == nil))
+	out.add(configSuccess, boolToFloat(s.Err == nil))
 	out.addTime(configTimestamp, s.LoadedAt)
 }
 
-// addLabels adds a value for each key, and 0 for missing ones of always.
-func addLabels[N int | uint64](out *series, m metric, figures map[string]N, always ...string) {
-	sums := byLabel(figures)
-	for _, name := range always {
+// addByLabel adds a value for each key of values, and 0 for each of required that is no key.
+func addByLabel[N int | uint64](out *series, m metric, values map[string]N, required ...string) {
+	sums := byLabel(values)
+	for _, name := range required {
 		out.add(m, float64(sums[name]), name)
 	}
 	for name, n := range sums {
-		if !slices.Contains(always, name) {
+		if !slices.Contains(required, name) {
 			out.add(m, float64(n), name)
 		}
 	}
@@ -101,7 +102,7 @@ func (s *series) addTime(m metric, t time.Time, labels ...string) {
 	}
 }
 
-func number(b bool) float64 {
+func boolToFloat(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -47,14 +47,14 @@ func check(f func(context.Context) error) http.Handler {
 	var latest error
 	run := func() (any, error) {
 		if time.Since(checked) >= checkInterval {
-			ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
 			defer cancel()
 			latest, checked = f(ctx), time.Now()
 		}
 		return nil, latest
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), sourceTimeout)
 		defer cancel()
 		err := errTimeout
 		select {

@@ -22,10 +22,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// readTimeout is the timeout of a source.
-const readTimeout = 5 * time.Second
+// sourceTimeout limits each call of a source, and of a health or readiness check.
+const sourceTimeout = 5 * time.Second
 
-var errTimeout = errors.New("no answer within " + readTimeout.String())
+var errTimeout = errors.New("no answer within " + sourceTimeout.String())
 
 // Metrics is everything the agent exports. Its methods are safe for concurrent use.
 type Metrics struct {
@@ -51,8 +51,8 @@ func New(sources Sources) *Metrics {
 			newSource("interfaces", sources.Interfaces, new(refusedCounters).export),
 			newSource("agent", sources.Agent, exportAgent),
 			newSource("cluster", sources.Cluster, exportCluster),
-			newSource("pods", sources.Pods, exportPods),
-			newSource("state", sources.State, exportState),
+			newSource("pods", sources.Pods, exportRuntime),
+			newSource("state", sources.State, exportStateFile),
 			newSource("config", sources.Config, exportConfig),
 		}, func(s *source) bool { return s == nil }),
 	}
@@ -84,7 +84,7 @@ func (m *Metrics) ObserveDetection(d time.Duration) {
 
 // gather returns all metrics, without those of sources that fail. It is not safe for concurrent use.
 func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
 	defer cancel()
 	results := make([]series, len(m.sources))
 	var group sync.WaitGroup
@@ -128,7 +128,7 @@ func newSource[T any](name string, get func(context.Context) (T, error), export 
 }
 
 // read reads the source until ctx ends. It fails at once while an earlier call has not returned, so that
-// a source that hangs delays one page only.
+// a source that hangs delays one scrape only.
 func (s *source) read(ctx context.Context) (series, error) {
 	if !s.busy.TryLock() {
 		return nil, errTimeout

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metric is what is exported under one name. Alert rules and dashboards rely on names and labels.
+// metric is one metric name with its type, help and labels. Alert rules and dashboards rely on names and labels.
 type metric struct {
 	name string
 	desc *prometheus.Desc
@@ -20,9 +20,9 @@ func counter(name, help string, labels ...string) metric {
 // Conflicts and suspicions, from the detector.
 var (
 	conflicts = gauge("dupip_conflicts",
-		"Open conflicts that involve this node.", "state", "scope")
+		"Open conflicts, suspected or confirmed, that involve this node.", "state", "scope")
 	conflictInfo = gauge("dupip_conflict_info",
-		"An open conflict with its two eldest holders, always 1; at most 100, confirmed ones first, then the eldest.",
+		"An open conflict with its two oldest holders, always 1. At most 100: confirmed ones first, then the oldest.",
 		"id", "network", "ip", "state", "scope",
 		"first_pod", "first_netns", "first_interface", "first_mac", "first_node",
 		"second_pod", "second_netns", "second_interface", "second_mac", "second_node")
@@ -37,9 +37,9 @@ var (
 	conflictsResolved = counter("dupip_conflicts_resolved_total",
 		"Confirmed conflicts that have ended.")
 	suspicions = counter("dupip_suspicions_total",
-		"Suspicions that were raised: an address with two live holders, not verified yet.")
+		"Suspected conflicts: addresses with two live holders, not verified yet.")
 	suspicionsFaded = counter("dupip_suspicions_faded_total",
-		"Suspicions that ended without a conflict: ordinary reuse of an address.")
+		"Suspected conflicts that ended without being confirmed, mostly because an address was reused.")
 	bindings = gauge("dupip_bindings",
 		"Holders of addresses, by the evidence for them.", "evidence")
 	// The buckets are close together around the goals for --min-overlap 1s: 1.5 s on one node, 2.5 s
@@ -54,26 +54,26 @@ var (
 // Coverage, and packets that made no record, from the interfaces.
 var (
 	interfaces = gauge("dupip_interfaces",
-		"Pod interfaces by whether they are observed; unseen_netns counts some of them again.", "state")
+		"Pod interfaces by state; unseen_netns counts those whose netns was not found again.", "state")
 	refusedPackets = counter("dupip_refused_packets_total",
-		"Packets that made no record, because they were over an interface's limits or the ring was full.", "kind")
+		"Packets that made no record, because they exceeded an interface's limits or the ring was full.", "kind")
 	interfaceRefusedPackets = counter("dupip_interface_refused_packets_total",
-		"Packets that made no record, by interface for the 20 with most; without an interface for all others.",
+		"Packets that made no record, for the 20 interfaces with most; the series with empty labels is for all others.",
 		"interface", "netns", "source_pod", "kind")
 )
 
-// The agent's own work and bounds.
+// The agent's own work and limits.
 var (
 	dropped = counter("dupip_dropped_total",
-		"Elements beyond the limits of the agent's queues and tables.", "reason")
+		"Records, bindings, probes and requests that the agent dropped, mostly because a queue or table was full.", "reason")
 	suppressed = counter("dupip_suppressed_total",
-		"Second holders that raised no suspicion, or cannot be confirmed, by reason.", "reason")
+		"Suspicions that were not raised although an address has several holders, by reason.", "reason")
 	solicitations = counter("dupip_solicitations_total",
 		"Probes sent into pods: to verify a suspicion, or to refresh a silent binding.", "purpose")
 	recordsPending = gauge("dupip_records_pending",
 		"Records that wait for their interface to be scanned.")
 	netlinkOverruns = counter("dupip_netlink_overruns_total",
-		"Times that netlink events were lost because the agent was too slow; each leads to a full resync.")
+		"Times that netlink events were lost. After each the agent lists all interfaces or scans all namespaces again.")
 )
 
 // The other nodes' agents, and what is sent to them.
@@ -81,7 +81,7 @@ var (
 	gossipMembers = gauge("dupip_gossip_members",
 		"Agents of the cluster as this one sees them, itself included, by state.", "state")
 	gossipNamesakes = gauge("dupip_gossip_namesakes",
-		"Live agents that share their node's name with another: two nodes of one name.")
+		"Live agents whose node name another live agent has, too.")
 	gossipLeases = gauge("dupip_gossip_leases",
 		"Bindings of this node that are sent to their keepers.")
 	gossipUnacked = gauge("dupip_gossip_leases_unacked",
@@ -93,11 +93,11 @@ var (
 	gossipReceived = counter("dupip_gossip_messages_received_total",
 		"Messages received from other agents.", "type")
 	gossipDropped = counter("dupip_gossip_dropped_total",
-		"Messages from other agents that were refused, or to other agents that were not sent.", "reason")
+		"Messages from other agents that were not accepted, or to other agents that were not sent.", "reason")
 	gossipEncrypted = gauge("dupip_gossip_encrypted",
 		"Whether gossip is encrypted, 1 or 0.")
 	gossipProblems = gauge("dupip_gossip_problems",
-		"Problems of gossip now; dupip status lists them.")
+		"Current problems of gossip; dupip status lists them.")
 )
 
 // The container runtime, the state on disk, the configuration.
@@ -113,17 +113,17 @@ var (
 	stateSize = gauge("dupip_state_size_bytes",
 		"Size of the state on disk.")
 	configSuccess = gauge("dupip_config_last_reload_success",
-		"Whether the configuration file was valid when it was read last, 1 or 0; if not, the previous one stays active.")
+		"Whether the configuration file was valid when it was read last, 1 or 0; if not, the previous content stays active.")
 	configTimestamp = gauge("dupip_config_last_reload_timestamp_seconds",
 		"When the active configuration was read.")
 )
 
-// The agent's identity, and whether the page is complete.
+// The agent's identity, and whether scrapes are complete.
 var (
 	buildInfo = gauge("dupip_build_info",
 		"The build of this agent, always 1.", "version", "go_version", "arch")
 	nodeInfo = gauge("dupip_node_info",
 		"The node this agent runs on and how it observes, always 1.", "node", "boot_id", "attach")
 	scrapeErrors = counter("dupip_scrape_errors_total",
-		"Scrapes without the metrics of this source, because it failed or took too long.", "source")
+		"Scrapes that lack the metrics of the source, because it failed or took too long.", "source")
 )

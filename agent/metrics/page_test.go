@@ -48,8 +48,8 @@ func TestASourceThatHangs(t *testing.T) {
 
 		start := time.Now()
 		page := ask(t.Context(), handler, "/metrics")
-		if took := time.Since(start); took != readTimeout {
-			t.Errorf("the scrape took %s, want %s", took, readTimeout)
+		if took := time.Since(start); took != sourceTimeout {
+			t.Errorf("the scrape took %s, want %s", took, sourceTimeout)
 		}
 		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), podsKnown.name) {
 			t.Errorf("%d; metrics of the source that hangs are there: %t", page.Code, strings.Contains(page.Body.String(), podsKnown.name))
@@ -104,7 +104,7 @@ func TestSourcesEndWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(Sources{Config: func(ctx context.Context) (ConfigStats, error) {
 			deadline, ok := ctx.Deadline()
-			if !ok || time.Until(deadline) != readTimeout {
+			if !ok || time.Until(deadline) != sourceTimeout {
 				t.Errorf("deadline %s, %t", time.Until(deadline), ok)
 			}
 			<-ctx.Done()
@@ -218,7 +218,7 @@ func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 				start := time.Now()
 				answer := ask(t.Context(), handler, "/healthz")
 				if took := time.Since(start); answer.Code != http.StatusServiceUnavailable ||
-					answer.Body.String() != errTimeout.Error()+"\n" || took != readTimeout {
+					answer.Body.String() != errTimeout.Error()+"\n" || took != sourceTimeout {
 					t.Errorf("%d %q after %s", answer.Code, answer.Body, took)
 				}
 			})

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// maxNamed limits the interfaces with series of their own for refused packets.
-const maxNamed = 20
+// maxInterfaceSeries limits the interfaces with series of their own for refused packets.
+const maxInterfaceSeries = 20
 
 // refusedKinds are the label values of [counts], by index.
 var refusedKinds = [...]string{"data", "announced", "answers", "ring_full"}
@@ -16,87 +16,92 @@ type counts [len(refusedKinds)]uint64
 
 func countsOf(r Refused) counts { return counts{r.Data, r.Announced, r.Answers, r.RingFull} }
 
-func (t counts) sum() (n uint64) {
-	for _, v := range t {
+func (c counts) sum() (n uint64) {
+	for _, v := range c {
 		n += v
 	}
 	return n
 }
 
-func (t counts) plus(more counts) counts {
+func (c counts) plus(more counts) counts {
 	for i, v := range more {
-		t[i] += v
+		c[i] += v
 	}
-	return t
+	return c
 }
 
-// since returns the increase since earlier, or everything if the counters were reset.
-func (t counts) since(earlier counts) counts {
-	rest := t
+// since returns c minus earlier. If any counter decreased, the kernel's counters were reset, and since
+// returns c.
+func (c counts) since(earlier counts) counts {
+	increase := c
 	for i, v := range earlier {
-		if v > t[i] {
-			return t
+		if v > c[i] {
+			return c
 		}
-		rest[i] -= v
+		increase[i] -= v
 	}
-	return rest
+	return increase
 }
 
-// refusedCounters makes monotonic counters although interfaces come and go, and are named only while
-// they are among those with most refused packets.
+// refusedCounters exports the refused packets of interfaces. Interfaces come and go, and only those with
+// most refused packets have series of their own. The exported counters never decrease.
 type refusedCounters struct {
 	last map[uint32]counts // of the present interfaces, by generation
-	// others is what was refused at interfaces while they were not named.
-	others, total counts
+	// others counts packets of interfaces while they had no series of their own. It keeps them when the
+	// interface gets its own series later.
+	others counts
+	total  counts
 }
 
-type refusedLabels struct{ name, netns, pod string }
+// refusedLabels are the labels of an interface's series. The zero value is for all other interfaces.
+type refusedLabels struct{ iface, netns, sourcePod string }
 
-// update adds the present figures and returns those of the interfaces to name.
-func (a *refusedCounters) update(stats InterfaceStats) (named map[refusedLabels]counts) {
-	interfaces := slices.SortedFunc(slices.Values(stats.Observed), func(x, y InterfaceRefusals) int {
+// update adds the increases since the last call to the sums, and returns the counters of the interfaces
+// that get series of their own.
+func (r *refusedCounters) update(stats InterfaceStats) (own map[refusedLabels]counts) {
+	sorted := slices.SortedFunc(slices.Values(stats.Observed), func(a, b InterfaceRefusals) int {
 		return cmp.Or(
-			-cmp.Compare(countsOf(x.Refused).sum(), countsOf(y.Refused).sum()),
-			cmp.Compare(x.Generation, y.Generation),
+			cmp.Compare(countsOf(b.Refused).sum(), countsOf(a.Refused).sum()),
+			cmp.Compare(a.Generation, b.Generation),
 		)
 	})
-	named = make(map[refusedLabels]counts)
+	own = make(map[refusedLabels]counts)
 	present := make(map[uint32]counts)
 	total := countsOf(stats.Gone)
-	for i, entry := range interfaces {
+	for i, entry := range sorted {
 		refused := countsOf(entry.Refused)
 		if refused.sum() == 0 {
-			break
+			break // so are all that follow
 		}
 		total = total.plus(refused)
 		present[entry.Generation] = refused
-		if i < maxNamed {
-			// Names may be equal once they are escaped.
-			at := refusedLabels{escape(entry.Name), escape(entry.Netns), escape(entry.Pod.String())}
-			named[at] = named[at].plus(refused)
+		if i < maxInterfaceSeries {
+			// Two interfaces have equal labels if escape shortened different names to one.
+			labels := refusedLabels{escape(entry.Name), escape(entry.Netns), escape(entry.Pod.String())}
+			own[labels] = own[labels].plus(refused)
 			continue
 		}
-		// Only the increase: the interface may have been named until now.
-		a.others = a.others.plus(refused.since(a.last[entry.Generation]))
+		// Only the increase: earlier packets may have been exported in the interface's own series.
+		r.others = r.others.plus(refused.since(r.last[entry.Generation]))
 	}
-	a.last = present
+	r.last = present
 	for i, v := range total {
-		a.total[i] = max(a.total[i], v)
+		r.total[i] = max(r.total[i], v) // v decreases if Gone lacks an interface that went
 	}
-	return named
+	return own
 }
 
-// export exports the interfaces and what was refused at them.
-func (a *refusedCounters) export(s InterfaceStats, out *series) {
-	addLabels(out, interfaces, s.States, interfaceStates...)
-	named := a.update(s)
+// export exports the interfaces by state and their refused packets.
+func (r *refusedCounters) export(s InterfaceStats, out *series) {
+	addByLabel(out, interfaces, s.States, interfaceStates...)
+	exported := r.update(s)
+	if r.others.sum() > 0 {
+		exported[refusedLabels{}] = exported[refusedLabels{}].plus(r.others)
+	}
 	for i, kind := range refusedKinds {
-		out.add(refusedPackets, float64(a.total[i]), kind)
-		if a.others.sum() > 0 {
-			out.add(interfaceRefusedPackets, float64(a.others[i]), "", "", "", kind)
-		}
-		for at, refused := range named {
-			out.add(interfaceRefusedPackets, float64(refused[i]), at.name, at.netns, at.pod, kind)
+		out.add(refusedPackets, float64(r.total[i]), kind)
+		for labels, refused := range exported {
+			out.add(interfaceRefusedPackets, float64(refused[i]), labels.iface, labels.netns, labels.sourcePod, kind)
 		}
 	}
 }

@@ -8,54 +8,56 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTheLoudestAreNamed(t *testing.T) {
+// The interfaces with most refused packets have series of their own.
+func TestInterfaceSeries(t *testing.T) {
 	list := refusing(100)
 	list[3].Refused.RingFull = 500
 	got := families(t, New(Sources{Interfaces: answering(InterfaceStats{Observed: list})}))[interfaceRefusedPackets.name]
-	if len(got) != (maxNamed+1)*4 {
-		t.Errorf("%d series, want %d", len(got), (maxNamed+1)*4)
+	if len(got) != (maxInterfaceSeries+1)*4 {
+		t.Errorf("%d series, want %d", len(got), (maxInterfaceSeries+1)*4)
 	}
 	for i, want := range map[int]bool{3: true, 80: false, 81: true, 99: true, 4: false} {
-		if _, named := got[fmt.Sprintf("veth%03d/data/cni-%03d/", i, i)]; named != want {
-			t.Errorf("interface %d named: %t, want %t", i, named, want)
+		if _, own := got[fmt.Sprintf("veth%03d/data/cni-%03d/", i, i)]; own != want {
+			t.Errorf("interface %d has series of its own: %t, want %t", i, own, want)
 		}
 	}
 	if n := got["veth003/ring_full/cni-003/"]; n != 500 {
 		t.Errorf("ring full: %v, want 500", n)
 	}
-	// 1 to 81 without the fourth.
+	// All other interfaces have 1 to 81 refused packets, except the one with 4.
 	if n := got["/data//"]; n != 81*82/2-4 {
-		t.Errorf("others: %v, want %d", n, 81*82/2-4)
+		t.Errorf("all others: %v, want %d", n, 81*82/2-4)
 	}
 }
 
-func TestRefusedAccount(t *testing.T) {
-	var a refusedCounters
+// One more interface than there are series of their own.
+func TestOthersAndTotal(t *testing.T) {
+	var r refusedCounters
 	one := func(generation uint32, data uint64) InterfaceRefusals {
 		return InterfaceRefusals{Generation: generation, Name: fmt.Sprint(generation), Refused: Refused{Data: data}}
 	}
-	crowd := refusing(maxNamed)
-	for i := range crowd {
-		crowd[i].Refused.Data = 1000
+	most := refusing(maxInterfaceSeries)
+	for i := range most {
+		most[i].Refused.Data = 1000
 	}
-	total := uint64(maxNamed * 1000)
+	total := uint64(maxInterfaceSeries * 1000)
 	for _, step := range []struct {
 		what          string
 		gone          uint64
-		data          uint64 // of one more interface, among the others below 1,000
+		data          uint64 // of the additional interface; below 1,000 it has no series of its own
 		others, total uint64
 	}{
 		{"few", 0, 10, 10, total + 10},
 		{"more", 0, 30, 30, total + 30},
 		{"again the same", 0, 30, 30, total + 30},
-		{"attached again, its old count in gone", 30, 5, 35, total + 35},
-		// One of the named is among the others now. Its packets were counted under its name.
-		{"now among the loudest", 30, 5000, 35, total + 5030},
-		{"gone, counted", 5030, 0, 35, total + 5030},
-		{"gone, not counted", 0, 0, 35, total + 5030},
+		{"attached again, its counters are in gone", 30, 5, 35, total + 35},
+		// Another interface loses its series. Its packets were exported there, so others stays.
+		{"now with its own series", 30, 5000, 35, total + 5030},
+		{"gone", 5030, 0, 35, total + 5030},
+		{"gone, and missing in gone", 0, 0, 35, total + 5030},
 	} {
-		a.update(InterfaceStats{Observed: append(crowd, one(999, step.data)), Gone: Refused{Data: step.gone}})
-		if diff := cmp.Diff([]uint64{step.others, step.total}, []uint64{a.others[0], a.total[0]}); diff != "" {
+		r.update(InterfaceStats{Observed: append(most, one(999, step.data)), Gone: Refused{Data: step.gone}})
+		if diff := cmp.Diff([]uint64{step.others, step.total}, []uint64{r.others[0], r.total[0]}); diff != "" {
 			t.Errorf("%s: others and total (-want +got):\n%s", step.what, diff)
 		}
 	}
@@ -66,7 +68,7 @@ func TestCountersNeverGoBack(t *testing.T) {
 	const seed = 3
 	random := rand.New(rand.NewPCG(seed, seed))
 	var (
-		a       refusedCounters
+		r       refusedCounters
 		present []InterfaceRefusals
 		gone    Refused
 		before  refusedCounters
@@ -92,24 +94,24 @@ func TestCountersNeverGoBack(t *testing.T) {
 			truth += more
 			present[random.IntN(len(present))].Refused.Data += more
 		}
-		named := a.update(InterfaceStats{Observed: present, Gone: gone})
-		if a.total[0] != truth {
-			t.Fatalf("step %d, seed %d: total %d, want %d", step, seed, a.total[0], truth)
+		own := r.update(InterfaceStats{Observed: present, Gone: gone})
+		if r.total[0] != truth {
+			t.Fatalf("step %d, seed %d: total %d, want %d", step, seed, r.total[0], truth)
 		}
-		if a.others[0] < before.others[0] || a.others[0] > truth {
-			t.Fatalf("step %d, seed %d: others from %d to %d of %d", step, seed, before.others[0], a.others[0], truth)
+		if r.others[0] < before.others[0] || r.others[0] > truth {
+			t.Fatalf("step %d, seed %d: others from %d to %d of %d", step, seed, before.others[0], r.others[0], truth)
 		}
-		if len(named) > maxNamed || len(a.last) > len(present) {
-			t.Fatalf("step %d, seed %d: %d named, %d remembered of %d", step, seed, len(named), len(a.last), len(present))
+		if len(own) > maxInterfaceSeries || len(r.last) > len(present) {
+			t.Fatalf("step %d, seed %d: %d with their own series, %d remembered of %d", step, seed, len(own), len(r.last), len(present))
 		}
-		before = a
+		before = r
 	}
 	if before.others[0] == 0 {
-		t.Error("no interface was ever among the others: the test shows nothing")
+		t.Error("every interface had series of its own: the test shows nothing")
 	}
 	// If a caller omits Gone, the total does not decrease.
-	a.update(InterfaceStats{})
-	if a.total != before.total || a.others != before.others {
-		t.Errorf("from %v to %v", before, a)
+	r.update(InterfaceStats{})
+	if r.total != before.total || r.others != before.others {
+		t.Errorf("from %v to %v", before, r)
 	}
 }

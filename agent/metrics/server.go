@@ -32,32 +32,32 @@ func Listen(address string) (net.Listener, error) {
 	case err == nil:
 		return listener, nil
 	case errors.Is(err, unix.EADDRINUSE):
-		return nil, fmt.Errorf("opening metrics address %s: another program has the port; %s: %w", address, remedy, err)
+		return nil, fmt.Errorf("opening metrics address %s: another program uses the port; %s: %w", address, remedy, err)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("opening metrics address %s: it is no address of this node; %s: %w", address, remedy, err)
+		return nil, fmt.Errorf("opening metrics address %s: this node does not have the address; %s: %w", address, remedy, err)
 	default:
 		return nil, fmt.Errorf("opening metrics address %s: %w; %s", address, err, remedy)
 	}
 }
 
-// grace is a variable for tests on a busy machine.
-var grace = serve.Grace
+// shutdownGrace is how long Serve waits for open requests when it ends. Tests on a busy machine change it.
+var shutdownGrace = serve.Grace
 
-// Serve answers on the listener until ctx ends, and closes it. When there are too many
-// connections, it closes the one that has been idle for longest.
+// Serve answers on the listener until ctx ends, and closes the listener. When there are too many
+// connections, it closes the one whose state changed longest ago.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
 	server := &http.Server{
 		Handler:           handler,
-		ConnState:         (&connections{limit: maxConnections, changed: make(map[net.Conn]uint64)}).track,
+		ConnState:         (&connections{limit: maxConnections, lastChange: make(map[net.Conn]uint64)}).track,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
-		WriteTimeout:      readTimeout + 10*time.Second,
+		WriteTimeout:      sourceTimeout + 10*time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the pause between two scrapes
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	if err := serve.Until(ctx, server, listener, grace); err != nil {
+	if err := serve.Until(ctx, server, listener, shutdownGrace); err != nil {
 		return fmt.Errorf("serving metrics: %w", err)
 	}
 	return nil

@@ -97,8 +97,8 @@ func TestListenSaysWhatToDo(t *testing.T) {
 	defer first.Close()
 	taken := first.Addr().String()
 	for address, want := range map[string]string{
-		taken:            "opening metrics address " + taken + ": another program has the port; choose another --metrics-listen, or off: ",
-		"192.0.2.1:9951": "opening metrics address 192.0.2.1:9951: it is no address of this node; choose another --metrics-listen, or off: ",
+		taken:            "opening metrics address " + taken + ": another program uses the port; choose another --metrics-listen, or off: ",
+		"192.0.2.1:9951": "opening metrics address 192.0.2.1:9951: this node does not have the address; choose another --metrics-listen, or off: ",
 		"9951":           `opening metrics address "9951": must be host:port or :port, for example :9951; choose another --metrics-listen, or off`,
 		"127.0.0.1:no":   "opening metrics address 127.0.0.1:no: ",
 	} {
@@ -120,8 +120,8 @@ func TestListenSaysWhatToDo(t *testing.T) {
 // A scrape that waits for a hung source must not keep the agent from ending, and nothing
 // is still being served when Serve returns.
 func TestServeEnds(t *testing.T) {
-	grace = time.Minute
-	defer func() { grace = serve.Grace }()
+	shutdownGrace = time.Minute
+	defer func() { shutdownGrace = serve.Grace }()
 	h := newHung()
 	defer close(h.release)
 	pages := New(Sources{Pods: h.pods}).Handler(nil, nil)
@@ -146,7 +146,7 @@ func TestServeEnds(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(start); took > readTimeout-time.Second {
+		if took := time.Since(start); took > sourceTimeout-time.Second {
 			t.Errorf("it took %s", took)
 		}
 		if !ended.Load() {

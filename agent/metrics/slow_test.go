@@ -125,7 +125,7 @@ func TestTimeouts(t *testing.T) {
 		if took, n := lasts("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 0); took != 2*time.Minute || n == 0 {
 			t.Errorf("idle after a request: %s and %d bytes, want 2m0s", took, n)
 		}
-		if _, n := lasts("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", readTimeout+11*time.Second); n != 0 {
+		if _, n := lasts("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", sourceTimeout+11*time.Second); n != 0 {
 			t.Errorf("read %d bytes of a page that waited too long", n)
 		}
 		cancel()

@@ -10,9 +10,9 @@ import (
 )
 
 // Sources are the functions that a scrape calls, each at most once a second for all clients, and never
-// while an earlier call still runs. Each should return when its context ends, after 5 s. Do not change
-// afterwards what it returned. A function that is nil has no metrics. If one fails or is late, the page
-// omits its metrics, and dupip_scrape_errors_total counts that.
+// while an earlier call still runs. Each should return when its context ends, after 5 s. A function must
+// not change what it returned. A function that is nil has no metrics. If one fails or is late, the scrape
+// lacks its metrics, and dupip_scrape_errors_total counts that.
 type Sources struct {
 	// Version is the agent's, Node and BootID are the node's name and boot id, Attach is the attach mode.
 	Version, Node, BootID, Attach string
@@ -62,15 +62,15 @@ type Refused struct {
 
 // AgentStats are the figures of the agent's loop. The maps have all of their keys from the start.
 type AgentStats struct {
-	// Dropped counts elements beyond the limits of queues and tables, except packets, by reason.
+	// Dropped counts records, bindings, probes and requests that the agent dropped, by reason.
 	Dropped map[string]uint64
-	// Suppressed counts suspicions that were not raised, and conflicts that cannot be
-	// confirmed, by reason: "shared", "forwarded", ….
+	// Suppressed counts suspicions that were not raised although an address has several holders, by
+	// reason: "shared", "forwarded".
 	Suppressed map[string]uint64
 	// Solicitations counts probes. If it is nil, they are not exported.
 	Solicitations   map[detector.Purpose]uint64
 	Pending         int    // records that wait for their interface to be scanned
-	NetlinkOverruns uint64 // losses of netlink events, each with a full resync
+	NetlinkOverruns uint64 // see links.Watcher.Overruns
 }
 
 // ClusterStats are the figures of the cluster. The maps have all of their keys from the start.

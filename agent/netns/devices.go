@@ -20,11 +20,11 @@ type Device struct {
 }
 
 // maxDevicesOnHost bounds what [DevicesOnHost] returns of one netns.
-const maxDevicesOnHost = 64
+const maxDevicesWithoutHostEnd = 64
 
 // DevicesOnHost lists the devices of a netns whose packets reach the calling thread's netns, or the
 // wire, without passing a host-side device of their own, at most 64.
-func DevicesOnHost(file *os.File) ([]Device, error) {
+func DevicesWithoutHostEnd(file *os.File) ([]Device, error) {
 	host, err := os.Open(Self)
 	if err != nil {
 		return nil, fmt.Errorf("opening own netns: %w", err)
@@ -38,7 +38,7 @@ func DevicesOnHost(file *os.File) ([]Device, error) {
 		}
 		err = eachDevice(func() { devices = devices[:0] }, func(d device) {
 			switch {
-			case len(devices) == maxDevicesOnHost:
+			case len(devices) == maxDevicesWithoutHostEnd:
 				return
 			case d.kind == "macvlan", d.kind == "ipvlan":
 				if d.nsid < 0 || d.nsid != hostID {

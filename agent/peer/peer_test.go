@@ -105,7 +105,7 @@ func (w *harness) gone(netns uint64) {
 	w.run()
 }
 
-func (w *harness) receive(m cluster.Message) {
+func (w *harness) deliver(m cluster.Message) {
 	w.Receive(m, w.now)
 	w.run()
 }
@@ -134,7 +134,7 @@ var (
 
 // notice receives a conflict notice about a holder on another node.
 func (w *harness) notice(k detector.Key) {
-	w.receive(cluster.ConflictNotice{Key: k, Total: 2, Bindings: []cluster.Binding{{
+	w.deliver(cluster.ConflictNotice{Key: k, Total: 2, Bindings: []cluster.Binding{{
 		Holder: detector.Holder{ID: remote}, Evidence: detector.Announced, FirstSeen: w.now, LastSeen: w.now,
 	}}})
 }
@@ -148,7 +148,7 @@ func (w *harness) reply(outcome cluster.Outcome) {
 	case cluster.Refused:
 		t.RetryAt = w.now.Add(time.Second)
 	}
-	w.receive(t)
+	w.deliver(t)
 }
 
 func TestLeases(t *testing.T) {
@@ -213,11 +213,11 @@ func TestConflictAcrossNodes(t *testing.T) {
 		t.Fatalf("requests %+v, want one to the other node", w.requested)
 	}
 	w.reply(cluster.Answered)
-	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: remote}, Outcome: cluster.Gone})
+	w.deliver(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: remote}, Outcome: cluster.Gone})
 	if c := w.Detector.Conflicts(false); len(c) != 1 || len(w.requested) != 2 {
 		t.Fatalf("conflicts %+v, %d requests after an unrequested reply; want a second request", c, len(w.requested))
 	}
-	w.receive(cluster.ProbeReply{Probe: w.requested[1], Outcome: cluster.Gone, Reason: "it left"})
+	w.deliver(cluster.ProbeReply{Probe: w.requested[1], Outcome: cluster.Gone, Reason: "it left"})
 	if c := w.Detector.Conflicts(false); len(c) != 0 {
 		t.Errorf("conflicts %+v after the other holder was gone", c)
 	}
@@ -263,7 +263,7 @@ func TestReturned(t *testing.T) {
 	w.observe(11, one, false)
 	w.notice(one)
 	w.reply(cluster.Unreachable)
-	w.receive(cluster.Returned{Node: remote.Node})
+	w.deliver(cluster.Returned{Node: remote.Node})
 	if len(w.requested) != 2 || w.requested[1].Holder != remote {
 		t.Errorf("requests %+v, want a second one to the other node", w.requested)
 	}
@@ -293,8 +293,8 @@ func TestReplyAboutOwnHolder(t *testing.T) {
 	w := newHarness(t)
 	w.observe(11, one, false)
 	self := detector.HolderID{Node: "n/", Netns: 11}
-	w.receive(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: self}, Outcome: cluster.Gone})
-	w.receive(cluster.ConflictNotice{Key: one, Bindings: []cluster.Binding{{Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 99}}, Evidence: detector.Announced, LastSeen: w.now}}})
+	w.deliver(cluster.ProbeReply{Probe: detector.Probe{Key: one, Holder: self}, Outcome: cluster.Gone})
+	w.deliver(cluster.ConflictNotice{Key: one, Bindings: []cluster.Binding{{Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 99}}, Evidence: detector.Announced, LastSeen: w.now}}})
 	if b := w.Detector.Bindings(nil); len(b) != 1 || b[0].Holder.ID != self {
 		t.Errorf("bindings %+v, want what this node has seen", b)
 	}

@@ -11,7 +11,7 @@ import (
 
 // sharedProbe is how long further requests about a probed holder wait, so that one probe serves
 // all: if many nodes have an address, each sends a request to each.
-const sharedProbe = 20 * time.Millisecond
+const probeReuse = 20 * time.Millisecond
 
 // request is a probe request of another node that is not answered yet.
 type request struct {
@@ -48,8 +48,8 @@ func (rs *requests) add(r *request) {
 		rs.byTarget, rs.probed = make(map[target][]*request), make(map[target]time.Time)
 	}
 	to := r.target()
-	if at, ok := rs.probed[to]; ok && r.next.Before(at.Add(sharedProbe)) {
-		r.next = at.Add(sharedProbe)
+	if at, ok := rs.probed[to]; ok && r.next.Before(at.Add(probeReuse)) {
+		r.next = at.Add(probeReuse)
 	}
 	rs.insert(r)
 	rs.byTarget[to] = append(rs.byTarget[to], r)
@@ -94,7 +94,7 @@ func (rs *requests) wait(r *request, until time.Time) {
 
 // setProbed notes that a holder was probed.
 func (rs *requests) setProbed(to target, now time.Time) {
-	for len(rs.recent) > 0 && now.Sub(rs.probed[rs.recent[0]]) >= sharedProbe {
+	for len(rs.recent) > 0 && now.Sub(rs.probed[rs.recent[0]]) >= probeReuse {
 		delete(rs.probed, rs.recent[0])
 		rs.recent = rs.recent[1:]
 	}
@@ -106,7 +106,7 @@ func (rs *requests) setProbed(to target, now time.Time) {
 // arrived: then the request needs no probe of its own.
 func (rs *requests) probedRecently(r *request, now time.Time) bool {
 	at, ok := rs.probed[r.target()]
-	return ok && now.Sub(at) < sharedProbe && !at.Before(r.arrived)
+	return ok && now.Sub(at) < probeReuse && !at.Before(r.arrived)
 }
 
 // first returns a request that is due, nil if there is none.

@@ -77,7 +77,7 @@ func TestRequests(t *testing.T) {
 				test.before(w)
 			}
 			arrived := w.now
-			w.receive(probeRequest(1, k, test.netns))
+			w.deliver(probeRequest(1, k, test.netns))
 			if test.after != nil {
 				test.after(w)
 			}
@@ -108,7 +108,7 @@ func TestRequestHasHoldersOfItsSender(t *testing.T) {
 	w.observe(11, one, false)
 	request := probeRequest(1, one, 11)
 	request.Bindings = []cluster.Binding{{Holder: detector.Holder{ID: remote}, Evidence: detector.Data, LastSeen: w.now}}
-	w.receive(request)
+	w.deliver(request)
 	if len(w.requested) != 1 || w.requested[0].Holder != remote {
 		t.Errorf("requested %+v, want a request to the sender", w.requested)
 	}
@@ -120,7 +120,7 @@ func TestManyRequestsAboutOneHolder(t *testing.T) {
 	w := newHarness(t)
 	w.observe(11, one, false)
 	for n := range nodes {
-		w.receive(probeRequest(uint64(n+1), one, 11))
+		w.deliver(probeRequest(uint64(n+1), one, 11))
 	}
 	if len(w.probed) > nodes/4 {
 		t.Errorf("%d probes for %d simultaneous requests", len(w.probed), nodes)
@@ -155,7 +155,7 @@ func TestRequestsWaitForTheBudget(t *testing.T) {
 	for n := range nodes {
 		k := key("default", fmt.Sprintf("10.0.1.%d", n))
 		w.observe(uint64(100+n), k, false)
-		w.receive(probeRequest(uint64(n+1), k, uint64(100+n)))
+		w.deliver(probeRequest(uint64(n+1), k, uint64(100+n)))
 	}
 	w.pass(2 * requestTimeout)
 	refused := 0
@@ -202,7 +202,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 		t.Fatalf("took them in the order %v, next at %v", order, rs.next().Sub(began))
 	}
 	late := add("10.0.0.1", 5)
-	if want := at(2).Add(sharedProbe); !late.next.Equal(want) {
+	if want := at(2).Add(probeReuse); !late.next.Equal(want) {
 		t.Errorf("a request right after another about the same holder is due after %v, want %v", late.next.Sub(began), want.Sub(began))
 	}
 	if rs.setProbed(late.target(), at(30)); !rs.probedRecently(late, at(31)) || rs.probedRecently(late, at(60)) {

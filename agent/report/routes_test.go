@@ -270,7 +270,7 @@ func TestNamesakes(t *testing.T) {
 	}
 	const old, other = "n1 (boot b)", "n1 (boot boot-of-)"
 	one := got.Conflicts[0]
-	if r := one.Routes[1]; r.Node != other || r.ToNode != old || one.Holders[1].Boot != "boot-of-the-other" {
+	if r := one.Routes[1]; r.Node != other || r.ToNode != old || one.Holders[1].BootID != "boot-of-the-other" {
 		t.Errorf("route %+v of holders %+v", r, one.Holders)
 	}
 	for _, r := range one.Advice.Remove {

@@ -15,20 +15,20 @@ import (
 // Status implements [api.Backend].
 func (r *Report) Status(ctx context.Context) (api.Status, error) {
 	document := api.Status{
-		Node:        r.Self.Name,
-		BootID:      r.Self.Boot,
-		Epoch:       r.Self.Epoch,
-		Version:     r.Self.Version,
-		Started:     r.Self.Since.Round(0),
-		Attach:      r.Attach,
-		MinOverlap:  r.MinOverlap,
-		Bindings:    make(map[string]int),
-		Conflicts:   make(map[string]int),
-		Resyncs:     r.Watcher.Overruns(),
-		Interfaces:  []api.InterfaceStatus{},
-		HostHolders: []string{},
-		Cluster:     r.clusterStatus(),
-		Metrics:     r.Metrics,
+		Node:            r.Self.Name,
+		BootID:          r.Self.Boot,
+		Epoch:           r.Self.Epoch,
+		Version:         r.Self.Version,
+		Started:         r.Self.Since.Round(0),
+		AttachMode:      r.Attach,
+		MinOverlap:      r.MinOverlap,
+		Bindings:        make(map[string]int),
+		Conflicts:       make(map[string]int),
+		NetlinkOverruns: r.Watcher.Overruns(),
+		Interfaces:      []api.InterfaceStatus{},
+		HostAddresses:   []string{},
+		Cluster:         r.clusterStatus(),
+		Metrics:         r.Metrics,
 	}
 	loadedAt, err := r.Config.Status()
 	document.Config = api.ConfigStatus{Path: r.ConfigPath, LoadedAt: loadedAt.Round(0), Error: text(err)}
@@ -75,7 +75,7 @@ func (r *Report) addParts(document *api.Status) {
 		document.Interfaces = append(document.Interfaces, status)
 	}
 	for _, ip := range r.Table.HostIPs() {
-		document.HostHolders = append(document.HostHolders, ip.String())
+		document.HostAddresses = append(document.HostAddresses, ip.String())
 	}
 	counts := r.Detector.Counts()
 	for evidence, n := range counts.Bindings {

@@ -63,7 +63,7 @@ type holder struct {
 // upgrade converts a holder of version 1.
 func (h *holder) upgrade() {
 	id := h.Node
-	h.Node, h.Boot, h.NetnsCookie = cluster.NodeName(id), cluster.BootID(id), h.Cookie
+	h.Node, h.BootID, h.NetnsCookie = cluster.NodeName(id), cluster.BootID(id), h.Cookie
 	h.Interface, h.Ifindex, h.Generation = h.Device.Name, h.Device.Ifindex, h.Device.Generation
 	if h.Pod != nil {
 		h.Pod.CreatedAt = h.CreatedAt
@@ -279,14 +279,14 @@ func (h *holder) parse(key detector.Key) (b detector.Binding, err error) {
 		pod = *h.Pod
 	}
 	if err := errors.Join(
-		checkName("node", h.Node), checkText("boot", h.Boot), checkText("interface", h.Interface), checkText("netns", h.Netns),
+		checkName("node", h.Node), checkText("boot", h.BootID), checkText("interface", h.Interface), checkText("netns", h.Netns),
 		checkText("namespace", pod.Namespace), checkText("pod", pod.Name), checkText("uid", pod.UID), checkText("sandbox", pod.Sandbox),
 		checkTime("created", pod.CreatedAt, false), checkTime("first seen", h.FirstSeen, true), checkTime("last seen", h.LastSeen, true),
 	); err != nil {
 		return b, err
 	}
 	to.Interface = detector.Interface{Ifindex: h.Ifindex, Generation: h.Generation}
-	to.ID = detector.HolderID{Node: cluster.NodeID(h.Node, h.Boot), Netns: h.NetnsCookie}
+	to.ID = detector.HolderID{Node: cluster.NodeID(h.Node, h.BootID), Netns: h.NetnsCookie}
 	if h.NetnsCookie == 0 {
 		if to.ID.Ifindex, to.ID.Generation = h.Ifindex, h.Generation; h.Ifindex == 0 {
 			return b, errors.New("no identity")

@@ -44,7 +44,7 @@ func TestInvalidConflictsAreDropped(t *testing.T) {
 		"long uid":          func(c *conflict) { c.Holders[0].Pod.UID = strings.Repeat("x", maxName+1) },
 		"long interface":    func(c *conflict) { c.Holders[0].Interface = strings.Repeat("x", maxName+1) },
 		"long node":         func(c *conflict) { c.Holders[0].Node = strings.Repeat("x", maxName+1) },
-		"long boot":         func(c *conflict) { c.Holders[0].Boot = strings.Repeat("x", maxName+1) },
+		"long boot":         func(c *conflict) { c.Holders[0].BootID = strings.Repeat("x", maxName+1) },
 		"no node":           func(c *conflict) { c.Holders[0].Node = "" },
 		"no identity":       func(c *conflict) { c.Holders[0].NetnsCookie, c.Holders[0].Ifindex = 0, 0 },
 		"holder not seen":   func(c *conflict) { c.Holders[0].FirstSeen = time.Time{} },

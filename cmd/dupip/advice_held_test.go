@@ -32,7 +32,7 @@ What to do:
   minutes).
 `)
 		clone := twoPods("10.0.0.1")
-		clone.Holders[0].Boot, clone.Holders[1].Boot = "02345678-aaaa", "12345678-aaaa"
+		clone.Holders[0].BootID, clone.Holders[1].BootID = "02345678-aaaa", "12345678-aaaa"
 		clone.Holders[1].Node, clone.Holders[1].Pod = "n1", clone.Holders[0].Pod
 		left := clone.Holders[0]
 		left.Node, left.Pod = "n4", &api.Pod{Namespace: "shop", Name: "web-0", UID: left.Pod.UID, Stopped: true}

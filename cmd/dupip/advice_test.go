@@ -232,7 +232,7 @@ What to do:
 		twice := twoPods("10.0.0.1")
 		for n := range twice.Holders {
 			b := &twice.Holders[n]
-			b.Node, b.Boot = "n1", fmt.Sprint(n, "2345678-aaaa")
+			b.Node, b.BootID = "n1", fmt.Sprint(n, "2345678-aaaa")
 			b.Pod = &api.Pod{Namespace: "shop", Name: "web-0", UID: fmt.Sprint(n)}
 		}
 		twice.Advice.Remove = []api.Removal{

@@ -41,7 +41,7 @@ func inNetwork(ip, network string) string {
 	return ip + " (" + network + ")"
 }
 
-func nodeID(b api.Binding) string { return b.Node + "/" + b.Boot }
+func nodeID(b api.Binding) string { return b.Node + "/" + b.BootID }
 
 // nodesOf names the nodes of holders, with their boots where two nodes have one name. It also
 // reports whether there is more than one node.

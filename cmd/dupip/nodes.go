@@ -32,9 +32,9 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 		row := table.Row{name, paint(out, n.State), age(n.Since), heard, n.Unacked, n.Address}
 		switch {
 		case wide:
-			row = append(row, n.Boot, n.Epoch, n.Version)
+			row = append(row, n.BootID, n.Epoch, n.Version)
 		case boots:
-			row = append(row, fmt.Sprintf("%.8s", n.Boot)) // as in the table of conflicts
+			row = append(row, fmt.Sprintf("%.8s", n.BootID)) // as in the table of conflicts
 		}
 		rows = append(rows, row)
 	}
@@ -55,10 +55,10 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 func sameNames(nodes []api.Node) bool {
 	boots := make(map[string]string)
 	for _, n := range nodes {
-		if boot, ok := boots[n.Name]; ok && boot != n.Boot {
+		if boot, ok := boots[n.Name]; ok && boot != n.BootID {
 			return true
 		}
-		boots[n.Name] = n.Boot
+		boots[n.Name] = n.BootID
 	}
 	return false
 }

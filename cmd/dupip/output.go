@@ -178,7 +178,7 @@ func nodeColumn(holders []api.Binding) map[string]string {
 			name = b.Node // the domain tells them apart
 		}
 		column[id] = clip(name, width)
-		if boot := fmt.Sprintf("/%.8s", b.Boot); names[b.Node] > 1 {
+		if boot := fmt.Sprintf("/%.8s", b.BootID); names[b.Node] > 1 {
 			column[id] = clip(name, max(width, least+2)-len(boot)) + boot // as in "dupip nodes"
 		}
 	}

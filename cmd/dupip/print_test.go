@@ -181,10 +181,10 @@ n8 and n9 share 1 address (10.9.0.1 (storage))
 func TestPrintNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := []api.Node{
-			{Name: "n1", Boot: "b1", Epoch: 11, Address: "10.0.0.1:7951", Version: "v1", Self: true, State: "alive", Since: ago(time.Hour)},
-			{Name: "n2", Boot: "b2", Epoch: 12, Address: "10.0.0.2:7951", Version: "v1", State: "alive", Since: ago(50 * time.Minute), Heard: ago(time.Second), Namesake: true},
-			{Name: "n2", Boot: "b9", Epoch: 19, Address: "10.0.0.9:7951", Version: "v1", State: "alive", Since: ago(10 * time.Minute), Heard: ago(time.Second), Namesake: true},
-			{Name: "n3", Boot: "b3", Epoch: 13, Address: "10.0.0.3:7951", Version: "v0", State: "dead", Since: ago(30 * time.Second), Heard: ago(45 * time.Second), Unacked: 12},
+			{Name: "n1", BootID: "b1", Epoch: 11, Address: "10.0.0.1:7951", Version: "v1", Self: true, State: "alive", Since: ago(time.Hour)},
+			{Name: "n2", BootID: "b2", Epoch: 12, Address: "10.0.0.2:7951", Version: "v1", State: "alive", Since: ago(50 * time.Minute), Heard: ago(time.Second), Namesake: true},
+			{Name: "n2", BootID: "b9", Epoch: 19, Address: "10.0.0.9:7951", Version: "v1", State: "alive", Since: ago(10 * time.Minute), Heard: ago(time.Second), Namesake: true},
+			{Name: "n3", BootID: "b3", Epoch: 13, Address: "10.0.0.3:7951", Version: "v0", State: "dead", Since: ago(30 * time.Second), Heard: ago(45 * time.Second), Unacked: 12},
 		}
 		document := api.Nodes{Node: "n1", Nodes: nodes, Cluster: api.ClusterStatus{Problems: []string{"n4 is not reached by UDP: allow port 7951"}}}
 		printed(t, func(out io.Writer) { printNodes(out, document, false) }, `
@@ -204,7 +204,7 @@ n3             dead   30s    45s         12  10.0.0.3:7951  b3       13  v0
 Problem: n4 is not reached by UDP: allow port 7951
 `)
 		twins := api.Nodes{Node: "n2", Nodes: slices.Clone(nodes[1:3])}
-		twins.Nodes[0].Boot, twins.Nodes[1].Boot = "0d2c4b5a-8f5e-4c1e-a7c1-000000000001", "6a60f9f1-8f5e-4c1e-a7c1-000000000002"
+		twins.Nodes[0].BootID, twins.Nodes[1].BootID = "0d2c4b5a-8f5e-4c1e-a7c1-000000000001", "6a60f9f1-8f5e-4c1e-a7c1-000000000002"
 		printed(t, func(out io.Writer) { printNodes(out, twins, false) }, `
 NAME  STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
 n2    alive  50m    1.0s         0  10.0.0.2:7951  0d2c4b5a

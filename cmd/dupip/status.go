@@ -28,7 +28,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		hanging(out, 12, fmt.Sprintf(format, args...), false)
 	}
 	line("Node", "%s, boot %s", s.Node, s.BootID)
-	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, age(s.Started), s.Attach)
+	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, age(s.Started), s.AttachMode)
 	line("Interfaces", "%s", counts(s.ByState))
 	line("Bindings", "%s", counts(s.Bindings))
 	line("Conflicts", "%s; %d resolved, %d suspicions faded", counts(s.Conflicts), s.Resolved, s.Faded)
@@ -74,7 +74,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		rows = append(rows, table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, i.Peer, podName(i.Pod), i.Netns, i.Pid, refused, i.Reason})
 	}
 	printTable(out, rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
-	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostHolders, " "))
+	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
 }
 
 func gossipText(c api.ClusterStatus) string {

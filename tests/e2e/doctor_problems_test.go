@@ -119,7 +119,7 @@ func TestDoctorMetricsPort(t *testing.T) {
 	examine(fmt.Sprintf(":%d", taken)).want(l, "metrics", "ok", "free")
 	examine("[::1]:9951").want(l, "metrics", "ok", "free")
 	examine("none").want(l, "metrics", "fail", "--metrics-listen") // the agent refuses it
-	examine("192.0.2.1:9951").want(l, "metrics", "fail", "no address of this node")
+	examine("192.0.2.1:9951").want(l, "metrics", "fail", "does not have the address")
 	examine("9951").want(l, "metrics", "fail", "host:port")
 }
 
