@@ -291,7 +291,7 @@ func (l *loop) restore(snapshot detector.Snapshot, log *slog.Logger) {
 			"open", open, "resolved", history, "unusable", dropped)
 	}
 	l.peer.Apply(effects, now)
-	l.saveWithin(saveDelay) // finds out early whether the folder can be written
+	l.saveWithin(saveDelay) // finds out early whether the directory can be written
 }
 
 var errStopped = errors.New("the agent is stopping")

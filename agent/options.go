@@ -33,7 +33,7 @@ type Options struct {
 	// changes.
 	Config string
 	Reload <-chan os.Signal
-	// StateDir is the folder of the saved conflicts, by default [state.DefaultDir].
+	// StateDir is the directory of the saved conflicts, by default [state.DefaultDir].
 	StateDir string
 	// CRISocket is the socket of the container runtime, for pod names. Empty means the usual paths,
 	// "none" no runtime.

@@ -46,7 +46,7 @@ type Backend interface {
 // is [ErrOccupied] if an agent answers there.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("making the folder of the API socket: %w", err)
+		return nil, fmt.Errorf("making the directory of the API socket: %w", err)
 	}
 	left, err := Inspect(path)
 	if err != nil {

@@ -77,7 +77,7 @@ func checkKeys(_ context.Context, known *facts) Check {
 	}
 	n, err := known.opts.CountKeys(path)
 	if err != nil {
-		return known.problem("--gossip-key-file: "+fileAdvice, err)
+		return known.failOrSkip("--gossip-key-file: "+fileAdvice, err)
 	}
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
 		return warn("chmod o-r it", "%s: all users of this node may read the keys", path)

@@ -55,7 +55,7 @@ const namesAdvice = "mount the host's /run/netns at the same place with mountPro
 func checkNames(_ context.Context, known *facts) Check {
 	own, err := netns.ListNamed("")
 	if err != nil {
-		return fail("check the mount of that folder", "%v", err)
+		return fail("check the mount of that directory", "%v", err)
 	}
 	var names, plain []string
 	for _, dir := range own {
@@ -90,7 +90,7 @@ func checkNames(_ context.Context, known *facts) Check {
 func lostNames(known *facts) (lost []string, compared bool) {
 	root := known.namespaces.root
 	host, err := netns.ListNamed(root)
-	// A root without the folder may not be the node's.
+	// A root without the directory may not be the node's.
 	if root == "" || err != nil || host[0].Missing {
 		return nil, false
 	}
@@ -107,7 +107,7 @@ func lostNames(known *facts) (lost []string, compared bool) {
 	return lost, true
 }
 
-// mountOf returns the mount point of a folder by the text of a mountinfo file (proc_pid_mountinfo(5)).
+// mountOf returns the mount point of a directory by the text of a mountinfo file (proc_pid_mountinfo(5)).
 // private means that later mounts of the host do not reach it.
 func mountOf(mountinfo, dir string) (point string, private bool) {
 	for line := range strings.Lines(mountinfo) {

@@ -50,8 +50,8 @@ func gather(ctx context.Context, opts Options) *facts {
 	return f
 }
 
-// problem returns a failure, or a skipped check if only root has the permission.
-func (f *facts) problem(advice string, err error) Check {
+// failOrSkip returns a failure, or a skipped check if only root has the permission.
+func (f *facts) failOrSkip(advice string, err error) Check {
 	if f.uid != 0 && errors.Is(err, fs.ErrPermission) {
 		return skip("needs root: %v", err)
 	}
@@ -106,7 +106,7 @@ func checkCapabilities(_ context.Context, known *facts) Check {
 		return fail("capabilities count for nothing there: set hostUsers: true in the pod, or leave the rootless container", "this is a user namespace of its own")
 	}
 	if err := errors.Join(known.rights, links.CanWatch()); err != nil {
-		return known.problem(rightsAdvice, err)
+		return known.failOrSkip(rightsAdvice, err)
 	}
 	if !canTrace() {
 		return warn(ptraceAdvice, "CAP_SYS_PTRACE missing")

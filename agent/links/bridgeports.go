@@ -19,7 +19,7 @@ func untaggedVLAN(vlans []*nl.BridgeVlanInfo) uint16 {
 	return 0
 }
 
-// portsDue lists the veths whose ports may have another VLAN now.
+// portsDue returns the veths whose bridge ports may have another VLAN now.
 func (t *table) portsDue() (due []*tracked) {
 	for _, veth := range t.veths {
 		if veth.iface.Seen && veth.portDue {

@@ -11,7 +11,7 @@ import (
 
 type portList = map[int32][]*nl.BridgeVlanInfo
 
-// vlans lists one port with one VLAN of its own.
+// vlans returns a function that lists one port with one VLAN of its own.
 func vlans(index int32, vlan uint16) func() (portList, error) {
 	return func() (portList, error) {
 		return portList{index: {{Flags: nl.BRIDGE_VLAN_INFO_PVID, Vid: vlan}}}, nil
@@ -28,7 +28,7 @@ func TestUntaggedVLAN(t *testing.T) {
 	}{
 		{"no VLANs", nil, 0},
 		{"the default", []*nl.BridgeVlanInfo{{Flags: pvid, Vid: 1}}, 0},
-		{"one of its own", []*nl.BridgeVlanInfo{{Flags: nl.BRIDGE_VLAN_INFO_UNTAGGED, Vid: 1}, {Flags: pvid, Vid: 100}}, 100},
+		{"a VLAN of its own", []*nl.BridgeVlanInfo{{Flags: nl.BRIDGE_VLAN_INFO_UNTAGGED, Vid: 1}, {Flags: pvid, Vid: 100}}, 100},
 		{"a trunk", []*nl.BridgeVlanInfo{{Vid: 100}, {Vid: 200}}, 0},
 	} {
 		if got := untaggedVLAN(test.vlans); got != test.want {
@@ -37,66 +37,66 @@ func TestUntaggedVLAN(t *testing.T) {
 	}
 }
 
-// The VLANs are listed once for all that are due, where the bridge filters VLANs,
-// and a failure waits for the next resync.
-func TestPortsAreListedSparingly(t *testing.T) {
-	p := newHarness(t)
+// One list of VLANs serves all ports that are due and whose bridge filters VLANs. After a failure the next
+// resync lists again.
+func TestOneListServesAllPorts(t *testing.T) {
+	h := newHarness(t)
 	var lists int
 	var failure error
 	ports := portList{}
-	p.addDevice(bridge(10, "filtering", true))
-	p.addDevice(bridge(11, "plain", false)) // or a bond, a VRF, Open vSwitch
+	h.addDevice(bridge(10, "filtering", true))
+	h.addDevice(bridge(11, "plain", false)) // or a bond, a VRF, Open vSwitch
 	for index := 1; index <= 5; index++ {
 		ports[int32(index)] = []*nl.BridgeVlanInfo{{Flags: nl.BRIDGE_VLAN_INFO_PVID, Vid: uint16(100 * index)}}
-		p.veths[index] = &tracked{
+		h.veths[index] = &tracked{
 			iface: Interface{Index: index, Name: "pod", State: Attached, Seen: true, Master: "filtering"}, master: 10,
 			firstPeer: "net1", portDue: true,
 		}
 	}
-	p.veths[3].iface.Master, p.veths[3].master = "plain", 11
-	p.veths[4].iface.Master, p.veths[4].master = "", 0
-	p.veths[5].firstPeer = PrimaryPeer
-	p.veths[6] = &tracked{iface: Interface{Index: 6, State: Attached, Master: "filtering"}, master: 10, portDue: true} // not seen
+	h.veths[3].iface.Master, h.veths[3].master = "plain", 11
+	h.veths[4].iface.Master, h.veths[4].master = "", 0
+	h.veths[5].firstPeer = PrimaryPeer
+	h.veths[6] = &tracked{iface: Interface{Index: 6, State: Attached, Master: "filtering"}, master: 10, portDue: true} // not seen
 	// read returns how many lists it took, and the events.
 	read := func() (int, []Event) {
 		t.Helper()
 		before := lists
-		p.events = nil
-		p.readPorts(func() (portList, error) { lists++; return ports, failure })
-		if len(p.portsDue()) > 0 {
+		h.events = nil
+		h.readPorts(func() (portList, error) { lists++; return ports, failure })
+		if len(h.portsDue()) > 0 {
 			t.Error("a port is still due")
 		}
-		return lists - before, p.events
+		return lists - before, h.events
 	}
-	if len(p.portsDue()) != 5 {
-		t.Errorf("%d ports are due, want 5", len(p.portsDue()))
+	if len(h.portsDue()) != 5 {
+		t.Errorf("%d ports are due, want 5", len(h.portsDue()))
 	}
 	if n, events := read(); n != 1 || len(events) != 5 || events[0].Kind != Added {
 		t.Errorf("at first %d lists and the events %+v, want one list and all added", n, events)
 	}
 	for index, want := range map[int]uint16{1: 100, 2: 200, 3: 0, 4: 0, 5: 0} {
-		if got := p.veths[index].iface.PortVLAN; got != want {
+		if got := h.veths[index].iface.PortVLAN; got != want {
 			t.Errorf("interface %d: VLAN %d, want %d", index, got, want)
 		}
 	}
-	if !p.veths[6].portDue {
-		t.Error("what is not seen yet is not due any more")
+	if !h.veths[6].portDue {
+		t.Error("the port of a veth that is not seen yet is not due any more")
 	}
 	if n, events := read(); n != 0 || len(events) != 0 {
-		t.Errorf("without a reason %d lists and the events %+v", n, events)
+		t.Errorf("no port is due, but %d lists and the events %+v", n, events)
 	}
 	failure = errors.New("not now")
-	p.veths[1].portDue = true
-	if n, events := read(); n != 1 || len(events) != 0 || p.veths[1].iface.PortVLAN != 100 {
-		t.Errorf("a failure: %d lists, the events %+v and %+v", n, events, p.veths[1])
+	h.veths[1].portDue = true
+	if n, events := read(); n != 1 || len(events) != 0 || h.veths[1].iface.PortVLAN != 100 {
+		t.Errorf("a failure: %d lists, the events %+v and %+v", n, events, h.veths[1])
 	}
 	failure = nil
-	p.veths[3].portDue = true
+	h.veths[3].portDue = true
 	if n, _ := read(); n != 0 {
 		t.Errorf("%d lists for a bridge that does not filter VLANs", n)
 	}
 	ports[2][0].Vid = 300
-	p.veths[2].portDue = true
+	h.veths[2].portDue = true
 	if _, events := read(); len(events) != 1 || events[0].Kind != Changed || events[0].Interface.PortVLAN != 300 {
 		t.Errorf("a change: events %+v", events)
 	}
@@ -104,11 +104,11 @@ func TestPortsAreListedSparingly(t *testing.T) {
 
 // A scan does not make a list of ports due; changes of the port or its bridge do.
 func TestWhatMakesAPortDue(t *testing.T) {
-	p := newHarness(t)
-	p.addDevice(bridge(10, "br1", false))
+	h := newHarness(t)
+	h.addDevice(bridge(10, "br1", false))
 	secondary := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true, Master: "br1"}, master: 10, nsid: 3, peer: 2, firstPeer: "net1"}
 	primary := &tracked{iface: Interface{Index: 2, State: Attached, Seen: true, Master: "cni0"}, firstPeer: PrimaryPeer}
-	p.veths[7], p.veths[2] = secondary, primary
+	h.veths[7], h.veths[2] = secondary, primary
 	due := func(what string, want bool) {
 		t.Helper()
 		if secondary.portDue != want || primary.portDue || secondary.scans.due || primary.scans.due {
@@ -117,22 +117,22 @@ func TestWhatMakesAPortDue(t *testing.T) {
 		}
 		secondary.portDue = false
 	}
-	p.deleted(7, unix.AF_BRIDGE)
-	p.deleted(2, unix.AF_BRIDGE)
+	h.deleted(7, unix.AF_BRIDGE)
+	h.deleted(2, unix.AF_BRIDGE)
 	due("an event of the port", true)
-	p.event(bridge(10, "br1", false))
+	h.event(bridge(10, "br1", false))
 	due("an event of its bridge", false)
-	p.event(bridge(10, "br1", true))
+	h.event(bridge(10, "br1", true))
 	due("the bridge filters VLANs now", true)
-	p.event(pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 10 }))
+	h.event(pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 10 }))
 	due("an event of the device", false)
-	p.event(pod())
+	h.event(pod())
 	due("it left the bridge", true)
 	listed := []netlink.Link{bridge(10, "br1", true), pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 10 })}
-	p.list(listed, p.now)
+	h.list(listed, h.now)
 	secondary.portDue = false
-	p.list(listed, p.now)
+	h.list(listed, h.now)
 	if !secondary.portDue {
-		t.Error("a resync does not ask for the port")
+		t.Error("a resync does not make the port due")
 	}
 }

@@ -7,40 +7,42 @@ import (
 )
 
 const (
-	// minPause is the least time between two scans of one netns, or two lists of one kind. A pod
-	// that changes its addresses all the time has scanBurst quick scans, then scanRate a second.
-	minPause  = 10 * time.Millisecond
+	// minPause is the least time between two scans of one netns, or two lists of one kind.
+	minPause = 10 * time.Millisecond
+	// A pod that changes its addresses all the time has scanBurst quick scans, then scanRate a second.
 	scanRate  = 5
 	scanBurst = 10
-	// scanShare bounds the scans of one large netns to a twentieth of a core.
+	// After a scan that took the CPU time t, the next starts scanPauseFactor * t later at the earliest, so
+	// scans of one large netns use at most 1/20 of a core.
 	scanPauseFactor = 20
-	// firstRetry is the pause after the first scan that failed; it doubles.
+	// firstRetry is the pause after the first failed scan. It doubles after each further failure.
 	firstRetry = 20 * time.Millisecond
-	// maxFailures is how often a netns is searched for before the next resync: a runtime may name it
-	// after it has made the veth. After unseenAfter failures the interface is announced as unseen.
+	// After maxFailures scans of a netns that failed, the next is at the next resync. There are several,
+	// because a runtime may name the netns after it has made the veth.
 	maxFailures = 8
+	// unseenAfter is the number of failed scans after which the interface is announced as unseen.
 	unseenAfter = 4
 )
 
-// pacer keeps pauses between expensive runs.
+// pacer schedules an expensive action, with a pause after each.
 type pacer struct {
 	due  bool
-	next time.Time // no run before this
+	next time.Time // the action does not start earlier
 }
 
-// ready reports whether to run now.
+// ready reports whether to act now.
 func (p *pacer) ready(now time.Time) bool { return p.due && !p.next.After(now) }
 
-// ran records a run: the next one is after the pause, once due is set again.
+// pause records an action. The next is possible after the pause, once due is set again.
 func (p *pacer) pause(now time.Time, pause time.Duration) { p.due, p.next = false, now.Add(pause) }
 
-// ranSince is ran with a pause that limits runs to 1/share of the time.
-func (p *pacer) pauseAfter(began time.Time, share time.Duration) {
+// pauseAfter is pause after an action since began. The pause is factor times as long as the action.
+func (p *pacer) pauseAfter(began time.Time, factor time.Duration) {
 	now := time.Now()
-	p.pause(now, max(minPause, share*now.Sub(began)))
+	p.pause(now, max(minPause, factor*now.Sub(began)))
 }
 
-// earlier returns the time of the next run if that is before at, else at.
+// earlier returns the time of the next action if that is before at, else at.
 func (p *pacer) earlier(at time.Time) time.Time {
 	if p.due && p.next.Before(at) {
 		return p.next
@@ -48,20 +50,19 @@ func (p *pacer) earlier(at time.Time) time.Time {
 	return at
 }
 
-// scans plans the scans of one netns.
+// scans schedules the scans of one netns.
 type scans struct {
 	pacer
-	limiter *rate.Limiter
-	// failures counts those since one succeeded.
-	failures int
+	limiter  *rate.Limiter
+	failures int // failed scans since the last that succeeded
 }
 
-// newScans returns a plan whose first scan is due at once.
+// newScans returns a schedule whose first scan is due at once.
 func newScans(now time.Time) scans {
-	return scans{pacer: pacer{true, now}, limiter: rate.NewLimiter(scanRate, scanBurst)}
+	return scans{pacer: pacer{due: true, next: now}, limiter: rate.NewLimiter(scanRate, scanBurst)}
 }
 
-// ran records a scan and its CPU time. After a failure the next is due soon, up to maxFailures.
+// done records a scan and its CPU time. After fewer than maxFailures failures it schedules the next.
 func (s *scans) done(now time.Time, cost time.Duration, failed bool) {
 	pause := max(minPause, scanPauseFactor*cost, s.limiter.ReserveN(now, 1).DelayFrom(now))
 	s.pacer.pause(now, pause)
@@ -74,4 +75,5 @@ func (s *scans) done(now time.Time, cost time.Duration, failed bool) {
 	}
 }
 
+// unseen reports whether the interface is to be announced as unseen.
 func (s *scans) unseen() bool { return s.failures >= unseenAfter }

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A run is ready when it is due and the pause is over.
+// An action is ready when it is due and the pause is over.
 func TestPacer(t *testing.T) {
 	now := time.Unix(1000, 0)
 	later := now.Add(time.Hour)
 	p := pacer{}
 	if p.ready(now) || p.earlier(later) != later {
-		t.Error("ready without a reason")
+		t.Error("ready, but not due")
 	}
 	p.due = true
 	if !p.ready(now) || p.earlier(later).After(now) {
@@ -20,7 +20,7 @@ func TestPacer(t *testing.T) {
 	}
 	p.pause(now, time.Second)
 	if p.ready(later) || p.earlier(later) != later {
-		t.Error("ready again without another reason")
+		t.Error("ready again, but not due again")
 	}
 	p.due = true
 	if next := now.Add(time.Second); p.ready(next.Add(-1)) || !p.ready(next) || p.earlier(later) != next || p.earlier(now) != now {
@@ -28,8 +28,8 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// The pause is in proportion to the run.
-func TestRanSince(t *testing.T) {
+// The pause is in proportion to the duration of the action.
+func TestPauseAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct{ took, want time.Duration }{
 			{0, minPause}, {time.Second, 50 * time.Second},
@@ -55,7 +55,7 @@ func TestScansAfterFailures(t *testing.T) {
 	for n, want := range []time.Duration{20, 40, 80, 160, 320, 640, 1280} {
 		s.done(now, 0, true)
 		if got := s.next.Sub(now); !s.due || got != want*time.Millisecond || s.unseen() != (n+1 >= unseenAfter) {
-			t.Errorf("after failure %d: due %t in %v, failedOften %t; want %v", n+1, s.due, got, s.unseen(), want*time.Millisecond)
+			t.Errorf("after failure %d: due %t in %v, unseen %t; want %v", n+1, s.due, got, s.unseen(), want*time.Millisecond)
 		}
 		now = s.next
 	}
@@ -63,7 +63,7 @@ func TestScansAfterFailures(t *testing.T) {
 		t.Error("after the last failure another scan is due")
 	}
 	if s.done(now, 0, false); s.due || s.unseen() {
-		t.Errorf("after a success: due %t, failedOften %t", s.due, s.unseen())
+		t.Errorf("after a success: due %t, unseen %t", s.due, s.unseen())
 	}
 	if s.done(now, 0, true); s.next.Sub(now) > time.Second/scanRate || !s.due {
 		t.Errorf("the first failure after it: due %t in %v", s.due, s.next.Sub(now))

@@ -15,7 +15,7 @@ type requests struct {
 	wake chan struct{} // has a value while the set is not empty
 
 	mu  sync.Mutex
-	set map[any]bool
+	set map[any]bool // the keys are values of the types above
 }
 
 func (r *requests) add(request any) {

@@ -17,12 +17,12 @@ func idle(t *testing.T) *Watcher {
 	return w
 }
 
-// Which requests make which scans due.
+// Each request schedules some scans or lists.
 func TestRequests(t *testing.T) {
 	for _, test := range []struct {
 		name               string
-		ask                func(w *Watcher)
-		second, third      bool // are scanned
+		request            func(w *Watcher)
+		second, third      bool // the scans of these veths are due
 		host, all, relists bool
 	}{
 		{"nothing", func(*Watcher) {}, false, false, false, false, false},
@@ -31,10 +31,10 @@ func TestRequests(t *testing.T) {
 		{"an interface", func(w *Watcher) { w.Refresh(20) }, true, false, false, false, false},
 		{"several", func(w *Watcher) { w.Refresh(20); w.Refresh(20); w.requests.add(scanNetns(1)) }, true, true, false, false, false},
 		{"events were lost", func(w *Watcher) { w.requests.add(scanEverything{}) }, false, false, false, true, false},
-		{"other names", func(w *Watcher) { w.SetIgnore(nil) }, false, false, false, false, true},
+		{"other ignored names", func(w *Watcher) { w.SetIgnore(nil) }, false, false, false, false, true},
 	} {
 		w := idle(t)
-		test.ask(w)
+		test.request(w)
 		if woken := len(w.requests.wake) > 0; woken != (test.name != "nothing") {
 			t.Errorf("%s: woken %t", test.name, woken)
 		}
@@ -44,13 +44,13 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s: scans %t, %t, of an ignored one %t, host %t, all %t, list %t", test.name, second, third, fourth, w.hostPacer.due, w.overrunPacer.due, relists)
 		}
 		if w.overrunPacer.due = false; w.takeRequests() || w.overrunPacer.due {
-			t.Errorf("%s: requested twice", test.name)
+			t.Errorf("%s: a request was taken twice", test.name)
 		}
 	}
 }
 
-// A loss of events makes a scan of everything due, with a pause between two.
-func TestLossMeansAScanOfEverything(t *testing.T) {
+// A loss of events schedules a scan of all namespaces, with a pause between two.
+func TestOverrunSchedulesAllScans(t *testing.T) {
 	w := idle(t)
 	now := time.Now()
 	lose := func() (scanned bool) {
@@ -72,21 +72,21 @@ func TestLossMeansAScanOfEverything(t *testing.T) {
 		return second
 	}
 	if !lose() || w.Overruns() != 1 {
-		t.Errorf("nothing is scanned after a loss, or %d are counted", w.Overruns())
+		t.Errorf("no netns is scanned after a loss, or %d are counted", w.Overruns())
 	}
 	now = now.Add(minOverrunPause - 1)
 	if lose() || w.Overruns() != 1 {
-		t.Errorf("the next loss is made up for too soon, or %d are counted", w.Overruns())
+		t.Errorf("the scan after the next loss is too soon, or %d are counted", w.Overruns())
 	}
 	now = now.Add(1)
 	if !lose() || w.Overruns() != 2 {
-		t.Errorf("the next loss is not made up for, or %d are counted", w.Overruns())
+		t.Errorf("no scan after the next loss, or %d are counted", w.Overruns())
 	}
 }
 
-// Each pod that starts may change the node's own addresses: they are listed at once, and
-// then for a limited part of the time.
-func TestHostIsListedSparingly(t *testing.T) {
+// Each pod that starts may change the node's own addresses. The watcher lists them at once, and then
+// keeps a pause after each list.
+func TestHostListsArePaced(t *testing.T) {
 	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newHarness(t).table}
 	never := time.Now().Add(24 * time.Hour)
 	work := func(now time.Time) (lists int, next time.Time) {
@@ -111,24 +111,24 @@ func TestHostIsListedSparingly(t *testing.T) {
 	w.hostPacer.next = later
 	w.scheduleHost()
 	if lists, next := work(time.Now()); lists != 0 || !next.Equal(later) {
-		t.Errorf("%d lists too soon, the next at %v, want none before %v", lists, next, later)
+		t.Errorf("%d lists during the pause, the next at %v, want none before %v", lists, next, later)
 	}
 	if lists, _ := work(later); lists != 1 {
-		t.Errorf("%d lists when it was time, want 1", lists)
+		t.Errorf("%d lists after the pause, want 1", lists)
 	}
 }
 
-// The VLANs of ports are listed for a limited part of the time, too.
-func TestPortsAreReadInTime(t *testing.T) {
+// The watcher keeps a pause after each list of the VLANs of ports, too.
+func TestPortListsArePaced(t *testing.T) {
 	w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newHarness(t).table}
 	now := time.Now()
 	veth := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true}, portDue: true}
 	w.table.veths[7] = veth
 	w.portPacer.next = now.Add(time.Second)
 	if next := w.work(t.Context(), now, now.Add(time.Hour)); !veth.portDue || next != w.portPacer.next {
-		t.Errorf("read too soon: %t; next in %v, want a second", !veth.portDue, next.Sub(now))
+		t.Errorf("read during the pause: %t; next in %v, want a second", !veth.portDue, next.Sub(now))
 	}
 	if w.work(t.Context(), now.Add(time.Second), now.Add(time.Hour)); veth.portDue {
-		t.Error("not read when it was time")
+		t.Error("not read after the pause")
 	}
 }

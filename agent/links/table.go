@@ -21,15 +21,15 @@ const (
 	maxQuiets = 5
 )
 
-// table holds the veths into other namespaces and decides which of them are observed, what is due
-// for them, and which events the agent gets. It makes no system call: [Watcher] does.
+// table holds the veths into other namespaces. It decides which of them are observed, what is due for
+// them, and which events the agent gets. [Watcher] makes the system calls.
 type table struct {
 	log    *slog.Logger
 	quiet  time.Duration
 	ignore func(name string) bool
-	// found reports whether anything leads to the netns with that id.
+	// reachable reports whether a path leads to the netns with that id.
 	reachable func(nsid int) bool
-	// signs reads the signs of uplinks, unless it did so since the last change.
+	// signs returns the signs of uplinks. It reads them once after each change of host addresses.
 	signs func() (uplinkSigns, error)
 
 	routes     defaultRoutes      // at the last list
@@ -37,15 +37,15 @@ type table struct {
 	veths      map[int]*tracked   // by ifindex
 	generation uint32
 	resyncs    int
-	// events are not sent yet. Before Removed the observer has to be detached from the interface;
-	// the agent does not get Removed of one without a FirstName.
+	// events are not sent yet. Before a Removed event is sent, the observer has to be detached from the
+	// interface. If the interface has no FirstName, the agent does not get the event.
 	events        []Event
-	unobservedDue bool // the list of what is not observed may have changed
+	unobservedDue bool // the list of unobserved veths may have changed
 }
 
-func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, found func(int) bool) *table {
+func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, reachable func(int) bool) *table {
 	return &table{
-		log: log, quiet: quiet, ignore: ignore, reachable: found, devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
+		log: log, quiet: quiet, ignore: ignore, reachable: reachable, devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
 	}
 }
 
@@ -55,8 +55,8 @@ type hostDevice struct {
 	filters bool // it is a bridge with vlan_filtering
 }
 
-// handle applies one link message. Those of the bridge family are about ports: RTM_DELLINK means
-// there that a device left its bridge, and VLANs may have changed.
+// handle applies one link message. Messages of the bridge family are about ports: their RTM_DELLINK
+// means that a device left its bridge, and the VLANs of the port may have changed.
 func (t *table) handle(update netlink.LinkUpdate, now time.Time) {
 	index := int(update.Index)
 	switch {
@@ -112,7 +112,7 @@ func (t *table) addDevice(link netlink.Link) {
 	t.devices[index] = device
 }
 
-// update applies the state of one link; listed says that no event came before.
+// update applies the state of one link. listed: the state comes from a list, not from an event.
 func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 	attrs := link.Attrs()
 	veth := t.veths[attrs.Index]
@@ -156,7 +156,7 @@ func (t *table) add(veth *tracked, now time.Time) {
 	t.generation++
 	veth.iface.Generation, veth.iface.State, veth.iface.Reason = t.generation, "", ""
 	veth.scans, veth.portDue = newScans(now), true
-	veth.attach, veth.attachUntil = pacer{true, now}, now.Add(maxQuiets*t.quiet)
+	veth.attach, veth.attachUntil = pacer{due: true, next: now}, now.Add(maxQuiets*t.quiet)
 	t.veths[veth.iface.Index] = veth
 }
 
@@ -251,20 +251,20 @@ func (t *table) unobserved() []Interface {
 	return all
 }
 
-// isSecondary reports whether a device is the host end of a secondary or ignored interface, whose
-// addresses are not the node's in the networks of pods.
+// isSecondary reports whether a device is the host end of a secondary or an ignored interface. The
+// addresses on it are not the node's in the networks of pods.
 func (t *table) isSecondary(index int) bool {
 	veth := t.veths[index]
 	return veth != nil && (veth.iface.State == Ignored || veth.firstPeer != "" && veth.firstPeer != PrimaryPeer)
 }
 
-// tracked is a veth into another netns.
+// tracked is a veth whose other end is in another netns.
 type tracked struct {
 	iface              Interface
 	nsid, peer, master int
 	firstPeer          string // the peer's first name, empty before the first scan
 	scans              scans
-	portDue            bool // the VLAN of its port has to be read, if it is one
+	portDue            bool // the VLAN of its bridge port has to be read, if it is a port
 	// attach is due once for a new veth, and while it is Waiting. Changes of the link postpone it
 	// until attachUntil.
 	attach      pacer
@@ -276,10 +276,10 @@ func (v *tracked) observed() bool { return v.iface.State != Ignored && v.iface.S
 // announced reports whether the agent got the interface.
 func (v *tracked) announced() bool { return v.iface.FirstName != "" }
 
-// rescan makes a scan due, except for ignored interfaces.
+// rescan schedules a scan, unless the interface is ignored.
 func (v *tracked) rescan() { v.scans.due = v.iface.State != Ignored }
 
-// isPort reports whether the VLAN of its port matters. Secondary interfaces of several networks may
+// isPort reports whether the VLAN of the bridge port matters. Secondary interfaces of several networks may
 // be ports of one bridge and differ by VLAN only; the primary ones are all in one network.
 func (v *tracked) isPort() bool { return v.firstPeer != PrimaryPeer && v.iface.Master != "" }
 
@@ -292,7 +292,7 @@ func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool)
 	return changed
 }
 
-// seen records what a scan found.
+// setSeen records what a scan found.
 func (v *tracked) setSeen(ref netns.Ref, view netns.View) {
 	if v.firstPeer == "" {
 		v.firstPeer = firstName(view.Peer)
@@ -304,8 +304,8 @@ func (v *tracked) setSeen(ref netns.Ref, view netns.View) {
 	}
 }
 
-// unseen records that nothing leads to the netns. The peer's name stays, because it may determine the
-// network.
+// setUnseen records that no path leads to the netns. The peer's first name stays, because it may determine
+// the network.
 func (v *tracked) setUnseen() {
 	v.iface.Seen, v.iface.Netns, v.iface.View = false, netns.Ref{}, netns.View{Peer: v.firstPeer}
 }

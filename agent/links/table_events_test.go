@@ -16,15 +16,16 @@ import (
 )
 
 var (
-	errUnreachable = errors.New("nothing leads to it")
+	errUnreachable = errors.New("no path leads to the netns")
 	podMAC         = net.HardwareAddr{2, 0, 0, 0, 0, 7}
 )
 
-// play is a table for which the test simulates the kernel.
+// harness is a table whose kernel the test simulates: it calls methods that report what the kernel would,
+// and compares the events of the table.
 type harness struct {
 	*table
 	now       time.Time
-	reachable map[int]bool
+	reachable map[int]bool // netns ids that a path leads to
 	signs     uplinkSigns
 	// signsErr is the error of reading the signs of uplinks.
 	signsErr error
@@ -32,15 +33,15 @@ type harness struct {
 }
 
 func newHarness(t *testing.T) *harness {
-	p := &harness{now: time.Unix(1000, 0), reachable: make(map[int]bool)}
+	h := &harness{now: time.Unix(1000, 0), reachable: make(map[int]bool)}
 	ignore := func(name string) bool { return h.ignored != "" && strings.HasPrefix(name, h.ignored) }
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	h.table = newTable(log, 3*time.Second, ignore, func(nsid int) bool { return h.reachable[nsid] })
 	h.table.signs = func() (uplinkSigns, error) { return h.signs, h.signsErr }
-	return p
+	return h
 }
 
-// pod is the link message of a veth with the index 7, with changes.
+// pod returns the link message of a veth with the index 7, after changes.
 func pod(change ...func(*netlink.LinkAttrs)) netlink.Link {
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{
 		Name: "pod7", Index: 7, NetNsID: 3, ParentIndex: 2, HardwareAddr: podMAC, OperState: netlink.OperUp,
@@ -59,37 +60,41 @@ func named(name string) func(*netlink.LinkAttrs) {
 	return func(a *netlink.LinkAttrs) { a.Name = name }
 }
 
+// event simulates RTM_NEWLINK.
 func (h *harness) event(link netlink.Link) {
 	var update netlink.LinkUpdate
 	update.Header.Type, update.Link, update.Index = unix.RTM_NEWLINK, link, int32(link.Attrs().Index)
 	h.handle(update, h.now)
 }
 
+// deleted simulates RTM_DELLINK. With AF_BRIDGE it means that the device left its bridge.
 func (h *harness) deleted(index int, family uint8) {
 	var update netlink.LinkUpdate
 	update.Header.Type, update.Family, update.Index = unix.RTM_DELLINK, family, int32(index)
 	h.handle(update, h.now)
 }
 
+// setPodState simulates the result of attaching to the veth.
 func (h *harness) setPodState(state State) { h.setState(h.veths[7], state, "", h.now) }
 
-// follow adds the veth and attaches to it.
+// addPod simulates a new veth and the result of attaching to it.
 func (h *harness) addPod(state State) {
 	h.event(pod())
 	h.setPodState(state)
 }
 
-// scan simulates one scan, which finds a peer of that name, or nothing.
-func (h *harness) scan(peer string) {
-	if peer == "" {
-		h.scanned(h.veths[7], netns.Ref{}, netns.View{}, errUnreachable, h.now)
-		return
-	}
+// scanFinds simulates a scan that finds a peer with this name.
+func (h *harness) scanFinds(peer string) {
 	h.reachable[3] = true
 	h.scanned(h.veths[7], netns.Ref{Inode: 33}, netns.View{Peer: peer}, nil, h.now)
 }
 
-// hide simulates failed scans until the veth is unseen.
+// scanFails simulates a scan that fails.
+func (h *harness) scanFails() {
+	h.scanned(h.veths[7], netns.Ref{}, netns.View{}, errUnreachable, h.now)
+}
+
+// failScans simulates failed scans of a netns that no path leads to, until the veth is unseen.
 func (h *harness) failScans() {
 	delete(h.reachable, 3)
 	for range unseenAfter {
@@ -106,7 +111,8 @@ func (h *harness) classifyAll() {
 // readPorts reads the VLANs that are due.
 func (h *harness) readPorts(list func() (portList, error)) { h.table.readPorts(h.portsDue(), list) }
 
-// report describes and clears the events so far, and lists what is not observed.
+// report describes the events since the last call, and lists the veths that are not observed. "detach"
+// is a Removed event of a veth that the agent does not know.
 func (h *harness) report() []string {
 	var all []string
 	for _, e := range h.events {

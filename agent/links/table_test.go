@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Changes of an interface, and the resulting events.
+// Each case simulates what the kernel reports, step by step, and compares the events. See [harness].
 func TestTable(t *testing.T) {
 	type step struct {
 		do   func(*harness)
 		want []string
 	}
-	followed := step{func(h *harness) { h.addPod(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}}
+	added := step{func(h *harness) { h.addPod(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}}
 	bySubnet, byMAC := map[int]bool{7: true}, map[string]bool{podMAC.String(): true}
 	uplink := step{
 		func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Attached); h.failScans() },
@@ -28,7 +28,7 @@ func TestTable(t *testing.T) {
 		return func(h *harness) { h.event(pod(change...)) }
 	}
 	for name, steps := range map[string][]step{
-		"announced when all is known": {
+		"added when its description is complete": {
 			{event(), nil},
 			{func(h *harness) { h.setPodState(Attached) }, nil},
 			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
@@ -42,48 +42,48 @@ func TestTable(t *testing.T) {
 			{func(h *harness) { h.failScans() }, nil},
 			{func(h *harness) { h.scanFinds("eth0") }, []string{"changed pod7 gen1 attached seen eth0"}},
 		},
-		"the netns is lost; the peer's name stays": {
-			followed,
+		"the netns is lost, but the peer's first name stays": {
+			added,
 			{func(h *harness) { h.scanFails() }, nil},
 			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen1 attached eth0"}},
 			{func(h *harness) { h.failScans() }, nil},
 			{func(h *harness) { h.scanFinds("other") }, []string{"changed pod7 gen1 attached seen eth0"}},
 		},
-		"a guest's interface has the name it had": {
+		"a peer that KubeVirt renamed keeps its first name": {
 			{func(h *harness) { h.addPod(Attached); h.scanFinds("eth0-nic") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
 		"deleted": {
-			followed,
+			added,
 			{func(h *harness) { h.deleted(7, unix.AF_UNSPEC) }, []string{"removed: interface pod7 is gone"}},
 			{event(), nil},
 			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
-		"deleted before it was announced": {
+		"deleted before it was added": {
 			{func(h *harness) { h.addPod(Attached); h.deleted(7, unix.AF_UNSPEC) }, []string{"detach"}},
 		},
 		"left a bridge": {
-			followed,
+			added,
 			{func(h *harness) { h.deleted(7, unix.AF_BRIDGE) }, nil},
 		},
 		"the peer is in another netns now": {
-			followed,
+			added,
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), []string{"removed: interface pod7 leads to another device"}},
 			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
-		"it has another peer": {
-			followed,
+		"another peer": {
+			added,
 			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), []string{"removed: interface pod7 leads to another device"}},
 		},
-		"the peer came to our netns": {
-			followed,
+		"the peer moved to the node's netns": {
+			added,
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = -1 }), []string{"removed: interface pod7 does not lead to a netns of pods any more"}},
 		},
 		"a default route uses it": {
-			followed,
+			added,
 			{func(h *harness) { h.routes.devices = map[int]bool{7: true}; h.event(pod()) }, []string{"removed: interface pod7 does not lead to a netns of pods any more"}},
 		},
 		"changes": {
-			followed,
+			added,
 			{event(), nil},
 			{event(named("new")), []string{"changed new gen1 attached seen eth0"}},
 			{event(named("new"), func(a *netlink.LinkAttrs) { a.OperState = netlink.OperDown }), []string{"changed new gen1 attached seen eth0"}},
@@ -133,49 +133,49 @@ func TestTable(t *testing.T) {
 			{func(h *harness) { h.ignored = "eth"; h.event(pod(named("eth1"))) }, []string{"eth1 is not observed: uplink"}},
 			{func(h *harness) { h.deleted(7, unix.AF_UNSPEC) }, nil},
 		},
-		"an uplink by its MAC that lost it": {
+		"an uplink by its MAC, until the default route leaves the MAC": {
 			{func(h *harness) { h.signs.macs = byMAC; h.addPod(Attached); h.failScans() }, []string{"detach", "pod7 is not observed: uplink"}},
 			{func(h *harness) { h.signsErr = errUnreachable; h.signs.macs = nil; h.classifyAll() }, []string{"pod7 is not observed: uplink"}},
 			{func(h *harness) { h.signsErr = nil; h.classifyAll() }, nil},
 			{func(h *harness) { h.setPodState(Attached); h.failScans() }, []string{"added pod7 gen2 attached listed"}},
 			{func(h *harness) { h.signs.macs = byMAC; h.classifyAll() }, []string{"removed: interface pod7 leads out of the node", "pod7 is not observed: uplink"}},
 		},
-		"an uplink whose netns was found after all": {
+		"an uplink whose netns is found later": {
 			uplink,
 			{func(h *harness) { h.scanFinds("eth0") }, nil},
 			{func(h *harness) { h.readPorts(vlans(7, 100)) }, nil}, // not attached yet
 			{func(h *harness) { h.setPodState(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
-			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // no uplink, whatever its address
+			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // its netns was found once, so the subnet makes it no uplink
 		},
-		"an uplink is no more, and ignored": {
+		"an uplink that becomes a pod interface, and is ignored": {
 			{func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Waiting); h.failScans() }, []string{"detach", "pod7 is not observed: uplink"}},
 			{func(h *harness) { h.ignored, h.signs.subnets = "pod", nil; h.classifyAll() }, []string{"pod7 is not observed: ignored"}},
 		},
-		"an uplink that a list does not have": {
+		"an uplink that is missing in a list": {
 			uplink,
 			{func(h *harness) { h.list([]netlink.Link{pod()}, h.now) }, []string{"pod7 is not observed: uplink"}},
 			{func(h *harness) { h.list(nil, h.now) }, nil},
 		},
-		"an uplink that a default route uses now": {
+		"an uplink that gets a default route": {
 			uplink,
 			{func(h *harness) { h.routes.devices = map[int]bool{7: true}; h.event(pod()) }, nil},
 		},
-		"a veth with an uplink's index, and another peer": {
+		"a veth with an uplink's index and another peer": {
 			uplink,
 			{event(func(a *netlink.LinkAttrs) { a.ParentIndex = 9 }), nil},
 			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
-		"a veth with an uplink's index": {
+		"a veth with an uplink's index in another netns": {
 			uplink,
 			{event(func(a *netlink.LinkAttrs) { a.NetNsID = 4 }), nil},
 			{func(h *harness) { h.setPodState(Attached); h.scanFinds("eth0") }, []string{"added pod7 gen2 attached seen eth0"}},
 		},
-		"not searched for long enough": {
+		"the signs of an uplink, but only one failed scan": {
 			{func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Attached); h.scanFails() }, nil},
 			{func(h *harness) { h.classifyAll() }, nil},
 			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
-		"a hidden pod": {
+		"unreachable, but without the signs of an uplink": {
 			{func(h *harness) {
 				h.signs.subnets = map[int]bool{8: true}
 				h.event(pod())
@@ -183,11 +183,11 @@ func TestTable(t *testing.T) {
 				h.failScans()
 			}, []string{"added pod7 gen1 attached"}},
 		},
-		"known to be there, but not to be entered": {
+		"the signs of an uplink, but its netns is reachable": {
 			{func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Attached) }, nil},
 			{func(h *harness) { h.reachable[3] = true; h.scanFails(); h.scanFails(); h.scanFails(); h.scanFails() }, []string{"added pod7 gen1 attached"}},
 		},
-		"not known whether it is an uplink": {
+		"the signs of an uplink cannot be read": {
 			{func(h *harness) { h.signs.subnets, h.signsErr = bySubnet, errUnreachable }, nil},
 			{func(h *harness) { h.addPod(Attached); h.failScans() }, []string{"added pod7 gen1 attached"}},
 		},
@@ -197,15 +197,15 @@ func TestTable(t *testing.T) {
 			for n, step := range steps {
 				before := h.unobserved()
 				h.unobservedDue = false
-				step.do(p)
+				step.do(h)
 				if diff := cmp.Diff(before, h.unobserved(), cmp.Comparer(func(a, b Interface) bool {
 					return a.Name == b.Name && a.State == b.State
 				})); diff != "" && !h.unobservedDue {
-					t.Errorf("step %d: the list of what is not observed is not due:\n%s", n+1, diff)
+					t.Errorf("step %d: unobservedDue is false, but the unobserved veths changed:\n%s", n+1, diff)
 				}
 				for _, veth := range h.veths {
 					if !veth.observed() && veth.attach.due || veth.iface.State == Ignored && veth.scans.due {
-						t.Errorf("step %d: something is due for what is not observed: %+v", n+1, veth)
+						t.Errorf("step %d: a veth that is not observed is due: %+v", n+1, veth)
 					}
 				}
 				if diff := cmp.Diff(step.want, h.report()); diff != "" {
@@ -216,13 +216,13 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A veth is attached to at once. If that has to wait for the pod's set-up, changes of the link postpone
-// it, for a limited time.
+// The watcher attaches to a new veth at once. If it has to wait for the pod's set-up, changes of the link
+// postpone attaching, for a limited time.
 func TestAttachIsDue(t *testing.T) {
 	h := newHarness(t)
 	h.event(pod())
 	veth := h.veths[7]
-	due := func() time.Duration {
+	attachIn := func() time.Duration {
 		t.Helper()
 		const never = time.Hour
 		switch at := veth.attach.earlier(h.now.Add(never)); {
@@ -232,53 +232,53 @@ func TestAttachIsDue(t *testing.T) {
 			return at.Sub(h.now)
 		}
 	}
-	if got := due(); got != 0 {
-		t.Errorf("due in %v, want at once", got)
+	if got := attachIn(); got != 0 {
+		t.Errorf("attaching is due in %v, want at once", got)
 	}
 	h.setPodState(Waiting)
 	began := h.now
-	if got := due(); got != h.quiet {
-		t.Errorf("due in %v, want %v", got, h.quiet)
+	if got := attachIn(); got != h.quiet {
+		t.Errorf("attaching is due in %v, want %v", got, h.quiet)
 	}
 	for h.now.Sub(began) < 10*h.quiet && !veth.attach.ready(h.now) {
 		h.now = h.now.Add(time.Second)
 		h.event(pod())
 	}
 	if took := h.now.Sub(began); took < (maxQuiets-1)*h.quiet || took > maxQuiets*h.quiet {
-		t.Errorf("a link that is never left alone is attached to after %v, want about %v", took, maxQuiets*h.quiet)
+		t.Errorf("attached after %v to a link that changes every second, want about %v", took, maxQuiets*h.quiet)
 	}
 	h.setPodState(Failed)
-	if got := due(); got != time.Hour {
-		t.Errorf("due in %v after a failure, want not before the resync", got)
+	if got := attachIn(); got != time.Hour {
+		t.Errorf("attaching is due in %v after a failure, want not before the resync", got)
 	}
 }
 
-// Resyncs spread the scans of known pods: no event reports a later name of a netns. Unseen ones are
-// scanned at every resync.
-func TestSeenPodsAreScannedInTurn(t *testing.T) {
+// Each of scansApart resyncs scans another part of the seen pods. All resyncs scan the unseen ones.
+func TestResyncsSpreadScans(t *testing.T) {
 	const pods = 3
 	h := newHarness(t)
 	var links []netlink.Link
 	for n := range pods {
 		links = append(links, pod(named(fmt.Sprint("pod", n)), func(a *netlink.LinkAttrs) { a.Index = 1000 + n }))
 	}
-	// due returns the interfaces whose scans a resync makes due; each scan then succeeds.
-	due := func() (all []int) {
+	// resync lists the links and returns the interfaces whose scans are due. It simulates that each
+	// scan succeeds.
+	resync := func() (scanned []int) {
 		h.list(links, h.now)
 		for index, one := range h.veths {
 			if one.scans.due {
-				all = append(all, index)
+				scanned = append(scanned, index)
 			}
 			one.scans.due, one.iface.Seen = false, true
 		}
-		return all
+		return scanned
 	}
-	if first := due(); len(first) != pods {
-		t.Fatalf("%d interfaces are scanned when they are new, want %d", len(first), pods)
+	if first := resync(); len(first) != pods {
+		t.Fatalf("the first resync scans %d new interfaces, want %d", len(first), pods)
 	}
 	count, most := make(map[int]int), 0
 	for range 2 * scansApart {
-		again := due()
+		again := resync()
 		for _, index := range again {
 			count[index]++
 		}
@@ -286,27 +286,26 @@ func TestSeenPodsAreScannedInTurn(t *testing.T) {
 	}
 	for index := range h.veths {
 		if count[index] != 2 {
-			t.Errorf("interface %d is scanned %d times in %d resyncs, want 2", index, count[index], 2*scansApart)
+			t.Errorf("%d resyncs scan interface %d %d times, want 2", 2*scansApart, index, count[index])
 		}
 	}
 	if most != 1 {
-		t.Errorf("%d of %d are scanned in one resync, want 1", most, pods)
+		t.Errorf("one resync scans %d of %d interfaces, want 1", most, pods)
 	}
 	h.veths[1000].iface.Seen = false
-	if again := due(); !slices.Contains(again, 1000) {
-		t.Error("who is not seen waits for its turn")
+	if again := resync(); !slices.Contains(again, 1000) {
+		t.Error("a resync does not scan an unseen interface")
 	}
 }
 
-// The addresses of host ends count as the node's, but for those of ignored and secondary
-// interfaces.
+// The addresses on host ends are the node's, except on those of secondary and ignored interfaces.
 func TestIsSecondary(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		veth *tracked
 		want bool
 	}{
-		{"no pod's", nil, false},
+		{"no pod interface", nil, false},
 		{"primary", &tracked{firstPeer: PrimaryPeer}, false},
 		{"secondary", &tracked{firstPeer: "net1"}, true},
 		{"not scanned yet", &tracked{}, false},

@@ -26,9 +26,9 @@ type foreign struct {
 	devices []netns.Device // at the last scan
 }
 
-// list finds netkit devices of the host, and in namespaces whose inode is not observed macvlan and
-// ipvlan devices on the host's devices, and physical ones (SR-IOV). It scans such a netns twice,
-// because a new one may not have its devices yet, and then seldom: a node may have hundreds.
+// list finds netkit devices of the host. In namespaces whose inode is not in observed it finds macvlan and
+// ipvlan devices on the host's devices, and physical devices (SR-IOV). It scans such a netns twice,
+// because a new one may not have its devices yet, and then at every tenth list: a node may have hundreds.
 func (u *unsupported) list(links []netlink.Link, refs []netns.Ref, observed map[uint64]bool) {
 	u.found = nil
 	for _, link := range links {

@@ -16,12 +16,13 @@ import (
 )
 
 const (
-	// hostShare and portShare limit lists of the node's own addresses and of the VLANs of all ports
-	// to 1/50 and 1/20 of a core. Pods whose host ends have the gateway's address, or whose devices go
-	// up and down, make them due all the time.
+	// After a list of the node's own addresses that took t, the next starts hostPauseFactor * t later at
+	// the earliest, so lists use at most 1/50 of a core: pods whose host ends have the gateway's address
+	// change that list all the time. portPauseFactor is the same for the VLANs of ports, which change
+	// when devices go up and down.
 	hostPauseFactor = 50
 	portPauseFactor = 20
-	// overrunPause is the least time between two scans of all namespaces because events were lost.
+	// minOverrunPause is the least time between two scans of all namespaces because events were lost.
 	minOverrunPause = time.Second
 )
 
@@ -49,7 +50,7 @@ type Watcher struct {
 	ignore   atomic.Pointer[func(name string) bool]
 	overruns atomic.Int64
 
-	// The rest is Run's own.
+	// Only Run uses the rest.
 	table                *table
 	finder               *netns.Finder
 	attacher             attacher
@@ -80,12 +81,12 @@ func New(opts Options) (*Watcher, error) {
 	}
 	w.ignore.Store(&opts.Ignore)
 	ignored := func(name string) bool { ignore := *w.ignore.Load(); return ignore != nil && ignore(name) }
-	found := func(nsid int) bool { _, ok := finder.Ref(nsid); return ok }
-	w.table = newTable(opts.Log, opts.Quiet, ignored, found)
+	reachable := func(nsid int) bool { _, ok := finder.Ref(nsid); return ok }
+	w.table = newTable(opts.Log, opts.Quiet, ignored, reachable)
 	return w, nil
 }
 
-// Events returns the channel of changes. It must be read until Run returns.
+// Events returns the channel of changes. The caller must read it until Run returns.
 func (w *Watcher) Events() <-chan Event { return w.events }
 
 // Refresh requests a scan of the netns behind the interface. It never blocks; requests for one
@@ -103,8 +104,8 @@ func (w *Watcher) SetIgnore(ignore func(name string) bool) {
 // concurrent use.
 func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 
-// takeRequests makes due what was requested, and reports whether all links have to be listed.
-func (w *Watcher) takeRequests() (list bool) {
+// takeRequests schedules the requested scans, and reports whether a list of all links was requested.
+func (w *Watcher) takeRequests() (relistAll bool) {
 	taken := w.requests.take()
 	for _, veth := range w.table.veths {
 		if taken[scanNetns(veth.nsid)] || taken[scanInterface(veth.iface.Generation)] {
@@ -118,7 +119,7 @@ func (w *Watcher) takeRequests() (list bool) {
 	return taken[relist{}]
 }
 
-// scanAll makes due what any change of an address makes due.
+// scheduleAll schedules a scan of every netns and a list of the node's own addresses.
 func (w *Watcher) scheduleAll() {
 	for _, veth := range w.table.veths {
 		veth.rescan()
@@ -126,8 +127,8 @@ func (w *Watcher) scheduleAll() {
 	w.scheduleHost()
 }
 
-// hostChanged makes a list of the node's own addresses due. The signs of uplinks are read again when
-// they are needed.
+// scheduleHost schedules a list of the node's own addresses. It also clears the cached signs of uplinks,
+// which are read again when they are needed.
 func (w *Watcher) scheduleHost() {
 	w.hostPacer.due = true
 	w.table.signs = sync.OnceValues(func() (uplinkSigns, error) { return readUplinkSigns(w.table.routes) })
@@ -145,13 +146,13 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	w.scheduleHost()
 	w.table.list(all, now)
 	w.flush(ctx)
-	seen := make(map[uint64]bool)
+	observed := make(map[uint64]bool) // inodes of the namespaces behind observed interfaces
 	for _, link := range all {
 		veth := w.table.veths[link.Attrs().Index]
 		if veth == nil || !veth.observed() {
 			continue
 		}
-		seen[veth.iface.Netns.Inode] = true
+		observed[veth.iface.Netns.Inode] = true
 		if !veth.attach.due {
 			state, reason := w.attacher.check(&veth.iface, link)
 			w.table.setState(veth, state, reason, time.Now())
@@ -163,11 +164,13 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 		w.opts.Log.Warn("listing devices that cannot be observed failed", "error", err)
 		return nil
 	}
-	w.unsupported.list(all, refs, seen)
+	w.unsupported.list(all, refs, observed)
 	return nil
 }
 
-// work does what is due. It returns when the next thing is due, at most next.
+// work does what is due at now, the start of this turn. Pauses count from the end of each action, which
+// may be seconds later. It returns the time of the next turn: when something is due again, or next if that
+// is earlier.
 func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	w.flush(ctx) // first: the kernel may reuse an ifindex
 	if w.overrunPacer.ready(now) {
@@ -188,13 +191,14 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		}
 	}
 	ports := w.table.portsDue()
-	if w.portPacer.due = len(ports) > 0; w.portPacer.ready(now) {
+	w.portPacer.due = len(ports) > 0
+	if w.portPacer.ready(now) {
 		began := time.Now()
 		w.table.readPorts(ports, netlink.BridgeVlanList)
 		w.portPacer.pauseAfter(began, portPauseFactor)
 	}
 	hostReady := w.hostPacer.ready(now)
-	if hostReady {
+	if hostReady { // first the uplinks: their changes are part of the events below
 		for _, veth := range w.table.veths {
 			w.table.classify(veth, now)
 		}
@@ -236,7 +240,7 @@ func (w *Watcher) listHost(ctx context.Context) {
 	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
 }
 
-// flush detaches from removed interfaces and sends the events of the table.
+// flush detaches from removed interfaces and sends the table's events to the agent.
 func (w *Watcher) flush(ctx context.Context) {
 	events := w.table.events
 	w.table.events = nil
@@ -244,7 +248,7 @@ func (w *Watcher) flush(ctx context.Context) {
 		if event.Kind == Removed {
 			event.Refused = w.attacher.detach(event.Interface)
 			if event.Interface.FirstName == "" {
-				continue // the agent does not know it
+				continue // the agent never got an Added event for it
 			}
 		}
 		w.emit(ctx, event)

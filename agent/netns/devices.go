@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Physical is the kind of a device that is not virtual, such as an SR-IOV function in a pod.
+// Physical is the [Device.Kind] of a device that is not virtual, such as an SR-IOV function in a pod.
 const Physical = "physical"
 
-// Device is a device of another netns without a host-side device of its own.
+// Device is a device in another netns that has no host end: no device of its own on the host.
 type Device struct {
 	Name  string
 	Index int
@@ -19,24 +19,25 @@ type Device struct {
 	Kind string
 }
 
-// maxDevicesOnHost bounds what [DevicesOnHost] returns of one netns.
+// maxDevicesWithoutHostEnd limits the devices of one netns.
 const maxDevicesWithoutHostEnd = 64
 
-// DevicesOnHost lists the devices of a netns whose packets reach the calling thread's netns, or the
-// wire, without passing a host-side device of their own, at most 64.
-func DevicesWithoutHostEnd(file *os.File) ([]Device, error) {
+// DevicesWithoutHostEnd lists up to 64 devices of a netns whose packets reach the calling thread's netns,
+// or the wire, without passing a host end.
+func DevicesWithoutHostEnd(netnsFile *os.File) ([]Device, error) {
 	host, err := os.Open(Self)
 	if err != nil {
 		return nil, fmt.Errorf("opening own netns: %w", err)
 	}
 	defer host.Close()
 	var devices []Device
-	err = Do(file, func() error {
+	err = Do(netnsFile, func() error {
 		hostID, err := netlink.GetNetNsIdByFd(int(host.Fd()))
 		if err != nil {
-			return fmt.Errorf("reading the host's netns id in %s: %w", file.Name(), err)
+			return fmt.Errorf("reading the host's netns id in %s: %w", netnsFile.Name(), err)
 		}
-		err = eachDevice(func() { devices = devices[:0] }, func(d device) {
+		begin := func() { devices = devices[:0] } // an interrupted list begins again
+		err = eachDevice(begin, func(d device) {
 			switch {
 			case len(devices) == maxDevicesWithoutHostEnd:
 				return
@@ -52,7 +53,7 @@ func DevicesWithoutHostEnd(file *os.File) ([]Device, error) {
 			devices = append(devices, Device{Name: d.name, Index: d.index, Kind: d.kind})
 		})
 		if err != nil {
-			return fmt.Errorf("scanning netns %s: %w", file.Name(), err)
+			return fmt.Errorf("scanning netns %s: %w", netnsFile.Name(), err)
 		}
 		return nil
 	})

@@ -34,14 +34,14 @@ func List[T any](what string, list func() ([]T, error)) ([]T, error) {
 // filterSkipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h.
 const filterSkipStats = 1 << 3
 
-// dumpLimit is the CPU time after which a list is not repeated: a pod may make its list long and
+// dumpLimit is the CPU time after which dump does not repeat a list: a pod may make its list long and
 // change it all the time.
 const dumpLimit = 20 * time.Millisecond
 
-// dump lists devices or addresses of the calling thread's netns and calls each with one message after
+// dump lists devices or addresses of the calling thread's netns. It calls each for one message after
 // the other, so that a pod with 60,000 addresses needs little memory. A message is valid until each
-// returns. The thread must be locked. Like [List] it repeats an incomplete list, after another call of
-// begin.
+// returns. The thread must be locked. Like [List] it repeats an incomplete list. It calls begin before each
+// attempt, so that the caller forgets the messages of the previous one.
 func dump(request, reply uint16, begin func(), each func(message []byte)) error {
 	var err error
 	limit := threadTime() + dumpLimit

@@ -76,14 +76,14 @@ var (
 	ErrNotFound = errors.New("no process and no name under /run/netns leads to it")
 	errMoved    = errors.New("its name now leads to another netns")
 	// ErrTooSoon says that the last search was less than SearchPause ago.
-	ErrTooSoon = errors.New("the last search for namespaces was a moment ago")
+	ErrTooSoon = errors.New("the last search for namespaces was less than " + SearchPause.String() + " ago")
 )
 
 // SearchPause is the least time between two searches of all processes by [Finder.Scan].
 const SearchPause = 20 * time.Millisecond
 
-// Scan enters the netns with that id and lists its addresses, seen from the device with the
-// index peer. It tries the known reference, then new names, because most runtimes name what they
+// Scan enters the netns with that id and lists its addresses as [Scan] does. peer is the index of the
+// device inside. It tries the known reference, then new names, because most runtimes name what they
 // make, and last every process of the node.
 func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
 	for _, search := range []func() error{nil, f.searchNames, f.searchSoon} {
@@ -149,7 +149,7 @@ func (f *Finder) Search() error {
 	return nil
 }
 
-// searchSoon is Search, unless that was just done.
+// searchSoon is Search. It fails with ErrTooSoon if the last search was less than SearchPause ago.
 func (f *Finder) searchSoon() error {
 	if time.Since(f.searched) < SearchPause {
 		return ErrTooSoon

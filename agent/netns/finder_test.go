@@ -13,7 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 )
 
-// finding is a Finder with a folder of names for itself.
+// finding is a Finder with a directory of names for itself.
 type finding struct {
 	*Finder
 	t     *testing.T

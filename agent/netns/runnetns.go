@@ -10,16 +10,16 @@ import (
 	"slices"
 )
 
-// Named are the entries of a folder in which runtimes and iproute2 name namespaces.
+// Named are the entries of a directory in which runtimes and iproute2 name namespaces.
 type Named struct {
 	Dir     string
-	Missing bool // there is no such folder
+	Missing bool // the directory does not exist
 	// Namespaces and Plain are the names that lead to a namespace and those that do not.
 	Namespaces, Plain []string
 }
 
-// ListNamed lists the folders below root, which is empty for the process's own view and
-// /proc/PID/root for another's. It reads at most 16,384 names of a folder.
+// ListNamed lists the directories below root, which is empty for the process's own view and
+// /proc/PID/root for another's. It reads at most 16,384 names of a directory.
 func ListNamed(root string) ([]Named, error) {
 	var all []Named
 	for _, dir := range namedDirs {
@@ -40,15 +40,15 @@ func ListNamed(root string) ([]Named, error) {
 	return all, nil
 }
 
-// readNames returns the names in a folder, sorted.
+// readNames returns the names in a directory, sorted.
 func readNames(dir string) ([]string, error) {
-	folder, err := os.Open(dir)
+	file, err := os.Open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("listing named netns: %w", err)
 	}
-	defer folder.Close()
-	names, err := folder.Readdirnames(maxCandidates)
-	if err != nil && !errors.Is(err, io.EOF) { // an empty folder
+	defer file.Close()
+	names, err := file.Readdirnames(maxCandidates)
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: an empty directory
 		return nil, fmt.Errorf("listing named netns: %w", err)
 	}
 	slices.Sort(names)

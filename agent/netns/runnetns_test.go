@@ -16,7 +16,7 @@ func TestListNamed(t *testing.T) {
 	empty, err := netns.ListNamed(root)
 	must(t, err)
 	if empty[0].Missing || len(empty[0].Namespaces)+len(empty[0].Plain) > 0 || !empty[1].Missing {
-		t.Errorf("an empty folder and a missing one: %+v", empty)
+		t.Errorf("an empty directory and a missing one: %+v", empty)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "lost"), nil, 0o600))
 	must(t, os.Symlink("/proc/self/ns/net", filepath.Join(dir, "self")))

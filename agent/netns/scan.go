@@ -57,8 +57,8 @@ type View struct {
 // ErrNoPeer says that the peer device is not, or no longer, in the netns.
 var ErrNoPeer = errors.New("the peer device is not there")
 
-// Scan enters the netns and lists its addresses, seen from the device with index
-// peer, the other end of a host veth. The error may be [ErrNoPeer].
+// Scan enters the netns and lists its addresses. peer is the index of the other end of a host veth: the
+// device through which packets of the netns reach the host. The error may be [ErrNoPeer].
 func Scan(file *os.File, peer int) (View, error) {
 	view := View{Taken: time.Now()}
 	err := Do(file, func() error {

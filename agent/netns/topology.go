@@ -41,7 +41,8 @@ func (t *topology) path(index int) path {
 	return path{where: Elsewhere}
 }
 
-// readTopology reads the devices of list, which is [eachDevice], seen from the one with index peer.
+// readTopology reads the devices that list, which is [eachDevice], passes to each. peer is the index of the
+// pod's end of a host veth.
 // With [netlink.ErrDumpInterrupted] the result is incomplete.
 func readTopology(peer int, list func(begin func(), each func(device)) error) (topology, error) {
 	t := topology{paths: make(map[int]path)}

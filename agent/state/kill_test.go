@@ -47,7 +47,7 @@ func writeForever(dir string) {
 }
 
 // An agent is killed while it writes. The next one always finds a complete document, removes temporary
-// files, and can lock the folder.
+// files, and can lock the directory.
 func TestKilledWhileWriting(t *testing.T) {
 	dir := t.TempDir()
 	leftovers, kills := 0, 0
@@ -83,11 +83,11 @@ func TestKilledWhileWriting(t *testing.T) {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
 		if names := s.names(); !slices.Equal(names, []string{fileName}) {
-			t.Fatalf("in the folder: %v", names)
+			t.Fatalf("in the directory: %v", names)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.Run(ctx); err != nil { // unlocks the folder
+		if err := s.Run(ctx); err != nil { // unlocks the directory
 			t.Fatal(err)
 		}
 	}

@@ -42,7 +42,7 @@ func (s *Store) Save(snapshot detector.Snapshot) {
 }
 
 // Run writes what was saved, at most once a second, and a last time when ctx ends. Then it unlocks the
-// folder and returns nil. Call it once.
+// directory and returns nil. Call it once.
 func (s *Store) Run(ctx context.Context) error {
 	defer s.writer.unlock()
 	timer := time.NewTimer(0)
@@ -117,7 +117,7 @@ func (s *Store) failed(err error) {
 	}
 	s.writer.failing = true
 	s.log.Warn("writing the state failed: a restart would lose conflicts and history; "+
-		"free disk space or set --state-dir to a writable folder", "file", s.path, "error", err)
+		"free disk space or set --state-dir to a writable directory", "file", s.path, "error", err)
 }
 
 // write replaces the document: a temporary file, fsync, rename.
@@ -139,17 +139,17 @@ func (s *Store) write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// lock makes the folder if it is missing, and locks it. A lock on the folder itself works on read-only
-// file systems, leaves no file, and ends with the process. If the folder was replaced, lock locks the
+// lock makes the directory if it is missing, and locks it. A lock on the directory itself works on read-only
+// file systems, leaves no file, and ends with the process. If the directory was replaced, lock locks the
 // new one.
 func (w *writer) lock(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return fmt.Errorf("making the folder: %w", err)
+		return fmt.Errorf("making the directory: %w", err)
 	}
 	if w.dir != nil {
 		held, err := w.dir.Stat()
 		if err != nil {
-			return fmt.Errorf("reading the folder: %w", err)
+			return fmt.Errorf("reading the directory: %w", err)
 		}
 		if current, err := os.Stat(path); err == nil && os.SameFile(held, current) {
 			return nil
@@ -158,9 +158,9 @@ func (w *writer) lock(path string) error {
 	}
 	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return fmt.Errorf("opening the folder: %w", err)
+		return fmt.Errorf("opening the directory: %w", err)
 	}
-	// Some file systems have no locks for folders.
+	// Some file systems have no locks for directories.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		dir.Close()
 		return errLocked

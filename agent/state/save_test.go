@@ -119,7 +119,7 @@ func TestWritesAreSpread(t *testing.T) {
 }
 
 // The last state is written when the agent stops, however soon after another one, and
-// the folder is free then.
+// the directory is free then.
 func TestLastWrite(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	all := sample(t, opts.NodeID, 0, 0, 5)
@@ -147,7 +147,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// An unusable folder is logged once and tried again with growing pauses of at most a minute; the next
+// An unusable directory is logged once and tried again with growing pauses of at most a minute; the next
 // success is logged.
 func TestFailureAndRecovery(t *testing.T) {
 	parent := t.TempDir()
@@ -249,7 +249,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if names := s.names(); !slices.Equal(names, []string{fileName}) {
-		t.Errorf("in the folder: %v", names)
+		t.Errorf("in the directory: %v", names)
 	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
@@ -336,7 +336,7 @@ func remount(t *testing.T, dir string, flags uintptr) {
 	}
 }
 
-// A folder that another agent uses is neither read nor written.
+// A directory that another agent uses is neither read nor written.
 func TestLockedFolder(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	mine := sample(t, opts.NodeID, 1, 0, 1)
@@ -373,7 +373,7 @@ func TestLockedFolder(t *testing.T) {
 	}
 }
 
-// The folder of a running agent is removed: the agent creates and locks it again.
+// The directory of a running agent is removed: the agent creates and locks it again.
 func TestFolderIsRemoved(t *testing.T) {
 	opts := testOptions(filepath.Join(t.TempDir(), "dupip"))
 	all := sample(t, opts.NodeID, 0, 0, 3)
@@ -389,7 +389,7 @@ func TestFolderIsRemoved(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if other, _ := Open(opts); !other.off {
-		t.Error("the new folder is not locked")
+		t.Error("the new directory is not locked")
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package state keeps the detector's conflicts on disk over kill -9, a restart and an upgrade.
 //
-// It owns one JSON document in a folder of its own, its format and its validation. Failures never keep
+// It owns one JSON document in a directory of its own, its format and its validation. Failures never keep
 // the agent from starting or running: an invalid file is renamed, a failed write is repeated, and both
 // are logged. The package must not know when a conflict changes or what the detector restores.
 package state
@@ -54,7 +54,7 @@ type Store struct {
 	path string
 	log  *slog.Logger
 	wake chan struct{}
-	off  bool // another process uses the folder; nothing is ever written
+	off  bool // another process uses the directory; nothing is ever written
 
 	mu      sync.Mutex
 	pending *detector.Snapshot // the newest, not written yet
@@ -69,9 +69,9 @@ type status struct {
 	bytes   int
 }
 
-var errLocked = errors.New("another process uses the folder; give each agent a --state-dir of its own")
+var errLocked = errors.New("another process uses the directory; give each agent a --state-dir of its own")
 
-// Open locks the folder and reads the state of the previous agent. It always succeeds; it logs a failure
+// Open locks the directory and reads the state of the previous agent. It always succeeds; it logs a failure
 // in one line, and Status shows it.
 //
 // On the same boot it restores the conflicts, with the present NodeID in this node's holders: the node
@@ -86,7 +86,7 @@ func Open(opts Options) (*Store, detector.Snapshot) {
 	if err := s.writer.lock(opts.Dir); err != nil {
 		s.status.err = err
 		if s.off = errors.Is(err, errLocked); s.off {
-			s.log.Warn("the state is not kept: a restart will lose conflicts and history", "folder", opts.Dir, "error", err)
+			s.log.Warn("the state is not kept: a restart will lose conflicts and history", "directory", opts.Dir, "error", err)
 			return s, detector.Snapshot{}
 		}
 		s.failed(err)
@@ -213,7 +213,7 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-// names lists the folder in order, as far as it can be read.
+// names lists the directory in order, as far as it can be read.
 func (s *Store) names() (names []string) {
 	entries, _ := os.ReadDir(s.opts.Dir)
 	for _, entry := range entries {

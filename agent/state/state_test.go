@@ -170,7 +170,7 @@ func TestRoundTrip(t *testing.T) {
 				}
 			}
 			if names := (&Store{opts: opts}).names(); !slices.Equal(names, []string{fileName}) {
-				t.Errorf("in the folder: %v", names)
+				t.Errorf("in the directory: %v", names)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func TestInvalidFileIsRenamed(t *testing.T) {
 			return errorOf(text(" ")(path), os.Truncate(path, 1<<40))
 		}, "larger than 16777216 bytes"},
 		{"a FIFO", func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file"},
-		{"a folder", func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) }, "not a regular file"},
+		{"a directory", func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) }, "not a regular file"},
 		{"a device", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))) }, "not a regular file"},
 		{"a socket", func(path string) error {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -67,7 +67,7 @@ func TestDoctorSockets(t *testing.T) {
 	file := filepath.Join(dir, "file")
 	l.Do(os.WriteFile(file, nil, 0o600))
 	examine(file).want(l, "api socket", "fail", "no socket", "--api-socket")
-	examine(filepath.Join(file, "a.sock")).want(l, "api socket", "fail", "not a folder")
+	examine(filepath.Join(file, "a.sock")).want(l, "api socket", "fail", "not a directory")
 	examine("/proc/none/a.sock").want(l, "api socket", "fail", "/proc")
 	examine(filepath.Join(dir, strings.Repeat("x", 120))).want(l, "api socket", "fail", "107")
 
@@ -85,7 +85,7 @@ func TestDoctorSockets(t *testing.T) {
 	r.want(l, "agent", "fail", "an agent runs on this node", "--api-socket")
 	examine(a.Socket).want(l, "agent", "ok", "ready")
 	r = doctor(l, n.Netns, nil, "--api-socket", a.Socket, "--cri-socket", "off", "--metrics-listen", ":1")
-	r.want(l, "metrics", "warn", "the agent runs, but nobody listens")
+	r.want(l, "metrics", "warn", "the agent runs, but nothing listens")
 	l.Do(a.Stop())
 }
 
@@ -151,17 +151,17 @@ func TestDoctorStateDir(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(full, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("filling the disk: %v", err)
 	}
-	examine(full).want(l, "state dir", "fail", "full", "make room")
+	examine(full).want(l, "state dir", "fail", "full", "free disk space")
 
 	file, dangling, leading := filepath.Join(disk, "file"), filepath.Join(disk, "dangling"), filepath.Join(disk, "leading")
 	open := filepath.Join(disk, "open")
 	l.Do(os.WriteFile(file, nil, 0o600), os.Symlink("/nowhere/at/all", dangling), os.Mkdir(open, 0o700),
 		os.Chmod(open, 0o777), os.Symlink(disk, leading))
-	examine(file).want(l, "state dir", "fail", "not a folder")
-	examine(filepath.Join(file, "below")).want(l, "state dir", "fail", "not a folder")
-	examine(dangling).want(l, "state dir", "fail", "link to nothing")
-	examine(leading).want(l, "state dir", "ok", "leads to "+disk)
-	examine(open).want(l, "state dir", "warn", "others may write")
+	examine(file).want(l, "state dir", "fail", "not a directory")
+	examine(filepath.Join(file, "below")).want(l, "state dir", "fail", "not a directory")
+	examine(dangling).want(l, "state dir", "fail", "dangling symbolic link")
+	examine(leading).want(l, "state dir", "ok", "symbolic link to "+disk)
+	examine(open).want(l, "state dir", "warn", "may write to it")
 }
 
 // The configuration file, as far as it can be checked without reading it.
