@@ -7,16 +7,16 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Coverage says which agents contributed to a document about the cluster. It is empty in the document
+// Coverage reports which agents contributed to a document about the cluster. It is empty in the document
 // of a single agent.
 type Coverage struct {
-	// Alone: the cluster was requested, but this agent is in none.
+	// Alone: the request was for the cluster, but this agent is in none.
 	Alone bool `json:"alone,omitzero"`
 	// Asked counts the agents that got the request, including this one.
 	Asked int `json:"asked,omitzero"`
 	// Missing names the nodes whose agents did not answer in time.
 	Missing []string `json:"missing,omitzero"`
-	// Omitted counts the elements beyond the limit of an answer.
+	// Omitted counts the elements beyond the limit of a document.
 	Omitted int  `json:"omitted,omitzero"`
 	Partial bool `json:"partial,omitzero"` // something is missing or omitted
 }
@@ -49,7 +49,7 @@ type Node struct {
 	// State is alive, suspect, dead or left, since Since.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
-	// Heard is when its last message came.
+	// Heard is when this agent received the last message of it.
 	Heard time.Time `json:"heard,omitzero"`
 	// Unacked counts the leases that it has not acknowledged.
 	Unacked int `json:"unacked"`
@@ -57,7 +57,7 @@ type Node struct {
 	Namesake bool `json:"namesake,omitzero"`
 }
 
-// Nodes is the answer to GET /v1/nodes.
+// Nodes is the response to GET /v1/nodes.
 type Nodes struct {
 	Node    string        `json:"node"`
 	Nodes   []Node        `json:"nodes"`
@@ -66,15 +66,15 @@ type Nodes struct {
 
 // ClusterStatus is this agent's view of the cluster.
 type ClusterStatus struct {
-	// Alone: it is in none, and the rest is empty.
+	// Alone: this agent is in no cluster, and the rest is empty.
 	Alone     bool   `json:"alone,omitzero"`
 	Label     string `json:"label,omitzero"`   // the cluster's name
 	Address   string `json:"address,omitzero"` // where this agent receives gossip
 	Encrypted bool   `json:"encrypted"`
 	// Members counts the agents by state.
 	Members map[string]int `json:"membersByState,omitzero"`
-	// Leases counts this node's own, Unacked those of them without an acknowledgement for more than a
-	// few seconds, Kept those that it keeps for other nodes.
+	// Leases counts the leases of this node's bindings. Unacked counts those that a keeper has not
+	// acknowledged for more than a few seconds. Kept counts the leases that this agent keeps.
 	Leases  int `json:"leases"`
 	Unacked int `json:"leasesUnacked"`
 	Kept    int `json:"leasesKept"`
@@ -82,7 +82,7 @@ type ClusterStatus struct {
 	Dropped  map[string]uint64 `json:"dropped,omitzero"`
 	Sent     map[string]uint64 `json:"sent,omitzero"`
 	Received map[string]uint64 `json:"received,omitzero"`
-	// Problems say what is wrong and what to do.
+	// Problems describe what is wrong and what to do.
 	Problems []string `json:"problems,omitzero"`
 }
 

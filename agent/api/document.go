@@ -14,7 +14,7 @@ type Binding struct {
 	BootID    string `json:"boot,omitzero"` // the node's boot id
 	Interface string `json:"interface,omitzero"`
 	Ifindex   uint32 `json:"ifindex,omitzero"`
-	// Generation distinguishes interfaces with one Ifindex. It is unique in the life of an agent.
+	// Generation distinguishes interfaces that had the same Ifindex. An agent uses each number once.
 	Generation  uint32    `json:"generation,omitzero"`
 	MAC         string    `json:"mac,omitzero"`
 	Netns       string    `json:"netns,omitzero"`
@@ -22,14 +22,14 @@ type Binding struct {
 	Evidence    string    `json:"evidence"`
 	FirstSeen   time.Time `json:"firstSeen,omitzero"`
 	LastSeen    time.Time `json:"lastSeen,omitzero"`
-	// FoundAtStart: the interface is older than its agent, so the holder may have had the address long
-	// before FirstSeen.
+	// FoundAtStart: the agent found the interface when it started, so the holder may have had the address
+	// long before FirstSeen.
 	FoundAtStart bool `json:"foundAtStart,omitzero"`
 	Unreachable  bool `json:"unreachable,omitzero"` // the holder's node does not answer
 	Pod          *Pod `json:"pod,omitzero"`
 }
 
-// Pod names a workload. It is absent when unknown.
+// Pod is a Kubernetes pod, as the container runtime reports it. It is absent if it is unknown.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -40,7 +40,8 @@ type Pod struct {
 	Stopped   bool      `json:"stopped,omitzero"` // the sandbox is not ready
 }
 
-// Conflict is one address with two or more live holders.
+// Conflict is one address that has, or had, several live holders. Holders that are gone are not in Holders,
+// so a suspected or resolved conflict may have fewer than two.
 type Conflict struct {
 	ID          string    `json:"id"`
 	Network     string    `json:"network"`
@@ -60,51 +61,65 @@ type Conflict struct {
 
 // Route is where the kernel of a node sends its own packets to the address of a conflict.
 type Route struct {
-	// Node includes the boot where another node has the same name.
+	// Node includes the boot id if another node has the same name.
 	Node string `json:"node"`
-	// To is "holder", "node" (ToNode), "away" (off the node), "device" (one that leads to no known
-	// holder), "self", "nowhere" (no route), or "unknown" (a bridge without a neighbour entry for the
-	// address).
+	// To is the kind of the destination:
+	//   - "holder": the holder with the index Holder
+	//   - "node": another node, ToNode
+	//   - "away": a host that is no node of the cluster
+	//   - "device": a device that leads to no known holder
+	//   - "self": the node itself
+	//   - "nowhere": there is no route
+	//   - "unknown": a bridge that has no neighbour entry for the address
 	To      string `json:"to"`
-	Holder  *int   `json:"holder,omitzero"` // index in the conflict's holders
+	Holder  *int   `json:"holder,omitzero"` // index in Conflict.Holders
 	ToNode  string `json:"toNode,omitzero"`
 	Device  string `json:"device,omitzero"`  // outgoing
 	Gateway string `json:"gateway,omitzero"` // next hop, if any
 }
 
-// Advice is what to do about a conflict. Numbers of holders are indexes in the conflict's holders.
+// Advice is what to do about a conflict. It identifies a holder by its index in Conflict.Holders.
 type Advice struct {
-	// Newer is the holder that got the address last, Than the one before it. They are absent if that is
-	// not known, for the reason in Unknown.
+	// Newer is the holder that got the address last. Than is the holder that got it before Newer. Both are
+	// absent if the order is unknown; Unknown is then the reason.
 	Newer *int `json:"newer,omitzero"`
 	Than  *int `json:"than,omitzero"`
-	// By is what AfterSeconds compares: "created" (the sandboxes) or "firstSeen".
+	// Newer got the address AfterSeconds later than Than. By is the time that was compared: "created" (of
+	// the sandboxes) or "firstSeen".
 	By           string  `json:"by,omitzero"`
 	AfterSeconds float64 `json:"afterSeconds,omitzero"`
-	// Unknown is "found-at-start", "together", "another-order" (by creation than by first seen), "host"
-	// (a node's own address has no age), "unreachable" (check the holder's node first), or "two-nodes"
-	// (they run one pod; remove one of the nodes).
+	// Unknown is the reason why Newer is absent:
+	//   - "found-at-start": an agent found the holder when it started, which tells no age
+	//   - "together": the times are too close to each other
+	//   - "another-order": the times of creation and of first seen contradict each other
+	//   - "host": a node's own address has no age
+	//   - "unreachable": a holder's node does not answer; check the node first
+	//   - "two-nodes": two nodes run one pod; remove one of the nodes
 	Unknown string `json:"unknown,omitzero"`
-	// Held are the holders because of which nothing is to be removed now: those whose nodes do not
-	// answer, or of the pod that two nodes run.
+	// Held are the holders that prevent a removal now: their nodes do not answer, or two nodes run their
+	// pod.
 	Held []int `json:"held,omitzero"`
-	// Remove has all holders in the order in which to remove them, nodes last; the conflict ends when
-	// one is left. It is empty if nothing is to be removed now.
+	// Remove has all holders in the order in which to remove them, nodes last. The conflict ends when one
+	// holder remains. Remove is empty if no holder should be removed now.
 	Remove []Removal `json:"remove"`
 }
 
 // Removal says how to remove a holder.
 type Removal struct {
 	Holder int `json:"holder"`
-	// Because is the reason for the order: "stopped" (its sandbox is), "replaced" (a later sandbox has
-	// its pod's name), "newer", "dark" (no node sends packets to it), or "pod" (the other is a node).
+	// Because is the reason to remove this holder before those that follow:
+	//   - "stopped": its sandbox is stopped
+	//   - "replaced": a later sandbox has its pod's name
+	//   - "newer": it got the address last
+	//   - "dark": no node sends packets to it
+	//   - "pod": another holder is a node
 	Because string `json:"because,omitzero"`
-	// Command is safe for a shell, on the node On, or anywhere if On is empty. It is absent for nodes,
-	// and if there is none.
+	// Command removes the holder. It is safe for a shell. Run it on the node On, or anywhere if On is
+	// empty. It is absent if the holder is a node, or no command is known.
 	Command string `json:"command,omitzero"`
 	On      string `json:"on,omitzero"`
 	Address string `json:"address,omitzero"` // of On's agent, if known
-	// Then is for nodes that would send to the holder's MAC for a while, by a neighbour entry.
+	// Then are the commands to run after Command, for nodes whose neighbour entry has the holder's MAC.
 	Then []Flush `json:"then,omitzero"`
 }
 
@@ -116,14 +131,14 @@ type Flush struct {
 	Device  string `json:"device"`
 }
 
-// Bindings is the answer to GET /v1/bindings.
+// Bindings is the response to GET /v1/bindings.
 type Bindings struct {
-	Node     string    `json:"node"`
-	Bindings []Binding `json:"bindings"`
-	Coverage `yaml:",inline"`
+	Node     string           `json:"node"`
+	Bindings []Binding        `json:"bindings"`
+	Coverage `yaml:",inline"` // its fields are fields of this document, in JSON and YAML
 }
 
-// Conflicts is the answer to GET /v1/conflicts.
+// Conflicts is the response to GET /v1/conflicts.
 type Conflicts struct {
 	Node      string     `json:"node"`
 	Conflicts []Conflict `json:"conflicts"`
@@ -146,7 +161,7 @@ type ConflictEvent struct {
 	Conflict Conflict  `json:"conflict"`
 }
 
-// Note is one line in the story of an address, recorded by Node. HolderNode is present if the holder is
+// Note is one event in the story of an address, recorded by Node. HolderNode is present if the holder is
 // on another node.
 type Note struct {
 	At         time.Time `json:"at"`
@@ -159,7 +174,7 @@ type Note struct {
 	Text       string    `json:"text"`
 }
 
-// Story is what the named nodes know about one address in one network.
+// Story is what Nodes know about one address in one network: verdict, bindings, conflict and past events.
 type Story struct {
 	Network  string    `json:"network"`
 	IP       string    `json:"ip"`
@@ -171,25 +186,27 @@ type Story struct {
 	Notes    []Note    `json:"notes"`
 }
 
-// Verdict is the verdict of some nodes.
+// Verdict is the verdict of those nodes.
 type Verdict struct {
 	Nodes   []string `json:"nodes"`
 	Verdict string   `json:"verdict"`
 }
 
-// Configured is a pod interface whose netns lists an address, whether or not packets were observed.
+// Configured is a pod interface of this node in whose netns the kernel lists the address, whether or not
+// packets with the address were observed.
 type Configured struct {
 	Network   string `json:"network"`
 	Interface string `json:"interface"`
 	Netns     string `json:"netns"`
 	Pod       *Pod   `json:"pod,omitzero"`
-	// Device is "peer", "loopback" or "elsewhere". An answer counts for the first two only.
+	// Device is the kind of the device in the pod that has the address: "peer" (the other end of the
+	// interface), "loopback" or "elsewhere". The pod is a holder only by an address on the first two.
 	Device     string `json:"device"`
 	Settled    bool   `json:"settled"`             // duplicate address detection has ended
-	Unanswered int    `json:"unanswered,omitzero"` // probes of an address that was never observed
+	Unanswered int    `json:"unanswered,omitzero"` // unanswered probes, if the address was never observed
 }
 
-// Explanation is the answer to GET /v1/explain?ip=.
+// Explanation is the response to GET /v1/explain?ip=.
 type Explanation struct {
 	Node       string       `json:"node"`
 	IP         string       `json:"ip"`
@@ -206,7 +223,7 @@ type InterfaceStatus struct {
 	State      string   `json:"state"`
 	Reason     string   `json:"reason,omitzero"`
 	Network    string   `json:"network,omitzero"`
-	Peer       string   `json:"peer,omitzero"`
+	Peer       string   `json:"peer,omitzero"` // name of the device at the other end, in the pod
 	Netns      string   `json:"netns,omitzero"`
 	Pid        int      `json:"pid,omitzero"`
 	Pod        *Pod     `json:"pod,omitzero"`
@@ -221,11 +238,11 @@ type Refused struct {
 	RingFull  uint64 `json:"ringFull"`
 }
 
-// Status is the answer to GET /v1/status.
+// Status is the response to GET /v1/status.
 type Status struct {
 	Node       string            `json:"node"`
 	BootID     string            `json:"bootID"`
-	Epoch      int64             `json:"epoch"`
+	Epoch      int64             `json:"epoch"` // see Node.Epoch
 	Version    string            `json:"version"`
 	Started    time.Time         `json:"started"`
 	AttachMode string            `json:"attach"`
@@ -237,7 +254,7 @@ type Status struct {
 	Conflicts  map[string]int    `json:"openConflictsByState"`
 	Faded      uint64            `json:"suspicionsFaded"`
 	Resolved   uint64            `json:"conflictsResolved"`
-	// Suppressed counts suspicions that were not raised, by reason.
+	// Suppressed counts suspicions that were not raised although an address has several holders, by reason.
 	Suppressed      map[string]uint64 `json:"suppressed"`
 	Dropped         map[string]uint64 `json:"dropped"`
 	Pending         int               `json:"recordsPending"` // records that wait for their interface to be scanned
@@ -252,22 +269,22 @@ type Status struct {
 	Cluster  ClusterStatus   `json:"cluster"`
 }
 
-// ConfigStatus is about the configuration file. Error is what is wrong with the file now; the previous
-// configuration stays active.
+// ConfigStatus describes the configuration file. Error is what is wrong with the file now; the previous
+// content stays active.
 type ConfigStatus struct {
 	Path     string    `json:"path,omitzero"`
 	LoadedAt time.Time `json:"loadedAt,omitzero"`
 	Error    string    `json:"error,omitzero"`
 }
 
-// StateStatus is about the conflicts on disk. Error is that of the last write.
+// StateStatus describes the conflicts on disk. Error is the error of the last write.
 type StateStatus struct {
 	Dir       string    `json:"dir"`
 	WrittenAt time.Time `json:"writtenAt,omitzero"`
 	Error     string    `json:"error,omitzero"`
 }
 
-// RuntimeStatus is about the container runtime, which names the pods.
+// RuntimeStatus describes the container runtime, from which the agent has the names of pods.
 type RuntimeStatus struct {
 	Socket    string `json:"socket,omitzero"`
 	Name      string `json:"name,omitzero"`
@@ -284,7 +301,7 @@ type NetworkStatus struct {
 	Solicit bool   `json:"solicit"`
 }
 
-// Error is the body of every answer that is not 200.
+// Error is the body of every response whose status is not 200.
 type Error struct {
 	Error string `json:"error"`
 }

@@ -65,10 +65,7 @@ func checkStateDir(_ context.Context, known *facts) Check {
 	var disk unix.Statfs_t
 	var info unix.Stat_t
 	if err == nil {
-		err = unix.Statfs(existing, &disk)
-	}
-	if err == nil {
-		err = unix.Stat(existing, &info)
+		err = errors.Join(unix.Statfs(existing, &disk), unix.Stat(existing, &info))
 	}
 	if err != nil {
 		return fail(mount, "%v", err)

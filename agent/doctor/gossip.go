@@ -23,7 +23,7 @@ func (f *facts) joined() bool {
 	return f.opts.Bind != "" || len(f.opts.Join) > 0 || f.status != nil && !f.status.Cluster.Alone
 }
 
-// checkGossip checks the agent's view of the cluster.
+// checkGossip checks the agent's view of the cluster, so that duplicates on other nodes are found.
 func checkGossip(_ context.Context, known *facts) Check {
 	c := known.status.Cluster
 	if c.Alone {
@@ -92,7 +92,7 @@ func checkGossipPort(_ context.Context, known *facts) Check {
 		return ok("%s, the agent's", s.Cluster.Address)
 	}
 	if err := known.opts.CheckPort(bind, port); err != nil {
-		return fail(fmt.Sprintf("ss -lntup 'sport = :%d' names what has the port: stop it, or choose another --gossip-port, the same on all nodes; "+
+		return fail(fmt.Sprintf("ss -lntup 'sport = :%d' names the program that uses the port: stop it, or choose another --gossip-port, the same on all nodes; "+
 			"--bind has to be an address of this node", port), "%v", err)
 	}
 	return ok("%s is free, TCP and UDP", net.JoinHostPort(bind, strconv.Itoa(port)))
@@ -130,7 +130,7 @@ func checkJoin(ctx context.Context, known *facts) Check {
 	case len(reached) > 0:
 		return warn("one is enough to join; allow TCP and UDP between the nodes, or remove the others from the list", "%s can be reached by TCP, not %s", firstFew(reached), firstFew(failed))
 	case len(failed) > 0:
-		return warn("see whether agents run there, and allow TCP and UDP between the nodes; the first node of a cluster finds nobody", "nobody to join: %s", firstFew(failed))
+		return warn("see whether agents run there, and allow TCP and UDP between the nodes; the first node of a cluster finds no other", "no node to join: %s", firstFew(failed))
 	case len(addresses) > 0:
 		return ok("--join names this node only: the first of a cluster")
 	}

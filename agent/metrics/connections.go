@@ -3,6 +3,7 @@ package metrics
 import (
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 )
 
@@ -12,9 +13,8 @@ import (
 type connections struct {
 	limit int
 
-	mu         sync.Mutex
-	clock      uint64              // counts the changes of state
-	lastChange map[net.Conn]uint64 // clock at the last change of an open connection
+	mu   sync.Mutex
+	open []net.Conn // in the order of their last changes of state
 }
 
 // track is the server's ConnState hook. The server calls it for a new connection before it accepts the
@@ -22,24 +22,19 @@ type connections struct {
 func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if state == http.StateClosed || state == http.StateHijacked {
-		delete(c.lastChange, conn)
-		return
-	}
-	if _, open := c.lastChange[conn]; !open && state != http.StateNew {
+	i := slices.Index(c.open, conn)
+	if i < 0 && state != http.StateNew {
 		return // track has closed it
 	}
-	c.clock++
-	c.lastChange[conn] = c.clock
-	if len(c.lastChange) <= c.limit {
+	if i >= 0 {
+		c.open = slices.Delete(c.open, i, i+1)
+	}
+	if state == http.StateClosed || state == http.StateHijacked {
 		return
 	}
-	oldest := conn
-	for other, changed := range c.lastChange {
-		if changed < c.lastChange[oldest] {
-			oldest = other
-		}
+	c.open = append(c.open, conn)
+	if len(c.open) > c.limit {
+		c.open[0].Close()
+		c.open = slices.Delete(c.open, 0, 1)
 	}
-	delete(c.lastChange, oldest)
-	oldest.Close()
 }

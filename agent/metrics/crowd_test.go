@@ -79,7 +79,7 @@ func TestCrowd(t *testing.T) {
 
 // A connection that was used just now stays open; the one idle for longest is closed.
 func TestLongestIdleIsClosed(t *testing.T) {
-	c := connections{limit: 3, lastChange: make(map[net.Conn]uint64)}
+	c := connections{limit: 3}
 	closed := make(map[string]bool)
 	connect := func(name string) net.Conn {
 		ours, theirs := net.Pipe()
@@ -109,7 +109,7 @@ func TestLongestIdleIsClosed(t *testing.T) {
 			t.Errorf("%s closed: %t, want %t", name, closed[name], want)
 		}
 	}
-	if len(c.lastChange) != 3 {
-		t.Errorf("%d remembered, want 3", len(c.lastChange))
+	if len(c.open) != 3 {
+		t.Errorf("%d remembered, want 3", len(c.open))
 	}
 }

@@ -48,7 +48,7 @@ var shutdownGrace = serve.Grace
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
 	server := &http.Server{
 		Handler:           handler,
-		ConnState:         (&connections{limit: maxConnections, lastChange: make(map[net.Conn]uint64)}).track,
+		ConnState:         (&connections{limit: maxConnections}).track,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
 		WriteTimeout:      sourceTimeout + 10*time.Second,

@@ -79,20 +79,20 @@ type ClusterStats struct {
 	Namesakes int // live members whose node name another member has
 }
 
-// PodStats are about the container runtime, which names pods.
+// PodStats describe the container runtime, from which the agent has the names of pods.
 type PodStats struct {
 	Connected bool
 	Known     int // network namespaces with a pod's name
 }
 
-// StateStats are about the state on disk.
+// StateStats describe the state on disk.
 type StateStats struct {
 	LastWrite time.Time // zero before the first
 	Err       error     // of the latest write
 	Bytes     int
 }
 
-// ConfigStats are about the configuration file.
+// ConfigStats describe the configuration file.
 type ConfigStats struct {
 	LoadedAt time.Time // the active configuration
 	Err      error     // what is wrong with the file now

@@ -19,9 +19,6 @@ type Device struct {
 	Kind string
 }
 
-// maxDevicesWithoutHostEnd limits the devices of one netns.
-const maxDevicesWithoutHostEnd = 64
-
 // DevicesWithoutHostEnd lists up to 64 devices of a netns whose packets reach the calling thread's netns,
 // or the wire, without passing a host end.
 func DevicesWithoutHostEnd(netnsFile *os.File) ([]Device, error) {
@@ -30,6 +27,7 @@ func DevicesWithoutHostEnd(netnsFile *os.File) ([]Device, error) {
 		return nil, fmt.Errorf("opening own netns: %w", err)
 	}
 	defer host.Close()
+	const limit = 64
 	var devices []Device
 	err = Do(netnsFile, func() error {
 		hostID, err := netlink.GetNetNsIdByFd(int(host.Fd()))
@@ -39,7 +37,7 @@ func DevicesWithoutHostEnd(netnsFile *os.File) ([]Device, error) {
 		begin := func() { devices = devices[:0] } // an interrupted list begins again
 		err = eachDevice(begin, func(d device) {
 			switch {
-			case len(devices) == maxDevicesWithoutHostEnd:
+			case len(devices) == limit:
 				return
 			case d.kind == "macvlan", d.kind == "ipvlan":
 				if d.nsid < 0 || d.nsid != hostID {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -24,18 +25,16 @@ import (
 // labelPrefix begins the names of annotations and labels of the OCI image specification.
 const labelPrefix = "org.opencontainers.image."
 
-// config returns the configuration of containers, the same for every architecture.
-func config(version, revision string) v1.Config {
+// containerConfig returns how a container runs the program. It is the same for every architecture.
+func containerConfig(version, revision string) v1.Config {
 	labels := map[string]string{
 		labelPrefix + "title":       "dupip",
 		labelPrefix + "description": "Finds duplicate pod IPs by looking at packets",
 		labelPrefix + "licenses":    "Apache-2.0",
+		labelPrefix + "version":     version,
+		labelPrefix + "revision":    revision,
 	}
-	for key, value := range map[string]string{"version": version, "revision": revision} {
-		if value != "" {
-			labels[labelPrefix+key] = value
-		}
-	}
+	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" }) // unknown
 	return v1.Config{
 		User:       "0:0",                     // the agent loads BPF programs and enters network namespaces
 		Env:        []string{"PATH=/usr/bin"}, // for `kubectl exec POD -- dupip conflicts`
@@ -45,22 +44,22 @@ func config(version, revision string) v1.Config {
 	}
 }
 
-// plain is an image whose entry in an index has no artifactType. The library sets it, and old
-// releases of skopeo drop it: they change the digest of the index, or refuse to copy it.
-type plain struct{ v1.Image }
+// withoutArtifactType is an image whose entry in an index has no artifactType. The library would set it.
+// Old releases of skopeo drop it, so they change the digest of the index or refuse to copy it.
+type withoutArtifactType struct{ v1.Image }
 
-// ArtifactType overrides the library's.
-func (plain) ArtifactType() (string, error) { return "", nil }
+// ArtifactType replaces the method of [v1.Image] that the library calls.
+func (withoutArtifactType) ArtifactType() (string, error) { return "", nil }
 
 // newImage returns the image for one architecture. Its only layer has the program, owned by root.
 // Container runtimes create mount points themselves.
-func newImage(arch string, program []byte, c v1.Config, made time.Time) (v1.Image, error) {
+func newImage(arch string, program []byte, config v1.Config, created time.Time) (v1.Image, error) {
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
 	for _, h := range []tar.Header{
-		{Typeflag: tar.TypeDir, Name: "usr/", Mode: 0o755, ModTime: made},
-		{Typeflag: tar.TypeDir, Name: "usr/bin/", Mode: 0o755, ModTime: made},
-		{Typeflag: tar.TypeReg, Name: "usr/bin/dupip", Mode: 0o755, ModTime: made, Size: int64(len(program))},
+		{Typeflag: tar.TypeDir, Name: "usr/", Mode: 0o755, ModTime: created},
+		{Typeflag: tar.TypeDir, Name: "usr/bin/", Mode: 0o755, ModTime: created},
+		{Typeflag: tar.TypeReg, Name: "usr/bin/dupip", Mode: 0o755, ModTime: created, Size: int64(len(program))},
 	} {
 		if err := w.WriteHeader(&h); err != nil {
 			return nil, err
@@ -90,19 +89,20 @@ func newImage(arch string, program []byte, c v1.Config, made time.Time) (v1.Imag
 		return nil, err
 	}
 	return mutate.ConfigFile(img, &v1.ConfigFile{
-		Architecture: arch, OS: "linux", Created: v1.Time{Time: made.UTC()}, Config: c,
+		Architecture: arch, OS: "linux", Created: v1.Time{Time: created.UTC()}, Config: config,
 		RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{diffID}},
 	})
 }
 
 // dockerManifest returns the manifest.json of `docker save`, the only file that Docker reads without
-// containerd's image store. It has no indexes, so each image has a tag of its own.
+// containerd's image store. It cannot refer to an index, so each image needs a tag of its own:
+// name-architecture. Each image must have a platform and one layer, as those of newImage.
 func dockerManifest(name string, idx v1.ImageIndex) ([]byte, error) {
 	list, err := idx.IndexManifest()
 	if err != nil {
 		return nil, err
 	}
-	path := func(d v1.Descriptor) string { return "blobs/" + d.Digest.Algorithm + "/" + d.Digest.Hex }
+	blob := func(d v1.Descriptor) string { return "blobs/" + d.Digest.Algorithm + "/" + d.Digest.Hex }
 	var images tarball.Manifest
 	for _, d := range list.Manifests {
 		img, err := idx.Image(d.Digest)
@@ -114,33 +114,33 @@ func dockerManifest(name string, idx v1.ImageIndex) ([]byte, error) {
 			return nil, err
 		}
 		images = append(images, tarball.Descriptor{
-			Config: path(m.Config), RepoTags: []string{name + "-" + d.Platform.Architecture}, Layers: []string{path(m.Layers[0])},
+			Config: blob(m.Config), RepoTags: []string{name + "-" + d.Platform.Architecture}, Layers: []string{blob(m.Layers[0])},
 		})
 	}
 	return json.Marshal(images)
 }
 
-// write writes an OCI archive to path: the files of an OCI image layout, in which one index
-// with this name refers to the images, and a manifest.json for Docker. It replaces path when
-// the archive is complete; dir is a directory for temporary files.
-func write(path, dir, name string, idx v1.ImageIndex, made time.Time) error {
+// write writes an OCI archive: the files of an OCI image layout, in which idx with the image's name refers
+// to the images, and a manifest.json for Docker. It replaces the file at path when the archive is complete.
+// The directory dir is for temporary files; it must be empty or absent.
+func write(path, dir, name string, idx v1.ImageIndex, created time.Time) error {
 	files, err := layout.Write(dir, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
 		Add:        idx,
 		Descriptor: v1.Descriptor{Annotations: map[string]string{labelPrefix + "ref.name": name}},
 	}))
 	if err != nil {
-		return fmt.Errorf("write the image layout: %w", err)
+		return fmt.Errorf("writing the image layout: %w", err)
 	}
 	manifest, err := dockerManifest(name, idx)
 	if err == nil {
 		err = files.WriteFile("manifest.json", manifest, 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("write manifest.json: %w", err)
+		return fmt.Errorf("writing manifest.json: %w", err)
 	}
 	f, err := renameio.NewPendingFile(path, renameio.WithStaticPermissions(0o644))
 	if err != nil {
-		return fmt.Errorf("write the archive: %w", err)
+		return fmt.Errorf("writing the archive: %w", err)
 	}
 	defer f.Cleanup()
 	w := tar.NewWriter(f)
@@ -153,7 +153,7 @@ func write(path, dir, name string, idx v1.ImageIndex, made time.Time) error {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, ModTime: made, Size: int64(len(data))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, ModTime: created, Size: int64(len(data))}); err != nil {
 			return err
 		}
 		_, err = w.Write(data)
@@ -166,7 +166,7 @@ func write(path, dir, name string, idx v1.ImageIndex, made time.Time) error {
 		err = f.CloseAtomicallyReplace()
 	}
 	if err != nil {
-		return fmt.Errorf("write the archive: %w", err)
+		return fmt.Errorf("writing the archive: %w", err)
 	}
 	return nil
 }

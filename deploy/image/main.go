@@ -76,21 +76,21 @@ func build(ctx context.Context, o options) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		img, err := newImage(arch, program, config(o.version, src.revision), src.time)
+		img, err := newImage(arch, program, containerConfig(o.version, src.revision), src.created)
 		if err != nil {
-			return "", fmt.Errorf("make the image for %s: %w", arch, err)
+			return "", fmt.Errorf("making the image for %s: %w", arch, err)
 		}
 		m, err := img.Manifest()
 		if err != nil {
-			return "", fmt.Errorf("make the image for %s: %w", arch, err)
+			return "", fmt.Errorf("making the image for %s: %w", arch, err)
 		}
 		fmt.Fprintf(&sizes, "  linux/%s: %.1f MB, unpacked %.1f MB\n", arch, float64(m.Layers[0].Size)/1e6, float64(len(program))/1e6)
 		images = append(images, mutate.IndexAddendum{
-			Add: plain{img}, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+			Add: withoutArtifactType{img}, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
 		})
 	}
 	idx := mutate.AppendManifests(empty.Index, images...)
-	if err := write(o.output, filepath.Join(dir, "layout"), o.name, idx, src.time); err != nil {
+	if err := write(o.output, filepath.Join(dir, "layout"), o.name, idx, src.created); err != nil {
 		return "", err
 	}
 	digest, err := idx.Digest()

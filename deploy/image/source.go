@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// source describes the sources. Its strings are empty where git is missing or does not trust the owner
-// of the checkout.
+// source describes the sources. Its strings are empty if git is missing or does not trust the owner of
+// the checkout.
 type source struct {
 	version  string
 	revision string
-	time     time.Time // of the commit or SOURCE_DATE_EPOCH, never of the build
+	created  time.Time // of the commit or SOURCE_DATE_EPOCH, never of the build
 }
 
 func sourceOf(ctx context.Context) source {
@@ -25,12 +25,12 @@ func sourceOf(ctx context.Context) source {
 		out, err := exec.CommandContext(ctx, "git", args...).Output()
 		return strings.TrimSpace(string(out)), err == nil
 	}
-	s := source{time: time.Unix(0, 0)}
+	s := source{created: time.Unix(0, 0)}
 	status, trusted := git("status", "--porcelain")
 	commit, committed := git("log", "-1", "--format=%H %ct")
 	if trusted && committed {
 		revision, seconds, _ := strings.Cut(commit, " ")
-		s.revision, s.time = revision, unixTime(seconds, s.time)
+		s.revision, s.created = revision, unixTime(seconds, s.created)
 		if status != "" {
 			s.revision += "-dirty"
 		}
@@ -40,7 +40,7 @@ func sourceOf(ctx context.Context) source {
 		}
 	}
 	// See https://reproducible-builds.org/specs/source-date-epoch/.
-	s.time = unixTime(os.Getenv("SOURCE_DATE_EPOCH"), s.time)
+	s.created = unixTime(os.Getenv("SOURCE_DATE_EPOCH"), s.created)
 	return s
 }
 
@@ -69,7 +69,7 @@ func compile(ctx context.Context, dir, arch, version string, src source) ([]byte
 		return nil, errors.New("interrupted")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("build for %s: %w\n%s", arch, err, strings.TrimSpace(string(out)))
+		return nil, fmt.Errorf("building for %s: %w\n%s", arch, err, strings.TrimSpace(string(out)))
 	}
 	return os.ReadFile(path)
 }
