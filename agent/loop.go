@@ -80,7 +80,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 // next returns when tick has something to do.
 func (l *loop) next() time.Time {
 	next := l.table.Next()
-	for _, at := range []time.Time{l.peer.At(), l.prober.Next(), l.saveAt} {
+	for _, at := range []time.Time{l.peer.NextTick(), l.prober.Next(), l.saveAt} {
 		if !at.IsZero() && at.Before(next) {
 			next = at
 		}

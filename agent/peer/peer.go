@@ -132,12 +132,12 @@ func (p *Peer) Next(now time.Time) Action {
 
 func (p *Peer) add(a Action) { p.queue = append(p.queue, a) }
 
-// At returns when [Peer.Tick] has something to do, zero for never.
-func (p *Peer) At() time.Time {
+// NextTick returns when [Peer.Tick] has something to do, zero for never.
+func (p *Peer) NextTick() time.Time {
 	return earliest(earliest(p.Detector.Next(), p.requests.next()), p.pairs.countAt)
 }
 
-// Tick does what is due at a time.
+// Tick does what is due at now.
 func (p *Peer) Tick(now time.Time) {
 	p.Apply(p.Detector.Tick(now), now)
 	if !p.pairs.countAt.IsZero() && !p.pairs.countAt.After(now) {

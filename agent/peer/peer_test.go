@@ -34,7 +34,7 @@ type harness struct {
 	events    []string
 }
 
-// newHarness makes the peer of node "n/" with these cluster-wide networks and default.
+// newHarness returns the peer of node "n/". The network default and those in wide span the cluster.
 func newHarness(t *testing.T, wide ...string) *harness { return newHarnessOn(t, "n/", wide...) }
 
 func newHarnessOn(t *testing.T, node string, wide ...string) *harness {
@@ -88,7 +88,7 @@ func (w *harness) run() {
 	}
 }
 
-// observe is an announcement or answer of a holder of this node.
+// observe simulates an announcement or an answer of a holder of this node.
 func (w *harness) observe(netns uint64, key detector.Key, answer bool) {
 	w.Observe(detector.Sighting{
 		Key: key, Evidence: detector.Announced, Answer: answer, At: w.now,
@@ -99,21 +99,22 @@ func (w *harness) observe(netns uint64, key detector.Key, answer bool) {
 	w.run()
 }
 
-// gone ends a holder of this node.
+// gone simulates that the interface of a holder of this node is removed.
 func (w *harness) gone(netns uint64) {
 	w.Apply(w.Detector.WithdrawInterface(detector.Interface{Ifindex: uint32(netns), Generation: 1}, "gone", w.now), w.now)
 	w.run()
 }
 
+// deliver passes a message of another node to the peer, and carries out the resulting actions.
 func (w *harness) deliver(m cluster.Message) {
 	w.Receive(m, w.now)
 	w.run()
 }
 
-// pass lets time pass and calls Tick when it is due.
+// pass lets time pass, and calls Tick whenever it is due.
 func (w *harness) pass(d time.Duration) {
 	end := w.now.Add(d)
-	for at := w.At(); !at.IsZero() && !at.After(end); at = w.At() {
+	for at := w.NextTick(); !at.IsZero() && !at.After(end); at = w.NextTick() {
 		if at.After(w.now) {
 			w.now = at
 		}
@@ -132,14 +133,14 @@ var (
 	remote = detector.HolderID{Node: "other/boot", Netns: 9}
 )
 
-// notice receives a conflict notice about a holder on another node.
+// notice delivers a conflict notice about the holder remote.
 func (w *harness) notice(k detector.Key) {
 	w.deliver(cluster.ConflictNotice{Key: k, Total: 2, Bindings: []cluster.Binding{{
 		Holder: detector.Holder{ID: remote}, Evidence: detector.Announced, FirstSeen: w.now, LastSeen: w.now,
 	}}})
 }
 
-// reply answers the last probe request of this node.
+// reply delivers a reply to the last probe request of this node.
 func (w *harness) reply(outcome cluster.Outcome) {
 	t := cluster.ProbeReply{Probe: w.requested[len(w.requested)-1], Outcome: outcome}
 	switch outcome {
@@ -231,12 +232,12 @@ func TestConflictAcrossNodes(t *testing.T) {
 	}
 }
 
-// TestReplies: what each outcome does to a suspicion.
+// Each outcome has its effect on a suspicion.
 func TestReplies(t *testing.T) {
 	for _, test := range []struct {
 		outcome  cluster.Outcome
 		open     int
-		requests int // in the second after that
+		requests int // in the second after the reply
 	}{
 		{cluster.Answered, 1, 1},
 		{cluster.Unanswered, 0, 0},
@@ -252,7 +253,7 @@ func TestReplies(t *testing.T) {
 		w.reply(test.outcome)
 		w.pass(time.Second)
 		if c := w.Detector.Conflicts(false); len(c) != test.open || len(w.requested) != 1+test.requests {
-			t.Errorf("outcome %d: %d conflicts, %d requests; want %d and %d", test.outcome, len(c), len(w.requested), test.open, 1+test.requests)
+			t.Errorf("%s: got %d conflicts, %d requests; want %d and %d", outcomes[test.outcome], len(c), len(w.requested), test.open, 1+test.requests)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
 	}
 }
 
-// answered replies to the requests that a holder's answer is for.
+// answered replies to the requests about a holder that has answered.
 func (p *Peer) answered(s *detector.Sighting) {
 	for _, r := range slices.Clone(p.requests.byTarget[target{s.Key, s.Holder.ID}]) {
 		switch {

@@ -9,8 +9,9 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// sharedProbe is how long further requests about a probed holder wait, so that one probe serves
-// all: if many nodes have an address, each sends a request to each.
+// probeReuse is how long a probe also serves other requests about the holder that arrived before it. Later
+// requests wait that long, so that the next probe serves all of them: if many nodes have an address, each
+// sends a request to each.
 const probeReuse = 20 * time.Millisecond
 
 // request is a probe request of another node that is not answered yet.
@@ -19,8 +20,8 @@ type request struct {
 	arrived  time.Time
 	began    time.Time // first attempt; zero before
 	attempts int
-	next     time.Time
-	forwards bool // it answered, but for an address that it does not have
+	next     time.Time // of the next attempt
+	forwards bool      // it answered, but for an address that it does not have
 }
 
 func (r *request) target() target { return target{r.Key, r.Holder} }
@@ -35,8 +36,7 @@ type target struct {
 type requests struct {
 	due      []*request // by next, then by arrival
 	byTarget map[target][]*request
-	// probed has the time of the last probe for a request, for those in recent, which is ordered
-	// by that time.
+	// probed has the time of the last probe of each holder in recent, which is ordered by that time.
 	probed map[target]time.Time
 	recent []target
 	// paused is until when requests wait because the probe budget is used up.
@@ -92,7 +92,7 @@ func (rs *requests) wait(r *request, until time.Time) {
 	}
 }
 
-// setProbed notes that a holder was probed.
+// setProbed records that a holder was probed.
 func (rs *requests) setProbed(to target, now time.Time) {
 	for len(rs.recent) > 0 && now.Sub(rs.probed[rs.recent[0]]) >= probeReuse {
 		delete(rs.probed, rs.recent[0])
@@ -102,14 +102,14 @@ func (rs *requests) setProbed(to target, now time.Time) {
 	rs.recent = append(rs.recent, to)
 }
 
-// probedRecently reports whether the holder was probed in the last moment and after the request had
-// arrived: then the request needs no probe of its own.
+// probedRecently reports whether the holder was probed less than probeReuse ago, and after the request
+// arrived. The request then needs no probe of its own.
 func (rs *requests) probedRecently(r *request, now time.Time) bool {
 	at, ok := rs.probed[r.target()]
 	return ok && now.Sub(at) < probeReuse && !at.Before(r.arrived)
 }
 
-// first returns a request that is due, nil if there is none.
+// first returns the first request that is due, nil if there is none.
 func (rs *requests) first(now time.Time) *request {
 	if next := rs.next(); next.IsZero() || next.After(now) {
 		return nil

@@ -14,6 +14,11 @@ func probeRequest(id uint64, k detector.Key, netns uint64) cluster.ProbeRequest 
 	return cluster.ProbeRequest{ID: id, From: remote.Node, Key: k, Holder: detector.HolderID{Node: "n/", Netns: netns}}
 }
 
+var outcomes = map[cluster.Outcome]string{
+	cluster.Answered: "answered", cluster.Unanswered: "unanswered", cluster.Forwards: "forwards", cluster.Gone: "gone",
+	cluster.Refused: "refused", cluster.Unreachable: "unreachable",
+}
+
 func TestRequests(t *testing.T) {
 	forwards := func(w *harness) {
 		w.Observe(detector.Sighting{
@@ -21,41 +26,42 @@ func TestRequests(t *testing.T) {
 		}, w.now)
 		w.run()
 	}
-	refused := func(r Refusal) func(*harness) {
+	refuseProbe := func(r Refusal) func(*harness) {
 		return func(w *harness) { w.probe = func(Probe) Refusal { return r } }
 	}
 	for _, test := range []struct {
-		name          string
-		network       string
-		netns         uint64
-		before, after func(w *harness)
-		want          cluster.Outcome
-		reason        string
-		retry         time.Duration // 0: not until something changes
-		took          time.Duration
+		name    string
+		network string // empty: default
+		netns   uint64 // of the requested holder; the node has holder 11
+		// beforeRequest and afterRequest run before and after the request arrives.
+		beforeRequest, afterRequest func(w *harness)
+		want                        cluster.Outcome
+		reason                      string
+		retry                       time.Duration // 0: not until something changes
+		took                        time.Duration
 	}{
-		{name: "answers", netns: 11, want: cluster.Answered, before: func(w *harness) { w.answers = true }},
-		{name: "answers late", netns: 11, want: cluster.Answered, took: 600 * time.Millisecond, after: func(w *harness) {
+		{name: "answers", netns: 11, want: cluster.Answered, beforeRequest: func(w *harness) { w.answers = true }},
+		{name: "answers late", netns: 11, want: cluster.Answered, took: 600 * time.Millisecond, afterRequest: func(w *harness) {
 			w.pass(600 * time.Millisecond)
 			w.observe(11, one, true)
 		}},
 		{name: "does not answer", netns: 11, want: cluster.Unanswered, took: probeTimeout},
-		{name: "announces only", netns: 11, want: cluster.Unanswered, took: probeTimeout, after: func(w *harness) { w.observe(11, one, false) }},
-		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: probeTimeout, after: forwards},
+		{name: "announces only", netns: 11, want: cluster.Unanswered, took: probeTimeout, afterRequest: func(w *harness) { w.observe(11, one, false) }},
+		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: probeTimeout, afterRequest: forwards},
 		{
 			name: "no holder yet", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent has just started",
-			before: func(w *harness) { w.Ready(w.now) },
+			beforeRequest: func(w *harness) { w.Ready(w.now) },
 		},
 		{
 			name: "not ready", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent is starting",
-			before: func(w *harness) { w.Ready(time.Time{}) },
+			beforeRequest: func(w *harness) { w.Ready(time.Time{}) },
 		},
 		{name: "no holder", netns: 99, want: cluster.Gone, reason: "no such holder has the address"},
-		{name: "is removed", netns: 11, want: cluster.Gone, reason: "no such holder has the address any more", took: 100 * time.Millisecond, after: func(w *harness) { w.gone(11) }},
+		{name: "is removed", netns: 11, want: cluster.Gone, reason: "no such holder has the address any more", took: 100 * time.Millisecond, afterRequest: func(w *harness) { w.gone(11) }},
 		{name: "a network of one node", network: "docker0", netns: 11, want: cluster.Gone, reason: "network docker0 does not span the cluster"},
-		{name: "probes are off", netns: 11, want: cluster.Refused, reason: "off", before: refused(Refusal{Reason: "off"})},
-		{name: "guarded for long", netns: 11, want: cluster.Refused, reason: "guard", retry: 10 * time.Second, before: refused(Refusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
-		{name: "guarded for a moment", netns: 11, want: cluster.Answered, took: 300 * time.Millisecond, before: func(w *harness) {
+		{name: "probes are off", netns: 11, want: cluster.Refused, reason: "off", beforeRequest: refuseProbe(Refusal{Reason: "off"})},
+		{name: "guarded for long", netns: 11, want: cluster.Refused, reason: "guard", retry: 10 * time.Second, beforeRequest: refuseProbe(Refusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
+		{name: "guarded for a moment", netns: 11, want: cluster.Answered, took: 300 * time.Millisecond, beforeRequest: func(w *harness) {
 			w.answers = true
 			until := w.now.Add(300 * time.Millisecond)
 			w.probe = func(Probe) (r Refusal) {
@@ -73,48 +79,62 @@ func TestRequests(t *testing.T) {
 			if test.network != "" {
 				k.Network = test.network
 			}
-			if test.before != nil {
-				test.before(w)
+			if test.beforeRequest != nil {
+				test.beforeRequest(w)
 			}
 			arrived := w.now
 			w.deliver(probeRequest(1, k, test.netns))
-			if test.after != nil {
-				test.after(w)
+			if test.afterRequest != nil {
+				test.afterRequest(w)
 			}
-			for len(w.replies) == 0 && !w.At().IsZero() && w.now.Before(arrived.Add(time.Minute)) {
-				w.pass(w.At().Sub(w.now))
+			for len(w.replies) == 0 && !w.NextTick().IsZero() && w.now.Before(arrived.Add(time.Minute)) {
+				w.pass(w.NextTick().Sub(w.now))
 			}
-			if len(w.replies) != 1 || w.replies[0].Outcome != test.want || w.replies[0].Reason != test.reason || len(w.requests.due)+len(w.requests.byTarget) != 0 {
-				t.Fatalf("replies %+v, %d requests left; want outcome %d and %q", w.replies, len(w.requests.due), test.want, test.reason)
+			if len(w.replies) != 1 {
+				t.Fatalf("got replies %+v, want one", w.replies)
+			}
+			if len(w.requests.due)+len(w.requests.byTarget) != 0 {
+				t.Errorf("%d requests of %d holders are left", len(w.requests.due), len(w.requests.byTarget))
 			}
 			r := w.replies[0]
+			if r.Outcome != test.want || r.Reason != test.reason {
+				t.Errorf("got outcome %s, reason %q; want %s, %q", outcomes[r.Outcome], r.Reason, outcomes[test.want], test.reason)
+			}
 			retry := time.Duration(0)
 			if !r.RetryAt.IsZero() {
 				retry = r.RetryAt.Sub(arrived)
 			}
-			if took := w.now.Sub(arrived); retry != test.retry || took != test.took {
-				t.Errorf("again after %v, took %v; want %v and %v", retry, took, test.retry, test.took)
+			if retry != test.retry {
+				t.Errorf("got a retry after %v, want %v", retry, test.retry)
 			}
-			if known := test.want != cluster.Gone && test.netns == 11; known != (r.Binding.Holder.ID.Netns == 11) || (test.want == cluster.Answered) == r.At.IsZero() {
-				t.Errorf("reply %+v describes its holder: want %t", r, known)
+			if took := w.now.Sub(arrived); took != test.took {
+				t.Errorf("the reply took %v, want %v", took, test.took)
+			}
+			known := test.want != cluster.Gone && test.netns == 11
+			if described := r.Binding.Holder.ID.Netns == 11; described != known {
+				t.Errorf("reply %+v describes its holder: got %t, want %t", r, described, known)
+			}
+			if answered := !r.At.IsZero(); answered != (test.want == cluster.Answered) {
+				t.Errorf("got an answer at %v for outcome %s", r.At, outcomes[test.want])
 			}
 		})
 	}
 }
 
-// A request also reports the holders of its sender.
-func TestRequestHasHoldersOfItsSender(t *testing.T) {
+// A request also carries the holders of its sender. The receiver then suspects a conflict and sends a request
+// to the sender.
+func TestRequestCarriesHolders(t *testing.T) {
 	w := newHarness(t)
 	w.observe(11, one, false)
 	request := probeRequest(1, one, 11)
 	request.Bindings = []cluster.Binding{{Holder: detector.Holder{ID: remote}, Evidence: detector.Data, LastSeen: w.now}}
 	w.deliver(request)
 	if len(w.requested) != 1 || w.requested[0].Holder != remote {
-		t.Errorf("requested %+v, want a request to the sender", w.requested)
+		t.Errorf("got requests %+v, want one about the sender's holder", w.requested)
 	}
 }
 
-// If many nodes have an address, each sends a request to each: one probe serves them all.
+// If many nodes have an address, each sends a request to each: few probes serve all requests.
 func TestManyRequestsAboutOneHolder(t *testing.T) {
 	const nodes = 100
 	w := newHarness(t)
@@ -123,7 +143,7 @@ func TestManyRequestsAboutOneHolder(t *testing.T) {
 		w.deliver(probeRequest(uint64(n+1), one, 11))
 	}
 	if len(w.probed) > nodes/4 {
-		t.Errorf("%d probes for %d simultaneous requests", len(w.probed), nodes)
+		t.Errorf("got %d probes for %d simultaneous requests, want at most %d", len(w.probed), nodes, nodes/4)
 	}
 	w.observe(11, one, true)
 	answered := 0
@@ -132,24 +152,27 @@ func TestManyRequestsAboutOneHolder(t *testing.T) {
 			answered++
 		}
 	}
-	if answered != nodes || len(w.requests.due)+len(w.requests.byTarget) != 0 {
-		t.Errorf("%d of %d are answered by the one answer, %d requests are left", answered, nodes, len(w.requests.due))
+	if answered != nodes {
+		t.Errorf("one answer ends %d requests, want %d", answered, nodes)
+	}
+	if len(w.requests.due)+len(w.requests.byTarget) != 0 {
+		t.Errorf("%d requests of %d holders are left", len(w.requests.due), len(w.requests.byTarget))
 	}
 }
 
-// Requests of other nodes wait if the probe budget is used up, and all are refused in time.
+// Requests of other nodes wait if the probe budget is used up. Those that wait too long are refused.
 func TestRequestsWaitForTheBudget(t *testing.T) {
 	const nodes, budget = 100, 30
 	w := newHarness(t)
-	left := budget
+	remaining := budget
 	w.probe = func(a Probe) Refusal {
 		if !a.ForOther {
 			return Refusal{}
 		}
-		if left == 0 {
+		if remaining == 0 {
 			return Refusal{Reason: "rate", Until: w.now.Add(100 * time.Millisecond), Budget: true}
 		}
-		left--
+		remaining--
 		return Refusal{}
 	}
 	for n := range nodes {
@@ -163,12 +186,12 @@ func TestRequestsWaitForTheBudget(t *testing.T) {
 		if reply.Outcome == cluster.Refused {
 			refused++
 			if reply.RetryAt.IsZero() || reply.Reason != "rate" {
-				t.Fatalf("reply %+v, want the rate limit and when to try again", reply)
+				t.Fatalf("got reply %+v, want the reason rate and a time of the next try", reply)
 			}
 		}
 	}
 	if len(w.replies) != nodes || refused < nodes-budget {
-		t.Errorf("%d replies, %d of them refusals", len(w.replies), refused)
+		t.Errorf("got %d replies, %d of them refusals; want %d and at least %d", len(w.replies), refused, nodes, nodes-budget)
 	}
 }
 
@@ -179,47 +202,102 @@ func TestRequestsAreBounded(t *testing.T) {
 		w.Receive(probeRequest(uint64(n+1), one, 11), w.now)
 	}
 	if len(w.requests.due) != maxRequests || w.Dropped() != 3 {
-		t.Errorf("%d wait, %d were dropped", len(w.requests.due), w.Dropped())
+		t.Errorf("%d requests wait, %d were dropped; want %d and 3", len(w.requests.due), w.Dropped(), maxRequests)
 	}
 }
 
-func TestRequestsTakeTurns(t *testing.T) {
-	var rs requests
-	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
-	add := func(ip string, ms int) *request {
-		r := &request{ProbeRequest: cluster.ProbeRequest{Key: key("default", ip), Holder: remote}, arrived: at(ms), next: at(ms)}
-		rs.add(r)
-		return r
-	}
-	a, b, c := add("10.0.0.1", 0), add("10.0.0.2", 1), add("10.0.0.3", 2)
+// queue is a request queue whose times are milliseconds after the start.
+type queue struct{ requests }
+
+func at(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+
+// addAt adds a request about an address, which arrives at a time and is due at once.
+func (q *queue) addAt(ms int, ip string) *request {
+	r := &request{ProbeRequest: cluster.ProbeRequest{Key: key("default", ip), Holder: remote}, arrived: at(ms), next: at(ms)}
+	q.add(r)
+	return r
+}
+
+func TestRequestsAreServedInOrder(t *testing.T) {
+	var q queue
+	a, b, c := q.addAt(0, "10.0.0.1"), q.addAt(1, "10.0.0.2"), q.addAt(2, "10.0.0.3")
 	var order []*request
-	for r := rs.first(at(2)); r != nil; r = rs.first(at(2)) {
+	for r := q.first(at(2)); r != nil; r = q.first(at(2)) {
 		order = append(order, r)
-		rs.setProbed(r.target(), at(2))
-		rs.wait(r, at(100))
+		q.wait(r, at(100))
 	}
-	if !slices.Equal(order, []*request{a, b, c}) || !rs.next().Equal(at(100)) {
-		t.Fatalf("took them in the order %v, next at %v", order, rs.next().Sub(began))
+	if !slices.Equal(order, []*request{a, b, c}) {
+		t.Errorf("got the order %v, want the order of arrival", order)
 	}
-	late := add("10.0.0.1", 5)
-	if want := at(2).Add(probeReuse); !late.next.Equal(want) {
-		t.Errorf("a request right after another about the same holder is due after %v, want %v", late.next.Sub(began), want.Sub(began))
+	if got := q.next(); !got.Equal(at(100)) {
+		t.Errorf("next request due at %v, want 100ms", got.Sub(began))
 	}
-	if rs.setProbed(late.target(), at(30)); !rs.probedRecently(late, at(31)) || rs.probedRecently(late, at(60)) {
-		t.Error("a probe serves the requests before it, for a moment")
+}
+
+// A request right after a probe of its holder waits, so that one more probe serves all such requests.
+func TestRequestAfterProbeWaits(t *testing.T) {
+	var q queue
+	q.setProbed(q.addAt(0, "10.0.0.1").target(), at(2))
+	if got, want := q.addAt(5, "10.0.0.1").next, at(2).Add(probeReuse); !got.Equal(want) {
+		t.Errorf("due at %v, want %v", got.Sub(began), want.Sub(began))
 	}
-	if later := add("10.0.0.1", 31); rs.probedRecently(later, at(31)) {
-		t.Error("a probe served a request that came after it")
+	if got := q.addAt(6, "10.0.0.2").next; !got.Equal(at(6)) {
+		t.Errorf("a request about another holder is due at %v, want 6ms", got.Sub(began))
 	}
-	if rs.paused = at(500); rs.first(at(400)) != nil || !rs.next().Equal(at(500)) {
-		t.Error("a request is due during the pause")
-	}
-	for _, r := range []*request{a, b, c, late} {
-		if !rs.end(r) || rs.end(r) {
-			t.Error("a request does not end just once")
+}
+
+// A probe serves the requests that arrived before it, for a limited time.
+func TestProbedRecently(t *testing.T) {
+	var q queue
+	before := q.addAt(5, "10.0.0.1")
+	q.setProbed(before.target(), at(30))
+	after := q.addAt(31, "10.0.0.1")
+	for _, test := range []struct {
+		name    string
+		request *request
+		ms      int
+		want    bool
+	}{
+		{"arrived before the probe", before, 31, true},
+		{"arrived before the probe, but long ago", before, 60, false},
+		{"arrived after the probe", after, 31, false},
+	} {
+		if got := q.probedRecently(test.request, at(test.ms)); got != test.want {
+			t.Errorf("%s: got %t, want %t", test.name, got, test.want)
 		}
 	}
-	if len(rs.due) != 1 || len(rs.byTarget) != 1 || len(rs.probed) > 3 {
-		t.Errorf("%d requests, %d holders, %d probes are left", len(rs.due), len(rs.byTarget), len(rs.probed))
+	for n := range 10 {
+		q.setProbed(q.addAt(100+100*n, fmt.Sprintf("10.0.1.%d", n)).target(), at(100+100*n))
+	}
+	if len(q.probed) != 1 || len(q.recent) != 1 {
+		t.Errorf("%d and %d probes remembered, want only the last", len(q.probed), len(q.recent))
+	}
+}
+
+func TestPausedRequestsAreNotDue(t *testing.T) {
+	var q queue
+	q.addAt(0, "10.0.0.1")
+	q.paused = at(500)
+	if r := q.first(at(400)); r != nil {
+		t.Errorf("request %+v is due during the pause", r)
+	}
+	if got := q.next(); !got.Equal(at(500)) {
+		t.Errorf("next request due at %v, want 500ms", got.Sub(began))
+	}
+}
+
+func TestRequestEndsOnce(t *testing.T) {
+	var q queue
+	first, second, other := q.addAt(0, "10.0.0.1"), q.addAt(1, "10.0.0.1"), q.addAt(2, "10.0.0.2")
+	for _, r := range []*request{first, other} {
+		if !q.end(r) {
+			t.Errorf("request %+v has ended already", r)
+		}
+		if q.end(r) {
+			t.Errorf("request %+v ends twice", r)
+		}
+	}
+	if !slices.Equal(q.due, []*request{second}) || len(q.byTarget) != 1 {
+		t.Errorf("requests %v of %d holders are left, want only the second", q.due, len(q.byTarget))
 	}
 }

@@ -66,7 +66,7 @@ func (a *agent) run(ctx context.Context) {
 			a.peer.Publish()
 			a.act()
 			timer.Stop()
-			if at := a.peer.At(); !at.IsZero() {
+			if at := a.peer.NextTick(); !at.IsZero() {
 				timer.Reset(time.Until(at))
 			}
 			select {
