@@ -23,11 +23,11 @@ import (
 type table struct {
 	bindings  chan []api.Binding // one element: the present table
 	conflicts chan api.ConflictEvent
-	asked     chan api.Query
+	queries   chan api.Query
 }
 
 func newTable() *table {
-	t := &table{bindings: make(chan []api.Binding, 1), conflicts: make(chan api.ConflictEvent, 8), asked: make(chan api.Query, 8)}
+	t := &table{bindings: make(chan []api.Binding, 1), conflicts: make(chan api.ConflictEvent, 8), queries: make(chan api.Query, 8)}
 	t.bindings <- nil
 	return t
 }
@@ -36,7 +36,7 @@ func (t *table) set(bindings ...api.Binding) { <-t.bindings; t.bindings <- bindi
 
 func (t *table) note(q api.Query) {
 	select {
-	case t.asked <- q:
+	case t.queries <- q:
 	default:
 	}
 }
@@ -111,8 +111,8 @@ func TestQueries(t *testing.T) {
 	if diff := cmp.Diff(want, got.Bindings); diff != "" {
 		t.Errorf("bindings (-want +got):\n%s", diff)
 	}
-	if q := <-backend.asked; q.IP != netip.MustParseAddr("10.0.0.1") {
-		t.Errorf("asked for %s, want the address unmapped", q.IP)
+	if q := <-backend.queries; q.IP != netip.MustParseAddr("10.0.0.1") {
+		t.Errorf("got a query for %s, want the address unmapped", q.IP)
 	}
 	for _, all := range []bool{false, true} {
 		conflicts, err := client.Conflicts(t.Context(), api.Query{All: all})
@@ -121,7 +121,7 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	if _, err := client.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}); err == nil || err.Error() != "the agent is stopping" {
-		t.Errorf("error %v, want that of the agent", err)
+		t.Errorf("error %v, want the error of the agent", err)
 	}
 	nodes, err := client.Nodes(t.Context())
 	if err != nil || len(nodes.Nodes) != 1 || !nodes.Nodes[0].Self {
@@ -129,7 +129,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// The backend gets the client's query.
+// The backend receives the client's query.
 func TestQueriesArrive(t *testing.T) {
 	ip := netip.MustParseAddr("fd00::1")
 	for _, want := range []api.Query{
@@ -146,8 +146,8 @@ func TestQueriesArrive(t *testing.T) {
 		}
 		for name, call := range calls {
 			err := call()
-			if got := <-backend.asked; got != want {
-				t.Errorf("%s: asked %+v, want %+v", name, got, want)
+			if got := <-backend.queries; got != want {
+				t.Errorf("%s: got %+v, want %+v", name, got, want)
 			}
 			if name == "bindings" && want.Node != "" && (err == nil || !strings.Contains(err.Error(), want.Node)) {
 				t.Errorf("error %v, want one about the node", err)
@@ -156,7 +156,7 @@ func TestQueriesArrive(t *testing.T) {
 	}
 }
 
-func TestWhoIsMissing(t *testing.T) {
+func TestCoverageArrives(t *testing.T) {
 	got, err := serve(t, newTable()).Conflicts(t.Context(), api.Query{Cluster: true})
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestListen(t *testing.T) {
 		t.Error("listened over a file that is no socket")
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "precious" {
-		t.Errorf("the file in the way is gone: %q, %v", data, err)
+		t.Errorf("Listen removed a file that is no socket: %q, %v", data, err)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestInspect(t *testing.T) {
 			continue
 		}
 		if _, failed := api.Listen(test.path); failed == nil {
-			t.Errorf("%s: Listen found nothing in the way, Inspect %v", test.path, err)
+			t.Errorf("%s: Listen succeeded, but Inspect returned %v", test.path, err)
 		}
 	}
 }

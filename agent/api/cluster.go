@@ -3,7 +3,6 @@ package api
 import (
 	"time"
 
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -27,11 +26,11 @@ type Address struct {
 	IP      string `json:"ip"`
 }
 
-// Pair counts the addresses that two nodes share in confirmed conflicts.
+// Pair is two nodes that both have holders of the same addresses, in confirmed conflicts.
 type Pair struct {
-	Nodes     []string  `json:"nodes"` // two
-	Addresses int       `json:"addresses"`
-	Examples  []Address `json:"examples"`
+	Nodes     []string  `json:"nodes"`     // two
+	Addresses int       `json:"addresses"` // how many
+	Examples  []Address `json:"examples"`  // some of them
 	Since     time.Time `json:"since,omitzero"`
 	// Heard is when one of the nodes last reported it; absent if this is one of the nodes.
 	Heard time.Time `json:"heard,omitzero"`
@@ -113,13 +112,9 @@ func NewPair(p cluster.Pair) Pair {
 		Heard:     p.LastReceived.Round(0),
 	}
 	for _, key := range p.Examples {
-		doc.Examples = append(doc.Examples, newAddress(key))
+		doc.Examples = append(doc.Examples, Address{Network: key.Network, IP: key.IP.String()})
 	}
 	return doc
-}
-
-func newAddress(key detector.Key) Address {
-	return Address{Network: key.Network, IP: key.IP.String()}
 }
 
 // NewClusterStatus returns the document of a status.

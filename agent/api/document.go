@@ -96,8 +96,7 @@ type Advice struct {
 	//   - "unreachable": a holder's node does not answer; check the node first
 	//   - "two-nodes": two nodes run one pod; remove one of the nodes
 	Unknown string `json:"unknown,omitzero"`
-	// Held are the holders that prevent a removal now: their nodes do not answer, or two nodes run their
-	// pod.
+	// Held are the holders that prevent a removal now: their node does not answer, or two nodes run their pod.
 	Held []int `json:"held,omitzero"`
 	// Remove has all holders in the order in which to remove them, nodes last. The conflict ends when one
 	// holder remains. Remove is empty if no holder should be removed now.
@@ -107,12 +106,9 @@ type Advice struct {
 // Removal says how to remove a holder.
 type Removal struct {
 	Holder int `json:"holder"`
-	// Because is the reason to remove this holder before those that follow:
-	//   - "stopped": its sandbox is stopped
-	//   - "replaced": a later sandbox has its pod's name
-	//   - "newer": it got the address last
-	//   - "dark": no node sends packets to it
-	//   - "pod": another holder is a node
+	// Because is the reason to remove this holder before those that follow: "stopped" (its sandbox is
+	// stopped), "replaced" (a later sandbox has its pod's name), "newer" (it got the address last), "dark"
+	// (no node sends packets to it), or "pod" (another holder is a node).
 	Because string `json:"because,omitzero"`
 	// Command removes the holder. It is safe for a shell. Run it on the node On, or anywhere if On is
 	// empty. It is absent if the holder is a node, or no command is known.
@@ -192,8 +188,8 @@ type Verdict struct {
 	Verdict string   `json:"verdict"`
 }
 
-// Configured is a pod interface of this node in whose netns the kernel lists the address, whether or not
-// packets with the address were observed.
+// Configured is a pod interface of this node whose netns has the address, by the kernel's list and not by
+// observed packets.
 type Configured struct {
 	Network   string `json:"network"`
 	Interface string `json:"interface"`

@@ -14,12 +14,12 @@ import (
 	"github.com/dupip/dupip/internal/needs"
 )
 
-// loopbackUp sets up what is down in a new netns.
+// loopbackUp sets lo up, which is down in a new netns.
 func loopbackUp() error {
 	return netlink.LinkSetUp(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: loopback}})
 }
 
-// A test packet that is not recorded is no success, whatever was sent.
+// The self test succeeds only if the program records the test packet.
 func TestSelfTestNeedsTheRecord(t *testing.T) {
 	needs.Root(t)
 	for _, mode := range []bpf.Mode{bpf.Auto, bpf.TCX, bpf.TC, bpf.XDP} {
@@ -27,7 +27,7 @@ func TestSelfTestNeedsTheRecord(t *testing.T) {
 			t.Errorf("%s: %v", mode, err)
 		}
 	}
-	// Without a program.
+	// Without a program there is no record.
 	for _, test := range []struct {
 		name string
 		time time.Duration
@@ -47,7 +47,7 @@ func TestSelfTestNeedsTheRecord(t *testing.T) {
 	}
 }
 
-// The reader waits for the record, and ends with the observer.
+// readTest waits for the record, and ends when the observer is closed.
 func TestReader(t *testing.T) {
 	needs.Root(t)
 	observer, err := bpf.Load(bpf.Options{RingBytes: 4096, MaxAddresses: 1024, MaxInterfaces: 8})
@@ -58,13 +58,13 @@ func TestReader(t *testing.T) {
 	go func() { read <- readTest(observer) }()
 	select {
 	case err := <-read:
-		t.Errorf("a record without a packet: %v", err)
+		t.Errorf("readTest returned %v before any packet", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	if err := observer.Close(); err != nil {
 		t.Error(err)
 	}
 	if <-read == nil {
-		t.Error("reading from a closed observer is no error")
+		t.Error("readTest returned no error after the observer was closed")
 	}
 }

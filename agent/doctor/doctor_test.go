@@ -18,8 +18,8 @@ import (
 // TestMain gives root a netns of its own.
 func TestMain(m *testing.M) { ownnetns.Main(m) }
 
-// A check that hangs is abandoned; one that returns at its deadline is not.
-func TestPatience(t *testing.T) {
+// Run abandons a check that hangs, but not one that returns at its deadline.
+func TestCheckTimeout(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		examine func(context.Context, *facts) Check
@@ -53,7 +53,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-func TestClean(t *testing.T) {
+func TestSanitize(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain":               "plain",
 		"two\nlines\tand tab": "two lines and tab",
@@ -108,8 +108,8 @@ broken
 	}
 }
 
-// Status documents that are hard to produce with a real agent.
-func TestStatusIsTranslated(t *testing.T) {
+// The checks of status documents that are hard to produce with a real agent.
+func TestStatusChecks(t *testing.T) {
 	ready := func(change func(*api.Status)) *facts {
 		s := api.Status{Node: "n", Version: "v1", Started: time.Now().Add(-time.Hour), Ready: true, ByState: map[string]int{"attached": 3}}
 		change(&s)
@@ -154,7 +154,7 @@ func TestStatusIsTranslated(t *testing.T) {
 	}
 }
 
-func TestConfigIsParsed(t *testing.T) {
+func TestConfigCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	for _, test := range []struct {
 		text   string
@@ -173,7 +173,7 @@ func TestConfigIsParsed(t *testing.T) {
 	want(t, "config", &facts{}, Skip, "no --config")
 }
 
-// want runs one check of the table.
+// want runs one check and compares its outcome. The finding and the advice must contain the words.
 func want(t *testing.T, name string, known *facts, status Status, words ...string) {
 	t.Helper()
 	c := checks[slices.IndexFunc(checks, func(c check) bool { return c.name == name })]
@@ -183,17 +183,17 @@ func want(t *testing.T, name string, known *facts, status Status, words ...strin
 	}
 	for _, word := range words {
 		if !strings.Contains(f.Finding+"\n"+f.Advice, word) {
-			t.Errorf("%+v does not say %q", f, word)
+			t.Errorf("%+v does not contain %q", f, word)
 		}
 	}
 }
 
-// Every reason of the detector for a drop is listed, with advice or without.
-func TestEveryRefusalHasAdvice(t *testing.T) {
+// dropAdvice has every reason for which the detector drops.
+func TestEveryDropReasonIsListed(t *testing.T) {
 	for refusal := range detector.New(detector.Options{Node: "n"}).Counts().Refused {
 		reason := refusal.String()
 		if _, listed := dropAdvice[reason]; reason != "invalid" && !listed {
-			t.Errorf("%q is not listed", reason)
+			t.Errorf("%q has no entry in dropAdvice", reason)
 		}
 	}
 }

@@ -52,8 +52,7 @@ func nearestDirectory(dir string) (existing string, err error) {
 	return existing, nil
 }
 
-// checkStateDir checks whether the agent can write its state, so that conflicts and history survive a
-// restart.
+// checkStateDir checks whether the agent can write its state, so that history survives a restart.
 func checkStateDir(_ context.Context, known *facts) Check {
 	const lost = "; until then conflicts and history are lost with a restart"
 	dir := filepath.Clean(known.opts.StateDir)

@@ -16,7 +16,7 @@ import (
 )
 
 // The agent's view of the cluster, and the resulting check.
-func TestGossipIsTranslated(t *testing.T) {
+func TestGossipCheck(t *testing.T) {
 	type change = func(*facts)
 	for _, test := range []struct {
 		name   string
@@ -105,7 +105,7 @@ func TestGossipPort(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			test.opts.CheckPort = func(bind string, port int) error {
 				if bind != test.opts.Bind || port != test.opts.GossipPort {
-					t.Errorf("asked for %s, %d", bind, port)
+					t.Errorf("CheckPort got %s, %d", bind, port)
 				}
 				return test.err
 			}
@@ -123,17 +123,17 @@ func TestGossipJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	there, err := net.Listen("tcp", "127.0.0.2:0")
+	listening, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer there.Close()
+	defer listening.Close()
 	gone, err := net.Listen("tcp", "127.0.0.3:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone.Close()
-	somebody, nobody := there.Addr().String(), gone.Addr().String()
+	open, closed := listening.Addr().String(), gone.Addr().String()
 	in := func(n int) *api.Status {
 		return &api.Status{Cluster: api.ClusterStatus{Members: map[string]int{"alive": n}}}
 	}
@@ -147,11 +147,11 @@ func TestGossipJoin(t *testing.T) {
 	}{
 		{"alone", nil, nil, nil, Skip, []string{"--join"}},
 		{"others join", nil, nil, in(1), OK, []string{"others join"}},
-		{"joined", []string{nobody}, nil, in(3), OK, []string{"joined"}},
-		{"there", []string{somebody}, nil, nil, OK, []string{somebody}},
-		{"one of two", []string{somebody, nobody}, nil, in(1), Warn, []string{somebody, "not " + nobody, "refused"}},
-		{"nobody", []string{nobody, "n2"}, nil, nil, Warn, []string{nobody + " (connection refused)", "n2 (not resolved)"}},
-		{"one without an address", []string{somebody, "n2"}, nil, nil, Warn, []string{somebody, "not n2 (not resolved)"}},
+		{"joined", []string{closed}, nil, in(3), OK, []string{"joined"}},
+		{"one answers", []string{open}, nil, nil, OK, []string{open}},
+		{"one of two", []string{open, closed}, nil, in(1), Warn, []string{open, "not " + closed, "refused"}},
+		{"none answers", []string{closed, "n2"}, nil, nil, Warn, []string{closed + " (connection refused)", "n2 (not resolved)"}},
+		{"one without an address", []string{open, "n2"}, nil, nil, Warn, []string{open, "not n2 (not resolved)"}},
 		{"itself", []string{"127.0.0.1:1"}, nil, nil, OK, []string{"this node only"}},
 		{"not taken", []string{"no name"}, errors.New("neither an address nor a name"), nil, Fail, []string{"neither", "--join"}},
 	} {
@@ -159,7 +159,7 @@ func TestGossipJoin(t *testing.T) {
 			opts := Options{Join: test.join, GossipPort: 7951}
 			opts.Resolve = func(_ context.Context, join []string, port int) (addresses []netip.AddrPort, unresolved []string, err error) {
 				if port != opts.GossipPort {
-					t.Errorf("asked for port %d", port)
+					t.Errorf("Resolve got port %d", port)
 				}
 				for _, text := range join {
 					if address, err := netip.ParseAddrPort(text); err == nil {

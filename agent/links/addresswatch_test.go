@@ -71,7 +71,7 @@ func (h *received) wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// counts returns how often a change in that netns, and a loss, was reported.
+// counts returns how often changed was called for that netns, and how often overran was called.
 func (h *received) counts(nsid int) (changed, lost int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,8 +153,8 @@ func TestAddressWatchDistinguishesNamespaces(t *testing.T) {
 	}
 }
 
-// A flood is reported in a few calls.
-func TestAddressFloodIsFolded(t *testing.T) {
+// A flood of changes leads to a few calls.
+func TestAddressFloodIsMerged(t *testing.T) {
 	nsid, change := podWithID(t, "pod1")
 	h := startWatch(t, addressBuffer)
 	const changes = 5000
@@ -199,7 +199,7 @@ func TestAddressOverrun(t *testing.T) {
 	}
 }
 
-// The system call's buffers are used again: nothing is allocated for an event.
+// The buffers of the system call are reused, so an event causes no allocation.
 func TestAddressBatchAllocatesNothing(t *testing.T) {
 	_, change := podWithID(t, "pod1")
 	w, err := openAddressWatch(addressBuffer)
@@ -238,8 +238,8 @@ func TestAddressBatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Every device of IPv6 gets a link-local address, in the node's netns and in a pod's, which
-// becomes valid later: neither has a consequence. Others do matter, whatever their scope.
+// The kernel gives each device a link-local address, and reports it again when it becomes valid. Neither
+// event is reported. Events of other addresses are, for any scope.
 func TestLinkLocalAddressesAreNotReported(t *testing.T) {
 	for _, test := range []struct {
 		address  string

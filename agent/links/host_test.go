@@ -14,8 +14,7 @@ import (
 	"github.com/dupip/dupip/internal/needs"
 )
 
-// Where BGP announces routes up to the node, its own address is on lo, and the source of
-// its default route.
+// If the node learns its routes by BGP, its own address is on lo and is the source of its default route.
 func TestHostAddressOnLoopback(t *testing.T) {
 	needs.Root(t)
 	lo, err := netlink.LinkByName("lo")

@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A node may have as many routes as the Internet has: they are listed only where an
-// address on lo or a dummy device may be its own.
+// A node may have as many routes as the Internet. They are listed only if an address on lo or a dummy
+// device may be the node's own.
 func TestRoutesAreListedOnlyIfTheyMatter(t *testing.T) {
 	devices := []netlink.Link{
 		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1, Name: "lo"}},

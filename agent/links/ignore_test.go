@@ -11,8 +11,8 @@ import (
 	"github.com/dupip/dupip/agent/links"
 )
 
-// TestIgnoredInterfaces: they are counted and not attached to, and SetIgnore applies to existing
-// interfaces.
+// The watcher lists ignored interfaces as unobserved and does not attach to them. SetIgnore applies to
+// existing interfaces.
 func TestIgnoredInterfaces(t *testing.T) {
 	prefix := func(p string) func(string) bool {
 		return func(name string) bool { return strings.HasPrefix(name, p) }

@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
 
-// patience is how long an event may take on a busy machine.
-const patience = 2 * time.Minute
+// eventTimeout is how long a test waits for an event. It is long because the machine may be busy.
+const eventTimeout = 2 * time.Minute
 
 // watch starts a Watcher and returns it with a function that waits for an event.
 func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, ok func(links.Event) bool) links.Event) {
@@ -55,7 +55,7 @@ func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, 
 	})
 	return w, func(what string, ok func(links.Event) bool) links.Event {
 		t.Helper()
-		deadline := time.After(patience)
+		deadline := time.After(eventTimeout)
 		for {
 			select {
 			case event := <-w.Events():
@@ -157,20 +157,20 @@ func TestPodInterfaceComesAndGoes(t *testing.T) {
 	}
 }
 
-// An interface that a list shows may have been there for long, one of an event has not.
+// Listed distinguishes interfaces that are older than the watcher from new ones.
 func TestListed(t *testing.T) {
 	addVeth(t, ownnetns.NewPod(t), "veth-before", "10.0.0.1/24")
 	_, wait := watch(t, links.Options{})
-	if e := wait("the elder", named(links.Added, "veth-before")); !e.Interface.Listed {
-		t.Error("one that was there before is not listed")
+	if e := wait("the older one", named(links.Added, "veth-before")); !e.Interface.Listed {
+		t.Error("an interface older than the watcher is not Listed")
 	}
 	addVeth(t, ownnetns.NewPod(t), "veth-after", "10.0.0.2/24")
 	if e := wait("the newcomer", named(links.Added, "veth-after")); e.Interface.Listed {
-		t.Error("one that came later is listed")
+		t.Error("a new interface is Listed")
 	}
 }
 
-func TestInterfacesThatWereThereBefore(t *testing.T) {
+func TestInterfacesOlderThanTheWatcher(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	addVeth(t, pod, "pod1", "10.1.1.1/24")
 	_, wait := watch(t, links.Options{})
@@ -245,7 +245,7 @@ func TestLeavingABridgeIsNoDeletion(t *testing.T) {
 		return e.Kind == links.Removed || named(links.Changed, "pod1")(e) && e.Interface.Master == ""
 	})
 	if left.Kind == links.Removed {
-		t.Error("leaving a bridge was taken for a deletion")
+		t.Error("the interface was removed when it left a bridge")
 	}
 }
 
@@ -263,7 +263,7 @@ func TestReusedIfindexIsAnotherInterface(t *testing.T) {
 			first.Index, first.Generation, second.Index, second.Generation)
 	}
 	if first.View.Cookie == second.View.Cookie {
-		t.Error("two pods with one cookie")
+		t.Error("two pods have one cookie")
 	}
 }
 
@@ -324,7 +324,7 @@ func TestOverrunMeansResync(t *testing.T) {
 	// Without a reader of events the watcher stops when their channel is full. Then the library's
 	// channel and the kernel's buffer overflow.
 	add(cap(w.Events()) + 10)
-	for deadline := time.Now().Add(patience); len(w.Events()) < cap(w.Events()); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventTimeout); len(w.Events()) < cap(w.Events()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the events were not written")
 		}
@@ -356,7 +356,7 @@ func TestOverrunMeansResync(t *testing.T) {
 	})
 }
 
-func TestMacvlanIsCounted(t *testing.T) {
+func TestMacvlanIsUnsupported(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	parentAttrs := netlink.NewLinkAttrs()
 	parentAttrs.Name = "up0"

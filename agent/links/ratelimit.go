@@ -65,7 +65,7 @@ func newScans(now time.Time) scans {
 // done records a scan and its CPU time. After fewer than maxFailures failures it schedules the next.
 func (s *scans) done(now time.Time, cost time.Duration, failed bool) {
 	pause := max(minPause, scanPauseFactor*cost, s.limiter.ReserveN(now, 1).DelayFrom(now))
-	s.pacer.pause(now, pause)
+	s.pause(now, pause)
 	if !failed {
 		s.failures = 0
 		return

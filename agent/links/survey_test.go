@@ -31,7 +31,7 @@ func TestSurvey(t *testing.T) {
 				t.Errorf("got %+v, want the netns of pid %d", p, pod.Pid)
 			}
 		case "leaving":
-			t.Error("the uplink is taken for a pod's interface")
+			t.Error("the survey has the uplink as a pod's interface")
 		}
 	}
 	if !found {
@@ -43,9 +43,9 @@ func TestSurvey(t *testing.T) {
 	must(t, links.CanWatch())
 }
 
-// It does not find a second uplink either. It finds a pod whose netns is hidden.
+// A survey does not find a second uplink. It finds a pod whose netns is hidden.
 func TestSurveyKnowsHiddenUplinks(t *testing.T) {
-	held := hide(t)
+	held := hiddenNetns(t)
 	addHidden(t, held, "second", 0, 0, "10.6.7.1/24")
 	addHidden(t, held, "concealed", 0, 0, "10.6.8.1/32")
 	pod := ownnetns.NewPod(t)

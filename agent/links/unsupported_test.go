@@ -12,9 +12,9 @@ import (
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 )
 
-// A netns that no observed interface leads to is scanned when it is new, and then seldom:
-// a node may have hundreds. Later devices are still found.
-func TestForeignNamespacesAreScannedSeldom(t *testing.T) {
+// A netns that no observed interface leads to is scanned twice when it is new, and then at every tenth
+// resync, because a node may have hundreds. Devices that are added later are found.
+func TestForeignNamespacesAreScannedInTurn(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	info, err := pod.Open(t).Stat()
 	if err != nil {
@@ -56,16 +56,16 @@ func TestForeignNamespacesAreScannedSeldom(t *testing.T) {
 		resync()
 	}
 	if !slices.ContainsFunc(w.unsupported.found, late) {
-		t.Errorf("a device that came later is not counted after %d resyncs: %+v", scansApart, w.unsupported.found)
+		t.Errorf("a device that was added later is not found after %d resyncs: %+v", scansApart, w.unsupported.found)
 	}
 	resync()
 	if !slices.ContainsFunc(w.unsupported.found, late) {
-		t.Error("it is not counted without a scan")
+		t.Error("it is not listed without a scan")
 	}
 	path := w.unsupported.foreign[inode].path
 	pod.Delete()
 	resync()
 	if w.unsupported.foreign[inode].path == path { // the inode may be another's by now
-		t.Error("a netns that is gone is remembered")
+		t.Error("a deleted netns is remembered")
 	}
 }

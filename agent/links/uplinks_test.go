@@ -35,7 +35,7 @@ func TestUplinkIsNoPodInterface(t *testing.T) {
 	})
 }
 
-// It may have several uplinks. Nothing leads to the namespaces behind them.
+// A node may have several uplinks. No path leads to the namespaces behind them.
 func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 	outside := ownnetns.NewPod(t)
 	held := outside.Open(t)
@@ -56,7 +56,7 @@ func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 	wire("eth7", "172.19.0.2/16")
 	wire("routed", "10.9.9.1/32") // the gateway's address on the host end of a hidden pod
 	wire("eth8")
-	// Before an uplink has its address it looks like a pod's interface.
+	// Before an uplink has its address, nothing distinguishes it from a pod's interface.
 	_, wait := watch(t, links.Options{})
 	notUplink := func(e links.Event) {
 		if named(links.Added, "eth7")(e) {
@@ -66,7 +66,7 @@ func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 	for range 2 {
 		wait("the hidden pod and eth8, not eth7", func(e links.Event) bool { notUplink(e); return e.Kind == links.Added })
 	}
-	// Its address may come late.
+	// An uplink may get its address late.
 	eth8, err := netlink.LinkByName("eth8")
 	must(t, err)
 	address, err := netlink.ParseAddr("172.20.0.2/16")
@@ -75,8 +75,8 @@ func TestSecondUplinkIsNoPodInterface(t *testing.T) {
 	wait("eth8 removed", func(e links.Event) bool { notUplink(e); return named(links.Removed, "eth8")(e) })
 }
 
-// Its uplink may be a port of a bridge that has the address and the route, and the MAC of
-// the uplink, as OVN-Kubernetes makes it.
+// An uplink may be a port of a bridge that has the address, the route and the MAC of the uplink, as
+// OVN-Kubernetes makes it.
 func TestUplinkBehindABridgeIsNoPodInterface(t *testing.T) {
 	outside := ownnetns.NewPod(t)
 	held := outside.Open(t)
@@ -114,8 +114,8 @@ func TestUplinkBehindABridgeIsNoPodInterface(t *testing.T) {
 	}
 }
 
-// hide makes a netns to which nothing leads.
-func hide(t *testing.T) *os.File {
+// hiddenNetns makes a netns to which no path leads.
+func hiddenNetns(t *testing.T) *os.File {
 	t.Helper()
 	pod := ownnetns.NewPod(t)
 	held := pod.Open(t)
@@ -134,7 +134,7 @@ func enter(t *testing.T, held *os.File) {
 	})
 }
 
-// addHidden makes a veth into such a netns, up on this side, with an index that is its own.
+// addHidden makes a veth into a hidden netns, up on this side. index 0 lets the kernel choose.
 func addHidden(t *testing.T, held *os.File, name string, index, master int, addresses ...string) *netlink.Veth {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -167,8 +167,8 @@ func listedAs(name string) func(links.Event) bool {
 	return func(e links.Event) bool { return listed(e, name) }
 }
 
-// A pod's host end may have an address with a subnet, as nspawn makes it. That its netns
-// is not seen for a while does not make it an uplink.
+// A pod's host end may have an address with a subnet, as nspawn makes it. It does not become an uplink
+// when its netns is unseen for a while.
 func TestPodThatWasSeenIsNoUplink(t *testing.T) {
 	_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
 	pod := ownnetns.NewPod(t)
@@ -194,9 +194,9 @@ func TestPodThatWasSeenIsNoUplink(t *testing.T) {
 }
 
 // An uplink becomes a pod's interface when a process is in its netns.
-func TestUplinkThatIsAPodAfterAll(t *testing.T) {
+func TestUplinkThatBecomesAPod(t *testing.T) {
 	_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
-	held := hide(t)
+	held := hiddenNetns(t)
 	addHidden(t, held, "late", 0, 0, "10.5.6.1/28")
 	wait("taken for an uplink", listedAs("late"))
 	enter(t, held)
@@ -204,10 +204,10 @@ func TestUplinkThatIsAPodAfterAll(t *testing.T) {
 	wait("listed no more", func(e links.Event) bool { return e.Kind == links.Unobserved && !listed(e, "late") })
 }
 
-// It becomes a pod's interface again when its address is removed.
+// An uplink becomes a pod's interface when its address is removed.
 func TestUplinkThatLosesItsAddress(t *testing.T) {
 	_, wait := watch(t, links.Options{})
-	veth := addHidden(t, hide(t), "was-up", 0, 0, "10.5.7.1/28")
+	veth := addHidden(t, hiddenNetns(t), "was-up", 0, 0, "10.5.7.1/28")
 	wait("taken for an uplink", listedAs("was-up"))
 	address, err := netlink.ParseAddr("10.5.7.1/28")
 	must(t, err)
@@ -215,10 +215,10 @@ func TestUplinkThatLosesItsAddress(t *testing.T) {
 	wait("followed, unseen", func(e links.Event) bool { return named(links.Added, "was-up")(e) && !e.Interface.Seen })
 }
 
-// An interface that is deleted loses its classification, also where another gets its index.
+// A deleted uplink loses its classification, also if another interface gets its index.
 func TestUplinkThatIsDeleted(t *testing.T) {
 	_, wait := watch(t, links.Options{})
-	held := hide(t)
+	held := hiddenNetns(t)
 	veth := addHidden(t, held, "up1", 4343, 0, "10.5.8.1/28")
 	wait("taken for an uplink", listedAs("up1"))
 	must(t, netlink.LinkDel(veth))
@@ -227,7 +227,7 @@ func TestUplinkThatIsDeleted(t *testing.T) {
 	wait("the next one followed", named(links.Added, "next"))
 }
 
-// The kernel gives a bridge the lowest MAC of its ports: that makes no port an uplink.
+// The kernel gives a bridge the lowest MAC of its ports: a port with the same MAC as its bridge is no uplink.
 func TestPortWithItsBridgesMACIsNoUplink(t *testing.T) {
 	needs.Root(t)
 	attrs := netlink.NewLinkAttrs()
@@ -235,7 +235,7 @@ func TestPortWithItsBridgesMACIsNoUplink(t *testing.T) {
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	must(t, netlink.LinkAdd(bridge))
 	t.Cleanup(func() { _ = netlink.LinkDel(bridge) })
-	port := addHidden(t, hide(t), "lowest", 0, bridge.Index)
+	port := addHidden(t, hiddenNetns(t), "lowest", 0, bridge.Index)
 	addTo(t, bridge, "10.5.9.1/24")
 	must(t, netlink.LinkSetUp(bridge))
 	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Gw: net.IPv4(10, 5, 9, 254), Priority: 9}))
@@ -249,7 +249,7 @@ func TestPortWithItsBridgesMACIsNoUplink(t *testing.T) {
 	_, wait := watch(t, links.Options{})
 	wait("the port followed", func(e links.Event) bool {
 		if listed(e, "lowest") {
-			t.Fatal("the port is taken for an uplink")
+			t.Fatal("the port is classified as an uplink")
 		}
 		return named(links.Added, "lowest")(e)
 	})

@@ -168,9 +168,8 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// work does what is due at now, the start of this turn. Pauses count from the end of each action, which
-// may be seconds later. It returns the time of the next turn: when something is due again, or next if that
-// is earlier.
+// work does what is due at now, and returns when to call it again: when something is due, at most next.
+// Pauses count from the end of each action, which may be seconds after now.
 func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	w.flush(ctx) // first: the kernel may reuse an ifindex
 	if w.overrunPacer.ready(now) {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// patience is for a machine that does much else at the time.
-const patience = 20 * time.Second
+// eventTimeout is how long a test waits for an event. It is long because the machine may be busy.
+const eventTimeout = 20 * time.Second
 
 // start starts a server on a port of its own and returns its address.
 func start(t *testing.T, handler http.Handler) string {
@@ -40,7 +40,7 @@ func serveOn(t *testing.T, listener net.Listener, handler http.Handler) string {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(patience):
+		case <-time.After(eventTimeout):
 			t.Error("the server does not end")
 		}
 	})
@@ -50,7 +50,7 @@ func serveOn(t *testing.T, listener net.Listener, handler http.Handler) string {
 // get sends a request on a new connection.
 func get(t *testing.T, address, path string, header http.Header) (int, string, http.Header) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), eventTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
@@ -74,12 +74,12 @@ func get(t *testing.T, address, path string, header http.Header) (int, string, h
 
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, patience)
+	conn, err := net.DialTimeout("tcp", address, eventTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(eventTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -88,10 +88,10 @@ func dial(t *testing.T, address string) net.Conn {
 // waitFor polls until the condition holds.
 func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(eventTimeout)
 	for !condition() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %s until %s", patience, what)
+			t.Fatalf("waited %s until %s", eventTimeout, what)
 		}
 		time.Sleep(time.Millisecond)
 	}

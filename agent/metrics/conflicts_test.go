@@ -46,7 +46,7 @@ func TestConflictsAreBounded(t *testing.T) {
 	}
 }
 
-func TestConfirmedFirstThenTheEldest(t *testing.T) {
+func TestConfirmedFirstThenTheOldest(t *testing.T) {
 	open := manyConflicts(105)
 	chosen, omitted := selectOpen(open)
 	if omitted != 5 || len(chosen) != 100 {
@@ -71,23 +71,23 @@ func TestHostileNames(t *testing.T) {
 	evil := binding("a\x1b[2J\n"+strings.Repeat("\u202e", 500), detector.Pod{Namespace: "\xff\xfe", Name: strings.Repeat("n", 1<<16)}, 1)
 	evil.Holder.InterfaceName = "veth\x00\"}\n# TYPE"
 	evil.Holder.ID.Node = strings.Repeat("n", 4096) + "/boot"
-	twin := conflict(1, detector.Confirmed, noon, evil, evil)
-	other := twin
-	// Equal once they are escaped.
-	twin.Key.Network, other.Key.Network = strings.Repeat("x", 300)+"1", strings.Repeat("x", 300)+"2"
+	one := conflict(1, detector.Confirmed, noon, evil, evil)
+	other := one
+	// escape shortens both names to one.
+	one.Key.Network, other.Key.Network = strings.Repeat("x", 300)+"1", strings.Repeat("x", 300)+"2"
 	observed := []InterfaceRefusals{
 		{Generation: 1, Name: "veth\x01", Netns: "\xff", Refused: Refused{Data: 3}},
 		{Generation: 2, Name: "veth\x02", Netns: "\xfe", Refused: Refused{Data: 4}},
 	}
 	m := New(Sources{
 		Version: "\xff\n", Node: strings.Repeat("n", 500), BootID: "\x00", Attach: "tc",
-		Detector:   answering(DetectorStats{Open: []detector.Conflict{twin, other}}),
+		Detector:   answering(DetectorStats{Open: []detector.Conflict{one, other}}),
 		Interfaces: answering(InterfaceStats{Observed: observed, States: map[string]int{"a b": 1, "a\x00b": 2}}),
 		Agent:      answering(AgentStats{Dropped: map[string]uint64{"\xff": 1, strings.Repeat("r", 1000): 1}}),
 	})
 	got := families(t, m) // fails for what cannot be gathered
 	if len(got[conflictInfo.name]) != 1 || got[conflictInfoOmitted.name][""] != 1 {
-		t.Errorf("%d series, %v omitted; want the twin counted", len(got[conflictInfo.name]), got[conflictInfoOmitted.name][""])
+		t.Errorf("%d series, %v omitted; want one of the two omitted", len(got[conflictInfo.name]), got[conflictInfoOmitted.name][""])
 	}
 	if got[interfaces.name]["a_b"] != 3 {
 		t.Errorf("interfaces: %v", got[interfaces.name])
@@ -110,7 +110,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-func TestNoTimeIsNoSeries(t *testing.T) {
+// A conflict without a time has no series with a time.
+func TestZeroTimeIsNotExported(t *testing.T) {
 	open := []detector.Conflict{conflict(1, detector.Confirmed, time.Time{})}
 	got := families(t, New(Sources{Detector: answering(DetectorStats{Open: open})}))
 	if len(got[conflictSuspected.name]) != 0 || len(got[conflictInfo.name]) != 1 {

@@ -23,11 +23,10 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.Index(c.open, conn)
-	if i < 0 && state != http.StateNew {
-		return // track has closed it
-	}
 	if i >= 0 {
 		c.open = slices.Delete(c.open, i, i+1)
+	} else if state != http.StateNew {
+		return // track has closed it
 	}
 	if state == http.StateClosed || state == http.StateHijacked {
 		return

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// counting knows how many of its connections were open at one time.
+// counting counts the connections that are open at one time.
 type counting struct {
 	net.Listener
 	open, most atomic.Int64
@@ -35,21 +35,21 @@ type counted struct {
 
 func (c *counted) Close() error { return c.close() }
 
-// A thousand idle or slow connections do not keep a probe out.
-func TestCrowd(t *testing.T) {
-	for _, test := range []struct{ name, words string }{
+// The server answers probes and scrapes while 1,000 connections are idle or slow.
+func TestManyConnections(t *testing.T) {
+	for _, test := range []struct{ name, request string }{
 		{"silent", ""},
 		{"unfinished", "GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			listener := &counting{Listener: listen(t)}
 			address := serveOn(t, listener, New(rich()).Handler(nil, nil))
-			var crowd []net.Conn
+			var conns []net.Conn
 			slowest := time.Duration(0)
 			for i := range 1000 {
 				conn := dial(t, address)
-				_, _ = io.WriteString(conn, test.words)
-				crowd = append(crowd, conn)
+				_, _ = io.WriteString(conn, test.request)
+				conns = append(conns, conn)
 				if i%100 != 99 {
 					continue
 				}
@@ -62,23 +62,23 @@ func TestCrowd(t *testing.T) {
 				}
 				slowest = max(slowest, time.Since(start))
 			}
-			t.Logf("slowest pair of answers: %s", slowest)
+			t.Logf("slowest pair of responses: %s", slowest)
 			if slowest > 4*time.Second {
-				t.Errorf("an answer took %s: it waited for the crowd's time-out", slowest)
+				t.Errorf("two responses took %s: they waited until other connections timed out", slowest)
 			}
-			// One is accepted before another is closed.
+			// The server accepts a connection before it closes another.
 			if most := listener.most.Load(); most > maxConnections+1 {
 				t.Errorf("%d connections at one time, want at most %d", most, maxConnections+1)
 			}
-			for _, conn := range crowd {
+			for _, conn := range conns {
 				conn.Close()
 			}
 		})
 	}
 }
 
-// A connection that was used just now stays open; the one idle for longest is closed.
-func TestLongestIdleIsClosed(t *testing.T) {
+// The connection whose state changed longest ago is closed.
+func TestOldestConnectionIsClosed(t *testing.T) {
 	c := connections{limit: 3}
 	closed := make(map[string]bool)
 	connect := func(name string) net.Conn {
@@ -95,13 +95,13 @@ func TestLongestIdleIsClosed(t *testing.T) {
 	scraper := connect("scraper")
 	silent := connect("silent 1")
 	c.track(scraper, http.StateActive)
-	connect("silent 2") // the probe goes
+	connect("silent 2") // closes the probe
 	c.track(scraper, http.StateIdle)
-	connect("silent 3") // silent 1 goes
+	connect("silent 3") // closes silent 1
 	c.track(silent, http.StateActive)
 	c.track(probe, http.StateClosed)
 	c.track(scraper, http.StateClosed)
-	connect("silent 4") // there is room
+	connect("silent 4") // closes none
 	for name, want := range map[string]bool{
 		"probe": true, "silent 1": true, "scraper": false, "silent 2": false, "silent 3": false, "silent 4": false,
 	} {
@@ -110,6 +110,6 @@ func TestLongestIdleIsClosed(t *testing.T) {
 		}
 	}
 	if len(c.open) != 3 {
-		t.Errorf("%d remembered, want 3", len(c.open))
+		t.Errorf("%d connections are tracked, want 3", len(c.open))
 	}
 }

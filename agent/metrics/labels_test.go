@@ -25,7 +25,7 @@ func TestClean(t *testing.T) {
 		{strings.Repeat("é", 64), strings.Repeat("é", 64)},
 	} {
 		if got := escape(test.in); got != test.want {
-			t.Errorf("clean(%q) = %q, want %q", test.in, got, test.want)
+			t.Errorf("escape(%q) = %q, want %q", test.in, got, test.want)
 		}
 	}
 }
@@ -37,10 +37,10 @@ func FuzzClean(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		got := escape(s)
 		if len(got) > maxLabel || !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			t.Errorf("clean(%q) = %q", s, got)
+			t.Errorf("escape(%q) = %q", s, got)
 		}
 		if again := escape(got); again != got {
-			t.Errorf("clean(%q) = %q, cleaned again %q", s, got, again)
+			t.Errorf("escape(%q) = %q, escaped again %q", s, got, again)
 		}
 	})
 }

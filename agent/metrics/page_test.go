@@ -27,8 +27,8 @@ func (h *hung) pods(context.Context) (PodStats, error) {
 	return PodStats{Known: 7}, nil
 }
 
-// ask sends a request to a handler, without a network between.
-func ask(ctx context.Context, handler http.Handler, path string, accept ...string) *httptest.ResponseRecorder {
+// request calls a handler without a network.
+func request(ctx context.Context, handler http.Handler, path string, accept ...string) *httptest.ResponseRecorder {
 	request := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	for i, name := range []string{"Accept", "Accept-Encoding"}[:len(accept)] {
 		request.Header.Set(name, accept[i])
@@ -47,12 +47,12 @@ func TestASourceThatHangs(t *testing.T) {
 		handler := m.Handler(nil, nil)
 
 		start := time.Now()
-		page := ask(t.Context(), handler, "/metrics")
+		page := request(t.Context(), handler, "/metrics")
 		if took := time.Since(start); took != sourceTimeout {
 			t.Errorf("the scrape took %s, want %s", took, sourceTimeout)
 		}
 		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), podsKnown.name) {
-			t.Errorf("%d; metrics of the source that hangs are there: %t", page.Code, strings.Contains(page.Body.String(), podsKnown.name))
+			t.Errorf("%d; metrics of the source that hangs are exported: %t", page.Code, strings.Contains(page.Body.String(), podsKnown.name))
 		}
 		// Later ones neither wait nor call the source.
 		start = time.Now()
@@ -61,16 +61,16 @@ func TestASourceThatHangs(t *testing.T) {
 			got = families(t, m)
 		}
 		if took := time.Since(start); took != 0 {
-			t.Errorf("20 more scrapes took %s, want no waiting", took)
+			t.Errorf("20 more scrapes took %s, want 0s", took)
 		}
 		if len(got[podsKnown.name]) != 0 || len(got[podsConnected.name]) != 0 {
-			t.Error("metrics of the source that hangs are there")
+			t.Error("metrics of the source that hangs are exported")
 		}
 		if len(got[conflicts.name]) != 6 || got[stateSize.name][""] != 4096 {
-			t.Error("metrics of the others are missing")
+			t.Error("metrics of the other sources are missing")
 		}
 		if n := h.calls.Load(); n != 1 {
-			t.Errorf("asked %d times while the first question is open", n)
+			t.Errorf("the source is called %d times while the first call runs, want once", n)
 		}
 		if n := got[scrapeErrors.name]["pods"]; n != 21 {
 			t.Errorf("%v errors, want 21", n)
@@ -79,7 +79,7 @@ func TestASourceThatHangs(t *testing.T) {
 		close(h.release)
 		synctest.Wait()
 		if got := families(t, m); got[podsKnown.name][""] != 7 {
-			t.Error("the source is not back after it answered")
+			t.Error("the metrics of the source are still missing after it answered")
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestASourceThatFails(t *testing.T) {
 		err = want
 		got := families(t, m)
 		if there := len(got[stateSize.name]) == 1; there != (want == nil) {
-			t.Errorf("with error %v: metrics there: %t", want, there)
+			t.Errorf("with error %v: metrics exported: %t", want, there)
 		}
 	}
 	if n := families(t, m)[scrapeErrors.name]["state"]; n != 1 {
@@ -116,7 +116,7 @@ func TestSourcesEndWithTheirContext(t *testing.T) {
 	})
 }
 
-// The page is made once a second for all clients, whatever format they ask for.
+// The page is made once a second for all clients and formats.
 func TestPageIsMadeOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -126,7 +126,7 @@ func TestPageIsMadeOnceASecond(t *testing.T) {
 		}}).Handler(nil, nil)
 		scrape := func(want string, accept ...string) {
 			t.Helper()
-			if page := ask(t.Context(), handler, "/metrics", accept...); !strings.Contains(page.Body.String(), "dupip_pods_known "+want) {
+			if page := request(t.Context(), handler, "/metrics", accept...); !strings.Contains(page.Body.String(), "dupip_pods_known "+want) {
 				t.Errorf("%d, want answer %s:\n%s", page.Code, want, page.Body)
 			}
 		}
@@ -138,20 +138,20 @@ func TestPageIsMadeOnceASecond(t *testing.T) {
 		time.Sleep(pageInterval - time.Nanosecond)
 		scrape("1")
 		scrape("1", "application/openmetrics-text; version=1.0.0")
-		ask(t.Context(), handler, "/metrics", "*/*", "gzip")
+		request(t.Context(), handler, "/metrics", "*/*", "gzip")
 		if n := calls.Load(); n != 1 {
-			t.Errorf("asked %d times within a second", n)
+			t.Errorf("the source is called %d times within a second, want once", n)
 		}
 		time.Sleep(time.Nanosecond)
 		scrape("2", "application/openmetrics-text; version=1.0.0")
 		scrape("2")
 		if n := calls.Load(); n != 2 {
-			t.Errorf("asked %d times within two seconds", n)
+			t.Errorf("the source is called %d times within two seconds, want twice", n)
 		}
 	})
 }
 
-// Clients that scrape without a pause wait, and get a page.
+// The server delays clients that scrape without a pause. Each gets a page.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := New(rich()).Handler(nil, nil)
@@ -160,7 +160,7 @@ func TestPace(t *testing.T) {
 		for range maxConnections {
 			group.Go(func() {
 				for range 10 {
-					if page := ask(t.Context(), handler, "/metrics"); page.Code != http.StatusOK {
+					if page := request(t.Context(), handler, "/metrics"); page.Code != http.StatusOK {
 						t.Errorf("code %d", page.Code)
 					}
 				}
@@ -183,26 +183,26 @@ func TestAClientThatGoesAway(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		for range 20 { // the first waits, the others come too late
-			page := ask(ctx, handler, "/metrics")
+		for range 20 { // the first waits; the others arrive while it does
+			page := request(ctx, handler, "/metrics")
 			if took := time.Since(start); page.Body.Len() != 0 || took != time.Second {
-				t.Errorf("%d bytes for nobody, after %s", page.Body.Len(), took)
+				t.Errorf("a client that disconnected got %d bytes after %s", page.Body.Len(), took)
 			}
 		}
 		go func() {
 			time.Sleep(time.Second)
 			close(h.release)
 		}()
-		page := ask(t.Context(), handler, "/metrics").Body.String()
+		page := request(t.Context(), handler, "/metrics").Body.String()
 		for _, line := range []string{"dupip_pods_known 7", `dupip_scrape_errors_total{source="pods"} 0`} {
 			if !strings.Contains(page, line+"\n") {
-				t.Errorf("the page is without %q:\n%s", line, page)
+				t.Errorf("the page lacks %q:\n%s", line, page)
 			}
 		}
 	})
 }
 
-// A check of an agent that hangs fails in time, and many requests are one check.
+// A health check of an agent that hangs fails after the timeout. Many requests share one check.
 func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -216,7 +216,7 @@ func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 		for range 50 {
 			group.Go(func() {
 				start := time.Now()
-				answer := ask(t.Context(), handler, "/healthz")
+				answer := request(t.Context(), handler, "/healthz")
 				if took := time.Since(start); answer.Code != http.StatusServiceUnavailable ||
 					answer.Body.String() != errTimeout.Error()+"\n" || took != sourceTimeout {
 					t.Errorf("%d %q after %s", answer.Code, answer.Body, took)
@@ -226,18 +226,18 @@ func TestAProbeOfAnAgentThatHangs(t *testing.T) {
 		group.Wait()
 		close(release)
 		synctest.Wait()
-		for range 50 { // the answer is good for a moment
-			if answer := ask(t.Context(), handler, "/healthz"); answer.Code != http.StatusOK {
-				t.Errorf("%d %q after the agent is back", answer.Code, answer.Body)
+		for range 50 { // the result is reused
+			if answer := request(t.Context(), handler, "/healthz"); answer.Code != http.StatusOK {
+				t.Errorf("%d %q after the agent answers again", answer.Code, answer.Body)
 			}
 		}
 		if n := calls.Load(); n != 1 {
-			t.Errorf("asked %d times, want once", n)
+			t.Errorf("checked %d times, want once", n)
 		}
 		time.Sleep(checkInterval)
-		ask(t.Context(), handler, "/healthz")
+		request(t.Context(), handler, "/healthz")
 		if n := calls.Load(); n != 2 {
-			t.Errorf("asked %d times, want once more", n)
+			t.Errorf("checked %d times, want once more", n)
 		}
 	})
 }

@@ -30,8 +30,7 @@ func (c counts) plus(more counts) counts {
 	return c
 }
 
-// since returns c minus earlier. If any counter decreased, the kernel's counters were reset, and since
-// returns c.
+// since returns c minus earlier. A counter that decreased was reset; then since returns c.
 func (c counts) since(earlier counts) counts {
 	increase := c
 	for i, v := range earlier {
@@ -49,8 +48,7 @@ type refusedCounters struct {
 	last map[uint32]counts // of the present interfaces, by generation
 	// others counts packets of interfaces while they had no series of their own. It keeps them when the
 	// interface gets its own series later.
-	others counts
-	total  counts
+	others, total counts
 }
 
 // refusedLabels are the labels of an interface's series. The zero value is for all other interfaces.

@@ -72,7 +72,7 @@ func TestCountersNeverGoBack(t *testing.T) {
 		present []InterfaceRefusals
 		gone    Refused
 		before  refusedCounters
-		truth   uint64
+		refused uint64 // all packets so far
 		next    uint32
 	)
 	for step := range 5000 {
@@ -91,15 +91,15 @@ func TestCountersNeverGoBack(t *testing.T) {
 			present[i].Refused.Data = 0
 		default:
 			more := uint64(random.IntN(1000))
-			truth += more
+			refused += more
 			present[random.IntN(len(present))].Refused.Data += more
 		}
 		own := r.update(InterfaceStats{Observed: present, Gone: gone})
-		if r.total[0] != truth {
-			t.Fatalf("step %d, seed %d: total %d, want %d", step, seed, r.total[0], truth)
+		if r.total[0] != refused {
+			t.Fatalf("step %d, seed %d: total %d, want %d", step, seed, r.total[0], refused)
 		}
-		if r.others[0] < before.others[0] || r.others[0] > truth {
-			t.Fatalf("step %d, seed %d: others from %d to %d of %d", step, seed, before.others[0], r.others[0], truth)
+		if r.others[0] < before.others[0] || r.others[0] > refused {
+			t.Fatalf("step %d, seed %d: others from %d to %d of %d", step, seed, before.others[0], r.others[0], refused)
 		}
 		if len(own) > maxInterfaceSeries || len(r.last) > len(present) {
 			t.Fatalf("step %d, seed %d: %d with their own series, %d remembered of %d", step, seed, len(own), len(r.last), len(present))

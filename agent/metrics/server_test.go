@@ -63,7 +63,7 @@ func TestHealth(t *testing.T) {
 		answer.Store(func() error { return test.ready })
 		var code int
 		var body string
-		deadline := time.Now().Add(patience)
+		deadline := time.Now().Add(eventTimeout)
 		for body != test.body && time.Now().Before(deadline) { // the answer before is shared for a moment
 			code, body, _ = get(t, address, "/readyz", nil)
 		}
@@ -138,7 +138,7 @@ func TestServeEnds(t *testing.T) {
 	go func() { done <- Serve(ctx, listener, handler, slog.New(slog.DiscardHandler)) }()
 	conn := dial(t, listener.Addr().String())
 	fmt.Fprintf(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-	waitFor(t, "the source is asked", func() bool { return h.calls.Load() > 0 })
+	waitFor(t, "the source is called", func() bool { return h.calls.Load() > 0 })
 	cancel()
 	start := time.Now()
 	select {
@@ -152,7 +152,7 @@ func TestServeEnds(t *testing.T) {
 		if !ended.Load() {
 			t.Error("a request is still being served")
 		}
-	case <-time.After(patience):
+	case <-time.After(eventTimeout):
 		t.Fatal("the server does not end")
 	}
 	if conn, err := net.Dial("tcp", listener.Addr().String()); err == nil {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// narrow has connections with little room for what is not read yet, and knows how many
-// are stuck in a write.
+// narrow makes connections with small send buffers, and counts those that are blocked in a write.
 type narrow struct {
 	net.Listener
 	writing atomic.Int64
@@ -65,7 +64,7 @@ func TestSlowReaders(t *testing.T) {
 	}
 	t.Logf("two answers: %s", time.Since(start))
 	if stuck := listener.writing.Load(); stuck < readers {
-		t.Errorf("only %d of %d are still stuck: the test shows nothing", stuck, readers)
+		t.Errorf("only %d of %d clients still block a write: the test shows nothing", stuck, readers)
 	}
 }
 

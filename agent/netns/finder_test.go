@@ -36,8 +36,8 @@ func newFinding(t *testing.T) *finding {
 	return f
 }
 
-// pod makes a netns with a name, none if that is empty, and a veth into it, and returns the
-// ids that a Scan needs.
+// pod makes a netns, names it unless name is empty, and makes a veth into it. It returns the arguments of
+// Scan.
 func (f *finding) pod(name string) (p *ownnetns.Pod, id, peer int) {
 	f.t.Helper()
 	p = ownnetns.NewPod(f.t)
@@ -60,9 +60,9 @@ func (f *finding) do(err error) {
 	}
 }
 
-// A pod that a runtime has named is found without a search of every process of the node,
-// also when its id was another's, whose name is gone.
-func TestNamesAreFoundTheShortWay(t *testing.T) {
+// Scan finds a named netns without a search of all processes, also if its id belonged to another netns
+// whose name is gone.
+func TestNamesAreFoundWithoutProcesses(t *testing.T) {
 	f := newFinding(t)
 	find := func(id, peer int, name string, long bool) {
 		t.Helper()
@@ -73,7 +73,7 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 			t.Fatalf("found %+v, with %+v and the error %v, want %s", ref, view, err, name)
 		}
 		if known, ok := f.Ref(id); !ref.Exists() || !ok || known != ref {
-			t.Errorf("found %+v, which is another netns's, or not known", ref)
+			t.Errorf("found %+v, which belongs to another netns or is unknown", ref)
 		}
 		if got := f.searched != before; got != long {
 			t.Errorf("all processes were searched: %t, want %t", got, long)
@@ -85,7 +85,7 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 	find(id, peer, "first", false)
 	_, secondID, secondPeer := f.pod("second")
 	find(secondID, secondPeer, "second", false)
-	// A peer that has left is no reason to search elsewhere.
+	// If the peer has left the netns, Scan does not search again.
 	searched := f.searched
 	if _, _, err := f.Scan(secondID, 1<<20); !errors.Is(err, ErrNoPeer) || f.searched != searched {
 		t.Errorf("error %v, and all processes were searched: %t", err, f.searched != searched)
@@ -103,24 +103,24 @@ func TestNamesAreFoundTheShortWay(t *testing.T) {
 		f.do(os.Remove(filepath.Join(f.names, "third")))
 		third.Delete()
 		if round == 1000 {
-			t.Fatal("the id is not given out again")
+			t.Fatal("the kernel did not reuse the id")
 		}
 		time.Sleep(time.Millisecond)
 	}
 	find(id, peer, "third", false)
 
-	// A name that was made again: only a complete search finds that.
+	// Only a complete search finds that a name leads to another netns.
 	ref := f.refs[id]
 	ref.Inode++
 	f.refs[id] = ref
 	find(id, peer, "third", true)
 }
 
-// A netns without a name is found by its processes; one that nothing leads to is not.
+// Scan finds a netns without a name by its processes. It does not find a netns without both.
 func TestFindWithoutAName(t *testing.T) {
 	f := newFinding(t)
 	if _, known := f.Ref(1 << 20); known {
-		t.Error("known before the first search")
+		t.Error("a reference is known before the first search")
 	}
 	if _, _, err := f.Scan(1<<20, 1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("error %v, want %v", err, ErrNotFound)
@@ -136,7 +136,7 @@ func TestFindWithoutAName(t *testing.T) {
 		if err == nil && ref.Pid == pod.Pid && ref.Name == "" {
 			break
 		}
-		// A thread that was in the pod may have led to it.
+		// A thread of the test that was in the pod may also be found.
 		if f.searched = (time.Time{}); try == 100 {
 			t.Fatalf("found %+v with the error %v, want process %d", ref, err, pod.Pid)
 		}
@@ -144,7 +144,7 @@ func TestFindWithoutAName(t *testing.T) {
 	}
 }
 
-// Of two names for one netns the Finder always uses the same.
+// If a netns has two names, the Finder always uses the same.
 func TestTwoNames(t *testing.T) {
 	f := newFinding(t)
 	pod, id, _ := f.pod("b")

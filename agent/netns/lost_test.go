@@ -30,7 +30,7 @@ func TestAddressThatIsLost(t *testing.T) {
 	must(t, netlink.LinkSetUp(host))
 	must(t, netlink.AddrAdd(host, address("fd00:5::1", unix.IFA_F_NODAD)))
 	file := pod.Open(t)
-	// What is sent before the host's end is up is lost.
+	// Packets that are sent before the host end is up are lost.
 	answers := func() bool {
 		host, err := netlink.LinkByName("pod5")
 		must(t, err)
@@ -44,7 +44,7 @@ func TestAddressThatIsLost(t *testing.T) {
 	}))
 	for deadline := time.Now().Add(time.Minute); !answers(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the host's end is not up")
+			t.Fatal("the host end is not up")
 		}
 	}
 	must(t, netns.Do(file, func() error {
@@ -60,16 +60,16 @@ func TestAddressThatIsLost(t *testing.T) {
 			lost[a.IP.String()] = a.Lost && !a.Valid
 		}
 		if lost["fd00:5::2"] {
-			t.Fatal("the address that nobody else has is lost")
+			t.Fatal("duplicate address detection failed for an address without a duplicate")
 		}
 		if lost["fd00:5::1"] {
 			if view.Holds(netip.MustParseAddr("fd00:5::1"), 0, 0) {
-				t.Error("the netns holds what it has lost")
+				t.Error("Holds is true for the lost address")
 			}
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("nothing is lost: %+v", view.Addresses)
+			t.Fatalf("no address is lost: %+v", view.Addresses)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestDoWithAFileThatIsNoNetns(t *testing.T) {
 	}
 }
 
-// The path may be anything: CookieAt neither waits for it nor opens it.
+// The path may be any file: CookieAt neither blocks on it nor opens it for reading.
 func TestCookieAt(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	file := pod.Open(t)

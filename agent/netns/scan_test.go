@@ -298,7 +298,7 @@ func TestScanTakesNoMemoryForEach(t *testing.T) {
 		}
 		return nil
 	}))
-	// Two names, and its part of a buffer.
+	// Each device may allocate two names and a part of a buffer.
 	if all := allocations(); all > many+5*devices {
 		t.Errorf("%.0f allocations with %d devices, %.0f without", all, devices, many)
 	}

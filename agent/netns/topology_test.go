@@ -22,7 +22,7 @@ func listOf(devices []device, lists *int) func(func(), func(device)) error {
 	}
 }
 
-// TestTopology gives the devices of a pod in the order they were made, and in the opposite one.
+// The devices of a pod are listed in the order in which they were made, and in the reverse order.
 func TestTopology(t *testing.T) {
 	pod := []device{
 		{index: 1, name: "lo", nsid: -1},
@@ -73,7 +73,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// TestTopologyIsBounded: the two limits for devices hold, and are separate.
+// The limits of devices on top of the peer and of loopback devices hold, and are separate.
 func TestTopologyIsBounded(t *testing.T) {
 	var pod []device
 	for n := range 10_000 {
@@ -98,7 +98,7 @@ func TestTopologyIsBounded(t *testing.T) {
 	}
 }
 
-// TestParseDevice: a VLAN device, which this machine may not have.
+// A VLAN device. The kernel of this machine may have none.
 func TestParseDevice(t *testing.T) {
 	head := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	head.Type, head.Index, head.Flags = unix.ARPHRD_ETHER, 42, unix.IFF_UP
@@ -118,7 +118,7 @@ func TestParseDevice(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(device{})); !ok || diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	// Cut anywhere, it is read as far as it goes.
+	// A message that is cut anywhere is read up to the cut.
 	for size := range message {
 		parseDevice(message[:size])
 		parseAddress(message[:size])
