@@ -29,7 +29,7 @@ func NewClient(path string) *Client {
 	}}}
 }
 
-// timeout bounds every call that is not a watch.
+// timeout limits every call that is not a watch.
 const timeout = 10 * time.Second
 
 // Bindings returns the binding tables of this agent, or with q.Cluster of all agents.
@@ -67,7 +67,7 @@ func (c *Client) WatchConflicts(ctx context.Context, q Query, each func(Conflict
 	return watch(ctx, c, "/v1/conflicts", q.values(), each)
 }
 
-// WatchBindings is WatchConflicts for the table of bindings.
+// WatchBindings calls each for every change of the bindings, like [Client.WatchConflicts].
 func (c *Client) WatchBindings(ctx context.Context, q Query, each func(BindingEvent) error) error {
 	return watch(ctx, c, "/v1/bindings", q.values(), each)
 }

@@ -37,7 +37,7 @@ type Subject struct {
 	Bridge    string // bridge, bond or VRF that the host side is a port of
 }
 
-// Limits bound what the agent keeps and sends, on one node.
+// Limits are the limits of what the agent keeps and sends, on one node.
 type Limits struct {
 	Bindings             int `yaml:"bindings"`             // size of the binding table
 	BindingsPerInterface int `yaml:"bindingsPerInterface"` // the share of one interface in it

@@ -43,7 +43,7 @@ func bombs(size int) map[string]string {
 	return all
 }
 
-// No text costs much: at most 60 ms and 80 MiB when the machine is idle. Without the bounds
+// No text costs much: at most 60 ms and 80 MiB when the machine is idle. Without the limits
 // the library takes quadratic time for some texts, 5 s for the worst.
 func TestBombs(t *testing.T) {
 	all := bombs(maxContent / 4)

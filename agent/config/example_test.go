@@ -43,7 +43,7 @@ func TestExample(t *testing.T) {
 }
 
 // The example has every key of the format, errors name them, and the comments name the
-// bounds of limits.
+// allowed values of limits.
 func TestExampleIsComplete(t *testing.T) {
 	text := readExample(t)
 	var f file

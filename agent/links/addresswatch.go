@@ -18,7 +18,7 @@ const (
 	// addressBuffer is the receive buffer in bytes; the kernel doubles it. It has room for the
 	// events of a few thousand pods that start at once.
 	addressBuffer = 4 << 20
-	// wakeRate and wakeBurst bound how often a second events are read: a single one at once, a
+	// wakeRate and wakeBurst limit how often a second events are read: a single one at once, a
 	// flood every 20 ms.
 	wakeRate, wakeBurst = 50, 50
 	// maxBatches is how many batches are read before they are passed on.

@@ -84,7 +84,7 @@ func podWithID(t *testing.T, name string) (nsid int, change func(times int)) {
 	return podWithAddress(t, name, "198.18.0.1/32", netlink.SCOPE_UNIVERSE)
 }
 
-// podWithAddress is podWithID for a certain address.
+// podWithAddress makes a netns like podWithID. change adds and removes this address.
 func podWithAddress(t *testing.T, name, text string, scope netlink.Scope) (nsid int, change func(times int)) {
 	t.Helper()
 	pod := ownnetns.NewPod(t)
@@ -239,7 +239,7 @@ func TestAddressBatchAllocatesNothing(t *testing.T) {
 }
 
 // The kernel gives each device a link-local address, and reports it again when it becomes valid. Neither
-// event is reported. Events of other addresses are, for any scope.
+// event is reported. Events of other addresses are reported, for any scope.
 func TestLinkLocalAddressesAreNotReported(t *testing.T) {
 	for _, test := range []struct {
 		address  string

@@ -12,7 +12,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// maxHostAddresses bounds the list, which is long where every pod's host end has the gateway's address.
+// maxHostAddresses limits the list, which is long where every pod's host end has the gateway's address.
 const maxHostAddresses = 4096
 
 // ListHostAddresses returns the node's own addresses, except those on devices that skip selects by index.

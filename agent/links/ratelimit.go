@@ -36,7 +36,7 @@ func (p *pacer) ready(now time.Time) bool { return p.due && !p.next.After(now) }
 // pause records an action. The next is possible after the pause, once due is set again.
 func (p *pacer) pause(now time.Time, pause time.Duration) { p.due, p.next = false, now.Add(pause) }
 
-// pauseAfter is pause after an action since began. The pause is factor times as long as the action.
+// pauseAfter records an action that lasted from began until now. The pause is factor times as long.
 func (p *pacer) pauseAfter(began time.Time, factor time.Duration) {
 	now := time.Now()
 	p.pause(now, max(minPause, factor*now.Sub(began)))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// idle is a Watcher without a kernel.
+// idle returns a Watcher that observes nothing, with two veths that are due for nothing and an ignored one.
 func idle(t *testing.T) *Watcher {
 	w := &Watcher{
 		opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), requests: requests{wake: make(chan struct{}, 1)}, table: newHarness(t).table,

@@ -9,7 +9,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// maxForeignScans bounds how many namespaces without an observed interface one resync scans.
+// maxForeignScans limits how many namespaces without an observed interface one resync scans.
 const maxForeignScans = 256
 
 // unsupported finds the pod devices that have no observable host end, so that the status lists them.

@@ -149,7 +149,7 @@ func (f *Finder) Search() error {
 	return nil
 }
 
-// searchSoon is Search. It fails with ErrTooSoon if the last search was less than SearchPause ago.
+// searchSoon searches like Search, unless the last search was less than SearchPause ago (ErrTooSoon).
 func (f *Finder) searchSoon() error {
 	if time.Since(f.searched) < SearchPause {
 		return ErrTooSoon

@@ -29,8 +29,8 @@ func Do(file *os.File, fn func() error) error {
 	}, fn)
 }
 
-// DoInNew is [Do] inside a new netns, which ends, with all devices in it, when fn has returned and
-// closed its sockets. Goroutines that fn starts are not in it.
+// DoInNew runs fn like [Do], inside a new netns. The netns ends with all its devices when fn has returned
+// and closed its sockets. Goroutines that fn starts do not run in it.
 func DoInNew(fn func() error) error {
 	return do(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -40,7 +40,7 @@ func DoInNew(fn func() error) error {
 	}, fn)
 }
 
-// do is Do with any way to enter.
+// do runs fn like [Do], after enter has entered the netns.
 func do(enter, fn func() error) error {
 	result := make(chan error, 1)
 	go func() {

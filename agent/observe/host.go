@@ -9,7 +9,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxHostKeys bounds the node's own addresses. A node with more has service addresses on its devices.
+// maxHostKeys limits the node's own addresses. A node with more has service addresses on its devices.
 const maxHostKeys = 64
 
 // hostAddresses are the addresses of the node itself.

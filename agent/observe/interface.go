@@ -14,7 +14,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxVLANs bounds the networks of one interface.
+// maxVLANs limits the networks of one interface.
 const maxVLANs = 64
 
 // Interface is the state of one interface that leads into a pod.

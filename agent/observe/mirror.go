@@ -10,7 +10,7 @@ import (
 const (
 	// mirrorFor is how long a holder counts as a mirror after it last sent one of our probes back.
 	mirrorFor = 5 * time.Minute
-	// maxMirrors bounds the mirrors.
+	// maxMirrors limits the mirrors.
 	maxMirrors = 1024
 )
 

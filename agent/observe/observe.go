@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// maxEarly bounds the records that wait for an event about their interface.
+	// maxEarly limits the records that wait for an event about their interface.
 	maxEarly = 4096
 	// earlyFor is how long they wait: longer than the search for a netns takes.
 	earlyFor = 15 * time.Second
-	// maxQueue bounds the records of one interface that wait for a scan of its netns.
+	// maxQueue limits the records of one interface that wait for a scan of its netns.
 	maxQueue = 256
 )
 

@@ -147,7 +147,7 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestEarlyRecords: records wait for the event about their interface, within bounds.
+// TestEarlyRecords: records wait for the event about their interface, up to the limits.
 func TestEarlyRecords(t *testing.T) {
 	w := newHarness(t, "")
 	i := &Interface{Ref: detector.Interface{Ifindex: 2, Generation: 2}}

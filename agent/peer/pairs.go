@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// maxPairs bounds the nodes that this node reports to share addresses with.
+	// maxPairs limits the nodes that this node reports to share addresses with.
 	maxPairs = 256
 	// pairsEvery is how often the shared addresses are counted while conflicts change.
 	pairsEvery = time.Second
-	// maxExamples bounds the addresses that a pair names.
+	// maxExamples limits the addresses that a pair names.
 	maxExamples = 3
 )
 

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxRequests bounds the probe requests of other nodes that wait for an answer.
+	// maxRequests limits the probe requests of other nodes that wait for an answer.
 	maxRequests = 4096
 	// probeTimeout is how long a probed holder may take; the other node waits about twice as long.
 	probeTimeout = 700 * time.Millisecond

@@ -193,7 +193,7 @@ func TestProcessInsteadOfPath(t *testing.T) {
 }
 
 // Ten thousand sandboxes, most of them remains of a pod in a crash loop: what runs has its
-// name first, and no more is remembered or asked than the bounds say.
+// name first, and no more is remembered or asked than the limits allow.
 func TestManySandboxes(t *testing.T) {
 	t.Parallel()
 	ns := sandboxes(t, 2)

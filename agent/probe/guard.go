@@ -13,7 +13,7 @@ const (
 	// tentativeFor is how long an address that a pod probes itself is not probed. RFC 5227 takes up
 	// to 9 s, and to the pod our probe would look like another holder's.
 	tentativeFor = 10 * time.Second
-	// maxTentative bounds the tentative addresses of one interface.
+	// maxTentative limits the tentative addresses of one interface.
 	maxTentative = 64
 	// lostFor is how long a netns without references counts as a dead pod's. The kernel removes such
 	// netns one after the other. On a busy node that takes seconds, in which the dead pod still

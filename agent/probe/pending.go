@@ -8,7 +8,7 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxPending bounds the silent addresses that are probed on one interface.
+// maxPending limits the silent addresses that are probed on one interface.
 const maxPending = 64
 
 // pauses are the waits between the first probes of a configured address, which may not be up yet.

@@ -25,7 +25,7 @@ import (
 // host that has learned our MAC could fake one.
 const echoWithin = 2 * time.Second
 
-// maxSent bounds the sent probes that are remembered for one interface.
+// maxSent limits the sent probes that are remembered for one interface.
 const maxSent = 256
 
 // The reasons for which probes are dropped or delayed, as they are counted.

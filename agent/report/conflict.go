@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// maxHops bounds the next hops to one address that are shown.
+// maxHops limits the next hops to one address that are shown.
 const maxHops = 16
 
 // conflict makes the document of a conflict. Confirmed ones have routes and advice.

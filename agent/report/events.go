@@ -14,7 +14,7 @@ import (
 const (
 	// watchBuffer is how many events a slow watcher may be behind.
 	watchBuffer = 1024
-	// maxLogged bounds the holders in one log line.
+	// maxLogged limits the holders in one log line.
 	maxLogged = 8
 )
 

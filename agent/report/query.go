@@ -19,7 +19,7 @@ import (
 const (
 	// queryTime is how long a query waits for the answers of other nodes.
 	queryTime = 5 * time.Second
-	// The reply to another node is bounded; the answer to this node's own API is not.
+	// The reply to another node is limited; the response of this node's own API is not.
 	maxReplyBindings  = 16_384
 	maxReplyConflicts = 2_048
 )
@@ -195,7 +195,7 @@ func (r *Report) queryMembers(ctx context.Context, c *collection, q cluster.Quer
 
 func live(m cluster.Member) bool { return m.State == cluster.Alive || m.State == cluster.Suspect }
 
-// document returns the reply to another node: this node's own holders, within bounds.
+// document returns the reply to another node: this node's own holders, up to the limits.
 func (r *Report) document(q cluster.Query) cluster.Document {
 	d := r.localDocument(q)
 	if n := len(d.Bindings) - maxReplyBindings; n > 0 {

@@ -256,7 +256,7 @@ func TestConflictsOfTheCluster(t *testing.T) {
 	}
 }
 
-// A reply has only this node's own holders, and is bounded.
+// A reply has only this node's own holders, and is limited.
 func TestDocument(t *testing.T) {
 	r := newReport(t, nil)
 	r.observe(holding("n1", "10.0.0.1", 1))

@@ -78,7 +78,7 @@ type Report struct {
 
 var _ api.Backend = (*Report)(nil)
 
-// maxRoutedQueries bounds the queries of other nodes that look up routes at the same time.
+// maxRoutedQueries limits the queries of other nodes that look up routes at the same time.
 const maxRoutedQueries = 4
 
 // New returns a Report.

@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// maxRoutedConflicts bounds the conflicts of one document whose routes are looked up.
+// maxRoutedConflicts limits the conflicts of one document whose routes are looked up.
 const maxRoutedConflicts = 64
 
 // routes says where the kernel sends packets to an address. It is a snapshot of what the agent

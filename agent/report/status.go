@@ -108,7 +108,7 @@ func (r *Report) byState() map[string]int {
 	return states
 }
 
-// dropped counts what the parts have dropped because of their bounds, by reason.
+// dropped counts what the parts have dropped because of their limits, by reason.
 func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	dropped := r.Table.Dropped()
 	maps.Copy(dropped, r.Prober.Dropped())

@@ -110,7 +110,7 @@ func join(groups []*group, g *group, same func(*group) bool) []*group {
 	return groups
 }
 
-// maxJoined bounds the groups of one address that are compared with each other.
+// maxJoined limits the groups of one address that are compared with each other.
 const maxJoined = 256
 
 // joinByHolder joins groups of different IDs: a node that does not know of earlier conflicts of

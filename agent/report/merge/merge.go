@@ -3,7 +3,7 @@
 //
 // It is pure and does not know how the answers arrived. They are hostile input: an agent is
 // believed about the holders of its own node only, the order of the answers does not matter, and
-// everything is bounded.
+// everything is limited.
 package merge
 
 import (
@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// maxBindings and maxConflicts bound the merged lists; this node's own are never left out.
+	// maxBindings and maxConflicts limit the merged lists; this node's own are never left out.
 	maxBindings  = 50_000
 	maxConflicts = 20_000
-	// maxHolders bounds the holders of one merged conflict or story.
+	// maxHolders limits the holders of one merged conflict or story.
 	maxHolders = 256
-	// maxStories and maxNotes bound the stories of one answer and the notes of a story.
+	// maxStories and maxNotes limit the stories of one answer and the notes of a story.
 	maxStories = 16
 	maxNotes   = 64
 )
@@ -70,7 +70,7 @@ func Bindings(answers []cluster.Answer) (list []detector.Binding, omitted int) {
 	return list, omitted
 }
 
-// omittedBy returns how many records a member left out, within bounds: the member may lie.
+// omittedBy returns how many records a member left out, up to the limits: the member may lie.
 func omittedBy(a cluster.Answer) int { return min(max(a.Document.Omitted, 0), 1_000_000) }
 
 func compareKeys(a, b detector.Key) int {

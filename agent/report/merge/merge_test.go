@@ -227,7 +227,7 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// Answers are bounded and what is left out is counted; this node's own records are never left out.
+// Answers are limited and what is left out is counted; this node's own records are never left out.
 func TestHostileAnswers(t *testing.T) {
 	flood := cluster.Document{Omitted: 1 << 62}
 	for n := range maxBindings + 10 {

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxPairs bounds the pairs of nodes.
+	// maxPairs limits the pairs of nodes.
 	maxPairs = 1000
-	// maxPaired bounds the nodes of one conflict that are paired with each other.
+	// maxPaired limits the nodes of one conflict that are paired with each other.
 	maxPaired = 16
-	// maxExamples bounds the addresses that a pair names.
+	// maxExamples limits the addresses that a pair names.
 	maxExamples = 3
 )
 
