@@ -45,7 +45,8 @@ type table struct {
 
 func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, reachable func(int) bool) *table {
 	return &table{
-		log: log, quiet: quiet, ignore: ignore, reachable: reachable, devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
+		log: log, quiet: quiet, ignore: ignore, reachable: reachable,
+		devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
 	}
 }
 
@@ -251,9 +252,9 @@ func (t *table) unobserved() []Interface {
 	return all
 }
 
-// isSecondary reports whether a device is the host end of a secondary or an ignored interface. The
+// isSecondaryOrIgnored reports whether a device is the host end of a secondary or an ignored interface. The
 // addresses on it are not the node's in the networks of pods.
-func (t *table) isSecondary(index int) bool {
+func (t *table) isSecondaryOrIgnored(index int) bool {
 	veth := t.veths[index]
 	return veth != nil && (veth.iface.State == Ignored || veth.firstPeer != "" && veth.firstPeer != PrimaryPeer)
 }

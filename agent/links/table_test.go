@@ -299,7 +299,7 @@ func TestResyncsSpreadScans(t *testing.T) {
 }
 
 // The addresses on host ends are the node's, except on those of secondary and ignored interfaces.
-func TestIsSecondary(t *testing.T) {
+func TestIsSecondaryOrIgnored(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		veth *tracked
@@ -316,7 +316,7 @@ func TestIsSecondary(t *testing.T) {
 		if test.veth != nil {
 			h.veths[7] = test.veth
 		}
-		if got := h.isSecondary(7); got != test.want {
+		if got := h.isSecondaryOrIgnored(7); got != test.want {
 			t.Errorf("%s: %t, want %t", test.name, got, test.want)
 		}
 	}

@@ -207,7 +207,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.table.unobservedDue = false
 		w.emit(ctx, Event{Kind: Unobserved, Unobserved: append(w.table.unobserved(), w.unsupported.found...)})
 	}
-	if hostReady {
+	if hostReady { // last: the first list of host addresses tells the agent that all interfaces were sent
 		began := time.Now()
 		w.listHost(ctx)
 		w.hostPacer.pauseAfter(began, hostPauseFactor)
@@ -231,7 +231,7 @@ func (w *Watcher) scan(veth *tracked) {
 // listHost lists the node's own addresses and sends them.
 func (w *Watcher) listHost(ctx context.Context) {
 	routes := func() (defaultRoutes, error) { return w.table.routes, nil } // of the last resync
-	host, err := listHostAddresses(routes, w.table.isSecondary)
+	host, err := listHostAddresses(routes, w.table.isSecondaryOrIgnored)
 	if err != nil {
 		w.opts.Log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
 		return
