@@ -241,7 +241,7 @@ func TestDoctorNamesMissingRights(t *testing.T) {
 	}{
 		{"-all", "fail", []string{"CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_BROADCAST"}, false},
 		{"-net_admin", "fail", []string{"CAP_NET_ADMIN", "attached"}, false},
-		{"-net_raw", "fail", []string{"CAP_NET_RAW", "asked"}, false},
+		{"-net_raw", "fail", []string{"CAP_NET_RAW", "probed"}, false},
 		{"-net_broadcast", "fail", []string{"CAP_NET_BROADCAST", "addresses"}, true},
 		{"-sys_admin", "fail", []string{"CAP_SYS_ADMIN", "entered"}, false},
 		{"-sys_ptrace", "warn", []string{"CAP_SYS_PTRACE", "/run/netns"}, true},
