@@ -10,14 +10,14 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // isolate moves the calling test into a network namespace of its own, which ends with the
 // test. Subtests run elsewhere and need their own.
 func isolate(t *testing.T) {
 	t.Helper()
-	needs.Root(t)
+	testneeds.Root(t)
 	runtime.LockOSThread()
 	before, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -43,7 +43,7 @@ type namespace struct{ file *os.File }
 
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
-	needs.Root(t)
+	testneeds.Root(t)
 	n := new(namespace)
 	if err := onThread(func() (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

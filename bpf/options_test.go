@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func monotonic(t *testing.T) time.Duration {
@@ -126,7 +126,7 @@ func TestAutoMode(t *testing.T) {
 
 // TestMissingCapabilities gives one thread fewer capabilities than it needs.
 func TestMissingCapabilities(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	for _, c := range []struct {
 		keep  uint64
 		names []string
@@ -173,7 +173,7 @@ func TestMissingCapabilities(t *testing.T) {
 
 // TestEnoughCapabilities: loading needs no more than the three that errors name.
 func TestEnoughCapabilities(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	const keep = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON
 	for _, mode := range []Mode{Auto, TC, XDP} {
 		if err := onThread(func() error {

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // loopback is the interface that BPF_PROG_TEST_RUN takes a packet to come from.
@@ -17,7 +17,7 @@ const loopback = 1
 
 func load(tb testing.TB, opts Options) *Observer {
 	tb.Helper()
-	needs.Root(tb)
+	testneeds.Root(tb)
 	o, err := Load(opts)
 	if err != nil {
 		tb.Fatal(err)

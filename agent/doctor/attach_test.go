@@ -11,7 +11,7 @@ import (
 
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // loopbackUp sets lo up, which is down in a new netns.
@@ -21,7 +21,7 @@ func loopbackUp() error {
 
 // The self test succeeds only if the program records the test packet.
 func TestSelfTestNeedsTheRecord(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	for _, mode := range []bpf.Mode{bpf.Auto, bpf.TCX, bpf.TC, bpf.XDP} {
 		if err := selfTest(t.Context(), mode); err != nil {
 			t.Errorf("%s: %v", mode, err)
@@ -49,7 +49,7 @@ func TestSelfTestNeedsTheRecord(t *testing.T) {
 
 // readTest waits for the record, and ends when the observer is closed.
 func TestReader(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	observer, err := bpf.Load(bpf.Options{RingBytes: 4096, MaxAddresses: 1024, MaxInterfaces: 8})
 	if err != nil {
 		t.Fatal(err)

@@ -11,12 +11,12 @@ import (
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/links"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // If the node learns its routes by BGP, its own address is on lo and is the source of its default route.
 func TestHostAddressOnLoopback(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	lo, err := netlink.LinkByName("lo")
 	must(t, err)
 	must(t, netlink.LinkSetUp(lo))
@@ -49,7 +49,7 @@ func TestHostAddressOnLoopback(t *testing.T) {
 }
 
 func TestHostAddresses(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	for name, addresses := range map[string][]string{
 		"cni0": {"10.7.0.1/24", "fd00:7::1/64", "169.254.9.9/16", "fd00:7::dad/64"}, "docker0": {"172.17.0.1/16"},
 		"br-0123456789ab": {"172.18.0.1/16"}, "kube-ipvs0": {"10.96.0.1/32"}, "uplink": {"10.7.0.1/32", "192.0.2.7/24"},

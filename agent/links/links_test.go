@@ -18,7 +18,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
@@ -29,7 +29,7 @@ const eventTimeout = 2 * time.Minute
 // watch starts a Watcher and returns it with a function that waits for an event.
 func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, ok func(links.Event) bool) links.Event) {
 	t.Helper()
-	needs.Root(t)
+	testneeds.Root(t)
 	observer, err := bpf.Load(bpf.Options{})
 	if err != nil {
 		t.Fatal(err)

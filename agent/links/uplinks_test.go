@@ -13,7 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // If a node is a container itself, its uplink is a veth into another netns, and receives packets of
@@ -229,7 +229,7 @@ func TestUplinkThatIsDeleted(t *testing.T) {
 
 // The kernel gives a bridge the lowest MAC of its ports: a port with the same MAC as its bridge is no uplink.
 func TestPortWithItsBridgesMACIsNoUplink(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "br-pods"
 	bridge := &netlink.Bridge{LinkAttrs: attrs}

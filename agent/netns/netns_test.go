@@ -12,7 +12,7 @@ import (
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
@@ -45,7 +45,7 @@ func TestDoRunsInsideAndComesBack(t *testing.T) {
 }
 
 func TestDoInNewRunsInsideAndComesBack(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	own, err := netns.Cookie()
 	must(t, err)
 	var inside uint64

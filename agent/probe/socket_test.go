@@ -19,7 +19,7 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/bpf"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
@@ -87,7 +87,7 @@ func TestMACIsUnicastLocalAndStable(t *testing.T) {
 // TestHostNeighbourStays shows why the source is a foreign MAC: two pods on one bridge have one address,
 // and our probe of one must not redirect the host's traffic to it.
 func TestHostNeighbourStays(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	bridgeAttrs := netlink.NewLinkAttrs()
 	bridgeAttrs.Name = "br0"
 	bridge := &netlink.Bridge{LinkAttrs: bridgeAttrs}
@@ -186,7 +186,7 @@ func TestHostNeighbourStays(t *testing.T) {
 }
 
 func TestSendOnAVanishedInterface(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	sender, err := probe.OpenSocket(mac)
 	must(t, err)
 	defer sender.Close()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // start opens a store and runs it until the test, or stop, ends it.
@@ -212,7 +212,7 @@ func TestFailureAndRecovery(t *testing.T) {
 // tmpfs mounts a file system of its own; without root the test fails.
 func tmpfs(t *testing.T, data string) string {
 	t.Helper()
-	needs.Root(t)
+	testneeds.Root(t)
 	dir := t.TempDir()
 	if err := unix.Mount("dupip-state", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, data); err != nil {
 		t.Fatalf("mounting a tmpfs: %v", err)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 const testBoot = "8d5f5c52-0000-4000-8000-1b2f6f3f0a11"
@@ -319,7 +319,7 @@ func TestInvalidFileIsRenamed(t *testing.T) {
 			path := filepath.Join(opts.Dir, fileName)
 			err := tt.make(path)
 			if errors.Is(err, unix.EPERM) {
-				needs.Root(t) // to make a device
+				testneeds.Root(t) // to make a device
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -9,13 +9,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // elsewhere runs f in a network namespace of its own.
 func elsewhere(t *testing.T, f func()) {
 	t.Helper()
-	needs.Root(t)
+	testneeds.Root(t)
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine, and the namespace with it.

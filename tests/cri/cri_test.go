@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -112,7 +112,7 @@ func TestFailingChain(t *testing.T) {
 // What a killed process leaves behind is removed by the next one, its pods and shims too.
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	needs.Root(t)
+	testneeds.Root(t)
 	stay, output := startChild(t, "stay")
 	var p places
 	lines := bufio.NewScanner(output)

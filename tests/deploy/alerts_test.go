@@ -12,7 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 const (
@@ -80,7 +80,7 @@ func TestAlertsPromtool(t *testing.T) {
 // promtool fails the test unless Prometheus' tool is content.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	needs.Program(t, "promtool", "prometheus")
+	testneeds.Program(t, "promtool", "prometheus")
 	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -12,7 +12,7 @@ import (
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/gossip/members"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/helm"
 )
 
@@ -52,7 +52,7 @@ func testVariables(t *testing.T, program string) {
 
 // testNotes checks the notes that Helm prints after an installation.
 func testNotes(t *testing.T, program string) {
-	needs.Slow(t)
+	testneeds.Slow(t)
 	notes := func(values string) string {
 		text, err := helm.Run(t.Context(), values, "install", "prod", chartDir, "--namespace", "net", "--dry-run=client", "--values", "-")
 		if err != nil {

@@ -6,13 +6,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/helm"
 )
 
 // The manifest for those without Helm is what the chart renders by itself.
 func TestManifestIsRendered(t *testing.T) {
-	needs.Slow(t)
+	testneeds.Slow(t)
 	seen()
 	want, err := helm.Manifest(t.Context(), chartDir)
 	if err != nil {

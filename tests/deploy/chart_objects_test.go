@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/helm"
 )
 
@@ -39,7 +39,7 @@ type chartObjects struct {
 // renderChart renders the chart.
 func renderChart(t *testing.T, release, namespace, values string) (*chartObjects, error) {
 	t.Helper()
-	needs.Slow(t)
+	testneeds.Slow(t)
 	seen()
 	text, err := helm.Run(t.Context(), values, "template", release, chartDir, "--namespace", namespace, "--values", "-")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/helm"
 )
 
@@ -213,7 +213,7 @@ func TestChartTakesWholeConfig(t *testing.T) {
 }
 
 func TestChartLint(t *testing.T) {
-	needs.Slow(t)
+	testneeds.Slow(t)
 	seen()
 	if out, err := helm.Run(t.Context(), "", "lint", "--strict", chartDir); err != nil {
 		t.Errorf("%v\n%s", err, out)

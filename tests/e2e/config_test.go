@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -226,7 +226,7 @@ func TestIgnored(t *testing.T) {
 
 // TestBadConfigAtStart: there is nothing to fall back to, so it is an error, with the line.
 func TestBadConfigAtStart(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	path := filepath.Join(t.TempDir(), "dupip.yaml")
 	if err := os.WriteFile(path, []byte("shared:\n  - 10.0.0.0/8\n  - 10.0.0.300\n"), 0o600); err != nil {
 		t.Fatal(err)

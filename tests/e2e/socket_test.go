@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -52,7 +52,7 @@ func TestNoAgent(t *testing.T) {
 // Places where an agent cannot open its socket.
 func TestSocketPlaces(t *testing.T) {
 	t.Parallel()
-	needs.Root(t)
+	testneeds.Root(t)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -72,7 +72,7 @@ func wantOneLine(t *testing.T, got outcome, words ...string) {
 }
 
 func TestWrongUse(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	occupied := filepath.Join(t.TempDir(), "occupied.sock")
 	listener, err := net.Listen("unix", occupied)
 	if err != nil {

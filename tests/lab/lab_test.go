@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
@@ -256,7 +256,7 @@ func TestAddressesAndDeletion(t *testing.T) {
 }
 
 func TestCloseLeavesNothing(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l, err := New(ctx)
@@ -312,7 +312,7 @@ func ours(t *testing.T, prefix string) []string {
 
 // What a killed process left is removed; what a living one has is not.
 func TestSweep(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	child := exec.Command("sleep", "1000")
 	if err := child.Start(); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // T is a lab for a test: its helpers fail the test instead of returning errors, and
@@ -20,7 +20,7 @@ type T struct {
 // NewT makes a lab for a test, which needs root.
 func NewT(t testing.TB) *T {
 	t.Helper()
-	needs.Root(t)
+	testneeds.Root(t)
 	// Not the context of the test, which ends before the cleanups that print the agents' logs.
 	l, err := New(context.WithoutCancel(t.Context()))
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/lab"
 )
 
 // A tool that ended before the lab has missed packets: that must be an error.
 func TestEndsByItself(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	for script, want := range map[string]string{
 		"exit 0":                    "ended by itself",
 		"echo ready; exit 0":        "ended by itself",

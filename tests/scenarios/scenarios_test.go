@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -83,7 +83,7 @@ func isSet(name string) (set bool) {
 }
 
 func TestScenarios(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	for place, sc := range allScenarios() {
 		if !matchesID(*wanted, sc.ID) {
 			continue

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // root is the folder of the module.
@@ -22,7 +22,7 @@ const root = "../.."
 // The same sources make the same program, wherever, by whomever and with whatever caches
 // it is built.
 func TestReproducibleBuild(t *testing.T) {
-	needs.Slow(t)
+	testneeds.Slow(t)
 	first := build(t, checkout(t, "first"))
 	elsewhere := t.TempDir()
 	t.Cleanup(func() {

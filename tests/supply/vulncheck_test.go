@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // A vulnerability that is called fails; one that is not, or none, passes; an unreachable database is
 // reported, and any other error of it fails.
 func TestVulncheck(t *testing.T) {
-	needs.Slow(t)
+	testneeds.Slow(t)
 	const unreachable = "not checked: the vulnerability database cannot be reached"
 	for _, test := range []struct {
 		name   string

@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 //go:embed init.sh
@@ -53,7 +53,7 @@ var suites = []suite{
 
 // TestLinux61 boots the machine once, and reports each test that ran in it as one here.
 func TestLinux61(t *testing.T) {
-	needs.Slow(t)
+	testneeds.Slow(t)
 	began := time.Now()
 	k, err := findKernel(t.Logf)
 	if err != nil {

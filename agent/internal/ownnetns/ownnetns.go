@@ -14,14 +14,14 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 const mark = "DUPIP_TEST_OWN_NETNS"
 
 // Main is for TestMain. It runs the tests in a copy of the process whose threads are all in a new netns.
 // Without root it runs them directly: each test that needs root makes a netns by this package, or calls
-// [needs.Root].
+// [testneeds.Root].
 func Main(m *testing.M) {
 	if os.Getenv(mark) != "" || os.Geteuid() != 0 {
 		os.Exit(m.Run())
@@ -50,7 +50,7 @@ type Pod struct {
 // NewPod makes a netns, until Delete or the end of the test.
 func NewPod(t testing.TB) *Pod {
 	t.Helper()
-	needs.Root(t)
+	testneeds.Root(t)
 	cmd := exec.Command("sleep", "3600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
@@ -102,7 +102,7 @@ type Named struct {
 // NewNamed makes a netns whose name begins with name, until Delete or the end of the test.
 func NewNamed(t testing.TB, name string) *Named {
 	t.Helper()
-	needs.Root(t)
+	testneeds.Root(t)
 	n := &Named{Name: fmt.Sprintf("%s-%d", name, os.Getpid())}
 	n.remove = sync.OnceFunc(func() { _ = netns.DeleteNamed(n.Name) })
 	if err := makeNamed(n.Name); err != nil {

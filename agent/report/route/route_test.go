@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
-	"github.com/dupip/dupip/internal/needs"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func TestMain(m *testing.M) { ownnetns.Main(m) }
@@ -148,7 +148,7 @@ func TestRouted(t *testing.T) {
 }
 
 func TestBridged(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	bridge := add(t, &netlink.Bridge{LinkAttrs: named("cni0")}, "10.2.0.1/24", "fd02::1/64")
 	one, two := veth(t, "vetha", bridge.Attrs().Index), veth(t, "vethb", bridge.Attrs().Index)
 	checkRoute(t, "10.2.0.2", "out cni0 port ")
@@ -217,7 +217,7 @@ func TestBridgeOf(t *testing.T) {
 }
 
 func TestOffTheNode(t *testing.T) {
-	needs.Root(t)
+	testneeds.Root(t)
 	tunnel := add(t, &netlink.Vxlan{LinkAttrs: named("flannel.1"), VxlanId: 1, Port: 8472}, "10.5.1.0/32", "fd05::1/128")
 	uplink := veth(t, "eth9", 0)
 	for device, texts := range map[netlink.Link][]string{uplink: {"192.0.2.1/24", "2001:db8::1/64"}} {

@@ -1,6 +1,6 @@
-// Package needs skips a test where the machine lacks what the test needs, so that everybody can run all
+// Package testneeds skips a test where the machine lacks what the test needs, so that everybody can run all
 // tests. In CI (CI=true) such a test fails instead: nobody would notice that it never runs.
-package needs
+package testneeds
 
 import (
 	"os"
