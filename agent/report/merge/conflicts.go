@@ -15,7 +15,11 @@ import (
 // conflicts, the oldest first, then the resolved ones, the latest first. It also returns how many
 // records were left out.
 func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int) {
-	groups := make(map[domain][]*group)
+	type name struct {
+		domain
+		id string
+	}
+	named, groups := make(map[name][]*group), make(map[domain][]*group)
 	var order []domain
 	total, omitted := 0, 0
 	for _, a := range answers {
@@ -29,12 +33,17 @@ func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int)
 				omitted++
 				continue
 			}
-			at := rules.domain(c.Key, id)
-			if groups[at] == nil {
-				order = append(order, at)
-			}
 			one := newGroup(id, c)
-			groups[at] = join(groups[at], one, func(g *group) bool { return g.id == c.ID && g.matches(one) })
+			at := name{rules.domain(c.Key, id), c.ID}
+			if joined := join(named[at], one); len(joined) == len(named[at]) {
+				continue
+			} else if len(joined) <= maxJoined {
+				named[at] = joined
+			}
+			if groups[at.domain] == nil {
+				order = append(order, at.domain)
+			}
+			groups[at.domain] = append(groups[at.domain], one)
 		}
 	}
 	var list []detector.Conflict
@@ -100,18 +109,18 @@ func newGroup(node string, c detector.Conflict) *group {
 	return g
 }
 
+// maxJoined limits the groups of one address, or with one ID, that are compared with each other.
+const maxJoined = 256
+
 // join adds a group to the first one that is the same conflict, or to the list.
-func join(groups []*group, g *group, same func(*group) bool) []*group {
-	n := slices.IndexFunc(groups, same)
+func join(groups []*group, g *group) []*group {
+	n := slices.IndexFunc(groups, g.matches)
 	if n < 0 {
 		return append(groups, g)
 	}
 	groups[n].add(g)
 	return groups
 }
-
-// maxJoined limits the groups of one address that are compared with each other.
-const maxJoined = 256
 
 // joinByHolder joins groups of different IDs: a node that does not know of earlier conflicts of
 // the address numbers the next one differently.
@@ -120,7 +129,7 @@ func joinByHolder(groups []*group) (joined []*group) {
 		return groups
 	}
 	for _, g := range groups {
-		joined = join(joined, g, g.matches)
+		joined = join(joined, g)
 	}
 	return joined
 }
