@@ -122,7 +122,7 @@ func (s *Stage) namesAttacker(p *lab.Pod) {
 		measured := len(m.Find("dupip_interface_refused_packets_total", label, fmt.Sprintf("netns=%q", p.Name))) > 0
 		logged := false
 		for line := range strings.Lines(s.Agent().Log()) {
-			logged = logged || strings.Contains(line, "level=WARN") && strings.Contains(line, "sends more") && strings.Contains(line, p.Name)
+			logged = logged || strings.Contains(line, "level=WARN") && strings.Contains(line, "from more addresses") && strings.Contains(line, p.Name)
 		}
 		if measured && logged {
 			return
