@@ -27,6 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/image"
 )
 
@@ -41,6 +42,8 @@ const (
 
 // TestImage checks what is in the archive, that it runs, and that it can be built again.
 func TestImage(t *testing.T) {
+	testneeds.Slow(t) // builds for two architectures
+	testneeds.Root(t) // runs the program of the image in its own root
 	path := filepath.Join(t.TempDir(), "image.tar")
 	// Any time but that of the build.
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
