@@ -19,8 +19,8 @@ type Socket struct {
 // same for all agents of one boot.
 //
 // It is deliberately not an address of the host. The host's stack would accept an answer to its own
-// MAC and move its neighbour entry for that IP to whoever answered last; so with a duplicate, or a pod
-// that answers for others, our probe would redirect the host's traffic. Pods answer a foreign MAC just
+// MAC and change its neighbour entry for that IP to the pod that answered last. With a duplicate, or a pod
+// that answers for others, our probe would then redirect the host's traffic. Pods answer a foreign MAC just
 // as well, and the host's stack drops the answer after the observer has seen it.
 func MAC(node, bootID string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("dupip solicitation\x00" + node + "\x00" + bootID))

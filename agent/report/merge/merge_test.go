@@ -227,6 +227,28 @@ func TestBindings(t *testing.T) {
 	}
 }
 
+// A long history of one address is joined by the IDs alone: there are too many records to compare each with
+// each.
+func TestConflictsJoinByID(t *testing.T) {
+	const count = 2 * maxJoined
+	var one, two cluster.Document
+	for n := range count {
+		a, b := on("n1", uint64(n+1), n), on("n2", uint64(n+1), n)
+		id := fmt.Sprint("x-", n)
+		one.Conflicts = append(one.Conflicts, conflict(id, detector.Resolved, 10*n+1, 10*n+2, a))
+		two.Conflicts = append(two.Conflicts, conflict(id, detector.Resolved, 10*n+1, 10*n+2, b))
+	}
+	got, omitted := Conflicts([]cluster.Answer{{Member: member("n1"), Document: one}, {Member: member("n2"), Document: two}}, rules)
+	if len(got) != count || omitted != 0 {
+		t.Fatalf("got %d conflicts, %d omitted, want %d and 0", len(got), omitted, count)
+	}
+	for _, c := range got {
+		if len(c.Holders) != 2 {
+			t.Fatalf("conflict %s has %d holders, want 2", c.ID, len(c.Holders))
+		}
+	}
+}
+
 // Answers are limited and what is left out is counted; this node's own records are never left out.
 func TestHostileAnswers(t *testing.T) {
 	flood := cluster.Document{Omitted: 1 << 62}
