@@ -8,9 +8,9 @@ import (
 // Key is an address in its network. It must have one holder.
 type Key struct {
 	// Network is the L3 domain, for example "default".
-	Network string
+	Network string `cbor:"1,keyasint,omitzero"`
 	// IP is never an IPv4-mapped IPv6 address and carries no zone.
-	IP netip.Addr
+	IP netip.Addr `cbor:"2,keyasint,omitzero"`
 }
 
 // HolderID identifies who has an address. It is comparable.
@@ -22,17 +22,17 @@ type Key struct {
 // Node is the node's identity. The part before its first slash is the name for people. A holder is local
 // if its Node is that of [Options], otherwise it is remote.
 type HolderID struct {
-	Node       string
-	Netns      uint64
-	Ifindex    uint32
-	Generation uint32
+	Node       string `cbor:"1,keyasint,omitzero"`
+	Netns      uint64 `cbor:"2,keyasint,omitzero"`
+	Ifindex    uint32 `cbor:"3,keyasint,omitzero"`
+	Generation uint32 `cbor:"4,keyasint,omitzero"`
 }
 
 // Interface is one life of a host-side device. Generation is unique while an agent runs, so a device with
 // a reused ifindex is another Interface.
 type Interface struct {
-	Ifindex    uint32
-	Generation uint32
+	Ifindex    uint32 `cbor:"1,keyasint,omitzero"`
+	Generation uint32 `cbor:"2,keyasint,omitzero"`
 }
 
 // MAC is an Ethernet address. The zero value means unknown.
@@ -40,32 +40,32 @@ type MAC [6]byte
 
 // Pod names the workload behind a holder. All fields may be empty: detection works without names.
 type Pod struct {
-	Namespace string
-	Name      string
-	UID       string
+	Namespace string `cbor:"1,keyasint,omitzero"`
+	Name      string `cbor:"2,keyasint,omitzero"`
+	UID       string `cbor:"3,keyasint,omitzero"`
 }
 
 // Holder describes who has an address, for people.
 type Holder struct {
-	ID HolderID
+	ID HolderID `cbor:"1,keyasint,omitzero"`
 	// Interface and InterfaceName say where on the node the holder was seen last.
-	Interface     Interface
-	InterfaceName string
-	MAC           MAC
+	Interface     Interface `cbor:"2,keyasint,omitzero"`
+	InterfaceName string    `cbor:"3,keyasint,omitzero"`
+	MAC           MAC       `cbor:"4,keyasint,omitzero"`
 	// NetnsName is the name under /run/netns, or "net:[inode]"; "host" for the node itself.
-	NetnsName string
-	Pod       Pod
+	NetnsName string `cbor:"5,keyasint,omitzero"`
+	Pod       Pod    `cbor:"6,keyasint,omitzero"`
 	// CreatedAt is when the pod's sandbox was made, zero if that is not known.
-	CreatedAt time.Time
-	Sandbox   Sandbox
+	CreatedAt time.Time `cbor:"7,keyasint,omitzero"`
+	Sandbox   Sandbox   `cbor:"8,keyasint,omitzero"`
 }
 
 // Sandbox is what the container runtime reports of the sandbox of a pod.
 type Sandbox struct {
 	// ID is the beginning of its id, as crictl prints it; empty if it is not known.
-	ID string
+	ID string `cbor:"1,keyasint,omitzero"`
 	// Stopped: no process runs in the sandbox. It is left over, or about to be removed.
-	Stopped bool
+	Stopped bool `cbor:"2,keyasint,omitzero"`
 }
 
 // Evidence is how a binding is known. A higher value is stronger.
@@ -121,33 +121,33 @@ type Sighting struct {
 
 // Binding is one holder of one key.
 type Binding struct {
-	Key       Key
-	Holder    Holder
-	Evidence  Evidence
-	FirstSeen time.Time
-	LastSeen  time.Time
+	Key       Key       `cbor:"1,keyasint,omitzero"`
+	Holder    Holder    `cbor:"2,keyasint,omitzero"`
+	Evidence  Evidence  `cbor:"3,keyasint,omitzero"`
+	FirstSeen time.Time `cbor:"4,keyasint,omitzero"`
+	LastSeen  time.Time `cbor:"5,keyasint,omitzero"`
 	// FoundAtStart: the holder had the address when its node's agent started. FirstSeen is then when
 	// the agent found it, not since when the holder has the address.
-	FoundAtStart bool
+	FoundAtStart bool `cbor:"6,keyasint,omitzero"`
 	// Unreachable: the holder is on another node, which did not reply to the last probe request.
-	Unreachable bool
+	Unreachable bool `cbor:"7,keyasint,omitzero"`
 }
 
 // Conflict is one key with two or more live holders.
 type Conflict struct {
 	// ID is a hash of network and IP followed by the occurrence: "5f3a9b21-1".
-	ID    string
-	Key   Key
-	State State
-	Scope Scope
+	ID    string `cbor:"1,keyasint,omitzero"`
+	Key   Key    `cbor:"2,keyasint,omitzero"`
+	State State  `cbor:"3,keyasint,omitzero"`
+	Scope Scope  `cbor:"4,keyasint,omitzero"`
 	// SecondSeen is when the second holder was first seen, the start of the detection delay.
 	// SuspectedAt, ConfirmedAt and ResolvedAt are zero until the conflict reaches that state.
-	SecondSeen  time.Time
-	SuspectedAt time.Time
-	ConfirmedAt time.Time
-	ResolvedAt  time.Time
+	SecondSeen  time.Time `cbor:"5,keyasint,omitzero"`
+	SuspectedAt time.Time `cbor:"6,keyasint,omitzero"`
+	ConfirmedAt time.Time `cbor:"7,keyasint,omitzero"`
+	ResolvedAt  time.Time `cbor:"8,keyasint,omitzero"`
 	// Holders are ordered by FirstSeen, the oldest first.
-	Holders []Binding
+	Holders []Binding `cbor:"9,keyasint,omitzero"`
 }
 
 // EventKind is the kind of an [Event].
@@ -226,21 +226,21 @@ const (
 
 // Note is one line in the story of one address.
 type Note struct {
-	At     time.Time
-	Kind   NoteKind
-	Holder HolderID
+	At     time.Time `cbor:"1,keyasint,omitzero"`
+	Kind   NoteKind  `cbor:"2,keyasint,omitzero"`
+	Holder HolderID  `cbor:"3,keyasint,omitzero"`
 	// Text is one short clause for people.
-	Text string
+	Text string `cbor:"4,keyasint,omitzero"`
 }
 
 // Story is what the detector knows of one key: bindings, conflict and notes.
 type Story struct {
-	Key      Key
-	Bindings []Binding
+	Key      Key       `cbor:"1,keyasint,omitzero"`
+	Bindings []Binding `cbor:"2,keyasint,omitzero"`
 	// Conflict is the open conflict, or the last resolved one; nil if there was none.
-	Conflict *Conflict
+	Conflict *Conflict `cbor:"3,keyasint,omitzero"`
 	// Notes are in order of time; the oldest are dropped first.
-	Notes []Note
+	Notes []Note `cbor:"4,keyasint,omitzero"`
 	// Verdict is one sentence for people: why this is or is not a conflict.
-	Verdict string
+	Verdict string `cbor:"5,keyasint,omitzero"`
 }

@@ -1,15 +1,12 @@
-// Package gossip connects one agent to the agents of other nodes. It sends this node's leases to
-// their keepers, keeps leases of other nodes, sends conflict notices to the holders of one address,
-// and carries probe requests, probe replies and queries.
+// Package gossip connects one agent to the agents of other nodes. It sends this node's leases to their
+// keepers, keeps leases of other nodes, notifies the holders of one address of each other, and carries probe
+// requests, probe replies and queries.
 //
-// A member that has the cluster's key can send any message in the name of any member. What it can
-// cause is bounded, and only the node of a holder can verify that holder.
+// The package decides nothing: package detector decides what is a conflict. It gets messages and members from a
+// [Network], and knows no interfaces, pods and sockets. A member speaks for its own holders only.
 //
-// The package decides nothing: package detector decides what is a conflict. It gets packets from
-// package wire and members from a [Network], and knows no interfaces, pods and sockets.
-//
-// The goroutine of [Gossip.Run] owns all state. Packets, changes of members and calls of the agent
-// wait in a bounded [input] until it processes them, so no caller waits for another.
+// The goroutine of [Gossip.Run] owns all state. Messages, changes of members and calls of the agent wait in a
+// bounded [input] until it handles them, so no caller waits for another.
 package gossip
 
 import (
@@ -17,15 +14,19 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/keeper"
 	"github.com/dupip/dupip/gossip/lease"
 	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/gossip/retry"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
 )
@@ -39,6 +40,17 @@ const (
 	maxMessages = 4096
 )
 
+// Network is what carries messages between members and knows who they are: a [members.Members], where its methods
+// are described, or a simulation. Its methods are safe for concurrent use. It calls a [members.Handler]; neither
+// calls the other while it holds a lock.
+type Network interface {
+	Run(ctx context.Context) error
+	Send(to wire.MemberID, payload []byte) error
+	Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}) ([]byte, error)
+	Rejoin()
+	Status() members.Status
+}
+
 // Options are the identity of this member and how it reaches other members.
 type Options struct {
 	// Log is used if Members has none; nil is [slog.Default].
@@ -51,35 +63,35 @@ type Options struct {
 	Open func(members.Options) (Network, error)
 }
 
-// Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods.
-// They are safe for concurrent use and do not block; Query waits for its context.
+// Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods. They are safe
+// for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
 	log      *slog.Logger
-	id       wire.MemberID
 	network  Network
 	in       *input
 	count    *counters
 	messages chan cluster.Message
+	serving  serving
+	nodeID   string
 
-	// state guards what follows. The loop has it for a turn at a time; others only to read
-	// figures from it.
+	// state guards what follows. The loop has it for a turn at a time; others only to read figures.
 	state  sync.Mutex
 	roster *roster.Roster
 	peers  map[*roster.Node]*peer
+	queue  *retry.Queue
 	leases *lease.Table  // this node's
 	kept   *keeper.Table // everybody's
-	again  []again       // in order of time
-	due    []lease.Send  // used again
 	out    outbox
-
-	asks      asks
-	questions questions
-	queries   queries
-	pairs     pairs
+	asked  asked // probe requests of other nodes
+	// requests counts the probe requests of this node that are under way.
+	requests int
+	reports  map[any]report
+	pause    pauseDetector
+	lines    *rate.Limiter // of the log, about members
 }
 
-// New opens the network; call Run then, which also closes it. It returns an error if an option is
-// invalid or the network cannot be opened.
+// New opens the network; call Run then, which also closes it. It returns an error if an option is invalid or the
+// network cannot be opened.
 func New(opts Options) (*Gossip, error) {
 	m := opts.Members
 	switch {
@@ -89,32 +101,35 @@ func New(opts Options) (*Gossip, error) {
 		return nil, fmt.Errorf("starting gossip: %d replicas: it must be 1 to %d", opts.Replicas, maxReplicas)
 	}
 	m.Log = cmp.Or(m.Log, opts.Log, slog.Default())
-	g := &Gossip{
-		log:      m.Log,
-		id:       wire.MemberIDOf(m.Node, m.Boot, m.Epoch),
-		count:    newCounters(),
-		messages: make(chan cluster.Message, maxMessages),
-	}
-	g.in = newInput(g.count)
 	now := time.Now()
-	g.roster = roster.New(g.id, cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch}, now)
-	g.peers = make(map[*roster.Node]*peer)
-	g.leases = lease.New(g.roster, cmp.Or(opts.Replicas, DefaultReplicas), now)
-	g.kept = keeper.New(g.roster)
-	g.out.init(g)
-	g.asks.init()
-	g.questions.init()
-	g.queries.init()
-	g.pairs.init()
+	g := &Gossip{
+		log: m.Log, count: newCounters(), messages: make(chan cluster.Message, maxMessages), peers: make(map[*roster.Node]*peer), reports: make(map[any]report),
+		// Sequence numbers begin anywhere, not far from zero because they travel: what was acknowledged to
+		// a former agent of this node is hardly ever one of them.
+		queue: retry.New(rand.Uint64N(1<<20), now),
+		// In a quiet cluster each member that comes or goes is worth a line; a thousand nodes that start are not.
+		lines: rate.NewLimiter(rate.Every(10*time.Second), 10),
+	}
+	g.in, g.serving.open = newInput(g), make(map[uint64]chan cluster.Document)
 	m.Handler = g.in
 	open := opts.Open
 	if open == nil {
-		open = openMembers
+		open = func(o members.Options) (Network, error) { return members.Open(o) }
 	}
-	var err error
-	if g.network, err = open(m); err != nil {
+	network, err := open(m)
+	if err != nil {
 		return nil, err
 	}
+	g.network = network
+	self := cluster.Member{
+		Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role, Address: network.Status().Address,
+	}
+	g.roster = roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now)
+	g.nodeID = g.roster.Self().ID
+	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))
+	g.kept = keeper.New(g.roster)
+	g.out.init(g)
+	g.asked.known = make(map[askedID]*askedProbe)
 	return g, nil
 }
 
@@ -128,18 +143,17 @@ func (g *Gossip) Run(ctx context.Context) error {
 		defer close(done)
 		err = g.network.Run(ctx)
 	})
-	wg.Go(func() { g.complain(ctx) })
+	wg.Go(func() { g.logProblems(ctx) })
 	g.loop(done)
 	wg.Wait()
 	return err
 }
 
-// Messages returns the channel of messages from other nodes. When it is full, messages are dropped
-// and counted.
+// Messages returns the channel of messages from other nodes. When it is full, messages are dropped and counted.
 func (g *Gossip) Messages() <-chan cluster.Message { return g.messages }
 
-// tell hands a message to the agent, and says whether there was room for it.
-func (g *Gossip) tell(m cluster.Message) bool {
+// deliver hands a message to the agent, and reports whether there was room for it.
+func (g *Gossip) deliver(m cluster.Message) bool {
 	select {
 	case g.messages <- m:
 		return true
@@ -151,11 +165,10 @@ func (g *Gossip) tell(m cluster.Message) bool {
 
 // Lease sends a binding of this node to the keepers of its address, now and at each refresh.
 func (g *Gossip) Lease(l cluster.Lease) {
-	g.in.lease(leaseChange{key: l.Key, holder: l.Binding.Holder.ID, claim: l.Binding})
+	g.in.lease(leaseChange{key: l.Key, holder: l.Binding.Holder.ID, binding: l.Binding})
 }
 
-// Withdraw ends a lease. It informs the keepers and these other nodes, NodeIDs, that have holders of
-// the address.
+// Withdraw ends a lease. It informs the keepers and these other nodes, NodeIDs, that have holders of the address.
 func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes []string) {
-	g.in.lease(leaseChange{key: key, holder: holder, gone: true, rivals: otherNodes})
+	g.in.lease(leaseChange{key: key, holder: holder, gone: true, others: otherNodes})
 }

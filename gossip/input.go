@@ -1,6 +1,8 @@
 package gossip
 
 import (
+	"context"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -12,9 +14,9 @@ import (
 )
 
 const (
-	// maxInbox bounds the packets that wait, and with it about 4 MB.
+	// maxInbox bounds the datagrams that wait, and with it about 4 MB.
 	maxInbox = 4096
-	// maxPackets is how many of them are taken at once: others wait while they are taken in.
+	// maxPackets is how many of them are taken at once: others wait while they are handled.
 	maxPackets = 512
 	// maxCalls bounds the calls of the agent that wait.
 	maxCalls = 4096
@@ -22,27 +24,37 @@ const (
 	maxLeases = lease.MaxLeases + lease.MaxWaiting
 )
 
-// input is what waits for the loop. Its methods are safe for concurrent use and never
-// wait.
+// input is what waits for the loop. It implements [members.Handler]. Its methods are safe for concurrent use and
+// never wait, but for Serve.
 type input struct {
-	count *counters
+	g *Gossip
 	// wake has one value when there is something to take.
 	wake chan struct{}
 
-	mu      sync.Mutex
-	packets [][]byte
-	members map[wire.MemberID][]memberNews
+	mu sync.Mutex
+	waiting
+}
+
+// waiting is what the loop takes at once.
+type waiting struct {
+	packets []packet
+	members []memberChange
 	leases  map[leaseID]leaseChange
 	calls   []func()
 }
 
-// memberNews says that a member is there, or is not any more.
-type memberNews struct {
-	member members.Member
-	left   bool
+type packet struct {
+	from    wire.MemberID
+	payload []byte
 }
 
-// leaseID names a lease of this node.
+// memberChange says that a member is there, or is not any more.
+type memberChange struct {
+	member           members.Member
+	left, gracefully bool
+}
+
+// leaseID identifies a lease of this node.
 type leaseID struct {
 	key    detector.Key
 	holder detector.HolderID
@@ -50,40 +62,35 @@ type leaseID struct {
 
 // leaseChange is the last that the agent said of one lease.
 type leaseChange struct {
-	key    detector.Key
-	holder detector.HolderID
-	claim  cluster.Binding
-	gone   bool
-	rivals []string
+	key     detector.Key
+	holder  detector.HolderID
+	binding cluster.Binding
+	gone    bool
+	others  []string
 }
 
-func newInput(count *counters) *input {
-	return &input{count: count, wake: make(chan struct{}, 1)}
-}
+func newInput(g *Gossip) *input { return &input{g: g, wake: make(chan struct{}, 1)} }
 
-// taken is what the loop takes at once.
-type taken struct {
-	packets [][]byte
-	members map[wire.MemberID][]memberNews
-	leases  map[leaseID]leaseChange
-	calls   []func()
-}
-
-func (in *input) take() taken {
+func (in *input) take() waiting {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	n := min(len(in.packets), maxPackets)
-	t := taken{in.packets[:n:n], in.members, in.leases, in.calls}
-	in.packets, in.members, in.leases, in.calls = in.packets[n:], nil, nil, nil
+	w := in.waiting
+	n := min(len(w.packets), maxPackets)
+	in.waiting = waiting{packets: w.packets[n:]}
+	w.packets = w.packets[:n]
 	if len(in.packets) > 0 {
-		select {
-		case in.wake <- struct{}{}:
-		default:
-		}
+		in.signal()
 	} else {
 		in.packets = nil
 	}
-	return t
+	return w
+}
+
+func (in *input) signal() {
+	select {
+	case in.wake <- struct{}{}:
+	default:
+	}
 }
 
 // add changes what waits and wakes the loop.
@@ -91,52 +98,31 @@ func (in *input) add(change func()) {
 	in.mu.Lock()
 	change()
 	in.mu.Unlock()
-	select {
-	case in.wake <- struct{}{}:
-	default:
-	}
+	in.signal()
 }
 
-// Packet implements [members.Handler].
-func (in *input) Packet(packet []byte) {
-	if len(packet) > wire.MaxPacket {
-		in.count.drop(wire.Reason(wire.ErrOversize))
-		return
-	}
+// Receive implements [members.Handler].
+func (in *input) Receive(from wire.MemberID, _ netip.AddrPort, payload []byte) {
 	in.add(func() {
 		if len(in.packets) >= maxInbox {
-			in.count.drop(dropInbox)
+			in.g.count.drop(dropInbox)
 			return
 		}
-		in.packets = append(in.packets, slices.Clone(packet))
+		in.packets = append(in.packets, packet{from, slices.Clone(payload)})
 	})
 }
 
-// Joined implements [members.Handler].
-func (in *input) Joined(m members.Member) { in.member(memberNews{member: m}) }
+// Serve implements [members.Handler].
+func (in *input) Serve(ctx context.Context, request []byte) []byte { return in.g.serve(ctx, request) }
 
-// Updated implements [members.Handler].
-func (in *input) Updated(m members.Member) { in.member(memberNews{member: m}) }
+// Joined implements [members.Handler].
+func (in *input) Joined(m members.Member) {
+	in.add(func() { in.members = append(in.members, memberChange{member: m}) })
+}
 
 // Left implements [members.Handler].
-func (in *input) Left(m members.Member, _ bool) { in.member(memberNews{member: m, left: true}) }
-
-// member keeps the last two news of a member: one that left and is back has to be told
-// again what it may have forgotten, and one that came and left is to be known by name.
-func (in *input) member(n memberNews) {
-	id := n.member.ID
-	in.add(func() {
-		if in.members == nil {
-			in.members = make(map[wire.MemberID][]memberNews)
-		}
-		news := in.members[id]
-		if last := len(news) - 1; last >= 0 && news[last].left == n.left {
-			news[last] = n
-		} else {
-			news = append(news, n)
-		}
-		in.members[id] = news[max(0, len(news)-2):]
-	})
+func (in *input) Left(m members.Member, gracefully bool) {
+	in.add(func() { in.members = append(in.members, memberChange{m, true, gracefully}) })
 }
 
 // lease keeps the last change of a lease.
@@ -147,20 +133,20 @@ func (in *input) lease(c leaseChange) {
 			in.leases = make(map[leaseID]leaseChange)
 		}
 		if _, ok := in.leases[id]; !ok && len(in.leases) >= maxLeases {
-			in.count.drop(dropLeases)
+			in.g.count.drop(dropLeases)
 			return
 		}
 		in.leases[id] = c
 	})
 }
 
-// call has the loop do something, and says whether there was room for it.
+// call has the loop do something, and reports whether there was room for it.
 func (in *input) call(f func()) (ok bool) {
 	in.add(func() {
 		if ok = len(in.calls) < maxCalls; ok {
 			in.calls = append(in.calls, f)
 		} else {
-			in.count.drop(dropCalls)
+			in.g.count.drop(dropCalls)
 		}
 	})
 	return ok

@@ -4,9 +4,15 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
 )
+
+// tick is how long the loop sleeps at most, so that it notices when it was paused.
+const tick = time.Second
 
 // loop does all the work, until done is closed.
 func (g *Gossip) loop(done <-chan struct{}) {
@@ -19,49 +25,42 @@ func (g *Gossip) loop(done <-chan struct{}) {
 		case <-g.in.wake:
 		case <-timer.C:
 		}
-		next := g.turn()
-		if next.IsZero() {
-			timer.Stop()
-		} else {
-			timer.Reset(time.Until(next))
-		}
+		next := g.turn(time.Now())
+		timer.Reset(min(tick, time.Until(next)))
 	}
 }
 
-// turn takes up what came in, does what is due, and returns when something is due next,
-// zero for never.
-func (g *Gossip) turn() time.Time {
+// turn handles what came in, does what is due, and returns when something is due next.
+func (g *Gossip) turn(now time.Time) (next time.Time) {
 	g.state.Lock()
 	defer g.state.Unlock()
-	now := time.Now()
+	if g.pause.paused(now) {
+		g.log.Info("this node was suspended or paused; joining again and sending all leases again")
+		g.network.Rejoin()
+		g.leases.Resend(nil, now)
+	}
 	in := g.in.take()
-	// First those who went: of one agent two incarnations may change places.
-	for _, there := range []bool{false, true} {
-		for id, news := range in.members {
-			for i, n := range news {
-				if there == (i == len(news)-1 && !n.left) {
-					g.news(id, n, now)
-				}
-			}
-		}
+	for _, c := range in.members {
+		g.memberChanged(c, now)
 	}
 	for _, c := range in.leases {
-		g.changeLease(c, now)
+		g.leaseChanged(c, now)
 	}
 	for _, f := range in.calls {
 		f()
 	}
-	for _, packet := range in.packets {
-		g.receive(packet, now)
+	for _, p := range in.packets {
+		g.receive(p, now)
 	}
-	for _, n := range g.roster.Tidy(now) {
-		g.forget(n)
+	for _, n := range g.roster.Cleanup(now) {
+		g.kept.Forget(n)
+		delete(g.peers, n)
 	}
-	next := time.Time{}
-	for _, due := range []func(time.Time) time.Time{g.leasesDue, g.keeperDue, g.asksDue, g.queriesDue, g.pairsDue, g.out.due} {
-		next = earliest(next, due(now))
-	}
-	return next
+	g.kept.Expire(now)
+	next = earliest(now.Add(tick), g.kept.Next())
+	next = earliest(next, g.asked.expire(now))
+	next = earliest(next, g.send(now))
+	return earliest(next, g.out.due(now))
 }
 
 // earliest returns the earlier of two times, ignoring zero ones.
@@ -72,90 +71,129 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// news takes in what the network tells of a member.
-func (g *Gossip) news(id wire.MemberID, news memberNews, now time.Time) {
-	if news.left {
-		if n, change := g.roster.Leave(id, now); change != roster.Nothing {
-			g.changed(n, change, now)
+// memberChanged handles what the network reports of a member.
+func (g *Gossip) memberChanged(c memberChange, now time.Time) {
+	var changes []roster.Change
+	if c.left {
+		changes = g.roster.Leave(c.member.ID, c.gracefully, now)
+	} else {
+		var err error
+		changes, err = g.roster.Join(c.member.ID, c.member.Member, now)
+		switch {
+		case errors.Is(err, roster.ErrFull):
+			g.count.drop(dropNodes)
+		case err != nil:
+			g.count.drop(dropName)
 		}
-		return
 	}
-	n, change, err := g.roster.Join(id, news.member.Member, now)
-	switch {
-	case errors.Is(err, roster.ErrFull):
-		g.count.drop(dropNodes)
-		return
-	case err != nil:
-		g.count.drop(dropName)
-		return
-	}
-	if change != roster.Nothing {
-		g.changed(n, change, now)
+	for _, change := range changes {
+		n := change.Node
+		g.logMember(change, now)
+		switch change.Kind {
+		case roster.Came:
+			g.returned(n, now)
+			if n.IsAgent() {
+				g.leases.Came(n, now)
+			}
+			g.kept.Renewed(n, now)
+			g.notify(g.kept.Returned(n, now), now)
+			if change.Again {
+				// It may not know that it was gone, and take its leases for acknowledged.
+				g.queue.Put(n, resend{}, now, now)
+			}
+			g.reportAll(n, now)
+		case roster.Renewed:
+			g.leases.Renewed(n, now)
+			g.kept.Renewed(n, now)
+			g.reportAll(n, now)
+		case roster.Went:
+			g.endRequests(g.queue.RemoveAll(n), now)
+			g.leases.Went(n, now)
+		}
 	}
 }
 
-// receive takes in a packet.
-func (g *Gossip) receive(b []byte, now time.Time) {
-	p, err := wire.Decode(b)
-	if err != nil {
-		g.count.drop(wire.Reason(err))
-		if errors.Is(err, wire.ErrVersion) {
-			g.heardForeign(p.Sender, now)
-		}
-		return
+func (g *Gossip) logMember(change roster.Change, now time.Time) {
+	n, say := change.Node, g.log.Debug
+	if g.lines.AllowN(now, 1) {
+		say = g.log.Info
 	}
-	from := g.roster.Sender(p.Sender)
+	attrs := []any{"node", n.Name, "address", n.Address, "version", n.Version}
+	switch {
+	case change.Kind != roster.Went:
+		say("a node joined", attrs...)
+	case n.State == cluster.Left:
+		say("a node left", attrs...)
+	default:
+		say("a node does not answer any more", attrs...)
+	}
+}
+
+// receive handles a datagram.
+func (g *Gossip) receive(in packet, now time.Time) {
+	from := g.roster.Sender(in.from)
 	switch {
 	case from == g.roster.Self():
 		g.count.drop(dropSelf)
 		return
-	case from == nil:
-		g.count.drop(dropStranger)
-		g.network.Seek(p.Sender)
+	case from == nil || !from.Alive():
+		g.count.drop(dropUnknown)
 		return
-	case !g.heard(from, now):
+	}
+	p := g.peer(from)
+	from.LastReceived = now
+	if !p.packets.AllowN(now, 1) {
 		g.count.drop(dropPackets)
 		return
-	case !from.Alive:
-		g.network.Seek(from.Member)
-	default:
-		g.back(from, now)
 	}
-	switch p.Type {
-	case wire.TypeLease:
-		err = take(g, from, now, p.Leases, g.receiveLease)
-	case wire.TypeAck:
-		err = take(g, from, now, p.Acks, g.receiveAck)
-	case wire.TypeRival:
-		err = take(g, from, now, p.Rivals, g.receiveRival)
-	case wire.TypeAsk:
-		asks := func() ([]wire.Ask, error) { return p.Asks(g.id) }
-		err = take(g, from, now, asks, g.receiveAsk)
-	case wire.TypeVerified:
-		err = take(g, from, now, p.Verifieds, g.receiveVerified)
-	case wire.TypeQuery:
-		err = take(g, from, now, p.Queries, g.receiveQuery)
-	case wire.TypeAnswer:
-		err = take(g, from, now, p.Answers, g.receiveAnswer)
-	case wire.TypePair:
-		err = take(g, from, now, p.Pairs, g.receivePair)
+	g.returned(from, now)
+	m, invalid, unknown, err := wire.Decode(in.payload, from.ID, now)
+	if unknown {
+		g.count.drop(dropField)
 	}
 	if err != nil {
-		g.count.drop(wire.Reason(err))
+		invalid++
+	}
+	g.count.dropN(dropMalformed, invalid)
+	each(g, from, now, wire.KindAck, m.Acks, g.receiveAck)
+	each(g, from, now, wire.KindReply, m.Replies, g.receiveReply)
+	each(g, from, now, wire.KindNotice, m.Notices, g.receiveNotice)
+	each(g, from, now, wire.KindEnd, m.Ends, g.receiveEnd)
+	each(g, from, now, wire.KindRequest, m.Requests, g.receiveRequest)
+	each(g, from, now, wire.KindLease, m.Leases, g.receiveLease)
+	each(g, from, now, wire.KindResend, m.Resends, g.receiveResend)
+	each(g, from, now, wire.KindReport, m.Reports, g.receiveReport)
+}
+
+// each handles the messages of one kind.
+func each[M any](g *Gossip, from *roster.Node, now time.Time, kind wire.Kind, list []M, receive func(*roster.Node, M, time.Time)) {
+	g.count.receive(kind, len(list))
+	for _, m := range list {
+		receive(from, m, now)
 	}
 }
 
-// take decodes the entries of a packet and hands each of them to what receives them.
-func take[E wire.Entry](g *Gossip, from *roster.Node, now time.Time,
-	decode func() ([]E, error), receive func(*roster.Node, E, time.Time),
-) error {
-	entries, err := decode()
-	if err != nil || len(entries) == 0 {
-		return err
+const (
+	// A drift of the clocks by so much says that the machine was suspended.
+	maxDrift = 5 * time.Second
+	// A turn that is so late says that the agent was paused: others may have given it up.
+	maxLate = 30 * time.Second
+)
+
+// pauseDetector notices that the machine was suspended, or this process paused.
+type pauseDetector struct {
+	last time.Time
+	boot time.Duration
+}
+
+// paused reports whether that was so since the last call.
+func (p *pauseDetector) paused(now time.Time) bool {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return false
 	}
-	g.count.receive(entries[0].Type(), len(entries))
-	for _, e := range entries {
-		receive(from, e, now)
-	}
-	return nil
+	boot := time.Duration(ts.Nano())
+	passed, booted, first := now.Sub(p.last), boot-p.boot, p.last.IsZero()
+	p.last, p.boot = now, boot
+	return !first && (booted-passed > maxDrift || passed > tick+maxLate)
 }

@@ -5,293 +5,176 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/gossip/roster"
+	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
 const (
 	// maxQueries bounds the queries of this node that are under way.
 	maxQueries = 8
-	// maxFlight bounds the members that one query asks at a time, maxWindow the pages that
-	// are asked of one of them: what comes at once fits the inbox.
-	maxFlight = 64
-	maxWindow = 8
-	// maxFurther bounds the bytes of all pages of a query but the first of each member.
-	maxFurther = 8 << 20
-	// maxThings bounds what is in the documents of one query, and with it about 30 MB.
-	maxThings = 1 << 17
-)
+	// A query asks maxAsking members at the same time, in random order. Each has askTimeout to begin its reply: those
+	// that do not answer delay nobody. maxReading replies are read at the same time, which bounds memory.
+	maxAsking  = 512
+	askTimeout = 2 * time.Second
+	maxReading = 16
 
-// queryPauses are those after each sending of what a member has not answered. After the
-// last it is missing.
-var queryPauses = [...]time.Duration{
-	300 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 1200 * time.Millisecond,
-}
+	// Each document takes a look at all that the agent knows: at most so many at once, and so many per second.
+	documentRate, documentBurst = 50, 100
+)
 
 var (
-	errNobody  = errors.New("no member can be queried")
-	errQueries = errors.New("too many queries at a time: try again")
+	errQueries = errors.New("too many queries are under way; try again in a moment")
+	errNobody  = errors.New("no agent of that name is alive")
 )
 
-// queries are those of this node that are under way, and the documents for others.
-type queries struct {
-	open  map[uint64]*query
-	shelf shelf
-}
-
-func (q *queries) init() {
-	q.open = make(map[uint64]*query)
-	q.shelf.init()
-}
-
-// query is one query of this node.
-type query struct {
-	id      uint64
-	asked   cluster.Query
-	waiting []cluster.Member // not asked yet
-	flight  map[*roster.Node]*pull
-	own     []cluster.Answer // this node's
-	pulled  []*pull
-	missing []cluster.Member
-	further int  // bytes of further pages
-	ended   bool // nobody waits any more
-	done    chan struct{}
-}
-
-// pull is the document of one member as it comes in.
-type pull struct {
-	member cluster.Member
-	id     wire.MemberID
-	at     time.Time // when the first page came
-	total  int       // pages; 0 before that
-	pages  [][]byte  // those asked for, nil where one is not there yet
-	got    int
-	tries  int
-	next   time.Time
-}
-
-// Query requests documents from members. It returns the received ones when ctx ends or all members
-// have answered. It returns an error if no member can be queried or too many queries are open.
-func (g *Gossip) Query(ctx context.Context, asked cluster.Query) (cluster.Result, error) {
+// Query requests documents from the other members, and hands them over as they come, one at a time. It returns the
+// members that did not answer before ctx ended, and an error if it cannot ask anybody.
+func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Answer)) (missing []cluster.Member, err error) {
 	if asked.Kind == cluster.QueryStories && !asked.IP.IsValid() {
-		return cluster.Result{}, errors.New("querying stories: no address")
+		return nil, errors.New("querying stories: no address")
 	}
-	q := &query{
-		// Those of other nodes are even, see shelf.
-		id: rand.Uint64() | 1, asked: asked, flight: make(map[*roster.Node]*pull), done: make(chan struct{}),
+	if !g.serving.begin() {
+		return nil, errQueries
 	}
-	q.choose(g.Members())
-	if len(q.waiting) == 0 {
-		if asked.Node != "" {
-			return cluster.Result{}, fmt.Errorf("querying node %s: %w", asked.Node, errNobody)
+	defer g.serving.end()
+	live, missing := g.queried(asked.Node)
+	if len(live)+len(missing) == 0 {
+		return nil, fmt.Errorf("querying: %w", errNobody)
+	}
+	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All})
+	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
+	var wg sync.WaitGroup
+	var mu sync.Mutex // of missing and answer
+	asking, reading := make(chan struct{}, maxAsking), make(chan struct{}, maxReading)
+	for _, m := range live {
+		asking <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-asking }()
+			d, err := g.query(ctx, m, request, reading)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				g.log.Debug("querying a member", "node", m.Name, "error", err)
+				missing = append(missing, m)
+				return
+			}
+			answer(cluster.Answer{Member: m, Document: d})
+		})
+	}
+	wg.Wait()
+	return missing, nil
+}
+
+// query requests the document of one member.
+func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}) (cluster.Document, error) {
+	if ctx.Err() != nil {
+		return cluster.Document{}, ctx.Err()
+	}
+	g.count.send(wire.KindQuery, 1)
+	reply, err := g.network.Request(ctx, wire.MemberIDOf(m.Name, m.Boot, m.Epoch), request, reading)
+	if err != nil {
+		return cluster.Document{}, err
+	}
+	g.count.receive(wire.KindQueryReply, 1)
+	return wire.UnmarshalDocument(reply, m.NodeID(), time.Now())
+}
+
+// queried returns the members to ask, those with a node name or all, and those of them that are dead, unless another
+// agent of that name is there.
+func (g *Gossip) queried(node string) (live, dead []cluster.Member) {
+	g.state.Lock()
+	defer g.state.Unlock()
+	for n := range g.roster.All() {
+		switch {
+		case n == g.roster.Self(), node != "" && n.Name != node, !n.IsAgent():
+		case n.Alive():
+			live = append(live, n.Member)
+		case n.State == cluster.Dead && g.roster.Namesake(n) == nil:
+			dead = append(dead, n.Member)
 		}
-		return cluster.Result{}, fmt.Errorf("querying the members: %w", errNobody)
 	}
-	refused := make(chan struct{})
-	if !g.in.call(func() { g.begin(q, refused) }) {
-		return cluster.Result{}, errQueries
+	return live, dead
+}
+
+// serving are the queries of other nodes that wait for the agent, and the number of this node's.
+type serving struct {
+	mu    sync.Mutex
+	own   int
+	open  map[uint64]chan cluster.Document
+	limit *rate.Limiter
+}
+
+func (s *serving) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own >= maxQueries {
+		return false
+	}
+	s.own++
+	return true
+}
+
+func (s *serving) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own--
+}
+
+// serve answers a query of another node. Without an answer it returns nil.
+func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
+	var q wire.Query
+	unknown, err := wire.Unmarshal(request, &q)
+	if unknown {
+		g.count.drop(dropField)
+	}
+	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryStories || q.Kind == cluster.QueryStories && !q.IP.IsValid() {
+		g.count.drop(dropMalformed)
+		return nil
+	}
+	g.count.receive(wire.KindQuery, 1)
+	s, id, answer := &g.serving, rand.Uint64(), make(chan cluster.Document, 1)
+	s.mu.Lock()
+	if s.limit == nil {
+		s.limit = rate.NewLimiter(documentRate, documentBurst)
+	}
+	allowed := s.limit.Allow()
+	if allowed {
+		s.open[id] = answer
+	}
+	s.mu.Unlock()
+	if !allowed {
+		g.count.drop(dropQueries)
+		return nil
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, id)
+	}()
+	if !g.deliver(cluster.Query{ID: id, Kind: q.Kind, IP: q.IP, All: q.All}) {
+		return nil
 	}
 	select {
-	case <-refused:
-		return cluster.Result{}, errQueries
-	case <-q.done:
+	case d := <-answer:
+		g.count.send(wire.KindQueryReply, 1)
+		return wire.MarshalDocument(d, g.nodeID, transport.MaxReply, time.Now())
 	case <-ctx.Done():
-	}
-	g.state.Lock()
-	q.ended = true
-	delete(g.queries.open, q.id)
-	g.state.Unlock()
-	return g.result(q), nil
-}
-
-// choose picks the members to ask. Those that are dead are missing, unless somebody of the
-// same name is there.
-func (q *query) choose(members []cluster.Member) {
-	there := make(map[string]bool)
-	var dead []cluster.Member
-	for _, m := range members {
-		switch {
-		case q.asked.Node != "" && q.asked.Node != m.Name:
-		case m.State == cluster.Alive, m.State == cluster.Suspect:
-			q.waiting = append(q.waiting, m)
-			there[m.Name] = true
-		case m.State == cluster.Dead:
-			dead = append(dead, m)
-		}
-	}
-	for _, m := range dead {
-		if !there[m.Name] {
-			q.missing = append(q.missing, m)
-			there[m.Name] = true
-		}
+		return nil
 	}
 }
 
-// result makes documents of what came in.
-func (g *Gossip) result(q *query) cluster.Result {
-	r := cluster.Result{Answers: q.own, Missing: append(q.missing, q.waiting...)}
-	room := maxThings
-	for _, p := range q.flight {
-		r.Missing = append(r.Missing, p.member)
+// Reply answers the [cluster.Query] message with that ID.
+func (g *Gossip) Reply(id uint64, d cluster.Document) {
+	g.serving.mu.Lock()
+	defer g.serving.mu.Unlock()
+	if answer := g.serving.open[id]; answer != nil {
+		answer <- d // has room: nobody answers twice
+		delete(g.serving.open, id)
 	}
-	for _, p := range q.pulled {
-		d, err := wire.JoinDocument(p.pages, p.member.NodeID(), p.at)
-		if err != nil {
-			g.count.drop(wire.Reason(err))
-			r.Missing = append(r.Missing, p.member)
-			continue
-		}
-		if left := p.total - len(p.pages); left > 0 {
-			// As many again on each page that was not asked for.
-			d.Omitted += max(1, (len(d.Bindings)+len(d.Conflicts)+len(d.Stories))*left/len(p.pages))
-		}
-		if room -= things(d); room < 0 {
-			d = cluster.Document{Omitted: d.Omitted + len(d.Bindings) + len(d.Conflicts) + len(d.Stories)}
-		}
-		r.Answers = append(r.Answers, cluster.Answer{Member: p.member, Document: d})
-	}
-	return r
-}
-
-// things counts what takes up room in a document.
-func things(d cluster.Document) int {
-	n := len(d.Bindings) + len(d.NextHops)
-	for _, c := range d.Conflicts {
-		n += 1 + len(c.Holders)
-	}
-	for _, s := range d.Stories {
-		n += 2 + len(s.Bindings) + len(s.Notes)
-	}
-	return n
-}
-
-func (g *Gossip) begin(q *query, refused chan<- struct{}) {
-	if len(g.queries.open) >= maxQueries {
-		close(refused)
-		return
-	}
-	if q.ended {
-		return
-	}
-	g.queries.open[q.id] = q
-	g.advance(q, time.Now())
-}
-
-// advance asks further members, and ends the query if there are none.
-func (g *Gossip) advance(q *query, now time.Time) {
-	for len(q.waiting) > 0 && len(q.flight) < maxFlight {
-		m := q.waiting[0]
-		q.waiting = q.waiting[1:]
-		id := wire.MemberIDOf(m.Name, m.Boot, m.Epoch)
-		n := g.roster.Sender(id)
-		if n == nil || !n.Alive {
-			q.missing = append(q.missing, m)
-			continue
-		}
-		p := &pull{member: m, id: id, pages: make([][]byte, 1)}
-		q.flight[n] = p
-		g.request(q, n, p, 0, now)
-	}
-	if len(q.waiting) == 0 && len(q.flight) == 0 {
-		delete(g.queries.open, q.id)
-		close(q.done)
-	}
-}
-
-// request asks for those pages that are not there, from the page first on.
-func (g *Gossip) request(q *query, n *roster.Node, p *pull, first int, now time.Time) {
-	p.next = now.Add(queryPauses[p.tries])
-	if n == g.roster.Self() {
-		if p.got == 0 {
-			m := q.asked
-			m.ID, m.Node = q.id, ""
-			if g.tell(m) {
-				p.next = now.Add(time.Hour) // it will come, or the query ends
-			}
-		}
-		return
-	}
-	for i := first; i < len(p.pages); i++ {
-		if p.pages[i] == nil {
-			g.out.add(n, wire.Query{ID: q.id, Page: i, Kind: q.asked.Kind, IP: q.asked.IP, All: q.asked.All}, now)
-		}
-	}
-}
-
-// receiveAnswer takes in a page.
-func (g *Gossip) receiveAnswer(from *roster.Node, a wire.Answer, now time.Time) {
-	q := g.queries.open[a.ID]
-	if q == nil || q.flight[from] == nil {
-		g.count.drop(dropUnasked)
-		return
-	}
-	p := q.flight[from]
-	if from.Member != p.id || p.total > 0 && a.Pages != p.total || a.Page >= len(p.pages) || p.pages[a.Page] != nil {
-		g.count.drop(dropUnasked) // or it came already
-		return
-	}
-	if a.Page == 0 {
-		p.total, p.at = a.Pages, now
-	}
-	p.pages[a.Page] = append([]byte{}, a.Entries...)
-	p.got++
-	p.tries = 0
-	if a.Page > 0 {
-		q.further += len(a.Entries)
-	}
-	first := len(p.pages)
-	for len(p.pages) < p.total && len(p.pages)-p.got < maxWindow && q.further < maxFurther {
-		p.pages = append(p.pages, nil)
-	}
-	if p.got < len(p.pages) {
-		g.request(q, from, p, first, now)
-		return
-	}
-	q.pulled = append(q.pulled, p)
-	delete(q.flight, from)
-	g.advance(q, now)
-}
-
-// answerSelf takes in what this node's own agent answered.
-func (g *Gossip) answerSelf(q *query, d cluster.Document, now time.Time) {
-	self := g.roster.Self()
-	p := q.flight[self]
-	if p == nil {
-		g.count.drop(dropUnasked)
-		return
-	}
-	q.own = append(q.own, cluster.Answer{Member: p.member, Document: d})
-	delete(q.flight, self)
-	g.advance(q, now)
-}
-
-// queriesDue asks again, and gives members up that do not answer.
-func (g *Gossip) queriesDue(now time.Time) time.Time {
-	next := g.queries.shelf.expire(now)
-	for _, q := range g.queries.open {
-		lost := false
-		for n, p := range q.flight {
-			if !p.next.After(now) {
-				p.tries++
-				if p.tries == len(queryPauses) || n.Member != p.id || !n.Alive {
-					q.missing = append(q.missing, p.member)
-					delete(q.flight, n)
-					lost = true
-					continue
-				}
-				g.request(q, n, p, 0, now)
-			}
-			next = earliest(next, p.next)
-		}
-		if lost {
-			g.advance(q, now)
-			for _, p := range q.flight {
-				next = earliest(next, p.next)
-			}
-		}
-	}
-	return next
 }

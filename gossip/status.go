@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/wire"
 )
 
 // maxNamed bounds the names that one problem lists.
@@ -14,20 +15,21 @@ const maxNamed = 3
 
 // Members returns the agents that are alive or were recently, ordered by node name.
 func (g *Gossip) Members() []cluster.Member {
-	known := g.network.List()
+	now := time.Now()
 	g.state.Lock()
 	defer g.state.Unlock()
-	_, unacked := g.leases.Unacked(time.Now())
-	list := make([]cluster.Member, 0, len(known))
-	for _, k := range known {
-		m := k.Member
-		if n := g.roster.Sender(k.ID); n != nil {
-			m.Unacked = unacked[n]
-			if p := g.peers[n]; p != nil && p.heard.After(m.LastReceived) {
-				m.LastReceived = p.heard
-			}
+	_, unacked, suspect := g.unacked(now)
+	list := g.roster.Members(now)
+	for i := range list {
+		m := &list[i]
+		n := g.roster.Sender(wire.MemberIDOf(m.Name, m.Boot, m.Epoch))
+		if n == nil {
+			continue
 		}
-		list = append(list, m)
+		m.Unacked = unacked[n]
+		if suspect[n] && m.State == cluster.Alive {
+			m.State = cluster.Suspect
+		}
 	}
 	return list
 }
@@ -35,30 +37,31 @@ func (g *Gossip) Members() []cluster.Member {
 // Status returns the state of gossip at this node.
 func (g *Gossip) Status() cluster.Status {
 	n := g.network.Status()
-	s := cluster.Status{
-		Address: n.Address, Label: n.Label, Encrypted: n.Encrypted, Members: n.Members,
-		Problems: slices.Clone(n.Problems),
-	}
+	s := cluster.Status{Address: n.Address, Label: n.Label, Encrypted: n.Encrypted, Problems: slices.Clone(n.Problems)}
 	s.Dropped, s.Sent, s.Received = g.count.read()
 	for reason, count := range n.Dropped {
 		s.Dropped[reason] += count
 	}
 
+	now := time.Now()
 	g.state.Lock()
 	defer g.state.Unlock()
 	if n := g.kept.Overfull; n > 0 {
 		s.Dropped[dropHolders] = n
 	}
 	s.Leases, s.Kept = g.leases.Len(), g.kept.Len()
-	now := time.Now()
-	s.Problems = append(s.Problems, g.foreignProblem(now)...)
-	unacked, late := g.leases.Unacked(now)
-	s.Unacked = unacked
+	unacked, late, suspect := g.unacked(now)
+	s.Unacked, s.Members = unacked, g.roster.Counts()
+	for n := range suspect {
+		if n.Alive() {
+			s.Members[cluster.Alive]--
+			s.Members[cluster.Suspect]++
+		}
+	}
+	s.Problems = append(s.Problems, namesakeProblems(g.roster.Namesakes(now))...)
 	var names []string
 	for keeper := range late {
-		if !g.peers[keeper].speaksForeign(now) { // that is said already
-			names = append(names, keeper.Name)
-		}
+		names = append(names, keeper.Name)
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
@@ -78,4 +81,29 @@ func some(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
 	}
 	return strings.Join(names, ", ")
+}
+
+// namesakeProblems are clauses about agents of one node name, one for each name; the members are ordered by name.
+func namesakeProblems(members []cluster.Member) (all []string) {
+	for len(members) > 0 && len(all) < maxNamed {
+		end := slices.IndexFunc(members, func(m cluster.Member) bool { return m.Name != members[0].Name })
+		if end < 0 {
+			end = len(members)
+		}
+		same := members[:end]
+		members = members[end:]
+		var at []string
+		boots := make(map[string]bool)
+		for _, m := range same {
+			at = append(at, m.Address)
+			boots[m.Boot] = true
+		}
+		if len(boots) == 1 {
+			all = append(all, fmt.Sprintf("%d agents of node %s run on one machine (%s): stop all but one", len(same), same[0].Name, some(at)))
+			continue
+		}
+		all = append(all, fmt.Sprintf("%d live nodes have the name %s (%s): a machine that was replaced and still runs, or some made from one image; "+
+			"shut the old one down, or give each a --node-name of its own", len(same), same[0].Name, some(at)))
+	}
+	return all
 }

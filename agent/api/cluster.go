@@ -32,8 +32,6 @@ type Pair struct {
 	Addresses int       `json:"addresses"` // how many
 	Examples  []Address `json:"examples"`  // some of them
 	Since     time.Time `json:"since,omitzero"`
-	// Heard is when one of the nodes last reported it; absent if this is one of the nodes.
-	Heard time.Time `json:"heard,omitzero"`
 }
 
 // Node is one agent of the cluster.
@@ -109,7 +107,6 @@ func NewPair(p cluster.Pair) Pair {
 		Addresses: p.Addresses,
 		Examples:  make([]Address, 0, len(p.Examples)),
 		Since:     p.Since.Round(0),
-		Heard:     p.LastReceived.Round(0),
 	}
 	for _, key := range p.Examples {
 		doc.Examples = append(doc.Examples, Address{Network: key.Network, IP: key.IP.String()})

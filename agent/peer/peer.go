@@ -30,18 +30,17 @@ type Peer struct {
 	ready        time.Time // since when all holders of this node may be known; zero: not yet
 	queue        []Action
 	requests     requests
-	pairs        pairs
 	requested    uint64 // probe requests sent
 	dropped      uint64 // probe requests refused because too many waited
 }
 
 // New returns a Peer without bindings.
 func New(opts Options) *Peer {
-	return &Peer{Options: opts, pairs: pairs{published: make(map[string]int)}}
+	return &Peer{Options: opts}
 }
 
-// Action is something to do: one of the types below, a [detector.Event] to report, a [cluster.Lease]
-// to keep until Withdraw, or a [cluster.Pair] to publish.
+// Action is something to do: one of the types below, a [detector.Event] to report, or a
+// [cluster.Lease] to keep until Withdraw.
 type Action any
 
 // The actions.
@@ -70,8 +69,9 @@ type (
 		detector.Probe
 		Own []cluster.Binding
 	}
-	// Reply is the reply to the probe request ID.
+	// Reply is the reply to the probe request ID of the node To.
 	Reply struct {
+		To string
 		ID uint64
 		cluster.ProbeReply
 	}
@@ -88,10 +88,8 @@ type Cluster interface {
 	// RequestProbe asks the node of a holder whether it has the address, and sends this node's own
 	// holders along. A ProbeReply with the same Probe follows within two seconds in any case.
 	RequestProbe(p detector.Probe, own []cluster.Binding)
-	// ReplyProbe replies to a ProbeRequest.
-	ReplyProbe(id uint64, reply cluster.ProbeReply)
-	// Pair publishes how many addresses this node shares with another.
-	Pair(cluster.Pair)
+	// ReplyProbe replies to the ProbeRequest with an ID from a node.
+	ReplyProbe(to string, id uint64, reply cluster.ProbeReply)
 }
 
 // Send carries out an action that is for other nodes, and reports whether it is one.
@@ -104,9 +102,7 @@ func Send(a Action, c Cluster) bool {
 	case ProbeRemote:
 		c.RequestProbe(a.Probe, a.Own)
 	case Reply:
-		c.ReplyProbe(a.ID, a.ProbeReply)
-	case cluster.Pair:
-		c.Pair(a)
+		c.ReplyProbe(a.To, a.ID, a.ProbeReply)
 	default:
 		return false
 	}
@@ -134,23 +130,17 @@ func (p *Peer) add(a Action) { p.queue = append(p.queue, a) }
 
 // NextTick returns when [Peer.Tick] has something to do, zero for never.
 func (p *Peer) NextTick() time.Time {
-	return earliest(earliest(p.Detector.Next(), p.requests.next()), p.pairs.countAt)
+	return earliest(p.Detector.Next(), p.requests.next())
 }
 
 // Tick does what is due at now.
 func (p *Peer) Tick(now time.Time) {
 	p.Apply(p.Detector.Tick(now), now)
-	if !p.pairs.countAt.IsZero() && !p.pairs.countAt.After(now) {
-		p.countPairs()
-	}
 }
 
 // Apply turns the effects of a call of the detector into actions.
 func (p *Peer) Apply(effects detector.Effects, now time.Time) {
 	for _, e := range effects.Events {
-		if !p.Alone && e.Kind != detector.EventSuspected && e.Kind != detector.EventFaded {
-			p.pairs.countAt = earliest(p.pairs.countAt, now.Add(pairsEvery))
-		}
 		p.add(e)
 	}
 	for _, s := range effects.Probes {

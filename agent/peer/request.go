@@ -150,5 +150,5 @@ func (p *Peer) reply(r *request, outcome cluster.Outcome, reason string) {
 			t.RetryAt = r.arrived.Add(time.Second)
 		}
 	}
-	p.add(Reply{r.ID, t})
+	p.add(Reply{r.From, r.ID, t})
 }

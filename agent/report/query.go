@@ -53,11 +53,7 @@ func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, err
 	for _, conflict := range conflicts {
 		document.Conflicts = append(document.Conflicts, c.conflict(conflict))
 	}
-	var received []cluster.Pair
-	if !r.alone() && q.Cluster && q.Node == "" && !q.IP.IsValid() {
-		received = r.Cluster.Pairs()
-	}
-	for _, p := range merge.Pairs(conflicts, received) {
+	for _, p := range merge.Pairs(conflicts) {
 		pair := api.NewPair(p)
 		pair.Nodes = nameList([]string{p.A, p.B})
 		document.Pairs = append(document.Pairs, pair)
@@ -168,15 +164,14 @@ func (r *Report) queriedMembers(q api.Query) []cluster.Member {
 func (r *Report) queryMembers(ctx context.Context, c *collection, q cluster.Query, others []cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
-	// After an error there are no answers, and all live members are missing.
-	result, _ := r.Cluster.Query(ctx, q)
 	answered := map[string]bool{r.Self.NodeID(): true}
-	for _, answer := range result.Answers {
+	// After an error there are no answers, and all live members are missing.
+	silent, _ := r.Cluster.Query(ctx, q, func(answer cluster.Answer) {
 		if id := answer.Member.NodeID(); !answered[id] {
 			answered[id] = true
 			c.answers = append(c.answers, answer)
 		}
-	}
+	})
 	var missing []string
 	addMissing := func(members []cluster.Member, dead bool) {
 		for _, m := range members {
@@ -186,7 +181,7 @@ func (r *Report) queryMembers(ctx context.Context, c *collection, q cluster.Quer
 			}
 		}
 	}
-	addMissing(result.Missing, true)
+	addMissing(silent, true)
 	addMissing(others, q.Node != "" && len(answered)+len(missing) == 1 && !slices.ContainsFunc(others, live))
 	c.coverage.Asked = len(c.answers) + len(missing)
 	c.coverage.Missing = nameList(missing)

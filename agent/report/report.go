@@ -27,15 +27,13 @@ import (
 // Cluster gives access to the agents of other nodes. Its methods are safe for concurrent use and,
 // except Query, do not block.
 type Cluster interface {
-	// Query queries the members. It returns when all have answered, or with the answers so far when
-	// ctx ends; it fails only if it cannot query anybody.
-	Query(ctx context.Context, q cluster.Query) (cluster.Result, error)
+	// Query queries the other members and calls answer for each document as it comes, one at a time. It
+	// returns those that had not answered when ctx ended; it fails only if it cannot query anybody.
+	Query(ctx context.Context, q cluster.Query, answer func(cluster.Answer)) (silent []cluster.Member, err error)
 	// Reply answers a [cluster.Query] of another node.
 	Reply(query uint64, d cluster.Document)
-	// Members are the agents that are or were in the cluster, by node name; Pairs are the nodes
-	// that share addresses.
+	// Members are the agents that are or were in the cluster, by node name.
 	Members() []cluster.Member
-	Pairs() []cluster.Pair
 	Status() cluster.Status
 }
 

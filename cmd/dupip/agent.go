@@ -88,6 +88,7 @@ func (f *clusterFlags) addTo(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.Join, "join", nil, "an agent to join: host, host:port or a DNS name for all its addresses; repeatable. Without --join and --bind the agent is alone")
 	flags.StringVar(&f.Label, "cluster", "", "name of the cluster; agents of other clusters are ignored")
 	flags.StringVar(&f.KeyFile, "gossip-key-file", "", "file with base64 keys for gossip, one per line: the first encrypts, all decrypt; read again when it changes")
+	flags.BoolVar(&f.Insecure, "insecure-gossip", false, "allow gossip without --gossip-key-file: anybody who reaches the port can read and forge it")
 	flags.IntVar(&f.replicas, "replicas", gossip.DefaultReplicas, "how many nodes keep each address")
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/gossip/transport"
 )
 
 func newDoctor(g *globals) *cobra.Command {
@@ -34,7 +35,7 @@ anything failed.`,
 				return fmt.Errorf("--attach: %w", err)
 			}
 			opts.Attach, opts.APISocket, opts.Version = mode, g.socket, buildVersion()
-			opts.CountKeys, opts.CheckPort, opts.Resolve = members.CountKeys, members.CheckPort, members.Resolve
+			opts.CountKeys, opts.CheckPort, opts.Resolve = transport.CountKeys, members.CheckPort, members.Resolve
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
 			if done, err := g.output.encode(out, report, false); err != nil {

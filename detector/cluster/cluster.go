@@ -31,16 +31,16 @@ func BootID(id string) string {
 // Binding is a holder of an address, as its node reports it. The address is beside it.
 type Binding struct {
 	// Holder has ID and MAC; only in a [ProbeReply] and a [Document] also the rest.
-	Holder    detector.Holder
-	Evidence  detector.Evidence
-	FirstSeen time.Time
+	Holder    detector.Holder   `cbor:"1,keyasint,omitzero"`
+	Evidence  detector.Evidence `cbor:"2,keyasint,omitzero"`
+	FirstSeen time.Time         `cbor:"3,keyasint,omitzero"`
 	// FoundAtStart is as in [detector.Binding], where Holder is complete.
-	FoundAtStart bool
+	FoundAtStart bool `cbor:"4,keyasint,omitzero"`
 	// LastSeen is when the holder's node confirmed the binding last.
-	LastSeen time.Time
+	LastSeen time.Time `cbor:"5,keyasint,omitzero"`
 	// Occurrences is how many conflicts of the address are resolved as far as the holder's node
 	// knows, so that the next one has the same ID on all nodes.
-	Occurrences int
+	Occurrences int `cbor:"6,keyasint,omitzero"`
 }
 
 // Lease is a binding as sent to the keepers of its address.
@@ -50,7 +50,7 @@ type Lease struct {
 }
 
 // Message is what other nodes send to this one: a ConflictNotice, a ProbeRequest, a ProbeReply, a
-// Query, or Returned.
+// Query, Returned, or, to a reporter only, a Report.
 type Message interface{ message() }
 
 // ConflictNotice reports that an address that this node leased has holders on other nodes.
@@ -158,15 +158,15 @@ const (
 
 // NextHop is where the kernel of a node would send a packet to an address now.
 type NextHop struct {
-	Key  detector.Key
-	Kind NextHopKind
+	Key  detector.Key `cbor:"1,keyasint,omitzero"`
+	Kind NextHopKind  `cbor:"2,keyasint,omitzero"`
 	// Holder is set with NextHopHolder only, and Node, a NodeID, with NextHopNode only.
-	Holder detector.HolderID
-	Node   string
+	Holder detector.HolderID `cbor:"3,keyasint,omitzero"`
+	Node   string            `cbor:"4,keyasint,omitzero"`
 	// Device is the interface, bridge or uplink that the packet leaves by.
-	Device string
+	Device string `cbor:"5,keyasint,omitzero"`
 	// Gateway is the next hop, if that is not the address itself.
-	Gateway netip.Addr
+	Gateway netip.Addr `cbor:"6,keyasint,omitzero"`
 }
 
 // Answer is the document of one member.
@@ -175,10 +175,18 @@ type Answer struct {
 	Document Document
 }
 
-// Result is the result of a query: the answers, and the members that did not answer in time.
-type Result struct {
-	Answers []Answer
-	Missing []Member
+// Summary is the state of one node, for reporters.
+type Summary struct {
+	Version    string         `cbor:"1,keyasint,omitzero"`
+	Interfaces map[string]int `cbor:"2,keyasint,omitzero"` // by state
+	Findings   map[string]int `cbor:"3,keyasint,omitzero"` // by kind
+}
+
+// Report is what an agent sends to a reporter: Conflict or Summary is set.
+type Report struct {
+	Node     string // its NodeID
+	Conflict *detector.Conflict
+	Summary  *Summary
 }
 
 // State is a member's state as this node sees it.
@@ -192,6 +200,16 @@ const (
 	Left    State = "left"
 )
 
+// Role is what a member does.
+type Role string
+
+// The roles.
+const (
+	Agent Role = ""
+	// A Reporter gets open conflicts and summaries of all nodes, and keeps no leases.
+	Reporter Role = "reporter"
+)
+
 // Member is one incarnation of an agent.
 type Member struct {
 	// Name is the node's name, Boot the kernel's boot id, Epoch the boot-time clock at the agent's
@@ -202,6 +220,7 @@ type Member struct {
 	// Address is where it receives gossip, "10.0.0.1:7951". Version is the agent's.
 	Address string
 	Version string
+	Role    Role
 	// Self: it is this node's own agent.
 	Self  bool
 	State State
@@ -223,8 +242,7 @@ type Pair struct {
 	// Addresses is 0 if there are none any more. Examples are three of them at most.
 	Addresses int
 	Examples  []detector.Key
-	// Since is when the first was confirmed, LastReceived when the last report was received.
-	Since, LastReceived time.Time
+	Since     time.Time // when the first was confirmed
 }
 
 // Status is the state of gossip at this node.
@@ -249,3 +267,4 @@ func (ProbeRequest) message()   {}
 func (ProbeReply) message()     {}
 func (Returned) message()       {}
 func (Query) message()          {}
+func (Report) message()         {}

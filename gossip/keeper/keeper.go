@@ -1,8 +1,8 @@
-// Package keeper is what a keeper does: it remembers which holders of which nodes have an
-// address leased, and when there are two says who is to be told.
+// Package keeper is what a keeper does: it remembers which holders of which nodes have an address leased, and
+// when there are two says who is to be notified.
 //
-// It is a matchmaker without a judgement: whether two holders are a conflict is for their
-// own nodes to find out. It does no I/O, has no goroutine and reads no clock.
+// It decides nothing: whether two holders are a conflict is for their own nodes to find out. It does no I/O,
+// has no goroutine and reads no clock.
 package keeper
 
 import (
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
 )
@@ -20,17 +21,16 @@ const (
 	// withdrawal is remembered: a lease that was sent before may come after it.
 	leaseTTL = 300 * time.Second
 	goneTTL  = 60 * time.Second
-	// renewWithin is how long a new incarnation of an agent has to tell again what its
-	// predecessor told.
+	// renewWithin is how long a new incarnation of an agent has to lease again what its predecessor leased.
 	renewWithin = 10 * time.Second
-	// tellAgain is after how long a holder's node is told again of rivals that it was told
-	// of, when one of them is refreshed.
-	tellAgain = 30 * time.Second
+	// notifyAgain is after how long a holder's node is notified again of others that it was notified of,
+	// when one of them is refreshed.
+	notifyAgain = 30 * time.Second
 
-	// maxClaims is how many holders of one key are all told of each other. Those that come
-	// later are told of their neighbours only: one address on all nodes stays cheap, and
-	// everybody has somebody to verify it with.
-	maxClaims = 8
+	// maxOthers is how many holders of one key are all notified of each other. Those that come later are
+	// notified of their neighbours only: one address on all nodes stays cheap, and everybody has somebody to
+	// verify it with.
+	maxOthers = 8
 	// maxHolders bounds the holders of one key, maxOfNode those of one node among them:
 	// what else is on that node is for its own agent to find.
 	maxHolders = 64
@@ -40,31 +40,36 @@ const (
 	maxLeases   = 262144
 	maxOfSender = 16384
 
-	// A node may tell takeBurst leases at once and takeRate per second, and is told as
-	// many rivals.
-	takeRate, takeBurst = 1000, 5000
-	tellRate, tellBurst = 500, 2000
+	// Of one node acceptBurst leases are accepted at once and acceptRate per second, and it is notified as
+	// often.
+	acceptRate, acceptBurst = 1000, 5000
+	notifyRate, notifyBurst = 500, 2000
 )
 
-// Refusal says why a lease was not taken in. Such a lease is not acknowledged, so that its
-// node tells it again later.
+// Refusal says why a lease was not accepted. Such a lease is not acknowledged, so that its node sends it again
+// later.
 type Refusal string
 
 // The refusals.
 const (
-	Taken          Refusal = ""
-	RefusedRate    Refusal = "lease rate of a node"
-	RefusedSender  Refusal = "too many leases of a node"
-	RefusedAll     Refusal = "too many leases"
-	RefusedTelling Refusal = "rival rate of a node"
+	Accepted      Refusal = ""
+	RefusedRate   Refusal = "lease rate of a node"
+	RefusedSender Refusal = "too many leases of a node"
+	RefusedAll    Refusal = "too many leases"
 )
 
-// Tell is a message to the node of a holder.
-type Tell struct {
-	To    *roster.Node
-	Rival wire.Rival
-	// News: it is the first that the node hears of it, as far as is known.
-	News bool
+// Others are other holders of an address.
+type Others struct {
+	Key detector.Key
+	// Total counts all holders that the keeper knows.
+	Bindings []cluster.Binding
+	Total    int
+}
+
+// Notice is what a node with a holder is to be notified of.
+type Notice struct {
+	To *roster.Node
+	Others
 }
 
 // Table is what one keeper knows. It is not safe for concurrent use.
@@ -89,28 +94,26 @@ type entry struct {
 	turn int
 }
 
-// sender is one node that has leases here or is told of rivals.
+// sender is one node that has leases here.
 type sender struct {
 	node    *roster.Node
 	records map[*record]struct{}
-	take    *rate.Limiter
-	tell    *rate.Limiter
+	accept  *rate.Limiter
+	notify  *rate.Limiter
 	// renewing: it is among the renewals.
 	renewing bool
 }
 
 // record is one lease, or the memory of its withdrawal.
 type record struct {
-	entry  *entry
-	sender *sender
-	claim  wire.Claim // FirstSeen and LastSeen are below
-	epoch  int64
-	seq    uint64
-	gone   bool
-	// firstSeen is when the holder was first seen there, heard when its node last told.
-	firstSeen, heard time.Time
-	// told is when its node was last told of rivals.
-	told time.Time
+	entry   *entry
+	sender  *sender
+	binding cluster.Binding
+	epoch   int64
+	seq     uint64
+	gone    bool
+	// received is when its node last sent the lease, notified when its node was last notified of others.
+	received, notified time.Time
 
 	expires    time.Time
 	prev, next *record
@@ -134,46 +137,41 @@ func New(r *roster.Roster) *Table {
 // Len returns the number of leases.
 func (t *Table) Len() int { return t.leases.len }
 
-// Take takes in a lease or a withdrawal that a node tells, and returns whom to tell what.
-// If it is refused it is not to be acknowledged; what there is to tell is to be told all
-// the same.
-func (t *Table) Take(from *roster.Node, l wire.Lease, now time.Time) ([]Tell, Refusal) {
+// Accept handles a lease or a withdrawal of a node. It returns the other holders, for the acknowledgement, and
+// who is to be notified. If the lease is refused it is not to be acknowledged.
+func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (Others, []Notice, Refusal) {
 	s := t.sender(from)
-	if !s.take.AllowN(now, 1) {
-		return nil, RefusedRate
+	if !s.accept.AllowN(now, 1) {
+		return Others{}, nil, RefusedRate
 	}
 	e := t.entries[l.Key]
-	r := e.find(s, l.Claim.Holder)
+	r := e.find(s, l.Binding.Holder.ID)
 	// Only the present incarnation of an agent is heard, so that another epoch is a new one.
 	if r != nil && from.Epoch == r.epoch && l.Seq < r.seq {
-		return nil, Taken // overtaken by a later one
+		return Others{}, nil, Accepted // overtaken by a later one
 	}
 	if r == nil && (t.leases.len+t.gone.len >= maxLeases || len(s.records) >= maxOfSender) {
 		if len(s.records) >= maxOfSender {
-			return nil, RefusedSender
+			return Others{}, nil, RefusedSender
 		}
-		return nil, RefusedAll
+		return Others{}, nil, RefusedAll
 	}
-	if r != nil && from.Epoch == r.epoch && l.Seq == r.seq {
-		if r.gone || l.Gone {
-			return nil, Taken
-		}
-		t.refresh(r, l, now)
-		return t.match(r, false, now)
+	if r != nil && from.Epoch == r.epoch && l.Seq == r.seq && (r.gone || l.Gone) {
+		return Others{}, nil, Accepted
 	}
-	changed := r == nil || r.gone || r.epoch == from.Epoch || !r.like(l)
+	changed := r == nil || r.gone || !r.like(&l.Binding)
 	if e == nil {
 		e = &entry{key: l.Key}
 		t.entries[l.Key] = e
 	}
 	if l.Gone {
 		t.withdraw(e, s, r, l, now)
-		return nil, Taken
+		return Others{}, nil, Accepted
 	}
 	if r == nil || r.gone {
-		if !t.room(e, s, l) {
+		if !t.room(e, s, &l.Binding) {
 			t.Overfull++
-			return t.matchOnly(e, s, l, now)
+			return t.matchOnly(e, s, &l.Binding), nil, Accepted
 		}
 		if r != nil {
 			t.drop(r) // it comes anew, behind the others
@@ -185,19 +183,19 @@ func (t *Table) Take(from *roster.Node, l wire.Lease, now time.Time) ([]Tell, Re
 		e.live++
 	}
 	r.epoch, r.seq, r.gone = from.Epoch, l.Seq, false
-	t.refresh(r, l, now)
-	return t.match(r, changed, now)
+	t.refresh(r, &l.Binding, now)
+	others, notices := t.match(r, changed, now)
+	return others, notices, Accepted
 }
 
-// like says that the lease says nothing new: a new agent of the same boot tells again what
-// the former one told.
-func (r *record) like(l wire.Lease) bool {
-	return r.claim.MAC == l.Claim.MAC && r.claim.Evidence == l.Claim.Evidence && r.claim.Episodes == l.Claim.Episodes
+// like reports that the lease says nothing new: it is refreshed, or a new agent of the same boot sends again
+// what the former one sent.
+func (r *record) like(b *cluster.Binding) bool {
+	return r.binding.Holder.MAC == b.Holder.MAC && r.binding.Evidence == b.Evidence && r.binding.Occurrences == b.Occurrences
 }
 
-func (t *Table) refresh(r *record, l wire.Lease, now time.Time) {
-	r.claim = l.Claim
-	r.firstSeen, r.heard = now.Add(-l.Claim.FirstSeen), now
+func (t *Table) refresh(r *record, b *cluster.Binding, now time.Time) {
+	r.binding, r.received = *b, now
 	t.queueOf(r).remove(r)
 	r.expires = now.Add(leaseTTL)
 	t.leases.push(r)
@@ -206,7 +204,7 @@ func (t *Table) refresh(r *record, l wire.Lease, now time.Time) {
 // withdraw remembers that a lease has ended, also one that never came.
 func (t *Table) withdraw(e *entry, s *sender, r *record, l wire.Lease, now time.Time) {
 	if r == nil {
-		r = &record{entry: e, sender: s, claim: wire.Claim{Holder: l.Claim.Holder}, gone: true}
+		r = &record{entry: e, sender: s, binding: l.Binding, gone: true}
 		t.roomForGone(e)
 		e.records = append(e.records, r)
 		s.records[r] = struct{}{}
@@ -224,7 +222,7 @@ func (t *Table) withdraw(e *entry, s *sender, r *record, l wire.Lease, now time.
 
 // room makes room for another holder of a key, and says whether there is. Withdrawals do not
 // take up room of leases; pods go before hosts, and the living before the dead.
-func (t *Table) room(e *entry, s *sender, l wire.Lease) bool {
+func (t *Table) room(e *entry, s *sender, b *cluster.Binding) bool {
 	ofNode := 0
 	for _, r := range e.records {
 		if r.sender == s && !r.gone {
@@ -241,7 +239,7 @@ func (t *Table) room(e *entry, s *sender, l wire.Lease) bool {
 		if r.gone {
 			continue
 		}
-		if !r.sender.node.Alive || r.claim.Evidence == detector.Host && l.Claim.Evidence != detector.Host {
+		if !r.sender.node.Alive() || r.binding.Evidence == detector.Host && b.Evidence != detector.Host {
 			t.drop(r)
 			t.entries[e.key] = e
 			return true
@@ -264,8 +262,8 @@ func (t *Table) roomForGone(e *entry) {
 	}
 }
 
-// Renewed takes in that a node's agent is another incarnation. What its predecessor told
-// ends if it is not told again soon.
+// Renewed notes that a node's agent is another incarnation. What its predecessor leased ends if it is not
+// leased again soon.
 func (t *Table) Renewed(n *roster.Node, now time.Time) {
 	if s := t.senders[n]; s != nil && len(s.records) > 0 && !s.renewing {
 		s.renewing = true
@@ -273,23 +271,24 @@ func (t *Table) Renewed(n *roster.Node, now time.Time) {
 	}
 }
 
-// Returned takes in that a node is there again that was not: it may have missed what there
-// was to tell it.
-func (t *Table) Returned(n *roster.Node, now time.Time) []Tell {
+// Returned notes that a node is there again that was not, and returns what it may have missed.
+func (t *Table) Returned(n *roster.Node, now time.Time) (notices []Notice) {
 	s := t.senders[n]
 	if s == nil {
 		return nil
 	}
-	var tells []Tell
 	for r := range s.records {
 		if !r.gone {
-			tells, _ = t.tell(tells, r, t.rivals(r), now)
+			notices = t.notify(notices, r, t.others(r), now)
 		}
 	}
-	return tells
+	return notices
 }
 
-// Forget takes in that nothing is known of a node any more.
+// Leases reports whether a node has leases here.
+func (t *Table) Leases(n *roster.Node) bool { return t.senders[n] != nil }
+
+// Forget forgets a node.
 func (t *Table) Forget(n *roster.Node) {
 	if s := t.senders[n]; s != nil {
 		for r := range s.records {
@@ -309,13 +308,13 @@ func (t *Table) Expire(now time.Time) {
 	for len(t.renewals) > 0 && !t.renewals[0].at.After(now) {
 		s := t.renewals[0].sender
 		t.renewals = t.renewals[1:]
-		if s.renewing = s.node.Alive && now.Sub(s.node.Since) < renewWithin; s.renewing {
+		if s.renewing = s.node.Alive() && now.Sub(s.node.Since) < renewWithin; s.renewing {
 			// The incarnation that came last has as much time as the others had.
 			t.renewals = append(t.renewals, renewal{s, now.Add(renewWithin)})
 			continue
 		}
 		for r := range s.records {
-			if r.epoch != s.node.Epoch && s.node.Alive {
+			if r.epoch != s.node.Epoch && s.node.Alive() {
 				t.drop(r)
 			}
 		}

@@ -5,87 +5,72 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/roster"
 )
 
-// match says who is to be told after a lease was told: its own node always, because that
-// is what makes up for a message lost, the others if there is something new or they were
-// not told for a while.
-func (t *Table) match(r *record, changed bool, now time.Time) ([]Tell, Refusal) {
-	rivals := t.rivals(r)
-	if len(rivals) == 0 {
-		return nil, Taken
-	}
-	tells, ok := t.tell(nil, r, rivals, now)
-	for i, o := range rivals {
-		if told(rivals[:i], o.sender) || !changed && now.Sub(o.told) < tellAgain {
+// match returns the others of a lease that was accepted, and which of their nodes are to be notified: all if there
+// is something new, or those that were not notified for a while.
+func (t *Table) match(r *record, changed bool, now time.Time) (Others, []Notice) {
+	found := t.others(r)
+	var notices []Notice
+	for i, o := range found {
+		if ofNode(found[:i], o.sender) || !changed && now.Sub(o.notified) < notifyAgain {
 			continue
 		}
 		// r goes first: of the others there may be too many.
-		claims := []*record{r}
-		for _, also := range t.rivals(o) {
+		records := []*record{r}
+		for _, also := range t.others(o) {
 			if also != r {
-				claims = append(claims, also)
+				records = append(records, also)
 			}
 		}
-		var done bool
-		tells, done = t.tell(tells, o, claims, now)
-		ok = ok && done
+		notices = t.notify(notices, o, records, now)
 	}
-	for i := range tells {
-		tells[i].News = changed
-	}
-	if !ok {
-		return tells, RefusedTelling
-	}
-	return tells, Taken
+	return list(r.entry, found, r.entry.live), notices
 }
 
-func told(records []*record, s *sender) bool {
-	for _, r := range records {
-		if r.sender == s {
-			return true
-		}
+func list(e *entry, records []*record, total int) Others {
+	if len(records) == 0 {
+		return Others{}
 	}
-	return false
+	others := Others{Key: e.key, Total: total}
+	for _, r := range records[:min(len(records), maxOthers)] {
+		others.Bindings = append(others.Bindings, r.present())
+	}
+	return others
 }
 
-// tell tells a holder's node of rivals, unless it was told too much already. One that is not
-// there is told when it returns.
-func (t *Table) tell(tells []Tell, r *record, rivals []*record, now time.Time) (_ []Tell, ok bool) {
+func ofNode(records []*record, s *sender) bool {
+	return slices.ContainsFunc(records, func(r *record) bool { return r.sender == s })
+}
+
+// notify adds a notice for a holder's node, unless it was notified too often already. One that is not there is
+// notified when it returns.
+func (t *Table) notify(notices []Notice, r *record, others []*record, now time.Time) []Notice {
 	s := r.sender
-	if len(rivals) == 0 || !s.node.Alive {
-		return tells, true
-	}
-	if !s.tell.AllowN(now, 1) {
-		return tells, false
-	}
-	rival := wire.Rival{Key: r.entry.key, Total: r.entry.live}
-	for _, o := range rivals[:min(len(rivals), maxClaims)] {
-		rival.Claims = append(rival.Claims, o.present(now))
+	if len(others) == 0 || !s.node.Alive() || !s.notify.AllowN(now, 1) {
+		return notices
 	}
 	for _, o := range r.entry.records {
 		if o.sender == s {
-			o.told = now
+			o.notified = now
 		}
 	}
-	return append(tells, Tell{To: s.node, Rival: rival}), true
+	return append(notices, Notice{s.node, list(r.entry, others, r.entry.live)})
 }
 
-// present is the claim as it is told to others, by the incarnation of the node's agent that
-// is there now.
-func (r *record) present(now time.Time) wire.Claim {
-	c := r.claim
-	c.Holder.Member = r.sender.node.Member
-	c.FirstSeen, c.LastSeen = now.Sub(r.firstSeen), now.Sub(r.heard)
-	return c
+// present is the binding as others are notified of it.
+func (r *record) present() cluster.Binding {
+	b := r.binding
+	b.LastSeen = r.received
+	return b
 }
 
-// rivals returns whom the node of a holder is to be told of. Where few nodes have the
-// address, that is all of them, one holder of each node first: a node that has it many
-// times, or says so, does not hide the others. Where many have it, it is the neighbours in
-// the order in which they came.
-func (t *Table) rivals(r *record) []*record {
+// others returns what the node of a holder is to be notified of. Where few nodes have the address, that is all of
+// them, one holder of each node first: a node that has it many times, or says so, does not hide the others. Where
+// many have it, it is the neighbours in the order in which they came.
+func (t *Table) others(r *record) []*record {
 	e := r.entry
 	if e.live < 2 {
 		return nil
@@ -97,8 +82,8 @@ func (t *Table) rivals(r *record) []*record {
 		switch {
 		case o == r:
 			behind = true
-		case o.gone || !t.rival(r.sender, r.claim, o):
-		case few && told(first, o.sender):
+		case o.gone || !t.conflicting(r.sender, &r.binding, o):
+		case few && ofNode(first, o.sender):
 			more = append(more, o)
 		case few:
 			first = append(first, o)
@@ -111,15 +96,15 @@ func (t *Table) rivals(r *record) []*record {
 	return append(first, more...)
 }
 
-// few says whether the nodes that have the address are so few that each may be told of all.
+// few reports whether the nodes that have the address are so few that each may be notified of all.
 func (e *entry) few() bool {
-	if e.live <= maxClaims {
+	if e.live <= maxOthers {
 		return true
 	}
 	var nodes []*sender
 	for _, r := range e.records {
 		if !r.gone && !slices.Contains(nodes, r.sender) {
-			if nodes = append(nodes, r.sender); len(nodes) > maxClaims {
+			if nodes = append(nodes, r.sender); len(nodes) > maxOthers {
 				return false
 			}
 		}
@@ -127,42 +112,36 @@ func (e *entry) few() bool {
 	return true
 }
 
-// matchOnly matches a holder that is not kept with one of those that are, another every
-// time, so that not all come to ask the same.
-func (t *Table) matchOnly(e *entry, s *sender, l wire.Lease, now time.Time) ([]Tell, Refusal) {
-	if e.live == 0 {
-		return nil, Taken
-	}
+// matchOnly matches a holder that is not kept with one of those that are, another every time, so that not all
+// come to ask the same.
+func (t *Table) matchOnly(e *entry, s *sender, b *cluster.Binding) Others {
 	e.turn++
 	for i := range e.records {
 		o := e.records[(e.turn+i)%len(e.records)]
-		if o.gone || !t.rival(s, l.Claim, o) {
-			continue
+		if !o.gone && t.conflicting(s, b, o) {
+			return list(e, []*record{o}, e.live+1)
 		}
-		if !s.tell.AllowN(now, 1) {
-			return nil, RefusedTelling
-		}
-		rival := wire.Rival{Key: e.key, Total: e.live + 1, Claims: []wire.Claim{o.present(now)}}
-		return []Tell{{To: s.node, Rival: rival}}, Taken
 	}
-	return nil, Taken
+	return Others{}
 }
 
-// rival says whether two holders may be a conflict between nodes. Holders of one node are
-// that node's own affair; that two nodes have one address for themselves is none of ours.
+// conflicting reports whether two holders may be a conflict between nodes. Holders of one node are for that node's
+// own agent; that two nodes have one address for themselves is none of ours.
 //
-// A node that was booted anew has the addresses that it had, and leases of its former boot
-// are still here: they are nobody's rivals. Two nodes that have one name by mistake are
-// there both, at two addresses.
-func (t *Table) rival(s *sender, c wire.Claim, o *record) bool {
-	a, b := s.node, o.sender.node
+// A node that was booted anew has the addresses that it had, and leases of its former boot are still here: they
+// conflict with nobody. Two nodes that have one name by mistake are there both, at two addresses.
+func (t *Table) conflicting(s *sender, b *cluster.Binding, o *record) bool {
+	x, y := s.node, o.sender.node
 	switch {
-	case a == b:
+	case x == y:
 		return false
-	case c.Evidence == detector.Host && o.claim.Evidence == detector.Host:
+	case b.Evidence == detector.Host && o.binding.Evidence == detector.Host:
 		return false
-	case a.Name == b.Name:
-		return a.Alive && b.Alive && a.Address != b.Address
+	case x.Name == y.Name:
+		return x.Alive() && y.Alive() && x.Address != y.Address
 	}
-	return (a.Alive || t.roster.Namesake(a) == nil) && (b.Alive || t.roster.Namesake(b) == nil)
+	return t.there(x) && t.there(y)
 }
+
+// there reports that a node was not booted anew.
+func (t *Table) there(n *roster.Node) bool { return n.Alive() || t.roster.Namesake(n) == nil }

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/gossip/roster"
-	"github.com/dupip/dupip/gossip/wire"
 )
 
 func (t *Table) sender(n *roster.Node) *sender {
@@ -14,7 +14,7 @@ func (t *Table) sender(n *roster.Node) *sender {
 	if s == nil {
 		s = &sender{
 			node: n, records: make(map[*record]struct{}),
-			take: rate.NewLimiter(takeRate, takeBurst), tell: rate.NewLimiter(tellRate, tellBurst),
+			accept: rate.NewLimiter(acceptRate, acceptBurst), notify: rate.NewLimiter(notifyRate, notifyBurst),
 		}
 		t.senders[n] = s
 	}
@@ -22,22 +22,16 @@ func (t *Table) sender(n *roster.Node) *sender {
 }
 
 // find returns the record of a holder, or nil.
-func (e *entry) find(s *sender, h wire.Holder) *record {
+func (e *entry) find(s *sender, id detector.HolderID) *record {
 	if e == nil {
 		return nil
 	}
 	for _, r := range e.records {
-		if r.sender == s && sameHolder(r.claim.Holder, h) {
+		if r.sender == s && r.binding.Holder.ID == id {
 			return r
 		}
 	}
 	return nil
-}
-
-// sameHolder compares holders of one node; its incarnations have the same holders.
-func sameHolder(a, b wire.Holder) bool {
-	b.Member = a.Member
-	return a == b
 }
 
 // drop forgets a record, and its key with the last one.

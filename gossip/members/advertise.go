@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+
+	"github.com/dupip/dupip/gossip/transport"
 )
 
 // advertised is where others reach this agent: what the user says, or the address that it
@@ -24,7 +26,7 @@ func advertised(text, bind string, port int) (netip.AddrPort, error) {
 		}
 	}
 	at := netip.AddrPortFrom(addr.Unmap(), uint16(port))
-	if err := wantReachable(at); err != nil {
+	if err := transport.CheckAddress(at); err != nil {
 		return netip.AddrPort{}, fmt.Errorf("others cannot reach this node: %w; give --advertise", err)
 	}
 	return at, nil

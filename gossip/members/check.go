@@ -4,24 +4,18 @@ import (
 	"context"
 	"net"
 	"net/netip"
-)
 
-// CountKeys reads a file of keys as [Open] does and returns the number of keys. The error never
-// quotes the file.
-func CountKeys(path string) (int, error) {
-	list, _, err := readKeys(path)
-	return len(list), err
-}
+	"github.com/dupip/dupip/gossip/transport"
+)
 
 // CheckPort returns why an agent cannot listen at a port of an address of this node (empty for all
 // addresses); nil if it can. It listens there for a moment.
 func CheckPort(bind string, port int) error {
-	var n network
-	if err := n.listen(bind, port); err != nil {
+	l, err := transport.Listen(bind, port)
+	if err != nil {
 		return err
 	}
-	n.udp.Close()
-	return n.tcp.Close()
+	return l.Close()
 }
 
 // Resolve returns the addresses of a join list, and the entries without an address when ctx ends. It

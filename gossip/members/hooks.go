@@ -1,11 +1,9 @@
 package members
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"net/netip"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -14,36 +12,24 @@ import (
 )
 
 var (
-	errCrowd    = errors.New("there are too many members")
+	errTooMany  = errors.New("there are too many members")
 	errProtocol = errors.New("it has another protocol version")
 )
 
-// maxBroadcasts is how many broadcasts may wait; the oldest make room.
-const maxBroadcasts = 256
-
-// hooks are what memberlist calls. None of them waits or calls memberlist: it holds locks,
-// or its only goroutine that takes packets.
+// hooks are what memberlist calls. It holds locks meanwhile: none of them waits or calls memberlist.
 type hooks Members
 
 // NodeMeta implements memberlist.Delegate.
-func (h *hooks) NodeMeta(int) []byte { return h.metadata }
+func (h *hooks) NodeMeta(int) []byte { return (*Members)(h).metadata().encode() }
 
-// NotifyMsg implements memberlist.Delegate.
-func (h *hooks) NotifyMsg(payload []byte) {
-	if len(payload) > wire.MaxPacket {
-		h.drops.add(dropOversize)
-		return
-	}
-	h.handler.Packet(payload)
-}
+// NotifyMsg implements memberlist.Delegate. Agents send nothing through memberlist.
+func (h *hooks) NotifyMsg([]byte) {}
 
 // GetBroadcasts implements memberlist.Delegate.
-func (h *hooks) GetBroadcasts(overhead, limit int) [][]byte {
-	return h.broadcasts.GetBroadcasts(overhead, limit)
-}
+func (h *hooks) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState implements memberlist.Delegate. There is none: what a node knows would not
-// fit, see package gossip.
+// LocalState implements memberlist.Delegate. There is none: what a node knows would not fit, see
+// package gossip.
 func (h *hooks) LocalState(bool) []byte { return nil }
 
 // MergeRemoteState implements memberlist.Delegate.
@@ -51,57 +37,72 @@ func (h *hooks) MergeRemoteState([]byte, bool) {}
 
 // NotifyAlive implements memberlist.AliveDelegate: who returns an error is no member.
 func (h *hooks) NotifyAlive(node *memberlist.Node) error {
-	member, _, err := h.vet(node)
+	member, err := h.read(node)
 	if err != nil {
-		h.drops.add(dropMetadata)
 		return err
 	}
-	if h.table.refuses(member.ID) {
-		h.drops.add(dropCrowd)
-		return errCrowd
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, known := h.present[member.ID]; !known && len(h.present) >= maxMembers {
+		return errTooMany
 	}
 	return nil
 }
 
-// vet reads what a node says of itself.
-func (h *hooks) vet(node *memberlist.Node) (Member, netip.AddrPort, error) {
-	id, err := decodeIdentity(node.Name, node.Meta)
+// read reads what a node says of itself.
+func (h *hooks) read(node *memberlist.Node) (p presence, err error) {
+	data, err := decodeMetadata(node.Name, node.Meta)
 	if err != nil {
-		return Member{}, netip.AddrPort{}, err
+		return p, err
 	}
-	// One member that claims to speak other protocols would end all state exchange:
-	// memberlist wants a version that everybody understands.
+	// One member that claims to speak other protocols would end all state exchange: memberlist wants a
+	// version that everybody understands.
 	if node.PMin > memberlist.ProtocolVersion2Compatible || node.PMax < memberlist.ProtocolVersion2Compatible ||
 		node.PCur != memberlist.ProtocolVersion2Compatible || node.DMin != 0 || node.DCur != 0 {
-		return Member{}, netip.AddrPort{}, errProtocol
+		return p, errProtocol
 	}
 	at, err := addressOf(node.Addr, node.Port)
-	return id.member(), at, err
+	p = presence{data.member(), at, data.Leaving}
+	p.Address = at.String()
+	return p, err
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
-func (h *hooks) NotifyJoin(node *memberlist.Node) {
-	if member, at, err := h.vet(node); err == nil {
-		h.table.joined(member, at, node, time.Now())
-	}
-}
+func (h *hooks) NotifyJoin(node *memberlist.Node) { h.changed(node) }
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (h *hooks) NotifyUpdate(node *memberlist.Node) {
-	if member, _, err := h.vet(node); err == nil {
-		h.table.updated(member)
+func (h *hooks) NotifyUpdate(node *memberlist.Node) { h.changed(node) }
+
+func (h *hooks) changed(node *memberlist.Node) {
+	p, err := h.read(node)
+	if err != nil || p.ID == h.self.ID {
+		return
+	}
+	h.mu.Lock()
+	was, there := h.present[p.ID]
+	h.present[p.ID] = p
+	if len(h.present) == 1 && !there {
+		h.health.since(time.Now())
+	}
+	h.mu.Unlock()
+	switch {
+	case !p.left:
+		h.opts.Handler.Joined(p.Member)
+	case there && !was.left:
+		h.opts.Handler.Left(p.Member, true)
 	}
 }
 
 // NotifyLeave implements memberlist.EventDelegate.
 func (h *hooks) NotifyLeave(node *memberlist.Node) {
-	id, ok := nameID(node.Name)
-	switch {
-	case !ok:
-	case id == h.table.me().ID:
-		h.leaving.Store(true)
-	default:
-		h.table.left(id, time.Now())
+	id, _ := nameID(node.Name)
+	h.mu.Lock()
+	was, there := h.present[id]
+	delete(h.present, id)
+	h.mu.Unlock()
+	if there && !was.left {
+		h.joins.lost(was.at, time.Now())
+		h.opts.Handler.Left(was.Member, false)
 	}
 }
 
@@ -109,44 +110,26 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 func (h *hooks) AckPayload() []byte { return nil }
 
 // NotifyPingComplete implements memberlist.PingDelegate: a member answered by UDP.
-func (h *hooks) NotifyPingComplete(node *memberlist.Node, _ time.Duration, _ []byte) {
-	if id, ok := nameID(node.Name); ok {
-		h.table.heardFrom(id, time.Now())
-		h.trouble.answered(id)
-	}
+func (h *hooks) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.health.answered = time.Now()
 }
 
-// nameID is the id in a name that memberlist knows.
-func nameID(name string) (wire.MemberID, bool) {
-	_, text, ok := strings.Cut(name, "/")
-	id, err := strconv.ParseUint(text, 16, 64)
-	return wire.MemberID(id), ok && err == nil
-}
+// receiver is what the transport calls.
+type receiver Members
 
-// Broadcast gives a payload of at most [wire.MaxPacket] bytes to all members. It takes the
-// place of one with the same key that still waits. Members do not pass it on: their
-// handlers have to, once each.
-func (m *Members) Broadcast(key string, payload []byte) {
-	if len(payload) > wire.MaxPacket {
-		m.drops.add(dropOversize)
+// Receive implements transport.Handler.
+func (r *receiver) Receive(from wire.MemberID, at netip.AddrPort, payload []byte) {
+	m := (*Members)(r)
+	if _, ok := m.at(from); !ok {
+		m.unknown.note(from, at, m.count(), time.Now())
 		return
 	}
-	m.broadcasts.QueueBroadcast(broadcast{key, bytes.Clone(payload)})
-	if more := m.broadcasts.NumQueued() - maxBroadcasts; more > 0 {
-		m.broadcasts.Prune(maxBroadcasts)
-		for range more {
-			m.drops.add(dropBroadcast)
-		}
-	}
+	m.opts.Handler.Receive(from, at, payload)
 }
 
-// broadcast implements memberlist.NamedBroadcast.
-type broadcast struct {
-	key     string
-	payload []byte
+// Serve implements transport.Handler.
+func (r *receiver) Serve(ctx context.Context, request []byte) []byte {
+	return r.opts.Handler.Serve(ctx, request)
 }
-
-func (b broadcast) Name() string                          { return b.key }
-func (b broadcast) Message() []byte                       { return b.payload }
-func (b broadcast) Finished()                             {}
-func (b broadcast) Invalidates(memberlist.Broadcast) bool { return false }

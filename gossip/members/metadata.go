@@ -1,9 +1,9 @@
 package members
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -17,88 +17,61 @@ const (
 	maxName    = 253
 	maxBoot    = 64
 	maxVersion = 64
+	maxRole    = 16
 )
 
-// metadataVersion begins the metadata. Later versions of dupip may append to it what this
-// one does not read; whatever changes its beginning takes another number, and splits the
-// cluster.
-const metadataVersion = 1
-
-// identity is what a member tells of itself.
-type identity struct {
-	Name    string
-	Boot    string
-	Epoch   int64
-	Version string
+// metadata is what a member says of itself, in CBOR. Fields may be added; none is removed.
+type metadata struct {
+	Name    string `cbor:"1,keyasint"`
+	Boot    string `cbor:"2,keyasint"`
+	Epoch   int64  `cbor:"3,keyasint"`
+	Version string `cbor:"4,keyasint,omitempty"`
+	Role    string `cbor:"5,keyasint,omitempty"`
+	// Leaving: the member is about to leave. Memberlist does not say whether a member left or died.
+	Leaving bool `cbor:"6,keyasint,omitempty"`
 }
 
-func (i identity) id() wire.MemberID { return wire.MemberIDOf(i.Name, i.Boot, i.Epoch) }
-
-func (i identity) member() Member {
-	return Member{ID: i.id(), Member: cluster.Member{
-		Name: i.Name, Boot: i.Boot, Epoch: i.Epoch, Version: i.Version,
+func (d metadata) member() Member {
+	return Member{ID: wire.MemberIDOf(d.Name, d.Boot, d.Epoch), Member: cluster.Member{
+		Name: d.Name, Boot: d.Boot, Epoch: d.Epoch, Version: d.Version, Role: cluster.Role(d.Role),
 	}}
 }
+
+func (d metadata) encode() []byte { return wire.Marshal(d) }
 
 // memberName is the name in memberlist, which no two incarnations share.
 func memberName(node string, id wire.MemberID) string {
 	return fmt.Sprintf("%s/%016x", node, uint64(id))
 }
 
-// encode makes the metadata: version, id, epoch, then name, boot and version, each after
-// its length.
-func (i identity) encode() []byte {
-	b := []byte{metadataVersion}
-	b = binary.BigEndian.AppendUint64(b, uint64(i.id()))
-	b = binary.BigEndian.AppendUint64(b, uint64(i.Epoch))
-	for _, text := range []string{i.Name, i.Boot, i.Version} {
-		b = append(b, byte(len(text)))
-		b = append(b, text...)
-	}
-	return b
+// nameID returns the incarnation in a name of memberlist.
+func nameID(name string) (wire.MemberID, bool) {
+	_, text, ok := strings.Cut(name, "/")
+	id, err := strconv.ParseUint(text, 16, 64)
+	return wire.MemberID(id), ok && err == nil
 }
 
-var errMetadata = errors.New("metadata is truncated")
-
-// decodeIdentity reads the metadata of the member with that name in memberlist.
-func decodeIdentity(name string, b []byte) (identity, error) {
-	if len(b) < 17 {
-		return identity{}, errMetadata
-	}
-	if b[0] != metadataVersion {
-		return identity{}, fmt.Errorf("metadata has version %d", b[0])
-	}
-	id := wire.MemberID(binary.BigEndian.Uint64(b[1:]))
-	i := identity{Epoch: int64(binary.BigEndian.Uint64(b[9:]))}
-	b = b[17:]
-	for _, text := range []*string{&i.Name, &i.Boot, &i.Version} {
-		if len(b) == 0 {
-			return identity{}, errMetadata
-		}
-		end := 1 + int(b[0])
-		if len(b) < end {
-			return identity{}, errMetadata
-		}
-		*text, b = string(b[1:end]), b[end:]
+// decodeMetadata reads the metadata of the member with that name in memberlist.
+func decodeMetadata(name string, b []byte) (d metadata, err error) {
+	if _, err := wire.Unmarshal(b, &d); err != nil {
+		return metadata{}, fmt.Errorf("reading metadata: %w", err)
 	}
 	if err := errors.Join(
-		wantText("node name", i.Name, maxName, true),
-		wantText("boot id", i.Boot, maxBoot, true),
-		wantText("version", i.Version, maxVersion, false),
+		checkText("node name", d.Name, maxName, true),
+		checkText("boot id", d.Boot, maxBoot, true),
+		checkText("version", d.Version, maxVersion, false),
+		checkText("role", d.Role, maxRole, false),
 	); err != nil {
-		return identity{}, err
+		return metadata{}, err
 	}
-	if id != i.id() {
-		return identity{}, errors.New("metadata has the id of another member")
+	if name != memberName(d.Name, d.member().ID) {
+		return metadata{}, errors.New("the name does not match the metadata")
 	}
-	if name != memberName(i.Name, id) {
-		return identity{}, errors.New("the name does not match the metadata")
-	}
-	return i, nil
+	return d, nil
 }
 
-// wantText says what is wrong with a text that names something.
-func wantText(what, text string, longest int, needed bool) error {
+// checkText says what is wrong with a text that names something.
+func checkText(what, text string, longest int, needed bool) error {
 	switch {
 	case needed && text == "":
 		return fmt.Errorf("the %s is empty", what)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/gossip/transport"
 )
 
 const (
@@ -99,7 +100,7 @@ func parsePeers(data []byte) ([]netip.AddrPort, error) {
 	}
 	for i, at := range document.Peers {
 		document.Peers[i] = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-		if err := wantReachable(document.Peers[i]); err != nil {
+		if err := transport.CheckAddress(document.Peers[i]); err != nil {
 			return nil, fmt.Errorf("%w: %w", errPeers, err)
 		}
 	}
@@ -122,7 +123,7 @@ func (m *Members) remember(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			m.peers.write(m.table.addresses())
+			m.peers.write(m.addresses())
 		}
 	}
 }
@@ -139,7 +140,7 @@ func (p *peersFile) write(there map[netip.AddrPort]bool) {
 	if len(peers) == len(p.last) && len(peers) == min(len(there), maxPeers) {
 		return
 	}
-	for _, at := range shuffled(there) {
+	for _, at := range firstOf(there, len(there)) {
 		if len(peers) < maxPeers && !slices.Contains(peers, at) {
 			peers = append(peers, at)
 		}
@@ -157,16 +158,6 @@ func (p *peersFile) write(there map[netip.AddrPort]bool) {
 		return
 	}
 	p.last, p.problem = peers, ""
-}
-
-// shuffled are the addresses of a set in random order.
-func shuffled(set map[netip.AddrPort]bool) []netip.AddrPort {
-	all := make([]netip.AddrPort, 0, len(set))
-	for at := range set {
-		all = append(all, at)
-	}
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all
 }
 
 // problems is a clause for people, or none.

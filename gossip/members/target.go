@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dupip/dupip/gossip/transport"
 )
 
 const (
@@ -62,7 +64,7 @@ func parseTarget(text string, port int) (target, error) {
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		at := netip.AddrPortFrom(addr.Unmap(), uint16(port))
-		return target{addr: at.Addr(), port: at.Port()}, wantReachable(at)
+		return target{addr: at.Addr(), port: at.Port()}, transport.CheckAddress(at)
 	}
 	if host == "" || len(host) > 253 || strings.ContainsAny(host, "/:[] \t\r\n%") {
 		return target{}, errors.New("it is neither an address nor a name, with :PORT or without")
@@ -84,7 +86,7 @@ func (t target) resolve(ctx context.Context, lookup lookup) ([]netip.AddrPort, e
 	var all []netip.AddrPort
 	for _, addr := range addrs[:min(len(addrs), maxResolved)] {
 		at := netip.AddrPortFrom(addr.Unmap(), t.port)
-		if wantReachable(at) == nil {
+		if transport.CheckAddress(at) == nil {
 			all = append(all, at)
 		}
 	}

@@ -18,9 +18,8 @@ const (
 	maxExamples = 3
 )
 
-// Pairs counts the addresses that two nodes share in confirmed conflicts, the most first, and
-// adds the pairs that nodes elsewhere reported.
-func Pairs(conflicts []detector.Conflict, reported []cluster.Pair) []cluster.Pair {
+// Pairs counts the addresses that two nodes share in confirmed conflicts, the most first.
+func Pairs(conflicts []detector.Conflict) []cluster.Pair {
 	found := make(map[[2]string]*cluster.Pair)
 	get := func(a, b string) *cluster.Pair { // nil if there are too many
 		id := [2]string{min(a, b), max(a, b)}
@@ -46,16 +45,6 @@ func Pairs(conflicts []detector.Conflict, reported []cluster.Pair) []cluster.Pai
 				}
 			}
 			nodes = append(nodes, node)
-		}
-	}
-	for _, r := range reported {
-		if r.Addresses <= 0 || r.A == r.B {
-			continue
-		}
-		if p := get(r.A, r.B); p != nil {
-			p.Addresses = max(p.Addresses, r.Addresses)
-			p.LastReceived = r.LastReceived
-			extend(p, r.Since, r.Examples...)
 		}
 	}
 	pairs := make([]cluster.Pair, 0, len(found))

@@ -1,0 +1,302 @@
+// Package transport carries datagrams and streams between agents: those of memberlist, and those of
+// the agents themselves.
+//
+// With a key, both are sealed. Datagrams are sealed with XChaCha20-Poly1305 for one incarnation of
+// one receiver, and each is accepted once; streams are TLS 1.3 connections in which both sides prove
+// that they have a key of the file. Whoever does not have a key can neither read nor make nor repeat
+// anything, and nothing is sent in reply to what cannot be opened. Memberlist's own encryption is not
+// used: it allocates memory for a stream before it decrypts it, accepts repeated datagrams, and panics
+// on a sealed datagram whose version byte was changed.
+//
+// Without a key everything can be forged. Connections, datagrams and what is sent to others on behalf
+// of strangers are bounded then, see [paths].
+package transport
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/dupip/dupip/gossip/wire"
+)
+
+// format is the version of the protocol between agents. Agents of different formats do not
+// understand each other; a format only ever grows.
+const format = "dupip 2"
+
+// Handler receives what is not memberlist's. Its methods are called from several goroutines.
+type Handler interface {
+	// Receive gets the payload of a datagram; it must copy what it keeps, and not block. With a key
+	// the sender has the key, and did send this to us now. Without one, anybody may have.
+	Receive(from wire.MemberID, at netip.AddrPort, payload []byte)
+	// Serve answers a request. It may block until ctx ends; nil is no answer.
+	Serve(ctx context.Context, request []byte) []byte
+}
+
+// Options configures a [Transport].
+type Options struct {
+	Log *slog.Logger // nil is slog.Default
+	// ID is this incarnation of the agent.
+	ID wire.MemberID
+	// Label is the cluster's name. What has another one is refused.
+	Label string
+	// KeyFile has the keys, see [OpenKeys]; empty is none.
+	KeyFile string
+	Handler Handler
+	// MemberID returns the incarnation in the name of a member of memberlist.
+	MemberID func(name string) (wire.MemberID, bool)
+	// Sockets are what to listen with; see [Listen].
+	Sockets Sockets
+	// AllowLocal allows connections to loopback and link-local addresses: this agent has one itself.
+	AllowLocal bool
+}
+
+// Transport implements memberlist.NodeAwareTransport. Its methods are safe for concurrent use.
+type Transport struct {
+	Options
+	label   uint32
+	keys    *Keys // nil without a key
+	seq     atomic.Uint64
+	paths   *paths   // nil with a key
+	sources *sources // nil with a key
+	conns   conns
+	windows windows // of the goroutine that receives
+	drops   Drops
+
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	ctx     context.Context // ends with Shutdown
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+var _ memberlist.NodeAwareTransport = (*Transport)(nil)
+
+// New starts to receive with opts.Sockets, which it closes in the end. Errors are for users.
+func New(opts Options) (*Transport, error) {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	t := &Transport{
+		Options: opts, label: hashLabel(opts.Label),
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+	}
+	if opts.KeyFile != "" {
+		keys, err := OpenKeys(opts.KeyFile, opts.Log)
+		if err != nil {
+			opts.Sockets.Close()
+			return nil, err
+		}
+		t.keys = keys
+	} else {
+		t.paths, t.sources = newPaths(), newSources()
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.conns.all = make(map[*inbound]bool)
+	t.wg.Go(t.receive)
+	t.wg.Go(t.accept)
+	if t.keys != nil {
+		t.wg.Go(func() { t.keys.watch(t.ctx) })
+	}
+	return t, nil
+}
+
+// hashLabel is what a label becomes on the wire.
+func hashLabel(label string) uint32 {
+	sum := sha256.Sum256([]byte(format + "\x00" + label))
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+// Encrypted reports whether a key is in use.
+func (t *Transport) Encrypted() bool { return t.keys != nil }
+
+// Send sends a payload of at most [MaxPayload] bytes to a member by one datagram, which may be lost.
+// It does not block.
+func (t *Transport) Send(to wire.MemberID, at netip.AddrPort, payload []byte) error {
+	return t.send(to, at, kindOwn, payload)
+}
+
+func (t *Transport) send(to wire.MemberID, at netip.AddrPort, k kind, payload []byte) error {
+	if err := t.reachable(at); err != nil {
+		t.drops.add(DropUnsent)
+		return err
+	}
+	if len(payload) > MaxPayload {
+		t.drops.add(DropOversize)
+		return fmt.Errorf("sending %d bytes: a datagram has room for %d", len(payload), MaxPayload)
+	}
+	b := t.appendDatagram(make([]byte, 0, MaxDatagram), to, k, payload)
+	if t.paths != nil {
+		if b = t.paths.outgoing(at, b, t.label, time.Now()); b == nil {
+			t.drops.add(DropUnproven)
+			return nil // as if it were lost
+		}
+	}
+	if err := t.Sockets.WriteTo(b, at); err != nil {
+		t.drops.add(DropUnsent)
+		return err
+	}
+	return nil
+}
+
+// reachable refuses what cannot be the address of a member.
+func (t *Transport) reachable(at netip.AddrPort) error {
+	if local := at.Addr().IsLoopback() || at.Addr().IsLinkLocalUnicast(); local && !t.AllowLocal {
+		return fmt.Errorf("%s is an address of one machine or link only", at.Addr())
+	}
+	return CheckAddress(at)
+}
+
+// CheckAddress refuses what cannot be the address of one node.
+func CheckAddress(at netip.AddrPort) error {
+	addr := at.Addr()
+	switch {
+	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Errorf("%s is not the address of one node", addr)
+	case addr.Zone() != "":
+		return fmt.Errorf("%s is valid on one link only", addr)
+	case at.Port() == 0:
+		return fmt.Errorf("%s has no port", addr)
+	}
+	return nil
+}
+
+// FinalAdvertiseAddr implements memberlist.Transport. The address is chosen before.
+func (t *Transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return nil, 0, err
+	}
+	return addr.Unmap().AsSlice(), port, nil
+}
+
+// WriteTo implements memberlist.Transport. Memberlist does not use it: it knows the names of its
+// receivers.
+func (t *Transport) WriteTo([]byte, string) (time.Time, error) {
+	return time.Time{}, errors.New("sending to an address without a member")
+}
+
+// WriteToAddress implements memberlist.NodeAwareTransport.
+func (t *Transport) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	at, err := parseAddress(to.Addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	id, ok := t.MemberID(to.Name)
+	if !ok {
+		return time.Time{}, fmt.Errorf("%q is not the name of a member", to.Name)
+	}
+	err = t.send(id, at, kindMemberlist, b)
+	return time.Now(), err
+}
+
+// PacketCh implements memberlist.Transport.
+func (t *Transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh implements memberlist.Transport.
+func (t *Transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// DialTimeout implements memberlist.Transport. The address must be one: names are never resolved here.
+func (t *Transport) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+	at, err := parseAddress(to)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+	defer cancel()
+	return t.dial(ctx, at, kindMemberlist, 0)
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport.
+func (t *Transport) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return t.DialTimeout(to.Addr, timeout)
+}
+
+// Shutdown implements memberlist.Transport.
+func (t *Transport) Shutdown() error {
+	t.cancel()
+	err := t.Sockets.Close()
+	t.conns.close()
+	t.wg.Wait()
+	return err
+}
+
+// receive takes datagrams until Shutdown.
+func (t *Transport) receive() {
+	buf := make([]byte, MaxDatagram+1)
+	var wait pause
+	for {
+		size, from, err := t.Sockets.ReadFrom(buf)
+		if err != nil {
+			if wait.fails(t.ctx) {
+				return
+			}
+			continue
+		}
+		wait = 0
+		t.take(buf[:size], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), time.Now())
+	}
+}
+
+// take handles one datagram.
+func (t *Transport) take(b []byte, from netip.AddrPort, now time.Time) {
+	if t.keys == nil {
+		if !t.sources.allow(from.Addr(), now) {
+			t.drops.add(DropSource)
+			return
+		}
+		if out, done := t.paths.incoming(b, from, t.label, now); done {
+			if out != nil {
+				t.Sockets.WriteTo(out, from) //nolint:errcheck // as good as lost
+			}
+			return
+		}
+	}
+	d, drop := t.open(b)
+	if drop != 0 {
+		t.drops.from(drop, from.Addr(), now)
+		return
+	}
+	if d.kind == kindOwn {
+		t.Handler.Receive(d.from, from, d.payload)
+		return
+	}
+	packet := &memberlist.Packet{Buf: append([]byte(nil), d.payload...), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
+	select {
+	case t.packets <- packet:
+	case <-t.ctx.Done():
+	}
+}
+
+// pause is how long to wait after an error of the network.
+type pause time.Duration
+
+// fails waits, longer each time, and reports whether ctx has ended.
+func (p *pause) fails(ctx context.Context) (ended bool) {
+	*p = min(max(2*(*p), pause(5*time.Millisecond)), pause(time.Second))
+	select {
+	case <-ctx.Done():
+		return true
+	case <-time.After(time.Duration(*p)):
+		return ctx.Err() != nil
+	}
+}
+
+// parseAddress parses an address and port of one node.
+func parseAddress(text string) (netip.AddrPort, error) {
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address and port", text)
+	}
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), nil
+}

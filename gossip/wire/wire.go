@@ -1,0 +1,277 @@
+// Package wire has the messages between agents and their encoding, CBOR with integer keys (RFC 8949).
+//
+// The format only grows: a field or kind of message that is unknown is skipped and counted, and none is removed
+// or gets another meaning. The types of package detector that travel have their numbers there. Times travel as
+// what they are before the moment of sending. Whatever arrives may be hostile: sizes and nesting are bounded, and
+// an invalid message is refused without those beside it.
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// MemberID names one incarnation of an agent: a hash of node name, boot and epoch, so that messages need
+// not repeat them. Members publish what is behind it in their metadata. 0 is no member.
+type MemberID uint64
+
+// Packet is all that one datagram carries. Its sender is known from the transport.
+type Packet struct {
+	Leases   []Lease        `cbor:"1,keyasint,omitempty"`
+	Acks     []Ack          `cbor:"2,keyasint,omitempty"`
+	Notices  []Notice       `cbor:"3,keyasint,omitempty"`
+	Ends     []End          `cbor:"4,keyasint,omitempty"`
+	Requests []ProbeRequest `cbor:"5,keyasint,omitempty"`
+	Replies  []ProbeReply   `cbor:"6,keyasint,omitempty"`
+	Reports  []Report       `cbor:"7,keyasint,omitempty"`
+	Resends  []Resend       `cbor:"8,keyasint,omitempty"`
+}
+
+// Kind is a kind of message.
+type Kind uint8
+
+// The kinds of messages; those of a packet are the keys of its fields. Query and reply travel by streams.
+const (
+	KindLease Kind = iota + 1
+	KindAck
+	KindNotice
+	KindEnd
+	KindRequest
+	KindReply
+	KindReport
+	KindResend
+	KindQuery
+	KindQueryReply
+	// Kinds is the number of kinds, plus one.
+	Kinds
+)
+
+var kindNames = [Kinds]string{
+	"", "lease", "ack", "conflict_notice", "withdrawal", "probe_request", "probe_reply", "report", "resend", "query", "query_reply",
+}
+
+// String returns the name used in metric labels.
+func (k Kind) String() string { return kindNames[k] }
+
+// Builder fills packets for one receiver.
+type Builder struct {
+	// Limit is the size of a packet in bytes.
+	Limit int
+	lists [KindResend + 1][]cbor.RawMessage
+	size  int
+	n     int
+}
+
+// Add adds a message that was encoded by [Encode], and reports whether there was room for it. One alone always fits.
+func (b *Builder) Add(k Kind, message []byte) bool {
+	// A field is a key and the length of its list, which has at most 255 elements.
+	if b.n > 0 && (b.size+len(message)+3 > b.Limit-1 || len(b.lists[k]) == 255) {
+		return false
+	}
+	if b.lists[k] == nil {
+		b.size += 3
+	}
+	b.lists[k] = append(b.lists[k], message)
+	b.size += len(message)
+	b.n++
+	return true
+}
+
+// Bytes returns the packet, which [Decode] decodes.
+func (b *Builder) Bytes() []byte {
+	packet := make(map[Kind][]cbor.RawMessage)
+	for k, list := range b.lists {
+		if list != nil {
+			packet[Kind(k)] = list
+		}
+	}
+	return Marshal(packet)
+}
+
+// Encode encodes a message of a packet that is sent now.
+func Encode(message any, now time.Time) (Kind, []byte) {
+	c := sending("", now)
+	switch m := message.(type) {
+	case Lease:
+		c.lease(&m)
+		return KindLease, Marshal(m)
+	case Ack:
+		c.ack(&m)
+		return KindAck, Marshal(m)
+	case Notice:
+		c.notice(&m)
+		return KindNotice, Marshal(m)
+	case End:
+		c.end(&m)
+		return KindEnd, Marshal(m)
+	case ProbeRequest:
+		c.request(&m)
+		return KindRequest, Marshal(m)
+	case ProbeReply:
+		c.reply(&m)
+		return KindReply, Marshal(m)
+	case Report:
+		c.report(&m)
+		return KindReport, Marshal(m)
+	case Resend:
+		return KindResend, Marshal(m)
+	}
+	panic(fmt.Sprintf("encoding a %T", message))
+}
+
+// Decode decodes a packet that a node sent, and counts the messages that it leaves out because they are invalid, and
+// whether there were fields that this version does not know. It fails with ErrMalformed.
+func Decode(b []byte, from string, now time.Time) (p Packet, invalid int, unknown bool, err error) {
+	if unknown, err = Unmarshal(b, &p); err != nil {
+		return Packet{}, 0, unknown, err
+	}
+	c := receiving(from, now)
+	invalid += keep(&p.Leases, c.lease) + keep(&p.Acks, c.ack) + keep(&p.Notices, c.notice) + keep(&p.Ends, c.end) +
+		keep(&p.Requests, c.request) + keep(&p.Replies, c.reply) + keep(&p.Reports, c.report)
+	return p, invalid, unknown, nil
+}
+
+// keep removes invalid messages from a list and returns their number.
+func keep[M any](list *[]M, valid func(*M) bool) int {
+	before := len(*list)
+	kept := (*list)[:0]
+	for i := range *list {
+		if m := &(*list)[i]; valid(m) {
+			kept = append(kept, *m)
+		}
+	}
+	*list = kept
+	return before - len(kept)
+}
+
+// Lease is a binding of the sender, for a keeper of its address. Sequence numbers of a sender grow with every
+// message; for one binding the highest counts.
+type Lease struct {
+	Seq     uint64          `cbor:"1,keyasint"`
+	Key     detector.Key    `cbor:"2,keyasint"`
+	Binding cluster.Binding `cbor:"3,keyasint"`
+	// Gone: the lease has ended. Of Binding only the identity of the holder is there.
+	Gone bool `cbor:"4,keyasint,omitzero"`
+}
+
+// Ack acknowledges the message with that Seq. For a lease, it has the other holders that the keeper knows.
+type Ack struct {
+	Seq    uint64            `cbor:"1,keyasint"`
+	Others []cluster.Binding `cbor:"2,keyasint,omitempty"`
+	Total  int               `cbor:"3,keyasint,omitzero"` // of all holders that the keeper knows
+}
+
+// Notice reports other holders of an address that the receiver leased.
+type Notice struct {
+	Seq    uint64            `cbor:"1,keyasint"`
+	Key    detector.Key      `cbor:"2,keyasint"`
+	Others []cluster.Binding `cbor:"3,keyasint"`
+	Total  int               `cbor:"4,keyasint,omitzero"`
+}
+
+// End reports to a node that has another holder of the address that a holder of the sender is gone.
+type End struct {
+	Seq    uint64            `cbor:"1,keyasint"`
+	Key    detector.Key      `cbor:"2,keyasint"`
+	Holder detector.HolderID `cbor:"3,keyasint"`
+}
+
+// ProbeRequest asks whether a holder of the receiver has an address now. Others are the sender's own.
+type ProbeRequest struct {
+	ID     uint64            `cbor:"1,keyasint"` // unique among the sender's, not 0
+	Key    detector.Key      `cbor:"2,keyasint"`
+	Holder detector.HolderID `cbor:"3,keyasint"`
+	Others []cluster.Binding `cbor:"4,keyasint,omitempty"`
+}
+
+// ProbeReply is the reply to a probe request.
+type ProbeReply struct {
+	ID      uint64          `cbor:"1,keyasint"`
+	Key     detector.Key    `cbor:"2,keyasint"`
+	Outcome cluster.Outcome `cbor:"3,keyasint"`
+	// Binding is complete where the holder was found.
+	Binding  cluster.Binding `cbor:"4,keyasint"`
+	Answered time.Time       `cbor:"5,keyasint,omitzero"` // when the holder answered
+	RetryAt  time.Time       `cbor:"6,keyasint,omitzero"` // when to ask again
+	Reason   string          `cbor:"7,keyasint,omitzero"`
+}
+
+// Resend asks the receiver to send again all leases that the sender keeps: it may have lost them.
+type Resend struct {
+	Seq uint64 `cbor:"1,keyasint"`
+}
+
+// Report is what an agent tells a member with the role reporter: an open conflict, or a summary of the node. A later
+// report of the same conflict, or a later summary, replaces it.
+type Report struct {
+	Seq      uint64             `cbor:"1,keyasint"`
+	Conflict *detector.Conflict `cbor:"2,keyasint,omitempty"`
+	Summary  *cluster.Summary   `cbor:"3,keyasint,omitempty"`
+}
+
+// Query asks a member for a [Document].
+type Query struct {
+	Kind cluster.QueryKind `cbor:"1,keyasint"`
+	IP   netip.Addr        `cbor:"2,keyasint,omitzero"` // zero for all
+	All  bool              `cbor:"3,keyasint,omitzero"` // also resolved conflicts
+}
+
+// ErrMalformed says that something is not what an agent of any version sends.
+var ErrMalformed = errors.New("malformed")
+
+// The bounds of what arrives. A datagram cannot have more elements than bytes.
+const (
+	maxElements = 32_768
+	maxNesting  = 8
+)
+
+var encoding = func() cbor.EncMode {
+	mode, err := cbor.EncOptions{Sort: cbor.SortNone, Time: cbor.TimeUnixMicro}.EncMode()
+	if err != nil {
+		panic(err)
+	}
+	return mode
+}()
+
+// decoding is strict, lenient skips unknown fields.
+var decoding, lenient = decoder(cbor.ExtraDecErrorUnknownField), decoder(cbor.ExtraDecErrorNone)
+
+func decoder(unknown cbor.ExtraDecErrorCond) cbor.DecMode {
+	mode, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: maxNesting, MaxArrayElements: maxElements, MaxMapPairs: maxElements,
+		IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden, UTF8: cbor.UTF8RejectInvalid, ExtraReturnErrors: unknown,
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return mode
+}
+
+// Marshal encodes a message of this package or metadata.
+func Marshal(v any) []byte {
+	b, err := encoding.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("encoding a %T: %v", v, err)) // no field can fail
+	}
+	return b
+}
+
+// Unmarshal decodes a message into v, which must be zero, and reports whether it had fields that this
+// version does not know. It fails with ErrMalformed.
+func Unmarshal(b []byte, v any) (unknown bool, err error) {
+	err = decoding.Unmarshal(b, v)
+	if _, ok := errors.AsType[*cbor.UnknownFieldError](err); ok {
+		unknown, err = true, lenient.Unmarshal(b, v)
+	}
+	if err != nil {
+		return unknown, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return unknown, nil
+}
