@@ -24,7 +24,7 @@ func TestFaults(t *testing.T) {
 	s.part(t, "one direction between two nodes is cut", (*testCluster).oneWay)
 	s.part(t, "UDP is blocked, TCP passes", (*testCluster).noUDP)
 	s.part(t, "5 % of all packets are lost", (*testCluster).loss)
-	s.part(t, "packets are forged", (*testCluster).forged)
+	s.part(t, "packets are forged without the key", func(s *testCluster) { s.withstandForgery(s.Node("rogue")) })
 	s.part(t, "an agent is killed", (*testCluster).kill)
 	s.part(t, "all agents end and begin again", (*testCluster).restart)
 }

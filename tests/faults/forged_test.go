@@ -2,10 +2,6 @@ package faults
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"encoding/binary"
-	"hash/crc32"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -25,13 +21,9 @@ const (
 	recordTime = 4 * time.Second
 )
 
-// forged floods the agents with recorded messages, unchanged and corrupted in every way, and with
-// random bytes, from the addresses of members. Gossip is not encrypted here: anybody on the network
-// can do this without knowledge of the protocol.
-func (s *testCluster) forged() { s.withstandForgery(s.Node("rogue"), nil) }
-
-// withstandForgery pelts the agents from a node that has the key, or none.
-func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
+// withstandForgery floods the agents, from a node that does not have the key, with recorded datagrams of members,
+// unchanged and corrupted in every way, and with random bytes, from the addresses of members.
+func (s *testCluster) withstandForgery(rogue *lab.Node) {
 	s.Helper()
 	r, err := s.Record(lab.GossipPort, 20000)
 	s.Do(err)
@@ -48,7 +40,6 @@ func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
 	var sent int
 	var floodErr error
 	f := s.forger(rogue, recorded)
-	f.key = key
 	storm.Go(func() { sent, floodErr = rogue.Flood(ctx, stormRate, func(int) []byte { return f.next() }) })
 	storm.Go(func() { s.garbageStreams(ctx, rogue) })
 	for i := range 3 {
@@ -58,9 +49,6 @@ func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
 	storm.Wait()
 	s.Do(floodErr)
 	s.Logf("%d packets were sent, made of %d", sent, len(recorded))
-	if key != nil && f.opened < sent/10 {
-		s.Errorf("the key opened %d of %d packets", f.opened, sent)
-	}
 	s.survived(memory)
 	for _, n := range s.nodes {
 		status, err := s.status(n.agent)
@@ -72,9 +60,8 @@ func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
 		if n == s.nodes[0] {
 			s.Logf("%s dropped %v; its problems are %q", n.ShortName(), nonzero(status.Dropped), status.Problems)
 		}
-		// All but the old ones, if they were whole, and of what was spoiled without a
-		// new checksum most.
-		if share := sent / len(s.nodes); dropped < uint64(share)/4 {
+		// All, except those that the kernel dropped.
+		if share := sent / len(s.nodes); dropped < uint64(share)/2 {
 			s.Errorf("%s dropped %d of about %d", n.ShortName(), dropped, share)
 		}
 	}
@@ -86,14 +73,12 @@ func (s *testCluster) withstandForgery(rogue *lab.Node, key []byte) {
 
 // forger makes frames from gossip that was recorded.
 type forger struct {
-	rng    *rand.Rand
-	real   []lab.Datagram
-	macs   map[netip.Addr]net.HardwareAddr
-	own    net.HardwareAddr
-	addrs  []netip.Addr
-	turn   int
-	key    []byte // nil for none
-	opened int    // packets that the key opened
+	rng   *rand.Rand
+	real  []lab.Datagram
+	macs  map[netip.Addr]net.HardwareAddr
+	own   net.HardwareAddr
+	addrs []netip.Addr
+	turn  int
 }
 
 func (s *testCluster) forger(rogue *lab.Node, recorded []lab.Datagram) *forger {
@@ -119,7 +104,7 @@ func (f *forger) next() []byte {
 	d := f.real[f.rng.IntN(len(f.real))]
 	from, to := d.From, f.addrs[f.rng.IntN(len(f.addrs))]
 	payload := d.Payload
-	switch f.turn % 5 {
+	switch f.turn % 4 {
 	case 0:
 		payload = make([]byte, f.rng.IntN(1400))
 		for i := range payload {
@@ -128,10 +113,8 @@ func (f *forger) next() []byte {
 	case 1:
 		payload = payload[:f.rng.IntN(len(payload)+1)]
 	case 2:
-		payload = f.spoil(payload)
-	case 3:
-		payload = f.resealed(payload)
-	case 4: // an old one, as it was, to whom it was sent or to another
+		payload = f.corrupt(payload)
+	case 3: // an old one, as it was, to whom it was sent or to another
 		if f.rng.IntN(2) == 0 {
 			to = d.To.Addr()
 		}
@@ -144,8 +127,8 @@ func (f *forger) next() []byte {
 	return lab.Ethernet(mac, f.own, 0, 0x0800, packet)
 }
 
-// spoil changes some bytes or bits.
-func (f *forger) spoil(b []byte) []byte {
+// corrupt changes some bytes or bits.
+func (f *forger) corrupt(b []byte) []byte {
 	b = slices.Clone(b)
 	for range 1 + f.rng.IntN(4) {
 		if len(b) == 0 {
@@ -164,62 +147,6 @@ func (f *forger) spoil(b []byte) []byte {
 		}
 	}
 	return b
-}
-
-// Of memberlist's packets, see its util.go, label.go and security.go: what marks a label and a
-// checksum, and how a sealed one begins.
-const (
-	labelMark   = 244
-	crcMark     = 12
-	sealVersion = 1
-	nonceSize   = 12
-)
-
-// resealed corrupts what is behind label, encryption and checksum, and makes both again.
-func (f *forger) resealed(packet []byte) []byte {
-	head, rest := splitLabel(packet)
-	if f.key == nil {
-		return append(slices.Clone(head), f.rechecked(rest)...)
-	}
-	block, err := aes.NewCipher(f.key)
-	if err != nil {
-		panic(err)
-	}
-	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		panic(err)
-	}
-	if len(head) < 2 || len(rest) < 1+nonceSize {
-		return f.spoil(packet)
-	}
-	label, nonce := head[2:], rest[1:1+nonceSize]
-	plain, err := gcm.Open(nil, nonce, rest[1+nonceSize:], label)
-	if err != nil {
-		return f.spoil(packet)
-	}
-	f.opened++
-	sealed := append(slices.Clone(head), sealVersion)
-	sealed = append(sealed, nonce...) // no receiver checks whether it was used before
-	return gcm.Seal(sealed, nonce, f.rechecked(plain), label)
-}
-
-// rechecked spoils a message and gives it a good checksum, if it has one.
-func (f *forger) rechecked(message []byte) []byte {
-	if len(message) < 5 || message[0] != crcMark {
-		return f.spoil(message)
-	}
-	body := f.spoil(message[5:])
-	checked := binary.BigEndian.AppendUint32([]byte{crcMark}, crc32.ChecksumIEEE(body))
-	return append(checked, body...)
-}
-
-// splitLabel splits a packet into its label with the mark, and the rest.
-func splitLabel(packet []byte) (label, rest []byte) {
-	if len(packet) < 2 || packet[0] != labelMark || len(packet) < 2+int(packet[1]) {
-		return nil, packet
-	}
-	n := 2 + int(packet[1])
-	return packet[:n], packet[n:]
 }
 
 // garbageStreams opens connections to all members and writes garbage, until ctx ends.
@@ -242,8 +169,8 @@ func (s *testCluster) garbageStreams(ctx context.Context, rogue *lab.Node) {
 				garbage[i] = byte(rand.Uint32())
 			}
 			if turn%3 == 0 {
-				// A label, an encrypted message of 4 GB, a state of a billion nodes.
-				garbage = append([]byte{byte(turn % 14), 0xff, 0xff, 0xff, 0xff}, garbage...)
+				// The beginning of a stream of another cluster, plain or sealed.
+				garbage = append([]byte{0xd2 + byte(turn%2), 0xff, 0xff, 0xff, 0xff}, garbage...)
 			}
 			_, _ = c.Write(garbage)
 			if turn%2 == 0 {

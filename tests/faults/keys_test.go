@@ -40,7 +40,7 @@ func TestKeys(t *testing.T) {
 
 	strangers := s.startUnknownMembers(map[string][]string{
 		"other-key":   {"--gossip-key-file", keyFile(t, dir, strange)},
-		"no-key":      nil,
+		"no-key":      {"--insecure-gossip"},
 		"other-label": {"--gossip-key-file", shared, "--cluster", "elsewhere"},
 	})
 	for name, a := range strangers {

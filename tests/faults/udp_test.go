@@ -18,7 +18,7 @@ func (s *testCluster) noUDP() {
 	)
 	minute := lab.Patience(time.Minute)
 	s.Logf("the isolated node reports it after %.1f s", s.waitProblem(isolated.agent, minute, "UDP").Seconds())
-	s.Logf("another one reports it after %.1f s more", s.waitProblem(s.nodes[0].agent, minute, "UDP", isolated.ShortName()).Seconds())
+	s.Logf("another one reports it after %.1f s more", s.waitProblem(s.nodes[0].agent, minute, "not acknowledged", isolated.ShortName()).Seconds())
 	across, inside, rest := s.duplicate(isolated, s.nodes[6]), s.duplicate(isolated, isolated), s.duplicate(s.nodes[0], s.nodes[6])
 	s.waitFound(inside, inside.began, patience)
 	s.waitFound(rest, rest.began, patience)
