@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -40,6 +41,10 @@ func newAgent() *cobra.Command {
 			log, err := newLogger(level, logFormat)
 			if err != nil {
 				return err
+			}
+			// The collector works harder instead of exceeding the limit of the agent's cgroup.
+			if _, err := memlimit.Set(memlimit.WithRatio(0.9)); err != nil {
+				log.Debug("setting the memory limit", "error", err)
 			}
 			opts.Attach, opts.Log, opts.Version = mode, log, buildVersion()
 			if opts.Cluster, err = cluster.join(log, opts.StateDir, opts.Version); err != nil {
