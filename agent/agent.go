@@ -254,6 +254,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	if a.cluster != nil {
 		group.Go(func() error { return a.cluster.Run(ctx) })
+		group.Go(func() error { a.loop.report.Summarize(ctx); return nil })
 	}
 	if a.scrapes != nil {
 		handler := a.metrics.Handler(a.healthy, a.loop.report.Ready)

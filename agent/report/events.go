@@ -72,6 +72,7 @@ func (r *Report) Publish(event detector.Event) {
 			}
 		}
 	}
+	r.reportConflict(event)
 	r.events.write(r.Log, event, r.Self.NodeID())
 }
 

@@ -32,6 +32,9 @@ type Cluster interface {
 	Query(ctx context.Context, q cluster.Query, answer func(cluster.Answer)) (silent []cluster.Member, err error)
 	// Reply answers a [cluster.Query] of another node.
 	Reply(query uint64, d cluster.Document)
+	// ReportConflict and ReportSummary inform the members with the role reporter.
+	ReportConflict(c detector.Conflict)
+	ReportSummary(s cluster.Summary)
 	// Members are the agents that are or were in the cluster, by node name.
 	Members() []cluster.Member
 	Status() cluster.Status

@@ -1,0 +1,60 @@
+package report
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+const (
+	// summaryCheck is how often the state of this node is compared with the last summary, summaryEvery how
+	// often one is sent that has not changed.
+	summaryCheck = 10 * time.Second
+	summaryEvery = 2 * time.Minute
+)
+
+// Summarize sends the state of this node to the reporters of the cluster, when it changes and every two minutes,
+// until ctx ends.
+func (r *Report) Summarize(ctx context.Context) {
+	if r.alone() {
+		return
+	}
+	ticker := time.NewTicker(summaryCheck)
+	defer ticker.Stop()
+	var last cluster.Summary
+	var sent time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			var summary cluster.Summary
+			if r.Do(ctx, func() { summary = r.summary() }) != nil {
+				return
+			}
+			if now.Sub(sent) >= summaryEvery || !reflect.DeepEqual(summary, last) {
+				r.Cluster.ReportSummary(summary)
+				last, sent = summary, now
+			}
+		}
+	}
+}
+
+// summary returns the state of this node. Call it in the goroutine that owns the parts.
+func (r *Report) summary() cluster.Summary {
+	s := cluster.Summary{Version: r.Self.Version, Interfaces: r.byState(), Findings: make(map[string]int)}
+	for _, c := range r.Detector.Conflicts(false) {
+		s.Findings["conflict "+c.State.String()]++
+	}
+	return s
+}
+
+// reportConflict sends a conflict that was confirmed, has changed or is resolved to the reporters.
+func (r *Report) reportConflict(e detector.Event) {
+	if !r.alone() && e.Conflict.State != detector.Suspected {
+		r.Cluster.ReportConflict(e.Conflict)
+	}
+}
