@@ -3,6 +3,7 @@ package scenarios
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/tests/lab"
