@@ -66,14 +66,20 @@ func checkGossip(_ context.Context, known *facts) Check {
 	return ok("%s", text)
 }
 
-// checkKeys checks whether the key file is valid and private.
+// checkKeys checks whether the key file is there if the agent needs one, and valid and private.
 func checkKeys(_ context.Context, known *facts) Check {
-	path := known.opts.KeyFile
+	const advice = "make a key (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file"
+	path, running := known.opts.KeyFile, known.status != nil && !known.status.Cluster.Alone
 	switch {
-	case path == "" && known.status != nil && known.status.Cluster.Encrypted:
+	case path != "":
+	case running && known.status.Cluster.Encrypted:
 		return ok("the agent has keys; name their file with --gossip-key-file to have it examined")
-	case path == "":
-		return warn("make a key (head -c 32 /dev/urandom | base64) and give it to all nodes with --gossip-key-file", "no --gossip-key-file: anyone who reaches the port can read and send gossip")
+	case !known.opts.NeedsKey:
+		return ok("no key is needed: --bind %s is reached from this node only", known.opts.Bind)
+	case running || known.opts.Insecure:
+		return warn(advice, "--insecure-gossip: anybody who reaches the port can read and forge gossip")
+	default:
+		return fail(advice, "no --gossip-key-file and no --insecure-gossip: the agent does not start")
 	}
 	n, err := known.opts.CountKeys(path)
 	if err != nil {

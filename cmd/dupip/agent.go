@@ -92,18 +92,24 @@ func (f *clusterFlags) addTo(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Advertise, "advertise", "", "address at which other nodes reach this one (default: --bind, or the address of the default route)")
 	flags.StringSliceVar(&f.Join, "join", nil, "an agent to join: host, host:port or a DNS name for all its addresses; repeatable. Without --join and --bind the agent is alone")
 	flags.StringVar(&f.Label, "cluster", "", "name of the cluster; agents of other clusters are ignored")
-	flags.StringVar(&f.KeyFile, "gossip-key-file", "", "file with base64 keys for gossip, one per line: the first encrypts, all decrypt; read again when it changes")
-	flags.BoolVar(&f.Insecure, "insecure-gossip", false, "allow gossip without --gossip-key-file: anybody who reaches the port can read and forge it")
+	flags.StringVar(&f.KeyFile, "gossip-key-file", "", "file with base64 keys for gossip, one per line: the first encrypts, all decrypt; read again when it changes. Required unless --bind is a loopback address")
+	flags.BoolVar(&f.Insecure, "insecure-gossip", false, "do without --gossip-key-file: anybody who reaches the port can read and forge gossip")
 	flags.IntVar(&f.replicas, "replicas", gossip.DefaultReplicas, "how many nodes keep each address")
 }
 
 // join returns a function that joins the cluster; nil if the agent is to be alone.
 func (f *clusterFlags) join(log *slog.Logger, stateDir, version string) (func(agent.Node) (agent.Cluster, error), error) {
 	if f.Bind == "" && len(f.Join) == 0 {
-		if f.KeyFile != "" || f.Label != "" || f.Advertise != "" {
-			return nil, errors.New("the agent is alone without --join or --bind: give one of them, or leave out --cluster, --advertise and --gossip-key-file")
+		if f.KeyFile != "" || f.Insecure || f.Label != "" || f.Advertise != "" {
+			return nil, errors.New("the agent is alone without --join or --bind: give one of them, or leave out --cluster, --advertise, --gossip-key-file and --insecure-gossip")
 		}
 		return nil, nil
+	}
+	if f.KeyFile != "" && f.Insecure {
+		return nil, errors.New("--gossip-key-file and --insecure-gossip exclude each other: give one of them")
+	}
+	if err := members.CheckKey(f.Options); err != nil {
+		return nil, err
 	}
 	if f.Port < 1 || f.Port > 65535 {
 		return nil, fmt.Errorf("--gossip-port %d: a port is 1 to 65535", f.Port)

@@ -36,6 +36,7 @@ anything failed.`,
 			}
 			opts.Attach, opts.APISocket, opts.Version = mode, g.socket, buildVersion()
 			opts.CountKeys, opts.CheckPort, opts.Resolve = transport.CountKeys, members.CheckPort, members.Resolve
+			opts.NeedsKey = members.CheckKey(members.Options{Bind: opts.Bind}) != nil
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
 			if done, err := g.output.encode(out, report, false); err != nil {
@@ -60,6 +61,7 @@ anything failed.`,
 	flags.IntVar(&opts.GossipPort, "gossip-port", members.DefaultPort, "port of the agents' gossip")
 	flags.StringSliceVar(&opts.Join, "join", nil, "nodes that the agent joins; repeat it, or separate them by commas")
 	flags.StringVar(&opts.KeyFile, "gossip-key-file", "", "file with the keys of gossip")
+	flags.BoolVar(&opts.Insecure, "insecure-gossip", false, "the agent does without --gossip-key-file")
 	complete(cmd, "attach", attachModes...)
 	return cmd
 }

@@ -284,6 +284,11 @@ func TestWrongArguments(t *testing.T) {
 		"explain":                                    "explain needs one IP address: dupip explain 10.0.0.1",
 		"explain 10.0.0.1 10.0.0.2":                  "explain needs one IP address: dupip explain 10.0.0.1",
 		"agent --bind 127.0.0.1 --gossip-port 70000": "--gossip-port 70000: a port is 1 to 65535",
+		"agent --join n1": "gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file; " +
+			"with --insecure-gossip instead, anybody who reaches the port can read and forge gossip",
+		"agent --join n1 --gossip-key-file k --insecure-gossip": "--gossip-key-file and --insecure-gossip exclude each other: give one of them",
+		"agent --insecure-gossip": "the agent is alone without --join or --bind: give one of them, " +
+			"or leave out --cluster, --advertise, --gossip-key-file and --insecure-gossip",
 		"nodes n1":                        `"n1": dupip nodes takes no arguments; see "dupip nodes --help"`,
 		"conflicts --ip 10.0.0.1 --nodes": `unknown flag: --nodes; see "dupip conflicts --help"`,
 	} {

@@ -18,6 +18,19 @@ func CheckPort(bind string, port int) error {
 	return l.Close()
 }
 
+// CheckKey returns [ErrNoKey] for an agent that needs a key and has none. Without a key it may listen on
+// loopback only, unless it is Insecure.
+func CheckKey(opts Options) error {
+	listen := opts.Bind
+	if opts.Sockets != nil {
+		listen = opts.Advertise
+	}
+	if addr, err := netip.ParseAddr(listen); opts.KeyFile != "" || opts.Insecure || err == nil && addr.IsLoopback() {
+		return nil
+	}
+	return ErrNoKey
+}
+
 // Resolve returns the addresses of a join list, and the entries without an address when ctx ends. It
 // returns an error for a list that [Open] refuses.
 func Resolve(ctx context.Context, join []string, port int) (addresses []netip.AddrPort, unresolved []string, err error) {

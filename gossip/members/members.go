@@ -62,8 +62,7 @@ type Options struct {
 	Join []string
 	// Label is the cluster's name, at most MaxLabel bytes. Agents of other clusters are refused.
 	Label string
-	// KeyFile has the keys, see [transport.OpenKeys]. Without it, Insecure must be set unless nothing
-	// but loopback is listened on.
+	// KeyFile has the keys, see [transport.OpenKeys]. Without it, Insecure must be set, see [CheckKey].
 	KeyFile  string
 	Insecure bool
 	// PeersFile is where known members are saved; empty saves none.
@@ -117,8 +116,8 @@ type presence struct {
 }
 
 // ErrNoKey says that a key is missing.
-var ErrNoKey = errors.New("gossip needs a key: give --gossip-key-file, made by \"head -c 32 /dev/urandom | base64\", the same on all nodes; " +
-	"or --insecure-gossip, with which anybody who reaches the port can read and forge what agents tell each other")
+var ErrNoKey = errors.New("gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file; " +
+	"with --insecure-gossip instead, anybody who reaches the port can read and forge gossip")
 
 // Open listens, but does not join yet. [Members.Run] must be called, which also closes what Open opened.
 // Errors are for users.
@@ -131,6 +130,9 @@ func Open(opts Options) (*Members, error) {
 		m.port = DefaultPort
 	}
 	if err := m.identify(); err != nil {
+		return nil, err
+	}
+	if err := CheckKey(opts); err != nil {
 		return nil, err
 	}
 	targets, err := parseTargets(opts.Join, m.port)
@@ -186,10 +188,6 @@ func (m *Members) listen() error {
 		return fmt.Errorf("simulation: no address")
 	}
 	local := at.Addr().IsLoopback() || at.Addr().IsLinkLocalUnicast()
-	if m.opts.KeyFile == "" && !m.opts.Insecure && !m.loopback(at) {
-		sockets.Close()
-		return ErrNoKey
-	}
 	m.self.Address = at.String()
 	var err error
 	m.transport, err = transport.New(transport.Options{
@@ -217,12 +215,6 @@ func (m *Members) listen() error {
 			"give --gossip-key-file instead of --insecure-gossip", "address", at)
 	}
 	return nil
-}
-
-// loopback reports whether nobody but this machine can reach the agent.
-func (m *Members) loopback(at netip.AddrPort) bool {
-	bind, err := netip.ParseAddr(m.opts.Bind)
-	return at.Addr().IsLoopback() && (m.opts.Sockets != nil || err == nil && bind.IsLoopback())
 }
 
 // Self is this agent.
