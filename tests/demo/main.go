@@ -134,8 +134,7 @@ func (s *demo) observe() error {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	for _, node := range s.nodes {
-		a, err := node.StartAgent("--log-level", "info", "--cluster", "demo",
-			"--bind", node.Uplink().String(), "--join", s.nodes[red].Uplink().String())
+		a, err := node.StartAgent(append(node.ClusterFlags(), "--log-level", "info", "--cluster", "demo")...)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"fmt"
 	"maps"
 	"os"
@@ -32,7 +31,7 @@ var backTime = lab.Patience(10 * time.Second)
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	one, two, strange := newKey(), newKey(), newKey()
+	one, two, strange := lab.NewKey(), lab.NewKey(), lab.NewKey()
 	shared := keyFile(t, dir, one)
 	s := newTestCluster(t, 4, "--gossip-key-file", shared)
 	d := s.duplicate(s.nodes[0], s.nodes[3])
@@ -40,7 +39,7 @@ func TestKeys(t *testing.T) {
 
 	strangers := s.startUnknownMembers(map[string][]string{
 		"other-key":   {"--gossip-key-file", keyFile(t, dir, strange)},
-		"no-key":      {"--insecure-gossip"},
+		"no-key":      {"--gossip-key-file=", "--insecure-gossip"},
 		"other-label": {"--gossip-key-file", shared, "--cluster", "elsewhere"},
 	})
 	for name, a := range strangers {
@@ -95,12 +94,6 @@ func TestKeys(t *testing.T) {
 	s.waitFound(d, time.Now(), patience)
 	s.audit()
 	s.end(s.duplicates...)
-}
-
-func newKey() string {
-	var key [32]byte
-	_, _ = rand.Read(key[:])
-	return base64.StdEncoding.EncodeToString(key[:])
 }
 
 // keyFile writes keys to a file of their own.

@@ -282,7 +282,7 @@ func (s *testCluster) startRogue(n *lab.Node, o orders) (stop func() report) {
 // A cluster with a key, and one who does not have it, then one who has.
 func TestRogue(t *testing.T) {
 	t.Parallel()
-	key := keyFile(t, t.TempDir(), newKey())
+	key := keyFile(t, t.TempDir(), lab.NewKey())
 	s := newTestCluster(t, 6, "--gossip-key-file", key)
 	s.part(t, "a member with the key lies", func(s *testCluster) { s.rogueMember(key) })
 }

@@ -2,7 +2,11 @@ package lab
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -40,9 +44,27 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	return doc.Nodes, err
 }
 
+// makeKey makes the file with the key of the lab's cluster.
+func (l *Lab) makeKey() error {
+	dir, err := TempDir()
+	if err != nil {
+		return err
+	}
+	l.keyFile = filepath.Join(dir, l.prefix+"gossip.key")
+	return os.WriteFile(l.keyFile, []byte(NewKey()+"\n"), 0o600)
+}
+
+// NewKey returns a random gossip key as key files have it on a line.
+func NewKey() string {
+	var key [32]byte
+	_, _ = rand.Read(key[:])
+	return base64.StdEncoding.EncodeToString(key[:])
+}
+
 // ClusterFlags are the flags with which an agent of the node joins the lab's cluster, over the switch.
+// All nodes of the lab have one key.
 func (n *Node) ClusterFlags() []string {
-	flags := []string{"--bind", n.Uplink().String(), "--cluster", strings.TrimSuffix(n.lab.prefix, "-")}
+	flags := []string{"--bind", n.Uplink().String(), "--cluster", strings.TrimSuffix(n.lab.prefix, "-"), "--gossip-key-file", n.lab.keyFile}
 	n.lab.mu.Lock()
 	others := slices.DeleteFunc(slices.Clone(n.lab.nodes), func(m *Node) bool { return m == n })
 	n.lab.mu.Unlock()

@@ -30,8 +30,10 @@ var (
 // goroutines.
 type Lab struct {
 	prefix string
-	stop   func() bool
-	ended  chan struct{}
+	// keyFile has the gossip key of this lab's agents.
+	keyFile string
+	stop    func() bool
+	ended   chan struct{}
 
 	mu      sync.Mutex
 	hub     *Netns
@@ -62,6 +64,9 @@ func New(ctx context.Context) (*Lab, error) {
 		l.prefix = fmt.Sprintf("%s%x.%d-", namePrefix, os.Getpid(), n)
 	}
 	open.Store(l, nil)
+	if err := l.makeKey(); err != nil {
+		return nil, errors.Join(fmt.Errorf("make gossip key: %w", err), l.Close())
+	}
 	hub, err := l.newNetns("switch")
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
