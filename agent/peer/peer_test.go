@@ -30,16 +30,13 @@ type harness struct {
 	ended     []detector.Key
 	requested []detector.Probe
 	replies   []cluster.ProbeReply
-	pairs     []cluster.Pair
 	events    []string
 }
 
 // newHarness returns the peer of node "n/". The network default and those in wide span the cluster.
-func newHarness(t *testing.T, wide ...string) *harness { return newHarnessOn(t, "n/", wide...) }
-
-func newHarnessOn(t *testing.T, node string, wide ...string) *harness {
+func newHarness(t *testing.T, wide ...string) *harness {
 	w := &harness{t: t, now: began}
-	w.Peer = New(Options{Node: node, Detector: detector.New(detector.Options{Node: node})})
+	w.Peer = New(Options{Node: "n/", Detector: detector.New(detector.Options{Node: "n/"})})
 	w.configure(append(wide, "default")...)
 	w.Ready(w.now.Add(-time.Hour))
 	return w
@@ -77,9 +74,10 @@ func (w *harness) run() {
 		case ProbeRemote:
 			w.requested = append(w.requested, a.Probe)
 		case Reply:
+			if a.To != remote.Node || a.ID == 0 {
+				w.t.Errorf("reply %d to %q", a.ID, a.To)
+			}
 			w.replies = append(w.replies, a.ProbeReply)
-		case cluster.Pair:
-			w.pairs = append(w.pairs, a)
 		case detector.Event:
 			w.events = append(w.events, a.Kind.String())
 		default:
@@ -194,7 +192,7 @@ func TestAlone(t *testing.T) {
 	if got := strings.Join(w.events, " "); got != "suspected confirmed resolved" || len(w.ended) != 1 {
 		t.Errorf("events %s, ended %v", got, w.ended)
 	}
-	if len(w.leases)+len(w.withdrawn)+len(w.requested)+len(w.pairs)+len(w.replies) != 0 {
+	if len(w.leases)+len(w.withdrawn)+len(w.requested)+len(w.replies) != 0 {
 		t.Errorf("actions for a cluster: %+v", w)
 	}
 }
@@ -301,43 +299,9 @@ func TestReplyAboutOwnHolder(t *testing.T) {
 	}
 }
 
-// The node with the lesser NodeID publishes how many addresses the pair shares.
-func TestOneNodeReportsPairs(t *testing.T) {
-	for _, test := range []struct {
-		node string
-		want int
-	}{{"n/", 1}, {"z/", 0}} { // the other one is "other/boot"
-		w := newHarnessOn(t, test.node)
-		w.answers = true
-		w.observe(11, one, false)
-		w.notice(one)
-		w.countPairs()
-		if w.run(); len(w.pairs) != 0 {
-			t.Errorf("published %+v for a suspicion", w.pairs)
-		}
-		for replied := 0; w.Detector.Conflicts(false)[0].State != detector.Confirmed; w.pass(50 * time.Millisecond) {
-			if len(w.requested) > replied {
-				replied = len(w.requested)
-				w.reply(cluster.Answered)
-			}
-		}
-		if w.pass(pairsEvery); len(w.pairs) != test.want {
-			t.Fatalf("%s published %+v", test.node, w.pairs)
-		}
-		if test.want == 1 && (w.pairs[0].A != "n/" || w.pairs[0].B != remote.Node || w.pairs[0].Addresses != 1 || w.pairs[0].Examples[0] != one) {
-			t.Errorf("published %+v, want one shared address", w.pairs[0])
-		}
-		w.Apply(w.Detector.Withdraw(one, remote, "gone", w.now), w.now)
-		w.pass(10 * time.Second)
-		if len(w.pairs) != 2*test.want || test.want == 1 && w.pairs[1].Addresses != 0 {
-			t.Errorf("%s published %+v at the end", test.node, w.pairs)
-		}
-	}
-}
-
 func TestSend(t *testing.T) {
 	r := new(recorder)
-	for _, a := range []Action{cluster.Lease{}, Withdraw{}, ProbeRemote{}, Reply{}, cluster.Pair{}} {
+	for _, a := range []Action{cluster.Lease{}, Withdraw{}, ProbeRemote{}, Reply{}} {
 		if !Send(a, r) {
 			t.Errorf("%T is not sent", a)
 		}
@@ -347,7 +311,7 @@ func TestSend(t *testing.T) {
 			t.Errorf("%T is sent", a)
 		}
 	}
-	if got := strings.Join(*r, " "); got != "lease withdraw request reply pair" {
+	if got := strings.Join(*r, " "); got != "lease withdraw request reply" {
 		t.Errorf("sent %s", got)
 	}
 }
@@ -359,5 +323,4 @@ func (r *recorder) add(what string) { *r = append(*r, what) }
 func (r *recorder) Lease(cluster.Lease)                                { r.add("lease") }
 func (r *recorder) Withdraw(detector.Key, detector.HolderID, []string) { r.add("withdraw") }
 func (r *recorder) RequestProbe(detector.Probe, []cluster.Binding)     { r.add("request") }
-func (r *recorder) ReplyProbe(uint64, cluster.ProbeReply)              { r.add("reply") }
-func (r *recorder) Pair(cluster.Pair)                                  { r.add("pair") }
+func (r *recorder) ReplyProbe(string, uint64, cluster.ProbeReply)      { r.add("reply") }

@@ -23,24 +23,29 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
+// query is what [Cluster.Query] does, with a list of answers.
+type query func(cluster.Query) (answers []cluster.Answer, silent []cluster.Member, err error)
+
 // fakeCluster is a [Cluster] whose members answer with query.
 type fakeCluster struct {
 	Cluster // the other methods are not called
 	members []cluster.Member
-	pairs   []cluster.Pair
 	queries []cluster.Query
-	query   func(context.Context, cluster.Query) (cluster.Result, error)
+	query   query
 }
 
 func (o *fakeCluster) Members() []cluster.Member { return o.members }
-func (o *fakeCluster) Pairs() []cluster.Pair     { return o.pairs }
 func (o *fakeCluster) Status() cluster.Status {
 	return cluster.Status{Address: "10.0.0.1:7951", Members: map[cluster.State]int{cluster.Alive: len(o.members)}}
 }
 
-func (o *fakeCluster) Query(ctx context.Context, q cluster.Query) (cluster.Result, error) {
+func (o *fakeCluster) Query(_ context.Context, q cluster.Query, answer func(cluster.Answer)) ([]cluster.Member, error) {
 	o.queries = append(o.queries, q)
-	return o.query(ctx, q)
+	answers, silent, err := o.query(q)
+	for _, a := range answers {
+		answer(a)
+	}
+	return silent, err
 }
 
 // newReport makes the Report of node n1; the caller's goroutine owns the parts.
@@ -101,27 +106,24 @@ func holdersOf(bindings []api.Binding) string {
 }
 
 func TestQueryCluster(t *testing.T) {
-	result := func(missing ...cluster.Member) func(context.Context, cluster.Query) (cluster.Result, error) {
-		return func(_ context.Context, q cluster.Query) (cluster.Result, error) {
-			result := cluster.Result{Missing: missing}
+	result := func(silent ...cluster.Member) query {
+		return func(q cluster.Query) (answers []cluster.Answer, _ []cluster.Member, _ error) {
 			for _, name := range []string{"n1", "n2", "n3"} {
-				gone := slices.ContainsFunc(missing, func(m cluster.Member) bool { return m.Name == name })
-				if q.Node == "" || q.Node == name {
-					if !gone {
-						// n1 is this node: its own document wins.
-						result.Answers = append(result.Answers, cluster.Answer{Member: member(name, cluster.Alive), Document: cluster.Document{
-							Bindings: []detector.Binding{holding(name, "10.0.0.9", 9)},
-						}})
-					}
+				gone := slices.ContainsFunc(silent, func(m cluster.Member) bool { return m.Name == name })
+				if !gone && (q.Node == "" || q.Node == name) {
+					// n1 is this node: its own document wins.
+					answers = append(answers, cluster.Answer{Member: member(name, cluster.Alive), Document: cluster.Document{
+						Bindings: []detector.Binding{holding(name, "10.0.0.9", 9)},
+					}})
 				}
 			}
-			return result, nil
+			return answers, silent, nil
 		}
 	}
-	failing := func(context.Context, cluster.Query) (cluster.Result, error) {
-		return cluster.Result{}, errors.New("the query fails")
+	failing := func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) {
+		return nil, nil, errors.New("the query fails")
 	}
-	empty := func(context.Context, cluster.Query) (cluster.Result, error) { return cluster.Result{}, nil }
+	empty := func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) { return nil, nil, nil }
 	three := []cluster.Member{member("n3", cluster.Alive), member("n2", cluster.Alive)}
 	for _, test := range []struct {
 		name     string
@@ -229,10 +231,9 @@ func TestConflictsOfTheCluster(t *testing.T) {
 	}
 	o := &fakeCluster{
 		members: []cluster.Member{member("n2", cluster.Alive)},
-		pairs:   []cluster.Pair{{A: "n8/b", B: "n9/b", Addresses: 14, Examples: []detector.Key{here.Key}}},
-		query: func(context.Context, cluster.Query) (cluster.Result, error) {
+		query: func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) {
 			d := cluster.Document{Conflicts: []detector.Conflict{confirmed}, Omitted: 4}
-			return cluster.Result{Answers: []cluster.Answer{{Member: member("n2", cluster.Alive), Document: d}}}, nil
+			return []cluster.Answer{{Member: member("n2", cluster.Alive), Document: d}}, nil, nil
 		},
 	}
 	r := newReport(t, o)
@@ -245,7 +246,7 @@ func TestConflictsOfTheCluster(t *testing.T) {
 	if len(got.Conflicts) != 1 || got.Conflicts[0].State != "confirmed" || got.Conflicts[0].Scope != "cross-node" || got.Omitted != 4 || !got.Partial {
 		t.Errorf("got %+v", got)
 	}
-	if len(got.Pairs) != 2 || got.Pairs[0].Addresses != 14 || !slices.Equal(got.Pairs[1].Nodes, []string{"n1", "n2"}) {
+	if len(got.Pairs) != 1 || got.Pairs[0].Addresses != 1 || !slices.Equal(got.Pairs[0].Nodes, []string{"n1", "n2"}) {
 		t.Errorf("pairs %+v", got.Pairs)
 	}
 	if want := (cluster.Query{Kind: cluster.QueryConflicts, All: true}); len(o.queries) != 1 || o.queries[0] != want {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -220,11 +219,11 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := &fakeCluster{
 				members: []cluster.Member{member("n2", cluster.Alive), member("n3", cluster.Alive)},
-				query: func(context.Context, cluster.Query) (cluster.Result, error) {
-					return cluster.Result{Answers: []cluster.Answer{
+				query: func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) {
+					return []cluster.Answer{
 						{Member: member("n2", cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}},
 						{Member: member(test.from, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}, NextHops: test.hops}},
-					}[map[string]int{"n2": 1, "n3": 0}[test.from]:]}, nil
+					}[map[string]int{"n2": 1, "n3": 0}[test.from]:], nil, nil
 				},
 			}
 			a := newReport(t, o)
@@ -255,13 +254,13 @@ func TestNamesakes(t *testing.T) {
 	member := cluster.Member{Name: "n1", Boot: "boot-of-the-other", State: cluster.Alive, Address: "192.0.2.2:7951"}
 	o := &fakeCluster{
 		members: []cluster.Member{member},
-		query: func(context.Context, cluster.Query) (cluster.Result, error) {
+		query: func(cluster.Query) ([]cluster.Answer, []cluster.Member, error) {
 			d := cluster.Document{
 				Conflicts: []detector.Conflict{c},
 				NextHops:  []cluster.NextHop{{Key: c.Key, Kind: cluster.NextHopNode, Node: "n1/b", Device: "eth0"}},
 				Stories:   []detector.Story{{Key: c.Key, Conflict: &c, Bindings: c.Holders, Notes: []detector.Note{{Kind: detector.NoteSeen, Holder: here.Holder.ID}}}},
 			}
-			return cluster.Result{Answers: []cluster.Answer{{Member: member, Document: d}}}, nil
+			return []cluster.Answer{{Member: member, Document: d}}, nil, nil
 		},
 	}
 	got, err := newReport(t, o).Conflicts(t.Context(), api.Query{Cluster: true})

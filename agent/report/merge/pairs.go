@@ -3,7 +3,6 @@ package merge
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -41,7 +40,10 @@ func Pairs(conflicts []detector.Conflict) []cluster.Pair {
 			for _, other := range nodes {
 				if p := get(node, other); p != nil {
 					p.Addresses++
-					extend(p, c.ConfirmedAt, c.Key)
+					p.Since = earlier(p.Since, c.ConfirmedAt)
+					if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, c.Key) {
+						p.Examples = append(p.Examples, c.Key)
+					}
 				}
 			}
 			nodes = append(nodes, node)
@@ -55,13 +57,4 @@ func Pairs(conflicts []detector.Conflict) []cluster.Pair {
 		return cmp.Or(cmp.Compare(y.Addresses, x.Addresses), cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B))
 	})
 	return pairs
-}
-
-func extend(p *cluster.Pair, since time.Time, examples ...detector.Key) {
-	p.Since = earlier(p.Since, since)
-	for _, key := range examples {
-		if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, key) {
-			p.Examples = append(p.Examples, key)
-		}
-	}
 }
