@@ -61,8 +61,6 @@ type Options struct {
 	Members members.Options
 	// Open opens the network; nil is [members.Open].
 	Open func(members.Options) (Network, error)
-	// BootTime is a clock that goes on while the machine is suspended; nil is that of the kernel.
-	BootTime func() time.Duration
 }
 
 // Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods. They are safe
@@ -128,9 +126,6 @@ func New(opts Options) (*Gossip, error) {
 	}
 	g.roster = roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now)
 	g.nodeID = g.roster.Self().ID
-	if g.pause.bootTime = opts.BootTime; g.pause.bootTime == nil {
-		g.pause.bootTime = bootTime
-	}
 	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))
 	g.kept = keeper.New(g.roster)
 	g.out.init(g)

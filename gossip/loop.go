@@ -182,25 +182,18 @@ const (
 
 // pauseDetector notices that the machine was suspended, or this process paused.
 type pauseDetector struct {
-	bootTime func() time.Duration
-	last     time.Time
-	boot     time.Duration
+	last time.Time
+	boot time.Duration
 }
 
 // paused reports whether that was so since the last call.
 func (p *pauseDetector) paused(now time.Time) bool {
-	boot := p.bootTime()
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return false
+	}
+	boot := time.Duration(ts.Nano())
 	passed, booted, first := now.Sub(p.last), boot-p.boot, p.last.IsZero()
 	p.last, p.boot = now, boot
 	return !first && (booted-passed > maxDrift || passed > tick+maxLate)
-}
-
-// bootTime is the time since the machine was booted, which goes on while it is suspended, unlike the monotonic
-// clock of package time.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
-		return 0 // then suspensions are not noticed
-	}
-	return time.Duration(ts.Nano())
 }
