@@ -67,7 +67,7 @@ type Options struct {
 	Insecure bool
 	// PeersFile is where known members are saved; empty saves none.
 	PeersFile string
-	// Sockets replace those of the machine, for simulations; Advertise is their address then.
+	// Sockets replace those of the machine, for simulations. Advertise is their address then.
 	Sockets transport.Sockets
 	// Handler receives messages as soon as Open listens, and changes of members.
 	Handler Handler
@@ -173,23 +173,21 @@ func (m *Members) metadata() metadata {
 
 // listen opens the transport and the memberlist upon it.
 func (m *Members) listen() error {
-	sockets, at := m.opts.Sockets, netip.AddrPort{}
+	sockets, port := m.opts.Sockets, m.port
 	if sockets == nil {
 		listener, err := transport.Listen(m.opts.Bind, m.opts.Port)
 		if err != nil {
 			return err
 		}
-		sockets = listener
-		if at, err = advertised(m.opts.Advertise, m.opts.Bind, listener.Port()); err != nil {
-			listener.Close()
-			return err
-		}
-	} else if at = netip.AddrPortFrom(netip.MustParseAddr(m.opts.Advertise), uint16(m.port)); !at.IsValid() {
-		return fmt.Errorf("simulation: no address")
+		sockets, port = listener, listener.Port()
+	}
+	at, err := advertised(m.opts.Advertise, m.opts.Bind, port)
+	if err != nil {
+		sockets.Close()
+		return err
 	}
 	local := at.Addr().IsLoopback() || at.Addr().IsLinkLocalUnicast()
 	m.self.Address = at.String()
-	var err error
 	m.transport, err = transport.New(transport.Options{
 		Log: m.log, ID: m.self.ID, Label: m.opts.Label, KeyFile: m.opts.KeyFile,
 		Handler: (*receiver)(m), MemberID: nameID, Sockets: sockets, AllowLocal: local,

@@ -24,9 +24,7 @@ type agent struct {
 	detector *detector.Detector
 	peer     *peer.Peer
 	budget   *probe.Budget
-	// sharing: all nodes are notified of the addresses that two share.
-	sharing bool
-	watch   func(node string, e detector.Event)
+	watch    func(node string, e detector.Event)
 
 	operations chan func()
 	stop       context.CancelFunc
@@ -37,10 +35,10 @@ type agent struct {
 }
 
 // newAgent makes the agent of a node that is about to begin.
-func newAgent(id string, sharing bool, watch func(node string, e detector.Event)) *agent {
+func newAgent(id string, watch func(node string, e detector.Event)) *agent {
 	limits := new(config.Config).Limits()
 	a := &agent{
-		id: id, sharing: sharing, watch: watch,
+		id: id, watch: watch,
 		detector:   detector.New(detector.Options{Node: id}),
 		budget:     probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
 		operations: make(chan func(), 16),
@@ -95,10 +93,6 @@ func (a *agent) act() {
 			a.watch(a.id, action)
 		case peer.Probe:
 			a.probe(action)
-		case cluster.Pair:
-			if a.sharing {
-				peer.Send(action, a.gossip)
-			}
 		default:
 			peer.Send(action, a.gossip)
 		}

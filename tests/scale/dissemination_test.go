@@ -2,33 +2,37 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/wire"
-	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
-// recorder records the notifications of one member.
+// recorder records the notifications of one member. It answers a request with its reverse.
 type recorder struct {
-	mu      sync.Mutex
-	here    map[string]bool
-	twice   []string // notified more than once
-	packets int
+	mu       sync.Mutex
+	here     map[string]bool
+	twice    []string // notified more than once
+	received []string
 }
 
-func (e *recorder) Packet([]byte) {
+func (e *recorder) Receive(_ wire.MemberID, _ netip.AddrPort, payload []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.packets++
+	e.received = append(e.received, string(payload))
 }
 
-func (e *recorder) Updated(members.Member) {}
+func (e *recorder) Serve(_ context.Context, request []byte) []byte {
+	reply := slices.Clone(request)
+	slices.Reverse(reply)
+	return reply
+}
 
 func (e *recorder) Joined(m members.Member) { e.record(m, true) }
 
@@ -48,10 +52,9 @@ func (e *recorder) record(m members.Member, here bool) {
 func TestSimulatedMembers(t *testing.T) {
 	const size = 60
 	synctest.Test(t, func(t *testing.T) {
-		network := simnet.New(simnet.Options{})
-		defer network.Close()
-		c := newSimulatedMembers(network, 1)
-		defer c.close()
+		tw := newSimulation(t, size, true)
+		defer tw.close()
+		network, c := tw.network, tw.members
 		ears := make([]*recorder, size)
 		nodes := make([]*simulatedMember, size)
 		stops := make([]context.CancelFunc, size)
@@ -61,7 +64,11 @@ func TestSimulatedMembers(t *testing.T) {
 				t.Fatal(err)
 			}
 			ears[i] = &recorder{here: make(map[string]bool)}
-			nodes[i] = c.add(cluster.Member{Name: nodeName(i), Boot: bootID(i)}, endpoint, ears[i])
+			opts := tw.membership(i, 0, endpoint)
+			opts.Handler = ears[i]
+			if nodes[i], err = c.open(opts); err != nil {
+				t.Fatal(err)
+			}
 			ctx, stop := context.WithCancel(t.Context())
 			stops[i] = stop
 			defer stop()
@@ -91,10 +98,19 @@ func TestSimulatedMembers(t *testing.T) {
 		}
 		knows(disseminationTime(size)+time.Second, func(int, int) bool { return true })
 
-		nodes[3].Broadcast("news", []byte("of the day"))
-		time.Sleep(2 * time.Second)
-		if missed := countIf(ears, func(e *recorder) bool { return e.packets == 0 }); missed > size-gossipTo {
-			t.Errorf("%d of %d did not receive a broadcast", missed, size)
+		for range 10 { // some may be lost
+			if err := nodes[3].Send(nodes[4].member.ID, []byte("a message")); err != nil {
+				t.Error(err)
+			}
+		}
+		reply, err := nodes[3].Request(t.Context(), nodes[4].member.ID, []byte("abc"), make(chan struct{}, 1))
+		if err != nil || string(reply) != "cba" {
+			t.Errorf("the reply is %q, %v", reply, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		if got := ears[4].received; !slices.Contains(got, "a message") {
+			t.Errorf("received %q", got)
 		}
 
 		stops[7]()
@@ -108,18 +124,13 @@ func TestSimulatedMembers(t *testing.T) {
 		knows(dying+disseminationTime(size)+time.Second, func(i, j int) bool { return j != 7 && j != 8 && i%2 == j%2 })
 		knows(time.Minute, func(_, j int) bool { return j != 7 && j != 8 })
 
-		if err := nodes[0].Send(wire.MemberIDOf("nobody", "", 0), nil); err == nil {
-			t.Error("sending to an unknown member succeeds")
+		c.suspended(nodes[9])
+		knows(dying+disseminationTime(size)+time.Second, func(_, j int) bool { return j < 7 || j > 9 })
+		nodes[9].Rejoin()
+		knows(disseminationTime(size)+time.Second, func(_, j int) bool { return j != 7 && j != 8 })
+
+		if err := nodes[0].Send(wire.MemberIDOf("nobody", "", 0), nil); !errors.Is(err, members.ErrUnknownMember) {
+			t.Errorf("sending to an unknown member: %v", err)
 		}
 	})
-}
-
-func countIf[T any](list []T, f func(T) bool) int {
-	n := 0
-	for _, x := range list {
-		if f(x) {
-			n++
-		}
-	}
-	return n
 }

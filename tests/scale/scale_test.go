@@ -23,6 +23,7 @@ import (
 var (
 	sizes       = flag.String("sizes", "", "play everything with clusters of so many nodes, for example 50,500")
 	simulateAll = flag.Bool("simulate", false, "simulate the membership of small clusters, too")
+	insecure    = flag.Bool("insecure", false, "without a key")
 	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
 )
 
@@ -77,9 +78,6 @@ func playAll(t *testing.T, size int, out io.Writer) {
 	membership := "memberlist"
 	if simulated {
 		membership = "simulated"
-	}
-	if size > maxPairs {
-		membership += "; nodes are not notified of pairs"
 	}
 	fmt.Fprintf(out, "\n%d nodes, %.0f%% of packets lost; membership: %s\n", size, loss*100, membership)
 	wanted := func(phase string) bool {

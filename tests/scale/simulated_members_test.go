@@ -2,19 +2,17 @@ package scale
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/memberlist"
-
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
@@ -22,8 +20,8 @@ import (
 // simulatedMembers is a membership for clusters whose memberlists do not fit into one machine: with
 // 5,000 members the lists take 12 GiB at rest and three times that while the members find each other.
 // It notifies every member of joins and leaves as a memberlist would, in the time of epidemic
-// dissemination, and carries packets over the same network. Unlike a memberlist it is never wrong: it
-// costs no traffic and suspects no member.
+// dissemination; messages go by the real transport. Unlike a memberlist it is never wrong: it costs no
+// traffic and suspects no member.
 type simulatedMembers struct {
 	network *simnet.Network
 	start   time.Time
@@ -41,15 +39,15 @@ type simulatedMembers struct {
 type simulatedMember struct {
 	members   *simulatedMembers
 	member    members.Member
-	endpoint  *simnet.Endpoint
+	at        netip.AddrPort
 	handler   members.Handler
+	transport *transport.Transport
 	killed    atomic.Bool   // ends without a leave message
+	lost      atomic.Bool   // the others have given it up
 	gone      chan struct{} // closed when the member has left or was killed
 	announced chan struct{} // closed when all others know that it is there
 
-	mu    sync.Mutex // one event after the other
-	queue memberlist.TransmitLimitedQueue
-	wake  chan struct{}
+	mu sync.Mutex // one event after the other
 }
 
 const (
@@ -62,20 +60,9 @@ const (
 	// grain is the resolution of the times at which members are notified.
 	grain = 50 * time.Millisecond
 
-	// What a memberlist adds to a packet of ours: a label, a checksum and a type; and to
-	// each message of a packet with several.
-	overhead     = 2 + len(label) + 5 + 1
-	messageExtra = 2 + 1
-	largest      = 1400
-
 	gossipEvery = 200 * time.Millisecond
 	gossipTo    = 3
-	retransmit  = 4
-
-	label = "scale"
 )
-
-var errUnknown = errors.New("no member has that id")
 
 func newSimulatedMembers(network *simnet.Network, seed uint64) *simulatedMembers {
 	return &simulatedMembers{
@@ -93,17 +80,20 @@ func (c *simulatedMembers) close() {
 	c.done.Wait()
 }
 
-// add makes a member, which joins in Run.
-func (c *simulatedMembers) add(m cluster.Member, endpoint *simnet.Endpoint, h members.Handler) *simulatedMember {
-	m.Address = endpoint.Addr().String()
+// open makes a member, which joins in Run.
+func (c *simulatedMembers) open(opts members.Options) (*simulatedMember, error) {
 	s := &simulatedMember{
-		members: c, endpoint: endpoint,
-		member:  members.Member{ID: wire.MemberIDOf(m.Name, m.Boot, m.Epoch), Member: m},
-		handler: h, gone: make(chan struct{}), announced: make(chan struct{}), wake: make(chan struct{}, 1),
+		members: c, at: netip.MustParseAddrPort(opts.Advertise), handler: opts.Handler,
+		member: members.Member{ID: wire.MemberIDOf(opts.Node, opts.Boot, opts.Epoch), Member: cluster.Member{
+			Name: opts.Node, Boot: opts.Boot, Epoch: opts.Epoch, Address: opts.Advertise,
+		}},
+		gone: make(chan struct{}), announced: make(chan struct{}),
 	}
-	s.queue.RetransmitMult = retransmit
-	s.queue.NumNodes = c.size
-	return s
+	var err error
+	s.transport, err = transport.New(transport.Options{
+		Log: opts.Log, ID: s.member.ID, Label: opts.Label, KeyFile: opts.KeyFile, Handler: opts.Handler, Sockets: opts.Sockets,
+	})
+	return s, err
 }
 
 // Run takes part until ctx ends: it is notified of all members at once, as by a join, and they of it
@@ -124,8 +114,6 @@ func (s *simulatedMember) Run(ctx context.Context) error {
 		}
 	}
 	s.mu.Unlock()
-	c.done.Go(s.receive)
-	c.done.Go(s.gossip)
 	c.done.Go(func() {
 		defer close(s.announced)
 		c.disseminate(others, come, 0, func(o *simulatedMember) { o.handler.Joined(s.member) })
@@ -144,7 +132,7 @@ func (s *simulatedMember) Run(ctx context.Context) error {
 		}
 		c.disseminate(others, leave, wait, func(o *simulatedMember) { o.handler.Left(s.member, !s.killed.Load()) })
 	})
-	return s.endpoint.Shutdown()
+	return s.transport.Shutdown()
 }
 
 func (s *simulatedMember) left() bool {
@@ -216,7 +204,7 @@ func (c *simulatedMembers) partition(side func(netip.AddrPort) int, lasts time.D
 	across := func(tell func(s, o *simulatedMember)) func(*simulatedMember) {
 		return func(s *simulatedMember) {
 			for _, o := range all {
-				if !o.left() && side(s.endpoint.Addr()) != side(o.endpoint.Addr()) {
+				if !o.left() && side(s.at) != side(o.at) {
 					tell(s, o)
 				}
 			}
@@ -242,127 +230,63 @@ func (c *simulatedMembers) sleep(d time.Duration) bool {
 	}
 }
 
-func (c *simulatedMembers) size() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.byID)
+// suspended has the others give a member up that is suspended, until it joins again.
+func (c *simulatedMembers) suspended(s *simulatedMember) {
+	c.done.Go(func() {
+		others, rank := c.others(s)
+		s.lost.Store(true)
+		c.disseminate(others, rank, dying, func(o *simulatedMember) { o.handler.Left(s.member, false) })
+	})
 }
 
-// List is empty: simulated members all share one view.
-func (s *simulatedMember) List() []members.Member { return nil }
+// Rejoin implements [gossip.Network].
+func (s *simulatedMember) Rejoin() {
+	if c := s.members; s.lost.Swap(false) {
+		c.done.Go(func() {
+			others, rank := c.others(s)
+			c.disseminate(others, rank, 0, func(o *simulatedMember) { o.handler.Joined(s.member) })
+		})
+	}
+}
 
-// Status is empty.
-func (s *simulatedMember) Status() members.Status { return members.Status{} }
+// others are all members but one, and a random number.
+func (c *simulatedMembers) others(s *simulatedMember) ([]*simulatedMember, uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.all), func(o *simulatedMember) bool { return o == s }), c.random.Uint64()
+}
 
-// Send sends a packet to a member.
-func (s *simulatedMember) Send(id wire.MemberID, packet []byte) error {
+// address is where a member is.
+func (s *simulatedMember) address(id wire.MemberID) (netip.AddrPort, error) {
 	s.members.mu.Lock()
-	to := s.members.byID[id]
-	s.members.mu.Unlock()
-	if to == nil {
-		return errUnknown
+	defer s.members.mu.Unlock()
+	if to := s.members.byID[id]; to != nil {
+		return to.at, nil
 	}
-	b := make([]byte, overhead, overhead+len(packet))
-	_, err := s.endpoint.WriteTo(append(b, packet...), to.member.Address)
-	return err
+	return netip.AddrPort{}, members.ErrUnknownMember
 }
 
-// Seek implements [gossip.Network]: there is no false suspicion, and all broadcasts arrive.
-func (s *simulatedMember) Seek(wire.MemberID) {}
-
-// Broadcast sends a message to all, as a memberlist does: again and again to a few.
-func (s *simulatedMember) Broadcast(key string, payload []byte) {
-	s.queue.QueueBroadcast(&broadcast{key, append([]byte(nil), payload...)})
-	select {
-	case s.wake <- struct{}{}:
-	default:
+// Send implements [gossip.Network].
+func (s *simulatedMember) Send(id wire.MemberID, payload []byte) error {
+	at, err := s.address(id)
+	if err != nil {
+		return err
 	}
+	return s.transport.Send(id, at, payload)
 }
 
-// broadcast is a broadcast.
-type broadcast struct {
-	name    string
-	message []byte
+// Request implements [gossip.Network].
+func (s *simulatedMember) Request(ctx context.Context, id wire.MemberID, request []byte, reading chan struct{}) ([]byte, error) {
+	at, err := s.address(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.transport.Request(ctx, id, at, request, reading)
 }
 
-func (n *broadcast) Invalidates(memberlist.Broadcast) bool { return false } // the queue goes by name
-func (n *broadcast) Name() string                          { return n.name }
-func (n *broadcast) Message() []byte                       { return n.message }
-func (n *broadcast) Finished()                             {}
-
-// gossip sends what is queued to three others at a time.
-func (s *simulatedMember) gossip() {
-	for {
-		select {
-		case <-s.wake:
-		case <-s.gone:
-			return
-		case <-s.members.stop:
-			return
-		}
-		for s.queue.NumQueued() > 0 && !s.left() && s.members.sleep(gossipEvery) {
-			for range gossipTo {
-				messages := s.queue.GetBroadcasts(messageExtra, largest-overhead)
-				if len(messages) == 0 {
-					break
-				}
-				b := make([]byte, overhead, largest)
-				b[0] = 1
-				for _, m := range messages {
-					b = binary.BigEndian.AppendUint16(b, uint16(len(m)))
-					b = append(append(b, 0), m...)
-				}
-				if to := s.members.randomMember(); to != s {
-					_, _ = s.endpoint.WriteTo(b, to.member.Address)
-				}
-			}
-		}
-	}
-}
-
-func (c *simulatedMembers) randomMember() *simulatedMember {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for {
-		if s := c.all[c.random.IntN(len(c.all))]; !s.left() {
-			return s
-		}
-	}
-}
-
-// receive hands packets over, of those that are there the newest first: memberlist has a
-// stack where others have a queue.
-func (s *simulatedMember) receive() {
-	var waiting [][]byte
-	for {
-		select {
-		case p := <-s.endpoint.PacketCh():
-			waiting = append(waiting[:0], p.Buf)
-		case <-s.gone:
-			return
-		case <-s.members.stop:
-			return
-		}
-		for len(s.endpoint.PacketCh()) > 0 {
-			waiting = append(waiting, (<-s.endpoint.PacketCh()).Buf)
-		}
-		for i := len(waiting) - 1; i >= 0; i-- {
-			s.deliver(waiting[i])
-		}
-		clear(waiting)
-	}
-}
-
-func (s *simulatedMember) deliver(b []byte) {
-	if b[0] == 0 {
-		s.handler.Packet(b[overhead:])
-		return
-	}
-	for b = b[overhead:]; len(b) > 0; {
-		n := messageExtra + int(binary.BigEndian.Uint16(b))
-		s.handler.Packet(b[messageExtra:n])
-		b = b[n:]
-	}
+// Status implements [gossip.Network].
+func (s *simulatedMember) Status() members.Status {
+	return members.Status{Address: s.member.Address, Dropped: s.transport.Dropped()}
 }
 
 func gcd(a, b uint64) uint64 {

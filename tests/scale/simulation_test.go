@@ -2,10 +2,13 @@ package scale
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -24,6 +27,7 @@ type simulation struct {
 	random  *rand.Rand
 	network *simnet.Network
 	members *simulatedMembers // nil: real memberlists
+	keyFile string
 	agents  []*agent
 	watch   *watch
 	// lastNetns is the cookie of the youngest netns.
@@ -44,9 +48,6 @@ const (
 	replicas = 3
 	// seeds are the nodes that all others join.
 	seeds = 3
-	// maxPairs is the largest cluster in which nodes notify all others of the addresses that they
-	// share: then every node remembers the others' messages, which do not fit into 16 GB.
-	maxPairs = 2000
 )
 
 func newSimulation(t testing.TB, size int, simulated bool) *simulation {
@@ -62,6 +63,12 @@ func newSimulation(t testing.TB, size int, simulated bool) *simulation {
 		ends:   make([]*simnet.Endpoint, size),
 		past:   make([]simnet.Traffic, size),
 		watch:  newWatch(),
+	}
+	if !*insecure {
+		tw.keyFile = filepath.Join(t.TempDir(), "gossip.key")
+		if err := os.WriteFile(tw.keyFile, []byte(base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if simulated {
 		tw.members = newSimulatedMembers(tw.network, seed)
@@ -83,6 +90,19 @@ func keyOf(i, p int) detector.Key {
 	return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, byte(128 + i>>8), byte(i), byte(p)})}
 }
 
+// membership is how a node takes part in a cluster.
+func (tw *simulation) membership(i int, epoch int64, endpoint *simnet.Endpoint) members.Options {
+	var join []string
+	for i := range seeds {
+		join = append(join, addrOf(i).String())
+	}
+	return members.Options{
+		Log: slog.New(slog.DiscardHandler), Node: nodeName(i), Boot: bootID(i), Epoch: epoch, Version: "scale",
+		Label: "scale", KeyFile: tw.keyFile, Insecure: *insecure, Join: join,
+		Sockets: endpoint, Advertise: endpoint.Addr().String(),
+	}
+}
+
 // boot starts the agent of a node.
 func (tw *simulation) boot(i int) {
 	epoch := time.Now().UnixNano()
@@ -91,17 +111,16 @@ func (tw *simulation) boot(i int) {
 		tw.t.Error(err)
 		return
 	}
-	a := newAgent(cluster.NodeID(nodeName(i), bootID(i)), len(tw.agents) <= maxPairs, tw.watch.event)
+	a := newAgent(cluster.NodeID(nodeName(i), bootID(i)), tw.watch.event)
 	a.gossip, err = gossip.New(gossip.Options{
-		Log: slog.New(slog.DiscardHandler), Replicas: replicas,
-		Members: membership(i, epoch, endpoint),
+		Replicas: replicas, Members: tw.membership(i, epoch, endpoint),
 		Open: func(opts members.Options) (gossip.Network, error) {
-			if tw.members != nil {
-				m := cluster.Member{Name: opts.Node, Boot: opts.Boot, Epoch: opts.Epoch}
-				a.member = tw.members.add(m, endpoint, opts.Handler)
-				return a.member, nil
+			if tw.members == nil {
+				return members.Open(opts)
 			}
-			return openMembers(opts)
+			var err error
+			a.member, err = tw.members.open(opts)
+			return a.member, err
 		},
 	})
 	if err != nil {

@@ -1,14 +1,15 @@
 package simnet
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/memberlist"
+	"github.com/dupip/dupip/gossip/transport"
 )
 
 // headers is what IPv4 and UDP add to a packet, in bytes; segment is how much of a stream
@@ -43,31 +44,28 @@ func (t Traffic) Sub(o Traffic) Traffic {
 	return t.Add(Traffic{-o.Packets, -o.Bytes, -o.Streams, -o.StreamPackets, -o.StreamBytes, -o.Lost, -o.Overflowed})
 }
 
-// Endpoint is one node's end of a network, a [memberlist.NodeAwareTransport].
+// Endpoint is one node's end of a network, a [transport.Sockets].
 type Endpoint struct {
 	network *Network
 	addr    netip.AddrPort
-	udp     *net.UDPAddr
-	tcp     *net.TCPAddr
-	packets chan *memberlist.Packet
+	packets chan delivery
 	streams chan net.Conn
 	down    chan struct{}
 
-	mu     sync.Mutex
-	sent   Traffic
-	random *rand.Rand
-	closed bool
+	mu        sync.Mutex
+	sent      Traffic
+	random    *rand.Rand
+	closed    bool
+	suspended chan struct{} // nil, or closed when the node resumes
 }
 
-var _ memberlist.NodeAwareTransport = (*Endpoint)(nil)
+var _ transport.Sockets = (*Endpoint)(nil)
 
 func newEndpoint(n *Network, addr netip.AddrPort, random *rand.Rand) *Endpoint {
 	return &Endpoint{
 		network: n,
 		addr:    addr,
-		udp:     net.UDPAddrFromAddrPort(addr),
-		tcp:     net.TCPAddrFromAddrPort(addr),
-		packets: make(chan *memberlist.Packet, n.opts.Inbox),
+		packets: make(chan delivery, n.opts.Inbox),
 		streams: make(chan net.Conn, backlog),
 		down:    make(chan struct{}),
 		random:  random,
@@ -90,57 +88,106 @@ func (e *Endpoint) count(more Traffic) {
 	e.sent = e.sent.Add(more)
 }
 
-// FinalAdvertiseAddr is the endpoint's own address, whatever was configured.
-func (e *Endpoint) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
-	return e.udp.IP, e.udp.Port, nil
+// Suspend suspends the node: nobody reaches it, and whoever sends, receives or reads there waits until
+// Resume or Close.
+func (e *Endpoint) Suspend() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.suspended == nil {
+		e.suspended = make(chan struct{})
+	}
 }
 
-// WriteTo sends a packet. It never blocks, and returns no error for a lost packet, like UDP.
-func (e *Endpoint) WriteTo(b []byte, addr string) (time.Time, error) {
-	now := time.Now()
+// Resume ends what Suspend began.
+func (e *Endpoint) Resume() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.suspended != nil {
+		close(e.suspended)
+		e.suspended = nil
+	}
+}
+
+// awake waits until the node is not suspended.
+func (e *Endpoint) awake() {
+	e.mu.Lock()
+	suspended := e.suspended
+	e.mu.Unlock()
+	if suspended != nil {
+		select {
+		case <-suspended:
+		case <-e.down:
+		}
+	}
+}
+
+func (e *Endpoint) sleeps() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.suspended != nil
+}
+
+// ReadFrom waits for a packet.
+func (e *Endpoint) ReadFrom(b []byte) (int, netip.AddrPort, error) {
+	select {
+	case d := <-e.packets:
+		e.awake()
+		return copy(b, d.buf), d.from.addr, nil
+	case <-e.down:
+		return 0, netip.AddrPort{}, net.ErrClosed
+	}
+}
+
+// WriteTo sends a packet. It returns no error for a lost packet, like UDP.
+func (e *Endpoint) WriteTo(b []byte, addr netip.AddrPort) error {
+	e.awake()
 	e.count(Traffic{Packets: 1, Bytes: uint64(len(b)) + headers})
 	to := e.network.lookup(e, addr)
 	lost, delay := e.draw()
 	if lost || to == nil {
 		e.count(Traffic{Lost: 1})
-		return now, nil
+		return nil
 	}
 	// The sender may use its buffer again.
 	e.network.send(delivery{to: to, from: e, buf: append([]byte(nil), b...)}, delay)
-	return now, nil
+	return nil
 }
 
-// WriteToAddress is WriteTo.
-func (e *Endpoint) WriteToAddress(b []byte, addr memberlist.Address) (time.Time, error) {
-	return e.WriteTo(b, addr.Addr)
-}
-
-// PacketCh is where packets arrive.
-func (e *Endpoint) PacketCh() <-chan *memberlist.Packet { return e.packets }
-
-// StreamCh is where streams of others arrive.
-func (e *Endpoint) StreamCh() <-chan net.Conn { return e.streams }
-
-// DialTimeout opens a stream. It takes a round trip, or the timeout if the address is unreachable.
-func (e *Endpoint) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	fail := func(why string) (net.Conn, error) {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Source: e.tcp, Err: fmt.Errorf("%s: %s", addr, why)}
+// Accept waits for a stream.
+func (e *Endpoint) Accept() (net.Conn, error) {
+	select {
+	case conn := <-e.streams:
+		e.awake()
+		return conn, nil
+	case <-e.down:
+		return nil, net.ErrClosed
 	}
+}
+
+// Dial opens a stream. It takes a round trip, or until ctx ends if the address is unreachable.
+func (e *Endpoint) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
+	fail := func(err error) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(addr), Err: err}
+	}
+	e.awake()
 	lost, delay := e.draw()
 	if lost {
 		delay += Resend
 	}
-	if e.network.lookup(e, addr) == nil {
-		delay = timeout
+	var arrived <-chan time.Time
+	if e.network.lookup(e, addr) != nil {
+		arrived = time.After(2 * delay)
 	}
 	select {
-	case <-time.After(min(2*delay, timeout)):
+	case <-arrived:
+	case <-ctx.Done():
+		return fail(ctx.Err())
 	case <-e.down:
-		return fail("transport is shut down")
+		return fail(net.ErrClosed)
 	}
 	to := e.network.lookup(e, addr)
 	if to == nil {
-		return fail("timeout")
+		return fail(context.DeadlineExceeded)
 	}
 	ours, theirs := newStream(e, to)
 	select {
@@ -148,17 +195,12 @@ func (e *Endpoint) DialTimeout(addr string, timeout time.Duration) (net.Conn, er
 		e.count(Traffic{Streams: 1})
 		return ours, nil
 	default:
-		return fail("connection refused")
+		return fail(errors.New("connection refused"))
 	}
 }
 
-// DialAddressTimeout is DialTimeout.
-func (e *Endpoint) DialAddressTimeout(addr memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return e.DialTimeout(addr.Addr, timeout)
-}
-
-// Shutdown removes the endpoint from the network and frees its address.
-func (e *Endpoint) Shutdown() error {
+// Close removes the endpoint from the network and frees its address.
+func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closed {
@@ -190,7 +232,7 @@ func (e *Endpoint) receive(d delivery) {
 	default:
 	}
 	select {
-	case e.packets <- &memberlist.Packet{Buf: d.buf, From: d.from.udp, Timestamp: time.Now()}:
+	case e.packets <- d:
 	default:
 		d.from.count(Traffic{Lost: 1, Overflowed: 1})
 	}

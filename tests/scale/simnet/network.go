@@ -1,6 +1,6 @@
-// Package simnet is a network in memory for many memberlists in one process. Packets are lost, late and
-// out of order; streams are only late; partitions separate nodes; and it counts what each node sends. It
-// works in the virtual time of testing/synctest. It does not know the payload.
+// Package simnet is a network in memory for many agents in one process. Packets are lost, late and out of
+// order; streams are only late; partitions separate nodes; nodes are suspended; and it counts what each node
+// sends. It works in the virtual time of testing/synctest. It does not know the payload.
 package simnet
 
 import (
@@ -51,7 +51,7 @@ type Network struct {
 	done  sync.WaitGroup
 
 	mu        sync.RWMutex
-	endpoints map[string]*Endpoint
+	endpoints map[netip.AddrPort]*Endpoint
 	side      func(netip.AddrPort) int // nil: all reach each other
 
 	queueMu sync.Mutex
@@ -77,7 +77,7 @@ func New(opts Options) *Network {
 		start:     time.Now(),
 		stop:      make(chan struct{}),
 		wake:      make(chan struct{}, 1),
-		endpoints: make(map[string]*Endpoint),
+		endpoints: make(map[netip.AddrPort]*Endpoint),
 		due:       make(map[int64][]delivery),
 	}
 	n.done.Go(n.deliver)
@@ -94,12 +94,11 @@ func (n *Network) Close() {
 func (n *Network) Listen(addr netip.AddrPort) (*Endpoint, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	name := addr.String()
-	if n.endpoints[name] != nil {
-		return nil, fmt.Errorf("listening on %s: address in use", name)
+	if n.endpoints[addr] != nil {
+		return nil, fmt.Errorf("listening on %s: address in use", addr)
 	}
 	e := newEndpoint(n, addr, rand.New(rand.NewPCG(n.opts.Seed, seedOf(addr))))
-	n.endpoints[name] = e
+	n.endpoints[addr] = e
 	return e, nil
 }
 
@@ -112,7 +111,7 @@ func (n *Network) Partition(side func(netip.AddrPort) int) {
 }
 
 // lookup returns the endpoint of an address, or nil if from cannot reach any there.
-func (n *Network) lookup(from *Endpoint, addr string) *Endpoint {
+func (n *Network) lookup(from *Endpoint, addr netip.AddrPort) *Endpoint {
 	n.mu.RLock()
 	to := n.endpoints[addr]
 	n.mu.RUnlock()
@@ -123,6 +122,9 @@ func (n *Network) lookup(from *Endpoint, addr string) *Endpoint {
 }
 
 func (n *Network) connected(a, b *Endpoint) bool {
+	if b.sleeps() {
+		return false
+	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.side == nil || n.side(a.addr) == n.side(b.addr)
@@ -131,8 +133,8 @@ func (n *Network) connected(a, b *Endpoint) bool {
 func (n *Network) forget(e *Endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if name := e.addr.String(); n.endpoints[name] == e {
-		delete(n.endpoints, name)
+	if n.endpoints[e.addr] == e {
+		delete(n.endpoints, e.addr)
 	}
 }
 

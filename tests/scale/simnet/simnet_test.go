@@ -2,10 +2,10 @@ package simnet
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
-	"log"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -14,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/hashicorp/memberlist"
 )
 
 // bubble runs f in virtual time, with a network of n endpoints.
@@ -41,17 +39,27 @@ func number(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i))
 // inbox empties the inbox of an endpoint.
 func inbox(e *Endpoint) []int {
 	var got []int
-	for len(e.PacketCh()) > 0 {
-		got = append(got, int(binary.BigEndian.Uint32((<-e.PacketCh()).Buf)))
+	for len(e.packets) > 0 {
+		var b [5]byte
+		if n, _, err := e.ReadFrom(b[:]); err == nil && n == 4 {
+			got = append(got, int(binary.BigEndian.Uint32(b[:])))
+		}
 	}
 	return got
 }
 
 func send(t *testing.T, from, to *Endpoint, b []byte) {
 	t.Helper()
-	if _, err := from.WriteTo(b, to.Addr().String()); err != nil {
+	if err := from.WriteTo(b, to.Addr()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// dial opens a stream within a second.
+func dial(from, to *Endpoint) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return from.Dial(ctx, to.Addr())
 }
 
 func TestPackets(t *testing.T) {
@@ -141,7 +149,7 @@ func TestPartition(t *testing.T) {
 			t.Error("the partition is not where it was made")
 		}
 		began := time.Now()
-		if _, err := ends[0].DialTimeout(ends[2].Addr().String(), time.Second); err == nil || time.Since(began) != time.Second {
+		if _, err := dial(ends[0], ends[2]); err == nil || time.Since(began) != time.Second {
 			t.Errorf("dialling across the partition: %v after %s, want an error after 1s", err, time.Since(began))
 		}
 		network.Partition(nil)
@@ -151,13 +159,65 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-func TestShutdown(t *testing.T) {
+// Nothing reaches a node that is suspended, and what it does happens when it resumes.
+func TestSuspend(t *testing.T) {
+	const lasts = 6 * time.Minute
+	bubble(t, Options{}, 2, func(t *testing.T, _ *Network, ends []*Endpoint) {
+		ours, err := dial(ends[0], ends[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ours.Close()
+		ends[1].Suspend()
+		began := time.Now()
+		took := make(map[string]chan time.Duration)
+		for name, f := range map[string]func(){
+			"sends": func() { _ = ends[1].WriteTo(number(2), ends[0].Addr()) },
+			"dials": func() { _, _ = dial(ends[1], ends[0]) },
+			"accepts": func() {
+				conn, _ := ends[1].Accept()
+				_, _ = conn.Write(number(3))
+			},
+		} {
+			took[name] = make(chan time.Duration, 1)
+			go func() {
+				f()
+				took[name] <- time.Since(began)
+			}()
+		}
+		send(t, ends[0], ends[1], number(1))
+		if _, err := dial(ends[0], ends[1]); err == nil {
+			t.Error("a suspended node accepts a stream")
+		}
+		time.Sleep(lasts - time.Since(began))
+		synctest.Wait()
+		if got := inbox(ends[0]); len(got) > 0 {
+			t.Errorf("a suspended node has sent %v", got)
+		}
+		ends[1].Resume()
+		time.Sleep(2 * time.Millisecond)
+		for name, d := range took {
+			if d := <-d; d != lasts {
+				t.Errorf("it %s after %s, want when it resumes", name, d)
+			}
+		}
+		synctest.Wait()
+		if got := inbox(ends[0]); !slices.Equal(got, []int{2}) {
+			t.Errorf("got %v, want what it sent", got)
+		}
+		if got := inbox(ends[1]); len(got) > 0 {
+			t.Errorf("what was sent to it meanwhile came: %v", got)
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
 	bubble(t, Options{}, 2, func(t *testing.T, network *Network, ends []*Endpoint) {
 		addr := ends[1].Addr()
 		if _, err := network.Listen(addr); err == nil {
 			t.Error("two endpoints have one address")
 		}
-		if err := ends[1].Shutdown(); err != nil {
+		if err := ends[1].Close(); err != nil {
 			t.Fatal(err)
 		}
 		send(t, ends[0], ends[1], number(1))
@@ -180,11 +240,14 @@ func TestShutdown(t *testing.T) {
 func TestStream(t *testing.T) {
 	opts := Options{Loss: 0.2, Delay: time.Millisecond, Jitter: 10 * time.Millisecond}
 	bubble(t, opts, 2, func(t *testing.T, _ *Network, ends []*Endpoint) {
-		ours, err := ends[0].DialTimeout(ends[1].Addr().String(), time.Second)
+		ours, err := dial(ends[0], ends[1])
 		if err != nil {
 			t.Fatal(err)
 		}
-		theirs := <-ends[1].StreamCh()
+		theirs, err := ends[1].Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
 		var want []byte
 		for i := range 500 {
 			b := bytes.Repeat(number(i), 1+rand.IntN(500))
@@ -211,7 +274,7 @@ func TestStream(t *testing.T) {
 
 func TestStreamDeadline(t *testing.T) {
 	bubble(t, Options{}, 2, func(t *testing.T, _ *Network, ends []*Endpoint) {
-		ours, err := ends[0].DialTimeout(ends[1].Addr().String(), time.Second)
+		ours, err := dial(ends[0], ends[1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,55 +287,15 @@ func TestStreamDeadline(t *testing.T) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 3*time.Second {
 			t.Errorf("reading from a silent stream: %v after %s, want the deadline after 3s", err, time.Since(began))
 		}
+		if err := ours.SetDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { _ = ours.SetDeadline(time.Unix(1, 0)) })
+		if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 4*time.Second {
+			t.Errorf("a deadline set while somebody reads: %v after %s, want 4s", err, time.Since(began))
+		}
 		if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
 			t.Errorf("%v is no timeout", err)
 		}
-	})
-}
-
-// Real memberlists find each other, and one that has stopped is marked dead.
-func TestMemberlist(t *testing.T) {
-	opts := Options{Loss: 0.02, Delay: time.Millisecond, Jitter: 5 * time.Millisecond}
-	bubble(t, opts, 20, func(t *testing.T, _ *Network, ends []*Endpoint) {
-		lists := make([]*memberlist.Memberlist, len(ends))
-		for i, e := range ends {
-			config := memberlist.DefaultLANConfig()
-			config.Name = e.Addr().String()
-			config.Transport = e
-			config.Label = "test"
-			config.Logger = log.New(io.Discard, "", 0)
-			list, err := memberlist.Create(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lists[i] = list
-			defer func() {
-				_ = list.Shutdown()
-				time.Sleep(time.Minute) // its goroutines end
-			}()
-			if _, err := list.Join([]string{ends[0].Addr().String()}); i > 0 && err != nil {
-				t.Fatal(err)
-			}
-		}
-		expect := func(n int, within time.Duration) {
-			t.Helper()
-			for deadline := time.Now().Add(within); ; time.Sleep(time.Second) {
-				least, most := len(ends), 0
-				for _, list := range lists[:19] {
-					least, most = min(least, list.NumMembers()), max(most, list.NumMembers())
-				}
-				if least == n && most == n {
-					return
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("members see %d to %d members after %s, want %d", least, most, within, n)
-				}
-			}
-		}
-		expect(20, 20*time.Second)
-		if err := lists[19].Shutdown(); err != nil {
-			t.Fatal(err)
-		}
-		expect(19, 2*time.Minute)
 	})
 }

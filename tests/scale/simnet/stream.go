@@ -26,8 +26,7 @@ type chunk struct {
 	bytes []byte
 }
 
-// stream is one end of a stream. Reads and deadlines are for one reader at a time, as
-// memberlist has it.
+// stream is one end of a stream, which has one reader at a time.
 type stream struct {
 	local, remote *Endpoint
 	in, out       *pipe
@@ -46,8 +45,10 @@ func newStream(from, to *Endpoint) (ours, theirs *stream) {
 	return ours, theirs
 }
 
-// Write never blocks. In a partition it drops the bytes, and the reader reaches its deadline.
+// Write waits only while its node is suspended. In a partition it drops the bytes, and the reader reaches its
+// deadline.
 func (s *stream) Write(b []byte) (int, error) {
+	s.local.awake()
 	select {
 	case <-s.closed:
 		return 0, s.fail("write", net.ErrClosed)
@@ -80,6 +81,7 @@ func (s *stream) Write(b []byte) (int, error) {
 
 func (s *stream) Read(b []byte) (int, error) {
 	for {
+		s.local.awake()
 		n, wait, err := s.in.take(b)
 		if n > 0 || err != nil || len(b) == 0 {
 			return n, err
@@ -154,13 +156,14 @@ func (s *stream) Close() error {
 	return nil
 }
 
-func (s *stream) LocalAddr() net.Addr  { return s.local.tcp }
-func (s *stream) RemoteAddr() net.Addr { return s.remote.tcp }
+func (s *stream) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(s.local.addr) }
+func (s *stream) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(s.remote.addr) }
 
 func (s *stream) SetDeadline(t time.Time) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.deadline = t
+	s.mu.Unlock()
+	s.in.signal() // whoever reads looks at it
 	return nil
 }
 
@@ -170,5 +173,5 @@ func (s *stream) SetReadDeadline(t time.Time) error { return s.SetDeadline(t) }
 func (s *stream) SetWriteDeadline(time.Time) error { return nil }
 
 func (s *stream) fail(op string, err error) error {
-	return &net.OpError{Op: op, Net: "tcp", Source: s.local.tcp, Addr: s.remote.tcp, Err: err}
+	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
 }
