@@ -174,26 +174,32 @@ func each[M any](g *Gossip, from *roster.Node, now time.Time, kind wire.Kind, li
 }
 
 const (
-	// A drift of the clocks by so much says that the machine was suspended.
-	maxDrift = 5 * time.Second
+	// A machine that was suspended for so long joins again.
+	maxSuspended = 5 * time.Second
 	// A turn that is so late says that the agent was paused: others may have given it up.
 	maxLate = 30 * time.Second
 )
 
 // pauseDetector notices that the machine was suspended, or this process paused.
 type pauseDetector struct {
-	last time.Time
-	boot time.Duration
+	last      time.Time
+	suspended time.Duration
 }
 
 // paused reports whether that was so since the last call.
 func (p *pauseDetector) paused(now time.Time) bool {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
-		return false
+	passed, suspended, first := now.Sub(p.last), suspendedFor(), p.last.IsZero()
+	more := suspended - p.suspended
+	p.last, p.suspended = now, suspended
+	return !first && (more > maxSuspended || passed > tick+maxLate)
+}
+
+// suspendedFor is how long the machine was suspended since it was booted: only one of the two clocks runs then.
+// Both are the kernel's, so a simulation that has its own time is never suspended.
+func suspendedFor() time.Duration {
+	var boot, mono unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
+		return 0
 	}
-	boot := time.Duration(ts.Nano())
-	passed, booted, first := now.Sub(p.last), boot-p.boot, p.last.IsZero()
-	p.last, p.boot = now, boot
-	return !first && (booted-passed > maxDrift || passed > tick+maxLate)
+	return time.Duration(boot.Nano() - mono.Nano())
 }
