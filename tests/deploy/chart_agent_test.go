@@ -35,17 +35,19 @@ func testVariables(t *testing.T, program string) {
 	for _, flag := range regexp.MustCompile(`(?m)^ +(--[a-z-]+) `).FindAllStringSubmatch(string(help), -1) {
 		flags[variable(flag[1])] = true
 	}
-	o, err := renderChart(t, "dupip", "dupip", `{cluster: prod, gossip: {existingSecret: s}, config: {shared: [10.0.0.53]}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range o.container().Env {
-		if !flags[e.Name] {
-			t.Errorf("the variable %s is no flag's:\n%s", e.Name, help)
+	for _, values := range []string{`{cluster: prod, config: {shared: [10.0.0.53]}}`, `{gossip: {existingSecret: "", insecure: true}}`} {
+		o, err := renderChart(t, "dupip", "dupip", values)
+		if err != nil {
+			t.Fatal(err)
 		}
-		// Nor may others set what the chart does.
-		if _, err := renderChart(t, "dupip", "dupip", `{extraEnv: [{name: `+e.Name+`, value: x}]}`); err == nil {
-			t.Errorf("the variable %s can be set twice", e.Name)
+		for _, e := range o.container().Env {
+			if !flags[e.Name] {
+				t.Errorf("the variable %s is no flag's:\n%s", e.Name, help)
+			}
+			// Nor may others set what the chart does.
+			if _, err := renderChart(t, "dupip", "dupip", `{extraEnv: [{name: `+e.Name+`, value: x}]}`); err == nil {
+				t.Errorf("the variable %s can be set twice", e.Name)
+			}
 		}
 	}
 }
@@ -64,7 +66,7 @@ func testNotes(t *testing.T, program string) {
 		}
 		return notesText
 	}
-	notesText := notes("{}")
+	notesText := notes("{gossip: {insecure: true}}")
 	commands := regexp.MustCompile(`(?m)^ *kubectl -n net exec ds/prod-dupip -- dupip (.*?)(?: +#.*)?$`).FindAllStringSubmatch(notesText, -1)
 	if len(commands) < 3 {
 		t.Errorf("%d commands of dupip in\n%s", len(commands), notesText)

@@ -257,8 +257,8 @@ func checkVolumes(t *testing.T, o *chartObjects) {
 		if h := v.HostPath; h != nil && (!path.IsAbs(h.Path) || path.Clean(h.Path) != h.Path) {
 			t.Errorf("volume %q is the host's %q", v.Name, h.Path)
 		}
-		if v.Secret != nil && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o400) {
-			t.Errorf("volume %q has the mode %v", v.Name, v.Secret.DefaultMode)
+		if s := v.Secret; s != nil && (s.DefaultMode == nil || *s.DefaultMode != 0o400 || s.Optional != nil && *s.Optional) {
+			t.Errorf("volume %q has the mode %v; a pod starts without it: %v", v.Name, s.DefaultMode, s.Optional)
 		}
 	}
 	mounts := o.container().VolumeMounts
@@ -340,7 +340,11 @@ func checkPaths(t *testing.T, o *chartObjects) {
 			t.Errorf("%s is not of the ConfigMap %s with %v: %v", p, o.config.Name, o.config.Data, err)
 		}
 	}
-	if p, given := o.setting("--gossip-key-file"); given {
+	p, given := o.setting("--gossip-key-file")
+	if _, insecure := o.setting("--insecure-gossip"); insecure == given {
+		t.Errorf("--gossip-key-file=%s, --insecure-gossip: %t", p, insecure)
+	}
+	if given {
 		_, v, err := o.mount(p)
 		if err != nil || v.Secret == nil || len(v.Secret.Items) != 1 || v.Secret.Items[0].Path != path.Base(p) {
 			t.Errorf("%s is not of a Secret: %v", p, err)

@@ -1,7 +1,9 @@
 package deploy_test
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,6 +26,15 @@ func TestManifestIsRendered(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkChart(t, o, "dupip", helm.Namespace)
+	// Its first comment has the command for the Secret that the pods wait for.
+	_, v, err := o.mount("/etc/dupip/gossip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := fmt.Sprintf("kubectl -n %s create secret generic %s --from-file=%s=/dev/stdin\n", helm.Namespace, v.Secret.SecretName, v.Secret.Items[0].Key)
+	if comment, _, _ := strings.Cut(string(want), "apiVersion:"); !strings.Contains(comment, command) {
+		t.Errorf("the first comment lacks %q:\n%s", command, comment)
+	}
 }
 
 // The chart's alerts are those of everybody.

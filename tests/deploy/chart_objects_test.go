@@ -26,8 +26,10 @@ import (
 
 const chartDir = "../../deploy/chart"
 
-// chartObjects are all that the chart may ever render: no Secret, no right, no account's token.
+// chartObjects are all that the chart may ever render: no right, no account's token. There is a secret
+// only where Helm reads a cluster.
 type chartObjects struct {
+	secret  *corev1.Secret
 	account *corev1.ServiceAccount
 	service *corev1.Service
 	config  *corev1.ConfigMap
@@ -36,12 +38,12 @@ type chartObjects struct {
 	rule    *monitoringv1.PrometheusRule
 }
 
-// renderChart renders the chart.
+// renderChart renders the chart with the values of testdata/key.yaml, which other values override.
 func renderChart(t *testing.T, release, namespace, values string) (*chartObjects, error) {
 	t.Helper()
 	testneeds.Slow(t)
 	seen()
-	text, err := helm.Run(t.Context(), values, "template", release, chartDir, "--namespace", namespace, "--values", "-")
+	text, err := helm.Run(t.Context(), values, "template", release, chartDir, "--namespace", namespace, "--values", "testdata/key.yaml", "--values", "-")
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +87,8 @@ func (o *chartObjects) add(document []byte) error {
 	switch kind.APIVersion + " " + kind.Kind {
 	case "v1 ServiceAccount":
 		return strictly(document, &o.account)
+	case "v1 Secret":
+		return strictly(document, &o.secret)
 	case "v1 Service":
 		return strictly(document, &o.service)
 	case "v1 ConfigMap":

@@ -33,6 +33,9 @@ var renderings = map[string]rendering{
 		equal(t, "image", o.container().Image, "localhost/dupip:dev")
 		equal(t, "priority class", o.pod().PriorityClassName, "system-node-critical")
 		equal(t, "tolerations", o.pod().Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}})
+		if _, given := o.setting("--insecure-gossip"); given {
+			t.Error("gossip is insecure")
+		}
 	}},
 	"another release": {release: "prod", namespace: "net", want: func(t *testing.T, o *chartObjects) {
 		equal(t, "name", o.daemons.Name, "prod-dupip")
@@ -69,6 +72,12 @@ var renderings = map[string]rendering{
 			}
 		},
 	},
+	"no key": {values: `{gossip: {existingSecret: "", insecure: true}}`, want: func(t *testing.T, o *chartObjects) {
+		wantSetting(t, o, "--insecure-gossip", "true")
+		if path, given := o.setting("--gossip-key-file"); given {
+			t.Errorf("--gossip-key-file=%s", path)
+		}
+	}},
 	"other ports": {values: `{gossip: {port: 17951}, metrics: {port: 19951}}`, want: func(t *testing.T, o *chartObjects) {
 		wantSetting(t, o, "--gossip-port", "17951")
 		wantSetting(t, o, "--metrics-listen", ":19951")

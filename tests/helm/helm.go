@@ -19,26 +19,47 @@ import (
 	"sync"
 )
 
-// Module is the pinned version. The first build takes two minutes on two cores.
-const Module = "helm.sh/helm/v4/cmd/helm@v4.3.1"
+// Version is a pinned version of Helm. The first build takes two minutes on two cores.
+type Version struct{ program func() (string, error) }
+
+// The versions that the chart supports.
+var (
+	V3 = version("helm.sh/helm/v3/cmd/helm@v3.22.0")
+	V4 = version("helm.sh/helm/v4/cmd/helm@v4.3.1")
+)
+
+func version(module string) Version {
+	return Version{sync.OnceValues(func() (string, error) { return build(module) })}
+}
+
+// Run runs [Version.Run] of V4.
+func Run(ctx context.Context, stdin string, args ...string) (string, error) {
+	return V4.Run(ctx, stdin, args...)
+}
 
 // Run runs helm with some arguments, with the text on its standard input, and returns what
-// it printed. An error has only the text from standard error. The user's configuration is not read.
-// Run may be called concurrently.
-func Run(ctx context.Context, stdin string, args ...string) (string, error) {
-	path, err := program()
+// it printed. An error has only the text from standard error. The user's configuration, also that of
+// clusters, is not read. Run may be called concurrently.
+func (v Version) Run(ctx context.Context, stdin string, args ...string) (string, error) {
+	path, err := v.program()
 	if err != nil {
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdin = strings.NewReader(stdin)
-	none := filepath.Join(filepath.Dir(path), "none")
+	dir, err := os.MkdirTemp("", "helm-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "HELM_") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "HELM_CACHE_HOME="+none, "HELM_CONFIG_HOME="+none, "HELM_DATA_HOME="+none)
+	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECACHEDIR", "KUBECONFIG"} {
+		cmd.Env = append(cmd.Env, name+"="+filepath.Join(dir, name))
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -50,13 +71,13 @@ func Run(ctx context.Context, stdin string, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// program is the path of helm in the go command's cache: `go run` itself takes a second
+// build returns the path of helm in the go command's cache: `go run` itself takes a second
 // each time.
-var program = sync.OnceValues(func() (string, error) {
+func build(module string) (string, error) {
 	var path string
 	// What is built is run from a temporary folder; what is there, from the cache.
 	for range 2 {
-		cmd := exec.Command("go", "run", "-exec=echo", Module)
+		cmd := exec.Command("go", "run", "-exec=echo", module)
 		// Outside of this module: its versions are not Helm's.
 		cmd.Dir = os.TempDir()
 		var stderr bytes.Buffer
@@ -73,12 +94,15 @@ var program = sync.OnceValues(func() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("finding helm: it is not at %s", path)
-})
+}
 
 // header begins the rendered manifest.
 const header = `# dupip on every node. Rendered from deploy/chart by make manifests: change the chart, not
 # this. The image is what make image builds; push it where your nodes find it and put its
-# name below.
+# name below. The pods wait for a Secret with the key for gossip. This creates it, once:
+#
+#   head -c 32 /dev/urandom | base64 |
+#     kubectl -n kube-system create secret generic dupip-gossip --from-file=gossip.key=/dev/stdin
 `
 
 // Namespace is where the rendered manifest puts dupip.
@@ -87,9 +111,10 @@ const Namespace = "kube-system"
 // leftOut are the lines of a rendering that name Helm as the installer.
 var leftOut = regexp.MustCompile(`(?m)^(# Source: .*| *(app\.kubernetes\.io/managed-by|helm\.sh/chart): .*)\n`)
 
-// Manifest renders a chart with its own values for those who do without Helm.
+// Manifest renders a chart with its own values, and a Secret that people create, for those who do
+// without Helm.
 func Manifest(ctx context.Context, chart string) ([]byte, error) {
-	text, err := Run(ctx, "", "template", "dupip", chart, "--namespace", Namespace)
+	text, err := Run(ctx, "", "template", "dupip", chart, "--namespace", Namespace, "--set", "gossip.existingSecret=dupip-gossip")
 	if err != nil {
 		return nil, fmt.Errorf("rendering %s: %w", chart, err)
 	}

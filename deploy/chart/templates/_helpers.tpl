@@ -35,10 +35,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
+{{/* The Secret with the gossip key. */}}
+{{- define "dupip.gossipSecret" -}}
+{{- .Values.gossip.existingSecret | default (printf "%s-gossip" (include "dupip.fullname" .)) -}}
+{{- end -}}
+
 {{/* What the schema cannot say, or not in words. */}}
 {{- define "dupip.check" -}}
 {{- if eq (int .Values.gossip.port) (int .Values.metrics.port) -}}
 {{- fail (printf "gossip.port and metrics.port are both %d: give the agent two ports" (int .Values.metrics.port)) -}}
+{{- end -}}
+{{- if and .Values.gossip.existingSecret .Values.gossip.insecure -}}
+{{- fail "gossip.existingSecret and gossip.insecure exclude each other: set one of them" -}}
 {{- end -}}
 {{- range $key, $_ := include "dupip.selectorLabels" . | fromYaml -}}
 {{- if hasKey $.Values.podLabels $key -}}
@@ -52,6 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
       "DUPIP_CLUSTER" "cluster"
       "DUPIP_GOSSIP_PORT" "gossip.port"
       "DUPIP_GOSSIP_KEY_FILE" "gossip.existingSecret"
+      "DUPIP_INSECURE_GOSSIP" "gossip.insecure"
       "DUPIP_CONFIG" "config"
       "DUPIP_CRI_SOCKET" "runtime.socket"
       "DUPIP_METRICS_LISTEN" "metrics.port"
@@ -67,6 +76,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
       "--gossip-port" "gossip.port"
       "--metrics-listen" "metrics.port"
       "--gossip-key-file" "gossip.existingSecret"
+      "--insecure-gossip" "gossip.insecure"
       "--config" "config"
       "--cri-socket" "runtime.socket"
       "--state-dir" "state.hostPath"
