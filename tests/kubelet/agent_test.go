@@ -16,39 +16,9 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/dupip/dupip/tests/kubelet"
 	"github.com/dupip/dupip/tests/lab"
 )
-
-// key is for gossip; its Secret is mounted as it should be, for its owner only.
-const key = "c2l4dGVlbiBieXRlcyBhcmUgZW5vdWdoIGhlcmUhISE="
-
-// withKey gives the agent the key.
-func withKey(s *testNode) kubelet.Change {
-	s.Helper()
-	s.Do(s.SetSecret("dupip-gossip", map[string]string{"keys": key + "\n"}))
-	mode := int32(0o400)
-	return changes(
-		withMount("gossip", "/etc/dupip/gossip", corev1.VolumeSource{
-			Secret: &corev1.SecretVolumeSource{SecretName: "dupip-gossip", DefaultMode: &mode},
-		}),
-		withEnv("DUPIP_GOSSIP_KEY_FILE", "/etc/dupip/gossip/keys"),
-	)
-}
-
-// changes makes one of several.
-func changes(all ...kubelet.Change) kubelet.Change {
-	return func(p *corev1.PodSpec) error {
-		for _, change := range all {
-			if err := change(p); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
 
 // The agent in the container that a cluster runs: it finds existing and new pods by name; it has no
 // problem; it ends cleanly and leaves only its state, which the next one restores.
@@ -66,9 +36,8 @@ func TestAsDeployed(t *testing.T) {
 			const pods = 5
 			l := lab.NewT(t)
 			s := newTestNode(l, tt.plugin)
-			changes := append(slices.Clone(tt.changes), withKey(s))
 			olderPods := s.pods("older", pods)
-			a := s.agent(changes...)
+			a := s.agent(tt.changes...)
 			s.bound(a, olderPods...)
 			later := s.pods("later", pods)
 			s.bound(a, append(olderPods, later...)...)
@@ -95,7 +64,7 @@ func TestAsDeployed(t *testing.T) {
 			if files := filesBelow(l, state); !slices.Equal(files, []string{"state.json"}) {
 				t.Errorf("an agent that was stopped has left %q", files)
 			}
-			next := s.agent(changes...)
+			next := s.agent(tt.changes...)
 			s.bound(next, olderPods...)
 			for ip, id := range s.confirmed(next, duplicates) {
 				if ids[ip] != id {

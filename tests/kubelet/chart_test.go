@@ -29,7 +29,7 @@ config: {networks: [{name: first, match: {peers: [eth0], cidrs: [10.244.0.0/16]}
 	if s.Kubelet, err = kubelet.New(s.Runtime, path); err != nil {
 		t.Fatal(err)
 	}
-	l.Do(s.SetSecret("dupip-gossip", map[string]string{"keys": key + "\n"}))
+	l.Do(s.SetSecret("dupip-gossip", map[string]string{"keys": l.Key() + "\n"}))
 	a := s.agent()
 	if text, err := a.CLI(t.Context(), "status"); err != nil || strings.Contains(text, "NOT encrypted") {
 		t.Errorf("gossip is not encrypted (%v):\n%s", err, text)
@@ -49,7 +49,7 @@ config: {networks: [{name: first, match: {peers: [eth0], cidrs: [10.244.0.0/16]}
 
 	l.Do(
 		s.SetConfigMap("dupip", map[string]string{"dupip.yaml": "networks: [{name: second, match: {peers: [eth0]}}]\n"}),
-		s.SetSecret("dupip-gossip", map[string]string{"keys": key + "\nYW5vdGhlciBzaXh0ZWVuIGJ5dGVzIG9mIGEga2V5ISE=\n"}),
+		s.SetSecret("dupip-gossip", map[string]string{"keys": l.Key() + "\n" + lab.NewKey() + "\n"}),
 	)
 	bound("second")
 	l.Eventually("a changed Secret", func() error {

@@ -24,7 +24,7 @@ func TestConfigMap(t *testing.T) {
 		return map[string]string{"config.yaml": fmt.Sprintf("networks:\n  - name: %s\n    match: {bridges: [cni0]}\n", name)}
 	}
 	l.Do(s.SetConfigMap("dupip", network("first")))
-	a := s.agent(withKey(s), withEnv("DUPIP_CONFIG", "/etc/dupip/config/config.yaml"),
+	a := s.agent(withEnv("DUPIP_CONFIG", "/etc/dupip/config/config.yaml"),
 		withMount("config", "/etc/dupip/config", corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "dupip"}},
 		}))
@@ -52,7 +52,7 @@ func TestConfigMap(t *testing.T) {
 	within("third")
 
 	// The key is its owner's only, and the agent, without the right to pass over that, is.
-	path, err := a.HostPath("/etc/dupip/gossip/keys")
+	path, err := a.HostPath("/etc/dupip/gossip/gossip.key")
 	l.Do(err)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o400 {
 		t.Errorf("the key file: %v (%v)", info, err)

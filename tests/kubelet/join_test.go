@@ -17,7 +17,7 @@ func TestJoinByName(t *testing.T) {
 	sites := []*testNode{newTestNode(l, ptp), newTestNode(l, ptp)}
 	var agents []*kubelet.Agent
 	for _, s := range sites {
-		agents = append(agents, s.agent(withKey(s)))
+		agents = append(agents, s.agent())
 	}
 	for i, s := range sites {
 		l.Eventually("two members", func() error {

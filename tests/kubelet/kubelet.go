@@ -49,6 +49,8 @@ func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 		cluster:  clusterOf(r.Node.Lab()),
 		objects:  make(map[objectKey]map[string]string),
 	}
+	// What the manifest's first comment creates; all nodes of a lab are one cluster.
+	k.objects[objectKey{secret, "dupip-gossip"}] = map[string]string{"gossip.key": r.Node.Lab().Key()}
 	for _, c := range m.configs {
 		k.objects[objectKey{configMap, c.Name}] = c.Data
 	}

@@ -50,6 +50,7 @@ func TestManifestIsUnderstood(t *testing.T) {
 		{"a path of the host", "path: /var/lib/dupip", "path: /var/lib/other", "/var/lib/other"},
 		{"a volume", "emptyDir: {}", "emptyDir: {medium: Memory}", "Memory"},
 		{"a kind of volume", "emptyDir: {}", "downwardAPI: {}", "downwardAPI"},
+		{"the gossip key's Secret is not there", "secretName: dupip-gossip", "secretName: other", "no Secret other"},
 		{"an object that is not there", "emptyDir: {}", "configMap: {name: x}", "no ConfigMap x"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -44,15 +44,18 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	return doc.Nodes, err
 }
 
-// makeKey makes the file with the key of the lab's cluster.
+// makeKey makes the key of the lab's cluster, and its file.
 func (l *Lab) makeKey() error {
 	dir, err := TempDir()
 	if err != nil {
 		return err
 	}
-	l.keyFile = filepath.Join(dir, l.prefix+"gossip.key")
-	return os.WriteFile(l.keyFile, []byte(NewKey()+"\n"), 0o600)
+	l.key, l.keyFile = NewKey(), filepath.Join(dir, l.prefix+"gossip.key")
+	return os.WriteFile(l.keyFile, []byte(l.key+"\n"), 0o600)
 }
+
+// Key returns the gossip key of the lab's cluster, which [Node.ClusterFlags] give to agents.
+func (l *Lab) Key() string { return l.key }
 
 // NewKey returns a random gossip key as key files have it on a line.
 func NewKey() string {

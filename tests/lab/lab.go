@@ -30,9 +30,9 @@ var (
 // goroutines.
 type Lab struct {
 	prefix string
-	// keyFile has the gossip key of this lab's agents.
-	keyFile string
-	stop    func() bool
+	// key is for the gossip of the lab's agents; keyFile has it.
+	key, keyFile string
+	stop         func() bool
 	ended   chan struct{}
 
 	mu      sync.Mutex
