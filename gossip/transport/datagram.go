@@ -33,10 +33,10 @@ const (
 	MaxDatagram = 1200
 	// MaxPayload is the most bytes that a datagram carries.
 	MaxPayload = MaxDatagram - headerSize - chacha20poly1305.NonceSizeX - innerSize - chacha20poly1305.Overhead
-)
 
-// firstOfVersion1 begins datagrams and streams of memberlist that have a label, as all of dupip 0.1 do.
-const firstOfVersion1 = 244
+	// firstOfVersion1 begins datagrams and streams of memberlist that have a label, as all of dupip 0.1 do.
+	firstOfVersion1 = 244
+)
 
 // kind is what a datagram or stream is for.
 type kind byte
@@ -46,83 +46,75 @@ const (
 	kindOwn
 )
 
-// datagram is an opened one.
-type datagram struct {
-	from    wire.MemberID
-	kind    kind
-	payload []byte
-}
-
 func appendHeader(b []byte, first byte, label uint32, to wire.MemberID) []byte {
 	b = binary.BigEndian.AppendUint32(append(b, first), label)
 	return binary.BigEndian.AppendUint64(b, uint64(to))
 }
 
-// appendDatagram appends a datagram with that payload.
-func (t *Transport) appendDatagram(b []byte, to wire.MemberID, k kind, payload []byte) []byte {
-	inner := func(b []byte) []byte {
-		b = binary.BigEndian.AppendUint64(b, uint64(t.ID))
-		b = binary.BigEndian.AppendUint64(b, t.seq.Add(1))
-		return append(append(b, byte(k)), payload...)
-	}
-	if t.keys == nil {
-		return inner(appendHeader(b, bytePlain, t.label, to))
-	}
-	b = appendHeader(b, byteSealed, t.label, to)
+// datagram returns a datagram with a payload.
+func (t *Transport) datagram(to wire.MemberID, k kind, payload []byte) []byte {
+	b := appendHeader(make([]byte, 0, MaxDatagram), t.first, t.label, to)
 	header := b
-	var nonce [chacha20poly1305.NonceSizeX]byte
-	rand.Read(nonce[:])
-	b = append(b, nonce[:]...)
-	var plain [innerSize + MaxPayload]byte
-	return t.keys.list()[0].aead.Seal(b, nonce[:], inner(plain[:0]), header)
+	if t.keys != nil {
+		b = b[:headerSize+chacha20poly1305.NonceSizeX]
+		rand.Read(b[headerSize:])
+	}
+	inner := len(b)
+	b = binary.BigEndian.AppendUint64(b, uint64(t.ID))
+	b = binary.BigEndian.AppendUint64(b, t.seq.Add(1))
+	b = append(append(b, byte(k)), payload...)
+	if t.keys == nil {
+		return b
+	}
+	return t.keys.list()[0].aead.Seal(b[:inner], b[headerSize:inner], b[inner:], header)
 }
 
-// open opens a datagram in place, or returns why it is refused.
-func (t *Transport) open(b []byte) (d datagram, why Drop) {
+// open opens a datagram, or returns why it is refused. The payload is valid until the next call.
+func (t *Transport) open(b []byte) (from wire.MemberID, k kind, payload []byte, why drop) {
 	switch {
-	case len(b) > MaxDatagram:
-		return d, DropOversize
 	case len(b) > 0 && b[0] == firstOfVersion1:
-		return d, DropVersion
-	case len(b) < headerSize || b[0] != bytePlain && b[0] != byteSealed:
-		return d, DropMalformed
+		return 0, 0, nil, dropVersion
+	case len(b) > MaxDatagram:
+		return 0, 0, nil, dropOversize
+	case len(b) < headerSize || b[0] < bytePlain || b[0] > byteAnswer:
+		return 0, 0, nil, dropMalformed
 	case binary.BigEndian.Uint32(b[1:]) != t.label:
-		return d, DropLabel
-	case wire.MemberID(binary.BigEndian.Uint64(b[5:])) != t.ID:
-		return d, DropReceiver
+		return 0, 0, nil, dropLabel
 	case (b[0] == byteSealed) != (t.keys != nil):
-		return d, DropKey
+		return 0, 0, nil, dropKey
+	case wire.MemberID(binary.BigEndian.Uint64(b[5:])) != t.ID:
+		return 0, 0, nil, dropReceiver
+	case b[0] != t.first:
+		return 0, 0, nil, dropMalformed
 	}
 	inner := b[headerSize:]
 	if t.keys != nil {
-		if inner = t.keys.open(inner, b[:headerSize]); inner == nil {
-			return d, DropKey
+		if inner = t.keys.open(t.opened[:0], inner, b[:headerSize]); inner == nil {
+			return 0, 0, nil, dropKey
 		}
 	}
 	if len(inner) < innerSize {
-		return d, DropMalformed
+		return 0, 0, nil, dropMalformed
 	}
-	d.from = wire.MemberID(binary.BigEndian.Uint64(inner))
-	d.kind, d.payload = kind(inner[16]), inner[innerSize:]
+	from, k, payload = wire.MemberID(binary.BigEndian.Uint64(inner)), kind(inner[16]), inner[innerSize:]
 	switch {
-	case d.kind != kindMemberlist && d.kind != kindOwn:
-		return d, DropMalformed
+	case k != kindMemberlist && k != kindOwn:
+		return 0, 0, nil, dropMalformed
 	// Without a key anybody could exhaust the window of anybody.
-	case t.keys != nil && !t.windows.accept(d.from, binary.BigEndian.Uint64(inner[8:])):
-		return d, DropReplay
+	case t.keys != nil && !t.windows.get(from, func() *window { return new(window) }).accept(binary.BigEndian.Uint64(inner[8:])):
+		return 0, 0, nil, dropReplay
 	}
-	return d, 0
+	return from, k, payload, 0
 }
 
-// open opens what follows the header, in place; nil if no key does.
-func (k *Keys) open(b, header []byte) []byte {
+// open appends to dst what follows the header; nil if no key opens it.
+func (k *Keys) open(dst, b, header []byte) []byte {
 	if len(b) < chacha20poly1305.NonceSizeX {
 		return nil
 	}
 	nonce, sealed := b[:chacha20poly1305.NonceSizeX], b[chacha20poly1305.NonceSizeX:]
 	for _, key := range k.list() {
-		// A failed attempt clears what it was to write.
-		if plain, err := key.aead.Open(nil, nonce, sealed, header); err == nil {
+		if plain, err := key.aead.Open(dst, nonce, sealed, header); err == nil {
 			return plain
 		}
 	}

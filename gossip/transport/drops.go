@@ -8,82 +8,76 @@ import (
 	"time"
 )
 
-// Drop is why something was not accepted or not sent.
-type Drop uint8
+// drop is why something was not accepted or not sent.
+type drop uint8
 
-// The reasons.
 const (
-	DropOversize  Drop = iota + 1 // larger than anything that an agent sends
-	DropMalformed                 // not of an agent
-	DropVersion                   // of an agent of version 0.1
-	DropLabel                     // of another cluster
-	DropReceiver                  // for another incarnation
-	DropKey                       // sealed with another key, or only one side has a key
-	DropReplay                    // came before, or too late
-	DropSource                    // too many of one address, or of all
-	DropStream                    // a connection beyond the limits, or one that stalled
-	DropUnsent                    // the network refused it
-	DropUnproven                  // the receiver has not proven that it is there
+	dropOversize  drop = iota + 1 // larger than anything that an agent sends
+	dropMalformed                 // not of an agent
+	dropVersion                   // of an agent of version 0.1
+	dropLabel                     // of another cluster
+	dropReceiver                  // for another incarnation
+	dropKey                       // sealed with another key, or only one side has a key
+	dropReplay                    // received before, or too late
+	dropSource                    // too many from one address, or from all
+	dropStream                    // a connection beyond the limits, or one that stalled
+	dropUnsent                    // the network refused it
+	dropUnproven                  // the receiver has not proven that it is there
 	dropCount
 )
 
+// dropNames are the values of the label "reason" in metrics.
 var dropNames = [dropCount]string{
 	"", "oversize", "malformed", "version", "label", "receiver", "key", "replay", "source", "stream", "unsent", "unproven",
 }
 
-// String returns the value of the label "reason" in metrics.
-func (d Drop) String() string { return dropNames[d] }
-
-// Drops counts by reason, and remembers where the last came from that tell of an operator's mistake.
-// It is safe for concurrent use.
-type Drops struct {
-	counts [dropCount]atomic.Uint64
-
-	mu    sync.Mutex
-	lasts map[Drop]last
-}
-
-type last struct {
-	from netip.Addr
-	at   time.Time
-}
-
-func (d *Drops) add(why Drop) { d.counts[why].Add(1) }
-
-func (d *Drops) from(why Drop, from netip.Addr, now time.Time) {
-	d.add(why)
-	if mistakes[why] == "" {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lasts == nil {
-		d.lasts = make(map[Drop]last)
-	}
-	d.lasts[why] = last{from, now}
-}
-
-// mistakes are the reasons that say that an agent is configured otherwise than this one. The text has
-// the address.
-var mistakes = map[Drop]string{
-	DropVersion: "an agent of dupip 0.1 at %s is in a cluster of its own: finish the upgrade; until then the two halves find only their own duplicates",
-	DropLabel:   "gossip from %s is of another cluster: if this node belongs there, give both the same --cluster",
-	DropKey:     "gossip from %s does not fit the keys of this node: give both the same --gossip-key-file",
+// mistakes are for people: reasons that say that an agent is configured otherwise than this one. The
+// text has its address, which without a connection may be forged.
+var mistakes = [dropCount]string{
+	dropVersion: "an agent of dupip 0.1 at %s is in a cluster of its own: finish the upgrade; until then the two halves find only their own duplicates",
+	dropLabel:   "the agent at %s is of another cluster: if this node belongs there, give both the same --cluster",
+	dropKey:     "the agent at %s does not have the gossip key of this node: give both the same --gossip-key-file",
 }
 
 // mistakeFor is how long a mistake is reported after the last sign of it.
 const mistakeFor = 5 * time.Minute
 
-// Problems are clauses for people.
+// drops counts by reason, and remembers where the last mistake came from. It is safe for concurrent use.
+type drops struct {
+	counts [dropCount]atomic.Uint64
+
+	mu    sync.Mutex
+	lasts [dropCount]struct {
+		from netip.Addr
+		at   time.Time
+	}
+}
+
+func (d *drops) add(why drop) { d.counts[why].Add(1) }
+
+// addFrom adds something of an address.
+func (d *drops) addFrom(why drop, from netip.Addr) {
+	d.add(why)
+	if mistakes[why] != "" {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.lasts[why].from, d.lasts[why].at = from, time.Now()
+	}
+}
+
+// Problems returns what is wrong as clauses for people: mistakes of the last 5 minutes, and a key file that
+// cannot be read.
 func (t *Transport) Problems(now time.Time) (all []string) {
 	if t.keys != nil {
-		all = t.keys.problems()
+		if problem := t.keys.problem.Load(); problem != nil {
+			all = append(all, *problem)
+		}
 	}
 	t.drops.mu.Lock()
 	defer t.drops.mu.Unlock()
-	for _, why := range []Drop{DropVersion, DropLabel, DropKey} {
-		if l, ok := t.drops.lasts[why]; ok && now.Sub(l.at) < mistakeFor {
-			all = append(all, fmt.Sprintf(mistakes[why], l.from))
+	for why, last := range t.drops.lasts {
+		if !last.at.IsZero() && now.Sub(last.at) < mistakeFor {
+			all = append(all, fmt.Sprintf(mistakes[why], last.from))
 		}
 	}
 	return all
@@ -92,8 +86,8 @@ func (t *Transport) Problems(now time.Time) (all []string) {
 // Dropped returns the counts by reason, also those that are 0.
 func (t *Transport) Dropped() map[string]uint64 {
 	counts := make(map[string]uint64, dropCount)
-	for d := Drop(1); d < dropCount; d++ {
-		counts[d.String()] = t.drops.counts[d].Load()
+	for why := drop(1); why < dropCount; why++ {
+		counts[dropNames[why]] = t.drops.counts[why].Load()
 	}
 	return counts
 }

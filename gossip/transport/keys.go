@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/cipher"
@@ -14,19 +13,15 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"math/big"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/crypto/chacha20poly1305"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -37,111 +32,94 @@ const (
 
 // Keys are the keys of a file, which may change while they are used. It is safe for concurrent use.
 type Keys struct {
-	path  string
-	log   *slog.Logger
-	inUse atomic.Pointer[[]key]
-
-	mu      sync.Mutex
-	stamp   stamp // of the content in use
-	problem string
+	path    string
+	log     *slog.Logger
+	inUse   atomic.Pointer[[]key]
+	problem atomic.Pointer[string] // nil if the file could be read
 }
 
 // key is one key of the file, and what is derived from it.
 type key struct {
-	aead cipher.AEAD // of datagrams
+	secret []byte
+	aead   cipher.AEAD // of datagrams
 	// Both sides of a stream prove that they have the private key of this certificate.
 	certificate tls.Certificate
 	public      ed25519.PublicKey
-}
-
-// stamp tells one content of a file from another. Volumes of Kubernetes change by a link
-// that turns to another file, so the inode is part of it.
-type stamp struct {
-	inode, device uint64
-	size          int64
-	modified      time.Time
-	mode          fs.FileMode
 }
 
 // OpenKeys reads the keys of a file: one a line, 16, 24 or 32 bytes in base64. The first seals, all
 // open. Empty lines and those that begin with # are skipped. Only its owner may be able to write the
 // file. Errors are for users and never quote it.
 func OpenKeys(path string, log *slog.Logger) (*Keys, error) {
-	list, at, err := readKeys(path)
-	if err != nil {
+	k := &Keys{path: path, log: log}
+	k.inUse.Store(new([]key))
+	if _, err := k.read(); err != nil {
 		return nil, err
 	}
-	k := &Keys{path: path, log: log, stamp: at}
-	if err := k.use(list); err != nil {
-		return nil, err
-	}
-	k.warn()
 	return k, nil
 }
 
 // CountKeys reads a file of keys as [OpenKeys] does and returns their number.
 func CountKeys(path string) (int, error) {
-	list, _, err := readKeys(path)
-	return len(list), err
+	secrets, _, err := readKeys(path)
+	return len(secrets), err
 }
 
 // list returns the keys, at least one.
 func (k *Keys) list() []key { return *k.inUse.Load() }
 
-// use derives what is needed from keys, and uses them from now on.
-func (k *Keys) use(list [][]byte) error {
-	keys := make([]key, 0, len(list))
-	for _, secret := range list {
-		derived, err := deriveKey(secret)
-		if err != nil {
-			return fmt.Errorf("gossip key file %s: %w", k.path, err)
+// read reads the file, and uses its keys from now on. It reports whether they are others than before.
+func (k *Keys) read() (changed bool, err error) {
+	secrets, mode, err := readKeys(k.path)
+	if err != nil {
+		return false, err
+	}
+	if slices.EqualFunc(secrets, k.list(), func(secret []byte, known key) bool { return bytes.Equal(secret, known.secret) }) {
+		return false, nil
+	}
+	keys := make([]key, len(secrets))
+	for i, secret := range secrets {
+		if keys[i], err = deriveKey(secret); err != nil {
+			return false, fmt.Errorf("gossip key file %s: %w", k.path, err)
 		}
-		keys = append(keys, derived)
 	}
 	k.inUse.Store(&keys)
-	return nil
+	if mode&0o004 != 0 {
+		k.log.Warn("all users of this node can read the gossip keys; run chmod o-r", "file", k.path)
+	}
+	return true, nil
 }
 
 // deriveKey makes a key for datagrams and a key pair for streams of one secret (RFC 5869).
-func deriveKey(secret []byte) (key, error) {
-	sealing, err := hkdf.Key(sha256.New, secret, nil, format+" datagrams", chacha20poly1305.KeySize)
+func deriveKey(secret []byte) (k key, err error) {
+	derived, err := hkdf.Key(sha256.New, secret, nil, format, chacha20poly1305.KeySize+ed25519.SeedSize)
 	if err != nil {
-		return key{}, err
+		return k, err
 	}
-	aead, err := chacha20poly1305.NewX(sealing)
-	if err != nil {
-		return key{}, err
+	if k.aead, err = chacha20poly1305.NewX(derived[:chacha20poly1305.KeySize]); err != nil {
+		return k, err
 	}
-	seed, err := hkdf.Key(sha256.New, secret, nil, format+" streams", ed25519.SeedSize)
-	if err != nil {
-		return key{}, err
-	}
-	private := ed25519.NewKeyFromSeed(seed)
-	public := private.Public().(ed25519.PublicKey)
+	private := ed25519.NewKeyFromSeed(derived[chacha20poly1305.KeySize:])
+	k.secret, k.public = secret, private.Public().(ed25519.PublicKey)
 	// Nothing in the certificate counts but its key.
 	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	if err != nil {
-		return key{}, err
-	}
-	return key{aead, tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: private}, public}, nil
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, k.public, private)
+	k.certificate = tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: private}
+	return k, err
 }
 
-// serverTLS and clientTLS are the configurations of the two sides of a stream: each shows the
-// certificate of the first key, and accepts those of all keys. Nobody resumes a session: that would
-// not show a certificate.
-func (k *Keys) serverTLS() *tls.Config {
+// tls returns the configuration of either side of a stream: it shows the certificate of the first key,
+// and accepts those of all keys. Nobody resumes a session: that would not show a certificate, and nobody
+// can choose a slow key exchange. The header of the stream is part of the handshake, so that it cannot be
+// changed on its way.
+func (k *Keys) tls(header []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{k.list()[0].certificate},
-		ClientAuth: tls.RequireAnyClientCert, VerifyConnection: k.verify, SessionTicketsDisabled: true,
-	}
-}
-
-func (k *Keys) clientTLS() *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{k.list()[0].certificate},
+		ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
 		InsecureSkipVerify: true, //nolint:gosec // verify pins the key instead of a name
 		VerifyConnection:   k.verify,
+		CurvePreferences:   []tls.CurveID{tls.X25519},
+		NextProtos:         []string{string(header)},
 	}
 }
 
@@ -156,14 +134,7 @@ func (k *Keys) verify(state tls.ConnectionState) error {
 	return errOtherKey
 }
 
-func (k *Keys) warn() {
-	if k.stamp.mode&0o004 != 0 {
-		k.log.Warn("all users of this node can read the gossip keys; run chmod o-r", "file", k.path)
-	}
-}
-
-// watch takes over what changes in the file, until ctx ends. What cannot be read changes
-// nothing.
+// watch reads the file again and again until ctx ends. What cannot be read changes nothing.
 func (k *Keys) watch(ctx context.Context) {
 	ticker := time.NewTicker(keyPoll)
 	defer ticker.Stop()
@@ -172,136 +143,74 @@ func (k *Keys) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			k.look()
+			k.reload()
 		}
 	}
 }
 
-// look reads the file if it changed.
-func (k *Keys) look() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	info, err := os.Stat(k.path)
-	if err == nil && stampOf(info) == k.stamp {
-		k.solved()
-		return
-	}
-	list, at, err := readKeys(k.path)
+func (k *Keys) reload() {
+	changed, err := k.read()
 	if err != nil {
-		text := err.Error() + "; the previous keys stay active"
-		if text != k.problem {
-			k.log.Error("reading the gossip keys again failed; the previous keys stay active", "error", err)
+		problem := err.Error() + "; the previous keys stay active"
+		if was := k.problem.Swap(&problem); was == nil || *was != problem {
+			k.log.Error("reading the gossip keys failed; the previous keys stay active", "error", err)
 		}
-		k.problem = text
-		return
-	}
-	if err := k.use(list); err != nil {
-		k.problem = err.Error()
-		return
-	}
-	k.stamp = at
-	k.log.Info("gossip keys read again", "file", k.path, "keys", len(list))
-	k.warn()
-	k.solved()
-}
-
-func (k *Keys) solved() {
-	if k.problem != "" {
-		k.log.Info("gossip keys can be read again", "file", k.path)
-		k.problem = ""
+	} else if k.problem.Swap(nil) != nil || changed {
+		k.log.Info("gossip keys read again", "file", k.path, "keys", len(k.list()))
 	}
 }
 
-// problems is a clause for people, or none.
-func (k *Keys) problems() []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.problem == "" {
-		return nil
-	}
-	return []string{k.problem}
-}
-
-// readKeys reads a file of keys, see [OpenKeys].
-func readKeys(path string) ([][]byte, stamp, error) {
-	list, at, err := loadKeys(path)
-	if err != nil {
+// readKeys reads the secrets in a file of keys, see [OpenKeys].
+func readKeys(path string) (secrets [][]byte, mode fs.FileMode, err error) {
+	defer func() {
 		if failed, ok := errors.AsType[*fs.PathError](err); ok {
 			err = failed.Err
 		}
-		return nil, stamp{}, fmt.Errorf("gossip key file %s: %w", path, err)
-	}
-	return list, at, nil
-}
-
-func loadKeys(path string) ([][]byte, stamp, error) {
-	// Opening a FIFO would wait for a writer.
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, stamp{}, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, stamp{}, err
-	}
-	before := stampOf(info)
-	switch {
-	case !info.Mode().IsRegular():
-		return nil, stamp{}, errors.New("it is not a regular file")
-	case before.mode&0o022 != 0:
-		return nil, stamp{}, fmt.Errorf("others than its owner may write it (mode %04o); chmod go-w", before.mode)
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
-	if err != nil {
-		return nil, stamp{}, err
-	}
-	if info, err = file.Stat(); err != nil {
-		return nil, stamp{}, err
-	} else if stampOf(info) != before {
-		return nil, stamp{}, errors.New("it is being written")
-	}
-	list, err := parseKeys(data)
-	return list, before, err
-}
-
-func parseKeys(data []byte) (list [][]byte, err error) {
-	if len(data) > maxKeyFile {
-		return nil, fmt.Errorf("it has more than %d bytes", maxKeyFile)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for number := 1; lines.Scan(); number++ {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 || line[0] == '#' {
-			continue
-		}
-		key, err := base64.StdEncoding.AppendDecode(nil, line)
 		if err != nil {
-			return nil, fmt.Errorf("line %d is not base64", number)
+			err = fmt.Errorf("gossip key file %s: %w", path, err)
 		}
-		if len(key) != 16 && len(key) != 24 && len(key) != 32 {
-			return nil, fmt.Errorf("line %d has %d bytes; a key has 16, 24 or 32", number, len(key))
-		}
-		if slices.ContainsFunc(list, func(other []byte) bool { return bytes.Equal(key, other) }) {
-			continue
-		}
-		list = append(list, key)
+	}()
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, err
 	}
-	switch {
-	case lines.Err() != nil:
-		return nil, lines.Err()
-	case len(list) == 0:
-		return nil, errors.New("it has no key; make one with: head -c 32 /dev/urandom | base64")
-	case len(list) > maxKeys:
-		return nil, fmt.Errorf("it has %d keys; %d are allowed", len(list), maxKeys)
+	switch mode = info.Mode(); {
+	case !mode.IsRegular():
+		return nil, 0, errors.New("it is not a regular file")
+	case mode&0o022 != 0:
+		return nil, 0, fmt.Errorf("others than its owner may write it (mode %04o); chmod go-w", mode.Perm())
+	case info.Size() > maxKeyFile:
+		return nil, 0, fmt.Errorf("it has more than %d bytes", maxKeyFile)
 	}
-	return list, nil
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	secrets, err = parseKeys(data)
+	return secrets, mode, err
 }
 
-func stampOf(info fs.FileInfo) stamp {
-	s := stamp{size: info.Size(), modified: info.ModTime(), mode: info.Mode().Perm()}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		s.inode, s.device = stat.Ino, stat.Dev
+func parseKeys(data []byte) (secrets [][]byte, err error) {
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		secret, err := base64.StdEncoding.AppendDecode(nil, line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d is not base64", i+1)
+		}
+		if len(secret) != 16 && len(secret) != 24 && len(secret) != 32 {
+			return nil, fmt.Errorf("line %d has %d bytes; a key has 16, 24 or 32", i+1, len(secret))
+		}
+		if !slices.ContainsFunc(secrets, func(other []byte) bool { return bytes.Equal(secret, other) }) {
+			secrets = append(secrets, secret)
+		}
 	}
-	return s
+	switch {
+	case len(secrets) == 0:
+		return nil, errors.New("it has no key; make one with: head -c 32 /dev/urandom | base64")
+	case len(secrets) > maxKeys:
+		return nil, fmt.Errorf("it has %d keys; %d are allowed", len(secrets), maxKeys)
+	}
+	return secrets, nil
 }

@@ -18,10 +18,11 @@ const (
 	amplification = 3
 	freeEvery     = time.Second
 	freeRate      = 50
-	// maxPaths bounds the addresses that are remembered; twice as many are for some time.
-	maxPaths  = 16384
-	tokenSize = 16
-	probeSize = headerSize + tokenSize
+	maxBudget     = 64 * MaxDatagram
+	tokenSize     = 16
+	probeSize     = headerSize + tokenSize
+	// maxProven and maxUnproven bound the addresses that are remembered; twice as many are for some time.
+	maxProven, maxUnproven = 16384, 4096
 )
 
 // paths bounds what is sent to addresses of which nobody proved that they want it: without a key,
@@ -34,13 +35,12 @@ type paths struct {
 	secret [32]byte
 	free   *rate.Limiter
 
-	mu sync.Mutex
-	// As with windows, addresses that were not used for long make room.
-	young, old map[netip.AddrPort]*path
+	mu       sync.Mutex
+	proven   recent[netip.AddrPort, struct{}]
+	unproven recent[netip.AddrPort, path]
 }
 
 type path struct {
-	proven   bool
 	budget   int // bytes
 	lastFree time.Time
 	waiting  []byte // a datagram, until the address is proven
@@ -48,32 +48,16 @@ type path struct {
 
 func newPaths() *paths {
 	p := &paths{free: rate.NewLimiter(freeRate, freeRate)}
+	p.proven.half, p.unproven.half = maxProven, maxUnproven
 	rand.Read(p.secret[:])
 	return p
 }
 
-func (p *paths) get(at netip.AddrPort) *path {
-	of := p.young[at]
-	if of == nil {
-		if of = p.old[at]; of == nil {
-			of = new(path)
-		}
-		if p.young == nil || len(p.young) >= maxPaths {
-			p.young, p.old = make(map[netip.AddrPort]*path), p.young
-		}
-		p.young[at] = of
-	}
-	return of
-}
-
 // prove notes that an address is proven.
 func (p *paths) prove(at netip.AddrPort) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.get(at).proven = true
+	p.proven.get(at, func() *struct{} { return new(struct{}) })
 }
 
 // outgoing returns what to send to an address instead of a datagram: the datagram itself, a token to be
@@ -81,27 +65,31 @@ func (p *paths) prove(at netip.AddrPort) {
 func (p *paths) outgoing(at netip.AddrPort, b []byte, label uint32, now time.Time) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := p.get(at)
+	if p.proven.get(at, nil) != nil {
+		return b
+	}
+	to := p.unproven.get(at, func() *path { return new(path) })
 	switch {
-	case of.proven:
+	case to.budget >= len(b):
+		to.budget -= len(b)
 		return b
-	case of.budget >= len(b):
-		of.budget -= len(b)
-		return b
-	case now.Sub(of.lastFree) < freeEvery || !p.free.AllowN(now, 1):
+	case now.Sub(to.lastFree) < freeEvery || !p.free.AllowN(now, 1):
 		return nil
 	}
-	of.lastFree, of.waiting = now, b
+	to.lastFree, to.waiting = now, b
 	return append(appendHeader(nil, byteProbe, label, 0), p.token(at)...)
 }
 
-// incoming notes that a datagram came from an address. If it is a token it is handled, and out is what
-// to send back.
-func (p *paths) incoming(b []byte, from netip.AddrPort, label uint32, now time.Time) (out []byte, done bool) {
+// incoming notes that a datagram came from an address. If it has a token it is done, and out is what to
+// send back.
+func (p *paths) incoming(b []byte, from netip.AddrPort, label uint32) (out []byte, done bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := p.get(from)
-	of.budget = min(of.budget+amplification*len(b), 64*MaxDatagram)
+	of := new(path)
+	if p.proven.get(from, nil) == nil {
+		of = p.unproven.get(from, func() *path { return of })
+		of.budget = min(of.budget+amplification*len(b), maxBudget)
+	}
 	if len(b) != probeSize || b[0] != byteProbe && b[0] != byteAnswer || binary.BigEndian.Uint32(b[1:]) != label {
 		return nil, false
 	}
@@ -111,7 +99,7 @@ func (p *paths) incoming(b []byte, from netip.AddrPort, label uint32, now time.T
 		return append(appendHeader(nil, byteAnswer, label, 0), token...), true
 	}
 	if hmac.Equal(token, p.token(from)) {
-		of.proven = true
+		p.proven.get(from, func() *struct{} { return new(struct{}) })
 		out, of.waiting = of.waiting, nil
 	}
 	return out, true
@@ -135,22 +123,15 @@ const (
 
 // sources bounds the datagrams of each address. Only the goroutine that receives uses it.
 type sources struct {
-	all        *rate.Limiter
-	young, old map[netip.Addr]*rate.Limiter
+	all *rate.Limiter
+	of  recent[netip.Addr, rate.Limiter]
 }
 
-func newSources() *sources { return &sources{all: rate.NewLimiter(allRate, allBurst)} }
+func newSources() *sources {
+	return &sources{rate.NewLimiter(allRate, allBurst), recent[netip.Addr, rate.Limiter]{half: maxSources}}
+}
 
 func (s *sources) allow(from netip.Addr, now time.Time) bool {
-	of := s.young[from]
-	if of == nil {
-		if of = s.old[from]; of == nil {
-			of = rate.NewLimiter(sourceRate, sourceBurst)
-		}
-		if s.young == nil || len(s.young) >= maxSources {
-			s.young, s.old = make(map[netip.Addr]*rate.Limiter), s.young
-		}
-		s.young[from] = of
-	}
+	of := s.of.get(from, func() *rate.Limiter { return rate.NewLimiter(sourceRate, sourceBurst) })
 	return of.AllowN(now, 1) && s.all.AllowN(now, 1)
 }

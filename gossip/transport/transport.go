@@ -13,6 +13,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -33,6 +34,9 @@ import (
 // format is the version of the protocol between agents. Agents of different formats do not
 // understand each other; a format only ever grows.
 const format = "dupip 2"
+
+// maxWindows bounds the senders that are remembered; twice as many are for some time.
+const maxWindows = 16384
 
 // Handler receives what is not memberlist's. Its methods are called from several goroutines.
 type Handler interface {
@@ -65,13 +69,17 @@ type Options struct {
 type Transport struct {
 	Options
 	label   uint32
+	first   byte  // of datagrams and streams
 	keys    *Keys // nil without a key
 	seq     atomic.Uint64
 	paths   *paths   // nil with a key
 	sources *sources // nil with a key
 	conns   conns
-	windows windows // of the goroutine that receives
-	drops   Drops
+	drops   drops
+
+	// Of the goroutine that receives: windows by sender, and an opened datagram.
+	windows recent[wire.MemberID, window]
+	opened  [MaxDatagram]byte
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -88,8 +96,9 @@ func New(opts Options) (*Transport, error) {
 		opts.Log = slog.Default()
 	}
 	t := &Transport{
-		Options: opts, label: hashLabel(opts.Label),
+		Options: opts, label: hashLabel(opts.Label), first: bytePlain,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		conns: conns{open: make(map[*inbound]bool)}, windows: recent[wire.MemberID, window]{half: maxWindows},
 	}
 	if opts.KeyFile != "" {
 		keys, err := OpenKeys(opts.KeyFile, opts.Log)
@@ -97,12 +106,11 @@ func New(opts Options) (*Transport, error) {
 			opts.Sockets.Close()
 			return nil, err
 		}
-		t.keys = keys
+		t.keys, t.first = keys, byteSealed
 	} else {
 		t.paths, t.sources = newPaths(), newSources()
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.conns.all = make(map[*inbound]bool)
 	t.wg.Go(t.receive)
 	t.wg.Go(t.accept)
 	if t.keys != nil {
@@ -128,22 +136,22 @@ func (t *Transport) Send(to wire.MemberID, at netip.AddrPort, payload []byte) er
 
 func (t *Transport) send(to wire.MemberID, at netip.AddrPort, k kind, payload []byte) error {
 	if err := t.reachable(at); err != nil {
-		t.drops.add(DropUnsent)
+		t.drops.add(dropUnsent)
 		return err
 	}
 	if len(payload) > MaxPayload {
-		t.drops.add(DropOversize)
+		t.drops.add(dropOversize)
 		return fmt.Errorf("sending %d bytes: a datagram has room for %d", len(payload), MaxPayload)
 	}
-	b := t.appendDatagram(make([]byte, 0, MaxDatagram), to, k, payload)
+	b := t.datagram(to, k, payload)
 	if t.paths != nil {
 		if b = t.paths.outgoing(at, b, t.label, time.Now()); b == nil {
-			t.drops.add(DropUnproven)
+			t.drops.add(dropUnproven)
 			return nil // as if it were lost
 		}
 	}
 	if err := t.Sockets.WriteTo(b, at); err != nil {
-		t.drops.add(DropUnsent)
+		t.drops.add(dropUnsent)
 		return err
 	}
 	return nil
@@ -159,7 +167,7 @@ func (t *Transport) reachable(at netip.AddrPort) error {
 
 // CheckAddress refuses what cannot be the address of one node.
 func CheckAddress(at netip.AddrPort) error {
-	addr := at.Addr()
+	addr := at.Addr().Unmap()
 	switch {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return fmt.Errorf("%s is not the address of one node", addr)
@@ -234,16 +242,14 @@ func (t *Transport) Shutdown() error {
 // receive takes datagrams until Shutdown.
 func (t *Transport) receive() {
 	buf := make([]byte, MaxDatagram+1)
-	var wait pause
 	for {
 		size, from, err := t.Sockets.ReadFrom(buf)
 		if err != nil {
-			if wait.fails(t.ctx) {
+			if t.pause() {
 				return
 			}
 			continue
 		}
-		wait = 0
 		t.take(buf[:size], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), time.Now())
 	}
 }
@@ -252,44 +258,39 @@ func (t *Transport) receive() {
 func (t *Transport) take(b []byte, from netip.AddrPort, now time.Time) {
 	if t.keys == nil {
 		if !t.sources.allow(from.Addr(), now) {
-			t.drops.add(DropSource)
+			t.drops.add(dropSource)
 			return
 		}
-		if out, done := t.paths.incoming(b, from, t.label, now); done {
+		if out, done := t.paths.incoming(b, from, t.label); done {
 			if out != nil {
 				t.Sockets.WriteTo(out, from) //nolint:errcheck // as good as lost
 			}
 			return
 		}
 	}
-	d, drop := t.open(b)
-	if drop != 0 {
-		t.drops.from(drop, from.Addr(), now)
+	sender, k, payload, why := t.open(b)
+	if why != 0 {
+		t.drops.addFrom(why, from.Addr())
 		return
 	}
-	if d.kind == kindOwn {
-		t.Handler.Receive(d.from, from, d.payload)
+	if k == kindOwn {
+		t.Handler.Receive(sender, from, payload)
 		return
 	}
-	packet := &memberlist.Packet{Buf: append([]byte(nil), d.payload...), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
+	packet := &memberlist.Packet{Buf: bytes.Clone(payload), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
 	select {
 	case t.packets <- packet:
 	case <-t.ctx.Done():
 	}
 }
 
-// pause is how long to wait after an error of the network.
-type pause time.Duration
-
-// fails waits, longer each time, and reports whether ctx has ended.
-func (p *pause) fails(ctx context.Context) (ended bool) {
-	*p = min(max(2*(*p), pause(5*time.Millisecond)), pause(time.Second))
+// pause waits after an error of the network, and reports whether it comes from Shutdown.
+func (t *Transport) pause() (ended bool) {
 	select {
-	case <-ctx.Done():
-		return true
-	case <-time.After(time.Duration(*p)):
-		return ctx.Err() != nil
+	case <-t.ctx.Done():
+	case <-time.After(50 * time.Millisecond):
 	}
+	return t.ctx.Err() != nil
 }
 
 // parseAddress parses an address and port of one node.

@@ -1,0 +1,229 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/gossip/wire"
+)
+
+const (
+	// greetTimeout is how long a stream may take until both sides know each other, serveTimeout how
+	// long a request may take then. Memberlist has timeouts of its own.
+	greetTimeout = 5 * time.Second
+	serveTimeout = 10 * time.Second
+	// maxUnauthenticated connections may be open here that have not proven to have a key, and
+	// maxAuthenticated that have.
+	maxUnauthenticated = 64
+	maxAuthenticated   = 128
+)
+
+// accept takes connections until Shutdown.
+func (t *Transport) accept() {
+	for {
+		conn, err := t.Sockets.Accept()
+		if err != nil {
+			if t.pause() {
+				return
+			}
+			continue
+		}
+		c := t.conns.add(conn, &t.drops)
+		t.wg.Go(func() {
+			if !t.greet(c) {
+				c.Close()
+			}
+		})
+	}
+}
+
+// greet hands a connection over, or serves its request. It reports whether it did the former; otherwise
+// the connection is to be closed.
+func (t *Transport) greet(c *inbound) bool {
+	conn, k, err := t.welcome(c)
+	if err == nil && k == kindMemberlist {
+		select {
+		case t.streams <- conn:
+			return true
+		case <-t.ctx.Done():
+			return false
+		}
+	}
+	if err == nil {
+		err = t.serve(conn)
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) { // whoever closes it here counts it
+		t.drops.addFrom(reason(err), c.from)
+	}
+	return false
+}
+
+// welcome does the acceptor's side of the beginning of a stream.
+func (t *Transport) welcome(c *inbound) (net.Conn, kind, error) {
+	if err := c.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
+		return nil, 0, err
+	}
+	header := make([]byte, streamHeader)
+	if n, err := io.ReadFull(c, header); n > 0 && header[0] == firstOfVersion1 {
+		return nil, 0, errVersion1
+	} else if errors.Is(err, io.EOF) {
+		return nil, 0, net.ErrClosed // somebody checks whether the port is open
+	} else if err != nil {
+		return nil, 0, err
+	}
+	status := t.judge(header)
+	if status == 0 {
+		return nil, 0, errNoAgent
+	}
+	if _, err := c.Write([]byte{byte(status)}); err != nil {
+		return nil, 0, err
+	}
+	if status != statusOK {
+		return nil, 0, refusals[status]
+	}
+	var conn net.Conn = c
+	if t.keys != nil {
+		sealed := tls.Server(c, t.keys.tls(header))
+		if err := sealed.HandshakeContext(t.ctx); err != nil {
+			return nil, 0, keyError(err)
+		}
+		if !t.conns.authenticate(c) {
+			status = statusBusy
+		}
+		if _, err := sealed.Write([]byte{byte(status)}); err != nil {
+			return nil, 0, err
+		}
+		if status != statusOK {
+			return nil, 0, refusals[status]
+		}
+		conn = sealed
+	}
+	return conn, kind(header[headerSize]), c.SetDeadline(time.Time{})
+}
+
+// judge decides about a stream by its header; 0 if it is not of an agent.
+func (t *Transport) judge(header []byte) status {
+	to := wire.MemberID(binary.BigEndian.Uint64(header[5:]))
+	switch k := kind(header[headerSize]); {
+	case header[0] != bytePlain && header[0] != byteSealed, k != kindMemberlist && k != kindOwn:
+		return 0
+	case binary.BigEndian.Uint32(header[1:]) != t.label:
+		return statusLabel
+	case header[0] == byteSealed && t.keys == nil:
+		return statusPlain
+	case header[0] == bytePlain && t.keys != nil:
+		return statusSealed
+	case to != 0 && to != t.ID:
+		return statusReceiver
+	}
+	return statusOK
+}
+
+// serve answers one request.
+func (t *Transport) serve(conn net.Conn) error {
+	ctx, cancel := context.WithTimeout(t.ctx, serveTimeout)
+	defer cancel()
+	if err := conn.SetDeadline(time.Now().Add(serveTimeout)); err != nil {
+		return err
+	}
+	request, err := readFrame(conn, MaxRequest)
+	if err != nil {
+		return err
+	}
+	if reply := t.Handler.Serve(ctx, request); reply != nil {
+		return writeFrame(conn, reply, MaxReply)
+	}
+	return nil
+}
+
+// inbound is a connection that was accepted.
+type inbound struct {
+	net.Conn
+	conns         *conns
+	from          netip.Addr
+	since         time.Time
+	authenticated bool
+}
+
+// Close implements net.Conn.
+func (c *inbound) Close() error {
+	c.conns.mu.Lock()
+	delete(c.conns.open, c)
+	c.conns.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// conns are the connections that were accepted and are open. It is safe for concurrent use.
+type conns struct {
+	mu     sync.Mutex
+	open   map[*inbound]bool
+	closed bool
+}
+
+// add adds a connection. If there are too many, the oldest of the address that has the most is closed:
+// who opens many closes their own.
+func (c *conns) add(conn net.Conn, drops *drops) *inbound {
+	in := &inbound{Conn: conn, conns: c, since: time.Now()}
+	if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
+		in.from = at.Addr().Unmap()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		conn.Close()
+		return in
+	}
+	c.open[in] = true
+	count, of := 0, make(map[netip.Addr]int)
+	for other := range c.open {
+		if !other.authenticated {
+			count++
+			of[other.from]++
+		}
+	}
+	if count <= maxUnauthenticated {
+		return in
+	}
+	last := in
+	for other := range c.open {
+		more := of[other.from] - of[last.from]
+		if !other.authenticated && (more > 0 || more == 0 && other.since.Before(last.since)) {
+			last = other
+		}
+	}
+	delete(c.open, last)
+	last.Conn.Close()
+	drops.add(dropStream)
+	return in
+}
+
+// authenticate notes that the other side has a key, and reports whether there is room for it.
+func (c *conns) authenticate(in *inbound) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	count := 0
+	for other := range c.open {
+		if other.authenticated {
+			count++
+		}
+	}
+	in.authenticated = count < maxAuthenticated
+	return in.authenticated
+}
+
+// close closes all, and those that are added from now on.
+func (c *conns) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for in := range c.open {
+		in.Conn.Close()
+	}
+}
