@@ -33,7 +33,7 @@ type Lab struct {
 	// key is for the gossip of the lab's agents; keyFile has it.
 	key, keyFile string
 	stop         func() bool
-	ended   chan struct{}
+	ended        chan struct{}
 
 	mu      sync.Mutex
 	hub     *Netns
