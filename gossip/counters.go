@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/dupip/dupip/gossip/wire"
@@ -10,80 +11,65 @@ import (
 const (
 	dropInbox     = "inbox full"
 	dropCalls     = "too many calls"
-	dropMessages  = "agent busy"
+	dropAgent     = "agent busy"
 	dropLeases    = "too many leases of this node"
 	dropNodes     = "too many nodes"
-	dropName      = "impossible node name"
 	dropHolders   = "too many holders of an address"
 	dropUnknown   = "unknown sender"
 	dropSelf      = "sent by this node"
 	dropAbout     = "about an unknown node"
 	dropPackets   = "packets of one node"
+	dropMessages  = "messages of one node"
 	dropOutbox    = "outbox full"
+	dropQueue     = "too many messages wait"
 	dropSend      = "not sent"
 	dropMalformed = "malformed message"
 	dropField     = "unknown field"
 
-	dropForeign   = "lease of another node's holder"
-	dropInvalid   = "impossible lease"
-	dropEvidence  = "lease without evidence"
-	dropNotices   = "conflict notices of one node"
-	dropNoHolder  = "no holder here"
-	dropNoKeeper  = "conflict notice from a node that is no keeper"
-	dropOurs      = "about this node"
-	dropRequests  = "too many probe requests of this node"
-	dropEnds      = "too many other holders"
-	dropEndRate   = "withdrawals of one node"
-	dropUnasked   = "reply without a request"
-	dropAskedRate = "probe requests of one node"
-	dropAsked     = "too many probe requests"
-	dropReply     = "probe reply without a request"
-	dropQueries   = "too many queries"
-	dropReporter  = "report to an agent"
+	dropForeign  = "about another node's holder"
+	dropInvalid  = "impossible lease"
+	dropEvidence = "lease without evidence"
+	dropNoHolder = "no holder here"
+	dropNoKeeper = "conflict notice from a node that is no keeper"
+	dropOurs     = "about this node"
+	dropEnds     = "too many other holders"
+	dropUnasked  = "reply without a request"
+	dropAsked    = "too many probe requests"
+	dropReply    = "probe reply without a request"
+	dropQueries  = "too many queries"
+	dropReports  = "too many open conflicts"
+	dropReporter = "report to an agent"
 )
 
-// counters count messages. They are safe for concurrent use.
+// counters count messages, by reason or kind. They are safe for concurrent use.
 type counters struct {
-	mu             sync.Mutex
-	dropped        map[string]uint64
-	sent, received [wire.Kinds]uint64
+	mu                      sync.Mutex
+	dropped, sent, received map[string]uint64
 }
 
-func newCounters() *counters { return &counters{dropped: make(map[string]uint64)} }
+func newCounters() *counters {
+	c := &counters{dropped: make(map[string]uint64), sent: make(map[string]uint64), received: make(map[string]uint64)}
+	for k := wire.KindLease; k < wire.Kinds; k++ {
+		c.sent[k.String()], c.received[k.String()] = 0, 0
+	}
+	return c
+}
 
-// drop counts one that was dropped. Reasons are constants, so there are not many.
-func (c *counters) drop(reason string) { c.dropN(reason, 1) }
-
-func (c *counters) dropN(reason string, n int) {
+func (c *counters) drop(reason string)         { c.add(c.dropped, reason, 1) }
+func (c *counters) dropN(reason string, n int) { c.add(c.dropped, reason, n) }
+func (c *counters) send(k wire.Kind, n int)    { c.add(c.sent, k.String(), n) }
+func (c *counters) receive(k wire.Kind, n int) { c.add(c.received, k.String(), n) }
+func (c *counters) add(to map[string]uint64, what string, n int) {
 	if n > 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.dropped[reason] += uint64(n)
+		to[what] += uint64(n)
 	}
 }
 
-func (c *counters) send(k wire.Kind, n int) {
-	c.mu.Lock()
-	c.sent[k] += uint64(n)
-	c.mu.Unlock()
-}
-
-func (c *counters) receive(k wire.Kind, n int) {
-	c.mu.Lock()
-	c.received[k] += uint64(n)
-	c.mu.Unlock()
-}
-
-// read returns copies by name.
+// read returns copies.
 func (c *counters) read() (dropped, sent, received map[string]uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	dropped, sent, received = make(map[string]uint64), make(map[string]uint64), make(map[string]uint64)
-	for reason, n := range c.dropped {
-		dropped[reason] = n
-	}
-	for k := wire.KindLease; k < wire.Kinds; k++ {
-		sent[k.String()], received[k.String()] = c.sent[k], c.received[k]
-	}
-	return dropped, sent, received
+	return maps.Clone(c.dropped), maps.Clone(c.sent), maps.Clone(c.received)
 }

@@ -14,7 +14,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -66,28 +65,23 @@ type Options struct {
 // Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods. They are safe
 // for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
-	log      *slog.Logger
+	log      memberLog
 	network  Network
 	in       *input
 	count    *counters
 	messages chan cluster.Message
 	serving  serving
-	nodeID   string
 
 	// state guards what follows. The loop has it for a turn at a time; others only to read figures.
-	state  sync.Mutex
-	roster *roster.Roster
-	peers  map[*roster.Node]*peer
-	queue  *retry.Queue
-	leases *lease.Table  // this node's
-	kept   *keeper.Table // everybody's
-	out    outbox
-	asked  asked // probe requests of other nodes
-	// requests counts the probe requests of this node that are under way.
-	requests int
-	reports  map[any]report
-	pause    pauseDetector
-	lines    *rate.Limiter // of the log, about members
+	state   sync.Mutex
+	roster  *roster.Roster
+	peers   map[*roster.Node]*peer
+	queue   *retry.Queue
+	leases  *lease.Table  // this node's
+	kept    *keeper.Table // everybody's
+	out     outbox
+	asked   asked // probe requests of other nodes
+	reports map[any]*report
 }
 
 // New opens the network; call Run then, which also closes it. It returns an error if an option is invalid or the
@@ -102,34 +96,29 @@ func New(opts Options) (*Gossip, error) {
 	}
 	m.Log = cmp.Or(m.Log, opts.Log, slog.Default())
 	now := time.Now()
+	self := cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role}
 	g := &Gossip{
-		log: m.Log, count: newCounters(), messages: make(chan cluster.Message, maxMessages), peers: make(map[*roster.Node]*peer), reports: make(map[any]report),
-		// Sequence numbers begin anywhere, not far from zero because they travel: what was acknowledged to
-		// a former agent of this node is hardly ever one of them.
-		queue: retry.New(rand.Uint64N(1<<20), now),
-		// In a quiet cluster each member that comes or goes is worth a line; a thousand nodes that start are not.
-		lines: rate.NewLimiter(rate.Every(10*time.Second), 10),
+		log: newMemberLog(m.Log), count: newCounters(), messages: make(chan cluster.Message, maxMessages),
+		serving: serving{own: make(chan struct{}, maxQueries), limit: rate.NewLimiter(documentRate, documentBurst)},
+		roster: roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
+		peers:  make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[any]*report),
 	}
-	g.in, g.serving.open = newInput(g), make(map[uint64]chan cluster.Document)
+	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))
+	g.kept = keeper.New(g.roster)
+	g.out = outbox{g: g, open: make(map[*roster.Node]*parcel)}
+	g.in = &input{g: g, wake: make(chan struct{}, 1)}
 	m.Handler = g.in
 	open := opts.Open
 	if open == nil {
 		open = func(o members.Options) (Network, error) { return members.Open(o) }
 	}
+	// From here on messages arrive.
 	network, err := open(m)
 	if err != nil {
 		return nil, err
 	}
 	g.network = network
-	self := cluster.Member{
-		Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role, Address: network.Status().Address,
-	}
-	g.roster = roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now)
-	g.nodeID = g.roster.Self().ID
-	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))
-	g.kept = keeper.New(g.roster)
-	g.out.init(g)
-	g.asked.known = make(map[askedID]*askedProbe)
+	g.roster.Self().Address = network.Status().Address
 	return g, nil
 }
 
@@ -158,17 +147,17 @@ func (g *Gossip) deliver(m cluster.Message) bool {
 	case g.messages <- m:
 		return true
 	default:
-		g.count.drop(dropMessages)
+		g.count.drop(dropAgent)
 		return false
 	}
 }
 
 // Lease sends a binding of this node to the keepers of its address, now and at each refresh.
 func (g *Gossip) Lease(l cluster.Lease) {
-	g.in.lease(leaseChange{key: l.Key, holder: l.Binding.Holder.ID, binding: l.Binding})
+	g.in.call(func(now time.Time) { g.lease(l, now) })
 }
 
 // Withdraw ends a lease. It informs the keepers and these other nodes, NodeIDs, that have holders of the address.
 func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes []string) {
-	g.in.lease(leaseChange{key: key, holder: holder, gone: true, others: otherNodes})
+	g.in.call(func(now time.Time) { g.withdraw(lease.ID{Key: key, Holder: holder}, otherNodes, now) })
 }

@@ -5,9 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
-	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/lease"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/wire"
@@ -16,12 +15,12 @@ import (
 const (
 	// maxInbox bounds the datagrams that wait, and with it about 4 MB.
 	maxInbox = 4096
-	// maxPackets is how many of them are taken at once: others wait while they are handled.
+	// maxCalls bounds the calls of the agent and the changes of members that wait: all leases and members can change
+	// at once.
+	maxCalls = lease.MaxLeases + lease.MaxWaiting + 1<<15
+	// maxPackets and maxTaken are how many of them are taken at once: others wait while they are handled.
 	maxPackets = 512
-	// maxCalls bounds the calls of the agent that wait.
-	maxCalls = 4096
-	// maxLeases bounds the changes of leases that wait: there are no more leases.
-	maxLeases = lease.MaxLeases + lease.MaxWaiting
+	maxTaken   = 4096
 )
 
 // input is what waits for the loop. It implements [members.Handler]. Its methods are safe for concurrent use and
@@ -31,16 +30,9 @@ type input struct {
 	// wake has one value when there is something to take.
 	wake chan struct{}
 
-	mu sync.Mutex
-	waiting
-}
-
-// waiting is what the loop takes at once.
-type waiting struct {
+	mu      sync.Mutex
 	packets []packet
-	members []memberChange
-	leases  map[leaseID]leaseChange
-	calls   []func()
+	calls   []func(now time.Time)
 }
 
 type packet struct {
@@ -48,42 +40,25 @@ type packet struct {
 	payload []byte
 }
 
-// memberChange says that a member is there, or is not any more.
-type memberChange struct {
-	member           members.Member
-	left, gracefully bool
-}
-
-// leaseID identifies a lease of this node.
-type leaseID struct {
-	key    detector.Key
-	holder detector.HolderID
-}
-
-// leaseChange is the last that the agent said of one lease.
-type leaseChange struct {
-	key     detector.Key
-	holder  detector.HolderID
-	binding cluster.Binding
-	gone    bool
-	others  []string
-}
-
-func newInput(g *Gossip) *input { return &input{g: g, wake: make(chan struct{}, 1)} }
-
-func (in *input) take() waiting {
+func (in *input) take() ([]packet, []func(now time.Time)) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	w := in.waiting
-	n := min(len(w.packets), maxPackets)
-	in.waiting = waiting{packets: w.packets[n:]}
-	w.packets = w.packets[:n]
-	if len(in.packets) > 0 {
+	packets, calls := first(&in.packets, maxPackets), first(&in.calls, maxTaken)
+	if len(in.packets)+len(in.calls) > 0 {
 		in.signal()
-	} else {
-		in.packets = nil
 	}
-	return w
+	return packets, calls
+}
+
+// first takes the first n elements of a list.
+func first[E any](list *[]E, n int) []E {
+	all := *list
+	if n = min(n, len(all)); n == len(all) {
+		*list = nil
+	} else {
+		*list = all[n:]
+	}
+	return all[:n]
 }
 
 func (in *input) signal() {
@@ -93,61 +68,36 @@ func (in *input) signal() {
 	}
 }
 
-// add changes what waits and wakes the loop.
-func (in *input) add(change func()) {
+// add adds to one of the lists if there is room, and wakes the loop. Otherwise it counts a drop.
+func add[E any](in *input, list *[]E, e E, most int, drop string) bool {
 	in.mu.Lock()
-	change()
+	ok := len(*list) < most
+	if ok {
+		*list = append(*list, e)
+	}
 	in.mu.Unlock()
+	if !ok {
+		in.g.count.drop(drop)
+	}
 	in.signal()
+	return ok
 }
+
+// call has the loop do something, and reports whether there was room for it.
+func (in *input) call(f func(now time.Time)) bool { return add(in, &in.calls, f, maxCalls, dropCalls) }
 
 // Receive implements [members.Handler].
 func (in *input) Receive(from wire.MemberID, _ netip.AddrPort, payload []byte) {
-	in.add(func() {
-		if len(in.packets) >= maxInbox {
-			in.g.count.drop(dropInbox)
-			return
-		}
-		in.packets = append(in.packets, packet{from, slices.Clone(payload)})
-	})
+	add(in, &in.packets, packet{from, slices.Clone(payload)}, maxInbox, dropInbox)
 }
 
 // Serve implements [members.Handler].
 func (in *input) Serve(ctx context.Context, request []byte) []byte { return in.g.serve(ctx, request) }
 
 // Joined implements [members.Handler].
-func (in *input) Joined(m members.Member) {
-	in.add(func() { in.members = append(in.members, memberChange{member: m}) })
-}
+func (in *input) Joined(m members.Member) { in.call(func(now time.Time) { in.g.joined(m, now) }) }
 
 // Left implements [members.Handler].
 func (in *input) Left(m members.Member, gracefully bool) {
-	in.add(func() { in.members = append(in.members, memberChange{m, true, gracefully}) })
-}
-
-// lease keeps the last change of a lease.
-func (in *input) lease(c leaseChange) {
-	id := leaseID{c.key, c.holder}
-	in.add(func() {
-		if in.leases == nil {
-			in.leases = make(map[leaseID]leaseChange)
-		}
-		if _, ok := in.leases[id]; !ok && len(in.leases) >= maxLeases {
-			in.g.count.drop(dropLeases)
-			return
-		}
-		in.leases[id] = c
-	})
-}
-
-// call has the loop do something, and reports whether there was room for it.
-func (in *input) call(f func()) (ok bool) {
-	in.add(func() {
-		if ok = len(in.calls) < maxCalls; ok {
-			in.calls = append(in.calls, f)
-		} else {
-			in.g.count.drop(dropCalls)
-		}
-	})
-	return ok
+	in.call(func(now time.Time) { in.g.changed(in.g.roster.Leave(m.ID, gracefully, now), now) })
 }

@@ -1,12 +1,11 @@
 package gossip
 
 import (
-	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
 )
@@ -18,6 +17,7 @@ const tick = time.Second
 func (g *Gossip) loop(done <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var pauses pauseDetector
 	for {
 		select {
 		case <-done:
@@ -25,42 +25,37 @@ func (g *Gossip) loop(done <-chan struct{}) {
 		case <-g.in.wake:
 		case <-timer.C:
 		}
-		next := g.turn(time.Now())
+		now := time.Now()
+		next := g.turn(pauses.paused(now), now)
 		timer.Reset(min(tick, time.Until(next)))
 	}
 }
 
-// turn handles what came in, does what is due, and returns when something is due next.
-func (g *Gossip) turn(now time.Time) (next time.Time) {
+// turn handles what came in, does what is due, and returns when something is due next. Others may have given up this
+// agent if it was paused.
+func (g *Gossip) turn(paused bool, now time.Time) (next time.Time) {
 	g.state.Lock()
 	defer g.state.Unlock()
-	if g.pause.paused(now) {
+	if paused {
 		g.log.Info("this node was suspended or paused; joining again and sending all leases again")
 		g.network.Rejoin()
 		g.leases.Resend(nil, now)
 	}
-	in := g.in.take()
-	for _, c := range in.members {
-		g.memberChanged(c, now)
+	g.asked.expire(now)
+	packets, calls := g.in.take()
+	for _, call := range calls {
+		call(now)
 	}
-	for _, c := range in.leases {
-		g.leaseChanged(c, now)
-	}
-	for _, f := range in.calls {
-		f()
-	}
-	for _, p := range in.packets {
+	for _, p := range packets {
 		g.receive(p, now)
 	}
 	for _, n := range g.roster.Cleanup(now) {
 		g.kept.Forget(n)
 		delete(g.peers, n)
 	}
-	g.kept.Expire(now)
-	next = earliest(now.Add(tick), g.kept.Next())
-	next = earliest(next, g.asked.expire(now))
+	next = earliest(now.Add(tick), g.kept.Expire(now))
 	next = earliest(next, g.send(now))
-	return earliest(next, g.out.due(now))
+	return earliest(next, g.out.send(now))
 }
 
 // earliest returns the earlier of two times, ignoring zero ones.
@@ -71,24 +66,20 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// memberChanged handles what the network reports of a member.
-func (g *Gossip) memberChanged(c memberChange, now time.Time) {
-	var changes []roster.Change
-	if c.left {
-		changes = g.roster.Leave(c.member.ID, c.gracefully, now)
-	} else {
-		var err error
-		changes, err = g.roster.Join(c.member.ID, c.member.Member, now)
-		switch {
-		case errors.Is(err, roster.ErrFull):
-			g.count.drop(dropNodes)
-		case err != nil:
-			g.count.drop(dropName)
-		}
+// joined handles a member that is there, or says something else of itself.
+func (g *Gossip) joined(m members.Member, now time.Time) {
+	changes, err := g.roster.Join(m.ID, m.Member, now)
+	if err != nil {
+		g.count.drop(dropNodes)
 	}
+	g.changed(changes, now)
+}
+
+// changed handles changes of members.
+func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 	for _, change := range changes {
 		n := change.Node
-		g.logMember(change, now)
+		g.log.member(change, now)
 		switch change.Kind {
 		case roster.Came:
 			g.returned(n, now)
@@ -96,10 +87,9 @@ func (g *Gossip) memberChanged(c memberChange, now time.Time) {
 				g.leases.Came(n, now)
 			}
 			g.kept.Renewed(n, now)
-			g.notify(g.kept.Returned(n, now), now)
 			if change.Again {
 				// It may not know that it was gone, and take its leases for acknowledged.
-				g.queue.Put(n, resend{}, now, now)
+				g.put(n, resend{}, now)
 			}
 			g.reportAll(n, now)
 		case roster.Renewed:
@@ -107,25 +97,11 @@ func (g *Gossip) memberChanged(c memberChange, now time.Time) {
 			g.kept.Renewed(n, now)
 			g.reportAll(n, now)
 		case roster.Went:
-			g.endRequests(g.queue.RemoveAll(n), now)
+			for _, m := range g.queue.RemoveAll(n) {
+				g.unanswered(m, now)
+			}
 			g.leases.Went(n, now)
 		}
-	}
-}
-
-func (g *Gossip) logMember(change roster.Change, now time.Time) {
-	n, say := change.Node, g.log.Debug
-	if g.lines.AllowN(now, 1) {
-		say = g.log.Info
-	}
-	attrs := []any{"node", n.Name, "address", n.Address, "version", n.Version}
-	switch {
-	case change.Kind != roster.Went:
-		say("a node joined", attrs...)
-	case n.State == cluster.Left:
-		say("a node left", attrs...)
-	default:
-		say("a node does not answer any more", attrs...)
 	}
 }
 
@@ -136,13 +112,12 @@ func (g *Gossip) receive(in packet, now time.Time) {
 	case from == g.roster.Self():
 		g.count.drop(dropSelf)
 		return
-	case from == nil || !from.Alive():
+	case from == nil:
 		g.count.drop(dropUnknown)
 		return
 	}
-	p := g.peer(from)
 	from.LastReceived = now
-	if !p.packets.AllowN(now, 1) {
+	if !g.peer(from).packets.AllowN(now, 1) {
 		g.count.drop(dropPackets)
 		return
 	}

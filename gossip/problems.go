@@ -9,20 +9,16 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked for problems to log. One that is there at a
-	// single look is not worth a line.
+	// lookEvery is how often problems are looked for. One that is there at a single look is not worth a line.
 	lookEvery = 10 * time.Second
-	// restsFor is how long a problem that was logged must be away to be logged as a new
-	// one.
+	// restsFor is how long a problem that was logged must be away to be logged as a new one.
 	restsFor = 10 * time.Minute
 	// maxProblems bounds the problems that are remembered.
 	maxProblems = 256
 )
 
-// problemLog is the problems that are in the log, for those who read nothing else.
-type problemLog struct {
-	known map[string]*loggedProblem // by gist
-}
+// problemLog is the problems that are in the log, for those who read nothing else, by gist.
+type problemLog map[string]*loggedProblem
 
 // loggedProblem is one problem, whatever its figures are.
 type loggedProblem struct {
@@ -32,7 +28,7 @@ type loggedProblem struct {
 
 // logProblems logs the problems of [Gossip.Status] as they come and go, until ctx ends.
 func (g *Gossip) logProblems(ctx context.Context) {
-	var c problemLog
+	known := make(problemLog)
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -41,8 +37,8 @@ func (g *Gossip) logProblems(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		came, over := c.look(g.Status().Problems, time.Now())
-		for _, problem := range came {
+		began, over := known.look(g.Status().Problems, time.Now())
+		for _, problem := range began {
 			g.log.Warn("gossip: " + problem)
 		}
 		if over {
@@ -51,46 +47,41 @@ func (g *Gossip) logProblems(ctx context.Context) {
 	}
 }
 
-// look takes in the problems that there are now. It returns those to log, and whether the
-// last of those logged is over.
-func (c *problemLog) look(problems []string, now time.Time) (came []string, over bool) {
-	if c.known == nil {
-		c.known = make(map[string]*loggedProblem)
-	}
+// look notes the problems that there are now. It returns those to log, and whether the last of those logged is over.
+func (known problemLog) look(problems []string, now time.Time) (began []string, over bool) {
 	for _, problem := range problems {
-		k := c.known[gist(problem)]
+		k := known[gist(problem)]
 		switch {
-		case k == nil && len(c.known) < maxProblems:
-			c.known[gist(problem)] = &loggedProblem{seen: now}
+		case k == nil && len(known) < maxProblems:
+			known[gist(problem)] = &loggedProblem{seen: now}
 		case k == nil:
 		case !k.logged:
 			k.logged = true
-			came = append(came, problem)
+			began = append(began, problem)
 			fallthrough
 		default:
 			k.seen, k.over = now, false
 		}
 	}
 	open := false
-	for g, k := range c.known {
+	for g, k := range known {
 		switch {
 		case k.seen.Equal(now):
 			open = open || k.logged
 		case !k.logged || now.Sub(k.seen) >= restsFor:
-			delete(c.known, g)
+			delete(known, g)
 		case !k.over:
 			k.over, over = true, true
 		}
 	}
-	return came, over && !open
+	return began, over && !open
 }
 
-// gist is a problem without its figures and without the reason behind the colon: both
-// change from one look to the next.
+// gist is a problem without its figures and without the reason behind the colon: both change from one look to the
+// next.
 func gist(problem string) string {
 	problem, _, _ = strings.Cut(problem, ": ")
-	words := strings.Fields(problem)
-	return strings.Join(slices.DeleteFunc(words, func(w string) bool {
-		return !strings.ContainsFunc(w, unicode.IsLetter)
+	return strings.Join(slices.DeleteFunc(strings.Fields(problem), func(word string) bool {
+		return !strings.ContainsFunc(word, unicode.IsLetter)
 	}), " ")
 }

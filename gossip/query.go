@@ -18,11 +18,13 @@ import (
 const (
 	// maxQueries bounds the queries of this node that are under way.
 	maxQueries = 8
-	// A query asks maxAsking members at the same time, in random order. Each has askTimeout to begin its reply: those
-	// that do not answer delay nobody. maxReading replies are read at the same time, which bounds memory.
+	// A query asks maxAsking members at the same time, in random order. One that has not replied after askTimeout
+	// makes room for another, so that it delays nobody. maxReading replies are read at the same time, and maxParts
+	// parts of all are kept, which bounds memory.
 	maxAsking  = 512
 	askTimeout = 2 * time.Second
 	maxReading = 16
+	maxParts   = 1 << 17
 
 	// Each document takes a look at all that the agent knows: at most so many at once, and so many per second.
 	documentRate, documentBurst = 50, 100
@@ -39,10 +41,12 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	if asked.Kind == cluster.QueryStories && !asked.IP.IsValid() {
 		return nil, errors.New("querying stories: no address")
 	}
-	if !g.serving.begin() {
+	select {
+	case g.serving.own <- struct{}{}:
+		defer func() { <-g.serving.own }()
+	default:
 		return nil, errQueries
 	}
-	defer g.serving.end()
 	live, missing := g.queried(asked.Node)
 	if len(live)+len(missing) == 0 {
 		return nil, fmt.Errorf("querying: %w", errNobody)
@@ -50,19 +54,26 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All})
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 	var wg sync.WaitGroup
-	var mu sync.Mutex // of missing and answer
+	var mu sync.Mutex // of missing, room and answer
+	room := maxParts
 	asking, reading := make(chan struct{}, maxAsking), make(chan struct{}, maxReading)
 	for _, m := range live {
 		asking <- struct{}{}
+		next := sync.OnceFunc(func() { <-asking })
+		timer := time.AfterFunc(askTimeout, next)
 		wg.Go(func() {
-			defer func() { <-asking }()
 			d, err := g.query(ctx, m, request, reading)
+			timer.Stop()
+			next()
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				g.log.Debug("querying a member", "node", m.Name, "error", err)
 				missing = append(missing, m)
 				return
+			}
+			if room -= parts(&d); room < 0 {
+				d = cluster.Document{Omitted: d.Omitted + len(d.Bindings) + len(d.Conflicts) + len(d.Stories) + len(d.NextHops)}
 			}
 			answer(cluster.Answer{Member: m, Document: d})
 		})
@@ -71,18 +82,34 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	return missing, nil
 }
 
+// parts counts what takes up memory in a document.
+func parts(d *cluster.Document) int {
+	n := len(d.Bindings) + len(d.NextHops)
+	for _, c := range d.Conflicts {
+		n += 1 + len(c.Holders)
+	}
+	for _, s := range d.Stories {
+		n += 2 + len(s.Bindings) + len(s.Notes)
+	}
+	return n
+}
+
 // query requests the document of one member.
-func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}) (cluster.Document, error) {
+func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}) (d cluster.Document, err error) {
 	if ctx.Err() != nil {
-		return cluster.Document{}, ctx.Err()
+		return d, ctx.Err()
 	}
 	g.count.send(wire.KindQuery, 1)
 	reply, err := g.network.Request(ctx, wire.MemberIDOf(m.Name, m.Boot, m.Epoch), request, reading)
 	if err != nil {
-		return cluster.Document{}, err
+		return d, err
 	}
 	g.count.receive(wire.KindQueryReply, 1)
-	return wire.UnmarshalDocument(reply, m.NodeID(), time.Now())
+	d, unknown, err := wire.UnmarshalDocument(reply, m.NodeID(), time.Now())
+	if unknown {
+		g.count.drop(dropField)
+	}
+	return d, err
 }
 
 // queried returns the members to ask, those with a node name or all, and those of them that are dead, unless another
@@ -102,28 +129,11 @@ func (g *Gossip) queried(node string) (live, dead []cluster.Member) {
 	return live, dead
 }
 
-// serving are the queries of other nodes that wait for the agent, and the number of this node's.
+// serving are the queries under way: this node's own, and those of other nodes that wait for the agent.
 type serving struct {
-	mu    sync.Mutex
-	own   int
-	open  map[uint64]chan cluster.Document
+	own   chan struct{}
 	limit *rate.Limiter
-}
-
-func (s *serving) begin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.own >= maxQueries {
-		return false
-	}
-	s.own++
-	return true
-}
-
-func (s *serving) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.own--
+	open  sync.Map // channels of documents by query
 }
 
 // serve answers a query of another node. Without an answer it returns nil.
@@ -139,31 +149,19 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 	}
 	g.count.receive(wire.KindQuery, 1)
 	s, id, answer := &g.serving, rand.Uint64(), make(chan cluster.Document, 1)
-	s.mu.Lock()
-	if s.limit == nil {
-		s.limit = rate.NewLimiter(documentRate, documentBurst)
-	}
-	allowed := s.limit.Allow()
-	if allowed {
-		s.open[id] = answer
-	}
-	s.mu.Unlock()
-	if !allowed {
+	if !s.limit.Allow() {
 		g.count.drop(dropQueries)
 		return nil
 	}
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.open, id)
-	}()
+	s.open.Store(id, answer)
+	defer s.open.Delete(id)
 	if !g.deliver(cluster.Query{ID: id, Kind: q.Kind, IP: q.IP, All: q.All}) {
 		return nil
 	}
 	select {
 	case d := <-answer:
 		g.count.send(wire.KindQueryReply, 1)
-		return wire.MarshalDocument(d, g.nodeID, transport.MaxReply, time.Now())
+		return wire.MarshalDocument(d, g.roster.Self().ID, transport.MaxReply, time.Now())
 	case <-ctx.Done():
 		return nil
 	}
@@ -171,10 +169,7 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 
 // Reply answers the [cluster.Query] message with that ID.
 func (g *Gossip) Reply(id uint64, d cluster.Document) {
-	g.serving.mu.Lock()
-	defer g.serving.mu.Unlock()
-	if answer := g.serving.open[id]; answer != nil {
-		answer <- d // has room: nobody answers twice
-		delete(g.serving.open, id)
+	if answer, ok := g.serving.open.LoadAndDelete(id); ok {
+		answer.(chan cluster.Document) <- d // has room: nobody answers twice
 	}
 }

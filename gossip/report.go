@@ -10,12 +10,11 @@ import (
 	"github.com/dupip/dupip/gossip/wire"
 )
 
-const (
-	// maxReports bounds the open conflicts that are reported.
-	maxReports = 1024
-	// maxReportHolders bounds the holders in a report, which has to fit a datagram.
-	maxReportHolders = 4
-)
+// maxReports bounds the open conflicts that reporters that come later are informed of.
+const maxReports = 1024
+
+// reportPolicy never gives up: a reporter that does not acknowledge is busy.
+var reportPolicy = &retry.Policy{Pauses: noticePolicy.Pauses, Max: 16 * maxReports}
 
 // report is an open conflict, one that has just ended, or the summary of this node, for members with the role
 // reporter.
@@ -24,62 +23,50 @@ type report struct {
 	summary  *cluster.Summary
 }
 
-type (
-	reportID  detector.Key
-	summaryID struct{}
-)
-
-// ID implements retry.Message.
-func (r report) ID() any {
+// Identity implements [retry.Message]. That of the summary is the zero Key.
+func (r *report) Identity() any {
 	if r.conflict != nil {
-		return reportID(r.conflict.Key)
+		return r.conflict.Key
 	}
-	return summaryID{}
+	return detector.Key{}
 }
 
-// Policy implements retry.Message.
-func (r report) Policy() retry.Policy { return noticePolicy }
+// Policy implements [retry.Message].
+func (r *report) Policy() *retry.Policy { return reportPolicy }
 
-func (r report) wire(seq uint64) wire.Report {
-	w := wire.Report{Seq: seq, Summary: r.summary}
-	if r.conflict != nil {
-		c := *r.conflict
-		c.Holders = c.Holders[:min(len(c.Holders), maxReportHolders)]
-		w.Conflict = &c
-	}
-	return w
-}
-
-// ReportConflict informs the reporters of a conflict that began, changed or ended.
+// ReportConflict informs the reporters of a conflict that began, changed or ended: then its state is resolved, also if
+// the suspicion faded.
 func (g *Gossip) ReportConflict(c detector.Conflict) {
-	g.in.call(func() { g.report(report{conflict: &c}, time.Now()) })
+	g.in.call(func(now time.Time) { g.report(&report{conflict: &c}, now) })
 }
 
 // ReportSummary informs the reporters of the state of this node.
 func (g *Gossip) ReportSummary(s cluster.Summary) {
-	g.in.call(func() { g.report(report{summary: &s}, time.Now()) })
+	g.in.call(func(now time.Time) { g.report(&report{summary: &s}, now) })
 }
 
-func (g *Gossip) report(r report, now time.Time) {
-	if r.conflict != nil && r.conflict.State == detector.Resolved {
-		delete(g.reports, r.ID())
-	} else if len(g.reports) < maxReports {
-		g.reports[r.ID()] = r
+func (g *Gossip) report(r *report, now time.Time) {
+	switch _, known := g.reports[r.Identity()]; {
+	case r.conflict != nil && r.conflict.State == detector.Resolved:
+		delete(g.reports, r.Identity())
+	case known || len(g.reports) < maxReports:
+		g.reports[r.Identity()] = r
+	default:
+		g.count.drop(dropReports)
 	}
 	for n := range g.roster.All() {
 		if n.Role == cluster.Reporter && n.Alive() {
-			g.queue.Put(n, r, now, now)
+			g.put(n, r, now)
 		}
 	}
 }
 
 // reportAll informs a reporter that is new of all that is open.
 func (g *Gossip) reportAll(n *roster.Node, now time.Time) {
-	if n.Role != cluster.Reporter {
-		return
-	}
-	for _, r := range g.reports {
-		g.queue.Put(n, r, now, now)
+	if n.Role == cluster.Reporter {
+		for _, r := range g.reports {
+			g.put(n, r, now)
+		}
 	}
 }
 
@@ -87,7 +74,7 @@ func (g *Gossip) reportAll(n *roster.Node, now time.Time) {
 func (g *Gossip) receiveReport(from *roster.Node, m wire.Report, now time.Time) {
 	if g.roster.Self().Role != cluster.Reporter {
 		g.count.drop(dropReporter)
-	} else if g.deliver(cluster.Report{Node: from.ID, Conflict: m.Conflict, Summary: m.Summary}) {
-		g.ack(from, m.Seq, now)
+	} else if g.deliverOf(from, cluster.Report{Node: from.ID, Conflict: m.Conflict, Summary: m.Summary}, now) {
+		g.ack(from, wire.Ack{Seq: m.Seq}, now)
 	}
 }

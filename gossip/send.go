@@ -3,78 +3,91 @@ package gossip
 import (
 	"time"
 
-	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/lease"
+	"github.com/dupip/dupip/gossip/retry"
+	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
+// put has a message sent to a node until it is acknowledged.
+func (g *Gossip) put(to *roster.Node, m retry.Message, now time.Time) {
+	if !g.queue.Put(to, m, 0, now) {
+		g.count.drop(dropQueue)
+	}
+}
+
 // send sends the messages that are due, and returns when one is due next, zero for never.
 func (g *Gossip) send(now time.Time) time.Time {
-	if g.out.waiting() >= maxBacklog {
+	if len(g.out.packets) >= maxBacklog {
 		return now.Add(batchEvery)
 	}
-	for _, d := range g.queue.Due(nil, now, maxBacklog) {
-		r, isRequest := d.Message.(*request)
+	for _, d := range g.queue.Due(now, maxBacklog) {
+		if d.GaveUp {
+			g.unanswered(d.Message, now)
+			continue
+		}
+		message := g.message(d)
+		own, _ := message.(wire.Lease)
 		switch {
-		case !d.GaveUp:
-			if message := g.message(d.Message, d.Seq); message == nil {
-				g.queue.Remove(d.To, d.Message.ID())
-			} else if l, ok := message.(wire.Lease); ok && d.To == g.roster.Self() {
-				g.keepOwn(d.Message.(lease.Message), l, now)
-			} else {
-				g.out.add(d.To, message, now)
-			}
-		case isRequest:
-			g.requests--
-			g.unanswered(r, now)
+		case message == nil:
+			g.queue.Remove(d.To, d.Message.Identity())
+		case d.To != g.roster.Self():
+			g.out.add(d.To, message, now)
+		case own.Seq != 0:
+			g.receiveLease(d.To, own, now)
+		default:
+			g.receiveNotice(d.To, message.(wire.Notice), now)
 		}
 	}
 	return g.queue.Next()
 }
 
 // message returns what is sent for a message that waits in the queue, nil if that is not to be sent any more.
-func (g *Gossip) message(waiting any, seq uint64) any {
-	switch m := waiting.(type) {
-	case lease.Message:
-		l := wire.Lease{Seq: seq, Key: m.Key(), Gone: m.Gone, Binding: cluster.Binding{Holder: detector.Holder{ID: m.Holder()}}}
-		if !m.Gone {
-			l.Binding = brief(m.Binding)
-			l.Binding.LastSeen = time.Time{}
-		}
-		return l
+func (g *Gossip) message(d retry.Due) any {
+	switch m := d.Message.(type) {
+	case *lease.Lease:
+		return wire.Lease{Seq: d.Seq, Key: m.Key, Gone: m.Gone, Binding: m.Binding}
 	case notice:
-		return wire.Notice{Seq: seq, Key: m.Key, Others: m.Bindings, Total: m.Total}
+		if others := g.kept.Others(d.To, m.key); len(others.Bindings) > 0 {
+			return wire.Notice{Seq: d.Seq, Key: m.key, Others: others.Bindings, Total: others.Total}
+		}
+		return nil
 	case end:
-		if g.leases.Live(lease.ID{Key: m.key, Holder: m.holder}) {
+		if g.leases.Live(lease.ID(m)) {
 			return nil // it has the address again
 		}
-		return wire.End{Seq: seq, Key: m.key, Holder: m.holder}
+		return wire.End{Seq: d.Seq, Key: m.Key, Holder: m.Holder}
 	case resend:
-		return wire.Resend{Seq: seq}
+		return wire.Resend{Seq: d.Seq}
 	case *request:
-		return wire.ProbeRequest{ID: seq, Key: m.probe.Key, Holder: m.probe.Holder, Others: m.bindings}
-	case report:
-		return m.wire(seq)
+		return wire.ProbeRequest{ID: d.Seq, Key: m.probe.Key, Holder: m.probe.Holder, Others: m.own}
+	case *report:
+		return wire.Report{Seq: d.Seq, Conflict: m.conflict, Summary: m.summary}
 	}
 	panic("unknown message")
 }
 
-// brief is what others need of a binding to compare it.
-func brief(b cluster.Binding) cluster.Binding {
-	b.Holder = detector.Holder{ID: b.Holder.ID, MAC: b.Holder.MAC}
-	b.FoundAtStart = false
-	return b
+// ack acknowledges a message.
+func (g *Gossip) ack(to *roster.Node, a wire.Ack, now time.Time) {
+	if to == g.roster.Self() {
+		g.receiveAck(to, a, now)
+	} else {
+		g.out.add(to, a, now)
+	}
 }
 
-// keepOwn handles a lease of which this node itself is a keeper.
-func (g *Gossip) keepOwn(m lease.Message, l wire.Lease, now time.Time) {
-	self := g.roster.Self()
-	if others, ok := g.keep(self, l, now); ok {
-		g.queue.Acked(self, l.Seq)
-		g.leases.Acked(self, m, now)
-		if len(others.Bindings) > 0 {
-			g.notified(others)
+// receiveAck handles an acknowledgement. That of a probe request is its reply.
+func (g *Gossip) receiveAck(from *roster.Node, a wire.Ack, now time.Time) {
+	switch m := g.queue.Waiting(from, a.Seq).(type) {
+	case nil, *request: // it has changed since
+	case *lease.Lease:
+		if len(a.Others) > 0 && !m.Gone {
+			if delivered, _ := g.receiveOthers(from, m.Key, a.Others, a.Total, now); !delivered {
+				return // it is sent again
+			}
 		}
+		g.leases.Acked(from, m, now)
+	default:
+		g.queue.Remove(from, m.Identity())
 	}
 }

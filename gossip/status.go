@@ -1,13 +1,17 @@
 package gossip
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/gossip/roster"
 )
 
 // maxNamed bounds the names that one problem lists.
@@ -19,19 +23,11 @@ func (g *Gossip) Members() []cluster.Member {
 	g.state.Lock()
 	defer g.state.Unlock()
 	_, unacked, suspect := g.unacked(now)
-	list := g.roster.Members(now)
-	for i := range list {
-		m := &list[i]
-		n := g.roster.Sender(wire.MemberIDOf(m.Name, m.Boot, m.Epoch))
-		if n == nil {
-			continue
-		}
-		m.Unacked = unacked[n]
-		if suspect[n] && m.State == cluster.Alive {
+	return g.roster.Members(now, func(n *roster.Node, m *cluster.Member) {
+		if m.Unacked = unacked[n]; suspect[n] {
 			m.State = cluster.Suspect
 		}
-	}
-	return list
+	})
 }
 
 // Status returns the state of gossip at this node.
@@ -46,14 +42,16 @@ func (g *Gossip) Status() cluster.Status {
 	now := time.Now()
 	g.state.Lock()
 	defer g.state.Unlock()
-	if n := g.kept.Overfull; n > 0 {
-		s.Dropped[dropHolders] = n
+	for reason, count := range map[string]uint64{dropHolders: g.kept.Overfull, dropQueue: g.leases.Untold} {
+		if count > 0 {
+			s.Dropped[reason] += count
+		}
 	}
-	s.Leases, s.Kept = g.leases.Len(), g.kept.Len()
+	s.Leases, s.Kept, s.Members = g.leases.Len(), g.kept.Len(), g.roster.Counts()
 	unacked, late, suspect := g.unacked(now)
-	s.Unacked, s.Members = unacked, g.roster.Counts()
+	s.Unacked = unacked
 	for n := range suspect {
-		if n.Alive() {
+		if n.IsAgent() {
 			s.Members[cluster.Alive]--
 			s.Members[cluster.Suspect]++
 		}
@@ -86,24 +84,42 @@ func some(names []string) string {
 // namesakeProblems are clauses about agents of one node name, one for each name; the members are ordered by name.
 func namesakeProblems(members []cluster.Member) (all []string) {
 	for len(members) > 0 && len(all) < maxNamed {
-		end := slices.IndexFunc(members, func(m cluster.Member) bool { return m.Name != members[0].Name })
-		if end < 0 {
-			end = len(members)
+		var at, boots []string
+		name := members[0].Name
+		for ; len(members) > 0 && members[0].Name == name; members = members[1:] {
+			at, boots = append(at, members[0].Address), append(boots, members[0].Boot)
 		}
-		same := members[:end]
-		members = members[end:]
-		var at []string
-		boots := make(map[string]bool)
-		for _, m := range same {
-			at = append(at, m.Address)
-			boots[m.Boot] = true
-		}
-		if len(boots) == 1 {
-			all = append(all, fmt.Sprintf("%d agents of node %s run on one machine (%s): stop all but one", len(same), same[0].Name, some(at)))
+		if len(slices.Compact(boots)) == 1 {
+			all = append(all, fmt.Sprintf("%d agents of node %s run on one machine (%s): stop all but one", len(at), name, some(at)))
 			continue
 		}
 		all = append(all, fmt.Sprintf("%d live nodes have the name %s (%s): a machine that was replaced and still runs, or some made from one image; "+
-			"shut the old one down, or give each a --node-name of its own", len(same), same[0].Name, some(at)))
+			"shut the old one down, or give each a --node-name of its own", len(at), name, some(at)))
 	}
 	return all
+}
+
+// memberLog logs changes of members: in a quiet cluster each is worth a line, a thousand nodes that start are not.
+type memberLog struct {
+	*slog.Logger
+	lines *rate.Limiter
+}
+
+func newMemberLog(log *slog.Logger) memberLog {
+	return memberLog{log, rate.NewLimiter(rate.Every(10*time.Second), 10)}
+}
+
+func (l memberLog) member(change roster.Change, now time.Time) {
+	n, level, what := change.Node, slog.LevelDebug, "a node joined"
+	if l.lines.AllowN(now, 1) {
+		level = slog.LevelInfo
+	}
+	switch {
+	case change.Kind != roster.Went:
+	case n.State == cluster.Left:
+		what = "a node left"
+	default:
+		what = "a node does not answer any more"
+	}
+	l.Log(context.Background(), level, what, "node", n.Name, "address", n.Address, "version", n.Version)
 }

@@ -3,15 +3,14 @@ package keeper
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/gossip/roster"
-	"github.com/dupip/dupip/gossip/wire"
 )
 
-// With many holders newcomers are told of one, and one of them.
+// Of very many holders each is notified of its neighbours, and those for which there is no room of one.
 func TestChain(t *testing.T) {
 	l := newLab(t)
 	var nodes []*roster.Node
@@ -21,38 +20,40 @@ func TestChain(t *testing.T) {
 	partners := make(map[string]bool)
 	for i, n := range nodes {
 		l.pass(time.Millisecond)
-		tells, refused := l.Take(n, pod(1, 1), l.now)
-		if refused != Taken {
-			t.Fatalf("holder %d refused: %s", i, refused)
+		others, notify, refused := l.accept(n, pod(1, 1))
+		if refused != Accepted {
+			t.Fatalf("holder %d is refused: %s", i, refused)
 		}
-		got := l.text(tells)
 		switch {
 		case i == 0:
-		case i < maxClaims:
-			if len(tells) != i+1 || len(tells[0].Rival.Claims) != i || tells[0].Rival.Total != i+1 {
-				t.Fatalf("holder %d: %q", i, got)
+		case i < maxOthers:
+			if len(notify) != i || len(others.Bindings) != i || others.Total != i+1 {
+				t.Fatalf("holder %d: %q, %d are notified", i, text(others), len(notify))
 			}
 		case i < maxHolders:
-			want := []string{fmt.Sprintf("n%d: n%d1", i, i-1), fmt.Sprintf("n%d: n%d1 n%d1", i-1, i, i-2)}
-			if !slices.Equal(got, want) {
-				t.Fatalf("holder %d: %q, want %q", i, got, want)
+			if want := fmt.Sprintf("n%d1", i-1); text(others) != want || len(notify) != 1 || notify[0] != nodes[i-1] {
+				t.Fatalf("holder %d: %q, want %q", i, text(others), want)
+			}
+			want := fmt.Sprintf("n%d1 n%d1", i, i-2)
+			if got := text(l.Others(nodes[i-1], key(1))); got != want {
+				t.Fatalf("holder %d: %q, want %q", i-1, got, want)
 			}
 		default:
-			if len(tells) != 1 || tells[0].To != n || len(tells[0].Rival.Claims) != 1 {
-				t.Fatalf("holder %d: %q", i, got)
+			if len(notify) != 0 || len(others.Bindings) != 1 || others.Total != maxHolders+1 {
+				t.Fatalf("holder %d: %q, %d are notified", i, text(others), len(notify))
 			}
-			partners[got[0][strings.Index(got[0], ":"):]] = true
+			partners[text(others)] = true
 		}
 	}
 	if l.Len() != maxHolders || l.Overfull != 20 {
 		t.Errorf("%d leases, %d not kept", l.Len(), l.Overfull)
 	}
 	if len(partners) != 20 {
-		t.Errorf("the last 20 are told of %d others", len(partners))
+		t.Errorf("the last 20 are notified of %d others", len(partners))
 	}
 	// In the middle a holder has two neighbours.
 	l.pass(31 * time.Second)
-	l.take(nodes[20], pod(1, 1), "n20: n191 n211", "n19: n201 n181", "n21: n201 n221")
+	l.take(nodes[20], pod(1, 1), "n211 n191", "n21: n221 n201", "n19: n201 n181")
 }
 
 func TestRoom(t *testing.T) {
@@ -62,23 +63,25 @@ func TestRoom(t *testing.T) {
 		n := l.node(fmt.Sprintf("n%d", i), 1)
 		nodes = append(nodes, n)
 		if i == 10 {
-			l.Take(n, host(1), l.now)
+			l.accept(n, host(1))
 		} else {
-			l.Take(n, pod(1, 1), l.now)
+			l.accept(n, pod(1, 1))
 		}
 	}
-	late := l.node("late", 1)
-	l.Take(late, pod(1, 1), l.now)
-	if l.Overfull != 0 || l.entries[key(1)].find(l.sender(nodes[10]), wire.Holder{Netns: 1}) != nil {
+	kept := func(n *roster.Node) bool {
+		return l.entries[key(1)].find(l.sender(n), detector.HolderID{Node: n.ID, Netns: 1}) != nil
+	}
+	if !kept(nodes[10]) || !kept(nodes[3]) {
+		t.Fatal("they are not there")
+	}
+	if l.accept(l.node("late", 1), pod(1, 1)); l.Overfull != 0 || kept(nodes[10]) {
 		t.Error("a pod found no room before a host")
 	}
 	l.gone(nodes[3])
-	l.Take(l.node("later", 1), host(1), l.now)
-	if l.Overfull != 0 || l.entries[key(1)].find(l.sender(nodes[3]), wire.Holder{Netns: 1}) != nil {
+	if l.accept(l.node("later", 1), host(1)); l.Overfull != 0 || kept(nodes[3]) {
 		t.Error("the living found no room before the dead")
 	}
-	l.Take(l.node("latest", 1), host(1), l.now)
-	if l.Overfull != 1 || l.Len() != maxHolders {
+	if l.accept(l.node("latest", 1), host(1)); l.Overfull != 1 || l.Len() != maxHolders {
 		t.Error("there was room for one too many")
 	}
 }
@@ -87,20 +90,19 @@ func TestManyOfOneNode(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node("a", 1), l.node("b", 1)
 	for i := range maxHolders {
-		l.take(a, pod(uint64(i+1), uint64(i+1)))
+		l.accept(a, pod(uint64(i+1), uint64(i+1)))
 	}
 	if l.Len() != maxOfNode {
 		t.Errorf("%d leases of one node", l.Len())
 	}
-	tells, _ := l.Take(b, pod(1, 1), l.now)
-	if len(tells) != 2 || tells[0].To != b || tells[1].To != a {
-		t.Errorf("told %q", l.text(tells))
+	if others, notify, _ := l.accept(b, pod(1, 1)); len(others.Bindings) != maxOthers || !slices.Equal(notify, []*roster.Node{a}) {
+		t.Errorf("others are %q", text(others))
 	}
 	// Withdrawals take up no room of others, and are bounded.
 	for i := range 1000 {
-		l.take(a, withdrawn(uint64(1000+i), uint64(1000+i)))
+		l.accept(a, withdrawn(uint64(1000+i), uint64(1000+i)))
 	}
-	if n := len(l.entries[key(1)].records); n > 2*maxHolders {
+	if n := len(l.entries[key(1)].records); n != maxHolders+maxOfNode+1 {
 		t.Errorf("%d records of one key", n)
 	}
 }
@@ -116,82 +118,72 @@ func TestFlood(t *testing.T) {
 		}
 		lease := pod(uint64(i+1), 1)
 		lease.Key = key(i)
-		_, why := l.Take(a, lease, l.now)
+		_, _, why := l.accept(a, lease)
 		refused[why]++
 	}
-	if n := refused[Taken]; n < takeBurst || n > takeBurst+11*takeRate {
-		t.Errorf("took %d in ten seconds: %v", n, refused)
+	if n := refused[Accepted]; n < acceptBurst || n > acceptBurst+11*acceptRate {
+		t.Errorf("accepted %d in ten seconds: %v", n, refused)
 	}
 	for i := range 20000 {
 		l.pass(time.Millisecond)
 		lease := pod(uint64(200000+i), 1)
 		lease.Key = key(i + 65536)
 		lease.Key.Network = "other"
-		l.Take(a, lease, l.now)
+		_, _, why := l.accept(a, lease)
+		refused[why]++
 	}
-	if len(l.senders[a].records) > maxOfSender {
-		t.Errorf("%d leases of one node", len(l.senders[a].records))
+	if l.senders[a].leases != maxOfSender || refused[RefusedSender] == 0 || l.Len() != maxOfSender {
+		t.Errorf("%d leases of one node: %v", l.senders[a].leases, refused)
 	}
-	l.take(b, pod(1, 1), "b: a1", "a: b1")
+	l.take(b, pod(1, 1), "a1", "a: b1")
 }
 
-// Whoever has been told too much is told the rest later: the lease that it was about is
-// told again, because it is not acknowledged.
-func TestTellingIsBounded(t *testing.T) {
+// A node with as many leases as it may have can end one and begin another: what has ended takes no room of leases.
+func TestWithdrawalsTakeNoRoom(t *testing.T) {
 	l := newLab(t)
 	a := l.node("a", 1)
-	n := tellBurst + 500
-	var others []*roster.Node
-	for i := range 10 {
-		others = append(others, l.node(fmt.Sprintf("n%d", i), 1))
-	}
-	told, refused := 0, 0
-	lease := func(i int) wire.Lease {
-		p := pod(uint64(i+1), 1)
+	lease := func(i int) {
+		t.Helper()
+		p := pod(uint64(2*i+1), 1)
 		p.Key = key(i)
-		return p
-	}
-	for i := range n {
-		l.Take(a, lease(i), l.now)
-	}
-	var again []int
-	take := func(i int) {
-		tells, why := l.Take(others[i%10], lease(i), l.now)
-		for _, tell := range tells {
-			if tell.To == a {
-				told++
-			}
-		}
-		if why != Taken {
-			again = append(again, i)
-			refused++
+		p.Key.Network = fmt.Sprint(i >> 16)
+		if _, _, why := l.accept(a, p); why != Accepted {
+			t.Fatalf("lease %d is refused: %s", i, why)
 		}
 	}
-	for i := range n {
-		take(i)
+	end := func(i int) {
+		p := withdrawn(uint64(2*i+2), 1)
+		p.Key = key(i)
+		p.Key.Network = fmt.Sprint(i >> 16)
+		l.accept(a, p)
 	}
-	if told != tellBurst || refused != n-tellBurst {
-		t.Errorf("told %d, refused %d of %d", told, refused, n)
+	for i := range maxOfSender {
+		l.now = l.now.Add(time.Millisecond)
+		lease(i)
 	}
-	l.pass(2 * time.Second)
-	for _, i := range slices.Clone(again) {
-		take(i)
+	for i := range 2 * maxGone {
+		l.now = l.now.Add(2 * time.Millisecond)
+		end(i)
+		lease(i + maxOfSender)
 	}
-	if told != n {
-		t.Errorf("told %d of %d", told, n)
+	if l.Len() != maxOfSender || l.Table.gone.Len() != maxGone || len(l.entries) != maxOfSender+maxGone {
+		t.Errorf("%d leases, %d withdrawals, %d keys", l.Len(), l.Table.gone.Len(), len(l.entries))
 	}
 }
 
-func TestForget(t *testing.T) {
+// All leases together have a bound.
+func TestAllLeases(t *testing.T) {
 	l := newLab(t)
-	a, b := l.node("a", 1), l.node("b", 1)
-	l.take(a, pod(1, 1))
-	l.take(a, withdrawn(2, 2))
-	l.take(b, pod(1, 1), "b: a1", "a: b1")
-	l.Forget(a)
-	l.Forget(a)
-	if l.Len() != 1 || l.Table.gone.len != 0 || len(l.senders) != 1 {
-		t.Errorf("%d leases, %d withdrawals, %d nodes", l.Len(), l.Table.gone.len, len(l.senders))
+	for i := range maxLeases + 1 {
+		if i%1000 == 0 {
+			l.now = l.now.Add(time.Second)
+		}
+		p := pod(1, uint64(i+1))
+		p.Key = key(i)
+		p.Key.Network = fmt.Sprint(i >> 16)
+		_, _, why := l.accept(l.node(fmt.Sprint("n", i/maxOfSender), 1), p)
+		if want := map[bool]Refusal{true: RefusedAll, false: Accepted}[i == maxLeases]; why != want {
+			t.Fatalf("lease %d: %q, want %q", i, why, want)
+		}
 	}
-	l.take(b, pod(1, 1))
 }

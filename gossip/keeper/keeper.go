@@ -6,6 +6,8 @@
 package keeper
 
 import (
+	"container/list"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -27,7 +29,7 @@ const (
 	// when one of them is refreshed.
 	notifyAgain = 30 * time.Second
 
-	// maxOthers is how many holders of one key are all notified of each other. Those that come later are
+	// maxOthers is how many nodes with one key are all notified of each other. Those that come later are
 	// notified of their neighbours only: one address on all nodes stays cheap, and everybody has somebody to
 	// verify it with.
 	maxOthers = 8
@@ -35,15 +37,14 @@ const (
 	// what else is on that node is for its own agent to find.
 	maxHolders = 64
 	maxOfNode  = 8
-	// maxLeases bounds all leases and remembered withdrawals, maxOfSender those of one
-	// node.
+	// maxLeases bounds all leases, maxOfSender those of one node, maxGone the remembered withdrawals: the oldest
+	// make room.
 	maxLeases   = 262144
 	maxOfSender = 16384
+	maxGone     = 65536
 
-	// Of one node acceptBurst leases are accepted at once and acceptRate per second, and it is notified as
-	// often.
+	// Of one node acceptBurst leases and withdrawals are accepted at once, and acceptRate per second.
 	acceptRate, acceptBurst = 1000, 5000
-	notifyRate, notifyBurst = 500, 2000
 )
 
 // Refusal says why a lease was not accepted. Such a lease is not acknowledged, so that its node sends it again
@@ -60,25 +61,20 @@ const (
 
 // Others are other holders of an address.
 type Others struct {
-	Key detector.Key
-	// Total counts all holders that the keeper knows.
+	Key      detector.Key
 	Bindings []cluster.Binding
-	Total    int
-}
-
-// Notice is what a node with a holder is to be notified of.
-type Notice struct {
-	To *roster.Node
-	Others
+	// Total counts all holders that the keeper knows.
+	Total int
 }
 
 // Table is what one keeper knows. It is not safe for concurrent use.
 type Table struct {
-	roster   *roster.Roster
-	entries  map[detector.Key]*entry
-	senders  map[*roster.Node]*sender
-	leases   queue // live ones
-	gone     queue // withdrawals
+	roster  *roster.Roster
+	entries map[detector.Key]*entry
+	senders map[*roster.Node]*sender
+	// Records live equally long in their list, so that a refreshed one goes to the end.
+	leases   list.List // those that have not ended
+	gone     list.List // withdrawals
 	renewals []renewal
 	// Overfull counts the leases that were matched, but not kept, because their key has too
 	// many holders.
@@ -98,8 +94,8 @@ type entry struct {
 type sender struct {
 	node    *roster.Node
 	records map[*record]struct{}
+	leases  int // those of the records that have not ended
 	accept  *rate.Limiter
-	notify  *rate.Limiter
 	// renewing: it is among the renewals.
 	renewing bool
 }
@@ -114,9 +110,8 @@ type record struct {
 	gone    bool
 	// received is when its node last sent the lease, notified when its node was last notified of others.
 	received, notified time.Time
-
-	expires    time.Time
-	prev, next *record
+	expires            time.Time
+	element            *list.Element // of leases or gone
 }
 
 // renewal says when the leases of former incarnations of an agent end.
@@ -135,11 +130,11 @@ func New(r *roster.Roster) *Table {
 }
 
 // Len returns the number of leases.
-func (t *Table) Len() int { return t.leases.len }
+func (t *Table) Len() int { return t.leases.Len() }
 
 // Accept handles a lease or a withdrawal of a node. It returns the other holders, for the acknowledgement, and
-// who is to be notified. If the lease is refused it is not to be acknowledged.
-func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (Others, []Notice, Refusal) {
+// the nodes that are to be notified. If the lease is refused it is not to be acknowledged.
+func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others Others, notify []*roster.Node, why Refusal) {
 	s := t.sender(from)
 	if !s.accept.AllowN(now, 1) {
 		return Others{}, nil, RefusedRate
@@ -147,45 +142,37 @@ func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (Others, 
 	e := t.entries[l.Key]
 	r := e.find(s, l.Binding.Holder.ID)
 	// Only the present incarnation of an agent is heard, so that another epoch is a new one.
-	if r != nil && from.Epoch == r.epoch && l.Seq < r.seq {
-		return Others{}, nil, Accepted // overtaken by a later one
+	if r != nil && from.Epoch == r.epoch && (l.Seq < r.seq || l.Seq == r.seq && (r.gone || l.Gone)) {
+		return Others{}, nil, Accepted // overtaken by a later one, or known
 	}
-	if r == nil && (t.leases.len+t.gone.len >= maxLeases || len(s.records) >= maxOfSender) {
-		if len(s.records) >= maxOfSender {
-			return Others{}, nil, RefusedSender
-		}
-		return Others{}, nil, RefusedAll
-	}
-	if r != nil && from.Epoch == r.epoch && l.Seq == r.seq && (r.gone || l.Gone) {
-		return Others{}, nil, Accepted
-	}
-	changed := r == nil || r.gone || !r.like(&l.Binding)
 	if e == nil {
 		e = &entry{key: l.Key}
-		t.entries[l.Key] = e
 	}
 	if l.Gone {
 		t.withdraw(e, s, r, l, now)
 		return Others{}, nil, Accepted
 	}
+	changed := r == nil || r.gone || !r.like(&l.Binding)
 	if r == nil || r.gone {
-		if !t.room(e, s, &l.Binding) {
+		switch {
+		case s.leases >= maxOfSender:
+			return Others{}, nil, RefusedSender
+		case t.leases.Len() >= maxLeases:
+			return Others{}, nil, RefusedAll
+		case !t.room(e, s, &l.Binding):
 			t.Overfull++
 			return t.matchOnly(e, s, &l.Binding), nil, Accepted
 		}
 		if r != nil {
 			t.drop(r) // it comes anew, behind the others
-			t.entries[l.Key] = e
 		}
-		r = &record{entry: e, sender: s}
-		e.records = append(e.records, r)
-		s.records[r] = struct{}{}
-		e.live++
+		r = t.add(e, s, false)
 	}
-	r.epoch, r.seq, r.gone = from.Epoch, l.Seq, false
-	t.refresh(r, &l.Binding, now)
-	others, notices := t.match(r, changed, now)
-	return others, notices, Accepted
+	r.epoch, r.seq, r.binding, r.received = from.Epoch, l.Seq, l.Binding, now
+	r.expires = now.Add(leaseTTL)
+	t.leases.MoveToBack(r.element)
+	others, notify = t.match(r, changed, now)
+	return others, notify, Accepted
 }
 
 // like reports that the lease says nothing new: it is refreshed, or a new agent of the same boot sends again
@@ -194,30 +181,19 @@ func (r *record) like(b *cluster.Binding) bool {
 	return r.binding.Holder.MAC == b.Holder.MAC && r.binding.Evidence == b.Evidence && r.binding.Occurrences == b.Occurrences
 }
 
-func (t *Table) refresh(r *record, b *cluster.Binding, now time.Time) {
-	r.binding, r.received = *b, now
-	t.queueOf(r).remove(r)
-	r.expires = now.Add(leaseTTL)
-	t.leases.push(r)
-}
-
 // withdraw remembers that a lease has ended, also one that never came.
 func (t *Table) withdraw(e *entry, s *sender, r *record, l wire.Lease, now time.Time) {
-	if r == nil {
-		r = &record{entry: e, sender: s, binding: l.Binding, gone: true}
-		t.roomForGone(e)
-		e.records = append(e.records, r)
-		s.records[r] = struct{}{}
-	} else {
-		t.queueOf(r).remove(r)
-		if !r.gone {
-			r.gone = true
-			e.live--
-		}
+	if r != nil {
+		t.drop(r)
 	}
-	r.epoch, r.seq = s.node.Epoch, l.Seq
-	r.expires = now.Add(goneTTL)
-	t.gone.push(r)
+	if t.gone.Len() >= maxGone {
+		t.drop(t.gone.Front().Value.(*record))
+	}
+	if len(e.records)-e.live >= maxHolders {
+		t.drop(e.records[slices.IndexFunc(e.records, func(r *record) bool { return r.gone })])
+	}
+	r = t.add(e, s, true)
+	r.binding, r.epoch, r.seq, r.expires = l.Binding, s.node.Epoch, l.Seq, now.Add(goneTTL)
 }
 
 // room makes room for another holder of a key, and says whether there is. Withdrawals do not
@@ -235,31 +211,13 @@ func (t *Table) room(e *entry, s *sender, b *cluster.Binding) bool {
 	case e.live < maxHolders:
 		return true
 	}
-	for _, r := range e.records {
-		if r.gone {
-			continue
-		}
-		if !r.sender.node.Alive() || r.binding.Evidence == detector.Host && b.Evidence != detector.Host {
-			t.drop(r)
-			t.entries[e.key] = e
-			return true
-		}
+	i := slices.IndexFunc(e.records, func(r *record) bool {
+		return !r.gone && (!r.sender.node.Alive() || r.binding.Evidence == detector.Host && b.Evidence != detector.Host)
+	})
+	if i >= 0 {
+		t.drop(e.records[i])
 	}
-	return false
-}
-
-// roomForGone makes room for the memory of a withdrawal: the oldest goes.
-func (t *Table) roomForGone(e *entry) {
-	if len(e.records)-e.live < maxHolders {
-		return
-	}
-	for _, r := range e.records {
-		if r.gone {
-			t.drop(r)
-			t.entries[e.key] = e
-			return
-		}
-	}
+	return i >= 0
 }
 
 // Renewed notes that a node's agent is another incarnation. What its predecessor leased ends if it is not
@@ -271,23 +229,6 @@ func (t *Table) Renewed(n *roster.Node, now time.Time) {
 	}
 }
 
-// Returned notes that a node is there again that was not, and returns what it may have missed.
-func (t *Table) Returned(n *roster.Node, now time.Time) (notices []Notice) {
-	s := t.senders[n]
-	if s == nil {
-		return nil
-	}
-	for r := range s.records {
-		if !r.gone {
-			notices = t.notify(notices, r, t.others(r), now)
-		}
-	}
-	return notices
-}
-
-// Leases reports whether a node has leases here.
-func (t *Table) Leases(n *roster.Node) bool { return t.senders[n] != nil }
-
 // Forget forgets a node.
 func (t *Table) Forget(n *roster.Node) {
 	if s := t.senders[n]; s != nil {
@@ -298,11 +239,21 @@ func (t *Table) Forget(n *roster.Node) {
 	}
 }
 
-// Expire ends what is over.
-func (t *Table) Expire(now time.Time) {
-	for _, q := range []*queue{&t.leases, &t.gone} {
-		for q.first != nil && !q.first.expires.After(now) {
-			t.drop(q.first)
+// Expire ends what is over, and returns when there is more to expire, zero for never.
+func (t *Table) Expire(now time.Time) (next time.Time) {
+	earliest := func(at time.Time) {
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	for _, l := range []*list.List{&t.leases, &t.gone} {
+		for e := l.Front(); e != nil; e = l.Front() {
+			r := e.Value.(*record)
+			if r.expires.After(now) {
+				earliest(r.expires)
+				break
+			}
+			t.drop(r)
 		}
 	}
 	for len(t.renewals) > 0 && !t.renewals[0].at.After(now) {
@@ -319,18 +270,8 @@ func (t *Table) Expire(now time.Time) {
 			}
 		}
 	}
-}
-
-// Next returns when there is something to expire, zero for never.
-func (t *Table) Next() time.Time {
-	var next time.Time
-	for _, q := range []*queue{&t.leases, &t.gone} {
-		if q.first != nil && (next.IsZero() || q.first.expires.Before(next)) {
-			next = q.first.expires
-		}
-	}
-	if len(t.renewals) > 0 && (next.IsZero() || t.renewals[0].at.Before(next)) {
-		next = t.renewals[0].at
+	if len(t.renewals) > 0 {
+		earliest(t.renewals[0].at)
 	}
 	return next
 }

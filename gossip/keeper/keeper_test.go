@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/roster"
@@ -25,8 +28,7 @@ type lab struct {
 }
 
 func newLab(t *testing.T) *lab {
-	self := cluster.Member{Name: "self", Boot: "s"}
-	r := roster.New(wire.MemberIDOf("self", "s", 0), self, start)
+	r := roster.New(wire.MemberIDOf("self", "s", 0), cluster.Member{Name: "self", Boot: "s"}, start)
 	return &lab{Table: New(r), t: t, r: r, now: start}
 }
 
@@ -42,14 +44,13 @@ func (l *lab) node(id string, epoch int64) *roster.Node {
 
 func (l *lab) nodeAt(m cluster.Member) *roster.Node {
 	l.t.Helper()
-	n, _, err := l.r.Join(wire.MemberIDOf(m.Name, m.Boot, m.Epoch), m, l.now)
-	if err != nil {
+	if _, err := l.r.Join(wire.MemberIDOf(m.Name, m.Boot, m.Epoch), m, l.now); err != nil {
 		l.t.Fatal(err)
 	}
-	return n
+	return l.r.ByID(m.NodeID())
 }
 
-func (l *lab) gone(n *roster.Node) { l.r.Leave(n.Member, l.now) }
+func (l *lab) gone(n *roster.Node) { l.r.Leave(n.Incarnation, false, l.now) }
 
 // key is an address of the default network.
 func key(i int) detector.Key {
@@ -57,47 +58,53 @@ func key(i int) detector.Key {
 }
 
 func pod(seq uint64, netns uint64) wire.Lease {
-	return wire.Lease{Seq: seq, Key: key(1), Claim: wire.Claim{
-		Holder: wire.Holder{Netns: netns}, Evidence: detector.Announced, FirstSeen: time.Second,
+	return wire.Lease{Seq: seq, Key: key(1), Binding: cluster.Binding{
+		Holder: detector.Holder{ID: detector.HolderID{Netns: netns}}, Evidence: detector.Announced, FirstSeen: start.Add(-time.Second),
 	}}
 }
 
 func withdrawn(seq uint64, netns uint64) wire.Lease {
-	return wire.Lease{Seq: seq, Gone: true, Key: key(1), Claim: wire.Claim{Holder: wire.Holder{Netns: netns}}}
+	return wire.Lease{Seq: seq, Gone: true, Key: key(1), Binding: cluster.Binding{Holder: detector.Holder{ID: detector.HolderID{Netns: netns}}}}
 }
 
 func host(seq uint64) wire.Lease {
 	l := pod(seq, 1)
-	l.Claim.Evidence = detector.Host
+	l.Binding.Evidence = detector.Host
 	return l
 }
 
-// take hands over a lease and compares who is told of whom: "a: b1 c1" tells node a of
-// the holders 1 of b and c.
+// accept hands a lease over, as it is decoded.
+func (l *lab) accept(from *roster.Node, lease wire.Lease) (Others, []*roster.Node, Refusal) {
+	lease.Binding.Holder.ID.Node = from.ID
+	return l.Accept(from, lease, l.now)
+}
+
+// take hands a lease over. It compares what is acknowledged and then who is to be notified, and of whom: "b c" and
+// "a: b1 c1" acknowledges the holders of b and c, and notifies node a of the holders 1 of b and c.
 func (l *lab) take(from *roster.Node, lease wire.Lease, want ...string) {
 	l.t.Helper()
-	tells, refused := l.Take(from, lease, l.now)
-	if refused != Taken {
+	others, notify, refused := l.accept(from, lease)
+	if refused != Accepted {
 		l.t.Errorf("the lease is refused: %s", refused)
 	}
-	if got := l.text(tells); !slices.Equal(got, want) {
-		l.t.Errorf("%s tells seq %d:\n got %q\nwant %q", from.ID, lease.Seq, got, want)
+	var got []string
+	if len(others.Bindings) > 0 {
+		got = append(got, text(others))
+	}
+	for _, n := range notify {
+		got = append(got, n.Name+": "+text(l.Others(n, lease.Key)))
+	}
+	if !slices.Equal(got, want) {
+		l.t.Errorf("%s sends seq %d:\n got %q\nwant %q", from.ID, lease.Seq, got, want)
 	}
 }
 
-func (l *lab) text(tells []Tell) (list []string) {
-	for _, t := range tells {
-		s := t.To.Name + ":"
-		for _, c := range t.Rival.Claims {
-			n := l.r.Sender(c.Holder.Member)
-			if n == nil {
-				l.t.Fatalf("%s is told of a former incarnation", t.To.ID)
-			}
-			s += fmt.Sprintf(" %s%d", n.Name, c.Holder.Netns)
-		}
-		list = append(list, s)
+func text(others Others) string {
+	var list []string
+	for _, b := range others.Bindings {
+		list = append(list, fmt.Sprintf("%s%d", cluster.NodeName(b.Holder.ID.Node), b.Holder.ID.Netns))
 	}
-	return list
+	return strings.Join(list, " ")
 }
 
 func (l *lab) pass(d time.Duration) {
@@ -105,20 +112,26 @@ func (l *lab) pass(d time.Duration) {
 	l.Expire(l.now)
 }
 
-func TestRivals(t *testing.T) {
+func TestOtherHolders(t *testing.T) {
 	l := newLab(t)
 	a, b, c := l.node("a", 1), l.node("b", 1), l.node("c", 1)
 	l.take(a, pod(1, 1))
-	l.take(a, pod(2, 2)) // of one node: its own affair
-	l.take(b, pod(1, 1), "b: a1 a2", "a: b1")
-	l.take(b, pod(1, 1), "b: a1 a2") // sent again
-	l.take(c, pod(9, 1), "c: a1 b1 a2", "a: c1 b1", "b: c1 a1 a2")
+	l.take(a, pod(2, 2)) // of one node: for its own agent
+	l.take(b, pod(1, 1), "a2 a1", "a: b1")
+	l.take(b, pod(1, 1), "a2 a1") // sent again
+	l.take(c, pod(9, 1), "b1 a2 a1", "b: c1 a2 a1", "a: c1 b1")
 	l.pass(31 * time.Second)
-	l.take(c, pod(9, 1), "c: a1 b1 a2", "a: c1 b1", "b: c1 a1 a2") // not told for a while
+	l.take(c, pod(9, 1), "b1 a2 a1", "b: c1 a2 a1", "a: c1 b1") // not notified for a while
 	l.take(c, withdrawn(10, 1))
-	l.take(a, pod(1, 1), "a: b1")
-	if tells, _ := l.Take(b, pod(1, 1), l.now); tells[0].Rival.Total != 3 {
-		t.Errorf("%d holders in all, want 3", tells[0].Rival.Total)
+	l.take(a, pod(1, 1), "b1")
+	if others, _, _ := l.accept(b, pod(1, 1)); others.Total != 3 {
+		t.Errorf("%d holders in all, want 3", others.Total)
+	}
+	if got := l.Others(c, key(1)); len(got.Bindings) != 0 {
+		t.Errorf("one that has it no more is notified of %+v", got)
+	}
+	if got := l.Others(a, key(2)); len(got.Bindings) != 0 {
+		t.Errorf("notified of %+v", got)
 	}
 }
 
@@ -128,35 +141,34 @@ func TestManyHoldersOfOneNode(t *testing.T) {
 	a, b, c := l.node("a", 1), l.node("b", 1), l.node("c", 1)
 	l.take(a, pod(1, 1))
 	for i := range uint64(2 * maxOfNode) {
-		if _, refused := l.Take(b, pod(1+i, 1+i), l.now); refused != Taken {
+		if _, _, refused := l.accept(b, pod(1+i, 1+i)); refused != Accepted {
 			t.Fatal(refused)
 		}
 	}
-	tells, _ := l.Take(c, pod(1, 1), l.now)
-	for _, t := range l.text(tells) {
-		for _, want := range []string{"c: a1 b1", "a: c1 b1", "b: c1 a1"} {
-			if t[:1] == want[:1] && !strings.HasPrefix(t, want) {
-				l.t.Errorf("told %q, want %q before all others", t, want)
-			}
+	others, notify, _ := l.accept(c, pod(1, 1))
+	got := []string{text(others), text(l.Others(a, key(1))), text(l.Others(b, key(1)))}
+	for i, want := range []string{"b8 a1", "c1 b8", "c1 a1"} {
+		if !strings.HasPrefix(got[i], want) {
+			t.Errorf("got %q, want %q before all others", got[i], want)
 		}
 	}
-	if len(tells) != 3 {
-		t.Errorf("told %q, want all three nodes", l.text(tells))
+	if len(notify) != 2 {
+		t.Errorf("%d nodes are notified", len(notify))
 	}
 }
 
-func TestClaim(t *testing.T) {
+func TestBinding(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node("a", 1), l.node("b", 1)
 	first := pod(1, 7)
-	first.Claim.MAC, first.Claim.Episodes = detector.MAC{2}, 3
+	first.Binding.Holder.MAC, first.Binding.Occurrences = detector.MAC{2}, 3
 	l.take(a, first)
 	l.pass(10 * time.Second)
-	tells, _ := l.Take(b, pod(1, 1), l.now)
-	want := first.Claim
-	want.Holder.Member, want.FirstSeen, want.LastSeen = a.Member, 11*time.Second, 10*time.Second
-	if got := tells[0].Rival; got.Key != key(1) || got.Total != 2 || got.Claims[0] != want {
-		t.Errorf("told %+v, want claim %+v", got, want)
+	got, _, _ := l.accept(b, pod(1, 1))
+	want := Others{Key: key(1), Total: 2, Bindings: []cluster.Binding{first.Binding}}
+	want.Bindings[0].Holder.ID.Node, want.Bindings[0].LastSeen = a.ID, start
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
@@ -165,8 +177,8 @@ func TestHosts(t *testing.T) {
 	a, b, c := l.node("a", 1), l.node("b", 1), l.node("c", 1)
 	l.take(a, host(1))
 	l.take(b, host(1)) // every node has its own 169.254.20.10
-	l.take(c, pod(1, 1), "c: a1 b1", "a: c1", "b: c1")
-	l.take(a, host(1), "a: c1")
+	l.take(c, pod(1, 1), "b1 a1", "b: c1", "a: c1")
+	l.take(a, host(1), "c1")
 }
 
 func TestVersions(t *testing.T) {
@@ -196,7 +208,7 @@ func TestVersions(t *testing.T) {
 				t.Fatalf("%d leases", l.Len())
 			}
 			if c.live {
-				l.take(b, pod(1, 1), "b: a1", "a: b1")
+				l.take(b, pod(1, 1), "a1", "a: b1")
 			} else {
 				l.take(b, pod(1, 1))
 			}
@@ -204,14 +216,14 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-func TestChangeTellsAgain(t *testing.T) {
+func TestChangeNotifiesAgain(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node("a", 1), l.node("b", 1)
 	l.take(a, pod(1, 1))
-	l.take(b, pod(1, 1), "b: a1", "a: b1")
+	l.take(b, pod(1, 1), "a1", "a: b1")
 	changed := pod(2, 1)
-	changed.Claim.Episodes = 1
-	l.take(a, changed, "a: b1", "b: a1")
+	changed.Binding.Occurrences = 1
+	l.take(a, changed, "b1", "b: a1")
 	l.take(a, pod(1, 1)) // overtaken
 }
 
@@ -222,7 +234,7 @@ func TestExpiry(t *testing.T) {
 	l.pass(200 * time.Second)
 	l.take(a, pod(1, 1)) // refreshed
 	l.pass(299 * time.Second)
-	if l.Len() != 1 {
+	if l.Len() != 1 || !l.Expire(l.now).Equal(l.now.Add(time.Second)) {
 		t.Fatal("a lease ended early")
 	}
 	l.pass(time.Second)
@@ -236,8 +248,22 @@ func TestExpiry(t *testing.T) {
 		t.Error("a withdrawal was forgotten early")
 	}
 	l.pass(2 * time.Second)
-	if len(l.entries) != 0 || !l.Next().IsZero() {
+	if len(l.entries) != 0 || !l.Expire(l.now).IsZero() {
 		t.Error("a withdrawal was not forgotten")
+	}
+	l.take(b, pod(1, 1))
+}
+
+func TestForget(t *testing.T) {
+	l := newLab(t)
+	a, b := l.node("a", 1), l.node("b", 1)
+	l.take(a, pod(1, 1))
+	l.take(a, withdrawn(2, 2))
+	l.take(b, pod(1, 1), "a1", "a: b1")
+	l.Forget(a)
+	l.Forget(a)
+	if l.Len() != 1 || l.Table.gone.Len() != 0 || len(l.senders) != 1 {
+		t.Errorf("%d leases, %d withdrawals, %d nodes", l.Len(), l.Table.gone.Len(), len(l.senders))
 	}
 	l.take(b, pod(1, 1))
 }

@@ -10,27 +10,44 @@ import (
 )
 
 // match returns the others of a lease that was accepted, and which of their nodes are to be notified: all if there
-// is something new, or those that were not notified for a while.
-func (t *Table) match(r *record, changed bool, now time.Time) (Others, []Notice) {
+// is something new, or those that were not notified for a while. The acknowledgement notifies the sender.
+func (t *Table) match(r *record, changed bool, now time.Time) (others Others, notify []*roster.Node) {
 	found := t.others(r)
-	var notices []Notice
+	notified := func(s *sender) {
+		for _, o := range r.entry.records {
+			if o.sender == s {
+				o.notified = now
+			}
+		}
+	}
 	for i, o := range found {
 		if ofNode(found[:i], o.sender) || !changed && now.Sub(o.notified) < notifyAgain {
 			continue
 		}
-		// r goes first: of the others there may be too many.
-		records := []*record{r}
-		for _, also := range t.others(o) {
-			if also != r {
-				records = append(records, also)
-			}
+		notified(o.sender)
+		if o.sender.node.Alive() { // one that is not there sends its leases again when it returns
+			notify = append(notify, o.sender.node)
 		}
-		notices = t.notify(notices, o, records, now)
 	}
-	return list(r.entry, found, r.entry.live), notices
+	if len(found) > 0 {
+		notified(r.sender)
+	}
+	return named(r.entry, found, r.entry.live), notify
 }
 
-func list(e *entry, records []*record, total int) Others {
+// Others returns what a node with a holder of a key is to be notified of now.
+func (t *Table) Others(n *roster.Node, key detector.Key) Others {
+	if e := t.entries[key]; e != nil {
+		for _, r := range e.records {
+			if r.sender.node == n && !r.gone {
+				return named(e, t.others(r), e.live)
+			}
+		}
+	}
+	return Others{}
+}
+
+func named(e *entry, records []*record, total int) Others {
 	if len(records) == 0 {
 		return Others{}
 	}
@@ -45,21 +62,6 @@ func ofNode(records []*record, s *sender) bool {
 	return slices.ContainsFunc(records, func(r *record) bool { return r.sender == s })
 }
 
-// notify adds a notice for a holder's node, unless it was notified too often already. One that is not there is
-// notified when it returns.
-func (t *Table) notify(notices []Notice, r *record, others []*record, now time.Time) []Notice {
-	s := r.sender
-	if len(others) == 0 || !s.node.Alive() || !s.notify.AllowN(now, 1) {
-		return notices
-	}
-	for _, o := range r.entry.records {
-		if o.sender == s {
-			o.notified = now
-		}
-	}
-	return append(notices, Notice{s.node, list(r.entry, others, r.entry.live)})
-}
-
 // present is the binding as others are notified of it.
 func (r *record) present() cluster.Binding {
 	b := r.binding
@@ -68,17 +70,16 @@ func (r *record) present() cluster.Binding {
 }
 
 // others returns what the node of a holder is to be notified of. Where few nodes have the address, that is all of
-// them, one holder of each node first: a node that has it many times, or says so, does not hide the others. Where
-// many have it, it is the neighbours in the order in which they came.
+// them, the latest first, but one holder of each node before all others: a node that has it many times, or says so,
+// does not hide the others. Where many have it, it is the neighbours in the order in which they came.
 func (t *Table) others(r *record) []*record {
 	e := r.entry
 	if e.live < 2 {
 		return nil
 	}
 	var first, more []*record
-	few := e.few()
-	behind := false
-	for _, o := range e.records {
+	few, behind := e.few(), false
+	for _, o := range slices.Backward(e.records) {
 		switch {
 		case o == r:
 			behind = true
@@ -119,7 +120,7 @@ func (t *Table) matchOnly(e *entry, s *sender, b *cluster.Binding) Others {
 	for i := range e.records {
 		o := e.records[(e.turn+i)%len(e.records)]
 		if !o.gone && t.conflicting(s, b, o) {
-			return list(e, []*record{o}, e.live+1)
+			return named(e, []*record{o}, e.live+1)
 		}
 	}
 	return Others{}

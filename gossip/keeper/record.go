@@ -13,8 +13,7 @@ func (t *Table) sender(n *roster.Node) *sender {
 	s := t.senders[n]
 	if s == nil {
 		s = &sender{
-			node: n, records: make(map[*record]struct{}),
-			accept: rate.NewLimiter(acceptRate, acceptBurst), notify: rate.NewLimiter(notifyRate, notifyBurst),
+			node: n, records: make(map[*record]struct{}), accept: rate.NewLimiter(acceptRate, acceptBurst),
 		}
 		t.senders[n] = s
 	}
@@ -34,60 +33,35 @@ func (e *entry) find(s *sender, id detector.HolderID) *record {
 	return nil
 }
 
+// add adds a record to a key, which is there from then on.
+func (t *Table) add(e *entry, s *sender, gone bool) *record {
+	r := &record{entry: e, sender: s, gone: gone}
+	e.records = append(e.records, r)
+	s.records[r] = struct{}{}
+	t.entries[e.key] = e
+	if gone {
+		r.element = t.gone.PushBack(r)
+	} else {
+		r.element = t.leases.PushBack(r)
+		e.live++
+		s.leases++
+	}
+	return r
+}
+
 // drop forgets a record, and its key with the last one.
 func (t *Table) drop(r *record) {
-	t.queueOf(r).remove(r)
 	e := r.entry
 	e.records = slices.DeleteFunc(e.records, func(o *record) bool { return o == r })
-	if !r.gone {
-		e.live--
-	}
 	if len(e.records) == 0 {
 		delete(t.entries, e.key)
 	}
 	delete(r.sender.records, r)
-}
-
-// queue has records in the order in which they expire. They live equally long, so that a
-// refreshed one goes to the end.
-type queue struct {
-	first, last *record
-	len         int
-}
-
-func (t *Table) queueOf(r *record) *queue {
 	if r.gone {
-		return &t.gone
-	}
-	return &t.leases
-}
-
-func (q *queue) push(r *record) {
-	r.prev, r.next = q.last, nil
-	if q.last != nil {
-		q.last.next = r
+		t.gone.Remove(r.element)
 	} else {
-		q.first = r
+		t.leases.Remove(r.element)
+		e.live--
+		r.sender.leases--
 	}
-	q.last = r
-	q.len++
-}
-
-// remove takes a record out, if it is in.
-func (q *queue) remove(r *record) {
-	if r.prev == nil && q.first != r {
-		return
-	}
-	if r.prev != nil {
-		r.prev.next = r.next
-	} else {
-		q.first = r.next
-	}
-	if r.next != nil {
-		r.next.prev = r.prev
-	} else {
-		q.last = r.prev
-	}
-	r.prev, r.next = nil, nil
-	q.len--
 }

@@ -35,10 +35,10 @@ const (
 )
 
 // leasePolicy never gives up: after a partition that the members did not notice nobody waits for longer than
-// five seconds. goneFor is how long a withdrawal is sent to keepers that do not acknowledge it.
+// five seconds. gonePolicy is that of withdrawals; what their keepers do not get to know expires there.
 var (
-	leasePolicy = retry.Policy{Pauses: []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second}}
-	gonePolicy  = retry.Policy{Pauses: leasePolicy.Pauses, GiveUp: 60 * time.Second}
+	leasePolicy = &retry.Policy{Pauses: []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second}}
+	gonePolicy  = &retry.Policy{Pauses: leasePolicy.Pauses, GiveUp: 60 * time.Second, Max: 32768}
 )
 
 // ID identifies a lease.
@@ -47,25 +47,28 @@ type ID struct {
 	Holder detector.HolderID
 }
 
-// Message is a lease to be sent to a keeper, which may be this node itself.
-type Message struct {
-	id      ID
+// Lease is a lease of this node, and the message to its keepers, one of which may be this node itself.
+type Lease struct {
+	ID
 	Binding cluster.Binding
 	Gone    bool // it has ended
+
+	hash    uint64
+	keepers []keeper // by rank
 }
 
-// ID implements retry.Message. It is an [ID].
-func (m Message) ID() any { return m.id }
+// keeper is a node that keeps a lease. It was informed if it may know some version of the lease.
+type keeper struct {
+	*roster.Node
+	informed bool
+}
 
-// Key is the address.
-func (m Message) Key() detector.Key { return m.id.Key }
+// Identity implements [retry.Message]. It is an [ID].
+func (l *Lease) Identity() any { return l.ID }
 
-// Holder is the holder.
-func (m Message) Holder() detector.HolderID { return m.id.Holder }
-
-// Policy implements retry.Message.
-func (m Message) Policy() retry.Policy {
-	if m.Gone {
+// Policy implements [retry.Message].
+func (l *Lease) Policy() *retry.Policy {
+	if l.Gone {
 		return gonePolicy
 	}
 	return leasePolicy
@@ -73,32 +76,21 @@ func (m Message) Policy() retry.Policy {
 
 // Table is all leases of this node. It is not safe for concurrent use.
 type Table struct {
+	// Untold counts the withdrawals that a keeper was not informed of, because too many wait.
+	Untold   uint64
 	roster   *roster.Roster
 	queue    *retry.Queue
 	replicas int
-	leases   map[ID]*lease
-	keys     map[detector.Key][]*lease
+	leases   map[ID]*Lease
+	keys     map[detector.Key][]*Lease
 	waiting  map[ID]cluster.Binding // for room
 }
 
-type lease struct {
-	Message
-	hash    uint64
-	keepers []keeper // by rank
-}
-
-// keeper is a node that keeps a lease. It was informed if it may know some version of the lease.
-type keeper struct {
-	rank.Pick[*roster.Node]
-	informed bool
-}
-
-// New returns an empty table, which puts its messages into a queue. Keepers are chosen from the ring of the
-// roster.
+// New returns an empty table, which puts its messages into a queue. Keepers are chosen from the roster.
 func New(r *roster.Roster, q *retry.Queue, replicas int) *Table {
 	return &Table{
 		roster: r, queue: q, replicas: replicas,
-		leases: make(map[ID]*lease), keys: make(map[detector.Key][]*lease), waiting: make(map[ID]cluster.Binding),
+		leases: make(map[ID]*Lease), keys: make(map[detector.Key][]*Lease), waiting: make(map[ID]cluster.Binding),
 	}
 }
 
@@ -119,10 +111,10 @@ func (t *Table) Live(id ID) bool {
 
 // Keeps reports whether a node is to keep a lease of a key.
 func (t *Table) Keeps(n *roster.Node, k detector.Key) bool {
-	return slices.ContainsFunc(t.keys[k], func(l *lease) bool { return l.keeper(n) != nil })
+	return slices.ContainsFunc(t.keys[k], func(l *Lease) bool { return l.keeper(n) != nil })
 }
 
-func (l *lease) keeper(n *roster.Node) *keeper {
+func (l *Lease) keeper(n *roster.Node) *keeper {
 	if i := slices.IndexFunc(l.keepers, func(k keeper) bool { return k.Node == n }); i >= 0 {
 		return &l.keepers[i]
 	}
@@ -137,27 +129,25 @@ func (t *Table) Set(key detector.Key, b cluster.Binding, now time.Time) bool {
 	switch {
 	case l == nil && len(t.leases) >= MaxLeases:
 		_, waits := t.waiting[id]
-		if waits || len(t.waiting) < MaxWaiting {
+		if waits = waits || len(t.waiting) < MaxWaiting; waits {
 			t.waiting[id] = b
-			waits = true
 		}
 		return waits
 	case l == nil:
-		l = &lease{Message: Message{id: id}, hash: rank.KeyHash(key)}
-		t.leases[id] = l
-		delete(t.waiting, id)
-		t.keys[key] = append(t.keys[key], l)
-		l.Binding = b
-		for _, p := range t.choose(l) {
-			l.keepers = append(l.keepers, keeper{Pick: p})
+		l = &Lease{ID: id, Binding: b, hash: rank.KeyHash(key)}
+		for _, n := range t.roster.Keepers(l.hash, t.replicas) {
+			l.keepers = append(l.keepers, keeper{Node: n})
 		}
+		t.leases[id] = l
+		t.keys[key] = append(t.keys[key], l)
+		delete(t.waiting, id)
 	case same(l.Binding, b):
 		l.Binding = b
 		return true
 	}
 	l.Binding = b
 	for i := range l.keepers {
-		t.inform(l, &l.keepers[i], now, now)
+		t.inform(l, &l.keepers[i], 0, now)
 	}
 	return true
 }
@@ -168,49 +158,54 @@ func same(a, b cluster.Binding) bool {
 		a.Occurrences == b.Occurrences && a.FirstSeen.Equal(b.FirstSeen)
 }
 
-// Withdraw ends a lease, and reports whether there was one.
-func (t *Table) Withdraw(id ID, now time.Time) bool {
+// Withdraw ends a lease, if there is one.
+func (t *Table) Withdraw(id ID, now time.Time) {
 	delete(t.waiting, id)
 	l := t.leases[id]
 	if l == nil {
-		return false
+		return
 	}
 	delete(t.leases, id)
-	rest := slices.DeleteFunc(t.keys[id.Key], func(other *lease) bool { return other == l })
+	rest := slices.DeleteFunc(t.keys[id.Key], func(other *Lease) bool { return other == l })
 	if t.keys[id.Key] = rest; len(rest) == 0 {
 		delete(t.keys, id.Key)
+	}
+	for i := range l.keepers {
+		t.forget(l, &l.keepers[i])
 	}
 	l.Gone = true
 	for _, k := range l.keepers {
 		// Who was never informed need not know that it is over.
-		if t.queue.Remove(k.Node, id) || k.informed {
-			t.queue.Put(k.Node, l.Message, now, now)
+		if k.informed && !t.queue.Put(k.Node, l, 0, now) {
+			t.Untold++
 		}
 	}
 	for id, b := range t.waiting { // any of them
 		t.Set(id.Key, b, now)
 		break
 	}
-	return true
 }
 
-// inform has a keeper informed of a lease at a time.
-func (t *Table) inform(l *lease, k *keeper, at, now time.Time) {
-	if t.queue.Remove(k.Node, l.id) {
+// inform has a keeper informed of a lease after a time.
+func (t *Table) inform(l *Lease, k *keeper, wait time.Duration, now time.Time) {
+	t.forget(l, k)
+	t.queue.Put(k.Node, l, wait, now)
+}
+
+// forget removes what waits for a keeper, and notes if that says that it knows some version of the lease.
+func (t *Table) forget(l *Lease, k *keeper) {
+	m, sent := t.queue.Remove(k.Node, l.ID)
+	if before, ok := m.(*Lease); ok && (sent || before.Gone) {
 		k.informed = true
 	}
-	t.queue.Put(k.Node, l.Message, at, now)
 }
 
 // Acked notes that a keeper knows a lease, which is refreshed later.
-func (t *Table) Acked(from *roster.Node, m Message, now time.Time) {
-	l := t.leases[m.id]
-	if l == nil {
-		return
-	}
-	if k := l.keeper(from); k != nil {
+func (t *Table) Acked(from *roster.Node, l *Lease, now time.Time) {
+	t.queue.Remove(from, l.ID)
+	if k := l.keeper(from); k != nil && !l.Gone {
 		k.informed = true
-		t.queue.Put(from, l.Message, now.Add(refreshAfter-refreshSpread+rand.N(2*refreshSpread)), now)
+		t.queue.Put(from, l, refreshAfter-refreshSpread+rand.N(2*refreshSpread), now)
 	}
 }
 
@@ -219,24 +214,20 @@ func (t *Table) Resend(to *roster.Node, now time.Time) {
 	for _, l := range t.leases {
 		for i := range l.keepers {
 			if k := &l.keepers[i]; to == nil || k.Node == to {
-				t.inform(l, k, now, now)
+				t.inform(l, k, 0, now)
 			}
 		}
 	}
 }
 
-// Came notes that a node is in the ring. It keeps the keys for which it ranks among the first; whoever ranked
-// last there keeps them no more, which nobody need be told: what a former keeper knows expires.
+// Came notes that an agent is there. It keeps the keys for which it ranks among the first; whoever ranked last
+// there keeps them no more, which nobody need be told: what a former keeper knows expires.
 func (t *Table) Came(n *roster.Node, now time.Time) {
 	for _, l := range t.leases {
-		if l.keeper(n) != nil {
-			continue
+		last := len(l.keepers) - 1
+		if l.keeper(n) == nil && (last+1 < t.replicas || rank.Score(n.Seed, l.hash) > rank.Score(l.keepers[last].Seed, l.hash)) {
+			t.move(l, now)
 		}
-		score := rank.Score(n.Seed, l.hash)
-		if last := len(l.keepers) - 1; last+1 >= t.replicas && l.keepers[last].Score >= score {
-			continue
-		}
-		t.move(l, now)
 	}
 }
 
@@ -250,7 +241,7 @@ func (t *Table) Renewed(n *roster.Node, now time.Time) {
 	}
 }
 
-// Went notes that a node is in the ring no more, and its messages are removed. Others take its place.
+// Went notes that an agent is not there any more, and its messages are removed. Others take its place.
 func (t *Table) Went(n *roster.Node, now time.Time) {
 	for _, l := range t.leases {
 		if l.keeper(n) != nil {
@@ -260,44 +251,36 @@ func (t *Table) Went(n *roster.Node, now time.Time) {
 }
 
 // move chooses the keepers of a lease again. Those that it has already stay as they are.
-func (t *Table) move(l *lease, now time.Time) {
-	before := l.keepers
-	l.keepers = make([]keeper, 0, t.replicas)
-	var added []*keeper
-	for _, p := range t.choose(l) {
-		i := slices.IndexFunc(before, func(k keeper) bool { return k.Node == p.Node })
-		if i >= 0 {
-			l.keepers = append(l.keepers, before[i])
-			continue
-		}
-		l.keepers = append(l.keepers, keeper{Pick: p})
-		added = append(added, &l.keepers[len(l.keepers)-1])
+func (t *Table) move(l *Lease, now time.Time) {
+	before, nodes := l.keepers, t.roster.Keepers(l.hash, t.replicas)
+	l.keepers = make([]keeper, len(nodes))
+	for i, n := range nodes {
+		l.keepers[i].Node = n
 	}
 	for _, k := range before {
-		if l.keeper(k.Node) == nil {
-			t.queue.Remove(k.Node, l.id)
+		if still := l.keeper(k.Node); still != nil {
+			*still = k
+		} else {
+			t.queue.Remove(k.Node, l.ID)
 		}
 	}
-	for _, k := range added {
-		t.later(l, k, now)
+	for i := range l.keepers {
+		if k := &l.keepers[i]; !slices.ContainsFunc(before, func(b keeper) bool { return b.Node == k.Node }) {
+			t.later(l, k, now)
+		}
 	}
-}
-
-func (t *Table) choose(l *lease) []rank.Pick[*roster.Node] {
-	return t.roster.Ring.Pick(nil, l.hash, t.replicas)
 }
 
 // later informs a keeper soon. If it is this node there is nothing to wait for.
-func (t *Table) later(l *lease, k *keeper, now time.Time) {
-	self, spread := t.roster.Self(), firstSpread
+func (t *Table) later(l *Lease, k *keeper, now time.Time) {
+	self, wait := t.roster.Self(), rand.N(firstSpread)
 	for _, o := range l.keepers {
 		if o.informed && o.Node != self && o.Node != k.Node {
-			spread = moveSpread
+			wait = rand.N(moveSpread)
 		}
 	}
-	at := now
-	if k.Node != self {
-		at = now.Add(rand.N(spread))
+	if k.Node == self {
+		wait = 0
 	}
-	t.inform(l, k, at, now)
+	t.inform(l, k, wait, now)
 }

@@ -10,25 +10,26 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/retry"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
 var start = time.Unix(1e9, 0)
 
-// lab is a table with its roster and a clock.
+// lab is a table with its roster, its queue and a clock.
 type lab struct {
 	*Table
 	t   *testing.T
 	r   *roster.Roster
+	q   *retry.Queue
 	now time.Time
 }
 
 func newLab(t *testing.T, nodes int) *lab {
-	self := cluster.Member{Name: "self", Boot: "s", Epoch: 1}
-	r := roster.New(wire.MemberIDOf("self", "s", 1), self, start)
-	l := &lab{Table: New(r, 3, start), t: t, r: r, now: start}
-	l.seq = 0
+	r := roster.New(wire.MemberIDOf("self", "s", 1), cluster.Member{Name: "self", Boot: "s", Epoch: 1}, start)
+	q := retry.New(start)
+	l := &lab{Table: New(r, q, 3), t: t, r: r, q: q, now: start}
 	for i := range nodes {
 		l.join(fmt.Sprintf("n%d", i), 1)
 	}
@@ -37,11 +38,13 @@ func newLab(t *testing.T, nodes int) *lab {
 
 func (l *lab) join(name string, epoch int64) *roster.Node {
 	l.t.Helper()
-	n, change, err := l.r.Join(wire.MemberIDOf(name, "b", epoch), cluster.Member{Name: name, Boot: "b", Epoch: epoch}, l.now)
-	if err != nil {
-		l.t.Fatal(err)
+	m := cluster.Member{Name: name, Boot: "b", Epoch: epoch, Address: name}
+	changes, err := l.r.Join(wire.MemberIDOf(name, "b", epoch), m, l.now)
+	if err != nil || len(changes) != 1 {
+		l.t.Fatal(changes, err)
 	}
-	switch change {
+	n := changes[0].Node
+	switch changes[0].Kind {
 	case roster.Came:
 		l.Came(n, l.now)
 	case roster.Renewed:
@@ -51,7 +54,8 @@ func (l *lab) join(name string, epoch int64) *roster.Node {
 }
 
 func (l *lab) leave(n *roster.Node) {
-	l.r.Leave(n.Member, l.now)
+	l.r.Leave(n.Incarnation, true, l.now)
+	l.q.RemoveAll(n)
 	l.Went(n, l.now)
 }
 
@@ -59,54 +63,64 @@ func key(i int) detector.Key {
 	return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}
 }
 
-func (l *lab) claim(netns uint64) cluster.Binding {
+func (l *lab) binding(netns uint64) cluster.Binding {
 	return cluster.Binding{
 		Holder:   detector.Holder{ID: detector.HolderID{Node: l.r.Self().ID, Netns: netns}},
 		Evidence: detector.Announced, FirstSeen: start.Add(-time.Minute),
 	}
 }
 
-func (l *lab) id(i int) ID { return ID{key(i), l.claim(1).Holder.ID} }
+func (l *lab) id(i int) ID { return ID{key(i), l.binding(1).Holder.ID} }
 
 // set leases key i.
 func (l *lab) set(i int) {
 	l.t.Helper()
-	if !l.Set(key(i), l.claim(1), l.now) {
+	if !l.Set(key(i), l.binding(1), l.now) {
 		l.t.Fatal("there is no room")
 	}
 }
 
-func (l *lab) due() []Send { return l.Due(nil, l.now, 1e6) }
+func (l *lab) due() []retry.Due { return l.q.Due(l.now, 1e6) }
 
-// ack acknowledges all that is sent until nothing is due, as good keepers do, and returns
-// what was sent.
-func (l *lab) ackDue() []Send {
-	sends := l.due()
-	for _, s := range sends {
-		l.Acked(s.To, s.Lease.Seq, l.now)
+func lease(d retry.Due) *Lease { return d.Message.(*Lease) }
+
+// ack acknowledges a message, as the program does. It reports whether that counts.
+func (l *lab) ack(to *roster.Node, seq uint64) bool {
+	m := l.q.Waiting(to, seq)
+	if m != nil {
+		l.Acked(to, m.(*Lease), l.now)
 	}
-	return sends
+	return m != nil
+}
+
+// ackDue acknowledges all that is due, as good keepers do, and returns what was sent.
+func (l *lab) ackDue() []retry.Due {
+	sent := l.due()
+	for _, d := range sent {
+		l.ack(d.To, d.Seq)
+	}
+	return sent
 }
 
 // until goes on to a time, acknowledging all that becomes due.
-func (l *lab) until(at time.Time) (all []Send, times []time.Time) {
+func (l *lab) until(at time.Time) (all []retry.Due, times []time.Time) {
 	for {
-		next := l.Next()
+		next := l.q.Next()
 		if next.IsZero() || next.After(at) {
 			l.now = at
 			return all, times
 		}
 		l.now = next
-		for _, s := range l.ackDue() {
-			all, times = append(all, s), append(times, l.now)
+		for _, d := range l.ackDue() {
+			all, times = append(all, d), append(times, l.now)
 		}
 	}
 }
 
-func nodes(sends []Send) []string {
+func receivers(sent []retry.Due) []string {
 	set := make(map[string]bool)
-	for _, s := range sends {
-		set[s.To.Name] = true
+	for _, d := range sent {
+		set[d.To.Name] = true
 	}
 	return slices.Sorted(maps.Keys(set))
 }
@@ -114,16 +128,12 @@ func nodes(sends []Send) []string {
 func TestAlone(t *testing.T) {
 	l := newLab(t, 0)
 	l.set(1)
-	sends := l.ackDue()
-	if got := nodes(sends); !slices.Equal(got, []string{"self"}) {
-		t.Errorf("told %v", got)
+	sent := l.ackDue()
+	if got := receivers(sent); !slices.Equal(got, []string{"self"}) {
+		t.Errorf("sent to %v", got)
 	}
-	want := wire.Lease{Seq: 1, Key: key(1), Claim: wire.Claim{
-		Holder:   wire.Holder{Member: l.r.Self().Member, Netns: 1},
-		Evidence: detector.Announced, FirstSeen: time.Minute,
-	}}
-	if sends[0].Lease != want {
-		t.Errorf("told %+v, want %+v", sends[0].Lease, want)
+	if got := lease(sent[0]); got.ID != l.id(1) || got.Binding != l.binding(1) || got.Gone {
+		t.Errorf("sent %+v", got)
 	}
 }
 
@@ -131,47 +141,40 @@ func TestAllKeepIfFew(t *testing.T) {
 	l := newLab(t, 2)
 	for i := range 10 {
 		l.set(i)
-		if got := nodes(l.ackDue()); !slices.Equal(got, []string{"n0", "n1", "self"}) {
-			t.Errorf("told %v", got)
+		if got := receivers(l.ackDue()); !slices.Equal(got, []string{"n0", "n1", "self"}) {
+			t.Errorf("sent to %v", got)
 		}
 	}
 }
 
-// Sent again after 250 ms, 1 s and 4 s, then every 5 s.
-func TestRetry(t *testing.T) {
+// A lease is sent to each keeper until that acknowledges it, without end.
+func TestRepeat(t *testing.T) {
 	l := newLab(t, 10)
 	l.set(1)
 	var at []time.Duration
-	for range 7 {
-		sends := l.due()
-		if len(sends) != 3 || len(nodes(sends)) != 3 {
-			t.Fatalf("sent %d times to %v", len(sends), nodes(sends))
+	for range 8 {
+		sent := l.due()
+		if len(sent) != 3 || len(receivers(sent)) != 3 {
+			t.Fatalf("sent %d times to %v", len(sent), receivers(sent))
 		}
 		at = append(at, l.now.Sub(start))
-		l.now = l.Next()
+		l.now = l.q.Next()
 	}
-	want := []time.Duration{0, 250, 1000, 4000, 9000, 14000, 19000}
+	want := []time.Duration{0, 250, 750, 1750, 3750, 8750, 13750, 18750}
 	for i, d := range at {
 		if d != want[i]*time.Millisecond {
-			t.Errorf("sent after %v, want after %v ms", at, want)
-			break
+			t.Fatalf("sent after %v, want after %v ms", at, want)
 		}
 	}
-	if n, by := l.Unacked(l.now); n != 1 || len(by) != 3 {
-		t.Errorf("%d unacknowledged, by %d keepers", n, len(by))
+	sent := l.due()
+	l.ack(sent[0].To, sent[0].Seq)
+	l.ack(sent[1].To, sent[1].Seq)
+	if l.ack(sent[2].To, 7777) || l.ack(sent[2].To, sent[0].Seq) {
+		t.Error("another acknowledgement counts")
 	}
-	// Two acknowledge: the third is told again.
-	sends := l.due()
-	l.Acked(sends[0].To, 1, l.now)
-	l.Acked(sends[1].To, 1, l.now)
-	l.Acked(sends[2].To, 7, l.now) // something else
-	l.now = l.Next()
-	if again := l.due(); len(again) != 1 || again[0].To != sends[2].To {
-		t.Errorf("told %v, want %s", nodes(again), sends[2].To.Name)
-	}
-	l.Acked(sends[2].To, 1, l.now)
-	if n, by := l.Unacked(l.now); n != 0 || len(by) != 0 {
-		t.Errorf("%d unacknowledged", n)
+	l.now = l.q.Next()
+	if again := l.due(); len(again) != 1 || again[0].To != sent[2].To {
+		t.Errorf("sent to %v, want %s", receivers(again), sent[2].To.Name)
 	}
 }
 
@@ -181,17 +184,17 @@ func TestRefresh(t *testing.T) {
 		l.set(i)
 	}
 	l.ackDue()
-	sends, times := l.until(start.Add(89 * time.Second))
-	if len(sends) != 0 {
+	sent, times := l.until(start.Add(89 * time.Second))
+	if len(sent) != 0 {
 		t.Fatalf("refreshed after %v", times[0].Sub(start))
 	}
-	sends, times = l.until(start.Add(151 * time.Second))
-	told := make(map[string]int)
-	for _, s := range sends {
-		told[fmt.Sprint(s.To.Name, s.Lease.Seq)]++
+	sent, times = l.until(start.Add(151 * time.Second))
+	refreshed := make(map[string]bool)
+	for _, d := range sent {
+		refreshed[fmt.Sprint(d.To.Name, lease(d).ID)] = true
 	}
-	if len(told) != 300 || len(sends) > 320 {
-		t.Errorf("%d refreshments of %d, want 300", len(sends), len(told))
+	if len(refreshed) != 300 || len(sent) > 320 {
+		t.Errorf("%d refreshments of %d, want 300", len(sent), len(refreshed))
 	}
 	// Not all at once, nor each at a time of its own.
 	slices.SortFunc(times, time.Time.Compare)
@@ -204,30 +207,33 @@ func TestChange(t *testing.T) {
 	l := newLab(t, 10)
 	l.set(1)
 	l.ackDue()
-	l.set(1)
-	if l.Next().Before(start.Add(time.Minute)) {
-		t.Error("told again what is the same")
+	again := l.binding(1)
+	again.LastSeen, again.Holder.Pod.Name = start, "cart"
+	if l.Set(key(1), again, l.now); l.q.Next().Before(start.Add(time.Minute)) {
+		t.Error("sent again what is the same")
 	}
 	for i, change := range []func(*cluster.Binding){
-		func(c *cluster.Binding) { c.Holder.MAC = detector.MAC{2} },
-		func(c *cluster.Binding) { c.Evidence = detector.Data },
-		func(c *cluster.Binding) { c.Occurrences = 1 },
-		func(c *cluster.Binding) { c.FirstSeen = start },
+		func(b *cluster.Binding) { b.Holder.MAC = detector.MAC{2} },
+		func(b *cluster.Binding) { b.Evidence = detector.Data },
+		func(b *cluster.Binding) { b.Occurrences = 1 },
+		func(b *cluster.Binding) { b.FirstSeen = start },
 	} {
-		c := l.claim(1)
-		change(&c)
-		l.Set(key(1), c, l.now)
-		old := uint64(i + 1)
-		sends := l.due()
-		if len(sends) != 3 || sends[0].Lease.Seq != old+1 {
-			t.Errorf("change %d: sent %+v", i, sends)
+		b := l.binding(1)
+		change(&b)
+		l.Set(key(1), b, l.now)
+		first := l.due()
+		if len(first) != 3 || lease(first[0]).Binding != b {
+			t.Errorf("change %d: sent %+v", i, first)
 		}
-		for _, s := range sends {
-			l.Acked(s.To, old, l.now) // of what was before
+		b.Occurrences++
+		l.Set(key(1), b, l.now)
+		for _, d := range first {
+			if l.ack(d.To, d.Seq) { // of what was before
+				t.Errorf("change %d: the acknowledgement of another version counts", i)
+			}
 		}
-		l.now = l.Next()
-		if len(l.ackDue()) != 3 {
-			t.Errorf("change %d: the acknowledgement of another version counted", i)
+		if sent := l.ackDue(); len(sent) != 3 || lease(sent[0]).Binding != b {
+			t.Errorf("change %d: sent %+v", i, sent)
 		}
 	}
 }
@@ -238,69 +244,113 @@ func TestWithdraw(t *testing.T) {
 	if !l.Has(key(1)) || l.Has(key(2)) || !l.Live(l.id(1)) || l.Len() != 1 {
 		t.Error("the lease is not there")
 	}
-	l.ackDue()
-	if !l.Withdraw(l.id(1), l.now) || l.Withdraw(l.id(1), l.now) || l.Withdraw(l.id(2), l.now) {
-		t.Error("withdrew the wrong ones")
+	first := l.ackDue()
+	if !l.Keeps(first[0].To, key(1)) || l.Keeps(first[0].To, key(2)) {
+		t.Error("the keepers are wrong")
 	}
-	if l.Has(key(1)) || l.Live(l.id(1)) || l.Len() != 0 {
+	l.Withdraw(l.id(1), l.now)
+	l.Withdraw(l.id(1), l.now)
+	l.Withdraw(l.id(2), l.now)
+	if l.Has(key(1)) || l.Live(l.id(1)) || l.Len() != 0 || l.Keeps(first[0].To, key(1)) {
 		t.Error("the lease is there")
 	}
-	sends := l.due()
-	if len(sends) != 3 || !sends[0].Lease.Gone || sends[0].Lease.Claim.Evidence != 0 {
-		t.Fatalf("sent %+v", sends)
+	sent := l.due()
+	if len(sent) != 3 || !lease(sent[0]).Gone || lease(sent[0]).ID != l.id(1) {
+		t.Fatalf("sent %+v", sent)
 	}
-	for _, s := range sends[1:] {
-		l.Acked(s.To, s.Lease.Seq, l.now)
+	for _, d := range sent[1:] {
+		l.ack(d.To, d.Seq)
 	}
-	sent := 0
-	for !l.Next().IsZero() && sent < 100 {
-		l.now = l.Next()
-		sent += len(l.due())
+	tries := 0
+	for !l.q.Next().IsZero() && tries < 100 {
+		l.now = l.q.Next()
+		tries += len(l.due())
 	}
-	if d := l.now.Sub(start); sent < 4 || sent > 16 || d < goneFor || d > goneFor+20*time.Second {
-		t.Errorf("sent %d times in %v to one that does not answer", sent, d)
+	if d := l.now.Sub(start); tries < 4 || tries > 20 || d != gonePolicy.GiveUp {
+		t.Errorf("sent %d times in %v to one that does not answer", tries, d)
 	}
-	if len(l.leases)+len(l.bySeq)+len(l.keys) != 0 {
+	if len(l.leases)+len(l.keys) != 0 {
 		t.Error("something is left")
 	}
 }
 
-// Withdrawn before any keeper was told, it is nobody's business.
-func TestWithdrawUntold(t *testing.T) {
-	l := newLab(t, 10)
-	l.set(1)
-	l.Withdraw(l.id(1), l.now)
-	if sends := l.due(); len(sends) != 0 || len(l.leases) != 0 {
-		t.Errorf("sent %+v", sends)
+// What a keeper may know is withdrawn there, and nothing else.
+func TestWhoIsInformedOfTheEnd(t *testing.T) {
+	changed := func(l *lab) {
+		b := l.binding(1)
+		b.Occurrences = 1
+		l.Set(key(1), b, l.now)
 	}
-}
-
-// Changed and withdrawn before the change was told, it is still known to its keepers.
-func TestWithdrawUntoldChange(t *testing.T) {
-	l := newLab(t, 10)
-	l.set(1)
-	l.ackDue()
-	c := l.claim(1)
-	c.Occurrences = 1
-	l.Set(key(1), c, l.now)
-	l.Withdraw(l.id(1), l.now)
-	if sends := l.ackDue(); len(sends) != 3 || !sends[0].Lease.Gone {
-		t.Errorf("sent %+v", sends)
+	end := func(l *lab) { l.Withdraw(l.id(1), l.now) }
+	set := func(l *lab) { l.set(1) }
+	send := func(l *lab) { l.due() }
+	ack := func(l *lab) { l.ackDue() }
+	for _, test := range []struct {
+		name  string
+		steps []func(*lab)
+		want  int
+	}{
+		{"never sent", []func(*lab){set, end}, 0},
+		{"sent", []func(*lab){set, send, end}, 3},
+		{"a change was not sent", []func(*lab){set, ack, changed, end}, 3},
+		{"the end was not sent, and it is there again", []func(*lab){set, ack, end, set, end}, 3},
+		{"there and gone again, never sent", []func(*lab){set, end, set, end}, 0},
+	} {
+		l := newLab(t, 10)
+		for _, step := range test.steps {
+			step(l)
+		}
+		sent := l.due()
+		for _, d := range sent {
+			if !lease(d).Gone {
+				t.Errorf("%s: sent %+v", test.name, lease(d))
+			}
+		}
+		if len(sent) != test.want || l.Len() != 0 {
+			t.Errorf("%s: %d were informed, want %d", test.name, len(sent), test.want)
+		}
 	}
 }
 
 func TestBackAgain(t *testing.T) {
 	l := newLab(t, 10)
 	l.set(1)
-	first := nodes(l.ackDue())
+	before := l.ackDue()
 	l.Withdraw(l.id(1), l.now)
-	l.due()
+	gone := l.due()
 	l.set(1)
-	sends := l.ackDue()
-	if got := nodes(sends); !slices.Equal(got, first) || sends[0].Lease.Seq != 3 || sends[0].Lease.Gone {
-		t.Errorf("told %v %+v, want %v", got, sends[0].Lease, first)
+	for _, d := range gone {
+		if l.ack(d.To, d.Seq) {
+			t.Error("the acknowledgement of the end counts for the lease")
+		}
+	}
+	sent := l.ackDue()
+	if got := receivers(sent); !slices.Equal(got, receivers(before)) || lease(sent[0]).Gone || sent[0].Seq <= gone[0].Seq {
+		t.Errorf("sent %+v to %v", lease(sent[0]), got)
 	}
 	if l.Len() != 1 || !l.Has(key(1)) {
 		t.Error("the lease is not there")
+	}
+}
+
+func TestResend(t *testing.T) {
+	l := newLab(t, 10)
+	for i := range 20 {
+		l.set(i)
+	}
+	of := make(map[*roster.Node]int)
+	for _, d := range l.ackDue() {
+		of[d.To]++
+	}
+	l.now = start.Add(time.Second)
+	l.Resend(nil, l.now)
+	if sent := l.ackDue(); len(sent) != 60 {
+		t.Errorf("sent %d messages again, want 60", len(sent))
+	}
+	for n, want := range of {
+		l.Resend(n, l.now)
+		if sent := l.ackDue(); len(sent) != want || sent[0].To != n {
+			t.Errorf("sent %d messages again to %v, want %d", len(sent), receivers(sent), want)
+		}
 	}
 }

@@ -1,12 +1,20 @@
 package lease
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/roster"
+	"github.com/dupip/dupip/gossip/wire"
 )
 
-// Only what a newcomer keeps is told to it, spread over five seconds; and what it took over
-// is told again to whoever takes it over when it goes.
+// grid is that of package retry.
+const grid = 250 * time.Millisecond
+
+// Only what a newcomer keeps is sent to it, spread over five seconds; and what it took over is sent again to whoever
+// takes it over when it goes.
 func TestComeAndGo(t *testing.T) {
 	l := newLab(t, 20)
 	const n = 500
@@ -16,44 +24,60 @@ func TestComeAndGo(t *testing.T) {
 	l.ackDue()
 	newcomer := l.join("newcomer", 1)
 	begun := l.now
-	sends, times := l.until(begun.Add(6 * time.Second))
-	if len(sends) < n*3/22/2 || len(sends) > n*3/22*2 {
-		t.Errorf("told the newcomer %d leases, about %d expected", len(sends), n*3/22)
+	sent, times := l.until(begun.Add(6 * time.Second))
+	if len(sent) < n*3/22/2 || len(sent) > n*3/22*2 {
+		t.Errorf("sent %d leases to the newcomer, about %d expected", len(sent), n*3/22)
 	}
-	for _, s := range sends {
-		if s.To != newcomer {
-			t.Fatalf("told %s", s.To.Name)
+	for _, d := range sent {
+		if d.To != newcomer {
+			t.Fatalf("sent to %s", d.To.Name)
 		}
 	}
 	first, last := times[0].Sub(begun), times[len(times)-1].Sub(begun)
 	if first > time.Second || last < 4*time.Second || last > moveSpread+grid {
-		t.Errorf("told between %v and %v", first, last)
+		t.Errorf("sent between %v and %v", first, last)
 	}
 
-	kept := len(sends)
+	kept := len(sent)
 	l.leave(newcomer)
 	begun = l.now
-	sends, _ = l.until(begun.Add(6 * time.Second))
-	if len(sends) != kept {
-		t.Errorf("told %d leases anew, it had kept %d", len(sends), kept)
+	sent, _ = l.until(begun.Add(6 * time.Second))
+	if len(sent) != kept {
+		t.Errorf("sent %d leases anew, it had kept %d", len(sent), kept)
 	}
-	for _, s := range sends {
-		if s.To == newcomer {
-			t.Fatal("told the one that went")
+	for _, d := range sent {
+		if d.To == newcomer {
+			t.Fatal("sent to the one that went")
 		}
 	}
 	// The keepers are the same as if nobody had come.
 	for _, le := range l.leases {
-		want := l.r.Ring.Pick(nil, le.hash, 3)
-		for i, k := range le.keepers {
-			if k.Pick != want[i] {
-				t.Fatalf("%v is kept by %v, want %v", le.id.Key.IP, le.keepers, want)
+		for i, want := range l.r.Keepers(le.hash, 3) {
+			if le.keepers[i].Node != want {
+				t.Fatalf("%v is kept by %v, want %v", le.Key.IP, le.keepers, want)
 			}
 		}
 	}
 }
 
-// What nobody else knows yet is told without much ado.
+// What a keeper is to know no more is not sent to it.
+func TestFormerKeeper(t *testing.T) {
+	l := newLab(t, 3)
+	for i := range 50 {
+		l.set(i) // nobody acknowledges it
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.join(name, 1)
+	}
+	l.now = start.Add(time.Minute)
+	for _, d := range l.due() {
+		if !slices.Contains(l.r.Keepers(lease(d).hash, 3), d.To) {
+			t.Fatalf("%v is sent to %s", lease(d).Key.IP, d.To.Name)
+		}
+	}
+}
+
+// What nobody else knows yet is sent at once.
 func TestFirstContact(t *testing.T) {
 	l := newLab(t, 0)
 	for i := range 100 {
@@ -61,13 +85,13 @@ func TestFirstContact(t *testing.T) {
 	}
 	l.ackDue()
 	l.join("n0", 1)
-	if sends, _ := l.until(start.Add(firstSpread + grid)); len(sends) != 100 {
-		t.Errorf("told the first %d leases in time", len(sends))
+	if sent, _ := l.until(start.Add(firstSpread + grid)); len(sent) != 100 {
+		t.Errorf("sent %d leases to the first in time", len(sent))
 	}
 	l.join("n1", 1)
 	begun := l.now
-	if sends, _ := l.until(begun.Add(firstSpread + grid)); len(sends) > 50 {
-		t.Errorf("told the second %d leases in a hurry", len(sends))
+	if sent, _ := l.until(begun.Add(firstSpread + grid)); len(sent) > 50 {
+		t.Errorf("sent %d leases to the second at once", len(sent))
 	}
 }
 
@@ -75,22 +99,30 @@ func TestFirstContact(t *testing.T) {
 func TestKeeperRenewed(t *testing.T) {
 	l := newLab(t, 2)
 	l.set(1)
-	l.set(2)
 	l.ackDue()
-	l.Withdraw(l.id(2), l.now)
-	l.join("n1", 2)
-	sends, _ := l.until(start.Add(6 * time.Second))
-	want := 0
-	for _, s := range sends {
-		if s.To.Name == "n1" {
-			want++
-			if s.Lease.Key != key(1) {
-				t.Error("told of a withdrawal of what it never knew")
-			}
-		}
+	n := l.join("n1", 2)
+	sent, _ := l.until(start.Add(6 * time.Second))
+	if len(sent) != 1 || sent[0].To != n || lease(sent[0]).Key != key(1) {
+		t.Errorf("sent %+v", sent)
 	}
-	if want != 1 {
-		t.Errorf("told %d times", want)
+	l.join("n1", 3)
+	l.Withdraw(l.id(1), l.now)
+	if sent := l.ackDue(); slices.Contains(receivers(sent), "n1") {
+		t.Error("sent the end of what it never knew")
+	}
+}
+
+// A member with another role keeps nothing.
+func TestOtherRole(t *testing.T) {
+	l := newLab(t, 1)
+	m := cluster.Member{Name: "r", Boot: "b", Role: cluster.Reporter, Address: "r"}
+	changes, err := l.r.Join(wire.MemberIDOf("r", "b", 0), m, l.now)
+	if err != nil || changes[0].Kind != roster.Came {
+		t.Fatal(changes, err)
+	}
+	l.set(1)
+	if got := receivers(l.ackDue()); !slices.Equal(got, []string{"n0", "self"}) {
+		t.Errorf("sent to %v", got)
 	}
 }
 
@@ -111,25 +143,21 @@ func TestBounds(t *testing.T) {
 		t.Errorf("full is %v with %d leases", l.Full(), l.Len())
 	}
 	l.ackDue()
-	l.set(MaxLeases + 1) // told again, it waits on
+	l.set(MaxLeases + 1) // set again, it waits on
 	l.Withdraw(second, l.now)
 	if l.Live(second) {
 		t.Error("withdrawn while it waits, it is there")
 	}
 	l.Withdraw(l.id(1), l.now)
-	l.ackDue()
-	if next := l.Next(); next.IsZero() || next.After(l.now) {
-		t.Errorf("next at %v, %v after there was room", next, l.now)
+	if sent := l.ackDue(); len(sent) != 2 { // the end of the one, and the other
+		t.Errorf("sent %d messages when there was room", len(sent))
 	}
-	l.ackDue()
 	if l.Has(first.Key) == l.Has(third.Key) || !l.Full() || l.Len() != MaxLeases {
 		t.Error("one of two that wait is to be leased")
 	}
 	l.Withdraw(l.id(2), l.now)
-	l.ackDue()
-	sends := l.ackDue()
-	if !l.Has(first.Key) || !l.Has(third.Key) || l.Has(second.Key) || l.Full() || len(sends) != 1 {
-		t.Errorf("full is %v, sent %v", l.Full(), sends)
+	if !l.Has(first.Key) || !l.Has(third.Key) || l.Has(second.Key) || l.Full() {
+		t.Errorf("full is %v", l.Full())
 	}
 }
 
@@ -137,7 +165,7 @@ func TestBounds(t *testing.T) {
 func TestWaitingIsBounded(t *testing.T) {
 	l := newLab(t, 0)
 	n := uint64(0)
-	for l.Set(key(1), l.claim(n+1), l.now) {
+	for l.Set(key(1), l.binding(n+1), l.now) {
 		n++
 	}
 	if n != MaxLeases+MaxWaiting {
@@ -145,21 +173,21 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-// A storm is taken in portions.
-func TestPortions(t *testing.T) {
+// A pod that gets and gives up addresses without end while no keeper answers makes the queue no longer than the bounds.
+func TestFlappingIsBounded(t *testing.T) {
 	l := newLab(t, 10)
-	for i := range 1000 {
-		l.set(i)
+	const n = 30000
+	for i := range uint64(n) {
+		b := l.binding(i + 1)
+		l.Set(key(int(i)), b, l.now)
+		l.q.Due(l.now, 100)
+		l.Withdraw(ID{key(int(i)), b.Holder.ID}, l.now)
 	}
-	total := 0
-	for range 100 {
-		n := len(l.Due(nil, l.now, 100))
-		if n > 103 {
-			t.Fatalf("a portion of %d", n)
-		}
-		total += n
+	waiting := 0
+	for _, m := range l.r.Keepers(0, 100) {
+		waiting += len(l.q.RemoveAll(m))
 	}
-	if total != 3000 {
-		t.Errorf("sent %d", total)
+	if waiting != gonePolicy.Max || l.Untold != 3*n-uint64(gonePolicy.Max) || l.Len() != 0 {
+		t.Errorf("%d messages wait, %d are counted as lost", waiting, l.Untold)
 	}
 }

@@ -11,23 +11,27 @@ import (
 	"github.com/dupip/dupip/gossip/roster"
 )
 
-// grid is what times that are not urgent are rounded to, so that what goes to one node goes together.
+// grid is what later times are rounded up to, so that what goes to one node goes together.
 const grid = 250 * time.Millisecond
 
-// Policy says when messages of a kind are sent again.
+// Policy is how messages of a kind are sent.
 type Policy struct {
-	// Pauses are those after each time it was sent; the last is repeated.
+	// Pauses are those after each time a message was sent; the last is repeated.
 	Pauses []time.Duration
-	// GiveUp is after how long it is given up; 0 is never.
+	// GiveUp is how long after it was sent first a message is given up; 0 is never.
 	GiveUp time.Duration
+	// Max is how many of the kind there may be; 0 is any number.
+	Max int
+	// Urgent messages are sent before all others.
+	Urgent bool
 }
 
 // Message is a message of the program that uses the queue.
 type Message interface {
-	// ID is comparable. A message to a node replaces the one with the same ID.
-	ID() any
-	// Policy says when it is sent again.
-	Policy() Policy
+	// Identity is comparable. A message to a node replaces the one with the same identity.
+	Identity() any
+	// Policy is the same pointer for all messages of a kind.
+	Policy() *Policy
 }
 
 // Queue is all messages of this node. It is not safe for concurrent use.
@@ -37,48 +41,51 @@ type Queue struct {
 	bySeq map[uint64]*item
 	byID  map[id]*item
 	items items
+	count map[*Policy]int
 }
 
 type id struct {
-	to      *roster.Node
-	message any
+	to       *roster.Node
+	identity any
 }
 
 type item struct {
 	id
 	message Message
+	policy  *Policy
 	seq     uint64
 	tries   int
-	first   time.Time // when it was sent first, or is to be
+	first   time.Time // when it was sent first
 	next    time.Time
 	index   int
 }
 
-// New returns an empty queue. Sequence numbers begin at first.
-func New(first uint64, now time.Time) *Queue {
-	return &Queue{start: now, seq: first, bySeq: make(map[uint64]*item), byID: make(map[id]*item)}
+// New returns an empty queue.
+func New(now time.Time) *Queue {
+	return &Queue{start: now, bySeq: make(map[uint64]*item), byID: make(map[id]*item), count: make(map[*Policy]int)}
 }
 
-// Len returns the number of messages that are not acknowledged.
-func (q *Queue) Len() int { return len(q.items) }
-
-// Put has a message sent to a node at a time, instead of one that is equal and waits, with a new sequence number.
-// Its time is rounded up to a quarter of a second if it is in the future.
-func (q *Queue) Put(to *roster.Node, m Message, at, now time.Time) {
-	i := q.byID[id{to, m.ID()}]
-	if i == nil {
-		i = &item{id: id{to, m.ID()}, index: -1}
-		q.byID[i.id] = i
+// Put has a message sent to a node after a time, instead of one with the same identity, with a new sequence number.
+// It returns false if there are too many of its kind.
+func (q *Queue) Put(to *roster.Node, m Message, wait time.Duration, now time.Time) bool {
+	i := &item{id: id{to, m.Identity()}, message: m, policy: m.Policy(), next: now.Add(wait)}
+	if old := q.byID[i.id]; old != nil {
+		q.remove(old)
 	}
-	delete(q.bySeq, i.seq)
+	switch {
+	case i.policy.Max > 0 && q.count[i.policy] >= i.policy.Max:
+		return false
+	case i.policy.Urgent:
+		i.next = q.start.Add(-1)
+	case wait > 0:
+		i.next = q.start.Add((i.next.Sub(q.start) + grid - 1) / grid * grid)
+	}
 	q.seq++
-	i.message, i.seq, i.tries = m, q.seq, 0
-	q.bySeq[i.seq] = i
-	if at.After(now) {
-		at = q.start.Add((at.Sub(q.start) + grid - 1) / grid * grid)
-	}
-	i.first, i.next = at, at
-	q.fix(i)
+	i.seq = q.seq
+	q.bySeq[i.seq], q.byID[i.id] = i, i
+	q.count[i.policy]++
+	heap.Push(&q.items, i)
+	return true
 }
 
 // Due is a message to be sent now.
@@ -90,28 +97,27 @@ type Due struct {
 	GaveUp bool
 }
 
-// Due appends at most n messages to dst that are to be sent now, and assumes that they are sent.
-func (q *Queue) Due(dst []Due, now time.Time, n int) []Due {
-	for ; len(q.items) > 0 && !q.items[0].next.After(now) && n > 0; n-- {
-		i := q.items[0]
-		policy := i.message.Policy()
-		if policy.GiveUp > 0 && i.tries > 0 && now.Sub(i.first) >= policy.GiveUp {
-			q.remove(i)
-			dst = append(dst, Due{i.to, i.message, i.seq, true})
-			continue
-		}
+// Due returns at most n messages that are to be sent now, and assumes that they are sent.
+func (q *Queue) Due(now time.Time, n int) (due []Due) {
+	for ; n > 0 && len(q.items) > 0 && !q.items[0].next.After(now); n-- {
+		i, p := q.items[0], q.items[0].policy
 		if i.tries == 0 {
 			i.first = now
 		}
-		i.next = now.Add(policy.Pauses[min(i.tries, len(policy.Pauses)-1)])
-		if limit := i.first.Add(policy.GiveUp); policy.GiveUp > 0 && i.next.After(limit) {
-			i.next = limit
+		end := i.first.Add(p.GiveUp)
+		gaveUp := p.GiveUp > 0 && !now.Before(end)
+		due = append(due, Due{i.to, i.message, i.seq, gaveUp})
+		if gaveUp {
+			q.remove(i)
+			continue
+		}
+		if i.next = now.Add(p.Pauses[min(i.tries, len(p.Pauses)-1)]); p.GiveUp > 0 && i.next.After(end) {
+			i.next = end
 		}
 		i.tries++
-		q.fix(i)
-		dst = append(dst, Due{i.to, i.message, i.seq, false})
+		heap.Fix(&q.items, 0)
 	}
-	return dst
+	return due
 }
 
 // Next returns when a message is to be sent, zero for never.
@@ -122,25 +128,24 @@ func (q *Queue) Next() time.Time {
 	return q.items[0].next
 }
 
-// Acked removes the message with a sequence number that was sent to a node, and returns it. It reports false if
-// there is none: it was replaced, or acknowledged before.
-func (q *Queue) Acked(from *roster.Node, seq uint64) (Message, bool) {
-	i := q.bySeq[seq]
-	if i == nil || i.to != from || i.tries == 0 {
+// Waiting returns the message with a sequence number that was sent to a node. It returns nil if there is none: it was
+// replaced, acknowledged or given up.
+func (q *Queue) Waiting(to *roster.Node, seq uint64) Message {
+	if i := q.bySeq[seq]; i != nil && i.to == to && i.tries > 0 {
+		return i.message
+	}
+	return nil
+}
+
+// Remove removes the message to a node with an identity and returns it, nil if there is none, and whether it may have
+// been received.
+func (q *Queue) Remove(to *roster.Node, identity any) (m Message, sent bool) {
+	i := q.byID[id{to, identity}]
+	if i == nil {
 		return nil, false
 	}
 	q.remove(i)
-	return i.message, true
-}
-
-// Remove removes the message with an ID, and reports whether it may have been received.
-func (q *Queue) Remove(to *roster.Node, messageID any) (sent bool) {
-	i := q.byID[id{to, messageID}]
-	if i == nil {
-		return false
-	}
-	q.remove(i)
-	return i.tries > 0
+	return i.message, i.tries > 0
 }
 
 // RemoveAll removes the messages to a node and returns them.
@@ -152,14 +157,6 @@ func (q *Queue) RemoveAll(to *roster.Node) (removed []Message) {
 		}
 	}
 	return removed
-}
-
-// Waiting returns the message with a sequence number that was sent to a node, if it is not acknowledged.
-func (q *Queue) Waiting(to *roster.Node, seq uint64) (Message, bool) {
-	if i := q.bySeq[seq]; i != nil && i.to == to && i.tries > 0 {
-		return i.message, true
-	}
-	return nil, false
 }
 
 // Late calls f for each message that was sent first, at since, more than age ago.
@@ -174,45 +171,34 @@ func (q *Queue) Late(age time.Duration, now time.Time, f func(to *roster.Node, m
 func (q *Queue) remove(i *item) {
 	delete(q.bySeq, i.seq)
 	delete(q.byID, i.id)
+	q.count[i.policy]--
 	heap.Remove(&q.items, i.index)
 }
 
-func (q *Queue) fix(i *item) {
-	if i.index < 0 {
-		heap.Push(&q.items, i)
-	} else {
-		heap.Fix(&q.items, i.index)
-	}
-}
-
-// items is a heap by when they are due.
+// items is a heap by when they are due, and then by sequence number. It implements [heap.Interface].
 type items []*item
 
-// Len implements [heap.Interface].
 func (h items) Len() int { return len(h) }
 
-// Less implements [heap.Interface].
-func (h items) Less(i, j int) bool { return h[i].next.Before(h[j].next) }
+func (h items) Less(i, j int) bool {
+	return h[i].next.Before(h[j].next) || h[i].next.Equal(h[j].next) && h[i].seq < h[j].seq
+}
 
-// Swap implements [heap.Interface].
 func (h items) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
 
-// Push implements [heap.Interface].
 func (h *items) Push(x any) {
 	i := x.(*item)
 	i.index = len(*h)
 	*h = append(*h, i)
 }
 
-// Pop implements [heap.Interface].
 func (h *items) Pop() any {
 	last := len(*h) - 1
 	i := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	i.index = -1
 	return i
 }

@@ -1,6 +1,5 @@
-// Package roster knows which agents there are or were, as the membership reports: which boots of which
-// nodes, the incarnation of the agent that runs there now, and the ring of those that are alive, from which
-// keepers are chosen.
+// Package roster knows which members there are or were, as the membership reports: which boots of which nodes, the
+// incarnations of the agent that run there now, and which agents keep an address.
 //
 // It knows nothing of the network, of leases or of conflicts, and does nothing by itself.
 package roster
@@ -8,6 +7,7 @@ package roster
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,14 +17,12 @@ import (
 )
 
 const (
-	// maxNodes bounds the nodes and their former incarnations: far more than a cluster has, and little
-	// enough to keep.
+	// maxNodes bounds the nodes: far more than a cluster has, and little enough to keep. maxRuns bounds the
+	// incarnations of one node that are there.
 	maxNodes = 20000
-	// keepGone is how long nodes that are gone and former incarnations are remembered: longer than any
-	// lease of theirs lives.
+	maxRuns  = 8
+	// keepGone is how long nodes that are gone are remembered: longer than any lease of theirs lives.
 	keepGone = 10 * time.Minute
-	// makeRoom is how many nodes that are gone make room at once for others.
-	makeRoom = maxNodes / 16
 	// replacedAfter is how long a node must have been there to be replaced by another boot of the same
 	// name at the same address. Of two that were first heard of together, nobody knows which is there.
 	replacedAfter = 5 * time.Second
@@ -33,13 +31,8 @@ const (
 	namesakesAfter = 30 * time.Second
 )
 
-// The reasons to refuse a member.
-var (
-	// ErrFull: there are too many nodes to know one more.
-	ErrFull = errors.New("too many nodes")
-	// ErrName: its name would be another one as part of a NodeID.
-	ErrName = errors.New("impossible node name")
-)
+// ErrFull says that there are too many nodes to know one more.
+var ErrFull = errors.New("too many nodes")
 
 // Node is one boot of a node. Its fields change only by calls of the [Roster].
 type Node struct {
@@ -49,16 +42,13 @@ type Node struct {
 	Incarnation wire.MemberID
 	cluster.Member
 
-	joined  time.Time
-	others  []incarnation // earlier ones that are there, too
-	sibling *Node         // the next one of the same name
+	runs []run // those that are there, in the order of their epochs
 }
 
-// incarnation is one run of an agent.
-type incarnation struct {
-	id     wire.MemberID
-	member cluster.Member
-	joined time.Time
+// run is one incarnation of an agent.
+type run struct {
+	id wire.MemberID
+	cluster.Member
 }
 
 // Alive reports whether the node's agent is there.
@@ -87,28 +77,25 @@ type Change struct {
 
 // Roster is all nodes. It is not safe for concurrent use.
 type Roster struct {
-	// Ring has the agents that are alive; it is to be read only.
-	Ring rank.Ring[*Node]
-
 	self        *Node
-	byMember    map[wire.MemberID]*Node // former incarnations, too
-	byName      map[string]*Node        // the first of a list
+	agents      []seat
+	byMember    map[wire.MemberID]*Node // incarnations that are there
+	byName      map[string][]*Node
 	nodes       int
-	former      []formerly
 	nextCleanup time.Time
-	evicted     []*Node // since the last Cleanup
+	forgotten   []*Node // since the last Cleanup
 }
 
-// formerly is an incarnation that was replaced by another of the same boot.
-type formerly struct {
-	id    wire.MemberID
-	until time.Time
+// seat is an agent that is alive, with its seed: choosing keepers reads the seeds of all.
+type seat struct {
+	seed rank.Seed
+	node *Node
 }
 
 // New returns a roster that knows this node only.
 func New(id wire.MemberID, self cluster.Member, now time.Time) *Roster {
-	r := &Roster{byMember: make(map[wire.MemberID]*Node), byName: make(map[string]*Node)}
-	r.Join(id, self, now) //nolint:errcheck // the caller has checked the name
+	r := &Roster{byMember: make(map[wire.MemberID]*Node), byName: make(map[string][]*Node)}
+	r.Join(id, self, now) //nolint:errcheck // there is room for one
 	r.self = r.byMember[id]
 	r.self.Self = true
 	return r
@@ -117,10 +104,8 @@ func New(id wire.MemberID, self cluster.Member, now time.Time) *Roster {
 // Self is this node.
 func (r *Roster) Self() *Node { return r.self }
 
-// Len returns the number of nodes known, gone ones included.
-func (r *Roster) Len() int { return r.nodes }
-
-// Sender returns the node whose present incarnation has an id, or nil. Former ones have nothing more to say.
+// Sender returns the node whose present incarnation has an id and is alive, or nil. Former ones have nothing more to
+// say.
 func (r *Roster) Sender(id wire.MemberID) *Node {
 	if n := r.byMember[id]; n != nil && n.Incarnation == id {
 		return n
@@ -128,12 +113,9 @@ func (r *Roster) Sender(id wire.MemberID) *Node {
 	return nil
 }
 
-// Node returns the node of an incarnation, present or former, or nil.
-func (r *Roster) Node(id wire.MemberID) *Node { return r.byMember[id] }
-
 // ByID returns the node with a NodeID, or nil.
 func (r *Roster) ByID(nodeID string) *Node {
-	for n := range r.named(cluster.NodeName(nodeID)) {
+	for _, n := range r.byName[cluster.NodeName(nodeID)] {
 		if n.ID == nodeID {
 			return n
 		}
@@ -141,23 +123,14 @@ func (r *Roster) ByID(nodeID string) *Node {
 	return nil
 }
 
-// named are the nodes of a name.
-func (r *Roster) named(name string) func(yield func(*Node) bool) {
-	return func(yield func(*Node) bool) {
-		for n := r.byName[name]; n != nil; n = n.sibling {
-			if !yield(n) {
-				return
-			}
-		}
-	}
-}
-
 // All are all nodes, in no order.
 func (r *Roster) All() func(yield func(*Node) bool) {
 	return func(yield func(*Node) bool) {
-		for id, n := range r.byMember {
-			if id == n.Incarnation && !yield(n) {
-				return
+		for _, nodes := range r.byName {
+			for _, n := range nodes {
+				if !yield(n) {
+					return
+				}
 			}
 		}
 	}
@@ -165,7 +138,7 @@ func (r *Roster) All() func(yield func(*Node) bool) {
 
 // Namesake returns a node of the same name and another boot that is alive, or nil.
 func (r *Roster) Namesake(n *Node) *Node {
-	for s := range r.named(n.Name) {
+	for _, s := range r.byName[n.Name] {
 		if s != n && s.Alive() {
 			return s
 		}
@@ -177,7 +150,7 @@ func (r *Roster) Namesake(n *Node) *Node {
 // one of the same name is.
 func (r *Roster) BootedAnew(nodeID string) bool {
 	there := false
-	for n := range r.named(cluster.NodeName(nodeID)) {
+	for _, n := range r.byName[cluster.NodeName(nodeID)] {
 		if n.Alive() && n.ID == nodeID {
 			return false
 		}
@@ -186,227 +159,214 @@ func (r *Roster) BootedAnew(nodeID string) bool {
 	return there
 }
 
-// Join notes that an incarnation is there, or says something else of itself. Of those of one boot the latest
-// counts, as long as it is there. It fails with [ErrFull] or [ErrName].
-func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Change, error) {
-	if cluster.NodeName(m.NodeID()) != m.Name {
-		return nil, ErrName
+// Keepers returns the k agents with the highest scores for the hash of a key, the highest first; fewer if there are
+// fewer.
+func (r *Roster) Keepers(key uint64, k int) []*Node {
+	nodes, scores := make([]*Node, 0, k+1), make([]uint64, 0, k+1)
+	for _, s := range r.agents {
+		score, at := rank.Score(s.seed, key), len(nodes)
+		for at > 0 && scores[at-1] < score {
+			at--
+		}
+		if at < k {
+			nodes, scores = slices.Insert(nodes, at, s.node), slices.Insert(scores, at, score)
+			nodes, scores = nodes[:min(len(nodes), k)], scores[:min(len(nodes), k)]
+		}
 	}
+	return nodes
+}
+
+// Join notes that an incarnation is there, or says something else of itself. Of those of one boot the latest
+// counts, as long as it is there; at this node it is this one. It fails with [ErrFull].
+func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Change, error) {
 	m.State, m.Since, m.LastReceived = cluster.Alive, now, time.Time{}
 	n := r.ByID(m.NodeID())
 	switch {
-	case r.self != nil && (n == r.self || m.Address == r.self.Address):
-		// A former incarnation of this agent, or of the agent that was here before the node was booted.
-		if n != nil && n.Incarnation != id {
-			r.remember(id, n, now)
-		}
-		return nil, nil
+	case r.self != nil && n != r.self && m.Address == r.self.Address:
+		return nil, nil // the agent that was here before the node was booted
 	case n == nil:
-		if r.nodes >= maxNodes && !r.evict() {
+		if r.nodes >= maxNodes {
+			r.forget(now) // nobody is kept out by those that are not there any more
+		}
+		if r.nodes >= maxNodes {
 			return nil, ErrFull
 		}
-		n = &Node{ID: m.NodeID(), sibling: r.byName[m.Name], Seed: rank.SeedOf(m.Name, m.Boot)}
-		// The parts of the NodeID, so that nothing else is kept.
-		m.Name, m.Boot = cluster.NodeName(n.ID), cluster.BootID(n.ID)
-		r.byName[m.Name] = n
+		n = &Node{ID: m.NodeID(), Seed: rank.SeedOf(m.Name, m.Boot), Member: cluster.Member{Name: m.Name, Boot: m.Boot}}
+		r.byName[m.Name] = append(r.byName[m.Name], n)
 		r.nodes++
-	case id == n.Incarnation && n.Alive():
-		n.Version, n.Address = m.Version, m.Address
+	}
+	if i := slices.IndexFunc(n.runs, func(o run) bool { return o.id == id }); i >= 0 {
+		n.runs[i].Version, n.runs[i].Address = m.Version, m.Address
+		if id == n.Incarnation {
+			n.Version, n.Address = m.Version, m.Address
+		}
 		return nil, nil
-	case n.Alive() && (m.Epoch < n.Epoch || m.Epoch == n.Epoch && id != n.Incarnation):
-		r.remember(id, n, now)
-		n.others = append(n.others[max(0, len(n.others)-7):], incarnation{id, m, now})
-		return nil, nil
-	case n.Alive():
-		n.others = append(n.others[max(0, len(n.others)-7):], incarnation{n.Incarnation, n.Member, n.joined})
 	}
-	return append(r.replaced(n, m, now), r.begin(n, id, m, now)), nil
-}
-
-// replaced ends nodes whose address another boot has now.
-func (r *Roster) replaced(by *Node, m cluster.Member, now time.Time) (changes []Change) {
-	for s := range r.named(m.Name) {
-		if s != by && s != r.self && s.Alive() && s.Address == m.Address && now.Sub(s.joined) >= replacedAfter {
-			s.others = nil
-			changes = append(changes, r.end(s, cluster.Dead, now))
-		}
-	}
-	return changes
-}
-
-// begin makes an incarnation the present one of its node.
-func (r *Roster) begin(n *Node, id wire.MemberID, m cluster.Member, now time.Time) Change {
-	kind := Renewed
-	if !n.Alive() {
-		kind = Came
-		if m.Role == cluster.Agent {
-			r.Ring.Add(n, n.Seed)
-		}
-	}
-	if n.Incarnation != id && n.Incarnation != 0 {
-		r.remember(n.Incarnation, n, now)
-	}
-	again := n.Incarnation == id
-	n.Incarnation, n.Member, n.joined = id, m, now
+	n.runs = append(n.runs, run{id, m})
 	r.byMember[id] = n
-	return Change{n, kind, again}
-}
-
-// remember keeps for a while whose incarnation an id was. The oldest make room.
-func (r *Roster) remember(id wire.MemberID, n *Node, now time.Time) {
-	if len(r.former) >= maxNodes {
-		r.forgetFormer(1)
+	slices.SortFunc(n.runs, func(a, b run) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	if len(n.runs) > maxRuns {
+		i := 0
+		if n == r.self && n.runs[0].id == n.Incarnation {
+			i = 1
+		}
+		delete(r.byMember, n.runs[i].id)
+		n.runs = slices.Delete(n.runs, i, i+1)
 	}
-	r.byMember[id] = n
-	r.former = append(r.former, formerly{id, now.Add(keepGone)})
-}
-
-// forgetFormer forgets the n oldest former incarnations.
-func (r *Roster) forgetFormer(n int) {
-	for _, f := range r.former[:n] {
-		// It may be the present one again, if somebody reported them in the wrong order.
-		if r.Sender(f.id) == nil {
-			delete(r.byMember, f.id)
+	var changes []Change
+	for _, s := range r.byName[m.Name] {
+		if s != n && s != r.self && s.Alive() && s.Address == m.Address && now.Sub(s.Since) >= replacedAfter {
+			for _, o := range s.runs {
+				delete(r.byMember, o.id)
+			}
+			s.runs = nil
+			changes = append(changes, r.settle(s, cluster.Dead, now)...)
 		}
 	}
-	r.former = r.former[n:]
-}
-
-// evict forgets the nodes that are gone for the longest, and reports whether there were any: nobody is kept
-// out by those that are not there any more.
-func (r *Roster) evict() bool {
-	var gone []*Node
-	for n := range r.All() {
-		if !n.Alive() {
-			gone = append(gone, n)
-		}
-	}
-	slices.SortFunc(gone, func(a, b *Node) int { return a.Since.Compare(b.Since) })
-	gone = gone[:min(len(gone), makeRoom)]
-	for _, n := range gone {
-		r.unlink(n)
-		delete(r.byMember, n.Incarnation)
-	}
-	// Those of their former incarnations stay for a while and are nobody's.
-	r.evicted = append(r.evicted, gone...)
-	return len(gone) > 0
+	return append(changes, r.settle(n, cluster.Left, now)...), nil
 }
 
 // Leave notes that an incarnation is not there any more. This node never leaves.
 func (r *Roster) Leave(id wire.MemberID, gracefully bool, now time.Time) []Change {
 	n := r.byMember[id]
-	if n == nil || n == r.self {
+	if n == nil || id == r.self.Incarnation {
 		return nil
 	}
-	n.others = slices.DeleteFunc(n.others, func(i incarnation) bool { return i.id == id })
-	switch {
-	case n.Incarnation != id || !n.Alive():
-		return nil
-	case len(n.others) > 0:
-		i := slices.IndexFunc(n.others, func(i incarnation) bool {
-			return !slices.ContainsFunc(n.others, func(o incarnation) bool { return o.member.Epoch > i.member.Epoch })
-		})
-		before := n.others[i]
-		n.others = slices.Delete(n.others, i, i+1)
-		return []Change{r.begin(n, before.id, before.member, now)}
-	case gracefully:
-		return []Change{r.end(n, cluster.Left, now)}
+	delete(r.byMember, id)
+	n.runs = slices.DeleteFunc(n.runs, func(o run) bool { return o.id == id })
+	if gracefully {
+		return r.settle(n, cluster.Left, now)
 	}
-	return []Change{r.end(n, cluster.Dead, now)}
+	return r.settle(n, cluster.Dead, now)
 }
 
-func (r *Roster) end(n *Node, state cluster.State, now time.Time) Change {
-	n.State, n.Since = state, now
-	r.Ring.Remove(n)
-	return Change{Node: n, Kind: Went}
+// settle makes the latest incarnation that is there the present one of its node. Without one the node is gone, and for
+// a moment if its role changes.
+func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []Change) {
+	var latest run
+	if len(n.runs) > 0 {
+		latest = n.runs[len(n.runs)-1]
+	}
+	if n == r.self || n.Alive() && n.Incarnation == latest.id {
+		return nil
+	}
+	if n.Alive() && (latest.id == 0 || latest.Role != n.Role) {
+		n.State, n.Since = gone, now
+		r.agents = slices.DeleteFunc(r.agents, func(s seat) bool { return s.node == n })
+		changes = append(changes, Change{Node: n, Kind: Went})
+	}
+	if latest.id == 0 {
+		return changes
+	}
+	change := Change{n, Renewed, n.Incarnation == latest.id}
+	if !n.Alive() {
+		change.Kind = Came
+		if latest.Role == cluster.Agent {
+			r.agents = append(r.agents, seat{n.Seed, n})
+		}
+	}
+	n.Incarnation, n.Member = latest.id, latest.Member
+	return append(changes, change)
 }
 
 // Cleanup forgets what is gone for long. It does so at most once a minute, and returns the nodes that were
 // forgotten since the last call.
 func (r *Roster) Cleanup(now time.Time) []*Node {
-	forgotten := r.evicted
-	r.evicted = nil
-	if now.Before(r.nextCleanup) {
-		return forgotten
+	if !now.Before(r.nextCleanup) {
+		r.nextCleanup = now.Add(time.Minute)
+		r.forget(now.Add(-keepGone))
 	}
-	r.nextCleanup = now.Add(time.Minute)
-	expired := 0
-	for expired < len(r.former) && !now.Before(r.former[expired].until) {
-		expired++
-	}
-	r.forgetFormer(expired)
-	r.former = slices.Clone(r.former)
-	for id, n := range r.byMember {
-		if n.Alive() || now.Sub(n.Since) < keepGone {
-			continue
-		}
-		delete(r.byMember, id)
-		if id == n.Incarnation {
-			r.unlink(n)
-			forgotten = append(forgotten, n)
-		}
-	}
+	forgotten := r.forgotten
+	r.forgotten = nil
 	return forgotten
 }
 
-func (r *Roster) unlink(n *Node) {
-	r.nodes--
-	first := r.byName[n.Name]
-	if first == n {
-		delete(r.byName, n.Name) // the key is a part of the node that goes
-		if n.sibling != nil {
-			r.byName[n.sibling.Name] = n.sibling
+// forget forgets the nodes that were gone at a time.
+func (r *Roster) forget(at time.Time) {
+	for name, nodes := range r.byName {
+		nodes = slices.DeleteFunc(nodes, func(n *Node) bool {
+			gone := !n.Alive() && !n.Since.After(at)
+			if gone {
+				r.forgotten = append(r.forgotten, n)
+				r.nodes--
+			}
+			return gone
+		})
+		if r.byName[name] = nodes; len(nodes) == 0 {
+			delete(r.byName, name)
 		}
-		return
 	}
-	for first.sibling != n {
-		first = first.sibling
-	}
-	first.sibling = n.sibling
 }
 
 // Members returns the agents that are there or were recently, by node name; of a node whose agent was started
-// again the present one, and others that are there although they should not be.
-func (r *Roster) Members(now time.Time) []cluster.Member {
+// again the present one, and others that are there although they should not be. complete adds what others know of a
+// node that is alive; nil is nothing.
+func (r *Roster) Members(now time.Time, complete func(*Node, *cluster.Member)) []cluster.Member {
 	all := make([]cluster.Member, 0, r.nodes)
-	for n := range r.All() {
-		m, live := n.Member, 0
-		for s := range r.named(n.Name) {
-			if s.Alive() && now.Sub(s.joined) >= namesakesAfter && (s == n || s.Address != n.Address) {
-				live++
-			}
-		}
-		for _, o := range n.others {
-			if now.Sub(o.joined) >= namesakesAfter && o.member.Address != n.Address {
-				o.member.Namesake = true
-				all = append(all, o.member)
-				live++
-			}
-		}
-		m.Namesake = live > 1 && m.State == cluster.Alive && now.Sub(n.joined) >= namesakesAfter
-		all = append(all, m)
+	for _, name := range slices.Sorted(maps.Keys(r.byName)) {
+		all = list(all, r.byName[name], now, complete)
 	}
-	slices.SortFunc(all, func(a, b cluster.Member) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Boot, b.Boot), cmp.Compare(a.Epoch, b.Epoch))
-	})
 	return all
 }
 
 // Namesakes are the members that are namesakes, by node name.
-func (r *Roster) Namesakes(now time.Time) []cluster.Member {
-	for n := range r.All() {
-		if n.sibling != nil || len(n.others) > 0 {
-			return slices.DeleteFunc(r.Members(now), func(m cluster.Member) bool { return !m.Namesake })
+func (r *Roster) Namesakes(now time.Time) (all []cluster.Member) {
+	for _, nodes := range r.byName {
+		if len(nodes) > 1 || len(nodes[0].runs) > 1 {
+			all = list(all, nodes, now, nil)
 		}
 	}
-	return nil
+	slices.SortStableFunc(all, func(a, b cluster.Member) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.DeleteFunc(all, func(m cluster.Member) bool { return !m.Namesake })
 }
 
-// Counts counts the members by state.
+// list appends the members with one name.
+func list(all []cluster.Member, nodes []*Node, now time.Time, complete func(*Node, *cluster.Member)) []cluster.Member {
+	before := len(all)
+	for _, n := range nodes {
+		if n.IsAgent() && !n.Alive() {
+			all = append(all, n.Member)
+		}
+		for _, o := range n.runs {
+			present, namesake := o.id == n.Incarnation, hasNamesake(nodes, &o, now)
+			if !n.IsAgent() || !present && !namesake {
+				continue
+			}
+			all = append(all, o.Member)
+			m := &all[len(all)-1]
+			if present {
+				*m = n.Member
+			}
+			if m.Namesake = namesake; present && complete != nil {
+				complete(n, m)
+			}
+		}
+	}
+	slices.SortFunc(all[before:], func(a, b cluster.Member) int {
+		return cmp.Or(cmp.Compare(a.Boot, b.Boot), cmp.Compare(a.Epoch, b.Epoch))
+	})
+	return all
+}
+
+// hasNamesake reports whether another agent of the same node name is there for as long, at another address.
+func hasNamesake(nodes []*Node, o *run, now time.Time) bool {
+	for _, n := range nodes {
+		for _, other := range n.runs {
+			if other.Address != o.Address && min(now.Sub(other.Since), now.Sub(o.Since)) >= namesakesAfter {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Counts counts the agents by state.
 func (r *Roster) Counts() map[cluster.State]int {
 	counts := map[cluster.State]int{cluster.Alive: 0, cluster.Suspect: 0, cluster.Dead: 0, cluster.Left: 0}
 	for n := range r.All() {
-		counts[n.State]++
+		if n.IsAgent() {
+			counts[n.State]++
+		}
 	}
 	return counts
 }

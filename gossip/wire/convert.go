@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -10,61 +12,61 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// The longest texts, in bytes.
+// The longest texts, in bytes, and lists.
 const (
 	maxNetwork  = 128 // agent/config allows 63 and two VLAN tags
 	maxNodeID   = 253 + 1 + 64
 	maxText     = 253 // the longest names of Kubernetes
 	maxSentence = 512
-	// maxOthers bounds the other holders in a message: with them it fits a datagram.
+	// maxOthers bounds the holders in a message. One that is too long for a packet has fewer, and texts of
+	// minText at least.
 	maxOthers = 8
+	minText   = 24
+	// maxHolders bounds the holders of a conflict or story in a document, maxNotes the notes of a story.
+	maxHolders = 64
+	maxNotes   = 64
+	// maxTime is the longest time that travels.
+	maxTime = 100 * 365 * 24 * time.Hour
 )
 
-// converter changes values as they are sent or received: times, texts and node IDs. No clock of another node is
-// compared with ours: a time travels as the negative time that it was before the moment of sending.
+// converter changes values as they are sent or received: times, texts and node IDs.
 type converter struct {
-	// from is the NodeID of the sender at the receiver, and empty at the sender.
-	from string
-	time func(time.Time) time.Time
-	node func(string) string
+	// The NodeID own becomes the other one: at the sender its own becomes empty, at the receiver it is the reverse.
+	own, other string
+	// Times travel as what they are before the moment of sending, because no clock of another node is compared with
+	// ours: from here is the moment where they come from, and to where they go.
+	from, to time.Time
+	// text and holders are the bounds of texts and lists of holders.
+	text, holders int
 }
 
-// sending returns a converter for what a node sends now. Its own NodeID becomes empty.
 func sending(node string, now time.Time) converter {
-	return converter{
-		time: func(t time.Time) time.Time { return time.UnixMicro(0).Add(max(min(t.Sub(now), maxTime), -maxTime)) },
-		node: func(id string) string {
-			if id == node {
-				return ""
-			}
-			return clean(id, maxNodeID)
-		},
-	}
+	return converter{own: node, from: now, to: time.Unix(0, 0), text: maxText, holders: maxHolders}
 }
 
-// receiving is the reverse of sending.
 func receiving(node string, now time.Time) converter {
-	return converter{
-		from: node,
-		time: func(t time.Time) time.Time { return now.Add(max(min(t.Sub(time.UnixMicro(0)), maxTime), -maxTime)) },
-		node: func(id string) string {
-			if id == "" {
-				return node
-			}
-			return clean(id, maxNodeID)
-		},
+	return converter{other: node, from: time.Unix(0, 0), to: now, text: maxText, holders: maxHolders}
+}
+
+// time converts a time that is not later than a moment from now.
+func (c converter) time(t *time.Time, latest time.Duration) {
+	if !t.IsZero() {
+		*t = c.to.Add(max(min(t.Sub(c.from), latest), -maxTime))
 	}
 }
 
-// maxTime is the longest time that travels.
-const maxTime = 100 * 365 * 24 * time.Hour
-
-func (c converter) times(times ...*time.Time) {
+// past converts times that are over.
+func (c converter) past(times ...*time.Time) {
 	for _, t := range times {
-		if !t.IsZero() {
-			*t = c.time(*t)
-		}
+		c.time(t, 0)
 	}
+}
+
+func (c converter) node(id string) string {
+	if id == c.own {
+		return c.other
+	}
+	return clean(id, maxNodeID)
 }
 
 func (c converter) id(id *detector.HolderID) {
@@ -75,28 +77,32 @@ func (c converter) id(id *detector.HolderID) {
 
 func (c converter) holder(h *detector.Holder) {
 	c.id(&h.ID)
-	c.times(&h.CreatedAt)
+	c.past(&h.CreatedAt)
 	for _, text := range []*string{&h.InterfaceName, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Sandbox.ID} {
-		*text = clean(*text, maxText)
+		*text = clean(*text, c.text)
 	}
 }
 
-func (c converter) binding(b *cluster.Binding) {
+// complete converts a binding of the sender's node with all that it says of the holder.
+func (c converter) complete(b *cluster.Binding) {
 	c.holder(&b.Holder)
-	c.times(&b.FirstSeen, &b.LastSeen)
+	b.Holder.ID.Node = c.other
+	c.past(&b.FirstSeen, &b.LastSeen)
 	b.Occurrences = max(b.Occurrences, 0)
 }
 
-// own converts a binding of the sender's node.
-func (c converter) own(b *cluster.Binding) {
-	c.binding(b)
-	b.Holder.ID.Node = c.from
+// brief converts a binding and leaves out what only its own node may say of the holder.
+func (c converter) brief(b *cluster.Binding) {
+	b.Holder, b.FoundAtStart = detector.Holder{ID: b.Holder.ID, MAC: b.Holder.MAC}, false
+	c.id(&b.Holder.ID)
+	c.past(&b.FirstSeen, &b.LastSeen)
+	b.Occurrences = max(b.Occurrences, 0)
 }
 
 // others converts a copy of other holders, and leaves out those that are invalid.
 func (c converter) others(list []cluster.Binding) (valid []cluster.Binding) {
-	for _, b := range list[:min(len(list), maxOthers)] {
-		if c.binding(&b); validBinding(&b) {
+	for _, b := range list[:min(len(list), c.holders, maxOthers)] {
+		if c.brief(&b); validBinding(&b) {
 			valid = append(valid, b)
 		}
 	}
@@ -106,7 +112,8 @@ func (c converter) others(list []cluster.Binding) (valid []cluster.Binding) {
 // The messages: each is converted, and reported to be valid or not.
 
 func (c converter) lease(l *Lease) bool {
-	c.own(&l.Binding)
+	c.brief(&l.Binding)
+	l.Binding.Holder.ID.Node, l.Binding.LastSeen = c.other, time.Time{}
 	return ValidKey(l.Key) && ValidHolder(l.Binding.Holder.ID) && (l.Gone || validBinding(&l.Binding))
 }
 
@@ -121,22 +128,23 @@ func (c converter) notice(n *Notice) bool {
 }
 
 func (c converter) end(e *End) bool {
-	e.Holder.Node = c.from
+	e.Holder.Node = c.other
 	return ValidKey(e.Key) && ValidHolder(e.Holder)
 }
 
 func (c converter) request(r *ProbeRequest) bool {
 	r.Others = c.others(r.Others)
 	for i := range r.Others {
-		r.Others[i].Holder.ID.Node = c.from
+		r.Others[i].Holder.ID.Node = c.other
 	}
 	return ValidKey(r.Key) && ValidHolder(r.Holder) && r.ID != 0
 }
 
 func (c converter) reply(r *ProbeReply) bool {
-	c.own(&r.Binding)
-	c.times(&r.Answered, &r.RetryAt)
-	r.Reason = clean(r.Reason, maxSentence)
+	c.complete(&r.Binding)
+	c.past(&r.Answered)
+	c.time(&r.RetryAt, maxTime)
+	r.Reason = clean(r.Reason, c.sentence())
 	return ValidKey(r.Key) && ValidHolder(r.Binding.Holder.ID) && r.Outcome >= cluster.Answered && r.Outcome <= cluster.Refused
 }
 
@@ -150,19 +158,32 @@ func (c converter) report(r *Report) bool {
 	if r.Summary == nil {
 		return false
 	}
-	summary := *r.Summary
-	summary.Version = clean(summary.Version, maxText)
-	r.Summary = &summary
+	r.Summary = &cluster.Summary{
+		Version: clean(r.Summary.Version, c.text), Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
+	}
 	return true
 }
 
+// counts converts a copy of the first of named numbers.
+func (c converter) counts(numbers map[string]int) map[string]int {
+	list := make(map[string]int)
+	for i, name := range slices.Sorted(maps.Keys(numbers)) {
+		if i < 4*c.holders {
+			list[clean(name, c.text)] = numbers[name]
+		}
+	}
+	return list
+}
+
+func (c converter) sentence() int { return min(4*c.text, maxSentence) }
+
 // documented converts a copy of the holders of a conflict or story. Their key travels once.
 func (c converter) documented(list []detector.Binding, key detector.Key) []detector.Binding {
-	list = append([]detector.Binding(nil), list[:min(len(list), maxHolders)]...)
+	list = slices.Clone(list[:min(len(list), c.holders)])
 	for i := range list {
 		c.documentedOne(&list[i])
 		list[i].Key = detector.Key{}
-		if c.from != "" {
+		if c.other != "" {
 			list[i].Key = key
 		}
 	}
@@ -171,12 +192,12 @@ func (c converter) documented(list []detector.Binding, key detector.Key) []detec
 
 func (c converter) documentedOne(b *detector.Binding) {
 	c.holder(&b.Holder)
-	c.times(&b.FirstSeen, &b.LastSeen)
+	c.past(&b.FirstSeen, &b.LastSeen)
 }
 
 func (c converter) conflict(v *detector.Conflict) {
-	v.ID = clean(v.ID, maxText)
-	c.times(&v.SecondSeen, &v.SuspectedAt, &v.ConfirmedAt, &v.ResolvedAt)
+	v.ID = clean(v.ID, c.text)
+	c.past(&v.SecondSeen, &v.SuspectedAt, &v.ConfirmedAt, &v.ResolvedAt)
 	v.Holders = c.documented(v.Holders, v.Key)
 }
 
@@ -187,10 +208,10 @@ func (c converter) story(s *detector.Story) {
 		c.conflict(&conflict)
 		s.Conflict = &conflict
 	}
-	s.Notes = append([]detector.Note(nil), s.Notes[max(len(s.Notes)-maxNotes, 0):]...)
+	s.Notes = slices.Clone(s.Notes[max(len(s.Notes)-maxNotes, 0):])
 	for i := range s.Notes {
 		n := &s.Notes[i]
-		c.times(&n.At)
+		c.past(&n.At)
 		c.id(&n.Holder)
 		n.Text = clean(n.Text, maxSentence)
 	}
@@ -198,7 +219,7 @@ func (c converter) story(s *detector.Story) {
 
 func (c converter) nextHop(h *cluster.NextHop) {
 	c.id(&h.Holder)
-	h.Node, h.Device = clean(h.Node, maxNodeID), clean(h.Device, maxText)
+	h.Node, h.Device, h.Gateway = clean(h.Node, maxNodeID), clean(h.Device, c.text), h.Gateway.WithZone("")
 }
 
 // ValidKey reports whether other agents accept a key.

@@ -18,12 +18,6 @@ type document struct {
 	Omitted   int               `cbor:"5,keyasint,omitempty"`
 }
 
-// maxHolders bounds the holders of a conflict or story, maxNotes the notes of a story.
-const (
-	maxHolders = 64
-	maxNotes   = 64
-)
-
 // MarshalDocument encodes what the agent of a node knows, in at most limit bytes. What does not fit is counted as
 // omitted. Bindings of other nodes are left out: only stories and conflicts have those.
 func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) []byte {
@@ -32,10 +26,11 @@ func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) 
 	room := limit - 64
 	add := func(to *[]cbor.RawMessage, v any) {
 		raw := Marshal(v)
-		if room -= len(raw); room < 0 {
+		if len(raw) > room || len(*to) == maxElements {
 			w.Omitted++
 			return
 		}
+		room -= len(raw)
 		*to = append(*to, raw)
 	}
 	for _, s := range d.Stories {
@@ -60,44 +55,46 @@ func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) 
 }
 
 // UnmarshalDocument is the reverse of [MarshalDocument], at the node that asked. Elements that are invalid are
-// counted as omitted. It fails with ErrMalformed.
-func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document, err error) {
+// counted as omitted. It reports whether there were fields that this version does not know, and fails with ErrMalformed.
+func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document, unknown bool, err error) {
 	var w document
-	if _, err := Unmarshal(b, &w); err != nil {
-		return d, err
+	if unknown, err = Unmarshal(b, &w); err != nil {
+		return d, unknown, err
 	}
 	c := receiving(node, now)
-	d.Omitted = min(max(w.Omitted, 0), maxElements)
-	read(&d.Omitted, &d.Bindings, w.Bindings, func(b *detector.Binding) bool {
+	bindings := read(&unknown, &d.Bindings, w.Bindings, func(b *detector.Binding) bool {
 		c.documentedOne(b)
 		return ValidKey(b.Key) && validDocumented(b) && b.Holder.ID.Node == node
 	})
-	read(&d.Omitted, &d.Conflicts, w.Conflicts, func(v *detector.Conflict) bool {
+	conflicts := read(&unknown, &d.Conflicts, w.Conflicts, func(v *detector.Conflict) bool {
 		c.conflict(v)
 		return validConflict(v)
 	})
-	read(&d.Omitted, &d.Stories, w.Stories, func(s *detector.Story) bool {
+	stories := read(&unknown, &d.Stories, w.Stories, func(s *detector.Story) bool {
 		c.story(s)
 		return ValidKey(s.Key) && validHolders(s.Bindings) && (s.Conflict == nil || validConflict(s.Conflict))
 	})
-	read(new(int), &d.NextHops, w.NextHops, func(h *cluster.NextHop) bool {
+	hops := read(&unknown, &d.NextHops, w.NextHops, func(h *cluster.NextHop) bool {
 		c.nextHop(h)
 		return ValidKey(h.Key) && h.Kind >= cluster.NextHopUnknown && h.Kind <= cluster.NextHopNone &&
 			(h.Kind != cluster.NextHopHolder || ValidHolder(h.Holder))
 	})
-	return d, nil
+	d.Omitted = min(max(w.Omitted, 0), maxElements) + bindings + conflicts + stories + hops
+	return d, unknown, nil
 }
 
-// read decodes the elements that are accepted, and counts the others.
-func read[E any](omitted *int, to *[]E, list []cbor.RawMessage, accept func(*E) bool) {
+// read decodes the elements that are accepted, and returns the number of the others.
+func read[E any](unknown *bool, to *[]E, list []cbor.RawMessage, accept func(*E) bool) (refused int) {
 	for _, raw := range list {
 		var e E
-		if _, err := Unmarshal(raw, &e); err != nil || !accept(&e) {
-			*omitted++
+		more, err := Unmarshal(raw, &e)
+		if *unknown = *unknown || more; err != nil || !accept(&e) {
+			refused++
 			continue
 		}
 		*to = append(*to, e)
 	}
+	return refused
 }
 
 func validHolders(list []detector.Binding) bool {
