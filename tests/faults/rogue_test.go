@@ -170,11 +170,11 @@ func (r *rogueMember) flood(o orders, ended <-chan struct{}) {
 
 // pack puts messages into packets.
 func pack(messages []any) (packets [][]byte) {
-	b := wire.Builder{Limit: transport.MaxPayload}
+	b := wire.Builder{}
 	for _, m := range messages {
 		if kind, encoded := wire.Encode(m, time.Now()); !b.Add(kind, encoded) {
 			packets = append(packets, b.Bytes())
-			b = wire.Builder{Limit: transport.MaxPayload}
+			b = wire.Builder{}
 			b.Add(kind, encoded)
 		}
 	}
