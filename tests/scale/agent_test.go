@@ -3,28 +3,35 @@ package scale
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/probe"
+	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
 )
 
-// An agent is the product's own between packets and sockets: a real detector, agent/peer with
-// the real probe budget, real gossip. Its pods exist in name only: as long as they live, they
-// answer every probe at once.
+// An agent is the product's own between packets and sockets: a real detector, agent/peer, agent/probe with
+// the real budget, real gossip. Its pods exist in name only: as long as they live, they answer every
+// probe at once. The agent sees as many of these answers as the observer records.
 type agent struct {
 	id       string // NodeID
 	gossip   *gossip.Gossip
 	member   *simulatedMember // nil with real memberlists
 	detector *detector.Detector
 	peer     *peer.Peer
-	budget   *probe.Budget
+	prober   *probe.Prober
 	watch    func(node string, e detector.Event)
+	count    count
 
 	operations chan func()
 	stop       context.CancelFunc
@@ -32,6 +39,22 @@ type agent struct {
 	stopped    sync.WaitGroup
 
 	pods map[detector.Key]map[detector.HolderID]*detector.Holder
+	// answers are the answers that the observer records, of each probed interface.
+	answers map[detector.Interface]*rate.Limiter
+}
+
+// sender sends no frames: probe has the answers.
+type sender struct{}
+
+func (sender) Send(probe.Target) error { return nil }
+
+// count has what an agent did to verify holders since its reset.
+type count struct{ probes, refused, requests atomic.Int64 }
+
+func (c *count) reset() {
+	c.probes.Store(0)
+	c.refused.Store(0)
+	c.requests.Store(0)
 }
 
 // newAgent makes the agent of a node that is about to begin.
@@ -40,10 +63,15 @@ func newAgent(id string, watch func(node string, e detector.Event)) *agent {
 	a := &agent{
 		id: id, watch: watch,
 		detector:   detector.New(detector.Options{Node: id}),
-		budget:     probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
 		operations: make(chan func(), 16),
 		pods:       make(map[detector.Key]map[detector.HolderID]*detector.Holder),
+		answers:    make(map[detector.Interface]*rate.Limiter),
 	}
+	a.prober = probe.New(probe.Options{
+		Log: slog.New(slog.DiscardHandler), Sender: sender{}, Bindings: a.detector,
+		Budget:   probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
+		Solicits: func(string) bool { return true }, Rescan: func(uint32) {},
+	})
 	a.peer = peer.New(peer.Options{Node: id, Detector: a.detector})
 	a.peer.Configure(func(string) bool { return true }, time.Now())
 	a.peer.Ready(time.Now())
@@ -93,21 +121,34 @@ func (a *agent) act() {
 			a.watch(a.id, action)
 		case peer.Probe:
 			a.probe(action)
+		case peer.ProbeRemote:
+			a.count.requests.Add(1)
+			peer.Send(action, a.gossip)
 		default:
 			peer.Send(action, a.gossip)
 		}
 	}
 }
 
-// probe probes a pod of this node within the budget.
+// probe probes a pod of this node within the limits.
 func (a *agent) probe(p peer.Probe) {
 	now := time.Now()
-	if !a.budget.Allow(p.Purpose, p.ForOther, now) {
-		a.peer.Probed(p, peer.Refusal{Reason: "rate limit", Until: now.Add(100 * time.Millisecond), Budget: true}, now)
+	answers := a.answers[p.Interface]
+	if answers == nil {
+		answers = rate.NewLimiter(200, 400) // as bpf/include/config.h
+		a.answers[p.Interface] = answers
+		a.prober.Follow(probe.Interface{
+			Ref: p.Interface, Holder: p.Holder, Link: &links.Interface{Index: int(p.Interface.Ifindex), State: links.Attached, Up: true},
+		})
+	}
+	refusal := a.prober.Probe(p.Probe, bpf.VLAN{}, p.ForOther, now)
+	a.peer.Probed(p, peer.Refusal(refusal), now)
+	if refusal != (probe.Refusal{}) {
+		a.count.refused.Add(1)
 		return
 	}
-	a.peer.Probed(p, peer.Refusal{}, now)
-	if holder := a.pods[p.Key][p.Holder]; holder != nil {
+	a.count.probes.Add(1)
+	if holder := a.pods[p.Key][p.Holder]; holder != nil && answers.AllowN(now, 1) {
 		a.see(p.Key, holder, true)
 	}
 }
@@ -145,6 +186,8 @@ func (a *agent) end(key detector.Key) {
 		for _, holder := range a.pods[key] {
 			now := time.Now()
 			a.peer.Apply(a.detector.WithdrawInterface(holder.Interface, "the pod is gone", now), now)
+			a.prober.Forget(holder.Interface)
+			delete(a.answers, holder.Interface)
 		}
 		delete(a.pods, key)
 	})

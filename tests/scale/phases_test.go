@@ -148,25 +148,34 @@ func (tw *simulation) await(list []*duplicate, within time.Duration) {
 	}
 }
 
-// prefix has two nodes with one range of addresses.
-func (tw *simulation) prefix(addresses int, r *report) {
-	r.begin(fmt.Sprintf("two nodes share %d addresses", addresses))
+// prefix has two nodes with one range of addresses, so many in each pod.
+func (tw *simulation) prefix(addresses, perPod int, r *report) {
+	r.begin(fmt.Sprintf("two nodes share %d addresses, %d in each pod", addresses, perPod))
 	a, b := 1, len(tw.agents)/2
 	key := func(p int) detector.Key {
 		return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 64, byte(p >> 8), byte(p)})}
 	}
+	pod := func(p int) uint64 {
+		if p%perPod == 0 {
+			return tw.netns()
+		}
+		return tw.lastNetns
+	}
 	for p := range addresses {
-		tw.start(a, key(p), tw.netns())
+		tw.start(a, key(p), pod(p))
 	}
 	time.Sleep(15 * time.Second)
 	r.reset() // what it costs begins with the second holder
+	tw.agents[a].count.reset()
+	tw.agents[b].count.reset()
 	var list []*duplicate
 	for p := range addresses {
 		list = append(list, tw.watch.expect(key(p), 2))
-		tw.start(b, key(p), tw.netns())
+		tw.start(b, key(p), pod(p))
 	}
 	tw.await(list, time.Minute)
 	r.foundIn(list, 0)
+	r.probesOf(list, a, b)
 	time.Sleep(time.Minute)
 	r.sentBy(a, b)
 	for p := range addresses {

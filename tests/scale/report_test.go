@@ -142,6 +142,16 @@ func (r *report) knownTo(list []*duplicate) {
 	}
 }
 
+// probesOf reports the verification of duplicates at some nodes: what they sent until now.
+func (r *report) probesOf(list []*duplicate, nodes ...int) {
+	for _, i := range nodes {
+		c := &r.simulation.agents[i].count
+		n := float64(len(list))
+		r.row("probes of "+nodeName(i)+" per address", "%.2f sent, %.2f refused; %.2f probe requests",
+			float64(c.probes.Load())/n, float64(c.refused.Load())/n, float64(c.requests.Load())/n)
+	}
+}
+
 // sent reports what nodes have sent since the phase began.
 func (r *report) sent() {
 	all := r.since()

@@ -24,6 +24,8 @@ var (
 	sizes       = flag.String("sizes", "", "play everything with clusters of so many nodes, for example 50,500")
 	simulateAll = flag.Bool("simulate", false, "simulate the membership of small clusters, too")
 	insecure    = flag.Bool("insecure", false, "without a key")
+	shared      = flag.String("shared", "250", "in the phase prefix two nodes share so many addresses, for example 250,500,1000: one play for each")
+	perPod      = flag.Int("per-pod", 1, "how many of these addresses are in one pod")
 	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
 )
 
@@ -46,7 +48,7 @@ func TestSmall(t *testing.T) {
 		inSimulation(t, 50, simulated, &out, func(tw *simulation, r *report) {
 			tw.storm(10, 5*time.Second, r)
 			tw.steady(50, 10, r)
-			tw.prefix(100, r)
+			tw.prefix(100, 1, r)
 			tw.everywhere(5, r)
 		})
 	}
@@ -57,16 +59,26 @@ func TestScale(t *testing.T) {
 	if *sizes == "" {
 		t.Skip("it takes minutes: make scale runs it")
 	}
-	for _, text := range strings.Split(*sizes, ",") {
-		size, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Run(text, func(t *testing.T) { playAll(t, size, os.Stdout) })
+	addresses := numbers(t, *shared)
+	for _, size := range numbers(t, *sizes) {
+		t.Run(strconv.Itoa(size), func(t *testing.T) { playAll(t, size, addresses, os.Stdout) })
 	}
 }
 
-func playAll(t *testing.T, size int, out io.Writer) {
+// numbers returns the numbers of a flag.
+func numbers(t *testing.T, list string) (numbers []int) {
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+// playAll plays all phases. In one of them two nodes share so many addresses.
+func playAll(t *testing.T, size int, addresses []int, out io.Writer) {
 	const few, many = 30, 110
 	// Garbage is collected often where there is little room for it, and seldom otherwise.
 	percent := 300
@@ -89,7 +101,11 @@ func playAll(t *testing.T, size int, out io.Writer) {
 	}{
 		{"rest", func(tw *simulation, r *report) { tw.rest(r) }},
 		{"steady", func(tw *simulation, r *report) { tw.steady(200, few, r) }},
-		{"prefix", func(tw *simulation, r *report) { tw.prefix(250, r) }},
+		{"prefix", func(tw *simulation, r *report) {
+			for _, n := range addresses {
+				tw.prefix(n, *perPod, r)
+			}
+		}},
 		{"rolling", func(tw *simulation, r *report) { tw.rolling(50, few, r) }},
 		{"cut", func(tw *simulation, r *report) { tw.cut(50, few, r) }},
 		{"everywhere", func(tw *simulation, r *report) { tw.everywhere(few, r) }},
