@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
@@ -27,6 +28,14 @@ const echoWithin = 2 * time.Second
 
 // maxSent limits the sent probes that are remembered for one interface.
 const maxSent = 256
+
+// The probes of one interface are limited, so that a pod with many addresses leaves most of the node's budget to
+// others. The limits are lower than the observer's limits for answers ([bpf.Options]): an answer that is not
+// recorded would count as silence.
+const (
+	interfaceRate  = 180 // per second
+	interfaceBurst = 360
+)
 
 // The reasons for which probes are dropped or delayed, as they are counted.
 const (
@@ -86,7 +95,8 @@ type state struct {
 	tentative map[address]time.Time
 	pending   map[address]*pending
 	// sent has the addresses that were probed, with the time.
-	sent map[netip.Addr]time.Time
+	sent  map[netip.Addr]time.Time
+	limit *rate.Limiter // of all probes on the interface
 }
 
 // address is an address behind an interface in one VLAN.
@@ -119,6 +129,7 @@ func (p *Prober) Follow(i Interface) {
 			tentative: make(map[address]time.Time),
 			pending:   make(map[address]*pending),
 			sent:      make(map[netip.Addr]time.Time),
+			limit:     rate.NewLimiter(interfaceRate, interfaceBurst),
 		}
 		p.interfaces[i.Ref] = s
 	} else if s.Link.State == links.Waiting || i.Link.Up && !s.Link.Up {
@@ -194,7 +205,7 @@ type Refusal struct {
 	Reason string
 	// Until is when to try again; zero when only something new can change it.
 	Until time.Time
-	// Budget says that the budget was used up.
+	// Budget says that the node's budget was used up.
 	Budget bool
 }
 
@@ -217,6 +228,9 @@ func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 			return Refusal{Reason: "its netns has neither a name nor a process any more", Until: until}
 		}
 	}
+	if i.limit.TokensAt(now) < 1 {
+		return p.limited("the interface's rate limit", now)
+	}
 	if r := p.Allow(s.Purpose, forOther, now); r != (Refusal{}) {
 		return r
 	}
@@ -234,8 +248,14 @@ func (p *Prober) Allow(purpose detector.Purpose, forOther bool, now time.Time) R
 	if p.Budget.Allow(purpose, forOther, now) {
 		return Refusal{}
 	}
+	r := p.limited("the node's rate limit", now)
+	r.Budget = true
+	return r
+}
+
+func (p *Prober) limited(reason string, now time.Time) Refusal {
 	p.dropped[DroppedRate]++
-	return Refusal{Reason: "the node's rate limit", Until: now.Add(100 * time.Millisecond), Budget: true}
+	return Refusal{Reason: reason, Until: now.Add(100 * time.Millisecond)}
 }
 
 func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Time) error {
@@ -245,6 +265,7 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 	if err != nil {
 		return err
 	}
+	i.limit.AllowN(now, 1)
 	if len(i.sent) >= maxSent {
 		maps.DeleteFunc(i.sent, func(_ netip.Addr, at time.Time) bool { return now.Sub(at) > echoWithin })
 	}

@@ -209,6 +209,43 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// A pod with many addresses gets as many probes as the observer records answers of one interface. It leaves the
+// rest of the budget to other pods.
+func TestInterfaceLimit(t *testing.T) {
+	w := newHarness()
+	w.Budget = NewBudget(1000, 1000)
+	many, other := w.pod(t, 2, nil), w.pod(t, 3, nil, "10.1.0.1")
+	now := time.Now()
+	probe := func(purpose detector.Purpose, now time.Time) (sent int) {
+		for n := range 1000 {
+			s := verify(many, netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}).String())
+			s.Purpose = purpose
+			switch r := w.Probe(s, bpf.VLAN{}, n%2 == 0, now); {
+			case r == Refusal{}:
+				sent++
+			case r.Reason != "the interface's rate limit" || r.Budget || !r.Until.After(now):
+				t.Fatalf("refused %+v", r)
+			}
+		}
+		return sent
+	}
+	if n := probe(detector.Verify, now); n != interfaceBurst {
+		t.Errorf("%d probes at once, want %d", n, interfaceBurst)
+	}
+	if n := w.Dropped()[DroppedRate]; n != 1000-interfaceBurst {
+		t.Errorf("%d are counted as delayed", n)
+	}
+	if r := w.Probe(verify(other, "10.1.0.1"), bpf.VLAN{}, false, now); r != (Refusal{}) {
+		t.Errorf("another pod: refused %+v", r)
+	}
+	if n := probe(detector.Verify, now.Add(time.Second)); n != interfaceRate {
+		t.Errorf("%d probes a second later, want %d", n, interfaceRate)
+	}
+	if n := probe(detector.Refresh, now.Add(1500*time.Millisecond)); n != interfaceRate/2 {
+		t.Errorf("%d refreshes half a second later, want %d: their answers count as well", n, interfaceRate/2)
+	}
+}
+
 // TestSentTo: probes are remembered for a moment, with their holder.
 func TestSentTo(t *testing.T) {
 	w := newHarness()

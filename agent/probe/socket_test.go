@@ -3,6 +3,7 @@ package probe_test
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -16,9 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/internal/testneeds"
 )
 
@@ -182,6 +185,87 @@ func TestHostNeighbourStays(t *testing.T) {
 	}
 	if checked != len(ips) {
 		t.Errorf("%d neighbour entries checked, want %d", checked, len(ips))
+	}
+}
+
+// The observer records the answers to all probes that are sent on an interface.
+func TestNoAnswerIsLost(t *testing.T) {
+	testneeds.Root(t)
+	pod := ownnetns.NewPod(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "many"
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(pod.Pid)}
+	must(t, netlink.LinkAdd(veth))
+	must(t, netlink.LinkSetUp(veth))
+	address := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 6, 0, byte(n)}) }
+	const addresses = 256 // limits.bindingsPerInterface
+	must(t, netns.Do(pod.Open(t), func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		must(t, err)
+		for n := range addresses {
+			parsed, err := netlink.ParseAddr(address(n).String() + "/16")
+			must(t, err)
+			must(t, netlink.AddrAdd(eth0, parsed))
+		}
+		return netlink.LinkSetUp(eth0)
+	}))
+	source := probe.MAC("node", "boot")
+	observer, err := bpf.Load(bpf.Options{SolicitMAC: [6]byte(source)})
+	must(t, err)
+	defer observer.Close()
+	attachment, err := observer.Attach(veth.Index, bpf.AttachOptions{Generation: 1})
+	must(t, err)
+	defer attachment.Close()
+	sender, err := probe.OpenSocket(source)
+	must(t, err)
+	defer sender.Close()
+	ref, holder := detector.Interface{Ifindex: uint32(veth.Index), Generation: 1}, detector.HolderID{Node: "n/", Netns: 1}
+	prober := probe.New(probe.Options{
+		Log: slog.New(slog.DiscardHandler), Sender: sender, Bindings: detector.New(detector.Options{}),
+		Budget:   probe.NewBudget(10_000, 100),
+		Solicits: func(string) bool { return true }, Rescan: func(uint32) {},
+	})
+	prober.Follow(probe.Interface{Ref: ref, Holder: holder, Link: &links.Interface{Index: veth.Index, State: links.Attached, Up: true}})
+	answered := make(chan struct{}, 4*addresses)
+	go func() {
+		var record bpf.Record
+		for observer.Read(&record) == nil {
+			if record.Kind == bpf.Answer {
+				answered <- struct{}{}
+			}
+		}
+	}()
+	deadline := time.After(10 * time.Second)
+	for up := false; !up; {
+		must(t, sender.Send(probe.Target{Ifindex: veth.Index, IP: address(1)}))
+		select {
+		case <-answered:
+			up = true
+		case <-time.After(100 * time.Millisecond):
+		case <-deadline:
+			t.Fatal("the pod does not answer")
+		}
+	}
+	sent, answers := 0, 0
+	for n := range 4 * addresses {
+		s := detector.Probe{
+			Key: detector.Key{Network: "default", IP: address(n % addresses)}, Holder: holder, Interface: ref, Purpose: detector.Verify,
+		}
+		if prober.Probe(s, bpf.VLAN{}, false, time.Now()) == (probe.Refusal{}) {
+			sent++
+		}
+	}
+	for answers < sent {
+		select {
+		case <-answered:
+			answers++
+		case <-deadline:
+			counters, err := observer.Counters(veth.Index)
+			t.Fatalf("%d probes and %d recorded answers; counters %+v, %v", sent, answers, counters, err)
+		}
+	}
+	if sent < addresses {
+		t.Errorf("%d probes at once, want %d at least", sent, addresses)
 	}
 }
 
