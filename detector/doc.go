@@ -41,6 +41,10 @@
 //	                     |  |
 //	       waiting, blocked <+ a guard forbids the probe, or its node does not reply
 //
+// Each node of a conflict verifies all holders, at about the same time. If a remote holder has the address, too,
+// the first probe of a local one is sent after 20 ms, unless it has answered by then: the answer to a probe
+// that another node requested counts as well. So one probe is usually enough for both nodes.
+//
 // A holder of a confirmed conflict gets a penalty only if it leaves two rounds unanswered that begin 5 s
 // or more apart. A holder that a restored conflict waits for gets one when that time is over. penalty.go
 // has for how long a penalty suppresses the evidence of a holder.

@@ -128,6 +128,7 @@ func TestUnreachableIsProbedAgain(t *testing.T) {
 			t.Fatal("it is not unreachable while it is probed again")
 		}
 	}
+	f.answer(f.a, f.now)
 	f.d.Unreachable(f.probe, "", f.now)
 	failed := f.now
 	old := f.b.sighting(defaultIP, Announced, f.now)

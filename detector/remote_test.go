@@ -108,6 +108,16 @@ var remoteTests = []scriptTest{
 		verdict: "no live holder: not a conflict; the last suspicion faded because a withdrawn: interface is gone",
 	},
 	{
+		name: "a second local holder that answers a little later makes no event of its own",
+		script: `0s c slow
+			0s a announces
+			0s b@n2 announces
+			0s c announces`,
+		want: `0s suspected a b@n2
+			0s changed c a b@n2
+			1.1s confirmed c a b@n2`,
+	},
+	{
 		name: "a second local holder goes on with it",
 		script: `0s a announces
 			0s b@n2 announces
@@ -115,7 +125,7 @@ var remoteTests = []scriptTest{
 			20s a gone`,
 		want: `0s suspected a b@n2
 			1s confirmed a b@n2
-			11s changed a b@n2 c
+			11.02s changed a b@n2 c
 			20s changed b@n2 c`,
 	},
 	{
@@ -319,7 +329,7 @@ var remoteTests = []scriptTest{
 			60s c@n3 announces`,
 		want: `0s suspected a b@n2
 			1m0s changed a b@n2 c@n3
-			1m1s confirmed a c@n3`,
+			1m1.02s confirmed a c@n3`,
 	},
 	{
 		name: "an unreachable one and one that is gone",

@@ -120,13 +120,13 @@ func together(x, y *check, overlap time.Duration) bool {
 		earlier(x.latest, y.latest).Sub(later(x.first, y.first)) >= overlap
 }
 
-// straggler returns until when a confirmation waits for a holder that has been probed once in this round;
-// zero if it does not wait.
+// straggler returns until when a confirmation waits for a holder that has been probed once at most in this
+// round; zero if it does not wait.
 func (c *conflict) stragglerUntil(list []*binding, now time.Time) time.Time {
 	until := c.round.Add(stragglerTime)
 	for _, b := range list {
 		k := b.check
-		if k.phase == probing && k.attempts == 1 && k.began.Equal(c.round) && until.After(now) {
+		if k.phase == probing && k.attempts <= 1 && k.began.Equal(c.round) && until.After(now) {
 			return until
 		}
 	}

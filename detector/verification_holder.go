@@ -9,6 +9,9 @@ const (
 	blockedTime     = 30 * time.Second       // until a blocked holder is probed again
 	minRetry        = 10 * time.Millisecond  // at least, until a holder is probed that a guard protected
 	retryPause      = time.Second            // the same for a remote holder, or after a sighting
+	// awaitRequestTime is how long the probe of a local holder waits if a remote one has the address, too. By
+	// then that holder's node has usually requested a probe, and one probe serves both nodes.
+	awaitRequestTime = 20 * time.Millisecond
 )
 
 // attempts are when a local holder is probed in a round, counted from the first probe sent.
@@ -73,6 +76,8 @@ func (c *check) due() time.Time {
 	switch c.phase {
 	case probing:
 		switch {
+		case c.attempts == 0:
+			return c.began.Add(awaitRequestTime)
 		case c.sent.IsZero():
 			return c.attempted.Add(unsentTime)
 		case c.attempts < len(attempts):
@@ -96,7 +101,7 @@ func (d *Detector) advanceCheck(b *binding, now time.Time, fx *Effects) {
 	due := c.due()
 	switch {
 	case due.IsZero() || due.After(now):
-	case c.phase != probing || c.sent.IsZero():
+	case c.phase != probing || c.attempts > 0 && c.sent.IsZero():
 		d.startRound(b, now, fx)
 	case c.attempts < len(attempts):
 		d.sendProbe(b, now, fx)
@@ -109,7 +114,9 @@ func (d *Detector) advanceCheck(b *binding, now time.Time, fx *Effects) {
 func (d *Detector) startRound(b *binding, now time.Time, fx *Effects) {
 	d.round = max(d.round+1, 1) // 0 means any round in a report
 	b.check.phase, b.check.round = probing, round{id: d.round, began: now}
-	d.sendProbe(b, now, fx)
+	if b.remote || b.entry.remotes("") == 0 {
+		d.sendProbe(b, now, fx)
+	}
 }
 
 func (d *Detector) sendProbe(b *binding, now time.Time, fx *Effects) {

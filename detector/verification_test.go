@@ -35,6 +35,19 @@ func TestRecheckRhythm(t *testing.T) {
 	}
 }
 
+// The probe of a local holder waits for the request of a remote holder's node, and serves both.
+func TestOneProbeForTwoNodes(t *testing.T) {
+	for verb, want := range map[string]time.Duration{"reachable": 0, "unreachable": awaitRequestTime} {
+		w := newWorld(t, Options{})
+		w.play("0s b@n2 "+verb+`
+			0s a announces
+			0s b@n2 announces`, 500*time.Millisecond)
+		if diff := cmp.Diff([]time.Duration{want}, w.probedAt("a", Verify)); diff != "" {
+			t.Errorf("the other node is %s: probed a (-want +got):\n%s", verb, diff)
+		}
+	}
+}
+
 // The proven overlap is at least MinOverlap, for any MinOverlap.
 func TestMinOverlap(t *testing.T) {
 	for _, overlap := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second} {

@@ -27,6 +27,11 @@ func (w *world) probe(s Probe) {
 		w.apply(w.d.ProbeRefused(s, "the rate", w.now.Add(100*time.Millisecond), w.now))
 		return
 	}
+	w.send(s, a)
+}
+
+// send sends a probe to a local holder.
+func (w *world) send(s Probe, a *actor) {
 	w.d.ProbeSent(s, w.now)
 	after := delay + a.slow
 	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(after))
@@ -42,7 +47,8 @@ func (w *world) probe(s Probe) {
 	w.after(after, a.id, func() { w.observe(ans) })
 }
 
-// probeNode sends a probe request to the node of a remote holder and reports its reply.
+// probeNode sends a probe request to the node of a remote holder and reports its reply. A node that has the
+// address verifies this node's holders at the same time.
 func (w *world) probeNode(s Probe, a *actor) {
 	w.t.Helper()
 	if s.Purpose != Verify || s.Interface != (Interface{}) {
@@ -50,6 +56,9 @@ func (w *world) probeNode(s Probe, a *actor) {
 	}
 	ans := a.sighting(s.Key.IP, a.evidence(), w.now.Add(delay))
 	ans.Answer = true
+	if w.probeRemote == nil && !a.lost && a.has[s.Key.IP] {
+		w.after(delay, a.id, func() { w.request(s.Key) })
+	}
 	switch {
 	case w.probeRemote != nil:
 		w.probeRemote(s)
@@ -65,6 +74,17 @@ func (w *world) probeNode(s Probe, a *actor) {
 		w.after(delay, a.id, func() { w.apply(w.d.Unanswered(s, true, w.now)) })
 	default:
 		w.after(silentAfter, a.id, func() { w.apply(w.d.Unanswered(s, false, w.now)) })
+	}
+}
+
+// request is a probe request of another node for the local holders of an address.
+func (w *world) request(key Key) {
+	for _, b := range w.d.LocalHolders(key) {
+		if a := w.byID(b.Holder.ID); !a.lost && a.guard == "" {
+			s := Probe{Key: key, Holder: a.id, Interface: a.iface, Purpose: Verify}
+			w.probed = append(w.probed, sentProbe{w.since(w.now), s})
+			w.send(s, a)
+		}
 	}
 }
 

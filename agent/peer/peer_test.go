@@ -235,7 +235,7 @@ func TestReplies(t *testing.T) {
 	for _, test := range []struct {
 		outcome  cluster.Outcome
 		open     int
-		requests int // in the second after the reply
+		requests int // in the 1.1 s after the reply
 	}{
 		{cluster.Answered, 1, 1},
 		{cluster.Unanswered, 0, 0},
@@ -249,7 +249,7 @@ func TestReplies(t *testing.T) {
 		w.observe(11, one, false)
 		w.notice(one)
 		w.reply(test.outcome)
-		w.pass(time.Second)
+		w.pass(1100 * time.Millisecond)
 		if c := w.Detector.Conflicts(false); len(c) != test.open || len(w.requested) != 1+test.requests {
 			t.Errorf("%s: got %d conflicts, %d requests; want %d and %d", outcomes[test.outcome], len(c), len(w.requested), test.open, 1+test.requests)
 		}

@@ -160,6 +160,30 @@ func TestManyRequestsAboutOneHolder(t *testing.T) {
 	}
 }
 
+// A holder that another node wants to know about is not probed once more for this node's own round.
+func TestOneProbeForTwoNodes(t *testing.T) {
+	for _, request := range []bool{true, false} {
+		w := newHarness(t)
+		w.answers = true
+		w.observe(11, one, false)
+		w.notice(one)
+		if len(w.requested) != 1 || len(w.probed) != 0 {
+			t.Fatalf("%d requests, probes %v; want one request first", len(w.requested), w.probed)
+		}
+		w.pass(5 * time.Millisecond)
+		if request {
+			w.deliver(probeRequest(1, one, 11))
+			if len(w.replies) != 1 || w.replies[0].Outcome != cluster.Answered {
+				t.Errorf("replies %+v", w.replies)
+			}
+		}
+		w.pass(100 * time.Millisecond)
+		if len(w.probed) != 1 {
+			t.Errorf("request %t: probes %v, want one", request, w.probed)
+		}
+	}
+}
+
 // Requests of other nodes wait if the probe budget is used up. Those that wait too long are refused.
 func TestRequestsWaitForTheBudget(t *testing.T) {
 	const nodes, budget = 100, 30
