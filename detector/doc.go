@@ -27,9 +27,11 @@
 // agent knew.
 //
 // In a round all holders are probed at about the same time (verification.go). Holders have an
-// address together if they answer the same two rounds, at least MinOverlap apart. That
-// confirms a suspicion, and it adds a newcomer to a confirmed conflict. Further rounds,
-// every 5 s and later every 30 s, check whether the holders still answer.
+// address together if they answer the same two rounds, at least MinOverlap apart: in each of
+// them their answers are at most 1 s apart, because an address may move to and fro. That
+// confirms a suspicion, and it adds a newcomer to a confirmed conflict. An answer that comes
+// too late for the others' is paired with their next ones: only they are probed again. Further
+// rounds, every 5 s and later every 30 s, check whether the holders still answer.
 //
 // verification_holder.go changes the state of each holder in a round:
 //

@@ -140,21 +140,32 @@ func (p proof) record(s Sighting) {
 	p[s.Key][s.Holder.ID] = append(p[s.Key][s.Holder.ID], s.At)
 }
 
-// judge returns an error unless each holder of a newly confirmed conflict answered
-// twice, MinOverlap apart, since the suspicion or the agent's start.
+// judge returns an error unless each holder of a newly confirmed conflict had the address together with another
+// one since the suspicion or the agent's start: they answered twice, MinOverlap apart, and each time within
+// answerTime of each other.
 func (p proof) judge(c Conflict, since time.Time, overlap time.Duration) error {
+	answers := p[c.Key]
 	for _, h := range c.Holders {
-		var answers []time.Time
-		for _, at := range p[c.Key][h.Holder.ID] {
-			if !at.Before(since) {
-				answers = append(answers, at)
-			}
-		}
-		if len(answers) < 2 || answers[len(answers)-1].Sub(answers[0]) < overlap {
-			return fmt.Errorf("%s is confirmed but %s answered at %v", c.Key.IP, h.Holder, answers)
+		if !slices.ContainsFunc(c.Holders, func(o Binding) bool {
+			return o.Holder.ID != h.Holder.ID && overlapOf(answers[h.Holder.ID], answers[o.Holder.ID], since) >= overlap
+		}) {
+			return fmt.Errorf("%s is confirmed with %s, but these are the answers: %v", c.Key.IP, h.Holder, answers)
 		}
 	}
 	return nil
+}
+
+// overlapOf returns the time from the first to the last pair of answers of two holders.
+func overlapOf(a, b []time.Time, since time.Time) time.Duration {
+	var first, last time.Time
+	for _, x := range a {
+		for _, y := range b {
+			if !earlier(x, y).Before(since) && x.Sub(y).Abs() <= answerTime {
+				first, last = earlier(first, later(x, y)), later(last, earlier(x, y))
+			}
+		}
+	}
+	return last.Sub(first)
 }
 
 var verbs = strings.Fields(`announces announces sends sends spoofs forges forwards takes answers loses

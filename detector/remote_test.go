@@ -329,7 +329,7 @@ var remoteTests = []scriptTest{
 			60s c@n3 announces`,
 		want: `0s suspected a b@n2
 			1m0s changed a b@n2 c@n3
-			1m1.02s confirmed a c@n3`,
+			1m1s confirmed a c@n3`,
 	},
 	{
 		name: "an unreachable one and one that is gone",

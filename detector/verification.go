@@ -15,14 +15,17 @@ const (
 )
 
 // nextRound probes all holders when it is time, to prove that they have the address together, or to
-// check that they still answer.
+// check that they still answer. An answer that others can still be paired with is not repeated.
 func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Effects) {
 	pause := d.pause(c, list, now)
-	at := earlier(c.round.Add(pause), d.secondRound(c, list, now, fx))
+	second := d.secondRound(c, list, now, fx)
+	at := earlier(c.round.Add(pause), second)
 	if !at.After(now) {
 		c.round, at = now, now.Add(pause)
 		for _, b := range list {
-			if b.check.phase == resting {
+			k := b.check
+			current := !k.latest.Before(second) && now.Sub(k.latest) <= answerTime
+			if k.phase == resting && !current {
 				d.startRound(b, now, fx)
 			}
 		}
@@ -46,8 +49,8 @@ func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Durat
 }
 
 // secondRound returns when a second round can prove that the holders that answered have the address
-// together; zero if no round can. It probes a holder again if its answer is too old for the same round as
-// the last answer.
+// together; zero if no round can. If the first answer of a holder is too old to be paired with the last one, its
+// latest answer takes its place. If that is too old as well, the holder is probed again.
 func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *Effects) time.Time {
 	if c.state == Confirmed && !slices.ContainsFunc(list, (*binding).isNewcomer) {
 		return time.Time{}
@@ -76,6 +79,9 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 	restarted := false
 	for _, b := range answered[:n] {
 		k := b.check
+		if last.Sub(k.first) > answerTime {
+			k.first = k.latest
+		}
 		if last.Sub(k.first) > answerTime {
 			restarted = true
 			k.first, k.latest = time.Time{}, time.Time{}

@@ -35,6 +35,59 @@ func TestRecheckRhythm(t *testing.T) {
 	}
 }
 
+// An answer that is too late for the other holder's is paired with the next one. Holders whose answers are not too
+// old are not probed again.
+func TestLateAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name, script string
+		confirmed    string
+		probed       map[string][]float64 // seconds
+	}{
+		{
+			name: "in round 2",
+			script: `0s a announces
+				0s b announces
+				0.5s b guarded 2s DAD`,
+			confirmed: "2.5s confirmed a b",
+			probed:    map[string][]float64{"a": {0, 1, 2.5}, "b": {0, 1, 2.5}},
+		},
+		{
+			name: "of a newcomer, shortly after the others answered",
+			script: `0s a announces
+				0s b announces
+				6.5s c announces`,
+			confirmed: "7.5s changed a b c",
+			probed:    map[string][]float64{"a": {0, 1, 6, 7.5}, "c": {6.5, 7.5}},
+		},
+		{
+			name: "of a newcomer, long after the others answered",
+			script: `0s a announces
+				0s b announces
+				8s c announces`,
+			confirmed: "9s changed a b c",
+			probed:    map[string][]float64{"a": {0, 1, 6, 8, 9}, "c": {8, 9}},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, Options{})
+			w.proof = proof{}
+			w.play(tt.script, 2500*time.Millisecond)
+			if !slices.Contains(w.log(), tt.confirmed) {
+				t.Errorf("events %q, want %s", w.log(), tt.confirmed)
+			}
+			for name, seconds := range tt.probed {
+				var want []time.Duration
+				for _, s := range seconds {
+					want = append(want, time.Duration(s*float64(time.Second)))
+				}
+				if diff := cmp.Diff(want, w.probedAt(name, Verify)); diff != "" {
+					t.Errorf("probed %s (-want +got):\n%s", name, diff)
+				}
+			}
+		})
+	}
+}
+
 // The probe of a local holder waits for the request of a remote holder's node, and serves both.
 func TestOneProbeForTwoNodes(t *testing.T) {
 	for verb, want := range map[string]time.Duration{"reachable": 0, "unreachable": awaitRequestTime} {
