@@ -220,8 +220,8 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 	if n := len(l.detector.Bindings(nil)); n != 2 {
 		t.Errorf("%d bindings after the limit was lifted, want 2", n)
 	}
-	if n := allowed(); n < 490 || n > 500 {
-		t.Errorf("%d probes at once after the reload, want 500", n)
+	if n := allowed(); n < 990 || n > 1000 {
+		t.Errorf("%d probes at once after the reload, want 1000", n)
 	}
 }
 

@@ -243,7 +243,7 @@ func TestDefault(t *testing.T) {
 			c.Shared(ip("10.0.0.1")) || c.Ignored("a") || len(c.Networks()) != 0 {
 			t.Errorf("%s: not the defaults", name)
 		}
-		if diff := cmp.Diff(Limits{65536, 256, 1000, 500, 100}, c.Limits()); diff != "" {
+		if diff := cmp.Diff(Limits{65536, 256, 1000, 1000, 100}, c.Limits()); diff != "" {
 			t.Errorf("%s: limits (-want +got):\n%s", name, diff)
 		}
 	}

@@ -40,7 +40,7 @@ type (
 
 var (
 	none          Config // for nil pointers
-	defaultLimits = Limits{Bindings: 65_536, BindingsPerInterface: 256, History: 1_000, VerifyPerSecond: 500, RefreshPerSecond: 100}
+	defaultLimits = Limits{Bindings: 65_536, BindingsPerInterface: 256, History: 1_000, VerifyPerSecond: 1_000, RefreshPerSecond: 100}
 	validName     = regexp.MustCompile(`^[A-Za-z0-9@._-]{1,63}$`) // names become labels of metrics
 	validPattern  = regexp.MustCompile(`^[^\s/:\pC\pZ]{1,128}$`)
 )
