@@ -81,7 +81,7 @@ func (tw *simulation) storm(pods int, within time.Duration, r *report) {
 	r.row("leases sent", "%.1f times each, the last %s after the last start",
 		float64(sent)/float64(len(tw.agents)*pods), took.Round(time.Second))
 	r.sent()
-	r.foundIn(list, 0)
+	r.foundIn(list, goal{})
 	r.end()
 	for _, end := range ends {
 		end()
@@ -134,7 +134,7 @@ func (tw *simulation) steady(n, pods int, r *report) {
 	r.begin(fmt.Sprintf("%d duplicates across nodes", n))
 	list, end := tw.duplicates(n, pods, time.Minute, nil)
 	tw.await(list, 20*time.Second)
-	r.foundIn(list, suspectedGoal)
+	r.foundIn(list, steady)
 	r.sent()
 	end()
 	time.Sleep(20 * time.Second)
@@ -174,7 +174,7 @@ func (tw *simulation) prefix(addresses, perPod int, r *report) {
 		tw.start(b, key(p), pod(p))
 	}
 	tw.await(list, time.Minute)
-	r.foundIn(list, 0)
+	r.foundIn(list, goalOf(addresses, perPod))
 	r.probesOf(list, a, b)
 	time.Sleep(time.Minute)
 	r.sentBy(a, b)
@@ -236,7 +236,7 @@ func (tw *simulation) rolling(n, pods int, r *report) {
 	list, end := tw.duplicates(n, pods, lasts, nil)
 	work.Wait()
 	tw.await(list, time.Minute)
-	r.foundIn(list, 0)
+	r.foundIn(list, goal{})
 	r.sent()
 	end()
 	time.Sleep(20 * time.Second)
@@ -299,7 +299,7 @@ func (tw *simulation) cut(n, pods int, r *report) {
 	tw.watch.restart(list) // no node can know before the heal
 	tw.await(list, 2*time.Minute)
 	work.Wait()
-	r.foundIn(list, 0)
+	r.foundIn(list, goal{})
 	r.sent()
 	end()
 	time.Sleep(20 * time.Second)

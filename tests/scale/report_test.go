@@ -17,9 +17,25 @@ import (
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
-// suspectedGoal is how soon both nodes of a duplicate have to suspect it, at the 99th
-// percentile.
-const suspectedGoal = time.Second
+// goal is how soon both nodes of a duplicate have to suspect and to confirm it, at the 99th percentile. 0 is none.
+type goal struct{ suspected, confirmed time.Duration }
+
+// steady is the goal for duplicates in a cluster where nothing else happens.
+var steady = goal{suspected: time.Second, confirmed: 1300 * time.Millisecond}
+
+// goalOf returns the goal for two nodes that share so many addresses, so many of them in each pod. The probes of
+// one pod are limited, too.
+func goalOf(addresses, perPod int) goal {
+	switch {
+	case addresses <= 250 && perPod == 1:
+		return steady
+	case addresses <= 500:
+		return goal{confirmed: 3 * time.Second}
+	case addresses <= 1000:
+		return goal{confirmed: 10 * time.Second}
+	}
+	return goal{}
+}
 
 // A report measures a phase after the other and writes what came out.
 type report struct {
@@ -94,19 +110,10 @@ func (r *report) end() {
 		(n.real - r.was.real).Round(100*time.Millisecond), (n.cpu - r.was.cpu).Round(100*time.Millisecond), resident())
 }
 
-// foundIn reports how many duplicates were found and how soon, and fails the test if one was missed
-// or late. A goal of 0 is none.
-func (r *report) foundIn(list []*duplicate, goal time.Duration) {
+// foundIn reports how many duplicates were found and how soon, and fails the test if one was missed or late.
+func (r *report) foundIn(list []*duplicate, want goal) {
 	w := r.simulation.watch
 	s, c := w.delays(list, suspected), w.delays(list, confirmed)
-	p99 := quantile(s.all, 0.99)
-	text := ""
-	if goal > 0 {
-		text = fmt.Sprintf(" (goal p99 %s)", goal)
-		if p99 > goal {
-			r.simulation.t.Errorf("suspected at both nodes: p99 %s, want %s at most", p99, goal)
-		}
-	}
 	if len(s.all) < len(list) || len(c.all) < len(list) {
 		r.simulation.t.Errorf("of %d duplicates %d were suspected and %d confirmed at both nodes", len(list), len(s.all), len(c.all))
 		for _, d := range list {
@@ -119,8 +126,20 @@ func (r *report) foundIn(list []*duplicate, goal time.Duration) {
 	if len(s.first) > 0 && s.first[0] >= 0 {
 		r.row("suspected at one of the nodes", "%d of %d, %s", len(s.first), len(list), spread(s.first))
 	}
-	r.row("suspected at both nodes", "%d of %d, %s%s", len(s.all), len(list), spread(s.all), text)
-	r.row("confirmed at both nodes", "%d of %d, %s", len(c.all), len(list), spread(c.all))
+	r.inTime("suspected at both nodes", len(list), s.all, want.suspected)
+	r.inTime("confirmed at both nodes", len(list), c.all, want.confirmed)
+}
+
+// inTime reports how long something took with some of the duplicates, and fails the test if that was too long.
+func (r *report) inTime(what string, duplicates int, took []time.Duration, goal time.Duration) {
+	text := ""
+	if goal > 0 {
+		text = fmt.Sprintf(" (goal p99 %s)", goal)
+		if p99 := quantile(took, 0.99); p99 > goal {
+			r.simulation.t.Errorf("%s: p99 %s, want %s at most", what, p99, goal)
+		}
+	}
+	r.row(what, "%d of %d, %s%s", len(took), duplicates, spread(took), text)
 }
 
 // knownTo reports how many of the nodes of each address know that they share it.

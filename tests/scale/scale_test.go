@@ -24,7 +24,7 @@ var (
 	sizes       = flag.String("sizes", "", "play everything with clusters of so many nodes, for example 50,500")
 	simulateAll = flag.Bool("simulate", false, "simulate the membership of small clusters, too")
 	insecure    = flag.Bool("insecure", false, "without a key")
-	shared      = flag.String("shared", "250", "in the phase prefix two nodes share so many addresses, for example 250,500,1000: one play for each")
+	shared      = flag.String("shared", "250,500,1000", "in the phase prefix two nodes share so many addresses, one play for each number")
 	perPod      = flag.Int("per-pod", 1, "how many of these addresses are in one pod")
 	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
 )
@@ -48,7 +48,8 @@ func TestSmall(t *testing.T) {
 		inSimulation(t, 50, simulated, &out, func(tw *simulation, r *report) {
 			tw.storm(10, 5*time.Second, r)
 			tw.steady(50, 10, r)
-			tw.prefix(100, 1, r)
+			tw.prefix(250, 250, r)
+			tw.prefix(500, 1, r)
 			tw.everywhere(5, r)
 		})
 	}
