@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,33 +38,26 @@ func (t *Transport) accept() {
 			continue
 		}
 		c := t.conns.add(conn, &t.drops)
-		t.wg.Go(func() {
-			if !t.greet(c) {
-				c.Close()
-			}
-		})
+		t.wg.Go(func() { t.greet(c) })
 	}
 }
 
-// greet hands a connection over, or serves its request. It reports whether it did the former; otherwise
-// the connection is to be closed.
-func (t *Transport) greet(c *inbound) bool {
+// greet serves a connection, or hands it over to memberlist, which closes it then.
+func (t *Transport) greet(c *inbound) {
 	conn, k, err := t.welcome(c)
 	if err == nil && k == kindMemberlist {
 		select {
 		case t.streams <- conn:
-			return true
+			return
 		case <-t.ctx.Done():
-			return false
 		}
-	}
-	if err == nil {
+	} else if err == nil {
 		err = t.serve(conn)
 	}
 	if err != nil && !errors.Is(err, net.ErrClosed) { // whoever closes it here counts it
 		t.drops.addFrom(reason(err), c.from)
 	}
-	return false
+	c.Close()
 }
 
 // welcome does the acceptor's side of the beginning of a stream.
@@ -71,59 +66,43 @@ func (t *Transport) welcome(c *inbound) (net.Conn, kind, error) {
 		return nil, 0, err
 	}
 	header := make([]byte, streamHeader)
-	if n, err := io.ReadFull(c, header); n > 0 && header[0] == firstOfVersion1 {
+	n, err := io.ReadFull(c, header)
+	switch {
+	case n > 0 && header[0] == firstOfVersion1:
 		return nil, 0, errVersion1
-	} else if errors.Is(err, io.EOF) {
+	case errors.Is(err, io.EOF):
 		return nil, 0, net.ErrClosed // somebody checks whether the port is open
-	} else if err != nil {
+	case err != nil:
 		return nil, 0, err
 	}
-	status := t.judge(header)
-	if status == 0 {
-		return nil, 0, errNoAgent
+	k := kind(header[headerSize])
+	if err := writeStatus(c, t.judge(header, k)); err != nil || t.keys == nil {
+		return c, k, errors.Join(err, c.SetDeadline(time.Time{}))
 	}
-	if _, err := c.Write([]byte{byte(status)}); err != nil {
-		return nil, 0, err
+	sealed := tls.Server(c, t.keys.tls(header))
+	if err := sealed.HandshakeContext(t.ctx); err != nil {
+		return nil, 0, keyError(err)
 	}
-	if status != statusOK {
-		return nil, 0, refusals[status]
-	}
-	var conn net.Conn = c
-	if t.keys != nil {
-		sealed := tls.Server(c, t.keys.tls(header))
-		if err := sealed.HandshakeContext(t.ctx); err != nil {
-			return nil, 0, keyError(err)
-		}
-		if !t.conns.authenticate(c) {
-			status = statusBusy
-		}
-		if _, err := sealed.Write([]byte{byte(status)}); err != nil {
-			return nil, 0, err
-		}
-		if status != statusOK {
-			return nil, 0, refusals[status]
-		}
-		conn = sealed
-	}
-	return conn, kind(header[headerSize]), c.SetDeadline(time.Time{})
+	err = writeStatus(sealed, t.conns.authenticate(c))
+	return sealed, k, errors.Join(err, c.SetDeadline(time.Time{}))
 }
 
-// judge decides about a stream by its header; 0 if it is not of an agent.
-func (t *Transport) judge(header []byte) status {
+// judge returns why a stream with a header is refused.
+func (t *Transport) judge(header []byte, k kind) error {
 	to := wire.MemberID(binary.BigEndian.Uint64(header[5:]))
-	switch k := kind(header[headerSize]); {
+	switch {
 	case header[0] != bytePlain && header[0] != byteSealed, k != kindMemberlist && k != kindOwn:
-		return 0
+		return errNoAgent
 	case binary.BigEndian.Uint32(header[1:]) != t.label:
-		return statusLabel
+		return errCluster
 	case header[0] == byteSealed && t.keys == nil:
-		return statusPlain
+		return errPlain
 	case header[0] == bytePlain && t.keys != nil:
-		return statusSealed
+		return errSealed
 	case to != 0 && to != t.ID:
-		return statusReceiver
+		return errReceiver
 	}
-	return statusOK
+	return nil
 }
 
 // serve answers one request.
@@ -181,31 +160,26 @@ func (c *conns) add(conn net.Conn, drops *drops) *inbound {
 		return in
 	}
 	c.open[in] = true
-	count, of := 0, make(map[netip.Addr]int)
+	var all []*inbound
+	of := make(map[netip.Addr]int)
 	for other := range c.open {
 		if !other.authenticated {
-			count++
+			all = append(all, other)
 			of[other.from]++
 		}
 	}
-	if count <= maxUnauthenticated {
+	if len(all) <= maxUnauthenticated {
 		return in
 	}
-	last := in
-	for other := range c.open {
-		more := of[other.from] - of[last.from]
-		if !other.authenticated && (more > 0 || more == 0 && other.since.Before(last.since)) {
-			last = other
-		}
-	}
+	last := slices.MinFunc(all, func(a, b *inbound) int { return cmp.Or(of[b.from]-of[a.from], a.since.Compare(b.since)) })
 	delete(c.open, last)
 	last.Conn.Close()
 	drops.add(dropStream)
 	return in
 }
 
-// authenticate notes that the other side has a key, and reports whether there is room for it.
-func (c *conns) authenticate(in *inbound) bool {
+// authenticate notes that the other side has a key, if there is room for it.
+func (c *conns) authenticate(in *inbound) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	count := 0
@@ -214,8 +188,11 @@ func (c *conns) authenticate(in *inbound) bool {
 			count++
 		}
 	}
-	in.authenticated = count < maxAuthenticated
-	return in.authenticated
+	if count >= maxAuthenticated {
+		return errBusy
+	}
+	in.authenticated = true
+	return nil
 }
 
 // close closes all, and those that are added from now on.

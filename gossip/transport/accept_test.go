@@ -17,10 +17,17 @@ import (
 )
 
 // opened are the connections that a node accepted and that are open.
-func (n *node) opened() int {
-	n.conns.mu.Lock()
-	defer n.conns.mu.Unlock()
-	return len(n.conns.open)
+func (n *node) opened() int { return n.conns.count(true) + n.conns.count(false) }
+
+func (c *conns) count(authenticated bool) (count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for in := range c.open {
+		if in.authenticated == authenticated {
+			count++
+		}
+	}
+	return count
 }
 
 // Who opens connections and sends nothing keeps nobody else out, from however many addresses.
@@ -106,7 +113,7 @@ func TestStrangersMakeWay(t *testing.T) {
 				if err := member.echo(n); err != nil {
 					t.Errorf("%d: %v", i, err)
 				}
-				if open := n.opened(); open > maxUnauthenticated+1 {
+				if open := n.conns.count(false); open > maxUnauthenticated {
 					t.Errorf("%d connections are open", open)
 				}
 			}
@@ -137,8 +144,8 @@ func TestManyMembers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if conns = append(conns, conn); n.authenticated() != i+1 {
-			t.Fatalf("%d with a key, want %d", n.authenticated(), i+1)
+		if conns = append(conns, conn); n.conns.count(true) != i+1 {
+			t.Fatalf("%d with a key, want %d", n.conns.count(true), i+1)
 		}
 	}
 	for range 2 {
@@ -146,8 +153,8 @@ func TestManyMembers(t *testing.T) {
 			t.Errorf("one too many: %v", err)
 		}
 	}
-	if n.dropped() != "stream 2" || n.authenticated() != maxAuthenticated {
-		t.Errorf("%s; %d with a key", n.dropped(), n.authenticated())
+	if n.dropped() != "stream 2" || n.conns.count(true) != maxAuthenticated {
+		t.Errorf("%s; %d with a key", n.dropped(), n.conns.count(true))
 	}
 	for _, conn := range conns {
 		conn.Close()
@@ -156,17 +163,6 @@ func TestManyMembers(t *testing.T) {
 	if err := member.echo(n); err != nil {
 		t.Error(err)
 	}
-}
-
-func (n *node) authenticated() (count int) {
-	n.conns.mu.Lock()
-	defer n.conns.mu.Unlock()
-	for in := range n.conns.open {
-		if in.authenticated {
-			count++
-		}
-	}
-	return count
 }
 
 // A stream that sends nothing more ends, and so does one that sends a byte a second; but not one that

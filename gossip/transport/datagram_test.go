@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -69,6 +70,7 @@ func TestRefusals(t *testing.T) {
 		"nothing":                      {one, nil, "malformed 1"},
 		"a header that ends":           {one, from(one).record(9, "p")[:headerSize-1], "malformed 1"},
 		"another first byte":           {one, append([]byte{'x'}, from(one).record(9, "p")[1:]...), "malformed 1"},
+		"a datagram as a token":        {plain, append([]byte{byteProbe}, from().record(9, "p")[1:]...), "malformed 1"},
 		"a header only":                {plain, from().record(9, "p")[:headerSize], "malformed 1"},
 		"sealed nothing":               {one, sealedShort.keys.list()[0].aead.Seal(append(sealedShort.record(9, "")[:headerSize], make([]byte, 24)...), make([]byte, 24), nil, sealedShort.record(9, "")[:headerSize]), "malformed 1"},
 		"an unknown kind":              {one, from(one).datagram(9, kindOwn+1, []byte("p")), "malformed 1"},
@@ -123,7 +125,7 @@ func TestUnsent(t *testing.T) {
 	n := open(t, 1, func(o *Options) { o.AllowLocal = false })
 	want := 0
 	for _, to := range []string{
-		"127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "169.254.1.1:1", "[fe80::1]:1", "[fe80::1%lo]:1", // local
+		"127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "169.254.1.1:1", "[fe80::1]:1", "[fe80::1%lo]:1", "[fd00::1%lo]:1", // local
 		"0.0.0.0:1", "[::]:1", "[::ffff:0.0.0.0]:1", "224.0.0.1:1", "[ff02::1]:1", "255.255.255.255:1", "[::ffff:255.255.255.255]:1", "10.0.0.1:0",
 	} {
 		at := netip.MustParseAddrPort(to)
@@ -131,8 +133,7 @@ func TestUnsent(t *testing.T) {
 		if err := n.Send(2, at, nil); err == nil || n.dropped() != fmt.Sprint("unsent ", want) {
 			t.Errorf("sent to %s: %v, %s", to, err, n.dropped())
 		}
-		if conn, err := n.DialTimeout(to, time.Second); err == nil || timedOut(err) {
-			conn.Close()
+		if _, err := n.DialTimeout(to, time.Second); err == nil || timedOut(err) {
 			t.Errorf("dialled %s: %v", to, err)
 		}
 	}
@@ -203,6 +204,29 @@ func TestOldCipher(t *testing.T) {
 	}
 	sendTo(t, conn, second, recorded)
 	eventually(t, "as it was sent it is received", func() bool { return second.got(message{1, false, "recorded"}) })
+}
+
+// What memberlist gets it may keep.
+func TestPacketsAreCopied(t *testing.T) {
+	for name, key := range map[string]func(*Options){"plain": func(*Options) {}, "sealed": keys(t, 1)} {
+		opts := Options{ID: 9, Label: "test", Sockets: listenAt(t, "127.0.0.1"), Handler: (*handler)(&node{})}
+		key(&opts)
+		n, err := New(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, conn := open(t, 1, key), outsider(t)
+		to := &node{at: opts.Sockets.(*Listener).udp.LocalAddr().(*net.UDPAddr).AddrPort()}
+		var packets []*memberlist.Packet
+		for _, payload := range []string{"first", "other"} {
+			sendTo(t, conn, to, from.datagram(9, kindMemberlist, []byte(payload)))
+			packets = append(packets, <-n.PacketCh())
+		}
+		if got := string(packets[0].Buf); got != "first" || packets[0].From.String() != addressOf(conn).String() {
+			t.Errorf("%s: %q from %s", name, got, packets[0].From)
+		}
+		n.Shutdown()
+	}
 }
 
 // open2 opens a datagram with the keys of a node that receives meanwhile.

@@ -34,6 +34,7 @@ type node struct {
 
 	mu       sync.Mutex
 	received []message
+	lastFrom netip.AddrPort
 	serve    func(ctx context.Context, request []byte) []byte
 	inner    sync.WaitGroup
 	stop     func()
@@ -165,7 +166,10 @@ func (n *node) count() int {
 
 type handler node
 
-func (h *handler) Receive(from wire.MemberID, _ netip.AddrPort, payload []byte) {
+func (h *handler) Receive(from wire.MemberID, at netip.AddrPort, payload []byte) {
+	h.mu.Lock()
+	h.lastFrom = at
+	h.mu.Unlock()
 	(*node)(h).add(message{from: from, payload: string(payload)})
 }
 

@@ -136,13 +136,11 @@ func (k *Keys) verify(state tls.ConnectionState) error {
 
 // watch reads the file again and again until ctx ends. What cannot be read changes nothing.
 func (k *Keys) watch(ctx context.Context) {
-	ticker := time.NewTicker(keyPoll)
-	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-time.After(keyPoll):
 			k.reload()
 		}
 	}

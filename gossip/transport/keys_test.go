@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,9 +96,15 @@ func TestKeyFiles(t *testing.T) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
-	if _, err := New(Options{KeyFile: fifo, Sockets: listenAt(t, "127.0.0.1")}); err == nil {
+	l := listenAt(t, "127.0.0.1")
+	if _, err := New(Options{KeyFile: fifo, Sockets: l}); err == nil {
 		t.Error("a transport starts without its keys")
 	}
+	again, err := Listen("127.0.0.1", int(l.udp.LocalAddr().(*net.UDPAddr).Port))
+	if err != nil {
+		t.Fatal("it still listens:", err)
+	}
+	again.Close()
 }
 
 // The file is read again every 10 seconds; what is wrong with it is logged once and changes nothing.
@@ -222,7 +229,7 @@ func TestRotation(t *testing.T) {
 	t.Log(datagrams.Load(), "datagrams,", streams.Load(), "streams")
 	sendTo(t, outsider(t), nodes[1], recorded)
 	eventually(t, "the old key opens nothing", func() bool { return nodes[1].dropped() == "key 1" })
-	if err := open(t, 9, keys(t, 1)).echo(nodes[1]); err == nil || err.Error() != errOtherKey.text {
+	if err := open(t, 9, keys(t, 1)).echo(nodes[1]); err == nil || err.Error() != errOtherKey.Error() {
 		t.Errorf("with the old key: %v", err)
 	}
 }

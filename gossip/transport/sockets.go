@@ -42,23 +42,22 @@ func Listen(bind string, port int) (*Listener, error) {
 }
 
 func listen(bind string, port int) (*Listener, error) {
-	host, family := "", "" // both families
+	family := "" // both
 	if bind != "" {
 		addr, err := netip.ParseAddr(bind)
 		if err != nil {
 			return nil, fmt.Errorf("--bind %q is not an address", bind)
 		}
-		host = addr.String()
 		if addr.Is4() {
 			family = "4"
 		}
 	}
-	tcp, err := net.Listen("tcp"+family, net.JoinHostPort(host, fmt.Sprint(port)))
+	tcp, err := net.Listen("tcp"+family, net.JoinHostPort(bind, fmt.Sprint(port)))
 	if err != nil {
 		return nil, listenError(err)
 	}
 	l := &Listener{tcp: tcp.(*net.TCPListener)}
-	udp, err := net.ListenPacket("udp"+family, net.JoinHostPort(host, fmt.Sprint(l.Port())))
+	udp, err := net.ListenPacket("udp"+family, net.JoinHostPort(bind, fmt.Sprint(l.Port())))
 	if err != nil {
 		tcp.Close()
 		return nil, listenError(err)

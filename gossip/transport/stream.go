@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/gossip/wire"
@@ -29,18 +30,6 @@ const (
 	MaxReply   = 1 << 20
 )
 
-// status is what the acceptor of a stream says about it.
-type status byte
-
-const (
-	statusOK status = iota + 1
-	statusLabel
-	statusReceiver
-	statusSealed
-	statusPlain
-	statusBusy
-)
-
 // refused is why a stream is refused. The text is for users, after the address.
 type refused struct {
 	why  drop
@@ -49,20 +38,20 @@ type refused struct {
 
 func (r *refused) Error() string { return r.text }
 
-var refusals = map[status]*refused{
-	statusLabel:    {dropLabel, "it belongs to a cluster with another name: check --cluster"},
-	statusReceiver: {dropReceiver, "another agent runs there now"},
-	statusSealed:   {dropKey, "it has a --gossip-key-file and this node has none"},
-	statusPlain:    {dropKey, "this node has a --gossip-key-file and it has none"},
-	statusBusy:     {dropStream, "it has too many connections"},
-}
-
 var (
-	errOtherKey = &refused{dropKey, "it has other keys in its --gossip-key-file"}
-	errVersion1 = &refused{dropVersion, "it is an agent of version 0.1"}
-	errNoAgent  = &refused{dropStream, "it does not answer like an agent"}
-	errClosed   = &refused{dropStream, "it closed the connection: is it an agent of this version?"}
+	errNoAgent  error = &refused{dropStream, "it does not answer like an agent"}
+	errCluster  error = &refused{dropLabel, "it belongs to a cluster with another name: check --cluster"}
+	errReceiver error = &refused{dropReceiver, "another agent runs there now"}
+	errSealed   error = &refused{dropKey, "it has a --gossip-key-file and this node has none"}
+	errPlain    error = &refused{dropKey, "this node has a --gossip-key-file and it has none"}
+	errBusy     error = &refused{dropStream, "it has too many connections"}
+	errOtherKey error = &refused{dropKey, "it has other keys in its --gossip-key-file"}
+	errVersion1 error = &refused{dropVersion, "it is an agent of version 0.1"}
+	errClosed   error = &refused{dropStream, "it closed the connection: is it an agent of this version?"}
 )
+
+// statuses are what the acceptor of a stream answers, by number. The first is never sent.
+var statuses = []error{errNoAgent, nil, errCluster, errReceiver, errSealed, errPlain, errBusy}
 
 // reason is what counts a stream that failed.
 func reason(err error) drop {
@@ -90,9 +79,6 @@ func (t *Transport) dial(ctx context.Context, at netip.AddrPort, k kind, to wire
 	if err != nil {
 		return nil, err
 	}
-	if t.paths != nil {
-		t.paths.prove(at)
-	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	stream, err := t.introduce(ctx, conn, append(appendHeader(nil, t.first, t.label, to), byte(k)))
 	if !stop() && err == nil {
@@ -104,6 +90,9 @@ func (t *Transport) dial(ctx context.Context, at netip.AddrPort, k kind, to wire
 			t.drops.addFrom(reason(err), at.Addr())
 		}
 		return nil, err
+	}
+	if t.paths != nil {
+		t.paths.prove(at)
 	}
 	return stream, nil
 }
@@ -118,31 +107,34 @@ func (t *Transport) introduce(ctx context.Context, conn net.Conn, header []byte)
 	}
 	sealed := tls.Client(conn, t.keys.tls(header))
 	err := sealed.HandshakeContext(ctx)
-	if errors.Is(err, errOtherKey) {
-		// The acceptor reads why before it closes, unless what it sent is unread here.
-		io.CopyN(io.Discard, conn, 64<<10) //nolint:errcheck // the error is known
-	}
 	if err == nil {
 		err = readStatus(sealed)
 	}
 	return sealed, keyError(err)
 }
 
-// readStatus reads a status and returns what is wrong.
+// readStatus reads a status and returns it as an error.
 func readStatus(conn net.Conn) error {
-	var answer [1]byte
-	if _, err := io.ReadFull(conn, answer[:]); errors.Is(err, io.EOF) {
+	var status [1]byte
+	if _, err := io.ReadFull(conn, status[:]); errors.Is(err, io.EOF) {
 		return errClosed
 	} else if err != nil {
 		return err
 	}
-	if refused := refusals[status(answer[0])]; refused != nil {
-		return refused
-	}
-	if status(answer[0]) != statusOK {
+	if int(status[0]) >= len(statuses) {
 		return errNoAgent
 	}
-	return nil
+	return statuses[status[0]]
+}
+
+// writeStatus writes an error as a status, and returns it.
+func writeStatus(conn net.Conn, err error) error {
+	if status := slices.Index(statuses, err); status > 0 {
+		if _, failed := conn.Write([]byte{byte(status)}); failed != nil {
+			return failed
+		}
+	}
+	return err
 }
 
 // Request sends a request of at most [MaxRequest] bytes to a member and returns the reply, of at most

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/dupip/dupip/gossip/wire"
 )
+
+const statusOK = 1
 
 // request sends a request to another node, with room for one reply.
 func (n *node) request(ctx context.Context, to *node, id wire.MemberID, request []byte) ([]byte, error) {
@@ -71,12 +74,12 @@ func TestHostileReplies(t *testing.T) {
 		reply  []byte
 		err    string
 	}{
-		"too large":         {byte(statusOK), append(size(MaxReply+1), make([]byte, 100)...), "are allowed"},
-		"far too large":     {byte(statusOK), size(1<<32 - 1), "are allowed"},
-		"it breaks off":     {byte(statusOK), append(size(100), make([]byte, 99)...), "unexpected EOF"},
-		"its size does":     {byte(statusOK), size(100)[:3], "EOF"},
+		"too large":         {statusOK, append(size(MaxReply+1), make([]byte, 100)...), "are allowed"},
+		"far too large":     {statusOK, size(1<<32 - 1), "are allowed"},
+		"it breaks off":     {statusOK, append(size(100), make([]byte, 99)...), "unexpected EOF"},
+		"its size does":     {statusOK, size(100)[:3], "EOF"},
 		"an unknown status": {'H', []byte("TTP/1.1 400 Bad Request\r\n\r\n"), "does not answer like an agent"},
-		"busy":              {byte(statusBusy), nil, "it has too many connections"},
+		"busy":              {byte(slices.Index(statuses, errBusy)), nil, "it has too many connections"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			l := listenAt(t, "127.0.0.1")
@@ -112,14 +115,14 @@ func TestRequestsEnd(t *testing.T) {
 		want   time.Duration
 	}{
 		"nobody answers":             {nil, time.Minute, false, false, replyTimeout},
-		"a status only":              {[]byte{byte(statusOK)}, time.Minute, false, false, replyTimeout},
-		"it begins":                  {append([]byte{byte(statusOK)}, begun...), time.Minute, false, false, readTimeout},
+		"a status only":              {[]byte{statusOK}, time.Minute, false, false, replyTimeout},
+		"it begins":                  {append([]byte{statusOK}, begun...), time.Minute, false, false, readTimeout},
 		"the context ends first":     {nil, time.Second, false, false, time.Second},
-		"while it waits for a reply": {[]byte{byte(statusOK)}, time.Second, false, false, time.Second},
-		"while it reads":             {append([]byte{byte(statusOK)}, begun...), time.Second, false, false, time.Second},
-		"while others read":          {append([]byte{byte(statusOK)}, begun...), 30 * time.Second, true, false, 30 * time.Second},
+		"while it waits for a reply": {[]byte{statusOK}, time.Second, false, false, time.Second},
+		"while it reads":             {append([]byte{statusOK}, begun...), time.Second, false, false, time.Second},
+		"while others read":          {append([]byte{statusOK}, begun...), 30 * time.Second, true, false, 30 * time.Second},
 		"shutdown":                   {nil, time.Minute, false, true, time.Second},
-		"shutdown while it reads":    {append([]byte{byte(statusOK)}, begun...), time.Minute, false, true, time.Second},
+		"shutdown while it reads":    {append([]byte{statusOK}, begun...), time.Minute, false, true, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -278,23 +281,23 @@ func TestJudge(t *testing.T) {
 	for name, test := range map[string]struct {
 		to     func(*Options)
 		b      []byte
-		answer status
+		answer error // refused without one
 		want   string
 	}{
-		"plain":                 {plain, header(bytePlain, "test", 9, kindOwn), statusOK, "stream 1"}, // no request follows
-		"sealed":                {sealed, header(byteSealed, "test", 0, kindMemberlist), statusOK, "stream 1"},
-		"sealed, and no key":    {plain, header(byteSealed, "test", 9, kindOwn), statusPlain, "key 1"},
-		"plain, and a key here": {sealed, header(bytePlain, "test", 9, kindOwn), statusSealed, "key 1"},
-		"another label":         {sealed, header(byteSealed, "other", 9, kindOwn), statusLabel, "label 1"},
-		"another label, plain":  {sealed, header(bytePlain, "other", 9, kindOwn), statusLabel, "label 1"},
-		"another incarnation":   {sealed, header(byteSealed, "test", 8, kindOwn), statusReceiver, "receiver 1"},
-		"an unknown kind":       {sealed, header(byteSealed, "test", 9, 3), 0, "stream 1"},
-		"HTTP":                  {sealed, []byte("GET / HTTP/1.1\r\n\r\n"), 0, "stream 1"},
-		"TLS":                   {sealed, append([]byte{0x16, 3, 1}, make([]byte, 200)...), 0, "stream 1"},
-		"it breaks off":         {sealed, header(byteSealed, "test", 9, kindOwn)[:5], 0, "stream 1"},
-		"nothing":               {sealed, nil, 0, ""},
-		"version 1":             {sealed, append([]byte{firstOfVersion1, 4}, "test and more"...), 0, "version 1"},
-		"version 1, short":      {plain, append([]byte{firstOfVersion1, 4}, "test"...), 0, "version 1"},
+		"plain":                 {plain, header(bytePlain, "test", 9, kindOwn), nil, "stream 1"}, // no request follows
+		"sealed":                {sealed, header(byteSealed, "test", 0, kindMemberlist), nil, "stream 1"},
+		"sealed, and no key":    {plain, header(byteSealed, "test", 9, kindOwn), errPlain, "key 1"},
+		"plain, and a key here": {sealed, header(bytePlain, "test", 9, kindOwn), errSealed, "key 1"},
+		"another label":         {sealed, header(byteSealed, "other", 9, kindOwn), errCluster, "label 1"},
+		"another label, plain":  {sealed, header(bytePlain, "other", 9, kindOwn), errCluster, "label 1"},
+		"another incarnation":   {sealed, header(byteSealed, "test", 8, kindOwn), errReceiver, "receiver 1"},
+		"an unknown kind":       {sealed, header(byteSealed, "test", 9, 3), errNoAgent, "stream 1"},
+		"HTTP":                  {sealed, []byte("GET / HTTP/1.1\r\n\r\n"), errNoAgent, "stream 1"},
+		"TLS":                   {sealed, append([]byte{0x16, 3, 1}, make([]byte, 200)...), errNoAgent, "stream 1"},
+		"it breaks off":         {sealed, header(byteSealed, "test", 9, kindOwn)[:5], errNoAgent, "stream 1"},
+		"nothing":               {sealed, nil, errNoAgent, ""},
+		"version 1":             {sealed, append([]byte{firstOfVersion1, 4}, "test and more"...), errNoAgent, "version 1"},
+		"version 1, short":      {plain, append([]byte{firstOfVersion1, 4}, "test"...), errNoAgent, "version 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := open(t, 9, test.to)
@@ -303,8 +306,8 @@ func TestJudge(t *testing.T) {
 			conn.(*net.TCPConn).CloseWrite()
 			conn.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // then it fails
 			var want []byte
-			if test.answer != 0 {
-				want = []byte{byte(test.answer)}
+			if test.answer != errNoAgent { //nolint:errorlint // nothing wraps it
+				want = []byte{byte(slices.Index(statuses, test.answer))}
 			}
 			got, err := io.ReadAll(conn)
 			if !bytes.Equal(got, want) || timedOut(err) {
@@ -319,16 +322,20 @@ func TestJudge(t *testing.T) {
 func TestDialErrors(t *testing.T) {
 	free := listenAt(t, "127.0.0.1")
 	free.Close()
-	_, err := open(t, 1).DialTimeout(free.tcp.Addr().String(), time.Second)
+	_, err := open(t, 2).DialTimeout(free.tcp.Addr().String(), time.Second)
 	if failed, ok := err.(*net.OpError); !ok || failed.Op != "dial" { //nolint:errorlint // as memberlist does it
 		t.Errorf("dialling nobody: %#v", err)
 	}
 	silent := listenAt(t, "127.0.0.1")
 	defer silent.Close()
 	began := time.Now()
-	_, err = open(t, 1).DialTimeout(silent.tcp.Addr().String(), 50*time.Millisecond)
+	n := open(t, 1)
+	_, err = n.DialTimeout(silent.tcp.Addr().String(), 50*time.Millisecond)
 	if failed, ok := err.(*net.OpError); !ok || failed.Op != "read" || !timedOut(err) || time.Since(began) > patience/2 { //nolint:errorlint // as memberlist does it
 		t.Errorf("dialling somebody silent: %#v", err)
+	}
+	if len(n.paths.proven.young) > 0 {
+		t.Error("who is no agent is proven")
 	}
 }
 

@@ -3,6 +3,7 @@ package transport
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -59,6 +60,12 @@ func TestShutdown(t *testing.T) {
 			}
 			if size, err := stream.Read(make([]byte, 1)); err == nil || timedOut(err) {
 				t.Errorf("a stream of memberlist: %d, %v", size, err)
+			}
+			near, late := net.Pipe()
+			n.conns.add(late, &n.drops)
+			near.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // then it fails
+			if _, err := near.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("a stream that comes too late: %v", err)
 			}
 			stream.Close()
 			member.stop()
@@ -154,6 +161,11 @@ func TestBothFamilies(t *testing.T) {
 				t.Errorf("%q from %s: %v", test.bind, from, err)
 			}
 			eventually(t, "it is received", func() bool { return n.got(message{other.ID, false, "to"}) })
+			n.mu.Lock()
+			if n.lastFrom != other.at {
+				t.Errorf("%q: from %s, want %s", test.bind, n.lastFrom, other.at)
+			}
+			n.mu.Unlock()
 			if err := n.Send(other.ID, other.at, []byte("back")); err != nil {
 				t.Errorf("%q back to %s: %v", test.bind, from, err)
 			}
