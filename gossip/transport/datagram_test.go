@@ -330,7 +330,10 @@ func TestNoReply(t *testing.T) {
 	answer := append(appendHeader(nil, byteAnswer, n.label, 0), make([]byte, tokenSize)...)
 	recorded := member.record(9, "recorded")
 	all := [][]byte{
-		{}, []byte("garbage"), {firstOfVersion1}, token, answer, other.record(9, "p"), member.record(8, "p"),
+		{},
+		[]byte("garbage"),
+		{firstOfVersion1},
+		token, answer, other.record(9, "p"), member.record(8, "p"),
 		open(t, 3).record(9, "p"), open(t, 4, label("other"), keys(t, 1)).record(9, "p"), recorded, recorded,
 		append([]byte{firstOfVersion1, 4}, "test\x00"...), make([]byte, MaxDatagram), make([]byte, 2*MaxDatagram),
 	}
