@@ -100,8 +100,8 @@ func New(opts Options) (*Gossip, error) {
 	g := &Gossip{
 		log: newMemberLog(m.Log), count: newCounters(), messages: make(chan cluster.Message, maxMessages),
 		serving: serving{own: make(chan struct{}, maxQueries), limit: rate.NewLimiter(documentRate, documentBurst)},
-		roster: roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
-		peers:  make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[any]*report),
+		roster:  roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
+		peers:   make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[any]*report),
 	}
 	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))
 	g.kept = keeper.New(g.roster)

@@ -35,7 +35,7 @@ anything failed.`,
 				return fmt.Errorf("--attach: %w", err)
 			}
 			opts.Attach, opts.APISocket, opts.Version = mode, g.socket, buildVersion()
-			opts.CountKeys, opts.CheckPort, opts.Resolve = transport.CountKeys, members.CheckPort, members.Resolve
+			opts.CountKeys, opts.CheckPort, opts.Resolve = transport.CountKeys, transport.CheckPort, members.Resolve
 			opts.NeedsKey = members.CheckKey(members.Options{Bind: opts.Bind}) != nil
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()

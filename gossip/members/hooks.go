@@ -3,11 +3,14 @@ package members
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -19,31 +22,25 @@ var (
 // hooks are what memberlist calls. It holds locks meanwhile: none of them waits or calls memberlist.
 type hooks Members
 
-// NodeMeta implements memberlist.Delegate.
-func (h *hooks) NodeMeta(int) []byte { return (*Members)(h).metadata().encode() }
+func (h *hooks) NodeMeta(int) []byte { return wire.Marshal((*Members)(h).metadata()) }
 
-// NotifyMsg implements memberlist.Delegate. Agents send nothing through memberlist.
-func (h *hooks) NotifyMsg([]byte) {}
+// Agents send nothing through memberlist, and what a node knows would not fit there: see package gossip.
 
-// GetBroadcasts implements memberlist.Delegate.
+func (h *hooks) NotifyMsg([]byte)                {}
 func (h *hooks) GetBroadcasts(int, int) [][]byte { return nil }
+func (h *hooks) LocalState(bool) []byte          { return nil }
+func (h *hooks) MergeRemoteState([]byte, bool)   {}
+func (h *hooks) AckPayload() []byte              { return nil }
 
-// LocalState implements memberlist.Delegate. There is none: what a node knows would not fit, see
-// package gossip.
-func (h *hooks) LocalState(bool) []byte { return nil }
-
-// MergeRemoteState implements memberlist.Delegate.
-func (h *hooks) MergeRemoteState([]byte, bool) {}
-
-// NotifyAlive implements memberlist.AliveDelegate: who returns an error is no member.
+// NotifyAlive refuses, by an error, who is no member.
 func (h *hooks) NotifyAlive(node *memberlist.Node) error {
-	member, err := h.read(node)
+	p, err := h.read(node)
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, known := h.present[member.ID]; !known && len(h.present) >= maxMembers {
+	if _, known := h.present[p.ID]; !known && len(h.present) >= maxMembers {
 		return errTooMany
 	}
 	return nil
@@ -61,16 +58,19 @@ func (h *hooks) read(node *memberlist.Node) (p presence, err error) {
 		node.PCur != memberlist.ProtocolVersion2Compatible || node.DMin != 0 || node.DCur != 0 {
 		return p, errProtocol
 	}
-	at, err := addressOf(node.Addr, node.Port)
+	addr, _ := netip.AddrFromSlice(node.Addr)
+	at := netip.AddrPortFrom(addr.Unmap(), node.Port)
+	if err := transport.CheckAddress(at); err != nil {
+		return p, err
+	} else if local(at.Addr()) && !local(h.joins.self.Addr()) {
+		return p, fmt.Errorf("%s is an address of one machine or link only", at.Addr())
+	}
 	p = presence{data.member(), at, data.Leaving}
 	p.Address = at.String()
-	return p, err
+	return p, nil
 }
 
-// NotifyJoin implements memberlist.EventDelegate.
-func (h *hooks) NotifyJoin(node *memberlist.Node) { h.changed(node) }
-
-// NotifyUpdate implements memberlist.EventDelegate.
+func (h *hooks) NotifyJoin(node *memberlist.Node)   { h.changed(node) }
 func (h *hooks) NotifyUpdate(node *memberlist.Node) { h.changed(node) }
 
 func (h *hooks) changed(node *memberlist.Node) {
@@ -82,7 +82,7 @@ func (h *hooks) changed(node *memberlist.Node) {
 	was, there := h.present[p.ID]
 	h.present[p.ID] = p
 	if len(h.present) == 1 && !there {
-		h.health.since(time.Now())
+		h.health.answered = time.Now() // from now on somebody can
 	}
 	h.mu.Unlock()
 	switch {
@@ -93,7 +93,7 @@ func (h *hooks) changed(node *memberlist.Node) {
 	}
 }
 
-// NotifyLeave implements memberlist.EventDelegate.
+// NotifyLeave: a member has left, or does not answer any more.
 func (h *hooks) NotifyLeave(node *memberlist.Node) {
 	id, _ := nameID(node.Name)
 	h.mu.Lock()
@@ -106,30 +106,41 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 	}
 }
 
-// AckPayload implements memberlist.PingDelegate.
-func (h *hooks) AckPayload() []byte { return nil }
-
-// NotifyPingComplete implements memberlist.PingDelegate: a member answered by UDP.
+// NotifyPingComplete: a member answered by UDP.
 func (h *hooks) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.health.answered = time.Now()
 }
 
-// receiver is what the transport calls.
-type receiver Members
-
-// Receive implements transport.Handler.
-func (r *receiver) Receive(from wire.MemberID, at netip.AddrPort, payload []byte) {
-	m := (*Members)(r)
-	if _, ok := m.at(from); !ok {
-		m.unknown.note(from, at, m.count(), time.Now())
-		return
-	}
-	m.opts.Handler.Receive(from, at, payload)
+// dialer is the transport as memberlist has it. Besides exchanges of the whole list, memberlist dials members
+// that do not answer by UDP.
+type dialer struct {
+	*transport.Transport
+	members *Members
 }
 
-// Serve implements transport.Handler.
+func (d dialer) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	conn, err := d.Transport.DialAddressTimeout(to, timeout)
+	if err == nil {
+		d.members.mu.Lock()
+		defer d.members.mu.Unlock()
+		d.members.health.streamed = time.Now()
+	}
+	return conn, err
+}
+
+// receiver is what the transport calls, see [transport.Handler].
+type receiver Members
+
+func (r *receiver) Receive(from wire.MemberID, at netip.AddrPort, payload []byte) {
+	if m := (*Members)(r); m.at(from).IsValid() {
+		m.opts.Handler.Receive(from, at, payload)
+	} else {
+		m.receivedUnknown(from, at)
+	}
+}
+
 func (r *receiver) Serve(ctx context.Context, request []byte) []byte {
 	return r.opts.Handler.Serve(ctx, request)
 }

@@ -2,8 +2,8 @@ package members
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -23,7 +23,7 @@ const (
 	lookAgain  = 30 * time.Second
 	// resolveAgain is how often names are resolved while nobody is missing.
 	resolveAgain = 10 * time.Minute
-	// Lost members are looked for that long, the latest maxLost of them.
+	// Lost members are looked for that long, at most maxLost of them.
 	lostFor = 24 * time.Hour
 	maxLost = 256
 	// An address that leads to a member that has another one, as that of a service does, is not joined
@@ -33,23 +33,21 @@ const (
 
 // joins is what is known about joining. It is safe for concurrent use.
 type joins struct {
-	targets []target
-	lookup  lookup
+	self   netip.AddrPort
+	lookup lookup
 
-	mu       sync.Mutex
-	resolved map[netip.AddrPort]bool
-	at       time.Time                    // when they were resolved
-	book     map[netip.AddrPort]time.Time // lost members, and when
-	alias    map[netip.AddrPort]time.Time // not to be joined until then
-	failed   uint64
-	err      error            // of the last round that joined nobody
-	unread   map[string]error // by name
+	mu      sync.Mutex
+	targets []target
+	at      time.Time                    // when they were resolved
+	book    map[netip.AddrPort]time.Time // lost members, and when
+	alias   map[netip.AddrPort]time.Time // not to be joined until then
+	err     error                        // of the last round, if it joined nobody
 }
 
 func newJoins(targets []target, known []netip.AddrPort, now time.Time) *joins {
 	j := &joins{
-		targets: targets, lookup: net.DefaultResolver.LookupNetIP, resolved: map[netip.AddrPort]bool{},
-		book: map[netip.AddrPort]time.Time{}, alias: map[netip.AddrPort]time.Time{}, unread: map[string]error{},
+		targets: targets, lookup: net.DefaultResolver.LookupNetIP,
+		book: map[netip.AddrPort]time.Time{}, alias: map[netip.AddrPort]time.Time{},
 	}
 	for _, at := range known {
 		j.book[at] = now
@@ -57,20 +55,25 @@ func newJoins(targets []target, known []netip.AddrPort, now time.Time) *joins {
 	return j
 }
 
-// lost notes a member that does not answer any more.
+// lost notes a member that does not answer any more. Any other makes room for it.
 func (j *joins) lost(at netip.AddrPort, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.book[at] = now
-	for len(j.book) > maxLost {
-		oldest := at
-		for other, when := range j.book {
-			if when.Before(j.book[oldest]) {
-				oldest = other
-			}
+	for other := range j.book {
+		if len(j.book) < maxLost {
+			break
 		}
-		delete(j.book, oldest)
+		delete(j.book, other)
 	}
+	j.book[at] = now
+}
+
+// isLost reports whether a member at that address was lost.
+func (j *joins) isLost(at netip.AddrPort) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, ok := j.book[at]
+	return ok
 }
 
 // join joins the cluster, and looks for lost members, until ctx ends.
@@ -81,12 +84,12 @@ func (m *Members) join(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			m.peers.write(m.addresses())
 			return
 		case <-m.rejoin:
 			m.joinAll(ctx, firstOf(m.addresses(), joinAtOnce))
 		case <-timer.C:
 		}
-		began := time.Now()
 		m.joinRound(ctx)
 		wait := lookAgain
 		if m.count() == 1 {
@@ -94,7 +97,7 @@ func (m *Members) join(ctx context.Context) {
 		} else {
 			retry = firstRetry
 		}
-		timer.Reset(max(jitter(wait)-time.Since(began), firstRetry/2))
+		timer.Reset(jitter(wait))
 	}
 }
 
@@ -115,26 +118,18 @@ func jitter(d time.Duration) time.Duration {
 // joinRound joins some of those that should be members and are not.
 func (m *Members) joinRound(ctx context.Context) {
 	there := m.addresses()
+	m.peers.write(there)
 	m.joins.resolve(ctx, there)
-	chosen := m.joins.choose(there, m.ownAddresses(), time.Now())
-	if ctx.Err() != nil {
-		return
-	}
-	errs := m.joinAll(ctx, chosen)
-	if ctx.Err() != nil {
-		return // that is why
-	}
-	var err error
-	if len(errs) == len(chosen) && len(errs) > 0 && len(there) == 0 {
-		err = errs[0]
-	}
+	errs := m.joinAll(ctx, m.joins.choose(there, time.Now()))
 	m.joins.mu.Lock()
 	defer m.joins.mu.Unlock()
-	m.joins.err = err
-	m.joins.failed += uint64(len(errs))
+	m.joins.err = nil
+	if len(errs) > 0 && m.count() == 1 {
+		m.joins.err = errs[0]
+	}
 }
 
-// joinAll joins at some addresses at the same time.
+// joinAll joins at some addresses at the same time, and returns why it could not. It returns nil when ctx ends.
 func (m *Members) joinAll(ctx context.Context, chosen []netip.AddrPort) (errs []error) {
 	results := make(chan error, len(chosen))
 	for _, at := range chosen {
@@ -144,25 +139,28 @@ func (m *Members) joinAll(ctx context.Context, chosen []netip.AddrPort) (errs []
 		select {
 		case err := <-results:
 			if err != nil {
-				m.log.Debug("joining", "error", err)
 				errs = append(errs, err)
 			}
 		case <-ctx.Done():
-			return errs
+			return nil
 		}
 	}
 	return errs
 }
 
-// joinOne exchanges the members with whoever has an address.
+// joinOne exchanges the list of members with whoever has an address.
 func (m *Members) joinOne(at netip.AddrPort) error {
 	if _, err := m.list.Join([]string{at.String()}); err != nil {
-		return joinError(at, err)
+		// Memberlist has a list of errors, here of one, and only the text of what is wrong.
+		text := err.Error()
+		if _, after, ok := strings.Cut(text, "join "+at.String()+": "); ok {
+			text = after
+		}
+		err = fmt.Errorf("joining %s: %s", at, strings.TrimSpace(text))
+		m.log.Debug("joining", "error", err)
+		return err
 	}
 	there := m.addresses()
-	m.mu.Lock()
-	m.health.streamed = time.Now()
-	m.mu.Unlock()
 	m.joins.mu.Lock()
 	defer m.joins.mu.Unlock()
 	delete(m.joins.book, at)
@@ -172,78 +170,60 @@ func (m *Members) joinOne(at netip.AddrPort) error {
 	return nil
 }
 
-// joinError says in one line what is wrong. Memberlist gives a list, of one here, and only its text.
-func joinError(at netip.AddrPort, err error) error {
-	if list, ok := errors.AsType[interface {
-		error
-		WrappedErrors() []error
-	}](err); ok && len(list.WrappedErrors()) > 0 {
-		err = list.WrappedErrors()[0]
-	}
-	_, text, found := strings.Cut(err.Error(), "ailed to join "+at.String()+": ")
-	if !found {
-		text = err.Error()
-	}
-	return fmt.Errorf("joining %s: %s", at, text)
+// missing reports whether to join at an address. Whoever is alone tries aliases, too.
+func (j *joins) missing(at netip.AddrPort, there map[netip.AddrPort]bool, now time.Time) bool {
+	return !there[at] && at != j.self && (len(there) == 0 || !now.Before(j.alias[at]))
 }
 
-// resolve finds the addresses of the join list: often while one of them is not there, or this node is
-// alone or looks for somebody.
+// resolve finds the addresses of the join list: often while somebody is missing, and seldom otherwise.
 func (j *joins) resolve(ctx context.Context, there map[netip.AddrPort]bool) {
+	now := time.Now()
 	j.mu.Lock()
-	missing := len(there) == 0 || len(j.book) > 0 || len(j.unread) > 0 || time.Since(j.at) >= resolveAgain
-	for at := range j.resolved {
-		missing = missing || !there[at] && j.alias[at].IsZero()
+	due := len(there) == 0 || len(j.book) > 0 || now.Sub(j.at) >= resolveAgain
+	targets := slices.Clone(j.targets)
+	for _, t := range targets {
+		due = due || t.err != nil || slices.ContainsFunc(t.addresses, func(at netip.AddrPort) bool { return j.missing(at, there, now) })
 	}
 	j.mu.Unlock()
-	if !missing {
+	if !due {
 		return
 	}
-	found, errs := make([][]netip.AddrPort, len(j.targets)), make([]error, len(j.targets))
 	var wg sync.WaitGroup
-	for i, t := range j.targets {
-		wg.Go(func() { found[i], errs[i] = t.resolve(ctx, j.lookup) })
+	for i := range targets {
+		wg.Go(func() {
+			t := &targets[i]
+			// If the name service cannot be reached, what it returned at last may still be right.
+			if found, err := t.resolve(ctx, j.lookup); err != nil {
+				t.err = err
+			} else {
+				t.addresses, t.err = found, nil
+			}
+		})
 	}
 	wg.Wait()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	clear(j.resolved)
-	clear(j.unread)
-	for _, at := range slices.Concat(found...) {
-		j.resolved[at] = true
-	}
-	for i, err := range errs {
-		if err != nil && ctx.Err() == nil {
-			j.unread[j.targets[i].host] = err
-		}
-	}
-	j.at = time.Now()
+	j.targets, j.at = targets, now
 }
 
 // choose picks whom to join: of the join list and of the lost, so that neither stale names nor dead
 // nodes take all places.
-func (j *joins) choose(there, own map[netip.AddrPort]bool, now time.Time) []netip.AddrPort {
+func (j *joins) choose(there map[netip.AddrPort]bool, now time.Time) []netip.AddrPort {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	missing := func(at netip.AddrPort) bool {
-		return !there[at] && !own[at] && (len(there) == 0 || j.alias[at].Before(now))
-	}
+	maps.DeleteFunc(j.alias, func(_ netip.AddrPort, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(j.book, func(at netip.AddrPort, when time.Time) bool { return there[at] || now.Sub(when) > lostFor })
 	listed, lost := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
-	for at := range j.resolved {
-		if missing(at) {
-			listed[at] = true
+	for _, t := range j.targets {
+		for _, at := range t.addresses {
+			if j.missing(at, there, now) {
+				listed[at] = true
+			}
 		}
 	}
-	for at, when := range j.book {
-		if now.Sub(when) > lostFor || there[at] {
-			delete(j.book, at)
-		} else if missing(at) && !listed[at] {
+	for at := range j.book {
+		if !listed[at] && j.missing(at, there, now) {
 			lost[at] = true
-		}
-	}
-	for at, until := range j.alias {
-		if until.Before(now) {
-			delete(j.alias, at)
 		}
 	}
 	chosen := firstOf(listed, max(joinAtOnce-1, joinAtOnce-len(lost)))
@@ -252,33 +232,7 @@ func (j *joins) choose(there, own map[netip.AddrPort]bool, now time.Time) []neti
 
 // firstOf returns n addresses of a set in random order, fewer if there are fewer.
 func firstOf(set map[netip.AddrPort]bool, n int) []netip.AddrPort {
-	all := make([]netip.AddrPort, 0, len(set))
-	for at := range set {
-		all = append(all, at)
-	}
+	all := slices.Collect(maps.Keys(set))
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:min(n, len(all))]
-}
-
-// ownAddresses are the addresses that lead to this agent.
-func (m *Members) ownAddresses() map[netip.AddrPort]bool {
-	self := netip.MustParseAddrPort(m.self.Address)
-	own := map[netip.AddrPort]bool{self: true}
-	if m.opts.Sockets != nil {
-		return own
-	}
-	if addr, err := netip.ParseAddr(m.opts.Bind); err == nil && !addr.IsUnspecified() {
-		own[netip.AddrPortFrom(addr.Unmap(), uint16(m.port))] = true
-		return own
-	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return own
-	}
-	for _, addr := range addrs {
-		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
-			own[netip.AddrPortFrom(prefix.Addr().Unmap(), uint16(m.port))] = true
-		}
-	}
-	return own
 }

@@ -8,13 +8,13 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -32,10 +32,12 @@ const (
 	DefaultPort = 7951
 	// MaxLabel is the maximum length of a label in bytes.
 	MaxLabel = 64
-	// maxMembers is how many members there may be. More are refused.
+	// maxMembers is how many other members there may be. More are refused.
 	maxMembers = 16384
 	// leaveTimeout is how long each of the two steps of a leave may take.
 	leaveTimeout = time.Second
+	// checksum is what memberlist adds to a datagram that it has filled: 5 bytes, and 2 that it does not count.
+	checksum = 7
 )
 
 // ErrUnknownMember says that a member is not there, or not any more.
@@ -94,14 +96,14 @@ type Members struct {
 	opts      Options
 	log       *slog.Logger
 	self      Member
-	port      int // of join addresses without one
 	list      *memberlist.Memberlist
 	transport *transport.Transport
 	leaving   atomic.Bool
 	peers     *peersFile
 	joins     *joins
-	unknown   unknown
 	rejoin    chan struct{}
+	unknown   resync // members of which no news has come yet
+	returned  resync // members that were lost
 
 	mu      sync.Mutex
 	present map[wire.MemberID]presence
@@ -119,50 +121,45 @@ type presence struct {
 var ErrNoKey = errors.New("gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file; " +
 	"with --insecure-gossip instead, anybody who reaches the port can read and forge gossip")
 
+// CheckKey returns [ErrNoKey] for an agent that needs a key and has none. Without a key it may listen on loopback only,
+// unless it is Insecure.
+func CheckKey(opts Options) error {
+	listen := opts.Bind
+	if opts.Sockets != nil {
+		listen = opts.Advertise
+	}
+	if addr, err := netip.ParseAddr(listen); opts.KeyFile != "" || opts.Insecure || err == nil && addr.IsLoopback() {
+		return nil
+	}
+	return ErrNoKey
+}
+
 // Open listens, but does not join yet. [Members.Run] must be called, which also closes what Open opened.
 // Errors are for users.
 func Open(opts Options) (*Members, error) {
-	m := &Members{opts: opts, log: opts.Log, port: opts.Port, rejoin: make(chan struct{}, 1), present: make(map[wire.MemberID]presence)}
-	if m.log == nil {
-		m.log = slog.Default()
+	m := &Members{
+		opts: opts, log: cmp.Or(opts.Log, slog.Default()), rejoin: make(chan struct{}, 1), present: make(map[wire.MemberID]presence),
 	}
-	if m.port == 0 {
-		m.port = DefaultPort
-	}
-	if err := m.identify(); err != nil {
+	if err := m.metadata().check(); err != nil {
 		return nil, err
 	}
 	if err := CheckKey(opts); err != nil {
 		return nil, err
 	}
-	targets, err := parseTargets(opts.Join, m.port)
+	if len(opts.Label) > MaxLabel {
+		return nil, fmt.Errorf("the cluster name has %d bytes; %d are allowed", len(opts.Label), MaxLabel)
+	}
+	targets, err := parseTargets(opts.Join, cmp.Or(opts.Port, DefaultPort))
 	if err != nil {
 		return nil, err
 	}
-	m.peers = openPeers(opts.PeersFile, m.log)
-	m.joins = newJoins(targets, m.peers.known(), time.Now())
-	m.unknown.init()
+	m.self = m.metadata().member()
+	m.peers = openPeers(opts.PeersFile)
+	m.joins = newJoins(targets, m.peers.last, time.Now())
 	if err := m.listen(); err != nil {
 		return nil, err
 	}
 	return m, nil
-}
-
-// identify checks the options that say who this agent is.
-func (m *Members) identify() error {
-	o := m.opts
-	if err := errors.Join(
-		checkText("node name", o.Node, maxName, true),
-		checkText("boot id", o.Boot, maxBoot, true),
-		checkText("version", o.Version, maxVersion, false),
-	); err != nil {
-		return err
-	}
-	if len(o.Label) > MaxLabel {
-		return fmt.Errorf("the cluster name has %d bytes; %d are allowed", len(o.Label), MaxLabel)
-	}
-	m.self = m.metadata().member()
-	return nil
 }
 
 // metadata is what this agent says of itself now.
@@ -171,39 +168,38 @@ func (m *Members) metadata() metadata {
 	return metadata{Name: o.Node, Boot: o.Boot, Epoch: o.Epoch, Version: o.Version, Role: string(o.Role), Leaving: m.leaving.Load()}
 }
 
-// listen opens the transport and the memberlist upon it.
+// listen opens the sockets, the transport upon them, and the memberlist upon that.
 func (m *Members) listen() error {
-	sockets, port := m.opts.Sockets, m.port
+	sockets, port := m.opts.Sockets, m.opts.Port
 	if sockets == nil {
-		listener, err := transport.Listen(m.opts.Bind, m.opts.Port)
+		listener, err := transport.Listen(m.opts.Bind, port)
 		if err != nil {
 			return err
 		}
 		sockets, port = listener, listener.Port()
 	}
-	at, err := advertised(m.opts.Advertise, m.opts.Bind, port)
+	at, err := advertised(m.opts.Advertise, m.opts.Bind, cmp.Or(port, DefaultPort))
 	if err != nil {
 		sockets.Close()
 		return err
 	}
-	local := at.Addr().IsLoopback() || at.Addr().IsLinkLocalUnicast()
-	m.self.Address = at.String()
+	m.self.Address, m.joins.self = at.String(), at
 	m.transport, err = transport.New(transport.Options{
 		Log: m.log, ID: m.self.ID, Label: m.opts.Label, KeyFile: m.opts.KeyFile,
-		Handler: (*receiver)(m), MemberID: nameID, Sockets: sockets, AllowLocal: local,
+		Handler: (*receiver)(m), MemberID: nameID, Sockets: sockets, AllowLocal: local(at.Addr()),
 	})
 	if err != nil {
 		return err
 	}
-	conf := memberlist.DefaultLANConfig()
+	conf, hooks := memberlist.DefaultLANConfig(), (*hooks)(m)
 	conf.Name = memberName(m.self.Name, m.self.ID)
 	conf.AdvertiseAddr, conf.AdvertisePort, conf.BindPort = at.Addr().String(), int(at.Port()), int(at.Port())
 	conf.EnableCompression = false
-	conf.UDPBufferSize = transport.MaxPayload
+	conf.GossipNodes = 6 // twice as many: when hundreds start or come back at once, their news takes half as long
+	conf.UDPBufferSize = transport.MaxPayload - checksum
 	conf.Logger = log.New(io.Discard, "", 0) // what matters, the transport knows, and without a flood of lines
-	hooks := (*hooks)(m)
 	conf.Delegate, conf.Events, conf.Alive, conf.Ping = hooks, hooks, hooks, hooks
-	conf.Transport = m.transport
+	conf.Transport = dialer{m.transport, m}
 	if m.list, err = memberlist.Create(conf); err != nil {
 		m.transport.Shutdown()
 		return fmt.Errorf("starting gossip: %w", err)
@@ -215,6 +211,9 @@ func (m *Members) listen() error {
 	return nil
 }
 
+// local reports whether an address means something on one machine or link only.
+func local(addr netip.Addr) bool { return addr.IsLoopback() || addr.IsLinkLocalUnicast() }
+
 // Self is this agent.
 func (m *Members) Self() Member { return m.self }
 
@@ -223,10 +222,7 @@ func (m *Members) Self() Member { return m.self }
 func (m *Members) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.join(ctx) })
-	wg.Go(func() { m.resync(ctx) })
-	wg.Go(func() { m.remember(ctx) })
 	<-ctx.Done()
-	m.peers.write(m.addresses())
 	m.leave()
 	err := m.list.Shutdown()
 	wg.Wait()
@@ -234,14 +230,16 @@ func (m *Members) Run(ctx context.Context) error {
 }
 
 // leave tells the others that this agent leaves. Memberlist's own message does not say whether a member
-// left or died, so that the metadata says it first.
+// left or died, so the metadata says it first.
 func (m *Members) leave() {
-	if m.list.NumMembers() <= 1 {
+	if m.count() == 1 {
 		return
 	}
 	m.leaving.Store(true)
-	if err := m.list.UpdateNode(leaveTimeout); err != nil {
-		m.log.Debug("leaving", "error", err)
+	for range 2 { // in a small cluster such news may be lost
+		if err := m.list.UpdateNode(leaveTimeout / 2); err != nil {
+			m.log.Debug("leaving", "error", err)
+		}
 	}
 	if err := m.list.Leave(leaveTimeout); err != nil {
 		m.log.Debug("leaving", "error", err)
@@ -251,8 +249,8 @@ func (m *Members) leave() {
 // Send sends a message of at most [transport.MaxPayload] bytes to a member, by one datagram that may be
 // lost. It does not block.
 func (m *Members) Send(to wire.MemberID, payload []byte) error {
-	at, ok := m.at(to)
-	if !ok {
+	at := m.at(to)
+	if !at.IsValid() {
 		return ErrUnknownMember
 	}
 	if err := m.transport.Send(to, at, payload); err != nil {
@@ -263,8 +261,8 @@ func (m *Members) Send(to wire.MemberID, payload []byte) error {
 
 // Request sends a request to a member and waits for the reply until ctx ends, see [transport.Transport.Request].
 func (m *Members) Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}) ([]byte, error) {
-	at, ok := m.at(to)
-	if !ok {
+	at := m.at(to)
+	if !at.IsValid() {
 		return nil, ErrUnknownMember
 	}
 	reply, err := m.transport.Request(ctx, to, at, request, reading)
@@ -274,11 +272,11 @@ func (m *Members) Request(ctx context.Context, to wire.MemberID, request []byte,
 	return reply, nil
 }
 
-func (m *Members) at(id wire.MemberID) (netip.AddrPort, bool) {
+// at is where a member is, not valid if there is none.
+func (m *Members) at(id wire.MemberID) netip.AddrPort {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.present[id]
-	return p.at, ok
+	return m.present[id].at
 }
 
 // addresses are where the other members are, in no order.
@@ -297,14 +295,4 @@ func (m *Members) count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.present) + 1
-}
-
-// addressOf is the address that memberlist knows of a member.
-func addressOf(ip net.IP, port uint16) (netip.AddrPort, error) {
-	addr, ok := netip.AddrFromSlice(ip)
-	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("an address of %d bytes", len(ip))
-	}
-	at := netip.AddrPortFrom(addr.Unmap(), port)
-	return at, transport.CheckAddress(at)
 }

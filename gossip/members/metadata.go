@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
 )
@@ -37,7 +39,15 @@ func (d metadata) member() Member {
 	}}
 }
 
-func (d metadata) encode() []byte { return wire.Marshal(d) }
+// check says what is wrong with what a member says of itself.
+func (d metadata) check() error {
+	return errors.Join(
+		checkText("node name", d.Name, maxName, true),
+		checkText("boot id", d.Boot, maxBoot, true),
+		checkText("version", d.Version, maxVersion, false),
+		checkText("role", d.Role, maxRole, false),
+	)
+}
 
 // memberName is the name in memberlist, which no two incarnations share.
 func memberName(node string, id wire.MemberID) string {
@@ -53,15 +63,13 @@ func nameID(name string) (wire.MemberID, bool) {
 
 // decodeMetadata reads the metadata of the member with that name in memberlist.
 func decodeMetadata(name string, b []byte) (d metadata, err error) {
+	if len(b) > memberlist.MetaMaxSize {
+		return metadata{}, fmt.Errorf("metadata of %d bytes", len(b))
+	}
 	if _, err := wire.Unmarshal(b, &d); err != nil {
 		return metadata{}, fmt.Errorf("reading metadata: %w", err)
 	}
-	if err := errors.Join(
-		checkText("node name", d.Name, maxName, true),
-		checkText("boot id", d.Boot, maxBoot, true),
-		checkText("version", d.Version, maxVersion, false),
-		checkText("role", d.Role, maxRole, false),
-	); err != nil {
+	if err := d.check(); err != nil {
 		return metadata{}, err
 	}
 	if name != memberName(d.Name, d.member().ID) {

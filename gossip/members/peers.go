@@ -1,40 +1,31 @@
 package members
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/gossip/transport"
 )
 
-const (
-	maxPeers     = 64
-	maxPeersFile = 64 << 10
-	peersPause   = time.Minute
-)
+// maxPeers is how many members are remembered.
+const maxPeers = 64
 
 // peersFile remembers members over a restart: the duplicate address that this agent is to
-// find may be the name server's.
+// find may be the name server's. It is safe for concurrent use.
 type peersFile struct {
 	path string // empty: nothing is remembered
-	log  *slog.Logger
 
-	mu      sync.Mutex
-	last    []netip.AddrPort // as read or written
-	problem string
+	mu   sync.Mutex
+	last []netip.AddrPort // as read or written
+	err  error            // of reading or writing at last
 }
 
 // peersDocument is the file.
@@ -42,90 +33,29 @@ type peersDocument struct {
 	Peers []netip.AddrPort `json:"peers"`
 }
 
-// openPeers reads the file. One that makes no sense is set aside; none of its troubles
-// keeps an agent from working.
-func openPeers(path string, log *slog.Logger) *peersFile {
-	p := &peersFile{path: path, log: log}
+// openPeers reads the file. If it cannot, the agent works without, and writes it anew.
+func openPeers(path string) *peersFile {
+	p := &peersFile{path: path}
 	if path == "" {
 		return p
 	}
-	peers, err := readPeers(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case errors.Is(err, errPeers):
-		aside := path + ".corrupt"
-		log.Error("the file of known members is invalid; it was renamed", "file", path, "aside", aside, "error", err)
-		p.problem = fmt.Sprintf("the file of known members was invalid; see %s", aside)
-		if err := os.Rename(path, aside); err != nil {
-			p.problem = fmt.Sprintf("the file of known members is invalid and cannot be renamed: %v", err)
-		}
-	case err != nil:
-		log.Error("reading the known members", "error", err)
-		p.problem = fmt.Sprintf("reading the known members: %v", err)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p
 	}
-	p.last = peers
-	return p
-}
-
-var errPeers = errors.New("not a list of members")
-
-func readPeers(path string) ([]netip.AddrPort, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if info, err := file.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxPeersFile+1))
-	if err != nil {
-		return nil, err
-	}
-	return parsePeers(data)
-}
-
-func parsePeers(data []byte) ([]netip.AddrPort, error) {
 	var document peersDocument
-	if len(data) > maxPeersFile {
-		return nil, fmt.Errorf("%w: more than %d bytes", errPeers, maxPeersFile)
+	if err == nil {
+		err = json.Unmarshal(data, &document)
 	}
-	if err := json.Unmarshal(data, &document); err != nil {
-		return nil, fmt.Errorf("%w: %w", errPeers, err)
+	if err != nil {
+		p.err = fmt.Errorf("reading the known members from %s: %w", path, err)
 	}
-	if len(document.Peers) > maxPeers {
-		return nil, fmt.Errorf("%w: more than %d", errPeers, maxPeers)
-	}
-	for i, at := range document.Peers {
-		document.Peers[i] = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-		if err := transport.CheckAddress(document.Peers[i]); err != nil {
-			return nil, fmt.Errorf("%w: %w", errPeers, err)
+	for _, at := range document.Peers[:min(len(document.Peers), maxPeers)] {
+		if at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port()); transport.CheckAddress(at) == nil {
+			p.last = append(p.last, at)
 		}
 	}
-	return document.Peers, nil
-}
-
-// known are the members of the last run.
-func (p *peersFile) known() []netip.AddrPort {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.last)
-}
-
-// remember writes members that are there, once a minute until ctx ends.
-func (m *Members) remember(ctx context.Context) {
-	ticker := time.NewTicker(peersPause)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			m.peers.write(m.addresses())
-		}
-	}
+	return p
 }
 
 // write remembers some of the members that are there. Who is alone keeps what was known,
@@ -137,7 +67,7 @@ func (p *peersFile) write(there map[netip.AddrPort]bool) {
 		return
 	}
 	peers := slices.DeleteFunc(slices.Clone(p.last), func(at netip.AddrPort) bool { return !there[at] })
-	if len(peers) == len(p.last) && len(peers) == min(len(there), maxPeers) {
+	if len(peers) == len(p.last) && len(peers) == min(len(there), maxPeers) && p.err == nil {
 		return
 	}
 	for _, at := range firstOf(there, len(there)) {
@@ -145,27 +75,13 @@ func (p *peersFile) write(there map[netip.AddrPort]bool) {
 			peers = append(peers, at)
 		}
 	}
-	slices.SortFunc(peers, netip.AddrPort.Compare)
 	data, err := json.MarshalIndent(peersDocument{peers}, "", "  ")
 	if err == nil {
 		err = renameio.WriteFile(p.path, append(data, '\n'), 0o600)
 	}
-	if err != nil {
-		if p.problem == "" {
-			p.log.Error("writing the known members", "error", err)
-		}
-		p.problem = fmt.Sprintf("writing the known members: %v", err)
+	if p.err = err; err != nil {
+		p.err = fmt.Errorf("writing the known members: %w", err)
 		return
 	}
-	p.last, p.problem = peers, ""
-}
-
-// problems is a clause for people, or none.
-func (p *peersFile) problems() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.problem == "" {
-		return nil
-	}
-	return []string{p.problem}
+	p.last = peers
 }

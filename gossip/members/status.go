@@ -27,9 +27,14 @@ func (m *Members) Status() Status {
 	m.mu.Lock()
 	others, health := len(m.present), m.health
 	m.mu.Unlock()
+	problems := slices.Concat(m.joins.problems(others), health.problems(others, m.self.Address, now), m.transport.Problems(now))
+	m.peers.mu.Lock()
+	defer m.peers.mu.Unlock()
+	if m.peers.err != nil {
+		problems = append(problems, m.peers.err.Error())
+	}
 	return Status{
-		Address: m.self.Address, Label: m.opts.Label, Encrypted: m.transport.Encrypted(), Dropped: m.transport.Dropped(),
-		Problems: slices.Concat(m.joins.problems(others), m.peers.problems(), health.problems(others, m.self.Address, now), m.transport.Problems(now)),
+		Address: m.self.Address, Label: m.opts.Label, Encrypted: m.transport.Encrypted(), Dropped: m.transport.Dropped(), Problems: problems,
 	}
 }
 
@@ -38,8 +43,8 @@ func (j *joins) problems(others int) (all []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, t := range j.targets {
-		if err := j.unread[t.host]; err != nil && len(all) < maxNamed {
-			all = append(all, err.Error())
+		if t.err != nil && len(all) < maxNamed {
+			all = append(all, t.err.Error())
 		}
 	}
 	switch {
@@ -56,19 +61,12 @@ func (j *joins) problems(others int) (all []string) {
 // not fail by loss alone.
 const blockedFor = 5*time.Second + 500*time.Millisecond
 
-// health is when other members answered last, whoever they are.
-type health struct {
-	began    time.Time // when there was another member
-	answered time.Time // a ping by UDP
-	streamed time.Time // a stream
-}
-
-// since notes that there is another member from now on.
-func (h *health) since(now time.Time) { h.began = now }
+// health is when other members answered last, whoever they are, by UDP and by a stream.
+type health struct{ answered, streamed time.Time }
 
 // problems are clauses for people.
 func (h health) problems(others int, own string, now time.Time) []string {
-	if others == 0 || now.Sub(h.answered) < blockedFor || now.Sub(h.began) < blockedFor {
+	if others == 0 || now.Sub(h.answered) < blockedFor {
 		return nil
 	}
 	if now.Sub(h.streamed) < blockedFor {

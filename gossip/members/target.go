@@ -13,38 +13,32 @@ import (
 	"github.com/dupip/dupip/gossip/transport"
 )
 
-const (
-	resolveTimeout = 5 * time.Second
-	// maxResolved is how many addresses of one name are looked at.
-	maxResolved = 1024
-)
+// resolveTimeout is how long the name service may take.
+const resolveTimeout = 5 * time.Second
 
 // target is an entry of the join list.
 type target struct {
-	host string // a name, or empty
-	addr netip.Addr
-	port uint16
+	host string         // a name, or empty
+	at   netip.AddrPort // the address, or with a name only the port
+
+	// addresses are those that it was resolved to at last; err says why it could not be since then.
+	addresses []netip.AddrPort
+	err       error
 }
 
-func (t target) String() string {
-	if t.host != "" {
-		return net.JoinHostPort(t.host, strconv.Itoa(int(t.port)))
-	}
-	return netip.AddrPortFrom(t.addr, t.port).String()
-}
+// lookup is net.Resolver's LookupNetIP.
+type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
 // parseTargets reads a join list.
-func parseTargets(list []string, port int) ([]target, error) {
-	var targets []target
-	var errs []error
+func parseTargets(list []string, port int) (targets []target, err error) {
 	for _, text := range list {
-		t, err := parseTarget(text, port)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--join %q: %w", text, err))
+		t, wrong := parseTarget(text, port)
+		if wrong != nil {
+			err = errors.Join(err, fmt.Errorf("--join %q: %w", text, wrong))
 		}
 		targets = append(targets, t)
 	}
-	return targets, errors.Join(errs...)
+	return targets, err
 }
 
 // parseTarget reads an address or a name, with a port or without.
@@ -54,28 +48,26 @@ func parseTarget(text string, port int) (target, error) {
 		host = text
 		if name, digits, err := net.SplitHostPort(text); err == nil {
 			host = name
-			if port, err = strconv.Atoi(digits); err != nil {
-				return target{}, fmt.Errorf("port %q is no number", digits)
-			}
+			port, _ = strconv.Atoi(digits) // what is no number is 0
 		}
 	}
 	if port < 1 || port > 65535 {
-		return target{}, fmt.Errorf("there is no port %d", port)
+		return target{}, errors.New("its port is not one from 1 to 65535")
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		at := netip.AddrPortFrom(addr.Unmap(), uint16(port))
-		return target{addr: at.Addr(), port: at.Port()}, transport.CheckAddress(at)
+		return target{at: at}, transport.CheckAddress(at)
 	}
 	if host == "" || len(host) > 253 || strings.ContainsAny(host, "/:[] \t\r\n%") {
 		return target{}, errors.New("it is neither an address nor a name, with :PORT or without")
 	}
-	return target{host: host, port: uint16(port)}, nil
+	return target{host: host, at: netip.AddrPortFrom(netip.Addr{}, uint16(port))}, nil
 }
 
 // resolve finds the addresses of a target, within 5 s.
-func (t target) resolve(ctx context.Context, lookup lookup) ([]netip.AddrPort, error) {
+func (t target) resolve(ctx context.Context, lookup lookup) (all []netip.AddrPort, err error) {
 	if t.host == "" {
-		return []netip.AddrPort{netip.AddrPortFrom(t.addr, t.port)}, nil
+		return []netip.AddrPort{t.at}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -83,15 +75,27 @@ func (t target) resolve(ctx context.Context, lookup lookup) ([]netip.AddrPort, e
 	if err != nil {
 		return nil, fmt.Errorf("resolving %s: %w", t.host, err)
 	}
-	var all []netip.AddrPort
-	for _, addr := range addrs[:min(len(addrs), maxResolved)] {
-		at := netip.AddrPortFrom(addr.Unmap(), t.port)
-		if transport.CheckAddress(at) == nil {
+	for _, addr := range addrs {
+		if at := netip.AddrPortFrom(addr.Unmap(), t.at.Port()); transport.CheckAddress(at) == nil {
 			all = append(all, at)
 		}
 	}
 	return all, nil
 }
 
-// lookup is net.Resolver's LookupNetIP.
-type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+// Resolve returns the addresses of a join list, and the entries without an address when ctx ends. It
+// returns an error for a list that [Open] refuses.
+func Resolve(ctx context.Context, join []string, port int) (addresses []netip.AddrPort, unresolved []string, err error) {
+	targets, err := parseTargets(join, port)
+	if err != nil {
+		return nil, nil, err
+	}
+	for n, t := range targets {
+		found, err := t.resolve(ctx, net.DefaultResolver.LookupNetIP)
+		if err != nil {
+			unresolved = append(unresolved, join[n])
+		}
+		addresses = append(addresses, found...)
+	}
+	return addresses, unresolved, nil
+}
