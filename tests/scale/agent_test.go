@@ -18,6 +18,8 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
+	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
 // An agent is the product's own between packets and sockets: a real detector, agent/peer, agent/probe with
@@ -26,6 +28,7 @@ import (
 type agent struct {
 	id       string // NodeID
 	gossip   *gossip.Gossip
+	endpoint *simnet.Endpoint
 	member   *simulatedMember // nil with real memberlists
 	detector *detector.Detector
 	peer     *peer.Peer
@@ -58,10 +61,10 @@ func (c *count) reset() {
 }
 
 // newAgent makes the agent of a node that is about to begin.
-func newAgent(id string, watch func(node string, e detector.Event)) *agent {
+func newAgent(id string, endpoint *simnet.Endpoint, watch func(node string, e detector.Event)) *agent {
 	limits := new(config.Config).Limits()
 	a := &agent{
-		id: id, watch: watch,
+		id: id, endpoint: endpoint, watch: watch,
 		detector:   detector.New(detector.Options{Node: id}),
 		operations: make(chan func(), 16),
 		pods:       make(map[detector.Key]map[detector.HolderID]*detector.Holder),
@@ -150,6 +153,36 @@ func (a *agent) probe(p peer.Probe) {
 	a.count.probes.Add(1)
 	if holder := a.pods[p.Key][p.Holder]; holder != nil && answers.AllowN(now, 1) {
 		a.see(p.Key, holder, true)
+	}
+}
+
+// network is that of one agent. While the node is suspended, nobody gets its status: gossip would wait for it
+// with a lock, and virtual time with them.
+type network struct {
+	gossip.Network
+	endpoint *simnet.Endpoint
+}
+
+func (n network) Status() members.Status {
+	n.endpoint.Awake()
+	return n.Network.Status()
+}
+
+// suspend suspends the node. When it resumes, the packets of its pods come first: they have waited.
+func (a *agent) suspend() (resume func()) {
+	wake := make(chan struct{})
+	a.endpoint.Suspend()
+	a.do(func() {
+		<-wake
+		for key, holders := range a.pods {
+			for _, holder := range holders {
+				a.see(key, holder, false)
+			}
+		}
+	})
+	return func() {
+		a.endpoint.Resume()
+		close(wake)
 	}
 }
 

@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // step is something to do some time after the beginning.
@@ -153,7 +155,7 @@ func (tw *simulation) prefix(addresses, perPod int, r *report) {
 	r.begin(fmt.Sprintf("two nodes share %d addresses, %d in each pod", addresses, perPod))
 	a, b := 1, len(tw.agents)/2
 	key := func(p int) detector.Key {
-		return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 64, byte(p >> 8), byte(p)})}
+		return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, byte(64 + addresses/500), byte(p >> 8), byte(p)})}
 	}
 	pod := func(p int) uint64 {
 		if p%perPod == 0 {
@@ -193,7 +195,7 @@ func (tw *simulation) prefix(addresses, perPod int, r *report) {
 func (tw *simulation) everywhere(addresses int, r *report) {
 	r.begin(fmt.Sprintf("all nodes share %d addresses", addresses))
 	key := func(p int) detector.Key {
-		return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 65, byte(p >> 8), byte(p)})}
+		return detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 63, byte(p >> 8), byte(p)})}
 	}
 	var list []*duplicate
 	for p := range addresses {
@@ -226,13 +228,7 @@ func (tw *simulation) rolling(n, pods int, r *report) {
 	restarts := max(1, len(tw.agents)/10)
 	r.begin(fmt.Sprintf("%d agents restart while %d duplicates appear", restarts, n))
 	var work sync.WaitGroup
-	nodes := tw.random.Perm(len(tw.agents))[:restarts]
-	for at, i := range nodes {
-		work.Go(func() {
-			time.Sleep(time.Duration(at) * lasts / time.Duration(restarts))
-			tw.restart(i)
-		})
-	}
+	work.Go(func() { tw.restartAll(tw.random.Perm(len(tw.agents))[:restarts], lasts) })
 	list, end := tw.duplicates(n, pods, lasts, nil)
 	work.Wait()
 	tw.await(list, time.Minute)
@@ -240,6 +236,108 @@ func (tw *simulation) rolling(n, pods int, r *report) {
 	r.sent()
 	end()
 	time.Sleep(20 * time.Second)
+	r.end()
+}
+
+// rollout restarts all agents, one after the other, while duplicates last.
+func (tw *simulation) rollout(n, pods int, r *report) {
+	lasts := min(5*time.Minute, time.Duration(len(tw.agents))*2*time.Second)
+	r.begin(fmt.Sprintf("all agents restart within %s while %d conflicts last", lasts, n))
+	list, end := tw.duplicates(n, pods, time.Second, nil)
+	tw.await(list, 20*time.Second)
+	r.foundIn(list, goal{})
+	tw.restartAll(tw.random.Perm(len(tw.agents)), lasts)
+	time.Sleep(20 * time.Second)
+	r.lasted(list)
+	r.sent()
+	end()
+	time.Sleep(20 * time.Second)
+	r.end()
+}
+
+// restartAll restarts agents one after the other within some time.
+func (tw *simulation) restartAll(nodes []int, within time.Duration) {
+	var work sync.WaitGroup
+	for at, i := range nodes {
+		work.Go(func() {
+			time.Sleep(time.Duration(at) * within / time.Duration(len(nodes)))
+			tw.restart(i)
+		})
+	}
+	work.Wait()
+}
+
+// suspended suspends machines until their keepers have forgotten their leases. Then other nodes take over
+// some of their addresses, and the machines resume.
+func (tw *simulation) suspended(pods int, r *report) {
+	const lasts, before, each = 6 * time.Minute, 30 * time.Second, 10
+	nodes := tw.random.Perm(len(tw.agents))[:min(10, len(tw.agents)/10)]
+	r.begin(fmt.Sprintf("%d machines are suspended for %s", len(nodes), lasts))
+	var resume []func()
+	for _, i := range nodes {
+		// There is something to send, so that its agent is in the middle of it.
+		tw.start(i, keyOf(i, pods), tw.netns())
+		resume = append(resume, tw.agents[i].suspend())
+		if tw.members != nil {
+			tw.members.suspended(tw.agents[i].member)
+		}
+	}
+	time.Sleep(lasts - before)
+	var list []*duplicate
+	var ends []func()
+	for _, i := range nodes {
+		for p := range each {
+			b := tw.random.IntN(len(tw.agents))
+			for slices.Contains(nodes, b) {
+				b = tw.random.IntN(len(tw.agents))
+			}
+			list = append(list, tw.watch.expect(keyOf(i, p), 2))
+			tw.start(b, keyOf(i, p), tw.netns())
+			ends = append(ends, func() { tw.end(b, keyOf(i, p)) })
+		}
+	}
+	time.Sleep(before)
+	for _, f := range resume {
+		f()
+	}
+	tw.watch.restart(list)
+	tw.await(list, 2*time.Minute)
+	r.foundIn(list, goal{suspected: 3 * time.Second})
+	for _, f := range ends {
+		f()
+	}
+	for _, i := range nodes {
+		tw.end(i, keyOf(i, pods))
+	}
+	time.Sleep(20 * time.Second)
+	r.end()
+}
+
+// silent has one node request documents from all others, while a rack of them does not answer.
+func (tw *simulation) silent(r *report) {
+	rack := min(128, len(tw.agents)*128/300)
+	r.begin(fmt.Sprintf("a query while %d of %d members are silent", rack, len(tw.agents)))
+	tw.network.Partition(func(at netip.AddrPort) int {
+		b := at.Addr().As4()
+		if int(b[2])<<8+int(b[3]) < rack {
+			return 1
+		}
+		return 0
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	began := time.Now()
+	var took []time.Duration
+	missing, err := tw.agents[len(tw.agents)-1].gossip.Query(ctx, cluster.Query{Kind: cluster.QueryConflicts}, func(cluster.Answer) {
+		took = append(took, time.Since(began)) // one at a time, in order
+	})
+	tw.network.Partition(nil)
+	want := len(tw.agents) - rack - 1
+	r.row("answered within 5s", "%d of %d, %s; %d are missing", len(took), want, spread(took), len(missing))
+	if err != nil || len(took) != want || len(missing) != rack {
+		r.simulation.t.Errorf("%d of %d members answered and %d are missing: %v", len(took), want, len(missing), err)
+	}
+	time.Sleep(time.Minute)
 	r.end()
 }
 

@@ -130,6 +130,22 @@ func (r *report) foundIn(list []*duplicate, want goal) {
 	r.inTime("confirmed at both nodes", len(list), c.all, want.confirmed)
 }
 
+// lasted reports how many conflicts were resolved although nothing has changed, and fails the test if there
+// is one.
+func (r *report) lasted(list []*duplicate) {
+	w := r.simulation.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, d := range list {
+		n += d.resolved
+	}
+	r.row("resolved meanwhile", "%d at %d nodes (goal 0)", n, 2*len(list))
+	if n > 0 {
+		r.simulation.t.Errorf("%d of %d conflicts were resolved although they last", n, 2*len(list))
+	}
+}
+
 // inTime reports how long something took with some of the duplicates, and fails the test if that was too long.
 func (r *report) inTime(what string, duplicates int, took []time.Duration, goal time.Duration) {
 	text := ""

@@ -107,7 +107,10 @@ func playAll(t *testing.T, size int, addresses []int, out io.Writer) {
 				tw.prefix(n, *perPod, r)
 			}
 		}},
+		{"silent", func(tw *simulation, r *report) { tw.silent(r) }},
+		{"suspended", func(tw *simulation, r *report) { tw.suspended(few, r) }},
 		{"rolling", func(tw *simulation, r *report) { tw.rolling(50, few, r) }},
+		{"rollout", func(tw *simulation, r *report) { tw.rollout(50, few, r) }},
 		{"cut", func(tw *simulation, r *report) { tw.cut(50, few, r) }},
 		{"everywhere", func(tw *simulation, r *report) { tw.everywhere(few, r) }},
 	}

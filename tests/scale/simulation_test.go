@@ -111,16 +111,18 @@ func (tw *simulation) boot(i int) {
 		tw.t.Error(err)
 		return
 	}
-	a := newAgent(cluster.NodeID(nodeName(i), bootID(i)), tw.watch.event)
+	a := newAgent(cluster.NodeID(nodeName(i), bootID(i)), endpoint, tw.watch.event)
 	a.gossip, err = gossip.New(gossip.Options{
 		Replicas: replicas, Members: tw.membership(i, epoch, endpoint),
 		Open: func(opts members.Options) (gossip.Network, error) {
+			n := network{endpoint: endpoint}
 			if tw.members == nil {
-				return members.Open(opts)
+				n.Network, err = members.Open(opts)
+			} else {
+				a.member, err = tw.members.open(opts)
+				n.Network = a.member
 			}
-			var err error
-			a.member, err = tw.members.open(opts)
-			return a.member, err
+			return n, err
 		},
 	})
 	if err != nil {

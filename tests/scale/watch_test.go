@@ -24,6 +24,7 @@ type duplicate struct {
 	since                time.Time
 	nodes                int
 	suspected, confirmed map[string]time.Time
+	resolved             int // times, at all nodes
 }
 
 func newWatch() *watch { return &watch{duplicates: make(map[detector.Key]*duplicate)} }
@@ -72,6 +73,10 @@ func (w *watch) event(node string, e detector.Event) {
 			w.alarms++
 		} else if _, known := d.confirmed[node]; !known {
 			d.confirmed[node] = time.Now()
+		}
+	case detector.EventResolved:
+		if d != nil {
+			d.resolved++
 		}
 	}
 }

@@ -108,8 +108,8 @@ func (e *Endpoint) Resume() {
 	}
 }
 
-// awake waits until the node is not suspended.
-func (e *Endpoint) awake() {
+// Awake waits until the node is not suspended, or closed.
+func (e *Endpoint) Awake() {
 	e.mu.Lock()
 	suspended := e.suspended
 	e.mu.Unlock()
@@ -131,7 +131,7 @@ func (e *Endpoint) sleeps() bool {
 func (e *Endpoint) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 	select {
 	case d := <-e.packets:
-		e.awake()
+		e.Awake()
 		return copy(b, d.buf), d.from.addr, nil
 	case <-e.down:
 		return 0, netip.AddrPort{}, net.ErrClosed
@@ -140,7 +140,7 @@ func (e *Endpoint) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 
 // WriteTo sends a packet. It returns no error for a lost packet, like UDP.
 func (e *Endpoint) WriteTo(b []byte, addr netip.AddrPort) error {
-	e.awake()
+	e.Awake()
 	e.count(Traffic{Packets: 1, Bytes: uint64(len(b)) + headers})
 	to := e.network.lookup(e, addr)
 	lost, delay := e.draw()
@@ -157,7 +157,7 @@ func (e *Endpoint) WriteTo(b []byte, addr netip.AddrPort) error {
 func (e *Endpoint) Accept() (net.Conn, error) {
 	select {
 	case conn := <-e.streams:
-		e.awake()
+		e.Awake()
 		return conn, nil
 	case <-e.down:
 		return nil, net.ErrClosed
@@ -169,7 +169,7 @@ func (e *Endpoint) Dial(ctx context.Context, addr netip.AddrPort) (net.Conn, err
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(addr), Err: err}
 	}
-	e.awake()
+	e.Awake()
 	lost, delay := e.draw()
 	if lost {
 		delay += Resend

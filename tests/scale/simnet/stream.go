@@ -48,7 +48,7 @@ func newStream(from, to *Endpoint) (ours, theirs *stream) {
 // Write waits only while its node is suspended. In a partition it drops the bytes, and the reader reaches its
 // deadline.
 func (s *stream) Write(b []byte) (int, error) {
-	s.local.awake()
+	s.local.Awake()
 	select {
 	case <-s.closed:
 		return 0, s.fail("write", net.ErrClosed)
@@ -81,7 +81,7 @@ func (s *stream) Write(b []byte) (int, error) {
 
 func (s *stream) Read(b []byte) (int, error) {
 	for {
-		s.local.awake()
+		s.local.Awake()
 		n, wait, err := s.in.take(b)
 		if n > 0 || err != nil || len(b) == 0 {
 			return n, err
