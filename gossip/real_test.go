@@ -60,7 +60,7 @@ func TestRealMembers(t *testing.T) {
 	k := detector.Key{Network: "default", IP: netip.MustParseAddr("10.0.0.7")}
 	for n, g := range all[:2] {
 		g.Lease(cluster.Lease{Key: k, Binding: cluster.Binding{
-			Holder:   detector.Holder{ID: detector.HolderID{Node: g.nodeID, Netns: uint64(n + 1)}, MAC: detector.MAC{2, 0, 0, 0, 0, byte(n + 1)}},
+			Holder:   detector.Holder{ID: detector.HolderID{Node: g.roster.Self().ID, Netns: uint64(n + 1)}, MAC: detector.MAC{2, 0, 0, 0, 0, byte(n + 1)}},
 			Evidence: detector.Announced, FirstSeen: time.Now(), LastSeen: time.Now(),
 		}})
 	}
@@ -69,7 +69,7 @@ func TestRealMembers(t *testing.T) {
 		select {
 		case m := <-g.Messages():
 			notice, ok := m.(cluster.ConflictNotice)
-			if !ok || notice.Key != k || len(notice.Bindings) != 1 || notice.Bindings[0].Holder.ID.Node != all[1-n].nodeID {
+			if !ok || notice.Key != k || len(notice.Bindings) != 1 || notice.Bindings[0].Holder.ID.Node != all[1-n].roster.Self().ID {
 				t.Errorf("n%d received %+v", n, m)
 			}
 		case <-timeout:

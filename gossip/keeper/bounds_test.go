@@ -52,7 +52,7 @@ func TestChain(t *testing.T) {
 		t.Errorf("the last 20 are notified of %d others", len(partners))
 	}
 	// In the middle a holder has two neighbours.
-	l.pass(31 * time.Second)
+	l.pass(notifyAgain)
 	l.take(nodes[20], pod(1, 1), "n211 n191", "n21: n221 n201", "n19: n201 n181")
 }
 

@@ -71,8 +71,7 @@ func TestNewEpoch(t *testing.T) {
 	l.Renewed(a, l.now)
 	again.Seq = 1
 	l.take(a, again)
-	l.pass(9 * time.Second)
-	l.pass(22 * time.Second)
+	l.pass(renewWithin)
 	l.take(b, pod(1, 1))
 	if l.Len() != 2 {
 		t.Errorf("%d leases, want b's and the one that was leased again", l.Len())

@@ -25,9 +25,9 @@ const (
 	goneTTL  = 60 * time.Second
 	// renewWithin is how long a new incarnation of an agent has to lease again what its predecessor leased.
 	renewWithin = 10 * time.Second
-	// notifyAgain is after how long a holder's node is notified again of others that it was notified of,
-	// when one of them is refreshed.
-	notifyAgain = 30 * time.Second
+	// notifyAgain is after how long a holder's node is notified again of others that it was notified of, when one
+	// of them is refreshed. The acknowledgements of its own refreshments notify it more often.
+	notifyAgain = 150 * time.Second
 
 	// maxOthers is how many nodes with one key are all notified of each other. Those that come later are
 	// notified of their neighbours only: one address on all nodes stays cheap, and everybody has somebody to

@@ -120,7 +120,7 @@ func TestOtherHolders(t *testing.T) {
 	l.take(b, pod(1, 1), "a2 a1", "a: b1")
 	l.take(b, pod(1, 1), "a2 a1") // sent again
 	l.take(c, pod(9, 1), "b1 a2 a1", "b: c1 a2 a1", "a: c1 b1")
-	l.pass(31 * time.Second)
+	l.pass(notifyAgain)
 	l.take(c, pod(9, 1), "b1 a2 a1", "b: c1 a2 a1", "a: c1 b1") // not notified for a while
 	l.take(c, withdrawn(10, 1))
 	l.take(a, pod(1, 1), "b1")
