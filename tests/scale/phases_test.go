@@ -268,7 +268,8 @@ func (tw *simulation) restartAll(nodes []int, within time.Duration) {
 }
 
 // suspended suspends machines until their keepers have forgotten their leases. Then other nodes take over
-// some of their addresses, and the machines resume.
+// some of their addresses, and the machines resume. Unlike after a real suspension their clocks have gone on, so
+// their leases are due in any case.
 func (tw *simulation) suspended(pods int, r *report) {
 	const lasts, before, each = 6 * time.Minute, 30 * time.Second, 10
 	nodes := tw.random.Perm(len(tw.agents))[:min(10, len(tw.agents)/10)]
