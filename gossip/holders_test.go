@@ -94,7 +94,7 @@ func TestNoticeIsRepeated(t *testing.T) {
 		var sent []time.Duration
 		lost, began := 3, time.Now()
 		f.set(func() {
-			f.drop = func(from, to string, p wire.Packet) bool {
+			f.drop = func(_, to string, p wire.Packet) bool {
 				if len(p.Notices) == 0 || to != "node-0" {
 					return false
 				}

@@ -240,8 +240,16 @@ func TestClean(t *testing.T) {
 		limit int
 		want  string
 	}{
-		{"cart-0", 10, "cart-0"}, {"", 10, ""}, {"abcdef", 3, "abc"}, {"aäb", 2, "a"}, {"ä", 1, ""}, {"a\x00b\x7fc", 10, "a?b?c"},
-		{"\xff\xfe", 10, "??"}, {"a\u200db", 10, "a?b"}, {"漢字", 4, "漢"}, {"\ufffd", 10, "?"},
+		{"cart-0", 10, "cart-0"},
+		{"", 10, ""},
+		{"abcdef", 3, "abc"},
+		{"aäb", 2, "a"},
+		{"ä", 1, ""},
+		{"a\x00b\x7fc", 10, "a?b?c"},
+		{"\xff\xfe", 10, "??"},
+		{"a\u200db", 10, "a?b"},
+		{"漢字", 4, "漢"},
+		{"\ufffd", 10, "?"},
 	} {
 		if got := clean(test.text, test.limit); got != test.want {
 			t.Errorf("%q is %q, want %q", test.text, got, test.want)
