@@ -120,6 +120,7 @@ func TestStrangersMakeWay(t *testing.T) {
 			grown := heap() - before
 			close(stop)
 			wg.Wait()
+			t.Logf("%.1f MiB are held", float64(grown)/(1<<20))
 			if limit := 32 << 20; grown > limit {
 				t.Errorf("%d MiB are held", grown>>20)
 			}

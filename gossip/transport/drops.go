@@ -20,7 +20,7 @@ const (
 	dropKey                       // sealed with another key, or only one side has a key
 	dropReplay                    // received before, or too late
 	dropSource                    // too many from one address, or from all
-	dropStream                    // a connection beyond the limits, or one that stalled
+	dropStream                    // a connection beyond the limits, or one that stalled or failed
 	dropUnsent                    // the network refused it
 	dropUnproven                  // the receiver has not proven that it is there
 	dropCount

@@ -86,9 +86,7 @@ func (t *Transport) dial(ctx context.Context, at netip.AddrPort, k kind, to wire
 	}
 	if err != nil {
 		conn.Close()
-		if _, ok := errors.AsType[*refused](err); ok {
-			t.drops.addFrom(reason(err), at.Addr())
-		}
+		t.drops.addFrom(reason(err), at.Addr())
 		return nil, err
 	}
 	if t.paths != nil {

@@ -35,13 +35,14 @@ import (
 // understand each other; a format only ever grows.
 const format = "dupip 2"
 
-// maxWindows bounds the senders that are remembered; twice as many are for some time.
+// maxWindows bounds the senders that are remembered; twice as many are for some time. What one that is
+// forgotten has sent could be repeated.
 const maxWindows = 16384
 
 // Handler receives what is not memberlist's. Its methods are called from several goroutines.
 type Handler interface {
 	// Receive gets the payload of a datagram; it must copy what it keeps, and not block. With a key
-	// the sender has the key, and did send this to us now. Without one, anybody may have.
+	// the sender has the key, and sent this to this incarnation once. Without one, anybody may have.
 	Receive(from wire.MemberID, at netip.AddrPort, payload []byte)
 	// Serve answers a request. It may block until ctx ends; nil is no answer.
 	Serve(ctx context.Context, request []byte) []byte
