@@ -42,10 +42,8 @@ func newAgent() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The collector works harder instead of exceeding the limit of the agent's cgroup.
-			if _, err := memlimit.Set(memlimit.WithRatio(0.9)); err != nil {
-				log.Debug("setting the memory limit", "error", err)
-			}
+			// The collector works harder instead of exceeding the limit of the cgroup. Without a cgroup there is none.
+			_, _ = memlimit.Set(memlimit.WithRatio(0.9))
 			opts.Attach, opts.Log, opts.Version = mode, log, buildVersion()
 			if opts.Cluster, err = cluster.join(log, opts.StateDir, opts.Version); err != nil {
 				return err
