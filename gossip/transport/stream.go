@@ -21,10 +21,10 @@ import (
 const (
 	streamHeader = headerSize + 1
 
-	// replyTimeout is how long a member may take to begin its reply to a request, readTimeout how long
-	// the reply may take then.
-	replyTimeout = 2 * time.Second
-	readTimeout  = 5 * time.Second
+	// connectTimeout is how long a member may take to accept a request, readTimeout how long its reply may
+	// take once it has begun.
+	connectTimeout = 2 * time.Second
+	readTimeout    = 2 * time.Second
 	// MaxRequest and MaxReply are the sizes in bytes of the largest request and reply.
 	MaxRequest = 4 << 10
 	MaxReply   = 1 << 20
@@ -136,23 +136,21 @@ func writeStatus(conn net.Conn, err error) error {
 }
 
 // Request sends a request of at most [MaxRequest] bytes to a member and returns the reply, of at most
-// [MaxReply]. It ends with ctx, when the reply does not begin within 2 seconds, or with the transport.
-// While it reads it has a value in a channel, whose capacity bounds how many replies are read at the
-// same time.
+// [MaxReply]. It ends with ctx or the transport; a member has 2 seconds to accept it, and 2 seconds for a
+// reply that has begun. While it reads it has a value in a channel, whose capacity bounds how many replies
+// are read at the same time.
 func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.AddrPort, request []byte, reading chan struct{}) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
-	begin, stop := context.WithTimeout(ctx, replyTimeout)
-	defer stop()
-	conn, err := t.dial(begin, at, kindOwn, to)
+	connecting, stop := context.WithTimeout(ctx, connectTimeout)
+	conn, err := t.dial(connecting, at, kindOwn, to)
+	stop()
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	until, _ := begin.Deadline()
-	conn.SetDeadline(until) //nolint:errcheck // then it is closed
 	if err := writeFrame(conn, request, MaxRequest); err != nil {
 		return nil, err
 	}

@@ -103,7 +103,7 @@ func TestHostileReplies(t *testing.T) {
 	}
 }
 
-// A request ends with its context, with the transport, and soon if nobody answers; whichever way, it
+// A request ends with its context or the transport, and soon if nobody accepts it or a reply stalls; it
 // gives back its place among those that read.
 func TestRequestsEnd(t *testing.T) {
 	begun := append(binary.BigEndian.AppendUint32(nil, 100), 'r')
@@ -114,8 +114,8 @@ func TestRequestsEnd(t *testing.T) {
 		stop   bool // the transport
 		want   time.Duration
 	}{
-		"nobody answers":             {nil, time.Minute, false, false, replyTimeout},
-		"a status only":              {[]byte{statusOK}, time.Minute, false, false, replyTimeout},
+		"nobody answers":             {nil, time.Minute, false, false, connectTimeout},
+		"a status only":              {[]byte{statusOK}, time.Minute, false, false, time.Minute},
 		"it begins":                  {append([]byte{statusOK}, begun...), time.Minute, false, false, readTimeout},
 		"the context ends first":     {nil, time.Second, false, false, time.Second},
 		"while it waits for a reply": {[]byte{statusOK}, time.Second, false, false, time.Second},
