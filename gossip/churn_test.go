@@ -293,7 +293,7 @@ func (c *churn) split(apart bool) {
 // Whatever happened: when all has settled, each lease is acknowledged by its keepers, and of each two holders that are
 // there each node knows the other one.
 func TestChurn(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &churn{fakeNet: newFakeNet(t), t: t, rng: rand.New(rand.NewPCG(seed, 1)), nodes: make([]*fakeNode, 10)}
@@ -302,7 +302,7 @@ func TestChurn(t *testing.T) {
 					c.pods = append(c.pods, make(map[detector.Key]uint64))
 					c.startAgent(i)
 				}
-				for range 3 {
+				for range 2 {
 					c.set(func() { c.loss = 0.05 })
 					for range 400 {
 						c.step()

@@ -179,6 +179,20 @@ func messages[M cluster.Message](n *fakeNode) (list []M, at []time.Time) {
 	return list, at
 }
 
+// count counts the messages that the agent received.
+func (n *fakeNode) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.received)
+}
+
+// answers sets what the agent replies to probe requests.
+func (n *fakeNode) answers(probe func(cluster.ProbeRequest) cluster.ProbeReply) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.probe = probe
+}
+
 // forgetMessages empties what messages returns.
 func (n *fakeNode) forgetMessages() {
 	n.mu.Lock()

@@ -40,9 +40,9 @@ func TestTwoHolders(t *testing.T) {
 				t.Errorf("%s was notified of %v", n.member.Name, m)
 			}
 		}
-		b.probe = func(cluster.ProbeRequest) cluster.ProbeReply {
+		b.answers(func(cluster.ProbeRequest) cluster.ProbeReply {
 			return cluster.ProbeReply{Outcome: cluster.Answered, At: time.Now(), Binding: bindings[b]}
-		}
+		})
 		s := detector.Probe{Key: testKey(1), Holder: bindings[b].Holder.ID, Round: 7}
 		a.RequestProbe(s, []cluster.Binding{bindings[a]})
 		eventually(t, time.Second, "a reply", func() bool { m, _ := messages[cluster.ProbeReply](a); return len(m) > 0 })
@@ -188,9 +188,11 @@ func TestWithdrawToOthers(t *testing.T) {
 		if m, _ := messages[cluster.ProbeReply](c); len(m) != 0 || c.dropped(dropNoHolder) == 0 {
 			t.Errorf("one without a holder received %+v", m)
 		}
-		if ends != 3 {
-			t.Errorf("sent %d times", ends)
-		}
+		f.set(func() {
+			if ends != 3 {
+				t.Errorf("sent %d times", ends)
+			}
+		})
 		// The address is back before it could be sent again.
 		b.forgetMessages()
 		a.hold(testKey(1), 7)
@@ -200,9 +202,11 @@ func TestWithdrawToOthers(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		a.hold(testKey(1), 7)
 		time.Sleep(time.Minute)
-		if m, _ := messages[cluster.ProbeReply](b); len(m) != 0 || ends != 1 {
-			t.Errorf("sent %d times, received %+v", ends, m)
-		}
+		f.set(func() {
+			if m, _ := messages[cluster.ProbeReply](b); len(m) != 0 || ends != 1 {
+				t.Errorf("sent %d times, received %+v", ends, m)
+			}
+		})
 	})
 }
 
@@ -214,11 +218,11 @@ func TestAlone(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		s := n.Status()
-		if n.packets != 0 || s.Leases != 200 || s.Kept != 200 || s.Unacked != 0 || len(s.Problems) != 0 || len(s.Dropped) != 0 {
-			t.Errorf("%d packets, status %+v", n.packets, s)
-		}
-		if len(n.received) != 0 {
-			t.Errorf("received %v", n.received)
+		n.mu.Lock()
+		packets := n.packets
+		n.mu.Unlock()
+		if packets != 0 || n.count() != 0 || s.Leases != 200 || s.Kept != 200 || s.Unacked != 0 || len(s.Problems) != 0 || len(s.Dropped) != 0 {
+			t.Errorf("%d packets, status %+v", packets, s)
 		}
 	})
 }

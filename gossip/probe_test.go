@@ -93,7 +93,7 @@ func TestOutcomes(t *testing.T) {
 				held := b.binding(1)
 				held.Holder.InterfaceName, held.Holder.NetnsName = "veth1", "cni-1"
 				held.Holder.Pod = detector.Pod{Namespace: "prod", Name: "db-0", UID: "42"}
-				b.probe = func(q cluster.ProbeRequest) cluster.ProbeReply {
+				b.answers(func(q cluster.ProbeRequest) cluster.ProbeReply {
 					if q.Holder != b.probeOf(1).Holder || q.Key != testKey(1) || q.From != a.member.NodeID() {
 						t.Errorf("request %+v", q)
 					}
@@ -102,7 +102,7 @@ func TestOutcomes(t *testing.T) {
 						c.change(&r)
 					}
 					return r
-				}
+				})
 				sent := time.Now()
 				a.RequestProbe(b.probeOf(1), nil)
 				r := a.reply(t, 100*time.Millisecond)
@@ -126,7 +126,7 @@ func TestGoneMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := newFakeNet(t).startMany(2)
 		for outcome, want := range map[cluster.Outcome]cluster.Outcome{cluster.Answered: cluster.Gone, cluster.Unanswered: cluster.Unanswered} {
-			nodes[1].probe = func(cluster.ProbeRequest) cluster.ProbeReply { return cluster.ProbeReply{Outcome: outcome} }
+			nodes[1].answers(func(cluster.ProbeRequest) cluster.ProbeReply { return cluster.ProbeReply{Outcome: outcome} })
 			nodes[0].forgetMessages()
 			nodes[0].RequestProbe(nodes[1].probeOf(1), nil)
 			if r := nodes[0].reply(t, time.Second); r.Outcome != want || r.Binding.Evidence != 0 {
@@ -142,10 +142,10 @@ func TestProbeUnderLoss(t *testing.T) {
 		f := newFakeNet(t)
 		nodes := f.startMany(2)
 		a, b := nodes[0], nodes[1]
-		b.probe = func(cluster.ProbeRequest) cluster.ProbeReply {
+		b.answers(func(cluster.ProbeRequest) cluster.ProbeReply {
 			time.Sleep(100 * time.Millisecond) // as long as a pod may take
 			return cluster.ProbeReply{Outcome: cluster.Unanswered}
-		}
+		})
 		f.set(func() { f.loss = 0.3 })
 		const n = 200
 		for i := range n {
@@ -221,9 +221,9 @@ func TestProbeOverUpgrade(t *testing.T) {
 		nodes[0].RequestProbe(nodes[1].probeOf(1), nil)
 		time.Sleep(500 * time.Millisecond)
 		b := f.start("node-1", testBoot, 2)
-		b.probe = func(cluster.ProbeRequest) cluster.ProbeReply {
+		b.answers(func(cluster.ProbeRequest) cluster.ProbeReply {
 			return cluster.ProbeReply{Outcome: cluster.Answered, At: time.Now(), Binding: b.binding(1)}
-		}
+		})
 		if m := nodes[0].reply(t, time.Second); m.Outcome != cluster.Answered {
 			t.Errorf("reply %+v", m)
 		}
