@@ -17,7 +17,7 @@ const (
 	maxInbox = 4096
 	// maxCalls bounds the calls of the agent and the changes of members that wait: all leases and members can change
 	// at once.
-	maxCalls = lease.MaxLeases + lease.MaxWaiting + 1<<15
+	maxCalls = lease.MaxLeases + 1<<15
 	// maxPackets and maxTaken are how many of them are taken at once: others wait while they are handled.
 	maxPackets = 512
 	maxTaken   = 4096

@@ -68,7 +68,7 @@ func (g *Gossip) Status() cluster.Status {
 	}
 	if g.leases.Full() {
 		s.Problems = append(s.Problems, fmt.Sprintf(
-			"this node has more than %d addresses: the others are not compared with those of other nodes", s.Leases))
+			"this node has %d addresses: no more are compared with those of other nodes", s.Leases))
 	}
 	return s
 }

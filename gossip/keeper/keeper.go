@@ -40,7 +40,7 @@ const (
 	// maxLeases bounds all leases, maxOfSender those of one node, maxGone the remembered withdrawals: the oldest
 	// make room.
 	maxLeases   = 262144
-	maxOfSender = 16384
+	maxOfSender = 65536
 	maxGone     = 65536
 
 	// Of one node acceptBurst leases and withdrawals are accepted at once, and acceptRate per second.

@@ -18,10 +18,8 @@ import (
 )
 
 const (
-	// MaxLeases bounds the leases of one node: a keeper accepts no more from one.
-	MaxLeases = 16384
-	// MaxWaiting bounds those that wait for room: as many as an agent knows by default.
-	MaxWaiting = 65536
+	// MaxLeases bounds the leases of one node, as many as an agent knows by default.
+	MaxLeases = 65536
 
 	// Leases are refreshed after refreshAfter on average, refreshSpread more or less, so that a keeper
 	// forgets none that is lost twice.
@@ -83,31 +81,24 @@ type Table struct {
 	replicas int
 	leases   map[ID]*Lease
 	keys     map[detector.Key][]*Lease
-	waiting  map[ID]cluster.Binding // for room
 }
 
 // New returns an empty table, which puts its messages into a queue. Keepers are chosen from the roster.
 func New(r *roster.Roster, q *retry.Queue, replicas int) *Table {
-	return &Table{
-		roster: r, queue: q, replicas: replicas,
-		leases: make(map[ID]*Lease), keys: make(map[detector.Key][]*Lease), waiting: make(map[ID]cluster.Binding),
-	}
+	return &Table{roster: r, queue: q, replicas: replicas, leases: make(map[ID]*Lease), keys: make(map[detector.Key][]*Lease)}
 }
 
 // Len returns the number of leases.
 func (t *Table) Len() int { return len(t.leases) }
 
-// Full reports that some leases wait for room: their keepers are not informed.
-func (t *Table) Full() bool { return len(t.waiting) > 0 }
+// Full reports that there is no room for another lease.
+func (t *Table) Full() bool { return len(t.leases) >= MaxLeases }
 
-// Has reports whether this node has a lease of a key that does not wait.
+// Has reports whether this node has a lease of a key.
 func (t *Table) Has(k detector.Key) bool { return len(t.keys[k]) > 0 }
 
 // Live reports whether there is a lease of a holder.
-func (t *Table) Live(id ID) bool {
-	_, waits := t.waiting[id]
-	return waits || t.leases[id] != nil
-}
+func (t *Table) Live(id ID) bool { return t.leases[id] != nil }
 
 // Keeps reports whether a node is to keep a lease of a key.
 func (t *Table) Keeps(n *roster.Node, k detector.Key) bool {
@@ -121,18 +112,13 @@ func (l *Lease) keeper(n *roster.Node) *keeper {
 	return nil
 }
 
-// Set makes a lease or changes it. Its keepers are informed at once or, if there are too many leases, when there
-// is room for it. It returns false if too many wait already.
+// Set makes a lease or changes it, and informs its keepers. It returns false if there are too many.
 func (t *Table) Set(key detector.Key, b cluster.Binding, now time.Time) bool {
 	id := ID{key, b.Holder.ID}
 	l := t.leases[id]
 	switch {
-	case l == nil && len(t.leases) >= MaxLeases:
-		_, waits := t.waiting[id]
-		if waits = waits || len(t.waiting) < MaxWaiting; waits {
-			t.waiting[id] = b
-		}
-		return waits
+	case l == nil && t.Full():
+		return false
 	case l == nil:
 		l = &Lease{ID: id, Binding: b, hash: rank.KeyHash(key)}
 		for _, n := range t.roster.Keepers(l.hash, t.replicas) {
@@ -140,7 +126,6 @@ func (t *Table) Set(key detector.Key, b cluster.Binding, now time.Time) bool {
 		}
 		t.leases[id] = l
 		t.keys[key] = append(t.keys[key], l)
-		delete(t.waiting, id)
 	case same(l.Binding, b):
 		l.Binding = b
 		return true
@@ -160,7 +145,6 @@ func same(a, b cluster.Binding) bool {
 
 // Withdraw ends a lease, if there is one.
 func (t *Table) Withdraw(id ID, now time.Time) {
-	delete(t.waiting, id)
 	l := t.leases[id]
 	if l == nil {
 		return
@@ -179,10 +163,6 @@ func (t *Table) Withdraw(id ID, now time.Time) {
 		if k.informed && !t.queue.Put(k.Node, l, 0, now) {
 			t.Untold++
 		}
-	}
-	for id, b := range t.waiting { // any of them
-		t.Set(id.Key, b, now)
-		break
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
@@ -126,50 +127,22 @@ func TestOtherRole(t *testing.T) {
 	}
 }
 
-// What finds no room waits, and is leased when there is some.
 func TestBounds(t *testing.T) {
 	l := newLab(t, 0)
 	for i := range MaxLeases {
+		if l.Full() {
+			t.Fatal("it is full too early")
+		}
 		l.set(i)
 	}
-	if l.Full() {
-		t.Error("it is full too early")
-	}
-	for i := range 3 {
-		l.set(MaxLeases + i)
-	}
-	first, second, third := l.id(MaxLeases), l.id(MaxLeases+1), l.id(MaxLeases+2)
-	if !l.Full() || l.Len() != MaxLeases || l.Has(first.Key) || !l.Live(first) {
+	more := detector.Key{Network: "other", IP: key(1).IP}
+	if l.Set(more, l.binding(1), l.now) || !l.Full() || l.Len() != MaxLeases || l.Has(more) {
 		t.Errorf("full is %v with %d leases", l.Full(), l.Len())
 	}
-	l.ackDue()
-	l.set(MaxLeases + 1) // set again, it waits on
-	l.Withdraw(second, l.now)
-	if l.Live(second) {
-		t.Error("withdrawn while it waits, it is there")
-	}
-	l.Withdraw(l.id(1), l.now)
-	if sent := l.ackDue(); len(sent) != 2 { // the end of the one, and the other
-		t.Errorf("sent %d messages when there was room", len(sent))
-	}
-	if l.Has(first.Key) == l.Has(third.Key) || !l.Full() || l.Len() != MaxLeases {
-		t.Error("one of two that wait is to be leased")
-	}
+	l.set(1) // what is there can change
 	l.Withdraw(l.id(2), l.now)
-	if !l.Has(first.Key) || !l.Has(third.Key) || l.Has(second.Key) || l.Full() {
-		t.Errorf("full is %v", l.Full())
-	}
-}
-
-// There is an end to what waits, too.
-func TestWaitingIsBounded(t *testing.T) {
-	l := newLab(t, 0)
-	n := uint64(0)
-	for l.Set(key(1), l.binding(n+1), l.now) {
-		n++
-	}
-	if n != MaxLeases+MaxWaiting {
-		t.Errorf("%d leases, those that wait included", n)
+	if l.Full() || !l.Set(more, l.binding(1), l.now) {
+		t.Error("there is no room where one went")
 	}
 }
 

@@ -91,18 +91,19 @@ func (c converter) complete(b *cluster.Binding) {
 	b.Occurrences = max(b.Occurrences, 0)
 }
 
-// brief converts a binding and leaves out what only its own node may say of the holder.
-func (c converter) brief(b *cluster.Binding) {
+// brief converts a binding that supports a suspicion, and leaves out what only its own node may say of the holder.
+func (c converter) brief(b *cluster.Binding) bool {
 	b.Holder, b.FoundAtStart = detector.Holder{ID: b.Holder.ID, MAC: b.Holder.MAC}, false
 	c.id(&b.Holder.ID)
 	c.past(&b.FirstSeen, &b.LastSeen)
 	b.Occurrences = max(b.Occurrences, 0)
+	return valid(b.Holder.ID, b.Evidence, detector.Data)
 }
 
 // others converts a copy of other holders, and leaves out those that are invalid.
 func (c converter) others(list []cluster.Binding) (valid []cluster.Binding) {
 	for _, b := range list[:min(len(list), c.holders, maxOthers)] {
-		if c.brief(&b); validBinding(&b) {
+		if c.brief(&b) {
 			valid = append(valid, b)
 		}
 	}
@@ -112,9 +113,12 @@ func (c converter) others(list []cluster.Binding) (valid []cluster.Binding) {
 // The messages: each is converted, and reported to be valid or not.
 
 func (c converter) lease(l *Lease) bool {
-	c.brief(&l.Binding)
+	if l.Gone {
+		l.Binding = cluster.Binding{Holder: detector.Holder{ID: l.Binding.Holder.ID}}
+	}
+	ok := c.brief(&l.Binding) || l.Gone && ValidHolder(l.Binding.Holder.ID)
 	l.Binding.Holder.ID.Node, l.Binding.LastSeen = c.other, time.Time{}
-	return ValidKey(l.Key) && ValidHolder(l.Binding.Holder.ID) && (l.Gone || validBinding(&l.Binding))
+	return ok && ValidKey(l.Key)
 }
 
 func (c converter) ack(a *Ack) bool {
@@ -149,64 +153,70 @@ func (c converter) reply(r *ProbeReply) bool {
 }
 
 func (c converter) report(r *Report) bool {
-	if r.Conflict != nil {
-		conflict := *r.Conflict
-		c.conflict(&conflict)
-		r.Conflict = &conflict
-		return validConflict(&conflict)
+	switch {
+	case r.Conflict != nil:
+		r.Conflict = new(*r.Conflict)
+		return c.conflict(r.Conflict)
+	case r.Summary != nil:
+		r.Summary = &cluster.Summary{
+			Version: clean(r.Summary.Version, c.text), Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
+		}
 	}
-	if r.Summary == nil {
-		return false
-	}
-	r.Summary = &cluster.Summary{
-		Version: clean(r.Summary.Version, c.text), Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
-	}
-	return true
+	return r.Summary != nil
 }
 
 // counts converts a copy of the first of named numbers.
 func (c converter) counts(numbers map[string]int) map[string]int {
+	names := slices.Sorted(maps.Keys(numbers))
 	list := make(map[string]int)
-	for i, name := range slices.Sorted(maps.Keys(numbers)) {
-		if i < 4*c.holders {
-			list[clean(name, c.text)] = numbers[name]
-		}
+	for _, name := range names[:min(len(names), 4*c.holders)] {
+		list[clean(name, c.text)] = numbers[name]
 	}
 	return list
 }
 
 func (c converter) sentence() int { return min(4*c.text, maxSentence) }
 
-// documented converts a copy of the holders of a conflict or story. Their key travels once.
-func (c converter) documented(list []detector.Binding, key detector.Key) []detector.Binding {
-	list = slices.Clone(list[:min(len(list), c.holders)])
-	for i := range list {
-		c.documentedOne(&list[i])
-		list[i].Key = detector.Key{}
-		if c.other != "" {
-			list[i].Key = key
-		}
-	}
-	return list
-}
+// The elements of a document: each is converted, and reported to be valid or not.
 
-func (c converter) documentedOne(b *detector.Binding) {
+func (c converter) documented(b *detector.Binding) bool {
 	c.holder(&b.Holder)
 	c.past(&b.FirstSeen, &b.LastSeen)
+	return valid(b.Holder.ID, b.Evidence, detector.Forwarded)
 }
 
-func (c converter) conflict(v *detector.Conflict) {
+// listed converts a binding of a list; those of others are not for the sender to list.
+func (c converter) listed(b *detector.Binding) bool {
+	return c.documented(b) && b.Holder.ID.Node == c.other && ValidKey(b.Key)
+}
+
+// holdersOf converts a copy of the holders of a conflict or story. Their key travels once.
+func (c converter) holdersOf(key detector.Key, list *[]detector.Binding) bool {
+	ok := true
+	*list = slices.Clone((*list)[:min(len(*list), c.holders)])
+	for i := range *list {
+		b := &(*list)[i]
+		ok = c.documented(b) && ok
+		if b.Key = (detector.Key{}); c.other != "" {
+			b.Key = key
+		}
+	}
+	return ok
+}
+
+func (c converter) conflict(v *detector.Conflict) bool {
 	v.ID = clean(v.ID, c.text)
 	c.past(&v.SecondSeen, &v.SuspectedAt, &v.ConfirmedAt, &v.ResolvedAt)
-	v.Holders = c.documented(v.Holders, v.Key)
+	return c.holdersOf(v.Key, &v.Holders) && ValidKey(v.Key) && v.State >= detector.Suspected && v.State <= detector.Resolved &&
+		v.Scope >= detector.SameNode && v.Scope <= detector.PodHost
 }
 
-func (c converter) story(s *detector.Story) {
-	s.Verdict, s.Bindings = clean(s.Verdict, maxSentence), c.documented(s.Bindings, s.Key)
+func (c converter) story(s *detector.Story) bool {
+	s.Verdict = clean(s.Verdict, maxSentence)
+	ok := c.holdersOf(s.Key, &s.Bindings) && ValidKey(s.Key)
 	if s.Conflict != nil {
-		conflict := *s.Conflict
-		c.conflict(&conflict)
-		s.Conflict = &conflict
+		s.Conflict = new(*s.Conflict)
+		ok = c.conflict(s.Conflict) && ok
 	}
 	s.Notes = slices.Clone(s.Notes[max(len(s.Notes)-maxNotes, 0):])
 	for i := range s.Notes {
@@ -215,11 +225,14 @@ func (c converter) story(s *detector.Story) {
 		c.id(&n.Holder)
 		n.Text = clean(n.Text, maxSentence)
 	}
+	return ok
 }
 
-func (c converter) nextHop(h *cluster.NextHop) {
+func (c converter) nextHop(h *cluster.NextHop) bool {
 	c.id(&h.Holder)
 	h.Node, h.Device, h.Gateway = clean(h.Node, maxNodeID), clean(h.Device, c.text), h.Gateway.WithZone("")
+	return ValidKey(h.Key) && h.Kind >= cluster.NextHopUnknown && h.Kind <= cluster.NextHopNone &&
+		(h.Kind != cluster.NextHopHolder || ValidHolder(h.Holder))
 }
 
 // ValidKey reports whether other agents accept a key.
@@ -231,13 +244,9 @@ func ValidKey(k detector.Key) bool {
 // ValidHolder reports whether other agents accept a holder: it is a netns or, where that is not seen, an interface.
 func ValidHolder(h detector.HolderID) bool { return (h.Netns != 0) != (h.Ifindex != 0) }
 
-// validBinding reports whether a holder has an identity, and evidence that supports a suspicion.
-func validBinding(b *cluster.Binding) bool {
-	return ValidHolder(b.Holder.ID) && b.Evidence >= detector.Data && b.Evidence <= detector.Host
-}
-
-func validDocumented(b *detector.Binding) bool {
-	return ValidHolder(b.Holder.ID) && b.Evidence >= detector.Forwarded && b.Evidence <= detector.Host
+// valid reports whether a holder has an identity, and evidence that is strong enough.
+func valid(h detector.HolderID, e, least detector.Evidence) bool {
+	return ValidHolder(h) && e >= least && e <= detector.Host
 }
 
 // unprintable holds for control characters, for those that change the direction of text, and for bytes that are not

@@ -5,7 +5,6 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -37,17 +36,16 @@ func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) 
 		c.story(&s)
 		add(&w.Stories, s)
 	}
-	for _, conflict := range d.Conflicts {
-		c.conflict(&conflict)
-		add(&w.Conflicts, conflict)
+	for _, v := range d.Conflicts {
+		c.conflict(&v)
+		add(&w.Conflicts, v)
 	}
 	for _, h := range d.NextHops {
 		c.nextHop(&h)
 		add(&w.NextHops, h)
 	}
 	for _, b := range d.Bindings {
-		if b.Holder.ID.Node == node {
-			c.documentedOne(&b)
+		if c.listed(&b) {
 			add(&w.Bindings, b)
 		}
 	}
@@ -62,51 +60,22 @@ func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document
 		return d, unknown, err
 	}
 	c := receiving(node, now)
-	bindings := read(&unknown, &d.Bindings, w.Bindings, func(b *detector.Binding) bool {
-		c.documentedOne(b)
-		return ValidKey(b.Key) && validDocumented(b) && b.Holder.ID.Node == node
-	})
-	conflicts := read(&unknown, &d.Conflicts, w.Conflicts, func(v *detector.Conflict) bool {
-		c.conflict(v)
-		return validConflict(v)
-	})
-	stories := read(&unknown, &d.Stories, w.Stories, func(s *detector.Story) bool {
-		c.story(s)
-		return ValidKey(s.Key) && validHolders(s.Bindings) && (s.Conflict == nil || validConflict(s.Conflict))
-	})
-	hops := read(&unknown, &d.NextHops, w.NextHops, func(h *cluster.NextHop) bool {
-		c.nextHop(h)
-		return ValidKey(h.Key) && h.Kind >= cluster.NextHopUnknown && h.Kind <= cluster.NextHopNone &&
-			(h.Kind != cluster.NextHopHolder || ValidHolder(h.Holder))
-	})
-	d.Omitted = min(max(w.Omitted, 0), maxElements) + bindings + conflicts + stories + hops
+	d.Omitted = min(max(w.Omitted, 0), maxElements) + read(&unknown, &d.Bindings, w.Bindings, c.listed) +
+		read(&unknown, &d.Conflicts, w.Conflicts, c.conflict) + read(&unknown, &d.Stories, w.Stories, c.story) +
+		read(&unknown, &d.NextHops, w.NextHops, c.nextHop)
 	return d, unknown, nil
 }
 
-// read decodes the elements that are accepted, and returns the number of the others.
-func read[E any](unknown *bool, to *[]E, list []cbor.RawMessage, accept func(*E) bool) (refused int) {
+// read decodes the elements that are valid, and returns the number of the others.
+func read[E any](unknown *bool, to *[]E, list []cbor.RawMessage, convert func(*E) bool) (refused int) {
 	for _, raw := range list {
 		var e E
 		more, err := Unmarshal(raw, &e)
-		if *unknown = *unknown || more; err != nil || !accept(&e) {
+		if *unknown = *unknown || more; err != nil || !convert(&e) {
 			refused++
 			continue
 		}
 		*to = append(*to, e)
 	}
 	return refused
-}
-
-func validHolders(list []detector.Binding) bool {
-	for i := range list {
-		if !validDocumented(&list[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func validConflict(c *detector.Conflict) bool {
-	return ValidKey(c.Key) && c.State >= detector.Suspected && c.State <= detector.Resolved &&
-		c.Scope >= detector.SameNode && c.Scope <= detector.PodHost && validHolders(c.Holders)
 }

@@ -123,26 +123,19 @@ func Encode(message any, now time.Time) (k Kind, b []byte) {
 		c.text, c.holders = max(maxText>>cut, minText), maxOthers-cut
 		switch m := message.(type) {
 		case Lease:
-			c.lease(&m)
-			k, b = KindLease, Marshal(m)
+			k, b = KindLease, encode(&m, c.lease)
 		case Ack:
-			c.ack(&m)
-			k, b = KindAck, Marshal(m)
+			k, b = KindAck, encode(&m, c.ack)
 		case Notice:
-			c.notice(&m)
-			k, b = KindNotice, Marshal(m)
+			k, b = KindNotice, encode(&m, c.notice)
 		case End:
-			c.end(&m)
-			k, b = KindEnd, Marshal(m)
+			k, b = KindEnd, encode(&m, c.end)
 		case ProbeRequest:
-			c.request(&m)
-			k, b = KindRequest, Marshal(m)
+			k, b = KindRequest, encode(&m, c.request)
 		case ProbeReply:
-			c.reply(&m)
-			k, b = KindReply, Marshal(m)
+			k, b = KindReply, encode(&m, c.reply)
 		case Report:
-			c.report(&m)
-			k, b = KindReport, Marshal(m)
+			k, b = KindReport, encode(&m, c.report)
 		case Resend:
 			k, b = KindResend, Marshal(m)
 		default:
@@ -153,6 +146,11 @@ func Encode(message any, now time.Time) (k Kind, b []byte) {
 		}
 	}
 	return k, b
+}
+
+func encode[M any](m *M, convert func(*M) bool) []byte {
+	convert(m)
+	return Marshal(m)
 }
 
 // Decode decodes a packet that a node sent, and counts the messages that it leaves out because they are invalid, and
@@ -168,16 +166,15 @@ func Decode(b []byte, from string, now time.Time) (p Packet, invalid int, unknow
 }
 
 // keep removes invalid messages from a list and returns their number.
-func keep[M any](list *[]M, valid func(*M) bool) int {
-	before := len(*list)
+func keep[M any](list *[]M, valid func(*M) bool) (removed int) {
 	kept := (*list)[:0]
-	for i := range *list {
-		if m := &(*list)[i]; valid(m) {
-			kept = append(kept, *m)
+	for _, m := range *list {
+		if valid(&m) {
+			kept = append(kept, m)
 		}
 	}
-	*list = kept
-	return before - len(kept)
+	removed, *list = len(*list)-len(kept), kept
+	return removed
 }
 
 // Lease is a binding of the sender, for a keeper of its address. Sequence numbers of a sender grow with every
@@ -261,22 +258,20 @@ const (
 	maxNesting  = 16 // twice as much as there is
 )
 
-var encoding = func() cbor.EncMode {
-	mode, err := cbor.EncOptions{Sort: cbor.SortCoreDeterministic, Time: cbor.TimeUnixMicro}.EncMode()
-	if err != nil {
-		panic(err)
-	}
-	return mode
-}()
-
-// decoding is strict, lenient skips unknown fields.
-var decoding, lenient = decoder(cbor.ExtraDecErrorUnknownField), decoder(cbor.ExtraDecErrorNone)
+var (
+	encoding = must(cbor.EncOptions{Sort: cbor.SortCoreDeterministic, Time: cbor.TimeUnixMicro}.EncMode())
+	// decoding is strict, lenient skips unknown fields.
+	decoding, lenient = decoder(cbor.ExtraDecErrorUnknownField), decoder(cbor.ExtraDecErrorNone)
+)
 
 func decoder(unknown cbor.ExtraDecErrorCond) cbor.DecMode {
-	mode, err := cbor.DecOptions{
+	return must(cbor.DecOptions{
 		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: maxNesting, MaxArrayElements: maxElements, MaxMapPairs: maxElements,
 		IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden, UTF8: cbor.UTF8RejectInvalid, ExtraReturnErrors: unknown,
-	}.DecMode()
+	}.DecMode())
+}
+
+func must[M any](mode M, err error) M {
 	if err != nil {
 		panic(err)
 	}
