@@ -14,9 +14,7 @@ const (
 	dropAgent     = "agent busy"
 	dropLeases    = "too many leases of this node"
 	dropNodes     = "too many nodes"
-	dropHolders   = "too many holders of an address"
 	dropUnknown   = "unknown sender"
-	dropSelf      = "sent by this node"
 	dropAbout     = "about an unknown node"
 	dropPackets   = "packets of one node"
 	dropMessages  = "messages of one node"
@@ -26,9 +24,8 @@ const (
 	dropMalformed = "malformed message"
 	dropField     = "unknown field"
 
-	dropForeign  = "about another node's holder"
+	dropForeign  = "probe request for another node's holder"
 	dropInvalid  = "impossible lease"
-	dropEvidence = "lease without evidence"
 	dropNoHolder = "no holder here"
 	dropNoKeeper = "conflict notice from a node that is no keeper"
 	dropOurs     = "about this node"
@@ -57,6 +54,11 @@ func newCounters() *counters {
 
 func (c *counters) drop(reason string)         { c.add(c.dropped, reason, 1) }
 func (c *counters) dropN(reason string, n int) { c.add(c.dropped, reason, n) }
+func (c *counters) field(unknown bool) {
+	if unknown {
+		c.drop(dropField)
+	}
+}
 func (c *counters) send(k wire.Kind, n int)    { c.add(c.sent, k.String(), n) }
 func (c *counters) receive(k wire.Kind, n int) { c.add(c.received, k.String(), n) }
 func (c *counters) add(to map[string]uint64, what string, n int) {

@@ -20,7 +20,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/keeper"
 	"github.com/dupip/dupip/gossip/lease"
@@ -33,15 +32,14 @@ import (
 const (
 	// DefaultReplicas is how many keepers an address has: two of them may fail at once.
 	DefaultReplicas = 3
-	// maxReplicas bounds the cost of a wrong flag.
-	maxReplicas = 16
+	maxReplicas     = 16
 	// maxMessages bounds the messages that wait for the agent.
 	maxMessages = 4096
 )
 
 // Network is what carries messages between members and knows who they are: a [members.Members], where its methods
-// are described, or a simulation. Its methods are safe for concurrent use. It calls a [members.Handler]; neither
-// calls the other while it holds a lock.
+// are described, or a simulation. Its methods are safe for concurrent use. It calls a [members.Handler], but not
+// before Send or Rejoin return, which are called with a lock held.
 type Network interface {
 	Run(ctx context.Context) error
 	Send(to wire.MemberID, payload []byte) error
@@ -150,14 +148,4 @@ func (g *Gossip) deliver(m cluster.Message) bool {
 		g.count.drop(dropAgent)
 		return false
 	}
-}
-
-// Lease sends a binding of this node to the keepers of its address, now and at each refresh.
-func (g *Gossip) Lease(l cluster.Lease) {
-	g.in.call(func(now time.Time) { g.lease(l, now) })
-}
-
-// Withdraw ends a lease. It informs the keepers and these other nodes, NodeIDs, that have holders of the address.
-func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes []string) {
-	g.in.call(func(now time.Time) { g.withdraw(lease.ID{Key: key, Holder: holder}, otherNodes, now) })
 }

@@ -17,7 +17,10 @@ type (
 	// notice is a conflict notice of this keeper. It says what the keeper knows when it is sent.
 	notice struct{ key detector.Key }
 	// end reports to a node with another holder of the address that a holder of this node is gone.
-	end lease.ID
+	end struct {
+		key    detector.Key
+		holder detector.HolderID
+	}
 	// resend asks a node to send its leases again.
 	resend struct{}
 )
@@ -44,41 +47,39 @@ const (
 	resendEvery = 2 * time.Second
 )
 
-// own reports whether a holder is one of this node that others accept.
-func (g *Gossip) own(id lease.ID) bool {
-	switch {
-	case !wire.ValidKey(id.Key) || !wire.ValidHolder(id.Holder):
-		g.count.drop(dropInvalid)
-	case id.Holder.Node != g.roster.Self().ID:
-		g.count.drop(dropForeign)
-	default:
-		return true
-	}
-	return false
-}
-
-func (g *Gossip) lease(l cluster.Lease, now time.Time) {
-	switch {
-	case !g.own(lease.ID{Key: l.Key, Holder: l.Binding.Holder.ID}):
-	case l.Binding.Evidence < detector.Data || l.Binding.Evidence > detector.Host:
-		g.count.drop(dropEvidence)
-	case !g.leases.Set(l.Key, l.Binding, now):
-		g.count.drop(dropLeases)
-	}
-}
-
-func (g *Gossip) withdraw(id lease.ID, others []string, now time.Time) {
-	if !g.own(id) {
-		return
-	}
-	g.leases.Withdraw(id, now)
-	n := min(len(others), maxOthers)
-	g.count.dropN(dropEnds, len(others)-n)
-	for _, other := range others[:n] {
-		if n := g.roster.ByID(other); n != nil && n.Alive() && n != g.roster.Self() {
-			g.put(n, end(id), now)
+// Lease sends a binding of this node to the keepers of its address, now and at each refresh.
+func (g *Gossip) Lease(l cluster.Lease) {
+	g.in.call(func(now time.Time) {
+		b := l.Binding
+		if !g.own(l.Key, b.Holder.ID) || b.Evidence < detector.Data || b.Evidence > detector.Host {
+			g.count.drop(dropInvalid)
+		} else if !g.leases.Set(l.Key, b, now) {
+			g.count.drop(dropLeases)
 		}
-	}
+	})
+}
+
+// Withdraw ends a lease. It informs the keepers and these other nodes, NodeIDs, that have holders of the address.
+func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes []string) {
+	g.in.call(func(now time.Time) {
+		if !g.own(key, holder) {
+			g.count.drop(dropInvalid)
+			return
+		}
+		g.count.dropN(dropQueue, g.leases.Withdraw(lease.ID{Key: key, Holder: holder}, now))
+		few := otherNodes[:min(len(otherNodes), maxOthers)]
+		g.count.dropN(dropEnds, len(otherNodes)-len(few))
+		for _, other := range few {
+			if n := g.roster.ByID(other); n != nil && n.Alive() && n != g.roster.Self() {
+				g.put(n, end{key, holder}, now)
+			}
+		}
+	})
+}
+
+// own reports whether others accept a holder as one of this node.
+func (g *Gossip) own(key detector.Key, h detector.HolderID) bool {
+	return wire.ValidKey(key) && wire.ValidHolder(h) && h.Node == g.roster.Self().ID
 }
 
 // receiveEnd handles the end of a holder of the sender.
@@ -100,9 +101,10 @@ func (g *Gossip) receiveLease(from *roster.Node, l wire.Lease, now time.Time) {
 	}
 	if refused != keeper.Accepted {
 		g.count.drop(string(refused))
-		return
 	}
-	g.ack(from, wire.Ack{Seq: l.Seq, Others: others.Bindings, Total: others.Total}, now)
+	if refused == keeper.Accepted || refused == keeper.Overfull {
+		g.ack(from, wire.Ack{Seq: l.Seq, Others: others.Bindings, Total: others.Total}, now)
+	}
 }
 
 // receiveNotice handles a conflict notice of a keeper. Nobody else has a reason to send one.

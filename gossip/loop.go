@@ -81,38 +81,32 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 		n := change.Node
 		g.log.member(change, now)
 		switch change.Kind {
-		case roster.Came:
-			g.returned(n, now)
-			if n.IsAgent() {
-				g.leases.Came(n, now)
-			}
-			g.kept.Renewed(n, now)
-			if change.Again {
-				// It may not know that it was gone, and take its leases for acknowledged.
-				g.put(n, resend{}, now)
-			}
-			g.reportAll(n, now)
-		case roster.Renewed:
-			g.leases.Renewed(n, now)
-			g.kept.Renewed(n, now)
-			g.reportAll(n, now)
 		case roster.Went:
 			for _, m := range g.queue.RemoveAll(n) {
 				g.unanswered(m, now)
 			}
 			g.leases.Went(n, now)
+			continue
+		case roster.Renewed:
+			g.leases.Renewed(n, now)
+		case roster.Came:
+			g.returned(n, now)
+			if n.IsAgent() {
+				g.leases.Came(n, now)
+			}
+			if change.Again {
+				g.put(n, resend{}, now) // it may not know that it was gone, and take its leases for acknowledged
+			}
 		}
+		g.kept.Renewed(n, now)
+		g.reportAll(n, now)
 	}
 }
 
 // receive handles a datagram.
 func (g *Gossip) receive(in packet, now time.Time) {
 	from := g.roster.Sender(in.from)
-	switch {
-	case from == g.roster.Self():
-		g.count.drop(dropSelf)
-		return
-	case from == nil:
+	if from == nil || from == g.roster.Self() {
 		g.count.drop(dropUnknown)
 		return
 	}
@@ -123,9 +117,7 @@ func (g *Gossip) receive(in packet, now time.Time) {
 	}
 	g.returned(from, now)
 	m, invalid, unknown, err := wire.Decode(in.payload, from.ID, now)
-	if unknown {
-		g.count.drop(dropField)
-	}
+	g.count.field(unknown)
 	if err != nil {
 		invalid++
 	}

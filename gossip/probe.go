@@ -30,19 +30,13 @@ func (r *request) Policy() *retry.Policy { return requestPolicy }
 // [cluster.ProbeReply]; without one in time its outcome is Unreachable.
 func (g *Gossip) RequestProbe(p detector.Probe, own []cluster.Binding) {
 	r := &request{p, own, time.Now()}
-	if !g.in.call(func(now time.Time) { g.request(r, now) }) {
+	if !g.in.call(func(now time.Time) {
+		to := g.roster.ByID(p.Holder.Node)
+		if to == nil || !to.Alive() || to == g.roster.Self() || !wire.ValidKey(p.Key) || !wire.ValidHolder(p.Holder) || !g.put(to, r, now) {
+			g.unanswered(r, now)
+		}
+	}) {
 		g.deliver(cluster.ProbeReply{Probe: p, Outcome: cluster.Unreachable, At: r.sent})
-	}
-}
-
-func (g *Gossip) request(r *request, now time.Time) {
-	to := g.roster.ByID(r.probe.Holder.Node)
-	switch {
-	case to == nil, !to.Alive(), to == g.roster.Self(), !wire.ValidKey(r.probe.Key), !wire.ValidHolder(r.probe.Holder):
-		g.unanswered(r, now)
-	case !g.queue.Put(to, r, 0, now):
-		g.count.drop(dropQueue)
-		g.unanswered(r, now)
 	}
 }
 
@@ -147,28 +141,25 @@ func (g *Gossip) receiveRequest(from *roster.Node, m wire.ProbeRequest, now time
 
 // ReplyProbe answers the [cluster.ProbeRequest] with that ID of a node.
 func (g *Gossip) ReplyProbe(to string, id uint64, r cluster.ProbeReply) {
-	g.in.call(func(now time.Time) { g.replyProbe(to, id, r, now) })
-}
-
-func (g *Gossip) replyProbe(to string, id uint64, r cluster.ProbeReply, now time.Time) {
-	var a *askedProbe
-	n := g.roster.ByID(to)
-	if n != nil {
-		a = g.asked.find(n.Incarnation, id)
-	}
-	if a == nil || a.reply != nil || r.Outcome < cluster.Answered || r.Outcome > cluster.Refused {
-		g.count.drop(dropReply)
-		return
-	}
-	a.reply = &wire.ProbeReply{ID: id, Key: a.key, Outcome: r.Outcome, Reason: r.Reason, Answered: r.At, RetryAt: r.RetryAt}
-	switch {
-	case r.Binding.Evidence == 0 && r.Outcome == cluster.Answered:
-		a.reply.Outcome = cluster.Gone // it went meanwhile
-	case r.Outcome != cluster.Gone:
-		a.reply.Binding = r.Binding
-	}
-	a.reply.Binding.Holder.ID = a.holder
-	if n.Alive() {
-		g.out.add(n, *a.reply, now)
-	}
+	g.in.call(func(now time.Time) {
+		var a *askedProbe
+		n := g.roster.ByID(to)
+		if n != nil {
+			a = g.asked.find(n.Incarnation, id)
+		}
+		if a == nil || a.reply != nil || r.Outcome < cluster.Answered || r.Outcome > cluster.Refused {
+			g.count.drop(dropReply)
+			return
+		}
+		a.reply = &wire.ProbeReply{ID: id, Key: a.key, Outcome: r.Outcome, Reason: r.Reason, Answered: r.At, RetryAt: r.RetryAt}
+		switch {
+		case r.Binding.Evidence == 0 && r.Outcome == cluster.Answered:
+			a.reply.Outcome = cluster.Gone // it went meanwhile
+		case r.Outcome != cluster.Gone:
+			a.reply.Binding = r.Binding
+		}
+		if a.reply.Binding.Holder.ID = a.holder; n.Alive() {
+			g.out.add(n, *a.reply, now)
+		}
+	})
 }

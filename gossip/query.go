@@ -32,7 +32,7 @@ const (
 
 var (
 	errQueries = errors.New("too many queries are under way; try again in a moment")
-	errNobody  = errors.New("no agent of that name is alive")
+	errNobody  = errors.New("no other agent of that name is known")
 )
 
 // Query requests documents from the other members, and hands them over as they come, one at a time. It returns the
@@ -106,9 +106,7 @@ func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, re
 	}
 	g.count.receive(wire.KindQueryReply, 1)
 	d, unknown, err := wire.UnmarshalDocument(reply, m.NodeID(), time.Now())
-	if unknown {
-		g.count.drop(dropField)
-	}
+	g.count.field(unknown)
 	return d, err
 }
 
@@ -122,7 +120,7 @@ func (g *Gossip) queried(node string) (live, dead []cluster.Member) {
 		case n == g.roster.Self(), node != "" && n.Name != node, !n.IsAgent():
 		case n.Alive():
 			live = append(live, n.Member)
-		case n.State == cluster.Dead && g.roster.Namesake(n) == nil:
+		case n.State == cluster.Dead && !g.roster.HasNamesake(n):
 			dead = append(dead, n.Member)
 		}
 	}
@@ -140,9 +138,7 @@ type serving struct {
 func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 	var q wire.Query
 	unknown, err := wire.Unmarshal(request, &q)
-	if unknown {
-		g.count.drop(dropField)
-	}
+	g.count.field(unknown)
 	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryStories || q.Kind == cluster.QueryStories && !q.IP.IsValid() {
 		g.count.drop(dropMalformed)
 		return nil

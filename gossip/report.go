@@ -36,29 +36,27 @@ func (r *report) Policy() *retry.Policy { return reportPolicy }
 
 // ReportConflict informs the reporters of a conflict that began, changed or ended: then its state is resolved, also if
 // the suspicion faded.
-func (g *Gossip) ReportConflict(c detector.Conflict) {
-	g.in.call(func(now time.Time) { g.report(&report{conflict: &c}, now) })
-}
+func (g *Gossip) ReportConflict(c detector.Conflict) { g.report(&report{conflict: &c}) }
 
 // ReportSummary informs the reporters of the state of this node.
-func (g *Gossip) ReportSummary(s cluster.Summary) {
-	g.in.call(func(now time.Time) { g.report(&report{summary: &s}, now) })
-}
+func (g *Gossip) ReportSummary(s cluster.Summary) { g.report(&report{summary: &s}) }
 
-func (g *Gossip) report(r *report, now time.Time) {
-	switch _, known := g.reports[r.Identity()]; {
-	case r.conflict != nil && r.conflict.State == detector.Resolved:
-		delete(g.reports, r.Identity())
-	case known || len(g.reports) < maxReports:
-		g.reports[r.Identity()] = r
-	default:
-		g.count.drop(dropReports)
-	}
-	for n := range g.roster.All() {
-		if n.Role == cluster.Reporter && n.Alive() {
-			g.put(n, r, now)
+func (g *Gossip) report(r *report) {
+	g.in.call(func(now time.Time) {
+		switch _, known := g.reports[r.Identity()]; {
+		case r.conflict != nil && r.conflict.State == detector.Resolved:
+			delete(g.reports, r.Identity())
+		case known || len(g.reports) < maxReports:
+			g.reports[r.Identity()] = r
+		default:
+			g.count.drop(dropReports)
 		}
-	}
+		for n := range g.roster.All() {
+			if n.Role == cluster.Reporter && n.Alive() {
+				g.put(n, r, now)
+			}
+		}
+	})
 }
 
 // reportAll informs a reporter that is new of all that is open.

@@ -21,7 +21,7 @@ func TestChain(t *testing.T) {
 	for i, n := range nodes {
 		l.pass(time.Millisecond)
 		others, notify, refused := l.accept(n, pod(1, 1))
-		if refused != Accepted {
+		if want := map[bool]Refusal{true: Overfull}[i >= maxHolders]; refused != want {
 			t.Fatalf("holder %d is refused: %s", i, refused)
 		}
 		switch {
@@ -45,8 +45,8 @@ func TestChain(t *testing.T) {
 			partners[text(others)] = true
 		}
 	}
-	if l.Len() != maxHolders || l.Overfull != 20 {
-		t.Errorf("%d leases, %d not kept", l.Len(), l.Overfull)
+	if l.Len() != maxHolders {
+		t.Errorf("%d leases", l.Len())
 	}
 	if len(partners) != 20 {
 		t.Errorf("the last 20 are notified of %d others", len(partners))
@@ -74,14 +74,14 @@ func TestRoom(t *testing.T) {
 	if !kept(nodes[10]) || !kept(nodes[3]) {
 		t.Fatal("they are not there")
 	}
-	if l.accept(l.node("late", 1), pod(1, 1)); l.Overfull != 0 || kept(nodes[10]) {
+	if _, _, why := l.accept(l.node("late", 1), pod(1, 1)); why != Accepted || kept(nodes[10]) {
 		t.Error("a pod found no room before a host")
 	}
 	l.gone(nodes[3])
-	if l.accept(l.node("later", 1), host(1)); l.Overfull != 0 || kept(nodes[3]) {
+	if _, _, why := l.accept(l.node("later", 1), host(1)); why != Accepted || kept(nodes[3]) {
 		t.Error("the living found no room before the dead")
 	}
-	if l.accept(l.node("latest", 1), host(1)); l.Overfull != 1 || l.Len() != maxHolders {
+	if _, _, why := l.accept(l.node("latest", 1), host(1)); why != Overfull || l.Len() != maxHolders {
 		t.Error("there was room for one too many")
 	}
 }

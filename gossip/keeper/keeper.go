@@ -47,13 +47,14 @@ const (
 	acceptRate, acceptBurst = 1000, 5000
 )
 
-// Refusal says why a lease was not accepted. Such a lease is not acknowledged, so that its node sends it again
-// later.
+// Refusal says why a lease was not accepted. Unless that is Overfull, such a lease is not acknowledged, so that its
+// node sends it again later.
 type Refusal string
 
-// The refusals.
+// The refusals. Overfull: the address has too many holders; the lease was matched, but not kept.
 const (
 	Accepted      Refusal = ""
+	Overfull      Refusal = "too many holders of an address"
 	RefusedRate   Refusal = "lease rate of a node"
 	RefusedSender Refusal = "too many leases of a node"
 	RefusedAll    Refusal = "too many leases"
@@ -76,9 +77,6 @@ type Table struct {
 	leases   list.List // those that have not ended
 	gone     list.List // withdrawals
 	renewals []renewal
-	// Overfull counts the leases that were matched, but not kept, because their key has too
-	// many holders.
-	Overfull uint64
 }
 
 // entry is one key. Its records are in the order in which the holders came.
@@ -160,8 +158,7 @@ func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others O
 		case t.leases.Len() >= maxLeases:
 			return Others{}, nil, RefusedAll
 		case !t.room(e, s, &l.Binding):
-			t.Overfull++
-			return t.matchOnly(e, s, &l.Binding), nil, Accepted
+			return t.matchOnly(e, s, &l.Binding), nil, Overfull
 		}
 		if r != nil {
 			t.drop(r) // it comes anew, behind the others

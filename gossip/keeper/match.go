@@ -145,4 +145,4 @@ func (t *Table) conflicting(s *sender, b *cluster.Binding, o *record) bool {
 }
 
 // there reports that a node was not booted anew.
-func (t *Table) there(n *roster.Node) bool { return n.Alive() || t.roster.Namesake(n) == nil }
+func (t *Table) there(n *roster.Node) bool { return n.Alive() || !t.roster.HasNamesake(n) }

@@ -74,8 +74,6 @@ func (l *Lease) Policy() *retry.Policy {
 
 // Table is all leases of this node. It is not safe for concurrent use.
 type Table struct {
-	// Untold counts the withdrawals that a keeper was not informed of, because too many wait.
-	Untold   uint64
 	roster   *roster.Roster
 	queue    *retry.Queue
 	replicas int
@@ -143,11 +141,12 @@ func same(a, b cluster.Binding) bool {
 		a.Occurrences == b.Occurrences && a.FirstSeen.Equal(b.FirstSeen)
 }
 
-// Withdraw ends a lease, if there is one.
-func (t *Table) Withdraw(id ID, now time.Time) {
+// Withdraw ends a lease, if there is one. It returns how many keepers are not informed, because too many withdrawals
+// wait.
+func (t *Table) Withdraw(id ID, now time.Time) (uninformed int) {
 	l := t.leases[id]
 	if l == nil {
-		return
+		return 0
 	}
 	delete(t.leases, id)
 	rest := slices.DeleteFunc(t.keys[id.Key], func(other *Lease) bool { return other == l })
@@ -161,9 +160,10 @@ func (t *Table) Withdraw(id ID, now time.Time) {
 	for _, k := range l.keepers {
 		// Who was never informed need not know that it is over.
 		if k.informed && !t.queue.Put(k.Node, l, 0, now) {
-			t.Untold++
+			uninformed++
 		}
 	}
+	return uninformed
 }
 
 // inform has a keeper informed of a lease after a time.

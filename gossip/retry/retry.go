@@ -51,13 +51,12 @@ type id struct {
 
 type item struct {
 	id
-	message Message
-	policy  *Policy
-	seq     uint64
-	tries   int
-	first   time.Time // when it was sent first
-	next    time.Time
-	index   int
+	message     Message
+	policy      *Policy
+	seq         uint64
+	tries       int
+	first, next time.Time // when it was and is to be sent
+	index       int
 }
 
 // New returns an empty queue.
@@ -128,8 +127,7 @@ func (q *Queue) Next() time.Time {
 	return q.items[0].next
 }
 
-// Waiting returns the message with a sequence number that was sent to a node. It returns nil if there is none: it was
-// replaced, acknowledged or given up.
+// Waiting returns the message with a sequence number that was sent to a node, nil if it does not wait any more.
 func (q *Queue) Waiting(to *roster.Node, seq uint64) Message {
 	if i := q.bySeq[seq]; i != nil && i.to == to && i.tries > 0 {
 		return i.message
@@ -137,8 +135,7 @@ func (q *Queue) Waiting(to *roster.Node, seq uint64) Message {
 	return nil
 }
 
-// Remove removes the message to a node with an identity and returns it, nil if there is none, and whether it may have
-// been received.
+// Remove removes the message to a node with an identity. It returns it, nil if there is none, and whether it was sent.
 func (q *Queue) Remove(to *roster.Node, identity any) (m Message, sent bool) {
 	i := q.byID[id{to, identity}]
 	if i == nil {
@@ -190,15 +187,13 @@ func (h items) Swap(i, j int) {
 }
 
 func (h *items) Push(x any) {
-	i := x.(*item)
-	i.index = len(*h)
-	*h = append(*h, i)
+	x.(*item).index = len(*h)
+	*h = append(*h, x.(*item))
 }
 
 func (h *items) Pop() any {
 	last := len(*h) - 1
 	i := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
+	*h = slices.Delete(*h, last, last+1)
 	return i
 }

@@ -24,7 +24,7 @@ const (
 	// keepGone is how long nodes that are gone are remembered: longer than any lease of theirs lives.
 	keepGone = 10 * time.Minute
 	// replacedAfter is how long a node must have been there to be replaced by another boot of the same
-	// name at the same address. Of two that were first heard of together, nobody knows which is there.
+	// name at the same address. Of two that came together, nobody knows which is there.
 	replacedAfter = 5 * time.Second
 	// namesakesAfter is how long two agents of one name must be there together to be namesakes: one that
 	// was cut off or started again is found dead before.
@@ -136,27 +136,16 @@ func (r *Roster) All() func(yield func(*Node) bool) {
 	}
 }
 
-// Namesake returns a node of the same name and another boot that is alive, or nil.
-func (r *Roster) Namesake(n *Node) *Node {
-	for _, s := range r.byName[n.Name] {
-		if s != n && s.Alive() {
-			return s
-		}
-	}
-	return nil
+// HasNamesake reports whether a node of the same name and another boot is alive.
+func (r *Roster) HasNamesake(n *Node) bool {
+	return slices.ContainsFunc(r.byName[n.Name], func(s *Node) bool { return s != n && s.Alive() })
 }
 
 // BootedAnew reports that the boot of a node with a NodeID is not there any more, known or not, but another
 // one of the same name is.
 func (r *Roster) BootedAnew(nodeID string) bool {
-	there := false
-	for _, n := range r.byName[cluster.NodeName(nodeID)] {
-		if n.Alive() && n.ID == nodeID {
-			return false
-		}
-		there = there || n.Alive()
-	}
-	return there
+	n := r.ByID(nodeID)
+	return (n == nil || !n.Alive()) && slices.ContainsFunc(r.byName[cluster.NodeName(nodeID)], (*Node).Alive)
 }
 
 // Keepers returns the k agents with the highest scores for the hash of a key, the highest first; fewer if there are
@@ -328,7 +317,7 @@ func list(all []cluster.Member, nodes []*Node, now time.Time, complete func(*Nod
 			all = append(all, n.Member)
 		}
 		for _, o := range n.runs {
-			present, namesake := o.id == n.Incarnation, hasNamesake(nodes, &o, now)
+			present, namesake := o.id == n.Incarnation, isNamesake(nodes, &o, now)
 			if !n.IsAgent() || !present && !namesake {
 				continue
 			}
@@ -348,8 +337,8 @@ func list(all []cluster.Member, nodes []*Node, now time.Time, complete func(*Nod
 	return all
 }
 
-// hasNamesake reports whether another agent of the same node name is there for as long, at another address.
-func hasNamesake(nodes []*Node, o *run, now time.Time) bool {
+// isNamesake reports whether another agent of the same node name is there for as long, at another address.
+func isNamesake(nodes []*Node, o *run, now time.Time) bool {
 	for _, n := range nodes {
 		for _, other := range n.runs {
 			if other.Address != o.Address && min(now.Sub(other.Since), now.Sub(o.Since)) >= namesakesAfter {
