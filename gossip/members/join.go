@@ -86,8 +86,6 @@ func (m *Members) join(ctx context.Context) {
 		case <-ctx.Done():
 			m.peers.write(m.addresses())
 			return
-		case <-m.rejoin:
-			m.joinAll(ctx, firstOf(m.addresses(), joinAtOnce))
 		case <-timer.C:
 		}
 		m.joinRound(ctx)
@@ -104,10 +102,7 @@ func (m *Members) join(ctx context.Context) {
 // Rejoin exchanges the list of members with some of them at once: they may have given this one up while
 // it was suspended. It does not block.
 func (m *Members) Rejoin() {
-	select {
-	case m.rejoin <- struct{}{}:
-	default:
-	}
+	go m.joinAll(context.Background(), firstOf(m.addresses(), joinAtOnce))
 }
 
 // jitter is about as long, so that many nodes do not do the same at once.

@@ -218,7 +218,7 @@ func TestLongPartition(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				for _, n := range nodes {
 					if n.problems() != "" {
-						t.Errorf("%s: problems %q", n.Self().Name, n.problems())
+						t.Errorf("%s: problems %q", n.self.Name, n.problems())
 					}
 				}
 			})

@@ -101,7 +101,6 @@ type Members struct {
 	leaving   atomic.Bool
 	peers     *peersFile
 	joins     *joins
-	rejoin    chan struct{}
 	unknown   resync // members of which no news has come yet
 	returned  resync // members that were lost
 
@@ -137,9 +136,7 @@ func CheckKey(opts Options) error {
 // Open listens, but does not join yet. [Members.Run] must be called, which also closes what Open opened.
 // Errors are for users.
 func Open(opts Options) (*Members, error) {
-	m := &Members{
-		opts: opts, log: cmp.Or(opts.Log, slog.Default()), rejoin: make(chan struct{}, 1), present: make(map[wire.MemberID]presence),
-	}
+	m := &Members{opts: opts, log: cmp.Or(opts.Log, slog.Default()), present: make(map[wire.MemberID]presence)}
 	if err := m.metadata().check(); err != nil {
 		return nil, err
 	}
@@ -213,9 +210,6 @@ func (m *Members) listen() error {
 
 // local reports whether an address means something on one machine or link only.
 func local(addr netip.Addr) bool { return addr.IsLoopback() || addr.IsLinkLocalUnicast() }
-
-// Self is this agent.
-func (m *Members) Self() Member { return m.self }
 
 // Run joins the cluster, and joins again whatever was lost, until ctx ends; then it leaves, within two
 // seconds, and closes what is open. Call it once.

@@ -91,7 +91,7 @@ func (n *node) others() string {
 func (n *node) problems() string { return strings.Join(n.Status().Problems, "\n") }
 
 // address is where it is.
-func (n *node) address() netip.AddrPort { return netip.MustParseAddrPort(n.Self().Address) }
+func (n *node) address() netip.AddrPort { return netip.MustParseAddrPort(n.self.Address) }
 
 // output is a log that tests read.
 type output struct {
@@ -187,7 +187,7 @@ func (n *node) kill() { n.port.Close() }
 func joining(others ...*node) func(*Options) {
 	return func(o *Options) {
 		for _, n := range others {
-			o.Join = append(o.Join, n.Self().Address)
+			o.Join = append(o.Join, n.self.Address)
 		}
 	}
 }
@@ -252,19 +252,19 @@ func TestClusterOfFive(t *testing.T) {
 	complete(t, limit, nodes...)
 	for _, n := range nodes {
 		for i := 1; i <= 5; i++ {
-			if name := fmt.Sprintf("n%d", i); n.saw("+"+name) == (name == n.Self().Name) {
-				t.Errorf("%s was notified of %v", n.Self().Name, n.changes)
+			if name := fmt.Sprintf("n%d", i); n.saw("+"+name) == (name == n.self.Name) {
+				t.Errorf("%s was notified of %v", n.self.Name, n.changes)
 			}
 		}
 	}
 
-	message, to := strings.Repeat("m", transport.MaxPayload), nodes[3].Self().ID
+	message, to := strings.Repeat("m", transport.MaxPayload), nodes[3].self.ID
 	if err := nodes[1].Send(to, []byte(message)); err != nil {
 		t.Fatal(err)
 	}
 	within(t, "the message is there", limit, func() bool { return nodes[3].got(message) })
 	for name, err := range map[string]error{
-		"nobody": nodes[1].Send(12345, nil), "itself": nodes[1].Send(nodes[1].Self().ID, nil),
+		"nobody": nodes[1].Send(12345, nil), "itself": nodes[1].Send(nodes[1].self.ID, nil),
 	} {
 		if !errors.Is(err, ErrUnknownMember) {
 			t.Errorf("sending to %s: %v", name, err)
@@ -288,7 +288,7 @@ func TestClusterOfFive(t *testing.T) {
 		if err := n.Send(to, nil); !errors.Is(err, ErrUnknownMember) {
 			t.Errorf("sending to one that left: %v", err)
 		}
-		if status := n.Status(); len(status.Problems) > 0 || status.Address != n.Self().Address || !status.Encrypted || status.Label != "test" {
+		if status := n.Status(); len(status.Problems) > 0 || status.Address != n.self.Address || !status.Encrypted || status.Label != "test" {
 			t.Errorf("status %+v", status)
 		}
 	}
@@ -309,7 +309,7 @@ func TestFullDatagrams(t *testing.T) {
 		complete(t, 10*time.Minute, nodes...) // nobody sends anything, so that the last news takes its time
 		for _, n := range nodes {
 			if got := n.Status().Dropped["oversize"]; got > 0 {
-				t.Errorf("%s: %d datagrams were too large", n.Self().Name, got)
+				t.Errorf("%s: %d datagrams were too large", n.self.Name, got)
 			}
 		}
 	})
@@ -322,7 +322,7 @@ func TestLeavingIsNotDying(t *testing.T) {
 		a.lose(randomLoss(0.05))
 		time.Sleep(time.Minute)
 		for i, n := range nodes[10:] {
-			name := n.Self().Name
+			name := n.self.Name
 			if i%2 == 0 {
 				n.kill()
 			} else {
@@ -334,7 +334,7 @@ func TestLeavingIsNotDying(t *testing.T) {
 			for _, other := range nodes[:10] {
 				within(t, name+" is gone", time.Minute, func() bool { return other.saw("="+name) || other.saw("-"+name) })
 				if other.saw("="+name) == (i%2 == 0) {
-					t.Errorf("%s: %v", other.Self().Name, other.changes)
+					t.Errorf("%s: %v", other.self.Name, other.changes)
 				}
 			}
 		}
@@ -357,12 +357,12 @@ func TestSuccessor(t *testing.T) {
 				nodes[2].kill()
 				next := open(t, a, 3, joining(nodes[0]), test.change)
 				for _, n := range nodes[:2] {
-					within(t, "the next one is there", time.Second, func() bool { return n.at(next.Self().ID).IsValid() })
+					within(t, "the next one is there", time.Second, func() bool { return n.at(next.self.ID).IsValid() })
 				}
 				complete(t, 30*time.Second, nodes[0], nodes[1], next)
 				for _, n := range nodes[:2] {
-					if !n.at(next.Self().ID).IsValid() || n.Send(nodes[2].Self().ID, nil) == nil {
-						t.Errorf("%s: %v", n.Self().Name, n.changes)
+					if !n.at(next.self.ID).IsValid() || n.Send(nodes[2].self.ID, nil) == nil {
+						t.Errorf("%s: %v", n.self.Name, n.changes)
 					}
 				}
 			})

@@ -119,7 +119,7 @@ func TestLossIsNoProblem(t *testing.T) {
 		}
 		for _, n := range nodes {
 			if len(n.changes) != 4 {
-				t.Errorf("%s: %v", n.Self().Name, n.changes)
+				t.Errorf("%s: %v", n.self.Name, n.changes)
 			}
 		}
 	})

@@ -26,7 +26,7 @@ func TestUnknownMember(t *testing.T) {
 				t.Fatal("the news came all the same")
 			}
 			a.lose(nil)
-			joined.Send(deaf.Self().ID, []byte("hello")) //nolint:errcheck // it is there
+			joined.Send(deaf.self.ID, []byte("hello")) //nolint:errcheck // it is there
 			if took := complete(t, time.Minute, nodes...); took > newsTime+time.Second {
 				t.Errorf("known after %s", took)
 			}
@@ -49,7 +49,7 @@ func TestLostMember(t *testing.T) {
 			time.Sleep(time.Minute)
 			a.lose(nil)
 			took := within(t, "it is there", time.Minute, func() bool {
-				lost.transport.Send(nodes[0].Self().ID, nodes[0].address(), []byte("hello")) //nolint:errcheck // as good as lost
+				lost.transport.Send(nodes[0].self.ID, nodes[0].address(), []byte("hello")) //nolint:errcheck // as good as lost
 				return nodes[0].count() == 3
 			})
 			if took > time.Second {
@@ -67,7 +67,7 @@ func TestNewsComesLater(t *testing.T) {
 		nodes := openCluster(t, a, 2)
 		time.Sleep(time.Minute)
 		third := prepare(t, a, 3, joining(nodes[1]))
-		third.transport.Send(nodes[0].Self().ID, nodes[0].address(), []byte("hello")) //nolint:errcheck // it is there
+		third.transport.Send(nodes[0].self.ID, nodes[0].address(), []byte("hello")) //nolint:errcheck // it is there
 		time.Sleep(newsTime / 2)
 		third.run()
 		complete(t, newsTime/2, append(nodes, third)...)
@@ -99,7 +99,7 @@ func TestManyUnknownMembers(t *testing.T) {
 		unknown = open(t, a, 4, joining(nodes[1]))
 		time.Sleep(3 * time.Second)
 		a.lose(nil)
-		unknown.Send(nodes[0].Self().ID, []byte("hello")) //nolint:errcheck // it is there
+		unknown.Send(nodes[0].self.ID, []byte("hello")) //nolint:errcheck // it is there
 		complete(t, newsTime+time.Second, append(nodes, unknown)...)
 		if lines := strings.Count(nodes[0].log.String(), "\n"); lines > 20 {
 			t.Errorf("%d lines of log", lines)
