@@ -29,7 +29,7 @@ const (
 	dropNoHolder = "no holder here"
 	dropNoKeeper = "conflict notice from a node that is no keeper"
 	dropOurs     = "about this node"
-	dropEnds     = "too many other holders"
+	dropOthers   = "too many other holders"
 	dropUnasked  = "reply without a request"
 	dropAsked    = "too many probe requests"
 	dropReply    = "probe reply without a request"

@@ -129,7 +129,9 @@ func TestQuota(t *testing.T) {
 			"requests": func() any {
 				return wire.ProbeRequest{ID: seq, Key: testKey(1), Holder: detector.HolderID{Node: victim.member.NodeID(), Netns: 1}}
 			},
-			"ends": func() any { return wire.End{Seq: seq, Key: testKey(99), Holder: flooder.binding(1).Holder.ID} },
+			"ends": func() any {
+				return wire.Lease{Seq: seq, Key: testKey(99), Binding: flooder.binding(1), Gone: true}
+			},
 		} {
 			victim.forgetMessages()
 			flood(2000, 10, message)
@@ -187,7 +189,6 @@ func TestHostile(t *testing.T) {
 			{dropAbout, b.member.ID, encoded(about(3, "x/y"))},
 			{dropOurs, b.member.ID, encoded(about(3, a.member.NodeID()))},
 			{dropUnasked, b.member.ID, encoded(wire.ProbeReply{ID: 7, Key: testKey(3), Outcome: cluster.Gone, Binding: b.binding(1)})},
-			{dropNoHolder, b.member.ID, encoded(wire.End{Seq: 1, Key: testKey(1), Holder: b.binding(1).Holder.ID})},
 			{dropForeign, b.member.ID, encoded(wire.ProbeRequest{ID: 1, Key: testKey(3), Holder: b.binding(1).Holder.ID})},
 			{dropReporter, b.member.ID, encoded(wire.Report{Seq: 1, Summary: new(cluster.Summary)})},
 		} {
@@ -257,7 +258,7 @@ func TestImpossibleLeases(t *testing.T) {
 		n.Withdraw(testKey(1), detector.HolderID{Node: "x/y", Netns: 1}, []string{"node-1/" + testBoot})
 		n.Withdraw(testKey(1), n.binding(1).Holder.ID, slices.Repeat([]string{"node-1/" + testBoot}, maxOthers+3))
 		time.Sleep(time.Second)
-		if s := n.Status(); s.Leases != 0 || s.Dropped[dropInvalid] != 5 || s.Dropped[dropEnds] != 3 || s.Sent["withdrawal"] != 1 {
+		if s := n.Status(); s.Leases != 0 || s.Dropped[dropInvalid] != 5 || s.Dropped[dropOthers] != 3 || s.Sent["lease"] != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -286,7 +287,7 @@ func TestFlapping(t *testing.T) {
 			messages += len(n.queue.RemoveAll(m))
 		}
 		n.state.Unlock()
-		if most := 32768 + endPolicy.Max; messages > most || messages < 1000 || packets > maxWaiting {
+		if most := 32768; messages > most || messages < 1000 || packets > maxWaiting {
 			t.Errorf("%d messages, %d packets", messages, packets)
 		}
 		if s := n.Status(); s.Leases != 0 || s.Dropped[dropQueue] == 0 {

@@ -16,27 +16,17 @@ import (
 type (
 	// notice is a conflict notice of this keeper. It says what the keeper knows when it is sent.
 	notice struct{ key detector.Key }
-	// end reports to a node with another holder of the address that a holder of this node is gone.
-	end struct {
-		key    detector.Key
-		holder detector.HolderID
-	}
 	// resend asks a node to send its leases again.
 	resend struct{}
 )
 
-var (
-	noticePolicy = &retry.Policy{
-		Pauses: []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second},
-		GiveUp: 30 * time.Second, Max: 32768, Urgent: true,
-	}
-	endPolicy = &retry.Policy{Pauses: noticePolicy.Pauses, GiveUp: 10 * time.Second, Max: 8192, Urgent: true}
-)
+var noticePolicy = &retry.Policy{
+	Pauses: []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second},
+	GiveUp: 30 * time.Second, Max: 32768, Urgent: true,
+}
 
 func (m notice) Identity() any         { return m }
 func (m notice) Policy() *retry.Policy { return noticePolicy }
-func (m end) Identity() any            { return m }
-func (m end) Policy() *retry.Policy    { return endPolicy }
 func (m resend) Identity() any         { return m }
 func (m resend) Policy() *retry.Policy { return noticePolicy }
 
@@ -66,14 +56,15 @@ func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes
 			g.count.drop(dropInvalid)
 			return
 		}
-		g.count.dropN(dropQueue, g.leases.Withdraw(lease.ID{Key: key, Holder: holder}, now))
 		few := otherNodes[:min(len(otherNodes), maxOthers)]
-		g.count.dropN(dropEnds, len(otherNodes)-len(few))
+		g.count.dropN(dropOthers, len(otherNodes)-len(few))
+		var others []*roster.Node
 		for _, other := range few {
 			if n := g.roster.ByID(other); n != nil && n.Alive() && n != g.roster.Self() {
-				g.put(n, end{key, holder}, now)
+				others = append(others, n)
 			}
 		}
+		g.count.dropN(dropQueue, g.leases.Withdraw(lease.ID{Key: key, Holder: holder}, others, now))
 	})
 }
 
@@ -82,19 +73,13 @@ func (g *Gossip) own(key detector.Key, h detector.HolderID) bool {
 	return wire.ValidKey(key) && wire.ValidHolder(h) && h.Node == g.roster.Self().ID
 }
 
-// receiveEnd handles the end of a holder of the sender.
-func (g *Gossip) receiveEnd(from *roster.Node, m wire.End, now time.Time) {
-	switch {
-	case !g.leases.Has(m.Key):
-		g.count.drop(dropNoHolder)
-	case !g.deliverOf(from, cluster.ProbeReply{Probe: detector.Probe{Key: m.Key, Holder: m.Holder}, Outcome: cluster.Gone, At: now}, now):
+// receiveLease handles a lease as its keeper, and notifies the nodes of other holders. The end of one is news for
+// the holders here, too.
+func (g *Gossip) receiveLease(from *roster.Node, l wire.Lease, now time.Time) {
+	gone := cluster.ProbeReply{Probe: detector.Probe{Key: l.Key, Holder: l.Binding.Holder.ID}, Outcome: cluster.Gone, At: now}
+	if l.Gone && from != g.roster.Self() && g.leases.Has(l.Key) && !g.deliverOf(from, gone, now) {
 		return // it is sent again
 	}
-	g.ack(from, wire.Ack{Seq: m.Seq}, now)
-}
-
-// receiveLease handles a lease as its keeper, and notifies the nodes of other holders.
-func (g *Gossip) receiveLease(from *roster.Node, l wire.Lease, now time.Time) {
 	others, notify, refused := g.kept.Accept(from, l, now)
 	for _, n := range notify {
 		g.put(n, notice{l.Key}, now)

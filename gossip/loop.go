@@ -125,7 +125,6 @@ func (g *Gossip) receive(in packet, now time.Time) {
 	each(g, from, now, wire.KindAck, m.Acks, g.receiveAck)
 	each(g, from, now, wire.KindReply, m.Replies, g.receiveReply)
 	each(g, from, now, wire.KindNotice, m.Notices, g.receiveNotice)
-	each(g, from, now, wire.KindEnd, m.Ends, g.receiveEnd)
 	each(g, from, now, wire.KindRequest, m.Requests, g.receiveRequest)
 	each(g, from, now, wire.KindLease, m.Leases, g.receiveLease)
 	each(g, from, now, wire.KindResend, m.Resends, g.receiveResend)

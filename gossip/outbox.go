@@ -125,17 +125,15 @@ func (g *Gossip) send(now time.Time) time.Time {
 func (g *Gossip) message(d retry.Due) any {
 	switch m := d.Message.(type) {
 	case *lease.Lease:
+		if m.Gone && g.leases.Live(m.ID) {
+			return nil // the holder has the address again
+		}
 		return wire.Lease{Seq: d.Seq, Key: m.Key, Gone: m.Gone, Binding: m.Binding}
 	case notice:
 		if others := g.kept.Others(d.To, m.key); len(others.Bindings) > 0 {
 			return wire.Notice{Seq: d.Seq, Key: m.key, Others: others.Bindings, Total: others.Total}
 		}
 		return nil
-	case end:
-		if g.leases.Live(lease.ID{Key: m.key, Holder: m.holder}) {
-			return nil // it has the address again
-		}
-		return wire.End{Seq: d.Seq, Key: m.key, Holder: m.holder}
 	case resend:
 		return wire.Resend{Seq: d.Seq}
 	case *request:

@@ -18,7 +18,7 @@ var (
 		string(cluster.Alive), string(cluster.Suspect), string(cluster.Dead), string(cluster.Left),
 	}
 	messageTypes = []string{
-		"lease", "ack", "conflict_notice", "withdrawal", "probe_request", "probe_reply", "report", "resend", "query", "query_reply",
+		"lease", "ack", "conflict_notice", "probe_request", "probe_reply", "report", "resend", "query", "query_reply",
 	}
 )
 

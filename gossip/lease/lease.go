@@ -141,12 +141,12 @@ func same(a, b cluster.Binding) bool {
 		a.Occurrences == b.Occurrences && a.FirstSeen.Equal(b.FirstSeen)
 }
 
-// Withdraw ends a lease, if there is one. It returns how many keepers are not informed, because too many withdrawals
-// wait.
-func (t *Table) Withdraw(id ID, now time.Time) (uninformed int) {
+// Withdraw ends a lease, and informs its keepers and other nodes, also if there was none. It returns how many are not
+// informed, because too many withdrawals wait.
+func (t *Table) Withdraw(id ID, others []*roster.Node, now time.Time) (uninformed int) {
 	l := t.leases[id]
 	if l == nil {
-		return 0
+		l = &Lease{ID: id, Binding: cluster.Binding{Holder: detector.Holder{ID: id.Holder}}}
 	}
 	delete(t.leases, id)
 	rest := slices.DeleteFunc(t.keys[id.Key], func(other *Lease) bool { return other == l })
@@ -158,8 +158,13 @@ func (t *Table) Withdraw(id ID, now time.Time) (uninformed int) {
 	}
 	l.Gone = true
 	for _, k := range l.keepers {
-		// Who was never informed need not know that it is over.
-		if k.informed && !t.queue.Put(k.Node, l, 0, now) {
+		// A keeper that was never informed need not know that it is over.
+		if k.informed && !slices.Contains(others, k.Node) {
+			others = append(others, k.Node)
+		}
+	}
+	for _, n := range others {
+		if !t.queue.Put(n, l, 0, now) {
 			uninformed++
 		}
 	}

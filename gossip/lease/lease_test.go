@@ -248,9 +248,9 @@ func TestWithdraw(t *testing.T) {
 	if !l.Keeps(first[0].To, key(1)) || l.Keeps(first[0].To, key(2)) {
 		t.Error("the keepers are wrong")
 	}
-	l.Withdraw(l.id(1), l.now)
-	l.Withdraw(l.id(1), l.now)
-	l.Withdraw(l.id(2), l.now)
+	l.Withdraw(l.id(1), nil, l.now)
+	l.Withdraw(l.id(1), nil, l.now)
+	l.Withdraw(l.id(2), nil, l.now)
 	if l.Has(key(1)) || l.Live(l.id(1)) || l.Len() != 0 || l.Keeps(first[0].To, key(1)) {
 		t.Error("the lease is there")
 	}
@@ -281,7 +281,7 @@ func TestWhoIsInformedOfTheEnd(t *testing.T) {
 		b.Occurrences = 1
 		l.Set(key(1), b, l.now)
 	}
-	end := func(l *lab) { l.Withdraw(l.id(1), l.now) }
+	end := func(l *lab) { l.Withdraw(l.id(1), nil, l.now) }
 	set := func(l *lab) { l.set(1) }
 	send := func(l *lab) { l.due() }
 	ack := func(l *lab) { l.ackDue() }
@@ -316,7 +316,7 @@ func TestBackAgain(t *testing.T) {
 	l := newLab(t, 10)
 	l.set(1)
 	before := l.ackDue()
-	l.Withdraw(l.id(1), l.now)
+	l.Withdraw(l.id(1), nil, l.now)
 	gone := l.due()
 	l.set(1)
 	for _, d := range gone {

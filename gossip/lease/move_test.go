@@ -107,7 +107,7 @@ func TestKeeperRenewed(t *testing.T) {
 		t.Errorf("sent %+v", sent)
 	}
 	l.join("n1", 3)
-	l.Withdraw(l.id(1), l.now)
+	l.Withdraw(l.id(1), nil, l.now)
 	if sent := l.ackDue(); slices.Contains(receivers(sent), "n1") {
 		t.Error("sent the end of what it never knew")
 	}
@@ -140,7 +140,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("full is %v with %d leases", l.Full(), l.Len())
 	}
 	l.set(1) // what is there can change
-	l.Withdraw(l.id(2), l.now)
+	l.Withdraw(l.id(2), nil, l.now)
 	if l.Full() || !l.Set(more, l.binding(1), l.now) {
 		t.Error("there is no room where one went")
 	}
@@ -155,7 +155,7 @@ func TestFlappingIsBounded(t *testing.T) {
 		b := l.binding(i + 1)
 		l.Set(key(int(i)), b, l.now)
 		l.q.Due(l.now, 100)
-		uninformed += l.Withdraw(ID{key(int(i)), b.Holder.ID}, l.now)
+		uninformed += l.Withdraw(ID{key(int(i)), b.Holder.ID}, nil, l.now)
 	}
 	waiting := 0
 	for _, m := range l.r.Keepers(0, 100) {

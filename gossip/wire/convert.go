@@ -131,11 +131,6 @@ func (c converter) notice(n *Notice) bool {
 	return ValidKey(n.Key)
 }
 
-func (c converter) end(e *End) bool {
-	e.Holder.Node = c.other
-	return ValidKey(e.Key) && ValidHolder(e.Holder)
-}
-
 func (c converter) request(r *ProbeRequest) bool {
 	r.Others = c.others(r.Others)
 	for i := range r.Others {

@@ -117,9 +117,9 @@ func TestRefused(t *testing.T) {
 func TestInvalid(t *testing.T) {
 	lease := Lease{Seq: 1, Key: v4, Binding: binding("")}
 	notice := Notice{Seq: 1, Key: v4, Others: []cluster.Binding{seen(otherNode)}}
+	end := Lease{Seq: 1, Key: v4, Binding: binding(""), Gone: true}
 	request := ProbeRequest{ID: 1, Key: v4, Holder: detector.HolderID{Node: ourNode, Netns: 7}}
 	reply := ProbeReply{ID: 1, Key: v4, Outcome: cluster.Answered, Binding: complete("")}
-	end := End{Seq: 1, Key: v4, Holder: detector.HolderID{Netns: 7}}
 	conflict := sampleConflict()
 	keys := map[string]detector.Key{
 		"no network": {IP: v4.IP}, "a long network": {Network: strings.Repeat("n", maxNetwork+1), IP: v4.IP}, "a network with a new line": {Network: "a\nb", IP: v4.IP},
@@ -138,7 +138,7 @@ func TestInvalid(t *testing.T) {
 	}
 	for name, id := range holders {
 		l, q, r, e, c := lease, request, reply, end, conflict
-		l.Binding.Holder.ID, q.Holder, r.Binding.Holder.ID, e.Holder = id, id, id, id
+		l.Binding.Holder.ID, q.Holder, r.Binding.Holder.ID, e.Binding.Holder.ID = id, id, id, id
 		c.Holders = slices.Clone(c.Holders)
 		c.Holders[1].Holder.ID = id
 		for i, m := range []any{l, q, r, e, Report{Seq: 1, Conflict: &c}} {

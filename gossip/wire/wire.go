@@ -39,11 +39,10 @@ type Packet struct {
 	Leases   []Lease        `cbor:"1,keyasint,omitempty"`
 	Acks     []Ack          `cbor:"2,keyasint,omitempty"`
 	Notices  []Notice       `cbor:"3,keyasint,omitempty"`
-	Ends     []End          `cbor:"4,keyasint,omitempty"`
-	Requests []ProbeRequest `cbor:"5,keyasint,omitempty"`
-	Replies  []ProbeReply   `cbor:"6,keyasint,omitempty"`
-	Reports  []Report       `cbor:"7,keyasint,omitempty"`
-	Resends  []Resend       `cbor:"8,keyasint,omitempty"`
+	Requests []ProbeRequest `cbor:"4,keyasint,omitempty"`
+	Replies  []ProbeReply   `cbor:"5,keyasint,omitempty"`
+	Reports  []Report       `cbor:"6,keyasint,omitempty"`
+	Resends  []Resend       `cbor:"7,keyasint,omitempty"`
 }
 
 // Kind is a kind of message.
@@ -54,7 +53,6 @@ const (
 	KindLease Kind = iota + 1
 	KindAck
 	KindNotice
-	KindEnd
 	KindRequest
 	KindReply
 	KindReport
@@ -66,7 +64,7 @@ const (
 )
 
 var kindNames = [Kinds]string{
-	"", "lease", "ack", "conflict_notice", "withdrawal", "probe_request", "probe_reply", "report", "resend", "query", "query_reply",
+	"", "lease", "ack", "conflict_notice", "probe_request", "probe_reply", "report", "resend", "query", "query_reply",
 }
 
 // String returns the name used in metric labels.
@@ -128,8 +126,6 @@ func Encode(message any, now time.Time) (k Kind, b []byte) {
 			k, b = KindAck, encode(&m, c.ack)
 		case Notice:
 			k, b = KindNotice, encode(&m, c.notice)
-		case End:
-			k, b = KindEnd, encode(&m, c.end)
 		case ProbeRequest:
 			k, b = KindRequest, encode(&m, c.request)
 		case ProbeReply:
@@ -160,7 +156,7 @@ func Decode(b []byte, from string, now time.Time) (p Packet, invalid int, unknow
 		return Packet{}, 0, unknown, err
 	}
 	c := receiving(from, now)
-	invalid += keep(&p.Leases, c.lease) + keep(&p.Acks, c.ack) + keep(&p.Notices, c.notice) + keep(&p.Ends, c.end) +
+	invalid += keep(&p.Leases, c.lease) + keep(&p.Acks, c.ack) + keep(&p.Notices, c.notice) +
 		keep(&p.Requests, c.request) + keep(&p.Replies, c.reply) + keep(&p.Reports, c.report)
 	return p, invalid, unknown, nil
 }
@@ -177,7 +173,7 @@ func keep[M any](list *[]M, valid func(*M) bool) (removed int) {
 	return removed
 }
 
-// Lease is a binding of the sender, for a keeper of its address. Sequence numbers of a sender grow with every
+// Lease is a binding of the sender, for a keeper of its address; the end of one also for nodes with other holders. Sequence numbers of a sender grow with every
 // message; for one binding the highest counts.
 type Lease struct {
 	Seq     uint64          `cbor:"1,keyasint"`
@@ -200,13 +196,6 @@ type Notice struct {
 	Key    detector.Key      `cbor:"2,keyasint"`
 	Others []cluster.Binding `cbor:"3,keyasint"`
 	Total  int               `cbor:"4,keyasint,omitzero"`
-}
-
-// End reports to a node that has another holder of the address that a holder of the sender is gone.
-type End struct {
-	Seq    uint64            `cbor:"1,keyasint"`
-	Key    detector.Key      `cbor:"2,keyasint"`
-	Holder detector.HolderID `cbor:"3,keyasint"`
 }
 
 // ProbeRequest asks whether a holder of the receiver has an address now. Others are the sender's own.
