@@ -31,7 +31,6 @@ const (
 	dropOurs     = "about this node"
 	dropOthers   = "too many other holders"
 	dropUnasked  = "reply without a request"
-	dropAsked    = "too many probe requests"
 	dropReply    = "probe reply without a request"
 	dropQueries  = "too many queries"
 	dropReports  = "too many open conflicts"

@@ -24,6 +24,7 @@ import (
 	"github.com/dupip/dupip/gossip/keeper"
 	"github.com/dupip/dupip/gossip/lease"
 	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/gossip/recent"
 	"github.com/dupip/dupip/gossip/retry"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
@@ -78,7 +79,7 @@ type Gossip struct {
 	leases  *lease.Table  // this node's
 	kept    *keeper.Table // everybody's
 	out     outbox
-	asked   asked // probe requests of other nodes
+	asked   recent.Map[askedID, askedProbe] // probe requests of other nodes
 	reports map[any]*report
 }
 
@@ -100,6 +101,7 @@ func New(opts Options) (*Gossip, error) {
 		serving: serving{own: make(chan struct{}, maxQueries), limit: rate.NewLimiter(documentRate, documentBurst)},
 		roster:  roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
 		peers:   make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[any]*report),
+		asked: recent.Map[askedID, askedProbe]{Half: maxAsked},
 	}
 	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))
 	g.kept = keeper.New(g.roster)

@@ -41,7 +41,6 @@ func (g *Gossip) turn(paused bool, now time.Time) (next time.Time) {
 		g.network.Rejoin()
 		g.leases.Resend(nil, now)
 	}
-	g.asked.expire(now)
 	packets, calls := g.in.take()
 	for _, call := range calls {
 		call(now)

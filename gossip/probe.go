@@ -81,18 +81,9 @@ func (g *Gossip) receiveReply(from *roster.Node, m wire.ProbeReply, now time.Tim
 	}
 }
 
-const (
-	// rememberFor is how long at least a probe request of another node and its reply are remembered, should it come
-	// again because the reply was lost. maxAsked bounds those.
-	rememberFor = 5 * time.Second
-	maxAsked    = 8192
-)
-
-// asked are the probe requests of other nodes, with their replies: those since a time, and those before.
-type asked struct {
-	since          time.Time
-	recent, before map[askedID]*askedProbe
-}
+// maxAsked bounds the probe requests of other nodes that are remembered with their replies, should they come again
+// because the reply was lost. Twice as many are for some time.
+const maxAsked = 4096
 
 // askedID identifies a probe request as its sender does.
 type askedID struct {
@@ -107,35 +98,19 @@ type askedProbe struct {
 	reply  *wire.ProbeReply
 }
 
-// expire forgets what is not remembered any more.
-func (a *asked) expire(now time.Time) {
-	if now.Sub(a.since) >= rememberFor {
-		a.since, a.recent, a.before = now, make(map[askedID]*askedProbe), a.recent
-	}
-}
-
-// find returns a request that is remembered, or nil.
-func (a *asked) find(incarnation wire.MemberID, id uint64) *askedProbe {
-	if p := a.recent[askedID{incarnation, id}]; p != nil {
-		return p
-	}
-	return a.before[askedID{incarnation, id}]
-}
-
 // receiveRequest handles a probe request. One that comes again is answered from memory, or when its reply is there.
 func (g *Gossip) receiveRequest(from *roster.Node, m wire.ProbeRequest, now time.Time) {
-	a := g.asked.find(from.Incarnation, m.ID)
+	id := askedID{from.Incarnation, m.ID}
+	a := g.asked.Get(id, nil)
 	switch {
 	case a != nil && a.reply != nil:
 		g.out.add(from, *a.reply, now)
 	case a != nil:
 	case m.Holder.Node != g.roster.Self().ID:
 		g.count.drop(dropForeign)
-	case len(g.asked.recent) >= maxAsked:
-		g.count.drop(dropAsked)
 	// Without room for it now there may be when it comes again.
 	case g.deliverOf(from, cluster.ProbeRequest{ID: m.ID, From: from.ID, Key: m.Key, Holder: m.Holder, Bindings: m.Others}, now):
-		g.asked.recent[askedID{from.Incarnation, m.ID}] = &askedProbe{key: m.Key, holder: m.Holder}
+		g.asked.Get(id, func() *askedProbe { return &askedProbe{key: m.Key, holder: m.Holder} })
 	}
 }
 
@@ -145,7 +120,7 @@ func (g *Gossip) ReplyProbe(to string, id uint64, r cluster.ProbeReply) {
 		var a *askedProbe
 		n := g.roster.ByID(to)
 		if n != nil {
-			a = g.asked.find(n.Incarnation, id)
+			a = g.asked.Get(askedID{n.Incarnation, id}, nil)
 		}
 		if a == nil || a.reply != nil || r.Outcome < cluster.Answered || r.Outcome > cluster.Refused {
 			g.count.drop(dropReply)

@@ -101,7 +101,7 @@ func (t *Transport) open(b []byte) (from wire.MemberID, k kind, payload []byte, 
 	case k != kindMemberlist && k != kindOwn:
 		return 0, 0, nil, dropMalformed
 	// Without a key anybody could exhaust the window of anybody.
-	case t.keys != nil && !t.windows.get(from, func() *window { return new(window) }).accept(binary.BigEndian.Uint64(inner[8:])):
+	case t.keys != nil && !t.windows.Get(from, func() *window { return new(window) }).accept(binary.BigEndian.Uint64(inner[8:])):
 		return 0, 0, nil, dropReplay
 	}
 	return from, k, payload, 0

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/dupip/dupip/gossip/recent"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -234,8 +235,8 @@ func (n *node) open2(b []byte) (wire.MemberID, kind, []byte, drop) {
 	return (&Transport{Options: n.Options, label: n.label, first: n.first, keys: n.keys, windows: newWindows()}).open(b)
 }
 
-func newWindows() recent[wire.MemberID, window] {
-	return recent[wire.MemberID, window]{half: maxWindows}
+func newWindows() recent.Map[wire.MemberID, window] {
+	return recent.Map[wire.MemberID, window]{Half: maxWindows}
 }
 
 // Each step sends the datagram with that number; the numbers of a sender begin with 0 here.

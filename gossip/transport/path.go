@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/dupip/dupip/gossip/recent"
 )
 
 const (
@@ -36,8 +38,8 @@ type paths struct {
 	free   *rate.Limiter
 
 	mu       sync.Mutex
-	proven   recent[netip.AddrPort, struct{}]
-	unproven recent[netip.AddrPort, path]
+	proven   recent.Map[netip.AddrPort, struct{}]
+	unproven recent.Map[netip.AddrPort, path]
 }
 
 type path struct {
@@ -48,7 +50,7 @@ type path struct {
 
 func newPaths() *paths {
 	p := &paths{free: rate.NewLimiter(freeRate, freeRate)}
-	p.proven.half, p.unproven.half = maxProven, maxUnproven
+	p.proven.Half, p.unproven.Half = maxProven, maxUnproven
 	rand.Read(p.secret[:])
 	return p
 }
@@ -57,7 +59,7 @@ func newPaths() *paths {
 func (p *paths) prove(at netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.proven.get(at, func() *struct{} { return new(struct{}) })
+	p.proven.Get(at, func() *struct{} { return new(struct{}) })
 }
 
 // outgoing returns what to send to an address instead of a datagram: the datagram itself, a token to be
@@ -65,10 +67,10 @@ func (p *paths) prove(at netip.AddrPort) {
 func (p *paths) outgoing(at netip.AddrPort, b []byte, label uint32, now time.Time) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.proven.get(at, nil) != nil {
+	if p.proven.Get(at, nil) != nil {
 		return b
 	}
-	to := p.unproven.get(at, func() *path { return new(path) })
+	to := p.unproven.Get(at, func() *path { return new(path) })
 	switch {
 	case to.budget >= len(b):
 		to.budget -= len(b)
@@ -86,8 +88,8 @@ func (p *paths) incoming(b []byte, from netip.AddrPort, label uint32) (out []byt
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := new(path)
-	if p.proven.get(from, nil) == nil {
-		of = p.unproven.get(from, func() *path { return of })
+	if p.proven.Get(from, nil) == nil {
+		of = p.unproven.Get(from, func() *path { return of })
 		of.budget = min(of.budget+amplification*len(b), maxBudget)
 	}
 	if len(b) != probeSize || b[0] != byteProbe && b[0] != byteAnswer || binary.BigEndian.Uint32(b[1:]) != label {
@@ -99,7 +101,7 @@ func (p *paths) incoming(b []byte, from netip.AddrPort, label uint32) (out []byt
 		return append(appendHeader(nil, byteAnswer, label, 0), token...), true
 	}
 	if hmac.Equal(token, p.token(from)) {
-		p.proven.get(from, func() *struct{} { return new(struct{}) })
+		p.proven.Get(from, func() *struct{} { return new(struct{}) })
 		out, of.waiting = of.waiting, nil
 	}
 	return out, true
@@ -124,14 +126,14 @@ const (
 // sources bounds the datagrams of each address. Only the goroutine that receives uses it.
 type sources struct {
 	all *rate.Limiter
-	of  recent[netip.Addr, rate.Limiter]
+	of  recent.Map[netip.Addr, rate.Limiter]
 }
 
 func newSources() *sources {
-	return &sources{rate.NewLimiter(allRate, allBurst), recent[netip.Addr, rate.Limiter]{half: maxSources}}
+	return &sources{rate.NewLimiter(allRate, allBurst), recent.Map[netip.Addr, rate.Limiter]{Half: maxSources}}
 }
 
 func (s *sources) allow(from netip.Addr, now time.Time) bool {
-	of := s.of.get(from, func() *rate.Limiter { return rate.NewLimiter(sourceRate, sourceBurst) })
+	of := s.of.Get(from, func() *rate.Limiter { return rate.NewLimiter(sourceRate, sourceBurst) })
 	return of.AllowN(now, 1) && s.all.AllowN(now, 1)
 }

@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"testing"
 	"time"
-
-	"github.com/dupip/dupip/gossip/wire"
 )
 
 var someLabel = hashLabel("test")
@@ -101,7 +99,7 @@ func TestProven(t *testing.T) {
 			t.Errorf("%s: %d bytes are sent", what, len(out))
 		}
 		for _, at := range []netip.AddrPort{address(1), address(2)} {
-			if p.proven.get(at, nil) != nil {
+			if p.proven.Get(at, nil) != nil {
 				t.Fatalf("%s proves %s", what, at)
 			}
 		}
@@ -154,13 +152,13 @@ func TestPathsAreBounded(t *testing.T) {
 	if out := p.outgoing(address(-1), make([]byte, MaxDatagram), someLabel, now); len(out) != MaxDatagram {
 		t.Error("it is not proven any more")
 	}
-	if kept := len(p.unproven.young) + len(p.unproven.old); kept > 2*maxUnproven {
+	if kept := p.unproven.Len(); kept > 2*maxUnproven {
 		t.Errorf("%d addresses are kept", kept)
 	}
 	for range 1000 {
 		p.incoming(make([]byte, MaxDatagram), address(0), someLabel)
 	}
-	if to := p.unproven.get(address(0), nil); to == nil || to.budget != maxBudget {
+	if to := p.unproven.Get(address(0), nil); to == nil || to.budget != maxBudget {
 		t.Errorf("the budget is %+v", to)
 	}
 }
@@ -242,27 +240,10 @@ func TestSourcesAreBounded(t *testing.T) {
 	if taken != allBurst {
 		t.Errorf("%d are taken at once, want %d", taken, allBurst)
 	}
-	if kept := len(s.of.young) + len(s.of.old); kept > 2*maxSources {
+	if kept := s.of.Len(); kept > 2*maxSources {
 		t.Errorf("%d addresses are kept", kept)
 	}
 	if now = now.Add(time.Second); !s.allow(one, now) {
 		t.Error("nothing is taken later")
-	}
-}
-
-// What is used is kept, what is not makes room.
-func TestRecent(t *testing.T) {
-	r := recent[wire.MemberID, int]{half: 10}
-	created := 0
-	get := func(id wire.MemberID) *int { return r.get(id, func() *int { created++; return new(created) }) }
-	first := get(1)
-	for id := range wire.MemberID(100) {
-		get(100 + id)
-		if id%3 == 0 && get(1) != first {
-			t.Fatalf("what is used is lost after %d", id)
-		}
-	}
-	if len(r.young)+len(r.old) > 2*r.half || r.get(100, nil) != nil || r.get(199, nil) == nil || created != 101 {
-		t.Errorf("%d and %d are kept, %d created", len(r.young), len(r.old), created)
 	}
 }

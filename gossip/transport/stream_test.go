@@ -334,7 +334,7 @@ func TestDialErrors(t *testing.T) {
 	if failed, ok := err.(*net.OpError); !ok || failed.Op != "read" || !timedOut(err) || time.Since(began) > patience/2 { //nolint:errorlint // as memberlist does it
 		t.Errorf("dialling somebody silent: %#v", err)
 	}
-	if len(n.paths.proven.young) > 0 {
+	if n.paths.proven.Len() > 0 {
 		t.Error("who is no agent is proven")
 	}
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/dupip/dupip/gossip/recent"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -79,7 +80,7 @@ type Transport struct {
 	drops   drops
 
 	// Of the goroutine that receives: windows by sender, and an opened datagram.
-	windows recent[wire.MemberID, window]
+	windows recent.Map[wire.MemberID, window]
 	opened  [MaxDatagram]byte
 
 	packets chan *memberlist.Packet
@@ -99,7 +100,7 @@ func New(opts Options) (*Transport, error) {
 	t := &Transport{
 		Options: opts, label: hashLabel(opts.Label), first: bytePlain,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
-		conns: conns{open: make(map[*inbound]bool)}, windows: recent[wire.MemberID, window]{half: maxWindows},
+		conns: conns{open: make(map[*inbound]bool)}, windows: recent.Map[wire.MemberID, window]{Half: maxWindows},
 	}
 	if opts.KeyFile != "" {
 		keys, err := OpenKeys(opts.KeyFile, opts.Log)
