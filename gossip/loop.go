@@ -97,7 +97,6 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 				g.put(n, resend{}, now) // it may not know that it was gone, and take its leases for acknowledged
 			}
 		}
-		g.kept.Renewed(n, now)
 		g.reportAll(n, now)
 	}
 }

@@ -7,33 +7,7 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// A new agent of the same boot has ten seconds to lease again what the former one leased. A node whose agent starts again
-// and again is looked at once.
-func TestManyEpochs(t *testing.T) {
-	l := newLab(t)
-	n := l.node("a", 1)
-	l.take(n, pod(1, 5))
-	for epoch := range int64(1000) {
-		n = l.node("a", 2+epoch)
-		l.Renewed(n, l.now)
-		l.pass(time.Millisecond)
-	}
-	if len(l.renewals) > 1 {
-		t.Errorf("%d renewals of one node wait", len(l.renewals))
-	}
-	l.pass(9 * time.Second)
-	if l.Len() != 1 {
-		t.Error("the last agent was left no time")
-	}
-	l.pass(time.Second)
-	l.pass(9 * time.Second)
-	if l.Len() != 0 || len(l.renewals) != 0 {
-		t.Errorf("%d leases of former agents, %d renewals are left", l.Len(), len(l.renewals))
-	}
-}
-
-// An agent whose place another took is there again: what was leased in its name meanwhile is forgotten, and not in its
-// way.
+// An agent whose place another took is there again: what was leased in its name meanwhile is not in its way. What is not leased again expires.
 func TestFormerEpochReturns(t *testing.T) {
 	l := newLab(t)
 	a, b := l.node("a", 1), l.node("b", 1)
@@ -41,18 +15,16 @@ func TestFormerEpochReturns(t *testing.T) {
 	l.take(a, pod(1, 5), "b7", "b: a5")
 	l.gone(a)
 	other := l.node("a", 1<<60)
-	l.Renewed(other, l.now)
 	l.take(other, pod(1<<60, 6), "b7", "b: a6 a5")
 	l.take(other, withdrawn(1<<61, 5))
 	l.gone(other)
 	l.pass(time.Minute)
 	back := l.node("a", 1)
-	l.Renewed(back, l.now)
 	l.take(back, pod(2, 5), "b7", "b: a5 a6")
-	l.pass(renewWithin)
-	l.take(b, pod(1, 7), "a5")
+	l.pass(leaseTTL - time.Minute)
+	l.take(b, pod(2, 7), "a5", "a: b7")
 	l.take(back, withdrawn(3, 5))
-	l.take(b, pod(1, 7))
+	l.take(b, pod(3, 7))
 }
 
 func TestNewEpoch(t *testing.T) {
@@ -68,11 +40,12 @@ func TestNewEpoch(t *testing.T) {
 	if a2 != a {
 		t.Fatal("the next epoch is another node")
 	}
-	l.Renewed(a, l.now)
 	again.Seq = 1
 	l.take(a, again)
-	l.pass(renewWithin)
-	l.take(b, pod(1, 1))
+	l.pass(leaseTTL - time.Second)
+	l.take(a, again)
+	l.pass(time.Second)
+	l.take(b, pod(2, 1))
 	if l.Len() != 2 {
 		t.Errorf("%d leases, want b's and the one that was leased again", l.Len())
 	}
@@ -85,7 +58,6 @@ func TestUpgradeIsQuiet(t *testing.T) {
 	l.take(a, pod(100, 1))
 	l.take(b, pod(1, 1), "a1", "a: b1")
 	l.node("a", 2)
-	l.Renewed(a, l.now)
 	l.take(a, pod(1, 1), "b1")
 	l.pass(11 * time.Second)
 	if l.Len() != 2 {

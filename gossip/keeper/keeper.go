@@ -23,8 +23,6 @@ const (
 	// withdrawal is remembered: a lease that was sent before may come after it.
 	leaseTTL = 300 * time.Second
 	goneTTL  = 60 * time.Second
-	// renewWithin is how long a new incarnation of an agent has to lease again what its predecessor leased.
-	renewWithin = 10 * time.Second
 	// notifyAgain is after how long a holder's node is notified again of others that it was notified of, when one
 	// of them is refreshed. The acknowledgements of its own refreshments notify it more often.
 	notifyAgain = 150 * time.Second
@@ -74,9 +72,8 @@ type Table struct {
 	entries map[detector.Key]*entry
 	senders map[*roster.Node]*sender
 	// Records live equally long in their list, so that a refreshed one goes to the end.
-	leases   list.List // those that have not ended
-	gone     list.List // withdrawals
-	renewals []renewal
+	leases list.List // those that have not ended
+	gone   list.List // withdrawals
 }
 
 // entry is one key. Its records are in the order in which the holders came.
@@ -94,8 +91,6 @@ type sender struct {
 	records map[*record]struct{}
 	leases  int // those of the records that have not ended
 	accept  *rate.Limiter
-	// renewing: it is among the renewals.
-	renewing bool
 }
 
 // record is one lease, or the memory of its withdrawal.
@@ -110,12 +105,6 @@ type record struct {
 	received, notified time.Time
 	expires            time.Time
 	element            *list.Element // of leases or gone
-}
-
-// renewal says when the leases of former incarnations of an agent end.
-type renewal struct {
-	sender *sender
-	at     time.Time
 }
 
 // New returns an empty table. The nodes are those of the roster.
@@ -217,15 +206,6 @@ func (t *Table) room(e *entry, s *sender, b *cluster.Binding) bool {
 	return i >= 0
 }
 
-// Renewed notes that a node's agent is another incarnation. What its predecessor leased ends if it is not
-// leased again soon.
-func (t *Table) Renewed(n *roster.Node, now time.Time) {
-	if s := t.senders[n]; s != nil && len(s.records) > 0 && !s.renewing {
-		s.renewing = true
-		t.renewals = append(t.renewals, renewal{s, now.Add(renewWithin)})
-	}
-}
-
 // Forget forgets a node.
 func (t *Table) Forget(n *roster.Node) {
 	if s := t.senders[n]; s != nil {
@@ -238,37 +218,17 @@ func (t *Table) Forget(n *roster.Node) {
 
 // Expire ends what is over, and returns when there is more to expire, zero for never.
 func (t *Table) Expire(now time.Time) (next time.Time) {
-	earliest := func(at time.Time) {
-		if next.IsZero() || at.Before(next) {
-			next = at
-		}
-	}
 	for _, l := range []*list.List{&t.leases, &t.gone} {
 		for e := l.Front(); e != nil; e = l.Front() {
 			r := e.Value.(*record)
 			if r.expires.After(now) {
-				earliest(r.expires)
+				if next.IsZero() || r.expires.Before(next) {
+					next = r.expires
+				}
 				break
 			}
 			t.drop(r)
 		}
-	}
-	for len(t.renewals) > 0 && !t.renewals[0].at.After(now) {
-		s := t.renewals[0].sender
-		t.renewals = t.renewals[1:]
-		if s.renewing = s.node.Alive() && now.Sub(s.node.Since) < renewWithin; s.renewing {
-			// The incarnation that came last has as much time as the others had.
-			t.renewals = append(t.renewals, renewal{s, now.Add(renewWithin)})
-			continue
-		}
-		for r := range s.records {
-			if r.epoch != s.node.Epoch && s.node.Alive() {
-				t.drop(r)
-			}
-		}
-	}
-	if len(t.renewals) > 0 {
-		earliest(t.renewals[0].at)
 	}
 	return next
 }
