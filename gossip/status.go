@@ -125,18 +125,16 @@ const (
 	maxProblems = 256
 )
 
-// problemLog is the problems that are in the log, for those who read nothing else, by gist.
-type problemLog map[string]*loggedProblem
-
-// loggedProblem is one problem, whatever its figures are.
-type loggedProblem struct {
-	seen         time.Time
-	logged, over bool
+// problemLog has problems, for those who read nothing but the log, by gist: when each was there last, and whether it was
+// logged.
+type problemLog map[string]struct {
+	seen   time.Time
+	logged bool
 }
 
 // logProblems logs the problems of [Gossip.Status] as they come and go, until ctx ends.
 func (g *Gossip) logProblems(ctx context.Context) {
-	known := make(problemLog)
+	known, open := make(problemLog), false
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -145,44 +143,37 @@ func (g *Gossip) logProblems(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		began, over := known.look(g.Status().Problems, time.Now())
-		for _, problem := range began {
+		problems := g.Status().Problems
+		for _, problem := range known.look(problems, time.Now()) {
+			open = true
 			g.log.Warn("gossip: " + problem)
 		}
-		if over {
+		if open && len(problems) == 0 {
+			open = false
 			g.log.Info("gossip: all logged problems are over")
 		}
 	}
 }
 
-// look notes the problems that there are now. It returns those to log, and whether the last of those logged is over.
-func (known problemLog) look(problems []string, now time.Time) (began []string, over bool) {
+// look notes the problems that there are now, and returns those to log.
+func (known problemLog) look(problems []string, now time.Time) (began []string) {
 	for _, problem := range problems {
-		k := known[gist(problem)]
-		switch {
-		case k == nil && len(known) < maxProblems:
-			known[gist(problem)] = &loggedProblem{seen: now}
-		case k == nil:
-		case !k.logged:
-			k.logged = true
+		k, again := known[gist(problem)]
+		if !again && len(known) >= maxProblems {
+			continue
+		}
+		if again && !k.logged {
 			began = append(began, problem)
-			fallthrough
-		default:
-			k.seen, k.over = now, false
 		}
+		k.seen, k.logged = now, again
+		known[gist(problem)] = k
 	}
-	open := false
 	for g, k := range known {
-		switch {
-		case k.seen.Equal(now):
-			open = open || k.logged
-		case !k.logged || now.Sub(k.seen) >= restsFor:
+		if away := now.Sub(k.seen); away >= restsFor || away > 0 && !k.logged {
 			delete(known, g)
-		case !k.over:
-			k.over, over = true, true
 		}
 	}
-	return began, over && !open
+	return began
 }
 
 // gist is a problem without its figures and without the reason behind the colon: both change from one look to the
