@@ -133,13 +133,13 @@ type Query struct {
 
 // Document is what one agent knows; fields that were not requested are empty.
 type Document struct {
-	Bindings  []detector.Binding
-	Conflicts []detector.Conflict
-	Stories   []detector.Story
+	Bindings  []detector.Binding  `cbor:"1,keyasint,omitempty"`
+	Conflicts []detector.Conflict `cbor:"2,keyasint,omitempty"`
+	Stories   []detector.Story    `cbor:"3,keyasint,omitempty"`
 	// NextHops are where the node's kernel would send packets to these addresses.
-	NextHops []NextHop
+	NextHops []NextHop `cbor:"4,keyasint,omitempty"`
 	// Omitted counts what did not fit.
-	Omitted int
+	Omitted int `cbor:"5,keyasint,omitempty"`
 }
 
 // NextHopKind is where packets to an address go.

@@ -1,81 +1,47 @@
 package wire
 
 import (
+	"slices"
 	"time"
-
-	"github.com/fxamacker/cbor/v2"
 
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// document is the reply to a [Query]: lists of elements as they are in a [cluster.Document].
-type document struct {
-	Bindings  []cbor.RawMessage `cbor:"1,keyasint,omitempty"`
-	Conflicts []cbor.RawMessage `cbor:"2,keyasint,omitempty"`
-	Stories   []cbor.RawMessage `cbor:"3,keyasint,omitempty"`
-	NextHops  []cbor.RawMessage `cbor:"4,keyasint,omitempty"`
-	Omitted   int               `cbor:"5,keyasint,omitempty"`
+// MarshalDocument encodes what the agent of a node knows, the reply to a [Query], in at most limit bytes. What does not
+// fit is counted as omitted. Bindings of other nodes are left out: only stories and conflicts have those.
+func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) []byte {
+	d.Omitted += cut(&d.Bindings, maxElements) + cut(&d.Conflicts, maxElements) + cut(&d.Stories, maxElements) + cut(&d.NextHops, maxElements)
+	d.Bindings, d.Conflicts, d.Stories, d.NextHops = slices.Clone(d.Bindings), slices.Clone(d.Conflicts), slices.Clone(d.Stories), slices.Clone(d.NextHops)
+	sending(node, now).document(&d)
+	for {
+		b := Marshal(d)
+		if len(b) <= limit {
+			return b
+		}
+		share := func(n int) int { return n * limit / len(b) }
+		d.Omitted += cut(&d.Bindings, share(len(d.Bindings))) + cut(&d.Conflicts, share(len(d.Conflicts))) +
+			cut(&d.Stories, share(len(d.Stories))) + cut(&d.NextHops, share(len(d.NextHops)))
+	}
 }
 
-// MarshalDocument encodes what the agent of a node knows, in at most limit bytes. What does not fit is counted as
-// omitted. Bindings of other nodes are left out: only stories and conflicts have those.
-func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) []byte {
-	c := sending(node, now)
-	w := document{Omitted: d.Omitted}
-	room := limit - 64
-	add := func(to *[]cbor.RawMessage, v any) {
-		raw := Marshal(v)
-		if len(raw) > room || len(*to) == maxElements {
-			w.Omitted++
-			return
-		}
-		room -= len(raw)
-		*to = append(*to, raw)
-	}
-	for _, s := range d.Stories {
-		c.story(&s)
-		add(&w.Stories, s)
-	}
-	for _, v := range d.Conflicts {
-		c.conflict(&v)
-		add(&w.Conflicts, v)
-	}
-	for _, h := range d.NextHops {
-		c.nextHop(&h)
-		add(&w.NextHops, h)
-	}
-	for _, b := range d.Bindings {
-		if c.listed(&b) {
-			add(&w.Bindings, b)
-		}
-	}
-	return Marshal(w)
+// cut leaves at most n elements in a list, and returns the number of the others.
+func cut[E any](list *[]E, n int) (omitted int) {
+	n = min(n, len(*list))
+	omitted, *list = len(*list)-n, (*list)[:n]
+	return omitted
 }
 
 // UnmarshalDocument is the reverse of [MarshalDocument], at the node that asked. Elements that are invalid are
 // counted as omitted. It reports whether there were fields that this version does not know, and fails with ErrMalformed.
 func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document, unknown bool, err error) {
-	var w document
-	if unknown, err = Unmarshal(b, &w); err != nil {
-		return d, unknown, err
+	if unknown, err = Unmarshal(b, &d); err != nil {
+		return cluster.Document{}, unknown, err
 	}
-	c := receiving(node, now)
-	d.Omitted = min(max(w.Omitted, 0), maxElements) + read(&unknown, &d.Bindings, w.Bindings, c.listed) +
-		read(&unknown, &d.Conflicts, w.Conflicts, c.conflict) + read(&unknown, &d.Stories, w.Stories, c.story) +
-		read(&unknown, &d.NextHops, w.NextHops, c.nextHop)
+	d.Omitted = min(max(d.Omitted, 0), maxElements) + receiving(node, now).document(&d)
 	return d, unknown, nil
 }
 
-// read decodes the elements that are valid, and returns the number of the others.
-func read[E any](unknown *bool, to *[]E, list []cbor.RawMessage, convert func(*E) bool) (refused int) {
-	for _, raw := range list {
-		var e E
-		more, err := Unmarshal(raw, &e)
-		if *unknown = *unknown || more; err != nil || !convert(&e) {
-			refused++
-			continue
-		}
-		*to = append(*to, e)
-	}
-	return refused
+// document converts a document, and counts the elements that it leaves out because they are invalid.
+func (c converter) document(d *cluster.Document) (invalid int) {
+	return keep(&d.Bindings, c.listed) + keep(&d.Conflicts, c.conflict) + keep(&d.Stories, c.story) + keep(&d.NextHops, c.nextHop)
 }
