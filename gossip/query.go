@@ -19,12 +19,12 @@ const (
 	// maxQueries bounds the queries of this node that are under way.
 	maxQueries = 8
 	// A query asks maxAsking members at the same time, in random order. One that has not replied after askTimeout
-	// makes room for another, so that it delays nobody. maxReading replies are read at the same time, and maxParts
-	// parts of all are kept, which bounds memory.
+	// makes room for another, so that it delays nobody. maxReading replies are read at the same time, and maxBytes
+	// of all are kept, which bounds memory.
 	maxAsking  = 512
 	askTimeout = 2 * time.Second
 	maxReading = 16
-	maxParts   = 1 << 17
+	maxBytes   = 16 << 20
 
 	// Each document takes a look at all that the agent knows: at most so many at once, and so many per second.
 	documentRate, documentBurst = 50, 100
@@ -55,14 +55,14 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 	var wg sync.WaitGroup
 	var mu sync.Mutex // of missing, room and answer
-	room := maxParts
+	room := maxBytes
 	asking, reading := make(chan struct{}, maxAsking), make(chan struct{}, maxReading)
 	for _, m := range live {
 		asking <- struct{}{}
 		next := sync.OnceFunc(func() { <-asking })
 		timer := time.AfterFunc(askTimeout, next)
 		wg.Go(func() {
-			d, err := g.query(ctx, m, request, reading)
+			d, size, err := g.query(ctx, m, request, reading)
 			timer.Stop()
 			next()
 			mu.Lock()
@@ -72,7 +72,7 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 				missing = append(missing, m)
 				return
 			}
-			if room -= parts(&d); room < 0 {
+			if room -= size; room < 0 {
 				d = cluster.Document{Omitted: d.Omitted + len(d.Bindings) + len(d.Conflicts) + len(d.Stories) + len(d.NextHops)}
 			}
 			answer(cluster.Answer{Member: m, Document: d})
@@ -82,32 +82,20 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	return missing, nil
 }
 
-// parts counts what takes up memory in a document.
-func parts(d *cluster.Document) int {
-	n := len(d.Bindings) + len(d.NextHops)
-	for _, c := range d.Conflicts {
-		n += 1 + len(c.Holders)
-	}
-	for _, s := range d.Stories {
-		n += 2 + len(s.Bindings) + len(s.Notes)
-	}
-	return n
-}
-
-// query requests the document of one member.
-func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}) (d cluster.Document, err error) {
+// query requests the document of one member, and returns its size on the wire, too.
+func (g *Gossip) query(ctx context.Context, m cluster.Member, request []byte, reading chan struct{}) (d cluster.Document, size int, err error) {
 	if ctx.Err() != nil {
-		return d, ctx.Err()
+		return d, 0, ctx.Err()
 	}
 	g.count.send(wire.KindQuery, 1)
 	reply, err := g.network.Request(ctx, wire.MemberIDOf(m.Name, m.Boot, m.Epoch), request, reading)
 	if err != nil {
-		return d, err
+		return d, 0, err
 	}
 	g.count.receive(wire.KindQueryReply, 1)
 	d, unknown, err := wire.UnmarshalDocument(reply, m.NodeID(), time.Now())
 	g.count.field(unknown)
-	return d, err
+	return d, len(reply), err
 }
 
 // queried returns the members to ask, those with a node name or all, and those of them that are dead, unless another
