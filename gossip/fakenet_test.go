@@ -370,9 +370,9 @@ func (n fakePort) Rejoin() {
 }
 
 // Status implements [Network].
-func (n fakePort) Status() members.Status {
+func (n fakePort) Status() cluster.Status {
 	n.standStill()
-	return members.Status{Address: n.member.Address, Label: "test"}
+	return cluster.Status{Address: n.member.Address, Label: "test", Dropped: make(map[string]uint64)}
 }
 
 func testKey(i int) detector.Key {

@@ -46,7 +46,7 @@ type Network interface {
 	Send(to wire.MemberID, payload []byte) error
 	Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}) ([]byte, error)
 	Rejoin()
-	Status() members.Status
+	Status() cluster.Status
 }
 
 // Options are the identity of this member and how it reaches other members.

@@ -88,7 +88,7 @@ func (g *Gossip) receiveLease(from *roster.Node, l wire.Lease, now time.Time) {
 		g.count.drop(string(refused))
 	}
 	if refused == keeper.Accepted || refused == keeper.Overfull {
-		g.ack(from, wire.Ack{Seq: l.Seq, Others: others.Bindings, Total: others.Total}, now)
+		g.ack(from, wire.Ack{Seq: l.Seq, Others: others.Others, Total: others.Total}, now)
 	}
 }
 
@@ -99,20 +99,20 @@ func (g *Gossip) receiveNotice(from *roster.Node, m wire.Notice, now time.Time) 
 		return
 	}
 	// About nodes that are all unknown it is sent again: this node may come to know them soon.
-	if delivered, known := g.receiveOthers(from, m.Key, m.Others, m.Total, now); delivered && known {
+	if delivered, known := g.receiveOthers(from, m, now); delivered && known {
 		g.ack(from, wire.Ack{Seq: m.Seq}, now)
 	}
 }
 
 // receiveOthers handles other holders that a keeper reports. It reports whether there was room for them, and whether
 // one at least is known or there is nothing to know.
-func (g *Gossip) receiveOthers(from *roster.Node, key detector.Key, others []cluster.Binding, total int, now time.Time) (delivered, known bool) {
-	if !g.leases.Has(key) {
+func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) (delivered, known bool) {
+	if !g.leases.Has(n.Key) {
 		g.count.drop(dropNoHolder)
 		return true, true
 	}
-	m, known := cluster.ConflictNotice{Key: key, Total: total}, true
-	for _, b := range others {
+	m, known := cluster.ConflictNotice{Key: n.Key, Total: n.Total}, true
+	for _, b := range n.Others {
 		switch g.roster.ByID(b.Holder.ID.Node) {
 		case nil:
 			g.count.drop(dropAbout)

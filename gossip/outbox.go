@@ -130,8 +130,9 @@ func (g *Gossip) message(d retry.Due) any {
 		}
 		return wire.Lease{Seq: d.Seq, Key: m.Key, Gone: m.Gone, Binding: m.Binding}
 	case notice:
-		if others := g.kept.Others(d.To, m.key); len(others.Bindings) > 0 {
-			return wire.Notice{Seq: d.Seq, Key: m.key, Others: others.Bindings, Total: others.Total}
+		if n := g.kept.Others(d.To, m.key); len(n.Others) > 0 {
+			n.Seq = d.Seq
+			return n
 		}
 		return nil
 	case resend:
@@ -159,7 +160,7 @@ func (g *Gossip) receiveAck(from *roster.Node, a wire.Ack, now time.Time) {
 	case nil, *request: // it has changed since
 	case *lease.Lease:
 		if len(a.Others) > 0 && !m.Gone {
-			if delivered, _ := g.receiveOthers(from, m.Key, a.Others, a.Total, now); !delivered {
+			if delivered, _ := g.receiveOthers(from, wire.Notice{Key: m.Key, Others: a.Others, Total: a.Total}, now); !delivered {
 				return // it is sent again
 			}
 		}

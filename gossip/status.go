@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,13 +34,9 @@ func (g *Gossip) Members() []cluster.Member {
 
 // Status returns the state of gossip at this node.
 func (g *Gossip) Status() cluster.Status {
-	n := g.network.Status()
-	s := cluster.Status{Address: n.Address, Label: n.Label, Encrypted: n.Encrypted, Problems: slices.Clone(n.Problems)}
-	s.Dropped, s.Sent, s.Received = g.count.read()
-	for reason, count := range n.Dropped {
-		s.Dropped[reason] += count
-	}
-
+	s, dropped := g.network.Status(), map[string]uint64(nil)
+	dropped, s.Sent, s.Received = g.count.read()
+	maps.Copy(s.Dropped, dropped)
 	now := time.Now()
 	g.state.Lock()
 	defer g.state.Unlock()

@@ -27,7 +27,7 @@ func TestChain(t *testing.T) {
 		switch {
 		case i == 0:
 		case i < maxOthers:
-			if len(notify) != i || len(others.Bindings) != i || others.Total != i+1 {
+			if len(notify) != i || len(others.Others) != i || others.Total != i+1 {
 				t.Fatalf("holder %d: %q, %d are notified", i, text(others), len(notify))
 			}
 		case i < maxHolders:
@@ -39,7 +39,7 @@ func TestChain(t *testing.T) {
 				t.Fatalf("holder %d: %q, want %q", i-1, got, want)
 			}
 		default:
-			if len(notify) != 0 || len(others.Bindings) != 1 || others.Total != maxHolders+1 {
+			if len(notify) != 0 || len(others.Others) != 1 || others.Total != maxHolders+1 {
 				t.Fatalf("holder %d: %q, %d are notified", i, text(others), len(notify))
 			}
 			partners[text(others)] = true
@@ -95,7 +95,7 @@ func TestManyOfOneNode(t *testing.T) {
 	if l.Len() != maxOfNode {
 		t.Errorf("%d leases of one node", l.Len())
 	}
-	if others, notify, _ := l.accept(b, pod(1, 1)); len(others.Bindings) != maxOthers || !slices.Equal(notify, []*roster.Node{a}) {
+	if others, notify, _ := l.accept(b, pod(1, 1)); len(others.Others) != maxOthers || !slices.Equal(notify, []*roster.Node{a}) {
 		t.Errorf("others are %q", text(others))
 	}
 	// Withdrawals take up no room of others, and are bounded.

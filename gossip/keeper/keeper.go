@@ -58,14 +58,6 @@ const (
 	RefusedAll    Refusal = "too many leases"
 )
 
-// Others are other holders of an address.
-type Others struct {
-	Key      detector.Key
-	Bindings []cluster.Binding
-	// Total counts all holders that the keeper knows.
-	Total int
-}
-
 // Table is what one keeper knows. It is not safe for concurrent use.
 type Table struct {
 	roster  *roster.Roster
@@ -121,31 +113,31 @@ func (t *Table) Len() int { return t.leases.Len() }
 
 // Accept handles a lease or a withdrawal of a node. It returns the other holders, for the acknowledgement, and
 // the nodes that are to be notified. If the lease is refused it is not to be acknowledged.
-func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others Others, notify []*roster.Node, why Refusal) {
+func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others wire.Notice, notify []*roster.Node, why Refusal) {
 	s := t.sender(from)
 	if !s.accept.AllowN(now, 1) {
-		return Others{}, nil, RefusedRate
+		return wire.Notice{}, nil, RefusedRate
 	}
 	e := t.entries[l.Key]
 	r := e.find(s, l.Binding.Holder.ID)
 	// Only the present incarnation of an agent is heard, so that another epoch is a new one.
 	if r != nil && from.Epoch == r.epoch && (l.Seq < r.seq || l.Seq == r.seq && (r.gone || l.Gone)) {
-		return Others{}, nil, Accepted // overtaken by a later one, or known
+		return wire.Notice{}, nil, Accepted // overtaken by a later one, or known
 	}
 	if e == nil {
 		e = &entry{key: l.Key}
 	}
 	if l.Gone {
 		t.withdraw(e, s, r, l, now)
-		return Others{}, nil, Accepted
+		return wire.Notice{}, nil, Accepted
 	}
 	changed := r == nil || r.gone || !r.like(&l.Binding)
 	if r == nil || r.gone {
 		switch {
 		case s.leases >= maxOfSender:
-			return Others{}, nil, RefusedSender
+			return wire.Notice{}, nil, RefusedSender
 		case t.leases.Len() >= maxLeases:
-			return Others{}, nil, RefusedAll
+			return wire.Notice{}, nil, RefusedAll
 		case !t.room(e, s, &l.Binding):
 			return t.matchOnly(e, s, &l.Binding), nil, Overfull
 		}
@@ -231,4 +223,61 @@ func (t *Table) Expire(now time.Time) (next time.Time) {
 		}
 	}
 	return next
+}
+
+func (t *Table) sender(n *roster.Node) *sender {
+	s := t.senders[n]
+	if s == nil {
+		s = &sender{
+			node: n, records: make(map[*record]struct{}), accept: rate.NewLimiter(acceptRate, acceptBurst),
+		}
+		t.senders[n] = s
+	}
+	return s
+}
+
+// find returns the record of a holder, or nil.
+func (e *entry) find(s *sender, id detector.HolderID) *record {
+	if e == nil {
+		return nil
+	}
+	for _, r := range e.records {
+		if r.sender == s && r.binding.Holder.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// add adds a record to a key, which is there from then on.
+func (t *Table) add(e *entry, s *sender, gone bool) *record {
+	r := &record{entry: e, sender: s, gone: gone}
+	e.records = append(e.records, r)
+	s.records[r] = struct{}{}
+	t.entries[e.key] = e
+	if gone {
+		r.element = t.gone.PushBack(r)
+	} else {
+		r.element = t.leases.PushBack(r)
+		e.live++
+		s.leases++
+	}
+	return r
+}
+
+// drop forgets a record, and its key with the last one.
+func (t *Table) drop(r *record) {
+	e := r.entry
+	e.records = slices.DeleteFunc(e.records, func(o *record) bool { return o == r })
+	if len(e.records) == 0 {
+		delete(t.entries, e.key)
+	}
+	delete(r.sender.records, r)
+	if r.gone {
+		t.gone.Remove(r.element)
+	} else {
+		t.leases.Remove(r.element)
+		e.live--
+		r.sender.leases--
+	}
 }

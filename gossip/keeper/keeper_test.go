@@ -74,7 +74,7 @@ func host(seq uint64) wire.Lease {
 }
 
 // accept hands a lease over, as it is decoded.
-func (l *lab) accept(from *roster.Node, lease wire.Lease) (Others, []*roster.Node, Refusal) {
+func (l *lab) accept(from *roster.Node, lease wire.Lease) (wire.Notice, []*roster.Node, Refusal) {
 	lease.Binding.Holder.ID.Node = from.ID
 	return l.Accept(from, lease, l.now)
 }
@@ -88,7 +88,7 @@ func (l *lab) take(from *roster.Node, lease wire.Lease, want ...string) {
 		l.t.Errorf("the lease is refused: %s", refused)
 	}
 	var got []string
-	if len(others.Bindings) > 0 {
+	if len(others.Others) > 0 {
 		got = append(got, text(others))
 	}
 	for _, n := range notify {
@@ -99,9 +99,9 @@ func (l *lab) take(from *roster.Node, lease wire.Lease, want ...string) {
 	}
 }
 
-func text(others Others) string {
+func text(others wire.Notice) string {
 	var list []string
-	for _, b := range others.Bindings {
+	for _, b := range others.Others {
 		list = append(list, fmt.Sprintf("%s%d", cluster.NodeName(b.Holder.ID.Node), b.Holder.ID.Netns))
 	}
 	return strings.Join(list, " ")
@@ -127,10 +127,10 @@ func TestOtherHolders(t *testing.T) {
 	if others, _, _ := l.accept(b, pod(1, 1)); others.Total != 3 {
 		t.Errorf("%d holders in all, want 3", others.Total)
 	}
-	if got := l.Others(c, key(1)); len(got.Bindings) != 0 {
+	if got := l.Others(c, key(1)); len(got.Others) != 0 {
 		t.Errorf("one that has it no more is notified of %+v", got)
 	}
-	if got := l.Others(a, key(2)); len(got.Bindings) != 0 {
+	if got := l.Others(a, key(2)); len(got.Others) != 0 {
 		t.Errorf("notified of %+v", got)
 	}
 }
@@ -165,8 +165,8 @@ func TestBinding(t *testing.T) {
 	l.take(a, first)
 	l.pass(10 * time.Second)
 	got, _, _ := l.accept(b, pod(1, 1))
-	want := Others{Key: key(1), Total: 2, Bindings: []cluster.Binding{first.Binding}}
-	want.Bindings[0].Holder.ID.Node, want.Bindings[0].LastSeen = a.ID, start
+	want := wire.Notice{Key: key(1), Total: 2, Others: []cluster.Binding{first.Binding}}
+	want.Others[0].Holder.ID.Node, want.Others[0].LastSeen = a.ID, start
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

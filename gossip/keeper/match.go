@@ -7,11 +7,12 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/roster"
+	"github.com/dupip/dupip/gossip/wire"
 )
 
 // match returns the others of a lease that was accepted, and which of their nodes are to be notified: all if there
 // is something new, or those that were not notified for a while. The acknowledgement notifies the sender.
-func (t *Table) match(r *record, changed bool, now time.Time) (others Others, notify []*roster.Node) {
+func (t *Table) match(r *record, changed bool, now time.Time) (others wire.Notice, notify []*roster.Node) {
 	found := t.others(r)
 	notified := func(s *sender) {
 		for _, o := range r.entry.records {
@@ -36,7 +37,7 @@ func (t *Table) match(r *record, changed bool, now time.Time) (others Others, no
 }
 
 // Others returns what a node with a holder of a key is to be notified of now.
-func (t *Table) Others(n *roster.Node, key detector.Key) Others {
+func (t *Table) Others(n *roster.Node, key detector.Key) wire.Notice {
 	if e := t.entries[key]; e != nil {
 		for _, r := range e.records {
 			if r.sender.node == n && !r.gone {
@@ -44,16 +45,16 @@ func (t *Table) Others(n *roster.Node, key detector.Key) Others {
 			}
 		}
 	}
-	return Others{}
+	return wire.Notice{}
 }
 
-func named(e *entry, records []*record, total int) Others {
+func named(e *entry, records []*record, total int) wire.Notice {
 	if len(records) == 0 {
-		return Others{}
+		return wire.Notice{}
 	}
-	others := Others{Key: e.key, Total: total}
+	others := wire.Notice{Key: e.key, Total: total}
 	for _, r := range records[:min(len(records), maxOthers)] {
-		others.Bindings = append(others.Bindings, r.present())
+		others.Others = append(others.Others, r.present())
 	}
 	return others
 }
@@ -115,7 +116,7 @@ func (e *entry) few() bool {
 
 // matchOnly matches a holder that is not kept with one of those that are, another every time, so that not all
 // come to ask the same.
-func (t *Table) matchOnly(e *entry, s *sender, b *cluster.Binding) Others {
+func (t *Table) matchOnly(e *entry, s *sender, b *cluster.Binding) wire.Notice {
 	e.turn++
 	for i := range e.records {
 		o := e.records[(e.turn+i)%len(e.records)]
@@ -123,7 +124,7 @@ func (t *Table) matchOnly(e *entry, s *sender, b *cluster.Binding) Others {
 			return named(e, []*record{o}, e.live+1)
 		}
 	}
-	return Others{}
+	return wire.Notice{}
 }
 
 // conflicting reports whether two holders may be a conflict between nodes. Holders of one node are for that node's

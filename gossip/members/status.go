@@ -4,25 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // maxNamed bounds the names that one problem lists.
 const maxNamed = 3
 
-// Status is the state of the membership at this node.
-type Status struct {
-	// Address is where others reach this agent. Encrypted says that a key is in use.
-	Address   string
-	Label     string
-	Encrypted bool
-	// Dropped counts what was not accepted or not sent, by reason; all reasons are there.
-	Dropped map[string]uint64
-	// Problems are clauses for people that say what is wrong and what to do.
-	Problems []string
-}
-
-// Status returns the state of the membership.
-func (m *Members) Status() Status {
+// Status returns the state of the membership: address, label, what was dropped and problems.
+func (m *Members) Status() cluster.Status {
 	now := time.Now()
 	m.mu.Lock()
 	others, health := len(m.present), m.health
@@ -33,7 +23,7 @@ func (m *Members) Status() Status {
 	if m.peers.err != nil {
 		problems = append(problems, m.peers.err.Error())
 	}
-	return Status{
+	return cluster.Status{
 		Address: m.self.Address, Label: m.opts.Label, Encrypted: m.transport.Encrypted(), Dropped: m.transport.Dropped(), Problems: problems,
 	}
 }

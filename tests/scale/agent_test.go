@@ -18,7 +18,6 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
-	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/tests/scale/simnet"
 )
 
@@ -163,7 +162,7 @@ type network struct {
 	endpoint *simnet.Endpoint
 }
 
-func (n network) Status() members.Status {
+func (n network) Status() cluster.Status {
 	n.endpoint.Awake()
 	return n.Network.Status()
 }

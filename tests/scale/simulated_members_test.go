@@ -285,8 +285,8 @@ func (s *simulatedMember) Request(ctx context.Context, id wire.MemberID, request
 }
 
 // Status implements [gossip.Network].
-func (s *simulatedMember) Status() members.Status {
-	return members.Status{Address: s.member.Address, Dropped: s.transport.Dropped()}
+func (s *simulatedMember) Status() cluster.Status {
+	return cluster.Status{Address: s.member.Address, Dropped: s.transport.Dropped()}
 }
 
 func gcd(a, b uint64) uint64 {
