@@ -38,6 +38,12 @@ type fakeNet struct {
 	log   *slog.Logger     // of those that start; nil is none
 }
 
+// packet is a datagram on its way.
+type packet struct {
+	from    wire.MemberID
+	payload []byte
+}
+
 // fakeNode is a Gossip with its end of the network and an agent that records its messages.
 type fakeNode struct {
 	*Gossip

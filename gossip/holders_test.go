@@ -315,7 +315,7 @@ func TestTooManyChanges(t *testing.T) {
 		for i := range maxCalls + 100 {
 			n.handler.Left(members.Member{ID: wire.MemberID(i + 10)}, false)
 		}
-		got := len(n.in.calls)
+		got := n.in.calls
 		n.state.Unlock()
 		if synctest.Wait(); got > maxCalls || n.dropped(dropCalls) == 0 {
 			t.Errorf("%d wait, dropped %v", got, n.Status().Dropped)

@@ -13,52 +13,44 @@ import (
 )
 
 const (
-	// maxInbox bounds the datagrams that wait, and with it about 4 MB.
-	maxInbox = 4096
+	// maxPackets bounds the datagrams that wait, and with it about 4 MB.
+	maxPackets = 4096
 	// maxCalls bounds the calls of the agent and the changes of members that wait: all leases and members can change
 	// at once.
 	maxCalls = lease.MaxLeases + 1<<15
-	// maxPackets and maxTaken are how many of them are taken at once: others wait while they are handled.
-	maxPackets = 512
-	maxTaken   = 4096
+	// maxTaken is how many of all one turn of the loop handles: others wait for the next.
+	maxTaken = 2048
 )
 
-// input is what waits for the loop. It implements [members.Handler]. Its methods are safe for concurrent use and
-// never wait, but for Serve.
+// input is what waits for the loop, in the order in which it came. It implements [members.Handler]. Its methods are safe
+// for concurrent use and never wait, but for Serve.
 type input struct {
 	g *Gossip
-	// wake has one value when there is something to take.
+	// wake has one value when there is something to handle.
 	wake chan struct{}
 
-	mu      sync.Mutex
-	packets []packet
-	calls   []func(now time.Time)
+	mu             sync.Mutex
+	waiting        []task
+	packets, calls int
 }
 
-type packet struct {
-	from    wire.MemberID
-	payload []byte
+type task struct {
+	do func(now time.Time)
+	of *int // packets or calls
 }
 
-func (in *input) take() ([]packet, []func(now time.Time)) {
+// take returns what to do in one turn.
+func (in *input) take() []task {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	packets, calls := first(&in.packets, maxPackets), first(&in.calls, maxTaken)
-	if len(in.packets)+len(in.calls) > 0 {
+	taken := in.waiting[:min(len(in.waiting), maxTaken)]
+	if in.waiting = in.waiting[len(taken):]; len(in.waiting) > 0 {
 		in.signal()
 	}
-	return packets, calls
-}
-
-// first takes the first n elements of a list.
-func first[E any](list *[]E, n int) []E {
-	all := *list
-	if n = min(n, len(all)); n == len(all) {
-		*list = nil
-	} else {
-		*list = all[n:]
+	for _, t := range taken {
+		*t.of--
 	}
-	return all[:n]
+	return taken
 }
 
 func (in *input) signal() {
@@ -68,27 +60,27 @@ func (in *input) signal() {
 	}
 }
 
-// add adds to one of the lists if there is room, and wakes the loop. Otherwise it counts a drop.
-func add[E any](in *input, list *[]E, e E, most int, drop string) bool {
+// add has the loop do something, and reports whether there was room for it. Otherwise it counts a drop.
+func (in *input) add(do func(now time.Time), of *int, most int, drop string) bool {
+	defer in.signal()
 	in.mu.Lock()
-	ok := len(*list) < most
-	if ok {
-		*list = append(*list, e)
-	}
-	in.mu.Unlock()
-	if !ok {
+	defer in.mu.Unlock()
+	if *of >= most {
 		in.g.count.drop(drop)
+		return false
 	}
-	in.signal()
-	return ok
+	*of++
+	in.waiting = append(in.waiting, task{do, of})
+	return true
 }
 
-// call has the loop do something, and reports whether there was room for it.
-func (in *input) call(f func(now time.Time)) bool { return add(in, &in.calls, f, maxCalls, dropCalls) }
+// call has the loop do something of the agent or the membership.
+func (in *input) call(f func(now time.Time)) bool { return in.add(f, &in.calls, maxCalls, dropCalls) }
 
 // Receive implements [members.Handler].
 func (in *input) Receive(from wire.MemberID, _ netip.AddrPort, payload []byte) {
-	add(in, &in.packets, packet{from, slices.Clone(payload)}, maxInbox, dropInbox)
+	payload = slices.Clone(payload)
+	in.add(func(now time.Time) { in.g.receive(from, payload, now) }, &in.packets, maxPackets, dropInbox)
 }
 
 // Serve implements [members.Handler].

@@ -41,12 +41,8 @@ func (g *Gossip) turn(paused bool, now time.Time) (next time.Time) {
 		g.network.Rejoin()
 		g.leases.Resend(nil, now)
 	}
-	packets, calls := g.in.take()
-	for _, call := range calls {
-		call(now)
-	}
-	for _, p := range packets {
-		g.receive(p, now)
+	for _, t := range g.in.take() {
+		t.do(now)
 	}
 	for _, n := range g.roster.Cleanup(now) {
 		g.kept.Forget(n)
@@ -102,8 +98,8 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 }
 
 // receive handles a datagram.
-func (g *Gossip) receive(in packet, now time.Time) {
-	from := g.roster.Sender(in.from)
+func (g *Gossip) receive(id wire.MemberID, payload []byte, now time.Time) {
+	from := g.roster.Sender(id)
 	if from == nil || from == g.roster.Self() {
 		g.count.drop(dropUnknown)
 		return
@@ -114,7 +110,7 @@ func (g *Gossip) receive(in packet, now time.Time) {
 		return
 	}
 	g.returned(from, now)
-	m, invalid, unknown, err := wire.Decode(in.payload, from.ID, now)
+	m, invalid, unknown, err := wire.Decode(payload, from.ID, now)
 	g.count.field(unknown)
 	if err != nil {
 		invalid++
