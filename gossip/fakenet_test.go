@@ -156,7 +156,7 @@ func (n *fakeNode) agent(ctx context.Context) {
 			switch m := m.(type) {
 			case cluster.Query:
 				if document != nil {
-					n.Reply(m.ID, document(m))
+					m.Answer <- document(m)
 				}
 			case cluster.ProbeRequest:
 				if probe != nil {

@@ -64,12 +64,13 @@ type Options struct {
 // Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods. They are safe
 // for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
-	log      memberLog
-	network  Network
-	in       *input
-	count    *counters
-	messages chan cluster.Message
-	serving  serving
+	log       memberLog
+	network   Network
+	in        *input
+	count     *counters
+	messages  chan cluster.Message
+	queries   chan struct{} // of this node, under way
+	documents *rate.Limiter // for other nodes
 
 	// state guards what follows. The loop has it for a turn at a time; others only to read figures.
 	state   sync.Mutex
@@ -98,9 +99,9 @@ func New(opts Options) (*Gossip, error) {
 	self := cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role}
 	g := &Gossip{
 		log: newMemberLog(m.Log), count: newCounters(), messages: make(chan cluster.Message, maxMessages),
-		serving: serving{own: make(chan struct{}, maxQueries), limit: rate.NewLimiter(documentRate, documentBurst)},
-		roster:  roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
-		peers:   make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[any]*report),
+		queries: make(chan struct{}, maxQueries), documents: rate.NewLimiter(documentRate, documentBurst),
+		roster: roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
+		peers:  make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[any]*report),
 		asked: recent.Map[askedID, askedProbe]{Half: maxAsked},
 	}
 	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))

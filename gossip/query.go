@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
@@ -42,8 +40,8 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 		return nil, errors.New("querying stories: no address")
 	}
 	select {
-	case g.serving.own <- struct{}{}:
-		defer func() { <-g.serving.own }()
+	case g.queries <- struct{}{}:
+		defer func() { <-g.queries }()
 	default:
 		return nil, errQueries
 	}
@@ -115,13 +113,6 @@ func (g *Gossip) queried(node string) (live, dead []cluster.Member) {
 	return live, dead
 }
 
-// serving are the queries under way: this node's own, and those of other nodes that wait for the agent.
-type serving struct {
-	own   chan struct{}
-	limit *rate.Limiter
-	open  sync.Map // channels of documents by query
-}
-
 // serve answers a query of another node. Without an answer it returns nil.
 func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 	var q wire.Query
@@ -132,14 +123,12 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 		return nil
 	}
 	g.count.receive(wire.KindQuery, 1)
-	s, id, answer := &g.serving, rand.Uint64(), make(chan cluster.Document, 1)
-	if !s.limit.Allow() {
+	if !g.documents.Allow() {
 		g.count.drop(dropQueries)
 		return nil
 	}
-	s.open.Store(id, answer)
-	defer s.open.Delete(id)
-	if !g.deliver(cluster.Query{ID: id, Kind: q.Kind, IP: q.IP, All: q.All}) {
+	answer := make(chan cluster.Document, 1)
+	if !g.deliver(cluster.Query{Kind: q.Kind, Answer: answer, IP: q.IP, All: q.All}) {
 		return nil
 	}
 	select {
@@ -148,12 +137,5 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 		return wire.MarshalDocument(d, g.roster.Self().ID, transport.MaxReply, time.Now())
 	case <-ctx.Done():
 		return nil
-	}
-}
-
-// Reply answers the [cluster.Query] message with that ID.
-func (g *Gossip) Reply(id uint64, d cluster.Document) {
-	if answer, ok := g.serving.open.LoadAndDelete(id); ok {
-		answer.(chan cluster.Document) <- d // has room: nobody answers twice
 	}
 }

@@ -115,11 +115,11 @@ func (r *Report) Reply(q cluster.Query) {
 						document.NextHops = append(document.NextHops, hop)
 					}
 				}
-				r.Cluster.Reply(q.ID, document)
+				q.Answer <- document
 			}()
 			return
 		default:
 		}
 	}
-	r.Cluster.Reply(q.ID, document)
+	q.Answer <- document
 }

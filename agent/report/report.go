@@ -30,8 +30,6 @@ type Cluster interface {
 	// Query queries the other members and calls answer for each document as it comes, one at a time. It
 	// returns those that had not answered when ctx ended; it fails only if it cannot query anybody.
 	Query(ctx context.Context, q cluster.Query, answer func(cluster.Answer)) (silent []cluster.Member, err error)
-	// Reply answers a [cluster.Query] of another node.
-	Reply(query uint64, d cluster.Document)
 	// ReportConflict and ReportSummary inform the members with the role reporter.
 	ReportConflict(c detector.Conflict)
 	ReportSummary(s cluster.Summary)

@@ -291,18 +291,9 @@ func TestNamesakes(t *testing.T) {
 	}
 }
 
-// replyCluster records the replies to other nodes.
-type replyCluster struct {
-	fakeCluster
-	got chan cluster.Document
-}
-
-func (r *replyCluster) Reply(_ uint64, d cluster.Document) { r.got <- d }
-
 func TestReplyHasRoutes(t *testing.T) {
-	got := &replyCluster{got: make(chan cluster.Document, 1)}
-	r := newReport(t, nil)
-	r.Cluster = got
+	got := make(chan cluster.Document, 1)
+	r := newReport(t, &fakeCluster{})
 	now := time.Now()
 	for range 7 {
 		for netns := range uint64(2) {
@@ -314,8 +305,8 @@ func TestReplyHasRoutes(t *testing.T) {
 	}
 	ip := netip.MustParseAddr("10.0.0.1")
 	for kind, want := range map[cluster.QueryKind]int{cluster.QueryConflicts: 1, cluster.QueryStories: 1, cluster.QueryBindings: 0} {
-		r.Reply(cluster.Query{ID: 2, Kind: kind, IP: ip})
-		if d := <-got.got; len(d.NextHops) != want || want == 1 && d.NextHops[0].Kind != cluster.NextHopNone {
+		r.Reply(cluster.Query{Answer: got, Kind: kind, IP: ip})
+		if d := <-got; len(d.NextHops) != want || want == 1 && d.NextHops[0].Kind != cluster.NextHopNone {
 			t.Errorf("kind %d: %+v, want %d next hops", kind, d, want)
 		}
 	}
@@ -323,14 +314,14 @@ func TestReplyHasRoutes(t *testing.T) {
 	for range maxRoutedQueries {
 		r.routing <- struct{}{}
 	}
-	r.Reply(cluster.Query{ID: 2, Kind: cluster.QueryConflicts})
-	if d := <-got.got; len(d.NextHops) != 0 || len(d.Conflicts) != 1 {
+	r.Reply(cluster.Query{Answer: got, Kind: cluster.QueryConflicts})
+	if d := <-got; len(d.NextHops) != 0 || len(d.Conflicts) != 1 {
 		t.Errorf("%+v, want the conflict without routes", d)
 	}
 	// Before the agent is ready there is no reply.
 	r.Table = observe.New(observe.Options{})
-	r.Reply(cluster.Query{ID: 2, Kind: cluster.QueryConflicts})
-	if len(got.got) != 0 {
+	r.Reply(cluster.Query{Answer: got, Kind: cluster.QueryConflicts})
+	if len(got) != 0 {
 		t.Error("answered before it was ready")
 	}
 	if err := r.Ready(t.Context()); err == nil {

@@ -120,9 +120,9 @@ const (
 
 // Query requests a [Document] of a member.
 type Query struct {
-	// ID names a query that came from another node, for the reply.
-	ID   uint64
 	Kind QueryKind
+	// Answer takes the document for another node, one, without waiting. It is nil in a query of this node.
+	Answer chan<- Document
 	// IP restricts it to one address; the zero Addr is all. Stories need one.
 	IP netip.Addr
 	// All includes resolved conflicts.

@@ -102,7 +102,7 @@ func (a *agent) run(ctx context.Context) {
 				return
 			case m := <-a.gossip.Messages():
 				if query, ok := m.(cluster.Query); ok {
-					a.gossip.Reply(query.ID, cluster.Document{})
+					query.Answer <- cluster.Document{}
 				} else {
 					a.peer.Receive(m, time.Now())
 				}
