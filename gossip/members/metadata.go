@@ -31,6 +31,7 @@ type metadata struct {
 	Role    string `cbor:"5,keyasint,omitempty"`
 	// Leaving: the member is about to leave. Memberlist does not say whether a member left or died.
 	Leaving bool `cbor:"6,keyasint,omitempty"`
+	wire.Next
 }
 
 func (d metadata) member() Member {

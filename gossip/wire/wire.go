@@ -43,6 +43,7 @@ type Packet struct {
 	Replies  []ProbeReply   `cbor:"5,keyasint,omitempty"`
 	Reports  []Report       `cbor:"6,keyasint,omitempty"`
 	Resends  []Resend       `cbor:"7,keyasint,omitempty"`
+	Next
 }
 
 // Kind is a kind of message.
@@ -82,14 +83,11 @@ type Builder struct {
 }
 
 // A packet is a map of few fields; each has a key and the length of its list, which has at most 255 elements.
-const (
-	packetHeader = 1
-	listHeader   = 3
-)
+const listHeader = 3
 
 // Add adds a message that was encoded by [Encode], and reports whether there was room for it. One alone always fits.
 func (b *Builder) Add(k Kind, message []byte) bool {
-	if b.size > 0 && packetHeader+b.size+listHeader+len(message) > MaxPacket || b.Counts[k] == 255 {
+	if b.size > 0 && len(packetHeader)+b.size+listHeader+len(message) > MaxPacket || b.Counts[k] == 255 {
 		return false
 	}
 	if b.Counts[k] == 0 {
@@ -103,7 +101,7 @@ func (b *Builder) Add(k Kind, message []byte) bool {
 
 // Bytes returns the packet, which [Decode] decodes.
 func (b *Builder) Bytes() []byte {
-	packet := append(make([]byte, 0, packetHeader+b.size), 0xa0)
+	packet := append(make([]byte, 0, len(packetHeader)+b.size), packetHeader...)
 	for k, list := range b.lists {
 		if n := b.Counts[k]; n > 0 {
 			packet[0]++
@@ -137,7 +135,7 @@ func Encode(message any, now time.Time) (k Kind, b []byte) {
 		default:
 			panic(fmt.Sprintf("encoding a %T", message))
 		}
-		if packetHeader+listHeader+len(b) <= MaxPacket {
+		if len(packetHeader)+listHeader+len(b) <= MaxPacket {
 			break
 		}
 	}
@@ -181,6 +179,7 @@ type Lease struct {
 	Binding cluster.Binding `cbor:"3,keyasint"`
 	// Gone: the lease has ended. Of Binding only the identity of the holder is there.
 	Gone bool `cbor:"4,keyasint,omitzero"`
+	Next
 }
 
 // Ack acknowledges the message with that Seq. For a lease, it has the other holders that the keeper knows.

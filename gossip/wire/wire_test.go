@@ -103,8 +103,10 @@ func packet(message any, now time.Time) []byte {
 func messages(p Packet) (all []any) {
 	v := reflect.ValueOf(p)
 	for i := range v.NumField() {
-		for _, m := range v.Field(i).Seq2() {
-			all = append(all, m.Interface())
+		if list := v.Field(i); list.Kind() == reflect.Slice {
+			for _, m := range list.Seq2() {
+				all = append(all, m.Interface())
+			}
 		}
 	}
 	return all
