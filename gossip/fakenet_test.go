@@ -29,13 +29,14 @@ type fakeNet struct {
 	// loss is the part of datagrams that is lost, delay that of the others at most.
 	loss  float64
 	delay time.Duration
-	// cut reports that nothing gets from one to the other. refused sees each datagram.
-	cut   func(from, to string) bool
-	drop  func(from, to string, p wire.Packet) bool
-	rng   *rand.Rand
-	nodes map[wire.MemberID]*fakeNode
-	all   []members.Member // that ever were
-	log   *slog.Logger     // of those that start; nil is none
+	// cut reports that nothing gets from one to the other. drop sees each datagram, and change replaces it.
+	cut    func(from, to string) bool
+	drop   func(from, to string, p wire.Packet) bool
+	change func(from string, payload []byte) []byte
+	rng    *rand.Rand
+	nodes  map[wire.MemberID]*fakeNode
+	all    []members.Member // that ever were
+	log    *slog.Logger     // of those that start; nil is none
 }
 
 // packet is a datagram on its way.
@@ -283,6 +284,9 @@ func (n fakePort) Send(to wire.MemberID, payload []byte) error {
 		return nil
 	}
 	in := packet{n.member.ID, slices.Clone(payload)}
+	if f.change != nil {
+		in.payload = f.change(n.member.Name, in.payload)
+	}
 	// Half of the delay at least, so that what is sent later may well come before.
 	delay := f.delay/2 + time.Duration(f.rng.Int64N(int64(f.delay/2)+1))
 	time.AfterFunc(delay, func() { receiver.arrive(in) })
