@@ -301,7 +301,7 @@ func TestMembers(t *testing.T) {
 			t.Errorf("members %q, want %q", list, want)
 		}
 		s := nodes[0].Status()
-		if s.Members[cluster.Alive] != 2 || s.Members[cluster.Dead] != 1 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "2 agents of node node-1 run on one machine") {
+		if s.Members[cluster.Alive] != 3 || s.Members[cluster.Dead] != 1 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "2 agents of node node-1 run on one machine") {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -21,15 +21,20 @@ const maxNamed = 3
 
 // Members returns the agents that are alive or were recently, ordered by node name.
 func (g *Gossip) Members() []cluster.Member {
-	now := time.Now()
 	g.state.Lock()
 	defer g.state.Unlock()
-	_, unacked, suspect := g.unacked(now)
+	members, _ := g.members(time.Now())
+	return members
+}
+
+// members returns them, and how many leases are not acknowledged. Call it with the state's lock.
+func (g *Gossip) members(now time.Time) (members []cluster.Member, late int) {
+	late, unacked, suspect := g.unacked(now)
 	return g.roster.Members(now, func(n *roster.Node, m *cluster.Member) {
 		if m.Unacked = unacked[n]; suspect[n] {
 			m.State = cluster.Suspect
 		}
-	})
+	}), late
 }
 
 // Status returns the state of gossip at this node.
@@ -37,28 +42,23 @@ func (g *Gossip) Status() cluster.Status {
 	s, dropped := g.network.Status(), map[string]uint64(nil)
 	dropped, s.Sent, s.Received = g.count.read()
 	maps.Copy(s.Dropped, dropped)
-	now := time.Now()
+
 	g.state.Lock()
 	defer g.state.Unlock()
-	s.Leases, s.Kept, s.Members = g.leases.Len(), g.kept.Len(), g.roster.Counts()
-	unacked, late, suspect := g.unacked(now)
-	s.Unacked = unacked
-	for n := range suspect {
-		if n.IsAgent() {
-			s.Members[cluster.Alive]--
-			s.Members[cluster.Suspect]++
+	members, late := g.members(time.Now())
+	s.Leases, s.Kept, s.Unacked = g.leases.Len(), g.kept.Len(), late
+	s.Members = map[cluster.State]int{cluster.Alive: 0, cluster.Suspect: 0, cluster.Dead: 0, cluster.Left: 0}
+	var names []string
+	for _, m := range members {
+		if s.Members[m.State]++; m.Unacked > 0 {
+			names = append(names, m.Name)
 		}
 	}
-	s.Problems = append(s.Problems, namesakeProblems(g.roster.Namesakes(now))...)
-	var names []string
-	for keeper := range late {
-		names = append(names, keeper.Name)
-	}
 	if len(names) > 0 {
-		slices.Sort(names)
 		s.Problems = append(s.Problems, fmt.Sprintf(
-			"%d leases are not acknowledged by %s: check the agents and the network there", unacked, some(slices.Compact(names))))
+			"%d leases are not acknowledged by %s: check the agents and the network there", late, some(slices.Compact(names))))
 	}
+	s.Problems = append(s.Problems, namesakeProblems(slices.DeleteFunc(members, func(m cluster.Member) bool { return !m.Namesake }))...)
 	if g.leases.Full() {
 		s.Problems = append(s.Problems, fmt.Sprintf(
 			"this node has %d addresses: no more are compared with those of other nodes", s.Leases))

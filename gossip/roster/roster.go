@@ -298,17 +298,6 @@ func (r *Roster) Members(now time.Time, complete func(*Node, *cluster.Member)) [
 	return all
 }
 
-// Namesakes are the members that are namesakes, by node name.
-func (r *Roster) Namesakes(now time.Time) (all []cluster.Member) {
-	for _, nodes := range r.byName {
-		if len(nodes) > 1 || len(nodes[0].runs) > 1 {
-			all = list(all, nodes, now, nil)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b cluster.Member) int { return cmp.Compare(a.Name, b.Name) })
-	return slices.DeleteFunc(all, func(m cluster.Member) bool { return !m.Namesake })
-}
-
 // list appends the members with one name.
 func list(all []cluster.Member, nodes []*Node, now time.Time, complete func(*Node, *cluster.Member)) []cluster.Member {
 	before := len(all)
@@ -347,15 +336,4 @@ func isNamesake(nodes []*Node, o *run, now time.Time) bool {
 		}
 	}
 	return false
-}
-
-// Counts counts the agents by state.
-func (r *Roster) Counts() map[cluster.State]int {
-	counts := map[cluster.State]int{cluster.Alive: 0, cluster.Suspect: 0, cluster.Dead: 0, cluster.Left: 0}
-	for n := range r.All() {
-		if n.IsAgent() {
-			counts[n.State]++
-		}
-	}
-	return counts
 }
