@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // Options are the identity and the limits of a Detector. A limit that is zero or negative takes its default.
@@ -68,7 +70,7 @@ type Detector struct {
 
 	shared func(Key) bool // nil: no key is
 
-	due      schedule
+	due      schedule.Schedule[*entry]
 	round    uint32 // the number of the last round that began
 	counters counters
 }
@@ -167,7 +169,7 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 // Tick does everything that is due at now. Afterwards Next is later than now.
 func (d *Detector) Tick(now time.Time) Effects {
 	var fx Effects
-	for e := d.due.first(); e != nil && !e.at.After(now); e = d.due.first() {
+	for e := d.due.First(); e != nil && !e.at.After(now); e = d.due.First() {
 		d.advance(e, now, &fx)
 	}
 	return fx
@@ -176,7 +178,7 @@ func (d *Detector) Tick(now time.Time) Effects {
 // Next returns when Tick has something to do; zero when there is nothing. It is never later than
 // the true deadline but may be earlier. It takes O(1).
 func (d *Detector) Next() time.Time {
-	if e := d.due.first(); e != nil {
+	if e := d.due.First(); e != nil {
 		return e.at
 	}
 	return time.Time{}
@@ -201,7 +203,7 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	if e.slot != 0 && !e.at.After(now) {
 		// A passed deadline must not stay: a mistake would become a busy loop.
 		d.counters.stuck++
-		d.due.set(e, now.Add(time.Second))
+		d.schedule(e, now.Add(time.Second))
 	}
 }
 
@@ -220,7 +222,7 @@ func (d *Detector) finish(e *entry, now time.Time) {
 		d.retire(e)
 		return
 	}
-	d.due.set(e, d.next(e, now))
+	d.schedule(e, d.next(e, now))
 }
 
 // Describe calls f to change the description of a holder in all its bindings and open conflicts, when the

@@ -38,8 +38,6 @@ func auditUnder(d *Detector, limits ceiling) error {
 			return fmt.Errorf("%v: scheduled for nothing", key)
 		case (len(e.bindings) > 0 || e.conflict != nil) && e.slot == 0:
 			return fmt.Errorf("%v: not scheduled", key)
-		case e.slot != 0 && d.due.entries[e.slot-1] != e:
-			return fmt.Errorf("%v: lost in the schedule", key)
 		case len(e.bindings) == 0 && e.conflict == nil && e.kept == 0 && e.idle == nil:
 			return fmt.Errorf("%v: nothing keeps it", key)
 		case len(e.bindings) > 0 && e.idle != nil:

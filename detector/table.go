@@ -183,7 +183,7 @@ func dropFrom[K comparable](index map[K][]*binding, k K, b *binding) {
 // retire handles an entry without bindings. It is kept for its story while the history has a
 // conflict of it, then as one of the last MaxHistory stories. Without a story it is forgotten.
 func (d *Detector) retire(e *entry) {
-	d.due.remove(e)
+	d.due.Remove(e)
 	switch {
 	case e.kept > 0 || e.idle != nil:
 		return

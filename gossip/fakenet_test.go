@@ -333,7 +333,7 @@ func (n *fakeNode) arrive(in packet) {
 func (n *fakeNode) from(id wire.MemberID, messages ...any) {
 	var b wire.Builder
 	for _, m := range messages {
-		b.Add(wire.Encode(m, time.Now()))
+		b.Add(wire.Encode(m.(wire.Message), time.Now()))
 	}
 	n.handler.Receive(id, netip.AddrPort{}, b.Bytes())
 }

@@ -168,7 +168,7 @@ func TestHostile(t *testing.T) {
 		encoded := func(messages ...any) []byte {
 			var p wire.Builder
 			for _, m := range messages {
-				p.Add(wire.Encode(m, time.Now()))
+				p.Add(wire.Encode(m.(wire.Message), time.Now()))
 			}
 			return p.Bytes()
 		}

@@ -41,7 +41,7 @@ type parcel struct {
 }
 
 // add sends a message to a node that is not this one, soon.
-func (o *outbox) add(to *roster.Node, message any, now time.Time) {
+func (o *outbox) add(to *roster.Node, message wire.Message, now time.Time) {
 	k, encoded := wire.Encode(message, now)
 	if p := o.open[to]; p != nil && p.Add(k, encoded) {
 		return
@@ -122,7 +122,7 @@ func (g *Gossip) send(now time.Time) time.Time {
 }
 
 // message returns what is sent for a message that waits in the queue, nil if that is not to be sent any more.
-func (g *Gossip) message(d retry.Due) any {
+func (g *Gossip) message(d retry.Due) wire.Message {
 	switch m := d.Message.(type) {
 	case *lease.Lease:
 		if m.Gone && g.leases.Live(m.ID) {

@@ -4,11 +4,10 @@
 package retry
 
 import (
-	"container/heap"
-	"slices"
 	"time"
 
 	"github.com/dupip/dupip/gossip/roster"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // grid is what later times are rounded up to, so that what goes to one node goes together.
@@ -40,7 +39,7 @@ type Queue struct {
 	seq   uint64
 	bySeq map[uint64]*item
 	byID  map[id]*item
-	items items
+	due   schedule.Schedule[*item]
 	count map[*Policy]int
 }
 
@@ -56,7 +55,7 @@ type item struct {
 	seq         uint64
 	tries       int
 	first, next time.Time // when it was and is to be sent
-	index       int
+	slot        int
 }
 
 // New returns an empty queue.
@@ -83,7 +82,7 @@ func (q *Queue) Put(to *roster.Node, m Message, wait time.Duration, now time.Tim
 	i.seq = q.seq
 	q.bySeq[i.seq], q.byID[i.id] = i, i
 	q.count[i.policy]++
-	heap.Push(&q.items, i)
+	q.due.Set(i)
 	return true
 }
 
@@ -98,8 +97,8 @@ type Due struct {
 
 // Due returns at most n messages that are to be sent now, and assumes that they are sent.
 func (q *Queue) Due(now time.Time, n int) (due []Due) {
-	for ; n > 0 && len(q.items) > 0 && !q.items[0].next.After(now); n-- {
-		i, p := q.items[0], q.items[0].policy
+	for i := q.due.First(); n > 0 && i != nil && !i.next.After(now); i, n = q.due.First(), n-1 {
+		p := i.policy
 		if i.tries == 0 {
 			i.first = now
 		}
@@ -114,17 +113,17 @@ func (q *Queue) Due(now time.Time, n int) (due []Due) {
 			i.next = end
 		}
 		i.tries++
-		heap.Fix(&q.items, 0)
+		q.due.Set(i)
 	}
 	return due
 }
 
 // Next returns when a message is to be sent, zero for never.
 func (q *Queue) Next() time.Time {
-	if len(q.items) == 0 {
-		return time.Time{}
+	if i := q.due.First(); i != nil {
+		return i.next
 	}
-	return q.items[0].next
+	return time.Time{}
 }
 
 // Waiting returns the message with a sequence number that was sent to a node, nil if it does not wait any more.
@@ -147,7 +146,7 @@ func (q *Queue) Remove(to *roster.Node, identity any) (m Message, sent bool) {
 
 // RemoveAll removes the messages to a node and returns them.
 func (q *Queue) RemoveAll(to *roster.Node) (removed []Message) {
-	for _, i := range slices.Clone(q.items) {
+	for _, i := range q.bySeq {
 		if i.to == to {
 			q.remove(i)
 			removed = append(removed, i.message)
@@ -158,7 +157,7 @@ func (q *Queue) RemoveAll(to *roster.Node) (removed []Message) {
 
 // Late calls f for each message that was sent first, at since, more than age ago.
 func (q *Queue) Late(age time.Duration, now time.Time, f func(to *roster.Node, m Message, tries int, since time.Time)) {
-	for _, i := range q.items {
+	for _, i := range q.bySeq {
 		if i.tries > 0 && now.Sub(i.first) > age {
 			f(i.to, i.message, i.tries, i.first)
 		}
@@ -169,31 +168,13 @@ func (q *Queue) remove(i *item) {
 	delete(q.bySeq, i.seq)
 	delete(q.byID, i.id)
 	q.count[i.policy]--
-	heap.Remove(&q.items, i.index)
+	q.due.Remove(i)
 }
 
-// items is a heap by when they are due, and then by sequence number. It implements [heap.Interface].
-type items []*item
-
-func (h items) Len() int { return len(h) }
-
-func (h items) Less(i, j int) bool {
-	return h[i].next.Before(h[j].next) || h[i].next.Equal(h[j].next) && h[i].seq < h[j].seq
+// Before implements [schedule.Element]: by when they are due, and then by sequence number.
+func (i *item) Before(o *item) bool {
+	return i.next.Before(o.next) || i.next.Equal(o.next) && i.seq < o.seq
 }
 
-func (h items) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *items) Push(x any) {
-	x.(*item).index = len(*h)
-	*h = append(*h, x.(*item))
-}
-
-func (h *items) Pop() any {
-	last := len(*h) - 1
-	i := (*h)[last]
-	*h = slices.Delete(*h, last, last+1)
-	return i
-}
+// Slot implements [schedule.Element].
+func (i *item) Slot() *int { return &i.slot }

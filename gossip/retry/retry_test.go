@@ -145,7 +145,7 @@ func TestReplace(t *testing.T) {
 	if m, sent := q.Remove(a, "m"); m.(message).text != "three" || sent {
 		t.Errorf("removed %+v, sent is %v", m, sent)
 	}
-	if len(q.items)+len(q.byID)+len(q.bySeq)+q.count[forEver]+q.count[forASpell] != 0 {
+	if q.due.Len()+len(q.byID)+len(q.bySeq)+q.count[forEver]+q.count[forASpell] != 0 {
 		t.Error("something is left")
 	}
 }

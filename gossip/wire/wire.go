@@ -111,41 +111,36 @@ func (b *Builder) Bytes() []byte {
 	return packet
 }
 
-// Encode encodes a message of a packet that is sent now. From one that would not fit a packet it leaves out holders,
-// and cuts texts for people.
-func Encode(message any, now time.Time) (k Kind, b []byte) {
+// Message is a message of a packet.
+type Message interface {
+	encode(c converter) (Kind, []byte)
+}
+
+// Encode encodes a message that is sent now. From one that would not fit a packet it leaves out holders, and cuts texts
+// for people.
+func Encode(m Message, now time.Time) (k Kind, b []byte) {
 	for cut := range maxOthers {
 		c := sending("", now)
 		c.text, c.holders = max(maxText>>cut, minText), maxOthers-cut
-		switch m := message.(type) {
-		case Lease:
-			k, b = KindLease, encode(&m, c.lease)
-		case Ack:
-			k, b = KindAck, encode(&m, c.ack)
-		case Notice:
-			k, b = KindNotice, encode(&m, c.notice)
-		case ProbeRequest:
-			k, b = KindRequest, encode(&m, c.request)
-		case ProbeReply:
-			k, b = KindReply, encode(&m, c.reply)
-		case Report:
-			k, b = KindReport, encode(&m, c.report)
-		case Resend:
-			k, b = KindResend, Marshal(m)
-		default:
-			panic(fmt.Sprintf("encoding a %T", message))
-		}
-		if len(packetHeader)+listHeader+len(b) <= MaxPacket {
+		if k, b = m.encode(c); len(packetHeader)+listHeader+len(b) <= MaxPacket {
 			break
 		}
 	}
 	return k, b
 }
 
-func encode[M any](m *M, convert func(*M) bool) []byte {
-	convert(m)
-	return Marshal(m)
+func encode[M any](k Kind, m M, convert func(*M) bool) (Kind, []byte) {
+	convert(&m)
+	return k, Marshal(m)
 }
+
+func (m Lease) encode(c converter) (Kind, []byte)        { return encode(KindLease, m, c.lease) }
+func (m Ack) encode(c converter) (Kind, []byte)          { return encode(KindAck, m, c.ack) }
+func (m Notice) encode(c converter) (Kind, []byte)       { return encode(KindNotice, m, c.notice) }
+func (m ProbeRequest) encode(c converter) (Kind, []byte) { return encode(KindRequest, m, c.request) }
+func (m ProbeReply) encode(c converter) (Kind, []byte)   { return encode(KindReply, m, c.reply) }
+func (m Report) encode(c converter) (Kind, []byte)       { return encode(KindReport, m, c.report) }
+func (m Resend) encode(converter) (Kind, []byte)         { return KindResend, Marshal(m) }
 
 // Decode decodes a packet that a node sent, and counts the messages that it leaves out because they are invalid, and
 // whether there were fields that this version does not know. It fails with ErrMalformed.

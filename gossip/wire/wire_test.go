@@ -93,7 +93,7 @@ var golden = []struct {
 // packet encodes one message.
 func packet(message any, now time.Time) []byte {
 	var b Builder
-	if !b.Add(Encode(message, now)) {
+	if !b.Add(Encode(message.(Message), now)) {
 		panic("there is no room")
 	}
 	return b.Bytes()
@@ -141,7 +141,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			continue
 		}
-		kind, _ := Encode(g.message, noon)
+		kind, _ := Encode(g.message.(Message), noon)
 		kinds[kind] = true
 		p, invalid, unknown, err := Decode(b, ourNode, noon)
 		if err != nil || invalid != 0 || unknown {
@@ -231,7 +231,7 @@ func TestOnlyForItself(t *testing.T) {
 }
 
 func kindOf(message any) Kind {
-	k, _ := Encode(message, noon)
+	k, _ := Encode(message.(Message), noon)
 	return k
 }
 
@@ -344,7 +344,7 @@ func TestBuilder(t *testing.T) {
 		if i > 1000 {
 			m = Resend{Seq: 1} // more than 255 fit by their size
 		}
-		k, encoded := Encode(m, noon)
+		k, encoded := Encode(m.(Message), noon)
 		want[k]++
 		size += len(encoded)
 		if !b.Add(k, encoded) {

@@ -172,7 +172,7 @@ func (r *rogueMember) flood(o orders, ended <-chan struct{}) {
 func pack(messages []any) (packets [][]byte) {
 	b := wire.Builder{}
 	for _, m := range messages {
-		if kind, encoded := wire.Encode(m, time.Now()); !b.Add(kind, encoded) {
+		if kind, encoded := wire.Encode(m.(wire.Message), time.Now()); !b.Add(kind, encoded) {
 			packets = append(packets, b.Bytes())
 			b = wire.Builder{}
 			b.Add(kind, encoded)

@@ -1,0 +1,68 @@
+// Package schedule has elements in the order in which something is due for them.
+package schedule
+
+import "container/heap"
+
+// Element is a pointer to what is in one schedule at most.
+type Element[E any] interface {
+	// Before reports whether the element comes before another one.
+	Before(E) bool
+	// Slot is for the schedule: the element's place + 1, 0 while it is in none.
+	Slot() *int
+}
+
+// Schedule is a heap of elements. It is not safe for concurrent use.
+type Schedule[E Element[E]] struct{ elements elements[E] }
+
+// Len is the number of elements.
+func (s *Schedule[E]) Len() int { return len(s.elements) }
+
+// First returns the first element, the zero value if there is none.
+func (s *Schedule[E]) First() (first E) {
+	if len(s.elements) > 0 {
+		first = s.elements[0]
+	}
+	return first
+}
+
+// Set adds an element, or gives one whose order has changed its new place.
+func (s *Schedule[E]) Set(e E) {
+	if slot := *e.Slot(); slot != 0 {
+		heap.Fix(&s.elements, slot-1)
+	} else {
+		heap.Push(&s.elements, e)
+	}
+}
+
+// Remove removes an element if it is there.
+func (s *Schedule[E]) Remove(e E) {
+	if slot := *e.Slot(); slot != 0 {
+		heap.Remove(&s.elements, slot-1)
+	}
+}
+
+// elements implements [heap.Interface].
+type elements[E Element[E]] []E
+
+func (h elements[E]) Len() int           { return len(h) }
+func (h elements[E]) Less(i, j int) bool { return h[i].Before(h[j]) }
+
+func (h elements[E]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	*h[i].Slot(), *h[j].Slot() = i+1, j+1
+}
+
+func (h *elements[E]) Push(x any) {
+	e := x.(E)
+	*h = append(*h, e)
+	*e.Slot() = len(*h)
+}
+
+func (h *elements[E]) Pop() any {
+	var none E
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last], *h = none, (*h)[:last]
+	*e.Slot() = 0
+	return e
+}
