@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -82,7 +81,7 @@ func (h *hooks) changed(node *memberlist.Node) {
 	was, there := h.present[p.ID]
 	h.present[p.ID] = p
 	if len(h.present) == 1 && !there {
-		h.health.answered = time.Now() // from now on somebody can
+		h.answered = time.Now() // from now on somebody can
 	}
 	h.mu.Unlock()
 	switch {
@@ -110,24 +109,7 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 func (h *hooks) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.health.answered = time.Now()
-}
-
-// dialer is the transport as memberlist has it. Besides exchanges of the whole list, memberlist dials members
-// that do not answer by UDP.
-type dialer struct {
-	*transport.Transport
-	members *Members
-}
-
-func (d dialer) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	conn, err := d.Transport.DialAddressTimeout(to, timeout)
-	if err == nil {
-		d.members.mu.Lock()
-		defer d.members.mu.Unlock()
-		d.members.health.streamed = time.Now()
-	}
-	return conn, err
+	h.answered = time.Now()
 }
 
 // receiver is what the transport calls, see [transport.Handler].

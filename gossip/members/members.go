@@ -104,9 +104,9 @@ type Members struct {
 	unknown   resync // members of which no news has come yet
 	returned  resync // members that were lost
 
-	mu      sync.Mutex
-	present map[wire.MemberID]presence
-	health  health
+	mu       sync.Mutex
+	present  map[wire.MemberID]presence
+	answered time.Time // when a member, whoever it is, answered last by UDP
 }
 
 // presence is a member that memberlist considers there.
@@ -196,7 +196,7 @@ func (m *Members) listen() error {
 	conf.UDPBufferSize = transport.MaxPayload - checksum
 	conf.Logger = log.New(io.Discard, "", 0) // what matters, the transport knows, and without a flood of lines
 	conf.Delegate, conf.Events, conf.Alive, conf.Ping = hooks, hooks, hooks, hooks
-	conf.Transport = dialer{m.transport, m}
+	conf.Transport = m.transport
 	if m.list, err = memberlist.Create(conf); err != nil {
 		m.transport.Shutdown()
 		return fmt.Errorf("starting gossip: %w", err)

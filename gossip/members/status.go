@@ -15,9 +15,9 @@ const maxNamed = 3
 func (m *Members) Status() cluster.Status {
 	now := time.Now()
 	m.mu.Lock()
-	others, health := len(m.present), m.health
+	others, answered := len(m.present), m.answered
 	m.mu.Unlock()
-	problems := slices.Concat(m.joins.problems(others), health.problems(others, m.self.Address, now), m.transport.Problems(now))
+	problems := slices.Concat(m.joins.problems(others), m.blocked(others, answered, now), m.transport.Problems(now))
 	m.peers.mu.Lock()
 	defer m.peers.mu.Unlock()
 	if m.peers.err != nil {
@@ -51,15 +51,14 @@ func (j *joins) problems(others int) (all []string) {
 // not fail by loss alone.
 const blockedFor = 5*time.Second + 500*time.Millisecond
 
-// health is when other members answered last, whoever they are, by UDP and by a stream.
-type health struct{ answered, streamed time.Time }
-
-// problems are clauses for people.
-func (h health) problems(others int, own string, now time.Time) []string {
-	if others == 0 || now.Sub(h.answered) < blockedFor {
+// blocked are clauses for people. Besides exchanges of the whole list, memberlist dials members that do not answer by
+// UDP.
+func (m *Members) blocked(others int, answered, now time.Time) []string {
+	own := m.self.Address
+	if others == 0 || now.Sub(answered) < blockedFor {
 		return nil
 	}
-	if now.Sub(h.streamed) < blockedFor {
+	if now.Sub(m.transport.Dialed()) < blockedFor {
 		return []string{fmt.Sprintf("other nodes answer by TCP, but none by UDP: allow UDP to and from %s", own)}
 	}
 	return []string{fmt.Sprintf("no other node answers: this node, %s, is cut off from the others", own)}

@@ -78,6 +78,7 @@ type Transport struct {
 	sources *sources // nil with a key
 	conns   conns
 	drops   drops
+	dialed  atomic.Pointer[time.Time]
 
 	// Of the goroutine that receives: windows by sender, and an opened datagram.
 	windows recent.Map[wire.MemberID, window]
@@ -224,7 +225,19 @@ func (t *Transport) DialTimeout(to string, timeout time.Duration) (net.Conn, err
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
-	return t.dial(ctx, at, kindMemberlist, 0)
+	conn, err := t.dial(ctx, at, kindMemberlist, 0)
+	if err == nil {
+		t.dialed.Store(new(time.Now()))
+	}
+	return conn, err
+}
+
+// Dialed is when memberlist dialled another member last, zero for never.
+func (t *Transport) Dialed() (at time.Time) {
+	if dialed := t.dialed.Load(); dialed != nil {
+		at = *dialed
+	}
+	return at
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
