@@ -106,10 +106,7 @@ func (f *forger) next() []byte {
 	payload := d.Payload
 	switch f.turn % 4 {
 	case 0:
-		payload = make([]byte, f.rng.IntN(1400))
-		for i := range payload {
-			payload[i] = byte(f.rng.Uint32())
-		}
+		payload = f.random(1400)
 	case 1:
 		payload = payload[:f.rng.IntN(len(payload)+1)]
 	case 2:
@@ -119,12 +116,26 @@ func (f *forger) next() []byte {
 			to = d.To.Addr()
 		}
 	}
+	return f.frame(from, to, payload)
+}
+
+// frame carries a payload to a member, the first one if it is no member.
+func (f *forger) frame(from netip.AddrPort, to netip.Addr, payload []byte) []byte {
 	mac, known := f.macs[to]
 	if !known {
 		to, mac = f.addrs[0], f.macs[f.addrs[0]]
 	}
 	packet := lab.UDP(from, netip.AddrPortFrom(to, lab.GossipPort), payload)
 	return lab.Ethernet(mac, f.own, 0, 0x0800, packet)
+}
+
+// random are up to so many bytes.
+func (f *forger) random(most int) []byte {
+	b := make([]byte, f.rng.IntN(most))
+	for i := range b {
+		b[i] = byte(f.rng.Uint32())
+	}
+	return b
 }
 
 // corrupt changes some bytes or bits.
@@ -151,6 +162,23 @@ func (f *forger) corrupt(b []byte) []byte {
 
 // garbageStreams opens connections to all members and writes garbage, until ctx ends.
 func (s *testCluster) garbageStreams(ctx context.Context, rogue *lab.Node) {
+	s.streams(ctx, rogue, 10*time.Millisecond, func(turn int, c net.Conn) (keep bool) {
+		garbage := make([]byte, rand.IntN(4000))
+		for i := range garbage {
+			garbage[i] = byte(rand.Uint32())
+		}
+		if turn%3 == 0 {
+			// The beginning of a stream of another cluster, plain or sealed.
+			garbage = append([]byte{0xd2 + byte(turn%2), 0xff, 0xff, 0xff, 0xff}, garbage...)
+		}
+		_, _ = c.Write(garbage)
+		return turn%2 == 0 // and sends no more
+	})
+}
+
+// streams opens a connection to one member after the other until ctx ends, and returns how many. It keeps the last 500 of those
+// that use wants to keep.
+func (s *testCluster) streams(ctx context.Context, rogue *lab.Node, pause time.Duration, use func(turn int, c net.Conn) (keep bool)) (opened int) {
 	var open []net.Conn
 	defer func() {
 		for _, c := range open {
@@ -164,17 +192,9 @@ func (s *testCluster) garbageStreams(ctx context.Context, rogue *lab.Node) {
 			if err != nil {
 				return err
 			}
-			garbage := make([]byte, rand.IntN(4000))
-			for i := range garbage {
-				garbage[i] = byte(rand.Uint32())
-			}
-			if turn%3 == 0 {
-				// The beginning of a stream of another cluster, plain or sealed.
-				garbage = append([]byte{0xd2 + byte(turn%2), 0xff, 0xff, 0xff, 0xff}, garbage...)
-			}
-			_, _ = c.Write(garbage)
-			if turn%2 == 0 {
-				open = append(open, c) // and sends no more
+			opened++
+			if use(turn, c) {
+				open = append(open, c)
 				return nil
 			}
 			return c.Close()
@@ -185,9 +205,10 @@ func (s *testCluster) garbageStreams(ctx context.Context, rogue *lab.Node) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
+	return opened
 }
 
 func nonzero(counts map[string]uint64) map[string]uint64 {

@@ -68,7 +68,7 @@ func TestKeys(t *testing.T) {
 	after := s.duplicate(s.nodes[0], s.nodes[2])
 	s.waitFound(after, after.began, patience)
 	// As a person would do it: the new one is known everywhere, then used, then alone.
-	closed := s.undecryptable()
+	closed := s.refused("key")
 	var since []int
 	for _, n := range s.nodes {
 		since = append(since, len(n.agent.Log()))
@@ -79,7 +79,7 @@ func TestKeys(t *testing.T) {
 		s.waitFound(s.duplicate(s.nodes[i], s.nodes[i+1]), time.Now(), patience)
 	}
 	s.assertUnchanged(d)
-	if now := s.undecryptable(); !maps.Equal(now, closed) {
+	if now := s.refused("key"); !maps.Equal(now, closed) {
 		s.Errorf("messages that no key opened while the key changed: by node %v, before %v", now, closed)
 	}
 	for i, n := range s.nodes {
@@ -120,18 +120,6 @@ func (s *testCluster) rotate(path string, times int, keys ...string) {
 			return nil
 		})
 	}
-}
-
-// undecryptable counts at each node the messages that no key there opened.
-func (s *testCluster) undecryptable() map[string]uint64 {
-	s.Helper()
-	counts := make(map[string]uint64)
-	for _, n := range s.nodes {
-		status, err := s.status(n.agent)
-		s.Do(err)
-		counts[n.ShortName()] = status.Dropped["key"]
-	}
-	return counts
 }
 
 // leaveLines are the lines of an agent's log about members that left, except those that were

@@ -23,14 +23,16 @@ func (s *testCluster) memory() map[*node]int {
 }
 
 // survived fails the test unless all agents are the ones that were there, and have not
-// grown beyond reason.
+// grown beyond reason, not even for a moment.
 func (s *testCluster) survived(before map[*node]int) {
 	s.Helper()
 	var text []string
-	for n, now := range s.memory() {
-		text = append(text, fmt.Sprintf("%s %d → %d", n.ShortName(), before[n], now))
-		if now > maxResident || now-before[n] > maxGrowth {
-			s.Errorf("%s grew from %d to %d MiB", n.ShortName(), before[n], now)
+	for _, n := range s.nodes {
+		u := s.Usage(n.agent.Process)
+		now, most := u.RSS>>20, u.Peak>>20
+		text = append(text, fmt.Sprintf("%s %d → %d (at most %d)", n.ShortName(), before[n], now, most))
+		if most > maxResident || now-before[n] > maxGrowth {
+			s.Errorf("%s grew from %d to %d MiB, at most %d", n.ShortName(), before[n], now, most)
 		}
 		_, err := n.agent.Client.Status(s.Context())
 		s.Do(err)

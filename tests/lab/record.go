@@ -30,7 +30,7 @@ func (l *Lab) Record(port uint16, limit int) (*Recording, error) {
 	var err error
 	// A frame that enters at one port and leaves at another counts once.
 	r.Listener, err = l.hub.Listen("", func(p Packet) {
-		d, ok := readDatagram(p)
+		d, ok := ReadDatagram(p)
 		if !ok || d.To.Port() != port {
 			return
 		}
@@ -51,8 +51,8 @@ func (r *Recording) Datagrams() []Datagram {
 	return slices.Clone(r.datagrams)
 }
 
-// readDatagram reads a packet with an unfragmented UDP datagram over IPv4.
-func readDatagram(packet Packet) (d Datagram, ok bool) {
+// ReadDatagram reads a packet with an unfragmented UDP datagram over IPv4. The payload is that of the packet.
+func ReadDatagram(packet Packet) (d Datagram, ok bool) {
 	const ethernet, ip, udp = 14, 20, 8
 	if packet.EtherType() != etherIPv4 || packet.VLAN != 0 || len(packet.Frame) < ethernet+ip+udp {
 		return d, false
