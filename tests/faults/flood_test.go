@@ -55,7 +55,7 @@ func TestFloods(t *testing.T) {
 	}
 	streams := func(use func(c net.Conn)) func(context.Context) (int, error) {
 		return func(ctx context.Context) (int, error) {
-			return s.streams(ctx, rogue, time.Millisecond, func(_ int, c net.Conn) (keep bool) {
+			return s.streams(ctx, rogue, 0, func(_ int, c net.Conn) (keep bool) {
 				go use(c)
 				return true
 			}), nil
