@@ -33,27 +33,28 @@ func (c *conns) count(authenticated bool) (count int) {
 // Who opens connections and sends nothing keeps nobody else out, from however many addresses.
 func TestManyStreams(t *testing.T) {
 	for name, addresses := range map[string]int{"one address": 1, "a few": 4, "many": 2 * maxUnauthenticated} {
-		t.Run(name, func(t *testing.T) {
-			key := keys(t, 1)
+		for _, key := range []func(*Options){keys(t, 1), func(*Options) {}} {
 			n, member := open(t, 1, key), open(t, 2, key)
-			var conns []net.Conn
-			for i := range 2 * maxUnauthenticated {
-				conns = append(conns, dialFrom(t, fmt.Sprint("127.0.2.", 1+i%addresses), n))
-			}
-			eventually(t, "what is too much is closed", func() bool {
-				return n.opened() == maxUnauthenticated && n.dropped() == fmt.Sprint("stream ", maxUnauthenticated)
+			t.Run(fmt.Sprintf("%s, sealed %t", name, n.Encrypted()), func(t *testing.T) {
+				var conns []net.Conn
+				for i := range 2 * maxUnauthenticated {
+					conns = append(conns, dialFrom(t, fmt.Sprint("127.0.2.", 1+i%addresses), n))
+				}
+				eventually(t, "what is too much is closed", func() bool {
+					return n.opened() == maxUnauthenticated && n.dropped() == fmt.Sprint("stream ", maxUnauthenticated)
+				})
+				if err := member.echo(n); err != nil {
+					t.Error(err)
+				}
+				for _, conn := range conns {
+					conn.Close()
+				}
+				eventually(t, "none is left", func() bool { return n.opened() == 0 })
+				if want := fmt.Sprint("stream ", maxUnauthenticated+1); n.dropped() != want {
+					t.Errorf("%s, want %s", n.dropped(), want)
+				}
 			})
-			if err := member.echo(n); err != nil {
-				t.Error(err)
-			}
-			for _, conn := range conns {
-				conn.Close()
-			}
-			eventually(t, "none is left", func() bool { return n.opened() == 0 })
-			if want := fmt.Sprint("stream ", maxUnauthenticated+1); n.dropped() != want {
-				t.Errorf("%s, want %s", n.dropped(), want)
-			}
-		})
+		}
 	}
 }
 
