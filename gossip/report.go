@@ -16,8 +16,7 @@ const maxReports = 1024
 // reportPolicy never gives up: a reporter that does not acknowledge is busy.
 var reportPolicy = &retry.Policy{Pauses: noticePolicy.Pauses, Max: 16 * maxReports}
 
-// report is an open conflict, one that has just ended, or the summary of this node, for members with the role
-// reporter.
+// report is an open conflict, one that has just ended, or the summary of this node, for members with the role reporter.
 type report struct {
 	conflict *detector.Conflict
 	summary  *cluster.Summary

@@ -173,8 +173,7 @@ func (known problemLog) look(problems []string, now time.Time) (began []string) 
 	return began
 }
 
-// gist is a problem without its figures and without the reason behind the colon: both change from one look to the
-// next.
+// gist is a problem without its figures and without the reason behind the colon: both change from one look to the next.
 func gist(problem string) string {
 	problem, _, _ = strings.Cut(problem, ": ")
 	return strings.Join(slices.DeleteFunc(strings.Fields(problem), func(word string) bool {

@@ -27,9 +27,8 @@ const (
 	// of them is refreshed. The acknowledgements of its own refreshments notify it more often.
 	notifyAgain = 150 * time.Second
 
-	// maxOthers is how many nodes with one key are all notified of each other. Those that come later are
-	// notified of their neighbours only: one address on all nodes stays cheap, and everybody has somebody to
-	// verify it with.
+	// maxOthers is how many nodes with one key are all notified of each other. Those that come later are notified of
+	// their neighbours only: one address on all nodes stays cheap, and everybody has somebody to verify it with.
 	maxOthers = 8
 	// maxHolders bounds the holders of one key, maxOfNode those of one node among them:
 	// what else is on that node is for its own agent to find.

@@ -1,8 +1,7 @@
 // Package lease is a holder's side of the leases: what this node has leased, who keeps it, and who has to
 // be informed when.
 //
-// It knows neither what a lease is good for nor how it travels. It does no I/O, has no goroutine and reads no
-// clock.
+// It knows neither what a lease is good for nor how it travels. It does no I/O, has no goroutine and reads no clock.
 package lease
 
 import (

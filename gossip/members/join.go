@@ -16,9 +16,8 @@ import (
 const (
 	// joinAtOnce is how many are joined in one round: each exchanges the whole list of members.
 	joinAtOnce = 3
-	// A node that is alone tries again after firstRetry, then less and less often; one that is not
-	// looks for lost members every lookAgain. After a partition of a minute memberlist does not find
-	// them by itself.
+	// A node that is alone tries again after firstRetry, then less and less often; one that is not looks for lost
+	// members every lookAgain. After a partition of a minute memberlist does not find them by itself.
 	firstRetry = time.Second
 	lookAgain  = 30 * time.Second
 	// resolveAgain is how often names are resolved while nobody is missing.

@@ -14,9 +14,8 @@ const (
 	// with each doubling.
 	newsTime = 2 * time.Second
 	newsMore = 500 * time.Millisecond
-	// A list of members is requested at most every requestPause, and every as much more with each doubling: it
-	// is as long as the members are many. While it does not have the unknown member the pause doubles, up to
-	// maxRequestPause.
+	// A list of members is requested at most every requestPause, and every as much more with each doubling: it is as
+	// long as the members are many. While it does not have the unknown member the pause doubles, up to maxRequestPause.
 	requestPause    = 5 * time.Second
 	maxRequestPause = 5 * time.Minute
 )

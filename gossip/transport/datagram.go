@@ -28,8 +28,7 @@ const (
 	headerSize = 1 + 4 + 8
 	innerSize  = 8 + 8 + 1
 
-	// MaxDatagram is the size of the largest datagram in bytes: it passes through every network that
-	// carries IPv6.
+	// MaxDatagram is the size of the largest datagram in bytes: it passes through every network that carries IPv6.
 	MaxDatagram = 1200
 	// MaxPayload is the most bytes that a datagram carries.
 	MaxPayload = MaxDatagram - headerSize - chacha20poly1305.NonceSizeX - innerSize - chacha20poly1305.Overhead

@@ -108,10 +108,9 @@ func deriveKey(secret []byte) (k key, err error) {
 	return k, err
 }
 
-// tls returns the configuration of either side of a stream: it shows the certificate of the first key,
-// and accepts those of all keys. Nobody resumes a session: that would not show a certificate, and nobody
-// can choose a slow key exchange. The header of the stream is part of the handshake, so that it cannot be
-// changed on its way.
+// tls returns the configuration of either side of a stream: it shows the certificate of the first key, and accepts
+// those of all keys. Nobody resumes a session: that would not show a certificate, and nobody can choose a slow key
+// exchange. The header of the stream is part of the handshake, so that it cannot be changed on its way.
 func (k *Keys) tls(header []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{k.list()[0].certificate},

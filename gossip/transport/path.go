@@ -27,10 +27,9 @@ const (
 	maxProven, maxUnproven = 16384, 4096
 )
 
-// paths bounds what is sent to addresses of which nobody proved that they want it: without a key,
-// anybody can name any address as that of a member, and have all agents send there (RFC 9000, section
-// 8.1). An address is proven when an agent there has accepted a stream, or when it returned a token that
-// was sent to it.
+// paths bounds what is sent to addresses of which nobody proved that they want it: without a key, anybody can name any
+// address as that of a member, and have all agents send there (RFC 9000, section 8.1). An address is proven when an
+// agent there has accepted a stream, or when it returned a token that was sent to it.
 //
 // It is safe for concurrent use.
 type paths struct {
@@ -82,8 +81,7 @@ func (p *paths) outgoing(at netip.AddrPort, b []byte, label uint32, now time.Tim
 	return append(appendHeader(nil, byteProbe, label, 0), p.token(at)...)
 }
 
-// incoming notes that a datagram came from an address. If it has a token it is done, and out is what to
-// send back.
+// incoming notes that a datagram came from an address. If it has a token it is done, and out is what to send back.
 func (p *paths) incoming(b []byte, from netip.AddrPort, label uint32) (out []byte, done bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +114,7 @@ func (p *paths) token(at netip.AddrPort) []byte {
 }
 
 const (
-	// Without a key, so many datagrams of one address are taken at once and per second, and so many
-	// of all.
+	// Without a key, so many datagrams of one address are taken at once and per second, and so many of all.
 	sourceRate, sourceBurst = 2000, 8000
 	allRate, allBurst       = 20000, 40000
 	maxSources              = 8192

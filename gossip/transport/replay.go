@@ -4,9 +4,8 @@ package transport
 // sender, whoever they are for, and networks reorder by milliseconds.
 const windowSize = 2048
 
-// window accepts each sequence number of one sender once (RFC 4303, section 3.4.3). A datagram is for one
-// incarnation of its receiver: what was sent before that started is refused in any case, and windows
-// begin empty.
+// window accepts each sequence number of one sender once (RFC 4303, section 3.4.3). A datagram is for one incarnation
+// of its receiver: what was sent before that started is refused in any case, and windows begin empty.
 type window struct {
 	top  uint64 // the highest number so far
 	seen [windowSize / 64]uint64

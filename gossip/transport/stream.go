@@ -135,10 +135,9 @@ func writeStatus(conn net.Conn, err error) error {
 	return err
 }
 
-// Request sends a request of at most [MaxRequest] bytes to a member and returns the reply, of at most
-// [MaxReply]. It ends with ctx or the transport; a member has 2 seconds to accept it, and 2 seconds for a
-// reply that has begun. While it reads it has a value in a channel, whose capacity bounds how many replies
-// are read at the same time.
+// Request sends a request of at most [MaxRequest] bytes to a member and returns the reply, of at most [MaxReply]. It
+// ends with ctx or the transport; a member has 2 seconds to accept it, and 2 seconds for a reply that has begun. While
+// it reads it has a value in a channel, whose capacity bounds how many replies are read at the same time.
 func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.AddrPort, request []byte, reading chan struct{}) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,12 +1,11 @@
 // Package transport carries datagrams and streams between agents: those of memberlist, and those of
 // the agents themselves.
 //
-// With a key, both are sealed. Datagrams are sealed with XChaCha20-Poly1305 for one incarnation of
-// one receiver, and each is accepted once; streams are TLS 1.3 connections in which both sides prove
-// that they have a key of the file. Whoever does not have a key can neither read nor make nor repeat
-// anything, and no datagram is sent in reply to one that cannot be opened. Memberlist's own encryption is not
-// used: it allocates memory for a stream before it decrypts it, accepts repeated datagrams, and panics
-// on a sealed datagram whose version byte was changed.
+// With a key, both are sealed. Datagrams are sealed with XChaCha20-Poly1305 for one incarnation of one receiver, and
+// each is accepted once; streams are TLS 1.3 connections in which both sides prove that they have a key of the file.
+// Whoever does not have a key can neither read nor make nor repeat anything, and no datagram is sent in reply to one
+// that cannot be opened. Memberlist's own encryption is not used: it allocates memory for a stream before it decrypts
+// it, accepts repeated datagrams, and panics on a sealed datagram whose version byte was changed.
 //
 // Without a key everything can be forged. Connections, datagrams and what is sent to others on behalf
 // of strangers are bounded then, see [paths].
@@ -131,8 +130,7 @@ func hashLabel(label string) uint32 {
 // Encrypted reports whether a key is in use.
 func (t *Transport) Encrypted() bool { return t.keys != nil }
 
-// Send sends a payload of at most [MaxPayload] bytes to a member by one datagram, which may be lost.
-// It does not block.
+// Send sends a payload of at most [MaxPayload] bytes to a member by one datagram, which may be lost. It does not block.
 func (t *Transport) Send(to wire.MemberID, at netip.AddrPort, payload []byte) error {
 	return t.send(to, at, kindOwn, payload)
 }
@@ -191,8 +189,7 @@ func (t *Transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error)
 	return addr.Unmap().AsSlice(), port, nil
 }
 
-// WriteTo implements memberlist.Transport. Memberlist does not use it: it knows the names of its
-// receivers.
+// WriteTo implements memberlist.Transport. Memberlist does not use it: it knows the names of its receivers.
 func (t *Transport) WriteTo([]byte, string) (time.Time, error) {
 	return time.Time{}, errors.New("sending to an address without a member")
 }
