@@ -1,8 +1,10 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -24,17 +26,26 @@ func (g *Gossip) Members() []cluster.Member {
 	g.state.Lock()
 	defer g.state.Unlock()
 	members, _ := g.members(time.Now())
-	return members
+	return slices.SortedFunc(members, compareMembers)
 }
 
-// members returns them, and how many leases are not acknowledged. Call it with the state's lock.
-func (g *Gossip) members(now time.Time) (members []cluster.Member, late int) {
+func compareMembers(a, b cluster.Member) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Boot, b.Boot), cmp.Compare(a.Epoch, b.Epoch))
+}
+
+// members are those, in no order, and how many leases are not acknowledged. Call it with the state's lock.
+func (g *Gossip) members(now time.Time) (members iter.Seq[cluster.Member], late int) {
 	late, unacked, suspect := g.unacked(now)
-	return g.roster.Members(now, func(n *roster.Node, m *cluster.Member) {
-		if m.Unacked = unacked[n]; suspect[n] {
-			m.State = cluster.Suspect
+	return func(yield func(cluster.Member) bool) {
+		for n, m := range g.roster.Members(now) {
+			if m.Unacked = unacked[n]; suspect[n] {
+				m.State = cluster.Suspect
+			}
+			if !yield(m) {
+				return
+			}
 		}
-	}), late
+	}, late
 }
 
 // Status returns the state of gossip at this node.
@@ -48,17 +59,22 @@ func (g *Gossip) Status() cluster.Status {
 	members, late := g.members(time.Now())
 	s.Leases, s.Kept, s.Unacked = g.leases.Len(), g.kept.Len(), late
 	s.Members = map[cluster.State]int{cluster.Alive: 0, cluster.Suspect: 0, cluster.Dead: 0, cluster.Left: 0}
-	var names []string
-	for _, m := range members {
+	var silent []string
+	var namesakes []cluster.Member
+	for m := range members {
 		if s.Members[m.State]++; m.Unacked > 0 {
-			names = append(names, m.Name)
+			silent = append(silent, m.Name)
+		}
+		if m.Namesake {
+			namesakes = append(namesakes, m)
 		}
 	}
-	if len(names) > 0 {
+	if slices.Sort(silent); len(silent) > 0 {
 		s.Problems = append(s.Problems, fmt.Sprintf(
-			"%d leases are not acknowledged by %s: check the agents and the network there", late, some(slices.Compact(names))))
+			"%d leases are not acknowledged by %s: check the agents and the network there", late, some(slices.Compact(silent))))
 	}
-	s.Problems = append(s.Problems, namesakeProblems(slices.DeleteFunc(members, func(m cluster.Member) bool { return !m.Namesake }))...)
+	slices.SortFunc(namesakes, compareMembers)
+	s.Problems = append(s.Problems, namesakeProblems(namesakes)...)
 	if g.leases.Full() {
 		s.Problems = append(s.Problems, fmt.Sprintf(
 			"this node has %d addresses: no more are compared with those of other nodes", s.Leases))

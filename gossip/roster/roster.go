@@ -7,7 +7,7 @@ package roster
 import (
 	"cmp"
 	"errors"
-	"maps"
+	"iter"
 	"slices"
 	"time"
 
@@ -287,43 +287,29 @@ func (r *Roster) forget(at time.Time) {
 	}
 }
 
-// Members returns the agents that are there or were recently, by node name; of a node whose agent was started
-// again the present one, and others that are there although they should not be. complete adds what others know of a
-// node that is alive; nil is nothing.
-func (r *Roster) Members(now time.Time, complete func(*Node, *cluster.Member)) []cluster.Member {
-	all := make([]cluster.Member, 0, r.nodes)
-	for _, name := range slices.Sorted(maps.Keys(r.byName)) {
-		all = list(all, r.byName[name], now, complete)
-	}
-	return all
-}
-
-// list appends the members with one name.
-func list(all []cluster.Member, nodes []*Node, now time.Time, complete func(*Node, *cluster.Member)) []cluster.Member {
-	before := len(all)
-	for _, n := range nodes {
-		if n.IsAgent() && !n.Alive() {
-			all = append(all, n.Member)
-		}
-		for _, o := range n.runs {
-			present, namesake := o.id == n.Incarnation, isNamesake(nodes, &o, now)
-			if !n.IsAgent() || !present && !namesake {
+// Members are the agents that are there or were recently, in no order; of a node whose agent was started again the
+// present one, and others that are there although they should not be.
+func (r *Roster) Members(now time.Time) iter.Seq2[*Node, cluster.Member] {
+	return func(yield func(*Node, cluster.Member) bool) {
+		for n := range r.All() {
+			if !n.IsAgent() {
 				continue
 			}
-			all = append(all, o.Member)
-			m := &all[len(all)-1]
-			if present {
-				*m = n.Member
+			if !n.Alive() && !yield(n, n.Member) { // it has no runs
+				return
 			}
-			if m.Namesake = namesake; present && complete != nil {
-				complete(n, m)
+			for _, o := range n.runs {
+				m := o.Member
+				if o.id == n.Incarnation {
+					m = n.Member
+				}
+				m.Namesake = isNamesake(r.byName[n.Name], &o, now)
+				if (m.Namesake || o.id == n.Incarnation) && !yield(n, m) {
+					return
+				}
 			}
 		}
 	}
-	slices.SortFunc(all[before:], func(a, b cluster.Member) int {
-		return cmp.Or(cmp.Compare(a.Boot, b.Boot), cmp.Compare(a.Epoch, b.Epoch))
-	})
-	return all
 }
 
 // isNamesake reports whether another agent of the same node name is there for as long, at another address.

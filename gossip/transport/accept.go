@@ -112,14 +112,18 @@ func (t *Transport) serve(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(serveTimeout)); err != nil {
 		return err
 	}
-	request, err := readFrame(conn, MaxRequest)
-	if err != nil {
+	var size [2]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
 		return err
 	}
-	if reply := t.Handler.Serve(ctx, request); reply != nil {
-		return writeFrame(conn, reply, MaxReply)
+	request := make([]byte, binary.BigEndian.Uint16(size[:]))
+	if _, err := io.ReadFull(conn, request); err != nil {
+		return err
 	}
-	return nil
+	if _, err := conn.Write(t.Handler.Serve(ctx, request)); err != nil {
+		return err
+	}
+	return conn.Close() // says that the reply is whole, if there is a key
 }
 
 // inbound is a connection that was accepted.

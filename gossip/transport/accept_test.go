@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"slices"
@@ -68,7 +69,7 @@ func TestStrangersMakeWay(t *testing.T) {
 	}
 	sealed := append(appendHeader(nil, byteSealed, hashLabel("test"), 0), byte(kindMemberlist))
 	plain := append(appendHeader(nil, bytePlain, hashLabel("test"), 0), byte(kindOwn))
-	frame := append(binary.BigEndian.AppendUint32(plain, MaxRequest), make([]byte, MaxRequest-1)...)
+	frame := append(binary.BigEndian.AppendUint16(plain, math.MaxUint16), make([]byte, math.MaxUint16-1)...)
 	for name, test := range map[string]struct {
 		option func(*Options)
 		send   []byte
@@ -198,7 +199,7 @@ func TestStillStreams(t *testing.T) {
 		}
 	}
 	frame := func(size, have int) []byte {
-		return append(binary.BigEndian.AppendUint32(nil, uint32(size)), make([]byte, have)...)
+		return append(binary.BigEndian.AppendUint16(nil, uint16(size)), make([]byte, have)...)
 	}
 	const blocks = 100 // a request of that size is not answered, any other by a long reply
 	for name, test := range map[string]struct {

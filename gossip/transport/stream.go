@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -17,7 +16,8 @@ import (
 )
 
 // A stream begins with a header as that of a datagram and a byte with its kind. The acceptor answers with
-// one byte, a status. With a key a TLS handshake follows, and another status in it.
+// one byte, a status. With a key a TLS handshake follows, and another status in it. Those that are not memberlist's have a
+// request then, its size in two bytes before it, and the reply, which ends with the stream.
 const (
 	streamHeader = headerSize + 1
 
@@ -25,9 +25,8 @@ const (
 	// take once it has begun.
 	connectTimeout = 2 * time.Second
 	readTimeout    = 2 * time.Second
-	// MaxRequest and MaxReply are the sizes in bytes of the largest request and reply.
-	MaxRequest = 4 << 10
-	MaxReply   = 1 << 20
+	// MaxReply is the size of the largest reply in bytes.
+	MaxReply = 1 << 20
 )
 
 // refused is why a stream is refused. The text is for users, after the address.
@@ -47,6 +46,7 @@ var (
 	errBusy     error = &refused{dropStream, "it has too many connections"}
 	errOtherKey error = &refused{dropKey, "it has other keys in its --gossip-key-file"}
 	errVersion1 error = &refused{dropVersion, "it is an agent of version 0.1"}
+	errTooLong  error = &refused{dropOversize, "its reply is too long"}
 	errClosed   error = &refused{dropStream, "it closed the connection: is it an agent of this version?"}
 )
 
@@ -135,7 +135,7 @@ func writeStatus(conn net.Conn, err error) error {
 	return err
 }
 
-// Request sends a request of at most [MaxRequest] bytes to a member and returns the reply, of at most [MaxReply]. It
+// Request sends a request of at most 65,535 bytes to a member and returns the reply, of at most [MaxReply]. It
 // ends with ctx or the transport; a member has 2 seconds to accept it, and 2 seconds for a reply that has begun. While
 // it reads it has a value in a channel, whose capacity bounds how many replies are read at the same time.
 func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.AddrPort, request []byte, reading chan struct{}) ([]byte, error) {
@@ -150,7 +150,7 @@ func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.Addr
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := writeFrame(conn, request, MaxRequest); err != nil {
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(request))), request...)); err != nil {
 		return nil, err
 	}
 	reply := bufio.NewReader(conn)
@@ -164,34 +164,9 @@ func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.Addr
 	}
 	defer func() { <-reading }()
 	conn.SetDeadline(time.Now().Add(readTimeout)) //nolint:errcheck // then it is closed
-	return readFrame(reply, MaxReply)
-}
-
-func oversize(size int64, limit int) error {
-	return &refused{dropOversize, fmt.Sprintf("a message of %d bytes; %d are allowed", size, limit)}
-}
-
-func writeFrame(w io.Writer, b []byte, limit int) error {
-	if len(b) > limit {
-		return oversize(int64(len(b)), limit)
-	}
-	_, err := w.Write(append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(b)), uint32(len(b))), b...))
-	return err
-}
-
-// readFrame reads a frame; memory grows with what comes, not with what is announced.
-func readFrame(r io.Reader, limit int) ([]byte, error) {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return nil, err
-	}
-	n := int64(binary.BigEndian.Uint32(size[:]))
-	if n > int64(limit) {
-		return nil, oversize(n, limit)
-	}
-	b, err := io.ReadAll(io.LimitReader(r, n))
-	if err == nil && int64(len(b)) < n {
-		err = io.ErrUnexpectedEOF
+	b, err := io.ReadAll(io.LimitReader(reply, MaxReply+1))
+	if len(b) > MaxReply {
+		return nil, errTooLong
 	}
 	return b, err
 }
