@@ -120,7 +120,11 @@ func (t *Transport) serve(conn net.Conn) error {
 	if _, err := io.ReadFull(conn, request); err != nil {
 		return err
 	}
-	if _, err := conn.Write(t.Handler.Serve(ctx, request)); err != nil {
+	reply := t.Handler.Serve(ctx, request)
+	if reply == nil {
+		return nil
+	}
+	if _, err := conn.Write(reply); err != nil {
 		return err
 	}
 	return conn.Close() // says that the reply is whole, if there is a key

@@ -87,7 +87,7 @@ func TestHostileReplies(t *testing.T) {
 				defer conn.Close()
 				io.ReadFull(conn, make([]byte, streamHeader)) //nolint:errcheck // the other side sees it
 				conn.Write(append([]byte{test.status}, test.reply...))
-				io.CopyN(io.Discard, conn, 4) //nolint:errcheck // the request
+				io.CopyN(io.Discard, conn, 2) //nolint:errcheck // the request
 			}()
 			n := open(t, 1)
 			to := &node{at: l.tcp.Addr().(*net.TCPAddr).AddrPort()}
