@@ -74,7 +74,7 @@ func (g *Gossip) joined(m members.Member, now time.Time) {
 func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 	for _, change := range changes {
 		n := change.Node
-		g.log.member(change, now)
+		g.logMember(change, now)
 		switch change.Kind {
 		case roster.Went:
 			for _, m := range g.queue.RemoveAll(n) {

@@ -12,8 +12,6 @@ import (
 	"time"
 	"unicode"
 
-	"golang.org/x/time/rate"
-
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/roster"
 )
@@ -108,25 +106,16 @@ func namesakeProblems(members []cluster.Member) (all []string) {
 	return all
 }
 
-// memberLog logs changes of members: in a quiet cluster each is worth a line, a thousand nodes that start are not.
-type memberLog struct {
-	*slog.Logger
-	lines *rate.Limiter
-}
-
-func newMemberLog(log *slog.Logger) memberLog {
-	return memberLog{log, rate.NewLimiter(rate.Every(10*time.Second), 10)}
-}
-
-func (l memberLog) member(change roster.Change, now time.Time) {
+// logMember logs the change of a member: in a quiet cluster each is worth a line, a thousand nodes that start are not.
+func (g *Gossip) logMember(change roster.Change, now time.Time) {
 	n, level, what := change.Node, slog.LevelDebug, "a node joined"
-	if l.lines.AllowN(now, 1) {
+	if g.memberLines.AllowN(now, 1) {
 		level = slog.LevelInfo
 	}
 	if change.Kind == roster.Went {
 		what = map[cluster.State]string{cluster.Left: "a node left", cluster.Dead: "a node does not answer any more"}[n.State]
 	}
-	l.Log(context.Background(), level, what, "node", n.Name, "address", n.Address, "version", n.Version)
+	g.log.Log(context.Background(), level, what, "node", n.Name, "address", n.Address, "version", n.Version)
 }
 
 const (

@@ -35,7 +35,7 @@ anything failed.`,
 				return fmt.Errorf("--attach: %w", err)
 			}
 			opts.Attach, opts.APISocket, opts.Version = mode, g.socket, buildVersion()
-			opts.CountKeys, opts.CheckPort, opts.Resolve = transport.CountKeys, transport.CheckPort, members.Resolve
+			opts.CountKeys, opts.CheckPort, opts.Resolve = transport.CountKeys, checkPort, members.Resolve
 			opts.NeedsKey = members.CheckKey(members.Options{Bind: opts.Bind}) != nil
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
@@ -85,4 +85,13 @@ func printReport(out io.Writer, report doctor.Report, wide bool) {
 		fmt.Fprintf(out, ", %d skipped", s.Skipped)
 	}
 	fmt.Fprintln(out)
+}
+
+// checkPort listens for gossip for a moment, and returns why the agent could not.
+func checkPort(bind string, port int) error {
+	l, err := transport.Listen(bind, port)
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }

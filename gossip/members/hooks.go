@@ -18,7 +18,7 @@ var (
 	errProtocol = errors.New("it has another protocol version")
 )
 
-// hooks are what memberlist calls. It holds locks meanwhile: none of them waits or calls memberlist.
+// hooks are what memberlist and the transport call. Memberlist holds locks meanwhile: none of them waits or calls memberlist.
 type hooks Members
 
 func (h *hooks) NodeMeta(int) []byte { return wire.Marshal((*Members)(h).metadata()) }
@@ -112,17 +112,16 @@ func (h *hooks) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
 	h.answered = time.Now()
 }
 
-// receiver is what the transport calls, see [transport.Handler].
-type receiver Members
-
-func (r *receiver) Receive(from wire.MemberID, at netip.AddrPort, payload []byte) {
-	if m := (*Members)(r); m.at(from).IsValid() {
+// Receive implements [transport.Handler].
+func (h *hooks) Receive(from wire.MemberID, at netip.AddrPort, payload []byte) {
+	if m := (*Members)(h); m.at(from).IsValid() {
 		m.opts.Handler.Receive(from, at, payload)
 	} else {
 		m.receivedUnknown(from, at)
 	}
 }
 
-func (r *receiver) Serve(ctx context.Context, request []byte) []byte {
-	return r.opts.Handler.Serve(ctx, request)
+// Serve implements [transport.Handler].
+func (h *hooks) Serve(ctx context.Context, request []byte) []byte {
+	return h.opts.Handler.Serve(ctx, request)
 }

@@ -181,14 +181,14 @@ func (m *Members) listen() error {
 		return err
 	}
 	m.self.Address, m.joins.self = at.String(), at
+	conf, hooks := memberlist.DefaultLANConfig(), (*hooks)(m)
 	m.transport, err = transport.New(transport.Options{
 		Log: m.log, ID: m.self.ID, Label: m.opts.Label, KeyFile: m.opts.KeyFile,
-		Handler: (*receiver)(m), MemberID: nameID, Sockets: sockets, AllowLocal: local(at.Addr()),
+		Handler: hooks, MemberID: nameID, Sockets: sockets, AllowLocal: local(at.Addr()),
 	})
 	if err != nil {
 		return err
 	}
-	conf, hooks := memberlist.DefaultLANConfig(), (*hooks)(m)
 	conf.Name = memberName(m.self.Name, m.self.ID)
 	conf.AdvertiseAddr, conf.AdvertisePort, conf.BindPort = at.Addr().String(), int(at.Port()), int(at.Port())
 	conf.EnableCompression = false
@@ -247,10 +247,7 @@ func (m *Members) Send(to wire.MemberID, payload []byte) error {
 	if !at.IsValid() {
 		return ErrUnknownMember
 	}
-	if err := m.transport.Send(to, at, payload); err != nil {
-		return fmt.Errorf("sending to %s: %w", at, err)
-	}
-	return nil
+	return m.transport.Send(to, at, payload)
 }
 
 // Request sends a request to a member and waits for the reply until ctx ends, see [transport.Transport.Request].
@@ -259,11 +256,7 @@ func (m *Members) Request(ctx context.Context, to wire.MemberID, request []byte,
 	if !at.IsValid() {
 		return nil, ErrUnknownMember
 	}
-	reply, err := m.transport.Request(ctx, to, at, request, reading)
-	if err != nil {
-		return nil, fmt.Errorf("requesting from %s: %w", at, err)
-	}
-	return reply, nil
+	return m.transport.Request(ctx, to, at, request, reading)
 }
 
 // at is where a member is, not valid if there is none.

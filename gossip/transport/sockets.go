@@ -41,16 +41,6 @@ func Listen(bind string, port int) (*Listener, error) {
 	}
 }
 
-// CheckPort returns why an agent cannot listen at a port of an address of this node (empty for all
-// addresses); nil if it can. It listens there for a moment.
-func CheckPort(bind string, port int) error {
-	l, err := Listen(bind, port)
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
-
 func listen(bind string, port int) (*Listener, error) {
 	family := "" // both
 	if bind != "" {

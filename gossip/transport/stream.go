@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -168,5 +169,5 @@ func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.Addr
 	if len(b) > MaxReply {
 		return nil, errTooLong
 	}
-	return b, err
+	return b, cmp.Or(err, t.ctx.Err())
 }
