@@ -29,7 +29,6 @@ const (
 	dropNoHolder = "no holder here"
 	dropNoKeeper = "conflict notice from a node that is no keeper"
 	dropOurs     = "about this node"
-	dropOthers   = "too many other holders"
 	dropUnasked  = "reply without a request"
 	dropReply    = "probe reply without a request"
 	dropQueries  = "too many queries"

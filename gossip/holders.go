@@ -30,12 +30,8 @@ func (m notice) Policy() *retry.Policy { return noticePolicy }
 func (m resend) Identity() any         { return m }
 func (m resend) Policy() *retry.Policy { return noticePolicy }
 
-const (
-	// maxOthers bounds the nodes that are informed of the end of one holder.
-	maxOthers = 64
-	// resendEvery is how often a node may ask for its leases.
-	resendEvery = 2 * time.Second
-)
+// resendEvery is how often a node may ask for its leases.
+const resendEvery = 2 * time.Second
 
 // Lease sends a binding of this node to the keepers of its address, now and at each refresh.
 func (g *Gossip) Lease(l cluster.Lease) {
@@ -56,10 +52,8 @@ func (g *Gossip) Withdraw(key detector.Key, holder detector.HolderID, otherNodes
 			g.count.drop(dropInvalid)
 			return
 		}
-		few := otherNodes[:min(len(otherNodes), maxOthers)]
-		g.count.dropN(dropOthers, len(otherNodes)-len(few))
 		var others []*roster.Node
-		for _, other := range few {
+		for _, other := range otherNodes {
 			if n := g.roster.ByID(other); n != nil && n.Alive() && n != g.roster.Self() {
 				others = append(others, n)
 			}

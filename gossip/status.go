@@ -123,8 +123,6 @@ const (
 	lookEvery = 10 * time.Second
 	// restsFor is how long a problem that was logged must be away to be logged as a new one.
 	restsFor = 10 * time.Minute
-	// maxProblems bounds the problems that are remembered.
-	maxProblems = 256
 )
 
 // problemLog has problems, for those who read nothing but the log, by gist: when each was there last, and whether it was
@@ -161,9 +159,6 @@ func (g *Gossip) logProblems(ctx context.Context) {
 func (known problemLog) look(problems []string, now time.Time) (began []string) {
 	for _, problem := range problems {
 		k, again := known[gist(problem)]
-		if !again && len(known) >= maxProblems {
-			continue
-		}
 		if again && !k.logged {
 			began = append(began, problem)
 		}

@@ -49,14 +49,6 @@ func TestProblemLog(t *testing.T) {
 	if len(known) != 0 {
 		t.Errorf("%d problems are remembered", len(known))
 	}
-	var many []string
-	for i := range 2 * maxProblems {
-		many = append(many, "problem "+strings.Repeat("x", i))
-	}
-	known.look(many, now)
-	if len(known) != maxProblems {
-		t.Errorf("%d problems are remembered", len(known))
-	}
 }
 
 func TestNamesakeProblems(t *testing.T) {

@@ -43,6 +43,11 @@ type Binding struct {
 	Occurrences int `cbor:"6,keyasint,omitzero"`
 }
 
+// Like reports that a binding of the same holder says nothing new.
+func (b *Binding) Like(o *Binding) bool {
+	return b.Holder.MAC == o.Holder.MAC && b.Evidence == o.Evidence && b.Occurrences == o.Occurrences
+}
+
 // Lease is a binding as sent to the keepers of its address.
 type Lease struct {
 	Key     detector.Key

@@ -130,7 +130,8 @@ func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others w
 		t.withdraw(e, s, r, l, now)
 		return wire.Notice{}, nil, Accepted
 	}
-	changed := r == nil || r.gone || !r.like(&l.Binding)
+	// A new agent of the same boot sends again what the former one sent.
+	changed := r == nil || r.gone || !r.binding.Like(&l.Binding)
 	if r == nil || r.gone {
 		switch {
 		case s.leases >= maxOfSender:
@@ -150,12 +151,6 @@ func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others w
 	t.leases.MoveToBack(r.element)
 	others, notify = t.match(r, changed, now)
 	return others, notify, Accepted
-}
-
-// like reports that the lease says nothing new: it is refreshed, or a new agent of the same boot sends again
-// what the former one sent.
-func (r *record) like(b *cluster.Binding) bool {
-	return r.binding.Holder.MAC == b.Holder.MAC && r.binding.Evidence == b.Evidence && r.binding.Occurrences == b.Occurrences
 }
 
 // withdraw remembers that a lease has ended, also one that never came.

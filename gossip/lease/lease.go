@@ -123,7 +123,7 @@ func (t *Table) Set(key detector.Key, b cluster.Binding, now time.Time) bool {
 		}
 		t.leases[id] = l
 		t.keys[key] = append(t.keys[key], l)
-	case same(l.Binding, b):
+	case l.Binding.Like(&b) && l.Binding.FirstSeen.Equal(b.FirstSeen):
 		l.Binding = b
 		return true
 	}
@@ -132,12 +132,6 @@ func (t *Table) Set(key detector.Key, b cluster.Binding, now time.Time) bool {
 		t.inform(l, &l.keepers[i], 0, now)
 	}
 	return true
-}
-
-// same reports that a keeper need not be informed of a change.
-func same(a, b cluster.Binding) bool {
-	return a.Holder.MAC == b.Holder.MAC && a.Evidence == b.Evidence &&
-		a.Occurrences == b.Occurrences && a.FirstSeen.Equal(b.FirstSeen)
 }
 
 // Withdraw ends a lease, and informs its keepers and other nodes, also if there was none. It returns how many are not
