@@ -1,6 +1,7 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -114,17 +115,16 @@ func (m *Members) joinRound(ctx context.Context) {
 	there := m.addresses()
 	m.peers.write(there)
 	m.joins.resolve(ctx, there)
-	errs := m.joinAll(ctx, m.joins.choose(there, time.Now()))
+	err := m.joinAll(ctx, m.joins.choose(there, time.Now()))
 	m.joins.mu.Lock()
 	defer m.joins.mu.Unlock()
-	m.joins.err = nil
-	if len(errs) > 0 && m.count() == 1 {
-		m.joins.err = errs[0]
+	if m.joins.err = nil; m.count() == 1 {
+		m.joins.err = err
 	}
 }
 
-// joinAll joins at some addresses at the same time, and returns why it could not. It returns nil when ctx ends.
-func (m *Members) joinAll(ctx context.Context, chosen []netip.AddrPort) (errs []error) {
+// joinAll joins at some addresses at the same time, and returns the first error. It returns nil when ctx ends.
+func (m *Members) joinAll(ctx context.Context, chosen []netip.AddrPort) (first error) {
 	results := make(chan error, len(chosen))
 	for _, at := range chosen {
 		go func() { results <- m.joinOne(at) }()
@@ -132,14 +132,12 @@ func (m *Members) joinAll(ctx context.Context, chosen []netip.AddrPort) (errs []
 	for range chosen {
 		select {
 		case err := <-results:
-			if err != nil {
-				errs = append(errs, err)
-			}
+			first = cmp.Or(first, err)
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	return errs
+	return first
 }
 
 // joinOne exchanges the list of members with whoever has an address.

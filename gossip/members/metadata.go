@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/hashicorp/memberlist"
 
@@ -84,10 +82,8 @@ func checkText(what, text string, longest int, needed bool) error {
 	switch {
 	case needed && text == "":
 		return fmt.Errorf("the %s is empty", what)
-	case len(text) > longest:
-		return fmt.Errorf("the %s has %d bytes; %d are allowed", what, len(text), longest)
-	case !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }):
-		return fmt.Errorf("the %s has characters that cannot be printed", what)
+	case text != wire.Clean(text, longest):
+		return fmt.Errorf("the %s has more than %d bytes, or characters that cannot be printed", what, longest)
 	case strings.Contains(text, "/"):
 		return fmt.Errorf("the %s has a slash", what)
 	}

@@ -24,7 +24,7 @@ func (m *Members) Status() cluster.Status {
 		problems = append(problems, m.peers.err.Error())
 	}
 	return cluster.Status{
-		Address: m.self.Address, Label: m.opts.Label, Encrypted: m.transport.Encrypted(), Dropped: m.transport.Dropped(), Problems: problems,
+		Address: m.self.Address, Label: m.opts.Label, Encrypted: m.opts.KeyFile != "", Dropped: m.transport.Dropped(), Problems: problems,
 	}
 }
 

@@ -36,7 +36,7 @@ func TestManyStreams(t *testing.T) {
 	for name, addresses := range map[string]int{"one address": 1, "a few": 4, "many": 2 * maxUnauthenticated} {
 		for _, key := range []func(*Options){keys(t, 1), func(*Options) {}} {
 			n, member := open(t, 1, key), open(t, 2, key)
-			t.Run(fmt.Sprintf("%s, sealed %t", name, n.Encrypted()), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, sealed %t", name, n.keys != nil), func(t *testing.T) {
 				var conns []net.Conn
 				for i := range 2 * maxUnauthenticated {
 					conns = append(conns, dialFrom(t, fmt.Sprint("127.0.2.", 1+i%addresses), n))

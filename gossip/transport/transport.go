@@ -127,9 +127,6 @@ func hashLabel(label string) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// Encrypted reports whether a key is in use.
-func (t *Transport) Encrypted() bool { return t.keys != nil }
-
 // Send sends a payload of at most [MaxPayload] bytes to a member by one datagram, which may be lost. It does not block.
 func (t *Transport) Send(to wire.MemberID, at netip.AddrPort, payload []byte) error {
 	return t.send(to, at, kindOwn, payload)

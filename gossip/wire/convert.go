@@ -66,7 +66,7 @@ func (c converter) node(id string) string {
 	if id == c.own {
 		return c.other
 	}
-	return clean(id, maxNodeID)
+	return Clean(id, maxNodeID)
 }
 
 func (c converter) id(id *detector.HolderID) {
@@ -79,7 +79,7 @@ func (c converter) holder(h *detector.Holder) {
 	c.id(&h.ID)
 	c.past(&h.CreatedAt)
 	for _, text := range []*string{&h.InterfaceName, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Sandbox.ID} {
-		*text = clean(*text, c.text)
+		*text = Clean(*text, c.text)
 	}
 }
 
@@ -143,7 +143,7 @@ func (c converter) reply(r *ProbeReply) bool {
 	c.complete(&r.Binding)
 	c.past(&r.Answered)
 	c.time(&r.RetryAt, maxTime)
-	r.Reason = clean(r.Reason, c.sentence())
+	r.Reason = Clean(r.Reason, c.sentence())
 	return ValidKey(r.Key) && ValidHolder(r.Binding.Holder.ID) && r.Outcome >= cluster.Answered && r.Outcome <= cluster.Refused
 }
 
@@ -154,7 +154,7 @@ func (c converter) report(r *Report) bool {
 		return c.conflict(r.Conflict)
 	case r.Summary != nil:
 		r.Summary = &cluster.Summary{
-			Version: clean(r.Summary.Version, c.text), Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
+			Version: Clean(r.Summary.Version, c.text), Interfaces: c.counts(r.Summary.Interfaces), Findings: c.counts(r.Summary.Findings),
 		}
 	}
 	return r.Summary != nil
@@ -165,7 +165,7 @@ func (c converter) counts(numbers map[string]int) map[string]int {
 	names := slices.Sorted(maps.Keys(numbers))
 	list := make(map[string]int)
 	for _, name := range names[:min(len(names), 4*c.holders)] {
-		list[clean(name, c.text)] = numbers[name]
+		list[Clean(name, c.text)] = numbers[name]
 	}
 	return list
 }
@@ -200,14 +200,14 @@ func (c converter) holdersOf(key detector.Key, list *[]detector.Binding) bool {
 }
 
 func (c converter) conflict(v *detector.Conflict) bool {
-	v.ID = clean(v.ID, c.text)
+	v.ID = Clean(v.ID, c.text)
 	c.past(&v.SecondSeen, &v.SuspectedAt, &v.ConfirmedAt, &v.ResolvedAt)
 	return c.holdersOf(v.Key, &v.Holders) && ValidKey(v.Key) && v.State >= detector.Suspected && v.State <= detector.Resolved &&
 		v.Scope >= detector.SameNode && v.Scope <= detector.PodHost
 }
 
 func (c converter) story(s *detector.Story) bool {
-	s.Verdict = clean(s.Verdict, maxSentence)
+	s.Verdict = Clean(s.Verdict, maxSentence)
 	ok := c.holdersOf(s.Key, &s.Bindings) && ValidKey(s.Key)
 	if s.Conflict != nil {
 		s.Conflict = new(*s.Conflict)
@@ -218,14 +218,14 @@ func (c converter) story(s *detector.Story) bool {
 		n := &s.Notes[i]
 		c.past(&n.At)
 		c.id(&n.Holder)
-		n.Text = clean(n.Text, maxSentence)
+		n.Text = Clean(n.Text, maxSentence)
 	}
 	return ok
 }
 
 func (c converter) nextHop(h *cluster.NextHop) bool {
 	c.id(&h.Holder)
-	h.Node, h.Device, h.Gateway = clean(h.Node, maxNodeID), clean(h.Device, c.text), h.Gateway.WithZone("")
+	h.Node, h.Device, h.Gateway = Clean(h.Node, maxNodeID), Clean(h.Device, c.text), h.Gateway.WithZone("")
 	return ValidKey(h.Key) && h.Kind >= cluster.NextHopUnknown && h.Kind <= cluster.NextHopNone &&
 		(h.Kind != cluster.NextHopHolder || ValidHolder(h.Holder))
 }
@@ -248,8 +248,8 @@ func valid(h detector.HolderID, e, least detector.Evidence) bool {
 // UTF-8.
 func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
-// clean replaces what nobody should see in a terminal by question marks, and cuts what is too long.
-func clean(s string, limit int) string {
+// Clean replaces what nobody should see in a terminal by question marks, and cuts what is too long.
+func Clean(s string, limit int) string {
 	if strings.ContainsFunc(s, unprintable) {
 		// One byte for a character of one or more: it cannot grow.
 		s = strings.Map(func(r rune) rune {

@@ -251,7 +251,7 @@ func TestClean(t *testing.T) {
 		{"漢字", 4, "漢"},
 		{"\ufffd", 10, "?"},
 	} {
-		if got := clean(test.text, test.limit); got != test.want {
+		if got := Clean(test.text, test.limit); got != test.want {
 			t.Errorf("%q is %q, want %q", test.text, got, test.want)
 		}
 	}
