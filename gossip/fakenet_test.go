@@ -93,8 +93,7 @@ func (f *fakeNet) startMember(m cluster.Member) *fakeNode {
 	f.t.Helper()
 	n := &fakeNode{net: f, there: true, done: make(chan struct{}), member: members.Member{ID: wire.MemberIDOf(m.Name, m.Boot, m.Epoch), Member: m}}
 	g, err := New(Options{
-		Log:     cmp.Or(f.log, slog.New(slog.DiscardHandler)),
-		Members: members.Options{Node: m.Name, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role},
+		Members: members.Options{Log: cmp.Or(f.log, slog.New(slog.DiscardHandler)), Node: m.Name, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role},
 		Open: func(o members.Options) (Network, error) {
 			n.handler = o.Handler
 			return fakePort{n}, nil

@@ -51,8 +51,6 @@ type Network interface {
 
 // Options are the identity of this member and how it reaches other members.
 type Options struct {
-	// Log is used if Members has none; nil is [slog.Default].
-	Log *slog.Logger
 	// Replicas is how many keepers an address has, 1 to 16; 0 is DefaultReplicas.
 	Replicas int
 	// Members are the identity and the membership; its Handler is set by [New].
@@ -96,7 +94,7 @@ func New(opts Options) (*Gossip, error) {
 	case opts.Replicas < 0 || opts.Replicas > maxReplicas:
 		return nil, fmt.Errorf("starting gossip: %d replicas: it must be 1 to %d", opts.Replicas, maxReplicas)
 	}
-	m.Log = cmp.Or(m.Log, opts.Log, slog.Default())
+	m.Log = cmp.Or(m.Log, slog.Default())
 	now := time.Now()
 	self := cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role}
 	g := &Gossip{

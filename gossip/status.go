@@ -16,9 +16,6 @@ import (
 	"github.com/dupip/dupip/gossip/roster"
 )
 
-// maxNamed bounds the names that one problem lists.
-const maxNamed = 3
-
 // Members returns the agents that are alive or were recently, ordered by node name.
 func (g *Gossip) Members() []cluster.Member {
 	g.state.Lock()
@@ -119,6 +116,8 @@ func (g *Gossip) logMember(change roster.Change, now time.Time) {
 }
 
 const (
+	// maxNamed bounds the names that one problem lists.
+	maxNamed = 3
 	// lookEvery is how often problems are looked for. One that is there at a single look is not worth a line.
 	lookEvery = 10 * time.Second
 	// restsFor is how long a problem that was logged must be away to be logged as a new one.

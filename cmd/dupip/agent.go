@@ -117,7 +117,7 @@ func (f *clusterFlags) join(log *slog.Logger, stateDir, version string) (func(ag
 		opts.Log, opts.Version = log, version
 		opts.Node, opts.Boot, opts.Epoch = node.Name, node.BootID, node.Epoch
 		opts.PeersFile = filepath.Join(stateDir, "peers.json")
-		return gossip.New(gossip.Options{Log: log, Replicas: f.replicas, Members: opts})
+		return gossip.New(gossip.Options{Replicas: f.replicas, Members: opts})
 	}, nil
 }
 

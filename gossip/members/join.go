@@ -106,9 +106,7 @@ func (m *Members) Rejoin() {
 }
 
 // jitter is about as long, so that many nodes do not do the same at once.
-func jitter(d time.Duration) time.Duration {
-	return d*8/10 + rand.N(d*4/10)
-}
+func jitter(d time.Duration) time.Duration { return d*8/10 + rand.N(d*4/10) }
 
 // joinRound joins some of those that should be members and are not.
 func (m *Members) joinRound(ctx context.Context) {

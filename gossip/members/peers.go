@@ -28,11 +28,6 @@ type peersFile struct {
 	err  error            // of reading or writing at last
 }
 
-// peersDocument is the file.
-type peersDocument struct {
-	Peers []netip.AddrPort `json:"peers"`
-}
-
 // openPeers reads the file. If it cannot, the agent works without, and writes it anew.
 func openPeers(path string) *peersFile {
 	p := &peersFile{path: path}
@@ -43,7 +38,7 @@ func openPeers(path string) *peersFile {
 	if errors.Is(err, fs.ErrNotExist) {
 		return p
 	}
-	var document peersDocument
+	var document struct{ Peers []netip.AddrPort }
 	if err == nil {
 		err = json.Unmarshal(data, &document)
 	}
@@ -75,7 +70,7 @@ func (p *peersFile) write(there map[netip.AddrPort]bool) {
 			peers = append(peers, at)
 		}
 	}
-	data, err := json.MarshalIndent(peersDocument{peers}, "", "  ")
+	data, err := json.MarshalIndent(map[string]any{"peers": peers}, "", "  ")
 	if err == nil {
 		err = renameio.WriteFile(p.path, append(data, '\n'), 0o600)
 	}

@@ -78,18 +78,12 @@ type Change struct {
 // Roster is all nodes. It is not safe for concurrent use.
 type Roster struct {
 	self        *Node
-	agents      []seat
+	agents      []*Node                 // those that are alive
 	byMember    map[wire.MemberID]*Node // incarnations that are there
 	byName      map[string][]*Node
 	nodes       int
 	nextCleanup time.Time
 	forgotten   []*Node // since the last Cleanup
-}
-
-// seat is an agent that is alive, with its seed: choosing keepers reads the seeds of all.
-type seat struct {
-	seed rank.Seed
-	node *Node
 }
 
 // New returns a roster that knows this node only.
@@ -152,13 +146,13 @@ func (r *Roster) BootedAnew(nodeID string) bool {
 // fewer.
 func (r *Roster) Keepers(key uint64, k int) []*Node {
 	nodes, scores := make([]*Node, 0, k+1), make([]uint64, 0, k+1)
-	for _, s := range r.agents {
-		score, at := rank.Score(s.seed, key), len(nodes)
+	for _, n := range r.agents {
+		score, at := rank.Score(n.Seed, key), len(nodes)
 		for at > 0 && scores[at-1] < score {
 			at--
 		}
 		if at < k {
-			nodes, scores = slices.Insert(nodes, at, s.node), slices.Insert(scores, at, score)
+			nodes, scores = slices.Insert(nodes, at, n), slices.Insert(scores, at, score)
 			nodes, scores = nodes[:min(len(nodes), k)], scores[:min(len(nodes), k)]
 		}
 	}
@@ -241,7 +235,7 @@ func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []C
 	}
 	if n.Alive() && (latest.id == 0 || latest.Role != n.Role) {
 		n.State, n.Since = gone, now
-		r.agents = slices.DeleteFunc(r.agents, func(s seat) bool { return s.node == n })
+		r.agents = slices.DeleteFunc(r.agents, func(a *Node) bool { return a == n })
 		changes = append(changes, Change{Node: n, Kind: Went})
 	}
 	if latest.id == 0 {
@@ -251,7 +245,7 @@ func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []C
 	if !n.Alive() {
 		change.Kind = Came
 		if latest.Role == cluster.Agent {
-			r.agents = append(r.agents, seat{n.Seed, n})
+			r.agents = append(r.agents, n)
 		}
 	}
 	n.Incarnation, n.Member = latest.id, latest.Member

@@ -186,7 +186,7 @@ func (t *Transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error)
 	return addr.Unmap().AsSlice(), port, nil
 }
 
-// WriteTo implements memberlist.Transport. Memberlist does not use it: it knows the names of its receivers.
+// WriteTo implements memberlist.Transport, but memberlist knows the names of its receivers.
 func (t *Transport) WriteTo([]byte, string) (time.Time, error) {
 	return time.Time{}, errors.New("sending to an address without a member")
 }
