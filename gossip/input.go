@@ -25,9 +25,8 @@ const (
 // input is what waits for the loop, in the order in which it came. It implements [members.Handler]. Its methods are safe
 // for concurrent use and never wait, but for Serve.
 type input struct {
-	g *Gossip
-	// wake has one value when there is something to handle.
-	wake chan struct{}
+	g    *Gossip
+	wake chan struct{} // has one value when there is something to handle
 
 	mu             sync.Mutex
 	waiting        []task
@@ -43,8 +42,9 @@ type task struct {
 func (in *input) take() []task {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	taken := in.waiting[:min(len(in.waiting), maxTaken)]
-	if in.waiting = in.waiting[len(taken):]; len(in.waiting) > 0 {
+	taken := in.waiting
+	if in.waiting = nil; len(taken) > maxTaken {
+		taken, in.waiting = taken[:maxTaken], taken[maxTaken:]
 		in.signal()
 	}
 	for _, t := range taken {
