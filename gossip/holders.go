@@ -70,10 +70,6 @@ func (g *Gossip) own(key detector.Key, h detector.HolderID) bool {
 // receiveLease handles a lease as its keeper, and notifies the nodes of other holders. The end of one is news for
 // the holders here, too.
 func (g *Gossip) receiveLease(from *roster.Node, l wire.Lease, now time.Time) {
-	gone := cluster.ProbeReply{Probe: detector.Probe{Key: l.Key, Holder: l.Binding.Holder.ID}, Outcome: cluster.Gone, At: now}
-	if l.Gone && from != g.roster.Self() && g.leases.Has(l.Key) && !g.deliverOf(from, gone, now) {
-		return // it is sent again
-	}
 	others, notify, refused := g.kept.Accept(from, l, now)
 	for _, n := range notify {
 		g.put(n, notice{l.Key}, now)
@@ -81,7 +77,11 @@ func (g *Gossip) receiveLease(from *roster.Node, l wire.Lease, now time.Time) {
 	if refused != keeper.Accepted {
 		g.count.drop(string(refused))
 	}
-	if refused == keeper.Accepted || refused == keeper.Overfull {
+	gone := cluster.ProbeReply{Probe: detector.Probe{Key: l.Key, Holder: l.Binding.Holder.ID}, Outcome: cluster.Gone, At: now}
+	switch {
+	case refused != keeper.Accepted && refused != keeper.Overfull:
+	case l.Gone && from != g.roster.Self() && g.leases.Has(l.Key) && !g.deliverOf(from, gone, now): // it is sent again
+	default:
 		g.ack(from, wire.Ack{Seq: l.Seq, Others: others.Others, Total: others.Total}, now)
 	}
 }

@@ -19,7 +19,7 @@ const (
 	// at once.
 	maxCalls = lease.MaxLeases + 1<<15
 	// maxTaken is how many of all one turn of the loop handles: others wait for the next.
-	maxTaken = 2048
+	maxTaken = 512
 )
 
 // input is what waits for the loop, in the order in which it came. It implements [members.Handler]. Its methods are safe
@@ -83,13 +83,10 @@ func (in *input) Receive(from wire.MemberID, _ netip.AddrPort, payload []byte) {
 	in.add(func(now time.Time) { in.g.receive(from, payload, now) }, &in.packets, maxPackets, dropInbox)
 }
 
-// Serve implements [members.Handler].
 func (in *input) Serve(ctx context.Context, request []byte) []byte { return in.g.serve(ctx, request) }
 
-// Joined implements [members.Handler].
 func (in *input) Joined(m members.Member) { in.call(func(now time.Time) { in.g.joined(m, now) }) }
 
-// Left implements [members.Handler].
 func (in *input) Left(m members.Member, gracefully bool) {
 	in.call(func(now time.Time) { in.g.changed(in.g.roster.Leave(m.ID, gracefully, now), now) })
 }

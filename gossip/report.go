@@ -51,7 +51,7 @@ func (g *Gossip) report(r *report) {
 			g.count.drop(dropReports)
 		}
 		for n := range g.roster.All() {
-			if n.Role == cluster.Reporter && n.Alive() {
+			if n.Role == cluster.Reporter && n.Alive() && n != g.roster.Self() {
 				g.put(n, r, now)
 			}
 		}

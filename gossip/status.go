@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/lease"
 	"github.com/dupip/dupip/gossip/roster"
 )
 
@@ -45,9 +46,10 @@ func (g *Gossip) members(now time.Time) (members iter.Seq[cluster.Member], late 
 
 // Status returns the state of gossip at this node.
 func (g *Gossip) Status() cluster.Status {
-	s, dropped := g.network.Status(), map[string]uint64(nil)
-	dropped, s.Sent, s.Received = g.count.read()
-	maps.Copy(s.Dropped, dropped)
+	s := g.network.Status()
+	dropped, sent, received := g.count.read()
+	maps.Copy(dropped, s.Dropped)
+	s.Dropped, s.Sent, s.Received = dropped, sent, received
 
 	g.state.Lock()
 	defer g.state.Unlock()
@@ -70,7 +72,7 @@ func (g *Gossip) Status() cluster.Status {
 	}
 	slices.SortFunc(namesakes, compareMembers)
 	s.Problems = append(s.Problems, namesakeProblems(namesakes)...)
-	if g.leases.Full() {
+	if s.Leases >= lease.MaxLeases {
 		s.Problems = append(s.Problems, fmt.Sprintf(
 			"this node has %d addresses: no more are compared with those of other nodes", s.Leases))
 	}

@@ -98,6 +98,11 @@ func TestManyOfOneNode(t *testing.T) {
 	if others, notify, _ := l.accept(b, pod(1, 1)); len(others.Others) != maxOthers || !slices.Equal(notify, []*roster.Node{a}) {
 		t.Errorf("others are %q", text(others))
 	}
+	// What a former agent leased makes room.
+	a = l.node("a", 2)
+	if _, _, refused := l.accept(a, pod(1, 5000)); refused != Accepted || l.Len() != maxOfNode+1 {
+		t.Errorf("refused: %q, %d leases", refused, l.Len())
+	}
 	// Withdrawals take up no room of others, and are bounded.
 	for i := range 1000 {
 		l.accept(a, withdrawn(uint64(1000+i), uint64(1000+i)))

@@ -171,13 +171,18 @@ func (t *Table) withdraw(e *entry, s *sender, r *record, l wire.Lease, now time.
 // room makes room for another holder of a key, and says whether there is. Withdrawals do not
 // take up room of leases; pods go before hosts, and the living before the dead.
 func (t *Table) room(e *entry, s *sender, b *cluster.Binding) bool {
-	ofNode := 0
+	ofNode, former := 0, (*record)(nil)
 	for _, r := range e.records {
 		if r.sender == s && !r.gone {
-			ofNode++
+			if ofNode++; r.epoch != s.node.Epoch {
+				former = r
+			}
 		}
 	}
 	switch {
+	case ofNode >= maxOfNode && former != nil:
+		t.drop(former) // the new agent has not leased it again
+		return true
 	case ofNode >= maxOfNode:
 		return false
 	case e.live < maxHolders:

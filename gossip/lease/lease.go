@@ -35,7 +35,7 @@ const (
 // five seconds. gonePolicy is that of withdrawals; what their keepers do not get to know expires there.
 var (
 	leasePolicy = &retry.Policy{Pauses: []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second}}
-	gonePolicy  = &retry.Policy{Pauses: leasePolicy.Pauses, GiveUp: 60 * time.Second, Max: 32768}
+	gonePolicy  = &retry.Policy{Pauses: leasePolicy.Pauses, GiveUp: 60 * time.Second, Max: 32768, Urgent: true}
 )
 
 // ID identifies a lease.
@@ -88,9 +88,6 @@ func New(r *roster.Roster, q *retry.Queue, replicas int) *Table {
 // Len returns the number of leases.
 func (t *Table) Len() int { return len(t.leases) }
 
-// Full reports that there is no room for another lease.
-func (t *Table) Full() bool { return len(t.leases) >= MaxLeases }
-
 // Has reports whether this node has a lease of a key.
 func (t *Table) Has(k detector.Key) bool { return len(t.keys[k]) > 0 }
 
@@ -114,7 +111,7 @@ func (t *Table) Set(key detector.Key, b cluster.Binding, now time.Time) bool {
 	id := ID{key, b.Holder.ID}
 	l := t.leases[id]
 	switch {
-	case l == nil && t.Full():
+	case l == nil && len(t.leases) >= MaxLeases:
 		return false
 	case l == nil:
 		l = &Lease{ID: id, Binding: b, hash: rank.KeyHash(key)}
@@ -150,13 +147,13 @@ func (t *Table) Withdraw(id ID, others []*roster.Node, now time.Time) (uninforme
 		t.forget(l, &l.keepers[i])
 	}
 	l.Gone = true
+	var all []*roster.Node
 	for _, k := range l.keepers {
-		// A keeper that was never informed need not know that it is over.
-		if k.informed && !slices.Contains(others, k.Node) {
-			others = append(others, k.Node)
+		if k.informed { // who never was need not know that it is over
+			all = append(all, k.Node)
 		}
 	}
-	for _, n := range others {
+	for _, n := range append(all, others...) {
 		if !t.queue.Put(n, l, 0, now) {
 			uninformed++
 		}

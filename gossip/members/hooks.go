@@ -13,11 +13,6 @@ import (
 	"github.com/dupip/dupip/gossip/wire"
 )
 
-var (
-	errTooMany  = errors.New("there are too many members")
-	errProtocol = errors.New("it has another protocol version")
-)
-
 // hooks are what memberlist and the transport call. Memberlist holds locks meanwhile: none of them waits or calls memberlist.
 type hooks Members
 
@@ -40,7 +35,7 @@ func (h *hooks) NotifyAlive(node *memberlist.Node) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.present[p.ID]; !known && len(h.present) >= maxMembers {
-		return errTooMany
+		return errors.New("there are too many members")
 	}
 	return nil
 }
@@ -55,7 +50,7 @@ func (h *hooks) read(node *memberlist.Node) (p presence, err error) {
 	// version that everybody understands.
 	if node.PMin > memberlist.ProtocolVersion2Compatible || node.PMax < memberlist.ProtocolVersion2Compatible ||
 		node.PCur != memberlist.ProtocolVersion2Compatible || node.DMin != 0 || node.DCur != 0 {
-		return p, errProtocol
+		return p, errors.New("it has another protocol version")
 	}
 	addr, _ := netip.AddrFromSlice(node.Addr)
 	at := netip.AddrPortFrom(addr.Unmap(), node.Port)

@@ -39,7 +39,7 @@ type joins struct {
 	mu      sync.Mutex
 	targets []target
 	at      time.Time                    // when they were resolved
-	book    map[netip.AddrPort]time.Time // lost members, and when
+	away    map[netip.AddrPort]time.Time // lost members, and when
 	alias   map[netip.AddrPort]time.Time // not to be joined until then
 	err     error                        // of the last round, if it joined nobody
 }
@@ -47,10 +47,10 @@ type joins struct {
 func newJoins(targets []target, known []netip.AddrPort, now time.Time) *joins {
 	j := &joins{
 		targets: targets, lookup: net.DefaultResolver.LookupNetIP,
-		book: map[netip.AddrPort]time.Time{}, alias: map[netip.AddrPort]time.Time{},
+		away: map[netip.AddrPort]time.Time{}, alias: map[netip.AddrPort]time.Time{},
 	}
 	for _, at := range known {
-		j.book[at] = now
+		j.away[at] = now
 	}
 	return j
 }
@@ -59,20 +59,20 @@ func newJoins(targets []target, known []netip.AddrPort, now time.Time) *joins {
 func (j *joins) lost(at netip.AddrPort, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for other := range j.book {
-		if len(j.book) < maxLost {
+	for other := range j.away {
+		if len(j.away) < maxLost {
 			break
 		}
-		delete(j.book, other)
+		delete(j.away, other)
 	}
-	j.book[at] = now
+	j.away[at] = now
 }
 
 // isLost reports whether a member at that address was lost.
 func (j *joins) isLost(at netip.AddrPort) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	_, ok := j.book[at]
+	_, ok := j.away[at]
 	return ok
 }
 
@@ -153,7 +153,7 @@ func (m *Members) joinOne(at netip.AddrPort) error {
 	there := m.addresses()
 	m.joins.mu.Lock()
 	defer m.joins.mu.Unlock()
-	delete(m.joins.book, at)
+	delete(m.joins.away, at)
 	if !there[at] {
 		m.joins.alias[at] = time.Now().Add(aliasFor)
 	}
@@ -169,7 +169,7 @@ func (j *joins) missing(at netip.AddrPort, there map[netip.AddrPort]bool, now ti
 func (j *joins) resolve(ctx context.Context, there map[netip.AddrPort]bool) {
 	now := time.Now()
 	j.mu.Lock()
-	due := len(there) == 0 || len(j.book) > 0 || now.Sub(j.at) >= resolveAgain
+	due := len(there) == 0 || len(j.away) > 0 || now.Sub(j.at) >= resolveAgain
 	targets := slices.Clone(j.targets)
 	for _, t := range targets {
 		due = due || t.err != nil || slices.ContainsFunc(t.addresses, func(at netip.AddrPort) bool { return j.missing(at, there, now) })
@@ -202,7 +202,7 @@ func (j *joins) choose(there map[netip.AddrPort]bool, now time.Time) []netip.Add
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	maps.DeleteFunc(j.alias, func(_ netip.AddrPort, until time.Time) bool { return !now.Before(until) })
-	maps.DeleteFunc(j.book, func(at netip.AddrPort, when time.Time) bool { return there[at] || now.Sub(when) > lostFor })
+	maps.DeleteFunc(j.away, func(at netip.AddrPort, when time.Time) bool { return there[at] || now.Sub(when) > lostFor })
 	listed, lost := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	for _, t := range j.targets {
 		for _, at := range t.addresses {
@@ -211,7 +211,7 @@ func (j *joins) choose(there map[netip.AddrPort]bool, now time.Time) []netip.Add
 			}
 		}
 	}
-	for at := range j.book {
+	for at := range j.away {
 		if !listed[at] && j.missing(at, there, now) {
 			lost[at] = true
 		}

@@ -60,11 +60,11 @@ func TestLostAreBounded(t *testing.T) {
 	for i := range 2 * maxLost {
 		j.lost(airAddress(1000+i), now.Add(time.Duration(i+1)*time.Second))
 	}
-	if len(j.book) != maxLost || !j.isLost(airAddress(1000+2*maxLost-1)) {
-		t.Errorf("%d in the book, or not the last one", len(j.book))
+	if len(j.away) != maxLost || !j.isLost(airAddress(1000+2*maxLost-1)) {
+		t.Errorf("%d in the book, or not the last one", len(j.away))
 	}
-	if chosen := j.choose(nil, now.Add(lostFor+time.Hour)); len(chosen) != 0 || len(j.book) != 0 {
-		t.Errorf("after a day: %v of %d", chosen, len(j.book))
+	if chosen := j.choose(nil, now.Add(lostFor+time.Hour)); len(chosen) != 0 || len(j.away) != 0 {
+		t.Errorf("after a day: %v of %d", chosen, len(j.away))
 	}
 }
 
@@ -152,7 +152,7 @@ func TestJoinByName(t *testing.T) {
 		time.Sleep(10 * time.Minute) // so that memberlist has forgotten them
 		for _, lost := range []*node{first, n, fourth} {
 			lost.joins.mu.Lock()
-			clear(lost.joins.book) // as after a day
+			clear(lost.joins.away) // as after a day
 			lost.joins.mu.Unlock()
 		}
 		a.lose(nil)

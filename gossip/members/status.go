@@ -41,8 +41,8 @@ func (j *joins) problems(others int) (all []string) {
 	case others > 0:
 	case j.err != nil:
 		all = append(all, fmt.Sprintf("this node is alone: %v", j.err))
-	case len(j.book) > 0: // nobody else was tried yet
-		all = append(all, fmt.Sprintf("this node is alone: none of %d other nodes answers any more; check its network", len(j.book)))
+	case len(j.away) > 0: // nobody else was tried yet
+		all = append(all, fmt.Sprintf("this node is alone: none of %d other nodes answers any more; check its network", len(j.away)))
 	}
 	return all
 }

@@ -127,7 +127,7 @@ func (t *Transport) serve(conn net.Conn) error {
 	if _, err := conn.Write(reply); err != nil {
 		return err
 	}
-	return conn.Close() // says that the reply is whole, if there is a key
+	return conn.Close() // ends the reply
 }
 
 // inbound is a connection that was accepted.

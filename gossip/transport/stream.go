@@ -18,7 +18,7 @@ import (
 
 // A stream begins with a header as that of a datagram and a byte with its kind. The acceptor answers with
 // one byte, a status. With a key a TLS handshake follows, and another status in it. Those that are not memberlist's have a
-// request then, its size in two bytes before it, and the reply, which ends with the stream.
+// request then, its size in two bytes before it, and the reply, which ends with the stream; its encoding shows a cut.
 const (
 	streamHeader = headerSize + 1
 
@@ -47,7 +47,6 @@ var (
 	errBusy     error = &refused{dropStream, "it has too many connections"}
 	errOtherKey error = &refused{dropKey, "it has other keys in its --gossip-key-file"}
 	errVersion1 error = &refused{dropVersion, "it is an agent of version 0.1"}
-	errTooLong  error = &refused{dropOversize, "its reply is too long"}
 	errClosed   error = &refused{dropStream, "it closed the connection: is it an agent of this version?"}
 )
 
@@ -167,7 +166,7 @@ func (t *Transport) Request(ctx context.Context, to wire.MemberID, at netip.Addr
 	conn.SetDeadline(time.Now().Add(readTimeout)) //nolint:errcheck // then it is closed
 	b, err := io.ReadAll(io.LimitReader(reply, MaxReply+1))
 	if len(b) > MaxReply {
-		return nil, errTooLong
+		return nil, errors.New("its reply is too long")
 	}
 	return b, cmp.Or(err, t.ctx.Err())
 }

@@ -50,7 +50,7 @@ type Handler interface {
 
 // Options configures a [Transport].
 type Options struct {
-	Log *slog.Logger // nil is slog.Default
+	Log *slog.Logger
 	// ID is this incarnation of the agent.
 	ID wire.MemberID
 	// Label is the cluster's name. What has another one is refused.
@@ -77,7 +77,7 @@ type Transport struct {
 	sources *sources // nil with a key
 	conns   conns
 	drops   drops
-	dialed  atomic.Pointer[time.Time]
+	dialed  atomic.Int64 // Unix time in nanoseconds
 
 	// Of the goroutine that receives: windows by sender, and an opened datagram.
 	windows recent.Map[wire.MemberID, window]
@@ -94,9 +94,6 @@ var _ memberlist.NodeAwareTransport = (*Transport)(nil)
 
 // New starts to receive with opts.Sockets, which it closes in the end. Errors are for users.
 func New(opts Options) (*Transport, error) {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
 	t := &Transport{
 		Options: opts, label: hashLabel(opts.Label), first: bytePlain,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
@@ -221,18 +218,13 @@ func (t *Transport) DialTimeout(to string, timeout time.Duration) (net.Conn, err
 	defer cancel()
 	conn, err := t.dial(ctx, at, kindMemberlist, 0)
 	if err == nil {
-		t.dialed.Store(new(time.Now()))
+		t.dialed.Store(time.Now().UnixNano())
 	}
 	return conn, err
 }
 
-// Dialed is when memberlist dialled another member last, zero for never.
-func (t *Transport) Dialed() (at time.Time) {
-	if dialed := t.dialed.Load(); dialed != nil {
-		at = *dialed
-	}
-	return at
-}
+// Dialed is when memberlist dialled another member last.
+func (t *Transport) Dialed() time.Time { return time.Unix(0, t.dialed.Load()) }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
 func (t *Transport) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {

@@ -4,23 +4,27 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"github.com/dupip/dupip/detector/cluster"
 )
 
 // MarshalDocument encodes what the agent of a node knows, the reply to a [Query], in at most limit bytes. What does not
 // fit is counted as omitted. Bindings of other nodes are left out: only stories and conflicts have those.
 func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) []byte {
-	d.Omitted += cut(&d.Bindings, maxElements) + cut(&d.Conflicts, maxElements) + cut(&d.Stories, maxElements) + cut(&d.NextHops, maxElements)
+	c := sending(node, now)
 	d.Bindings, d.Conflicts, d.Stories, d.NextHops = slices.Clone(d.Bindings), slices.Clone(d.Conflicts), slices.Clone(d.Stories), slices.Clone(d.NextHops)
-	sending(node, now).document(&d)
+	keep(&d.Bindings, c.listed)
+	d.Omitted += keep(&d.Conflicts, c.conflict) + keep(&d.Stories, c.story) + keep(&d.NextHops, c.nextHop)
+	d.Omitted += cut(&d.Bindings, maxElements) + cut(&d.Conflicts, maxElements) + cut(&d.Stories, maxElements)
 	for {
 		b := Marshal(d)
 		if len(b) <= limit {
 			return b
 		}
 		share := func(n int) int { return n * limit / len(b) }
-		d.Omitted += cut(&d.Bindings, share(len(d.Bindings))) + cut(&d.Conflicts, share(len(d.Conflicts))) +
-			cut(&d.Stories, share(len(d.Stories))) + cut(&d.NextHops, share(len(d.NextHops)))
+		d.Omitted += cut(&d.Bindings, share(len(d.Bindings))) + cut(&d.NextHops, share(len(d.NextHops))) +
+			cut(&d.Conflicts, share(len(d.Conflicts))) + cut(&d.Stories, share(len(d.Stories)))
 	}
 }
 
@@ -34,14 +38,34 @@ func cut[E any](list *[]E, n int) (omitted int) {
 // UnmarshalDocument is the reverse of [MarshalDocument], at the node that asked. Elements that are invalid are
 // counted as omitted. It reports whether there were fields that this version does not know, and fails with ErrMalformed.
 func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document, unknown bool, err error) {
-	if unknown, err = Unmarshal(b, &d); err != nil {
-		return cluster.Document{}, unknown, err
+	// Element by element: a hostile one can have more holders than it keeps.
+	var raw struct {
+		Bindings  []cbor.RawMessage `cbor:"1,keyasint"`
+		Conflicts []cbor.RawMessage `cbor:"2,keyasint"`
+		Stories   []cbor.RawMessage `cbor:"3,keyasint"`
+		NextHops  []cbor.RawMessage `cbor:"4,keyasint"`
+		Omitted   int               `cbor:"5,keyasint"`
 	}
-	d.Omitted = min(max(d.Omitted, 0), maxElements) + receiving(node, now).document(&d)
+	if unknown, err = Unmarshal(b, &raw); err != nil {
+		return d, unknown, err
+	}
+	c := receiving(node, now)
+	d.Omitted = min(max(raw.Omitted, 0), maxElements) + read(&unknown, &d.Bindings, raw.Bindings, c.listed) +
+		read(&unknown, &d.Conflicts, raw.Conflicts, c.conflict) + read(&unknown, &d.Stories, raw.Stories, c.story) +
+		read(&unknown, &d.NextHops, raw.NextHops, c.nextHop)
 	return d, unknown, nil
 }
 
-// document converts a document, and counts the elements that it leaves out because they are invalid.
-func (c converter) document(d *cluster.Document) (invalid int) {
-	return keep(&d.Bindings, c.listed) + keep(&d.Conflicts, c.conflict) + keep(&d.Stories, c.story) + keep(&d.NextHops, c.nextHop)
+// read decodes the elements that are valid, and returns the number of the others.
+func read[E any](unknown *bool, to *[]E, list []cbor.RawMessage, convert func(*E) bool) (invalid int) {
+	for _, raw := range list {
+		var e E
+		more, err := Unmarshal(raw, &e)
+		if *unknown = *unknown || more; err != nil || !convert(&e) {
+			invalid++
+			continue
+		}
+		*to = append(*to, e)
+	}
+	return invalid
 }

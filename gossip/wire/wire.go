@@ -3,7 +3,7 @@
 // The format only grows: a field or kind of message that is unknown is skipped and counted, and none is removed
 // or gets another meaning. The types of package detector that travel have their numbers there. Times travel as
 // what they are before the moment of sending. Whatever arrives may be hostile: sizes and nesting are bounded, and
-// an invalid message is refused without those beside it.
+// a message with invalid values is refused without those beside it.
 package wire
 
 import (
@@ -166,8 +166,8 @@ func keep[M any](list *[]M, valid func(*M) bool) (removed int) {
 	return removed
 }
 
-// Lease is a binding of the sender, for a keeper of its address; the end of one also for nodes with other holders. Sequence numbers of a sender grow with every
-// message; for one binding the highest counts.
+// Lease is a binding of the sender, for a keeper of its address; the end of one also for nodes with other holders.
+// Sequence numbers of a sender grow with every message; for one binding the highest counts.
 type Lease struct {
 	Seq     uint64          `cbor:"1,keyasint"`
 	Key     detector.Key    `cbor:"2,keyasint"`

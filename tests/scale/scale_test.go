@@ -26,12 +26,9 @@ var (
 	insecure    = flag.Bool("insecure", false, "without a key")
 	shared      = flag.String("shared", "250,500,1000", "in the phase prefix two nodes share so many addresses, one play for each number")
 	perPod      = flag.Int("per-pod", 1, "how many of these addresses are in one pod")
+	maxReal     = flag.Int("real", 500, "the largest cluster of real memberlists: what they remember of each other grows with the square")
 	only        = flag.String("phases", "", "play these phases only after the storm, for example rest,steady; many is a storm of its own")
 )
-
-// maxReal is the largest cluster of real memberlists: what they remember of each other
-// grows with the square.
-const maxReal = 500
 
 // TestSmall is a short play with 50 nodes.
 func TestSmall(t *testing.T) {
@@ -83,11 +80,11 @@ func playAll(t *testing.T, size int, addresses []int, out io.Writer) {
 	const few, many = 30, 110
 	// Garbage is collected often where there is little room for it, and seldom otherwise.
 	percent := 300
-	if size > 2*maxReal {
+	if size > 1000 {
 		percent = 25
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(percent))
-	simulated := size > maxReal || *simulateAll
+	simulated := size > *maxReal || *simulateAll
 	membership := "memberlist"
 	if simulated {
 		membership = "simulated"
