@@ -44,7 +44,7 @@ func TestWholePrefix(t *testing.T) {
 		time.Sleep(time.Second)
 		notices, packets := sum()
 		t.Logf("after %v: %d notices, %d packets", took, notices, packets)
-		// Three keepers notify whoever came first.
+		// Three keepers notify the first holder.
 		if notices > shared*3*2 || packets > 1500 {
 			t.Errorf("%d notices in %d packets", notices, packets)
 		}

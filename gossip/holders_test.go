@@ -11,6 +11,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"golang.org/x/time/rate"
+
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/members"
@@ -60,7 +62,7 @@ func TestTwoHolders(t *testing.T) {
 	})
 }
 
-// The acknowledgement of a lease has the other holders: whoever comes second knows after one round trip.
+// The acknowledgement of a lease has the other holders: the second one is informed after one round trip.
 func TestAckNamesOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(t)
@@ -157,6 +159,33 @@ func TestNoticeAboutUnknown(t *testing.T) {
 		}
 		if a.dropped(dropAbout) != 2 || a.dropped(dropOurs) != 1 {
 			t.Errorf("dropped %v", a.Status().Dropped)
+		}
+	})
+}
+
+// A keeper records a withdrawal also while its agent has no room for the news, which comes when it has.
+func TestWithdrawnWhileBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := newFakeNet(t).startMany(2)
+		a, b := nodes[0], nodes[1]
+		held := a.hold(testKey(1), 7)
+		b.hold(testKey(1), 8)
+		time.Sleep(10 * time.Second)
+		limit := func(r rate.Limit, burst int) {
+			b.state.Lock()
+			defer b.state.Unlock()
+			b.peer(b.roster.ByID(a.member.NodeID())).messages = rate.NewLimiter(r, burst)
+		}
+		limit(0, 0)
+		a.Withdraw(testKey(1), held.Holder.ID, []string{b.member.NodeID()})
+		time.Sleep(time.Second)
+		if m, _ := messages[cluster.ProbeReply](b); len(m) != 0 || b.Status().Kept != 1 {
+			t.Errorf("received %+v, keeps %d", m, b.Status().Kept)
+		}
+		limit(messageRate, messageBurst)
+		time.Sleep(10 * time.Second)
+		if m, _ := messages[cluster.ProbeReply](b); len(m) != 1 || m[0].Outcome != cluster.Gone {
+			t.Errorf("received %+v", m)
 		}
 	})
 }

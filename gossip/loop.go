@@ -78,7 +78,7 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 		switch change.Kind {
 		case roster.Went:
 			for _, m := range g.queue.RemoveAll(n) {
-				g.unanswered(m, now)
+				g.unanswered(m, true, now)
 			}
 			g.leases.Went(n, now)
 			continue

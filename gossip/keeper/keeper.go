@@ -119,7 +119,7 @@ func (t *Table) Accept(from *roster.Node, l wire.Lease, now time.Time) (others w
 	}
 	e := t.entries[l.Key]
 	r := e.find(s, l.Binding.Holder.ID)
-	// Only the present incarnation of an agent is heard, so that another epoch is a new one.
+	// Only messages of the present incarnation of an agent are handled, so that another epoch is a new one.
 	if r != nil && from.Epoch == r.epoch && (l.Seq < r.seq || l.Seq == r.seq && (r.gone || l.Gone)) {
 		return wire.Notice{}, nil, Accepted // overtaken by a later one, or known
 	}

@@ -24,7 +24,7 @@ const (
 	// forgets none that is lost twice.
 	refreshAfter  = 120 * time.Second
 	refreshSpread = refreshAfter / 4
-	// moveSpread is within what time a new keeper is informed: all nodes have something to tell it.
+	// moveSpread is within what time a new keeper is informed: all nodes have leases for it.
 	moveSpread = 5 * time.Second
 	// firstSpread is the same where no other node knows the lease yet: a node that was alone is in a hurry,
 	// and there are not many of them.
@@ -195,8 +195,8 @@ func (t *Table) Resend(to *roster.Node, now time.Time) {
 	}
 }
 
-// Came notes that an agent is there. It keeps the keys for which it ranks among the first; whoever ranked last
-// there keeps them no more, which nobody need be told: what a former keeper knows expires.
+// Came notes that an agent is there. It keeps the keys for which it ranks among the first; the one that
+// ranked last there keeps them no more, and need not be informed: what a former keeper knows expires.
 func (t *Table) Came(n *roster.Node, now time.Time) {
 	for _, l := range t.leases {
 		last := len(l.keepers) - 1
