@@ -39,8 +39,8 @@ type fakeNet struct {
 	log    *slog.Logger     // of those that start; nil is none
 }
 
-// packet is a datagram on its way.
-type packet struct {
+// datagram is a datagram on its way.
+type datagram struct {
 	from    wire.MemberID
 	payload []byte
 }
@@ -53,7 +53,7 @@ type fakeNode struct {
 	handler members.Handler
 	// there: it takes part; guarded by net.mu.
 	there bool
-	stack []packet
+	stack []datagram
 	stop  context.CancelFunc
 	done  chan struct{}
 
@@ -269,7 +269,7 @@ func (n fakePort) Send(to wire.MemberID, payload []byte) error {
 		return errors.New("no such member")
 	}
 	if len(payload) > transport.MaxPayload {
-		f.t.Errorf("%s sent a packet of %d bytes", n.member.Name, len(payload))
+		f.t.Errorf("%s sent a datagram of %d bytes", n.member.Name, len(payload))
 	}
 	lost := !n.there || f.cut != nil && f.cut(n.member.Name, receiver.member.Name) || f.rng.Float64() < f.loss
 	if f.drop != nil {
@@ -282,7 +282,7 @@ func (n fakePort) Send(to wire.MemberID, payload []byte) error {
 	if lost {
 		return nil
 	}
-	in := packet{n.member.ID, slices.Clone(payload)}
+	in := datagram{n.member.ID, slices.Clone(payload)}
 	if f.change != nil {
 		in.payload = f.change(n.member.Name, in.payload)
 	}
@@ -308,7 +308,7 @@ func (n *fakeNode) pause(d time.Duration) {
 }
 
 // arrive gathers what comes within a millisecond and hands it over newest first.
-func (n *fakeNode) arrive(in packet) {
+func (n *fakeNode) arrive(in datagram) {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
 	n.stack = append(n.stack, in)

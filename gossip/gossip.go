@@ -106,7 +106,7 @@ func New(opts Options) (*Gossip, error) {
 	}
 	g.leases = lease.New(g.roster, g.queue, cmp.Or(opts.Replicas, DefaultReplicas))
 	g.kept = keeper.New(g.roster)
-	g.out = outbox{g: g, open: make(map[*roster.Node]*parcel)}
+	g.out = outbox{g: g, open: make(map[*roster.Node]*packet)}
 	g.in = &input{g: g, wake: make(chan struct{}, 1)}
 	m.Handler = g.in
 	open := opts.Open

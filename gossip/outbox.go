@@ -28,13 +28,13 @@ const (
 // outbox gathers messages into packets and sends them, in the order in which they were begun.
 type outbox struct {
 	g         *Gossip
-	open      map[*roster.Node]*parcel // those of the packets that have room
-	packets   []*parcel
+	open      map[*roster.Node]*packet // those that have room
+	packets   []*packet
 	nextBatch time.Time
 }
 
-// parcel is a packet.
-type parcel struct {
+// packet is one that is being filled, or waits to be sent.
+type packet struct {
 	wire.Builder
 	to  *roster.Node
 	due time.Time
@@ -50,7 +50,7 @@ func (o *outbox) add(to *roster.Node, message wire.Message, now time.Time) {
 		o.g.count.drop(dropOutbox)
 		return
 	}
-	p := &parcel{to: to, due: now.Add(gatherFor)}
+	p := &packet{to: to, due: now.Add(gatherFor)}
 	p.Add(k, encoded)
 	o.open[to] = p
 	o.packets = append(o.packets, p)

@@ -3,7 +3,6 @@ package gossip
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -28,11 +27,6 @@ const (
 	documentRate, documentBurst = 50, 100
 )
 
-var (
-	errQueries = errors.New("too many queries are under way; try again in a moment")
-	errNobody  = errors.New("no other agent of that name is known")
-)
-
 // Query requests documents from the other members, and hands them over as they come, one at a time. It returns the
 // members that did not answer before ctx ended, and an error if it cannot ask anybody.
 func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Answer)) (missing []cluster.Member, err error) {
@@ -43,11 +37,11 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	case g.queries <- struct{}{}:
 		defer func() { <-g.queries }()
 	default:
-		return nil, errQueries
+		return nil, errors.New("too many queries are under way; try again in a moment")
 	}
 	live, missing := g.queried(asked.Node)
 	if len(live)+len(missing) == 0 {
-		return nil, fmt.Errorf("querying: %w", errNobody)
+		return nil, errors.New("querying: no other agent of that name is known")
 	}
 	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All})
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })

@@ -100,11 +100,7 @@ type record struct {
 
 // New returns an empty table. The nodes are those of the roster.
 func New(r *roster.Roster) *Table {
-	return &Table{
-		roster:  r,
-		entries: make(map[detector.Key]*entry),
-		senders: make(map[*roster.Node]*sender),
-	}
+	return &Table{roster: r, entries: make(map[detector.Key]*entry), senders: make(map[*roster.Node]*sender)}
 }
 
 // Len returns the number of leases.
@@ -227,9 +223,7 @@ func (t *Table) Expire(now time.Time) (next time.Time) {
 func (t *Table) sender(n *roster.Node) *sender {
 	s := t.senders[n]
 	if s == nil {
-		s = &sender{
-			node: n, records: make(map[*record]struct{}), accept: rate.NewLimiter(acceptRate, acceptBurst),
-		}
+		s = &sender{node: n, records: make(map[*record]struct{}), accept: rate.NewLimiter(acceptRate, acceptBurst)}
 		t.senders[n] = s
 	}
 	return s

@@ -117,6 +117,4 @@ func (h *hooks) Receive(from wire.MemberID, at netip.AddrPort, payload []byte) {
 }
 
 // Serve implements [transport.Handler].
-func (h *hooks) Serve(ctx context.Context, request []byte) []byte {
-	return h.opts.Handler.Serve(ctx, request)
-}
+func (h *hooks) Serve(ctx context.Context, r []byte) []byte { return h.opts.Handler.Serve(ctx, r) }
