@@ -1,6 +1,6 @@
 // Package pods reads from the node's container runtime, over its CRI socket, which pod a netns
-// belongs to. It owns the connection and the list of sandboxes, and knows nothing of interfaces,
-// packets or conflicts.
+// belongs to and what CNI reported about it; without a runtime, from libcni's cache. It owns the connection and the
+// list of sandboxes, and knows nothing of interfaces, packets or conflicts.
 //
 // Pod names are optional. Whatever the runtime does, no method blocks, and Run does not end. What it
 // sends is limited and validated.
@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/detector"
 )
@@ -26,6 +27,8 @@ type Options struct {
 	// Socket is the path of the CRI socket, with or without "unix://". Empty means
 	// [DefaultSockets]; "none" or "off" disables names.
 	Socket string
+	// Cache is the folder of libcni's cache on the node ([books.CacheDir]).
+	Cache string
 	// Resync is how often the runtime's list is read when no name is requested (1 min).
 	Resync time.Duration
 	// MaxBackoff is the longest pause between attempts to connect (30 s).
@@ -43,10 +46,13 @@ type Change struct {
 	// IPs are the addresses that CNI reported to the runtime. They may be wrong: dupip probes
 	// them, but they are never evidence.
 	IPs []netip.Addr
+	// Result is what CNI reported about the pod's primary network, nil if that is not known. It does not change.
+	Result *books.Result
 }
 
 func (c Change) equal(other Change) bool {
-	return c.Pod == other.Pod && c.Sandbox == other.Sandbox && c.CreatedAt.Equal(other.CreatedAt) && slices.Equal(c.IPs, other.IPs)
+	return c.Pod == other.Pod && c.Sandbox == other.Sandbox && c.CreatedAt.Equal(other.CreatedAt) &&
+		slices.Equal(c.IPs, other.IPs) && c.Result == other.Result
 }
 
 // Status describes a [Resolver]. All texts are printable ASCII and short.
@@ -59,6 +65,7 @@ type Status struct {
 	Sandboxes        int    // in the runtime's list
 	Named            int    // namespaces with a name
 	Pending          int    // namespaces whose pod was not found; those without a pod stay
+	CacheError       string // why libcni's cache cannot be read, empty if it can or there is none
 }
 
 // Resolver maps netns to pods. Create it with [New]; Run it once. The other methods are
@@ -72,11 +79,15 @@ type Resolver struct {
 
 	mu       sync.Mutex
 	known    map[uint64]Change // by cookie
+	hostEnds map[string]uint64 // cookies by the host ends that results name
 	schedule schedule
 	status   Status
+	// cacheError is why libcni's cache cannot be read.
+	cacheError string
 
 	// The rest is Run's own.
 	queue                 map[uint64]Change // to be sent, by cookie
+	cache                 *books.Cache
 	table                 table
 	lists, statuses, logs *rate.Limiter
 }
@@ -104,6 +115,7 @@ func New(opts Options) (*Resolver, error) {
 		schedule: schedule{pending: make(map[uint64]struct{})},
 		status:   Status{Disabled: len(sockets) == 0},
 		queue:    make(map[uint64]Change),
+		cache:    books.NewCache(cmp.Or(opts.Cache, books.CacheDir)),
 		lists:    rate.NewLimiter(listsPerSecond, listsBurst),
 		statuses: rate.NewLimiter(statusesPerSecond, statusesBurst),
 		logs:     rate.NewLimiter(rate.Every(time.Minute), logBurst),
@@ -148,6 +160,14 @@ func (r *Resolver) Pod(cookie uint64) (Change, bool) {
 	return change, ok
 }
 
+// HostEnd returns the pod whose result names a host end, or false if there is none.
+func (r *Resolver) HostEnd(name string) (Change, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	cookie, ok := r.hostEnds[name]
+	return r.known[cookie], ok
+}
+
 // Changes returns the channel of new names. A slow reader gets the latest name of each netns, in no
 // order. The end of a sandbox is not sent: its netns ends, too.
 func (r *Resolver) Changes() <-chan Change { return r.changes }
@@ -157,7 +177,7 @@ func (r *Resolver) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := r.status
-	status.Named, status.Pending = len(r.known), len(r.schedule.pending)
+	status.Named, status.Pending, status.CacheError = len(r.known), len(r.schedule.pending), r.cacheError
 	return status
 }
 
@@ -172,7 +192,14 @@ func (r *Resolver) publish() {
 		}
 		delete(r.schedule.pending, cookie)
 	}
-	r.known = known
+	r.known, r.hostEnds = known, make(map[string]uint64, len(known))
+	for cookie, change := range known {
+		if change.Result != nil {
+			for _, name := range change.Result.HostEnds {
+				r.hostEnds[name] = cookie
+			}
+		}
+	}
 	r.mu.Unlock()
 	for cookie, change := range r.queue {
 		if _, ok := known[cookie]; !ok {

@@ -3,10 +3,14 @@ package pods
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/dupip/dupip/agent/books"
 )
 
 const (
@@ -34,6 +38,11 @@ func (r *Resolver) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		rt, err := connect(ctx, r.sockets)
+		if errors.Is(err, ErrNoSocket) {
+			if sandboxes, _ := r.cache.List(); len(sandboxes) > 0 {
+				rt, err = cacheOnly(r.cache, r.sockets), nil
+			}
+		}
 		if err == nil {
 			err = r.serve(ctx, rt)
 			rt.close()
@@ -138,7 +147,7 @@ func (r *Resolver) readStatuses(ctx context.Context, rt *runtime) {
 		case ctx.Err() != nil:
 			return
 		case code == codes.NotFound:
-			delete(r.table.byID, s.id)
+			s.done = true // it is gone, or will not be found later either
 		default:
 			s.failed(time.Now())
 			r.setError(err, true)
@@ -168,7 +177,30 @@ func (r *Resolver) readStatus(ctx context.Context, rt *runtime, s *sandbox) erro
 	}
 	// A stopped sandbox is done without a netns: that may be gone.
 	s.done, s.pod, s.ips = true, read.pod, read.ips
+	if s.result == nil && s.ready && s.cookie != 0 {
+		s.result = r.result(s.id, response)
+	}
 	return nil
+}
+
+// result returns the result of a sandbox: of libcni's cache, which has the networks apart, or else of the runtime.
+func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusResponse) *books.Result {
+	entry, err := r.cache.Read(id)
+	text := ""
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		text = escape(err.Error(), maxText)
+	}
+	r.mu.Lock()
+	known := r.cacheError == text
+	r.cacheError = text
+	r.mu.Unlock()
+	if !known && text != "" && r.logs.Allow() {
+		r.opts.Log.Warn("libcni's cache cannot be read; which interface is a pod's primary one is known from the runtime only, if at all", "error", err)
+	}
+	if err == nil {
+		return entry.Result
+	}
+	return books.FromRuntime([]byte(response.GetInfo()["info"]))
 }
 
 // connected records that the runtime sent a list, and logs it after a failure.
@@ -182,10 +214,13 @@ func (r *Resolver) connected(rt *runtime, sandboxes int) {
 	r.schedule.ended(time.Now(), r.opts.Resync)
 	r.mu.Unlock()
 	text := "connected to the container runtime"
-	if before.Socket != "" {
+	switch {
+	case rt.sockets != nil:
+		text = "no container runtime; pods have the names in libcni's cache"
+	case before.Socket == rt.socket:
 		text = "the container runtime is back"
 	}
-	if !before.Connected && r.logs.Allow() {
+	if (!before.Connected || before.Socket != rt.socket) && r.logs.Allow() {
 		r.opts.Log.Info(text, "socket", rt.socket, "runtime", rt.name, "version", rt.version)
 	}
 }
@@ -193,6 +228,9 @@ func (r *Resolver) connected(rt *runtime, sandboxes int) {
 // lost records that the runtime does not respond, and logs it once.
 func (r *Resolver) lost(err error) {
 	before := r.Status()
+	if errors.Is(err, errAppeared) {
+		return // the next attempt is to connect to it
+	}
 	r.setError(err, false)
 	switch {
 	case before.Connected:

@@ -86,8 +86,16 @@ var silenceGRPC = sync.OnceFunc(func() {
 type runtime struct {
 	socket, name, version string
 
-	conn *grpc.ClientConn
-	cri  runtimeapi.RuntimeServiceClient
+	conn *grpc.ClientConn // nil for libcni's cache
+	cri  client
+	// sockets are those that libcni's cache makes room for; nil for a runtime.
+	sockets []string
+}
+
+// client is what is used of CRI.
+type client interface {
+	ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error)
+	PodSandboxStatus(context.Context, *runtimeapi.PodSandboxStatusRequest, ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error)
 }
 
 // connect returns the first runtime that responds, or the first error.
@@ -126,10 +134,11 @@ func dial(ctx context.Context, socket string) (*runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", socket, err)
 	}
-	rt := &runtime{socket: socket, conn: conn, cri: runtimeapi.NewRuntimeServiceClient(conn)}
+	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	rt := &runtime{socket: socket, conn: conn, cri: cri}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	version, err := rt.cri.Version(ctx, &runtimeapi.VersionRequest{})
+	version, err := cri.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		rt.close()
 		return nil, fmt.Errorf("connecting to %s: %w", socket, escapeError(err))
@@ -138,11 +147,19 @@ func dial(ctx context.Context, socket string) (*runtime, error) {
 	return rt, nil
 }
 
-func (rt *runtime) close() { _ = rt.conn.Close() }
+func (rt *runtime) close() {
+	if rt.conn != nil {
+		_ = rt.conn.Close()
+	}
+}
 
-// alive returns a context that ends when the connection does.
+// alive returns a context that ends when the connection does; without a runtime, when there is a socket.
 func (rt *runtime) alive(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	if rt.sockets != nil {
+		go rt.await(ctx, cancel)
+		return ctx, func() { cancel(nil) }
+	}
 	go func() {
 		for rt.conn.GetState() == connectivity.Ready {
 			if !rt.conn.WaitForStateChange(ctx, connectivity.Ready) {

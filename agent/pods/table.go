@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -34,6 +35,7 @@ type sandbox struct {
 	cookie    uint64 // of its own netns, 0 if there is none or it is unknown
 	pod       detector.Pod
 	ips       []netip.Addr
+	result    *books.Result
 }
 
 // table follows the runtime's list. It makes no calls.
@@ -55,8 +57,8 @@ func (t *table) update(list []*runtimeapi.PodSandbox) {
 		if s == nil {
 			s = &sandbox{id: id, created: entry.GetCreatedAt(), createdAt: createdAt(entry.GetCreatedAt(), now, uptime)}
 		}
-		if ready && !s.ready && s.cookie == 0 {
-			// Some runtimes list a sandbox before its netns is there.
+		if ready && !s.ready && (s.cookie == 0 || s.result == nil) {
+			// Some runtimes list a sandbox before CNI has finished.
 			s.done, s.tries, s.retryAt = false, 0, time.Time{}
 		}
 		s.ready = ready
@@ -156,7 +158,7 @@ func (t *table) named() map[uint64]Change {
 	named := make(map[uint64]Change, len(t.byID))
 	for _, s := range slices.SortedFunc(maps.Values(t.byID), (*sandbox).compare) {
 		if _, taken := named[s.cookie]; s.cookie != 0 && s.pod.Name != "" && !taken {
-			named[s.cookie] = Change{Cookie: s.cookie, Pod: s.pod, CreatedAt: s.createdAt, Sandbox: s.public(), IPs: s.ips}
+			named[s.cookie] = Change{Cookie: s.cookie, Pod: s.pod, CreatedAt: s.createdAt, Sandbox: s.public(), IPs: s.ips, Result: s.result}
 		}
 	}
 	return named

@@ -7,6 +7,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -24,11 +25,14 @@ func TestReadyLater(t *testing.T) {
 	if due := table.due(now, 10); len(due) != 1 {
 		t.Error("it is ready now and not due")
 	}
-	table.byID["a"].done, table.byID["a"].cookie = true, 1
-	table.update(listed("a", false))
-	table.update(listed("a", true))
-	if due := table.due(now, 10); len(due) != 0 {
-		t.Error("its netns is known and it is due")
+	for _, result := range []*books.Result{nil, {}} {
+		s := table.byID["a"]
+		s.done, s.cookie, s.result = true, 1, result
+		table.update(listed("a", false))
+		table.update(listed("a", true))
+		if due := len(table.due(now, 10)) == 1; due != (result == nil) {
+			t.Errorf("its netns is known, and its result %v: due is %t", result, due)
+		}
 	}
 }
 

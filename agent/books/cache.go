@@ -1,0 +1,142 @@
+package books
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"path"
+	"strings"
+	"time"
+)
+
+const (
+	// CacheDir is where libcni keeps the results of plugins (CacheDir, github.com/containernetworking/cni/libcni). Multus
+	// and others have caches of their own for further networks.
+	CacheDir = "/var/lib/cni/results"
+	// DefaultInterface is the name that runtimes give the interface of a pod's primary network.
+	DefaultInterface = "eth0"
+
+	// maxEntries bounds the entries that are listed; failed clean-ups leave some behind.
+	maxEntries = 16384
+	// maxEntry is the size of the largest entry in bytes: it has the pod's annotations, up to 256 KiB.
+	maxEntry = 1 << 20
+)
+
+// Entry is what libcni's cache has of one sandbox.
+type Entry struct {
+	Sandbox string // the id that the runtime gave it
+	// Netns is the path of its netns.
+	Netns                string
+	Namespace, Name, UID string // of the pod, as kubelet gave them to the runtime
+	Result               *Result
+}
+
+// Cache is libcni's cache of results. It is not safe for concurrent use.
+type Cache struct {
+	dir     string
+	files   map[string]string // by sandbox
+	changed time.Time         // of the folder, when it was listed
+}
+
+// NewCache returns the cache in a folder of the node, which need not exist.
+func NewCache(dir string) *Cache { return &Cache{dir: dir} }
+
+// List lists the sandboxes in the cache. Their number is bounded.
+func (c *Cache) List() (sandboxes []string, err error) {
+	if err := c.refresh(); err != nil {
+		return nil, err
+	}
+	for sandbox := range c.files {
+		sandboxes = append(sandboxes, sandbox)
+	}
+	return sandboxes, nil
+}
+
+// refresh lists the folder again if it has changed: its entries are named NETWORK-SANDBOX-INTERFACE.
+func (c *Cache) refresh() error {
+	folder, err := openHost(c.dir, fs.ModeDir)
+	if err != nil {
+		c.files = nil
+		return err
+	}
+	defer folder.Close()
+	info, err := folder.Stat()
+	if err != nil || c.files != nil && info.ModTime().Equal(c.changed) {
+		return err
+	}
+	names, err := folder.Readdirnames(maxEntries)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("listing the node's %s: %w", c.dir, err)
+	}
+	c.files, c.changed = make(map[string]string), info.ModTime()
+	if time.Since(c.changed) < time.Second {
+		c.changed = time.Time{} // clocks of file systems are coarse: it may change again within this one
+	}
+	for _, name := range names {
+		if id, ok := strings.CutSuffix(name, "-"+DefaultInterface); ok {
+			c.files[id[strings.LastIndexByte(id, '-')+1:]] = name
+		}
+	}
+	return nil
+}
+
+// Read returns the entry of a sandbox. It fails with [fs.ErrNotExist] if there is none.
+func (c *Cache) Read(sandbox string) (*Entry, error) {
+	if err := c.refresh(); err != nil {
+		return nil, err
+	}
+	name, ok := c.files[sandbox]
+	if !ok {
+		return nil, fmt.Errorf("sandbox %s in the node's %s: %w", sandbox, c.dir, fs.ErrNotExist)
+	}
+	data, err := readHost(path.Join(c.dir, name), maxEntry)
+	if err != nil {
+		return nil, err
+	}
+	return parseEntry(data)
+}
+
+// parseEntry reads an entry: a cniCacheV1, with a result of any version of CNI. Results before 0.3.0 name no interfaces.
+func parseEntry(data []byte) (*Entry, error) {
+	var read struct {
+		Kind, ContainerID, IfName, Netns string
+		CNIArgs                          [][2]string
+		Result                           struct {
+			Interfaces []cniInterface
+			IPs        []struct{ Address netip.Prefix }
+		}
+	}
+	if err := json.Unmarshal(data, &read); err != nil {
+		return nil, fmt.Errorf("reading an entry of libcni's cache: %w", err)
+	}
+	if read.Kind != "cniCacheV1" || read.IfName != DefaultInterface {
+		return nil, fmt.Errorf("reading an entry of libcni's cache: kind %.20q of interface %.20q", read.Kind, read.IfName)
+	}
+	e := &Entry{Sandbox: read.ContainerID, Netns: read.Netns}
+	for _, arg := range read.CNIArgs {
+		switch arg[0] {
+		case "K8S_POD_NAMESPACE":
+			e.Namespace = arg[1]
+		case "K8S_POD_NAME":
+			e.Name = arg[1]
+		case "K8S_POD_UID":
+			e.UID = arg[1]
+		}
+	}
+	var addresses []netip.Prefix
+	for _, ip := range read.Result.IPs[:min(len(read.Result.IPs), maxAddresses)] {
+		if a := ip.Address; a.IsValid() && a.Addr().IsGlobalUnicast() && !a.Addr().Is4In6() {
+			addresses = append(addresses, a)
+		}
+	}
+	for _, i := range read.Result.Interfaces {
+		if e.Netns == "" && i.Name == DefaultInterface {
+			e.Netns = i.Sandbox
+		}
+	}
+	e.Result = newResult(read.Result.Interfaces, addresses)
+	return e, nil
+}
