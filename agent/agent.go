@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -29,6 +30,7 @@ import (
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/agent/probe"
 	"github.com/dupip/dupip/agent/report"
+	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
@@ -145,7 +147,8 @@ func (a *Agent) assemble(c *config.Config) error {
 		return err
 	}
 	var predecessor detector.Snapshot
-	a.store, predecessor = state.Open(state.Options{
+	var interfaces []observe.Origin
+	a.store, predecessor, interfaces = state.Open(state.Options{
 		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID, NodeID: a.node.ID(),
 	})
 	l := &loop{
@@ -162,7 +165,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.table = observe.New(observe.Options{
 		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
 		MAC: [6]byte(probe.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
-		Pod: a.podName, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
+		Pod: a.podName, HostEnd: a.pods.HostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
 	})
 	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
 	l.report = report.New(a.reportOptions(l))
@@ -170,6 +173,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.detected = a.metrics.ObserveDetection
 	a.loop = l
 	a.watcher.SetIgnore(c.Ignored)
+	l.table.Restore(interfaces)
 	l.configure(c, time.Now())
 	l.restore(predecessor, a.opts.Log)
 	return nil
@@ -182,6 +186,13 @@ func (a *Agent) podName(cookie uint64) (pods.Change, bool) {
 		a.pods.Request(cookie)
 	}
 	return change, ok
+}
+
+// leads reports whether the node's route to an address leads into an interface, also as a port of a bridge.
+func leads(i *links.Interface, ip netip.Addr) bool {
+	var lookup route.Lookup
+	to, err := lookup.To(ip)
+	return err == nil && to.Kind == route.Out && !to.Gateway.IsValid() && (to.Device.Index == i.Index || to.Port.Index == i.Index)
 }
 
 func (a *Agent) reportOptions(l *loop) report.Options {

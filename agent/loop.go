@@ -131,6 +131,7 @@ func (l *loop) update(event links.Event, now time.Time) {
 	wasReady := l.table.Ready()
 	i, all := l.table.Update(event, now)
 	if i != nil {
+		l.saveWithin(saveInterval)
 		l.prober.Follow(probe.Interface{Ref: i.Ref, Holder: i.Holder, Link: i.Interface, Lost: i.Lost})
 	}
 	l.observe(all, now)
@@ -153,13 +154,15 @@ func (l *loop) expect(i *observe.Interface, now time.Time) {
 
 // name sets the name of a pod.
 func (l *loop) name(change pods.Change, now time.Time) {
-	for _, i := range l.table.Name(change) {
+	named, all := l.table.Name(change)
+	l.observe(all, now)
+	for _, i := range named {
 		l.expect(i, now)
+		l.detector.Describe(i.Holder, func(h *detector.Holder) {
+			h.Pod, h.CreatedAt, h.Sandbox = i.Pod.Pod, i.Pod.CreatedAt, i.Pod.Sandbox
+		})
 	}
-	l.detector.Describe(detector.HolderID{Node: l.table.Host.Node, Netns: change.Cookie}, func(h *detector.Holder) {
-		h.Pod, h.CreatedAt, h.Sandbox = change.Pod, change.CreatedAt, change.Sandbox
-	})
-	l.saveWithin(saveInterval) // a snapshot has the names of the holders
+	l.saveWithin(saveInterval) // the state has the names of the holders
 }
 
 // receive handles a message of another node.
@@ -276,10 +279,10 @@ func (l *loop) saveWithin(wait time.Duration) {
 	}
 }
 
-// save passes the conflicts to the store; it does not wait for the disk.
+// save passes the state to the store; it does not wait for the disk.
 func (l *loop) save() {
 	l.saveAt = time.Time{}
-	l.store.Save(l.detector.Snapshot())
+	l.store.Save(l.detector.Snapshot(), l.table.Origins())
 }
 
 // restore restores the conflicts of an earlier agent; the open ones are verified again.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
@@ -49,7 +50,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, _ := state.Open(state.Options{Log: log, Dir: t.TempDir(), Node: "n", BootID: "b", NodeID: "n/b"})
+	store, _, _ := state.Open(state.Options{Log: log, Dir: t.TempDir(), Node: "n", BootID: "b", NodeID: "n/b"})
 	l := &loop{
 		detector: detector.New(detector.Options{Node: "n/b"}),
 		pods:     resolver, store: store,
@@ -65,6 +66,8 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	l.table = observe.New(observe.Options{
 		Log: log, Host: detector.HolderID{Node: "n/b", Netns: 1}, Probed: l.prober.SentTo, Bindings: l.detector.Bindings,
 		Pod:      func(uint64) (pods.Change, bool) { return pods.Change{}, false },
+		HostEnd:  func(string) (pods.Change, bool) { return pods.Change{}, false },
+		Leads:    func(*links.Interface, netip.Addr) bool { return false },
 		Rescan:   func(uint32) {},
 		Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
 	})
@@ -86,7 +89,7 @@ func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *obser
 	}
 	link := &links.Interface{
 		Name: "veth", Index: index, Generation: uint32(index), Up: true, State: links.Attached, Seen: true,
-		View:  netns.View{Cookie: cookie, Peer: links.PrimaryPeer, Taken: time.Now()},
+		View:  netns.View{Cookie: cookie, Peer: books.DefaultInterface, Taken: time.Now()},
 		Netns: netns.Ref{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
 	}
 	for _, ip := range ips {

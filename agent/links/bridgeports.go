@@ -19,6 +19,9 @@ func untaggedVLAN(vlans []*nl.BridgeVlanInfo) uint16 {
 	return 0
 }
 
+// filters reports whether a veth is the port of a bridge that distinguishes VLANs.
+func (t *table) filters(veth *tracked) bool { return t.devices[veth.master].filters }
+
 // portsDue returns the veths whose bridge ports may have another VLAN now.
 func (t *table) portsDue() (due []*tracked) {
 	for _, veth := range t.veths {
@@ -36,7 +39,7 @@ func (t *table) readPorts(due []*tracked, list func() (map[int32][]*nl.BridgeVla
 	for _, veth := range due {
 		veth.portDue = false
 		before, i := veth.iface.PortVLAN, &veth.iface
-		if !veth.isPort() || !t.devices[veth.master].filters {
+		if !t.filters(veth) {
 			i.PortVLAN = 0
 		} else if ports, err := list(); err == nil {
 			i.PortVLAN = untaggedVLAN(ports[int32(i.Index)])

@@ -34,8 +34,7 @@ func listHostAddresses(routes func() (defaultRoutes, error), skip func(index int
 }
 
 // hostAddresses selects the node's own addresses: those of uplinks, CNI bridges and tunnel devices.
-// It omits service devices, bridges of local engines and, by skip, the host ends of secondary pod
-// interfaces. On loopback and dummy devices only the sources of default routes count: a node that
+// It omits service devices, bridges of local engines and those that skip selects. On loopback and dummy devices only the sources of default routes count: a node that
 // learns its routes by BGP has its address there, next to those of services. An address on many
 // devices is listed for each (ptp puts its gateway on every host veth): their networks may differ.
 func hostAddresses(
@@ -67,7 +66,8 @@ func hostAddresses(
 				continue
 			}
 		}
-		address := HostAddress{IP: ip, Device: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr}
+		bits, _ := a.Mask.Size()
+		address := HostAddress{IP: ip, Subnet: netip.PrefixFrom(ip, bits).Masked(), Device: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr}
 		if master := devices[attrs.MasterIndex]; master != nil {
 			address.Master = master.Attrs().Name
 		}

@@ -44,8 +44,7 @@ type Interface struct {
 	MAC        net.HardwareAddr
 	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
 	Master string
-	// PortVLAN is the bridge's VLAN of untagged packets; 0 for the default VLAN, and for a primary
-	// interface, for which it is not read.
+	// PortVLAN is the bridge's VLAN of untagged packets, 0 for the default VLAN.
 	PortVLAN uint16
 	// Listed says that it was listed before any event came: it may be old.
 	Listed bool
@@ -54,8 +53,7 @@ type Interface struct {
 	State State
 	// Reason explains every State but Attached, in one clause.
 	Reason string
-	// Seen is false while its netns cannot be found. Netns and View are then empty, except for the
-	// peer's name if it was seen before.
+	// Seen is false while its netns cannot be found. Netns and View are then empty.
 	Seen  bool
 	Netns netns.Ref
 	View  netns.View
@@ -89,7 +87,9 @@ type Event struct {
 
 // HostAddress is an address of the node itself.
 type HostAddress struct {
-	IP     netip.Addr
+	IP netip.Addr
+	// Subnet is that of the address on its device; that of an address alone has only that one.
+	Subnet netip.Prefix
 	Device string
 	Index  int
 	MAC    net.HardwareAddr
@@ -108,22 +108,3 @@ func LocalBridge(name string) bool { return localBridge.MatchString(name) }
 
 // OpenVSwitch is the Master of every port of every Open vSwitch bridge.
 const OpenVSwitch = "ovs-system"
-
-// PrimaryPeer is the name of a pod's primary interface, fixed by the CRI.
-const PrimaryPeer = "eth0"
-
-var guestName = regexp.MustCompile(`^(?:(eth\d+|net\d+)|([0-9a-f]{11}))-nic$`)
-
-// firstName returns the first name of a pod's interface. When KubeVirt makes it a port of a virtual
-// machine's bridge, it renames eth0 to eth0-nic, net1 to net1-nic, and pod0123456789a to
-// 0123456789a-nic.
-func firstName(peer string) string {
-	switch match := guestName.FindStringSubmatch(peer); {
-	case match == nil:
-		return peer
-	case match[1] != "":
-		return match[1]
-	default:
-		return "pod" + match[2]
-	}
-}

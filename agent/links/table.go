@@ -62,7 +62,7 @@ func (t *table) handle(update netlink.LinkUpdate, now time.Time) {
 	index := int(update.Index)
 	switch {
 	case update.Family == unix.AF_BRIDGE:
-		if veth := t.veths[index]; veth != nil && veth.firstPeer != PrimaryPeer {
+		if veth := t.veths[index]; veth != nil {
 			veth.portDue = true
 		}
 	case update.Header.Type == unix.RTM_DELLINK:
@@ -89,7 +89,7 @@ func (t *table) list(links []netlink.Link, now time.Time) {
 		t.update(link, true, now)
 	}
 	for index, veth := range t.veths {
-		veth.portDue = veth.isPort() // its VLANs may not have been readable
+		veth.portDue = t.filters(veth) // its VLANs may not have been readable
 		// Not every change sends an event: a new name of the netns does not.
 		if !veth.iface.Seen || (t.resyncs+index)%scansApart == 0 {
 			veth.rescan()
@@ -203,9 +203,13 @@ func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error
 	before := veth.iface.Seen
 	switch {
 	case err == nil:
-		veth.setSeen(ref, view)
+		veth.found = true
+		veth.iface.Seen, veth.iface.Netns, veth.iface.View = true, ref, view
+		if !t.filters(veth) {
+			veth.portDue, veth.iface.PortVLAN = false, 0
+		}
 	case veth.scans.unseen():
-		veth.setUnseen()
+		veth.iface.Seen, veth.iface.Netns, veth.iface.View = false, netns.Ref{}, netns.View{}
 	default:
 		return
 	}
@@ -252,18 +256,18 @@ func (t *table) unobserved() []Interface {
 	return all
 }
 
-// isSecondaryOrIgnored reports whether a device is the host end of a secondary or an ignored interface. The
-// addresses on it are not the node's in the networks of pods.
-func (t *table) isSecondaryOrIgnored(index int) bool {
+// isIgnored reports whether a device is the host end of an ignored interface. The addresses on it are not the node's
+// in the networks of pods.
+func (t *table) isIgnored(index int) bool {
 	veth := t.veths[index]
-	return veth != nil && (veth.iface.State == Ignored || veth.firstPeer != "" && veth.firstPeer != PrimaryPeer)
+	return veth != nil && veth.iface.State == Ignored
 }
 
 // tracked is a veth whose other end is in another netns.
 type tracked struct {
 	iface              Interface
 	nsid, peer, master int
-	firstPeer          string // the peer's first name, empty before the first scan
+	found              bool // its netns was scanned once
 	scans              scans
 	portDue            bool // the VLAN of its bridge port has to be read, if it is a port
 	// attach is due once for a new veth, and while it is Waiting. Changes of the link postpone it
@@ -280,10 +284,6 @@ func (v *tracked) announced() bool { return v.iface.FirstName != "" }
 // rescan schedules a scan, unless the interface is ignored.
 func (v *tracked) rescan() { v.scans.due = v.iface.State != Ignored }
 
-// isPort reports whether the VLAN of the bridge port matters. Secondary interfaces of several networks may
-// be ports of one bridge and differ by VLAN only; the primary ones are all in one network.
-func (v *tracked) isPort() bool { return v.firstPeer != PrimaryPeer && v.iface.Master != "" }
-
 // update copies the attributes of a link message, and reports whether the agent needs an event.
 func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool) {
 	i, up := &v.iface, attrs.OperState == netlink.OperUp
@@ -291,22 +291,4 @@ func (v *tracked) update(attrs *netlink.LinkAttrs, master string) (changed bool)
 	changed = i.Name != attrs.Name || i.Master != master || i.Up != up || !bytes.Equal(i.MAC, attrs.HardwareAddr)
 	i.Name, i.Master, i.Up, i.MAC, v.master = attrs.Name, master, up, attrs.HardwareAddr, attrs.MasterIndex
 	return changed
-}
-
-// setSeen records what a scan found.
-func (v *tracked) setSeen(ref netns.Ref, view netns.View) {
-	if v.firstPeer == "" {
-		v.firstPeer = firstName(view.Peer)
-	}
-	view.Peer = v.firstPeer
-	v.iface.Seen, v.iface.Netns, v.iface.View = true, ref, view
-	if !v.isPort() {
-		v.portDue, v.iface.PortVLAN = false, 0
-	}
-}
-
-// setUnseen records that no path leads to the netns. The peer's first name stays, because it may determine
-// the network.
-func (v *tracked) setUnseen() {
-	v.iface.Seen, v.iface.Netns, v.iface.View = false, netns.Ref{}, netns.View{Peer: v.firstPeer}
 }

@@ -122,7 +122,7 @@ func macIsSet(device string) bool {
 // signs alone prove nothing: runtimes give addresses with a subnet to pods' host ends, too.
 func (t *table) classify(veth *tracked, now time.Time) {
 	var signs uplinkSigns
-	if veth.firstPeer == "" && veth.scans.unseen() && !t.reachable(veth.nsid) {
+	if !veth.found && veth.scans.unseen() && !t.reachable(veth.nsid) {
 		var err error
 		if signs, err = t.signs(); err != nil {
 			t.log.Warn("identifying uplinks failed, trying again at the next resync", "error", err)

@@ -231,7 +231,7 @@ func (w *Watcher) scan(veth *tracked) {
 // listHost lists the node's own addresses and sends them.
 func (w *Watcher) listHost(ctx context.Context) {
 	routes := func() (defaultRoutes, error) { return w.table.routes, nil } // of the last resync
-	host, err := listHostAddresses(routes, w.table.isSecondaryOrIgnored)
+	host, err := listHostAddresses(routes, w.table.isIgnored)
 	if err != nil {
 		w.opts.Log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
 		return

@@ -15,6 +15,7 @@ const maxHostKeys = 64
 // hostAddresses are the addresses of the node itself.
 type hostAddresses struct {
 	ready  bool // the addresses have been listed
+	stale  bool // their networks may be others now
 	listed []links.HostAddress
 	keys   []hostAddress
 }
@@ -26,13 +27,16 @@ type hostAddress struct {
 }
 
 // hostKeys finds the networks of the node's addresses. An address on several devices counts once in
-// each network.
+// each network; one on the host end of a secondary interface is not the node's in the networks of pods.
 func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
 	var keys []hostAddress
-	known := make(map[detector.Key]bool)
+	known, secondary := make(map[detector.Key]bool), make(map[int]bool)
+	for _, i := range t.interfaces {
+		secondary[i.Index] = !i.Primary()
+	}
 	for _, address := range list {
 		key := hostKey(t.config, address)
-		if known[key] || len(keys) == maxHostKeys {
+		if known[key] || len(keys) == maxHostKeys || secondary[address.Index] {
 			continue
 		}
 		known[key] = true
@@ -49,7 +53,7 @@ func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observat
 			all = append(all, withdrawn(old.key, t.Host, "the address left the node, or its network"))
 		}
 	}
-	t.host.listed, t.host.keys = list, present
+	t.host.listed, t.host.keys, t.host.stale = list, present, false
 	for _, address := range present {
 		all = append(all, t.hostObservation(address, now))
 	}

@@ -24,9 +24,15 @@ type Interface struct {
 	Holder detector.HolderID
 	// Lost is when the last reference to the netns disappeared; zero while there is one, or never was.
 	Lost time.Time
-	// Pod is what the runtime reports about the pod, empty if it is not known yet.
-	Pod pods.Change
+	// Pod is what the runtime reports about the pod in the netns, or else about the first one behind the interface; empty
+	// if it is not known yet.
+	Pod    pods.Change
+	Origin *Origin
 
+	// base is the network of untagged packets, if no rule of the configuration names one. moves: its addresses may be in
+	// other networks than their bindings.
+	base  string
+	moves bool
 	// first is the view of the netns when the interface was found.
 	first netns.View
 	// vlans has the tags by network.
@@ -55,7 +61,7 @@ func (i *Interface) Untagged() (networks []string) {
 }
 
 // Primary reports whether it is, or may be, the primary interface of its pod.
-func (i *Interface) Primary() bool { return i.View.Peer == "" || i.View.Peer == links.PrimaryPeer }
+func (i *Interface) Primary() bool { return i.Origin.primary() }
 
 // NetnsName is the name of the netns behind the interface, empty if it is unknown.
 func (i *Interface) NetnsName() string {
@@ -103,7 +109,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	case links.HostAddresses:
 		all = t.setHost(event.Host, now)
 		t.host.ready = true // at the start the watcher lists these last
-		return nil, all
+		return nil, t.settle(all, now)
 	case links.Unobserved:
 		t.unobserved = event.Unobserved
 		return nil, nil
@@ -124,14 +130,23 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			first: next.View, vlans: make(map[string]bpf.VLAN),
 		}
 		t.interfaces[ref] = i
+		t.setOrigin(i)
+		i.base = baseNetwork(i)
 	} else {
 		all = t.change(i, next, now)
 	}
+	if i.Pod.Pod == (detector.Pod{}) {
+		i.Pod = pods.Change{Pod: i.Origin.Pod, CreatedAt: i.Origin.CreatedAt}
+	}
+	if pod, known := t.HostEnd(next.Name); known && pod.Cookie != next.View.Cookie {
+		t.named(i, pod)
+	}
 	if next.Seen {
 		if pod, known := t.Pod(next.View.Cookie); known {
-			i.Pod = pod
+			t.named(i, pod)
 		}
 	}
+	all = t.settle(all, now)
 	waiting := i.queue
 	i.queue = nil
 	for _, r := range waiting {
@@ -159,8 +174,33 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		i.Lost = now
 	}
 	i.Interface, i.Holder = next, holder
-	if !sameNetworks(t.config, before, next) {
-		all = t.move(i, all)
+	rules, port := subject(i), before.PortVLAN
+	rules.Interface, rules.Bridge = before.Name, before.Master
+	t.setOrigin(i)
+	t.rebase(i)
+	i.moves = i.moves || port != next.PortVLAN || !t.config.SameRules(rules, subject(i))
+	return all
+}
+
+// rebase finds the base network of an interface again.
+func (t *Table) rebase(i *Interface) {
+	before := i.base
+	i.base = baseNetwork(i)
+	i.moves = i.moves || i.base != before
+}
+
+// settle moves the bindings of interfaces into other networks where something has changed that these depend on. all are
+// the earlier observations that the caller has not handled yet.
+func (t *Table) settle(all []Observation, now time.Time) []Observation {
+	t.updateSubnets()
+	if t.host.stale {
+		all = append(all, t.setHost(t.host.listed, now)...)
+	}
+	for _, i := range t.interfaces {
+		if i.moves {
+			i.moves = false
+			all = t.move(i, all)
+		}
 	}
 	return all
 }
@@ -206,8 +246,7 @@ func (t *Table) heldElsewhere(i *Interface, key detector.Key, vlan bpf.VLAN) boo
 }
 
 // move moves the bindings of an interface into the networks that their addresses belong to now. They
-// keep their evidence, because the BPF program would not report the addresses again for a while. all
-// are the earlier observations that the caller has not handled yet.
+// keep their evidence, because the BPF program would not report the addresses again for a while.
 func (t *Table) move(i *Interface, all []Observation) []Observation {
 	before := i.vlans
 	i.vlans = make(map[string]bpf.VLAN)
@@ -232,7 +271,7 @@ func (t *Table) move(i *Interface, all []Observation) []Observation {
 
 // Key returns the key of an address on an interface.
 func (t *Table) Key(i *Interface, ip netip.Addr, vlan bpf.VLAN) detector.Key {
-	return detector.Key{Network: network(t.config, i.Interface, vlan, ip), IP: ip}
+	return detector.Key{Network: t.network(i, vlan, ip), IP: ip}
 }
 
 func (t *Table) key(i *Interface, a netns.Address) detector.Key { return t.Key(i, a.IP, vlanOf(a)) }
@@ -269,13 +308,13 @@ func (i *Interface) configured() (all []netns.Address) {
 	}
 	// Addresses on lo count only if there are no others: many pods lawfully have the address of a
 	// service there.
-	unnumbered := i.View.Peer == links.PrimaryPeer && i.View.Unnumbered()
+	unnumbered := i.Primary() && i.View.Unnumbered()
 	for _, a := range i.View.Addresses {
 		if a.Valid && (a.Where == netns.OnPeer || unnumbered) {
 			all = append(all, a)
 		}
 	}
-	if i.View.Peer != links.PrimaryPeer || i.View.Covers(0, 0) {
+	if !i.Primary() || i.View.Covers(0, 0) {
 		return all
 	}
 	// If a virtual machine has the addresses, the netns has none, but the runtime may know those of

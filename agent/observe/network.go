@@ -4,45 +4,43 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 )
 
-// baseNetwork names the network of untagged packets on an interface. It depends on the first state of
-// the interface: it stays the same if a pod renames its eth0, or its netns cannot be seen any more.
+// baseNetwork names the network of untagged packets on an interface. It depends on what the pod could not choose, see
+// [Origin]: it stays the same if a pod renames or moves its eth0, or its netns cannot be seen any more.
 //
 // Only a pod's primary interface belongs to the cluster's network. The bridge of a local container
 // engine is a network of its own, because every node has the same 172.17.0.0/16. So is each name of a
 // secondary interface on each bridge or VRF: two attachments of one pod network may use one subnet
 // lawfully. All switches and logical networks of Open vSwitch look like one bridge, and their subnets
 // may be the same, so there each secondary interface is a network of its own.
-func baseNetwork(i *links.Interface) string {
-	switch {
+func baseNetwork(i *Interface) string {
+	switch peer := i.Origin.Peer; {
+	case i.Origin.Role == PrimaryByResult:
+		return config.DefaultNetwork
 	case links.LocalBridge(i.Master):
 		return i.Master
-	case i.View.Peer == "", i.View.Peer == links.PrimaryPeer:
-		// An interface whose netns was never seen is most likely a primary one.
+	case i.Primary():
 		return config.DefaultNetwork
+	case i.Master == links.OpenVSwitch:
+		return peer + "@" + i.FirstName
+	case i.Master != "":
+		return peer + "@" + i.Master
+	case peer == books.DefaultInterface:
+		return peer + "@" + i.FirstName // a secondary one by its pod's result
+	default:
+		return peer
 	}
-	if i.Master == links.OpenVSwitch {
-		return i.View.Peer + "@" + i.FirstName
-	}
-	if i.Master != "" {
-		return i.View.Peer + "@" + i.Master
-	}
-	return i.View.Peer
 }
 
 // subject is what the rules of the configuration match.
-func subject(i *links.Interface) config.Subject {
-	return config.Subject{Interface: i.Name, Peer: i.View.Peer, Bridge: i.Master}
-}
-
-// sameNetworks reports whether a change of an interface leaves its addresses in their networks.
-func sameNetworks(c *config.Config, before, after *links.Interface) bool {
-	return baseNetwork(before) == baseNetwork(after) && before.PortVLAN == after.PortVLAN && c.SameRules(subject(before), subject(after))
+func subject(i *Interface) config.Subject {
+	return config.Subject{Interface: i.Name, Peer: i.Origin.Peer, Bridge: i.Master}
 }
 
 // hostKey returns the key of an address of the node itself.
@@ -61,11 +59,16 @@ func hostKey(c *config.Config, address links.HostAddress) detector.Key {
 // network names the network of an address on an interface: the one in the configuration, else the base
 // network. VLAN tags are added, the outer one first: "default.100", "default.200.100". The bridge
 // port's VLAN counts as a tag, except in a network of the configuration.
-func network(c *config.Config, i *links.Interface, vlan bpf.VLAN, ip netip.Addr) string {
-	name := baseNetwork(i)
-	if rule, ok := c.Network(subject(i), ip); ok {
+//
+// On a bridge that has primary ports, too, an address of a secondary port is in their network if it is in one of their
+// subnets: both reach each other.
+func (t *Table) network(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
+	name := i.base
+	if rule, ok := t.config.Network(subject(i), ip); ok {
 		name = rule.Name
-	} else if vlan.Outer == 0 {
+	} else if vlan == (bpf.VLAN{}) && t.inPrimarySubnet(i, ip) {
+		name = config.DefaultNetwork
+	} else if vlan.Outer == 0 && name != config.DefaultNetwork {
 		vlan.Outer = i.PortVLAN
 	}
 	for _, tag := range []uint16{vlan.Outer, vlan.Inner} {

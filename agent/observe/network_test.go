@@ -3,8 +3,8 @@ package observe
 import (
 	"net/netip"
 	"testing"
+	"time"
 
-	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
@@ -12,7 +12,7 @@ import (
 
 func TestNetwork(t *testing.T) {
 	seen := func(peer, master string) links.Interface {
-		return links.Interface{Seen: true, View: netns.View{Peer: peer}, Master: master}
+		return links.Interface{Seen: true, Index: 2, View: netns.View{Peer: peer}, Master: master}
 	}
 	for _, test := range []struct {
 		name  string
@@ -36,49 +36,56 @@ func TestNetwork(t *testing.T) {
 		{"one tag", seen("eth0", ""), bpf.VLAN{Outer: 100}, "default.100"},
 		{"two tags", seen("eth0", ""), bpf.VLAN{Outer: 200, Inner: 100}, "default.200.100"},
 		{"unseen", links.Interface{}, bpf.VLAN{}, "default"},
-		{"unseen, but not always", links.Interface{View: netns.View{Peer: "net1"}, Master: "br1", PortVLAN: 100}, bpf.VLAN{}, "net1@br1.100"},
 		{"unseen, on docker's bridge", links.Interface{Master: "docker0"}, bpf.VLAN{}, "docker0"},
 	} {
-		if got := network(config.Default(), &test.iface, test.vlan, netip.Addr{}); got != test.want {
+		w := newHarness(t, "")
+		i, _ := w.Update(links.Event{Kind: links.Added, Interface: &test.iface}, time.Now())
+		if got := w.Key(i, netip.Addr{}, test.vlan).Network; got != test.want {
 			t.Errorf("%s: network %q, want %q", test.name, got, test.want)
+		}
+		unseen := test.iface
+		unseen.Seen, unseen.View = false, netns.View{}
+		w.Update(links.Event{Kind: links.Changed, Interface: &unseen}, time.Now())
+		if got := w.Key(i, netip.Addr{}, test.vlan).Network; got != test.want {
+			t.Errorf("%s, not seen any more: network %q, want %q", test.name, got, test.want)
 		}
 	}
 }
 
 // The VLAN of a bridge port does not split a network of the configuration.
 func TestPortVLANAndARule(t *testing.T) {
-	c := parsed(t, "networks: [{name: storage, match: {peers: [net1]}}]")
-	i := links.Interface{Seen: true, View: netns.View{Peer: "net1"}, Master: "br1", PortVLAN: 100}
+	w := newHarness(t, "networks: [{name: storage, match: {peers: [net1]}}]")
+	i := w.add("veth1", "br1", "net1", 2, 7)
+	w.change(i, func(l *links.Interface) { l.PortVLAN = 100 })
 	for vlan, want := range map[bpf.VLAN]string{{}: "storage", {Outer: 200}: "storage.200"} {
-		if got := network(c, &i, vlan, netip.Addr{}); got != want {
+		if got := w.Key(i, netip.Addr{}, vlan).Network; got != want {
 			t.Errorf("tags %+v: network %q, want %q", vlan, got, want)
 		}
 	}
 }
 
-// TestSameNetworks: only a rule that matches one of the two states makes a difference.
-func TestSameNetworks(t *testing.T) {
-	before := &links.Interface{Name: "veth0", Seen: true, View: netns.View{Peer: "eth0"}}
+// Bindings move only if a rule matches one of the two states, or the network is another one.
+func TestMovesWithItsInterface(t *testing.T) {
 	for _, test := range []struct {
-		text         string
+		text, peer   string
 		name, master string
-		same         bool
+		vlan         uint16
+		moves        bool
 	}{
-		{"networks: [{name: default, scope: cluster}]", "cali0", "", true},
-		{"networks: [{name: other, match: {interfaces: [tap*]}}]", "cali0", "cni0", true},
-		{"networks: [{name: other, match: {interfaces: [cali*]}}]", "cali0", "", false},
-		{"networks: [{name: other, match: {bridges: [cni0]}}]", "veth0", "cni0", false},
-		{"", "veth0", "docker0", false},
+		{"networks: [{name: default, scope: cluster}]", "eth0", "cali0", "", 0, false},
+		{"networks: [{name: other, match: {interfaces: [tap*]}}]", "eth0", "cali0", "cni0", 0, false},
+		{"networks: [{name: other, match: {interfaces: [cali*]}}]", "eth0", "cali0", "", 0, true},
+		{"networks: [{name: other, match: {bridges: [cni0]}}]", "eth0", "veth0", "cni0", 0, true},
+		{"", "eth0", "veth0", "docker0", 0, true},
+		{"", "eth0", "veth0", "cni0", 100, false},
+		{"", "net1", "veth0", "", 100, true},
 	} {
-		after := &links.Interface{Name: test.name, Master: test.master, Seen: true, View: netns.View{Peer: "eth0"}}
-		if got := sameNetworks(parsed(t, test.text), before, after); got != test.same {
-			t.Errorf("%s: to %s on %q: same %t, want %t", test.text, test.name, test.master, got, test.same)
+		w := newHarness(t, test.text)
+		i := w.add("veth0", "", test.peer, 2, 7, "10.0.0.5")
+		w.binds(i, "10.0.0.5")
+		all := w.change(i, func(l *links.Interface) { l.Name, l.Master, l.PortVLAN = test.name, test.master, test.vlan })
+		if moves := len(all) > 0; moves != test.moves {
+			t.Errorf("%s: to %s on %q: %+v, want that it moves: %t", test.text, test.name, test.master, all, test.moves)
 		}
-	}
-	port := links.Interface{Name: "veth1", Master: "br1", PortVLAN: 100, Seen: true, View: netns.View{Peer: "net1"}}
-	other := port
-	other.PortVLAN = 200
-	if sameNetworks(parsed(t, ""), &port, &other) {
-		t.Error("another VLAN of the bridge is the same network")
 	}
 }

@@ -48,8 +48,12 @@ type Options struct {
 	MAC [6]byte
 	// Probed reports whether a probe of an address was sent to a holder shortly before a time.
 	Probed func(id detector.HolderID, ip netip.Addr, at time.Time) bool
-	// Pod returns what the runtime reports about the pod in a netns, false if nothing is known yet.
-	Pod func(cookie uint64) (pods.Change, bool)
+	// Pod returns what the runtime reports about the pod in a netns, false if nothing is known yet; HostEnd about the one
+	// whose CNI result names a host end.
+	Pod     func(cookie uint64) (pods.Change, bool)
+	HostEnd func(name string) (pods.Change, bool)
+	// Leads reports whether the node's route to an address leads into an interface.
+	Leads func(i *links.Interface, ip netip.Addr) bool
 	// Rescan requests a new scan of the netns behind an interface.
 	Rescan func(generation uint32)
 	// Counters reads the counters of an interface. It fails if the program is not attached now.
@@ -64,6 +68,8 @@ type Table struct {
 	Options
 	config     *config.Config
 	interfaces map[detector.Interface]*Interface
+	origins    map[HostEnd]*Origin
+	subnets    map[segment][]netip.Prefix
 	early      []bpf.Record
 	mirrors    mirrors
 	host       hostAddresses
@@ -77,6 +83,7 @@ func New(opts Options) *Table {
 	return &Table{
 		Options:    opts,
 		interfaces: make(map[detector.Interface]*Interface),
+		origins:    make(map[HostEnd]*Origin),
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
 	}
@@ -160,7 +167,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		return o, false
 	}
 	s := &o.Sighting
-	s.Key.Network = network(t.config, i.Interface, r.VLAN, r.IP)
+	s.Key.Network = t.network(i, r.VLAN, r.IP)
 	if !i.addVLAN(s.Key.Network, r.VLAN) {
 		t.dropped[droppedVLANs]++
 		return o, false
@@ -200,20 +207,22 @@ func (t *Table) Configure(c *config.Config, now time.Time) []Observation {
 	if first {
 		return nil
 	}
-	all := t.setHost(t.host.listed, now)
+	t.host.stale = true
 	for _, i := range t.interfaces {
-		all = t.move(i, all)
+		i.moves = true
 	}
-	return all
+	return t.settle(nil, now)
 }
 
-// Name sets the pod in a netns and returns the interfaces that lead there.
-func (t *Table) Name(change pods.Change) (named []*Interface) {
-	for _, i := range t.Of(detector.HolderID{Node: t.Host.Node, Netns: change.Cookie}) {
-		i.Pod = change
-		named = append(named, i)
+// Name sets the pod in a netns, and returns the interfaces that lead there or were set up for it.
+func (t *Table) Name(pod pods.Change) (named []*Interface, all []Observation) {
+	for _, i := range t.interfaces {
+		if i.Seen && i.View.Cookie == pod.Cookie || pod.Result.Names(i.Name) {
+			named = append(named, i)
+			t.named(i, pod)
+		}
 	}
-	return named
+	return named, t.settle(nil, time.Now())
 }
 
 // Config is the current configuration.

@@ -30,13 +30,14 @@ type harness struct {
 	bindings []detector.Binding
 	probed   map[netip.Addr]detector.HolderID // probed just now
 	names    map[uint64]pods.Change
+	leads    map[string]netip.Addr // the addresses that the node's routes lead to by an interface
 	rescans  []uint32
 	counters map[int]bpf.Counters
 }
 
 func newHarness(t *testing.T, text string) *harness {
 	t.Helper()
-	w := &harness{probed: make(map[netip.Addr]detector.HolderID), names: make(map[uint64]pods.Change)}
+	w := &harness{probed: make(map[netip.Addr]detector.HolderID), names: make(map[uint64]pods.Change), leads: make(map[string]netip.Addr)}
 	w.Table = New(Options{
 		Log:    slog.New(slog.DiscardHandler),
 		Host:   detector.HolderID{Node: "n/", Netns: 1},
@@ -46,6 +47,15 @@ func newHarness(t *testing.T, text string) *harness {
 			change, ok := w.names[cookie]
 			return change, ok
 		},
+		HostEnd: func(name string) (pods.Change, bool) {
+			for _, change := range w.names {
+				if change.Result.Names(name) {
+					return change, true
+				}
+			}
+			return pods.Change{}, false
+		},
+		Leads:    func(i *links.Interface, ip netip.Addr) bool { return w.leads[i.Name] == ip },
 		Rescan:   func(generation uint32) { w.rescans = append(w.rescans, generation) },
 		Counters: func(index int) (bpf.Counters, error) { return w.counters[index], nil },
 		Bindings: func(keep func(*detector.Binding) bool) (kept []detector.Binding) {
@@ -86,6 +96,14 @@ func (w *harness) change(i *Interface, f func(*links.Interface)) []Observation {
 	f(&next)
 	_, all := w.Update(links.Event{Kind: links.Changed, Interface: &next}, time.Now())
 	return all
+}
+
+// binds makes the bindings of addresses that an interface announces.
+func (w *harness) binds(i *Interface, ips ...string) {
+	for _, ip := range ips {
+		o, _ := w.Record(i.packet(bpf.Announced, ip, time.Now()))
+		w.bindings = append(w.bindings, detector.Binding{Key: o.Sighting.Key, Holder: o.Sighting.Holder, Evidence: detector.Announced, LastSeen: time.Now()})
+	}
 }
 
 // packet is a record of a packet that an interface sent at a time.
@@ -213,12 +231,12 @@ func TestNames(t *testing.T) {
 		t.Errorf("%+v, want an early record with the name that was known", all)
 	}
 	web.Pod.Name = "web-2"
-	if named := w.Name(web); len(named) != 1 || named[0] != i || i.Describe([6]byte{}).Pod != web.Pod {
+	if named, _ := w.Name(web); len(named) != 1 || named[0] != i || i.Describe([6]byte{}).Pod != web.Pod {
 		t.Errorf("named %v, the pod is %v", named, i.Pod.Pod)
 	}
 	all = w.change(i, func(l *links.Interface) { l.Seen, l.Netns, l.View = false, netns.Ref{}, netns.View{} })
-	if i.Pod.Pod != (detector.Pod{}) || i.Holder.Netns != 0 || len(all) != 1 || all[0].Kind != Gone {
-		t.Errorf("another holder, %+v, has the name %s; %+v", i.Holder, i.Pod.Pod, all)
+	if i.Pod.Pod.Name != "web-1" || i.Holder.Netns != 0 || len(all) != 1 || all[0].Kind != Gone {
+		t.Errorf("another holder, %+v, has the name %s, want that of the first pod; %+v", i.Holder, i.Pod.Pod, all)
 	}
 }
 
@@ -254,10 +272,7 @@ func TestReloadMovesBindings(t *testing.T) {
 func TestLostWhileMoving(t *testing.T) {
 	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5", "10.0.0.6")
-	for _, ip := range []string{"10.0.0.5", "10.0.0.6"} {
-		o, _ := w.Record(i.packet(bpf.Announced, ip, time.Now()))
-		w.bindings = append(w.bindings, detector.Binding{Key: o.Sighting.Key, Holder: o.Sighting.Holder, Evidence: detector.Announced, LastSeen: time.Now()})
-	}
+	w.binds(i, "10.0.0.5", "10.0.0.6")
 	all := w.change(i, func(l *links.Interface) { l.Master, l.View.Addresses = "docker0", l.View.Addresses[1:] })
 	var seen []detector.Key
 	for _, o := range all {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
@@ -77,7 +78,7 @@ func (w *harness) pod(t *testing.T, index int, change func(*links.Interface), co
 	link := &links.Interface{
 		Name: "veth", Index: index, Generation: uint32(index), State: links.Attached, Up: true, Seen: true,
 		Netns: netns.Ref{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
-		View:  netns.View{Peer: links.PrimaryPeer, Cookie: uint64(index), Taken: time.Now()},
+		View:  netns.View{Peer: books.DefaultInterface, Cookie: uint64(index), Taken: time.Now()},
 	}
 	var keys []detector.Key
 	for _, ip := range configured {

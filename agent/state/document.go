@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
@@ -31,8 +32,9 @@ const (
 // document is the file. It begins with a field savedAt, for people.
 type document struct {
 	header
-	Open    conflicts `json:"open"`
-	History conflicts `json:"history"`
+	Open       conflicts `json:"open"`
+	History    conflicts `json:"history"`
+	Interfaces origins   `json:"interfaces,omitzero"`
 }
 
 type header struct {
@@ -110,6 +112,7 @@ func bounded[T any](data []byte, limit int, what string) ([]T, error) {
 type contents struct {
 	node, bootID, nodeID string
 	snapshot             detector.Snapshot
+	interfaces           []observe.Origin
 	dropped              int
 	dropCause            error
 }
@@ -154,6 +157,11 @@ func decode(data []byte) (contents, error) {
 		return list
 	}
 	c.snapshot.Open, c.snapshot.History = parse(d.Open, true), parse(d.History, false)
+	for i := range d.Interfaces {
+		if o, err := d.Interfaces[i].parse(); err == nil {
+			c.interfaces = append(c.interfaces, o)
+		}
+	}
 	return c, nil
 }
 
@@ -166,7 +174,7 @@ func (d *header) validate() error {
 
 // encode returns the document without savedAt. It omits conflicts that decode would refuse, and the
 // oldest history if the document would be too large.
-func encode(s detector.Snapshot, opts Options) ([]byte, error) {
+func encode(s detector.Snapshot, interfaces []observe.Origin, opts Options) ([]byte, error) {
 	names := header{Version: version, Node: opts.Node, BootID: opts.BootID, NodeID: opts.NodeID}
 	if err := names.validate(); err != nil {
 		return nil, fmt.Errorf("encoding the state: %w", err)
@@ -180,12 +188,16 @@ func encode(s detector.Snapshot, opts Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	origins, err := encodeOrigins(interfaces, &room)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the state: %w", err)
+	}
 	history, err := encodeNewest(s.History, maxHistory, &room)
 	if err != nil {
 		return nil, err
 	}
 	return slices.Concat(head[:len(head)-1], []byte(`,"open":[`), bytes.Join(open, []byte(",")),
-		[]byte(`],"history":[`), bytes.Join(history, []byte(",")), []byte("]}")), nil
+		[]byte(`],"history":[`), bytes.Join(history, []byte(",")), []byte(`],"interfaces":[`), bytes.Join(origins, []byte(",")), []byte("]}")), nil
 }
 
 // encodeNewest encodes as many of a list's last conflicts as fit into room, and reduces it.

@@ -151,7 +151,7 @@ func TestEncodeIsBounded(t *testing.T) {
 		c.SuspectedAt = testStart.Add(time.Duration(i))
 		s.History = append(s.History, c)
 	}
-	data, err := encode(s, opts)
+	data, err := encode(s, nil, opts)
 	if err != nil || len(data) > maxBytes || len(data) < maxBytes-100_000 {
 		t.Fatalf("%d bytes, %v", len(data), err)
 	}
@@ -168,7 +168,7 @@ func TestEncodeIsBounded(t *testing.T) {
 func TestUnknownFieldsAreFine(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	want := sample(t, opts.NodeID, 2, 0, 2)
-	data, err := encode(want, opts)
+	data, err := encode(want, nil, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestVersion1(t *testing.T) {
 // FuzzDecode: decode never panics, and accepts again what it accepted and encode wrote.
 func FuzzDecode(f *testing.F) {
 	opts := testOptions("")
-	good, err := encode(sample(f, opts.NodeID, 1, 1, 1), opts)
+	good, err := encode(sample(f, opts.NodeID, 1, 1, 1), testOrigins, opts)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := encode(read.snapshot, Options{Node: read.node, BootID: read.bootID, NodeID: read.nodeID})
+		again, err := encode(read.snapshot, read.interfaces, Options{Node: read.node, BootID: read.bootID, NodeID: read.nodeID})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func BenchmarkEncode(b *testing.B) {
 	s := sample(b, opts.NodeID, 0, 0, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
-		data, err := encode(s, opts)
+		data, err := encode(s, nil, opts)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -29,14 +29,14 @@ func TestMain(m *testing.M) {
 // writeForever writes different states without a pause until it is killed.
 func writeForever(dir string) {
 	opts := testOptions(dir)
-	s, _ := Open(opts)
+	s, _, _ := Open(opts)
 	all, err := makeSample(opts.NodeID, 2, 1, 40)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	for i := 0; ; i = (i + 1) % len(all.History) {
-		s.Save(detector.Snapshot{Open: all.Open, History: all.History[:i+1]})
+		s.Save(detector.Snapshot{Open: all.Open, History: all.History[:i+1]}, nil)
 		s.writer.next = time.Time{}
 		s.flush(time.Now())
 		if _, _, err := s.Status(); err != nil {
@@ -73,7 +73,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		if slices.ContainsFunc((&Store{opts: opts}).names(), temporary.MatchString) {
 			leftovers++
 		}
-		s, read := Open(opts)
+		s, read, _ := Open(opts)
 		if lines := log.lines(""); len(lines) != 0 {
 			t.Fatalf("log %q", lines)
 		}

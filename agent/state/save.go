@@ -11,6 +11,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -30,10 +31,10 @@ type writer struct {
 	next    time.Time     // no write before
 }
 
-// Save replaces the state to write. It never blocks. Do not change the snapshot afterwards.
-func (s *Store) Save(snapshot detector.Snapshot) {
+// Save replaces the state to write. It never blocks. Do not change the lists afterwards.
+func (s *Store) Save(snapshot detector.Snapshot, interfaces []observe.Origin) {
 	s.mu.Lock()
-	s.pending = &snapshot
+	s.pending = &saved{snapshot, interfaces}
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -70,14 +71,14 @@ func (s *Store) Run(ctx context.Context) error {
 // the pause until the next try.
 func (s *Store) flush(now time.Time) (retry time.Duration) {
 	s.mu.Lock()
-	snapshot := s.pending
+	newest := s.pending
 	s.pending = nil
 	s.mu.Unlock()
-	if snapshot == nil || s.off {
+	if newest == nil || s.off {
 		return 0
 	}
 	w := &s.writer
-	body, err := encode(*snapshot, s.opts)
+	body, err := encode(newest.snapshot, newest.interfaces, s.opts)
 	sum := sha256.Sum256(body)
 	if err == nil && sum == w.sum && !w.failing {
 		return 0
@@ -89,7 +90,7 @@ func (s *Store) flush(now time.Time) (retry time.Duration) {
 	if err != nil {
 		s.mu.Lock()
 		if s.pending == nil {
-			s.pending = snapshot // nothing newer came meanwhile
+			s.pending = newest // nothing newer came meanwhile
 		}
 		s.mu.Unlock()
 		s.failed(err)

@@ -21,7 +21,7 @@ import (
 // start opens a store and runs it until the test, or stop, ends it.
 func start(t *testing.T, opts Options) (s *Store, stop func()) {
 	t.Helper()
-	s, _ = Open(opts)
+	s, _, _ = Open(opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -82,14 +82,14 @@ func TestWritesAreSpread(t *testing.T) {
 			}
 		}
 		begin := time.Now()
-		s.Save(all)
+		s.Save(all, nil)
 		look()
 		if writes != 1 {
 			t.Fatal("the first state is not written at once")
 		}
 		// A snapshot every 10 ms for 5 s.
 		for i := range 500 {
-			s.Save(detector.Snapshot{History: all.History[:i%49+1]})
+			s.Save(detector.Snapshot{History: all.History[:i%49+1]}, nil)
 			time.Sleep(10 * time.Millisecond)
 			look()
 		}
@@ -108,7 +108,7 @@ func TestWritesAreSpread(t *testing.T) {
 		}
 		before := writes
 		for range 20 {
-			s.Save(detector.Snapshot{History: all.History[:499%49+1]})
+			s.Save(detector.Snapshot{History: all.History[:499%49+1]}, nil)
 			time.Sleep(time.Second)
 			look()
 		}
@@ -124,9 +124,9 @@ func TestLastWrite(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	all := sample(t, opts.NodeID, 0, 0, 5)
 	s, stop := start(t, opts)
-	s.Save(detector.Snapshot{History: all.History[:1]})
+	s.Save(detector.Snapshot{History: all.History[:1]}, nil)
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
-	s.Save(all)
+	s.Save(all, nil)
 	stop()
 	if diff := cmp.Diff(all, readBack(t, opts), sameSnapshot); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -165,7 +165,7 @@ func TestFailureAndRecovery(t *testing.T) {
 			t.Error("no error in the status")
 		}
 		for i := range 600 {
-			s.Save(detector.Snapshot{Open: all.Open, History: all.History[:i%3]})
+			s.Save(detector.Snapshot{Open: all.Open, History: all.History[:i%3]}, nil)
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
@@ -200,7 +200,7 @@ func TestFailureAndRecovery(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		s.Save(all)
+		s.Save(all, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := log.lines(""); len(got) != 3 {
@@ -234,13 +234,13 @@ func TestFullDisk(t *testing.T) {
 	all := sample(t, opts.NodeID, 0, 0, 300)
 	first := detector.Snapshot{History: all.History[:10]}
 	s, _ := start(t, opts)
-	s.Save(first)
+	s.Save(first, nil)
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	ballast := filepath.Join(opts.Dir, "..", "ballast")
 	if err := fill(ballast); err != nil {
 		t.Fatal(err)
 	}
-	s.Save(all)
+	s.Save(all, nil)
 	waitFor(t, "an error", func() bool { _, _, err := s.Status(); return err != nil })
 	if _, _, err := s.Status(); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("the error is %v", err)
@@ -299,7 +299,7 @@ func TestReadOnly(t *testing.T) {
 		remount(t, dir, unix.MS_RDONLY)
 		var log logged
 		opts.Log = log.log()
-		s, read := Open(opts)
+		s, read, _ := Open(opts)
 		if diff := cmp.Diff(want, read, sameSnapshot); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -309,7 +309,7 @@ func TestReadOnly(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		s.Save(sample(t, opts.NodeID, 2, 0, 0))
+		s.Save(sample(t, opts.NodeID, 2, 0, 0), nil)
 		waitFor(t, "an error", func() bool { _, _, err := s.Status(); return err != nil })
 		if _, _, err := s.Status(); !errors.Is(err, unix.EROFS) {
 			t.Errorf("the error is %v", err)
@@ -341,19 +341,19 @@ func TestLockedFolder(t *testing.T) {
 	opts := testOptions(t.TempDir())
 	mine := sample(t, opts.NodeID, 1, 0, 1)
 	s, stop := start(t, opts)
-	s.Save(mine)
+	s.Save(mine, nil)
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	before := wrote(t, opts)
 
 	var log logged
 	second := opts
 	second.Log = log.log()
-	other, read := Open(second)
+	other, read, _ := Open(second)
 	if len(read.Open)+len(read.History) != 0 {
 		t.Errorf("read %+v", read)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	other.Save(sample(t, opts.NodeID, 0, 0, 7))
+	other.Save(sample(t, opts.NodeID, 0, 0, 7), nil)
 	cancel()
 	if err := other.Run(ctx); err != nil {
 		t.Error(err)
@@ -378,17 +378,17 @@ func TestFolderIsRemoved(t *testing.T) {
 	opts := testOptions(filepath.Join(t.TempDir(), "dupip"))
 	all := sample(t, opts.NodeID, 0, 0, 3)
 	s, _ := start(t, opts)
-	s.Save(detector.Snapshot{History: all.History[:1]})
+	s.Save(detector.Snapshot{History: all.History[:1]}, nil)
 	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	if err := os.RemoveAll(opts.Dir); err != nil {
 		t.Fatal(err)
 	}
-	s.Save(all)
+	s.Save(all, nil)
 	waitFor(t, "another write", func() bool { return wrote(t, opts) != (fileVersion{}) })
 	if diff := cmp.Diff(all, readBack(t, opts), sameSnapshot); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if other, _ := Open(opts); !other.off {
+	if other, _, _ := Open(opts); !other.off {
 		t.Error("the new directory is not locked")
 	}
 }
@@ -411,13 +411,13 @@ func TestSweep(t *testing.T) {
 
 // Save never waits for a write.
 func TestSaveDoesNotBlock(t *testing.T) {
-	s, _ := Open(testOptions(t.TempDir())) // without Run
+	s, _, _ := Open(testOptions(t.TempDir())) // without Run
 	t.Cleanup(s.writer.unlock)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for range 1000 {
-			s.Save(detector.Snapshot{})
+			s.Save(detector.Snapshot{}, nil)
 		}
 	}()
 	select {

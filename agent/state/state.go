@@ -1,4 +1,5 @@
-// Package state keeps the detector's conflicts on disk over kill -9, a restart and an upgrade.
+// Package state keeps the detector's conflicts, and what is known of interfaces since their pods were set up, on disk over
+// kill -9, a restart and an upgrade.
 //
 // It owns one JSON document in a directory of its own, its format and its validation. Failures never keep
 // the agent from starting or running: an invalid file is renamed, a failed write is repeated, and both
@@ -22,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -57,10 +59,15 @@ type Store struct {
 	off  bool // another process uses the directory; nothing is ever written
 
 	mu      sync.Mutex
-	pending *detector.Snapshot // the newest, not written yet
+	pending *saved // the newest, not written yet
 	status  status
 
 	writer writer // of Run only
+}
+
+type saved struct {
+	snapshot   detector.Snapshot
+	interfaces []observe.Origin
 }
 
 type status struct {
@@ -77,8 +84,8 @@ var errLocked = errors.New("another process uses the directory; give each agent 
 // On the same boot it restores the conflicts, with the present NodeID in this node's holders: the node
 // may have been renamed, or an older agent had its epoch in the id. After a reboot confirmed conflicts
 // become history, resolved now, and suspicions are dropped: no pod survives, and the kernel reuses
-// netns cookies. Holders of other nodes do not change.
-func Open(opts Options) (*Store, detector.Snapshot) {
+// netns cookies. Holders of other nodes do not change. Interfaces of an earlier boot are forgotten.
+func Open(opts Options) (*Store, detector.Snapshot, []observe.Origin) {
 	s := &Store{
 		opts: opts, path: filepath.Join(opts.Dir, fileName), wake: make(chan struct{}, 1),
 		log: cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
@@ -87,12 +94,13 @@ func Open(opts Options) (*Store, detector.Snapshot) {
 		s.status.err = err
 		if s.off = errors.Is(err, errLocked); s.off {
 			s.log.Warn("the state is not kept: a restart will lose conflicts and history", "directory", opts.Dir, "error", err)
-			return s, detector.Snapshot{}
+			return s, detector.Snapshot{}, nil
 		}
 		s.failed(err)
 	}
 	s.removeTemporary()
-	return s, s.load(time.Now())
+	snapshot, interfaces := s.load(time.Now())
+	return s, snapshot, interfaces
 }
 
 // Status returns when this agent last wrote the state (zero for never), its size in bytes, and the error
@@ -104,11 +112,11 @@ func (s *Store) Status() (written time.Time, bytes int, err error) {
 }
 
 // load reads the document, and keeps an invalid one under another name.
-func (s *Store) load(now time.Time) detector.Snapshot {
+func (s *Store) load(now time.Time) (detector.Snapshot, []observe.Origin) {
 	var read contents
 	data, err := readFile(s.path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return detector.Snapshot{}
+		return detector.Snapshot{}, nil
 	}
 	if err == nil {
 		read, err = decode(data)
@@ -118,7 +126,7 @@ func (s *Store) load(now time.Time) detector.Snapshot {
 	}
 	if err != nil {
 		s.keepCorrupt("conflicts and history of the previous agent are lost", err, now, os.Rename)
-		return detector.Snapshot{}
+		return detector.Snapshot{}, nil
 	}
 	if read.dropped > 0 {
 		// The document stays until the next write.
@@ -130,8 +138,9 @@ func (s *Store) load(now time.Time) detector.Snapshot {
 		renameNode(read.snapshot, read.nodeID, s.opts.NodeID)
 	} else {
 		afterReboot(&read.snapshot, now)
+		read.interfaces = nil
 	}
-	return read.snapshot
+	return read.snapshot, read.interfaces
 }
 
 // renameNode replaces the previous agent's node in the identity of its own holders.

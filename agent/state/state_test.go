@@ -137,8 +137,8 @@ func makeSample(node string, confirmed, suspected, resolved int) (detector.Snaps
 // put writes one snapshot, as an agent that runs and stops.
 func put(t testing.TB, opts Options, snapshot detector.Snapshot) {
 	t.Helper()
-	s, _ := Open(opts)
-	s.Save(snapshot)
+	s, _, _ := Open(opts)
+	s.Save(snapshot, nil)
 	s.flush(time.Now())
 	s.writer.unlock()
 	if _, _, err := s.Status(); err != nil {
@@ -149,7 +149,7 @@ func put(t testing.TB, opts Options, snapshot detector.Snapshot) {
 // get reads it, as the next agent does.
 func get(t testing.TB, opts Options) detector.Snapshot {
 	t.Helper()
-	s, snapshot := Open(opts)
+	s, snapshot, _ := Open(opts)
 	s.writer.unlock()
 	return snapshot
 }
@@ -261,7 +261,7 @@ func corruptFiles(t *testing.T, dir string) []string {
 // Whatever the file is, the agent starts, logs one line, and keeps the file under another name.
 func TestInvalidFileIsRenamed(t *testing.T) {
 	opts := testOptions("")
-	good, err := encode(sample(t, opts.NodeID, 2, 0, 2), opts)
+	good, err := encode(sample(t, opts.NodeID, 2, 0, 2), testOrigins, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,148 @@
+package observe
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/detector"
+)
+
+// maxOrigins bounds the origins that are remembered, which is more than a node has interfaces.
+const maxOrigins = 8192
+
+// HostEnd is the host's end of an interface by what only the node can change.
+type HostEnd struct {
+	Ifindex   int
+	Name, MAC string
+}
+
+func hostEnd(i *links.Interface) HostEnd { return HostEnd{i.Index, i.Name, i.MAC.String()} }
+
+// Origin is what is known of an interface from the time when its pod was set up. No container of a pod runs before
+// that, so the pod has chosen none of it; later it may rename its end, or move it into another netns.
+type Origin struct {
+	HostEnd HostEnd
+	// Peer is the first name of the pod's end, Netns the cookie of its first netns: empty before the first scan.
+	Peer  string
+	Netns uint64
+	Role  Role
+	// Pod is the first pod behind the interface, empty if it is not known.
+	Pod       detector.Pod
+	CreatedAt time.Time // of the pod's sandbox
+
+	restored bool // from an earlier agent
+}
+
+// Role says whether an interface is the primary one of its pod, which is in the cluster's network, and how that is
+// known. Role is part of the state on disk: numbers are not reused.
+type Role uint8
+
+// The roles. Those of results are final.
+const (
+	// ByName: nothing says more than the first name.
+	ByName Role = iota
+	// PrimaryByResult: a CNI result names its host end.
+	PrimaryByResult
+	// SecondaryByResult: a CNI result of its pod names other host ends.
+	SecondaryByResult
+	// PrimaryByRoute: the node's route to the pod's address leaves by it.
+	PrimaryByRoute
+)
+
+// primary reports whether the interface is, or may be, the primary one of its pod. One whose netns was never seen most
+// likely is.
+func (o *Origin) primary() bool {
+	return o.Role != SecondaryByResult && (o.Role != ByName || o.Peer == "" || o.Peer == books.DefaultInterface)
+}
+
+var guestName = regexp.MustCompile(`^(?:(eth\d+|net\d+)|([0-9a-f]{11}))-nic$`)
+
+// firstName returns the first name of a pod's end. When KubeVirt makes it a port of a virtual machine's bridge, it
+// renames eth0 to eth0-nic, net1 to net1-nic, and pod0123456789a to 0123456789a-nic.
+func firstName(peer string) string {
+	switch match := guestName.FindStringSubmatch(peer); {
+	case match == nil:
+		return peer
+	case match[1] != "":
+		return match[1]
+	default:
+		return "pod" + match[2]
+	}
+}
+
+// Restore sets the origins that an earlier agent of this boot knew. Call it before the first event.
+func (t *Table) Restore(origins []Origin) {
+	for _, o := range origins[:min(len(origins), maxOrigins)] {
+		o.restored = true
+		t.origins[o.HostEnd] = &o
+	}
+}
+
+// Origins returns those of the present interfaces, in no order.
+func (t *Table) Origins() (all []Origin) {
+	for _, i := range t.interfaces {
+		all = append(all, *i.Origin)
+	}
+	return all
+}
+
+// setOrigin finds the origin of a new interface, or begins one, and follows changes of an interface.
+func (t *Table) setOrigin(i *Interface) {
+	end := hostEnd(i.Interface)
+	switch {
+	case i.Origin == nil:
+		if i.Origin = t.origins[end]; i.Origin == nil {
+			i.Origin = new(Origin)
+		}
+	case i.Origin.HostEnd != end:
+		delete(t.origins, i.Origin.HostEnd)
+	}
+	if len(t.origins) >= maxOrigins {
+		clear(t.origins)
+		for _, other := range t.interfaces {
+			t.origins[other.Origin.HostEnd] = other.Origin
+		}
+	}
+	o := i.Origin
+	o.HostEnd, t.origins[end] = end, o
+	if i.Seen && o.Peer == "" {
+		o.Peer, o.Netns = firstName(i.View.Peer), i.View.Cookie
+		t.host.stale = t.host.stale || !o.primary()
+	}
+}
+
+// Renamed reports whether the pod's end has another name than at first.
+func (i *Interface) Renamed() bool { return i.Seen && firstName(i.View.Peer) != i.Origin.Peer }
+
+// Moved reports whether the pod's end is in another netns than at first.
+func (i *Interface) Moved() bool { return i.Seen && i.Origin.Netns != i.View.Cookie }
+
+// named notes what the runtime and CNI report about the pod that an interface leads to now, or was set up for.
+func (t *Table) named(i *Interface, pod pods.Change) {
+	o, here := i.Origin, i.Seen && i.View.Cookie == pod.Cookie
+	if names := pod.Result.Names(i.Name); names || o.Pod == (detector.Pod{}) {
+		o.Pod, o.CreatedAt = pod.Pod, pod.CreatedAt
+	}
+	if here || i.Pod.Pod == (detector.Pod{}) {
+		i.Pod = pod
+	}
+	before := o.Role
+	switch {
+	case before == PrimaryByResult || before == SecondaryByResult:
+	case pod.Result.Names(i.Name):
+		o.Role = PrimaryByResult
+	case here && pod.Result.Usable():
+		o.Role = SecondaryByResult
+	case here && before == ByName && i.Listed && !o.restored && slices.ContainsFunc(pod.IPs, func(ip netip.Addr) bool { return t.Leads(i.Interface, ip) }):
+		o.Role = PrimaryByRoute
+	}
+	if o.Role != before {
+		t.host.stale = true
+		t.rebase(i)
+	}
+}

@@ -1,0 +1,75 @@
+package observe
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/dupip/dupip/agent/links"
+)
+
+// segment is one VLAN of a bridge.
+type segment struct {
+	bridge string
+	vlan   uint16
+}
+
+func segmentOf(i *Interface) segment { return segment{i.Master, i.PortVLAN} }
+
+// secondaryPort reports whether an interface is a secondary one on a bridge that it may share with primary ones.
+func (i *Interface) secondaryPort() bool {
+	return !i.Primary() && i.Master != "" && i.Master != links.OpenVSwitch
+}
+
+// inPrimarySubnet reports whether an address of a secondary port is in a subnet of the primary ports of its bridge.
+func (t *Table) inPrimarySubnet(i *Interface, ip netip.Addr) bool {
+	return i.secondaryPort() && slices.ContainsFunc(t.subnets[segmentOf(i)], func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// updateSubnets finds the subnets of primary ports again, and has the bindings of secondary ports moved if they have
+// changed. They are those that CNI gave, and those of the bridge's own addresses: never what is set inside a pod.
+func (t *Table) updateSubnets() {
+	before := t.subnets
+	t.subnets = make(map[segment][]netip.Prefix)
+	shared := make(map[segment]bool)
+	for _, i := range t.interfaces {
+		if i.secondaryPort() {
+			shared[segmentOf(i)] = true
+		}
+	}
+	if len(shared) == 0 && len(before) == 0 {
+		return
+	}
+	primary := make(map[segment]bool)
+	for _, i := range t.interfaces {
+		if s := segmentOf(i); shared[s] && i.Primary() {
+			primary[s] = true
+			if i.Pod.Result != nil {
+				for _, a := range i.Pod.Result.Addresses {
+					t.addSubnet(s, a.Masked())
+				}
+			}
+		}
+	}
+	for _, a := range t.host.listed {
+		if s := (segment{bridge: a.Device}); primary[s] {
+			t.addSubnet(s, a.Subnet)
+		}
+	}
+	for s := range t.subnets {
+		slices.SortFunc(t.subnets[s], netip.Prefix.Compare)
+	}
+	if maps.EqualFunc(before, t.subnets, slices.Equal) {
+		return
+	}
+	for _, i := range t.interfaces {
+		i.moves = i.moves || i.secondaryPort()
+	}
+}
+
+// addSubnet adds a subnet of more than one address.
+func (t *Table) addSubnet(s segment, p netip.Prefix) {
+	if p.IsValid() && !p.IsSingleIP() && !slices.Contains(t.subnets[s], p) {
+		t.subnets[s] = append(t.subnets[s], p)
+	}
+}

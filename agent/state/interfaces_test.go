@@ -1,0 +1,75 @@
+package state
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/detector"
+)
+
+var testOrigins = []observe.Origin{
+	{HostEnd: observe.HostEnd{Ifindex: 3, Name: "veth3", MAC: "02:00:00:00:00:03"}, Peer: "eth0", Netns: 7},
+	{
+		HostEnd: observe.HostEnd{Ifindex: 5, Name: "cali5", MAC: "ee:ee:ee:ee:ee:ee"}, Peer: "net7", Netns: 1 << 63, Role: observe.PrimaryByResult,
+		Pod: detector.Pod{Namespace: "shop", Name: "cart", UID: "u"}, CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	},
+}
+
+var sameOrigins = cmpopts.IgnoreUnexported(observe.Origin{})
+
+// What is known of interfaces survives the agent, not the boot.
+func TestInterfaces(t *testing.T) {
+	opts := testOptions(t.TempDir())
+	s, _, _ := Open(opts)
+	s.Save(detector.Snapshot{}, testOrigins)
+	s.flush(time.Now())
+	s.writer.unlock()
+	s, _, read := Open(opts)
+	s.writer.unlock()
+	if diff := cmp.Diff(testOrigins, read, sameOrigins); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	opts.BootID += "2"
+	s, _, read = Open(opts)
+	s.writer.unlock()
+	if len(read) != 0 {
+		t.Errorf("after another boot: %+v", read)
+	}
+}
+
+// An invalid interface costs no other, and no conflict.
+func TestInvalidInterfaces(t *testing.T) {
+	opts := testOptions(t.TempDir())
+	good, err := encode(sample(t, opts.NodeID, 1, 0, 0), testOrigins, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{
+		`"name":"veth3"`: `"name":"a\u001b[31m"`, `"ifindex":3`: `"ifindex":-3`, `"peer":"eth0"`: `"role":9`, `"mac":"02:00`: `"mac":"` + strings.Repeat("0", 300),
+	} {
+		t.Run(from, func(t *testing.T) {
+			opts := opts
+			opts.Dir = t.TempDir()
+			conflicts, interfaces, _ := strings.Cut(string(good), `"interfaces":`)
+			data := conflicts + `"interfaces":` + strings.Replace(interfaces, from, to, 1)
+			if data == string(good) {
+				t.Fatal("nothing was changed")
+			}
+			if err := os.WriteFile(filepath.Join(opts.Dir, fileName), []byte(data), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, snapshot, read := Open(opts)
+			s.writer.unlock()
+			if diff := cmp.Diff(testOrigins[1:], read, sameOrigins); diff != "" || len(snapshot.Open) != 1 {
+				t.Errorf("%d conflicts; (-want +got):\n%s", len(snapshot.Open), diff)
+			}
+		})
+	}
+}
