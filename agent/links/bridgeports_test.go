@@ -50,12 +50,11 @@ func TestOneListServesAllPorts(t *testing.T) {
 		ports[int32(index)] = []*nl.BridgeVlanInfo{{Flags: nl.BRIDGE_VLAN_INFO_PVID, Vid: uint16(100 * index)}}
 		h.veths[index] = &tracked{
 			iface: Interface{Index: index, Name: "pod", State: Attached, Seen: true, Master: "filtering"}, master: 10,
-			firstPeer: "net1", portDue: true,
+			portDue: true,
 		}
 	}
 	h.veths[3].iface.Master, h.veths[3].master = "plain", 11
 	h.veths[4].iface.Master, h.veths[4].master = "", 0
-	h.veths[5].firstPeer = PrimaryPeer
 	h.veths[6] = &tracked{iface: Interface{Index: 6, State: Attached, Master: "filtering"}, master: 10, portDue: true} // not seen
 	// read returns how many lists it took, and the events.
 	read := func() (int, []Event) {
@@ -74,7 +73,7 @@ func TestOneListServesAllPorts(t *testing.T) {
 	if n, events := read(); n != 1 || len(events) != 5 || events[0].Kind != Added {
 		t.Errorf("at first %d lists and the events %+v, want one list and all added", n, events)
 	}
-	for index, want := range map[int]uint16{1: 100, 2: 200, 3: 0, 4: 0, 5: 0} {
+	for index, want := range map[int]uint16{1: 100, 2: 200, 3: 0, 4: 0, 5: 500} {
 		if got := h.veths[index].iface.PortVLAN; got != want {
 			t.Errorf("interface %d: VLAN %d, want %d", index, got, want)
 		}
@@ -106,19 +105,16 @@ func TestOneListServesAllPorts(t *testing.T) {
 func TestWhatMakesAPortDue(t *testing.T) {
 	h := newHarness(t)
 	h.addDevice(bridge(10, "br1", false))
-	secondary := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true, Master: "br1"}, master: 10, nsid: 3, peer: 2, firstPeer: "net1"}
-	primary := &tracked{iface: Interface{Index: 2, State: Attached, Seen: true, Master: "cni0"}, firstPeer: PrimaryPeer}
-	h.veths[7], h.veths[2] = secondary, primary
+	port := &tracked{iface: Interface{Index: 7, Name: "pod7", State: Attached, Seen: true, Master: "br1"}, master: 10, nsid: 3, peer: 2}
+	h.veths[7] = port
 	due := func(what string, want bool) {
 		t.Helper()
-		if secondary.portDue != want || primary.portDue || secondary.scans.due || primary.scans.due {
-			t.Errorf("%s: the secondary port is due: %t, want %t; the primary one: %t; a scan: %t, %t",
-				what, secondary.portDue, want, primary.portDue, secondary.scans.due, primary.scans.due)
+		if port.portDue != want || port.scans.due {
+			t.Errorf("%s: the port is due: %t, want %t; a scan: %t", what, port.portDue, want, port.scans.due)
 		}
-		secondary.portDue = false
+		port.portDue = false
 	}
 	h.deleted(7, unix.AF_BRIDGE)
-	h.deleted(2, unix.AF_BRIDGE)
 	due("an event of the port", true)
 	h.event(bridge(10, "br1", false))
 	due("an event of its bridge", false)
@@ -130,9 +126,9 @@ func TestWhatMakesAPortDue(t *testing.T) {
 	due("it left the bridge", true)
 	listed := []netlink.Link{bridge(10, "br1", true), pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 10 })}
 	h.list(listed, h.now)
-	secondary.portDue = false
+	port.portDue = false
 	h.list(listed, h.now)
-	if !secondary.portDue {
+	if !port.portDue {
 		t.Error("a resync does not make the port due")
 	}
 }

@@ -42,15 +42,12 @@ func TestTable(t *testing.T) {
 			{func(h *harness) { h.failScans() }, nil},
 			{func(h *harness) { h.scanFinds("eth0") }, []string{"changed pod7 gen1 attached seen eth0"}},
 		},
-		"the netns is lost, but the peer's first name stays": {
+		"the netns is lost, and found again": {
 			added,
 			{func(h *harness) { h.scanFails() }, nil},
-			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen1 attached eth0"}},
+			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen1 attached"}},
 			{func(h *harness) { h.failScans() }, nil},
-			{func(h *harness) { h.scanFinds("other") }, []string{"changed pod7 gen1 attached seen eth0"}},
-		},
-		"a peer that KubeVirt renamed keeps its first name": {
-			{func(h *harness) { h.addPod(Attached); h.scanFinds("eth0-nic") }, []string{"added pod7 gen1 attached seen eth0"}},
+			{func(h *harness) { h.scanFinds("other") }, []string{"changed pod7 gen1 attached seen other"}},
 		},
 		"deleted": {
 			added,
@@ -145,7 +142,7 @@ func TestTable(t *testing.T) {
 			{func(h *harness) { h.scanFinds("eth0") }, nil},
 			{func(h *harness) { h.readPorts(vlans(7, 100)) }, nil}, // not attached yet
 			{func(h *harness) { h.setPodState(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
-			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen2 attached eth0 listed"}}, // its netns was found once, so the subnet makes it no uplink
+			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen2 attached listed"}}, // its netns was found once, so the subnet makes it no uplink
 		},
 		"an uplink that becomes a pod interface, and is ignored": {
 			{func(h *harness) { h.signs.subnets = bySubnet; h.addPod(Waiting); h.failScans() }, []string{"detach", "pod7 is not observed: uplink"}},
@@ -295,29 +292,5 @@ func TestResyncsSpreadScans(t *testing.T) {
 	h.veths[1000].iface.Seen = false
 	if again := resync(); !slices.Contains(again, 1000) {
 		t.Error("a resync does not scan an unseen interface")
-	}
-}
-
-// The addresses on host ends are the node's, except on those of secondary and ignored interfaces.
-func TestIsSecondaryOrIgnored(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		veth *tracked
-		want bool
-	}{
-		{"no pod interface", nil, false},
-		{"primary", &tracked{firstPeer: PrimaryPeer}, false},
-		{"secondary", &tracked{firstPeer: "net1"}, true},
-		{"not scanned yet", &tracked{}, false},
-		{"ignored", &tracked{iface: Interface{State: Ignored}}, true},
-		{"an uplink", &tracked{iface: Interface{State: Uplink}}, false},
-	} {
-		h := newHarness(t)
-		if test.veth != nil {
-			h.veths[7] = test.veth
-		}
-		if got := h.isSecondaryOrIgnored(7); got != test.want {
-			t.Errorf("%s: %t, want %t", test.name, got, test.want)
-		}
 	}
 }

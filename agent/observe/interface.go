@@ -122,7 +122,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			t.forgetRefused(i, event.Refused, now)
 		}
 		delete(t.interfaces, ref)
-		return nil, []Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}
+		return nil, t.settle([]Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}, now)
 	}
 	if i == nil {
 		i = &Interface{
