@@ -219,7 +219,9 @@ type InterfaceStatus struct {
 	State      string   `json:"state"`
 	Reason     string   `json:"reason,omitzero"`
 	Network    string   `json:"network,omitzero"`
-	Peer       string   `json:"peer,omitzero"` // name of the device at the other end, in the pod
+	Peer       string   `json:"peer,omitzero"`      // name of the device at the other end, in the pod
+	FirstPeer  string   `json:"firstPeer,omitzero"` // its first name, if the pod has renamed it
+	Moved      bool     `json:"moved,omitzero"`     // the pod has moved it into another netns
 	Netns      string   `json:"netns,omitzero"`
 	Pid        int      `json:"pid,omitzero"`
 	Pod        *Pod     `json:"pod,omitzero"`
@@ -288,6 +290,8 @@ type RuntimeStatus struct {
 	Connected bool   `json:"connected"`
 	Error     string `json:"error,omitzero"`
 	Sandboxes int    `json:"sandboxes"`
+	// CacheError is why libcni's cache, which says which interface is a pod's primary one, cannot be read.
+	CacheError string `json:"cacheError,omitzero"`
 }
 
 // NetworkStatus is a network that the configuration names.

@@ -126,6 +126,7 @@ var checks = []check{
 	{"gossip keys", checkKeys, joined},
 	{"gossip", checkGossip, joined | running},
 	{"runtime", checkRuntime, 0},
+	{"books", checkBooks, 0},
 	{"state dir", checkStateDir, 0},
 	{"config", checkConfig, 0},
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/pods"
@@ -186,4 +187,21 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 		advice = "enable the CRI plugin (disabled_plugins in /etc/containerd/config.toml), or upgrade to containerd 1.6, CRI-O 1.20 or newer"
 	}
 	return warn(advice+"; until then conflicts name network namespaces instead of pods", "%v", err)
+}
+
+// checkBooks checks whether libcni's cache can be read, so that networks do not depend on the names of devices in pods.
+func checkBooks(_ context.Context, known *facts) Check {
+	sandboxes, err := books.NewCache(books.CacheDir).List()
+	switch {
+	case known.opts.CRISocket == "off" || known.opts.CRISocket == "none":
+		return skip("--cri-socket %s", known.opts.CRISocket)
+	case err == nil:
+		return ok("libcni's cache has %d pods", len(sandboxes))
+	case errors.Is(err, fs.ErrNotExist):
+		return ok("no %s on this node; the container runtime may have the same", books.CacheDir)
+	case known.uid != 0:
+		return skip("needs root: %v", err)
+	}
+	return warn("let the container see the node's processes (hostPID: true) with CAP_SYS_PTRACE; until then the container runtime says which interface is "+
+		"a pod's primary one, or its first name", "%v", err)
 }

@@ -54,7 +54,7 @@ var (
 // Coverage, and packets that made no record, from the interfaces.
 var (
 	interfaces = gauge("dupip_interfaces",
-		"Pod interfaces by state; unseen_netns counts those whose netns was not found again.", "state")
+		"Pod interfaces by state; unseen_netns, moved (by the pod, into another netns) and renamed count interfaces again.", "state")
 	refusedPackets = counter("dupip_refused_packets_total",
 		"Packets that made no record, because they exceeded an interface's limits or the ring was full.", "kind")
 	interfaceRefusedPackets = counter("dupip_interface_refused_packets_total",

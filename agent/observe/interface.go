@@ -147,6 +147,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 		}
 	}
 	all = t.settle(all, now)
+	t.logChange(i)
 	waiting := i.queue
 	i.queue = nil
 	for _, r := range waiting {

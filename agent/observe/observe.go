@@ -69,6 +69,7 @@ type Table struct {
 	config     *config.Config
 	interfaces map[detector.Interface]*Interface
 	origins    map[HostEnd]*Origin
+	rolesAt    time.Time // when to log those that are not known, zero afterwards
 	subnets    map[segment][]netip.Prefix
 	early      []bpf.Record
 	mirrors    mirrors
@@ -84,6 +85,7 @@ func New(opts Options) *Table {
 		Options:    opts,
 		interfaces: make(map[detector.Interface]*Interface),
 		origins:    make(map[HostEnd]*Origin),
+		rolesAt:    time.Now().Add(time.Minute),
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
 	}
@@ -284,6 +286,7 @@ func (t *Table) Tick(now time.Time) (all []Observation) {
 			t.sample(i)
 			t.logFlood(i, now)
 		}
+		t.logUnknownRoles(now)
 	}
 	return all
 }

@@ -36,6 +36,7 @@ type Origin struct {
 	CreatedAt time.Time // of the pod's sandbox
 
 	restored bool // from an earlier agent
+	logged   bool // that the pod has changed it
 }
 
 // Role says whether an interface is the primary one of its pod, which is in the cluster's network, and how that is
@@ -121,6 +122,34 @@ func (i *Interface) Renamed() bool { return i.Seen && firstName(i.View.Peer) != 
 
 // Moved reports whether the pod's end is in another netns than at first.
 func (i *Interface) Moved() bool { return i.Seen && i.Origin.Netns != i.View.Cookie }
+
+// logChange logs once that a pod has renamed or moved its end of an interface.
+func (t *Table) logChange(i *Interface) {
+	if o := i.Origin; !o.logged && (i.Renamed() || i.Moved()) && t.floods.lines.Allow() {
+		o.logged = true
+		t.Log.Info("a pod has renamed its end of an interface, or moved it into another netns; the interface stays in its network",
+			"interface", i.Name, "pod", i.Pod.Pod.String(), "first", o.Peer, "now", i.View.Peer, "moved", i.Moved(), "network", t.Network(i))
+	}
+}
+
+// logUnknownRoles logs, some time after the start, how many interfaces have only the names that they were found with:
+// until then the runtime has reported its pods.
+func (t *Table) logUnknownRoles(now time.Time) {
+	if !t.host.ready || now.Before(t.rolesAt) || t.rolesAt.IsZero() {
+		return
+	}
+	t.rolesAt = time.Time{}
+	n := 0
+	for _, i := range t.interfaces {
+		if i.Listed && !i.Origin.restored && i.Origin.Role == ByName {
+			n++
+		}
+	}
+	if n > 0 {
+		t.Log.Info("interfaces that were there before this agent are in the networks that the present names of their devices say, "+
+			"because no CNI result names them; a pod may have renamed them", "interfaces", n)
+	}
+}
 
 // named notes what the runtime and CNI report about the pod that an interface leads to now, or was set up for.
 func (t *Table) named(i *Interface, pod pods.Change) {

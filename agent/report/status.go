@@ -37,7 +37,7 @@ func (r *Report) Status(ctx context.Context) (api.Status, error) {
 	runtime := r.Pods.Status()
 	document.Runtime = api.RuntimeStatus{
 		Socket: runtime.Socket, Name: runtime.Runtime, Version: runtime.Version,
-		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes,
+		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes, CacheError: runtime.CacheError,
 	}
 	err = r.Do(ctx, func() { r.addParts(&document) })
 	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
@@ -93,13 +93,20 @@ func (r *Report) addParts(document *api.Status) {
 	document.Dropped["packets while the ring was full"] = total.RingFull
 }
 
-// byState counts the interfaces by state; those whose netns cannot be seen are counted twice.
+// byState counts the interfaces by state; those whose netns cannot be seen, and those whose pod has moved or renamed its
+// end, are counted again.
 func (r *Report) byState() map[string]int {
 	states := make(map[string]int)
 	for i := range r.Table.All() {
 		states[string(i.State)]++
 		if !i.Seen {
 			states["unseen netns"]++
+		}
+		if i.Moved() {
+			states["moved"]++
+		}
+		if i.Renamed() {
+			states["renamed"]++
 		}
 	}
 	for _, device := range r.Table.Unobserved() {
@@ -133,7 +140,10 @@ func suppressed(counts detector.Counts) map[string]uint64 {
 func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
 	status := api.InterfaceStatus{
 		Name: i.Name, Ifindex: i.Index, Generation: i.Generation, State: string(i.State), Reason: i.Reason,
-		Network: r.Table.Network(i), Pod: api.NewPod(i.Pod.Pod),
+		Network: r.Table.Network(i), Pod: api.NewPod(i.Pod.Pod), Moved: i.Moved(),
+	}
+	if i.Renamed() {
+		status.FirstPeer = i.Origin.Peer
 	}
 	if i.Seen {
 		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Netns.Label(), i.Netns.Pid

@@ -46,7 +46,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	if dropped := counts(s.Cluster.Dropped); dropped != none {
 		line("", "dropped %s", dropped)
 	}
-	line("Pod names", "%s", runtimeText(s.Runtime))
+	line("Pod names", "%s", withError(runtimeText(s.Runtime), s.Runtime.CacheError))
 	if s.Config.Path != "" {
 		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, age(s.Config.LoadedAt)), s.Config.Error))
 	}
@@ -57,8 +57,12 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		line("Metrics", "%s", cmp.Or(s.Metrics, "off"))
 	}
 	for _, i := range s.Interfaces {
-		if !wide && i.State != "attached" {
+		switch {
+		case wide:
+		case i.State != "attached":
 			wrapped(out, 4, fmt.Sprintf("  %s is %s: %s", i.Name, paint(out, i.State), i.Reason))
+		case i.FirstPeer != "" || i.Moved:
+			wrapped(out, 4, fmt.Sprintf("  %s leads into pod %s: %s", i.Name, cmp.Or(podName(i.Pod), "unknown"), changeText(i)))
 		}
 	}
 	if !wide {
@@ -71,10 +75,33 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		if r := i.Refused; r != nil {
 			refused = r.Data + r.Announced + r.Answers + r.RingFull
 		}
-		rows = append(rows, table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, i.Peer, podName(i.Pod), i.Netns, i.Pid, refused, i.Reason})
+		rows = append(rows, table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, peerText(i), podName(i.Pod), i.Netns, i.Pid, refused, i.Reason})
 	}
 	printTable(out, rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
+}
+
+// peerText is the name of the pod's end, with the first one if that was another.
+func peerText(i api.InterfaceStatus) string {
+	if i.FirstPeer != "" {
+		return i.Peer + " (" + i.FirstPeer + ")"
+	}
+	return i.Peer
+}
+
+// changeText says what a pod has done with its end of an interface. The network stays.
+func changeText(i api.InterfaceStatus) string {
+	text := i.Peer
+	if i.FirstPeer != "" {
+		text = i.FirstPeer + " is called " + i.Peer + " now"
+		if i.Moved {
+			text += ","
+		}
+	}
+	if i.Moved {
+		text += " was moved into another network namespace"
+	}
+	return text
 }
 
 func gossipText(c api.ClusterStatus) string {
@@ -102,6 +129,8 @@ func stateText(s api.StateStatus) string {
 
 func runtimeText(r api.RuntimeStatus) string {
 	switch {
+	case r.Connected && r.Socket == "":
+		return fmt.Sprintf("from %s, %d sandboxes: no container runtime was found", r.Name, r.Sandboxes)
 	case r.Connected:
 		return fmt.Sprintf("from %s %s at %s, %d sandboxes", r.Name, r.Version, r.Socket, r.Sandboxes)
 	case r.Error != "":

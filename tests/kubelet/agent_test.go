@@ -75,13 +75,22 @@ func TestAsDeployed(t *testing.T) {
 	}
 }
 
+// rootOfInit reports whether this machine lets root see the file system of process 1.
+func rootOfInit() bool {
+	_, err := os.Stat("/proc/1/root/")
+	return err == nil
+}
+
 // wantHealthy checks status and doctor.
 func wantHealthy(s *testNode, a *kubelet.Agent) {
 	s.Helper()
 	// Its own attempts have limits of a few seconds, which a machine that stalls exceeds.
 	s.Eventually("a healthy doctor", func() error {
 		var errs []error
-		for _, c := range doctor(s.T, a) {
+		for name, c := range doctor(s.T, a) {
+			if name == "books" && !rootOfInit() {
+				continue // this machine refuses it to everybody
+			}
 			if c.Status == "warn" || c.Status == "fail" {
 				errs = append(errs, fmt.Errorf("%+v", c))
 			}
