@@ -88,16 +88,22 @@ func (s *Stage) macvlan(p *lab.Pod, device, name string, mac net.HardwareAddr) {
 // On its way it loses its addresses; it gets these.
 func (s *Stage) moveInterface(from, to *lab.Pod, ips []netip.Addr) {
 	s.Helper()
+	s.moveAs(from, "eth0", to, "eth0", ips...)
+}
+
+// moveAs moves a device of a pod into another netns, under another name and with these addresses.
+func (s *Stage) moveAs(from *lab.Pod, device string, to *lab.Pod, name string, ips ...netip.Addr) {
+	s.Helper()
 	target, err := os.Open(to.Path())
 	s.Do(err)
 	defer target.Close()
-	link, err := from.Netlink().LinkByName("eth0")
+	link, err := from.Netlink().LinkByName(device)
 	s.Do(err)
 	s.Do(from.Netlink().LinkSetNsFd(link, int(target.Fd())))
-	link, err = to.Netlink().LinkByName("eth0")
-	s.Do(err, to.Sysctl("ipv6/conf/eth0/accept_dad", "0"))
+	link, err = to.Netlink().LinkByName(device)
+	s.Do(err, to.Netlink().LinkSetName(link, name), to.Sysctl("ipv6/conf/"+name+"/accept_dad", "0"))
 	for _, ip := range ips {
-		s.Do(to.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
+		s.Do(to.AddAddrOn(name, netip.PrefixFrom(ip, ip.BitLen())))
 	}
 	s.Do(to.Netlink().LinkSetUp(link))
 }
