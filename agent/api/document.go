@@ -220,6 +220,8 @@ type InterfaceStatus struct {
 	Reason     string   `json:"reason,omitzero"`
 	Network    string   `json:"network,omitzero"`
 	Peer       string   `json:"peer,omitzero"`      // name of the device at the other end, in the pod
+	Primary    bool     `json:"primary,omitzero"`   // in the cluster's network: the pod's eth0, as RoleFrom says
+	RoleFrom   string   `json:"roleFrom,omitzero"`  // "cni-result", "route" or "name"
 	FirstPeer  string   `json:"firstPeer,omitzero"` // its first name, if the pod has renamed it
 	Moved      bool     `json:"moved,omitzero"`     // the pod has moved it into another netns
 	Netns      string   `json:"netns,omitzero"`

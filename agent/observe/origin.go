@@ -55,6 +55,11 @@ const (
 	PrimaryByRoute
 )
 
+// From names what the role is known from.
+func (r Role) From() string {
+	return map[Role]string{ByName: "name", PrimaryByResult: "cni-result", SecondaryByResult: "cni-result", PrimaryByRoute: "route"}[r]
+}
+
 // primary reports whether the interface is, or may be, the primary one of its pod. One whose netns was never seen most
 // likely is.
 func (o *Origin) primary() bool {

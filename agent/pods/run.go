@@ -38,7 +38,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		rt, err := connect(ctx, r.sockets)
-		if errors.Is(err, ErrNoSocket) {
+		if errors.Is(err, ErrNoSocket) && r.Status().Socket == "" { // one that restarts knows more
 			if sandboxes, _ := r.cache.List(); len(sandboxes) > 0 {
 				rt, err = cacheOnly(r.cache, r.sockets), nil
 			}

@@ -141,6 +141,7 @@ func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
 	status := api.InterfaceStatus{
 		Name: i.Name, Ifindex: i.Index, Generation: i.Generation, State: string(i.State), Reason: i.Reason,
 		Network: r.Table.Network(i), Pod: api.NewPod(i.Pod.Pod), Moved: i.Moved(),
+		Primary: i.Primary(), RoleFrom: i.Origin.Role.From(),
 	}
 	if i.Renamed() {
 		status.FirstPeer = i.Origin.Peer

@@ -31,6 +31,9 @@ type resolver struct {
 func start(t *lab.T, opts pods.Options) *resolver {
 	t.Helper()
 	log := new(lab.Buffer)
+	if opts.Cache == "" {
+		opts.Cache = t.TempDir() // that of the machine has the pods of other tests, too
+	}
 	opts.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	p, err := pods.New(opts)
 	t.Do(err)
