@@ -64,7 +64,7 @@ func TestForgedProbes(t *testing.T) {
 		t.Error("no answer was refused, so this shows nothing")
 	}
 	run(t, o, index, answer(frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.2", "10.0.0.9"))))
-	run(t, o, index, answer(frame(podMAC, typeIPv6, ipv6("2001:db8::1", icmpv6, 255, neighbour(advertisement, 0, "2001:db8::1")))))
+	run(t, o, index, answer(frame(podMAC, typeIPv6, ipv6("2001:db8::1", icmpv6, 255, neighbour(solicited, 0, "2001:db8::1")))))
 	var got []said
 	for _, s := range summary(records(t, o)) {
 		if s.Kind == Answer {

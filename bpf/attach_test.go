@@ -108,7 +108,7 @@ func TestRealFrames(t *testing.T) {
 			{frame(podMAC, typeIPv4, ipv4("10.0.0.9", 0), [2]int{typeVLAN, 0}, [2]int{typeVLAN, 7}), dataVLAN("10.0.0.9", VLAN{Outer: 7})},
 			{frame(podMAC, typeIPv4, ipv4("10.0.0.10", 0), [2]int{typeQinQ, 1}, [2]int{typeVLAN, 2}, [2]int{typeVLAN, 3}), nil},
 			{frame(podMAC, typeARP, arp(2, otherMAC, "10.0.0.7", "10.0.0.2"), [2]int{typeVLAN, 7}), []said{{Answer, addr("10.0.0.7"), otherMAC, VLAN{Outer: 7}}}},
-			{frame(podMAC, typeIPv6, ipv6("fe80::1", icmpv6, 255, neighbour(advertisement, 0, "2001:db8::9")), [2]int{typeVLAN, 7}), []said{{Answer, addr("2001:db8::9"), podMAC, VLAN{Outer: 7}}}},
+			{frame(podMAC, typeIPv6, ipv6("fe80::1", icmpv6, 255, neighbour(solicited, 0, "2001:db8::9")), [2]int{typeVLAN, 7}), []said{{Answer, addr("2001:db8::9"), podMAC, VLAN{Outer: 7}}}},
 			{ipv6Frame("2001:db8::1"), data("2001:db8::1")},
 			{ipv4Frame("10.0.0.11")[:33], nil},
 			{ipv6Frame("2001:db8::2")[:53], nil},

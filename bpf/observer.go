@@ -89,8 +89,8 @@ func (o *Observer) Read(rec *Record) error {
 
 // Counters count packets that were not recorded at one interface since it was attached.
 type Counters struct {
-	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket. Tentative
-	// addresses count as announced, refreshes by the kind of their packet.
+	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket. Tentative and
+	// gratuitous packets count as announced, refreshes by the kind of their packet.
 	RefusedData, RefusedAnnounced, RefusedAnswers uint64
 	// RingFull packets found no room in the ring, because the reader is slow.
 	RingFull uint64

@@ -25,6 +25,10 @@ type observerInterface struct {
 		_      structs.HostLayout
 		FullAt uint64
 	}
+	Gratuitous struct {
+		_      structs.HostLayout
+		FullAt uint64
+	}
 	Refreshes struct {
 		_      structs.HostLayout
 		FullAt uint64

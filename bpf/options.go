@@ -59,13 +59,13 @@ type Options struct {
 	// DataRate limits, per interface, addresses first seen as the source of a packet.
 	// Default 10/s, burst 64.
 	DataRate Rate
-	// AnnounceRate limits, per interface, addresses first announced, and tentative ones.
-	// Default 50/s, burst 100.
+	// AnnounceRate limits, per interface, addresses first announced, and tentative ones. Gratuitous
+	// packets have a bucket of their own of the same rate. Default 50/s, burst 100.
 	AnnounceRate Rate
 	// RefreshRate limits, per interface, addresses recorded again, after Refresh or with another MAC.
 	// Default 20/s, burst 256.
 	RefreshRate Rate
-	// AnswerRate limits, per interface, ARP replies and neighbour advertisements.
+	// AnswerRate limits, per interface, records of kind [Answer].
 	// Default 200/s, burst 400.
 	AnswerRate Rate
 	// SolicitMAC is the source of the caller's own probes. Answers sent to it have their own bucket of

@@ -31,6 +31,7 @@ const (
 
 	solicitation  = 135
 	advertisement = 136
+	solicited     = advertisement | 0x40<<8 // an advertisement with the solicited flag
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -81,9 +82,10 @@ func option(kind, size int) []byte {
 
 func udpHeader() []byte { return join(be16(1), be16(2), be16(8), be16(0)) }
 
+// neighbour is a neighbour message. The second byte of kind has the flags.
 func neighbour(kind, code int, target string, options ...[]byte) []byte {
 	ip := addr(target).As16()
-	return join([]byte{byte(kind), byte(code)}, make([]byte, 6), ip[:], join(options...))
+	return join([]byte{byte(kind), byte(code), 0, 0, byte(kind >> 8), 0, 0, 0}, ip[:], join(options...))
 }
 
 // linkOption is an option of the given type, eight bytes long, with a link-layer address.

@@ -53,7 +53,7 @@ func parseCases() []parseCase {
 		return frame(podMAC, typeIPv6, ipv6(source, icmpv6, hopLimit, neighbour(solicitation, 0, "2001:db8::9", options...)))
 	}
 	na := func(source string, hopLimit int) []byte {
-		return frame(podMAC, typeIPv6, ipv6(source, icmpv6, hopLimit, neighbour(advertisement, 0, "2001:db8::9", linkOption(2))))
+		return frame(podMAC, typeIPv6, ipv6(source, icmpv6, hopLimit, neighbour(solicited, 0, "2001:db8::9", linkOption(2))))
 	}
 	probe := arp(1, otherMAC, "0.0.0.0", "10.0.0.9")
 
@@ -85,9 +85,10 @@ func parseCases() []parseCase {
 		{"three tags", frame(podMAC, typeIPv4, v4, [2]int{typeQinQ, 100}, [2]int{typeVLAN, 7}, [2]int{typeVLAN, 8}), nil},
 
 		{"arp request", frame(podMAC, typeARP, arp(1, otherMAC, "10.0.0.1", "10.0.0.2")), []said{{Kind: Announced, IP: addr("10.0.0.1"), MAC: otherMAC}}},
-		{"gratuitous arp request", frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.1")), []said{{Kind: Announced, IP: addr("10.0.0.1"), MAC: podMAC}}},
+		{"gratuitous arp request", frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.1")), []said{{Kind: Gratuitous, IP: addr("10.0.0.1"), MAC: podMAC}}},
 		{"arp reply", frame(podMAC, typeARP, arp(2, otherMAC, "10.0.0.1", "10.0.0.2")), []said{{Kind: Answer, IP: addr("10.0.0.1"), MAC: otherMAC}}},
-		{"gratuitous arp reply", frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.1")), []said{{Kind: Answer, IP: addr("10.0.0.1"), MAC: podMAC}}},
+		{"gratuitous arp reply", frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.1")), []said{{Kind: Gratuitous, IP: addr("10.0.0.1"), MAC: podMAC}}},
+		{"gratuitous arp of nothing", frame(podMAC, typeARP, arp(2, podMAC, "0.0.0.0", "0.0.0.0")), nil},
 		{"arp reply to an rfc 5227 probe", frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "0.0.0.0")), []said{{Kind: Answer, IP: addr("10.0.0.1"), MAC: podMAC}}},
 		{"arp probe", frame(podMAC, typeARP, probe), []said{{Kind: Tentative, IP: addr("10.0.0.9"), MAC: otherMAC}}},
 		{"arp probe of nothing", frame(podMAC, typeARP, arp(1, podMAC, "0.0.0.0", "0.0.0.0")), nil},
@@ -120,9 +121,11 @@ func parseCases() []parseCase {
 		{"na", na(linkLocal, 255), []said{{Kind: Answer, IP: addr("2001:db8::9"), MAC: podMAC}}},
 		{"na from a global address", na(global, 255), []said{{Kind: Answer, IP: addr("2001:db8::9"), MAC: podMAC}, {Kind: Data, IP: addr(global), MAC: podMAC}}},
 		{"na with hop limit 1", na(linkLocal, 1), nil},
+		{"na not solicited", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "2001:db8::9", linkOption(2)))), []said{{Kind: Gratuitous, IP: addr("2001:db8::9"), MAC: podMAC}}},
+		{"na not solicited, all other flags", frame(podMAC, typeIPv6, with(ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "2001:db8::9")), 44, 0xbf)), []said{{Kind: Gratuitous, IP: addr("2001:db8::9"), MAC: podMAC}}},
 		{"na of a multicast target", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "ff02::1"))), nil},
 		{"na of a mapped target", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "::ffff:10.0.0.1"))), nil},
-		{"na in a tag", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "2001:db8::9")), [2]int{typeVLAN, 9}), []said{{Answer, addr("2001:db8::9"), podMAC, VLAN{Outer: 9}}}},
+		{"na in a tag", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(solicited, 0, "2001:db8::9")), [2]int{typeVLAN, 9}), []said{{Answer, addr("2001:db8::9"), podMAC, VLAN{Outer: 9}}}},
 		{"ns from a mapped address", ns("::ffff:10.0.0.1", 255, linkOption(1)), nil},
 
 		{"802.3 length", frame(podMAC, 46, make([]byte, 46)), nil},
@@ -216,7 +219,7 @@ func TestTruncated(t *testing.T) {
 			},
 		},
 		{
-			frame(podMAC, typeIPv6, ipv6("2001:db8::1", icmpv6, 255, neighbour(advertisement, 0, "2001:db8::9"))),
+			frame(podMAC, typeIPv6, ipv6("2001:db8::1", icmpv6, 255, neighbour(solicited, 0, "2001:db8::9"))),
 			[]int{14 + 40 + 24, 54},
 			[]said{
 				{Kind: Answer, IP: addr("2001:db8::9"), MAC: podMAC},

@@ -15,23 +15,30 @@ type Kind uint8
 const (
 	// Data: the source of an IPv4 or IPv6 packet.
 	Data Kind = 1
-	// Announced: the sender of an ARP request (RFC 826), or of a neighbour solicitation with a
+	// Announced: the sender of an ARP request for another address (RFC 826), or of a neighbour solicitation with a
 	// link-layer option (RFC 4861).
 	Announced Kind = 2
-	// Answer: an ARP reply or a neighbour advertisement. Every one is recorded.
+	// Answer: any other ARP reply, or a solicited neighbour advertisement. Every one is recorded.
 	Answer Kind = 3
 	// Tentative: the sender checks whether the address is free, by an ARP probe (RFC 5227) or a
 	// solicitation from :: (RFC 4862), and does not hold it yet. With the MAC of [Options].SolicitMAC it
 	// is our own probe that came back.
 	Tentative Kind = 4
+	// Gratuitous: the sender claims the address without being asked, by an ARP packet with equal sender
+	// and target addresses (RFC 5227 section 3) or a neighbour advertisement without the solicited flag
+	// (RFC 4861 section 7.2.6). Every one is recorded, also of a known address. Linux answers a
+	// [Tentative] solicitation in this way, too.
+	Gratuitous Kind = 5
 )
 
 // String returns the kind in lower case.
 func (k Kind) String() string {
-	if k < Data || k > Tentative {
+	if k < Data || k > Gratuitous {
 		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
-	return [...]string{Data: "data", Announced: "announced", Answer: "answer", Tentative: "tentative"}[k]
+	return [...]string{
+		Data: "data", Announced: "announced", Answer: "answer", Tentative: "tentative", Gratuitous: "gratuitous",
+	}[k]
 }
 
 // VLAN holds the VLAN ids of a packet, 0 for no tag and for a priority tag (VID 0). A single tag is the
@@ -63,7 +70,7 @@ func (r *Record) decode(b []byte) error {
 		return fmt.Errorf("%w: %d bytes, expected %d", errBadRecord, len(b), recordSize)
 	}
 	kind := Kind(b[30])
-	if kind < Data || kind > Tentative {
+	if kind < Data || kind > Gratuitous {
 		return fmt.Errorf("%w: unknown %v", errBadRecord, kind)
 	}
 	r.Time = time.Duration(binary.LittleEndian.Uint64(b))

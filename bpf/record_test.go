@@ -49,7 +49,7 @@ func TestDecode(t *testing.T) {
 	if err := record.decode(short); !errors.Is(err, errBadRecord) {
 		t.Errorf("a short record gave %v", err)
 	}
-	for _, kind := range []byte{0, byte(Tentative) + 1} {
+	for _, kind := range []byte{0, byte(Gratuitous) + 1} {
 		b := sampleRecord("10.0.0.1").encode()
 		b[30] = kind
 		if err := record.decode(b); !errors.Is(err, errBadRecord) {

@@ -102,6 +102,15 @@ func TestOncePerAddress(t *testing.T) {
 	run(t, o, loopback, reply)
 	run(t, o, loopback, reply)
 	wantRecords(t, o, "answers", answer, answer)
+	for _, gratuitous := range [][]byte{
+		frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.1")),
+		frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.1")),
+	} {
+		claim := said{Kind: Gratuitous, IP: addr("10.0.0.1"), MAC: podMAC}
+		run(t, o, loopback, gratuitous)
+		run(t, o, loopback, gratuitous)
+		wantRecords(t, o, "gratuitous, after announced and answered", claim, claim)
+	}
 	tentative := said{Kind: Tentative, IP: addr("10.0.0.1"), MAC: podMAC}
 	run(t, o, loopback, probe)
 	run(t, o, loopback, probe)
@@ -198,6 +207,11 @@ func TestBuckets(t *testing.T) {
 		run(t, o, sprayer, frame(podMAC, typeARP, arp(2, podMAC, source(i), "10.0.0.9")))
 	}
 	within(Answer, 9, func(c Counters) uint64 { return c.RefusedAnswers })
+	announced := counters(t, o, sprayer).RefusedAnnounced
+	for range sprayed {
+		run(t, o, sprayer, frame(podMAC, typeARP, arp(1, podMAC, source(0), source(0))))
+	}
+	within(Gratuitous, 7, func(c Counters) uint64 { return c.RefusedAnnounced - announced })
 
 	// The first address is still known, a refused one was not stored.
 	run(t, o, sprayer, ipv4Frame(source(0)))
@@ -231,16 +245,30 @@ func TestBucketsAreApart(t *testing.T) {
 		run(t, o, loopback, ipv4Frame(source(i)))
 	}
 	records(t, o)
-	start := time.Now()
 	run(t, o, loopback, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9")))
 	run(t, o, loopback, frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9")))
 	wantRecords(t, o, "after a spray of sources",
 		said{Kind: Answer, IP: addr("10.0.0.1"), MAC: podMAC},
 		said{Kind: Announced, IP: addr("10.0.0.1"), MAC: podMAC})
 
+	// Gratuitous ones have a bucket of their own: others make a pod send advertisements that are not
+	// solicited, by checking whether its address is free.
+	advertised := frame(podMAC, typeIPv6, ipv6("fe80::1", icmpv6, 255, neighbour(advertisement, 0, "2001:db8::1")))
+	enter(t, o, loopback, 2)
+	for range 50 {
+		run(t, o, loopback, advertised)
+	}
+	records(t, o)
+	run(t, o, loopback, frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.2", "10.0.0.9")))
+	run(t, o, loopback, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.2", "10.0.0.9")))
+	wantRecords(t, o, "after a flood of advertisements",
+		said{Kind: Announced, IP: addr("10.0.0.2"), MAC: podMAC},
+		said{Kind: Answer, IP: addr("10.0.0.2"), MAC: podMAC})
+
 	// Tentative addresses share the bucket of the announced ones.
+	before, start := counters(t, o, loopback).RefusedAnnounced, time.Now()
 	run(t, o, loopback, frame(podMAC, typeARP, arp(1, podMAC, "0.0.0.0", "10.0.0.3")))
-	if refused := counters(t, o, loopback).RefusedAnnounced; refused != 1 && time.Since(start) < time.Second {
+	if refused := counters(t, o, loopback).RefusedAnnounced - before; refused != 1 && time.Since(start) < time.Second {
 		t.Errorf("%d announced refused, want 1", refused)
 	}
 }

@@ -177,6 +177,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 	s.Holder, s.FoundAtStart = i.Describe(r.MAC), i.foundAtStart(r.IP, r.VLAN)
 	s.Evidence = detector.Data
 	if r.Kind != bpf.Data {
+		// A gratuitous packet answers no probe of ours.
 		s.Evidence, s.Answer = detector.Announced, r.Kind == bpf.Answer
 	}
 	// An answer does not prove that the pod has the address: Linux answers on each interface for all

@@ -131,8 +131,10 @@ func TestEvidence(t *testing.T) {
 	}{
 		{"its own packet", scanned, packet{bpf.Data, "10.0.0.5"}, detector.Data, false},
 		{"its own announcement", scanned, packet{bpf.Announced, "10.0.0.5"}, detector.Announced, false},
+		{"its own gratuitous ARP", scanned, packet{bpf.Gratuitous, "10.0.0.5"}, detector.Announced, false},
 		{"its own answer", scanned, packet{bpf.Answer, "10.0.0.5"}, detector.Announced, true},
 		{"a packet of others", scanned, packet{bpf.Data, "10.0.0.6"}, detector.Forwarded, false},
+		{"a gratuitous ARP for others", scanned, packet{bpf.Gratuitous, "10.0.0.6"}, detector.Forwarded, false},
 		{"an answer for others", scanned, packet{bpf.Answer, "10.0.0.6"}, detector.Forwarded, true},
 		{"an address that was added since the last scan", nil, packet{bpf.Data, "10.0.0.6"}, 0, false},
 		{"a guest's packet", guest, packet{bpf.Data, "10.0.0.6"}, detector.Data, false},

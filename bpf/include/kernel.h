@@ -118,6 +118,8 @@ struct ipv6_extension {
 
 enum { NEIGHBOUR_SOLICITATION = 135, NEIGHBOUR_ADVERTISEMENT = 136, SOURCE_LINK_LAYER = 1 };
 
+#define SOLICITED be32(0x40000000) /* a flag of advertisements */
+
 /* Both kinds look the same up to their options, RFC 4861 sections 4.3 and 4.4. */
 struct neighbour_message {
 	__u8 type, code;

@@ -108,7 +108,7 @@ static __always_inline enum verdict parse_arp(const struct packet *packet, void 
 					      struct finding *finding)
 {
 	struct arp_packet *arp = at;
-	__u32 sender;
+	__u32 sender, target;
 
 	if ((void *)(arp + 1) > packet->end)
 		return SHORT;
@@ -116,15 +116,16 @@ static __always_inline enum verdict parse_arp(const struct packet *packet, void 
 	    arp->protocol_size != 4)
 		return DONE;
 	sender = *(__u32 *)arp->sender_ip;
+	target = *(__u32 *)arp->target_ip;
 	finding->claim.mac = load_mac(arp->sender_mac);
 	finding->claim.address.ip = ipv4_mapped(sender);
 	if (arp->operation == be16(2)) {
-		finding->said = KIND_ANSWER;
+		finding->said = sender == target ? KIND_GRATUITOUS : KIND_ANSWER;
 	} else if (arp->operation == be16(1) && sender) {
-		finding->said = KIND_ANNOUNCED;
+		finding->said = sender == target ? KIND_GRATUITOUS : KIND_ANNOUNCED;
 	} else if (arp->operation == be16(1)) {
 		/* An ARP probe, RFC 5227 section 2.1.1. */
-		finding->claim.address.ip = ipv4_mapped(*(__u32 *)arp->target_ip);
+		finding->claim.address.ip = ipv4_mapped(target);
 		finding->said = KIND_TENTATIVE;
 	}
 	return DONE;
@@ -164,7 +165,7 @@ static __always_inline enum verdict parse_neighbour(const struct packet *packet,
 		return DONE;
 	if (message->type == NEIGHBOUR_ADVERTISEMENT) {
 		finding->claim.address.ip = load_ipv6(message->target);
-		finding->said = KIND_ANSWER;
+		finding->said = message->flags & SOLICITED ? KIND_ANSWER : KIND_GRATUITOUS;
 	} else if (message->type != NEIGHBOUR_SOLICITATION) {
 		return DONE;
 	} else if ((finding->source.high | finding->source.low) == 0 ||

@@ -14,6 +14,7 @@ enum kind {
 	KIND_ANNOUNCED = 2,
 	KIND_ANSWER = 3,
 	KIND_TENTATIVE = 4,
+	KIND_GRATUITOUS = 5,
 };
 
 /* Decoded by record.go, little endian; changes go together. */

@@ -15,7 +15,9 @@ enum { SHARES = 32 };
 
 /* One observed interface. It has separate buckets, so that a flood of sources from a pod delays
  * neither its announcements nor its answers nor other pods. Refreshes and changes of MAC of known
- * addresses have a bucket of their own, so that they delay no new address.
+ * addresses have a bucket of their own, so that they delay no new address. Gratuitous packets have
+ * one, because they are not limited by address, and others can make a pod advertise its address
+ * unsolicited by checking whether it is free (RFC 4862 section 5.4.3).
  *
  * Answers to our own probes have one, too, because others can make a pod answer all the time. They
  * can even forge our MAC, so that the pod answers to us. Therefore each address has a share of that
@@ -24,7 +26,7 @@ enum { SHARES = 32 };
 struct interface {
 	__u32 generation;
 	__u32 unused;
-	struct bucket data, announced, refreshes, answers, answers_to_us;
+	struct bucket data, announced, gratuitous, refreshes, answers, answers_to_us;
 	struct bucket shares[SHARES];
 	__u64 refused_data, refused_announced, refused_answers, ring_full;
 };
@@ -243,6 +245,7 @@ static __always_inline void record_answer(struct claim *claim, struct interface 
 __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 {
 	struct interface *interface;
+	struct bucket *bucket;
 	struct record *record;
 
 	if (!claim || !ip_counts(claim->address.ip))
@@ -253,16 +256,18 @@ __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 
 	if (kind == KIND_ANNOUNCED) {
 		record_announcement(claim, interface);
-	} else if (kind == KIND_TENTATIVE) {
-		/* Duplicate address detection. It is rare and short, so the address is not
-		 * stored. */
-		record = make_record(interface, &interface->announced,
+	} else if (kind == KIND_ANSWER) {
+		record_answer(claim, interface, to_us);
+	} else {
+		/* Duplicate address detection is rare and short, and a gratuitous packet may be
+		 * the only sign of a holder, also of an address that was announced before: so the
+		 * address is neither looked up nor stored. */
+		bucket = kind == KIND_GRATUITOUS ? &interface->gratuitous : &interface->announced;
+		record = make_record(interface, bucket,
 				     (struct rate){announced_token_ns, announced_full_ns},
 				     bpf_ktime_get_coarse_ns(), &interface->refused_announced);
 		if (record)
 			send_record(record, claim, kind);
-	} else {
-		record_answer(claim, interface, to_us);
 	}
 	return 0;
 }
