@@ -107,7 +107,7 @@ func (d *Detector) next(e *entry, now time.Time) time.Time {
 }
 
 // counts reports whether the binding supports a suspicion.
-func (b *binding) counts() bool { return b.evidence >= Data }
+func (b *binding) counts() bool { return b.evidence >= Claimed }
 
 func (b *binding) isLocal() bool { return !b.remote }
 

@@ -328,7 +328,9 @@ func enough(list []*binding) bool {
 	return conflicting(list) && slices.ContainsFunc(list, (*binding).isLocal)
 }
 
-// conflicting reports whether two of these holders must not have the same address. Two nodes may.
+// conflicting reports whether two of these holders must not have the same address. Two nodes may; and nothing of what is
+// claimed on another device is anybody's if all only claim it.
 func conflicting(list []*binding) bool {
-	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host })
+	return len(list) >= 2 && slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Host }) &&
+		slices.ContainsFunc(list, func(b *binding) bool { return b.evidence != Claimed })
 }

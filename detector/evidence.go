@@ -24,11 +24,11 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 	}
 	src.name = cmp.Or(s.Holder.InterfaceName, src.name)
 	kept := ev
-	if s.Evidence == Announced {
-		kept = Announced // counts when the suppression ends
+	if s.Evidence == Announced || s.Evidence == Claimed {
+		kept = s.Evidence // counts when the suppression ends
 	}
 	src.last[kept] = later(src.last[kept], s.At)
-	if ev >= Data {
+	if ev >= Claimed {
 		if s.Answer && b.refresh.count > 0 && b.check == nil {
 			b.entry.record(now, s.Holder.ID, noteRefreshed, "")
 		}
@@ -99,7 +99,7 @@ func (d *Detector) strongest(b *binding, now time.Time) Evidence {
 // an open conflict loses its holder, and why is the reason.
 func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
 	was := b.evidence
-	if was >= Data && ev < Data {
+	if was >= Claimed && ev < Claimed {
 		d.noteEnd(b, why)
 		if c := b.entry.conflict; c != nil {
 			c.lose(b, why)
@@ -111,7 +111,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		d.remotes[was]--
 		d.remotes[ev]++
 	}
-	if was < Data && ev >= Data {
+	if was < Claimed && ev >= Claimed {
 		b.counted = b.lastOf(ev)
 		if b.remote {
 			b.counted = b.firstSeen
@@ -120,7 +120,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 	if was != 0 && ev != 0 {
 		b.entry.record(now, b.holder.ID, noteOtherEvidence, ev.String()+", was "+was.String())
 	}
-	if ev >= Data {
+	if ev >= Claimed {
 		b.entry.hasStory = true
 	}
 

@@ -25,7 +25,7 @@ func (d *Detector) refreshDue(b *binding) time.Time {
 	if b.refresh.count == 1 {
 		after = ttl / 4 * 3
 	}
-	counted := later(b.lastOf(Data), later(b.lastOf(Announced), b.lastOf(Host)))
+	counted := later(later(b.lastOf(Claimed), b.lastOf(Data)), later(b.lastOf(Announced), b.lastOf(Host)))
 	at := later(counted.Add(after+b.refresh.jitter), b.refresh.after)
 	grid := max(ttl/300, 1)
 	if past := at.Sub(at.Truncate(grid)); past > 0 {

@@ -21,7 +21,7 @@ func (d *Detector) acceptRemote(s *Sighting, now time.Time) bool {
 	e, id := d.entries[s.Key], s.Holder.ID
 	refusal := Refusal(0)
 	switch {
-	case s.Evidence < Data, id.Netns == 0 && id.Ifindex == 0, id.Netns != 0 && id.Ifindex|id.Generation != 0:
+	case s.Evidence < Claimed, id.Netns == 0 && id.Ifindex == 0, id.Netns != 0 && id.Ifindex|id.Generation != 0:
 		refusal = RefusedInvalid
 	case e == nil || e.find(id) == nil && !e.hasLocal():
 		refusal = RefusedNoHolder

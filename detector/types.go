@@ -71,9 +71,10 @@ type Sandbox struct {
 // Evidence is how a binding is known. A higher value is stronger.
 type Evidence uint8
 
-// The kinds of evidence. Only Data, Announced and Host support a suspicion.
+// The kinds of evidence. All but Forwarded support a suspicion, but two claims alone do not.
 const (
 	Forwarded Evidence = iota + 1 // the holder emits or answers for an address it does not have
+	Claimed                       // it announced the address unasked on one device, and has it on another
 	Data                          // it sent IP packets with that source
 	Announced                     // it announced the address (ARP sender, neighbour advertisement, an answer)
 	Host                          // the node's own address

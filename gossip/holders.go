@@ -37,7 +37,7 @@ const resendEvery = 2 * time.Second
 func (g *Gossip) Lease(l cluster.Lease) {
 	g.in.call(func(now time.Time) {
 		b := l.Binding
-		if !g.own(l.Key, b.Holder.ID) || b.Evidence < detector.Data || b.Evidence > detector.Host {
+		if !g.own(l.Key, b.Holder.ID) || b.Evidence < detector.Claimed || b.Evidence > detector.Host {
 			g.count.drop(dropInvalid)
 		} else if !g.leases.Set(l.Key, b, now) {
 			g.count.drop(dropLeases)

@@ -52,6 +52,8 @@ type View struct {
 	// others, or that they changed faster than they could be listed.
 	Addresses []Address
 	Truncated bool
+	// More says that not all addresses are listed, of any device.
+	More bool
 }
 
 // ErrNoPeer says that the peer device is not, or no longer, in the netns.
@@ -98,12 +100,12 @@ func (v *View) read(peer int) error {
 
 	// Addresses on the peer have a limit of their own and come first: others must not displace them.
 	var kept [Elsewhere + 1][]Address
-	var total int // of all but those Elsewhere
+	var total, all int // of all but those Elsewhere; of all
 	err = dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, func() {
 		for where := range kept {
 			kept[where] = kept[where][:0]
 		}
-		total = 0
+		total, all = 0, 0
 	}, func(message []byte) {
 		address, index, ok := parseAddress(message)
 		if !ok {
@@ -111,7 +113,7 @@ func (v *View) read(peer int) error {
 		}
 		path := devices.path(index)
 		address.Where, address.OuterVLAN, address.InnerVLAN = path.where, path.outer, path.inner
-		if path.where != Elsewhere {
+		if all++; path.where != Elsewhere {
 			total++
 		}
 		if len(kept[path.where]) < maxAddresses {
@@ -122,6 +124,7 @@ func (v *View) read(peer int) error {
 		return fmt.Errorf("listing addresses: %w", err)
 	}
 	v.Truncated = v.Truncated || err != nil || total > maxAddresses
+	v.More = v.Truncated || all > maxAddresses
 	for _, addresses := range kept {
 		room := min(len(addresses), maxAddresses-len(v.Addresses))
 		v.Addresses = append(v.Addresses, addresses[:room]...)
@@ -166,6 +169,17 @@ func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 		return a.IP == ip && !a.Lost &&
 			(a.Where == OnLoopback || a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner)
 	})
+}
+
+// OnPeer reports whether the peer, or a device that receives through it, has the address.
+func (v *View) OnPeer(ip netip.Addr) bool {
+	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip && a.Where == OnPeer })
+}
+
+// Elsewhere reports whether a device that does not receive through the peer has the address, or may have it because
+// not all addresses are listed.
+func (v *View) Elsewhere(ip netip.Addr) bool {
+	return v.More || slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip && a.Where == Elsewhere && !a.Lost })
 }
 
 // Lists reports whether any device of the netns has the address.

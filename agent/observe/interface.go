@@ -39,6 +39,8 @@ type Interface struct {
 	vlans map[string]bpf.VLAN
 	// left are the addresses that the last change removed.
 	left []netns.Address
+	// claimed are the addresses that the pod claims, with when it did so last.
+	claimed map[netip.Addr]time.Time
 	// queue has records that wait for a newer scan of the netns.
 	queue   []bpf.Record
 	refused refused

@@ -137,7 +137,7 @@ func (t *Table) conflicting(s *sender, b *cluster.Binding, o *record) bool {
 	switch {
 	case x == y:
 		return false
-	case b.Evidence == detector.Host && o.binding.Evidence == detector.Host:
+	case b.Evidence == o.binding.Evidence && (b.Evidence == detector.Host || b.Evidence == detector.Claimed):
 		return false
 	case x.Name == y.Name:
 		return x.Alive() && y.Alive() && x.Address != y.Address

@@ -97,7 +97,7 @@ func (c converter) brief(b *cluster.Binding) bool {
 	c.id(&b.Holder.ID)
 	c.past(&b.FirstSeen, &b.LastSeen)
 	b.Occurrences = max(b.Occurrences, 0)
-	return valid(b.Holder.ID, b.Evidence, detector.Data)
+	return valid(b.Holder.ID, b.Evidence, detector.Claimed)
 }
 
 // others converts a copy of other holders, and leaves out those that are invalid.

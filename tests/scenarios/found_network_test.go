@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -49,3 +51,25 @@ func (s *Stage) hides(when func(move func())) {
 	}
 	s.Finds(t0, []*lab.Pod{older, nested}, ips...)
 }
+
+// foundClaims are holders that have the address on another device than the one that they announce it on.
+var foundClaims = onOneAndMore(2, Scenario{ID: "D29", Want: Found, Text: "a pod has a neighbour's address on a bridge of its own or an inner veth, and announces it on eth0", Play: func(s *Stage) {
+	for i, device := range []string{"bridge", "veth"} {
+		ips := s.Addrs(lab.Bridged, byte(60+i))[:1]
+		older := s.Pod("older-"+device, lab.PodOptions{Addrs: ips})
+		s.Sees(older, ips...)
+		thief := s.PodOn(s.last(), "thief-"+device, lab.PodOptions{Addrs: s.last().Addrs(lab.Bridged, byte(70+i))})
+		s.Sees(thief, thief.Addrs()...)
+		inside := thief.AsNode()
+		if device == "bridge" {
+			s.Do(inside.AddBridge("inner", netip.PrefixFrom(ips[0], 32)))
+		} else {
+			s.Do(thief.Netlink().LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "inner"}, PeerName: "inner1"}))
+			link, err := thief.Netlink().LinkByName("inner")
+			s.Do(err, thief.Netlink().LinkSetUp(link), thief.AddAddrOn("inner", netip.PrefixFrom(ips[0], 32)))
+		}
+		t0 := time.Now()
+		s.Do(thief.Announce(ips[0]))
+		s.Finds(t0, []*lab.Pod{older, thief}, ips...)
+	}
+}})

@@ -133,10 +133,10 @@ func (s *Story) unmatched(rules Rules) bool {
 	}
 	nodes, pods := make(map[string]bool), 0
 	for _, b := range s.Bindings {
-		if b.Evidence >= detector.Data {
+		if b.Evidence >= detector.Claimed {
 			nodes[b.Holder.ID.Node] = true
 		}
-		if b.Evidence == detector.Data || b.Evidence == detector.Announced {
+		if b.Evidence >= detector.Claimed && b.Evidence != detector.Host {
 			pods++
 		}
 	}

@@ -1,0 +1,55 @@
+package observe
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/dupip/dupip/bpf"
+)
+
+const (
+	// claimFor is how long a claim lives that is not repeated: as long as evidence does.
+	claimFor = 5 * time.Minute
+	// maxClaims limits the claims of one interface. The oldest make room.
+	maxClaims = 64
+)
+
+// claims reports whether a record is a claim: the pod announces unasked an address that it has on a device which no
+// observed interface leads to, such as a bridge of its own, and so receives the packets of whoever believes it. Then its
+// answers to our probes count, too: Linux answers on each interface for all addresses of the netns (arp_ignore 0), so
+// that without an announcement they mean nothing. Requests with a foreign sender also change caches; they are not covered.
+func (t *Table) claims(i *Interface, r bpf.Record, at time.Time) bool {
+	switch {
+	case r.Kind != bpf.Gratuitous && r.Kind != bpf.Answer, !i.Seen || !i.View.Covers(r.VLAN.Outer, r.VLAN.Inner),
+		!i.View.Elsewhere(r.IP) || t.observed(i, r.IP):
+		return false
+	case r.Kind == bpf.Answer:
+		claimed, ok := i.claimed[r.IP]
+		return ok && at.Sub(claimed) < claimFor
+	}
+	if _, known := i.claimed[r.IP]; !known && len(i.claimed) >= maxClaims {
+		oldest := r.IP
+		for ip, claimed := range i.claimed {
+			if oldest == r.IP || claimed.Before(i.claimed[oldest]) {
+				oldest = ip
+			}
+		}
+		delete(i.claimed, oldest)
+	}
+	if i.claimed == nil {
+		i.claimed = make(map[netip.Addr]time.Time)
+	}
+	i.claimed[r.IP] = at
+	return true
+}
+
+// observed reports whether another observed interface leads to the device with an address: what is announced on this
+// one then is seen there, too.
+func (t *Table) observed(i *Interface, ip netip.Addr) bool {
+	for _, other := range t.interfaces {
+		if other != i && other.Holder == i.Holder && other.View.OnPeer(ip) {
+			return true
+		}
+	}
+	return false
+}
