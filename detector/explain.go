@@ -63,6 +63,8 @@ func (d *Detector) verdict(e *entry) string {
 		text = "no live holder: not a conflict"
 	case len(list) == 1:
 		text = "one live holder: not a conflict"
+	case list[0].evidence == Claimed:
+		text = fmt.Sprintf("%d holders claim it and have it on other devices: not a conflict", len(list))
 	default:
 		text = fmt.Sprintf("%d nodes' own addresses: not a conflict", len(list))
 	}

@@ -128,6 +128,48 @@ var foundTests = []scriptTest{
 			4s confirmed host1 a`,
 	},
 	{
+		name: "a claim against a holder",
+		script: `0s a announces
+			3s b claims
+			40s b loses`,
+		want: `3s suspected a b
+			4s confirmed a b
+			43s resolved a b`,
+	},
+	{
+		name: "a claim against the node's own address",
+		script: `0s host1 announces
+			3s a claims`,
+		want: `3s suspected host1 a
+			4s confirmed host1 a`,
+	},
+	{
+		name: "two claims are never a conflict",
+		script: `0s a claims
+			3s b claims`,
+		verdict: "2 holders claim it and have it on other devices: not a conflict",
+	},
+	{
+		name: "two claims and a holder are",
+		script: `0s a claims
+			0s b claims
+			3s c announces
+			10s c gone`,
+		want: `3s suspected a b c
+			4s confirmed a b c
+			13s resolved a b c`,
+	},
+	{
+		name: "a claim without an answer is suppressed",
+		script: `0s a announces
+			3s b forges-a-claim
+			30s b forges-a-claim`,
+		want: `3s suspected a b
+			4s faded a b
+			30s suspected a b
+			31s faded a b`,
+	},
+	{
 		name: "two nodes' own addresses are never a conflict",
 		script: `0s host1 announces
 			3s host2 announces`,

@@ -73,6 +73,7 @@ type actor struct {
 	id      HolderID
 	iface   Interface
 	has     map[netip.Addr]bool
+	claims  bool      // it has the addresses on other devices
 	mute    bool      // does not answer
 	proxies bool      // answers for what it does not have
 	lost    bool      // probes to it vanish and are never reported, or its node is out of reach
@@ -151,6 +152,9 @@ func (a *actor) evidence() Evidence {
 	if strings.HasPrefix(a.name, "host") {
 		return Host
 	}
+	if a.claims {
+		return Claimed
+	}
 	return Announced
 }
 
@@ -171,6 +175,12 @@ func (w *world) do(line string) {
 	case "announces":
 		a.has[ip], a.dead = true, false
 		see(a.evidence())
+	case "claims":
+		a.has[ip], a.claims = true, true
+		see(Claimed)
+	case "forges-a-claim":
+		a.claims = true
+		see(Claimed)
 	case "forges":
 		see(Announced)
 	case "sends":
