@@ -104,13 +104,8 @@ func explainLoad(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("load the bpf program: forbidden, though the capabilities are there: allow the bpf system call (seccomp profile, kernel lockdown): %w", err)
 	}
-	for _, missing := range []error{
-		features.HaveMapType(ebpf.RingBuf),
-		features.HaveProgramHelper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs),
-	} {
-		if errors.Is(missing, ebpf.ErrNotSupported) {
-			return fmt.Errorf("load the bpf program: this kernel is %s, dupip needs Linux 5.15 or newer: %w", kernelRelease(), missing)
-		}
+	if missing := features.HaveMapType(ebpf.RingBuf); errors.Is(missing, ebpf.ErrNotSupported) {
+		return fmt.Errorf("load the bpf program: this kernel is %s, dupip needs Linux 5.15 or newer: %w", kernelRelease(), missing)
 	}
 	return fmt.Errorf("load the bpf program: %w", err)
 }

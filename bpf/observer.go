@@ -90,7 +90,8 @@ func (o *Observer) Read(rec *Record) error {
 // Counters count packets that were not recorded at one interface since it was attached.
 type Counters struct {
 	// RefusedData, RefusedAnnounced and RefusedAnswers found no token in their bucket. Tentative and
-	// gratuitous packets count as announced, refreshes by the kind of their packet.
+	// gratuitous packets count as announced, refreshes by the kind of their packet. Of the data, up to 63
+	// packets of each family and CPU are counted only with the next ones.
 	RefusedData, RefusedAnnounced, RefusedAnswers uint64
 	// RingFull packets found no room in the ring, because the reader is slow.
 	RingFull uint64

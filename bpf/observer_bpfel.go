@@ -75,6 +75,7 @@ const (
 	observerVarShareFullNs      = "share_full_ns"
 	observerVarShareTokenNs     = "share_token_ns"
 	observerVarSolicitMac       = "solicit_mac"
+	observerVarTickNs           = "tick_ns"
 )
 
 // loadObserver returns the embedded CollectionSpec for observer.
@@ -151,6 +152,7 @@ type observerVariableSpecs struct {
 	ShareFullNs      *ebpf.VariableSpec `ebpf:"share_full_ns"`
 	ShareTokenNs     *ebpf.VariableSpec `ebpf:"share_token_ns"`
 	SolicitMac       *ebpf.VariableSpec `ebpf:"solicit_mac"`
+	TickNs           *ebpf.VariableSpec `ebpf:"tick_ns"`
 }
 
 // observerObjects contains all objects after they have been loaded into the kernel.
@@ -206,6 +208,7 @@ type observerVariables struct {
 	ShareFullNs      *ebpf.Variable `ebpf:"share_full_ns"`
 	ShareTokenNs     *ebpf.Variable `ebpf:"share_token_ns"`
 	SolicitMac       *ebpf.Variable `ebpf:"solicit_mac"`
+	TickNs           *ebpf.Variable `ebpf:"tick_ns"`
 }
 
 // observerPrograms contains all programs after they have been loaded into the kernel.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Mode says how programs are attached to interfaces.
@@ -126,11 +127,17 @@ func (o Options) apply(spec *ebpf.CollectionSpec) error {
 	spec.Maps["addresses"].MaxEntries = uint32(o.MaxAddresses)
 	spec.Maps["interfaces"].MaxEntries = uint32(o.MaxInterfaces)
 
+	// The tick of the kernel, by which the program measures time.
+	var tick unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
+		return fmt.Errorf("read the length of a tick: %w", err)
+	}
 	var solicitMAC [8]byte
 	copy(solicitMAC[:], o.SolicitMAC[:])
 	constants := map[string]uint64{
 		"refresh_ns":  uint64(o.Refresh),
 		"change_ns":   uint64(o.MACChange),
+		"tick_ns":     uint64(tick.Nano()),
 		"solicit_mac": binary.LittleEndian.Uint64(solicitMAC[:]),
 	}
 	for name, rate := range map[string]Rate{

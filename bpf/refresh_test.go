@@ -22,8 +22,8 @@ func eachWay(t *testing.T, test func(t *testing.T, kind Kind, packet func(source
 	}
 }
 
-// coarse is the clock by which an address is due. It lags behind by a tick, and by more where a
-// hypervisor takes the CPU away.
+// coarse is a clock with the ticks by which an address is due. It lags behind by a tick, and by more
+// where a hypervisor takes the CPU away.
 func coarse(t *testing.T) time.Duration {
 	t.Helper()
 	return clock(t, unix.CLOCK_MONOTONIC_COARSE)

@@ -134,35 +134,6 @@ func TestOnceOnAllCPUs(t *testing.T) {
 	wantRecords(t, o, "on all CPUs", said{Kind: Data, IP: addr("10.0.0.1"), MAC: podMAC})
 }
 
-// TestLateSlot: a slot that is filled long after the record was sent ends with the record's refresh time.
-func TestLateSlot(t *testing.T) {
-	const refresh = time.Hour
-	o := load(t, Options{Mode: TC, Refresh: refresh})
-	enter(t, o, loopback, 1)
-	run(t, o, loopback, ipv4Frame("10.0.0.1"))
-	recorded := monotonic(t)
-	poll(t, func() bool { return monotonic(t) > recorded+50*time.Millisecond })
-	if err := o.nextEpoch(); err != nil {
-		t.Fatal(err)
-	}
-	run(t, o, loopback, ipv4Frame("10.0.0.1"))
-
-	var slots [][56]byte
-	if err := o.collection.Maps["cache"].Lookup(uint32(loopback*2), &slots); err != nil {
-		t.Fatal(err)
-	}
-	for _, slot := range slots {
-		if binary.LittleEndian.Uint32(slot[48:]) != o.epoch {
-			continue
-		}
-		if until := time.Duration(binary.LittleEndian.Uint64(slot[40:])); until > recorded+refresh {
-			t.Errorf("good until %v, but recorded by %v", until, recorded)
-		}
-		return
-	}
-	t.Error("no CPU has a slot of this epoch")
-}
-
 // TestBuckets: a flood of addresses at one interface is limited, counted, and does not affect others.
 func TestBuckets(t *testing.T) {
 	isolate(t)
@@ -191,12 +162,14 @@ func TestBuckets(t *testing.T) {
 		if grown := int(time.Since(start)/time.Second) + 1; got < burst || got > burst+grown {
 			t.Errorf("%d %v records of %d, want %d", got, kind, sprayed, burst)
 		}
-		if counted := refused(counters(t, o, sprayer)); counted != uint64(sprayed-got) {
-			t.Errorf("%d %v refused, want %d", counted, kind, sprayed-got)
+		counted := refused(counters(t, o, sprayer))
+		if want := uint64(sprayed - got); counted > want || counted+uncounted(kind) < want {
+			t.Errorf("%d %v refused, want %d", counted, kind, want)
 		}
 	}
 	for i := range sprayed {
 		run(t, o, sprayer, ipv4Frame(source(i)))
+		run(t, o, sprayer, ipv4Frame("169.254.0.1")) // is not refused, because it does not count
 	}
 	within(Data, 5, func(c Counters) uint64 { return c.RefusedData })
 	for i := range sprayed {
@@ -338,29 +311,6 @@ func TestReusedIfindex(t *testing.T) {
 	enter(t, o, loopback, 0)
 	run(t, o, loopback, packet)
 	wantRecords(t, o, "the same generation again is the same interface")
-}
-
-// TestSharedSlot: two interfaces share one slot of the cache.
-func TestSharedSlot(t *testing.T) {
-	isolate(t)
-	first := addVeth(t, "first0")
-	const distance = 1024 // 2048 slots, two for each interface
-	if err := netlink.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: "second0", Index: first + distance}, PeerName: "second1",
-	}); err != nil {
-		t.Fatal(err)
-	}
-	o := load(t, Options{Mode: TC, Refresh: time.Hour})
-	enter(t, o, first, 1)
-	enter(t, o, first+distance, 1)
-	for range 3 {
-		run(t, o, first, ipv4Frame("10.0.0.1"))
-		run(t, o, first+distance, ipv4Frame("10.0.0.1"))
-	}
-	got := records(t, o)
-	if len(got) != 2 || got[0].Ifindex != uint32(first) || got[1].Ifindex != uint32(first+distance) {
-		t.Errorf("recorded %+v, want one of each interface", got)
-	}
 }
 
 // addVeth makes a pair of veths and returns the ifindex of one.

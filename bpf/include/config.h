@@ -23,6 +23,9 @@ const volatile __u64 refresh_token_ns = 50000000, refresh_full_ns = 12800000000U
 const volatile __u64 answer_token_ns = 5000000, answer_full_ns = 2000000000;
 const volatile __u64 share_token_ns = 50000000, share_full_ns = 2000000000;
 
+/* The length of a tick of the kernel (1/HZ), by which jiffies count. */
+const volatile __u64 tick_ns = 4000000;
+
 /* The source MAC of our own probes, six bytes as on the wire; 0 for none. */
 const volatile __u64 solicit_mac = 0;
 

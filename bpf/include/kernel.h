@@ -38,9 +38,9 @@ static long (*const bpf_map_update_elem)(void *map, const void *key, const void 
 					 __u64 flags) = (void *)2;
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_skb_pull_data)(void *skb, __u32 len) = (void *)39;
+static __u64 (*const bpf_jiffies64)(void) = (void *)118;
 static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
-static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)160;
 
 struct __sk_buff {
 	__u32 len, pkt_type, mark, queue_mapping, protocol;

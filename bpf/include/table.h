@@ -10,6 +10,7 @@
 #include "config.h"
 #include "record.h"
 #include "bucket.h"
+#include "cache.h"
 
 enum { SHARES = 32 };
 
@@ -61,28 +62,9 @@ struct {
 	__type(value, struct known);
 } addresses SEC(".maps");
 
-/* A data source of one interface and family. */
-struct cached {
-	struct claim claim;
-	__u64 until_ns;
-	__u32 epoch;
-	__u32 unused;
-};
-
-enum { CACHE_SLOTS = 2048 };
-
-/* A cache of the hash maps, direct mapped by ifindex and family: most interfaces have one address
- * of each family, so that a packet needs one array lookup and no hashing. It has room for four
- * times the interfaces of a node, because two busy ones in one slot displace each other. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, CACHE_SLOTS);
-	__type(key, __u32);
-	__type(value, struct cached);
-} cache SEC(".maps");
-
 /* Relaxed, and without a result: an atomic add without fetch is all that arm64 has on 5.15. */
-#define count(counter) ((void)__atomic_fetch_add(&(counter), 1, __ATOMIC_RELAXED))
+#define add(counter, n) ((void)__atomic_fetch_add(&(counter), (n), __ATOMIC_RELAXED))
+#define count(counter)	add(counter, 1)
 
 /* Whether there is nothing to record yet. Another MAC is recorded sooner than the same, but not at
  * once: with two that alternate (a bond, or an attack) each packet would be a change. */
@@ -139,25 +121,31 @@ static __always_inline struct record *make_due_record(const struct seen *seen,
 	return make_record(interface, bucket, rate, now, refused);
 }
 
-/* The slow path of saw_data: mostly data that has to be recorded.
+/* The slow path of saw_data: mostly data that has to be recorded. The epoch in owner was read
+ * before this finds the interface.
  *
  * This and record_said are not static, so that the verifier checks each of them once, and not once
  * for every path to a call. Then it does not know to which memory the arguments point, and before
  * Linux 6.2 accepts no key of a map from there: both use a copy. */
-__noinline int record_data(struct claim *claim, struct cached *slot, __u64 now)
+__noinline int record_data(struct claim *claim, struct cache_set *set, __u64 owner, __u64 now)
 {
-	__u32 now_epoch = epoch; /* before the interface is looked up */
 	struct interface *interface;
 	struct known fresh = {};
 	struct address address;
+	struct cached *slot;
 	struct known *known;
 	struct record *record;
 
-	if (!claim || !slot || !ip_counts(claim->address.ip))
+	if (!claim || !set || !ip_counts(claim->address.ip))
 		return 0;
 	interface = find_interface(claim);
 	if (!interface)
 		return 0;
+	slot = find_slot(set, owner, now);
+	if (slot && slot->owner == owner && slot->refused) {
+		add(interface->refused_data, slot->refused);
+		slot->refused = 0;
+	}
 	address = claim->address;
 	known = bpf_map_lookup_elem(&addresses, &address);
 	if (known && is_quiet(&known->data, claim->mac, now)) {
@@ -168,8 +156,11 @@ __noinline int record_data(struct claim *claim, struct cached *slot, __u64 now)
 		record = make_due_record(known ? &known->data : 0, interface, &interface->data,
 					 (struct rate){data_token_ns, data_full_ns}, now,
 					 &interface->refused_data);
-		if (!record)
+		if (!record) {
+			if (slot && slot->owner == owner)
+				slot->bucket = interface->data;
 			return 0;
+		}
 		fresh.data = (struct seen){claim->mac, now};
 		if (known)
 			known->data = fresh.data;
@@ -177,20 +168,14 @@ __noinline int record_data(struct claim *claim, struct cached *slot, __u64 now)
 			bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
 		send_record(record, claim, KIND_DATA);
 	}
-
-	/* until_ns last: an interrupt that reads a half-written slot finds it expired. */
-	slot->until_ns = 0;
-	barrier();
-	slot->claim = *claim;
-	slot->epoch = now_epoch;
-	barrier();
-	slot->until_ns = now + refresh_ns;
+	if (slot)
+		fill_slot(slot, claim, owner, now + refresh_ns);
 	return 0;
 }
 
 static __always_inline void record_announcement(struct claim *claim, struct interface *interface)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = coarse_now();
 	struct known fresh = {.announced = {claim->mac, now}};
 	struct address address = claim->address;
 	struct known *known = bpf_map_lookup_elem(&addresses, &address);
@@ -265,7 +250,7 @@ __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 		bucket = kind == KIND_GRATUITOUS ? &interface->gratuitous : &interface->announced;
 		record = make_record(interface, bucket,
 				     (struct rate){announced_token_ns, announced_full_ns},
-				     bpf_ktime_get_coarse_ns(), &interface->refused_announced);
+				     coarse_now(), &interface->refused_announced);
 		if (record)
 			send_record(record, claim, kind);
 	}
@@ -281,25 +266,28 @@ __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 static __always_inline void saw_data(struct claim *claim, int is_ipv6)
 {
 	__u32 ifindex = claim->address.interface;
-	__u32 index = (ifindex * 2 + is_ipv6) % CACHE_SLOTS;
-	struct cached *slot = bpf_map_lookup_elem(&cache, &index);
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u32 index = (ifindex * 2 + is_ipv6) % CACHE_SETS;
+	struct cache_set *set = bpf_map_lookup_elem(&cache, &index);
+	__u64 now = coarse_now(), owner = ifindex | (__u64)epoch << 32;
+	struct cached *slot;
+	struct known *known;
 
-	if (slot && (__u32)slot->claim.address.interface == ifindex && slot->epoch == epoch &&
-	    now < slot->until_ns) {
-		struct known *known;
-
-		if (slot->claim.address.ip.low == claim->address.ip.low &&
-		    slot->claim.address.ip.high == claim->address.ip.high &&
-		    slot->claim.address.vlan == claim->address.vlan &&
-		    slot->claim.mac == claim->mac)
+	if (!set)
+		return;
+	slot = &set->slots[0];
+	if (slot->owner != owner)
+		slot = &set->slots[1];
+	if (slot->owner == owner && now < slot->until_ns) {
+		if (is_equal(&slot->claim, claim))
+			return;
+		if (!ip_counts(claim->address.ip))
 			return;
 		claim->address.interface = slot->claim.address.interface;
 		known = bpf_map_lookup_elem(&addresses, &claim->address);
-		if (known && is_quiet(&known->data, claim->mac, now))
+		if (known ? is_quiet(&known->data, claim->mac, now) : is_refused(slot, now))
 			return;
 	}
-	record_data(claim, slot, now);
+	record_data(claim, set, owner, now);
 }
 
 #endif
