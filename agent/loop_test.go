@@ -54,6 +54,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		detector: detector.New(detector.Options{Node: "n/b"}),
 		pods:     resolver, store: store,
 		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {},
+		forgetting: forgetting{log: log, forget: func([]bpf.Address) error { return nil }},
 	}
 	probes := new(probeCounter)
 	c := parsed(t, text)
@@ -66,6 +67,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		Log: log, Host: detector.HolderID{Node: "n/b", Netns: 1}, Probed: l.prober.SentTo, Bindings: l.detector.Bindings,
 		Pod:      func(uint64) (pods.Change, bool) { return pods.Change{}, false },
 		Rescan:   func(uint32) {},
+		Forget:   func(r bpf.Record) { l.forgetting.add(r.Address()) },
 		Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
 	})
 	l.peer = peer.New(peer.Options{Node: "n/b", Detector: l.detector, Alone: true})
@@ -95,12 +97,6 @@ func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *obser
 	l.update(links.Event{Kind: links.Added, Interface: link}, time.Now())
 	l.turn()
 	return l.table.Interface(detector.Interface{Ifindex: uint32(index), Generation: uint32(index)})
-}
-
-// turn is what the loop does after each event.
-func (l *loop) turn() {
-	l.peer.Publish()
-	l.act()
 }
 
 // packet is a packet of a pod.

@@ -54,6 +54,8 @@ type Options struct {
 	Rescan func(generation uint32)
 	// Counters reads the counters of an interface. It fails if the program is not attached now.
 	Counters func(ifindex int) (bpf.Counters, error)
+	// Forget makes the observer report the address of a record again, because the record was dropped.
+	Forget func(bpf.Record)
 	// Bindings is [detector.Detector.Bindings].
 	Bindings func(keep func(*detector.Binding) bool) []detector.Binding
 }
@@ -121,9 +123,14 @@ func (t *Table) Record(r bpf.Record) (Observation, bool) {
 	case len(t.early) < maxEarly:
 		t.early = append(t.early, r)
 	default:
-		t.dropped[droppedEarly]++
+		t.drop(r, droppedEarly)
 	}
 	return Observation{}, false
+}
+
+func (t *Table) drop(r bpf.Record, reason string) {
+	t.dropped[reason]++
+	t.Forget(r)
 }
 
 // replayEarly handles the records that came before the event about their interface, and drops those
@@ -134,7 +141,7 @@ func (t *Table) replayEarly(all []Observation) []Observation {
 	limit := time.Now().Add(-earlyFor)
 	for _, r := range waiting {
 		if !TimeOf(r.Time).After(limit) {
-			t.dropped[droppedGone]++
+			t.drop(r, droppedGone)
 		} else if o, ok := t.Record(r); ok {
 			all = append(all, o)
 		}
@@ -182,7 +189,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 			i.queue = append(i.queue, r)
 			t.Rescan(i.Generation)
 		} else {
-			t.dropped[droppedScan]++
+			t.drop(r, droppedScan)
 		}
 		return o, false
 	}
