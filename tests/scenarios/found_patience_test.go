@@ -15,6 +15,7 @@ var foundWithPatience = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "D23", Want: Found, Text: "a virtual machine forwards an address, and later takes it", Play: forwarderTakes}),
 	onOneAndMore(2, Scenario{ID: "D24", Want: Found, Text: "a virtual machine pauses for 4 s, before a conflict and in it; from when it goes on", Play: machinePauses}),
 	onOneAndMore(2, Scenario{ID: "D60", Want: Found, Text: "a virtual machine's address leaves and returns", Play: machineReturns}),
+	onOneAndMore(2, Scenario{ID: "D61", Want: Found, Text: "each of a hundred addresses of two silent pods", Play: manySilent}),
 	[]Scenario{
 		{ID: "D25", Want: Found, Nodes: 3, Text: "a third holder joins while 5% of all packets between the nodes are lost", Play: joinsUnderLoss},
 		{ID: "D26", Want: Found, Nodes: 3, Text: "all nodes gave out one range: ten addresses, three holders each", Play: oneRange},
@@ -120,6 +121,17 @@ func machineReturns(s *Stage) {
 	since := time.Now()
 	s.guests(vm, ips)
 	s.Finds(since, []*lab.Pod{pod, vm}, ips...)
+}
+
+func manySilent(s *Stage) {
+	var ips []netip.Addr
+	for n := range 50 {
+		ips = append(ips, s.Addrs(lab.Bridged, byte(100+n))...)
+	}
+	older := s.Pod("older", lab.PodOptions{Addrs: ips, Silent: true})
+	s.Sees(older, ips...)
+	newcomer := s.PodOn(s.last(), "newcomer", lab.PodOptions{Addrs: ips, Silent: true})
+	s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 }
 
 func joinsUnderLoss(s *Stage) {
