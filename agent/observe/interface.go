@@ -36,6 +36,8 @@ type Interface struct {
 	// queue has records that wait for a newer scan of the netns.
 	queue   []bpf.Record
 	refused refused
+	// lostLogged is when lost addresses were logged last.
+	lostLogged time.Time
 }
 
 // VLAN returns the tags of a network on the interface, false if it is not in the network.
@@ -118,6 +120,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 		delete(t.interfaces, ref)
 		return nil, []Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}
 	}
+	var before netns.View
 	if i == nil {
 		i = &Interface{
 			Interface: next, Ref: ref, Holder: t.holderID(next),
@@ -125,6 +128,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 		}
 		t.interfaces[ref] = i
 	} else {
+		before = i.View
 		all = t.change(i, next, now)
 	}
 	if next.Seen {
@@ -132,6 +136,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			i.Pod = pod
 		}
 	}
+	t.logLost(i, &before, now)
 	waiting := i.queue
 	i.queue = nil
 	for _, r := range waiting {

@@ -71,6 +71,7 @@ type Table struct {
 	host       hostAddresses
 	unobserved []links.Interface
 	floods     floods
+	lostLines  *rate.Limiter
 	dropped    map[string]uint64
 }
 
@@ -80,6 +81,7 @@ func New(opts Options) *Table {
 		Options:    opts,
 		interfaces: make(map[detector.Interface]*Interface),
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
+		lostLines:  newLostLines(),
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
 	}
 }
