@@ -155,6 +155,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
 		events:   a.watcher.Events(), pods: a.pods, store: a.store, cluster: a.cluster,
 		operations: make(chan func()), stopped: make(chan struct{}),
+		forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget},
 	}
 	limits := c.Limits()
 	l.prober = probe.New(probe.Options{
@@ -166,6 +167,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
 		MAC: [6]byte(probe.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
 		Pod: a.podName, HostEnd: a.pods.HostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
+		Forget: func(r bpf.Record) { l.forgetting.add(r.Address()) },
 	})
 	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
 	l.report = report.New(a.reportOptions(l))

@@ -33,6 +33,7 @@ type loop struct {
 	store   *state.Store
 	cluster Cluster // nil for an agent alone
 
+	forgetting forgetting
 	operations chan func()
 	stopped    chan struct{}
 	saveAt     time.Time // zero: everything is saved
@@ -49,8 +50,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		l.peer.Publish()
-		l.act()
+		l.turn()
 		timer.Reset(time.Until(l.next()))
 		select {
 		case <-ctx.Done():
@@ -75,6 +75,13 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 			l.tick(time.Now())
 		}
 	}
+}
+
+// turn carries out what the last events require. Call it after each event.
+func (l *loop) turn() {
+	l.peer.Publish()
+	l.act()
+	l.forgetting.run()
 }
 
 // next returns when tick has something to do.
@@ -183,7 +190,7 @@ func (l *loop) act() {
 		case peer.Probe:
 			l.probe(a, time.Now())
 		case peer.Ended:
-			l.reprobe(a, time.Now())
+			l.ended(a, time.Now())
 		default:
 			peer.Send(a, l.cluster)
 		}
@@ -237,17 +244,6 @@ func (l *loop) probeHost(a peer.Probe, now time.Time) {
 	l.peer.Probed(a, peer.Refusal{}, now)
 	if o, ok := l.table.FindHost(list, a.Key, time.Now()); ok {
 		l.observed(&o, time.Now())
-	}
-}
-
-// reprobe probes an address whose binding has ended, if the pod still has it configured.
-func (l *loop) reprobe(a peer.Ended, now time.Time) {
-	for _, i := range l.table.Of(a.Holder) {
-		for key, vlan := range l.table.Configured(i) {
-			if key == a.Key {
-				l.prober.Reprobe(i.Ref, key, vlan, now)
-			}
-		}
 	}
 }
 

@@ -55,6 +55,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		detector: detector.New(detector.Options{Node: "n/b"}),
 		pods:     resolver, store: store,
 		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {},
+		forgetting: forgetting{log: log, forget: func([]bpf.Address) error { return nil }},
 	}
 	probes := new(probeCounter)
 	c := parsed(t, text)
@@ -69,6 +70,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		HostEnd:  func(string) (pods.Change, bool) { return pods.Change{}, false },
 		Leads:    func(*links.Interface, netip.Addr) bool { return false },
 		Rescan:   func(uint32) {},
+		Forget:   func(r bpf.Record) { l.forgetting.add(r.Address()) },
 		Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
 	})
 	l.peer = peer.New(peer.Options{Node: "n/b", Detector: l.detector, Alone: true})
@@ -98,12 +100,6 @@ func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *obser
 	l.update(links.Event{Kind: links.Added, Interface: link}, time.Now())
 	l.turn()
 	return l.table.Interface(detector.Interface{Ifindex: uint32(index), Generation: uint32(index)})
-}
-
-// turn is what the loop does after each event.
-func (l *loop) turn() {
-	l.peer.Publish()
-	l.act()
 }
 
 // packet is a packet of a pod.

@@ -16,15 +16,21 @@ type Observer struct {
 	collection *ebpf.Collection
 	program    *ebpf.Program
 	interfaces *ebpf.Map
+	addresses  *ebpf.Map
 
 	readMu sync.Mutex // held while Read waits
 	ring   *ringbuf.Reader
 	raw    ringbuf.Record
 
 	mu       sync.Mutex
-	epoch    uint32
 	attached map[int]*Attachment
 	closed   bool
+
+	// tableMu is locked after mu. It is not held while the kernel attaches or detaches, so that Forget
+	// does not wait for that.
+	tableMu  sync.Mutex
+	epoch    uint32
+	unloaded bool
 }
 
 // Load loads the program into the kernel. The error is one line that says what is missing: a capability
@@ -68,6 +74,7 @@ func Load(opts Options) (*Observer, error) {
 		collection: collection,
 		program:    collection.Programs[name],
 		interfaces: collection.Maps["interfaces"],
+		addresses:  collection.Maps["addresses"],
 		ring:       ring,
 		attached:   make(map[int]*Attachment),
 	}, nil
@@ -135,12 +142,22 @@ func (o *Observer) Close() error {
 	if err := o.ring.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		errs = append(errs, fmt.Errorf("close the ring of records: %w", err))
 	}
+	o.tableMu.Lock()
+	defer o.tableMu.Unlock()
+	o.unloaded = true
 	o.collection.Close()
 	return errors.Join(errs...)
 }
 
-// nextEpoch invalidates the cache in the kernel. The caller holds mu.
+// nextEpoch invalidates the cache in the kernel.
 func (o *Observer) nextEpoch() error {
+	o.tableMu.Lock()
+	defer o.tableMu.Unlock()
+	return o.renewEpoch()
+}
+
+// renewEpoch does the work of nextEpoch. The caller holds tableMu.
+func (o *Observer) renewEpoch() error {
 	o.epoch++
 	if err := o.collection.Variables["epoch"].Set(o.epoch); err != nil {
 		return fmt.Errorf("renew the epoch of the address cache: %w", err)

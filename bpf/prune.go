@@ -30,12 +30,11 @@ func (o *Observer) Prune() (removed int, err error) {
 	if o.closed {
 		return 0, fmt.Errorf("prune the addresses: %w", os.ErrClosed)
 	}
-	addresses := o.collection.Maps["addresses"]
 	keys, values := make([]address, batch), make([]known, batch)
 	var stale []address
 	var cursor ebpf.MapBatchCursor
-	for seen := 0; seen < 2*int(addresses.MaxEntries())+batch; {
-		n, err := addresses.BatchLookup(&cursor, keys, values, nil)
+	for seen := 0; seen < 2*int(o.addresses.MaxEntries())+batch; {
+		n, err := o.addresses.BatchLookup(&cursor, keys, values, nil)
 		for i := range keys[:n] {
 			attachment := o.attached[keys[i].ifindex()]
 			if attachment == nil || attachment.generation != keys[i].generation() {
@@ -51,7 +50,7 @@ func (o *Observer) Prune() (removed int, err error) {
 	}
 	for i := range stale {
 		// The kernel may have replaced it.
-		if err := addresses.Delete(&stale[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := o.addresses.Delete(&stale[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return removed, fmt.Errorf("remove an address: %w", err)
 		}
 		removed++

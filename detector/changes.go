@@ -19,10 +19,19 @@ type Change struct {
 	OtherNodes []string
 }
 
-// changes has the bindings that differ from what TakeChanges returned last.
+// Ended says that a local binding ended, or does not count any more, and what was seen on Interface is
+// forgotten. A holder that was seen on several interfaces has one for each of them.
+type Ended struct {
+	Key       Key
+	Holder    HolderID
+	Interface Interface
+}
+
+// changes has what the caller has not taken yet.
 type changes struct {
-	list list.List              // of *binding
-	gone map[bindingID]*binding // the bindings in list that are not in the table any more
+	list  list.List              // of *binding that differ from what TakeChanges returned last
+	gone  map[bindingID]*binding // the bindings in list that are not in the table any more
+	ended []Ended
 }
 
 // bindingID identifies a binding, which may be gone.
@@ -77,6 +86,21 @@ func (d *Detector) TakeChanges() []Change {
 	d.changes.list.Init()
 	clear(d.changes.gone)
 	return list
+}
+
+// TakeEnded returns which bindings have ended since the last call, also those that never counted and those
+// that have begun again. The caller must make sure that the next packet of each makes a sighting.
+func (d *Detector) TakeEnded() []Ended {
+	ended := d.changes.ended
+	d.changes.ended = nil
+	return ended
+}
+
+// noteEnded records that a binding is forgotten on one interface.
+func (d *Detector) noteEnded(b *binding, i Interface) {
+	if !b.remote {
+		d.changes.ended = append(d.changes.ended, Ended{b.entry.key, b.holder.ID, i})
+	}
 }
 
 // Occurrences returns how many resolved conflicts of a key this node knows of.

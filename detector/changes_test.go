@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (w *world) take() []string {
 		}
 		list = append(list, line)
 	}
-	if err := w.checkLeases(); err != nil {
+	if err := errors.Join(w.checkLeases(), w.forget()); err != nil {
 		w.t.Error(err)
 	}
 	return list
@@ -79,6 +80,46 @@ func (w *world) checkLeases() error {
 		}
 	}
 	return nil
+}
+
+// TestTakeEnded: a binding that ends is returned with each of its interfaces, whether it counted or not.
+func TestTakeEnded(t *testing.T) {
+	for _, test := range []struct {
+		name, script string
+		want         []string
+	}{
+		{"it lives", "0s a announces\n1s a sends", nil},
+		{"it leaves", "0s a announces\n1s a loses", []string{"a 1"}},
+		{"its interface is gone", "0s a announces\n1s a gone", []string{"a 1"}},
+		{"it never counted", "0s a forwards\n1s a loses", []string{"a 1"}},
+		{"its address is shared", "0s agent shares\n0s a announces\n1s a loses", []string{"a 2"}},
+		{"it comes and goes", "0s a announces\n0s a loses\n0s a announces", []string{"a 1"}},
+		{"it expires", "0s a mute\n0s a announces\n301s a mute", []string{"a 1"}},
+		{"two interfaces", "0s a announces\n1s a changes-interface\n1s a announces\n2s a loses", []string{"a 1", "a 101"}},
+		{"one interface of two", "0s a announces\n1s a changes-interface\n1s a announces\n2s a gone", []string{"a 101"}},
+		{"it does not answer", "0s a announces\n0s b mute\n0s b announces\n2s a announces", []string{"b 2"}},
+		{"it forwards only", "0s a announces\n0s b mute\n0s b spoofs\n2s a announces", []string{"b 2"}},
+		{"it is on another node", "0s a announces\n0s b@n2 announces\n1s b@n2 loses", nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, Options{Node: "n1"})
+			w.play(test.script, 0)
+			var got []string
+			for _, e := range w.d.TakeEnded() {
+				got = append(got, fmt.Sprintf("%s %d", w.byID(e.Holder).name, e.Interface.Ifindex))
+				if e.Key != (Key{"default", defaultIP}) {
+					t.Errorf("ended %+v", e)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if again := w.d.TakeEnded(); again != nil {
+				t.Errorf("returned again: %+v", again)
+			}
+		})
+	}
 }
 
 func TestTakeChanges(t *testing.T) {

@@ -106,6 +106,11 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		}
 		b.check, b.counted = nil, time.Time{}
 	}
+	if ev == 0 || was >= Data && ev < Data {
+		for i := range b.sources {
+			d.noteEnded(b, b.sources[i].iface)
+		}
+	}
 	b.evidence = ev
 	if b.remote {
 		d.remotes[was]--

@@ -152,6 +152,7 @@ func (d *Detector) addSource(b *binding, h *Holder) *source {
 }
 
 func (d *Detector) dropSource(b *binding, i Interface) {
+	d.noteEnded(b, i)
 	b.sources = slices.DeleteFunc(b.sources, func(s source) bool { return s.iface == i })
 	dropFrom(d.ifaces, i, b)
 }

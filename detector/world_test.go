@@ -66,6 +66,13 @@ type world struct {
 	events      []Event
 	probeRemote func(Probe)         // when set, probes remote holders
 	leases      map[bindingID]lease // what TakeChanges returned
+	remembered  map[recorded]bool   // what the observer does not report again for a while
+}
+
+// recorded is an address that the observer has reported.
+type recorded struct {
+	key   Key
+	iface Interface
 }
 
 type actor struct {
@@ -253,6 +260,7 @@ func (w *world) restart() {
 	w.t.Helper()
 	left := w.d.Snapshot()
 	w.d, w.pending, w.born, w.leases = New(w.d.opts), nil, w.now, nil
+	w.remembered = nil
 	w.d.SetShared(func(k Key) bool { return w.shared[k] }, w.now)
 	fx, dropped := w.d.Restore(left, w.now)
 	if dropped != 0 {
@@ -272,6 +280,28 @@ func (w *world) observe(s Sighting) {
 		w.proof.record(s)
 	}
 	w.apply(w.d.Observe(s, w.now))
+	b := w.d.entries[s.Key].find(s.Holder.ID)
+	if b == nil || b.remote || b.source(s.Holder.Interface) == nil {
+		return // of another node, refused, or ended at once
+	}
+	if w.remembered == nil {
+		w.remembered = map[recorded]bool{}
+	}
+	w.remembered[recorded{s.Key, s.Holder.Interface}] = true
+}
+
+// forget makes the observer forget the bindings that have ended. It returns an error if the observer still
+// remembers an address that the detector does not know: it would not report it.
+func (w *world) forget() error {
+	for _, e := range w.d.TakeEnded() {
+		delete(w.remembered, recorded{e.Key, e.Interface})
+	}
+	for r := range w.remembered {
+		if !slices.ContainsFunc(w.d.ifaces[r.iface], func(b *binding) bool { return b.entry.key == r.key }) {
+			return fmt.Errorf("the observer remembers %v on %v, the detector does not", r.key, r.iface)
+		}
+	}
+	return nil
 }
 
 func (w *world) apply(fx Effects) {

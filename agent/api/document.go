@@ -198,7 +198,8 @@ type Configured struct {
 	// Device is the kind of the device in the pod that has the address: "peer" (the other end of the
 	// interface), "loopback" or "elsewhere". The pod is a holder only by an address on the first two.
 	Device     string `json:"device"`
-	Settled    bool   `json:"settled"`             // duplicate address detection has ended
+	Settled    bool   `json:"settled"`             // duplicate address detection has ended, and the address is in use
+	Lost       bool   `json:"lost,omitzero"`       // duplicate address detection failed: another holder has the address
 	Unanswered int    `json:"unanswered,omitzero"` // unanswered probes, if the address was never observed
 }
 
@@ -260,6 +261,10 @@ type Status struct {
 	Pending         int               `json:"recordsPending"` // records that wait for their interface to be scanned
 	NetlinkOverruns int               `json:"netlinkOverruns"`
 	HostAddresses   []string          `json:"hostAddresses"`
+	// DADFailedAddresses counts the addresses of pods whose IPv6 duplicate address detection failed: another
+	// holder on the link has the address, and the pod's kernel does not use it. DADFailed lists up to 100.
+	DADFailedAddresses int         `json:"dadFailedAddresses"`
+	DADFailed          []DADFailed `json:"dadFailed,omitzero"`
 
 	Config   ConfigStatus    `json:"config"`
 	State    StateStatus     `json:"state"`
@@ -267,6 +272,15 @@ type Status struct {
 	Metrics  string          `json:"metrics,omitzero"`  // address of /metrics, empty if disabled
 	Networks []NetworkStatus `json:"networks,omitzero"` // those in the configuration
 	Cluster  ClusterStatus   `json:"cluster"`
+}
+
+// DADFailed is an address of a pod whose IPv6 duplicate address detection failed.
+type DADFailed struct {
+	Network   string `json:"network"`
+	IP        string `json:"ip"`
+	Interface string `json:"interface"`
+	Netns     string `json:"netns"`
+	Pod       *Pod   `json:"pod,omitzero"`
 }
 
 // ConfigStatus describes the configuration file. Error is what is wrong with the file now; the previous

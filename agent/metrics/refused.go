@@ -92,6 +92,7 @@ func (r *refusedCounters) update(stats InterfaceStats) (own map[refusedLabels]co
 // export exports the interfaces by state and their refused packets.
 func (r *refusedCounters) export(s InterfaceStats, out *series) {
 	addByLabel(out, interfaces, s.States, interfaceStates...)
+	out.add(dadFailed, float64(s.DADFailed))
 	exported := r.update(s)
 	if r.others.sum() > 0 {
 		exported[refusedLabels{}] = exported[refusedLabels{}].plus(r.others)

@@ -73,7 +73,7 @@ func rich() Sources {
 		Version: "v1.2.3", Node: "n1", BootID: "3f0c", Attach: "tcx",
 		Detector: answering(richDetector()),
 		Interfaces: answering(InterfaceStats{
-			States: map[string]int{"attached": 22, "shadowed": 1, "unseen netns": 2, "half asleep": 1},
+			States: map[string]int{"attached": 22, "shadowed": 1, "unseen netns": 2, "half asleep": 1}, DADFailed: 2,
 			Observed: append(refusing(21), InterfaceRefusals{
 				Generation: 900, Name: "veth-loud", Netns: "cni-loud",
 				Pod:     detector.Pod{Namespace: "lab", Name: "sprayer"},

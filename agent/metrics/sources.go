@@ -38,6 +38,8 @@ type DetectorStats struct {
 type InterfaceStats struct {
 	// States counts interfaces by state, as in the status document.
 	States map[string]int
+	// DADFailed counts addresses of pods whose IPv6 duplicate address detection failed.
+	DADFailed int
 	// Observed are the interfaces that the program is attached to.
 	Observed []InterfaceRefusals
 	// Gone is the sum for interfaces that are no longer in Observed, since the agent's start. It includes

@@ -44,6 +44,8 @@ type Interface struct {
 	// queue has records that wait for a newer scan of the netns.
 	queue   []bpf.Record
 	refused refused
+	// lostLogged is when lost addresses were logged last.
+	lostLogged time.Time
 }
 
 // VLAN returns the tags of a network on the interface, false if it is not in the network.
@@ -126,6 +128,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 		delete(t.interfaces, ref)
 		return nil, t.settle([]Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}, now)
 	}
+	var before netns.View
 	if i == nil {
 		i = &Interface{
 			Interface: next, Ref: ref, Holder: t.holderID(next),
@@ -135,6 +138,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 		t.setOrigin(i)
 		i.base = baseNetwork(i)
 	} else {
+		before = i.View
 		all = t.change(i, next, now)
 	}
 	if i.Pod.Pod == (detector.Pod{}) {
@@ -150,6 +154,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	}
 	all = t.settle(all, now)
 	t.logChange(i)
+	t.logLost(i, &before, now)
 	waiting := i.queue
 	i.queue = nil
 	for _, r := range waiting {
@@ -167,6 +172,10 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	if i.Holder != holder {
 		all = append(all, Observation{Kind: Gone, Interface: i.Ref, Reason: "the identity of its netns has changed"})
 		i.Pod = pods.Change{}
+		for _, r := range i.queue { // packets of the previous netns
+			t.drop(r, droppedGone)
+		}
+		i.queue = nil
 	} else {
 		all = t.withdrawLost(i, next)
 	}
@@ -289,13 +298,25 @@ func (t *Table) Configured(i *Interface) iter.Seq2[detector.Key, bpf.VLAN] {
 	return t.keys(i, i.configured())
 }
 
+// Configures returns the tags of a key that is among those of Configured.
+func (t *Table) Configures(i *Interface, key detector.Key) (bpf.VLAN, bool) {
+	for a := range i.configured() {
+		if a.IP == key.IP && t.key(i, a) == key {
+			return vlanOf(a), true
+		}
+	}
+	return bpf.VLAN{}, false
+}
+
 // Left returns the addresses that the last change removed from a pod without other addresses. A process
 // may have taken them over from the kernel, as gVisor does.
-func (t *Table) Left(i *Interface) iter.Seq2[detector.Key, bpf.VLAN] { return t.keys(i, i.left) }
+func (t *Table) Left(i *Interface) iter.Seq2[detector.Key, bpf.VLAN] {
+	return t.keys(i, slices.Values(i.left))
+}
 
-func (t *Table) keys(i *Interface, addresses []netns.Address) iter.Seq2[detector.Key, bpf.VLAN] {
+func (t *Table) keys(i *Interface, addresses iter.Seq[netns.Address]) iter.Seq2[detector.Key, bpf.VLAN] {
 	return func(yield func(detector.Key, bpf.VLAN) bool) {
-		for _, a := range addresses {
+		for a := range addresses {
 			key := t.key(i, a)
 			i.addVLAN(key.Network, vlanOf(a))
 			if !yield(key, vlanOf(a)) {
@@ -305,29 +326,30 @@ func (t *Table) keys(i *Interface, addresses []netns.Address) iter.Seq2[detector
 	}
 }
 
-func (i *Interface) configured() (all []netns.Address) {
-	if !i.Seen {
-		return nil
-	}
-	// Addresses on lo count only if there are no others: many pods lawfully have the address of a
-	// service there.
-	unnumbered := i.Primary() && i.View.Unnumbered()
-	for _, a := range i.View.Addresses {
-		if a.Valid && (a.Where == netns.OnPeer || unnumbered) {
-			all = append(all, a)
+func (i *Interface) configured() iter.Seq[netns.Address] {
+	return func(yield func(netns.Address) bool) {
+		if !i.Seen {
+			return
+		}
+		// Addresses on lo count only if there are no others: many pods lawfully have the address of a
+		// service there.
+		unnumbered := i.Primary() && i.View.Unnumbered()
+		for _, a := range i.View.Addresses {
+			if a.Valid && (a.Where == netns.OnPeer || unnumbered) && !yield(a) {
+				return
+			}
+		}
+		if !i.Primary() || i.View.Covers(0, 0) {
+			return
+		}
+		// If a virtual machine has the addresses, the netns has none, but the runtime may know those of
+		// eth0.
+		for _, ip := range i.Pod.IPs {
+			if ip.IsGlobalUnicast() && !i.View.Lists(ip) && !yield(netns.Address{IP: ip}) {
+				return
+			}
 		}
 	}
-	if !i.Primary() || i.View.Covers(0, 0) {
-		return all
-	}
-	// If a virtual machine has the addresses, the netns has none, but the runtime may know those of
-	// eth0.
-	for _, ip := range i.Pod.IPs {
-		if ip.IsGlobalUnicast() && !i.View.Lists(ip) {
-			all = append(all, netns.Address{IP: ip})
-		}
-	}
-	return all
 }
 
 // Listed is an address that the kernel of a pod lists.

@@ -58,6 +58,8 @@ type Options struct {
 	Rescan func(generation uint32)
 	// Counters reads the counters of an interface. It fails if the program is not attached now.
 	Counters func(ifindex int) (bpf.Counters, error)
+	// Forget makes the observer report the address of a record again, because the record was dropped.
+	Forget func(bpf.Record)
 	// Bindings is [detector.Detector.Bindings].
 	Bindings func(keep func(*detector.Binding) bool) []detector.Binding
 }
@@ -76,6 +78,7 @@ type Table struct {
 	host       hostAddresses
 	unobserved []links.Interface
 	floods     floods
+	lostLines  *rate.Limiter
 	dropped    map[string]uint64
 }
 
@@ -87,6 +90,7 @@ func New(opts Options) *Table {
 		origins:    make(map[HostEnd]*Origin),
 		rolesAt:    time.Now().Add(time.Minute),
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
+		lostLines:  newLostLines(),
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
 	}
 }
@@ -130,9 +134,14 @@ func (t *Table) Record(r bpf.Record) (Observation, bool) {
 	case len(t.early) < maxEarly:
 		t.early = append(t.early, r)
 	default:
-		t.dropped[droppedEarly]++
+		t.drop(r, droppedEarly)
 	}
 	return Observation{}, false
+}
+
+func (t *Table) drop(r bpf.Record, reason string) {
+	t.dropped[reason]++
+	t.Forget(r)
 }
 
 // replayEarly handles the records that came before the event about their interface, and drops those
@@ -143,7 +152,7 @@ func (t *Table) replayEarly(all []Observation) []Observation {
 	limit := time.Now().Add(-earlyFor)
 	for _, r := range waiting {
 		if !TimeOf(r.Time).After(limit) {
-			t.dropped[droppedGone]++
+			t.drop(r, droppedGone)
 		} else if o, ok := t.Record(r); ok {
 			all = append(all, o)
 		}
@@ -196,7 +205,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 			i.queue = append(i.queue, r)
 			t.Rescan(i.Generation)
 		} else {
-			t.dropped[droppedScan]++
+			t.drop(r, droppedScan)
 		}
 		return o, false
 	}

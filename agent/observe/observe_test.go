@@ -33,6 +33,8 @@ type harness struct {
 	leads    map[string]netip.Addr // the addresses that the node's routes lead to by an interface
 	rescans  []uint32
 	counters map[int]bpf.Counters
+	// forgotten are the records whose addresses the observer must report again.
+	forgotten []bpf.Record
 }
 
 func newHarness(t *testing.T, text string) *harness {
@@ -58,6 +60,7 @@ func newHarness(t *testing.T, text string) *harness {
 		Leads:    func(i *links.Interface, ip netip.Addr) bool { return w.leads[i.Name] == ip },
 		Rescan:   func(generation uint32) { w.rescans = append(w.rescans, generation) },
 		Counters: func(index int) (bpf.Counters, error) { return w.counters[index], nil },
+		Forget:   func(r bpf.Record) { w.forgotten = append(w.forgotten, r) },
 		Bindings: func(keep func(*detector.Binding) bool) (kept []detector.Binding) {
 			for _, b := range w.bindings {
 				if keep(&b) {
@@ -191,8 +194,30 @@ func TestEarlyRecords(t *testing.T) {
 	for range maxEarly + 5 {
 		w.Record(bpf.Record{Ifindex: 99, Kind: bpf.Data, IP: netip.MustParseAddr("10.0.0.5")})
 	}
-	if w.Pending() != maxEarly || w.Dropped()[droppedEarly] != 5 {
-		t.Errorf("%d records wait, dropped %v", w.Pending(), w.Dropped())
+	if w.Pending() != maxEarly || w.Dropped()[droppedEarly] != 5 || len(w.forgotten) != 1+5 {
+		t.Errorf("%d records wait, dropped %v, forgotten %d", w.Pending(), w.Dropped(), len(w.forgotten))
+	}
+}
+
+// TestRecordsThatWait: the records that wait for a scan are limited. If the scan finds another netns, they are
+// dropped, because they are the packets of the previous one. What is dropped has to be reported again.
+func TestRecordsThatWait(t *testing.T) {
+	w := newHarness(t, "")
+	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
+	for range maxQueue + 3 {
+		w.Record(i.packet(bpf.Data, "10.0.0.6", time.Now()))
+	}
+	if w.Pending() != maxQueue || w.Dropped()[droppedScan] != 3 || len(w.forgotten) != 3 {
+		t.Fatalf("%d records wait, dropped %v, forgotten %d", w.Pending(), w.Dropped(), len(w.forgotten))
+	}
+	all := w.change(i, func(l *links.Interface) {
+		l.View = netns.View{Cookie: 8, Peer: "eth0", Taken: time.Now().Add(time.Hour)}
+	})
+	if len(all) != 1 || all[0].Kind != Gone {
+		t.Errorf("observations %+v, want the end of the previous netns alone", all)
+	}
+	if w.Pending() != 0 || w.Dropped()[droppedGone] != maxQueue || len(w.forgotten) != 3+maxQueue {
+		t.Errorf("%d records wait, dropped %v, forgotten %d", w.Pending(), w.Dropped(), len(w.forgotten))
 	}
 }
 

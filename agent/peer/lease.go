@@ -36,11 +36,11 @@ func (p *Peer) Configure(spansCluster func(network string) bool, now time.Time) 
 // Publish leases the bindings of this node that have changed since the last call, and withdraws those
 // that have ended. Call it after each event.
 func (p *Peer) Publish() {
+	if ended := p.Detector.TakeEnded(); len(ended) > 0 {
+		p.add(Ended(ended))
+	}
 	for _, change := range p.Detector.TakeChanges() {
 		b := change.Binding
-		if change.Ended {
-			p.add(Ended{b.Key, b.Holder.ID})
-		}
 		switch {
 		case p.Alone:
 		case change.Ended:

@@ -52,11 +52,9 @@ type (
 		ForOther bool
 		request  *request
 	}
-	// Ended says that a local binding ended; the holder may be probed again.
-	Ended struct {
-		Key    detector.Key
-		Holder detector.HolderID
-	}
+	// Ended are local bindings that ended: the observer must forget them, and their holders may be probed
+	// again.
+	Ended []detector.Ended
 	// Withdraw ends a lease.
 	Withdraw struct {
 		Key    detector.Key

@@ -70,7 +70,9 @@ func (w *harness) run() {
 		case Withdraw:
 			w.withdrawn, w.others = append(w.withdrawn, a.Key), append(w.others, a.Others...)
 		case Ended:
-			w.ended = append(w.ended, a.Key)
+			for _, e := range a {
+				w.ended = append(w.ended, e.Key)
+			}
 		case ProbeRemote:
 			w.requested = append(w.requested, a.Probe)
 		case Reply:

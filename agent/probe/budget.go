@@ -31,14 +31,16 @@ func (b *Budget) Set(verifyPerSecond, refreshPerSecond int) {
 	b.refresh.SetBurst(refreshPerSecond)
 }
 
-// Allow takes one probe from the budget and reports whether there was one. A quarter of the
-// verification budget is reserved for this node's own suspicions; probes for other nodes leave it.
-func (b *Budget) Allow(purpose detector.Purpose, forOther bool, now time.Time) bool {
-	if purpose != detector.Verify {
-		return b.refresh.AllowN(now, 1)
+// Allow takes one probe from the budget and reports whether there was one. A quarter of each budget is
+// reserved: for this node's own suspicions, and for the addresses that have a binding. Probes that yield leave
+// it; they are for other nodes, or for addresses without a binding.
+func (b *Budget) Allow(purpose detector.Purpose, yields bool, now time.Time) bool {
+	limit := b.refresh
+	if purpose == detector.Verify {
+		limit = b.verify
 	}
-	if forOther && b.verify.TokensAt(now) < float64(b.verify.Burst())/4 {
+	if yields && limit.TokensAt(now) < float64(limit.Burst())/4 {
 		return false
 	}
-	return b.verify.AllowN(now, 1)
+	return limit.AllowN(now, 1)
 }

@@ -41,6 +41,8 @@ func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
 	for _, listed := range i.Link.View.Addresses {
 		switch {
 		case listed.IP != a.ip:
+		case listed.Lost:
+			return Refusal{Reason: "duplicate address detection failed in the pod", Until: now.Add(time.Second)}
 		case !listed.Valid:
 			return Refusal{Reason: "duplicate address detection runs in the pod", Until: now.Add(time.Second)}
 		case i.Link.View.Taken.After(i.tentative[a]):

@@ -8,8 +8,9 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxPending limits the silent addresses that are probed on one interface.
-const maxPending = 64
+// maxRemoved limits the pending probes of removed addresses on one interface. Those of configured addresses
+// need no limit, because the list of a netns has one.
+const maxRemoved = 1024
 
 // pauses are the waits between the first probes of a configured address, which may not be up yet.
 // Then there is one probe every laterPause.
@@ -24,84 +25,133 @@ const (
 
 // pending is the probe of a configured address that has no binding.
 type pending struct {
+	address
 	key   detector.Key
 	tries int
 	next  time.Time
+	slot  int
 	// removed: the address is not configured any more and is probed a few times only. A process
 	// may have taken it over from the kernel, as gVisor does.
 	removed bool
 }
+
+// Before implements [schedule.Element].
+func (p *pending) Before(o *pending) bool { return p.next.Before(o.next) }
+
+// Slot implements [schedule.Element].
+func (p *pending) Slot() *int { return &p.slot }
+
+// Before implements [schedule.Element]: by the next turn. Interfaces have their turns one after the other, so
+// that one with many pending probes does not delay those of others.
+func (i *state) Before(o *state) bool {
+	if c := i.turn.Compare(o.turn); c != 0 {
+		return c < 0
+	}
+	return i.served < o.served
+}
+
+// Slot implements [schedule.Element].
+func (i *state) Slot() *int { return &i.slot }
 
 // add makes the probe of an address pending from a time on, unless the address has a binding or a
 // pending probe. It returns the new probe, nil if there is none.
 func (p *Prober) add(i *state, key detector.Key, vlan bpf.VLAN, at time.Time) *pending {
 	a := address{key.IP, vlan}
 	probe := i.pending[a]
-	switch {
-	case !p.Solicits(key.Network) || p.Bindings.Holds(key, i.Holder):
-		delete(i.pending, a)
-	case probe != nil && probe.key == key:
-		probe.removed = false
-	case probe == nil && len(i.pending) >= maxPending:
-		p.dropped[DroppedAddresses]++
-	default:
-		i.pending[a] = &pending{key: key, next: at}
-		return i.pending[a]
+	if p.Solicits(key.Network) && !p.Bindings.Holds(key, i.Holder) {
+		if probe != nil && probe.key == key {
+			probe.removed = false
+			return nil
+		}
+		p.drop(i, probe)
+		probe = &pending{address: a, key: key}
+		i.pending[a] = probe
+		p.postpone(i, probe, at)
+		return probe
 	}
+	p.drop(i, probe)
 	return nil
 }
 
-// Next returns when [Prober.Run] has something to do, zero for never.
-func (p *Prober) Next() (next time.Time) {
-	for _, i := range p.interfaces {
-		for _, probe := range i.pending {
-			if next.IsZero() || probe.next.Before(next) {
-				next = probe.next
-			}
-		}
+// postpone sets the time of a pending probe.
+func (p *Prober) postpone(i *state, probe *pending, until time.Time) {
+	probe.next = until
+	i.due.Set(probe)
+	p.plan(i)
+}
+
+// drop removes a pending probe, which may be nil.
+func (p *Prober) drop(i *state, probe *pending) {
+	if probe != nil {
+		delete(i.pending, probe.address)
+		i.due.Remove(probe)
+		p.plan(i)
 	}
-	return next
+}
+
+// plan sets the time of an interface's next turn.
+func (p *Prober) plan(i *state) {
+	first := i.due.First()
+	if first == nil {
+		p.turns.Remove(i)
+		return
+	}
+	i.turn = later(first.next, i.notBefore)
+	p.turns.Set(i)
+}
+
+// Next returns when [Prober.Run] has something to do, zero for never.
+func (p *Prober) Next() time.Time {
+	if i := p.turns.First(); i != nil {
+		return later(i.turn, p.paused)
+	}
+	return time.Time{}
 }
 
 // Run sends the pending probes that are due.
 func (p *Prober) Run(now time.Time) {
-	for _, i := range p.interfaces {
-		for a, probe := range i.pending {
-			if probe.next.After(now) {
-				continue
-			}
-			if !p.Solicits(probe.key.Network) || p.Bindings.Holds(probe.key, i.Holder) {
-				delete(i.pending, a)
-				continue
-			}
-			p.attempt(i, a, probe, now)
-			if probe.removed && probe.tries > len(pauses) {
-				delete(i.pending, a)
-			}
+	for i := p.turns.First(); i != nil && !later(i.turn, p.paused).After(now); i = p.turns.First() {
+		probe := i.due.First()
+		if !p.Solicits(probe.key.Network) || p.Bindings.Holds(probe.key, i.Holder) {
+			p.drop(i, probe)
+			continue
+		}
+		p.attempt(i, probe, now)
+		if probe.removed && probe.tries > len(pauses) {
+			p.drop(i, probe)
 		}
 	}
 }
 
-// attempt sends one pending probe, unless it is refused, and sets the time of the next attempt.
-func (p *Prober) attempt(i *state, a address, probe *pending, now time.Time) {
-	if r := p.guard(i, a, now); r != (Refusal{}) {
-		probe.next = r.Until
+// attempt sends one pending probe, unless it is refused, and sets the time of the next attempt. Half of the
+// interface's limit is left to verification.
+func (p *Prober) attempt(i *state, probe *pending, now time.Time) {
+	if r := p.guard(i, probe.address, now); r != (Refusal{}) {
+		p.postpone(i, probe, r.Until)
 		return
 	}
-	if until := p.lostUntil(i, now); !until.IsZero() {
-		probe.next = until
+	until := p.lostUntil(i, now)
+	if until.IsZero() && i.limit.TokensAt(now) <= interfaceBurst/2 {
+		until = now.Add(budgetPause)
+	}
+	if !until.IsZero() {
+		i.notBefore = until
+		p.plan(i)
 		return
 	}
-	if !p.Budget.Allow(detector.Refresh, false, now) {
-		probe.next = now.Add(budgetPause)
+	if !p.Budget.Allow(detector.Refresh, true, now) {
+		p.paused = now.Add(budgetPause) // it is still this interface's turn
 		return
 	}
-	_ = p.send(i, a, detector.Refresh, now) // if the device is down or gone, an event follows
-	probe.next = now.Add(laterPause)
+	_ = p.send(i, probe.address, detector.Refresh, now) // if the device is down or gone, an event follows
+	next := laterPause
 	if probe.tries < len(pauses) {
-		probe.next = now.Add(pauses[probe.tries])
+		next = pauses[probe.tries]
 	}
 	probe.tries++
+	p.served++
+	i.notBefore, i.served = now, p.served
+	p.postpone(i, probe, now.Add(next))
 }
 
 // Unanswered counts the unanswered probes of a configured address.
@@ -112,4 +162,11 @@ func (p *Prober) Unanswered(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN
 		}
 	}
 	return 0
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

@@ -134,17 +134,142 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestPendingIsBounded: a pod may have any number of silent addresses.
-func TestPendingIsBounded(t *testing.T) {
+// TestEachAddressIsProbed: a pod may have any number of silent addresses up to the limit of a scan. Each is probed,
+// and neither the pod's own verification nor other pods' probes wait for that.
+func TestEachAddressIsProbed(t *testing.T) {
+	const many, others = 1024, 30
+	w := newHarness()
+	var keys []detector.Key
+	for n := range many {
+		keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})})
+	}
+	crowded := w.pod(t, 2, nil)
+	now := time.Now()
+	began := now
+	w.Expect(crowded, each(keys...), each(), now)
+	probed := make(map[netip.Addr]bool)
+	for step := 0; len(probed) < many+others; step++ {
+		if now = later(now, w.Next()); now.Sub(began) > time.Minute {
+			t.Fatalf("%d of %d addresses were probed within a minute", len(probed), many+others)
+		}
+		w.Run(now)
+		for _, target := range w.targets {
+			probed[target.IP] = true
+		}
+		w.targets = nil
+		if step < others { // the next pod comes
+			ip := netip.AddrFrom4([4]byte{10, 2, 0, byte(step)}).String()
+			pod := w.pod(t, 3+step, nil, ip)
+			came := now
+			for !probed[netip.MustParseAddr(ip)] {
+				if now = later(now, w.Next()); now.Sub(came) > 200*time.Millisecond {
+					t.Fatalf("pod %d waits for %v", step, now.Sub(came))
+				}
+				w.Run(now)
+				for _, target := range w.targets {
+					probed[target.IP] = true
+				}
+			}
+			refresh := verify(pod, ip)
+			refresh.Purpose = detector.Refresh
+			for _, s := range []detector.Probe{refresh, verify(crowded, "10.1.0.1")} {
+				if r := w.Probe(s, bpf.VLAN{}, false, now); r != (Refusal{}) {
+					t.Errorf("%v is refused: %+v", s, r)
+				}
+			}
+			w.held[key(ip)] = true
+		}
+	}
+	if took := now.Sub(began); took < 5*time.Second {
+		t.Errorf("1,024 addresses were probed within %v, above the limits", took)
+	}
+}
+
+// TestTurns: interfaces share the node's budget equally, however it is spent.
+func TestTurns(t *testing.T) {
+	const pods, rate = 6, 100 // five probes at a time: one less than there are pods
+	w := newHarness()
+	now := time.Now()
+	for pod := range pods {
+		var keys []detector.Key
+		for n := range 500 {
+			keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, byte(pod), byte(n >> 8), byte(n)})})
+		}
+		w.Expect(w.pod(t, 2+pod, nil), each(keys...), each(), now)
+	}
+	for end := now.Add(6 * time.Second); !now.After(end); now = later(now, w.Next()) {
+		w.Run(now)
+	}
+	sent := make(map[int]int)
+	for _, target := range w.targets {
+		sent[target.Ifindex]++
+	}
+	for pod := range pods {
+		if n := sent[2+pod]; n < rate*9/10 || n > rate*13/10 {
+			t.Errorf("probes by interface: %v, want about %d each", sent, rate)
+			break
+		}
+	}
+}
+
+// TestInterfaceLimitOfPending: the pending probes of one interface stay below the observer's limit for answers,
+// however large the node's budget is.
+func TestInterfaceLimitOfPending(t *testing.T) {
+	w := newHarness()
+	w.Budget.Set(1000, 10_000)
+	ref := w.pod(t, 2, nil)
+	var keys []detector.Key
+	for n := range 1000 {
+		keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})})
+	}
+	now := time.Now()
+	w.Expect(ref, each(keys...), each(), now)
+	end := now.Add(time.Second)
+	for ; !now.After(end); now = w.Next() {
+		w.Run(now)
+	}
+	if n := len(w.targets); n < interfaceBurst/2 || n > interfaceBurst/2+interfaceRate {
+		t.Errorf("%d probes within a second, want %d to %d", n, interfaceBurst/2, interfaceBurst/2+interfaceRate)
+	}
+}
+
+// TestRemovedAreBounded: a pod may remove addresses all the time.
+func TestRemovedAreBounded(t *testing.T) {
 	w := newHarness()
 	ref := w.pod(t, 2, nil)
 	var keys []detector.Key
-	for n := range maxPending + 5 {
-		keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)})})
+	for n := range maxRemoved + 5 {
+		keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})})
 	}
-	w.Expect(ref, each(keys...), each(), time.Now())
-	if n := len(w.pendingOf(ref)); n != maxPending || w.Dropped()[DroppedAddresses] != 5 {
+	w.Expect(ref, each(), each(keys...), time.Now())
+	if n := len(w.pendingOf(ref)); n != maxRemoved || w.Dropped()[DroppedAddresses] != 5 {
 		t.Errorf("%d pending, dropped %v", n, w.Dropped())
+	}
+	w.Expect(ref, each(keys[maxRemoved:]...), each(), time.Now())
+	if n := len(w.pendingOf(ref)); n != maxRemoved+5 {
+		t.Errorf("%d pending, want those of configured addresses, too", n)
+	}
+	w.Forget(ref)
+	if !w.Next().IsZero() {
+		t.Error("probes are pending on an interface that is gone")
+	}
+}
+
+// TestAnotherNetns: the attempts of one netns do not count for the next one behind the same interface.
+func TestAnotherNetns(t *testing.T) {
+	w := newHarness()
+	ref := w.pod(t, 2, nil, "10.0.0.1")
+	now := time.Now()
+	w.Run(now)
+	i := w.interfaces[ref].Interface
+	i.Holder.Netns++
+	w.Follow(i)
+	w.Expect(ref, each(key("10.0.0.1")), each(), now)
+	if p := w.pendingOf(ref)[address{ip: netip.MustParseAddr("10.0.0.1")}]; p == nil || p.tries != 0 || !p.next.Equal(now) {
+		t.Errorf("pending %+v, want it at once", p)
+	}
+	if w.SentTo(i.Holder, netip.MustParseAddr("10.0.0.1"), now.Add(time.Millisecond)) {
+		t.Error("a probe to one netns counts as one to the next")
 	}
 }
 
@@ -158,8 +283,8 @@ func TestLostNetnsIsNotProbed(t *testing.T) {
 	w.Run(now)
 	for ref, want := range map[detector.Interface]int{gone: 0, there: 1} {
 		for a, p := range w.pendingOf(ref) {
-			if p.tries != want || !p.next.After(now) {
-				t.Errorf("%v was probed %d times and is probed next in %v, want %d and later", a.ip, p.tries, p.next.Sub(now), want)
+			if turn := w.interfaces[ref].turn; p.tries != want || !turn.After(now) {
+				t.Errorf("%v was probed %d times and is probed next in %v, want %d and later", a.ip, p.tries, turn.Sub(now), want)
 			}
 		}
 	}

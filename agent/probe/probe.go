@@ -20,6 +20,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // echoWithin is how late our own probe may come back for its sender to count as a mirror. Later, a
@@ -84,6 +85,9 @@ type Interface struct {
 type Prober struct {
 	Options
 	interfaces map[detector.Interface]*state
+	turns      schedule.Schedule[*state] // the interfaces with pending probes
+	served     uint64                    // how many turns there were
+	paused     time.Time                 // pending probes wait until then for the node's budget
 	sent       map[detector.Purpose]uint64
 	dropped    map[string]uint64
 }
@@ -94,6 +98,12 @@ type state struct {
 	// tentative has the addresses that the pod itself is probing, with the time.
 	tentative map[address]time.Time
 	pending   map[address]*pending
+	due       schedule.Schedule[*pending]
+	// turn is when the next pending probe may be sent, and never before notBefore. served is the number
+	// of the last turn.
+	turn, notBefore time.Time
+	served          uint64
+	slot            int
 	// sent has the addresses that were probed, with the time.
 	sent  map[netip.Addr]time.Time
 	limit *rate.Limiter // of all probes on the interface
@@ -132,8 +142,12 @@ func (p *Prober) Follow(i Interface) {
 			limit:     rate.NewLimiter(interfaceRate, interfaceBurst),
 		}
 		p.interfaces[i.Ref] = s
-	} else if s.Link.State == links.Waiting || i.Link.Up && !s.Link.Up {
-		clear(s.pending) // the pod could not answer earlier probes
+	}
+	if s.Link != nil && (s.Holder != i.Holder || s.Link.State == links.Waiting || i.Link.Up && !s.Link.Up) {
+		for _, probe := range s.pending { // the pod did not get the earlier probes, or could not answer
+			p.drop(s, probe)
+		}
+		clear(s.sent)
 	}
 	s.Interface = i
 }
@@ -151,16 +165,27 @@ func (p *Prober) Expect(ref detector.Interface, configured, left iter.Seq2[detec
 		present[address{key.IP, vlan}] = true
 		p.add(s, key, vlan, now)
 	}
-	maps.DeleteFunc(s.pending, func(a address, probe *pending) bool { return !present[a] && !probe.removed })
+	for a, probe := range s.pending {
+		if !present[a] && !probe.removed {
+			p.drop(s, probe)
+		}
+	}
 	for key, vlan := range left {
-		if probe := p.add(s, key, vlan, now); probe != nil {
+		if len(s.pending) >= maxRemoved {
+			p.dropped[DroppedAddresses]++
+		} else if probe := p.add(s, key, vlan, now); probe != nil {
 			probe.removed = true
 		}
 	}
 }
 
 // Forget drops an interface that is gone.
-func (p *Prober) Forget(ref detector.Interface) { delete(p.interfaces, ref) }
+func (p *Prober) Forget(ref detector.Interface) {
+	if s := p.interfaces[ref]; s != nil {
+		p.turns.Remove(s)
+		delete(p.interfaces, ref)
+	}
+}
 
 // Reprobe probes a configured address whose binding has ended: frames may have been lost, or the pod
 // was frozen, and may stay silent. While announcements of the holder are suppressed, it waits.
@@ -183,8 +208,8 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	}
 	a := address{s.Key.IP, vlan}
 	delete(i.tentative, a)
-	if len(i.pending) > 0 && (s.Answer || !p.Bindings.SuppressedUntil(s.Key, i.Holder).After(s.At)) {
-		delete(i.pending, a)
+	if i.pending[a] != nil && (s.Answer || !p.Bindings.SuppressedUntil(s.Key, i.Holder).After(s.At)) {
+		p.drop(i, i.pending[a])
 	}
 }
 

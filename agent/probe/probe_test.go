@@ -122,6 +122,10 @@ func TestProbe(t *testing.T) {
 			want: "duplicate address detection runs in the pod", again: time.Second,
 		},
 		{
+			name: "its kernel has lost the address", change: func(l *links.Interface) { l.View.Addresses[0].Valid, l.View.Addresses[0].Lost = false, true },
+			want: "duplicate address detection failed in the pod", again: time.Second,
+		},
+		{
 			name: "it probes the address itself", change: func(l *links.Interface) { l.View.Addresses = nil },
 			before: func(w *harness, ref detector.Interface) {
 				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now)

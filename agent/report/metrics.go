@@ -51,6 +51,7 @@ func source[T any](r *Report, f func() T) func(context.Context) (T, error) {
 
 func (r *Report) interfaceStats() metrics.InterfaceStats {
 	stats := metrics.InterfaceStats{States: r.byState(), Gone: refused(r.Table.RefusedGone())}
+	_, stats.DADFailed = r.Table.Lost(0)
 	for i := range r.Table.All() {
 		stats.Observed = append(stats.Observed, metrics.InterfaceRefusals{
 			Generation: i.Generation, Name: i.Name, Netns: i.NetnsName(), Pod: i.Pod.Pod, Refused: refused(r.Table.Refused(i)),

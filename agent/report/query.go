@@ -238,6 +238,7 @@ func (r *Report) addLocalDetails(c *collection, ip netip.Addr) {
 			Pod:        api.NewPod(a.Interface.Pod.Pod),
 			Device:     devices[a.Where],
 			Settled:    a.Valid,
+			Lost:       a.Lost,
 			Unanswered: r.Prober.Unanswered(a.Interface.Ref, a.Key.IP, a.VLAN),
 		})
 	}

@@ -49,6 +49,9 @@ func (r *Report) summary() cluster.Summary {
 	for _, c := range r.Detector.Conflicts(false) {
 		s.Findings["conflict "+c.State.String()]++
 	}
+	if _, n := r.Table.Lost(0); n > 0 {
+		s.Findings["dad failed address"] = n
+	}
 	return s
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
+// maxDADFailed limits the addresses that the status lists: pods can have any number of them.
+const maxDADFailed = 100
+
 // Status implements [api.Backend].
 func (r *Report) Status(ctx context.Context) (api.Status, error) {
 	document := api.Status{
@@ -76,6 +79,14 @@ func (r *Report) addParts(document *api.Status) {
 	}
 	for _, ip := range r.Table.HostIPs() {
 		document.HostAddresses = append(document.HostAddresses, ip.String())
+	}
+	lost, n := r.Table.Lost(maxDADFailed)
+	document.DADFailedAddresses = n
+	for _, a := range lost {
+		document.DADFailed = append(document.DADFailed, api.DADFailed{
+			Network: a.Key.Network, IP: a.Key.IP.String(), Interface: a.Interface.Name, Netns: a.Interface.NetnsName(),
+			Pod: api.NewPod(a.Interface.Pod.Pod),
+		})
 	}
 	counts := r.Detector.Counts()
 	for evidence, n := range counts.Bindings {

@@ -81,7 +81,10 @@ func printConfigured(out io.Writer, e api.Explanation) {
 			"loopback":  "on a loopback device behind " + c.Interface,
 			"elsewhere": "on another device behind " + c.Interface + ", which does not make it a holder",
 		}[c.Device]
-		if !c.Settled {
+		switch {
+		case c.Lost:
+			text += ", lost to another holder: its duplicate address detection failed"
+		case !c.Settled:
 			text += ", still tentative"
 		}
 		if c.Unanswered > 0 {

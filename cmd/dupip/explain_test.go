@@ -26,8 +26,11 @@ func TestPrintExplanation(t *testing.T) {
 					{At: ago(19 * time.Second), Kind: "conflict", Node: "n1", Text: "confirmed: 2 live holders answered both rounds 1.0 s apart"},
 				},
 			}},
-			Configured: []api.Configured{{Interface: "vethweb-0", Netns: "cni-web-0", Pod: near.Pod, Device: "peer", Settled: true}},
-			Coverage:   api.Coverage{Asked: 4, Missing: []string{"n4"}, Partial: true},
+			Configured: []api.Configured{
+				{Interface: "vethweb-0", Netns: "cni-web-0", Pod: near.Pod, Device: "peer", Settled: true},
+				{Interface: "veth2", Netns: "cni-2", Device: "peer", Lost: true},
+			},
+			Coverage: api.Coverage{Asked: 4, Missing: []string{"n4"}, Partial: true},
 		}
 		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, `
 10.0.0.1 in network default on nodes n1, n2
@@ -54,6 +57,8 @@ What happened:
 
 Configured on node n1, as the kernel lists it:
   shop/web-0: on the pod's end of vethweb-0
+  cni-2: on the pod's end of veth2, lost to another holder: its duplicate
+    address detection failed
 
 1 of 4 nodes did not answer: n4; their stories are missing.
 `)

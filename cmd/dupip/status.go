@@ -32,6 +32,9 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	line("Interfaces", "%s", counts(s.ByState))
 	line("Bindings", "%s", counts(s.Bindings))
 	line("Conflicts", "%s; %d resolved, %d suspicions faded", counts(s.Conflicts), s.Resolved, s.Faded)
+	if s.DADFailedAddresses > 0 {
+		line("DAD failed", "%s", dadFailedText(s, wide))
+	}
 	if suppressed := counts(s.Suppressed); suppressed != none {
 		line("Suppressed", "%s", suppressed)
 	}
@@ -102,6 +105,26 @@ func changeText(i api.InterfaceStatus) string {
 		text += " was moved into another network namespace"
 	}
 	return text
+}
+
+// dadFailedText names the addresses that pods' kernels have lost; the first three if not wide.
+func dadFailedText(s api.Status, wide bool) string {
+	addresses := "addresses"
+	if s.DADFailedAddresses == 1 {
+		addresses = "address"
+	}
+	listed := s.DADFailed
+	if !wide {
+		listed = listed[:min(len(listed), 3)]
+	}
+	var names []string
+	for _, a := range listed {
+		names = append(names, fmt.Sprintf("%s (%s)", a.IP, cmp.Or(podName(a.Pod), a.Netns, a.Interface)))
+	}
+	if more := s.DADFailedAddresses - len(listed); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("%d %s: %s", s.DADFailedAddresses, addresses, strings.Join(names, ", "))
 }
 
 func gossipText(c api.ClusterStatus) string {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -16,6 +17,14 @@ type status struct {
 	Dropped    map[string]uint64 `json:"dropped"`
 	Pending    int               `json:"recordsPending"`
 	Resyncs    int               `json:"netlinkOverruns"`
+
+	DADFailedCount int `json:"dadFailedAddresses"`
+	DADFailed      []struct {
+		Network   string
+		IP        netip.Addr
+		Interface string
+		Netns     string
+	} `json:"dadFailed"`
 }
 
 type interfaceStatus struct{ Name, State, Reason, Netns string }

@@ -13,7 +13,9 @@ import (
 // packets were lost, and duplicates in any number of an address and of addresses.
 var foundWithPatience = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "D23", Want: Found, Text: "a virtual machine forwards an address, and later takes it", Play: forwarderTakes}),
-	onOneAndMore(2, Scenario{ID: "D24", Want: Found, Text: "a virtual machine pauses for 4 s, in a conflict and before it", Play: machinePauses}),
+	onOneAndMore(2, Scenario{ID: "D24", Want: Found, Text: "a virtual machine pauses for 4 s, before a conflict and in it; from when it goes on", Play: machinePauses}),
+	onOneAndMore(2, Scenario{ID: "D60", Want: Found, Text: "a virtual machine's address leaves and returns", Play: machineReturns}),
+	onOneAndMore(2, Scenario{ID: "D61", Want: Found, Text: "each of a hundred addresses of two silent pods", Play: manySilent}),
 	[]Scenario{
 		{ID: "D25", Want: Found, Nodes: 3, Text: "a third holder joins while 5% of all packets between the nodes are lost", Play: joinsUnderLoss},
 		{ID: "D26", Want: Found, Nodes: 3, Text: "all nodes gave out one range: ten addresses, three holders each", Play: oneRange},
@@ -42,35 +44,47 @@ func forwarderTakes(s *Stage) {
 	}
 }
 
+// machine makes a virtual machine that announces these addresses and sends from them all the time.
+func (s *Stage) machine(name string, ips []netip.Addr) (vm *lab.Pod, guests []*lab.Guest) {
+	s.Helper()
+	vm = s.PodOn(s.last(), name, lab.PodOptions{Style: lab.Raw})
+	guests = s.guests(vm, ips)
+	for i, g := range guests { // so that the kernel knows it by both kinds of packets
+		s.Do(g.Announce(), g.Send(lab.ExternalAddr(ips[i])))
+	}
+	s.Sees(vm, ips...)
+	return vm, guests
+}
+
+func (s *Stage) guests(vm *lab.Pod, ips []netip.Addr) (guests []*lab.Guest) {
+	s.Helper()
+	for _, ip := range ips {
+		g, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Interval: 100 * time.Millisecond})
+		s.Do(err)
+		guests = append(guests, g)
+	}
+	return guests
+}
+
 func machinePauses(s *Stage) {
 	const pause = 4 * time.Second
-	machine := func(name string, ips []netip.Addr) (vm *lab.Pod, pausing func(bool)) {
-		vm = s.PodOn(s.last(), name, lab.PodOptions{Style: lab.Raw})
-		var guests []*lab.Guest
-		for _, ip := range ips {
-			g, err := vm.StartGuest(lab.GuestOptions{Addr: ip, Interval: 100 * time.Millisecond})
-			s.Do(err)
-			guests = append(guests, g)
-		}
-		s.Sees(vm, ips...)
-		return vm, func(yes bool) {
-			for _, g := range guests {
-				g.Pause(yes)
-			}
+	ips := s.Addrs(lab.Bridged, 240)
+	vm, guests := s.machine("vm", ips)
+	pausing := func(yes bool) {
+		for _, g := range guests {
+			g.Pause(yes)
 		}
 	}
-	// It pauses when the other one comes, and is found when the kernel reports it again: up to 30 s
-	// after it did so last.
-	ips := s.Addrs(lab.Bridged, 240)
-	vm, pausing := machine("vm", ips)
+	// It pauses when the other one comes. The agent drops it, because it does not answer.
 	pausing(true)
 	goesOn := time.Now().Add(pause)
 	pod := s.Pod("pod", lab.PodOptions{Addrs: ips})
 	s.Sees(pod, ips...)
 	time.Sleep(time.Until(goesOn)) // this is what is played
+	since := time.Now()
 	pausing(false)
 	holders := []*lab.Pod{pod, vm}
-	s.hasHolders(holders, ips, patience+lab.Patience(30*time.Second))
+	s.Finds(since, holders, ips...)
 	// It pauses during the conflict, again and again: the conflict stays open.
 	for range 3 {
 		pausing(true)
@@ -86,7 +100,38 @@ func machinePauses(s *Stage) {
 			}
 		}
 	}
-	s.row.found = true
+}
+
+// machineReturns plays a machine that gives its addresses up without a word. A pod takes them, and the
+// machine comes back, sooner than the kernel would report a known address again.
+func machineReturns(s *Stage) {
+	ips := s.Addrs(lab.Bridged, 243)
+	vm, guests := s.machine("vm", ips)
+	for _, g := range guests {
+		s.Do(g.Stop())
+	}
+	pod := s.Pod("pod", lab.PodOptions{Addrs: ips})
+	for _, ip := range ips {
+		for _, p := range []*lab.Pod{pod, vm} {
+			_, err := s.agentOf(p.Node).Watch.WaitType("faded", ip, patience)
+			s.Do(err)
+		}
+	}
+	time.Sleep(2 * time.Second) // this is what is played: it is suppressed for one, because it did not answer
+	since := time.Now()
+	s.guests(vm, ips)
+	s.Finds(since, []*lab.Pod{pod, vm}, ips...)
+}
+
+func manySilent(s *Stage) {
+	var ips []netip.Addr
+	for n := range 50 {
+		ips = append(ips, s.Addrs(lab.Bridged, byte(100+n))...)
+	}
+	older := s.Pod("older", lab.PodOptions{Addrs: ips, Silent: true})
+	s.Sees(older, ips...)
+	newcomer := s.PodOn(s.last(), "newcomer", lab.PodOptions{Addrs: ips, Silent: true})
+	s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
 }
 
 func joinsUnderLoss(s *Stage) {

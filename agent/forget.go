@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/dupip/dupip/agent/peer"
+	"github.com/dupip/dupip/bpf"
+)
+
+// forgetting has the addresses that the observer must forget, because another part has dropped what it
+// knew of them. Otherwise the observer would not report them again for up to 30 s.
+type forgetting struct {
+	log    *slog.Logger
+	forget func([]bpf.Address) error // [bpf.Observer.Forget]
+	list   []bpf.Address
+	failed bool
+}
+
+func (f *forgetting) add(address bpf.Address) { f.list = append(f.list, address) }
+
+// run makes the observer forget the addresses of one turn of the loop.
+func (f *forgetting) run() {
+	if len(f.list) == 0 {
+		return
+	}
+	err := f.forget(f.list)
+	f.list = nil
+	if failed := err != nil && !errors.Is(err, os.ErrClosed); failed != f.failed {
+		if f.failed = failed; failed {
+			f.log.Warn("the observer did not forget addresses; if they come back, they are seen up to 30 s late", "error", err)
+		}
+	}
+}
+
+// ended makes the observer forget bindings that have ended, so that their next packets make records, and
+// probes the addresses that are still configured in their pods.
+func (l *loop) ended(all peer.Ended, now time.Time) {
+	for _, e := range all {
+		i := l.table.Interface(e.Interface)
+		if i == nil {
+			continue // the observer has forgotten it with the interface
+		}
+		if vlan, ok := i.VLAN(e.Key.Network); ok {
+			l.forgetting.add(bpf.Address{Ifindex: e.Interface.Ifindex, Generation: e.Interface.Generation, IP: e.Key.IP, VLAN: vlan})
+		}
+		if vlan, ok := l.table.Configures(i, e.Key); ok && i.Holder == e.Holder {
+			l.prober.Reprobe(i.Ref, e.Key, vlan, now)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package observe
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/dupip/dupip/agent/netns"
+)
+
+// lostPause is the least time between two log lines about lost addresses behind one interface.
+const lostPause = 10 * time.Minute
+
+// newLostLines limits these lines for all interfaces together.
+func newLostLines() *rate.Limiter { return rate.NewLimiter(rate.Every(time.Minute), 10) }
+
+// Lost counts the addresses of pods whose IPv6 duplicate address detection failed (RFC 4862 section 5.4.5), and
+// returns up to limit of them, ordered by interface name. The pod's kernel has found that another holder on the
+// link has the address, and does not use it. An address that two interfaces lead to counts twice.
+func (t *Table) Lost(limit int) (list []Listed, total int) {
+	interfaces := slices.SortedFunc(t.All(), func(x, y *Interface) int { return cmp.Compare(x.Name, y.Name) })
+	for _, i := range interfaces {
+		for _, a := range i.View.Addresses {
+			if !isLost(a) {
+				continue
+			}
+			if total++; total <= limit {
+				list = append(list, Listed{t.key(i, a), vlanOf(a), i, a})
+			}
+		}
+	}
+	return list, total
+}
+
+// isLost excludes devices that are nested in the pod: what is on their link is the pod's own affair.
+func isLost(a netns.Address) bool { return a.Lost && a.Where == netns.OnPeer }
+
+// logLost logs addresses behind an interface that were not lost in an earlier view.
+func (t *Table) logLost(i *Interface, before *netns.View, now time.Time) {
+	known := make(map[netip.Addr]bool)
+	for _, a := range before.Addresses {
+		if isLost(a) {
+			known[a.IP] = true
+		}
+	}
+	var lost []netns.Address
+	for _, a := range i.View.Addresses {
+		if isLost(a) && !known[a.IP] {
+			lost = append(lost, a)
+		}
+	}
+	if len(lost) == 0 || now.Sub(i.lostLogged) < lostPause || !t.lostLines.AllowN(now, 1) {
+		return
+	}
+	i.lostLogged = now
+	key := t.key(i, lost[0])
+	t.Log.Warn("duplicate address detection failed in a pod: another holder on its link has the address",
+		"ip", key.IP, "network", key.Network, "interface", i.Name, "netns", i.NetnsName(), "pod", i.Pod.Pod.String(),
+		"others", len(lost)-1)
+}
