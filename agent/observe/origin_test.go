@@ -72,6 +72,20 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// What an earlier agent knew comes before the node's routes.
+func TestRestoredBeforeRoutes(t *testing.T) {
+	w := newHarness(t, "")
+	l := link("veth0", "br1", "eth0", 2, 8)
+	l.Listed = true
+	w.Restore([]Origin{{HostEnd: hostEnd(l), Peer: "net1", Netns: 7}})
+	change := pod(8, "a", nil)
+	change.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
+	w.names[8], w.leads["veth0"] = change, change.IPs[0]
+	if i, _ := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now()); w.Network(i) != "net1@br1" {
+		t.Errorf("network %s", w.Network(i))
+	}
+}
+
 // A result that comes later moves what is bound already, once, with its evidence.
 func TestLateResult(t *testing.T) {
 	w := newHarness(t, "")

@@ -1,14 +1,21 @@
 package pods
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dupip/dupip/detector"
 )
@@ -179,5 +186,54 @@ func TestPause(t *testing.T) {
 				t.Errorf("pause %v, wanted %v: rests %v, want %v", test.pause, test.want, took, test.rest)
 			}
 		})
+	}
+}
+
+// libcni's cache stands in for a runtime that was never there, not for one that restarts: that one knows more.
+func TestCacheOnly(t *testing.T) {
+	dir := t.TempDir()
+	entry := `{"kind":"cniCacheV1","containerId":"aa11","ifName":"eth0","netns":"/proc/self/ns/net","cniArgs":[["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME","cart"]],"result":{}}`
+	if err := os.WriteFile(filepath.Join(dir, "pods-aa11-eth0"), []byte(entry), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, before := range []string{"", "/run/x.sock"} {
+		socket := filepath.Join(dir, fmt.Sprint(i, ".sock"))
+		r, err := New(Options{Log: slog.New(slog.DiscardHandler), Socket: socket, Cache: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.status.Socket = before
+		rt, err := r.connect(t.Context())
+		if before != "" {
+			if !errors.Is(err, ErrNoSocket) {
+				t.Errorf("connected to %+v, error %v", rt, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rt.close()
+		if list, err := rt.list(t.Context()); err != nil || len(list) != 1 || list[0].GetId() != "aa11" {
+			t.Errorf("list %v, error %v", list, err)
+		}
+		if status, err := rt.status(t.Context(), "aa11"); err != nil || status.GetStatus().GetMetadata().GetName() != "cart" {
+			t.Errorf("status %v, error %v", status, err)
+		}
+		if _, err := rt.status(t.Context(), "bb22"); status.Code(err) != codes.NotFound {
+			t.Errorf("an entry that is gone: error %v", err)
+		}
+		// A socket ends it.
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		ctx, end := rt.alive(t.Context())
+		defer end()
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), errAppeared) {
+			t.Errorf("ended by %v", context.Cause(ctx))
+		}
 	}
 }

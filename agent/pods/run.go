@@ -37,12 +37,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	pause := minBackoff
 	for {
 		began := time.Now()
-		rt, err := connect(ctx, r.sockets)
-		if errors.Is(err, ErrNoSocket) && r.Status().Socket == "" { // one that restarts knows more
-			if sandboxes, _ := r.cache.List(); len(sandboxes) > 0 {
-				rt, err = cacheOnly(r.cache, r.sockets), nil
-			}
-		}
+		rt, err := r.connect(ctx)
 		if err == nil {
 			err = r.serve(ctx, rt)
 			rt.close()
@@ -57,6 +52,17 @@ func (r *Resolver) Run(ctx context.Context) error {
 		r.pause(ctx, pause)
 		pause = min(2*pause, r.opts.MaxBackoff)
 	}
+}
+
+// connect connects to a runtime. If there never was one, libcni's cache takes its place; one that restarts knows more.
+func (r *Resolver) connect(ctx context.Context) (*runtime, error) {
+	rt, err := connect(ctx, r.sockets)
+	if errors.Is(err, ErrNoSocket) && r.Status().Socket == "" {
+		if sandboxes, _ := r.cache.List(); len(sandboxes) > 0 {
+			return cacheOnly(r.cache, r.sockets), nil
+		}
+	}
+	return rt, err
 }
 
 // pause waits before the next attempt. A request ends it early: a runtime must have made that netns.

@@ -181,6 +181,20 @@ func TestHosts(t *testing.T) {
 	l.take(a, host(1), "c1")
 }
 
+// Two claims are no conflict; one against a holder is.
+func TestClaims(t *testing.T) {
+	claim := func(seq uint64) wire.Lease {
+		l := pod(seq, 1)
+		l.Binding.Evidence = detector.Claimed
+		return l
+	}
+	l := newLab(t)
+	a, b, c := l.node("a", 1), l.node("b", 1), l.node("c", 1)
+	l.take(a, claim(1))
+	l.take(b, claim(1))
+	l.take(c, pod(1, 1), "b1 a1", "b: c1", "a: c1")
+}
+
 func TestVersions(t *testing.T) {
 	for _, c := range []struct {
 		name   string
