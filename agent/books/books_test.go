@@ -16,9 +16,9 @@ import (
 
 // podDevices lets these be the node's pod devices.
 func podDevices(t *testing.T, names ...string) {
-	real := isPodDevice
+	before := isPodDevice
 	isPodDevice = func(name string) bool { return slices.Contains(names, name) }
-	t.Cleanup(func() { isPodDevice = real })
+	t.Cleanup(func() { isPodDevice = before })
 }
 
 func read(t *testing.T, name string) []byte {

@@ -35,8 +35,12 @@ func TestClaims(t *testing.T) {
 	}{
 		"an answer without a claim": {elsewhere, []step{{bpf.Answer, 0, detector.Forwarded}}},
 		"a claim, and answers until it is old": {elsewhere, []step{
-			{bpf.Gratuitous, 0, detector.Claimed}, {bpf.Answer, time.Second, detector.Claimed}, {bpf.Answer, claimFor - time.Second, detector.Claimed},
-			{bpf.Answer, claimFor + time.Second, detector.Forwarded}, {bpf.Gratuitous, claimFor + time.Second, detector.Claimed}, {bpf.Answer, 2 * claimFor, detector.Claimed},
+			{bpf.Gratuitous, 0, detector.Claimed},
+			{bpf.Answer, time.Second, detector.Claimed},
+			{bpf.Answer, claimFor - time.Second, detector.Claimed},
+			{bpf.Answer, claimFor + time.Second, detector.Forwarded},
+			{bpf.Gratuitous, claimFor + time.Second, detector.Claimed},
+			{bpf.Answer, 2 * claimFor, detector.Claimed},
 		}},
 		"only what is unasked is a claim": {elsewhere, []step{{bpf.Announced, 0, detector.Forwarded}, {bpf.Data, 0, detector.Forwarded}, {bpf.Answer, 0, detector.Forwarded}}},
 		"its kernel does not have it":     {only(func(*links.Interface) {}), []step{{bpf.Gratuitous, 0, detector.Forwarded}, {bpf.Answer, 0, detector.Forwarded}}},
