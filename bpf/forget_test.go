@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"os"
+	"sync"
 	"testing"
 	"time"
 )
@@ -66,6 +67,36 @@ func TestForget(t *testing.T) {
 	if err := o.Forget(nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
+}
+
+// TestForgetMeanwhile: forgetting does not disturb an attachment, and ends with Close.
+func TestForgetMeanwhile(t *testing.T) {
+	eachMode(t, func(t *testing.T, o *Observer) {
+		p := newPod(t, "host0")
+		var forgetting sync.WaitGroup
+		forgetting.Go(func() {
+			for {
+				if err := o.Forget([]Address{{uint32(p.ifindex), 9, addr("10.0.0.7"), VLAN{}}}); errors.Is(err, os.ErrClosed) {
+					return
+				} else if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		for generation := range uint32(5) {
+			attachment := attach(t, o, p.ifindex, generation)
+			p.send(t, ipv4Frame("10.0.0.7"))
+			waitFor(t, o, data("10.0.0.7")...)
+			if err := attachment.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+		forgetting.Wait()
+	})
 }
 
 // BenchmarkForgetTable measures how long it takes to forget a full table of addresses, and one that is empty.

@@ -260,14 +260,14 @@ func TestPrintStatusDADFailed(t *testing.T) {
 	status := api.Status{DADFailedAddresses: 1, DADFailed: []api.DADFailed{
 		{IP: "fd00:1::5", Interface: "veth5", Netns: "cni-5", Pod: &api.Pod{Namespace: "shop", Name: "web-0"}},
 	}}
-	print := func(wide bool) string {
+	text := func(wide bool) string {
 		var out bytes.Buffer
 		printStatus(&out, status, wide)
 		_, got, _ := strings.Cut(out.String(), "faded\n")
 		got, _, _ = strings.Cut(got, "Dropped")
 		return got
 	}
-	if got, want := print(false), "DAD failed  1 address: fd00:1::5 (shop/web-0)\n"; got != want {
+	if got, want := text(false), "DAD failed  1 address: fd00:1::5 (shop/web-0)\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	status.DADFailedAddresses = 104
@@ -275,14 +275,14 @@ func TestPrintStatusDADFailed(t *testing.T) {
 		status.DADFailed = append(status.DADFailed, api.DADFailed{IP: fmt.Sprintf("fd00:1::%d", 6+n), Netns: "cni-6"})
 	}
 	want := "DAD failed  104 addresses: fd00:1::5 (shop/web-0), fd00:1::6 (cni-6), fd00:1::7\n            (cni-6), 101 more\n"
-	if got := print(false); got != want {
+	if got := text(false); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := print(true); !strings.Contains(got, "fd00:1::9") || !strings.Contains(got, "99 more") {
+	if got := text(true); !strings.Contains(got, "fd00:1::9") || !strings.Contains(got, "99 more") {
 		t.Errorf("wide: got %q, want all that are listed", got)
 	}
 	status.DADFailedAddresses, status.DADFailed = 0, nil
-	if got := print(false); got != "" {
+	if got := text(false); got != "" {
 		t.Errorf("got %q without such addresses", got)
 	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -58,4 +59,38 @@ func silentHolder(l *lab.T, style lab.Style) {
 		return next.Type == "confirmed" && next.Conflict.IP == ip && next.Conflict.ID != e.Conflict.ID
 	})
 	l.Do(err)
+}
+
+// Each of a thousand silent addresses of a pod is found. Meanwhile the silent pods that come are found as
+// soon as if there was no such pod.
+func TestThousandSilentAddresses(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	c := newConfig(l, "limits: {bindingsPerInterface: 2000, refreshPerSecond: 1000}")
+	a := l.Agent(n, "--config", c.path)
+	w := l.Watch(a)
+	crowd := l.Pod(n, "crowd", lab.PodOptions{Silent: true})
+	const many = 1000
+	for i := range many {
+		l.Do(crowd.AddAddr(netip.AddrFrom4([4]byte{10, 66, byte(i / 250), byte(i%250 + 1)})))
+	}
+	ip := n.IPv4(5)
+	for _, name := range []string{"older", "newcomer"} {
+		l.Pod(n, name, lab.PodOptions{Addrs: []netip.Addr{ip}, Silent: true})
+	}
+	_, err := w.WaitConfirmed(ip, patience)
+	l.Do(err)
+	l.Eventually("all addresses are found", func() error {
+		s, err := statusOf(l, a)
+		if err == nil && s.Bindings["announced"] < many+2 {
+			err = fmt.Errorf("%v, want %d announced; dropped %v", s.Bindings, many+2, s.Dropped)
+		}
+		return err
+	})
+	s, err := statusOf(l, a)
+	l.Do(err)
+	if n := s.Dropped["packets over the limits"]; n > 0 {
+		t.Errorf("%d answers were not recorded: the pod was probed faster than the observer records its answers", n)
+	}
 }
