@@ -43,7 +43,7 @@ func (l *loop) ended(all peer.Ended, now time.Time) {
 		if i == nil {
 			continue // the observer has forgotten it with the interface
 		}
-		if vlan, ok := i.VLAN(e.Key.Network); ok {
+		for _, vlan := range i.VLANs(e.Key.Network) {
 			l.forgetting.add(bpf.Address{Ifindex: e.Interface.Ifindex, Generation: e.Interface.Generation, IP: e.Key.IP, VLAN: vlan})
 		}
 		if vlan, ok := l.table.Configures(i, e.Key); ok && i.Holder == e.Holder {

@@ -222,7 +222,7 @@ func (l *loop) probe(a peer.Probe, now time.Time) {
 	refusal := probe.Refusal{Reason: "the interface is gone"}
 	if i := l.table.Interface(a.Interface); i != nil {
 		refusal.Reason = "the interface has left the network"
-		if vlan, ok := i.VLAN(a.Key.Network); ok {
+		if vlan, ok := i.VLAN(a.Key); ok {
 			refusal = l.prober.Probe(a.Probe, vlan, a.ForOther, now)
 		}
 	}

@@ -35,8 +35,8 @@ type Interface struct {
 	moves bool
 	// first is the view of the netns when the interface was found.
 	first netns.View
-	// vlans has the tags by network.
-	vlans map[string]bpf.VLAN
+	// vlans has the tags by network: of that of a bridge port's VLAN both none and its number.
+	vlans map[string][]bpf.VLAN
 	// left are the addresses that the last change removed.
 	left []netns.Address
 	// claimed are the addresses that the pod claims, with when it did so last.
@@ -48,16 +48,29 @@ type Interface struct {
 	lostLogged time.Time
 }
 
-// VLAN returns the tags of a network on the interface, false if it is not in the network.
-func (i *Interface) VLAN(network string) (vlan bpf.VLAN, ok bool) {
-	vlan, ok = i.vlans[network]
-	return vlan, ok
+// VLANs returns the tags that packets of a network have on the interface, none if it is not in the network.
+func (i *Interface) VLANs(network string) []bpf.VLAN { return i.vlans[network] }
+
+// VLAN returns the tags with which the pod would receive a probe of an address, false if the interface is not in the
+// network. Those of the device that has the address come first: what a pod sends with other tags must not lead probes
+// astray.
+func (i *Interface) VLAN(key detector.Key) (vlan bpf.VLAN, ok bool) {
+	known := i.vlans[key.Network]
+	for _, a := range i.View.Addresses {
+		if a.IP == key.IP && a.Where == netns.OnPeer && slices.Contains(known, vlanOf(a)) {
+			return vlanOf(a), true
+		}
+	}
+	if len(known) == 0 {
+		return bpf.VLAN{}, false
+	}
+	return known[0], true
 }
 
 // Untagged returns the networks whose packets carry no tag on the interface.
 func (i *Interface) Untagged() (networks []string) {
-	for name, vlan := range i.vlans {
-		if vlan == (bpf.VLAN{}) {
+	for name, vlans := range i.vlans {
+		if slices.Contains(vlans, bpf.VLAN{}) {
 			networks = append(networks, name)
 		}
 	}
@@ -78,13 +91,14 @@ func (i *Interface) NetnsName() string {
 // addVLAN sets the tags of a network. It reports false if there are too many networks. Untagged packets
 // and the VLANs of the pod's own devices are always accepted, so that made-up tags cannot displace them.
 func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
-	if _, known := i.vlans[network]; known {
+	known := i.vlans[network]
+	if slices.Contains(known, vlan) {
 		return true
 	}
-	if vlan != (bpf.VLAN{}) && len(i.vlans) >= maxVLANs && !i.View.Covers(vlan.Outer, vlan.Inner) {
+	if vlan != (bpf.VLAN{}) && len(i.vlans) >= maxVLANs && len(known) == 0 && !i.View.Covers(vlan.Outer, vlan.Inner) {
 		return false
 	}
-	i.vlans[network] = vlan
+	i.vlans[network] = append(known, vlan)
 	return true
 }
 
@@ -132,7 +146,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	if i == nil {
 		i = &Interface{
 			Interface: next, Ref: ref, Holder: t.holderID(next),
-			first: next.View, vlans: make(map[string]bpf.VLAN),
+			first: next.View, vlans: make(map[string][]bpf.VLAN),
 		}
 		t.interfaces[ref] = i
 		t.setOrigin(i)
@@ -260,10 +274,10 @@ func (t *Table) heldElsewhere(i *Interface, key detector.Key, vlan bpf.VLAN) boo
 // move moves the bindings of an interface into the networks that their addresses belong to now. They
 // keep their evidence, because the BPF program would not report the addresses again for a while.
 func (t *Table) move(i *Interface, all []Observation) []Observation {
-	before := i.vlans
-	i.vlans = make(map[string]bpf.VLAN)
+	before := Interface{Interface: i.Interface, vlans: i.vlans}
+	i.vlans = make(map[string][]bpf.VLAN)
 	for _, b := range t.Bindings(func(b *detector.Binding) bool { return b.Holder.Interface == i.Ref && b.Holder.ID == i.Holder }) {
-		vlan, here := before[b.Key.Network]
+		vlan, here := before.VLAN(b.Key)
 		ended := slices.ContainsFunc(all, func(o Observation) bool { return o.Kind == Withdrawn && o.Sighting.Key == b.Key })
 		if !here || ended {
 			continue

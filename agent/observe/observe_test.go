@@ -287,10 +287,10 @@ func TestReloadMovesBindings(t *testing.T) {
 	if s := all[1].Sighting; s.Key != want || s.Evidence != detector.Announced || !s.At.Equal(seen) || s.Holder != w.bindings[1].Holder {
 		t.Errorf("seen again as %+v", s)
 	}
-	if _, ok := a.VLAN("default"); !ok {
+	if len(a.VLANs("default")) != 1 {
 		t.Error("the interface that stays has left its network")
 	}
-	if _, ok := b.VLAN("storage"); !ok || len(b.vlans) != 1 {
+	if len(b.VLANs("storage")) != 1 || len(b.vlans) != 1 {
 		t.Errorf("the interface that moved is in %v, want storage only", b.vlans)
 	}
 }
@@ -342,5 +342,40 @@ func TestRefusedNeverGoesBack(t *testing.T) {
 	r.read(bpf.Counters{RefusedAnnounced: 150}) // attached again
 	if got := r.total(); got != (bpf.Counters{RefusedData: 120, RefusedAnnounced: 150}) {
 		t.Errorf("in all %+v", got)
+	}
+}
+
+// On the port of a VLAN, packets without a tag and those with its number are in one network. Probes of an address have the
+// tags of the device that has it, whatever else the pod sends.
+func TestTagsOfOneNetwork(t *testing.T) {
+	w := newHarness(t, "")
+	i := w.add("veth1", "br1", "net1", 2, 7, "10.0.0.5")
+	w.change(i, func(l *links.Interface) {
+		l.PortVLAN, l.View.Taken = 100, time.Now().Add(time.Hour)
+		l.View.Addresses = append(l.View.Addresses, netns.Address{IP: netip.MustParseAddr("10.0.0.6"), Where: netns.OnPeer, OuterVLAN: 100, Valid: true})
+	})
+	for _, test := range []struct {
+		ip   string
+		sent []bpf.VLAN
+		want bpf.VLAN
+	}{
+		{"10.0.0.5", []bpf.VLAN{{Outer: 100}, {}}, bpf.VLAN{}},
+		{"10.0.0.6", []bpf.VLAN{{}, {Outer: 100}}, bpf.VLAN{Outer: 100}},
+	} {
+		var key detector.Key
+		for _, vlan := range test.sent {
+			r := i.packet(bpf.Announced, test.ip, time.Now())
+			r.VLAN = vlan
+			o, _ := w.Record(r)
+			if key = o.Sighting.Key; key.Network != "net1@br1.100" {
+				t.Fatalf("tags %+v: network %s", vlan, key.Network)
+			}
+		}
+		if got, ok := i.VLAN(key); !ok || got != test.want {
+			t.Errorf("%s is probed with the tags %+v, %t; want %+v", test.ip, got, ok, test.want)
+		}
+	}
+	if n := len(i.VLANs("net1@br1.100")); n != 2 {
+		t.Errorf("%d tags, want both", n)
 	}
 }
