@@ -38,16 +38,14 @@ var ErrFull = errors.New("too many nodes")
 type Node struct {
 	ID   string // the NodeID
 	Seed rank.Seed
-	// Incarnation is the present one of its agent, and Member what it said. State is Alive, Dead or Left.
-	Incarnation wire.MemberID
-	cluster.Member
+	*Run // the present one of its agent, or the last. State is Alive, Dead or Left.
 
-	runs []run // those that are there, in the order of their epochs
+	runs []*Run // those that are there, in the order of their epochs
 }
 
-// run is one incarnation of an agent.
-type run struct {
-	id wire.MemberID
+// Run is one incarnation of an agent, and what it said of itself.
+type Run struct {
+	Incarnation wire.MemberID
 	cluster.Member
 }
 
@@ -174,33 +172,30 @@ func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Chan
 		if r.nodes >= maxNodes {
 			return nil, ErrFull
 		}
-		n = &Node{ID: m.NodeID(), Seed: rank.SeedOf(m.Name, m.Boot), Member: cluster.Member{Name: m.Name, Boot: m.Boot}}
+		n = &Node{ID: m.NodeID(), Seed: rank.SeedOf(m.Name, m.Boot), Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
 		r.byName[m.Name] = append(r.byName[m.Name], n)
 		r.nodes++
 	}
-	if i := slices.IndexFunc(n.runs, func(o run) bool { return o.id == id }); i >= 0 {
+	if i := slices.IndexFunc(n.runs, func(o *Run) bool { return o.Incarnation == id }); i >= 0 {
 		n.runs[i].Version, n.runs[i].Address = m.Version, m.Address
-		if id == n.Incarnation {
-			n.Version, n.Address = m.Version, m.Address
-		}
 		return nil, nil
 	}
-	n.runs = append(n.runs, run{id, m})
+	n.runs = append(n.runs, &Run{id, m})
 	r.byMember[id] = n
-	slices.SortFunc(n.runs, func(a, b run) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	slices.SortFunc(n.runs, func(a, b *Run) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	if len(n.runs) > maxRuns {
 		i := 0
-		if n == r.self && n.runs[0].id == n.Incarnation {
+		if n == r.self && n.runs[0] == n.Run {
 			i = 1
 		}
-		delete(r.byMember, n.runs[i].id)
+		delete(r.byMember, n.runs[i].Incarnation)
 		n.runs = slices.Delete(n.runs, i, i+1)
 	}
 	var changes []Change
 	for _, s := range r.byName[m.Name] {
 		if s != n && s != r.self && s.Alive() && s.Address == m.Address && now.Sub(s.Since) >= replacedAfter {
 			for _, o := range s.runs {
-				delete(r.byMember, o.id)
+				delete(r.byMember, o.Incarnation)
 			}
 			s.runs = nil
 			changes = append(changes, r.settle(s, cluster.Dead, now)...)
@@ -216,7 +211,7 @@ func (r *Roster) Leave(id wire.MemberID, gracefully bool, now time.Time) []Chang
 		return nil
 	}
 	delete(r.byMember, id)
-	n.runs = slices.DeleteFunc(n.runs, func(o run) bool { return o.id == id })
+	n.runs = slices.DeleteFunc(n.runs, func(o *Run) bool { return o.Incarnation == id })
 	if gracefully {
 		return r.settle(n, cluster.Left, now)
 	}
@@ -226,29 +221,29 @@ func (r *Roster) Leave(id wire.MemberID, gracefully bool, now time.Time) []Chang
 // settle makes the latest incarnation that is there the present one of its node. Without one the node is gone, and for
 // a moment if its role changes.
 func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []Change) {
-	var latest run
+	var latest *Run
 	if len(n.runs) > 0 {
 		latest = n.runs[len(n.runs)-1]
 	}
-	if n == r.self || n.Alive() && n.Incarnation == latest.id {
+	if n == r.self || n.Alive() && n.Run == latest {
 		return nil
 	}
-	if n.Alive() && (latest.id == 0 || latest.Role != n.Role) {
+	if n.Alive() && (latest == nil || latest.Role != n.Role) {
 		n.State, n.Since = gone, now
 		r.agents = slices.DeleteFunc(r.agents, func(a *Node) bool { return a == n })
 		changes = append(changes, Change{Node: n, Kind: Went})
 	}
-	if latest.id == 0 {
+	if latest == nil {
 		return changes
 	}
-	change := Change{n, Renewed, n.Incarnation == latest.id}
+	change := Change{n, Renewed, n.Incarnation == latest.Incarnation}
 	if !n.Alive() {
 		change.Kind = Came
 		if latest.Role == cluster.Agent {
 			r.agents = append(r.agents, n)
 		}
 	}
-	n.Incarnation, n.Member = latest.id, latest.Member
+	n.Run, latest.State = latest, cluster.Alive
 	return append(changes, change)
 }
 
@@ -294,11 +289,8 @@ func (r *Roster) Members(now time.Time) iter.Seq2[*Node, cluster.Member] {
 			}
 			for _, o := range n.runs {
 				m := o.Member
-				if o.id == n.Incarnation {
-					m = n.Member
-				}
-				m.Namesake = isNamesake(r.byName[n.Name], &o, now)
-				if (m.Namesake || o.id == n.Incarnation) && !yield(n, m) {
+				m.Namesake = isNamesake(r.byName[n.Name], o, now)
+				if (m.Namesake || o == n.Run) && !yield(n, m) {
 					return
 				}
 			}
@@ -307,7 +299,7 @@ func (r *Roster) Members(now time.Time) iter.Seq2[*Node, cluster.Member] {
 }
 
 // isNamesake reports whether another agent of the same node name is there for as long, at another address.
-func isNamesake(nodes []*Node, o *run, now time.Time) bool {
+func isNamesake(nodes []*Node, o *Run, now time.Time) bool {
 	for _, n := range nodes {
 		for _, other := range n.runs {
 			if other.Address != o.Address && min(now.Sub(other.Since), now.Sub(o.Since)) >= namesakesAfter {

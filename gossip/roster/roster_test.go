@@ -341,8 +341,8 @@ func TestRoleChanges(t *testing.T) {
 		t.Errorf("keepers are %s", l.keepers())
 	}
 	l.leave(reporter, "went n/b, came n/b")
-	if l.keepers() != "n self" {
-		t.Errorf("keepers are %s", l.keepers())
+	if n := l.ByID("n/b"); l.keepers() != "n self" || !n.Alive() || n.Incarnation != id(agent) {
+		t.Errorf("keepers are %s, the node is %+v", l.keepers(), n.Member)
 	}
 }
 
