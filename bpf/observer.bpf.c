@@ -8,11 +8,12 @@
  * cut, or a map or the ring is full.
  */
 #include "include/kernel.h"
+#include "include/ndp.h"
 #include "include/parse.h"
 #include "include/table.h"
 
-/* Enough for two tags, IPv6 with a few extension headers, and a solicitation with its options. */
-enum { PULL_BYTES = 256 };
+/* Enough for two tags and the header of IPv6 or ARP. */
+enum { PULL_BYTES = 64 };
 
 /* Returns 0 if the packet needs parse. */
 static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan)
@@ -56,23 +57,36 @@ int dupip_observer(struct __sk_buff *skb)
 	/* The kernel has moved the outer tag here before any tc program runs. */
 	int tags = skb->vlan_present ? 1 : 0;
 	__u32 vlan = tags ? add_tag(0, skb->vlan_tci) : 0;
+	struct ipv6_packet *ipv6;
+	enum verdict verdict;
 	struct finding finding;
 	struct packet packet;
+	__u32 zero = 0;
 
 	if (likely(observe_ordinary(data, end, skb->ifindex, vlan)))
 		return TC_ACT_UNSPEC;
 
 	packet = (struct packet){data, end, skb->ifindex, vlan, tags};
-	packet.more = end - data < skb->len && end - data < PULL_BYTES;
-	if (parse(&packet, &finding) == SHORT && packet.more) {
+	verdict = parse(&packet, &finding);
+	if (verdict == SHORT) {
 		/* A packet socket with a TX ring sends frames in which only the Ethernet header is
 		 * linear. The pull moves bytes that the stack would move next, and changes none. */
 		if (bpf_skb_pull_data(skb, skb->len < PULL_BYTES ? skb->len : PULL_BYTES))
 			return TC_ACT_UNSPEC;
 		packet.data = (void *)(long)skb->data;
 		packet.end = (void *)(long)skb->data_end;
-		packet.more = 0;
-		parse(&packet, &finding);
+		verdict = parse(&packet, &finding);
+	}
+	if (verdict == PERHAPS_NDP && (ipv6 = bpf_map_lookup_elem(&ipv6_packets, &zero))) {
+		__u32 size = skb->len - finding.ipv6_at;
+
+		ipv6->size = size;
+		if (size > IPV6_BYTES)
+			size = IPV6_BYTES;
+		/* The verifier does not see that it is not 0 if clang reorders the conditions. */
+		asm volatile("" : "+r"(size));
+		if (size && !bpf_skb_load_bytes(skb, finding.ipv6_at, ipv6->bytes, size))
+			parse_ndp(ipv6, &finding);
 	}
 	observe_finding(&finding);
 	return TC_ACT_UNSPEC;
@@ -85,14 +99,25 @@ int dupip_xdp(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
+	struct ipv6_packet *ipv6;
+	struct finding finding;
+	struct packet packet;
+	__u32 zero = 0;
 
-	if (unlikely(!observe_ordinary(data, end, ctx->ingress_ifindex, 0))) {
-		struct packet packet = {data, end, ctx->ingress_ifindex};
-		struct finding finding;
+	if (likely(observe_ordinary(data, end, ctx->ingress_ifindex, 0)))
+		return XDP_PASS;
 
-		parse(&packet, &finding);
-		observe_finding(&finding);
+	packet = (struct packet){data, end, ctx->ingress_ifindex};
+	if (parse(&packet, &finding) == PERHAPS_NDP &&
+	    (ipv6 = bpf_map_lookup_elem(&ipv6_packets, &zero))) {
+		__u64 *from = data + (finding.ipv6_at & 31); /* it is 22 at most */
+
+		ipv6->size = end - (void *)from;
+		for (int i = 0; i < IPV6_BYTES / 8 && (void *)(from + i + 1) <= end; i++)
+			((__u64 *)ipv6->bytes)[i] = from[i];
+		parse_ndp(ipv6, &finding);
 	}
+	observe_finding(&finding);
 	return XDP_PASS;
 }
 

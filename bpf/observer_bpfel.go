@@ -58,6 +58,7 @@ const (
 	observerMapAddresses        = "addresses"
 	observerMapCache            = "cache"
 	observerMapInterfaces       = "interfaces"
+	observerMapIpv6Packets      = "ipv6_packets"
 	observerMapRecords          = "records"
 	observerProgDupipObserver   = "dupip_observer"
 	observerProgDupipXdp        = "dupip_xdp"
@@ -128,10 +129,11 @@ type observerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerMapSpecs struct {
-	Addresses  *ebpf.MapSpec `ebpf:"addresses"`
-	Cache      *ebpf.MapSpec `ebpf:"cache"`
-	Interfaces *ebpf.MapSpec `ebpf:"interfaces"`
-	Records    *ebpf.MapSpec `ebpf:"records"`
+	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
+	Cache       *ebpf.MapSpec `ebpf:"cache"`
+	Interfaces  *ebpf.MapSpec `ebpf:"interfaces"`
+	Ipv6Packets *ebpf.MapSpec `ebpf:"ipv6_packets"`
+	Records     *ebpf.MapSpec `ebpf:"records"`
 }
 
 // observerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -175,10 +177,11 @@ func (o *observerObjects) Close() error {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerMaps struct {
-	Addresses  *ebpf.Map `ebpf:"addresses"`
-	Cache      *ebpf.Map `ebpf:"cache"`
-	Interfaces *ebpf.Map `ebpf:"interfaces"`
-	Records    *ebpf.Map `ebpf:"records"`
+	Addresses   *ebpf.Map `ebpf:"addresses"`
+	Cache       *ebpf.Map `ebpf:"cache"`
+	Interfaces  *ebpf.Map `ebpf:"interfaces"`
+	Ipv6Packets *ebpf.Map `ebpf:"ipv6_packets"`
+	Records     *ebpf.Map `ebpf:"records"`
 }
 
 func (m *observerMaps) Close() error {
@@ -186,6 +189,7 @@ func (m *observerMaps) Close() error {
 		m.Addresses,
 		m.Cache,
 		m.Interfaces,
+		m.Ipv6Packets,
 		m.Records,
 	)
 }

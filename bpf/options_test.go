@@ -205,7 +205,7 @@ func TestObjectIsOldEnough(t *testing.T) {
 	}
 	known := []asm.BuiltinFunc{
 		asm.FnMapLookupElem, asm.FnMapUpdateElem, asm.FnKtimeGetNs, asm.FnJiffies64,
-		asm.FnSkbPullData, asm.FnRingbufReserve, asm.FnRingbufSubmit,
+		asm.FnSkbLoadBytes, asm.FnSkbPullData, asm.FnRingbufReserve, asm.FnRingbufSubmit,
 	}
 	helpers := make(map[asm.BuiltinFunc]bool)
 	for _, helper := range known {
@@ -251,7 +251,7 @@ func TestNoPadding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"address", "claim", "known", "seen", "bucket", "interface", "cached", "cache_set"} {
+	for _, name := range []string{"address", "claim", "known", "seen", "bucket", "interface", "cached", "cache_set", "ipv6_packet", "packet", "finding"} {
 		var s *btf.Struct
 		if err := spec.Types.TypeByName(name, &s); err != nil {
 			t.Fatalf("struct %s: %v", name, err)

@@ -61,9 +61,13 @@ func ipv4(source string, options int) []byte {
 }
 
 func ipv6(source string, next, hopLimit int, payload ...[]byte) []byte {
+	return ipv6To("2001:db8::ffff", source, next, hopLimit, payload...)
+}
+
+func ipv6To(destination, source string, next, hopLimit int, payload ...[]byte) []byte {
 	body := join(payload...)
-	ip, destination := addr(source).As16(), addr("2001:db8::ffff").As16()
-	return join([]byte{0x60, 0, 0, 0}, be16(len(body)), []byte{byte(next), byte(hopLimit)}, ip[:], destination[:], body)
+	from, to := addr(source).As16(), addr(destination).As16()
+	return join([]byte{0x60, 0, 0, 0}, be16(len(body)), []byte{byte(next), byte(hopLimit)}, from[:], to[:], body)
 }
 
 // extension is a hop-by-hop, routing or destination header of the given size in bytes.

@@ -41,7 +41,7 @@ type parseCase struct {
 }
 
 func parseCases() []parseCase {
-	const global, linkLocal = "2001:db8::1", "fe80::1"
+	const global = "2001:db8::1"
 	v4 := ipv4("10.0.0.1", 0)
 	with := func(b []byte, at int, value byte) []byte {
 		b = join(b)
@@ -49,12 +49,6 @@ func parseCases() []parseCase {
 		return b
 	}
 	udp6 := ipv6(global, udp, 64, udpHeader())
-	ns := func(source string, hopLimit int, options ...[]byte) []byte {
-		return frame(podMAC, typeIPv6, ipv6(source, icmpv6, hopLimit, neighbour(solicitation, 0, "2001:db8::9", options...)))
-	}
-	na := func(source string, hopLimit int) []byte {
-		return frame(podMAC, typeIPv6, ipv6(source, icmpv6, hopLimit, neighbour(solicited, 0, "2001:db8::9", linkOption(2))))
-	}
 	probe := arp(1, otherMAC, "0.0.0.0", "10.0.0.9")
 
 	cases := []parseCase{
@@ -93,40 +87,14 @@ func parseCases() []parseCase {
 		{"arp probe", frame(podMAC, typeARP, probe), []said{{Kind: Tentative, IP: addr("10.0.0.9"), MAC: otherMAC}}},
 		{"arp probe of nothing", frame(podMAC, typeARP, arp(1, podMAC, "0.0.0.0", "0.0.0.0")), nil},
 		{"arp reply of nothing", frame(podMAC, typeARP, arp(2, podMAC, "0.0.0.0", "10.0.0.1")), nil},
-		{"arp of another hardware", frame(podMAC, typeARP, with(probe, 1, 6)), nil},
+		{"arp probe of hardware type ieee 802", frame(podMAC, typeARP, with(probe, 1, 6)), []said{{Kind: Tentative, IP: addr("10.0.0.9"), MAC: otherMAC}}},
+		{"arp reply of hardware type ieee 802", frame(podMAC, typeARP, with(arp(2, otherMAC, "10.0.0.1", "10.0.0.2"), 1, 6)), []said{{Kind: Answer, IP: addr("10.0.0.1"), MAC: otherMAC}}},
+		{"arp of another hardware", frame(podMAC, typeARP, with(probe, 1, 7)), nil},
 		{"arp of another protocol", frame(podMAC, typeARP, with(probe, 2, 0x86)), nil},
 		{"arp of another hardware size", frame(podMAC, typeARP, with(probe, 4, 8)), nil},
 		{"arp of another protocol size", frame(podMAC, typeARP, with(probe, 5, 16)), nil},
 		{"reverse arp request", frame(podMAC, typeARP, with(probe, 7, 3)), nil},
 		{"arp padded", frame(podMAC, typeARP, join(probe, make([]byte, 18))), []said{{Kind: Tentative, IP: addr("10.0.0.9"), MAC: otherMAC}}},
-
-		{"ns with link-layer option", ns(global, 255, linkOption(1)), []said{{Kind: Announced, IP: addr(global), MAC: podMAC}, {Kind: Data, IP: addr(global), MAC: podMAC}}},
-		{"ns with option behind others", ns(global, 255, option(14, 8), option(14, 16), linkOption(1)), []said{{Kind: Announced, IP: addr(global), MAC: podMAC}, {Kind: Data, IP: addr(global), MAC: podMAC}}},
-		{"ns with option behind too many", ns(global, 255, option(14, 8), option(14, 8), option(14, 8), option(14, 8), linkOption(1)), data(global)},
-		{"ns without option", ns(global, 255), data(global)},
-		{"ns with option of size 0", ns(global, 255, []byte{14, 0, 0, 0, 0, 0, 0, 0}, linkOption(1)), data(global)},
-		{"ns with link-layer option of size 2", ns(global, 255, option(1, 16)), data(global)},
-		{"ns with option cut", ns(global, 255, linkOption(1)[:7]), data(global)},
-		{"ns from link-local", ns(linkLocal, 255, linkOption(1)), nil},
-		{"ns with hop limit 254", ns(global, 254, linkOption(1)), data(global)},
-		{"ns with code 1", frame(podMAC, typeIPv6, ipv6(global, icmpv6, 255, neighbour(solicitation, 1, "2001:db8::9", linkOption(1)))), data(global)},
-		{"ns behind extensions", frame(podMAC, typeIPv6, ipv6(global, hopByHop, 255, extension(destOption, 8), extension(routing, 8), extension(destOption, 24), extension(icmpv6, 16), neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), []said{{Kind: Announced, IP: addr(global), MAC: podMAC}, {Kind: Data, IP: addr(global), MAC: podMAC}}},
-		{"ns behind too many extensions", frame(podMAC, typeIPv6, ipv6(global, destOption, 255, extension(destOption, 8), extension(destOption, 8), extension(destOption, 8), extension(destOption, 8), extension(icmpv6, 8), neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), data(global)},
-		{"ns in a fragment", frame(podMAC, typeIPv6, ipv6(global, fragment, 255, extension(icmpv6, 8), neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), data(global)},
-		{"ns with an extension beyond the packet", frame(podMAC, typeIPv6, ipv6(global, destOption, 255, []byte{icmpv6, 255, 0, 0, 0, 0, 0, 0}, neighbour(solicitation, 0, "2001:db8::9", linkOption(1)))), data(global)},
-		{"dad", ns("::", 255), []said{{Kind: Tentative, IP: addr("2001:db8::9"), MAC: podMAC}}},
-		{"dad with nonce", ns("::", 255, option(14, 8)), []said{{Kind: Tentative, IP: addr("2001:db8::9"), MAC: podMAC}}},
-		{"dad with hop limit 64", ns("::", 64), nil},
-		{"dad of a link-local address", frame(podMAC, typeIPv6, ipv6("::", icmpv6, 255, neighbour(solicitation, 0, linkLocal))), nil},
-		{"na", na(linkLocal, 255), []said{{Kind: Answer, IP: addr("2001:db8::9"), MAC: podMAC}}},
-		{"na from a global address", na(global, 255), []said{{Kind: Answer, IP: addr("2001:db8::9"), MAC: podMAC}, {Kind: Data, IP: addr(global), MAC: podMAC}}},
-		{"na with hop limit 1", na(linkLocal, 1), nil},
-		{"na not solicited", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "2001:db8::9", linkOption(2)))), []said{{Kind: Gratuitous, IP: addr("2001:db8::9"), MAC: podMAC}}},
-		{"na not solicited, all other flags", frame(podMAC, typeIPv6, with(ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "2001:db8::9")), 44, 0xbf)), []said{{Kind: Gratuitous, IP: addr("2001:db8::9"), MAC: podMAC}}},
-		{"na of a multicast target", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "ff02::1"))), nil},
-		{"na of a mapped target", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(advertisement, 0, "::ffff:10.0.0.1"))), nil},
-		{"na in a tag", frame(podMAC, typeIPv6, ipv6(linkLocal, icmpv6, 255, neighbour(solicited, 0, "2001:db8::9")), [2]int{typeVLAN, 9}), []said{{Answer, addr("2001:db8::9"), podMAC, VLAN{Outer: 9}}}},
-		{"ns from a mapped address", ns("::ffff:10.0.0.1", 255, linkOption(1)), nil},
 
 		{"802.3 length", frame(podMAC, 46, make([]byte, 46)), nil},
 		{"lldp", frame(podMAC, 0x88cc, make([]byte, 46)), nil},
@@ -157,7 +125,7 @@ func parseCases() []parseCase {
 			parseCase{"skipped as source " + ip, frame(podMAC, typeIPv6, ipv6(ip, udp, 64, udpHeader())), nil},
 			parseCase{"skipped as tagged source " + ip, frame(podMAC, typeIPv6, ipv6(ip, udp, 64, udpHeader()), [2]int{typeVLAN, 7}), nil},
 			parseCase{"skipped as answer " + ip, frame(podMAC, typeIPv6, ipv6("fe80::2", icmpv6, 255, neighbour(advertisement, 0, ip))), nil},
-			parseCase{"skipped as tentative " + ip, frame(podMAC, typeIPv6, ipv6("::", icmpv6, 255, neighbour(solicitation, 0, ip))), nil})
+			parseCase{"skipped as tentative " + ip, frame(podMAC, typeIPv6, ipv6To("ff02::1:ff00:1", "::", icmpv6, 255, neighbour(solicitation, 0, ip))), nil})
 	}
 	for _, ip := range []string{"::2", "::1:0:0", "fe7f::1", "fec0::1", "fc00::1", "fdff::1", "64:ff9b::a00:1", "a00:1::"} {
 		cases = append(cases, parseCase{"counted " + ip, frame(podMAC, typeIPv6, ipv6(ip, udp, 64, udpHeader())), data(ip)})
@@ -170,7 +138,7 @@ func TestParse(t *testing.T) {
 	for _, mode := range []Mode{TC, XDP} {
 		t.Run(string(mode), func(t *testing.T) {
 			o := load(t, Options{Mode: mode, AnswerRate: Rate{Burst: 1e5}})
-			for i, c := range parseCases() {
+			for i, c := range append(parseCases(), ndpCases()...) {
 				enter(t, o, loopback, uint32(i))
 				run(t, o, loopback, c.frame)
 				got := records(t, o)
@@ -263,7 +231,7 @@ func TestTruncated(t *testing.T) {
 func TestUnknownInterface(t *testing.T) {
 	o := load(t, Options{Mode: TC})
 	enter(t, o, loopback+1, 1)
-	for _, c := range parseCases() {
+	for _, c := range append(parseCases(), ndpCases()...) {
 		run(t, o, loopback, c.frame)
 	}
 	if got := records(t, o); len(got) > 0 {

@@ -37,6 +37,8 @@ static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)
 static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value,
 					 __u64 flags) = (void *)2;
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static long (*const bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to,
+					__u32 size) = (void *)26;
 static long (*const bpf_skb_pull_data)(void *skb, __u32 len) = (void *)39;
 static __u64 (*const bpf_jiffies64)(void) = (void *)118;
 static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size, __u64 flags) = (void *)131;
@@ -116,7 +118,8 @@ struct ipv6_extension {
 	__u8 rest[6];
 };
 
-enum { NEIGHBOUR_SOLICITATION = 135, NEIGHBOUR_ADVERTISEMENT = 136, SOURCE_LINK_LAYER = 1 };
+enum { NEIGHBOUR_SOLICITATION = 135, NEIGHBOUR_ADVERTISEMENT = 136 };
+enum { SOURCE_LINK_LAYER = 1, TARGET_LINK_LAYER = 2 };
 
 #define SOLICITED be32(0x40000000) /* a flag of advertisements */
 

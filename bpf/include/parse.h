@@ -15,8 +15,7 @@ struct packet {
 	void *data, *end;
 	__u32 ifindex;
 	__u32 vlan; /* what the metadata says; the parser adds what the packet says */
-	int tags;   /* how many tags the metadata holds */
-	int more;   /* there are bytes after end, and the caller can fetch them */
+	__u64 tags; /* how many tags the metadata holds */
 };
 
 /* What a packet says. An NDP packet says two things: what it is about, and its source. */
@@ -26,14 +25,16 @@ struct finding {
 	int said;  /* one of enum kind for the claim, or 0 */
 	int sent;  /* the source counts */
 	int to_us; /* it was sent to the source of our solicitations */
+	__u32 ipv6_at;
 };
 
 enum verdict {
 	DONE,
-	SHORT, /* a header is not in the linear part of the packet */
+	SHORT,	     /* a header is not in the linear part of the packet */
+	PERHAPS_NDP, /* at ipv6_at begins a packet for parse_ndp */
 };
 
-enum { MAX_TAGS = 2, MAX_EXTENSIONS = 4, MAX_OPTIONS = 4 };
+enum { MAX_TAGS = 2 };
 
 /* Wide loads from packets are not aligned (an IPv6 source sits at byte 22). The kernels of amd64
  * and arm64 allow that, and so does their verifier. */
@@ -104,16 +105,19 @@ static __always_inline enum ordinary parse_ordinary(void *data, void *end, struc
 	return NOT_ORDINARY;
 }
 
-static __always_inline enum verdict parse_arp(const struct packet *packet, void *at,
+/* Packets that Linux accepts on an Ethernet device (arp_process in net/ipv4/arp.c); the hardware
+ * type may also be IEEE 802. Lax on purpose: Linux ignores those about a loopback or multicast
+ * target. A pod can announce the same address with another target. */
+static __always_inline enum verdict parse_arp(const struct packet *packet, __u32 at,
 					      struct finding *finding)
 {
-	struct arp_packet *arp = at;
+	struct arp_packet *arp = packet->data + at;
 	__u32 sender, target;
 
 	if ((void *)(arp + 1) > packet->end)
 		return SHORT;
-	if (arp->hardware != be16(1) || arp->protocol != ETH_P_IP || arp->hardware_size != 6 ||
-	    arp->protocol_size != 4)
+	if ((arp->hardware != be16(1) && arp->hardware != be16(6)) || arp->protocol != ETH_P_IP ||
+	    arp->hardware_size != 6 || arp->protocol_size != 4)
 		return DONE;
 	sender = *(__u32 *)arp->sender_ip;
 	target = *(__u32 *)arp->target_ip;
@@ -131,63 +135,10 @@ static __always_inline enum verdict parse_arp(const struct packet *packet, void 
 	return DONE;
 }
 
-/* Whether a solicitation carries the link-layer address of its sender, RFC 4861 section 4.6.1. */
-static __always_inline enum verdict parse_options(const struct packet *packet, void *at, int *found)
-{
-	for (int i = 0; i < MAX_OPTIONS; i++) {
-		struct neighbour_option *option = at;
-
-		if ((void *)(option + 1) > packet->end)
-			return packet->more ? SHORT : DONE;
-		if (option->type == SOURCE_LINK_LAYER && option->size == 1) {
-			*found = 1;
-			return DONE;
-		}
-		if (option->size == 0)
-			return DONE;
-		at += option->size * 8;
-	}
-	return DONE;
-}
-
-/* A solicitation or an advertisement with hop limit 255; anything else, and what RFC 4861 section
- * 7.1 calls invalid, says nothing. The checksum is not looked at: on a veth it is seldom filled in.
- */
-static __always_inline enum verdict parse_neighbour(const struct packet *packet, void *at,
-						    struct finding *finding)
-{
-	struct neighbour_message *message = at;
-	int has_source_mac = 0;
-
-	if ((void *)(message + 1) > packet->end)
-		return packet->more ? SHORT : DONE;
-	if (message->code != 0)
-		return DONE;
-	if (message->type == NEIGHBOUR_ADVERTISEMENT) {
-		finding->claim.address.ip = load_ipv6(message->target);
-		finding->said = message->flags & SOLICITED ? KIND_ANSWER : KIND_GRATUITOUS;
-	} else if (message->type != NEIGHBOUR_SOLICITATION) {
-		return DONE;
-	} else if ((finding->source.high | finding->source.low) == 0 ||
-		   finding->claim.mac == solicit_mac) {
-		/* Duplicate address detection, RFC 4862 section 5.4.2. Or our own probe, sent
-		 * back by a mirror; by ARP that is an ARP probe anyway. */
-		finding->claim.address.ip = load_ipv6(message->target);
-		finding->said = KIND_TENTATIVE;
-	} else {
-		if (parse_options(packet, message + 1, &has_source_mac) == SHORT)
-			return SHORT;
-		finding->claim.address.ip = finding->source;
-		finding->said = has_source_mac ? KIND_ANNOUNCED : 0;
-	}
-	return DONE;
-}
-
-static __always_inline enum verdict parse_ipv6(const struct packet *packet, void *at,
+static __always_inline enum verdict parse_ipv6(const struct packet *packet, __u32 at,
 					       struct finding *finding)
 {
-	struct ipv6_header *ip = at;
-	__u8 next, hop_limit;
+	struct ipv6_header *ip = packet->data + at;
 
 	if ((void *)(ip + 1) > packet->end)
 		return SHORT;
@@ -195,24 +146,10 @@ static __always_inline enum verdict parse_ipv6(const struct packet *packet, void
 		return DONE;
 	finding->source = load_ipv6(ip->source);
 	finding->sent = !is_ipv4(finding->source);
-	next = ip->next;
-	hop_limit = ip->hop_limit;
-	at = ip + 1;
-	for (int i = 0; i < MAX_EXTENSIONS && is_extension(next); i++) {
-		struct ipv6_extension *extension = at;
-
-		if ((void *)(extension + 1) > packet->end)
-			return packet->more ? SHORT : DONE;
-		next = extension->next;
-		at += (extension->size + 1) * 8;
-	}
-	/* A fragment header is no extension here: NDP in fragments is not NDP (RFC 6980). */
-	if (next == IPV6_ICMP && hop_limit == 255 && parse_neighbour(packet, at, finding) == SHORT)
-		return SHORT;
-	/* A mapped IPv4 address in an IPv6 packet is invalid. */
-	if (is_ipv4(finding->claim.address.ip))
-		finding->said = 0;
-	return DONE;
+	finding->ipv6_at = at;
+	return ip->hop_limit == 255 && (ip->next == IPV6_ICMP || is_extension(ip->next))
+		       ? PERHAPS_NDP
+		       : DONE;
 }
 
 /* Parses what parse_ordinary does not. After SHORT it may be called again with more of the
@@ -220,18 +157,17 @@ static __always_inline enum verdict parse_ipv6(const struct packet *packet, void
 static __noinline enum verdict parse(const struct packet *packet, struct finding *finding)
 {
 	struct eth_header *eth = packet->data;
-	void *at = eth + 1;
-	__u32 vlan = packet->vlan;
+	__u32 vlan = packet->vlan, at = sizeof(*eth);
 	__u16 type;
 
 	*finding = (struct finding){{{.interface = packet->ifindex}}};
-	if (at > packet->end)
+	if ((void *)(eth + 1) > packet->end)
 		return SHORT;
 	finding->claim.mac = load_mac(eth->source);
 	finding->to_us = load_mac(eth->destination) == solicit_mac;
 	type = eth->type;
 	for (int i = 0; i < MAX_TAGS && is_tag(type); i++) {
-		struct vlan_header *tag = at;
+		struct vlan_header *tag = packet->data + at;
 
 		if ((void *)(tag + 1) > packet->end)
 			return SHORT;
@@ -239,7 +175,7 @@ static __noinline enum verdict parse(const struct packet *packet, struct finding
 			return DONE;
 		vlan = add_tag(vlan, __builtin_bswap16(tag->tci));
 		type = tag->type;
-		at = tag + 1;
+		at += sizeof(*tag);
 	}
 	finding->claim.address.vlan = vlan;
 
@@ -248,7 +184,7 @@ static __noinline enum verdict parse(const struct packet *packet, struct finding
 	if (type == ETH_P_IPV6)
 		return parse_ipv6(packet, at, finding);
 	if (type == ETH_P_IP) {
-		struct ipv4_header *ip = at;
+		struct ipv4_header *ip = packet->data + at;
 
 		if ((void *)(ip + 1) > packet->end)
 			return SHORT;
