@@ -90,7 +90,7 @@ func (l *loop) next() time.Time {
 
 func (l *loop) tick(now time.Time) {
 	l.peer.Tick(now)
-	l.observe(l.table.Tick(now), now)
+	l.table.Tick(now)
 	l.prober.Run(now)
 	if !l.saveAt.IsZero() && !l.saveAt.After(now) {
 		l.save()

@@ -132,14 +132,15 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			i.Pod = pod
 		}
 	}
-	waiting := i.queue
+	waiting := append(i.queue, t.early[ref]...)
 	i.queue = nil
+	delete(t.early, ref)
 	for _, r := range waiting {
 		if o, ok := t.classify(i, r); ok {
 			all = append(all, o)
 		}
 	}
-	return i, t.replayEarly(all)
+	return i, all
 }
 
 // change updates an interface.

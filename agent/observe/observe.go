@@ -23,11 +23,13 @@ import (
 )
 
 const (
-	// maxEarly limits the records that wait for an event about their interface.
-	maxEarly = 4096
-	// earlyFor is how long they wait: longer than the search for a netns takes.
+	// earlyFor is how long records wait for an event about their interface: longer than the search for a
+	// netns takes.
 	earlyFor = 15 * time.Second
-	// maxQueue limits the records of one interface that wait for a scan of its netns.
+	// maxEarly limits the interfaces whose records wait for that: new ones, which no pod can make.
+	maxEarly = 512
+	// maxQueue limits the records of one interface that wait for that, or for a scan of its netns. All
+	// together they take at most 9 MB.
 	maxQueue = 256
 )
 
@@ -64,7 +66,7 @@ type Table struct {
 	Options
 	config     *config.Config
 	interfaces map[detector.Interface]*Interface
-	early      []bpf.Record
+	early      map[detector.Interface][]bpf.Record // those that wait for an event about their interface
 	mirrors    mirrors
 	host       hostAddresses
 	unobserved []links.Interface
@@ -77,6 +79,7 @@ func New(opts Options) *Table {
 	return &Table{
 		Options:    opts,
 		interfaces: make(map[detector.Interface]*Interface),
+		early:      make(map[detector.Interface][]bpf.Record),
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
 	}
@@ -114,32 +117,17 @@ func withdrawn(key detector.Key, id detector.HolderID, reason string) Observatio
 
 // Record handles one record. It reports false if there is no observation, or not yet.
 func (t *Table) Record(r bpf.Record) (Observation, bool) {
-	i := t.interfaces[detector.Interface{Ifindex: r.Ifindex, Generation: r.Generation}]
-	switch {
-	case i != nil:
+	ref := detector.Interface{Ifindex: r.Ifindex, Generation: r.Generation}
+	if i := t.interfaces[ref]; i != nil {
 		return t.classify(i, r)
-	case len(t.early) < maxEarly:
-		t.early = append(t.early, r)
-	default:
+	}
+	// A pod that floods must not displace the records of others.
+	if waiting, known := t.early[ref]; len(waiting) < maxQueue && (known || len(t.early) < maxEarly) {
+		t.early[ref] = append(waiting, r)
+	} else {
 		t.dropped[droppedEarly]++
 	}
 	return Observation{}, false
-}
-
-// replayEarly handles the records that came before the event about their interface, and drops those
-// that have waited too long.
-func (t *Table) replayEarly(all []Observation) []Observation {
-	waiting := t.early
-	t.early = nil
-	limit := time.Now().Add(-earlyFor)
-	for _, r := range waiting {
-		if !TimeOf(r.Time).After(limit) {
-			t.dropped[droppedGone]++
-		} else if o, ok := t.Record(r); ok {
-			all = append(all, o)
-		}
-	}
-	return all
 }
 
 // classify finds what a record is evidence of.
@@ -246,7 +234,10 @@ func (t *Table) Dropped() map[string]uint64 { return maps.Clone(t.dropped) }
 
 // Pending counts the records that wait for an event about their interface.
 func (t *Table) Pending() int {
-	n := len(t.early)
+	n := 0
+	for _, waiting := range t.early {
+		n += len(waiting)
+	}
 	for _, i := range t.interfaces {
 		n += len(i.queue)
 	}
@@ -255,19 +246,30 @@ func (t *Table) Pending() int {
 
 // Next returns when [Table.Tick] has something to do.
 func (t *Table) Next() time.Time {
-	if len(t.early) > 0 {
-		// There may never be an event: the interface may already be gone.
-		if at := TimeOf(t.early[0].Time).Add(earlyFor); at.Before(t.floods.next) {
-			return at
+	next := t.floods.next
+	for _, waiting := range t.early {
+		if at := expiry(waiting); at.Before(next) {
+			next = at
 		}
 	}
-	return t.floods.next
+	return next
 }
 
+// expiry is when the first of the early records of an interface has waited too long. There may never be an
+// event: the interface may already be gone.
+func expiry(early []bpf.Record) time.Time { return TimeOf(early[0].Time).Add(earlyFor) }
+
 // Tick drops early records that are too old, and reads the counters of all interfaces if that is due.
-func (t *Table) Tick(now time.Time) (all []Observation) {
-	if len(t.early) > 0 && !TimeOf(t.early[0].Time).Add(earlyFor).After(now) {
-		all = t.replayEarly(nil)
+func (t *Table) Tick(now time.Time) {
+	for ref, waiting := range t.early {
+		for len(waiting) > 0 && !expiry(waiting).After(now) {
+			waiting = waiting[1:]
+			t.dropped[droppedGone]++
+		}
+		t.early[ref] = waiting
+		if len(waiting) == 0 {
+			delete(t.early, ref)
+		}
 	}
 	if !t.floods.next.After(now) {
 		t.floods.next = now.Add(sampleEvery)
@@ -276,7 +278,6 @@ func (t *Table) Tick(now time.Time) (all []Observation) {
 			t.logFlood(i, now)
 		}
 	}
-	return all
 }
 
 // TimeOf converts a time of the observer (CLOCK_MONOTONIC) to a time of Go, which has the same clock
