@@ -142,6 +142,7 @@ func (l *loop) update(event links.Event, now time.Time) {
 	}
 	if !wasReady && l.table.Ready() {
 		l.peer.Ready(now)
+		l.report.Started(now)
 	}
 	l.prober.Run(now)
 }

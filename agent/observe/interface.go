@@ -102,7 +102,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	switch event.Kind {
 	case links.HostAddresses:
 		all = t.setHost(event.Host, now)
-		t.host.ready = true // at the start the watcher lists these last
+		t.host.listedBefore = true // at the start the watcher lists these after all interfaces
 		return nil, all
 	case links.Unobserved:
 		t.unobserved = event.Unobserved
@@ -265,7 +265,7 @@ func (t *Table) keys(i *Interface, addresses []netns.Address) iter.Seq2[detector
 }
 
 func (i *Interface) configured() (all []netns.Address) {
-	if !i.Seen {
+	if !i.Seen || i.State == links.Pending { // an answer would not be seen yet
 		return nil
 	}
 	// Addresses on lo count only if there are no others: many pods lawfully have the address of a

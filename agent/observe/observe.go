@@ -72,6 +72,7 @@ type Table struct {
 	unobserved []links.Interface
 	floods     floods
 	dropped    map[string]uint64
+	ready      bool // see Ready; it stays true
 }
 
 // New returns an empty Table.
@@ -223,8 +224,16 @@ func (t *Table) Of(id detector.HolderID) (all []*Interface) {
 	return all
 }
 
-// Ready reports whether all interfaces that existed at the start have been listed.
-func (t *Table) Ready() bool { return t.host.ready }
+// Ready reports whether the watcher has attached to all interfaces that existed at the start, or tried to.
+func (t *Table) Ready() bool {
+	if !t.ready && t.host.listedBefore {
+		t.ready = true
+		for _, i := range t.interfaces {
+			t.ready = t.ready && (!i.Listed || i.State != links.Pending)
+		}
+	}
+	return t.ready
+}
 
 // Unobserved returns the pod devices that cannot be observed or are ignored.
 func (t *Table) Unobserved() []links.Interface { return t.unobserved }

@@ -29,7 +29,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	}
 	line("Node", "%s, boot %s", s.Node, s.BootID)
 	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, age(s.Started), s.AttachMode)
-	line("Interfaces", "%s", counts(s.ByState))
+	line("Interfaces", "%s", interfacesText(s.ByState))
 	line("Bindings", "%s", counts(s.Bindings))
 	line("Conflicts", "%s; %d resolved, %d suspicions faded", counts(s.Conflicts), s.Resolved, s.Faded)
 	if suppressed := counts(s.Suppressed); suppressed != none {
@@ -57,7 +57,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		line("Metrics", "%s", cmp.Or(s.Metrics, "off"))
 	}
 	for _, i := range s.Interfaces {
-		if !wide && i.State != "attached" {
+		if !wide && i.State != "attached" && i.State != "pending" {
 			wrapped(out, 4, fmt.Sprintf("  %s is %s: %s", i.Name, paint(out, i.State), i.Reason))
 		}
 	}
@@ -75,6 +75,18 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	}
 	printTable(out, rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
+}
+
+// interfacesText counts the interfaces by state. While the agent attaches to them, it says how far it is.
+func interfacesText(states map[string]int) string {
+	text, total := counts(states), 0
+	if states["pending"] == 0 {
+		return text
+	}
+	for _, state := range []string{"attached", "shadowed", "pending", "waiting", "failed"} {
+		total += states[state]
+	}
+	return fmt.Sprintf("%d of %d interfaces observed: %s", states["attached"]+states["shadowed"], total, text)
 }
 
 func gossipText(c api.ClusterStatus) string {
