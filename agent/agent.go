@@ -251,11 +251,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.scrapes != nil {
 		attributes = append(attributes, "metrics", a.scrapes.Addr())
 	}
-	a.opts.Log.Info("observing", attributes...)
+	a.opts.Log.Info("starting", attributes...)
 	group, ctx := errgroup.WithContext(ctx)
 	records := make(chan bpf.Record, 1024)
 	group.Go(func() error { return a.read(ctx, records) })
-	group.Go(func() error { return a.watcher.Run(ctx) })
+	group.Go(func() error {
+		defer a.observer.Close() // ends read
+		return a.watcher.Run(ctx)
+	})
 	group.Go(func() error { return a.loop.run(ctx, records) })
 	group.Go(func() error { return api.Serve(ctx, a.listener, a.loop.report, a.opts.Log) })
 	group.Go(func() error { return a.pods.Run(ctx) })
@@ -280,9 +283,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer close(written)
 		_ = a.store.Run(saving) // it reports problems of the disk by Status and in the log
 	}()
-	// Read blocks until the observer is closed; the watcher detaches the programs.
-	stop := context.AfterFunc(ctx, func() { a.observer.Close() })
-	defer stop()
 	err := group.Wait()
 	saved()
 	select {

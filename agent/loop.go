@@ -97,7 +97,7 @@ func (l *loop) next() time.Time {
 
 func (l *loop) tick(now time.Time) {
 	l.peer.Tick(now)
-	l.observe(l.table.Tick(now), now)
+	l.table.Tick(now)
 	l.prober.Run(now)
 	if !l.saveAt.IsZero() && !l.saveAt.After(now) {
 		l.save()
@@ -150,6 +150,7 @@ func (l *loop) update(event links.Event, now time.Time) {
 	}
 	if !wasReady && l.table.Ready() {
 		l.peer.Ready(now)
+		l.report.Started(now)
 	}
 	l.prober.Run(now)
 }

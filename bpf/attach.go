@@ -124,7 +124,9 @@ func (o *Observer) removeEntry(ifindex int) error {
 }
 
 // Close detaches the program and drops the interface's counters. It is no error when the interface is
-// gone, or when Close was called before. After an error, call it again; the next Attach to the interface
+// gone, or when Close was called before. If the interface has moved to another netns, Close detaches the
+// program there: the kernel moves tcx and XDP programs with their interface, and drops tc filters
+// (dev_change_net_namespace, net/core/dev.c). After an error, call it again; the next Attach to the interface
 // does so, too.
 func (a *Attachment) Close() error {
 	a.observer.mu.Lock()
@@ -137,19 +139,16 @@ func (a *Attachment) close() error {
 	if a.closed {
 		return nil
 	}
-	// If detaching fails, the program does nothing without its entry.
 	a.closing = true
-	detachErr := a.hook.detach()
-	var errs []error
-	if detachErr != nil {
-		errs = append(errs, fmt.Errorf("detach from interface %d: %w", a.ifindex, detachErr))
+	// First: without its entry the program does nothing, also while it is detached, which may take 18 ms, and
+	// if that fails.
+	err := a.observer.removeEntry(a.ifindex)
+	if detachErr := a.hook.detach(); detachErr != nil {
+		return errors.Join(err, fmt.Errorf("detach from interface %d: %w", a.ifindex, detachErr))
 	}
-	errs = append(errs, a.observer.removeEntry(a.ifindex))
-	if detachErr == nil {
-		a.closed = true
-		delete(a.observer.attached, a.ifindex)
-	}
-	return errors.Join(errs...)
+	a.closed = true
+	delete(a.observer.attached, a.ifindex)
+	return err
 }
 
 // State asks the kernel whether the program is still attached, and whether another one runs before it.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -99,4 +100,34 @@ func TestDetachFails(t *testing.T) {
 		t.Errorf("closing the first again: %v", err)
 	}
 	wantState(t, b, "after closing the first again", Attached)
+}
+
+// TestMovedAway: an interface that moved to another netns keeps a tcx or XDP program, which finds the ifindex
+// there in the packets. After Close it records nothing for the interface that has this ifindex here.
+func TestMovedAway(t *testing.T) {
+	eachMode(t, func(t *testing.T, o *Observer) {
+		p, other := newPod(t, "host0"), newNamespace(t)
+		a := attach(t, o, p.ifindex, 1)
+		host, err := netlink.LinkByIndex(p.ifindex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetNsFd(host, int(other.file.Fd())); err != nil {
+			t.Fatal(err)
+		}
+		other.do(t, func() error { up(t, "host0"); return nil })
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: "host1", Index: p.ifindex}, PeerName: "eth0", PeerNamespace: netlink.NsFd(newNamespace(t).file.Fd()),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		attach(t, o, p.ifindex, 2)
+		for range 3 {
+			p.send(t, ipv4Frame("10.0.0.7"))
+		}
+		wantRecords(t, o, "sent where the interface is now")
+	})
 }

@@ -67,6 +67,7 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 		{links.Shadowed, Warn, "another program (Cilium, an XDP firewall) runs first and may drop packets: bpftool net names it; a restarted agent runs before other tcx programs"},
 		{"unseen netns", Warn, "their network namespaces are not found: see \"processes\" and \"netns names\", of the agent's own container"},
 		{links.Waiting, OK, ""},
+		{links.Pending, OK, ""},
 	} {
 		n := s.ByState[string(worst.state)]
 		if n == 0 {

@@ -23,32 +23,32 @@ func (a *attacher) attach(i *Interface, createQdisc bool) (State, string) {
 	switch {
 	case err == nil:
 		a.attached[i.Generation] = attachment
+		if i.State == Failed {
+			a.log.Info("interface is observed again", "interface", i.Name)
+		}
 		return stateOf(attachment, nil)
 	case errors.Is(err, bpf.ErrNoQdisc):
 		return Waiting, "for the pod's set-up to end before a qdisc is made"
 	case errors.Is(err, bpf.ErrGone):
 		return Failed, "the device is gone" // its RTM_DELLINK is under way
 	}
-	if i.State != Failed {
+	if i.State != Failed || i.Reason != err.Error() {
 		a.log.Error("interface cannot be observed, trying again at every resync", "interface", i.Name, "error", err)
 	}
 	return Failed, err.Error()
 }
 
-// check asks the kernel for the state of an interface, and attaches again where that failed or
-// the program was detached. The link was just listed.
+// check asks the kernel for the state of an interface to which we attached. The link was just listed. A
+// Failed one can be attached to again.
 func (a *attacher) check(i *Interface, link netlink.Link) (State, string) {
 	attachment := a.attached[i.Generation]
 	if attachment == nil {
-		return a.attach(i, false)
+		return i.State, i.Reason
 	}
 	state, reason := stateOf(attachment, link)
 	if state == Failed {
+		a.log.Warn("interface is not observed any more, attaching again", "interface", i.Name, "reason", reason)
 		a.detach(i)
-		lost := reason
-		if state, reason = a.attach(i, false); a.attached[i.Generation] != nil {
-			a.log.Warn("attached again to an interface that was not observed for a while", "interface", i.Name, "reason", lost)
-		}
 	}
 	if state == Shadowed && i.State != Shadowed {
 		a.log.Warn("interface is shadowed: another program runs before ours and may drop packets", "interface", i.Name)

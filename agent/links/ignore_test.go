@@ -56,8 +56,8 @@ func TestIgnoredInterfaces(t *testing.T) {
 		switch {
 		case named(links.Removed, "pod2")(e):
 			seen["pod2 removed"] = true
-		case named(links.Added, "test1")(e):
-			seen["test1 added"] = true
+		case attached("test1")(e):
+			seen["test1 attached"] = true
 		case ignored("pod2")(e):
 			seen["pod2 counted"] = true
 		}

@@ -20,6 +20,8 @@ type State string
 // The states of an interface.
 const (
 	Attached State = "attached"
+	// Pending: its turn has not come yet. The watcher attaches to one interface after another, with pauses.
+	Pending State = "pending"
 	// Shadowed: attached, but another program runs first and may drop packets.
 	Shadowed State = "shadowed"
 	// Waiting: for the set-up of the pod to end, before a clsact qdisc is created.

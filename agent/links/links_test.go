@@ -125,6 +125,12 @@ func named(kind links.EventKind, name string) func(links.Event) bool {
 	return func(e links.Event) bool { return e.Kind == kind && e.Interface.Name == name }
 }
 
+func attached(name string) func(links.Event) bool {
+	return func(e links.Event) bool {
+		return (named(links.Added, name)(e) || named(links.Changed, name)(e)) && e.Interface.State == links.Attached
+	}
+}
+
 func holds(kind links.EventKind, name, ip string) func(links.Event) bool {
 	return func(e links.Event) bool {
 		return named(kind, name)(e) && e.Interface.View.Holds(netip.MustParseAddr(ip), 0, 0)
@@ -135,7 +141,7 @@ func TestPodInterfaceComesAndGoes(t *testing.T) {
 	_, wait := watch(t, links.Options{})
 	pod := ownnetns.NewPod(t)
 	addVeth(t, pod, "pod1", "10.1.1.1/24")
-	added := wait("pod1 added", named(links.Added, "pod1")).Interface
+	added := wait("pod1 attached", attached("pod1")).Interface
 	if added.Netns.Pid != pod.Pid {
 		// The first thread of the test may have been in the pod.
 		added = wait("the pod's process", func(e links.Event) bool {
@@ -276,9 +282,9 @@ func TestUnseenNetns(t *testing.T) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "hidden"
 	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(held.Fd())}))
-	added := wait("hidden added", named(links.Added, "hidden")).Interface
-	if added.Seen || added.State != links.Attached {
-		t.Errorf("added as %+v, want attached and unseen", added)
+	added := wait("hidden attached", attached("hidden")).Interface
+	if added.Seen {
+		t.Errorf("added as %+v, want unseen", added)
 	}
 }
 
@@ -286,7 +292,7 @@ func TestShadowedByALaterProgram(t *testing.T) {
 	_, wait := watch(t, links.Options{Resync: 200 * time.Millisecond})
 	pod := ownnetns.NewPod(t)
 	veth := addVeth(t, pod, "pod1", "10.1.1.1/24")
-	wait("pod1 added", named(links.Added, "pod1"))
+	wait("pod1 attached", attached("pod1"))
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
@@ -380,7 +386,7 @@ func TestNothingStaysAttached(t *testing.T) {
 	veth := addVeth(t, pod, "pod1", "10.1.1.1/24")
 	t.Run("watched", func(t *testing.T) {
 		_, wait := watch(t, links.Options{})
-		wait("pod1 added", named(links.Added, "pod1"))
+		wait("pod1 attached", attached("pod1"))
 	})
 	result, err := link.QueryPrograms(link.QueryOptions{Target: veth.Index, Attach: ebpf.AttachTCXIngress})
 	must(t, err)

@@ -27,8 +27,12 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 func (w *Watcher) close(ctx context.Context) {
 	w.flush(ctx)
+	count := len(w.attacher.attached)
+	w.opts.Log.Info("detaching", "interfaces", count)
 	for _, veth := range w.table.veths {
+		began := time.Now()
 		w.attacher.detach(&veth.iface)
+		time.Sleep(min(attachPauseFactor*time.Since(began), maxDetachPauses/time.Duration(max(count, 1))))
 	}
 	w.finder.Close()
 }

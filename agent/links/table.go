@@ -66,6 +66,8 @@ func (t *table) handle(update netlink.LinkUpdate, now time.Time) {
 			veth.portDue = true
 		}
 	case update.Header.Type == unix.RTM_DELLINK:
+		// Also if the device moved to another netns. A tcx or XDP program moves with it, and until it is
+		// detached it may record packets for the interface that has the new ifindex here.
 		delete(t.devices, index)
 		t.remove(index, "")
 	default:
@@ -155,7 +157,7 @@ func (t *table) add(veth *tracked, now time.Time) {
 		return
 	}
 	t.generation++
-	veth.iface.Generation, veth.iface.State, veth.iface.Reason = t.generation, "", ""
+	veth.iface.Generation, veth.iface.State, veth.iface.Reason = t.generation, Pending, "its turn comes: interfaces are attached one after another"
 	veth.scans, veth.portDue = newScans(now), true
 	veth.attach, veth.attachUntil = pacer{due: true, next: now}, now.Add(maxQuiets*t.quiet)
 	t.veths[veth.iface.Index] = veth
@@ -189,7 +191,7 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 	before := veth.iface.State
 	veth.iface.State, veth.iface.Reason = state, reason
 	veth.attach.due = state == Waiting
-	if before == "" {
+	if before == Pending {
 		veth.attach.next = now.Add(t.quiet)
 	}
 	if before != state {
@@ -219,13 +221,13 @@ func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error
 	}
 }
 
-// announce adds an event with the description of an interface, once that is complete: the interface
-// is attached, its netns was scanned or that failed for a while, and the VLAN of its port is known.
+// announce adds an event with the description of an interface, once that is complete: its netns was
+// scanned or that failed for a while, and the VLAN of its port is known. The interface may be Pending.
 func (t *table) announce(veth *tracked) {
 	kind := Changed
 	if !veth.announced() {
 		i := &veth.iface
-		if !veth.observed() || i.State == "" || i.Seen && veth.portDue || !i.Seen && !veth.scans.unseen() {
+		if !veth.observed() || i.Seen && veth.portDue || !i.Seen && !veth.scans.unseen() {
 			return
 		}
 		kind, i.FirstName = Added, i.Name
@@ -234,10 +236,24 @@ func (t *table) announce(veth *tracked) {
 	t.events = append(t.events, Event{Kind: kind, Interface: &iface})
 }
 
-// next returns when the next thing is due for a veth, or at if that is earlier.
-func (t *table) next(at time.Time) time.Time {
+// toAttach returns the veth to attach to next, nil if that is not due for any.
+func (t *table) toAttach(now time.Time) (next *tracked) {
 	for _, veth := range t.veths {
-		at = veth.scans.earlier(veth.attach.earlier(at))
+		if veth.attach.ready(now) && (next == nil || veth.attachedBefore(next)) {
+			next = veth
+		}
+	}
+	return next
+}
+
+// next returns when the next thing is due for a veth, or at if that is earlier. It leaves out the veths
+// that can be attached to at now.
+func (t *table) next(now, at time.Time) time.Time {
+	for _, veth := range t.veths {
+		at = veth.scans.earlier(at)
+		if !veth.attach.ready(now) {
+			at = veth.attach.earlier(at)
+		}
 	}
 	return at
 }
@@ -270,13 +286,23 @@ type tracked struct {
 	found              bool // its netns was scanned once
 	scans              scans
 	portDue            bool // the VLAN of its bridge port has to be read, if it is a port
-	// attach is due once for a new veth, and while it is Waiting. Changes of the link postpone it
-	// until attachUntil.
+	// attach is due once for a new veth, while it is Waiting, and again when it failed or was detached.
+	// Changes of the link postpone it until attachUntil.
 	attach      pacer
 	attachUntil time.Time
 }
 
 func (v *tracked) observed() bool { return v.iface.State != Ignored && v.iface.State != Uplink }
+
+// attachedBefore reports whether to attach to a veth before another. Those whose two ends are up are
+// first: no packet can come from the others, so a pod that takes its end down gains nothing. Of these
+// the newest is first, because a pod announces its addresses once, when it starts.
+func (v *tracked) attachedBefore(other *tracked) bool {
+	if v.iface.Up != other.iface.Up {
+		return v.iface.Up
+	}
+	return v.iface.Generation > other.iface.Generation
+}
 
 // announced reports whether the agent got the interface.
 func (v *tracked) announced() bool { return v.iface.FirstName != "" }

@@ -33,6 +33,15 @@ func TestTable(t *testing.T) {
 			{func(h *harness) { h.setPodState(Attached) }, nil},
 			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
 		},
+		"scanned before its turn to be attached to": {
+			{event(), nil},
+			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 pending seen eth0"}},
+			{func(h *harness) { h.setPodState(Attached) }, []string{"changed pod7 gen1 attached seen eth0"}},
+		},
+		"deleted before its turn": {
+			{func(h *harness) { h.event(pod()); h.scanFinds("eth0"); h.report() }, nil},
+			{func(h *harness) { h.deleted(7, unix.AF_UNSPEC) }, []string{"removed: interface pod7 is gone"}},
+		},
 		"the netns is found late": {
 			{func(h *harness) { h.addPod(Attached); h.scanFails(); h.scanFails(); h.scanFails() }, nil},
 			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 attached seen eth0"}},
@@ -140,8 +149,8 @@ func TestTable(t *testing.T) {
 		"an uplink whose netns is found later": {
 			uplink,
 			{func(h *harness) { h.scanFinds("eth0") }, nil},
-			{func(h *harness) { h.readPorts(vlans(7, 100)) }, nil}, // not attached yet
-			{func(h *harness) { h.setPodState(Attached) }, []string{"added pod7 gen2 attached seen eth0 listed"}},
+			{func(h *harness) { h.readPorts(vlans(7, 100)) }, []string{"added pod7 gen2 pending seen eth0 listed"}},
+			{func(h *harness) { h.setPodState(Attached) }, []string{"changed pod7 gen2 attached seen eth0 listed"}},
 			{func(h *harness) { h.failScans() }, []string{"changed pod7 gen2 attached listed"}}, // its netns was found once, so the subnet makes it no uplink
 		},
 		"an uplink that becomes a pod interface, and is ignored": {
@@ -247,6 +256,28 @@ func TestAttachIsDue(t *testing.T) {
 	h.setPodState(Failed)
 	if got := attachIn(); got != time.Hour {
 		t.Errorf("attaching is due in %v after a failure, want not before the resync", got)
+	}
+}
+
+// Those whose two ends are up are attached to first, and of these the newest.
+func TestAttachOrder(t *testing.T) {
+	h := newHarness(t)
+	var links []netlink.Link
+	for index, state := range []netlink.LinkOperState{netlink.OperUp, netlink.OperLowerLayerDown, netlink.OperUp, netlink.OperDown} {
+		links = append(links, pod(func(a *netlink.LinkAttrs) { a.Index, a.OperState = 100+index, state }))
+	}
+	h.list(links, h.now)
+	h.event(pod())
+	var order []int
+	for veth := h.toAttach(h.now); veth != nil; veth = h.toAttach(h.now) {
+		if next := h.next(h.now, h.now.Add(time.Hour)); !next.Equal(h.now) { // for the scans
+			t.Errorf("something is due at %v", next)
+		}
+		h.setState(veth, Attached, "", h.now)
+		order = append(order, veth.iface.Index)
+	}
+	if want := []int{7, 102, 100, 103, 101}; !slices.Equal(order, want) {
+		t.Errorf("attached in the order %v, want %v", order, want)
 	}
 }
 

@@ -22,6 +22,12 @@ const (
 	// when devices go up and down.
 	hostPauseFactor = 50
 	portPauseFactor = 20
+	// After attaching to an interface took t, the next is attached t later at the earliest, so others who
+	// need RTNL get it at least half of the time: for tcx the kernel waits for RCU under RTNL, about 18 ms.
+	attachPauseFactor = 1
+	// maxDetachPauses is the sum of the pauses when the watcher ends. Detaching takes as long as attaching,
+	// and Kubernetes kills an agent that is not gone after 30 s.
+	maxDetachPauses = 5 * time.Second
 	// minOverrunPause is the least time between two scans of all namespaces because events were lost.
 	minOverrunPause = time.Second
 )
@@ -55,6 +61,7 @@ type Watcher struct {
 	finder               *netns.Finder
 	attacher             attacher
 	unsupported          unsupported
+	attachPacer          pacer
 	hostPacer, portPacer pacer // lists of the node's own addresses, and of the VLANs of ports
 	overrunPacer         pacer // scans of all namespaces because events were lost
 }
@@ -155,7 +162,8 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 		observed[veth.iface.Netns.Inode] = true
 		if !veth.attach.due {
 			state, reason := w.attacher.check(&veth.iface, link)
-			w.table.setState(veth, state, reason, time.Now())
+			w.table.setState(veth, state, reason, now)
+			veth.attach.due = state == Failed
 		}
 	}
 	w.attacher.prune()
@@ -177,11 +185,11 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.overruns.Add(1)
 		w.scheduleAll()
 	}
-	for _, veth := range w.table.veths {
-		if veth.attach.ready(now) {
-			state, reason := w.attacher.attach(&veth.iface, veth.iface.State == Waiting)
-			w.table.setState(veth, state, reason, time.Now())
-		}
+	if veth := w.table.toAttach(now); veth != nil && !w.attachPacer.next.After(now) {
+		began := time.Now()
+		state, reason := w.attacher.attach(&veth.iface, veth.iface.State == Waiting)
+		w.table.setState(veth, state, reason, time.Now())
+		w.attachPacer.pauseAfter(began, attachPauseFactor)
 	}
 	for _, veth := range w.table.veths {
 		if veth.scans.ready(now) {
@@ -212,7 +220,11 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.listHost(ctx)
 		w.hostPacer.pauseAfter(began, hostPauseFactor)
 	}
-	return w.table.next(w.overrunPacer.earlier(w.portPacer.earlier(w.hostPacer.earlier(next))))
+	w.attachPacer.due = w.table.toAttach(now) != nil
+	for _, p := range []*pacer{&w.attachPacer, &w.overrunPacer, &w.portPacer, &w.hostPacer} {
+		next = p.earlier(next)
+	}
+	return w.table.next(now, next)
 }
 
 // scan enters the netns behind a veth and lists its addresses.

@@ -11,7 +11,7 @@ import (
 // Label values that are exported from the start with 0, so that rates include the first event.
 var (
 	interfaceStates = []string{
-		"attached", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink",
+		"attached", "pending", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink",
 		"unseen_netns", "moved", "renamed", // no states: they count interfaces of other states again
 	}
 	memberStates = []string{

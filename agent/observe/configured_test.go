@@ -133,3 +133,15 @@ func TestVLANsAreBounded(t *testing.T) {
 		t.Errorf("%d networks, want untagged packets and its own VLAN besides", len(i.vlans))
 	}
 }
+
+// TestConfiguredWhilePending: nothing is probed on an interface that is not attached to yet.
+func TestConfiguredWhilePending(t *testing.T) {
+	w := newHarness(t, "")
+	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
+	for state, want := range map[links.State][]string{links.Pending: nil, links.Attached: {"10.0.0.5"}} {
+		w.change(i, func(l *links.Interface) { l.State = state })
+		if got := w.configured(i); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", state, got, want)
+		}
+	}
+}

@@ -14,10 +14,10 @@ const maxHostKeys = 64
 
 // hostAddresses are the addresses of the node itself.
 type hostAddresses struct {
-	ready  bool // the addresses have been listed
-	stale  bool // their networks may be others now
-	listed []links.HostAddress
-	keys   []hostAddress
+	listedBefore bool // the addresses have been listed
+	stale        bool // their networks may be others now
+	listed       []links.HostAddress
+	keys         []hostAddress
 }
 
 // hostAddress is an address of the node itself in its network.
@@ -68,7 +68,7 @@ func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
 			ID: t.Host, Interface: detector.Interface{Ifindex: uint32(address.Index)}, InterfaceName: address.Device,
 			NetnsName: "host",
 		},
-		Evidence: detector.Host, Answer: true, At: at, FoundAtStart: !t.host.ready,
+		Evidence: detector.Host, Answer: true, At: at, FoundAtStart: !t.host.listedBefore,
 	}
 	if len(address.MAC) == len(s.Holder.MAC) {
 		copy(s.Holder.MAC[:], address.MAC)

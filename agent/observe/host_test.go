@@ -23,6 +23,29 @@ func TestNotReadyBeforeHostAddresses(t *testing.T) {
 	}
 }
 
+// TestNotReadyWhileAttaching: interfaces that were there at the start have to be observed, or it has to be clear
+// why not. One that comes later does not end readiness.
+func TestNotReadyWhileAttaching(t *testing.T) {
+	w := newHarness(t, "")
+	pending := func(l *links.Interface) { l.Listed, l.State = true, links.Pending }
+	a, b := w.add("veth0", "", "eth0", 2, 7), w.add("veth1", "", "eth0", 3, 8)
+	w.change(a, pending)
+	w.change(b, pending)
+	w.Update(links.Event{Kind: links.HostAddresses}, time.Now())
+	w.change(a, func(l *links.Interface) { l.State = links.Attached })
+	if w.Ready() {
+		t.Error("ready while an interface is pending")
+	}
+	w.change(b, func(l *links.Interface) { l.State = links.Failed })
+	if !w.Ready() {
+		t.Error("not ready, but no interface is pending")
+	}
+	w.change(b, pending)
+	if !w.Ready() {
+		t.Error("not ready any more")
+	}
+}
+
 // TestHostAddresses: an address has a binding in each of its networks, and in no other.
 func TestHostAddresses(t *testing.T) {
 	w := newHarness(t, "networks: [{name: a, match: {interfaces: [br-a]}}, {name: b, match: {bridges: [br-b, vrf-b]}}]")

@@ -126,7 +126,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	switch event.Kind {
 	case links.HostAddresses:
 		all = t.setHost(event.Host, now)
-		t.host.ready = true // at the start the watcher lists these last
+		t.host.listedBefore = true // at the start the watcher lists these after all interfaces
 		return nil, t.settle(all, now)
 	case links.Unobserved:
 		t.unobserved = event.Unobserved
@@ -169,14 +169,15 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	all = t.settle(all, now)
 	t.logChange(i)
 	t.logLost(i, &before, now)
-	waiting := i.queue
+	waiting := append(i.queue, t.early[ref]...)
 	i.queue = nil
+	delete(t.early, ref)
 	for _, r := range waiting {
 		if o, ok := t.classify(i, r); ok {
 			all = append(all, o)
 		}
 	}
-	return i, t.replayEarly(all)
+	return i, all
 }
 
 // change updates an interface.
@@ -342,7 +343,7 @@ func (t *Table) keys(i *Interface, addresses iter.Seq[netns.Address]) iter.Seq2[
 
 func (i *Interface) configured() iter.Seq[netns.Address] {
 	return func(yield func(netns.Address) bool) {
-		if !i.Seen {
+		if !i.Seen || i.State == links.Pending { // an answer would not be seen yet
 			return
 		}
 		// Addresses on lo count only if there are no others: many pods lawfully have the address of a

@@ -23,11 +23,13 @@ import (
 )
 
 const (
-	// maxEarly limits the records that wait for an event about their interface.
-	maxEarly = 4096
-	// earlyFor is how long they wait: longer than the search for a netns takes.
+	// earlyFor is how long records wait for an event about their interface: longer than the search for a
+	// netns takes.
 	earlyFor = 15 * time.Second
-	// maxQueue limits the records of one interface that wait for a scan of its netns.
+	// maxEarly limits the interfaces whose records wait for that: new ones, which no pod can make.
+	maxEarly = 512
+	// maxQueue limits the records of one interface that wait for that, or for a scan of its netns. All
+	// together they take at most 9 MB.
 	maxQueue = 256
 )
 
@@ -73,13 +75,14 @@ type Table struct {
 	origins    map[HostEnd]*Origin
 	rolesAt    time.Time // when to log those that are not known, zero afterwards
 	subnets    map[segment][]netip.Prefix
-	early      []bpf.Record
+	early      map[detector.Interface][]bpf.Record // those that wait for an event about their interface
 	mirrors    mirrors
 	host       hostAddresses
 	unobserved []links.Interface
 	floods     floods
 	lostLines  *rate.Limiter
 	dropped    map[string]uint64
+	ready      bool // see Ready; it stays true
 }
 
 // New returns an empty Table.
@@ -89,6 +92,7 @@ func New(opts Options) *Table {
 		interfaces: make(map[detector.Interface]*Interface),
 		origins:    make(map[HostEnd]*Origin),
 		rolesAt:    time.Now().Add(time.Minute),
+		early:      make(map[detector.Interface][]bpf.Record),
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
 		lostLines:  newLostLines(),
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
@@ -127,13 +131,14 @@ func withdrawn(key detector.Key, id detector.HolderID, reason string) Observatio
 
 // Record handles one record. It reports false if there is no observation, or not yet.
 func (t *Table) Record(r bpf.Record) (Observation, bool) {
-	i := t.interfaces[detector.Interface{Ifindex: r.Ifindex, Generation: r.Generation}]
-	switch {
-	case i != nil:
+	ref := detector.Interface{Ifindex: r.Ifindex, Generation: r.Generation}
+	if i := t.interfaces[ref]; i != nil {
 		return t.classify(i, r)
-	case len(t.early) < maxEarly:
-		t.early = append(t.early, r)
-	default:
+	}
+	// A pod that floods must not displace the records of others.
+	if waiting, known := t.early[ref]; len(waiting) < maxQueue && (known || len(t.early) < maxEarly) {
+		t.early[ref] = append(waiting, r)
+	} else {
 		t.drop(r, droppedEarly)
 	}
 	return Observation{}, false
@@ -142,22 +147,6 @@ func (t *Table) Record(r bpf.Record) (Observation, bool) {
 func (t *Table) drop(r bpf.Record, reason string) {
 	t.dropped[reason]++
 	t.Forget(r)
-}
-
-// replayEarly handles the records that came before the event about their interface, and drops those
-// that have waited too long.
-func (t *Table) replayEarly(all []Observation) []Observation {
-	waiting := t.early
-	t.early = nil
-	limit := time.Now().Add(-earlyFor)
-	for _, r := range waiting {
-		if !TimeOf(r.Time).After(limit) {
-			t.drop(r, droppedGone)
-		} else if o, ok := t.Record(r); ok {
-			all = append(all, o)
-		}
-	}
-	return all
 }
 
 // classify finds what a record is evidence of.
@@ -260,8 +249,16 @@ func (t *Table) Of(id detector.HolderID) (all []*Interface) {
 	return all
 }
 
-// Ready reports whether all interfaces that existed at the start have been listed.
-func (t *Table) Ready() bool { return t.host.ready }
+// Ready reports whether the watcher has attached to all interfaces that existed at the start, or tried to.
+func (t *Table) Ready() bool {
+	if !t.ready && t.host.listedBefore {
+		t.ready = true
+		for _, i := range t.interfaces {
+			t.ready = t.ready && (!i.Listed || i.State != links.Pending)
+		}
+	}
+	return t.ready
+}
 
 // Unobserved returns the pod devices that cannot be observed or are ignored.
 func (t *Table) Unobserved() []links.Interface { return t.unobserved }
@@ -271,7 +268,10 @@ func (t *Table) Dropped() map[string]uint64 { return maps.Clone(t.dropped) }
 
 // Pending counts the records that wait for an event about their interface.
 func (t *Table) Pending() int {
-	n := len(t.early)
+	n := 0
+	for _, waiting := range t.early {
+		n += len(waiting)
+	}
 	for _, i := range t.interfaces {
 		n += len(i.queue)
 	}
@@ -280,19 +280,30 @@ func (t *Table) Pending() int {
 
 // Next returns when [Table.Tick] has something to do.
 func (t *Table) Next() time.Time {
-	if len(t.early) > 0 {
-		// There may never be an event: the interface may already be gone.
-		if at := TimeOf(t.early[0].Time).Add(earlyFor); at.Before(t.floods.next) {
-			return at
+	next := t.floods.next
+	for _, waiting := range t.early {
+		if at := expiry(waiting); at.Before(next) {
+			next = at
 		}
 	}
-	return t.floods.next
+	return next
 }
 
+// expiry is when the first of the early records of an interface has waited too long. There may never be an
+// event: the interface may already be gone.
+func expiry(early []bpf.Record) time.Time { return TimeOf(early[0].Time).Add(earlyFor) }
+
 // Tick drops early records that are too old, and reads the counters of all interfaces if that is due.
-func (t *Table) Tick(now time.Time) (all []Observation) {
-	if len(t.early) > 0 && !TimeOf(t.early[0].Time).Add(earlyFor).After(now) {
-		all = t.replayEarly(nil)
+func (t *Table) Tick(now time.Time) {
+	for ref, waiting := range t.early {
+		for len(waiting) > 0 && !expiry(waiting).After(now) {
+			t.drop(waiting[0], droppedGone)
+			waiting = waiting[1:]
+		}
+		t.early[ref] = waiting
+		if len(waiting) == 0 {
+			delete(t.early, ref)
+		}
 	}
 	if !t.floods.next.After(now) {
 		t.floods.next = now.Add(sampleEvery)
@@ -302,7 +313,6 @@ func (t *Table) Tick(now time.Time) (all []Observation) {
 		}
 		t.logUnknownRoles(now)
 	}
-	return all
 }
 
 // TimeOf converts a time of the observer (CLOCK_MONOTONIC) to a time of Go, which has the same clock

@@ -170,7 +170,7 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestEarlyRecords: records wait for the event about their interface, up to the limits.
+// TestEarlyRecords: records wait for the event about their interface.
 func TestEarlyRecords(t *testing.T) {
 	w := newHarness(t, "")
 	i := &Interface{Ref: detector.Interface{Ifindex: 2, Generation: 2}}
@@ -191,11 +191,34 @@ func TestEarlyRecords(t *testing.T) {
 	if len(all) != 1 || all[0].Kind != Seen || all[0].Sighting.Key.IP.String() != "10.0.0.5" {
 		t.Errorf("after the event about the interface: %+v", all)
 	}
-	for range maxEarly + 5 {
-		w.Record(bpf.Record{Ifindex: 99, Kind: bpf.Data, IP: netip.MustParseAddr("10.0.0.5")})
+	if w.Pending() != 0 {
+		t.Errorf("%d records wait", w.Pending())
 	}
-	if w.Pending() != maxEarly || w.Dropped()[droppedEarly] != 5 || len(w.forgotten) != 1+5 {
-		t.Errorf("%d records wait, dropped %v, forgotten %d", w.Pending(), w.Dropped(), len(w.forgotten))
+}
+
+// TestEarlyFlood: early records of a pod that floods displace none of others, and the memory is limited.
+func TestEarlyFlood(t *testing.T) {
+	w := newHarness(t, "")
+	send := func(index uint32, count int) {
+		i := &Interface{Ref: detector.Interface{Ifindex: index, Generation: index}}
+		for range count {
+			w.Record(i.packet(bpf.Announced, "10.0.0.5", time.Now()))
+		}
+	}
+	send(99, 100_000)
+	send(2, 3)
+	_, all := w.Update(links.Event{Kind: links.Added, Interface: link("veth0", "", "eth0", 2, 7, "10.0.0.5")}, time.Now())
+	if len(all) != 3 {
+		t.Errorf("%d of 3 early records were kept beside a flood", len(all))
+	}
+	if w.Pending() != maxQueue || w.Dropped()[droppedEarly] != 100_000-maxQueue {
+		t.Errorf("of the flood %d records wait, dropped %v; want %d to wait", w.Pending(), w.Dropped(), maxQueue)
+	}
+	for index := range uint32(2 * maxEarly) {
+		send(1000+index, 2*maxQueue)
+	}
+	if n := w.Pending(); n != maxEarly*maxQueue {
+		t.Errorf("of many floods %d records wait, want %d", n, maxEarly*maxQueue)
 	}
 }
 

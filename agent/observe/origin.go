@@ -140,7 +140,7 @@ func (t *Table) logChange(i *Interface) {
 // logUnknownRoles logs, some time after the start, how many interfaces have only the names that they were found with:
 // until then the runtime has reported its pods.
 func (t *Table) logUnknownRoles(now time.Time) {
-	if !t.host.ready || now.Before(t.rolesAt) || t.rolesAt.IsZero() {
+	if !t.host.listedBefore || now.Before(t.rolesAt) || t.rolesAt.IsZero() {
 		return
 	}
 	t.rolesAt = time.Time{}

@@ -163,7 +163,7 @@ func (p *Peer) Observe(s detector.Sighting, now time.Time) {
 	}
 }
 
-// Ready tells the peer that the agent has listed all interfaces; soon it knows all holders.
+// Ready tells the peer that the agent observes all interfaces; soon it knows all holders.
 func (p *Peer) Ready(now time.Time) { p.ready = now }
 
 // Requested counts the probe requests that were sent.

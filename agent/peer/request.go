@@ -32,7 +32,7 @@ func (p *Peer) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 	switch {
 	case !p.clusterWide(m.Key.Network):
 		p.reply(r, cluster.Gone, "network "+m.Key.Network+" does not span the cluster")
-	case p.ready.IsZero():
+	case !held && p.ready.IsZero():
 		p.reply(r, cluster.Refused, "the agent is starting")
 	case !held && now.Sub(p.ready) < startupTime:
 		p.reply(r, cluster.Refused, "the agent has just started")

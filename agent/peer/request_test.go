@@ -56,6 +56,10 @@ func TestRequests(t *testing.T) {
 			name: "not ready", netns: 99, want: cluster.Refused, retry: time.Second, reason: "the agent is starting",
 			beforeRequest: func(w *harness) { w.Ready(time.Time{}) },
 		},
+		{
+			name: "answers before the agent observes all interfaces", netns: 11, want: cluster.Answered,
+			beforeRequest: func(w *harness) { w.Ready(time.Time{}); w.answers = true },
+		},
 		{name: "no holder", netns: 99, want: cluster.Gone, reason: "no such holder has the address"},
 		{name: "is removed", netns: 11, want: cluster.Gone, reason: "no such holder has the address any more", took: 100 * time.Millisecond, afterRequest: func(w *harness) { w.gone(11) }},
 		{name: "a network of one node", network: "docker0", netns: 11, want: cluster.Gone, reason: "network docker0 does not span the cluster"},

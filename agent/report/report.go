@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -96,6 +97,13 @@ var errStarting = errors.New("the agent is still starting; try again in a moment
 
 // Ready fails until the agent has handled the interfaces that were there when it started.
 func (r *Report) Ready(ctx context.Context) error { return r.whenReady(ctx, func() {}) }
+
+// Started logs that the agent is ready. Call it in the goroutine that owns the parts.
+func (r *Report) Started(now time.Time) {
+	states := r.byState()
+	observed := states[string(links.Attached)] + states[string(links.Shadowed)]
+	r.Log.Info("observing", "interfaces", observed, "took", now.Sub(r.Self.Since).Round(time.Millisecond))
+}
 
 // whenReady is Do for functions that read tables; it fails before the agent is ready.
 func (r *Report) whenReady(ctx context.Context, f func()) error {

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // exitError ends the program with a code and without a message.
@@ -24,6 +25,8 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	// A second signal ends the program at once, but not within a second: timeout(1) sends two.
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	err := newRoot().ExecuteContext(ctx)
 	if code, ok := errors.AsType[exitError](err); ok {
 		return int(code)

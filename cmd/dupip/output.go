@@ -242,7 +242,7 @@ func paint(w io.Writer, word string) string {
 	}
 	colour := map[string]text.Color{
 		"confirmed": text.FgRed, "suspected": text.FgYellow, "changed": text.FgYellow, "resolved": text.FgGreen,
-		"attached": text.FgGreen, "shadowed": text.FgYellow, "waiting": text.FgYellow, "failed": text.FgRed,
+		"attached": text.FgGreen, "pending": text.FgYellow, "shadowed": text.FgYellow, "waiting": text.FgYellow, "failed": text.FgRed,
 		"alive": text.FgGreen, "suspect": text.FgYellow, "dead": text.FgRed,
 		"ok": text.FgGreen, "warn": text.FgYellow, "fail": text.FgRed,
 	}

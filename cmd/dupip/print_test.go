@@ -287,6 +287,24 @@ func TestPrintStatusDADFailed(t *testing.T) {
 	}
 }
 
+// While the agent attaches, its status says how far it is, and does not list the interfaces that wait.
+func TestStatusWhileAttaching(t *testing.T) {
+	var out bytes.Buffer
+	printStatus(&out, api.Status{
+		ByState:    map[string]int{"attached": 118, "shadowed": 2, "pending": 128, "waiting": 2, "ignored": 3, "unseen netns": 1},
+		Interfaces: []api.InterfaceStatus{{Name: "veth1", State: "pending", Reason: "its turn comes"}},
+	}, false)
+	for _, want := range []string{", starting for", "Interfaces  120 of 250 interfaces observed: 118 attached"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "veth1") {
+		t.Errorf("an interface is listed whose turn comes:\n%s", out.String())
+	}
+	fits(t, out.String())
+}
+
 // A node that does not answer is an error, not an empty table.
 func TestNodeThatDoesNotAnswer(t *testing.T) {
 	for _, test := range []struct {

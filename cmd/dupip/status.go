@@ -29,7 +29,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	}
 	line("Node", "%s, boot %s", s.Node, s.BootID)
 	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, age(s.Started), s.AttachMode)
-	line("Interfaces", "%s", counts(s.ByState))
+	line("Interfaces", "%s", interfacesText(s.ByState))
 	line("Bindings", "%s", counts(s.Bindings))
 	line("Conflicts", "%s; %d resolved, %d suspicions faded", counts(s.Conflicts), s.Resolved, s.Faded)
 	if s.DADFailedAddresses > 0 {
@@ -62,7 +62,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 	for _, i := range s.Interfaces {
 		switch {
 		case wide:
-		case i.State != "attached":
+		case i.State != "attached" && i.State != "pending":
 			wrapped(out, 4, fmt.Sprintf("  %s is %s: %s", i.Name, paint(out, i.State), i.Reason))
 		case i.FirstPeer != "" || i.Moved:
 			wrapped(out, 4, fmt.Sprintf("  %s leads into pod %s: %s", i.Name, cmp.Or(podName(i.Pod), "unknown"), changeText(i)))
@@ -125,6 +125,18 @@ func dadFailedText(s api.Status, wide bool) string {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return fmt.Sprintf("%d %s: %s", s.DADFailedAddresses, addresses, strings.Join(names, ", "))
+}
+
+// interfacesText counts the interfaces by state. While the agent attaches to them, it says how far it is.
+func interfacesText(states map[string]int) string {
+	text, total := counts(states), 0
+	if states["pending"] == 0 {
+		return text
+	}
+	for _, state := range []string{"attached", "shadowed", "pending", "waiting", "failed"} {
+		total += states[state]
+	}
+	return fmt.Sprintf("%d of %d interfaces observed: %s", states["attached"]+states["shadowed"], total, text)
 }
 
 func gossipText(c api.ClusterStatus) string {

@@ -82,6 +82,7 @@ var sections = []section{
 	{"ring", measureRing},
 	{"usage", measureUsage},
 	{"delay", measureDelay},
+	{"start", measureStart},
 	{"sandboxes", measureSandboxes},
 }
 

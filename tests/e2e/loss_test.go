@@ -48,7 +48,7 @@ func TestNoPacketLost(t *testing.T) {
 				if cycle%4 == 3 {
 					// Killed in the midst of attaching: the next one has to cope.
 					l.Eventually(when, func() error {
-						if !strings.Contains(a.Log(), "observing") {
+						if !strings.Contains(a.Log(), "msg=starting") {
 							return fmt.Errorf("the agent has not begun:\n%s", a.Log())
 						}
 						return nil

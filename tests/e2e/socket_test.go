@@ -126,7 +126,7 @@ func TestSignalsAtStart(t *testing.T) {
 		l.Pod(n, fmt.Sprintf("pod%d", i), lab.PodOptions{Addrs: []netip.Addr{n.IPv4(byte(5 + i))}})
 	}
 	for _, signal := range []syscall.Signal{unix.SIGTERM, unix.SIGINT} {
-		for _, word := range []string{"", "observing"} {
+		for _, word := range []string{"", "msg=starting", "msg=observing"} {
 			a, err := n.StartAgent()
 			l.Do(err)
 			l.Eventually("log", func() error {

@@ -25,7 +25,7 @@ type Agent struct {
 }
 
 // readyTimeout is how long an agent may take to attach on a busy machine.
-const readyTimeout = 10 * time.Second
+const readyTimeout = 30 * time.Second
 
 var agents atomic.Uint32
 

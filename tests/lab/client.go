@@ -35,6 +35,8 @@ type Binding struct {
 	Evidence  string     `json:"evidence"`
 	FirstSeen time.Time  `json:"firstSeen"`
 	LastSeen  time.Time  `json:"lastSeen"`
+	// FoundAtStart: the holder may be older than the agent.
+	FoundAtStart bool `json:"foundAtStart"`
 	// Unreachable: the holder's node does not answer.
 	Unreachable bool    `json:"unreachable"`
 	Pod         *PodRef `json:"pod,omitempty"`

@@ -1,0 +1,114 @@
+package links_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/links"
+)
+
+// manyVeths makes veths into one pod, which are up.
+func manyVeths(t *testing.T, count int) *ownnetns.Pod {
+	t.Helper()
+	pod := ownnetns.NewPod(t)
+	for n := range count {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = fmt.Sprint("old", n)
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name, PeerNamespace: netlink.NsPid(pod.Pid)}
+		must(t, netlink.LinkAdd(veth))
+		t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+		must(t, netlink.LinkSetUp(veth))
+		inPod(t, pod, func() error {
+			peer, err := netlink.LinkByName(attrs.Name)
+			must(t, err)
+			return netlink.LinkSetUp(peer)
+		})
+	}
+	return pod
+}
+
+// While the watcher attaches to many interfaces, it handles events: a new pod does not wait for them, and an
+// address that comes meanwhile is distinguished from those that were there.
+func TestEventsWhileAttaching(t *testing.T) {
+	const count = 80
+	old := manyVeths(t, count)
+	fresh := ownnetns.NewPod(t)
+	w, wait := watch(t, links.Options{})
+	views := make(map[string]*links.Interface)
+	attachedOld, addressAt := 0, 0
+	ip := netip.MustParseAddr("10.1.1.77")
+	follow := func(e links.Event) {
+		if e.Kind != links.Added && e.Kind != links.Changed || !strings.HasPrefix(e.Interface.Name, "old") {
+			return
+		}
+		before := views[e.Interface.Name]
+		if before == nil && e.Interface.View.Holds(ip, 0, 0) {
+			t.Errorf("%s was first scanned after the start", e.Interface.Name)
+		}
+		if e.Interface.State == links.Attached && (before == nil || before.State != links.Attached) {
+			attachedOld++
+		}
+		if before != nil && e.Interface.State == links.Pending && e.Interface.View.Holds(ip, 0, 0) {
+			addressAt = attachedOld
+		}
+		views[e.Interface.Name] = e.Interface
+	}
+	wait("the node's addresses", func(e links.Event) bool { follow(e); return e.Kind == links.HostAddresses })
+	if len(views) != count || attachedOld > 1 {
+		t.Errorf("%d of %d interfaces were added and %d attached, want all added and at most one attached", len(views), count, attachedOld)
+	}
+	// Nobody reads events now, so the watcher cannot finish meanwhile.
+	if free := cap(w.Events()); attachedOld+free+10 > count {
+		t.Fatalf("the watcher may attach to all %d", count)
+	}
+	inPod(t, old, func() error {
+		for n := range count {
+			peer, err := netlink.LinkByName(fmt.Sprint("old", n))
+			must(t, err)
+			address, err := netlink.ParseAddr("10.1.1.77/32")
+			must(t, err)
+			must(t, netlink.AddrAdd(peer, address))
+		}
+		return nil
+	})
+	addVeth(t, fresh, "fresh", "10.1.2.1/24")
+	wait("the new pod is attached", func(e links.Event) bool { follow(e); return attached("fresh")(e) })
+	if attachedOld == count {
+		t.Error("the new pod was attached after all others")
+	}
+	wait("all are attached", func(e links.Event) bool { follow(e); return attachedOld == count })
+	if addressAt == 0 {
+		t.Error("no address was found on an interface before it was attached")
+	}
+}
+
+// A host end that moved to another netns is detached, whatever the mode leaves on it.
+func TestHostEndMovesAway(t *testing.T) {
+	_, wait := watch(t, links.Options{})
+	pod, other := ownnetns.NewPod(t), ownnetns.NewPod(t)
+	veth := addVeth(t, pod, "pod1", "10.1.1.1/24")
+	wait("pod1 attached", attached("pod1"))
+	must(t, netlink.LinkSetNsPid(veth, other.Pid))
+	wait("pod1 removed", named(links.Removed, "pod1"))
+	inPod(t, other, func() error {
+		moved, err := netlink.LinkByName("pod1")
+		must(t, err)
+		result, err := link.QueryPrograms(link.QueryOptions{Target: moved.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+		must(t, err)
+		if len(result.Programs) != 0 {
+			t.Errorf("%d programs on the device that moved away", len(result.Programs))
+		}
+		return nil
+	})
+	again := addVethAt(t, ownnetns.NewPod(t), "pod2", veth.Index, "10.1.1.2/24")
+	if e := wait("pod2 attached", attached("pod2")); e.Interface.Index != again.Index {
+		t.Errorf("index %d, want %d", e.Interface.Index, again.Index)
+	}
+}

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// manyPods are silent pods with an IPv4 address each.
+func manyPods(l *lab.T, n *lab.Node, count int) []*lab.Pod {
+	l.Helper()
+	pods := make([]*lab.Pod, count)
+	var group errgroup.Group
+	group.SetLimit(4)
+	for i := range pods {
+		group.Go(func() (err error) {
+			pods[i], err = n.AddPod(fmt.Sprintf("pod%d", i), lab.PodOptions{Addrs: []netip.Addr{n.IPv4(byte(10 + i))}, Silent: true})
+			return err
+		})
+	}
+	l.Do(group.Wait())
+	return pods
+}
+
+// An agent attaches to many interfaces one after another. Meanwhile its status says how far it is, and it
+// distinguishes an address that comes from those that were there. A second signal ends it while it detaches.
+func TestManyPods(t *testing.T) {
+	if !hasTCX(t) {
+		t.Skip("attaching by tc takes too little time")
+	}
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	const count = 120
+	pods := manyPods(l, n, count)
+	late := pods[0]
+	progress, ip := false, netip.Addr{}
+	// A question may come too early and the next one too late: then there is another start.
+	for round := 0; !progress || !ip.IsValid(); round++ {
+		if round == 5 {
+			t.Fatalf("in %d starts: the status told the progress: %t, and an interface was pending: %t", round, progress, ip.IsValid())
+		}
+		l.Do(late.SetDown()) // no packet can come from it, so it is the last
+		a, err := n.StartAgent("--attach", "tcx")
+		l.Do(err)
+		fresh := n.IPv4(byte(200 + round))
+		l.Eventually("its last interface", func() error {
+			i, err := interfaceOf(l, a, late.HostInterface)
+			if err == nil && i.State == "pending" {
+				ip = fresh
+				return late.AddAddrOn(late.Interface, netip.PrefixFrom(ip, 24))
+			}
+			return err
+		})
+		l.Do(late.SetUp())
+		l.Eventually("ready", func() error {
+			got := dupip(t, nil, "status", "--api-socket", a.Socket)
+			progress = progress || strings.Contains(got.stdout, fmt.Sprintf("of %d interfaces observed", count)) && strings.Contains(got.stdout, "starting")
+			if !strings.Contains(got.stdout, "observing") {
+				return errors.New(got.stdout)
+			}
+			return nil
+		})
+		if want := fmt.Sprintf("msg=observing interfaces=%d ", count); !strings.Contains(a.Log(), want) {
+			t.Errorf("no %q in the log:\n%s", want, a.Log())
+		}
+		s, err := statusOf(l, a)
+		l.Do(err)
+		if s.ByState["attached"] != count || s.ByState["pending"] != 0 {
+			t.Errorf("it is ready with %v", s.ByState)
+		}
+		check := func(p *lab.Pod, ip netip.Addr, atStart bool) {
+			t.Helper()
+			b, err := a.Client.WaitBinding(within(l, patience), ip, func(b lab.Binding) bool { return b.Interface == p.HostInterface })
+			l.Do(err)
+			if b.FoundAtStart != atStart {
+				t.Errorf("%s found at start: %t", ip, b.FoundAtStart)
+			}
+		}
+		for _, p := range pods {
+			check(p, p.Addrs()[0], true)
+		}
+		if ip == fresh {
+			check(late, ip, false)
+		}
+		l.Do(a.Signal(unix.SIGTERM))
+		l.Eventually("detaching", func() error {
+			if !strings.Contains(a.Log(), "msg=detaching") {
+				return errors.New(a.Log())
+			}
+			return nil
+		})
+		l.Eventually("ended by a second signal", func() error {
+			if a.Running() {
+				l.Do(a.Signal(unix.SIGTERM))
+				return errors.New("it runs")
+			}
+			return nil
+		})
+		exit, ok := errors.AsType[*exec.ExitError](a.Wait(t.Context()))
+		if !ok || exit.Sys().(syscall.WaitStatus).Signal() != unix.SIGTERM {
+			t.Errorf("it ended with %v, want by the signal", exit)
+		}
+		wantPrograms(l, n, "after a second signal", programs{})
+	}
+}
+
+// What an agent leaves that is killed while it detaches, the next one removes.
+func TestKilledWhileStopping(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	manyPods(l, n, 20)
+	l.Do(addClsact(n))
+	a := l.Agent(n, "--attach", "tc")
+	for range 3 {
+		wantPrograms(l, n, "observed", programs{TC: 1, Qdisc: "clsact"})
+		l.Do(a.Signal(unix.SIGTERM))
+		l.Eventually("detaching", func() error {
+			if !strings.Contains(a.Log(), "msg=detaching") {
+				return errors.New(a.Log())
+			}
+			return nil
+		})
+		l.Do(a.Kill())
+		a = l.Successor(a)
+	}
+	wantPrograms(l, n, "observed at last", programs{TC: 1, Qdisc: "clsact"})
+	l.Do(a.Stop())
+	wantPrograms(l, n, "stopped", programs{Qdisc: "clsact"})
+}
+
+// A host end that moved to another netns is not observed any more, also if its pod sends all the while and
+// another pod's host end gets its ifindex.
+func TestHostEndMovesAway(t *testing.T) {
+	for _, mode := range []string{"tcx", "tc", "xdp"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			if mode == "tcx" && !hasTCX(t) {
+				t.Skip("this kernel has no tcx")
+			}
+			l := lab.NewT(t)
+			n := l.Node("")
+			moved := l.Pod(n, "moved", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(10)}})
+			a := l.Agent(n, "--attach", mode)
+			observed := func(p *lab.Pod) {
+				t.Helper()
+				_, err := a.Client.WaitBinding(within(l, patience), p.Addrs()[0], func(b lab.Binding) bool { return b.Interface == p.HostInterface })
+				l.Do(err)
+			}
+			observed(moved)
+			mac, err := moved.MAC(moved.Interface)
+			l.Do(err)
+			ctx, cancel := context.WithCancel(t.Context())
+			var flood errgroup.Group
+			sentAfter := make(chan int, 1)
+			flood.Go(func() error {
+				_, err := moved.Flood(ctx, 500, func(i int) []byte {
+					select {
+					case sentAfter <- i:
+					default:
+					}
+					frame, _ := lab.Announcement(netip.AddrFrom4([4]byte{10, 99, byte(i >> 8), byte(i)}), mac, 0)
+					return frame
+				})
+				return err
+			})
+			defer func() { cancel(); _ = flood.Wait() }()
+
+			elsewhere, err := n.AddSandbox("elsewhere")
+			l.Do(err)
+			file, err := os.Open(elsewhere.Path())
+			l.Do(err)
+			defer file.Close()
+			host, err := n.Netlink().LinkByName(moved.HostInterface)
+			l.Do(err)
+			l.Do(n.Netlink().LinkSetNsFd(host, int(file.Fd())), elsewhere.Netlink().LinkSetUp(host))
+			next := l.Pod(n, "next", lab.PodOptions{Addrs: []netip.Addr{n.IPv4(11)}, HostIndex: host.Attrs().Index})
+			observed(next)
+			for first := <-sentAfter; <-sentAfter < first+200; {
+			}
+			all, err := a.Client.Bindings(t.Context(), netip.Addr{})
+			l.Do(err)
+			for _, b := range all {
+				if b.Interface == next.HostInterface && b.IP != next.Addrs()[0] && b.IP.Is4() || b.Interface == moved.HostInterface {
+					t.Errorf("%s is recorded at %s (%s)", b.IP, b.Interface, b.Netns)
+				}
+			}
+		})
+	}
+}
