@@ -14,8 +14,8 @@ import (
 var foundWithPatience = slices.Concat(
 	onOneAndMore(2, Scenario{ID: "D23", Want: Found, Text: "a virtual machine forwards an address, and later takes it", Play: forwarderTakes}),
 	onOneAndMore(2, Scenario{ID: "D24", Want: Found, Text: "a virtual machine pauses for 4 s, before a conflict and in it; from when it goes on", Play: machinePauses}),
-	onOneAndMore(2, Scenario{ID: "D60", Want: Found, Text: "a virtual machine's address leaves and returns", Play: machineReturns}),
-	onOneAndMore(2, Scenario{ID: "D61", Want: Found, Text: "each of a hundred addresses of two silent pods", Play: manySilent}),
+	onOneAndMore(2, Scenario{ID: "D30", Want: Found, Text: "a virtual machine's address leaves and returns", Play: machineReturns}),
+	onOneAndMore(2, Scenario{ID: "D31", Want: Found, Text: "each of a hundred addresses of two silent pods", Play: manySilent}),
 	[]Scenario{
 		{ID: "D25", Want: Found, Nodes: 3, Text: "a third holder joins while 5% of all packets between the nodes are lost", Play: joinsUnderLoss},
 		{ID: "D26", Want: Found, Nodes: 3, Text: "all nodes gave out one range: ten addresses, three holders each", Play: oneRange},
