@@ -280,11 +280,10 @@ static __always_inline void saw_data(struct claim *claim, int is_ipv6)
 	if (slot->owner == owner && now < slot->until_ns) {
 		if (is_equal(&slot->claim, claim))
 			return;
-		if (!ip_counts(claim->address.ip))
-			return;
 		claim->address.interface = slot->claim.address.interface;
 		known = bpf_map_lookup_elem(&addresses, &claim->address);
-		if (known ? is_quiet(&known->data, claim->mac, now) : is_refused(slot, now))
+		if (known ? is_quiet(&known->data, claim->mac, now)
+			  : !ip_counts(claim->address.ip) || is_refused(slot, now))
 			return;
 	}
 	record_data(claim, set, owner, now);
