@@ -80,21 +80,23 @@ func TestHostAddresses(t *testing.T) {
 	}
 }
 
-// The node's own addresses come after all interfaces of the first list, attached or pending.
+// The node's own addresses come after all interfaces of the first list, attached or pending, also after one
+// whose netns cannot be found.
 func TestHostAddressesComeLast(t *testing.T) {
 	const pods = 20
 	for n := range pods {
 		addVeth(t, ownnetns.NewPod(t), fmt.Sprint("pod", n), "10.1.1.1/24")
 	}
+	addHidden(t, hiddenNetns(t), "hidden", 0, 0)
 	_, wait := watch(t, links.Options{})
-	added := 0
+	added := make(map[bool]int)
 	wait("the node's addresses", func(e links.Event) bool {
-		if e.Kind == links.Added && e.Interface.Seen {
-			added++
+		if e.Kind == links.Added {
+			added[e.Interface.Seen]++
 		}
 		return e.Kind == links.HostAddresses
 	})
-	if added != pods {
-		t.Errorf("%d of %d interfaces were added before the node's addresses", added, pods)
+	if added[true] != pods || added[false] != 1 {
+		t.Errorf("%d interfaces and %d unseen ones were added before the node's addresses, want %d and 1", added[true], added[false], pods)
 	}
 }

@@ -275,13 +275,7 @@ func TestReusedIfindexIsAnotherInterface(t *testing.T) {
 
 func TestUnseenNetns(t *testing.T) {
 	_, wait := watch(t, links.Options{})
-	pod := ownnetns.NewPod(t)
-	held := pod.Open(t) // keeps the netns, but no process and no name lead to it
-	must(t, netns.Do(held, func() error { return nil }))
-	pod.Delete()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "hidden"
-	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(held.Fd())}))
+	addHidden(t, hiddenNetns(t), "hidden", 0, 0)
 	added := wait("hidden attached", attached("hidden")).Interface
 	if added.Seen {
 		t.Errorf("added as %+v, want unseen", added)

@@ -246,6 +246,16 @@ func (t *table) toAttach(now time.Time) (next *tracked) {
 	return next
 }
 
+// unannounced reports whether there is a listed interface that the agent has not got yet.
+func (t *table) unannounced() bool {
+	for _, veth := range t.veths {
+		if veth.iface.Listed && veth.observed() && !veth.announced() {
+			return true
+		}
+	}
+	return false
+}
+
 // next returns when the next thing is due for a veth, or at if that is earlier. It leaves out the veths
 // that can be attached to at now.
 func (t *table) next(now, at time.Time) time.Time {

@@ -204,6 +204,9 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.table.readPorts(ports, netlink.BridgeVlanList)
 		w.portPacer.pauseAfter(began, portPauseFactor)
 	}
+	if w.table.unannounced() && w.hostPacer.ready(now) {
+		w.hostPacer.next = now.Add(minPause)
+	}
 	hostReady := w.hostPacer.ready(now)
 	if hostReady { // first the uplinks: their changes are part of the events below
 		for _, veth := range w.table.veths {
