@@ -201,7 +201,7 @@ func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusRespon
 	r.cacheError = text
 	r.mu.Unlock()
 	if !known && text != "" && r.logs.Allow() {
-		r.opts.Log.Warn("libcni's cache cannot be read; which interface is a pod's primary one is known from the runtime only, if at all", "error", err)
+		r.opts.Log.Info("libcni's cache cannot be read; which interface is a pod's primary one is known from the runtime only, if it has the CNI result", "error", err)
 	}
 	if err == nil {
 		return entry.Result
