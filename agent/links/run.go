@@ -32,7 +32,7 @@ func (w *Watcher) close(ctx context.Context) {
 	for _, veth := range w.table.veths {
 		began := time.Now()
 		w.attacher.detach(&veth.iface)
-		time.Sleep(min(attachPauseFactor*time.Since(began), maxDetachPauses/time.Duration(max(count, 1))))
+		time.Sleep(min(attachPause(began), maxDetachPauses/time.Duration(max(count, 1))))
 	}
 	w.finder.Close()
 }

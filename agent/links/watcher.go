@@ -22,12 +22,11 @@ const (
 	// when devices go up and down.
 	hostPauseFactor = 50
 	portPauseFactor = 20
-	// After attaching to an interface took t, the next is attached t later at the earliest, so others who
-	// need RTNL get it at least half of the time: for tcx the kernel waits for RCU under RTNL, about 18 ms.
-	attachPauseFactor = 1
-	// maxDetachPauses is the sum of the pauses when the watcher ends. Detaching takes as long as attaching,
-	// and Kubernetes kills an agent that is not gone after 30 s.
-	maxDetachPauses = 5 * time.Second
+	// maxAttachPause limits the pauses of attachPause: 250 interfaces are to be observed within 12 s.
+	maxAttachPause = 25 * time.Millisecond
+	// maxDetachPauses limits their sum when the watcher ends: Kubernetes kills an agent that is not gone after
+	// 30 s.
+	maxDetachPauses = 6 * time.Second
 	// minOverrunPause is the least time between two scans of all namespaces because events were lost.
 	minOverrunPause = time.Second
 )
@@ -189,7 +188,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		began := time.Now()
 		state, reason := w.attacher.attach(&veth.iface, veth.iface.State == Waiting)
 		w.table.setState(veth, state, reason, time.Now())
-		w.attachPacer.pauseAfter(began, attachPauseFactor)
+		w.attachPacer.pause(time.Now(), attachPause(began))
 	}
 	for _, veth := range w.table.veths {
 		if veth.scans.ready(now) {
@@ -229,6 +228,10 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	}
 	return w.table.next(now, next)
 }
+
+// attachPause is the pause after attaching or detaching began, so that others who need RTNL have it most of the
+// time. For tcx the kernel waits for RCU under RTNL, about 18 ms.
+func attachPause(began time.Time) time.Duration { return min(time.Since(began)*5/4, maxAttachPause) }
 
 // scan enters the netns behind a veth and lists its addresses.
 func (w *Watcher) scan(veth *tracked) {

@@ -116,31 +116,6 @@ func TestManyPods(t *testing.T) {
 	}
 }
 
-// What an agent leaves that is killed while it detaches, the next one removes.
-func TestKilledWhileStopping(t *testing.T) {
-	t.Parallel()
-	l := lab.NewT(t)
-	n := l.Node("")
-	manyPods(l, n, 20)
-	l.Do(addClsact(n))
-	a := l.Agent(n, "--attach", "tc")
-	for range 3 {
-		wantPrograms(l, n, "observed", programs{TC: 1, Qdisc: "clsact"})
-		l.Do(a.Signal(unix.SIGTERM))
-		l.Eventually("detaching", func() error {
-			if !strings.Contains(a.Log(), "msg=detaching") {
-				return errors.New(a.Log())
-			}
-			return nil
-		})
-		l.Do(a.Kill())
-		a = l.Successor(a)
-	}
-	wantPrograms(l, n, "observed at last", programs{TC: 1, Qdisc: "clsact"})
-	l.Do(a.Stop())
-	wantPrograms(l, n, "stopped", programs{Qdisc: "clsact"})
-}
-
 // A host end that moved to another netns is not observed any more, also if its pod sends all the while and
 // another pod's host end gets its ifindex.
 func TestHostEndMovesAway(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopTimeout is how long a process may take to end: an agent detaches from 250 pods in about nine seconds,
+// stopTimeout is how long a process may take to end: an agent detaches from 250 pods in about ten seconds,
 // leaves the cluster for up to five meanwhile, and then writes its state for up to three.
 const stopTimeout = 25 * time.Second
 
