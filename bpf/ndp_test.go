@@ -73,8 +73,8 @@ func ndpCases() []parseCase {
 
 		{"ns behind extensions", behind(hopByHop, extension(destOption, 8), extension(routing, 8), extension(destOption, 24), extension(icmpv6, 16)), announced},
 		{"ns behind 100 extensions", behind(destOption, chain(100, icmpv6)), announced},
-		{"ns at byte 1480", behind(destOption, chain(180, icmpv6)), announced},
-		{"ns at byte 1488", behind(destOption, chain(181, icmpv6)), data(global)},
+		{"ns at byte 2024", behind(destOption, chain(248, icmpv6)), announced},
+		{"ns at byte 2032", behind(destOption, chain(249, icmpv6)), data(global)},
 		{"ns behind a long extension", behind(destOption, extension(icmpv6, 1024)), announced},
 		{"ns in a fragment", behind(fragment, extension(icmpv6, 8)), data(global)},
 		{"ns in a fragment behind an extension", behind(destOption, extension(fragment, 8), extension(icmpv6, 8)), data(global)},

@@ -83,9 +83,9 @@ int dupip_observer(struct __sk_buff *skb)
 		ipv6->size = size;
 		if (size > IPV6_BYTES)
 			size = IPV6_BYTES;
-		/* The verifier does not see that it is not 0 if clang reorders the conditions. */
-		asm volatile("" : "+r"(size));
-		if (size && !bpf_skb_load_bytes(skb, finding.ipv6_at, ipv6->bytes, size))
+		asm volatile("" : "+r"(size)); /* the verifier must see that it is not 0 */
+		if (size >= sizeof(ipv6->header) &&
+		    !bpf_skb_load_bytes(skb, finding.ipv6_at, ipv6->bytes, size))
 			parse_ndp(ipv6, &finding);
 	}
 	observe_finding(&finding);

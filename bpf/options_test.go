@@ -231,14 +231,16 @@ func TestObjectIsOldEnough(t *testing.T) {
 }
 
 // TestVerifierEffort keeps the programs far from the limit of a million instructions: older verifiers
-// find fewer states alike, and take more of them: where 6.18 goes through 35,000, 6.1 takes 105,000.
+// find fewer states alike, and take more of them: where 6.18 goes through 28,000, 6.1 takes 50,000.
 func TestVerifierEffort(t *testing.T) {
 	for _, mode := range []Mode{TC, XDP} {
 		info, err := load(t, Options{Mode: mode}).program.Info()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if effort, ok := info.VerifiedInstructions(); !ok || effort > 200_000 {
+		effort, ok := info.VerifiedInstructions()
+		t.Logf("%s: %d instructions", mode, effort)
+		if !ok || effort > 200_000 {
 			t.Errorf("%s: the verifier went through %d instructions, %v", mode, effort, ok)
 		}
 	}

@@ -23,7 +23,7 @@
 #include "record.h"
 #include "parse.h"
 
-enum { IPV6_BYTES = 1504, MAX_EXTENSIONS = IPV6_BYTES / 8, MAX_OPTIONS = 16 };
+enum { IPV6_BYTES = 2048, MAX_EXTENSIONS = IPV6_BYTES / 8, MAX_OPTIONS = 16 };
 
 /* The first bytes of an IPv6 packet, as a copy. In a packet itself the verifier follows but a few
  * headers of variable size, and Linux follows any number of them, behind which a pod could hide a
@@ -33,8 +33,8 @@ struct ipv6_packet {
 		struct ipv6_header header;
 		__u8 bytes[IPV6_BYTES];
 	};
-	__u8 unused[8]; /* the verifier does not know that headers begin at multiples of 8 */
-	__u32 size;	/* of the whole packet */
+	__u8 unused[sizeof(struct neighbour_message)]; /* for the verifier, see header_at */
+	__u32 size;				       /* of the whole packet */
 };
 
 struct {
@@ -43,6 +43,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct ipv6_packet);
 } ipv6_packets SEC(".maps");
+
+/* A header that begins in bytes, and may end in unused. The verifiers of different kernels lose the
+ * bounds of at in different places, unless clang cannot see that this changes nothing. */
+static __always_inline void *header_at(struct ipv6_packet *packet, __u64 at)
+{
+	asm volatile("%0 &= %1" : "+r"(at) : "i"(IPV6_BYTES - 1));
+	return &packet->bytes[at];
+}
 
 enum options { WITHOUT_ADDRESS, WITH_ADDRESS, UNREAD, INVALID };
 
@@ -64,7 +72,7 @@ __noinline enum options parse_options(struct ipv6_packet *packet, __u32 at, __u3
 			return INVALID;
 		if (at >= IPV6_BYTES)
 			break;
-		option = (void *)&packet->bytes[at];
+		option = header_at(packet, at);
 		at += option->size * 8;
 		if (option->size == 0 || at > limit)
 			return INVALID;
@@ -92,7 +100,7 @@ static __always_inline int is_multicast(const void *ip)
 static __always_inline void parse_neighbour(struct ipv6_packet *packet, __u32 at, __u32 limit,
 					    struct finding *finding)
 {
-	const struct neighbour_message *message = (void *)&packet->bytes[at];
+	const struct neighbour_message *message = header_at(packet, at);
 	int is_dad = (finding->source.high | finding->source.low) == 0;
 	__u8 type = message->type, address = SOURCE_LINK_LAYER;
 	enum options options;
@@ -146,7 +154,7 @@ __noinline int parse_ndp(struct ipv6_packet *packet, struct finding *finding)
 	if (limit > packet->size)
 		return 0;
 	for (int i = 0; i < MAX_EXTENSIONS && is_extension(next); i++) {
-		const struct ipv6_extension *extension = (void *)&packet->bytes[at];
+		const struct ipv6_extension *extension = header_at(packet, at);
 
 		if (at + sizeof(*extension) > limit)
 			return 0;

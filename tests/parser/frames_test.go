@@ -128,7 +128,7 @@ func (g *generator) ipv6() []byte {
 		chain = 1 + g.IntN(6)
 	}
 	if g.rarely(100) {
-		chain = one(g, g.IntN(200), 176+g.IntN(8)) // to where the observer reads no more
+		chain = one(g, g.IntN(250), 244+g.IntN(8)) // to where the observer reads no more
 	}
 	last := one(g, icmp6, icmp6, icmp6, icmp6, icmp6, icmp6, 17, 6, 59)
 	var types []int

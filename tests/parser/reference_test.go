@@ -12,7 +12,7 @@ import (
 
 const (
 	// readBytes of an IPv6 packet and readOptions of a message are read by the observer.
-	readBytes, readOptions = 1504, 16
+	readBytes, readOptions = 2048, 16
 	// maxTags: a third VLAN tag is not understood.
 	maxTags = 2
 )
