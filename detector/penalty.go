@@ -96,7 +96,7 @@ func (d *Detector) effectiveEvidence(e *entry, s *Sighting, now time.Time) Evide
 	case p == nil || s.Evidence == Forwarded:
 	case s.Answer && p.level > 0:
 		p.lifted = true
-	case s.Answer || s.Evidence > p.suppresses():
+	case s.Answer, s.Evidence > p.suppresses(), s.Evidence == Claimed && p.level == 0: // a claim is an announcement
 		e.resetPenalty(id)
 	}
 	if s.Evidence <= d.suppressed(e, id, now) {

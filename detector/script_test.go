@@ -160,6 +160,16 @@ var foundTests = []scriptTest{
 			13s resolved a b c`,
 	},
 	{
+		name: "a claim ends the suppression of a holder that had sent only data",
+		script: `0s a announces
+			3s b spoofs
+			20s b claims`,
+		want: `3s suspected a b
+			4s faded a b
+			20s suspected a b
+			21s confirmed a b`,
+	},
+	{
 		name: "a claim without an answer is suppressed",
 		script: `0s a announces
 			3s b forges-a-claim

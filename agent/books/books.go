@@ -80,7 +80,7 @@ func FromRuntime(info []byte) *Result {
 		if i == nil {
 			continue
 		}
-		if i.Sandbox == "" {
+		if i.Sandbox == "" && name != DefaultInterface { // go-cni adds one where a plugin names none
 			interfaces = append(interfaces, cniInterface{Name: name})
 		}
 		for _, c := range i.IPConfigs[:min(len(i.IPConfigs), maxAddresses)] {

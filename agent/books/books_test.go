@@ -63,7 +63,7 @@ func TestResults(t *testing.T) {
 // containerd has the results of all networks in one, without the lengths of subnets. go-cni adds an eth0 without a
 // sandbox where a plugin names none: it is no host end.
 func TestFromRuntime(t *testing.T) {
-	podDevices(t, "veth0a62210b", "cali97e1defe654")
+	podDevices(t, "veth0a62210b", "cali97e1defe654", "eth0")
 	for name, want := range map[string]string{
 		"containerd-bridge":     "[veth0a62210b] [10.99.0.2/32 fd00:99::2/128]",
 		"containerd-calico":     "[cali97e1defe654] [192.168.7.5/32]",

@@ -191,10 +191,11 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 
 // checkBooks checks whether libcni's cache can be read, so that networks do not depend on the names of devices in pods.
 func checkBooks(_ context.Context, known *facts) Check {
+	if known.opts.CRISocket == "off" || known.opts.CRISocket == "none" {
+		return skip("--cri-socket %s", known.opts.CRISocket)
+	}
 	sandboxes, err := books.NewCache(books.CacheDir).List()
 	switch {
-	case known.opts.CRISocket == "off" || known.opts.CRISocket == "none":
-		return skip("--cri-socket %s", known.opts.CRISocket)
 	case err == nil:
 		return ok("libcni's cache has %d pods", len(sandboxes))
 	case errors.Is(err, fs.ErrNotExist):

@@ -33,10 +33,11 @@ func listHostAddresses(routes func() (defaultRoutes, error), skip func(index int
 	return hostAddresses(links, addrs, routes, skip)
 }
 
-// hostAddresses selects the node's own addresses: those of uplinks, CNI bridges and tunnel devices.
-// It omits service devices, bridges of local engines and those that skip selects. On loopback and dummy devices only the sources of default routes count: a node that
-// learns its routes by BGP has its address there, next to those of services. An address on many
-// devices is listed for each (ptp puts its gateway on every host veth): their networks may differ.
+// hostAddresses selects the node's own addresses: those of uplinks, CNI bridges and tunnel devices. It
+// omits service devices, bridges of local engines and those that skip selects. On loopback and dummy
+// devices only the sources of default routes count: a node that learns its routes by BGP has its address
+// there, next to those of services. An address on many devices is listed for each (ptp puts its gateway
+// on every host veth): their networks may differ.
 func hostAddresses(
 	links []netlink.Link, addrs []netlink.Addr, routes func() (defaultRoutes, error), skip func(index int) bool,
 ) ([]HostAddress, error) {

@@ -4,17 +4,19 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
 )
 
 const (
 	// claimFor is how long a claim lives that is not repeated: as long as evidence does.
 	claimFor = 5 * time.Minute
-	// maxClaims limits the claims of one interface. The oldest make room.
-	maxClaims = 64
+	// maxClaims limits the claims of one interface, to as many as addresses are listed. The oldest make room: by the
+	// observer's limit that takes longer than two rounds of probes.
+	maxClaims = 1024
 )
 
-// claims reports whether a record is a claim: the pod announces unasked an address that it has on a device which no
+// claims reports whether a record is a claim, and notes it: the pod announces unasked an address that it has on a device which no
 // observed interface leads to, such as a bridge of its own, and so receives the packets of whoever believes it. Then its
 // answers to our probes count, too: Linux answers on each interface for all addresses of the netns (arp_ignore 0), so
 // that without an announcement they mean nothing. Requests with a foreign sender also change caches; they are not covered.
@@ -47,7 +49,7 @@ func (t *Table) claims(i *Interface, r bpf.Record, at time.Time) bool {
 // one then is seen there, too.
 func (t *Table) observed(i *Interface, ip netip.Addr) bool {
 	for _, other := range t.interfaces {
-		if other != i && other.Holder == i.Holder && other.View.OnPeer(ip) {
+		if other != i && other.Holder == i.Holder && other.State == links.Attached && other.View.OnPeer(ip) {
 			return true
 		}
 	}

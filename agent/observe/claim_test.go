@@ -81,17 +81,37 @@ func TestNoClaimOfAnObservedDevice(t *testing.T) {
 	}
 }
 
+// A claim is decided by a list that was made after it, and ends with the holder.
+func TestClaimsAndScans(t *testing.T) {
+	w := newHarness(t, "")
+	i := w.add("veth0", "cni0", "eth0", 2, 7, "10.0.0.5")
+	w.change(i, func(l *links.Interface) {
+		l.View.Addresses = append(l.View.Addresses, netns.Address{IP: netip.MustParseAddr("10.0.0.6"), Where: netns.Elsewhere, Valid: true})
+	})
+	if o, ok := w.Record(i.packet(bpf.Gratuitous, "10.0.0.6", time.Now())); ok || len(w.rescans) != 1 {
+		t.Errorf("%+v, %t before a scan", o.Sighting, ok)
+	}
+	all := w.change(i, func(l *links.Interface) { l.View.Taken = time.Now().Add(time.Hour) })
+	if len(all) != 1 || all[0].Sighting.Evidence != detector.Claimed || len(i.claimed) != 1 {
+		t.Errorf("after the scan: %+v", all)
+	}
+	if w.change(i, func(l *links.Interface) { l.View.Cookie = 8 }); len(i.claimed) != 0 {
+		t.Error("the next netns has the claims of the one before it")
+	}
+}
+
 // The claims of an interface are bounded; the oldest make room.
 func TestClaimsAreBounded(t *testing.T) {
 	w := newHarness(t, "")
 	i := w.add("veth0", "cni0", "eth0", 2, 7, "10.0.0.5")
 	w.change(i, func(l *links.Interface) { l.View.Taken, l.View.More = time.Now().Add(time.Hour), true })
 	now := time.Now()
-	for n := range 3 * maxClaims {
-		w.Record(i.packet(bpf.Gratuitous, fmt.Sprintf("10.1.0.%d", n%256), now.Add(time.Duration(n))))
+	ip := func(n int) string { return fmt.Sprintf("10.1.%d.%d", n/256, n%256) }
+	for n := range 2 * maxClaims {
+		w.Record(i.packet(bpf.Gratuitous, ip(n), now.Add(time.Duration(n)*time.Millisecond)))
 	}
-	_, oldest := i.claimed[netip.MustParseAddr("10.1.0.0")]
-	_, latest := i.claimed[netip.MustParseAddr(fmt.Sprintf("10.1.0.%d", 3*maxClaims-1))]
+	_, oldest := i.claimed[netip.MustParseAddr(ip(0))]
+	_, latest := i.claimed[netip.MustParseAddr(ip(2*maxClaims-1))]
 	if len(i.claimed) != maxClaims || oldest || !latest {
 		t.Errorf("%d claims, the oldest %t, the latest %t", len(i.claimed), oldest, latest)
 	}

@@ -190,7 +190,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		for _, r := range i.queue { // packets of the previous netns
 			t.drop(r, droppedGone)
 		}
-		i.queue = nil
+		i.queue, i.claimed = nil, nil
 	} else {
 		all = t.withdrawLost(i, next)
 	}

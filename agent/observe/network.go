@@ -63,6 +63,9 @@ func hostKey(c *config.Config, address links.HostAddress) detector.Key {
 // On a bridge that has primary ports, too, an address of a secondary port is in their network if it is in one of their
 // subnets: both reach each other.
 func (t *Table) network(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
+	if vlan.Outer == i.PortVLAN { // the same segment as without a tag
+		vlan = bpf.VLAN{Outer: vlan.Inner}
+	}
 	name := i.base
 	if rule, ok := t.config.Network(subject(i), ip); ok {
 		name = rule.Name

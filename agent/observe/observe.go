@@ -184,10 +184,6 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 	if i.Seen && i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
 		return o, true
 	}
-	if t.claims(i, r, at) {
-		s.Evidence = detector.Claimed
-		return o, true
-	}
 	if i.Seen && !i.View.Taken.After(at) {
 		// The address may have been added since the last scan.
 		if len(i.queue) < maxQueue {
@@ -197,6 +193,10 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 			t.drop(r, droppedScan)
 		}
 		return o, false
+	}
+	if t.claims(i, r, at) {
+		s.Evidence = detector.Claimed
+		return o, true
 	}
 	if i.Seen && i.View.Covers(r.VLAN.Outer, r.VLAN.Inner) || t.mirrors.isMirror(i.Holder, at) {
 		s.Evidence = detector.Forwarded

@@ -36,6 +36,7 @@ type Origin struct {
 	CreatedAt time.Time // of the pod's sandbox
 
 	restored bool // from an earlier agent
+	routed   bool // the node's route was looked up
 	logged   bool // that the pod has changed it
 }
 
@@ -89,10 +90,16 @@ func (t *Table) Restore(origins []Origin) {
 	}
 }
 
-// Origins returns those of the present interfaces, in no order.
+// Origins returns those of the present interfaces, in no order; and until these are complete what an earlier agent knew.
 func (t *Table) Origins() (all []Origin) {
+	present := make(map[*Origin]bool)
 	for _, i := range t.interfaces {
-		all = append(all, *i.Origin)
+		present[i.Origin] = true
+	}
+	for _, o := range t.origins {
+		if present[o] || o.restored && !t.ready {
+			all = append(all, *o)
+		}
 	}
 	return all
 }
@@ -159,10 +166,10 @@ func (t *Table) logUnknownRoles(now time.Time) {
 // named notes what the runtime and CNI report about the pod that an interface leads to now, or was set up for.
 func (t *Table) named(i *Interface, pod pods.Change) {
 	o, here := i.Origin, i.Seen && i.View.Cookie == pod.Cookie
-	if names := pod.Result.Names(i.Name); names || o.Pod == (detector.Pod{}) {
+	if o.Pod == (detector.Pod{}) || pod.Result.Names(i.Name) && !pod.Sandbox.Stopped {
 		o.Pod, o.CreatedAt = pod.Pod, pod.CreatedAt
 	}
-	if here || i.Pod.Pod == (detector.Pod{}) {
+	if here || i.Pod.Cookie == 0 {
 		i.Pod = pod
 	}
 	before := o.Role
@@ -172,8 +179,11 @@ func (t *Table) named(i *Interface, pod pods.Change) {
 		o.Role = PrimaryByResult
 	case here && pod.Result.Usable():
 		o.Role = SecondaryByResult
-	case here && before == ByName && i.Listed && !o.restored && slices.ContainsFunc(pod.IPs, func(ip netip.Addr) bool { return t.Leads(i.Interface, ip) }):
-		o.Role = PrimaryByRoute
+	case here && before == ByName && i.Listed && !o.restored && !o.routed && !o.primary():
+		o.routed = true
+		if slices.ContainsFunc(pod.IPs, func(ip netip.Addr) bool { return t.Leads(i.Interface, ip) }) {
+			o.Role = PrimaryByRoute
+		}
 	}
 	if o.Role != before {
 		t.host.stale = true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/detector"
 )
@@ -147,6 +148,38 @@ func TestRenamedAndMoved(t *testing.T) {
 		next.Restore(saved)
 		if i := next.add("veth7", "br1", "net7", 2, 8); next.Network(i) != "net7@br1" || i.Renamed() || i.Moved() {
 			t.Errorf("another device is in %s, renamed %t, moved %t", next.Network(i), i.Renamed(), i.Moved())
+		}
+	}
+}
+
+// What CNI gave to a pod stays known when the pod moves its interface, also after a restart; a stopped sandbox with the
+// name of the host end changes nothing.
+func TestResultOfAMovedInterface(t *testing.T) {
+	w := newHarness(t, "")
+	w.names[7] = pod(7, "a", result("10.0.0.5/24", "veth0"))
+	i := w.add("veth0", "cni0", "eth0", 2, 7, "10.0.0.5")
+	net1 := w.add("veth1", "cni0", "net1", 3, 9)
+	ip := netip.MustParseAddr("10.0.0.9")
+	saved := w.Origins()
+	for _, w := range []*harness{w, newHarness(t, "")} {
+		if len(w.interfaces) == 0 {
+			w.names[7] = pod(7, "a", result("10.0.0.5/24", "veth0"))
+			w.Restore(saved)
+			if n := len(w.Origins()); n != 2 {
+				t.Errorf("%d origins before any event, want those restored", n)
+			}
+			net1 = w.add("veth1", "cni0", "net1", 3, 9)
+			i = w.add("veth0", "cni0", "eth0", 2, 8, "10.0.0.5")
+		} else {
+			w.change(i, func(l *links.Interface) { l.View.Cookie = 8 })
+		}
+		if i.Pod.Result == nil || w.Key(net1, ip, vlanOf(netns.Address{})).Network != "default" {
+			t.Errorf("the pod is %+v, its neighbour on the bridge in %s", i.Pod, w.Key(net1, ip, vlanOf(netns.Address{})).Network)
+		}
+		old := pod(6, "old", result("10.0.0.5/24", "veth0"))
+		old.Sandbox.Stopped = true
+		if w.Name(old); i.Origin.Pod.Name != "a" || i.Pod.Pod.Name != "a" {
+			t.Errorf("the pod is %v, at first %v", i.Pod.Pod, i.Origin.Pod)
 		}
 	}
 }

@@ -64,8 +64,11 @@ func (c *cacheClient) PodSandboxStatus(_ context.Context, request *runtimeapi.Po
 	if err == nil {
 		_, err = sandboxStatus{path: entry.Netns}.cookie(false)
 	}
-	if err != nil { // a failed clean-up left it behind
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // a failed clean-up left it behind
 		return nil, status.Error(codes.NotFound, err.Error())
+	case err != nil: // it may be half written
+		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	reply := &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
 		Metadata: &runtimeapi.PodSandboxMetadata{Namespace: entry.Namespace, Name: entry.Name, Uid: entry.UID},

@@ -194,7 +194,7 @@ func (r *Resolver) publish() {
 	}
 	r.known, r.hostEnds = known, make(map[string]uint64, len(known))
 	for cookie, change := range known {
-		if change.Result != nil {
+		if change.Result != nil && !change.Sandbox.Stopped { // the name may be that of the next sandbox, too
 			for _, name := range change.Result.HostEnds {
 				r.hostEnds[name] = cookie
 			}
