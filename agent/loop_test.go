@@ -66,12 +66,12 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	})
 	l.table = observe.New(observe.Options{
 		Log: log, Host: detector.HolderID{Node: "n/b", Netns: 1}, Probed: l.prober.SentTo, Bindings: l.detector.Bindings,
-		Pod:      func(uint64) (pods.Change, bool) { return pods.Change{}, false },
-		HostEnd:  func(string) (pods.Change, bool) { return pods.Change{}, false },
-		Leads:    func(*links.Interface, netip.Addr) bool { return false },
-		Rescan:   func(uint32) {},
-		Forget:   func(r bpf.Record) { l.forgetting.add(r.Address()) },
-		Counters: func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
+		Pod:       func(uint64) (pods.Change, bool) { return pods.Change{}, false },
+		ByHostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
+		Leads:     func(*links.Interface, netip.Addr) bool { return false },
+		Rescan:    func(uint32) {},
+		Forget:    func(r bpf.Record) { l.forgetting.add(r.Address()) },
+		Counters:  func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
 	})
 	l.peer = peer.New(peer.Options{Node: "n/b", Detector: l.detector, Alone: true})
 	l.report = report.New(report.Options{

@@ -99,6 +99,7 @@ func TestTakeEnded(t *testing.T) {
 		{"one interface of two", "0s a announces\n1s a changes-interface\n1s a announces\n2s a gone", []string{"a 101"}},
 		{"it does not answer", "0s a announces\n0s b mute\n0s b announces\n2s a announces", []string{"b 2"}},
 		{"it forwards only", "0s a announces\n0s b mute\n0s b spoofs\n2s a announces", []string{"b 2"}},
+		{"a claim is not answered", "0s a announces\n0s b forges-a-claim\n2s a announces", []string{"b 2"}},
 		{"it is on another node", "0s a announces\n0s b@n2 announces\n1s b@n2 loses", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -106,7 +106,7 @@ func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why strin
 		}
 		b.check, b.counted = nil, time.Time{}
 	}
-	if ev == 0 || was >= Data && ev < Data {
+	if ev == 0 || was >= Claimed && ev < Claimed {
 		for i := range b.sources {
 			d.noteEnded(b, b.sources[i].iface)
 		}

@@ -27,7 +27,6 @@ const (
 
 // Entry is what libcni's cache has of one sandbox.
 type Entry struct {
-	Sandbox string // the id that the runtime gave it
 	// Netns is the path of its netns.
 	Netns                string
 	Namespace, Name, UID string // of the pod, as kubelet gave them to the runtime
@@ -102,9 +101,9 @@ func (c *Cache) Read(sandbox string) (*Entry, error) {
 // parseEntry reads an entry: a cniCacheV1, with a result of any version of CNI. Results before 0.3.0 name no interfaces.
 func parseEntry(data []byte) (*Entry, error) {
 	var read struct {
-		Kind, ContainerID, IfName, Netns string
-		CNIArgs                          [][2]string
-		Result                           struct {
+		Kind, IfName, Netns string
+		CNIArgs             [][2]string
+		Result              struct {
 			Interfaces []cniInterface
 			IPs        []struct{ Address netip.Prefix }
 		}
@@ -115,7 +114,7 @@ func parseEntry(data []byte) (*Entry, error) {
 	if read.Kind != "cniCacheV1" || read.IfName != DefaultInterface {
 		return nil, fmt.Errorf("reading an entry of libcni's cache: kind %.20q of interface %.20q", read.Kind, read.IfName)
 	}
-	e := &Entry{Sandbox: read.ContainerID, Netns: read.Netns}
+	e := &Entry{Netns: read.Netns}
 	for _, arg := range read.CNIArgs {
 		switch arg[0] {
 		case "K8S_POD_NAMESPACE":

@@ -16,10 +16,10 @@ const (
 	maxClaims = 1024
 )
 
-// claims reports whether a record is a claim, and notes it: the pod announces unasked an address that it has on a device which no
-// observed interface leads to, such as a bridge of its own, and so receives the packets of whoever believes it. Then its
-// answers to our probes count, too: Linux answers on each interface for all addresses of the netns (arp_ignore 0), so
-// that without an announcement they mean nothing. Requests with a foreign sender also change caches; they are not covered.
+// claims reports whether a record is a claim, and notes it. The pod has the address on a device that is not observed, such
+// as a bridge of its own, and announces it unasked on this interface: neighbours that believe it send their packets here.
+// After a claim its answers to our probes count, too. Alone they mean nothing, because Linux answers on each interface for
+// all addresses of the netns (arp_ignore 0). ARP requests with a foreign sender change caches, too; they are not covered.
 func (t *Table) claims(i *Interface, r bpf.Record, at time.Time) bool {
 	switch {
 	case r.Kind != bpf.Gratuitous && r.Kind != bpf.Answer, !i.Seen || !i.View.Covers(r.VLAN.Outer, r.VLAN.Inner),
@@ -45,8 +45,7 @@ func (t *Table) claims(i *Interface, r bpf.Record, at time.Time) bool {
 	return true
 }
 
-// observed reports whether another observed interface leads to the device with an address: what is announced on this
-// one then is seen there, too.
+// observed reports whether another interface to which the observer is attached leads to the device with an address.
 func (t *Table) observed(i *Interface, ip netip.Addr) bool {
 	for _, other := range t.interfaces {
 		if other != i && other.Holder == i.Holder && other.State == links.Attached && other.View.OnPeer(ip) {

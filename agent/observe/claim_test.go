@@ -75,9 +75,12 @@ func TestNoClaimOfAnObservedDevice(t *testing.T) {
 		l.View.Taken = time.Now().Add(time.Hour)
 		l.View.Addresses = append(l.View.Addresses, netns.Address{IP: netip.MustParseAddr("10.9.0.5"), Where: netns.Elsewhere, Valid: true})
 	})
-	w.add("veth1", "br1", "net1", 3, 7, "10.9.0.5")
-	if o, ok := w.Record(i.packet(bpf.Gratuitous, "10.9.0.5", time.Now())); !ok || o.Sighting.Evidence != detector.Forwarded {
-		t.Errorf("%+v, %t; want forwarded", o.Sighting, ok)
+	net1 := w.add("veth1", "br1", "net1", 3, 7, "10.9.0.5")
+	for state, want := range map[links.State]detector.Evidence{links.Attached: detector.Forwarded, links.Pending: detector.Claimed, links.Failed: detector.Claimed} {
+		w.change(net1, func(l *links.Interface) { l.State = state })
+		if o, ok := w.Record(i.packet(bpf.Gratuitous, "10.9.0.5", time.Now())); !ok || o.Sighting.Evidence != want {
+			t.Errorf("the other is %s: %+v, %t; want %v", state, o.Sighting, ok, want)
+		}
 	}
 }
 

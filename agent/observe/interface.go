@@ -158,7 +158,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	if i.Pod.Pod == (detector.Pod{}) {
 		i.Pod = pods.Change{Pod: i.Origin.Pod, CreatedAt: i.Origin.CreatedAt}
 	}
-	if pod, known := t.HostEnd(next.Name); known && pod.Cookie != next.View.Cookie {
+	if pod, known := t.ByHostEnd(next.Name); known && pod.Cookie != next.View.Cookie {
 		t.named(i, pod)
 	}
 	if next.Seen {

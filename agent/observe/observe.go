@@ -50,10 +50,10 @@ type Options struct {
 	MAC [6]byte
 	// Probed reports whether a probe of an address was sent to a holder shortly before a time.
 	Probed func(id detector.HolderID, ip netip.Addr, at time.Time) bool
-	// Pod returns what the runtime reports about the pod in a netns, false if nothing is known yet; HostEnd about the one
+	// Pod returns what the runtime reports about the pod in a netns, false if nothing is known yet; ByHostEnd about the one
 	// whose CNI result names a host end.
-	Pod     func(cookie uint64) (pods.Change, bool)
-	HostEnd func(name string) (pods.Change, bool)
+	Pod       func(cookie uint64) (pods.Change, bool)
+	ByHostEnd func(name string) (pods.Change, bool)
 	// Leads reports whether the node's route to an address leads into an interface.
 	Leads func(i *links.Interface, ip netip.Addr) bool
 	// Rescan requests a new scan of the netns behind an interface.
@@ -238,16 +238,6 @@ func (t *Table) Interface(ref detector.Interface) *Interface { return t.interfac
 
 // All returns the interfaces that lead into pods, in no order.
 func (t *Table) All() iter.Seq[*Interface] { return maps.Values(t.interfaces) }
-
-// Of returns the interfaces that lead to a holder.
-func (t *Table) Of(id detector.HolderID) (all []*Interface) {
-	for _, i := range t.interfaces {
-		if i.Holder == id {
-			all = append(all, i)
-		}
-	}
-	return all
-}
 
 // Ready reports whether the watcher has attached to all interfaces that existed at the start, or tried to.
 func (t *Table) Ready() bool {

@@ -31,6 +31,7 @@ type harness struct {
 	probed   map[netip.Addr]detector.HolderID // probed just now
 	names    map[uint64]pods.Change
 	leads    map[string]netip.Addr // the addresses that the node's routes lead to by an interface
+	lookups  int                   // of such routes
 	rescans  []uint32
 	counters map[int]bpf.Counters
 	// forgotten are the records whose addresses the observer must report again.
@@ -49,7 +50,7 @@ func newHarness(t *testing.T, text string) *harness {
 			change, ok := w.names[cookie]
 			return change, ok
 		},
-		HostEnd: func(name string) (pods.Change, bool) {
+		ByHostEnd: func(name string) (pods.Change, bool) {
 			for _, change := range w.names {
 				if change.Result.Names(name) {
 					return change, true
@@ -57,7 +58,10 @@ func newHarness(t *testing.T, text string) *harness {
 			}
 			return pods.Change{}, false
 		},
-		Leads:    func(i *links.Interface, ip netip.Addr) bool { return w.leads[i.Name] == ip },
+		Leads: func(i *links.Interface, ip netip.Addr) bool {
+			w.lookups++
+			return w.leads[i.Name] == ip
+		},
 		Rescan:   func(generation uint32) { w.rescans = append(w.rescans, generation) },
 		Counters: func(index int) (bpf.Counters, error) { return w.counters[index], nil },
 		Forget:   func(r bpf.Record) { w.forgotten = append(w.forgotten, r) },

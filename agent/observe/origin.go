@@ -12,8 +12,8 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxOrigins bounds the origins that are remembered, which is more than a node has interfaces.
-const maxOrigins = 8192
+// MaxOrigins bounds the origins that are remembered, also on disk. It is more than a node has interfaces.
+const MaxOrigins = 8192
 
 // HostEnd is the host's end of an interface by what only the node can change.
 type HostEnd struct {
@@ -82,9 +82,9 @@ func firstName(peer string) string {
 	}
 }
 
-// Restore sets the origins that an earlier agent of this boot knew. Call it before the first event.
+// Restore sets the origins that an earlier agent of this boot knew, at most MaxOrigins. Call it before the first event.
 func (t *Table) Restore(origins []Origin) {
-	for _, o := range origins[:min(len(origins), maxOrigins)] {
+	for _, o := range origins {
 		o.restored = true
 		t.origins[o.HostEnd] = &o
 	}
@@ -115,7 +115,7 @@ func (t *Table) setOrigin(i *Interface) {
 	case i.Origin.HostEnd != end:
 		delete(t.origins, i.Origin.HostEnd)
 	}
-	if len(t.origins) >= maxOrigins {
+	if len(t.origins) >= MaxOrigins {
 		clear(t.origins)
 		for _, other := range t.interfaces {
 			t.origins[other.Origin.HostEnd] = other.Origin

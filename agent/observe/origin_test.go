@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -70,6 +71,41 @@ func TestRoles(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The loop must not wait for the kernel at each event: a route is looked up once, and only where it decides something.
+func TestRoutesAreLookedUpOnce(t *testing.T) {
+	w := newHarness(t, "")
+	for n, peer := range []string{"eth0", "net7"} {
+		change := pod(uint64(7+n), "a", nil)
+		change.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.5")}
+		w.names[change.Cookie] = change
+		l := link(fmt.Sprint("veth", n), "br1", peer, 2+n, change.Cookie)
+		l.Listed = true
+		i, _ := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now())
+		for range 3 {
+			w.change(i, func(l *links.Interface) { l.Up = !l.Up })
+			w.Name(change)
+		}
+		if w.lookups != n {
+			t.Errorf("%s: %d lookups in all, want %d", peer, w.lookups, n)
+		}
+	}
+}
+
+// Origins that an earlier agent knew are kept until all interfaces are there, and then only those that are.
+func TestRestoredUntilReady(t *testing.T) {
+	w := newHarness(t, "")
+	gone, here := link("veth0", "", "eth0", 2, 7), link("veth1", "", "eth0", 3, 8)
+	w.Restore([]Origin{{HostEnd: hostEnd(gone), Peer: "eth0", Netns: 7}, {HostEnd: hostEnd(here), Peer: "eth0", Netns: 8}})
+	w.Update(links.Event{Kind: links.Added, Interface: here}, time.Now())
+	if n := len(w.Origins()); n != 2 || w.Ready() {
+		t.Errorf("%d origins before the agent is ready", n)
+	}
+	w.Update(links.Event{Kind: links.HostAddresses}, time.Now())
+	if all := w.Origins(); !w.Ready() || len(w.Origins()) != 1 || w.Origins()[0].HostEnd != hostEnd(here) {
+		t.Errorf("when it is ready: %+v", all)
 	}
 }
 
@@ -199,11 +235,11 @@ func TestHostEndRenamed(t *testing.T) {
 func TestOriginsAreBounded(t *testing.T) {
 	w := newHarness(t, "")
 	kept := w.add("veth0", "", "eth0", 2, 7)
-	for n := range maxOrigins + 10 {
+	for n := range MaxOrigins + 10 {
 		i := w.add("veth", "", "eth0", 10+n, uint64(10+n))
 		w.Update(links.Event{Kind: links.Removed, Interface: i.Interface}, time.Now())
 	}
-	if n := len(w.origins); n > maxOrigins || w.origins[kept.Origin.HostEnd] != kept.Origin {
+	if n := len(w.origins); n > MaxOrigins || w.origins[kept.Origin.HostEnd] != kept.Origin {
 		t.Errorf("%d origins, that of an interface: %v", n, w.origins[kept.Origin.HostEnd])
 	}
 }

@@ -160,8 +160,8 @@ func (r *Resolver) Pod(cookie uint64) (Change, bool) {
 	return change, ok
 }
 
-// HostEnd returns the pod whose result names a host end, or false if there is none.
-func (r *Resolver) HostEnd(name string) (Change, bool) {
+// ByHostEnd returns the pod whose result names a host end, or false if there is none.
+func (r *Resolver) ByHostEnd(name string) (Change, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cookie, ok := r.hostEnds[name]

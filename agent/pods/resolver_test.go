@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -189,6 +190,24 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// A host end leads to the running pod: that of a stopped one may have the same name.
+func TestByHostEnd(t *testing.T) {
+	r := newResolver(t)
+	result := &books.Result{HostEnds: []string{"cali7"}}
+	r.table.byID = make(map[string]*sandbox)
+	for cookie := range uint64(20) {
+		id := fmt.Sprint(cookie)
+		r.table.byID[id] = &sandbox{id: id, ready: cookie == 7, done: true, cookie: cookie + 1, pod: detector.Pod{Name: id}, result: result}
+	}
+	r.publish()
+	if got, ok := r.ByHostEnd("cali7"); !ok || got.Pod.Name != "7" {
+		t.Errorf("%+v, %t; want the running pod", got, ok)
+	}
+	if got, ok := r.ByHostEnd("cali8"); ok {
+		t.Errorf("a host end that no result names: %+v", got)
+	}
+}
+
 // libcni's cache stands in for a runtime that was never there, not for one that restarts: that one knows more.
 func TestCacheOnly(t *testing.T) {
 	dir := t.TempDir()
@@ -220,8 +239,13 @@ func TestCacheOnly(t *testing.T) {
 		if status, err := rt.status(t.Context(), "aa11"); err != nil || status.GetStatus().GetMetadata().GetName() != "cart" {
 			t.Errorf("status %v, error %v", status, err)
 		}
-		if _, err := rt.status(t.Context(), "bb22"); status.Code(err) != codes.NotFound {
-			t.Errorf("an entry that is gone: error %v", err)
+		if err := os.WriteFile(filepath.Join(dir, "pods-cc33-eth0"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range map[string]codes.Code{"bb22": codes.NotFound, "cc33": codes.Unavailable} { // gone, half written
+			if _, err := rt.status(t.Context(), id); status.Code(err) != want {
+				t.Errorf("entry %s: error %v, want %v", id, err, want)
+			}
 		}
 		// A socket ends it.
 		listener, err := net.Listen("unix", socket)

@@ -55,9 +55,9 @@ func newReport(t *testing.T, o *fakeCluster) *Report {
 	d := detector.New(detector.Options{Node: self.NodeID()})
 	table := observe.New(observe.Options{
 		Log: slog.New(slog.DiscardHandler), Host: detector.HolderID{Node: self.NodeID(), Netns: 1 << 40}, Bindings: d.Bindings,
-		Pod:     func(uint64) (pods.Change, bool) { return pods.Change{}, false },
-		HostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
-		Rescan:  func(uint32) {}, Probed: func(detector.HolderID, netip.Addr, time.Time) bool { return false },
+		Pod:       func(uint64) (pods.Change, bool) { return pods.Change{}, false },
+		ByHostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
+		Rescan:    func(uint32) {}, Probed: func(detector.HolderID, netip.Addr, time.Time) bool { return false },
 	})
 	table.Configure(new(config.Config), time.Now())
 	table.Update(links.Event{Kind: links.HostAddresses}, time.Now())

@@ -11,9 +11,6 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxInterfaces is more than a node has.
-const maxInterfaces = 8192
-
 // origin is an [observe.Origin]. It holds for one boot of the node only.
 type origin struct {
 	Ifindex int      `json:"ifindex"`
@@ -29,7 +26,7 @@ type origins []origin
 
 // UnmarshalJSON limits the number before it allocates memory.
 func (o *origins) UnmarshalJSON(data []byte) (err error) {
-	*o, err = bounded[origin](data, maxInterfaces, "interfaces")
+	*o, err = bounded[origin](data, observe.MaxOrigins, "interfaces")
 	return err
 }
 
@@ -66,7 +63,7 @@ func (d *origin) parse() (o observe.Origin, err error) {
 func encodeOrigins(list []observe.Origin, room *int) ([][]byte, error) {
 	slices.SortFunc(list, func(a, b observe.Origin) int { return cmp.Compare(a.HostEnd.Ifindex, b.HostEnd.Ifindex) })
 	var encoded [][]byte
-	for _, o := range list[:min(len(list), maxInterfaces)] {
+	for _, o := range list[:min(len(list), observe.MaxOrigins)] {
 		data, err := json.Marshal(newOrigin(o))
 		if err != nil {
 			return nil, err

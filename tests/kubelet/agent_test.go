@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/tests/kubelet"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -77,7 +78,7 @@ func TestAsDeployed(t *testing.T) {
 
 // rootOfInit reports whether this machine lets root see the file system of process 1.
 func rootOfInit() bool {
-	_, err := os.Stat("/proc/1/root/")
+	_, err := os.Stat(books.HostRoot + "/")
 	return err == nil
 }
 
