@@ -100,6 +100,7 @@ func TestTakeEnded(t *testing.T) {
 		{"it does not answer", "0s a announces\n0s b mute\n0s b announces\n2s a announces", []string{"b 2"}},
 		{"it forwards only", "0s a announces\n0s b mute\n0s b spoofs\n2s a announces", []string{"b 2"}},
 		{"a claim is not answered", "0s a announces\n0s b forges-a-claim\n2s a announces", []string{"b 2"}},
+		{"a claim expires, and it forwards", "0s a mute\n0s a claims\n200s a forwards\n301s a forwards", []string{"a 1"}},
 		{"it is on another node", "0s a announces\n0s b@n2 announces\n1s b@n2 loses", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
