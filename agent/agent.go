@@ -7,6 +7,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/metrics"
@@ -209,6 +211,9 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		Do:       l.do,
 		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config,
+	}
+	if dir := cmp.Or(a.opts.CNIConfDir, books.ConfDir); dir != Off {
+		opts.Books = books.NewHostLocal(dir)
 	}
 	if a.cluster != nil {
 		opts.Cluster = a.cluster

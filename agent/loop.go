@@ -166,8 +166,9 @@ func (l *loop) name(change pods.Change, now time.Time) {
 	l.observe(all, now)
 	for _, i := range named {
 		l.expect(i, now)
-		l.detector.Describe(i.Holder, func(h *detector.Holder) {
+		l.detector.Describe(i.Holder, func(key detector.Key, h *detector.Holder) {
 			h.Pod, h.CreatedAt, h.Sandbox = i.Pod.Pod, i.Pod.CreatedAt, i.Pod.Sandbox
+			h.Given = i.Given(key.IP)
 		})
 	}
 	l.saveWithin(saveInterval) // the state has the names of the holders

@@ -38,6 +38,8 @@ type Options struct {
 	// CRISocket is the socket of the container runtime, for pod names. Empty means the usual paths,
 	// "none" no runtime.
 	CRISocket string
+	// CNIConfDir is the folder of the node in which CNI's networks are configured, by default [books.ConfDir]; [Off] for none.
+	CNIConfDir string
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz, by default
 	// [metrics.DefaultListen]; [Off] for none.
 	MetricsListen string

@@ -18,16 +18,16 @@ enum { PULL_BYTES = 64 };
 /* Returns 0 if the packet needs parse. */
 static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan)
 {
-	struct claim claim;
+	struct mapping mapping;
 
-	claim.address.interface = ifindex;
-	claim.address.vlan = vlan;
-	switch (parse_ordinary(data, end, &claim)) {
+	mapping.address.interface = ifindex;
+	mapping.address.vlan = vlan;
+	switch (parse_ordinary(data, end, &mapping)) {
 	case SENT_IPV4:
-		saw_data(&claim, 0);
+		saw_data(&mapping, 0);
 		return 1;
 	case SENT_IPV6:
-		saw_data(&claim, 1);
+		saw_data(&mapping, 1);
 		return 1;
 	case NOTHING:
 		return 1;
@@ -40,10 +40,10 @@ static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex
 static __always_inline void observe_finding(struct finding *finding)
 {
 	if (finding->said)
-		record_said(&finding->claim, finding->said, finding->to_us);
+		record_said(&finding->mapping, finding->said, finding->to_us);
 	if (finding->sent) {
-		finding->claim.address.ip = finding->source;
-		saw_data(&finding->claim, !is_ipv4(finding->source));
+		finding->mapping.address.ip = finding->source;
+		saw_data(&finding->mapping, !is_ipv4(finding->source));
 	}
 }
 

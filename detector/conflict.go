@@ -291,6 +291,7 @@ func (c *conflict) public(key Key) Conflict {
 		if l.live != nil {
 			l.last = l.live.public()
 		}
+		l.last.Gone = c.state == Confirmed && (l.live == nil || l.live.check != nil && !l.live.check.silent.IsZero())
 		holders = append(holders, l.last)
 	}
 	slices.SortFunc(holders, compareAge)

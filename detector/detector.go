@@ -226,24 +226,25 @@ func (d *Detector) finish(e *entry, now time.Time) {
 }
 
 // Describe calls f to change the description of a holder in all its bindings and open conflicts, when the
-// caller finds a name later. f must not keep its argument; it cannot change the ID.
-func (d *Detector) Describe(id HolderID, f func(*Holder)) { d.describe(id, f, maps.Keys(d.open)) }
+// caller finds a name later. f must not keep its argument; it cannot change the ID. The key is that of the binding or
+// the conflict.
+func (d *Detector) Describe(id HolderID, f func(Key, *Holder)) { d.describe(id, f, maps.Keys(d.open)) }
 
 // DescribeAt is Describe for the bindings of a holder and the open conflict of one key. It does not
 // search the other conflicts.
-func (d *Detector) DescribeAt(key Key, id HolderID, f func(*Holder)) {
+func (d *Detector) DescribeAt(key Key, id HolderID, f func(Key, *Holder)) {
 	d.describe(id, f, slices.Values([]*entry{d.entries[key]}))
 }
 
-func (d *Detector) describe(id HolderID, f func(*Holder), entries iter.Seq[*entry]) {
-	describe := func(h *Holder) {
+func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[*entry]) {
+	describe := func(key Key, h *Holder) {
 		if h.ID == id {
-			f(h)
+			f(key, h)
 			h.ID = id
 		}
 	}
 	for _, b := range d.holders[id] {
-		describe(&b.holder)
+		describe(b.entry.key, &b.holder)
 		if b.remote {
 			b.holder.Interface = Interface{}
 		}
@@ -254,10 +255,10 @@ func (d *Detector) describe(id HolderID, f func(*Holder), entries iter.Seq[*entr
 			continue
 		}
 		for i := range e.conflict.listed {
-			describe(&e.conflict.listed[i].last.Holder) // lost holders are in no table
+			describe(e.key, &e.conflict.listed[i].last.Holder) // lost holders are in no table
 		}
 		for i := range e.conflict.previous {
-			describe(&e.conflict.previous[i].Holder)
+			describe(e.key, &e.conflict.previous[i].Holder)
 		}
 	}
 }

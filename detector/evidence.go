@@ -67,7 +67,7 @@ func (b *binding) describe(h *Holder) {
 
 // describePod copies the workload of another description.
 func (h *Holder) describePod(from *Holder) {
-	h.Pod, h.CreatedAt, h.Sandbox = from.Pod, from.CreatedAt, from.Sandbox
+	h.Pod, h.CreatedAt, h.Sandbox, h.Given = from.Pod, from.CreatedAt, from.Sandbox, from.Given
 }
 
 // refreshEvidence drops evidence that is older than the TTL or from a source that is gone. It

@@ -112,7 +112,7 @@ func TestDescribe(t *testing.T) {
 		1s a announces 10.0.0.2
 		3s b gone`, 0)
 	for _, name := range []string{"a", "b"} {
-		w.d.Describe(w.actor(name).id, func(h *Holder) {
+		w.d.Describe(w.actor(name).id, func(_ Key, h *Holder) {
 			h.Pod = Pod{Namespace: "shop", Name: name + "-0"}
 			h.ID = HolderID{}
 		})

@@ -358,7 +358,7 @@ func TestDescribeAtALostHolder(t *testing.T) {
 		0s b@n2 announces`, 2*time.Second)
 	b := w.actor("b@n2")
 	w.d.Withdraw(Key{"default", defaultIP}, b.id, "gone", w.now)
-	w.d.DescribeAt(Key{"default", defaultIP}, b.id, func(h *Holder) { *h = Holder{NetnsName: "named"} })
+	w.d.DescribeAt(Key{"default", defaultIP}, b.id, func(_ Key, h *Holder) { *h = Holder{NetnsName: "named"} })
 	c := w.d.Conflicts(false)
 	if len(c) != 1 || len(c[0].Holders) != 2 {
 		t.Fatalf("conflicts %+v, want one that keeps both holders for a while", c)

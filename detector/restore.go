@@ -42,7 +42,7 @@ func (d *Detector) Snapshot() Snapshot {
 	}
 	for _, c := range slices.Concat(s.Open, s.History) {
 		for i := range c.Holders {
-			c.Holders[i].Unreachable = false
+			c.Holders[i].Unreachable, c.Holders[i].Gone = false, false
 		}
 	}
 	return s

@@ -58,7 +58,20 @@ type Holder struct {
 	// CreatedAt is when the pod's sandbox was made, zero if that is not known.
 	CreatedAt time.Time `cbor:"7,keyasint,omitzero"`
 	Sandbox   Sandbox   `cbor:"8,keyasint,omitzero"`
+	// Given: whether a network plugin gave the holder this address. It differs between the bindings of one holder.
+	Given Given `cbor:"9,keyasint,omitzero"`
 }
+
+// Given says whether a network plugin gave a holder its address, as its node's books have it. It is no evidence: it only
+// helps to say which holder is the right one.
+type Given uint8
+
+// What the books say.
+const (
+	GivenUnknown Given = iota // no book says which addresses the holder was given
+	GivenYes
+	GivenNo // a book has what the holder was given, and this is not among it
+)
 
 // Sandbox is what the container runtime reports of the sandbox of a pod.
 type Sandbox struct {
@@ -132,6 +145,9 @@ type Binding struct {
 	FoundAtStart bool `cbor:"6,keyasint,omitzero"`
 	// Unreachable: the holder is on another node, which did not reply to the last probe request.
 	Unreachable bool `cbor:"7,keyasint,omitzero"`
+	// Gone: the holder of a confirmed conflict was lost, or did not answer the last round of probes: it has gone, or is
+	// going. Nothing should be removed by its name, which may be a successor's by now.
+	Gone bool `cbor:"8,keyasint,omitzero"`
 }
 
 // Conflict is one key with two or more live holders.

@@ -57,7 +57,9 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 	}
 	var answered []*binding
 	for _, b := range list {
-		if b.check.phase == resting && !b.check.first.IsZero() {
+		// A newcomer in its second round can still be proven by the others' first answers: a later one must not change them.
+		inSecond := c.state == Confirmed && b.isNewcomer() && b.check.phase == probing
+		if (b.check.phase == resting || inSecond) && !b.check.first.IsZero() {
 			answered = append(answered, b)
 		}
 	}
@@ -82,7 +84,7 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 		if last.Sub(k.first) > answerTime {
 			k.first = k.latest
 		}
-		if last.Sub(k.first) > answerTime {
+		if last.Sub(k.first) > answerTime && k.phase == resting {
 			restarted = true
 			k.first, k.latest = time.Time{}, time.Time{}
 			d.startRound(b, now, fx)

@@ -133,7 +133,9 @@ func (g *Gossip) Run(ctx context.Context) error {
 		defer close(done)
 		err = g.network.Run(ctx)
 	})
-	wg.Go(func() { g.logProblems(ctx) })
+	if g.log.Enabled(ctx, slog.LevelWarn) {
+		wg.Go(func() { g.logProblems(ctx) })
+	}
 	g.loop(done)
 	wg.Wait()
 	return err

@@ -24,6 +24,11 @@ func NewBinding(b detector.Binding) Binding {
 		Unreachable: b.Unreachable,
 
 		FoundAtStart: b.FoundAtStart,
+		Gone:         b.Gone,
+	}
+	if b.Holder.Given != detector.GivenUnknown {
+		given := b.Holder.Given == detector.GivenYes
+		doc.Given = &given
 	}
 	if doc.Pod = NewPod(b.Holder.Pod); doc.Pod != nil {
 		doc.Pod.CreatedAt = b.Holder.CreatedAt.Round(0)

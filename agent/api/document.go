@@ -26,7 +26,11 @@ type Binding struct {
 	// long before FirstSeen.
 	FoundAtStart bool `json:"foundAtStart,omitzero"`
 	Unreachable  bool `json:"unreachable,omitzero"` // the holder's node does not answer
-	Pod          *Pod `json:"pod,omitzero"`
+	// Gone: the holder of a confirmed conflict has gone, or did not answer the last probes.
+	Gone bool `json:"gone,omitzero"`
+	// Given says whether a network plugin gave the holder the address, by the books of its node; absent if they do not say.
+	Given *bool `json:"given,omitzero"`
+	Pod   *Pod  `json:"pod,omitzero"`
 }
 
 // Pod is a Kubernetes pod, as the container runtime reports it. It is absent if it is unknown.
@@ -95,19 +99,37 @@ type Advice struct {
 	//   - "host": a node's own address has no age
 	//   - "unreachable": a holder's node does not answer; check the node first
 	//   - "two-nodes": two nodes run one pod; remove one of the nodes
+	//   - "away": the newest holder came while its node and an elder one's had lost each other, see Away
+	//   - "gone": with fewer than two live holders the conflict ends by itself
 	Unknown string `json:"unknown,omitzero"`
-	// Held are the holders that prevent a removal now: their node does not answer, or two nodes run their pod.
+	Away    *Away  `json:"away,omitzero"`
+	// GivenByNodes: the newest holder was given the address by its own node, and only what other nodes report speaks
+	// against it. Neither node can tell which holder is right: Remove is in order of age, and each may be the wrong one.
+	GivenByNodes bool `json:"givenByNodes,omitzero"`
+	// Held are the holders that prevent a removal now: their node does not answer, two nodes run their pod, or they have
+	// gone.
 	Held []int `json:"held,omitzero"`
 	// Remove has all holders in the order in which to remove them, nodes last. The conflict ends when one
 	// holder remains. Remove is empty if no holder should be removed now.
 	Remove []Removal `json:"remove"`
 }
 
+// Away says that the nodes of two holders had lost each other when the newer one came: if the elder's node was given up
+// meanwhile, its pod is an orphan and the newer one its lawful successor.
+type Away struct {
+	Elder int       `json:"elder"`
+	Newer int       `json:"newer"`
+	Nodes []string  `json:"nodes"` // the elder's and the newer one's
+	From  time.Time `json:"from"`
+	Until time.Time `json:"until"`
+}
+
 // Removal says how to remove a holder.
 type Removal struct {
 	Holder int `json:"holder"`
 	// Because is the reason to remove this holder before those that follow: "stopped" (its sandbox is
-	// stopped), "replaced" (a later sandbox has its pod's name), "newer" (it got the address last), "dark"
+	// stopped), "replaced" (a later sandbox has its pod's name), "not-given" (no network plugin gave it the address,
+	// but one gave it to another holder), "newer" (it got the address last), "dark"
 	// (no node sends packets to it), or "pod" (another holder is a node).
 	Because string `json:"because,omitzero"`
 	// Command removes the holder. It is safe for a shell. Run it on the node On, or anywhere if On is
@@ -188,8 +210,8 @@ type Verdict struct {
 	Verdict string   `json:"verdict"`
 }
 
-// Configured is a pod interface of this node whose netns has the address, by the kernel's list and not by
-// observed packets.
+// Configured is a pod interface of this node whose netns has the address, or a local route to it, by the kernel's lists and
+// not by observed packets.
 type Configured struct {
 	Network   string `json:"network"`
 	Interface string `json:"interface"`
@@ -209,7 +231,25 @@ type Explanation struct {
 	IP         string       `json:"ip"`
 	Stories    []Story      `json:"stories"`
 	Configured []Configured `json:"configured,omitzero"`
+	Books      []Book       `json:"books,omitzero"` // those of this node that cover the address or have it
 	Coverage   `yaml:",inline"`
+}
+
+// Book is what an IPAM of this node says of an address.
+type Book struct {
+	Kind    string `json:"kind"`             // "host-local"
+	Network string `json:"network,omitzero"` // in CNI's configuration
+	Covers  bool   `json:"covers"`           // it gives out addresses of a range with this one
+	// Reservation says who has it reserved, absent for nobody.
+	Reservation *Reservation `json:"reservation,omitzero"`
+	Error       string       `json:"error,omitzero"` // why the book cannot be read
+}
+
+// Reservation is an address that is reserved for a sandbox.
+type Reservation struct {
+	Sandbox string    `json:"sandbox"`      // the first 13 characters of its id
+	Pod     *Pod      `json:"pod,omitzero"` // absent if the sandbox is none of the pods behind observed interfaces
+	Since   time.Time `json:"since,omitzero"`
 }
 
 // InterfaceStatus is one pod interface in [Status].
@@ -266,12 +306,16 @@ type Status struct {
 	DADFailedAddresses int         `json:"dadFailedAddresses"`
 	DADFailed          []DADFailed `json:"dadFailed,omitzero"`
 
-	Config   ConfigStatus    `json:"config"`
-	State    StateStatus     `json:"state"`
-	Runtime  RuntimeStatus   `json:"runtime"`
-	Metrics  string          `json:"metrics,omitzero"`  // address of /metrics, empty if disabled
-	Networks []NetworkStatus `json:"networks,omitzero"` // those in the configuration
-	Cluster  ClusterStatus   `json:"cluster"`
+	Config  ConfigStatus  `json:"config"`
+	State   StateStatus   `json:"state"`
+	Runtime RuntimeStatus `json:"runtime"`
+	// Books are those that say what IPAM has reserved on this node. BooksError is why their configuration cannot be read, or
+	// not all of it.
+	Books      []BookStatus    `json:"books,omitzero"`
+	BooksError string          `json:"booksError,omitzero"`
+	Metrics    string          `json:"metrics,omitzero"`  // address of /metrics, empty if disabled
+	Networks   []NetworkStatus `json:"networks,omitzero"` // those in the configuration
+	Cluster    ClusterStatus   `json:"cluster"`
 }
 
 // DADFailed is an address of a pod whose IPv6 duplicate address detection failed.
@@ -308,6 +352,17 @@ type RuntimeStatus struct {
 	Sandboxes int    `json:"sandboxes"`
 	// CacheError is why libcni's cache, which says which interface is a pod's primary one, cannot be read.
 	CacheError string `json:"cacheError,omitzero"`
+}
+
+// BookStatus describes what an IPAM says of one network of CNI's configuration.
+type BookStatus struct {
+	Kind    string `json:"kind"` // of the IPAM: "host-local"
+	Network string `json:"network"`
+	Store   string `json:"store"` // its path on the node
+	// Ranges are those that addresses are given out from, as "first-last"; none if they are not known.
+	Ranges   []string `json:"ranges,omitzero"`
+	Reserved int      `json:"reserved"`
+	Error    string   `json:"error,omitzero"` // why the store cannot be read
 }
 
 // NetworkStatus is a network that the configuration names.

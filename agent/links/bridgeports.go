@@ -6,13 +6,13 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// defaultVLAN is the VLAN of ports that nobody configured (default_pvid, net/bridge/br_vlan.c).
-const defaultVLAN = 1
+// DefaultVLAN is the VLAN of ports that nobody configured (default_pvid, net/bridge/br_vlan.c).
+const DefaultVLAN = 1
 
-// untaggedVLAN returns the VLAN of untagged packets on a bridge port, 0 for the default one.
+// untaggedVLAN returns the VLAN of untagged packets on a bridge port, 0 if there is none.
 func untaggedVLAN(vlans []*nl.BridgeVlanInfo) uint16 {
 	for _, v := range vlans {
-		if v.PortVID() && v.Vid != defaultVLAN {
+		if v.PortVID() {
 			return v.Vid
 		}
 	}

@@ -27,7 +27,7 @@ func TestUntaggedVLAN(t *testing.T) {
 		want  uint16
 	}{
 		{"no VLANs", nil, 0},
-		{"the default", []*nl.BridgeVlanInfo{{Flags: pvid, Vid: 1}}, 0},
+		{"the default", []*nl.BridgeVlanInfo{{Flags: pvid, Vid: 1}}, 1},
 		{"a VLAN of its own", []*nl.BridgeVlanInfo{{Flags: nl.BRIDGE_VLAN_INFO_UNTAGGED, Vid: 1}, {Flags: pvid, Vid: 100}}, 100},
 		{"a trunk", []*nl.BridgeVlanInfo{{Vid: 100}, {Vid: 200}}, 0},
 	} {

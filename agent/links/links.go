@@ -46,7 +46,7 @@ type Interface struct {
 	MAC        net.HardwareAddr
 	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
 	Master string
-	// PortVLAN is the bridge's VLAN of untagged packets, 0 for the default VLAN.
+	// PortVLAN is the VLAN of untagged packets, 0 if there is none or the bridge does not distinguish VLANs.
 	PortVLAN uint16
 	// Listed says that it was listed before any event came: it may be old.
 	Listed bool

@@ -38,21 +38,15 @@ const filterSkipStats = 1 << 3
 // change it all the time.
 const dumpLimit = 20 * time.Millisecond
 
-// dump lists devices or addresses of the calling thread's netns. It calls each for one message after
+// dump lists devices, addresses or routes of the calling thread's netns. It calls each for one message after
 // the other, so that a pod with 60,000 addresses needs little memory. A message is valid until each
 // returns. The thread must be locked. Like [List] it repeats an incomplete list. It calls begin before each
 // attempt, so that the caller forgets the messages of the previous one.
-func dump(request, reply uint16, begin func(), each func(message []byte)) error {
+func dump(r *nl.NetlinkRequest, reply uint16, begin func(), each func(message []byte)) error {
 	var err error
 	limit := threadTime() + dumpLimit
 	for range listTries {
 		begin()
-		r := nl.NewNetlinkRequest(int(request), unix.NLM_F_DUMP)
-		r.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-		if request == unix.RTM_GETLINK {
-			// Statistics are half of what the kernel sends about a device.
-			r.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filterSkipStats)))
-		}
 		err = r.ExecuteIter(unix.NETLINK_ROUTE, reply, func(message []byte) bool {
 			each(message)
 			return true
@@ -62,6 +56,13 @@ func dump(request, reply uint16, begin func(), each func(message []byte)) error 
 		}
 	}
 	return err
+}
+
+// newDump returns the request for a list of devices or addresses.
+func newDump(kind int) *nl.NetlinkRequest {
+	r := nl.NewNetlinkRequest(kind, unix.NLM_F_DUMP)
+	r.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	return r
 }
 
 // attributes yields the netlink attributes in b (struct nlattr, linux/netlink.h) up to the first that
@@ -97,7 +98,10 @@ type device struct {
 
 // eachDevice lists the devices of the calling thread's netns. See dump.
 func eachDevice(begin func(), each func(device)) error {
-	err := dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, begin, func(message []byte) {
+	r := newDump(unix.RTM_GETLINK)
+	// Statistics are half of what the kernel sends about a device.
+	r.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filterSkipStats)))
+	err := dump(r, unix.RTM_NEWLINK, begin, func(message []byte) {
 		if d, ok := parseDevice(message); ok {
 			each(d)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
 	"slices"
@@ -54,6 +55,9 @@ type View struct {
 	Truncated bool
 	// More says that not all addresses are listed, of any device.
 	More bool
+	// LocalRoutes are those that are not of Addresses: at most 1,024, and as many to devices Elsewhere. More of the former
+	// make the View Truncated.
+	LocalRoutes []LocalRoute
 }
 
 // ErrNoPeer says that the peer device is not, or no longer, in the netns.
@@ -101,7 +105,7 @@ func (v *View) read(peer int) error {
 	// Addresses on the peer have a limit of their own and come first: others must not displace them.
 	var kept [Elsewhere + 1][]Address
 	var total, all int // of all but those Elsewhere; of all
-	err = dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, func() {
+	err = dump(newDump(unix.RTM_GETADDR), unix.RTM_NEWADDR, func() {
 		for where := range kept {
 			kept[where] = kept[where][:0]
 		}
@@ -129,7 +133,7 @@ func (v *View) read(peer int) error {
 		room := min(len(addresses), maxAddresses-len(v.Addresses))
 		v.Addresses = append(v.Addresses, addresses[:room]...)
 	}
-	return nil
+	return v.readRoutes(&devices)
 }
 
 // parseAddress reads an RTM_NEWADDR (struct ifaddrmsg, linux/if_addr.h) and returns the address and the
@@ -156,19 +160,46 @@ func parseAddress(message []byte) (Address, int, bool) {
 	}
 	ip, ok := netip.AddrFromSlice(local)
 	ip = ip.Unmap()
-	if !ok || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+	if !ok || isLocalScope(ip) || ip.IsUnspecified() {
 		return Address{}, 0, false
 	}
 	const invalid = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
 	return Address{IP: ip, Valid: flags&invalid == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
 }
 
-// Holds reports whether the netns has the address and answers for it with these tags on the peer.
+// Find yields the entries of an address: those that are listed, and one for each local route to it.
+func (v *View) Find(ip netip.Addr) iter.Seq[Address] {
+	return func(yield func(Address) bool) {
+		for _, a := range v.Addresses {
+			if a.IP == ip && !yield(a) {
+				return
+			}
+		}
+		for _, r := range v.LocalRoutes {
+			if r.Prefix.Contains(ip) && !yield(Address{IP: ip, Where: r.Where, OuterVLAN: r.OuterVLAN, InnerVLAN: r.InnerVLAN, Valid: true}) {
+				return
+			}
+		}
+	}
+}
+
+// Holds reports whether the netns has the address, or a local route to it, and answers for it with these tags on the peer.
 func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
-	return slices.ContainsFunc(v.Addresses, func(a Address) bool {
-		return a.IP == ip && !a.Lost &&
-			(a.Where == OnLoopback || a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner)
-	})
+	for a := range v.Find(ip) {
+		if a.answers(outer, inner) {
+			return true
+		}
+	}
+	return false
+}
+
+// HoldsAddress is Holds without local routes: no event tells when one of these ends.
+func (v *View) HoldsAddress(ip netip.Addr, outer, inner uint16) bool {
+	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip && a.answers(outer, inner) })
+}
+
+func (a *Address) answers(outer, inner uint16) bool {
+	return !a.Lost && (a.Where == OnLoopback || a.Where == OnPeer && a.OuterVLAN == outer && a.InnerVLAN == inner)
 }
 
 // OnPeer reports whether the peer, or a device that receives through it, has the address.
@@ -176,15 +207,23 @@ func (v *View) OnPeer(ip netip.Addr) bool {
 	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip && a.Where == OnPeer })
 }
 
-// Elsewhere reports whether a device that does not receive through the peer has the address, or may have it because
-// not all addresses are listed.
-func (v *View) Elsewhere(ip netip.Addr) bool {
-	return v.More || slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip && a.Where == Elsewhere && !a.Lost })
+// Elsewhere reports whether the netns has the address where it does not receive packets with these tags from the peer: on
+// another device, or with other tags; or may have it because not all addresses are listed.
+func (v *View) Elsewhere(ip netip.Addr, outer, inner uint16) bool {
+	for a := range v.Find(ip) {
+		if !a.Lost && a.Where != OnLoopback && !a.answers(outer, inner) {
+			return true
+		}
+	}
+	return v.More
 }
 
-// Lists reports whether any device of the netns has the address.
-func (v *View) Lists(ip netip.Addr) bool {
-	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip })
+// Has reports whether the netns has the address on any device, or a local route to it.
+func (v *View) Has(ip netip.Addr) bool {
+	for range v.Find(ip) {
+		return true
+	}
+	return false
 }
 
 // Unnumbered reports whether the netns has addresses on loopback devices only, as a host that announces
@@ -194,11 +233,15 @@ func (v *View) Unnumbered() bool {
 		!slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.Where != OnLoopback })
 }
 
-// Valid reports whether the address is on the peer, or a device on top of it, and valid.
+// Valid reports whether the netns has the address validly on the peer, a device on top of it or a loopback device, or has a
+// local route to it there.
 func (v *View) Valid(ip netip.Addr) bool {
-	return slices.ContainsFunc(v.Addresses, func(a Address) bool {
-		return a.IP == ip && a.Where == OnPeer && a.Valid
-	})
+	for a := range v.Find(ip) {
+		if a.Where != Elsewhere && a.Valid {
+			return true
+		}
+	}
+	return false
 }
 
 // Covers reports whether the list of addresses is complete for packets with these tags. It is not

@@ -131,5 +131,6 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, message []byte) {
 		parseDevice(message)
 		parseAddress(message)
+		parseLocalRoute(message)
 	})
 }

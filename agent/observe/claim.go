@@ -6,6 +6,7 @@ import (
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 func (t *Table) claims(i *Interface, r bpf.Record, at time.Time) bool {
 	switch {
 	case r.Kind != bpf.Gratuitous && r.Kind != bpf.Answer, !i.Seen || !i.View.Covers(r.VLAN.Outer, r.VLAN.Inner),
-		!i.View.Elsewhere(r.IP) || t.observed(i, r.IP):
+		!i.View.Elsewhere(r.IP, r.VLAN.Outer, r.VLAN.Inner) || t.observed(i, r.IP):
 		return false
 	case r.Kind == bpf.Answer:
 		claimed, ok := i.claimed[r.IP]
@@ -43,6 +44,28 @@ func (t *Table) claims(i *Interface, r bpf.Record, at time.Time) bool {
 	}
 	i.claimed[r.IP] = at
 	return true
+}
+
+// withdrawClaims withdraws the claims whose addresses have left the netns, and forgets old ones.
+func (t *Table) withdrawClaims(i *Interface, next *links.Interface, now time.Time) (all []Observation) {
+	left := make(map[netip.Addr]bool)
+	for ip, claimed := range i.claimed {
+		if now.Sub(claimed) >= claimFor {
+			delete(i.claimed, ip)
+		} else if !next.View.More && !next.View.Has(ip) {
+			delete(i.claimed, ip)
+			left[ip] = true
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	for _, b := range t.Bindings(func(b *detector.Binding) bool {
+		return left[b.Key.IP] && b.Holder.Interface == i.Ref && b.Holder.ID == i.Holder && b.Evidence <= detector.Claimed
+	}) {
+		all = append(all, withdrawn(b.Key, i.Holder, "the address left netns "+next.Netns.Label()))
+	}
+	return all
 }
 
 // observed reports whether another interface to which the observer is attached leads to the device with an address.

@@ -48,6 +48,12 @@ func TestClaims(t *testing.T) {
 		"the list is not complete for the interface": {only(func(l *links.Interface) { l.View.Truncated, l.View.More = true, true }), []step{
 			{bpf.Gratuitous, 0, detector.Announced}, {bpf.Answer, 0, detector.Announced},
 		}},
+		"it has it with other tags on the same interface": {only(func(l *links.Interface) {
+			l.View.Addresses = append(l.View.Addresses, netns.Address{IP: netip.MustParseAddr(claimed), Where: netns.OnPeer, OuterVLAN: 7, Valid: true})
+		}), []step{{bpf.Gratuitous, 0, detector.Claimed}, {bpf.Answer, 0, detector.Claimed}}},
+		"a local route on another device": {only(func(l *links.Interface) {
+			l.View.LocalRoutes = []netns.LocalRoute{{Prefix: netip.MustParsePrefix("10.0.0.6/31"), Where: netns.Elsewhere}}
+		}), []step{{bpf.Gratuitous, 0, detector.Claimed}, {bpf.Answer, 0, detector.Claimed}}},
 		"detection failed there": {only(func(l *links.Interface) {
 			elsewhere(l)
 			l.View.Addresses[1].Lost = true
@@ -64,6 +70,46 @@ func TestClaims(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A claim ends when its address leaves the netns, and not when others do.
+func TestClaimEnds(t *testing.T) {
+	w := newHarness(t, "")
+	i := w.add("veth0", "cni0", "eth0", 2, 7, "10.0.0.5")
+	scan := func(elsewhere ...string) []Observation {
+		return w.change(i, func(l *links.Interface) {
+			l.View.Taken, l.View.Addresses = time.Now(), l.View.Addresses[:1]
+			for _, ip := range elsewhere {
+				l.View.Addresses = append(l.View.Addresses, netns.Address{IP: netip.MustParseAddr(ip), Where: netns.Elsewhere, Valid: true})
+			}
+		})
+	}
+	scan("10.0.0.6", "10.0.0.7")
+	for _, ip := range []string{"10.0.0.6", "10.0.0.7"} {
+		o, _ := w.Record(i.packet(bpf.Gratuitous, ip, time.Now().Add(-time.Second)))
+		if o.Sighting.Evidence != detector.Claimed {
+			t.Fatalf("%+v", o.Sighting)
+		}
+		w.bindings = append(w.bindings, detector.Binding{Key: o.Sighting.Key, Holder: o.Sighting.Holder})
+	}
+	w.bindings = append(w.bindings, detector.Binding{ // a guest has it in a VLAN
+		Key: detector.Key{Network: "default.100", IP: netip.MustParseAddr("10.0.0.6")}, Holder: w.bindings[0].Holder, Evidence: detector.Announced,
+	})
+	passes := w.passes
+	if all := scan("10.0.0.7"); len(all) != 1 || all[0].Kind != Withdrawn || all[0].Sighting.Key.IP.String() != "10.0.0.6" {
+		t.Errorf("one left: %+v", all)
+	}
+	if all := w.change(i, func(l *links.Interface) { l.View.Addresses, l.View.More = l.View.Addresses[:1], true }); len(all) != 0 {
+		t.Errorf("it may be among those that are not listed: %+v", all)
+	}
+	if all := w.change(i, func(l *links.Interface) {
+		l.View.More, l.View.LocalRoutes = false, []netns.LocalRoute{{Prefix: netip.MustParsePrefix("10.0.0.7/32"), Where: netns.OnLoopback}}
+	}); len(all) != 0 {
+		t.Errorf("a local route to it is left: %+v", all)
+	}
+	if n := w.passes - passes; n != 1 {
+		t.Errorf("all bindings were searched %d times", n)
 	}
 }
 

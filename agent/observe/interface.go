@@ -56,8 +56,8 @@ func (i *Interface) VLANs(network string) []bpf.VLAN { return i.vlans[network] }
 // astray.
 func (i *Interface) VLAN(key detector.Key) (vlan bpf.VLAN, ok bool) {
 	known := i.vlans[key.Network]
-	for _, a := range i.View.Addresses {
-		if a.IP == key.IP && a.Where == netns.OnPeer && slices.Contains(known, vlanOf(a)) {
+	for a := range i.View.Find(key.IP) {
+		if a.Where == netns.OnPeer && slices.Contains(known, vlanOf(a)) {
 			return vlanOf(a), true
 		}
 	}
@@ -105,7 +105,7 @@ func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
 // foundAtStart reports whether the pod may have had the address before the agent started. It did not if
 // the first scan of its netns did not list the address.
 func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
-	return i.Listed && (i.first.Lists(ip) || !i.first.Covers(vlan.Outer, vlan.Inner))
+	return i.Listed && (i.first.Has(ip) || !i.first.Covers(vlan.Outer, vlan.Inner))
 }
 
 // Describe returns the holder behind an interface.
@@ -192,7 +192,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		}
 		i.queue, i.claimed = nil, nil
 	} else {
-		all = t.withdrawLost(i, next)
+		all = t.withdrawLost(i, next, now)
 	}
 	switch {
 	case next.Seen:
@@ -241,7 +241,7 @@ func (t *Table) holderID(i *links.Interface) detector.HolderID {
 }
 
 // withdrawLost withdraws the addresses that have left the netns.
-func (t *Table) withdrawLost(i *Interface, next *links.Interface) (all []Observation) {
+func (t *Table) withdrawLost(i *Interface, next *links.Interface, now time.Time) (all []Observation) {
 	if !i.Seen || !next.Seen || next.View.Truncated {
 		return nil
 	}
@@ -258,7 +258,7 @@ func (t *Table) withdrawLost(i *Interface, next *links.Interface) (all []Observa
 			i.left = append(i.left, old)
 		}
 	}
-	return all
+	return append(all, t.withdrawClaims(i, next, now)...)
 }
 
 // heldElsewhere reports whether the netns has the address on another interface of the same network.
@@ -360,7 +360,7 @@ func (i *Interface) configured() iter.Seq[netns.Address] {
 		// If a virtual machine has the addresses, the netns has none, but the runtime may know those of
 		// eth0.
 		for _, ip := range i.Pod.IPs {
-			if ip.IsGlobalUnicast() && !i.View.Lists(ip) && !yield(netns.Address{IP: ip}) {
+			if ip.IsGlobalUnicast() && !i.View.Has(ip) && !yield(netns.Address{IP: ip}) {
 				return
 			}
 		}
@@ -378,10 +378,8 @@ type Listed struct {
 // Lists returns the pod interfaces with an address in their netns, ordered by interface name.
 func (t *Table) Lists(ip netip.Addr) (all []Listed) {
 	for _, i := range t.interfaces {
-		for _, a := range i.View.Addresses {
-			if a.IP == ip {
-				all = append(all, Listed{t.key(i, a), vlanOf(a), i, a})
-			}
+		for a := range i.View.Find(ip) {
+			all = append(all, Listed{t.key(i, a), vlanOf(a), i, a})
 		}
 	}
 	slices.SortFunc(all, func(x, y Listed) int { return strings.Compare(x.Interface.Name, y.Interface.Name) })

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
 
@@ -71,8 +72,11 @@ func (t *Table) network(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
 		name = rule.Name
 	} else if vlan == (bpf.VLAN{}) && t.inPrimarySubnet(i, ip) {
 		name = config.DefaultNetwork
-	} else if vlan.Outer == 0 && name != config.DefaultNetwork {
-		vlan.Outer = i.PortVLAN
+	} else if name != config.DefaultNetwork {
+		vlan.Outer = cmp.Or(vlan.Outer, i.PortVLAN)
+		if i.PortVLAN != 0 && vlan.Outer == links.DefaultVLAN {
+			vlan.Outer = 0
+		}
 	}
 	for _, tag := range []uint16{vlan.Outer, vlan.Inner} {
 		if tag != 0 {

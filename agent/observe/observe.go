@@ -173,6 +173,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		return o, false
 	}
 	s.Holder, s.FoundAtStart = i.Describe(r.MAC), i.foundAtStart(r.IP, r.VLAN)
+	s.Holder.Given = i.Given(r.IP)
 	s.Evidence = detector.Data
 	if r.Kind != bpf.Data {
 		// A gratuitous packet answers no probe of ours.
@@ -181,11 +182,11 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 	// An answer does not prove that the pod has the address: Linux answers on each interface for all
 	// its addresses and for those that it proxies, and a mirror sends the answers of others back. So
 	// the list of addresses decides.
-	if i.Seen && i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
+	if i.Seen && i.View.HoldsAddress(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
 		return o, true
 	}
 	if i.Seen && !i.View.Taken.After(at) {
-		// The address may have been added since the last scan.
+		// The address may have been added since the last scan, or a route removed.
 		if len(i.queue) < maxQueue {
 			i.queue = append(i.queue, r)
 			t.Rescan(i.Generation)
@@ -193,6 +194,9 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 			t.drop(r, droppedScan)
 		}
 		return o, false
+	}
+	if i.Seen && i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
+		return o, true
 	}
 	if t.claims(i, r, at) {
 		s.Evidence = detector.Claimed

@@ -33,6 +33,7 @@ type harness struct {
 	leads    map[string]netip.Addr // the addresses that the node's routes lead to by an interface
 	lookups  int                   // of such routes
 	rescans  []uint32
+	passes   int // over all bindings
 	counters map[int]bpf.Counters
 	// forgotten are the records whose addresses the observer must report again.
 	forgotten []bpf.Record
@@ -66,6 +67,7 @@ func newHarness(t *testing.T, text string) *harness {
 		Counters: func(index int) (bpf.Counters, error) { return w.counters[index], nil },
 		Forget:   func(r bpf.Record) { w.forgotten = append(w.forgotten, r) },
 		Bindings: func(keep func(*detector.Binding) bool) (kept []detector.Binding) {
+			w.passes++
 			for _, b := range w.bindings {
 				if keep(&b) {
 					kept = append(kept, b)
@@ -118,6 +120,27 @@ func (i *Interface) packet(kind bpf.Kind, ip string, at time.Time) bpf.Record {
 	return bpf.Record{
 		Time: at.Sub(TimeOf(0)), Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
 		Kind: kind, IP: netip.MustParseAddr(ip), MAC: [6]byte{2, 1},
+	}
+}
+
+// No event tells that a local route has ended: whether an address is held by one is decided by a list that was made after
+// the packet.
+func TestRouteThatEnded(t *testing.T) {
+	w := newHarness(t, "")
+	i := w.add("veth0", "cni0", "eth0", 2, 7, "10.0.0.5")
+	route := []netns.LocalRoute{{Prefix: netip.MustParsePrefix("10.0.0.0/16"), Where: netns.OnLoopback}}
+	w.change(i, func(l *links.Interface) { l.View.LocalRoutes = route })
+	for _, test := range []struct {
+		routes []netns.LocalRoute
+		want   detector.Evidence
+	}{{route, detector.Announced}, {nil, detector.Forwarded}} {
+		if o, ok := w.Record(i.packet(bpf.Answer, "10.0.0.6", time.Now())); ok {
+			t.Fatalf("decided by an old list: %+v", o.Sighting)
+		}
+		all := w.change(i, func(l *links.Interface) { l.View.Taken, l.View.LocalRoutes = time.Now(), test.routes })
+		if len(all) != 1 || all[0].Sighting.Evidence != test.want {
+			t.Errorf("%+v, want evidence %v", all, test.want)
+		}
 	}
 }
 

@@ -8,13 +8,18 @@ import (
 	"github.com/dupip/dupip/agent/links"
 )
 
-// segment is one VLAN of a bridge.
+// segment is one VLAN of a bridge, 0 for the default one.
 type segment struct {
 	bridge string
 	vlan   uint16
 }
 
-func segmentOf(i *Interface) segment { return segment{i.Master, i.PortVLAN} }
+func segmentOf(i *Interface) segment {
+	if i.PortVLAN == links.DefaultVLAN {
+		return segment{bridge: i.Master}
+	}
+	return segment{i.Master, i.PortVLAN}
+}
 
 // secondaryPort reports whether an interface is a secondary one on a bridge that it may share with primary ones.
 func (i *Interface) secondaryPort() bool {

@@ -215,7 +215,12 @@ func (p *Peer) receiveReply(t cluster.ProbeReply, now time.Time) {
 	}
 	node := "node " + cluster.NodeName(s.Holder.Node)
 	if t.Binding.Holder.ID == s.Holder {
-		p.Detector.DescribeAt(s.Key, s.Holder, func(h *detector.Holder) { *h = t.Binding.Holder })
+		p.Detector.DescribeAt(s.Key, s.Holder, func(key detector.Key, h *detector.Holder) {
+			given := h.Given
+			if *h = t.Binding.Holder; key != s.Key {
+				h.Given = given
+			}
+		})
 	}
 	var effects detector.Effects
 	switch t.Outcome {

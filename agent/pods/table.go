@@ -141,14 +141,14 @@ func (s *sandbox) failed(now time.Time) {
 	s.tries++
 }
 
-// shortID is how many characters of an id crictl prints, and accepts.
-const shortID = 13
+// ShortID is how many characters of the id of a sandbox crictl prints, and accepts.
+const ShortID = 13
 
 // public returns the published part. The ids of containerd and CRI-O are hexadecimal; it omits others.
 func (s *sandbox) public() detector.Sandbox {
 	public := detector.Sandbox{Stopped: !s.ready}
-	if len(s.id) >= shortID && strings.Trim(s.id, "0123456789abcdef") == "" {
-		public.ID = s.id[:shortID]
+	if len(s.id) >= ShortID && strings.Trim(s.id, "0123456789abcdef") == "" {
+		public.ID = s.id[:ShortID]
 	}
 	return public
 }

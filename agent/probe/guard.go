@@ -38,9 +38,8 @@ func (p *Prober) Tentative(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN,
 
 // guard refuses to probe an address if the probe could hurt the pod now.
 func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
-	for _, listed := range i.Link.View.Addresses {
+	for listed := range i.Link.View.Find(a.ip) {
 		switch {
-		case listed.IP != a.ip:
 		case listed.Lost:
 			return Refusal{Reason: "duplicate address detection failed in the pod", Until: now.Add(time.Second)}
 		case !listed.Valid:

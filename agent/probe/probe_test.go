@@ -144,6 +144,21 @@ func TestProbe(t *testing.T) {
 			},
 		},
 		{
+			name: "it probes an address that it has on lo", change: func(l *links.Interface) { l.View.Addresses[0].Where = netns.OnLoopback },
+			before: func(w *harness, ref detector.Interface) {
+				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now.Add(time.Minute))
+			},
+		},
+		{
+			name: "it probes an address that it has by a local route", change: func(l *links.Interface) {
+				l.View.Addresses = nil
+				l.View.LocalRoutes = []netns.LocalRoute{{Prefix: netip.MustParsePrefix("10.0.0.1/32"), Where: netns.OnLoopback}}
+			},
+			before: func(w *harness, ref detector.Interface) {
+				w.Tentative(ref, netip.MustParseAddr("10.0.0.1"), bpf.VLAN{}, now.Add(time.Minute))
+			},
+		},
+		{
 			name: "its netns is about to go", change: func(l *links.Interface) { l.Netns = gone },
 			want: "its netns has neither a name nor a process any more", again: 200 * time.Millisecond,
 		},

@@ -33,7 +33,7 @@ func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 	for _, h := range hops {
 		document.Routes = append(document.Routes, newRoute(conflict, h, names))
 	}
-	if document.Advice = advice.Of(conflict, hops, names); document.Advice == nil {
+	if document.Advice = advice.Of(conflict, hops, names, c.routes.away); document.Advice == nil {
 		return document
 	}
 	for n := range document.Advice.Remove {

@@ -71,6 +71,9 @@ func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, err
 	document := api.Explanation{
 		Node: r.Self.Name, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.covered(0),
 	}
+	if c.sandboxes != nil { // this node was asked, too
+		document.Books = r.books(q.IP, c.sandboxes)
+	}
 	for _, story := range merge.Stories(c.answers, c.rules) {
 		document.Stories = append(document.Stories, c.story(story))
 	}
@@ -89,6 +92,7 @@ type collection struct {
 	advised int
 	// The rest is for stories, and of this node only.
 	present    map[detector.HolderID]detector.Holder
+	sandboxes  map[string]detector.Pod // by the short ids of sandboxes
 	configured []api.Configured
 }
 
@@ -227,7 +231,9 @@ var devices = map[netns.Where]string{netns.OnPeer: "peer", netns.OnLoopback: "lo
 
 // addLocalDetails adds the names of this node's holders, and where the address is configured.
 func (r *Report) addLocalDetails(c *collection, ip netip.Addr) {
+	c.sandboxes = make(map[string]detector.Pod)
 	for i := range r.Table.All() {
+		c.sandboxes[i.Pod.Sandbox.ID] = i.Pod.Pod
 		c.present[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.NetnsName(), Pod: i.Pod.Pod}
 	}
 	for _, a := range r.Table.Lists(ip) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/report/advice"
 	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -30,6 +31,8 @@ type routes struct {
 	// this node.
 	nodes     map[netip.Addr]string
 	addresses map[string]netip.Addr
+	// away has the nodes that this one had lost for a while, by NodeID.
+	away      map[string]advice.Away
 	lookup    func(netip.Addr) (route.Route, error)
 	remaining int // lookups
 }
@@ -40,7 +43,7 @@ func (r *Report) newRoutes() *routes {
 		self: r.Self.NodeID(), host: r.Table.Host, remaining: maxRoutedConflicts, lookup: r.lookup(),
 		holders: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
 		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
-		addresses: make(map[string]netip.Addr),
+		addresses: make(map[string]netip.Addr), away: make(map[string]advice.Away),
 	}
 	for i := range r.Table.All() {
 		s.holders[i.Index] = i.Holder
@@ -65,6 +68,9 @@ func (s *routes) addMembers(members []cluster.Member) {
 			continue
 		}
 		s.addresses[m.NodeID()] = at.Addr().Unmap()
+		if !m.AwayFrom.IsZero() {
+			s.away[m.NodeID()] = advice.Away{From: m.AwayFrom, Until: m.Since}
+		}
 		if m.NodeID() != s.self {
 			s.nodes[at.Addr().Unmap()] = m.NodeID()
 		}

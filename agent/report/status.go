@@ -42,6 +42,7 @@ func (r *Report) Status(ctx context.Context) (api.Status, error) {
 		Socket: runtime.Socket, Name: runtime.Runtime, Version: runtime.Version,
 		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes, CacheError: runtime.CacheError,
 	}
+	document.Books, document.BooksError = r.bookStatus()
 	err = r.Do(ctx, func() { r.addParts(&document) })
 	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
 		return cmp.Compare(x.Ifindex, y.Ifindex)

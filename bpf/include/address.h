@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* Addresses, and what a packet claims about one. */
+/* Addresses, and the MAC address that a packet gives for one. */
 #ifndef DUPIP_ADDRESS_H
 #define DUPIP_ADDRESS_H
 
@@ -23,14 +23,14 @@ struct address {
 };
 
 /* What a packet says: this address is, or wants to be, at this MAC. */
-struct claim {
+struct mapping {
 	struct address address; /* the generation is 0 until with_generation fills it in */
 	__u64 mac;		/* the six bytes as on the wire, the upper two are 0 */
 };
 
-static __always_inline void with_generation(struct claim *claim, __u32 generation)
+static __always_inline void with_generation(struct mapping *mapping, __u32 generation)
 {
-	claim->address.interface = (__u32)claim->address.interface | (__u64)generation << 32;
+	mapping->address.interface = (__u32)mapping->address.interface | (__u64)generation << 32;
 }
 
 /* Addresses that no pod has cluster-wide: this-network, loopback, link-local, multicast,

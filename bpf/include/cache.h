@@ -14,7 +14,7 @@
 
 /* A data source of one interface and family, and what refuses others of them. */
 struct cached {
-	struct claim claim;
+	struct mapping mapping;
 	__u64 owner; /* the ifindex, and in the upper half the epoch */
 	__u64 until_ns;
 	struct bucket bucket; /* a copy of the interface's bucket for data, when it was empty */
@@ -58,13 +58,13 @@ static __always_inline struct cached *find_slot(struct cache_set *set, __u64 own
 	return second->owner == owner || !is_live(second, owner, now) ? second : 0;
 }
 
-static __always_inline void fill_slot(struct cached *slot, const struct claim *claim, __u64 owner,
-				      __u64 until_ns)
+static __always_inline void fill_slot(struct cached *slot, const struct mapping *mapping,
+				      __u64 owner, __u64 until_ns)
 {
 	/* until_ns last: an interrupt that reads a half-written slot finds it expired. */
 	slot->until_ns = 0;
 	barrier();
-	slot->claim = *claim;
+	slot->mapping = *mapping;
 	slot->owner = owner;
 	slot->bucket.full_at = 0;
 	slot->refused = 0;
@@ -72,7 +72,7 @@ static __always_inline void fill_slot(struct cached *slot, const struct claim *c
 	slot->until_ns = until_ns;
 }
 
-static __always_inline int is_equal(const struct claim *a, const struct claim *b)
+static __always_inline int is_equal(const struct mapping *a, const struct mapping *b)
 {
 	return a->address.ip.low == b->address.ip.low && a->address.ip.high == b->address.ip.high &&
 	       a->address.vlan == b->address.vlan && a->mac == b->mac;

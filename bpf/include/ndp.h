@@ -119,21 +119,21 @@ static __always_inline void parse_neighbour(struct ipv6_packet *packet, __u32 at
 	if (options == INVALID)
 		return;
 
-	finding->claim.address.ip = load_ipv6(message->target);
+	finding->mapping.address.ip = load_ipv6(message->target);
 	if (type == NEIGHBOUR_ADVERTISEMENT) {
 		finding->said = message->flags & SOLICITED ? KIND_ANSWER : KIND_GRATUITOUS;
 	} else if (is_dad) {
 		/* Duplicate address detection, RFC 4862 section 5.4.2. */
 		finding->said = options == WITH_ADDRESS ? 0 : KIND_TENTATIVE;
-	} else if (finding->claim.mac == solicit_mac) {
+	} else if (finding->mapping.mac == solicit_mac) {
 		/* Our own probe, sent back by a mirror; by ARP that is an ARP probe anyway. */
 		finding->said = KIND_TENTATIVE;
 	} else {
-		finding->claim.address.ip = finding->source;
+		finding->mapping.address.ip = finding->source;
 		finding->said = options == WITHOUT_ADDRESS ? 0 : KIND_ANNOUNCED;
 	}
 	/* A mapped IPv4 address in an IPv6 packet is invalid. */
-	if (is_ipv4(finding->claim.address.ip))
+	if (is_ipv4(finding->mapping.address.ip))
 		finding->said = 0;
 }
 

@@ -20,9 +20,9 @@ struct packet {
 
 /* What a packet says. An NDP packet says two things: what it is about, and its source. */
 struct finding {
-	struct claim claim;
+	struct mapping mapping;
 	struct ip source;
-	int said;  /* one of enum kind for the claim, or 0 */
+	int said;  /* one of enum kind for the mapping, or 0 */
 	int sent;  /* the source counts */
 	int to_us; /* it was sent to the source of our solicitations */
 	__u32 ipv6_at;
@@ -78,20 +78,20 @@ enum ordinary { NOT_ORDINARY, NOTHING, SENT_IPV4, SENT_IPV6 };
 
 /* The fast path for the ordinary packet: no tag in it, IPv4 or IPv6, and certainly no NDP. All
  * other packets go to parse. */
-static __always_inline enum ordinary parse_ordinary(void *data, void *end, struct claim *claim)
+static __always_inline enum ordinary parse_ordinary(void *data, void *end, struct mapping *mapping)
 {
 	struct eth_header *eth = data;
 	void *at = eth + 1;
 
 	if (at > end)
 		return NOT_ORDINARY;
-	claim->mac = load_mac(eth->source);
+	mapping->mac = load_mac(eth->source);
 	if (eth->type == ETH_P_IP) {
 		struct ipv4_header *ip = at;
 
 		if ((void *)(ip + 1) > end)
 			return NOT_ORDINARY;
-		claim->address.ip = ipv4_mapped(ip->source);
+		mapping->address.ip = ipv4_mapped(ip->source);
 		return is_ipv4_header(ip) ? SENT_IPV4 : NOTHING;
 	}
 	if (eth->type == ETH_P_IPV6) {
@@ -99,8 +99,8 @@ static __always_inline enum ordinary parse_ordinary(void *data, void *end, struc
 
 		if ((void *)(ip + 1) > end || ip->next == IPV6_ICMP || is_extension(ip->next))
 			return NOT_ORDINARY;
-		claim->address.ip = load_ipv6(ip->source);
-		return ip->version >> 4 == 6 && !is_ipv4(claim->address.ip) ? SENT_IPV6 : NOTHING;
+		mapping->address.ip = load_ipv6(ip->source);
+		return ip->version >> 4 == 6 && !is_ipv4(mapping->address.ip) ? SENT_IPV6 : NOTHING;
 	}
 	return NOT_ORDINARY;
 }
@@ -121,15 +121,15 @@ static __always_inline enum verdict parse_arp(const struct packet *packet, __u32
 		return DONE;
 	sender = *(__u32 *)arp->sender_ip;
 	target = *(__u32 *)arp->target_ip;
-	finding->claim.mac = load_mac(arp->sender_mac);
-	finding->claim.address.ip = ipv4_mapped(sender);
+	finding->mapping.mac = load_mac(arp->sender_mac);
+	finding->mapping.address.ip = ipv4_mapped(sender);
 	if (arp->operation == be16(2)) {
 		finding->said = sender == target ? KIND_GRATUITOUS : KIND_ANSWER;
 	} else if (arp->operation == be16(1) && sender) {
 		finding->said = sender == target ? KIND_GRATUITOUS : KIND_ANNOUNCED;
 	} else if (arp->operation == be16(1)) {
 		/* An ARP probe, RFC 5227 section 2.1.1. */
-		finding->claim.address.ip = ipv4_mapped(target);
+		finding->mapping.address.ip = ipv4_mapped(target);
 		finding->said = KIND_TENTATIVE;
 	}
 	return DONE;
@@ -163,7 +163,7 @@ static __noinline enum verdict parse(const struct packet *packet, struct finding
 	*finding = (struct finding){{{.interface = packet->ifindex}}};
 	if ((void *)(eth + 1) > packet->end)
 		return SHORT;
-	finding->claim.mac = load_mac(eth->source);
+	finding->mapping.mac = load_mac(eth->source);
 	finding->to_us = load_mac(eth->destination) == solicit_mac;
 	type = eth->type;
 	for (int i = 0; i < MAX_TAGS && is_tag(type); i++) {
@@ -177,7 +177,7 @@ static __noinline enum verdict parse(const struct packet *packet, struct finding
 		type = tag->type;
 		at += sizeof(*tag);
 	}
-	finding->claim.address.vlan = vlan;
+	finding->mapping.address.vlan = vlan;
 
 	if (type == ETH_P_ARP)
 		return parse_arp(packet, at, finding);

@@ -32,14 +32,14 @@ struct {
 	__uint(max_entries, 1 << 20);
 } records SEC(".maps");
 
-static __always_inline void send_record(struct record *record, const struct claim *claim,
+static __always_inline void send_record(struct record *record, const struct mapping *mapping,
 					enum kind kind)
 {
 	record->time_ns = bpf_ktime_get_ns();
-	record->ip = claim->address.ip;
-	record->mac_and_kind = claim->mac | (__u64)kind << 48;
-	record->interface = claim->address.interface;
-	record->vlan = claim->address.vlan;
+	record->ip = mapping->address.ip;
+	record->mac_and_kind = mapping->mac | (__u64)kind << 48;
+	record->interface = mapping->address.interface;
+	record->vlan = mapping->address.vlan;
 	bpf_ringbuf_submit(record, 0);
 }
 

@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* The observer's maps, and the rules by which a claim becomes a record. */
+/* The observer's maps, and the rules by which a mapping becomes a record. */
 #ifndef DUPIP_TABLE_H
 #define DUPIP_TABLE_H
 
@@ -73,14 +73,14 @@ static __always_inline int is_quiet(const struct seen *seen, __u64 mac, __u64 no
 	return seen->at_ns && now < seen->at_ns + (seen->mac == mac ? refresh_ns : change_ns);
 }
 
-/* Finds the interface of a claim, and completes the claim with its generation. */
-static __always_inline struct interface *find_interface(struct claim *claim)
+/* Finds the interface of a mapping, and completes the mapping with its generation. */
+static __always_inline struct interface *find_interface(struct mapping *mapping)
 {
-	__u32 ifindex = claim->address.interface;
+	__u32 ifindex = mapping->address.interface;
 	struct interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
 
 	if (interface)
-		with_generation(claim, interface->generation);
+		with_generation(mapping, interface->generation);
 	return interface;
 }
 
@@ -127,7 +127,7 @@ static __always_inline struct record *make_due_record(const struct seen *seen,
  * This and record_said are not static, so that the verifier checks each of them once, and not once
  * for every path to a call. Then it does not know to which memory the arguments point, and before
  * Linux 6.2 accepts no key of a map from there: both use a copy. */
-__noinline int record_data(struct claim *claim, struct cache_set *set, __u64 owner, __u64 now)
+__noinline int record_data(struct mapping *mapping, struct cache_set *set, __u64 owner, __u64 now)
 {
 	struct interface *interface;
 	struct known fresh = {};
@@ -136,9 +136,9 @@ __noinline int record_data(struct claim *claim, struct cache_set *set, __u64 own
 	struct known *known;
 	struct record *record;
 
-	if (!claim || !set || !ip_counts(claim->address.ip))
+	if (!mapping || !set || !ip_counts(mapping->address.ip))
 		return 0;
-	interface = find_interface(claim);
+	interface = find_interface(mapping);
 	if (!interface)
 		return 0;
 	slot = find_slot(set, owner, now);
@@ -146,10 +146,10 @@ __noinline int record_data(struct claim *claim, struct cache_set *set, __u64 own
 		add(interface->refused_data, slot->refused);
 		slot->refused = 0;
 	}
-	address = claim->address;
+	address = mapping->address;
 	known = bpf_map_lookup_elem(&addresses, &address);
-	if (known && is_quiet(&known->data, claim->mac, now)) {
-		if (known->data.mac != claim->mac)
+	if (known && is_quiet(&known->data, mapping->mac, now)) {
+		if (known->data.mac != mapping->mac)
 			return 0;
 		now = known->data.at_ns;
 	} else {
@@ -161,27 +161,28 @@ __noinline int record_data(struct claim *claim, struct cache_set *set, __u64 own
 				slot->bucket = interface->data;
 			return 0;
 		}
-		fresh.data = (struct seen){claim->mac, now};
+		fresh.data = (struct seen){mapping->mac, now};
 		if (known)
 			known->data = fresh.data;
 		else
 			bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
-		send_record(record, claim, KIND_DATA);
+		send_record(record, mapping, KIND_DATA);
 	}
 	if (slot)
-		fill_slot(slot, claim, owner, now + refresh_ns);
+		fill_slot(slot, mapping, owner, now + refresh_ns);
 	return 0;
 }
 
-static __always_inline void record_announcement(struct claim *claim, struct interface *interface)
+static __always_inline void record_announcement(struct mapping *mapping,
+						struct interface *interface)
 {
 	__u64 now = coarse_now();
-	struct known fresh = {.announced = {claim->mac, now}};
-	struct address address = claim->address;
+	struct known fresh = {.announced = {mapping->mac, now}};
+	struct address address = mapping->address;
 	struct known *known = bpf_map_lookup_elem(&addresses, &address);
 	struct record *record;
 
-	if (known && is_quiet(&known->announced, claim->mac, now))
+	if (known && is_quiet(&known->announced, mapping->mac, now))
 		return;
 	record = make_due_record(known ? &known->announced : 0, interface, &interface->announced,
 				 (struct rate){announced_token_ns, announced_full_ns}, now,
@@ -192,13 +193,13 @@ static __always_inline void record_announcement(struct claim *claim, struct inte
 		known->announced = fresh.announced;
 	else
 		bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
-	send_record(record, claim, KIND_ANNOUNCED);
+	send_record(record, mapping, KIND_ANNOUNCED);
 }
 
 /* Records an answer even if the address is known: verification needs an answer that comes right
  * after a gratuitous ARP. It uses the fine clock, because a tick of the coarse one is as long as
  * two answers. */
-static __always_inline void record_answer(struct claim *claim, struct interface *interface,
+static __always_inline void record_answer(struct mapping *mapping, struct interface *interface,
 					  int to_us)
 {
 	struct rate rate = {answer_token_ns, answer_full_ns};
@@ -208,7 +209,7 @@ static __always_inline void record_answer(struct claim *claim, struct interface 
 	struct record *record;
 
 	if (to_us) {
-		hash = claim->address.ip.high ^ claim->address.ip.low ^ claim->address.vlan;
+		hash = mapping->address.ip.high ^ mapping->address.ip.low ^ mapping->address.vlan;
 		hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ULL;
 		bucket = &interface->answers_to_us;
 		share = &interface->shares[hash >> 32 & (SHARES - 1)];
@@ -223,26 +224,26 @@ static __always_inline void record_answer(struct claim *claim, struct interface 
 		return;
 	if (share)
 		bucket_take(share, full_at);
-	send_record(record, claim, KIND_ANSWER);
+	send_record(record, mapping, KIND_ANSWER);
 }
 
 /* Records what ARP or NDP said about an address. */
-__noinline int record_said(struct claim *claim, enum kind kind, int to_us)
+__noinline int record_said(struct mapping *mapping, enum kind kind, int to_us)
 {
 	struct interface *interface;
 	struct bucket *bucket;
 	struct record *record;
 
-	if (!claim || !ip_counts(claim->address.ip))
+	if (!mapping || !ip_counts(mapping->address.ip))
 		return 0;
-	interface = find_interface(claim);
+	interface = find_interface(mapping);
 	if (!interface)
 		return 0;
 
 	if (kind == KIND_ANNOUNCED) {
-		record_announcement(claim, interface);
+		record_announcement(mapping, interface);
 	} else if (kind == KIND_ANSWER) {
-		record_answer(claim, interface, to_us);
+		record_answer(mapping, interface, to_us);
 	} else {
 		/* Duplicate address detection is rare and short, and a gratuitous packet may be
 		 * the only sign of a holder, also of an address that was announced before: so the
@@ -252,7 +253,7 @@ __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
 				     (struct rate){announced_token_ns, announced_full_ns},
 				     coarse_now(), &interface->refused_announced);
 		if (record)
-			send_record(record, claim, kind);
+			send_record(record, mapping, kind);
 	}
 	return 0;
 }
@@ -263,9 +264,9 @@ __noinline int record_said(struct claim *claim, enum kind kind, int to_us)
  * two that alternate one is fast then; if they replaced each other, both would be slow. A slot of
  * the right interface and epoch has the right generation, so that other addresses need one lookup
  * in the hash of addresses and none in that of interfaces. */
-static __always_inline void saw_data(struct claim *claim, int is_ipv6)
+static __always_inline void saw_data(struct mapping *mapping, int is_ipv6)
 {
-	__u32 ifindex = claim->address.interface;
+	__u32 ifindex = mapping->address.interface;
 	__u32 index = (ifindex * 2 + is_ipv6) % CACHE_SETS;
 	struct cache_set *set = bpf_map_lookup_elem(&cache, &index);
 	__u64 now = coarse_now(), owner = ifindex | (__u64)epoch << 32;
@@ -278,15 +279,15 @@ static __always_inline void saw_data(struct claim *claim, int is_ipv6)
 	if (slot->owner != owner)
 		slot = &set->slots[1];
 	if (slot->owner == owner && now < slot->until_ns) {
-		if (is_equal(&slot->claim, claim))
+		if (is_equal(&slot->mapping, mapping))
 			return;
-		claim->address.interface = slot->claim.address.interface;
-		known = bpf_map_lookup_elem(&addresses, &claim->address);
-		if (known ? is_quiet(&known->data, claim->mac, now)
-			  : !ip_counts(claim->address.ip) || is_refused(slot, now))
+		mapping->address.interface = slot->mapping.address.interface;
+		known = bpf_map_lookup_elem(&addresses, &mapping->address);
+		if (known ? is_quiet(&known->data, mapping->mac, now)
+			  : !ip_counts(mapping->address.ip) || is_refused(slot, now))
 			return;
 	}
-	record_data(claim, set, owner, now);
+	record_data(mapping, set, owner, now);
 }
 
 #endif

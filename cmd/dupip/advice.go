@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -112,10 +113,13 @@ func printRemovals(out io.Writer, begin string, c api.Conflict) []api.Removal {
 }
 
 // firstRemovals are the removals that end the conflict: all but the last. If it is not known which
-// to remove first, they are all.
+// to remove first, they are all; and if that is known only of some, they are these.
 func firstRemovals(c api.Conflict) []api.Removal {
 	all := c.Advice.Remove
-	if last := all[len(all)-1]; all[0].Because == "" || last.Because == "stopped" {
+	if n := slices.IndexFunc(all, func(r api.Removal) bool { return r.Because == "newer" }); c.Advice.GivenByNodes && n > 0 {
+		return all[:n]
+	}
+	if last := all[len(all)-1]; all[0].Because == "" || last.Because == "stopped" || isChoice(c) {
 		return all
 	}
 	return all[:len(all)-1]
@@ -130,6 +134,8 @@ var instructions = map[string][2]string{
 	"newer":    {"Remove the newer one", "Remove all but one, the newest first"},
 	"dark":     {"Remove the one without traffic", "Remove all but one, those without traffic first"},
 	"pod":      {"Remove the pod", "Remove the pods"},
+
+	"not-given": {"Remove the one that took it", "Remove all but one, those that took it first"},
 }
 
 func instruction(c api.Conflict) string {
@@ -139,11 +145,14 @@ func instruction(c api.Conflict) string {
 		return "Remove them"
 	}
 	texts, ok := instructions[because]
-	if !ok {
+	if !ok || isChoice(c) {
 		texts = instructions[""] // an agent of another version may have another reason
 	}
-	if len(all) == 2 {
+	switch n := len(firstRemovals(c)); {
+	case len(all) == 2, n == 1:
 		return texts[0]
+	case c.Advice.GivenByNodes && !isChoice(c):
+		return "Remove these first"
 	}
 	return texts[1]
 }
@@ -159,7 +168,7 @@ func nodeHolder(c api.Conflict) int {
 // it, once the first holders are removed.
 func reusable(c api.Conflict) bool {
 	a := c.Advice
-	if isHeld(c) || hasNode(c) || a.Remove[0].Because == "replaced" {
+	if isHeld(c) || hasNode(c) || a.Remove[0].Because == "replaced" || a.Remove[0].Because == "not-given" {
 		return false
 	}
 	// If the older holder's sandbox has stopped, IPAM gave the address to the newer one.
@@ -178,6 +187,8 @@ func newer(c api.Conflict) string {
 		return names[left.Holder] + " is left over: the runtime says that its sandbox has stopped."
 	case "replaced":
 		return names[left.Holder] + " is left over: its pod's name belongs to a later sandbox."
+	case "not-given":
+		return names[left.Holder] + " was not given the address by any network plugin, and " + conjoin(givenTo(c, names)) + " was: it was taken by hand."
 	}
 	if a.Newer != nil {
 		how := map[string]string{"created": "made", "firstSeen": "first seen"}[a.By]
@@ -190,13 +201,73 @@ func newer(c api.Conflict) string {
 			return fmt.Sprintf("%s is %s by its sandbox, made %s after that of %s; who had the address first is not known.",
 				names[*a.Newer], which, after, names[*a.Than])
 		}
-		return fmt.Sprintf("%s is %s: %s %s after %s.", names[*a.Newer], which, how, after, names[*a.Than])
+		return fmt.Sprintf("%s is %s: %s %s after %s.%s", names[*a.Newer], which, how, after, names[*a.Than], cmp.Or(givenByNodes(c, names), notAllKnown(c)))
 	}
 	if a.Unknown == "host" && hasNode(c) {
 		nodes, _ := nodesOf(c.Holders)
 		return "It is an address of node " + nodes[nodeHolder(c)] + " itself."
 	}
-	return "Which is newer is not known: " + unknown(c) + "."
+	if a.Unknown == "away" && a.Away != nil {
+		return awayText(a.Away, names)
+	}
+	return "Which is newer is not known: " + unknown(c) + "." + notAllKnown(c)
+}
+
+// awayText says that the elder holder may be the orphan of a node that was given up.
+func awayText(w *api.Away, names []string) string {
+	return fmt.Sprintf("%s could not reach each other from %s to %s, and %s came meanwhile. If %s was given up, %s is left over from "+
+		"before and %s is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there.",
+		conjoin(w.Nodes), w.From.Local().Format("15:04:05"), w.Until.Local().Format("15:04:05"), names[w.Newer],
+		w.Nodes[0], names[w.Elder], names[w.Newer])
+}
+
+// givenTo names the holders that were given the address.
+func givenTo(c api.Conflict, names []string) (given []string) {
+	for n, b := range c.Holders {
+		if b.Given != nil && *b.Given {
+			given = append(given, names[n])
+		}
+	}
+	return given
+}
+
+// isChoice reports whether the newest holder may be the right one, because its own node's books gave it the address.
+func isChoice(c api.Conflict) bool {
+	return c.Advice.GivenByNodes && c.Advice.Remove[0].Because == "newer"
+}
+
+// givenByNodes says which nodes' books have given the address to their pods: each is right about its own.
+func givenByNodes(c api.Conflict, names []string) string {
+	if !isChoice(c) {
+		return ""
+	}
+	given, all := givenTo(c, names), len(c.Holders)
+	if len(given) < all {
+		return " It was given the address by its node; who was given it of the others is not known."
+	}
+	var by []string
+	nodes, _ := nodesOf(c.Holders)
+	for n, name := range shortLabels(c) {
+		by = append(by, name+" according to "+nodes[n])
+	}
+	return " All were given the address: " + conjoin(by) + ". The one that is removed comes back with another one."
+}
+
+// notAllKnown warns that the books know only of some of the pods whether they were given the address.
+func notAllKnown(c api.Conflict) string {
+	known, pods := 0, 0
+	for _, b := range c.Holders {
+		if b.Evidence != "host" && !b.Gone {
+			pods++
+		}
+		if b.Given != nil && !b.Gone {
+			known++
+		}
+	}
+	if known == 0 || known == pods {
+		return ""
+	}
+	return " It is not known who was given the address."
 }
 
 // unknown says why it is not known which holder is newer.
@@ -227,6 +298,14 @@ func unknown(c api.Conflict) string {
 	return fmt.Sprintf("%s %s there before %s", conjoin(found), were, agents)
 }
 
+func heldHolders(c api.Conflict) (held []string) {
+	names := labels(c)
+	for _, n := range c.Advice.Held {
+		held = append(held, names[n])
+	}
+	return held
+}
+
 // isHeld reports whether nothing should be removed now.
 func isHeld(c api.Conflict) bool { return len(c.Advice.Remove) == 0 }
 
@@ -243,6 +322,8 @@ func heldReason(c api.Conflict) string {
 	case reason == "two-nodes" && len(nodes) > 1:
 		return conjoin(nodes) + " run the same pod: one is a clone, or a machine that was replaced and still runs. " +
 			"Shut down the one that should not run; \"dupip nodes\" has their addresses."
+	case reason == "gone":
+		return "Wait: " + conjoin(heldHolders(c)) + " has gone or is going. Nothing is to be removed."
 	case reason == "unreachable" && len(nodes) == 1:
 		return nodes[0] + " does not answer: wait until it does or its holders are forgotten (5 minutes)."
 	case reason == "unreachable" && len(nodes) > 1:

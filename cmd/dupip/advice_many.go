@@ -24,7 +24,7 @@ func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 		l := commandLine{on: on([]api.Removal{r}), command: r.Command}
 		n := slices.IndexFunc(lines, func(o commandLine) bool { return o.on == l.on && o.command == l.command })
 		switch {
-		case r.Because == "":
+		case r.Because == "" || isChoice(c):
 			unknown++
 			continue
 		case r.Command == "" || n < 0 && len(lines) == maxCommands:
@@ -44,7 +44,7 @@ func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 		rest = append(rest, addresses(more)+" more")
 	}
 	if unknown > 0 {
-		rest = append(rest, addresses(unknown)+" of which it is not known which holder is newer")
+		rest = append(rest, addresses(unknown)+" of which it is not known which holder is right")
 	}
 	if len(rest) > 0 {
 		wrapped(out, 2, "\"dupip explain IP\" for "+strings.Join(rest, " and for ")+".")

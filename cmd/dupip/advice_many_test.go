@@ -32,7 +32,7 @@ Remove these first:
   10.0.0.8, 10.0.0.12  kubectl -n shop delete pod web-1
   10.0.0.9             on node n2: kubectl -n shop delete pod web-1
 "dupip explain IP" for 1 address more and for 1 address of which it is not known
-  which holder is newer.
+  which holder is right.
 `+caution)
 		lost := api.Conflicts{Conflicts: slices.Clone(document.Conflicts)}
 		for _, n := range []int{1, 4} {
@@ -46,7 +46,7 @@ Remove these first:
 10.0.0.9, 10.0.0.12: n2 does not answer: wait until it does or its holders are
   forgotten (5 minutes).
 "dupip explain IP" for 1 address more and for 1 address of which it is not known
-  which holder is newer.
+  which holder is right.
 `+caution)
 		dual := api.Conflicts{Conflicts: slices.Clone(document.Conflicts)}
 		for n := range dual.Conflicts {
@@ -83,7 +83,7 @@ Then, because nodes and pods on a bridge send to the removed ones for a while:
   on node n2: ip neigh flush to fd5f:5801:f9ef:a93e::8 dev cni0
   and 2 more: "dupip explain IP" has them.
 "dupip explain IP" for 2 addresses more and for 2 addresses of which it is not
-  known which holder is newer.
+  known which holder is right.
 `+caution)
 		for n := range 250 {
 			c := twoPods(fmt.Sprintf("10.1.%d.%d", n/200, n%200))

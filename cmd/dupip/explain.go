@@ -57,6 +57,7 @@ func printExplanation(out io.Writer, e api.Explanation, _ bool) {
 		printStory(out, story)
 	}
 	printConfigured(out, e)
+	printBooks(out, e)
 	for _, story := range e.Stories {
 		printStoryAdvice(out, story.Conflict)
 	}

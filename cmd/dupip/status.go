@@ -50,6 +50,12 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		line("", "dropped %s", dropped)
 	}
 	line("Pod names", "%s", withError(runtimeText(s.Runtime), s.Runtime.CacheError))
+	for _, b := range s.Books {
+		line("Books", "%s", bookText(b))
+	}
+	if s.BooksError != "" {
+		line("Books", "problem: %s", s.BooksError)
+	}
 	if s.Config.Path != "" {
 		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, age(s.Config.LoadedAt)), s.Config.Error))
 	}

@@ -231,6 +231,8 @@ type Member struct {
 	State State
 	// Since is when it took that state, LastReceived when a message came from it last.
 	Since, LastReceived time.Time
+	// AwayFrom is since when it was lost before it came back at Since; zero if it was not, or for less than a minute.
+	AwayFrom time.Time
 	// Unacked counts the leases that it has not acknowledged as their keeper.
 	Unacked int
 	// Namesake: another member of the same node name is alive, too. That is a finding of its own.

@@ -29,6 +29,8 @@ const (
 	// namesakesAfter is how long two agents of one name must be there together to be namesakes: one that
 	// was cut off or started again is found dead before.
 	namesakesAfter = 30 * time.Second
+	// awayAfter is how long a node must be gone for its return to be worth a word.
+	awayAfter = time.Minute
 )
 
 // ErrFull says that there are too many nodes to know one more.
@@ -242,6 +244,9 @@ func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []C
 		if latest.Role == cluster.Agent {
 			r.agents = append(r.agents, n)
 		}
+	}
+	if change.Kind == Came && !n.Since.IsZero() && now.Sub(n.Since) >= awayAfter {
+		latest.AwayFrom = n.Since
 	}
 	n.Run, latest.State = latest, cluster.Alive
 	return append(changes, change)

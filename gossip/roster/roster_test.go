@@ -330,6 +330,25 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// A node that comes back after a minute or more was away.
+func TestAway(t *testing.T) {
+	for gone, want := range map[time.Duration]bool{30 * time.Second: false, 5 * time.Minute: true} {
+		l := newLab(t)
+		m := member("n", "b", 1)
+		n := l.join(m, "came n/b")
+		if !n.AwayFrom.IsZero() {
+			t.Error("a new node was away")
+		}
+		l.now = start.Add(time.Hour)
+		l.leave(m, "went n/b")
+		l.now = l.now.Add(gone)
+		n = l.join(m, "again n/b")
+		if away := n.AwayFrom.Equal(start.Add(time.Hour)); away != want || !n.Since.Equal(l.now) {
+			t.Errorf("gone for %v: away from %v, back at %v", gone, n.AwayFrom, n.Since)
+		}
+	}
+}
+
 // One member has another role than the one before it on that node.
 func TestRoleChanges(t *testing.T) {
 	l := newLab(t)

@@ -81,6 +81,9 @@ func (c converter) holder(h *detector.Holder) {
 	for _, text := range []*string{&h.InterfaceName, &h.NetnsName, &h.Pod.Namespace, &h.Pod.Name, &h.Pod.UID, &h.Sandbox.ID} {
 		*text = Clean(*text, c.text)
 	}
+	if h.Given > detector.GivenNo {
+		h.Given = detector.GivenUnknown
+	}
 }
 
 // complete converts a binding of the sender's node with all that it says of the holder.

@@ -77,7 +77,7 @@ func (r *Runtime) configure(o Options) error {
 	if err != nil {
 		return err
 	}
-	bin, conf := filepath.Join(r.dir, "bin"), filepath.Join(r.dir, "net.d")
+	bin, conf := filepath.Join(r.dir, "bin"), r.ConfDir()
 	for _, dir := range []string{bin, conf, r.logs()} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
@@ -130,3 +130,6 @@ func (r *Runtime) withStore(chain []map[string]any) []map[string]any {
 	}
 	return all
 }
+
+// ConfDir is the folder with the configuration of the network.
+func (r *Runtime) ConfDir() string { return filepath.Join(r.dir, "net.d") }

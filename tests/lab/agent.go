@@ -40,7 +40,7 @@ func (n *Node) StartAgent(flags ...string) (*Agent, error) {
 	own := filepath.Join(dir, fmt.Sprintf("agent%d", agents.Add(1)))
 	return n.startAgent(own+".sock", append([]string{
 		"agent", "--node-name", n.ShortName(), "--api-socket", own + ".sock", "--state-dir", own,
-		"--cri-socket", "none", "--log-level", "debug",
+		"--cri-socket", "none", "--cni-conf-dir", "off", "--log-level", "debug",
 	}, flags...))
 }
 

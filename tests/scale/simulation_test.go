@@ -195,7 +195,7 @@ func (tw *simulation) settle() (sent uint64, last time.Duration) {
 		if sum != sent {
 			sent, changed = sum, time.Now()
 		}
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(quiet / 3) // a status walks over all members
 	}
 	for _, a := range tw.agents {
 		if n := a.gossip.Status().Unacked; n > 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -43,7 +44,7 @@ func (s *Stage) hides(when func(move func())) {
 	s.Sees(older, ips...)
 	s.Sees(p, own...)
 	nested := s.Pod("nested", lab.PodOptions{Style: lab.Raw, Interface: "spare"})
-	when(func() { s.moveAs(p, "eth0", nested, "net7", own...) })
+	when(func() { s.Do(p.MoveInterface("eth0", nested, "net7", own...)) })
 	s.Sees(nested, own...)
 	t0 := time.Now()
 	for _, ip := range ips {
@@ -53,7 +54,7 @@ func (s *Stage) hides(when func(move func())) {
 }
 
 // foundClaims are holders that have the address on another device than the one that they announce it on.
-var foundClaims = onOneAndMore(2, Scenario{ID: "D29", Want: Found, Text: "a pod has a neighbour's address on a bridge of its own or an inner veth, and announces it on eth0", Play: func(s *Stage) {
+var foundClaims = append(onOneAndMore(2, Scenario{ID: "D29", Want: Found, Text: "a pod has a neighbour's address on a bridge of its own or an inner veth, and announces it on eth0", Play: func(s *Stage) {
 	for i, device := range []string{"bridge", "veth"} {
 		ips := s.Addrs(lab.Bridged, byte(60+i))[:1]
 		older := s.Pod("older-"+device, lab.PodOptions{Addrs: ips})
@@ -72,4 +73,19 @@ var foundClaims = onOneAndMore(2, Scenario{ID: "D29", Want: Found, Text: "a pod 
 		s.Do(thief.Announce(ips[0]))
 		s.Finds(t0, []*lab.Pod{older, thief}, ips...)
 	}
-}})
+}}), onOneAndMore(2, Scenario{ID: "D32", Want: Found, Text: "a pod has a neighbour's address by a local route only: on its interface, in a range on lo, on a bridge of its own", Play: func(s *Stage) {
+	for i, device := range []string{"eth0", "lo", "inner"} {
+		ips := s.Addrs(lab.Bridged, byte(82+i))[:1]
+		older := s.Pod("older-"+device, lab.PodOptions{Addrs: ips})
+		s.Sees(older, ips...)
+		thief := s.PodOn(s.last(), "thief-"+device, lab.PodOptions{Addrs: s.last().Addrs(lab.Bridged, byte(86+i))})
+		s.Sees(thief, thief.Addrs()...)
+		if device == "inner" {
+			s.Do(thief.AsNode().AddBridge(device))
+		}
+		s.Do(thief.AddLocalRoute(device, netip.PrefixFrom(ips[0], 32-2*i).Masked(), unix.RT_TABLE_LOCAL))
+		t0 := time.Now()
+		s.Do(thief.Announce(ips[0]))
+		s.Finds(t0, []*lab.Pod{older, thief}, ips...)
+	}
+}})...)

@@ -99,7 +99,7 @@ var foundWorld = []Scenario{
 		s.recreateVeth(newcomer, ips)
 		s.IsBetween([]*lab.Pod{older, newcomer}, ips...)
 		next := s.Pod("next", lab.PodOptions{Style: lab.Raw, Interface: "spare"})
-		s.moveInterface(newcomer, next, ips)
+		s.Do(newcomer.MoveInterface("eth0", next, "eth0", ips...))
 		s.IsBetween([]*lab.Pod{older, next}, ips...)
 	}},
 	{ID: "D21", Want: Found, Nodes: 2, Text: "the gateway's address, a bridge on the uplink, two pod bridges, two prefix lengths", Play: func(s *Stage) {

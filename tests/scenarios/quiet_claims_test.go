@@ -74,5 +74,20 @@ var quietClaims = slices.Concat(
 			}
 			s.Sees(director, vip)
 		}},
+		{ID: "Q45", Want: Quiet, MaySuspect: true, Text: "a transparent proxy takes all marked packets by a local route in a table of its own, and sends from its clients' addresses", Play: func(s *Stage) {
+			ips := s.Addrs(lab.Bridged, 73)[:1]
+			client := s.Pod("client", lab.PodOptions{Addrs: ips})
+			s.Sees(client, ips...)
+			proxy := s.Pod("proxy", lab.PodOptions{Addrs: s.Addrs(lab.Bridged, 74)})
+			s.Sees(proxy, proxy.Addrs()...)
+			rule := netlink.NewRule()
+			rule.Mark, rule.Table = 1, 100
+			s.Do(proxy.Netlink().RuleAdd(rule))
+			s.Do(proxy.AddLocalRoute("lo", netip.MustParsePrefix("0.0.0.0/0"), rule.Table))
+			for range 3 {
+				s.Do(proxy.Spoof(ips...))
+			}
+			s.SeesForwarded(proxy, ips...)
+		}},
 	},
 )

@@ -30,7 +30,7 @@ var quietOtherNetworks = []Scenario{
 		s.Do(err)
 		s.SeesIn("net1@br-net1", p, lab.IPs("10.10.0.5")...)
 		nested := s.Pod("nested", lab.PodOptions{Style: lab.Raw, Interface: "spare"})
-		s.moveAs(p, "net1", nested, "eth0", ips...)
+		s.Do(p.MoveInterface("net1", nested, "eth0", ips...))
 		s.SeesIn("net1@br-net1", nested, ips...)
 		s.Do(s.Agent().Stop())
 		s.Restart(s.Actors[0])

@@ -201,9 +201,9 @@ var quietWorld = []Scenario{
 		}
 		guest := s.Pod("guest", lab.PodOptions{Style: lab.Raw, Interface: "spare"})
 		for range 3 {
-			s.moveInterface(p, guest, ips)
+			s.Do(p.MoveInterface("eth0", guest, "eth0", ips...))
 			s.Sees(guest, ips...)
-			s.moveInterface(guest, p, ips)
+			s.Do(guest.MoveInterface("eth0", p, "eth0", ips...))
 			s.Sees(p, ips...)
 		}
 	}},

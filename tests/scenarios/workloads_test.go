@@ -84,30 +84,6 @@ func (s *Stage) macvlan(p *lab.Pod, device, name string, mac net.HardwareAddr) {
 	s.Do(nl.LinkAdd(link), nl.LinkSetUp(link))
 }
 
-// moveInterface moves eth0 from one pod into another, as plugins for special devices do.
-// On its way it loses its addresses; it gets these.
-func (s *Stage) moveInterface(from, to *lab.Pod, ips []netip.Addr) {
-	s.Helper()
-	s.moveAs(from, "eth0", to, "eth0", ips...)
-}
-
-// moveAs moves a device of a pod into another netns, under another name and with these addresses.
-func (s *Stage) moveAs(from *lab.Pod, device string, to *lab.Pod, name string, ips ...netip.Addr) {
-	s.Helper()
-	target, err := os.Open(to.Path())
-	s.Do(err)
-	defer target.Close()
-	link, err := from.Netlink().LinkByName(device)
-	s.Do(err)
-	s.Do(from.Netlink().LinkSetNsFd(link, int(target.Fd())))
-	link, err = to.Netlink().LinkByName(device)
-	s.Do(err, to.Netlink().LinkSetName(link, name), to.Sysctl("ipv6/conf/"+name+"/accept_dad", "0"))
-	for _, ip := range ips {
-		s.Do(to.AddAddrOn(name, netip.PrefixFrom(ip, ip.BitLen())))
-	}
-	s.Do(to.Netlink().LinkSetUp(link))
-}
-
 // IsBetween waits until a conflict about each address, this one or the next, is confirmed
 // with just these holders, on one node.
 func (s *Stage) IsBetween(holders []*lab.Pod, ips ...netip.Addr) {

@@ -2,12 +2,16 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/tests/lab"
 	"github.com/dupip/dupip/tests/soak/judge"
@@ -31,8 +35,9 @@ type soak struct {
 
 	mu     sync.Mutex
 	judge  *judge.Judge
-	agents []*agent // by node
-	pods   map[int]*lab.Pod
+	agents []*agent         // by node
+	pods   map[int]*lab.Pod // that of the nested netns, if it has one; outer has the other
+	outer  map[int]*lab.Pod
 	slow   []answer
 	up     time.Duration // when the last agent was ready that was restarted
 	// keeping writes down what agents know of findings.
@@ -43,7 +48,7 @@ type soak struct {
 
 // newSoak starts the agents.
 func newSoak(t testing.TB, seed uint64) *soak {
-	s := &soak{T: lab.NewT(t), seed: seed, judge: judge.New(limits()), pods: make(map[int]*lab.Pod)}
+	s := &soak{T: lab.NewT(t), seed: seed, judge: judge.New(limits()), pods: make(map[int]*lab.Pod), outer: make(map[int]*lab.Pod)}
 	names := make([]string, nodes)
 	started := s.Cluster(nodes, "--min-overlap", minOverlap.String())
 	s.start = time.Now()
@@ -159,23 +164,30 @@ func (s *soak) podName(p *plan.Pod) string {
 	return fmt.Sprintf("p%d.%s", p.Number, s.nodes[p.Node].ShortName())
 }
 
+// nestedName is the name of the netns that a pod may make for its interface.
+func (s *soak) nestedName(p *plan.Pod) string { return "nested-" + s.podName(p) }
+
+// readPod reads what the pod has now.
+func (s *soak) readPod(p *plan.Pod) error {
+	return errors.Join(s.watcher.Read(s.Prefix()+s.podName(p)), s.watcher.Read(s.Prefix()+s.nestedName(p)))
+}
+
 func (s *soak) do(step *plan.Step) error {
-	if step.Kind == plan.Restart {
+	switch step.Kind {
+	case plan.Restart:
 		return s.restart(step)
-	}
-	name := s.Prefix() + s.podName(step.Pod)
-	if step.Kind == plan.Send {
+	case plan.Send, plan.Forge:
 		return s.change(step)
 	}
 	// Before and after, so that it is known well when something changed, and that two steps
 	// between two ticks are seen as two.
-	if err := s.watcher.Read(name); err != nil {
+	if err := s.readPod(step.Pod); err != nil {
 		return err
 	}
 	if err := s.change(step); err != nil {
 		return err
 	}
-	return s.watcher.Read(name)
+	return s.readPod(step.Pod)
 }
 
 func (s *soak) change(step *plan.Step) error {
@@ -187,33 +199,73 @@ func (s *soak) change(step *plan.Step) error {
 	s.mu.Unlock()
 	switch step.Kind {
 	case plan.PodEnd:
-		s.mu.Lock()
-		delete(s.pods, step.Pod.Number)
-		s.mu.Unlock()
-		if step.Vanish {
-			return pod.DeleteNetns()
-		}
-		return pod.Delete()
+		return s.endPod(step)
 	case plan.Send:
 		return send(pod, step.IPs)
+	case plan.Rename:
+		return pod.Rename("net7")
+	case plan.Nest:
+		nested, err := pod.Nest(s.nestedName(step.Pod), "net7")
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pods[step.Pod.Number], s.outer[step.Pod.Number] = nested, pod
+		return nested.Sysctl("ipv4/conf/all/promote_secondaries", "1")
+	case plan.Forge:
+		err := pod.Spoof(step.IPs...)
+		for _, ip := range step.IPs {
+			err = errors.Join(err, pod.Announce(ip))
+		}
+		return err
 	}
 	for _, ip := range step.IPs {
-		var err error
-		switch {
-		case step.Kind == plan.Remove:
-			err = pod.DelAddr(ip)
-		case step.Host:
-			// Without the route on its node that other addresses of a routed pod get: it would
-			// disconnect agents.
-			err = pod.AddAddrOn(pod.Interface, netip.PrefixFrom(ip, ip.BitLen()))
-		default:
-			err = pod.AddAddr(ip)
-		}
-		if err != nil {
+		if err := changeAddr(pod, step, ip); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// changeAddr gives a pod an address or takes it away.
+func changeAddr(pod *lab.Pod, step *plan.Step, ip netip.Addr) error {
+	prefix := netip.PrefixFrom(ip, ip.BitLen())
+	switch add := step.Kind == plan.Add; {
+	case add && step.Where == plan.OnBridge:
+		return pod.Hide(ip)
+	case step.Where == plan.OnBridge:
+		return pod.Unhide()
+	case step.Where == plan.InRoute:
+		return errors.Join(pod.AddLocalRoute("lo", prefix, unix.RT_TABLE_LOCAL), pod.Announce(ip))
+	case !add:
+		return pod.DelAddr(ip)
+	case step.Host:
+		// Without the route on its node that other addresses of a routed pod get: it would
+		// disconnect agents.
+		return pod.AddAddrOn(pod.Interface, prefix)
+	default:
+		return pod.AddAddr(ip)
+	}
+}
+
+// endPod removes a pod, and the netns that it may have made.
+func (s *soak) endPod(step *plan.Step) (err error) {
+	s.mu.Lock()
+	pods := []*lab.Pod{s.pods[step.Pod.Number], s.outer[step.Pod.Number]}
+	delete(s.pods, step.Pod.Number)
+	delete(s.outer, step.Pod.Number)
+	s.mu.Unlock()
+	for _, p := range pods {
+		switch {
+		case p == nil:
+		case step.Vanish:
+			err = errors.Join(err, p.DeleteNetns())
+		default:
+			err = errors.Join(err, p.Delete())
+		}
+	}
+	return err
 }
 
 func (s *soak) startPod(p *plan.Pod) error {
@@ -244,11 +296,9 @@ func send(p *lab.Pod, from []netip.Addr) error {
 // removeAll removes all pods that are left.
 func (s *soak) removeAll() {
 	s.mu.Lock()
-	left := make([]*lab.Pod, 0, len(s.pods))
-	for _, p := range s.pods {
-		left = append(left, p)
-	}
+	left := slices.AppendSeq(slices.Collect(maps.Values(s.pods)), maps.Values(s.outer))
 	clear(s.pods)
+	clear(s.outer)
 	s.mu.Unlock()
 	for _, p := range left {
 		s.Do(p.Delete(), s.watcher.Read(p.Name))

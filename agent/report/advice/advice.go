@@ -24,6 +24,7 @@ type removalRank int
 const (
 	rankStopped  removalRank = iota // removing it hurts nobody
 	rankReplaced                    // its pod has a later sandbox
+	rankNotGiven                    // nobody gave it the address, but another holder was given it
 	rankNewer
 	rankDark // no node sends packets to it
 	rankOther
@@ -31,19 +32,57 @@ const (
 )
 
 var reasons = map[removalRank]string{
-	rankStopped: "stopped", rankReplaced: "replaced", rankNewer: "newer", rankDark: "dark",
+	rankStopped: "stopped", rankReplaced: "replaced", rankNotGiven: "not-given", rankNewer: "newer", rankDark: "dark",
 }
 
 // Of returns what to do about a confirmed conflict, nil if it has fewer than two holders. names has
-// the names of the nodes by NodeID.
-func Of(c detector.Conflict, hops []NextHop, names map[string]string) *api.Advice {
-	if len(c.Holders) < 2 {
-		return nil // another node may send any conflict
+// the names of the nodes by NodeID, away those that were lost for a while and came back.
+func Of(c detector.Conflict, hops []NextHop, names map[string]string, away map[string]Away) *api.Advice {
+	var live, gone []int
+	for n, b := range c.Holders {
+		if b.Gone {
+			gone = append(gone, n)
+		} else {
+			live = append(live, n)
+		}
 	}
+	switch {
+	case len(c.Holders) < 2:
+		return nil // another node may send any conflict
+	case len(live) < 2:
+		return &api.Advice{Unknown: oneLeft, Held: gone, Remove: []api.Removal{}}
+	case len(gone) == 0:
+		return amongLive(c, hops, names, away)
+	}
+	all := c.Holders
+	c.Holders = nil
+	for _, n := range live {
+		c.Holders = append(c.Holders, all[n])
+	}
+	a := amongLive(c, hops, names, away)
+	if a.Newer != nil {
+		*a.Newer, *a.Than = live[*a.Newer], live[*a.Than]
+	}
+	for n, holder := range a.Held {
+		a.Held[n] = live[holder]
+	}
+	if w := a.Away; w != nil {
+		w.Elder, w.Newer = live[w.Elder], live[w.Newer]
+	}
+	for n := range a.Remove {
+		a.Remove[n].Holder = live[a.Remove[n].Holder]
+	}
+	return a
+}
+
+// amongLive is Of for a conflict whose holders are all live.
+func amongLive(c detector.Conflict, hops []NextHop, names map[string]string, away map[string]Away) *api.Advice {
 	if unknown, because := withheld(c.Holders); unknown != "" {
 		return &api.Advice{Unknown: unknown, Held: because, Remove: []api.Removal{}}
 	}
 	a := newest(c.Holders)
+	a.GivenByNodes = a.Newer != nil && onlyOthersObject(c.Holders, c.Holders[*a.Newer])
+	meetAgain(a, c.Holders, names, away)
 	dark := unreached(c.Holders, hops)
 	replacedBy := replaced(c.Holders)
 	rank := func(holder int) removalRank {
@@ -54,6 +93,8 @@ func Of(c detector.Conflict, hops []NextHop, names map[string]string) *api.Advic
 			return rankStopped
 		case replacedBy[holder]:
 			return rankReplaced
+		case c.Holders[holder].Holder.Given == detector.GivenNo && slices.ContainsFunc(c.Holders, isGiven):
+			return rankNotGiven
 		case a.Newer != nil && *a.Newer == holder:
 			return rankNewer
 		case a.Newer == nil && dark[holder]:
@@ -78,6 +119,18 @@ func Of(c detector.Conflict, hops []NextHop, names map[string]string) *api.Advic
 		a.Remove = append(a.Remove, r)
 	}
 	return a
+}
+
+func isGiven(b detector.Binding) bool { return b.Holder.Given == detector.GivenYes }
+
+// onlyOthersObject reports whether the newest holder was given the address, and all others that may be right are on other
+// nodes: what these report does not make it the one to remove. Holders that were not given the address come before it anyway.
+func onlyOthersObject(holders []detector.Binding, newest detector.Binding) bool {
+	return isGiven(newest) && !slices.ContainsFunc(holders, func(b detector.Binding) bool {
+		return b.Holder.ID != newest.Holder.ID && b.Holder.ID.Node == newest.Holder.ID.Node && b.Holder.Given != detector.GivenNo
+	}) && slices.ContainsFunc(holders, func(b detector.Binding) bool {
+		return b.Holder.ID != newest.Holder.ID && b.Holder.Given != detector.GivenNo
+	})
 }
 
 // withheld returns why no holder should be removed now, and the holders that cause it; empty if

@@ -106,7 +106,7 @@ func TestNewer(t *testing.T) {
 		{"three, two found at starts", []detector.Binding{foundEarly(on("n1", "a", 0, -1)), foundEarly(on("n2", "b", 3, -1)), on("n3", "c", 9, -1)}, "2 is newer than 1 by firstSeen 6s"},
 		{"a node", []detector.Binding{host("n1"), on("n2", "b", 9, 9)}, "unknown: host"},
 	} {
-		got, _, _ := strings.Cut(outline(Of(between(test.holders...), nil, names)), "\n")
+		got, _, _ := strings.Cut(outline(Of(between(test.holders...), nil, names, nil)), "\n")
 		if got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
@@ -186,8 +186,108 @@ func TestRemove(t *testing.T) {
 		{"a node that receives all packets", []detector.Binding{host("n1"), b}, []NextHop{to("n1", host("n1")), over("n2", "n1")}, "1, pod, kubectl -n shop delete pod web-1\n0"},
 		{"a node and two pods", []detector.Binding{host("n1"), a, b}, nil, "2, pod, kubectl -n shop delete pod web-1\n1, kubectl -n shop delete pod web-0\n0"},
 	} {
-		_, got, _ := strings.Cut(outline(Of(between(test.holders...), test.hops, names)), "\n")
+		_, got, _ := strings.Cut(outline(Of(between(test.holders...), test.hops, names, nil)), "\n")
 		if got != test.want {
+			t.Errorf("%s:\n%s\nwant\n%s", test.name, got, test.want)
+		}
+	}
+}
+
+// Whether a plugin gave a holder the address decides before age, but only "not given" against "given"; and of two that were
+// given it by two nodes, neither node knows which is right.
+func TestGiven(t *testing.T) {
+	given := func(b detector.Binding, g detector.Given) detector.Binding {
+		b.Holder.Given = g
+		return b
+	}
+	const yes, no, unknown = detector.GivenYes, detector.GivenNo, detector.GivenUnknown
+	older, newer := on("n1", "shop/web-0", 0, 0), on("n1", "shop/web-1", 12, 12)
+	far, far2 := on("n2", "shop/web-2", 20, 20), on("n3", "shop/web-3", 30, 30)
+	const byAge = "1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"
+	const farByAge = "1, newer, kubectl -n shop delete pod web-2\n0, kubectl -n shop delete pod web-0"
+	for _, test := range []struct {
+		name    string
+		holders []detector.Binding
+		want    string
+	}{
+		{"the elder was not given it", []detector.Binding{given(older, no), given(newer, yes)}, "0, not-given, kubectl -n shop delete pod web-0\n1, newer, kubectl -n shop delete pod web-1"},
+		{"the newer was not given it", []detector.Binding{given(older, yes), given(newer, no)}, "1, not-given, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
+		{"one is unknown", []detector.Binding{given(older, unknown), given(newer, yes)}, byAge},
+		{"the other is unknown", []detector.Binding{given(older, no), given(newer, unknown)}, byAge},
+		{"both were", []detector.Binding{given(older, yes), given(newer, yes)}, byAge},
+		{"neither was", []detector.Binding{given(older, no), given(newer, no)}, byAge},
+		{"by two nodes", []detector.Binding{given(older, yes), given(far, yes)}, "any: " + farByAge},
+		{"what another node says does not speak against a given one", []detector.Binding{given(older, unknown), given(far, yes)}, "any: " + farByAge},
+		{"the newer on another node is unknown", []detector.Binding{given(older, yes), given(far, unknown)}, farByAge},
+		{"another node's elder was not", []detector.Binding{given(older, no), given(far, yes)}, "0, not-given, kubectl -n shop delete pod web-0\n1, newer, kubectl -n shop delete pod web-2"},
+		{"three, one was not", []detector.Binding{given(older, no), given(far, unknown), given(far2, yes)}, "any: 0, not-given, kubectl -n shop delete pod web-0\n2, newer, kubectl -n shop delete pod web-3\n1, kubectl -n shop delete pod web-2"},
+		{"a node, and one that was not", []detector.Binding{host("n1"), given(far, no)}, "1, pod, kubectl -n shop delete pod web-2\n0"},
+	} {
+		a := Of(between(test.holders...), nil, names, nil)
+		_, got, _ := strings.Cut(outline(a), "\n")
+		if a.GivenByNodes {
+			got = "any: " + got
+		}
+		if got != test.want {
+			t.Errorf("%s:\n%s\nwant\n%s", test.name, got, test.want)
+		}
+	}
+}
+
+// If the nodes had lost each other when the newer one came, the elder may be an orphan.
+func TestAway(t *testing.T) {
+	older, newer := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-0", 600, 600)
+	newer.Holder.Pod.UID, newer.Holder.Pod.Name = "v", "web-1"
+	for _, test := range []struct {
+		name string
+		away map[string]Away
+		want string
+	}{
+		{"the elder's node", map[string]Away{"n1/b": {at(300), at(900)}}, "unknown: away"},
+		{"as the elder's node has it", map[string]Away{"n2/b": {at(300), at(900)}}, "unknown: away"},
+		{"before", map[string]Away{"n1/b": {at(100), at(500)}}, "1 is newer than 0 by created 600s"},
+		{"afterwards", map[string]Away{"n1/b": {at(700), at(900)}}, "1 is newer than 0 by created 600s"},
+		{"another node", map[string]Away{"n3/b": {at(300), at(900)}}, "1 is newer than 0 by created 600s"},
+	} {
+		a := Of(between(older, newer), nil, names, test.away)
+		got, _, _ := strings.Cut(outline(a), "\n")
+		if got != test.want || (a.Away != nil) != (a.Unknown == "away") || len(a.Remove) != 2 {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+		if a.Away != nil && (a.Away.Elder != 0 || a.Away.Newer != 1 || strings.Join(a.Away.Nodes, " ") != "n1 n2") {
+			t.Errorf("%s: %+v", test.name, a.Away)
+		}
+	}
+	gone := on("n3", "shop/web-9", -5, -5)
+	gone.Gone = true
+	if a := Of(between(gone, older, newer), nil, names, map[string]Away{"n1/b": {at(300), at(900)}}); a.Away.Elder != 1 || a.Away.Newer != 2 {
+		t.Errorf("after one that has gone: %+v", a.Away)
+	}
+	if a := Of(between(older, on("n1", "shop/web-2", 600, 600)), nil, names, map[string]Away{"n1/b": {at(300), at(900)}}); a.Newer == nil {
+		t.Error("on one node they have always seen each other")
+	}
+}
+
+// A holder that has gone is in no command: its pod's name may be a successor's by now.
+func TestGone(t *testing.T) {
+	gone := func(b detector.Binding) detector.Binding {
+		b.Gone = true
+		return b
+	}
+	older, newer, newest := on("n1", "shop/web-0", 0, 0), on("n2", "shop/web-1", 12, 12), on("n3", "shop/web-2", 20, 20)
+	for _, test := range []struct {
+		name    string
+		holders []detector.Binding
+		want    string
+	}{
+		{"the newer", []detector.Binding{older, gone(newer)}, "unknown: gone 1"},
+		{"the elder", []detector.Binding{gone(older), newer}, "unknown: gone 0"},
+		{"both", []detector.Binding{gone(older), gone(newer)}, "unknown: gone 0 1"},
+		{"one of three", []detector.Binding{older, newer, gone(newest)}, "1 is newer than 0 by created 12s\n1, newer, kubectl -n shop delete pod web-1\n0, kubectl -n shop delete pod web-0"},
+		{"the first of three", []detector.Binding{gone(older), newer, newest}, "2 is newer than 1 by created 8s\n2, newer, kubectl -n shop delete pod web-2\n1, kubectl -n shop delete pod web-1"},
+		{"the first of three, and a node does not answer", []detector.Binding{gone(older), newer, unreachableHolder(newest)}, "unknown: unreachable 2"},
+	} {
+		if got := outline(Of(between(test.holders...), nil, names, nil)); got != test.want {
 			t.Errorf("%s:\n%s\nwant\n%s", test.name, got, test.want)
 		}
 	}
@@ -211,7 +311,7 @@ func TestUnreachable(t *testing.T) {
 		{"one that had stopped", []detector.Binding{unreachableHolder(stopped), newer}, "unknown: unreachable 0"},
 		{"a node", []detector.Binding{unreachableHolder(host("n1")), newer}, "unknown: unreachable 0"},
 	} {
-		a := Of(between(test.holders...), nil, names)
+		a := Of(between(test.holders...), nil, names, nil)
 		if got := outline(a); got != test.want || a.Remove == nil {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
@@ -243,7 +343,7 @@ func TestOnePodOnTwoNodes(t *testing.T) {
 		{"one does not run any more", []detector.Binding{stopped, b}, "1 is newer than 0 by created 12s\n0, stopped, crictl rmp -f 0123456789abc, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
 		{"another UID", []detector.Binding{a, later}, "1 is newer than 0 by created 12s\n0, replaced, ip link set dev vethshopweb-0 down, n1\n1, newer, ip link set dev vethshopweb-0 down, n2"},
 	} {
-		if got := outline(Of(between(test.holders...), nil, names)); got != test.want {
+		if got := outline(Of(between(test.holders...), nil, names, nil)); got != test.want {
 			t.Errorf("%s:\n%s\nwant\n%s", test.name, got, test.want)
 		}
 	}
@@ -267,7 +367,7 @@ func TestFlush(t *testing.T) {
 		{cluster.NextHop{Kind: cluster.NextHopDevice, Device: "cni0"}, ""},
 	} {
 		var got []string
-		for _, r := range Of(between(a, b), []NextHop{{"n1/b", test.hop}}, names).Remove {
+		for _, r := range Of(between(a, b), []NextHop{{"n1/b", test.hop}}, names, nil).Remove {
 			for _, f := range r.Then {
 				got = append(got, fmt.Sprintf("%d: %s, on %s", r.Holder, f.Command, f.On))
 			}
@@ -280,10 +380,10 @@ func TestFlush(t *testing.T) {
 
 // Another node may report a conflict without holders.
 func TestTooFewHolders(t *testing.T) {
-	if a := Of(between(on("n1", "a", 0, 0)), nil, names); a != nil {
+	if a := Of(between(on("n1", "a", 0, 0)), nil, names, nil); a != nil {
 		t.Errorf("%+v", a)
 	}
-	if a := Of(detector.Conflict{}, nil, names); a != nil {
+	if a := Of(detector.Conflict{}, nil, names, nil); a != nil {
 		t.Errorf("%+v", a)
 	}
 }

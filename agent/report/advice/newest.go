@@ -20,6 +20,8 @@ const (
 	hostAddress  = "host"
 	unreachable  = "unreachable"
 	twoNodes     = "two-nodes"
+	oneLeft      = "gone"
+	metAgain     = "away"
 )
 
 // newest returns the holder that got the address last, the one before it, and the time between, or
@@ -42,6 +44,37 @@ func newest(holders []detector.Binding) *api.Advice {
 		return &api.Advice{Unknown: anotherOrder}
 	}
 	return made
+}
+
+// Away is when a node was lost, and came back.
+type Away struct{ From, Until time.Time }
+
+// meetAgain withdraws who is the newer one if the newest holder came while its node and that of an elder one had lost each
+// other: the control plane may have given the elder's node up, and made the newer pod in place of its own.
+func meetAgain(a *api.Advice, holders []detector.Binding, names map[string]string, away map[string]Away) {
+	if a.Newer == nil {
+		return
+	}
+	newest := holders[*a.Newer]
+	came := newest.FirstSeen
+	if a.By == "created" {
+		came = newest.Holder.CreatedAt
+	}
+	for n, b := range holders {
+		if b.Holder.ID.Node == newest.Holder.ID.Node {
+			continue
+		}
+		for _, node := range []string{b.Holder.ID.Node, newest.Holder.ID.Node} {
+			if lost, ok := away[node]; ok && came.After(lost.From) && came.Before(lost.Until) {
+				a.Away = &api.Away{
+					Elder: n, Newer: *a.Newer, Nodes: []string{names[b.Holder.ID.Node], names[newest.Holder.ID.Node]},
+					From: lost.From.Round(0), Until: lost.Until.Round(0),
+				}
+				a.Newer, a.Than, a.By, a.AfterSeconds, a.Unknown, a.GivenByNodes = nil, nil, "", 0, metAgain, false
+				return
+			}
+		}
+	}
 }
 
 // latest compares the last two holders by a time; gap is how far apart they must be.

@@ -63,6 +63,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
       "DUPIP_INSECURE_GOSSIP" "gossip.insecure"
       "DUPIP_CONFIG" "config"
       "DUPIP_CRI_SOCKET" "runtime.socket"
+      "DUPIP_CNI_CONF_DIR" "runtime.cniConfDir"
       "DUPIP_METRICS_LISTEN" "metrics.port"
       "DUPIP_STATE_DIR" "state.hostPath"
 -}}
@@ -79,6 +80,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
       "--insecure-gossip" "gossip.insecure"
       "--config" "config"
       "--cri-socket" "runtime.socket"
+      "--cni-conf-dir" "runtime.cniConfDir"
       "--state-dir" "state.hostPath"
       "--api-socket" "nothing: the commands look for it where it is"
 -}}

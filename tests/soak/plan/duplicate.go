@@ -41,9 +41,7 @@ func (m *model) hostDuplicate(p *pod) {
 
 // addedDuplicate gives a running pod another one's addresses.
 func (m *model) addedDuplicate(older *pod) {
-	q := m.idle(func(q *pod) bool {
-		return q != older && !slices.ContainsFunc(q.has, func(ip netip.Addr) bool { return slices.Contains(older.has, ip) })
-	})
+	q := m.idle(func(q *pod) bool { return !share(older, q) })
 	if q == nil {
 		return
 	}

@@ -26,8 +26,8 @@ type model struct {
 	name    string
 	stories int
 	// restartAt is when an agent is to be restarted next.
-	restartAt             time.Duration
-	restarts, lastRestart int
+	restartAt, restartedAt time.Duration
+	restarts, lastRestart  int
 }
 
 // pod is a pod in the model.
@@ -39,6 +39,8 @@ type pod struct {
 	// first and last are its first and its last step.
 	first, last int
 	ended       bool
+	// disguised: its interface has another name.
+	disguised bool
 }
 
 // change is what a step does to the model when its time comes.

@@ -26,6 +26,11 @@ const (
 	Remove   Kind = "remove"  // the opposite
 	Send     Kind = "send"    // a packet from each of the pod's addresses
 	Restart  Kind = "restart" // of an agent
+	// What a pod does to be taken for another: it renames its interface, moves it into a netns of its own, or sends from
+	// and announces addresses that it does not have.
+	Rename Kind = "rename"
+	Nest   Kind = "nest"
+	Forge  Kind = "forge"
 )
 
 // Step is one thing to do.
@@ -40,9 +45,11 @@ type Step struct {
 
 	// Pod starts, ends, gets or loses an address, or sends.
 	Pod *Pod
-	// IPs are the addresses that it gets, loses, or sends from. Host marks a node's own addresses.
-	IPs  []netip.Addr
-	Host bool
+	// IPs are the addresses that it gets, loses, or sends from. Host marks a node's own addresses. Where is where they
+	// are if not on the pod's interface: OnBridge, InRoute.
+	IPs   []netip.Addr
+	Host  bool
+	Where string
 	// Vanish: only the pod's netns is removed; the kernel removes the devices later.
 	Vanish bool
 
@@ -60,6 +67,9 @@ func (s *Step) String() string {
 	}
 	if len(s.IPs) > 0 {
 		text += fmt.Sprintf(" %v", s.IPs)
+	}
+	if s.Where != "" {
+		text += " on a " + s.Where
 	}
 	if s.Vanish {
 		text += ", only the netns"

@@ -26,6 +26,9 @@ var stories = []story{
 	{8, (*model).podSends},
 	{22, (*model).duplicate},
 	{5, (*model).brief},
+	{4, (*model).disguise},
+	{4, (*model).forge},
+	{6, (*model).hiddenDuplicate},
 	{1, (*model).manyHolders},
 }
 
@@ -195,7 +198,7 @@ func (m *model) podSends() {
 
 // restart restarts an agent. The next restart leaves time to find conflicts.
 func (m *model) restart() {
-	m.restartAt = m.now + m.between(30*time.Second, 75*time.Second)
+	m.restartAt, m.restartedAt = m.now+m.between(30*time.Second, 75*time.Second), m.now
 	m.begin("restart")
 	s := Step{Due: m.now, Kind: Restart, Node: m.anyNode(), Kill: m.chance(50), Down: m.upTo(4 * time.Second)}
 	if m.restarts > 0 {

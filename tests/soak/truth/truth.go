@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -161,6 +162,7 @@ func (w *Watcher) Read(name string) error {
 // view is what a namespace shows.
 type view struct {
 	has, maybe []netip.Addr
+	listed     []netip.Addr // of all devices
 	peer       int
 	ports      map[int]bool
 }
@@ -211,6 +213,7 @@ func readNetns(handle *netlink.Handle) (view, error) {
 	for _, a := range addrs {
 		ip, ok := netip.AddrFromSlice(a.IP)
 		ip = ip.Unmap()
+		v.listed = append(v.listed, ip)
 		const unsettled = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC
 		switch {
 		case !ok, !ip.IsGlobalUnicast(), a.Flags&unix.IFA_F_DADFAILED != 0, !up[a.LinkIndex]:
@@ -220,5 +223,22 @@ func readNetns(handle *netlink.Handle) (view, error) {
 			v.has = append(v.has, ip)
 		}
 	}
-	return v, nil
+	return v, v.addRoutes(handle)
+}
+
+// addRoutes adds the addresses that only local routes make the kernel answer for.
+func (v *view) addRoutes(handle *netlink.Handle) error {
+	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}
+	routes, err := lab.Dump(func() ([]netlink.Route, error) {
+		return handle.RouteListFiltered(netlink.FAMILY_V4, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+	})
+	for _, r := range routes {
+		if ones, bits := r.Dst.Mask.Size(); ones != bits {
+			continue // those of the loopback network; steps make none
+		}
+		if ip, ok := netip.AddrFromSlice(r.Dst.IP); ok && ip.Unmap().IsGlobalUnicast() && !slices.Contains(v.listed, ip.Unmap()) {
+			v.has = append(v.has, ip.Unmap())
+		}
+	}
+	return err
 }

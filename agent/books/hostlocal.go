@@ -1,0 +1,320 @@
+package books
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// ConfDir is where container runtimes find the configuration of networks.
+	ConfDir = "/etc/cni/net.d"
+	// hostLocalDir is where host-local keeps its reservations, a folder for each network
+	// (plugins/ipam/host-local/backend/disk, github.com/containernetworking/plugins).
+	hostLocalDir = "/var/lib/cni/networks"
+
+	// maxConfigs and maxConfig bound the files of the configuration, and the size of each in bytes.
+	maxConfigs = 256
+	maxConfig  = 1 << 20
+	// maxReservations bounds the reservations of one network. A store with more costs what it would say.
+	maxReservations = 1 << 16
+	// maxReservation is the size of a reservation in bytes: the ids of a container and of an interface.
+	maxReservation = 512
+)
+
+// Reserved is what an IPAM has reserved in one network of CNI's configuration. It does not change.
+type Reserved struct {
+	Book    string // the kind of IPAM: "host-local"
+	Network string // its name in the configuration
+	Store   string // the path on the node
+	// Ranges are those that addresses are given out from, none if they are not known.
+	Ranges []Range
+	// Reservations are by address; nil if the store cannot be read, for the reason Err.
+	Reservations map[netip.Addr]Reservation
+	Err          error
+}
+
+// Covers reports whether an address may be given out by this book.
+func (n *Reserved) Covers(ip netip.Addr) bool {
+	return slices.ContainsFunc(n.Ranges, func(r Range) bool { return r.contains(ip) })
+}
+
+// Range is a range of addresses, of which one is the gateway's.
+type Range struct{ First, Last, Gateway netip.Addr }
+
+func (r Range) contains(ip netip.Addr) bool {
+	return r.First.Compare(ip) <= 0 && ip.Compare(r.Last) <= 0 && ip != r.Gateway
+}
+
+func (r Range) String() string { return r.First.String() + "-" + r.Last.String() }
+
+// Reservation says who has an address.
+type Reservation struct {
+	Sandbox   string // the id of the sandbox, as the runtime gave it to the plugin
+	Interface string // in the sandbox; empty in stores of old versions
+	Since     time.Time
+
+	version version
+}
+
+// version tells whether a file is the one that was read before.
+type version struct {
+	inode uint64
+	ctime unix.Timespec
+}
+
+func versionOf(stat *unix.Stat_t) version { return version{stat.Ino, stat.Ctim} }
+
+// HostLocal reads what the plugin host-local has reserved on this node. It takes no lock, because an ADD must not wait for
+// it: what it reads may change meanwhile. It is safe for concurrent use.
+type HostLocal struct {
+	confDir string
+
+	mu   sync.Mutex
+	last map[string]*listing // by path of the store
+}
+
+// listing is one reading of a store.
+type listing struct {
+	*Reserved
+	changed time.Time // of the folder
+}
+
+// NewHostLocal returns a reader for the networks that a folder of the node configures.
+func NewHostLocal(confDir string) *HostLocal { return &HostLocal{confDir: confDir} }
+
+// Read returns what is reserved now, by network. A configuration that does not exist has no networks; of one that cannot be
+// read in part, the error says what is missing, and the rest is returned.
+func (h *HostLocal) Read() (all []*Reserved, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	networks, err := h.networks()
+	read := make(map[string]*listing)
+	for _, n := range networks {
+		if read[n.Store] != nil {
+			continue // two files may configure one network
+		}
+		read[n.Store] = n.list(h.last[n.Store])
+		all = append(all, read[n.Store].Reserved)
+	}
+	h.last = read
+	return all, err
+}
+
+// networks reads the configuration.
+func (h *HostLocal) networks() (networks []*Reserved, problem error) {
+	folder, err := openHost(h.confDir, fs.ModeDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(maxConfigs)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("listing the node's %s: %w", h.confDir, err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !slices.Contains([]string{".conf", ".conflist", ".json"}, path.Ext(name)) {
+			continue
+		}
+		data, failed := readHost(path.Join(h.confDir, name), maxConfig)
+		problem = cmp.Or(problem, failed)
+		if n := parseNetwork(data); n != nil {
+			networks = append(networks, n)
+		}
+	}
+	return networks, problem
+}
+
+// networkConfig is a CNI network configuration (CNI specification 1.1, "Network configuration format"), or one plugin of it.
+type networkConfig struct {
+	Name, Type string
+	Plugins    []networkConfig
+	IPAM       struct {
+		Type, DataDir string
+		rangeConfig
+		Ranges [][]rangeConfig
+	}
+}
+
+// rangeConfig is one of host-local's ranges.
+type rangeConfig struct{ Subnet, RangeStart, RangeEnd, Gateway string }
+
+// parseNetwork returns the network of a configuration, nil if host-local has no part in it.
+func parseNetwork(data []byte) *Reserved {
+	var c networkConfig
+	if json.Unmarshal(data, &c) != nil || c.Name == "" || c.Name != path.Base(c.Name) || strings.HasPrefix(c.Name, "..") {
+		return nil
+	}
+	for _, p := range append(c.Plugins, c) {
+		if p.Type == "flannel" { // it delegates to host-local, with a range that is in a file of its own
+			return &Reserved{Book: "host-local", Network: c.Name, Store: path.Join(hostLocalDir, c.Name)}
+		}
+		if p.IPAM.Type != "host-local" {
+			continue
+		}
+		n := &Reserved{Book: "host-local", Network: c.Name, Store: path.Join(cmp.Or(p.IPAM.DataDir, hostLocalDir), c.Name)}
+		for _, set := range append(p.IPAM.Ranges, []rangeConfig{p.IPAM.rangeConfig}) {
+			for _, r := range set {
+				if parsed, ok := r.parse(); ok && len(n.Ranges) < maxAddresses {
+					n.Ranges = append(n.Ranges, parsed)
+				}
+			}
+		}
+		return n
+	}
+	return nil
+}
+
+// parse returns a range with host-local's defaults (Range.Canonicalize, plugins/ipam/host-local/backend/allocator): the first
+// address of the subnet is the gateway's, the last one of IPv4 is for broadcasts.
+func (c rangeConfig) parse() (r Range, ok bool) {
+	subnet, err := netip.ParsePrefix(c.Subnet)
+	if err != nil || subnet.Bits() > subnet.Addr().BitLen()-2 {
+		return r, false // as "usePodCidr"
+	}
+	first := subnet.Masked().Addr().Next()
+	last := lastOf(subnet)
+	if last.Is4() {
+		last = last.Prev()
+	}
+	r = Range{First: first, Last: last, Gateway: first}
+	for _, set := range []struct {
+		to   *netip.Addr
+		text string
+	}{{&r.First, c.RangeStart}, {&r.Last, c.RangeEnd}, {&r.Gateway, c.Gateway}} {
+		if set.text == "" {
+			continue
+		}
+		if *set.to, err = netip.ParseAddr(set.text); err != nil {
+			return r, false
+		}
+	}
+	return r, true
+}
+
+// lastOf returns the last address of a subnet.
+func lastOf(subnet netip.Prefix) netip.Addr {
+	last := subnet.Masked().Addr().AsSlice()
+	for bit := subnet.Bits(); bit < 8*len(last); bit++ {
+		last[bit/8] |= 0x80 >> (bit % 8)
+	}
+	ip, _ := netip.AddrFromSlice(last)
+	return ip
+}
+
+// list reads the store of a network. What did not change since the last reading is taken from it.
+func (n *Reserved) list(last *listing) *listing {
+	l := &listing{Reserved: n}
+	folder, err := openHost(n.Store, fs.ModeDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		n.Reservations = make(map[netip.Addr]Reservation)
+		return l
+	}
+	if err != nil {
+		n.Err = err
+		return l
+	}
+	defer folder.Close()
+	info, err := folder.Stat()
+	if err != nil {
+		n.Err = fmt.Errorf("reading the node's %s: %w", n.Store, err)
+		return l
+	}
+	var known map[netip.Addr]Reservation
+	if last != nil {
+		known = last.Reservations
+		if known != nil && info.ModTime().Equal(last.changed) {
+			n.Reservations, l.changed = known, last.changed
+			return l
+		}
+	}
+	// Clocks of file systems are coarse: the folder may change again within this tick.
+	if time.Since(info.ModTime()) > time.Second {
+		l.changed = info.ModTime()
+	}
+	n.Reservations, n.Err = readReservations(folder, known)
+	for _, r := range n.Reservations {
+		if r.Sandbox == "" { // an ADD has made the file and not written it yet
+			l.changed = time.Time{}
+		}
+	}
+	return l
+}
+
+// readReservations reads the files of a store, which are named by their addresses. Others are host-local's own.
+func readReservations(folder *os.File, known map[netip.Addr]Reservation) (map[netip.Addr]Reservation, error) {
+	names, err := folder.Readdirnames(maxReservations + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("listing the node's reservations: %w", err)
+	}
+	if len(names) > maxReservations {
+		return nil, fmt.Errorf("listing the node's reservations: more than %d", maxReservations)
+	}
+	all := make(map[netip.Addr]Reservation, len(names))
+	for _, name := range names {
+		ip, err := netip.ParseAddr(name)
+		if err != nil {
+			continue
+		}
+		r, err := readReservation(int(folder.Fd()), name, known[ip])
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a DEL has just removed it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the node's reservation of %s: %w", ip, err)
+		}
+		all[ip] = r
+	}
+	return all, nil
+}
+
+// errNoFile is what the store has under the name of a reservation if somebody else made it.
+var errNoFile = errors.New("it is no file of a reservation")
+
+// readReservation reads a reservation: two lines, of which old versions have the first only
+// (plugins/ipam/host-local/backend/disk, Store.Reserve). It neither follows links nor waits.
+func readReservation(folder int, name string, known Reservation) (r Reservation, err error) {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(folder, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return r, err
+	}
+	if known.version == versionOf(&stat) {
+		return known, nil
+	}
+	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return r, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return r, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Size > maxReservation {
+		return r, errNoFile
+	}
+	r.version = versionOf(&stat)
+	data, err := io.ReadAll(io.LimitReader(file, maxReservation))
+	if err != nil {
+		return r, err
+	}
+	sandbox, device, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
+	r.Sandbox, r.Interface, r.Since = strings.TrimSpace(sandbox), strings.TrimSpace(device), time.Unix(stat.Mtim.Unix())
+	return r, nil
+}

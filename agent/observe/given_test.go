@@ -1,0 +1,55 @@
+package observe
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+)
+
+func TestGiven(t *testing.T) {
+	const own, other = "10.0.0.5", "10.0.0.6"
+	result := func(hostEnd string, ips ...string) *books.Result {
+		r := &books.Result{HostEnds: []string{hostEnd}}
+		for _, ip := range ips {
+			r.Addresses = append(r.Addresses, netip.MustParsePrefix(ip+"/24"))
+		}
+		return r
+	}
+	for name, test := range map[string]struct {
+		pod  pods.Change
+		ip   string
+		want detector.Given
+	}{
+		"no runtime":                           {pods.Change{}, own, detector.GivenUnknown},
+		"by the runtime":                       {pods.Change{IPs: []netip.Addr{netip.MustParseAddr(own)}}, own, detector.GivenYes},
+		"another than the runtime says":        {pods.Change{IPs: []netip.Addr{netip.MustParseAddr(own)}}, other, detector.GivenUnknown},
+		"by the result":                        {pods.Change{Result: result("veth0", own)}, own, detector.GivenYes},
+		"another than the result says":         {pods.Change{Result: result("veth0", own)}, other, detector.GivenNo},
+		"a result without addresses":           {pods.Change{Result: result("veth0")}, own, detector.GivenUnknown},
+		"the result of another interface":      {pods.Change{Result: result("veth9", own)}, other, detector.GivenUnknown},
+		"and an address that its result gives": {pods.Change{Result: result("veth9", own)}, own, detector.GivenUnknown},
+		"a guest's address":                    {pods.Change{Result: result("veth0", own)}, "10.0.0.7", detector.GivenUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newHarness(t, "")
+			i := w.add("veth0", "cni0", "eth0", 2, 7, own, other)
+			w.change(i, func(l *links.Interface) { l.View.Taken = time.Now().Add(time.Hour) })
+			if test.pod.Result != nil || test.pod.IPs != nil {
+				test.pod.Cookie, test.pod.Pod = 7, detector.Pod{Namespace: "shop", Name: "web"}
+				w.Name(test.pod)
+			}
+			if got := i.Given(netip.MustParseAddr(test.ip)); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+			if o, _ := w.Record(i.packet(bpf.Announced, test.ip, time.Now())); o.Sighting.Holder.Given != test.want {
+				t.Errorf("the sighting has %d, want %d", o.Sighting.Holder.Given, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/dupip/dupip/tests/cri"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// booked is a node with containerd, the plugins ptp and host-local, and an agent.
+type booked struct {
+	*lab.T
+	*cri.Runtime
+	agent *lab.Agent
+}
+
+func newBooked(t *testing.T, subnet string) *booked {
+	l := lab.NewT(t)
+	r, err := cri.New(l.Lab, l.Node(""), cri.Options{Plugins: []map[string]any{{"type": "ptp", "ipam": cri.HostLocal(subnet)}}})
+	l.Do(err, r.Start(t.Context()))
+	return &booked{l, r, l.Agent(r.Node, "--cri-socket", r.Socket, "--cni-conf-dir", r.ConfDir())}
+}
+
+// run makes a pod, and waits until the agent knows its name.
+func (b *booked) run(name string) *cri.Pod {
+	b.Helper()
+	p, err := b.RunPod(b.Context(), cri.PodOptions{Namespace: "shop", Name: name, UID: "uid-" + name})
+	b.Do(err)
+	_, err = b.agent.Client.WaitBinding(within(b.T, patience), p.IPs[0], func(h lab.Binding) bool { return h.Pod != nil && h.Pod.Name == name })
+	b.Do(err)
+	return p
+}
+
+// says waits until a command prints these texts, whatever the lines.
+func (b *booked) says(command string, texts ...string) {
+	b.Helper()
+	b.Eventually("what "+command+" says", func() error {
+		out, err := b.agent.CLI(b.Context(), strings.Fields(command)...)
+		flat := strings.Join(strings.Fields(out), " ")
+		for _, text := range texts {
+			if !strings.Contains(flat, text) {
+				return fmt.Errorf("without %q: %s, %w", text, out, err)
+			}
+		}
+		return nil
+	})
+}
+
+// A pod adds the address that IPAM gives out next. The pod that is given it is the newer one, and innocent.
+func TestTakenByHand(t *testing.T) {
+	t.Parallel()
+	b := newBooked(t, "10.98.0.0/24")
+	thief := b.run("thief")
+	next := thief.IPs[0].Next()
+	b.Do(addAddress(thief, next))
+	if newcomer := b.run("newcomer"); newcomer.IPs[0] != next {
+		t.Fatalf("IPAM gave out %v instead of %v", newcomer.IPs[0], next)
+	}
+	b.says("conflicts",
+		"shop/thief was not given the address by any network plugin, and shop/newcomer was: it was taken by hand.",
+		"Remove the one that took it, on node "+b.Runtime.Node.ShortName()+": crictl rmp -f "+thief.ID[:13])
+	b.says("explain "+next.String(), "reserved for shop/newcomer since", "Because: shop/thief took the address by hand")
+	b.says("status", "Books host-local, network", "2 addresses reserved of 10.98.0.1-10.98.0.254")
+	b.Do(b.StopPod(t.Context(), thief))
+	b.says("conflicts", "No conflict")
+}
+
+// The store is wiped while a pod runs: the address is not reserved any more, and then it is given out again.
+func TestWipedStore(t *testing.T) {
+	t.Parallel()
+	b := newBooked(t, "10.97.0.0/24")
+	older := b.run("older")
+	explain := "explain " + older.IPs[0].String()
+	b.says(explain, "shop/older was given the address by a network plugin", "reserved for shop/older since")
+	b.Do(b.WipeStore())
+	newcomer := b.run("newcomer")
+	if newcomer.IPs[0] != older.IPs[0] {
+		t.Fatalf("IPAM gave out %v instead of %v", newcomer.IPs[0], older.IPs[0])
+	}
+	b.says(explain, "reserved for shop/newcomer since", "Because: shop/older lost its reservation:", "has reserved the address for shop/newcomer.")
+}
+
+// addAddress adds an address to the pod's eth0, as a process in it could.
+func addAddress(p *cri.Pod, ip netip.Addr) error {
+	file, err := netns.GetFromPath(p.Netns)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	handle, err := netlink.NewHandleAt(file)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	link, err := handle.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	return handle.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(ip.AsSlice())})
+}
