@@ -1,5 +1,5 @@
-// Package books reads what bookkeeping says about addresses: today what network plugins reported when they set up a
-// pod's network, as libcni's cache and the container runtime have it.
+// Package books reads what bookkeeping says about addresses: what network plugins reported when they set up a pod's network, as
+// libcni's cache and the container runtime have it, and what host-local has reserved.
 //
 // Books are never taken to be true: the wire decides whether there is a conflict. A book that is missing, broken,
 // huge or hostile costs what it would have said, and nothing else.
@@ -29,6 +29,8 @@ type Result struct {
 	// Without any, the result does not say which interface is the primary one: old plugins name none, and go-cni adds an
 	// empty entry.
 	HostEnds []string
+	// Network is the name of the network in CNI's configuration, empty if it is not known: a runtime's status has none.
+	Network string
 	// Addresses are those of the pod's end with the lengths of their subnets; without a length in the result it is that
 	// of the address itself.
 	Addresses []netip.Prefix

@@ -101,9 +101,10 @@ func (c *Cache) Read(sandbox string) (*Entry, error) {
 // parseEntry reads an entry: a cniCacheV1, with a result of any version of CNI. Results before 0.3.0 name no interfaces.
 func parseEntry(data []byte) (*Entry, error) {
 	var read struct {
-		Kind, IfName, Netns string
-		CNIArgs             [][2]string
-		Result              struct {
+		Kind, IfName, Netns, NetworkName string
+
+		CNIArgs [][2]string
+		Result  struct {
 			Interfaces []cniInterface
 			IPs        []struct{ Address netip.Prefix }
 		}
@@ -137,5 +138,6 @@ func parseEntry(data []byte) (*Entry, error) {
 		}
 	}
 	e.Result = newResult(read.Result.Interfaces, addresses)
+	e.Result.Network = read.NetworkName
 	return e, nil
 }

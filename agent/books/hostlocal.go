@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/netip"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,10 +29,14 @@ const (
 	// maxConfigs and maxConfig bound the files of the configuration, and the size of each in bytes.
 	maxConfigs = 256
 	maxConfig  = 1 << 20
+	// maxNetworkName is the longest name of a network, which is that of its folder (NAME_MAX).
+	maxNetworkName = 255
 	// maxReservations bounds the reservations of one network. A store with more costs what it would say.
 	maxReservations = 1 << 16
 	// maxReservation is the size of a reservation in bytes: the ids of a container and of an interface.
 	maxReservation = 512
+	// lookAgain is how long files are taken to be unchanged if their folder is: a person may edit them.
+	lookAgain = 10 * time.Second
 )
 
 // Reserved is what an IPAM has reserved in one network of CNI's configuration. It does not change.
@@ -39,6 +44,7 @@ type Reserved struct {
 	Book    string // the kind of IPAM: "host-local"
 	Network string // its name in the configuration
 	Store   string // the path on the node
+	Plugin  string // the type of the plugin that asks for addresses: "bridge", "ptp"
 	// Ranges are those that addresses are given out from, none if they are not known.
 	Ranges []Range
 	// Reservations are by address; nil if the store cannot be read, for the reason Err.
@@ -48,14 +54,56 @@ type Reserved struct {
 
 // Covers reports whether an address may be given out by this book.
 func (n *Reserved) Covers(ip netip.Addr) bool {
-	return slices.ContainsFunc(n.Ranges, func(r Range) bool { return r.contains(ip) })
+	return slices.ContainsFunc(n.Ranges, func(r Range) bool { return r.Contains(ip) })
+}
+
+// Left is which part of the ranges is not reserved, from 0 to 1: of the address family that has less left, because a pod gets
+// one of each. It returns false if that is not known.
+func (n *Reserved) Left() (ratio float64, ok bool) {
+	var size, left [2]float64 // by family
+	for _, r := range n.Ranges {
+		size[familyOf(r.First)] += r.size()
+	}
+	left = size
+	for ip := range n.Reservations {
+		if n.Covers(ip) {
+			left[familyOf(ip)]--
+		}
+	}
+	ratio = 1
+	for family, all := range size {
+		if all > 0 {
+			ratio, ok = min(ratio, max(left[family], 0)/all), n.Err == nil
+		}
+	}
+	return ratio, ok
+}
+
+func familyOf(ip netip.Addr) int {
+	if ip.Is4() {
+		return 0
+	}
+	return 1
 }
 
 // Range is a range of addresses, of which one is the gateway's.
 type Range struct{ First, Last, Gateway netip.Addr }
 
-func (r Range) contains(ip netip.Addr) bool {
+// Contains reports whether an address of the range may be given out.
+func (r Range) Contains(ip netip.Addr) bool {
 	return r.First.Compare(ip) <= 0 && ip.Compare(r.Last) <= 0 && ip != r.Gateway
+}
+
+func (r Range) size() float64 {
+	size := 1.0
+	first, last := r.First.As16(), r.Last.As16()
+	for n := range first {
+		size += (float64(last[n]) - float64(first[n])) * math.Pow(256, float64(len(first)-1-n))
+	}
+	if r.First.Compare(r.Gateway) <= 0 && r.Gateway.Compare(r.Last) <= 0 {
+		size--
+	}
+	return max(size, 0)
 }
 
 func (r Range) String() string { return r.First.String() + "-" + r.Last.String() }
@@ -78,18 +126,17 @@ type version struct {
 func versionOf(stat *unix.Stat_t) version { return version{stat.Ino, stat.Ctim} }
 
 // HostLocal reads what the plugin host-local has reserved on this node. It takes no lock, because an ADD must not wait for
-// it: what it reads may change meanwhile. It is safe for concurrent use.
+// it: what it reads may change meanwhile. It is not safe for concurrent use.
 type HostLocal struct {
 	confDir string
-
-	mu   sync.Mutex
-	last map[string]*listing // by path of the store
+	last    map[string]*listing // by path of the store
 }
 
 // listing is one reading of a store.
 type listing struct {
 	*Reserved
 	changed time.Time // of the folder
+	at      time.Time // when the files were looked at
 }
 
 // NewHostLocal returns a reader for the networks that a folder of the node configures.
@@ -98,15 +145,20 @@ func NewHostLocal(confDir string) *HostLocal { return &HostLocal{confDir: confDi
 // Read returns what is reserved now, by network. A configuration that does not exist has no networks; of one that cannot be
 // read in part, the error says what is missing, and the rest is returned.
 func (h *HostLocal) Read() (all []*Reserved, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	networks, err := h.networks()
+	// One root for all: where the kernel refuses process 1's, the folder of the configuration tells whose root this is, and a
+	// store may be missing.
+	root, err := openRoot(h.confDir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.close()
+	networks, err := h.networks(root)
 	read := make(map[string]*listing)
 	for _, n := range networks {
 		if read[n.Store] != nil {
 			continue // two files may configure one network
 		}
-		read[n.Store] = n.list(h.last[n.Store])
+		read[n.Store] = n.list(root, h.last[n.Store])
 		all = append(all, read[n.Store].Reserved)
 	}
 	h.last = read
@@ -114,8 +166,8 @@ func (h *HostLocal) Read() (all []*Reserved, err error) {
 }
 
 // networks reads the configuration.
-func (h *HostLocal) networks() (networks []*Reserved, problem error) {
-	folder, err := openHost(h.confDir, fs.ModeDir)
+func (h *HostLocal) networks(root hostRoot) (networks []*Reserved, problem error) {
+	folder, err := root.open(h.confDir, fs.ModeDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -127,12 +179,18 @@ func (h *HostLocal) networks() (networks []*Reserved, problem error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("listing the node's %s: %w", h.confDir, err)
 	}
+	if len(names) == maxConfigs {
+		problem = fmt.Errorf("listing the node's %s: only the first %d files are read", h.confDir, maxConfigs)
+	}
 	slices.Sort(names)
 	for _, name := range names {
 		if !slices.Contains([]string{".conf", ".conflist", ".json"}, path.Ext(name)) {
 			continue
 		}
-		data, failed := readHost(path.Join(h.confDir, name), maxConfig)
+		data, failed := root.read(path.Join(h.confDir, name), maxConfig)
+		if failed == nil && !json.Valid(data) {
+			failed = fmt.Errorf("reading the node's %s: it is no JSON", path.Join(h.confDir, name))
+		}
 		problem = cmp.Or(problem, failed)
 		if n := parseNetwork(data); n != nil {
 			networks = append(networks, n)
@@ -155,20 +213,23 @@ type networkConfig struct {
 // rangeConfig is one of host-local's ranges.
 type rangeConfig struct{ Subnet, RangeStart, RangeEnd, Gateway string }
 
+// networkName matches the names that libcni accepts (ValidateNetworkName, github.com/containernetworking/cni/pkg/utils).
+var networkName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`)
+
 // parseNetwork returns the network of a configuration, nil if host-local has no part in it.
 func parseNetwork(data []byte) *Reserved {
 	var c networkConfig
-	if json.Unmarshal(data, &c) != nil || c.Name == "" || c.Name != path.Base(c.Name) || strings.HasPrefix(c.Name, "..") {
+	if json.Unmarshal(data, &c) != nil || len(c.Name) > maxNetworkName || !networkName.MatchString(c.Name) {
 		return nil
 	}
 	for _, p := range append(c.Plugins, c) {
 		if p.Type == "flannel" { // it delegates to host-local, with a range that is in a file of its own
-			return &Reserved{Book: "host-local", Network: c.Name, Store: path.Join(hostLocalDir, c.Name)}
+			return &Reserved{Book: "host-local", Network: c.Name, Plugin: p.Type, Store: path.Join(hostLocalDir, c.Name)}
 		}
 		if p.IPAM.Type != "host-local" {
 			continue
 		}
-		n := &Reserved{Book: "host-local", Network: c.Name, Store: path.Join(cmp.Or(p.IPAM.DataDir, hostLocalDir), c.Name)}
+		n := &Reserved{Book: "host-local", Network: c.Name, Plugin: p.Type, Store: path.Join(cmp.Or(p.IPAM.DataDir, hostLocalDir), c.Name)}
 		for _, set := range append(p.IPAM.Ranges, []rangeConfig{p.IPAM.rangeConfig}) {
 			for _, r := range set {
 				if parsed, ok := r.parse(); ok && len(n.Ranges) < maxAddresses {
@@ -205,7 +266,7 @@ func (c rangeConfig) parse() (r Range, ok bool) {
 			return r, false
 		}
 	}
-	return r, true
+	return r, r.First.Is4() == r.Last.Is4() && r.First.Is4() == r.Gateway.Is4() && r.First.Compare(r.Last) <= 0
 }
 
 // lastOf returns the last address of a subnet.
@@ -219,9 +280,9 @@ func lastOf(subnet netip.Prefix) netip.Addr {
 }
 
 // list reads the store of a network. What did not change since the last reading is taken from it.
-func (n *Reserved) list(last *listing) *listing {
+func (n *Reserved) list(root hostRoot, last *listing) *listing {
 	l := &listing{Reserved: n}
-	folder, err := openHost(n.Store, fs.ModeDir)
+	folder, err := root.open(n.Store, fs.ModeDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		n.Reservations = make(map[netip.Addr]Reservation)
 		return l
@@ -239,11 +300,12 @@ func (n *Reserved) list(last *listing) *listing {
 	var known map[netip.Addr]Reservation
 	if last != nil {
 		known = last.Reservations
-		if known != nil && info.ModTime().Equal(last.changed) {
-			n.Reservations, l.changed = known, last.changed
+		if known != nil && info.ModTime().Equal(last.changed) && time.Since(last.at) < lookAgain {
+			n.Reservations, l.changed, l.at = known, last.changed, last.at
 			return l
 		}
 	}
+	l.at = time.Now()
 	// Clocks of file systems are coarse: the folder may change again within this tick.
 	if time.Since(info.ModTime()) > time.Second {
 		l.changed = info.ModTime()
@@ -269,7 +331,7 @@ func readReservations(folder *os.File, known map[netip.Addr]Reservation) (map[ne
 	all := make(map[netip.Addr]Reservation, len(names))
 	for _, name := range names {
 		ip, err := netip.ParseAddr(name)
-		if err != nil {
+		if err != nil || ip.String() != name || ip.Is4In6() || ip.Zone() != "" { // a zone may be any text
 			continue
 		}
 		r, err := readReservation(int(folder.Fd()), name, known[ip])
@@ -294,15 +356,17 @@ func readReservation(folder int, name string, known Reservation) (r Reservation,
 	if err := unix.Fstatat(folder, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return r, err
 	}
-	if known.version == versionOf(&stat) {
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return r, errNoFile // without opening it, which has effects on devices
+	}
+	if known.version == versionOf(&stat) && known.Sandbox != "" {
 		return known, nil
 	}
 	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return r, err
 	}
-	file := os.NewFile(uintptr(fd), name)
-	defer file.Close()
+	defer unix.Close(fd)
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return r, err
 	}
@@ -310,11 +374,12 @@ func readReservation(folder int, name string, known Reservation) (r Reservation,
 		return r, errNoFile
 	}
 	r.version = versionOf(&stat)
-	data, err := io.ReadAll(io.LimitReader(file, maxReservation))
+	var data [maxReservation]byte // thousands of os.File would cost megabytes
+	n, err := unix.Read(fd, data[:])
 	if err != nil {
 		return r, err
 	}
-	sandbox, device, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
+	sandbox, device, _ := strings.Cut(strings.TrimSpace(string(data[:n])), "\n")
 	r.Sandbox, r.Interface, r.Since = strings.TrimSpace(sandbox), strings.TrimSpace(device), time.Unix(stat.Mtim.Unix())
 	return r, nil
 }

@@ -41,6 +41,8 @@ type Address struct {
 	Valid bool
 	// Lost: duplicate address detection failed; the kernel does not use the address.
 	Lost bool
+	// Dynamic: the address has a lifetime, as router advertisements or DHCP give one (no IFA_F_PERMANENT).
+	Dynamic bool
 }
 
 // View is what a scan of a netns found.
@@ -164,7 +166,7 @@ func parseAddress(message []byte) (Address, int, bool) {
 		return Address{}, 0, false
 	}
 	const invalid = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
-	return Address{IP: ip, Valid: flags&invalid == 0, Lost: flags&unix.IFA_F_DADFAILED != 0}, index, true
+	return Address{IP: ip, Valid: flags&invalid == 0, Lost: flags&unix.IFA_F_DADFAILED != 0, Dynamic: flags&unix.IFA_F_PERMANENT == 0}, index, true
 }
 
 // Find yields the entries of an address: those that are listed, and one for each local route to it.
@@ -205,6 +207,11 @@ func (a *Address) answers(outer, inner uint16) bool {
 // OnPeer reports whether the peer, or a device that receives through it, has the address.
 func (v *View) OnPeer(ip netip.Addr) bool {
 	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip && a.Where == OnPeer })
+}
+
+// Configured reports whether somebody gave the address, without a lifetime, to the peer or a device that receives through it.
+func (v *View) Configured(ip netip.Addr) bool {
+	return slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.IP == ip && a.Where == OnPeer && !a.Dynamic })
 }
 
 // Elsewhere reports whether the netns has the address where it does not receive packets with these tags from the peer: on

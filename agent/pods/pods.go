@@ -68,6 +68,16 @@ type Status struct {
 	CacheError       string // why libcni's cache cannot be read, empty if it can or there is none
 }
 
+// Sandboxes is the runtime's list. It does not change.
+type Sandboxes struct {
+	// Ready has all sandboxes by id, and whether they are ready.
+	Ready map[string]bool
+	// Listed is when the list was requested; zero without one, and after the runtime was lost.
+	Listed time.Time
+	// Complete: the list has all sandboxes of the runtime. It has not if there are too many, and libcni's cache never has.
+	Complete bool
+}
+
 // Resolver maps netns to pods. Create it with [New]; Run it once. The other methods are
 // safe for concurrent use and never block.
 type Resolver struct {
@@ -82,6 +92,7 @@ type Resolver struct {
 	hostEnds map[string]uint64 // cookies by the host ends that results name
 	schedule schedule
 	status   Status
+	listed   Sandboxes
 	// cacheError is why libcni's cache cannot be read.
 	cacheError string
 
@@ -136,7 +147,7 @@ func (r *Resolver) Request(cookie uint64) {
 	}
 }
 
-// Relist requests the runtime's list, for the state of its sandboxes, at most once in 5 s.
+// Relist requests the runtime's list, for the state of its sandboxes, at most once in 2 s.
 func (r *Resolver) Relist() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,6 +182,13 @@ func (r *Resolver) ByHostEnd(name string) (Change, bool) {
 // Changes returns the channel of new names. A slow reader gets the latest name of each netns, in no
 // order. The end of a sandbox is not sent: its netns ends, too.
 func (r *Resolver) Changes() <-chan Change { return r.changes }
+
+// Sandboxes returns the runtime's last list.
+func (r *Resolver) Sandboxes() Sandboxes {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.listed
+}
 
 // Status returns the state of the connection.
 func (r *Resolver) Status() Status {

@@ -123,14 +123,19 @@ func (r *Resolver) list(ctx context.Context, rt *runtime) error {
 	if r.lists.Wait(ctx) != nil {
 		return context.Cause(ctx)
 	}
+	began := time.Now()
 	r.mu.Lock()
-	r.schedule.began(time.Now())
+	r.schedule.began(began)
 	r.mu.Unlock()
 	list, err := rt.list(ctx)
 	if err != nil {
 		return err
 	}
 	r.table.update(list)
+	listed := Sandboxes{r.table.ready(), began, len(r.table.byID) == len(list) && rt.sockets == nil}
+	r.mu.Lock()
+	r.listed = listed
+	r.mu.Unlock()
 	r.connected(rt, len(list))
 	r.publish()
 	return nil
@@ -255,4 +260,7 @@ func (r *Resolver) setError(err error, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.Connected, r.status.LastError = connected, escape(err.Error(), maxText)
+	if !connected {
+		r.listed = Sandboxes{}
+	}
 }

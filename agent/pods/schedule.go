@@ -5,7 +5,7 @@ import "time"
 const (
 	maxPending = 4096
 	// relistPause is the least time between two lists for [Resolver.Relist].
-	relistPause = 5 * time.Second
+	relistPause = 2 * time.Second
 )
 
 // pauses are those between the early lists for a pending netns. Afterwards it most likely belongs to

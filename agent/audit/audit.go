@@ -1,0 +1,217 @@
+// Package audit compares what the node's books have reserved with the addresses that its pods have on the wire. It finds
+// the addresses that will collide before a second pod has them, and the reservations that nobody holds.
+//
+// Books may be wrong, late or hostile, and change while they are read. So a finding needs readings that agree, and a runtime
+// that says meanwhile that the pod runs.
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// DefaultGrace is the default of [Options.Grace]: kubelet gives up an ADD after four minutes.
+const DefaultGrace = 5 * time.Minute
+
+// Options configures an [Audit]. All fields must be set.
+type Options struct {
+	Log   *slog.Logger
+	Books *books.HostLocal // nil for none
+	// Grace is how long nobody must hold a reservation before that is a finding.
+	Grace time.Duration
+	// Sandboxes returns the runtime's last list, Relist requests a new one.
+	Sandboxes func() pods.Sandboxes
+	Relist    func()
+	// Node returns what is known of the node's interfaces.
+	Node func(ctx context.Context) (Node, error)
+}
+
+// Audit reads the books and compares them. Run it once; the other methods are safe for concurrent use.
+type Audit struct {
+	opts Options
+
+	mu   sync.Mutex
+	last Result
+
+	// The rest is Run's own.
+	comparison comparison
+	known      map[candidate]bool // the findings that were logged
+	lines      *rate.Limiter
+}
+
+// Result is what the last reading found. It does not change.
+type Result struct {
+	// At is when the books were read; zero before the first time.
+	At    time.Time
+	Books []*books.Reserved
+	// Err is why CNI's configuration cannot be read, or not all of it.
+	Err      error
+	Findings []cluster.Finding
+	Omitted  int
+	// Unchecked says what was not looked for, and why. Blind: that is everything.
+	Unchecked []string
+	Blind     bool
+}
+
+// New returns an Audit.
+func New(opts Options) *Audit {
+	return &Audit{opts: opts, comparison: comparison{grace: opts.Grace}, lines: rate.NewLimiter(rate.Every(10*time.Second), 20)}
+}
+
+// Enabled reports whether there are books to read.
+func (a *Audit) Enabled() bool { return a.opts.Books != nil }
+
+// Last returns the last result.
+func (a *Audit) Last() Result {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
+// Run reads and compares until ctx ends.
+func (a *Audit) Run(ctx context.Context) {
+	if a.opts.Books == nil {
+		return
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		waiting, took := a.read(ctx)
+		if waiting {
+			a.opts.Relist()
+			took = 0 // the next reading decides
+		}
+		timer.Reset(max(min(share*took, slowest), every) - time.Since(began))
+	}
+}
+
+// read reads and compares once. It reports whether a new list of sandboxes is needed, and how long it worked.
+func (a *Audit) read(ctx context.Context) (waiting bool, took time.Duration) {
+	r := reading{at: time.Now()}
+	var result Result
+	r.books, result.Err = a.opts.Books.Read()
+	took = time.Since(r.at)
+	result.At, result.Books = r.at, r.books
+	if len(r.books) == 0 {
+		a.comparison.restart()
+	} else {
+		var err error
+		if r.Node, err = a.opts.Node(ctx); err != nil {
+			a.comparison.restart()
+			return false, took // it is starting, or stopping
+		}
+		began := time.Now()
+		r.sandboxes = a.opts.Sandboxes()
+		result.Findings, result.Omitted, waiting = a.comparison.add(&r)
+		result.Unchecked, result.Blind = r.unchecked(), r.sandboxes.Listed.IsZero()
+		took += time.Since(began)
+	}
+	a.log(result.Findings)
+	a.mu.Lock()
+	a.last = result
+	a.mu.Unlock()
+	return waiting, took
+}
+
+// unchecked says what was not looked for.
+func (r *reading) unchecked() (list []string) {
+	for _, b := range r.books {
+		if b.Err == nil && len(b.Ranges) == 0 {
+			list = append(list, "network "+b.Network+": its range is not known, so only lost reservations that the agent has seen are found")
+		}
+	}
+	for _, b := range r.books {
+		if b.Err == nil && !slices.Contains(vethPlugins, b.Plugin) {
+			list = append(list, "network "+b.Network+": reservations that nobody holds, because the interfaces of its plugin "+b.Plugin+" are not seen")
+		}
+	}
+	without := 0
+	for _, l := range r.Live {
+		if l.Network == "" {
+			without++
+		}
+	}
+	switch {
+	case r.sandboxes.Listed.IsZero():
+		list = append(list, "everything: the container runtime has not answered, so it is not known which sandboxes there are")
+	case !r.sandboxes.Complete:
+		list = append(list, "reservations that nobody holds: the container runtime's list of sandboxes is not complete")
+	case r.Hidden != "":
+		list = append(list, "reservations that nobody holds: interface "+r.Hidden+" is not observed, and its pod may hold them")
+	}
+	if without > 0 && without == len(r.Live) {
+		list = append(list, "addresses that were never reserved: libcni's cache names no interface of a pod")
+	}
+	return list
+}
+
+// log logs what is found for the first time, and what has ended.
+func (a *Audit) log(findings []cluster.Finding) {
+	now := make(map[candidate]bool, len(findings))
+	for _, f := range findings {
+		k := candidateOf(&f)
+		if !a.known[k] && !a.lines.Allow() {
+			continue // later
+		}
+		if now[k] = true; a.known[k] {
+			continue
+		}
+		level, text := slog.LevelWarn, "an address is in use and not reserved; it will be given out again"
+		switch f.Kind {
+		case Mismatched:
+			text = "an address is in use and reserved for another pod"
+		case Unheld:
+			level, text = slog.LevelInfo, "an address is reserved for a sandbox that does not exist any more"
+		}
+		a.opts.Log.Log(context.Background(), level, text, "ip", f.IP, "network", f.Network, "book", f.Book, "pod", f.Pod.String(),
+			"interface", f.Interface, "reservedFor", f.ReservedFor)
+	}
+	ended := 0
+	for k := range a.known {
+		if !now[k] {
+			ended++
+		}
+	}
+	if ended > 0 && a.lines.Allow() {
+		a.opts.Log.Info("findings of the audit ended, or cannot be checked now", "ended", ended, "findings", len(findings))
+	}
+	a.known = now
+}
+
+// Count counts findings by kind; all kinds are there.
+func (r *Result) Count() map[string]int {
+	counts := make(map[string]int)
+	for _, kind := range Kinds {
+		counts[kind] = 0
+	}
+	for _, f := range r.Findings {
+		counts[f.Kind]++
+	}
+	return counts
+}
+
+// Lost counts the addresses that pods were given and that a book has not reserved for them any more.
+func (r *Result) Lost(store string) (n int) {
+	for _, f := range r.Findings {
+		if f.Store == store && f.Kind != Unheld && f.Given == detector.GivenYes {
+			n++
+		}
+	}
+	return n
+}

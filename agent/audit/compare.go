@@ -1,0 +1,258 @@
+package audit
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+// The kinds of findings.
+const (
+	// Unreserved: a pod has the address, but nobody has it reserved. It will be given out again.
+	Unreserved = "unreserved"
+	// Mismatched: a pod has the address, but it is reserved for another pod that runs.
+	Mismatched = "mismatched"
+	// Unheld: the address is reserved for a sandbox that does not exist any more. The range has one address less.
+	Unheld = "unheld"
+)
+
+// Kinds are all kinds of findings, the most urgent first.
+var Kinds = []string{Mismatched, Unreserved, Unheld}
+
+const (
+	// every is how often the books are read, if they are of an ordinary size. The readings of that time must agree on a finding:
+	// while an ADD or a DEL runs, store and wire differ for some milliseconds.
+	every = time.Second
+	// Reading takes one in share of the time at most, unless it came less often than slowest then.
+	share   = 300
+	slowest = 5 * time.Second
+	// listAgain is how old the runtime's list may be while there are findings about pods that run: one may have ended.
+	listAgain = 5 * time.Second
+	// maxFindings bounds the findings that are kept.
+	maxFindings = 1024
+)
+
+// Live is an address that a pod of this node has on the wire.
+type Live struct {
+	IP               netip.Addr
+	Interface, Netns string
+	Pod              detector.Pod
+	Sandbox          string // the beginning of its id (pods.ShortID), empty if it is not known
+	Given            detector.Given
+	// Network is the network in CNI's configuration, if a result in libcni's cache names this interface as that of the pod's
+	// primary network; else empty.
+	Network string
+}
+
+// reading is what was read at one time.
+type reading struct {
+	at        time.Time
+	books     []*books.Reserved
+	sandboxes pods.Sandboxes
+	Node
+}
+
+// Node is what is known of the node's interfaces.
+type Node struct {
+	Live []Live
+	// Foreign are the addresses behind interfaces whose pods the runtime does not know: other runtimes use the same stores.
+	Foreign map[netip.Addr]bool
+	// Hidden is an interface that is not observed, or whose netns is not seen; empty for none.
+	Hidden string
+}
+
+// place is an address in a store.
+type place struct {
+	store string
+	ip    netip.Addr
+}
+
+// owner is a sandbox in a place.
+type owner struct {
+	place
+	sandbox string
+}
+
+// candidate identifies a finding.
+type candidate struct {
+	owner
+	kind string
+	// reservedFor is who has the reservation of a mismatched one: another one is another finding.
+	reservedFor string
+}
+
+func candidateOf(f *cluster.Finding) candidate {
+	return candidate{owner{place{f.Store, f.IP}, f.Sandbox}, f.Kind, f.ReservedFor}
+}
+
+// comparison compares readings, one after the other. The zero value is ready to use. It is pure.
+type comparison struct {
+	grace time.Duration // see Options
+	// reserved are the reservations that live holders have, or had. Those of a store that cannot be read now stay.
+	reserved map[owner]bool
+	// candidates may become findings. Those of an earlier round than the last one have ended.
+	candidates map[candidate]state
+	round      int
+}
+
+type state struct {
+	since    time.Time
+	reported bool
+	round    int
+}
+
+// add compares the next reading. It returns the findings, at most maxFindings, how many more there are, and whether some
+// candidates wait for a reading that agrees.
+func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, waiting bool) {
+	if c.candidates == nil {
+		c.candidates = make(map[candidate]state)
+	}
+	reserved := make(map[owner]bool)
+	c.round++
+	runtime := newRuntime(r)
+	found := func(f cluster.Finding) {
+		least, certain := every, true
+		k := candidateOf(&f)
+		if f.Kind == Unheld {
+			least = c.grace
+			// A pod whose interface is just being made is not seen for a moment.
+			certain = r.Hidden == "" || c.candidates[k].reported
+		}
+		s, known := c.candidates[k]
+		if !known {
+			s.since = r.at
+		}
+		s.reported = certain && r.at.Sub(s.since) >= least && !r.sandboxes.Listed.Before(s.since)
+		s.round = c.round
+		c.candidates[k] = s
+		waiting = waiting || s.reported && f.Kind != Unheld && r.at.Sub(r.sandboxes.Listed) >= listAgain
+		switch {
+		case !s.reported:
+			due := f.Kind != Unheld || certain && r.at.Sub(s.since) >= least
+			waiting = waiting || due && r.sandboxes.Listed.Before(s.since)
+		case len(findings) == maxFindings:
+			omitted++
+		default:
+			f.Since = s.since
+			findings = append(findings, f)
+		}
+	}
+	for _, l := range r.Live {
+		c.compareLive(l, r.books, runtime, reserved, found)
+	}
+	if r.sandboxes.Complete {
+		for _, b := range r.books {
+			compareReserved(b, r, runtime, found)
+		}
+	}
+	c.reserved = reserved
+	// In place, because a store may have leaked thousands.
+	maps.DeleteFunc(c.candidates, func(_ candidate, s state) bool { return s.round != c.round })
+	slices.SortFunc(findings, func(x, y cluster.Finding) int {
+		return cmp.Or(cmp.Compare(slices.Index(Kinds, x.Kind), slices.Index(Kinds, y.Kind)), x.IP.Compare(y.IP), cmp.Compare(x.Store, y.Store))
+	})
+	return findings, omitted, waiting
+}
+
+// restart forgets what may become a finding: there is no reading now that agrees.
+func (c *comparison) restart() { c.candidates = nil }
+
+// compareLive looks for an address that a pod has without a reservation.
+func (c *comparison) compareLive(
+	l Live, all []*books.Reserved, runtime runtime, reserved map[owner]bool, found func(cluster.Finding),
+) {
+	var here []cluster.Finding
+	for _, b := range all {
+		o := owner{place{b.Store, l.IP}, l.Sandbox}
+		r, exists := b.Reservations[l.IP]
+		own := exists && l.Sandbox != "" && short(r.Sandbox) == l.Sandbox
+		if own || c.reserved[o] {
+			reserved[o] = true
+		}
+		if b.Reservations == nil { // it cannot be read now
+			continue
+		}
+		f := cluster.Finding{
+			IP: l.IP, Book: b.Book, Network: b.Network, Store: b.Store,
+			Interface: l.Interface, Netns: l.Netns, Pod: l.Pod, Sandbox: runtime.id(l.Sandbox), Given: l.Given,
+		}
+		switch {
+		case own:
+			return // whatever other books cover the same range
+		case !runtime.isReady(l.Sandbox), !c.reserved[o] && (l.Network != b.Network || !b.Covers(l.IP)):
+		case !exists:
+			f.Kind = Unreserved
+			here = append(here, f)
+		case runtime.isReady(short(r.Sandbox)):
+			f.Kind, f.ReservedFor, f.ReservedPod = Mismatched, r.Sandbox, runtime.pods[short(r.Sandbox)]
+			here = append(here, f)
+		}
+	}
+	for _, f := range here {
+		found(f)
+	}
+}
+
+// vethPlugins make veths, which dupip observes: other runtimes' pods have one, too.
+var vethPlugins = []string{"bridge", "ptp", "flannel"}
+
+// compareReserved looks for reservations of sandboxes that do not exist.
+func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(cluster.Finding)) {
+	if !slices.Contains(vethPlugins, b.Plugin) {
+		return
+	}
+	var unheld []netip.Addr
+	for ip, reservation := range b.Reservations {
+		if reservation.Sandbox != "" && !runtime.knows(reservation.Sandbox) && !r.Foreign[ip] {
+			unheld = append(unheld, ip)
+		}
+	}
+	slices.SortFunc(unheld, netip.Addr.Compare) // of too many always the same ones are found
+	for _, ip := range unheld {
+		f := cluster.Finding{
+			Kind: Unheld, IP: ip, Book: b.Book, Network: b.Network, Store: b.Store, ReservedFor: b.Reservations[ip].Sandbox,
+		}
+		if l, live := runtime.live[ip]; live { // to free the reservation would do harm
+			f.Interface, f.Netns, f.Pod = l.Interface, l.Netns, l.Pod
+		}
+		found(f)
+	}
+}
+
+// runtime is what the container runtime says of sandboxes.
+type runtime struct {
+	list pods.Sandboxes
+	// full has the ids by their beginnings, pods the pods behind observed interfaces.
+	full map[string]string
+	pods map[string]detector.Pod
+	// live has one holder of each address.
+	live map[netip.Addr]Live
+}
+
+func newRuntime(from *reading) runtime {
+	list := from.sandboxes
+	r := runtime{full: make(map[string]string, len(list.Ready)), list: list, pods: make(map[string]detector.Pod), live: make(map[netip.Addr]Live)}
+	for id := range list.Ready {
+		r.full[short(id)] = id
+	}
+	for _, l := range from.Live {
+		r.pods[l.Sandbox], r.live[l.IP] = l.Pod, l
+	}
+	return r
+}
+
+// id returns the whole id, if it is known.
+func (r *runtime) id(short string) string { return cmp.Or(r.full[short], short) }
+
+func (r *runtime) isReady(short string) bool { return short != "" && r.list.Ready[r.full[short]] }
+
+func (r *runtime) knows(id string) bool { return r.full[short(id)] != "" }
+
+func short(id string) string { return id[:min(len(id), pods.ShortID)] }
