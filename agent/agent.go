@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
@@ -51,6 +52,7 @@ type Agent struct {
 	pods     *pods.Resolver
 	observer *bpf.Observer
 	watcher  *links.Watcher
+	audit    *audit.Audit
 	sender   *probe.Socket
 	cluster  Cluster // nil for an agent alone
 	loop     *loop
@@ -172,6 +174,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		Forget: func(r bpf.Record) { l.forgetting.add(r.Address()) },
 	})
 	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
+	a.audit = a.newAudit(l)
 	l.report = report.New(a.reportOptions(l))
 	a.metrics = metrics.New(l.report.Sources())
 	l.detected = a.metrics.ObserveDetection
@@ -199,6 +202,20 @@ func leads(i *links.Interface, ip netip.Addr) bool {
 	return err == nil && to.Kind == route.Out && !to.Gateway.IsValid() && (to.Device.Index == i.Index || to.Port.Index == i.Index)
 }
 
+func (a *Agent) newAudit(l *loop) *audit.Audit {
+	opts := audit.Options{
+		Log: a.opts.Log, Grace: a.opts.UnheldAfter, Sandboxes: a.pods.Sandboxes, Relist: a.pods.Relist,
+		Node: func(ctx context.Context) (node audit.Node, err error) {
+			err = l.do(ctx, func() { node = audit.NodeOf(l.table, l.detector.Bindings(l.local)) })
+			return node, err
+		},
+	}
+	if dir := cmp.Or(a.opts.CNIConfDir, books.ConfDir); dir != Off {
+		opts.Books = books.NewHostLocal(dir)
+	}
+	return audit.New(opts)
+}
+
 func (a *Agent) reportOptions(l *loop) report.Options {
 	opts := report.Options{
 		Log: a.opts.Log,
@@ -210,10 +227,7 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,
 		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer,
-		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config,
-	}
-	if dir := cmp.Or(a.opts.CNIConfDir, books.ConfDir); dir != Off {
-		opts.Books = books.NewHostLocal(dir)
+		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit,
 	}
 	if a.cluster != nil {
 		opts.Cluster = a.cluster
@@ -267,6 +281,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.loop.run(ctx, records) })
 	group.Go(func() error { return api.Serve(ctx, a.listener, a.loop.report, a.opts.Log) })
 	group.Go(func() error { return a.pods.Run(ctx) })
+	group.Go(func() error { a.audit.Run(ctx); return nil })
 	group.Go(func() error {
 		return a.config.Run(ctx, func(c *config.Config) error {
 			a.watcher.SetIgnore(c.Ignored)

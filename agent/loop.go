@@ -183,6 +183,9 @@ func (l *loop) receive(message cluster.Message, now time.Time) {
 	l.peer.Receive(message, now)
 }
 
+// local reports whether a binding is one of this node.
+func (l *loop) local(b *detector.Binding) bool { return b.Holder.ID.Node == l.table.Host.Node }
+
 // act carries out the actions of the peer.
 func (l *loop) act() {
 	for a := l.peer.Next(time.Now()); a != nil; a = l.peer.Next(time.Now()) {

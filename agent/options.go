@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/report"
@@ -40,6 +41,8 @@ type Options struct {
 	CRISocket string
 	// CNIConfDir is the folder of the node in which CNI's networks are configured, by default [books.ConfDir]; [Off] for none.
 	CNIConfDir string
+	// UnheldAfter is how long nobody must hold a reservation before that is a finding, by default [audit.DefaultGrace].
+	UnheldAfter time.Duration
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz, by default
 	// [metrics.DefaultListen]; [Off] for none.
 	MetricsListen string
@@ -72,6 +75,10 @@ func (o Options) complete() (Options, error) {
 	o.MinOverlap = cmp.Or(o.MinOverlap, DefaultMinOverlap)
 	if o.MinOverlap < 0 || o.MinOverlap > time.Minute {
 		return o, fmt.Errorf("min overlap %s: must be more than 0 and at most 1m", o.MinOverlap)
+	}
+	o.UnheldAfter = cmp.Or(o.UnheldAfter, audit.DefaultGrace)
+	if o.UnheldAfter < time.Second || o.UnheldAfter > 24*time.Hour {
+		return o, fmt.Errorf("unheld after %s: must be 1s to 24h", o.UnheldAfter)
 	}
 	o.APISocket = cmp.Or(o.APISocket, api.DefaultSocket)
 	o.StateDir = cmp.Or(o.StateDir, state.DefaultDir)

@@ -59,6 +59,8 @@ type fakeNode struct {
 
 	mu       sync.Mutex
 	received []received
+	// From cutFrom to cutUntil nobody answered.
+	cutFrom, cutUntil time.Time
 	// probe answers probe requests, document queries; nil leaves them without a reply.
 	probe    func(cluster.ProbeRequest) cluster.ProbeReply
 	document func(cluster.Query) cluster.Document
@@ -455,4 +457,11 @@ func (n *fakeNode) othersOf(key detector.Key) (list []string) {
 
 func (n *fakeNode) knows(key detector.Key, others ...string) func() bool {
 	return func() bool { return slices.Equal(n.othersOf(key), others) }
+}
+
+// Cut implements [Network].
+func (n fakePort) Cut() (from, until time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cutFrom, n.cutUntil
 }

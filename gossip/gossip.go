@@ -47,6 +47,8 @@ type Network interface {
 	Request(ctx context.Context, to wire.MemberID, request []byte, reading chan struct{}) ([]byte, error)
 	Rejoin()
 	Status() cluster.Status
+	// Cut is when nobody answered this node for a minute or more the last time; zero if that never was.
+	Cut() (from, until time.Time)
 }
 
 // Options are the identity of this member and how it reaches other members.

@@ -65,7 +65,7 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 				return
 			}
 			if room -= size; room < 0 {
-				d = cluster.Document{Omitted: d.Omitted + len(d.Bindings) + len(d.Conflicts) + len(d.Stories) + len(d.NextHops)}
+				d = cluster.Document{Omitted: d.Omitted + len(d.Bindings) + len(d.Conflicts) + len(d.Stories) + len(d.NextHops) + len(d.Findings)}
 			}
 			answer(cluster.Answer{Member: m, Document: d})
 		})
@@ -112,7 +112,7 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 	var q wire.Query
 	unknown, err := wire.Unmarshal(request, &q)
 	g.count.field(unknown)
-	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryStories || q.Kind == cluster.QueryStories && !q.IP.IsValid() {
+	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryFindings || q.Kind == cluster.QueryStories && !q.IP.IsValid() {
 		g.count.drop(dropMalformed)
 		return nil
 	}

@@ -32,10 +32,14 @@ func compareMembers(a, b cluster.Member) int {
 // members are those, in no order, and how many leases are not acknowledged. Call it with the state's lock.
 func (g *Gossip) members(now time.Time) (members iter.Seq[cluster.Member], late int) {
 	late, unacked, suspect := g.unacked(now)
+	from, until := g.network.Cut()
 	return func(yield func(cluster.Member) bool) {
 		for n, m := range g.roster.Members(now) {
 			if m.Unacked = unacked[n]; suspect[n] {
 				m.State = cluster.Suspect
+			}
+			if from.After(m.AwayUntil) && n.Known.Before(from) && !m.Self {
+				m.AwayFrom, m.AwayUntil = from, until
 			}
 			if !yield(m) {
 				return

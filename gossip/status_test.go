@@ -155,3 +155,23 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// A node that nobody answered may not have noticed that of each of the others; all that it knew before were away.
+func TestCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(t)
+		a := f.start("a", testBoot, 1)
+		f.start("b", testBoot, 1)
+		from := time.Now().Add(time.Hour)
+		time.Sleep(2 * time.Hour)
+		f.start("c", testBoot, 1)
+		a.mu.Lock()
+		a.cutFrom, a.cutUntil = from, time.Now()
+		a.mu.Unlock()
+		for _, m := range a.Members() {
+			if away := m.AwayFrom.Equal(from) && m.AwayUntil.Equal(time.Now()); away != (m.Name == "b") {
+				t.Errorf("%s was away from %v to %v", m.Name, m.AwayFrom, m.AwayUntil)
+			}
+		}
+	})
+}

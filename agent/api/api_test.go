@@ -64,6 +64,11 @@ func (t *table) Conflicts(_ context.Context, q api.Query) (api.Conflicts, error)
 	return document, nil
 }
 
+func (t *table) Audit(_ context.Context, q api.Query) (api.Audit, error) {
+	t.note(q)
+	return api.Audit{Node: "n1", Findings: []api.Finding{{Kind: "unreserved", IP: "10.0.0.1"}}}, nil
+}
+
 func (t *table) Explain(_ context.Context, q api.Query) (api.Explanation, error) {
 	t.note(q)
 	return api.Explanation{}, errors.New("the agent is stopping")
@@ -140,6 +145,7 @@ func TestQueriesArrive(t *testing.T) {
 		calls := map[string]func() error{
 			"bindings":  func() error { _, err := client.Bindings(t.Context(), want); return err },
 			"conflicts": func() error { _, err := client.Conflicts(t.Context(), want); return err },
+			"audit":     func() error { _, err := client.Audit(t.Context(), want); return err },
 		}
 		if want.IP.IsValid() {
 			calls["explain"] = func() error { _, err := client.Explain(t.Context(), want); return err }

@@ -51,6 +51,11 @@ func (c *Client) Explain(ctx context.Context, q Query) (Explanation, error) {
 	return get[Explanation](ctx, c, "/v1/explain", values)
 }
 
+// Audit returns where the books and the wire of this agent's node, or with q.Cluster of all nodes, say different things.
+func (c *Client) Audit(ctx context.Context, q Query) (Audit, error) {
+	return get[Audit](ctx, c, "/v1/audit", q.values())
+}
+
 // Nodes returns the agents of the cluster.
 func (c *Client) Nodes(ctx context.Context) (Nodes, error) {
 	return get[Nodes](ctx, c, "/v1/nodes", nil)

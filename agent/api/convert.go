@@ -25,10 +25,7 @@ func NewBinding(b detector.Binding) Binding {
 
 		FoundAtStart: b.FoundAtStart,
 		Gone:         b.Gone,
-	}
-	if b.Holder.Given != detector.GivenUnknown {
-		given := b.Holder.Given == detector.GivenYes
-		doc.Given = &given
+		Given:        NewGiven(b.Holder.Given),
 	}
 	if doc.Pod = NewPod(b.Holder.Pod); doc.Pod != nil {
 		doc.Pod.CreatedAt = b.Holder.CreatedAt.Round(0)
@@ -43,6 +40,14 @@ func NewPod(pod detector.Pod) *Pod {
 		return nil
 	}
 	return &Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+}
+
+// NewGiven returns what the books say, nil if they do not.
+func NewGiven(given detector.Given) *bool {
+	if given == detector.GivenUnknown {
+		return nil
+	}
+	return new(given == detector.GivenYes)
 }
 
 // String returns "namespace/name".

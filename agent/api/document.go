@@ -228,28 +228,12 @@ type Configured struct {
 // Explanation is the response to GET /v1/explain?ip=.
 type Explanation struct {
 	Node       string       `json:"node"`
+	BootID     string       `json:"boot,omitzero"` // of the node, because another one may have its name
 	IP         string       `json:"ip"`
 	Stories    []Story      `json:"stories"`
 	Configured []Configured `json:"configured,omitzero"`
-	Books      []Book       `json:"books,omitzero"` // those of this node that cover the address or have it
+	Books      []Book       `json:"books,omitzero"` // those that cover the address or have it, of all nodes that were asked
 	Coverage   `yaml:",inline"`
-}
-
-// Book is what an IPAM of this node says of an address.
-type Book struct {
-	Kind    string `json:"kind"`             // "host-local"
-	Network string `json:"network,omitzero"` // in CNI's configuration
-	Covers  bool   `json:"covers"`           // it gives out addresses of a range with this one
-	// Reservation says who has it reserved, absent for nobody.
-	Reservation *Reservation `json:"reservation,omitzero"`
-	Error       string       `json:"error,omitzero"` // why the book cannot be read
-}
-
-// Reservation is an address that is reserved for a sandbox.
-type Reservation struct {
-	Sandbox string    `json:"sandbox"`      // the first 13 characters of its id
-	Pod     *Pod      `json:"pod,omitzero"` // absent if the sandbox is none of the pods behind observed interfaces
-	Since   time.Time `json:"since,omitzero"`
 }
 
 // InterfaceStatus is one pod interface in [Status].
@@ -352,17 +336,6 @@ type RuntimeStatus struct {
 	Sandboxes int    `json:"sandboxes"`
 	// CacheError is why libcni's cache, which says which interface is a pod's primary one, cannot be read.
 	CacheError string `json:"cacheError,omitzero"`
-}
-
-// BookStatus describes what an IPAM says of one network of CNI's configuration.
-type BookStatus struct {
-	Kind    string `json:"kind"` // of the IPAM: "host-local"
-	Network string `json:"network"`
-	Store   string `json:"store"` // its path on the node
-	// Ranges are those that addresses are given out from, as "first-last"; none if they are not known.
-	Ranges   []string `json:"ranges,omitzero"`
-	Reserved int      `json:"reserved"`
-	Error    string   `json:"error,omitzero"` // why the store cannot be read
 }
 
 // NetworkStatus is a network that the configuration names.

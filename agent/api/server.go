@@ -32,6 +32,8 @@ type Backend interface {
 	Bindings(ctx context.Context, q Query) (Bindings, error)
 	// Conflicts returns the open conflicts, and with q.All the resolved ones.
 	Conflicts(ctx context.Context, q Query) (Conflicts, error)
+	// Audit returns where books and wire say different things.
+	Audit(ctx context.Context, q Query) (Audit, error)
 	// Explain returns the story of q.IP. Without a cluster q.Cluster has no effect.
 	Explain(ctx context.Context, q Query) (Explanation, error)
 	// Nodes returns the agents of the cluster, without a cluster this one.
@@ -120,6 +122,7 @@ func newHandler(backend Backend) http.Handler {
 		"/v1/bindings":  watchable(answer(backend.Bindings), h.stream(h.watchBindings)),
 		"/v1/conflicts": watchable(answer(backend.Conflicts), h.stream(h.watchConflicts)),
 		"/v1/explain":   h.explain,
+		"/v1/audit":     answer(backend.Audit),
 		"/v1/nodes":     answer(func(ctx context.Context, _ Query) (Nodes, error) { return backend.Nodes(ctx) }),
 		"/v1/status":    answer(func(ctx context.Context, _ Query) (Status, error) { return backend.Status(ctx) }),
 	}
@@ -130,7 +133,7 @@ func newHandler(backend Backend) http.Handler {
 			w.Header().Set("Allow", http.MethodGet)
 			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is supported", r.Method))
 		case document == nil:
-			fail(w, http.StatusNotFound, errors.New("no such document: use /v1/bindings, conflicts, explain, nodes or status"))
+			fail(w, http.StatusNotFound, errors.New("no such document: use /v1/audit, bindings, conflicts, explain, nodes or status"))
 		case err != nil:
 			fail(w, http.StatusBadRequest, err)
 		default:

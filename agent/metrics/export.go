@@ -108,3 +108,18 @@ func boolToFloat(b bool) float64 {
 	}
 	return 0
 }
+
+// maxRanges limits the networks with a series of their own.
+const maxRanges = 16
+
+func exportBooks(s BookStats, out *series) {
+	addByLabel(out, auditFindings, s.Findings)
+	seen := make(map[RangeLeft]bool)
+	for _, left := range s.Left {
+		key := RangeLeft{Book: left.Book, Network: escape(left.Network)}
+		if !seen[key] && len(seen) < maxRanges {
+			seen[key] = true
+			out.add(rangeLeft, left.Ratio, key.Book, key.Network)
+		}
+	}
+}

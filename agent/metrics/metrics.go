@@ -54,6 +54,7 @@ func New(sources Sources) *Metrics {
 			newSource("pods", sources.Pods, exportRuntime),
 			newSource("state", sources.State, exportStateFile),
 			newSource("config", sources.Config, exportConfig),
+			newSource("books", sources.Books, exportBooks),
 		}, func(s *source) bool { return s == nil }),
 	}
 	m.info.add(buildInfo, 1, sources.Version, runtime.Version(), runtime.GOARCH)

@@ -120,6 +120,14 @@ var (
 		"When the active configuration was read.")
 )
 
+// The books: what IPAM has reserved.
+var (
+	auditFindings = gauge("dupip_audit_findings",
+		"Addresses of which the node's books and the wire say different things, by kind: unreserved and mismatched ones will collide, unheld ones leaked.", "kind")
+	rangeLeft = gauge("dupip_ipam_range_left_ratio",
+		"Part of a network's address range that is not reserved, from 0 to 1.", "book", "network")
+)
+
 // The agent's identity, and whether scrapes are complete.
 var (
 	buildInfo = gauge("dupip_build_info",

@@ -103,6 +103,10 @@ func rich() Sources {
 		Pods:   answering(PodStats{Connected: true, Known: 21}),
 		State:  answering(StateStats{LastWrite: noon, Err: errors.New("no space left on device"), Bytes: 4096}),
 		Config: answering(ConfigStats{LoadedAt: noon}),
+		Books: answering(BookStats{
+			Findings: map[string]int{"unreserved": 2, "mismatched": 0, "unheld": 7},
+			Left:     []RangeLeft{{"host-local", "pods", 0.25}, {"host-local", "pods", 0.5}, {"host-local", "stor\x1bage", 1}},
+		}),
 	}
 }
 

@@ -24,6 +24,7 @@ type Sources struct {
 	Pods       func(context.Context) (PodStats, error)
 	State      func(context.Context) (StateStats, error)
 	Config     func(context.Context) (ConfigStats, error)
+	Books      func(context.Context) (BookStats, error)
 
 	Log *slog.Logger // for failed sources, at debug level; may be nil
 }
@@ -98,4 +99,16 @@ type StateStats struct {
 type ConfigStats struct {
 	LoadedAt time.Time // the active configuration
 	Err      error     // what is wrong with the file now
+}
+
+// BookStats describe what the books of the node say.
+type BookStats struct {
+	Findings map[string]int // by kind, with all kinds; nil if nothing was looked for
+	Left     []RangeLeft
+}
+
+// RangeLeft is which part of the range of a network is not reserved.
+type RangeLeft struct {
+	Book, Network string
+	Ratio         float64
 }

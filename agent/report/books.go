@@ -1,48 +1,138 @@
 package report
 
 import (
+	"cmp"
+	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/audit"
+	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/pods"
-	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
-// bookStatus reads what IPAM has reserved.
-func (r *Report) bookStatus() (list []api.BookStatus, problem string) {
-	if r.Books == nil {
-		return nil, ""
+// Audit implements [api.Backend].
+func (r *Report) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
+	c, err := r.collect(ctx, q, cluster.QueryFindings)
+	if err != nil {
+		return api.Audit{}, err
 	}
-	all, err := r.Books.Read()
-	for _, book := range all {
+	document := api.Audit{Node: r.Self.Name, BootID: r.Self.Boot, Findings: []api.Finding{}}
+	omitted := 0
+	for _, a := range c.answers {
+		omitted += a.Document.Omitted
+		for _, text := range a.Document.Unchecked {
+			if a.Member.NodeID() != r.Self.NodeID() {
+				text = "on node " + a.Member.Name + ", " + text
+			}
+			document.Unchecked = append(document.Unchecked, text)
+		}
+		for _, f := range a.Document.Findings {
+			document.Findings = append(document.Findings, newFinding(a.Member, f))
+		}
+	}
+	if q.Node == "" || q.Node == r.Self.Name {
+		last := r.Books.Last()
+		document.At, document.Error = last.At.Round(0), text(last.Err)
+		document.Books = bookStatus(last)
+	}
+	slices.SortStableFunc(document.Findings, func(x, y api.Finding) int {
+		return cmp.Or(cmp.Compare(slices.Index(audit.Kinds, x.Kind), slices.Index(audit.Kinds, y.Kind)), cmp.Compare(x.Node, y.Node))
+	})
+	document.Coverage = c.covered(omitted)
+	return document, nil
+}
+
+func newFinding(node cluster.Member, f cluster.Finding) api.Finding {
+	return api.Finding{
+		Node: node.Name, BootID: node.Boot, Kind: f.Kind, IP: f.IP.String(), Network: f.Network, Book: f.Book, Store: f.Store, Since: f.Since.Round(0),
+		Interface: f.Interface, Netns: f.Netns, Pod: api.NewPod(f.Pod), Sandbox: f.Sandbox, Given: api.NewGiven(f.Given),
+		ReservedFor: f.ReservedFor, ReservedPod: api.NewPod(f.ReservedPod),
+	}
+}
+
+// bookStatus describes the books of this node.
+func bookStatus(last audit.Result) (list []api.BookStatus) {
+	for _, book := range last.Books {
 		b := api.BookStatus{Kind: book.Book, Network: book.Network, Store: book.Store, Reserved: len(book.Reservations), Error: text(book.Err)}
 		for _, covered := range book.Ranges {
 			b.Ranges = append(b.Ranges, covered.String())
 		}
+		if left, ok := book.Left(); ok {
+			b.LeftPercent = new(100 * left)
+		}
 		list = append(list, b)
 	}
-	return list, text(err)
+	return list
 }
 
-// books returns what the books of this node say of an address. sandboxes are the pods by the short ids of their sandboxes.
-func (r *Report) books(ip netip.Addr, sandboxes map[string]detector.Pod) (list []api.Book) {
-	if r.Books == nil {
-		return nil
+// books returns what the books of this node say of an address. Call it in the goroutine that owns the parts.
+func (r *Report) books(ip netip.Addr) (list []cluster.Book) {
+	last := r.Books.Last()
+	if last.Err != nil {
+		list = append(list, cluster.Book{Kind: "host-local", Error: last.Err.Error()})
 	}
-	all, err := r.Books.Read()
-	if err != nil {
-		list = append(list, api.Book{Kind: "host-local", Error: err.Error()})
-	}
-	for _, book := range all {
-		b := api.Book{Kind: book.Book, Network: book.Network, Covers: book.Covers(ip), Error: text(book.Err)}
+	for _, book := range last.Books {
+		b := cluster.Book{Kind: book.Book, Network: book.Network, Unreserved: last.Lost(book.Store), Error: text(book.Err)}
+		for _, covered := range book.Ranges {
+			// The configuration of a network that no pod is in may be left over.
+			if covered.Contains(ip) && r.inUse(book.Network) {
+				b.First, b.Last = covered.First, covered.Last
+			}
+		}
 		found, reserved := book.Reservations[ip]
 		if reserved {
-			id := found.Sandbox[:min(len(found.Sandbox), pods.ShortID)]
-			b.Reservation = &api.Reservation{Sandbox: id, Pod: api.NewPod(sandboxes[id]), Since: found.Since}
+			b.Reserved, b.Since, b.Sandbox = true, found.Since, found.Sandbox[:min(len(found.Sandbox), pods.ShortID)]
 		}
-		if reserved || b.Covers || b.Error != "" {
+		for i := range r.Table.All() {
+			if b.Sandbox != "" && i.Pod.Sandbox.ID == b.Sandbox {
+				b.Pod = i.Pod.Pod
+			}
+		}
+		if reserved || b.First.IsValid() || b.Error != "" {
 			list = append(list, b)
 		}
 	}
 	return list
+}
+
+// inUse reports whether the primary interface of any pod is in a network of CNI's configuration.
+func (r *Report) inUse(network string) bool {
+	for i := range r.Table.All() {
+		if audit.NetworkOf(i) == network {
+			return true
+		}
+	}
+	return false
+}
+
+// newBook makes the document of what a book of a node says of an address.
+func newBook(node cluster.Member, b cluster.Book) api.Book {
+	document := api.Book{
+		Node: node.Name, BootID: node.Boot, Kind: b.Kind, Network: b.Network, Covers: b.First.IsValid(), Unreserved: b.Unreserved, Error: b.Error,
+	}
+	if b.First.IsValid() {
+		document.Range = b.First.String() + "-" + b.Last.String()
+	}
+	if b.Reserved {
+		document.Reservation = &api.Reservation{Sandbox: b.Sandbox, Pod: api.NewPod(b.Pod), Since: b.Since.Round(0)}
+	}
+	return document
+}
+
+// bookStats returns what /metrics has of the books.
+func (r *Report) bookStats(context.Context) (metrics.BookStats, error) {
+	last := r.Books.Last()
+	var stats metrics.BookStats
+	if !last.At.IsZero() && !last.Blind { // zeros would say that all is well
+		stats.Findings = last.Count()
+	}
+	for _, book := range last.Books {
+		if left, ok := book.Left(); ok {
+			stats.Left = append(stats.Left, metrics.RangeLeft{Book: book.Book, Network: book.Network, Ratio: left})
+		}
+	}
+	return stats, nil
 }

@@ -29,6 +29,9 @@ func (r *Report) Sources() metrics.Sources {
 			return metrics.PodStats{Connected: status.Connected, Known: status.Named}, nil
 		}
 	}
+	if r.Books.Enabled() {
+		sources.Books = r.bookStats
+	}
 	if !r.alone() {
 		sources.Cluster = r.clusterStats
 	}

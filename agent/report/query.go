@@ -69,10 +69,12 @@ func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, err
 		return api.Explanation{}, err
 	}
 	document := api.Explanation{
-		Node: r.Self.Name, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.covered(0),
+		Node: r.Self.Name, BootID: r.Self.Boot, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.covered(0),
 	}
-	if c.sandboxes != nil { // this node was asked, too
-		document.Books = r.books(q.IP, c.sandboxes)
+	for _, a := range c.answers {
+		for _, b := range a.Document.Books {
+			document.Books = append(document.Books, newBook(a.Member, b))
+		}
 	}
 	for _, story := range merge.Stories(c.answers, c.rules) {
 		document.Stories = append(document.Stories, c.story(story))
@@ -92,7 +94,6 @@ type collection struct {
 	advised int
 	// The rest is for stories, and of this node only.
 	present    map[detector.HolderID]detector.Holder
-	sandboxes  map[string]detector.Pod // by the short ids of sandboxes
 	configured []api.Configured
 }
 
@@ -114,7 +115,7 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 			ClusterWide: func(network string) bool { return configured.Scope(network) == config.Cluster },
 			Shared:      configured.Shared,
 		}
-		if kind != cluster.QueryBindings {
+		if kind == cluster.QueryConflicts || kind == cluster.QueryStories {
 			c.routes = r.newRoutes()
 		}
 		if local {
@@ -221,7 +222,13 @@ func (r *Report) localDocument(q cluster.Query) cluster.Document {
 		d.Conflicts = slices.DeleteFunc(r.Detector.Conflicts(q.All), func(c detector.Conflict) bool { return other(c.Key) })
 	case cluster.QueryStories:
 		if q.IP.IsValid() {
-			d.Stories = r.Detector.Explain(q.IP)
+			d.Stories, d.Books = r.Detector.Explain(q.IP), r.books(q.IP)
+		}
+	case cluster.QueryFindings:
+		last := r.Books.Last()
+		d.Findings = slices.DeleteFunc(slices.Clone(last.Findings), func(f cluster.Finding) bool { return q.IP.IsValid() && f.IP != q.IP })
+		if d.Omitted, d.Unchecked = last.Omitted, last.Unchecked; last.At.IsZero() {
+			d.Unchecked = []string{"everything: the books are not read, because the agent has just started, or with --cni-conf-dir off"}
 		}
 	}
 	return d
@@ -231,9 +238,7 @@ var devices = map[netns.Where]string{netns.OnPeer: "peer", netns.OnLoopback: "lo
 
 // addLocalDetails adds the names of this node's holders, and where the address is configured.
 func (r *Report) addLocalDetails(c *collection, ip netip.Addr) {
-	c.sandboxes = make(map[string]detector.Pod)
 	for i := range r.Table.All() {
-		c.sandboxes[i.Pod.Sandbox.ID] = i.Pod.Pod
 		c.present[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.NetnsName(), Pod: i.Pod.Pod}
 	}
 	for _, a := range r.Table.Lists(ip) {

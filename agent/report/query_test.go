@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
@@ -64,6 +65,7 @@ func newReport(t *testing.T, o *fakeCluster) *Report {
 	opts := Options{
 		Log: slog.New(slog.DiscardHandler), Self: self, Detector: d, Table: table,
 		Prober: probe.New(probe.Options{}), Peer: peer.New(peer.Options{Node: self.NodeID(), Detector: d}),
+		Books: audit.New(audit.Options{}),
 		Do: func(_ context.Context, f func()) error {
 			f()
 			return nil

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
@@ -64,7 +64,7 @@ type Options struct {
 	Pods    *pods.Resolver
 	Store   *state.Store
 	Config  *config.Watcher
-	Books   *books.HostLocal // nil for none
+	Books   *audit.Audit
 }
 
 // Report makes documents. It implements [api.Backend] and is safe for concurrent use, except the

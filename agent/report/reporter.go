@@ -49,6 +49,12 @@ func (r *Report) summary() cluster.Summary {
 	for _, c := range r.Detector.Conflicts(false) {
 		s.Findings["conflict "+c.State.String()]++
 	}
+	last := r.Books.Last()
+	for kind, n := range last.Count() {
+		if n > 0 {
+			s.Findings[kind+" address"] = n
+		}
+	}
 	if _, n := r.Table.Lost(0); n > 0 {
 		s.Findings["dad failed address"] = n
 	}

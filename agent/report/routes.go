@@ -69,7 +69,7 @@ func (s *routes) addMembers(members []cluster.Member) {
 		}
 		s.addresses[m.NodeID()] = at.Addr().Unmap()
 		if !m.AwayFrom.IsZero() {
-			s.away[m.NodeID()] = advice.Away{From: m.AwayFrom, Until: m.Since}
+			s.away[m.NodeID()] = advice.Away{From: m.AwayFrom, Until: m.AwayUntil}
 		}
 		if m.NodeID() != s.self {
 			s.nodes[at.Addr().Unmap()] = m.NodeID()

@@ -42,7 +42,8 @@ func (r *Report) Status(ctx context.Context) (api.Status, error) {
 		Socket: runtime.Socket, Name: runtime.Runtime, Version: runtime.Version,
 		Connected: runtime.Connected, Error: runtime.LastError, Sandboxes: runtime.Sandboxes, CacheError: runtime.CacheError,
 	}
-	document.Books, document.BooksError = r.bookStatus()
+	last := r.Books.Last()
+	document.Books, document.BooksError = bookStatus(last), text(last.Err)
 	err = r.Do(ctx, func() { r.addParts(&document) })
 	slices.SortFunc(document.Interfaces, func(x, y api.InterfaceStatus) int {
 		return cmp.Compare(x.Ifindex, y.Ifindex)

@@ -121,6 +121,7 @@ const (
 	QueryBindings QueryKind = iota + 1
 	QueryConflicts
 	QueryStories
+	QueryFindings
 )
 
 // Query requests a [Document] of a member.
@@ -145,6 +146,50 @@ type Document struct {
 	NextHops []NextHop `cbor:"4,keyasint,omitempty"`
 	// Omitted counts what did not fit.
 	Omitted int `cbor:"5,keyasint,omitempty"`
+	// Findings are those of the node's books.
+	Findings []Finding `cbor:"6,keyasint,omitempty"`
+	// Unchecked says which findings the node did not look for, and why.
+	Unchecked []string `cbor:"8,keyasint,omitempty"`
+	// Books are what the node's books say of the address of its stories.
+	Books []Book `cbor:"7,keyasint,omitempty"`
+}
+
+// Finding is an address of which a book of a node and the wire say different things.
+type Finding struct {
+	Kind string     `cbor:"1,keyasint,omitzero"` // see agent/audit
+	IP   netip.Addr `cbor:"2,keyasint,omitzero"`
+	// Book is its kind, Network its name in CNI's configuration, Store its path on the node.
+	Book    string    `cbor:"3,keyasint,omitzero"`
+	Network string    `cbor:"4,keyasint,omitzero"`
+	Store   string    `cbor:"5,keyasint,omitzero"`
+	Since   time.Time `cbor:"6,keyasint,omitzero"` // when it was found
+	// The holder: its interface, netns, pod and sandbox, in full if the book has it. They are empty if there is none.
+	Interface string         `cbor:"7,keyasint,omitzero"`
+	Netns     string         `cbor:"8,keyasint,omitzero"`
+	Pod       detector.Pod   `cbor:"9,keyasint,omitzero"`
+	Sandbox   string         `cbor:"10,keyasint,omitzero"`
+	Given     detector.Given `cbor:"11,keyasint,omitzero"`
+	// ReservedFor is the sandbox that has the reservation, ReservedPod its pod if that is known.
+	ReservedFor string       `cbor:"12,keyasint,omitzero"`
+	ReservedPod detector.Pod `cbor:"13,keyasint,omitzero"`
+}
+
+// Book is what a book of a node says of an address.
+type Book struct {
+	Kind    string `cbor:"1,keyasint,omitzero"`
+	Network string `cbor:"2,keyasint,omitzero"` // in CNI's configuration
+	// First and Last are the range that the address is given out from, invalid if there is none.
+	First netip.Addr `cbor:"3,keyasint,omitzero"`
+	Last  netip.Addr `cbor:"4,keyasint,omitzero"`
+	// Reserved: the address is reserved, since Since, for the sandbox with an id that begins so, and for its pod if that runs.
+	Reserved bool         `cbor:"5,keyasint,omitzero"`
+	Since    time.Time    `cbor:"6,keyasint,omitzero"`
+	Sandbox  string       `cbor:"7,keyasint,omitzero"`
+	Pod      detector.Pod `cbor:"8,keyasint,omitzero"`
+	// Unreserved counts the addresses that pods of the node have and that the book does not have reserved for them.
+	Unreserved int `cbor:"9,keyasint,omitzero"`
+	// Error is why the book cannot be read.
+	Error string `cbor:"10,keyasint,omitzero"`
 }
 
 // NextHopKind is where packets to an address go.
@@ -231,8 +276,9 @@ type Member struct {
 	State State
 	// Since is when it took that state, LastReceived when a message came from it last.
 	Since, LastReceived time.Time
-	// AwayFrom is since when it was lost before it came back at Since; zero if it was not, or for less than a minute.
-	AwayFrom time.Time
+	// From AwayFrom to AwayUntil it, or this node, was cut off for the last time; zero if that never was, or for less than a
+	// minute.
+	AwayFrom, AwayUntil time.Time
 	// Unacked counts the leases that it has not acknowledged as their keeper.
 	Unacked int
 	// Namesake: another member of the same node name is alive, too. That is a finding of its own.

@@ -76,7 +76,7 @@ func (h *hooks) changed(node *memberlist.Node) {
 	was, there := h.present[p.ID]
 	h.present[p.ID] = p
 	if len(h.present) == 1 && !there {
-		h.answered = time.Now() // from now on somebody can
+		h.hasAnswered(time.Now()) // from now on somebody can
 	}
 	h.mu.Unlock()
 	switch {
@@ -104,7 +104,15 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 func (h *hooks) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.answered = time.Now()
+	h.hasAnswered(time.Now())
+}
+
+// hasAnswered notes that a member answers. Call it with the lock.
+func (h *hooks) hasAnswered(now time.Time) {
+	if !h.answered.IsZero() && now.Sub(h.answered) >= cutAfter {
+		h.cutFrom, h.cutUntil = h.answered, now
+	}
+	h.answered = now
 }
 
 // Receive implements [transport.Handler].

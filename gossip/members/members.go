@@ -107,6 +107,8 @@ type Members struct {
 	mu       sync.Mutex
 	present  map[wire.MemberID]presence
 	answered time.Time // when a member, whoever it is, answered last by UDP
+	// From cutFrom to cutUntil nobody answered, see Cut.
+	cutFrom, cutUntil time.Time
 }
 
 // presence is a member that memberlist considers there.

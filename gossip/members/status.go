@@ -47,6 +47,17 @@ func (j *joins) problems(others int) (all []string) {
 	return all
 }
 
+// cutAfter is how long nobody must have answered for the node to have been cut off: others may have given it up.
+const cutAfter = time.Minute
+
+// Cut is when nobody answered this node for a minute or more the last time; zero if that never was. Such a node notices of one
+// other after another that it does not answer, which takes hours for thousands.
+func (m *Members) Cut() (from, until time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cutFrom, m.cutUntil
+}
+
 // blockedFor is how long no ping may be answered: memberlist sends one each second, and five in a row do
 // not fail by loss alone.
 const blockedFor = 5*time.Second + 500*time.Millisecond

@@ -40,7 +40,9 @@ var ErrFull = errors.New("too many nodes")
 type Node struct {
 	ID   string // the NodeID
 	Seed rank.Seed
-	*Run // the present one of its agent, or the last. State is Alive, Dead or Left.
+	// Known is when it joined for the first time, as far as this node remembers.
+	Known time.Time
+	*Run  // the present one of its agent, or the last. State is Alive, Dead or Left.
 
 	runs []*Run // those that are there, in the order of their epochs
 }
@@ -174,7 +176,7 @@ func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Chan
 		if r.nodes >= maxNodes {
 			return nil, ErrFull
 		}
-		n = &Node{ID: m.NodeID(), Seed: rank.SeedOf(m.Name, m.Boot), Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
+		n = &Node{ID: m.NodeID(), Seed: rank.SeedOf(m.Name, m.Boot), Known: now, Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
 		r.byName[m.Name] = append(r.byName[m.Name], n)
 		r.nodes++
 	}
@@ -246,7 +248,7 @@ func (r *Roster) settle(n *Node, gone cluster.State, now time.Time) (changes []C
 		}
 	}
 	if change.Kind == Came && !n.Since.IsZero() && now.Sub(n.Since) >= awayAfter {
-		latest.AwayFrom = n.Since
+		latest.AwayFrom, latest.AwayUntil = n.Since, now
 	}
 	n.Run, latest.State = latest, cluster.Alive
 	return append(changes, change)

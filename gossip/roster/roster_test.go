@@ -343,7 +343,7 @@ func TestAway(t *testing.T) {
 		l.leave(m, "went n/b")
 		l.now = l.now.Add(gone)
 		n = l.join(m, "again n/b")
-		if away := n.AwayFrom.Equal(start.Add(time.Hour)); away != want || !n.Since.Equal(l.now) {
+		if away := n.AwayFrom.Equal(start.Add(time.Hour)); away != want || !n.Since.Equal(l.now) || n.AwayUntil.Equal(l.now) != want {
 			t.Errorf("gone for %v: away from %v, back at %v", gone, n.AwayFrom, n.Since)
 		}
 	}

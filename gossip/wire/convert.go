@@ -2,6 +2,7 @@ package wire
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -233,10 +234,36 @@ func (c converter) nextHop(h *cluster.NextHop) bool {
 		(h.Kind != cluster.NextHopHolder || ValidHolder(h.Holder))
 }
 
+func (c converter) finding(f *cluster.Finding) bool {
+	c.past(&f.Since)
+	for _, text := range []*string{
+		&f.Kind, &f.Book, &f.Network, &f.Store, &f.Interface, &f.Netns, &f.Sandbox, &f.ReservedFor,
+		&f.Pod.Namespace, &f.Pod.Name, &f.Pod.UID, &f.ReservedPod.Namespace, &f.ReservedPod.Name, &f.ReservedPod.UID,
+	} {
+		*text = Clean(*text, c.text)
+	}
+	if f.Given > detector.GivenNo {
+		f.Given = detector.GivenUnknown
+	}
+	return validIP(f.IP)
+}
+
+func (c converter) book(b *cluster.Book) bool {
+	c.past(&b.Since)
+	for _, text := range []*string{&b.Kind, &b.Network, &b.Sandbox, &b.Pod.Namespace, &b.Pod.Name, &b.Pod.UID} {
+		*text = Clean(*text, c.text)
+	}
+	b.Error, b.Unreserved = Clean(b.Error, maxSentence), max(b.Unreserved, 0)
+	return validIP(b.First) == validIP(b.Last) && b.First.IsValid() == validIP(b.First) && b.Last.IsValid() == validIP(b.Last)
+}
+
+func validIP(ip netip.Addr) bool {
+	return ip.IsValid() && !ip.IsUnspecified() && !ip.Is4In6() && ip.Zone() == ""
+}
+
 // ValidKey reports whether other agents accept a key.
 func ValidKey(k detector.Key) bool {
-	return k.Network != "" && len(k.Network) <= maxNetwork && !strings.ContainsFunc(k.Network, unprintable) &&
-		k.IP.IsValid() && !k.IP.IsUnspecified() && !k.IP.Is4In6() && k.IP.Zone() == ""
+	return k.Network != "" && len(k.Network) <= maxNetwork && !strings.ContainsFunc(k.Network, unprintable) && validIP(k.IP)
 }
 
 // ValidHolder reports whether other agents accept a holder: it is a netns or, where that is not seen, an interface.

@@ -14,9 +14,13 @@ import (
 func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) []byte {
 	c := sending(node, now)
 	d.Bindings, d.Conflicts, d.Stories, d.NextHops = slices.Clone(d.Bindings), slices.Clone(d.Conflicts), slices.Clone(d.Stories), slices.Clone(d.NextHops)
+	d.Findings, d.Books = slices.Clone(d.Findings), slices.Clone(d.Books)
+	d.Unchecked = sentences(d.Unchecked)
 	keep(&d.Bindings, c.listed)
-	d.Omitted += keep(&d.Conflicts, c.conflict) + keep(&d.Stories, c.story) + keep(&d.NextHops, c.nextHop)
-	d.Omitted += cut(&d.Bindings, maxElements) + cut(&d.Conflicts, maxElements) + cut(&d.Stories, maxElements)
+	d.Omitted += keep(&d.Conflicts, c.conflict) + keep(&d.Stories, c.story) + keep(&d.NextHops, c.nextHop) + keep(&d.Findings, c.finding)
+	keep(&d.Books, c.book)
+	d.Omitted += cut(&d.Bindings, maxElements) + cut(&d.Conflicts, maxElements) + cut(&d.Stories, maxElements) +
+		cut(&d.NextHops, maxElements) + cut(&d.Findings, maxElements) + cut(&d.Books, maxElements)
 	for {
 		b := Marshal(d)
 		if len(b) <= limit {
@@ -24,8 +28,17 @@ func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) 
 		}
 		share := func(n int) int { return n * limit / len(b) }
 		d.Omitted += cut(&d.Bindings, share(len(d.Bindings))) + cut(&d.NextHops, share(len(d.NextHops))) +
-			cut(&d.Conflicts, share(len(d.Conflicts))) + cut(&d.Stories, share(len(d.Stories)))
+			cut(&d.Conflicts, share(len(d.Conflicts))) + cut(&d.Stories, share(len(d.Stories))) +
+			cut(&d.Findings, share(len(d.Findings))) + cut(&d.Books, share(len(d.Books)))
 	}
+}
+
+// sentences returns the first few of them, without what nobody should see in a terminal.
+func sentences(list []string) (clean []string) {
+	for _, s := range list[:min(len(list), maxOthers)] {
+		clean = append(clean, Clean(s, maxSentence))
+	}
+	return clean
 }
 
 // cut leaves at most n elements in a list, and returns the number of the others.
@@ -45,14 +58,19 @@ func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document
 		Stories   []cbor.RawMessage `cbor:"3,keyasint"`
 		NextHops  []cbor.RawMessage `cbor:"4,keyasint"`
 		Omitted   int               `cbor:"5,keyasint"`
+		Findings  []cbor.RawMessage `cbor:"6,keyasint"`
+		Unchecked []string          `cbor:"8,keyasint"`
+		Books     []cbor.RawMessage `cbor:"7,keyasint"`
 	}
 	if unknown, err = Unmarshal(b, &raw); err != nil {
 		return d, unknown, err
 	}
 	c := receiving(node, now)
+	d.Unchecked = sentences(raw.Unchecked)
 	d.Omitted = min(max(raw.Omitted, 0), maxElements) + read(&unknown, &d.Bindings, raw.Bindings, c.listed) +
 		read(&unknown, &d.Conflicts, raw.Conflicts, c.conflict) + read(&unknown, &d.Stories, raw.Stories, c.story) +
-		read(&unknown, &d.NextHops, raw.NextHops, c.nextHop)
+		read(&unknown, &d.NextHops, raw.NextHops, c.nextHop) + read(&unknown, &d.Findings, raw.Findings, c.finding) +
+		read(&unknown, &d.Books, raw.Books, c.book)
 	return d, unknown, nil
 }
 

@@ -228,7 +228,7 @@ func TestDocumentRefused(t *testing.T) {
 }
 
 func FuzzUnmarshalDocument(f *testing.F) {
-	for _, d := range []cluster.Document{{}, sampleDocument(), {Omitted: 3}} {
+	for _, d := range []cluster.Document{{}, sampleDocument(), sampleFindings(), {Omitted: 3}} {
 		f.Add(MarshalDocument(d, ourNode, 1<<20, noon))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

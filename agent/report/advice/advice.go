@@ -204,11 +204,12 @@ func replaced(holders []detector.Binding) map[int]bool {
 	return found
 }
 
-// supersedes reports whether the later one of two holders has replaced the other. Two nodes may both
-// run one pod, and if a UID is unknown it may be the same on both.
-func supersedes(a, b detector.Binding) bool {
-	x, y := a.Holder.Pod.UID, b.Holder.Pod.UID
-	return sameName(a, b) && (a.Holder.ID.Node == b.Holder.ID.Node || x != "" && y != "" && x != y)
+// supersedes reports whether the later one of two holders has replaced the other. Two nodes may both run one pod, and if a UID
+// is unknown it may be the same on both. What another node says of its pod does not make this one left over if its own node
+// has given it the address.
+func supersedes(later, b detector.Binding) bool {
+	x, y := later.Holder.Pod.UID, b.Holder.Pod.UID
+	return sameName(later, b) && (later.Holder.ID.Node == b.Holder.ID.Node || x != "" && y != "" && x != y && !isGiven(b))
 }
 
 // samePod reports whether two nodes run one pod. The API server gives a pod to one node, so one of the

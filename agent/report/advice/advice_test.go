@@ -245,6 +245,7 @@ func TestAway(t *testing.T) {
 	}{
 		{"the elder's node", map[string]Away{"n1/b": {at(300), at(900)}}, "unknown: away"},
 		{"as the elder's node has it", map[string]Away{"n2/b": {at(300), at(900)}}, "unknown: away"},
+		{"before it was noticed", map[string]Away{"n1/b": {at(630), at(900)}}, "unknown: away"},
 		{"before", map[string]Away{"n1/b": {at(100), at(500)}}, "1 is newer than 0 by created 600s"},
 		{"afterwards", map[string]Away{"n1/b": {at(700), at(900)}}, "1 is newer than 0 by created 600s"},
 		{"another node", map[string]Away{"n3/b": {at(300), at(900)}}, "1 is newer than 0 by created 600s"},
@@ -329,11 +330,14 @@ func TestOnePodOnTwoNodes(t *testing.T) {
 	later.Holder.Pod.UID = "v"
 	ageless := b
 	ageless.Holder.CreatedAt = time.Time{}
+	given := a
+	given.Holder.Given = detector.GivenYes
 	for _, test := range []struct {
 		name    string
 		holders []detector.Binding
 		want    string
 	}{
+		{"another UID, as another node says, of a pod that its own node gave the address", []detector.Binding{given, later}, "1 is newer than 0 by created 12s\n1, newer, ip link set dev vethshopweb-0 down, n2\n0, ip link set dev vethshopweb-0 down, n1"},
 		{"a clone", []detector.Binding{a, b}, withheld},
 		{"the other way round", []detector.Binding{b, a}, withheld},
 		{"of which the age is not known", []detector.Binding{a, ageless}, withheld},

@@ -46,6 +46,9 @@ func newest(holders []detector.Binding) *api.Advice {
 	return made
 }
 
+// noticedWithin is how long after a node was lost memberlist takes it for dead.
+const noticedWithin = time.Minute
+
 // Away is when a node was lost, and came back.
 type Away struct{ From, Until time.Time }
 
@@ -65,7 +68,7 @@ func meetAgain(a *api.Advice, holders []detector.Binding, names map[string]strin
 			continue
 		}
 		for _, node := range []string{b.Holder.ID.Node, newest.Holder.ID.Node} {
-			if lost, ok := away[node]; ok && came.After(lost.From) && came.Before(lost.Until) {
+			if lost, ok := away[node]; ok && came.After(lost.From.Add(-noticedWithin)) && came.Before(lost.Until) {
 				a.Away = &api.Away{
 					Elder: n, Newer: *a.Newer, Nodes: []string{names[b.Holder.ID.Node], names[newest.Holder.ID.Node]},
 					From: lost.From.Round(0), Until: lost.Until.Round(0),

@@ -1,0 +1,75 @@
+package api
+
+import "time"
+
+// Book is what an IPAM of a node says of an address.
+type Book struct {
+	Node    string `json:"node"`
+	BootID  string `json:"boot,omitzero"`
+	Kind    string `json:"kind"`             // "host-local"
+	Network string `json:"network,omitzero"` // in CNI's configuration
+	Covers  bool   `json:"covers"`           // it gives out addresses of a range with this one, Range
+	Range   string `json:"range,omitzero"`   // "first-last"
+	// Reservation says who has it reserved, absent for nobody.
+	Reservation *Reservation `json:"reservation,omitzero"`
+	// Unreserved counts all addresses that pods of this node have and that the book does not have reserved for them.
+	Unreserved int    `json:"unreserved,omitzero"`
+	Error      string `json:"error,omitzero"` // why the book cannot be read
+}
+
+// Audit is the response to GET /v1/audit: where the books and the wire say different things.
+type Audit struct {
+	Node     string    `json:"node"`
+	BootID   string    `json:"boot,omitzero"` // the node's boot id
+	At       time.Time `json:"at,omitzero"`   // when this node's books were read
+	Findings []Finding `json:"findings"`
+	// Books are those of this node. Unchecked says what was not looked for, and why; Error why CNI's configuration cannot be
+	// read, or not all of it.
+	Books     []BookStatus     `json:"books,omitzero"`
+	Unchecked []string         `json:"unchecked,omitzero"`
+	Error     string           `json:"error,omitzero"`
+	Coverage  `yaml:",inline"` // its fields are fields of this document, in JSON and YAML
+}
+
+// Finding is an address of which a book of a node and the wire say different things.
+type Finding struct {
+	Node   string `json:"node"`
+	BootID string `json:"boot,omitzero"` // the node's boot id
+	// Kind is "unreserved" (a pod has the address, nobody has it reserved: it will be given out again), "mismatched" (it is
+	// reserved for another pod that runs) or "unheld" (it is reserved for a sandbox that does not exist any more).
+	Kind    string    `json:"kind"`
+	IP      string    `json:"ip"`
+	Network string    `json:"network"` // in CNI's configuration
+	Book    string    `json:"book"`    // its kind: "host-local"
+	Store   string    `json:"store"`   // its path on the node
+	Since   time.Time `json:"since"`
+	// The pod that has the address. If the finding is "unheld" there mostly is none, and Sandbox is absent.
+	Interface string `json:"interface,omitzero"`
+	Netns     string `json:"netns,omitzero"`
+	Pod       *Pod   `json:"pod,omitzero"`
+	Sandbox   string `json:"sandbox,omitzero"` // the whole id
+	Given     *bool  `json:"given,omitzero"`   // as in Binding
+	// ReservedFor is the id of the sandbox that has the reservation; ReservedPod is its pod, if that runs.
+	ReservedFor string `json:"reservedFor,omitzero"`
+	ReservedPod *Pod   `json:"reservedPod,omitzero"`
+}
+
+// Reservation is an address that is reserved for a sandbox.
+type Reservation struct {
+	Sandbox string    `json:"sandbox"`      // the first 13 characters of its id
+	Pod     *Pod      `json:"pod,omitzero"` // absent if the sandbox is none of the pods behind observed interfaces
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// BookStatus describes what an IPAM says of one network of CNI's configuration.
+type BookStatus struct {
+	Kind    string `json:"kind"` // of the IPAM: "host-local"
+	Network string `json:"network"`
+	Store   string `json:"store"` // its path on the node
+	// Ranges are those that addresses are given out from, as "first-last"; none if they are not known.
+	Ranges   []string `json:"ranges,omitzero"`
+	Reserved int      `json:"reserved"`
+	// LeftPercent is how much of the ranges is not reserved, absent if they are not known.
+	LeftPercent *float64 `json:"leftPercent,omitzero"`
+	Error       string   `json:"error,omitzero"` // why the store cannot be read
+}
