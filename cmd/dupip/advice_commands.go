@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 const (
@@ -28,7 +29,7 @@ func on(removals []api.Removal) string {
 // loginNode is the node that a command is for. If another node has its name, the address is added,
 // because nobody can log in to a boot id.
 func loginNode(r api.Removal) string {
-	if name, ok := strings.CutSuffix(r.On, ")"); ok && r.Address != "" && withoutBoot(r.On) != r.On {
+	if name, ok := strings.CutSuffix(r.On, ")"); ok && r.Address != "" && cli.WithoutBoot(r.On) != r.On {
 		return name + ", " + r.Address + ")"
 	}
 	return r.On
@@ -40,12 +41,20 @@ func printCommands(out io.Writer, c api.Conflict, removals []api.Removal) {
 	const most = 8
 	together := on(removals) != ""
 	for _, r := range removals[:min(len(removals), most)] {
+		head := ""
+		if cli.EachMayBeWrong(c) && r.Command != "" {
+			head = cli.Consequence(c, r)
+		}
 		switch {
 		case r.Command == "":
-			wrapped(out, 6, fmt.Sprintf("    No command: %s has no name that is fit for one.", labels(c)[r.Holder]))
+			wrapped(out, 6, fmt.Sprintf("    No command: %s has no name that is fit for one.", cli.Labels(c)[r.Holder]))
 			continue
-		case r.On != "" && !together:
+		case r.On != "" && !together && head == "":
 			fmt.Fprintln(out, clip("  on node "+loginNode(r)+":", screen))
+		case r.On != "" && !together:
+			wrapped(out, 4, "  on node "+clip(loginNode(r), longNode)+", "+head+":")
+		case head != "":
+			wrapped(out, 4, "  "+head+":")
 		case !together && len(removals) > 1 && slices.ContainsFunc(removals, func(r api.Removal) bool { return r.On != "" }):
 			fmt.Fprintln(out, "  anywhere:")
 		}
@@ -76,7 +85,7 @@ func printFlushes(out io.Writer, c api.Conflict, removals []api.Removal) {
 			}
 			begin := "Then,"
 			if choice {
-				begin = "If it was " + labels(c)[r.Holder] + ", then,"
+				begin = "If it was " + cli.Labels(c)[r.Holder] + ", then,"
 			}
 			wrapped(out, 2, fmt.Sprintf("  %s on node %s, which like the pods there goes on sending to the removed one for a while:", begin, clip(f.On, longNode)))
 			printCommand(out, "    ", f.Command)

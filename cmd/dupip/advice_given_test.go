@@ -36,10 +36,12 @@ func TestAdviceByBooks(t *testing.T) {
 			c.Advice.GivenByNodes = true
 		}, `
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
-  All were given the address: shop/web-0 according to n1 and shop/web-1
-  according to n2. The one that is removed comes back with another one. Remove
-  one of them:
+  Each was given the address by its own node. Remove one of them:
+  to end shop/web-1 (given the address according to n2); a successor gets
+    another address:
     kubectl -n shop delete pod web-1
+  to end shop/web-0 (given the address according to n1); a successor gets
+    another address:
     kubectl -n shop delete pod web-0
 IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
@@ -52,7 +54,10 @@ IPAM may give an address out again while its other holder has it: replace that
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
   It was given the address by its node; who was given it of the others is not
   known. Remove one of them:
+  to end shop/web-1 (given the address according to n2); a successor gets
+    another address:
     kubectl -n shop delete pod web-1
+  to end shop/web-0; a successor gets another address:
     kubectl -n shop delete pod web-0
 IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
@@ -107,6 +112,7 @@ IPAM may give an address out again while its other holder has it: replace that
 				c := twoPods("10.0.0.1")
 				test.change(&c)
 				printed(t, func(out io.Writer) { printAdvice(out, only(c)) }, "\n\nWhat to do:"+test.want)
+				noticesSwap(t, c)
 			})
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 // If nothing should be removed now, the advice says why, and what to wait for or to do instead.
@@ -58,7 +59,7 @@ What to do:
 // An unknown reason of another version is not reported as an unreachable node.
 func TestHeldForAnotherReason(t *testing.T) {
 	c := api.Conflict{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}, Advice: &api.Advice{Unknown: "of tomorrow"}}
-	if got, want := heldReason(c), "Nothing is to be removed now."; got != want {
+	if got, want := cli.HeldReason(c), "Nothing is to be removed now."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

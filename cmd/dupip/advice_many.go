@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 // printSummary prints a line for each command, up to maxCommands, and counts the other conflicts.
@@ -16,7 +17,7 @@ func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 	var held []api.Conflict
 	unknown := 0
 	for _, c := range conflicts {
-		if isHeld(c) {
+		if cli.IsHeld(c) {
 			held = append(held, c)
 			continue
 		}
@@ -24,7 +25,7 @@ func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 		l := commandLine{on: on([]api.Removal{r}), command: r.Command}
 		n := slices.IndexFunc(lines, func(o commandLine) bool { return o.on == l.on && o.command == l.command })
 		switch {
-		case r.Because == "" || isChoice(c):
+		case r.Because == "" || cli.IsChoice(c):
 			unknown++
 			continue
 		case r.Command == "" || n < 0 && len(lines) == maxCommands:
@@ -33,7 +34,7 @@ func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 		case n < 0:
 			n, lines = len(lines), append(lines, l)
 		}
-		lines[n].addresses = append(lines[n].addresses, inNetwork(c.IP, c.Network))
+		lines[n].addresses = append(lines[n].addresses, cli.InNetwork(c.IP, c.Network))
 		flushed = append(flushed, r.Then...)
 	}
 	printCommandLines(out, lines)
@@ -41,10 +42,10 @@ func printSummary(out io.Writer, conflicts []api.Conflict, more int) {
 	more += printHeld(out, held)
 	var rest []string
 	if more > 0 {
-		rest = append(rest, addresses(more)+" more")
+		rest = append(rest, cli.Addresses(more)+" more")
 	}
 	if unknown > 0 {
-		rest = append(rest, addresses(unknown)+" of which it is not known which holder is right")
+		rest = append(rest, cli.Addresses(unknown)+" of which it is not known which holder is right")
 	}
 	if len(rest) > 0 {
 		wrapped(out, 2, "\"dupip explain IP\" for "+strings.Join(rest, " and for ")+".")
@@ -63,15 +64,15 @@ func printCommandLines(out io.Writer, lines []commandLine) {
 	}
 	width := 0
 	for _, l := range lines {
-		width = max(width, len(list(l.addresses)))
+		width = max(width, len(cli.List(l.addresses)))
 	}
 	for _, l := range lines {
-		head := fmt.Sprintf("  %-*s  ", width, list(l.addresses))
+		head := fmt.Sprintf("  %-*s  ", width, cli.List(l.addresses))
 		if l.on != "" {
 			head += strings.TrimPrefix(l.on, ", ") + ": "
 		}
 		if len(head)+len(l.command) > screen {
-			wrapped(out, 4, "  "+list(l.addresses)+clip(l.on, longNode)+":")
+			wrapped(out, 4, "  "+cli.List(l.addresses)+clip(l.on, longNode)+":")
 			head = "      "
 		}
 		printCommand(out, head, l.command)
@@ -84,7 +85,7 @@ func printHeld(out io.Writer, conflicts []api.Conflict) (more int) {
 	var reasons []string
 	addresses := make(map[string][]string)
 	for _, c := range conflicts {
-		reason := heldReason(c)
+		reason := cli.HeldReason(c)
 		if addresses[reason] == nil {
 			if len(reasons) == maxCommands {
 				more++
@@ -92,10 +93,10 @@ func printHeld(out io.Writer, conflicts []api.Conflict) (more int) {
 			}
 			reasons = append(reasons, reason)
 		}
-		addresses[reason] = append(addresses[reason], inNetwork(c.IP, c.Network))
+		addresses[reason] = append(addresses[reason], cli.InNetwork(c.IP, c.Network))
 	}
 	for _, reason := range reasons {
-		wrapped(out, 2, list(addresses[reason])+": "+reason)
+		wrapped(out, 2, cli.List(addresses[reason])+": "+reason)
 	}
 	return more
 }

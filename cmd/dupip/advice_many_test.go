@@ -110,7 +110,8 @@ Then, because nodes and pods on a bridge send to the removed ones for a while:
 
 What to do:
 n1 and n2 share a range: probably one pod CIDR was given out twice, or one node
-  is a clone. Compare their .spec.podCIDR, and drain one.
+  is a clone. Compare their .spec.podCIDR, and drain one:
+    kubectl drain NODE --ignore-daemonsets --delete-emptydir-data
 10.1.0.0: shop/web-1 on n3 is the newer holder: made 59m after shop/web-0 on n1.
   Packets to it go from n1 to shop/web-0. shop/web-1 gets no traffic from n1.
   Remove the newer one:
@@ -122,7 +123,8 @@ n1 and n2 share a range: probably one pod CIDR was given out twice, or one node
 What to do:
 n1, n2 and n3 share ranges: probably one pod CIDR was given out more than once,
   or nodes were cloned. Compare their .spec.podCIDR, and drain those that have
-  another's.
+  another's:
+    kubectl drain NODE --ignore-daemonsets --delete-emptydir-data
 `)
 		clones := []api.Pair{{Nodes: []string{"n1 (boot 02345678)", "n1 (boot 12345678)"}, Addresses: 9}}
 		printed(t, func(out io.Writer) { printAdvice(out, api.Conflicts{Pairs: clones}) }, `

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,6 +36,20 @@ func twoPods(ip string) api.Conflict {
 
 // only is a list of one conflict.
 func only(c api.Conflict) api.Conflicts { return api.Conflicts{Conflicts: []api.Conflict{c}} }
+
+// noticesSwap fails the test unless the advice changes when the first two holders are exchanged: who reads it must never
+// remove the other one.
+func noticesSwap(t *testing.T, c api.Conflict) {
+	t.Helper()
+	var before, after bytes.Buffer
+	printAdvice(&before, only(c))
+	c.Holders = slices.Clone(c.Holders)
+	c.Holders[0], c.Holders[1] = c.Holders[1], c.Holders[0]
+	printAdvice(&after, only(c))
+	if before.String() == after.String() {
+		t.Errorf("the same advice with the holders exchanged: %s", before.String())
+	}
+}
 
 func TestPrintAdvice(t *testing.T) {
 	for _, test := range []struct {
@@ -183,6 +198,9 @@ func TestPrintAdvice(t *testing.T) {
 					"\n\nWhat to do:"+test.want+`IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
 `)
+				if name := test.name; name != "both have stopped" && name != "another-order" { // these treat all holders alike
+					noticesSwap(t, c)
+				}
 			})
 		})
 	}

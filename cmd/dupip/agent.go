@@ -16,6 +16,7 @@ import (
 
 	"github.com/dupip/dupip/agent"
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/state"
@@ -70,6 +71,7 @@ func newAgent() *cobra.Command {
 	flags.StringVar(&opts.StateDir, "state-dir", state.DefaultDir, "folder where conflicts are saved")
 	flags.StringVar(&opts.CRISocket, "cri-socket", "", "socket of the container runtime, for the names of pods; \"none\" for none (default: the usual paths)")
 	flags.StringVar(&opts.CNIConfDir, "cni-conf-dir", books.ConfDir, "folder of the node in which CNI's networks are configured, to find what IPAM has reserved; \"off\" for none")
+	flags.DurationVar(&opts.UnheldAfter, "unheld-after", audit.DefaultGrace, "how long no sandbox must have a reservation before it is a finding of \"dupip audit\"")
 	flags.StringVar(&opts.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz; \"off\" for none")
 	cluster.addTo(flags)
 	flags.StringVar(&level, "log-level", "info", "debug, info, warn or error")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 func newBindings(g *globals) *cobra.Command {
@@ -49,7 +50,7 @@ func newBindings(g *globals) *cobra.Command {
 
 func bindingLine(event api.BindingEvent) string {
 	b := event.Binding
-	return fmt.Sprintf("%-8s %-15s %-16s %-9s %s", event.Type, b.IP, clip(b.Interface, 15), b.Evidence, who(b))
+	return fmt.Sprintf("%-8s %-15s %-16s %-9s %s", event.Type, b.IP, clip(b.Interface, 15), b.Evidence, cli.Who(b))
 }
 
 func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
@@ -61,8 +62,8 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 	if wide {
 		for _, b := range bindings {
 			rows = append(rows, table.Row{
-				b.Network, b.IP, who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence,
-				age(b.FirstSeen), age(b.LastSeen),
+				b.Network, b.IP, cli.Who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence,
+				cli.Age(b.FirstSeen), cli.Age(b.LastSeen),
 			})
 		}
 		printTable(out, rows, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
@@ -75,10 +76,10 @@ func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
 	}
 	for _, b := range bindings {
 		row := table.Row{
-			inNetwork(b.IP, b.Network), who(b), clip(b.Interface, 15), b.Evidence, age(b.FirstSeen), age(b.LastSeen),
+			cli.InNetwork(b.IP, b.Network), cli.Who(b), clip(b.Interface, 15), b.Evidence, cli.Age(b.FirstSeen), cli.Age(b.LastSeen),
 		}
 		if nodes != nil {
-			row = slices.Insert(row, 1, any(nodes[nodeID(b)]))
+			row = slices.Insert(row, 1, any(nodes[cli.NodeID(b)]))
 		}
 		rows = append(rows, row)
 	}

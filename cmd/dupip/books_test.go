@@ -9,7 +9,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// What the books of this node say, and a cause only if its evidence was read.
+// What the books of the nodes say, and a cause only if its evidence was read.
 func TestPrintBooks(t *testing.T) {
 	yes, no := true, false
 	reservation := func(sandbox string, pod *api.Pod) *api.Reservation {
@@ -22,7 +22,7 @@ func TestPrintBooks(t *testing.T) {
 		"nothing is known": {func(*api.Explanation, *api.Binding, *api.Binding) {}, ""},
 		"taken by hand": {func(e *api.Explanation, first, second *api.Binding) {
 			first.Given, second.Given = &no, &yes
-			e.Books = []api.Book{{Kind: "host-local", Network: "pods", Covers: true, Reservation: reservation("bbbb", second.Pod)}}
+			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("bbbb", second.Pod)}}
 		}, `
 Books of node n1:
   shop/web-0 was not given the address by any network plugin
@@ -35,7 +35,7 @@ Because:
 `},
 		"the store was wiped, and the address given out again": {func(e *api.Explanation, first, second *api.Binding) {
 			first.Given, second.Given = &yes, &yes
-			e.Books = []api.Book{{Kind: "host-local", Network: "pods", Covers: true, Reservation: reservation("bbbb", second.Pod)}}
+			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("bbbb", second.Pod)}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
@@ -48,19 +48,101 @@ Because:
 `},
 		"not reserved at all, one is of another node": {func(e *api.Explanation, first, second *api.Binding) {
 			first.Given, second.Given, second.Node = &yes, &no, "n2"
-			e.Books = []api.Book{{Kind: "host-local", Network: "pods", Covers: true}}
+			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254"}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
-  host-local, network pods: not reserved, although it gives out this range
+  host-local, network pods: not reserved, although it gives out
+    10.0.0.1-10.0.0.254
+
+Books of node n2:
+  shop/web-1 was not given the address by any network plugin
 
 Because:
-  shop/web-0 lost its reservation: host-local (network pods) has none for the
-    address, and gives it out again.
+  shop/web-0 on n1 lost its reservation: host-local (network pods) has none for
+    the address, and gives it out again; "dupip audit" has the command that
+    repairs it.
+  shop/web-1 on n2 took the address by hand: CNI's result of its sandbox does
+    not have it.
+`},
+		"the store was wiped, of many pods": {func(e *api.Explanation, first, second *api.Binding) {
+			first.Given, second.Given = &yes, &yes
+			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Unreserved: 12, Reservation: reservation("bbbb", second.Pod)}}
+		}, `
+Books of node n1:
+  shop/web-0 was given the address by a network plugin
+  shop/web-1 was given the address by a network plugin
+  host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
+
+Because:
+  the store of host-local (network pods) on node n1 was wiped: 12 addresses of
+    its pods have lost their reservations.
+  shop/web-0 lost its reservation: host-local (network pods) has reserved the
+    address for shop/web-1.
+`},
+		"two nodes have one range": {func(e *api.Explanation, first, second *api.Binding) {
+			second.Node = "n2"
+			first.Given, second.Given = &yes, &yes
+			for n, b := range []*api.Binding{first, second} {
+				e.Books = append(e.Books, api.Book{
+					Node: b.Node, Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation([]string{"aaaa", "bbbb"}[n], b.Pod),
+				})
+			}
+			// The range of a node without a holder is no cause.
+			e.Books = append(e.Books, api.Book{Node: "n3", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254"})
+		}, `
+Books of node n1:
+  shop/web-0 was given the address by a network plugin
+  host-local, network pods: reserved for shop/web-0 since 1999-12-31 23:00:00
+
+Books of node n2:
+  shop/web-1 was given the address by a network plugin
+  host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
+
+Books of node n3:
+  host-local, network pods: not reserved, although it gives out
+    10.0.0.1-10.0.0.254
+
+Because:
+  two nodes give out addresses of one range: n1 10.0.0.1-10.0.0.254 (host-local,
+    network pods) and n2 10.0.0.1-10.0.0.254 (host-local, network pods). A range
+    must be one node's.
+`},
+		"two machines have one name": {func(_ *api.Explanation, first, second *api.Binding) {
+			first.BootID, second.BootID = "02345678-aaaa", "12345678-aaaa"
+		}, `
+Because:
+  two machines are called n1: n1 (boot 02345678) and n1 (boot 12345678). One of
+    them was replaced and still runs, or is a clone.
+`},
+		"the holders' nodes have one name and one range": {func(e *api.Explanation, first, second *api.Binding) {
+			first.Given, second.Given = &yes, &yes
+			first.BootID, second.BootID = "aaaaaaaa-1", "cccccccc-2"
+			for n, b := range []*api.Binding{first, second} {
+				e.Books = append(e.Books, api.Book{
+					Node: "n1", BootID: b.BootID, Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254",
+					Reservation: reservation([]string{"aaaa", "bbbb"}[n], b.Pod),
+				})
+			}
+		}, `
+Books of node n1 (boot aaaaaaaa):
+  shop/web-0 was given the address by a network plugin
+  host-local, network pods: reserved for shop/web-0 since 1999-12-31 23:00:00
+
+Books of node n1 (boot cccccccc):
+  shop/web-1 was given the address by a network plugin
+  host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
+
+Because:
+  two machines are called n1: n1 (boot aaaaaaaa) and n1 (boot cccccccc). One of
+    them was replaced and still runs, or is a clone.
+  two nodes give out addresses of one range: n1 (boot aaaaaaaa)
+    10.0.0.1-10.0.0.254 (host-local, network pods) and n1 (boot cccccccc)
+    10.0.0.1-10.0.0.254 (host-local, network pods). A range must be one node's.
 `},
 		"a book cannot be read": {func(e *api.Explanation, first, _ *api.Binding) {
 			first.Given = &yes
-			e.Books = []api.Book{{Kind: "host-local", Network: "pods", Covers: true, Error: "it is a pipe"}}
+			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Error: "it is a pipe"}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
@@ -68,7 +150,7 @@ Books of node n1:
 `},
 		"an ADD is under way": {func(e *api.Explanation, first, _ *api.Binding) {
 			first.Given = &yes
-			e.Books = []api.Book{{Kind: "host-local", Network: "pods", Covers: true, Reservation: reservation("", nil)}}
+			e.Books = []api.Book{{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("", nil)}}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
@@ -78,13 +160,14 @@ Books of node n1:
 		"reserved in one of two networks that cover it": {func(e *api.Explanation, first, second *api.Binding) {
 			first.Given, second.Node = &yes, "n2"
 			e.Books = []api.Book{
-				{Kind: "host-local", Network: "other", Covers: true},
-				{Kind: "host-local", Network: "pods", Covers: true, Reservation: reservation("aaaa", first.Pod)},
+				{Node: "n1", Kind: "host-local", Network: "other", Range: "10.0.0.1-10.0.0.9"},
+				{Node: "n1", Kind: "host-local", Network: "pods", Range: "10.0.0.1-10.0.0.254", Reservation: reservation("aaaa", first.Pod)},
 			}
 		}, `
 Books of node n1:
   shop/web-0 was given the address by a network plugin
-  host-local, network other: not reserved, although it gives out this range
+  host-local, network other: not reserved, although it gives out
+    10.0.0.1-10.0.0.9
   host-local, network pods: reserved for shop/web-0 since 1999-12-31 23:00:00
 `},
 		"no conflict": {func(e *api.Explanation, first, second *api.Binding) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 // exitOpen is the exit code of "conflicts --exit-code" when a conflict is open.
@@ -68,16 +69,16 @@ func newConflicts(g *globals) *cobra.Command {
 func conflictLine(out io.Writer, event api.ConflictEvent) string {
 	c := event.Conflict
 	var names []string
-	nodes, several := nodesOf(c.Holders)
+	nodes, several := cli.NodesOf(c.Holders)
 	for n, holder := range c.Holders {
-		name := who(holder)
+		name := cli.Who(holder)
 		if several {
 			name += " on " + nodes[n]
 		}
 		names = append(names, name)
 	}
 	line := fmt.Sprintf("%s  %s  %s  %s", event.At.Local().Format("15:04:05.000"),
-		paint(out, event.Type), inNetwork(c.IP, c.Network), strings.Join(names, " and "))
+		paint(out, event.Type), cli.InNetwork(c.IP, c.Network), strings.Join(names, " and "))
 	if event.Reason != "" {
 		line += ": " + event.Reason
 	}
@@ -96,13 +97,13 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 	var rows []table.Row
 	if wide {
 		for _, c := range conflicts {
-			nodes, _ := nodesOf(c.Holders)
+			nodes, _ := cli.NodesOf(c.Holders)
 			for n, b := range c.Holders {
 				row := table.Row{"", "", "", "", "", "", ""}
 				if n == 0 {
-					row = table.Row{c.ID, c.Network, c.IP, paint(out, c.State), c.Scope, age(since(c)), age(c.ResolvedAt)}
+					row = table.Row{c.ID, c.Network, c.IP, paint(out, c.State), c.Scope, cli.Age(since(c)), cli.Age(c.ResolvedAt)}
 				}
-				rows = append(rows, append(row, describeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, age(b.FirstSeen), age(b.LastSeen)))
+				rows = append(rows, append(row, cli.DescribeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, cli.Age(b.FirstSeen), cli.Age(b.LastSeen)))
 			}
 		}
 		printTable(out, rows, "id", "network", "ip", "state", "scope", "since", "resolved", "holder", "node", "interface", "mac",
@@ -123,18 +124,18 @@ func printConflicts(out io.Writer, conflicts []api.Conflict, wide, all bool) {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", ""}
 			if n == 0 {
-				row = table.Row{inNetwork(c.IP, c.Network), paint(out, c.State), age(since(c))}
+				row = table.Row{cli.InNetwork(c.IP, c.Network), paint(out, c.State), cli.Age(since(c))}
 			}
-			name := describeHolder(b)
+			name := cli.DescribeHolder(b)
 			if nodes != nil {
 				// The mark is on the node, so that the name can be copied.
-				node := nodes[nodeID(b)]
-				if name = who(b); b.Unreachable {
+				node := nodes[cli.NodeID(b)]
+				if name = cli.Who(b); b.Unreachable {
 					node, unreachable = node+" !", true
 				}
 				row = append(row, node)
 			}
-			rows = append(rows, append(row, name, clip(b.Interface, 15), age(b.FirstSeen)))
+			rows = append(rows, append(row, name, clip(b.Interface, 15), cli.Age(b.FirstSeen)))
 		}
 	}
 	printFitted(out, rows, header, "holder", "seen", "interface", "since")

@@ -13,6 +13,7 @@ import (
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/transport"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 func newDoctor(g *globals) *cobra.Command {
@@ -80,7 +81,7 @@ func printReport(out io.Writer, report doctor.Report, wide bool) {
 		}
 	}
 	s := report.Summary
-	fmt.Fprintf(out, "\n%d ok, %s, %s", s.OK, plural(s.Warnings, "warning", "warnings"), plural(s.Failures, "failure", "failures"))
+	fmt.Fprintf(out, "\n%d ok, %s, %s", s.OK, cli.Plural(s.Warnings, "warning", "warnings"), cli.Plural(s.Failures, "failure", "failures"))
 	if s.Skipped > 0 {
 		fmt.Fprintf(out, ", %d skipped", s.Skipped)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 func newExplain(g *globals) *cobra.Command {
@@ -91,7 +92,7 @@ func printConfigured(out io.Writer, e api.Explanation) {
 		if c.Unanswered > 0 {
 			text += fmt.Sprintf(", probed %d times without an answer", c.Unanswered)
 		}
-		wrapped(out, 4, fmt.Sprintf("  %s: %s", cmp.Or(podName(c.Pod), c.Netns), text))
+		wrapped(out, 4, fmt.Sprintf("  %s: %s", cmp.Or(cli.PodName(c.Pod), c.Netns), text))
 	}
 }
 
@@ -101,18 +102,18 @@ func printStory(out io.Writer, story api.Story) {
 	if several {
 		where = "on nodes "
 	}
-	wrapped(out, 2, fmt.Sprintf("%s in network %s %s%s", story.IP, story.Network, where, list(story.Nodes)))
+	wrapped(out, 2, fmt.Sprintf("%s in network %s %s%s", story.IP, story.Network, where, cli.List(story.Nodes)))
 	wrapped(out, 2, fmt.Sprintf("Verdict: %s.", story.Verdict))
 	for _, v := range story.Verdicts {
-		wrapped(out, 4, fmt.Sprintf("  %s: %s.", list(v.Nodes), v.Verdict))
+		wrapped(out, 4, fmt.Sprintf("  %s: %s.", cli.List(v.Nodes), v.Verdict))
 	}
 	if c := story.Conflict; c != nil {
 		fmt.Fprintf(out, "Conflict %s, %s: %s", c.ID, c.Scope, paint(out, c.State))
 		switch {
 		case !c.ResolvedAt.IsZero():
-			fmt.Fprintf(out, " %s ago, was open for %s", age(c.ResolvedAt), span(c.ResolvedAt.Sub(c.SuspectedAt)))
+			fmt.Fprintf(out, " %s ago, was open for %s", cli.Age(c.ResolvedAt), cli.Span(c.ResolvedAt.Sub(c.SuspectedAt)))
 		case !c.ConfirmedAt.IsZero():
-			fmt.Fprintf(out, " %s after the second holder was seen", span(c.ConfirmedAt.Sub(c.SecondSeen)))
+			fmt.Fprintf(out, " %s after the second holder was seen", cli.Span(c.ConfirmedAt.Sub(c.SecondSeen)))
 		}
 		fmt.Fprintln(out)
 		if c.State == "confirmed" {
@@ -120,9 +121,9 @@ func printStory(out io.Writer, story api.Story) {
 		}
 	}
 	fmt.Fprintln(out, "\nHolders, the oldest first:")
-	nodes, severalNodes := nodesOf(story.Bindings)
+	nodes, severalNodes := cli.NodesOf(story.Bindings)
 	for n, b := range story.Bindings {
-		name := describeHolder(b)
+		name := cli.DescribeHolder(b)
 		if several || severalNodes || !slices.Contains(story.Nodes, b.Node) {
 			name += " on node " + nodes[n]
 		}
@@ -132,7 +133,7 @@ func printStory(out io.Writer, story api.Story) {
 			wrapped(out, 6, fmt.Sprintf("      netns %s, pod UID %s", b.Netns, b.Pod.UID))
 		}
 		fmt.Fprintf(out, "      first seen %s (%s ago), last seen %s ago\n",
-			b.FirstSeen.Local().Format("2006-01-02 15:04:05.000"), age(b.FirstSeen), age(b.LastSeen))
+			b.FirstSeen.Local().Format("2006-01-02 15:04:05.000"), cli.Age(b.FirstSeen), cli.Age(b.LastSeen))
 	}
 	if len(story.Bindings) == 0 {
 		fmt.Fprintln(out, "  none now")
@@ -148,7 +149,7 @@ func printStory(out io.Writer, story api.Story) {
 
 // notePrefix names the holder of a note and, if several nodes have notes, the node that wrote it.
 func notePrefix(note api.Note, several bool) string {
-	holder := cmp.Or(podName(note.Pod), note.Netns)
+	holder := cmp.Or(cli.PodName(note.Pod), note.Netns)
 	if note.HolderNode != "" {
 		holder = strings.TrimSpace(holder + " on " + note.HolderNode)
 	}

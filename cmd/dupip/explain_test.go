@@ -60,6 +60,10 @@ Configured on node n1, as the kernel lists it:
   cni-2: on the pod's end of veth2, lost to another holder: its duplicate
     address detection failed
 
+Because:
+  cni-2 lost duplicate address detection: another holder had the address before
+    it.
+
 1 of 4 nodes did not answer: n4; their stories are missing.
 `)
 		// One node without a cluster; then two verdicts; then no story.

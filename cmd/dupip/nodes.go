@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 func newNodes(g *globals) *cobra.Command {
@@ -25,11 +26,11 @@ func printNodes(out io.Writer, document api.Nodes, wide bool) {
 	}
 	var rows []table.Row
 	for _, n := range document.Nodes {
-		name, heard := n.Name, age(n.Heard)
+		name, heard := n.Name, cli.Age(n.Heard)
 		if n.Self {
 			name, heard = name+" (this one)", "-"
 		}
-		row := table.Row{name, paint(out, n.State), age(n.Since), heard, n.Unacked, n.Address}
+		row := table.Row{name, paint(out, n.State), cli.Age(n.Since), heard, n.Unacked, n.Address}
 		switch {
 		case wide:
 			row = append(row, n.BootID, n.Epoch, n.Version)

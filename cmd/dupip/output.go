@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 // format is the value of --output.
@@ -158,8 +158,8 @@ func nodeColumn(holders []api.Binding) map[string]string {
 	names, domains := make(map[string]int), make(map[string]bool)
 	width := most
 	for _, b := range holders {
-		if _, ok := nodes[nodeID(b)]; !ok {
-			nodes[nodeID(b)] = b
+		if _, ok := nodes[cli.NodeID(b)]; !ok {
+			nodes[cli.NodeID(b)] = b
 			names[b.Node]++
 		}
 		_, domain := shortName(b.Node)
@@ -250,30 +250,6 @@ func paint(w io.Writer, word string) string {
 		return text.Escape(word, c.EscapeSeq())
 	}
 	return word
-}
-
-// age is how long ago t was.
-func age(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return span(time.Since(t))
-}
-
-func span(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
 // clip shortens text to n columns in the middle, where names differ least.

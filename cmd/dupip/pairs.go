@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 const (
@@ -29,13 +30,13 @@ func printPairs(out io.Writer, document api.Conflicts) {
 	for _, p := range lines[:min(len(lines), maxPairLines)] {
 		var examples []string
 		for _, e := range p.Examples {
-			examples = append(examples, inNetwork(e.IP, e.Network))
+			examples = append(examples, cli.InNetwork(e.IP, e.Network))
 		}
 		if len(p.Examples) < p.Addresses {
 			examples = append(examples, "…")
 		}
 		wrapped(out, 2, fmt.Sprintf("%s share %s (%s)",
-			strings.Join(p.Nodes, " and "), addresses(p.Addresses), strings.Join(examples, ", ")))
+			strings.Join(p.Nodes, " and "), cli.Addresses(p.Addresses), strings.Join(examples, ", ")))
 	}
 	if more := len(lines) - maxPairLines; more > 0 {
 		fmt.Fprintf(out, "%d more pairs of nodes share addresses\n", more)
@@ -48,7 +49,7 @@ func printPairs(out io.Writer, document api.Conflicts) {
 // isBetween reports whether a conflict has holders on both nodes of a pair.
 func isBetween(c api.Conflict, p api.Pair) bool {
 	on := func(node string) bool {
-		return slices.ContainsFunc(c.Holders, func(b api.Binding) bool { return isOn(b, node) })
+		return slices.ContainsFunc(c.Holders, func(b api.Binding) bool { return cli.IsOn(b, node) })
 	}
 	return on(p.Nodes[0]) && on(p.Nodes[1])
 }
@@ -60,26 +61,29 @@ func rangesOf(document api.Conflicts) []api.Pair {
 	})
 }
 
-// adviseRanges says what is probably wrong when nodes share whole ranges.
+// drain is a whole command but for the node: without the flags kubectl refuses, because agents and caches are on every node.
+const drain = "kubectl drain NODE --ignore-daemonsets --delete-emptydir-data"
+
+// adviseRanges says what is probably wrong when nodes share whole ranges. It ends with a colon if drain is to follow.
 func adviseRanges(ranges []api.Pair) string {
 	var nodes []string
 	namesakes := false
 	for _, p := range ranges {
 		nodes = append(nodes, p.Nodes...)
-		namesakes = namesakes || withoutBoot(p.Nodes[0]) == withoutBoot(p.Nodes[1])
+		namesakes = namesakes || cli.WithoutBoot(p.Nodes[0]) == cli.WithoutBoot(p.Nodes[1])
 	}
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
 	if namesakes {
-		return conjoin(nodes) + " share a range: a node and its clone, or one that was replaced and still runs. " +
+		return cli.Conjoin(nodes) + " share a range: a node and its clone, or one that was replaced and still runs. " +
 			"Shut one down; \"dupip nodes\" has their addresses."
 	}
 	if len(nodes) > 2 {
-		return conjoin(nodes) + " share ranges: probably one pod CIDR was given out more than once, or nodes were cloned. " +
-			"Compare their .spec.podCIDR, and drain those that have another's."
+		return cli.Conjoin(nodes) + " share ranges: probably one pod CIDR was given out more than once, or nodes were cloned. " +
+			"Compare their .spec.podCIDR, and drain those that have another's:"
 	}
-	return conjoin(nodes) + " share a range: probably one pod CIDR was given out twice, or one node is a clone. " +
-		"Compare their .spec.podCIDR, and drain one."
+	return cli.Conjoin(nodes) + " share a range: probably one pod CIDR was given out twice, or one node is a clone. " +
+		"Compare their .spec.podCIDR, and drain one:"
 }
 
 // adviseNamesakes says which nodes with one name have holders in one conflict.
@@ -87,13 +91,13 @@ func adviseNamesakes(conflicts []api.Conflict) []string {
 	var lines []string
 	for _, c := range conflicts {
 		var same []string
-		nodes, _ := nodesOf(c.Holders)
+		nodes, _ := cli.NodesOf(c.Holders)
 		for n, b := range c.Holders {
 			if nodes[n] != b.Node && !slices.Contains(same, nodes[n]) {
 				same = append(same, nodes[n])
 			}
 		}
-		line := conjoin(same) + " are nodes of one name: a machine that was replaced and still runs, or some made from " +
+		line := cli.Conjoin(same) + " are nodes of one name: a machine that was replaced and still runs, or some made from " +
 			"one image. Shut down the one that should not run; \"dupip nodes\" has their addresses."
 		if len(same) > 1 && !slices.Contains(lines, line) {
 			lines = append(lines, line)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 func TestMain(m *testing.M) {
@@ -372,7 +373,7 @@ func TestWho(t *testing.T) {
 		"(no name yet)": {NetnsCookie: 7},
 		"unseen netns":  {Ifindex: 3},
 	} {
-		if got := who(b); got != want {
+		if got := cli.Who(b); got != want {
 			t.Errorf("%+v is %q, want %q", b, got, want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 // newQuery returns a command without arguments that prints one document of the agent.
@@ -33,7 +34,7 @@ type queryFlags struct {
 	cluster  bool
 }
 
-// addTo adds the flags to a command that already has --watch.
+// addTo adds the flags to a command. If it has --watch, it must have it already.
 func (q *queryFlags) addTo(cmd *cobra.Command, g *globals) {
 	flags := cmd.Flags()
 	flags.StringVar(&q.ip, "ip", "", "only this address")
@@ -42,7 +43,9 @@ func (q *queryFlags) addTo(cmd *cobra.Command, g *globals) {
 	// DUPIP_CLUSTER is the agent's: the name of the cluster.
 	_ = flags.SetAnnotation("cluster", agentsVariable, nil)
 	for _, other := range []string{"cluster", "node"} {
-		exclude(cmd, "watch", other)
+		if flags.Lookup("watch") != nil {
+			exclude(cmd, "watch", other)
+		}
 	}
 	exclude(cmd, "cluster", "node")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -87,7 +90,7 @@ func printCoverage(out io.Writer, c api.Coverage, things string) {
 	}
 	if n := len(c.Missing); n > 0 {
 		wrapped(out, 0, fmt.Sprintf("%d of %d nodes did not answer: %s; their %s are missing.",
-			n, c.Asked, list(c.Missing), things))
+			n, c.Asked, cli.List(c.Missing), things))
 	}
 	if c.Omitted > 0 {
 		wrapped(out, 0, fmt.Sprintf("%d %s did not fit into the answers: give one --ip or one --node.", c.Omitted, things))

@@ -38,6 +38,7 @@ an environment variable: --api-socket is DUPIP_API_SOCKET.`,
 	g := &globals{output: formatTable}
 	root.AddCommand(
 		newAgent(),
+		newAudit(g),
 		newBindings(g),
 		newConflicts(g),
 		newDoctor(g),

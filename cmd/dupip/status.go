@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 func newStatus(g *globals) *cobra.Command {
@@ -28,7 +29,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		hanging(out, 12, fmt.Sprintf(format, args...), false)
 	}
 	line("Node", "%s, boot %s", s.Node, s.BootID)
-	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, age(s.Started), s.AttachMode)
+	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, cli.Age(s.Started), s.AttachMode)
 	line("Interfaces", "%s", interfacesText(s.ByState))
 	line("Bindings", "%s", counts(s.Bindings))
 	line("Conflicts", "%s; %d resolved, %d suspicions faded", counts(s.Conflicts), s.Resolved, s.Faded)
@@ -57,7 +58,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		line("Books", "problem: %s", s.BooksError)
 	}
 	if s.Config.Path != "" {
-		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, age(s.Config.LoadedAt)), s.Config.Error))
+		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, cli.Age(s.Config.LoadedAt)), s.Config.Error))
 	}
 	if wide || s.State.Error != "" {
 		line("State", "%s", withError(stateText(s.State), s.State.Error))
@@ -71,7 +72,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		case i.State != "attached" && i.State != "pending":
 			wrapped(out, 4, fmt.Sprintf("  %s is %s: %s", i.Name, paint(out, i.State), i.Reason))
 		case i.FirstPeer != "" || i.Moved:
-			wrapped(out, 4, fmt.Sprintf("  %s leads into pod %s: %s", i.Name, cmp.Or(podName(i.Pod), "unknown"), changeText(i)))
+			wrapped(out, 4, fmt.Sprintf("  %s leads into pod %s: %s", i.Name, cmp.Or(cli.PodName(i.Pod), "unknown"), changeText(i)))
 		}
 	}
 	if !wide {
@@ -84,7 +85,7 @@ func printStatus(out io.Writer, s api.Status, wide bool) {
 		if r := i.Refused; r != nil {
 			refused = r.Data + r.Announced + r.Answers + r.RingFull
 		}
-		rows = append(rows, table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, peerText(i), podName(i.Pod), i.Netns, i.Pid, refused, i.Reason})
+		rows = append(rows, table.Row{i.Name, i.Ifindex, paint(out, i.State), i.Network, peerText(i), cli.PodName(i.Pod), i.Netns, i.Pid, refused, i.Reason})
 	}
 	printTable(out, rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	fmt.Fprintf(out, "\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
@@ -125,7 +126,7 @@ func dadFailedText(s api.Status, wide bool) string {
 	}
 	var names []string
 	for _, a := range listed {
-		names = append(names, fmt.Sprintf("%s (%s)", a.IP, cmp.Or(podName(a.Pod), a.Netns, a.Interface)))
+		names = append(names, fmt.Sprintf("%s (%s)", a.IP, cmp.Or(cli.PodName(a.Pod), a.Netns, a.Interface)))
 	}
 	if more := s.DADFailedAddresses - len(listed); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
@@ -165,7 +166,7 @@ func stateText(s api.StateStatus) string {
 	if s.WrittenAt.IsZero() {
 		return s.Dir + ", nothing written yet"
 	}
-	return fmt.Sprintf("%s, written %s ago", s.Dir, age(s.WrittenAt))
+	return fmt.Sprintf("%s, written %s ago", s.Dir, cli.Age(s.WrittenAt))
 }
 
 func runtimeText(r api.RuntimeStatus) string {

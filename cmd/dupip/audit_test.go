@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+const podsStore = "/var/lib/cni/networks/pods"
+
+func found(kind, node, ip string) api.Finding {
+	yes := true
+	f := api.Finding{
+		Node: node, Kind: kind, IP: ip, Network: "pods", Book: "host-local", Store: podsStore, Since: ago(90 * time.Second),
+		Interface: "veth7", Netns: "cni-7", Pod: &api.Pod{Namespace: "shop", Name: "web-0"}, Sandbox: strings.Repeat("a1", 32), Given: &yes,
+	}
+	switch kind {
+	case "mismatched":
+		f.ReservedFor, f.ReservedPod = strings.Repeat("b2", 32), &api.Pod{Namespace: "shop", Name: "web-1"}
+	case "unheld":
+		f.Interface, f.Netns, f.Pod, f.Sandbox, f.Given, f.ReservedFor = "", "", nil, "", nil, strings.Repeat("c3", 32)
+	}
+	return f
+}
+
+func (c auditCase) document() api.Audit {
+	left := 93.7
+	a := api.Audit{
+		Node: "n1", At: time.Now(), Books: []api.BookStatus{{
+			Kind: "host-local", Network: "pods", Store: podsStore, Ranges: []string{"10.1.2.1-10.1.2.254"}, Reserved: 16, LeftPercent: &left,
+		}},
+	}
+	c.change(&a)
+	return a
+}
+
+type auditCase struct {
+	change func(a *api.Audit)
+	wide   bool
+	want   string
+}
+
+func with(findings ...func() api.Finding) func(a *api.Audit) {
+	return func(a *api.Audit) {
+		for _, f := range findings {
+			a.Findings = append(a.Findings, f())
+		}
+	}
+}
+
+func one(kind string, changes ...func(f *api.Finding)) func() api.Finding {
+	return func() api.Finding {
+		f := found(kind, "n1", "10.1.2.5")
+		for _, c := range changes {
+			c(&f)
+		}
+		return f
+	}
+}
+
+func byHand(f *api.Finding)       { f.Given = new(false) }
+func giverUnknown(f *api.Finding) { f.Given = nil }
+
+const podsBook = `Book: host-local, network pods, 16 addresses reserved of 10.1.2.1-10.1.2.254,
+  93% left.
+`
+
+func TestPrintAudit(t *testing.T) {
+	for name, test := range map[string]auditCase{
+		"no finding": {func(*api.Audit) {}, false, `
+No finding: books and wire agree.
+` + podsBook},
+		"unreserved": {with(one("unreserved")), false, `
+IP        FINDING     SINCE  HOLDER      RESERVED FOR
+10.1.2.5  unreserved  90s    shop/web-0  -
+
+shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
+  it. Delete the pod, so that its successor gets another address; or reserve the
+  address for it again:
+  on node n1:
+    mkdir -p /var/lib/cni/networks/pods && flock /var/lib/cni/networks/pods/lock sh -c 'set -C; printf "` + strings.Repeat("a1", 32) + `\r\neth0" \
+      >/var/lib/cni/networks/pods/10.1.2.5'
+
+` + podsBook},
+		"mismatched": {with(one("mismatched")), false, `
+IP        FINDING     SINCE  HOLDER      RESERVED FOR
+10.1.2.5  mismatched  90s    shop/web-0  shop/web-1
+
+shop/web-0 has 10.1.2.5, which host-local has reserved for shop/web-1: they
+  collide as soon as both use it. Delete shop/web-0, so that its successor gets
+  another address.
+
+` + podsBook},
+		"unheld": {with(one("unheld")), false, `
+IP        FINDING  SINCE  HOLDER  RESERVED FOR
+10.1.2.5  unheld   90s    -       c3c3c3c3c3c3c
+
+10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
+  the range has one address less. If no other runtime has that container, free
+  it:
+  on node n1:
+    flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c /var/lib/cni/networks/pods/10.1.2.5 && rm \
+      /var/lib/cni/networks/pods/10.1.2.5'
+
+` + podsBook},
+		"unheld, and a pod has it": {with(one("unheld", func(f *api.Finding) { f.Interface, f.Pod = "veth7", &api.Pod{Namespace: "shop", Name: "web-0"} })), false, `
+IP        FINDING  SINCE  HOLDER      RESERVED FOR
+10.1.2.5  unheld   90s    shop/web-0  c3c3c3c3c3c3c
+
+10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more,
+  and shop/web-0 has it. Do not free it while that pod runs: the next pod would
+  get it.
+
+` + podsBook},
+		"taken by hand": {with(one("unreserved", byHand)), false, `
+IP        FINDING     SINCE  HOLDER      RESERVED FOR
+10.1.2.5  unreserved  90s    shop/web-0  -
+
+shop/web-0 has 10.1.2.5, which no network plugin gave it: it was taken by hand,
+  and host-local may give it to another pod. Take the address from the pod, or
+  delete the pod.
+
+` + podsBook},
+		"taken by hand from another": {with(one("mismatched", byHand)), false, `
+IP        FINDING     SINCE  HOLDER      RESERVED FOR
+10.1.2.5  mismatched  90s    shop/web-0  shop/web-1
+
+shop/web-0 has 10.1.2.5, which no network plugin gave it: it was taken by hand,
+  and host-local has reserved it for shop/web-1. Take the address from the pod,
+  or delete the pod.
+
+` + podsBook},
+		"not known who gave it": {with(one("unreserved", giverUnknown)), false, `
+IP        FINDING     SINCE  HOLDER      RESERVED FOR
+10.1.2.5  unreserved  90s    shop/web-0  -
+
+shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
+  it. Delete the pod, so that its successor gets another address.
+
+` + podsBook},
+		"several of a kind": {with(one("unreserved"), one("unreserved", byHand), one("unreserved"), one("unheld"), one("unheld")), false, `
+IP        FINDING     SINCE  HOLDER      RESERVED FOR
+10.1.2.5  unreserved  90s    shop/web-0  -
+10.1.2.5  unreserved  90s    shop/web-0  -
+10.1.2.5  unreserved  90s    shop/web-0  -
+10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
+10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
+
+shop/web-0 has 10.1.2.5, which no network plugin gave it: it was taken by hand,
+  and host-local may give it to another pod. Take the address from the pod, or
+  delete the pod.
+shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
+  it. Delete the pod, so that its successor gets another address; or reserve the
+  address for it again:
+  on node n1:
+    mkdir -p /var/lib/cni/networks/pods && flock /var/lib/cni/networks/pods/lock sh -c 'set -C; printf "` + strings.Repeat("a1", 32) + `\r\neth0" \
+      >/var/lib/cni/networks/pods/10.1.2.5'
+  likewise: 10.1.2.5
+10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
+  the range has one address less. If no other runtime has that container, free
+  it:
+  on node n1:
+    flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c /var/lib/cni/networks/pods/10.1.2.5 && rm \
+      /var/lib/cni/networks/pods/10.1.2.5'
+  likewise: 10.1.2.5
+
+` + podsBook},
+		"several nodes": {with(
+			one("unheld"), func() api.Finding { return found("mismatched", "n2", "fd00::5") },
+		), false, `
+NODE  IP        FINDING     SINCE  HOLDER      RESERVED FOR
+n1    10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
+n2    fd00::5   mismatched  90s    shop/web-0  shop/web-1
+
+shop/web-0 has fd00::5, which host-local has reserved for shop/web-1: they
+  collide as soon as both use it. Delete shop/web-0, so that its successor gets
+  another address.
+10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
+  the range has one address less. If no other runtime has that container, free
+  it:
+  on node n1:
+    flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c /var/lib/cni/networks/pods/10.1.2.5 && rm \
+      /var/lib/cni/networks/pods/10.1.2.5'
+
+` + podsBook},
+		"wide": {with(one("unheld")), true, `
+IP        FINDING  SINCE  HOLDER  RESERVED FOR                                                      BOOK        NETWORK  STORE                       INTERFACE  NETNS  SANDBOX
+10.1.2.5  unheld   90s    -       c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3  host-local  pods     /var/lib/cni/networks/pods  -          -      -
+
+10.1.2.5 is reserved for sandbox c3c3c3c3c3c3c, which does not exist any more:
+  the range has one address less. If no other runtime has that container, free
+  it:
+  on node n1:
+    flock /var/lib/cni/networks/pods/lock sh -c 'grep -q ^c3c3c3c3c3c3c /var/lib/cni/networks/pods/10.1.2.5 && rm \
+      /var/lib/cni/networks/pods/10.1.2.5'
+
+` + podsBook},
+		"not all is checked, and problems": {func(a *api.Audit) {
+			a.Books, a.Error = []api.BookStatus{{Kind: "host-local", Network: "pods", Error: "it is a pipe"}, {Kind: "host-local", Network: "cbr0", Reserved: 3}}, "00-a.conf: it is a link"
+			a.Unchecked = []string{"network cbr0: its range is not known, so only lost reservations that the agent has seen are found"}
+			a.Coverage = api.Coverage{Asked: 3, Missing: []string{"n2"}, Omitted: 4, Partial: true}
+		}, false, `
+No finding, but not everything was checked:
+Book: host-local, network pods, problem: it is a pipe.
+Book: host-local, network cbr0, 3 addresses reserved of no known range.
+Problem: 00-a.conf: it is a link
+Not checked: network cbr0: its range is not known, so only lost reservations
+  that the agent has seen are found.
+1 of 3 nodes did not answer: n2; their findings are missing.
+4 findings did not fit into the answers: give one --ip or one --node.
+`},
+		"no books, and alone": {func(a *api.Audit) { a.Books, a.Alone = nil, true }, false, `
+No finding: books and wire agree.
+Book: none on node n1. No network in its CNI configuration has its addresses
+  from host-local.
+This agent is alone: it was started without --join and --bind and knows its own
+node only.
+`},
+		"nothing was read yet": {func(a *api.Audit) { a.Books, a.At = nil, time.Time{} }, false, `
+No finding: books and wire agree.
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				printAudit(&out, test.document(), test.wide)
+				if got, want := out.String(), strings.TrimPrefix(test.want, "\n"); got != want {
+					t.Errorf("got:\n%s\nwant:\n%s", got, want)
+				}
+				fitsButCommands(t, out.String(), test.wide)
+			})
+		})
+	}
+}
+
+// fitsButCommands checks the length of lines that are no commands and, if it is wide, no table.
+func fitsButCommands(t *testing.T, text string, wide bool) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "    flock ") && !strings.HasPrefix(line, "    mkdir -p ") && !strings.HasPrefix(line, "      >/") && !strings.HasPrefix(line, "      /var/") && (!wide || strings.HasPrefix(line, "  ")) {
+			fits(t, line)
+		}
+	}
+}
+
+// No command is made of what is not fit for a shell.
+func TestRepairIsSafe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, change := range map[string]func(f *api.Finding){
+			"a store that is no path":       func(f *api.Finding) { f.Store = "pods" },
+			"no store":                      func(f *api.Finding) { f.Store = "" },
+			"a store with a command":        func(f *api.Finding) { f.Store = "/var;reboot;/pods" },
+			"a store with a substitution":   func(f *api.Finding) { f.Store = "/var/$(reboot)/pods" },
+			"a store with a quote":          func(f *api.Finding) { f.Store = "/var/'/pods" },
+			"a store with a newline":        func(f *api.Finding) { f.Store = "/var/\nreboot" },
+			"a store with a space":          func(f *api.Finding) { f.Store = "/var/ /pods" },
+			"a store that leads out":        func(f *api.Finding) { f.Store = "/var/lib/../../etc" },
+			"an address with a zone":        func(f *api.Finding) { f.IP = "fe80::1%$(reboot)" },
+			"an address that is a command":  func(f *api.Finding) { f.IP = "$(reboot)" },
+			"an address that is a path":     func(f *api.Finding) { f.IP = "../../../etc/passwd" },
+			"no address":                    func(f *api.Finding) { f.IP = "" },
+			"an address of IPv4 in IPv6":    func(f *api.Finding) { f.IP = "::ffff:10.1.2.5" },
+			"an address that is not normal": func(f *api.Finding) { f.IP = "FD00::1" },
+		} {
+			for _, kind := range []string{"unreserved", "unheld"} {
+				f := one(kind, change)()
+				if _, command := repair(f); command != "" {
+					t.Errorf("%s, %s: %s", kind, name, command)
+				}
+			}
+		}
+		for name, sandbox := range map[string]string{
+			"the beginning of an id": "a1a1a1a1a1a1a", "none": "", "a command": strings.Repeat("a", 40) + "$(reboot)", "a format": strings.Repeat("a", 40) + "%s",
+			"a quote": strings.Repeat("a", 40) + `"`,
+		} {
+			if _, command := repair(one("unreserved", func(f *api.Finding) { f.Sandbox = sandbox })()); command != "" {
+				t.Errorf("%s: %s", name, command)
+			}
+		}
+		for _, kind := range []string{"unreserved", "unheld"} {
+			if _, command := repair(one(kind)()); command == "" {
+				t.Errorf("no command for one that is %s", kind)
+			}
+		}
+	})
+}
+
+// Names of any length leave room on a line of 80 columns.
+func TestLongFindingsFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a api.Audit
+		for n, kind := range []string{"mismatched", "unreserved", "unheld"} {
+			f := found(kind, fmt.Sprintf("ip-10-0-1-%d.eu-central-1.compute.internal", n), "fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d40")
+			long := &api.Pod{Namespace: "payments-production", Name: "payments-reconciliation-worker-6f4c9d7b58-x2x4z"}
+			f.Pod, f.ReservedPod = long, long
+			a.Findings = append(a.Findings, f)
+		}
+		var out bytes.Buffer
+		printAudit(&out, a, false)
+		fitsButCommands(t, out.String(), false)
+		if strings.Count(out.String(), "fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d40") < 6 {
+			t.Errorf("addresses are not whole:\n%s", out.String())
+		}
+	})
+}

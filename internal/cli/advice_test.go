@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// situation is a conflict of two pods on two nodes, and what the sentences about it are filled from.
+func situation(change func(c *api.Conflict, a *api.Advice)) api.Conflict {
+	pod := func(node, name string) api.Binding {
+		return api.Binding{Node: node, Pod: &api.Pod{Namespace: "shop", Name: name}, Interface: "veth" + name, Evidence: "announced"}
+	}
+	first, second := 0, 1
+	c := api.Conflict{Holders: []api.Binding{pod("n1", "elder"), pod("n2", "younger")}, Advice: &api.Advice{
+		Newer: &second, Than: &first, By: "created", AfterSeconds: 5,
+		Remove: []api.Removal{{Holder: 1, Because: "newer", Command: "kubectl delete"}, {Holder: 0}},
+	}}
+	change(&c, c.Advice)
+	return c
+}
+
+func because(reason string) func(*api.Conflict, *api.Advice) {
+	return func(_ *api.Conflict, a *api.Advice) { a.Remove[0].Because = reason }
+}
+
+func held(reason string, holders ...int) func(*api.Conflict, *api.Advice) {
+	return func(_ *api.Conflict, a *api.Advice) { a.Remove, a.Unknown, a.Held = nil, reason, holders }
+}
+
+// notKnown is a conflict of which the newer holder is not known.
+func notKnown(reason string, found ...int) func(*api.Conflict, *api.Advice) {
+	return func(c *api.Conflict, a *api.Advice) {
+		a.Newer, a.Than, a.Unknown, a.Remove[0].Because = nil, nil, reason, ""
+		for _, n := range found {
+			c.Holders[n].FoundAtStart = true
+		}
+	}
+}
+
+func command(text string) func(*api.Conflict, *api.Advice) {
+	return func(c *api.Conflict, a *api.Advice) {
+		a.Remove[0].Command = text
+		c.Holders[1].Given = new(true)
+	}
+}
+
+// TestTemplates: each sentence says what it should, and of the right holder: with the holders exchanged it is another one.
+func TestTemplates(t *testing.T) {
+	reason := func(c api.Conflict) string { return Consequence(c, c.Advice.Remove[0]) }
+	tests := map[string]struct {
+		change func(*api.Conflict, *api.Advice)
+		text   func(api.Conflict) string
+		want   string
+	}{
+		"stopped":   {because("stopped"), Situation, "shop/younger on n2 is left over: the runtime says that its sandbox has stopped."},
+		"replaced":  {because("replaced"), Situation, "shop/younger on n2 is left over: its pod's name belongs to a later sandbox."},
+		"not-given": {func(c *api.Conflict, a *api.Advice) { a.Remove[0].Because, c.Holders[0].Given = "not-given", new(true) }, Situation, "shop/younger on n2 was not given the address by any network plugin, and shop/elder on n1 was: it was taken by hand."},
+		"newer":     {because("newer"), Situation, "shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1."},
+		"newer-sandbox": {
+			func(c *api.Conflict, _ *api.Advice) {
+				c.Holders[0].FoundAtStart, c.Holders[1].FoundAtStart = true, true
+			}, Situation,
+			"shop/younger on n2 is the newer holder by its sandbox, made 5.0s after that of shop/elder on n1; who had the address first is not known.",
+		},
+		"given-to-newer": {
+			func(c *api.Conflict, a *api.Advice) { a.GivenByNodes, c.Holders[1].Given = true, new(true) }, Situation,
+			"shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1. It was given the address by its node; who was given it of the others is not known.",
+		},
+		"given-to-all": {
+			func(c *api.Conflict, a *api.Advice) {
+				a.GivenByNodes, c.Holders[0].Given, c.Holders[1].Given = true, new(true), new(true)
+			}, Situation,
+			"shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1. Each was given the address by its own node.",
+		},
+		"given-unknown": {
+			func(c *api.Conflict, _ *api.Advice) { c.Holders[0].Given = new(true) }, Situation,
+			"shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1. It is not known who was given the address.",
+		},
+		"host": {func(c *api.Conflict, a *api.Advice) {
+			notKnown("host")(c, a)
+			c.Holders[0].Evidence = "host"
+		}, Situation, "It is an address of node n1 itself."},
+		"away": {func(c *api.Conflict, a *api.Advice) {
+			notKnown("away")(c, a)
+			noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.Local)
+			a.Away = &api.Away{Elder: 0, Newer: 1, Nodes: []string{"n1", "n2"}, From: noon, Until: noon.Add(time.Minute)}
+		}, Situation, "n1 and n2 could not reach each other from 12:00:00 to 12:01:00, and shop/younger on n2 came meanwhile. If n1 was given up, " +
+			"shop/elder on n1 is left over from before and shop/younger on n2 is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there."},
+		"some-found":          {notKnown("found-at-start", 1), Situation, "Which is newer is not known: shop/younger on n2 was there before its agent."},
+		"two-nodes":           {held("two-nodes", 0, 1), HeldReason, "n1 and n2 run the same pod: one is a clone, or a machine that was replaced and still runs. Shut down the one that should not run; \"dupip nodes\" has their addresses."},
+		"gone":                {held("gone", 1), HeldReason, "Wait: shop/younger on n2 has gone or is going. Nothing is to be removed."},
+		"unreachable":         {held("unreachable", 1), HeldReason, "n2 does not answer: wait until it does or its holders are forgotten (5 minutes)."},
+		"several-unreachable": {held("unreachable", 0, 1), HeldReason, "n1 and n2 do not answer: wait until they do or their holders are forgotten (5 minutes)."},
+		"deletes":             {command("kubectl delete"), reason, "to end shop/younger (given the address according to n2); a successor gets another address"},
+		"restarts":            {command("crictl rmp -f 0"), reason, "to restart shop/younger (given the address according to n2) with another address"},
+		"cuts":                {command("ip link set"), reason, "to cut shop/younger (given the address according to n2) off; it runs on without a network"},
+	}
+	for name, test := range tests {
+		c := situation(test.change)
+		if got := test.text(c); got != test.want {
+			t.Errorf("%s:\n%s, want\n%s", name, got, test.want)
+		}
+		x, y := &c.Holders[0], &c.Holders[1]
+		x.Pod, x.Node, y.Pod, y.Node = y.Pod, y.Node, x.Pod, x.Node
+		if test.text(c) == test.want {
+			t.Errorf("%s: the same sentence with the holders exchanged", name)
+		}
+	}
+	// Those that treat all holders alike.
+	alike := []string{"several-stopped", "unknown", "together", "another-order", "all-found", "held"}
+	for _, name := range slices.Sorted(maps.Keys(templates)) {
+		if _, tested := tests[name]; tested == slices.Contains(alike, name) {
+			t.Errorf("template %q is tested: %t", name, tested)
+		}
+	}
+}
+
+// TestTemplatesAreFilled: a name that is not filled in stays in braces.
+func TestTemplatesAreFilled(t *testing.T) {
+	for _, change := range []func(*api.Conflict, *api.Advice){
+		func(_ *api.Conflict, a *api.Advice) { a.Remove[0].Because, a.Remove[1].Because = "stopped", "stopped" },
+		notKnown("together"), notKnown("another-order"), notKnown("found-at-start"), notKnown("found-at-start", 0, 1), notKnown("of tomorrow"),
+	} {
+		if text := Situation(situation(change)); strings.ContainsAny(text, "{}") {
+			t.Error(text)
+		}
+	}
+	for name, template := range templates {
+		for _, word := range regexp.MustCompile(`[{}]\w*`).FindAllString(template, -1) {
+			if !strings.Contains("{n {all {a {b {newest {made {time {node {nodes {from {until {why {agents {found {held {according }", word) {
+				t.Errorf("%s has %q", name, word)
+			}
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// wipedStore is how many reservations must be missing at once for the store to be called wiped.
+const wipedStore = 3
+
+// Causes says why the open conflicts of an address came about, as far as the nodes have read it in their books.
+func Causes(e api.Explanation) (causes []string) {
+	add := func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); !slices.Contains(causes, text) {
+			causes = append(causes, text)
+		}
+	}
+	for _, story := range e.Stories {
+		if story.Conflict == nil || !story.Conflict.ResolvedAt.IsZero() {
+			continue
+		}
+		causesBetweenNodes(*story.Conflict, e.Books, add)
+		for n, b := range story.Bindings {
+			name := Labels(api.Conflict{Holders: story.Bindings})[n]
+			switch {
+			case b.Given == nil:
+			case *b.Given:
+				causesOf(b, name, e.Books, add)
+			default:
+				add("%s took the address by hand: CNI's result of its sandbox does not have it.", name)
+			}
+		}
+	}
+	for _, c := range e.Configured {
+		if c.Lost {
+			add("%s lost duplicate address detection: another holder had the address before it.", cmp.Or(PodName(c.Pod), c.Netns))
+		}
+	}
+	return causes
+}
+
+// causesBetweenNodes says what of the nodes themselves makes them share an address.
+func causesBetweenNodes(c api.Conflict, books []api.Book, add func(string, ...any)) {
+	nodes, _ := NodesOf(c.Holders)
+	var by, of []string
+	for n, b := range c.Holders {
+		for m, other := range c.Holders[:n] {
+			if b.Node == other.Node && b.BootID != other.BootID {
+				add("two machines are called %s: %s and %s. One of them was replaced and still runs, or is a clone.", b.Node, nodes[m], nodes[n])
+			}
+		}
+		i := slices.IndexFunc(books, func(book api.Book) bool { return book.Range != "" && isOf(book, b) })
+		if i >= 0 && !slices.Contains(of, nodes[n]) {
+			of = append(of, nodes[n])
+			by = append(by, fmt.Sprintf("%s %s (%s, network %s)", nodes[n], books[i].Range, books[i].Kind, books[i].Network))
+		}
+	}
+	if len(by) > 1 {
+		number := "two"
+		if len(by) > 2 {
+			number = strconv.Itoa(len(by))
+		}
+		add("%s nodes give out addresses of one range: %s. A range must be one node's.", number, Conjoin(by))
+	}
+}
+
+// isOf reports whether a book is of the node of a holder.
+func isOf(book api.Book, b api.Binding) bool { return book.Node == b.Node && book.BootID == b.BootID }
+
+// causesOf says what the books of its node have against a holder that was given the address.
+func causesOf(b api.Binding, name string, books []api.Book, add func(string, ...any)) {
+	if b.Pod == nil || b.Pod.Sandbox == "" || slices.ContainsFunc(books, func(book api.Book) bool {
+		return isOf(book, b) && (book.Error != "" || book.Reservation != nil && book.Reservation.Sandbox == b.Pod.Sandbox)
+	}) {
+		return // whatever other books cover the same range; and one that cannot be read may have it
+	}
+	for _, book := range books {
+		if !isOf(book, b) {
+			continue
+		}
+		by := book.Kind + " (network " + book.Network + ")"
+		if book.Unreserved >= wipedStore {
+			add("the store of %s on node %s was wiped: %d addresses of its pods have lost their reservations.", by, book.Node, book.Unreserved)
+		}
+		switch r := book.Reservation; {
+		case r == nil:
+			add("%s lost its reservation: %s has none for the address, and gives it out again; \"dupip audit\" has the command that repairs it.", name, by)
+		case r.Sandbox != "":
+			add("%s lost its reservation: %s has reserved the address for %s.", name, by, ReservedFor(r))
+		}
+	}
+}
+
+// ReservedFor names who has a reservation.
+func ReservedFor(r *api.Reservation) string {
+	if r.Sandbox == "" {
+		return "a pod that is just being made"
+	}
+	return cmp.Or(PodName(r.Pod), "sandbox "+r.Sandbox)
+}

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/report/merge"
+)
+
+// Who names the holder as well as is known: the pod, else the netns.
+func Who(b api.Binding) string {
+	unnamed := "unseen netns"
+	if b.NetnsCookie != 0 {
+		unnamed = "(no name yet)" // a holder on another node, which has not sent its name yet
+	}
+	return cmp.Or(PodName(b.Pod), b.Netns, unnamed)
+}
+
+// PodName names a pod, empty for none.
+func PodName(p *api.Pod) string {
+	if p == nil {
+		return ""
+	}
+	return p.String()
+}
+
+// DescribeHolder is who, with a remark if the holder's node does not answer.
+func DescribeHolder(b api.Binding) string {
+	if b.Unreachable {
+		return Who(b) + " (unreachable)"
+	}
+	return Who(b)
+}
+
+// InNetwork adds the network to an address unless it is the default network.
+func InNetwork(ip, network string) string {
+	if network == "default" {
+		return ip
+	}
+	return ip + " (" + network + ")"
+}
+
+// NodeID identifies the node of a holder.
+func NodeID(b api.Binding) string { return b.Node + "/" + b.BootID }
+
+// NodesOf names the nodes of holders, with their boots where two nodes have one name. It also
+// reports whether there is more than one node.
+func NodesOf(holders []api.Binding) (names []string, several bool) {
+	var ids []string
+	for _, b := range holders {
+		ids = append(ids, NodeID(b))
+	}
+	byID := merge.Names(ids)
+	for _, id := range ids {
+		names = append(names, byID[id])
+	}
+	return names, len(byID) > 1
+}
+
+// IsOn reports whether a holder is on the node with that name, which may include the boot.
+func IsOn(b api.Binding, node string) bool {
+	return b.Node == node || merge.FullName(NodeID(b)) == node
+}
+
+// WithoutBoot is a node's name without its boot.
+func WithoutBoot(name string) string {
+	name, _, _ = strings.Cut(name, " (boot ")
+	return name
+}
+
+// Labels names the holders of a conflict: with the node if there are several, and with the netns or
+// interface where two holders still have one name.
+func Labels(c api.Conflict) []string {
+	nodes, several := NodesOf(c.Holders)
+	var list []string
+	count := make(map[string]int)
+	for n, b := range c.Holders {
+		name := Who(b)
+		if b.Evidence == "host" {
+			name = "node " + nodes[n]
+		} else if several {
+			name += " on " + nodes[n]
+		}
+		count[name]++
+		list = append(list, name)
+	}
+	for n, b := range c.Holders {
+		if more := cmp.Or(b.Netns, b.Interface); count[list[n]] > 1 && more != "" {
+			if Who(b) == more {
+				more = b.Interface
+			}
+			list[n] += " (" + more + ")"
+		}
+	}
+	return list
+}
+
+// ShortLabels is labels without what is not needed to tell the holders apart.
+func ShortLabels(c api.Conflict) []string {
+	names := Labels(c)
+	count := make(map[string]int)
+	for _, b := range c.Holders {
+		count[Who(b)]++
+	}
+	for n, b := range c.Holders {
+		if count[Who(b)] == 1 && b.Evidence != "host" {
+			names[n] = Who(b)
+		}
+	}
+	return names
+}
+
+// maxListed is how many names a sentence lists.
+const maxListed = 8
+
+// List joins the first maxListed names with commas.
+func List(names []string) string {
+	if len(names) <= maxListed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
+}
+
+// Conjoin is list with "and" before the last name.
+func Conjoin(names []string) string {
+	if n := len(names) - 1; n > 0 && n < maxListed {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return List(names)
+}
+
+// Plural is a number of things.
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Addresses is a number of addresses.
+func Addresses(n int) string { return Plural(n, "address", "addresses") }
+
+// Age is how long ago t was.
+func Age(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return Span(time.Since(t))
+}
+
+// Span is a time in one unit.
+func Span(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
