@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build image demo run unit test test-vm bench scale scenarios compare soak race vulncheck manifests generate lint need-go need-root
+.PHONY: help build image demo run unit test test-vm bench scale scenarios compare soak soak-audit race vulncheck manifests generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -72,7 +72,7 @@ test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated mach
 	@tests/install.sh vm
 	@cd tests/vm && $(GO) test -count=1 -timeout 30m $(VERBOSE)
 
-bench: need-root build ## (root) what dupip costs, in 12 minutes; BENCH=ring one part, QUICK=1 roughly
+bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench
 	@$(GO) test -C tests -c -o ../bin/bench.test ./bench \
 		-ldflags "-X github.com/dupip/dupip/tests/bench.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)"
@@ -96,6 +96,9 @@ compare: need-root build ## (root) other detectors on the packets of the scenari
 soak: need-root need-go ## (root) a random life of pods on three nodes; DURATION=10m SEED=7 plays one again, LOSS=3 loses 3%
 	@cd tests/soak && $(GO) test -count=1 -timeout 48h -v -run TestSoak . \
 		-duration $(or $(DURATION),10m) -seed $(or $(SEED),0) -loss $(or $(LOSS),0)
+
+soak-audit: need-root need-go ## (root) dupip audit against stores, kernel and runtime; DURATION=10m SEED=7
+	@cd tests/soak/audit && $(GO) test -count=1 -timeout 48h -v -run TestSoakAudit . -duration $(or $(DURATION),10m) -seed $(or $(SEED),0)
 
 race: need-root need-go ## (root) the tests of agent, gossip, detector and bpf with the race detector
 	@tests/install.sh race

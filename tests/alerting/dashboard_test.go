@@ -25,7 +25,10 @@ func TestDashboard(t *testing.T) {
 	addMacvlan(l, nodes[2])
 	config := filepath.Join(t.TempDir(), "dupip.yaml")
 	l.Do(os.WriteFile(config, []byte("shared: [10.0.0.53]\n"), 0o600))
-	agents := l.Agents(nodes, "--config", config, "--cri-socket", filepath.Join(t.TempDir(), "absent.sock"))
+	networks := t.TempDir()
+	l.Do(os.Mkdir(filepath.Join(networks, "pods"), 0o755))
+	l.Do(os.WriteFile(filepath.Join(networks, "10-pods.conflist"), fmt.Appendf(nil, emptyNetwork, networks), 0o600))
+	agents := l.Agents(nodes, "--config", config, "--cri-socket", filepath.Join(t.TempDir(), "absent.sock"), "--cni-conf-dir", networks)
 	d := newMonitoring(l, agents, 1)
 	b := readBoard(l)
 	names := []string{nodes[0].ShortName(), nodes[1].ShortName()}
@@ -77,6 +80,10 @@ func TestDashboard(t *testing.T) {
 	d.want(tile("Agents", ".*"), 2)
 	d.want(tile("Duplicates", ".*"), 1)
 }
+
+// emptyNetwork is a network of CNI's of which host-local has reserved nothing in a folder.
+const emptyNetwork = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"ptp",
+  "ipam":{"type":"host-local","subnet":"10.96.0.0/24","dataDir":%q}}]}`
 
 // addMacvlan gives a netns on the node an interface that no agent can observe.
 func addMacvlan(l *lab.T, n *lab.Node) {

@@ -21,7 +21,8 @@ type Options struct {
 	// Plugins is the CNI chain, the first one with an "ipam" section. Where that is of
 	// type host-local and names no dataDir, it gets the one that WipeStore removes.
 	Plugins []map[string]any
-	// Scripts are further plugins, by type: shell scripts that speak CNI as they like.
+	// Scripts are further plugins, by type: shell scripts that speak CNI as they like. One with the type
+	// of a real plugin takes its place; the real one is in [lab.PluginDir].
 	Scripts map[string]string
 }
 
@@ -89,7 +90,7 @@ func (r *Runtime) configure(o Options) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if e.Name() != "loopback" {
+		if _, ours := o.Scripts[e.Name()]; e.Name() != "loopback" && !ours {
 			errs = append(errs, os.Symlink(filepath.Join(plugins, e.Name()), filepath.Join(bin, e.Name())))
 		}
 	}
@@ -123,7 +124,7 @@ func (r *Runtime) withStore(chain []map[string]any) []map[string]any {
 		plugin = maps.Clone(plugin)
 		if ipam, ok := plugin["ipam"].(map[string]any); ok && ipam["type"] == "host-local" && ipam["dataDir"] == nil {
 			ipam = maps.Clone(ipam)
-			ipam["dataDir"] = r.store()
+			ipam["dataDir"] = r.Store()
 			plugin["ipam"] = ipam
 		}
 		all = append(all, plugin)

@@ -29,6 +29,8 @@ type PodOptions struct {
 	HostPID bool
 	// Privileged is one that may have privileged containers.
 	Privileged bool
+	// Annotations are those that a kubelet passes on.
+	Annotations map[string]string
 	// DNS is what its containers find in /etc/resolv.conf; nil is what the machine has.
 	DNS *runtimeapi.DNSConfig
 }
@@ -73,6 +75,7 @@ func (p *Pod) failed(what string, err error) error {
 func (r *Runtime) RunPod(ctx context.Context, o PodOptions) (*Pod, error) {
 	p := &Pod{PodOptions: o, config: &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Namespace: o.Namespace, Name: o.Name, Uid: o.UID, Attempt: o.Attempt},
+		Annotations:  o.Annotations,
 		LogDirectory: r.logs(),
 		DnsConfig:    o.DNS,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{

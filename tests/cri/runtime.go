@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -163,6 +164,9 @@ func (r *Runtime) Stop() error { return r.process.Stop() }
 // Kill9 ends the runtime with SIGKILL and waits; its pods go on.
 func (r *Runtime) Kill9() error { return r.process.Kill() }
 
+// Signal sends the runtime a signal: SIGSTOP stops its threads, and it does not answer until SIGCONT.
+func (r *Runtime) Signal(s unix.Signal) error { return r.process.Signal(s) }
+
 // Restart stops the runtime and starts it again.
 func (r *Runtime) Restart(ctx context.Context) error {
 	if err := r.Stop(); err != nil {
@@ -192,10 +196,12 @@ func (r *Runtime) Dir() string { return r.dir }
 func (r *Runtime) RunDir() string { return filepath.Join(r.dir, "run") }
 
 // WipeStore removes the store of host-local, as a restored or cleaned node has lost it.
-func (r *Runtime) WipeStore() error { return os.RemoveAll(r.store()) }
+func (r *Runtime) WipeStore() error { return os.RemoveAll(r.Store()) }
+
+// Store is the folder of host-local, unless the options name another one: it has a folder for each network.
+func (r *Runtime) Store() string { return filepath.Join(r.dir, "host-local") }
 
 func (r *Runtime) logs() string  { return filepath.Join(r.dir, "logs") }
-func (r *Runtime) store() string { return filepath.Join(r.dir, "host-local") }
 func (r *Runtime) notes() string { return filepath.Join(r.dir, notesFile) }
 
 func (r *Runtime) close() error {

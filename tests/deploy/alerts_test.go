@@ -189,7 +189,7 @@ func TestAlertsNameMetrics(t *testing.T) {
 	}
 }
 
-// Critical alerts fire at once, because conflicts are verified.
+// Critical alerts fire at once, because conflicts are verified. If one waits, its expression has the past of each agent.
 func TestAlertsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, r := range alertRules(t) {

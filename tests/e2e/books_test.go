@@ -20,11 +20,15 @@ type booked struct {
 	agent *lab.Agent
 }
 
-func newBooked(t *testing.T, subnet string) *booked {
+func newBooked(t *testing.T, subnet string, flags ...string) *booked {
+	return newBookedBy(t, cri.Options{Plugins: []map[string]any{{"type": "ptp", "ipam": cri.HostLocal(subnet)}}}, flags...)
+}
+
+func newBookedBy(t *testing.T, o cri.Options, flags ...string) *booked {
 	l := lab.NewT(t)
-	r, err := cri.New(l.Lab, l.Node(""), cri.Options{Plugins: []map[string]any{{"type": "ptp", "ipam": cri.HostLocal(subnet)}}})
+	r, err := cri.New(l.Lab, l.Node(""), o)
 	l.Do(err, r.Start(t.Context()))
-	return &booked{l, r, l.Agent(r.Node, "--cri-socket", r.Socket, "--cni-conf-dir", r.ConfDir())}
+	return &booked{l, r, l.Agent(r.Node, append(flags, "--cri-socket", r.Socket, "--cni-conf-dir", r.ConfDir())...)}
 }
 
 // run makes a pod, and waits until the agent knows its name.

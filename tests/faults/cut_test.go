@@ -1,6 +1,9 @@
 package faults
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,8 +17,10 @@ func TestLongCut(t *testing.T) {
 	away := s.nodes[:1] // which is also the one that all others join
 	rest := s.except(away...)
 	var heal func()
-	s.part(t, "one node is cut off for 90 s", func(s *testCluster) {
-		s.cut(90*time.Second,
+	s.part(t, "one node is cut off for 100 s", func(s *testCluster) {
+		// Made before, and again on another node as if the first one had been given up.
+		moved := s.duplicate(away...)
+		s.cut(100*time.Second,
 			func() error { heal = s.InjectFaults(between(away, rest)...); return nil },
 			func() error { heal(); return nil },
 			func() {
@@ -24,9 +29,54 @@ func TestLongCut(t *testing.T) {
 				s.Logf("it reports that it is alone after %.1f s more",
 					s.waitProblem(away[0].agent, lab.Patience(40*time.Second), "is cut off from the others").Seconds())
 				s.logs(away[0].agent, logTime, "is cut off from the others")
+				last := rest[len(rest)-1]
+				s.waitDead(last, away[0])
+				s.join(moved, last)
 			},
 			away, rest)
+		s.waitAway(moved)
 	})
+}
+
+// waitDead waits until a node's agent takes another one for dead.
+func (s *testCluster) waitDead(at, dead *node) {
+	s.Helper()
+	s.Eventually("the end of "+dead.ShortName()+" as "+at.ShortName()+" sees it", func() error {
+		members, err := at.agent.Client.Members(s.Context())
+		if err != nil || slices.ContainsFunc(members, func(m lab.Member) bool { return m.Name == dead.ShortName() && m.State == "dead" }) {
+			return err
+		}
+		return fmt.Errorf("there are %+v", members)
+	})
+}
+
+// waitAway waits until the agents of a duplicate's nodes say that the newer pod came while the nodes had lost each other: if
+// the other node was given up meanwhile, the elder pod is its orphan, and the newer one is right.
+func (s *testCluster) waitAway(d *duplicate) {
+	s.Helper()
+	for _, n := range d.nodes() {
+		s.Eventually("advice on "+n.ShortName(), func() error {
+			out, err := n.agent.CLI(s.Context(), "conflicts", "--ip", d.ips[0].String(), "-o", "json")
+			if err != nil {
+				return err
+			}
+			var doc struct {
+				Conflicts []struct {
+					Advice struct {
+						Unknown string
+						Remove  []struct{ Because string }
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(out), &doc); err != nil {
+				return err
+			}
+			if len(doc.Conflicts) != 1 || doc.Conflicts[0].Advice.Unknown != "away" || len(doc.Conflicts[0].Advice.Remove) != 2 || doc.Conflicts[0].Advice.Remove[0].Because != "" {
+				return fmt.Errorf("there is %s", out)
+			}
+			return nil
+		})
+	}
 }
 
 // between are the faults that cut all of one side off from all of the other.

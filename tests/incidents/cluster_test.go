@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/kubelet"
 	"github.com/dupip/dupip/tests/lab"
@@ -26,6 +29,8 @@ const network = "pods"
 type testCluster struct {
 	*lab.T
 	machines []*machine
+	// freed are the pods whose addresses were freed while they ran.
+	freed []*pod
 }
 
 func newTestCluster(t *testing.T) *testCluster {
@@ -42,6 +47,10 @@ type machine struct {
 	kubelet *kubelet.Kubelet
 	agent   *kubelet.Agent
 	watch   *lab.Watch
+	audits  *lab.Audits
+	// unheldAfter is an option of the agent, and leaks says that some of its findings are right.
+	unheldAfter string
+	leaks       bool
 	// books is where host-local has a file for every address that it has given out.
 	books string
 	// disk is where the agent's own folder is.
@@ -58,8 +67,8 @@ type options struct {
 	chained []map[string]any
 	scripts map[string]string
 	subnets []string
-	// ipam is its type; "" is host-local.
-	ipam string
+	// unheldAfter makes leaks a finding sooner than by default.
+	unheldAfter string
 	// store is where the books are; "" is a folder of the machine's own.
 	store string
 }
@@ -89,9 +98,6 @@ func (s *testCluster) prepare(o options) *machine {
 	}
 	ipam := cri.HostLocal(o.subnets...)
 	ipam["dataDir"] = o.store
-	if o.ipam != "" {
-		ipam["type"] = o.ipam
-	}
 	first := map[string]any{"type": "ptp", "ipam": ipam}
 	maps.Copy(first, o.plugin)
 	n := s.Node("")
@@ -105,7 +111,7 @@ func (s *testCluster) prepare(o options) *machine {
 	k, err := kubelet.New(r, kubelet.Manifest)
 	s.Do(err)
 	return &machine{
-		Runtime: r, s: s, name: o.name, kubelet: k,
+		Runtime: r, s: s, name: o.name, kubelet: k, unheldAfter: o.unheldAfter,
 		books: filepath.Join(o.store, network), disk: k.HostPaths["/var/lib/dupip"],
 	}
 }
@@ -114,7 +120,7 @@ func (s *testCluster) prepare(o options) *machine {
 func (s *testCluster) startAgents(machines ...*machine) {
 	s.Helper()
 	side(s, machines, func(m *machine) (err error) {
-		m.agent, err = m.kubelet.Run(s.Context(), m.name)
+		m.agent, err = m.kubelet.Run(s.Context(), m.name, m.change)
 		return err
 	})
 	for _, m := range machines {
@@ -129,7 +135,29 @@ func (s *testCluster) startAgents(machines ...*machine) {
 		var err error
 		m.watch, err = s.Lab.Watch(context.WithoutCancel(s.Context()), m.agent.Client)
 		s.Do(err)
+		m.audits = s.WatchAudit(m.agent.Client)
 	}
+}
+
+// change gives the agent its options, and what it reads of the machine's files where it must not see the
+// file system of process 1.
+func (m *machine) change(p *corev1.PodSpec) error {
+	c := &p.Containers[0]
+	if m.unheldAfter != "" {
+		c.Args = append(c.Args, "--unheld-after", m.unheldAfter)
+	}
+	if kubelet.RootOfInit() {
+		return nil
+	}
+	for i, path := range []string{m.ConfDir(), filepath.Dir(m.books), books.CacheDir} {
+		name := fmt.Sprintf("books-%d", i)
+		m.kubelet.HostPaths[path] = path
+		p.Volumes = append(p.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: path, Type: new(corev1.HostPathDirectoryOrCreate)},
+		}})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
+	}
+	return nil
 }
 
 // waitMembers waits until each of the agents sees just these alive.
@@ -170,6 +198,8 @@ type pod struct {
 	m *machine
 	// began is when the runtime was called, and made when it returned.
 	began, made time.Time
+	// freed is when its addresses were removed from the books while it ran.
+	freed time.Time
 }
 
 func (p *pod) String() string { return fmt.Sprintf("%s/%s on %s", p.Namespace, p.Name, p.m.name) }
@@ -230,6 +260,7 @@ func (s *testCluster) remove(pods ...*pod) {
 // addresses: host-local walks through its range, and its last address is set to the one before.
 func (s *testCluster) freeAddrs(pods ...*pod) {
 	s.Helper()
+	s.free(pods)
 	for family := range pods[0].IPs {
 		next := pods[0].IPs[family]
 		for _, p := range pods {
@@ -244,9 +275,18 @@ func (s *testCluster) freeAddrs(pods ...*pod) {
 	}
 }
 
-// wipe makes host-local forget everything.
-func (m *machine) wipe() {
+// free notes that the addresses of these pods are about to be free in the books.
+func (s *testCluster) free(pods []*pod) {
+	s.freed = append(s.freed, pods...)
+	for _, p := range pods {
+		p.freed = time.Now()
+	}
+}
+
+// wipe makes host-local forget everything, also the addresses of these pods, which run.
+func (m *machine) wipe(pods ...*pod) {
 	m.s.Helper()
+	m.s.free(pods)
 	m.s.Do(os.RemoveAll(m.books))
 }
 

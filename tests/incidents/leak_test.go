@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/dupip/dupip/tests/cri"
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // brokenPlugin fails on the CNI commands of a pattern as long as a file is there; else it
@@ -24,10 +26,15 @@ esac
 exec "$(dirname "$0")/tuning"
 `
 
-// lossyPlugin is an ipam plugin whose DEL does nothing and returns success while a file exists.
-const lossyPlugin = `[ "$CNI_COMMAND" = DEL ] && [ -e %s ] && exit 0
-exec "$(dirname "$0")/host-local"
-`
+// lossy is a host-local whose DEL does nothing and returns success while a file exists.
+func (s *testCluster) lossy(while string) map[string]string {
+	s.Helper()
+	plugins, err := lab.PluginDir()
+	s.Do(err)
+	return map[string]string{"host-local": fmt.Sprintf(`[ "$CNI_COMMAND" = DEL ] && [ -e %s ] && exit 0
+exec %s/host-local
+`, while, plugins)}
+}
 
 // containerd #12130: a plugin late in the chain failed on ADD and again on DEL; the error
 // was swallowed, and every retry of the kubelet left one more address booked, until there
@@ -38,23 +45,21 @@ exec "$(dirname "$0")/host-local"
 // the error is swallowed nothing stays but the booking. Nobody shares an address before the
 // books are cleared by force.
 func TestI3LeakedReservations(t *testing.T) {
-	for name, o := range map[string]options{
-		"sandboxes stay": {subnets: []string{"10.99.0.0/29"}},
-		"bookings stay":  {subnets: []string{"10.99.0.0/29"}, ipam: "lossy"},
-	} {
+	for name, stay := range map[string]bool{"sandboxes stay": true, "bookings stay": false} {
 		t.Run(name, func(t *testing.T) {
 			const retries, addresses = 20, 5 // of which the bystander has one
 			s := newTestCluster(t)
 			trouble := filepath.Join(t.TempDir(), "trouble")
-			stay := o.ipam == "" // the sandboxes, with their addresses
+			o := options{
+				subnets: []string{"10.99.0.0/29"}, unheldAfter: "2s", chained: []map[string]any{{"type": "broken"}},
+				scripts: make(map[string]string),
+			}
 			fails := "ADD|DEL"
 			if !stay {
 				fails = "ADD"
+				o.scripts = s.lossy(trouble)
 			}
-			o.chained = []map[string]any{{"type": "broken"}}
-			o.scripts = map[string]string{
-				"broken": fmt.Sprintf(brokenPlugin, trouble, fails), "lossy": fmt.Sprintf(lossyPlugin, trouble),
-			}
+			o.scripts["broken"] = fmt.Sprintf(brokenPlugin, trouble, fails)
 			m := s.machine(o)
 			s.startAgents(m)
 			bystander := m.run(named("bystander"))
@@ -64,7 +69,18 @@ func TestI3LeakedReservations(t *testing.T) {
 
 			s.Do(os.WriteFile(trouble, nil, 0o600))
 			var exhausted footprint
+			s.assertFindings()
+			m.leaks = !stay // a sandbox that is not ready has its address by right
 			for attempt := range uint32(retries) {
+				if attempt == 2 {
+					began := time.Now()
+					m.waitLeft(2.0 / addresses)
+					if !stay {
+						m.waitLeaked(2)
+						t.Logf("two leaks foreseen %.2f s after the second of them, with --unheld-after %s", time.Since(began).Seconds(), m.unheldAfter)
+					}
+					t.Logf("$ dupip audit, with two of %d addresses left\n%s", addresses, m.dupip("audit"))
+				}
 				o := named("unlucky")
 				o.Attempt = attempt
 				_, err := m.tryRun(o)
@@ -84,6 +100,10 @@ func TestI3LeakedReservations(t *testing.T) {
 			if booked := m.reservedAddrs(); len(booked) != addresses {
 				t.Fatalf("%v are booked, want all %d addresses: the play has failed", booked, addresses)
 			}
+			m.waitLeft(0)
+			if !stay {
+				m.waitLeaked(addresses - 1)
+			}
 			var after footprint
 			s.Eventually("no growth after the range is exhausted", func() error {
 				var err error
@@ -101,7 +121,8 @@ func TestI3LeakedReservations(t *testing.T) {
 			// The quiet was no blindness. The books are cleared by force, and two addresses
 			// are given out again: that of a pod, and one that a sandbox has kept.
 			s.Do(os.Remove(trouble))
-			m.wipe()
+			m.wipe(bystander)
+			t.Logf("foreseen %.2f s after the address was freed", s.waitForeseen(bystander).Seconds())
 			olderPods := []*pod{bystander}
 			if stay {
 				olderPods = append(olderPods, m.kept(addresses-1)...)
@@ -121,6 +142,7 @@ func TestI3LeakedReservations(t *testing.T) {
 				return errors.Join(err, now.exceeds(before))
 			})
 			t.Logf("after the clean-up    %v", after)
+			s.assertFindings()
 		})
 	}
 }

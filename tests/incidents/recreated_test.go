@@ -34,8 +34,8 @@ func TestI4RecreatedSandbox(t *testing.T) {
 	s := newTestCluster(t)
 	hasty := filepath.Join(t.TempDir(), "hasty")
 	m := s.machine(options{
-		subnets: []string{"10.99.0.0/29"}, // five addresses
-		plugin:  map[string]any{"type": "hasty"}, scripts: map[string]string{"hasty": fmt.Sprintf(hastyPlugin, hasty)},
+		subnets: []string{"10.99.0.0/29"}, unheldAfter: "2s", // five addresses
+		plugin: map[string]any{"type": "hasty"}, scripts: map[string]string{"hasty": fmt.Sprintf(hastyPlugin, hasty)},
 	})
 	s.startAgents(m)
 	crashing := m.run(named("crashing"))
@@ -80,14 +80,18 @@ func TestI4RecreatedSandbox(t *testing.T) {
 	}
 
 	s.remove(others[1])
+	s.assertFindings()
 	s.freeAddrs(others[0])
+	t.Logf("foreseen %.2f s after the address was freed", s.waitForeseen(others[0]).Seconds())
 	newcomer := m.run(named("newcomer"))
 	twice := s.duplicates(others[:1], []*pod{newcomer})
 	sinceRun, sinceSeen := s.waitFound(twice...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
+	m.explains(twice[0].ip, "has reserved the address for shop/newcomer.")
 	s.followAdvice(m, twice...)
 	s.resolved()
+	s.assertFindings()
 }
 
 // The same report from its other end: every sandbox leaks its address until there is none,
@@ -97,12 +101,19 @@ func TestI4LeakedAssignments(t *testing.T) {
 	lossy := filepath.Join(t.TempDir(), "lossy")
 	s.Do(os.WriteFile(lossy, nil, 0o600))
 	m := s.machine(options{
-		subnets: []string{"10.99.0.0/27"}, ipam: "lossy", scripts: map[string]string{"lossy": fmt.Sprintf(lossyPlugin, lossy)},
+		subnets: []string{"10.99.0.0/27"}, unheldAfter: "2s", scripts: s.lossy(lossy),
 	})
 	s.startAgents(m)
 	pods := m.runMany("pod", 3)
 	s.waitBindings(pods...)
+	s.assertFindings()
+	m.leaks = true
 	for attempt := uint32(0); ; attempt++ {
+		if attempt == 10 {
+			m.waitLeaked(10)
+			m.waitLeft(16.0 / 29)
+			t.Logf("$ dupip audit\n%s", m.dupip("audit"))
+		}
 		o := named("crashing")
 		o.Attempt = attempt
 		p, err := m.tryRun(o)
@@ -128,12 +139,18 @@ func TestI4LeakedAssignments(t *testing.T) {
 	})
 	s.assertNoConflict(false)
 
-	m.wipe()
+	m.waitLeaked(26)
+	m.waitLeft(0)
+
+	m.wipe(pods...)
+	t.Logf("foreseen %.2f s after the addresses were freed", s.waitForeseen(pods...).Seconds())
+	m.waitLeaked(0)
 	newcomers := m.runMany("newcomer", len(pods))
 	s.waitFound(s.duplicates(pods, newcomers)...)
 	t.Logf("$ dupip conflicts\n%s", m.dupip("conflicts"))
 	s.remove(newcomers...)
 	s.resolved()
+	s.assertFindings()
 }
 
 // recreate ends a pod's sandbox and makes the next one, again and again, as a kubelet does when its

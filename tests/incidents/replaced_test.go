@@ -57,8 +57,11 @@ func TestI5ReplacedNodeDead(t *testing.T) {
 	sinceRun, sinceSeen := s.waitFound(s.duplicates(nextPods, []*pod{newcomer})...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
 	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
+	third.explains(newcomer.IPs[0], "two nodes give out addresses of one range: ")
+	t.Logf("$ dupip explain %v\n%s", newcomer.IPs[0], third.dupip("explain", newcomer.IPs[0].String()))
 	s.remove(newcomer)
 	s.resolved()
+	s.assertFindings()
 }
 
 // The same report, and the old node is alive: the whole prefix is in collision.
@@ -71,6 +74,7 @@ func TestI5ReplacedNodeAlive(t *testing.T) {
 	s.waitBindings(olderPods...)
 	s.startAgents(next)
 	s.waitMembers(old, next, third)
+	joined := time.Now()
 	nextPods := next.runMany("next", pods)
 	sinceRun, sinceSeen := s.waitFound(s.duplicates(olderPods, nextPods)...)
 	t.Logf("%.2f s after RunPodSandbox was called, %.2f s after the newcomer was seen", sinceRun.Seconds(), sinceSeen.Seconds())
@@ -96,11 +100,20 @@ func TestI5ReplacedNodeAlive(t *testing.T) {
 			return nil
 		})
 	}
+	t.Logf("the two nodes of one name were named at most %.0f s after the second one had joined", time.Since(joined).Seconds())
 	t.Logf("$ dupip nodes\n%s", third.dupip("nodes"))
 	t.Logf("$ dupip conflicts --cluster\n%s", third.dupip("conflicts", "--cluster"))
+	for _, m := range s.machines[:2] {
+		m.explains(nextPods[0].IPs[0], "two machines are called n1: ", "two nodes give out addresses of one range: n1 (boot ")
+		// Each of the two pods has its reservation, on its own machine.
+		if text := m.dupip("explain", nextPods[0].IPs[0].String()); strings.Contains(text, "lost its reservation") {
+			t.Errorf("dupip explain on %s:\n%s", m.Node.ShortName(), text)
+		}
+	}
 	t.Logf("$ dupip explain %v\n%s", nextPods[0].IPs[0], next.dupip("explain", nextPods[0].IPs[0].String()))
 	s.remove(nextPods...)
 	s.resolved()
+	s.assertFindings()
 }
 
 // namesakes are two machines of one name and a third, all with one prefix and books of

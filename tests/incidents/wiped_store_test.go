@@ -1,6 +1,7 @@
 package incidents
 
 import (
+	"fmt"
 	"testing"
 )
 
@@ -24,7 +25,10 @@ func TestI2WipedStore(t *testing.T) {
 			s.waitBindings(olderPods...)
 			s.assertNoConflict(false)
 
-			m.wipe()
+			s.assertFindings()
+			m.wipe(olderPods...)
+			t.Logf("%d addresses foreseen, the last of them %.2f s after the store was removed", 2*pods, s.waitForeseen(olderPods...).Seconds())
+			t.Logf("$ dupip audit\n%s", m.dupip("audit"))
 			newcomers := m.runMany("newcomer", pods)
 			all := s.duplicates(olderPods, newcomers)
 			if len(all) != 2*pods {
@@ -52,6 +56,8 @@ func TestI2WipedStore(t *testing.T) {
 			for _, end := range ends {
 				end()
 			}
+			m.explains(all[0].ip, fmt.Sprintf("the store of host-local (network %s) on node %s was wiped: %d addresses", network, m.name, 2*pods),
+				"lost its reservation: host-local (network "+network+") has reserved the address for "+all[0].newcomer().Namespace+"/"+all[0].newcomer().Name)
 			t.Logf("$ dupip explain %v\n%s", all[0].ip, m.dupip("explain", all[0].ip.String()))
 
 			// The advice of dupip is followed, and is enough.
@@ -61,6 +67,8 @@ func TestI2WipedStore(t *testing.T) {
 			for _, p := range olderPods {
 				p.waitReachable()
 			}
+			// The conflicts have ended, and the books are as wrong as they were.
+			s.waitForeseen(olderPods...)
 		})
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
 
-	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/tests/kubelet"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -76,12 +75,6 @@ func TestAsDeployed(t *testing.T) {
 	}
 }
 
-// rootOfInit reports whether this machine lets root see the file system of process 1.
-func rootOfInit() bool {
-	_, err := os.Stat(books.HostRoot + "/")
-	return err == nil
-}
-
 // wantHealthy checks status and doctor.
 func wantHealthy(s *testNode, a *kubelet.Agent) {
 	s.Helper()
@@ -89,7 +82,7 @@ func wantHealthy(s *testNode, a *kubelet.Agent) {
 	s.Eventually("a healthy doctor", func() error {
 		var errs []error
 		for name, c := range doctor(s.T, a) {
-			if name == "books" && !rootOfInit() {
+			if name == "books" && !kubelet.RootOfInit() {
 				continue // this machine refuses it to everybody
 			}
 			if c.Status == "warn" || c.Status == "fail" {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/image"
 	"github.com/dupip/dupip/tests/lab"
@@ -19,8 +21,9 @@ import (
 type Kubelet struct {
 	// Runtime is the container runtime of the node.
 	Runtime *cri.Runtime
-	// HostPaths are where the paths of hostPath volumes are, because all nodes of a lab share one file
-	// system. An unknown path is an error. A test may add some.
+	// HostPaths are where the paths of hostPath volumes are, and those that the agent opens below the root
+	// of process 1, because all nodes of a lab share one file system. An unknown path is an error. A test
+	// may add some.
 	HostPaths map[string]string
 
 	manifest *manifest
@@ -41,6 +44,7 @@ func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 		Runtime: r,
 		HostPaths: map[string]string{
 			"/run/containerd": r.RunDir(),
+			"/etc/cni/net.d":  r.ConfDir(),
 			// The names of all nodes' namespaces are in one folder, as CNI has it.
 			"/run/netns":     "/run/netns",
 			"/var/lib/dupip": filepath.Join(r.Dir(), "host", "var", "lib", "dupip"),
@@ -55,6 +59,13 @@ func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 		k.objects[objectKey{configMap, c.Name}] = c.Data
 	}
 	return k, nil
+}
+
+// RootOfInit reports whether this machine lets root see the file system of process 1. Where it does not, the agent
+// reads the node's files in its own file system, if they are there.
+func RootOfInit() bool {
+	_, err := os.Stat(books.HostRoot + "/")
+	return err == nil
 }
 
 // Change is what a test changes in the manifest's pod. It may change anything; the pod has one

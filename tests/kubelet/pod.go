@@ -26,6 +26,8 @@ type pod struct {
 }
 
 const (
+	// confDirEnv has a path of the node that is not mounted: the agent opens it below the root of process 1.
+	confDirEnv = "DUPIP_CNI_CONF_DIR"
 	// defaultGrace is the default of terminationGracePeriodSeconds.
 	defaultGrace = 30
 	// criticalScore is the oom_score_adj of pods that are critical to their node.
@@ -182,6 +184,9 @@ func (p *pod) env(list []corev1.EnvVar) ([]*runtimeapi.KeyValue, error) {
 			if e.Value, known = fields[from.FieldRef.FieldPath]; !known {
 				return nil, fmt.Errorf("variable %s: the field %s is not understood", e.Name, from.FieldRef.FieldPath)
 			}
+		}
+		if path, ok := p.kubelet.HostPaths[e.Value]; ok && e.Name == confDirEnv {
+			e.Value = path
 		}
 		envs = append(envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}

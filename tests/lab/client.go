@@ -56,6 +56,30 @@ type Conflict struct {
 	Holders     []Binding  `json:"holders"`
 }
 
+// Finding is an address of which a node's books and the wire say different things, as the API gives it.
+type Finding struct {
+	Node        string     `json:"node"`
+	Kind        string     `json:"kind"`
+	IP          netip.Addr `json:"ip"`
+	Network     string     `json:"network"`
+	Since       time.Time  `json:"since"`
+	Netns       string     `json:"netns"`
+	Pod         *PodRef    `json:"pod,omitempty"`
+	Sandbox     string     `json:"sandbox"`
+	ReservedFor string     `json:"reservedFor"`
+}
+
+func (f Finding) String() string {
+	text := f.Kind + " " + f.IP.String()
+	if f.Pod != nil {
+		text += " of " + f.Pod.Namespace + "/" + f.Pod.Name
+	}
+	if f.ReservedFor != "" {
+		text += ", reserved for " + f.ReservedFor
+	}
+	return text
+}
+
 // Event is one line of the stream of conflicts.
 type Event struct {
 	// Type is suspected, confirmed, changed, resolved or faded.
@@ -136,6 +160,16 @@ func (c *Client) Conflicts(ctx context.Context, all bool) ([]Conflict, error) {
 	var doc struct{ Conflicts []Conflict }
 	err := c.decode(ctx, "/v1/conflicts", query, &doc)
 	return doc.Conflicts, err
+}
+
+// Audit are the findings of the agent, and when it read the books: never, if that is zero.
+func (c *Client) Audit(ctx context.Context) (findings []Finding, read time.Time, err error) {
+	var doc struct {
+		Findings []Finding
+		At       time.Time
+	}
+	err = c.decode(ctx, "/v1/audit", "", &doc)
+	return doc.Findings, doc.At, err
 }
 
 // Status is the agent's status document as it is.

@@ -14,12 +14,24 @@ import (
 func (n *Netns) SendFrames(device string, frames ...[]byte) error {
 	return n.withSocket(device, func(s packetSocket) error {
 		for _, f := range frames {
-			if _, err := s.Write(f); err != nil {
+			if err := s.writeUntilSent(f); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// queueTimeout is how long a frame may find no room: all namespaces of a CPU share one queue (net.core.netdev_max_backlog),
+// which others may have filled.
+const queueTimeout = 10 * time.Second
+
+func (s packetSocket) writeUntilSent(frame []byte) error {
+	for end := time.Now().Add(queueTimeout); ; time.Sleep(time.Millisecond) {
+		if _, err := s.Write(frame); !errors.Is(err, unix.ENOBUFS) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // SendRaw sends Ethernet frames out of the pod's first interface.

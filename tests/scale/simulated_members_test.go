@@ -295,3 +295,6 @@ func gcd(a, b uint64) uint64 {
 	}
 	return a
 }
+
+// Cut implements [gossip.Network]. No question of the simulation depends on it.
+func (s *simulatedMember) Cut() (from, until time.Time) { return from, until }

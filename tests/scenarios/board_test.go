@@ -1,11 +1,13 @@
 package scenarios
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -17,7 +19,10 @@ type outcome struct {
 	place int
 
 	found, suspected, done, failed, timed bool
-	toSuspected, toConfirmed              time.Duration
+
+	// why is what failed first.
+	why                      string
+	toSuspected, toConfirmed time.Duration
 }
 
 // took keeps the slowest of a row's conflicts. A negative time is an event before the row's clock
@@ -60,6 +65,24 @@ func (o *outcome) seconds(d time.Duration) string {
 	return fmt.Sprintf("%.3f s", d.Seconds())
 }
 
+// recorder keeps what fails a row for the table: logs of tests that run at the same time are long, and mixed.
+type recorder struct {
+	testing.TB
+	row *outcome
+}
+
+func (r recorder) Fatal(args ...any) {
+	r.Helper()
+	r.row.why = cmp.Or(r.row.why, strings.TrimSpace(fmt.Sprintln(args...)))
+	r.TB.Fatal(args...)
+}
+
+func (r recorder) Errorf(format string, args ...any) {
+	r.Helper()
+	r.row.why = cmp.Or(r.row.why, fmt.Sprintf(format, args...))
+	r.TB.Errorf(format, args...)
+}
+
 // scoreboard collects the rows that were played.
 type scoreboard struct {
 	mu   sync.Mutex
@@ -92,6 +115,9 @@ func (b *scoreboard) print(out *os.File) {
 			passed++
 		}
 		fmt.Fprintf(out, line, r.ID, r.Want, seen, r.seconds(r.toSuspected), r.seconds(r.toConfirmed), r.Text)
+		if r.why != "" {
+			fmt.Fprintf(out, "     %.600s\n", r.why)
+		}
 	}
 	fmt.Fprintln(out, b.sum())
 	fmt.Fprintf(out, "%d passed, %d failed\n", passed, len(b.rows)-passed)

@@ -46,6 +46,7 @@ type Actor struct {
 // newStage builds the nodes and starts their agents.
 func newStage(t testing.TB, row *outcome) *Stage {
 	row.MinOverlap = cmp.Or(row.MinOverlap, minOverlap)
+	t = recorder{t, row}
 	s := &Stage{T: lab.NewT(t), row: row, flags: []string{"--min-overlap", row.MinOverlap.String()}}
 	if row.Config != "" {
 		file := filepath.Join(t.TempDir(), "dupip.yaml")
