@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/detector"
 )
@@ -19,22 +20,23 @@ func NodeOf(table *observe.Table, bindings []detector.Binding) Node {
 		if i.Pod.Sandbox.ID == "" {
 			n.Foreign[b.Key.IP] = true
 		}
-		// What a pod only sends from, forwards to or has learned from a router is not IPAM's: it was given the address, or
-		// somebody has added it to eth0.
-		if i.Seen && i.View.Configured(b.Key.IP) || b.Holder.Given == detector.GivenYes {
-			n.Live = append(n.Live, Live{
-				IP: b.Key.IP, Interface: i.Name, Netns: i.NetnsName(), Pod: i.Pod.Pod, Sandbox: i.Pod.Sandbox.ID,
-				Given: b.Holder.Given, Network: NetworkOf(i),
-			})
+		// The guest of a virtual machine has an address that the pod was given and its kernel does not list.
+		if b.Holder.Given == detector.GivenYes && !(i.Seen && i.View.Configured(b.Key.IP)) {
+			n.Live = append(n.Live, liveOf(i, b.Key.IP))
 		}
 	}
 	for i := range table.All() {
 		if !i.Seen {
 			n.Hidden = i.Name
 		}
-		if i.Pod.Sandbox.ID == "" {
-			for _, a := range i.View.Addresses {
+		for _, a := range i.View.Addresses {
+			if i.Pod.Sandbox.ID == "" {
 				n.Foreign[a.IP] = true
+			}
+			// What a pod only sends from, forwards to or has learned from a router is not IPAM's. What somebody has given to
+			// its eth0 is, also if it has not answered lately.
+			if a.Valid && a.Where == netns.OnPeer && !a.Dynamic && !table.Config().Shared(a.IP) {
+				n.Live = append(n.Live, liveOf(i, a.IP))
 			}
 		}
 	}
@@ -44,6 +46,12 @@ func NodeOf(table *observe.Table, bindings []detector.Binding) Node {
 		}
 	}
 	return n
+}
+
+func liveOf(i *observe.Interface, ip netip.Addr) Live {
+	return Live{
+		IP: ip, Interface: i.Name, Netns: i.NetnsName(), Pod: i.Pod.Pod, Sandbox: i.Pod.Sandbox.ID, Given: i.Given(ip), Network: NetworkOf(i),
+	}
 }
 
 // NetworkOf returns the network of CNI's configuration that an interface is in, empty if that is not known.

@@ -100,11 +100,17 @@ func TestNodeOf(t *testing.T) {
 		"its data packets only": {
 			func(n *node) { n.binds(n.add(7, sandbox, own, ip), ip, detector.Data, detector.GivenUnknown) }, live,
 		},
-		"an interface without a binding": {func(n *node) { n.add(7, sandbox, own, ip) }, ""},
+		"a pod that has not answered lately": {func(n *node) { n.add(7, sandbox, own, ip) }, live},
 		"it forwards for others": {
-			func(n *node) { n.binds(n.add(7, sandbox, own, ip), ip, detector.Forwarded, detector.GivenYes) }, "",
+			func(n *node) { n.binds(n.add(7, sandbox, own), ip, detector.Forwarded, detector.GivenYes) }, "",
 		},
-		"the node itself": {func(n *node) { n.binds(n.add(7, sandbox, own, ip), ip, detector.Host, detector.GivenYes) }, ""},
+		"the node itself": {func(n *node) { n.binds(n.add(7, sandbox, own), ip, detector.Host, detector.GivenYes) }, ""},
+		"an address with a lifetime, in doubt, or on another device": {func(n *node) {
+			l := *n.add(7, sandbox, own, ip, "10.1.2.6", "10.1.2.7", "10.1.2.8").Interface
+			l.View.Addresses = slices.Clone(l.View.Addresses)
+			l.View.Addresses[1].Dynamic, l.View.Addresses[2].Valid, l.View.Addresses[3].Where = true, false, netns.Elsewhere
+			n.Update(links.Event{Kind: links.Changed, Interface: &l}, time.Now())
+		}, live},
 		"it claims the address": {
 			func(n *node) { n.binds(n.add(7, sandbox, own, ip), ip, detector.Claimed, detector.GivenUnknown) }, live,
 		},
@@ -131,7 +137,7 @@ func TestNodeOf(t *testing.T) {
 			func(n *node) { n.binds(n.add(7, "", own, ip), ip, detector.Announced, detector.GivenYes) },
 			`10.1.2.5 veth7 pod7 cni-7 "" "pods", foreign 10.1.2.5`,
 		},
-		"another runtime's pod that is silent": {func(n *node) { n.add(7, "", nil, ip) }, "foreign 10.1.2.5"},
+		"another runtime's pod that is silent": {func(n *node) { n.add(7, "", nil, ip) }, `10.1.2.5 veth7 pod7 cni-7 "" "", foreign 10.1.2.5`},
 		"another runtime's guest": {
 			func(n *node) { n.binds(n.add(7, "", nil), ip, detector.Announced, detector.GivenUnknown) }, "foreign 10.1.2.5",
 		},
@@ -145,8 +151,7 @@ func TestNodeOf(t *testing.T) {
 		},
 		"a binding of an earlier netns": {
 			func(n *node) {
-				i := n.add(7, sandbox, own, ip)
-				n.binds(i, ip, detector.Announced, detector.GivenYes)
+				n.binds(n.add(7, sandbox, own), ip, detector.Announced, detector.GivenYes)
 				n.bindings[0].Holder.ID.Netns = 8
 			}, "",
 		},
