@@ -38,9 +38,9 @@ func printAdvice(out io.Writer, document api.Conflicts) {
 	}
 	fmt.Fprintln(out, "\nWhat to do:")
 	if len(ranges) > 0 {
-		text := adviseRanges(ranges)
+		text := cli.AdviseRanges(ranges)
 		if wrapped(out, 2, text); strings.HasSuffix(text, ":") {
-			printCommand(out, "    ", drain)
+			printCommand(out, "    ", cli.Drain)
 		}
 	}
 	if len(plain) == 0 && len(advised) <= fewAdvised {
@@ -51,7 +51,7 @@ func printAdvice(out io.Writer, document api.Conflicts) {
 		printSummary(out, advised, len(plain))
 	}
 	removable := slices.DeleteFunc(slices.Clone(advised), cli.IsHeld)
-	for _, line := range adviseNamesakes(append(removable, plain...)) {
+	for _, line := range cli.AdviseNamesakes(append(removable, plain...)) {
 		wrapped(out, 2, line)
 	}
 	if slices.ContainsFunc(advised, reusable) {
@@ -82,7 +82,7 @@ func printStoryAdvice(out io.Writer, c *api.Conflict) {
 	if cli.IsHeld(*c) {
 		return
 	}
-	for _, line := range adviseNamesakes([]api.Conflict{*c}) {
+	for _, line := range cli.AdviseNamesakes([]api.Conflict{*c}) {
 		wrapped(out, 2, "  "+line)
 	}
 	last := c.Advice.Remove[len(c.Advice.Remove)-1]

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/internal/cli"
 )
 
 const podsStore = "/var/lib/cni/networks/pods"
@@ -269,7 +270,7 @@ func TestRepairIsSafe(t *testing.T) {
 		} {
 			for _, kind := range []string{"unreserved", "unheld"} {
 				f := one(kind, change)()
-				if _, command := repair(f); command != "" {
+				if _, command := cli.Repair(f); command != "" {
 					t.Errorf("%s, %s: %s", kind, name, command)
 				}
 			}
@@ -278,12 +279,12 @@ func TestRepairIsSafe(t *testing.T) {
 			"the beginning of an id": "a1a1a1a1a1a1a", "none": "", "a command": strings.Repeat("a", 40) + "$(reboot)", "a format": strings.Repeat("a", 40) + "%s",
 			"a quote": strings.Repeat("a", 40) + `"`,
 		} {
-			if _, command := repair(one("unreserved", func(f *api.Finding) { f.Sandbox = sandbox })()); command != "" {
+			if _, command := cli.Repair(one("unreserved", func(f *api.Finding) { f.Sandbox = sandbox })()); command != "" {
 				t.Errorf("%s: %s", name, command)
 			}
 		}
 		for _, kind := range []string{"unreserved", "unheld"} {
-			if _, command := repair(one(kind)()); command == "" {
+			if _, command := cli.Repair(one(kind)()); command == "" {
 				t.Errorf("no command for one that is %s", kind)
 			}
 		}
