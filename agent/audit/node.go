@@ -21,7 +21,7 @@ func NodeOf(table *observe.Table, bindings []detector.Binding) Node {
 			n.Foreign[b.Key.IP] = true
 		}
 		// The guest of a virtual machine has an address that the pod was given and its kernel does not list.
-		if b.Holder.Given == detector.GivenYes && !(i.Seen && i.View.Configured(b.Key.IP)) {
+		if b.Holder.Given == detector.GivenYes && (!i.Seen || !i.View.Configured(b.Key.IP)) {
 			n.Live = append(n.Live, liveOf(i, b.Key.IP))
 		}
 	}
