@@ -12,7 +12,7 @@ type Book struct {
 	Range   string `json:"range,omitzero"`   // "first-last"
 	// Reservation says who has it reserved, absent for nobody.
 	Reservation *Reservation `json:"reservation,omitzero"`
-	// Unreserved counts all addresses that pods of this node have and that the book does not have reserved for them.
+	// Unreserved counts the addresses that pods of the node were given and that the book has not reserved for them any more.
 	Unreserved int    `json:"unreserved,omitzero"`
 	Error      string `json:"error,omitzero"` // why the book cannot be read
 }

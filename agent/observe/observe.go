@@ -172,20 +172,11 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		t.dropped[droppedVLANs]++
 		return o, false
 	}
-	s.Holder, s.FoundAtStart = i.Describe(r.MAC), i.foundAtStart(r.IP, r.VLAN)
-	s.Holder.Given = i.Given(r.IP)
-	s.Evidence = detector.Data
-	if r.Kind != bpf.Data {
-		// A gratuitous packet answers no probe of ours.
-		s.Evidence, s.Answer = detector.Announced, r.Kind == bpf.Answer
-	}
 	// An answer does not prove that the pod has the address: Linux answers on each interface for all
 	// its addresses and for those that it proxies, and a mirror sends the answers of others back. So
 	// the list of addresses decides.
-	if i.Seen && i.View.HoldsAddress(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
-		return o, true
-	}
-	if i.Seen && !i.View.Taken.After(at) {
+	listed := i.Seen && i.View.HoldsAddress(r.IP, r.VLAN.Outer, r.VLAN.Inner)
+	if i.Seen && !listed && !i.View.Taken.After(at) {
 		// The address may have been added since the last scan, or a route removed.
 		if len(i.queue) < maxQueue {
 			i.queue = append(i.queue, r)
@@ -195,7 +186,14 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		}
 		return o, false
 	}
-	if i.Seen && i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
+	s.Holder, s.FoundAtStart = i.Describe(r.MAC), i.foundAtStart(r.IP, r.VLAN)
+	s.Holder.Given = i.Given(r.IP)
+	s.Evidence = detector.Data
+	if r.Kind != bpf.Data {
+		// A gratuitous packet answers no probe of ours.
+		s.Evidence, s.Answer = detector.Announced, r.Kind == bpf.Answer
+	}
+	if listed || i.Seen && i.View.Holds(r.IP, r.VLAN.Outer, r.VLAN.Inner) {
 		return o, true
 	}
 	if t.claims(i, r, at) {

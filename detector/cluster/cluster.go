@@ -186,7 +186,7 @@ type Book struct {
 	Since    time.Time    `cbor:"6,keyasint,omitzero"`
 	Sandbox  string       `cbor:"7,keyasint,omitzero"`
 	Pod      detector.Pod `cbor:"8,keyasint,omitzero"`
-	// Unreserved counts the addresses that pods of the node have and that the book does not have reserved for them.
+	// Unreserved counts the addresses that pods of the node were given and that the book has not reserved for them any more.
 	Unreserved int `cbor:"9,keyasint,omitzero"`
 	// Error is why the book cannot be read.
 	Error string `cbor:"10,keyasint,omitzero"`

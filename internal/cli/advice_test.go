@@ -139,3 +139,35 @@ func TestTemplatesAreFilled(t *testing.T) {
 		}
 	}
 }
+
+// TestEachMayBeWrong: commands say what they do where all are listed although several holders were given the address.
+func TestEachMayBeWrong(t *testing.T) {
+	given := func(first, second bool) func(*api.Conflict, *api.Advice) {
+		return func(c *api.Conflict, a *api.Advice) {
+			notKnown("together")(c, a)
+			c.Holders[0].Given, c.Holders[1].Given = &first, &second
+		}
+	}
+	newest := func(c *api.Conflict, a *api.Advice) {
+		given(true, true)(c, a)
+		a.Remove[0].Because = "newer"
+	}
+	choice := func(c *api.Conflict, a *api.Advice) {
+		newest(c, a)
+		a.GivenByNodes = true
+	}
+	for name, test := range map[string]struct {
+		change func(*api.Conflict, *api.Advice)
+		want   bool
+	}{
+		"both were given it":               {given(true, true), true},
+		"one was":                          {given(true, false), false},
+		"one is to be removed first":       {newest, false},
+		"the newer one by its node's word": {choice, true},
+		"nothing is known":                 {notKnown("together"), false},
+	} {
+		if got := EachMayBeWrong(situation(test.change)); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -146,7 +146,7 @@ func (j *judge) check(f finding, from, to time.Time) {
 		return !f.since.Before(s.from.Add(-gap)) && !f.since.After(s.to.Add(gap))
 	}):
 		j.false++
-		j.fail(to, "%v is said to be true since %v ago: %s", f.key, to.Sub(f.since), j.history(f.key, to))
+		j.fail(to, "%v has been found since %v ago, too early: %s", f.key, to.Sub(f.since), j.history(f.key, to))
 	}
 	if lawful != nil && lawful.found.IsZero() {
 		lawful.found = to
