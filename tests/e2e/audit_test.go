@@ -7,20 +7,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
-// finding is one of "dupip audit -o json".
-type finding struct {
-	Kind, IP, Interface, Sandbox, ReservedFor, Store string
-	Pod, ReservedPod                                 *struct{ Name string }
-	Since                                            time.Time
-}
-
-func (f finding) String() string {
-	text := f.Kind + " " + f.IP
+// brief is a finding by the names of its pods.
+func brief(f lab.Finding) string {
+	text := f.Kind + " " + f.IP.String()
 	if f.Pod != nil {
 		text += " " + f.Pod.Name
 	}
@@ -31,19 +28,23 @@ func (f finding) String() string {
 }
 
 // findings waits until the audit has just these.
-func (b *booked) findings(want ...string) (all []finding) {
+func (b *booked) findings(want ...string) (all []lab.Finding) {
 	b.Helper()
 	b.Eventually(fmt.Sprintf("findings %q", want), func() error {
 		out, err := b.agent.CLI(b.Context(), "audit", "-o", "json")
 		if err != nil {
 			return err
 		}
-		var doc struct{ Findings []finding }
+		var doc struct{ Findings []lab.Finding }
 		if err := json.Unmarshal([]byte(out), &doc); err != nil {
 			return err
 		}
-		if fmt.Sprintf("%v", doc.Findings) != fmt.Sprintf("%v", want) {
-			return fmt.Errorf("there are %v", doc.Findings)
+		var got []string
+		for _, f := range doc.Findings {
+			got = append(got, brief(f))
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("there are %q", got)
 		}
 		all = doc.Findings
 		return nil

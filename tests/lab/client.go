@@ -67,6 +67,7 @@ type Finding struct {
 	Pod         *PodRef    `json:"pod,omitempty"`
 	Sandbox     string     `json:"sandbox"`
 	ReservedFor string     `json:"reservedFor"`
+	ReservedPod *PodRef    `json:"reservedPod,omitempty"`
 }
 
 func (f Finding) String() string {
