@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
@@ -115,10 +117,14 @@ func (w *harness) binds(i *Interface, ips ...string) {
 	}
 }
 
-// packet is a record of a packet that an interface sent at a time.
+// packet is a record of a packet that an interface sent at a time, or a little later if the thread is interrupted
+// between two clocks: never earlier, when the last scan may not have been made yet.
 func (i *Interface) packet(kind bpf.Kind, ip string, at time.Time) bpf.Record {
+	ago := time.Since(at)
+	var clock unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock)
 	return bpf.Record{
-		Time: at.Sub(TimeOf(0)), Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
+		Time: time.Duration(clock.Nano()) - ago, Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
 		Kind: kind, IP: netip.MustParseAddr(ip), MAC: [6]byte{2, 1},
 	}
 }
@@ -130,14 +136,17 @@ func TestRouteThatEnded(t *testing.T) {
 	i := w.add("veth0", "cni0", "eth0", 2, 7, "10.0.0.5")
 	route := []netns.LocalRoute{{Prefix: netip.MustParsePrefix("10.0.0.0/16"), Where: netns.OnLoopback}}
 	w.change(i, func(l *links.Interface) { l.View.LocalRoutes = route })
+	at := time.Now()
 	for _, test := range []struct {
 		routes []netns.LocalRoute
 		want   detector.Evidence
 	}{{route, detector.Announced}, {nil, detector.Forwarded}} {
-		if o, ok := w.Record(i.packet(bpf.Answer, "10.0.0.6", time.Now())); ok {
+		at = at.Add(time.Minute)
+		if o, ok := w.Record(i.packet(bpf.Answer, "10.0.0.6", at)); ok {
 			t.Fatalf("decided by an old list: %+v", o.Sighting)
 		}
-		all := w.change(i, func(l *links.Interface) { l.View.Taken, l.View.LocalRoutes = time.Now(), test.routes })
+		at = at.Add(time.Minute)
+		all := w.change(i, func(l *links.Interface) { l.View.Taken, l.View.LocalRoutes = at, test.routes })
 		if len(all) != 1 || all[0].Sighting.Evidence != test.want {
 			t.Errorf("%+v, want evidence %v", all, test.want)
 		}
