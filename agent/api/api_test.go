@@ -74,7 +74,7 @@ func (t *table) Explain(_ context.Context, q api.Query) (api.Explanation, error)
 	return api.Explanation{}, errors.New("the agent is stopping")
 }
 
-func (t *table) Nodes(context.Context) (api.Nodes, error) {
+func (t *table) Nodes(_ context.Context, _ api.Query) (api.Nodes, error) {
 	return api.Nodes{Node: "n1", Nodes: []api.Node{{Name: "n1", State: "alive", Self: true}}}, nil
 }
 
@@ -128,7 +128,7 @@ func TestQueries(t *testing.T) {
 	if _, err := client.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}); err == nil || err.Error() != "the agent is stopping" {
 		t.Errorf("error %v, want the error of the agent", err)
 	}
-	nodes, err := client.Nodes(t.Context())
+	nodes, err := client.Nodes(t.Context(), api.Query{})
 	if err != nil || len(nodes.Nodes) != 1 || !nodes.Nodes[0].Self {
 		t.Errorf("nodes %+v, %v", nodes, err)
 	}
@@ -139,6 +139,7 @@ func TestQueriesArrive(t *testing.T) {
 	ip := netip.MustParseAddr("fd00::1")
 	for _, want := range []api.Query{
 		{}, {IP: ip}, {All: true}, {Cluster: true}, {Node: "n2"}, {IP: ip, All: true, Cluster: true, Node: "n 2&all=0"},
+		{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Namespace: "shop", Pod: "web-0", Network: "storage"}, {State: "suspected"}, {State: "resolved", All: true},
 	} {
 		backend := newTable()
 		client := serve(t, backend)
@@ -152,6 +153,14 @@ func TestQueriesArrive(t *testing.T) {
 		}
 		for name, call := range calls {
 			err := call()
+			// Each document has its own parameters.
+			want := want
+			switch name {
+			case "bindings", "audit":
+				want.All, want.State = false, ""
+			case "explain":
+				want = api.Query{IP: want.IP, Cluster: want.Cluster}
+			}
 			if got := <-backend.queries; got != want {
 				t.Errorf("%s: got %+v, want %+v", name, got, want)
 			}

@@ -34,54 +34,50 @@ const timeout = 10 * time.Second
 
 // Bindings returns the binding tables of this agent, or with q.Cluster of all agents.
 func (c *Client) Bindings(ctx context.Context, q Query) (Bindings, error) {
-	return get[Bindings](ctx, c, "/v1/bindings", q.values())
+	return get[Bindings](ctx, c, "/v1/bindings", q)
 }
 
 // Conflicts returns the open conflicts, and with q.All the resolved ones.
 func (c *Client) Conflicts(ctx context.Context, q Query) (Conflicts, error) {
-	return get[Conflicts](ctx, c, "/v1/conflicts", q.values())
+	return get[Conflicts](ctx, c, "/v1/conflicts", q)
 }
 
 // Explain returns the story of q.IP, without q.Cluster that of this agent alone.
 func (c *Client) Explain(ctx context.Context, q Query) (Explanation, error) {
-	values := q.values()
-	if !q.Cluster {
-		values.Set("cluster", "0")
-	}
-	return get[Explanation](ctx, c, "/v1/explain", values)
+	return get[Explanation](ctx, c, "/v1/explain", q)
 }
 
 // Audit returns where the books and the wire of this agent's node, or with q.Cluster of all nodes, say different things.
 func (c *Client) Audit(ctx context.Context, q Query) (Audit, error) {
-	return get[Audit](ctx, c, "/v1/audit", q.values())
+	return get[Audit](ctx, c, "/v1/audit", q)
 }
 
 // Nodes returns the agents of the cluster.
-func (c *Client) Nodes(ctx context.Context) (Nodes, error) {
-	return get[Nodes](ctx, c, "/v1/nodes", nil)
+func (c *Client) Nodes(ctx context.Context, q Query) (Nodes, error) {
+	return get[Nodes](ctx, c, "/v1/nodes", q)
 }
 
 // Status returns the agent's status.
 func (c *Client) Status(ctx context.Context) (Status, error) {
-	return get[Status](ctx, c, "/v1/status", nil)
+	return get[Status](ctx, c, "/v1/status", Query{})
 }
 
 // WatchConflicts calls each for every event until ctx ends (nil), each fails, or the agent ends the
-// watch. A watch covers this agent only; q.IP restricts it.
+// watch. With q.Cluster or q.Node it is about other nodes too, which are asked again and again.
 func (c *Client) WatchConflicts(ctx context.Context, q Query, each func(ConflictEvent) error) error {
-	return watch(ctx, c, "/v1/conflicts", q.values(), each)
+	return watch(ctx, c, "/v1/conflicts", q, each)
 }
 
-// WatchBindings calls each for every change of the bindings, like [Client.WatchConflicts].
+// WatchBindings calls each for every change of the bindings of this agent, like [Client.WatchConflicts].
 func (c *Client) WatchBindings(ctx context.Context, q Query, each func(BindingEvent) error) error {
-	return watch(ctx, c, "/v1/bindings", q.values(), each)
+	return watch(ctx, c, "/v1/bindings", q, each)
 }
 
-func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
+func get[T any](ctx context.Context, c *Client, path string, q Query) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var document T
-	response, err := c.do(ctx, path, query)
+	response, err := c.do(ctx, path, q.values(path))
 	if err != nil {
 		return document, err
 	}
@@ -92,7 +88,8 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 	return document, nil
 }
 
-func watch[T any](ctx context.Context, c *Client, path string, query url.Values, each func(T) error) error {
+func watch[T any](ctx context.Context, c *Client, path string, q Query, each func(T) error) error {
+	query := q.values(path)
 	query.Set("watch", "1")
 	response, err := c.do(ctx, path, query)
 	if err != nil {

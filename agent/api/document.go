@@ -166,8 +166,9 @@ type Conflicts struct {
 
 // BindingEvent is one line of GET /v1/bindings?watch=1. Type is added, changed or removed.
 type BindingEvent struct {
-	Type    string  `json:"type"`
-	Binding Binding `json:"binding"`
+	Type    string    `json:"type"`
+	At      time.Time `json:"at"`
+	Binding Binding   `json:"binding"`
 }
 
 // ConflictEvent is one line of GET /v1/conflicts?watch=1. Type is suspected, confirmed, changed,

@@ -42,9 +42,20 @@ func TestErrorsAreDocuments(t *testing.T) {
 		{http.MethodGet, "/v1/explain?ip=1.2.3", http.StatusBadRequest},
 		{http.MethodGet, "/v1/conflicts?ip=1.2.3", http.StatusBadRequest},
 		{http.MethodGet, "/v1/bindings?node=n9", http.StatusNotFound},
-		{http.MethodGet, "/v1/bindings?node=" + strings.Repeat("n", 254), http.StatusBadRequest},
+		{http.MethodGet, "/v1/bindings?node=" + strings.Repeat("n", 318), http.StatusBadRequest},
 		{http.MethodGet, "/v1/bindings?watch=1&cluster=1", http.StatusBadRequest},
-		{http.MethodGet, "/v1/conflicts?watch=1&node=n1", http.StatusBadRequest},
+		{http.MethodGet, "/v1/bindings?watch=1&node=n1", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?watch=1&all=1", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?watch=1&state=confirmed", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?state=open", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?all=yes", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?IP=10.0.0.1", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?ip=10.0.0.0/33", http.StatusBadRequest},
+		{http.MethodGet, "/v1/conflicts?ip=10.0.0.1&ip=10.0.0.2", http.StatusBadRequest},
+		{http.MethodGet, "/v1/bindings?state=confirmed", http.StatusBadRequest},
+		{http.MethodGet, "/v1/nodes?state=confirmed", http.StatusBadRequest},
+		{http.MethodGet, "/v1/explain?ip=10.0.0.0/24", http.StatusBadRequest},
+		{http.MethodGet, "/v1/status?verbose=1", http.StatusBadRequest},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), test.method, "http://agent"+test.path, nil)
 		if err != nil {

@@ -36,10 +36,10 @@ type Backend interface {
 	Audit(ctx context.Context, q Query) (Audit, error)
 	// Explain returns the story of q.IP. Without a cluster q.Cluster has no effect.
 	Explain(ctx context.Context, q Query) (Explanation, error)
-	// Nodes returns the agents of the cluster, without a cluster this one.
-	Nodes(ctx context.Context) (Nodes, error)
+	// Nodes returns the agents of the cluster, those of q.State; without a cluster this one.
+	Nodes(ctx context.Context, q Query) (Nodes, error)
 	Status(ctx context.Context) (Status, error)
-	// WatchConflicts streams events. It closes the channel when ctx ends, or when the reader is too
+	// WatchConflicts streams events of this agent. It closes the channel when ctx ends, or when the reader is too
 	// slow.
 	WatchConflicts(ctx context.Context) (<-chan ConflictEvent, error)
 }
@@ -123,12 +123,13 @@ func newHandler(backend Backend) http.Handler {
 		"/v1/conflicts": watchable(answer(backend.Conflicts), h.stream(h.watchConflicts)),
 		"/v1/explain":   h.explain,
 		"/v1/audit":     answer(backend.Audit),
-		"/v1/nodes":     answer(func(ctx context.Context, _ Query) (Nodes, error) { return backend.Nodes(ctx) }),
+		"/v1/nodes":     answer(backend.Nodes),
 		"/v1/status":    answer(func(ctx context.Context, _ Query) (Status, error) { return backend.Status(ctx) }),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		document := documents[r.URL.Path]
-		switch q, err := parseQuery(r); {
+		q, err := parseQuery(r.URL.Path, r.URL.Query())
+		switch {
 		case r.Method != http.MethodGet: // HEAD would occupy a watch
 			w.Header().Set("Allow", http.MethodGet)
 			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is supported", r.Method))
@@ -145,17 +146,17 @@ func newHandler(backend Backend) http.Handler {
 // explain includes the cluster by default (not with cluster=0).
 func (h *handler) explain(w http.ResponseWriter, r *http.Request, q Query) {
 	if !q.IP.IsValid() {
-		fail(w, http.StatusBadRequest, errors.New("ip: an address is required"))
+		fail(w, http.StatusBadRequest, errors.New("ip: an address is required, not a prefix"))
 		return
 	}
-	q.Cluster = q.Cluster || r.FormValue("cluster") == ""
+	q.Cluster = q.Cluster || r.URL.Query().Get("cluster") == ""
 	answer(h.backend.Explain)(w, r, q)
 }
 
 // watchable returns a handler that streams where the request has watch=1.
 func watchable(get, stream documentHandler) documentHandler {
 	return func(w http.ResponseWriter, r *http.Request, q Query) {
-		if flag(r, "watch") {
+		if text := r.URL.Query().Get("watch"); text == "1" || text == "true" {
 			stream(w, r, q)
 		} else {
 			get(w, r, q)
@@ -166,16 +167,24 @@ func watchable(get, stream documentHandler) documentHandler {
 // answer returns a handler that sends the document of get.
 func answer[T any](get func(context.Context, Query) (T, error)) documentHandler {
 	return func(w http.ResponseWriter, r *http.Request, q Query) {
-		switch document, err := get(r.Context(), q); {
-		case errors.Is(err, ErrNoSuchNode):
-			fail(w, http.StatusNotFound, err)
-		case err != nil:
-			fail(w, http.StatusServiceUnavailable, err)
-		default:
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(document) // fails if the client has disconnected
+		document, err := get(r.Context(), q)
+		if err != nil {
+			fail(w, statusOf(err), err)
+			return
 		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(document) // fails if the client has disconnected
 	}
+}
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrNoSuchNode):
+		return http.StatusNotFound
+	case errors.Is(err, errWatch):
+		return http.StatusBadRequest
+	}
+	return http.StatusServiceUnavailable
 }
 
 func fail(w http.ResponseWriter, code int, err error) {

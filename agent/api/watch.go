@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"time"
@@ -17,13 +18,12 @@ const (
 	lineTimeout = 10 * time.Second
 )
 
+// errWatch begins the errors of requests for a watch that there is not.
+var errWatch = errors.New("a watch")
+
 // stream returns a handler that sends events as JSON documents, one a line.
 func (h *handler) stream(watch func(context.Context, Query) (iter.Seq[any], error)) documentHandler {
 	return func(w http.ResponseWriter, r *http.Request, q Query) {
-		if q.Cluster || q.Node != "" {
-			fail(w, http.StatusBadRequest, errors.New("a watch covers this agent only: omit cluster and node"))
-			return
-		}
 		select {
 		case h.watches <- struct{}{}:
 			defer func() { <-h.watches }()
@@ -33,7 +33,7 @@ func (h *handler) stream(watch func(context.Context, Query) (iter.Seq[any], erro
 		}
 		events, err := watch(r.Context(), q) // the server cancels it when this function returns
 		if err != nil {
-			fail(w, http.StatusServiceUnavailable, err)
+			fail(w, statusOf(err), err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
@@ -49,6 +49,12 @@ func (h *handler) stream(watch func(context.Context, Query) (iter.Seq[any], erro
 }
 
 func (h *handler) watchConflicts(ctx context.Context, q Query) (iter.Seq[any], error) {
+	if q.State != "" || q.All {
+		return nil, fmt.Errorf("%w has open conflicts of both states: omit state and all", errWatch)
+	}
+	if q.Cluster || q.Node != "" {
+		return h.pollConflicts(ctx, q)
+	}
 	events, err := h.backend.WatchConflicts(ctx)
 	return func(yield func(any) bool) {
 		for {
@@ -56,7 +62,7 @@ func (h *handler) watchConflicts(ctx context.Context, q Query) (iter.Seq[any], e
 			case <-ctx.Done():
 				return
 			case event, ok := <-events:
-				if !ok || (!q.IP.IsValid() || event.Conflict.IP == q.IP.String()) && !yield(event) {
+				if !ok || q.SelectsConflict(event.Conflict) && !yield(event) {
 					return
 				}
 			}
@@ -66,6 +72,9 @@ func (h *handler) watchConflicts(ctx context.Context, q Query) (iter.Seq[any], e
 
 // watchBindings compares snapshots. The table sends no events, because watches are rare.
 func (h *handler) watchBindings(ctx context.Context, q Query) (iter.Seq[any], error) {
+	if q.Cluster || q.Node != "" {
+		return nil, fmt.Errorf("%w of bindings covers this agent only: omit cluster and node", errWatch)
+	}
 	return func(yield func(any) bool) {
 		known := make(map[bindingKey]Binding)
 		for {
@@ -97,6 +106,7 @@ type bindingKey struct {
 // difference returns what was added, removed or changed, and updates known. A later LastSeen is no change.
 func difference(known map[bindingKey]Binding, bindings []Binding) []BindingEvent {
 	var events []BindingEvent
+	now := time.Now().Round(0)
 	present := make(map[bindingKey]bool, len(bindings))
 	for _, b := range bindings {
 		key := bindingKey{b.Network, b.IP, b.Node, b.NetnsCookie, 0}
@@ -109,15 +119,15 @@ func difference(known map[bindingKey]Binding, bindings []Binding) []BindingEvent
 		before.LastSeen = b.LastSeen
 		switch {
 		case !ok:
-			events = append(events, BindingEvent{Type: "added", Binding: b})
+			events = append(events, BindingEvent{"added", now, b})
 		case !same(before, b):
-			events = append(events, BindingEvent{Type: "changed", Binding: b})
+			events = append(events, BindingEvent{"changed", now, b})
 		}
 	}
 	for key, b := range known {
 		if !present[key] {
 			delete(known, key)
-			events = append(events, BindingEvent{Type: "removed", Binding: b})
+			events = append(events, BindingEvent{"removed", now, b})
 		}
 	}
 	return events

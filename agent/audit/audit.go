@@ -174,9 +174,9 @@ func (a *Audit) log(findings []cluster.Finding) {
 		}
 		level, text := slog.LevelWarn, "an address is in use and not reserved; it will be given out again"
 		switch f.Kind {
-		case Mismatched:
+		case cluster.Mismatched:
 			text = "an address is in use and reserved for another pod"
-		case Unheld:
+		case cluster.Unheld:
 			level, text = slog.LevelInfo, "an address is reserved for a sandbox that does not exist any more"
 		}
 		a.opts.Log.Log(context.Background(), level, text, "ip", f.IP, "network", f.Network, "book", f.Book, "pod", f.Pod.String(),
@@ -197,7 +197,7 @@ func (a *Audit) log(findings []cluster.Finding) {
 // Count counts findings by kind; all kinds are there.
 func (r *Result) Count() map[string]int {
 	counts := make(map[string]int)
-	for _, kind := range Kinds {
+	for _, kind := range cluster.FindingKinds {
 		counts[kind] = 0
 	}
 	for _, f := range r.Findings {
@@ -209,7 +209,7 @@ func (r *Result) Count() map[string]int {
 // Lost counts the addresses that pods were given and that a book has not reserved for them any more.
 func (r *Result) Lost(store string) (n int) {
 	for _, f := range r.Findings {
-		if f.Store == store && f.Kind != Unheld && f.Given == detector.GivenYes {
+		if f.Store == store && f.Kind != cluster.Unheld && f.Given == detector.GivenYes {
 			n++
 		}
 	}

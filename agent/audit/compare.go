@@ -13,19 +13,6 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// The kinds of findings.
-const (
-	// Unreserved: a pod has the address, but nobody has it reserved. It will be given out again.
-	Unreserved = "unreserved"
-	// Mismatched: a pod has the address, but it is reserved for another pod that runs.
-	Mismatched = "mismatched"
-	// Unheld: the address is reserved for a sandbox that does not exist any more. The range has one address less.
-	Unheld = "unheld"
-)
-
-// Kinds are all kinds of findings, the most urgent first.
-var Kinds = []string{Mismatched, Unreserved, Unheld}
-
 const (
 	// every is how often the books are read, if they are of an ordinary size. The readings of that time must agree on a finding:
 	// while an ADD or a DEL runs, store and wire differ for some milliseconds.
@@ -120,7 +107,7 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 	found := func(f cluster.Finding) {
 		least, certain := every, true
 		k := candidateOf(&f)
-		if f.Kind == Unheld {
+		if f.Kind == cluster.Unheld {
 			least = c.grace
 			// A pod whose interface is just being made is not seen for a moment.
 			certain = r.Hidden == "" || c.candidates[k].reported
@@ -132,10 +119,10 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 		s.reported = certain && r.at.Sub(s.since) >= least && !r.sandboxes.Listed.Before(s.since)
 		s.round = c.round
 		c.candidates[k] = s
-		waiting = waiting || s.reported && f.Kind != Unheld && r.at.Sub(r.sandboxes.Listed) >= listAgain
+		waiting = waiting || s.reported && f.Kind != cluster.Unheld && r.at.Sub(r.sandboxes.Listed) >= listAgain
 		switch {
 		case !s.reported:
-			due := f.Kind != Unheld || certain && r.at.Sub(s.since) >= least
+			due := f.Kind != cluster.Unheld || certain && r.at.Sub(s.since) >= least
 			waiting = waiting || due && r.sandboxes.Listed.Before(s.since)
 		case len(findings) == maxFindings:
 			omitted++
@@ -156,7 +143,7 @@ func (c *comparison) add(r *reading) (findings []cluster.Finding, omitted int, w
 	// In place, because a store may have leaked thousands.
 	maps.DeleteFunc(c.candidates, func(_ candidate, s state) bool { return s.round != c.round })
 	slices.SortFunc(findings, func(x, y cluster.Finding) int {
-		return cmp.Or(cmp.Compare(slices.Index(Kinds, x.Kind), slices.Index(Kinds, y.Kind)), x.IP.Compare(y.IP), cmp.Compare(x.Store, y.Store))
+		return cmp.Or(cmp.Compare(slices.Index(cluster.FindingKinds, x.Kind), slices.Index(cluster.FindingKinds, y.Kind)), x.IP.Compare(y.IP), cmp.Compare(x.Store, y.Store))
 	})
 	return findings, omitted, waiting
 }
@@ -188,10 +175,10 @@ func (c *comparison) compareLive(
 			return // whatever other books cover the same range
 		case !runtime.isReady(l.Sandbox), !c.reserved[o] && (l.Network != b.Network || !b.Covers(l.IP)):
 		case !exists:
-			f.Kind = Unreserved
+			f.Kind = cluster.Unreserved
 			here = append(here, f)
 		case runtime.isReady(short(r.Sandbox)):
-			f.Kind, f.ReservedFor, f.ReservedPod = Mismatched, r.Sandbox, runtime.pods[short(r.Sandbox)]
+			f.Kind, f.ReservedFor, f.ReservedPod = cluster.Mismatched, r.Sandbox, runtime.pods[short(r.Sandbox)]
 			here = append(here, f)
 		}
 	}
@@ -217,7 +204,7 @@ func compareReserved(b *books.Reserved, r *reading, runtime runtime, found func(
 	slices.SortFunc(unheld, netip.Addr.Compare) // of too many always the same ones are found
 	for _, ip := range unheld {
 		f := cluster.Finding{
-			Kind: Unheld, IP: ip, Book: b.Book, Network: b.Network, Store: b.Store, ReservedFor: b.Reservations[ip].Sandbox,
+			Kind: cluster.Unheld, IP: ip, Book: b.Book, Network: b.Network, Store: b.Store, ReservedFor: b.Reservations[ip].Sandbox,
 		}
 		if l, live := runtime.live[ip]; live { // to free the reservation would do harm
 			f.Interface, f.Netns, f.Pod = l.Interface, l.Netns, l.Pod

@@ -265,7 +265,7 @@ func TestFinding(t *testing.T) {
 		got, _, _ = c.add(newReading(start.Add(time.Duration(n)*time.Second), live("10.1.2.5", web), given, live("10.1.2.6", db), reserved("pods", "10.1.2.5", db)))
 	}
 	want := cluster.Finding{
-		Kind: Mismatched, IP: netip.MustParseAddr("10.1.2.5"), Book: "host-local", Network: "pods", Store: store + "pods", Since: start,
+		Kind: cluster.Mismatched, IP: netip.MustParseAddr("10.1.2.5"), Book: "host-local", Network: "pods", Store: store + "pods", Since: start,
 		Interface: "veth" + short(web), Netns: "cni-1", Pod: detector.Pod{Namespace: "shop", Name: "pod-" + short(web)}, Sandbox: web, Given: detector.GivenNo,
 		ReservedFor: db, ReservedPod: detector.Pod{Namespace: "shop", Name: "pod-" + short(db)},
 	}
@@ -337,14 +337,14 @@ func TestOrderAndBounds(t *testing.T) {
 			t.Fatalf("%d findings, %d omitted", len(findings), omitted)
 		}
 		// Always the same ones, or they would be logged again and again.
-		if first, last := findings[0].Kind, findings[maxFindings-1].IP; first != Mismatched || last.String() != "10.1.11.251" {
+		if first, last := findings[0].Kind, findings[maxFindings-1].IP; first != cluster.Mismatched || last.String() != "10.1.11.251" {
 			t.Fatalf("reading %d: the first is %s, the last %s", n, first, last)
 		}
 	}
 }
 
 func TestCount(t *testing.T) {
-	r := Result{Findings: []cluster.Finding{{Kind: Unheld, Store: "/a"}, {Kind: Unreserved, Store: "/a"}, {Kind: Unreserved, Store: "/b"}, {Kind: Mismatched, Store: "/a"}}}
+	r := Result{Findings: []cluster.Finding{{Kind: cluster.Unheld, Store: "/a"}, {Kind: cluster.Unreserved, Store: "/a"}, {Kind: cluster.Unreserved, Store: "/b"}, {Kind: cluster.Mismatched, Store: "/a"}}}
 	if got := fmt.Sprint(r.Count()); got != "map[mismatched:1 unheld:1 unreserved:2]" {
 		t.Error(got)
 	}
@@ -354,7 +354,7 @@ func TestCount(t *testing.T) {
 	for n := range r.Findings {
 		r.Findings[n].Given = detector.GivenYes
 	}
-	r.Findings = append(r.Findings, cluster.Finding{Kind: Unreserved, Store: "/a", Given: detector.GivenNo}) // taken by hand
+	r.Findings = append(r.Findings, cluster.Finding{Kind: cluster.Unreserved, Store: "/a", Given: detector.GivenNo}) // taken by hand
 	if a, b, c := r.Lost("/a"), r.Lost("/b"), r.Lost("/c"); a != 2 || b != 1 || c != 0 {
 		t.Error(a, b, c)
 	}

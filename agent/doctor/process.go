@@ -45,7 +45,7 @@ func gather(ctx context.Context, opts Options) *facts {
 	if status, err := client.Status(ctx); err != nil {
 		f.statusErr = err
 	} else if f.status = &status; !status.Cluster.Alone {
-		f.nodes, _ = client.Nodes(ctx) // only to name those that do not answer
+		f.nodes, _ = client.Nodes(ctx, api.Query{}) // only to name those that do not answer
 	}
 	return f
 }

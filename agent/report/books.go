@@ -30,7 +30,9 @@ func (r *Report) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
 			document.Unchecked = append(document.Unchecked, text)
 		}
 		for _, f := range a.Document.Findings {
-			document.Findings = append(document.Findings, newFinding(a.Member, f))
+			if f := newFinding(a.Member, f); q.SelectsFinding(f) {
+				document.Findings = append(document.Findings, f)
+			}
 		}
 	}
 	if q.Node == "" || q.Node == r.Self.Name {
@@ -39,7 +41,7 @@ func (r *Report) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
 		document.Books = bookStatus(last)
 	}
 	slices.SortStableFunc(document.Findings, func(x, y api.Finding) int {
-		return cmp.Or(cmp.Compare(slices.Index(audit.Kinds, x.Kind), slices.Index(audit.Kinds, y.Kind)), cmp.Compare(x.Node, y.Node))
+		return cmp.Or(cmp.Compare(slices.Index(cluster.FindingKinds, x.Kind), slices.Index(cluster.FindingKinds, y.Kind)), cmp.Compare(x.Node, y.Node))
 	})
 	document.Coverage = c.covered(omitted)
 	return document, nil

@@ -12,11 +12,13 @@ import (
 )
 
 // Nodes implements [api.Backend].
-func (r *Report) Nodes(context.Context) (api.Nodes, error) {
+func (r *Report) Nodes(_ context.Context, q api.Query) (api.Nodes, error) {
 	members := r.members()
 	document := api.Nodes{Node: r.Self.Name, Nodes: make([]api.Node, 0, len(members)), Cluster: r.clusterStatus()}
 	for _, m := range members {
-		document.Nodes = append(document.Nodes, api.NewNode(m))
+		if q.State == "" || q.State == string(m.State) {
+			document.Nodes = append(document.Nodes, api.NewNode(m))
+		}
 	}
 	return document, nil
 }

@@ -35,7 +35,9 @@ func (r *Report) Bindings(ctx context.Context, q api.Query) (api.Bindings, error
 		Node: r.Self.Name, Bindings: make([]api.Binding, 0, len(bindings)), Coverage: c.covered(omitted),
 	}
 	for _, b := range bindings {
-		document.Bindings = append(document.Bindings, api.NewBinding(b))
+		if b := api.NewBinding(b); q.SelectsBinding(b) {
+			document.Bindings = append(document.Bindings, b)
+		}
 	}
 	return document, nil
 }
@@ -47,6 +49,7 @@ func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, err
 		return api.Conflicts{}, err
 	}
 	conflicts, omitted := merge.Conflicts(c.answers, c.rules)
+	conflicts = slices.DeleteFunc(conflicts, func(c detector.Conflict) bool { return !q.SelectsConflict(api.NewConflict(c)) })
 	document := api.Conflicts{
 		Node: r.Self.Name, Conflicts: make([]api.Conflict, 0, len(conflicts)), Coverage: c.covered(omitted),
 	}

@@ -295,13 +295,13 @@ func TestDocument(t *testing.T) {
 }
 
 func TestNodes(t *testing.T) {
-	alone, err := newReport(t, nil).Nodes(t.Context())
+	alone, err := newReport(t, nil).Nodes(t.Context(), api.Query{})
 	if err != nil || !alone.Cluster.Alone || len(alone.Nodes) != 1 || !alone.Nodes[0].Self || alone.Nodes[0].Name != "n1" {
 		t.Errorf("alone: %+v, %v", alone, err)
 	}
 	o := &fakeCluster{members: []cluster.Member{member("n3", cluster.Dead), {Name: "n0", Boot: "x", State: cluster.Alive, Namesake: true}}}
 	r := newReport(t, o)
-	got, err := r.Nodes(t.Context())
+	got, err := r.Nodes(t.Context(), api.Query{})
 	var names []string
 	for _, n := range got.Nodes {
 		names = append(names, n.Name+" "+n.State)

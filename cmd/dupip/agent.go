@@ -34,6 +34,9 @@ func newAgent() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Observe this node's pods and raise conflicts",
+		Example: `  dupip agent
+  dupip agent --join dupip.kube-system.svc --gossip-key-file /etc/dupip/key
+  dupip agent --config /etc/dupip/config.yaml --log-format json`,
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			mode, err := bpf.ParseMode(attach)

@@ -1,16 +1,18 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"slices"
-
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/internal/cli"
+	"github.com/dupip/dupip/cmd/internal/cli"
 )
+
+var bindingList = list[api.Bindings]{
+	get:      (*api.Client).Bindings,
+	coverage: func(d api.Bindings) api.Coverage { return d.Coverage },
+	sort:     func(d api.Bindings, by string) { cli.BindingOrders.Sort(d.Bindings, by) },
+	text:     (*cli.Printer).Bindings,
+}
 
 func newBindings(g *globals) *cobra.Command {
 	var flags queryFlags
@@ -18,70 +20,31 @@ func newBindings(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bindings",
 		Short: "Show which address was seen behind which interface",
-		Args:  noArguments,
+		Example: `  dupip bindings --ip 10.0.0.0/24 --sort-by last-seen
+  dupip bindings --cluster --pod shop/web-0
+  dupip bindings --node worker-7 -o wide
+  dupip bindings --watch`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q, err := flags.query()
+			q, err := flags.parse()
 			if err != nil {
 				return err
 			}
-			if watch {
-				return g.client().WatchBindings(cmd.Context(), q, func(event api.BindingEvent) error {
-					return showEvent(cmd, g, event, bindingLine)
-				})
-			}
-			document, err := g.client().Bindings(cmd.Context(), q)
-			if err == nil {
-				err = flags.unanswered(document.Coverage)
-			}
-			if err != nil {
+			if !watch {
+				_, err = bindingList.show(cmd, &flags, q)
 				return err
 			}
-			return show(cmd, g, document, func(out io.Writer, document api.Bindings, wide bool) {
-				printBindings(out, document.Bindings, wide)
-				printCoverage(out, document.Coverage, "bindings")
+			p := g.printer(cmd)
+			p.EventsHeader(g.output, (*cli.Printer).BindingEventsHeader)
+			return g.client().WatchBindings(cmd.Context(), q, func(event api.BindingEvent) error {
+				return cli.ShowEvent(p, g.output, event, (*cli.Printer).BindingEvent)
 			})
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print changes on this node as they happen")
-	flags.addTo(cmd, g)
-	g.addTo(cmd)
+	flags.addTo(cmd, g, cli.BindingOrders.Names())
+	exclude(cmd, "watch", "cluster")
+	exclude(cmd, "watch", "node")
+	exclude(cmd, "watch", "sort-by")
 	return cmd
-}
-
-func bindingLine(event api.BindingEvent) string {
-	b := event.Binding
-	return fmt.Sprintf("%-8s %-15s %-16s %-9s %s", event.Type, b.IP, clip(b.Interface, 15), b.Evidence, cli.Who(b))
-}
-
-func printBindings(out io.Writer, bindings []api.Binding, wide bool) {
-	if len(bindings) == 0 {
-		fmt.Fprintln(out, "No address seen yet.")
-		return
-	}
-	var rows []table.Row
-	if wide {
-		for _, b := range bindings {
-			rows = append(rows, table.Row{
-				b.Network, b.IP, cli.Who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence,
-				cli.Age(b.FirstSeen), cli.Age(b.LastSeen),
-			})
-		}
-		printTable(out, rows, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
-		return
-	}
-	header := []any{"ip", "holder", "interface", "evidence", "first", "last"}
-	nodes := nodeColumn(bindings)
-	if nodes != nil {
-		header = slices.Insert(header, 1, any("node"))
-	}
-	for _, b := range bindings {
-		row := table.Row{
-			cli.InNetwork(b.IP, b.Network), cli.Who(b), clip(b.Interface, 15), b.Evidence, cli.Age(b.FirstSeen), cli.Age(b.LastSeen),
-		}
-		if nodes != nil {
-			row = slices.Insert(row, 1, any(nodes[cli.NodeID(b)]))
-		}
-		rows = append(rows, row)
-	}
-	printFitted(out, rows, header, "holder", "first", "interface", "last")
 }

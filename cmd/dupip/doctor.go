@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,9 +10,9 @@ import (
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/transport"
-	"github.com/dupip/dupip/internal/cli"
 )
 
 func newDoctor(g *globals) *cobra.Command {
@@ -29,6 +28,8 @@ does not disturb it, and changes nothing.
 Run it as root where the agent runs: on the node, or in the agent's container.
 Give it the flags (or the environment) of the agent. The exit code is 1 when
 anything failed.`,
+		Example: `  dupip doctor
+  kubectl -n kube-system exec POD -- dupip doctor`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			mode, err := bpf.ParseMode(attach)
@@ -40,10 +41,10 @@ anything failed.`,
 			opts.NeedsKey = members.CheckKey(members.Options{Bind: opts.Bind}) != nil
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
-			if done, err := g.output.encode(out, report, false); err != nil {
+			if done, err := g.output.Encode(out, report, false); err != nil {
 				return err
 			} else if !done {
-				printReport(out, report, g.output == formatWide)
+				printReport(g.printer(cmd), report)
 			}
 			if report.Summary.Failures > 0 {
 				return exitError(1)
@@ -68,24 +69,20 @@ anything failed.`,
 }
 
 // printReport prints a line for each check, and below it what to do.
-func printReport(out io.Writer, report doctor.Report, wide bool) {
+func printReport(p *cli.Printer, report doctor.Report) {
 	const name, outcome = 14, 6
 	for _, check := range report.Checks {
-		status := string(check.Status)
-		// Padded here, because escape sequences for colour have no width.
-		fmt.Fprintf(out, "%-*s%s%s", name, check.Name, paint(out, status), strings.Repeat(" ", outcome-len(status)))
-		hanging(out, name+outcome, check.Finding, wide)
+		p.Entry(name+outcome, fmt.Sprintf("%-*s%s", name, check.Name, p.Paint(string(check.Status))), check.Finding)
 		if check.Advice != "" {
-			fmt.Fprint(out, strings.Repeat(" ", name+outcome))
-			hanging(out, name+outcome+3, "→ "+check.Advice, wide)
+			p.Entry(name+outcome+2, strings.Repeat(" ", name+outcome)+"→", check.Advice)
 		}
 	}
 	s := report.Summary
-	fmt.Fprintf(out, "\n%d ok, %s, %s", s.OK, cli.Plural(s.Warnings, "warning", "warnings"), cli.Plural(s.Failures, "failure", "failures"))
+	fmt.Fprintf(p.Out, "\n%d ok, %s, %s", s.OK, cli.Plural(s.Warnings, "warning", "warnings"), cli.Plural(s.Failures, "failure", "failures"))
 	if s.Skipped > 0 {
-		fmt.Fprintf(out, ", %d skipped", s.Skipped)
+		fmt.Fprintf(p.Out, ", %d skipped", s.Skipped)
 	}
-	fmt.Fprintln(out)
+	fmt.Fprintln(p.Out)
 }
 
 // checkPort listens for gossip for a moment, and returns why the agent could not.

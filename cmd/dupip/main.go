@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dupip/dupip/cmd/internal/cli"
 )
 
 // exitError ends the program with a code and without a message.
@@ -42,7 +44,7 @@ func run() int {
 func printError(w io.Writer, err error) {
 	lines := strings.Split(err.Error(), "\n")
 	for n, line := range lines {
-		lines[n] = printable(line)
+		lines[n] = cli.Printable(line)
 	}
 	fmt.Fprintln(w, "dupip:", strings.Join(lines, "\n"))
 }

@@ -2,64 +2,41 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"slices"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/internal/cli"
+	"github.com/dupip/dupip/cmd/internal/cli"
 )
 
 func newNodes(g *globals) *cobra.Command {
-	return newQuery(g, "nodes", "Show the agents of the cluster as this one sees them", (*api.Client).Nodes, printNodes)
-}
-
-func printNodes(out io.Writer, document api.Nodes, wide bool) {
-	header := []any{"name", "state", "since", "heard", "unacked", "address"}
-	boots := wide || sameNames(document.Nodes)
-	if boots {
-		header = append(header, "boot")
+	var q api.Query
+	var sortBy string
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "Show the agents of the cluster as this one sees them",
+		Example: `  dupip nodes
+  dupip nodes --state dead
+  dupip nodes --sort-by heard -o wide`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if sortBy != "" && !slices.Contains(cli.NodeOrders.Names(), sortBy) {
+				return fmt.Errorf("--sort-by %q: must be %s", sortBy, cli.Disjoin(cli.NodeOrders.Names()))
+			}
+			document, err := g.client().Nodes(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			if sortBy != "" {
+				cli.NodeOrders.Sort(document.Nodes, sortBy)
+			}
+			return cli.Show(g.printer(cmd), g.output, document, (*cli.Printer).Nodes)
+		},
 	}
-	if wide {
-		header = append(header, "epoch", "version")
-	}
-	var rows []table.Row
-	for _, n := range document.Nodes {
-		name, heard := n.Name, cli.Age(n.Heard)
-		if n.Self {
-			name, heard = name+" (this one)", "-"
-		}
-		row := table.Row{name, paint(out, n.State), cli.Age(n.Since), heard, n.Unacked, n.Address}
-		switch {
-		case wide:
-			row = append(row, n.BootID, n.Epoch, n.Version)
-		case boots:
-			row = append(row, fmt.Sprintf("%.8s", n.BootID)) // as in the table of conflicts
-		}
-		rows = append(rows, row)
-	}
-	if wide {
-		printTable(out, rows, header...)
-	} else {
-		printFitted(out, rows, header, "name", "heard", "since")
-	}
-	if document.Cluster.Alone {
-		wrapped(out, 0, "This agent is alone: it was started without --join and --bind, so duplicates on other nodes are not found.")
-	}
-	for _, problem := range document.Cluster.Problems {
-		wrapped(out, 2, "Problem: "+problem)
-	}
-}
-
-// sameNames reports whether two nodes have one name, so that their boots have to be shown.
-func sameNames(nodes []api.Node) bool {
-	boots := make(map[string]string)
-	for _, n := range nodes {
-		if boot, ok := boots[n.Name]; ok && boot != n.BootID {
-			return true
-		}
-		boots[n.Name] = n.BootID
-	}
-	return false
+	cmd.Flags().StringVar(&q.State, "state", "", "only nodes in this state: "+cli.Disjoin(api.NodeStates))
+	complete(cmd, "state", api.NodeStates...)
+	addSort(cmd, &sortBy, cli.NodeOrders.Names())
+	g.addTo(cmd)
+	return cmd
 }

@@ -3,96 +3,140 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/internal/cli"
+	"github.com/dupip/dupip/cmd/internal/cli"
 )
 
-// newQuery returns a command without arguments that prints one document of the agent.
-func newQuery[T any](
-	g *globals, use, short string,
-	get func(*api.Client, context.Context) (T, error), printText func(out io.Writer, document T, wide bool),
-) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: noArguments, RunE: func(cmd *cobra.Command, _ []string) error {
-		document, err := get(g.client(), cmd.Context())
-		if err != nil {
-			return err
-		}
-		return show(cmd, g, document, printText)
-	}}
-	g.addTo(cmd)
-	return cmd
-}
-
-// queryFlags are the flags of commands that query one agent or all.
+// queryFlags are the flags of commands that print a list of one agent or of all.
 type queryFlags struct {
-	ip, node string
-	cluster  bool
+	globals    *globals
+	query      api.Query
+	ip, sortBy string
+	orders     []string
 }
 
-// addTo adds the flags to a command. If it has --watch, it must have it already.
-func (q *queryFlags) addTo(cmd *cobra.Command, g *globals) {
+// addTo adds the flags to a command. If it has --watch, it must have it already. orders are the values of --sort-by.
+func (q *queryFlags) addTo(cmd *cobra.Command, g *globals, orders []string) {
+	q.globals, q.orders = g, orders
 	flags := cmd.Flags()
-	flags.StringVar(&q.ip, "ip", "", "only this address")
-	flags.BoolVar(&q.cluster, "cluster", false, "ask the agents of all nodes, not only this one")
-	flags.StringVar(&q.node, "node", "", "ask the agent of this node")
+	flags.StringVar(&q.ip, "ip", "", "only this address, or those of a prefix: 10.0.0.0/24")
+	flags.StringVarP(&q.query.Namespace, "namespace", "n", "", "only pods of this namespace")
+	flags.StringVar(&q.query.Pod, "pod", "", "only this pod: NAME or NAMESPACE/NAME")
+	flags.StringVar(&q.query.Network, "network", "", "only this network")
+	flags.BoolVar(&q.query.Cluster, "cluster", false, "ask the agents of all nodes, not only this one")
+	flags.StringVar(&q.query.Node, "node", "", "ask the agent of this node")
 	// DUPIP_CLUSTER is the agent's: the name of the cluster.
 	_ = flags.SetAnnotation("cluster", agentsVariable, nil)
-	for _, other := range []string{"cluster", "node"} {
-		if flags.Lookup("watch") != nil {
-			exclude(cmd, "watch", other)
-		}
-	}
 	exclude(cmd, "cluster", "node")
+	addSort(cmd, &q.sortBy, orders)
+	q.complete(cmd)
+	g.addTo(cmd)
+}
+
+// addSort adds --sort-by.
+func addSort(cmd *cobra.Command, by *string, orders []string) {
+	cmd.Flags().StringVar(by, "sort-by", "", "order of the list: "+strings.Join(orders, ", "))
+	complete(cmd, "sort-by", orders...)
+}
+
+// complete makes a shell complete the values of flags from what the agent has.
+func (q *queryFlags) complete(cmd *cobra.Command) {
+	for name, value := range map[string]func(b api.Binding) string{
+		"ip":        func(b api.Binding) string { return b.IP },
+		"network":   func(b api.Binding) string { return b.Network },
+		"namespace": func(b api.Binding) string { namespace, _, _ := strings.Cut(cli.PodName(b.Pod), "/"); return namespace },
+		"pod":       func(b api.Binding) string { return cli.PodName(b.Pod) },
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(name, q.globals.completeFromBindings(value))
+	}
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		document, err := g.client().Nodes(cmd.Context())
+		document, err := q.globals.client().Nodes(cmd.Context(), api.Query{})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		var names []string
+		names := make(map[string]bool)
 		for _, n := range document.Nodes {
-			names = append(names, printable(n.Name))
+			names[cli.Printable(n.Name)] = true
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return slices.Sorted(maps.Keys(names)), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
-func (q *queryFlags) query() (api.Query, error) {
-	query := api.Query{Cluster: q.cluster, Node: q.node}
-	if q.ip == "" {
-		return query, nil
+// completeFromBindings completes a value that bindings of this node have.
+func (g *globals) completeFromBindings(value func(api.Binding) string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		document, err := g.client().Bindings(cmd.Context(), api.Query{})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		values := make(map[string]bool)
+		for _, b := range document.Bindings {
+			if text := cli.Printable(value(b)); text != "" {
+				values[text] = true
+			}
+		}
+		return slices.Sorted(maps.Keys(values)), cobra.ShellCompDirectiveNoFileComp
 	}
-	ip, err := netip.ParseAddr(q.ip)
-	if err != nil {
-		return query, fmt.Errorf("--ip %q: not an IP address", q.ip)
+}
+
+// parse reads --ip.
+func (q *queryFlags) parse() (api.Query, error) {
+	query := q.query
+	var err error
+	switch {
+	case q.ip == "":
+	case strings.Contains(q.ip, "/"):
+		if query.Prefix, err = netip.ParsePrefix(q.ip); err != nil {
+			return query, fmt.Errorf("--ip %q: not a prefix such as 10.0.0.0/24", q.ip)
+		}
+	default:
+		if query.IP, err = netip.ParseAddr(q.ip); err != nil {
+			return query, fmt.Errorf("--ip %q: not an IP address or a prefix", q.ip)
+		}
 	}
-	query.IP = ip
+	if q.sortBy != "" && !slices.Contains(q.orders, q.sortBy) {
+		return query, fmt.Errorf("--sort-by %q: must be %s", q.sortBy, cli.Disjoin(q.orders))
+	}
 	return query, nil
+}
+
+// list is a document with a list.
+type list[T any] struct {
+	// get returns the document, sort sorts its list.
+	get      func(*api.Client, context.Context, api.Query) (T, error)
+	coverage func(T) api.Coverage
+	sort     func(document T, by string)
+	text     func(*cli.Printer, T)
+}
+
+// show gets the document and prints it.
+func (l list[T]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T, error) {
+	document, err := l.get(flags.globals.client(), cmd.Context(), q)
+	if err == nil {
+		err = unanswered(q.Node, l.coverage(document))
+	}
+	if err != nil {
+		return document, err
+	}
+	p := flags.globals.printer(cmd)
+	if p.Sorted = flags.sortBy != ""; p.Sorted {
+		l.sort(document, flags.sortBy)
+	}
+	return document, cli.Show(p, flags.globals.output, document, l.text)
 }
 
 // unanswered returns an error if --node was given and that node did not answer. An empty table would
 // mean that it has nothing.
-func (q *queryFlags) unanswered(c api.Coverage) error {
-	if q.node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
+func unanswered(node string, c api.Coverage) error {
+	if node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
 		return nil
 	}
-	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", printable(q.node))
-}
-
-// printCoverage says which things an answer of the cluster lacks.
-func printCoverage(out io.Writer, c api.Coverage, things string) {
-	if c.Alone {
-		wrapped(out, 0, "This agent is alone: it was started without --join and --bind and knows its own node only.")
-	}
-	if n := len(c.Missing); n > 0 {
-		wrapped(out, 0, fmt.Sprintf("%d of %d nodes did not answer: %s; their %s are missing.",
-			n, c.Asked, cli.List(c.Missing), things))
-	}
-	if c.Omitted > 0 {
-		wrapped(out, 0, fmt.Sprintf("%d %s did not fit into the answers: give one --ip or one --node.", c.Omitted, things))
-	}
+	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", cli.Printable(node))
 }

@@ -9,12 +9,22 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
 )
 
 // globals are the flags that most commands share.
 type globals struct {
 	socket string
-	output format
+	output cli.Format
+	// noHeaders is for commands that print tables.
+	noHeaders bool
+}
+
+// printer returns a printer for a command's output.
+func (g *globals) printer(cmd *cobra.Command) *cli.Printer {
+	p := cli.NewPrinter(cmd.OutOrStdout())
+	p.NoHeaders = g.noHeaders
+	return p
 }
 
 func newRoot() *cobra.Command {
@@ -23,8 +33,14 @@ func newRoot() *cobra.Command {
 		Short: "Finds duplicate pod IPs by looking at packets, whatever IPAM claims",
 		Long: `dupip finds duplicate pod IPs by looking at packets, whatever IPAM claims.
 
-Run "dupip agent" on a node; the other commands query it. Every flag can also be
-an environment variable: --api-socket is DUPIP_API_SOCKET.`,
+Run "dupip agent" on a node; the other commands query it. Every flag can also be an environment variable: --api-socket is DUPIP_API_SOCKET.
+
+Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-code, if there is a conflict or a finding.`,
+		Example: `  dupip conflicts --cluster
+  dupip explain 10.0.0.1
+  dupip bindings --pod shop/web-0
+  dupip status`,
+		Version:       buildVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,8 +50,12 @@ an environment variable: --api-socket is DUPIP_API_SOCKET.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see \"%s --help\"", err, cmd.CommandPath())
 	})
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", screen)))
-	g := &globals{output: formatTable}
+	p := cli.NewPrinter(os.Stdout)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", p.Width)))
+	cobra.AddTemplateFunc("wrapped", p.Wrap)
+	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), "trimTrailingWhitespaces", "wrapped"))
+	root.SetVersionTemplate("dupip {{.Version}}\n")
+	g := &globals{output: cli.Table}
 	root.AddCommand(
 		newAgent(),
 		newAudit(g),
@@ -57,8 +77,13 @@ func (g *globals) addTo(cmd *cobra.Command) {
 }
 
 func (g *globals) addOutput(cmd *cobra.Command) {
-	cmd.Flags().VarP(&g.output, "output", "o", "output format: table, wide, json or yaml")
-	complete(cmd, "output", "table", "wide", "json", "yaml")
+	formats := []string{string(cli.Table), string(cli.Wide), string(cli.JSON), string(cli.YAML)}
+	if cmd.Flags().Lookup("sort-by") != nil { // a list
+		formats = append(formats, string(cli.Names))
+		cmd.Flags().BoolVar(&g.noHeaders, "no-headers", false, "no header above tables")
+	}
+	cmd.Flags().VarP(&g.output, "output", "o", "output format: "+cli.Disjoin(formats))
+	complete(cmd, "output", formats...)
 }
 
 // complete makes a shell complete the values of a flag.

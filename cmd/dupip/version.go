@@ -26,6 +26,8 @@ func newVersion(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
+		Example: `  dupip version
+  dupip version -o json`,
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			document := struct {
@@ -33,7 +35,7 @@ func newVersion(g *globals) *cobra.Command {
 				Go      string `json:"go"`
 				Arch    string `json:"arch"`
 			}{buildVersion(), runtime.Version(), runtime.GOARCH}
-			if done, err := g.output.encode(cmd.OutOrStdout(), document, false); done {
+			if done, err := g.output.Encode(cmd.OutOrStdout(), document, false); done {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "dupip %s (%s, linux/%s)\n", document.Version, document.Go, document.Arch)

@@ -154,9 +154,22 @@ type Document struct {
 	Books []Book `cbor:"7,keyasint,omitempty"`
 }
 
+// The kinds of findings.
+const (
+	// Unreserved: a pod has the address, but nobody has it reserved. It will be given out again.
+	Unreserved = "unreserved"
+	// Mismatched: a pod has the address, but it is reserved for another pod that runs.
+	Mismatched = "mismatched"
+	// Unheld: the address is reserved for a sandbox that does not exist any more. The range has one address less.
+	Unheld = "unheld"
+)
+
+// FindingKinds are all kinds of findings, the most urgent first. Agents of other versions may know more.
+var FindingKinds = []string{Mismatched, Unreserved, Unheld}
+
 // Finding is an address of which a book of a node and the wire say different things.
 type Finding struct {
-	Kind string     `cbor:"1,keyasint,omitzero"` // see agent/audit
+	Kind string     `cbor:"1,keyasint,omitzero"`
 	IP   netip.Addr `cbor:"2,keyasint,omitzero"`
 	// Book is its kind, Network its name in CNI's configuration, Store its path on the node.
 	Book    string    `cbor:"3,keyasint,omitzero"`

@@ -12,7 +12,7 @@ import (
 )
 
 // Conflicts joins the records that several nodes have of the same conflict: first the open
-// conflicts, the oldest first, then the resolved ones, the latest first. It also returns how many
+// conflicts, the gravest first, then the resolved ones, the latest first. It also returns how many
 // records were left out.
 func Conflicts(answers []cluster.Answer, rules Rules) ([]detector.Conflict, int) {
 	type name struct {
@@ -77,7 +77,15 @@ func compareConflicts(a, b detector.Conflict) int {
 	case resolvedB:
 		return -1
 	}
-	return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), byKey)
+	if host := a.Scope == detector.PodHost; host != (b.Scope == detector.PodHost) && a.State == b.State {
+		if host { // more depends on a node's address than on a pod's
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(b.State, a.State), cmp.Compare(len(b.Holders), len(a.Holders)), a.SuspectedAt.Compare(b.SuspectedAt), byKey,
+	)
 }
 
 // record is one conflict as one node reports it.

@@ -153,7 +153,7 @@ func TestConflicts(t *testing.T) {
 				from("n1", conflict("x-3", suspected, 10, 0, a, on("n1", 5, 1))),
 			},
 			[]string{
-				"x-3 suspected same-node 10 n1:5 n1:1", "x-2 confirmed cross-node 30 n3:3 n4:4",
+				"x-2 confirmed cross-node 30 n3:3 n4:4", "x-3 suspected same-node 10 n1:5 n1:1",
 				"x-0 resolved cross-node 1-9 n2:2 n3:3", "x-1 resolved cross-node 2-3 n2:2 n3:3",
 			},
 		},

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -13,14 +13,14 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// sanitize replaces what a terminal would obey in all texts of the document that p points to. Some
+// Sanitize replaces what a terminal would obey in all texts of the document that p points to. Some
 // of them come from other nodes, pods and devices.
-func sanitize(p any) { sanitizeValue(reflect.ValueOf(p).Elem()) }
+func Sanitize(p any) { sanitizeValue(reflect.ValueOf(p).Elem()) }
 
 func sanitizeValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(printable(v.String()))
+		v.SetString(Printable(v.String()))
 	case reflect.Pointer:
 		if !v.IsNil() {
 			sanitizeValue(v.Elem())
@@ -39,7 +39,7 @@ func sanitizeValue(v reflect.Value) {
 	case reflect.Map:
 		// The maps of documents have names as keys and numbers as values.
 		for key, value := range v.Seq2() {
-			if name := printable(key.String()); name != key.String() {
+			if name := Printable(key.String()); name != key.String() {
 				v.SetMapIndex(key, reflect.Value{})
 				v.SetMapIndex(reflect.ValueOf(name), value)
 			}
@@ -47,8 +47,8 @@ func sanitizeValue(v reflect.Value) {
 	}
 }
 
-// printable replaces what a terminal would obey.
-func printable(s string) string {
+// Printable replaces what a terminal would obey.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return '?'
@@ -76,7 +76,7 @@ func escape(document []byte) []byte {
 // quoteUnprintable encodes a text for YAML. A text that a terminal would obey is written as JSON,
 // which YAML reads.
 func quoteUnprintable(s string) ([]byte, error) {
-	if printable(s) == s {
+	if Printable(s) == s {
 		return yaml.Marshal(s)
 	}
 	quoted, err := json.Marshal(s)

@@ -1,11 +1,10 @@
-package main
+package cli
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/internal/cli"
 )
 
 // routes says where packets go, and which holders get none.
@@ -13,7 +12,7 @@ func routes(c api.Conflict) string {
 	if len(c.Routes) == 0 {
 		return ""
 	}
-	names := cli.ShortLabels(c)
+	names := ShortLabels(c)
 	var targets []string
 	from := make(map[string][]string)
 	for _, r := range c.Routes {
@@ -25,12 +24,12 @@ func routes(c api.Conflict) string {
 	}
 	var parts []string
 	for _, target := range targets {
-		parts = append(parts, "from "+cli.Conjoin(from[target])+" "+target)
+		parts = append(parts, "from "+Conjoin(from[target])+" "+target)
 	}
 	text := "Packets to it go " + strings.Join(parts, ", ") + "."
 	for n, name := range names {
 		if nodes := withoutTraffic(c, n); len(nodes) == len(c.Routes) {
-			text += fmt.Sprintf(" %s gets no traffic from %s.", name, cli.Conjoin(nodes))
+			text += fmt.Sprintf(" %s gets no traffic from %s.", name, Conjoin(nodes))
 		}
 	}
 	return text
@@ -52,7 +51,7 @@ func target(c api.Conflict, r api.Route, names []string) string {
 	}
 	switch r.To {
 	case "holder":
-		if b := c.Holders[*r.Holder]; b.Evidence == "host" && cli.IsOn(b, r.Node) {
+		if b := c.Holders[*r.Holder]; b.Evidence == "host" && IsOn(b, r.Node) {
 			return "to itself"
 		}
 		if overBridge(c, r) {
@@ -88,8 +87,8 @@ func withoutTraffic(c api.Conflict, holder int) []string {
 	for _, r := range c.Routes {
 		if r.To == "nowhere" ||
 			r.To == "holder" && *r.Holder != holder ||
-			r.To == "node" && !cli.IsOn(b, r.ToNode) ||
-			r.To == "away" && cli.IsOn(b, r.Node) ||
+			r.To == "node" && !IsOn(b, r.ToNode) ||
+			r.To == "away" && IsOn(b, r.Node) ||
 			r.To == "self" && b.Evidence != "host" {
 			nodes = append(nodes, sender(c, r))
 		}

@@ -1,9 +1,7 @@
-package main
+package cli
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -41,11 +39,12 @@ func only(c api.Conflict) api.Conflicts { return api.Conflicts{Conflicts: []api.
 // remove the other one.
 func noticesSwap(t *testing.T, c api.Conflict) {
 	t.Helper()
-	var before, after bytes.Buffer
-	printAdvice(&before, only(c))
+	p, before := printer(80)
+	q, after := printer(80)
+	p.advice(only(c))
 	c.Holders = slices.Clone(c.Holders)
 	c.Holders[0], c.Holders[1] = c.Holders[1], c.Holders[0]
-	printAdvice(&after, only(c))
+	q.advice(only(c))
 	if before.String() == after.String() {
 		t.Errorf("the same advice with the holders exchanged: %s", before.String())
 	}
@@ -194,7 +193,7 @@ func TestPrintAdvice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := twoPods("10.0.0.1")
 				test.change(&c)
-				printed(t, func(out io.Writer) { printAdvice(out, api.Conflicts{Conflicts: []api.Conflict{c}}) },
+				printed(t, func(p *Printer) { p.advice(api.Conflicts{Conflicts: []api.Conflict{c}}) },
 					"\n\nWhat to do:"+test.want+`IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
 `)
@@ -211,12 +210,12 @@ func TestPrintAdviceOnOtherConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		none := only(twoPods("10.0.0.1"))
 		none.Conflicts[0].State = "resolved"
-		printed(t, func(out io.Writer) { printAdvice(out, none) }, "")
-		printed(t, func(out io.Writer) { printAdvice(out, api.Conflicts{}) }, "")
+		printed(t, func(p *Printer) { p.advice(none) }, "")
+		printed(t, func(p *Printer) { p.advice(api.Conflicts{}) }, "")
 
 		suspected := twoPods("10.0.0.1")
 		suspected.State, suspected.Advice = "suspected", nil
-		printed(t, func(out io.Writer) { printAdvice(out, only(suspected)) }, `
+		printed(t, func(p *Printer) { p.advice(only(suspected)) }, `
 
 What to do:
 10.0.0.1: suspected, not confirmed. Wait.
@@ -225,7 +224,7 @@ What to do:
 		self.Holders[0] = api.Binding{IP: "10.0.0.1", Network: "default", Node: "n1", Interface: "eth0", Netns: "host", Evidence: "host"}
 		self.Advice = &api.Advice{Unknown: "host", Remove: []api.Removal{{Holder: 1, Because: "pod", Command: "kubectl -n shop delete pod web-1"}, {Holder: 0}}}
 		self.Routes = []api.Route{toHolder("n1", 0, ""), {Node: "n2", To: "node", ToNode: "n1"}}
-		printed(t, func(out io.Writer) { printAdvice(out, only(self)) }, `
+		printed(t, func(p *Printer) { p.advice(only(self)) }, `
 
 What to do:
 10.0.0.1: It is an address of node n1 itself. Packets to it go from n1 to
@@ -239,7 +238,7 @@ What to do:
 		over.Advice.Remove = []api.Removal{
 			{Holder: 0, Because: "stopped", Command: "crictl rmp -f 0123456789abc", On: "n1"}, {Holder: 1, Because: "newer", Command: "kubectl"},
 		}
-		printed(t, func(out io.Writer) { printAdvice(out, only(over)) }, `
+		printed(t, func(p *Printer) { p.advice(only(over)) }, `
 
 What to do:
 10.0.0.1: shop/web-0 on n1 is left over: the runtime says that its sandbox has
@@ -258,7 +257,7 @@ What to do:
 			{Holder: 1, Because: "newer", Command: "ip link set dev vethweb-1 down", On: "n1 (boot 12345678)"},
 		}
 		twice.Routes = nil
-		printed(t, func(out io.Writer) { printAdvice(out, only(twice)) }, `
+		printed(t, func(p *Printer) { p.advice(only(twice)) }, `
 
 What to do:
 10.0.0.1: shop/web-0 on n1 (boot 02345678) is left over: its pod's name belongs
@@ -269,8 +268,8 @@ n1 (boot 02345678) and n1 (boot 12345678) are nodes of one name: a machine that
   was replaced and still runs, or some made from one image. Shut down the one
   that should not run; "dupip nodes" has their addresses.
 `)
-		printed(t, func(out io.Writer) { printConflicts(out, []api.Conflict{twice}, false, false) }, `
-IP        STATE      SINCE  NODE         HOLDER      INTERFACE  SEEN
+		printed(t, func(p *Printer) { p.conflicts([]api.Conflict{twice}) }, `
+IP        STATE      SINCE  NODE         HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    n1/02345678  shop/web-0  vethweb-0  60m
                             n1/12345678  shop/web-0  vethweb-1  60s
 `)
@@ -280,7 +279,7 @@ IP        STATE      SINCE  NODE         HOLDER      INTERFACE  SEEN
 func TestPrintStoryAdvice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := twoPods("10.0.0.1")
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &c) }, `
+		printed(t, func(p *Printer) { p.storyAdvice(&c) }, `
 
 What to do:
   shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1. Packets
@@ -299,7 +298,7 @@ What to do:
 			{Holder: 2, Because: "newer", Command: "c"}, {Holder: 1, Command: "b"}, {Holder: 0, Command: "a"},
 		}}
 		three.Routes = nil
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &three) }, `
+		printed(t, func(p *Printer) { p.storyAdvice(&three) }, `
 
 What to do:
   shop/web-2 on n3 is the newest of 3 holders: first seen 59s after shop/web-1
@@ -312,7 +311,7 @@ What to do:
 `)
 		three.Advice = &api.Advice{Unknown: "together", Remove: three.Advice.Remove}
 		three.Advice.Remove[0].Because = ""
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &three) }, `
+		printed(t, func(p *Printer) { p.storyAdvice(&three) }, `
 
 What to do:
   Which is newer is not known: they came within a second. Remove all but one of
@@ -324,13 +323,13 @@ What to do:
   too, or repair IPAM.
 `)
 		c.State = "suspected"
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &c) }, `
+		printed(t, func(p *Printer) { p.storyAdvice(&c) }, `
 
 What to do: wait. It is suspected, not confirmed.
 `)
 		c.State = "resolved"
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &c) }, "")
-		printed(t, func(out io.Writer) { printStoryAdvice(out, nil) }, "")
+		printed(t, func(p *Printer) { p.storyAdvice(&c) }, "")
+		printed(t, func(p *Printer) { p.storyAdvice(nil) }, "")
 	})
 }
 
@@ -343,12 +342,12 @@ func TestCommandsOfSeveralNodes(t *testing.T) {
 		c.Advice = &api.Advice{Unknown: "together", Remove: []api.Removal{
 			{Holder: 0, Command: "ip link set dev veth0 down", On: strings.Repeat("long-", 20) + "n1;reboot"}, {Holder: 1, Command: "kubectl -n shop delete pod web-1"},
 		}}
-		var out bytes.Buffer
-		printStoryAdvice(&out, &c)
+		p, out := printer(80)
+		p.storyAdvice(&c)
 		fits(t, out.String())
 		_, got, _ := strings.Cut(out.String(), "Remove one of them:\n")
 		got, _, _ = strings.Cut(got, "  IPAM")
-		if want := clip("  on node "+c.Advice.Remove[0].On+":", screen) + "\n    ip link set dev veth0 down\n  anywhere:\n    kubectl -n shop delete pod web-1\n"; got != want {
+		if want := clip("  on node "+c.Advice.Remove[0].On+":", 80) + "\n    ip link set dev veth0 down\n  anywhere:\n    kubectl -n shop delete pod web-1\n"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 		for n := range 4 {
@@ -359,7 +358,7 @@ func TestCommandsOfSeveralNodes(t *testing.T) {
 			more.Advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to 10.0.0.1 dev cni0", Device: "cni0", On: more.Advice.Remove[0].On}}
 			conflicts := []api.Conflict{more, more, more, more}
 			out.Reset()
-			printAdvice(&out, api.Conflicts{Conflicts: conflicts})
+			p.advice(api.Conflicts{Conflicts: conflicts})
 			fits(t, out.String())
 			if strings.Count(out.String(), "ip link set dev veth0 down\n") != 1 || strings.Count(out.String(), "ip neigh flush to 10.0.0.1 dev cni0\n") != 1 {
 				t.Errorf("commands are not whole:\n%s", out.String())
@@ -376,6 +375,6 @@ func TestLongCommands(t *testing.T) {
 		"kubectl -n shop delete pod web-0":                     "    kubectl -n shop delete pod web-0\n",
 		"kubectl -n " + long[:40] + " delete pod " + long[:30]: "    kubectl -n " + long[:40] + " delete pod \\\n      " + long[:30] + "\n",
 	} {
-		printed(t, func(out io.Writer) { printCommand(out, "    ", command) }, want)
+		printed(t, func(p *Printer) { p.command("    ", command) }, want)
 	}
 }

@@ -1,9 +1,8 @@
-package main
+package cli
 
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/internal/cli"
 )
 
 // bookText says which addresses a book covers, and how many of them it has reserved.
@@ -32,8 +30,8 @@ func bookText(b api.BookStatus) string {
 	return text
 }
 
-// printBooks prints what the books of the nodes say of an address, and what causes of a conflict follow from that.
-func printBooks(out io.Writer, e api.Explanation) {
+// books prints what the books of the nodes say of an address, and what causes of a conflict follow from that.
+func (p *Printer) books(e api.Explanation) {
 	lines := make(map[string][]string) // by node
 	add := func(node, boot, line string) {
 		id := cluster.NodeID(node, boot)
@@ -43,7 +41,7 @@ func printBooks(out io.Writer, e api.Explanation) {
 		for _, b := range story.Bindings {
 			if b.Given != nil {
 				is := map[bool]string{true: "was given the address by a network plugin", false: "was not given the address by any network plugin"}
-				add(b.Node, b.BootID, cli.Who(b)+" "+is[*b.Given])
+				add(b.Node, b.BootID, Who(b)+" "+is[*b.Given])
 			}
 		}
 	}
@@ -52,15 +50,15 @@ func printBooks(out io.Writer, e api.Explanation) {
 	}
 	names := merge.Names(slices.Collect(maps.Keys(lines)))
 	for _, id := range slices.Sorted(maps.Keys(lines)) {
-		fmt.Fprintf(out, "\nBooks of node %s:\n", clip(names[id], longNode))
+		p.printf("\nBooks of node %s:\n", p.clip(names[id], besideNode+6))
 		for _, line := range lines[id] {
-			wrapped(out, 4, "  "+line)
+			p.wrapped(4, "  "+line)
 		}
 	}
-	if causes := cli.Causes(e); len(causes) > 0 {
-		fmt.Fprintln(out, "\nBecause:")
+	if causes := Causes(e); len(causes) > 0 {
+		p.println("\nBecause:")
 		for _, cause := range causes {
-			wrapped(out, 4, "  "+cause)
+			p.wrapped(4, "  "+cause)
 		}
 	}
 }
@@ -70,7 +68,7 @@ func reservationText(b api.Book) string {
 	case b.Error != "":
 		return "problem: " + b.Error
 	case r != nil:
-		return fmt.Sprintf("reserved for %s since %s", cli.ReservedFor(r), r.Since.Local().Format("2006-01-02 15:04:05"))
+		return fmt.Sprintf("reserved for %s since %s", ReservedFor(r), r.Since.Local().Format("2006-01-02 15:04:05"))
 	}
 	return "not reserved, although it gives out " + b.Range
 }

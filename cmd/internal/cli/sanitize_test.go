@@ -1,8 +1,7 @@
-package main
+package cli
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func TestHostileTexts(t *testing.T) {
 		Pairs:    []api.Pair{{Nodes: []string{evil}, Examples: []api.Address{{Network: evil}}}},
 		Coverage: api.Coverage{Missing: []string{evil}},
 	}
-	sanitize(&got)
+	Sanitize(&got)
 	want := api.Conflicts{
 		Node: tame,
 		Conflicts: []api.Conflict{{
@@ -39,50 +38,21 @@ func TestHostileTexts(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	status := api.Status{Cluster: api.ClusterStatus{Dropped: map[string]uint64{evil: 3, "fine": 1}, Problems: []string{evil}}}
-	sanitize(&status)
+	Sanitize(&status)
 	if diff := cmp.Diff(map[string]uint64{tame: 3, "fine": 1}, status.Cluster.Dropped); diff != "" || status.Cluster.Problems[0] != tame {
 		t.Errorf("problems %q, dropped (-want +got):\n%s", status.Cluster.Problems, diff)
-	}
-}
-
-// The agent's DUPIP_CLUSTER is a name: in its container the other commands must not use it as
-// their own flag.
-func TestAgentsEnvironment(t *testing.T) {
-	t.Setenv("DUPIP_CLUSTER", "prod")
-	t.Setenv("DUPIP_IP", "10.0.0.1")
-	t.Setenv("DUPIP_API_SOCKET", t.TempDir()+"/none.sock")
-	for _, args := range [][]string{{"bindings"}, {"conflicts"}, {"explain", "10.0.0.1"}, {"nodes"}, {"status"}} {
-		_, err := dupip(args...)
-		if err == nil || !strings.Contains(err.Error(), "no agent is running at") {
-			t.Errorf("%v: %v, want the error that no agent is running", args, err)
-		}
-	}
-}
-
-func TestFlagsThatExclude(t *testing.T) {
-	for _, args := range [][]string{
-		{"bindings", "--watch", "--cluster"},
-		{"bindings", "--watch", "--node", "n1"},
-		{"conflicts", "--watch", "--cluster"},
-		{"conflicts", "--cluster", "--node", "n1"},
-		{"bindings", "--ip", "10.0.0"},
-	} {
-		_, err := dupip(append(args, "--api-socket", t.TempDir()+"/none.sock")...)
-		if err == nil || strings.Contains(err.Error(), "no agent is running") {
-			t.Errorf("%v: %v, want it refused", args, err)
-		}
 	}
 }
 
 // JSON and YAML have the same fields, also those of the part that documents share.
 func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
 	document := api.Bindings{Node: "n1", Bindings: []api.Binding{}, Coverage: api.Coverage{Asked: 3, Missing: []string{"n2"}, Partial: true}}
-	for f, want := range map[format]string{
-		formatJSON: "{\n  \"node\": \"n1\",\n  \"bindings\": [],\n  \"asked\": 3,\n  \"missing\": [\n    \"n2\"\n  ],\n  \"partial\": true\n}\n",
-		formatYAML: "node: n1\nbindings: []\nasked: 3\nmissing:\n  - n2\npartial: true\n",
+	for f, want := range map[Format]string{
+		JSON: "{\n  \"node\": \"n1\",\n  \"bindings\": [],\n  \"asked\": 3,\n  \"missing\": [\n    \"n2\"\n  ],\n  \"partial\": true\n}\n",
+		YAML: "node: n1\nbindings: []\nasked: 3\nmissing:\n  - n2\npartial: true\n",
 	} {
 		var out bytes.Buffer
-		if done, err := f.encode(&out, document, false); !done || err != nil {
+		if done, err := f.Encode(&out, document, false); !done || err != nil {
 			t.Fatal(done, err)
 		}
 		if diff := cmp.Diff(want, out.String()); diff != "" {
@@ -91,28 +61,17 @@ func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
 	}
 }
 
-// dupip runs a command line in this process.
-func dupip(args ...string) (string, error) {
-	var out bytes.Buffer
-	root := newRoot()
-	root.SetArgs(args)
-	root.SetOut(&out)
-	root.SetErr(&out)
-	err := root.Execute()
-	return out.String(), err
-}
-
 // JSON and YAML keep every name, but a terminal obeys none of it.
 func TestDocumentsOfHostileTexts(t *testing.T) {
 	const evil = "a\x1b[2J\r\nb\u202ec\u009b2J\x7fd\u2028é"
 	document := api.Conflicts{Node: evil, Conflicts: []api.Conflict{{Holders: []api.Binding{{Netns: evil}}}}}
-	for _, f := range []format{formatJSON, formatYAML} {
+	for _, f := range []Format{JSON, YAML} {
 		for name, stream := range map[string]bool{"document": false, "event": true} {
 			var out bytes.Buffer
-			if done, err := f.encode(&out, document, stream); !done || err != nil {
+			if done, err := f.Encode(&out, document, stream); !done || err != nil {
 				t.Fatal(done, err)
 			}
-			if text := strings.ReplaceAll(out.String(), "\n", ""); printable(text) != text {
+			if text := strings.ReplaceAll(out.String(), "\n", ""); Printable(text) != text {
 				t.Errorf("%s as %s: %q", name, f, out.String())
 			}
 			var got api.Conflicts
@@ -122,20 +81,6 @@ func TestDocumentsOfHostileTexts(t *testing.T) {
 			if got.Node != evil || got.Conflicts[0].Holders[0].Netns != evil {
 				t.Errorf("%s as %s: read back as %q", name, f, got.Node)
 			}
-		}
-	}
-}
-
-// An error from the agent's socket cannot control the terminal.
-func TestHostileErrors(t *testing.T) {
-	for reason, want := range map[string]string{
-		"a\x1b[2J\u202eb": "dupip: a?[2J?b\n",
-		"one\ntwo":        "dupip: one\ntwo\n", // a configuration with two mistakes
-	} {
-		var out bytes.Buffer
-		printError(&out, errors.New(reason))
-		if got := out.String(); got != want {
-			t.Errorf("%q is printed as %q, want %q", reason, got, want)
 		}
 	}
 }

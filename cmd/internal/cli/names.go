@@ -132,6 +132,14 @@ func Conjoin(names []string) string {
 	return List(names)
 }
 
+// Disjoin joins all names, with "or" before the last.
+func Disjoin(names []string) string {
+	if n := len(names) - 1; n > 0 {
+		return strings.Join(names[:n], ", ") + " or " + names[n]
+	}
+	return strings.Join(names, "")
+}
+
 // Plural is a number of things.
 func Plural(n int, one, many string) string {
 	if n == 1 {

@@ -1,9 +1,8 @@
-package main
+package cli
 
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/internal/cli"
 )
 
 func TestMain(m *testing.M) {
@@ -26,20 +24,26 @@ func TestMain(m *testing.M) {
 func ago(d time.Duration) time.Time { return time.Now().Add(-d) }
 
 // printed compares what write prints with want, without the first newline of want.
-func printed(t *testing.T, write func(out io.Writer), want string) {
+func printed(t *testing.T, write func(p *Printer), want string) {
 	t.Helper()
-	var out bytes.Buffer
-	write(&out)
+	p, out := printer(80)
+	write(p)
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	fits(t, out.String())
 }
 
+// printer returns a Printer of a width that writes to a buffer.
+func printer(width int) (*Printer, *bytes.Buffer) {
+	var out bytes.Buffer
+	return &Printer{Out: &out, Width: width}, &out
+}
+
 func fits(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > screen {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 			t.Errorf("a line of %d columns:\n%s", n, line)
 		}
 	}
@@ -63,19 +67,19 @@ func between(ip string, holders ...api.Binding) api.Conflict {
 func TestPrintBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alone := []api.Binding{holder("n1", "web-0", "10.0.0.1", time.Minute), holder("n1", "web-1", "10.0.0.2", time.Hour)}
-		printed(t, func(out io.Writer) { printBindings(out, alone, false) }, `
-IP        HOLDER      INTERFACE  EVIDENCE   FIRST  LAST
-10.0.0.1  shop/web-0  vethweb-0  announced  60s    2.0s
-10.0.0.2  shop/web-1  vethweb-1  announced  60m    2.0s
+		printed(t, func(p *Printer) { p.bindings(alone) }, `
+IP        HOLDER      INTERFACE  EVIDENCE   FIRST SEEN  LAST SEEN
+10.0.0.1  shop/web-0  vethweb-0  announced  60s         2.0s
+10.0.0.2  shop/web-1  vethweb-1  announced  60m         2.0s
 `)
 		cluster := []api.Binding{
 			holder("worker-a.zone1.example.com", "web-0", "10.0.0.1", time.Minute),
 			holder("worker-b.zone1.example.com", "web-1", "10.0.0.2", time.Hour),
 		}
-		printed(t, func(out io.Writer) { printBindings(out, cluster, false) }, `
-IP        NODE      HOLDER      INTERFACE  EVIDENCE   FIRST  LAST
-10.0.0.1  worker-a  shop/web-0  vethweb-0  announced  60s    2.0s
-10.0.0.2  worker-b  shop/web-1  vethweb-1  announced  60m    2.0s
+		printed(t, func(p *Printer) { p.bindings(cluster) }, `
+IP        NODE      HOLDER      INTERFACE  EVIDENCE   FIRST SEEN  LAST SEEN
+10.0.0.1  worker-a  shop/web-0  vethweb-0  announced  60s         2.0s
+10.0.0.2  worker-b  shop/web-1  vethweb-1  announced  60m         2.0s
 `)
 	})
 }
@@ -98,23 +102,23 @@ func TestPrintCoverage(t *testing.T) {
 		{api.Coverage{Omitted: 7, Partial: true}, "7 bindings did not fit into the answers: give one --ip or one --node.\n"},
 		{api.Coverage{Alone: true}, "This agent is alone: it was started without --join and --bind and knows its own\nnode only.\n"},
 	} {
-		printed(t, func(out io.Writer) { printCoverage(out, test.coverage, "bindings") }, test.want)
+		printed(t, func(p *Printer) { p.coverage(test.coverage, "bindings") }, test.want)
 	}
 }
 
 func TestPrintConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sameNode := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), holder("n1", "web-1", "10.0.0.1", time.Minute))}
-		printed(t, func(out io.Writer) { printConflicts(out, sameNode, false, false) }, `
-IP        STATE      SINCE  HOLDER      INTERFACE  SEEN
+		printed(t, func(p *Printer) { p.conflicts(sameNode) }, `
+IP        STATE      SINCE  HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    shop/web-0  vethweb-0  60m
                             shop/web-1  vethweb-1  60s
 `)
 		far := holder("n2", "web-1", "10.0.0.1", time.Minute)
 		far.Unreachable = true
 		crossNode := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), far)}
-		printed(t, func(out io.Writer) { printConflicts(out, crossNode, false, false) }, `
-IP        STATE      SINCE  NODE  HOLDER      INTERFACE  SEEN
+		printed(t, func(p *Printer) { p.conflicts(crossNode) }, `
+IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    n1    shop/web-0  vethweb-0  60m
                             n2 !  shop/web-1  vethweb-1  60s
 ! unreachable: the node does not answer, and its holders may be gone.
@@ -131,9 +135,9 @@ func TestLongNamesFit(t *testing.T) {
 			holders = append(holders, holder(fmt.Sprintf("ip-10-0-1-%d.eu-central-1.compute.internal", n), fmt.Sprintf("payments-reconciliation-worker-6f4c9d7b58-x%d", n), ip, time.Hour))
 		}
 		holders[1].Unreachable = true
-		var out bytes.Buffer
-		printConflicts(&out, []api.Conflict{between(ip, holders...)}, false, false)
-		printBindings(&out, holders, false)
+		p, out := printer(80)
+		p.conflicts([]api.Conflict{between(ip, holders...)})
+		p.bindings(holders)
 		if strings.Count(out.String(), ip) != 4 || strings.Count(out.String(), "ip-10-0-1-2") != 2 {
 			t.Errorf("addresses and nodes are not whole:\n%s", out.String())
 		}
@@ -141,7 +145,7 @@ func TestLongNamesFit(t *testing.T) {
 		for _, b := range holders {
 			nodes.Nodes = append(nodes.Nodes, api.Node{Name: b.Node, State: "suspect", Since: ago(time.Minute), Heard: ago(time.Minute), Unacked: 1000, Address: "[" + ip + "]:7951"})
 		}
-		printNodes(&out, nodes, false)
+		p.Nodes(nodes)
 		fits(t, out.String())
 	})
 }
@@ -162,7 +166,7 @@ func TestPrintPairs(t *testing.T) {
 			{Nodes: nil, Addresses: 1},
 		},
 	}
-	printed(t, func(out io.Writer) { printPairs(out, document) }, `
+	printed(t, func(p *Printer) { p.pairs(document, maxPairs) }, `
 n1 and n2 share 14 addresses (10.0.0.1, 10.0.0.2, 10.0.0.3, …)
 n8 and n9 share 1 address (10.9.0.1 (storage))
 
@@ -171,12 +175,12 @@ n8 and n9 share 1 address (10.9.0.1 (storage))
 	for n := range 30 {
 		document.Pairs = append(document.Pairs, api.Pair{Nodes: []string{"n1", fmt.Sprint("n", n+2)}, Addresses: 40 - n, Examples: example("10.0.0.1")})
 	}
-	var out bytes.Buffer
-	printPairs(&out, document)
-	if lines := strings.Count(out.String(), "\n"); lines != maxPairLines+2 || !strings.Contains(out.String(), "20 more pairs") {
+	p, out := printer(80)
+	p.pairs(document, maxPairs)
+	if lines := strings.Count(out.String(), "\n"); lines != maxPairs+2 || !strings.Contains(out.String(), "20 more pairs") {
 		t.Errorf("%d lines:\n%s", lines, out.String())
 	}
-	printed(t, func(out io.Writer) { printPairs(out, api.Conflicts{}) }, "")
+	printed(t, func(p *Printer) { p.pairs(api.Conflicts{}, maxPairs) }, "")
 }
 
 func TestPrintNodes(t *testing.T) {
@@ -188,7 +192,7 @@ func TestPrintNodes(t *testing.T) {
 			{Name: "n3", BootID: "b3", Epoch: 13, Address: "10.0.0.3:7951", Version: "v0", State: "dead", Since: ago(30 * time.Second), Heard: ago(45 * time.Second), Unacked: 12},
 		}
 		document := api.Nodes{Node: "n1", Nodes: nodes, Cluster: api.ClusterStatus{Problems: []string{"n4 is not reached by UDP: allow port 7951"}}}
-		printed(t, func(out io.Writer) { printNodes(out, document, false) }, `
+		printed(t, func(p *Printer) { p.Nodes(document) }, `
 NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
 n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1
 n2             alive  50m    1.0s         0  10.0.0.2:7951  b2
@@ -196,7 +200,7 @@ n2             alive  10m    1.0s         0  10.0.0.9:7951  b9
 n3             dead   30s    45s         12  10.0.0.3:7951  b3
 Problem: n4 is not reached by UDP: allow port 7951
 `)
-		printed(t, func(out io.Writer) { printNodes(out, document, true) }, `
+		printed(t, func(p *Printer) { p.Wide = true; p.Nodes(document) }, `
 NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT  EPOCH  VERSION
 n1 (this one)  alive  60m    -            0  10.0.0.1:7951  b1       11  v1
 n2             alive  50m    1.0s         0  10.0.0.2:7951  b2       12  v1
@@ -206,14 +210,14 @@ Problem: n4 is not reached by UDP: allow port 7951
 `)
 		twins := api.Nodes{Node: "n2", Nodes: slices.Clone(nodes[1:3])}
 		twins.Nodes[0].BootID, twins.Nodes[1].BootID = "0d2c4b5a-8f5e-4c1e-a7c1-000000000001", "6a60f9f1-8f5e-4c1e-a7c1-000000000002"
-		printed(t, func(out io.Writer) { printNodes(out, twins, false) }, `
+		printed(t, func(p *Printer) { p.Nodes(twins) }, `
 NAME  STATE  SINCE  HEARD  UNACKED  ADDRESS        BOOT
 n2    alive  50m    1.0s         0  10.0.0.2:7951  0d2c4b5a
 n2    alive  10m    1.0s         0  10.0.0.9:7951  6a60f9f1
 `)
 		alone := api.Nodes{Node: "n1", Nodes: nodes[:1], Cluster: api.ClusterStatus{Alone: true}}
 		alone.Nodes[0].Address = ""
-		printed(t, func(out io.Writer) { printNodes(out, alone, false) }, `
+		printed(t, func(p *Printer) { p.Nodes(alone) }, `
 NAME           STATE  SINCE  HEARD  UNACKED  ADDRESS
 n1 (this one)  alive  60m    -            0
 This agent is alone: it was started without --join and --bind, so duplicates on
@@ -246,8 +250,8 @@ func TestPrintGossip(t *testing.T) {
 			"Gossip      at 10.0.0.1:7951, 1 alive; 0 leases, 0 unacked, 0 kept for others;\n            NOT encrypted\n            problem: the key file is not readable\n            dropped 3 malformed\n",
 		},
 	} {
-		var out bytes.Buffer
-		printStatus(&out, api.Status{Cluster: test.cluster}, false)
+		p, out := printer(80)
+		p.Status(api.Status{Cluster: test.cluster})
 		_, got, _ := strings.Cut(out.String(), "Dropped     none\n")
 		got, _, _ = strings.Cut(got, "Pod names")
 		if diff := cmp.Diff(test.want, got); diff != "" {
@@ -262,8 +266,9 @@ func TestPrintStatusDADFailed(t *testing.T) {
 		{IP: "fd00:1::5", Interface: "veth5", Netns: "cni-5", Pod: &api.Pod{Namespace: "shop", Name: "web-0"}},
 	}}
 	text := func(wide bool) string {
-		var out bytes.Buffer
-		printStatus(&out, status, wide)
+		p, out := printer(80)
+		p.Wide = wide
+		p.Status(status)
 		_, got, _ := strings.Cut(out.String(), "faded\n")
 		got, _, _ = strings.Cut(got, "Dropped")
 		return got
@@ -290,11 +295,11 @@ func TestPrintStatusDADFailed(t *testing.T) {
 
 // While the agent attaches, its status says how far it is, and does not list the interfaces that wait.
 func TestStatusWhileAttaching(t *testing.T) {
-	var out bytes.Buffer
-	printStatus(&out, api.Status{
+	p, out := printer(80)
+	p.Status(api.Status{
 		ByState:    map[string]int{"attached": 118, "shadowed": 2, "pending": 128, "waiting": 2, "ignored": 3, "unseen netns": 1},
 		Interfaces: []api.InterfaceStatus{{Name: "veth1", State: "pending", Reason: "its turn comes"}},
-	}, false)
+	})
 	for _, want := range []string{", starting for", "Interfaces  120 of 250 interfaces observed: 118 attached"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
@@ -306,66 +311,6 @@ func TestStatusWhileAttaching(t *testing.T) {
 	fits(t, out.String())
 }
 
-// A node that does not answer is an error, not an empty table.
-func TestNodeThatDoesNotAnswer(t *testing.T) {
-	for _, test := range []struct {
-		node     string
-		coverage api.Coverage
-		fails    bool
-	}{
-		{"n2", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, true},
-		{"n2", api.Coverage{Asked: 2, Missing: []string{"n2 (boot 12345678)"}, Partial: true}, false},
-		{"n2", api.Coverage{Asked: 1}, false},
-		{"", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, false},
-	} {
-		q := queryFlags{node: test.node}
-		if err := q.unanswered(test.coverage); (err != nil) != test.fails {
-			t.Errorf("node %q, %+v: %v", test.node, test.coverage, err)
-		}
-	}
-}
-
-// Errors about arguments say what to do.
-func TestWrongArguments(t *testing.T) {
-	for args, want := range map[string]string{
-		"conflicts --cluster --node n1":              "--cluster and --node exclude each other: give one of them",
-		"conflicts --watch --exit-code":              "--watch and --exit-code exclude each other: give one of them",
-		"bindings --watch --node n1":                 "--watch and --node exclude each other: give one of them",
-		"explain":                                    "explain needs one IP address: dupip explain 10.0.0.1",
-		"explain 10.0.0.1 10.0.0.2":                  "explain needs one IP address: dupip explain 10.0.0.1",
-		"agent --bind 127.0.0.1 --gossip-port 70000": "--gossip-port 70000: a port is 1 to 65535",
-		"agent --join n1": "gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file; " +
-			"with --insecure-gossip instead, anybody who reaches the port can read and forge gossip",
-		"agent --join n1 --gossip-key-file k --insecure-gossip": "--gossip-key-file and --insecure-gossip exclude each other: give one of them",
-		"agent --insecure-gossip": "the agent is alone without --join or --bind: give one of them, " +
-			"or leave out --cluster, --advertise, --gossip-key-file and --insecure-gossip",
-		"nodes n1":                        `"n1": dupip nodes takes no arguments; see "dupip nodes --help"`,
-		"conflicts --ip 10.0.0.1 --nodes": `unknown flag: --nodes; see "dupip conflicts --help"`,
-	} {
-		root := newRoot()
-		root.SetArgs(strings.Fields(args))
-		if err := root.Execute(); err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", args, err, want)
-		}
-	}
-}
-
-func TestHelpFits(t *testing.T) {
-	commands := []string{""}
-	for _, c := range newRoot().Commands() {
-		commands = append(commands, c.Name())
-	}
-	for _, name := range commands {
-		root, out := newRoot(), new(bytes.Buffer)
-		root.SetOut(out)
-		root.SetArgs(append(strings.Fields(name), "--help"))
-		if err := root.Execute(); err != nil || out.Len() == 0 {
-			t.Errorf("help of %q: %v", name, err)
-		}
-		fits(t, out.String())
-	}
-}
-
 func TestWho(t *testing.T) {
 	for want, b := range map[string]api.Binding{
 		"shop/web":      {Pod: &api.Pod{Namespace: "shop", Name: "web"}, Netns: "cni-1", NetnsCookie: 7},
@@ -373,7 +318,7 @@ func TestWho(t *testing.T) {
 		"(no name yet)": {NetnsCookie: 7},
 		"unseen netns":  {Ifindex: 3},
 	} {
-		if got := cli.Who(b); got != want {
+		if got := Who(b); got != want {
 			t.Errorf("%+v is %q, want %q", b, got, want)
 		}
 	}

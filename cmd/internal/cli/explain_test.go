@@ -1,7 +1,6 @@
-package main
+package cli
 
 import (
-	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +31,7 @@ func TestPrintExplanation(t *testing.T) {
 			},
 			Coverage: api.Coverage{Asked: 4, Missing: []string{"n4"}, Partial: true},
 		}
-		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, `
+		printed(t, func(p *Printer) { p.Explanation(e) }, `
 10.0.0.1 in network default on nodes n1, n2
 Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
 Conflict 5f3a9b21-1, cross-node: confirmed 1.3s after the second holder was seen
@@ -71,7 +70,7 @@ Because:
 		far.Unreachable, far.Interface, far.MAC = true, "", ""
 		e.Stories[0].Nodes, e.Stories[0].Notes, e.Stories[0].Conflict = []string{"n1"}, e.Stories[0].Notes[3:], nil
 		e.Stories[0].Bindings = []api.Binding{far}
-		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, `
+		printed(t, func(p *Printer) { p.Explanation(e) }, `
 10.0.0.1 in network default on node n1
 Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
 
@@ -88,7 +87,7 @@ What happened:
 			Network: "default", IP: "10.0.0.1", Nodes: []string{"n1", "n2"}, Verdict: "one live holder: not a conflict",
 			Verdicts: []api.Verdict{{Nodes: []string{"n1"}, Verdict: "one live holder: not a conflict"}, {Nodes: []string{"n2"}, Verdict: "no live holder: not a conflict"}},
 		}}
-		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, `
+		printed(t, func(p *Printer) { p.Explanation(e) }, `
 10.0.0.1 in network default on nodes n1, n2
 Verdict: one live holder: not a conflict.
   n1: one live holder: not a conflict.
@@ -98,6 +97,6 @@ Holders, the oldest first:
   none now
 `)
 		e.Stories, e.Asked = nil, 5
-		printed(t, func(out io.Writer) { printExplanation(out, e, false) }, "10.0.0.1 was not seen on 5 nodes.\n")
+		printed(t, func(p *Printer) { p.Explanation(e) }, "10.0.0.1 was not seen on 5 nodes.\n")
 	})
 }

@@ -1,7 +1,6 @@
-package main
+package cli
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/internal/cli"
 )
 
 const podsStore = "/var/lib/cni/networks/pods"
@@ -228,8 +226,9 @@ No finding: books and wire agree.
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var out bytes.Buffer
-				printAudit(&out, test.document(), test.wide)
+				p, out := printer(80)
+				p.Wide = test.wide
+				p.Audit(test.document())
 				if got, want := out.String(), strings.TrimPrefix(test.want, "\n"); got != want {
 					t.Errorf("got:\n%s\nwant:\n%s", got, want)
 				}
@@ -270,7 +269,7 @@ func TestRepairIsSafe(t *testing.T) {
 		} {
 			for _, kind := range []string{"unreserved", "unheld"} {
 				f := one(kind, change)()
-				if _, command := cli.Repair(f); command != "" {
+				if _, command := Repair(f); command != "" {
 					t.Errorf("%s, %s: %s", kind, name, command)
 				}
 			}
@@ -279,12 +278,12 @@ func TestRepairIsSafe(t *testing.T) {
 			"the beginning of an id": "a1a1a1a1a1a1a", "none": "", "a command": strings.Repeat("a", 40) + "$(reboot)", "a format": strings.Repeat("a", 40) + "%s",
 			"a quote": strings.Repeat("a", 40) + `"`,
 		} {
-			if _, command := cli.Repair(one("unreserved", func(f *api.Finding) { f.Sandbox = sandbox })()); command != "" {
+			if _, command := Repair(one("unreserved", func(f *api.Finding) { f.Sandbox = sandbox })()); command != "" {
 				t.Errorf("%s: %s", name, command)
 			}
 		}
 		for _, kind := range []string{"unreserved", "unheld"} {
-			if _, command := cli.Repair(one(kind)()); command == "" {
+			if _, command := Repair(one(kind)()); command == "" {
 				t.Errorf("no command for one that is %s", kind)
 			}
 		}
@@ -301,8 +300,8 @@ func TestLongFindingsFit(t *testing.T) {
 			f.Pod, f.ReservedPod = long, long
 			a.Findings = append(a.Findings, f)
 		}
-		var out bytes.Buffer
-		printAudit(&out, a, false)
+		p, out := printer(80)
+		p.Audit(a)
 		fitsButCommands(t, out.String(), false)
 		if strings.Count(out.String(), "fd5f:5801:f9ef:a93e:16d3:e3fc:a5ab:9d40") < 6 {
 			t.Errorf("addresses are not whole:\n%s", out.String())

@@ -1,7 +1,6 @@
-package main
+package cli
 
 import (
-	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,7 +187,7 @@ Books of node n1:
 				if want != "" {
 					want = "\n" + want
 				}
-				printed(t, func(out io.Writer) { printBooks(out, e) }, want)
+				printed(t, func(p *Printer) { p.books(e) }, want)
 			})
 		})
 	}

@@ -1,14 +1,12 @@
-package main
+package cli
 
 import (
-	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/internal/cli"
 )
 
 // If nothing should be removed now, the advice says why, and what to wait for or to do instead.
@@ -17,7 +15,7 @@ func TestPrintHeld(t *testing.T) {
 		// It is not known whether a holder on an unreachable node is alive.
 		lost := twoPods("10.0.0.1")
 		lost.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0}}
-		printed(t, func(out io.Writer) { printAdvice(out, only(lost)) }, `
+		printed(t, func(p *Printer) { p.advice(only(lost)) }, `
 
 What to do:
 10.0.0.1: n1 does not answer: wait until it does or its holders are forgotten (5
@@ -26,7 +24,7 @@ What to do:
 		three := lost
 		three.Holders = append(slices.Clone(lost.Holders), holder("n3", "web-2", "10.0.0.1", time.Second))
 		three.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0, 2}}
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &three) }, `
+		printed(t, func(p *Printer) { p.storyAdvice(&three) }, `
 
 What to do:
   n1 and n3 do not answer: wait until they do or their holders are forgotten (5
@@ -39,14 +37,14 @@ What to do:
 		left.Node, left.Pod = "n4", &api.Pod{Namespace: "shop", Name: "web-0", UID: left.Pod.UID, Stopped: true}
 		clone.Holders = append(clone.Holders, left, holder("n3", "web-2", "10.0.0.1", time.Second))
 		clone.Advice = &api.Advice{Unknown: "two-nodes", Held: []int{0, 1}}
-		printed(t, func(out io.Writer) { printAdvice(out, only(clone)) }, `
+		printed(t, func(p *Printer) { p.advice(only(clone)) }, `
 
 What to do:
 10.0.0.1: n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a
   clone, or a machine that was replaced and still runs. Shut down the one that
   should not run; "dupip nodes" has their addresses.
 `)
-		printed(t, func(out io.Writer) { printStoryAdvice(out, &clone) }, `
+		printed(t, func(p *Printer) { p.storyAdvice(&clone) }, `
 
 What to do:
   n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a clone, or
@@ -59,7 +57,7 @@ What to do:
 // An unknown reason of another version is not reported as an unreachable node.
 func TestHeldForAnotherReason(t *testing.T) {
 	c := api.Conflict{Holders: []api.Binding{{Node: "n1"}, {Node: "n2"}}, Advice: &api.Advice{Unknown: "of tomorrow"}}
-	if got, want := cli.HeldReason(c), "Nothing is to be removed now."; got != want {
+	if got, want := HeldReason(c), "Nothing is to be removed now."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// A node that does not answer is an error, not an empty table.
+func TestNodeThatDoesNotAnswer(t *testing.T) {
+	for _, test := range []struct {
+		node     string
+		coverage api.Coverage
+		fails    bool
+	}{
+		{"n2", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, true},
+		{"n2", api.Coverage{Asked: 2, Missing: []string{"n2 (boot 12345678)"}, Partial: true}, false},
+		{"n2", api.Coverage{Asked: 1}, false},
+		{"", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, false},
+	} {
+		if err := unanswered(test.node, test.coverage); (err != nil) != test.fails {
+			t.Errorf("node %q, %+v: %v", test.node, test.coverage, err)
+		}
+	}
+}
+
+// Errors about arguments say what to do.
+func TestWrongArguments(t *testing.T) {
+	for args, want := range map[string]string{
+		"conflicts --cluster --node n1":              "--cluster and --node exclude each other: give one of them",
+		"conflicts --watch --exit-code":              "--watch and --exit-code exclude each other: give one of them",
+		"bindings --watch --node n1":                 "--watch and --node exclude each other: give one of them",
+		"explain":                                    "explain needs one IP address: dupip explain 10.0.0.1",
+		"explain 10.0.0.1 10.0.0.2":                  "explain needs one IP address: dupip explain 10.0.0.1",
+		"agent --bind 127.0.0.1 --gossip-port 70000": "--gossip-port 70000: a port is 1 to 65535",
+		"agent --join n1": "gossip needs a key: make one (head -c 32 /dev/urandom | base64 > FILE) and give it to all nodes with --gossip-key-file; " +
+			"with --insecure-gossip instead, anybody who reaches the port can read and forge gossip",
+		"agent --join n1 --gossip-key-file k --insecure-gossip": "--gossip-key-file and --insecure-gossip exclude each other: give one of them",
+		"agent --insecure-gossip": "the agent is alone without --join or --bind: give one of them, " +
+			"or leave out --cluster, --advertise, --gossip-key-file and --insecure-gossip",
+		"nodes n1":                        `"n1": dupip nodes takes no arguments; see "dupip nodes --help"`,
+		"conflicts --ip 10.0.0.1 --nodes": `unknown flag: --nodes; see "dupip conflicts --help"`,
+	} {
+		root := newRoot()
+		root.SetArgs(strings.Fields(args))
+		if err := root.Execute(); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+func TestHelpFits(t *testing.T) {
+	t.Setenv("COLUMNS", "80")
+	commands := []string{""}
+	for _, c := range newRoot().Commands() {
+		commands = append(commands, c.Name())
+	}
+	for _, name := range commands {
+		root, out := newRoot(), new(bytes.Buffer)
+		root.SetOut(out)
+		root.SetArgs(append(strings.Fields(name), "--help"))
+		if err := root.Execute(); err != nil || out.Len() == 0 {
+			t.Errorf("help of %q: %v", name, err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("a line of %d columns:\n%s", n, line)
+			}
+		}
+		if !strings.Contains(out.String(), "Examples:") {
+			t.Errorf("no examples in the help of %q", name)
+		}
+	}
+}
+
+// The agent's DUPIP_CLUSTER is a name: in its container the other commands must not use it as
+// their own flag.
+func TestAgentsEnvironment(t *testing.T) {
+	t.Setenv("DUPIP_CLUSTER", "prod")
+	t.Setenv("DUPIP_IP", "10.0.0.1")
+	t.Setenv("DUPIP_API_SOCKET", t.TempDir()+"/none.sock")
+	for _, args := range [][]string{{"bindings"}, {"conflicts"}, {"explain", "10.0.0.1"}, {"nodes"}, {"status"}} {
+		_, err := dupip(args...)
+		if err == nil || !strings.Contains(err.Error(), "no agent is running at") {
+			t.Errorf("%v: %v, want the error that no agent is running", args, err)
+		}
+	}
+}
+
+func TestFlagsThatExclude(t *testing.T) {
+	for _, args := range [][]string{
+		{"bindings", "--watch", "--cluster"},
+		{"bindings", "--watch", "--node", "n1"},
+		{"bindings", "--watch", "--sort-by", "ip"},
+		{"bindings", "--sort-by", "colour"},
+		{"conflicts", "--watch", "--state", "confirmed"},
+		{"conflicts", "--cluster", "--node", "n1"},
+		{"bindings", "--ip", "10.0.0"},
+		{"bindings", "--ip", "10.0.0.0/33"},
+	} {
+		_, err := dupip(append(args, "--api-socket", t.TempDir()+"/none.sock")...)
+		if err == nil || strings.Contains(err.Error(), "no agent is running") {
+			t.Errorf("%v: %v, want it refused", args, err)
+		}
+	}
+}
+
+// dupip runs a command line in this process.
+func dupip(args ...string) (string, error) {
+	var out bytes.Buffer
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&out)
+	err := root.Execute()
+	return out.String(), err
+}
+
+// An error from the agent's socket cannot control the terminal.
+func TestHostileErrors(t *testing.T) {
+	for reason, want := range map[string]string{
+		"a\x1b[2J\u202eb": "dupip: a?[2J?b\n",
+		"one\ntwo":        "dupip: one\ntwo\n", // a configuration with two mistakes
+	} {
+		var out bytes.Buffer
+		printError(&out, errors.New(reason))
+		if got := out.String(); got != want {
+			t.Errorf("%q is printed as %q, want %q", reason, got, want)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+const (
+	// fewAdvised is how many conflicts get advice one by one; of more, maxCommands get one line
+	// each.
+	fewAdvised  = 3
+	maxCommands = 10
+)
+
+// advice ends a list of conflicts with what to do about them.
+func (p *Printer) advice(document api.Conflicts) {
+	var advised, plain []api.Conflict
+	var suspected []string
+	ranges := rangesOf(document)
+	for _, c := range document.Conflicts {
+		switch {
+		case c.State == "suspected":
+			suspected = append(suspected, InNetwork(c.IP, c.Network))
+		case c.State != "confirmed" || slices.ContainsFunc(ranges, func(p api.Pair) bool { return isBetween(c, p) }):
+		case c.Advice == nil:
+			plain = append(plain, c)
+		default:
+			advised = append(advised, c)
+		}
+	}
+	if len(ranges)+len(advised)+len(plain)+len(suspected) == 0 {
+		return
+	}
+	p.println("\nWhat to do:")
+	if len(ranges) > 0 {
+		text := AdviseRanges(ranges)
+		if p.wrapped(2, text); strings.HasSuffix(text, ":") {
+			p.command("    ", Drain)
+		}
+	}
+	if len(plain) == 0 && len(advised) <= fewAdvised {
+		for _, c := range advised {
+			p.removals(InNetwork(c.IP, c.Network)+": ", c)
+		}
+	} else {
+		p.summary(advised, len(plain))
+	}
+	removable := slices.DeleteFunc(slices.Clone(advised), IsHeld)
+	for _, line := range AdviseNamesakes(append(removable, plain...)) {
+		p.wrapped(2, line)
+	}
+	if slices.ContainsFunc(advised, reusable) {
+		p.wrapped(2, "IPAM may give an address out again while its other holder has it: replace that one, too, or repair IPAM. "+
+			"\"dupip explain IP\" has the commands.")
+	}
+	switch n := len(suspected); {
+	case n > fewAdvised:
+		p.wrapped(2, Addresses(n)+" are suspected, not confirmed. Wait.")
+	case n > 0:
+		p.wrapped(2, strings.Join(suspected, ", ")+": suspected, not confirmed. Wait.")
+	}
+}
+
+// storyAdvice ends the story of an address with what to do about its conflict.
+func (p *Printer) storyAdvice(c *api.Conflict) {
+	switch {
+	case c == nil:
+		return
+	case c.State == "suspected":
+		p.println("\nWhat to do: wait. It is suspected, not confirmed.")
+		return
+	case c.State != "confirmed" || c.Advice == nil:
+		return
+	}
+	p.println("\nWhat to do:")
+	removals := p.removals("  ", *c)
+	if IsHeld(*c) {
+		return
+	}
+	for _, line := range AdviseNamesakes([]api.Conflict{*c}) {
+		p.wrapped(2, "  "+line)
+	}
+	last := c.Advice.Remove[len(c.Advice.Remove)-1]
+	switch {
+	case !reusable(*c) && hasNode(*c):
+		p.wrapped(2, "  Then keep IPAM from giving out addresses of nodes.")
+	case !reusable(*c):
+	case len(removals) == len(c.Advice.Remove):
+		p.wrapped(2, "  IPAM may give the address out again while the other has it: replace that one, too, or repair IPAM.")
+	default:
+		p.wrapped(2, fmt.Sprintf("  IPAM may give the address out again while %s has it: repair IPAM, or replace that one, too%s:",
+			Labels(*c)[last.Holder], on([]api.Removal{last})))
+		p.commands(*c, []api.Removal{last})
+	}
+}
+
+// removals prints the situation and the commands that end the conflict, or why nothing should
+// be removed now. It returns the removals.
+func (p *Printer) removals(begin string, c api.Conflict) []api.Removal {
+	if IsHeld(c) {
+		p.wrapped(2, begin+HeldReason(c))
+		return nil
+	}
+	removals := FirstRemovals(c)
+	situation := strings.TrimSpace(Situation(c) + " " + routes(c))
+	p.wrapped(2, begin+situation+" "+Instruction(c)+on(removals)+":")
+	p.commands(c, removals)
+	p.flushes(c, removals)
+	return removals
+}
+
+// hasNode reports whether a node itself has the address.
+func hasNode(c api.Conflict) bool { return NodeHolder(c) >= 0 }
+
+// reusable reports whether IPAM may give the address out again, or believe that another holder has
+// it, once the first holders are removed.
+func reusable(c api.Conflict) bool {
+	a := c.Advice
+	if IsHeld(c) || hasNode(c) || a.Remove[0].Because == "replaced" || a.Remove[0].Because == "not-given" {
+		return false
+	}
+	// If the older holder's sandbox has stopped, IPAM gave the address to the newer one.
+	return a.Remove[0].Because != "stopped" || a.Newer == nil || *a.Newer == a.Remove[0].Holder
+}

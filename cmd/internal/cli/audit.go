@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// Audit prints where the books and the wire differ, and how to repair it.
+func (p *Printer) Audit(a api.Audit) {
+	p.findings(a)
+	p.repairs(a)
+	for _, b := range a.Books {
+		p.wrapped(2, "Book: "+bookText(b)+".")
+	}
+	if len(a.Books) == 0 && a.Error == "" && !a.At.IsZero() {
+		p.wrapped(2, "Book: none on node "+a.Node+". No network in its CNI configuration has its addresses from host-local.")
+	}
+	if a.Error != "" {
+		p.wrapped(2, "Problem: "+a.Error)
+	}
+	for _, text := range a.Unchecked {
+		p.wrapped(2, "Not checked: "+text+".")
+	}
+	p.coverage(a.Coverage, "findings")
+}
+
+func (p *Printer) findings(a api.Audit) {
+	if len(a.Findings) == 0 {
+		text := "No finding: books and wire agree."
+		if a.Error != "" || len(a.Unchecked) > 0 || slices.ContainsFunc(a.Books, func(b api.BookStatus) bool { return b.Error != "" }) {
+			text = "No finding, but not everything was checked:"
+		}
+		p.println(text)
+		return
+	}
+	on := []api.Binding{{Node: a.Node, BootID: a.BootID}}
+	for _, f := range a.Findings {
+		on = append(on, holderOf(f))
+	}
+	nodes := p.nodeColumn(on)
+	header := []any{"ip", "finding", "since", "holder", "reserved for"}
+	if nodes != nil {
+		header = append([]any{"node"}, header...)
+	}
+	if p.Wide {
+		header = append(header, "book", "network", "store", "interface", "netns", "sandbox")
+	}
+	var rows []table.Row
+	for _, f := range a.Findings {
+		var row table.Row
+		if nodes != nil {
+			row = append(row, nodes[NodeID(holderOf(f))])
+		}
+		row = append(row, f.IP, p.Paint(f.Kind), Age(f.Since), cmp.Or(PodName(f.Pod), f.Netns, "-"), ReservationOf(f, p.Wide))
+		if p.Wide {
+			row = append(row, f.Book, f.Network, f.Store, cmp.Or(f.Interface, "-"), cmp.Or(f.Netns, "-"), cmp.Or(f.Sandbox, "-"))
+		}
+		rows = append(rows, row)
+	}
+	if p.Wide {
+		p.table(rows, header...)
+	} else {
+		p.fitted(rows, header, "holder", "since", "reserved for")
+	}
+}
+
+// holderOf is the node and the address of a finding.
+func holderOf(f api.Finding) api.Binding {
+	return api.Binding{Node: f.Node, BootID: f.BootID, IP: f.IP}
+}
+
+// repairs says what follows from the findings, and how to repair the first of each sort.
+func (p *Printer) repairs(a api.Audit) {
+	if len(a.Findings) > 0 {
+		p.println()
+	}
+	var on []api.Binding
+	for _, f := range a.Findings {
+		on = append(on, holderOf(f))
+	}
+	names, _ := NodesOf(on)
+	nodes := make(map[string]string)
+	for n, b := range on {
+		nodes[NodeID(b)] = names[n]
+	}
+	for _, kind := range cluster.FindingKinds {
+		for _, apart := range []bool{true, false} {
+			same := slices.DeleteFunc(slices.Clone(a.Findings), func(f api.Finding) bool { return f.Kind != kind || IsApart(f) != apart })
+			if len(same) > 0 {
+				p.repair(same, nodes[NodeID(holderOf(same[0]))])
+			}
+		}
+	}
+	if len(a.Findings) > 0 {
+		p.println()
+	}
+}
+
+// repair says how to repair the first of findings that are repaired in the same way.
+func (p *Printer) repair(same []api.Finding, node string) {
+	text, command := Repair(same[0])
+	p.wrapped(2, text)
+	if command != "" {
+		p.println(p.clip("  on node "+node+":", 0))
+		p.command("    ", command)
+	}
+	var others []string
+	for _, f := range same[1:] {
+		others = append(others, f.IP)
+	}
+	if len(others) > 0 {
+		p.wrapped(4, "  likewise: "+List(others))
+	}
+}

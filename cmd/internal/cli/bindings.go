@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"slices"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// Bindings prints which address was seen behind which interface.
+func (p *Printer) Bindings(document api.Bindings) {
+	if len(document.Bindings) == 0 {
+		p.println("No address seen.")
+	} else {
+		p.bindings(document.Bindings)
+	}
+	p.coverage(document.Coverage, "bindings")
+}
+
+func (p *Printer) bindings(bindings []api.Binding) {
+	var rows []table.Row
+	if p.Wide {
+		for _, b := range bindings {
+			rows = append(rows, table.Row{
+				b.Network, b.IP, Who(b), b.Node, b.Interface, b.Ifindex, b.MAC, b.Evidence,
+				Age(b.FirstSeen), Age(b.LastSeen),
+			})
+		}
+		p.table(rows, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
+		return
+	}
+	header := []any{"ip", "holder", "interface", "evidence", "first seen", "last seen"}
+	nodes := p.nodeColumn(bindings)
+	if nodes != nil {
+		header = slices.Insert(header, 1, any("node"))
+	}
+	for _, b := range bindings {
+		row := table.Row{
+			InNetwork(b.IP, b.Network), Who(b), p.brief(b.Interface), b.Evidence, Age(b.FirstSeen), Age(b.LastSeen),
+		}
+		if nodes != nil {
+			row = slices.Insert(row, 1, any(nodes[NodeID(b)]))
+		}
+		rows = append(rows, row)
+	}
+	p.fitted(rows, header, "holder", "first seen", "interface", "last seen")
+}
+
+const bindingEvent = "%-12s  %-8s %-15s %-16s %-9s %s\n"
+
+// BindingEventsHeader prints the header of [Printer.BindingEvent].
+func (p *Printer) BindingEventsHeader() {
+	p.printf(bindingEvent, "TIME", "EVENT", "IP", "INTERFACE", "EVIDENCE", "HOLDER")
+}
+
+// BindingEvent prints a line for an event of a watch.
+func (p *Printer) BindingEvent(event api.BindingEvent) {
+	b := event.Binding
+	p.printf(bindingEvent, event.At.Local().Format("15:04:05.000"), event.Type, InNetwork(b.IP, b.Network), b.Interface, b.Evidence, Who(b))
+}

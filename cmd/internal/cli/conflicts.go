@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// maxConflicts is how many open conflicts are printed one by one. Of more, the gravest are.
+const maxConflicts = 10
+
+// Conflicts prints conflicts in their order, and what to do about them.
+func (p *Printer) Conflicts(document api.Conflicts) {
+	open := 0
+	for _, c := range document.Conflicts {
+		if c.State != "resolved" {
+			open++
+		}
+	}
+	switch {
+	case len(document.Conflicts) == 0:
+		p.println("No conflict.")
+	case open > maxConflicts && !p.Wide:
+		p.many(document)
+	default:
+		p.pairs(document, maxPairs)
+		p.conflicts(document.Conflicts)
+		p.advice(document)
+	}
+	p.coverage(document.Coverage, "conflicts")
+}
+
+func (p *Printer) conflicts(conflicts []api.Conflict) {
+	if p.Wide {
+		p.wideConflicts(conflicts)
+		return
+	}
+	header := []any{"ip", "state", "since", "holder", "interface", "first seen"}
+	var holders []api.Binding
+	for _, c := range conflicts {
+		holders = append(holders, c.Holders...)
+	}
+	nodes := p.nodeColumn(holders)
+	if nodes != nil {
+		header = slices.Insert(header, 3, any("node"))
+	}
+	var rows []table.Row
+	unreachable := false
+	for _, c := range conflicts {
+		for n, b := range c.Holders {
+			row := table.Row{"", "", ""}
+			if n == 0 {
+				row = table.Row{InNetwork(c.IP, c.Network), p.Paint(c.State), Age(since(c))}
+			}
+			name := DescribeHolder(b)
+			if nodes != nil {
+				// The mark is on the node, so that the name can be copied.
+				node := nodes[NodeID(b)]
+				if name = Who(b); b.Unreachable {
+					node, unreachable = node+" !", true
+				}
+				row = append(row, node)
+			}
+			rows = append(rows, append(row, name, p.brief(b.Interface), Age(b.FirstSeen)))
+		}
+	}
+	p.fitted(rows, header, "holder", "first seen", "interface", "since")
+	if unreachable {
+		p.wrapped(2, "! unreachable: the node does not answer, and its holders may be gone.")
+	}
+}
+
+func (p *Printer) wideConflicts(conflicts []api.Conflict) {
+	var rows []table.Row
+	for _, c := range conflicts {
+		nodes, _ := NodesOf(c.Holders)
+		for n, b := range c.Holders {
+			row := table.Row{"", "", "", "", "", "", ""}
+			if n == 0 {
+				row = table.Row{c.ID, c.Network, c.IP, p.Paint(c.State), c.Scope, Age(since(c)), Age(c.ResolvedAt)}
+			}
+			rows = append(rows, append(row, DescribeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, Age(b.FirstSeen), Age(b.LastSeen)))
+		}
+	}
+	p.table(rows, "id", "network", "ip", "state", "scope", "since", "resolved", "holder", "node", "interface", "mac",
+		"evidence", "first seen", "last seen")
+}
+
+// since is when a conflict reached its present state.
+func since(c api.Conflict) time.Time { return cmp.Or(c.ResolvedAt, c.ConfirmedAt, c.SuspectedAt) }
+
+// ConflictEventsHeader prints the header of [Printer.ConflictEvent].
+func (p *Printer) ConflictEventsHeader() {
+	p.printf("%-12s  %-9s  %s\n", "TIME", "EVENT", "ADDRESS AND HOLDERS")
+}
+
+// ConflictEvent prints a line for an event of a watch.
+func (p *Printer) ConflictEvent(event api.ConflictEvent) {
+	c := event.Conflict
+	var names []string
+	nodes, several := NodesOf(c.Holders)
+	for n, holder := range c.Holders {
+		name := Who(holder)
+		if several {
+			name += " on " + nodes[n]
+		}
+		names = append(names, name)
+	}
+	padding := strings.Repeat(" ", max(len("suspected")-len(event.Type), 0))
+	line := fmt.Sprintf("%s  %s%s  %s  %s", event.At.Local().Format("15:04:05.000"),
+		p.Paint(event.Type), padding, InNetwork(c.IP, c.Network), strings.Join(names, " and "))
+	if event.Reason != "" {
+		line += ": " + event.Reason
+	}
+	p.println(line)
+}

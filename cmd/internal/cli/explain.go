@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// Explanation prints what is known of an address.
+func (p *Printer) Explanation(e api.Explanation) {
+	if len(e.Stories) == 0 {
+		where := "on node " + e.Node
+		if n := e.Asked - len(e.Missing); n > 1 {
+			where = fmt.Sprintf("on %d nodes", n)
+		}
+		p.printf("%s was not seen %s.\n", e.IP, where)
+	}
+	for n, story := range e.Stories {
+		if n > 0 {
+			p.println()
+		}
+		p.story(story)
+	}
+	p.configured(e)
+	p.books(e)
+	for _, story := range e.Stories {
+		p.storyAdvice(story.Conflict)
+	}
+	if len(e.Missing) > 0 {
+		p.println()
+	}
+	p.coverage(e.Coverage, "stories")
+}
+
+func (p *Printer) configured(e api.Explanation) {
+	if len(e.Configured) == 0 {
+		return
+	}
+	on := ""
+	if e.Asked > 1 {
+		on = " on node " + e.Node
+	}
+	p.printf("\nConfigured%s, as the kernel lists it:\n", on)
+	for _, c := range e.Configured {
+		text := map[string]string{
+			"peer":      "on the pod's end of " + c.Interface,
+			"loopback":  "on a loopback device behind " + c.Interface,
+			"elsewhere": "on another device behind " + c.Interface + ", which does not make it a holder",
+		}[c.Device]
+		switch {
+		case c.Lost:
+			text += ", lost to another holder: its duplicate address detection failed"
+		case !c.Settled:
+			text += ", still tentative"
+		}
+		if c.Unanswered > 0 {
+			text += fmt.Sprintf(", probed %d times without an answer", c.Unanswered)
+		}
+		p.wrapped(4, fmt.Sprintf("  %s: %s", cmp.Or(PodName(c.Pod), c.Netns), text))
+	}
+}
+
+func (p *Printer) story(story api.Story) {
+	several := len(story.Nodes) > 1
+	where := "on node "
+	if several {
+		where = "on nodes "
+	}
+	p.wrapped(2, fmt.Sprintf("%s in network %s %s%s", story.IP, story.Network, where, List(story.Nodes)))
+	p.wrapped(2, fmt.Sprintf("Verdict: %s.", story.Verdict))
+	for _, v := range story.Verdicts {
+		p.wrapped(4, fmt.Sprintf("  %s: %s.", List(v.Nodes), v.Verdict))
+	}
+	if c := story.Conflict; c != nil {
+		p.printf("Conflict %s, %s: %s", c.ID, c.Scope, p.Paint(c.State))
+		switch {
+		case !c.ResolvedAt.IsZero():
+			p.printf(" %s ago, was open for %s", Age(c.ResolvedAt), Span(c.ResolvedAt.Sub(c.SuspectedAt)))
+		case !c.ConfirmedAt.IsZero():
+			p.printf(" %s after the second holder was seen", Span(c.ConfirmedAt.Sub(c.SecondSeen)))
+		}
+		p.println()
+		if c.State == "confirmed" {
+			p.wrapped(2, "  If several are meant to have it (anycast, a virtual IP), list it under \"shared\" in the configuration.")
+		}
+	}
+	p.println("\nHolders, the oldest first:")
+	nodes, severalNodes := NodesOf(story.Bindings)
+	for n, b := range story.Bindings {
+		name := DescribeHolder(b)
+		if several || severalNodes || !slices.Contains(story.Nodes, b.Node) {
+			name += " on node " + nodes[n]
+		}
+		p.wrapped(4, "  "+name)
+		p.wrapped(6, fmt.Sprintf("      interface %s, MAC %s, evidence %s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC, "unknown"), b.Evidence))
+		if b.Pod != nil {
+			p.wrapped(6, fmt.Sprintf("      netns %s, pod UID %s", b.Netns, b.Pod.UID))
+		}
+		p.printf("      first seen %s (%s ago), last seen %s ago\n",
+			b.FirstSeen.Local().Format("2006-01-02 15:04:05.000"), Age(b.FirstSeen), Age(b.LastSeen))
+	}
+	if len(story.Bindings) == 0 {
+		p.println("  none now")
+	}
+	if len(story.Notes) == 0 {
+		return
+	}
+	p.println("\nWhat happened:")
+	for _, note := range story.Notes {
+		p.wrapped(15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), notePrefix(note, several), note.Text))
+	}
+}
+
+// notePrefix names the holder of a note and, if several nodes have notes, the node that wrote it.
+func notePrefix(note api.Note, several bool) string {
+	holder := cmp.Or(PodName(note.Pod), note.Netns)
+	if note.HolderNode != "" {
+		holder = strings.TrimSpace(holder + " on " + note.HolderNode)
+	}
+	if holder != "" {
+		holder += ": "
+	}
+	if several {
+		return "[" + note.Node + "] " + holder
+	}
+	return holder
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// Format is the value of --output.
+type Format string
+
+// The formats.
+const (
+	Table Format = "table"
+	Wide  Format = "wide" // a table with all columns and rows
+	Names Format = "name" // only what the rows are about, one a line: addresses or nodes
+	JSON  Format = "json"
+	YAML  Format = "yaml"
+)
+
+// Formats are all formats.
+var Formats = []Format{Table, Wide, Names, JSON, YAML}
+
+// String implements [pflag.Value].
+func (f *Format) String() string { return string(*f) }
+
+// Type implements [pflag.Value].
+func (f *Format) Type() string { return "format" }
+
+// Set implements [pflag.Value].
+func (f *Format) Set(value string) error {
+	if !slices.Contains(Formats, Format(value)) {
+		return fmt.Errorf("must be table, wide, name, json or yaml")
+	}
+	*f = Format(value)
+	return nil
+}
+
+// Show prints a document in a format; text prints it for people.
+func Show[T any](p *Printer, f Format, document T, text func(p *Printer, document T)) error {
+	if done, err := f.Encode(p.Out, document, false); done {
+		return err
+	}
+	Sanitize(&document)
+	if f == Names {
+		return p.names(document)
+	}
+	p.Wide = f == Wide
+	text(p, document)
+	return nil
+}
+
+// ShowEvent prints one event of a watch; text prints its line.
+func ShowEvent[T any](p *Printer, f Format, event T, text func(p *Printer, event T)) error {
+	if done, err := f.Encode(p.Out, event, true); done {
+		return err
+	}
+	Sanitize(&event)
+	if f == Names {
+		return p.names(event)
+	}
+	p.Wide = f == Wide
+	text(p, event)
+	return nil
+}
+
+// EventsHeader prints the header of a watch.
+func (p *Printer) EventsHeader(f Format, header func(*Printer)) {
+	if (f == Table || f == Wide) && !p.NoHeaders {
+		header(p)
+	}
+}
+
+// Encode prints v as JSON or YAML and reports whether the format is one of them. Each document of
+// a stream is one JSON line, or a YAML document after "---".
+func (f Format) Encode(w io.Writer, v any, stream bool) (bool, error) {
+	var data []byte
+	var err error
+	switch {
+	case f == JSON && stream:
+		data, err = json.Marshal(v)
+	case f == JSON:
+		data, err = json.MarshalIndent(v, "", "  ")
+	case f == YAML:
+		// Through JSON, so that both have the same fields.
+		data, err = yaml.MarshalWithOptions(v,
+			yaml.UseJSONMarshaler(), yaml.IndentSequence(true), yaml.CustomMarshaler(quoteUnprintable))
+	default:
+		return false, nil
+	}
+	if err != nil {
+		return true, fmt.Errorf("encoding %s: %w", f, err)
+	}
+	if f == JSON {
+		data = append(escape(data), '\n')
+	} else if stream {
+		data = append([]byte("---\n"), data...)
+	}
+	_, err = w.Write(data)
+	return true, err
+}
+
+// names prints what a document is about, each name once.
+func (p *Printer) names(document any) error {
+	var names []string
+	switch d := document.(type) {
+	case api.Bindings:
+		for _, b := range d.Bindings {
+			names = append(names, b.IP)
+		}
+	case api.Conflicts:
+		for _, c := range d.Conflicts {
+			names = append(names, c.IP)
+		}
+	case api.Audit:
+		for _, f := range d.Findings {
+			names = append(names, f.IP)
+		}
+	case api.Nodes:
+		for _, n := range d.Nodes {
+			names = append(names, n.Name)
+		}
+	case api.BindingEvent:
+		names = append(names, d.Binding.IP)
+	case api.ConflictEvent:
+		names = append(names, d.Conflict.IP)
+	default:
+		return fmt.Errorf("-o name is for lists; use table, wide, json or yaml")
+	}
+	printed := make(map[string]bool)
+	for _, name := range names {
+		if !printed[name] {
+			printed[name] = true
+			p.println(name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// many prints a screen about many conflicts: how many of which state, the gravest, and where they are.
+func (p *Printer) many(document api.Conflicts) {
+	const gravest, rows, most = 3, 6, 5
+	count := make(map[string]int)
+	nodes, networks := make(map[string]int), make(map[string]int)
+	var holders []api.Binding
+	for _, c := range document.Conflicts {
+		count[c.State]++
+		networks[c.Network]++
+		holders = append(holders, c.Holders...)
+	}
+	names, _ := NodesOf(holders)
+	for _, c := range document.Conflicts {
+		on := slices.Sorted(slices.Values(names[:len(c.Holders)]))
+		names = names[len(c.Holders):]
+		for _, node := range slices.Compact(on) {
+			nodes[node]++
+		}
+	}
+	var states []string
+	for _, state := range []string{"confirmed", "suspected", "resolved"} {
+		if n := count[state]; n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, p.Paint(state)))
+		}
+	}
+	total := len(document.Conflicts)
+	first := "The gravest"
+	if p.Sorted {
+		first = "The first"
+	}
+	p.wrapped(2, fmt.Sprintf("%d conflicts: %s. %s:", total, strings.Join(states, ", "), first))
+	p.println()
+	shown, n := 0, 0
+	for n < gravest && (n == 0 || shown+len(document.Conflicts[n].Holders) <= rows) {
+		shown += len(document.Conflicts[n].Holders)
+		n++
+	}
+	p.conflicts(document.Conflicts[:n])
+	p.println()
+	p.Entry(12, "By node", counted(nodes, most))
+	p.Entry(12, "By network", counted(networks, most))
+	p.pairs(document, 2)
+	p.wrapped(2, fmt.Sprintf("All %d: \"dupip conflicts -o wide\"; fewer: --node, --namespace, --pod, --network, --state, --ip PREFIX.", total))
+	p.advice(document)
+}
+
+// counted lists the largest counts.
+func counted(counts map[string]int, most int) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
+	})
+	var parts []string
+	for _, name := range names[:min(len(names), most)] {
+		parts = append(parts, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	if more := len(names) - most; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// Nodes prints the agents of the cluster.
+func (p *Printer) Nodes(document api.Nodes) {
+	header := []any{"name", "state", "since", "heard", "unacked", "address"}
+	boots := p.Wide || sameNames(document.Nodes)
+	if boots {
+		header = append(header, "boot")
+	}
+	if p.Wide {
+		header = append(header, "epoch", "version")
+	}
+	var rows []table.Row
+	for _, n := range document.Nodes {
+		name, heard := n.Name, Age(n.Heard)
+		if n.Self {
+			name, heard = name+" (this one)", "-"
+		}
+		row := table.Row{name, p.Paint(n.State), Age(n.Since), heard, n.Unacked, n.Address}
+		switch {
+		case p.Wide:
+			row = append(row, n.BootID, n.Epoch, n.Version)
+		case boots:
+			row = append(row, fmt.Sprintf("%.8s", n.BootID)) // as in the table of conflicts
+		}
+		rows = append(rows, row)
+	}
+	if p.Wide {
+		p.table(rows, header...)
+	} else {
+		p.fitted(rows, header, "name", "heard", "since")
+	}
+	if document.Cluster.Alone {
+		p.wrapped(0, "This agent is alone: it was started without --join and --bind, so duplicates on other nodes are not found.")
+	}
+	for _, problem := range document.Cluster.Problems {
+		p.wrapped(2, "Problem: "+problem)
+	}
+}
+
+// sameNames reports whether two nodes have one name, so that their boots have to be shown.
+func sameNames(nodes []api.Node) bool {
+	boots := make(map[string]string)
+	for _, n := range nodes {
+		if boot, ok := boots[n.Name]; ok && boot != n.BootID {
+			return true
+		}
+		boots[n.Name] = n.BootID
+	}
+	return false
+}

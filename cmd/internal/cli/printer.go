@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+)
+
+// Printer prints documents for people.
+type Printer struct {
+	Out       io.Writer
+	Width     int  // of a line, in columns; 0: no bound
+	Wide      bool // all columns and rows, whole
+	NoHeaders bool // of tables
+	Sorted    bool // lists have an order that was asked for
+	Colour    bool
+}
+
+// NewPrinter returns a Printer for a terminal, or for anything else without bound and colour. Programs that show our output
+// in a terminal, such as watch(1), say its width in COLUMNS. Colour is switched off by NO_COLOR (see no-color.org).
+func NewPrinter(out io.Writer) *Printer {
+	const narrowest = 40
+	p := &Printer{Out: out}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		p.Width = 80 // some terminals do not know
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			p.Width = max(width, narrowest)
+		}
+		p.Colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	} else if width, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && width > 0 {
+		p.Width = max(width, narrowest)
+	}
+	return p
+}
+
+func (p *Printer) println(args ...any)               { fmt.Fprintln(p.Out, args...) }
+func (p *Printer) printf(format string, args ...any) { fmt.Fprintf(p.Out, format, args...) }
+
+// fits reports whether a line of n columns fits.
+func (p *Printer) fits(n int) bool { return p.Width == 0 || n <= p.Width }
+
+// clip shortens a line, or a part of it beside that many other columns, to the width.
+func (p *Printer) clip(s string, beside int) string {
+	if p.Width == 0 {
+		return s
+	}
+	return clip(s, p.Width-beside)
+}
+
+// table prints a table without lines, like those of kubectl.
+func (p *Printer) table(rows []table.Row, header ...any) {
+	t := table.NewWriter()
+	t.SetOutputMirror(p.Out)
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatUpper
+	t.SetStyle(style)
+	t.SuppressTrailingSpaces()
+	if !p.NoHeaders {
+		t.AppendHeader(header)
+	}
+	t.AppendRows(rows)
+	t.Render()
+}
+
+// fitted prints a table that fits the width. It removes spare columns, in this order, until the named column has room for
+// 12 characters or the table fits, and then shortens that one.
+func (p *Printer) fitted(rows []table.Row, header []any, column string, spare ...string) {
+	const shortest = 12
+	for p.Width > 0 && p.left(header, rows, "") < 0 {
+		left := p.left(header, rows, column)
+		if left >= shortest || len(spare) == 0 {
+			at := slices.Index(header, any(column))
+			for _, row := range rows {
+				row[at] = clip(row[at].(string), max(left, shortest))
+			}
+			break
+		}
+		at := slices.Index(header, any(spare[0]))
+		header, spare = slices.Delete(header, at, at+1), spare[1:]
+		for n := range rows {
+			rows[n] = slices.Delete(rows[n], at, at+1)
+		}
+	}
+	p.table(rows, header...)
+}
+
+// left is the part of the width that the columns of a table leave, but for the named one.
+func (p *Printer) left(header []any, rows []table.Row, column string) int {
+	left := p.Width + 2 // the last column is not padded
+	for n, name := range header {
+		if name == column {
+			left -= 2
+			continue
+		}
+		width := utf8.RuneCountInString(name.(string))
+		for _, row := range rows {
+			width = max(width, text.StringWidthWithoutEscSequences(fmt.Sprint(row[n])))
+		}
+		left -= width + 2
+	}
+	return left
+}
+
+// wrapped prints a line, broken at spaces so that it fits the width. Further lines are indented by
+// indent columns.
+func (p *Printer) wrapped(indent int, line string) {
+	words := strings.Fields(line)
+	head := line[:len(line)-len(strings.TrimLeft(line, " "))]
+	column := 0
+	for n, word := range words {
+		width := text.StringWidthWithoutEscSequences(word)
+		switch {
+		case n == 0:
+			p.printf("%s%s", head, word)
+			column = len(head) + width
+		case !p.fits(column + 1 + width):
+			p.printf("\n%s%s", strings.Repeat(" ", indent), word)
+			column = indent + width
+		default:
+			p.printf(" %s", word)
+			column += 1 + width
+		}
+	}
+	p.println()
+}
+
+// Wrap breaks the lines of a text so that they fit the width.
+func (p *Printer) Wrap(text string) string {
+	var lines strings.Builder
+	rest := *p
+	rest.Out = &lines
+	for line := range strings.Lines(text) {
+		rest.wrapped(0, line)
+	}
+	return strings.TrimSuffix(lines.String(), "\n")
+}
+
+// Entry prints a name, or several words, and from a column on a text.
+func (p *Printer) Entry(column int, name, line string) {
+	var lines strings.Builder
+	rest := *p
+	rest.Out = &lines
+	rest.wrapped(column, strings.Repeat(" ", column)+line)
+	pad := max(column-text.StringWidthWithoutEscSequences(name), 0)
+	p.printf("%s%s%s", name, strings.Repeat(" ", pad), lines.String()[column:])
+}
+
+// Paint colours a state, an event's type or the outcome of a check for a terminal.
+func (p *Printer) Paint(word string) string {
+	if !p.Colour {
+		return word
+	}
+	if c, ok := colours[word]; ok {
+		return text.Escape(word, c.EscapeSeq())
+	}
+	return word
+}
+
+var colours = map[string]text.Color{
+	"confirmed": text.FgRed, "suspected": text.FgYellow, "changed": text.FgYellow, "resolved": text.FgGreen,
+	"attached": text.FgGreen, "pending": text.FgYellow, "shadowed": text.FgYellow, "waiting": text.FgYellow, "failed": text.FgRed,
+	"alive": text.FgGreen, "suspect": text.FgYellow, "dead": text.FgRed,
+	"ok": text.FgGreen, "warn": text.FgYellow, "fail": text.FgRed,
+}
+
+// clip shortens text to n columns in the middle, where names differ least.
+func clip(s string, n int) string {
+	runes := []rune(s)
+	if n < 1 || len(runes) <= n {
+		return s
+	}
+	head := (n - 1) / 2
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(n-1-head):])
+}

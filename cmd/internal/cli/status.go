@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// Status prints how an agent is doing.
+func (p *Printer) Status(s api.Status) {
+	state := "starting"
+	if s.Ready {
+		state = "observing"
+	}
+	line := func(name, format string, args ...any) {
+		p.Entry(12, name, fmt.Sprintf(format, args...))
+	}
+	line("Node", "%s, boot %s", s.Node, s.BootID)
+	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, Age(s.Started), s.AttachMode)
+	line("Interfaces", "%s", interfacesText(s.ByState))
+	line("Bindings", "%s", counts(s.Bindings))
+	line("Conflicts", "%s; %d resolved, %d suspicions faded", counts(s.Conflicts), s.Resolved, s.Faded)
+	if s.DADFailedAddresses > 0 {
+		line("DAD failed", "%s", dadFailedText(s, p.Wide))
+	}
+	if suppressed := counts(s.Suppressed); suppressed != none {
+		line("Suppressed", "%s", suppressed)
+	}
+	line("Dropped", "%s", counts(s.Dropped))
+	line("Gossip", "%s", gossipText(s.Cluster))
+	for _, problem := range s.Cluster.Problems {
+		p.wrapped(14, "            problem: "+problem)
+	}
+	if p.Wide && !s.Cluster.Alone {
+		line("", "sent %s; received %s", counts(s.Cluster.Sent), counts(s.Cluster.Received))
+	}
+	if dropped := counts(s.Cluster.Dropped); dropped != none {
+		line("", "dropped %s", dropped)
+	}
+	line("Pod names", "%s", withError(runtimeText(s.Runtime), s.Runtime.CacheError))
+	for _, b := range s.Books {
+		line("Books", "%s", bookText(b))
+	}
+	if s.BooksError != "" {
+		line("Books", "problem: %s", s.BooksError)
+	}
+	if s.Config.Path != "" {
+		line("Config", "%s", withError(fmt.Sprintf("%s, read %s ago", s.Config.Path, Age(s.Config.LoadedAt)), s.Config.Error))
+	}
+	if p.Wide || s.State.Error != "" {
+		line("State", "%s", withError(stateText(s.State), s.State.Error))
+	}
+	if p.Wide {
+		line("Metrics", "%s", cmp.Or(s.Metrics, "off"))
+	}
+	for _, i := range s.Interfaces {
+		switch {
+		case p.Wide:
+		case i.State != "attached" && i.State != "pending":
+			p.wrapped(4, fmt.Sprintf("  %s is %s: %s", i.Name, p.Paint(i.State), i.Reason))
+		case i.FirstPeer != "" || i.Moved:
+			p.wrapped(4, fmt.Sprintf("  %s leads into pod %s: %s", i.Name, cmp.Or(PodName(i.Pod), "unknown"), changeText(i)))
+		}
+	}
+	if !p.Wide {
+		return
+	}
+	p.println()
+	var rows []table.Row
+	for _, i := range s.Interfaces {
+		refused := uint64(0)
+		if r := i.Refused; r != nil {
+			refused = r.Data + r.Announced + r.Answers + r.RingFull
+		}
+		rows = append(rows, table.Row{i.Name, i.Ifindex, p.Paint(i.State), i.Network, peerText(i), PodName(i.Pod), i.Netns, i.Pid, refused, i.Reason})
+	}
+	p.table(rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
+	p.printf("\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))
+}
+
+// peerText is the name of the pod's end, with the first one if that was another.
+func peerText(i api.InterfaceStatus) string {
+	if i.FirstPeer != "" {
+		return i.Peer + " (" + i.FirstPeer + ")"
+	}
+	return i.Peer
+}
+
+// changeText says what a pod has done with its end of an interface. The network stays.
+func changeText(i api.InterfaceStatus) string {
+	text := i.Peer
+	if i.FirstPeer != "" {
+		text = i.FirstPeer + " is called " + i.Peer + " now"
+		if i.Moved {
+			text += ","
+		}
+	}
+	if i.Moved {
+		text += " was moved into another network namespace"
+	}
+	return text
+}
+
+// dadFailedText names the addresses that pods' kernels have lost; the first three if not wide.
+func dadFailedText(s api.Status, wide bool) string {
+	addresses := "addresses"
+	if s.DADFailedAddresses == 1 {
+		addresses = "address"
+	}
+	listed := s.DADFailed
+	if !wide {
+		listed = listed[:min(len(listed), 3)]
+	}
+	var names []string
+	for _, a := range listed {
+		names = append(names, fmt.Sprintf("%s (%s)", a.IP, cmp.Or(PodName(a.Pod), a.Netns, a.Interface)))
+	}
+	if more := s.DADFailedAddresses - len(listed); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("%d %s: %s", s.DADFailedAddresses, addresses, strings.Join(names, ", "))
+}
+
+// interfacesText counts the interfaces by state. While the agent attaches to them, it says how far it is.
+func interfacesText(states map[string]int) string {
+	text, total := counts(states), 0
+	if states["pending"] == 0 {
+		return text
+	}
+	for _, state := range []string{"attached", "shadowed", "pending", "waiting", "failed"} {
+		total += states[state]
+	}
+	return fmt.Sprintf("%d of %d interfaces observed: %s", states["attached"]+states["shadowed"], total, text)
+}
+
+func gossipText(c api.ClusterStatus) string {
+	if c.Alone {
+		return "alone: started without --join and --bind, duplicates on other nodes are not found"
+	}
+	text := "at " + c.Address
+	if c.Label != "" {
+		text += " in cluster " + c.Label
+	}
+	encrypted := "encrypted"
+	if !c.Encrypted {
+		encrypted = "NOT encrypted"
+	}
+	return fmt.Sprintf("%s, %s; %d leases, %d unacked, %d kept for others; %s",
+		text, counts(c.Members), c.Leases, c.Unacked, c.Kept, encrypted)
+}
+
+func stateText(s api.StateStatus) string {
+	if s.WrittenAt.IsZero() {
+		return s.Dir + ", nothing written yet"
+	}
+	return fmt.Sprintf("%s, written %s ago", s.Dir, Age(s.WrittenAt))
+}
+
+func runtimeText(r api.RuntimeStatus) string {
+	switch {
+	case r.Connected && r.Socket == "":
+		return fmt.Sprintf("from %s, %d sandboxes: no container runtime was found", r.Name, r.Sandboxes)
+	case r.Connected:
+		return fmt.Sprintf("from %s %s at %s, %d sandboxes", r.Name, r.Version, r.Socket, r.Sandboxes)
+	case r.Error != "":
+		return "none: " + r.Error
+	}
+	return "none: no container runtime is configured"
+}
+
+func withError(text, err string) string {
+	if err != "" {
+		text += "; problem: " + err
+	}
+	return text
+}
+
+// none is what counts returns if there is nothing.
+const none = "none"
+
+// counts lists the numbers of a map that are not zero; "none" if all are.
+func counts[N int | uint64](figures map[string]N) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(figures)) {
+		if figures[name] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", figures[name], name))
+		}
+	}
+	if len(parts) == 0 {
+		return none
+	}
+	return strings.Join(parts, ", ")
+}
