@@ -35,12 +35,7 @@ func (p *Printer) advice(document api.Conflicts) {
 		return
 	}
 	p.println("\nWhat to do:")
-	if len(ranges) > 0 {
-		text := AdviseRanges(ranges)
-		if p.wrapped(2, text); strings.HasSuffix(text, ":") {
-			p.command("    ", Drain)
-		}
-	}
+	p.rangesAdvice(ranges)
 	if len(plain) == 0 && len(advised) <= fewAdvised {
 		for _, c := range advised {
 			p.removals(InNetwork(c.IP, c.Network)+": ", c)
@@ -61,6 +56,16 @@ func (p *Printer) advice(document api.Conflicts) {
 		p.wrapped(2, Addresses(n)+" are suspected, not confirmed. Wait.")
 	case n > 0:
 		p.wrapped(2, strings.Join(suspected, ", ")+": suspected, not confirmed. Wait.")
+	}
+}
+
+func (p *Printer) rangesAdvice(ranges []api.Pair) {
+	if len(ranges) == 0 {
+		return
+	}
+	text := AdviseRanges(ranges)
+	if p.wrapped(2, text); strings.HasSuffix(text, ":") {
+		p.command("    ", Drain)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // many prints a screen about many conflicts: how many of which state, the gravest, and where they are.
 func (p *Printer) many(document api.Conflicts) {
-	const gravest, rows, most = 3, 6, 5
+	const gravest, rows, most = 3, 6, 3
 	count := make(map[string]int)
 	nodes, networks := make(map[string]int), make(map[string]int)
 	var holders []api.Binding
@@ -41,7 +41,6 @@ func (p *Printer) many(document api.Conflicts) {
 		first = "The first"
 	}
 	p.wrapped(2, fmt.Sprintf("%d conflicts: %s. %s:", total, strings.Join(states, ", "), first))
-	p.println()
 	shown, n := 0, 0
 	for n < gravest && (n == 0 || shown+len(document.Conflicts[n].Holders) <= rows) {
 		shown += len(document.Conflicts[n].Holders)
@@ -51,9 +50,11 @@ func (p *Printer) many(document api.Conflicts) {
 	p.println()
 	p.Entry(12, "By node", counted(nodes, most))
 	p.Entry(12, "By network", counted(networks, most))
-	p.pairs(document, 2)
-	p.wrapped(2, fmt.Sprintf("All %d: \"dupip conflicts -o wide\"; fewer: --node, --namespace, --pod, --network, --state, --ip PREFIX.", total))
-	p.advice(document)
+	p.Entry(12, "Show", fmt.Sprintf("all %d: -o wide; some: --node, -n, --pod, --network, --state, --ip", total))
+	p.pairs(document, 1)
+	p.println("What to do:")
+	p.rangesAdvice(rangesOf(document))
+	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" has what to do about the first one, and why.", document.Conflicts[0].IP))
 }
 
 // counted lists the largest counts.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/dupip/dupip/agent/api"
@@ -19,12 +20,16 @@ func AdviseRanges(ranges []api.Pair) string {
 	}
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
+	names := Conjoin(nodes)
+	if len(nodes) > 4 {
+		names = fmt.Sprintf("%d nodes", len(nodes))
+	}
 	if namesakes {
-		return Conjoin(nodes) + " share a range: a node and its clone, or one that was replaced and still runs. " +
+		return names + " share a range: a node and its clone, or one that was replaced and still runs. " +
 			"Shut one down; \"dupip nodes\" has their addresses."
 	}
 	if len(nodes) > 2 {
-		return Conjoin(nodes) + " share ranges: probably one pod CIDR was given out more than once, or nodes were cloned. " +
+		return names + " share ranges: probably one pod CIDR was given out more than once, or nodes were cloned. " +
 			"Compare their .spec.podCIDR, and drain those that have another's:"
 	}
 	return Conjoin(nodes) + " share a range: probably one pod CIDR was given out twice, or one node is a clone. " +

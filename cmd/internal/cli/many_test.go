@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// manyConflicts is a document of n conflicts of several nodes, networks and states.
+func manyConflicts(n int) (document api.Conflicts) {
+	for n := range n {
+		c := twoPods(fmt.Sprintf("10.1.%d.%d", n/200, n%200))
+		for i := range c.Holders {
+			c.Holders[i].Node = fmt.Sprintf("worker-%d.zone-%d.example.com", (n*(i+1))%12, i)
+			c.Holders[i].BootID = fmt.Sprint("boot-", n%12)
+			c.Holders[i].Pod = &api.Pod{Namespace: "payments", Name: fmt.Sprintf("reconciliation-worker-6f4c9d7b58-%d-%d", n, i)}
+		}
+		c.Advice.Remove[0].Command = "kubectl -n payments delete pod " + c.Holders[1].Pod.Name
+		switch {
+		case n%7 == 3:
+			c.State, c.Advice = "suspected", nil
+		case n > 64:
+			c.Advice = nil
+		case n%5 == 4:
+			c.Advice.Remove[0].On = c.Holders[1].Node
+			c.Advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to " + c.IP + " dev cni0", On: c.Holders[0].Node, Device: "cni0"}}
+		case n%5 == 2:
+			c.Advice = &api.Advice{Unknown: "unreachable", Held: []int{1}}
+		case n%5 == 1:
+			c.Advice.Remove[0].Because, c.Advice.Newer, c.Advice.Unknown = "", nil, "together"
+		}
+		if n%10 == 9 {
+			c.Network = "storage"
+		}
+		document.Conflicts = append(document.Conflicts, c)
+	}
+	for n := range 6 {
+		document.Pairs = append(document.Pairs, api.Pair{
+			Nodes: []string{"worker-1.zone-0.example.com", fmt.Sprintf("worker-%d.zone-1.example.com", n)}, Addresses: 40 - n,
+			Examples: []api.Address{{Network: "default", IP: "10.1.0.1"}, {Network: "default", IP: "10.1.0.13"}, {Network: "default", IP: "10.1.0.25"}},
+		})
+	}
+	return document
+}
+
+// TestMany: 500 conflicts fit one screen, and its counts are those of the document.
+func TestMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		document := manyConflicts(500)
+		for _, width := range []int{80, 120, 200} {
+			p, out := printer(width)
+			p.Conflicts(document)
+			if n := strings.Count(out.String(), "\n"); n > 23 { // and a prompt
+				t.Errorf("%d lines of %d columns:\n%s", n, width, out)
+			}
+		}
+		p, out := printer(0)
+		p.Conflicts(document)
+		count := func(pattern string) int {
+			match := regexp.MustCompile(pattern).FindStringSubmatch(out.String())
+			if match == nil {
+				t.Fatalf("no %s in\n%s", pattern, out)
+			}
+			n, _ := strconv.Atoi(match[1])
+			return n
+		}
+		want := make(map[string]int)
+		for _, c := range document.Conflicts {
+			want[c.State]++
+			want[c.Network]++
+			for n, b := range c.Holders {
+				if n == 0 || c.Holders[0].Node != b.Node || c.Holders[0].BootID != b.BootID {
+					want[b.Node]++
+				}
+			}
+		}
+		for pattern, want := range map[string]int{
+			`^(\d+) conflicts: `: 500, `(\d+) confirmed`: want["confirmed"], `(\d+) suspected[.]`: want["suspected"],
+			`By network +default (\d+)`: want["default"], `storage (\d+)`: want["storage"], `By node +worker-0.zone-0.example.com (\d+)`: want["worker-0.zone-0.example.com"],
+		} {
+			if got := count(pattern); got != want {
+				t.Errorf("%s: %d, want %d\n%s", pattern, got, want, out)
+			}
+		}
+		p.Wide = true
+		out.Reset()
+		p.Conflicts(document)
+		for _, c := range document.Conflicts {
+			if !strings.Contains(out.String(), c.IP+" ") {
+				t.Errorf("-o wide lacks %s", c.IP)
+			}
+		}
+	})
+}
+
+// TestManyOfOne: few open conflicts are listed, also with a long history.
+func TestManyOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		document := manyConflicts(30)
+		for n := range document.Conflicts[10:] {
+			document.Conflicts[10+n].State, document.Conflicts[10+n].ResolvedAt = "resolved", time.Now()
+		}
+		p, out := printer(80)
+		p.Conflicts(document)
+		if n := strings.Count(out.String(), "\n10.1.0."); n < 30 || strings.Contains(out.String(), "By node") {
+			t.Errorf("%d conflicts are listed:\n%s", n, out)
+		}
+	})
+}
