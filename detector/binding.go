@@ -21,6 +21,7 @@ type entry struct {
 	faded       string // why the last suspicion faded; empty if there was a conflict since
 	penalties   []penalty
 	notes       []note
+	gone        []Holder // that have notes and no binding any more, for their names
 
 	at   time.Time // next deadline
 	slot int       // place in the schedule + 1; 0 while not in it

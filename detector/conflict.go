@@ -236,7 +236,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 		reason = "verified again after the agent's restart: " + reason
 	} else {
 		c.confirmedAt = now
-		d.counters.confirmed[scopeOf(c.public(e.key).Holders)]++
+		d.counters.confirmed[scopeOf(c.public(e).Holders)]++
 	}
 	d.event(e, EventConfirmed, now, reason, fx)
 }
@@ -280,12 +280,12 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 func (d *Detector) event(e *entry, kind EventKind, now time.Time, reason string, fx *Effects) {
 	e.record(now, HolderID{}, noteConflict, kind.String()+": "+reason)
 	fx.Events = append(fx.Events, Event{
-		Kind: kind, At: now, Conflict: e.conflict.public(e.key), Reason: reason, Restored: e.conflict.wasConfirmedBefore(),
+		Kind: kind, At: now, Conflict: e.conflict.public(e), Reason: reason, Restored: e.conflict.wasConfirmedBefore(),
 	})
 }
 
 // public returns a copy for callers of the package.
-func (c *conflict) public(key Key) Conflict {
+func (c *conflict) public(e *entry) Conflict {
 	holders := make([]Binding, 0, len(c.listed))
 	for _, l := range c.listed {
 		if l.live != nil {
@@ -296,11 +296,11 @@ func (c *conflict) public(key Key) Conflict {
 	}
 	slices.SortFunc(holders, compareAge)
 	p := Conflict{
-		ID: c.id, Key: key, State: c.state, Scope: scopeOf(holders), SecondSeen: c.secondSeen,
+		ID: c.id, Key: e.key, State: c.state, Scope: scopeOf(holders), SecondSeen: c.secondSeen,
 		SuspectedAt: c.suspectedAt, ConfirmedAt: c.confirmedAt, Holders: holders,
 	}
 	if c.state == Suspected {
-		p.ConfirmedAt = time.Time{}
+		p.ConfirmedAt, p.Pending = time.Time{}, c.pending(e.counting())
 	}
 	return p
 }

@@ -26,12 +26,12 @@ func (d *Detector) story(e *entry) Story {
 		s.Bindings = append(s.Bindings, b.public())
 	}
 	if e.conflict != nil {
-		s.Conflict = new(e.conflict.public(e.key))
+		s.Conflict = new(e.conflict.public(e))
 	} else {
 		s.Conflict = d.lastResolved(e)
 	}
 	for i := range e.notes {
-		s.Notes = append(s.Notes, e.notes[i].public())
+		s.Notes = append(s.Notes, e.public(&e.notes[i]))
 	}
 	return s
 }
@@ -93,24 +93,38 @@ func (c *conflict) verdict(e *entry) string {
 		}
 		return text
 	}
-	if !c.restoredAt.IsZero() && !enough(list) {
+	text := c.pending(list)
+	if !c.isAwaiting(list) {
+		text = number(len(list)) + " holders, " + text
+	}
+	return text + ": suspected, not confirmed"
+}
+
+// pending says why a suspected conflict of these holders is not confirmed yet.
+func (c *conflict) pending(list []*binding) string {
+	if c.isAwaiting(list) {
 		was := Suspected
 		if !c.confirmedAt.IsZero() {
 			was = Confirmed
 		}
-		return was.String() + " before the agent's restart, its holders are not all seen again yet: suspected, not confirmed"
+		return was.String() + " before the agent's restart, its holders are not all seen again yet"
 	}
 	what := "being verified"
+	if !c.restoredAt.IsZero() {
+		what = "being verified again after the agent's restart"
+	}
 	for _, b := range list {
 		if k := b.check; k != nil && (k.phase == blocked || k.noReply > 0) {
-			what = fmt.Sprintf("one cannot be probed (%s)", k.deferral.reason)
-			break
+			return fmt.Sprintf("one cannot be probed (%s)", k.deferral.reason)
 		} else if k != nil && k.phase == waiting {
 			what = fmt.Sprintf("one is not probed yet (%s)", k.deferral.reason)
 		}
 	}
-	return number(len(list)) + " holders, " + what + ": suspected, not confirmed"
+	return what
 }
+
+// isAwaiting reports whether not all holders of a restored conflict are seen again.
+func (c *conflict) isAwaiting(list []*binding) bool { return !c.restoredAt.IsZero() && !enough(list) }
 
 // shorten lists three at most.
 func shorten(names []string) string {

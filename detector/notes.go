@@ -62,7 +62,8 @@ type note struct {
 	count  int
 }
 
-func (n *note) public() Note {
+// public returns a note as a copy for callers of the package.
+func (e *entry) public(n *note) Note {
 	text := fmt.Sprintf(n.text, n.arg)
 	if n.template == noteAnswer || n.template == noteAnswerAgain {
 		text += " after " + roughly(n.took)
@@ -70,7 +71,29 @@ func (n *note) public() Note {
 	if n.count > 1 {
 		text += fmt.Sprintf(" (%d times)", n.count)
 	}
-	return Note{At: n.at, Kind: n.kind, Holder: n.holder, Text: text}
+	public := Note{At: n.at, Kind: n.kind, Holder: n.holder, Text: text}
+	if h := e.described(n.holder); h != nil {
+		public.Pod, public.NetnsName, public.InterfaceName = h.Pod, h.NetnsName, h.InterfaceName
+	}
+	return public
+}
+
+// described returns the description of a holder that has or had a binding; nil if it is not known.
+func (e *entry) described(id HolderID) *Holder {
+	if b := e.find(id); b != nil {
+		return &b.holder
+	}
+	if n := slices.IndexFunc(e.gone, func(h Holder) bool { return h.ID == id }); n >= 0 {
+		return &e.gone[n]
+	}
+	return nil
+}
+
+// keepName keeps the name of a holder that is gone while there are notes of it.
+func (e *entry) keepName(h Holder) {
+	e.gone = append(slices.DeleteFunc(e.gone, func(old Holder) bool {
+		return old.ID == h.ID || !slices.ContainsFunc(e.notes, func(n note) bool { return n.holder == old.ID })
+	}), h)
 }
 
 // record adds a note. A repeat that has nothing new moves the earlier note to the end and counts

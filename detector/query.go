@@ -25,7 +25,7 @@ func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
 func (d *Detector) Conflicts(all bool) []Conflict {
 	list := make([]Conflict, 0, len(d.open))
 	for e := range d.open {
-		list = append(list, e.conflict.public(e.key))
+		list = append(list, e.conflict.public(e))
 	}
 	slices.SortFunc(list, compareConflicts)
 	if all {
@@ -121,7 +121,7 @@ func (d *Detector) Counts() Counts {
 		c.Open[StateScope{Suspected, s}], c.Open[StateScope{Confirmed, s}] = 0, 0
 	}
 	for e := range d.open {
-		p := e.conflict.public(e.key)
+		p := e.conflict.public(e)
 		c.Open[StateScope{p.State, p.Scope}]++
 	}
 	return c

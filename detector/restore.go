@@ -30,7 +30,8 @@ type Snapshot struct {
 func (d *Detector) Snapshot() Snapshot {
 	s := Snapshot{Open: make([]Conflict, 0, len(d.open)), History: make([]Conflict, 0, len(d.history))}
 	for e := range d.open {
-		c := e.conflict.public(e.key)
+		c := e.conflict.public(e)
+		c.Pending = "" // is so now
 		if at := e.conflict.confirmedAt; !at.IsZero() {
 			c.State, c.ConfirmedAt = Confirmed, at
 		}

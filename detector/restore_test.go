@@ -84,7 +84,7 @@ var restoredTests = []scriptTest{
 		more: 3 * time.Second,
 		want: `0s suspected a b
 			1s confirmed a b`,
-		verdict: "two holders, being verified: suspected, not confirmed",
+		verdict: "two holders, being verified again after the agent's restart: suspected, not confirmed",
 	},
 	{
 		name: "one sends and answers only after a while",

@@ -164,6 +164,7 @@ func (d *Detector) remove(b *binding, t *template, reason string, now time.Time)
 	d.setEvidence(b, 0, now, b.because(t, reason))
 	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })
 	dropFrom(d.holders, id, b)
+	e.keepName(b.holder)
 	if b.remote {
 		return
 	}

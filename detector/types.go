@@ -165,6 +165,8 @@ type Conflict struct {
 	ResolvedAt  time.Time `cbor:"8,keyasint,omitzero"`
 	// Holders are ordered by FirstSeen, the oldest first.
 	Holders []Binding `cbor:"9,keyasint,omitzero"`
+	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
+	Pending string `cbor:"10,keyasint,omitzero"`
 }
 
 // EventKind is the kind of an [Event].
@@ -248,6 +250,10 @@ type Note struct {
 	Holder HolderID  `cbor:"3,keyasint,omitzero"`
 	// Text is one short clause for people.
 	Text string `cbor:"4,keyasint,omitzero"`
+	// The holder's description, as it was last known.
+	Pod           Pod    `cbor:"5,keyasint,omitzero"`
+	NetnsName     string `cbor:"6,keyasint,omitzero"`
+	InterfaceName string `cbor:"7,keyasint,omitzero"`
 }
 
 // Story is what the detector knows of one key: bindings, conflict and notes.

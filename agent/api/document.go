@@ -57,6 +57,8 @@ type Conflict struct {
 	ConfirmedAt time.Time `json:"confirmedAt,omitzero"`
 	ResolvedAt  time.Time `json:"resolvedAt,omitzero"`
 	Holders     []Binding `json:"holders"`
+	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
+	Pending string `json:"pending,omitzero"`
 	// Routes and Advice are present for the first 64 confirmed conflicts, in /v1/conflicts and
 	// /v1/explain.
 	Routes []Route `json:"routes,omitzero"`
@@ -228,13 +230,16 @@ type Configured struct {
 
 // Explanation is the response to GET /v1/explain?ip=.
 type Explanation struct {
-	Node       string       `json:"node"`
-	BootID     string       `json:"boot,omitzero"` // of the node, because another one may have its name
-	IP         string       `json:"ip"`
-	Stories    []Story      `json:"stories"`
-	Configured []Configured `json:"configured,omitzero"`
-	Books      []Book       `json:"books,omitzero"` // those that cover the address or have it, of all nodes that were asked
-	Coverage   `yaml:",inline"`
+	Node   string `json:"node"`
+	BootID string `json:"boot,omitzero"` // of the node, because another one may have its name
+	IP     string `json:"ip"`
+	// NeverCompared says what the address is if its holders are never compared: "loopback", "link-local", "multicast" or
+	// "unspecified".
+	NeverCompared string       `json:"neverCompared,omitzero"`
+	Stories       []Story      `json:"stories"`
+	Configured    []Configured `json:"configured,omitzero"`
+	Books         []Book       `json:"books,omitzero"` // those that cover the address or have it, of all nodes that were asked
+	Coverage      `yaml:",inline"`
 }
 
 // InterfaceStatus is one pod interface in [Status].

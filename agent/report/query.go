@@ -73,6 +73,7 @@ func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, err
 	}
 	document := api.Explanation{
 		Node: r.Self.Name, BootID: r.Self.Boot, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.covered(0),
+		NeverCompared: neverCompared(q.IP),
 	}
 	for _, a := range c.answers {
 		for _, b := range a.Document.Books {
@@ -83,6 +84,21 @@ func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, err
 		document.Stories = append(document.Stories, c.story(story))
 	}
 	return document, nil
+}
+
+// neverCompared says what an address is that the observer passes over, as bpf/parse.h has it; empty for others.
+func neverCompared(ip netip.Addr) string {
+	switch {
+	case ip.IsLoopback():
+		return "loopback"
+	case ip.IsLinkLocalUnicast():
+		return "link-local"
+	case ip.IsMulticast():
+		return "multicast"
+	case ip.IsUnspecified():
+		return "unspecified"
+	}
+	return ""
 }
 
 // collection is what this agent and the other members know about a query.

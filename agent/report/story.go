@@ -6,9 +6,10 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/report/merge"
+	"github.com/dupip/dupip/detector"
 )
 
-// story makes the document of a story. The story itself names holders that are gone.
+// story makes the document of a story.
 func (c *collection) story(story merge.Story) api.Story {
 	document := api.Story{
 		Network:  story.Key.Network,
@@ -39,6 +40,12 @@ func (c *collection) story(story merge.Story) api.Story {
 		ids = append(ids, n.Node, n.Holder.Node)
 	}
 	names := merge.Names(ids)
+	for _, note := range story.Notes {
+		// A node has the names that the others have sent it; the holder's own knows best.
+		if known := holders[note.Holder]; known.Pod == (detector.Pod{}) && (note.Pod != detector.Pod{} || note.Node == note.Holder.Node) {
+			holders[note.Holder] = detector.Holder{InterfaceName: note.InterfaceName, NetnsName: note.NetnsName, Pod: note.Pod}
+		}
+	}
 	for _, note := range story.Notes {
 		holder := holders[note.Holder]
 		n := api.Note{

@@ -37,7 +37,7 @@ func newAgent() *cobra.Command {
 		Example: `  dupip agent
   dupip agent --join dupip.kube-system.svc --gossip-key-file /etc/dupip/key
   dupip agent --config /etc/dupip/config.yaml --log-format json`,
-		Args:  noArguments,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			mode, err := bpf.ParseMode(attach)
 			if err != nil {

@@ -28,7 +28,7 @@ func newVersion(g *globals) *cobra.Command {
 		Short: "Print the version",
 		Example: `  dupip version
   dupip version -o json`,
-		Args:  noArguments,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			document := struct {
 				Version string `json:"version"`

@@ -204,7 +204,7 @@ func (c converter) holdersOf(key detector.Key, list *[]detector.Binding) bool {
 }
 
 func (c converter) conflict(v *detector.Conflict) bool {
-	v.ID = Clean(v.ID, c.text)
+	v.ID, v.Pending = Clean(v.ID, c.text), Clean(v.Pending, maxSentence)
 	c.past(&v.SecondSeen, &v.SuspectedAt, &v.ConfirmedAt, &v.ResolvedAt)
 	return c.holdersOf(v.Key, &v.Holders) && ValidKey(v.Key) && v.State >= detector.Suspected && v.State <= detector.Resolved &&
 		v.Scope >= detector.SameNode && v.Scope <= detector.PodHost
@@ -223,6 +223,9 @@ func (c converter) story(s *detector.Story) bool {
 		c.past(&n.At)
 		c.id(&n.Holder)
 		n.Text = Clean(n.Text, maxSentence)
+		for _, text := range []*string{&n.Pod.Namespace, &n.Pod.Name, &n.Pod.UID, &n.NetnsName, &n.InterfaceName} {
+			*text = Clean(*text, c.text)
+		}
 	}
 	return ok
 }

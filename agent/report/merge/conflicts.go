@@ -204,6 +204,9 @@ func (g *group) conflict() detector.Conflict {
 	if c.State != detector.Resolved {
 		c.ResolvedAt = time.Time{}
 	}
+	if c.State != detector.Suspected {
+		c.Pending = ""
+	}
 	return c
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,13 +18,12 @@ const (
 
 // advice ends a list of conflicts with what to do about them.
 func (p *Printer) advice(document api.Conflicts) {
-	var advised, plain []api.Conflict
-	var suspected []string
+	var advised, plain, suspected []api.Conflict
 	ranges := rangesOf(document)
 	for _, c := range document.Conflicts {
 		switch {
 		case c.State == "suspected":
-			suspected = append(suspected, InNetwork(c.IP, c.Network))
+			suspected = append(suspected, c)
 		case c.State != "confirmed" || slices.ContainsFunc(ranges, func(p api.Pair) bool { return isBetween(c, p) }):
 		case c.Advice == nil:
 			plain = append(plain, c)
@@ -51,11 +51,22 @@ func (p *Printer) advice(document api.Conflicts) {
 		p.wrapped(2, "IPAM may give an address out again while its other holder has it: replace that one, too, or repair IPAM. "+
 			"\"dupip explain IP\" has the commands.")
 	}
-	switch n := len(suspected); {
-	case n > fewAdvised:
-		p.wrapped(2, Addresses(n)+" are suspected, not confirmed. Wait.")
-	case n > 0:
-		p.wrapped(2, strings.Join(suspected, ", ")+": suspected, not confirmed. Wait.")
+	p.waitFor(suspected)
+}
+
+// waitFor says what suspected conflicts wait for: the addresses by reason.
+func (p *Printer) waitFor(suspected []api.Conflict) {
+	var reasons []string
+	addresses := make(map[string][]string)
+	for _, c := range suspected {
+		reason := cmp.Or(c.Pending, "being verified") // an agent of an earlier version does not say
+		if addresses[reason] == nil {
+			reasons = append(reasons, reason)
+		}
+		addresses[reason] = append(addresses[reason], InNetwork(c.IP, c.Network))
+	}
+	for _, reason := range reasons {
+		p.wrapped(2, fmt.Sprintf("%s: wait. Suspected, not confirmed: %s.", List(addresses[reason]), reason))
 	}
 }
 
@@ -75,7 +86,8 @@ func (p *Printer) storyAdvice(c *api.Conflict) {
 	case c == nil:
 		return
 	case c.State == "suspected":
-		p.println("\nWhat to do: wait. It is suspected, not confirmed.")
+		p.println()
+		p.wrapped(2, "What to do: wait. It is suspected, not confirmed: "+cmp.Or(c.Pending, "being verified")+".")
 		return
 	case c.State != "confirmed" || c.Advice == nil:
 		return

@@ -95,7 +95,7 @@ Then, because nodes and pods on a bridge send to the removed ones for a while:
 		p, out := printer(80)
 		p.advice(document)
 		fits(t, out.String())
-		if lines := strings.Count(out.String(), "\n"); lines != 4+maxCommands+4 || !strings.Contains(out.String(), "for 242 addresses more") || !strings.Contains(out.String(), "250 addresses are suspected") {
+		if lines := strings.Count(out.String(), "\n"); lines != 4+maxCommands+5 || !strings.Contains(out.String(), "for 242 addresses more") || !strings.Contains(out.String(), "and 242 more: wait") {
 			t.Errorf("%d lines:\n%s", lines, out.String())
 		}
 		document.Pairs = []api.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 255}}

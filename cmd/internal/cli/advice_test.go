@@ -218,7 +218,7 @@ func TestPrintAdviceOnOtherConflicts(t *testing.T) {
 		printed(t, func(p *Printer) { p.advice(only(suspected)) }, `
 
 What to do:
-10.0.0.1: suspected, not confirmed. Wait.
+10.0.0.1: wait. Suspected, not confirmed: being verified.
 `)
 		self := twoPods("10.0.0.1")
 		self.Holders[0] = api.Binding{IP: "10.0.0.1", Network: "default", Node: "n1", Interface: "eth0", Netns: "host", Evidence: "host"}
@@ -325,7 +325,7 @@ What to do:
 		c.State = "suspected"
 		printed(t, func(p *Printer) { p.storyAdvice(&c) }, `
 
-What to do: wait. It is suspected, not confirmed.
+What to do: wait. It is suspected, not confirmed: being verified.
 `)
 		c.State = "resolved"
 		printed(t, func(p *Printer) { p.storyAdvice(&c) }, "")

@@ -11,7 +11,11 @@ import (
 
 // Explanation prints what is known of an address.
 func (p *Printer) Explanation(e api.Explanation) {
-	if len(e.Stories) == 0 {
+	switch {
+	case len(e.Stories) > 0:
+	case e.NeverCompared != "":
+		p.wrapped(0, fmt.Sprintf("%s is never compared: %s addresses are no pod's own. Many may have the same one.", e.IP, e.NeverCompared))
+	default:
 		where := "on node " + e.Node
 		if n := e.Asked - len(e.Missing); n > 1 {
 			where = fmt.Sprintf("on %d nodes", n)

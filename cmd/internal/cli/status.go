@@ -32,6 +32,11 @@ func (p *Printer) Status(s api.Status) {
 		line("Suppressed", "%s", suppressed)
 	}
 	line("Dropped", "%s", counts(s.Dropped))
+	for _, reason := range slices.Sorted(maps.Keys(harmless)) {
+		if s.Dropped[reason] > 0 {
+			line("", "%s: %s; normal", reason, harmless[reason])
+		}
+	}
 	line("Gossip", "%s", gossipText(s.Cluster))
 	for _, problem := range s.Cluster.Problems {
 		p.wrapped(14, "            problem: "+problem)
@@ -178,6 +183,14 @@ func withError(text, err string) string {
 		text += "; problem: " + err
 	}
 	return text
+}
+
+// harmless explains the reasons of drops that are no problem. "dupip doctor" has what to do about the others.
+var harmless = map[string]string{
+	"interface gone":     "the last packets of a pod",
+	"older than the TTL": "packets that were read too late to count",
+	"no holder here":     "notices of other nodes about a holder that had left this node by then",
+	"unanswered":         "notices of other nodes about a holder there that did not answer",
 }
 
 // none is what counts returns if there is nothing.
