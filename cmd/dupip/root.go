@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -51,7 +52,7 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		return fmt.Errorf("%w; see \"%s --help\"", err, cmd.CommandPath())
 	})
 	p := cli.NewPrinter(os.Stdout)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", p.Width)))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", cmp.Or(p.Width, 80))))
 	cobra.AddTemplateFunc("wrapped", p.Wrap)
 	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), "trimTrailingWhitespaces", "wrapped"))
 	root.SetVersionTemplate("dupip {{.Version}}\n")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -17,20 +18,24 @@ import (
 // Printer prints documents for people.
 type Printer struct {
 	Out       io.Writer
-	Width     int  // of a line, in columns; 0: no bound
+	Width     int  // of a line, in columns; 0: unknown, tables have no bound then, and sentences 80 columns
 	Wide      bool // all columns and rows, whole
 	NoHeaders bool // of tables
 	Sorted    bool // lists have an order that was asked for
 	Colour    bool
 }
 
-// NewPrinter returns a Printer for a terminal, or for anything else without bound and colour. Programs that show our output
-// in a terminal, such as watch(1), say its width in COLUMNS. Colour is switched off by NO_COLOR (see no-color.org).
+// usual is the width of text where the terminal's is not known.
+const usual = 80
+
+// NewPrinter returns a Printer for a terminal, or for anything else without colour. There the width is unknown: programs read
+// the tables, and people the sentences, as those of "kubectl exec". Programs that show our output in a terminal, such as
+// watch(1), say its width in COLUMNS. Colour is switched off by NO_COLOR (see no-color.org).
 func NewPrinter(out io.Writer) *Printer {
 	const narrowest = 40
 	p := &Printer{Out: out}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		p.Width = 80 // some terminals do not know
+		p.Width = usual // some terminals do not know
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			p.Width = max(width, narrowest)
 		}
@@ -123,7 +128,7 @@ func (p *Printer) wrapped(indent int, line string) {
 		case n == 0:
 			p.printf("%s%s", head, word)
 			column = len(head) + width
-		case !p.fits(column + 1 + width):
+		case column+1+width > cmp.Or(p.Width, usual):
 			p.printf("\n%s%s", strings.Repeat(" ", indent), word)
 			column = indent + width
 		default:
