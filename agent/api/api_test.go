@@ -138,8 +138,15 @@ func TestQueries(t *testing.T) {
 func TestQueriesArrive(t *testing.T) {
 	ip := netip.MustParseAddr("fd00::1")
 	for _, want := range []api.Query{
-		{}, {IP: ip}, {All: true}, {Cluster: true}, {Node: "n2"}, {IP: ip, All: true, Cluster: true, Node: "n 2&all=0"},
-		{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Namespace: "shop", Pod: "web-0", Network: "storage"}, {State: "suspected"}, {State: "resolved", All: true},
+		{},
+		{IP: ip},
+		{All: true},
+		{Cluster: true},
+		{Node: "n2"},
+		{IP: ip, All: true, Cluster: true, Node: "n 2&all=0"},
+		{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Namespace: "shop", Pod: "web-0", Network: "storage"},
+		{State: "suspected"},
+		{State: "resolved", All: true},
 	} {
 		backend := newTable()
 		client := serve(t, backend)
