@@ -159,7 +159,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
 		events:   a.watcher.Events(), pods: a.pods, store: a.store, cluster: a.cluster,
 		operations: make(chan func()), stopped: make(chan struct{}),
-		forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget},
+		ready: a.opts.Ready, forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget},
 	}
 	limits := c.Limits()
 	l.prober = probe.New(probe.Options{
@@ -257,8 +257,8 @@ func (a *Agent) close() {
 	}
 }
 
-// healthy fails when the loop does not answer.
-func (a *Agent) healthy(ctx context.Context) error { return a.loop.do(ctx, func() {}) }
+// Healthy fails when ctx ends before the loop answers, or the agent has ended. It is safe for concurrent use.
+func (a *Agent) Healthy(ctx context.Context) error { return a.loop.do(ctx, func() {}) }
 
 // saveTimeout is how long a stopping agent waits for its last state to be on disk.
 const saveTimeout = 3 * time.Second
@@ -293,7 +293,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		group.Go(func() error { a.loop.report.Summarize(ctx); return nil })
 	}
 	if a.scrapes != nil {
-		handler := a.metrics.Handler(a.healthy, a.loop.report.Ready)
+		handler := a.metrics.Handler(a.Healthy, a.loop.report.Ready)
 		group.Go(func() error { return metrics.Serve(ctx, a.scrapes, handler, a.opts.Log) })
 	}
 	// The store outlives the loop, which saves the last state when it ends.

@@ -39,6 +39,7 @@ type loop struct {
 	saveAt     time.Time // zero: everything is saved
 	// detected takes the time from the second holder's first packet to the confirmation.
 	detected func(took time.Duration)
+	ready    func()
 }
 
 func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
@@ -151,6 +152,7 @@ func (l *loop) update(event links.Event, now time.Time) {
 	if !wasReady && l.table.Ready() {
 		l.peer.Ready(now)
 		l.report.Started(now)
+		l.ready()
 	}
 	l.prober.Run(now)
 }

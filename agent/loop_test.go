@@ -54,7 +54,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	l := &loop{
 		detector: detector.New(detector.Options{Node: "n/b"}),
 		pods:     resolver, store: store,
-		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {},
+		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {}, ready: func() {},
 		forgetting: forgetting{log: log, forget: func([]bpf.Address) error { return nil }},
 	}
 	probes := new(probeCounter)

@@ -49,6 +49,8 @@ type Options struct {
 	// Cluster joins the node to a cluster; nil for an agent alone. New calls it when the agent is the
 	// only one on its node.
 	Cluster func(Node) (Cluster, error)
+	// Ready is called once, when the agent observes the interfaces that were there when it started. It must not block.
+	Ready func()
 	// Version is shown in the status.
 	Version string
 }
@@ -82,6 +84,9 @@ func (o Options) complete() (Options, error) {
 	}
 	o.APISocket = cmp.Or(o.APISocket, api.DefaultSocket)
 	o.StateDir = cmp.Or(o.StateDir, state.DefaultDir)
+	if o.Ready == nil {
+		o.Ready = func() {}
+	}
 	o.MetricsListen = cmp.Or(o.MetricsListen, metrics.DefaultListen)
 	return o, nil
 }

@@ -57,10 +57,14 @@ func newAgent() *cobra.Command {
 			signal.Notify(reload, syscall.SIGHUP)
 			defer signal.Stop(reload)
 			opts.Reload = reload
+			manager := systemd{log}
+			opts.Ready = manager.ready
 			a, err := agent.New(opts)
 			if err != nil {
 				return err
 			}
+			manager.starting(cmd.Context())
+			go manager.watch(cmd.Context(), a.Healthy)
 			return a.Run(cmd.Context())
 		},
 	}
