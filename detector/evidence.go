@@ -60,6 +60,7 @@ func (b *binding) describe(h *Holder) {
 		return
 	}
 	b.holder.NetnsName = cmp.Or(h.NetnsName, b.holder.NetnsName)
+	b.holder.Bridge = cmp.Or(h.Bridge, b.holder.Bridge)
 	if h.Pod != (Pod{}) {
 		b.holder.describePod(h)
 	}

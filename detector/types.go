@@ -60,6 +60,8 @@ type Holder struct {
 	Sandbox   Sandbox   `cbor:"8,keyasint,omitzero"`
 	// Given: whether a network plugin gave the holder this address. It differs between the bindings of one holder.
 	Given Given `cbor:"9,keyasint,omitzero"`
+	// Bridge is the bridge, bond or VRF of the node that the interface is a port of; empty if none.
+	Bridge string `cbor:"10,keyasint,omitzero"`
 }
 
 // Given says whether a network plugin gave a holder its address, as its node's books have it. It is no evidence: it only

@@ -13,6 +13,7 @@ func NewBinding(b detector.Binding) Binding {
 		Node:        cluster.NodeName(b.Holder.ID.Node),
 		BootID:      cluster.BootID(b.Holder.ID.Node),
 		Interface:   b.Holder.InterfaceName,
+		Bridge:      b.Holder.Bridge,
 		Ifindex:     b.Holder.Interface.Ifindex,
 		Generation:  b.Holder.Interface.Generation,
 		MAC:         b.Holder.MAC.String(),

@@ -13,6 +13,7 @@ type Binding struct {
 	Node      string `json:"node"`
 	BootID    string `json:"boot,omitzero"` // the node's boot id
 	Interface string `json:"interface,omitzero"`
+	Bridge    string `json:"bridge,omitzero"` // or bond, or VRF: what Interface is a port of
 	Ifindex   uint32 `json:"ifindex,omitzero"`
 	// Generation distinguishes interfaces that had the same Ifindex. An agent uses each number once.
 	Generation  uint32    `json:"generation,omitzero"`

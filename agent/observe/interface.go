@@ -111,7 +111,7 @@ func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
 // Describe returns the holder behind an interface.
 func (i *Interface) Describe(mac [6]byte) detector.Holder {
 	holder := detector.Holder{
-		ID: i.Holder, Interface: i.Ref, InterfaceName: i.Name, MAC: detector.MAC(mac),
+		ID: i.Holder, Interface: i.Ref, InterfaceName: i.Name, Bridge: i.Master, MAC: detector.MAC(mac),
 		Pod: i.Pod.Pod, CreatedAt: i.Pod.CreatedAt, Sandbox: i.Pod.Sandbox,
 	}
 	if i.Seen {

@@ -291,7 +291,7 @@ func (h *holder) parse(key detector.Key) (b detector.Binding, err error) {
 		pod = *h.Pod
 	}
 	if err := errors.Join(
-		checkName("node", h.Node), checkText("boot", h.BootID), checkText("interface", h.Interface), checkText("netns", h.Netns),
+		checkName("node", h.Node), checkText("boot", h.BootID), checkText("interface", h.Interface), checkText("bridge", h.Bridge), checkText("netns", h.Netns),
 		checkText("namespace", pod.Namespace), checkText("pod", pod.Name), checkText("uid", pod.UID), checkText("sandbox", pod.Sandbox),
 		checkTime("created", pod.CreatedAt, false), checkTime("first seen", h.FirstSeen, true), checkTime("last seen", h.LastSeen, true),
 	); err != nil {
@@ -304,7 +304,7 @@ func (h *holder) parse(key detector.Key) (b detector.Binding, err error) {
 			return b, errors.New("no identity")
 		}
 	}
-	to.InterfaceName, to.NetnsName = h.Interface, h.Netns
+	to.InterfaceName, to.Bridge, to.NetnsName = h.Interface, h.Bridge, h.Netns
 	to.Pod = detector.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	to.CreatedAt, to.Sandbox = pod.CreatedAt, detector.Sandbox{ID: pod.Sandbox, Stopped: pod.Stopped}
 	b.Key, b.FirstSeen, b.LastSeen, b.FoundAtStart = key, h.FirstSeen, h.LastSeen, h.FoundAtStart

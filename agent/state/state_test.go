@@ -90,7 +90,7 @@ func makeSample(node string, confirmed, suspected, resolved int) (detector.Snaps
 	see := func(key detector.Key, netns uint64, answer bool) {
 		h := detector.Holder{
 			ID: detector.HolderID{Node: node, Netns: netns}, Interface: detector.Interface{Ifindex: uint32(netns), Generation: 7},
-			InterfaceName: fmt.Sprintf("veth%d", netns), MAC: detector.MAC{2, 0, 0, 0, byte(netns >> 8), byte(netns)},
+			InterfaceName: fmt.Sprintf("veth%d", netns), Bridge: "shop", MAC: detector.MAC{2, 0, 0, 0, byte(netns >> 8), byte(netns)},
 			NetnsName: fmt.Sprintf("cni-%d", netns), Pod: detector.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", netns), UID: "u"},
 			CreatedAt: testStart.Add(-time.Duration(netns) * time.Second),
 		}

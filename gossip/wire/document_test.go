@@ -140,7 +140,7 @@ func TestDocumentFits(t *testing.T) {
 	s := detector.Story{
 		Key: v6, Verdict: long, Conflict: &detector.Conflict{ID: long, Key: v4, State: detector.Resolved, Scope: detector.SameNode},
 		Bindings: []detector.Binding{{
-			Holder: detector.Holder{ID: id, InterfaceName: long, NetnsName: long, Pod: detector.Pod{Namespace: long, Name: long, UID: long}},
+			Holder: detector.Holder{ID: id, InterfaceName: long, Bridge: long, NetnsName: long, Pod: detector.Pod{Namespace: long, Name: long, UID: long}},
 			Key:    v6, Evidence: detector.Data, FirstSeen: noon.Add(time.Hour), LastSeen: time.Unix(0, 0).AddDate(-1000, 0, 0),
 		}},
 	}

@@ -196,7 +196,7 @@ func TestInvalid(t *testing.T) {
 func TestTexts(t *testing.T) {
 	nasty := "a\x1b[31m\n\u202e\u2066\xff b" + strings.Repeat("ä", 600)
 	b := complete("")
-	b.Holder.InterfaceName, b.Holder.NetnsName, b.Holder.Sandbox.ID = nasty, nasty, nasty
+	b.Holder.InterfaceName, b.Holder.Bridge, b.Holder.NetnsName, b.Holder.Sandbox.ID = nasty, nasty, nasty, nasty
 	b.Holder.Pod = detector.Pod{Namespace: nasty, Name: nasty, UID: nasty}
 	reply := ProbeReply{ID: 1, Key: v4, Outcome: cluster.Refused, Binding: b, Reason: nasty}
 	other := seen(nasty)
@@ -217,7 +217,7 @@ func TestTexts(t *testing.T) {
 		switch m := messages(p)[0].(type) {
 		case ProbeReply:
 			h := m.Binding.Holder
-			list = []string{h.InterfaceName, h.NetnsName, h.Pod.Namespace, h.Pod.Name, h.Pod.UID, h.Sandbox.ID, m.Reason}
+			list = []string{h.InterfaceName, h.Bridge, h.NetnsName, h.Pod.Namespace, h.Pod.Name, h.Pod.UID, h.Sandbox.ID, m.Reason}
 		case Notice:
 			list = []string{m.Others[0].Holder.ID.Node}
 		case Report:

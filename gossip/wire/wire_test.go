@@ -60,6 +60,13 @@ func complete(node string) cluster.Binding {
 	return b
 }
 
+// bridged is complete behind a bridge.
+func bridged(node string) cluster.Binding {
+	b := complete(node)
+	b.Holder.Bridge = "br-shop"
+	return b
+}
+
 // faceless is one whose netns is not seen.
 func faceless(node string) cluster.Binding {
 	return cluster.Binding{
@@ -82,6 +89,7 @@ var golden = []struct {
 	{ProbeRequest{ID: 9, Key: v4, Holder: detector.HolderID{Node: otherNode, Netns: 77}, Others: []cluster.Binding{seen(ourNode), faceless(ourNode)}}, "a1049801a4010902a2016764656661756c7402440a00000703a201656e322f623202184d0482a501a201a1021910920446020000000007020303fbc05680000000000005fbbff3be76c8b439580603a201a101a20311041affffffff0204"},
 	{ProbeReply{ID: 9, Key: v4, Outcome: cluster.Answered, Binding: complete(ourNode), Answered: ago(20 * time.Millisecond)}, "a1059801a5010902a2016764656661756c7402440a000007030104a601a801a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f5020303fbc05680000000000004f505fbbff3be76c8b43958060305fbbf947ae147ae147b"},
 	{ProbeReply{ID: 9, Key: v6, Outcome: cluster.Refused, Binding: complete(ourNode), RetryAt: noon.Add(10 * time.Second), Reason: "probes are off"}, "a1059801a6010902a2016b73746f726167652e3130300250fd000000000000000000000000000007030504a601a801a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f5020303fbc05680000000000004f505fbbff3be76c8b43958060306fb4024000000000000076e70726f62657320617265206f6666"},
+	{ProbeReply{ID: 9, Key: v4, Outcome: cluster.Answered, Binding: bridged(ourNode)}, "a1059801a4010902a2016764656661756c7402440a000007030104a601a901a10219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f50a6762722d73686f70020303fbc05680000000000004f505fbbff3be76c8b439580603"},
 	{ProbeReply{ID: 9, Key: v4, Outcome: cluster.Gone, Binding: cluster.Binding{Holder: detector.Holder{ID: binding(ourNode).Holder.ID}}}, "a1059801a4010902a2016764656661756c7402440a000007030404a101a101a102191092"},
 	{Report{Seq: 10, Conflict: new(sampleConflict())}, "a1069801a2010a02a8016a35663361396232312d3102a2016764656661756c7402440a0000070302040305fbc00800000000000006fbc00000000000000007fbbff00000000000000983a502a801a201656e312f62310219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f5030304fbc05680000000000005fbbff3be76c8b4395806f5a502a801a201656e322f62320219109202a201110203036676657468313704460200000000070566636e692d313706a3016473686f700266636172742d300365302d312d3207fbc0ac20000000000008a2016d3031323334353637383961626302f5030304fbc05680000000000005fbbff3be76c8b4395806f5a302a101a301656e322f62320311041affffffff030407f5"},
 	{Report{Seq: 11, Summary: &cluster.Summary{Version: "2.0", Interfaces: map[string]int{"attached": 12, "failed": 1}, Findings: map[string]int{"namesake": 2}}}, "a1069801a2010b03a30163322e3002a2666661696c6564016861747461636865640c03a1686e616d6573616b6502"},
@@ -242,7 +250,7 @@ func TestLargestFit(t *testing.T) {
 	key := detector.Key{Network: strings.Repeat("w", maxNetwork), IP: v6.IP}
 	b := cluster.Binding{
 		Holder: detector.Holder{
-			ID: id, MAC: podMAC, Interface: detector.Interface{Ifindex: math.MaxUint32, Generation: math.MaxUint32}, InterfaceName: long, NetnsName: long,
+			ID: id, MAC: podMAC, Interface: detector.Interface{Ifindex: math.MaxUint32, Generation: math.MaxUint32}, InterfaceName: long, Bridge: long, NetnsName: long,
 			Pod: detector.Pod{Namespace: long, Name: long, UID: long}, CreatedAt: ago(123456789 * time.Microsecond), Sandbox: detector.Sandbox{ID: long, Stopped: true},
 		},
 		Evidence: detector.Announced, FirstSeen: time.Unix(-1<<40, 7), LastSeen: ago(time.Microsecond), FoundAtStart: true, Occurrences: math.MaxInt,
