@@ -21,9 +21,9 @@ type advised struct {
 	IP      netip.Addr
 	State   string
 	Holders []struct {
-		Node, Netns, Interface string
-		FoundAtStart           bool
-		Pod                    *struct {
+		Node, Netns, Interface, Bridge string
+		FoundAtStart                   bool
+		Pod                            *struct {
 			Name      string
 			CreatedAt time.Time
 			Sandbox   string

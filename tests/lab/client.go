@@ -29,6 +29,7 @@ type Binding struct {
 	Node      string     `json:"node"`
 	Boot      string     `json:"boot"`
 	Interface string     `json:"interface"`
+	Bridge    string     `json:"bridge"`
 	Ifindex   int        `json:"ifindex"`
 	MAC       string     `json:"mac"`
 	Netns     string     `json:"netns"`
