@@ -43,7 +43,7 @@ test)
     want runc runc
     want arpwatch arpwatch
     want tshark tshark
-    want systemd systemd-analyze
+    want systemd systemd-analyze /lib/systemd/systemd
     want prometheus prometheus promtool
     want prometheus-alertmanager prometheus-alertmanager
     ;;
