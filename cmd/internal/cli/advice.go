@@ -35,7 +35,7 @@ func (p *Printer) advice(document api.Conflicts) {
 		return
 	}
 	p.println("\nWhat to do:")
-	p.rangesAdvice(ranges)
+	p.rangesAdvice(document.Conflicts, ranges)
 	if len(plain) == 0 && len(advised) <= fewAdvised {
 		for _, c := range advised {
 			p.removals(InNetwork(c.IP, c.Network)+": ", c)
@@ -70,11 +70,21 @@ func (p *Printer) waitFor(suspected []api.Conflict) {
 	}
 }
 
-func (p *Printer) rangesAdvice(ranges []api.Pair) {
-	if len(ranges) == 0 {
+// rangesAdvice says what to do about whole ranges that nodes share, or about ranges that each node may have for itself.
+func (p *Printer) rangesAdvice(conflicts []api.Conflict, ranges []api.Pair) {
+	open := slices.DeleteFunc(slices.Clone(conflicts), func(c api.Conflict) bool { return c.State == "resolved" })
+	text, lines := LocalRange(open...)
+	if text != "" {
+		p.wrapped(2, text)
+		for line := range strings.Lines(lines) {
+			p.printf("    %s", line)
+		}
+	}
+	isOther := func(c api.Conflict) bool { return localBridges(c) == nil }
+	if len(ranges) == 0 || text != "" && !slices.ContainsFunc(open, isOther) {
 		return
 	}
-	text := AdviseRanges(ranges)
+	text = AdviseRanges(ranges)
 	if p.wrapped(2, text); strings.HasSuffix(text, ":") {
 		p.command("    ", Drain)
 	}
@@ -93,6 +103,7 @@ func (p *Printer) storyAdvice(c *api.Conflict) {
 		return
 	}
 	p.println("\nWhat to do:")
+	p.rangesAdvice([]api.Conflict{*c}, nil)
 	removals := p.removals("  ", *c)
 	if IsHeld(*c) {
 		return

@@ -53,7 +53,7 @@ func (p *Printer) many(document api.Conflicts) {
 	p.Entry(12, "Show", fmt.Sprintf("all %d: -o wide; some: --node, -n, --pod, --network, --state, --ip", total))
 	p.pairs(document, 1)
 	p.println("What to do:")
-	p.rangesAdvice(rangesOf(document))
+	p.rangesAdvice(document.Conflicts, rangesOf(document))
 	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" has what to do about the first one, and why.", document.Conflicts[0].IP))
 }
 
