@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -43,7 +42,7 @@ func newAgent() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--attach: %w", err)
 			}
-			log, err := newLogger(level, logFormat)
+			log, err := newLogger(os.Stderr, level, logFormat)
 			if err != nil {
 				return err
 			}
@@ -133,19 +132,3 @@ func (f *clusterFlags) join(log *slog.Logger, stateDir, version string) (func(ag
 }
 
 var _ agent.Cluster = (*gossip.Gossip)(nil)
-
-func newLogger(level, format string) (*slog.Logger, error) {
-	var opts slog.HandlerOptions
-	var parsed slog.Level
-	if err := parsed.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: must be debug, info, warn or error", level)
-	}
-	opts.Level = parsed
-	switch strings.ToLower(format) {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, &opts)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, &opts)), nil
-	}
-	return nil, fmt.Errorf("--log-format %q: must be text or json", format)
-}
