@@ -50,6 +50,14 @@ type listing struct {
 	last Binding
 }
 
+// binding returns the last state of the holder's binding.
+func (l *listing) binding() Binding {
+	if l.live != nil {
+		return l.live.public()
+	}
+	return l.last
+}
+
 // advanceConflict brings the conflict of an entry up to date with its bindings.
 func (d *Detector) advanceConflict(e *entry, now time.Time, fx *Effects) {
 	for {
@@ -191,12 +199,17 @@ func (c *conflict) list(live []*binding) {
 // a restored conflict is suspected, those that it waits for stay in the list.
 func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects) {
 	c := e.conflict
-	reason, n := c.lost, len(c.listed)
+	reason := c.lost
+	var lost []Binding
 	c.listed = slices.DeleteFunc(c.listed, func(l listing) bool {
-		return !slices.ContainsFunc(live, func(b *binding) bool { return b.holder.ID == l.id }) &&
-			(c.state == Confirmed || c.restoredHolder(l.id) == nil)
+		if slices.ContainsFunc(live, func(b *binding) bool { return b.holder.ID == l.id }) ||
+			c.state != Confirmed && c.restoredHolder(l.id) != nil {
+			return false
+		}
+		lost = append(lost, l.binding())
+		return true
 	})
-	changed := len(c.listed) < n
+	changed := len(lost) > 0
 	for _, b := range live {
 		i := slices.IndexFunc(c.listed, func(l listing) bool { return l.id == b.holder.ID })
 		if i >= 0 {
@@ -208,6 +221,7 @@ func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects
 	}
 	if changed {
 		d.event(e, EventChanged, now, reason, fx)
+		fx.Events[len(fx.Events)-1].Lost = lost
 	}
 }
 
@@ -288,9 +302,7 @@ func (d *Detector) event(e *entry, kind EventKind, now time.Time, reason string,
 func (c *conflict) public(e *entry) Conflict {
 	holders := make([]Binding, 0, len(c.listed))
 	for _, l := range c.listed {
-		if l.live != nil {
-			l.last = l.live.public()
-		}
+		l.last = l.binding()
 		l.last.Gone = c.state == Confirmed && (l.live == nil || l.live.check != nil && !l.live.check.silent.IsZero())
 		holders = append(holders, l.last)
 	}

@@ -57,7 +57,7 @@ func TestRestoredUnseenNetnsIsNotKnownAgain(t *testing.T) {
 		0s b announces`, 2*time.Second)
 	left := w.d.Snapshot()
 	for range 2 { // the mark stays
-		w.d = New(w.d.opts)
+		w.d, w.born = New(w.d.opts), w.now
 		w.d.Restore(left, w.now)
 		left = w.d.Snapshot()
 	}

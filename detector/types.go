@@ -188,6 +188,8 @@ type Event struct {
 	Kind     EventKind
 	At       time.Time
 	Conflict Conflict
+	// Lost are the holders that an EventChanged removed from the conflict, as they were.
+	Lost []Binding
 	// Reason is one short clause for people: "netns pod-a is gone".
 	Reason string
 	// Restored: a previous agent confirmed this conflict. EventConfirmed then means that it was

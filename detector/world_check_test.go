@@ -43,8 +43,38 @@ func (w *world) check(ev Event) {
 			w.t.Error(err)
 		}
 	}
+	w.checkLost(ev)
 	if (c.State == Suspected) != c.ConfirmedAt.IsZero() || (c.State == Resolved) != !c.ResolvedAt.IsZero() {
 		w.t.Errorf("%s: state %s with times %v %v", ev.Kind, c.State, c.ConfirmedAt, c.ResolvedAt)
+	}
+}
+
+// checkLost fails the test if an event does not name the holders that left the conflict with it.
+func (w *world) checkLost(ev Event) {
+	w.t.Helper()
+	has := func(list []Binding, id HolderID) bool {
+		return slices.ContainsFunc(list, func(b Binding) bool { return b.Holder.ID == id })
+	}
+	for _, before := range slices.Backward(w.events[:len(w.events)-1]) {
+		if before.Conflict.ID != ev.Conflict.ID || before.At.Before(w.born) {
+			continue
+		}
+		lost := slices.Clone(ev.Lost)
+		for _, b := range before.Conflict.Holders {
+			if ev.Kind == EventChanged && !has(ev.Conflict.Holders, b.Holder.ID) && !has(lost, b.Holder.ID) {
+				w.t.Errorf("%s: %s is lost, and not named", ev.Kind, b.Holder)
+			}
+			lost = slices.DeleteFunc(lost, func(l Binding) bool { return l.Holder.ID == b.Holder.ID })
+		}
+		if len(lost) > 0 {
+			w.t.Errorf("%s: lost %+v, which were not in the conflict", ev.Kind, lost)
+		}
+		break
+	}
+	for _, b := range ev.Lost {
+		if ev.Kind != EventChanged || has(ev.Conflict.Holders, b.Holder.ID) || b.Holder.ID == (HolderID{}) {
+			w.t.Errorf("%s: lost %+v", ev.Kind, b)
+		}
 	}
 }
 
