@@ -2,21 +2,13 @@ package report
 
 import (
 	"context"
-	"log/slog"
-
-	"golang.org/x/time/rate"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
 )
 
-const (
-	// watchBuffer is how many events a slow watcher may be behind.
-	watchBuffer = 1024
-	// maxLogged limits the holders in one log line.
-	maxLogged = 8
-)
+// watchBuffer is how many events a slow watcher may be behind.
+const watchBuffer = 1024
 
 // WatchConflicts implements [api.Backend].
 func (r *Report) WatchConflicts(ctx context.Context) (<-chan api.ConflictEvent, error) {
@@ -43,11 +35,12 @@ func (r *Report) WatchConflicts(ctx context.Context) (<-chan api.ConflictEvent, 
 	return watch, nil
 }
 
-// Close ends all watches. Call it in the goroutine that owns the parts.
+// Close ends all watches and logs what has not been logged yet. Call it in the goroutine that owns the parts.
 func (r *Report) Close() {
 	for watch := range r.watches {
 		r.closeWatch(watch)
 	}
+	r.events.endBurst()
 }
 
 func (r *Report) closeWatch(watch chan api.ConflictEvent) {
@@ -73,57 +66,5 @@ func (r *Report) Publish(event detector.Event) {
 		}
 	}
 	r.reportConflict(event)
-	r.events.write(r.Log, event, r.Self.NodeID())
-}
-
-// eventLog logs conflicts, within limits. Confirmations have their own limit, so that a pod whose
-// suspicions come and go cannot keep another conflict out of the log.
-type eventLog struct {
-	confirmed, other *rate.Limiter
-	skipped          int
-}
-
-func (e *eventLog) write(log *slog.Logger, event detector.Event, self string) {
-	level, limit := slog.LevelInfo, e.other
-	switch {
-	case event.Kind == detector.EventConfirmed:
-		level, limit = slog.LevelWarn, e.confirmed
-	case event.Conflict.State == detector.Suspected:
-		level = slog.LevelDebug
-	}
-	if !log.Enabled(context.Background(), level) {
-		return
-	}
-	if !limit.Allow() {
-		e.skipped++
-		return
-	}
-	if e.skipped > 0 {
-		log.Warn("rate limit: log lines about conflicts skipped; \"dupip conflicts\" lists all", "count", e.skipped)
-		e.skipped = 0
-	}
-	log.Log(context.Background(), level, "conflict "+event.Kind.String(), conflictAttributes(event, self)...)
-}
-
-func conflictAttributes(event detector.Event, self string) []any {
-	c := event.Conflict
-	attributes := []any{"id", c.ID, "ip", c.Key.IP, "network", c.Key.Network, "scope", c.Scope}
-	if event.Reason != "" {
-		attributes = append(attributes, "reason", event.Reason)
-	}
-	for n, holder := range c.Holders {
-		if n == maxLogged {
-			attributes = append(attributes, "moreHolders", len(c.Holders)-n)
-			break
-		}
-		attrs := []any{
-			"pod", holder.Holder.Pod.String(), "interface", holder.Holder.InterfaceName,
-			"netns", holder.Holder.NetnsName, "mac", holder.Holder.MAC.String(), "since", holder.FirstSeen.Round(0),
-		}
-		if node := holder.Holder.ID.Node; node != self {
-			attrs = append([]any{"node", cluster.NodeName(node)}, attrs...)
-		}
-		attributes = append(attributes, slog.Group("holder"+string(rune('1'+n)), attrs...))
-	}
-	return attributes
+	r.events.write(&event)
 }

@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/config"
@@ -72,7 +70,7 @@ type Options struct {
 type Report struct {
 	Options
 	watches map[chan api.ConflictEvent]bool
-	events  eventLog
+	events  *eventLog
 	routing chan struct{} // one slot for each query of another node that looks up routes
 	// lookup returns a function that looks up routes in the kernel.
 	lookup func() func(netip.Addr) (route.Route, error)
@@ -85,10 +83,14 @@ const maxRoutedQueries = 4
 
 // New returns a Report.
 func New(opts Options) *Report {
+	after := func(wait time.Duration, f func()) {
+		// If the agent is stopping, Close does it.
+		time.AfterFunc(wait, func() { _ = opts.Do(context.Background(), f) })
+	}
 	return &Report{
 		Options: opts,
 		watches: make(map[chan api.ConflictEvent]bool),
-		events:  eventLog{confirmed: rate.NewLimiter(10, 50), other: rate.NewLimiter(5, 50)},
+		events:  newEventLog(opts.Log, after),
 		routing: make(chan struct{}, maxRoutedQueries),
 		lookup:  func() func(netip.Addr) (route.Route, error) { return new(route.Lookup).To },
 	}

@@ -104,6 +104,7 @@ func (r *Report) addParts(document *api.Status) {
 	total := r.Table.RefusedTotal()
 	document.Dropped["packets over the limits"] = total.RefusedData + total.RefusedAnnounced + total.RefusedAnswers
 	document.Dropped["packets while the ring was full"] = total.RingFull
+	document.Dropped["log lines about conflicts"] = r.events.leftOut
 }
 
 // byState counts the interfaces by state; those whose netns cannot be seen, and those whose pod has moved or renamed its
