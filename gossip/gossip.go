@@ -64,15 +64,13 @@ type Options struct {
 // Gossip connects one agent to the others. It implements agent.Cluster, which describes its methods. They are safe
 // for concurrent use and do not block; Query waits for its context.
 type Gossip struct {
-	log *slog.Logger
-	// memberLines bounds the lines about changes of members.
-	memberLines *rate.Limiter
-	network     Network
-	in          *input
-	count       *counters
-	messages    chan cluster.Message
-	queries     chan struct{} // of this node, under way
-	documents   *rate.Limiter // for other nodes
+	log       *slog.Logger
+	network   Network
+	in        *input
+	count     *counters
+	messages  chan cluster.Message
+	queries   chan struct{} // of this node, under way
+	documents *rate.Limiter // for other nodes
 
 	// state guards what follows. The loop has it for a turn at a time; others only to read figures.
 	state   sync.Mutex
@@ -84,6 +82,8 @@ type Gossip struct {
 	out     outbox
 	asked   recent.Map[askedID, askedProbe] // probe requests of other nodes
 	reports map[any]*report
+	// memberLines is for the log.
+	memberLines memberLines
 }
 
 // New opens the network; call Run then, which also closes it. It returns an error if an option is invalid or the
@@ -100,7 +100,7 @@ func New(opts Options) (*Gossip, error) {
 	now := time.Now()
 	self := cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role}
 	g := &Gossip{
-		log: m.Log, memberLines: rate.NewLimiter(rate.Every(10*time.Second), 10), count: newCounters(), messages: make(chan cluster.Message, maxMessages),
+		log: m.Log, memberLines: memberLines{limit: rate.NewLimiter(rate.Every(10*time.Second), 10)}, count: newCounters(), messages: make(chan cluster.Message, maxMessages),
 		queries: make(chan struct{}, maxQueries), documents: rate.NewLimiter(documentRate, documentBurst),
 		roster: roster.New(wire.MemberIDOf(m.Node, m.Boot, m.Epoch), self, now),
 		peers:  make(map[*roster.Node]*peer), queue: retry.New(now), reports: make(map[any]*report),

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode"
 
+	"golang.org/x/time/rate"
+
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/lease"
 	"github.com/dupip/dupip/gossip/roster"
@@ -111,14 +113,43 @@ func namesakeProblems(members []cluster.Member) (all []string) {
 
 // logMember logs the change of a member: in a quiet cluster each is worth a line, a thousand nodes that start are not.
 func (g *Gossip) logMember(change roster.Change, now time.Time) {
-	n, level, what := change.Node, slog.LevelDebug, "a node joined"
-	if g.memberLines.AllowN(now, 1) {
-		level = slog.LevelInfo
+	n, level, what, leftOut := change.Node, slog.LevelInfo, "a node joined", &g.memberLines.joined
+	switch {
+	case change.Kind != roster.Went:
+	case n.State == cluster.Dead:
+		level, what, leftOut = slog.LevelWarn, "a node does not answer any more; check its agent, and the network to it", &g.memberLines.dead
+	default:
+		what, leftOut = "a node left", &g.memberLines.left
 	}
-	if change.Kind == roster.Went {
-		what = map[cluster.State]string{cluster.Left: "a node left", cluster.Dead: "a node does not answer any more"}[n.State]
+	if !g.memberLines.limit.AllowN(now, 1) {
+		if level = slog.LevelDebug; !g.log.Enabled(context.Background(), level) {
+			*leftOut++
+			return
+		}
 	}
 	g.log.Log(context.Background(), level, what, "node", n.Name, "address", n.Address, "version", n.Version)
+}
+
+// memberLines bounds the lines about changes of members, and counts those that were left out since that was logged.
+type memberLines struct {
+	limit              *rate.Limiter
+	joined, left, dead int
+}
+
+// logLeftOut logs how many lines about members were left out.
+func (g *Gossip) logLeftOut() {
+	g.state.Lock()
+	m := g.memberLines
+	g.memberLines = memberLines{limit: m.limit}
+	g.state.Unlock()
+	level := slog.LevelInfo
+	if m.dead > 0 {
+		level = slog.LevelWarn
+	}
+	if m.joined+m.left+m.dead > 0 {
+		g.log.Log(context.Background(), level, "log lines about nodes left out; \"dupip nodes\" lists all nodes",
+			"joined", m.joined, "left", m.left, "doNotAnswer", m.dead)
+	}
 }
 
 const (
@@ -148,6 +179,7 @@ func (g *Gossip) logProblems(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+		g.logLeftOut()
 		problems := g.Status().Problems
 		for _, problem := range known.look(problems, time.Now()) {
 			open = true

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/members"
+	"github.com/dupip/dupip/gossip/wire"
 )
 
 // Problems are logged as they come and go, each once, whatever their figures are.
@@ -111,18 +112,30 @@ func TestLog(t *testing.T) {
 		others[0].kill()
 		others[1].leave()
 		synctest.Wait()
-		for text, want := range map[string]int{"a node joined": 3, "a node does not answer any more": 1, "a node left": 1, "level=WARN": 0} {
+		for text, want := range map[string]int{"a node joined": 3, "level=WARN msg=\"a node does not answer any more": 1, "a node left": 1, "level=WARN": 1} {
 			if got := lines.count(text); got != want {
 				t.Errorf("%q is logged %d times, want %d", text, got, want)
 			}
 		}
 		time.Sleep(10 * time.Minute)
-		for i := range 1000 {
-			n.handler.Joined(members.Member{ID: 99 + others[2].member.ID + 1<<32, Member: cluster.Member{Name: fmt.Sprint("x", i), Boot: "b", Address: fmt.Sprint(i)}})
+		many := make([]members.Member, 1000)
+		for i := range many {
+			id := others[2].member.ID + wire.MemberID(100+i)
+			many[i] = members.Member{ID: id, Member: cluster.Member{Name: fmt.Sprint("x", i), Boot: "b", Address: fmt.Sprint(i)}}
+			n.handler.Joined(many[i])
 		}
 		synctest.Wait()
 		if got := lines.count("a node joined"); got != 13 {
 			t.Errorf("%d lines", got)
+		}
+		for _, m := range many {
+			n.handler.Left(m, false)
+		}
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		want := `level=WARN msg="log lines about nodes left out; \"dupip nodes\" lists all nodes" joined=990 left=0 doNotAnswer=1000`
+		if got, all := lines.count(want), lines.count("left out"); got != 1 || all != 1 {
+			t.Errorf("%d lines of %d count the lines left out", got, all)
 		}
 		f.set(func() { f.cut = func(_, _ string) bool { return true } })
 		n.hold(testKey(1), 1)

@@ -99,7 +99,7 @@ func (s *Store) flush(now time.Time) (retry time.Duration) {
 		return w.pause
 	}
 	if w.failing {
-		s.log.Warn("the state is written again", "file", s.path)
+		s.log.Info("the state is written again", "file", s.path)
 	}
 	w.sum, w.failing, w.pause, w.next = sum, false, 0, now.Add(writePause)
 	s.mu.Lock()

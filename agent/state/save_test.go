@@ -189,7 +189,7 @@ func TestFailureAndRecovery(t *testing.T) {
 		if diff := cmp.Diff(detector.Snapshot{Open: all.Open, History: all.History[:599%3]}, readBack(t, opts), sameSnapshot); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if got := log.lines(""); len(got) != 2 || !strings.Contains(got[1], "written again") {
+		if got := log.lines(""); len(got) != 2 || !strings.Contains(got[1], `level=INFO msg="the state is written again"`) {
 			t.Errorf("log %q", got)
 		}
 		if written, bytes, err := s.Status(); err != nil || written.IsZero() || bytes == 0 {
