@@ -156,8 +156,8 @@ func (a *Agent) assemble(c *config.Config) error {
 		Log: a.opts.Log, Dir: a.opts.StateDir, Node: a.node.Name, BootID: a.node.BootID, NodeID: a.node.ID(),
 	})
 	l := &loop{
-		detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
-		events:   a.watcher.Events(), pods: a.pods, store: a.store, cluster: a.cluster,
+		log: a.opts.Log, detector: detector.New(detector.Options{Node: a.node.ID(), MinOverlap: a.opts.MinOverlap}),
+		events: a.watcher.Events(), pods: a.pods, store: a.store, cluster: a.cluster,
 		operations: make(chan func()), stopped: make(chan struct{}),
 		ready: a.opts.Ready, forgetting: forgetting{log: a.opts.Log, forget: a.observer.Forget},
 	}
@@ -182,7 +182,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	a.watcher.SetIgnore(c.Ignored)
 	l.table.Restore(interfaces)
 	l.configure(c, time.Now())
-	l.restore(predecessor, a.opts.Log)
+	l.restore(predecessor)
 	return nil
 }
 

@@ -22,6 +22,7 @@ import (
 // loop owns the parts that share the agent's state and passes events between them. All its methods
 // except do run in one goroutine.
 type loop struct {
+	log      *slog.Logger
 	table    *observe.Table
 	detector *detector.Detector
 	peer     *peer.Peer
@@ -118,7 +119,16 @@ func (l *loop) observed(o *observe.Observation, now time.Time) {
 	switch o.Kind {
 	case observe.Seen:
 		l.prober.Observed(o.Interface, o.VLAN, s)
+		before := l.detector.Refused()
 		l.peer.Observe(*s, now)
+		if after := l.detector.Refused(); after != before && l.log.Enabled(context.Background(), slog.LevelDebug) {
+			for reason, n := range after {
+				if n != before[reason] {
+					l.log.Debug("record dropped", "ip", s.Key.IP, "network", s.Key.Network, "interface", s.Holder.InterfaceName,
+						"mac", s.Holder.MAC, "reason", detector.Refusal(reason))
+				}
+			}
+		}
 	case observe.Tentative:
 		l.prober.Tentative(o.Interface, s.Key.IP, o.VLAN, s.At)
 	case observe.Withdrawn:
@@ -289,11 +299,11 @@ func (l *loop) save() {
 }
 
 // restore restores the conflicts of an earlier agent; the open ones are verified again.
-func (l *loop) restore(snapshot detector.Snapshot, log *slog.Logger) {
+func (l *loop) restore(snapshot detector.Snapshot) {
 	now := time.Now()
 	effects, dropped := l.detector.Restore(snapshot, now)
 	if open, history := len(snapshot.Open), len(snapshot.History); open+history > 0 {
-		log.Info("restored the conflicts of the previous agent; open ones are verified again",
+		l.log.Info("restored the conflicts of the previous agent; open ones are verified again",
 			"open", open, "resolved", history, "unusable", dropped)
 	}
 	l.peer.Apply(effects, now)

@@ -52,8 +52,8 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 	}
 	store, _, _ := state.Open(state.Options{Log: log, Dir: t.TempDir(), Node: "n", BootID: "b", NodeID: "n/b"})
 	l := &loop{
-		detector: detector.New(detector.Options{Node: "n/b"}),
-		pods:     resolver, store: store,
+		log: log, detector: detector.New(detector.Options{Node: "n/b"}),
+		pods: resolver, store: store,
 		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {}, ready: func() {},
 		forgetting: forgetting{log: log, forget: func([]bpf.Address) error { return nil }},
 	}

@@ -127,6 +127,9 @@ func (d *Detector) Counts() Counts {
 	return c
 }
 
+// Refused counts the sightings that were dropped, by [Refusal], as in [Detector.Counts].
+func (d *Detector) Refused() [refusals]uint64 { return d.counters.refused }
+
 // byName makes a map of counters; index 0 has no name.
 func byName[E enum](counters []uint64) map[E]uint64 {
 	m := make(map[E]uint64)

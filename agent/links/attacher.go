@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -19,6 +20,7 @@ type attacher struct {
 
 // attach attaches to an interface. createQdisc lets it create a qdisc for that.
 func (a *attacher) attach(i *Interface, createQdisc bool) (State, string) {
+	began := time.Now()
 	attachment, err := a.observer.Attach(i.Index, bpf.AttachOptions{Generation: i.Generation, CreateQdisc: createQdisc})
 	switch {
 	case err == nil:
@@ -26,6 +28,7 @@ func (a *attacher) attach(i *Interface, createQdisc bool) (State, string) {
 		if i.State == Failed {
 			a.log.Info("interface is observed again", "interface", i.Name)
 		}
+		a.log.Debug("attached", "interface", i.Name, "ifindex", i.Index, "generation", i.Generation, "took", time.Since(began))
 		return stateOf(attachment, nil)
 	case errors.Is(err, bpf.ErrNoQdisc):
 		return Waiting, "for the pod's set-up to end before a qdisc is made"
@@ -80,7 +83,9 @@ func (a *attacher) detach(i *Interface) bpf.Counters {
 	delete(a.attached, i.Generation)
 	a.pruneDue = true
 	if err := attachment.Close(); err != nil && !errors.Is(err, bpf.ErrGone) {
-		a.log.Warn("detaching failed", "interface", i.Name, "error", err)
+		a.log.Warn("detaching failed; a restart of the agent removes what is left", "interface", i.Name, "error", err)
+	} else {
+		a.log.Debug("detached", "interface", i.Name, "ifindex", i.Index, "generation", i.Generation)
 	}
 	return refused
 }

@@ -1,11 +1,14 @@
 package links_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +38,7 @@ func watch(t *testing.T, opts links.Options) (*links.Watcher, func(what string, 
 		t.Fatal(err)
 	}
 	opts.Observer = observer
-	opts.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if opts.Resync == 0 {
 		opts.Resync = time.Hour // without resyncs
 	}
@@ -378,10 +381,16 @@ func TestMacvlanIsUnsupported(t *testing.T) {
 func TestNothingStaysAttached(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	veth := addVeth(t, pod, "pod1", "10.1.1.1/24")
+	var log bytes.Buffer
 	t.Run("watched", func(t *testing.T) {
-		_, wait := watch(t, links.Options{})
+		_, wait := watch(t, links.Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		wait("pod1 attached", attached("pod1"))
 	})
+	for _, word := range []string{"attached", "detached"} {
+		if line := fmt.Sprintf("level=DEBUG msg=%s interface=pod1 ifindex=%d generation=", word, veth.Index); strings.Count(log.String(), line) != 1 {
+			t.Errorf("no line %q in\n%s", line, &log)
+		}
+	}
 	result, err := link.QueryPrograms(link.QueryOptions{Target: veth.Index, Attach: ebpf.AttachTCXIngress})
 	must(t, err)
 	if len(result.Programs) != 0 {

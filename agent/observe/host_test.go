@@ -36,6 +36,10 @@ func TestNotReadyWhileAttaching(t *testing.T) {
 	if w.Ready() {
 		t.Error("ready while an interface is pending")
 	}
+	w.change(b, func(l *links.Interface) { l.State = links.Waiting })
+	if w.Ready() {
+		t.Error("ready while an interface waits for its qdisc")
+	}
 	w.change(b, func(l *links.Interface) { l.State = links.Failed })
 	if !w.Ready() {
 		t.Error("not ready, but no interface is pending")

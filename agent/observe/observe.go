@@ -6,6 +6,7 @@
 package observe
 
 import (
+	"context"
 	"iter"
 	"log/slog"
 	"maps"
@@ -147,6 +148,20 @@ func (t *Table) Record(r bpf.Record) (Observation, bool) {
 func (t *Table) drop(r bpf.Record, reason string) {
 	t.dropped[reason]++
 	t.Forget(r)
+	t.logDrop(&r, reason)
+}
+
+// logDrop logs why a record makes no observation.
+func (t *Table) logDrop(r *bpf.Record, reason string) {
+	if !t.Log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	name := ""
+	if i := t.interfaces[detector.Interface{Ifindex: r.Ifindex, Generation: r.Generation}]; i != nil {
+		name = i.Name
+	}
+	t.Log.Debug("record dropped", "ip", r.IP, "kind", r.Kind, "interface", name, "ifindex", r.Ifindex, "vlan", r.VLAN.Outer,
+		"innerVLAN", r.VLAN.Inner, "mac", detector.MAC(r.MAC), "reason", reason)
 }
 
 // classify finds what a record is evidence of.
@@ -164,12 +179,14 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		if t.Probed(i.Holder, r.IP, at) {
 			t.mirrors.add(i.Holder, at)
 		}
+		t.logDrop(&r, "it is a probe of this agent")
 		return o, false
 	}
 	s := &o.Sighting
 	s.Key.Network = t.network(i, r.VLAN, r.IP)
 	if !i.addVLAN(s.Key.Network, r.VLAN) {
 		t.dropped[droppedVLANs]++
+		t.logDrop(&r, droppedVLANs)
 		return o, false
 	}
 	// An answer does not prove that the pod has the address: Linux answers on each interface for all
@@ -241,12 +258,12 @@ func (t *Table) Interface(ref detector.Interface) *Interface { return t.interfac
 // All returns the interfaces that lead into pods, in no order.
 func (t *Table) All() iter.Seq[*Interface] { return maps.Values(t.interfaces) }
 
-// Ready reports whether the watcher has attached to all interfaces that existed at the start, or tried to.
+// Ready reports whether the watcher has attached to all interfaces that existed at the start, or failed to.
 func (t *Table) Ready() bool {
 	if !t.ready && t.host.listedBefore {
 		t.ready = true
 		for _, i := range t.interfaces {
-			t.ready = t.ready && (!i.Listed || i.State != links.Pending)
+			t.ready = t.ready && (!i.Listed || i.State != links.Pending && i.State != links.Waiting)
 		}
 	}
 	return t.ready

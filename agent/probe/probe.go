@@ -7,6 +7,7 @@
 package probe
 
 import (
+	"context"
 	"errors"
 	"iter"
 	"log/slog"
@@ -203,6 +204,9 @@ func (p *Prober) Reprobe(ref detector.Interface, key detector.Key, vlan bpf.VLAN
 // probe.
 func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sighting) {
 	i := p.interfaces[ref]
+	if i != nil && s.Answer && p.debug() {
+		p.logReply(i, s)
+	}
 	if i == nil || s.Evidence != detector.Announced {
 		return
 	}
@@ -211,6 +215,17 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	if i.pending[a] != nil && (s.Answer || !p.Bindings.SuppressedUntil(s.Key, i.Holder).After(s.At)) {
 		p.drop(i, i.pending[a])
 	}
+}
+
+// logReply logs an answer. If nothing says how long it took, another asked.
+func (p *Prober) logReply(i *state, s *detector.Sighting) {
+	attributes := []any{
+		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
+	}
+	if sent, ok := i.sent[s.Key.IP]; ok && s.At.Sub(sent) <= echoWithin {
+		attributes = append(attributes, "took", s.At.Sub(sent))
+	}
+	p.Log.Debug("reply received", attributes...)
 }
 
 // SentTo reports whether a probe of an address was sent to the holder shortly before a time. If a
@@ -237,6 +252,17 @@ type Refusal struct {
 // Probe sends a probe to an address in a VLAN behind an interface, for the detector or, with forOther,
 // for another node.
 func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.Time) Refusal {
+	r := p.probe(s, vlan, forOther, now)
+	if r != (Refusal{}) && p.debug() {
+		p.Log.Debug("probe not sent", "ip", s.Key.IP, "network", s.Key.Network, "ifindex", s.Interface.Ifindex, "purpose", s.Purpose, "reason", r.Reason)
+	}
+	return r
+}
+
+// debug reports whether debug lines are logged. Their attributes cost time also if they are not.
+func (p *Prober) debug() bool { return p.Log.Enabled(context.Background(), slog.LevelDebug) }
+
+func (p *Prober) probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.Time) Refusal {
 	i := p.interfaces[s.Interface]
 	if i == nil {
 		return Refusal{Reason: "the interface is gone"}
@@ -263,7 +289,6 @@ func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 	case err == nil, errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
 		return Refusal{} // the device is down or gone: the probe stays unanswered
 	default:
-		p.Log.Debug("sending a probe failed", "interface", i.Link.Name, "ip", s.Key.IP, "error", err)
 		return Refusal{Reason: err.Error(), Until: now.Add(time.Second)}
 	}
 }
@@ -298,5 +323,8 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 		i.sent[a.ip] = now
 	}
 	p.sent[purpose]++
+	if p.debug() {
+		p.Log.Debug("probe sent", "ip", a.ip, "interface", i.Link.Name, "vlan", a.vlan.Outer, "innerVLAN", a.vlan.Inner, "purpose", purpose)
+	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -181,4 +182,27 @@ func TestQuietLog(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { r.events.write(&event) }); n != 0 || out.Len() != 0 || r.events.burst != nil {
 		t.Errorf("%v allocations, log %q", n, out)
 	}
+}
+
+// TestStarted: an agent that cannot observe all interfaces does not say that it does.
+func TestStarted(t *testing.T) {
+	r, out := newLogging(t, slog.LevelInfo)
+	r.Self.Since = time.Now()
+	expect := func(want string) {
+		t.Helper()
+		r.Started(r.Self.Since.Add(1234567 * time.Microsecond))
+		if _, line, _ := strings.Cut(out.String(), " "); line != want+"\n" {
+			t.Errorf("%q, want %q", line, want)
+		}
+		out.Reset()
+	}
+	add := func(index int, state links.State) {
+		r.Table.Update(links.Event{Kind: links.Added, Interface: &links.Interface{Name: "veth", Index: index, State: state}}, time.Now())
+	}
+	add(2, links.Attached)
+	add(3, links.Shadowed)
+	expect("level=INFO msg=observing interfaces=2 took=1.235s")
+	add(4, links.Failed)
+	r.Table.Update(links.Event{Kind: links.Unobserved, Unobserved: []links.Interface{{State: links.Unsupported}, {State: links.Ignored}}}, time.Now())
+	expect(`level=WARN msg="observing, but not all interfaces; \"dupip status\" lists those that are not observed" interfaces=2 took=1.235s failed=1 unsupported=1`)
 }

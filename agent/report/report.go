@@ -106,7 +106,15 @@ func (r *Report) Ready(ctx context.Context) error { return r.whenReady(ctx, func
 func (r *Report) Started(now time.Time) {
 	states := r.byState()
 	observed := states[string(links.Attached)] + states[string(links.Shadowed)]
-	r.Log.Info("observing", "interfaces", observed, "took", now.Sub(r.Self.Since).Round(time.Millisecond))
+	attributes := []any{"interfaces", observed, "took", now.Sub(r.Self.Since).Round(time.Millisecond)}
+	level, text := slog.LevelInfo, "observing"
+	for _, state := range []links.State{links.Failed, links.Unsupported} {
+		if n := states[string(state)]; n > 0 {
+			level, text = slog.LevelWarn, "observing, but not all interfaces; \"dupip status\" lists those that are not observed"
+			attributes = append(attributes, string(state), n)
+		}
+	}
+	r.Log.Log(context.Background(), level, text, attributes...)
 }
 
 // whenReady is Do for functions that read tables; it fails before the agent is ready.

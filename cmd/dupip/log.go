@@ -78,7 +78,9 @@ func (l limited) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 // WithGroup implements [slog.Handler].
-func (l limited) WithGroup(name string) slog.Handler { return limited{l.Handler.WithGroup(name), l.debug} }
+func (l limited) WithGroup(name string) slog.Handler {
+	return limited{l.Handler.WithGroup(name), l.debug}
+}
 
 // debugLines has the limits of debug lines, by message: a flood of one kind leaves the others in the log.
 type debugLines struct {
