@@ -60,7 +60,7 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				g.log.Debug("querying a member", "node", m.Name, "error", err)
+				g.log.Debug("querying a member failed", "node", m.Name, "error", err)
 				missing = append(missing, m)
 				return
 			}

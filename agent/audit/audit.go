@@ -172,12 +172,12 @@ func (a *Audit) log(findings []cluster.Finding) {
 		if now[k] = true; a.known[k] {
 			continue
 		}
-		level, text := slog.LevelWarn, "an address is in use and not reserved; it will be given out again"
+		level, text := slog.LevelWarn, "an address is in use and not reserved: it will be given out again; \"dupip audit\" says how to repair it"
 		switch f.Kind {
 		case cluster.Mismatched:
-			text = "an address is in use and reserved for another pod"
+			text = "an address is in use and reserved for another pod; \"dupip audit\" says how to repair it"
 		case cluster.Unheld:
-			level, text = slog.LevelInfo, "an address is reserved for a sandbox that does not exist any more"
+			level, text = slog.LevelInfo, "an address is reserved for a sandbox that does not exist any more; \"dupip audit\" says how to release it"
 		}
 		a.opts.Log.Log(context.Background(), level, text, "ip", f.IP, "network", f.Network, "book", f.Book, "pod", f.Pod.String(),
 			"interface", f.Interface, "reservedFor", f.ReservedFor)

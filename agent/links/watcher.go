@@ -168,7 +168,7 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	w.attacher.prune()
 	refs, err := w.finder.Refs()
 	if err != nil {
-		w.opts.Log.Warn("listing devices that cannot be observed failed", "error", err)
+		w.opts.Log.Warn("listing devices that cannot be observed failed, trying again at the next resync", "error", err)
 		return nil
 	}
 	w.unsupported.list(all, refs, observed)

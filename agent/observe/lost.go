@@ -52,12 +52,17 @@ func (t *Table) logLost(i *Interface, before *netns.View, now time.Time) {
 			lost = append(lost, a)
 		}
 	}
-	if len(lost) == 0 || now.Sub(i.lostLogged) < lostPause || !t.lostLines.AllowN(now, 1) {
+	if len(lost) == 0 {
+		return
+	}
+	if now.Sub(i.lostLogged) < lostPause || !t.lostLines.AllowN(now, 1) {
+		t.lostLeftOut++
 		return
 	}
 	i.lostLogged = now
 	key := t.key(i, lost[0])
-	t.Log.Warn("duplicate address detection failed in a pod: another holder on its link has the address",
+	t.Log.Warn("duplicate address detection failed in a pod: another holder on its link has the address; \"dupip status\" lists all such addresses",
 		"ip", key.IP, "network", key.Network, "interface", i.Name, "netns", i.NetnsName(), "pod", i.Pod.Pod.String(),
-		"others", len(lost)-1)
+		"others", len(lost)-1, "linesLeftOut", t.lostLeftOut)
+	t.lostLeftOut = 0
 }

@@ -60,7 +60,7 @@ func TestLostIsLogged(t *testing.T) {
 	}
 	w.change(i, lose(netns.OnPeer, "fd00::5", "fd00::6"))
 	got := lines()
-	for _, want := range []string{"level=WARN", "ip=fd00::5", "network=default", "interface=veth0", "pod=shop/web-0", "others=1"} {
+	for _, want := range []string{"level=WARN", "ip=fd00::5", "network=default", "interface=veth0", "pod=shop/web-0", "others=1 linesLeftOut=0"} {
 		if len(got) != 1 || !strings.Contains(got[0], want) {
 			t.Errorf("logged %q, want one line with %s", got, want)
 		}
@@ -72,7 +72,7 @@ func TestLostIsLogged(t *testing.T) {
 	}
 	i.lostLogged = time.Now().Add(-lostPause)
 	w.change(i, lose(netns.OnPeer, "fd00::8"))
-	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "ip=fd00::8") {
+	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "ip=fd00::8") || !strings.Contains(got[0], "linesLeftOut=1") {
 		t.Errorf("logged %q, want a line about the new address", got)
 	}
 	for n := range 30 {

@@ -82,8 +82,10 @@ type Table struct {
 	unobserved []links.Interface
 	floods     floods
 	lostLines  *rate.Limiter
-	dropped    map[string]uint64
-	ready      bool // see Ready; it stays true
+	// lostLeftOut are the lines about lost addresses that were left out since the last one.
+	lostLeftOut int
+	dropped     map[string]uint64
+	ready       bool // see Ready; it stays true
 }
 
 // New returns an empty Table.

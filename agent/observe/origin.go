@@ -158,8 +158,8 @@ func (t *Table) logUnknownRoles(now time.Time) {
 		}
 	}
 	if n > 0 {
-		t.Log.Info("interfaces that were there before this agent are in the networks that the present names of their devices say, "+
-			"because no CNI result names them; a pod may have renamed them", "interfaces", n)
+		t.Log.Info("no CNI result names some interfaces that are older than this agent: their networks come from the present names of "+
+			"their devices, which their pods may have changed", "interfaces", n)
 	}
 }
 

@@ -147,7 +147,7 @@ func (m *Members) joinOne(at netip.AddrPort) error {
 			text = after
 		}
 		err = fmt.Errorf("joining %s: %s", at, strings.TrimSpace(text))
-		m.log.Debug("joining", "error", err)
+		m.log.Debug("joining a member failed", "error", err)
 		return err
 	}
 	there := m.addresses()

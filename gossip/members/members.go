@@ -234,11 +234,11 @@ func (m *Members) leave() {
 	m.leaving.Store(true)
 	for range 2 { // in a small cluster such news may be lost
 		if err := m.list.UpdateNode(leaveTimeout / 2); err != nil {
-			m.log.Debug("leaving", "error", err)
+			m.log.Debug("leaving the cluster failed", "error", err)
 		}
 	}
 	if err := m.list.Leave(leaveTimeout); err != nil {
-		m.log.Debug("leaving", "error", err)
+		m.log.Debug("leaving the cluster failed", "error", err)
 	}
 }
 
