@@ -85,11 +85,11 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 	return ok("%s", text)
 }
 
-// dropAdvice is what to do about drops, by the reason in the agent's status. Four are normal: the last
-// packets of a pod, packets that were read too late, and conflict notices that do not concern this node
-// or were wrong.
+// dropAdvice is what to do about drops, by the reason in the agent's status. Some are normal: the last
+// packets of a pod, packets that were read too late, conflict notices that do not concern this node or were
+// wrong, and the log lines that a summary replaces.
 var dropAdvice = map[string]string{
-	"interface gone": "", "older than the TTL": "", "no holder here": "", "unanswered": "",
+	"interface gone": "", "older than the TTL": "", "no holder here": "", "unanswered": "", "log lines about conflicts": "",
 
 	"packets over the limits":         "a pod sends from very many addresses, or answers for them: look into the pods named",
 	"packets while the ring was full": "the agent does not keep up: give it more CPU (resources.limits.cpu)",

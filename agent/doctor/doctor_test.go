@@ -138,7 +138,7 @@ func TestStatusChecks(t *testing.T) {
 			}
 		}, Fail, []string{"a (busy)", "and 2 more"}},
 		{"ordinary drops", "drops", func(s *api.Status) {
-			s.Dropped = map[string]uint64{"interface gone": 7, "older than the TTL": 1, "no holder here": 9, "unanswered": 2, "early": 0}
+			s.Dropped = map[string]uint64{"interface gone": 7, "older than the TTL": 1, "no holder here": 9, "unanswered": 2, "early": 0, "log lines about conflicts": 105}
 		}, OK, []string{"none"}},
 		{"drops", "drops", func(s *api.Status) {
 			s.Dropped = map[string]uint64{"packets while the ring was full": 7, "evicted: table full": 2}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -37,14 +38,23 @@ func newAgent() *cobra.Command {
   dupip agent --join dupip.kube-system.svc --gossip-key-file /etc/dupip/key
   dupip agent --config /etc/dupip/config.yaml --log-format json`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			mode, err := bpf.ParseMode(attach)
 			if err != nil {
 				return fmt.Errorf("--attach: %w", err)
 			}
-			log, err := newLogger(os.Stderr, level, logFormat)
+			log, err := newLogger(cmd.ErrOrStderr(), level, logFormat)
 			if err != nil {
 				return err
+			}
+			if strings.EqualFold(logFormat, "json") {
+				// Whoever parses the log gets the error that ends the agent, too.
+				defer func() {
+					if err != nil {
+						log.Error("the agent ends", "error", err)
+						err = exitError(1)
+					}
+				}()
 			}
 			// The collector works harder instead of exceeding the limit of the cgroup. Without a cgroup there is none.
 			_, _ = memlimit.Set(memlimit.WithRatio(0.9))

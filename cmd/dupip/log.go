@@ -125,6 +125,6 @@ func (d *debugLines) logLeftOut(message string, kind *debugKind) {
 	kind.leftOut = 0
 	d.mu.Unlock()
 	r := slog.NewRecord(time.Now(), slog.LevelDebug, "debug lines left out", 0)
-	r.Add("message", message, "lines", n, "within", leftOutAfter)
+	r.Add("about", message, "lines", n, "within", leftOutAfter)
 	_ = d.out.Handle(context.Background(), r)
 }

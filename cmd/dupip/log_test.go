@@ -126,7 +126,7 @@ func TestDebugIsBounded(t *testing.T) {
 		}
 		time.Sleep(leftOutAfter)
 		synctest.Wait()
-		want := fmt.Sprintf(`level=DEBUG msg="debug lines left out" message="record dropped" lines=%d within=10s`, flood-debugBurst)
+		want := fmt.Sprintf(`level=DEBUG msg="debug lines left out" about="record dropped" lines=%d within=10s`, flood-debugBurst)
 		if n := strings.Count(out.String(), want); n != 1 {
 			t.Errorf("%d times %q in the last of\n%s", n, want, out.String()[out.Len()-500:])
 		}
@@ -152,7 +152,7 @@ func TestDebugKindsAreBounded(t *testing.T) {
 		}
 		time.Sleep(leftOutAfter)
 		synctest.Wait()
-		if !strings.Contains(out.String(), "message=others") {
+		if !strings.Contains(out.String(), "about=others") {
 			t.Error("nothing says that lines were left out")
 		}
 	})
@@ -168,5 +168,26 @@ func TestDebugCostsNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestErrorInTheLog: the error that ends the agent is a line of the log in JSON, and an error of the command otherwise.
+func TestErrorInTheLog(t *testing.T) {
+	for format, logged := range map[string]bool{"json": true, "JSON": true, "text": false} {
+		var out bytes.Buffer
+		root := newRoot()
+		root.SetErr(&out)
+		root.SetArgs([]string{"agent", "--log-format", format, "--cluster", "c"}) // without --join or --bind
+		err := root.ExecuteContext(t.Context())
+		if code, ok := errors.AsType[exitError](err); ok != logged || logged && code != 1 || err == nil {
+			t.Errorf("%s: %v", format, err)
+		}
+		var line struct{ Level, Msg, Error string }
+		if err := json.Unmarshal(out.Bytes(), &line); logged && (err != nil || line.Level != "ERROR" || !strings.Contains(line.Error, "alone without --join")) {
+			t.Errorf("%s: %v, log %s", format, err, &out)
+		}
+		if !logged && out.Len() > 0 {
+			t.Errorf("%s: log %s", format, &out)
+		}
 	}
 }

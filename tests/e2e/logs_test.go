@@ -110,7 +110,7 @@ func TestFloodOfDebugLines(t *testing.T) {
 		return lab.Ethernet(lab.Broadcast, mac, 0, unix.ETH_P_ARP, lab.ARP(lab.ARPReply, mac, ip, mac, n.IPv4(1)))
 	})
 	l.Eventually("debug lines are left out", func() error {
-		if !strings.Contains(a.Log(), `msg="debug lines left out" message="reply received" lines=`) {
+		if !strings.Contains(a.Log(), `msg="debug lines left out" about="reply received" lines=`) {
 			return errors.New("no such line")
 		}
 		return nil
