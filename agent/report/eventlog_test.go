@@ -2,10 +2,12 @@ package report
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,13 @@ func newLogging(t *testing.T, level slog.Level) (*Report, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer
 	opts := newReport(t, nil).Options
+	var owner sync.Mutex
+	opts.Do = func(_ context.Context, f func()) error {
+		owner.Lock()
+		defer owner.Unlock()
+		f()
+		return nil
+	}
 	opts.Log = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))
 	return New(opts), &out
 }
@@ -38,9 +47,11 @@ func conflictOf(n int, state detector.State) detector.Conflict {
 }
 
 func burstOf(r *Report, kind detector.EventKind, state detector.State, n int) {
-	for i := range n {
-		r.Publish(detector.Event{Kind: kind, Conflict: conflictOf(i, state), Reason: "why"})
-	}
+	_ = r.Do(context.Background(), func() {
+		for i := range n {
+			r.Publish(detector.Event{Kind: kind, Conflict: conflictOf(i, state), Reason: "why"})
+		}
+	})
 }
 
 // TestConflictLines: each line has the node, the pod and the holder, also of this node and of holders that have left.
@@ -113,6 +124,13 @@ func TestManyHolders(t *testing.T) {
 
 // TestBurst: of many conflicts at once some have a line, and one line has the sum.
 func TestBurst(t *testing.T) {
+	take := func(r *Report, out *bytes.Buffer) (text string) {
+		_ = r.Do(t.Context(), func() {
+			text = out.String()
+			out.Reset()
+		})
+		return text
+	}
 	for _, test := range []struct {
 		confirmed, resolved int
 		want                string
@@ -130,25 +148,24 @@ func TestBurst(t *testing.T) {
 			burstOf(r, detector.EventConfirmed, detector.Confirmed, test.confirmed)
 			burstOf(r, detector.EventResolved, detector.Resolved, test.resolved)
 			lines := min(test.confirmed, 20) + min(test.resolved, 20)
-			if n := strings.Count(out.String(), "\n"); n != lines {
+			if n := strings.Count(take(r, out), "\n"); n != lines {
 				t.Errorf("%d lines, want %d", n, lines)
 			}
-			out.Reset()
 			time.Sleep(burstTime)
 			synctest.Wait()
-			if n := strings.Count(out.String(), "\n"); (test.want == "") != (n == 0) || n > 1 || !strings.Contains(out.String(), test.want) {
-				t.Errorf("%+v:\n%s", test, out)
+			text := take(r, out)
+			if n := strings.Count(text, "\n"); (test.want == "") != (n == 0) || n > 1 || !strings.Contains(text, test.want) {
+				t.Errorf("%+v:\n%s", test, text)
 			}
 			status := api.Status{Bindings: make(map[string]int), Conflicts: make(map[string]int)}
-			r.addParts(&status)
+			_ = r.Do(t.Context(), func() { r.addParts(&status) })
 			if n := status.Dropped["log lines about conflicts"]; n != uint64(test.confirmed+test.resolved-lines) {
 				t.Errorf("the status counts %d lines", n)
 			}
-			out.Reset()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if out.Len() > 0 {
-				t.Errorf("a burst that is over is logged:\n%s", out)
+			if text := take(r, out); text != "" {
+				t.Errorf("a burst that is over is logged:\n%s", text)
 			}
 		})
 	}
