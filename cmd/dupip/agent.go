@@ -35,8 +35,9 @@ func newAgent() *cobra.Command {
 		Use:   "agent",
 		Short: "Observe this node's pods and raise conflicts",
 		Example: `  dupip agent
-  dupip agent --join dupip.kube-system.svc --gossip-key-file /etc/dupip/key
-  dupip agent --config /etc/dupip/config.yaml --log-format json`,
+  dupip agent --join dupip.kube-system.svc \
+    --gossip-key-file /etc/dupip/key
+  dupip agent --config /etc/dupip.yaml --log-format json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			mode, err := bpf.ParseMode(attach)

@@ -28,11 +28,11 @@ func newConflicts(g *globals) *cobra.Command {
 		Long: `Show addresses with two or more live holders, and what to do about them: the gravest first, which are confirmed ` +
 			`ones, of a node's own address, with most holders, for the longest time. Of more than ten open conflicts it prints a summary; -o wide has all.`,
 		Example: `  dupip conflicts --cluster
-  dupip conflicts --cluster --namespace shop --state confirmed
+  dupip conflicts --cluster -n shop --state confirmed
   dupip conflicts --cluster --watch
   dupip conflicts --all --sort-by since
-  dupip conflicts --cluster -o name | xargs -n 1 dupip explain
-  dupip conflicts --exit-code >/dev/null || echo "look at it"`,
+  dupip conflicts -o name | xargs -n 1 dupip explain
+  dupip conflicts --exit-code >/dev/null || echo "look"`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := flags.parse()

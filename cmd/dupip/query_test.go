@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -54,7 +55,8 @@ func TestWrongArguments(t *testing.T) {
 }
 
 func TestHelpFits(t *testing.T) {
-	t.Setenv("COLUMNS", "80")
+	const columns = 60
+	t.Setenv("COLUMNS", strconv.Itoa(columns))
 	commands := []string{""}
 	for _, c := range newRoot().Commands() {
 		commands = append(commands, c.Name())
@@ -67,7 +69,7 @@ func TestHelpFits(t *testing.T) {
 			t.Errorf("help of %q: %v", name, err)
 		}
 		for line := range strings.Lines(out.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
 				t.Errorf("a line of %d columns:\n%s", n, line)
 			}
 		}

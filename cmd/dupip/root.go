@@ -52,8 +52,19 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		return fmt.Errorf("%w; see \"%s --help\"", err, cmd.CommandPath())
 	})
 	p := cli.NewPrinter(os.Stdout)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", cmp.Or(p.Width, 80))))
+	root.SetUsageTemplate(strings.NewReplacer(
+		".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", cmp.Or(p.Width, 80)),
+		`Use "{{.CommandPath}} [command] --help" for more information about a command.`, `"{{.CommandPath}} COMMAND --help" says more about a command.`,
+		"  {{rpad .Name .NamePadding }} {{.Short}}", "{{entry .}}",
+	).Replace(root.UsageTemplate()))
 	cobra.AddTemplateFunc("wrapped", p.Wrap)
+	cobra.AddTemplateFunc("entry", func(c *cobra.Command) string {
+		var entry strings.Builder
+		lines := *p
+		lines.Out = &entry
+		lines.Entry(c.NamePadding()+3, "  "+c.Name(), c.Short)
+		return strings.TrimSuffix(entry.String(), "\n")
+	})
 	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), "trimTrailingWhitespaces", "wrapped"))
 	root.SetVersionTemplate("dupip {{.Version}}\n")
 	g := &globals{output: cli.Table}

@@ -81,11 +81,7 @@ func (b *booked) command() string {
 	if !ok {
 		b.Fatal("no command in ", out)
 	}
-	lines := strings.SplitAfter(commands, "\n")
-	command := lines[0]
-	if strings.HasSuffix(command, "\\\n") {
-		command += lines[1]
-	}
+	command, _, _ := strings.Cut(commands, "\n")
 	return command
 }
 

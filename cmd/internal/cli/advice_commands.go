@@ -63,9 +63,17 @@ func (p *Printer) commands(c api.Conflict, removals []api.Removal) {
 	}
 }
 
-// command prints a command. A long one continues in the next line, after a backslash.
+// command prints a command. A long one continues in the next line, after a backslash: within sh -c '…', too, because that shell
+// then reads the backslash. No command has a space that is quoted in another way.
 func (p *Printer) command(head, command string) {
-	if n := strings.LastIndex(command, " "); !p.fits(len(head)+len(command)) && n > 0 {
+	for !p.fits(len(head) + len(command)) {
+		n := strings.LastIndex(command[:max(min(p.Width-len(head)-1, len(command)), 0)], " ")
+		if n < 0 { // a word that is too long
+			n = strings.Index(command, " ")
+		}
+		if n < 0 {
+			break
+		}
 		p.println(head + command[:n] + " \\")
 		head, command = "      ", command[n+1:]
 	}

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -376,5 +379,23 @@ func TestLongCommands(t *testing.T) {
 		"kubectl -n " + long[:40] + " delete pod " + long[:30]: "    kubectl -n " + long[:40] + " delete pod \\\n      " + long[:30] + "\n",
 	} {
 		printed(t, func(p *Printer) { p.command("    ", command) }, want)
+	}
+}
+
+// A command that continues in other lines does the same as the whole one.
+func TestBrokenCommandRuns(t *testing.T) {
+	store, sandbox := filepath.Join(t.TempDir(), "host-local"), strings.Repeat("0123456789abcdef", 4)
+	given := true
+	_, command := Repair(api.Finding{Kind: "unreserved", IP: "10.0.0.1", Sandbox: sandbox, Store: store, Book: "host-local", Given: &given})
+	p, out := printer(60)
+	p.command("    ", command)
+	if strings.Count(out.String(), " \\\n") < 3 {
+		t.Errorf("the command is not broken:\n%s", out)
+	}
+	if result, err := exec.Command("bash", "-c", out.String()).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s\n%s", err, result, out)
+	}
+	if got, err := os.ReadFile(filepath.Join(store, "10.0.0.1")); string(got) != sandbox+"\r\neth0" || err != nil {
+		t.Errorf("reserved for %q, %v", got, err)
 	}
 }

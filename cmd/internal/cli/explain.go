@@ -79,14 +79,14 @@ func (p *Printer) story(story api.Story) {
 		p.wrapped(4, fmt.Sprintf("  %s: %s.", List(v.Nodes), v.Verdict))
 	}
 	if c := story.Conflict; c != nil {
-		p.printf("Conflict %s, %s: %s", c.ID, c.Scope, p.Paint(c.State))
+		text := fmt.Sprintf("Conflict %s, %s: %s", c.ID, c.Scope, p.Paint(c.State))
 		switch {
 		case !c.ResolvedAt.IsZero():
-			p.printf(" %s ago, was open for %s", Age(c.ResolvedAt), Span(c.ResolvedAt.Sub(c.SuspectedAt)))
+			text += fmt.Sprintf(" %s ago, was open for %s", Age(c.ResolvedAt), Span(c.ResolvedAt.Sub(c.SuspectedAt)))
 		case !c.ConfirmedAt.IsZero():
-			p.printf(" %s after the second holder was seen", Span(c.ConfirmedAt.Sub(c.SecondSeen)))
+			text += fmt.Sprintf(" %s after the second holder was seen", Span(c.ConfirmedAt.Sub(c.SecondSeen)))
 		}
-		p.println()
+		p.wrapped(2, text)
 		if c.State == "confirmed" {
 			p.wrapped(2, "  If several are meant to have it (anycast, a virtual IP), list it under \"shared\" in the configuration.")
 		}
@@ -103,8 +103,8 @@ func (p *Printer) story(story api.Story) {
 		if b.Pod != nil {
 			p.wrapped(6, fmt.Sprintf("      netns %s, pod UID %s", b.Netns, b.Pod.UID))
 		}
-		p.printf("      first seen %s (%s ago), last seen %s ago\n",
-			b.FirstSeen.Local().Format("2006-01-02 15:04:05.000"), Age(b.FirstSeen), Age(b.LastSeen))
+		p.wrapped(6, fmt.Sprintf("      first seen %s (%s ago), last seen %s ago",
+			b.FirstSeen.Local().Format("2006-01-02 15:04:05.000"), Age(b.FirstSeen), Age(b.LastSeen)))
 	}
 	if len(story.Bindings) == 0 {
 		p.println("  none now")
