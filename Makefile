@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build image demo run unit test test-vm bench scale scenarios compare soak soak-audit race vulncheck manifests generate lint need-go need-root
+.PHONY: help build image demo run unit test test-vm bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -110,6 +110,9 @@ vulncheck: need-go ## known vulnerabilities in what the program calls (govulnche
 
 manifests: need-go ## render deploy/dupip.yaml from the chart
 	@$(GO) run -C tests ./helm/manifests
+
+schema: need-go ## deploy/api.schema.json from the Go types of all documents
+	@$(GO) run -C tests ./schema/write
 
 generate: need-go ## regenerate the BPF objects (clang-19, llvm-19)
 	@tests/install.sh generate

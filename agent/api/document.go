@@ -356,3 +356,10 @@ type NetworkStatus struct {
 type Error struct {
 	Error string `json:"error"`
 }
+
+// Version is what "dupip version -o json" prints.
+type Version struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	Arch    string `json:"arch"`
+}

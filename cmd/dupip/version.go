@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
 )
 
 // version is set at build time by -ldflags "-X main.version=…".
@@ -30,11 +32,7 @@ func newVersion(g *globals) *cobra.Command {
   dupip version -o json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			document := struct {
-				Version string `json:"version"`
-				Go      string `json:"go"`
-				Arch    string `json:"arch"`
-			}{buildVersion(), runtime.Version(), runtime.GOARCH}
+			document := api.Version{Version: buildVersion(), Go: runtime.Version(), Arch: runtime.GOARCH}
 			if done, err := g.output.Encode(cmd.OutOrStdout(), document, false); done {
 				return err
 			}

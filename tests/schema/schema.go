@@ -1,0 +1,70 @@
+// Package schema makes the JSON schema of all documents from their Go types. It is about what the agent's API and
+// `-o json` print, not about files or gossip.
+package schema
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/doctor"
+)
+
+// File is the published schema, from the folder of the tests.
+const File = "../deploy/api.schema.json"
+
+const about = "The documents of dupip's commands with -o json, which are those of the agent's API. Each is one of those in $defs " +
+	"that anyOf names. Later versions add fields and remove none, so ignore fields that you do not know. A field that is not " +
+	"required is absent if its value is unknown, empty or zero."
+
+// documents are the types of all documents.
+var documents = []any{
+	api.Audit{},
+	api.BindingEvent{},
+	api.Bindings{},
+	api.ConflictEvent{},
+	api.Conflicts{},
+	api.Error{},
+	api.Explanation{},
+	api.Nodes{},
+	api.Status{},
+	api.Version{},
+	doctor.Report{},
+}
+
+// Make returns the schema. A strict one allows no other fields than those of this version. Its descriptions are the comments in the
+// Go sources; tests is the path of the folder of the tests, empty for a schema without descriptions.
+func Make(strict bool, tests string) ([]byte, error) {
+	r := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: !strict, Namer: name}
+	if tests != "" {
+		for _, dir := range []string{"/../agent/api", "/../agent/doctor"} {
+			if err := r.AddGoComments("github.com/dupip/dupip/tests", tests+dir, jsonschema.WithFullComment()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	all := jsonschema.Schema{
+		Version: jsonschema.Version, Title: "dupip", Description: about,
+		Definitions: make(jsonschema.Definitions),
+	}
+	for _, document := range documents {
+		s := r.Reflect(document)
+		for name, definition := range s.Definitions {
+			all.Definitions[name] = definition
+		}
+		all.AnyOf = append(all.AnyOf, &jsonschema.Schema{Ref: "#/$defs/" + name(reflect.TypeOf(document))})
+	}
+	data, err := json.MarshalIndent(all, "", "  ")
+	return append(data, '\n'), err
+}
+
+// name tells doctor's status from the agent's.
+func name(t reflect.Type) string {
+	if strings.HasSuffix(t.PkgPath(), "/doctor") {
+		return "Doctor" + t.Name()
+	}
+	return t.Name()
+}
