@@ -35,6 +35,7 @@ case $target in
 test)
     want git git
     want iproute2 ip tc
+    want jq jq
     want nftables nft
     # The tests look where Debian puts the plugins and where the upstream archive goes.
     [ -x /opt/cni/bin/ptp ] || want containernetworking-plugins /usr/lib/cni/ptp

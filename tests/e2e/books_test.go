@@ -31,10 +31,15 @@ func newBookedBy(t *testing.T, o cri.Options, flags ...string) *booked {
 	return &booked{l, r, l.Agent(r.Node, append(flags, "--cri-socket", r.Socket, "--cni-conf-dir", r.ConfDir())...)}
 }
 
-// run makes a pod, and waits until the agent knows its name.
+// run makes a pod in the namespace shop, and waits until the agent knows its name.
 func (b *booked) run(name string) *cri.Pod {
 	b.Helper()
-	p, err := b.RunPod(b.Context(), cri.PodOptions{Namespace: "shop", Name: name, UID: "uid-" + name})
+	return b.runIn("shop", name)
+}
+
+func (b *booked) runIn(namespace, name string) *cri.Pod {
+	b.Helper()
+	p, err := b.RunPod(b.Context(), cri.PodOptions{Namespace: namespace, Name: name, UID: "uid-" + name})
 	b.Do(err)
 	_, err = b.agent.Client.WaitBinding(within(b.T, patience), p.IPs[0], func(h lab.Binding) bool { return h.Pod != nil && h.Pod.Name == name })
 	b.Do(err)

@@ -2,13 +2,164 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/creack/pty"
+
 	"github.com/dupip/dupip/tests/lab"
 )
+
+// inTerminal runs a command in a terminal with so many columns, and returns what it prints there.
+func inTerminal(t testing.TB, columns int, variables []string, args ...string) string {
+	t.Helper()
+	binary, err := lab.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), append([]string{"TERM=xterm", "NO_COLOR="}, variables...)...)
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: uint16(columns), Rows: 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	printed, _ := io.ReadAll(terminal) // fails with EIO when the command has closed its side
+	_ = cmd.Wait()
+	return strings.ReplaceAll(string(printed), "\r\n", "\n")
+}
+
+var escapes = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
+// longest returns the longest line, and its columns. A word that is alone in its line may have any length, such as a path.
+func longest(text string) (line string, columns int) {
+	for l := range strings.Lines(escapes.ReplaceAllString(text, "")) {
+		if len(strings.Fields(strings.TrimSuffix(l, "\\\n"))) < 2 {
+			continue
+		}
+		if n := utf8.RuneCountInString(strings.TrimSuffix(l, "\n")); n > columns {
+			line, columns = l, n
+		}
+	}
+	return line, columns
+}
+
+// forPeople are the commands that print sentences and tables.
+func (s *shown) forPeople() (all [][]string) {
+	for _, args := range [][]string{
+		{"conflicts"},
+		{"conflicts", "--cluster"},
+		{"conflicts", "--cluster", "--all"},
+		{"bindings"},
+		{"bindings", "--cluster"},
+		{"explain", s.across.String()},
+		{"explain", s.local.String()},
+		{"explain", s.past.String()},
+		{"explain", "10.9.9.9"},
+		{"status"},
+		{"nodes"},
+		{"audit"},
+		{"audit", "--cluster"},
+		{"doctor"},
+	} {
+		all = append(all, append(args, "--api-socket", s.first.agent.Socket))
+	}
+	return all
+}
+
+var helps = [][]string{
+	{"--help"},
+	{"agent", "--help"},
+	{"audit", "--help"},
+	{"bindings", "--help"},
+	{"conflicts", "--help"},
+	{"doctor", "--help"},
+	{"explain", "--help"},
+	{"nodes", "--help"},
+	{"status", "--help"},
+	{"version", "--help"},
+	{"version"},
+}
+
+// figures are in words that differ from one moment to the next, such as ages.
+var figures = regexp.MustCompile(`[0-9]+`)
+
+// Whatever the width, lines fit it, and no word is broken.
+func testWidth(t *testing.T, s *shown) {
+	for _, args := range slices.Concat(s.forPeople(), helps) {
+		words := make(map[string]bool)
+		for word := range strings.FieldsSeq(dupip(t, nil, args...).stdout) {
+			words[figures.ReplaceAllString(word, "0")] = true
+		}
+		for _, width := range []int{60, 80, 200} {
+			got := inTerminal(t, width, nil, args...)
+			if line, columns := longest(got); columns > width {
+				t.Errorf("dupip %v in %d columns has a line of %d: %s", args, width, columns, line)
+			}
+			for word := range strings.FieldsSeq(escapes.ReplaceAllString(got, "")) {
+				// Names are shortened in their middle; commands continue after a backslash.
+				if !words[figures.ReplaceAllString(word, "0")] && !strings.Contains(word, "…") && word != `\` {
+					t.Errorf("dupip %v in %d columns breaks a word, or has one more: %s\n%s", args, width, word, got)
+					break
+				}
+			}
+			if _, columns := longest(got); width == 200 && columns <= 80 && len(got) > 2000 {
+				t.Errorf("dupip %v in %d columns uses %d:\n%s", args, width, columns, got)
+			}
+		}
+	}
+}
+
+func testColour(t *testing.T, s *shown) {
+	conflicts := []string{"conflicts", "--api-socket", s.first.agent.Socket}
+	if got := inTerminal(t, 80, nil, conflicts...); !strings.Contains(got, "\x1b[31mconfirmed\x1b[") {
+		t.Errorf("in a terminal, confirmed is not red:\n%q", got)
+	}
+	for _, variable := range []string{"NO_COLOR=1", "TERM=dumb"} {
+		if got := inTerminal(t, 80, []string{variable}, conflicts...); strings.Contains(got, "\x1b") || !strings.Contains(got, "confirmed") {
+			t.Errorf("with %s:\n%q", variable, got)
+		}
+	}
+	for _, args := range s.forPeople() {
+		for _, columns := range []string{"", "200"} {
+			got := dupip(t, func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "TERM=xterm", "COLUMNS="+columns) }, args...)
+			if strings.Contains(got.stdout+got.stderr, "\x1b") {
+				t.Errorf("dupip %v piped, COLUMNS=%s: %+v", args, columns, got)
+			}
+		}
+	}
+}
+
+// In a pipe nothing is broken or shortened, unless COLUMNS has a width, as watch(1) sets it.
+func testPiped(t *testing.T, s *shown) {
+	for _, args := range s.forPeople() {
+		whole := dupip(t, nil, args...).stdout
+		if strings.Contains(whole, "…") {
+			t.Errorf("dupip %v shortens in a pipe:\n%s", args, whole)
+		}
+		for line := range strings.Lines(whole) {
+			// What continues a sentence would begin with a small letter after an indentation.
+			if regexp.MustCompile(`^ +(and|of|the|is|has|was|to|on) `).MatchString(line) && !strings.Contains(line, ":") {
+				t.Errorf("dupip %v breaks a sentence in a pipe: %q\n%s", args, line, whole)
+			}
+		}
+		narrow := dupip(t, func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "COLUMNS=60") }, args...).stdout
+		if line, columns := longest(narrow); columns > 60 {
+			t.Errorf("COLUMNS=60 dupip %v has a line of %d columns: %s", args, columns, line)
+		}
+	}
+	explained := dupip(t, nil, "explain", s.across.String(), "--api-socket", s.first.agent.Socket).stdout
+	if line, columns := longest(explained); columns <= 200 {
+		t.Errorf("the longest sentence of explain has %d columns in a pipe: %s", columns, line)
+	}
+}
 
 // Tables fit a terminal of 80 columns whatever the addresses and names are.
 func TestLongNames(t *testing.T) {
@@ -30,18 +181,12 @@ func TestLongNames(t *testing.T) {
 		l.Do(err)
 	}
 	for _, args := range [][]string{{"bindings"}, {"conflicts"}, {"conflicts", "--all"}, {"explain", long.String()}, {"status"}} {
-		got := dupip(t, nil, append(args, "--api-socket", a.Socket)...)
-		if got.code != 0 {
-			t.Errorf("dupip %v: %+v", args, got)
+		got := inTerminal(t, 80, nil, append(args, "--api-socket", a.Socket)...)
+		if args[0] != "status" && !strings.Contains(got, long.String()) {
+			t.Errorf("dupip %v: the address is not whole:\n%s", args, got)
 		}
-		if args[0] != "status" && !strings.Contains(got.stdout, long.String()) {
-			t.Errorf("dupip %v: the address is not whole:\n%s", args, got.stdout)
-		}
-		for line := range strings.Lines(got.stdout) {
-			if columns := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); columns > 80 {
-				t.Errorf("dupip %v: a line of %d columns:\n%s", args, columns, got.stdout)
-				break
-			}
+		if line, columns := longest(got); columns > 80 {
+			t.Errorf("dupip %v: a line of %d columns:\n%s%s", args, columns, line, got)
 		}
 	}
 }
