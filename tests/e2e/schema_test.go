@@ -61,10 +61,10 @@ func (v validator) validate(data string) error {
 	return v.strict.Validate(document)
 }
 
-// All documents are as the published schema has them, and the schema has all of their fields.
-func testSchema(t *testing.T, s *shown) {
-	across := s.across.String()
-	for _, tt := range []struct{ args, document string }{
+// checkDocuments checks what commands print in JSON about addresses.
+func checkDocuments(t *testing.T, a *lab.Agent, addresses ...string) {
+	t.Helper()
+	commands := []struct{ args, document string }{
 		{"audit", "Audit"},
 		{"audit --cluster", "Audit"},
 		{"bindings", "Bindings"},
@@ -73,21 +73,33 @@ func testSchema(t *testing.T, s *shown) {
 		{"conflicts", "Conflicts"},
 		{"conflicts --cluster --all", "Conflicts"},
 		{"conflicts --state suspected", "Conflicts"},
-		{"explain " + across, "Explanation"},
-		{"explain " + s.local.String(), "Explanation"},
-		{"explain " + s.past.String(), "Explanation"},
-		{"explain 10.9.9.9", "Explanation"},
-		{"explain 127.0.0.1", "Explanation"},
 		{"nodes", "Nodes"},
 		{"nodes --state dead", "Nodes"},
 		{"status", "Status"},
 		{"doctor", "DoctorReport"},
-	} {
-		got := s.ask(append(strings.Fields(tt.args), "-o", "json")...)
+	}
+	for _, ip := range addresses {
+		commands = append(commands, struct{ args, document string }{"explain " + ip, "Explanation"})
+	}
+	for _, tt := range commands {
+		got := dupip(t, nil, append(strings.Fields(tt.args), "-o", "json", "--api-socket", a.Socket)...)
 		if err := validatorOf(t, tt.document).validate(got.stdout); err != nil {
 			t.Errorf("dupip %s -o json: %v\n%s", tt.args, err, got.stdout)
 		}
 	}
+}
+
+// An agent that is alone and has seen nothing has lists without elements, not null.
+func TestSchemaOfNothing(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	checkDocuments(t, l.Agent(l.Node("")), "10.9.9.9", "127.0.0.1")
+}
+
+// All documents are as the published schema has them, and the schema has all of their fields.
+func testSchema(t *testing.T, s *shown) {
+	across := s.across.String()
+	checkDocuments(t, s.first.agent, across, s.local.String(), s.past.String(), "10.9.9.9")
 	if err := validatorOf(t, "Version").validate(dupip(t, nil, "version", "-o", "json").stdout); err != nil {
 		t.Errorf("dupip version -o json: %v", err)
 	}
