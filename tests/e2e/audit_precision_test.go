@@ -114,7 +114,7 @@ func TestAuditPrecision(t *testing.T) {
 		config := firstPlugin(b.T, conflist)
 		b.plugin("ADD", config, web.ID, web.Netns, "net1")
 		time.Sleep(lawfulFor)
-		b.says("status", "network second, 1 addresses reserved of 10.95.0.1-10.95.0.250")
+		b.says("status", "network second, 1 address reserved of 10.95.0.1-10.95.0.250")
 		b.plugin("DEL", config, web.ID, web.Netns, "net1")
 	})
 	away := b.Store() + ".away"

@@ -208,13 +208,13 @@ IP        FINDING  SINCE  HOLDER  RESERVED FOR                                  
 
 ` + podsBook},
 		"not all is checked, and problems": {func(a *api.Audit) {
-			a.Books, a.Error = []api.BookStatus{{Kind: "host-local", Network: "pods", Error: "it is a pipe"}, {Kind: "host-local", Network: "cbr0", Reserved: 3}}, "00-a.conf: it is a link"
+			a.Books, a.Error = []api.BookStatus{{Kind: "host-local", Network: "pods", Error: "it is a pipe"}, {Kind: "host-local", Network: "cbr0", Reserved: 1}}, "00-a.conf: it is a link"
 			a.Unchecked = []string{"network cbr0: its range is not known, so only lost reservations that the agent has seen are found"}
 			a.Coverage = api.Coverage{Asked: 3, Missing: []string{"n2"}, Omitted: 4, Partial: true}
 		}, false, `
 No finding, but not everything was checked:
 Book: host-local, network pods, problem: it is a pipe.
-Book: host-local, network cbr0, 3 addresses reserved of no known range.
+Book: host-local, network cbr0, 1 address reserved of no known range.
 Problem: 00-a.conf: it is a link
 Not checked: network cbr0: its range is not known, so only lost reservations
   that the agent has seen are found.

@@ -23,7 +23,7 @@ func bookText(b api.BookStatus) string {
 	if len(b.Ranges) > 0 {
 		covered = strings.Join(b.Ranges, " and ")
 	}
-	text = fmt.Sprintf("%s%d addresses reserved of %s", text, b.Reserved, covered)
+	text = fmt.Sprintf("%s%s reserved of %s", text, Addresses(b.Reserved), covered)
 	if b.LeftPercent != nil {
 		text += fmt.Sprintf(", %.0f%% left", math.Floor(*b.LeftPercent))
 	}

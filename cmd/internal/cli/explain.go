@@ -61,7 +61,7 @@ func (p *Printer) configured(e api.Explanation) {
 			text += ", still tentative"
 		}
 		if c.Unanswered > 0 {
-			text += fmt.Sprintf(", probed %d times without an answer", c.Unanswered)
+			text += fmt.Sprintf(", probed %s without an answer", Plural(c.Unanswered, "time", "times"))
 		}
 		p.wrapped(4, fmt.Sprintf("  %s: %s", cmp.Or(PodName(c.Pod), c.Netns), text))
 	}

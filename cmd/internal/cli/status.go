@@ -24,7 +24,7 @@ func (p *Printer) Status(s api.Status) {
 	line("Agent", "%s, %s for %s, attached by %s", s.Version, state, Age(s.Started), s.AttachMode)
 	line("Interfaces", "%s", interfacesText(s.ByState))
 	line("Bindings", "%s", counts(s.Bindings))
-	line("Conflicts", "%s; %d resolved, %d suspicions faded", counts(s.Conflicts), s.Resolved, s.Faded)
+	line("Conflicts", "%s; %d resolved, %s faded", counts(s.Conflicts), s.Resolved, Plural(int(s.Faded), "suspicion", "suspicions"))
 	if s.DADFailedAddresses > 0 {
 		line("DAD failed", "%s", dadFailedText(s, p.Wide))
 	}
@@ -155,8 +155,8 @@ func gossipText(c api.ClusterStatus) string {
 	if !c.Encrypted {
 		encrypted = "NOT encrypted"
 	}
-	return fmt.Sprintf("%s, %s; %d leases, %d unacked, %d kept for others; %s",
-		text, counts(c.Members), c.Leases, c.Unacked, c.Kept, encrypted)
+	return fmt.Sprintf("%s, %s; %s, %d unacked, %d kept for others; %s",
+		text, counts(c.Members), Plural(c.Leases, "lease", "leases"), c.Unacked, c.Kept, encrypted)
 }
 
 func stateText(s api.StateStatus) string {
@@ -167,11 +167,12 @@ func stateText(s api.StateStatus) string {
 }
 
 func runtimeText(r api.RuntimeStatus) string {
+	sandboxes := Plural(r.Sandboxes, "sandbox", "sandboxes")
 	switch {
 	case r.Connected && r.Socket == "":
-		return fmt.Sprintf("from %s, %d sandboxes: no container runtime was found", r.Name, r.Sandboxes)
+		return fmt.Sprintf("from %s, %s: no container runtime was found", r.Name, sandboxes)
 	case r.Connected:
-		return fmt.Sprintf("from %s %s at %s, %d sandboxes", r.Name, r.Version, r.Socket, r.Sandboxes)
+		return fmt.Sprintf("from %s %s at %s, %s", r.Name, r.Version, r.Socket, sandboxes)
 	case r.Error != "":
 		return "none: " + r.Error
 	}
