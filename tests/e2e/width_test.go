@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -109,7 +110,7 @@ func piped(t testing.TB, columns string, args ...string) string {
 // Whatever the width, lines fit it and use it, and no word is broken.
 func testWidth(t *testing.T, s *shown) {
 	for _, args := range slices.Concat(s.forPeople(), helps) {
-		whole := piped(t, "", args...)
+		whole := piped(t, "1000", args...)
 		_, columnsOfWhole := longest(whole)
 		printed := make(map[int]string)
 		for _, width := range []int{60, 80, 200} {
@@ -123,7 +124,7 @@ func testWidth(t *testing.T, s *shown) {
 				t.Errorf("dupip %v in %d columns uses %d:\n%s", args, width, columns, got)
 			}
 		}
-		words := append(wordsOf(whole), wordsOf(piped(t, "", args...))...)
+		words := append(wordsOf(whole), wordsOf(piped(t, "1000", args...))...)
 		for width, got := range printed {
 			for _, word := range wordsOf(got) {
 				// Names are shortened in their middle; commands continue after a backslash.
@@ -155,26 +156,29 @@ func testColour(t *testing.T, s *shown) {
 	}
 }
 
-// In a pipe nothing is broken or shortened, unless COLUMNS has a width, as watch(1) sets it.
+// In a pipe tables and commands are whole, and sentences have 80 columns, unless COLUMNS has a width, as watch(1) sets it.
 func testPiped(t *testing.T, s *shown) {
 	for _, args := range s.forPeople() {
 		whole := piped(t, "", args...)
-		if strings.Contains(whole, "…") {
-			t.Errorf("dupip %v shortens in a pipe:\n%s", args, whole)
+		if strings.Contains(whole, "…") || strings.Contains(whole, "\\\n") {
+			t.Errorf("dupip %v shortens or breaks in a pipe:\n%s", args, whole)
 		}
-		for line := range strings.Lines(whole) {
-			// What continues a sentence would begin with a small letter after an indentation.
-			if regexp.MustCompile(`^ +(and|of|the|is|has|was|to|on) `).MatchString(line) && !strings.Contains(line, ":") {
-				t.Errorf("dupip %v breaks a sentence in a pipe: %q\n%s", args, line, whole)
+		for _, width := range []int{60, 120} {
+			if line, columns := longest(piped(t, strconv.Itoa(width), args...)); columns > width {
+				t.Errorf("COLUMNS=%d dupip %v has a line of %d columns: %s", width, args, columns, line)
 			}
 		}
-		if line, columns := longest(piped(t, "60", args...)); columns > 60 {
-			t.Errorf("COLUMNS=60 dupip %v has a line of %d columns: %s", args, columns, line)
+		if args[0] == "explain" || args[0] == "doctor" || args[0] == "status" { // no table
+			if line, columns := longest(whole); columns > 80 {
+				t.Errorf("dupip %v has a line of %d columns in a pipe: %s", args, columns, line)
+			}
 		}
 	}
-	explained := piped(t, "", "explain", s.across.String(), "--api-socket", s.first.agent.Socket)
-	if line, columns := longest(explained); columns <= 200 {
-		t.Errorf("the longest sentence of explain has %d columns in a pipe: %s", columns, line)
+	for _, list := range []string{"bindings", "conflicts"} {
+		got := piped(t, "", list, "--cluster", "--api-socket", s.first.agent.Socket)
+		if header, _, _ := strings.Cut(got, "\n"); !strings.Contains(header, "INTERFACE") || !strings.Contains(header, "FIRST SEEN") {
+			t.Errorf("dupip %s has fewer columns in a pipe: %s", list, header)
+		}
 	}
 }
 
