@@ -7,7 +7,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,11 +61,14 @@ type Agent struct {
 // New does everything that can fail: it opens the sockets, loads the programs and removes those that a
 // killed agent left. The error says what to do. The agent observes the netns of the calling process.
 func New(opts Options) (_ *Agent, err error) {
-	if opts, err = opts.complete(); err != nil {
+	if err = opts.Check(); err != nil {
 		return nil, err
 	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the agent needs root: it loads BPF programs and enters network namespaces")
+	}
+	if opts.Ready == nil {
+		opts.Ready = func() {}
 	}
 	a := &Agent{opts: opts}
 	defer func() {
@@ -210,8 +212,8 @@ func (a *Agent) newAudit(l *loop) *audit.Audit {
 			return node, err
 		},
 	}
-	if dir := cmp.Or(a.opts.CNIConfDir, books.ConfDir); dir != Off {
-		opts.Books = books.NewHostLocal(dir)
+	if a.opts.CNIConfDir != Off {
+		opts.Books = books.NewHostLocal(a.opts.CNIConfDir)
 	}
 	return audit.New(opts)
 }

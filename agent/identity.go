@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,16 @@ type Node struct {
 	Epoch int64
 }
 
+// validNodeName admits the names of Kubernetes' nodes and of hosts. Commands that dupip prints have them.
+var validNodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+
+func checkNodeName(name string) error {
+	if !validNodeName.MatchString(name) {
+		return fmt.Errorf("--node-name %.300q: 1 to 253 letters, digits and . _ -, the first and the last a letter or a digit", name)
+	}
+	return nil
+}
+
 // ThisNode identifies the node; an empty name means the host name.
 func ThisNode(name string) (Node, error) {
 	if name == "" {
@@ -30,8 +41,8 @@ func ThisNode(name string) (Node, error) {
 			return Node{}, fmt.Errorf("reading the host name (set --node-name): %w", err)
 		}
 	}
-	if len(name) > 253 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }) {
-		return Node{}, fmt.Errorf("node name %q: at most 253 printable ASCII characters without spaces and slashes", name)
+	if err := checkNodeName(name); err != nil {
+		return Node{}, err
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

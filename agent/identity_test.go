@@ -20,7 +20,7 @@ func TestThisNode(t *testing.T) {
 	if named, err := ThisNode(""); err != nil || named.Name == "" {
 		t.Errorf("%+v, %v: want the host name", named, err)
 	}
-	for _, bad := range []string{"a b", "a/b", "a\nb", "ä", strings.Repeat("a", 254)} {
+	for _, bad := range []string{"a b", "a/b", "a\nb", "ä", "-n", "a.", "$(a)", "(none)", strings.Repeat("a", 254)} {
 		if _, err := ThisNode(bad); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("name %q: error %v, want one line", bad, err)
 		}

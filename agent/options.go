@@ -1,50 +1,46 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/audit"
-	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/peer"
 	"github.com/dupip/dupip/agent/report"
-	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// Options configures an [Agent]. Zero values mean the defaults.
+// Options configures an [Agent]. [Options.Check] says what is allowed. Only texts that may be empty have a default.
 type Options struct {
 	Log *slog.Logger
-	// NodeName is the node's name in all output, by default the host name.
+	// NodeName is the node's name in all output; empty for the host name.
 	NodeName string
-	// Attach says how the observer attaches, by default [bpf.Auto].
+	// Attach says how the observer attaches.
 	Attach bpf.Mode
 	// MinOverlap is how long two holders must both have answered for a conflict to
-	// be confirmed, by default 1 s.
+	// be confirmed.
 	MinOverlap time.Duration
-	// APISocket is the path of the Unix socket, by default [api.DefaultSocket].
+	// APISocket is the path of the Unix socket.
 	APISocket string
 	// Config is the configuration file; empty for none. The agent reads it again on Reload and when it
 	// changes.
 	Config string
 	Reload <-chan os.Signal
-	// StateDir is the directory of the saved conflicts, by default [state.DefaultDir].
+	// StateDir is the directory of the saved conflicts.
 	StateDir string
 	// CRISocket is the socket of the container runtime, for pod names. Empty means the usual paths,
 	// "none" no runtime.
 	CRISocket string
-	// CNIConfDir is the folder of the node in which CNI's networks are configured, by default [books.ConfDir]; [Off] for none.
+	// CNIConfDir is the folder of the node in which CNI's networks are configured; [Off] for none.
 	CNIConfDir string
-	// UnheldAfter is how long nobody must hold a reservation before that is a finding, by default [audit.DefaultGrace].
+	// UnheldAfter is how long nobody must hold a reservation before that is a finding.
 	UnheldAfter time.Duration
-	// MetricsListen is the TCP address of /metrics, /healthz and /readyz, by default
-	// [metrics.DefaultListen]; [Off] for none.
+	// MetricsListen is the TCP address of /metrics, /healthz and /readyz; [Off] for none.
 	MetricsListen string
 	// Cluster joins the node to a cluster; nil for an agent alone. New calls it when the agent is the
 	// only one on its node.
@@ -67,26 +63,41 @@ type Cluster interface {
 	Messages() <-chan cluster.Message
 }
 
-// DefaultMinOverlap is the default of [Options.MinOverlap].
+// DefaultMinOverlap is the default of --min-overlap.
 const DefaultMinOverlap = time.Second
 
-// Off switches the metrics off.
+// Off switches the metrics off, or the reading of CNI's networks.
 const Off = "off"
 
-func (o Options) complete() (Options, error) {
-	o.MinOverlap = cmp.Or(o.MinOverlap, DefaultMinOverlap)
-	if o.MinOverlap < 0 || o.MinOverlap > time.Minute {
-		return o, fmt.Errorf("min overlap %s: must be more than 0 and at most 1m", o.MinOverlap)
+// Check refuses what no agent can work with. It opens nothing, so that it needs neither rights nor the node. Errors are
+// for users and name flags.
+func (o Options) Check() error {
+	if o.NodeName != "" {
+		if err := checkNodeName(o.NodeName); err != nil {
+			return err
+		}
 	}
-	o.UnheldAfter = cmp.Or(o.UnheldAfter, audit.DefaultGrace)
-	if o.UnheldAfter < time.Second || o.UnheldAfter > 24*time.Hour {
-		return o, fmt.Errorf("unheld after %s: must be 1s to 24h", o.UnheldAfter)
+	for _, d := range []struct {
+		flag               string
+		value, least, most time.Duration
+		allowed            string
+	}{
+		{"min-overlap", o.MinOverlap, 10 * time.Millisecond, time.Minute, "10ms to 1m"},
+		{"unheld-after", o.UnheldAfter, time.Second, 24 * time.Hour, "1s to 24h"},
+	} {
+		if d.value < d.least || d.value > d.most {
+			return fmt.Errorf("--%s %s: must be %s", d.flag, d.value, d.allowed)
+		}
 	}
-	o.APISocket = cmp.Or(o.APISocket, api.DefaultSocket)
-	o.StateDir = cmp.Or(o.StateDir, state.DefaultDir)
-	if o.Ready == nil {
-		o.Ready = func() {}
+	for _, p := range []struct{ flag, path, otherwise string }{
+		{"api-socket", o.APISocket, ""},
+		{"state-dir", o.StateDir, ""},
+		{"cni-conf-dir", o.CNIConfDir, Off},
+	} {
+		// Commands in another folder, and the next agent, would look elsewhere.
+		if !filepath.IsAbs(p.path) && (p.otherwise == "" || p.path != p.otherwise) {
+			return fmt.Errorf("--%s %q: must be an absolute path%s", p.flag, p.path, strings.TrimSuffix(", or "+p.otherwise, ", or "))
+		}
 	}
-	o.MetricsListen = cmp.Or(o.MetricsListen, metrics.DefaultListen)
-	return o, nil
+	return nil
 }

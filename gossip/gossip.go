@@ -33,7 +33,8 @@ import (
 const (
 	// DefaultReplicas is how many keepers an address has: two of them may fail at once.
 	DefaultReplicas = 3
-	maxReplicas     = 16
+	// MaxReplicas is how many it may have: each is one more message for every change.
+	MaxReplicas = 16
 	// maxMessages bounds the messages that wait for the agent.
 	maxMessages = 4096
 )
@@ -93,8 +94,8 @@ func New(opts Options) (*Gossip, error) {
 	switch {
 	case m.Node == "" || m.Boot == "" || strings.Contains(m.Node+m.Boot, "/"):
 		return nil, fmt.Errorf("starting gossip: node name %q and boot id %q: neither may be empty or have a slash", m.Node, m.Boot)
-	case opts.Replicas < 0 || opts.Replicas > maxReplicas:
-		return nil, fmt.Errorf("starting gossip: %d replicas: it must be 1 to %d", opts.Replicas, maxReplicas)
+	case opts.Replicas < 0 || opts.Replicas > MaxReplicas:
+		return nil, fmt.Errorf("starting gossip: %d replicas: it must be 1 to %d", opts.Replicas, MaxReplicas)
 	}
 	m.Log = cmp.Or(m.Log, slog.Default())
 	now := time.Now()

@@ -156,7 +156,7 @@ func TestOptions(t *testing.T) {
 		"no name":           {Members: members.Options{Boot: "b"}},
 		"no boot":           {Members: members.Options{Node: "n"}},
 		"a slash":           {Members: members.Options{Node: "n/m", Boot: "b"}},
-		"too many replicas": {Members: members.Options{Node: "n", Boot: "b"}, Replicas: maxReplicas + 1},
+		"too many replicas": {Members: members.Options{Node: "n", Boot: "b"}, Replicas: MaxReplicas + 1},
 		"negative replicas": {Members: members.Options{Node: "n", Boot: "b"}, Replicas: -1},
 	} {
 		opts.Open = func(members.Options) (Network, error) {

@@ -76,7 +76,7 @@ type Options struct {
 	// required if there is a cluster.
 	CountKeys func(path string) (int, error)
 	CheckPort func(bind string, port int) error
-	Resolve   func(ctx context.Context, join []string, port int) ([]netip.AddrPort, []string, error)
+	Resolve   func(ctx context.Context, join []string, port int) ([]netip.AddrPort, []string)
 }
 
 const checkTimeout = 5 * time.Second // parts of a broken node may hang

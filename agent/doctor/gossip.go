@@ -118,10 +118,7 @@ func checkJoin(ctx context.Context, known *facts) Check {
 	}
 	resolving, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
-	addresses, unresolved, err := known.opts.Resolve(resolving, known.opts.Join, known.opts.GossipPort)
-	if err != nil {
-		return fail("give --join addresses or names, with :PORT or without", "%v", err)
-	}
+	addresses, unresolved := known.opts.Resolve(resolving, known.opts.Join, known.opts.GossipPort)
 	own, _ := net.InterfaceAddrs()
 	others := slices.DeleteFunc(slices.Clone(addresses), func(a netip.AddrPort) bool {
 		return slices.ContainsFunc(own, func(o net.Addr) bool { return strings.HasPrefix(o.String(), a.Addr().String()+"/") })

@@ -142,26 +142,24 @@ func TestGossipJoin(t *testing.T) {
 		return &api.Status{Cluster: api.ClusterStatus{Members: map[string]int{"alive": n}}}
 	}
 	for _, test := range []struct {
-		name    string
-		join    []string // addresses, or names without any
-		refused error
-		agent   *api.Status
-		status  Status
-		words   []string
+		name   string
+		join   []string // addresses, or names without any
+		agent  *api.Status
+		status Status
+		words  []string
 	}{
-		{"alone", nil, nil, nil, Skip, []string{"--join"}},
-		{"others join", nil, nil, in(1), OK, []string{"others join"}},
-		{"joined", []string{closed}, nil, in(3), OK, []string{"joined"}},
-		{"one answers", []string{open}, nil, nil, OK, []string{open}},
-		{"one of two", []string{open, closed}, nil, in(1), Warn, []string{open, "not " + closed, "refused"}},
-		{"none answers", []string{closed, "n2"}, nil, nil, Warn, []string{closed + " (connection refused)", "n2 (not resolved)"}},
-		{"one without an address", []string{open, "n2"}, nil, nil, Warn, []string{open, "not n2 (not resolved)"}},
-		{"itself", []string{"127.0.0.1:1"}, nil, nil, OK, []string{"this node only"}},
-		{"not taken", []string{"no name"}, errors.New("neither an address nor a name"), nil, Fail, []string{"neither", "--join"}},
+		{"alone", nil, nil, Skip, []string{"--join"}},
+		{"others join", nil, in(1), OK, []string{"others join"}},
+		{"joined", []string{closed}, in(3), OK, []string{"joined"}},
+		{"one answers", []string{open}, nil, OK, []string{open}},
+		{"one of two", []string{open, closed}, in(1), Warn, []string{open, "not " + closed, "refused"}},
+		{"none answers", []string{closed, "n2"}, nil, Warn, []string{closed + " (connection refused)", "n2 (not resolved)"}},
+		{"one without an address", []string{open, "n2"}, nil, Warn, []string{open, "not n2 (not resolved)"}},
+		{"itself", []string{"127.0.0.1:1"}, nil, OK, []string{"this node only"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			opts := Options{Join: test.join, GossipPort: 7951}
-			opts.Resolve = func(_ context.Context, join []string, port int) (addresses []netip.AddrPort, unresolved []string, err error) {
+			opts.Resolve = func(_ context.Context, join []string, port int) (addresses []netip.AddrPort, unresolved []string) {
 				if port != opts.GossipPort {
 					t.Errorf("Resolve got port %d", port)
 				}
@@ -172,7 +170,7 @@ func TestGossipJoin(t *testing.T) {
 						unresolved = append(unresolved, text)
 					}
 				}
-				return addresses, unresolved, test.refused
+				return addresses, unresolved
 			}
 			want(t, "gossip join", &facts{opts: opts, status: test.agent}, test.status, test.words...)
 		})

@@ -7,17 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/doctor"
-	"github.com/dupip/dupip/agent/metrics"
-	"github.com/dupip/dupip/agent/state"
-	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/transport"
 )
 
 func newDoctor(g *globals) *cobra.Command {
-	var opts doctor.Options
-	var attach string
+	var f agentFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out why an agent does not start or sees nothing",
@@ -26,19 +22,22 @@ For each problem it says what to do. It works with and without a running agent,
 does not disturb it, and changes nothing.
 
 Run it as root where the agent runs: on the node, or in the agent's container.
-Give it the flags (or the environment) of the agent. The exit code is 1 when
-anything failed.`,
+Give it the flags (or the environment) of the agent: it takes all of them, and
+refuses those that the agent refuses. The exit code is 1 when anything failed.`,
 		Example: `  dupip doctor
   kubectl -n kube-system exec POD -- dupip doctor`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			mode, err := bpf.ParseMode(attach)
-			if err != nil {
-				return fmt.Errorf("--attach: %w", err)
+			if err := f.check(cmd.ErrOrStderr(), cmd.Flags()); err != nil {
+				return err
 			}
-			opts.Attach, opts.APISocket, opts.Version = mode, g.socket, buildVersion()
-			opts.CountKeys, opts.CheckPort, opts.Resolve = transport.CountKeys, checkPort, members.Resolve
-			opts.NeedsKey = members.CheckKey(members.Options{Bind: opts.Bind}) != nil
+			opts := doctor.Options{
+				Attach: f.Attach, APISocket: f.APISocket, MetricsListen: f.MetricsListen, CRISocket: f.CRISocket,
+				StateDir: f.StateDir, ConfigFile: f.Config, Bind: f.members.Bind, GossipPort: f.members.Port, Join: f.members.Join,
+				KeyFile: f.members.KeyFile, Insecure: f.members.Insecure, Version: buildVersion(),
+				CountKeys: transport.CountKeys, CheckPort: checkPort, Resolve: members.Resolve,
+				NeedsKey: members.CheckKey(members.Options{Bind: f.members.Bind}) != nil,
+			}
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
 			if done, err := g.output.Encode(out, report, false); err != nil {
@@ -52,19 +51,8 @@ anything failed.`,
 			return nil
 		},
 	}
-	g.addTo(cmd)
-	flags := cmd.Flags()
-	flags.StringVar(&attach, "attach", string(bpf.Auto), "how the agent attaches: auto, tcx, tc or xdp")
-	flags.StringVar(&opts.MetricsListen, "metrics-listen", metrics.DefaultListen, "TCP address of the agent's metrics, or off")
-	flags.StringVar(&opts.CRISocket, "cri-socket", "", "socket of the container runtime, or off (default: the usual places)")
-	flags.StringVar(&opts.StateDir, "state-dir", state.DefaultDir, "folder of the agent's state")
-	flags.StringVar(&opts.ConfigFile, "config", "", "configuration file of the agent")
-	flags.StringVar(&opts.Bind, "bind", "", "address of this node that the agent binds gossip to")
-	flags.IntVar(&opts.GossipPort, "gossip-port", members.DefaultPort, "port of the agents' gossip")
-	flags.StringSliceVar(&opts.Join, "join", nil, "nodes that the agent joins; repeat it, or separate them by commas")
-	flags.StringVar(&opts.KeyFile, "gossip-key-file", "", "file with the keys of gossip")
-	flags.BoolVar(&opts.Insecure, "insecure-gossip", false, "the agent does without --gossip-key-file")
-	complete(cmd, "attach", attachModes...)
+	g.addOutput(cmd)
+	f.addTo(cmd)
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,7 @@ import (
 func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	opts := slog.HandlerOptions{ReplaceAttr: readable}
 	var parsed slog.Level
-	if err := parsed.UnmarshalText([]byte(level)); err != nil {
+	if err := parsed.UnmarshalText([]byte(level)); err != nil || !slices.Contains(logLevels, strings.ToLower(level)) { // not info+4
 		return nil, fmt.Errorf("--log-level %q: must be debug, info, warn or error", level)
 	}
 	opts.Level = parsed

@@ -16,11 +16,9 @@ func advertised(text, bind string, port int) (netip.AddrPort, error) {
 	if text != "" {
 		return resolveAdvertised(text, port)
 	}
-	addr, err := netip.ParseAddr(bind)
-	if bind != "" && err != nil {
-		return netip.AddrPort{}, fmt.Errorf("--bind %q is not an address", bind)
-	}
+	addr, _ := netip.ParseAddr(bind) // see [Options.Check]
 	if bind == "" || addr.IsUnspecified() {
+		var err error
 		if addr, err = routed(addr.Is4()); err != nil {
 			return netip.AddrPort{}, err
 		}

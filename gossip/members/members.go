@@ -16,6 +16,7 @@ import (
 	"log"
 	"log/slog"
 	"net/netip"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,8 +31,6 @@ import (
 const (
 	// DefaultPort is the port of gossip, UDP and TCP.
 	DefaultPort = 7951
-	// MaxLabel is the maximum length of a label in bytes.
-	MaxLabel = 64
 	// maxMembers is how many other members there may be. More are refused.
 	maxMembers = 16384
 	// leaveTimeout is how long each of the two steps of a leave may take.
@@ -62,7 +61,8 @@ type Options struct {
 	// Join names the members to join: addresses or DNS names, which stand for all their addresses, with
 	// or without a port.
 	Join []string
-	// Label is the cluster's name, at most MaxLabel bytes. Agents of other clusters are refused.
+	// Label is the cluster's name: at most 64 printable ASCII characters, no space at its ends. Agents of other clusters
+	// are refused.
 	Label string
 	// KeyFile has the keys, see [transport.OpenKeys]. Without it, Insecure must be set, see [CheckKey].
 	KeyFile  string
@@ -135,6 +135,34 @@ func CheckKey(opts Options) error {
 	return ErrNoKey
 }
 
+// validLabel: a line break at the end would be another cluster, and nobody would see why.
+var validLabel = regexp.MustCompile(`^([!-~]([ -~]{0,62}[!-~])?)?$`)
+
+// Check refuses options that are wrong on every machine: addresses, names and ports. It does not listen, and asks no
+// name service. Errors are for users.
+func (o Options) Check() error {
+	if !validLabel.MatchString(o.Label) {
+		return fmt.Errorf("--cluster %.100q: at most 64 printable ASCII characters, without a space or line break at the ends", o.Label)
+	}
+	if addr, err := netip.ParseAddr(o.Bind); o.Bind != "" && (err != nil || addr.IsMulticast()) {
+		return fmt.Errorf("--bind %q is not an address of a node, such as 10.0.0.1; the port has a flag of its own, --gossip-port", o.Bind)
+	}
+	targets, err := parseTargets(o.Join, cmp.Or(o.Port, DefaultPort))
+	if err != nil || o.Advertise == "" {
+		return err
+	}
+	at, err := parseTarget(o.Advertise, cmp.Or(o.Port, DefaultPort))
+	if err != nil {
+		return fmt.Errorf("--advertise %q: %w", o.Advertise, err)
+	}
+	for n, t := range targets {
+		if other := t.at.Addr(); o.Sockets == nil && at.host == "" && local(at.at.Addr()) && other.IsValid() && !local(other) {
+			return fmt.Errorf("--advertise %q: the agent at --join %q cannot reach that; give an address of this node that others reach", o.Advertise, o.Join[n])
+		}
+	}
+	return nil
+}
+
 // Open listens, but does not join yet. [Members.Run] must be called, which also closes what Open opened.
 // Errors are for users.
 func Open(opts Options) (*Members, error) {
@@ -145,8 +173,8 @@ func Open(opts Options) (*Members, error) {
 	if err := CheckKey(opts); err != nil {
 		return nil, err
 	}
-	if len(opts.Label) > MaxLabel {
-		return nil, fmt.Errorf("the cluster name has %d bytes; %d are allowed", len(opts.Label), MaxLabel)
+	if err := opts.Check(); err != nil {
+		return nil, err
 	}
 	targets, err := parseTargets(opts.Join, cmp.Or(opts.Port, DefaultPort))
 	if err != nil {

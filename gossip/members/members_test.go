@@ -452,7 +452,7 @@ func TestOpenErrors(t *testing.T) {
 		{"bind", `--bind "eth0" is not an address`, func(o *Options) { o.Bind = "eth0" }},
 		{"advertise", "--advertise", func(o *Options) { o.Advertise = "0.0.0.0" }},
 		{"join", `--join "a:b"`, func(o *Options) { o.Join = []string{"10.0.0.1", "a:b"} }},
-		{"label", "65 bytes", func(o *Options) { o.Label = strings.Repeat("l", MaxLabel+1) }},
+		{"label", "--cluster", func(o *Options) { o.Label = strings.Repeat("l", 65) }},
 		{"no key", "gossip needs a key", func(o *Options) { o.KeyFile, o.Bind, o.Advertise = "", "", "10.0.0.1" }},
 		{"no key, all addresses", "gossip needs a key", func(o *Options) { o.KeyFile, o.Bind, o.Advertise = "", "", "127.0.0.1" }},
 		{"no such key", "no such file", func(o *Options) { o.KeyFile = "/nowhere" }},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -32,14 +33,17 @@ type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error
 // parseTargets reads a join list.
 func parseTargets(list []string, port int) (targets []target, err error) {
 	for _, text := range list {
-		t, wrong := parseTarget(text, port)
-		if wrong != nil {
-			err = errors.Join(err, fmt.Errorf("--join %q: %w", text, wrong))
+		t, err := parseTarget(text, port)
+		if err != nil {
+			return nil, fmt.Errorf("--join %q: %w", text, err)
 		}
 		targets = append(targets, t)
 	}
-	return targets, err
+	return targets, nil
 }
+
+// validName has the characters that Go's resolver sends to a name service.
+var validName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$`)
 
 // parseTarget reads an address or a name, with a port or without.
 func parseTarget(text string, port int) (target, error) {
@@ -58,7 +62,8 @@ func parseTarget(text string, port int) (target, error) {
 		at := netip.AddrPortFrom(addr.Unmap(), uint16(port))
 		return target{at: at}, transport.CheckAddress(at)
 	}
-	if host == "" || len(host) > 253 || strings.ContainsAny(host, "/:[] \t\r\n%") {
+	// Digits and dots alone are an address with a mistake in it, which no name service ever resolves.
+	if len(host) > 253 || !validName.MatchString(host) || strings.Trim(host, "0123456789.") == "" {
 		return target{}, errors.New("it is neither an address nor a name, with :PORT or without")
 	}
 	return target{host: host, at: netip.AddrPortFrom(netip.Addr{}, uint16(port))}, nil
@@ -83,19 +88,19 @@ func (t target) resolve(ctx context.Context, lookup lookup) (all []netip.AddrPor
 	return all, nil
 }
 
-// Resolve returns the addresses of a join list, and the entries without an address when ctx ends. It
-// returns an error for a list that [Open] refuses.
-func Resolve(ctx context.Context, join []string, port int) (addresses []netip.AddrPort, unresolved []string, err error) {
-	targets, err := parseTargets(join, port)
-	if err != nil {
-		return nil, nil, err
-	}
-	for n, t := range targets {
-		found, err := t.resolve(ctx, net.DefaultResolver.LookupNetIP)
+// Resolve returns the addresses of a join list, and the entries without an address when ctx ends or because
+// [Options.Check] refuses them.
+func Resolve(ctx context.Context, join []string, port int) (addresses []netip.AddrPort, unresolved []string) {
+	for _, text := range join {
+		t, err := parseTarget(text, port)
+		var found []netip.AddrPort
+		if err == nil {
+			found, err = t.resolve(ctx, net.DefaultResolver.LookupNetIP)
+		}
 		if err != nil {
-			unresolved = append(unresolved, join[n])
+			unresolved = append(unresolved, text)
 		}
 		addresses = append(addresses, found...)
 	}
-	return addresses, unresolved, nil
+	return addresses, unresolved
 }

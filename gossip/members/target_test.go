@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -30,6 +29,14 @@ func TestParseTarget(t *testing.T) {
 		"224.0.0.1:80":      "",
 		"fe80::1%eth0":      "",
 		"http://a:80":       "",
+		"10.0.0.256":        "", // nor are addresses with a mistake names
+		"10.0.0:80":         "",
+		"010.0.0.1":         "",
+		"1.example":         "1.example:7951",
+		"a..b":              "",
+		"$NODE":             "",
+		"a,b":               "",
+		"a.b_c-d":           "a.b_c-d:7951",
 	} {
 		target, err := parseTarget(text, DefaultPort)
 		got := target.at.String()
@@ -49,17 +56,12 @@ func TestResolve(t *testing.T) {
 		ctx                   context.Context
 		join                  []string
 		addresses, unresolved []string
-		refused               string
 	}{
-		{t.Context(), []string{"127.0.0.2", "127.0.0.3:8", "[::1]:9", "::2"}, []string{"127.0.0.2:7", "127.0.0.3:8", "[::1]:9", "[::2]:7"}, nil, ""},
-		{ended, []string{"127.0.0.2", "dupip.invalid", "dupip.invalid:8"}, []string{"127.0.0.2:7"}, []string{"dupip.invalid", "dupip.invalid:8"}, ""},
-		{t.Context(), []string{"127.0.0.2", "no name"}, nil, nil, "no name"},
-		{t.Context(), []string{"127.0.0.2:0"}, nil, nil, "port"},
+		{t.Context(), []string{"127.0.0.2", "127.0.0.3:8", "[::1]:9", "::2"}, []string{"127.0.0.2:7", "127.0.0.3:8", "[::1]:9", "[::2]:7"}, nil},
+		{ended, []string{"127.0.0.2", "dupip.invalid", "dupip.invalid:8"}, []string{"127.0.0.2:7"}, []string{"dupip.invalid", "dupip.invalid:8"}},
+		{t.Context(), []string{"127.0.0.2", "no name", "127.0.0.2:0"}, []string{"127.0.0.2:7"}, []string{"no name", "127.0.0.2:0"}},
 	} {
-		addresses, unresolved, err := Resolve(test.ctx, test.join, 7)
-		if (err == nil) != (test.refused == "") || err != nil && !strings.Contains(err.Error(), test.refused) {
-			t.Errorf("%q: error %v, want %q", test.join, err, test.refused)
-		}
+		addresses, unresolved := Resolve(test.ctx, test.join, 7)
 		var texts []string
 		for _, address := range addresses {
 			texts = append(texts, fmt.Sprint(address))

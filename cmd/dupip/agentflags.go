@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dupip/dupip/agent"
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/audit"
+	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/agent/state"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/gossip"
+	"github.com/dupip/dupip/gossip/members"
+)
+
+var (
+	attachModes = []string{string(bpf.Auto), string(bpf.TCX), string(bpf.TC), string(bpf.XDP)}
+	logLevels   = []string{"debug", "info", "warn", "error"}
+	logFormats  = []string{"text", "json"}
+)
+
+// agentFlags are the settings of an agent: "dupip agent" starts one with them, "dupip doctor" finds out why one does not
+// start with them.
+type agentFlags struct {
+	agent.Options
+	members          members.Options
+	replicas         int
+	attach           string
+	level, logFormat string
+}
+
+func (f *agentFlags) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.NodeName, "node-name", "", "name of this node (default: the host name)")
+	flags.StringVar(&f.attach, "attach", string(bpf.Auto), "how to attach: auto, tcx, tc or xdp")
+	flags.DurationVar(&f.MinOverlap, "min-overlap", agent.DefaultMinOverlap,
+		"how long two holders must both answer before a conflict is confirmed; 10ms to 1m")
+	flags.StringVar(&f.APISocket, "api-socket", api.DefaultSocket, "Unix socket of the agent's local API")
+	flags.StringVar(&f.Config, "config", "", "YAML file with networks, shared addresses and limits; read again when it changes and on SIGHUP")
+	flags.StringVar(&f.StateDir, "state-dir", state.DefaultDir, "folder where conflicts are saved")
+	flags.StringVar(&f.CRISocket, "cri-socket", "", "socket of the container runtime, for the names of pods; \"none\" for none (default: the usual paths)")
+	flags.StringVar(&f.CNIConfDir, "cni-conf-dir", books.ConfDir, "folder of the node in which CNI's networks are configured, to find what IPAM has reserved; \"off\" for none")
+	flags.DurationVar(&f.UnheldAfter, "unheld-after", audit.DefaultGrace,
+		"how long no sandbox must have a reservation before it is a finding of \"dupip audit\"; 1s to 24h")
+	flags.StringVar(&f.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz; \"off\" for none")
+	flags.StringVar(&f.members.Bind, "bind", "", "address to listen on for other nodes' agents (default: all, if --join is given)")
+	flags.IntVar(&f.members.Port, "gossip-port", members.DefaultPort, "UDP and TCP port for other nodes' agents")
+	flags.StringVar(&f.members.Advertise, "advertise", "", "address at which other nodes reach this one (default: --bind, or the address of the default route)")
+	flags.StringSliceVar(&f.members.Join, "join", nil,
+		"an agent to join: host, host:port or a DNS name for all its addresses; repeatable. Without --join and --bind the agent is alone")
+	flags.StringVar(&f.members.Label, "cluster", "", "name of the cluster; agents of other clusters are ignored")
+	flags.StringVar(&f.members.KeyFile, "gossip-key-file", "",
+		"file with base64 keys for gossip, one per line: the first encrypts, all decrypt; read again when it changes. Required unless --bind is a loopback address")
+	flags.BoolVar(&f.members.Insecure, "insecure-gossip", false, "do without --gossip-key-file: anybody who reaches the port can read and forge gossip")
+	flags.IntVar(&f.replicas, "replicas", gossip.DefaultReplicas, fmt.Sprintf("how many nodes keep each address; 1 to %d", gossip.MaxReplicas))
+	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	complete(cmd, "attach", attachModes...)
+	complete(cmd, "log-level", logLevels...)
+	complete(cmd, "log-format", logFormats...)
+}
+
+// check refuses values that no agent can work with, and makes the logger. What depends on the node, such as a port that
+// is in use, is found when the agent starts.
+func (f *agentFlags) check(stderr io.Writer, flags *pflag.FlagSet) (err error) {
+	// An empty value is nearly always a variable of a script that is not set. The default would hide that: without
+	// --join an agent is alone.
+	flags.Visit(func(flag *pflag.Flag) {
+		if value := flag.Value.String(); err == nil && (value == "" || value == "[]") {
+			err = fmt.Errorf("--%s is empty: give it a value, or leave it out", flag.Name)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if f.Attach, err = bpf.ParseMode(f.attach); err != nil {
+		return fmt.Errorf("--attach: %w", err)
+	}
+	if f.Log, err = newLogger(stderr, f.level, f.logFormat); err != nil {
+		return err
+	}
+	if f.members.Port < 1 || f.members.Port > 65535 {
+		return fmt.Errorf("--gossip-port %d: a port is 1 to 65535", f.members.Port)
+	}
+	if f.replicas < 1 || f.replicas > gossip.MaxReplicas {
+		return fmt.Errorf("--replicas %d: must be 1 to %d", f.replicas, gossip.MaxReplicas)
+	}
+	if err := f.Check(); err != nil {
+		return err
+	}
+	return f.members.Check()
+}
