@@ -49,7 +49,7 @@ image: need-go ## bin/dupip-image.tar, for amd64 and arm64; IMAGE=registry.examp
 
 demo: need-root build ## (root) three duplicates in a small cluster of netns, found
 	@$(GO) build -C tests -o ../bin/demo ./demo
-	@DUPIP_BIN=bin/dupip bin/demo
+	@DUPIP_TEST_BIN=bin/dupip bin/demo
 
 run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s" adds flags
 	bin/dupip agent $(FLAGS)
@@ -76,7 +76,7 @@ bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one
 	@tests/install.sh bench
 	@$(GO) test -C tests -c -o ../bin/bench.test ./bench \
 		-ldflags "-X github.com/dupip/dupip/tests/bench.revision=$$(git describe --always --dirty 2>/dev/null || echo unknown)"
-	@cd tests/bench && DUPIP_BIN=../../bin/dupip ../../bin/bench.test -test.run TestBench -test.timeout 1h \
+	@cd tests/bench && DUPIP_TEST_BIN=../../bin/dupip ../../bin/bench.test -test.run TestBench -test.timeout 1h \
 		-size $(if $(QUICK),quick,full) $(if $(BENCH),-only $(BENCH))
 
 scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 16 GB
@@ -86,12 +86,12 @@ scenarios: need-root build ## (root) the labelled situations as a table; ID=D5 p
 	@tests/install.sh test
 	@$(GO) test -C tests -c -o ../bin/scenarios.test ./scenarios
 	@# Not by go test, which would have the last word.
-	@cd tests/scenarios && DUPIP_BIN=../../bin/dupip ../../bin/scenarios.test -test.timeout 15m $(if $(VERBOSE),-test.v) $(if $(ID),-id='$(ID)')
+	@cd tests/scenarios && DUPIP_TEST_BIN=../../bin/dupip ../../bin/scenarios.test -test.timeout 15m $(if $(VERBOSE),-test.v) $(if $(ID),-id='$(ID)')
 
 compare: need-root build ## (root) other detectors on the packets of the scenarios, in 10 minutes; ID=D5 one
 	@tests/install.sh compare
 	@$(GO) test -C tests -c -o ../bin/compare.test ./scenarios
-	@cd tests/scenarios && DUPIP_BIN=../../bin/dupip ../../bin/compare.test -compare -test.run TestScenarios -test.timeout 30m $(if $(ID),-id='$(ID)')
+	@cd tests/scenarios && DUPIP_TEST_BIN=../../bin/dupip ../../bin/compare.test -compare -test.run TestScenarios -test.timeout 30m $(if $(ID),-id='$(ID)')
 
 soak: need-root need-go ## (root) a random life of pods on three nodes; DURATION=10m SEED=7 plays one again, LOSS=3 loses 3%
 	@cd tests/soak && $(GO) test -count=1 -timeout 48h -v -run TestSoak . \

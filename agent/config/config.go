@@ -112,6 +112,24 @@ func (c *Config) Scope(network string) Scope {
 // Shared reports whether the address may have many holders.
 func (c *Config) Shared(ip netip.Addr) bool { return containsIP(cmp.Or(c, &none).shared, ip) }
 
+// SharedRanges returns what may have many holders, in the order of the file.
+func (c *Config) SharedRanges() []netip.Prefix {
+	var all []netip.Prefix
+	for _, s := range cmp.Or(c, &none).shared {
+		all = append(all, s.Prefix)
+	}
+	return all
+}
+
+// IgnoredPatterns returns the patterns for the names of interfaces that are not observed, in the order of the file.
+func (c *Config) IgnoredPatterns() []string {
+	var all []string
+	for _, p := range cmp.Or(c, &none).ignored {
+		all = append(all, string(p))
+	}
+	return all
+}
+
 // Ignored reports whether the interface, by its host-side name, is not to be observed.
 func (c *Config) Ignored(interfaceName string) bool {
 	return anyMatch(cmp.Or(c, &none).ignored, interfaceName)

@@ -35,13 +35,18 @@ func Load(path string) (*Config, error) {
 	if err := regular(file.Stat()); err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(file, MaxSize+1))
+	return Read(file, path)
+}
+
+// Read reads a configuration file from r, of at most [MaxSize] bytes. Each line of the error has the name.
+func Read(r io.Reader, name string) (*Config, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
 		return nil, err
 	}
 	c, err := Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", path, strings.ReplaceAll(err.Error(), "\n", "\n"+path+": "))
+		return nil, fmt.Errorf("%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "\n"+name+": "))
 	}
 	return c, nil
 }

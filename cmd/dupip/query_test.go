@@ -57,7 +57,7 @@ func TestWrongArguments(t *testing.T) {
 func TestHelpFits(t *testing.T) {
 	const columns = 60
 	t.Setenv("COLUMNS", strconv.Itoa(columns))
-	commands := []string{""}
+	commands := []string{"", "config check"}
 	for _, c := range newRoot().Commands() {
 		commands = append(commands, c.Name())
 	}

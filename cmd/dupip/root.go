@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
@@ -34,7 +33,8 @@ func newRoot() *cobra.Command {
 		Short: "Finds duplicate pod IPs by looking at packets, whatever IPAM claims",
 		Long: `dupip finds duplicate pod IPs by looking at packets, whatever IPAM claims.
 
-Run "dupip agent" on a node; the other commands query it. Every flag can also be an environment variable: --api-socket is DUPIP_API_SOCKET.
+Run "dupip agent" on a node; the other commands query it. Every flag can also be an environment variable: --api-socket is ` +
+			`DUPIP_API_SOCKET. One that is no flag's is ignored, with a warning.
 
 Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-code, if there is a conflict or a finding.`,
 		Example: `  dupip conflicts --cluster
@@ -45,6 +45,7 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			warnUnknown(cmd.ErrOrStderr(), cmd.Root(), os.Environ())
 			return fromEnvironment(cmd.Flags())
 		},
 	}
@@ -72,6 +73,7 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		newAgent(),
 		newAudit(g),
 		newBindings(g),
+		newConfig(g),
 		newConflicts(g),
 		newDoctor(g),
 		newExplain(g),
@@ -133,25 +135,4 @@ func exclude(cmd *cobra.Command, flags ...string) {
 		}
 		return nil
 	}
-}
-
-// agentsVariable marks a flag of a query whose environment variable belongs to the agent's flag of
-// that name, which means something else.
-const agentsVariable = "agents-variable"
-
-// fromEnvironment sets every flag that was not given from DUPIP_<NAME>, unless that is empty.
-func fromEnvironment(flags *pflag.FlagSet) error {
-	var err error
-	flags.VisitAll(func(flag *pflag.Flag) {
-		if _, theirs := flag.Annotations[agentsVariable]; theirs || flag.Changed || flag.Name == "help" || err != nil {
-			return
-		}
-		name := "DUPIP_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-		if value := os.Getenv(name); value != "" {
-			if setErr := flags.Set(flag.Name, value); setErr != nil {
-				err = fmt.Errorf("environment variable %s: %w", name, setErr)
-			}
-		}
-	})
-	return err
 }

@@ -27,12 +27,12 @@ const (
 	pendingFor = 20 * time.Second
 )
 
-// churnFor is the duration; DUPIP_CHURN=1h makes it a long test.
+// churnFor is the duration; DUPIP_TEST_CHURN=1h makes it a long test.
 func churnFor(t *testing.T) time.Duration {
-	text := cmp.Or(os.Getenv("DUPIP_CHURN"), "12s")
+	text := cmp.Or(os.Getenv("DUPIP_TEST_CHURN"), "12s")
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		t.Fatalf("DUPIP_CHURN: %v", err)
+		t.Fatalf("DUPIP_TEST_CHURN: %v", err)
 	}
 	return d
 }

@@ -14,14 +14,14 @@ import (
 
 // Variable names the environment variable with the path of an archive that is to be used
 // instead of building one.
-const Variable = "DUPIP_IMAGE"
+const Variable = "DUPIP_TEST_IMAGE"
 
 // Name is what the image is called, in [Build]'s archive and in deploy/dupip.yaml.
 const Name = "localhost/dupip:dev"
 
 // Build puts the archive into dir and returns its path. It holds the image for this
 // machine's architecture only, which is all that a runtime here needs and takes a tenth of
-// the time where nothing is in go's cache. It is what DUPIP_IMAGE names where that is set.
+// the time where nothing is in go's cache. It is what DUPIP_TEST_IMAGE names where that is set.
 func Build(ctx context.Context, dir string) (string, error) {
 	if path := os.Getenv(Variable); path != "" {
 		return filepath.Abs(path)

@@ -15,7 +15,7 @@ import (
 
 // BinaryVariable names the environment variable with the path of a dupip binary to use instead of
 // building one.
-const BinaryVariable = "DUPIP_BIN"
+const BinaryVariable = "DUPIP_TEST_BIN"
 
 // Binary is the path of the dupip binary under test. It is built at the first call;
 // [Main] removes it.

@@ -4,7 +4,7 @@
 set -f
 /bin/busybox mkdir -p /dev /proc /run /sys /tmp
 /bin/busybox --install -s /bin
-export PATH=/bin HOME=/tmp DUPIP_BIN=/bin/dupip DUPIP_TEST_PATIENCE=20
+export PATH=/bin HOME=/tmp DUPIP_TEST_BIN=/bin/dupip DUPIP_TEST_PATIENCE=20
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sys /sys
