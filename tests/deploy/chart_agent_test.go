@@ -24,6 +24,7 @@ func TestChartSpeaksToAgent(t *testing.T) {
 	}
 	t.Run("variables", func(t *testing.T) { testVariables(t, program) })
 	t.Run("notes", func(t *testing.T) { testNotes(t, program) })
+	t.Run("settings", func(t *testing.T) { testSettings(t, program) })
 }
 
 func testVariables(t *testing.T, program string) {
@@ -32,8 +33,8 @@ func testVariables(t *testing.T, program string) {
 		t.Fatalf("%v\n%s", err, help)
 	}
 	flags := make(map[string]bool)
-	for _, flag := range regexp.MustCompile(`(?m)^ +(--[a-z-]+) `).FindAllStringSubmatch(string(help), -1) {
-		flags[variable(flag[1])] = true
+	for _, flag := range flagsIn(string(help)) {
+		flags[variable(flag)] = true
 	}
 	for _, values := range []string{`{cluster: prod, config: {shared: [10.0.0.53]}}`, `{gossip: {existingSecret: "", insecure: true}}`} {
 		o, err := renderChart(t, "dupip", "dupip", values)
@@ -50,6 +51,14 @@ func testVariables(t *testing.T, program string) {
 			}
 		}
 	}
+}
+
+// flagsIn returns the flags that a help lists.
+func flagsIn(help string) (flags []string) {
+	for _, flag := range regexp.MustCompile(`(?m)^ +(--[a-z-]+) `).FindAllStringSubmatch(help, -1) {
+		flags = append(flags, flag[1])
+	}
+	return flags
 }
 
 // testNotes checks the notes that Helm prints after an installation.

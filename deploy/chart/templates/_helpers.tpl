@@ -90,6 +90,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- fail (printf "extraArgs: %s is the chart's: set %s" $flag (get $bound $flag)) -}}
 {{- end -}}
 {{- end -}}
+{{- include "dupip.checkConfig" . -}}
+{{- include "dupip.checkSettings" . -}}
 {{- end -}}
 
 {{- define "dupip.image" -}}
