@@ -169,8 +169,8 @@ func TestConfigCheck(t *testing.T) {
 		"shared: [10.0.0.53, 10.96.0.0/12]\nignore: {interfaces: [\"veth-test*\"]}\nlimits: {bindings: 1000}\n")
 	bad := write("bad.yaml", "shared:\n  - 10.0.0.1/8\nlimit: {}\n")
 	empty := write("empty.yaml", "")
-	const limits = "limits: 1000 bindings, 256 for one interface; 1000 resolved conflicts; 1000\n    verifying and 100 refreshing probes a second\n"
-	const said = ": OK\nnetworks: storage (one in the cluster, not probed), net1@br1 (one on each node)\n" +
+	const limits = "limits              1000 bindings, 256 for one interface; 1000 resolved\n                    conflicts; 1000 verifying and 100 refreshing probes a second\n"
+	const said = ": OK\nnetworks            storage (one in the cluster, not probed), net1@br1 (one on\n                    each node)\n" +
 		"shared              10.0.0.53, 10.96.0.0/12\nignored interfaces  veth-test*\n" + limits
 	text, err := os.ReadFile(good)
 	if err != nil {
