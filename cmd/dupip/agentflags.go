@@ -69,9 +69,9 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 // is in use, is found when the agent starts.
 func (f *agentFlags) check(stderr io.Writer, flags *pflag.FlagSet) (err error) {
 	// An empty value is nearly always a variable of a script that is not set. The default would hide that: without
-	// --join an agent is alone.
+	// --join an agent is alone. An empty --gossip-key-file overrides a variable, and hides nothing: a key is then missing.
 	flags.Visit(func(flag *pflag.Flag) {
-		if value := flag.Value.String(); err == nil && (value == "" || value == "[]") {
+		if value := flag.Value.String(); err == nil && flag.Name != "gossip-key-file" && (value == "" || value == "[]") {
 			err = fmt.Errorf("--%s is empty: give it a value, or leave it out", flag.Name)
 		}
 	})
