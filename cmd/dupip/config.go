@@ -61,7 +61,7 @@ Each mistake is a line with its place, at most ten; the exit code is then 1.`,
 	}
 	g.addOutput(check)
 	cmd := &cobra.Command{
-		Use: "config", Short: "Check a configuration file before an agent reads it", Args: noArguments,
+		Use: "config", Short: "Check a configuration file before an agent reads it", Example: "  dupip config check dupip.yaml", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(check)
