@@ -43,8 +43,7 @@ func newConfig(g *globals) *cobra.Command {
 what it says. No agent and no rights are needed. "-" is the standard input.
 Each mistake is a line with its place, at most ten; the exit code is then 1.`,
 		Example: `  dupip config check dupip.yaml
-  kubectl -n dupip get configmap dupip -o jsonpath='{.data.dupip\.yaml}' |
-    dupip config check -`,
+  dupip config check - -o json <dupip.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
 				return fmt.Errorf("config check needs one file, or - for the standard input: %s dupip.yaml", cmd.CommandPath())
