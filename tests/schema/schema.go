@@ -25,6 +25,7 @@ var documents = []any{
 	api.Audit{},
 	api.BindingEvent{},
 	api.Bindings{},
+	api.Configuration{},
 	api.ConflictEvent{},
 	api.Conflicts{},
 	api.Error{},

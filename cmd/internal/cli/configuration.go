@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// Configuration prints what a configuration file says.
+func (p *Printer) Configuration(c api.Configuration) {
+	var networks []string
+	for _, n := range c.Networks {
+		text := n.Name + " (one in the cluster"
+		if n.Scope == "node" {
+			text = n.Name + " (one on each node"
+		}
+		if !n.Solicit {
+			text += ", not probed"
+		}
+		networks = append(networks, text+")")
+	}
+	l := c.Limits
+	p.printf("%s: OK\n", c.File)
+	for _, line := range []struct{ what, text string }{
+		{"networks", strings.Join(networks, ", ")},
+		{"shared", strings.Join(c.Shared, ", ")},
+		{"ignored interfaces", strings.Join(c.Ignored, ", ")},
+		{"limits", fmt.Sprintf("%s, %d for one interface; %s; %d verifying and %d refreshing probes a second",
+			Plural(l.Bindings, "binding", "bindings"), l.BindingsPerInterface,
+			Plural(l.History, "resolved conflict", "resolved conflicts"), l.VerifyPerSecond, l.RefreshPerSecond)},
+	} {
+		p.Entry(20, line.what, cmp.Or(line.text, none))
+	}
+}
