@@ -103,7 +103,7 @@ func testSchema(t *testing.T, s *shown) {
 	if err := validatorOf(t, "Version").validate(dupip(t, nil, "version", "-o", "json").stdout); err != nil {
 		t.Errorf("dupip version -o json: %v", err)
 	}
-	if err := validatorOf(t, "Configuration").validate(dupip(t, nil, "config", "check", "/dev/null", "-o", "json").stdout); err != nil {
+	if err := validatorOf(t, "Configuration").validate(dupip(t, nil, "config", "check", "-", "-o", "json").stdout); err != nil {
 		t.Errorf("dupip config check -o json: %v", err)
 	}
 	for path, document := range map[string]string{
