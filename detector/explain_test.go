@@ -224,3 +224,36 @@ func TestRemoteHolderOfANamesake(t *testing.T) {
 		}
 	}
 }
+
+// The notes of a holder keep its name when it is gone, also if the name came after the first of them, and as long as there
+// are notes.
+func TestNamesOfHoldersThatAreGone(t *testing.T) {
+	w := newWorld(t, Options{})
+	a := w.actor("a")
+	for n := range 3 * maxNotes {
+		w.d.Observe(a.sighting(defaultIP, Announced, w.now), w.now)
+		b := w.actor("b@n2")
+		b.id.Netns = uint64(1000 + n) // another pod each time
+		w.d.Observe(b.sighting(defaultIP, Announced, w.now), w.now)
+		name := Pod{Namespace: "shop", Name: fmt.Sprint("web-", n)}
+		w.d.Describe(b.id, func(_ Key, h *Holder) { h.Pod, h.NetnsName = name, "cni-1" })
+		w.d.Withdraw(Key{"default", defaultIP}, b.id, "its node: it has gone", w.now)
+		w.run(w.now.Add(time.Second))
+		noted := 0
+		for _, note := range w.d.Explain(defaultIP)[0].Notes {
+			if note.Holder == b.id {
+				noted++
+				if note.Pod != name || note.NetnsName != "cni-1" {
+					t.Errorf("%q is about %v in %q", note.Text, note.Pod, note.NetnsName)
+				}
+			}
+		}
+		if noted < 2 {
+			t.Fatalf("%d notes of the holder", noted)
+		}
+	}
+	if e := w.d.entries[Key{"default", defaultIP}]; len(e.gone) > maxNotes {
+		t.Errorf("%d names are kept", len(e.gone))
+	}
+	w.mustAudit()
+}

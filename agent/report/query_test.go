@@ -214,15 +214,20 @@ func TestRemoteHoldersAreNoBindings(t *testing.T) {
 	if err != nil || len(conflicts.Conflicts) != 1 || holdersOf(conflicts.Conflicts[0].Holders) != "10.0.0.1@n1/1 10.0.0.1@n2/2" {
 		t.Errorf("conflicts %+v, %v", conflicts, err)
 	}
-	story, err := r.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1"), Cluster: true})
-	if err != nil || story.Alone || len(story.Stories) != 1 {
-		t.Fatalf("story %+v, %v", story, err)
-	}
-	named := slices.ContainsFunc(story.Stories[0].Notes, func(n api.Note) bool {
-		return n.Node == "n1" && n.HolderNode == "n2" && n.Pod != nil && n.Pod.Name == "web-1"
-	})
-	if !named {
-		t.Errorf("no note names the pod on the other node: %+v", story.Stories[0].Notes)
+	for _, gone := range []bool{false, true} {
+		if gone {
+			r.Detector.Withdraw(far.Key, far.Holder.ID, "its node: it has gone", time.Now())
+		}
+		story, err := r.Explain(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1"), Cluster: true})
+		if err != nil || story.Alone || len(story.Stories) != 1 || len(story.Stories[0].Bindings) != map[bool]int{false: 2, true: 1}[gone] {
+			t.Fatalf("story %+v, %v", story, err)
+		}
+		named := slices.ContainsFunc(story.Stories[0].Notes, func(n api.Note) bool {
+			return n.Node == "n1" && n.HolderNode == "n2" && n.Pod != nil && n.Pod.Name == "web-1"
+		})
+		if !named {
+			t.Errorf("gone %t: no note names the pod on the other node: %+v", gone, story.Stories[0].Notes)
+		}
 	}
 }
 
