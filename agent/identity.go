@@ -26,9 +26,11 @@ type Node struct {
 // validNodeName admits the names of Kubernetes' nodes and of hosts. Commands that dupip prints have them.
 var validNodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
+const nodeNameRule = "1 to 253 letters, digits and . _ -, the first and the last a letter or a digit"
+
 func checkNodeName(name string) error {
 	if !validNodeName.MatchString(name) {
-		return fmt.Errorf("--node-name %.300q: 1 to 253 letters, digits and . _ -, the first and the last a letter or a digit", name)
+		return fmt.Errorf("--node-name %.300q: must be %s", name, nodeNameRule)
 	}
 	return nil
 }
@@ -39,6 +41,9 @@ func ThisNode(name string) (Node, error) {
 		var err error
 		if name, err = os.Hostname(); err != nil {
 			return Node{}, fmt.Errorf("reading the host name (set --node-name): %w", err)
+		}
+		if !validNodeName.MatchString(name) { // Linux's is "(none)" until somebody sets it
+			return Node{}, fmt.Errorf("the host name %.300q cannot name this node: give --node-name, %s", name, nodeNameRule)
 		}
 	}
 	if err := checkNodeName(name); err != nil {

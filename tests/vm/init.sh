@@ -11,6 +11,7 @@ mount -t sysfs sys /sys
 mount -t bpf bpf /sys/fs/bpf
 mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
+hostname machine
 
 while read -r module; do
     insmod "/modules/$module" || echo "vm: module $module is not loaded" >/dev/console
