@@ -149,6 +149,10 @@ func checkPods(ctx context.Context, known *facts) Check {
 	}
 	var others []string
 	for _, device := range unsupported {
+		// CNI, CRI-O and Docker name a pod's netns; one without a name may be a service's.
+		if device.Netns != (netns.Ref{}) && device.Netns.Name == "" {
+			continue
+		}
 		others = append(others, fmt.Sprintf("%s (%s)", device.Name, device.Reason))
 	}
 	count := plural(len(pods), "pod interface")

@@ -2,6 +2,7 @@ package links
 
 import (
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -63,12 +64,7 @@ func (u *unsupported) list(links []netlink.Link, refs []netns.Ref, observed map[
 	u.lists++
 }
 
-// foreignDevices lists the devices of a pod. A netns without a name is no pod's, because CNI, CRI-O and Docker name
-// them: it may be a service's, or the root of another machine, as in a test.
 func foreignDevices(ref netns.Ref) []netns.Device {
-	if ref.Name == "" {
-		return nil
-	}
 	file, err := os.Open(ref.Path)
 	if err != nil {
 		return nil
@@ -77,6 +73,10 @@ func foreignDevices(ref netns.Ref) []netns.Device {
 	devices, err := netns.DevicesWithoutHostEnd(file)
 	if err != nil {
 		return nil // it went away
+	}
+	if ref.Name == "" {
+		// A netns without a name may be the root of another machine, as in a test.
+		devices = slices.DeleteFunc(devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
 	}
 	return devices
 }
