@@ -117,7 +117,7 @@ func TestLog(t *testing.T) {
 				t.Errorf("%q is logged %d times, want %d", text, got, want)
 			}
 		}
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10*time.Minute + lookEvery/2) // between two looks
 		many := make([]members.Member, 1000)
 		for i := range many {
 			id := others[2].member.ID + wire.MemberID(100+i)
