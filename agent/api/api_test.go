@@ -119,6 +119,12 @@ func TestQueries(t *testing.T) {
 	if q := <-backend.queries; q.IP != netip.MustParseAddr("10.0.0.1") {
 		t.Errorf("got a query for %s, want the address unmapped", q.IP)
 	}
+	if _, err := client.Bindings(t.Context(), api.Query{Prefix: netip.MustParsePrefix("::ffff:10.0.0.5/120")}); err != nil {
+		t.Fatal(err)
+	}
+	if q := <-backend.queries; q.Prefix != netip.MustParsePrefix("10.0.0.0/24") {
+		t.Errorf("got a query for %s, want the prefix unmapped and masked", q.Prefix)
+	}
 	for _, all := range []bool{false, true} {
 		conflicts, err := client.Conflicts(t.Context(), api.Query{All: all})
 		if err != nil || (len(conflicts.Conflicts) == 1) != all {

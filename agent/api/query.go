@@ -73,7 +73,9 @@ func parseQuery(path string, values url.Values) (q Query, err error) {
 		}
 	}
 	if text := get("ip"); strings.Contains(text, "/") {
-		q.Prefix, err = netip.ParsePrefix(text)
+		if q.Prefix, err = netip.ParsePrefix(text); q.Prefix.Addr().Is4In6() && q.Prefix.Bits() >= 96 {
+			q.Prefix = netip.PrefixFrom(q.Prefix.Addr().Unmap(), q.Prefix.Bits()-96)
+		}
 		q.Prefix = q.Prefix.Masked()
 	} else if text != "" {
 		q.IP, err = netip.ParseAddr(text)
