@@ -41,12 +41,22 @@ func (p *Printer) many(document api.Conflicts) {
 		first = "The first"
 	}
 	p.wrapped(2, fmt.Sprintf("%d conflicts: %s. %s:", total, strings.Join(states, ", "), first))
-	shown, n := 0, 0
-	for n < gravest && (n == 0 || shown+len(document.Conflicts[n].Holders) <= rows) {
-		shown += len(document.Conflicts[n].Holders)
-		n++
+	var shown []api.Conflict
+	left := rows
+	for _, c := range document.Conflicts[:gravest] {
+		if len(c.Holders) > left && len(shown) > 0 {
+			break
+		}
+		if len(c.Holders) > rows {
+			c.Holders = c.Holders[:rows-1] // and a line that counts the others
+		}
+		left -= len(c.Holders)
+		shown = append(shown, c)
 	}
-	p.conflicts(document.Conflicts[:n])
+	p.conflicts(shown)
+	if more := len(document.Conflicts[0].Holders) - len(shown[0].Holders); more > 0 {
+		p.printf("%s has %s\n", shown[0].IP, Plural(more, "more holder.", "more holders."))
+	}
 	p.println()
 	p.Entry(12, "By node", counted(nodes, most))
 	p.Entry(12, "By network", counted(networks, most))

@@ -53,11 +53,20 @@ func manyConflicts(n int) (document api.Conflicts) {
 func TestMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		document := manyConflicts(500)
-		for _, width := range []int{80, 120, 200} {
-			p, out := printer(width)
-			p.Conflicts(document)
-			if n := strings.Count(out.String(), "\n"); n > 23 { // and a prompt
-				t.Errorf("%d lines of %d columns:\n%s", n, width, out)
+		crowded := manyConflicts(500)
+		for n := range 20 {
+			crowded.Conflicts[0].Holders = append(crowded.Conflicts[0].Holders, holder("worker-1", fmt.Sprint("third-", n), "10.1.0.0", time.Hour))
+		}
+		for _, document := range []api.Conflicts{document, crowded} {
+			for _, width := range []int{80, 120, 200} {
+				p, out := printer(width)
+				p.Conflicts(document)
+				if n := strings.Count(out.String(), "\n"); n > 23 { // and a prompt
+					t.Errorf("%d lines of %d columns:\n%s", n, width, out)
+				}
+				if strings.Contains(out.String(), "10.1.0.0 has 17 more holders.") != (len(document.Conflicts[0].Holders) == 22) {
+					t.Errorf("the holders that are not listed are not counted:\n%s", out)
+				}
 			}
 		}
 		p, out := printer(0)
