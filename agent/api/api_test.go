@@ -201,7 +201,7 @@ func TestWatchBindings(t *testing.T) {
 	backend.set(one)
 	var got []string
 	step := 0
-	err := client.WatchBindings(t.Context(), api.Query{}, func(event api.BindingEvent) error {
+	err := client.WatchBindings(t.Context(), api.Query{}, func() {}, func(event api.BindingEvent) error {
 		got = append(got, event.Type+" "+event.Binding.IP+" "+event.Binding.Evidence)
 		switch step++; step {
 		case 1:
@@ -244,7 +244,7 @@ func TestWatchConflictsEndsWithTheBackend(t *testing.T) {
 	backend.conflicts <- api.ConflictEvent{Type: "confirmed", Reason: "twice", Conflict: api.Conflict{IP: "10.0.0.1"}}
 	close(backend.conflicts)
 	var got []api.ConflictEvent
-	err := client.WatchConflicts(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}, func(event api.ConflictEvent) error {
+	err := client.WatchConflicts(t.Context(), api.Query{IP: netip.MustParseAddr("10.0.0.1")}, func() {}, func(event api.ConflictEvent) error {
 		got = append(got, event)
 		return nil
 	})
@@ -261,7 +261,7 @@ func TestTooManyWatches(t *testing.T) {
 	failed := make(chan error, 64)
 	for range 40 {
 		go func() {
-			failed <- client.WatchConflicts(ctx, api.Query{}, func(api.ConflictEvent) error { return nil })
+			failed <- client.WatchConflicts(ctx, api.Query{}, func() {}, func(api.ConflictEvent) error { return nil })
 		}()
 	}
 	for range 8 {

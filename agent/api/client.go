@@ -62,15 +62,15 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return get[Status](ctx, c, "/v1/status", Query{})
 }
 
-// WatchConflicts calls each for every event until ctx ends (nil), each fails, or the agent ends the
-// watch. With q.Cluster or q.Node it is about other nodes too, which are asked again and again.
-func (c *Client) WatchConflicts(ctx context.Context, q Query, each func(ConflictEvent) error) error {
-	return watch(ctx, c, "/v1/conflicts", q, each)
+// WatchConflicts calls begun when the agent has accepted the watch, and then each for every event until ctx ends (nil), each
+// fails, or the agent ends the watch. With q.Cluster or q.Node it is about other nodes too, which are asked again and again.
+func (c *Client) WatchConflicts(ctx context.Context, q Query, begun func(), each func(ConflictEvent) error) error {
+	return watch(ctx, c, "/v1/conflicts", q, begun, each)
 }
 
 // WatchBindings calls each for every change of the bindings of this agent, like [Client.WatchConflicts].
-func (c *Client) WatchBindings(ctx context.Context, q Query, each func(BindingEvent) error) error {
-	return watch(ctx, c, "/v1/bindings", q, each)
+func (c *Client) WatchBindings(ctx context.Context, q Query, begun func(), each func(BindingEvent) error) error {
+	return watch(ctx, c, "/v1/bindings", q, begun, each)
 }
 
 func get[T any](ctx context.Context, c *Client, path string, q Query) (T, error) {
@@ -88,7 +88,7 @@ func get[T any](ctx context.Context, c *Client, path string, q Query) (T, error)
 	return document, nil
 }
 
-func watch[T any](ctx context.Context, c *Client, path string, q Query, each func(T) error) error {
+func watch[T any](ctx context.Context, c *Client, path string, q Query, begun func(), each func(T) error) error {
 	query := q.values(path)
 	query.Set("watch", "1")
 	response, err := c.do(ctx, path, query)
@@ -96,6 +96,7 @@ func watch[T any](ctx context.Context, c *Client, path string, q Query, each fun
 		return err
 	}
 	defer response.Body.Close()
+	begun()
 	decoder := json.NewDecoder(response.Body)
 	for {
 		var document T

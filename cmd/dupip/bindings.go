@@ -35,8 +35,8 @@ func newBindings(g *globals) *cobra.Command {
 				return err
 			}
 			p := g.printer(cmd)
-			p.EventsHeader(g.output, (*cli.Printer).BindingEventsHeader)
-			return g.client().WatchBindings(cmd.Context(), q, func(event api.BindingEvent) error {
+			header := func() { p.EventsHeader(g.output, (*cli.Printer).BindingEventsHeader) }
+			return g.client().WatchBindings(cmd.Context(), q, header, func(event api.BindingEvent) error {
 				return cli.ShowEvent(p, g.output, event, (*cli.Printer).BindingEvent)
 			})
 		},

@@ -41,8 +41,8 @@ func newConflicts(g *globals) *cobra.Command {
 			}
 			if watch {
 				p := g.printer(cmd)
-				p.EventsHeader(g.output, (*cli.Printer).ConflictEventsHeader)
-				return g.client().WatchConflicts(cmd.Context(), q, func(event api.ConflictEvent) error {
+				header := func() { p.EventsHeader(g.output, (*cli.Printer).ConflictEventsHeader) }
+				return g.client().WatchConflicts(cmd.Context(), q, header, func(event api.ConflictEvent) error {
 					return cli.ShowEvent(p, g.output, event, (*cli.Printer).ConflictEvent)
 				})
 			}

@@ -181,7 +181,7 @@ func TestDocumentsAndTables(t *testing.T) {
 			if args[0] != "version" {
 				call = append(call, "--api-socket", a.Socket)
 			}
-			got := dupip(t, nil, call...)
+			got := dupip(t, func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "COLUMNS=80") }, call...)
 			name := strings.Join(args, " ") + " -o " + format
 			if got.code != 0 || got.stderr != "" || got.stdout == "" {
 				t.Errorf("%s: exit %d, stderr %q, stdout %q", name, got.code, got.stderr, got.stdout)
