@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,23 +15,40 @@ const (
 	// took, if that is longer: the more nodes, the less often.
 	pollInterval = time.Second
 	pollShare    = 4
+	maxFailures  = 3
+	// maxPolls limits these watches: a node asks for a few things at a time only.
+	maxPolls = 4
 )
 
-// pollConflicts asks all nodes of q again and again, and compares the answers.
+// pollConflicts asks the nodes of q again and again, and compares the answers. It ends after maxFailures in a row.
 func (h *handler) pollConflicts(ctx context.Context, q Query) (iter.Seq[any], error) {
+	// Whether the rest of q is about a conflict is decided after the comparison: one that is over, or has lost a holder, has not
+	// ended because the pod that was asked for is not in it any more.
+	all := Query{IP: q.IP, Prefix: q.Prefix, Network: q.Network, Cluster: q.Cluster, Node: q.Node}
+	select {
+	case h.polls <- struct{}{}:
+	default:
+		return nil, errors.New("too many watches of other nodes are open; close one")
+	}
 	began := time.Now()
-	document, err := h.backend.Conflicts(ctx, q)
+	document, err := h.backend.Conflicts(ctx, all)
+	if err != nil {
+		<-h.polls
+		return nil, err
+	}
 	return func(yield func(any) bool) {
+		defer func() { <-h.polls }()
 		var known []Conflict
-		for {
+		for failures := 0; failures < maxFailures; failures++ {
 			if err == nil {
 				var events []ConflictEvent
-				events, known = compare(known, document, time.Now().Round(0))
+				events, known = compare(known, document, q, time.Now().Round(0))
 				for _, event := range events {
 					if !yield(event) {
 						return
 					}
 				}
+				failures = -1
 			}
 			select {
 			case <-ctx.Done():
@@ -37,51 +56,64 @@ func (h *handler) pollConflicts(ctx context.Context, q Query) (iter.Seq[any], er
 			case <-time.After(max(pollInterval, pollShare*time.Since(began))):
 			}
 			began = time.Now()
-			document, err = h.backend.Conflicts(ctx, q) // may fail for a while: a node is away, or this agent is busy
+			document, err = h.backend.Conflicts(ctx, all)
 		}
-	}, err
+	}, nil
 }
 
-// compare returns what has happened to conflicts, and those that are open now.
-func compare(known []Conflict, now Conflicts, at time.Time) (events []ConflictEvent, open []Conflict) {
+// compare returns what has happened to the conflicts that q selects, and all that are open now.
+func compare(known []Conflict, now Conflicts, q Query, at time.Time) (events []ConflictEvent, open []Conflict) {
 	byAddress := make(map[Address][]Conflict, len(known))
 	for _, c := range known {
 		address := Address{c.Network, c.IP}
 		byAddress[address] = append(byAddress[address], c)
 	}
-	add := func(kind string, c Conflict) { events = append(events, ConflictEvent{Type: kind, At: at, Conflict: c}) }
+	add := func(kind string, before, c Conflict) {
+		if q.SelectsConflict(c) || q.SelectsConflict(before) {
+			events = append(events, ConflictEvent{Type: kind, At: at, Conflict: c})
+		}
+	}
 	for _, c := range now.Conflicts {
 		address := Address{c.Network, c.IP}
 		candidates := byAddress[address]
 		n := slices.IndexFunc(candidates, func(before Conflict) bool { return isSame(before, c) })
 		if n < 0 {
-			add(c.State, c)
+			add(c.State, c, c)
 			continue
 		}
 		before := candidates[n]
 		byAddress[address] = slices.Delete(candidates, n, n+1)
 		switch {
 		case before.State != c.State:
-			add(c.State, c)
+			add(c.State, before, c)
 		case !slices.Equal(holders(before), holders(c)):
-			add("changed", c)
+			add("changed", before, c)
 		}
 	}
 	open = now.Conflicts
 	for _, c := range known {
-		if !slices.ContainsFunc(byAddress[Address{c.Network, c.IP}], func(left Conflict) bool { return left.ID == c.ID }) {
-			continue
-		}
+		left := byAddress[Address{c.Network, c.IP}]
 		switch {
-		case now.Partial: // its nodes may be those that are silent
+		case !slices.ContainsFunc(left, func(other Conflict) bool { return other.ID == c.ID }):
+		case now.Omitted > 0 || !answered(c, now.Missing, q.Node):
 			open = append(open, c)
 		case c.State == "suspected":
-			add("faded", c)
+			add("faded", c, c)
 		default:
-			add("resolved", c)
+			add("resolved", c, c)
 		}
 	}
 	return events, open
+}
+
+// answered reports whether the node of any holder was asked and is not missing: it would have the conflict. only is the node that
+// was asked, empty for all.
+func answered(c Conflict, missing []string, only string) bool {
+	return slices.ContainsFunc(c.Holders, func(b Binding) bool {
+		return (only == "" || b.Node == only) && !slices.ContainsFunc(missing, func(name string) bool {
+			return name == b.Node || strings.HasPrefix(name, b.Node+" (boot ")
+		})
+	})
 }
 
 // isSame reports whether two documents of one address are of one conflict. Its ID may be another one if an earlier record of it

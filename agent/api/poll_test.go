@@ -18,20 +18,22 @@ func TestCompare(t *testing.T) {
 	list := func(all ...Conflict) []Conflict { return all }
 	for name, test := range map[string]struct {
 		known, now []Conflict
-		partial    bool
+		missing    string
 		want       []string
 		open       int
 	}{
-		"a new one":                            {nil, list(one("a", "suspected", "n1", "n2")), false, []string{"suspected a"}, 1},
-		"confirmed":                            {list(one("a", "suspected", "n1", "n2")), list(one("a", "confirmed", "n1", "n2")), false, []string{"confirmed a"}, 1},
-		"the same":                             {list(one("a", "confirmed", "n1", "n2")), list(one("a", "confirmed", "n2", "n1")), false, nil, 1},
-		"another holder":                       {list(one("a", "confirmed", "n1", "n2")), list(one("a", "confirmed", "n1", "n2", "n3")), false, []string{"changed a"}, 1},
-		"an earlier record of it":              {list(one("b", "confirmed", "n1", "n2")), list(one("a", "confirmed", "n1", "n2")), false, nil, 1},
-		"another one of the address":           {list(one("a", "confirmed", "n1", "n2")), list(one("a", "confirmed", "n1", "n2"), one("c", "suspected", "n3", "n4")), false, []string{"suspected c"}, 2},
-		"ended":                                {list(one("a", "confirmed", "n1", "n2"), one("c", "suspected", "n3", "n4")), nil, false, []string{"resolved a", "faded c"}, 0},
-		"ended, or its nodes are those silent": {list(one("a", "confirmed", "n1", "n2")), nil, true, nil, 1},
+		"a new one":                            {nil, list(one("a", "suspected", "n1", "n2")), "", []string{"suspected a"}, 1},
+		"confirmed":                            {list(one("a", "suspected", "n1", "n2")), list(one("a", "confirmed", "n1", "n2")), "", []string{"confirmed a"}, 1},
+		"the same":                             {list(one("a", "confirmed", "n1", "n2")), list(one("a", "confirmed", "n2", "n1")), "", nil, 1},
+		"another holder":                       {list(one("a", "confirmed", "n1", "n2")), list(one("a", "confirmed", "n1", "n2", "n3")), "", []string{"changed a"}, 1},
+		"an earlier record of it":              {list(one("b", "confirmed", "n1", "n2")), list(one("a", "confirmed", "n1", "n2")), "", nil, 1},
+		"another one of the address":           {list(one("a", "confirmed", "n1", "n2")), list(one("a", "confirmed", "n1", "n2"), one("c", "suspected", "n3", "n4")), "", []string{"suspected c"}, 2},
+		"ended":                                {list(one("a", "confirmed", "n1", "n2"), one("c", "suspected", "n3", "n4")), nil, "", []string{"resolved a", "faded c"}, 0},
+		"ended, another node is silent":        {list(one("a", "confirmed", "n1", "n2")), nil, "n3", []string{"resolved a"}, 0},
+		"ended, one of its nodes is silent":    {list(one("a", "confirmed", "n1", "n2")), nil, "n2", []string{"resolved a"}, 0},
+		"ended, or its nodes are those silent": {list(one("a", "confirmed", "n1", "n1")), nil, "n1 (boot b)", nil, 1},
 	} {
-		events, open := compare(test.known, Conflicts{Conflicts: test.now, Coverage: Coverage{Partial: test.partial}}, time.Now())
+		events, open := compare(test.known, Conflicts{Conflicts: test.now, Coverage: Coverage{Partial: test.missing != "", Missing: []string{test.missing}}}, Query{}, time.Now())
 		var got []string
 		for _, event := range events {
 			got = append(got, event.Type+" "+event.Conflict.ID)
@@ -39,5 +41,23 @@ func TestCompare(t *testing.T) {
 		if !slices.Equal(got, test.want) || len(open) != test.open {
 			t.Errorf("%s: events %q, want %q; %d open, want %d", name, got, test.want, len(open), test.open)
 		}
+	}
+}
+
+// TestCompareSelected: a conflict that goes on without the pod that was asked for has changed, not ended.
+func TestCompareSelected(t *testing.T) {
+	holder := func(node, namespace string) Binding {
+		return Binding{Node: node, NetnsCookie: 1, Pod: &Pod{Namespace: namespace, Name: "web"}}
+	}
+	before := Conflict{ID: "a", IP: "10.0.0.1", State: "confirmed", Holders: []Binding{holder("n1", "shop"), holder("n2", "a"), holder("n3", "b")}}
+	after := before
+	after.Holders = before.Holders[1:]
+	q := Query{Namespace: "shop"}
+	events, open := compare([]Conflict{before}, Conflicts{Conflicts: []Conflict{after}}, q, time.Now())
+	if len(events) != 1 || events[0].Type != "changed" || len(open) != 1 {
+		t.Errorf("%+v, %d open", events, len(open))
+	}
+	if events, _ := compare(open, Conflicts{}, q, time.Now()); len(events) != 0 {
+		t.Errorf("%+v about pods that were not asked for", events)
 	}
 }

@@ -111,13 +111,14 @@ func Serve(ctx context.Context, listener net.Listener, backend Backend, log *slo
 type handler struct {
 	backend Backend
 	watches chan struct{} // has a value for each open watch
+	polls   chan struct{} // and for each that asks other nodes
 }
 
 // documentHandler answers a request that is valid.
 type documentHandler func(http.ResponseWriter, *http.Request, Query)
 
 func newHandler(backend Backend) http.Handler {
-	h := &handler{backend, make(chan struct{}, maxWatches)}
+	h := &handler{backend, make(chan struct{}, maxWatches), make(chan struct{}, maxPolls)}
 	documents := map[string]documentHandler{
 		"/v1/bindings":  watchable(answer(backend.Bindings), h.stream(h.watchBindings)),
 		"/v1/conflicts": watchable(answer(backend.Conflicts), h.stream(h.watchConflicts)),

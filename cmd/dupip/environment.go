@@ -21,15 +21,18 @@ func variable(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// agentsVariable marks a flag of a query whose environment variable belongs to the agent's flag of
-// that name, which means something else.
-const agentsVariable = "agents-variable"
+// hasVariable reports whether a flag of a command is a setting. Those of the agent are, which the doctor has, too. A question is
+// none: a DUPIP_POD of the Downward API must not narrow "dupip conflicts", and DUPIP_CLUSTER is the cluster's name.
+func hasVariable(command string, flag *pflag.Flag) bool {
+	return flag.Name != "help" && (command == "agent" || command == "doctor" || flag.Name == "api-socket" || flag.Name == "output")
+}
 
-// fromEnvironment sets every flag that was not given from DUPIP_<NAME>, unless that is empty.
-func fromEnvironment(flags *pflag.FlagSet) error {
+// fromEnvironment sets every setting of a command that was not given from DUPIP_<NAME>, unless that is empty.
+func fromEnvironment(cmd *cobra.Command) error {
 	var err error
+	flags := cmd.Flags()
 	flags.VisitAll(func(flag *pflag.Flag) {
-		if _, theirs := flag.Annotations[agentsVariable]; theirs || flag.Changed || flag.Name == "help" || err != nil {
+		if !hasVariable(cmd.Name(), flag) || flag.Changed || err != nil {
 			return
 		}
 		name := variable(flag.Name)
@@ -63,7 +66,7 @@ func warnUnknown(w io.Writer, root *cobra.Command, environment []string) {
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown[:min(len(unknown), maxUnknown)] {
-		fmt.Fprintf(w, "dupip: warning: the environment variable %s is ignored: no flag has that name; the nearest is %s\n",
+		fmt.Fprintf(w, "dupip: warning: the environment variable %s is ignored: no setting has that name; the nearest is %s\n",
 			cli.Printable(fmt.Sprintf("%.64s", name)), nearest(name, slices.Sorted(maps.Keys(known))))
 	}
 	if n := len(unknown) - maxUnknown; n > 0 {
@@ -73,7 +76,11 @@ func warnUnknown(w io.Writer, root *cobra.Command, environment []string) {
 
 // addVariables adds the variables of a command and of those below it.
 func addVariables(known map[string]bool, cmd *cobra.Command) {
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) { known[variable(flag.Name)] = true })
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if hasVariable(cmd.Name(), flag) {
+			known[variable(flag.Name)] = true
+		}
+	})
 	for _, below := range cmd.Commands() {
 		addVariables(known, below)
 	}

@@ -32,8 +32,6 @@ func (q *queryFlags) addTo(cmd *cobra.Command, g *globals, orders []string) {
 	flags.StringVar(&q.query.Network, "network", "", "only this network")
 	flags.BoolVar(&q.query.Cluster, "cluster", false, "ask the agents of all nodes, not only this one")
 	flags.StringVar(&q.query.Node, "node", "", "ask the agent of this node")
-	// DUPIP_CLUSTER is the agent's: the name of the cluster.
-	_ = flags.SetAnnotation("cluster", agentsVariable, nil)
 	exclude(cmd, "cluster", "node")
 	addSort(cmd, &q.sortBy, orders)
 	q.complete(cmd)
@@ -57,6 +55,7 @@ func (q *queryFlags) complete(cmd *cobra.Command) {
 		_ = cmd.RegisterFlagCompletionFunc(name, q.globals.completeFromBindings(value))
 	}
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		_ = fromEnvironment(cmd) // the shell's completion does not
 		document, err := q.globals.client().Nodes(cmd.Context(), api.Query{})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
@@ -72,6 +71,7 @@ func (q *queryFlags) complete(cmd *cobra.Command) {
 // completeFromBindings completes a value that bindings of this node have.
 func (g *globals) completeFromBindings(value func(api.Binding) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		_ = fromEnvironment(cmd) // the shell's completion does not
 		document, err := g.client().Bindings(cmd.Context(), api.Query{})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
@@ -128,6 +128,11 @@ func (l list[T]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T, er
 	p := flags.globals.printer(cmd)
 	if p.Sorted = flags.sortBy != ""; p.Sorted {
 		l.sort(document, flags.sortBy)
+	}
+	if flags.globals.output == cli.Names { // the list itself does not say what it lacks
+		lacking := l.coverage(document)
+		cli.Sanitize(&lacking)
+		cli.NewPrinter(cmd.ErrOrStderr()).Coverage(lacking, "addresses")
 	}
 	return document, cli.Show(p, flags.globals.output, document, l.text)
 }

@@ -83,8 +83,11 @@ func TestHelpFits(t *testing.T) {
 // their own flag.
 func TestAgentsEnvironment(t *testing.T) {
 	t.Setenv("DUPIP_CLUSTER", "prod")
-	t.Setenv("DUPIP_IP", "10.0.0.1")
 	t.Setenv("DUPIP_API_SOCKET", t.TempDir()+"/none.sock")
+	// These would be refused.
+	t.Setenv("DUPIP_IP", "any")
+	t.Setenv("DUPIP_SORT_BY", "any")
+	t.Setenv("DUPIP_STATE", "any")
 	for _, args := range [][]string{{"bindings"}, {"conflicts"}, {"explain", "10.0.0.1"}, {"nodes"}, {"status"}} {
 		_, err := dupip(args...)
 		if err == nil || !strings.Contains(err.Error(), "no agent is running at") {

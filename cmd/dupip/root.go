@@ -33,8 +33,8 @@ func newRoot() *cobra.Command {
 		Short: "Finds duplicate pod IPs by looking at packets, whatever IPAM claims",
 		Long: `dupip finds duplicate pod IPs by looking at packets, whatever IPAM claims.
 
-Run "dupip agent" on a node; the other commands query it. Every flag can also be an environment variable: --api-socket is ` +
-			`DUPIP_API_SOCKET. One that is no flag's is ignored, with a warning.
+Run "dupip agent" on a node; the other commands query it. Every flag of "agent" and "doctor" can also be an environment variable, ` +
+			`and --api-socket (DUPIP_API_SOCKET) and --output of the others. A variable that is no flag's is ignored, with a warning.
 
 Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-code, if there is a conflict or a finding.`,
 		Example: `  dupip conflicts --cluster
@@ -46,7 +46,7 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			warnUnknown(cmd.ErrOrStderr(), cmd.Root(), os.Environ())
-			return fromEnvironment(cmd.Flags())
+			return fromEnvironment(cmd)
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -113,13 +113,13 @@ func TestDoctorHasTheAgentsFlags(t *testing.T) {
 
 func TestUnknownVariables(t *testing.T) {
 	warning := func(name, nearest string) string {
-		return "dupip: warning: the environment variable " + name + " is ignored: no flag has that name; the nearest is " + nearest + "\n"
+		return "dupip: warning: the environment variable " + name + " is ignored: no setting has that name; the nearest is " + nearest + "\n"
 	}
 	for _, test := range []struct {
 		environment, want string
 	}{
 		{"", ""},
-		{"DUPIP_MIN_OVERLAP=1s DUPIP_CLUSTER=prod DUPIP_EXIT_CODE=1 DUPIP_JOIN= PATH=/bin DUPIPE=1 dupip_join=x", ""},
+		{"DUPIP_MIN_OVERLAP=1s DUPIP_CLUSTER=prod DUPIP_JOIN= PATH=/bin DUPIPE=1 dupip_join=x", ""},
 		{"DUPIP_MIN_OVERLP=1s", warning("DUPIP_MIN_OVERLP", "DUPIP_MIN_OVERLAP")},
 		{"DUPIP_NODENAME=a", warning("DUPIP_NODENAME", "DUPIP_NODE_NAME")},
 		{"DUPIP_JION=a DUPIP_ADVERTIZE=secret", warning("DUPIP_ADVERTIZE", "DUPIP_ADVERTISE") + warning("DUPIP_JION", "DUPIP_JOIN")},

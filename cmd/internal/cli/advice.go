@@ -72,19 +72,18 @@ func (p *Printer) waitFor(suspected []api.Conflict) {
 
 // rangesAdvice says what to do about whole ranges that nodes share, or about ranges that each node may have for itself.
 func (p *Printer) rangesAdvice(conflicts []api.Conflict, ranges []api.Pair) {
-	open := slices.DeleteFunc(slices.Clone(conflicts), func(c api.Conflict) bool { return c.State == "resolved" })
-	text, lines := LocalRange(open...)
-	if text != "" {
+	confirmed := slices.DeleteFunc(slices.Clone(conflicts), func(c api.Conflict) bool { return c.State != "confirmed" })
+	if text, lines := LocalRange(confirmed...); text != "" {
 		p.wrapped(2, text)
 		for line := range strings.Lines(lines) {
 			p.printf("    %s", line)
 		}
+		p.println("Otherwise:")
 	}
-	isOther := func(c api.Conflict) bool { return localBridges(c) == nil }
-	if len(ranges) == 0 || text != "" && !slices.ContainsFunc(open, isOther) {
+	if len(ranges) == 0 {
 		return
 	}
-	text = AdviseRanges(ranges)
+	text := AdviseRanges(ranges)
 	if p.wrapped(2, text); strings.HasSuffix(text, ":") {
 		p.command("    ", Drain)
 	}

@@ -25,7 +25,7 @@ func (p *Printer) Audit(a api.Audit) {
 	for _, text := range a.Unchecked {
 		p.wrapped(2, "Not checked: "+text+".")
 	}
-	p.coverage(a.Coverage, "findings")
+	p.Coverage(a.Coverage, "findings")
 }
 
 func (p *Printer) findings(a api.Audit) {

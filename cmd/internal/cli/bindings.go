@@ -15,7 +15,7 @@ func (p *Printer) Bindings(document api.Bindings) {
 	} else {
 		p.bindings(document.Bindings)
 	}
-	p.coverage(document.Coverage, "bindings")
+	p.Coverage(document.Coverage, "bindings")
 }
 
 func (p *Printer) bindings(bindings []api.Binding) {

@@ -33,7 +33,7 @@ func (p *Printer) Conflicts(document api.Conflicts) {
 		p.conflicts(document.Conflicts)
 		p.advice(document)
 	}
-	p.coverage(document.Coverage, "conflicts")
+	p.Coverage(document.Coverage, "conflicts")
 }
 
 func (p *Printer) conflicts(conflicts []api.Conflict) {

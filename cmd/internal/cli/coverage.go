@@ -6,8 +6,8 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// coverage says which things an answer of the cluster lacks.
-func (p *Printer) coverage(c api.Coverage, things string) {
+// Coverage says which things an answer of the cluster lacks.
+func (p *Printer) Coverage(c api.Coverage, things string) {
 	if c.Alone {
 		p.wrapped(0, "This agent is alone: it was started without --join and --bind and knows its own node only.")
 	}

@@ -36,7 +36,7 @@ func (p *Printer) Explanation(e api.Explanation) {
 	if len(e.Missing) > 0 {
 		p.println()
 	}
-	p.coverage(e.Coverage, "stories")
+	p.Coverage(e.Coverage, "stories")
 }
 
 func (p *Printer) configured(e api.Explanation) {

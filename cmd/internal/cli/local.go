@@ -16,6 +16,13 @@ var (
 	plainBridge = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 )
 
+const (
+	// defaultNetwork is the cluster's: to declare it local would end the comparison of all pods.
+	defaultNetwork = "default"
+	maxDeviceName  = 15 // IFNAMSIZ, include/uapi/linux/if.h
+	maxEntries     = 3
+)
+
 // LocalRange says how to declare that the bridges behind these conflicts have a range for each node, as bridges of container
 // engines do, and the lines of the configuration that declare it. Both are empty if no conflict may come from that: all holders
 // are on different nodes, behind bridges that no network plugin made, and no plugin gave them the address.
@@ -35,6 +42,9 @@ func LocalRange(conflicts ...api.Conflict) (text, lines string) {
 		return "", ""
 	}
 	entries, names, nodes = distinct(entries), distinct(names), distinct(nodes)
+	if more := len(entries) - maxEntries; more > 0 {
+		entries = append(entries[:maxEntries], fmt.Sprintf("  # and so on for %s\n", Plural(more, "more bridge", "more bridges")))
+	}
 	what := "If the range of bridge " + names[0] + " is"
 	if len(names) > 1 {
 		what = "If the ranges of bridges " + Conjoin(names) + " are"
@@ -45,12 +55,12 @@ func LocalRange(conflicts ...api.Conflict) (text, lines string) {
 
 // localBridges are the bridges of the holders of a conflict whose addresses may be local to each node, nil if they are not.
 func localBridges(c api.Conflict) (bridges []string) {
-	if c.Network != "default" || len(c.Holders) < 2 {
+	if c.Network != defaultNetwork || len(c.Holders) < 2 {
 		return nil
 	}
 	on := make(map[string]bool)
 	for _, b := range c.Holders {
-		if !plainBridge.MatchString(b.Bridge) || slices.Contains(pluginBridges, b.Bridge) || b.Pod != nil || b.Given != nil || on[NodeID(b)] {
+		if !plainBridge.MatchString(b.Bridge) || len(b.Bridge) > maxDeviceName || b.Bridge == defaultNetwork || slices.Contains(pluginBridges, b.Bridge) || b.Pod != nil || b.Given != nil || on[NodeID(b)] {
 			return nil
 		}
 		on[NodeID(b)] = true

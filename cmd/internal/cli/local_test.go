@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
@@ -67,6 +68,8 @@ func TestNoLocalRange(t *testing.T) {
 		"routed":                 func(c *api.Conflict) { c.Holders[1].Bridge = "" },
 		"a bridge of a plugin":   func(c *api.Conflict) { c.Holders[1].Bridge = "cni0" },
 		"a name with a pattern":  func(c *api.Conflict) { c.Holders[1].Bridge = "*" },
+		"the cluster's network":  func(c *api.Conflict) { c.Holders[0].Bridge, c.Holders[1].Bridge = "default", "default" },
+		"no name of a device":    func(c *api.Conflict) { c.Holders[1].Bridge = "abcdefghijklmnop" },
 		"terminal codes":         func(c *api.Conflict) { c.Holders[1].Bridge = "shop\x1b[31m" },
 		"a VLAN":                 func(c *api.Conflict) { c.Holders[0].Bridge = "br.100" },
 		"a pod":                  func(c *api.Conflict) { c.Holders[0].Pod = &api.Pod{Namespace: "shop", Name: "web"} },
@@ -85,4 +88,19 @@ func TestNoLocalRange(t *testing.T) {
 	if text, lines := LocalRange(); text != "" || lines != "" {
 		t.Errorf("without conflicts: %s\n%s", text, lines)
 	}
+}
+
+// The advice about a range that may be local does not contradict what follows.
+func TestLocalRangeOrRemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := onBridges("shop", "shop")
+		c.State, c.Advice = "confirmed", newerBy("created", 60, "x", "y")
+		p, out := printer(80)
+		p.advice(only(c))
+		text := strings.Join(strings.Fields(out.String()), " ")
+		local, otherwise, remove := strings.Index(text, "nothing is to be removed"), strings.Index(text, " Otherwise: "), strings.Index(text, "Remove the newer one")
+		if local < 0 || otherwise < local || remove < otherwise {
+			t.Error(text)
+		}
+	})
 }

@@ -102,7 +102,7 @@ func TestPrintCoverage(t *testing.T) {
 		{api.Coverage{Omitted: 7, Partial: true}, "7 bindings did not fit into the answers: give one --ip or one --node.\n"},
 		{api.Coverage{Alone: true}, "This agent is alone: it was started without --join and --bind and knows its own\nnode only.\n"},
 	} {
-		printed(t, func(p *Printer) { p.coverage(test.coverage, "bindings") }, test.want)
+		printed(t, func(p *Printer) { p.Coverage(test.coverage, "bindings") }, test.want)
 	}
 }
 

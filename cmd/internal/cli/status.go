@@ -188,10 +188,11 @@ func withError(text, err string) string {
 
 // harmless explains the reasons of drops that are no problem. "dupip doctor" has what to do about the others.
 var harmless = map[string]string{
-	"interface gone":     "the last packets of a pod",
-	"older than the TTL": "packets that were read too late to count",
-	"no holder here":     "notices of other nodes about a holder that had left this node by then",
-	"unanswered":         "notices of other nodes about a holder there that did not answer",
+	"interface gone":            "the last packets of a pod",
+	"older than the TTL":        "packets that were read too late to count",
+	"no holder here":            "notices of other nodes about a holder that had left this node by then",
+	"log lines about conflicts": "a burst of conflicts has a summary in the log instead",
+	"unanswered":                "notices of other nodes about a holder there that did not answer",
 }
 
 // none is what counts returns if there is nothing.
