@@ -103,7 +103,7 @@ func (e *eventLog) endBurst() {
 	if confirmed > 0 {
 		level = slog.LevelWarn
 	}
-	e.log.Log(context.Background(), level, "many conflicts at once; \"dupip conflicts\" lists all that are open",
+	e.log.Log(context.Background(), level, "many events of conflicts; \"dupip conflicts\" lists all that are open",
 		"confirmed", confirmed, "changed", changed, "resolved", resolved, "within", burstTime, "linesLeftOut", b.leftOut,
 		"nodes", most(b.nodes), "networks", most(b.networks))
 }

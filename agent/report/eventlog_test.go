@@ -137,10 +137,10 @@ func TestBurst(t *testing.T) {
 	}{
 		{confirmed: 1},
 		{confirmed: burstEvents},
-		{confirmed: 12, want: `level=WARN msg="many conflicts at once; \"dupip conflicts\" lists all that are open" confirmed=12 changed=0 resolved=0 ` +
+		{confirmed: 12, want: `level=WARN msg="many events of conflicts; \"dupip conflicts\" lists all that are open" confirmed=12 changed=0 resolved=0 ` +
 			`within=10s linesLeftOut=0 nodes="n1 (12), other0 (2), other1 (2), other2 (2), other3 (2) and 3 more" networks="default (12)"`},
 		{confirmed: 125, want: "confirmed=125 changed=0 resolved=0 within=10s linesLeftOut=105 nodes=\"n1 (125), other0 (18), "},
-		{resolved: 125, want: "level=INFO msg=\"many conflicts at once; \\\"dupip conflicts\\\" lists all that are open\" confirmed=0 changed=0 resolved=125 within=10s linesLeftOut=105 "},
+		{resolved: 125, want: "level=INFO msg=\"many events of conflicts; \\\"dupip conflicts\\\" lists all that are open\" confirmed=0 changed=0 resolved=125 within=10s linesLeftOut=105 "},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, out := newLogging(t, slog.LevelInfo)

@@ -38,5 +38,6 @@ func newAudit(g *globals) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when there is any finding")
 	flags.addTo(cmd, g, cli.FindingOrders.Names())
+	cmd.Flags().Lookup("network").Usage = "only this network of CNI's configuration"
 	return cmd
 }

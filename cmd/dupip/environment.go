@@ -36,7 +36,8 @@ func fromEnvironment(cmd *cobra.Command) error {
 			return
 		}
 		name := variable(flag.Name)
-		if value := os.Getenv(name); value != "" {
+		// Kubernetes sets DUPIP_GOSSIP_PORT for a Service "dupip-gossip".
+		if value := os.Getenv(name); value != "" && !foreignVariables.MatchString(name+"="+value) {
 			if setErr := flags.Set(flag.Name, value); setErr != nil {
 				err = fmt.Errorf("environment variable %s: %w", name, setErr)
 			}

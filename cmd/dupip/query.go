@@ -126,6 +126,7 @@ func (l list[T]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T, er
 		return document, err
 	}
 	p := flags.globals.printer(cmd)
+	p.Selected = q != api.Query{All: q.All, Cluster: q.Cluster, Node: q.Node}
 	if p.Sorted = flags.sortBy != ""; p.Sorted {
 		l.sort(document, flags.sortBy)
 	}

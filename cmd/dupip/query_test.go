@@ -105,6 +105,8 @@ func TestFlagsThatExclude(t *testing.T) {
 		{"conflicts", "--watch", "--state", "confirmed"},
 		{"conflicts", "--cluster", "--node", "n1"},
 		{"bindings", "--ip", "10.0.0"},
+		{"status", "-o", "name"},
+		{"explain", "10.0.0.1", "-o", "name"},
 		{"bindings", "--ip", "10.0.0.0/33"},
 	} {
 		_, err := dupip(append(args, "--api-socket", t.TempDir()+"/none.sock")...)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -28,6 +29,7 @@ func (g *globals) printer(cmd *cobra.Command) *cli.Printer {
 }
 
 func newRoot() *cobra.Command {
+	g := &globals{output: cli.Table}
 	root := &cobra.Command{
 		Use:   "dupip",
 		Short: "Finds duplicate pod IPs by looking at packets, whatever IPAM claims",
@@ -46,7 +48,13 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			warnUnknown(cmd.ErrOrStderr(), cmd.Root(), os.Environ())
-			return fromEnvironment(cmd)
+			if err := fromEnvironment(cmd); err != nil {
+				return err
+			}
+			if output := cmd.Flags().Lookup("output"); output != nil && g.output == cli.Names && !strings.Contains(output.Usage, string(cli.Names)) {
+				return errors.New("-o name is for lists; use table, wide, json or yaml")
+			}
+			return nil
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -68,7 +76,6 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 	})
 	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), "trimTrailingWhitespaces", "wrapped"))
 	root.SetVersionTemplate("dupip {{.Version}}\n")
-	g := &globals{output: cli.Table}
 	root.AddCommand(
 		newAgent(),
 		newAudit(g),

@@ -76,7 +76,7 @@ func TestLogs(t *testing.T) {
 	}
 	l.Eventually("a summary", func() error {
 		if find(func(line logLine) bool {
-			return line.Level == "WARN" && strings.HasPrefix(line.Msg, "many conflicts at once") && line.Confirmed == shared &&
+			return line.Level == "WARN" && strings.HasPrefix(line.Msg, "many events of conflicts") && line.Confirmed == shared &&
 				line.Within == "10s" && line.Nodes == fmt.Sprintf("%s (%d)", n.ShortName(), shared)
 		}) < 0 {
 			return errors.New(a.Log())

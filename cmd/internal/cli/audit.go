@@ -33,6 +33,8 @@ func (p *Printer) findings(a api.Audit) {
 		text := "No finding: books and wire agree."
 		if a.Error != "" || len(a.Unchecked) > 0 || slices.ContainsFunc(a.Books, func(b api.BookStatus) bool { return b.Error != "" }) {
 			text = "No finding, but not everything was checked:"
+		} else if p.Selected {
+			text = "No such finding."
 		}
 		p.println(text)
 		return

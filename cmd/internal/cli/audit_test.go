@@ -27,6 +27,18 @@ func found(kind, node, ip string) api.Finding {
 	return f
 }
 
+// What was asked for and is not there is no agreement of all books.
+func TestPrintNoSuchFinding(t *testing.T) {
+	p, out := printer(80)
+	p.Selected = true
+	p.Audit(api.Audit{At: time.Now()})
+	p.Conflicts(api.Conflicts{})
+	p.Bindings(api.Bindings{})
+	if text := out.String(); !strings.HasPrefix(text, "No such finding.\n") || !strings.HasSuffix(text, "No such conflict.\nNo such address seen.\n") {
+		t.Errorf("%q", text)
+	}
+}
+
 func (c auditCase) document() api.Audit {
 	left := 93.7
 	a := api.Audit{

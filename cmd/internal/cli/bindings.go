@@ -11,7 +11,7 @@ import (
 // Bindings prints which address was seen behind which interface.
 func (p *Printer) Bindings(document api.Bindings) {
 	if len(document.Bindings) == 0 {
-		p.println("No address seen.")
+		p.none("address seen.")
 	} else {
 		p.bindings(document.Bindings)
 	}

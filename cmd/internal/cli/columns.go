@@ -11,6 +11,15 @@ import (
 // roomy is from which width on names in tables are whole, unless they are too long for the table.
 const roomy = 120
 
+// none says that a list is empty, of everything or of what was asked for.
+func (p *Printer) none(things string) {
+	if p.Selected {
+		p.println("No such " + things)
+	} else {
+		p.println("No " + things)
+	}
+}
+
 // brief shortens the name of an interface for a narrow table. Others than Linux's have more than 15 characters.
 func (p *Printer) brief(name string) string {
 	if p.Width == 0 || p.Width >= roomy {

@@ -25,7 +25,7 @@ func (p *Printer) Conflicts(document api.Conflicts) {
 	}
 	switch {
 	case len(document.Conflicts) == 0:
-		p.println("No conflict.")
+		p.none("conflict.")
 	case open > maxConflicts && !p.Wide:
 		p.many(document)
 	default:

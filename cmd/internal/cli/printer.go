@@ -22,6 +22,7 @@ type Printer struct {
 	Wide      bool // all columns and rows, whole
 	NoHeaders bool // of tables
 	Sorted    bool // lists have an order that was asked for
+	Selected  bool // lists have only what was asked for
 	Colour    bool
 }
 
