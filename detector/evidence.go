@@ -60,7 +60,9 @@ func (b *binding) describe(h *Holder) {
 		return
 	}
 	b.holder.NetnsName = cmp.Or(h.NetnsName, b.holder.NetnsName)
-	b.holder.Bridge = cmp.Or(h.Bridge, b.holder.Bridge)
+	if b.holder.Bridge = cmp.Or(h.Bridge, b.holder.Bridge); !b.remote {
+		b.holder.Bridge = h.Bridge // it may have left one
+	}
 	if h.Pod != (Pod{}) {
 		b.holder.describePod(h)
 	}
