@@ -43,7 +43,7 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 	if len(live)+len(missing) == 0 {
 		return nil, errors.New("querying: no other agent of that name is known")
 	}
-	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All})
+	request := wire.Marshal(wire.Query{Kind: asked.Kind, IP: asked.IP, All: asked.All, Only: asked.Only})
 	rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 	var wg sync.WaitGroup
 	var mu sync.Mutex // of missing, room and answer
@@ -122,7 +122,7 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 		return nil
 	}
 	answer := make(chan cluster.Document, 1)
-	if !g.deliver(cluster.Query{Kind: q.Kind, Answer: answer, IP: q.IP, All: q.All}) {
+	if !g.deliver(cluster.Query{Kind: q.Kind, Answer: answer, IP: q.IP, All: q.All, Only: q.Only}) {
 		return nil
 	}
 	select {

@@ -124,7 +124,10 @@ func (c *collection) covered(omitted int) api.Coverage {
 
 // collect queries this agent and, if q says so, others.
 func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collection, error) {
-	query := cluster.Query{Kind: kind, IP: q.IP, All: q.All, Node: q.Node}
+	query := cluster.Query{
+		Kind: kind, IP: q.IP, All: q.All, Node: q.Node,
+		Only: cluster.Only{Prefix: q.Prefix, Namespace: q.Namespace, Pod: q.Pod, Network: q.Network},
+	}
 	c := &collection{hops: make(map[detector.Key][]advice.NextHop), present: make(map[detector.HolderID]detector.Holder)}
 	local := q.Node == "" || q.Node == r.Self.Name
 	var own cluster.Document
@@ -229,23 +232,33 @@ func (r *Report) document(q cluster.Query) cluster.Document {
 // localDocument returns all that this agent knows about a query.
 func (r *Report) localDocument(q cluster.Query) cluster.Document {
 	var d cluster.Document
-	other := func(key detector.Key) bool { return q.IP.IsValid() && key.IP != q.IP }
+	other := func(key detector.Key) bool {
+		return q.IP.IsValid() && key.IP != q.IP || q.Only.Prefix.IsValid() && !q.Only.Prefix.Contains(key.IP) ||
+			q.Only.Network != "" && q.Only.Network != key.Network
+	}
+	pods := api.Query{Namespace: q.Only.Namespace, Pod: q.Only.Pod}
+	anyPod := pods == api.Query{}
+	selected := func(b *detector.Binding) bool { return anyPod || pods.SelectsBinding(api.Binding{Pod: api.NewPod(b.Holder.Pod)}) }
 	switch q.Kind {
 	case cluster.QueryBindings:
 		node := r.Self.NodeID()
 		// The table also has the holders on other nodes that are in conflict with this node's.
 		d.Bindings = r.Detector.Bindings(func(b *detector.Binding) bool {
-			return b.Holder.ID.Node == node && !other(b.Key)
+			return b.Holder.ID.Node == node && !other(b.Key) && selected(b)
 		})
 	case cluster.QueryConflicts:
-		d.Conflicts = slices.DeleteFunc(r.Detector.Conflicts(q.All), func(c detector.Conflict) bool { return other(c.Key) })
+		d.Conflicts = slices.DeleteFunc(r.Detector.Conflicts(q.All), func(c detector.Conflict) bool {
+			return other(c.Key) || !anyPod && !slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return selected(&b) })
+		})
 	case cluster.QueryStories:
 		if q.IP.IsValid() {
 			d.Stories, d.Books = r.Detector.Explain(q.IP), r.books(q.IP)
 		}
 	case cluster.QueryFindings:
 		last := r.Books.Last()
-		d.Findings = slices.DeleteFunc(slices.Clone(last.Findings), func(f cluster.Finding) bool { return q.IP.IsValid() && f.IP != q.IP })
+		d.Findings = slices.DeleteFunc(slices.Clone(last.Findings), func(f cluster.Finding) bool {
+			return other(detector.Key{Network: f.Network, IP: f.IP}) || !pods.SelectsFinding(newFinding(r.Self, f))
+		})
 		if d.Omitted, d.Unchecked = last.Omitted, last.Unchecked; last.At.IsZero() {
 			d.Unchecked = []string{"everything: the books are not read, because the agent has just started, or with --cni-conf-dir off"}
 		}

@@ -319,3 +319,28 @@ func TestNodes(t *testing.T) {
 		t.Errorf("stats %+v, %v", stats, err)
 	}
 }
+
+// Another node gets what it asks for, before any limit.
+func TestDocumentOfSome(t *testing.T) {
+	r := newReport(t, nil)
+	for n, name := range []string{"web-0", "web-1"} {
+		b := holding("n1", fmt.Sprint("10.0.", n, ".1"), uint64(n+1))
+		b.Holder.Pod = detector.Pod{Namespace: "shop", Name: name}
+		r.observe(b)
+	}
+	network := holding("n1", "10.0.0.1", 1).Key.Network
+	for only, want := range map[cluster.Only]int{
+		{}:                  2,
+		{Namespace: "shop"}: 2,
+		{Namespace: "a"}:    0,
+		{Pod: "web-1"}:      1,
+		{Prefix: netip.MustParsePrefix("10.0.1.0/24")}: 1,
+		{Network: network}:   2,
+		{Network: "storage"}: 0,
+	} {
+		d := r.document(cluster.Query{Kind: cluster.QueryBindings, Only: only})
+		if len(d.Bindings) != want {
+			t.Errorf("%+v: %d bindings, want %d", only, len(d.Bindings), want)
+		}
+	}
+}

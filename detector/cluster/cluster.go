@@ -133,8 +133,18 @@ type Query struct {
 	IP netip.Addr
 	// All includes resolved conflicts.
 	All bool
+	// Only restricts bindings, conflicts and findings.
+	Only Only
 	// Node restricts a query of this node to the members with that node name.
 	Node string
+}
+
+// Only is what a query is about; what is empty restricts nothing. A node that does not know it answers more.
+type Only struct {
+	Prefix    netip.Prefix `cbor:"1,keyasint,omitzero"`
+	Namespace string       `cbor:"2,keyasint,omitzero"`
+	Pod       string       `cbor:"3,keyasint,omitzero"` // "name" or "namespace/name"
+	Network   string       `cbor:"4,keyasint,omitzero"`
 }
 
 // Document is what one agent knows; fields that were not requested are empty.

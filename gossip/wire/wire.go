@@ -230,6 +230,7 @@ type Query struct {
 	Kind cluster.QueryKind `cbor:"1,keyasint"`
 	IP   netip.Addr        `cbor:"2,keyasint,omitzero"` // zero for all
 	All  bool              `cbor:"3,keyasint,omitzero"` // also resolved conflicts
+	Only cluster.Only      `cbor:"4,keyasint,omitzero"`
 }
 
 // ErrMalformed says that something is not what an agent of any version sends.

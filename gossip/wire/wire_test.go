@@ -96,6 +96,7 @@ var golden = []struct {
 	{Resend{Seq: 12}, "a1079801a1010c"},
 	{Query{Kind: cluster.QueryStories, IP: v6.IP, All: true}, "a301030250fd00000000000000000000000000000703f5"},
 	{Query{Kind: cluster.QueryBindings}, "a10101"},
+	{Query{Kind: cluster.QueryBindings, Only: cluster.Only{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Pod: "web"}}, "a2010104a201450a000000180363776562"},
 }
 
 // packet encodes one message.
