@@ -238,7 +238,9 @@ func (r *Report) localDocument(q cluster.Query) cluster.Document {
 	}
 	pods := api.Query{Namespace: q.Only.Namespace, Pod: q.Only.Pod}
 	anyPod := pods == api.Query{}
-	selected := func(b *detector.Binding) bool { return anyPod || pods.SelectsBinding(api.Binding{Pod: api.NewPod(b.Holder.Pod)}) }
+	selected := func(b *detector.Binding) bool {
+		return anyPod || pods.SelectsBinding(api.Binding{Pod: api.NewPod(b.Holder.Pod)})
+	}
 	switch q.Kind {
 	case cluster.QueryBindings:
 		node := r.Self.NodeID()
