@@ -113,22 +113,26 @@ func (l *loop) record(r bpf.Record) {
 	}
 }
 
+// logRefused logs why the detector dropped a sighting, by what it had refused before.
+func (l *loop) logRefused(s *detector.Sighting, before detector.Refusals) {
+	for reason, n := range l.detector.Refused() {
+		if n != before[reason] {
+			l.log.Debug("record dropped", "ip", s.Key.IP, "network", s.Key.Network, "interface", s.Holder.InterfaceName,
+				"mac", s.Holder.MAC, "reason", detector.Refusal(reason))
+		}
+	}
+}
+
 // observed passes an observation to the other parts.
 func (l *loop) observed(o *observe.Observation, now time.Time) {
 	s := &o.Sighting
 	switch o.Kind {
 	case observe.Seen:
 		l.prober.Observed(o.Interface, o.VLAN, s)
-		before := l.detector.Refused()
-		l.peer.Observe(*s, now)
-		if after := l.detector.Refused(); after != before && l.log.Enabled(context.Background(), slog.LevelDebug) {
-			for reason, n := range after {
-				if n != before[reason] {
-					l.log.Debug("record dropped", "ip", s.Key.IP, "network", s.Key.Network, "interface", s.Holder.InterfaceName,
-						"mac", s.Holder.MAC, "reason", detector.Refusal(reason))
-				}
-			}
+		if l.log.Enabled(context.Background(), slog.LevelDebug) {
+			defer l.logRefused(s, l.detector.Refused())
 		}
+		l.peer.Observe(*s, now)
 	case observe.Tentative:
 		l.prober.Tentative(o.Interface, s.Key.IP, o.VLAN, s.At)
 	case observe.Withdrawn:

@@ -127,8 +127,11 @@ func (d *Detector) Counts() Counts {
 	return c
 }
 
-// Refused counts the sightings that were dropped, by [Refusal], as in [Detector.Counts].
-func (d *Detector) Refused() [refusals]uint64 { return d.counters.refused }
+// Refusals counts the sightings that were dropped, by [Refusal].
+type Refusals [refusals]uint64
+
+// Refused returns the same counts as [Detector.Counts], without its other work.
+func (d *Detector) Refused() Refusals { return d.counters.refused }
 
 // byName makes a map of counters; index 0 has no name.
 func byName[E enum](counters []uint64) map[E]uint64 {

@@ -14,11 +14,10 @@ import (
 // maxHops limits the next hops to one address that are shown.
 const maxHops = 16
 
-// conflict makes the document of a conflict. Confirmed ones have routes and advice.
-func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
-	document := api.NewConflict(conflict)
+// advise adds routes and advice to the document of a confirmed conflict.
+func (c *collection) advise(document *api.Conflict, conflict detector.Conflict) {
 	if conflict.State != detector.Confirmed || c.advised == maxRoutedConflicts {
-		return document
+		return
 	}
 	c.advised++
 	hops := c.nextHops(conflict)
@@ -34,7 +33,7 @@ func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 		document.Routes = append(document.Routes, newRoute(conflict, h, names))
 	}
 	if document.Advice = advice.Of(conflict, hops, names, c.routes.away); document.Advice == nil {
-		return document
+		return
 	}
 	for n := range document.Advice.Remove {
 		r := &document.Advice.Remove[n]
@@ -43,7 +42,6 @@ func (c *collection) conflict(conflict detector.Conflict) api.Conflict {
 			r.Address = at.String()
 		}
 	}
-	return document
 }
 
 // nextHops returns the next hops of this node and of the holders' nodes.

@@ -49,14 +49,20 @@ func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, err
 		return api.Conflicts{}, err
 	}
 	conflicts, omitted := merge.Conflicts(c.answers, c.rules)
-	conflicts = slices.DeleteFunc(conflicts, func(c detector.Conflict) bool { return !q.SelectsConflict(api.NewConflict(c)) })
 	document := api.Conflicts{
 		Node: r.Self.Name, Conflicts: make([]api.Conflict, 0, len(conflicts)), Coverage: c.covered(omitted),
 	}
+	selected := conflicts[:0]
 	for _, conflict := range conflicts {
-		document.Conflicts = append(document.Conflicts, c.conflict(conflict))
+		one := api.NewConflict(conflict)
+		if !q.SelectsConflict(one) {
+			continue // without advice, which is limited
+		}
+		c.advise(&one, conflict)
+		document.Conflicts = append(document.Conflicts, one)
+		selected = append(selected, conflict)
 	}
-	for _, p := range merge.Pairs(conflicts) {
+	for _, p := range merge.Pairs(selected) {
 		pair := api.NewPair(p)
 		pair.Nodes = nameList([]string{p.A, p.B})
 		document.Pairs = append(document.Pairs, pair)

@@ -25,7 +25,8 @@ func (c *collection) story(story merge.Story) api.Story {
 	ids := slices.Clone(story.Nodes)
 	holders := maps.Clone(c.present)
 	if story.Conflict != nil {
-		conflict := c.conflict(*story.Conflict)
+		conflict := api.NewConflict(*story.Conflict)
+		c.advise(&conflict, *story.Conflict)
 		document.Conflict = &conflict
 		for _, b := range story.Conflict.Holders {
 			holders[b.Holder.ID] = b.Holder

@@ -27,17 +27,15 @@ func newAgent() *cobra.Command {
   dupip agent --config /etc/dupip.yaml --log-format json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			defer func() {
+				// A program that parses the log needs the error that ends the agent as a line of it.
+				if err != nil && f.Log != nil && strings.EqualFold(f.logFormat, "json") {
+					f.Log.Error("the agent ends", "error", err)
+					err = exitError(1)
+				}
+			}()
 			if err := f.check(cmd.ErrOrStderr(), cmd.Flags()); err != nil {
 				return err
-			}
-			if strings.EqualFold(f.logFormat, "json") {
-				// Whoever parses the log gets the error that ends the agent, too.
-				defer func() {
-					if err != nil {
-						f.Log.Error("the agent ends", "error", err)
-						err = exitError(1)
-					}
-				}()
 			}
 			// The collector works harder instead of exceeding the limit of the cgroup. Without a cgroup there is none.
 			_, _ = memlimit.Set(memlimit.WithRatio(0.9))

@@ -68,6 +68,9 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 // check refuses values that no agent can work with, and makes the logger. What depends on the node, such as a port that
 // is in use, is found when the agent starts.
 func (f *agentFlags) check(stderr io.Writer, flags *pflag.FlagSet) (err error) {
+	if f.Log, err = newLogger(stderr, f.level, f.logFormat); err != nil {
+		return err
+	}
 	// An empty value is nearly always a variable of a script that is not set. The default would hide that: without
 	// --join an agent is alone. An empty --gossip-key-file overrides a variable, and hides nothing: a key is then missing.
 	flags.Visit(func(flag *pflag.Flag) {
@@ -80,9 +83,6 @@ func (f *agentFlags) check(stderr io.Writer, flags *pflag.FlagSet) (err error) {
 	}
 	if f.Attach, err = bpf.ParseMode(f.attach); err != nil {
 		return fmt.Errorf("--attach: %w", err)
-	}
-	if f.Log, err = newLogger(stderr, f.level, f.logFormat); err != nil {
-		return err
 	}
 	if f.members.Port < 1 || f.members.Port > 65535 {
 		return fmt.Errorf("--gossip-port %d: a port is 1 to 65535", f.members.Port)

@@ -34,11 +34,7 @@ func newBindings(g *globals) *cobra.Command {
 				_, err = bindingList.show(cmd, &flags, q)
 				return err
 			}
-			p := g.printer(cmd)
-			header := func() { p.EventsHeader(g.output, (*cli.Printer).BindingEventsHeader) }
-			return g.client().WatchBindings(cmd.Context(), q, header, func(event api.BindingEvent) error {
-				return cli.ShowEvent(p, g.output, event, (*cli.Printer).BindingEvent)
-			})
+			return watchEvents(cmd, g, q, (*api.Client).WatchBindings, (*cli.Printer).BindingEventsHeader, (*cli.Printer).BindingEvent)
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print changes on this node as they happen")

@@ -40,11 +40,7 @@ func newConflicts(g *globals) *cobra.Command {
 				return err
 			}
 			if watch {
-				p := g.printer(cmd)
-				header := func() { p.EventsHeader(g.output, (*cli.Printer).ConflictEventsHeader) }
-				return g.client().WatchConflicts(cmd.Context(), q, header, func(event api.ConflictEvent) error {
-					return cli.ShowEvent(p, g.output, event, (*cli.Printer).ConflictEvent)
-				})
+				return watchEvents(cmd, g, q, (*api.Client).WatchConflicts, (*cli.Printer).ConflictEventsHeader, (*cli.Printer).ConflictEvent)
 			}
 			document, err := conflictList.show(cmd, &flags, q)
 			isOpen := func(c api.Conflict) bool { return c.State != "resolved" }

@@ -117,7 +117,7 @@ func TestLogValues(t *testing.T) {
 	}
 }
 
-// TestLogOptions: what is wrong with a flag is said.
+// TestLogOptions: a wrong value of a flag is an error that names the flag and the valid values.
 func TestLogOptions(t *testing.T) {
 	for _, test := range []struct{ level, format, want string }{
 		{"loud", "text", "must be debug, info, warn or error"},

@@ -1,18 +1,21 @@
 package main
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
 )
 
+var nodeList = list[api.Nodes]{
+	get:      (*api.Client).Nodes,
+	coverage: func(api.Nodes) api.Coverage { return api.Coverage{} },
+	sort:     func(d api.Nodes, by string) { cli.NodeOrders.Sort(d.Nodes, by) },
+	text:     (*cli.Printer).Nodes,
+}
+
 func newNodes(g *globals) *cobra.Command {
-	var q api.Query
-	var sortBy string
+	var flags queryFlags
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "Show the agents of the cluster as this one sees them",
@@ -21,22 +24,16 @@ func newNodes(g *globals) *cobra.Command {
   dupip nodes --sort-by heard -o wide`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if sortBy != "" && !slices.Contains(cli.NodeOrders.Names(), sortBy) {
-				return fmt.Errorf("--sort-by %q: must be %s", sortBy, cli.Disjoin(cli.NodeOrders.Names()))
-			}
-			document, err := g.client().Nodes(cmd.Context(), q)
+			q, err := flags.parse()
 			if err != nil {
 				return err
 			}
-			if sortBy != "" {
-				cli.NodeOrders.Sort(document.Nodes, sortBy)
-			}
-			return cli.Show(g.printer(cmd), g.output, document, (*cli.Printer).Nodes)
+			_, err = nodeList.show(cmd, &flags, q)
+			return err
 		},
 	}
-	cmd.Flags().StringVar(&q.State, "state", "", "only nodes in this state: "+cli.Disjoin(api.NodeStates))
+	cmd.Flags().StringVar(&flags.query.State, "state", "", "only nodes in this state: "+cli.Disjoin(api.NodeStates))
 	complete(cmd, "state", api.NodeStates...)
-	addSort(cmd, &sortBy, cli.NodeOrders.Names())
-	g.addTo(cmd)
+	flags.addSort(cmd, g, cli.NodeOrders.Names())
 	return cmd
 }

@@ -24,7 +24,7 @@ type queryFlags struct {
 
 // addTo adds the flags to a command. If it has --watch, it must have it already. orders are the values of --sort-by.
 func (q *queryFlags) addTo(cmd *cobra.Command, g *globals, orders []string) {
-	q.globals, q.orders = g, orders
+	q.globals = g
 	flags := cmd.Flags()
 	flags.StringVar(&q.ip, "ip", "", "only this address, or those of a prefix: 10.0.0.0/24")
 	flags.StringVarP(&q.query.Namespace, "namespace", "n", "", "only pods of this namespace")
@@ -33,15 +33,16 @@ func (q *queryFlags) addTo(cmd *cobra.Command, g *globals, orders []string) {
 	flags.BoolVar(&q.query.Cluster, "cluster", false, "ask the agents of all nodes, not only this one")
 	flags.StringVar(&q.query.Node, "node", "", "ask the agent of this node")
 	exclude(cmd, "cluster", "node")
-	addSort(cmd, &q.sortBy, orders)
 	q.complete(cmd)
-	g.addTo(cmd)
+	q.addSort(cmd, g, orders)
 }
 
-// addSort adds --sort-by.
-func addSort(cmd *cobra.Command, by *string, orders []string) {
-	cmd.Flags().StringVar(by, "sort-by", "", "order of the list: "+strings.Join(orders, ", "))
+// addSort adds the flags of all lists.
+func (q *queryFlags) addSort(cmd *cobra.Command, g *globals, orders []string) {
+	q.globals, q.orders = g, orders
+	cmd.Flags().StringVar(&q.sortBy, "sort-by", "", "order of the list: "+strings.Join(orders, ", "))
 	complete(cmd, "sort-by", orders...)
+	g.addTo(cmd)
 }
 
 // complete makes a shell complete the values of flags from what the agent has.
@@ -136,6 +137,17 @@ func (l list[T]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T, er
 		cli.NewPrinter(cmd.ErrOrStderr()).Coverage(lacking, "addresses")
 	}
 	return document, cli.Show(p, flags.globals.output, document, l.text)
+}
+
+// watchEvents prints events as they come, below a header.
+func watchEvents[T any](
+	cmd *cobra.Command, g *globals, q api.Query,
+	watch func(*api.Client, context.Context, api.Query, func(), func(T) error) error, header func(*cli.Printer), text func(*cli.Printer, T),
+) error {
+	p := g.printer(cmd)
+	return watch(g.client(), cmd.Context(), q,
+		func() { p.EventsHeader(g.output, header) },
+		func(event T) error { return cli.ShowEvent(p, g.output, event, text) })
 }
 
 // unanswered returns an error if --node was given and that node did not answer. An empty table would

@@ -98,7 +98,7 @@ func TestAgentTakesFlags(t *testing.T) {
 	}
 }
 
-// Whoever gives the doctor the agent's command line gets an answer.
+// The doctor takes all flags of the agent, with the same descriptions and defaults.
 func TestDoctorHasTheAgentsFlags(t *testing.T) {
 	usages := make(map[string]map[string]string)
 	for _, c := range newRoot().Commands() {

@@ -94,7 +94,7 @@ func TestChartAgreesAboutConfig(t *testing.T) {
 			}
 		})
 	}
-	// The two halves of the table are what they are said to be.
+	// The agent takes the valid half of the table, and refuses the other.
 	for _, text := range goodConfigs {
 		if err := configOf(t, text); err != nil {
 			t.Errorf("%s: %v", text, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// systemd is told that the agent is ready once it is, not before; that it is healthy; and that it stops.
+// The agent notifies systemd when it is ready, not before, then that it is healthy, and when it stops.
 func TestNotifySystemd(t *testing.T) {
 	l := lab.NewT(t)
 	n := l.Node("")

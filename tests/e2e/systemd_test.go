@@ -40,7 +40,7 @@ func TestUnit(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() && systemd != "" {
-			log, _ := os.ReadFile("/proc/" + systemd + "/root/run/agent.log")
+			log, _ := os.ReadFile(filepath.Join("/proc", systemd, "root", "run", "agent.log"))
 			t.Logf("%s\nlog of the agent:\n%s", p.Log(), log)
 		}
 	})
@@ -54,7 +54,7 @@ func TestUnit(t *testing.T) {
 		return err
 	})
 
-	client := lab.NewClient("/proc/" + systemd + "/root/run/dupip/dupip.sock")
+	client := lab.NewClient(filepath.Join("/proc", systemd, "root", "run", "dupip", "dupip.sock"))
 	later := l.Pod(n, "later", lab.PodOptions{Addrs: []netip.Addr{ip}}) // a mount below /run/netns
 	l.Eventually("the duplicate is confirmed", func() error {
 		open, err := client.Conflicts(t.Context(), false)

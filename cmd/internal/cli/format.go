@@ -43,7 +43,16 @@ func (f *Format) Set(value string) error {
 
 // Show prints a document in a format; text prints it for people.
 func Show[T any](p *Printer, f Format, document T, text func(p *Printer, document T)) error {
-	if done, err := f.Encode(p.Out, document, false); done {
+	return show(p, f, document, text, false)
+}
+
+// ShowEvent prints one event of a watch; text prints its line.
+func ShowEvent[T any](p *Printer, f Format, event T, text func(p *Printer, event T)) error {
+	return show(p, f, event, text, true)
+}
+
+func show[T any](p *Printer, f Format, document T, text func(p *Printer, document T), stream bool) error {
+	if done, err := f.Encode(p.Out, document, stream); done {
 		return err
 	}
 	Sanitize(&document)
@@ -52,20 +61,6 @@ func Show[T any](p *Printer, f Format, document T, text func(p *Printer, documen
 	}
 	p.Wide = f == Wide
 	text(p, document)
-	return nil
-}
-
-// ShowEvent prints one event of a watch; text prints its line.
-func ShowEvent[T any](p *Printer, f Format, event T, text func(p *Printer, event T)) error {
-	if done, err := f.Encode(p.Out, event, true); done {
-		return err
-	}
-	Sanitize(&event)
-	if f == Names {
-		return p.names(event)
-	}
-	p.Wide = f == Wide
-	text(p, event)
 	return nil
 }
 
