@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -138,5 +140,38 @@ func TestHostileErrors(t *testing.T) {
 		if got := out.String(); got != want {
 			t.Errorf("%q is printed as %q, want %q", reason, got, want)
 		}
+	}
+}
+
+// The variable that Kubernetes sets for a Service called dupip-gossip is not --gossip-port.
+func TestServicesVariable(t *testing.T) {
+	t.Setenv("DUPIP_GOSSIP_PORT", "tcp://10.96.0.7:7951")
+	cmd := newAgent()
+	if err := fromEnvironment(cmd); err != nil || cmd.Flags().Changed("gossip-port") {
+		t.Errorf("--gossip-port %s, %v", cmd.Flags().Lookup("gossip-port").Value, err)
+	}
+	t.Setenv("DUPIP_GOSSIP_PORT", "7000")
+	if err := fromEnvironment(cmd); err != nil || cmd.Flags().Lookup("gossip-port").Value.String() != "7000" {
+		t.Errorf("--gossip-port %s, %v", cmd.Flags().Lookup("gossip-port").Value, err)
+	}
+}
+
+// Completion asks the agent that the variable names, as the command does.
+func TestCompletionAsksTheAgent(t *testing.T) {
+	path := t.TempDir() + "/other.sock"
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(asked) })}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	defer server.Close()
+	t.Setenv("DUPIP_API_SOCKET", path)
+	_, _ = dupip("__complete", "explain", "")
+	select {
+	case <-asked:
+	default:
+		t.Error("another agent was asked")
 	}
 }

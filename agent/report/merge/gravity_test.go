@@ -1,0 +1,38 @@
+package merge
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// The gravest conflict comes first: confirmed before suspected, then of a node's own address, with more holders, for longer.
+func TestGravestFirst(t *testing.T) {
+	now := time.Now()
+	one := func(id string, state detector.State, scope detector.Scope, holders int, age time.Duration) detector.Conflict {
+		return detector.Conflict{ID: id, State: state, Scope: scope, Holders: make([]detector.Binding, holders), SuspectedAt: now.Add(-age)}
+	}
+	want := []detector.Conflict{
+		one("a node's", detector.Confirmed, detector.PodHost, 2, time.Second),
+		one("three", detector.Confirmed, detector.SameNode, 3, time.Second),
+		one("long", detector.Confirmed, detector.CrossNode, 2, time.Hour),
+		one("short", detector.Confirmed, detector.SameNode, 2, time.Second),
+		one("suspected, a node's", detector.Suspected, detector.PodHost, 9, time.Hour),
+		one("suspected", detector.Suspected, detector.SameNode, 2, time.Hour),
+	}
+	for i, a := range want {
+		for j, b := range want {
+			if got := compareConflicts(a, b); (got < 0) != (i < j) || (got > 0) != (i > j) {
+				t.Errorf("%s and %s: %d", a.ID, b.ID, got)
+			}
+		}
+	}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, compareConflicts)
+	if got[0].ID != "a node's" || got[5].ID != "suspected" {
+		t.Errorf("%+v", got)
+	}
+}
