@@ -257,3 +257,22 @@ func TestNamesOfHoldersThatAreGone(t *testing.T) {
 	}
 	w.mustAudit()
 }
+
+// A holder that has left its bridge has none; one on another node has the last that its node sent.
+func TestBridgeThatWasLeft(t *testing.T) {
+	for name, want := range map[string]string{"a": "", "b@n2": "shop"} {
+		w := newWorld(t, Options{Node: "n1"})
+		w.d.Observe(w.actor("c").sighting(defaultIP, Announced, w.now), w.now)
+		holder := w.actor(name)
+		for _, bridge := range []string{"shop", ""} {
+			s := holder.sighting(defaultIP, Announced, w.now)
+			s.Holder.Bridge = bridge
+			w.d.Observe(s, w.now)
+		}
+		for _, b := range w.d.Explain(defaultIP)[0].Bindings {
+			if b.Holder.ID == holder.id && b.Holder.Bridge != want {
+				t.Errorf("%s: bridge %q, want %q", name, b.Holder.Bridge, want)
+			}
+		}
+	}
+}
