@@ -381,3 +381,12 @@ type Version struct {
 	Go      string `json:"go"`
 	Arch    string `json:"arch"`
 }
+
+// NormalDrops explains the reasons in [Status].Dropped that are no problem.
+var NormalDrops = map[string]string{
+	"interface gone":            "the last packets of a pod",
+	"older than the TTL":        "packets that were read too late to count",
+	"no holder here":            "notices of other nodes about a holder that had left this node by then",
+	"log lines about conflicts": "a burst of conflicts has a summary in the log instead",
+	"unanswered":                "notices of other nodes about a holder there that did not answer",
+}

@@ -20,7 +20,8 @@ const (
 	maxPolls = 4
 )
 
-// pollConflicts asks the nodes of q again and again, and compares the answers. It ends after maxFailures in a row.
+// pollConflicts gets the conflicts of q again and again, and compares them: of other nodes, or of pods, whose names may come
+// later than the conflict. It ends after maxFailures in a row.
 func (h *handler) pollConflicts(ctx context.Context, q Query) (iter.Seq[any], error) {
 	// Whether the rest of q is about a conflict is decided after the comparison: one that is over, or has lost a holder, has not
 	// ended because the pod that was asked for is not in it any more.
@@ -28,7 +29,7 @@ func (h *handler) pollConflicts(ctx context.Context, q Query) (iter.Seq[any], er
 	select {
 	case h.polls <- struct{}{}:
 	default:
-		return nil, errors.New("too many watches of other nodes are open; close one")
+		return nil, errors.New("too many watches of other nodes, or of pods, are open; close one")
 	}
 	began := time.Now()
 	document, err := h.backend.Conflicts(ctx, all)
@@ -84,7 +85,7 @@ func compare(known []Conflict, now Conflicts, q Query, at time.Time) (events []C
 		before := candidates[n]
 		byAddress[address] = slices.Delete(candidates, n, n+1)
 		switch {
-		case before.State != c.State:
+		case before.State != c.State, !q.SelectsConflict(before) && q.SelectsConflict(c):
 			add(c.State, before, c)
 		case !slices.Equal(holders(before), holders(c)):
 			add("changed", before, c)

@@ -60,4 +60,10 @@ func TestCompareSelected(t *testing.T) {
 	if events, _ := compare(open, Conflicts{}, q, time.Now()); len(events) != 0 {
 		t.Errorf("%+v about pods that were not asked for", events)
 	}
+
+	unnamed := before
+	unnamed.Holders = append([]Binding{{Node: "n1", NetnsCookie: 1}}, before.Holders[1:]...)
+	if events, _ := compare([]Conflict{unnamed}, Conflicts{Conflicts: []Conflict{before}}, q, time.Now()); len(events) != 1 || events[0].Type != "confirmed" {
+		t.Errorf("%+v when the name of the pod came", events)
+	}
 }

@@ -111,7 +111,7 @@ func Serve(ctx context.Context, listener net.Listener, backend Backend, log *slo
 type handler struct {
 	backend Backend
 	watches chan struct{} // has a value for each open watch
-	polls   chan struct{} // and for each that asks other nodes
+	polls   chan struct{} // and for each that polls
 }
 
 // documentHandler answers a request that is valid.

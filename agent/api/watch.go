@@ -52,7 +52,7 @@ func (h *handler) watchConflicts(ctx context.Context, q Query) (iter.Seq[any], e
 	if q.State != "" || q.All {
 		return nil, fmt.Errorf("%w has open conflicts of both states: omit state and all", errWatch)
 	}
-	if q.Cluster || q.Node != "" {
+	if q.Cluster || q.Node+q.Namespace+q.Pod != "" {
 		return h.pollConflicts(ctx, q)
 	}
 	events, err := h.backend.WatchConflicts(ctx)

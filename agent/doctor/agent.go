@@ -85,12 +85,8 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 	return ok("%s", text)
 }
 
-// dropAdvice is what to do about drops, by the reason in the agent's status. Some are normal: the last
-// packets of a pod, packets that were read too late, conflict notices that do not concern this node or were
-// wrong, and the log lines that a summary replaces.
+// dropAdvice is what to do about drops that are not normal, by the reason in the agent's status.
 var dropAdvice = map[string]string{
-	"interface gone": "", "older than the TTL": "", "no holder here": "", "unanswered": "", "log lines about conflicts": "",
-
 	"packets over the limits":         "a pod sends from very many addresses, or answers for them: look into the pods named",
 	"packets while the ring was full": "the agent does not keep up: give it more CPU (resources.limits.cpu)",
 	"early":                           "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
@@ -109,12 +105,12 @@ func checkDrops(_ context.Context, known *facts) Check {
 	s := known.status
 	var parts, advice []string
 	for _, reason := range slices.Sorted(maps.Keys(s.Dropped)) {
-		text, listed := dropAdvice[strings.TrimPrefix(reason, "evicted: ")]
-		if s.Dropped[reason] == 0 || listed && text == "" {
+		kind := strings.TrimPrefix(reason, "evicted: ")
+		if s.Dropped[reason] == 0 || api.NormalDrops[kind] != "" {
 			continue
 		}
 		parts = append(parts, fmt.Sprintf("%d %s", s.Dropped[reason], reason))
-		advice = append(advice, cmp.Or(text, "dupip status -o wide has details"))
+		advice = append(advice, cmp.Or(dropAdvice[kind], "dupip status -o wide has details"))
 	}
 	if len(parts) == 0 {
 		return ok("none")

@@ -16,9 +16,8 @@ func newConfig(g *globals) *cobra.Command {
 	check := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a configuration file, and print what it says",
-		Long: `Check a configuration file as "dupip agent --config FILE" reads it, and print
-what it says. No agent and no rights are needed. "-" is the standard input.
-Each mistake is a line with its place, at most ten; the exit code is then 1.`,
+		Long: `Check a configuration file as "dupip agent --config FILE" reads it, and print what it says. No agent and no rights are ` +
+			`needed. "-" is the standard input. Each mistake is a line with its place, at most ten; the exit code is then 1.`,
 		Example: `  dupip config check dupip.yaml
   dupip config check - -o json <dupip.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {

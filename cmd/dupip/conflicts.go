@@ -52,7 +52,7 @@ func newConflicts(g *globals) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&flags.query.All, "all", false, "also resolved conflicts, newest first")
 	cmd.Flags().StringVar(&flags.query.State, "state", "", "only conflicts in this state: "+cli.Disjoin(api.ConflictStates))
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print events as they happen; with --cluster or --node, a second or more later")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print events as they happen; with --cluster, --node, --namespace or --pod, a second or more later")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when any conflict is open")
 	complete(cmd, "state", api.ConflictStates...)
 	flags.addTo(cmd, g, cli.ConflictOrders.Names())

@@ -17,13 +17,11 @@ func newDoctor(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out why an agent does not start or sees nothing",
-		Long: `Examine this node: kernel, rights, mounts, network namespaces, sockets, runtime.
-For each problem it says what to do. It works with and without a running agent,
-does not disturb it, and changes nothing.
+		Long: `Examine this node: kernel, rights, mounts, network namespaces, sockets, runtime. For each problem it says what to do. It ` +
+			`works with and without a running agent, does not disturb it, and changes nothing.
 
-Run it as root where the agent runs: on the node, or in the agent's container.
-Give it the flags (or the environment) of the agent: it takes all of them, and
-refuses those that the agent refuses. The exit code is 1 when anything failed.`,
+Run it as root where the agent runs: on the node, or in the agent's container. Give it the flags (or the environment) of the agent: ` +
+			`it takes all of them, and refuses those that the agent refuses. The exit code is 1 when anything failed.`,
 		Example: `  dupip doctor
   kubectl -n kube-system exec POD -- dupip doctor`,
 		Args: noArguments,

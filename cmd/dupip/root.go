@@ -119,6 +119,9 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	if cmd.HasSubCommands() {
+		return fmt.Errorf("%q: %s has no such command; see \"%[2]s --help\"", args[0], cmd.CommandPath())
+	}
 	return fmt.Errorf("%q: %s takes no arguments; see \"%[2]s --help\"", args[0], cmd.CommandPath())
 }
 

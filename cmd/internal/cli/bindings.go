@@ -47,15 +47,16 @@ func (p *Printer) bindings(bindings []api.Binding) {
 	p.fitted(rows, header, "holder", "first seen", "interface", "last seen")
 }
 
-const bindingEvent = "%-12s  %-8s %-15s %-16s %-9s %s\n"
+// bindingEvent has what may be long at its end.
+const bindingEvent = "%-12s  %-8s %-9s %-15s  %-15s  %s\n"
 
 // BindingEventsHeader prints the header of [Printer.BindingEvent].
 func (p *Printer) BindingEventsHeader() {
-	p.printf(bindingEvent, "TIME", "EVENT", "IP", "INTERFACE", "EVIDENCE", "HOLDER")
+	p.printf(bindingEvent, "TIME", "EVENT", "EVIDENCE", "INTERFACE", "IP", "HOLDER")
 }
 
 // BindingEvent prints a line for an event of a watch.
 func (p *Printer) BindingEvent(event api.BindingEvent) {
 	b := event.Binding
-	p.printf(bindingEvent, event.At.Local().Format("15:04:05.000"), event.Type, InNetwork(b.IP, b.Network), b.Interface, b.Evidence, Who(b))
+	p.printf(bindingEvent, event.At.Local().Format("15:04:05.000"), event.Type, b.Evidence, b.Interface, InNetwork(b.IP, b.Network), Who(b))
 }

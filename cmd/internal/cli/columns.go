@@ -8,8 +8,8 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// roomy is from which width on names in tables are whole, unless they are too long for the table.
-const roomy = 120
+// wideTerminal is from which width on names in tables are whole, unless they are too long for the table.
+const wideTerminal = 120
 
 // none says that a list is empty, of everything or of what was asked for.
 func (p *Printer) none(things string) {
@@ -22,7 +22,7 @@ func (p *Printer) none(things string) {
 
 // brief shortens the name of an interface for a narrow table. Others than Linux's have more than 15 characters.
 func (p *Printer) brief(name string) string {
-	if p.Width == 0 || p.Width >= roomy {
+	if p.Width == 0 || p.Width >= wideTerminal {
 		return name
 	}
 	return clip(name, 15)
@@ -32,7 +32,7 @@ func (p *Printer) brief(name string) string {
 // node, so that no column is needed.
 func (p *Printer) nodeColumn(holders []api.Binding) map[string]string {
 	const least = 11 // if there are long addresses
-	width, whole := 20, p.Width == 0 || p.Width >= roomy
+	width, whole := 20, p.Width == 0 || p.Width >= wideTerminal
 	nodes := make(map[string]api.Binding)
 	names, domains := make(map[string]int), make(map[string]bool)
 	for _, b := range holders {

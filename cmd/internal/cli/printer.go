@@ -26,8 +26,8 @@ type Printer struct {
 	Colour    bool
 }
 
-// usual is the width of text where the terminal's is not known.
-const usual = 80
+// defaultWidth is the width of text where the terminal's is not known.
+const defaultWidth = 80
 
 // NewPrinter returns a Printer for a terminal, or for anything else without colour. There the width is unknown: programs read
 // the tables, and people the sentences, as those of "kubectl exec". Programs that show our output in a terminal, such as
@@ -36,7 +36,7 @@ func NewPrinter(out io.Writer) *Printer {
 	const narrowest = 40
 	p := &Printer{Out: out}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		p.Width = usual // some terminals do not know
+		p.Width = defaultWidth // some terminals do not know
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			p.Width = max(width, narrowest)
 		}
@@ -129,7 +129,7 @@ func (p *Printer) wrapped(indent int, line string) {
 		case n == 0:
 			p.printf("%s%s", head, word)
 			column = len(head) + width
-		case column+1+width > cmp.Or(p.Width, usual):
+		case column+1+width > cmp.Or(p.Width, defaultWidth):
 			p.printf("\n%s%s", strings.Repeat(" ", indent), word)
 			column = indent + width
 		default:

@@ -32,9 +32,9 @@ func (p *Printer) Status(s api.Status) {
 		line("Suppressed", "%s", suppressed)
 	}
 	line("Dropped", "%s", counts(s.Dropped))
-	for _, reason := range slices.Sorted(maps.Keys(harmless)) {
+	for _, reason := range slices.Sorted(maps.Keys(api.NormalDrops)) {
 		if s.Dropped[reason] > 0 {
-			line("", "%s: %s; normal", reason, harmless[reason])
+			line("", "%s: %s; normal", reason, api.NormalDrops[reason])
 		}
 	}
 	line("Gossip", "%s", gossipText(s.Cluster))
@@ -184,15 +184,6 @@ func withError(text, err string) string {
 		text += "; problem: " + err
 	}
 	return text
-}
-
-// harmless explains the reasons of drops that are no problem. "dupip doctor" has what to do about the others.
-var harmless = map[string]string{
-	"interface gone":            "the last packets of a pod",
-	"older than the TTL":        "packets that were read too late to count",
-	"no holder here":            "notices of other nodes about a holder that had left this node by then",
-	"log lines about conflicts": "a burst of conflicts has a summary in the log instead",
-	"unanswered":                "notices of other nodes about a holder there that did not answer",
 }
 
 // none is what counts returns if there is nothing.
