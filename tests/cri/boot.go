@@ -31,10 +31,10 @@ func (r *Runtime) noteBootID() error {
 	return os.Rename(next, r.bootID())
 }
 
-// writeBaseSpec gives each container the boot id of its node, as if nodes were machines. CRI cannot
-// mount anything below /proc, so a hook does it in the container's mount namespace, in the folder
-// that becomes the root.
-func (r *Runtime) writeBaseSpec() error {
+// WriteBaseSpec writes what each container's specification begins as: it has the boot id of its node, which is in the file id,
+// as if nodes were machines. CRI cannot mount anything below /proc, so a hook does it in the container's mount namespace, in the
+// folder that becomes the root.
+func WriteBaseSpec(path, id string) error {
 	mount, err := exec.LookPath("mount")
 	if err != nil {
 		return fmt.Errorf("find a program: %w", err)
@@ -49,12 +49,12 @@ func (r *Runtime) writeBaseSpec() error {
 	}
 	spec["hooks"] = map[string]any{"createContainer": []any{map[string]any{
 		"path": mount,
-		"args": []string{"mount", "--no-mtab", "--no-canonicalize", "--bind", r.bootID(), bootIDFile},
+		"args": []string{"mount", "--no-mtab", "--no-canonicalize", "--bind", id, bootIDFile},
 	}}}
 	if out, err = json.Marshal(spec); err != nil {
 		return fmt.Errorf("write the base specification: %w", err)
 	}
-	return os.WriteFile(r.baseSpec(), out, 0o644)
+	return os.WriteFile(path, out, 0o644)
 }
 
 // shared makes a folder that is a shared mount: later mounts and unmounts in it propagate, as on a

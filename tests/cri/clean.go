@@ -48,7 +48,7 @@ func remove(tag string) error {
 		removeNetns(paths),
 		removeShimSockets(dir),
 		unmountBelow(dir),
-		removeCgroups(tag),
+		RemoveCgroups(tag),
 		removeResults(tag, sandboxes),
 	); err != nil {
 		return err // the folder stays, for the next start to try again
@@ -183,8 +183,8 @@ func cgroupMembers(tag string) []int {
 	return pids
 }
 
-// removeCgroups removes the pods' cgroups, which are busy until their processes have ended.
-func removeCgroups(tag string) error {
+// RemoveCgroups removes the cgroups below the one with this name, in each hierarchy; they are busy until their processes have ended.
+func RemoveCgroups(tag string) error {
 	var errs []error
 	for _, dir := range slices.Backward(cgroups(tag)) {
 		errs = append(errs, lab.Poll(context.Background(), killTimeout, func() error {

@@ -114,7 +114,7 @@ func (r *Runtime) configure(o Options) error {
 	} {
 		errs = append(errs, os.WriteFile(f.path, []byte(f.data), f.mode))
 	}
-	return errors.Join(append(errs, r.writeBaseSpec())...)
+	return errors.Join(append(errs, WriteBaseSpec(r.baseSpec(), r.bootID()))...)
 }
 
 // withStore copies the chain and gives host-local its store.

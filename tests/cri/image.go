@@ -47,6 +47,16 @@ var pauseBinary = sync.OnceValues(func() ([]byte, error) {
 
 // importPause imports the sandbox image. The tag is an argument of its process, so that killAll finds it.
 func (r *Runtime) importPause(ctx context.Context) error {
+	path := filepath.Join(r.dir, "image.tar")
+	if err := WriteSandboxImage(path, r.tag); err != nil {
+		return err
+	}
+	defer os.Remove(path)
+	return r.Import(ctx, path, SandboxImage)
+}
+
+// WriteSandboxImage writes an archive with the [SandboxImage], whose process has this argument.
+func WriteSandboxImage(path, tag string) error {
 	binary, err := pauseBinary()
 	if err != nil {
 		return err
@@ -62,7 +72,7 @@ func (r *Runtime) importPause(ctx context.Context) error {
 	}
 	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
 		Architecture: runtime.GOARCH, OS: "linux", RootFS: v1.RootFS{Type: "layers"},
-		Config: v1.Config{Entrypoint: []string{"/pause"}, Cmd: []string{r.tag}, WorkingDir: "/"},
+		Config: v1.Config{Entrypoint: []string{"/pause"}, Cmd: []string{tag}, WorkingDir: "/"},
 	})
 	if err != nil {
 		return err
@@ -71,12 +81,7 @@ func (r *Runtime) importPause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(r.dir, "image.tar")
-	if err := tarball.WriteToFile(path, name.MustParseReference(SandboxImage), image); err != nil {
-		return err
-	}
-	defer os.Remove(path)
-	return r.Import(ctx, path, SandboxImage)
+	return tarball.WriteToFile(path, name.MustParseReference(SandboxImage), image)
 }
 
 // Import gives the runtime the images of an archive, as `docker save` or OCI has them, and

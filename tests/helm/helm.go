@@ -10,13 +10,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // Version is a pinned version of Helm. The first build takes two minutes on two cores.
@@ -29,8 +30,12 @@ var (
 )
 
 func version(module string) Version {
-	return Version{sync.OnceValues(func() (string, error) { return build(module) })}
+	// Outside of this module: its versions are not Helm's.
+	return Version{sync.OnceValues(func() (string, error) { return lab.BuildCached(os.TempDir(), module) })}
 }
+
+// Path is the path of the program.
+func (v Version) Path() (string, error) { return v.program() }
 
 // Run runs [Version.Run] of V4.
 func Run(ctx context.Context, stdin string, args ...string) (string, error) {
@@ -69,31 +74,6 @@ func (v Version) Run(ctx context.Context, stdin string, args ...string) (string,
 		return stdout.String(), fmt.Errorf("running helm: %w", err)
 	}
 	return stdout.String(), nil
-}
-
-// build returns the path of helm in the go command's cache: `go run` itself takes a second
-// each time.
-func build(module string) (string, error) {
-	var path string
-	// What is built is run from a temporary folder; what is there, from the cache.
-	for range 2 {
-		cmd := exec.Command("go", "run", "-exec=echo", module)
-		// Outside of this module: its versions are not Helm's.
-		cmd.Dir = os.TempDir()
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			return "", fmt.Errorf("building helm: %w\n%s", err, stderr.Bytes())
-		}
-		path = strings.TrimSpace(string(out))
-		if _, err = os.Stat(path); err == nil {
-			return path, nil
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("finding helm: %w", err)
-		}
-	}
-	return "", fmt.Errorf("finding helm: it is not at %s", path)
 }
 
 // header begins the rendered manifest.

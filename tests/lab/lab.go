@@ -22,7 +22,7 @@ var (
 		if os.Geteuid() != 0 {
 			return nil // no lab can be made, but [Binary] has its folder
 		}
-		return errors.Join(shareNames(), removeLeftovers(true))
+		return errors.Join(shareNames(), removeLeftovers(true), sweepOthers())
 	})
 )
 

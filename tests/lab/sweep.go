@@ -60,3 +60,17 @@ func Leftovers(dir, prefix string, own bool) []string {
 		return !errors.Is(err, fs.ErrNotExist)
 	})
 }
+
+// sweeps remove what other packages leave.
+var sweeps []func() error
+
+// OnSweep adds a step to what the first lab of a process does: it removes what is left of processes that have ended. Call it from init.
+func OnSweep(f func() error) { sweeps = append(sweeps, f) }
+
+func sweepOthers() error {
+	var errs []error
+	for _, f := range sweeps {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,183 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dupip/dupip/tests/cri"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+const namePrefix = "dupip-cluster-"
+
+var (
+	clusters atomic.Uint32
+	// serviceCIDR has the addresses of services, of which only the first one leads anywhere: to the API server.
+	serviceCIDR = netip.MustParsePrefix("10.96.0.0/16")
+	serviceIP   = netip.MustParseAddr("10.96.0.1")
+)
+
+func init() { lab.OnSweep(sweep) }
+
+// sweep removes what is left of clusters whose process has ended. The kernel ended their machines then, with all mounts.
+func sweep() error {
+	var errs []error
+	for _, dir := range lab.Leftovers(os.TempDir(), namePrefix, true) {
+		errs = append(errs, remove(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func remove(dir string) error {
+	return errors.Join(cri.RemoveCgroups(filepath.Base(dir)), os.RemoveAll(dir))
+}
+
+// Cluster is a Kubernetes cluster. Its methods belong to the test's goroutine, unless they say otherwise.
+type Cluster struct {
+	*lab.T
+	Machines map[string]*Machine
+
+	control *lab.Node
+	pki     *authority
+	tag     string
+	dir     string
+	server  *lab.Process // the API server
+}
+
+// New starts a cluster with machines of these names, and waits until all nodes are ready. It ends with the test.
+func New(t testing.TB, names ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{T: lab.NewT(t), Machines: make(map[string]*Machine)}
+	kubernetes, err := program()
+	c.Do(err)
+	c.tag = fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), clusters.Add(1))
+	c.dir = filepath.Join(os.TempDir(), c.tag)
+	c.Do(os.Mkdir(c.dir, 0o755))
+	// The lab ends processes first: steps run in reverse.
+	c.OnClose(func() error { return remove(c.dir) })
+	c.Do(os.Mkdir(c.images(), 0o755))
+	c.Do(cri.WriteSandboxImage(filepath.Join(c.images(), "pause.tar"), c.tag))
+	c.startControl(kubernetes)
+	for _, name := range names {
+		c.Add(name)
+	}
+	c.Ready(names...)
+	return c
+}
+
+func (c *Cluster) images() string { return filepath.Join(c.dir, "images") }
+
+// startControl starts etcd, API server, controllers, scheduler and DNS.
+func (c *Cluster) startControl(kubernetes string) {
+	c.Helper()
+	c.control = c.Node("control")
+	c.Do(c.control.AddAddr("lo", netip.PrefixFrom(serviceIP, 32)))
+	pki := filepath.Join(c.dir, "pki")
+	c.Do(os.Mkdir(pki, 0o755))
+	var err error
+	c.pki, err = newAuthority(pki)
+	c.Do(err)
+	address := c.control.Uplink().String()
+	server := "https://" + address
+	c.Do(
+		c.pki.issue("server", "kube-apiserver", nil, address, serviceIP.String(), "kubernetes.default.svc"),
+		c.pki.issue("kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}),
+		c.pki.kubeconfig(server, "admin", "admin", "system:masters"),
+		c.pki.kubeconfig(server, "kube-controller-manager", "system:kube-controller-manager"),
+		c.pki.kubeconfig(server, "kube-scheduler", "system:kube-scheduler"),
+		os.WriteFile(filepath.Join(c.dir, "Corefile"), fmt.Appendf(nil, `.:53 {
+    errors
+    kubernetes cluster.local {
+        kubeconfig %s
+    }
+}
+`, c.pki.path("admin", "conf")), 0o644),
+		commands(filepath.Join(c.dir, "bin"), map[string]string{"kubectl": kubernetes + " kubectl"}),
+	)
+	c.program("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "error")
+	c.StartAPIServer()
+	c.program("kube-controller-manager", "--kubeconfig", c.pki.path("kube-controller-manager", "conf"), "--leader-elect=false",
+		"--service-account-private-key-file", c.pki.path("server", "key"), "--root-ca-file", c.pki.path("ca", "crt"),
+		"--use-service-account-credentials", "--node-monitor-period=1s", "--node-monitor-grace-period=10s")
+	c.program("kube-scheduler", "--kubeconfig", c.pki.path("kube-scheduler", "conf"), "--leader-elect=false")
+	c.program("coredns", "-conf", filepath.Join(c.dir, "Corefile"))
+}
+
+// StartAPIServer starts the API server, and waits until it is ready.
+func (c *Cluster) StartAPIServer() {
+	c.Helper()
+	c.server = c.program("kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address", c.control.Uplink().String(),
+		"--client-ca-file", c.pki.path("ca", "crt"), "--tls-cert-file", c.pki.path("server", "crt"), "--tls-private-key-file", c.pki.path("server", "key"),
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate", c.pki.path("kubelet-client", "crt"), "--kubelet-client-key", c.pki.path("kubelet-client", "key"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file", c.pki.path("server", "key"),
+		"--service-account-signing-key-file", c.pki.path("server", "key"), "--service-cluster-ip-range", serviceCIDR.String(),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged")
+	c.Eventually("the API server", func() error {
+		if !c.server.Running() {
+			return lab.Final(errors.New("it has ended"))
+		}
+		_, err := c.Shell("kubectl get --raw /readyz")
+		return err
+	})
+}
+
+// StopAPIServer stops the API server.
+func (c *Cluster) StopAPIServer() {
+	c.Helper()
+	c.Do(c.server.Stop())
+}
+
+// program starts a program of Kubernetes beside the API server.
+func (c *Cluster) program(name string, args ...string) *lab.Process {
+	c.Helper()
+	kubernetes, err := program()
+	c.Do(err)
+	p, err := c.control.Launch(exec.Command(kubernetes, append([]string{name}, args...)...))
+	c.Do(err)
+	c.Cleanup(func() {
+		if c.Failed() {
+			log := p.Log()
+			c.Logf("%s, the end of its log:\n%s", name, log[max(0, len(log)-5000):])
+		}
+	})
+	return p
+}
+
+// Add makes a machine and starts it. The range of its pods is 10.245.N.0/24, where N is its number in the lab.
+func (c *Cluster) Add(name string) *Machine {
+	c.Helper()
+	n := c.Node(name)
+	return c.AddMachine(&Machine{Node: n, Name: name, PodCIDR: netip.PrefixFrom(n.RoutedIPv4(0), 24)})
+}
+
+// AddMachine starts a machine.
+func (c *Cluster) AddMachine(m *Machine) *Machine {
+	c.Helper()
+	m.cluster, m.dir = c, filepath.Join(c.dir, m.ShortName())
+	c.Do(m.route(netip.PrefixFrom(serviceIP, 32), c.control.Uplink()), os.Mkdir(m.dir, 0o755))
+	c.Do(c.pki.kubeconfig("https://"+c.control.Uplink().String(), m.ShortName(), "system:node:"+m.Name, "system:nodes"))
+	c.Do(os.Symlink(c.pki.path(m.ShortName(), "conf"), filepath.Join(m.dir, "kubelet.conf")))
+	c.Apply(fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nspec: {podCIDR: %s, podCIDRs: [%[2]s]}\n", m.Name, m.PodCIDR))
+	c.Machines[m.ShortName()] = m
+	c.Cleanup(func() {
+		if c.Failed() {
+			c.Logf("log of %s:\n%s", m.ShortName(), m.Log())
+		}
+	})
+	c.Do(m.Start())
+	return m
+}
+
+// Ready waits until nodes are ready.
+func (c *Cluster) Ready(names ...string) {
+	c.Helper()
+	for _, name := range names {
+		c.Kubectl("wait", "--for=condition=Ready", "--timeout="+lab.Patience(bootTimeout).String(), "node/"+name)
+	}
+}

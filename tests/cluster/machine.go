@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/tests/cri"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+//go:embed machine
+var files embed.FS
+
+// bootTimeout is how long a machine may take from its start until its node is ready.
+const bootTimeout = time.Minute
+
+// Machine is a node of the lab in namespaces of its own (mount, PID, UTS, IPC), with a disk of its own for what containerd,
+// kubelet and CNI write. Its methods belong to one goroutine.
+type Machine struct {
+	*lab.Node
+	// Name is the name of the Kubernetes node, and PodCIDR the range of its pods.
+	Name    string
+	PodCIDR netip.Prefix
+
+	cluster *Cluster
+	dir     string
+	// init is process 1 of the machine. All others end with it.
+	init *lab.Process
+}
+
+// Start boots the machine: containerd, and a kubelet that registers the node. Its pods of before are gone; the disk is as it was.
+func (m *Machine) Start() error {
+	if err := errors.Join(m.Reboot(), m.write()); err != nil {
+		return fmt.Errorf("set %s up: %w", m.Name, err)
+	}
+	kubernetes, err := program()
+	if err != nil {
+		return err
+	}
+	script, err := files.ReadFile("machine/init.sh")
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("sh", "-c", string(script), "init")
+	cmd.Env = append(os.Environ(), "NAME="+m.Name, "DIR="+m.dir, "CGROUP="+m.cgroup(), "BOOT_ID="+m.BootIDFile(), "ADDRESS="+m.Uplink().String(),
+		"IMAGES="+m.cluster.images(), "KUBERNETES="+kubernetes)
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC, Unshareflags: unix.CLONE_NEWNS}
+	m.init, err = m.Launch(cmd)
+	if err == nil {
+		m.cluster.OnClose(m.Kill) // a process 1 that handles no SIGTERM does not get it
+	}
+	return err
+}
+
+// write makes the disk, unless it is there, and writes what the machine's programs read.
+func (m *Machine) write() error {
+	for _, folder := range []string{"lib", "lib/cni", "log", "etc/cni/net.d", "etc.work"} {
+		if err := os.MkdirAll(filepath.Join(m.dir, folder), 0o755); err != nil {
+			return err
+		}
+	}
+	plugins, err := lab.PluginDir()
+	if err != nil {
+		return err
+	}
+	values := map[string]any{
+		"Dir": m.dir, "Plugins": plugins, "Pause": cri.SandboxImage, "Cgroup": m.cgroup(), "PodCIDR": m.PodCIDR,
+		"DNS": m.cluster.control.Uplink(), "CA": m.cluster.pki.path("ca", "crt"),
+	}
+	errs := []error{
+		cri.WriteBaseSpec(filepath.Join(m.dir, "spec.json"), "/run/boot/id"),
+		os.WriteFile(filepath.Join(m.dir, "etc/machine-id"), []byte(strings.ReplaceAll(lab.NewUUID(), "-", "")+"\n"), 0o444),
+	}
+	for from, to := range map[string]string{"containerd.toml": "", "kubelet.yaml": "", "cni.conflist": "etc/cni/net.d/10-pods.conflist"} {
+		text, err := template.ParseFS(files, "machine/"+from)
+		if err != nil {
+			return err
+		}
+		var out strings.Builder
+		errs = append(errs, text.Execute(&out, values))
+		if to == "" {
+			to = from
+		}
+		errs = append(errs, os.WriteFile(filepath.Join(m.dir, to), []byte(out.String()), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+// cgroup is the cgroup of the machine's pods.
+func (m *Machine) cgroup() string { return m.cluster.tag + "/" + filepath.Base(m.dir) }
+
+// Kill ends the machine at once, as if its power failed.
+func (m *Machine) Kill() error { return m.init.Kill() }
+
+// Wipe empties the disk of a killed machine: it comes back as another one with its name.
+func (m *Machine) Wipe() error { return os.RemoveAll(m.dir) }
+
+// Command is a command that runs on the machine.
+func (m *Machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{
+		"--target", fmt.Sprint(m.init.PID()), "--mount", "--uts", "--ipc", "--net", "--pid", "--", name,
+	}, args...)...)
+}
+
+// Run runs a command on the machine and returns what it printed.
+func (m *Machine) Run(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := m.Command(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s on %s: %w\n%s", name, m.Name, err, out)
+	}
+	return string(out), nil
+}
+
+// Reserved is the folder in which host-local has a file for each address that it has given out.
+func (m *Machine) Reserved() string { return filepath.Join(m.dir, "lib/cni/networks/pods") }
+
+// Log is the end of what process 1 and the programs of the machine have written.
+func (m *Machine) Log() string {
+	text := m.init.Log()
+	for _, name := range []string{"ctr", "containerd", "kubelet"} {
+		data, _ := os.ReadFile(filepath.Join(m.dir, name+".log"))
+		const most = 10_000
+		text += name + ":\n" + strings.ToValidUTF8(string(data[max(0, len(data)-most):]), "?")
+	}
+	return text
+}
+
+// route leads the machine to a range.
+func (m *Machine) route(to netip.Prefix, via netip.Addr) error {
+	index, err := m.Ifindex(lab.UplinkName)
+	if err != nil {
+		return err
+	}
+	_, dst, err := net.ParseCIDR(to.String())
+	if err != nil {
+		return err
+	}
+	return m.Netlink().RouteReplace(&netlink.Route{LinkIndex: index, Dst: dst, Gw: via.AsSlice()})
+}

@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Shell runs a script of an administrator, who has kubectl, and returns what it prints to its standard output. An error has what
+// it prints to the other one. It may be called concurrently.
+func (c *Cluster) Shell(script string) (string, error) {
+	cmd := exec.Command("bash", "-euc", script)
+	return c.run(cmd)
+}
+
+func (c *Cluster) run(cmd *exec.Cmd) (string, error) {
+	// Packages of tests are two folders below the root of the repository, where users are.
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.pki.path("admin", "conf"), "PATH="+filepath.Join(c.dir, "bin")+":"+os.Getenv("PATH"))
+	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECACHEDIR"} {
+		cmd.Env = append(cmd.Env, name+"="+filepath.Join(c.dir, name))
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := c.control.Exec(cmd.Run); err != nil {
+		return stdout.String(), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// Command makes a program one of the administrator's.
+func (c *Cluster) AddCommand(name, path string) {
+	c.Helper()
+	c.Do(os.Symlink(path, filepath.Join(c.dir, "bin", name)))
+}
+
+// Kubectl runs kubectl and returns what it prints.
+func (c *Cluster) Kubectl(args ...string) string {
+	c.Helper()
+	out, err := c.run(exec.Command(filepath.Join(c.dir, "bin", "kubectl"), args...))
+	c.Do(err)
+	return out
+}
+
+// Apply creates or changes objects.
+func (c *Cluster) Apply(yaml string) {
+	c.Helper()
+	cmd := exec.Command(filepath.Join(c.dir, "bin", "kubectl"), "apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(yaml)
+	_, err := c.run(cmd)
+	c.Do(err)
+}
+
+// Get reads an object, or a list of them.
+func (c *Cluster) Get(object any, args ...string) error {
+	out, err := c.run(exec.Command(filepath.Join(c.dir, "bin", "kubectl"), append([]string{"get", "-o", "json"}, args...)...))
+	if err != nil {
+		return err
+	}
+	return errors.Join(json.Unmarshal([]byte(out), object))
+}
