@@ -98,7 +98,7 @@ func (c *Cluster) startControl(kubernetes string) {
     }
 }
 `, c.pki.path("admin", "conf")), 0o644),
-		commands(filepath.Join(c.dir, "bin"), map[string]string{"kubectl": kubernetes + " kubectl"}),
+		commands(filepath.Join(c.dir, "bin"), map[string]string{"kubectl": kubernetes + " kubectl", "crictl": kubernetes + " crictl"}),
 	)
 	c.program("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "error")
 	c.StartAPIServer()

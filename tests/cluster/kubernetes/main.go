@@ -1,10 +1,13 @@
-// Command kubernetes is all programs of a Kubernetes cluster: the first argument is the name of one.
+// Command kubernetes is all programs of a Kubernetes cluster: the first argument is the name of one. All are the real ones but
+// crictl, which is no module that the go command finds: "crictl rmp -f ID" makes the same calls.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
@@ -16,6 +19,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
+	cri "k8s.io/cri-client/pkg"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
@@ -34,7 +38,7 @@ var commands = map[string]func() *cobra.Command{
 
 func main() {
 	if len(os.Args) < 2 {
-		fatal("name a program: etcd, coredns, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet or kubectl")
+		fatal("name a program: etcd, coredns, crictl, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet or kubectl")
 	}
 	name := os.Args[1]
 	os.Args = os.Args[1:]
@@ -44,6 +48,10 @@ func main() {
 	case "coredns":
 		dnsserver.Directives = []string{"errors", "kubernetes"} // in the order in which they handle a query
 		coremain.Run()
+	case "crictl":
+		if err := removePod(os.Args[1:]); err != nil {
+			fatal("crictl: " + err.Error())
+		}
 	default:
 		command, ok := commands[name]
 		if !ok {
@@ -51,6 +59,18 @@ func main() {
 		}
 		os.Exit(cli.Run(command()))
 	}
+}
+
+func removePod(args []string) error {
+	if len(args) != 3 || args[0] != "rmp" || args[1] != "-f" {
+		return errors.New("the arguments must be: rmp -f ID")
+	}
+	runtime, err := cri.NewRemoteRuntimeService("unix:///run/containerd/containerd.sock", time.Minute, nil, nil)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	return errors.Join(runtime.StopPodSandbox(ctx, args[2]), runtime.RemovePodSandbox(ctx, args[2]))
 }
 
 func fatal(text string) {
