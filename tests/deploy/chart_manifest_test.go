@@ -37,9 +37,11 @@ func TestManifestIsRendered(t *testing.T) {
 	}
 }
 
-// The chart's alerts are those of everybody.
+// The chart's alerts and its dashboard are those of everybody.
 func TestChartAlerts(t *testing.T) {
-	sameFile(t, "deploy/chart/alerts.yaml", readChartFile(t, chartDir+"/alerts.yaml"), readChartFile(t, "../../deploy/alerts.yaml"))
+	for _, name := range []string{"alerts.yaml", "dashboard.json"} {
+		sameFile(t, "deploy/chart/"+name, readChartFile(t, chartDir+"/"+name), readChartFile(t, "../../deploy/"+name))
+	}
 }
 
 func sameFile(t *testing.T, name, got, want string) {

@@ -25,7 +25,7 @@ var knownFields = strings.Fields(`
 
 // knownPodFields are those of the pod's specification.
 var knownPodFields = strings.Fields(`
-	automountServiceAccountToken dnsPolicy hostNetwork hostPID nodeName nodeSelector. priorityClassName
+	automountServiceAccountToken dnsPolicy enableServiceLinks hostNetwork hostPID nodeName nodeSelector. priorityClassName
 	serviceAccountName terminationGracePeriodSeconds tolerations.
 	containers.name containers.image containers.imagePullPolicy containers.command containers.args containers.workingDir
 	containers.env.name containers.env.value containers.env.valueFrom.fieldRef.fieldPath

@@ -20,11 +20,20 @@ app.kubernetes.io/name: {{ include "dupip.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "dupip.labels" -}}
+{{/* The labels that are the chart's own. */}}
+{{- define "dupip.ownLabels" -}}
 {{ include "dupip.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{/* Of all objects. */}}
+{{- define "dupip.labels" -}}
+{{ include "dupip.ownLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "dupip.serviceAccountName" -}}
@@ -53,6 +62,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- fail (printf "podLabels: %s selects the pods and is the chart's: leave it out" $key) -}}
 {{- end -}}
 {{- end -}}
+{{- range $key, $_ := include "dupip.ownLabels" . | fromYaml -}}
+{{- if hasKey ($.Values.commonLabels | default dict) $key -}}
+{{- fail (printf "commonLabels: %s is the chart's: leave it out" $key) -}}
+{{- end -}}
+{{- end -}}
 {{- $own := dict
       "DUPIP_JOIN" "the flag in extraArgs, --join=…"
       "DUPIP_NODE_NAME" "the flag in extraArgs, --node-name=…"
@@ -64,7 +78,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
       "DUPIP_CONFIG" "config"
       "DUPIP_CRI_SOCKET" "runtime.socket"
       "DUPIP_CNI_CONF_DIR" "runtime.cniConfDir"
-      "DUPIP_METRICS_LISTEN" "metrics.port"
+      "DUPIP_METRICS_LISTEN" "metrics.port and metrics.address"
       "DUPIP_STATE_DIR" "state.hostPath"
 -}}
 {{- range .Values.extraEnv -}}
@@ -75,7 +89,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- /* What other parts of the pod have to agree with. */ -}}
 {{- $bound := dict
       "--gossip-port" "gossip.port"
-      "--metrics-listen" "metrics.port"
+      "--metrics-listen" "metrics.port and metrics.address"
       "--gossip-key-file" "gossip.existingSecret"
       "--insecure-gossip" "gossip.insecure"
       "--config" "config"
@@ -90,8 +104,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- fail (printf "extraArgs: %s is the chart's: set %s" $flag (get $bound $flag)) -}}
 {{- end -}}
 {{- end -}}
+{{- include "dupip.checkMetrics" . -}}
 {{- include "dupip.checkConfig" . -}}
 {{- include "dupip.checkSettings" . -}}
+{{- $_ := include "dupip.rules" . -}}{{/* Which refuses names, also where no rules are made. */}}
 {{- end -}}
 
 {{- define "dupip.image" -}}

@@ -80,6 +80,31 @@ has bits set after the prefix; for the address alone write {{ first $parts }}/{{
 {{- end -}}
 {{- end -}}
 
+{{/* Where the agent serves metrics. Brackets are for IPv6; IPv4 may have them, too. */}}
+{{- define "dupip.metricsListen" -}}
+{{- $address := .Values.metrics.address | default "" -}}
+{{- if eq $address "hostIP" }}[$(DUPIP_ADVERTISE)]{{ else if contains ":" $address }}[{{ $address }}]{{ else }}{{ $address }}{{ end -}}
+:{{ .Values.metrics.port | int }}
+{{- end -}}
+
+{{/* Where the kubelet looks for it, if not at the pod's address, which is the node's. */}}
+{{- define "dupip.probeHost" -}}
+{{- with .Values.metrics.address }}{{ if ne . "hostIP" }}{{ . }}{{ end }}{{ end -}}
+{{- end -}}
+
+{{- define "dupip.checkMetrics" -}}
+{{- with include "dupip.probeHost" . -}}
+{{- $hex := include "dupip.hex" . -}}
+{{- if not $hex -}}
+{{- fail (printf "metrics.address: %q is neither hostIP nor an IP address; without a port, which is metrics.port" .) -}}
+{{- else if regexMatch "^(0+|ff.{30}|e.{7}|f{8})$" $hex -}}
+{{- fail (printf "metrics.address: nobody can listen at %s alone; leave it empty for all addresses of the node" .) -}}
+{{- else if $.Values.podMonitor.enabled -}}
+{{- fail (printf "podMonitor.enabled: Prometheus scrapes the pods' address, which is the node's, and nothing listens there with metrics.address %s; set metrics.address to hostIP, or make no PodMonitor" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* A duration of Go in milliseconds, 0 for anything else. */}}
 {{- define "dupip.milliseconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}

@@ -18,13 +18,15 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	// A copy, because not everything that fetches charts follows symlinks.
-	alerts, err := os.ReadFile("../deploy/alerts.yaml")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile("../deploy/chart/alerts.yaml", alerts, 0o644); err != nil {
-		return err
+	// Copies, because not everything that fetches charts follows symlinks.
+	for _, name := range []string{"alerts.yaml", "dashboard.json"} {
+		data, err := os.ReadFile("../deploy/" + name)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile("../deploy/chart/"+name, data, 0o644); err != nil {
+			return err
+		}
 	}
 	manifest, err := helm.Manifest(ctx, "../deploy/chart")
 	if err != nil {
