@@ -153,7 +153,8 @@ func checkMetrics(_ context.Context, known *facts) Check {
 // environment.
 func servesMetrics(address string) bool {
 	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get("http://" + address + "/metrics")
+	host, port, _ := net.SplitHostPort(address) // a URL has an IPv4 address without brackets
+	response, err := client.Get("http://" + net.JoinHostPort(host, port) + "/metrics")
 	if err != nil {
 		return false
 	}

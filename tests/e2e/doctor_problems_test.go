@@ -114,7 +114,11 @@ func TestDoctorMetricsPort(t *testing.T) {
 		address := fmt.Sprintf("%s:%d", host, taken)
 		examine(address).want(l, "metrics", "fail", address, "in use", fmt.Sprintf("sport = :%d", taken))
 	}
-	examine(serve("dupip_build_info 1\n").Addr().String()).want(l, "metrics", "ok", "served by the agent")
+	served := serve("dupip_build_info 1\n").Addr().(*net.TCPAddr).Port
+	// In brackets as the chart has the node's address, which may be an IPv6 one.
+	for _, host := range []string{"127.0.0.1", "[127.0.0.1]"} {
+		examine(fmt.Sprintf("%s:%d", host, served)).want(l, "metrics", "ok", "served by the agent")
+	}
 	l.Do(listener.Close())
 	examine(fmt.Sprintf(":%d", taken)).want(l, "metrics", "ok", "free")
 	examine("[::1]:9951").want(l, "metrics", "ok", "free")

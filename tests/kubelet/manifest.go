@@ -30,11 +30,11 @@ var knownPodFields = strings.Fields(`
 	containers.name containers.image containers.imagePullPolicy containers.command containers.args containers.workingDir
 	containers.env.name containers.env.value containers.env.valueFrom.fieldRef.fieldPath
 	containers.ports.name containers.ports.containerPort
-	containers.startupProbe.httpGet.path containers.startupProbe.httpGet.port containers.startupProbe.failureThreshold
+	containers.startupProbe.httpGet.host containers.startupProbe.httpGet.path containers.startupProbe.httpGet.port containers.startupProbe.failureThreshold
 	containers.startupProbe.periodSeconds containers.startupProbe.timeoutSeconds
-	containers.livenessProbe.httpGet.path containers.livenessProbe.httpGet.port
+	containers.livenessProbe.httpGet.host containers.livenessProbe.httpGet.path containers.livenessProbe.httpGet.port
 	containers.livenessProbe.periodSeconds containers.livenessProbe.timeoutSeconds
-	containers.readinessProbe.httpGet.path containers.readinessProbe.httpGet.port containers.readinessProbe.timeoutSeconds
+	containers.readinessProbe.httpGet.host containers.readinessProbe.httpGet.path containers.readinessProbe.httpGet.port containers.readinessProbe.timeoutSeconds
 	containers.resources containers.resources.limits.cpu containers.resources.limits.memory
 	containers.resources.requests.cpu containers.resources.requests.memory
 	containers.securityContext.privileged containers.securityContext.readOnlyRootFilesystem

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -184,6 +185,9 @@ func (p *pod) env(list []corev1.EnvVar) ([]*runtimeapi.KeyValue, error) {
 			if e.Value, known = fields[from.FieldRef.FieldPath]; !known {
 				return nil, fmt.Errorf("variable %s: the field %s is not understood", e.Name, from.FieldRef.FieldPath)
 			}
+		}
+		for _, earlier := range envs {
+			e.Value = strings.ReplaceAll(e.Value, "$("+earlier.Key+")", string(earlier.Value))
 		}
 		if path, ok := p.kubelet.HostPaths[e.Value]; ok && e.Name == confDirEnv {
 			e.Value = path

@@ -17,8 +17,9 @@ import (
 
 // probe is an HTTP request from the node to the container.
 type probe struct {
-	path string
-	port int
+	// host is empty for the pod's address.
+	host, path string
+	port       int
 	// timeout is for one response; total is how long it may fail in a row.
 	timeout, total time.Duration
 }
@@ -28,7 +29,7 @@ func toProbe(from *corev1.Probe, ports []corev1.ContainerPort) (p probe, err err
 	if from == nil {
 		return p, nil
 	}
-	p.path, p.port = from.HTTPGet.Path, from.HTTPGet.Port.IntValue()
+	p.host, p.path, p.port = from.HTTPGet.Host, from.HTTPGet.Path, from.HTTPGet.Port.IntValue()
 	if port := from.HTTPGet.Port; port.Type == intstr.String {
 		i := slices.IndexFunc(ports, func(p corev1.ContainerPort) bool { return p.Name == port.StrVal })
 		if i < 0 {
@@ -48,7 +49,7 @@ func (a *Agent) runProbe(ctx context.Context, p probe) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	response, err := a.Get(ctx, p.port, p.path)
+	response, err := a.get(ctx, p.host, p.port, p.path)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,11 @@ func (a *Agent) runProbe(ctx context.Context, p probe) error {
 // Get sends an HTTP request to a port of the agent, at the pod's address, from inside its node. The
 // caller closes the body.
 func (a *Agent) Get(ctx context.Context, port int, path string) (*http.Response, error) {
-	address := net.JoinHostPort(a.Node.Uplink().String(), strconv.Itoa(port))
+	return a.get(ctx, "", port, path)
+}
+
+func (a *Agent) get(ctx context.Context, host string, port int, path string) (*http.Response, error) {
+	address := net.JoinHostPort(cmp.Or(host, a.Node.Uplink().String()), strconv.Itoa(port))
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
 		return nil, err
