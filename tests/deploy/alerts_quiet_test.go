@@ -22,6 +22,7 @@ const (
 
 // play is a cluster over time, as Prometheus sees it.
 type play struct {
+	rules   string // a file; empty for those that are deployed
 	scrapes int
 	series  []map[string]string
 }
@@ -52,7 +53,7 @@ func (*play) length(scrapes int) time.Duration { return time.Duration(scrapes) *
 // check has promtool play it.
 func (p *play) check(t *testing.T, name string, all ...expectation) {
 	t.Helper()
-	rules, err := filepath.Abs(alertsPath)
+	rules, err := filepath.Abs(or(p.rules, alertsPath))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func testVariables(t *testing.T, program string) {
 	for _, flag := range flagsIn(string(help)) {
 		flags[variable(flag)] = true
 	}
-	for _, values := range []string{`{cluster: prod, config: {shared: [10.0.0.53]}}`, `{gossip: {existingSecret: "", insecure: true}}`} {
+	for _, values := range []string{`{cluster: prod, config: {shared: [10.0.0.53]}}`, `{metrics: {address: hostIP}}`, `{gossip: {existingSecret: "", insecure: true}}`} {
 		o, err := renderChart(t, "dupip", "dupip", values)
 		if err != nil {
 			t.Fatal(err)

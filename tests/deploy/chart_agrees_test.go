@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/metrics"
 )
 
 // Configurations that agents read, and configurations that they refuse. The chart has to say the same of each.
@@ -104,6 +106,45 @@ func TestChartAgreesAboutConfig(t *testing.T) {
 		if configOf(t, text) == nil {
 			t.Errorf("%s: the agent takes it", text)
 		}
+	}
+}
+
+// The agent can listen where the chart has it listen. What the chart refuses is no address for an agent, or one
+// without a use.
+func TestChartAgreesAboutMetricsAddress(t *testing.T) {
+	for address, listens := range map[string]bool{
+		"": true, "127.0.0.1": true, "::1": true, "hostIP": true, "0:0:0:0:0:0:0:1": true,
+		"127.0.0.1:0": false, "[::1]": false, "localhost": false, "hostip": false, "$(POD_IP)": false, "lo": false, "127.1": false, "127.0.0.256": false,
+		"0.0.0.0": false, "::": false, "0:0::0": false, "224.0.0.1": false, "ff02::1": false, "255.255.255.255": false, "::ffff:127.0.0.1": false, "fe80::1%lo": false, "off": false,
+	} {
+		t.Run(address, func(t *testing.T) {
+			t.Parallel()
+			values, err := yaml.Marshal(map[string]any{"metrics": map[string]any{"address": address}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := renderChart(t, "dupip", "dupip", string(values))
+			if (err == nil) != listens || err != nil && !strings.Contains(err.Error(), "metrics.address: ") {
+				t.Fatalf("the chart takes it: %t (%v)", err == nil, err)
+			}
+			if err != nil {
+				return
+			}
+			listen, _ := o.setting("--metrics-listen")
+			for _, node := range []string{"127.0.0.1", "::1"} {
+				at := strings.Replace(strings.TrimSuffix(listen, "9951")+"0", "$(DUPIP_ADVERTISE)", node, 1)
+				listener, err := metrics.Listen(at)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				host := listener.Addr().(*net.TCPAddr).IP
+				if address == "hostIP" && host.String() != node || address != "" && !host.IsLoopback() {
+					t.Errorf("with %q it listens at %v", at, host)
+				}
+				listener.Close()
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"net"
 	"path"
 	"slices"
 	"strconv"
@@ -9,7 +10,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -40,20 +40,15 @@ func checkChart(t *testing.T, o *chartObjects, release, namespace string) {
 
 func checkMetadata(t *testing.T, o *chartObjects, release, namespace string) {
 	t.Helper()
-	all := []metav1.Object{o.daemons, o.service}
-	for _, optional := range []struct {
-		there  bool
-		object metav1.Object
-	}{{o.account != nil, o.account}, {o.config != nil, o.config}, {o.monitor != nil, o.monitor}, {o.rule != nil, o.rule}} {
-		if optional.there {
-			all = append(all, optional.object)
-		}
-	}
-	for _, object := range all {
-		if object.GetNamespace() != namespace {
+	for _, object := range o.all() {
+		if object.GetNamespace() != namespace && object != o.dashboard {
 			t.Errorf("%s is in the namespace %q, not %q", object.GetName(), object.GetNamespace(), namespace)
 		}
-		if wrong := validation.IsDNS1035Label(object.GetName()); wrong != nil {
+		wrong := validation.IsDNS1035Label(object.GetName())
+		if object == o.dashboard {
+			wrong = validation.IsDNS1123Subdomain(object.GetName())
+		}
+		if wrong != nil {
 			t.Errorf("the name %q: %v", object.GetName(), wrong)
 		}
 		labels := object.GetLabels()
@@ -235,14 +230,42 @@ func checkPorts(t *testing.T, o *chartObjects) {
 		}
 	}
 	numbers := func(name string) string { return strconv.Itoa(int(named[name].number)) }
-	if got, _ := o.setting("--metrics-listen"); got != ":"+numbers("metrics") {
-		t.Errorf("--metrics-listen=%s, and the port is %s", got, numbers("metrics"))
-	}
+	checkMetricsAddress(t, o, numbers("metrics"))
 	if got, _ := o.setting("--gossip-port"); got != numbers("gossip") {
 		t.Errorf("--gossip-port=%s, and the port is %s", got, numbers("gossip"))
 	}
 	if got, _ := o.setting("--join"); got != o.service.Name+"."+o.service.Namespace {
 		t.Errorf("--join=%s, the Service is %s in %s", got, o.service.Name, o.service.Namespace)
+	}
+}
+
+// checkMetricsAddress checks that probes and Prometheus ask where the agent listens. Without a host both ask
+// at the pod's address, which is the node's.
+func checkMetricsAddress(t *testing.T, o *chartObjects, wantPort string) {
+	t.Helper()
+	listen, _ := o.setting("--metrics-listen")
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil || port != wantPort {
+		t.Errorf("--metrics-listen=%s, and the port is %s (%v)", listen, wantPort, err)
+	}
+	want := host
+	if host == "$(DUPIP_ADVERTISE)" {
+		want = ""
+		env := o.container().Env
+		at := slices.IndexFunc(env, func(e corev1.EnvVar) bool { return e.Value == listen })
+		if !slices.ContainsFunc(env[:at], func(e corev1.EnvVar) bool {
+			return e.Name == "DUPIP_ADVERTISE" && e.ValueFrom.FieldRef.FieldPath == "status.hostIP"
+		}) {
+			t.Errorf("--metrics-listen=%s, and no variable before it is the node's address", listen)
+		}
+	}
+	for _, probe := range []*corev1.Probe{o.container().StartupProbe, o.container().LivenessProbe, o.container().ReadinessProbe} {
+		if probe.HTTPGet.Host != want {
+			t.Errorf("--metrics-listen=%s, and a probe asks at %q", listen, probe.HTTPGet.Host)
+		}
+	}
+	if o.monitor != nil && want != "" {
+		t.Errorf("--metrics-listen=%s, and a PodMonitor", listen)
 	}
 }
 
@@ -315,6 +338,16 @@ func checkSecurity(t *testing.T, o *chartObjects) {
 	}
 	if s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 		t.Error("its root is writable")
+	}
+	// Variables of Services would look like settings.
+	if links := o.pod().EnableServiceLinks; links == nil || *links {
+		t.Error("Services of the namespace set variables")
+	}
+	// What it can write on the node is its own.
+	for _, m := range o.container().VolumeMounts {
+		if !m.ReadOnly && m.MountPath != state.DefaultDir && m.MountPath != path.Dir(api.DefaultSocket) {
+			t.Errorf("the mount at %s is writable", m.MountPath)
+		}
 	}
 }
 

@@ -36,6 +36,21 @@ type chartObjects struct {
 	daemons *appsv1.DaemonSet
 	monitor *monitoringv1.PodMonitor
 	rule    *monitoringv1.PrometheusRule
+	// dashboard is the ConfigMap for Grafana.
+	dashboard *corev1.ConfigMap
+}
+
+// all are those that were rendered.
+func (o *chartObjects) all() (objects []metav1.Object) {
+	for object, there := range map[metav1.Object]bool{
+		o.secret: o.secret != nil, o.account: o.account != nil, o.service: o.service != nil, o.config: o.config != nil, o.daemons: o.daemons != nil,
+		o.monitor: o.monitor != nil, o.rule: o.rule != nil, o.dashboard: o.dashboard != nil,
+	} {
+		if there {
+			objects = append(objects, object)
+		}
+	}
+	return objects
 }
 
 // renderChart renders the chart with the values of testdata/key.yaml, which other values override.
@@ -80,7 +95,7 @@ func decodeChart(text string) (*chartObjects, error) {
 }
 
 func (o *chartObjects) add(document []byte) error {
-	var kind metav1.TypeMeta
+	var kind metav1.PartialObjectMetadata
 	if err := yaml.Unmarshal(document, &kind); err != nil {
 		return err
 	}
@@ -92,6 +107,9 @@ func (o *chartObjects) add(document []byte) error {
 	case "v1 Service":
 		return strictly(document, &o.service)
 	case "v1 ConfigMap":
+		if strings.HasSuffix(kind.Name, "-dashboard") {
+			return strictly(document, &o.dashboard)
+		}
 		return strictly(document, &o.config)
 	case "apps/v1 DaemonSet":
 		return strictly(document, &o.daemons)

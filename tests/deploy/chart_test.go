@@ -3,6 +3,8 @@
 package deploy_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -27,8 +29,18 @@ type rendering struct {
 
 var renderings = map[string]rendering{
 	"as it is": {want: func(t *testing.T, o *chartObjects) {
-		if o.account == nil || o.config != nil || o.monitor != nil || o.rule != nil {
+		if o.account == nil || o.config != nil || o.monitor != nil || o.rule != nil || o.dashboard != nil {
 			t.Errorf("%+v", o)
+		}
+		// Secure: a key, and of all rights those that it needs. SECURITY.md has a reason for each.
+		s := o.container().SecurityContext
+		equal(t, "capabilities", s.Capabilities, &corev1.Capabilities{
+			Add:  []corev1.Capability{"NET_ADMIN", "NET_BROADCAST", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE"},
+			Drop: []corev1.Capability{"ALL"},
+		})
+		equal(t, "seccomp profile", s.SeccompProfile, &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault})
+		if s.Privileged != nil || o.pod().HostIPC || o.container().Resources.Limits.Memory().IsZero() {
+			t.Errorf("%+v", o.pod())
 		}
 		equal(t, "image", o.container().Image, "localhost/dupip:dev")
 		equal(t, "priority class", o.pod().PriorityClassName, "system-node-critical")
@@ -170,6 +182,63 @@ extraArgs: [--log-format=json], extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]}`,
 		}
 		equal(t, "labels of the target", labels, map[string]string{"job": "dupip", "cluster": "prod"})
 	}},
+	"metrics at the node's address": {values: `{metrics: {address: hostIP}, podMonitor: {enabled: true}}`, want: func(t *testing.T, o *chartObjects) {
+		wantSetting(t, o, "--metrics-listen", "[$(DUPIP_ADVERTISE)]:9951")
+	}},
+	"metrics at loopback": {values: `{metrics: {address: 127.0.0.1}}`, want: func(t *testing.T, o *chartObjects) {
+		wantSetting(t, o, "--metrics-listen", "127.0.0.1:9951")
+	}},
+	"metrics at loopback of IPv6": {values: `{metrics: {address: "::1", port: 80}}`, want: func(t *testing.T, o *chartObjects) {
+		wantSetting(t, o, "--metrics-listen", "[::1]:80")
+	}},
+	"dashboard": {
+		values: `{dashboard: {enabled: true, namespace: monitoring, labels: {grafana_dashboard: null, board: ""}, annotations: {grafana_folder: My net}}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			equal(t, "namespace", o.dashboard.Namespace, "monitoring")
+			equal(t, "annotations", o.dashboard.Annotations, map[string]string{"grafana_folder": "My net"})
+			if _, given := o.dashboard.Labels["grafana_dashboard"]; given {
+				t.Errorf("labels %v", o.dashboard.Labels)
+			}
+			if value, given := o.dashboard.Labels["board"]; !given || value != "" {
+				t.Errorf("labels %v", o.dashboard.Labels)
+			}
+		},
+	},
+	"dashboard as it is": {values: `{dashboard: {enabled: true}}`, want: func(t *testing.T, o *chartObjects) {
+		equal(t, "namespace", o.dashboard.Namespace, "dupip")
+		equal(t, "label", o.dashboard.Labels["grafana_dashboard"], "1")
+		equal(t, "data", o.dashboard.Data, map[string]string{"dupip.json": readChartFile(t, dashboardPath)})
+		// kubectl apply keeps all in an annotation of at most 256 KiB.
+		if data, err := json.Marshal(o.dashboard); err != nil || len(data) > 256<<10 {
+			t.Errorf("the ConfigMap has %d bytes (%v)", len(data), err)
+		}
+	}},
+	"labels of all": {
+		values: `{commonLabels: {team: net, example.com/cost-centre: "7"}, podLabels: {team: agents}, config: {shared: [10.0.0.53]},
+podMonitor: {enabled: true, labels: {team: monitoring}}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}`,
+		want: func(t *testing.T, o *chartObjects) {
+			if n := len(o.all()); n != 7 {
+				t.Fatalf("%d objects", n)
+			}
+			labels := map[string]map[string]string{"the pods": o.daemons.Spec.Template.Labels}
+			for _, object := range o.all() {
+				labels[fmt.Sprintf("%T %s", object, object.GetName())] = object.GetLabels()
+			}
+			for of, labels := range labels {
+				// More particular labels win.
+				team := map[bool]string{true: "net"}[!strings.Contains(of, "pods") && !strings.Contains(of, "PodMonitor")]
+				if labels["example.com/cost-centre"] != "7" || team != "" && labels["team"] != team {
+					t.Errorf("%s: %v", of, labels)
+				}
+			}
+			equal(t, "team of the pods", labels["the pods"]["team"], "agents")
+			equal(t, "team of the PodMonitor", o.monitor.Labels["team"], "monitoring")
+			own := map[string]string{"app.kubernetes.io/name": "dupip", "app.kubernetes.io/instance": "dupip"}
+			equal(t, "selector of the DaemonSet", o.daemons.Spec.Selector.MatchLabels, own)
+			equal(t, "selector of the Service", o.service.Spec.Selector, own)
+			equal(t, "selector of the PodMonitor", o.monitor.Spec.Selector.MatchLabels, own)
+		},
+	},
 	"configured": {
 		values: "config:\n  shared: [10.0.0.53, 10.96.0.0/12, \"::/0\"]\n  networks: [{name: storage, solicit: off, match: {bridges: [\"*\"]}}]\n  limits: {bindings: 1048576}\n",
 		want: func(t *testing.T, o *chartObjects) {
