@@ -116,6 +116,22 @@ prometheusRule:
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What people read says the same.
+	for _, group := range o.rule.Spec.Groups {
+		for _, r := range group.Rules {
+			text := fmt.Sprint(r.Annotations)
+			switch r.Alert {
+			case "DupipRangeNearlyUsedUp":
+				if !strings.Contains(text, "less than 29% left") || strings.Count(text, "< 0.29)") != 1 {
+					t.Errorf("%s: %s", r.Alert, text)
+				}
+			case "DupipAddressesSuspected":
+				if !strings.Contains(text, "more than 3 addresses") {
+					t.Errorf("%s: %s", r.Alert, text)
+				}
+			}
+		}
+	}
 	p := &play{scrapes: 280, rules: writeRules(t, o)}
 	always := func(value string) func(int) string { return func(int) string { return value } }
 	// Conflicts and suspicions in two networks: three, and four.

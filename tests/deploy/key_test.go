@@ -96,8 +96,12 @@ func TestGossipKeyIsKept(t *testing.T) {
 					t.Errorf("after %s the key is %q, before it was %q", after, now, key)
 				}
 			}
-			r.apply("upgrade", "cluster=prod")
+			r.apply("upgrade", "cluster=prod", "commonLabels.team=net")
 			kept("an upgrade")
+			var secret corev1.Secret
+			if server.object(t, r.secret("dupip-gossip"), &secret); secret.Labels["team"] != "net" {
+				t.Errorf("the Secret lacks the label of all objects: %v", secret.Labels)
+			}
 			r.run("rollback", "dupip", "1")
 			kept("a rollback")
 			r.apply("upgrade", "gossip.insecure=true")
