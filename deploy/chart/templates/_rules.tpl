@@ -11,8 +11,7 @@
 {{- range $group := (fromYaml $file).groups -}}
 {{- $rules := list -}}
 {{- range $rule := $group.rules -}}
-{{- $name := $rule.alert | default "" -}}
-{{- $names = append $names $name -}}
+{{- $name := $rule.alert | default "" -}}{{/* Others record. */}}
 {{- $text := toRawJson $rule -}}
 {{- if has $name (list "DupipDuplicateAddress" "DupipDuplicateAddresses" "DupipAddressSuspected" "DupipAddressesSuspected") -}}
 {{- $text = regexReplaceAll `(> |more than )10\b` $text (printf "${1}%d" $addresses) -}}
@@ -23,6 +22,7 @@
 {{- $override := get $overrides $name | default dict -}}
 {{- with $override.for }}{{ $_ := set $rule "for" . }}{{ end -}}
 {{- if $name -}}
+{{- $names = append $names $name -}}
 {{- include "dupip.checkAlertLabels" (dict "at" (print "overrides." $name) "labels" $override.labels "taken" list) -}}
 {{- $_ := set $rule "labels" (merge dict ($override.labels | default dict) ($values.alertLabels | default dict) $rule.labels) -}}
 {{- end -}}
