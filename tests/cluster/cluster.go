@@ -65,7 +65,7 @@ func New(t testing.TB, names ...string) *Cluster {
 	c.Do(cri.WriteSandboxImage(filepath.Join(c.images(), "pause.tar"), c.tag))
 	c.startControl(kubernetes)
 	for _, name := range names {
-		c.Add(name)
+		c.Add(name, netip.Prefix{})
 	}
 	c.Ready(names...)
 	return c
@@ -149,25 +149,21 @@ func (c *Cluster) program(name string, args ...string) *lab.Process {
 	return p
 }
 
-// Add makes a machine and starts it. The range of its pods is 10.245.N.0/24, where N is its number in the lab.
-func (c *Cluster) Add(name string) *Machine {
+// Add makes a machine and starts it. podCIDR is the range of its pods; the zero Prefix is one of its own, which the others route to it.
+func (c *Cluster) Add(name string, podCIDR netip.Prefix) *Machine {
 	c.Helper()
 	n := c.Node(name)
-	return c.AddMachine(&Machine{Node: n, Name: name, PodCIDR: netip.PrefixFrom(n.RoutedIPv4(0), 24)})
-}
-
-// AddMachine starts a machine.
-func (c *Cluster) AddMachine(m *Machine) *Machine {
-	c.Helper()
-	m.cluster, m.dir = c, filepath.Join(c.dir, m.ShortName())
-	c.Do(m.route(netip.PrefixFrom(serviceIP, 32), c.control.Uplink()), os.Mkdir(m.dir, 0o755))
-	c.Do(c.pki.kubeconfig("https://"+c.control.Uplink().String(), m.ShortName(), "system:node:"+m.Name, "system:nodes"))
-	c.Do(os.Symlink(c.pki.path(m.ShortName(), "conf"), filepath.Join(m.dir, "kubelet.conf")))
-	c.Apply(fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nspec: {podCIDR: %s, podCIDRs: [%[2]s]}\n", m.Name, m.PodCIDR))
-	c.Machines[m.ShortName()] = m
+	if !podCIDR.IsValid() {
+		podCIDR = netip.PrefixFrom(n.RoutedIPv4(0), 24)
+	}
+	m := &Machine{Node: n, Name: name, PodCIDR: podCIDR, cluster: c, dir: filepath.Join(c.dir, name)}
+	c.Do(m.route(netip.PrefixFrom(serviceIP, 32), c.control.Uplink()))
+	c.Do(c.pki.kubeconfig("https://"+c.control.Uplink().String(), name, "system:node:"+name, "system:nodes"))
+	c.Apply(fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nspec: {podCIDR: %s, podCIDRs: [%[2]s]}\n", name, m.PodCIDR))
+	c.Machines[name] = m
 	c.Cleanup(func() {
 		if c.Failed() {
-			c.Logf("log of %s:\n%s", m.ShortName(), m.Log())
+			c.Logf("log of %s:\n%s", name, m.Log())
 		}
 	})
 	c.Do(m.Start())

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -67,7 +68,7 @@ func (m *Machine) Start() error {
 
 // write makes the disk, unless it is there, and writes what the machine's programs read.
 func (m *Machine) write() error {
-	for _, folder := range []string{"lib", "lib/cni", "log", "etc/cni/net.d", "etc.work"} {
+	for _, folder := range []string{"lib/cni", "log", "etc/cni/net.d", "etc/kubernetes/manifests", "etc.work"} {
 		if err := os.MkdirAll(filepath.Join(m.dir, folder), 0o755); err != nil {
 			return err
 		}
@@ -80,7 +81,12 @@ func (m *Machine) write() error {
 		"Dir": m.dir, "Plugins": plugins, "Pause": cri.SandboxImage, "Cgroup": m.cgroup(), "PodCIDR": m.PodCIDR,
 		"DNS": m.cluster.control.Uplink(), "CA": m.cluster.pki.path("ca", "crt"),
 	}
+	config := filepath.Join(m.dir, "kubelet.conf")
+	if err := os.Remove(config); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	errs := []error{
+		os.Symlink(m.cluster.pki.path(m.Name, "conf"), config),
 		cri.WriteBaseSpec(filepath.Join(m.dir, "spec.json"), "/run/boot/id"),
 		os.WriteFile(filepath.Join(m.dir, "etc/machine-id"), []byte(strings.ReplaceAll(lab.NewUUID(), "-", "")+"\n"), 0o444),
 	}
@@ -110,9 +116,11 @@ func (m *Machine) Wipe() error { return os.RemoveAll(m.dir) }
 
 // Command is a command that runs on the machine.
 func (m *Machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nsenter", append([]string{
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{
 		"--target", fmt.Sprint(m.init.PID()), "--mount", "--uts", "--ipc", "--net", "--pid", "--", name,
 	}, args...)...)
+	cmd.Env = m.cluster.environ()
+	return cmd
 }
 
 // Run runs a command on the machine and returns what it printed.
@@ -126,6 +134,9 @@ func (m *Machine) Run(ctx context.Context, name string, args ...string) (string,
 
 // Reserved is the folder in which host-local has a file for each address that it has given out.
 func (m *Machine) Reserved() string { return filepath.Join(m.dir, "lib/cni/networks/pods") }
+
+// StaticPods is the folder with the manifests of static pods.
+func (m *Machine) StaticPods() string { return filepath.Join(m.dir, "etc/kubernetes/manifests") }
 
 // Log is the end of what process 1 and the programs of the machine have written.
 func (m *Machine) Log() string {

@@ -1,10 +1,267 @@
 package cluster_test
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dupip/dupip/tests/cluster"
+	"github.com/dupip/dupip/tests/cri"
+	"github.com/dupip/dupip/tests/helm"
+	"github.com/dupip/dupip/tests/image"
 	"github.com/dupip/dupip/tests/lab"
 )
 
+// patience is how long anything that has to happen may take on a busy machine.
+var patience = lab.Patience(time.Minute)
+
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
+
+// testCluster is a cluster with dupip in a namespace.
+type testCluster struct {
+	*cluster.Cluster
+	namespace string
+	// known are the addresses that had two pods.
+	known []netip.Addr
+}
+
+// newTestCluster starts a cluster. Its administrator has Helm, and its machines have an image of dupip of that name.
+func newTestCluster(t *testing.T, machines ...string) *testCluster {
+	t.Helper()
+	h, err := helm.V4.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &testCluster{cluster.New(t, machines...), "dupip", nil}
+	c.AddCommand("helm", h)
+	return c
+}
+
+// run runs a script of the administrator, and prints what it printed.
+func (c *testCluster) run(script string) string {
+	c.Helper()
+	out, err := c.Shell(script)
+	c.Logf("$ %s\n%s", strings.TrimSpace(script), out)
+	c.Do(err)
+	return out
+}
+
+// eventually polls with the patience that a cluster needs.
+func (c *testCluster) eventually(what string, ok func() error) {
+	c.Helper()
+	if err := lab.Poll(c.Context(), patience, ok); err != nil {
+		c.Fatal(fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// importImage builds the image and imports it on all machines.
+func (c *testCluster) importImage() {
+	c.Helper()
+	archive, err := image.Build(c.Context(), c.TempDir())
+	c.Do(err)
+	c.importArchive(archive)
+}
+
+func (c *testCluster) importArchive(archive string) {
+	c.Helper()
+	for _, m := range c.Machines {
+		_, err := m.Run(c.Context(), "ctr", "-n", "k8s.io", "images", "import", archive)
+		c.Do(err)
+	}
+}
+
+// install installs the chart with the image of importImage, and waits until all agents see each other.
+func (c *testCluster) install(flags ...string) {
+	c.Helper()
+	c.run("kubectl create namespace dupip; kubectl label namespace dupip pod-security.kubernetes.io/enforce=privileged\n" +
+		"helm -n dupip install dupip deploy/chart --wait " + strings.Join(flags, " "))
+	c.members()
+}
+
+// members waits until the agent of each machine sees the others alive.
+func (c *testCluster) members() {
+	c.Helper()
+	for name := range c.Machines {
+		c.eventually("members on "+name, func() error {
+			var doc struct{ Nodes []struct{ Name, State string } }
+			if err := c.query(name, &doc, "nodes", "--state", "alive"); err != nil {
+				return err
+			}
+			if len(doc.Nodes) != len(c.Machines) {
+				return fmt.Errorf("alive are %v", doc.Nodes)
+			}
+			return nil
+		})
+	}
+}
+
+// exec is the beginning of a command that runs dupip in the agent's container on a machine.
+func (c *testCluster) exec(machine string) (string, error) {
+	var pods corev1.PodList
+	if err := c.Get(&pods, "-n", c.namespace, "pods", "-l", "app.kubernetes.io/name=dupip", "--field-selector", "spec.nodeName="+machine); err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning })
+	if i < 0 {
+		return "", fmt.Errorf("no agent runs on %s", machine)
+	}
+	return "kubectl -n " + c.namespace + " exec " + pods.Items[i].Name + " -- dupip ", nil
+}
+
+// dupip runs a command on a machine and returns what it prints.
+func (c *testCluster) dupip(machine, command string) (string, error) {
+	begin, err := c.exec(machine)
+	if err != nil {
+		return "", err
+	}
+	return c.Shell(begin + command)
+}
+
+// query runs a command on a machine and reads its document.
+func (c *testCluster) query(machine string, doc any, command ...string) error {
+	out, err := c.dupip(machine, strings.Join(command, " ")+" -o json")
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(out), doc)
+}
+
+// conflicts are the conflicts of the cluster, the resolved ones, too.
+func (c *testCluster) conflicts(machine string) ([]lab.Conflict, error) {
+	var doc struct{ Conflicts []lab.Conflict }
+	err := c.query(machine, &doc, "conflicts", "--cluster", "--all")
+	return doc.Conflicts, err
+}
+
+// inState waits until an address has a conflict in this state, and returns it.
+func (c *testCluster) inState(machine string, ip netip.Addr, state string) (found lab.Conflict) {
+	c.Helper()
+	c.eventually(fmt.Sprintf("a %s conflict of %v", state, ip), func() error {
+		all, err := c.conflicts(machine)
+		if err != nil {
+			return err
+		}
+		// The newest one of an address is first.
+		i := slices.IndexFunc(all, func(o lab.Conflict) bool { return o.IP == ip })
+		if i < 0 || all[i].State != state {
+			return fmt.Errorf("there are %+v", all)
+		}
+		found = all[i]
+		return nil
+	})
+	return found
+}
+
+// pod is the manifest of a pod that waits, on a machine.
+func pod(name, machine string) string {
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: shop, labels: {app: %[1]s}}
+spec:
+%s
+`, name, podSpec(machine, "  "))
+}
+
+// podSpec is the specification of such a pod.
+func podSpec(machine, indent string) string {
+	lines := []string{
+		"terminationGracePeriodSeconds: 1",
+		"containers: [{name: main, image: " + cri.SandboxImage + "}]",
+	}
+	if machine != "" {
+		lines = append(lines, "nodeSelector: {kubernetes.io/hostname: "+machine+"}")
+	}
+	return indent + strings.Join(lines, "\n"+indent)
+}
+
+// running waits until pods run, and returns their addresses.
+func (c *testCluster) running(names ...string) (ips []netip.Addr) {
+	c.Helper()
+	for _, name := range names {
+		var p corev1.Pod
+		c.eventually("pod "+name, func() error {
+			if err := c.Get(&p, "-n", "shop", "pod", name); err != nil {
+				return err
+			}
+			if p.Status.Phase != corev1.PodRunning || p.Status.PodIP == "" || p.DeletionTimestamp != nil {
+				return fmt.Errorf("it is %v with address %q", p.Status.Phase, p.Status.PodIP)
+			}
+			return nil
+		})
+		ips = append(ips, netip.MustParseAddr(p.Status.PodIP))
+	}
+	return ips
+}
+
+// free removes the reservation of an address on a machine, as faults of IPAM do. The next pod there gets it.
+func (c *testCluster) free(machine string, ip netip.Addr) {
+	c.Helper()
+	dir := c.Machines[machine].Reserved()
+	c.Do(
+		os.Remove(filepath.Join(dir, ip.String())),
+		os.WriteFile(filepath.Join(dir, "last_reserved_ip.0"), []byte(ip.Prev().String()), 0o600),
+	)
+}
+
+// bystanders are all pods but some, with what nothing may change: who they are, their address, their containers' ids.
+func (c *testCluster) bystanders(but ...string) map[string]string {
+	c.Helper()
+	var pods corev1.PodList
+	c.Do(c.Get(&pods, "-A", "pods"))
+	all := make(map[string]string)
+	for _, p := range pods.Items {
+		name := p.Namespace + "/" + p.Name
+		if slices.Contains(but, p.Name) || p.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		all[name] = fmt.Sprint(p.UID, p.Status.PodIP)
+		for _, s := range p.Status.ContainerStatuses {
+			all[name] += " " + s.ContainerID
+		}
+	}
+	return all
+}
+
+// printed are the lines of a text that are commands for a shell.
+func printed(text string) (commands []string) {
+	joined := strings.ReplaceAll(text, "\\\n", "")
+	for _, line := range regexp.MustCompile(`(?m)^ {4,}((kubectl|crictl|ip) .*)$`).FindAllStringSubmatch(joined, -1) {
+		commands = append(commands, strings.Join(strings.Fields(line[1]), " "))
+	}
+	return commands
+}
+
+// section returns what is below a heading of a page.
+func section(t testing.TB, path, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, below, ok := strings.Cut(string(text), "\n"+heading+"\n")
+	if !ok {
+		t.Fatal(errors.New(path + " has no " + heading))
+	}
+	level, _, _ := strings.Cut(heading, " ")
+	below, _, _ = strings.Cut(below, "\n"+level+" ")
+	return below
+}
+
+// scripts are the commands for a shell in a part of a page.
+func scripts(text string) (blocks []string) {
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		blocks = append(blocks, block[1])
+	}
+	return blocks
+}

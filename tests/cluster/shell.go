@@ -21,10 +21,7 @@ func (c *Cluster) Shell(script string) (string, error) {
 func (c *Cluster) run(cmd *exec.Cmd) (string, error) {
 	// Packages of tests are two folders below the root of the repository, where users are.
 	cmd.Dir = "../.."
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.pki.path("admin", "conf"), "PATH="+filepath.Join(c.dir, "bin")+":"+os.Getenv("PATH"))
-	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECACHEDIR"} {
-		cmd.Env = append(cmd.Env, name+"="+filepath.Join(c.dir, name))
-	}
+	cmd.Env = c.environ()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := c.control.Exec(cmd.Run); err != nil {
@@ -33,7 +30,16 @@ func (c *Cluster) run(cmd *exec.Cmd) (string, error) {
 	return stdout.String(), nil
 }
 
-// Command makes a program one of the administrator's.
+// environ is the environment of an administrator, whose caches and settings are the cluster's own.
+func (c *Cluster) environ() []string {
+	environ := append(os.Environ(), "KUBECONFIG="+c.pki.path("admin", "conf"), "PATH="+filepath.Join(c.dir, "bin")+":"+os.Getenv("PATH"))
+	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECACHEDIR"} {
+		environ = append(environ, name+"="+filepath.Join(c.dir, name))
+	}
+	return environ
+}
+
+// AddCommand makes a program one of the administrator's.
 func (c *Cluster) AddCommand(name, path string) {
 	c.Helper()
 	c.Do(os.Symlink(path, filepath.Join(c.dir, "bin", name)))

@@ -1,0 +1,222 @@
+package cluster_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// TestStories: duplicates in a cluster, and what people do about them.
+func TestStories(t *testing.T) {
+	c := newTestCluster(t, "node1", "node2", "node3")
+	c.importImage()
+	c.install()
+	c.Apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
+	c.Apply(pod("by1", "node1") + pod("by2", "node2") + pod("by3", "node3"))
+	c.running("by1", "by2", "by3")
+
+	c.story("lawful", (*testCluster).lawful)
+	c.story("each command", (*testCluster).eachCommand)
+	c.story("StatefulSet", (*testCluster).statefulSet)
+	c.story("clone", (*testCluster).clone)
+	c.story("API server", (*testCluster).withoutAPIServer)
+	c.story("node", (*testCluster).nodeDies)
+	c.quiet("node1", c.known...)
+}
+
+func (c *testCluster) story(name string, f func(*testCluster)) {
+	c.TB.(*testing.T).Run(name, func(t *testing.T) {
+		// Its cluster, with the test that fails.
+		mine, with := *c.Cluster, *c.T
+		with.TB = t
+		mine.T = &with
+		inner := &testCluster{&mine, c.namespace, nil}
+		f(inner)
+		c.known = append(c.known, inner.known...)
+	})
+}
+
+// duplicate makes a pod on a machine, frees its address, sees that the audit says so, and makes another pod, which gets it.
+func (c *testCluster) duplicate(machine, first, second, manifest string) netip.Addr {
+	c.Helper()
+	c.Apply(pod(first, machine))
+	ip := c.running(first)[0]
+	c.free(machine, ip)
+	c.eventually("the audit", func() error {
+		out, err := c.dupip(machine, "audit --cluster")
+		if err == nil && !strings.Contains(out, ip.String()) {
+			err = fmt.Errorf("it does not say that %v is not reserved:\n%s", ip, out)
+		}
+		return err
+	})
+	c.Apply(manifest)
+	if got := c.running(second)[0]; got != ip {
+		c.Fatal(fmt.Errorf("%s has %v instead of %v", second, got, ip))
+	}
+	c.known = append(c.known, ip)
+	return ip
+}
+
+// eachCommand: each command that is printed about a duplicate on one node ends it, and hurts nobody else.
+func (c *testCluster) eachCommand() {
+	for n := range 2 {
+		first, second := fmt.Sprint("first-", n), fmt.Sprint("second-", n)
+		ip := c.duplicate("node1", first, second, pod(second, "node1"))
+		c.end("node1", ip, n, first, second)
+	}
+}
+
+// end ends a conflict by the command with a number of those that are printed about it.
+func (c *testCluster) end(machine string, ip netip.Addr, n int, holders ...string) {
+	c.Helper()
+	c.inState("node2", ip, "confirmed")
+	text, err := c.dupip("node2", "explain "+ip.String())
+	c.Do(err)
+	c.Log(text)
+	commands := printed(text)
+	if len(commands) != 2 {
+		c.Fatal(fmt.Errorf("the commands are %q", commands))
+	}
+	before := c.bystanders(holders...)
+	c.follow(machine, commands[n])
+	c.inState("node2", ip, "resolved")
+	c.unharmed(before)
+}
+
+// statefulSet: a pod whose successor has its name. After the removal, no command names that.
+func (c *testCluster) statefulSet() {
+	ip := c.duplicate("node1", "first-set", "set-0", `apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: set, namespace: shop}
+spec:
+  selector: {matchLabels: {app: set}}
+  serviceName: set
+  template:
+    metadata: {labels: {app: set}}
+    spec:
+`+podSpec("node1", "      "))
+	c.end("node1", ip, 0, "first-set", "set-0")
+	if got := c.running("set-0")[0]; got == ip {
+		c.Fatal(fmt.Errorf("the successor has %v again", ip))
+	}
+	before := c.bystanders()
+	text, err := c.dupip("node1", "explain "+ip.String())
+	c.Do(err)
+	if commands := printed(text); len(commands) > 0 {
+		c.Error(fmt.Errorf("it is over, and there are commands: %q", commands))
+	}
+	c.unharmed(before)
+}
+
+// clone: a machine that was cloned with the range of another one's pods.
+func (c *testCluster) clone() {
+	c.Add("node4", c.Machines["node3"].PodCIDR)
+	c.Ready("node4")
+	c.importImage()
+	c.members()
+	for n := range 2 {
+		theirs, ours := fmt.Sprint("theirs-", n), fmt.Sprint("ours-", n)
+		c.Apply(pod(theirs, "node3"))
+		ip := c.running(theirs)[0]
+		c.known = append(c.known, ip)
+		c.Do(os.WriteFile(filepath.Join(c.Machines["node4"].Reserved(), "last_reserved_ip.0"), []byte(ip.Prev().String()), 0o600))
+		c.Apply(pod(ours, "node4"))
+		c.running(ours)
+		c.end([]string{"node4", "node3"}[n], ip, n, theirs, ours)
+	}
+	c.run("kubectl -n shop delete pod ours-1; kubectl delete node node4")
+	c.Do(c.Machines["node4"].Kill())
+	delete(c.Machines, "node4")
+}
+
+// withoutAPIServer: what the agents know does not depend on it.
+func (c *testCluster) withoutAPIServer() {
+	ip := c.duplicate("node1", "first-away", "second-away", pod("second-away", "node1"))
+	before, pods := c.inState("node2", ip, "confirmed"), c.bystanders()
+	c.StopAPIServer()
+	// That is the story, not a wait for something.
+	time.Sleep(time.Minute)
+	c.StartAPIServer()
+	c.Ready("node1", "node2", "node3")
+	if after := c.inState("node2", ip, "confirmed"); after.ID != before.ID || !after.ConfirmedAt.Equal(before.ConfirmedAt) {
+		c.Error(fmt.Errorf("the conflict was %+v and is %+v", before, after))
+	}
+	c.unharmed(pods)
+	c.end("node1", ip, 0, "first-away", "second-away")
+}
+
+// nodeDies: a machine dies, returns, dies again, and another one with its name takes its place.
+func (c *testCluster) nodeDies() {
+	c.Apply(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: roam, namespace: shop}
+spec:
+  replicas: 6
+  selector: {matchLabels: {app: roam}}
+  template:
+    metadata: {labels: {app: roam}}
+    spec:
+      tolerations:
+        - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1}
+        - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 1}
+`+podSpec("", "      "))
+	c.run("kubectl -n shop rollout status deployment/roam")
+	node3 := c.Machines["node3"]
+	for _, wipe := range []bool{false, true} {
+		c.Do(node3.Kill())
+		c.Kubectl("wait", "--for=condition=Ready=Unknown", "--timeout=1m", "node/node3")
+		c.run("kubectl -n shop rollout status deployment/roam --timeout=1m")
+		if wipe {
+			c.Do(node3.Wipe())
+		}
+		c.Do(node3.Start())
+		c.Ready("node3")
+		if wipe {
+			c.importImage()
+		}
+		c.run("kubectl -n dupip rollout status ds/dupip --timeout=1m")
+		c.members()
+		c.running("by3")
+	}
+}
+
+// follow runs a printed command: kubectl anywhere, others on the machine.
+func (c *testCluster) follow(machine, command string) {
+	c.Helper()
+	if strings.HasPrefix(command, "kubectl ") {
+		c.run(command)
+		return
+	}
+	out, err := c.Machines[machine].Run(c.Context(), "sh", "-c", command)
+	c.Do(err)
+	c.Logf("%s# %s\n%s", machine, command, out)
+}
+
+// unharmed fails if a pod that was there before is another one now.
+func (c *testCluster) unharmed(before map[string]string) {
+	c.Helper()
+	after := c.bystanders()
+	for name, was := range before {
+		if after[name] != was {
+			c.Error(fmt.Errorf("%s was %s and is %s", name, was, after[name]))
+		}
+	}
+}
+
+// quiet fails if there is or was a conflict of another address than these.
+func (c *testCluster) quiet(machine string, known ...netip.Addr) {
+	c.Helper()
+	all, err := c.conflicts(machine)
+	c.Do(err)
+	all = slices.DeleteFunc(all, func(o lab.Conflict) bool { return slices.Contains(known, o.IP) })
+	if len(all) > 0 {
+		c.Error(fmt.Errorf("conflicts that are none: %+v", all))
+	}
+}
