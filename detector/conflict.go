@@ -131,7 +131,7 @@ func (d *Detector) suspect(e *entry, list []*binding, now time.Time, fx *Effects
 	})
 	second := byArrival[1]
 	c.secondSeen = second.counted
-	d.counters.suspected++
+	d.countersOf(e).suspected++
 	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
 }
 
@@ -250,7 +250,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 		reason = "verified again after the agent's restart: " + reason
 	} else {
 		c.confirmedAt = now
-		d.counters.confirmed[scopeOf(c.public(e).Holders)]++
+		d.countersOf(e).confirmed[scopeOf(c.public(e).Holders)]++
 	}
 	d.event(e, EventConfirmed, now, reason, fx)
 }
@@ -274,13 +274,13 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 	if c.confirmedAt.IsZero() {
 		e.faded = why
 		d.event(e, EventFaded, now, why, fx)
-		d.counters.faded++
+		d.countersOf(e).faded++
 	} else {
 		c.state = Resolved
 		d.event(e, EventResolved, now, why, fx)
 		last := &fx.Events[len(fx.Events)-1].Conflict
 		last.ResolvedAt = now
-		d.counters.resolved++
+		d.countersOf(e).resolved++
 		d.setOccurrences(e, e.occurrences+1)
 		d.addToHistory(e, *last)
 	}

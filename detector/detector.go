@@ -73,6 +73,7 @@ type Detector struct {
 	due      schedule.Schedule[*entry]
 	round    uint32 // the number of the last round that began
 	counters counters
+	drills   counters // of conflicts that are drills
 }
 
 // New returns an empty Detector.

@@ -68,8 +68,10 @@ type Counts struct {
 	Keys     int
 	Bindings map[Evidence]int
 	Remote   int
-	// Open counts the present suspicions and conflicts.
-	Open map[StateScope]int
+	// Open counts the present suspicions and conflicts, Drills those that are drills. No other count of conflicts or suspicions
+	// includes drills.
+	Open   map[StateScope]int
+	Drills map[State]int
 	// History is the number of resolved conflicts that are remembered.
 	History int
 
@@ -103,11 +105,20 @@ type counters struct {
 	stuck                      uint64 // deadlines that passed and stayed; 0 unless there is a bug
 }
 
+// countersOf returns where the steps of an entry's conflict are counted; those of drills are not exported.
+func (d *Detector) countersOf(e *entry) *counters {
+	if e.key.IsDrill() {
+		return &d.drills
+	}
+	return &d.counters
+}
+
 // Counts returns the present figures. Its run time is linear in the number of open conflicts.
 func (d *Detector) Counts() Counts {
 	n := &d.counters
 	c := Counts{
-		Keys: d.due.Len(), Bindings: make(map[Evidence]int), Open: make(map[StateScope]int), History: len(d.history),
+		Keys: d.due.Len(), Bindings: make(map[Evidence]int), Open: make(map[StateScope]int),
+		Drills: map[State]int{Suspected: 0, Confirmed: 0}, History: len(d.history),
 		Refused: byName[Refusal](n.refused[:]), Evicted: byName[Refusal](n.evicted[:RefusedKeyFull+1]),
 		Suspected: n.suspected, Faded: n.faded, Confirmed: byName[Scope](n.confirmed[:]), Resolved: n.resolved,
 		Suppressed: byName[Suppression](n.suppressed[:]),
@@ -122,6 +133,10 @@ func (d *Detector) Counts() Counts {
 	}
 	for e := range d.open {
 		p := e.conflict.public(e)
+		if p.Key.IsDrill() {
+			c.Drills[p.State]++
+			continue
+		}
 		c.Open[StateScope{p.State, p.Scope}]++
 	}
 	return c

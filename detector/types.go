@@ -13,6 +13,14 @@ type Key struct {
 	IP netip.Addr `cbor:"2,keyasint,omitzero"`
 }
 
+// drills is TEST-NET-1 (RFC 5737), from which no pod gets an address.
+var drills = netip.MustParsePrefix("192.0.2.0/24")
+
+// IsDrill reports whether a conflict of the key is a drill: two pods have the address on purpose, as those of "dupip drill",
+// to see that conflicts are found. It is found like any other, but is counted apart, and nobody is alerted. All nodes agree,
+// because nothing but the key decides.
+func (k Key) IsDrill() bool { return k.Network == "default" && drills.Contains(k.IP) }
+
 // HolderID identifies who has an address. It is comparable.
 //
 // Netns is the network namespace cookie (SO_NETNS_COOKIE, unique for a boot). When the netns cannot

@@ -58,9 +58,12 @@ type Conflict struct {
 	ConfirmedAt time.Time `json:"confirmedAt,omitzero"`
 	ResolvedAt  time.Time `json:"resolvedAt,omitzero"`
 	Holders     []Binding `json:"holders"`
+	// Drill: the address is of 192.0.2.0/24 (TEST-NET-1) in network default. Two pods have it on purpose, to see that
+	// conflicts are found, and nothing is to be done.
+	Drill bool `json:"drill,omitzero"`
 	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
 	Pending string `json:"pending,omitzero"`
-	// Routes and Advice are present for the first 64 confirmed conflicts, in /v1/conflicts and
+	// Routes and Advice are present for the first 64 confirmed conflicts that are no drills, in /v1/conflicts and
 	// /v1/explain.
 	Routes []Route `json:"routes,omitzero"`
 	Advice *Advice `json:"advice,omitzero"`
@@ -284,6 +287,7 @@ type Status struct {
 	ByState    map[string]int    `json:"interfacesByState"`
 	Bindings   map[string]int    `json:"bindingsByEvidence"`
 	Conflicts  map[string]int    `json:"openConflictsByState"`
+	Drills     map[string]int    `json:"openDrillsByState"` // not in Conflicts, nor in Faded and Resolved
 	Faded      uint64            `json:"suspicionsFaded"`
 	Resolved   uint64            `json:"conflictsResolved"`
 	// Suppressed counts suspicions that were not raised although an address has several holders, by reason.

@@ -12,10 +12,10 @@ import (
 const maxConflicts = 100
 
 // selectOpen returns the open conflicts to export, confirmed ones first, then the oldest, and how many
-// it omitted.
+// it omitted. Drills are not among them.
 func selectOpen(all []detector.Conflict) (chosen []*detector.Conflict, omitted int) {
 	for i := range all {
-		if state := all[i].State; state == detector.Suspected || state == detector.Confirmed {
+		if state := all[i].State; (state == detector.Suspected || state == detector.Confirmed) && !all[i].Key.IsDrill() {
 			chosen = append(chosen, &all[i])
 		}
 	}

@@ -30,6 +30,9 @@ func exportDetector(s DetectorStats, out *series) {
 		}
 		out.add(conflictsTotal, float64(s.Counts.Confirmed[scope]), scope.String())
 	}
+	for state, n := range s.Counts.Drills {
+		out.add(drills, float64(n), state.String())
+	}
 	out.add(conflictsResolved, float64(s.Counts.Resolved))
 	out.add(suspicions, float64(s.Counts.Suspected))
 	out.add(suspicionsFaded, float64(s.Counts.Faded))

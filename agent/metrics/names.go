@@ -21,6 +21,8 @@ func counter(name, help string, labels ...string) metric {
 var (
 	conflicts = gauge("dupip_conflicts",
 		"Open conflicts, suspected or confirmed, that involve this node.", "state", "scope")
+	drills = gauge("dupip_drills",
+		"Open conflicts of addresses in 192.0.2.0/24, which are drills. No other metric of conflicts counts them.", "state")
 	conflictInfo = gauge("dupip_conflict_info",
 		"An open conflict with its two oldest holders, always 1. At most 100: confirmed ones first, then the oldest.",
 		"id", "network", "ip", "state", "scope",

@@ -14,9 +14,9 @@ import (
 // maxHops limits the next hops to one address that are shown.
 const maxHops = 16
 
-// advise adds routes and advice to the document of a confirmed conflict.
+// advise adds routes and advice to the document of a confirmed conflict, unless it is a drill.
 func (c *collection) advise(document *api.Conflict, conflict detector.Conflict) {
-	if conflict.State != detector.Confirmed || c.advised == maxRoutedConflicts {
+	if conflict.State != detector.Confirmed || conflict.Key.IsDrill() || c.advised == maxRoutedConflicts {
 		return
 	}
 	c.advised++

@@ -49,12 +49,14 @@ func newEventLog(log *slog.Logger, after func(time.Duration, func())) *eventLog 
 }
 
 func (e *eventLog) write(event *detector.Event) {
-	level, limit := slog.LevelInfo, e.other
+	level, limit, what := slog.LevelInfo, e.other, "conflict "
 	switch {
-	case event.Kind == detector.EventConfirmed:
-		level, limit = slog.LevelWarn, e.confirmed
 	case event.Conflict.State == detector.Suspected:
 		level, limit = slog.LevelDebug, nil
+	case event.Conflict.Key.IsDrill():
+		what = "drill "
+	case event.Kind == detector.EventConfirmed:
+		level, limit = slog.LevelWarn, e.confirmed
 	}
 	if !e.log.Enabled(context.Background(), level) {
 		return
@@ -62,7 +64,7 @@ func (e *eventLog) write(event *detector.Event) {
 	if limit != nil && !e.count(event, limit.Allow()) {
 		return
 	}
-	e.log.Log(context.Background(), level, "conflict "+event.Kind.String(), conflictAttributes(event)...)
+	e.log.Log(context.Background(), level, what+event.Kind.String(), conflictAttributes(event)...)
 }
 
 // count counts an event of the present burst, and returns whether it is logged.
@@ -72,7 +74,9 @@ func (e *eventLog) count(event *detector.Event, logged bool) bool {
 		e.after(burstTime, e.endBurst)
 	}
 	b := e.burst
-	b.kinds[event.Kind]++
+	if !event.Conflict.Key.IsDrill() {
+		b.kinds[event.Kind]++
+	}
 	b.networks[event.Conflict.Key.Network]++
 	nodes := make(map[string]bool)
 	for _, holder := range event.Conflict.Holders {

@@ -47,7 +47,9 @@ func (r *Report) Summarize(ctx context.Context) {
 func (r *Report) summary() cluster.Summary {
 	s := cluster.Summary{Version: r.Self.Version, Interfaces: r.byState(), Findings: make(map[string]int)}
 	for _, c := range r.Detector.Conflicts(false) {
-		s.Findings["conflict "+c.State.String()]++
+		if !c.Key.IsDrill() {
+			s.Findings["conflict "+c.State.String()]++
+		}
 	}
 	last := r.Books.Last()
 	for kind, n := range last.Count() {
@@ -61,9 +63,9 @@ func (r *Report) summary() cluster.Summary {
 	return s
 }
 
-// reportConflict sends a conflict that was confirmed, has changed or is resolved to the reporters.
+// reportConflict sends a conflict that was confirmed, has changed or is resolved to the reporters, unless it is a drill.
 func (r *Report) reportConflict(e detector.Event) {
-	if !r.alone() && e.Conflict.State != detector.Suspected {
+	if !r.alone() && e.Conflict.State != detector.Suspected && !e.Conflict.Key.IsDrill() {
 		r.Cluster.ReportConflict(e.Conflict)
 	}
 }

@@ -27,6 +27,7 @@ func (r *Report) Status(ctx context.Context) (api.Status, error) {
 		MinOverlap:      r.MinOverlap,
 		Bindings:        make(map[string]int),
 		Conflicts:       make(map[string]int),
+		Drills:          make(map[string]int),
 		NetlinkOverruns: r.Watcher.Overruns(),
 		Interfaces:      []api.InterfaceStatus{},
 		HostAddresses:   []string{},
@@ -94,8 +95,15 @@ func (r *Report) addParts(document *api.Status) {
 	for evidence, n := range counts.Bindings {
 		document.Bindings[evidence.String()] = n
 	}
-	for _, c := range r.Detector.Conflicts(false) {
-		document.Conflicts[c.State.String()]++
+	for at, n := range counts.Open {
+		if n > 0 {
+			document.Conflicts[at.State.String()] += n
+		}
+	}
+	for state, n := range counts.Drills {
+		if n > 0 {
+			document.Drills[state.String()] = n
+		}
 	}
 	document.Faded, document.Resolved = counts.Faded, counts.Resolved
 	document.Suppressed = suppressed(counts)

@@ -43,7 +43,7 @@ func newConflicts(g *globals) *cobra.Command {
 				return watchEvents(cmd, g, q, (*api.Client).WatchConflicts, (*cli.Printer).ConflictEventsHeader, (*cli.Printer).ConflictEvent)
 			}
 			document, err := conflictList.show(cmd, &flags, q)
-			isOpen := func(c api.Conflict) bool { return c.State != "resolved" }
+			isOpen := func(c api.Conflict) bool { return c.State != "resolved" && !c.Drill }
 			if err == nil && exitCode && slices.ContainsFunc(document.Conflicts, isOpen) {
 				return exitError(exitFound)
 			}
@@ -53,7 +53,7 @@ func newConflicts(g *globals) *cobra.Command {
 	cmd.Flags().BoolVar(&flags.query.All, "all", false, "also resolved conflicts, newest first")
 	cmd.Flags().StringVar(&flags.query.State, "state", "", "only conflicts in this state: "+cli.Disjoin(api.ConflictStates))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print events as they happen; with --cluster, --node, --namespace or --pod, a second or more later")
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when any conflict is open")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when any conflict is open that is no drill")
 	complete(cmd, "state", api.ConflictStates...)
 	flags.addTo(cmd, g, cli.ConflictOrders.Names())
 	for _, other := range []string{"all", "exit-code", "state", "sort-by"} {

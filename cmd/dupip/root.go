@@ -83,6 +83,7 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		newConfig(g),
 		newConflicts(g),
 		newDoctor(g),
+		newDrill(g),
 		newExplain(g),
 		newNodes(g),
 		newStatus(g),

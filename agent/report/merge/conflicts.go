@@ -77,6 +77,12 @@ func compareConflicts(a, b detector.Conflict) int {
 	case resolvedB:
 		return -1
 	}
+	if drill := a.Key.IsDrill(); drill != b.Key.IsDrill() {
+		if drill {
+			return 1
+		}
+		return -1
+	}
 	if host := a.Scope == detector.PodHost; host != (b.Scope == detector.PodHost) && a.State == b.State {
 		if host { // more depends on a node's address than on a pod's
 			return -1

@@ -17,7 +17,7 @@ const (
 	maxExamples = 3
 )
 
-// Pairs counts the addresses that two nodes share in confirmed conflicts, the most first.
+// Pairs counts the addresses that two nodes share in confirmed conflicts that are no drills, the most first.
 func Pairs(conflicts []detector.Conflict) []cluster.Pair {
 	found := make(map[[2]string]*cluster.Pair)
 	get := func(a, b string) *cluster.Pair { // nil if there are too many
@@ -28,7 +28,7 @@ func Pairs(conflicts []detector.Conflict) []cluster.Pair {
 		return found[id]
 	}
 	for _, c := range conflicts {
-		if c.State != detector.Confirmed {
+		if c.State != detector.Confirmed || c.Key.IsDrill() {
 			continue
 		}
 		var nodes []string

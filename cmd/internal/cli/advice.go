@@ -19,9 +19,12 @@ const (
 // advice ends a list of conflicts with what to do about them.
 func (p *Printer) advice(document api.Conflicts) {
 	var advised, plain, suspected []api.Conflict
+	var drills []string
 	ranges := rangesOf(document)
 	for _, c := range document.Conflicts {
 		switch {
+		case c.Drill && c.State != "resolved":
+			drills = append(drills, c.IP)
 		case c.State == "suspected":
 			suspected = append(suspected, c)
 		case c.State != "confirmed" || slices.ContainsFunc(ranges, func(p api.Pair) bool { return isBetween(c, p) }):
@@ -31,7 +34,7 @@ func (p *Printer) advice(document api.Conflicts) {
 			advised = append(advised, c)
 		}
 	}
-	if len(ranges)+len(advised)+len(plain)+len(suspected) == 0 {
+	if len(ranges)+len(advised)+len(plain)+len(suspected)+len(drills) == 0 {
 		return
 	}
 	p.println("\nWhat to do:")
@@ -52,7 +55,13 @@ func (p *Printer) advice(document api.Conflicts) {
 			"\"dupip explain IP\" has the commands.")
 	}
 	p.waitFor(suspected)
+	if len(drills) > 0 {
+		p.wrapped(2, List(drills)+": nothing. "+drillEnds)
+	}
 }
+
+// drillEnds says why nothing is to be done about a drill.
+const drillEnds = "It is a drill, which ends by itself."
 
 // waitFor says what suspected conflicts wait for: the addresses by reason.
 func (p *Printer) waitFor(suspected []api.Conflict) {
@@ -93,6 +102,9 @@ func (p *Printer) rangesAdvice(conflicts []api.Conflict, ranges []api.Pair) {
 func (p *Printer) storyAdvice(c *api.Conflict) {
 	switch {
 	case c == nil:
+		return
+	case c.Drill && c.State != "resolved":
+		p.println("\nWhat to do: nothing. " + drillEnds)
 		return
 	case c.State == "suspected":
 		p.println()

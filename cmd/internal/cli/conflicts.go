@@ -19,7 +19,7 @@ const maxConflicts = 10
 func (p *Printer) Conflicts(document api.Conflicts) {
 	open := 0
 	for _, c := range document.Conflicts {
-		if c.State != "resolved" {
+		if c.State != "resolved" && !c.Drill {
 			open++
 		}
 	}
@@ -56,7 +56,7 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", ""}
 			if n == 0 {
-				row = table.Row{InNetwork(c.IP, c.Network), p.Paint(c.State), Age(since(c))}
+				row = table.Row{InNetwork(conflictIP(c), c.Network), p.Paint(c.State), Age(since(c))}
 			}
 			name := DescribeHolder(b)
 			if nodes != nil {
@@ -83,7 +83,7 @@ func (p *Printer) wideConflicts(conflicts []api.Conflict) {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", "", "", "", "", ""}
 			if n == 0 {
-				row = table.Row{c.ID, c.Network, c.IP, p.Paint(c.State), c.Scope, Age(since(c)), Age(c.ResolvedAt)}
+				row = table.Row{c.ID, c.Network, conflictIP(c), p.Paint(c.State), c.Scope, Age(since(c)), Age(c.ResolvedAt)}
 			}
 			rows = append(rows, append(row, DescribeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, Age(b.FirstSeen), Age(b.LastSeen)))
 		}
@@ -114,7 +114,7 @@ func (p *Printer) ConflictEvent(event api.ConflictEvent) {
 	}
 	padding := strings.Repeat(" ", max(len("suspected")-len(event.Type), 0))
 	line := fmt.Sprintf("%s  %s%s  %s  %s", event.At.Local().Format("15:04:05.000"),
-		p.Paint(event.Type), padding, InNetwork(c.IP, c.Network), strings.Join(names, " and "))
+		p.Paint(event.Type), padding, InNetwork(conflictIP(c), c.Network), strings.Join(names, " and "))
 	if event.Reason != "" {
 		line += ": " + event.Reason
 	}

@@ -79,7 +79,11 @@ func (p *Printer) story(story api.Story) {
 		p.wrapped(4, fmt.Sprintf("  %s: %s.", List(v.Nodes), v.Verdict))
 	}
 	if c := story.Conflict; c != nil {
-		text := fmt.Sprintf("Conflict %s, %s: %s", c.ID, c.Scope, p.Paint(c.State))
+		kind := "Conflict"
+		if c.Drill {
+			kind = "Drill"
+		}
+		text := fmt.Sprintf("%s %s, %s: %s", kind, c.ID, c.Scope, p.Paint(c.State))
 		switch {
 		case !c.ResolvedAt.IsZero():
 			text += fmt.Sprintf(" %s ago, was open for %s", Age(c.ResolvedAt), Span(c.ResolvedAt.Sub(c.SuspectedAt)))
@@ -87,7 +91,7 @@ func (p *Printer) story(story api.Story) {
 			text += fmt.Sprintf(" %s after the second holder was seen", Span(c.ConfirmedAt.Sub(c.SecondSeen)))
 		}
 		p.wrapped(2, text)
-		if c.State == "confirmed" {
+		if c.State == "confirmed" && !c.Drill {
 			p.wrapped(2, "  If several are meant to have it (anycast, a virtual IP), list it under \"shared\" in the configuration.")
 		}
 	}

@@ -17,7 +17,11 @@ func (p *Printer) many(document api.Conflicts) {
 	nodes, networks := make(map[string]int), make(map[string]int)
 	var holders []api.Binding
 	for _, c := range document.Conflicts {
-		count[c.State]++
+		if c.Drill {
+			count["drill"]++
+		} else {
+			count[c.State]++
+		}
 		networks[c.Network]++
 		holders = append(holders, c.Holders...)
 	}
@@ -30,7 +34,7 @@ func (p *Printer) many(document api.Conflicts) {
 		}
 	}
 	var states []string
-	for _, state := range []string{"confirmed", "suspected", "resolved"} {
+	for _, state := range []string{"confirmed", "suspected", "resolved", "drill"} {
 		if n := count[state]; n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", n, p.Paint(state)))
 		}

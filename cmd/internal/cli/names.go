@@ -35,6 +35,14 @@ func DescribeHolder(b api.Binding) string {
 	return Who(b)
 }
 
+// conflictIP is the address of a conflict, with a mark if that is a drill.
+func conflictIP(c api.Conflict) string {
+	if c.Drill {
+		return c.IP + " (drill)"
+	}
+	return c.IP
+}
+
 // InNetwork adds the network to an address unless it is the default network.
 func InNetwork(ip, network string) string {
 	if network == "default" {

@@ -25,6 +25,9 @@ func (p *Printer) Status(s api.Status) {
 	line("Interfaces", "%s", interfacesText(s.ByState))
 	line("Bindings", "%s", counts(s.Bindings))
 	line("Conflicts", "%s; %d resolved, %s faded", counts(s.Conflicts), s.Resolved, Plural(int(s.Faded), "suspicion", "suspicions"))
+	if drills := counts(s.Drills); drills != none {
+		line("Drills", "%s", drills)
+	}
 	if s.DADFailedAddresses > 0 {
 		line("DAD failed", "%s", dadFailedText(s, p.Wide))
 	}
