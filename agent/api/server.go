@@ -44,11 +44,15 @@ type Backend interface {
 	WatchConflicts(ctx context.Context) (<-chan ConflictEvent, error)
 }
 
-// Listen opens the Unix socket with mode 0600. It replaces the socket file of a killed agent. The error
+// Listen opens the Unix socket with mode 0600, in a folder that nobody else enters if Listen or Kubernetes made it. It replaces the socket file of a killed agent. The error
 // is [ErrOccupied] if an agent answers there.
 func Listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the API socket: %w", err)
+	}
+	if path == DefaultSocket {
+		// A kubelet makes it with 0755. If that stays, the socket's own mode still keeps others out.
+		_ = os.Chmod(filepath.Dir(path), 0o700)
 	}
 	left, err := Inspect(path)
 	if err != nil {

@@ -123,6 +123,11 @@ func TestNodeOf(t *testing.T) {
 		"by hand": {
 			func(n *node) { n.binds(n.add(7, sandbox, own, ip), ip, detector.Announced, detector.GivenNo) }, live,
 		},
+		"a drill": {
+			func(n *node) {
+				n.binds(n.add(7, sandbox, own, ip, "192.0.2.7"), "192.0.2.7", detector.Announced, detector.GivenNo)
+			}, live,
+		},
 		"a secondary interface": {
 			func(n *node) {
 				n.binds(n.add(7, sandbox, &books.Result{HostEnds: []string{"veth9"}, Network: "pods"}, ip), ip, detector.Announced, detector.GivenUnknown)

@@ -30,8 +30,8 @@ func exportDetector(s DetectorStats, out *series) {
 		}
 		out.add(conflictsTotal, float64(s.Counts.Confirmed[scope]), scope.String())
 	}
-	for state, n := range s.Counts.Drills {
-		out.add(drills, float64(n), state.String())
+	for _, state := range []detector.State{detector.Suspected, detector.Confirmed} {
+		out.add(drills, float64(s.Counts.Drills[state]), state.String())
 	}
 	out.add(conflictsResolved, float64(s.Counts.Resolved))
 	out.add(suspicions, float64(s.Counts.Suspected))

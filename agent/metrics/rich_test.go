@@ -51,6 +51,7 @@ func richDetector() DetectorStats {
 	counts.Bindings[detector.Announced] = 7
 	counts.Open[detector.StateScope{State: detector.Confirmed, Scope: detector.SameNode}] = 1
 	counts.Open[detector.StateScope{State: detector.Suspected, Scope: detector.PodHost}] = 1
+	counts.Drills[detector.Confirmed] = 1
 	counts.Confirmed[detector.SameNode] = 3
 	counts.Suspected, counts.Faded, counts.Resolved = 9, 5, 2
 	web := binding("web", detector.Pod{Namespace: "shop", Name: "web-0", UID: "u"}, 1)
@@ -61,9 +62,11 @@ func richDetector() DetectorStats {
 	against := conflict(2, detector.Suspected, noon.Add(time.Minute), host, third)
 	against.Scope = detector.PodHost
 	against.Key.IP = netip.MustParseAddr("fd00::2")
+	drill := conflict(3, detector.Confirmed, noon, web, old)
+	drill.Key.IP = netip.MustParseAddr("192.0.2.7")
 	return DetectorStats{
 		Counts: counts,
-		Open:   []detector.Conflict{against, conflict(1, detector.Confirmed, noon, web, old, third)},
+		Open:   []detector.Conflict{against, drill, conflict(1, detector.Confirmed, noon, web, old, third)},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -105,6 +106,24 @@ func TestConflictLines(t *testing.T) {
 			if !strings.Contains(text.String(), want) {
 				t.Errorf("no %s in\n%s", want, text)
 			}
+		}
+	}
+}
+
+// TestDrillLines: nobody has to look after a drill.
+func TestDrillLines(t *testing.T) {
+	for kind, want := range map[detector.EventKind]string{
+		detector.EventConfirmed: `level=INFO msg="drill confirmed"`, detector.EventResolved: `level=INFO msg="drill resolved"`,
+	} {
+		r, text := newLogging(t, slog.LevelInfo)
+		event := detector.Event{Kind: kind, Conflict: conflictOf(1, detector.Confirmed)}
+		event.Conflict.Key.IP = netip.MustParseAddr("192.0.2.7")
+		for range 40 { // more than there are lines
+			r.Publish(event)
+		}
+		r.Close()
+		if strings.Count(text.String(), want+" id=id1 ip=192.0.2.7") != 20 || strings.Contains(text.String(), "WARN") {
+			t.Errorf("want 20 of %s and no warning:\n%s", want, text)
 		}
 	}
 }

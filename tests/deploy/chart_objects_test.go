@@ -14,6 +14,7 @@ import (
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	yamlstream "k8s.io/apimachinery/pkg/util/yaml"
@@ -34,6 +35,7 @@ type chartObjects struct {
 	service *corev1.Service
 	config  *corev1.ConfigMap
 	daemons *appsv1.DaemonSet
+	drill   *batchv1.Job
 	monitor *monitoringv1.PodMonitor
 	rule    *monitoringv1.PrometheusRule
 	// dashboard is the ConfigMap for Grafana.
@@ -113,6 +115,8 @@ func (o *chartObjects) add(document []byte) error {
 		return strictly(document, &o.config)
 	case "apps/v1 DaemonSet":
 		return strictly(document, &o.daemons)
+	case "batch/v1 Job":
+		return strictly(document, &o.drill)
 	case "monitoring.coreos.com/v1 PodMonitor":
 		return strictly(document, &o.monitor)
 	case "monitoring.coreos.com/v1 PrometheusRule":

@@ -64,6 +64,10 @@ func TestAsDeployed(t *testing.T) {
 			if files := filesBelow(l, state); !slices.Equal(files, []string{"state.json"}) {
 				t.Errorf("an agent that was stopped has left %q", files)
 			}
+			folder := s.HostPaths["/run/dupip"]
+			if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 || len(filesBelow(l, folder)) > 0 {
+				t.Errorf("the socket's folder: %v, %v, with %q, want an empty one for root", info, err, filesBelow(l, folder))
+			}
 			next := s.agent(tt.changes...)
 			s.bound(next, olderPods...)
 			for ip, id := range s.confirmed(next, duplicates) {

@@ -48,6 +48,7 @@ func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 			// The names of all nodes' namespaces are in one folder, as CNI has it.
 			"/run/netns":     "/run/netns",
 			"/var/lib/dupip": filepath.Join(r.Dir(), "host", "var", "lib", "dupip"),
+			"/run/dupip":     filepath.Join(r.Dir(), "host", "run", "dupip"),
 		},
 		manifest: m,
 		cluster:  clusterOf(r.Node.Lab()),

@@ -44,7 +44,7 @@ var knownPodFields = strings.Fields(`
 	containers.securityContext.seLinuxOptions.
 	containers.volumeMounts.name containers.volumeMounts.mountPath containers.volumeMounts.readOnly
 	containers.volumeMounts.mountPropagation
-	volumes.name volumes.emptyDir volumes.hostPath.path volumes.hostPath.type
+	volumes.name volumes.hostPath.path volumes.hostPath.type
 	volumes.configMap.name volumes.configMap.defaultMode volumes.configMap.optional volumes.configMap.items.key volumes.configMap.items.path
 	volumes.secret.secretName volumes.secret.defaultMode volumes.secret.optional volumes.secret.items.key volumes.secret.items.path`)
 

@@ -21,6 +21,7 @@ func TestManifestIsUnderstood(t *testing.T) {
 	l.Do(err)
 	deployed, err := os.ReadFile(kubelet.Manifest)
 	l.Do(err)
+	const socketVolume = "hostPath:\n            path: /run/dupip\n            type: DirectoryOrCreate"
 	for _, tt := range []struct{ name, from, to, want string }{
 		{"a kind", "kind: Service\n", "kind: Ingress\n", "v1 Ingress is not understood"},
 		{"a field that is none", "hostPID: true", "hostPid: true\n      hostPidd: true", "hostPidd"},
@@ -48,10 +49,10 @@ func TestManifestIsUnderstood(t *testing.T) {
 		{"a mount of nothing", "- name: state\n              mountPath", "- name: stat\n              mountPath", "stat: there is no such volume"},
 		{"a field of a mount", "mountPath: /run/dupip", "mountPath: /run/dupip\n              subPath: a", "subPath"},
 		{"a path of the host", "path: /var/lib/dupip", "path: /var/lib/other", "/var/lib/other"},
-		{"a volume", "emptyDir: {}", "emptyDir: {medium: Memory}", "Memory"},
-		{"a kind of volume", "emptyDir: {}", "downwardAPI: {}", "downwardAPI"},
+		{"a kind of volume", socketVolume, "emptyDir: {}", "emptyDir"},
+		{"a type of hostPath", socketVolume, strings.TrimSuffix(socketVolume, "OrCreate"), "type Directory"},
 		{"the gossip key's Secret is not there", "secretName: dupip-gossip", "secretName: other", "no Secret other"},
-		{"an object that is not there", "emptyDir: {}", "configMap: {name: x}", "no ConfigMap x"},
+		{"an object that is not there", socketVolume, "configMap: {name: x}", "no ConfigMap x"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := string(deployed)

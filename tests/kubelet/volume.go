@@ -64,9 +64,6 @@ func (p *pod) volume(v corev1.Volume) (string, error) {
 			return "", fmt.Errorf("the hostPath type %s is not understood", *kind)
 		}
 		return path, nil
-	case v.EmptyDir != nil:
-		// Whatever our umask.
-		return own, errors.Join(os.Mkdir(own, 0o777), os.Chmod(own, 0o777))
 	case v.ConfigMap != nil:
 		m := v.ConfigMap
 		return own, p.object(objectVolume{objectKey{configMap, m.Name}, own, mode(m.DefaultMode), m.Items}, m.Optional)

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -8,12 +9,15 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// The gravest conflict comes first: confirmed before suspected, then of a node's own address, with more holders, for longer.
+// The gravest conflict comes first: confirmed before suspected, then of a node's own address, with more holders, for longer. A drill
+// comes last.
 func TestGravestFirst(t *testing.T) {
 	now := time.Now()
 	one := func(id string, state detector.State, scope detector.Scope, holders int, age time.Duration) detector.Conflict {
 		return detector.Conflict{ID: id, State: state, Scope: scope, Holders: make([]detector.Binding, holders), SuspectedAt: now.Add(-age)}
 	}
+	drill := one("drill", detector.Confirmed, detector.PodHost, 9, 2*time.Hour)
+	drill.Key = detector.Key{Network: "default", IP: netip.MustParseAddr("192.0.2.7")}
 	want := []detector.Conflict{
 		one("a node's", detector.Confirmed, detector.PodHost, 2, time.Second),
 		one("three", detector.Confirmed, detector.SameNode, 3, time.Second),
@@ -21,6 +25,7 @@ func TestGravestFirst(t *testing.T) {
 		one("short", detector.Confirmed, detector.SameNode, 2, time.Second),
 		one("suspected, a node's", detector.Suspected, detector.PodHost, 9, time.Hour),
 		one("suspected", detector.Suspected, detector.SameNode, 2, time.Hour),
+		drill,
 	}
 	for i, a := range want {
 		for j, b := range want {
@@ -32,7 +37,7 @@ func TestGravestFirst(t *testing.T) {
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, compareConflicts)
-	if got[0].ID != "a node's" || got[5].ID != "suspected" {
+	if got[0].ID != "a node's" || got[5].ID != "suspected" || got[6].ID != "drill" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -126,6 +126,37 @@ IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
 	})
 }
 
+// A drill is marked, and nothing is to be done about it.
+func TestPrintDrill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		drill := between("192.0.2.7", holder("n1", "drill-0", "192.0.2.7", time.Minute), holder("n1", "drill-1", "192.0.2.7", time.Minute))
+		drill.Drill = true
+		printed(t, func(p *Printer) { p.Conflicts(api.Conflicts{Conflicts: []api.Conflict{drill}}) }, `
+IP                 STATE      SINCE  HOLDER        INTERFACE    FIRST SEEN
+192.0.2.7 (drill)  confirmed  20s    shop/drill-0  vethdrill-0  60s
+                                     shop/drill-1  vethdrill-1  60s
+
+What to do:
+192.0.2.7: nothing. It is a drill, which ends by itself.
+`)
+		many := manyConflicts(11)
+		many.Conflicts = append(many.Conflicts, drill)
+		p, out := printer(80)
+		p.Conflicts(many)
+		if !strings.Contains(out.String(), "12 conflicts: 9 confirmed, 2 suspected, 1 drill.") {
+			t.Errorf("of 12 conflicts one is a drill:\n%s", out)
+		}
+		// The tenth that is none, with a drill, is not too many.
+		many.Conflicts = many.Conflicts[1:]
+		p, out = printer(80)
+		p.Conflicts(many)
+		if !strings.Contains(out.String(), "192.0.2.7 (drill)") {
+			t.Errorf("ten conflicts and a drill:\n%s", out)
+		}
+		printed(t, func(p *Printer) { p.storyAdvice(&drill) }, "\n\nWhat to do: nothing. It is a drill, which ends by itself.\n")
+	})
+}
+
 // Names and addresses of any length leave room on a line of 80 columns.
 func TestLongNamesFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

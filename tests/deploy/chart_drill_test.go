@@ -1,0 +1,91 @@
+package deploy_test
+
+import (
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/testneeds"
+	"github.com/dupip/dupip/tests/helm"
+)
+
+// checkDrill checks the hook of "helm test": two pods at a time, which are no agents, with the rights that a drill needs.
+func checkDrill(t *testing.T, o *chartObjects, release, namespace string) {
+	t.Helper()
+	j := o.drill
+	if j == nil {
+		t.Fatal("no drill")
+	}
+	want := map[string]string{
+		"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
+		"helm.sh/hook-output-log-policy": "hook-succeeded,hook-failed",
+	}
+	if !maps.Equal(j.Annotations, want) {
+		t.Errorf("the hook is %v", j.Annotations)
+	}
+	if j.Namespace != namespace || validation.IsDNS1123Label(j.Name) != nil {
+		t.Errorf("the drill is %s in %s", j.Name, j.Namespace)
+	}
+	s := j.Spec
+	if *s.Parallelism != 2 || *s.Completions != 2 || *s.CompletionMode != batchv1.IndexedCompletion || *s.BackoffLimit != 0 || s.ActiveDeadlineSeconds != nil {
+		t.Errorf("the Job is %+v", s)
+	}
+	labels, pod := s.Template.Labels, s.Template.Spec
+	checkLabels(t, labels)
+	for key, value := range o.service.Spec.Selector {
+		if key == "app.kubernetes.io/name" && labels[key] == value {
+			t.Errorf("the Service selects the drill's pods, %v", labels)
+		}
+	}
+	if labels["app.kubernetes.io/instance"] != release {
+		t.Errorf("the drill's pods have the labels %v", labels)
+	}
+	term := pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm
+	if !maps.Equal(term.LabelSelector.MatchLabels, labels) || term.TopologyKey != corev1.LabelHostname {
+		t.Errorf("two nodes by %+v", term)
+	}
+	if pod.HostNetwork || pod.HostPID || *pod.AutomountServiceAccountToken || pod.RestartPolicy != corev1.RestartPolicyNever || pod.ActiveDeadlineSeconds == nil ||
+		pod.ServiceAccountName != o.pod().ServiceAccountName {
+		t.Errorf("the drill's pod is %+v", pod)
+	}
+	equal(t, "the drill's nodes", pod.NodeSelector, o.pod().NodeSelector)
+	c := pod.Containers[0]
+	equal(t, "the drill's image", c.Image, o.container().Image)
+	rights := c.SecurityContext
+	if !slices.Equal(rights.Capabilities.Add, []corev1.Capability{"NET_ADMIN"}) || !slices.Equal(rights.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+		*rights.RunAsUser != 0 || !*rights.ReadOnlyRootFilesystem || *rights.AllowPrivilegeEscalation || rights.Privileged != nil ||
+		rights.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the drill may %+v", rights)
+	}
+	// Both pods' folder is that of the agent.
+	folder := path.Dir(api.DefaultSocket)
+	_, agents, err := o.mount(folder)
+	if err != nil || agents.HostPath == nil || len(pod.Volumes) != 1 || pod.Volumes[0].HostPath.Path != agents.HostPath.Path || c.VolumeMounts[0].MountPath != folder {
+		t.Errorf("the drill mounts %+v, the agent %+v: %v", pod.Volumes, agents, err)
+	}
+	ip, ok := strings.CutPrefix(c.Args[1], "--ip=")
+	if address, err := netip.ParseAddr(ip); !ok || err != nil || c.Args[0] != "drill" || !(detector.Key{Network: "default", IP: address}).IsDrill() {
+		t.Errorf("the arguments are %q: %v", c.Args, err)
+	}
+}
+
+// Both versions of Helm make the hook of it, and the manifest for those without Helm has none.
+func TestChartDrill(t *testing.T) {
+	testneeds.Slow(t)
+	seen()
+	for name, v := range map[string]helm.Version{"3": helm.V3, "4": helm.V4} {
+		text, err := v.Run(t.Context(), "", "template", "dupip", chartDir, "--values", "testdata/key.yaml", "--show-only", "templates/tests/drill.yaml")
+		if err != nil || !strings.Contains(text, "- --ip=192.0.2.2\n") || strings.Count(text, "kind: ") != 1 {
+			t.Errorf("Helm %s: %v\n%s", name, err, text)
+		}
+	}
+}
