@@ -81,7 +81,11 @@ func alerted(l *lab.T, a *lab.Agent) map[string]float64 {
 // Two pods take one address: both agents confirm a drill, nobody is alerted, and nothing is left.
 func TestDrill(t *testing.T) {
 	t.Parallel()
-	for name, nodes := range map[string]int{"cross-node": 2, "same-node": 1} {
+	for name, tt := range map[string]struct {
+		nodes int
+		style lab.Style
+	}{"across nodes": {2, lab.Bridged}, "on one node": {1, lab.Routed}} {
+		nodes := tt.nodes
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := lab.NewT(t)
@@ -90,8 +94,9 @@ func TestDrill(t *testing.T) {
 			var before []map[string]float64
 			for n, pod := range []string{"a", "b"} {
 				node := agents[n%nodes].Node
-				pods = append(pods, l.Pod(node, pod, lab.PodOptions{Addrs: []netip.Addr{node.IPv4(byte(5 + n))}}))
-				_, err := agents[n%nodes].Client.WaitBinding(within(l, patience), node.IPv4(byte(5+n)), func(lab.Binding) bool { return true })
+				ip := map[lab.Style]netip.Addr{lab.Bridged: node.IPv4(byte(5 + n)), lab.Routed: node.RoutedIPv4(byte(5 + n))}[tt.style]
+				pods = append(pods, l.Pod(node, pod, lab.PodOptions{Style: tt.style, Addrs: []netip.Addr{ip}}))
+				_, err := agents[n%nodes].Client.WaitBinding(within(l, patience), ip, func(lab.Binding) bool { return true })
 				l.Do(err)
 			}
 			for _, a := range agents {
