@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,10 @@ const (
 	drillLeft = 10 * time.Second
 )
 
-var errInterrupted = errors.New("the drill was interrupted")
+var (
+	errInterrupted = errors.New("the drill was interrupted")
+	errOnNode      = errors.New("this is the network namespace of the node itself: run the drill in a pod without hostNetwork")
+)
 
 // drill takes an address that another pod takes, too, and watches how the agent of its node finds the conflict.
 type drill struct {
@@ -41,6 +45,7 @@ type drill struct {
 	own    netip.Addr // the pod's address
 	cookie uint64     // of the pod's netns
 	node   string     // the agent's
+	found  api.Conflict
 }
 
 func newDrill(g *globals) *cobra.Command {
@@ -62,9 +67,6 @@ It needs NET_ADMIN in the pod, and the folder of the agent's socket. "helm test"
 			if d.ip, err = netip.ParseAddr(ip); err != nil || !(detector.Key{Network: config.DefaultNetwork, IP: d.ip}).IsDrill() {
 				return fmt.Errorf("--ip %q: must be an address of 192.0.2.0/24, such as 192.0.2.7", ip)
 			}
-			if d.timeout <= 0 || d.hold < 0 {
-				return errors.New("--timeout and --hold must be positive, such as 1m")
-			}
 			d.client, d.out = g.client(), cmd.OutOrStdout()
 			return d.run(cmd.Context())
 		},
@@ -83,39 +85,33 @@ func (d *drill) run(ctx context.Context) (err error) {
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	interrupted := ctx
 	ctx, cancel := context.WithTimeout(ctx, d.timeout+d.hold)
 	defer cancel()
 	if err := d.poll(ctx, d.seen); err != nil {
 		return err
 	}
 	d.print("the agent of %s sees this pod, %s", d.node, d.own)
-
 	remove, err := d.take()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	var found api.Conflict
-	if err := d.poll(ctx, func(ctx context.Context) (err error) {
-		found, err = d.confirmed(ctx)
-		return err
-	}); err != nil {
-		return d.explain(interrupted, err)
+	if err := d.poll(ctx, d.confirmed); err != nil {
+		return d.explain(err)
 	}
 	d.print("confirmed %s after the second holder was seen: %s",
-		cli.Span(found.ConfirmedAt.Sub(found.SecondSeen)), cli.Conjoin(cli.Labels(found)))
-	if err := d.poll(ctx, func(ctx context.Context) error { return d.confirmedBy(ctx, found) }); err != nil {
+		cli.Span(d.found.ConfirmedAt.Sub(d.found.SecondSeen)), cli.Conjoin(cli.Labels(d.found)))
+	if err := d.poll(ctx, d.confirmedByAll); err != nil {
 		return err
 	}
 	d.print("confirmed by the agents of all holders")
 	select {
-	case <-interrupted.Done():
+	case <-ctx.Done():
 		return errInterrupted
 	case <-time.After(d.hold):
 	}
-	if err := remove(); err != nil {
-		return err
+	if remove() != nil {
+		return nil // the deferred call returns it
 	}
 	removed := time.Now()
 	if err := d.poll(ctx, d.over); err != nil {
@@ -130,28 +126,23 @@ func (d *drill) print(format string, args ...any) {
 	fmt.Fprintf(d.out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), cli.Printable(fmt.Sprintf(format, args...)))
 }
 
-// wait is the error of a step that is not done yet, and says what it waits for. Other errors end the drill.
-type wait string
-
-func (w wait) Error() string { return string(w) }
-
-// poll calls a step until it is done, fails, or ctx ends.
+// poll calls a step until it is done, or ctx ends. The errors of the step say what it waits for.
 func (d *drill) poll(ctx context.Context, step func(context.Context) error) error {
-	why := error(wait("nothing was done"))
+	var why error
 	for {
 		err := step(ctx)
-		if _, waits := errors.AsType[wait](err); !waits {
+		if err == nil || errors.Is(err, errOnNode) {
 			return err
 		}
-		if ctx.Err() == nil { // a request that was cut off says nothing
+		if why == nil || ctx.Err() == nil { // a request that was cut off says nothing
 			why = err
 		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("after %s: %w", d.timeout, why)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return errInterrupted
 			}
-			return errInterrupted
+			return fmt.Errorf("after %s: %w", d.timeout, why)
 		case <-time.After(drillPoll):
 		}
 	}
@@ -184,24 +175,20 @@ func (d *drill) prepare() (err error) {
 	return nil
 }
 
-// seen waits until the agent has seen this pod's own address. That it is a pod's tells that this is no node: a node must not
-// take the address.
+// seen waits until the agent has seen this pod's own address. A node has its addresses as their host: it must not take one.
 func (d *drill) seen(ctx context.Context) error {
 	document, err := d.client.Bindings(ctx, api.Query{IP: d.own})
 	if err != nil {
-		return wait(err.Error())
+		return err
 	}
 	d.node = document.Node
-	for _, b := range document.Bindings {
-		switch {
-		case !d.isOwn(b):
-		case b.Evidence == "host":
-			return fmt.Errorf("this is the network namespace of node %s itself: run the drill in a pod without hostNetwork", d.node)
-		default:
-			return nil
-		}
+	switch n := slices.IndexFunc(document.Bindings, d.isOwn); {
+	case n < 0:
+		return fmt.Errorf("the agent of %s has not seen %s of this pod: is it another node's agent? Run \"dupip doctor\" beside it", d.node, d.own)
+	case document.Bindings[n].Evidence == "host":
+		return errOnNode
 	}
-	return wait(fmt.Sprintf("the agent of %s has not seen %s of this pod: is it another node's agent? Run \"dupip doctor\" beside it", d.node, d.own))
+	return nil
 }
 
 // isOwn reports whether this pod is the holder.
@@ -209,25 +196,21 @@ func (d *drill) isOwn(b api.Binding) bool { return b.Node == d.node && b.NetnsCo
 
 // take adds the address. The kernel removes it some time after the timeout, should nobody else.
 func (d *drill) take() (remove func() error, err error) {
-	address := &netlink.Addr{IPNet: &net.IPNet{IP: d.ip.AsSlice(), Mask: net.CIDRMask(32, 32)}}
-	address.ValidLft = int((d.timeout + d.hold + drillLeft).Seconds())
-	address.PreferedLft = address.ValidLft
+	lifetime := int((d.timeout + d.hold + drillLeft).Seconds())
+	address := &netlink.Addr{
+		IPNet: &net.IPNet{IP: d.ip.AsSlice(), Mask: net.CIDRMask(32, 32)}, ValidLft: lifetime, PreferedLft: lifetime,
+	}
 	if err := netlink.AddrAdd(d.link, address); err != nil {
 		return nil, fmt.Errorf("adding %s to %s (needs NET_ADMIN): %w", d.ip, d.device, err)
 	}
 	d.print("%s added to %s", d.ip, d.device)
-	removed := false
-	return func() error {
-		if removed {
-			return nil
-		}
+	return sync.OnceValue(func() error {
 		if err := netlink.AddrDel(d.link, address); err != nil {
-			return fmt.Errorf("removing %s from %s; the kernel does it within %ds: %w", d.ip, d.device, address.ValidLft, err)
+			return fmt.Errorf("removing %s from %s; the kernel does it within %ds: %w", d.ip, d.device, lifetime, err)
 		}
-		removed = true
 		d.print("%s removed from %s", d.ip, d.device)
 		return nil
-	}, nil
+	}), nil
 }
 
 // conflicts returns the conflicts of the address that a node has, open ones first.
@@ -236,39 +219,37 @@ func (d *drill) conflicts(ctx context.Context, node string) ([]api.Conflict, err
 	if err == nil {
 		err = unanswered(node, document.Coverage)
 	}
-	if err != nil {
-		return nil, wait(err.Error())
-	}
-	return document.Conflicts, nil
+	return document.Conflicts, err
 }
 
 // confirmed waits until the agent has confirmed a conflict of this pod. One that the other pod has ended meanwhile counts.
-func (d *drill) confirmed(ctx context.Context) (api.Conflict, error) {
+func (d *drill) confirmed(ctx context.Context) error {
 	all, err := d.conflicts(ctx, "")
-	for _, c := range all {
-		if c.State == "confirmed" && slices.ContainsFunc(c.Holders, d.isOwn) || c.State == "resolved" && c.ConfirmedAt.After(d.began) {
-			return c, nil
-		}
+	n := slices.IndexFunc(all, func(c api.Conflict) bool {
+		return c.State == "confirmed" && slices.ContainsFunc(c.Holders, d.isOwn) || c.State == "resolved" && c.ConfirmedAt.After(d.began)
+	})
+	if err == nil && n < 0 {
+		err = errors.New("not confirmed")
 	}
 	if err == nil {
-		err = wait("not confirmed")
+		d.found = all[n]
 	}
-	return api.Conflict{}, err
+	return err
 }
 
-// confirmedBy waits until the agents of the other holders' nodes have confirmed the conflict, too: while they have not, this
+// confirmedByAll waits until the agents of the other holders' nodes have confirmed the conflict, too: while they have not, this
 // pod must keep the address. If the conflict is over here, the other pod has removed it.
-func (d *drill) confirmedBy(ctx context.Context, found api.Conflict) error {
+func (d *drill) confirmedByAll(ctx context.Context) error {
 	if d.over(ctx) == nil {
 		return nil
 	}
-	for _, b := range found.Holders {
+	for _, b := range d.found.Holders {
 		all, err := d.conflicts(ctx, b.Node)
 		if err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(all, func(c api.Conflict) bool { return c.State == "confirmed" }) {
-			return wait("the agent of " + b.Node + " has not confirmed the conflict")
+			return errors.New("the agent of " + b.Node + " has not confirmed the conflict")
 		}
 	}
 	return nil
@@ -278,40 +259,27 @@ func (d *drill) confirmedBy(ctx context.Context, found api.Conflict) error {
 func (d *drill) over(ctx context.Context) error {
 	all, err := d.conflicts(ctx, "")
 	if err == nil && slices.ContainsFunc(all, func(c api.Conflict) bool { return c.State != "resolved" }) {
-		err = wait("the conflict is not over: \"dupip explain " + d.ip.String() + "\" beside the agent shows why")
+		err = fmt.Errorf("the conflict is not over: \"dupip explain %s\" beside the agent shows why", d.ip)
 	}
 	return err
 }
 
-// explain adds to the error of a drill that was not confirmed what the agent has seen.
-func (d *drill) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+// explain adds to the error of a drill that was not confirmed what the agent has seen, and what to do.
+func (d *drill) explain(err error) error {
+	document, failed := d.client.Explain(context.Background(), api.Query{IP: d.ip})
+	if failed != nil || errors.Is(err, errInterrupted) {
 		return err
 	}
-	document, failed := d.client.Explain(ctx, api.Query{IP: d.ip})
-	if failed != nil {
-		return err
-	}
-	var verdict string
-	var seen, others int
+	seen := fmt.Sprintf("the agent has not seen %s here: is %s the interface in network default?", d.ip, d.device)
 	for _, s := range document.Stories {
 		if s.Network != config.DefaultNetwork {
 			continue
 		}
-		verdict = s.Verdict
-		for _, b := range s.Bindings {
-			if d.isOwn(b) {
-				seen++
-			} else {
-				others++
-			}
+		seen = "the agent says: " + s.Verdict
+		if len(s.Bindings) == 1 {
+			seen = fmt.Sprintf("no second holder of %s was seen: does the other pod run at the same time with the same --ip, "+
+				"and does its node's agent reach this one (\"dupip nodes\")?", d.ip)
 		}
 	}
-	switch {
-	case seen == 0:
-		return fmt.Errorf("%w: the agent has not seen %s here: is %s the interface in network default?", err, d.ip, d.device)
-	case others == 0:
-		return fmt.Errorf("%w: no second holder of %s was seen: does the other pod run at the same time with the same --ip, and does its node's agent reach this one (\"dupip nodes\")?", err, d.ip)
-	}
-	return fmt.Errorf("%w: the agent says: %s", err, verdict)
+	return fmt.Errorf("%w: %s", err, seen)
 }

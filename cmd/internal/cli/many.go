@@ -17,11 +17,11 @@ func (p *Printer) many(document api.Conflicts) {
 	nodes, networks := make(map[string]int), make(map[string]int)
 	var holders []api.Binding
 	for _, c := range document.Conflicts {
+		state := c.State
 		if c.Drill {
-			count["drill"]++
-		} else {
-			count[c.State]++
+			state = "drill"
 		}
+		count[state]++
 		networks[c.Network]++
 		holders = append(holders, c.Holders...)
 	}
