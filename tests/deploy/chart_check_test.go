@@ -36,7 +36,6 @@ func checkChart(t *testing.T, o *chartObjects, release, namespace string) {
 	checkVolumes(t, o)
 	checkSecurity(t, o)
 	checkPaths(t, o)
-	checkDrill(t, o, release, namespace)
 }
 
 func checkMetadata(t *testing.T, o *chartObjects, release, namespace string) {

@@ -25,6 +25,9 @@ func TestManifestIsRendered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if o.drill != nil {
+		t.Error("a drill, which needs Helm")
+	}
 	checkChart(t, o, "dupip", helm.Namespace)
 	// Its first comment has the command for the Secret that the pods wait for.
 	_, v, err := o.mount("/etc/dupip/gossip")

@@ -266,6 +266,7 @@ func TestChart(t *testing.T) {
 				r.want(t, o)
 			}
 			checkChart(t, o, release, namespace)
+			checkDrill(t, o, release, namespace)
 		})
 	}
 }
