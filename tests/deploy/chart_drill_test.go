@@ -26,7 +26,7 @@ func checkDrill(t *testing.T, o *chartObjects, release, namespace string) {
 		t.Fatal("no drill")
 	}
 	want := map[string]string{
-		"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
+		"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation",
 		"helm.sh/hook-output-log-policy": "hook-succeeded,hook-failed",
 	}
 	if !maps.Equal(j.Annotations, want) {
@@ -36,7 +36,7 @@ func checkDrill(t *testing.T, o *chartObjects, release, namespace string) {
 		t.Errorf("the drill is %s in %s", j.Name, j.Namespace)
 	}
 	s := j.Spec
-	if *s.Parallelism != 2 || *s.Completions != 2 || *s.CompletionMode != batchv1.IndexedCompletion || *s.BackoffLimit != 0 || s.ActiveDeadlineSeconds != nil {
+	if *s.Parallelism != 2 || *s.Completions != 2 || *s.CompletionMode != batchv1.IndexedCompletion || *s.BackoffLimit != 0 || s.ActiveDeadlineSeconds != nil || s.TTLSecondsAfterFinished == nil {
 		t.Errorf("the Job is %+v", s)
 	}
 	labels, pod := s.Template.Labels, s.Template.Spec
