@@ -32,7 +32,7 @@ func checkDrill(t *testing.T, o *chartObjects, release, namespace string) {
 	if !maps.Equal(j.Annotations, want) {
 		t.Errorf("the hook is %v", j.Annotations)
 	}
-	if j.Namespace != namespace || validation.IsDNS1123Label(j.Name) != nil {
+	if j.Namespace != namespace || validation.IsDNS1123Label(j.Name+"-1") != nil {
 		t.Errorf("the drill is %s in %s", j.Name, j.Namespace)
 	}
 	s := j.Spec
