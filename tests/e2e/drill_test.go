@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -105,6 +106,7 @@ func TestDrill(t *testing.T) {
 			var drills []*lab.Process
 			for n, p := range pods {
 				drills = append(drills, drill(l, p.Netns, agents[n%nodes], "--hold", "4s"))
+				prints(l, drills[n], "added to eth0")
 			}
 			for _, d := range drills {
 				prints(l, d, "confirmed by the agents of all holders")
@@ -208,6 +210,32 @@ func TestDrillLeavesNothing(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A drill that cannot be found says why: both pods have the address, and it may have many holders.
+func TestDrillOfSharedAddress(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	n := l.Node("")
+	file := filepath.Join(t.TempDir(), "dupip.yaml")
+	l.Do(os.WriteFile(file, []byte("shared: [192.0.2.0/24]\n"), 0o600))
+	a := l.Agent(n, "--config", file)
+	var drills []*lab.Process
+	for i, name := range []string{"a", "b"} {
+		pod := l.Pod(n, name, lab.PodOptions{Addrs: []netip.Addr{n.IPv4(byte(5 + i))}})
+		drills = append(drills, drill(l, pod.Netns, a, "--timeout", "4s"))
+	}
+	// The other pod may have given up first.
+	var said string
+	for _, d := range drills {
+		if err := d.Wait(within(l, patience)); err == nil {
+			t.Errorf("a drill succeeded:\n%s", d.Log())
+		}
+		said += d.Log()
+	}
+	if !strings.Contains(said, "dupip: after 4s: not confirmed: the agent says: 2 live holders, but declared shared: not a conflict") {
+		t.Errorf("the drills printed:\n%s", said)
+	}
 }
 
 // A drill refuses what it must not do, and says what is missing.
