@@ -19,7 +19,7 @@ import (
 )
 
 // checkDrill checks the hook of "helm test": two pods at a time, which are no agents, with the rights that a drill needs.
-func checkDrill(t *testing.T, o *chartObjects, release, namespace string) {
+func checkDrill(t *testing.T, o *chartObjects, release string) {
 	t.Helper()
 	j := o.drill
 	if j == nil {
@@ -32,8 +32,8 @@ func checkDrill(t *testing.T, o *chartObjects, release, namespace string) {
 	if !maps.Equal(j.Annotations, want) {
 		t.Errorf("the hook is %v", j.Annotations)
 	}
-	if j.Namespace != namespace || validation.IsDNS1123Label(j.Name+"-1") != nil {
-		t.Errorf("the drill is %s in %s", j.Name, j.Namespace)
+	if wrong := validation.IsDNS1123Label(j.Name + "-1"); wrong != nil {
+		t.Errorf("the names of the drill's pods: %v", wrong)
 	}
 	s := j.Spec
 	if *s.Parallelism != 2 || *s.Completions != 2 || *s.CompletionMode != batchv1.IndexedCompletion || *s.BackoffLimit != 0 || s.ActiveDeadlineSeconds != nil || s.TTLSecondsAfterFinished == nil {
@@ -50,10 +50,15 @@ func checkDrill(t *testing.T, o *chartObjects, release, namespace string) {
 		t.Errorf("the drill's pods have the labels %v", labels)
 	}
 	term := pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm
-	if !maps.Equal(term.LabelSelector.MatchLabels, labels) || term.TopologyKey != corev1.LabelHostname {
+	for key, value := range term.LabelSelector.MatchLabels {
+		if labels[key] != value {
+			t.Errorf("%s=%s is none of %v", key, value, labels)
+		}
+	}
+	if len(term.LabelSelector.MatchLabels) != 2 || term.TopologyKey != corev1.LabelHostname {
 		t.Errorf("two nodes by %+v", term)
 	}
-	if pod.HostNetwork || pod.HostPID || *pod.AutomountServiceAccountToken || pod.RestartPolicy != corev1.RestartPolicyNever || pod.ActiveDeadlineSeconds == nil ||
+	if pod.HostNetwork || pod.HostPID || *pod.AutomountServiceAccountToken || *pod.EnableServiceLinks || pod.RestartPolicy != corev1.RestartPolicyNever || pod.ActiveDeadlineSeconds == nil ||
 		pod.ServiceAccountName != o.pod().ServiceAccountName {
 		t.Errorf("the drill's pod is %+v", pod)
 	}

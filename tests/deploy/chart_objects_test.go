@@ -46,7 +46,7 @@ type chartObjects struct {
 func (o *chartObjects) all() (objects []metav1.Object) {
 	for object, there := range map[metav1.Object]bool{
 		o.secret: o.secret != nil, o.account: o.account != nil, o.service: o.service != nil, o.config: o.config != nil, o.daemons: o.daemons != nil,
-		o.monitor: o.monitor != nil, o.rule: o.rule != nil, o.dashboard: o.dashboard != nil,
+		o.monitor: o.monitor != nil, o.rule: o.rule != nil, o.dashboard: o.dashboard != nil, o.drill: o.drill != nil,
 	} {
 		if there {
 			objects = append(objects, object)

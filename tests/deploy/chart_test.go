@@ -217,10 +217,10 @@ extraArgs: [--log-format=json], extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]}`,
 		values: `{commonLabels: {team: net, example.com/cost-centre: "7"}, podLabels: {team: agents}, config: {shared: [10.0.0.53]},
 podMonitor: {enabled: true, labels: {team: monitoring}}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}`,
 		want: func(t *testing.T, o *chartObjects) {
-			if n := len(o.all()); n != 7 {
+			if n := len(o.all()); n != 8 {
 				t.Fatalf("%d objects", n)
 			}
-			labels := map[string]map[string]string{"the pods": o.daemons.Spec.Template.Labels}
+			labels := map[string]map[string]string{"the pods": o.daemons.Spec.Template.Labels, "the drill": o.drill.Spec.Template.Labels}
 			for _, object := range o.all() {
 				labels[fmt.Sprintf("%T %s", object, object.GetName())] = object.GetLabels()
 			}
@@ -266,7 +266,7 @@ func TestChart(t *testing.T) {
 				r.want(t, o)
 			}
 			checkChart(t, o, release, namespace)
-			checkDrill(t, o, release, namespace)
+			checkDrill(t, o, release)
 		})
 	}
 }
