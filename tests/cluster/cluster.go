@@ -127,10 +127,10 @@ func (c *Cluster) StartAPIServer() {
 	})
 }
 
-// StopAPIServer stops the API server.
-func (c *Cluster) StopAPIServer() {
+// KillAPIServer ends the API server at once.
+func (c *Cluster) KillAPIServer() {
 	c.Helper()
-	c.Do(c.server.Stop())
+	c.Do(c.server.Kill())
 }
 
 // program starts a program of Kubernetes beside the API server.

@@ -109,7 +109,7 @@ func (m *Machine) write() error {
 func (m *Machine) cgroup() string { return m.cluster.tag + "/" + filepath.Base(m.dir) }
 
 // Kill ends the machine at once, as if its power failed.
-func (m *Machine) Kill() error { return m.init.Kill() }
+func (m *Machine) Kill() error { return errors.Join(m.init.Kill(), cri.RemoveCgroups(m.cgroup())) }
 
 // Wipe empties the disk of a killed machine: it comes back as another one with its name.
 func (m *Machine) Wipe() error { return os.RemoveAll(m.dir) }

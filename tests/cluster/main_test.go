@@ -93,7 +93,9 @@ func (c *testCluster) members() {
 	c.Helper()
 	for name := range c.Machines {
 		c.eventually("members on "+name, func() error {
-			var doc struct{ Nodes []struct{ Name, State string } }
+			var doc struct {
+				Nodes []struct{ Name, State string }
+			}
 			if err := c.query(name, &doc, "nodes", "--state", "alive"); err != nil {
 				return err
 			}
@@ -207,11 +209,15 @@ func (c *testCluster) running(names ...string) (ips []netip.Addr) {
 // free removes the reservation of an address on a machine, as faults of IPAM do. The next pod there gets it.
 func (c *testCluster) free(machine string, ip netip.Addr) {
 	c.Helper()
+	c.Do(os.Remove(filepath.Join(c.Machines[machine].Reserved(), ip.String())))
+	c.next(machine, ip)
+}
+
+// next makes host-local give out this address next, if it is free: it walks through its range.
+func (c *testCluster) next(machine string, ip netip.Addr) {
+	c.Helper()
 	dir := c.Machines[machine].Reserved()
-	c.Do(
-		os.Remove(filepath.Join(dir, ip.String())),
-		os.WriteFile(filepath.Join(dir, "last_reserved_ip.0"), []byte(ip.Prev().String()), 0o600),
-	)
+	c.Do(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "last_reserved_ip.0"), []byte(ip.Prev().String()), 0o600))
 }
 
 // bystanders are all pods but some, with what nothing may change: who they are, their address, their containers' ids.

@@ -48,6 +48,7 @@ kubectl -n shop rollout status deployment/front`)
 	c.running("host", "static-node1")
 	c.reuse()
 	c.Do(os.Remove(filepath.Join(c.Machines["node1"].StaticPods(), "static.yaml")))
+	c.Kubectl("-n", "shop", "wait", "--for=delete", "--timeout=1m", "pod/static-node1")
 }
 
 // reuse gives the address of a pod that has completed to another one.
@@ -64,7 +65,7 @@ func (c *testCluster) reuse() {
 		}
 		return nil
 	})
-	c.Do(os.WriteFile(filepath.Join(dir, "last_reserved_ip.0"), []byte(ip.Prev().String()), 0o600))
+	c.next(machine, ip)
 	c.Apply(pod("heir", machine))
 	if got := c.running("heir")[0]; got != ip {
 		c.Fatal(fmt.Errorf("the next pod has %v instead of %v", got, ip))

@@ -1,0 +1,145 @@
+package cluster_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dupip/dupip/tests/helm"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// TestInstall: the commands of the pages, as they are written there, and what becomes of an open conflict meanwhile.
+func TestInstall(t *testing.T) {
+	c := newTestCluster(t, "node1", "node2")
+	install := scripts(section(t, "README.md", "## Install"))
+	c.story("the image", func(c *testCluster) { c.makeImage(install[0]) })
+	c.story("a restricted namespace", (*testCluster).restricted)
+	c.story("README", func(c *testCluster) { c.readme(install[1]) })
+	c.story("a second release", (*testCluster).secondRelease)
+	c.story("upgrade, rollback, uninstall", (*testCluster).upgrades)
+	c.story("manifest", (*testCluster).manifest)
+}
+
+// makeImage runs a script where there is a network and no cluster, and imports what it makes.
+func (c *testCluster) makeImage(script string) {
+	cmd := exec.Command("bash", "-euc", script)
+	cmd.Dir = "../.."
+	out, err := cmd.CombinedOutput()
+	c.Logf("$ %s\n%s", script, out)
+	c.Do(err)
+	archive, err := filepath.Abs("../../bin/dupip-image.tar")
+	c.Do(err)
+	c.importArchive(archive)
+}
+
+// restricted: without the namespace's label there are no pods, and the events and the chart's notes say why.
+func (c *testCluster) restricted() {
+	out := c.run(`kubectl create namespace strict
+kubectl label namespace strict pod-security.kubernetes.io/enforce=restricted
+helm -n strict install strict deploy/chart --set fullnameOverride=strict
+for try in $(seq 100); do
+  kubectl -n strict get events --field-selector reason=FailedCreate -o yaml | grep -q . && break
+  sleep 0.1
+done
+kubectl -n strict get events --field-selector reason=FailedCreate -o jsonpath='{.items[0].message}'
+helm -n strict uninstall strict
+kubectl delete namespace strict`)
+	for _, text := range []string{"No pods? The namespace must allow privileged pods", `violates PodSecurity "restricted`} {
+		if !strings.Contains(out, text) {
+			c.Error(fmt.Errorf("nothing says %q", text))
+		}
+	}
+}
+
+// readme runs the README's commands.
+func (c *testCluster) readme(script string) {
+	out := c.run(script)
+	for name := range c.Machines {
+		if !strings.Contains(out, name) {
+			c.Error(fmt.Errorf("what it prints in the end does not name %s", name))
+		}
+	}
+	c.members()
+	for name := range c.Machines {
+		text, err := c.dupip(name, "doctor")
+		c.Do(err)
+		if !strings.Contains(text, " 0 warnings, 0 failures") {
+			c.Error(fmt.Errorf("doctor on %s:\n%s", name, text))
+		}
+	}
+}
+
+// secondRelease: its pods stay pending, because the ports are the nodes'.
+func (c *testCluster) secondRelease() {
+	out := c.run(`kubectl create namespace second
+kubectl label namespace second pod-security.kubernetes.io/enforce=privileged
+helm -n second install second deploy/chart
+for try in $(seq 100); do
+  kubectl -n second get events --field-selector reason=FailedScheduling -o yaml | grep -q message && break
+  sleep 0.1
+done
+kubectl -n second get pods
+kubectl -n second get events --field-selector reason=FailedScheduling -o jsonpath='{.items[0].message}'
+helm -n second uninstall second
+kubectl delete namespace second`)
+	if strings.Count(out, "Pending") != len(c.Machines) || !strings.Contains(out, "didn't have free ports") {
+		c.Error("the pods of a second release are not pending because of its ports")
+	}
+	c.members()
+}
+
+// upgrades: an open conflict keeps its id and its times on all these ways.
+func (c *testCluster) upgrades() {
+	c.Apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
+	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
+	before := c.inState("node1", ip, "confirmed")
+	for _, script := range []string{
+		"helm -n dupip upgrade dupip deploy/chart --reuse-values --set podAnnotations.changed=yes --wait",
+		"helm -n dupip rollback dupip --wait",
+		`helm -n dupip uninstall dupip --wait
+helm -n dupip install dupip deploy/chart --set cluster=prod --wait \
+  --set image.repository=registry.example/dupip --set image.tag=0.2.0`,
+	} {
+		c.run(script)
+		c.members()
+		c.same(before)
+	}
+	c.end("node1", ip, 0, "old", "new")
+	c.run("helm -n dupip uninstall dupip --wait")
+	for name, m := range c.Machines {
+		out, err := m.Run(c.Context(), "sh", "-c", "for device in /proc/sys/net/ipv4/conf/veth*; do tc filter show dev ${device##*/} ingress; done; ls /run/dupip")
+		c.Do(err)
+		if strings.TrimSpace(out) != "" {
+			c.Error(fmt.Errorf("dupip leaves on %s: %s", name, out))
+		}
+	}
+}
+
+// same fails unless a conflict is open with the id and the times that it had.
+func (c *testCluster) same(before lab.Conflict) {
+	c.Helper()
+	after := c.inState("node1", before.IP, "confirmed")
+	if after.ID != before.ID || !after.SuspectedAt.Equal(before.SuspectedAt) || !after.ConfirmedAt.Equal(before.ConfirmedAt) {
+		c.Error(fmt.Errorf("the conflict was %+v and is %+v", before, after))
+	}
+}
+
+// manifest: the installation without Helm.
+func (c *testCluster) manifest() {
+	text, err := os.ReadFile("../../deploy/dupip.yaml")
+	c.Do(err)
+	var script strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if command, ok := strings.CutPrefix(line, "#   "); ok {
+			script.WriteString(command)
+		}
+	}
+	c.namespace = helm.Namespace
+	c.run(script.String() + `sed 's|localhost/dupip:dev|registry.example/dupip:0.2.0|' deploy/dupip.yaml | kubectl apply -f -
+kubectl -n kube-system rollout status ds/dupip --timeout=1m`)
+	c.members()
+}

@@ -1,0 +1,131 @@
+package cluster_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dupip/dupip/tests/cluster"
+	"github.com/dupip/dupip/tests/helm"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// firstVersion is the last commit of 0.1.
+const firstVersion = "7fe02d0ef0a3362d2dcff7e57c470324d2f36622"
+
+// TestUpgradeFromFirstVersion: what the page about upgrades says of 0.1 and 0.2.
+func TestUpgradeFromFirstVersion(t *testing.T) {
+	h, err := helm.V4.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &testCluster{cluster.New(t), "dupip", nil}
+	c.AddCommand("helm", h)
+	// All have one range: what one node gives out, the others give out, too.
+	for _, name := range []string{"node1", "node2", "node3"} {
+		c.Add(name, netip.MustParsePrefix("10.245.77.0/24"))
+	}
+	c.Ready("node1", "node2", "node3")
+	old := c.checkOut()
+	c.buildImage(old, "0.1.0")
+	c.buildImage("../..", "0.2.0")
+	page, err := filepath.Rel("../..", filepath.Join(old, "README.md"))
+	c.Do(err)
+	c.run("cd " + old + "\n" + scripts(section(t, page, "## Install on Kubernetes"))[1])
+	c.run("kubectl -n dupip rollout status ds/dupip --timeout=1m")
+	c.members()
+
+	c.Apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
+	c.shared("10.245.77.20", "node2", "node3")
+	first := c.inState("node2", netip.MustParseAddr("10.245.77.20"), "confirmed")
+
+	command := scripts(section(t, "deploy/README.md", "### From 0.1 to 0.2"))[0]
+	c.run(strings.TrimSpace(command) + " --set updateStrategy.type=OnDelete")
+	c.replaceAgent("node1")
+	c.eventually("the status of the new agent", func() error {
+		text, err := c.dupip("node1", "status")
+		if err == nil && !strings.Contains(text, "0.1") {
+			err = fmt.Errorf("it does not name an agent of 0.1:\n%s", text)
+		}
+		return err
+	})
+	// The two halves: 10.245.77.21 has holders in both, 22 in the old one, and 23 twice on a new node.
+	c.shared("10.245.77.21", "node1", "node2")
+	c.shared("10.245.77.22", "node2", "node3")
+	c.shared("10.245.77.23", "node1", "node1")
+	c.inState("node2", netip.MustParseAddr("10.245.77.22"), "confirmed")
+	c.inState("node1", netip.MustParseAddr("10.245.77.23"), "confirmed")
+	for _, name := range []string{"node1", "node2"} {
+		all, err := c.conflicts(name)
+		c.Do(err)
+		if slices.ContainsFunc(all, func(o lab.Conflict) bool { return o.IP == netip.MustParseAddr("10.245.77.21") }) {
+			c.Error(fmt.Errorf("%s knows of the other half, and the page says that it does not: %+v", name, all))
+		}
+	}
+
+	c.replaceAgent("node2")
+	c.replaceAgent("node3")
+	c.members()
+	c.inState("node1", netip.MustParseAddr("10.245.77.21"), "confirmed")
+	last := c.inState("node2", first.IP, "confirmed")
+	if last.ID != first.ID || !last.SuspectedAt.Equal(first.SuspectedAt) || !last.ConfirmedAt.Equal(first.ConfirmedAt) {
+		c.Error(fmt.Errorf("the conflict was %+v and is %+v", first, last))
+	}
+}
+
+// checkOut makes a copy of the first version, and returns its folder.
+func (c *testCluster) checkOut() string {
+	c.Helper()
+	dir := filepath.Join(c.TempDir(), "dupip")
+	for _, args := range [][]string{{"clone", "--quiet", "../..", dir}, {"-C", dir, "checkout", "--quiet", firstVersion}} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			c.Fatal(fmt.Errorf("get version 0.1: %w: fetch the full history of the repository\n%s", err, out))
+		}
+	}
+	return dir
+}
+
+// buildImage builds the image of the sources in a folder and imports it on all machines.
+func (c *testCluster) buildImage(dir, version string) {
+	c.Helper()
+	program := filepath.Join(c.TempDir(), "image")
+	c.Do(lab.Build("../..", program, "./deploy/image"))
+	archive := filepath.Join(c.TempDir(), version+".tar")
+	cmd := exec.Command(program, "-name", "registry.example/dupip:"+version, "-version", version, "-arch", "amd64", "-o", archive)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		c.Fatal(fmt.Errorf("build the image of %s: %w\n%s", version, err, out))
+	}
+	c.importArchive(archive)
+}
+
+// shared makes pods with one address on two machines.
+func (c *testCluster) shared(address string, machines ...string) {
+	c.Helper()
+	ip := netip.MustParseAddr(address)
+	for n, machine := range machines {
+		name := fmt.Sprintf("pod-%d-%d", ip.As4()[3], n)
+		if n > 0 && machines[0] == machine {
+			c.free(machine, ip)
+		}
+		c.next(machine, ip)
+		c.Apply(pod(name, machine))
+		if got := c.running(name)[0]; got != ip {
+			c.Fatal(fmt.Errorf("%s has %v instead of %v", name, got, ip))
+		}
+	}
+}
+
+// replaceAgent deletes the agent's pod on a machine, and waits for the next one.
+func (c *testCluster) replaceAgent(machine string) {
+	c.Helper()
+	c.run("kubectl -n dupip delete pod -l app.kubernetes.io/name=dupip --field-selector spec.nodeName=" + machine)
+	c.eventually("the next agent on "+machine, func() error {
+		_, err := c.dupip(machine, "status")
+		return err
+	})
+}
