@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build image demo run unit test test-vm bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
+.PHONY: help build image demo run unit test test-vm kubernetes test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -35,7 +35,7 @@ ONE_THREAD := -cpu 1
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
-		while IFS='	' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
+		while IFS='	' read -r target text; do printf '  make %-12s %s\n' "$$target" "$$text"; done
 
 build: need-go ## a static bin/dupip
 	@mkdir -p bin
@@ -65,12 +65,19 @@ test: need-root need-go ## (root) all tests, the scenarios too
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /gossip)
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(ONE_THREAD) $(VERBOSE) ./gossip/...
 	@# One package after the other: they measure time. The table of the scenarios comes last.
-	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/scenarios)
+	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios)
 	@$(MAKE) scenarios
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
 	@tests/install.sh vm
 	@cd tests/vm && $(GO) test -count=1 -timeout 30m $(VERBOSE)
+
+kubernetes: need-go
+	@$(GO) test -C tests -count=1 -timeout 30m -run TestVersion ./cluster
+
+test-cluster: need-root need-go ## (root) a real Kubernetes cluster: 8 minutes, and 6 more to build it at first
+	@tests/install.sh test
+	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
 
 bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench

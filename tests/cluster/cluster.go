@@ -54,7 +54,7 @@ type Cluster struct {
 func New(t testing.TB, names ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{T: lab.NewT(t), Machines: make(map[string]*Machine)}
-	kubernetes, err := program()
+	kubernetes, err := Program()
 	c.Do(err)
 	c.tag = fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), clusters.Add(1))
 	c.dir = filepath.Join(os.TempDir(), c.tag)
@@ -136,7 +136,7 @@ func (c *Cluster) KillAPIServer() {
 // program starts a program of Kubernetes beside the API server.
 func (c *Cluster) program(name string, args ...string) *lab.Process {
 	c.Helper()
-	kubernetes, err := program()
+	kubernetes, err := Program()
 	c.Do(err)
 	p, err := c.control.Launch(exec.Command(kubernetes, append([]string{name}, args...)...))
 	c.Do(err)

@@ -47,7 +47,7 @@ func (m *Machine) Start() error {
 	if err := errors.Join(m.Reboot(), m.write()); err != nil {
 		return fmt.Errorf("set %s up: %w", m.Name, err)
 	}
-	kubernetes, err := program()
+	kubernetes, err := Program()
 	if err != nil {
 		return err
 	}

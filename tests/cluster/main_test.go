@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/cluster"
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/helm"
@@ -35,9 +36,11 @@ type testCluster struct {
 	known []netip.Addr
 }
 
-// newTestCluster starts a cluster. Its administrator has Helm, and its machines have an image of dupip of that name.
+// newTestCluster starts a cluster, whose administrator has Helm.
 func newTestCluster(t *testing.T, machines ...string) *testCluster {
 	t.Helper()
+	testneeds.Root(t)
+	testneeds.Slow(t)
 	h, err := helm.V4.Path()
 	if err != nil {
 		t.Fatal(err)

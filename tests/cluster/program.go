@@ -11,8 +11,8 @@ import (
 // Version is that of Kubernetes. kubernetes/go.mod must agree.
 const Version = "v1.35.4"
 
-// program is the path of the command with all programs of Kubernetes. The first build takes minutes.
-var program = sync.OnceValues(func() (string, error) {
+// Program is the path of the command with all programs of Kubernetes. The first build takes minutes.
+var Program = sync.OnceValues(func() (string, error) {
 	// The versions that the programs say of themselves: charts ask for them.
 	const stamp = "-s -w -X k8s.io/component-base/version.gitVersion=" + Version + " -X k8s.io/client-go/pkg/version.gitVersion=" + Version
 	// Packages of tests are below the root of their module.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dupip/dupip/tests/cluster"
-	"github.com/dupip/dupip/tests/helm"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -19,12 +17,7 @@ const firstVersion = "7fe02d0ef0a3362d2dcff7e57c470324d2f36622"
 
 // TestUpgradeFromFirstVersion: what the page about upgrades says of 0.1 and 0.2.
 func TestUpgradeFromFirstVersion(t *testing.T) {
-	h, err := helm.V4.Path()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &testCluster{cluster.New(t), "dupip", nil}
-	c.AddCommand("helm", h)
+	c := newTestCluster(t)
 	// All have one range: what one node gives out, the others give out, too.
 	for _, name := range []string{"node1", "node2", "node3"} {
 		c.Add(name, netip.MustParsePrefix("10.245.77.0/24"))
