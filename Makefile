@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build image demo run unit test test-vm kubernetes test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
+.PHONY: help build image demo run unit test test-packages test-timed test-vm test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -57,23 +57,25 @@ run: need-root build ## (root) an agent on this machine; FLAGS="--min-overlap 2s
 unit: need-go ## in 30 s: tests of detector, cmd and the pure parts of agent and gossip
 	@$(GO) test -short $(UNIT)
 
-test: need-root need-go ## (root) all tests, the scenarios too
+test: test-packages test-timed ## (root) all tests but those of the emulated machine and the cluster
+
+test-packages: need-root need-go
 	@tests/install.sh test
 	$(if $(RACE),@tests/install.sh race)
 	$(GO) vet ./...
 	$(GO) vet -C tests ./...
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /gossip)
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(ONE_THREAD) $(VERBOSE) ./gossip/...
-	@# One package after the other: they measure time. The table of the scenarios comes last.
+
+# One package after the other: they measure time. The table of the scenarios comes last.
+test-timed: need-root need-go
+	@tests/install.sh test
 	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios)
 	@$(MAKE) scenarios
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
 	@tests/install.sh vm
 	@cd tests/vm && $(GO) test -count=1 -timeout 30m $(VERBOSE)
-
-kubernetes: need-go
-	@$(GO) test -C tests -count=1 -timeout 30m -run TestVersion ./cluster
 
 test-cluster: need-root need-go ## (root) a real Kubernetes cluster: 8 minutes, and 6 more to build it at first
 	@tests/install.sh test

@@ -140,6 +140,7 @@ func (c *Cluster) program(name string, args ...string) *lab.Process {
 	c.Do(err)
 	p, err := c.control.Launch(exec.Command(kubernetes, append([]string{name}, args...)...))
 	c.Do(err)
+	c.OnClose(p.Kill) // the API server waits for its clients
 	c.Cleanup(func() {
 		if c.Failed() {
 			log := p.Log()

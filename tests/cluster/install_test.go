@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
 	"github.com/dupip/dupip/tests/helm"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -15,7 +19,7 @@ import (
 // TestInstall: the commands of the pages, as they are written there, and what becomes of an open conflict meanwhile.
 func TestInstall(t *testing.T) {
 	c := newTestCluster(t, "node1", "node2")
-	install := scripts(section(t, "README.md", "## Install"))
+	install := scripts(section(t, "../../README.md", "## Install"))
 	c.story("the image", func(c *testCluster) { c.makeImage(install[0]) })
 	c.story("a restricted namespace", (*testCluster).restricted)
 	c.story("README", func(c *testCluster) { c.readme(install[1]) })
@@ -42,7 +46,7 @@ func (c *testCluster) restricted() {
 kubectl label namespace strict pod-security.kubernetes.io/enforce=restricted
 helm -n strict install strict deploy/chart --set fullnameOverride=strict
 for try in $(seq 100); do
-  kubectl -n strict get events --field-selector reason=FailedCreate -o yaml | grep -q . && break
+  kubectl -n strict get events --field-selector reason=FailedCreate -o yaml | grep -q message && break
   sleep 0.1
 done
 kubectl -n strict get events --field-selector reason=FailedCreate -o jsonpath='{.items[0].message}'
@@ -69,6 +73,11 @@ func (c *testCluster) readme(script string) {
 		c.Do(err)
 		if !strings.Contains(text, " 0 warnings, 0 failures") {
 			c.Error(fmt.Errorf("doctor on %s:\n%s", name, text))
+		}
+		log, err := c.Shell("kubectl -n dupip logs ds/dupip")
+		c.Do(err)
+		if strings.Contains(log, "level=WARN") || strings.Contains(log, "level=ERROR") {
+			c.Error(fmt.Errorf("an agent has a problem:\n%s", log))
 		}
 	}
 }
@@ -98,7 +107,7 @@ func (c *testCluster) upgrades() {
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
 	before := c.inState("node1", ip, "confirmed")
 	for _, script := range []string{
-		"helm -n dupip upgrade dupip deploy/chart --reuse-values --set podAnnotations.changed=yes --wait",
+		"helm -n dupip upgrade dupip deploy/chart --reuse-values --set securityContext.privileged=true --wait",
 		"helm -n dupip rollback dupip --wait",
 		`helm -n dupip uninstall dupip --wait
 helm -n dupip install dupip deploy/chart --set cluster=prod --wait \
@@ -109,14 +118,37 @@ helm -n dupip install dupip deploy/chart --set cluster=prod --wait \
 		c.same(before)
 	}
 	c.end("node1", ip, 0, "old", "new")
+	if n := c.programs("node1"); n == 0 {
+		c.Error("no program is attached: nothing is tested")
+	}
 	c.run("helm -n dupip uninstall dupip --wait")
 	for name, m := range c.Machines {
-		out, err := m.Run(c.Context(), "sh", "-c", "for device in /proc/sys/net/ipv4/conf/veth*; do tc filter show dev ${device##*/} ingress; done; ls /run/dupip")
+		out, err := m.Run(c.Context(), "sh", "-c", "ls -A /run/dupip; stat -c %a /run/dupip; ls -A /var/lib/dupip")
 		c.Do(err)
-		if strings.TrimSpace(out) != "" {
-			c.Error(fmt.Errorf("dupip leaves on %s: %s", name, out))
+		if n := c.programs(name); n > 0 || strings.Join(strings.Fields(out), " ") != "700 peers.json state.json" {
+			c.Error(fmt.Errorf("on %s there are %d programs, and what is left is\n%s", name, n, out))
 		}
 	}
+}
+
+// programs counts the tcx programs at the interfaces of a machine. The tests attach none.
+func (c *testCluster) programs(machine string) (count int) {
+	c.Helper()
+	c.Do(c.Machines[machine].Exec(func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+			if err != nil {
+				return fmt.Errorf("query programs of %s: %w", l.Attrs().Name, err)
+			}
+			count += len(found.Programs)
+		}
+		return nil
+	}))
+	return count
 }
 
 // same fails unless a conflict is open with the id and the times that it had.

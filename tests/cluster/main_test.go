@@ -53,7 +53,7 @@ func newTestCluster(t *testing.T, machines ...string) *testCluster {
 // run runs a script of the administrator, and prints what it printed.
 func (c *testCluster) run(script string) string {
 	c.Helper()
-	out, err := c.Shell(script)
+	out, err := c.Shell("{\n" + script + "\n} 2>&1")
 	c.Logf("$ %s\n%s", strings.TrimSpace(script), out)
 	c.Do(err)
 	return out
@@ -99,11 +99,17 @@ func (c *testCluster) members() {
 			var doc struct {
 				Nodes []struct{ Name, State string }
 			}
-			if err := c.query(name, &doc, "nodes", "--state", "alive"); err != nil {
+			if err := c.query(name, &doc, "nodes"); err != nil {
 				return err
 			}
-			if len(doc.Nodes) != len(c.Machines) {
-				return fmt.Errorf("alive are %v", doc.Nodes)
+			alive := 0
+			for _, n := range doc.Nodes {
+				if n.State == "alive" {
+					alive++
+				}
+			}
+			if alive != len(c.Machines) {
+				return fmt.Errorf("the nodes are %v", doc.Nodes)
 			}
 			return nil
 		})
@@ -254,7 +260,7 @@ func printed(text string) (commands []string) {
 // section returns what is below a heading of a page.
 func section(t testing.TB, path, heading string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../..", path))
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,17 +26,16 @@ func TestUpgradeFromFirstVersion(t *testing.T) {
 	old := c.checkOut()
 	c.buildImage(old, "0.1.0")
 	c.buildImage("../..", "0.2.0")
-	page, err := filepath.Rel("../..", filepath.Join(old, "README.md"))
-	c.Do(err)
-	c.run("cd " + old + "\n" + scripts(section(t, page, "## Install on Kubernetes"))[1])
-	c.run("kubectl -n dupip rollout status ds/dupip --timeout=1m")
+	// Its last command does not wait until the pods run.
+	commands, _, _ := strings.Cut(scripts(section(t, filepath.Join(old, "README.md"), "## Install on Kubernetes"))[1], "kubectl -n dupip exec")
+	c.run("cd " + old + "\n" + commands + "\nkubectl -n dupip rollout status ds/dupip --timeout=1m")
 	c.members()
 
 	c.Apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
 	c.shared("10.245.77.20", "node2", "node3")
 	first := c.inState("node2", netip.MustParseAddr("10.245.77.20"), "confirmed")
 
-	command := scripts(section(t, "deploy/README.md", "### From 0.1 to 0.2"))[0]
+	command := scripts(section(t, "../../deploy/README.md", "### From 0.1 to 0.2"))[0]
 	c.run(strings.TrimSpace(command) + " --set updateStrategy.type=OnDelete")
 	c.replaceAgent("node1")
 	c.eventually("the status of the new agent", func() error {

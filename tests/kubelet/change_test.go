@@ -9,16 +9,6 @@ import (
 	"github.com/dupip/dupip/tests/kubelet"
 )
 
-// privileged runs the container privileged, without a list of capabilities and a seccomp
-// profile, as manifests that do so have it.
-func privileged() kubelet.Change {
-	return func(p *corev1.PodSpec) error {
-		s := p.Containers[0].SecurityContext
-		s.Privileged, s.Capabilities, s.SeccompProfile = new(true), nil, nil
-		return nil
-	}
-}
-
 // withoutCapability takes a capability away that the manifest gives.
 func withoutCapability(name corev1.Capability) kubelet.Change {
 	return func(p *corev1.PodSpec) error {

@@ -28,13 +28,8 @@ type testNode struct {
 	*lab.T
 }
 
-var (
-	// Of one family: in each pod the real plugin waits 1.7 s for an IPv6 address.
-	ptp    = map[string]any{"type": "ptp", "ipam": cri.HostLocal("10.99.0.0/24")}
-	bridge = map[string]any{
-		"type": "bridge", "bridge": "cbr0", "isGateway": true, "ipam": cri.HostLocal("10.99.0.0/24", "fd00:99::/64"),
-	}
-)
+// Of one family: in each pod the real plugin waits 1.7 s for an IPv6 address.
+var ptp = map[string]any{"type": "ptp", "ipam": cri.HostLocal("10.99.0.0/24")}
 
 func newTestNode(t *lab.T, plugin map[string]any) *testNode {
 	t.Helper()
