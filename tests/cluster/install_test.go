@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"github.com/dupip/dupip/tests/cluster"
 	"github.com/dupip/dupip/tests/helm"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -19,7 +20,12 @@ import (
 // TestInstall: the commands of the pages, as they are written there, and what becomes of an open conflict meanwhile.
 func TestInstall(t *testing.T) {
 	c := newTestCluster(t, "node1", "node2")
-	install := scripts(section(t, "../../README.md", "## Install"))
+	page := section(t, "../../README.md", "## Install")
+	install := scripts(page)
+	minor, _, _ := strings.Cut(strings.TrimPrefix(cluster.Version, "v1."), ".")
+	if tested := "Kubernetes 1." + minor; !strings.Contains(page, tested) {
+		t.Errorf("the README does not say that %s is tested", tested)
+	}
 	c.story("the image", func(c *testCluster) { c.makeImage(install[0]) })
 	c.story("a restricted namespace", (*testCluster).restricted)
 	c.story("README", func(c *testCluster) { c.readme(install[1]) })
@@ -67,6 +73,9 @@ func (c *testCluster) readme(script string) {
 			c.Error(fmt.Errorf("what it prints in the end does not name %s", name))
 		}
 	}
+	if strings.Count(out, "the drill has succeeded") != 2 {
+		c.Error("the drill does not print in both pods that it has succeeded")
+	}
 	c.members()
 	for name := range c.Machines {
 		text, err := c.dupip(name, "doctor")
@@ -103,9 +112,9 @@ kubectl delete namespace second`)
 
 // upgrades: an open conflict keeps its id and its times on all these ways.
 func (c *testCluster) upgrades() {
-	c.Apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
+	c.shop()
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
-	before := c.inState("node1", ip, "confirmed")
+	before := c.ownInState("node1", ip, "confirmed")
 	for _, script := range []string{
 		"helm -n dupip upgrade dupip deploy/chart --reuse-values --set securityContext.privileged=true --wait",
 		"helm -n dupip rollback dupip --wait",
@@ -115,7 +124,7 @@ helm -n dupip install dupip deploy/chart --set cluster=prod --wait \
 	} {
 		c.run(script)
 		c.members()
-		c.same(before)
+		c.same("node1", before)
 	}
 	c.end("node1", ip, 0, "old", "new")
 	if n := c.programs("node1"); n == 0 {
@@ -151,10 +160,10 @@ func (c *testCluster) programs(machine string) (count int) {
 	return count
 }
 
-// same fails unless a conflict is open with the id and the times that it had.
-func (c *testCluster) same(before lab.Conflict) {
+// same fails unless a conflict of a machine is open with the id and the times that it had.
+func (c *testCluster) same(machine string, before lab.Conflict) {
 	c.Helper()
-	after := c.inState("node1", before.IP, "confirmed")
+	after := c.ownInState(machine, before.IP, "confirmed")
 	if after.ID != before.ID || !after.SuspectedAt.Equal(before.SuspectedAt) || !after.ConfirmedAt.Equal(before.ConfirmedAt) {
 		c.Error(fmt.Errorf("the conflict was %+v and is %+v", before, after))
 	}

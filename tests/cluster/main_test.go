@@ -148,17 +148,28 @@ func (c *testCluster) query(machine string, doc any, command ...string) error {
 }
 
 // conflicts are the conflicts of the cluster, the resolved ones, too.
-func (c *testCluster) conflicts(machine string) ([]lab.Conflict, error) {
+func (c *testCluster) conflicts(machine string, flags ...string) ([]lab.Conflict, error) {
 	var doc struct{ Conflicts []lab.Conflict }
-	err := c.query(machine, &doc, "conflicts", "--cluster", "--all")
+	err := c.query(machine, &doc, append([]string{"conflicts", "--all"}, flags...)...)
 	return doc.Conflicts, err
 }
 
-// inState waits until an address has a conflict in this state, and returns it.
-func (c *testCluster) inState(machine string, ip netip.Addr, state string) (found lab.Conflict) {
+// inState waits until an address has a conflict in this state in the cluster, and returns it.
+func (c *testCluster) inState(machine string, ip netip.Addr, state string) lab.Conflict {
+	c.Helper()
+	return c.waitState(machine, ip, state, "--cluster")
+}
+
+// ownInState is inState for a conflict of the machine itself: its times do not come from another node, as ages.
+func (c *testCluster) ownInState(machine string, ip netip.Addr, state string) lab.Conflict {
+	c.Helper()
+	return c.waitState(machine, ip, state)
+}
+
+func (c *testCluster) waitState(machine string, ip netip.Addr, state string, flags ...string) (found lab.Conflict) {
 	c.Helper()
 	c.eventually(fmt.Sprintf("a %s conflict of %v", state, ip), func() error {
-		all, err := c.conflicts(machine)
+		all, err := c.conflicts(machine, flags...)
 		if err != nil {
 			return err
 		}
@@ -171,6 +182,13 @@ func (c *testCluster) inState(machine string, ip netip.Addr, state string) (foun
 		return nil
 	})
 	return found
+}
+
+// shop makes the namespace of the pods.
+func (c *testCluster) shop() {
+	c.Helper()
+	c.Kubectl("create", "namespace", "shop")
+	c.eventually("the account of its pods", func() error { return c.Get(new(corev1.ServiceAccount), "-n", "shop", "serviceaccount", "default") })
 }
 
 // pod is the manifest of a pod that waits, on a machine.

@@ -23,10 +23,9 @@ import (
 // startTimeout is how long containerd may take on a busy machine.
 const startTimeout = 30 * time.Second
 
-var (
-	runtimes atomic.Uint32
-	sweep    = sync.OnceValue(removeLeftovers)
-)
+var runtimes atomic.Uint32
+
+func init() { lab.OnSweep(removeLeftovers) }
 
 // Runtime is a containerd in the netns of a node. Start, Stop and Kill9 belong to one
 // goroutine; pods may be run from several.
@@ -53,9 +52,6 @@ func New(l *lab.Lab, n *lab.Node, o Options) (*Runtime, error) {
 		if _, err := exec.LookPath(program); err != nil {
 			return nil, fmt.Errorf("find the runtime's programs: %w; tests/install.sh test installs them", err)
 		}
-	}
-	if err := sweep(); err != nil {
-		return nil, fmt.Errorf("remove leftovers: %w", err)
 	}
 	tag := fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), runtimes.Add(1))
 	r := &Runtime{Node: n, tag: tag, dir: filepath.Join(os.TempDir(), tag)}

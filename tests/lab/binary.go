@@ -106,7 +106,11 @@ func Main(m interface{ Run() int }) int {
 		RemoveTemp()
 		os.Exit(130)
 	}()
+	if os.Getenv(janitorVariable) != "" {
+		return janitor()
+	}
 	defer RemoveTemp()
+	defer startJanitor()()
 	return m.Run()
 }
 

@@ -64,7 +64,8 @@ func Leftovers(dir, prefix string, own bool) []string {
 // sweeps remove what other packages leave.
 var sweeps []func() error
 
-// OnSweep adds a step to what the first lab of a process does: it removes what is left of processes that have ended. Call it from init.
+// OnSweep adds a step that removes what is left of processes that have ended: at the first lab of a process, and when tests were
+// killed. Call it from init.
 func OnSweep(f func() error) { sweeps = append(sweeps, f) }
 
 func sweepOthers() error {
