@@ -34,7 +34,14 @@ for controller in /sys/fs/cgroup/*/; do
         ;;
     esac
 done
-[ ! -e /sys/fs/cgroup/cgroup.procs ] || mkdir -p "/sys/fs/cgroup/$CGROUP"
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    mkdir -p "/sys/fs/cgroup/$CGROUP"
+    for folder in /sys/fs/cgroup "/sys/fs/cgroup/${CGROUP%/*}"; do
+        for controller in cpu cpuset memory pids; do
+            echo "+$controller" >"$folder/cgroup.subtree_control"
+        done
+    done
+fi
 
 containerd --config "$DIR/containerd.toml" >>"$DIR/containerd.log" 2>&1 &
 until ctr version >"$DIR/ctr.log" 2>&1; do sleep 0.1; done
