@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -22,9 +21,8 @@ type queryFlags struct {
 	orders     []string
 }
 
-// addTo adds the flags to a command. If it has --watch, it must have it already. orders are the values of --sort-by.
-func (q *queryFlags) addTo(cmd *cobra.Command, g *globals, orders []string) {
-	q.globals = g
+// addTo adds the flags of lists that can be about less to a command.
+func (q *queryFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&q.ip, "ip", "", "only this address, or those of a prefix: 10.0.0.0/24")
 	flags.StringVarP(&q.query.Namespace, "namespace", "n", "", "only pods of this namespace")
@@ -33,20 +31,7 @@ func (q *queryFlags) addTo(cmd *cobra.Command, g *globals, orders []string) {
 	flags.BoolVar(&q.query.Cluster, "cluster", false, "ask the agents of all nodes, not only this one")
 	flags.StringVar(&q.query.Node, "node", "", "ask the agent of this node")
 	exclude(cmd, "cluster", "node")
-	q.complete(cmd)
-	q.addSort(cmd, g, orders)
-}
-
-// addSort adds the flags of all lists.
-func (q *queryFlags) addSort(cmd *cobra.Command, g *globals, orders []string) {
-	q.globals, q.orders = g, orders
-	cmd.Flags().StringVar(&q.sortBy, "sort-by", "", "order of the list: "+strings.Join(orders, ", "))
-	complete(cmd, "sort-by", orders...)
-	g.addTo(cmd)
-}
-
-// complete makes a shell complete the values of flags from what the agent has.
-func (q *queryFlags) complete(cmd *cobra.Command) {
+	// A shell completes the values from what the agent has.
 	for name, value := range map[string]func(b api.Binding) string{
 		"ip":        func(b api.Binding) string { return b.IP },
 		"network":   func(b api.Binding) string { return b.Network },
@@ -106,55 +91,4 @@ func (q *queryFlags) parse() (api.Query, error) {
 		return query, fmt.Errorf("--sort-by %q: must be %s", q.sortBy, cli.Disjoin(q.orders))
 	}
 	return query, nil
-}
-
-// list is a document with a list.
-type list[T any] struct {
-	// get returns the document, sort sorts its list.
-	get      func(*api.Client, context.Context, api.Query) (T, error)
-	coverage func(T) api.Coverage
-	sort     func(document T, by string)
-	text     func(*cli.Printer, T)
-}
-
-// show gets the document and prints it.
-func (l list[T]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T, error) {
-	document, err := l.get(flags.globals.client(), cmd.Context(), q)
-	if err == nil {
-		err = unanswered(q.Node, l.coverage(document))
-	}
-	if err != nil {
-		return document, err
-	}
-	p := flags.globals.printer(cmd)
-	p.Selected = q != api.Query{All: q.All, Cluster: q.Cluster, Node: q.Node}
-	if p.Sorted = flags.sortBy != ""; p.Sorted {
-		l.sort(document, flags.sortBy)
-	}
-	if flags.globals.output == cli.Names { // the list itself does not say what it lacks
-		lacking := l.coverage(document)
-		cli.Sanitize(&lacking)
-		cli.NewPrinter(cmd.ErrOrStderr()).Coverage(lacking, "addresses")
-	}
-	return document, cli.Show(p, flags.globals.output, document, l.text)
-}
-
-// watchEvents prints events as they come, below a header.
-func watchEvents[T any](
-	cmd *cobra.Command, g *globals, q api.Query,
-	watch func(*api.Client, context.Context, api.Query, func(), func(T) error) error, header func(*cli.Printer), text func(*cli.Printer, T),
-) error {
-	p := g.printer(cmd)
-	return watch(g.client(), cmd.Context(), q,
-		func() { p.EventsHeader(g.output, header) },
-		func(event T) error { return cli.ShowEvent(p, g.output, event, text) })
-}
-
-// unanswered returns an error if --node was given and that node did not answer. An empty table would
-// mean that it has nothing.
-func unanswered(node string, c api.Coverage) error {
-	if node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
-		return nil
-	}
-	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", cli.Printable(node))
 }

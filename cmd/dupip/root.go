@@ -78,14 +78,14 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 	root.SetVersionTemplate("dupip {{.Version}}\n")
 	root.AddCommand(
 		newAgent(),
-		newAudit(g),
-		newBindings(g),
+		findingList.command(g),
+		bindingList.command(g),
 		newConfig(g),
-		newConflicts(g),
+		conflictList.command(g),
 		newDoctor(g),
 		newDrill(g),
 		newExplain(g),
-		newNodes(g),
+		nodeList.command(g),
 		newStatus(g),
 		newVersion(g),
 	)

@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"github.com/goccy/go-yaml"
-
-	"github.com/dupip/dupip/agent/api"
 )
 
 // Format is the value of --output.
@@ -41,31 +39,20 @@ func (f *Format) Set(value string) error {
 	return nil
 }
 
-// Show prints a document in a format; text prints it for people.
+// Show prints a document, or an event of a watch, in a format; text prints it for people.
 func Show[T any](p *Printer, f Format, document T, text func(p *Printer, document T)) error {
-	return show(p, f, document, text, false)
-}
-
-// ShowEvent prints one event of a watch; text prints its line.
-func ShowEvent[T any](p *Printer, f Format, event T, text func(p *Printer, event T)) error {
-	return show(p, f, event, text, true)
-}
-
-func show[T any](p *Printer, f Format, document T, text func(p *Printer, document T), stream bool) error {
-	if done, err := f.Encode(p.Out, document, stream); done {
+	if done, err := f.Encode(p.Out, document, p.events); done {
 		return err
 	}
 	Sanitize(&document)
-	if f == Names {
-		return p.names(document)
-	}
 	p.Wide = f == Wide
 	text(p, document)
 	return nil
 }
 
-// EventsHeader prints the header of a watch.
+// EventsHeader begins a watch, and prints its header.
 func (p *Printer) EventsHeader(f Format, header func(*Printer)) {
+	p.events = true
 	if (f == Table || f == Wide) && !p.NoHeaders {
 		header(p)
 	}
@@ -100,39 +87,13 @@ func (f Format) Encode(w io.Writer, v any, stream bool) (bool, error) {
 	return true, err
 }
 
-// names prints what a document is about, each name once.
-func (p *Printer) names(document any) error {
-	var names []string
-	switch d := document.(type) {
-	case api.Bindings:
-		for _, b := range d.Bindings {
-			names = append(names, b.IP)
-		}
-	case api.Conflicts:
-		for _, c := range d.Conflicts {
-			names = append(names, c.IP)
-		}
-	case api.Audit:
-		for _, f := range d.Findings {
-			names = append(names, f.IP)
-		}
-	case api.Nodes:
-		for _, n := range d.Nodes {
-			names = append(names, n.Name)
-		}
-	case api.BindingEvent:
-		names = append(names, d.Binding.IP)
-	case api.ConflictEvent:
-		names = append(names, d.Conflict.IP)
-	default:
-		return fmt.Errorf("-o name is for lists; use table, wide, json or yaml")
-	}
+// PrintNames prints the name of each element once.
+func PrintNames[E any](p *Printer, list []E, name func(E) string) {
 	printed := make(map[string]bool)
-	for _, name := range names {
-		if !printed[name] {
+	for _, e := range list {
+		if name := name(e); !printed[name] {
 			printed[name] = true
 			p.println(name)
 		}
 	}
-	return nil
 }

@@ -24,6 +24,7 @@ type Printer struct {
 	Sorted    bool // lists have an order that was asked for
 	Selected  bool // lists have only what was asked for
 	Colour    bool
+	events    bool // what is shown are events of a watch
 }
 
 // defaultWidth is the width of text where the terminal's is not known.

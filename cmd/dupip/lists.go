@@ -1,0 +1,93 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+)
+
+var bindingList = list[api.Bindings, api.Binding]{
+	use: "bindings", short: "Show which address was seen behind which interface",
+	example: `  dupip bindings --ip 10.0.0.0/24 --sort-by last-seen
+  dupip bindings --cluster --pod shop/web-0
+  dupip bindings --node worker-7 -o wide
+  dupip bindings --watch`,
+	get:        (*api.Client).Bindings,
+	coverage:   func(d api.Bindings) api.Coverage { return d.Coverage },
+	elements:   func(d api.Bindings) []api.Binding { return d.Bindings },
+	orders:     cli.BindingOrders,
+	text:       (*cli.Printer).Bindings,
+	name:       func(b api.Binding) string { return b.IP },
+	flags:      (*queryFlags).addTo,
+	watchUsage: "print changes on this node as they happen",
+	watch: events[api.BindingEvent]{
+		(*api.Client).WatchBindings, (*cli.Printer).BindingEventsHeader, (*cli.Printer).BindingEvent,
+		func(e api.BindingEvent) string { return e.Binding.IP },
+	}.print,
+	alone: []string{"cluster", "node", "sort-by"},
+}
+
+var conflictList = list[api.Conflicts, api.Conflict]{
+	use: "conflicts", short: "Show addresses with two or more live holders, and what to do",
+	long: `Show addresses with two or more live holders, and what to do about them: the gravest first, which are confirmed ` +
+		`ones, of a node's own address, with most holders, for the longest time. Of more than ten open conflicts it prints a summary; -o wide has all.`,
+	example: `  dupip conflicts --cluster
+  dupip conflicts --cluster -n shop --state confirmed
+  dupip conflicts --cluster --watch
+  dupip conflicts --all --sort-by since
+  dupip conflicts -o name | xargs -n 1 dupip explain
+  dupip conflicts --exit-code >/dev/null || echo "look"`,
+	get:      (*api.Client).Conflicts,
+	coverage: func(d api.Conflicts) api.Coverage { return d.Coverage },
+	elements: func(d api.Conflicts) []api.Conflict { return d.Conflicts },
+	orders:   cli.ConflictOrders,
+	text:     (*cli.Printer).Conflicts,
+	name:     func(c api.Conflict) string { return c.IP },
+	flags: func(q *queryFlags, cmd *cobra.Command) {
+		cmd.Flags().BoolVar(&q.query.All, "all", false, "also resolved conflicts, newest first")
+		q.addTo(cmd)
+	},
+	states:     api.ConflictStates,
+	exitCode:   "any conflict is open that is no drill",
+	found:      func(c api.Conflict) bool { return c.State != "resolved" && !c.Drill },
+	watchUsage: "print events as they happen; with --cluster, --node, --namespace or --pod, a second or more later",
+	watch: events[api.ConflictEvent]{
+		(*api.Client).WatchConflicts, (*cli.Printer).ConflictEventsHeader, (*cli.Printer).ConflictEvent,
+		func(e api.ConflictEvent) string { return e.Conflict.IP },
+	}.print,
+	alone: []string{"all", "exit-code", "state", "sort-by"},
+}
+
+var findingList = list[api.Audit, api.Finding]{
+	use: "audit", short: "Show where IPAM's books and the wire differ",
+	example: `  dupip audit
+  dupip audit --cluster --namespace shop
+  dupip audit --exit-code -o json`,
+	get:      (*api.Client).Audit,
+	coverage: func(d api.Audit) api.Coverage { return d.Coverage },
+	elements: func(d api.Audit) []api.Finding { return d.Findings },
+	orders:   cli.FindingOrders,
+	text:     (*cli.Printer).Audit,
+	name:     func(f api.Finding) string { return f.IP },
+	flags: func(q *queryFlags, cmd *cobra.Command) {
+		q.addTo(cmd)
+		cmd.Flags().Lookup("network").Usage = "only this network of CNI's configuration"
+	},
+	exitCode: "there is any finding",
+	found:    func(api.Finding) bool { return true },
+}
+
+var nodeList = list[api.Nodes, api.Node]{
+	use: "nodes", short: "Show the agents of the cluster as this one sees them",
+	example: `  dupip nodes
+  dupip nodes --state dead
+  dupip nodes --sort-by heard -o wide`,
+	get:      (*api.Client).Nodes,
+	coverage: func(api.Nodes) api.Coverage { return api.Coverage{} },
+	elements: func(d api.Nodes) []api.Node { return d.Nodes },
+	orders:   cli.NodeOrders,
+	text:     (*cli.Printer).Nodes,
+	name:     func(n api.Node) string { return n.Name },
+	states:   api.NodeStates,
+}
