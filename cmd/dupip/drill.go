@@ -8,11 +8,11 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
@@ -27,10 +27,8 @@ const (
 	drillLeft = 10 * time.Second
 )
 
-var (
-	errInterrupted = errors.New("the drill was interrupted")
-	errOnNode      = errors.New("this is the network namespace of the node itself: run the drill in a pod without hostNetwork")
-)
+// final is the error of a step that waiting does not change.
+type final struct{ error }
 
 // drill takes an address that another pod takes, too, and watches how the agent of its node finds the conflict.
 type drill struct {
@@ -42,10 +40,11 @@ type drill struct {
 
 	began  time.Time
 	link   netlink.Link
-	own    netip.Addr // the pod's address
-	cookie uint64     // of the pod's netns
-	node   string     // the agent's
+	taken  *netlink.Addr // nil while the pod does not have the address
+	cookie uint64        // of the pod's netns
+	node   string        // the agent's
 	found  api.Conflict
+	end    time.Time // of the pod's having the address
 }
 
 func newDrill(g *globals) *cobra.Command {
@@ -82,42 +81,20 @@ It needs NET_ADMIN in the pod, and the folder of the agent's socket. "helm test"
 
 func (d *drill) run(ctx context.Context) (err error) {
 	d.began = time.Now()
-	if err := d.prepare(); err != nil {
+	if d.cookie, err = netns.Cookie(); err != nil {
 		return err
+	}
+	if d.link, err = netlink.LinkByName(d.device); err != nil {
+		return fmt.Errorf("--interface %s: %w", d.device, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout+d.hold)
 	defer cancel()
-	if err := d.poll(ctx, d.seen); err != nil {
-		return err
+	defer func() { err = errors.Join(err, d.remove(ctx)) }()
+	for _, step := range []func(context.Context) error{d.seen, d.take, d.confirmed, d.confirmedByAll, d.keep, d.remove, d.over} {
+		if err := d.poll(ctx, step); err != nil {
+			return err
+		}
 	}
-	d.print("the agent of %s sees this pod, %s", d.node, d.own)
-	remove, err := d.take()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	if err := d.poll(ctx, d.confirmed); err != nil {
-		return d.explain(err)
-	}
-	d.print("confirmed %s after the second holder was seen: %s",
-		cli.Span(d.found.ConfirmedAt.Sub(d.found.SecondSeen)), cli.Conjoin(cli.Labels(d.found)))
-	if err := d.poll(ctx, d.confirmedByAll); err != nil {
-		return err
-	}
-	d.print("confirmed by the agents of all holders")
-	select {
-	case <-ctx.Done():
-		return errInterrupted
-	case <-time.After(d.hold):
-	}
-	if remove() != nil {
-		return nil // the deferred call returns it
-	}
-	removed := time.Now()
-	if err := d.poll(ctx, d.over); err != nil {
-		return err
-	}
-	d.print("the conflict ended %s after that: the drill has succeeded", cli.Span(time.Since(removed)))
 	return nil
 }
 
@@ -126,12 +103,12 @@ func (d *drill) print(format string, args ...any) {
 	fmt.Fprintf(d.out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), cli.Printable(fmt.Sprintf(format, args...)))
 }
 
-// poll calls a step until it is done, or ctx ends. The errors of the step say what it waits for.
+// poll calls a step until it is done, its error is final, or ctx ends. Other errors of the step say what it waits for.
 func (d *drill) poll(ctx context.Context, step func(context.Context) error) error {
 	var why error
 	for {
 		err := step(ctx)
-		if err == nil || errors.Is(err, errOnNode) {
+		if _, ok := errors.AsType[final](err); ok || err == nil {
 			return err
 		}
 		if why == nil || ctx.Err() == nil { // a request that was cut off says nothing
@@ -140,7 +117,7 @@ func (d *drill) poll(ctx context.Context, step func(context.Context) error) erro
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
-				return errInterrupted
+				return errors.New("the drill was interrupted")
 			}
 			return fmt.Errorf("after %s: %w", d.timeout, why)
 		case <-time.After(drillPoll):
@@ -148,46 +125,21 @@ func (d *drill) poll(ctx context.Context, step func(context.Context) error) erro
 	}
 }
 
-// prepare finds the interface, which must not have the address, and the pod's identity.
-func (d *drill) prepare() (err error) {
-	if d.cookie, err = netns.Cookie(); err != nil {
-		return err
-	}
-	if d.link, err = netlink.LinkByName(d.device); err != nil {
-		return fmt.Errorf("--interface %s: %w", d.device, err)
-	}
-	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("listing addresses: %w", err)
-	}
-	for _, a := range all {
-		ip, _ := netip.AddrFromSlice(a.IP)
-		if ip = ip.Unmap(); ip == d.ip {
-			return fmt.Errorf("%s is here already: another drill runs in this pod, or was killed and its address expires soon; choose another --ip", d.ip)
-		}
-		if a.LinkIndex == d.link.Attrs().Index && !d.own.IsValid() && ip.IsGlobalUnicast() {
-			d.own = ip
-		}
-	}
-	if !d.own.IsValid() {
-		return fmt.Errorf("%s has no address, so the agent cannot know this pod; choose another --interface", d.device)
-	}
-	return nil
-}
-
-// seen waits until the agent has seen this pod's own address. A node has its addresses as their host: it must not take one.
+// seen waits until the agent has seen an address of this pod. A node has its addresses as their host: it must not take one.
 func (d *drill) seen(ctx context.Context) error {
-	document, err := d.client.Bindings(ctx, api.Query{IP: d.own})
+	document, err := d.client.Bindings(ctx, api.Query{})
 	if err != nil {
 		return err
 	}
 	d.node = document.Node
-	switch n := slices.IndexFunc(document.Bindings, d.isOwn); {
+	n := slices.IndexFunc(document.Bindings, d.isOwn)
+	switch {
 	case n < 0:
-		return fmt.Errorf("the agent of %s has not seen %s of this pod: is it another node's agent? Run \"dupip doctor\" beside it", d.node, d.own)
+		return fmt.Errorf("the agent of %s has not seen this pod: has the pod no address, or is it another node's agent? Run \"dupip doctor\" beside it", d.node)
 	case document.Bindings[n].Evidence == "host":
-		return errOnNode
+		return final{errors.New("this is the network namespace of the node itself: run the drill in a pod without hostNetwork")}
 	}
+	d.print("the agent of %s sees this pod, %s", d.node, document.Bindings[n].IP)
 	return nil
 }
 
@@ -195,22 +147,34 @@ func (d *drill) seen(ctx context.Context) error {
 func (d *drill) isOwn(b api.Binding) bool { return b.Node == d.node && b.NetnsCookie == d.cookie }
 
 // take adds the address. The kernel removes it some time after the timeout, should nobody else.
-func (d *drill) take() (remove func() error, err error) {
+func (d *drill) take(context.Context) error {
 	lifetime := int((d.timeout + d.hold + drillLeft).Seconds())
 	address := &netlink.Addr{
 		IPNet: &net.IPNet{IP: d.ip.AsSlice(), Mask: net.CIDRMask(32, 32)}, ValidLft: lifetime, PreferedLft: lifetime,
 	}
-	if err := netlink.AddrAdd(d.link, address); err != nil {
-		return nil, fmt.Errorf("adding %s to %s (needs NET_ADMIN): %w", d.ip, d.device, err)
+	switch err := netlink.AddrAdd(d.link, address); {
+	case errors.Is(err, unix.EEXIST):
+		return final{fmt.Errorf("%s is here already: another drill runs in this pod, or was killed and its address expires soon; choose another --ip", d.ip)}
+	case err != nil:
+		return final{fmt.Errorf("adding %s to %s (needs NET_ADMIN): %w", d.ip, d.device, err)}
 	}
+	d.taken = address
 	d.print("%s added to %s", d.ip, d.device)
-	return sync.OnceValue(func() error {
-		if err := netlink.AddrDel(d.link, address); err != nil {
-			return fmt.Errorf("removing %s from %s; the kernel does it within %ds: %w", d.ip, d.device, lifetime, err)
-		}
-		d.print("%s removed from %s", d.ip, d.device)
+	return nil
+}
+
+// remove removes the address, if the pod has it.
+func (d *drill) remove(context.Context) error {
+	address := d.taken
+	if d.taken = nil; address == nil {
 		return nil
-	}), nil
+	}
+	if err := netlink.AddrDel(d.link, address); err != nil {
+		return final{fmt.Errorf("removing %s from %s; the kernel does it within %ds: %w", d.ip, d.device, address.ValidLft, err)}
+	}
+	d.end = time.Now()
+	d.print("%s removed from %s", d.ip, d.device)
+	return nil
 }
 
 // conflicts returns the conflicts of the address that a node has, open ones first.
@@ -225,61 +189,79 @@ func (d *drill) conflicts(ctx context.Context, node string) ([]api.Conflict, err
 // confirmed waits until the agent has confirmed a conflict of this pod. One that the other pod has ended meanwhile counts.
 func (d *drill) confirmed(ctx context.Context) error {
 	all, err := d.conflicts(ctx, "")
+	if err != nil {
+		return err
+	}
 	n := slices.IndexFunc(all, func(c api.Conflict) bool {
 		return c.State == "confirmed" && slices.ContainsFunc(c.Holders, d.isOwn) || c.State == "resolved" && c.ConfirmedAt.After(d.began)
 	})
-	if err == nil && n < 0 {
-		err = errors.New("not confirmed")
+	if n < 0 {
+		return d.notConfirmed(ctx)
 	}
-	if err == nil {
-		d.found = all[n]
+	d.found = all[n]
+	d.print("confirmed %s after the second holder was seen: %s",
+		cli.Span(d.found.ConfirmedAt.Sub(d.found.SecondSeen)), cli.Conjoin(cli.Labels(d.found)))
+	return nil
+}
+
+// notConfirmed returns what the agent has seen instead, and what to do.
+func (d *drill) notConfirmed(ctx context.Context) error {
+	document, err := d.client.Explain(ctx, api.Query{IP: d.ip})
+	if err != nil {
+		return err
 	}
-	return err
+	n := slices.IndexFunc(document.Stories, func(s api.Story) bool { return s.Network == config.DefaultNetwork })
+	switch {
+	case n < 0:
+		return fmt.Errorf("not confirmed: the agent has not seen %s here: is %s the interface in network default?", d.ip, d.device)
+	case len(document.Stories[n].Bindings) == 1:
+		return fmt.Errorf("not confirmed: no second holder of %s was seen: does the other pod run at the same time with the same --ip, "+
+			"and does its node's agent reach this one (\"dupip nodes\")?", d.ip)
+	}
+	return errors.New("not confirmed: the agent says: " + document.Stories[n].Verdict)
 }
 
 // confirmedByAll waits until the agents of the other holders' nodes have confirmed the conflict, too: while they have not, this
 // pod must keep the address. If the conflict is over here, the other pod has removed it.
 func (d *drill) confirmedByAll(ctx context.Context) error {
-	if d.over(ctx) == nil {
+	if d.isOver(ctx) != nil {
+		for _, b := range d.found.Holders {
+			all, err := d.conflicts(ctx, b.Node)
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(all, func(c api.Conflict) bool { return c.State == "confirmed" }) {
+				return errors.New("the agent of " + b.Node + " has not confirmed the conflict")
+			}
+		}
+	}
+	d.print("confirmed by the agents of all holders")
+	return nil
+}
+
+// keep lets the pod have the address for some time more.
+func (d *drill) keep(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d.hold):
 		return nil
 	}
-	for _, b := range d.found.Holders {
-		all, err := d.conflicts(ctx, b.Node)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(all, func(c api.Conflict) bool { return c.State == "confirmed" }) {
-			return errors.New("the agent of " + b.Node + " has not confirmed the conflict")
-		}
-	}
-	return nil
 }
 
 // over waits until the agent has no conflict of the address any more.
 func (d *drill) over(ctx context.Context) error {
+	err := d.isOver(ctx)
+	if err == nil {
+		d.print("the conflict ended %s after that: the drill has succeeded", cli.Span(time.Since(d.end)))
+	}
+	return err
+}
+
+func (d *drill) isOver(ctx context.Context) error {
 	all, err := d.conflicts(ctx, "")
 	if err == nil && slices.ContainsFunc(all, func(c api.Conflict) bool { return c.State != "resolved" }) {
 		err = fmt.Errorf("the conflict is not over: \"dupip explain %s\" beside the agent shows why", d.ip)
 	}
 	return err
-}
-
-// explain adds to the error of a drill that was not confirmed what the agent has seen, and what to do.
-func (d *drill) explain(err error) error {
-	document, failed := d.client.Explain(context.Background(), api.Query{IP: d.ip})
-	if failed != nil || errors.Is(err, errInterrupted) {
-		return err
-	}
-	seen := fmt.Sprintf("the agent has not seen %s here: is %s the interface in network default?", d.ip, d.device)
-	for _, s := range document.Stories {
-		if s.Network != config.DefaultNetwork {
-			continue
-		}
-		seen = "the agent says: " + s.Verdict
-		if len(s.Bindings) == 1 {
-			seen = fmt.Sprintf("no second holder of %s was seen: does the other pod run at the same time with the same --ip, "+
-				"and does its node's agent reach this one (\"dupip nodes\")?", d.ip)
-		}
-	}
-	return fmt.Errorf("%w: %s", err, seen)
 }

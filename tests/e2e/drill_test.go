@@ -255,7 +255,7 @@ func TestDrillRefuses(t *testing.T) {
 		"an address of somebody":  {pod.Netns, a, []string{"--ip", n.IPv4(9).String()}, "must be an address of 192.0.2.0/24"},
 		"no address":              {pod.Netns, a, []string{"--ip", ""}, "must be an address of 192.0.2.0/24"},
 		"no interface":            {pod.Netns, a, []string{"--interface", "eth7"}, "--interface eth7: Link not found"},
-		"a pod without addresses": {empty.Netns, a, nil, "eth0 has no address"},
+		"a pod without addresses": {empty.Netns, a, []string{"--timeout", "1s"}, "has the pod no address"},
 		"a node":                  {n.Netns, a, nil, "run the drill in a pod without hostNetwork"},
 		"another node's agent":    {pod.Netns, b, []string{"--timeout", "1s"}, "is it another node's agent?"},
 		"no agent":                {pod.Netns, &lab.Agent{Socket: "/nonexistent.sock"}, []string{"--timeout", "1s"}, "no agent is running at /nonexistent.sock"},
