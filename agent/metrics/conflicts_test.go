@@ -76,8 +76,8 @@ func TestHostileNames(t *testing.T) {
 	// escape shortens both names to one.
 	one.Key.Network, other.Key.Network = strings.Repeat("x", 300)+"1", strings.Repeat("x", 300)+"2"
 	observed := []InterfaceRefusals{
-		{Generation: 1, Name: "veth\x01", Netns: "\xff", Refused: Refused{Data: 3}},
-		{Generation: 2, Name: "veth\x02", Netns: "\xfe", Refused: Refused{Data: 4}},
+		{Generation: 1, Name: "veth\x01", Netns: "\xff", Refused: Refused{3}},
+		{Generation: 2, Name: "veth\x02", Netns: "\xfe", Refused: Refused{4}},
 	}
 	m := New(Sources{
 		Version: "\xff\n", Node: strings.Repeat("n", 500), BootID: "\x00", Attach: "tc",

@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // The interfaces with most refused packets have series of their own.
 func TestInterfaceSeries(t *testing.T) {
 	list := refusing(100)
-	list[3].Refused.RingFull = 500
+	list[3].Refused[3] = 500
 	got := families(t, New(Sources{Interfaces: answering(InterfaceStats{Observed: list})}))[interfaceRefusedPackets.name]
 	if len(got) != (maxInterfaceSeries+1)*4 {
 		t.Errorf("%d series, want %d", len(got), (maxInterfaceSeries+1)*4)
@@ -31,46 +29,41 @@ func TestInterfaceSeries(t *testing.T) {
 }
 
 // One more interface than there are series of their own.
-func TestOthersAndTotal(t *testing.T) {
+func TestOthers(t *testing.T) {
 	var r refusedCounters
 	one := func(generation uint32, data uint64) InterfaceRefusals {
-		return InterfaceRefusals{Generation: generation, Name: fmt.Sprint(generation), Refused: Refused{Data: data}}
+		return InterfaceRefusals{Generation: generation, Name: fmt.Sprint(generation), Refused: Refused{data}}
 	}
 	most := refusing(maxInterfaceSeries)
 	for i := range most {
-		most[i].Refused.Data = 1000
+		most[i].Refused = Refused{1000}
 	}
-	total := uint64(maxInterfaceSeries * 1000)
 	for _, step := range []struct {
-		what          string
-		gone          uint64
-		data          uint64 // of the additional interface; below 1,000 it has no series of its own
-		others, total uint64
+		what   string
+		data   uint64 // of the additional interface; below 1,000 it has no series of its own
+		others uint64
 	}{
-		{"few", 0, 10, 10, total + 10},
-		{"more", 0, 30, 30, total + 30},
-		{"again the same", 0, 30, 30, total + 30},
-		{"attached again, its counters are in gone", 30, 5, 35, total + 35},
+		{"few", 10, 10},
+		{"more", 30, 30},
+		{"again the same", 30, 30},
 		// Another interface loses its series. Its packets were exported there, so others stays.
-		{"now with its own series", 30, 5000, 35, total + 5030},
-		{"gone", 5030, 0, 35, total + 5030},
-		{"gone, and missing in gone", 0, 0, 35, total + 5030},
+		{"now with its own series", 5000, 30},
+		{"gone", 0, 30},
 	} {
-		r.update(InterfaceStats{Observed: append(most, one(999, step.data)), Gone: Refused{Data: step.gone}})
-		if diff := cmp.Diff([]uint64{step.others, step.total}, []uint64{r.others[0], r.total[0]}); diff != "" {
-			t.Errorf("%s: others and total (-want +got):\n%s", step.what, diff)
+		r.update(append(most, one(999, step.data)))
+		if r.others[0] != step.others {
+			t.Errorf("%s: %d others, want %d", step.what, r.others[0], step.others)
 		}
 	}
 }
 
-// Interfaces are added, attached again and removed: no total decreases, and no count is lost.
-func TestCountersNeverGoBack(t *testing.T) {
+// Interfaces are added and removed: the counters of the others never decrease.
+func TestOthersNeverGoBack(t *testing.T) {
 	const seed = 3
 	random := rand.New(rand.NewPCG(seed, seed))
 	var (
 		r       refusedCounters
 		present []InterfaceRefusals
-		gone    Refused
 		before  refusedCounters
 		refused uint64 // all packets so far
 		next    uint32
@@ -82,22 +75,14 @@ func TestCountersNeverGoBack(t *testing.T) {
 			present = append(present, InterfaceRefusals{Generation: next, Name: fmt.Sprint("veth", next%50)})
 		case n == 1:
 			i := random.IntN(len(present))
-			gone.Data += present[i].Refused.Data
 			present[i] = present[len(present)-1]
 			present = present[:len(present)-1]
-		case n == 2: // attached again
-			i := random.IntN(len(present))
-			gone.Data += present[i].Refused.Data
-			present[i].Refused.Data = 0
 		default:
 			more := uint64(random.IntN(1000))
 			refused += more
-			present[random.IntN(len(present))].Refused.Data += more
+			present[random.IntN(len(present))].Refused[0] += more
 		}
-		own := r.update(InterfaceStats{Observed: present, Gone: gone})
-		if r.total[0] != refused {
-			t.Fatalf("step %d, seed %d: total %d, want %d", step, seed, r.total[0], refused)
-		}
+		own := r.update(present)
 		if r.others[0] < before.others[0] || r.others[0] > refused {
 			t.Fatalf("step %d, seed %d: others from %d to %d of %d", step, seed, before.others[0], r.others[0], refused)
 		}
@@ -108,10 +93,5 @@ func TestCountersNeverGoBack(t *testing.T) {
 	}
 	if before.others[0] == 0 {
 		t.Error("every interface had series of its own: the test shows nothing")
-	}
-	// If a caller omits Gone, the total does not decrease.
-	r.update(InterfaceStats{})
-	if r.total != before.total || r.others != before.others {
-		t.Errorf("from %v to %v", before, r)
 	}
 }

@@ -80,9 +80,9 @@ func rich() Sources {
 			Observed: append(refusing(21), InterfaceRefusals{
 				Generation: 900, Name: "veth-loud", Netns: "cni-loud",
 				Pod:     detector.Pod{Namespace: "lab", Name: "sprayer"},
-				Refused: Refused{Data: 1e6, Announced: 20, Answers: 3, RingFull: 4},
+				Refused: Refused{1e6, 20, 3, 4},
 			}, InterfaceRefusals{Generation: 901, Name: "veth-calm"}),
-			Gone: Refused{Data: 1000},
+			Total: Refused{1e6 + 21*22/2 + 1000, 20, 3, 4},
 		}),
 		Agent: answering(AgentStats{
 			Dropped:         map[string]uint64{"too many VLANs": 4, "evicted: table full": 5, "table full": 0},
@@ -121,7 +121,7 @@ func refusing(n int) []InterfaceRefusals {
 			Generation: uint32(i + 1),
 			Name:       fmt.Sprintf("veth%03d", i),
 			Netns:      fmt.Sprintf("cni-%03d", i),
-			Refused:    Refused{Data: uint64(i + 1)},
+			Refused:    Refused{uint64(i + 1)},
 		}
 	}
 	return list

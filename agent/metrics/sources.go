@@ -43,9 +43,8 @@ type InterfaceStats struct {
 	DADFailed int
 	// Observed are the interfaces that the program is attached to.
 	Observed []InterfaceRefusals
-	// Gone is the sum for interfaces that are no longer in Observed, since the agent's start. It includes
-	// their last counters, or the totals would not increase for a while.
-	Gone Refused
+	// Total is the sum for all interfaces, also for those that are no longer in Observed, since the agent's start.
+	Total Refused
 }
 
 // InterfaceRefusals are the refused packets of one interface.
@@ -57,11 +56,9 @@ type InterfaceRefusals struct {
 	Refused    Refused
 }
 
-// Refused counts packets that made no record, by reason.
-type Refused struct {
-	Data, Announced, Answers uint64 // beyond the limits of their kind
-	RingFull                 uint64 // the reader was too slow
-}
+// Refused counts packets that made no record: data, announcements and answers beyond the limits of their kind, and all kinds
+// while the ring was full. The numbers never decrease.
+type Refused [len(refusedKinds)]uint64
 
 // AgentStats are the figures of the agent's loop. The maps have all of their keys from the start.
 type AgentStats struct {

@@ -41,6 +41,8 @@ type Interface struct {
 	left []netns.Address
 	// claimed are the addresses that the pod claims, with when it did so last.
 	claimed map[netip.Addr]time.Time
+	// mirrored is when its holder sent one of our probes back last.
+	mirrored time.Time
 	// queue has records that wait for a newer scan of the netns.
 	queue   []bpf.Record
 	refused refused
@@ -190,7 +192,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		for _, r := range i.queue { // packets of the previous netns
 			t.drop(r, droppedGone)
 		}
-		i.queue, i.claimed = nil, nil
+		i.queue, i.claimed, i.mirrored = nil, nil, time.Time{}
 	} else {
 		all = t.withdrawLost(i, next, now)
 	}

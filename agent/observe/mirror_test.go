@@ -74,23 +74,7 @@ func TestMirror(t *testing.T) {
 		t.Errorf("an answer for an address of its own is %v, want announced", got)
 	}
 	answer(machine, 3*time.Second+mirrorFor, detector.Announced, "long after")
-}
-
-// TestMirrorsAreBounded: known mirrors are renewed, and expired ones are removed.
-func TestMirrorsAreBounded(t *testing.T) {
-	var m mirrors
-	now := time.Now()
-	for n := range uint64(3 * maxMirrors) {
-		m.add(detector.HolderID{Netns: n}, now)
-	}
-	soon := now.Add(time.Second)
-	m.add(detector.HolderID{Netns: 1}, soon)
-	if got := m.seen[detector.HolderID{Netns: 1}]; len(m.seen) != maxMirrors || !got.Equal(soon) {
-		t.Errorf("%d mirrors are kept; one that was seen again at %v was seen at %v", len(m.seen), soon, got)
-	}
-	later := now.Add(mirrorFor + time.Minute)
-	m.add(detector.HolderID{Netns: 1 << 40}, later)
-	if len(m.seen) != 1 || !m.isMirror(detector.HolderID{Netns: 1 << 40}, later) {
-		t.Errorf("later %d mirrors are kept", len(m.seen))
-	}
+	// Behind the interface there is another holder now.
+	w.change(second, func(l *links.Interface) { l.View.Cookie = 10 })
+	answer(second, 3*time.Second, detector.Announced, "another holder")
 }

@@ -1,7 +1,7 @@
 // Package observe turns records and netlink events into sightings: it finds the interface, the network
 // and the evidence of each record, and tracks pod interfaces and the node's own addresses.
 //
-// It owns the table of interfaces, the names of networks and the list of mirrors. It sends nothing and
+// It owns the table of interfaces and the names of networks. It sends nothing and
 // decides nothing about conflicts.
 package observe
 
@@ -77,7 +77,6 @@ type Table struct {
 	rolesAt    time.Time // when to log those that are not known, zero afterwards
 	subnets    map[segment][]netip.Prefix
 	early      map[detector.Interface][]bpf.Record // those that wait for an event about their interface
-	mirrors    mirrors
 	host       hostAddresses
 	unobserved []links.Interface
 	floods     floods
@@ -179,7 +178,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 			return o, true
 		}
 		if t.Probed(i.Holder, r.IP, at) {
-			t.mirrors.add(i.Holder, at)
+			i.mirrored = at
 		}
 		t.logDrop(&r, "it is a probe of this agent")
 		return o, false
@@ -219,7 +218,7 @@ func (t *Table) classify(i *Interface, r bpf.Record) (Observation, bool) {
 		s.Evidence = detector.Claimed
 		return o, true
 	}
-	if i.Seen && i.View.Covers(r.VLAN.Outer, r.VLAN.Inner) || t.mirrors.isMirror(i.Holder, at) {
+	if i.Seen && i.View.Covers(r.VLAN.Outer, r.VLAN.Inner) || t.isMirror(i, at) {
 		s.Evidence = detector.Forwarded
 	}
 	return o, true

@@ -300,7 +300,7 @@ func TestRemoved(t *testing.T) {
 	if changed != nil || len(all) != 1 || all[0].Kind != Gone || all[0].Interface != i.Ref || all[0].Reason != "deleted" {
 		t.Errorf("changed %v, observations %+v", changed, all)
 	}
-	if w.Interface(i.Ref) != nil || w.RefusedTotal().RefusedData != 9 || w.RefusedGone().RefusedData != 9 {
+	if w.Interface(i.Ref) != nil || w.RefusedTotal().RefusedData != 9 {
 		t.Errorf("interface %v, refused %+v", w.Interface(i.Ref), w.RefusedTotal())
 	}
 }

@@ -88,16 +88,13 @@ func (t *Table) forgetRefused(i *Interface, last bpf.Counters, now time.Time) {
 	t.floods.gone = plus(t.floods.gone, i.refused.total())
 }
 
-// Refused reads how many packets were refused at an interface because of a limit.
+// Refused reads how many packets were refused at an interface because of a limit. That never decreases.
 func (t *Table) Refused(i *Interface) bpf.Counters {
 	t.sample(i)
 	return i.refused.total()
 }
 
-// RefusedGone counts the packets that were refused at removed interfaces.
-func (t *Table) RefusedGone() bpf.Counters { return t.floods.gone }
-
-// RefusedTotal counts the packets that were refused since the agent started, by the last readings.
+// RefusedTotal counts the packets that were refused since the agent started, by the last readings. It never decreases.
 func (t *Table) RefusedTotal() bpf.Counters {
 	total := t.floods.gone
 	for _, i := range t.interfaces {

@@ -53,20 +53,19 @@ func source[T any](r *Report, f func() T) func(context.Context) (T, error) {
 }
 
 func (r *Report) interfaceStats() metrics.InterfaceStats {
-	stats := metrics.InterfaceStats{States: r.byState(), Gone: refused(r.Table.RefusedGone())}
+	stats := metrics.InterfaceStats{States: r.byState()}
 	_, stats.DADFailed = r.Table.Lost(0)
 	for i := range r.Table.All() {
 		stats.Observed = append(stats.Observed, metrics.InterfaceRefusals{
 			Generation: i.Generation, Name: i.Name, Netns: i.NetnsName(), Pod: i.Pod.Pod, Refused: refused(r.Table.Refused(i)),
 		})
 	}
+	stats.Total = refused(r.Table.RefusedTotal())
 	return stats
 }
 
 func refused(c bpf.Counters) metrics.Refused {
-	return metrics.Refused{
-		Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull,
-	}
+	return metrics.Refused{c.RefusedData, c.RefusedAnnounced, c.RefusedAnswers, c.RingFull}
 }
 
 func (r *Report) agentStats() metrics.AgentStats {

@@ -9,6 +9,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/observe"
+	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -171,8 +172,8 @@ func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
 	if i.Seen {
 		status.Peer, status.Netns, status.Pid = i.View.Peer, i.Netns.Label(), i.Netns.Pid
 	}
-	if refused := api.Refused(refused(r.Table.Refused(i))); refused != (api.Refused{}) {
-		status.Refused = &refused
+	if c := r.Table.Refused(i); c != (bpf.Counters{}) {
+		status.Refused = &api.Refused{Data: c.RefusedData, Announced: c.RefusedAnnounced, Answers: c.RefusedAnswers, RingFull: c.RingFull}
 	}
 	return status
 }
