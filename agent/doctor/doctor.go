@@ -12,9 +12,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -184,18 +183,7 @@ func fail(advice, format string, args ...any) Check { return outcome(Fail, advic
 const maxText = 1500 // bytes of a finding and an advice, which may have foreign text
 
 // sanitize makes one line of printable characters.
-func sanitize(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.Join(strings.Fields(text), " "))
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "…"
-	}
-	return text
-}
+func sanitize(text string) string { return api.Text(strings.Join(strings.Fields(text), " "), maxText) }
 
 // plural returns "1 pod" or "2 pods".
 func plural(n int, noun string) string {

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"github.com/dupip/dupip/agent/api"
 )
 
 const (
@@ -13,25 +14,8 @@ const (
 	maxLabels = 64  // values of a label that comes from a map
 )
 
-// escape makes a label value of a name from a pod, a runtime or a device: short, and without control
-// characters.
-func escape(s string) string {
-	const cut = "…"
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, s)
-	if len(s) <= maxLabel {
-		return s
-	}
-	end := maxLabel - len(cut)
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + cut
-}
+// escape makes a label value of a name from a pod, a runtime or a device.
+func escape(s string) string { return api.Text(s, maxLabel) }
 
 // reasonLabel makes a label value of a reason or state in the documents: "evicted: table full" becomes
 // "evicted_table_full".

@@ -55,7 +55,7 @@ func (c Change) equal(other Change) bool {
 		slices.Equal(c.IPs, other.IPs) && c.Result == other.Result
 }
 
-// Status describes a [Resolver]. All texts are printable ASCII and short.
+// Status describes a [Resolver]. All texts are printable and short.
 type Status struct {
 	Disabled         bool   // by the configuration
 	Socket           string // the last path in use

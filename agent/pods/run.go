@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/books"
 )
 
@@ -162,7 +163,7 @@ func (r *Resolver) readStatuses(ctx context.Context, rt *runtime) {
 		default:
 			s.failed(time.Now())
 			r.setError(err, true)
-			r.opts.Log.Debug("reading the status of a sandbox failed", "sandbox", escape(s.id, maxText), "error", err)
+			r.opts.Log.Debug("reading the status of a sandbox failed", "sandbox", api.Text(s.id, maxText), "error", err)
 			if code == codes.DeadlineExceeded {
 				return
 			}
@@ -199,7 +200,7 @@ func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusRespon
 	entry, err := r.cache.Read(id)
 	text := ""
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		text = escape(err.Error(), maxText)
+		text = api.Text(err.Error(), maxText)
 	}
 	r.mu.Lock()
 	known := r.cacheError == text
@@ -259,7 +260,7 @@ func (r *Resolver) lost(err error) {
 func (r *Resolver) setError(err error, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status.Connected, r.status.LastError = connected, escape(err.Error(), maxText)
+	r.status.Connected, r.status.LastError = connected, api.Text(err.Error(), maxText)
 	if !connected {
 		r.listed = Sandboxes{}
 	}

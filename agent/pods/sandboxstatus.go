@@ -73,17 +73,6 @@ func validName(s string) bool {
 	return len(s) <= maxName && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// escape shortens a text of the runtime and replaces control and non-ASCII characters.
-func escape(s string, most int) string {
-	s = s[:min(len(s), most)]
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c > '~' {
-			return '?'
-		}
-		return c
-	}, s)
-}
-
 func addresses(network *runtimeapi.PodSandboxNetworkStatus) []netip.Addr {
 	texts := []string{network.GetIp()}
 	for _, ip := range network.GetAdditionalIps() {

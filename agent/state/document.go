@@ -336,24 +336,7 @@ func checkTime(what string, t time.Time, needed bool) error {
 }
 
 // sanitize replaces characters that checkText refuses and shortens the name.
-func sanitize(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-	for len(s) > maxName {
-		_, n := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-n]
-	}
-	return s
-}
+func sanitize(s string) string { return api.Text(s, maxName) }
 
 // shorten limits invalid values in errors.
-func shorten(s string) string {
-	if most := 64; len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
-}
+func shorten(s string) string { return api.Text(s, 64) }

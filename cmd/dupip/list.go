@@ -133,5 +133,5 @@ func unanswered(node string, c api.Coverage) error {
 	if node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
 		return nil
 	}
-	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", cli.Printable(node))
+	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", api.Printable(node))
 }

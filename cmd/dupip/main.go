@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/agent/api"
 )
 
 // exitError ends the program with a code and without a message.
@@ -44,7 +44,7 @@ func run() int {
 func printError(w io.Writer, err error) {
 	lines := strings.Split(err.Error(), "\n")
 	for n, line := range lines {
-		lines[n] = cli.Printable(line)
+		lines[n] = api.Printable(line)
 	}
 	fmt.Fprintln(w, "dupip:", strings.Join(lines, "\n"))
 }

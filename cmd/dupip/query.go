@@ -48,7 +48,7 @@ func (q *queryFlags) addTo(cmd *cobra.Command) {
 		}
 		names := make(map[string]bool)
 		for _, n := range document.Nodes {
-			names[cli.Printable(n.Name)] = true
+			names[api.Printable(n.Name)] = true
 		}
 		return slices.Sorted(maps.Keys(names)), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -64,7 +64,7 @@ func (g *globals) completeFromBindings(value func(api.Binding) string) cobra.Com
 		}
 		values := make(map[string]bool)
 		for _, b := range document.Bindings {
-			if text := cli.Printable(value(b)); text != "" {
+			if text := api.Printable(value(b)); text != "" {
 				values[text] = true
 			}
 		}

@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/dupip/dupip/agent/api"
 )
 
 // Sanitize replaces what a terminal would obey in all texts of the document that p points to. Some
@@ -20,7 +21,7 @@ func Sanitize(p any) { sanitizeValue(reflect.ValueOf(p).Elem()) }
 func sanitizeValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(Printable(v.String()))
+		v.SetString(api.Printable(v.String()))
 	case reflect.Pointer:
 		if !v.IsNil() {
 			sanitizeValue(v.Elem())
@@ -39,22 +40,12 @@ func sanitizeValue(v reflect.Value) {
 	case reflect.Map:
 		// The maps of documents have names as keys and numbers as values.
 		for key, value := range v.Seq2() {
-			if name := Printable(key.String()); name != key.String() {
+			if name := api.Printable(key.String()); name != key.String() {
 				v.SetMapIndex(key, reflect.Value{})
 				v.SetMapIndex(reflect.ValueOf(name), value)
 			}
 		}
 	}
-}
-
-// Printable replaces what a terminal would obey.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 // escape replaces what a terminal would obey and JSON allows within strings: control characters
@@ -76,7 +67,7 @@ func escape(document []byte) []byte {
 // quoteUnprintable encodes a text for YAML. A text that a terminal would obey is written as JSON,
 // which YAML reads.
 func quoteUnprintable(s string) ([]byte, error) {
-	if Printable(s) == s {
+	if api.Printable(s) == s {
 		return yaml.Marshal(s)
 	}
 	quoted, err := json.Marshal(s)

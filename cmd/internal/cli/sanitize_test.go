@@ -71,7 +71,7 @@ func TestDocumentsOfHostileTexts(t *testing.T) {
 			if done, err := f.Encode(&out, document, stream); !done || err != nil {
 				t.Fatal(done, err)
 			}
-			if text := strings.ReplaceAll(out.String(), "\n", ""); Printable(text) != text {
+			if text := strings.ReplaceAll(out.String(), "\n", ""); api.Printable(text) != text {
 				t.Errorf("%s as %s: %q", name, f, out.String())
 			}
 			var got api.Conflicts
