@@ -108,10 +108,8 @@ func (o *Observer) attachHook(ifindex int, opts AttachOptions) (hook, error) {
 		return attachTCX(o.program, ifindex)
 	case TC:
 		return attachTC(o.program, ifindex, opts.CreateQdisc)
-	case XDP:
-		return attachXDP(o.program, ifindex)
 	}
-	return nil, fmt.Errorf("unknown attach mode %q", o.mode)
+	return attachXDP(o.program, ifindex)
 }
 
 // removeEntry removes an interface from the kernel's table and cache.

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -47,21 +48,17 @@ func CheckCapabilities() error {
 	return fmt.Errorf("load the bpf program: %w: run as root or add %s", os.ErrPermission, strings.Join(missing, ", "))
 }
 
-// ResolveMode returns the mode in which [Load] with this mode would attach: TCX, TC or XDP, never Auto.
-// Errors are those of Load.
+// ResolveMode returns the mode in which [Load] with this mode would attach: TCX, TC or XDP, never Auto. It replaces
+// Auto by a mode of this kernel, and refuses TCX where it is missing. Errors are those of Load.
 func ResolveMode(mode Mode) (Mode, error) {
 	if err := CheckCapabilities(); err != nil {
 		return "", err
 	}
-	return resolveMode(mode)
-}
-
-// resolveMode replaces Auto by a mode of this kernel, and refuses TCX where it is missing.
-func resolveMode(mode Mode) (Mode, error) {
-	if mode != Auto && mode != TCX {
-		return mode, nil
+	mode, err := ParseMode(string(cmp.Or(mode, Auto)))
+	if err != nil || mode != Auto && mode != TCX {
+		return mode, err
 	}
-	err := probeTCX()
+	err = probeTCX()
 	switch {
 	case err == nil:
 		return TCX, nil

@@ -36,14 +36,7 @@ type Observer struct {
 // Load loads the program into the kernel. The error is one line that says what is missing: a capability
 // ([os.ErrPermission]), a newer kernel ([ebpf.ErrNotSupported]), or a mode that this kernel has.
 func Load(opts Options) (*Observer, error) {
-	opts, err := opts.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if err := CheckCapabilities(); err != nil {
-		return nil, err
-	}
-	mode, err := resolveMode(opts.Mode)
+	mode, err := ResolveMode(opts.Mode)
 	if err != nil {
 		return nil, err
 	}

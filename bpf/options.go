@@ -37,10 +37,10 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("unknown attach mode %q: use auto, tcx, tc or xdp", s)
 }
 
-// Rate is a token bucket: Burst at once, PerSecond on average. A zero field means its default.
+// Rate is a token bucket: Burst at once, PerSecond on average. It has both or none.
 type Rate struct{ PerSecond, Burst int }
 
-// Options configure [Load]. A zero field means its default.
+// Options configure [Load]. A zero field means its default, which the C sources have.
 type Options struct {
 	// Mode defaults to Auto.
 	Mode Mode
@@ -74,58 +74,17 @@ type Options struct {
 	SolicitMAC [6]byte
 }
 
-func (o Options) withDefaults() (Options, error) {
-	if o.Mode == "" {
-		o.Mode = Auto
-	}
-	if _, err := ParseMode(string(o.Mode)); err != nil {
-		return o, err
-	}
-	for _, field := range []struct {
-		name     string
-		value    *int
-		fallback int
-		limit    int
-	}{
-		{"RingBytes", &o.RingBytes, 1 << 20, 1 << 30},
-		{"MaxAddresses", &o.MaxAddresses, 65536, 1 << 24},
-		{"MaxInterfaces", &o.MaxInterfaces, 4096, 1 << 20},
-		{"DataRate.PerSecond", &o.DataRate.PerSecond, 10, 1e6},
-		{"DataRate.Burst", &o.DataRate.Burst, 64, 1e6},
-		{"AnnounceRate.PerSecond", &o.AnnounceRate.PerSecond, 50, 1e6},
-		{"AnnounceRate.Burst", &o.AnnounceRate.Burst, 100, 1e6},
-		{"RefreshRate.PerSecond", &o.RefreshRate.PerSecond, 20, 1e6},
-		{"RefreshRate.Burst", &o.RefreshRate.Burst, 256, 1e6},
-		{"AnswerRate.PerSecond", &o.AnswerRate.PerSecond, 200, 1e6},
-		{"AnswerRate.Burst", &o.AnswerRate.Burst, 400, 1e6},
-	} {
-		if *field.value < 0 || *field.value > field.limit {
-			return o, fmt.Errorf("%s is %d: it must be 0 (the default) to %d", field.name, *field.value, field.limit)
-		}
-		if *field.value == 0 {
-			*field.value = field.fallback
-		}
-	}
-	if o.Refresh < 0 {
-		return o, fmt.Errorf("refresh is %v: it must not be negative", o.Refresh)
-	}
-	if o.MACChange < 0 {
-		return o, fmt.Errorf("MACChange is %v: it must not be negative", o.MACChange)
-	}
-	o.Refresh = cmp.Or(o.Refresh, 30*time.Second)
-	o.MACChange = cmp.Or(o.MACChange, 5*time.Second)
-	o.RingBytes = 1 << bits.Len(uint(max(o.RingBytes, os.Getpagesize())-1))
-	return o, nil
-}
-
 // addressShare: one address can use a tenth of the bucket for answers to us.
 const addressShare = 10
 
 // apply writes the options into maps and constants before they are loaded.
 func (o Options) apply(spec *ebpf.CollectionSpec) error {
-	spec.Maps["records"].MaxEntries = uint32(o.RingBytes)
-	spec.Maps["addresses"].MaxEntries = uint32(o.MaxAddresses)
-	spec.Maps["interfaces"].MaxEntries = uint32(o.MaxInterfaces)
+	if o.RingBytes > 0 {
+		o.RingBytes = 1 << bits.Len(uint(max(o.RingBytes, os.Getpagesize())-1))
+	}
+	for name, entries := range map[string]int{"records": o.RingBytes, "addresses": o.MaxAddresses, "interfaces": o.MaxInterfaces} {
+		spec.Maps[name].MaxEntries = cmp.Or(uint32(entries), spec.Maps[name].MaxEntries)
+	}
 
 	// The tick of the kernel, by which the program measures time.
 	var tick unix.Timespec
@@ -143,13 +102,17 @@ func (o Options) apply(spec *ebpf.CollectionSpec) error {
 	for name, rate := range map[string]Rate{
 		"data": o.DataRate, "announced": o.AnnounceRate, "refresh": o.RefreshRate, "answer": o.AnswerRate,
 	} {
-		token := uint64(time.Second) / uint64(rate.PerSecond)
-		constants[name+"_token_ns"] = token
-		constants[name+"_full_ns"] = token * uint64(rate.Burst)
+		if rate != (Rate{}) {
+			constants[name+"_token_ns"] = uint64(time.Second) / uint64(rate.PerSecond)
+			constants[name+"_full_ns"] = constants[name+"_token_ns"] * uint64(rate.Burst)
+		}
 	}
 	constants["share_token_ns"] = addressShare * constants["answer_token_ns"]
 	constants["share_full_ns"] = max(constants["share_token_ns"], constants["answer_full_ns"]) // at least one
 	for name, value := range constants {
+		if value == 0 {
+			continue
+		}
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -41,47 +42,45 @@ func TestParseMode(t *testing.T) {
 	}
 }
 
-func TestDefaults(t *testing.T) {
-	got, err := Options{RingBytes: 5000, DataRate: Rate{Burst: 3}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
+// TestConstants: what an option does not say stays as the C sources have it, which are the documented defaults.
+func TestConstants(t *testing.T) {
+	defaults := map[string]uint64{
+		"records": 1 << 20, "addresses": 65536, "interfaces": 4096,
+		"refresh_ns": 30e9, "change_ns": 5e9, "solicit_mac": 0,
+		"data_token_ns": 1e9 / 10, "data_full_ns": 64 * 1e9 / 10,
+		"announced_token_ns": 1e9 / 50, "announced_full_ns": 100 * 1e9 / 50,
+		"refresh_token_ns": 1e9 / 20, "refresh_full_ns": 256 * 1e9 / 20,
+		"answer_token_ns": 1e9 / 200, "answer_full_ns": 400 * 1e9 / 200,
+		"share_token_ns": 1e9 / 20, "share_full_ns": 40 * 1e9 / 20,
 	}
-	want := Options{
-		Mode: Auto, RingBytes: 8192, MaxAddresses: 65536, MaxInterfaces: 4096,
-		Refresh: 30 * time.Second, MACChange: 5 * time.Second,
-		DataRate: Rate{10, 3}, AnnounceRate: Rate{50, 100}, RefreshRate: Rate{20, 256}, AnswerRate: Rate{200, 400},
-	}
-	if diff := diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	for _, wrong := range []Options{
-		{Mode: "netkit"},
-		{RingBytes: -1},
-		{RingBytes: 1 << 31},
-		{MaxAddresses: -1},
-		{MaxInterfaces: 1 << 21},
-		{Refresh: -time.Second},
-		{MACChange: -time.Second},
-		{RefreshRate: Rate{PerSecond: -1}},
-		{DataRate: Rate{PerSecond: -1}},
-		{AnnounceRate: Rate{Burst: -1}},
-		{AnswerRate: Rate{PerSecond: 1e6 + 1}},
+	for _, c := range []struct {
+		opts Options
+		want map[string]uint64
+	}{
+		{Options{}, nil},
+		{Options{MaxAddresses: 1 << 24, MaxInterfaces: 3}, map[string]uint64{"addresses": 1 << 24, "interfaces": 3}},
+		{Options{RingBytes: 1<<21 - 1}, map[string]uint64{"records": 1 << 21}},
+		{Options{RingBytes: 1}, map[string]uint64{"records": uint64(os.Getpagesize())}},
+		{Options{Refresh: time.Hour, MACChange: time.Second}, map[string]uint64{"refresh_ns": 3600e9, "change_ns": 1e9}},
+		{Options{SolicitMAC: [6]byte{1, 2, 3, 4, 5, 6}}, map[string]uint64{"solicit_mac": 0x060504030201}},
+		{Options{DataRate: Rate{1, 3}}, map[string]uint64{"data_token_ns": 1e9, "data_full_ns": 3e9}},
+		{Options{AnnounceRate: Rate{2, 3}}, map[string]uint64{"announced_token_ns": 5e8, "announced_full_ns": 15e8}},
+		{Options{RefreshRate: Rate{2, 3}}, map[string]uint64{"refresh_token_ns": 5e8, "refresh_full_ns": 15e8}},
+		{Options{AnswerRate: Rate{10, 30}}, map[string]uint64{
+			"answer_token_ns": 1e8, "answer_full_ns": 3e9, "share_token_ns": 1e9, "share_full_ns": 3e9,
+		}},
+		{Options{AnswerRate: Rate{10, 1}}, map[string]uint64{
+			"answer_token_ns": 1e8, "answer_full_ns": 1e8, "share_token_ns": 1e9, "share_full_ns": 1e9,
+		}},
 	} {
-		if o, err := Load(wrong); err == nil {
-			t.Errorf("Load(%+v) went through", wrong)
-			_ = o.Close()
+		spec, err := loadObserver()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-}
-
-// TestDefaultsOfC: the defaults of the C sources are those of Options.
-func TestDefaultsOfC(t *testing.T) {
-	spec, err := loadObserver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	constants := func() map[string]uint64 {
-		all := make(map[string]uint64)
+		if err := c.opts.apply(spec); err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]uint64)
 		for name, variable := range spec.Variables {
 			if !variable.Constant() || variable.Size() != 8 || name == "tick_ns" { // that is the kernel's
 				continue
@@ -90,26 +89,23 @@ func TestDefaultsOfC(t *testing.T) {
 			if err := variable.Get(&value); err != nil {
 				t.Fatal(err)
 			}
-			all[name] = value
+			got[name] = value
 		}
 		for _, name := range []string{"records", "addresses", "interfaces"} {
-			all[name] = uint64(spec.Maps[name].MaxEntries)
+			got[name] = uint64(spec.Maps[name].MaxEntries)
 		}
-		return all
+		want := maps.Clone(defaults)
+		maps.Copy(want, c.want)
+		if diff := diff(want, got); diff != "" {
+			t.Errorf("%+v (-want +got)\n%s", c.opts, diff)
+		}
 	}
-	inC := constants()
-	opts, err := Options{}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := opts.apply(spec); err != nil {
-		t.Fatal(err)
-	}
-	if diff := diff(constants(), inC); diff != "" {
-		t.Errorf("(-Options +C)\n%s", diff)
-	}
-	if len(inC) != 16 {
-		t.Errorf("found %d constants, want 16", len(inC))
+}
+
+func TestUnknownMode(t *testing.T) {
+	if o, err := Load(Options{Mode: "netkit"}); err == nil {
+		t.Error("Load went through")
+		_ = o.Close()
 	}
 }
 

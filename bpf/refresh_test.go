@@ -116,7 +116,7 @@ func TestRefreshFlood(t *testing.T) {
 // TestRefreshOfMany: by default 256 addresses that come due at once all get through.
 func TestRefreshOfMany(t *testing.T) {
 	const all, refresh = 256, 500 * time.Millisecond
-	o := load(t, Options{Mode: TC, Refresh: refresh, DataRate: Rate{Burst: all}})
+	o := load(t, Options{Mode: TC, Refresh: refresh, DataRate: Rate{10, all}})
 	enter(t, o, loopback, 1)
 	for i := range all {
 		run(t, o, loopback, ipv4Frame(source(i)))
