@@ -41,7 +41,8 @@ type binding struct {
 	sources []source
 	refresh refresh
 	check   *check // while the key is in an open conflict
-	leasing leasing
+	leased  lease  // as TakeChanges returned it last
+	changed bool   // it is in Detector.changed
 
 	rank int
 	elem *list.Element // in Detector.ranks[rank]

@@ -66,7 +66,10 @@ type Detector struct {
 	remotes [Host + 1]int // bindings by evidence; index 0 is not used
 	idle    list.List     // of *entry: stories without bindings, oldest first
 	history []Conflict    // oldest first
-	changes changes
+	// What the caller has not taken yet.
+	withdrawn []Change
+	changed   []*binding
+	ended     []Ended
 
 	shared func(Key) bool // nil: no key is
 
@@ -84,7 +87,6 @@ func New(opts Options) *Detector {
 		holders: make(map[HolderID][]*binding),
 		ifaces:  make(map[Interface][]*binding),
 		open:    make(map[*entry]struct{}),
-		changes: changes{gone: make(map[bindingID]*binding)},
 	}
 }
 

@@ -103,7 +103,7 @@ func (d *Detector) strongest(b *binding, now time.Time) Evidence {
 func (d *Detector) setEvidence(b *binding, ev Evidence, now time.Time, why string) {
 	was := b.evidence
 	if was >= Claimed && ev < Claimed {
-		d.noteEnd(b, why)
+		d.noteEnd(b)
 		if c := b.entry.conflict; c != nil {
 			c.lose(b, why)
 		}

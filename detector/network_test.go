@@ -21,8 +21,8 @@ type network struct {
 	cut    map[string]bool // nodes that nothing reaches or leaves
 
 	keeper map[Key]map[HolderID]*keptLease
-	seq    map[bindingID]int // the last change of each, and as the keeper knows it
-	kept   map[bindingID]int
+	seq    map[leaseID]int // the last change of each, and as the keeper knows it
+	kept   map[leaseID]int
 }
 
 type keptLease struct {
@@ -39,7 +39,7 @@ type delivery struct {
 func newNetwork(t *testing.T, nodes int, seed uint64, loss float64) *network {
 	n := &network{
 		t: t, random: rand.New(rand.NewPCG(seed, 7)), loss: loss, cut: map[string]bool{},
-		keeper: map[Key]map[HolderID]*keptLease{}, seq: map[bindingID]int{}, kept: map[bindingID]int{},
+		keeper: map[Key]map[HolderID]*keptLease{}, seq: map[leaseID]int{}, kept: map[leaseID]int{},
 	}
 	for i := range nodes {
 		w := newWorld(t, Options{Node: fmt.Sprintf("n%d/boot", i+1)})
@@ -85,7 +85,7 @@ func (n *network) update(w *world) {
 	node := w.d.opts.Node
 	for _, c := range w.d.TakeChanges() {
 		w.follow(c)
-		who := bindingID{c.Binding.Key, c.Binding.Holder.ID}
+		who := leaseID{c.Binding.Key, c.Binding.Holder.ID}
 		n.seq[who]++
 		n.lease(node, who, n.seq[who], &keptLease{c, n.now.Add(c.Binding.FirstSeen.Sub(w.now))})
 		for _, other := range c.OtherNodes {
@@ -101,7 +101,7 @@ func (n *network) update(w *world) {
 }
 
 // lease sends the keeper a change until it arrives.
-func (n *network) lease(node string, who bindingID, seq int, l *keptLease) {
+func (n *network) lease(node string, who leaseID, seq int, l *keptLease) {
 	if n.seq[who] > seq || n.kept[who] >= seq {
 		return
 	}
@@ -124,7 +124,7 @@ func (n *network) lease(node string, who bindingID, seq int, l *keptLease) {
 
 // match notifies the nodes of all holders of each other. It repeats that a few times, because the notices of
 // this network are not acknowledged.
-func (n *network) match(who bindingID) {
+func (n *network) match(who leaseID) {
 	for id, other := range n.keeper[who.key] {
 		if id.Node == who.holder.Node {
 			continue

@@ -36,8 +36,8 @@ func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
 			continue
 		}
 		for _, b := range e.bindings {
-			if e.shared && b.counts() {
-				d.noteEnd(b, declaredShared)
+			if e.shared {
+				d.noteEnd(b)
 			}
 			d.noteChange(b)
 		}

@@ -59,9 +59,6 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	e.bindings = append(e.bindings, b)
 	d.holders[id] = append(d.holders[id], b)
 	d.addSource(b, &s.Holder)
-	if !b.remote {
-		d.takeOverLease(b)
-	}
 	where := " on " + cmp.Or(s.Holder.InterfaceName, "an interface")
 	if b.remote {
 		where = ", says its node"
@@ -165,13 +162,9 @@ func (d *Detector) remove(b *binding, t *template, reason string, now time.Time)
 	e.bindings = slices.DeleteFunc(e.bindings, func(x *binding) bool { return x == b })
 	dropFrom(d.holders, id, b)
 	e.keepName(b.holder)
-	if b.remote {
-		return
-	}
 	for i := range b.sources {
 		dropFrom(d.ifaces, b.sources[i].iface, b)
 	}
-	d.keepEnd(b)
 }
 
 // dropFrom removes b from the list of one key of an index.

@@ -64,9 +64,9 @@ type world struct {
 	shared      map[Key]bool
 	born        time.Time // when the present agent started
 	events      []Event
-	probeRemote func(Probe)         // when set, probes remote holders
-	leases      map[bindingID]lease // what TakeChanges returned
-	remembered  map[recorded]bool   // what the observer does not report again for a while
+	probeRemote func(Probe)       // when set, probes remote holders
+	leases      map[leaseID]lease // what TakeChanges returned
+	remembered  map[recorded]bool // what the observer does not report again for a while
 }
 
 // recorded is an address that the observer has reported.
