@@ -60,8 +60,9 @@ func (d *Detector) Snapshot() Snapshot {
 //
 // Holders are recognized by their ID, except local ones without a netns.
 //
-// Restore drops conflicts that are not valid and returns how many. Times in the future become now.
-// It keeps no references to s.
+// The values in s must be valid, as package agent/state makes sure. Restore drops conflicts that it has already, that are
+// too many or in the wrong list, that have less than two holders or the ID of another key, and returns how many. Times in
+// the future become now. It keeps no references to s.
 func (d *Detector) Restore(s Snapshot, now time.Time) (fx Effects, dropped int) {
 	history := s.History[max(len(s.History)-d.opts.MaxHistory, 0):]
 	for i, c := range slices.Concat(history, s.Open) {
@@ -123,60 +124,33 @@ func (c *conflict) inherit(b *binding) {
 	b.holder.NetnsName = cmp.Or(b.holder.NetnsName, was.Holder.NetnsName)
 }
 
-// sanitize returns a copy of a conflict that is valid, or false.
+// sanitize returns a copy of a conflict whose times are in order and not later than now, because the clock may have been
+// set back; false if it is no conflict of its key.
 func sanitize(c Conflict, now time.Time) (Conflict, bool) {
-	ip := c.Key.IP
-	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || occurrenceOf(c) == 0 {
-		return c, false
-	}
-	if c.State < Suspected || c.State > Resolved {
-		return c, false
-	}
 	var last time.Time
 	for i, at := range [...]*time.Time{&c.SuspectedAt, &c.ConfirmedAt, &c.ResolvedAt} {
-		switch {
-		case State(i) >= c.State:
+		if State(i) >= c.State {
 			*at = time.Time{} // not reached
-		case !plausible(*at):
-			return c, false
-		default:
-			last = later(earlier(*at, now), last) // the clock may have been set back
+		} else {
+			last = later(earlier(*at, now), last)
 			*at = last
 		}
 	}
-	if !plausible(c.SecondSeen) {
-		c.SecondSeen = c.SuspectedAt
-	}
 	c.SecondSeen = earlier(c.SecondSeen, c.SuspectedAt)
-	c.Holders = sanitizeHolders(c, now)
-	if len(c.Holders) < 2 {
-		return c, false
-	}
-	if c.Scope < SameNode || c.Scope > PodHost {
-		c.Scope = scopeOf(c.Holders)
-	}
-	return c, true
-}
-
-func sanitizeHolders(c Conflict, now time.Time) []Binding {
 	var holders []Binding
 	for _, h := range c.Holders {
-		known := slices.ContainsFunc(holders, func(o Binding) bool { return o.Holder.ID == h.Holder.ID })
-		if known || h.Holder.ID == (HolderID{}) || h.Evidence < Forwarded || h.Evidence > Host || len(holders) == maxHolders {
+		if slices.ContainsFunc(holders, func(o Binding) bool { return o.Holder.ID == h.Holder.ID }) {
 			continue
-		}
-		h.Key, h.Unreachable = c.Key, false
-		if !plausible(h.FirstSeen) {
-			h.FirstSeen = c.SuspectedAt
 		}
 		h.FirstSeen = earlier(h.FirstSeen, now)
 		h.LastSeen = later(earlier(h.LastSeen, now), h.FirstSeen)
-		if at := h.Holder.CreatedAt; !plausible(at) || at.After(now) {
+		if h.Holder.CreatedAt.After(now) {
 			h.Holder.CreatedAt = time.Time{}
 		}
 		holders = append(holders, h)
 	}
-	return holders
+	c.Holders = holders
+	return c, len(holders) >= 2 && occurrenceOf(c) > 0
 }
 
 // plausible reports whether a time is late enough to come from a clock that was set.

@@ -3,9 +3,7 @@ package detector
 import (
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -87,21 +85,10 @@ func TestRestoreRefusesNonsense(t *testing.T) {
 		dropped bool
 	}{
 		{"nothing", func(*Conflict) {}, false},
-		{"no address", func(c *Conflict) { c.Key.IP = netip.Addr{} }, true},
 		{"another address", func(c *Conflict) { c.Key.IP = ipv4(77) }, true},
-		{"a mapped address", func(c *Conflict) { c.Key.IP = netip.AddrFrom16(c.Key.IP.As16()) }, true},
-		{"a zone", func(c *Conflict) {
-			c.Key.IP = netip.MustParseAddr("fe80::1%eth0")
-			c.ID = conflictID(c.Key, 1)
-		}, true},
 		{"no holders", func(c *Conflict) { c.Holders = nil }, true},
 		{"one holder", func(c *Conflict) { c.Holders = c.Holders[:1] }, true},
 		{"one holder twice", func(c *Conflict) { c.Holders[1].Holder.ID = c.Holders[0].Holder.ID }, true},
-		{"a holder without identity", func(c *Conflict) { c.Holders[0].Holder.ID = HolderID{} }, true},
-		{"no evidence", func(c *Conflict) { c.Holders[0].Evidence = 0 }, true},
-		{"unknown evidence", func(c *Conflict) { c.Holders[0].Evidence = 200 }, true},
-		{"no state", func(c *Conflict) { c.State = 0 }, true},
-		{"unknown state", func(c *Conflict) { c.State = 200 }, true},
 		{"no id", func(c *Conflict) { c.ID = "" }, true},
 		{"an id without occurrence", func(c *Conflict) { c.ID = "819cfe21" }, true},
 		{"occurrence 0", func(c *Conflict) { c.ID = "819cfe21-0" }, true},
@@ -109,28 +96,13 @@ func TestRestoreRefusesNonsense(t *testing.T) {
 		{"occurrence +1", func(c *Conflict) { c.ID = "819cfe21-+1" }, true},
 		{"a huge occurrence", func(c *Conflict) { c.ID = fmt.Sprint("819cfe21-", uint64(math.MaxUint64)) }, true},
 		{"id of another", func(c *Conflict) { c.ID = "00000000-1" }, true},
-		{"never suspected", func(c *Conflict) { c.SuspectedAt = time.Time{} }, true},
-		{"suspected before 2000", func(c *Conflict) { c.SuspectedAt = time.Unix(5, 0) }, true},
 		{"suspected after now", func(c *Conflict) { c.SuspectedAt = now.Add(time.Hour) }, false},
-		{"never confirmed", func(c *Conflict) { c.ConfirmedAt = time.Time{} }, true},
 		{"confirmed before the suspicion", func(c *Conflict) { c.ConfirmedAt = twoThousand }, false},
 		{"confirmed after now", func(c *Conflict) { c.ConfirmedAt = now.AddDate(1000, 0, 0) }, false},
-		{"seen never", func(c *Conflict) {
-			c.SecondSeen, c.Holders[0].FirstSeen, c.Holders[0].LastSeen = time.Time{}, time.Time{}, time.Time{}
-		}, false},
 		{"seen after now", func(c *Conflict) {
 			c.SecondSeen, c.Holders[0].FirstSeen, c.Holders[0].LastSeen = now.Add(1), now.Add(1), now.Add(2)
 		}, false},
 		{"the last before the first time", func(c *Conflict) { c.Holders[0].LastSeen = twoThousand }, false},
-		{"unknown scope", func(c *Conflict) { c.Scope = 77 }, false},
-		{"a holder of another key", func(c *Conflict) { c.Holders[0].Key = Key{} }, false},
-		{"very many holders", func(c *Conflict) {
-			for i := range 1000 {
-				h := c.Holders[0]
-				h.Holder.ID.Netns = uint64(i + 100)
-				c.Holders = append(c.Holders, h)
-			}
-		}, false},
 	}
 	for _, tt := range tests {
 		for _, part := range []string{"open", "history"} {
@@ -164,12 +136,9 @@ func TestRestoreRefusesNonsense(t *testing.T) {
 						t.Errorf("times %v", times)
 					}
 					for _, h := range c.Holders {
-						if h.Key != c.Key || h.FirstSeen.Before(twoThousand) || h.FirstSeen.After(h.LastSeen) || h.LastSeen.After(now) {
+						if h.FirstSeen.Before(twoThousand) || h.FirstSeen.After(h.LastSeen) || h.LastSeen.After(now) {
 							t.Errorf("holder %+v", h)
 						}
-					}
-					if len(c.Holders) > maxHolders || !strings.Contains("same-node cross-node pod-host", c.Scope.String()) {
-						t.Errorf("%d holders, scope %s", len(c.Holders), c.Scope)
 					}
 				}
 				w.run(now.Add(time.Minute))
