@@ -114,11 +114,11 @@ func (l *loop) record(r bpf.Record) {
 }
 
 // logRefused logs why the detector dropped a sighting, by what it had refused before.
-func (l *loop) logRefused(s *detector.Sighting, before detector.Refusals) {
+func (l *loop) logRefused(s *detector.Sighting, before map[string]uint64) {
 	for reason, n := range l.detector.Refused() {
 		if n != before[reason] {
 			l.log.Debug("record dropped", "ip", s.Key.IP, "network", s.Key.Network, "interface", s.Holder.InterfaceName,
-				"mac", s.Holder.MAC, "reason", detector.Refusal(reason))
+				"mac", s.Holder.MAC, "reason", reason)
 		}
 	}
 }

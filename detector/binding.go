@@ -17,8 +17,8 @@ type entry struct {
 	kept        int        // number of these that are still in the history
 	hasStory    bool       // it once had a holder that counted
 	shared      bool       // the configuration declares it shared
-	suppressed  [suppressions]bool
-	faded       string // why the last suspicion faded; empty if there was a conflict since
+	suppressed  string     // why two holders raise no suspicion now; empty if nothing is suppressed
+	faded       string     // why the last suspicion faded; empty if there was a conflict since
 	penalties   []penalty
 	notes       []note
 	gone        []Holder // that have notes and no binding any more, for their names

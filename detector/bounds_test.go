@@ -47,7 +47,7 @@ func TestSprayIsBounded(t *testing.T) {
 				// A pod that sprays announcements displaces only its own address.
 				t.Errorf("the sprayer's own address is known: %v", got)
 			}
-			if n := w.d.Counts().Refused[RefusedInterfaceFull]; n < 10_000 {
+			if n := w.d.Counts().Refused[refusedInterfaceFull]; n < 10_000 {
 				t.Errorf("%d refused", n)
 			}
 			if n := len(w.d.entries); n > defaultMaxPerInterface+defaultMaxHistory+60 {
@@ -103,14 +103,14 @@ func TestRoomForTheStronger(t *testing.T) {
 		there []binding
 		comes binding
 		out   int // the address that is gone afterwards
-		why   Refusal
+		why   string
 	}{
-		{"forwarded replaces nothing", []binding{{"forwards", 1}, {"forwards", 2}}, binding{"forwards", 3}, 3, RefusedInterfaceFull},
-		{"data pushes out the oldest forwarded", []binding{{"sends", 1}, {"forwards", 2}, {"forwards", 3}}, binding{"sends", 4}, 2, 0},
-		{"data pushes out the one not seen for longest", []binding{{"forwards", 1}, {"forwards", 2}, {"forwards", 1}}, binding{"sends", 3}, 2, 0},
-		{"data pushes out no data", []binding{{"sends", 1}, {"announces", 2}}, binding{"sends", 3}, 3, RefusedInterfaceFull},
-		{"announced pushes out data", []binding{{"announces", 1}, {"sends", 2}}, binding{"announces", 3}, 2, 0},
-		{"announced pushes out no announced", []binding{{"announces", 1}, {"announces", 2}}, binding{"announces", 3}, 3, RefusedInterfaceFull},
+		{"forwarded replaces nothing", []binding{{"forwards", 1}, {"forwards", 2}}, binding{"forwards", 3}, 3, refusedInterfaceFull},
+		{"data pushes out the oldest forwarded", []binding{{"sends", 1}, {"forwards", 2}, {"forwards", 3}}, binding{"sends", 4}, 2, ""},
+		{"data pushes out the one not seen for longest", []binding{{"forwards", 1}, {"forwards", 2}, {"forwards", 1}}, binding{"sends", 3}, 2, ""},
+		{"data pushes out no data", []binding{{"sends", 1}, {"announces", 2}}, binding{"sends", 3}, 3, refusedInterfaceFull},
+		{"announced pushes out data", []binding{{"announces", 1}, {"sends", 2}}, binding{"announces", 3}, 2, ""},
+		{"announced pushes out no announced", []binding{{"announces", 1}, {"announces", 2}}, binding{"announces", 3}, 3, refusedInterfaceFull},
 	}
 	for _, tt := range tests {
 		for _, table := range []bool{false, true} {
@@ -122,8 +122,8 @@ func TestRoomForTheStronger(t *testing.T) {
 				opts, why := Options{MaxPerInterface: len(addresses)}, tt.why
 				if table {
 					opts = Options{MaxBindings: len(addresses)}
-					if why != 0 {
-						why = RefusedTableFull
+					if why != "" {
+						why = refusedTableFull
 					}
 				}
 				w := newWorld(t, opts)
@@ -138,7 +138,7 @@ func TestRoomForTheStronger(t *testing.T) {
 						t.Errorf("%s known: %v", ipv4(b.ip), known)
 					}
 				}
-				if why != 0 && w.d.Counts().Refused[why] != 1 {
+				if why != "" && w.d.Counts().Refused[why] != 1 {
 					t.Errorf("refused %v", w.d.Counts().Refused)
 				}
 			})
@@ -158,7 +158,7 @@ func TestConflictsAreNotEvicted(t *testing.T) {
 	if open := w.d.Conflicts(false); len(open) != 1 {
 		t.Errorf("%d open", len(open))
 	}
-	if n := w.d.Counts().Refused; n[RefusedInterfaceFull] != 1 || n[RefusedTableFull] != 1 {
+	if n := w.d.Counts().Refused; n[refusedInterfaceFull] != 1 || n[refusedTableFull] != 1 {
 		t.Errorf("refused %v", n)
 	}
 }
@@ -172,10 +172,10 @@ func TestHoldersOfOneKeyAreBounded(t *testing.T) {
 	w.do("0s b announces")
 	w.run(w.now.Add(2 * time.Second))
 	w.mustAudit()
-	if n := w.d.Counts().Refused[RefusedKeyFull]; n != 10 {
+	if n := w.d.Counts().Refused[refusedKeyFull]; n != 10 {
 		t.Errorf("%d refused", n)
 	}
-	if n := w.d.Counts().Evicted[RefusedKeyFull]; n != 2 {
+	if n := w.d.Counts().Evicted[refusedKeyFull]; n != 2 {
 		t.Errorf("%d evicted", n)
 	}
 	if c := w.d.Conflicts(false); len(c) != 1 || c[0].State != Confirmed {

@@ -131,7 +131,7 @@ func (d *Detector) suspect(e *entry, list []*binding, now time.Time, fx *Effects
 	})
 	second := byArrival[1]
 	c.secondSeen = second.counted
-	d.countersOf(e).suspected++
+	d.countsOf(e).Suspected++
 	d.event(e, EventSuspected, now, fmt.Sprintf("%s has it too (%s)", second, second.evidence), fx)
 }
 
@@ -250,7 +250,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 		reason = "verified again after the agent's restart: " + reason
 	} else {
 		c.confirmedAt = now
-		d.countersOf(e).confirmed[scopeOf(c.public(e).Holders)]++
+		d.countsOf(e).Confirmed[scopeOf(c.public(e).Holders)]++
 	}
 	d.event(e, EventConfirmed, now, reason, fx)
 }
@@ -274,13 +274,13 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 	if c.confirmedAt.IsZero() {
 		e.faded = why
 		d.event(e, EventFaded, now, why, fx)
-		d.countersOf(e).faded++
+		d.countsOf(e).Faded++
 	} else {
 		c.state = Resolved
 		d.event(e, EventResolved, now, why, fx)
 		last := &fx.Events[len(fx.Events)-1].Conflict
 		last.ResolvedAt = now
-		d.countersOf(e).resolved++
+		d.countsOf(e).Resolved++
 		d.setOccurrences(e, e.occurrences+1)
 		d.addToHistory(e, *last)
 	}
@@ -292,7 +292,7 @@ func (d *Detector) end(e *entry, why string, now time.Time, fx *Effects) {
 }
 
 func (d *Detector) event(e *entry, kind EventKind, now time.Time, reason string, fx *Effects) {
-	e.record(now, HolderID{}, noteConflict, kind.String()+": "+reason)
+	e.record(now, HolderID{}, noteConflict, string(kind)+": "+reason)
 	fx.Events = append(fx.Events, Event{
 		Kind: kind, At: now, Conflict: e.conflict.public(e), Reason: reason, Restored: e.conflict.wasConfirmedBefore(),
 	})

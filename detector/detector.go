@@ -73,10 +73,11 @@ type Detector struct {
 
 	shared func(Key) bool // nil: no key is
 
-	due      schedule.Schedule[*entry]
-	round    uint32 // the number of the last round that began
-	counters counters
-	drills   counters // of conflicts that are drills
+	due    schedule.Schedule[*entry]
+	round  uint32 // the number of the last round that began
+	stuck  int    // deadlines that passed and stayed; 0 unless there is a bug
+	counts Counts // what only grows
+	drills Counts // the same of conflicts that are drills
 }
 
 // New returns an empty Detector.
@@ -87,6 +88,8 @@ func New(opts Options) *Detector {
 		holders: make(map[HolderID][]*binding),
 		ifaces:  make(map[Interface][]*binding),
 		open:    make(map[*entry]struct{}),
+		counts:  newCounts(),
+		drills:  newCounts(),
 	}
 }
 
@@ -102,11 +105,11 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		s.At = now
 	}
 	if !s.Key.IP.IsValid() || s.Holder.ID == (HolderID{}) || s.Evidence < Forwarded || s.Evidence > Host {
-		d.counters.refused[RefusedInvalid]++
+		d.counts.Refused[refusedInvalid]++
 		return fx
 	}
 	if now.Sub(s.At) >= d.opts.TTL {
-		d.counters.refused[RefusedOld]++
+		d.counts.Refused[refusedOld]++
 		return fx
 	}
 	if s.Answer && s.Evidence == Data {
@@ -205,7 +208,7 @@ func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
 	d.finish(e, now)
 	if e.slot != 0 && !e.at.After(now) {
 		// A passed deadline must not stay: a mistake would become a busy loop.
-		d.counters.stuck++
+		d.stuck++
 		d.schedule(e, now.Add(time.Second))
 	}
 }

@@ -19,14 +19,11 @@ var (
 	evidenceNames = []string{"", "forwarded", "claimed", "data", "announced", "host"}
 	scopeNames    = []string{"", "same-node", "cross-node", "pod-host"}
 	stateNames    = []string{"", "suspected", "confirmed", "resolved"}
-	eventNames    = []string{"", "suspected", "confirmed", "changed", "resolved", "faded"}
 	purposeNames  = []string{"", "verify", "refresh"}
 	noteNames     = []string{
 		"", "seen", "evidence", "withdrawn", "expired", "solicited",
 		"not-solicited", "answered", "unanswered", "conflict",
 	}
-	suppressionNames = []string{"", "shared", "forwarded"}
-	refusalNames     = []string{"", "interface full", "table full", "key full", "older than the TTL", "invalid", "no holder here", "unanswered"}
 )
 
 type enum interface{ ~uint8 }
@@ -54,20 +51,11 @@ func (s Scope) String() string { return nameOf(s, "scope", scopeNames) }
 // String returns the name used in documents and labels.
 func (s State) String() string { return nameOf(s, "state", stateNames) }
 
-// String returns the name used in documents.
-func (k EventKind) String() string { return nameOf(k, "event", eventNames) }
-
 // String returns the name used in logs and labels.
 func (p Purpose) String() string { return nameOf(p, "purpose", purposeNames) }
 
 // String returns the name used in documents.
 func (k NoteKind) String() string { return nameOf(k, "note", noteNames) }
-
-// String returns the reason in a few words, fit for a label.
-func (r Refusal) String() string { return nameOf(r, "refusal", refusalNames) }
-
-// String returns the reason in one word, fit for a label.
-func (s Suppression) String() string { return nameOf(s, "suppression", suppressionNames) }
 
 // ParseEvidence returns the evidence with that name, or ErrUnknownName.
 func ParseEvidence(s string) (Evidence, error) {

@@ -2,6 +2,7 @@ package detector
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -45,19 +46,21 @@ func compareAge(a, b Binding) int {
 	return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), compareHolders(a.Holder.ID, b.Holder.ID))
 }
 
-// Refusal is the reason why a sighting was dropped, or a binding evicted.
-type Refusal uint8
-
-// The reasons for a refusal.
+// The reasons for which a sighting is dropped or, the first three, a binding is evicted.
 const (
-	RefusedInterfaceFull Refusal = iota + 1 // the interface has MaxPerInterface bindings
-	RefusedTableFull                        // the table has MaxBindings
-	RefusedKeyFull                          // the address has 64 holders
-	RefusedOld                              // the sighting is older than the TTL
-	RefusedInvalid                          // the sighting has no address, holder or evidence
-	RefusedNoHolder                         // the holder is remote, and no local one has the address
-	RefusedUnanswered                       // the holder is remote and suppressed, because it did not answer
-	refusals
+	refusedInterfaceFull = "interface full" // the interface has MaxPerInterface bindings
+	refusedTableFull     = "table full"     // the table has MaxBindings
+	refusedKeyFull       = "key full"       // the address has 64 holders
+	refusedOld           = "older than the TTL"
+	refusedInvalid       = "invalid"        // the sighting has no address, holder or evidence
+	refusedNoHolder      = "no holder here" // the holder is remote, and no local one has the address
+	refusedUnanswered    = "unanswered"     // the holder is remote and suppressed, because it did not answer
+)
+
+// The reasons why two holders raise no suspicion.
+const (
+	suppressedShared    = "shared"    // the key was declared shared, see [Detector.SetShared]
+	suppressedForwarded = "forwarded" // all but one of the holders only forward
 )
 
 // Counts are figures for metrics. Every map has an entry for each of its possible keys, also when
@@ -77,8 +80,8 @@ type Counts struct {
 
 	// The following only grow. Refused counts the sightings that were dropped, Evicted the bindings
 	// that were removed to make room for others, both by reason.
-	Refused map[Refusal]uint64
-	Evicted map[Refusal]uint64
+	Refused map[string]uint64
+	Evicted map[string]uint64
 	// Suspected counts the suspicions that were raised, Faded those that ended without a conflict.
 	Suspected uint64
 	Faded     uint64
@@ -88,7 +91,7 @@ type Counts struct {
 	Resolved  uint64
 	// Suppressed counts the suspicions that were not raised, by reason. A key counts once while the
 	// reason applies.
-	Suppressed map[Suppression]uint64
+	Suppressed map[string]uint64
 }
 
 // StateScope is a state and scope of open conflicts.
@@ -97,32 +100,33 @@ type StateScope struct {
 	Scope Scope
 }
 
-type counters struct {
-	refused, evicted           [refusals]uint64
-	suspected, faded, resolved uint64
-	confirmed                  [PodHost + 1]uint64
-	suppressed                 [suppressions]uint64
-	stuck                      uint64 // deadlines that passed and stayed; 0 unless there is a bug
+func newCounts() Counts {
+	return Counts{
+		Refused: map[string]uint64{
+			refusedInterfaceFull: 0, refusedTableFull: 0, refusedKeyFull: 0,
+			refusedOld: 0, refusedInvalid: 0, refusedNoHolder: 0, refusedUnanswered: 0,
+		},
+		Evicted:    map[string]uint64{refusedInterfaceFull: 0, refusedTableFull: 0, refusedKeyFull: 0},
+		Confirmed:  map[Scope]uint64{SameNode: 0, CrossNode: 0, PodHost: 0},
+		Suppressed: map[string]uint64{suppressedShared: 0, suppressedForwarded: 0},
+	}
 }
 
-// countersOf returns where the steps of an entry's conflict are counted; those of drills are not exported.
-func (d *Detector) countersOf(e *entry) *counters {
+// countsOf returns where the steps of an entry's conflict are counted; those of drills are not exported.
+func (d *Detector) countsOf(e *entry) *Counts {
 	if e.key.IsDrill() {
 		return &d.drills
 	}
-	return &d.counters
+	return &d.counts
 }
 
 // Counts returns the present figures. Its run time is linear in the number of open conflicts.
 func (d *Detector) Counts() Counts {
-	n := &d.counters
-	c := Counts{
-		Keys: d.due.Len(), Bindings: make(map[Evidence]int), Open: make(map[StateScope]int),
-		Drills: map[State]int{Suspected: 0, Confirmed: 0}, History: len(d.history),
-		Refused: byName[Refusal](n.refused[:]), Evicted: byName[Refusal](n.evicted[:RefusedKeyFull+1]),
-		Suspected: n.suspected, Faded: n.faded, Confirmed: byName[Scope](n.confirmed[:]), Resolved: n.resolved,
-		Suppressed: byName[Suppression](n.suppressed[:]),
-	}
+	c := d.counts
+	c.Refused, c.Evicted = maps.Clone(c.Refused), maps.Clone(c.Evicted)
+	c.Confirmed, c.Suppressed = maps.Clone(c.Confirmed), maps.Clone(c.Suppressed)
+	c.Keys, c.History = d.due.Len(), len(d.history)
+	c.Bindings, c.Open, c.Drills = make(map[Evidence]int), make(map[StateScope]int), map[State]int{Suspected: 0, Confirmed: 0}
 	for ev := Forwarded; ev <= Host; ev++ {
 		c.Bindings[ev] = d.ranks[rankOf(ev, true)].Len() - d.remotes[ev]
 		c.Remote += d.remotes[ev]
@@ -142,20 +146,8 @@ func (d *Detector) Counts() Counts {
 	return c
 }
 
-// Refusals counts the sightings that were dropped, by [Refusal].
-type Refusals [refusals]uint64
-
 // Refused returns the same counts as [Detector.Counts], without its other work.
-func (d *Detector) Refused() Refusals { return d.counters.refused }
-
-// byName makes a map of counters; index 0 has no name.
-func byName[E enum](counters []uint64) map[E]uint64 {
-	m := make(map[E]uint64)
-	for i, n := range counters[1:] {
-		m[E(i+1)] = n
-	}
-	return m
-}
+func (d *Detector) Refused() map[string]uint64 { return maps.Clone(d.counts.Refused) }
 
 // Holds reports whether the holder has a binding of the key that supports a suspicion.
 func (d *Detector) Holds(key Key, id HolderID) bool {

@@ -148,7 +148,7 @@ func TestObserveRefusesNonsense(t *testing.T) {
 	old := good
 	old.At = w.now.Add(-5 * time.Minute)
 	w.apply(w.d.Observe(old, w.now))
-	if n := w.d.Counts().Refused; n[RefusedInvalid] != 4 || n[RefusedOld] != 1 || len(w.d.entries) != 0 {
+	if n := w.d.Counts().Refused; n[refusedInvalid] != 4 || n[refusedOld] != 1 || len(w.d.entries) != 0 {
 		t.Errorf("refused %v, entries %d", n, len(w.d.entries))
 	}
 	// A time that is missing or in the future becomes now.

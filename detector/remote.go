@@ -19,22 +19,22 @@ const (
 func (d *Detector) acceptRemote(s *Sighting, now time.Time) bool {
 	s.Holder.Interface = Interface{} // it is an interface of another node
 	e, id := d.entries[s.Key], s.Holder.ID
-	refusal := Refusal(0)
+	refusal := ""
 	switch {
 	case s.Evidence < Claimed, id.Netns == 0 && id.Ifindex == 0, id.Netns != 0 && id.Ifindex|id.Generation != 0:
-		refusal = RefusedInvalid
+		refusal = refusedInvalid
 	case e == nil || e.find(id) == nil && !e.hasLocal():
-		refusal = RefusedNoHolder
+		refusal = refusedNoHolder
 	case e.find(id) != nil:
 	case !s.Answer && d.suppressed(e, id, now) != 0:
-		refusal = RefusedUnanswered
+		refusal = refusedUnanswered
 	case e.remotes(id.Node) >= maxRemoteOfNode, e.remotes("") >= maxRemote && e.unverified() == nil:
-		refusal = RefusedKeyFull
+		refusal = refusedKeyFull
 	}
-	if refusal != 0 {
-		d.counters.refused[refusal]++
+	if refusal != "" {
+		d.counts.Refused[refusal]++
 	}
-	return refusal == 0
+	return refusal == ""
 }
 
 // remotes counts the remote holders of one node, or of all nodes if it is empty.

@@ -248,7 +248,7 @@ func TestHostileBindings(t *testing.T) {
 		spoil(&s)
 		w.d.Observe(s, w.now)
 	}
-	if n := w.d.Counts().Refused[RefusedInvalid]; n != 4 {
+	if n := w.d.Counts().Refused[refusedInvalid]; n != 4 {
 		t.Errorf("%d refused as invalid", n)
 	}
 	for i := range 100 {
@@ -257,7 +257,7 @@ func TestHostileBindings(t *testing.T) {
 	}
 	w.mustAudit()
 	n := w.d.Counts().Refused
-	if n[RefusedKeyFull] != 100-maxRemote+1 || n[RefusedNoHolder] != 100 {
+	if n[refusedKeyFull] != 100-maxRemote+1 || n[refusedNoHolder] != 100 {
 		t.Errorf("refused %v", n)
 	}
 	if n := w.d.Counts(); n.Remote != maxRemote || n.Bindings[Announced] != 1 {
@@ -287,7 +287,7 @@ func TestUnprobedMakeRoom(t *testing.T) {
 		if c := w.d.Conflicts(false); len(c) != 1 || c[0].State != Confirmed || len(c[0].Holders) != 2 {
 			t.Errorf("%s: conflicts %+v", failure, c)
 		}
-		if n := w.d.Counts(); n.Remote != maxRemote || n.Evicted[RefusedKeyFull] != 1 {
+		if n := w.d.Counts(); n.Remote != maxRemote || n.Evicted[refusedKeyFull] != 1 {
 			t.Errorf("%s: %d remote, evicted %v", failure, n.Remote, n.Evicted)
 		}
 	}
@@ -306,7 +306,7 @@ func TestProvenHoldersStay(t *testing.T) {
 		w.run(w.now.Add(3 * time.Second))
 	}
 	w.mustAudit()
-	if n := w.d.Counts(); n.Remote != maxRemote || n.Evicted[RefusedKeyFull] != 1 {
+	if n := w.d.Counts(); n.Remote != maxRemote || n.Evicted[refusedKeyFull] != 1 {
 		t.Errorf("%d remote, evicted %v", n.Remote, n.Evicted)
 	}
 	if !w.d.Holds(Key{"default", defaultIP}, w.actor("b@n2").id) {

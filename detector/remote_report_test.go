@@ -16,7 +16,7 @@ func TestRemotePenalties(t *testing.T) {
 		w.run(w.now.Add(2 * time.Second))
 	}
 	w.mustAudit()
-	if n := w.d.Counts(); n.Suspected < 3 || n.Suspected > 8 || n.Refused[RefusedUnanswered] < 40 {
+	if n := w.d.Counts(); n.Suspected < 3 || n.Suspected > 8 || n.Refused[refusedUnanswered] < 40 {
 		t.Errorf("%d suspicions, refused %v", n.Suspected, n.Refused)
 	}
 	// Its answer counts at once.

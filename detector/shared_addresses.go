@@ -6,16 +6,6 @@ import (
 	"time"
 )
 
-// Suppression is the reason why two holders raised no suspicion.
-type Suppression uint8
-
-// The reasons for a suppression.
-const (
-	SuppressedShared    Suppression = iota + 1 // the key was declared shared, see [Detector.SetShared]
-	SuppressedForwarded                        // all but one of the holders only forward
-	suppressions
-)
-
 const declaredShared = "declared shared"
 
 // SetShared declares which keys may have many holders (anycast and virtual addresses). Their
@@ -66,16 +56,17 @@ func (d *Detector) countSuppressed(e *entry) {
 			}
 		}
 	}
-	two := counting >= 2 && pods > 0
-	for s, applies := range [suppressions]bool{
-		SuppressedShared:    e.shared && two,
-		SuppressedForwarded: e.conflict == nil && !two && counting > 0 && counting < len(e.bindings),
-	} {
-		if applies && !e.suppressed[s] {
-			d.counters.suppressed[s]++
-		}
-		e.suppressed[s] = applies
+	reason := ""
+	switch two := counting >= 2 && pods > 0; {
+	case two && e.shared:
+		reason = suppressedShared
+	case !two && e.conflict == nil && counting > 0 && counting < len(e.bindings):
+		reason = suppressedForwarded
 	}
+	if reason != "" && reason != e.suppressed {
+		d.counts.Suppressed[reason]++
+	}
+	e.suppressed = reason
 }
 
 // SetLimits changes the limits of the same names in [Options]; zero or negative is the default. It

@@ -147,7 +147,7 @@ func TestSuppressionsAreCounted(t *testing.T) {
 			w.play(tt.script, 10*time.Second)
 			w.mustAudit()
 			got := w.d.Counts().Suppressed
-			if got[SuppressedShared] != tt.shared || got[SuppressedForwarded] != tt.forwarded || len(got) != 2 {
+			if got[suppressedShared] != tt.shared || got[suppressedForwarded] != tt.forwarded || len(got) != 2 {
 				t.Errorf("suppressed %v, want %d shared, %d forwarded", got, tt.shared, tt.forwarded)
 			}
 		})
@@ -173,13 +173,13 @@ func TestSetLimits(t *testing.T) {
 		bindings, perInterface int // the limits; zero for the default
 		sighting               string
 		want                   int // bindings afterwards
-		refused                Refusal
+		refused                string
 	}{
-		{"an interface that is over its limit gets no binding", 0, perInterface, "a sends", 10, RefusedInterfaceFull},
-		{"stronger evidence replaces a binding of the interface", 0, perInterface, "a announces", 10, 0},
-		{"a table that is over its limit gets no binding", table, 0, "b sends", 10, RefusedTableFull},
-		{"stronger evidence replaces a binding of the table", table, 0, "b announces", 10, 0},
-		{"negative limits are the defaults", -1, -1, "a sends", 11, 0},
+		{"an interface that is over its limit gets no binding", 0, perInterface, "a sends", 10, refusedInterfaceFull},
+		{"stronger evidence replaces a binding of the interface", 0, perInterface, "a announces", 10, ""},
+		{"a table that is over its limit gets no binding", table, 0, "b sends", 10, refusedTableFull},
+		{"stronger evidence replaces a binding of the table", table, 0, "b announces", 10, ""},
+		{"negative limits are the defaults", -1, -1, "a sends", 11, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestSetLimits(t *testing.T) {
 				t.Errorf("%d bindings, want %d", n, tt.want)
 			}
 			name, _, _ := strings.Cut(tt.sighting, " ")
-			if known := w.d.Holds(Key{"default", ipv4(20)}, w.actor(name).id); known != (tt.refused == 0) {
+			if known := w.d.Holds(Key{"default", ipv4(20)}, w.actor(name).id); known != (tt.refused == "") {
 				t.Errorf("the new address is known: %v", known)
 			}
 			for refusal, n := range w.d.Counts().Refused {

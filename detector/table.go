@@ -39,8 +39,8 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 
 	e, id := d.entryFor(s.Key), s.Holder.ID // after making room, which may have ended it
 	if id.Node != d.opts.Node && e.remotes("") >= maxRemote {
-		d.counters.evicted[RefusedKeyFull]++
-		d.remove(e.unverified(), noteEvicted, RefusedKeyFull.String(), now)
+		d.counts.Evicted[refusedKeyFull]++
+		d.remove(e.unverified(), noteEvicted, refusedKeyFull, now)
 	}
 	b := &binding{
 		entry: e, holder: s.Holder, remote: id.Node != d.opts.Node, firstSeen: s.At, atStart: s.FoundAtStart,
@@ -70,18 +70,18 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 // makeRoom reports whether there is room for a new binding of that rank. It evicts other bindings if needed.
 func (d *Detector) makeRoom(s *Sighting, rank int, now time.Time) bool {
 	if e := d.entries[s.Key]; e != nil && len(e.bindings) >= maxHolders &&
-		!d.evict(evictable(e.bindings, rank), RefusedKeyFull, now) {
+		!d.evict(evictable(e.bindings, rank), refusedKeyFull, now) {
 		return false
 	}
 	if !d.makeRoomOn(s.Holder.Interface, rank, now) {
 		return false
 	}
-	return d.size() < d.opts.MaxBindings || d.evict(d.evictableInTable(rank), RefusedTableFull, now)
+	return d.size() < d.opts.MaxBindings || d.evict(d.evictableInTable(rank), refusedTableFull, now)
 }
 
 func (d *Detector) makeRoomOn(i Interface, rank int, now time.Time) bool {
 	on := d.ifaces[i]
-	return len(on) < d.opts.MaxPerInterface || d.evict(evictable(on, rank), RefusedInterfaceFull, now)
+	return len(on) < d.opts.MaxPerInterface || d.evict(evictable(on, rank), refusedInterfaceFull, now)
 }
 
 func (d *Detector) size() int {
@@ -123,13 +123,13 @@ func (d *Detector) evictableInTable(rank int) *binding {
 }
 
 // evict removes v and reports true. If v is nil, it counts that the new binding was refused.
-func (d *Detector) evict(v *binding, r Refusal, now time.Time) bool {
+func (d *Detector) evict(v *binding, reason string, now time.Time) bool {
 	if v == nil {
-		d.counters.refused[r]++
+		d.counts.Refused[reason]++
 		return false
 	}
-	d.counters.evicted[r]++
-	d.remove(v, noteEvicted, r.String(), now)
+	d.counts.Evicted[reason]++
+	d.remove(v, noteEvicted, reason, now)
 	d.finish(v.entry, now)
 	return true
 }

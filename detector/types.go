@@ -180,15 +180,15 @@ type Conflict struct {
 }
 
 // EventKind is the kind of an [Event].
-type EventKind uint8
+type EventKind string
 
-// The kinds of events.
+// The kinds of events, by the names that documents and logs have.
 const (
-	EventSuspected EventKind = iota + 1
-	EventConfirmed
-	EventChanged // an open conflict gained or lost a holder and stays open
-	EventResolved
-	EventFaded // a suspicion ended without a conflict; ordinary reuse of an address
+	EventSuspected EventKind = "suspected"
+	EventConfirmed EventKind = "confirmed"
+	EventChanged   EventKind = "changed" // an open conflict gained or lost a holder and stays open
+	EventResolved  EventKind = "resolved"
+	EventFaded     EventKind = "faded" // a suspicion ended without a conflict; ordinary reuse of an address
 )
 
 // Event is one step of one conflict. Conflict is a copy.

@@ -81,7 +81,7 @@ func (w *harness) run() {
 			}
 			w.replies = append(w.replies, a.ProbeReply)
 		case detector.Event:
-			w.events = append(w.events, a.Kind.String())
+			w.events = append(w.events, string(a.Kind))
 		default:
 			w.t.Fatalf("unknown action %T", a)
 		}

@@ -64,7 +64,7 @@ func (e *eventLog) write(event *detector.Event) {
 	if limit != nil && !e.count(event, limit.Allow()) {
 		return
 	}
-	e.log.Log(context.Background(), level, what+event.Kind.String(), conflictAttributes(event)...)
+	e.log.Log(context.Background(), level, what+string(event.Kind), conflictAttributes(event)...)
 }
 
 // count counts an event of the present burst, and returns whether it is logged.

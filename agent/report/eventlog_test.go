@@ -91,7 +91,7 @@ func TestConflictLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := json1
-		if got.Level != test.level || got.Msg != "conflict "+test.kind.String() || got.IP != "10.0.0.1" || got.Network != "default" || got.Reason != "why" ||
+		if got.Level != test.level || got.Msg != "conflict "+string(test.kind) || got.IP != "10.0.0.1" || got.Network != "default" || got.Reason != "why" ||
 			got.Holder1.Node != "n1" || got.Holder1.Pod != "shop/web-0" || got.Holder1.Netns != "cni-0" || got.Holder1.Since.IsZero() || got.Holder1.Gone ||
 			got.Holder2.Node != "other1" || got.Holder2.Pod != "shop/web-1" || got.Holder2.Mac != "02:00:00:00:00:01" || !got.Holder2.Gone {
 			t.Errorf("%+v", got)
@@ -100,7 +100,7 @@ func TestConflictLines(t *testing.T) {
 			t.Errorf("%s: lost %q", test.kind, lost)
 		}
 		for _, want := range []string{
-			"level=" + test.level, fmt.Sprintf("msg=%q", "conflict "+test.kind.String()), "ip=10.0.0.1", "scope=cross-node", "reason=why",
+			"level=" + test.level, fmt.Sprintf("msg=%q", "conflict "+string(test.kind)), "ip=10.0.0.1", "scope=cross-node", "reason=why",
 			"holder1.node=n1 holder1.pod=shop/web-0 holder1.interface=veth0", "holder2.node=other1 holder2.pod=shop/web-1",
 		} {
 			if !strings.Contains(text.String(), want) {

@@ -55,7 +55,7 @@ func (r *Report) closeWatch(watch chan api.ConflictEvent) {
 func (r *Report) Publish(event detector.Event) {
 	if len(r.watches) > 0 {
 		document := api.ConflictEvent{
-			Type: event.Kind.String(), At: event.At.Round(0), Reason: event.Reason, Conflict: api.NewConflict(event.Conflict),
+			Type: string(event.Kind), At: event.At.Round(0), Reason: event.Reason, Conflict: api.NewConflict(event.Conflict),
 		}
 		for watch := range r.watches {
 			select {

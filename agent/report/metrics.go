@@ -71,7 +71,7 @@ func refused(c bpf.Counters) metrics.Refused {
 func (r *Report) agentStats() metrics.AgentStats {
 	counts := r.Detector.Counts()
 	stats := metrics.AgentStats{
-		Dropped: r.dropped(counts), Suppressed: suppressed(counts), Solicitations: r.Prober.Sent(),
+		Dropped: r.dropped(counts), Suppressed: counts.Suppressed, Solicitations: r.Prober.Sent(),
 		Pending: r.Table.Pending(), NetlinkOverruns: uint64(r.Watcher.Overruns()),
 	}
 	stats.Solicitations[detector.Verify] += r.Peer.Requested()

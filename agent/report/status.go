@@ -107,7 +107,7 @@ func (r *Report) addParts(document *api.Status) {
 		}
 	}
 	document.Faded, document.Resolved = counts.Faded, counts.Resolved
-	document.Suppressed = suppressed(counts)
+	document.Suppressed = counts.Suppressed
 	document.Pending = r.Table.Pending()
 	document.Dropped = r.dropped(counts)
 	total := r.Table.RefusedTotal()
@@ -144,20 +144,12 @@ func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	maps.Copy(dropped, r.Prober.Dropped())
 	dropped["questions of other nodes"] = r.Peer.Dropped()
 	for reason, n := range counts.Refused {
-		dropped[reason.String()] += n
+		dropped[reason] += n
 	}
 	for reason, n := range counts.Evicted {
-		dropped["evicted: "+reason.String()] = n
+		dropped["evicted: "+reason] = n
 	}
 	return dropped
-}
-
-func suppressed(counts detector.Counts) map[string]uint64 {
-	suppressed := make(map[string]uint64)
-	for reason, n := range counts.Suppressed {
-		suppressed[reason.String()] = n
-	}
-	return suppressed
 }
 
 func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
