@@ -100,20 +100,6 @@ func NewNode(m cluster.Member) Node {
 	}
 }
 
-// NewPair returns the document of a pair.
-func NewPair(p cluster.Pair) Pair {
-	doc := Pair{
-		Nodes:     []string{cluster.NodeName(p.A), cluster.NodeName(p.B)},
-		Addresses: p.Addresses,
-		Examples:  make([]Address, 0, len(p.Examples)),
-		Since:     p.Since.Round(0),
-	}
-	for _, key := range p.Examples {
-		doc.Examples = append(doc.Examples, Address{Network: key.Network, IP: key.IP.String()})
-	}
-	return doc
-}
-
 // NewClusterStatus returns the document of a status.
 func NewClusterStatus(s cluster.Status) ClusterStatus {
 	doc := ClusterStatus{

@@ -62,11 +62,7 @@ func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, err
 		document.Conflicts = append(document.Conflicts, one)
 		selected = append(selected, conflict)
 	}
-	for _, p := range merge.Pairs(selected) {
-		pair := api.NewPair(p)
-		pair.Nodes = nameList([]string{p.A, p.B})
-		document.Pairs = append(document.Pairs, pair)
-	}
+	document.Pairs = merge.Pairs(selected)
 	return document, nil
 }
 

@@ -311,16 +311,6 @@ type Member struct {
 // NodeID is the identity of the member's node.
 func (m Member) NodeID() string { return NodeID(m.Name, m.Boot) }
 
-// Pair is how many addresses two nodes share in confirmed conflicts.
-type Pair struct {
-	// A and B are NodeIDs, A the lesser one.
-	A, B string
-	// Addresses is 0 if there are none any more. Examples are three of them at most.
-	Addresses int
-	Examples  []detector.Key
-	Since     time.Time // when the first was confirmed
-}
-
 // Status is the state of gossip at this node.
 type Status struct {
 	// Address is where this node receives gossip. Encrypted: a key is in use.

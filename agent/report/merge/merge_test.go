@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
@@ -328,12 +329,13 @@ func TestPairs(t *testing.T) {
 		between("10.0.0.5", detector.Confirmed, "n1", "n1"),
 	}
 	conflicts[1].ConfirmedAt = at(4)
-	want := []cluster.Pair{
-		{A: "n1/b", B: "n2/b", Addresses: 2, Examples: []detector.Key{key("10.0.0.1"), key("10.0.0.2")}, Since: at(4)},
-		{A: "n1/b", B: "n3/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.2")}, Since: at(4)},
-		{A: "n2/b", B: "n3/b", Addresses: 1, Examples: []detector.Key{key("10.0.0.2")}, Since: at(4)},
+	first, second := api.Address{Network: "default", IP: "10.0.0.1"}, api.Address{Network: "default", IP: "10.0.0.2"}
+	want := []api.Pair{
+		{Nodes: []string{"n1", "n2"}, Addresses: 2, Examples: []api.Address{first, second}, Since: at(4)},
+		{Nodes: []string{"n1", "n3"}, Addresses: 1, Examples: []api.Address{second}, Since: at(4)},
+		{Nodes: []string{"n2", "n3"}, Addresses: 1, Examples: []api.Address{second}, Since: at(4)},
 	}
-	if diff := cmp.Diff(want, Pairs(conflicts), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, Pairs(conflicts)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

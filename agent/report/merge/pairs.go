@@ -2,10 +2,11 @@ package merge
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
-	"github.com/dupip/dupip/detector/cluster"
 )
 
 const (
@@ -18,12 +19,12 @@ const (
 )
 
 // Pairs counts the addresses that two nodes share in confirmed conflicts that are no drills, the most first.
-func Pairs(conflicts []detector.Conflict) []cluster.Pair {
-	found := make(map[[2]string]*cluster.Pair)
-	get := func(a, b string) *cluster.Pair { // nil if there are too many
+func Pairs(conflicts []detector.Conflict) (pairs []api.Pair) {
+	found := make(map[[2]string]*api.Pair) // by NodeIDs
+	get := func(a, b string) *api.Pair { // nil if there are too many
 		id := [2]string{min(a, b), max(a, b)}
 		if found[id] == nil && len(found) < maxPairs {
-			found[id] = &cluster.Pair{A: id[0], B: id[1]}
+			found[id] = new(api.Pair)
 		}
 		return found[id]
 	}
@@ -40,21 +41,22 @@ func Pairs(conflicts []detector.Conflict) []cluster.Pair {
 			for _, other := range nodes {
 				if p := get(node, other); p != nil {
 					p.Addresses++
-					p.Since = earlier(p.Since, c.ConfirmedAt)
-					if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, c.Key) {
-						p.Examples = append(p.Examples, c.Key)
+					p.Since = earlier(p.Since, c.ConfirmedAt.Round(0))
+					example := api.Address{Network: c.Key.Network, IP: c.Key.IP.String()}
+					if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, example) {
+						p.Examples = append(p.Examples, example)
 					}
 				}
 			}
 			nodes = append(nodes, node)
 		}
 	}
-	pairs := make([]cluster.Pair, 0, len(found))
-	for _, p := range found {
-		pairs = append(pairs, *p)
+	for _, id := range slices.SortedFunc(maps.Keys(found), func(x, y [2]string) int {
+		return cmp.Or(cmp.Compare(found[y].Addresses, found[x].Addresses), slices.Compare(x[:], y[:]))
+	}) {
+		names := Names(id[:])
+		found[id].Nodes = []string{names[id[0]], names[id[1]]}
+		pairs = append(pairs, *found[id])
 	}
-	slices.SortFunc(pairs, func(x, y cluster.Pair) int {
-		return cmp.Or(cmp.Compare(y.Addresses, x.Addresses), cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B))
-	})
 	return pairs
 }
