@@ -8,11 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"syscall"
 	"testing"
-
-	"github.com/vishvananda/netns"
 
 	"github.com/dupip/dupip/internal/testneeds"
 )
@@ -43,8 +40,8 @@ func Main(m *testing.M) {
 
 // Pod is a network namespace without a name, and a process in it.
 type Pod struct {
-	Pid  int
-	stop func()
+	Pid    int
+	Delete func() // ends the netns and the veths into it
 }
 
 // NewPod makes a netns, until Delete or the end of the test.
@@ -67,17 +64,13 @@ func NewPod(t testing.TB) *Pod {
 	if err := <-started; err != nil {
 		t.Fatalf("making a pod netns: %v", err)
 	}
-	p := &Pod{Pid: cmd.Process.Pid}
-	p.stop = func() {
+	p := &Pod{cmd.Process.Pid, func() {
 		_ = cmd.Process.Kill()
 		<-done
-	}
-	t.Cleanup(p.stop)
+	}}
+	t.Cleanup(p.Delete)
 	return p
 }
-
-// Delete ends the netns and the veths into it.
-func (p *Pod) Delete() { p.stop() }
 
 // Path returns the file that opens the netns.
 func (p *Pod) Path() string { return fmt.Sprintf("/proc/%d/ns/net", p.Pid) }
@@ -92,48 +85,3 @@ func (p *Pod) Open(t testing.TB) *os.File {
 	t.Cleanup(func() { file.Close() })
 	return file
 }
-
-// Named is a network namespace with a name under /run/netns, as runtimes make one.
-type Named struct {
-	Name   string
-	remove func()
-}
-
-// NewNamed makes a netns whose name begins with name, until Delete or the end of the test.
-func NewNamed(t testing.TB, name string) *Named {
-	t.Helper()
-	testneeds.Root(t)
-	n := &Named{Name: fmt.Sprintf("%s-%d", name, os.Getpid())}
-	n.remove = sync.OnceFunc(func() { _ = netns.DeleteNamed(n.Name) })
-	if err := makeNamed(n.Name); err != nil {
-		t.Fatalf("making the netns %s: %v", n.Name, err)
-	}
-	t.Cleanup(n.remove)
-	return n
-}
-
-// makeNamed moves the thread into the new netns for a moment. A thread that cannot return stays locked.
-func makeNamed(name string) error {
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer home.Close()
-	handle, err := netns.NewNamed(name)
-	if err == nil {
-		err = handle.Close()
-	}
-	if back := netns.Set(home); back != nil {
-		return errors.Join(err, back)
-	}
-	runtime.UnlockOSThread()
-	return err
-}
-
-// Delete removes the name, and with it the netns unless something else keeps it.
-func (n *Named) Delete() { n.remove() }
-
-// Path returns the file that opens the netns.
-func (n *Named) Path() string { return "/run/netns/" + n.Name }
