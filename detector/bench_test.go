@@ -51,8 +51,8 @@ func BenchmarkTick10000(b *testing.B) {
 		b.StopTimer()
 		d, _, now := filled(10_000)
 		b.StartTimer()
-		d.Tick(now.Add(defaultTTL / 2 * 11 / 10))
-		d.Tick(now.Add(defaultTTL))
+		d.Tick(now.Add(bindingTTL / 2 * 11 / 10))
+		d.Tick(now.Add(bindingTTL))
 	}
 }
 

@@ -88,11 +88,11 @@ func (d *Detector) next(e *entry, now time.Time) time.Time {
 	var at time.Time
 	for _, b := range e.bindings {
 		if b.counts() {
-			at = earlier(at, b.lastOf(b.evidence).Add(d.opts.TTL))
+			at = earlier(at, b.lastOf(b.evidence).Add(bindingTTL))
 		} else {
-			at = earlier(at, b.lastSeen().Add(d.opts.TTL))
-			if p := e.penalty(b.holder.ID); p != nil && p.until(d.opts.TTL).After(now) {
-				at = earlier(at, p.until(d.opts.TTL))
+			at = earlier(at, b.lastSeen().Add(bindingTTL))
+			if p := e.penalty(b.holder.ID); p != nil && p.until().After(now) {
+				at = earlier(at, p.until())
 			}
 		}
 		if e.conflict == nil {

@@ -68,28 +68,19 @@ func (d *Detector) noteEnded(b *binding, i Interface) {
 	}
 }
 
-// Occurrences returns how many resolved conflicts of a key this node knows of.
-func (d *Detector) Occurrences(key Key) int {
-	if e := d.entries[key]; e != nil {
-		return e.occurrences
-	}
-	return 0
-}
-
-// LocalHolders returns the local bindings of a key that count, the oldest first; none if the key is
-// declared shared.
-func (d *Detector) LocalHolders(key Key) []Binding {
+// LocalHolders returns the local bindings of a key that count, the oldest first, and the number of resolved conflicts of
+// the key that this node knows of. There are no bindings if the key is declared shared.
+func (d *Detector) LocalHolders(key Key) (list []Binding, occurrences int) {
 	e := d.entries[key]
 	if e == nil || e.shared {
-		return nil
+		return nil, 0
 	}
-	var list []Binding
 	for _, b := range e.counting() {
 		if !b.remote {
 			list = append(list, b.public())
 		}
 	}
-	return list
+	return list, e.occurrences
 }
 
 // noteChange adds a binding to the changes if its lease differs from the last one.

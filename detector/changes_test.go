@@ -72,9 +72,10 @@ func (w *world) follow(c Change) {
 // checkLeases returns an error unless the leases are what the detector has.
 func (w *world) checkLeases() error {
 	want := map[leaseID]lease{}
-	for key, e := range w.d.entries {
-		for _, b := range w.d.LocalHolders(key) {
-			want[leaseID{key, b.Holder.ID}] = lease{b.Holder.MAC, b.Evidence, e.occurrences}
+	for key := range w.d.entries {
+		holders, occurrences := w.d.LocalHolders(key)
+		for _, b := range holders {
+			want[leaseID{key, b.Holder.ID}] = lease{b.Holder.MAC, b.Evidence, occurrences}
 		}
 	}
 	if len(want) != len(w.leases) {
@@ -283,7 +284,8 @@ func TestLocalHolders(t *testing.T) {
 		2s c forwards
 		3s d@n2 announces`, 0)
 	names := func() (list []string) {
-		for _, b := range w.d.LocalHolders(Key{"default", defaultIP}) {
+		holders, _ := w.d.LocalHolders(Key{"default", defaultIP})
+		for _, b := range holders {
 			list = append(list, b.Holder.NetnsName)
 		}
 		return list
@@ -295,7 +297,7 @@ func TestLocalHolders(t *testing.T) {
 	if got := names(); got != nil {
 		t.Errorf("holders of a shared address: %q", got)
 	}
-	if got := w.d.LocalHolders(Key{"default", ipv4(7)}); got != nil {
+	if got, _ := w.d.LocalHolders(Key{"default", ipv4(7)}); got != nil {
 		t.Errorf("holders of an unused's address: %+v", got)
 	}
 }

@@ -18,8 +18,6 @@ type Options struct {
 	// MinOverlap is the least time between the two rounds of a verification. So the holders of a
 	// confirmed conflict had the address together for at least that time. Default 1 s.
 	MinOverlap time.Duration
-	// TTL is how long a binding lives without evidence. Default 5 min.
-	TTL time.Duration
 	// MaxBindings limits the bindings in the table. Default 65,536.
 	MaxBindings int
 	// MaxPerInterface limits the bindings of one interface. Default 256.
@@ -31,21 +29,20 @@ type Options struct {
 
 const (
 	defaultMinOverlap      = time.Second
-	defaultTTL             = 5 * time.Minute
 	defaultMaxBindings     = 65_536
 	defaultMaxPerInterface = 256
 	defaultMaxHistory      = 1_000
 
-	maxHolders      = 64 // per key
-	maxRemote       = 16 // remote holders per key
-	maxRemoteOfNode = 4  // remote holders per key and node
-	maxSources      = 4  // interfaces per binding
-	maxNotes        = 32 // per key
+	bindingTTL      = 5 * time.Minute // of a binding without evidence
+	maxHolders      = 64              // per key
+	maxRemote       = 16              // remote holders per key
+	maxRemoteOfNode = 4               // remote holders per key and node
+	maxSources      = 4               // interfaces per binding
+	maxNotes        = 32              // per key
 )
 
 func (o Options) withDefaults() Options {
 	o.MinOverlap = cmp.Or(max(o.MinOverlap, 0), defaultMinOverlap)
-	o.TTL = cmp.Or(max(o.TTL, 0), defaultTTL)
 	o.MaxBindings = cmp.Or(max(o.MaxBindings, 0), defaultMaxBindings)
 	o.MaxPerInterface = cmp.Or(max(o.MaxPerInterface, 0), defaultMaxPerInterface)
 	o.MaxHistory = cmp.Or(max(o.MaxHistory, 0), defaultMaxHistory)
@@ -108,7 +105,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 		d.counts.Refused[refusedInvalid]++
 		return fx
 	}
-	if now.Sub(s.At) >= d.opts.TTL {
+	if now.Sub(s.At) >= bindingTTL {
 		d.counts.Refused[refusedOld]++
 		return fx
 	}
@@ -192,7 +189,7 @@ func (d *Detector) Next() time.Time {
 
 // advance runs the deadlines of one entry.
 func (d *Detector) advance(e *entry, now time.Time, fx *Effects) {
-	ttl := d.opts.TTL.String()
+	ttl := bindingTTL.String()
 	for _, b := range slices.Clone(e.bindings) {
 		if !d.refreshEvidence(b, now, noteTTL, ttl) {
 			d.remove(b, noteTTL, ttl, now)

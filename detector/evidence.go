@@ -88,7 +88,7 @@ func (d *Detector) refreshEvidence(b *binding, now time.Time, t *template, arg s
 // if there is none.
 func (d *Detector) strongest(b *binding, now time.Time) Evidence {
 	for ev := Host; ev >= Forwarded; ev-- {
-		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < d.opts.TTL {
+		if t := b.lastOf(ev); !t.IsZero() && now.Sub(t) < bindingTTL {
 			if ev <= d.suppressed(b.entry, b.holder.ID, now) {
 				return Forwarded
 			}

@@ -2,9 +2,9 @@ package detector
 
 import (
 	"cmp"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 )
@@ -73,10 +73,8 @@ func (m MAC) String() string {
 	if m == (MAC{}) {
 		return ""
 	}
-	return colonForm(m)
+	return net.HardwareAddr(m[:]).String()
 }
-
-func colonForm(m MAC) string { return strings.ReplaceAll(fmt.Sprintf("% x", m[:]), " ", ":") }
 
 // MarshalText returns what String does.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
@@ -88,8 +86,8 @@ func (m *MAC) UnmarshalText(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	raw, err := hex.DecodeString(strings.ReplaceAll(string(b), ":", ""))
-	if err != nil || len(raw) != len(m) || !strings.EqualFold(colonForm(MAC(raw)), string(b)) {
+	raw, err := net.ParseMAC(string(b))
+	if err != nil || len(raw) != len(m) {
 		return fmt.Errorf("parsing MAC %q: %w", b, ErrUnknownName)
 	}
 	*m = MAC(raw)

@@ -166,9 +166,10 @@ type request struct {
 
 func (n *network) probe(w *world, s Probe) {
 	q := &request{s: s, from: w, sentAt: w.now}
-	for _, b := range w.d.LocalHolders(s.Key) {
+	holders, occurrences := w.d.LocalHolders(s.Key)
+	for _, b := range holders {
 		q.bindings = append(q.bindings, &keptLease{
-			Change{Binding: b, Occurrences: w.d.entries[s.Key].occurrences}, n.now.Add(b.FirstSeen.Sub(w.now)),
+			Change{Binding: b, Occurrences: occurrences}, n.now.Add(b.FirstSeen.Sub(w.now)),
 		})
 	}
 	for _, wait := range []time.Duration{0, 150, 450, 1000} {
@@ -181,7 +182,7 @@ func (n *network) probe(w *world, s Probe) {
 	n.in(lostAfter, func() {
 		if !q.done {
 			q.done = true
-			w.apply(w.d.Unreachable(s, "", w.now))
+			w.apply(w.d.Unreachable(s, w.now))
 		}
 	})
 }
@@ -198,7 +199,8 @@ func (n *network) receive(q *request) {
 	n.notify(node, q.bindings...)
 	w := n.world(node)
 	var own *Binding
-	for _, b := range w.d.LocalHolders(q.s.Key) {
+	holders, _ := w.d.LocalHolders(q.s.Key)
+	for _, b := range holders {
 		if b.Holder.ID == q.s.Holder {
 			own = &b
 		}

@@ -27,11 +27,11 @@ type penalty struct {
 const maxPenalties = maxHolders
 
 // until returns when the suppression ends.
-func (p *penalty) until(ttl time.Duration) time.Time {
+func (p *penalty) until() time.Time {
 	if p.level == 0 {
-		return p.at.Add(ttl)
+		return p.at.Add(bindingTTL)
 	}
-	return p.at.Add(min(time.Second<<min(p.level-1, 16), ttl/4))
+	return p.at.Add(min(time.Second<<min(p.level-1, 16), bindingTTL/4))
 }
 
 // suppresses returns the strongest evidence that does not count until then.
@@ -57,7 +57,7 @@ func (e *entry) penalty(id HolderID) *penalty {
 
 // suppressed returns the strongest evidence of a holder that does not count now; 0 for none.
 func (d *Detector) suppressed(e *entry, id HolderID, now time.Time) Evidence {
-	if p := e.penalty(id); p != nil && !p.lifted && now.Before(p.until(d.opts.TTL)) {
+	if p := e.penalty(id); p != nil && !p.lifted && now.Before(p.until()) {
 		return p.suppresses()
 	}
 	return 0
@@ -67,7 +67,7 @@ func (d *Detector) suppressed(e *entry, id HolderID, now time.Time) Evidence {
 // as if it had announced the address, because only its own node knows its evidence.
 func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 	e, id := b.entry, b.holder.ID
-	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return now.Sub(p.at) >= d.opts.TTL })
+	e.penalties = slices.DeleteFunc(e.penalties, func(p penalty) bool { return now.Sub(p.at) >= bindingTTL })
 	p := e.penalty(id)
 	if p == nil {
 		if len(e.penalties) == maxPenalties {
@@ -80,7 +80,7 @@ func (d *Detector) penalize(b *binding, now time.Time) time.Duration {
 		p.level++
 	}
 	p.at, p.lifted = now, false
-	return p.until(d.opts.TTL).Sub(now)
+	return p.until().Sub(now)
 }
 
 // resetPenalty forgets the penalty of a holder.
@@ -109,7 +109,7 @@ func (d *Detector) effectiveEvidence(e *entry, s *Sighting, now time.Time) Evide
 // and did not answer in a round; zero for at once.
 func (d *Detector) SuppressedUntil(key Key, id HolderID) time.Time {
 	if p := d.entries[key].penalty(id); p != nil && p.level > 0 {
-		return p.until(d.opts.TTL)
+		return p.until()
 	}
 	return time.Time{}
 }

@@ -14,22 +14,20 @@ type refresh struct {
 }
 
 // refreshDue returns when to probe a silent binding next; zero for never. It is half the TTL after
-// the last evidence and then three quarters, rounded up to full seconds (with the default TTL),
-// because waking the agent costs more than a probe.
+// the last evidence and then three quarters, rounded up to full seconds, because waking the agent costs
+// more than a probe.
 func (d *Detector) refreshDue(b *binding) time.Time {
-	ttl := d.opts.TTL
 	if !b.counts() || b.remote || b.refresh.count >= 2 {
 		return time.Time{}
 	}
-	after := ttl / 2
+	after := bindingTTL / 2
 	if b.refresh.count == 1 {
-		after = ttl / 4 * 3
+		after = bindingTTL / 4 * 3
 	}
 	counted := later(later(b.lastOf(Claimed), b.lastOf(Data)), later(b.lastOf(Announced), b.lastOf(Host)))
 	at := later(counted.Add(after+b.refresh.jitter), b.refresh.after)
-	grid := max(ttl/300, 1)
-	if past := at.Sub(at.Truncate(grid)); past > 0 {
-		at = at.Add(grid - past)
+	if past := at.Sub(at.Truncate(time.Second)); past > 0 {
+		at = at.Add(time.Second - past)
 	}
 	return at
 }
@@ -41,7 +39,7 @@ func (d *Detector) probeSilent(b *binding, now time.Time, fx *Effects) {
 		return
 	}
 	b.refresh.count++
-	b.refresh.after = now.Add(d.opts.TTL / 8) // after a suspicion, both probes may be overdue
+	b.refresh.after = now.Add(bindingTTL / 8) // after a suspicion, both probes may be overdue
 	fx.Probes = append(fx.Probes, Probe{
 		Key: b.entry.key, Holder: b.holder.ID, Interface: b.latestSource().iface, Purpose: Refresh,
 	})
@@ -50,15 +48,10 @@ func (d *Detector) probeSilent(b *binding, now time.Time, fx *Effects) {
 // jitterOf returns a share of -1 to 1 of span that is always the same for a binding.
 func jitterOf(key Key, id HolderID, span time.Duration) time.Duration {
 	h := fnv.New64a()
-	ip := key.IP.As16()
-	h.Write([]byte(key.Network))
-	h.Write(ip[:])
-	h.Write([]byte(id.Node))
-	var n [16]byte
-	binary.LittleEndian.PutUint64(n[:], id.Netns)
-	binary.LittleEndian.PutUint32(n[8:], id.Ifindex)
-	binary.LittleEndian.PutUint32(n[12:], id.Generation)
-	h.Write(n[:])
+	b := append(key.IP.AsSlice(), key.Network+id.Node...)
+	b = binary.LittleEndian.AppendUint64(b, id.Netns)
+	b = binary.LittleEndian.AppendUint32(b, id.Ifindex)
+	h.Write(binary.LittleEndian.AppendUint32(b, id.Generation))
 	// The middle bits: the low bits of FNV depend too much on the last bytes.
 	share := float64(h.Sum64()>>16&0xffffff)/0x800000 - 1
 	return time.Duration(share * float64(span))

@@ -1,7 +1,6 @@
 package detector
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -106,11 +105,10 @@ func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) Effects {
 	return fx
 }
 
-// Unreachable reports that the node of a remote holder did not reply. The reason may be empty. The
-// next probe request goes out after 2 s, 4 s and so on up to 30 s, or when the holder is seen
-// again. Until its TTL is over the holder supports a suspicion and keeps a confirmed conflict open,
-// but it cannot be confirmed.
-func (d *Detector) Unreachable(s Probe, reason string, now time.Time) Effects {
+// Unreachable reports that the node of a remote holder did not reply. The next probe request goes out
+// after 2 s, 4 s and so on up to 30 s, or when the holder is seen again. Until its TTL is over the holder
+// supports a suspicion and keeps a confirmed conflict open, but it cannot be confirmed.
+func (d *Detector) Unreachable(s Probe, now time.Time) Effects {
 	var fx Effects
 	b := d.inRound(s)
 	if b == nil || !b.remote {
@@ -118,7 +116,7 @@ func (d *Detector) Unreachable(s Probe, reason string, now time.Time) Effects {
 	}
 	pause := min(unreachableTime<<min(b.check.noReply, 8), slowRecheck)
 	b.check.noReply++
-	d.refused(b, cmp.Or(reason, "node "+b.node()+" does not answer"), now.Add(pause), now, &fx)
+	d.refused(b, "node "+b.node()+" does not answer", now.Add(pause), now, &fx)
 	return fx
 }
 

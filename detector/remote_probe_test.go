@@ -60,7 +60,7 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 	reports := map[string]func(Probe) Effects{
 		"unanswered":  func(s Probe) Effects { return f.d.Unanswered(s, false, f.now) },
 		"forwards":    func(s Probe) Effects { return f.d.Unanswered(s, true, f.now) },
-		"unreachable": func(s Probe) Effects { return f.d.Unreachable(s, "", f.now) },
+		"unreachable": func(s Probe) Effects { return f.d.Unreachable(s, f.now) },
 	}
 	a, unknown, elsewhere := f.probe, f.probe, f.probe
 	a.Holder, a.Round = f.a.id, 0
@@ -77,7 +77,7 @@ func TestReportsThatAreNotExpected(t *testing.T) {
 	if n := len(f.d.Bindings(nil)); n != 2 {
 		t.Fatalf("%d bindings", n)
 	}
-	if fx := f.d.Unreachable(f.probe, "", f.now); len(fx.Probes)+len(fx.Events) != 0 {
+	if fx := f.d.Unreachable(f.probe, f.now); len(fx.Probes)+len(fx.Events) != 0 {
 		t.Errorf("%+v", fx)
 	}
 	if fx := f.d.Unanswered(f.probe, false, f.now); len(fx.Events) != 0 {
@@ -91,7 +91,7 @@ func TestLocalHoldersAreNotReported(t *testing.T) {
 	p := newPair(t)
 	for _, s := range p.probes {
 		p.d.Unanswered(s, false, p.now)
-		p.d.Unreachable(s, "", p.now)
+		p.d.Unreachable(s, p.now)
 	}
 	if n := len(p.d.Bindings(nil)); n != 2 {
 		t.Errorf("%d bindings", n)
@@ -111,7 +111,7 @@ func TestUnreachableIsProbedAgain(t *testing.T) {
 		return f.d.Bindings(func(b *Binding) bool { return b.Holder.ID == f.b.id })[0].Unreachable
 	}
 	for _, pause := range []time.Duration{2, 4, 8, 16, 30, 30} {
-		f.d.Unreachable(f.probe, "", f.now)
+		f.d.Unreachable(f.probe, f.now)
 		if !unreachable() {
 			t.Fatal("it is not unreachable")
 		}
@@ -129,7 +129,7 @@ func TestUnreachableIsProbedAgain(t *testing.T) {
 		}
 	}
 	f.answer(f.a, f.now)
-	f.d.Unreachable(f.probe, "", f.now)
+	f.d.Unreachable(f.probe, f.now)
 	failed := f.now
 	old := f.b.sighting(defaultIP, Announced, f.now)
 	f.now = f.now.Add(300 * time.Millisecond)
@@ -157,7 +157,7 @@ func TestReachableAgain(t *testing.T) {
 	}
 	for name, outcome := range outcomes {
 		f := newFar(t)
-		f.d.Unreachable(f.probe, "", f.now)
+		f.d.Unreachable(f.probe, f.now)
 		f.take(f.step(unreachableTime))
 		outcome(f)
 		for _, b := range f.d.Bindings(nil) {
@@ -168,11 +168,11 @@ func TestReachableAgain(t *testing.T) {
 	}
 }
 
-// The story shows the reason that Unreachable was given.
+// The story shows which node does not answer.
 func TestUnreachableReason(t *testing.T) {
 	f := newFar(t)
-	f.d.Unreachable(f.probe, "node n2 left the cluster", f.now)
-	if got := f.verdict(); !strings.Contains(got, "cannot be probed (node n2 left the cluster)") {
+	f.d.Unreachable(f.probe, f.now)
+	if got := f.verdict(); !strings.Contains(got, "cannot be probed (node n2 does not answer)") {
 		t.Errorf("verdict %q", got)
 	}
 }

@@ -53,7 +53,7 @@ func TestDoubt(t *testing.T) {
 func TestReturned(t *testing.T) {
 	f := newFar(t)
 	for range 6 { // until it is left alone for long
-		f.d.Unreachable(f.probe, "", f.now)
+		f.d.Unreachable(f.probe, f.now)
 		for f.d.Next().Before(f.now.Add(29 * time.Second)) {
 			f.now = f.d.Next()
 			if fx := f.d.Tick(f.now); len(fx.Probes) > 0 {

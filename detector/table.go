@@ -44,7 +44,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	}
 	b := &binding{
 		entry: e, holder: s.Holder, remote: id.Node != d.opts.Node, firstSeen: s.At, atStart: s.FoundAtStart,
-		refresh: refresh{jitter: jitterOf(s.Key, id, d.opts.TTL/20)}, // 10 % of half the TTL
+		refresh: refresh{jitter: jitterOf(s.Key, id, bindingTTL/20)}, // 10 % of half the TTL
 		rank:    -1,
 	}
 	if plausible(s.FirstSeen) {

@@ -63,7 +63,7 @@ func (w *world) probeNode(s Probe, a *actor) {
 	case w.probeRemote != nil:
 		w.probeRemote(s)
 	case a.lost:
-		w.after(lostAfter, a.id, func() { w.apply(w.d.Unreachable(s, "", w.now)) })
+		w.after(lostAfter, a.id, func() { w.apply(w.d.Unreachable(s, w.now)) })
 	case a.guard != "" && (a.until.IsZero() || w.now.Before(a.until)):
 		w.after(delay, a.id, func() { w.apply(w.d.ProbeRefused(s, a.guard, a.until, w.now)) })
 	case a.dead:
@@ -79,7 +79,8 @@ func (w *world) probeNode(s Probe, a *actor) {
 
 // request is a probe request of another node for the local holders of an address.
 func (w *world) request(key Key) {
-	for _, b := range w.d.LocalHolders(key) {
+	holders, _ := w.d.LocalHolders(key)
+	for _, b := range holders {
 		if a := w.byID(b.Holder.ID); !a.lost && a.guard == "" {
 			s := Probe{Key: key, Holder: a.id, Interface: a.iface, Purpose: Verify}
 			w.probed = append(w.probed, sentProbe{w.since(w.now), s})

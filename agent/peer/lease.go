@@ -54,9 +54,9 @@ func (p *Peer) Publish() {
 
 // localBindings returns this node's own holders of an address that count.
 func (p *Peer) localBindings(key detector.Key) []cluster.Binding {
-	occurrences := p.Detector.Occurrences(key)
 	var own []cluster.Binding
-	for _, b := range p.Detector.LocalHolders(key) {
+	holders, occurrences := p.Detector.LocalHolders(key)
+	for _, b := range holders {
 		own = append(own, bindingOf(b, occurrences))
 	}
 	return own

@@ -237,7 +237,7 @@ func (p *Peer) receiveReply(t cluster.ProbeReply, now time.Time) {
 	case cluster.Refused:
 		effects = p.Detector.ProbeRefused(s, node+": "+t.Reason, t.RetryAt, now)
 	case cluster.Unreachable:
-		effects = p.Detector.Unreachable(s, node+" does not answer", now)
+		effects = p.Detector.Unreachable(s, now)
 	}
 	p.Apply(effects, now)
 }
