@@ -96,8 +96,7 @@ func New(opts Options) *Detector {
 //
 // The Holder of the sighting updates the description of the binding; an unknown MAC and empty names
 // change nothing.
-func (d *Detector) Observe(s Sighting, now time.Time) Effects {
-	var fx Effects
+func (d *Detector) Observe(s Sighting, now time.Time) (fx Effects) {
 	if s.At.IsZero() || s.At.After(now) {
 		s.At = now
 	}
@@ -135,8 +134,7 @@ func (d *Detector) Observe(s Sighting, now time.Time) Effects {
 
 // Withdraw ends the binding of one holder, for example because the address left its netns. It does
 // nothing when there is none.
-func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) Effects {
-	var fx Effects
+func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) (fx Effects) {
 	if b := d.entries[key].find(id); b != nil {
 		d.remove(b, noteGone, reason, now)
 		d.update(b.entry, now, &fx)
@@ -146,8 +144,7 @@ func (d *Detector) Withdraw(key Key, id HolderID, reason string, now time.Time) 
 
 // WithdrawInterface ends the bindings of an interface that is gone. A holder that has the address on
 // another interface keeps its binding. The caller must drop later sightings from that interface.
-func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) Effects {
-	var fx Effects
+func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) (fx Effects) {
 	affected := slices.Clone(d.ifaces[i])
 	slices.SortFunc(affected, compareBindings)
 	for _, b := range affected {
@@ -170,8 +167,7 @@ func (d *Detector) WithdrawInterface(i Interface, reason string, now time.Time) 
 }
 
 // Tick does everything that is due at now. Afterwards Next is later than now.
-func (d *Detector) Tick(now time.Time) Effects {
-	var fx Effects
+func (d *Detector) Tick(now time.Time) (fx Effects) {
 	for e := d.due.First(); e != nil && !e.at.After(now); e = d.due.First() {
 		d.advance(e, now, &fx)
 	}

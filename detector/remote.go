@@ -93,37 +93,30 @@ func (d *Detector) dropRemote(e *entry, now time.Time) {
 
 // Unanswered reports the reply of a node that its holder did not answer or, if forwards is set, that it
 // answered for an address that it does not have. For this node the round is unanswered.
-func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) Effects {
-	var fx Effects
-	b := d.inRound(s)
-	if b == nil || !b.remote {
-		return fx
+func (d *Detector) Unanswered(s Probe, forwards bool, now time.Time) (fx Effects) {
+	if b := d.inRound(s); b != nil && b.remote {
+		b.check.forwards = forwards
+		d.unanswered(b, now)
+		d.update(b.entry, now, &fx)
 	}
-	b.check.forwards = forwards
-	d.unanswered(b, now)
-	d.update(b.entry, now, &fx)
 	return fx
 }
 
 // Unreachable reports that the node of a remote holder did not reply. The next probe request goes out
 // after 2 s, 4 s and so on up to 30 s, or when the holder is seen again. Until its TTL is over the holder
 // supports a suspicion and keeps a confirmed conflict open, but it cannot be confirmed.
-func (d *Detector) Unreachable(s Probe, now time.Time) Effects {
-	var fx Effects
-	b := d.inRound(s)
-	if b == nil || !b.remote {
-		return fx
+func (d *Detector) Unreachable(s Probe, now time.Time) (fx Effects) {
+	if b := d.inRound(s); b != nil && b.remote {
+		pause := min(unreachableTime<<min(b.check.noReply, 8), slowRecheck)
+		b.check.noReply++
+		d.refused(b, "node "+b.node()+" does not answer", now.Add(pause), now, &fx)
 	}
-	pause := min(unreachableTime<<min(b.check.noReply, 8), slowRecheck)
-	b.check.noReply++
-	d.refused(b, "node "+b.node()+" does not answer", now.Add(pause), now, &fx)
 	return fx
 }
 
 // Returned reports that a node is alive again that did not reply to probe requests. The requests are sent
 // again at once.
-func (d *Detector) Returned(node string, now time.Time) Effects {
-	var fx Effects
+func (d *Detector) Returned(node string, now time.Time) (fx Effects) {
 	var affected []*binding
 	for e := range d.open {
 		for _, b := range e.bindings {
@@ -142,14 +135,11 @@ func (d *Detector) Returned(node string, now time.Time) Effects {
 
 // Recheck reports that a node withdrew a remote holder without a request. The message may be old, so the
 // holder is probed now, and its binding stays.
-func (d *Detector) Recheck(key Key, id HolderID, now time.Time) Effects {
-	var fx Effects
-	b := d.entries[key].find(id)
-	if b == nil || !b.remote || b.check == nil || b.check.phase == probing {
-		return fx
+func (d *Detector) Recheck(key Key, id HolderID, now time.Time) (fx Effects) {
+	if b := d.entries[key].find(id); b != nil && b.remote && b.check != nil && b.check.phase != probing {
+		d.startRound(b, now, &fx)
+		d.update(b.entry, now, &fx)
 	}
-	d.startRound(b, now, &fx)
-	d.update(b.entry, now, &fx)
 	return fx
 }
 

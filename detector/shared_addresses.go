@@ -12,8 +12,7 @@ const declaredShared = "declared shared"
 // bindings are kept and shown, but raise no suspicion. An open conflict of such a key ends at once. A
 // key that is not shared any more is suspected at once if it has two holders. shared must not call
 // the Detector, and its results must not change until the next SetShared; nil declares none.
-func (d *Detector) SetShared(shared func(Key) bool, now time.Time) Effects {
-	var fx Effects
+func (d *Detector) SetShared(shared func(Key) bool, now time.Time) (fx Effects) {
 	d.shared = shared
 	for _, key := range slices.SortedFunc(maps.Keys(d.entries), compareKeys) {
 		e := d.entries[key]

@@ -257,26 +257,20 @@ func (d *Detector) ProbeSent(s Probe, now time.Time) {
 // ProbeRefused reports that a guard forbids to probe a holder until notBefore. If notBefore is zero, the
 // holder is probed again when it is seen again, or after 30 s. Meanwhile it is neither verified nor lost.
 // For a remote holder this is the reply of its node.
-func (d *Detector) ProbeRefused(s Probe, reason string, notBefore, now time.Time) Effects {
-	var fx Effects
-	b := d.entries[s.Key].find(s.Holder)
-	if b == nil {
-		return fx
-	}
-	if s.Purpose == Refresh {
+func (d *Detector) ProbeRefused(s Probe, reason string, notBefore, now time.Time) (fx Effects) {
+	switch b := d.entries[s.Key].find(s.Holder); {
+	case b == nil:
+	case s.Purpose == Refresh:
 		b.entry.record(now, s.Holder, noteNotProbed, reason)
 		if !notBefore.IsZero() && b.refresh.count > 0 {
 			b.refresh.count--
 			b.refresh.after = later(notBefore, now.Add(minRetry))
 		}
 		d.finish(b.entry, now)
-		return fx
+	case d.inRound(s) != nil:
+		b.check.noReply = 0
+		d.refused(b, reason, notBefore, now, &fx)
 	}
-	if d.inRound(s) == nil {
-		return fx
-	}
-	b.check.noReply = 0
-	d.refused(b, reason, notBefore, now, &fx)
 	return fx
 }
 
