@@ -156,19 +156,21 @@ func (h *tcHook) state(link netlink.Link) (State, error) {
 }
 
 func (h *tcHook) detach() error {
-	filters, err := ingressFilters(h.ifindex)
-	if err == nil && slices.ContainsFunc(filters, h.isMine) {
-		err = deleteFilter(h.ifindex)
-	}
+	_, err := removeFilter(h.ifindex, h.isMine)
 	return err
 }
 
-func deleteFilter(ifindex int) error {
-	err := netlink.FilterDel(ownFilter(ifindex))
-	if err == nil || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
-		return nil
+// removeFilter removes our filter, of which an interface has one at most, if it is one that is meant.
+func removeFilter(ifindex int, meant func(netlink.Filter) bool) (removed bool, err error) {
+	filters, err := ingressFilters(ifindex)
+	if err != nil || !slices.ContainsFunc(filters, meant) {
+		return false, err
 	}
-	return fmt.Errorf("delete tc filter: %w", err)
+	err = netlink.FilterDel(ownFilter(ifindex))
+	if err == nil || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
+		return true, nil
+	}
+	return false, fmt.Errorf("delete tc filter: %w", err)
 }
 
 // Sweep removes our tc filters on all interfaces of the calling thread's netns, and returns how many: a
@@ -184,20 +186,10 @@ func Sweep() (removed int, err error) {
 		if !isIngress(qdisc) {
 			continue
 		}
-		ifindex := qdisc.Attrs().LinkIndex
-		filters, err := ingressFilters(ifindex)
+		ours, err := removeFilter(qdisc.Attrs().LinkIndex, isOurs)
 		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, filter := range filters {
-			if !isOurs(filter) {
-				continue
-			}
-			if err := deleteFilter(ifindex); err != nil {
-				errs = append(errs, fmt.Errorf("sweep interface %d: %w", ifindex, err))
-				continue
-			}
+			errs = append(errs, fmt.Errorf("sweep interface %d: %w", qdisc.Attrs().LinkIndex, err))
+		} else if ours {
 			removed++
 		}
 	}
