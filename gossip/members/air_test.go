@@ -88,7 +88,7 @@ func (a *air) streamsTo(to netip.AddrPort) (n int) {
 	return n
 }
 
-func (p *port) ReadFrom(b []byte) (int, netip.AddrPort, error) {
+func (p *port) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
 	select {
 	case d := <-p.datagrams:
 		return copy(b, d.b), d.from, nil
@@ -97,14 +97,14 @@ func (p *port) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 	}
 }
 
-func (p *port) WriteTo(b []byte, to netip.AddrPort) error {
+func (p *port) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	if other := p.air.way(p, to, false); other != nil {
 		select {
 		case other.datagrams <- sent{p.at, slices.Clone(b)}:
 		default:
 		}
 	}
-	return nil
+	return len(b), nil
 }
 
 func (p *port) Accept() (net.Conn, error) {

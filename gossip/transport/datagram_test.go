@@ -217,7 +217,7 @@ func TestPacketsAreCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 		from, conn := open(t, 1, key), outsider(t)
-		to := &node{at: opts.Sockets.(*Listener).udp.LocalAddr().(*net.UDPAddr).AddrPort()}
+		to := &node{at: opts.Sockets.(*Listener).UDPConn.LocalAddr().(*net.UDPAddr).AddrPort()}
 		var packets []*memberlist.Packet
 		for _, payload := range []string{"first", "other"} {
 			sendTo(t, conn, to, from.datagram(9, kindMemberlist, []byte(payload)))

@@ -60,7 +60,7 @@ func open(t testing.TB, id wire.MemberID, change ...func(*Options)) *node {
 		opts.Sockets = listenAt(t, "127.0.0.1")
 	}
 	if l, ok := opts.Sockets.(*Listener); ok {
-		n.at = netip.AddrPortFrom(l.tcp.Addr().(*net.TCPAddr).AddrPort().Addr().Unmap(), uint16(l.Port()))
+		n.at = netip.AddrPortFrom(l.TCPListener.Addr().(*net.TCPAddr).AddrPort().Addr().Unmap(), uint16(l.Port()))
 	}
 	var err error
 	if n.Transport, err = New(opts); err != nil {
@@ -293,12 +293,12 @@ type pipes struct {
 
 func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
 
-func (p *pipes) ReadFrom([]byte) (int, netip.AddrPort, error) {
+func (p *pipes) ReadFromUDPAddrPort([]byte) (int, netip.AddrPort, error) {
 	<-p.ended
 	return 0, netip.AddrPort{}, net.ErrClosed
 }
 
-func (p *pipes) WriteTo([]byte, netip.AddrPort) error { return nil }
+func (p *pipes) WriteToUDPAddrPort([]byte, netip.AddrPort) (int, error) { return 0, nil }
 
 func (p *pipes) Accept() (net.Conn, error) {
 	select {

@@ -100,7 +100,7 @@ func TestKeyFiles(t *testing.T) {
 	if _, err := New(Options{KeyFile: fifo, Sockets: l}); err == nil {
 		t.Error("a transport starts without its keys")
 	}
-	again, err := Listen("127.0.0.1", int(l.udp.LocalAddr().(*net.UDPAddr).Port))
+	again, err := Listen("127.0.0.1", int(l.UDPConn.LocalAddr().(*net.UDPAddr).Port))
 	if err != nil {
 		t.Fatal("it still listens:", err)
 	}

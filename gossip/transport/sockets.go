@@ -14,20 +14,20 @@ const receiveBuffer = 2 << 20
 
 // Sockets are what a transport sends and receives with: see [Listen], or a simulation.
 type Sockets interface {
-	// ReadFrom waits for a datagram.
-	ReadFrom(b []byte) (int, netip.AddrPort, error)
-	WriteTo(b []byte, to netip.AddrPort) error
+	// ReadFromUDPAddrPort waits for a datagram.
+	ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error)
+	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
 	// Accept waits for a connection.
 	Accept() (net.Conn, error)
 	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	// Close ends ReadFrom and Accept.
+	// Close ends both.
 	Close() error
 }
 
 // Listener is the sockets of a port of this machine.
 type Listener struct {
-	tcp *net.TCPListener
-	udp *net.UDPConn
+	*net.TCPListener
+	*net.UDPConn
 }
 
 // Listen listens at an address, empty for all, by UDP and TCP; with port 0 at a port that both have
@@ -43,27 +43,21 @@ func Listen(bind string, port int) (*Listener, error) {
 
 func listen(bind string, port int) (*Listener, error) {
 	family := "" // both
-	if bind != "" {
-		addr, err := netip.ParseAddr(bind)
-		if err != nil {
-			return nil, fmt.Errorf("--bind %q is not an address", bind)
-		}
-		if addr.Is4() {
-			family = "4"
-		}
+	if addr, _ := netip.ParseAddr(bind); addr.Is4() {
+		family = "4"
 	}
 	tcp, err := net.Listen("tcp"+family, net.JoinHostPort(bind, fmt.Sprint(port)))
 	if err != nil {
 		return nil, listenError(err)
 	}
-	l := &Listener{tcp: tcp.(*net.TCPListener)}
+	l := &Listener{TCPListener: tcp.(*net.TCPListener)}
 	udp, err := net.ListenPacket("udp"+family, net.JoinHostPort(bind, fmt.Sprint(l.Port())))
 	if err != nil {
 		tcp.Close()
 		return nil, listenError(err)
 	}
-	l.udp = udp.(*net.UDPConn)
-	l.udp.SetReadBuffer(receiveBuffer) //nolint:errcheck // as much as the kernel allows
+	l.UDPConn = udp.(*net.UDPConn)
+	l.SetReadBuffer(receiveBuffer) //nolint:errcheck // as much as the kernel allows
 	return l, nil
 }
 
@@ -78,21 +72,7 @@ func listenError(err error) error {
 }
 
 // Port is the port of both sockets.
-func (l *Listener) Port() int { return l.tcp.Addr().(*net.TCPAddr).Port }
-
-// ReadFrom implements [Sockets].
-func (l *Listener) ReadFrom(b []byte) (int, netip.AddrPort, error) {
-	return l.udp.ReadFromUDPAddrPort(b)
-}
-
-// WriteTo implements [Sockets].
-func (l *Listener) WriteTo(b []byte, to netip.AddrPort) error {
-	_, err := l.udp.WriteToUDPAddrPort(b, to)
-	return err
-}
-
-// Accept implements [Sockets].
-func (l *Listener) Accept() (net.Conn, error) { return l.tcp.Accept() }
+func (l *Listener) Port() int { return l.Addr().(*net.TCPAddr).Port }
 
 // Dial implements [Sockets].
 func (l *Listener) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
@@ -101,4 +81,4 @@ func (l *Listener) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error
 }
 
 // Close implements [Sockets].
-func (l *Listener) Close() error { return errors.Join(l.tcp.Close(), l.udp.Close()) }
+func (l *Listener) Close() error { return errors.Join(l.TCPListener.Close(), l.UDPConn.Close()) }

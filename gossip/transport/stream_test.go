@@ -90,7 +90,7 @@ func TestHostileReplies(t *testing.T) {
 				io.CopyN(io.Discard, conn, 2) //nolint:errcheck // the request
 			}()
 			n := open(t, 1)
-			to := &node{at: l.tcp.Addr().(*net.TCPAddr).AddrPort()}
+			to := &node{at: l.TCPListener.Addr().(*net.TCPAddr).AddrPort()}
 			if reply, err := n.request(t.Context(), to, 2, nil); err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%d bytes, %v", len(reply), err)
 			}
@@ -198,7 +198,7 @@ func TestHeaderIsAuthenticated(t *testing.T) {
 				go io.Copy(far, near) //nolint:errcheck // until one of them closes
 				io.Copy(near, far)    //nolint:errcheck // until one of them closes
 			}()
-			between := &node{at: l.tcp.Addr().(*net.TCPAddr).AddrPort()}
+			between := &node{at: l.TCPListener.Addr().(*net.TCPAddr).AddrPort()}
 			reply, err := first.request(t.Context(), between, 2, []byte("request"))
 			if (err == nil) != (name == "nothing") {
 				t.Errorf("answered %q, %v", reply, err)
@@ -317,7 +317,7 @@ func TestJudge(t *testing.T) {
 func TestDialErrors(t *testing.T) {
 	free := listenAt(t, "127.0.0.1")
 	free.Close()
-	_, err := open(t, 2).DialTimeout(free.tcp.Addr().String(), time.Second)
+	_, err := open(t, 2).DialTimeout(free.TCPListener.Addr().String(), time.Second)
 	if failed, ok := err.(*net.OpError); !ok || failed.Op != "dial" { //nolint:errorlint // as memberlist does it
 		t.Errorf("dialling nobody: %#v", err)
 	}
@@ -325,7 +325,7 @@ func TestDialErrors(t *testing.T) {
 	defer silent.Close()
 	began := time.Now()
 	n := open(t, 1)
-	_, err = n.DialTimeout(silent.tcp.Addr().String(), 50*time.Millisecond)
+	_, err = n.DialTimeout(silent.TCPListener.Addr().String(), 50*time.Millisecond)
 	if failed, ok := err.(*net.OpError); !ok || failed.Op != "read" || !timedOut(err) || time.Since(began) > patience/2 { //nolint:errorlint // as memberlist does it
 		t.Errorf("dialling somebody silent: %#v", err)
 	}

@@ -145,7 +145,7 @@ func (t *Transport) send(to wire.MemberID, at netip.AddrPort, k kind, payload []
 			return nil // as if it were lost
 		}
 	}
-	if err := t.Sockets.WriteTo(b, at); err != nil {
+	if _, err := t.Sockets.WriteToUDPAddrPort(b, at); err != nil {
 		t.drops.add(dropUnsent)
 		return err
 	}
@@ -244,7 +244,7 @@ func (t *Transport) Shutdown() error {
 func (t *Transport) receive() {
 	buf := make([]byte, MaxDatagram+1)
 	for {
-		size, from, err := t.Sockets.ReadFrom(buf)
+		size, from, err := t.Sockets.ReadFromUDPAddrPort(buf)
 		if err != nil {
 			if t.pause() {
 				return
@@ -264,7 +264,7 @@ func (t *Transport) take(b []byte, from netip.AddrPort, now time.Time) {
 		}
 		if out, done := t.paths.incoming(b, from, t.label); done {
 			if out != nil {
-				t.Sockets.WriteTo(out, from) //nolint:errcheck // as good as lost
+				t.Sockets.WriteToUDPAddrPort(out, from) //nolint:errcheck // as good as lost
 			}
 			return
 		}

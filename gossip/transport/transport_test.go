@@ -26,9 +26,9 @@ func TestShutdown(t *testing.T) {
 			member := open(t, 2, key)
 			silent := listenAt(t, "127.0.0.1")
 			errs := make(chan error, 3)
-			go func() { _, err := n.DialTimeout(silent.tcp.Addr().String(), time.Minute); errs <- err }()
+			go func() { _, err := n.DialTimeout(silent.TCPListener.Addr().String(), time.Minute); errs <- err }()
 			go func() {
-				_, err := n.request(t.Context(), &node{at: silent.tcp.Addr().(*net.TCPAddr).AddrPort()}, 0, nil)
+				_, err := n.request(t.Context(), &node{at: silent.TCPListener.Addr().(*net.TCPAddr).AddrPort()}, 0, nil)
 				errs <- err
 			}()
 			go func() { _, err := member.request(t.Context(), n, 1, nil); errs <- err }()
@@ -93,7 +93,7 @@ func TestShutdownWithoutMemberlist(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			send(&node{Transport: n, at: netip.MustParseAddrPort(l.tcp.Addr().String())}, open(t, 2, key))
+			send(&node{Transport: n, at: netip.MustParseAddrPort(l.TCPListener.Addr().String())}, open(t, 2, key))
 			eventually(t, "it waits", func() bool {
 				stacks := make([]byte, 1<<20)
 				stacks = stacks[:runtime.Stack(stacks, true)]
@@ -122,7 +122,6 @@ func TestListenErrors(t *testing.T) {
 	}{
 		{"127.0.0.1", int(n.at.Port()), "listening for gossip: the port is in use; stop the program that uses it, or choose another --gossip-port"},
 		{"192.0.2.1", 7951, "listening for gossip: this node does not have the address; choose another --bind"},
-		{"eth0", 7951, `--bind "eth0" is not an address`},
 	} {
 		if _, err := Listen(test.bind, test.port); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", test.bind, err)

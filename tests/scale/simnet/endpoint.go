@@ -127,8 +127,8 @@ func (e *Endpoint) sleeps() bool {
 	return e.suspended != nil
 }
 
-// ReadFrom waits for a packet.
-func (e *Endpoint) ReadFrom(b []byte) (int, netip.AddrPort, error) {
+// ReadFromUDPAddrPort waits for a packet.
+func (e *Endpoint) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
 	select {
 	case d := <-e.packets:
 		e.Awake()
@@ -138,19 +138,19 @@ func (e *Endpoint) ReadFrom(b []byte) (int, netip.AddrPort, error) {
 	}
 }
 
-// WriteTo sends a packet. It returns no error for a lost packet, like UDP.
-func (e *Endpoint) WriteTo(b []byte, addr netip.AddrPort) error {
+// WriteToUDPAddrPort sends a packet. It returns no error for a lost packet, like UDP.
+func (e *Endpoint) WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error) {
 	e.Awake()
 	e.count(Traffic{Packets: 1, Bytes: uint64(len(b)) + headers})
 	to := e.network.lookup(e, addr)
 	lost, delay := e.draw()
 	if lost || to == nil {
 		e.count(Traffic{Lost: 1})
-		return nil
+		return len(b), nil
 	}
 	// The sender may use its buffer again.
 	e.network.send(delivery{to: to, from: e, buf: append([]byte(nil), b...)}, delay)
-	return nil
+	return len(b), nil
 }
 
 // Accept waits for a stream.

@@ -41,7 +41,7 @@ func inbox(e *Endpoint) []int {
 	var got []int
 	for len(e.packets) > 0 {
 		var b [5]byte
-		if n, _, err := e.ReadFrom(b[:]); err == nil && n == 4 {
+		if n, _, err := e.ReadFromUDPAddrPort(b[:]); err == nil && n == 4 {
 			got = append(got, int(binary.BigEndian.Uint32(b[:])))
 		}
 	}
@@ -50,7 +50,7 @@ func inbox(e *Endpoint) []int {
 
 func send(t *testing.T, from, to *Endpoint, b []byte) {
 	t.Helper()
-	if err := from.WriteTo(b, to.Addr()); err != nil {
+	if _, err := from.WriteToUDPAddrPort(b, to.Addr()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -172,7 +172,7 @@ func TestSuspend(t *testing.T) {
 		began := time.Now()
 		took := make(map[string]chan time.Duration)
 		for name, f := range map[string]func(){
-			"sends": func() { _ = ends[1].WriteTo(number(2), ends[0].Addr()) },
+			"sends": func() { _, _ = ends[1].WriteToUDPAddrPort(number(2), ends[0].Addr()) },
 			"dials": func() { _, _ = dial(ends[1], ends[0]) },
 			"accepts": func() {
 				conn, _ := ends[1].Accept()
