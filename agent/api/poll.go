@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// pollInterval is how long a watch of the cluster waits before it asks again, or pollShare times as long as the answers
-	// took, if that is longer: the more nodes, the less often.
+	// pollInterval is how long a watch of the cluster waits before it asks again; each watch waits pollShare times as long as
+	// the answers took, if that is longer: the more nodes, the less often.
 	pollInterval = time.Second
 	pollShare    = 4
 	maxFailures  = 3
@@ -20,31 +20,18 @@ const (
 	maxPolls = 4
 )
 
-// pollConflicts gets the conflicts of q again and again, and compares them: of other nodes, or of pods, whose names may come
-// later than the conflict. It ends after maxFailures in a row.
-func (h *handler) pollConflicts(ctx context.Context, q Query) (iter.Seq[any], error) {
-	// Whether the rest of q is about a conflict is decided after the comparison: one that is over, or has lost a holder, has not
-	// ended because the pod that was asked for is not in it any more.
-	all := Query{IP: q.IP, Prefix: q.Prefix, Network: q.Network, Cluster: q.Cluster, Node: q.Node}
-	select {
-	case h.polls <- struct{}{}:
-	default:
-		return nil, errors.New("too many watches of other nodes, or of pods, are open; close one")
-	}
+// poll gets a document again and again, and yields the events since the last time. The error is that of the first time. It ends
+// after maxFailures in a row.
+func poll[T, E any](ctx context.Context, interval time.Duration, get func() (T, error), events func(T) []E) (iter.Seq[any], error) {
 	began := time.Now()
-	document, err := h.backend.Conflicts(ctx, all)
+	document, err := get()
 	if err != nil {
-		<-h.polls
 		return nil, err
 	}
 	return func(yield func(any) bool) {
-		defer func() { <-h.polls }()
-		var known []Conflict
 		for failures := 0; failures < maxFailures; failures++ {
 			if err == nil {
-				var events []ConflictEvent
-				events, known = compare(known, document, q, time.Now().Round(0))
-				for _, event := range events {
+				for _, event := range events(document) {
 					if !yield(event) {
 						return
 					}
@@ -54,12 +41,33 @@ func (h *handler) pollConflicts(ctx context.Context, q Query) (iter.Seq[any], er
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(max(pollInterval, pollShare*time.Since(began))):
+			case <-time.After(max(interval, pollShare*time.Since(began))):
 			}
 			began = time.Now()
-			document, err = h.backend.Conflicts(ctx, all)
+			document, err = get()
 		}
 	}, nil
+}
+
+// pollConflicts polls the conflicts of q: of other nodes, or of pods, whose names may come later than the conflict. ctx ends with
+// the request.
+func (h *handler) pollConflicts(ctx context.Context, q Query) (iter.Seq[any], error) {
+	// Whether the rest of q is about a conflict is decided after the comparison: one that is over, or has lost a holder, has not
+	// ended because the pod that was asked for is not in it any more.
+	all := Query{IP: q.IP, Prefix: q.Prefix, Network: q.Network, Cluster: q.Cluster, Node: q.Node}
+	select {
+	case h.polls <- struct{}{}:
+		context.AfterFunc(ctx, func() { <-h.polls })
+	default:
+		return nil, errors.New("too many watches of other nodes, or of pods, are open; close one")
+	}
+	var known []Conflict
+	return poll(ctx, pollInterval,
+		func() (Conflicts, error) { return h.backend.Conflicts(ctx, all) },
+		func(document Conflicts) (events []ConflictEvent) {
+			events, known = compare(known, document, q, time.Now().Round(0))
+			return events
+		})
 }
 
 // compare returns what has happened to the conflicts that q selects, and all that are open now.

@@ -75,25 +75,10 @@ func (h *handler) watchBindings(ctx context.Context, q Query) (iter.Seq[any], er
 	if q.Cluster || q.Node != "" {
 		return nil, fmt.Errorf("%w of bindings covers this agent only: omit cluster and node", errWatch)
 	}
-	return func(yield func(any) bool) {
-		known := make(map[bindingKey]Binding)
-		for {
-			document, err := h.backend.Bindings(ctx, q)
-			if err != nil {
-				return
-			}
-			for _, event := range difference(known, document.Bindings) {
-				if !yield(event) {
-					return
-				}
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(bindingsInterval):
-			}
-		}
-	}, nil
+	known := make(map[bindingKey]Binding)
+	return poll(ctx, bindingsInterval,
+		func() (Bindings, error) { return h.backend.Bindings(ctx, q) },
+		func(document Bindings) []BindingEvent { return difference(known, document.Bindings) })
 }
 
 // bindingKey identifies a holder of an address.

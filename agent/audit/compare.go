@@ -55,15 +55,10 @@ type Node struct {
 	Hidden string
 }
 
-// place is an address in a store.
-type place struct {
-	store string
-	ip    netip.Addr
-}
-
-// owner is a sandbox in a place.
+// owner is a sandbox that has an address in a store.
 type owner struct {
-	place
+	store   string
+	ip      netip.Addr
 	sandbox string
 }
 
@@ -76,7 +71,7 @@ type candidate struct {
 }
 
 func candidateOf(f *cluster.Finding) candidate {
-	return candidate{owner{place{f.Store, f.IP}, f.Sandbox}, f.Kind, f.ReservedFor}
+	return candidate{owner{f.Store, f.IP, f.Sandbox}, f.Kind, f.ReservedFor}
 }
 
 // comparison compares readings, one after the other. The zero value is ready to use. It is pure.
@@ -157,7 +152,7 @@ func (c *comparison) compareLive(
 ) {
 	var here []cluster.Finding
 	for _, b := range all {
-		o := owner{place{b.Store, l.IP}, l.Sandbox}
+		o := owner{b.Store, l.IP, l.Sandbox}
 		r, exists := b.Reservations[l.IP]
 		own := exists && l.Sandbox != "" && short(r.Sandbox) == l.Sandbox
 		if own || c.reserved[o] {

@@ -210,21 +210,16 @@ func (f *Finder) Refs() ([]Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	proc, err := os.Open("/proc")
+	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("listing processes: %w", err)
 	}
-	defer proc.Close()
-	names, err := proc.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
-	}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
+	for _, process := range processes {
+		pid, err := strconv.Atoi(process.Name())
 		if err != nil {
 			continue
 		}
-		path := "/proc/" + name + "/ns/net"
+		path := "/proc/" + process.Name() + "/ns/net"
 		var ino uint64
 		link, err := os.Readlink(path) // takes half the time of a stat
 		if err != nil {

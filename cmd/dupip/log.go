@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -99,17 +100,11 @@ type debugKind struct {
 func (d *debugLines) allow(message string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	kind := d.kinds[message]
-	if kind == nil {
-		if len(d.kinds) >= maxDebugKinds {
-			message = "others"
-			kind = d.kinds[message]
-		}
-		if kind == nil {
-			kind = &debugKind{limit: rate.NewLimiter(debugRate, debugBurst)}
-			d.kinds[message] = kind
-		}
+	if d.kinds[message] == nil && len(d.kinds) >= maxDebugKinds {
+		message = "others"
 	}
+	kind := cmp.Or(d.kinds[message], &debugKind{limit: rate.NewLimiter(debugRate, debugBurst)})
+	d.kinds[message] = kind
 	if kind.limit.Allow() {
 		return true
 	}

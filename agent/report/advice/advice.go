@@ -50,7 +50,7 @@ func Of(c detector.Conflict, hops []NextHop, names map[string]string, away map[s
 	case len(c.Holders) < 2:
 		return nil // another node may send any conflict
 	case len(live) < 2:
-		return &api.Advice{Unknown: oneLeft, Held: gone, Remove: []api.Removal{}}
+		return &api.Advice{Unknown: "gone", Held: gone, Remove: []api.Removal{}}
 	case len(gone) == 0:
 		return amongLive(c, hops, names, away)
 	}
@@ -148,9 +148,9 @@ func withheld(holders []detector.Binding) (unknown string, because []int) {
 	}
 	switch {
 	case lost != nil:
-		return unreachable, lost
+		return "unreachable", lost
 	case twice != nil:
-		return twoNodes, twice
+		return "two-nodes", twice
 	}
 	return "", nil
 }

@@ -12,36 +12,24 @@ import (
 // because its agent sees many things at once.
 const tolerance = time.Second
 
-// The reasons for which the newer holder is unknown, as in [api.Advice].
-const (
-	foundAtStart = "found-at-start"
-	sameTime     = "together"
-	anotherOrder = "another-order"
-	hostAddress  = "host"
-	unreachable  = "unreachable"
-	twoNodes     = "two-nodes"
-	oneLeft      = "gone"
-	metAgain     = "away"
-)
-
 // newest returns the holder that got the address last, the one before it, and the time between, or
-// why they are unknown. The order in which the sandboxes were created decides if the runtime knows
+// why they are unknown, as [api.Advice] has it. The order in which the sandboxes were created decides if the runtime knows
 // it for all holders, and if the order in which the holders were seen does not contradict it; else
 // the order in which they were seen decides.
 func newest(holders []detector.Binding) *api.Advice {
 	if slices.ContainsFunc(holders, func(b detector.Binding) bool { return b.Evidence == detector.Host }) {
-		return &api.Advice{Unknown: hostAddress}
+		return &api.Advice{Unknown: "host"}
 	}
 	seen := latest(holders, "firstSeen", firstSeen, seenGap)
 	if last := byTime(holders, firstSeen)[0]; holders[last].FoundAtStart {
-		seen = &api.Advice{Unknown: foundAtStart}
+		seen = &api.Advice{Unknown: "found-at-start"}
 	}
 	if !allCreated(holders) {
 		return seen
 	}
 	made := latest(holders, "created", created, createdGap)
 	if made.Unknown == "" && seen.Unknown == "" && *seen.Newer != *made.Newer {
-		return &api.Advice{Unknown: anotherOrder}
+		return &api.Advice{Unknown: "another-order"}
 	}
 	return made
 }
@@ -69,11 +57,10 @@ func meetAgain(a *api.Advice, holders []detector.Binding, names map[string]strin
 		}
 		for _, node := range []string{b.Holder.ID.Node, newest.Holder.ID.Node} {
 			if lost, ok := away[node]; ok && came.After(lost.From.Add(-noticedWithin)) && came.Before(lost.Until) {
-				a.Away = &api.Away{
+				*a = api.Advice{Unknown: "away", Away: &api.Away{
 					Elder: n, Newer: *a.Newer, Nodes: []string{names[b.Holder.ID.Node], names[newest.Holder.ID.Node]},
 					From: lost.From.Round(0), Until: lost.Until.Round(0),
-				}
-				a.Newer, a.Than, a.By, a.AfterSeconds, a.Unknown, a.GivenByNodes = nil, nil, "", 0, metAgain, false
+				}}
 				return
 			}
 		}
@@ -89,7 +76,7 @@ func latest(
 	last, before := order[0], order[1]
 	after := when(holders[last]).Sub(when(holders[before]))
 	if after <= gap(holders[last], holders[before]) {
-		return &api.Advice{Unknown: sameTime}
+		return &api.Advice{Unknown: "together"}
 	}
 	return &api.Advice{Newer: &last, Than: &before, By: by, AfterSeconds: after.Seconds()}
 }

@@ -68,30 +68,22 @@ func acceptable(m cluster.Member, c detector.Conflict) bool {
 
 func compareConflicts(a, b detector.Conflict) int {
 	byKey := cmp.Or(compareKeys(a.Key, b.Key), strings.Compare(a.ID, b.ID))
-	resolvedA, resolvedB := a.State == detector.Resolved, b.State == detector.Resolved
-	switch {
-	case resolvedA && resolvedB:
+	if a.State == detector.Resolved && b.State == detector.Resolved {
 		return cmp.Or(b.ResolvedAt.Compare(a.ResolvedAt), byKey)
-	case resolvedA:
-		return 1
-	case resolvedB:
-		return -1
-	}
-	if drill := a.Key.IsDrill(); drill != b.Key.IsDrill() {
-		if drill {
-			return 1
-		}
-		return -1
-	}
-	if host := a.Scope == detector.PodHost; host != (b.Scope == detector.PodHost) && a.State == b.State {
-		if host { // more depends on a node's address than on a pod's
-			return -1
-		}
-		return 1
 	}
 	return cmp.Or(
-		cmp.Compare(b.State, a.State), cmp.Compare(len(b.Holders), len(a.Holders)), a.SuspectedAt.Compare(b.SuspectedAt), byKey,
+		cmp.Compare(rankOf(a), rankOf(b)), cmp.Compare(len(b.Holders), len(a.Holders)), a.SuspectedAt.Compare(b.SuspectedAt), byKey,
 	)
+}
+
+// rankOf is lower for graver conflicts: more depends on a node's address than on a pod's.
+func rankOf(c detector.Conflict) (rank int) {
+	for _, less := range []bool{c.State == detector.Resolved, c.Key.IsDrill(), c.State != detector.Confirmed, c.Scope != detector.PodHost} {
+		if rank *= 2; less {
+			rank++
+		}
+	}
+	return rank
 }
 
 // record is one conflict as one node reports it.

@@ -20,8 +20,8 @@ const (
 
 // Pairs counts the addresses that two nodes share in confirmed conflicts that are no drills, the most first.
 func Pairs(conflicts []detector.Conflict) (pairs []api.Pair) {
-	found := make(map[[2]string]*api.Pair) // by NodeIDs
-	get := func(a, b string) *api.Pair { // nil if there are too many
+	found := make(map[[2]string]*api.Pair)
+	get := func(a, b string) *api.Pair { // by NodeIDs; nil if there are too many
 		id := [2]string{min(a, b), max(a, b)}
 		if found[id] == nil && len(found) < maxPairs {
 			found[id] = new(api.Pair)

@@ -44,24 +44,22 @@ func (p *Printer) findings(a api.Audit) {
 		on = append(on, holderOf(f))
 	}
 	nodes := p.nodeColumn(on)
-	header := []any{"ip", "finding", "since", "holder", "reserved for"}
-	if nodes != nil {
-		header = append([]any{"node"}, header...)
-	}
+	header := []any{"node", "ip", "finding", "since", "holder", "reserved for"}
 	if p.Wide {
 		header = append(header, "book", "network", "store", "interface", "netns", "sandbox")
 	}
 	var rows []table.Row
 	for _, f := range a.Findings {
-		var row table.Row
-		if nodes != nil {
-			row = append(row, nodes[NodeID(holderOf(f))])
+		row := table.Row{
+			nodes[NodeID(holderOf(f))], f.IP, p.Paint(f.Kind), Age(f.Since), cmp.Or(PodName(f.Pod), f.Netns, "-"), ReservationOf(f, p.Wide),
 		}
-		row = append(row, f.IP, p.Paint(f.Kind), Age(f.Since), cmp.Or(PodName(f.Pod), f.Netns, "-"), ReservationOf(f, p.Wide))
 		if p.Wide {
 			row = append(row, f.Book, f.Network, f.Store, cmp.Or(f.Interface, "-"), cmp.Or(f.Netns, "-"), cmp.Or(f.Sandbox, "-"))
 		}
 		rows = append(rows, row)
+	}
+	if nodes == nil {
+		header = without("node", header, rows)
 	}
 	if p.Wide {
 		p.table(rows, header...)

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"slices"
-
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/dupip/dupip/agent/api"
@@ -30,19 +28,15 @@ func (p *Printer) bindings(bindings []api.Binding) {
 		p.table(rows, "network", "ip", "holder", "node", "interface", "ifindex", "mac", "evidence", "first seen", "last seen")
 		return
 	}
-	header := []any{"ip", "holder", "interface", "evidence", "first seen", "last seen"}
+	header := []any{"ip", "node", "holder", "interface", "evidence", "first seen", "last seen"}
 	nodes := p.nodeColumn(bindings)
-	if nodes != nil {
-		header = slices.Insert(header, 1, any("node"))
-	}
 	for _, b := range bindings {
-		row := table.Row{
-			InNetwork(b.IP, b.Network), Who(b), p.brief(b.Interface), b.Evidence, Age(b.FirstSeen), Age(b.LastSeen),
-		}
-		if nodes != nil {
-			row = slices.Insert(row, 1, any(nodes[NodeID(b)]))
-		}
-		rows = append(rows, row)
+		rows = append(rows, table.Row{
+			InNetwork(b.IP, b.Network), nodes[NodeID(b)], Who(b), p.brief(b.Interface), b.Evidence, Age(b.FirstSeen), Age(b.LastSeen),
+		})
+	}
+	if nodes == nil {
+		header = without("node", header, rows)
 	}
 	p.fitted(rows, header, "holder", "first seen", "interface", "last seen")
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,15 +40,12 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 		p.wideConflicts(conflicts)
 		return
 	}
-	header := []any{"ip", "state", "since", "holder", "interface", "first seen"}
+	header := []any{"ip", "state", "since", "node", "holder", "interface", "first seen"}
 	var holders []api.Binding
 	for _, c := range conflicts {
 		holders = append(holders, c.Holders...)
 	}
 	nodes := p.nodeColumn(holders)
-	if nodes != nil {
-		header = slices.Insert(header, 3, any("node"))
-	}
 	var rows []table.Row
 	unreachable := false
 	for _, c := range conflicts {
@@ -58,17 +54,15 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 			if n == 0 {
 				row = table.Row{InNetwork(conflictIP(c), c.Network), p.Paint(c.State), Age(since(c))}
 			}
-			name := DescribeHolder(b)
-			if nodes != nil {
-				// The mark is on the node, so that the name can be copied.
-				node := nodes[NodeID(b)]
-				if name = Who(b); b.Unreachable {
-					node, unreachable = node+" !", true
-				}
-				row = append(row, node)
+			name, node := DescribeHolder(b), nodes[NodeID(b)]
+			if node != "" && b.Unreachable { // the mark is on the node, so that the name can be copied
+				name, node, unreachable = Who(b), node+" !", true
 			}
-			rows = append(rows, append(row, name, p.brief(b.Interface), Age(b.FirstSeen)))
+			rows = append(rows, append(row, node, name, p.brief(b.Interface), Age(b.FirstSeen)))
 		}
+	}
+	if nodes == nil {
+		header = without("node", header, rows)
 	}
 	p.fitted(rows, header, "holder", "first seen", "interface", "since")
 	if unreachable {

@@ -92,13 +92,18 @@ func (p *Printer) fitted(rows []table.Row, header []any, column string, spare ..
 			}
 			break
 		}
-		at := slices.Index(header, any(spare[0]))
-		header, spare = slices.Delete(header, at, at+1), spare[1:]
-		for n := range rows {
-			rows[n] = slices.Delete(rows[n], at, at+1)
-		}
+		header, spare = without(spare[0], header, rows), spare[1:]
 	}
 	p.table(rows, header...)
+}
+
+// without removes a column from a table, and returns the header.
+func without(column string, header []any, rows []table.Row) []any {
+	at := slices.Index(header, any(column))
+	for n := range rows {
+		rows[n] = slices.Delete(rows[n], at, at+1)
+	}
+	return slices.Delete(header, at, at+1)
 }
 
 // left is the part of the width that the columns of a table leave, but for the named one.
