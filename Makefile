@@ -22,7 +22,7 @@ IMAGE ?= localhost/dupip:dev
 # How many nodes the clusters of make scale have.
 SCALE ?= 50,500
 # What make unit tests: no root, no program that is not Go's, no socket that waits for another.
-UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/rank ./gossip/roster ./gossip/wire \
+UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/roster ./gossip/wire \
 	./agent/config $(addsuffix /...,$(wildcard ./agent/observe ./agent/peer ./agent/probe ./agent/report))
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1

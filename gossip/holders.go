@@ -105,7 +105,7 @@ func (g *Gossip) receiveOthers(from *roster.Node, n wire.Notice, now time.Time) 
 		g.count.drop(dropNoHolder)
 		return true, true
 	}
-	m, known := cluster.ConflictNotice{Key: n.Key, Total: n.Total}, true
+	m, known := cluster.ConflictNotice{Key: n.Key}, true
 	for _, b := range n.Others {
 		switch g.roster.ByID(b.Holder.ID.Node) {
 		case nil:

@@ -135,7 +135,7 @@ var (
 
 // notice delivers a conflict notice about the holder remote.
 func (w *harness) notice(k detector.Key) {
-	w.deliver(cluster.ConflictNotice{Key: k, Total: 2, Bindings: []cluster.Binding{{
+	w.deliver(cluster.ConflictNotice{Key: k, Bindings: []cluster.Binding{{
 		Holder: detector.Holder{ID: remote}, Evidence: detector.Announced, FirstSeen: w.now, LastSeen: w.now,
 	}}})
 }

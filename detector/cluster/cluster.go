@@ -62,9 +62,6 @@ type Message interface{ message() }
 type ConflictNotice struct {
 	Key      detector.Key
 	Bindings []Binding
-	// Total counts all holders that the keeper knows, also those of this node. There may be more
-	// than Bindings has.
-	Total int
 }
 
 // ProbeRequest asks whether a holder of this node has an address now. The reply has the same ID.

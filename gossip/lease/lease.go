@@ -11,7 +11,6 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/gossip/rank"
 	"github.com/dupip/dupip/gossip/retry"
 	"github.com/dupip/dupip/gossip/roster"
 )
@@ -114,7 +113,7 @@ func (t *Table) Set(key detector.Key, b cluster.Binding, now time.Time) bool {
 	case l == nil && len(t.leases) >= MaxLeases:
 		return false
 	case l == nil:
-		l = &Lease{ID: id, Binding: b, hash: rank.KeyHash(key)}
+		l = &Lease{ID: id, Binding: b, hash: roster.KeyHash(key)}
 		for _, n := range t.roster.Keepers(l.hash, t.replicas) {
 			l.keepers = append(l.keepers, keeper{Node: n})
 		}
@@ -200,7 +199,7 @@ func (t *Table) Resend(to *roster.Node, now time.Time) {
 func (t *Table) Came(n *roster.Node, now time.Time) {
 	for _, l := range t.leases {
 		last := len(l.keepers) - 1
-		if l.keeper(n) == nil && (last+1 < t.replicas || rank.Score(n.Seed, l.hash) > rank.Score(l.keepers[last].Seed, l.hash)) {
+		if l.keeper(n) == nil && (last+1 < t.replicas || n.Score(l.hash) > l.keepers[last].Score(l.hash)) {
 			t.move(l, now)
 		}
 	}

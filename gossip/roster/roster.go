@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/gossip/rank"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -39,7 +38,7 @@ var ErrFull = errors.New("too many nodes")
 // Node is one boot of a node. Its fields change only by calls of the [Roster].
 type Node struct {
 	ID   string // the NodeID
-	Seed rank.Seed
+	seed uint64 // the hash of name and boot that its scores are made from
 	// Known is when it joined for the first time, as far as this node remembers.
 	Known time.Time
 	*Run  // the present one of its agent, or the last. State is Alive, Dead or Left.
@@ -149,7 +148,7 @@ func (r *Roster) BootedAnew(nodeID string) bool {
 func (r *Roster) Keepers(key uint64, k int) []*Node {
 	nodes, scores := make([]*Node, 0, k+1), make([]uint64, 0, k+1)
 	for _, n := range r.agents {
-		score, at := rank.Score(n.Seed, key), len(nodes)
+		score, at := n.Score(key), len(nodes)
 		for at > 0 && scores[at-1] < score {
 			at--
 		}
@@ -176,7 +175,7 @@ func (r *Roster) Join(id wire.MemberID, m cluster.Member, now time.Time) ([]Chan
 		if r.nodes >= maxNodes {
 			return nil, ErrFull
 		}
-		n = &Node{ID: m.NodeID(), Seed: rank.SeedOf(m.Name, m.Boot), Known: now, Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
+		n = &Node{ID: m.NodeID(), seed: hash(m.Name, m.Boot), Known: now, Run: &Run{Member: cluster.Member{Name: m.Name, Boot: m.Boot}}}
 		r.byName[m.Name] = append(r.byName[m.Name], n)
 		r.nodes++
 	}

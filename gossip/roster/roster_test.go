@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/detector/cluster"
-	"github.com/dupip/dupip/gossip/rank"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -416,7 +415,7 @@ func TestKeepers(t *testing.T) {
 		h := i * 0x9e3779b97f4a7c15
 		before, all := l.Keepers(h, 3), l.Keepers(h, 100)
 		score := func(a, b *Node) int {
-			if rank.Score(a.Seed, h) > rank.Score(b.Seed, h) {
+			if a.Score(h) > b.Score(h) {
 				return -1
 			}
 			return 1

@@ -1,4 +1,4 @@
-package rank
+package roster
 
 import (
 	"cmp"
@@ -24,16 +24,16 @@ func TestHashesStay(t *testing.T) {
 		name      string
 		got, want uint64
 	}{
-		{"seed", uint64(SeedOf("node-1", "boot")), 0xbda2905215b504a9},
+		{"seed", hash("node-1", "boot"), 0xbda2905215b504a9},
 		{"IPv4", KeyHash(detector.Key{Network: "default", IP: netip.MustParseAddr("10.0.0.1")}), 0x28e8176df5d271c0},
 		{"IPv6", KeyHash(detector.Key{Network: "default", IP: netip.MustParseAddr("fd00::1")}), 0xa38d30f419f63a0b},
-		{"score", Score(SeedOf("node-1", "boot"), 42), 0xecb0f6ca46202f94},
+		{"score", (&Node{seed: hash("node-1", "boot")}).Score(42), 0xecb0f6ca46202f94},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %#x, want %#x", c.name, c.got, c.want)
 		}
 	}
-	if SeedOf("a", "bc") == SeedOf("ab", "c") {
+	if hash("a", "bc") == hash("ab", "c") {
 		t.Error("the parts of a seed run into each other")
 	}
 }
@@ -41,16 +41,16 @@ func TestHashesStay(t *testing.T) {
 // Names and addresses that follow each other, as they do, must spread like random ones.
 func TestUniform(t *testing.T) {
 	const nodes, keys, k = 100, 20000, 3
-	seeds := make([]Seed, nodes)
+	ranked := make([]Node, nodes)
 	all := make([]int, nodes)
 	for i := range nodes {
-		seeds[i], all[i] = SeedOf(fmt.Sprintf("node-%d", i), "00000000-0000-0000-0000-000000000000"), i
+		ranked[i].seed, all[i] = hash(fmt.Sprintf("node-%d", i), "00000000-0000-0000-0000-000000000000"), i
 	}
 	kept := make([]int, nodes)
 	together := make(map[[2]int]int)
 	for i := range keys {
 		h := KeyHash(key(i))
-		slices.SortFunc(all, func(a, b int) int { return cmp.Compare(Score(seeds[b], h), Score(seeds[a], h)) })
+		slices.SortFunc(all, func(a, b int) int { return cmp.Compare(ranked[b].Score(h), ranked[a].Score(h)) })
 		for j, a := range all[:k] {
 			kept[a]++
 			for _, b := range all[:j] {
