@@ -173,7 +173,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
 		MAC: [6]byte(probe.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
 		Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
-		Forget: func(r bpf.Record) { l.forgetting.add(r.Address()) },
+		Forget: func(r bpf.Record) { l.forgetting.add(r.Address) },
 	})
 	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
 	a.audit = a.newAudit(l)

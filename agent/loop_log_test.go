@@ -78,7 +78,7 @@ func TestLogCostsNothing(t *testing.T) {
 	i := l.add(t, 2, 42, "10.0.0.1", "10.0.0.2")
 	l.packet(i, bpf.Announced, "10.0.0.1")
 	out := l.logTo(slog.LevelInfo)
-	early := bpf.Record{Time: time.Since(time.Time{}), Ifindex: 9, Generation: 9, Kind: bpf.Announced, IP: one}
+	early := bpf.Record{Address: bpf.Address{Ifindex: 9, Generation: 9, IP: one}, Time: time.Since(time.Time{}), Kind: bpf.Announced}
 	for range 300 {
 		l.table.Record(early)
 	}

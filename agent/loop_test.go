@@ -70,7 +70,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		ByHostEnd: func(string) (pods.Change, bool) { return pods.Change{}, false },
 		Leads:     func(*links.Interface, netip.Addr) bool { return false },
 		Rescan:    func(uint32) {},
-		Forget:    func(r bpf.Record) { l.forgetting.add(r.Address()) },
+		Forget:    func(r bpf.Record) { l.forgetting.add(r.Address) },
 		Counters:  func(int) (bpf.Counters, error) { return bpf.Counters{}, errors.New("not attached") },
 	})
 	l.peer = peer.New(peer.Options{Node: "n/b", Detector: l.detector, Alone: true})
@@ -105,8 +105,8 @@ func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *obser
 // packet is a packet of a pod.
 func (l *loop) packet(i *observe.Interface, kind bpf.Kind, ip string) {
 	l.record(bpf.Record{
-		Time: time.Since(observe.TimeOf(0)), Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
-		Kind: kind, IP: netip.MustParseAddr(ip), MAC: [6]byte{2},
+		Address: bpf.Address{Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation, IP: netip.MustParseAddr(ip)},
+		Time:    time.Since(observe.TimeOf(0)), Kind: kind, MAC: [6]byte{2},
 	})
 	l.turn()
 }

@@ -4,22 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 
 	"github.com/cilium/ebpf"
 )
-
-// Address is an address behind one interface, as the kernel's table of addresses has it.
-type Address struct {
-	// Ifindex and Generation are those of a [Record].
-	Ifindex, Generation uint32
-	IP                  netip.Addr
-	VLAN                VLAN
-}
-
-// Address returns the address that a record is about.
-func (r *Record) Address() Address { return Address{r.Ifindex, r.Generation, r.IP, r.VLAN} }
 
 // key is struct address of include/address.h.
 func (a *Address) key() (key address) {

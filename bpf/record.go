@@ -45,18 +45,23 @@ func (k Kind) String() string {
 // outer one.
 type VLAN struct{ Outer, Inner uint16 }
 
+// Address is an address behind one interface, as the kernel's table of addresses has it.
+type Address struct {
+	// Ifindex is the interface at which its packets enter, Generation that of [AttachOptions].
+	Ifindex, Generation uint32
+	// IP is never an IPv4-mapped, loopback, link-local, multicast or unspecified address.
+	IP   netip.Addr
+	VLAN VLAN
+}
+
 // Record is what one packet said about one address.
 type Record struct {
+	Address
 	// Time is when the packet was seen, on CLOCK_MONOTONIC.
 	Time time.Duration
-	// Ifindex is the interface at which it entered, Generation that of [AttachOptions].
-	Ifindex, Generation uint32
-	Kind                Kind
-	// IP is never an IPv4-mapped, loopback, link-local, multicast or unspecified address.
-	IP netip.Addr
+	Kind Kind
 	// MAC is the sender's address of an ARP packet, else the source of the Ethernet frame.
-	MAC  [6]byte
-	VLAN VLAN
+	MAC [6]byte
 }
 
 // recordSize is sizeof(struct record) in include/record.h.

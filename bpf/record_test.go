@@ -28,8 +28,8 @@ func (r Record) encode() []byte {
 
 func sampleRecord(ip string) Record {
 	return Record{
-		Time: 3 * time.Hour, Ifindex: 1 << 20, Generation: 1 << 31, Kind: Answer,
-		IP: addr(ip), MAC: podMAC, VLAN: VLAN{4094, 7},
+		Address: Address{Ifindex: 1 << 20, Generation: 1 << 31, IP: addr(ip), VLAN: VLAN{4094, 7}},
+		Time:    3 * time.Hour, Kind: Answer, MAC: podMAC,
 	}
 }
 

@@ -124,8 +124,8 @@ func (i *Interface) packet(kind bpf.Kind, ip string, at time.Time) bpf.Record {
 	var clock unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &clock)
 	return bpf.Record{
-		Time: time.Duration(clock.Nano()) - ago, Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation,
-		Kind: kind, IP: netip.MustParseAddr(ip), MAC: [6]byte{2, 1},
+		Address: bpf.Address{Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation, IP: netip.MustParseAddr(ip)},
+		Time:    time.Duration(clock.Nano()) - ago, Kind: kind, MAC: [6]byte{2, 1},
 	}
 }
 
@@ -310,7 +310,9 @@ func TestNames(t *testing.T) {
 	w := newHarness(t, "")
 	web := pods.Change{Cookie: 7, Pod: detector.Pod{Namespace: "shop", Name: "web-1"}}
 	w.names[7] = web
-	early := bpf.Record{Time: time.Since(TimeOf(0)), Ifindex: 2, Generation: 2, Kind: bpf.Announced, IP: netip.MustParseAddr("10.0.0.5")}
+	early := bpf.Record{
+		Address: bpf.Address{Ifindex: 2, Generation: 2, IP: netip.MustParseAddr("10.0.0.5")}, Time: time.Since(TimeOf(0)), Kind: bpf.Announced,
+	}
 	w.Record(early)
 	i, all := w.Update(links.Event{Kind: links.Added, Interface: link("veth0", "", "eth0", 2, 7, "10.0.0.5")}, time.Now())
 	if len(all) != 1 || all[0].Sighting.Holder.Pod != web.Pod {

@@ -184,8 +184,9 @@ func (r *Report) attach(name, master, peer string, index int, tag uint16) {
 		View: netns.View{Cookie: uint64(10 + index), Peer: peer, Taken: time.Now().Add(time.Hour)},
 	}}, time.Now())
 	r.Table.Record(bpf.Record{
-		Ifindex: uint32(index), Generation: uint32(index), Kind: bpf.Announced,
-		IP: netip.MustParseAddr("10.0.0.1"), VLAN: bpf.VLAN{Outer: tag},
+		Kind: bpf.Announced, Address: bpf.Address{
+			Ifindex: uint32(index), Generation: uint32(index), IP: netip.MustParseAddr("10.0.0.1"), VLAN: bpf.VLAN{Outer: tag},
+		},
 	})
 }
 
