@@ -17,23 +17,24 @@ const MaxOrigins = 8192
 
 // HostEnd is the host's end of an interface by what only the node can change.
 type HostEnd struct {
-	Ifindex   int
-	Name, MAC string
+	Ifindex int    `json:"ifindex"`
+	Name    string `json:"name"`
+	MAC     string `json:"mac,omitzero"`
 }
 
 func hostEnd(i *links.Interface) HostEnd { return HostEnd{i.Index, i.Name, i.MAC.String()} }
 
-// Origin is what is known of an interface from the time when its pod was set up. No container of a pod runs before
+// Origin is what is known of an interface from the time when its pod was set up, also on disk. No container of a pod runs before
 // that, so the pod has chosen none of it; later it may rename its end, or move it into another netns.
 type Origin struct {
-	HostEnd HostEnd
+	HostEnd
 	// Peer is the first name of the pod's end, Netns the cookie of its first netns: empty before the first scan.
-	Peer  string
-	Netns uint64
-	Role  Role
+	Peer  string `json:"peer,omitzero"`
+	Netns uint64 `json:"netnsCookie,omitzero"`
+	Role  Role   `json:"role,omitzero"`
 	// Pod is the first pod behind the interface, empty if it is not known.
-	Pod       detector.Pod
-	CreatedAt time.Time // of the pod's sandbox
+	Pod       detector.Pod `json:"pod,omitzero"`
+	CreatedAt time.Time    `json:"createdAt,omitzero"` // of the pod's sandbox
 
 	restored bool // from an earlier agent
 	routed   bool // the node's route was looked up

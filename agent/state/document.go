@@ -157,11 +157,7 @@ func decode(data []byte) (contents, error) {
 		return list
 	}
 	c.snapshot.Open, c.snapshot.History = parse(d.Open, true), parse(d.History, false)
-	for i := range d.Interfaces {
-		if o, err := d.Interfaces[i].parse(); err == nil {
-			c.interfaces = append(c.interfaces, o)
-		}
-	}
+	c.interfaces = slices.DeleteFunc(d.Interfaces, func(o observe.Origin) bool { return checkOrigin(o) != nil })
 	return c, nil
 }
 
