@@ -238,7 +238,7 @@ func TestRoutesAndAdviceOfTheCluster(t *testing.T) {
 			}
 			advice, err := json.Marshal(got.Conflicts[0].Advice)
 			const want = `{"newer":1,"than":0,"by":"firstSeen","afterSeconds":60,"remove":[` +
-				`{"holder":1,"because":"newer","command":"kubectl -n shop delete pod web-1"},{"holder":0}]}`
+				`{"holder":1,"because":"newer","command":"kubectl -n shop delete pod --field-selector metadata.name=web-1,spec.nodeName=n2"},{"holder":0}]}`
 			if err != nil || string(advice) != want {
 				t.Errorf("advice %s, %v; want %s", advice, err, want)
 			}

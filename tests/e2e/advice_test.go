@@ -357,7 +357,7 @@ func TestAdviceByName(t *testing.T) {
 	checkOutput(l, a, []string{"explain", ip.String()},
 		"shop/newer-0 is the newer holder by its sandbox, made ", " after that of shop/older-0; who had the address first is not known.",
 		dark+" gets no traffic from "+k.Node.ShortName()+".",
-		"kubectl -n shop delete pod newer-0",
+		"kubectl -n shop delete pod --field-selector metadata.name=newer-0,spec.nodeName="+k.Node.ShortName(),
 		"or replace that one, too, on node "+k.Node.ShortName()+": crictl rmp -f "+older.ID[:13])
 	// Another agent knows as much.
 	l.Do(a.Kill())
@@ -387,7 +387,7 @@ func TestAdviceStopped(t *testing.T) {
 		first, last := c.removal(0), c.removal(1)
 		pod := c.Holders[first.Holder].Pod
 		if pod == nil || pod.Name != "left-0" || !pod.Stopped || pod.Sandbox != left.ID[:13] || first.Because != "stopped" ||
-			first.Command != "crictl rmp -f "+pod.Sandbox || first.On != k.Node.ShortName() || last.Command != "kubectl -n shop delete pod runs-0" {
+			first.Command != "crictl rmp -f "+pod.Sandbox || first.On != k.Node.ShortName() || !strings.Contains(last.Command, "metadata.name=runs-0,spec.nodeName="+k.Node.ShortName()) {
 			return fmt.Errorf("advice %+v on %+v", *c.Advice, c.Holders)
 		}
 		return nil

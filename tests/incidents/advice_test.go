@@ -73,7 +73,7 @@ func (s *testCluster) followAdvice(m *machine, all ...duplicate) {
 		}
 		newcomer := d.newcomer()
 		first := doc.Conflicts[i].Advice.Remove[0]
-		want := fmt.Sprintf("kubectl -n %s delete pod %s", newcomer.Namespace, newcomer.Name)
+		want := fmt.Sprintf("kubectl -n %s delete pod --field-selector metadata.name=%s,spec.nodeName=%s", newcomer.Namespace, newcomer.Name, newcomer.m.name)
 		if first.Command != want || d.holders[first.Holder] != newcomer || first.Because != "newer" {
 			s.Fatal(fmt.Errorf("what to do about %v: got %+v, want %q because it is newer", d.ip, first, want))
 		}

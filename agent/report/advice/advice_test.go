@@ -2,6 +2,7 @@ package advice
 
 import (
 	"fmt"
+	"regexp"
 	"net/netip"
 	"strings"
 	"testing"
@@ -67,7 +68,9 @@ func outline(a *api.Advice) string {
 	}
 	for _, r := range a.Remove {
 		line := fmt.Sprint(r.Holder)
-		for _, word := range []string{r.Because, r.Command, r.On} {
+		// TestCommandsAreSafeInAShell has the whole command.
+		command := regexp.MustCompile(`--field-selector metadata\.name=(\S+),spec\.nodeName=\S+`).ReplaceAllString(r.Command, "$1")
+		for _, word := range []string{r.Because, command, r.On} {
 			if word != "" {
 				line += ", " + word
 			}
@@ -396,7 +399,7 @@ func TestTooFewHolders(t *testing.T) {
 func TestCommandsAreSafeInAShell(t *testing.T) {
 	const fallback = "ip link set dev veth0 down"
 	for _, test := range []struct{ namespace, name, device, want string }{
-		{"shop", "web-0.a", "veth0", "kubectl -n shop delete pod web-0.a"},
+		{"shop", "web-0.a", "veth0", "kubectl -n shop delete pod --field-selector metadata.name=web-0.a,spec.nodeName=n1"},
 		{"shop", "web;reboot", "veth0", fallback},
 		{"shop", "web$(reboot)", "veth0", fallback},
 		{"shop", "web 0", "veth0", fallback},
@@ -427,6 +430,12 @@ func TestCommandsAreSafeInAShell(t *testing.T) {
 		}
 		if got != test.want || (on == "n1") != strings.HasPrefix(got, "ip") {
 			t.Errorf("%+v: %q on %q", test, got, on)
+		}
+	}
+	for _, node := range []string{"n1;reboot", "-n1", "n 1", "N1"} {
+		b := on(node, "shop/web-0", 0, -1)
+		if got, _ := command(b, false, true, names); strings.HasPrefix(got, "kubectl") {
+			t.Errorf("on node %q: %q", node, got)
 		}
 	}
 }

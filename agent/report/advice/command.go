@@ -15,9 +15,10 @@ import (
 // into a shell, and pods and nodes choose their names: names with other than plain characters make
 // no command.
 //
-// kubectl identifies a pod only by its name. The name of an older holder may by now belong to a
-// later, healthy pod with an address of its own, for example in a StatefulSet whose previous pod was
-// not stopped. A sandbox ID is never reused, and the kubelet makes a new sandbox, with a new
+// kubectl identifies a pod only by its name. That of a holder may by now belong to a later, healthy
+// pod with an address of its own, for example in a StatefulSet whose previous pod was not stopped. So
+// kubectl gets the node, too: on another node that pod is not touched. On the same one the older
+// holder may have it. A sandbox ID is never reused, and the kubelet makes a new sandbox, with a new
 // address, for a pod that should run.
 func command(b detector.Binding, ambiguous, newest bool, names map[string]string) (text, on string) {
 	pod, sandbox := b.Holder.Pod, b.Holder.Sandbox
@@ -25,8 +26,9 @@ func command(b detector.Binding, ambiguous, newest bool, names map[string]string
 	if (ambiguous || !newest) && plainID(sandbox.ID) {
 		return "crictl rmp -f " + sandbox.ID, names[b.Holder.ID.Node]
 	}
-	if !ambiguous && plainName(pod.Namespace) && plainName(pod.Name) {
-		return "kubectl -n " + pod.Namespace + " delete pod " + pod.Name, ""
+	node := cluster.NodeName(b.Holder.ID.Node)
+	if !ambiguous && plainName(pod.Namespace) && plainName(pod.Name) && plainName(node) {
+		return fmt.Sprintf("kubectl -n %s delete pod --field-selector metadata.name=%s,spec.nodeName=%s", pod.Namespace, pod.Name, node), ""
 	}
 	if plainDevice(b.Holder.InterfaceName) {
 		return "ip link set dev " + b.Holder.InterfaceName + " down", names[b.Holder.ID.Node]
