@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build image demo run unit test test-packages test-timed test-vm test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
+.PHONY: help build image demo run unit test test-packages test-timed test-vm kubernetes test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -77,7 +77,11 @@ test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated mach
 	@tests/install.sh vm
 	@cd tests/vm && $(GO) test -count=1 -timeout 30m $(VERBOSE)
 
-test-cluster: need-root need-go ## (root) a real Kubernetes cluster: 8 minutes, and 6 more to build it at first
+# In a step of its own, because it takes minutes and no test waits for it.
+kubernetes: need-go
+	@$(GO) test -C tests -count=1 -timeout 30m -run TestVersion ./cluster
+
+test-cluster: kubernetes need-root need-go ## (root) a real Kubernetes cluster: 8 minutes, and 6 more to build it at first
 	@tests/install.sh test
 	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
 

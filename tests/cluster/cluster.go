@@ -71,6 +71,9 @@ func New(t testing.TB, names ...string) *Cluster {
 	return c
 }
 
+// Dir is a folder for other files, which is removed with the cluster.
+func (c *Cluster) Dir() string { return c.dir }
+
 func (c *Cluster) images() string { return filepath.Join(c.dir, "images") }
 
 // startControl starts etcd, API server, controllers, scheduler and DNS.

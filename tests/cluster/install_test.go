@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -22,9 +23,13 @@ func TestInstall(t *testing.T) {
 	c := newTestCluster(t, "node1", "node2")
 	page := section(t, "../../README.md", "## Install")
 	install := scripts(page)
-	minor, _, _ := strings.Cut(strings.TrimPrefix(cluster.Version, "v1."), ".")
-	if tested := "Kubernetes 1." + minor; !strings.Contains(page, tested) {
-		t.Errorf("the README does not say that %s is tested", tested)
+	runtime, err := c.Machines["node1"].Run(t.Context(), "containerd", "--version")
+	c.Do(err)
+	tested := regexp.MustCompile(`\d+\.\d+`)
+	for _, version := range []string{"Kubernetes " + tested.FindString(cluster.Version), "containerd " + tested.FindString(runtime)} {
+		if !strings.Contains(page, version) {
+			t.Errorf("the README does not say that %s is tested", version)
+		}
 	}
 	c.story("the image", func(c *testCluster) { c.makeImage(install[0]) })
 	c.story("a restricted namespace", (*testCluster).restricted)
@@ -51,7 +56,7 @@ func (c *testCluster) restricted() {
 	out := c.run(`kubectl create namespace strict
 kubectl label namespace strict pod-security.kubernetes.io/enforce=restricted
 helm -n strict install strict deploy/chart --set fullnameOverride=strict
-for try in $(seq 100); do
+for try in $(seq 300); do
   kubectl -n strict get events --field-selector reason=FailedCreate -o yaml | grep -q message && break
   sleep 0.1
 done
@@ -83,11 +88,31 @@ func (c *testCluster) readme(script string) {
 		if !strings.Contains(text, " 0 warnings, 0 failures") {
 			c.Error(fmt.Errorf("doctor on %s:\n%s", name, text))
 		}
-		log, err := c.Shell("kubectl -n dupip logs ds/dupip")
+		agent, err := c.agent(name)
+		c.Do(err)
+		log, err := c.Shell("kubectl -n dupip logs " + agent)
 		c.Do(err)
 		if strings.Contains(log, "level=WARN") || strings.Contains(log, "level=ERROR") {
 			c.Error(fmt.Errorf("an agent has a problem:\n%s", log))
 		}
+		c.rights(name)
+	}
+}
+
+// rights compares what the kernel says of the agent's process with what the manifest asks for.
+func (c *testCluster) rights(machine string) {
+	c.Helper()
+	// The memory limit is a file of cgroup 1 or 2.
+	out, err := c.Machines[machine].Run(c.Context(), "sh", "-euc", `pid=$(pgrep -x dupip)
+grep -E "^(CapEff|CapBnd|Seccomp):" /proc/$pid/status
+awk '$5 == "/" { print "Root:", substr($6, 1, 2) }' /proc/$pid/mountinfo
+cgroup=$(sed -n 's/^[0-9]*:\(memory\|\):\/*//p' /proc/$pid/cgroup | head -n 1)
+echo Memory: $(cat /sys/fs/cgroup/memory/$cgroup/memory.limit_in_bytes /sys/fs/cgroup/$cgroup/memory.max 2>/dev/null)`)
+	c.Do(err)
+	// NET_BROADCAST, NET_ADMIN, NET_RAW, SYS_PTRACE and SYS_ADMIN (capability.h); a filter (seccomp(2)).
+	want := "CapEff: 0000000000283800 CapBnd: 0000000000283800 Seccomp: 2 Root: ro Memory: 268435456"
+	if got := strings.Join(strings.Fields(out), " "); got != want {
+		c.Error(fmt.Errorf("the agent on %s has %q, want %q", machine, got, want))
 	}
 }
 
@@ -96,12 +121,10 @@ func (c *testCluster) secondRelease() {
 	out := c.run(`kubectl create namespace second
 kubectl label namespace second pod-security.kubernetes.io/enforce=privileged
 helm -n second install second deploy/chart
-for try in $(seq 100); do
-  kubectl -n second get events --field-selector reason=FailedScheduling -o yaml | grep -q message && break
-  sleep 0.1
-done
+kubectl -n second wait --for=jsonpath='{.status.desiredNumberScheduled}'=2 --timeout=$PATIENCE ds/second-dupip
+kubectl -n second wait --for=condition=PodScheduled=False --timeout=$PATIENCE pods --all
 kubectl -n second get pods
-kubectl -n second get events --field-selector reason=FailedScheduling -o jsonpath='{.items[0].message}'
+kubectl -n second get pods -o jsonpath='{.items[*].status.conditions[*].message}'
 helm -n second uninstall second
 kubectl delete namespace second`)
 	if strings.Count(out, "Pending") != len(c.Machines) || !strings.Contains(out, "didn't have free ports") {
@@ -181,6 +204,6 @@ func (c *testCluster) manifest() {
 	}
 	c.namespace = helm.Namespace
 	c.run(script.String() + `sed 's|localhost/dupip:dev|registry.example/dupip:0.2.0|' deploy/dupip.yaml | kubectl apply -f -
-kubectl -n kube-system rollout status ds/dupip --timeout=1m`)
+kubectl -n kube-system rollout status ds/dupip --timeout=$PATIENCE`)
 	c.members()
 }

@@ -86,6 +86,7 @@ func (m *Machine) write() error {
 		return err
 	}
 	errs := []error{
+		os.WriteFile(filepath.Join(m.dir, "resolv.conf"), fmt.Appendf(nil, "nameserver %v\n", m.cluster.control.Uplink()), 0o644),
 		os.Symlink(m.cluster.pki.path(m.Name, "conf"), config),
 		cri.WriteBaseSpec(filepath.Join(m.dir, "spec.json"), "/run/boot/id"),
 		os.WriteFile(filepath.Join(m.dir, "etc/machine-id"), []byte(strings.ReplaceAll(lab.NewUUID(), "-", "")+"\n"), 0o444),

@@ -2,12 +2,10 @@ package cluster_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -116,8 +114,8 @@ func (c *testCluster) members() {
 	}
 }
 
-// exec is the beginning of a command that runs dupip in the agent's container on a machine.
-func (c *testCluster) exec(machine string) (string, error) {
+// agent is the name of the agent's pod on a machine.
+func (c *testCluster) agent(machine string) (string, error) {
 	var pods corev1.PodList
 	if err := c.Get(&pods, "-n", c.namespace, "pods", "-l", "app.kubernetes.io/name=dupip", "--field-selector", "spec.nodeName="+machine); err != nil {
 		return "", err
@@ -126,16 +124,16 @@ func (c *testCluster) exec(machine string) (string, error) {
 	if i < 0 {
 		return "", fmt.Errorf("no agent runs on %s", machine)
 	}
-	return "kubectl -n " + c.namespace + " exec " + pods.Items[i].Name + " -- dupip ", nil
+	return pods.Items[i].Name, nil
 }
 
 // dupip runs a command on a machine and returns what it prints.
 func (c *testCluster) dupip(machine, command string) (string, error) {
-	begin, err := c.exec(machine)
+	agent, err := c.agent(machine)
 	if err != nil {
 		return "", err
 	}
-	return c.Shell(begin + command)
+	return c.Shell("kubectl -n " + c.namespace + " exec " + agent + " -- dupip " + command)
 }
 
 // query runs a command on a machine and reads its document.
@@ -264,37 +262,4 @@ func (c *testCluster) bystanders(but ...string) map[string]string {
 		}
 	}
 	return all
-}
-
-// printed are the lines of a text that are commands for a shell.
-func printed(text string) (commands []string) {
-	joined := strings.ReplaceAll(text, "\\\n", "")
-	for _, line := range regexp.MustCompile(`(?m)^ {4,}((kubectl|crictl|ip) .*)$`).FindAllStringSubmatch(joined, -1) {
-		commands = append(commands, strings.Join(strings.Fields(line[1]), " "))
-	}
-	return commands
-}
-
-// section returns what is below a heading of a page.
-func section(t testing.TB, path, heading string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, below, ok := strings.Cut(string(text), "\n"+heading+"\n")
-	if !ok {
-		t.Fatal(errors.New(path + " has no " + heading))
-	}
-	level, _, _ := strings.Cut(heading, " ")
-	below, _, _ = strings.Cut(below, "\n"+level+" ")
-	return below
-}
-
-// scripts are the commands for a shell in a part of a page.
-func scripts(text string) (blocks []string) {
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		blocks = append(blocks, block[1])
-	}
-	return blocks
 }

@@ -43,12 +43,13 @@ spec:
 kubectl -n shop rollout restart deployment/front
 kubectl -n shop rollout status deployment/front
 kubectl -n shop rollout restart deployment/front
-kubectl -n shop wait --for=condition=complete --timeout=1m job/once
+kubectl -n shop wait --for=condition=complete --timeout=$PATIENCE job/once
 kubectl -n shop rollout status deployment/front`)
 	c.running("host", "static-node1")
 	c.reuse()
 	c.Do(os.Remove(filepath.Join(c.Machines["node1"].StaticPods(), "static.yaml")))
-	c.Kubectl("-n", "shop", "wait", "--for=delete", "--timeout=1m", "pod/static-node1")
+	c.run("kubectl -n shop wait --for=delete --timeout=$PATIENCE pod/static-node1")
+	c.quiet("node1", c.known...)
 }
 
 // reuse gives the address of a pod that has completed to another one.

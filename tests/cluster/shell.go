@@ -3,12 +3,14 @@ package cluster
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // Shell runs a script of an administrator, who has kubectl, and returns what it prints to its standard output. An error has what
@@ -30,9 +32,11 @@ func (c *Cluster) run(cmd *exec.Cmd) (string, error) {
 	return stdout.String(), nil
 }
 
-// environ is the environment of an administrator, whose caches and settings are the cluster's own.
+// environ is the environment of an administrator, whose caches and settings are the cluster's own. PATIENCE is how long kubectl
+// is to wait for something.
 func (c *Cluster) environ() []string {
-	environ := append(os.Environ(), "KUBECONFIG="+c.pki.path("admin", "conf"), "PATH="+filepath.Join(c.dir, "bin")+":"+os.Getenv("PATH"))
+	environ := append(os.Environ(), "KUBECONFIG="+c.pki.path("admin", "conf"), "PATH="+filepath.Join(c.dir, "bin")+":"+os.Getenv("PATH"),
+		"PATIENCE="+lab.Patience(time.Minute).String())
 	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECACHEDIR"} {
 		environ = append(environ, name+"="+filepath.Join(c.dir, name))
 	}
@@ -68,5 +72,5 @@ func (c *Cluster) Get(object any, args ...string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(json.Unmarshal([]byte(out), object))
+	return json.Unmarshal([]byte(out), object)
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func TestUpgradeFromFirstVersion(t *testing.T) {
 	c.buildImage("../..", "0.2.0")
 	// Its last command does not wait until the pods run.
 	commands, _, _ := strings.Cut(scripts(section(t, filepath.Join(old, "README.md"), "## Install on Kubernetes"))[1], "kubectl -n dupip exec")
-	c.run("cd " + old + "\n" + commands + "\nkubectl -n dupip rollout status ds/dupip --timeout=1m")
+	c.run("cd " + old + "\n" + commands + "\nkubectl -n dupip rollout status ds/dupip --timeout=$PATIENCE")
 	c.members()
 
 	c.shop()
@@ -69,10 +70,18 @@ func TestUpgradeFromFirstVersion(t *testing.T) {
 // checkOut makes a copy of the first version, and returns its folder.
 func (c *testCluster) checkOut() string {
 	c.Helper()
-	dir := filepath.Join(c.TempDir(), "dupip")
+	// Git may not trust the owner of the repository.
+	git := func(args ...string) ([]byte, error) {
+		return exec.Command("git", append([]string{"-c", "safe.directory=*"}, args...)...).CombinedOutput()
+	}
+	if out, err := git("cat-file", "-e", firstVersion); err != nil {
+		c.Fatal(fmt.Errorf("commit %s is not there: fetch the full history of the repository: %w\n%s", firstVersion, err, out))
+	}
+	dir := filepath.Join(c.Dir(), "dupip")
 	for _, args := range [][]string{{"clone", "--quiet", "../..", dir}, {"-C", dir, "checkout", "--quiet", firstVersion}} {
-		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-			c.Fatal(fmt.Errorf("get version 0.1: %w: fetch the full history of the repository\n%s", err, out))
+		out, err := git(args...)
+		if err != nil {
+			c.Fatal(fmt.Errorf("git %s: %w\n%s", args[0], err, out))
 		}
 	}
 	return dir
@@ -81,10 +90,10 @@ func (c *testCluster) checkOut() string {
 // buildImage builds the image of the sources in a folder and imports it on all machines.
 func (c *testCluster) buildImage(dir, version string) {
 	c.Helper()
-	program := filepath.Join(c.TempDir(), "image")
+	program := filepath.Join(c.Dir(), "image")
 	c.Do(lab.Build("../..", program, "./deploy/image"))
-	archive := filepath.Join(c.TempDir(), version+".tar")
-	cmd := exec.Command(program, "-name", "registry.example/dupip:"+version, "-version", version, "-arch", "amd64", "-o", archive)
+	archive := filepath.Join(c.Dir(), version+".tar")
+	cmd := exec.Command(program, "-name", "registry.example/dupip:"+version, "-version", version, "-arch", runtime.GOARCH, "-o", archive)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.Fatal(fmt.Errorf("build the image of %s: %w\n%s", version, err, out))

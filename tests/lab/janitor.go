@@ -25,6 +25,7 @@ func startJanitor() (end func()) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", janitorVariable, os.Getpid()))
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // what ends the tests' process group does not end it
+	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -53,7 +54,8 @@ func janitor() int {
 		}
 		return nil
 	})
-	if errors.Join(err, removeLeftovers(false), sweepOthers()) != nil {
+	if err := errors.Join(err, removeLeftovers(false), sweepOthers()); err != nil {
+		fmt.Fprintln(os.Stderr, "clean up after tests that were killed:", err)
 		return 1
 	}
 	return 0

@@ -21,25 +21,28 @@ for sysctl in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/pa
 done
 mount --make-rshared /
 
-# The pods' cgroups: one below each controller of version 1, or one of version 2.
-for controller in /sys/fs/cgroup/*/; do
-    [ -e "$controller/cgroup.procs" ] || continue
-    mkdir -p "$controller/$CGROUP"
-    case $controller in
-    */cpuset/)
-        for file in cpuset.cpus cpuset.mems; do
-            cat "$controller/$file" >"$controller/${CGROUP%/*}/$file"
-            cat "$controller/$file" >"$controller/$CGROUP/$file"
-        done
-        ;;
-    esac
-done
+# The pods' cgroups: one of version 2, or one below each controller of version 1.
 if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
     mkdir -p "/sys/fs/cgroup/$CGROUP"
     for folder in /sys/fs/cgroup "/sys/fs/cgroup/${CGROUP%/*}"; do
-        for controller in cpu cpuset memory pids; do
-            echo "+$controller" >"$folder/cgroup.subtree_control"
+        for controller in $(cat "$folder/cgroup.controllers"); do
+            case $controller in
+            cpu | cpuset | memory | hugetlb | pids) echo "+$controller" >"$folder/cgroup.subtree_control" ;;
+            esac
         done
+    done
+else
+    for controller in /sys/fs/cgroup/*/; do
+        [ -e "$controller/cgroup.procs" ] || continue
+        mkdir -p "$controller/$CGROUP"
+        case $controller in
+        */cpuset/)
+            for file in cpuset.cpus cpuset.mems; do
+                cat "$controller/$file" >"$controller/${CGROUP%/*}/$file"
+                cat "$controller/$file" >"$controller/$CGROUP/$file"
+            done
+            ;;
+        esac
     done
 fi
 
