@@ -67,9 +67,6 @@ func New(opts Options) (_ *Agent, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the agent needs root: it loads BPF programs and enters network namespaces")
 	}
-	if opts.Ready == nil {
-		opts.Ready = func() {}
-	}
 	a := &Agent{opts: opts}
 	defer func() {
 		if err != nil {

@@ -45,10 +45,8 @@ func exportDetector(s DetectorStats, out *series) {
 func exportAgent(s AgentStats, out *series) {
 	addByLabel(out, dropped, s.Dropped)
 	addByLabel(out, suppressed, s.Suppressed)
-	if s.Solicitations != nil {
-		for purpose := detector.Verify; purpose <= detector.Refresh; purpose++ {
-			out.add(solicitations, float64(s.Solicitations[purpose]), purpose.String())
-		}
+	for purpose := detector.Verify; purpose <= detector.Refresh; purpose++ {
+		out.add(solicitations, float64(s.Solicitations[purpose]), purpose.String())
 	}
 	out.add(recordsPending, float64(s.Pending))
 	out.add(netlinkOverruns, float64(s.NetlinkOverruns))

@@ -106,7 +106,7 @@ func TestBeforeAnythingHappened(t *testing.T) {
 		gossipSent.name: 9, gossipReceived.name: 9, gossipEncrypted.name: 1, gossipProblems.name: 1,
 		netlinkOverruns.name: 1, recordsPending.name: 1, detectionSeconds.Name: 1,
 		conflictInfo.name: 0, interfaceRefusedPackets.name: 0, stateTimestamp.name: 0, configTimestamp.name: 0,
-		solicitations.name: 0, podsConnected.name: 0,
+		solicitations.name: 2, podsConnected.name: 0,
 	} {
 		if len(got[name]) != series {
 			t.Errorf("%s has %d series, want %d", name, len(got[name]), series)

@@ -67,7 +67,7 @@ type AgentStats struct {
 	// Suppressed counts suspicions that were not raised although an address has several holders, by
 	// reason: "shared", "forwarded".
 	Suppressed map[string]uint64
-	// Solicitations counts probes. If it is nil, they are not exported.
+	// Solicitations counts probes.
 	Solicitations   map[detector.Purpose]uint64
 	Pending         int    // records that wait for their interface to be scanned
 	NetlinkOverruns uint64 // see links.Watcher.Overruns

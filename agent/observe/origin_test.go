@@ -226,7 +226,7 @@ func TestHostEndRenamed(t *testing.T) {
 	i := w.add("veth0", "", "eth0", 2, 7)
 	w.change(i, func(l *links.Interface) { l.Name = "cali0" })
 	w.change(i, func(l *links.Interface) { l.View.Peer = "net7" })
-	if got := w.Network(i); got != "default" || len(w.origins) != 1 || w.Origins()[0].HostEnd.Name != "cali0" {
+	if got := w.Network(i); got != "default" || len(w.origins) != 1 || w.Origins()[0].Name != "cali0" {
 		t.Errorf("network %q, origins %+v", got, w.Origins())
 	}
 }

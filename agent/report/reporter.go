@@ -17,11 +17,8 @@ const (
 )
 
 // Summarize sends the state of this node to the reporters of the cluster, when it changes and every two minutes,
-// until ctx ends.
+// until ctx ends. An agent alone has none.
 func (r *Report) Summarize(ctx context.Context) {
-	if r.alone() {
-		return
-	}
 	ticker := time.NewTicker(summaryCheck)
 	defer ticker.Stop()
 	var last cluster.Summary

@@ -41,7 +41,7 @@ func (p *Printer) advice(document api.Conflicts) {
 	p.rangesAdvice(document.Conflicts, ranges)
 	if len(plain) == 0 && len(advised) <= fewAdvised {
 		for _, c := range advised {
-			p.removals(InNetwork(c.IP, c.Network)+": ", c)
+			p.removals(addressOf(c)+": ", c)
 		}
 	} else {
 		p.summary(advised, len(plain))
@@ -65,19 +65,14 @@ const drillEnds = "It is a drill, which ends by itself."
 
 // waitFor says what suspected conflicts wait for: the addresses by reason.
 func (p *Printer) waitFor(suspected []api.Conflict) {
-	var reasons []string
-	addresses := make(map[string][]string)
-	for _, c := range suspected {
-		reason := cmp.Or(c.Pending, "being verified") // an agent of an earlier version does not say
-		if addresses[reason] == nil {
-			reasons = append(reasons, reason)
-		}
-		addresses[reason] = append(addresses[reason], InNetwork(c.IP, c.Network))
-	}
+	reasons, addresses := grouped(suspected, pending, addressOf)
 	for _, reason := range reasons {
 		p.wrapped(2, fmt.Sprintf("%s: wait. Suspected, not confirmed: %s.", List(addresses[reason]), reason))
 	}
 }
+
+// pending is why a conflict is not confirmed yet. An agent of an earlier version does not say.
+func pending(c api.Conflict) string { return cmp.Or(c.Pending, "being verified") }
 
 // rangesAdvice says what to do about whole ranges that nodes share, or about ranges that each node may have for itself.
 func (p *Printer) rangesAdvice(conflicts []api.Conflict, ranges []api.Pair) {
@@ -108,7 +103,7 @@ func (p *Printer) storyAdvice(c *api.Conflict) {
 		return
 	case c.State == "suspected":
 		p.println()
-		p.wrapped(2, "What to do: wait. It is suspected, not confirmed: "+cmp.Or(c.Pending, "being verified")+".")
+		p.wrapped(2, "What to do: wait. It is suspected, not confirmed: "+pending(*c)+".")
 		return
 	case c.State != "confirmed" || c.Advice == nil:
 		return

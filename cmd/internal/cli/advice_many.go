@@ -32,7 +32,7 @@ func (p *Printer) summary(conflicts []api.Conflict, more int) {
 		case n < 0:
 			n, lines = len(lines), append(lines, l)
 		}
-		lines[n].addresses = append(lines[n].addresses, InNetwork(c.IP, c.Network))
+		lines[n].addresses = append(lines[n].addresses, addressOf(c))
 		flushed = append(flushed, r.Then...)
 	}
 	p.commandLines(lines)
@@ -80,20 +80,12 @@ func (p *Printer) commandLines(lines []commandLine) {
 // held prints a line for each reason to remove nothing now, and returns how many conflicts have
 // none of these lines.
 func (p *Printer) held(conflicts []api.Conflict) (more int) {
-	var reasons []string
-	addresses := make(map[string][]string)
-	for _, c := range conflicts {
-		reason := HeldReason(c)
-		if addresses[reason] == nil {
-			if len(reasons) == maxCommands {
-				more++
-				continue
-			}
-			reasons = append(reasons, reason)
+	reasons, addresses := grouped(conflicts, HeldReason, addressOf)
+	for n, reason := range reasons {
+		if n >= maxCommands {
+			more += len(addresses[reason])
+			continue
 		}
-		addresses[reason] = append(addresses[reason], InNetwork(c.IP, c.Network))
-	}
-	for _, reason := range reasons {
 		p.wrapped(2, List(addresses[reason])+": "+reason)
 	}
 	return more

@@ -13,15 +13,8 @@ func routes(c api.Conflict) string {
 		return ""
 	}
 	names := ShortLabels(c)
-	var targets []string
-	from := make(map[string][]string)
-	for _, r := range c.Routes {
-		target := target(c, r, names)
-		if len(from[target]) == 0 {
-			targets = append(targets, target)
-		}
-		from[target] = append(from[target], sender(c, r))
-	}
+	targets, from := grouped(c.Routes,
+		func(r api.Route) string { return target(c, r, names) }, func(r api.Route) string { return sender(c, r) })
 	var parts []string
 	for _, target := range targets {
 		parts = append(parts, "from "+Conjoin(from[target])+" "+target)

@@ -39,11 +39,7 @@ func (p *Printer) findings(a api.Audit) {
 		p.println(text)
 		return
 	}
-	on := []api.Binding{{Node: a.Node, BootID: a.BootID}}
-	for _, f := range a.Findings {
-		on = append(on, holderOf(f))
-	}
-	nodes := p.nodeColumn(on)
+	nodes := p.nodeColumn(append(each(a.Findings, holderOf), api.Binding{Node: a.Node, BootID: a.BootID}))
 	header := []any{"node", "ip", "finding", "since", "holder", "reserved for"}
 	if p.Wide {
 		header = append(header, "book", "network", "store", "interface", "netns", "sandbox")
@@ -78,10 +74,7 @@ func (p *Printer) repairs(a api.Audit) {
 	if len(a.Findings) > 0 {
 		p.println()
 	}
-	var on []api.Binding
-	for _, f := range a.Findings {
-		on = append(on, holderOf(f))
-	}
+	on := each(a.Findings, holderOf)
 	names, _ := NodesOf(on)
 	nodes := make(map[string]string)
 	for n, b := range on {
@@ -108,11 +101,7 @@ func (p *Printer) repair(same []api.Finding, node string) {
 		p.println(p.clip("  on node "+node+":", 0))
 		p.command("    ", command)
 	}
-	var others []string
-	for _, f := range same[1:] {
-		others = append(others, f.IP)
-	}
-	if len(others) > 0 {
+	if others := each(same[1:], func(f api.Finding) string { return f.IP }); len(others) > 0 {
 		p.wrapped(4, "  likewise: "+List(others))
 	}
 }

@@ -51,21 +51,17 @@ func InNetwork(ip, network string) string {
 	return ip + " (" + network + ")"
 }
 
+// addressOf is the address of a conflict as [InNetwork] has it.
+func addressOf(c api.Conflict) string { return InNetwork(c.IP, c.Network) }
+
 // NodeID identifies the node of a holder.
 func NodeID(b api.Binding) string { return b.Node + "/" + b.BootID }
 
 // NodesOf names the nodes of holders, with their boots where two nodes have one name. It also
 // reports whether there is more than one node.
 func NodesOf(holders []api.Binding) (names []string, several bool) {
-	var ids []string
-	for _, b := range holders {
-		ids = append(ids, NodeID(b))
-	}
-	byID := merge.Names(ids)
-	for _, id := range ids {
-		names = append(names, byID[id])
-	}
-	return names, len(byID) > 1
+	byID := merge.Names(each(holders, NodeID))
+	return each(holders, func(b api.Binding) string { return byID[NodeID(b)] }), len(byID) > 1
 }
 
 // IsOn reports whether a holder is on the node with that name, which may include the boot.
@@ -119,6 +115,27 @@ func ShortLabels(c api.Conflict) []string {
 		}
 	}
 	return names
+}
+
+// each returns what f makes of each element of a list.
+func each[T, V any](list []T, f func(T) V) (values []V) {
+	for _, element := range list {
+		values = append(values, f(element))
+	}
+	return values
+}
+
+// grouped returns what value makes of each element of a list, by what key makes of it; keys are in the order of the list.
+func grouped[T any](list []T, key, value func(T) string) (keys []string, groups map[string][]string) {
+	groups = make(map[string][]string)
+	for _, element := range list {
+		k := key(element)
+		if groups[k] == nil {
+			keys = append(keys, k)
+		}
+		groups[k] = append(groups[k], value(element))
+	}
+	return keys, groups
 }
 
 // maxListed is how many names a sentence lists.

@@ -59,12 +59,8 @@ var (
 )
 
 // ofHolders is what a conflict's holders have, in order.
-func ofHolders(c api.Conflict, value func(api.Binding) string) (values []string) {
-	for _, b := range c.Holders {
-		values = append(values, value(b))
-	}
-	slices.Sort(values)
-	return values
+func ofHolders(c api.Conflict, value func(api.Binding) string) []string {
+	return slices.Sorted(slices.Values(each(c.Holders, value)))
 }
 
 func compareIPs(a, b string) int {

@@ -26,10 +26,7 @@ func (p *Printer) pairs(document api.Conflicts, most int) {
 		}
 	}
 	for _, pair := range pairs[:min(len(pairs), most)] {
-		var examples []string
-		for _, e := range pair.Examples {
-			examples = append(examples, InNetwork(e.IP, e.Network))
-		}
+		examples := each(pair.Examples, func(a api.Address) string { return InNetwork(a.IP, a.Network) })
 		if len(pair.Examples) < pair.Addresses {
 			examples = append(examples, "…")
 		}

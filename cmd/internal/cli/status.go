@@ -124,10 +124,9 @@ func dadFailedText(s api.Status, wide bool) string {
 	if !wide {
 		listed = listed[:min(len(listed), 3)]
 	}
-	var names []string
-	for _, a := range listed {
-		names = append(names, fmt.Sprintf("%s (%s)", a.IP, cmp.Or(PodName(a.Pod), a.Netns, a.Interface)))
-	}
+	names := each(listed, func(a api.DADFailed) string {
+		return fmt.Sprintf("%s (%s)", a.IP, cmp.Or(PodName(a.Pod), a.Netns, a.Interface))
+	})
 	if more := s.DADFailedAddresses - len(listed); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
