@@ -2,9 +2,9 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +29,7 @@ func (g *globals) printer(cmd *cobra.Command) *cli.Printer {
 }
 
 func newRoot() *cobra.Command {
-	g := &globals{output: cli.Table}
+	g := new(globals)
 	root := &cobra.Command{
 		Use:   "dupip",
 		Short: "Finds duplicate pod IPs by looking at packets, whatever IPAM claims",
@@ -51,8 +51,8 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 			if err := fromEnvironment(cmd); err != nil {
 				return err
 			}
-			if output := cmd.Flags().Lookup("output"); output != nil && g.output == cli.Names && !strings.Contains(output.Usage, string(cli.Names)) {
-				return errors.New("-o name is for lists; use table, wide, json or yaml")
+			if formats := formatsOf(cmd); cmd.Flags().Lookup("output") != nil && !slices.Contains(formats, string(g.output)) {
+				return fmt.Errorf("-o %q: must be %s", g.output, cli.Disjoin(formats))
 			}
 			return nil
 		},
@@ -68,11 +68,7 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 	).Replace(root.UsageTemplate()))
 	cobra.AddTemplateFunc("wrapped", p.Wrap)
 	cobra.AddTemplateFunc("entry", func(c *cobra.Command) string {
-		var entry strings.Builder
-		lines := *p
-		lines.Out = &entry
-		lines.Entry(c.NamePadding()+3, "  "+c.Name(), c.Short)
-		return strings.TrimSuffix(entry.String(), "\n")
+		return strings.TrimSuffix(p.EntryText(c.NamePadding()+3, "  "+c.Name(), c.Short), "\n")
 	})
 	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), "trimTrailingWhitespaces", "wrapped"))
 	root.SetVersionTemplate("dupip {{.Version}}\n")
@@ -99,13 +95,22 @@ func (g *globals) addTo(cmd *cobra.Command) {
 }
 
 func (g *globals) addOutput(cmd *cobra.Command) {
-	formats := []string{string(cli.Table), string(cli.Wide), string(cli.JSON), string(cli.YAML)}
-	if cmd.Flags().Lookup("sort-by") != nil { // a list
-		formats = append(formats, string(cli.Names))
+	if isList(cmd) {
 		cmd.Flags().BoolVar(&g.noHeaders, "no-headers", false, "no header above tables")
 	}
-	cmd.Flags().VarP(&g.output, "output", "o", "output format: "+cli.Disjoin(formats))
-	complete(cmd, "output", formats...)
+	cmd.Flags().StringVarP((*string)(&g.output), "output", "o", string(cli.Table), "output `format`: "+cli.Disjoin(formatsOf(cmd)))
+	complete(cmd, "output", formatsOf(cmd)...)
+}
+
+func isList(cmd *cobra.Command) bool { return cmd.Flags().Lookup("sort-by") != nil }
+
+// formatsOf returns the values of --output.
+func formatsOf(cmd *cobra.Command) []string {
+	formats := []string{string(cli.Table), string(cli.Wide), string(cli.JSON), string(cli.YAML)}
+	if isList(cmd) {
+		formats = append(formats, string(cli.Names))
+	}
+	return formats
 }
 
 // complete makes a shell complete the values of a flag.

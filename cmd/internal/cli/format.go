@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/goccy/go-yaml"
 )
@@ -20,24 +19,6 @@ const (
 	JSON  Format = "json"
 	YAML  Format = "yaml"
 )
-
-// Formats are all formats.
-var Formats = []Format{Table, Wide, Names, JSON, YAML}
-
-// String implements [pflag.Value].
-func (f *Format) String() string { return string(*f) }
-
-// Type implements [pflag.Value].
-func (f *Format) Type() string { return "format" }
-
-// Set implements [pflag.Value].
-func (f *Format) Set(value string) error {
-	if !slices.Contains(Formats, Format(value)) {
-		return fmt.Errorf("must be table, wide, name, json or yaml")
-	}
-	*f = Format(value)
-	return nil
-}
 
 // Show prints a document, or an event of a watch, in a format; text prints it for people.
 func Show[T any](p *Printer, f Format, document T, text func(p *Printer, document T)) error {

@@ -125,46 +125,47 @@ func (p *Printer) left(header []any, rows []table.Row, column string) int {
 
 // wrapped prints a line, broken at spaces so that it fits the width. Further lines are indented by
 // indent columns.
-func (p *Printer) wrapped(indent int, line string) {
-	words := strings.Fields(line)
+func (p *Printer) wrapped(indent int, line string) { p.printf("%s", p.wrap(indent, line)) }
+
+// wrap returns what [Printer.wrapped] prints.
+func (p *Printer) wrap(indent int, line string) string {
+	var lines strings.Builder
 	head := line[:len(line)-len(strings.TrimLeft(line, " "))]
 	column := 0
-	for n, word := range words {
+	for n, word := range strings.Fields(line) {
 		width := text.StringWidthWithoutEscSequences(word)
 		switch {
 		case n == 0:
-			p.printf("%s%s", head, word)
+			lines.WriteString(head + word)
 			column = len(head) + width
 		case column+1+width > cmp.Or(p.Width, defaultWidth):
-			p.printf("\n%s%s", strings.Repeat(" ", indent), word)
+			lines.WriteString("\n" + strings.Repeat(" ", indent) + word)
 			column = indent + width
 		default:
-			p.printf(" %s", word)
+			lines.WriteString(" " + word)
 			column += 1 + width
 		}
 	}
-	p.println()
+	return lines.String() + "\n"
 }
 
 // Wrap breaks the lines of a text so that they fit the width.
-func (p *Printer) Wrap(text string) string {
-	var lines strings.Builder
-	rest := *p
-	rest.Out = &lines
+func (p *Printer) Wrap(text string) (wrapped string) {
 	for line := range strings.Lines(text) {
-		rest.wrapped(0, line)
+		wrapped += p.wrap(0, line)
 	}
-	return strings.TrimSuffix(lines.String(), "\n")
+	return strings.TrimSuffix(wrapped, "\n")
 }
 
 // Entry prints a name, or several words, and from a column on a text.
 func (p *Printer) Entry(column int, name, line string) {
-	var lines strings.Builder
-	rest := *p
-	rest.Out = &lines
-	rest.wrapped(column, strings.Repeat(" ", column)+line)
+	p.printf("%s", p.EntryText(column, name, line))
+}
+
+// EntryText returns what [Printer.Entry] prints.
+func (p *Printer) EntryText(column int, name, line string) string {
 	pad := max(column-text.StringWidthWithoutEscSequences(name), 0)
-	p.printf("%s%s%s", name, strings.Repeat(" ", pad), lines.String()[column:])
+	return name + strings.Repeat(" ", pad) + p.wrap(column, strings.Repeat(" ", column)+line)[column:]
 }
 
 // Paint colours a state, an event's type or the outcome of a check for a terminal.
