@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -51,10 +52,14 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 			if err := fromEnvironment(cmd); err != nil {
 				return err
 			}
-			if formats := formatsOf(cmd); cmd.Flags().Lookup("output") != nil && !slices.Contains(formats, string(g.output)) {
-				return fmt.Errorf("-o %q: must be %s", g.output, cli.Disjoin(formats))
+			formats := formatsOf(cmd)
+			switch {
+			case cmd.Flags().Lookup("output") == nil, slices.Contains(formats, string(g.output)):
+				return nil
+			case g.output == cli.Names:
+				return errors.New("-o name is for lists; use table, wide, json or yaml")
 			}
-			return nil
+			return fmt.Errorf("-o %q: must be %s", g.output, cli.Disjoin(formats))
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
