@@ -240,29 +240,27 @@ func (l *loop) probe(a peer.Probe, now time.Time) {
 		l.probeHost(a, now)
 		return
 	}
-	refusal := probe.Refusal{Reason: "the interface is gone"}
+	refusal := detector.ProbeRefusal{Reason: "the interface is gone"}
 	if i := l.table.Interface(a.Interface); i != nil {
 		refusal.Reason = "the interface has left the network"
 		if vlan, ok := i.VLAN(a.Key); ok {
 			refusal = l.prober.Probe(a.Probe, vlan, a.ForOther, now)
 		}
 	}
-	l.peer.Probed(a, peer.Refusal(refusal), now)
+	l.peer.Probed(a, refusal, now)
 }
 
 // probeHost verifies an address of the node itself by listing its addresses.
 func (l *loop) probeHost(a peer.Probe, now time.Time) {
 	refusal := l.prober.Allow(detector.Verify, a.ForOther, now)
-	if refusal != (probe.Refusal{}) {
-		l.peer.Probed(a, peer.Refusal(refusal), now)
-		return
+	var list []links.HostAddress
+	if refusal == (detector.ProbeRefusal{}) {
+		var err error
+		if list, err = links.ListHostAddresses(func(int) bool { return false }); err != nil {
+			refusal = detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
+		}
 	}
-	list, err := links.ListHostAddresses(func(int) bool { return false })
-	if err != nil {
-		l.peer.Probed(a, peer.Refusal{Reason: err.Error(), Until: now.Add(time.Second)}, now)
-		return
-	}
-	l.peer.Probed(a, peer.Refusal{}, now)
+	l.peer.Probed(a, refusal, now)
 	if o, ok := l.table.FindHost(list, a.Key, time.Now()); ok {
 		l.observed(&o, time.Now())
 	}

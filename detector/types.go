@@ -233,6 +233,16 @@ type Probe struct {
 	Round uint32
 }
 
+// ProbeRefusal is why a [Probe] was not sent. The zero value says that it was.
+type ProbeRefusal struct {
+	// Reason is one short clause for people.
+	Reason string
+	// Until is when to try again; zero when only something new can change it.
+	Until time.Time
+	// Budget says that the node's budget of probes is used up.
+	Budget bool
+}
+
 // Effects is what the caller has to do after a call. It is empty for most sightings.
 type Effects struct {
 	Probes []Probe

@@ -19,7 +19,7 @@ type harness struct {
 	t   *testing.T
 	now time.Time
 	// probe returns the result of a probe; nil: all are sent.
-	probe func(Probe) Refusal
+	probe func(Probe) detector.ProbeRefusal
 	// answers: holders answer each probe at once.
 	answers bool
 
@@ -54,15 +54,15 @@ func (w *harness) run() {
 	for a := w.Next(w.now); a != nil; a = w.Next(w.now) {
 		switch a := a.(type) {
 		case Probe:
-			refusal := Refusal{}
+			refusal := detector.ProbeRefusal{}
 			if w.probe != nil {
 				refusal = w.probe(a)
 			}
-			if refusal == (Refusal{}) {
+			if refusal == (detector.ProbeRefusal{}) {
 				w.probed = append(w.probed, a.Probe)
 			}
 			w.Probed(a, refusal, w.now)
-			if w.answers && refusal == (Refusal{}) {
+			if w.answers && refusal == (detector.ProbeRefusal{}) {
 				w.observe(a.Holder.Netns, a.Key, true)
 			}
 		case cluster.Lease:

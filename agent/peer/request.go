@@ -79,20 +79,10 @@ func (p *Peer) attempted(r *request, now time.Time) {
 	p.requests.wait(r, next)
 }
 
-// Refusal is why a [Probe] was not sent. The zero value says that it was.
-type Refusal struct {
-	// Reason is one short clause for people.
-	Reason string
-	// Until is when to try again; zero when only something new can change it.
-	Until time.Time
-	// Budget says that the node's probe budget is used up.
-	Budget bool
-}
-
 // Probed takes the result of a [Probe]. now must not be later than the sending of the probe, so that
 // no answer is older than its probe.
-func (p *Peer) Probed(a Probe, refusal Refusal, now time.Time) {
-	sent := refusal == (Refusal{})
+func (p *Peer) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time) {
+	sent := refusal == (detector.ProbeRefusal{})
 	if sent {
 		p.Detector.ProbeSent(a.Probe, now)
 	}

@@ -26,8 +26,8 @@ func TestRequests(t *testing.T) {
 		}, w.now)
 		w.run()
 	}
-	refuseProbe := func(r Refusal) func(*harness) {
-		return func(w *harness) { w.probe = func(Probe) Refusal { return r } }
+	refuseProbe := func(r detector.ProbeRefusal) func(*harness) {
+		return func(w *harness) { w.probe = func(Probe) detector.ProbeRefusal { return r } }
 	}
 	for _, test := range []struct {
 		name    string
@@ -63,14 +63,14 @@ func TestRequests(t *testing.T) {
 		{name: "no holder", netns: 99, want: cluster.Gone, reason: "no such holder has the address"},
 		{name: "is removed", netns: 11, want: cluster.Gone, reason: "no such holder has the address any more", took: 100 * time.Millisecond, afterRequest: func(w *harness) { w.gone(11) }},
 		{name: "a network of one node", network: "docker0", netns: 11, want: cluster.Gone, reason: "network docker0 does not span the cluster"},
-		{name: "probes are off", netns: 11, want: cluster.Refused, reason: "off", beforeRequest: refuseProbe(Refusal{Reason: "off"})},
-		{name: "guarded for long", netns: 11, want: cluster.Refused, reason: "guard", retry: 10 * time.Second, beforeRequest: refuseProbe(Refusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
+		{name: "probes are off", netns: 11, want: cluster.Refused, reason: "off", beforeRequest: refuseProbe(detector.ProbeRefusal{Reason: "off"})},
+		{name: "guarded for long", netns: 11, want: cluster.Refused, reason: "guard", retry: 10 * time.Second, beforeRequest: refuseProbe(detector.ProbeRefusal{Reason: "guard", Until: began.Add(10 * time.Second)})},
 		{name: "guarded for a moment", netns: 11, want: cluster.Answered, took: 300 * time.Millisecond, beforeRequest: func(w *harness) {
 			w.answers = true
 			until := w.now.Add(300 * time.Millisecond)
-			w.probe = func(Probe) (r Refusal) {
+			w.probe = func(Probe) (r detector.ProbeRefusal) {
 				if w.now.Before(until) {
-					r = Refusal{Reason: "guard", Until: until}
+					r = detector.ProbeRefusal{Reason: "guard", Until: until}
 				}
 				return r
 			}
@@ -193,15 +193,15 @@ func TestRequestsWaitForTheBudget(t *testing.T) {
 	const nodes, budget = 100, 30
 	w := newHarness(t)
 	remaining := budget
-	w.probe = func(a Probe) Refusal {
+	w.probe = func(a Probe) detector.ProbeRefusal {
 		if !a.ForOther {
-			return Refusal{}
+			return detector.ProbeRefusal{}
 		}
 		if remaining == 0 {
-			return Refusal{Reason: "rate", Until: w.now.Add(100 * time.Millisecond), Budget: true}
+			return detector.ProbeRefusal{Reason: "rate", Until: w.now.Add(100 * time.Millisecond), Budget: true}
 		}
 		remaining--
-		return Refusal{}
+		return detector.ProbeRefusal{}
 	}
 	for n := range nodes {
 		k := key("default", fmt.Sprintf("10.0.1.%d", n))

@@ -37,24 +37,24 @@ func (p *Prober) Tentative(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN,
 }
 
 // guard refuses to probe an address if the probe could hurt the pod now.
-func (p *Prober) guard(i *state, a address, now time.Time) Refusal {
+func (p *Prober) guard(i *state, a address, now time.Time) detector.ProbeRefusal {
 	for listed := range i.Link.View.Find(a.ip) {
 		switch {
 		case listed.Lost:
-			return Refusal{Reason: "duplicate address detection failed in the pod", Until: now.Add(time.Second)}
+			return detector.ProbeRefusal{Reason: "duplicate address detection failed in the pod", Until: now.Add(time.Second)}
 		case !listed.Valid:
-			return Refusal{Reason: "duplicate address detection runs in the pod", Until: now.Add(time.Second)}
+			return detector.ProbeRefusal{Reason: "duplicate address detection runs in the pod", Until: now.Add(time.Second)}
 		case i.Link.View.Taken.After(i.tentative[a]):
 			delete(i.tentative, a) // duplicate address detection has finished
 		}
 	}
 	if probed, ok := i.tentative[a]; ok {
 		if until := probed.Add(tentativeFor); until.After(now) {
-			return Refusal{Reason: "the pod is probing the address itself", Until: until}
+			return detector.ProbeRefusal{Reason: "the pod is probing the address itself", Until: until}
 		}
 		delete(i.tentative, a)
 	}
-	return Refusal{}
+	return detector.ProbeRefusal{}
 }
 
 // lostUntil returns until when the holder behind an interface must not be verified, because its

@@ -126,7 +126,7 @@ func (p *Prober) Run(now time.Time) {
 // attempt sends one pending probe, unless it is refused, and sets the time of the next attempt. Half of the
 // interface's limit is left to verification.
 func (p *Prober) attempt(i *state, probe *pending, now time.Time) {
-	if r := p.guard(i, probe.address, now); r != (Refusal{}) {
+	if r := p.guard(i, probe.address, now); r != (detector.ProbeRefusal{}) {
 		p.postpone(i, probe, r.Until)
 		return
 	}

@@ -173,7 +173,7 @@ func TestEachAddressIsProbed(t *testing.T) {
 			refresh := verify(pod, ip)
 			refresh.Purpose = detector.Refresh
 			for _, s := range []detector.Probe{refresh, verify(crowded, "10.1.0.1")} {
-				if r := w.Probe(s, bpf.VLAN{}, false, now); r != (Refusal{}) {
+				if r := w.Probe(s, bpf.VLAN{}, false, now); r != (detector.ProbeRefusal{}) {
 					t.Errorf("%v is refused: %+v", s, r)
 				}
 			}

@@ -239,21 +239,11 @@ func (p *Prober) SentTo(holder detector.HolderID, ip netip.Addr, at time.Time) b
 	return false
 }
 
-// Refusal is why a probe was not sent. The zero value says that it was.
-type Refusal struct {
-	// Reason is a short clause for people.
-	Reason string
-	// Until is when to try again; zero when only something new can change it.
-	Until time.Time
-	// Budget says that the node's budget was used up.
-	Budget bool
-}
-
 // Probe sends a probe to an address in a VLAN behind an interface, for the detector or, with forOther,
 // for another node.
-func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.Time) Refusal {
+func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.Time) detector.ProbeRefusal {
 	r := p.probe(s, vlan, forOther, now)
-	if r != (Refusal{}) && p.debug() {
+	if r != (detector.ProbeRefusal{}) && p.debug() {
 		p.Log.Debug("probe not sent", "ip", s.Key.IP, "network", s.Key.Network, "ifindex", s.Interface.Ifindex, "purpose", s.Purpose, "reason", r.Reason)
 	}
 	return r
@@ -262,50 +252,50 @@ func (p *Prober) Probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 // debug reports whether debug lines are logged. Their attributes cost time also if they are not.
 func (p *Prober) debug() bool { return p.Log.Enabled(context.Background(), slog.LevelDebug) }
 
-func (p *Prober) probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.Time) Refusal {
+func (p *Prober) probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.Time) detector.ProbeRefusal {
 	i := p.interfaces[s.Interface]
 	if i == nil {
-		return Refusal{Reason: "the interface is gone"}
+		return detector.ProbeRefusal{Reason: "the interface is gone"}
 	}
 	if !p.Solicits(s.Key.Network) {
-		return Refusal{Reason: "solicitation is off in network " + s.Key.Network}
+		return detector.ProbeRefusal{Reason: "solicitation is off in network " + s.Key.Network}
 	}
 	a := address{s.Key.IP, vlan}
-	if r := p.guard(i, a, now); r != (Refusal{}) {
+	if r := p.guard(i, a, now); r != (detector.ProbeRefusal{}) {
 		return r
 	}
 	if s.Purpose == detector.Verify {
 		if until := p.lostUntil(i, now); !until.IsZero() {
-			return Refusal{Reason: "its netns has neither a name nor a process any more", Until: until}
+			return detector.ProbeRefusal{Reason: "its netns has neither a name nor a process any more", Until: until}
 		}
 	}
 	if i.limit.TokensAt(now) < 1 {
 		return p.limited("the interface's rate limit", now)
 	}
-	if r := p.Allow(s.Purpose, forOther, now); r != (Refusal{}) {
+	if r := p.Allow(s.Purpose, forOther, now); r != (detector.ProbeRefusal{}) {
 		return r
 	}
 	switch err := p.send(i, a, s.Purpose, now); {
 	case err == nil, errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		return Refusal{} // the device is down or gone: the probe stays unanswered
+		return detector.ProbeRefusal{} // the device is down or gone: the probe stays unanswered
 	default:
-		return Refusal{Reason: err.Error(), Until: now.Add(time.Second)}
+		return detector.ProbeRefusal{Reason: err.Error(), Until: now.Add(time.Second)}
 	}
 }
 
 // Allow takes one probe from the budget, or refuses it.
-func (p *Prober) Allow(purpose detector.Purpose, forOther bool, now time.Time) Refusal {
+func (p *Prober) Allow(purpose detector.Purpose, forOther bool, now time.Time) detector.ProbeRefusal {
 	if p.Budget.Allow(purpose, forOther, now) {
-		return Refusal{}
+		return detector.ProbeRefusal{}
 	}
 	r := p.limited("the node's rate limit", now)
 	r.Budget = true
 	return r
 }
 
-func (p *Prober) limited(reason string, now time.Time) Refusal {
+func (p *Prober) limited(reason string, now time.Time) detector.ProbeRefusal {
 	p.dropped[DroppedRate]++
-	return Refusal{Reason: reason, Until: now.Add(100 * time.Millisecond)}
+	return detector.ProbeRefusal{Reason: reason, Until: now.Add(100 * time.Millisecond)}
 }
 
 func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Time) error {

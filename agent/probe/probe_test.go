@@ -177,7 +177,7 @@ func TestProbe(t *testing.T) {
 			if r.Reason != test.want && (test.want != unix.ENOBUFS.Error() || r.Reason == "") || again != test.again {
 				t.Fatalf("refused %+v, again after %v; want %q and %v", r, again, test.want, test.again)
 			}
-			sent := r == Refusal{} && w.fails == nil
+			sent := r == detector.ProbeRefusal{} && w.fails == nil
 			if sent != (len(w.targets) == 1) || sent != (w.Sent()[detector.Verify] == 1) {
 				t.Errorf("sent %v, counted %v", w.targets, w.Sent())
 			}
@@ -199,7 +199,7 @@ func TestLostNetns(t *testing.T) {
 	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now); !r.Until.Equal(now.Add(lostFor)) {
 		t.Errorf("refused %+v, want until %v later", r, lostFor)
 	}
-	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now.Add(lostFor)); r != (Refusal{}) {
+	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now.Add(lostFor)); r != (detector.ProbeRefusal{}) {
 		t.Errorf("later refused %+v", r)
 	}
 }
@@ -241,7 +241,7 @@ func TestInterfaceLimit(t *testing.T) {
 			s := verify(many, netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}).String())
 			s.Purpose = purpose
 			switch r := w.Probe(s, bpf.VLAN{}, n%2 == 0, now); {
-			case r == Refusal{}:
+			case r == detector.ProbeRefusal{}:
 				sent++
 			case r.Reason != "the interface's rate limit" || r.Budget || !r.Until.After(now):
 				t.Fatalf("refused %+v", r)
@@ -255,7 +255,7 @@ func TestInterfaceLimit(t *testing.T) {
 	if n := w.Dropped()[DroppedRate]; n != 1000-interfaceBurst {
 		t.Errorf("%d are counted as delayed", n)
 	}
-	if r := w.Probe(verify(other, "10.1.0.1"), bpf.VLAN{}, false, now); r != (Refusal{}) {
+	if r := w.Probe(verify(other, "10.1.0.1"), bpf.VLAN{}, false, now); r != (detector.ProbeRefusal{}) {
 		t.Errorf("another pod: refused %+v", r)
 	}
 	if n := probe(detector.Verify, now.Add(time.Second)); n != interfaceRate {

@@ -251,7 +251,7 @@ func TestNoAnswerIsLost(t *testing.T) {
 		s := detector.Probe{
 			Key: detector.Key{Network: "default", IP: address(n % addresses)}, Holder: holder, Interface: ref, Purpose: detector.Verify,
 		}
-		if prober.Probe(s, bpf.VLAN{}, false, time.Now()) == (probe.Refusal{}) {
+		if prober.Probe(s, bpf.VLAN{}, false, time.Now()) == (detector.ProbeRefusal{}) {
 			sent++
 		}
 	}

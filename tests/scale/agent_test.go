@@ -144,8 +144,8 @@ func (a *agent) probe(p peer.Probe) {
 		})
 	}
 	refusal := a.prober.Probe(p.Probe, bpf.VLAN{}, p.ForOther, now)
-	a.peer.Probed(p, peer.Refusal(refusal), now)
-	if refusal != (probe.Refusal{}) {
+	a.peer.Probed(p, refusal, now)
+	if refusal != (detector.ProbeRefusal{}) {
 		a.count.refused.Add(1)
 		return
 	}
