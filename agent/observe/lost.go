@@ -6,16 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/dupip/dupip/agent/netns"
 )
 
 // lostPause is the least time between two log lines about lost addresses behind one interface.
 const lostPause = 10 * time.Minute
-
-// newLostLines limits these lines for all interfaces together.
-func newLostLines() *rate.Limiter { return rate.NewLimiter(rate.Every(time.Minute), 10) }
 
 // Lost counts the addresses of pods whose IPv6 duplicate address detection failed (RFC 4862 section 5.4.5), and
 // returns up to limit of them, ordered by interface name. The pod's kernel has found that another holder on the

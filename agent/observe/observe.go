@@ -80,8 +80,8 @@ type Table struct {
 	host       hostAddresses
 	unobserved []links.Interface
 	floods     floods
-	lostLines  *rate.Limiter
-	// lostLeftOut are the lines about lost addresses that were left out since the last one.
+	// lostLines limits the lines about lost addresses; lostLeftOut are those that were left out since the last one.
+	lostLines   *rate.Limiter
 	lostLeftOut int
 	dropped     map[string]uint64
 	ready       bool // see Ready; it stays true
@@ -96,7 +96,7 @@ func New(opts Options) *Table {
 		rolesAt:    time.Now().Add(time.Minute),
 		early:      make(map[detector.Interface][]bpf.Record),
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
-		lostLines:  newLostLines(),
+		lostLines:  rate.NewLimiter(rate.Every(time.Minute), 10),
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},
 	}
 }

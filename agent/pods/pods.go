@@ -93,8 +93,6 @@ type Resolver struct {
 	schedule schedule
 	status   Status
 	listed   Sandboxes
-	// cacheError is why libcni's cache cannot be read.
-	cacheError string
 
 	// The rest is Run's own.
 	queue                 map[uint64]Change // to be sent, by cookie
@@ -195,7 +193,7 @@ func (r *Resolver) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := r.status
-	status.Named, status.Pending, status.CacheError = len(r.known), len(r.schedule.pending), r.cacheError
+	status.Named, status.Pending = len(r.known), len(r.schedule.pending)
 	return status
 }
 

@@ -203,8 +203,8 @@ func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusRespon
 		text = api.Text(err.Error(), maxText)
 	}
 	r.mu.Lock()
-	known := r.cacheError == text
-	r.cacheError = text
+	known := r.status.CacheError == text
+	r.status.CacheError = text
 	r.mu.Unlock()
 	if !known && text != "" && r.logs.Allow() {
 		r.opts.Log.Info("libcni's cache cannot be read; which interface is a pod's primary one is known from the runtime only, if it has the CNI result", "error", err)
@@ -219,7 +219,9 @@ func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusRespon
 func (r *Resolver) connected(rt *runtime, sandboxes int) {
 	r.mu.Lock()
 	before := r.status
-	r.status = Status{Socket: rt.socket, Runtime: rt.name, Version: rt.version, Connected: true, Sandboxes: sandboxes}
+	r.status = Status{
+		Socket: rt.socket, Runtime: rt.name, Version: rt.version, Connected: true, Sandboxes: sandboxes, CacheError: before.CacheError,
+	}
 	if r.table.failing() {
 		r.status.LastError = before.LastError
 	}

@@ -1,3 +1,3 @@
-// Package cli has the words that programs and pages share: names of holders and nodes, times, and what to do about a
-// conflict. It reads documents of the API and prints nothing.
+// Package cli prints documents of the API, and has the words that programs and pages share: names of holders and nodes, times,
+// and what to do about a conflict.
 package cli
