@@ -2,8 +2,8 @@ package advice
 
 import (
 	"fmt"
-	"regexp"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
