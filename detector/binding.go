@@ -73,12 +73,7 @@ func (e *entry) find(id HolderID) *binding {
 
 // counting returns the bindings that support a suspicion, the oldest first.
 func (e *entry) counting() []*binding {
-	var list []*binding
-	for _, b := range e.bindings {
-		if b.counts() {
-			list = append(list, b)
-		}
-	}
+	list := slices.DeleteFunc(slices.Clone(e.bindings), func(b *binding) bool { return !b.counts() })
 	slices.SortFunc(list, compareBindings)
 	return list
 }
@@ -134,10 +129,8 @@ func (b *binding) lastSeen() time.Time {
 }
 
 func (b *binding) source(i Interface) *source {
-	for k := range b.sources {
-		if b.sources[k].iface == i {
-			return &b.sources[k]
-		}
+	if k := slices.IndexFunc(b.sources, func(s source) bool { return s.iface == i }); k >= 0 {
+		return &b.sources[k]
 	}
 	return nil
 }

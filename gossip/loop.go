@@ -80,14 +80,14 @@ func (g *Gossip) changed(changes []roster.Change, now time.Time) {
 			for _, m := range g.queue.RemoveAll(n) {
 				g.unanswered(m, true, now)
 			}
-			g.leases.Went(n, now)
+			g.leases.Moved(n, now)
 			continue
 		case roster.Renewed:
 			g.leases.Renewed(n, now)
 		case roster.Came:
 			g.returned(n, now)
 			if n.IsAgent() {
-				g.leases.Came(n, now)
+				g.leases.Moved(n, now)
 			}
 			if change.Again {
 				g.put(n, resend{}, now) // it may not know that it was gone, and take its leases for acknowledged

@@ -194,12 +194,13 @@ func (t *Table) Resend(to *roster.Node, now time.Time) {
 	}
 }
 
-// Came notes that an agent is there. It keeps the keys for which it ranks among the first; the one that
-// ranked last there keeps them no more, and need not be informed: what a former keeper knows expires.
-func (t *Table) Came(n *roster.Node, now time.Time) {
+// Moved notes that an agent is there, or not any more and its messages are removed. It keeps the keys for which it ranks
+// among the first. One that comes takes the place of the one that ranked last there, which need not be informed: what a
+// former keeper knows expires.
+func (t *Table) Moved(n *roster.Node, now time.Time) {
 	for _, l := range t.leases {
 		last := len(l.keepers) - 1
-		if l.keeper(n) == nil && (last+1 < t.replicas || n.Score(l.hash) > l.keepers[last].Score(l.hash)) {
+		if l.keeper(n) != nil || last+1 < t.replicas || n.Score(l.hash) > l.keepers[last].Score(l.hash) {
 			t.move(l, now)
 		}
 	}
@@ -211,15 +212,6 @@ func (t *Table) Renewed(n *roster.Node, now time.Time) {
 		if k := l.keeper(n); k != nil {
 			k.informed = false
 			t.later(l, k, now)
-		}
-	}
-}
-
-// Went notes that an agent is not there any more, and its messages are removed. Others take its place.
-func (t *Table) Went(n *roster.Node, now time.Time) {
-	for _, l := range t.leases {
-		if l.keeper(n) != nil {
-			t.move(l, now)
 		}
 	}
 }

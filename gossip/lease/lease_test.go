@@ -46,7 +46,7 @@ func (l *lab) join(name string, epoch int64) *roster.Node {
 	n := changes[0].Node
 	switch changes[0].Kind {
 	case roster.Came:
-		l.Came(n, l.now)
+		l.Moved(n, l.now)
 	case roster.Renewed:
 		l.Renewed(n, l.now)
 	}
@@ -56,7 +56,7 @@ func (l *lab) join(name string, epoch int64) *roster.Node {
 func (l *lab) leave(n *roster.Node) {
 	l.r.Leave(n.Incarnation, true, l.now)
 	l.q.RemoveAll(n)
-	l.Went(n, l.now)
+	l.Moved(n, l.now)
 }
 
 func key(i int) detector.Key {
