@@ -3,13 +3,11 @@ package members
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/dupip/dupip/gossip/transport"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -54,10 +52,8 @@ func (h *hooks) read(node *memberlist.Node) (p presence, err error) {
 	}
 	addr, _ := netip.AddrFromSlice(node.Addr)
 	at := netip.AddrPortFrom(addr.Unmap(), node.Port)
-	if err := transport.CheckAddress(at); err != nil {
+	if err := h.transport.Reachable(at); err != nil {
 		return p, err
-	} else if local(at.Addr()) && !local(h.joins.self.Addr()) {
-		return p, fmt.Errorf("%s is an address of one machine or link only", at.Addr())
 	}
 	p = presence{data.member(), at, data.Leaving}
 	p.Address = at.String()

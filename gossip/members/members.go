@@ -167,13 +167,7 @@ func (o Options) Check() error {
 // Errors are for users.
 func Open(opts Options) (*Members, error) {
 	m := &Members{opts: opts, log: cmp.Or(opts.Log, slog.Default()), present: make(map[wire.MemberID]presence)}
-	if err := m.metadata().check(); err != nil {
-		return nil, err
-	}
-	if err := CheckKey(opts); err != nil {
-		return nil, err
-	}
-	if err := opts.Check(); err != nil {
+	if err := cmp.Or(m.metadata().check(), CheckKey(opts), opts.Check()); err != nil {
 		return nil, err
 	}
 	targets, err := parseTargets(opts.Join, cmp.Or(opts.Port, DefaultPort))

@@ -72,7 +72,7 @@ func keyError(err error) error {
 
 // dial opens a stream to an address; to is the incarnation that must be there, 0 for any.
 func (t *Transport) dial(ctx context.Context, at netip.AddrPort, k kind, to wire.MemberID) (net.Conn, error) {
-	if err := t.reachable(at); err != nil {
+	if err := t.Reachable(at); err != nil {
 		return nil, err
 	}
 	conn, err := t.Sockets.Dial(ctx, at)

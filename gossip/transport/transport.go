@@ -130,7 +130,7 @@ func (t *Transport) Send(to wire.MemberID, at netip.AddrPort, payload []byte) er
 }
 
 func (t *Transport) send(to wire.MemberID, at netip.AddrPort, k kind, payload []byte) error {
-	if err := t.reachable(at); err != nil {
+	if err := t.Reachable(at); err != nil {
 		t.drops.add(dropUnsent)
 		return err
 	}
@@ -152,8 +152,8 @@ func (t *Transport) send(to wire.MemberID, at netip.AddrPort, k kind, payload []
 	return nil
 }
 
-// reachable refuses what cannot be the address of a member.
-func (t *Transport) reachable(at netip.AddrPort) error {
+// Reachable refuses what cannot be the address of a member.
+func (t *Transport) Reachable(at netip.AddrPort) error {
 	if local := at.Addr().IsLoopback() || at.Addr().IsLinkLocalUnicast(); local && !t.AllowLocal {
 		return fmt.Errorf("%s is an address of one machine or link only", at.Addr())
 	}
