@@ -12,9 +12,7 @@ package gossip
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -91,12 +89,6 @@ type Gossip struct {
 // network cannot be opened.
 func New(opts Options) (*Gossip, error) {
 	m := opts.Members
-	switch {
-	case m.Node == "" || m.Boot == "" || strings.Contains(m.Node+m.Boot, "/"):
-		return nil, fmt.Errorf("starting gossip: node name %q and boot id %q: neither may be empty or have a slash", m.Node, m.Boot)
-	case opts.Replicas < 0 || opts.Replicas > MaxReplicas:
-		return nil, fmt.Errorf("starting gossip: %d replicas: it must be 1 to %d", opts.Replicas, MaxReplicas)
-	}
 	m.Log = cmp.Or(m.Log, slog.Default())
 	now := time.Now()
 	self := cluster.Member{Name: m.Node, Boot: m.Boot, Epoch: m.Epoch, Version: m.Version, Role: m.Role}
