@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Explain returns the story of an address in each network in which it is or was known, ordered by
@@ -51,7 +50,7 @@ func (d *Detector) verdict(e *entry) string {
 	slices.Sort(forwarders)
 	by := ""
 	if len(forwarders) > 0 {
-		by = "forwarded by " + shorten(forwarders) + ": not counted"
+		by = "forwarded by " + List(forwarders) + ": not counted"
 	}
 	var text string
 	switch {
@@ -128,14 +127,6 @@ func (c *conflict) pending(list []*binding) string {
 
 // isAwaiting reports whether not all holders of a restored conflict are seen again.
 func (c *conflict) isAwaiting(list []*binding) bool { return !c.restoredAt.IsZero() && !enough(list) }
-
-// shorten lists three at most.
-func shorten(names []string) string {
-	if len(names) <= 3 {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
-}
 
 func number(n int) string {
 	if n == 2 {

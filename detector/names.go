@@ -112,3 +112,11 @@ func (h Holder) String() string {
 	}
 	return fmt.Sprintf("interface %d", max(h.Interface.Ifindex, h.ID.Ifindex))
 }
+
+// List joins names with commas for people, the first three if there are more.
+func List(names []string) string {
+	if more := len(names) - 3; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

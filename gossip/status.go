@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/lease"
 	"github.com/dupip/dupip/gossip/roster"
@@ -74,7 +75,7 @@ func (g *Gossip) Status() cluster.Status {
 	}
 	if slices.Sort(silent); len(silent) > 0 {
 		s.Problems = append(s.Problems, fmt.Sprintf(
-			"%d leases are not acknowledged by %s: check the agents and the network there", late, some(slices.Compact(silent))))
+			"%d leases are not acknowledged by %s: check the agents and the network there", late, detector.List(slices.Compact(silent))))
 	}
 	slices.SortFunc(namesakes, compareMembers)
 	s.Problems = append(s.Problems, namesakeProblems(namesakes)...)
@@ -83,14 +84,6 @@ func (g *Gossip) Status() cluster.Status {
 			"this node has %d addresses: no more are compared with those of other nodes", s.Leases))
 	}
 	return s
-}
-
-// some lists a few of many names.
-func some(names []string) string {
-	if more := len(names) - maxNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }
 
 // namesakeProblems are clauses about agents of one node name, one for each name; the members are ordered by name.
@@ -102,11 +95,11 @@ func namesakeProblems(members []cluster.Member) (all []string) {
 			at, boots = append(at, members[0].Address), append(boots, members[0].Boot)
 		}
 		if len(slices.Compact(boots)) == 1 {
-			all = append(all, fmt.Sprintf("%d agents of node %s run on one machine (%s): stop all but one", len(at), name, some(at)))
+			all = append(all, fmt.Sprintf("%d agents of node %s run on one machine (%s): stop all but one", len(at), name, detector.List(at)))
 			continue
 		}
 		all = append(all, fmt.Sprintf("%d live nodes have the name %s (%s): a machine that was replaced and still runs, or some made from one image; "+
-			"shut the old one down, or give each a --node-name of its own", len(at), name, some(at)))
+			"shut the old one down, or give each a --node-name of its own", len(at), name, detector.List(at)))
 	}
 	return all
 }
@@ -153,7 +146,7 @@ func (g *Gossip) logLeftOut() {
 }
 
 const (
-	// maxNamed bounds the names that one problem lists.
+	// maxNamed bounds the problems about names.
 	maxNamed = 3
 	// lookEvery is how often problems are looked for. One that is there at a single look is not worth a line.
 	lookEvery = 10 * time.Second
