@@ -45,7 +45,6 @@ type conflict struct {
 // listing is one holder in the published list. A lost holder stays in the list, with its last state, until
 // the list changes next.
 type listing struct {
-	id   HolderID
 	live *binding // nil once lost
 	last Binding
 }
@@ -191,7 +190,7 @@ func (c *conflict) restoredHolder(id HolderID) *Binding {
 func (c *conflict) list(live []*binding) {
 	c.listed = c.listed[:0]
 	for _, b := range live {
-		c.listed = append(c.listed, listing{id: b.holder.ID, live: b})
+		c.listed = append(c.listed, listing{live: b, last: b.public()})
 	}
 }
 
@@ -202,8 +201,8 @@ func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects
 	reason := c.lost
 	var lost []Binding
 	c.listed = slices.DeleteFunc(c.listed, func(l listing) bool {
-		if slices.ContainsFunc(live, func(b *binding) bool { return b.holder.ID == l.id }) ||
-			c.state != Confirmed && c.restoredHolder(l.id) != nil {
+		if slices.ContainsFunc(live, func(b *binding) bool { return b.holder.ID == l.last.Holder.ID }) ||
+			c.state != Confirmed && c.restoredHolder(l.last.Holder.ID) != nil {
 			return false
 		}
 		lost = append(lost, l.binding())
@@ -211,12 +210,12 @@ func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects
 	})
 	changed := len(lost) > 0
 	for _, b := range live {
-		i := slices.IndexFunc(c.listed, func(l listing) bool { return l.id == b.holder.ID })
+		i := slices.IndexFunc(c.listed, func(l listing) bool { return l.last.Holder.ID == b.holder.ID })
 		if i >= 0 {
 			c.listed[i].live = b
 			continue
 		}
-		c.listed = append(c.listed, listing{id: b.holder.ID, live: b})
+		c.listed = append(c.listed, listing{live: b, last: b.public()})
 		reason, changed = b.String()+" has it too", true
 	}
 	if changed {

@@ -19,7 +19,6 @@ var (
 	evidenceNames = []string{"", "forwarded", "claimed", "data", "announced", "host"}
 	scopeNames    = []string{"", "same-node", "cross-node", "pod-host"}
 	stateNames    = []string{"", "suspected", "confirmed", "resolved"}
-	purposeNames  = []string{"", "verify", "refresh"}
 	noteNames     = []string{
 		"", "seen", "evidence", "withdrawn", "expired", "solicited",
 		"not-solicited", "answered", "unanswered", "conflict",
@@ -50,9 +49,6 @@ func (s Scope) String() string { return nameOf(s, "scope", scopeNames) }
 
 // String returns the name used in documents and labels.
 func (s State) String() string { return nameOf(s, "state", stateNames) }
-
-// String returns the name used in logs and labels.
-func (p Purpose) String() string { return nameOf(p, "purpose", purposeNames) }
 
 // String returns the name used in documents.
 func (k NoteKind) String() string { return nameOf(k, "note", noteNames) }

@@ -35,7 +35,6 @@ func TestNames(t *testing.T) {
 	roundTrip(t, Host, evidenceNames, ParseEvidence)
 	roundTrip(t, PodHost, scopeNames, ParseScope)
 	roundTrip(t, Resolved, stateNames, ParseState)
-	roundTrip(t, Refresh, purposeNames, func(s string) (Purpose, error) { return parse[Purpose](s, "", purposeNames) })
 	roundTrip(t, NoteConflict, noteNames, func(s string) (NoteKind, error) { return parse[NoteKind](s, "", noteNames) })
 	if e, err := ParseEvidence("host"); e != Host || err != nil {
 		t.Error(e, err)

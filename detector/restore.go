@@ -102,7 +102,7 @@ func (d *Detector) reopen(e *entry, r Conflict, now time.Time) {
 		if id.Node == d.opts.Node && id.Netns == 0 {
 			id.Generation |= previousGeneration
 		}
-		c.listed = append(c.listed, listing{id: *id, last: r.Holders[i]})
+		c.listed = append(c.listed, listing{last: r.Holders[i]})
 	}
 	e.conflict = c
 	d.open[e] = struct{}{}

@@ -206,14 +206,14 @@ type Event struct {
 }
 
 // Purpose is the reason why a holder is probed.
-type Purpose uint8
+type Purpose string
 
-// The purposes of a probe. Verification has priority when the rate is limited.
+// The purposes of a probe, by the names that logs and labels have. Verification has priority when the rate is limited.
 const (
 	// Verify a suspicion or conflict.
-	Verify Purpose = iota + 1
+	Verify Purpose = "verify"
 	// Refresh keeps a silent binding alive.
-	Refresh
+	Refresh Purpose = "refresh"
 )
 
 // Probe tells the agent to probe a holder. The agent probes a local holder on that interface, and reports

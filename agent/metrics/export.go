@@ -45,8 +45,8 @@ func exportDetector(s DetectorStats, out *series) {
 func exportAgent(s AgentStats, out *series) {
 	addByLabel(out, dropped, s.Dropped)
 	addByLabel(out, suppressed, s.Suppressed)
-	for purpose := detector.Verify; purpose <= detector.Refresh; purpose++ {
-		out.add(solicitations, float64(s.Solicitations[purpose]), purpose.String())
+	for _, purpose := range []detector.Purpose{detector.Verify, detector.Refresh} {
+		out.add(solicitations, float64(s.Solicitations[purpose]), string(purpose))
 	}
 	out.add(recordsPending, float64(s.Pending))
 	out.add(netlinkOverruns, float64(s.NetlinkOverruns))

@@ -229,7 +229,7 @@ func (p *Peer) receiveReply(t cluster.ProbeReply, now time.Time) {
 	case cluster.Unanswered, cluster.Forwards:
 		effects = p.Detector.Unanswered(s, t.Outcome == cluster.Forwards, now)
 	case cluster.Gone:
-		if s.Purpose == 0 { // it was not requested, so it may be outdated
+		if s.Purpose == "" { // it was not requested, so it may be outdated
 			effects = p.Detector.Recheck(s.Key, s.Holder, now)
 			break
 		}

@@ -70,7 +70,7 @@ func TestLogValues(t *testing.T) {
 		"mac":      {detector.MAC{2, 0, 0, 0, 0, 1}, "02:00:00:00:00:01"},
 		"hardware": {net.HardwareAddr{2, 0, 0, 0, 0, 1}, "02:00:00:00:00:01"},
 		"scope":    {detector.CrossNode, "cross-node"},
-		"purpose":  {detector.Verify, detector.Verify.String()},
+		"purpose":  {detector.Verify, string(detector.Verify)},
 		"kind":     {bpf.Answer, "answer"},
 		"mode":     {bpf.TCX, "tcx"},
 		"error":    {fmt.Errorf("reading: %w", &net.AddrError{Err: "no address", Addr: "x"}), "reading: address x: no address"},
