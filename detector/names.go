@@ -7,6 +7,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // ErrUnknownName is returned (wrapped) by the Parse functions of this package and by
@@ -107,6 +109,17 @@ func (h Holder) String() string {
 		return fmt.Sprintf("netns %d", h.ID.Netns)
 	}
 	return fmt.Sprintf("interface %d", max(h.Interface.Ifindex, h.ID.Ifindex))
+}
+
+// Printable replaces what a terminal would obey: control characters, those that change the direction of writing, and bytes
+// that are not UTF-8. The text does not grow.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // List joins names with commas for people, the first three if there are more.

@@ -1,26 +1,16 @@
 package api
 
 import (
-	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/dupip/dupip/detector"
 )
 
-// Printable replaces what a terminal would obey: control characters, and those that change the direction of writing.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-// Text makes a text of a pod, a runtime, a device or another node fit for people, logs and labels: [Printable], and of at most
+// Text makes a text of a pod, a runtime, a device or another node fit for people, logs and labels: [detector.Printable], and of at most
 // that many bytes.
 func Text(s string, most int) string {
 	const cut = "…"
-	if s = Printable(s); len(s) <= most {
+	if s = detector.Printable(s); len(s) <= most {
 		return s
 	}
 	end := most - len(cut)

@@ -100,7 +100,7 @@ func (d *drill) run(ctx context.Context) (err error) {
 
 // print prints a step and when it was done. Names of other nodes may have any characters.
 func (d *drill) print(format string, args ...any) {
-	fmt.Fprintf(d.out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), api.Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(d.out, "%5.1fs  %s\n", time.Since(d.began).Seconds(), detector.Printable(fmt.Sprintf(format, args...)))
 }
 
 // poll calls a step until it is done, its error is final, or ctx ends. Other errors of the step say what it waits for.

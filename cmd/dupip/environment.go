@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
 )
 
 const variablePrefix = "DUPIP_"
@@ -69,7 +69,7 @@ func warnUnknown(w io.Writer, root *cobra.Command, environment []string) {
 	slices.Sort(unknown)
 	for _, name := range unknown[:min(len(unknown), maxUnknown)] {
 		fmt.Fprintf(w, "dupip: warning: the environment variable %s is ignored: no setting has that name; the nearest is %s\n",
-			api.Printable(fmt.Sprintf("%.64s", name)), nearest(name, slices.Sorted(maps.Keys(known))))
+			detector.Printable(fmt.Sprintf("%.64s", name)), nearest(name, slices.Sorted(maps.Keys(known))))
 	}
 	if n := len(unknown) - maxUnknown; n > 0 {
 		fmt.Fprintf(w, "dupip: warning: %d more environment variables that begin with %s are ignored\n", n, variablePrefix)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/detector"
 )
 
 // exitFound is the exit code with --exit-code when a conflict is open, or there is a finding.
@@ -133,5 +134,5 @@ func unanswered(node string, c api.Coverage) error {
 	if node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
 		return nil
 	}
-	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", api.Printable(node))
+	return fmt.Errorf("node %s does not answer: \"dupip nodes\" shows its state", detector.Printable(node))
 }

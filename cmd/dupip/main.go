@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
 )
 
 // exitError ends the program with a code and without a message.
@@ -44,7 +44,7 @@ func run() int {
 func printError(w io.Writer, err error) {
 	lines := strings.Split(err.Error(), "\n")
 	for n, line := range lines {
-		lines[n] = api.Printable(line)
+		lines[n] = detector.Printable(line)
 	}
 	fmt.Fprintln(w, "dupip:", strings.Join(lines, "\n"))
 }

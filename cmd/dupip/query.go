@@ -11,6 +11,7 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/detector"
 )
 
 // queryFlags are the flags of commands that print a list of one agent or of all.
@@ -48,7 +49,7 @@ func (q *queryFlags) addTo(cmd *cobra.Command) {
 		}
 		names := make(map[string]bool)
 		for _, n := range document.Nodes {
-			names[api.Printable(n.Name)] = true
+			names[detector.Printable(n.Name)] = true
 		}
 		return slices.Sorted(maps.Keys(names)), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -64,7 +65,7 @@ func (g *globals) completeFromBindings(value func(api.Binding) string) cobra.Com
 		}
 		values := make(map[string]bool)
 		for _, b := range document.Bindings {
-			if text := api.Printable(value(b)); text != "" {
+			if text := detector.Printable(value(b)); text != "" {
 				values[text] = true
 			}
 		}

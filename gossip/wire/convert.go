@@ -4,9 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/dupip/dupip/detector"
@@ -266,7 +264,7 @@ func validIP(ip netip.Addr) bool {
 
 // ValidKey reports whether other agents accept a key.
 func ValidKey(k detector.Key) bool {
-	return k.Network != "" && len(k.Network) <= maxNetwork && !strings.ContainsFunc(k.Network, unprintable) && validIP(k.IP)
+	return k.Network != "" && len(k.Network) <= maxNetwork && detector.Printable(k.Network) == k.Network && validIP(k.IP)
 }
 
 // ValidHolder reports whether other agents accept a holder: it is a netns or, where that is not seen, an interface.
@@ -277,22 +275,9 @@ func valid(h detector.HolderID, e, least detector.Evidence) bool {
 	return ValidHolder(h) && e >= least && e <= detector.Host
 }
 
-// unprintable holds for control characters, for those that change the direction of text, and for bytes that are not
-// UTF-8.
-func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
-
 // Clean replaces what nobody should see in a terminal by question marks, and cuts what is too long.
 func Clean(s string, limit int) string {
-	if strings.ContainsFunc(s, unprintable) {
-		// One byte for a character of one or more: it cannot grow.
-		s = strings.Map(func(r rune) rune {
-			if unprintable(r) {
-				return '?'
-			}
-			return r
-		}, s)
-	}
-	if len(s) <= limit {
+	if s = detector.Printable(s); len(s) <= limit {
 		return s
 	}
 	for limit > 0 && !utf8.RuneStart(s[limit]) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
 )
 
 // Sanitize replaces what a terminal would obey in all texts of the document that p points to. Some
@@ -21,7 +21,7 @@ func Sanitize(p any) { sanitizeValue(reflect.ValueOf(p).Elem()) }
 func sanitizeValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(api.Printable(v.String()))
+		v.SetString(detector.Printable(v.String()))
 	case reflect.Pointer:
 		if !v.IsNil() {
 			sanitizeValue(v.Elem())
@@ -40,7 +40,7 @@ func sanitizeValue(v reflect.Value) {
 	case reflect.Map:
 		// The maps of documents have names as keys and numbers as values.
 		for key, value := range v.Seq2() {
-			if name := api.Printable(key.String()); name != key.String() {
+			if name := detector.Printable(key.String()); name != key.String() {
 				v.SetMapIndex(key, reflect.Value{})
 				v.SetMapIndex(reflect.ValueOf(name), value)
 			}
@@ -67,7 +67,7 @@ func escape(document []byte) []byte {
 // quoteUnprintable encodes a text for YAML. A text that a terminal would obey is written as JSON,
 // which YAML reads.
 func quoteUnprintable(s string) ([]byte, error) {
-	if api.Printable(s) == s {
+	if detector.Printable(s) == s {
 		return yaml.Marshal(s)
 	}
 	quoted, err := json.Marshal(s)

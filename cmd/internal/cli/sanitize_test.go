@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/detector"
 )
 
 // No text of a document moves the cursor or changes the direction of writing.
@@ -71,7 +72,7 @@ func TestDocumentsOfHostileTexts(t *testing.T) {
 			if done, err := f.Encode(&out, document, stream); !done || err != nil {
 				t.Fatal(done, err)
 			}
-			if text := strings.ReplaceAll(out.String(), "\n", ""); api.Printable(text) != text {
+			if text := strings.ReplaceAll(out.String(), "\n", ""); detector.Printable(text) != text {
 				t.Errorf("%s as %s: %q", name, f, out.String())
 			}
 			var got api.Conflicts
