@@ -62,7 +62,9 @@ func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, err
 		document.Conflicts = append(document.Conflicts, one)
 		selected = append(selected, conflict)
 	}
-	document.Pairs = merge.Pairs(selected)
+	for _, pair := range merge.Pairs(selected) {
+		document.Pairs = append(document.Pairs, pair.Pair)
+	}
 	return document, nil
 }
 

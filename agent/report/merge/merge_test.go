@@ -330,10 +330,10 @@ func TestPairs(t *testing.T) {
 	}
 	conflicts[1].ConfirmedAt = at(4)
 	first, second := api.Address{Network: "default", IP: "10.0.0.1"}, api.Address{Network: "default", IP: "10.0.0.2"}
-	want := []api.Pair{
-		{Nodes: []string{"n1", "n2"}, Addresses: 2, Examples: []api.Address{first, second}, Since: at(4)},
-		{Nodes: []string{"n1", "n3"}, Addresses: 1, Examples: []api.Address{second}, Since: at(4)},
-		{Nodes: []string{"n2", "n3"}, Addresses: 1, Examples: []api.Address{second}, Since: at(4)},
+	want := []Pair{
+		{"n1/b", "n2/b", api.Pair{Nodes: []string{"n1", "n2"}, Addresses: 2, Examples: []api.Address{first, second}, Since: at(4)}},
+		{"n1/b", "n3/b", api.Pair{Nodes: []string{"n1", "n3"}, Addresses: 1, Examples: []api.Address{second}, Since: at(4)}},
+		{"n2/b", "n3/b", api.Pair{Nodes: []string{"n2", "n3"}, Addresses: 1, Examples: []api.Address{second}, Since: at(4)}},
 	}
 	if diff := cmp.Diff(want, Pairs(conflicts)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

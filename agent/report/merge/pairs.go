@@ -18,8 +18,14 @@ const (
 	maxExamples = 3
 )
 
+// Pair is the document of a pair of nodes.
+type Pair struct {
+	A, B string // NodeIDs, A the lesser one
+	api.Pair
+}
+
 // Pairs counts the addresses that two nodes share in confirmed conflicts that are no drills, the most first.
-func Pairs(conflicts []detector.Conflict) (pairs []api.Pair) {
+func Pairs(conflicts []detector.Conflict) (pairs []Pair) {
 	found := make(map[[2]string]*api.Pair)
 	get := func(a, b string) *api.Pair { // by NodeIDs; nil if there are too many
 		id := [2]string{min(a, b), max(a, b)}
@@ -56,7 +62,7 @@ func Pairs(conflicts []detector.Conflict) (pairs []api.Pair) {
 	}) {
 		names := Names(id[:])
 		found[id].Nodes = []string{names[id[0]], names[id[1]]}
-		pairs = append(pairs, *found[id])
+		pairs = append(pairs, Pair{id[0], id[1], *found[id]})
 	}
 	return pairs
 }
