@@ -221,7 +221,7 @@ func (l *loop) act() {
 // event reports a change of a conflict.
 func (l *loop) event(e detector.Event) {
 	if e.Kind == detector.EventConfirmed {
-		if !e.Restored && !e.Conflict.Key.IsDrill() {
+		if !e.Restored && !e.Conflict.IsDrill() {
 			l.detected(e.Conflict.ConfirmedAt.Sub(e.Conflict.SecondSeen))
 		}
 		l.pods.Relist() // the advice depends on which sandboxes have stopped

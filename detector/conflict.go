@@ -316,6 +316,8 @@ func (c *conflict) public(e *entry) Conflict {
 	return p
 }
 
+func (c *conflict) isDrill(e *entry) bool { return e.key.IsForDrills() && new(c.public(e)).IsDrill() }
+
 func scopeOf(holders []Binding) Scope {
 	scope := SameNode
 	for _, h := range holders {

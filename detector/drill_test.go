@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestIsDrill(t *testing.T) {
+func TestIsForDrills(t *testing.T) {
 	for _, tt := range []struct {
 		network, ip string
 		want        bool
@@ -20,11 +21,11 @@ func TestIsDrill(t *testing.T) {
 		{"default", "2001:db8::1", false},
 		{"storage", "192.0.2.7", false},
 	} {
-		if got := (Key{tt.network, netip.MustParseAddr(tt.ip)}).IsDrill(); got != tt.want {
+		if got := (Key{tt.network, netip.MustParseAddr(tt.ip)}).IsForDrills(); got != tt.want {
 			t.Errorf("%s in %s: %t", tt.ip, tt.network, got)
 		}
 	}
-	if (Key{Network: "default"}).IsDrill() {
+	if (Key{Network: "default"}).IsForDrills() {
 		t.Error("no address is a drill")
 	}
 }
@@ -57,5 +58,51 @@ func TestDrillsAreCountedApart(t *testing.T) {
 	}
 	if after.Drills[Confirmed]+after.Drills[Suspected] != 0 {
 		t.Errorf("drills %v, want none", after.Drills)
+	}
+}
+
+// A cluster that uses the addresses of drills has conflicts.
+func TestIsDrill(t *testing.T) {
+	for name, tt := range map[string]struct {
+		scope Scope
+		given []Given
+		want  bool
+	}{
+		"a drill":                      {CrossNode, []Given{GivenNo, GivenUnknown}, true},
+		"a plugin gave it to a holder": {SameNode, []Given{GivenNo, GivenYes}, false},
+		"a node has it":                {PodHost, []Given{GivenNo, GivenUnknown}, false},
+	} {
+		c := Conflict{Key: Key{"default", netip.MustParseAddr("192.0.2.7")}, Scope: tt.scope}
+		for _, given := range tt.given {
+			c.Holders = append(c.Holders, Binding{Holder: Holder{Given: given}})
+		}
+		if got := c.IsDrill(); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// Whoever makes drills does not replace what the history has of conflicts, also after a restart.
+func TestDrillsLeaveTheHistory(t *testing.T) {
+	w := newWorld(t, Options{MaxHistory: 50})
+	w.play(`0s a announces
+		0s b announces
+		3s a loses`, 20*time.Second)
+	for n := range 60 {
+		w.do(fmt.Sprintf("0s a announces 192.0.2.%d", n))
+		w.do(fmt.Sprintf("0s b announces 192.0.2.%d", n))
+		w.run(w.now.Add(3 * time.Second))
+		w.do(fmt.Sprintf("0s a loses 192.0.2.%d", n))
+		w.run(w.now.Add(20 * time.Second))
+		w.do(fmt.Sprintf("0s b loses 192.0.2.%d", n))
+		w.mustAudit()
+	}
+	again := New(Options{Node: w.d.opts.Node, MaxHistory: 50})
+	again.Restore(w.d.Snapshot(), w.now)
+	for _, d := range []*Detector{w.d, again} {
+		all := d.Conflicts(true)
+		if len(all) != 1+maxDrills || all[0].Key.IP.String() != "192.0.2.59" || all[maxDrills].Key.IP != defaultIP {
+			t.Errorf("%d conflicts: %+v", len(all), all)
+		}
 	}
 }

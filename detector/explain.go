@@ -82,7 +82,7 @@ func (c *conflict) verdict(e *entry) string {
 	list := e.counting()
 	if c.state == Confirmed {
 		text := fmt.Sprintf("%s live holders answered both rounds %s apart: a conflict", number(len(c.listed)), roughly(c.overlap))
-		if e.key.IsDrill() {
+		if c.isDrill(e) {
 			text += " for a drill"
 		}
 		if !c.belowSince.IsZero() {

@@ -2,6 +2,9 @@ package detector
 
 import "slices"
 
+// maxDrills is how many drills the history has: anybody may make them, and they must not replace conflicts.
+const maxDrills = 20
+
 // addToHistory adds a resolved conflict to the history, which may drop the oldest one.
 func (d *Detector) addToHistory(e *entry, c Conflict) {
 	d.history = append(d.history, c.clone())
@@ -9,17 +12,31 @@ func (d *Detector) addToHistory(e *entry, c Conflict) {
 	d.trimHistory()
 }
 
-// trimHistory drops the oldest resolved conflicts beyond MaxHistory.
+// trimHistory drops the oldest drills beyond maxDrills, and the oldest of all beyond MaxHistory.
 func (d *Detector) trimHistory() {
-	n := max(len(d.history)-d.opts.MaxHistory, 0)
-	for _, c := range d.history[:n] {
+	drills := -maxDrills
+	for i := range d.history {
+		if d.history[i].IsDrill() {
+			drills++
+		}
+	}
+	others := len(d.history) - max(drills, 0) - d.opts.MaxHistory
+	d.history = slices.DeleteFunc(d.history, func(c Conflict) bool {
+		switch {
+		case drills > 0 && c.IsDrill():
+			drills--
+		case others > 0:
+			others--
+		default:
+			return false
+		}
 		e := d.entries[c.Key]
 		e.kept--
 		if len(e.bindings) == 0 && e.conflict == nil {
 			d.retire(e)
 		}
-	}
-	d.history = slices.Delete(d.history, 0, n)
+		return true
+	})
 }
 
 // lastResolved returns the last resolved conflict of an entry, or nil.

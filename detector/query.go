@@ -114,7 +114,7 @@ func newCounts() Counts {
 
 // countsOf returns where the steps of an entry's conflict are counted; those of drills are not exported.
 func (d *Detector) countsOf(e *entry) *Counts {
-	if e.key.IsDrill() {
+	if e.conflict.isDrill(e) {
 		return &d.drills
 	}
 	return &d.counts
@@ -137,7 +137,7 @@ func (d *Detector) Counts() Counts {
 	}
 	for e := range d.open {
 		p := e.conflict.public(e)
-		if p.Key.IsDrill() {
+		if p.IsDrill() {
 			c.Drills[p.State]++
 			continue
 		}

@@ -2,6 +2,7 @@ package detector
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -13,13 +14,11 @@ type Key struct {
 	IP netip.Addr `cbor:"2,keyasint,omitzero"`
 }
 
-// drills is TEST-NET-1 (RFC 5737), from which no pod gets an address.
+// drills is TEST-NET-1 (RFC 5737), which no network should use.
 var drills = netip.MustParsePrefix("192.0.2.0/24")
 
-// IsDrill reports whether a conflict of the key is a drill: two pods have the address on purpose, as those of "dupip drill",
-// to see that conflicts are found. It is found like any other, but is counted apart, and nobody is alerted. All nodes agree,
-// because nothing but the key decides.
-func (k Key) IsDrill() bool { return k.Network == "default" && drills.Contains(k.IP) }
+// IsForDrills reports whether drills have such addresses.
+func (k Key) IsForDrills() bool { return k.Network == "default" && drills.Contains(k.IP) }
 
 // HolderID identifies who has an address. It is comparable.
 //
@@ -177,6 +176,13 @@ type Conflict struct {
 	Holders []Binding `cbor:"9,keyasint,omitzero"`
 	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
 	Pending string `cbor:"10,keyasint,omitzero"`
+}
+
+// IsDrill reports whether pods have the address on purpose, as those of "dupip drill", to see that conflicts are found. A drill
+// is found like any other conflict, but is counted apart, and nobody is alerted. A cluster that uses the addresses of drills has
+// conflicts: if a network plugin gave the address to a holder, or it is a node's. All nodes agree, because they know the holders.
+func (c *Conflict) IsDrill() bool {
+	return c.Key.IsForDrills() && c.Scope != PodHost && !slices.ContainsFunc(c.Holders, func(b Binding) bool { return b.Holder.Given == GivenYes })
 }
 
 // EventKind is the kind of an [Event].

@@ -67,7 +67,7 @@ func NewConflict(c detector.Conflict) Conflict {
 		ConfirmedAt: c.ConfirmedAt.Round(0),
 		ResolvedAt:  c.ResolvedAt.Round(0),
 		Holders:     make([]Binding, 0, len(c.Holders)),
-		Drill:       c.Key.IsDrill(),
+		Drill:       c.IsDrill(),
 		Pending:     c.Pending,
 	}
 	for _, holder := range c.Holders {

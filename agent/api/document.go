@@ -58,8 +58,8 @@ type Conflict struct {
 	ConfirmedAt time.Time `json:"confirmedAt,omitzero"`
 	ResolvedAt  time.Time `json:"resolvedAt,omitzero"`
 	Holders     []Binding `json:"holders"`
-	// Drill: the address is of 192.0.2.0/24 (TEST-NET-1) in network default. Two pods have it on purpose, to see that
-	// conflicts are found, and nothing is to be done.
+	// Drill: the address is of 192.0.2.0/24 (TEST-NET-1) in network default, no network plugin gave it to a holder, and no
+	// node has it. Pods have it on purpose, to see that conflicts are found, and nothing is to be done.
 	Drill bool `json:"drill,omitzero"`
 	// Pending is why a suspected conflict is not confirmed yet, a clause for people.
 	Pending string `json:"pending,omitzero"`

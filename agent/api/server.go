@@ -44,8 +44,8 @@ type Backend interface {
 	WatchConflicts(ctx context.Context) (<-chan ConflictEvent, error)
 }
 
-// Listen opens the Unix socket with mode 0600, in a folder that nobody else enters if Listen or Kubernetes made it. It replaces the socket file of a killed agent. The error
-// is [ErrOccupied] if an agent answers there.
+// Listen opens the Unix socket with mode 0600, in a folder that nobody else enters if Listen or Kubernetes made it. It replaces
+// the socket file of a killed agent. The error is [ErrOccupied] if an agent answers there.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the API socket: %w", err)

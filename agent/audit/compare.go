@@ -33,6 +33,7 @@ type Live struct {
 	Pod              detector.Pod
 	Sandbox          string // the beginning of its id (pods.ShortID), empty if it is not known
 	Given            detector.Given
+	Drill            bool // it need not have a reservation
 	// Network is the network in CNI's configuration, if a result in libcni's cache names this interface as that of the pod's
 	// primary network; else empty.
 	Network string
@@ -168,7 +169,7 @@ func (c *comparison) compareLive(
 		switch {
 		case own:
 			return // whatever other books cover the same range
-		case !runtime.isReady(l.Sandbox), !c.reserved[o] && (l.Network != b.Network || !b.Covers(l.IP)):
+		case !runtime.isReady(l.Sandbox), !c.reserved[o] && (l.Drill || l.Network != b.Network || !b.Covers(l.IP)):
 		case !exists:
 			f.Kind = cluster.Unreserved
 			here = append(here, f)

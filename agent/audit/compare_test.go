@@ -68,6 +68,13 @@ func in(network string) change {
 	}
 }
 
+// drill makes all addresses those of drills.
+func drill(r *reading) {
+	for i := range r.Live {
+		r.Live[i].Drill = true
+	}
+}
+
 func also(b *books.Reserved) change { return func(r *reading) { r.books = append(r.books, b) } }
 
 // book changes a book.
@@ -156,6 +163,7 @@ func TestCompare(t *testing.T) {
 		"no reservation":                               soon(unreserved, live(ip, web)),
 		"the gateway's address":                        never(live(gateway, web)),
 		"outside the range":                            never(live(outside, web)),
+		"for a drill":                                  never(live(ip, web), drill),
 		"in another network":                           never(live(ip, web), in("other")),
 		"in no known network":                          never(live(ip, web), in("")),
 		"another network's book covers the same range": never(live(ip, web), in("other"), also(newBook("other", "", ""))),
@@ -275,6 +283,15 @@ func TestFinding(t *testing.T) {
 }
 
 // A new list of sandboxes is requested only as long as one can make a candidate a finding.
+// A reservation of a sandbox that is gone names the pod that has the address, also if that looks like a drill.
+func TestUnheldAddressIsLive(t *testing.T) {
+	c := comparison{}
+	findings, _, _ := c.add(newReading(start, live("10.1.2.5", web), drill, reserved("pods", "10.1.2.5", old)))
+	if len(findings) != 1 || findings[0].Kind != cluster.Unheld || findings[0].Pod.Name != "pod-"+short(web) {
+		t.Errorf("%+v", findings)
+	}
+}
+
 func TestWaiting(t *testing.T) {
 	ip := "10.1.2.5"
 	for name, test := range map[string]struct {

@@ -34,10 +34,11 @@ func NodeOf(table *observe.Table, bindings []detector.Binding) Node {
 				n.Foreign[a.IP] = true
 			}
 			// What a pod only sends from, forwards to or has learned from a router is not IPAM's. What somebody has given to
-			// its eth0 is, also if it has not answered lately, but not an address of a drill.
-			if a.Valid && a.Where == netns.OnPeer && !a.Dynamic && !table.Config().Shared(a.IP) &&
-				!(detector.Key{Network: table.Network(i), IP: a.IP}).IsDrill() {
-				n.Live = append(n.Live, liveOf(i, a.IP))
+			// its eth0 is, also if it has not answered lately.
+			if a.Valid && a.Where == netns.OnPeer && !a.Dynamic && !table.Config().Shared(a.IP) {
+				l := liveOf(i, a.IP)
+				l.Drill = l.Given != detector.GivenYes && detector.Key{Network: table.Network(i), IP: a.IP}.IsForDrills()
+				n.Live = append(n.Live, l)
 			}
 		}
 	}

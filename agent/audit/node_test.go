@@ -75,7 +75,11 @@ func (n *node) text() string {
 	of := NodeOf(n.Table, n.bindings)
 	var list []string
 	for _, l := range of.Live {
-		list = append(list, fmt.Sprintf("%s %s %s %s %q %q", l.IP, l.Interface, l.Pod.Name, l.Netns, l.Sandbox, l.Network))
+		text := fmt.Sprintf("%s %s %s %s %q %q", l.IP, l.Interface, l.Pod.Name, l.Netns, l.Sandbox, l.Network)
+		if l.Drill {
+			text += " drill"
+		}
+		list = append(list, text)
 	}
 	slices.Sort(list)
 	for _, ip := range slices.SortedFunc(maps.Keys(of.Foreign), netip.Addr.Compare) {
@@ -126,7 +130,7 @@ func TestNodeOf(t *testing.T) {
 		"a drill": {
 			func(n *node) {
 				n.binds(n.add(7, sandbox, own, ip, "192.0.2.7"), "192.0.2.7", detector.Announced, detector.GivenNo)
-			}, live,
+			}, live + `, 192.0.2.7 veth7 pod7 cni-7 "0123456789abc" "pods" drill`,
 		},
 		"a secondary interface": {
 			func(n *node) {

@@ -15,7 +15,7 @@ const maxConflicts = 100
 // it omitted. Drills are not among them.
 func selectOpen(all []detector.Conflict) (chosen []*detector.Conflict, omitted int) {
 	for i := range all {
-		if state := all[i].State; (state == detector.Suspected || state == detector.Confirmed) && !all[i].Key.IsDrill() {
+		if state := all[i].State; (state == detector.Suspected || state == detector.Confirmed) && !all[i].IsDrill() {
 			chosen = append(chosen, &all[i])
 		}
 	}

@@ -16,7 +16,7 @@ const maxHops = 16
 
 // advise adds routes and advice to the document of a confirmed conflict, unless it is a drill.
 func (c *collection) advise(document *api.Conflict, conflict detector.Conflict) {
-	if conflict.State != detector.Confirmed || conflict.Key.IsDrill() || c.advised == maxRoutedConflicts {
+	if conflict.State != detector.Confirmed || conflict.IsDrill() || c.advised == maxRoutedConflicts {
 		return
 	}
 	c.advised++

@@ -27,14 +27,14 @@ const (
 )
 
 // eventLog logs conflicts, within limits. Confirmations have their own limit, so that a pod whose conflicts come and
-// go cannot keep another one out of the log. Suspicions are debug lines, which the agent's log bounds.
+// go cannot keep another one out of the log, and so have drills. Suspicions are debug lines, which the agent's log bounds.
 type eventLog struct {
 	log *slog.Logger
 	// after runs a function later, in the goroutine that owns the parts.
-	after            func(time.Duration, func())
-	confirmed, other *rate.Limiter
-	leftOut          uint64 // lines, since the start
-	burst            *burst // nil while nothing happens
+	after                    func(time.Duration, func())
+	confirmed, other, drills *rate.Limiter
+	leftOut                  uint64 // lines, since the start
+	burst                    *burst // nil while nothing happens
 }
 
 // burst counts the events since the first one.
@@ -45,7 +45,8 @@ type burst struct {
 }
 
 func newEventLog(log *slog.Logger, after func(time.Duration, func())) *eventLog {
-	return &eventLog{log: log, after: after, confirmed: rate.NewLimiter(1, 20), other: rate.NewLimiter(1, 20)}
+	limiter := func() *rate.Limiter { return rate.NewLimiter(1, 20) }
+	return &eventLog{log: log, after: after, confirmed: limiter(), other: limiter(), drills: limiter()}
 }
 
 func (e *eventLog) write(event *detector.Event) {
@@ -53,8 +54,11 @@ func (e *eventLog) write(event *detector.Event) {
 	switch {
 	case event.Conflict.State == detector.Suspected:
 		level, limit = slog.LevelDebug, nil
-	case event.Conflict.Key.IsDrill():
-		what = "drill "
+	case event.Conflict.IsDrill():
+		if what, limit = "drill ", nil; !e.drills.Allow() {
+			e.leftOut++
+			return
+		}
 	case event.Kind == detector.EventConfirmed:
 		level, limit = slog.LevelWarn, e.confirmed
 	}
@@ -74,9 +78,7 @@ func (e *eventLog) count(event *detector.Event, logged bool) bool {
 		e.after(burstTime, e.endBurst)
 	}
 	b := e.burst
-	if !event.Conflict.Key.IsDrill() {
-		b.kinds[event.Kind]++
-	}
+	b.kinds[event.Kind]++
 	b.networks[event.Conflict.Key.Network]++
 	nodes := make(map[string]bool)
 	for _, holder := range event.Conflict.Holders {

@@ -128,6 +128,21 @@ func TestDrillLines(t *testing.T) {
 	}
 }
 
+// TestDrillsLeaveRoom: drills keep no line about a conflict out of the log, nor are they in a summary.
+func TestDrillsLeaveRoom(t *testing.T) {
+	r, text := newLogging(t, slog.LevelInfo)
+	drill := detector.Event{Kind: detector.EventResolved, Conflict: conflictOf(1, detector.Resolved)}
+	drill.Conflict.Key.IP = netip.MustParseAddr("192.0.2.7")
+	for range 100 {
+		r.Publish(drill)
+	}
+	burstOf(r, detector.EventResolved, detector.Resolved, 11)
+	r.Close()
+	if strings.Count(text.String(), `msg="conflict resolved"`) != 11 || !strings.Contains(text.String(), `resolved=11 within=10s linesLeftOut=0 nodes="n1 (11), `) {
+		t.Error(text)
+	}
+}
+
 // TestManyHolders: a line does not grow without end.
 func TestManyHolders(t *testing.T) {
 	r, out := newLogging(t, slog.LevelInfo)

@@ -44,7 +44,7 @@ func (r *Report) Summarize(ctx context.Context) {
 func (r *Report) summary() cluster.Summary {
 	s := cluster.Summary{Version: r.Self.Version, Interfaces: r.byState(), Findings: make(map[string]int)}
 	for _, c := range r.Detector.Conflicts(false) {
-		if !c.Key.IsDrill() {
+		if !c.IsDrill() {
 			s.Findings["conflict "+c.State.String()]++
 		}
 	}
@@ -62,7 +62,7 @@ func (r *Report) summary() cluster.Summary {
 
 // reportConflict sends a conflict that was confirmed, has changed or is resolved to the reporters, unless it is a drill.
 func (r *Report) reportConflict(e detector.Event) {
-	if !r.alone() && e.Conflict.State != detector.Suspected && !e.Conflict.Key.IsDrill() {
+	if !r.alone() && e.Conflict.State != detector.Suspected && !e.Conflict.IsDrill() {
 		r.Cluster.ReportConflict(e.Conflict)
 	}
 }

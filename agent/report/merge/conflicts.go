@@ -78,7 +78,7 @@ func compareConflicts(a, b detector.Conflict) int {
 
 // rankOf is lower for graver conflicts: more depends on a node's address than on a pod's.
 func rankOf(c detector.Conflict) (rank int) {
-	for _, less := range []bool{c.State == detector.Resolved, c.Key.IsDrill(), c.State != detector.Confirmed, c.Scope != detector.PodHost} {
+	for _, less := range []bool{c.State == detector.Resolved, c.IsDrill(), c.State != detector.Confirmed, c.Scope != detector.PodHost} {
 		if rank *= 2; less {
 			rank++
 		}

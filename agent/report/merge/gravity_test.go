@@ -16,7 +16,7 @@ func TestGravestFirst(t *testing.T) {
 	one := func(id string, state detector.State, scope detector.Scope, holders int, age time.Duration) detector.Conflict {
 		return detector.Conflict{ID: id, State: state, Scope: scope, Holders: make([]detector.Binding, holders), SuspectedAt: now.Add(-age)}
 	}
-	drill := one("drill", detector.Confirmed, detector.PodHost, 9, 2*time.Hour)
+	drill := one("drill", detector.Confirmed, detector.CrossNode, 9, 2*time.Hour)
 	drill.Key = detector.Key{Network: "default", IP: netip.MustParseAddr("192.0.2.7")}
 	want := []detector.Conflict{
 		one("a node's", detector.Confirmed, detector.PodHost, 2, time.Second),

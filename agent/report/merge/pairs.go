@@ -35,7 +35,7 @@ func Pairs(conflicts []detector.Conflict) (pairs []Pair) {
 		return found[id]
 	}
 	for _, c := range conflicts {
-		if c.State != detector.Confirmed || c.Key.IsDrill() {
+		if c.State != detector.Confirmed || c.IsDrill() {
 			continue
 		}
 		var nodes []string
