@@ -11,16 +11,27 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// maxConflicts is how many open conflicts are printed one by one. Of more, the gravest are.
-const maxConflicts = 10
+// maxConflicts is how many open conflicts are printed one by one. Of more, the gravest are. maxDrills is the same for drills.
+const (
+	maxConflicts = 10
+	maxDrills    = 3
+)
 
 // Conflicts prints conflicts in their order, and what to do about them.
 func (p *Printer) Conflicts(document api.Conflicts) {
-	open := 0
+	open, drills := 0, 0
+	var few []api.Conflict
 	for _, c := range document.Conflicts {
-		if c.State != "resolved" && !c.Drill {
+		switch {
+		case c.State == "resolved":
+		case !c.Drill:
 			open++
+		default:
+			if drills++; drills > maxDrills && !p.Wide {
+				continue
+			}
 		}
+		few = append(few, c)
 	}
 	switch {
 	case len(document.Conflicts) == 0:
@@ -28,8 +39,13 @@ func (p *Printer) Conflicts(document api.Conflicts) {
 	case open > maxConflicts && !p.Wide:
 		p.many(document)
 	default:
+		more := len(document.Conflicts) - len(few)
+		document.Conflicts = few
 		p.pairs(document, maxPairs)
-		p.conflicts(document.Conflicts)
+		p.conflicts(few)
+		if more > 0 {
+			p.println("and " + Plural(more, "more drill; -o wide has all", "more drills; -o wide has all"))
+		}
 		p.advice(document)
 	}
 	p.Coverage(document.Coverage, "conflicts")

@@ -17,16 +17,19 @@ func (p *Printer) many(document api.Conflicts) {
 	nodes, networks := make(map[string]int), make(map[string]int)
 	var holders []api.Binding
 	for _, c := range document.Conflicts {
-		state := c.State
 		if c.Drill {
-			state = "drill"
+			count["drill"]++
+			continue
 		}
-		count[state]++
+		count[c.State]++
 		networks[c.Network]++
 		holders = append(holders, c.Holders...)
 	}
 	names, _ := NodesOf(holders)
 	for _, c := range document.Conflicts {
+		if c.Drill {
+			continue
+		}
 		on := slices.Sorted(slices.Values(names[:len(c.Holders)]))
 		names = names[len(c.Holders):]
 		for _, node := range slices.Compact(on) {

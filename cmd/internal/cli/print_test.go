@@ -153,6 +153,24 @@ What to do:
 		if !strings.Contains(out.String(), "192.0.2.7 (drill)") {
 			t.Errorf("ten conflicts and a drill:\n%s", out)
 		}
+		// Whoever makes many drills does not hide a conflict, nor are their holders where conflicts are.
+		drill.Holders[0].Node = "drilled"
+		few := api.Conflicts{Conflicts: manyConflicts(2).Conflicts}
+		for range 256 {
+			few.Conflicts = append(few.Conflicts, drill)
+			many.Conflicts = append(many.Conflicts, drill)
+		}
+		p, out = printer(80)
+		p.Conflicts(few)
+		if strings.Count(out.String(), "192.0.2.7 (drill)") != 3 || !strings.Contains(out.String(), "\nand 253 more drills; -o wide has all\n") {
+			t.Errorf("two conflicts and 256 drills:\n%s", out)
+		}
+		p, out = printer(80)
+		many.Conflicts = slices.Concat(manyConflicts(11).Conflicts, many.Conflicts[10:])
+		p.Conflicts(many)
+		if !strings.Contains(out.String(), "9 confirmed, 2 suspected, 257 drill.") || strings.Contains(out.String(), "drilled") {
+			t.Errorf("many conflicts and drills:\n%s", out)
+		}
 		printed(t, func(p *Printer) { p.storyAdvice(&drill) }, "\n\nWhat to do: nothing. It is a drill, which ends by itself.\n")
 	})
 }
