@@ -36,10 +36,14 @@ func checkDrill(t *testing.T, o *chartObjects, release string) {
 		t.Errorf("the names of the drill's pods: %v", wrong)
 	}
 	s := j.Spec
-	if *s.Parallelism != 2 || *s.Completions != 2 || *s.CompletionMode != batchv1.IndexedCompletion || *s.BackoffLimit != 0 || s.ActiveDeadlineSeconds != nil || s.TTLSecondsAfterFinished == nil {
+	if *s.Parallelism != 2 || *s.Completions != 2 || *s.CompletionMode != batchv1.IndexedCompletion || s.BackoffLimitPerIndex == nil || *s.BackoffLimitPerIndex != 0 || s.BackoffLimit != nil || s.TTLSecondsAfterFinished == nil {
 		t.Errorf("the Job is %+v", s)
 	}
 	labels, pod := s.Template.Labels, s.Template.Spec
+	// The Job ends although no node takes its pods, and otherwise leaves their log.
+	if pod.ActiveDeadlineSeconds == nil || s.ActiveDeadlineSeconds == nil || *s.ActiveDeadlineSeconds <= *pod.ActiveDeadlineSeconds {
+		t.Errorf("the Job's deadline %v, its pods' %v", s.ActiveDeadlineSeconds, pod.ActiveDeadlineSeconds)
+	}
 	checkLabels(t, labels)
 	for key, value := range o.service.Spec.Selector {
 		if key == "app.kubernetes.io/name" && labels[key] == value {
@@ -58,7 +62,7 @@ func checkDrill(t *testing.T, o *chartObjects, release string) {
 	if len(term.LabelSelector.MatchLabels) != 2 || term.TopologyKey != corev1.LabelHostname {
 		t.Errorf("two nodes by %+v", term)
 	}
-	if pod.HostNetwork || pod.HostPID || *pod.AutomountServiceAccountToken || *pod.EnableServiceLinks || pod.RestartPolicy != corev1.RestartPolicyNever || pod.ActiveDeadlineSeconds == nil ||
+	if pod.HostNetwork || pod.HostPID || *pod.AutomountServiceAccountToken || *pod.EnableServiceLinks || pod.RestartPolicy != corev1.RestartPolicyNever ||
 		pod.ServiceAccountName != o.pod().ServiceAccountName {
 		t.Errorf("the drill's pod is %+v", pod)
 	}
@@ -78,7 +82,7 @@ func checkDrill(t *testing.T, o *chartObjects, release string) {
 		t.Errorf("the drill mounts %+v, the agent %+v: %v", pod.Volumes, agents, err)
 	}
 	ip, ok := strings.CutPrefix(c.Args[1], "--ip=")
-	if address, err := netip.ParseAddr(ip); !ok || err != nil || c.Args[0] != "drill" || !(detector.Key{Network: "default", IP: address}).IsDrill() {
+	if address, err := netip.ParseAddr(ip); !ok || err != nil || c.Args[0] != "drill" || !(detector.Key{Network: "default", IP: address}).IsForDrills() {
 		t.Errorf("the arguments are %q: %v", c.Args, err)
 	}
 }

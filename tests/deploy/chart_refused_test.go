@@ -56,6 +56,8 @@ func TestChartRefuses(t *testing.T) {
 		`{extraArgs: ["--insecure-gossip"]}`:                      {"extraArgs: --insecure-gossip", "gossip.insecure"},
 		`{extraEnv: [{name: DUPIP_ADVERTISE, value: x}]}`:         {"extraEnv: DUPIP_ADVERTISE"},
 		`{extraEnv: [{name: DUPIP_INSECURE_GOSSIP, value: "1"}]}`: {"extraEnv: DUPIP_INSECURE_GOSSIP", "gossip.insecure"},
+		`{extraEnv: [{name: DUPIP_API_SOCKET, value: /x}]}`:       {"extraEnv: DUPIP_API_SOCKET is the chart's"},
+		`{drill: {tolerations: [{operator: Exist}]}}`:             {"/drill/tolerations/0/operator", "Exists"},
 		`{extraEnv: [{name: GOGC, value: 50}]}`:                   {"/extraEnv/0/value", "want string"},
 
 		// Metrics, labels, dashboard, alerts.

@@ -132,13 +132,14 @@ var renderings = map[string]rendering{
 		equal(t, "maxUnavailable", o.daemons.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue(), 1)
 	}},
 	"placed": {
-		values: `{tolerations: [], nodeSelector: {pool: "1"}, priorityClassName: "", resources: {limits: null}, terminationGracePeriodSeconds: 7,
+		values: `{tolerations: [], drill: {tolerations: [{key: pool, operator: Exists}]}, nodeSelector: {pool: "1"}, priorityClassName: "", resources: {limits: null}, terminationGracePeriodSeconds: 7,
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: type, operator: NotIn, values: [virtual]}]}]}}}}`,
 		want: func(t *testing.T, o *chartObjects) {
 			p := o.pod()
 			if p.Tolerations != nil || p.PriorityClassName != "" || o.container().Resources.Limits != nil || *p.TerminationGracePeriodSeconds != 7 {
 				t.Errorf("%+v", p)
 			}
+			equal(t, "the drill's tolerations", o.drill.Spec.Template.Spec.Tolerations, []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}})
 			equal(t, "nodeSelector", p.NodeSelector, map[string]string{"kubernetes.io/os": "linux", "pool": "1"})
 			equal(t, "affinity", p.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Key, "type")
 		},

@@ -80,6 +80,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
       "DUPIP_CNI_CONF_DIR" "runtime.cniConfDir"
       "DUPIP_METRICS_LISTEN" "metrics.port and metrics.address"
       "DUPIP_STATE_DIR" "state.hostPath"
+      "DUPIP_API_SOCKET" "nothing: the commands look for it where it is"
 -}}
 {{- range .Values.extraEnv -}}
 {{- if hasKey $own .name -}}

@@ -126,7 +126,6 @@ has bits set after the prefix; for the address alone write {{ first $parts }}/{{
       "DUPIP_LOG_FORMAT" (list "^(?i)(text|json)$" "text or json")
       "DUPIP_OUTPUT" (list "^(table|wide|json|yaml)$" "table, wide, json or yaml")
       "DUPIP_REPLICAS" (list "^([1-9]|1[0-6])$" "1 to 16")
-      "DUPIP_API_SOCKET" (list "^/." "an absolute path")
       "DUPIP_NODE_NAME" (list "^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$" "1 to 253 letters, digits and . _ -")
       "DUPIP_CLUSTER" (list "^[!-~]([ -~]{0,62}[!-~])?$" "at most 64 printable ASCII characters")
       "DUPIP_MIN_OVERLAP" (list "" "10ms to 1m" 10.0 60000.0)
