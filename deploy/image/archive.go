@@ -51,22 +51,24 @@ type withoutArtifactType struct{ v1.Image }
 // ArtifactType replaces the method of [v1.Image] that the library calls.
 func (withoutArtifactType) ArtifactType() (string, error) { return "", nil }
 
-// newImage returns the image for one architecture. Its only layer has the program, owned by root.
+// newImage returns the image for one architecture. Its only layer has the programs, owned by root.
 // Container runtimes create mount points themselves.
-func newImage(arch string, program []byte, config v1.Config, created time.Time) (v1.Image, error) {
+func newImage(arch string, contents [][]byte, config v1.Config, created time.Time) (v1.Image, error) {
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
-	for _, h := range []tar.Header{
-		{Typeflag: tar.TypeDir, Name: "usr/", Mode: 0o755, ModTime: created},
-		{Typeflag: tar.TypeDir, Name: "usr/bin/", Mode: 0o755, ModTime: created},
-		{Typeflag: tar.TypeReg, Name: "usr/bin/dupip", Mode: 0o755, ModTime: created, Size: int64(len(program))},
-	} {
-		if err := w.WriteHeader(&h); err != nil {
+	for _, name := range []string{"usr/", "usr/bin/"} {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755, ModTime: created}); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := w.Write(program); err != nil {
-		return nil, err
+	for i, p := range programs {
+		h := tar.Header{Typeflag: tar.TypeReg, Name: "usr/bin/" + p[0], Mode: 0o755, ModTime: created, Size: int64(len(contents[i]))}
+		if err := w.WriteHeader(&h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(contents[i]); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, err

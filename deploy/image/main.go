@@ -1,4 +1,4 @@
-// Command image builds the container image of dupip, as `make image` does: a static binary
+// Command image builds the container image of dupip, as `make image` does: two static binaries
 // for each architecture and nothing else, in one OCI archive.
 //
 // It needs only Go, and no network if Go has the modules. Equal sources make equal archives.
@@ -72,11 +72,11 @@ func build(ctx context.Context, o options) (string, error) {
 	var images []mutate.IndexAddendum
 	var sizes strings.Builder
 	for _, arch := range o.arches {
-		program, err := compile(ctx, dir, arch, o.version, src)
+		contents, err := compile(ctx, dir, arch, o.version, src)
 		if err != nil {
 			return "", err
 		}
-		img, err := newImage(arch, program, containerConfig(o.version, src.revision), src.created)
+		img, err := newImage(arch, contents, containerConfig(o.version, src.revision), src.created)
 		if err != nil {
 			return "", fmt.Errorf("making the image for %s: %w", arch, err)
 		}
@@ -84,7 +84,11 @@ func build(ctx context.Context, o options) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("making the image for %s: %w", arch, err)
 		}
-		fmt.Fprintf(&sizes, "  linux/%s: %.1f MB, unpacked %.1f MB\n", arch, float64(m.Layers[0].Size)/1e6, float64(len(program))/1e6)
+		unpacked := 0
+		for _, c := range contents {
+			unpacked += len(c)
+		}
+		fmt.Fprintf(&sizes, "  linux/%s: %.1f MB, unpacked %.1f MB\n", arch, float64(m.Layers[0].Size)/1e6, float64(unpacked)/1e6)
 		images = append(images, mutate.IndexAddendum{
 			Add: withoutArtifactType{img}, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
 		})

@@ -52,15 +52,28 @@ func unixTime(seconds string, otherwise time.Time) time.Time {
 	return time.Unix(n, 0)
 }
 
-// compile builds the program for one architecture in the directory dir and returns its content.
-func compile(ctx context.Context, dir, arch, version string, src source) ([]byte, error) {
+// programs are what the image has: names in /usr/bin and packages, in the order of the names.
+var programs = [][2]string{{"dupip", "github.com/dupip/dupip/cmd/dupip"}, {"dupip-reporter", "github.com/dupip/dupip/cmd/reporter"}}
+
+// compile builds the programs for one architecture in the directory dir and returns their contents.
+func compile(ctx context.Context, dir, arch, version string, src source) (contents [][]byte, err error) {
+	for _, p := range programs {
+		content, err := compileOne(ctx, filepath.Join(dir, p[0]+"-"+arch), p[1], arch, version, src)
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, content)
+	}
+	return contents, nil
+}
+
+func compileOne(ctx context.Context, path, of, arch, version string, src source) ([]byte, error) {
 	stamp := "-buildvcs=auto"
 	if src.revision == "" {
 		stamp = "-buildvcs=false" // Go runs git, too, and would fail
 	}
-	path := filepath.Join(dir, "dupip-"+arch)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", stamp, "-ldflags", "-s -w -X main.version="+version,
-		"-o", path, "github.com/dupip/dupip/cmd/dupip")
+		"-o", path, of)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0")
 	// Go removes its temporary files when it is interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -220,6 +220,7 @@ func checkImage(t *testing.T, img v1.Image, machine elf.Machine) {
 		"drwxr-xr-x 0:0 1700000000 /usr/",
 		"drwxr-xr-x 0:0 1700000000 /usr/bin/",
 		"-rwxr-xr-x 0:0 1700000000 /usr/bin/dupip",
+		"-rwxr-xr-x 0:0 1700000000 /usr/bin/dupip-reporter",
 	}, got); diff != "" {
 		t.Fatalf("files (-want +got):\n%s", diff)
 	}

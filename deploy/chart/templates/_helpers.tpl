@@ -44,6 +44,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
+{{- define "dupip.reporterName" -}}
+{{- printf "%s-reporter" (include "dupip.fullname" . | trunc 54 | trimSuffix "-") -}}
+{{- end -}}
+
+{{/* Of objects that are in no namespace: another release may have the same name in another one. */}}
+{{- define "dupip.reporterClusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "dupip.reporterName" .) -}}
+{{- end -}}
+
 {{/* The Secret with the gossip key. */}}
 {{- define "dupip.gossipSecret" -}}
 {{- .Values.gossip.existingSecret | default (printf "%s-gossip" (include "dupip.fullname" .)) -}}

@@ -1,0 +1,142 @@
+package events
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dupip/dupip/cmd/reporter/kube"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip/wire"
+)
+
+// Controller is the reportingController of all Events.
+const Controller = "dupip.io/reporter"
+
+// The reasons of Events.
+const (
+	ReasonDuplicate  = "DuplicateIP"         // on a pod, while its address has another live holder
+	ReasonResolved   = "DuplicateIPResolved" // on the same pod, at the end
+	ReasonSummary    = "DuplicateIPs"        // on a node, when there are too many for one Event each at once
+	ReasonRange      = "SharedPodRange"      // on a node, which gives out the same addresses as another one
+	ReasonUnreserved = "UnreservedIP"        // on a node
+)
+
+// notice is something to tell about one object: a pod in one occurrence of a conflict, or a node.
+type notice struct {
+	name      string // of the Event
+	reason    string
+	key       detector.Key // of a pod's
+	holder    detector.HolderID
+	regarding kube.Reference
+	related   *kube.Reference
+	note      string
+	// conflict is the ID, the same for both pods.
+	conflict string
+
+	began time.Time
+	ended time.Time // zero while it goes on
+	// The Event is there, and was renewed last at renewed. closed: that of the end is there, too.
+	written, closed bool
+	// crowded: it had to wait for its turn.
+	crowded bool
+	renewed time.Time
+	count   int
+}
+
+func (n *notice) onPod() bool { return n.reason == ReasonDuplicate }
+
+// resolved is the name of the Event of the end.
+func (n *notice) resolved() string { return n.name + "-resolved" }
+
+// eventName is the same whoever computes it. A pod's sandbox stands for the pod, and not all holders' sandboxes: with a
+// third holder the first two would have an Event twice.
+func eventName(parts ...string) string {
+	return fmt.Sprintf("dupip-%.10x", sha256.Sum256([]byte(strings.Join(parts, "\x00"))))
+}
+
+// podNotice is the notice of one pod in a conflict; nil if the holder has no pod with a name.
+func podNotice(c detector.Conflict, of int) *notice {
+	h := c.Holders[of].Holder
+	if h.Pod.Name == "" || h.Pod.Namespace == "" || len(c.Holders) < 2 {
+		return nil
+	}
+	_, occurrence, _ := strings.Cut(c.ID, "-")
+	n := &notice{
+		reason: ReasonDuplicate, key: c.Key, holder: h.ID, conflict: c.ID, began: c.ConfirmedAt, regarding: podReference(h.Pod),
+		name: eventName(c.Key.Network, c.Key.IP.String(), h.Pod.Namespace, h.Pod.Name, cmp.Or(h.Sandbox.ID, h.Pod.UID), ReasonDuplicate, occurrence),
+	}
+	// The oldest other one.
+	other := c.Holders[0].Holder
+	if of == 0 {
+		other = c.Holders[1].Holder
+	}
+	n.related = reference(other)
+	n.note = fmt.Sprintf("%s also has this pod's address %s%s", described(other), c.Key.IP, inNetwork(c.Key))
+	if more := len(c.Holders) - 2; more > 0 {
+		n.note += fmt.Sprintf(", and %d more", more)
+	}
+	n.note += fmt.Sprintf(": packets to it reach only one of them. What to do: dupip explain %s", c.Key.IP)
+	return n
+}
+
+func inNetwork(k detector.Key) string {
+	if k.Network == "default" {
+		return ""
+	}
+	return " in network " + k.Network
+}
+
+func described(h detector.Holder) string {
+	node := cluster.NodeName(h.ID.Node)
+	switch {
+	case h.Pod.Name != "":
+		return fmt.Sprintf("pod %s/%s on node %s", h.Pod.Namespace, h.Pod.Name, node)
+	case h.NetnsName == "host":
+		return "node " + node + " itself"
+	default:
+		return fmt.Sprintf("%s on node %s", cmp.Or(h.NetnsName, h.InterfaceName, "another holder"), node)
+	}
+}
+
+func podReference(p detector.Pod) kube.Reference {
+	return kube.Reference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+// nodeReference has the name as UID, as kubelet's Events, so that "kubectl describe node" finds it.
+func nodeReference(node string) kube.Reference {
+	return kube.Reference{APIVersion: "v1", Kind: "Node", Name: cluster.NodeName(node), UID: cluster.NodeName(node)}
+}
+
+// reference is the pod of a holder, or else its node.
+func reference(h detector.Holder) *kube.Reference {
+	r := nodeReference(h.ID.Node)
+	if h.Pod.Name != "" {
+		r = podReference(h.Pod)
+	}
+	return &r
+}
+
+// event is the Event of a notice, or that of its end.
+func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
+	e := kube.Event{
+		Metadata: kube.Meta{Name: n.name, Namespace: cmp.Or(n.regarding.Namespace, "default")}, EventTime: kube.MicroTime{Time: n.began},
+		ReportingController: Controller, ReportingInstance: instance, Action: "Detected", Reason: n.reason, Type: "Warning",
+		Regarding: n.regarding, Related: n.related, Note: limit(n.note),
+	}
+	if end {
+		e.Metadata.Name, e.EventTime.Time = n.resolved(), n.ended
+		e.Type, e.Reason, e.Action = "Normal", ReasonResolved, "Resolved"
+		e.Note = limit(fmt.Sprintf("The address %s%s has one holder again, after %s", n.key.IP, inNetwork(n.key), n.ended.Sub(n.began).Round(time.Second)))
+	}
+	if e.EventTime.IsZero() || e.EventTime.After(now) {
+		e.EventTime.Time = now
+	}
+	return e
+}
+
+// limit keeps a note below 1024 bytes, which the API server refuses.
+func limit(note string) string { return wire.Clean(note, 1000) }

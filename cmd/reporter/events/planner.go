@@ -1,0 +1,297 @@
+package events
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/dupip/dupip/cmd/reporter/kube"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+const (
+	// DefaultRenew is how often the Event of what goes on is renewed: Kubernetes deletes Events after an hour.
+	DefaultRenew = 30 * time.Minute
+	// With more open conflicts than maxOpen, or so many Events to write, pods get theirs one at a time.
+	maxOpen, maxDue = 30, 4 * maxOpen
+	podEvery        = time.Second
+	// keepEnded is how long what has ended waits to be written.
+	keepEnded = 15 * time.Minute
+	// maxNotices bounds the notices.
+	maxNotices = 4 * maxKeys
+	// After a failure nothing is written for minPause, which doubles up to maxPause.
+	minPause, maxPause = time.Second, 30 * time.Second
+)
+
+// Planner decides what to write next. It belongs to one goroutine.
+type Planner struct {
+	// Instance is the reportingInstance of all Events.
+	Instance string
+	// Renew is how often Events are renewed.
+	Renew time.Duration
+
+	state    state
+	notices  map[string]*notice
+	byKey    map[detector.Key][]*notice
+	existing map[string]kube.Event // as read when leading began
+	leading  bool
+	changed  bool // node notices have to be found again
+	nodesAt  time.Time
+	turn     time.Time // of the next pod, while there are too many
+	retry    time.Time
+	pause    time.Duration
+	pending  int
+	skipped  uint64
+}
+
+// Stats are for metrics. Skipped counts the pods that got no Event, because the conflict ended before their turn or there were too many.
+type Stats struct {
+	Open, Pending int
+	Skipped       uint64
+}
+
+// Write is one request to make.
+type Write struct {
+	Event kube.Event
+	// Series is set if the Event is there and is to be renewed.
+	Series *kube.Series
+
+	of  *notice
+	end bool
+}
+
+// New returns a planner that does not lead yet.
+func New(instance string, renew time.Duration) *Planner {
+	return &Planner{Instance: instance, Renew: renew, state: newState(), notices: make(map[string]*notice), byKey: make(map[detector.Key][]*notice)}
+}
+
+// Report takes what an agent reports.
+func (p *Planner) Report(r cluster.Report, now time.Time) {
+	p.changed = true
+	if c := r.Conflict; c == nil {
+		if n := r.Summary.Findings[cluster.Unreserved+" address"]; n == 0 || len(p.state.unreserved) >= maxNodes {
+			delete(p.state.unreserved, r.Node)
+		} else {
+			p.state.unreserved[r.Node] = n
+		}
+	} else if !c.Key.IsDrill() {
+		crowded := p.crowded()
+		if !p.state.conflict(r.Node, *c) {
+			p.skipped++
+			return
+		}
+		p.update(c.Key, crowded, now)
+	}
+}
+
+// Alive takes the nodes whose agents are alive, from time to time.
+func (p *Planner) Alive(nodes map[string]bool, now time.Time) {
+	crowded := p.crowded()
+	for _, key := range p.state.gone(nodes, now) {
+		p.update(key, crowded, now)
+		p.changed = true
+	}
+	p.forget(now)
+}
+
+// crowded reports whether there are more open conflicts than are told of one by one at once.
+func (p *Planner) crowded() bool { return len(p.state.conflicts) > maxOpen }
+
+// update compares the notices of an address with its open conflicts.
+func (p *Planner) update(key detector.Key, crowded bool, now time.Time) {
+	seen := make(map[*notice]bool)
+	for _, c := range p.state.merged(key) {
+		for i := range c.Holders {
+			if n := podNotice(c, i); n != nil {
+				if n = p.add(n); n != nil {
+					seen[n] = true
+				}
+			}
+		}
+	}
+	for _, n := range p.byKey[key] {
+		switch {
+		case seen[n] && !n.closed:
+			n.ended = time.Time{}
+		case !seen[n] && n.ended.IsZero():
+			n.ended, n.crowded = now, n.crowded || crowded
+		}
+	}
+}
+
+// add returns the notice of the same pod in the same conflict, which is now up to date, or adds this one. It returns nil
+// if there are too many.
+func (p *Planner) add(n *notice) *notice {
+	for _, have := range p.byKey[n.key] {
+		if have.name == n.name || have.ended.IsZero() && have.holder == n.holder {
+			have.related, have.note = n.related, n.note
+			return have
+		}
+	}
+	if len(p.notices) >= maxNotices {
+		p.skipped++
+		return nil
+	}
+	p.adopt(n)
+	p.notices[n.name] = n
+	p.byKey[n.key] = append(p.byKey[n.key], n)
+	return n
+}
+
+// adopt notes what of a notice is there already.
+func (p *Planner) adopt(n *notice) {
+	if e, there := p.existing[n.name]; there && !n.written {
+		n.written, n.renewed, n.count = true, e.EventTime.Time, 1
+		if e.Series != nil {
+			n.renewed, n.count = e.Series.LastObservedTime.Time, e.Series.Count
+		}
+	}
+	if _, there := p.existing[n.resolved()]; there {
+		n.closed = true
+	}
+}
+
+// Lead begins to write. Others have written these Events.
+func (p *Planner) Lead(existing []kube.Event) {
+	p.leading, p.existing = true, make(map[string]kube.Event)
+	p.retry, p.pause = time.Time{}, 0
+	for _, e := range existing {
+		p.existing[e.Metadata.Name] = e
+	}
+	for _, n := range p.notices {
+		p.adopt(n)
+	}
+}
+
+// Follow ends writing.
+func (p *Planner) Follow() { p.leading, p.existing = false, nil }
+
+// forget forgets what has ended.
+func (p *Planner) forget(now time.Time) {
+	for name, n := range p.notices {
+		if n.ended.IsZero() || now.Sub(n.ended) < keepEnded {
+			continue
+		}
+		p.drop(name)
+	}
+}
+
+func (p *Planner) drop(name string) {
+	n := p.notices[name]
+	if delete(p.notices, name); !n.onPod() {
+		return
+	}
+	if p.leading && !n.written {
+		p.skipped++
+	}
+	list := p.byKey[n.key]
+	for i, other := range list {
+		if other == n {
+			list = append(list[:i:i], list[i+1:]...)
+			break
+		}
+	}
+	if p.byKey[n.key] = list; len(list) == 0 {
+		delete(p.byKey, n.key)
+	}
+}
+
+// Next returns what to write now, nil if nothing.
+func (p *Planner) Next(now time.Time) *Write {
+	if p.changed && now.Sub(p.nodesAt) >= nodesEvery {
+		p.changed, p.nodesAt = false, now
+		p.findNodes(now)
+	}
+	crowded := p.crowded()
+	p.pending = 0
+	var first *notice
+	var firstDue time.Time
+	for name, n := range p.notices {
+		if n.onPod() && !n.written {
+			n.crowded = n.crowded || crowded
+			if n.crowded && !n.ended.IsZero() && p.leading {
+				p.drop(name)
+				continue
+			}
+		}
+		due, ok := n.due(p.Renew, now)
+		if !ok {
+			continue
+		}
+		p.pending++
+		// Nodes before pods, the oldest first.
+		if first == nil || !n.onPod() && first.onPod() || n.onPod() == first.onPod() && before(due, n, firstDue, first) {
+			first, firstDue = n, due
+		}
+	}
+	if !p.leading || first == nil || now.Before(p.retry) {
+		return nil
+	}
+	if first.onPod() && (crowded || p.pending > maxDue) {
+		if now.Before(p.turn) {
+			return nil
+		}
+		p.turn = now.Add(podEvery)
+	}
+	w := &Write{of: first, end: first.written && !first.ended.IsZero()}
+	if w.Event = first.event(p.Instance, w.end, now); first.written && !w.end {
+		w.Series = &kube.Series{Count: first.count + 1, LastObservedTime: kube.MicroTime{Time: now}}
+	}
+	return w
+}
+
+// before orders by time, and the pods of one conflict one after the other.
+func before(a time.Time, m *notice, b time.Time, n *notice) bool {
+	if !a.Equal(b) {
+		return a.Before(b)
+	}
+	return m.name < n.name
+}
+
+// due is since when something is to be written.
+func (n *notice) due(renew time.Duration, now time.Time) (time.Time, bool) {
+	switch {
+	case !n.written:
+		return n.began, true
+	case n.closed:
+	case !n.ended.IsZero():
+		return n.ended, n.onPod()
+	case now.Sub(n.renewed) >= renew:
+		return n.renewed.Add(renew), true
+	}
+	return time.Time{}, false
+}
+
+// Done takes the result of a write, and reports whether the Event is there now.
+func (p *Planner) Done(w *Write, err error, now time.Time) bool {
+	n := w.of
+	switch {
+	case err == nil:
+	case w.Series == nil && kube.Is(err, http.StatusConflict):
+		// It is there, perhaps by another writer. Of a node, it may be of an earlier time.
+		if err = nil; !n.onPod() {
+			n.written, n.renewed, n.count = true, time.Time{}, max(1, n.count)
+			return true
+		}
+	case w.Series != nil && kube.Is(err, http.StatusNotFound): // Kubernetes was faster
+		n.written, n.count = false, 0
+		return false
+	case kube.Final(err): // for example in a namespace that is being deleted
+		n.written, n.closed = true, true
+		return false
+	default:
+		p.pause = min(max(minPause, 2*p.pause), maxPause)
+		p.retry = now.Add(p.pause)
+		return false
+	}
+	p.pause = 0
+	if w.end {
+		n.closed = true
+	} else {
+		n.written, n.renewed, n.count = true, now, n.count+1
+	}
+	return true
+}
+
+// Stats returns figures as of the last call of Next.
+func (p *Planner) Stats() Stats { return Stats{len(p.state.conflicts), p.pending, p.skipped} }

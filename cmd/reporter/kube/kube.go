@@ -1,0 +1,202 @@
+// Package kube asks the API server for what the reporter needs, and can ask for nothing else: Events and one Lease.
+//
+// It is plain HTTP: a client library would be larger than the reporter, and is made for those that watch.
+package kube
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// AccountDir is where Kubernetes mounts the token of a pod's service account.
+const AccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+const (
+	// timeout bounds each request.
+	timeout = 5 * time.Second
+	// maxBody bounds an answer: a page of Events has less.
+	maxBody = 4 << 20
+	// pageSize is how many Events one request lists.
+	pageSize = 500
+)
+
+// Client is a client of the API server. Its methods are safe for concurrent use.
+type Client struct {
+	base string
+	// token is the path of the file with the token. Kubernetes writes a new one into it every hour.
+	token string
+	http  *http.Client
+}
+
+// StatusError is the API server's refusal.
+type StatusError struct {
+	Code    int
+	Message string
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the API server answers %d: %s", e.Code, e.Message)
+}
+
+// Is reports whether an error is an answer of the API server with this code.
+func Is(err error, code int) bool {
+	status, ok := errors.AsType[*StatusError](err)
+	return ok && status.Code == code
+}
+
+// Final reports whether an error is an answer that will be the same next time: the request is not allowed, or not valid.
+func Final(err error) bool {
+	status, ok := errors.AsType[*StatusError](err)
+	return ok && status.Code >= 400 && status.Code < 500 && status.Code != http.StatusUnauthorized &&
+		status.Code != http.StatusRequestTimeout && status.Code != http.StatusTooManyRequests
+}
+
+// InCluster returns a client for a pod, of which dir has the account's files.
+func InCluster(dir string) (*Client, error) {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return nil, errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: the reporter runs in a pod")
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's certificates: %w; the pod needs its account's token (automountServiceAccountToken)", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("%s has no certificate", filepath.Join(dir, "ca.crt"))
+	}
+	return New("https://"+net.JoinHostPort(host, port), filepath.Join(dir, "token"), &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}), nil
+}
+
+// New returns a client for an API server and the path of a token.
+func New(base, token string, config *tls.Config) *Client {
+	return &Client{base: base, token: token, http: &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for the API server only
+	}}
+}
+
+// do sends a request with a body, unless that is nil, and reads the answer into out, unless that is nil.
+func (c *Client) do(ctx context.Context, method, path, contentType string, body, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var content io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(data)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
+	if err != nil {
+		return err
+	}
+	// Read each time: it is small, and may have been replaced.
+	token, err := os.ReadFile(c.token)
+	if err != nil {
+		return fmt.Errorf("reading the account's token: %w", err)
+	}
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", contentType)
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return fmt.Errorf("asking the API server: %w", err)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading the API server's answer: %w", err)
+	case len(data) > maxBody:
+		return fmt.Errorf("the API server's answer is longer than %d bytes", maxBody)
+	case answer.StatusCode >= 300:
+		var status struct{ Message string }
+		if json.Unmarshal(data, &status) != nil || status.Message == "" {
+			status.Message = answer.Status
+		}
+		return &StatusError{answer.StatusCode, fmt.Sprintf("%.500q", status.Message)}
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("reading the API server's answer: %w", err)
+	}
+	return nil
+}
+
+const (
+	plainJSON  = "application/json"
+	mergePatch = "application/merge-patch+json"
+)
+
+func eventsPath(namespace, name string) string {
+	return "/apis/events.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/events" + name
+}
+
+// CreateEvent creates an Event.
+func (c *Client) CreateEvent(ctx context.Context, e Event) error {
+	e.APIVersion, e.Kind = "events.k8s.io/v1", "Event"
+	return c.do(ctx, http.MethodPost, eventsPath(e.Metadata.Namespace, ""), plainJSON, e, nil)
+}
+
+// RenewEvent replaces the series of an Event, which lets it live for another time to live.
+func (c *Client) RenewEvent(ctx context.Context, namespace, name string, series Series) error {
+	return c.do(ctx, http.MethodPatch, eventsPath(namespace, "/"+url.PathEscape(name)), mergePatch, map[string]any{"series": series}, nil)
+}
+
+// Events lists the Events of a controller in all namespaces, at most so many.
+func (c *Client) Events(ctx context.Context, controller string, most int) (all []Event, err error) {
+	query := url.Values{"fieldSelector": {"reportingController=" + controller}, "limit": {fmt.Sprint(pageSize)}}
+	for {
+		var page struct {
+			Metadata struct{ Continue string }
+			Items    []Event
+		}
+		if err := c.do(ctx, http.MethodGet, "/apis/events.k8s.io/v1/events?"+query.Encode(), "", nil, &page); err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Items...); page.Metadata.Continue == "" || len(all) >= most {
+			return all, nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
+}
+
+func leasePath(namespace, name string) string {
+	return "/apis/coordination.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/leases" + name
+}
+
+// Lease reads a Lease.
+func (c *Client) Lease(ctx context.Context, namespace, name string) (l Lease, err error) {
+	err = c.do(ctx, http.MethodGet, leasePath(namespace, "/"+url.PathEscape(name)), "", nil, &l)
+	return l, err
+}
+
+// PutLease creates a Lease that was never read, or replaces the one that was. The API server refuses with 409 if another
+// was faster.
+func (c *Client) PutLease(ctx context.Context, l Lease) (stored Lease, err error) {
+	l.APIVersion, l.Kind = "coordination.k8s.io/v1", "Lease"
+	method, name := http.MethodPost, ""
+	if l.Metadata.ResourceVersion != "" {
+		method, name = http.MethodPut, "/"+url.PathEscape(l.Metadata.Name)
+	}
+	err = c.do(ctx, method, leasePath(l.Metadata.Namespace, name), plainJSON, l, &stored)
+	return stored, err
+}

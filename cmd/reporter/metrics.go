@@ -1,0 +1,74 @@
+package main
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/dupip/dupip/cmd/reporter/events"
+)
+
+// metrics are those of /metrics.
+type metrics struct {
+	registry              *prometheus.Registry
+	leader, open, members prometheus.Gauge
+	pending               prometheus.Gauge
+	written               *prometheus.CounterVec
+	failed, skipped       prometheus.Counter
+	skippedBefore         uint64
+}
+
+func newMetrics() *metrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		leader:   gauge("dupip_reporter_leader", "1 if this replica holds the Lease and writes Events."),
+		open:     gauge("dupip_reporter_conflicts", "Addresses in confirmed conflict, as agents report them, without drills."),
+		members:  gauge("dupip_reporter_members", "Agents that are alive, as this replica sees them."),
+		pending:  gauge("dupip_reporter_events_pending", "Events that wait to be written, by this replica or by the one that leads."),
+		written:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dupip_reporter_events_written_total", Help: "Events that were made, found there or renewed, by reason."}, []string{"reason"}),
+		failed:   counter("dupip_reporter_requests_failed_total", "Requests for Events that the API server refused or did not answer."),
+		skipped:  counter("dupip_reporter_events_skipped_total", "Pods without an Event: the conflict ended before their turn, or there were too many."),
+	}
+	m.registry.MustRegister(m.leader, m.open, m.members, m.pending, m.written, m.failed, m.skipped,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// set is for the loop.
+func (m *metrics) set(s events.Stats, leading bool, members int) {
+	m.leader.Set(0)
+	if leading {
+		m.leader.Set(1)
+	}
+	m.open.Set(float64(s.Open))
+	m.pending.Set(float64(s.Pending))
+	m.members.Set(float64(members))
+	m.skipped.Add(float64(s.Skipped - m.skippedBefore))
+	m.skippedBefore = s.Skipped
+}
+
+// pages are /metrics, /healthz and /readyz.
+func (r *reporter) pages() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r.metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	for path, check := range map[string]func() error{"GET /healthz": r.healthy, "GET /readyz": r.ready} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			text := "ok"
+			if err := check(); err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				text = err.Error()
+			}
+			_, _ = io.WriteString(w, text+"\n") // fails if the client has disconnected
+		})
+	}
+	return mux
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	agentmetrics "github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/cmd/reporter/events"
+	"github.com/dupip/dupip/cmd/reporter/kube"
+	"github.com/dupip/dupip/cmd/reporter/lead"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip"
+)
+
+const (
+	// tick is how often the loop looks whether there is something to write.
+	tick = 200 * time.Millisecond
+	// membersEvery is how often it looks whose agents are alive.
+	membersEvery = 10 * time.Second
+	// maxExisting bounds the Events that are read when leading begins.
+	maxExisting = 20_000
+	// stale is how old the last sign of life of a part may be.
+	stale = 30 * time.Second
+)
+
+// reporter is the running program. The loop owns the planner.
+type reporter struct {
+	log      *slog.Logger
+	gossip   *gossip.Gossip
+	api      *kube.Client
+	election *lead.Election
+	planner  *events.Planner
+	metrics  *metrics
+
+	busy    bool
+	leading bool
+	results chan func() // of the one request under way
+	looked  time.Time
+	turned  atomic.Int64 // when the loop turned last, Unix seconds
+	agents  atomic.Int64 // that are alive
+}
+
+// run runs the program until ctx ends.
+func (s *settings) run(ctx context.Context) error {
+	log, err := s.check()
+	if err != nil {
+		return err
+	}
+	api, err := kube.InCluster(s.account)
+	if err != nil {
+		return err
+	}
+	listener, err := agentmetrics.Listen(s.metrics)
+	if err != nil {
+		return err
+	}
+	g, err := s.join(log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	r := &reporter{
+		log: log, gossip: g, api: api, metrics: newMetrics(), results: make(chan func(), 1),
+		election: &lead.Election{API: api, Namespace: s.namespace, Name: s.name, Identity: s.members.Node + "_" + s.members.Boot},
+		planner:  events.New(s.members.Node, s.renew),
+	}
+	// The parts that ctx ends; gossip, and with it the process, if one of them fails.
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	errs := make(chan error, 2)
+	wg.Go(func() { errs <- g.Run(ctx); cancel() })
+	wg.Go(func() { errs <- agentmetrics.Serve(ctx, listener, r.pages(), log); cancel() })
+	candidate := make(chan struct{})
+	go func() { defer close(candidate); r.election.Run(ctx) }()
+	r.loop(ctx)
+	<-candidate
+	release, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer done()
+	if err := r.election.Release(release); err != nil {
+		log.Warn("the Lease was not released; another replica takes it in 15 s", "error", err)
+	}
+	wg.Wait()
+	return errors.Join(<-errs, <-errs)
+}
+
+// loop passes reports to the planner and makes the requests that it wants, one at a time.
+func (r *reporter) loop(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if r.busy {
+				(<-r.results)()
+			}
+			return
+		case m := <-r.gossip.Messages():
+			if report, ok := m.(cluster.Report); ok {
+				r.planner.Report(report, time.Now())
+			}
+			continue
+		case apply := <-r.results:
+			r.busy = false
+			apply()
+		case <-ticker.C:
+		}
+		r.turn(ctx, time.Now())
+	}
+}
+
+// turn begins the next request, if there is one to make.
+func (r *reporter) turn(ctx context.Context, now time.Time) {
+	r.turned.Store(now.Unix())
+	if now.Sub(r.looked) >= membersEvery || r.agents.Load() == 0 {
+		r.looked = now
+		r.look(now)
+	}
+	until := r.election.Until()
+	if r.leading && !now.Before(until) {
+		r.leading = false
+		r.planner.Follow()
+		r.log.Info("another replica may write Events now")
+	}
+	if !r.busy {
+		if now.Before(until) && !r.leading {
+			r.begin(ctx, until)
+		} else if w := r.planner.Next(now); w != nil {
+			r.write(ctx, w, until)
+		}
+	}
+	r.metrics.set(r.planner.Stats(), r.leading, int(r.agents.Load()))
+}
+
+// look tells the planner whose agents are alive.
+func (r *reporter) look(now time.Time) {
+	alive := make(map[string]bool)
+	for _, m := range r.gossip.Members() {
+		if m.State == cluster.Alive || m.State == cluster.Suspect {
+			alive[m.NodeID()] = true
+		}
+	}
+	r.agents.Store(int64(len(alive)))
+	r.planner.Alive(alive, now)
+}
+
+// request makes a request in the background, if this replica may still write then, and applies its result in the loop.
+func (r *reporter) request(ctx context.Context, until time.Time, do func(context.Context) func()) {
+	r.busy = true
+	go func() {
+		ctx, cancel := context.WithDeadline(ctx, until.Add(lead.Margin))
+		defer cancel()
+		r.results <- do(ctx)
+	}()
+}
+
+// begin reads what others have written.
+func (r *reporter) begin(ctx context.Context, until time.Time) {
+	r.request(ctx, until, func(ctx context.Context) func() {
+		existing, err := r.api.Events(ctx, events.Controller, maxExisting)
+		return func() {
+			if err != nil {
+				r.metrics.failed.Inc()
+				r.log.Warn("Events cannot be read", "error", err)
+				return
+			}
+			r.leading = true
+			r.planner.Lead(existing)
+			r.log.Info("this replica writes Events", "present", len(existing))
+		}
+	})
+}
+
+// write makes one Event, or renews it.
+func (r *reporter) write(ctx context.Context, w *events.Write, until time.Time) {
+	r.request(ctx, until, func(ctx context.Context) func() {
+		err := ctx.Err()
+		if e := w.Event; err == nil && w.Series != nil {
+			err = r.api.RenewEvent(ctx, e.Metadata.Namespace, e.Metadata.Name, *w.Series)
+		} else if err == nil {
+			err = r.api.CreateEvent(ctx, e)
+		}
+		return func() {
+			if r.planner.Done(w, err, time.Now()) {
+				r.metrics.written.WithLabelValues(w.Event.Reason).Inc()
+				return
+			}
+			r.metrics.failed.Inc()
+			r.log.Warn("an Event was not written", "reason", w.Event.Reason, "namespace", w.Event.Metadata.Namespace, "about", w.Event.Regarding.Name, "error", err)
+		}
+	})
+}
+
+// healthy returns an error if the loop stands still.
+func (r *reporter) healthy() error {
+	if age := time.Since(time.Unix(r.turned.Load(), 0)); age > stale {
+		return errors.New("the loop stands still")
+	}
+	return nil
+}
+
+// ready returns an error while the reporter has no agents or no API server.
+func (r *reporter) ready() error {
+	if r.agents.Load() == 0 {
+		return errors.New("no agent is reached: check --join, --cluster and the gossip key")
+	}
+	if at, err := r.election.State(); time.Since(at) > stale {
+		return fmt.Errorf("the API server does not answer: %w", err)
+	}
+	return r.healthy()
+}
