@@ -70,9 +70,13 @@ func TestImage(t *testing.T) {
 		if i < 0 {
 			t.Fatalf("no image for this machine's %s", runtime.GOARCH)
 		}
-		out := runIn(t, list.images[i], "version")
-		if want := fmt.Sprintf("dupip %s (%s, linux/%s)\n", version, runtime.Version(), runtime.GOARCH); out != want {
-			t.Errorf("it prints %q, want %q", out, want)
+		for want, args := range map[string][]string{
+			fmt.Sprintf("dupip %s (%s, linux/%s)\n", version, runtime.Version(), runtime.GOARCH): {"/usr/bin/dupip", "version"},
+			fmt.Sprintf("dupip-reporter version %s\n", version):                                  {"/usr/bin/dupip-reporter", "--version"},
+		} {
+			if out := runIn(t, list.images[i], args...); out != want {
+				t.Errorf("it prints %q, want %q", out, want)
+			}
 		}
 	})
 
@@ -211,7 +215,7 @@ func checkImage(t *testing.T, img v1.Image, machine elf.Machine) {
 		t.Errorf("it weighs %.1f MB, %v, the bound is %.1f MB", float64(size)/1e6, err, bound/1e6)
 	}
 
-	headers, program := files(t, l)
+	headers, contents := files(t, l)
 	var got []string
 	for _, h := range headers {
 		got = append(got, fmt.Sprintf("%s %d:%d %d /%s", h.FileInfo().Mode(), h.Uid, h.Gid, h.ModTime.Unix(), h.Name))
@@ -225,6 +229,13 @@ func checkImage(t *testing.T, img v1.Image, machine elf.Machine) {
 		t.Fatalf("files (-want +got):\n%s", diff)
 	}
 
+	for _, program := range contents[2:] {
+		checkProgram(t, program, machine)
+	}
+}
+
+// checkProgram: it runs where there is nothing but itself.
+func checkProgram(t *testing.T, program []byte, machine elf.Machine) {
 	binary, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
 		t.Fatal(err)
@@ -255,8 +266,8 @@ func layer(t *testing.T, img v1.Image) v1.Layer {
 	return layers[0]
 }
 
-// files are the entries of a layer in their order, and the content of the last one.
-func files(t *testing.T, l v1.Layer) (headers []*tar.Header, last []byte) {
+// files are the entries of a layer in their order, and their contents.
+func files(t *testing.T, l v1.Layer) (headers []*tar.Header, contents [][]byte) {
 	t.Helper()
 	unpacked, err := l.Uncompressed()
 	if err != nil {
@@ -266,11 +277,12 @@ func files(t *testing.T, l v1.Layer) (headers []*tar.Header, last []byte) {
 	for r := tar.NewReader(unpacked); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return headers, last
+			return headers, contents
 		}
 		if err == nil {
-			headers = append(headers, h)
-			last, err = io.ReadAll(r)
+			var content []byte
+			content, err = io.ReadAll(r)
+			headers, contents = append(headers, h), append(contents, content)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -305,7 +317,7 @@ func checkDocker(t *testing.T, path string, want v1.Image) {
 	}
 }
 
-// runIn runs the entrypoint of an image where nothing but the image is.
+// runIn runs a program of an image where nothing but the image is.
 func runIn(t *testing.T, img v1.Image, args ...string) string {
 	t.Helper()
 	file, err := img.ConfigFile()
@@ -313,19 +325,19 @@ func runIn(t *testing.T, img v1.Image, args ...string) string {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
-	headers, program := files(t, layer(t, img))
-	for _, h := range headers {
+	headers, contents := files(t, layer(t, img))
+	for i, h := range headers {
 		path, mode := filepath.Join(root, h.Name), h.FileInfo().Mode()
 		if mode.IsDir() {
 			err = os.Mkdir(path, mode.Perm())
 		} else {
-			err = os.WriteFile(path, program, mode.Perm())
+			err = os.WriteFile(path, contents[i], mode.Perm())
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), file.Config.Entrypoint[0], args...)
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Env, cmd.Dir = file.Config.Env, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	out, err := cmd.CombinedOutput()
