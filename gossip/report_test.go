@@ -108,6 +108,9 @@ func TestReporter(t *testing.T) {
 		if list := a.Members(); len(list) != 2 || a.Status().Members[cluster.Alive] != 2 {
 			t.Errorf("members %+v", list)
 		}
+		if list := a.Status().Reporters; len(list) != 2 || list[0].Name != "reporter" || list[1].Name != "reporter-2" || list[0].Role != cluster.Reporter {
+			t.Errorf("reporters %+v", list)
+		}
 		if missing, err := a.Query(t.Context(), cluster.Query{Kind: cluster.QueryBindings, Node: "reporter"}, nil); err == nil {
 			t.Errorf("the reporter was queried; %v", missing)
 		}

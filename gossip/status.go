@@ -77,6 +77,12 @@ func (g *Gossip) Status() cluster.Status {
 		s.Problems = append(s.Problems, fmt.Sprintf(
 			"%d leases are not acknowledged by %s: check the agents and the network there", late, detector.List(slices.Compact(silent))))
 	}
+	for n := range g.roster.All() {
+		if n.Role == cluster.Reporter && n.Alive() {
+			s.Reporters = append(s.Reporters, n.Member)
+		}
+	}
+	slices.SortFunc(s.Reporters, compareMembers)
 	slices.SortFunc(namesakes, compareMembers)
 	s.Problems = append(s.Problems, namesakeProblems(namesakes)...)
 	if s.Leases >= lease.MaxLeases {

@@ -34,10 +34,12 @@ type Pair struct {
 	Since     time.Time `json:"since,omitzero"`
 }
 
-// Node is one agent of the cluster.
+// Node is one agent of the cluster, or a reporter.
 type Node struct {
 	Name   string `json:"name"`
 	BootID string `json:"boot"`
+	// Role is "reporter" for what writes Events: Name is a pod's then, and BootID its UID. It is empty for agents.
+	Role string `json:"role,omitzero"`
 	// Epoch is the boot-time clock in nanoseconds when the agent started.
 	Epoch   int64  `json:"epoch"`
 	Address string `json:"address,omitzero"`
@@ -88,6 +90,7 @@ func NewNode(m cluster.Member) Node {
 	return Node{
 		Name:     m.Name,
 		BootID:   m.Boot,
+		Role:     string(m.Role),
 		Epoch:    m.Epoch,
 		Address:  m.Address,
 		Version:  m.Version,

@@ -56,6 +56,7 @@ func exportCluster(s ClusterStats, out *series) {
 	for _, state := range memberStates {
 		out.add(gossipMembers, float64(s.Status.Members[cluster.State(state)]), state)
 	}
+	out.add(gossipReporters, float64(len(s.Status.Reporters)))
 	out.add(gossipNamesakes, float64(s.Namesakes))
 	out.add(gossipLeases, float64(s.Status.Leases))
 	out.add(gossipUnacked, float64(s.Status.Unacked))

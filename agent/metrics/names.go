@@ -84,6 +84,8 @@ var (
 var (
 	gossipMembers = gauge("dupip_gossip_members",
 		"Agents of the cluster as this one sees them, itself included, by state.", "state")
+	gossipReporters = gauge("dupip_gossip_reporters",
+		"Reporters that are alive: members that write Events. dupip_gossip_members does not count them.")
 	gossipNamesakes = gauge("dupip_gossip_namesakes",
 		"Live agents whose node name another live agent has, too.")
 	gossipLeases = gauge("dupip_gossip_leases",

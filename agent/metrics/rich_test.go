@@ -95,6 +95,7 @@ func rich() Sources {
 			Status: cluster.Status{
 				Encrypted: true,
 				Members:   map[cluster.State]int{cluster.Alive: 4, cluster.Dead: 1},
+				Reporters: make([]cluster.Member, 2),
 				Leases:    30, Unacked: 2, Kept: 90,
 				Sent:     map[string]uint64{"lease": 31, "ack": 90, "new word": 1},
 				Received: map[string]uint64{"lease": 92, "conflict_notice": 1},

@@ -15,6 +15,9 @@ import (
 func (r *Report) Nodes(_ context.Context, q api.Query) (api.Nodes, error) {
 	members := r.members()
 	document := api.Nodes{Node: r.Self.Name, Nodes: make([]api.Node, 0, len(members)), Cluster: r.clusterStatus()}
+	if !r.alone() {
+		members = append(members, r.Cluster.Status().Reporters...)
+	}
 	for _, m := range members {
 		if q.State == "" || q.State == string(m.State) {
 			document.Nodes = append(document.Nodes, api.NewNode(m))

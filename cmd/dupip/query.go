@@ -49,7 +49,9 @@ func (q *queryFlags) addTo(cmd *cobra.Command) {
 		}
 		names := make(map[string]bool)
 		for _, n := range document.Nodes {
-			names[detector.Printable(n.Name)] = true
+			if n.Role == "" { // reporters are not asked
+				names[detector.Printable(n.Name)] = true
+			}
 		}
 		return slices.Sorted(maps.Keys(names)), cobra.ShellCompDirectiveNoFileComp
 	})

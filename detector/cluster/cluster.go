@@ -315,6 +315,8 @@ type Status struct {
 	Label     string
 	Encrypted bool
 	Members   map[State]int
+	// Reporters are those that are alive, by name; they are in no other list.
+	Reporters []Member
 	// Leases are this node's own, Unacked those that a keeper has not acknowledged for more than a
 	// few seconds, Kept those that it keeps for others.
 	Leases, Unacked, Kept int

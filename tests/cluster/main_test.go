@@ -95,14 +95,14 @@ func (c *testCluster) members() {
 	for name := range c.Machines {
 		c.eventually("members on "+name, func() error {
 			var doc struct {
-				Nodes []struct{ Name, State string }
+				Nodes []struct{ Name, State, Role string }
 			}
 			if err := c.query(name, &doc, "nodes"); err != nil {
 				return err
 			}
 			alive := 0
 			for _, n := range doc.Nodes {
-				if n.State == "alive" {
+				if n.State == "alive" && n.Role == "" {
 					alive++
 				}
 			}

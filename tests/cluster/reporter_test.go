@@ -2,25 +2,186 @@ package cluster_test
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+
+	"github.com/dupip/dupip/tests/lab"
 )
 
-// TestReporter: Events of a duplicate, as people see them, while the reporter that writes them is deleted.
+// TestReporter: the Events of a duplicate, as people see them, while the replica that writes them is deleted.
 func TestReporter(t *testing.T) {
 	c := newTestCluster(t, "node1", "node2")
 	c.importImage()
-	c.install("--set reporter.enabled=true")
-	c.run("kubectl -n dupip rollout status deploy/dupip-reporter --timeout=1m; kubectl -n dupip get pods -o wide; kubectl -n dupip get lease")
+	c.install("--set reporter.enabled=true --set-json 'reporter.extraArgs=[\"--renew-every=3s\"]'")
+	c.run("kubectl -n dupip rollout status deploy/dupip-reporter --timeout=1m; kubectl -n dupip get pods -o wide")
+	c.reporterRights()
+	c.reporterMembers()
 	c.shop()
+
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
-	c.inState("node1", ip, "confirmed")
-	c.eventually("an Event", func() error {
-		out, err := c.Shell("kubectl -n shop describe pod old new")
-		if err == nil && strings.Count(out, "DuplicateIP ") != 2 {
-			err = fmt.Errorf("the pods:\n%s", out)
+	confirmed := c.ownInState("node1", ip, "confirmed")
+	c.duplicateEvents(confirmed, ip, "old", "new")
+	first := c.leader("")
+	c.run("kubectl -n dupip delete pod " + first)
+	if second := c.leader(first); second == first {
+		t.Errorf("%s still leads", second)
+	}
+	c.eventually("an Event that is renewed", func() error {
+		list, err := c.dupipEvents("old", "DuplicateIP")
+		if err == nil && (list[0].Series == nil || list[0].Series.Count < 4) {
+			err = fmt.Errorf("its series is %+v", list[0].Series)
 		}
 		return err
 	})
-	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'; kubectl -n shop get events.v1.events.k8s.io -o yaml")
+	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'")
+
+	// It ends while nobody leads: the next leader writes what is missing.
+	c.Kubectl("-n", "dupip", "delete", "pod", c.leader(""), "--force", "--grace-period=0", "--wait=false")
+	c.Kubectl("-n", "shop", "delete", "pod", "new")
+	c.ownInState("node1", ip, "resolved")
+	for _, name := range []string{"old", "new"} {
+		c.eventually("the end", func() error {
+			_, err := c.dupipEvents(name, "DuplicateIPResolved")
+			return err
+		})
+	}
+	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'; kubectl -n shop get events.v1.events.k8s.io --field-selector reportingController=dupip.io/reporter; kubectl describe node node1 | sed -n '/^Events/,$p'")
+	for _, name := range []string{"old", "new"} {
+		for _, reason := range []string{"DuplicateIP", "DuplicateIPResolved"} {
+			list, err := c.dupipEvents(name, reason)
+			c.Do(err)
+			if len(list) != 1 {
+				t.Errorf("%s has %d Events %s", name, len(list), reason)
+			}
+		}
+	}
+	log := c.run("kubectl -n dupip logs deploy/dupip-reporter --all-pods --prefix")
+	if strings.Contains(log, "level=ERROR") {
+		t.Error("the log has an error")
+	}
+}
+
+// duplicateEvents checks the Events of two pods of a confirmed conflict.
+func (c *testCluster) duplicateEvents(conflict lab.Conflict, ip netip.Addr, names ...string) {
+	c.Helper()
+	for i, name := range names {
+		other := names[1-i]
+		c.eventually("an Event of "+name, func() error {
+			list, err := c.dupipEvents(name, "DuplicateIP")
+			if err != nil {
+				return err
+			}
+			e := list[0]
+			late := e.CreationTimestamp.Sub(conflict.ConfirmedAt)
+			if late > 5*time.Second || e.Type != "Warning" || e.Related == nil || e.Related.Name != other || !strings.Contains(e.Note, ip.String()) {
+				c.Error(fmt.Errorf("%v after confirmed: %+v", late, e))
+			}
+			return nil
+		})
+		if text := c.Kubectl("-n", "shop", "describe", "pod", name); !strings.Contains(text, "DuplicateIP ") || !strings.Contains(text, "pod shop/"+other) {
+			c.Error("kubectl describe does not show it:\n" + text)
+		}
+	}
+}
+
+// dupipEvents are the reporter's Events about a pod, at least one.
+func (c *testCluster) dupipEvents(name, reason string) ([]eventsv1.Event, error) {
+	var list eventsv1.EventList
+	err := c.Get(&list, "-n", "shop", "events.v1.events.k8s.io", "--field-selector", "reportingController=dupip.io/reporter,reason="+reason)
+	list.Items = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name != name })
+	if err == nil && len(list.Items) == 0 {
+		err = fmt.Errorf("no %s of %s", reason, name)
+	}
+	return list.Items, err
+}
+
+// leader waits until another pod than one holds the Lease, and returns it.
+func (c *testCluster) leader(than string) (name string) {
+	c.Helper()
+	c.eventually("a leader", func() error {
+		var lease coordinationv1.Lease
+		if err := c.Get(&lease, "-n", "dupip", "lease", "dupip-reporter"); err != nil {
+			return err
+		}
+		if id := lease.Spec.HolderIdentity; id != nil {
+			name, _, _ = strings.Cut(*id, "_")
+		}
+		if name == "" || name == than {
+			return fmt.Errorf("it is %q", name)
+		}
+		return nil
+	})
+	return name
+}
+
+// reporterRights: it may do what SECURITY.md says, and nothing else that an account without rights may not.
+func (c *testCluster) reporterRights() {
+	c.Helper()
+	rights := func(namespace, account string) map[string]bool {
+		all := make(map[string]bool)
+		for line := range strings.Lines(c.Kubectl("auth", "can-i", "--list", "-n", namespace, "--as", "system:serviceaccount:dupip:"+account,
+			"--as-group", "system:serviceaccounts", "--as-group", "system:serviceaccounts:dupip", "--as-group", "system:authenticated")) {
+			all[strings.Join(strings.Fields(line), " ")] = true
+		}
+		return all
+	}
+	const (
+		events = "events.events.k8s.io [] [] [create patch list]"
+		leases = "leases.coordination.k8s.io [] [] [get create update]"
+	)
+	for namespace, want := range map[string][]string{"dupip": {events, leases}, "default": {events}, "kube-system": {events}} {
+		nothing := rights(namespace, "dupip")
+		var more []string
+		for line := range rights(namespace, "dupip-reporter") {
+			if !nothing[line] {
+				more = append(more, line)
+			}
+		}
+		if slices.Sort(more); !slices.Equal(more, want) {
+			c.Error(fmt.Errorf("in %s it may %q, want %q", namespace, more, want))
+		}
+	}
+}
+
+// reporterMembers: agents know the reporters, list them apart, and count them apart.
+func (c *testCluster) reporterMembers() {
+	c.Helper()
+	var pods corev1.PodList
+	c.Do(c.Get(&pods, "-n", "dupip", "pods", "-l", "app.kubernetes.io/name=dupip-reporter"))
+	c.eventually("two reporters", func() error {
+		var doc struct {
+			Nodes []struct{ Name, State, Role string }
+		}
+		if err := c.query("node1", &doc, "nodes"); err != nil {
+			return err
+		}
+		roles := make(map[string]int)
+		for _, n := range doc.Nodes {
+			roles[n.Role+" "+n.State]++
+			if (n.Role == "reporter") != slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == n.Name }) {
+				return fmt.Errorf("the nodes are %v", doc.Nodes)
+			}
+		}
+		if roles[" alive"] != 2 || roles["reporter alive"] != 2 {
+			return fmt.Errorf("the nodes are %v", doc.Nodes)
+		}
+		return nil
+	})
+	text, err := c.dupip("node1", "nodes")
+	c.Do(err)
+	c.Log(text)
+	metrics, err := c.Machines["node1"].Run(c.Context(), "curl", "-s", "http://127.0.0.1:9951/metrics")
+	c.Do(err)
+	for _, line := range []string{`dupip_gossip_members{state="alive"} 2`, "dupip_gossip_reporters 2"} {
+		if !strings.Contains(metrics, line+"\n") {
+			c.Error("no line " + line)
+		}
+	}
 }

@@ -41,7 +41,11 @@ func checkChart(t *testing.T, o *chartObjects, release, namespace string) {
 func checkMetadata(t *testing.T, o *chartObjects, release, namespace string) {
 	t.Helper()
 	for _, object := range o.all() {
-		if object.GetNamespace() != namespace && object != o.dashboard {
+		if o.reporter.clusterWide(object) {
+			if object.GetNamespace() != "" || !strings.HasPrefix(object.GetName(), namespace+"-") {
+				t.Errorf("%s may be that of a release in another namespace", object.GetName())
+			}
+		} else if object.GetNamespace() != namespace && object != o.dashboard {
 			t.Errorf("%s is in the namespace %q, not %q", object.GetName(), object.GetNamespace(), namespace)
 		}
 		wrong := validation.IsDNS1035Label(object.GetName())

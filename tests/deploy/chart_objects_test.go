@@ -27,8 +27,8 @@ import (
 
 const chartDir = "../../deploy/chart"
 
-// chartObjects are all that the chart may ever render: no right, no account's token. There is a secret
-// only where Helm reads a cluster.
+// chartObjects are all that the chart may ever render: no right and no account's token, but for the reporter. There is a
+// secret only where Helm reads a cluster.
 type chartObjects struct {
 	secret  *corev1.Secret
 	account *corev1.ServiceAccount
@@ -40,6 +40,7 @@ type chartObjects struct {
 	rule    *monitoringv1.PrometheusRule
 	// dashboard is the ConfigMap for Grafana.
 	dashboard *corev1.ConfigMap
+	reporter  reporterObjects
 }
 
 // all are those that were rendered.
@@ -52,7 +53,7 @@ func (o *chartObjects) all() (objects []metav1.Object) {
 			objects = append(objects, object)
 		}
 	}
-	return objects
+	return append(objects, o.reporter.all()...)
 }
 
 // renderChart renders the chart with the values of testdata/key.yaml, which other values override.
@@ -102,7 +103,20 @@ func (o *chartObjects) add(document []byte) error {
 		return err
 	}
 	switch kind.APIVersion + " " + kind.Kind {
+	case "apps/v1 Deployment":
+		return strictly(document, &o.reporter.deployment)
+	case "rbac.authorization.k8s.io/v1 ClusterRole":
+		return strictly(document, &o.reporter.clusterRole)
+	case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":
+		return strictly(document, &o.reporter.clusterBinding)
+	case "rbac.authorization.k8s.io/v1 Role":
+		return strictly(document, &o.reporter.role)
+	case "rbac.authorization.k8s.io/v1 RoleBinding":
+		return strictly(document, &o.reporter.binding)
 	case "v1 ServiceAccount":
+		if strings.HasSuffix(kind.Name, "-reporter") {
+			return strictly(document, &o.reporter.account)
+		}
 		return strictly(document, &o.account)
 	case "v1 Secret":
 		return strictly(document, &o.secret)

@@ -29,7 +29,7 @@ type rendering struct {
 
 var renderings = map[string]rendering{
 	"as it is": {want: func(t *testing.T, o *chartObjects) {
-		if o.account == nil || o.config != nil || o.monitor != nil || o.rule != nil || o.dashboard != nil {
+		if o.account == nil || o.config != nil || o.monitor != nil || o.rule != nil || o.dashboard != nil || o.reporter.all() != nil {
 			t.Errorf("%+v", o)
 		}
 		// Secure: a key, and of all rights those that it needs. SECURITY.md has a reason for each.
@@ -49,6 +49,9 @@ var renderings = map[string]rendering{
 			t.Error("gossip is insecure")
 		}
 	}},
+	"reporter":                   {values: `{reporter: {enabled: true}, cluster: "a $(B) c"}`, want: checkReporter},
+	"reporter without key":       {values: `{reporter: {enabled: true}, gossip: {existingSecret: "", insecure: true}}`, want: checkReporter},
+	"reporter of a long release": {release: "r" + strings.Repeat("-long", 10), values: `{reporter: {enabled: true}}`, want: checkReporter},
 	"another release": {release: "prod", namespace: "net", want: func(t *testing.T, o *chartObjects) {
 		equal(t, "name", o.daemons.Name, "prod-dupip")
 	}},

@@ -1,15 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Nodes prints the agents of the cluster.
+// Nodes prints the agents of the cluster, and the reporters after them.
 func (p *Printer) Nodes(document api.Nodes) {
 	header := []any{"name", "state", "since", "heard", "unacked", "address"}
+	roles := slices.ContainsFunc(document.Nodes, func(n api.Node) bool { return n.Role != "" })
+	if roles {
+		header = append(header, "role")
+	}
 	boots := p.Wide || sameNames(document.Nodes)
 	if boots {
 		header = append(header, "boot")
@@ -24,6 +30,9 @@ func (p *Printer) Nodes(document api.Nodes) {
 			name, heard = name+" (this one)", "-"
 		}
 		row := table.Row{name, p.Paint(n.State), Age(n.Since), heard, n.Unacked, n.Address}
+		if roles {
+			row = append(row, cmp.Or(n.Role, "agent"))
+		}
 		switch {
 		case p.Wide:
 			row = append(row, n.BootID, n.Epoch, n.Version)

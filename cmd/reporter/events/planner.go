@@ -74,7 +74,7 @@ func (p *Planner) Report(r cluster.Report, now time.Time) {
 		} else {
 			p.state.unreserved[r.Node] = n
 		}
-	} else if !c.Key.IsDrill() {
+	} else if !c.IsDrill() {
 		crowded := p.crowded()
 		if !p.state.conflict(r.Node, *c) {
 			p.skipped++

@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{/* Of objects that are in no namespace: another release may have the same name in another one. */}}
 {{- define "dupip.reporterClusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "dupip.reporterName" .) -}}
+{{- printf "%s-reporter" (printf "%s-%s" .Release.Namespace (include "dupip.fullname" .) | trunc 54 | trimSuffix "-") -}}
 {{- end -}}
 
 {{/* The Secret with the gossip key. */}}

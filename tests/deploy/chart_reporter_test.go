@@ -1,0 +1,103 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// reporterObjects are those of reporter.enabled.
+type reporterObjects struct {
+	deployment     *appsv1.Deployment
+	account        *corev1.ServiceAccount
+	clusterRole    *rbacv1.ClusterRole
+	clusterBinding *rbacv1.ClusterRoleBinding
+	role           *rbacv1.Role
+	binding        *rbacv1.RoleBinding
+}
+
+func (o *reporterObjects) all() []metav1.Object {
+	if o.deployment == nil {
+		return nil
+	}
+	return []metav1.Object{o.deployment, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding}
+}
+
+// clusterWide reports whether an object is in no namespace.
+func (o *reporterObjects) clusterWide(object metav1.Object) bool {
+	return o.deployment != nil && (object == o.clusterRole || object == o.clusterBinding)
+}
+
+// checkReporter: a pod without rights on the node, and an account with the rights that SECURITY.md names.
+func checkReporter(t *testing.T, all *chartObjects) {
+	o := all.reporter
+	pod, template := o.deployment.Spec.Template.Spec, o.deployment.Spec.Template
+	c, s := pod.Containers[0], pod.SecurityContext
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 || *o.deployment.Spec.Replicas != 2 || *pod.EnableServiceLinks {
+		t.Errorf("the pod is %+v", pod)
+	}
+	if !*s.RunAsNonRoot || *s.RunAsUser == 0 || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the pod may %+v", s)
+	}
+	own := c.SecurityContext
+	if !*own.ReadOnlyRootFilesystem || *own.AllowPrivilegeEscalation || own.Privileged != nil || len(own.Capabilities.Add) > 0 ||
+		!slices.Equal(own.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+		t.Errorf("the container may %+v", own)
+	}
+	// Nothing but the key, which its group reads.
+	wantVolumes := 1
+	if slices.Contains(c.Args, "--insecure-gossip") {
+		wantVolumes = 0
+	}
+	if len(pod.Volumes) != wantVolumes || len(c.VolumeMounts) != wantVolumes {
+		t.Errorf("the volumes are %+v", pod.Volumes)
+	}
+	for _, v := range pod.Volumes {
+		if v.Secret == nil || *v.Secret.DefaultMode != 0o440 || *s.FSGroup != *s.RunAsGroup || v.Secret.Items[0].Path != "gossip.key" {
+			t.Errorf("the key is %+v for %+v", v.Secret, s)
+		}
+	}
+
+	// The Service finds agents, and no reporters; the Deployment finds its own pods.
+	for key, value := range o.deployment.Spec.Selector.MatchLabels {
+		if template.Labels[key] != value {
+			t.Errorf("%s=%s is none of %v", key, value, template.Labels)
+		}
+	}
+	checkLabels(t, template.Labels)
+	if name := template.Labels["app.kubernetes.io/name"]; name == all.service.Spec.Selector["app.kubernetes.io/name"] {
+		t.Errorf("the Service selects the reporter, %s", name)
+	}
+	if !slices.Contains(c.Args, "--join="+all.service.Name+"."+all.service.Namespace) {
+		t.Errorf("it joins by %q", c.Args)
+	}
+	// Kubernetes replaces $(B), but not $$(B).
+	if value, given := all.setting("--cluster"); given && !slices.Contains(c.Args, "--cluster="+strings.ReplaceAll(value, "$(", "$$(")) {
+		t.Errorf("%q has not the agents' cluster %q", c.Args, value)
+	}
+
+	equal(t, "cluster role", o.clusterRole.Rules, []rbacv1.PolicyRule{
+		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch", "list"}},
+	})
+	equal(t, "role", o.role.Rules, []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
+	})
+	account := []rbacv1.Subject{{Kind: "ServiceAccount", Name: o.account.Name, Namespace: o.account.Namespace}}
+	equal(t, "subjects", o.clusterBinding.Subjects, account)
+	equal(t, "subjects", o.binding.Subjects, account)
+	if o.clusterBinding.RoleRef.Name != o.clusterRole.Name || o.binding.RoleRef.Name != o.role.Name || pod.ServiceAccountName != o.account.Name ||
+		*o.account.AutomountServiceAccountToken || !*pod.AutomountServiceAccountToken {
+		t.Errorf("%+v, %+v, %s", o.clusterBinding, o.binding, pod.ServiceAccountName)
+	}
+	for _, object := range o.all() {
+		if wrong := validation.IsDNS1123Subdomain(object.GetName()); wrong != nil {
+			t.Errorf("%s: %v", object.GetName(), wrong)
+		}
+	}
+}
