@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/cmd/reporter/events"
-	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
@@ -50,7 +49,6 @@ type settings struct {
 	metrics         string
 	level, format   string
 	renew           time.Duration
-	account         string
 }
 
 func newRoot() *cobra.Command {
@@ -81,7 +79,6 @@ Of several replicas, the one that holds a Lease writes.`,
 	flags.StringVar(&s.members.Boot, "pod-uid", "", "UID of this pod")
 	flags.StringVar(&s.metrics, "metrics-listen", ":9952", "address of /metrics, /healthz and /readyz")
 	flags.DurationVar(&s.renew, "renew-every", events.DefaultRenew, "how often the Event of an open conflict is renewed; less than the time that the API server keeps Events")
-	flags.StringVar(&s.account, "account-dir", kube.AccountDir, "folder with the token of this pod's account")
 	flags.StringVar(&s.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&s.format, "log-format", "text", "text or json")
 	return cmd

@@ -33,7 +33,7 @@ func newMetrics() *metrics {
 		leader:   gauge("dupip_reporter_leader", "1 if this replica holds the Lease and writes Events."),
 		open:     gauge("dupip_reporter_conflicts", "Addresses in confirmed conflict, as agents report them, without drills."),
 		members:  gauge("dupip_reporter_members", "Agents that are alive, as this replica sees them."),
-		pending:  gauge("dupip_reporter_events_pending", "Events that wait to be written, by this replica or by the one that leads."),
+		pending:  gauge("dupip_reporter_events_pending", "Events that wait to be written; 0 if another replica writes."),
 		written:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dupip_reporter_events_written_total", Help: "Events that were made, found there or renewed, by reason."}, []string{"reason"}),
 		failed:   counter("dupip_reporter_requests_failed_total", "Requests for Events that the API server refused or did not answer."),
 		skipped:  counter("dupip_reporter_events_skipped_total", "Pods without an Event: the conflict ended before their turn, or there were too many."),
@@ -46,11 +46,12 @@ func newMetrics() *metrics {
 // set is for the loop.
 func (m *metrics) set(s events.Stats, leading bool, members int) {
 	m.leader.Set(0)
+	m.pending.Set(0)
 	if leading {
 		m.leader.Set(1)
+		m.pending.Set(float64(s.Pending))
 	}
 	m.open.Set(float64(s.Open))
-	m.pending.Set(float64(s.Pending))
 	m.members.Set(float64(members))
 	m.skipped.Add(float64(s.Skipped - m.skippedBefore))
 	m.skippedBefore = s.Skipped

@@ -24,6 +24,8 @@ const (
 	membersEvery = 10 * time.Second
 	// maxExisting bounds the Events that are read when leading begins.
 	maxExisting = 20_000
+	// readAgain is how long the reporter waits if the Events cannot be read.
+	readAgain = 5 * time.Second
 	// stale is how old the last sign of life of a part may be.
 	stale = 30 * time.Second
 )
@@ -41,6 +43,7 @@ type reporter struct {
 	leading bool
 	results chan func() // of the one request under way
 	looked  time.Time
+	retry   time.Time // when the Events may be read again
 	turned  atomic.Int64 // when the loop turned last, Unix seconds
 	agents  atomic.Int64 // that are alive
 }
@@ -51,7 +54,7 @@ func (s *settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := kube.InCluster(s.account)
+	api, err := kube.InCluster()
 	if err != nil {
 		return err
 	}
@@ -126,7 +129,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		r.log.Info("another replica may write Events now")
 	}
 	if !r.busy {
-		if now.Before(until) && !r.leading {
+		if now.Before(until) && !r.leading && !now.Before(r.retry) {
 			r.begin(ctx, until)
 		} else if w := r.planner.Next(now); w != nil {
 			r.write(ctx, w, until)
@@ -163,6 +166,7 @@ func (r *reporter) begin(ctx context.Context, until time.Time) {
 		existing, err := r.api.Events(ctx, events.Controller, maxExisting)
 		return func() {
 			if err != nil {
+				r.retry = time.Now().Add(readAgain)
 				r.metrics.failed.Inc()
 				r.log.Warn("Events cannot be read", "error", err)
 				return

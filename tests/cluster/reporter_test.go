@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,16 @@ func TestReporter(t *testing.T) {
 			return err
 		})
 	}
+	// An address that IPAM will give out again: on the node, and renewed.
+	c.free("node1", ip)
+	c.eventually("an Event of the node", func() error {
+		out, err := c.Shell("kubectl describe node node1")
+		if err == nil && !regexp.MustCompile(`Warning +UnreservedIP .*\(x[2-9] .* 1 address that IPAM`).MatchString(out) {
+			_, out, _ = strings.Cut(out, "\nEvents:")
+			err = fmt.Errorf("its Events are%s", out)
+		}
+		return err
+	})
 	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'; kubectl -n shop get events.v1.events.k8s.io --field-selector reportingController=dupip.io/reporter; kubectl describe node node1 | sed -n '/^Events/,$p'")
 	for _, name := range []string{"old", "new"} {
 		for _, reason := range []string{"DuplicateIP", "DuplicateIPResolved"} {
@@ -177,6 +188,23 @@ func (c *testCluster) reporterMembers() {
 	text, err := c.dupip("node1", "nodes")
 	c.Do(err)
 	c.Log(text)
+	// Commands do not ask them.
+	var all struct{ Asked int }
+	c.Do(c.query("node1", &all, "conflicts --cluster"))
+	if all.Asked != 2 {
+		c.Error(fmt.Errorf("%d members are asked", all.Asked))
+	}
+	// The reporters' pages: kubelet reads them, too.
+	for _, p := range pods.Items {
+		out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9951/metrics", p.Status.PodIP))
+		c.Do(err)
+		for _, line := range []string{"dupip_reporter_members 2", "dupip_reporter_conflicts 0", "dupip_reporter_events_pending 0"} {
+			if !strings.Contains(out, line+"\n") {
+				c.Error("no line " + line + " in\n" + out)
+			}
+		}
+		c.Log(regexp.MustCompile(`process_resident_memory_bytes .*|dupip_reporter_leader .*`).FindAllString(out, -1))
+	}
 	metrics, err := c.Machines["node1"].Run(c.Context(), "curl", "-s", "http://127.0.0.1:9951/metrics")
 	c.Do(err)
 	for _, line := range []string{`dupip_gossip_members{state="alive"} 2`, "dupip_gossip_reporters 2"} {

@@ -23,7 +23,7 @@ var licences = []struct{ name, words string }{
 // Every module that is linked into the program may be.
 func TestLicences(t *testing.T) {
 	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}`
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", format, "./cmd/dupip")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", format, "./cmd/...")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {

@@ -269,7 +269,7 @@ func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 	case err == nil:
 	case w.Series == nil && kube.Is(err, http.StatusConflict):
 		// It is there, perhaps by another writer. Of a node, it may be of an earlier time.
-		if err = nil; !n.onPod() {
+		if !n.onPod() {
 			n.written, n.renewed, n.count = true, time.Time{}, max(1, n.count)
 			return true
 		}

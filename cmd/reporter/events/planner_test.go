@@ -311,16 +311,14 @@ func TestFailover(t *testing.T) {
 	both(w.conflict(3, detector.Confirmed))
 	w.run(10 * time.Second)
 	w.expect("nobody leads", "")
-	first := w.p
 	for range 2 { // forth and back
 		var list []kube.Event
 		for _, e := range w.api {
 			list = append(list, e)
 		}
-		w.p, first = second, w.p
+		w.p, second = second, w.p
 		w.p.Lead(list)
 		w.run(5 * time.Second)
-		second = first
 		if w.p.Instance == "r2" {
 			w.expect("the second leads", "DuplicateIP a3, DuplicateIP b3, DuplicateIPResolved a1, DuplicateIPResolved b1")
 		} else {

@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// AccountDir is where Kubernetes mounts the token of a pod's service account.
-const AccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+// accountDir is where Kubernetes mounts the token of a pod's service account.
+const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 const (
 	// timeout bounds each request.
@@ -64,27 +64,28 @@ func Final(err error) bool {
 		status.Code != http.StatusRequestTimeout && status.Code != http.StatusTooManyRequests
 }
 
-// InCluster returns a client for a pod, of which dir has the account's files.
-func InCluster(dir string) (*Client, error) {
+// InCluster returns the client of a pod.
+func InCluster() (*Client, error) {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
 		return nil, errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: the reporter runs in a pod")
 	}
-	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	ca, err := os.ReadFile(filepath.Join(accountDir, "ca.crt"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the API server's certificates: %w; the pod needs its account's token (automountServiceAccountToken)", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("%s has no certificate", filepath.Join(dir, "ca.crt"))
+		return nil, fmt.Errorf("%s has no certificate", filepath.Join(accountDir, "ca.crt"))
 	}
-	return New("https://"+net.JoinHostPort(host, port), filepath.Join(dir, "token"), &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}), nil
+	return New("https://"+net.JoinHostPort(host, port), filepath.Join(accountDir, "token"), &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}), nil
 }
 
 // New returns a client for an API server and the path of a token.
 func New(base, token string, config *tls.Config) *Client {
 	return &Client{base: base, token: token, http: &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute},
+		// HTTP/1.1: a request without an answer then ends its connection, and the next one makes another.
+		Transport:     &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for the API server only
 	}}
 }
