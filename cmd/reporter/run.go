@@ -43,7 +43,7 @@ type reporter struct {
 	leading bool
 	results chan func() // of the one request under way
 	looked  time.Time
-	retry   time.Time // when the Events may be read again
+	retry   time.Time    // when the Events may be read again
 	turned  atomic.Int64 // when the loop turned last, Unix seconds
 	agents  atomic.Int64 // that are alive
 }

@@ -25,7 +25,7 @@ func (p *Planner) findNodes(now time.Time) {
 		name := eventName(cluster.NodeName(node), reason, about)
 		wanted[name] = true
 		if n := p.notices[name]; n != nil {
-			n.note = note
+			n.note, n.ended = note, time.Time{}
 		} else if len(p.notices) < maxNotices {
 			n = &notice{name: name, reason: reason, regarding: nodeReference(node), note: note, began: now}
 			p.adopt(n)
@@ -70,8 +70,12 @@ func (p *Planner) findNodes(now time.Time) {
 		}
 	}
 	for name, n := range p.notices {
-		if !n.onPod() && !wanted[name] {
+		switch {
+		case n.onPod() || wanted[name]:
+		case !n.written:
 			p.drop(name)
+		case n.ended.IsZero(): // kept: what comes back soon is not told again
+			n.ended = now
 		}
 	}
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/dupip/dupip/cmd/reporter/kube"
@@ -33,7 +34,7 @@ type Planner struct {
 	state    state
 	notices  map[string]*notice
 	byKey    map[detector.Key][]*notice
-	existing map[string]kube.Event // as read when leading began
+	existing map[string]kube.Series // of all Events, by name, as read when leading began
 	leading  bool
 	changed  bool // node notices have to be found again
 	nodesAt  time.Time
@@ -140,11 +141,8 @@ func (p *Planner) add(n *notice) *notice {
 
 // adopt notes what of a notice is there already.
 func (p *Planner) adopt(n *notice) {
-	if e, there := p.existing[n.name]; there && !n.written {
-		n.written, n.renewed, n.count = true, e.EventTime.Time, 1
-		if e.Series != nil {
-			n.renewed, n.count = e.Series.LastObservedTime.Time, e.Series.Count
-		}
+	if s, there := p.existing[n.name]; there && s.Count > n.count {
+		n.written, n.renewed, n.count = true, s.LastObservedTime.Time, s.Count
 	}
 	if _, there := p.existing[n.resolved()]; there {
 		n.closed = true
@@ -153,10 +151,13 @@ func (p *Planner) adopt(n *notice) {
 
 // Lead begins to write. Others have written these Events.
 func (p *Planner) Lead(existing []kube.Event) {
-	p.leading, p.existing = true, make(map[string]kube.Event)
+	p.leading, p.existing = true, make(map[string]kube.Series)
 	p.retry, p.pause = time.Time{}, 0
 	for _, e := range existing {
-		p.existing[e.Metadata.Name] = e
+		if e.Series == nil {
+			e.Series = &kube.Series{Count: 1, LastObservedTime: e.EventTime}
+		}
+		p.existing[e.Metadata.Name] = *e.Series
 	}
 	for _, n := range p.notices {
 		p.adopt(n)
@@ -169,10 +170,9 @@ func (p *Planner) Follow() { p.leading, p.existing = false, nil }
 // forget forgets what has ended.
 func (p *Planner) forget(now time.Time) {
 	for name, n := range p.notices {
-		if n.ended.IsZero() || now.Sub(n.ended) < keepEnded {
-			continue
+		if !n.ended.IsZero() && now.Sub(n.ended) >= keepEnded {
+			p.drop(name)
 		}
-		p.drop(name)
 	}
 }
 
@@ -184,14 +184,8 @@ func (p *Planner) drop(name string) {
 	if p.leading && !n.written {
 		p.skipped++
 	}
-	list := p.byKey[n.key]
-	for i, other := range list {
-		if other == n {
-			list = append(list[:i:i], list[i+1:]...)
-			break
-		}
-	}
-	if p.byKey[n.key] = list; len(list) == 0 {
+	p.byKey[n.key] = slices.DeleteFunc(p.byKey[n.key], func(other *notice) bool { return other == n })
+	if len(p.byKey[n.key]) == 0 {
 		delete(p.byKey, n.key)
 	}
 }

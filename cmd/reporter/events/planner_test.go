@@ -256,6 +256,15 @@ func TestNodes(t *testing.T) {
 	summary(0)
 	summary(1)
 	for _, e := range w.api {
+		if e.Series != nil {
+			t.Errorf("back after a moment: %+v", e)
+		}
+	}
+	summary(0)
+	w.run(keepEnded)
+	w.p.Alive(map[string]bool{"red/boot": true}, w.now)
+	summary(1)
+	for _, e := range w.api {
 		if e.Series == nil || e.Regarding.Kind != "Node" || e.Regarding.UID != "red" || e.Metadata.Namespace != "default" {
 			t.Errorf("again: %+v", e)
 		}
