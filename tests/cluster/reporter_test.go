@@ -53,8 +53,7 @@ func TestReporter(t *testing.T) {
 			return err
 		})
 	}
-	// An address that IPAM will give out again: on the node, and renewed.
-	c.free("node1", ip)
+	// With the second pod the reservation went: IPAM will give the address out again. The node has an Event, which is renewed.
 	c.eventually("an Event of the node", func() error {
 		out, err := c.Shell("kubectl describe node node1")
 		if err == nil && !regexp.MustCompile(`Warning +UnreservedIP .*\(x[2-9] .* 1 address that IPAM`).MatchString(out) {
@@ -196,14 +195,16 @@ func (c *testCluster) reporterMembers() {
 	}
 	// The reporters' pages: kubelet reads them, too.
 	for _, p := range pods.Items {
-		out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9951/metrics", p.Status.PodIP))
-		c.Do(err)
-		for _, line := range []string{"dupip_reporter_members 2", "dupip_reporter_conflicts 0", "dupip_reporter_events_pending 0"} {
-			if !strings.Contains(out, line+"\n") {
-				c.Error("no line " + line + " in\n" + out)
+		c.eventually("its metrics", func() error {
+			out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9951/metrics", p.Status.PodIP))
+			for _, line := range []string{"dupip_reporter_members 2", "dupip_reporter_conflicts 0", "dupip_reporter_events_pending 0"} {
+				if err == nil && !strings.Contains(out, line+"\n") {
+					err = fmt.Errorf("no line %s in\n%s", line, out)
+				}
 			}
-		}
-		c.Log(regexp.MustCompile(`process_resident_memory_bytes .*|dupip_reporter_leader .*`).FindAllString(out, -1))
+			c.Log(regexp.MustCompile(`(?m)^(process_resident_memory_bytes|dupip_reporter_leader) .*`).FindAllString(out, -1))
+			return err
+		})
 	}
 	metrics, err := c.Machines["node1"].Run(c.Context(), "curl", "-s", "http://127.0.0.1:9951/metrics")
 	c.Do(err)

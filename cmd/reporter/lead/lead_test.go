@@ -106,7 +106,7 @@ func TestElection(t *testing.T) {
 
 		// One that does not reach the API server any more.
 		s.cut(first, true)
-		second := within(first, duration+every)
+		second := within(first, duration+2*every)
 		s.cut(first, false)
 		time.Sleep(time.Minute)
 		if got := leader(); got != second {
