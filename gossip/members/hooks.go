@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
 )
 
@@ -91,7 +92,9 @@ func (h *hooks) NotifyLeave(node *memberlist.Node) {
 	delete(h.present, id)
 	h.mu.Unlock()
 	if there && !was.left {
-		h.joins.lost(was.at, time.Now())
+		if was.Role != cluster.Reporter { // which finds the agents itself; its address is another pod's soon
+			h.joins.lost(was.at, time.Now())
+		}
 		h.opts.Handler.Left(was.Member, false)
 	}
 }

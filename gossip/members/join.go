@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 const (
@@ -84,7 +86,7 @@ func (m *Members) join(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			m.peers.write(m.addresses())
+			m.peers.write(m.addresses(cluster.Agent))
 			return
 		case <-timer.C:
 		}
@@ -111,7 +113,7 @@ func jitter(d time.Duration) time.Duration { return d*8/10 + rand.N(d*4/10) }
 // joinRound joins some of those that should be members and are not.
 func (m *Members) joinRound(ctx context.Context) {
 	there := m.addresses()
-	m.peers.write(there)
+	m.peers.write(m.addresses(cluster.Agent))
 	m.joins.resolve(ctx, there)
 	err := m.joinAll(ctx, m.joins.choose(there, time.Now()))
 	m.joins.mu.Lock()

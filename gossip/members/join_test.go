@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 func TestChoose(t *testing.T) {
@@ -240,5 +243,26 @@ func TestRejoin(t *testing.T) {
 			}
 			return streams >= joinAtOnce
 		})
+	})
+}
+
+// A reporter that died is not looked for, nor remembered: its address was a pod's, and is another pod's soon.
+func TestReporterIsNotLookedFor(t *testing.T) {
+	inAir(t, func(t *testing.T, a *air) {
+		peers := filepath.Join(t.TempDir(), "peers.json")
+		agent := open(t, a, 1, func(o *Options) { o.PeersFile = peers })
+		other := open(t, a, 2, joining(agent))
+		reporter := open(t, a, 3, joining(agent), func(o *Options) { o.Role = cluster.Reporter })
+		complete(t, time.Minute, agent, other, reporter)
+		time.Sleep(time.Minute)
+		if known := openPeers(peers).last; !slices.Equal(known, []netip.AddrPort{other.address()}) {
+			t.Errorf("remembered are %v", known)
+		}
+		other.kill()
+		reporter.kill()
+		within(t, "both are lost", time.Minute, func() bool { return agent.saw("-n2") && agent.saw("-n3") })
+		if !agent.joins.isLost(other.address()) || agent.joins.isLost(reporter.address()) {
+			t.Errorf("looked for are %v", agent.joins.away)
+		}
 	})
 }
