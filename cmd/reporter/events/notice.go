@@ -34,8 +34,6 @@ type notice struct {
 	regarding kube.Reference
 	related   *kube.Reference
 	note      string
-	// conflict is the ID, the same for both pods.
-	conflict string
 
 	began time.Time
 	ended time.Time // zero while it goes on
@@ -66,7 +64,7 @@ func podNotice(c detector.Conflict, of int) *notice {
 	}
 	_, occurrence, _ := strings.Cut(c.ID, "-")
 	n := &notice{
-		reason: ReasonDuplicate, key: c.Key, holder: h.ID, conflict: c.ID, began: c.ConfirmedAt, regarding: podReference(h.Pod),
+		reason: ReasonDuplicate, key: c.Key, holder: h.ID, began: c.ConfirmedAt, regarding: podReference(h.Pod),
 		name: eventName(c.Key.Network, c.Key.IP.String(), h.Pod.Namespace, h.Pod.Name, cmp.Or(h.Sandbox.ID, h.Pod.UID), ReasonDuplicate, occurrence),
 	}
 	// The oldest other one.

@@ -4,10 +4,9 @@ import "time"
 
 // Meta is what all objects have.
 type Meta struct {
-	Name            string            `json:"name"`
-	Namespace       string            `json:"namespace"`
-	ResourceVersion string            `json:"resourceVersion,omitempty"`
-	Labels          map[string]string `json:"labels,omitempty"`
+	Name            string `json:"name"`
+	Namespace       string `json:"namespace"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
 // Reference names an object.
