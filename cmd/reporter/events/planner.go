@@ -75,9 +75,12 @@ func (p *Planner) Report(r cluster.Report, now time.Time) {
 		} else {
 			p.state.unreserved[r.Node] = n
 		}
-	} else if !c.IsDrill() {
-		crowded := p.crowded()
-		if !p.state.conflict(r.Node, *c) {
+	} else {
+		conflict, crowded := *c, p.crowded()
+		if conflict.IsDrill() { // perhaps since its last report
+			conflict.State = detector.Resolved
+		}
+		if !p.state.conflict(r.Node, conflict) {
 			p.skipped++
 			return
 		}
