@@ -142,7 +142,7 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 func (r *reporter) look(now time.Time) {
 	alive := make(map[string]bool)
 	for _, m := range r.gossip.Members() {
-		if m.State == cluster.Alive || m.State == cluster.Suspect {
+		if m.Role == cluster.Agent && (m.State == cluster.Alive || m.State == cluster.Suspect) {
 			alive[m.NodeID()] = true
 		}
 	}

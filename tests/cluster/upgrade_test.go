@@ -3,13 +3,14 @@ package cluster_test
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/lab"
 )
 
@@ -87,17 +88,14 @@ func (c *testCluster) checkOut() string {
 	return dir
 }
 
-// buildImage builds the image of the sources in a folder and imports it on all machines.
+// buildImage imports the program of the sources in a folder on all machines, without what else the image of a version has.
 func (c *testCluster) buildImage(dir, version string) {
 	c.Helper()
-	program := filepath.Join(c.Dir(), "image")
-	c.Do(lab.Build("../..", program, "./deploy/image"))
-	archive := filepath.Join(c.Dir(), version+".tar")
-	cmd := exec.Command(program, "-name", "registry.example/dupip:"+version, "-version", version, "-arch", runtime.GOARCH, "-o", archive)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		c.Fatal(fmt.Errorf("build the image of %s: %w\n%s", version, err, out))
-	}
+	path, archive := filepath.Join(c.Dir(), "dupip-"+version), filepath.Join(c.Dir(), version+".tar")
+	c.Do(lab.Build(dir, path, "./cmd/dupip", "-ldflags", "-s -w -X main.version="+version))
+	program, err := os.ReadFile(path)
+	c.Do(err)
+	c.Do(cri.WriteImage(archive, "registry.example/dupip:"+version, "/usr/bin/dupip", program, "agent"))
 	c.importArchive(archive)
 }
 

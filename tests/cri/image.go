@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,27 +62,37 @@ func WriteSandboxImage(path, tag string) error {
 	if err != nil {
 		return err
 	}
+	return WriteImage(path, SandboxImage, "/pause", binary, tag)
+}
+
+// WriteImage writes an archive with an image of this name for this machine's architecture. It has one static program, at a path, with
+// these arguments, which is in the PATH.
+func WriteImage(archive, image, path string, program []byte, args ...string) error {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	err = w.WriteHeader(&tar.Header{Name: "pause", Mode: 0o755, Size: int64(len(binary))})
+	err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(path, "/"), Mode: 0o755, Size: int64(len(program))})
 	if err == nil {
-		_, err = w.Write(binary)
+		_, err = w.Write(program)
 	}
 	if err := errors.Join(err, w.Close()); err != nil {
 		return err
 	}
-	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+	made, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
 		Architecture: runtime.GOARCH, OS: "linux", RootFS: v1.RootFS{Type: "layers"},
-		Config: v1.Config{Entrypoint: []string{"/pause"}, Cmd: []string{tag}, WorkingDir: "/"},
+		Config: v1.Config{Entrypoint: []string{path}, Cmd: args, Env: []string{"PATH=" + filepath.Dir(path)}, WorkingDir: "/"},
 	})
 	if err != nil {
 		return err
 	}
-	image, err = mutate.AppendLayers(image, static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
+	made, err = mutate.AppendLayers(made, static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
 	if err != nil {
 		return err
 	}
-	return tarball.WriteToFile(path, name.MustParseReference(SandboxImage), image)
+	reference, err := name.ParseReference(image)
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(archive, reference, made)
 }
 
 // Import gives the runtime the images of an archive, as `docker save` or OCI has them, and
