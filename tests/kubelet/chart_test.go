@@ -15,7 +15,7 @@ import (
 // chart makes the node's DaemonSet that of the chart with some values.
 func (s *testNode) chart(values string) {
 	s.Helper()
-	text, err := helm.Run(s.Context(), values, "template", "dupip", "../../deploy/chart", "--namespace", helm.Namespace, "--values", "-")
+	text, err := helm.Run(s.Context(), values, "template", "dupip", "../../deploy/chart", "--skip-tests", "--namespace", helm.Namespace, "--values", "-")
 	s.Do(err)
 	path := filepath.Join(s.TempDir(), "dupip.yaml")
 	s.Do(os.WriteFile(path, []byte(text), 0o600))
