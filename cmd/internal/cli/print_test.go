@@ -153,7 +153,7 @@ What to do:
 		if !strings.Contains(out.String(), "192.0.2.7 (drill)") {
 			t.Errorf("ten conflicts and a drill:\n%s", out)
 		}
-		// Whoever makes many drills does not hide a conflict, nor are their holders where conflicts are.
+		// Many drills must not hide a conflict, and the summary does not count their nodes and networks.
 		drill.Holders[0].Node = "drilled"
 		few := api.Conflicts{Conflicts: manyConflicts(2).Conflicts}
 		for range 256 {

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// fewShared is how many addresses two nodes may share without being told that they give out the same range.
+	// fewShared is how many addresses two nodes may share before their Events say that they give out the same range.
 	fewShared = 3
 	// nodesEvery is how often the notices of nodes are found again, at most.
 	nodesEvery = time.Second
 )
 
-// findNodes finds what there is to tell about nodes.
+// findNodes finds which Events about nodes there should be.
 func (p *Planner) findNodes(now time.Time) {
 	wanted := make(map[string]bool)
 	want := func(node, reason, about, note string) {
@@ -74,7 +74,7 @@ func (p *Planner) findNodes(now time.Time) {
 		case n.onPod() || wanted[name]:
 		case !n.written:
 			p.drop(name)
-		case n.ended.IsZero(): // kept: what comes back soon is not told again
+		case n.ended.IsZero(): // kept: what comes back soon gets no second Event
 			n.ended = now
 		}
 	}

@@ -25,7 +25,7 @@ const (
 	ReasonUnreserved = "UnreservedIP"        // on a node
 )
 
-// notice is something to tell about one object: a pod in one occurrence of a conflict, or a node.
+// notice is what one Event reports about one object: a pod in one occurrence of a conflict, or a node.
 type notice struct {
 	name      string // of the Event
 	reason    string
@@ -50,8 +50,8 @@ func (n *notice) onPod() bool { return n.reason == ReasonDuplicate }
 // resolved is the name of the Event of the end.
 func (n *notice) resolved() string { return n.name + "-resolved" }
 
-// eventName is the same whoever computes it. A pod's sandbox stands for the pod, and not all holders' sandboxes: with a
-// third holder the first two would have an Event twice.
+// eventName is a hash of what the Event is about, so all replicas compute the same name. Of the sandboxes it has the pod's own
+// only: with those of all holders, a third holder would give the first two pods a second Event.
 func eventName(parts ...string) string {
 	return fmt.Sprintf("dupip-%.10x", sha256.Sum256([]byte(strings.Join(parts, "\x00"))))
 }

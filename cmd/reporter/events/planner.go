@@ -98,7 +98,7 @@ func (p *Planner) Alive(nodes map[string]bool, now time.Time) {
 	p.forget(now)
 }
 
-// crowded reports whether there are more open conflicts than are told of one by one at once.
+// crowded reports whether there are too many open conflicts to write all their Events at once.
 func (p *Planner) crowded() bool { return len(p.state.conflicts) > maxOpen }
 
 // update compares the notices of an address with its open conflicts.

@@ -154,7 +154,7 @@ func TestOneConflict(t *testing.T) {
 		}
 	}
 
-	// The next occurrence of the same pods is told of again.
+	// The next conflict of the same pods gets a new Event.
 	again := w.conflict(1, detector.Confirmed)
 	again.ID = "1-2"
 	w.report(w.p, "red", again)
@@ -220,7 +220,7 @@ func TestMany(t *testing.T) {
 	w.run(5 * time.Second)
 	for _, node := range []string{"red", "blue"} {
 		if at := w.at[ReasonSummary+" "+node]; at.Sub(begin) > 5*time.Second || at.Before(begin) {
-			t.Errorf("%s is told at %v", node, at.Sub(begin))
+			t.Errorf("the Event of %s is written after %v", node, at.Sub(begin))
 		}
 	}
 	w.run(55 * time.Second)
