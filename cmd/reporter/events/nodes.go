@@ -47,7 +47,7 @@ func (p *Planner) findNodes(now time.Time) {
 		if pair.Addresses <= fewShared {
 			continue
 		}
-		for i, node := range pair.Nodes {
+		for i, node := range []string{pair.A, pair.B} { // pair.Nodes may have a boot id, for people
 			other := pair.Nodes[1-i]
 			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same %s, for example %s: both nodes give out the same range. What to do: dupip conflicts --cluster",
 				other, addresses(pair.Addresses), pair.Examples[0].IP))

@@ -278,6 +278,29 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// Two live nodes of one name: the Event is about the Node of that name, which is the only one that the API server has.
+func TestNamesakesWithOneRange(t *testing.T) {
+	w := newWorld(t)
+	for n := range 5 {
+		c := w.conflict(n, detector.Confirmed)
+		c.Holders[1].Holder.ID.Node = "red/later-boot"
+		w.report(w.p, "red", c)
+	}
+	w.run(5 * time.Second)
+	found := 0
+	for _, e := range w.api {
+		if e.Reason == ReasonRange {
+			found++
+			if e.Regarding.Name != "red" || e.Regarding.UID != "red" || !strings.Contains(e.Note, "(boot ") {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d Events about the range, want one for each of the two nodes", found)
+	}
+}
+
 // While the API server is away, all is kept; then it is written.
 func TestAway(t *testing.T) {
 	w := newWorld(t)
