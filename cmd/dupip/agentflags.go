@@ -14,15 +14,12 @@ import (
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/cmd/internal/logging"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
 )
 
-var (
-	attachModes = []string{string(bpf.Auto), string(bpf.TCX), string(bpf.TC), string(bpf.XDP)}
-	logLevels   = []string{"debug", "info", "warn", "error"}
-	logFormats  = []string{"text", "json"}
-)
+var attachModes = []string{string(bpf.Auto), string(bpf.TCX), string(bpf.TC), string(bpf.XDP)}
 
 // agentFlags are the settings of an agent: "dupip agent" starts one with them, "dupip doctor" finds out why one does not
 // start with them.
@@ -61,14 +58,14 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	complete(cmd, "attach", attachModes...)
-	complete(cmd, "log-level", logLevels...)
-	complete(cmd, "log-format", logFormats...)
+	complete(cmd, "log-level", logging.Levels...)
+	complete(cmd, "log-format", logging.Formats...)
 }
 
 // check refuses values that no agent can work with, and makes the logger. What depends on the node, such as a port that
 // is in use, is found when the agent starts.
 func (f *agentFlags) check(stderr io.Writer, flags *pflag.FlagSet) (err error) {
-	if f.Log, err = newLogger(stderr, f.level, f.logFormat); err != nil {
+	if f.Log, err = logging.New(stderr, f.level, f.logFormat); err != nil {
 		return err
 	}
 	// An empty value is nearly always a variable of a script that is not set. The default would hide that: without

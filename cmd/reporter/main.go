@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dupip/dupip/cmd/internal/logging"
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
@@ -106,18 +107,7 @@ func (s *settings) check() (*slog.Logger, error) {
 	if err := errors.Join(members.CheckKey(s.members), s.members.Check()); err != nil {
 		return nil, err
 	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(s.level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: must be debug, info, warn or error", s.level)
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	switch s.format {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, opts)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts)), nil
-	}
-	return nil, fmt.Errorf("--log-format %q: must be text or json", s.format)
+	return logging.New(os.Stderr, s.level, s.format)
 }
 
 // join starts gossip. The pod's UID takes the place of a boot id: a pod that is made again is another member.

@@ -1,4 +1,5 @@
-package main
+// Package logging makes the log of the programs that run for long: what they log reads the same in text and in JSON, and is bounded.
+package logging
 
 import (
 	"cmp"
@@ -14,11 +15,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// newLogger returns the agent's log.
-func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+// Levels and Formats are the values of --log-level and --log-format.
+var (
+	Levels  = []string{"debug", "info", "warn", "error"}
+	Formats = []string{"text", "json"}
+)
+
+// New returns a log in a format, of lines of a level and above. The error names the flag.
+func New(w io.Writer, level, format string) (*slog.Logger, error) {
 	opts := slog.HandlerOptions{ReplaceAttr: readable}
 	var parsed slog.Level
-	if err := parsed.UnmarshalText([]byte(level)); err != nil || !slices.Contains(logLevels, strings.ToLower(level)) { // not info+4
+	if err := parsed.UnmarshalText([]byte(level)); err != nil || !slices.Contains(Levels, strings.ToLower(level)) { // not info+4
 		return nil, fmt.Errorf("--log-level %q: must be debug, info, warn or error", level)
 	}
 	opts.Level = parsed
