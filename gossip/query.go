@@ -112,7 +112,7 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 	var q wire.Query
 	unknown, err := wire.Unmarshal(request, &q)
 	g.count.field(unknown)
-	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryFindings || q.Kind == cluster.QueryStories && !q.IP.IsValid() {
+	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryStatus || q.Kind == cluster.QueryStories && !q.IP.IsValid() {
 		g.count.drop(dropMalformed)
 		return nil
 	}

@@ -78,7 +78,9 @@ func (t *table) Nodes(_ context.Context, _ api.Query) (api.Nodes, error) {
 	return api.Nodes{Node: "n1", Nodes: []api.Node{{Name: "n1", State: "alive", Self: true}}}, nil
 }
 
-func (t *table) Status(context.Context) (api.Status, error) { return api.Status{Node: "n1"}, nil }
+func (t *table) Status(context.Context, api.Query) (api.Status, error) {
+	return api.Status{Node: "n1"}, nil
+}
 
 func (t *table) WatchConflicts(context.Context) (<-chan api.ConflictEvent, error) {
 	return t.conflicts, nil
@@ -349,7 +351,7 @@ func TestInspect(t *testing.T) {
 
 func TestClientSaysWhatToDo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
-	_, err := api.NewClient(path).Status(t.Context())
+	_, err := api.NewClient(path).Status(t.Context(), api.Query{})
 	if !errors.Is(err, api.ErrNoAgent) || !strings.Contains(err.Error(), "dupip agent") {
 		t.Errorf("error %v, want one that names the command to start", err)
 	}

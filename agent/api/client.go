@@ -57,9 +57,9 @@ func (c *Client) Nodes(ctx context.Context, q Query) (Nodes, error) {
 	return get[Nodes](ctx, c, "/v1/nodes", q)
 }
 
-// Status returns the agent's status.
-func (c *Client) Status(ctx context.Context) (Status, error) {
-	return get[Status](ctx, c, "/v1/status", Query{})
+// Status returns the agent's status, or that of the agent of q.Node.
+func (c *Client) Status(ctx context.Context, q Query) (Status, error) {
+	return get[Status](ctx, c, "/v1/status", q)
 }
 
 // WatchConflicts calls begun when the agent has accepted the watch, and then each for every event until ctx ends (nil), each

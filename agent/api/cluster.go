@@ -54,6 +54,11 @@ type Node struct {
 	Unacked int `json:"unacked"`
 	// Namesake: another live agent has this node name and another boot.
 	Namesake bool `json:"namesake,omitzero"`
+	// What the node's agent last told a reporter, at Reported: its interfaces by state, and how many findings it has by kind.
+	// An agent does not have that of others.
+	Interfaces map[string]int `json:"interfaces,omitzero"`
+	Findings   map[string]int `json:"findings,omitzero"`
+	Reported   time.Time      `json:"reported,omitzero"`
 }
 
 // Nodes is the response to GET /v1/nodes.

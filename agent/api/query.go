@@ -45,7 +45,7 @@ var parameters = map[string][]string{
 	"/v1/explain":   {"ip", "cluster"},
 	"/v1/audit":     narrow,
 	"/v1/nodes":     {"state"},
-	"/v1/status":    nil,
+	"/v1/status":    {"node"},
 }
 
 // parseQuery reads the parameters of a request for a document.

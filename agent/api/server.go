@@ -38,7 +38,8 @@ type Backend interface {
 	Explain(ctx context.Context, q Query) (Explanation, error)
 	// Nodes returns the agents of the cluster, those of q.State; without a cluster this one.
 	Nodes(ctx context.Context, q Query) (Nodes, error)
-	Status(ctx context.Context) (Status, error)
+	// Status returns the status of the agent, or that of q.Node.
+	Status(ctx context.Context, q Query) (Status, error)
 	// WatchConflicts streams events of this agent. It closes the channel when ctx ends, or when the reader is too
 	// slow.
 	WatchConflicts(ctx context.Context) (<-chan ConflictEvent, error)
@@ -129,7 +130,7 @@ func newHandler(backend Backend) http.Handler {
 		"/v1/explain":   h.explain,
 		"/v1/audit":     answer(backend.Audit),
 		"/v1/nodes":     answer(backend.Nodes),
-		"/v1/status":    answer(func(ctx context.Context, _ Query) (Status, error) { return backend.Status(ctx) }),
+		"/v1/status":    answer(backend.Status),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		document := documents[r.URL.Path]

@@ -42,7 +42,7 @@ func gather(ctx context.Context, opts Options) *facts {
 	f.rights = errors.Join(bpf.CheckCapabilities(), netns.CanEnter(), err)
 	f.mode, _ = bpf.ResolveMode(opts.Attach) // the check of the mode has the error
 	client := api.NewClient(opts.APISocket)
-	if status, err := client.Status(ctx); err != nil {
+	if status, err := client.Status(ctx, api.Query{}); err != nil {
 		f.statusErr = err
 	} else if f.status = &status; !status.Cluster.Alone {
 		f.nodes, _ = client.Nodes(ctx, api.Query{}) // only to name those that do not answer

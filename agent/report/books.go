@@ -1,10 +1,8 @@
 package report
 
 import (
-	"cmp"
 	"context"
 	"net/netip"
-	"slices"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
@@ -19,40 +17,13 @@ func (r *Report) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
 	if err != nil {
 		return api.Audit{}, err
 	}
-	document := api.Audit{Node: r.Self.Name, BootID: r.Self.Boot, Findings: []api.Finding{}}
-	omitted := 0
-	for _, a := range c.answers {
-		omitted += a.Document.Omitted
-		for _, text := range a.Document.Unchecked {
-			if a.Member.NodeID() != r.Self.NodeID() {
-				text = "on node " + a.Member.Name + ", " + text
-			}
-			document.Unchecked = append(document.Unchecked, text)
-		}
-		for _, f := range a.Document.Findings {
-			if f := newFinding(a.Member, f); q.SelectsFinding(f) {
-				document.Findings = append(document.Findings, f)
-			}
-		}
-	}
+	document := c.Audit(q)
 	if q.Node == "" || q.Node == r.Self.Name {
 		last := r.Books.Last()
 		document.At, document.Error = last.At.Round(0), text(last.Err)
 		document.Books = bookStatus(last)
 	}
-	slices.SortStableFunc(document.Findings, func(x, y api.Finding) int {
-		return cmp.Or(cmp.Compare(slices.Index(cluster.FindingKinds, x.Kind), slices.Index(cluster.FindingKinds, y.Kind)), cmp.Compare(x.Node, y.Node))
-	})
-	document.Coverage = c.covered(omitted)
 	return document, nil
-}
-
-func newFinding(node cluster.Member, f cluster.Finding) api.Finding {
-	return api.Finding{
-		Node: node.Name, BootID: node.Boot, Kind: f.Kind, IP: f.IP.String(), Network: f.Network, Book: f.Book, Store: f.Store, Since: f.Since.Round(0),
-		Interface: f.Interface, Netns: f.Netns, Pod: api.NewPod(f.Pod), Sandbox: f.Sandbox, Given: api.NewGiven(f.Given),
-		ReservedFor: f.ReservedFor, ReservedPod: api.NewPod(f.ReservedPod),
-	}
 }
 
 // bookStatus describes the books of this node.
@@ -108,20 +79,6 @@ func (r *Report) inUse(network string) bool {
 		}
 	}
 	return false
-}
-
-// newBook makes the document of what a book of a node says of an address.
-func newBook(node cluster.Member, b cluster.Book) api.Book {
-	document := api.Book{
-		Node: node.Name, BootID: node.Boot, Kind: b.Kind, Network: b.Network, Covers: b.First.IsValid(), Unreserved: b.Unreserved, Error: b.Error,
-	}
-	if b.First.IsValid() {
-		document.Range = b.First.String() + "-" + b.Last.String()
-	}
-	if b.Reserved {
-		document.Reservation = &api.Reservation{Sandbox: b.Sandbox, Pod: api.NewPod(b.Pod), Since: b.Since.Round(0)}
-	}
-	return document
 }
 
 // bookStats returns what /metrics has of the books.

@@ -5,20 +5,15 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/dupip/dupip/agent/api"
-	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/netns"
-	"github.com/dupip/dupip/agent/report/advice"
-	"github.com/dupip/dupip/agent/report/merge"
+	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
 const (
-	// queryTime is how long a query waits for the answers of other nodes.
-	queryTime = 5 * time.Second
 	// The reply to another node is limited; the response of this node's own API is not.
 	maxReplyBindings  = 16_384
 	maxReplyConflicts = 2_048
@@ -30,16 +25,7 @@ func (r *Report) Bindings(ctx context.Context, q api.Query) (api.Bindings, error
 	if err != nil {
 		return api.Bindings{}, err
 	}
-	bindings, omitted := merge.Bindings(c.answers)
-	document := api.Bindings{
-		Node: r.Self.Name, Bindings: make([]api.Binding, 0, len(bindings)), Coverage: c.covered(omitted),
-	}
-	for _, b := range bindings {
-		if b := api.NewBinding(b); q.SelectsBinding(b) {
-			document.Bindings = append(document.Bindings, b)
-		}
-	}
-	return document, nil
+	return c.Bindings(q), nil
 }
 
 // Conflicts implements [api.Backend].
@@ -48,24 +34,7 @@ func (r *Report) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, err
 	if err != nil {
 		return api.Conflicts{}, err
 	}
-	conflicts, omitted := merge.Conflicts(c.answers, c.rules)
-	document := api.Conflicts{
-		Node: r.Self.Name, Conflicts: make([]api.Conflict, 0, len(conflicts)), Coverage: c.covered(omitted),
-	}
-	selected := conflicts[:0]
-	for _, conflict := range conflicts {
-		one := api.NewConflict(conflict)
-		if !q.SelectsConflict(one) {
-			continue // without advice, which is limited
-		}
-		c.advise(&one, conflict)
-		document.Conflicts = append(document.Conflicts, one)
-		selected = append(selected, conflict)
-	}
-	for _, pair := range merge.Pairs(selected) {
-		document.Pairs = append(document.Pairs, pair.Pair)
-	}
-	return document, nil
+	return c.Conflicts(q), nil
 }
 
 // Explain implements [api.Backend].
@@ -75,77 +44,22 @@ func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, err
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	document := api.Explanation{
-		Node: r.Self.Name, BootID: r.Self.Boot, IP: q.IP.String(), Stories: []api.Story{}, Configured: c.configured, Coverage: c.covered(0),
-		NeverCompared: neverCompared(q.IP),
-	}
-	for _, a := range c.answers {
-		for _, b := range a.Document.Books {
-			document.Books = append(document.Books, newBook(a.Member, b))
-		}
-	}
-	for _, story := range merge.Stories(c.answers, c.rules) {
-		document.Stories = append(document.Stories, c.story(story))
-	}
-	return document, nil
+	return c.Explanation(q), nil
 }
 
-// neverCompared says what an address is that the observer passes over, as bpf/parse.h has it; empty for others.
-func neverCompared(ip netip.Addr) string {
-	switch {
-	case ip.IsLoopback():
-		return "loopback"
-	case ip.IsLinkLocalUnicast():
-		return "link-local"
-	case ip.IsMulticast():
-		return "multicast"
-	case ip.IsUnspecified():
-		return "unspecified"
-	}
-	return ""
-}
-
-// collection is what this agent and the other members know about a query.
-type collection struct {
-	answers  []cluster.Answer
-	rules    merge.Rules
-	coverage api.Coverage
-	// routes are this node's, hops those that the other members reported; advised counts the
-	// conflicts with advice.
-	routes  *routes
-	hops    map[detector.Key][]advice.NextHop
-	advised int
-	// The rest is for stories, and of this node only.
-	present    map[detector.HolderID]detector.Holder
-	configured []api.Configured
-}
-
-func (c *collection) covered(omitted int) api.Coverage {
-	c.coverage.Omitted = omitted
-	c.coverage.Partial = len(c.coverage.Missing) > 0 || omitted > 0
-	return c.coverage
-}
-
-// collect queries this agent and, if q says so, others.
-func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collection, error) {
-	query := cluster.Query{
-		Kind: kind, IP: q.IP, All: q.All, Node: q.Node,
-		Only: cluster.Only{Prefix: q.Prefix, Namespace: q.Namespace, Pod: q.Pod, Network: q.Network},
-	}
-	c := &collection{hops: make(map[detector.Key][]advice.NextHop), present: make(map[detector.HolderID]detector.Holder)}
+// collect asks this agent and, if q says so, others.
+func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collect.Collection, error) {
+	c := &collect.Collection{Self: r.Self, Holders: make(map[detector.HolderID]detector.Holder)}
 	local := q.Node == "" || q.Node == r.Self.Name
 	var own cluster.Document
+	var routes *routes
 	err := r.whenReady(ctx, func() {
-		configured := r.Table.Config()
-		c.rules = merge.Rules{
-			ClusterWide: func(network string) bool { return configured.Scope(network) == config.Cluster },
-			Shared:      configured.Shared,
-		}
+		c.Rules = collect.Rules(r.Table.Config())
 		if kind == cluster.QueryConflicts || kind == cluster.QueryStories {
-			c.routes = r.newRoutes()
+			routes = r.newRoutes()
 		}
 		if local {
-			own = r.localDocument(query)
+			own = r.localDocument(collect.Query(q, kind))
 		}
 		if local && kind == cluster.QueryStories {
 			r.addLocalDetails(c, q.IP)
@@ -154,72 +68,22 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 	if err != nil {
 		return nil, err
 	}
-	others := r.queriedMembers(q)
-	switch {
-	case local:
-		c.answers = append(c.answers, cluster.Answer{Member: r.Self, Document: own})
-	case r.alone():
+	if routes != nil {
+		c.NextHop = routes.nextHop
+		routes.addMembers(r.members())
+	}
+	if local {
+		c.Add(cluster.Answer{Member: r.Self, Document: own})
+	}
+	if r.alone() && !local {
 		return nil, fmt.Errorf("%w as %q: this agent is alone, it knows %q only", api.ErrNoSuchNode, q.Node, r.Self.Name)
-	case len(others) == 0:
-		return nil, fmt.Errorf("%w as %q: \"dupip nodes\" lists them", api.ErrNoSuchNode, q.Node)
 	}
-	if q.Cluster || q.Node != "" {
-		c.coverage = api.Coverage{Alone: r.alone(), Asked: len(c.answers)}
-	}
-	if len(others) > 0 {
-		r.queryMembers(ctx, c, query, others)
-	}
-	if c.routes == nil {
+	if r.alone() {
+		c.Alone(q)
 		return c, nil
 	}
-	c.routes.addMembers(r.members())
-	for _, a := range c.answers {
-		for _, h := range a.Document.NextHops[:min(len(a.Document.NextHops), maxRoutedConflicts)] {
-			c.hops[h.Key] = append(c.hops[h.Key], advice.NextHop{Node: a.Member.NodeID(), NextHop: h})
-		}
-	}
-	return c, nil
+	return c, c.Ask(ctx, r.Cluster, r.members(), q, kind)
 }
-
-// queriedMembers returns the other members that a query is for, in any state.
-func (r *Report) queriedMembers(q api.Query) []cluster.Member {
-	if r.alone() || !q.Cluster && q.Node == "" {
-		return nil
-	}
-	return slices.DeleteFunc(r.members(), func(m cluster.Member) bool {
-		return m.NodeID() == r.Self.NodeID() || q.Node != "" && m.Name != q.Node
-	})
-}
-
-// queryMembers adds the answers of the other members and the names of those that did not answer.
-func (r *Report) queryMembers(ctx context.Context, c *collection, q cluster.Query, others []cluster.Member) {
-	ctx, cancel := context.WithTimeout(ctx, queryTime)
-	defer cancel()
-	answered := map[string]bool{r.Self.NodeID(): true}
-	// After an error there are no answers, and all live members are missing.
-	silent, _ := r.Cluster.Query(ctx, q, func(answer cluster.Answer) {
-		if id := answer.Member.NodeID(); !answered[id] {
-			answered[id] = true
-			c.answers = append(c.answers, answer)
-		}
-	})
-	var missing []string
-	addMissing := func(members []cluster.Member, dead bool) {
-		for _, m := range members {
-			id := m.NodeID()
-			if (dead || live(m)) && !answered[id] && !slices.Contains(missing, id) {
-				missing = append(missing, id)
-			}
-		}
-	}
-	addMissing(silent, true)
-	addMissing(others, q.Node != "" && len(answered)+len(missing) == 1 && !slices.ContainsFunc(others, live))
-	c.coverage.Asked = len(c.answers) + len(missing)
-	c.coverage.Missing = nameList(missing)
-	slices.Sort(c.coverage.Missing)
-}
-
-func live(m cluster.Member) bool { return m.State == cluster.Alive || m.State == cluster.Suspect }
 
 // document returns the reply to another node: this node's own holders, up to the limits.
 func (r *Report) document(q cluster.Query) cluster.Document {
@@ -263,7 +127,7 @@ func (r *Report) localDocument(q cluster.Query) cluster.Document {
 	case cluster.QueryFindings:
 		last := r.Books.Last()
 		d.Findings = slices.DeleteFunc(slices.Clone(last.Findings), func(f cluster.Finding) bool {
-			return other(detector.Key{Network: f.Network, IP: f.IP}) || !pods.SelectsFinding(newFinding(r.Self, f))
+			return other(detector.Key{Network: f.Network, IP: f.IP}) || !pods.SelectsFinding(collect.NewFinding(r.Self, f))
 		})
 		if d.Omitted, d.Unchecked = last.Omitted, last.Unchecked; last.At.IsZero() {
 			d.Unchecked = []string{"everything: the books are not read, because the agent has just started, or with --cni-conf-dir off"}
@@ -275,12 +139,12 @@ func (r *Report) localDocument(q cluster.Query) cluster.Document {
 var devices = map[netns.Where]string{netns.OnPeer: "peer", netns.OnLoopback: "loopback", netns.Elsewhere: "elsewhere"}
 
 // addLocalDetails adds the names of this node's holders, and where the address is configured.
-func (r *Report) addLocalDetails(c *collection, ip netip.Addr) {
+func (r *Report) addLocalDetails(c *collect.Collection, ip netip.Addr) {
 	for i := range r.Table.All() {
-		c.present[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.NetnsName(), Pod: i.Pod.Pod}
+		c.Holders[i.Holder] = detector.Holder{InterfaceName: i.Name, NetnsName: i.NetnsName(), Pod: i.Pod.Pod}
 	}
 	for _, a := range r.Table.Lists(ip) {
-		c.configured = append(c.configured, api.Configured{
+		c.Configured = append(c.Configured, api.Configured{
 			Network:    a.Key.Network,
 			Interface:  a.Interface.Name,
 			Netns:      a.Interface.NetnsName(),

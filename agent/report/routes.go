@@ -6,14 +6,11 @@ import (
 
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/links"
-	"github.com/dupip/dupip/agent/report/advice"
+	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/agent/report/route"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
-
-// maxRoutedConflicts limits the conflicts of one document whose routes are looked up.
-const maxRoutedConflicts = 64
 
 // routes says where the kernel sends packets to an address. It is a snapshot of what the agent
 // knows, so that the agent does not wait for the kernel.
@@ -27,12 +24,8 @@ type routes struct {
 	// networks are those that the node's own routes apply to: the untagged ones of the pods'
 	// primary interfaces.
 	networks map[string]bool
-	// nodes are the other nodes by the addresses of their agents; addresses has the reverse, and
-	// this node.
+	// nodes are the other nodes by the addresses of their agents.
 	nodes     map[netip.Addr]string
-	addresses map[string]netip.Addr
-	// away has the nodes that this one had lost for a while, by NodeID.
-	away      map[string]advice.Away
 	lookup    func(netip.Addr) (route.Route, error)
 	remaining int // lookups
 }
@@ -40,10 +33,9 @@ type routes struct {
 // newRoutes must be called in the goroutine that owns the parts.
 func (r *Report) newRoutes() *routes {
 	s := &routes{
-		self: r.Self.NodeID(), host: r.Table.Host, remaining: maxRoutedConflicts, lookup: r.lookup(),
+		self: r.Self.NodeID(), host: r.Table.Host, remaining: collect.MaxRouted, lookup: r.lookup(),
 		holders: make(map[int]detector.HolderID), uplinks: make(map[int]bool),
 		networks: map[string]bool{config.DefaultNetwork: true}, nodes: make(map[netip.Addr]string),
-		addresses: make(map[string]netip.Addr), away: make(map[string]advice.Away),
 	}
 	for i := range r.Table.All() {
 		s.holders[i.Index] = i.Holder
@@ -63,15 +55,7 @@ func (r *Report) newRoutes() *routes {
 
 func (s *routes) addMembers(members []cluster.Member) {
 	for _, m := range members {
-		at, err := netip.ParseAddrPort(m.Address)
-		if err != nil || !live(m) {
-			continue
-		}
-		s.addresses[m.NodeID()] = at.Addr().Unmap()
-		if !m.AwayFrom.IsZero() {
-			s.away[m.NodeID()] = advice.Away{From: m.AwayFrom, Until: m.AwayUntil}
-		}
-		if m.NodeID() != s.self {
+		if at, err := netip.ParseAddrPort(m.Address); err == nil && m.Live() && m.NodeID() != s.self {
 			s.nodes[at.Addr().Unmap()] = m.NodeID()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -106,7 +107,7 @@ func TestNextHops(t *testing.T) {
 			self: "n1/b", host: self.Holder.ID, remaining: 1,
 			holders:  map[int]detector.HolderID{1: one.Holder.ID, 2: two.Holder.ID, 3: single.Holder.ID, 7: {Node: "n1/b", Netns: 7}},
 			uplinks:  map[int]bool{40: true},
-			networks: map[string]bool{"default": true}, nodes: make(map[netip.Addr]string), addresses: make(map[string]netip.Addr),
+			networks: map[string]bool{"default": true}, nodes: make(map[netip.Addr]string),
 			lookup: func(netip.Addr) (route.Route, error) { return test.route, nil },
 		}
 		w.addMembers([]cluster.Member{
@@ -116,7 +117,7 @@ func TestNextHops(t *testing.T) {
 			{Name: "n8", Boot: "b", State: cluster.Alive, Address: "nonsense"},
 		})
 		l, ok := w.nextHop(confirmed(test.holders...))
-		got := routeKinds[l.Kind]
+		got := l.Kind.String()
 		switch l.Kind {
 		case cluster.NextHopHolder:
 			got += fmt.Sprintf(" %s/%d", cluster.NodeName(l.Holder.Node), l.Holder.Netns)
@@ -289,6 +290,42 @@ func TestNamesakes(t *testing.T) {
 	}
 	if n := story.Stories[0].Notes[0]; n.Node != other || n.HolderNode != old {
 		t.Errorf("note %+v", n)
+	}
+}
+
+// TestAwayOfOthers: who asks may have started after the nodes of two holders had lost each other; then they say so, and the
+// newest holder may be the other one's lawful successor. What other nodes had lost counts for nothing.
+func TestAwayOfOthers(t *testing.T) {
+	here, there := holding("n2", "10.0.0.1", 1), holding("n3", "10.0.0.1", 2)
+	there.FirstSeen = here.FirstSeen.Add(time.Minute)
+	c := confirmed(here, there)
+	away := []cluster.Away{{Node: "n2/b", From: here.FirstSeen, Until: there.FirstSeen.Add(time.Minute)}}
+	for from, want := range map[string]string{"n3": "away", "n4": ""} {
+		o := &fakeCluster{
+			members: []cluster.Member{member("n2", cluster.Alive), member("n3", cluster.Alive), member("n4", cluster.Alive)},
+			query: func(cluster.Query) (answers []cluster.Answer, _ []cluster.Member, _ error) {
+				for _, name := range []string{"n2", "n3", "n4"} {
+					a := cluster.Answer{Member: member(name, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}}
+					if name == from {
+						a.Document.Away = away
+					}
+					answers = append(answers, a)
+				}
+				return answers, nil, nil
+			},
+		}
+		got, err := newReport(t, o).Conflicts(t.Context(), api.Query{Cluster: true})
+		if err != nil || len(got.Conflicts) != 1 || got.Conflicts[0].Advice == nil || got.Conflicts[0].Advice.Unknown != want {
+			t.Errorf("from %s: %+v, %v; want %q", from, got.Conflicts[0].Advice, err, want)
+		}
+	}
+	members := []cluster.Member{
+		{Name: "n2", Boot: "b", State: cluster.Alive, AwayFrom: away[0].From, AwayUntil: away[0].Until},
+		{Name: "n4", Boot: "b", State: cluster.Alive, AwayFrom: away[0].From, AwayUntil: away[0].Until}, // no holder's
+		member("n3", cluster.Alive),
+	}
+	if list := awayOf(members, []detector.Conflict{c}); !slices.Equal(list, away) {
+		t.Errorf("%+v, want %+v", list, away)
 	}
 }
 

@@ -11,13 +11,21 @@ import (
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // maxDADFailed limits the addresses that the status lists: pods can have any number of them.
 const maxDADFailed = 100
 
 // Status implements [api.Backend].
-func (r *Report) Status(ctx context.Context) (api.Status, error) {
+func (r *Report) Status(ctx context.Context, q api.Query) (api.Status, error) {
+	if q.Node != "" && q.Node != r.Self.Name {
+		c, err := r.collect(ctx, q, cluster.QueryStatus)
+		if err != nil {
+			return api.Status{}, err
+		}
+		return c.Status(q.Node)
+	}
 	document := api.Status{
 		Node:            r.Self.Name,
 		BootID:          r.Self.Boot,

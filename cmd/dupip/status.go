@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
 )
 
@@ -14,7 +15,7 @@ func newStatus(g *globals) *cobra.Command {
   dupip status -o wide`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			document, err := g.client().Status(cmd.Context())
+			document, err := g.client().Status(cmd.Context(), api.Query{})
 			if err != nil {
 				return err
 			}

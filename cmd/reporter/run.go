@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/config"
 	agentmetrics "github.com/dupip/dupip/agent/metrics"
+	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/cmd/reporter/lead"
@@ -32,12 +36,13 @@ const (
 
 // reporter is the running program. The loop owns the planner.
 type reporter struct {
-	log      *slog.Logger
-	gossip   *gossip.Gossip
-	api      *kube.Client
-	election *lead.Election
-	planner  *events.Planner
-	metrics  *metrics
+	log       *slog.Logger
+	gossip    *gossip.Gossip
+	api       *kube.Client
+	election  *lead.Election
+	planner   *events.Planner
+	metrics   *metrics
+	documents *documents
 
 	busy    bool
 	leading bool
@@ -54,7 +59,12 @@ func (s *settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := kube.InCluster()
+	_, configured, err := config.Open(config.Options{Path: s.config})
+	if err != nil {
+		return err
+	}
+	rules := collect.Rules(configured)
+	server, err := kube.InCluster()
 	if err != nil {
 		return err
 	}
@@ -62,21 +72,27 @@ func (s *settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	local, err := net.Listen("tcp", s.api)
+	if err != nil {
+		return errors.Join(fmt.Errorf("--api-listen: %w", err), listener.Close())
+	}
 	g, err := s.join(log)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, listener.Close(), local.Close())
 	}
 	r := &reporter{
-		log: log, gossip: g, api: api, metrics: newMetrics(), results: make(chan func(), 1),
-		election: &lead.Election{API: api, Namespace: s.namespace, Name: s.name, Identity: s.members.Node + "_" + s.members.Boot},
-		planner:  events.New(s.members.Node, s.renew),
+		log: log, gossip: g, api: server, metrics: newMetrics(), results: make(chan func(), 1),
+		election:  &lead.Election{API: server, Namespace: s.namespace, Name: s.name, Identity: s.members.Node + "_" + s.members.Boot},
+		planner:   events.New(s.members.Node, s.renew, rules),
+		documents: newDocuments(cluster.Member{Name: s.members.Node, Boot: s.members.Boot, Role: cluster.Reporter}, g, rules),
 	}
 	// The parts that ctx ends; gossip, and with it the process, if one of them fails.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	errs := make(chan error, 2)
+	errs := make(chan error, 3)
 	wg.Go(func() { errs <- g.Run(ctx); cancel() })
 	wg.Go(func() { errs <- agentmetrics.Serve(ctx, listener, r.pages(), log); cancel() })
+	wg.Go(func() { errs <- api.Serve(ctx, local, r.documents, log); cancel() })
 	candidate := make(chan struct{})
 	go func() { defer close(candidate); r.election.Run(ctx) }()
 	r.loop(ctx)
@@ -87,7 +103,7 @@ func (s *settings) run(ctx context.Context) error {
 		log.Warn("the Lease was not released; another replica takes it in 15 s", "error", err)
 	}
 	wg.Wait()
-	return errors.Join(<-errs, <-errs)
+	return errors.Join(<-errs, <-errs, <-errs)
 }
 
 // loop passes reports to the planner and makes the requests that it wants, one at a time.
@@ -104,6 +120,9 @@ func (r *reporter) loop(ctx context.Context) {
 		case m := <-r.gossip.Messages():
 			if report, ok := m.(cluster.Report); ok {
 				r.planner.Report(report, time.Now())
+				if report.Summary != nil {
+					r.documents.summarize(report.Node, *report.Summary, time.Now())
+				}
 			}
 			continue
 		case apply := <-r.results:
@@ -141,13 +160,15 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 // look tells the planner whose agents are alive.
 func (r *reporter) look(now time.Time) {
 	alive := make(map[string]bool)
-	for _, m := range r.gossip.Members() {
-		if m.Role == cluster.Agent && (m.State == cluster.Alive || m.State == cluster.Suspect) {
+	members := r.gossip.Members()
+	for _, m := range members {
+		if m.Role == cluster.Agent && m.Live() {
 			alive[m.NodeID()] = true
 		}
 	}
 	r.agents.Store(int64(len(alive)))
 	r.planner.Alive(alive, now)
+	r.documents.forget(members)
 }
 
 // request makes a request in the background, if this replica may still write then, and applies its result in the loop.

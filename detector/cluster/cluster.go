@@ -119,6 +119,7 @@ const (
 	QueryConflicts
 	QueryStories
 	QueryFindings
+	QueryStatus
 )
 
 // Query requests a [Document] of a member.
@@ -159,6 +160,17 @@ type Document struct {
 	Unchecked []string `cbor:"8,keyasint,omitempty"`
 	// Books are what the node's books say of the address of its stories.
 	Books []Book `cbor:"7,keyasint,omitempty"`
+	// Away are the nodes with holders of its conflicts that the node had lost for a while.
+	Away []Away `cbor:"9,keyasint,omitempty"`
+	// Status is the document of the node's status, in JSON.
+	Status []byte `cbor:"10,keyasint,omitempty"`
+}
+
+// Away is when a node, or the one that says so, was cut off, see [Member].AwayFrom.
+type Away struct {
+	Node  string    `cbor:"1,keyasint,omitzero"` // its NodeID
+	From  time.Time `cbor:"2,keyasint,omitzero"`
+	Until time.Time `cbor:"3,keyasint,omitzero"`
 }
 
 // The kinds of findings.
@@ -225,6 +237,25 @@ const (
 	NextHopSelf                           // to the node itself
 	NextHopNone                           // there is no route, or one that drops packets
 )
+
+// String returns the name of the kind, as documents have it; of one that this version does not know, "unknown".
+func (k NextHopKind) String() string {
+	switch k {
+	case NextHopHolder:
+		return "holder"
+	case NextHopNode:
+		return "node"
+	case NextHopAway:
+		return "away"
+	case NextHopDevice:
+		return "device"
+	case NextHopSelf:
+		return "self"
+	case NextHopNone:
+		return "nowhere"
+	}
+	return "unknown"
+}
 
 // NextHop is where the kernel of a node would send a packet to an address now.
 type NextHop struct {
@@ -307,6 +338,9 @@ type Member struct {
 
 // NodeID is the identity of the member's node.
 func (m Member) NodeID() string { return NodeID(m.Name, m.Boot) }
+
+// Live reports whether the member is taken to be running.
+func (m Member) Live() bool { return m.State == Alive || m.State == Suspect }
 
 // Status is the state of gossip at this node.
 type Status struct {

@@ -249,6 +249,12 @@ func (c converter) finding(f *cluster.Finding) bool {
 	return validIP(f.IP)
 }
 
+func (c converter) away(a *cluster.Away) bool {
+	a.Node = Clean(a.Node, maxNodeID)
+	c.past(&a.From, &a.Until)
+	return a.Node != "" && !a.From.IsZero() && a.From.Before(a.Until)
+}
+
 func (c converter) book(b *cluster.Book) bool {
 	c.past(&b.Since)
 	for _, text := range []*string{&b.Kind, &b.Network, &b.Sandbox, &b.Pod.Namespace, &b.Pod.Name, &b.Pod.UID} {

@@ -18,9 +18,16 @@ func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) 
 	d.Unchecked = sentences(d.Unchecked)
 	keep(&d.Bindings, c.listed)
 	d.Omitted += keep(&d.Conflicts, c.conflict) + keep(&d.Stories, c.story) + keep(&d.NextHops, c.nextHop) + keep(&d.Findings, c.finding)
+	d.Away = slices.Clone(d.Away)
 	keep(&d.Books, c.book)
+	keep(&d.Away, c.away)
+	cut(&d.Away, maxElements)
 	d.Omitted += cut(&d.Bindings, maxElements) + cut(&d.Conflicts, maxElements) + cut(&d.Stories, maxElements) +
 		cut(&d.NextHops, maxElements) + cut(&d.Findings, maxElements) + cut(&d.Books, maxElements)
+	if len(d.Status) > limit/2 {
+		d.Status = nil
+		d.Omitted++
+	}
 	for {
 		b := Marshal(d)
 		if len(b) <= limit {
@@ -61,16 +68,18 @@ func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document
 		Findings  []cbor.RawMessage `cbor:"6,keyasint"`
 		Unchecked []string          `cbor:"8,keyasint"`
 		Books     []cbor.RawMessage `cbor:"7,keyasint"`
+		Away      []cbor.RawMessage `cbor:"9,keyasint"`
+		Status    []byte            `cbor:"10,keyasint"`
 	}
 	if unknown, err = Unmarshal(b, &raw); err != nil {
 		return d, unknown, err
 	}
 	c := receiving(node, now)
-	d.Unchecked = sentences(raw.Unchecked)
+	d.Unchecked, d.Status = sentences(raw.Unchecked), raw.Status
 	d.Omitted = min(max(raw.Omitted, 0), maxElements) + read(&unknown, &d.Bindings, raw.Bindings, c.listed) +
 		read(&unknown, &d.Conflicts, raw.Conflicts, c.conflict) + read(&unknown, &d.Stories, raw.Stories, c.story) +
 		read(&unknown, &d.NextHops, raw.NextHops, c.nextHop) + read(&unknown, &d.Findings, raw.Findings, c.finding) +
-		read(&unknown, &d.Books, raw.Books, c.book)
+		read(&unknown, &d.Books, raw.Books, c.book) + read(&unknown, &d.Away, raw.Away, c.away)
 	return d, unknown, nil
 }
 

@@ -32,6 +32,8 @@ func sampleFindings() cluster.Document {
 			},
 			{Kind: "host-local", Network: "pods", First: v6.IP, Last: v6.IP},
 		},
+		Away:   []cluster.Away{{Node: "n7/boot", From: ago(time.Hour), Until: ago(time.Minute)}},
+		Status: []byte(`{"node":"n1"}`),
 	}
 }
 

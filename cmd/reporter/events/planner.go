@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
@@ -62,8 +63,8 @@ type Write struct {
 }
 
 // New returns a planner that does not lead yet.
-func New(instance string, renew time.Duration) *Planner {
-	return &Planner{Instance: instance, Renew: renew, state: newState(), notices: make(map[string]*notice), byKey: make(map[detector.Key][]*notice)}
+func New(instance string, renew time.Duration, rules merge.Rules) *Planner {
+	return &Planner{Instance: instance, Renew: renew, state: newState(rules), notices: make(map[string]*notice), byKey: make(map[detector.Key][]*notice)}
 }
 
 // Report takes what an agent reports.

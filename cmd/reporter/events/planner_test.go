@@ -10,10 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
+
+// oneNetwork is a configuration without other networks than those of pods.
+var oneNetwork = merge.Rules{ClusterWide: func(string) bool { return true }}
 
 // world is a cluster in virtual time: agents that report, an API server, and one planner that leads at a time.
 type world struct {
@@ -27,7 +31,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, p: New("r1", DefaultRenew), now: time.Unix(1e9, 0), api: make(map[string]kube.Event), at: make(map[string]time.Time)}
+	w := &world{T: t, p: New("r1", DefaultRenew, oneNetwork), now: time.Unix(1e9, 0), api: make(map[string]kube.Event), at: make(map[string]time.Time)}
 	w.p.Lead(nil)
 	return w
 }
@@ -329,7 +333,7 @@ func TestAway(t *testing.T) {
 // Another replica goes on where the first one was: it writes what is missing, and nothing twice.
 func TestFailover(t *testing.T) {
 	w := newWorld(t)
-	second := New("r2", DefaultRenew)
+	second := New("r2", DefaultRenew, oneNetwork)
 	both := func(c detector.Conflict) {
 		w.report(w.p, "red", c)
 		w.report(second, "red", c)
@@ -359,7 +363,7 @@ func TestFailover(t *testing.T) {
 	}
 
 	// One that knows nothing yet, and did not read anything either, changes nothing.
-	w.p = New("r3", DefaultRenew)
+	w.p = New("r3", DefaultRenew, oneNetwork)
 	w.p.Lead(nil)
 	w.report(w.p, "red", w.conflict(2, detector.Confirmed))
 	w.run(5 * time.Second)

@@ -24,13 +24,14 @@ const (
 
 // state is what the agents have reported: open conflicts, and how many addresses nobody has reserved.
 type state struct {
+	rules      merge.Rules
 	conflicts  map[detector.Key]map[string]detector.Conflict // by NodeID
 	unreserved map[string]int                                // by NodeID
 	away       map[string]time.Time                          // of nodes with reports, by NodeID: since when
 }
 
-func newState() state {
-	return state{make(map[detector.Key]map[string]detector.Conflict), make(map[string]int), make(map[string]time.Time)}
+func newState(rules merge.Rules) state {
+	return state{rules, make(map[detector.Key]map[string]detector.Conflict), make(map[string]int), make(map[string]time.Time)}
 }
 
 // conflict takes a conflict as one node reports it, and reports whether there was room for it.
@@ -53,20 +54,17 @@ func (s *state) conflict(node string, c detector.Conflict) bool {
 
 // merged are the open conflicts of an address: what several nodes report of the same holders is one.
 func (s *state) merged(key detector.Key) []detector.Conflict {
-	// A network that is not known to span the cluster may be another one on each node.
-	spans := key.Network == "default"
 	var answers []cluster.Answer
 	for node, c := range s.conflicts[key] {
 		answers = append(answers, cluster.Answer{
 			Member:   cluster.Member{Name: cluster.NodeName(node), Boot: cluster.BootID(node)},
 			Document: cluster.Document{Conflicts: []detector.Conflict{c}},
 		})
-		spans = spans || slices.ContainsFunc(c.Holders, func(b detector.Binding) bool { return b.Holder.ID.Node != node })
 	}
 	slices.SortFunc(answers, func(a, b cluster.Answer) int {
 		return cmp.Or(strings.Compare(a.Member.Name, b.Member.Name), strings.Compare(a.Member.Boot, b.Member.Boot))
 	})
-	list, _ := merge.Conflicts(answers, merge.Rules{ClusterWide: func(string) bool { return spans }})
+	list, _ := merge.Conflicts(answers, s.rules)
 	return list
 }
 

@@ -1,4 +1,4 @@
-package report
+package collect
 
 import (
 	"maps"
@@ -10,7 +10,7 @@ import (
 )
 
 // story makes the document of a story.
-func (c *collection) story(story merge.Story) api.Story {
+func (c *Collection) story(story merge.Story) api.Story {
 	document := api.Story{
 		Network:  story.Key.Network,
 		IP:       story.Key.IP.String(),
@@ -23,7 +23,8 @@ func (c *collection) story(story merge.Story) api.Story {
 		document.Verdicts = append(document.Verdicts, api.Verdict{Nodes: nameList(v.Nodes), Verdict: v.Text})
 	}
 	ids := slices.Clone(story.Nodes)
-	holders := maps.Clone(c.present)
+	holders := make(map[detector.HolderID]detector.Holder)
+	maps.Copy(holders, c.Holders)
 	if story.Conflict != nil {
 		conflict := api.NewConflict(*story.Conflict)
 		c.advise(&conflict, *story.Conflict)

@@ -1,0 +1,151 @@
+// Package collect asks the agents of a cluster and makes the documents of the API from their answers. An agent does so
+// for its own API, and the reporter for the whole cluster: it knows nothing of Linux, and nothing of who asks.
+package collect
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/report/advice"
+	"github.com/dupip/dupip/agent/report/merge"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+const (
+	// queryTime is how long a query waits for the answers of other nodes.
+	queryTime = 5 * time.Second
+	// MaxRouted limits the conflicts of one document whose routes are looked up.
+	MaxRouted = 64
+)
+
+// Cluster asks the agents of other nodes. Its method is safe for concurrent use.
+type Cluster interface {
+	// Query queries the other members and calls answer for each document as it comes, one at a time. It
+	// returns those that had not answered when ctx ended; it fails only if it cannot query anybody.
+	Query(ctx context.Context, q cluster.Query, answer func(cluster.Answer)) (silent []cluster.Member, err error)
+}
+
+// Collection is what is known about a query: first [Collection.Add] and [Collection.Ask], then one document. It belongs to one
+// goroutine.
+type Collection struct {
+	// Self is who asks.
+	Self  cluster.Member
+	Rules merge.Rules
+	// NextHop returns where the asking node sends packets to the address of a conflict, false if that is unknown. It is nil
+	// if Self is not the agent of a node.
+	NextHop func(detector.Conflict) (cluster.NextHop, bool)
+	// Holders has the names of holders on the asking node, Configured where it has the address of a story.
+	Holders    map[detector.HolderID]detector.Holder
+	Configured []api.Configured
+
+	answers  []cluster.Answer
+	coverage api.Coverage
+	// hops are those that agents reported, addresses those of live agents; away has the nodes that another, or Self, had
+	// lost for a while, all by NodeID. advised counts the conflicts with advice.
+	hops      map[detector.Key][]advice.NextHop
+	addresses map[string]netip.Addr
+	away      map[string][]cluster.Away
+	advised   int
+}
+
+// Rules returns what a configuration says about merging.
+func Rules(c *config.Config) merge.Rules {
+	return merge.Rules{
+		ClusterWide: func(network string) bool { return c.Scope(network) == config.Cluster },
+		Shared:      c.Shared,
+	}
+}
+
+// Query returns what to ask agents for an answer to q.
+func Query(q api.Query, kind cluster.QueryKind) cluster.Query {
+	return cluster.Query{
+		Kind: kind, IP: q.IP, All: q.All, Node: q.Node,
+		Only: cluster.Only{Prefix: q.Prefix, Namespace: q.Namespace, Pod: q.Pod, Network: q.Network},
+	}
+}
+
+// Add adds the document of an agent.
+func (c *Collection) Add(a cluster.Answer) { c.answers = append(c.answers, a) }
+
+// Alone says that there are no agents to ask.
+func (c *Collection) Alone(q api.Query) {
+	if q.Cluster || q.Node != "" {
+		c.coverage = api.Coverage{Alone: true, Asked: len(c.answers)}
+	}
+}
+
+// Ask asks those of the members, agents in any state, that q is about and that have not been added, and adds their answers.
+// The error is [api.ErrNoSuchNode] if there are none, and none was added.
+func (c *Collection) Ask(ctx context.Context, network Cluster, members []cluster.Member, q api.Query, kind cluster.QueryKind) error {
+	c.addMembers(members)
+	if !q.Cluster && q.Node == "" {
+		return nil
+	}
+	others := slices.DeleteFunc(slices.Clone(members), func(m cluster.Member) bool {
+		return m.NodeID() == c.Self.NodeID() || q.Node != "" && m.Name != q.Node
+	})
+	if len(c.answers)+len(others) == 0 && q.Node != "" {
+		return fmt.Errorf("%w as %q: \"dupip nodes\" lists them", api.ErrNoSuchNode, q.Node)
+	}
+	c.coverage.Asked = len(c.answers)
+	if len(others) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
+	defer cancel()
+	answered := map[string]bool{c.Self.NodeID(): true}
+	// After an error there are no answers, and all live members are missing.
+	silent, _ := network.Query(ctx, Query(q, kind), func(answer cluster.Answer) {
+		if id := answer.Member.NodeID(); !answered[id] {
+			answered[id] = true
+			c.Add(answer)
+			for _, h := range answer.Document.NextHops[:min(len(answer.Document.NextHops), MaxRouted)] {
+				c.hops[h.Key] = append(c.hops[h.Key], advice.NextHop{Node: id, NextHop: h})
+			}
+			c.away[id] = answer.Document.Away
+		}
+	})
+	var missing []string
+	addMissing := func(members []cluster.Member, dead bool) {
+		for _, m := range members {
+			id := m.NodeID()
+			if (dead || m.Live()) && !answered[id] && !slices.Contains(missing, id) {
+				missing = append(missing, id)
+			}
+		}
+	}
+	addMissing(silent, true)
+	addMissing(others, q.Node != "" && len(answered)+len(missing) == 1 && !slices.ContainsFunc(others, cluster.Member.Live))
+	c.coverage.Asked = len(c.answers) + len(missing)
+	c.coverage.Missing = nameList(missing)
+	slices.Sort(c.coverage.Missing)
+	return nil
+}
+
+func (c *Collection) addMembers(members []cluster.Member) {
+	c.hops, c.addresses, c.away = make(map[detector.Key][]advice.NextHop), make(map[string]netip.Addr), make(map[string][]cluster.Away)
+	for _, m := range members {
+		at, err := netip.ParseAddrPort(m.Address)
+		if err != nil || !m.Live() {
+			continue
+		}
+		c.addresses[m.NodeID()] = at.Addr().Unmap()
+		if !m.AwayFrom.IsZero() {
+			self := c.Self.NodeID()
+			c.away[self] = append(c.away[self], cluster.Away{Node: m.NodeID(), From: m.AwayFrom, Until: m.AwayUntil})
+		}
+	}
+}
+
+// covered returns who answered, and that so many elements were omitted.
+func (c *Collection) covered(omitted int) api.Coverage {
+	c.coverage.Omitted = omitted
+	c.coverage.Partial = len(c.coverage.Missing) > 0 || omitted > 0
+	return c.coverage
+}

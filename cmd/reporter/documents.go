@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/report/collect"
+	"github.com/dupip/dupip/agent/report/merge"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip"
+)
+
+const (
+	// A document is not asked for again for rememberFor, or rememberShare times as long as the answers took: many pages cost
+	// the agents as much as one.
+	rememberFor   = time.Second
+	rememberShare = 4
+	// maxRemembered bounds the documents that are kept.
+	maxRemembered = 32
+)
+
+// documents makes the documents of the whole cluster, by asking the agents. It implements [api.Backend] and is safe for concurrent
+// use.
+type documents struct {
+	self   cluster.Member
+	gossip *gossip.Gossip
+	rules  merge.Rules
+
+	mu         sync.Mutex
+	remembered map[question]*answer
+	summaries  map[string]summary // by NodeID
+}
+
+var _ api.Backend = (*documents)(nil)
+
+// question is what a document depends on.
+type question struct {
+	kind  cluster.QueryKind
+	query api.Query
+}
+
+// answer is a document. Its lock is held while the agents are asked.
+type answer struct {
+	sync.Mutex
+	document any
+	until    time.Time
+}
+
+// summary is what an agent last said of its node.
+type summary struct {
+	cluster.Summary
+	at time.Time
+}
+
+func newDocuments(self cluster.Member, g *gossip.Gossip, rules merge.Rules) *documents {
+	return &documents{self: self, gossip: g, rules: rules, remembered: make(map[question]*answer), summaries: make(map[string]summary)}
+}
+
+// summarize takes what an agent says of its node.
+func (d *documents) summarize(node string, s cluster.Summary, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.summaries[node] = summary{s, now}
+}
+
+// forget forgets the nodes that are no members any more.
+func (d *documents) forget(members []cluster.Member) {
+	known := make(map[string]bool, len(members))
+	for _, m := range members {
+		known[m.NodeID()] = true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for node := range d.summaries {
+		if !known[node] {
+			delete(d.summaries, node)
+		}
+	}
+}
+
+// Bindings implements [api.Backend].
+func (d *documents) Bindings(ctx context.Context, q api.Query) (api.Bindings, error) {
+	return ask(ctx, d, question{cluster.QueryBindings, q}, func(c *collect.Collection) (api.Bindings, error) { return c.Bindings(q), nil })
+}
+
+// Conflicts implements [api.Backend].
+func (d *documents) Conflicts(ctx context.Context, q api.Query) (api.Conflicts, error) {
+	return ask(ctx, d, question{cluster.QueryConflicts, q}, func(c *collect.Collection) (api.Conflicts, error) { return c.Conflicts(q), nil })
+}
+
+// Explain implements [api.Backend].
+func (d *documents) Explain(ctx context.Context, q api.Query) (api.Explanation, error) {
+	return ask(ctx, d, question{cluster.QueryStories, q}, func(c *collect.Collection) (api.Explanation, error) { return c.Explanation(q), nil })
+}
+
+// Audit implements [api.Backend].
+func (d *documents) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
+	return ask(ctx, d, question{cluster.QueryFindings, q}, func(c *collect.Collection) (api.Audit, error) { return c.Audit(q), nil })
+}
+
+// Status implements [api.Backend], for the agent of q.Node.
+func (d *documents) Status(ctx context.Context, q api.Query) (api.Status, error) {
+	if q.Node == "" {
+		return api.Status{}, fmt.Errorf("%w: a status is that of one node, name it with node=", api.ErrNoSuchNode)
+	}
+	return ask(ctx, d, question{cluster.QueryStatus, q}, func(c *collect.Collection) (api.Status, error) { return c.Status(q.Node) })
+}
+
+// Nodes implements [api.Backend].
+func (d *documents) Nodes(_ context.Context, q api.Query) (api.Nodes, error) {
+	status := d.gossip.Status()
+	members := append(d.gossip.Members(), status.Reporters...)
+	document := api.Nodes{Node: d.self.Name, Nodes: make([]api.Node, 0, len(members)), Cluster: api.NewClusterStatus(status)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range members {
+		if q.State != "" && q.State != string(m.State) {
+			continue
+		}
+		node := api.NewNode(m)
+		if s, ok := d.summaries[m.NodeID()]; ok {
+			node.Interfaces, node.Findings, node.Reported = s.Interfaces, s.Findings, s.at.Round(0)
+		}
+		document.Nodes = append(document.Nodes, node)
+	}
+	return document, nil
+}
+
+// WatchConflicts implements [api.Backend]. The agents have the events: a watch of the whole cluster asks them again and again.
+func (d *documents) WatchConflicts(context.Context) (<-chan api.ConflictEvent, error) {
+	return nil, errors.New("a reporter watches the whole cluster only: add cluster=1")
+}
+
+// ask asks the agents that a question is about, of all nodes if it names none, unless they were asked just now. Documents are shared:
+// nobody changes them.
+func ask[T any](ctx context.Context, d *documents, about question, make func(*collect.Collection) (T, error)) (document T, err error) {
+	about.query.Cluster = about.query.Node == ""
+	a := d.answer(about)
+	a.Lock()
+	defer a.Unlock()
+	began := time.Now()
+	if began.Before(a.until) {
+		return a.document.(T), nil
+	}
+	c := &collect.Collection{Self: d.self, Rules: d.rules}
+	if err = c.Ask(ctx, d.gossip, d.gossip.Members(), about.query, about.kind); err != nil {
+		return document, err
+	}
+	// A client that has gone has stopped the query.
+	if document, err = make(c); err == nil && ctx.Err() == nil {
+		now := time.Now()
+		a.document, a.until = document, now.Add(max(rememberFor, rememberShare*now.Sub(began)))
+	}
+	return document, err
+}
+
+// answer returns where the answer to a question is kept.
+func (d *documents) answer(about question) *answer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := d.remembered[about]; a != nil {
+		return a
+	}
+	if len(d.remembered) >= maxRemembered {
+		clear(d.remembered) // rather than some of them: this is rare
+	}
+	a := new(answer)
+	d.remembered[about] = a
+	return a
+}
+
+// localOnly refuses an address that others could reach: a port-forward is what proves a right to read everything.
+func localOnly(address string) error {
+	for _, host := range []string{"127.0.0.1:", "localhost:", "[::1]:"} {
+		if strings.HasPrefix(address, host) {
+			return nil
+		}
+	}
+	return fmt.Errorf("--api-listen %q: must be a loopback address such as 127.0.0.1:9953: whoever reaches it reads everything", address)
+}
