@@ -112,15 +112,15 @@ func (c *Cluster) startControl(kubernetes string) {
 	c.program("coredns", "-conf", filepath.Join(c.dir, "Corefile"))
 }
 
-// StartAPIServer starts the API server, and waits until it is ready.
-func (c *Cluster) StartAPIServer() {
+// StartAPIServer starts the API server, with more flags, and waits until it is ready.
+func (c *Cluster) StartAPIServer(flags ...string) {
 	c.Helper()
-	c.server = c.program("kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address", c.control.Uplink().String(),
+	c.server = c.program("kube-apiserver", append(flags, "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address", c.control.Uplink().String(),
 		"--client-ca-file", c.pki.path("ca", "crt"), "--tls-cert-file", c.pki.path("server", "crt"), "--tls-private-key-file", c.pki.path("server", "key"),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate", c.pki.path("kubelet-client", "crt"), "--kubelet-client-key", c.pki.path("kubelet-client", "key"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file", c.pki.path("server", "key"),
 		"--service-account-signing-key-file", c.pki.path("server", "key"), "--service-cluster-ip-range", serviceCIDR.String(),
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged")
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged")...)
 	c.Eventually("the API server", func() error {
 		if !c.server.Running() {
 			return lab.Final(errors.New("it has ended"))

@@ -132,6 +132,9 @@ func (o *chartObjects) add(document []byte) error {
 	case "batch/v1 Job":
 		return strictly(document, &o.drill)
 	case "monitoring.coreos.com/v1 PodMonitor":
+		if strings.HasSuffix(kind.Name, "-reporter") {
+			return strictly(document, &o.reporter.monitor)
+		}
 		return strictly(document, &o.monitor)
 	case "monitoring.coreos.com/v1 PrometheusRule":
 		return strictly(document, &o.rule)

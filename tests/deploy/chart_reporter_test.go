@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -20,13 +21,18 @@ type reporterObjects struct {
 	clusterBinding *rbacv1.ClusterRoleBinding
 	role           *rbacv1.Role
 	binding        *rbacv1.RoleBinding
+	monitor        *monitoringv1.PodMonitor
 }
 
 func (o *reporterObjects) all() []metav1.Object {
 	if o.deployment == nil {
 		return nil
 	}
-	return []metav1.Object{o.deployment, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding}
+	all := []metav1.Object{o.deployment, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding}
+	if o.monitor != nil {
+		all = append(all, o.monitor)
+	}
+	return all
 }
 
 // clusterWide reports whether an object is in no namespace.
@@ -50,15 +56,24 @@ func checkReporter(t *testing.T, all *chartObjects) {
 		!slices.Equal(own.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 		t.Errorf("the container may %+v", own)
 	}
-	// Nothing but the key, which its group reads.
+	// Nothing but the key, which its group reads, and the agents' configuration.
 	wantVolumes := 1
 	if slices.Contains(c.Args, "--insecure-gossip") {
 		wantVolumes = 0
+	}
+	if all.config != nil {
+		wantVolumes++
+		if !slices.Contains(c.Args, "--config="+c.VolumeMounts[0].MountPath+"/dupip.yaml") || pod.Volumes[0].ConfigMap.Name != all.config.Name || len(template.Annotations) != 1 {
+			t.Errorf("its configuration is %+v for %q, with %v", pod.Volumes[0], c.Args, template.Annotations)
+		}
 	}
 	if len(pod.Volumes) != wantVolumes || len(c.VolumeMounts) != wantVolumes {
 		t.Errorf("the volumes are %+v", pod.Volumes)
 	}
 	for _, v := range pod.Volumes {
+		if v.ConfigMap != nil {
+			continue
+		}
 		if v.Secret == nil || *v.Secret.DefaultMode != 0o440 || *s.FSGroup != *s.RunAsGroup || v.Secret.Items[0].Path != "gossip.key" {
 			t.Errorf("the key is %+v for %+v", v.Secret, s)
 		}
@@ -68,6 +83,12 @@ func checkReporter(t *testing.T, all *chartObjects) {
 	for key, value := range o.deployment.Spec.Selector.MatchLabels {
 		if template.Labels[key] != value {
 			t.Errorf("%s=%s is none of %v", key, value, template.Labels)
+		}
+	}
+	if m := o.monitor; m != nil {
+		equal(t, "selector of the PodMonitor", m.Spec.Selector.MatchLabels, o.deployment.Spec.Selector.MatchLabels)
+		if endpoint := m.Spec.PodMetricsEndpoints[0]; *endpoint.Port != "metrics" || *endpoint.RelabelConfigs[0].Replacement == *all.monitor.Spec.PodMetricsEndpoints[0].RelabelConfigs[0].Replacement {
+			t.Errorf("the PodMonitor has %+v, the job of the agents", endpoint)
 		}
 	}
 	checkLabels(t, template.Labels)

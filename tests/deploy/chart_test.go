@@ -50,6 +50,7 @@ var renderings = map[string]rendering{
 		}
 	}},
 	"reporter":                   {values: `{reporter: {enabled: true}, cluster: "a $(B) c"}`, want: checkReporter},
+	"reporter of more networks":  {values: `{reporter: {enabled: true}, config: {shared: [10.0.0.1]}, podMonitor: {enabled: true}}`, want: checkReporter},
 	"reporter without key":       {values: `{reporter: {enabled: true}, gossip: {existingSecret: "", insecure: true}}`, want: checkReporter},
 	"reporter of a long release": {release: "r" + strings.Repeat("-long", 10), values: `{reporter: {enabled: true}}`, want: checkReporter},
 	"another release": {release: "prod", namespace: "net", want: func(t *testing.T, o *chartObjects) {

@@ -48,6 +48,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- printf "%s-reporter" (include "dupip.fullname" . | trunc 54 | trimSuffix "-") -}}
 {{- end -}}
 
+{{/* Not the agents' labels, by which the Service and others find those. */}}
+{{- define "dupip.reporterSelectorLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-reporter" (include "dupip.name" . | trunc 54 | trimSuffix "-") }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
 {{/* Of objects that are in no namespace: another release may have the same name in another one. */}}
 {{- define "dupip.reporterClusterName" -}}
 {{- printf "%s-reporter" (printf "%s-%s" .Release.Namespace (include "dupip.fullname" .) | trunc 54 | trimSuffix "-") -}}
