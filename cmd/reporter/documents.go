@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,10 +45,10 @@ type question struct {
 	query api.Query
 }
 
-// answer is a document. Its lock is held while the agents are asked.
+// answer is a document in JSON, because whoever gets one may change it. Its lock is held while the agents are asked.
 type answer struct {
 	sync.Mutex
-	document any
+	document []byte
 	until    time.Time
 }
 
@@ -136,8 +137,7 @@ func (d *documents) WatchConflicts(context.Context) (<-chan api.ConflictEvent, e
 	return nil, errors.New("a reporter watches the whole cluster only: add cluster=1")
 }
 
-// ask asks the agents that a question is about, of all nodes if it names none, unless they were asked just now. Documents are shared:
-// nobody changes them.
+// ask asks the agents that a question is about, of all nodes if it names none, unless they were asked just now.
 func ask[T any](ctx context.Context, d *documents, about question, make func(*collect.Collection) (T, error)) (document T, err error) {
 	about.query.Cluster = about.query.Node == ""
 	a := d.answer(about)
@@ -145,17 +145,19 @@ func ask[T any](ctx context.Context, d *documents, about question, make func(*co
 	defer a.Unlock()
 	began := time.Now()
 	if began.Before(a.until) {
-		return a.document.(T), nil
+		return document, json.Unmarshal(a.document, &document)
 	}
 	c := &collect.Collection{Self: d.self, Rules: d.rules}
 	if err = c.Ask(ctx, d.gossip, d.gossip.Members(), about.query, about.kind); err != nil {
 		return document, err
 	}
 	// A client that has gone has stopped the query.
-	if document, err = make(c); err == nil && ctx.Err() == nil {
-		now := time.Now()
-		a.document, a.until = document, now.Add(max(rememberFor, rememberShare*now.Sub(began)))
+	if document, err = make(c); err != nil || ctx.Err() != nil {
+		return document, err
 	}
+	now := time.Now()
+	a.until = now.Add(max(rememberFor, rememberShare*now.Sub(began)))
+	a.document, err = json.Marshal(document)
 	return document, err
 }
 
