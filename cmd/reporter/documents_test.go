@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/report/collect"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip"
+	"github.com/dupip/dupip/gossip/members"
+)
+
+// member runs a real member of gossip on loopback until the test ends, and calls receive for each of its messages.
+func member(t *testing.T, opts members.Options, receive func(cluster.Query)) *gossip.Gossip {
+	t.Helper()
+	opts.Log, opts.Bind, opts.Boot, opts.Epoch, opts.Insecure = slog.New(slog.DiscardHandler), "127.0.0.1", "boot", time.Now().UnixNano(), true
+	g, err := gossip.New(gossip.Options{Members: opts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case m := <-g.Messages():
+				if q, ok := m.(cluster.Query); ok {
+					receive(q)
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// TestDocuments: the reporter asks an agent once for what several clients want now, and each gets a copy of its own.
+func TestDocuments(t *testing.T) {
+	key := detector.Key{Network: "default", IP: netip.MustParseAddr("10.0.0.7")}
+	holding := func(node string, netns uint64) detector.Binding {
+		return detector.Binding{Key: key, Holder: detector.Holder{ID: detector.HolderID{Node: cluster.NodeID(node, "boot"), Netns: netns}}, Evidence: detector.Announced}
+	}
+	conflict := detector.Conflict{
+		ID: "x-1", Key: key, State: detector.Confirmed, Scope: detector.CrossNode, SuspectedAt: time.Now(), ConfirmedAt: time.Now(),
+		Holders: []detector.Binding{holding("n1", 1), holding("n2", 2)},
+	}
+	var queries atomic.Int64
+	agent := member(t, members.Options{Node: "n1"}, func(q cluster.Query) {
+		queries.Add(1)
+		answers := map[cluster.QueryKind]cluster.Document{
+			cluster.QueryConflicts: {Conflicts: []detector.Conflict{conflict}},
+			cluster.QueryStatus:    {Status: []byte(`{"node":"another","version":"0.2.0"}`)},
+		}
+		q.Answer <- answers[q.Kind]
+	})
+	reporter := member(t, members.Options{Node: "r1", Role: cluster.Reporter, Join: []string{agent.Status().Address}}, func(cluster.Query) {})
+	for deadline := time.Now().Add(20 * time.Second); len(reporter.Members()) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the reporter sees no agent")
+		}
+	}
+	d := newDocuments(cluster.Member{Name: "r1", Boot: "boot", Role: cluster.Reporter}, reporter, collect.Rules(config.Default()))
+	first, err := d.Conflicts(t.Context(), api.Query{})
+	if err != nil || len(first.Conflicts) != 1 || first.Node != "r1" || first.Asked != 1 || first.Partial || first.Conflicts[0].Advice == nil {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	first.Conflicts[0].Holders[0].Node = "changed"
+	// The same question is remembered for a while, and asked again after that.
+	d.answer(question{cluster.QueryConflicts, api.Query{Cluster: true}}).until = time.Now().Add(time.Hour)
+	again, err := d.Conflicts(t.Context(), api.Query{Cluster: true})
+	if err != nil || again.Conflicts[0].Holders[0].Node != "n1" || queries.Load() != 1 {
+		t.Errorf("%+v, %v after %d queries", again, err, queries.Load())
+	}
+	d.answer(question{cluster.QueryConflicts, api.Query{Cluster: true}}).until = time.Now()
+	if _, err := d.Conflicts(t.Context(), api.Query{}); err != nil || queries.Load() != 2 {
+		t.Errorf("%v after %d queries", err, queries.Load())
+	}
+
+	// A node's status is that of the node that answered, whatever it says.
+	status, err := d.Status(t.Context(), api.Query{Node: "n1"})
+	if err != nil || status.Node != "n1" || status.Version != "0.2.0" {
+		t.Errorf("%+v, %v", status, err)
+	}
+	for node, want := range map[string]string{"": "name it with node=", "n9": "no such node"} {
+		if _, err := d.Status(t.Context(), api.Query{Node: node}); !errors.Is(err, api.ErrNoSuchNode) || !strings.Contains(err.Error(), want) {
+			t.Errorf("of %q: %v, want %q", node, err, want)
+		}
+	}
+
+	// Agents and reporters, and what agents said of their nodes.
+	said := time.Now()
+	d.summarize("n1/boot", cluster.Summary{Interfaces: map[string]int{"attached": 7}}, said)
+	d.summarize("gone/boot", cluster.Summary{}, said)
+	d.forget(reporter.Members())
+	nodes, err := d.Nodes(t.Context(), api.Query{})
+	if err != nil || len(nodes.Nodes) != 2 || nodes.Nodes[0].Interfaces["attached"] != 7 || !nodes.Nodes[0].Reported.Equal(said) || nodes.Nodes[1].Role != "reporter" {
+		t.Errorf("%+v, %v", nodes, err)
+	}
+	if len(d.summaries) != 1 {
+		t.Errorf("%d summaries", len(d.summaries))
+	}
+	// The number of remembered documents is bounded.
+	for n := range 3 * maxRemembered {
+		d.answer(question{cluster.QueryBindings, api.Query{Pod: strings.Repeat("p", n)}})
+	}
+	if len(d.remembered) > maxRemembered {
+		t.Errorf("%d are remembered", len(d.remembered))
+	}
+}
