@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build image demo run unit test test-packages test-timed test-vm kubernetes test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
+.PHONY: check-release help build image demo run unit test test-packages test-timed test-vm kubernetes test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -62,8 +62,6 @@ test: test-packages test-timed ## (root) all tests but those of the emulated mac
 test-packages: need-root need-go
 	@tests/install.sh test
 	$(if $(RACE),@tests/install.sh race)
-	$(GO) vet ./...
-	$(GO) vet -C tests ./...
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /gossip)
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(ONE_THREAD) $(VERBOSE) ./gossip/...
 
@@ -84,6 +82,11 @@ kubernetes: need-go
 test-cluster: kubernetes need-root need-go ## (root) a real Kubernetes cluster: 8 minutes, and 6 more to build it at first
 	@tests/install.sh test
 	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
+
+check-release: need-root need-go ## (root) before a release, after CI: two builds are the same, soaks; 25 minutes
+	@tests/install.sh test
+	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -run TestReproducibleBuild ./supply
+	@$(MAKE) soak soak-audit
 
 bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly
 	@tests/install.sh bench

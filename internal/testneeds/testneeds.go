@@ -10,6 +10,9 @@ import (
 // SlowVariable is the environment variable that enables slow tests. The Makefile sets it.
 const SlowVariable = "DUPIP_TEST_SLOW"
 
+// releaseVariable enables the tests of a release.
+const releaseVariable = "DUPIP_TEST_RELEASE"
+
 // T is the part of testing.TB that this package uses.
 type T interface {
 	Helper()
@@ -39,6 +42,14 @@ func Slow(t T) {
 	t.Helper()
 	if os.Getenv(SlowVariable) == "" {
 		t.Skip("this test is slow: make test runs it, and " + SlowVariable + "=1")
+	}
+}
+
+// Release skips a test that is for releases only: it takes minutes, and what it shows rarely changes.
+func Release(t T) {
+	t.Helper()
+	if os.Getenv(releaseVariable) == "" {
+		t.Skip("this test is for releases: make check-release runs it, and " + releaseVariable + "=1")
 	}
 }
 

@@ -34,9 +34,10 @@ type testCluster struct {
 	known []netip.Addr
 }
 
-// newTestCluster starts a cluster, whose administrator has Helm.
+// newTestCluster starts a cluster, whose administrator has Helm. Other tests have theirs at the same time: they wait most of it.
 func newTestCluster(t *testing.T, machines ...string) *testCluster {
 	t.Helper()
+	t.Parallel()
 	testneeds.Root(t)
 	testneeds.Slow(t)
 	h, err := helm.V4.Path()

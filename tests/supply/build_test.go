@@ -22,7 +22,7 @@ const root = "../.."
 // The same sources make the same program, wherever, by whomever and with whatever caches
 // it is built.
 func TestReproducibleBuild(t *testing.T) {
-	testneeds.Slow(t)
+	testneeds.Release(t)
 	first := build(t, checkout(t, "first"))
 	elsewhere := t.TempDir()
 	t.Cleanup(func() {
