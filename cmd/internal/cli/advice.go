@@ -16,8 +16,8 @@ const (
 	maxCommands = 10
 )
 
-// advice ends a list of conflicts with what to do about them.
-func (p *Printer) advice(document api.Conflicts) {
+// Advice prints what to do about conflicts.
+func (p *Printer) Advice(document api.Conflicts) {
 	var advised, plain, suspected []api.Conflict
 	var drills []string
 	ranges := rangesOf(document)
@@ -79,9 +79,11 @@ func (p *Printer) rangesAdvice(conflicts []api.Conflict, ranges []api.Pair) {
 	confirmed := slices.DeleteFunc(slices.Clone(conflicts), func(c api.Conflict) bool { return c.State != "confirmed" })
 	if text, lines := LocalRange(confirmed...); text != "" {
 		p.wrapped(2, text)
+		p.printf("%s", p.mark)
 		for line := range strings.Lines(lines) {
 			p.printf("    %s", line)
 		}
+		p.printf("%s", p.mark)
 		p.println("Otherwise:")
 	}
 	if len(ranges) == 0 {
@@ -93,8 +95,8 @@ func (p *Printer) rangesAdvice(conflicts []api.Conflict, ranges []api.Pair) {
 	}
 }
 
-// storyAdvice ends the story of an address with what to do about its conflict.
-func (p *Printer) storyAdvice(c *api.Conflict) {
+// StoryAdvice prints what to do about the conflict of an address, which may be nil.
+func (p *Printer) StoryAdvice(c *api.Conflict) {
 	switch {
 	case c == nil:
 		return

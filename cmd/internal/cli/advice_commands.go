@@ -77,7 +77,7 @@ func (p *Printer) command(head, command string) {
 		p.println(head + command[:n] + " \\")
 		head, command = "      ", command[n+1:]
 	}
-	p.println(head + command)
+	p.println(head + p.mark + command + p.mark)
 }
 
 // flushes prints the commands after which nodes send to the holder that stays.

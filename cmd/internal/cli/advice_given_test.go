@@ -110,7 +110,7 @@ IPAM may give an address out again while its other holder has it: replace that
 			synctest.Test(t, func(t *testing.T) {
 				c := twoPods("10.0.0.1")
 				test.change(&c)
-				printed(t, func(p *Printer) { p.advice(only(c)) }, "\n\nWhat to do:"+test.want)
+				printed(t, func(p *Printer) { p.Advice(only(c)) }, "\n\nWhat to do:"+test.want)
 				noticesSwap(t, c)
 			})
 		})

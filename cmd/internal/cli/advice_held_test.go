@@ -15,7 +15,7 @@ func TestPrintHeld(t *testing.T) {
 		// It is not known whether a holder on an unreachable node is alive.
 		lost := twoPods("10.0.0.1")
 		lost.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0}}
-		printed(t, func(p *Printer) { p.advice(only(lost)) }, `
+		printed(t, func(p *Printer) { p.Advice(only(lost)) }, `
 
 What to do:
 10.0.0.1: n1 does not answer: wait until it does or its holders are forgotten (5
@@ -24,7 +24,7 @@ What to do:
 		three := lost
 		three.Holders = append(slices.Clone(lost.Holders), holder("n3", "web-2", "10.0.0.1", time.Second))
 		three.Advice = &api.Advice{Unknown: "unreachable", Held: []int{0, 2}}
-		printed(t, func(p *Printer) { p.storyAdvice(&three) }, `
+		printed(t, func(p *Printer) { p.StoryAdvice(&three) }, `
 
 What to do:
   n1 and n3 do not answer: wait until they do or their holders are forgotten (5
@@ -37,14 +37,14 @@ What to do:
 		left.Node, left.Pod = "n4", &api.Pod{Namespace: "shop", Name: "web-0", UID: left.Pod.UID, Stopped: true}
 		clone.Holders = append(clone.Holders, left, holder("n3", "web-2", "10.0.0.1", time.Second))
 		clone.Advice = &api.Advice{Unknown: "two-nodes", Held: []int{0, 1}}
-		printed(t, func(p *Printer) { p.advice(only(clone)) }, `
+		printed(t, func(p *Printer) { p.Advice(only(clone)) }, `
 
 What to do:
 10.0.0.1: n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a
   clone, or a machine that was replaced and still runs. Shut down the one that
   should not run; "dupip nodes" has their addresses.
 `)
-		printed(t, func(p *Printer) { p.storyAdvice(&clone) }, `
+		printed(t, func(p *Printer) { p.StoryAdvice(&clone) }, `
 
 What to do:
   n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a clone, or

@@ -23,7 +23,7 @@ func TestPrintAdviceOnMany(t *testing.T) {
 		const caution = `IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
 `
-		printed(t, func(p *Printer) { p.advice(document) }, `
+		printed(t, func(p *Printer) { p.Advice(document) }, `
 
 What to do:
 Remove these first:
@@ -36,7 +36,7 @@ Remove these first:
 		for _, n := range []int{1, 4} {
 			lost.Conflicts[n].Advice = &api.Advice{Unknown: "unreachable", Held: []int{1}}
 		}
-		printed(t, func(p *Printer) { p.advice(lost) }, `
+		printed(t, func(p *Printer) { p.Advice(lost) }, `
 
 What to do:
 Remove these first:
@@ -66,7 +66,7 @@ Remove these first:
 			}
 			dual.Conflicts = append(dual.Conflicts, c)
 		}
-		printed(t, func(p *Printer) { p.advice(dual) }, `
+		printed(t, func(p *Printer) { p.Advice(dual) }, `
 
 What to do:
 Remove these first:
@@ -93,7 +93,7 @@ Then, because nodes and pods on a bridge send to the removed ones for a while:
 			document.Conflicts = append(document.Conflicts, c)
 		}
 		p, out := printer(80)
-		p.advice(document)
+		p.Advice(document)
 		fits(t, out.String())
 		if lines := strings.Count(out.String(), "\n"); lines != 4+maxCommands+5 || !strings.Contains(out.String(), "for 242 addresses more") || !strings.Contains(out.String(), "and 242 more: wait") {
 			t.Errorf("%d lines:\n%s", lines, out.String())
@@ -104,7 +104,7 @@ Then, because nodes and pods on a bridge send to the removed ones for a while:
 			document.Conflicts[n].Holders[1].Node = "n2"
 		}
 		document.Conflicts[5].Holders[1].Node = "n3"
-		printed(t, func(p *Printer) { p.advice(document) }, `
+		printed(t, func(p *Printer) { p.Advice(document) }, `
 
 What to do:
 n1 and n2 share a range: probably one pod CIDR was given out twice, or one node
@@ -116,7 +116,7 @@ n1 and n2 share a range: probably one pod CIDR was given out twice, or one node
     kubectl -n shop delete pod web-1
 `+caution)
 		many := []api.Pair{{Nodes: []string{"n1", "n2"}, Addresses: 9}, {Nodes: []string{"n2", "n3"}, Addresses: 9}}
-		printed(t, func(p *Printer) { p.advice(api.Conflicts{Pairs: many}) }, `
+		printed(t, func(p *Printer) { p.Advice(api.Conflicts{Pairs: many}) }, `
 
 What to do:
 n1, n2 and n3 share ranges: probably one pod CIDR was given out more than once,
@@ -125,7 +125,7 @@ n1, n2 and n3 share ranges: probably one pod CIDR was given out more than once,
     kubectl drain NODE --ignore-daemonsets --delete-emptydir-data
 `)
 		clones := []api.Pair{{Nodes: []string{"n1 (boot 02345678)", "n1 (boot 12345678)"}, Addresses: 9}}
-		printed(t, func(p *Printer) { p.advice(api.Conflicts{Pairs: clones}) }, `
+		printed(t, func(p *Printer) { p.Advice(api.Conflicts{Pairs: clones}) }, `
 
 What to do:
 n1 (boot 02345678) and n1 (boot 12345678) share a range: a node and its clone,

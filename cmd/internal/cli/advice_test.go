@@ -44,10 +44,10 @@ func noticesSwap(t *testing.T, c api.Conflict) {
 	t.Helper()
 	p, before := printer(80)
 	q, after := printer(80)
-	p.advice(only(c))
+	p.Advice(only(c))
 	c.Holders = slices.Clone(c.Holders)
 	c.Holders[0], c.Holders[1] = c.Holders[1], c.Holders[0]
-	q.advice(only(c))
+	q.Advice(only(c))
 	if before.String() == after.String() {
 		t.Errorf("the same advice with the holders exchanged: %s", before.String())
 	}
@@ -196,7 +196,7 @@ func TestPrintAdvice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := twoPods("10.0.0.1")
 				test.change(&c)
-				printed(t, func(p *Printer) { p.advice(api.Conflicts{Conflicts: []api.Conflict{c}}) },
+				printed(t, func(p *Printer) { p.Advice(api.Conflicts{Conflicts: []api.Conflict{c}}) },
 					"\n\nWhat to do:"+test.want+`IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
 `)
@@ -213,12 +213,12 @@ func TestPrintAdviceOnOtherConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		none := only(twoPods("10.0.0.1"))
 		none.Conflicts[0].State = "resolved"
-		printed(t, func(p *Printer) { p.advice(none) }, "")
-		printed(t, func(p *Printer) { p.advice(api.Conflicts{}) }, "")
+		printed(t, func(p *Printer) { p.Advice(none) }, "")
+		printed(t, func(p *Printer) { p.Advice(api.Conflicts{}) }, "")
 
 		suspected := twoPods("10.0.0.1")
 		suspected.State, suspected.Advice = "suspected", nil
-		printed(t, func(p *Printer) { p.advice(only(suspected)) }, `
+		printed(t, func(p *Printer) { p.Advice(only(suspected)) }, `
 
 What to do:
 10.0.0.1: wait. Suspected, not confirmed: being verified.
@@ -227,7 +227,7 @@ What to do:
 		self.Holders[0] = api.Binding{IP: "10.0.0.1", Network: "default", Node: "n1", Interface: "eth0", Netns: "host", Evidence: "host"}
 		self.Advice = &api.Advice{Unknown: "host", Remove: []api.Removal{{Holder: 1, Because: "pod", Command: "kubectl -n shop delete pod web-1"}, {Holder: 0}}}
 		self.Routes = []api.Route{toHolder("n1", 0, ""), {Node: "n2", To: "node", ToNode: "n1"}}
-		printed(t, func(p *Printer) { p.advice(only(self)) }, `
+		printed(t, func(p *Printer) { p.Advice(only(self)) }, `
 
 What to do:
 10.0.0.1: It is an address of node n1 itself. Packets to it go from n1 to
@@ -241,7 +241,7 @@ What to do:
 		over.Advice.Remove = []api.Removal{
 			{Holder: 0, Because: "stopped", Command: "crictl rmp -f 0123456789abc", On: "n1"}, {Holder: 1, Because: "newer", Command: "kubectl"},
 		}
-		printed(t, func(p *Printer) { p.advice(only(over)) }, `
+		printed(t, func(p *Printer) { p.Advice(only(over)) }, `
 
 What to do:
 10.0.0.1: shop/web-0 on n1 is left over: the runtime says that its sandbox has
@@ -260,7 +260,7 @@ What to do:
 			{Holder: 1, Because: "newer", Command: "ip link set dev vethweb-1 down", On: "n1 (boot 12345678)"},
 		}
 		twice.Routes = nil
-		printed(t, func(p *Printer) { p.advice(only(twice)) }, `
+		printed(t, func(p *Printer) { p.Advice(only(twice)) }, `
 
 What to do:
 10.0.0.1: shop/web-0 on n1 (boot 02345678) is left over: its pod's name belongs
@@ -282,7 +282,7 @@ IP        STATE      SINCE  NODE         HOLDER      INTERFACE  FIRST SEEN
 func TestPrintStoryAdvice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := twoPods("10.0.0.1")
-		printed(t, func(p *Printer) { p.storyAdvice(&c) }, `
+		printed(t, func(p *Printer) { p.StoryAdvice(&c) }, `
 
 What to do:
   shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1. Packets
@@ -301,7 +301,7 @@ What to do:
 			{Holder: 2, Because: "newer", Command: "c"}, {Holder: 1, Command: "b"}, {Holder: 0, Command: "a"},
 		}}
 		three.Routes = nil
-		printed(t, func(p *Printer) { p.storyAdvice(&three) }, `
+		printed(t, func(p *Printer) { p.StoryAdvice(&three) }, `
 
 What to do:
   shop/web-2 on n3 is the newest of 3 holders: first seen 59s after shop/web-1
@@ -314,7 +314,7 @@ What to do:
 `)
 		three.Advice = &api.Advice{Unknown: "together", Remove: three.Advice.Remove}
 		three.Advice.Remove[0].Because = ""
-		printed(t, func(p *Printer) { p.storyAdvice(&three) }, `
+		printed(t, func(p *Printer) { p.StoryAdvice(&three) }, `
 
 What to do:
   Which is newer is not known: they came within a second. Remove all but one of
@@ -326,13 +326,13 @@ What to do:
   too, or repair IPAM.
 `)
 		c.State = "suspected"
-		printed(t, func(p *Printer) { p.storyAdvice(&c) }, `
+		printed(t, func(p *Printer) { p.StoryAdvice(&c) }, `
 
 What to do: wait. It is suspected, not confirmed: being verified.
 `)
 		c.State = "resolved"
-		printed(t, func(p *Printer) { p.storyAdvice(&c) }, "")
-		printed(t, func(p *Printer) { p.storyAdvice(nil) }, "")
+		printed(t, func(p *Printer) { p.StoryAdvice(&c) }, "")
+		printed(t, func(p *Printer) { p.StoryAdvice(nil) }, "")
 	})
 }
 
@@ -346,7 +346,7 @@ func TestCommandsOfSeveralNodes(t *testing.T) {
 			{Holder: 0, Command: "ip link set dev veth0 down", On: strings.Repeat("long-", 20) + "n1;reboot"}, {Holder: 1, Command: "kubectl -n shop delete pod web-1"},
 		}}
 		p, out := printer(80)
-		p.storyAdvice(&c)
+		p.StoryAdvice(&c)
 		fits(t, out.String())
 		_, got, _ := strings.Cut(out.String(), "Remove one of them:\n")
 		got, _, _ = strings.Cut(got, "  IPAM")
@@ -361,7 +361,7 @@ func TestCommandsOfSeveralNodes(t *testing.T) {
 			more.Advice.Remove[0].Then = []api.Flush{{Command: "ip neigh flush to 10.0.0.1 dev cni0", Device: "cni0", On: more.Advice.Remove[0].On}}
 			conflicts := []api.Conflict{more, more, more, more}
 			out.Reset()
-			p.advice(api.Conflicts{Conflicts: conflicts})
+			p.Advice(api.Conflicts{Conflicts: conflicts})
 			fits(t, out.String())
 			if strings.Count(out.String(), "ip link set dev veth0 down\n") != 1 || strings.Count(out.String(), "ip neigh flush to 10.0.0.1 dev cni0\n") != 1 {
 				t.Errorf("commands are not whole:\n%s", out.String())

@@ -12,6 +12,11 @@ import (
 // Audit prints where the books and the wire differ, and how to repair it.
 func (p *Printer) Audit(a api.Audit) {
 	p.findings(a)
+	p.Repairs(a)
+}
+
+// Repairs prints how to repair the findings, and what was looked at.
+func (p *Printer) Repairs(a api.Audit) {
 	p.repairs(a)
 	for _, b := range a.Books {
 		p.wrapped(2, "Book: "+bookText(b)+".")

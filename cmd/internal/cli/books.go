@@ -30,8 +30,8 @@ func bookText(b api.BookStatus) string {
 	return text
 }
 
-// books prints what the books of the nodes say of an address, and what causes of a conflict follow from that.
-func (p *Printer) books(e api.Explanation) {
+// Books prints what the books of the nodes say of an address, and what causes of a conflict follow from that.
+func (p *Printer) Books(e api.Explanation) {
 	lines := make(map[string][]string) // by node
 	add := func(node, boot, line string) {
 		id := cluster.NodeID(node, boot)
@@ -40,8 +40,7 @@ func (p *Printer) books(e api.Explanation) {
 	for _, story := range e.Stories {
 		for _, b := range story.Bindings {
 			if b.Given != nil {
-				is := map[bool]string{true: "was given the address by a network plugin", false: "was not given the address by any network plugin"}
-				add(b.Node, b.BootID, Who(b)+" "+is[*b.Given])
+				add(b.Node, b.BootID, Who(b)+" "+GivenText(b))
 			}
 		}
 	}
@@ -61,6 +60,17 @@ func (p *Printer) books(e api.Explanation) {
 			p.wrapped(4, "  "+cause)
 		}
 	}
+}
+
+// GivenText says whether a holder was given its address; empty if that is not known.
+func GivenText(b api.Binding) string {
+	switch {
+	case b.Given == nil:
+		return ""
+	case *b.Given:
+		return "was given the address by a network plugin"
+	}
+	return "was not given the address by any network plugin"
 }
 
 func reservationText(b api.Book) string {

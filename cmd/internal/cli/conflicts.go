@@ -41,12 +41,12 @@ func (p *Printer) Conflicts(document api.Conflicts) {
 	default:
 		more := len(document.Conflicts) - len(few)
 		document.Conflicts = few
-		p.pairs(document, maxPairs)
+		p.Pairs(document)
 		p.conflicts(few)
 		if more > 0 {
 			p.println("and " + Plural(more, "more drill; -o wide has all", "more drills; -o wide has all"))
 		}
-		p.advice(document)
+		p.Advice(document)
 	}
 	p.Coverage(document.Coverage, "conflicts")
 }
@@ -68,7 +68,7 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", ""}
 			if n == 0 {
-				row = table.Row{InNetwork(conflictIP(c), c.Network), p.Paint(c.State), Age(since(c))}
+				row = table.Row{InNetwork(conflictIP(c), c.Network), p.Paint(c.State), Age(Since(c))}
 			}
 			name, node := DescribeHolder(b), nodes[NodeID(b)]
 			if node != "" && b.Unreachable { // the mark is on the node, so that the name can be copied
@@ -93,7 +93,7 @@ func (p *Printer) wideConflicts(conflicts []api.Conflict) {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", "", "", "", "", ""}
 			if n == 0 {
-				row = table.Row{c.ID, c.Network, conflictIP(c), p.Paint(c.State), c.Scope, Age(since(c)), Age(c.ResolvedAt)}
+				row = table.Row{c.ID, c.Network, conflictIP(c), p.Paint(c.State), c.Scope, Age(Since(c)), Age(c.ResolvedAt)}
 			}
 			rows = append(rows, append(row, DescribeHolder(b), nodes[n], b.Interface, b.MAC, b.Evidence, Age(b.FirstSeen), Age(b.LastSeen)))
 		}
@@ -102,8 +102,8 @@ func (p *Printer) wideConflicts(conflicts []api.Conflict) {
 		"evidence", "first seen", "last seen")
 }
 
-// since is when a conflict reached its present state.
-func since(c api.Conflict) time.Time { return cmp.Or(c.ResolvedAt, c.ConfirmedAt, c.SuspectedAt) }
+// Since is when a conflict reached its present state.
+func Since(c api.Conflict) time.Time { return cmp.Or(c.ResolvedAt, c.ConfirmedAt, c.SuspectedAt) }
 
 // ConflictEventsHeader prints the header of [Printer.ConflictEvent].
 func (p *Printer) ConflictEventsHeader() {

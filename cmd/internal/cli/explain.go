@@ -11,6 +11,26 @@ import (
 
 // Explanation prints what is known of an address.
 func (p *Printer) Explanation(e api.Explanation) {
+	p.Unknown(e)
+	for n, story := range e.Stories {
+		if n > 0 {
+			p.println()
+		}
+		p.story(story)
+	}
+	p.Configured(e)
+	p.Books(e)
+	for _, story := range e.Stories {
+		p.StoryAdvice(story.Conflict)
+	}
+	if len(e.Missing) > 0 {
+		p.println()
+	}
+	p.Coverage(e.Coverage, "stories")
+}
+
+// Unknown says why there is no story of an address, if there is none.
+func (p *Printer) Unknown(e api.Explanation) {
 	switch {
 	case len(e.Stories) > 0:
 	case e.NeverCompared != "":
@@ -22,24 +42,10 @@ func (p *Printer) Explanation(e api.Explanation) {
 		}
 		p.printf("%s was not seen %s.\n", e.IP, where)
 	}
-	for n, story := range e.Stories {
-		if n > 0 {
-			p.println()
-		}
-		p.story(story)
-	}
-	p.configured(e)
-	p.books(e)
-	for _, story := range e.Stories {
-		p.storyAdvice(story.Conflict)
-	}
-	if len(e.Missing) > 0 {
-		p.println()
-	}
-	p.Coverage(e.Coverage, "stories")
 }
 
-func (p *Printer) configured(e api.Explanation) {
+// Configured prints where the kernel lists the address.
+func (p *Printer) Configured(e api.Explanation) {
 	if len(e.Configured) == 0 {
 		return
 	}
@@ -67,10 +73,10 @@ func (p *Printer) configured(e api.Explanation) {
 	}
 }
 
-func (p *Printer) story(story api.Story) {
-	several := len(story.Nodes) > 1
+// Verdict prints what the nodes have decided about an address.
+func (p *Printer) Verdict(story api.Story) {
 	where := "on node "
-	if several {
+	if len(story.Nodes) > 1 {
 		where = "on nodes "
 	}
 	p.wrapped(2, fmt.Sprintf("%s in network %s %s%s", story.IP, story.Network, where, List(story.Nodes)))
@@ -95,6 +101,11 @@ func (p *Printer) story(story api.Story) {
 			p.wrapped(2, "  If several are meant to have it (anycast, a virtual IP), list it under \"shared\" in the configuration.")
 		}
 	}
+}
+
+func (p *Printer) story(story api.Story) {
+	p.Verdict(story)
+	several := len(story.Nodes) > 1
 	p.println("\nHolders, the oldest first:")
 	nodes, severalNodes := NodesOf(story.Bindings)
 	for n, b := range story.Bindings {
@@ -118,12 +129,12 @@ func (p *Printer) story(story api.Story) {
 	}
 	p.println("\nWhat happened:")
 	for _, note := range story.Notes {
-		p.wrapped(15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), notePrefix(note, several), note.Text))
+		p.wrapped(15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), NotePrefix(note, several), note.Text))
 	}
 }
 
-// notePrefix names the holder of a note and, if several nodes have notes, the node that wrote it.
-func notePrefix(note api.Note, several bool) string {
+// NotePrefix names the holder of a note and, if several nodes have notes, the node that wrote it.
+func NotePrefix(note api.Note, several bool) string {
 	holder := cmp.Or(PodName(note.Pod), note.Netns)
 	if note.HolderNode != "" {
 		holder = strings.TrimSpace(holder + " on " + note.HolderNode)

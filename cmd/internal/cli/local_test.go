@@ -96,7 +96,7 @@ func TestLocalRangeOrRemoval(t *testing.T) {
 		c := onBridges("shop", "shop")
 		c.State, c.Advice = "confirmed", newerBy("created", 60, "x", "y")
 		p, out := printer(80)
-		p.advice(only(c))
+		p.Advice(only(c))
 		text := strings.Join(strings.Fields(out.String()), " ")
 		local, otherwise, remove := strings.Index(text, "nothing is to be removed"), strings.Index(text, " Otherwise: "), strings.Index(text, "Remove the newer one")
 		if local < 0 || otherwise < local || remove < otherwise {

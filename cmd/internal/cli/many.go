@@ -13,32 +13,10 @@ import (
 // many prints a screen about many conflicts: how many of which state, the gravest, and where they are.
 func (p *Printer) many(document api.Conflicts) {
 	const gravest, rows, most = 3, 6, 3
-	count := make(map[string]int)
-	nodes, networks := make(map[string]int), make(map[string]int)
-	var holders []api.Binding
-	for _, c := range document.Conflicts {
-		if c.Drill {
-			count["drill"]++
-			continue
-		}
-		count[c.State]++
-		networks[c.Network]++
-		holders = append(holders, c.Holders...)
-	}
-	names, _ := NodesOf(holders)
-	for _, c := range document.Conflicts {
-		if c.Drill {
-			continue
-		}
-		on := slices.Sorted(slices.Values(names[:len(c.Holders)]))
-		names = names[len(c.Holders):]
-		for _, node := range slices.Compact(on) {
-			nodes[node]++
-		}
-	}
+	tally := Count(document.Conflicts)
 	var states []string
 	for _, state := range []string{"confirmed", "suspected", "resolved", "drill"} {
-		if n := count[state]; n > 0 {
+		if n := tally.States[state]; n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", n, p.Paint(state)))
 		}
 	}
@@ -65,8 +43,8 @@ func (p *Printer) many(document api.Conflicts) {
 		p.printf("%s has %s\n", shown[0].IP, Plural(more, "more holder.", "more holders."))
 	}
 	p.println()
-	p.Entry(12, "By node", counted(nodes, most))
-	p.Entry(12, "By network", counted(networks, most))
+	p.Entry(12, "By node", Counted(tally.Nodes, most))
+	p.Entry(12, "By network", Counted(tally.Networks, most))
 	p.Entry(12, "Show", fmt.Sprintf("all %d: -o wide; some: --node, -n, --pod, --network, --state, --ip", total))
 	p.pairs(document, 1)
 	p.println("What to do:")
@@ -74,8 +52,38 @@ func (p *Printer) many(document api.Conflicts) {
 	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" has what to do about the first one, and why.", document.Conflicts[0].IP))
 }
 
-// counted lists the largest counts.
-func counted(counts map[string]int, most int) string {
+// Tally counts conflicts: by state ("drill" for drills), and those that are no drills by node and network.
+type Tally struct{ States, Nodes, Networks map[string]int }
+
+// Count counts conflicts.
+func Count(conflicts []api.Conflict) Tally {
+	t := Tally{make(map[string]int), make(map[string]int), make(map[string]int)}
+	var holders []api.Binding
+	for _, c := range conflicts {
+		if c.Drill {
+			t.States["drill"]++
+			continue
+		}
+		t.States[c.State]++
+		t.Networks[c.Network]++
+		holders = append(holders, c.Holders...)
+	}
+	names, _ := NodesOf(holders)
+	for _, c := range conflicts {
+		if c.Drill {
+			continue
+		}
+		on := slices.Sorted(slices.Values(names[:len(c.Holders)]))
+		names = names[len(c.Holders):]
+		for _, node := range slices.Compact(on) {
+			t.Nodes[node]++
+		}
+	}
+	return t
+}
+
+// Counted lists the largest counts.
+func Counted(counts map[string]int, most int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
 	})

@@ -46,6 +46,11 @@ func (p *Printer) Nodes(document api.Nodes) {
 	} else {
 		p.fitted(rows, header, "name", "heard", "since")
 	}
+	p.Problems(document)
+}
+
+// Problems prints what is wrong with the cluster.
+func (p *Printer) Problems(document api.Nodes) {
 	if document.Cluster.Alone {
 		p.wrapped(0, "This agent is alone: it was started without --join and --bind, so duplicates on other nodes are not found.")
 	}

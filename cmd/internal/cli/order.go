@@ -40,7 +40,7 @@ var (
 		"node":  func(a, b api.Conflict) int { return slices.Compare(ofHolders(a, NodeID), ofHolders(b, NodeID)) },
 		"pod":   func(a, b api.Conflict) int { return slices.Compare(ofHolders(a, Who), ofHolders(b, Who)) },
 		"state": func(a, b api.Conflict) int { return strings.Compare(a.State, b.State) },
-		"since": func(a, b api.Conflict) int { return since(a).Compare(since(b)) },
+		"since": func(a, b api.Conflict) int { return Since(a).Compare(Since(b)) },
 	}
 	FindingOrders = Orders[api.Finding]{
 		"ip":      func(a, b api.Finding) int { return compareIPs(a.IP, b.IP) },

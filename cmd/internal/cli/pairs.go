@@ -15,8 +15,10 @@ const (
 	maxPairs = 10
 )
 
-// pairs prints the nodes that share many addresses, or some that the table does not have: if a whole prefix has two holders,
+// Pairs prints the nodes that share many addresses, or some that the table does not have: if a whole prefix has two holders,
 // that is one fault, not hundreds.
+func (p *Printer) Pairs(document api.Conflicts) { p.pairs(document, maxPairs) }
+
 func (p *Printer) pairs(document api.Conflicts, most int) {
 	var pairs []api.Pair
 	for _, pair := range document.Pairs {

@@ -171,7 +171,7 @@ What to do:
 		if !strings.Contains(out.String(), "9 confirmed, 2 suspected, 257 drill.") || strings.Contains(out.String(), "drilled") {
 			t.Errorf("many conflicts and drills:\n%s", out)
 		}
-		printed(t, func(p *Printer) { p.storyAdvice(&drill) }, "\n\nWhat to do: nothing. It is a drill, which ends by itself.\n")
+		printed(t, func(p *Printer) { p.StoryAdvice(&drill) }, "\n\nWhat to do: nothing. It is a drill, which ends by itself.\n")
 	})
 }
 

@@ -25,6 +25,7 @@ type Printer struct {
 	Selected  bool // lists have only what was asked for
 	Colour    bool
 	events    bool // what is shown are events of a watch
+	mark      string // around commands, for [Lines]
 }
 
 // defaultWidth is the width of text where the terminal's is not known.

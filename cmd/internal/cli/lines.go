@@ -1,0 +1,30 @@
+package cli
+
+import "strings"
+
+// Line is a part of what a [Printer] prints, for a page: a sentence, or a command as a shell takes it.
+type Line struct{ Text, Command string }
+
+// commandMark is around commands. [Sanitize] leaves none in a document.
+const commandMark = "\x00"
+
+// Lines returns what text prints of a document, each sentence and each command whole.
+func Lines[T any](document T, text func(*Printer, T)) (lines []Line) {
+	const unbounded = 1 << 20
+	var out strings.Builder
+	text(&Printer{Out: &out, Width: unbounded, mark: commandMark}, document)
+	isCommand := false
+	for part := range strings.SplitSeq(out.String(), commandMark) {
+		if isCommand {
+			lines = append(lines, Line{Command: part})
+		} else {
+			for line := range strings.Lines(part) {
+				if line = strings.TrimSpace(line); line != "" {
+					lines = append(lines, Line{Text: line})
+				}
+			}
+		}
+		isCommand = !isCommand
+	}
+	return lines
+}
