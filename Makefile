@@ -141,7 +141,7 @@ lint: need-go ## golangci-lint, and clang-format on the C sources
 	$(GO) run $(GOLANGCI) run --build-tags dupip_next ./gossip/...
 	cd tests && $(GO) run $(GOLANGCI) run ./...
 	@# Documents and printers are for any machine that kubectl runs on.
-	GOOS=darwin $(GO) build ./agent/api ./cmd/internal/cli
+	GOOS=darwin $(GO) build ./agent/api ./cmd/internal/cli ./cmd/internal/page
 
 need-go:
 	@[ -n "$(GO)" ] || { echo "Go 1.21 or newer is needed and was not found: see https://go.dev/dl" >&2; exit 1; }

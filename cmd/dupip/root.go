@@ -88,6 +88,7 @@ Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-cod
 		newExplain(g),
 		nodeList.command(g),
 		newStatus(g),
+		newUI(g),
 		newVersion(g),
 	)
 	return root

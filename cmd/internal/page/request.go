@@ -1,0 +1,88 @@
+package page
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// request is what a user asks for.
+type request struct {
+	IP   netip.Addr // of one address's page
+	Text string     // what a list is to have
+	All  bool       // resolved conflicts, too
+	From int        // how many elements of the list come before
+}
+
+// parameters are those of each page.
+var parameters = map[string][]string{
+	"conflicts": {"q", "all", "from"}, "explain": {"ip"}, "nodes": {"q", "from"}, "audit": {"q", "from"},
+}
+
+// parse reads the parameters of a page. It is as strict as the API.
+func parse(name string, values url.Values) (r request, err error) {
+	const most = 253 + 1 + 63 // bytes of a pod's name after its namespace
+	for key, given := range values {
+		switch {
+		case !slices.Contains(parameters[name], key):
+			return r, fmt.Errorf("%q: this page has no such parameter", key)
+		case len(given) > 1:
+			return r, fmt.Errorf("%s: given %d times, once is possible", key, len(given))
+		case len(given[0]) > most:
+			return r, fmt.Errorf("%s: at most %d bytes are possible", key, most)
+		}
+	}
+	if text := strings.TrimSpace(values.Get("ip")); text != "" {
+		if r.IP, err = netip.ParseAddr(text); err != nil {
+			return r, fmt.Errorf("%q is not an IP address", text)
+		}
+		r.IP = r.IP.Unmap()
+	}
+	if text := values.Get("from"); text != "" {
+		if r.From, err = strconv.Atoi(text); err != nil || r.From < 0 {
+			return request{}, fmt.Errorf("from=%q: must be a number", text)
+		}
+	}
+	r.Text, r.All = strings.TrimSpace(values.Get("q")), values.Get("all") == "1"
+	return r, nil
+}
+
+// selects reports whether any of the texts has the one that is asked for.
+func (r request) selects(texts ...string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool {
+		return strings.Contains(strings.ToLower(text), strings.ToLower(r.Text))
+	})
+}
+
+// selectsAddress reports whether a prefix is asked for that has the address.
+func (r request) selectsAddress(ip string) bool {
+	prefix, err := netip.ParsePrefix(r.Text)
+	return err == nil && api.Query{Prefix: prefix.Masked()}.SelectsBinding(api.Binding{IP: ip})
+}
+
+// maxRows is how many elements of a list one page has.
+const maxRows = 100
+
+// list is a part of a list.
+type list[T any] struct {
+	Rows             []T
+	First, Last      int // of Rows, from 1
+	Total            int // elements that were asked for
+	Previous, Next   int // request.From of the parts before and after
+	Before, HasAfter bool
+}
+
+// cut returns the part of a list that is asked for.
+func cut[T any](r request, all []T) list[T] {
+	from := min(r.From, len(all)/maxRows*maxRows)
+	to := min(from+maxRows, len(all))
+	return list[T]{
+		Rows: all[from:to], First: from + 1, Last: to, Total: len(all),
+		Previous: max(from-maxRows, 0), Before: from > 0, Next: to, HasAfter: to < len(all),
+	}
+}

@@ -1,0 +1,185 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+)
+
+// conflictsData is what the page of conflicts shows.
+type conflictsData struct {
+	list[api.Conflict]
+	Open  int // that are no drills
+	All   int
+	Tally cli.Tally
+	Asked int
+	// Pairs, Advice and Coverage are sentences.
+	Pairs, Advice, Coverage []cli.Line
+}
+
+func (h *handler) conflicts(ctx context.Context, r request) (any, string, error) {
+	document, err := h.source.Conflicts(ctx, api.Query{Cluster: true, All: r.All})
+	if err != nil {
+		return nil, "", err
+	}
+	cli.Sanitize(&document)
+	d := conflictsData{
+		All: len(document.Conflicts), Tally: cli.Count(document.Conflicts), Asked: document.Asked - len(document.Missing),
+		Pairs:    cli.Lines(document, (*cli.Printer).Pairs),
+		Coverage: cli.Lines(document.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "conflicts") }),
+	}
+	document.Conflicts = slices.DeleteFunc(document.Conflicts, func(c api.Conflict) bool { return !r.selectsConflict(c) })
+	d.list = cut(r, document.Conflicts)
+	d.Advice = advice(document, (*cli.Printer).Advice)
+	d.Open = d.Tally.States["confirmed"] + d.Tally.States["suspected"]
+	title := "No conflict is open"
+	if d.Open == 1 {
+		title = "1 conflict is open"
+	} else if d.Open > 1 {
+		title = fmt.Sprintf("%d conflicts are open", d.Open)
+	}
+	return d, title, nil
+}
+
+func (r request) selectsConflict(c api.Conflict) bool {
+	return r.selects(c.IP, c.Network, c.State, c.Scope) || r.selectsAddress(c.IP) ||
+		slices.ContainsFunc(c.Holders, func(b api.Binding) bool { return r.selects(b.Node, cli.Who(b), b.Netns, b.Interface) })
+}
+
+// advice is what is to be done, without the title of its section.
+func advice[T any](document T, text func(*cli.Printer, T)) []cli.Line {
+	lines := cli.Lines(document, text)
+	if len(lines) > 0 {
+		lines[0].Text = strings.TrimSpace(strings.TrimPrefix(lines[0].Text, "What to do:"))
+	}
+	return lines
+}
+
+// explainData is what the page of an address shows.
+type explainData struct {
+	api.Explanation
+	Stories []story
+	Causes  []string
+	// The rest are sentences.
+	Unknown, Details, Coverage []cli.Line
+}
+
+// story is a story with the sentences about it.
+type story struct {
+	api.Story
+	Nodes           []string // of the bindings
+	Verdict, Advice []cli.Line
+	Happened        []event
+}
+
+// event is a note as people read it.
+type event struct {
+	api.Note
+	Text string
+}
+
+func (h *handler) explain(ctx context.Context, r request) (any, string, error) {
+	if !r.IP.IsValid() {
+		return nil, "Address", nil
+	}
+	e, err := h.source.Explain(ctx, api.Query{IP: r.IP, Cluster: true})
+	if err != nil {
+		return nil, "", err
+	}
+	cli.Sanitize(&e)
+	d := explainData{
+		Explanation: e, Causes: cli.Causes(e), Unknown: cli.Lines(e, (*cli.Printer).Unknown),
+		Details:  slices.Concat(cli.Lines(e, (*cli.Printer).Configured), cli.Lines(e, (*cli.Printer).Books)),
+		Coverage: cli.Lines(e.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "stories") }),
+	}
+	for _, s := range e.Stories {
+		one := story{Story: s, Verdict: cli.Lines(s, (*cli.Printer).Verdict), Advice: advice(s.Conflict, (*cli.Printer).StoryAdvice)}
+		one.Nodes, _ = cli.NodesOf(s.Bindings)
+		for _, note := range s.Notes {
+			one.Happened = append(one.Happened, event{note, cli.NotePrefix(note, len(s.Nodes) > 1) + note.Text})
+		}
+		d.Stories = append(d.Stories, one)
+	}
+	return d, e.IP, nil
+}
+
+// nodesData is what the page of nodes shows.
+type nodesData struct {
+	list[api.Node]
+	States   map[string]int // of agents
+	Agents   int
+	Reported bool // some nodes have interfaces and findings
+	Problems []cli.Line
+}
+
+func (h *handler) nodes(ctx context.Context, r request) (any, string, error) {
+	document, err := h.source.Nodes(ctx, api.Query{})
+	if err != nil {
+		return nil, "", err
+	}
+	cli.Sanitize(&document)
+	d := nodesData{States: make(map[string]int), Problems: cli.Lines(document, (*cli.Printer).Problems)}
+	for _, n := range document.Nodes {
+		if n.Role == "" {
+			d.States[n.State]++
+			d.Agents++
+		}
+		d.Reported = d.Reported || !n.Reported.IsZero()
+	}
+	slices.SortStableFunc(document.Nodes, func(a, b api.Node) int { return cmp.Compare(weight(b), weight(a)) })
+	d.list = cut(r, slices.DeleteFunc(document.Nodes, func(n api.Node) bool {
+		return !r.selects(n.Name, n.State, n.Role, n.Address, n.Version, n.BootID)
+	}))
+	return d, cli.Plural(d.Agents, "node", "nodes"), nil
+}
+
+// weight orders nodes: those with problems come first, reporters last.
+func weight(n api.Node) (w int) {
+	switch {
+	case n.Role != "":
+		w = -1
+	case n.State == "dead" || n.Namesake:
+		w = 8
+	case n.State == "suspect":
+		w = 4
+	}
+	if n.Interfaces["failed"]+n.Interfaces["shadowed"] > 0 {
+		w += 2
+	}
+	if len(n.Findings) > 0 || n.Unacked > 0 {
+		w++
+	}
+	return w
+}
+
+// auditData is what the page of findings shows.
+type auditData struct {
+	list[api.Finding]
+	All   int
+	Text  []cli.Line
+	Nodes map[string]string
+}
+
+func (h *handler) audit(ctx context.Context, r request) (any, string, error) {
+	document, err := h.source.Audit(ctx, api.Query{Cluster: true})
+	if err != nil {
+		return nil, "", err
+	}
+	cli.Sanitize(&document)
+	d := auditData{All: len(document.Findings)}
+	document.Findings = slices.DeleteFunc(document.Findings, func(f api.Finding) bool {
+		return !r.selectsAddress(f.IP) && !r.selects(f.IP, f.Kind, f.Node, f.Network, cli.PodName(f.Pod), f.Netns, cli.PodName(f.ReservedPod))
+	})
+	d.list = cut(r, document.Findings)
+	text := (*cli.Printer).Repairs
+	if d.All == 0 {
+		text = (*cli.Printer).Audit // which says so
+	}
+	d.Text = cli.Lines(document, text)
+	return d, cli.Plural(d.All, "audit finding", "audit findings"), nil
+}
