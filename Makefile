@@ -68,6 +68,7 @@ test-packages: need-root need-go
 # One package after the other: they measure time. The table of the scenarios comes last.
 test-timed: need-root need-go
 	@tests/install.sh test
+	@tests/install.sh ui
 	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios)
 	@$(MAKE) scenarios
 

@@ -3,6 +3,7 @@
 # says nothing when everything is there.
 #
 #   tests/install.sh test       what the tests need
+#   tests/install.sh ui         a browser, for the tests of the page
 #   tests/install.sh vm         what the tests under an old kernel need
 #   tests/install.sh bench      what the benchmark compares with
 #   tests/install.sh race       what the race detector needs
@@ -11,7 +12,7 @@
 #   tests/install.sh lint       what the linters need
 set -eu
 
-target=${1:?usage: tests/install.sh test|vm|bench|race|compare|generate|lint}
+target=${1:?usage: tests/install.sh test|ui|vm|bench|race|compare|generate|lint}
 packages=
 
 # want PACKAGE FILE-OR-COMMAND...: the package, unless all of the things are there.
@@ -47,6 +48,9 @@ test)
     want systemd systemd-analyze /lib/systemd/systemd
     want prometheus prometheus promtool
     want prometheus-alertmanager prometheus-alertmanager
+    ;;
+ui)
+    want chromium chromium
     ;;
 compare)
     want iproute2 ip tc

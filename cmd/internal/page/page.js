@@ -7,7 +7,7 @@ let etag = '', shown = new Date(), timer;
 
 // change makes one element like another. Children with an id keep their elements; others are compared in order.
 function change(old, now) {
-  for (const {name} of [...old.attributes]) if (!now.hasAttribute(name)) old.removeAttribute(name);
+  for (const {name} of [...old.attributes]) if (!now.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
   for (const {name, value} of now.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   let at = old.firstChild;
   for (const next of [...now.childNodes]) {

@@ -79,7 +79,7 @@ type list[T any] struct {
 
 // cut returns the part of a list that is asked for.
 func cut[T any](r request, all []T) list[T] {
-	from := min(r.From, len(all)/maxRows*maxRows)
+	from := min(r.From, max(len(all)-1, 0)/maxRows*maxRows)
 	to := min(from+maxRows, len(all))
 	return list[T]{
 		Rows: all[from:to], First: from + 1, Last: to, Total: len(all),

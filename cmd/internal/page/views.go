@@ -54,9 +54,14 @@ func (r request) selectsConflict(c api.Conflict) bool {
 // advice is what is to be done, without the title of its section.
 func advice[T any](document T, text func(*cli.Printer, T)) []cli.Line {
 	lines := cli.Lines(document, text)
-	if len(lines) > 0 {
-		lines[0].Text = strings.TrimSpace(strings.TrimPrefix(lines[0].Text, "What to do:"))
+	if len(lines) == 0 {
+		return nil
 	}
+	first := strings.TrimSpace(strings.TrimPrefix(lines[0].Text, "What to do:"))
+	if first == "" {
+		return lines[1:]
+	}
+	lines[0].Text = strings.ToUpper(first[:1]) + first[1:] // "wait" or "nothing"
 	return lines
 }
 

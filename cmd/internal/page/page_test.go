@@ -1,0 +1,323 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// documents is a source with fixed documents, made anew for each request.
+type documents struct {
+	conflicts func() api.Conflicts
+	explain   func() api.Explanation
+	nodes     func() api.Nodes
+	audit     func() api.Audit
+	err       error
+}
+
+func answer[T any](make func() T, err error) (document T, _ error) {
+	if make != nil {
+		document = make()
+	}
+	return document, err
+}
+
+func (d documents) Conflicts(context.Context, api.Query) (api.Conflicts, error) {
+	return answer(d.conflicts, d.err)
+}
+
+func (d documents) Explain(context.Context, api.Query) (api.Explanation, error) {
+	return answer(d.explain, d.err)
+}
+
+func (d documents) Nodes(context.Context, api.Query) (api.Nodes, error) {
+	return answer(d.nodes, d.err)
+}
+
+func (d documents) Audit(context.Context, api.Query) (api.Audit, error) {
+	return answer(d.audit, d.err)
+}
+
+var seen = time.Now().Add(-72 * time.Hour) // an age in days does not change during a test
+
+func binding(node, pod, ip string) api.Binding {
+	return api.Binding{
+		Network: "default", IP: ip, Node: node, BootID: "b-" + node, Interface: "veth-" + pod, MAC: "02:00:00:00:00:01", Netns: "cni-" + pod,
+		Evidence: "announced", FirstSeen: seen, LastSeen: seen, Given: new(true), Pod: &api.Pod{Namespace: "shop", Name: pod, UID: "u-" + pod},
+	}
+}
+
+func conflict(ip string, holders ...api.Binding) api.Conflict {
+	return api.Conflict{
+		ID: "c-" + ip, Network: "default", IP: ip, State: "confirmed", Scope: "cross-node", SecondSeen: seen, SuspectedAt: seen, ConfirmedAt: seen,
+		Holders: holders, Advice: &api.Advice{
+			Newer: new(1), Than: new(0), By: "created", AfterSeconds: 9.3,
+			Remove: []api.Removal{
+				{Holder: 1, Because: "newer", Command: "kubectl -n shop delete pod --field-selector metadata.name=" + holders[1].Pod.Name},
+				{Holder: 0},
+			},
+		},
+	}
+}
+
+// ask makes a request as a browser on this machine does.
+func ask(source Source, target string, header ...string) *http.Response {
+	r := httptest.NewRequest(http.MethodGet, "http://localhost:8080"+target, nil)
+	for n := 0; n < len(header); n += 2 {
+		r.Header.Set(header[n], header[n+1])
+	}
+	w := httptest.NewRecorder()
+	New(source).ServeHTTP(w, r)
+	return w.Result()
+}
+
+func body(t *testing.T, r *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// has checks that a page has all these texts, in this order.
+func has(t *testing.T, page string, texts ...string) {
+	t.Helper()
+	rest := page
+	for _, text := range texts {
+		_, after, found := strings.Cut(rest, text)
+		if !found {
+			t.Errorf("the page has no %q at its place:\n%s", text, page)
+			return
+		}
+		rest = after
+	}
+}
+
+const evil = `<img src=x onerror=alert(1)>"'`
+
+var hostile = documents{
+	conflicts: func() api.Conflicts {
+		c := conflict("10.0.0.7", binding("n1", "web", "10.0.0.7"), binding(evil, evil, "10.0.0.7"))
+		c.Network, c.ID, c.State = evil, evil, "confirmed"
+		c.Holders[1].MAC, c.Holders[1].Evidence, c.Advice.Remove[0].Command = evil, evil, evil
+		return api.Conflicts{Conflicts: []api.Conflict{c}, Coverage: api.Coverage{Asked: 3, Missing: []string{evil}, Partial: true}}
+	},
+	explain: func() api.Explanation {
+		one, other := binding("n1", "web", "10.0.0.7"), binding(evil, evil, "10.0.0.7")
+		c := conflict("10.0.0.7", one, other)
+		c.ID, c.State, c.Advice.Remove[0].Command = evil, "confirmed", evil
+		return api.Explanation{Node: "n1", IP: "10.0.0.7", Stories: []api.Story{{
+			Network: evil, IP: "10.0.0.7", Nodes: []string{"n1", evil}, Verdict: evil, Bindings: []api.Binding{one, other}, Conflict: &c,
+			Notes: []api.Note{{At: seen, Kind: evil, Node: evil, Pod: other.Pod, Text: evil + "\u202e\x00"}},
+		}}, Books: []api.Book{{Node: evil, Kind: evil, Network: evil, Error: evil}}}
+	},
+	nodes: func() api.Nodes {
+		return api.Nodes{Nodes: []api.Node{{
+			Name: evil, BootID: evil, State: evil, Namesake: true, Version: evil, Address: evil, Role: evil,
+			Interfaces: map[string]int{evil: 1}, Findings: map[string]int{evil: 1}, Reported: seen,
+		}}, Cluster: api.ClusterStatus{Problems: []string{evil}}}
+	},
+	audit: func() api.Audit {
+		return api.Audit{Node: "n1", Findings: []api.Finding{{
+			Node: evil, Kind: "unreserved", IP: evil, Network: evil, Book: evil, Store: evil, Since: seen, Pod: &api.Pod{Namespace: evil, Name: evil}, ReservedFor: evil,
+		}}, Unchecked: []string{evil}, Error: evil}
+	},
+}
+
+// What pods, nodes and users wrote is text in every view.
+func TestHostileTexts(t *testing.T) {
+	failing := documents{err: errors.New(evil)}
+	for target, source := range map[string]documents{
+		"/": hostile, "/explain?ip=10.0.0.7": hostile, "/nodes": hostile, "/audit": hostile,
+		"/?q=%3Cimg+src%3Dx+onerror": hostile, "/nodes?from=0&q=%22%27%3E%3Cimg": hostile, "/explain?ip=%3Cimg": hostile, "/?%3Cimg=1": hostile,
+		"/audit?q=x": failing, "/%3Cimg": hostile,
+	} {
+		page := body(t, ask(source, target))
+		if strings.Contains(page, "<img") || strings.ContainsAny(page, "\u202e\x00") {
+			t.Errorf("%s:\n%s", target, page)
+		}
+		if !strings.Contains(page, "&lt;img") && target != "/%3Cimg" {
+			t.Errorf("%s does not have the text:\n%s", target, page)
+		}
+	}
+}
+
+// Both holders, where they are and what to do, in the words of the command line.
+func TestAddress(t *testing.T) {
+	one, other := binding("n1", "web", "10.0.0.7"), binding("n2", "copy", "10.0.0.7")
+	other.Given = new(false)
+	c := conflict("10.0.0.7", one, other)
+	c.Drill = false
+	page := body(t, ask(documents{explain: func() api.Explanation {
+		return api.Explanation{Node: "n1", IP: "10.0.0.7", Stories: []api.Story{{
+			Network: "default", IP: "10.0.0.7", Nodes: []string{"n1", "n2"}, Verdict: "both answered", Bindings: c.Holders, Conflict: &c,
+			Notes: []api.Note{{At: seen, Kind: "conflict", Node: "n1", Text: "confirmed: 2 live holders"}},
+		}}, Coverage: api.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}}
+	}}, "/explain?ip=10.0.0.7"))
+	has(t, page, "<title>10.0.0.7 – dupip</title>", `<span class="badge confirmed">confirmed</span>`,
+		"shop/web</h3>", "<strong>n1</strong>", "veth-web", "was given the address by a network plugin",
+		"shop/copy</h3>", "<strong>n2</strong>", "was not given the address by any network plugin",
+		"What to do</h2>", "shop/copy on n2 is the newer holder: made 9.3s after shop/web on n1. Remove the newer one:</p>",
+		"<code>kubectl -n shop delete pod --field-selector metadata.name=copy</code>",
+		"Why</h2>", "Verdict: both answered.", "shop/copy on n2 took the address by hand",
+		"What happened</h2>", "[n1] confirmed: 2 live holders",
+		"1 of 3 nodes did not answer: n3; their stories are missing.")
+}
+
+func TestCalm(t *testing.T) {
+	page := body(t, ask(documents{conflicts: func() api.Conflicts { return api.Conflicts{Coverage: api.Coverage{Asked: 5000}} }}, "/"))
+	has(t, page, "No conflict is open</h1>", "5000 nodes were asked and have none.")
+	if strings.Contains(page, "<table") {
+		t.Errorf("an empty table:\n%s", page)
+	}
+	drill := documents{conflicts: func() api.Conflicts {
+		c := conflict("192.0.2.7", binding("n1", "a", "192.0.2.7"), binding("n2", "b", "192.0.2.7"))
+		c.Drill = true
+		return api.Conflicts{Conflicts: []api.Conflict{c}, Coverage: api.Coverage{Asked: 1}}
+	}}
+	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "1 node was asked and has none", `"badge drill">drill`, "192.0.2.7: nothing. It is a drill")
+}
+
+// An error of the source is a line on a page that works.
+func TestSourceFails(t *testing.T) {
+	r := ask(documents{err: errors.New("no agent is running at /run/dupip.sock")}, "/")
+	if r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("ETag") != "" {
+		t.Errorf("%s, ETag %q", r.Status, r.Header.Get("ETag"))
+	}
+	has(t, body(t, r), `<a href="/nodes"`, "no agent is running at /run/dupip.sock</p>")
+}
+
+func TestRefused(t *testing.T) {
+	for target, want := range map[string]string{
+		"/?ip=10.0.0.1":                   "no such parameter",
+		"/explain?ip=10.0.0":              "is not an IP address",
+		"/explain?ip=1.1.1.1&ip=1.1.1.2":  "given 2 times",
+		"/nodes?from=-1":                  "must be a number",
+		"/?q=" + strings.Repeat("x", 318): "at most 317 bytes",
+	} {
+		r := ask(hostile, target)
+		if page := body(t, r); r.StatusCode != http.StatusBadRequest || !strings.Contains(page, want) {
+			t.Errorf("%s: %s, %s", target, r.Status, page)
+		}
+	}
+	if r := ask(hostile, "/other"); r.StatusCode != http.StatusNotFound {
+		t.Errorf("another page: %s", r.Status)
+	}
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
+		w := httptest.NewRecorder()
+		New(hostile).ServeHTTP(w, httptest.NewRequest(method, "http://localhost/", nil))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %d", method, w.Code)
+		}
+	}
+}
+
+// A page that has not changed is not sent again.
+func TestNotModified(t *testing.T) {
+	for _, target := range []string{"/", "/explain?ip=10.0.0.7", "/nodes", "/audit", "/page.css", "/page.js"} {
+		first := ask(hostile, target)
+		etag := first.Header.Get("ETag")
+		again := ask(hostile, target, "If-None-Match", etag)
+		if first.StatusCode != http.StatusOK || etag == "" || again.StatusCode != http.StatusNotModified || body(t, again) != "" {
+			t.Errorf("%s: %s, ETag %s, then %s", target, first.Status, etag, again.Status)
+		}
+		if r := ask(documents{}, "/", "If-None-Match", etag); r.StatusCode != http.StatusOK {
+			t.Errorf("another page with the ETag of %s: %s", target, r.Status)
+		}
+	}
+}
+
+func many(n int) documents {
+	return documents{
+		conflicts: func() api.Conflicts {
+			d := api.Conflicts{Coverage: api.Coverage{Asked: n}}
+			for i := range n {
+				ip := fmt.Sprintf("10.1.%d.%d", i/250, i%250)
+				d.Conflicts = append(d.Conflicts, conflict(ip, binding(fmt.Sprintf("n%d", i%7), fmt.Sprintf("a-%d", i), ip), binding("other", "b", ip)))
+			}
+			return d
+		},
+		nodes: func() (d api.Nodes) {
+			for i := range n {
+				d.Nodes = append(d.Nodes, api.Node{Name: fmt.Sprintf("node-%04d", i), State: "alive"})
+			}
+			d.Nodes[n-1].State = "dead"
+			return d
+		},
+		audit: func() (d api.Audit) {
+			for i := range n {
+				d.Findings = append(d.Findings, api.Finding{Node: "n1", Kind: "unreserved", IP: fmt.Sprintf("10.1.%d.%d", i/250, i%250)})
+			}
+			return d
+		},
+	}
+}
+
+// Lists have parts and a filter, whatever their length.
+func TestLongLists(t *testing.T) {
+	for _, test := range []struct {
+		n      int
+		target string
+		rows   int
+		texts  []string
+	}{
+		{500, "/", 100, []string{"500 conflicts are open", "500 confirmed", "By node", "other 500", "1 to 100 of 500", "?from=100\""}},
+		{500, "/?from=400", 100, []string{"10.1.1.150", "401 to 500 of 500", "?from=300\""}},
+		{500, "/?from=9999", 100, []string{"401 to 500 of 500"}},
+		{500, "/?q=10.1.1.0/30", 4, []string{"500 conflicts are open", `value="10.1.1.0/30"`, "10.1.1.0<", "10.1.1.3<"}},
+		{500, "/?q=shop/a-7", 11, []string{"shop/a-7<", "shop/a-79<"}},
+		{500, "/?q=N3", 71, []string{">n3<"}},
+		{5000, "/nodes", 100, []string{"5000 nodes", "4999 alive", "1 dead", "node-4999", "node-0000", "1 to 100 of 5000"}},
+		{5000, "/nodes?q=node-0&from=100", 100, []string{"101 to 200 of 1000", "?from=0&amp;q=node-0", "?from=200&amp;q=node-0"}},
+		{500, "/audit", 100, []string{"500 audit findings", "1 to 100 of 500"}},
+	} {
+		page := body(t, ask(many(test.n), test.target))
+		has(t, page, test.texts...)
+		rows := strings.Count(page, `scope="rowgroup"`) + strings.Count(page, `scope="row"`)
+		if rows != test.rows || len(page) > 150_000 {
+			t.Errorf("%s has %d rows in %d bytes, want %d", test.target, rows, len(page), test.rows)
+		}
+	}
+}
+
+// A source that hangs holds up a few requests, for a while.
+func TestSlowSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New(stuck{})
+		codes := make(chan int)
+		began := time.Now()
+		for range 3 * maxAtOnce {
+			go func() {
+				w := httptest.NewRecorder()
+				page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://[::1]:80/", nil))
+				codes <- w.Code
+			}()
+		}
+		for range 3 * maxAtOnce {
+			if code := <-codes; code != http.StatusServiceUnavailable {
+				t.Errorf("status %d", code)
+			}
+		}
+		if d := time.Since(began); d > maxTime {
+			t.Errorf("took %v", d)
+		}
+	})
+}
+
+// stuck answers when it has to.
+type stuck struct{ documents }
+
+func (stuck) Conflicts(ctx context.Context, _ api.Query) (api.Conflicts, error) {
+	<-ctx.Done()
+	return api.Conflicts{}, ctx.Err()
+}

@@ -1,0 +1,117 @@
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+var screenshots = flag.String("screenshots", "", "folder to write the pictures of README.md to")
+
+var views = []string{"", "?q=nothing", "?all=1&from=100", "explain?ip=10.244.1.11", "explain", "nodes", "nodes?from=4900", "audit", "?bad=1"}
+
+// Every view of a large cluster, on a screen and on a phone, in both themes.
+func TestViews(t *testing.T) {
+	page := start(t, serveDocuments(t, cluster(5000, 500)))
+	b := open(t, page.url)
+	for _, view := range views {
+		b.visit(page.url + view)
+		grounds := make(map[string]bool)
+		for _, theme := range []string{"light", "dark"} {
+			b.theme(theme)
+			b.contrast()
+			grounds[eval[string](b, "getComputedStyle(document.body).backgroundColor")] = true
+		}
+		if len(grounds) != 2 {
+			t.Errorf("%s looks the same in both themes: %v", view, grounds)
+		}
+		b.fitsPhone()
+		if n := eval[int](b, "document.querySelectorAll('h1').length"); n != 1 {
+			t.Errorf("%s has %d headings of the first level", view, n)
+		}
+		if rows := eval[int](b, "document.querySelectorAll('tbody th').length"); rows > 100 {
+			t.Errorf("%s has %d rows", view, rows)
+		}
+		if wrong := b.wrong(); wrong != "" && !(view == "?bad=1" && strings.Contains(wrong, "400")) {
+			t.Errorf("%s:\n%s", view, wrong)
+		}
+	}
+	b.visit(page.url)
+	b.shows("main", "b-<b>bold</b>")
+}
+
+// A name of another site that resolves to this machine does not get the page.
+func TestForeignName(t *testing.T) {
+	page := start(t, serveDocuments(t, cluster(5, 1)))
+	b := open(t, page.url)
+	b.visit("http://rebound.example:" + page.port + "/")
+	if text := b.text("body"); text != "this page is for localhost, 127.0.0.1 and [::1] only" {
+		t.Errorf("it gets: %s", text)
+	}
+}
+
+// The pictures of README.md.
+func TestScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("-screenshots names no folder")
+	}
+	page := start(t, serveDocuments(t, cluster(120, 2)))
+	b := open(t, page.url)
+	for _, picture := range []struct {
+		name, view, theme string
+		width, height     int64
+	}{
+		{"conflicts", "", "light", 1200, 740},
+		{"address", "explain?ip=10.244.1.11", "light", 1200, 1100},
+		{"address-dark", "explain?ip=10.244.1.11", "dark", 1200, 1100},
+		{"phone", "explain?ip=10.244.1.11", "light", 375, 1000},
+		{"nodes-dark", "nodes", "dark", 1200, 600},
+	} {
+		b.theme(picture.theme)
+		b.size(picture.width, picture.height)
+		b.visit(page.url + picture.view)
+		data, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(*screenshots, picture.name+".png"), small(t, data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// small is a picture with the most frequent colours only.
+func small(t *testing.T, data []byte) []byte {
+	t.Helper()
+	full, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := make(map[color.Color]int)
+	for y := range full.Bounds().Dy() {
+		for x := range full.Bounds().Dx() {
+			count[full.At(x, y)]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return cmp.Compare(count[b], count[a]) })
+	few := image.NewPaletted(full.Bounds(), colours[:min(len(colours), 64)])
+	draw.Draw(few, few.Bounds(), full, image.Point{}, draw.Src)
+	var out bytes.Buffer
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	if err := encoder.Encode(&out, few); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
