@@ -40,6 +40,9 @@ func cluster(nodes, conflicts int) map[string]any {
 	for n := range conflicts {
 		c.Conflicts = append(c.Conflicts, conflict(n, now))
 	}
+	if conflicts > 3 {
+		c.Pairs = []api.Pair{{Nodes: []string{"worker-0003", "worker-0007"}, Addresses: conflicts, Examples: []api.Address{{Network: "default", IP: "10.244.1.11"}}, Since: now}}
+	}
 	var all api.Nodes
 	for n := range nodes {
 		node := api.Node{
@@ -47,12 +50,12 @@ func cluster(nodes, conflicts int) map[string]any {
 			State: "alive", Since: now.Add(-30 * time.Hour), Heard: now.Add(-time.Second), Self: n == 1,
 			Interfaces: map[string]int{"attached": 30 + n%20}, Reported: now,
 		}
-		switch {
-		case n == 17 || n == 18:
+		switch n {
+		case 17, 18:
 			node.State, node.Since, node.Heard = "dead", now.Add(-4*time.Minute), now.Add(-4*time.Minute)
-		case n == 42:
+		case 42:
 			node.Interfaces["failed"] = 1
-		case n == 64:
+		case 64:
 			node.Findings = map[string]int{"unreserved": 3}
 		}
 		all.Nodes = append(all.Nodes, node)
@@ -63,7 +66,7 @@ func cluster(nodes, conflicts int) map[string]any {
 	}
 	if conflicts > 0 {
 		story.Conflict, story.Bindings, story.IP = &c.Conflicts[0], c.Conflicts[0].Holders, c.Conflicts[0].IP
-		story.Notes = notes(c.Conflicts[0], now)
+		story.Notes = notes(c.Conflicts[0])
 	}
 	e := api.Explanation{Node: "worker-0001", IP: story.IP, Stories: []api.Story{story}, Coverage: api.Coverage{Asked: nodes}, Books: []api.Book{
 		{Node: "worker-0003", BootID: "worker-0003", Kind: "host-local", Network: "pods", Covers: true, Range: "10.244.1.2-10.244.1.254", Reservation: &api.Reservation{
@@ -115,7 +118,7 @@ func conflict(n int, now time.Time) api.Conflict {
 }
 
 // notes are what happened before a conflict was confirmed.
-func notes(c api.Conflict, now time.Time) (all []api.Note) {
+func notes(c api.Conflict) (all []api.Note) {
 	add := func(at time.Time, kind, node string, holder int, text string) {
 		note := api.Note{At: at, Kind: kind, Node: node, Text: text}
 		if holder >= 0 {

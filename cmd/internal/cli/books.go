@@ -30,7 +30,7 @@ func bookText(b api.BookStatus) string {
 	return text
 }
 
-// Books prints what the books of the nodes say of an address, and what causes of a conflict follow from that.
+// Books prints what the books of the nodes say of an address.
 func (p *Printer) Books(e api.Explanation) {
 	lines := make(map[string][]string) // by node
 	add := func(node, boot, line string) {
@@ -54,6 +54,9 @@ func (p *Printer) Books(e api.Explanation) {
 			p.wrapped(4, "  "+line)
 		}
 	}
+}
+
+func (p *Printer) causes(e api.Explanation) {
 	if causes := Causes(e); len(causes) > 0 {
 		p.println("\nBecause:")
 		for _, cause := range causes {

@@ -187,7 +187,7 @@ Books of node n1:
 				if want != "" {
 					want = "\n" + want
 				}
-				printed(t, func(p *Printer) { p.Books(e) }, want)
+				printed(t, func(p *Printer) { p.Books(e); p.causes(e) }, want)
 			})
 		})
 	}

@@ -20,6 +20,7 @@ func (p *Printer) Explanation(e api.Explanation) {
 	}
 	p.Configured(e)
 	p.Books(e)
+	p.causes(e)
 	for _, story := range e.Stories {
 		p.StoryAdvice(story.Conflict)
 	}

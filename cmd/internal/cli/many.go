@@ -47,6 +47,11 @@ func (p *Printer) many(document api.Conflicts) {
 	p.Entry(12, "By network", Counted(tally.Networks, most))
 	p.Entry(12, "Show", fmt.Sprintf("all %d: -o wide; some: --node, -n, --pod, --network, --state, --ip", total))
 	p.pairs(document, 1)
+	p.ManyAdvice(document)
+}
+
+// ManyAdvice prints what to do about many conflicts: what they have in common, and where to begin.
+func (p *Printer) ManyAdvice(document api.Conflicts) {
 	p.println("What to do:")
 	p.rangesAdvice(document.Conflicts, rangesOf(document))
 	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" has what to do about the first one, and why.", document.Conflicts[0].IP))

@@ -24,7 +24,7 @@ type Printer struct {
 	Sorted    bool // lists have an order that was asked for
 	Selected  bool // lists have only what was asked for
 	Colour    bool
-	events    bool // what is shown are events of a watch
+	events    bool   // what is shown are events of a watch
 	mark      string // around commands, for [Lines]
 }
 

@@ -98,7 +98,7 @@ func (h *handler) page(name string, v view) http.Handler {
 			status = http.StatusServiceUnavailable
 		}
 		if err != nil {
-			c.Error, c.Title, c.Data = detector.Printable(err.Error()), "No answer", nil
+			c.Error, c.Title, c.Data = detector.Printable(err.Error()), http.StatusText(status), nil
 		}
 		var body bytes.Buffer
 		if err := layout.Execute(&body, c); err != nil {

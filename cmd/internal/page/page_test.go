@@ -24,11 +24,11 @@ type documents struct {
 	err       error
 }
 
-func answer[T any](make func() T, err error) (document T, _ error) {
-	if make != nil {
-		document = make()
+func answer[T any](document func() T, err error) (made T, _ error) {
+	if document != nil {
+		made = document()
 	}
-	return document, err
+	return made, err
 }
 
 func (d documents) Conflicts(context.Context, api.Query) (api.Conflicts, error) {
@@ -169,7 +169,7 @@ func TestAddress(t *testing.T) {
 		"shop/copy</h3>", "<strong>n2</strong>", "was not given the address by any network plugin",
 		"What to do</h2>", "shop/copy on n2 is the newer holder: made 9.3s after shop/web on n1. Remove the newer one:</p>",
 		"<code>kubectl -n shop delete pod --field-selector metadata.name=copy</code>",
-		"Why</h2>", "Verdict: both answered.", "shop/copy on n2 took the address by hand",
+		"Why</h2>", "shop/copy on n2 took the address by hand", "Verdict: both answered.",
 		"What happened</h2>", "[n1] confirmed: 2 live holders",
 		"1 of 3 nodes did not answer: n3; their stories are missing.")
 }
@@ -271,7 +271,7 @@ func TestLongLists(t *testing.T) {
 		rows   int
 		texts  []string
 	}{
-		{500, "/", 100, []string{"500 conflicts are open", "500 confirmed", "By node", "other 500", "1 to 100 of 500", "?from=100\""}},
+		{500, "/", 100, []string{"500 conflicts are open", "500 confirmed", "By node", "other 500", "What to do</h2>", "dupip explain 10.1.0.0", "1 to 100 of 500", "?from=100\""}},
 		{500, "/?from=400", 100, []string{"10.1.1.150", "401 to 500 of 500", "?from=300\""}},
 		{500, "/?from=9999", 100, []string{"401 to 500 of 500"}},
 		{500, "/?q=10.1.1.0/30", 4, []string{"500 conflicts are open", `value="10.1.1.0/30"`, "10.1.1.0<", "10.1.1.3<"}},

@@ -14,7 +14,7 @@ import (
 // request is what a user asks for.
 type request struct {
 	IP   netip.Addr // of one address's page
-	Text string     // what a list is to have
+	Text string     // what was typed: what a list is to have
 	All  bool       // resolved conflicts, too
 	From int        // how many elements of the list come before
 }
@@ -37,7 +37,8 @@ func parse(name string, values url.Values) (r request, err error) {
 			return r, fmt.Errorf("%s: at most %d bytes are possible", key, most)
 		}
 	}
-	if text := strings.TrimSpace(values.Get("ip")); text != "" {
+	r.Text, r.All = strings.TrimSpace(values.Get("q")+values.Get("ip")), values.Get("all") == "1"
+	if text := r.Text; name == "explain" && text != "" {
 		if r.IP, err = netip.ParseAddr(text); err != nil {
 			return r, fmt.Errorf("%q is not an IP address", text)
 		}
@@ -45,10 +46,9 @@ func parse(name string, values url.Values) (r request, err error) {
 	}
 	if text := values.Get("from"); text != "" {
 		if r.From, err = strconv.Atoi(text); err != nil || r.From < 0 {
-			return request{}, fmt.Errorf("from=%q: must be a number", text)
+			return r, fmt.Errorf("from=%q: must be a number", text)
 		}
 	}
-	r.Text, r.All = strings.TrimSpace(values.Get("q")), values.Get("all") == "1"
 	return r, nil
 }
 

@@ -11,10 +11,14 @@ import (
 	"github.com/dupip/dupip/cmd/internal/cli"
 )
 
+// few is how many conflicts get advice one by one.
+const few = 10
+
 // conflictsData is what the page of conflicts shows.
 type conflictsData struct {
 	list[api.Conflict]
-	Open  int // that are no drills
+	Open  int  // that are no drills
+	Many  bool // too many to say what to do about each
 	All   int
 	Tally cli.Tally
 	Asked int
@@ -35,7 +39,11 @@ func (h *handler) conflicts(ctx context.Context, r request) (any, string, error)
 	}
 	document.Conflicts = slices.DeleteFunc(document.Conflicts, func(c api.Conflict) bool { return !r.selectsConflict(c) })
 	d.list = cut(r, document.Conflicts)
-	d.Advice = advice(document, (*cli.Printer).Advice)
+	text := (*cli.Printer).Advice
+	if d.Many = len(document.Conflicts) > few; d.Many {
+		text = (*cli.Printer).ManyAdvice
+	}
+	d.Advice = advice(document, text)
 	d.Open = d.Tally.States["confirmed"] + d.Tally.States["suspected"]
 	title := "No conflict is open"
 	if d.Open == 1 {
