@@ -108,6 +108,22 @@ func TestKeyboard(t *testing.T) {
 	b.tabTo("#ip")
 	b.tabTo("body") // and out of the page
 	b.fitsPhone()
+	// What is unfolded on a phone stays so when the page changes.
+	b.size(375, 800)
+	b.tabTo(".card summary")
+	b.key(kb.Enter)
+	b.shows(".card details dl", "announced")
+	before := b.text(".card")
+	eventually(t, "another age", func() error {
+		if b.text(".card") == before {
+			return errors.New("nothing has changed")
+		}
+		return nil
+	})
+	if !eval[bool](b, "document.querySelector('.card details').open && document.activeElement.matches('summary')") {
+		t.Error("what was unfolded is folded, or has lost the focus")
+	}
+	b.size(1200, 800)
 	for _, theme := range []string{"light", "dark"} {
 		b.theme(theme)
 		b.contrast()

@@ -15,7 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 var screenshots = flag.String("screenshots", "", "folder to write the pictures of README.md to")
@@ -54,6 +56,28 @@ func TestViews(t *testing.T) {
 	b.shows("main", "b-<b>bold</b>")
 }
 
+// Without its script the page has the same contents, filters and parts.
+func TestWithoutScript(t *testing.T) {
+	page := start(t, serveDocuments(t, cluster(5000, 500)))
+	b := open(t, page.url)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.visit(page.url + "nodes")
+	b.tabTo("#q")
+	b.key("worker-1" + kb.Enter)
+	b.shows("tbody", "worker-1000")
+	b.shows(".pages", "1 to 100 of 1000")
+	b.do(chromedp.Click(chromedp.CSS("a[rel=next]")))
+	b.shows(".pages", "101 to 200 of 1000")
+	b.visit(page.url)
+	b.tabTo("a[href='/explain?ip=10.244.1.11']")
+	b.key(kb.Enter)
+	b.shows(".advice", "kubectl -n shop delete pod")
+	if eval[bool](b, "document.documentElement.classList.contains('live')") {
+		t.Error("the script ran")
+	}
+	b.quiet()
+}
+
 // A name of another site that resolves to this machine does not get the page.
 func TestForeignName(t *testing.T) {
 	page := start(t, serveDocuments(t, cluster(5, 1)))
@@ -64,11 +88,9 @@ func TestForeignName(t *testing.T) {
 	}
 }
 
-// The pictures of README.md.
+// The pictures of README.md are small.
 func TestScreenshots(t *testing.T) {
-	if *screenshots == "" {
-		t.Skip("-screenshots names no folder")
-	}
+	folder := cmp.Or(*screenshots, t.TempDir())
 	page := start(t, serveDocuments(t, cluster(120, 2)))
 	b := open(t, page.url)
 	for _, picture := range []struct {
@@ -88,7 +110,10 @@ func TestScreenshots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(*screenshots, picture.name+".png"), small(t, data), 0o644); err != nil {
+		if data = small(t, data); len(data) > 100_000 {
+			t.Errorf("%s has %d bytes", picture.name, len(data))
+		}
+		if err := os.WriteFile(filepath.Join(folder, picture.name+".png"), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

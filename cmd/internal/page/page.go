@@ -13,6 +13,7 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
@@ -40,12 +41,15 @@ const (
 //go:embed page.html page.css page.js
 var files embed.FS
 
-var layout = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"age": cli.Age, "who": cli.Who, "inNetwork": cli.InNetwork, "podName": cli.PodName, "given": cli.GivenText, "counted": cli.Counted,
-	"since": cli.Since, "labels": func(c api.Conflict) []string { nodes, _ := cli.NodesOf(c.Holders); return nodes },
-	"clock":    func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
-	"reserved": func(f api.Finding) string { return cli.ReservationOf(f, false) },
-}).ParseFS(files, "page.html"))
+// layout is made when it is needed: an agent is the same program.
+var layout = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page.html").Funcs(template.FuncMap{
+		"age": cli.Age, "who": cli.Who, "inNetwork": cli.InNetwork, "podName": cli.PodName, "given": cli.GivenText, "counted": cli.Counted,
+		"since": cli.Since, "labels": func(c api.Conflict) []string { nodes, _ := cli.NodesOf(c.Holders); return nodes },
+		"clock":    func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
+		"reserved": func(f api.Finding) string { return cli.ReservationOf(f, false) },
+	}).ParseFS(files, "page.html"))
+})
 
 // content is what the template gets.
 type content struct {
@@ -101,7 +105,7 @@ func (h *handler) page(name string, v view) http.Handler {
 			c.Error, c.Title, c.Data = detector.Printable(err.Error()), http.StatusText(status), nil
 		}
 		var body bytes.Buffer
-		if err := layout.Execute(&body, c); err != nil {
+		if err := layout().Execute(&body, c); err != nil {
 			http.Error(w, "the page cannot be made: "+detector.Printable(err.Error()), http.StatusInternalServerError)
 			return
 		}

@@ -3,7 +3,7 @@
 'use strict';
 const least = 2000, share = 4; // milliseconds; a fetch may take a quarter of the time
 const stale = document.getElementById('stale');
-let etag = '', shown = new Date(), timer;
+let etag = '', shown = new Date(), timer, busy = false;
 
 // change makes one element like another. Children with an id keep their elements; others are compared in order.
 function change(old, now) {
@@ -32,6 +32,8 @@ function change(old, now) {
 }
 
 async function update() {
+  if (busy) return;
+  busy = true;
   const began = Date.now();
   try {
     const response = await fetch(location.href.split('#')[0], {headers: etag ? {'If-None-Match': etag} : {}, signal: AbortSignal.timeout(20000)});
@@ -49,6 +51,7 @@ async function update() {
     stale.querySelector('time').textContent = shown.toLocaleTimeString();
     stale.hidden = false;
   }
+  busy = false;
   plan(Math.max(least, share * (Date.now() - began)));
 }
 
@@ -61,8 +64,13 @@ document.addEventListener('visibilitychange', () => plan(0));
 document.addEventListener('click', async event => {
   const button = event.target.closest('.copy');
   if (!button) return;
-  await navigator.clipboard.writeText(button.previousElementSibling.textContent);
-  button.textContent = 'Copied';
+  const command = button.previousElementSibling;
+  try {
+    await navigator.clipboard.writeText(command.textContent);
+    button.textContent = 'Copied';
+  } catch { // the browser does not allow it
+    getSelection().selectAllChildren(command);
+  }
 });
 document.documentElement.classList.add('live');
 plan(least);
