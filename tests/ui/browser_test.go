@@ -196,7 +196,7 @@ func (b *tab) contrast() {
 		return [...document.querySelectorAll('body *')].filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())).map(e => {
 			const [high, low] = [light(rgb(getComputedStyle(e).color)), light(ground(e))].sort((a, b) => b - a);
 			return [(high + 0.05) / (low + 0.05), e.outerHTML.slice(0, 80)];
-		}).filter(([ratio]) => ratio < 4.5).map(String).join('\n');
+		}).filter(([ratio]) => ratio < 4.5).slice(0, 10).map(String).join('\n');
 	})()`)
 	if weak != "" {
 		b.Errorf("%s is hard to read:\n%s", eval[string](b, "location.href"), weak)
