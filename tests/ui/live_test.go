@@ -45,7 +45,7 @@ func TestLive(t *testing.T) {
 	c := newStage(t)
 	b := c.tab
 	b.shows("h1", "No conflict is open")
-	b.shows("main", "2 nodes were asked and have none.")
+	b.shows("main", "2 of 2 nodes have answered.")
 	b.fitsPhone()
 	b.mark(7)
 	ip := c.duplicate()

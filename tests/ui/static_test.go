@@ -133,7 +133,7 @@ func small(t *testing.T, data []byte) []byte {
 		}
 	}
 	colours := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return cmp.Compare(count[b], count[a]) })
-	few := image.NewPaletted(full.Bounds(), colours[:min(len(colours), 64)])
+	few := image.NewPaletted(full.Bounds(), colours[:min(len(colours), 256)])
 	draw.Draw(few, few.Bounds(), full, image.Point{}, draw.Src)
 	var out bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}

@@ -30,8 +30,8 @@ type Source interface {
 }
 
 const (
-	// maxTime bounds one answer, and maxAtOnce how many the source makes at one time: each may ask all nodes.
-	maxTime   = 15 * time.Second
+	// maxTime bounds one answer, less than the server takes to write it, and maxAtOnce how many the source makes at one time: each may ask all nodes.
+	maxTime   = 12 * time.Second
 	maxAtOnce = 4
 	// policy allows what the page itself is made of, and "data:" for an empty icon, which spares a request.
 	policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; " +

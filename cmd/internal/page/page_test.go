@@ -176,16 +176,21 @@ func TestAddress(t *testing.T) {
 
 func TestCalm(t *testing.T) {
 	page := body(t, ask(documents{conflicts: func() api.Conflicts { return api.Conflicts{Coverage: api.Coverage{Asked: 5000}} }}, "/"))
-	has(t, page, "No conflict is open</h1>", "5000 nodes were asked and have none.")
+	has(t, page, "No conflict is open</h1>", "5000 of 5000 nodes have answered.")
 	if strings.Contains(page, "<table") {
 		t.Errorf("an empty table:\n%s", page)
 	}
+	has(t, page, `<h1 class="calm">`)
+	partial := documents{conflicts: func() api.Conflicts {
+		return api.Conflicts{Coverage: api.Coverage{Asked: 3, Missing: []string{"n3"}, Partial: true}}
+	}}
+	has(t, body(t, ask(partial, "/")), "<h1>No conflict is open</h1>", "2 of 3 nodes have answered.", "1 of 3 nodes did not answer: n3;")
 	drill := documents{conflicts: func() api.Conflicts {
 		c := conflict("192.0.2.7", binding("n1", "a", "192.0.2.7"), binding("n2", "b", "192.0.2.7"))
 		c.Drill = true
 		return api.Conflicts{Conflicts: []api.Conflict{c}, Coverage: api.Coverage{Asked: 1}}
 	}}
-	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "1 node was asked and has none", `"badge drill">drill`, "192.0.2.7: nothing. It is a drill")
+	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "One node was asked.", `"badge drill">drill`, "192.0.2.7: nothing. It is a drill")
 }
 
 // An error of the source is a line on a page that works.

@@ -17,11 +17,11 @@ const few = 10
 // conflictsData is what the page of conflicts shows.
 type conflictsData struct {
 	list[api.Conflict]
-	Open  int  // that are no drills
-	Many  bool // too many to say what to do about each
-	All   int
-	Tally cli.Tally
-	Asked int
+	Open            int  // that are no drills
+	Many            bool // too many to say what to do about each
+	All             int
+	Tally           cli.Tally
+	Asked, Answered int // nodes
 	// Pairs, Advice and Coverage are sentences.
 	Pairs, Advice, Coverage []cli.Line
 }
@@ -33,7 +33,7 @@ func (h *handler) conflicts(ctx context.Context, r request) (any, string, error)
 	}
 	cli.Sanitize(&document)
 	d := conflictsData{
-		All: len(document.Conflicts), Tally: cli.Count(document.Conflicts), Asked: document.Asked - len(document.Missing),
+		All: len(document.Conflicts), Tally: cli.Count(document.Conflicts), Asked: document.Asked, Answered: document.Asked - len(document.Missing),
 		Pairs:    cli.Lines(document, (*cli.Printer).Pairs),
 		Coverage: cli.Lines(document.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "conflicts") }),
 	}
@@ -173,9 +173,8 @@ func weight(n api.Node) (w int) {
 // auditData is what the page of findings shows.
 type auditData struct {
 	list[api.Finding]
-	All   int
-	Text  []cli.Line
-	Nodes map[string]string
+	All  int
+	Text []cli.Line
 }
 
 func (h *handler) audit(ctx context.Context, r request) (any, string, error) {
@@ -194,5 +193,8 @@ func (h *handler) audit(ctx context.Context, r request) (any, string, error) {
 		text = (*cli.Printer).Audit // which says so
 	}
 	d.Text = cli.Lines(document, text)
+	if d.All == 0 {
+		return d, "No audit finding", nil
+	}
 	return d, cli.Plural(d.All, "audit finding", "audit findings"), nil
 }
