@@ -2,7 +2,7 @@ package cli
 
 import "strings"
 
-// Line is a part of what a [Printer] prints, for a page: a sentence, or a command as a shell takes it.
+// Line is a part of what a [Printer] prints, for a page: a sentence, or what is to be copied: a command, or lines of a file.
 type Line struct{ Text, Command string }
 
 // commandMark is around commands. [Sanitize] leaves none in a document.
@@ -16,7 +16,7 @@ func Lines[T any](document T, text func(*Printer, T)) (lines []Line) {
 	isCommand := false
 	for part := range strings.SplitSeq(out.String(), commandMark) {
 		if isCommand {
-			lines = append(lines, Line{Command: part})
+			lines = append(lines, Line{Command: strings.TrimSpace(strings.ReplaceAll(part, "\n    ", "\n"))})
 		} else {
 			for line := range strings.Lines(part) {
 				if line = strings.TrimSpace(line); line != "" {
