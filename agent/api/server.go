@@ -96,10 +96,10 @@ func Inspect(path string) (left bool, err error) {
 	return true, nil
 }
 
-// Serve answers on the listener until ctx ends.
-func Serve(ctx context.Context, listener net.Listener, backend Backend, log *slog.Logger) error {
+// Serve answers on the listener until ctx ends, with [NewHandler] or what has it.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
 	server := &http.Server{
-		Handler:           newHandler(backend),
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -122,7 +122,8 @@ type handler struct {
 // documentHandler answers a request that is valid.
 type documentHandler func(http.ResponseWriter, *http.Request, Query)
 
-func newHandler(backend Backend) http.Handler {
+// NewHandler returns the handler of all documents.
+func NewHandler(backend Backend) http.Handler {
 	h := &handler{backend, make(chan struct{}, maxWatches), make(chan struct{}, maxPolls)}
 	documents := map[string]documentHandler{
 		"/v1/bindings":  watchable(answer(backend.Bindings), h.stream(h.watchBindings)),

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/agent/report/merge"
+	"github.com/dupip/dupip/cmd/internal/page"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
 )
@@ -60,6 +63,14 @@ type summary struct {
 
 func newDocuments(self cluster.Member, g *gossip.Gossip, rules merge.Rules) *documents {
 	return &documents{self: self, gossip: g, rules: rules, remembered: make(map[question]*answer), summaries: make(map[string]summary)}
+}
+
+// handler serves the documents, and a page of them.
+func (d *documents) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", page.LocalOnly(api.NewHandler(d)))
+	mux.Handle("/", page.New(d))
+	return mux
 }
 
 // summarize takes what an agent says of its node.
@@ -125,7 +136,7 @@ func (d *documents) Nodes(_ context.Context, q api.Query) (api.Nodes, error) {
 		}
 		node := api.NewNode(m)
 		if s, ok := d.summaries[m.NodeID()]; ok {
-			node.Interfaces, node.Findings, node.Reported = s.Interfaces, s.Findings, s.at.Round(0)
+			node.Interfaces, node.Findings, node.Reported = maps.Clone(s.Interfaces), maps.Clone(s.Findings), s.at.Round(0)
 		}
 		document.Nodes = append(document.Nodes, node)
 	}
@@ -138,7 +149,7 @@ func (d *documents) WatchConflicts(context.Context) (<-chan api.ConflictEvent, e
 }
 
 // ask asks the agents that a question is about, of all nodes if it names none, unless they were asked just now.
-func ask[T any](ctx context.Context, d *documents, about question, make func(*collect.Collection) (T, error)) (document T, err error) {
+func ask[T any](ctx context.Context, d *documents, about question, compose func(*collect.Collection) (T, error)) (document T, err error) {
 	about.query.Cluster = about.query.Node == ""
 	a := d.answer(about)
 	a.Lock()
@@ -152,7 +163,7 @@ func ask[T any](ctx context.Context, d *documents, about question, make func(*co
 		return document, err
 	}
 	// A client that has gone has stopped the query.
-	if document, err = make(c); err != nil || ctx.Err() != nil {
+	if document, err = compose(c); err != nil || ctx.Err() != nil {
 		return document, err
 	}
 	now := time.Now()

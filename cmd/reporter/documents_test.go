@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -115,6 +117,22 @@ func TestDocuments(t *testing.T) {
 	}
 	if len(d.summaries) != 1 {
 		t.Errorf("%d summaries", len(d.summaries))
+	}
+	// The page is there, and other sites do not read anything.
+	for _, tt := range []struct {
+		host, path, word string
+		code             int
+	}{
+		{"127.0.0.1:9953", "/v1/conflicts", `"ip":"10.0.0.7"`, 200},
+		{"localhost:40000", "/", "10.0.0.7", 200},
+		{"rebound.example", "/v1/conflicts", "localhost", 403},
+		{"rebound.example", "/", "localhost", 403},
+	} {
+		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, tt.path, nil)
+		request.Host = tt.host
+		if d.handler().ServeHTTP(answer, request); answer.Code != tt.code || !strings.Contains(answer.Body.String(), tt.word) {
+			t.Errorf("%s%s: %d %s", tt.host, tt.path, answer.Code, answer.Body)
+		}
 	}
 	// The number of remembered documents is bounded.
 	for n := range 3 * maxRemembered {

@@ -92,7 +92,7 @@ func (s *settings) run(ctx context.Context) error {
 	errs := make(chan error, 3)
 	wg.Go(func() { errs <- g.Run(ctx); cancel() })
 	wg.Go(func() { errs <- agentmetrics.Serve(ctx, listener, r.pages(), log); cancel() })
-	wg.Go(func() { errs <- api.Serve(ctx, local, r.documents, log); cancel() })
+	wg.Go(func() { errs <- api.Serve(ctx, local, r.documents.handler(), log); cancel() })
 	candidate := make(chan struct{})
 	go func() { defer close(candidate); r.election.Run(ctx) }()
 	r.loop(ctx)
