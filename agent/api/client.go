@@ -13,20 +13,25 @@ import (
 	"time"
 )
 
-// Client sends requests to an agent over its Unix socket. It is safe for concurrent use.
+// Client sends requests to an agent over its Unix socket, or to a reporter over TCP. It is safe for concurrent use.
 type Client struct {
-	path string
-	http *http.Client
+	host, path string // the path is empty for a reporter
+	http       *http.Client
 }
 
-// NewClient returns a Client for the socket at path.
+// NewClient returns a Client for an agent's socket at path.
 func NewClient(path string) *Client {
 	var dialer net.Dialer
-	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
+	return &Client{host: "dupip", path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", path)
 		},
 	}}}
+}
+
+// NewReporterClient returns a Client for a reporter, whose port was forwarded to an address (host:port) of this machine.
+func NewReporterClient(address string) *Client {
+	return &Client{host: address, http: &http.Client{Transport: new(http.Transport)}} // which no proxy is between
 }
 
 // timeout limits every call that is not a watch.
@@ -113,7 +118,7 @@ func watch[T any](ctx context.Context, c *Client, path string, q Query, begun fu
 }
 
 func (c *Client) do(ctx context.Context, path string, query url.Values) (*http.Response, error) {
-	target := url.URL{Scheme: "http", Host: "dupip", Path: path, RawQuery: query.Encode()}
+	target := url.URL{Scheme: "http", Host: c.host, Path: path, RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return nil, err
@@ -139,6 +144,8 @@ var ErrNoAgent = errors.New("no agent is running")
 // explain adds to the usual failures to connect what to do about them.
 func (c *Client) explain(err error) error {
 	switch {
+	case c.path == "":
+		return fmt.Errorf("connecting to the reporter: %w", err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s; start one with \"dupip agent\" or name its socket with --api-socket", ErrNoAgent, c.path)
 	case errors.Is(err, fs.ErrPermission):

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dupip/dupip/agent"
+	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
 )
@@ -25,13 +26,13 @@ func newAgent() *cobra.Command {
   dupip agent --join dupip.kube-system.svc \
     --gossip-key-file /etc/dupip/key
   dupip agent --config /etc/dupip.yaml --log-format json`,
-		Args: noArguments,
+		Args: query.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			defer func() {
 				// A program that parses the log needs the error that ends the agent as a line of it.
 				if err != nil && f.Log != nil && strings.EqualFold(f.logFormat, "json") {
 					f.Log.Error("the agent ends", "error", err)
-					err = exitError(1)
+					err = query.ExitError(1)
 				}
 			}()
 			if err := f.check(cmd.ErrOrStderr(), cmd.Flags()); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/dupip/dupip/agent/state"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/cmd/internal/logging"
+	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/gossip"
 	"github.com/dupip/dupip/gossip/members"
 )
@@ -57,9 +58,9 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.IntVar(&f.replicas, "replicas", gossip.DefaultReplicas, fmt.Sprintf("how many nodes keep each address; 1 to %d", gossip.MaxReplicas))
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	complete(cmd, "attach", attachModes...)
-	complete(cmd, "log-level", logging.Levels...)
-	complete(cmd, "log-format", logging.Formats...)
+	query.Complete(cmd, "attach", attachModes...)
+	query.Complete(cmd, "log-level", logging.Levels...)
+	query.Complete(cmd, "log-format", logging.Formats...)
 }
 
 // check refuses values that no agent can work with, and makes the logger. What depends on the node, such as a port that

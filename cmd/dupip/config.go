@@ -10,9 +10,10 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/cmd/internal/query"
 )
 
-func newConfig(g *globals) *cobra.Command {
+func newConfig(p *program) *cobra.Command {
 	check := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a configuration file, and print what it says",
@@ -31,12 +32,12 @@ func newConfig(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.Show(g.printer(cmd), g.output, configuration(c, name), (*cli.Printer).Configuration)
+			return cli.Show(p.Printer(cmd), p.Output, configuration(c, name), (*cli.Printer).Configuration)
 		},
 	}
-	g.addOutput(check)
+	p.AddOutput(check)
 	cmd := &cobra.Command{
-		Use: "config", Short: "Check a configuration file before an agent reads it", Example: "  dupip config check dupip.yaml", Args: noArguments,
+		Use: "config", Short: "Check a configuration file before an agent reads it", Example: "  dupip config check dupip.yaml", Args: query.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(check)

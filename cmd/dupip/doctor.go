@@ -8,11 +8,12 @@ import (
 
 	"github.com/dupip/dupip/agent/doctor"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/transport"
 )
 
-func newDoctor(g *globals) *cobra.Command {
+func newDoctor(p *program) *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -24,7 +25,7 @@ Run it as root where the agent runs: on the node, or in the agent's container. G
 			`it takes all of them, and refuses those that the agent refuses. The exit code is 1 when anything failed.`,
 		Example: `  dupip doctor
   kubectl -n kube-system exec POD -- dupip doctor`,
-		Args: noArguments,
+		Args: query.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.ErrOrStderr(), cmd.Flags()); err != nil {
 				return err
@@ -38,18 +39,18 @@ Run it as root where the agent runs: on the node, or in the agent's container. G
 			}
 			report := doctor.Run(cmd.Context(), opts)
 			out := cmd.OutOrStdout()
-			if done, err := g.output.Encode(out, report, false); err != nil {
+			if done, err := p.Output.Encode(out, report, false); err != nil {
 				return err
 			} else if !done {
-				printReport(g.printer(cmd), report)
+				printReport(p.Printer(cmd), report)
 			}
 			if report.Summary.Failures > 0 {
-				return exitError(1)
+				return query.ExitError(1)
 			}
 			return nil
 		},
 	}
-	g.addOutput(cmd)
+	p.AddOutput(cmd)
 	f.addTo(cmd)
 	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -48,7 +49,7 @@ type drill struct {
 	end    time.Time // of the pod's having the address
 }
 
-func newDrill(g *globals) *cobra.Command {
+func newDrill(p *program) *cobra.Command {
 	var d drill
 	var ip string
 	cmd := &cobra.Command{
@@ -62,12 +63,15 @@ func newDrill(g *globals) *cobra.Command {
 It needs NET_ADMIN in the pod, and the folder of the agent's socket. "helm test" runs it in two pods of the chart's.`,
 		Example: `  dupip drill --ip 192.0.2.7
   dupip drill --ip 192.0.2.7 --interface net0 --timeout 3m`,
-		Args: noArguments,
+		Args: query.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if d.ip, err = netip.ParseAddr(ip); err != nil || !(detector.Key{Network: config.DefaultNetwork, IP: d.ip}).IsForDrills() {
 				return fmt.Errorf("--ip %q: must be an address of 192.0.2.0/24, such as 192.0.2.7", ip)
 			}
-			d.client, d.out = g.client(), cmd.OutOrStdout()
+			if d.client, err = p.Client(cmd); err != nil {
+				return err
+			}
+			d.out = cmd.OutOrStdout()
 			return d.run(cmd.Context())
 		},
 	}
@@ -76,7 +80,7 @@ It needs NET_ADMIN in the pod, and the folder of the agent's socket. "helm test"
 	flags.StringVar(&d.device, "interface", "eth0", "interface of this pod that takes it")
 	flags.DurationVar(&d.timeout, "timeout", time.Minute, "how long it may take until all have confirmed the conflict, and again until it is over")
 	flags.DurationVar(&d.hold, "hold", 2*time.Second, "how long to keep the address once all have confirmed the conflict")
-	flags.StringVar(&g.socket, "api-socket", api.DefaultSocket, "Unix socket of the agent to ask")
+	p.addSocket(cmd)
 	return cmd
 }
 
@@ -196,7 +200,7 @@ func (d *drill) remove(context.Context) error {
 func (d *drill) conflicts(ctx context.Context, node string) ([]api.Conflict, error) {
 	document, err := d.client.Conflicts(ctx, api.Query{IP: d.ip, Network: config.DefaultNetwork, Node: node, All: true})
 	if err == nil {
-		err = unanswered(node, document.Coverage)
+		err = query.Unanswered(node, document.Coverage)
 	}
 	return slices.DeleteFunc(document.Conflicts, func(c api.Conflict) bool {
 		return c.State == "resolved" && c.ConfirmedAt.Before(d.start) || !slices.ContainsFunc(c.Holders, d.isOwn)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/dupip/dupip/cmd/internal/query"
 )
 
 // TestErrorInTheLog: the error that ends the agent is a line of the log in JSON, and an error of the command otherwise.
@@ -16,7 +18,7 @@ func TestErrorInTheLog(t *testing.T) {
 		root.SetErr(&out)
 		root.SetArgs([]string{"agent", "--log-format", format, "--cluster", "c"}) // without --join or --bind
 		err := root.ExecuteContext(t.Context())
-		if code, ok := errors.AsType[exitError](err); ok != logged || logged && code != 1 || err == nil {
+		if code, ok := errors.AsType[query.ExitError](err); ok != logged || logged && code != 1 || err == nil {
 			t.Errorf("%s: %v", format, err)
 		}
 		var line struct{ Level, Msg, Error string }

@@ -2,34 +2,13 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/dupip/dupip/agent/api"
 )
-
-// A node that does not answer is an error, not an empty table.
-func TestNodeThatDoesNotAnswer(t *testing.T) {
-	for _, test := range []struct {
-		node     string
-		coverage api.Coverage
-		fails    bool
-	}{
-		{"n2", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, true},
-		{"n2", api.Coverage{Asked: 2, Missing: []string{"n2 (boot 12345678)"}, Partial: true}, false},
-		{"n2", api.Coverage{Asked: 1}, false},
-		{"", api.Coverage{Asked: 1, Missing: []string{"n2"}, Partial: true}, false},
-	} {
-		if err := unanswered(test.node, test.coverage); (err != nil) != test.fails {
-			t.Errorf("node %q, %+v: %v", test.node, test.coverage, err)
-		}
-	}
-}
 
 // Errors about arguments say what to do.
 func TestWrongArguments(t *testing.T) {
@@ -127,20 +106,6 @@ func dupip(args ...string) (string, error) {
 	root.SetErr(&out)
 	err := root.Execute()
 	return out.String(), err
-}
-
-// An error from the agent's socket cannot control the terminal.
-func TestHostileErrors(t *testing.T) {
-	for reason, want := range map[string]string{
-		"a\x1b[2J\u202eb": "dupip: a?[2J?b\n",
-		"one\ntwo":        "dupip: one\ntwo\n", // a configuration with two mistakes
-	} {
-		var out bytes.Buffer
-		printError(&out, errors.New(reason))
-		if got := out.String(); got != want {
-			t.Errorf("%q is printed as %q, want %q", reason, got, want)
-		}
-	}
 }
 
 // The variable that Kubernetes sets for a Service called dupip-gossip is not --gossip-port.

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/cmd/internal/page"
+	"github.com/dupip/dupip/cmd/internal/query"
 )
 
-func newUI(g *globals) *cobra.Command {
+func newUI(p *program) *cobra.Command {
 	var port uint16
 	cmd := &cobra.Command{
 		Use:   "ui",
@@ -24,17 +24,21 @@ func newUI(g *globals) *cobra.Command {
 To see it from another machine, forward the port: ssh -L 8080:127.0.0.1:8080 HOST dupip ui --port 8080`,
 		Example: `  dupip ui
   dupip ui --port 8080`,
-		Args: noArguments,
+		Args: query.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := p.Client(cmd)
+			if err != nil {
+				return err
+			}
 			listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 			if err != nil {
 				return fmt.Errorf("opening the port of the page: %w; choose another --port, or 0 for a free one", err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "The page is at http://%s/ (Ctrl-C ends it)\n", listener.Addr())
-			return metrics.Serve(cmd.Context(), listener, page.New(g.client()), slog.New(slog.DiscardHandler))
+			return metrics.Serve(cmd.Context(), listener, page.New(client), slog.New(slog.DiscardHandler))
 		},
 	}
 	cmd.Flags().Uint16Var(&port, "port", 0, "port to listen on; 0 is a free one")
-	cmd.Flags().StringVar(&g.socket, "api-socket", api.DefaultSocket, "Unix socket of the agent to ask")
+	p.addSocket(cmd)
 	return cmd
 }

@@ -3,19 +3,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dupip/dupip/cmd/internal/build"
 	"github.com/dupip/dupip/cmd/internal/logging"
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/detector/cluster"
@@ -25,13 +24,6 @@ import (
 
 // version is set at build time by -ldflags "-X main.version=…".
 var version string
-
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return cmp.Or(version, info.Main.Version, "(devel)")
-	}
-	return cmp.Or(version, "(devel)")
-}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -64,7 +56,7 @@ It runs in a pod, as the chart installs it (reporter.enabled): it needs its acco
 Of several replicas, the one that holds a Lease writes.`,
 		Example: `  dupip-reporter --join dupip.kube-system.svc --gossip-key-file /etc/dupip/key \
     --namespace "$NAMESPACE" --pod-name "$POD_NAME" --pod-uid "$POD_UID"`,
-		Version: buildVersion(), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Version: build.Version(version), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
@@ -119,7 +111,7 @@ func (s *settings) check() (*slog.Logger, error) {
 // join starts gossip. The pod's UID takes the place of a boot id: a pod that is made again is another member.
 func (s *settings) join(log *slog.Logger) (*gossip.Gossip, error) {
 	m := s.members
-	m.Log, m.Version, m.Role = log, buildVersion(), cluster.Reporter
+	m.Log, m.Version, m.Role = log, build.Version(version), cluster.Reporter
 	// Only later runs of this pod have the same identity; the clock of the boot starts again with the node.
 	m.Epoch = time.Now().UnixNano()
 	return gossip.New(gossip.Options{Members: m})

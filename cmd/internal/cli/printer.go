@@ -24,6 +24,7 @@ type Printer struct {
 	Sorted    bool // lists have an order that was asked for
 	Selected  bool // lists have only what was asked for
 	Colour    bool
+	Program   string // what people call the program, if that is not dupip
 	events    bool   // what is shown are events of a watch
 	mark      string // around commands, for [Lines]
 }
@@ -49,8 +50,18 @@ func NewPrinter(out io.Writer) *Printer {
 	return p
 }
 
-func (p *Printer) println(args ...any)               { fmt.Fprintln(p.Out, args...) }
-func (p *Printer) printf(format string, args ...any) { fmt.Fprintf(p.Out, format, args...) }
+func (p *Printer) println(args ...any) { fmt.Fprintln(p.Out, args...) }
+func (p *Printer) printf(format string, args ...any) {
+	fmt.Fprint(p.Out, Rename(p.Program, fmt.Sprintf(format, args...)))
+}
+
+// Rename makes commands that a text quotes, such as "dupip nodes", those of a program of another name.
+func Rename(program, text string) string {
+	if program == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, `"dupip `, `"`+program+" ")
+}
 
 // fits reports whether a line of n columns fits.
 func (p *Printer) fits(n int) bool { return p.Width == 0 || n <= p.Width }
@@ -130,6 +141,7 @@ func (p *Printer) wrapped(indent int, line string) { p.printf("%s", p.wrap(inden
 
 // wrap returns what [Printer.wrapped] prints.
 func (p *Printer) wrap(indent int, line string) string {
+	line = Rename(p.Program, line)
 	var lines strings.Builder
 	head := line[:len(line)-len(strings.TrimLeft(line, " "))]
 	column := 0

@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"github.com/spf13/cobra"
@@ -25,7 +25,8 @@ var bindingList = list[api.Bindings, api.Binding]{
 		(*api.Client).WatchBindings, (*cli.Printer).BindingEventsHeader, (*cli.Printer).BindingEvent,
 		func(e api.BindingEvent) string { return e.Binding.IP },
 	}.print,
-	alone: []string{"cluster", "node", "sort-by"},
+	watchLocal: true,
+	alone:      []string{"cluster", "node", "sort-by"},
 }
 
 var conflictList = list[api.Conflicts, api.Conflict]{

@@ -1,6 +1,7 @@
-package main
+package query
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -16,7 +17,7 @@ import (
 
 // queryFlags are the flags of commands that print a list of one agent or of all.
 type queryFlags struct {
-	globals    *globals
+	program    *Program
 	query      api.Query
 	ip, sortBy string
 	orders     []string
@@ -29,9 +30,11 @@ func (q *queryFlags) addTo(cmd *cobra.Command) {
 	flags.StringVarP(&q.query.Namespace, "namespace", "n", "", "only pods of this namespace")
 	flags.StringVar(&q.query.Pod, "pod", "", "only this pod: NAME or NAMESPACE/NAME")
 	flags.StringVar(&q.query.Network, "network", "", "only this network")
-	flags.BoolVar(&q.query.Cluster, "cluster", false, "ask the agents of all nodes, not only this one")
 	flags.StringVar(&q.query.Node, "node", "", "ask the agent of this node")
-	exclude(cmd, "cluster", "node")
+	if !q.program.Cluster {
+		flags.BoolVar(&q.query.Cluster, "cluster", false, "ask the agents of all nodes, not only this one")
+		exclude(cmd, "cluster", "node")
+	}
 	// A shell completes the values from what the agent has.
 	for name, value := range map[string]func(b api.Binding) string{
 		"ip":        func(b api.Binding) string { return b.IP },
@@ -39,35 +42,40 @@ func (q *queryFlags) addTo(cmd *cobra.Command) {
 		"namespace": func(b api.Binding) string { namespace, _, _ := strings.Cut(cli.PodName(b.Pod), "/"); return namespace },
 		"pod":       func(b api.Binding) string { return cli.PodName(b.Pod) },
 	} {
-		_ = cmd.RegisterFlagCompletionFunc(name, q.globals.completeFromBindings(value))
+		_ = cmd.RegisterFlagCompletionFunc(name, completeFromBindings(q.program, value))
 	}
-	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		_ = fromEnvironment(cmd) // the shell's completion does not
-		document, err := q.globals.client().Nodes(cmd.Context(), api.Query{})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
+	_ = cmd.RegisterFlagCompletionFunc("node", completeNodes(q.program))
+}
+
+// completeFromBindings completes a value that bindings have.
+func completeFromBindings(p *Program, value func(api.Binding) string) cobra.CompletionFunc {
+	return completion(p, (*api.Client).Bindings, func(d api.Bindings) []api.Binding { return d.Bindings }, value)
+}
+
+// completeNodes completes the name of a node.
+func completeNodes(p *Program) cobra.CompletionFunc {
+	return completion(p, (*api.Client).Nodes, func(d api.Nodes) []api.Node { return d.Nodes }, func(n api.Node) string {
+		if n.Role != "" {
+			return "" // reporters are not asked
 		}
-		names := make(map[string]bool)
-		for _, n := range document.Nodes {
-			if n.Role == "" { // reporters are not asked
-				names[detector.Printable(n.Name)] = true
-			}
-		}
-		return slices.Sorted(maps.Keys(names)), cobra.ShellCompDirectiveNoFileComp
+		return n.Name
 	})
 }
 
-// completeFromBindings completes a value that bindings of this node have.
-func (g *globals) completeFromBindings(value func(api.Binding) string) cobra.CompletionFunc {
+// completion completes a value that elements of a document have.
+func completion[T, E any](p *Program, get func(*api.Client, context.Context, api.Query) (T, error), elements func(T) []E, value func(E) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		_ = fromEnvironment(cmd) // the shell's completion does not
-		document, err := g.client().Bindings(cmd.Context(), api.Query{})
+		client, err := p.Client(cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		document, err := get(client, cmd.Context(), api.Query{Cluster: p.Cluster})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		values := make(map[string]bool)
-		for _, b := range document.Bindings {
-			if text := detector.Printable(value(b)); text != "" {
+		for _, e := range elements(document) {
+			if text := detector.Printable(value(e)); text != "" {
 				values[text] = true
 			}
 		}
@@ -78,6 +86,7 @@ func (g *globals) completeFromBindings(value func(api.Binding) string) cobra.Com
 // parse reads --ip.
 func (q *queryFlags) parse() (api.Query, error) {
 	query := q.query
+	query.Cluster = query.Cluster || q.program.Cluster && query.Node == ""
 	var err error
 	switch {
 	case q.ip == "":

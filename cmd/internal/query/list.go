@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"context"
@@ -35,33 +35,34 @@ type list[T, E any] struct {
 	found    func(E) bool
 	exitCode string
 	// watch prints events for --watch, which watchUsage describes, and which excludes the flags in alone.
-	watch      func(*cobra.Command, *globals, api.Query) error
+	watch      func(*cobra.Command, *Program, api.Query) error
 	watchUsage string
+	watchLocal bool // only this node's
 	alone      []string
 }
 
 // command returns the command.
-func (l list[T, E]) command(g *globals) *cobra.Command {
-	flags := queryFlags{globals: g, orders: l.orders.Names()}
+func (l list[T, E]) command(p *Program) *cobra.Command {
+	flags := queryFlags{program: p, orders: l.orders.Names()}
 	var watch, exitCode bool
 	cmd := &cobra.Command{
-		Use: l.use, Short: l.short, Long: l.long, Example: l.example, Args: noArguments,
+		Use: l.use, Short: l.short, Long: l.long, Example: p.examples(l.example), Args: NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := flags.parse()
 			if err != nil {
 				return err
 			}
 			if watch {
-				return l.watch(cmd, g, q)
+				return l.watch(cmd, p, q)
 			}
 			document, err := l.show(cmd, &flags, q)
 			if err == nil && exitCode && slices.ContainsFunc(l.elements(document), l.found) {
-				return exitError(exitFound)
+				return ExitError(exitFound)
 			}
 			return err
 		},
 	}
-	if l.watch != nil {
+	if l.watch != nil && !(p.Cluster && l.watchLocal) {
 		cmd.Flags().BoolVarP(&watch, "watch", "w", false, l.watchUsage)
 	}
 	if l.found != nil {
@@ -69,44 +70,47 @@ func (l list[T, E]) command(g *globals) *cobra.Command {
 	}
 	if l.states != nil {
 		cmd.Flags().StringVar(&flags.query.State, "state", "", "only "+l.use+" in this state: "+cli.Disjoin(l.states))
-		complete(cmd, "state", l.states...)
+		Complete(cmd, "state", l.states...)
 	}
 	cmd.Flags().StringVar(&flags.sortBy, "sort-by", "", "order of the list: "+strings.Join(flags.orders, ", "))
-	complete(cmd, "sort-by", flags.orders...)
+	Complete(cmd, "sort-by", flags.orders...)
 	if l.flags != nil {
 		l.flags(&flags, cmd)
 	}
 	for _, other := range l.alone {
 		exclude(cmd, "watch", other)
 	}
-	g.addTo(cmd)
+	p.addTo(cmd)
 	return cmd
 }
 
 // show gets the document and prints it.
 func (l list[T, E]) show(cmd *cobra.Command, flags *queryFlags, q api.Query) (T, error) {
-	g := flags.globals
-	document, err := l.get(g.client(), cmd.Context(), q)
-	if err == nil {
-		err = unanswered(q.Node, l.coverage(document))
+	var document T
+	client, err := flags.program.Client(cmd)
+	if err != nil {
+		return document, err
+	}
+	if document, err = l.get(client, cmd.Context(), q); err == nil {
+		err = Unanswered(q.Node, l.coverage(document))
 	}
 	if err != nil {
 		return document, err
 	}
-	p := g.printer(cmd)
+	p, format := flags.program.Printer(cmd), flags.program.Output
 	p.Selected = q != api.Query{All: q.All, Cluster: q.Cluster, Node: q.Node}
 	if p.Sorted = flags.sortBy != ""; p.Sorted {
 		l.orders.Sort(l.elements(document), flags.sortBy)
 	}
 	text := l.text
-	if g.output == cli.Names {
+	if format == cli.Names {
 		text = func(p *cli.Printer, document T) {
 			cli.PrintNames(p, l.elements(document), l.name)
 			// The list itself does not say what it lacks.
 			cli.NewPrinter(cmd.ErrOrStderr()).Coverage(l.coverage(document), "addresses")
 		}
 	}
-	return document, cli.Show(p, g.output, document, text)
+	return document, cli.Show(p, format, document, text)
 }
 
 // events is what --watch prints of a list.
@@ -118,19 +122,23 @@ type events[E any] struct {
 }
 
 // print prints events as they come, below a header.
-func (e events[E]) print(cmd *cobra.Command, g *globals, q api.Query) error {
-	p, text := g.printer(cmd), e.text
-	if g.output == cli.Names {
+func (e events[E]) print(cmd *cobra.Command, program *Program, q api.Query) error {
+	client, err := program.Client(cmd)
+	if err != nil {
+		return err
+	}
+	p, text := program.Printer(cmd), e.text
+	if program.Output == cli.Names {
 		text = func(p *cli.Printer, event E) { fmt.Fprintln(p.Out, e.name(event)) }
 	}
-	return e.watch(g.client(), cmd.Context(), q,
-		func() { p.EventsHeader(g.output, e.header) },
-		func(event E) error { return cli.Show(p, g.output, event, text) })
+	return e.watch(client, cmd.Context(), q,
+		func() { p.EventsHeader(program.Output, e.header) },
+		func(event E) error { return cli.Show(p, program.Output, event, text) })
 }
 
-// unanswered returns an error if --node was given and that node did not answer. An empty table would
+// Unanswered returns an error if --node was given and that node did not answer. An empty table would
 // mean that it has nothing.
-func unanswered(node string, c api.Coverage) error {
+func Unanswered(node string, c api.Coverage) error {
 	if node == "" || c.Asked == 0 || len(c.Missing) < c.Asked {
 		return nil
 	}

@@ -1,0 +1,49 @@
+package query
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+)
+
+func newExplain(p *Program) *cobra.Command {
+	var local bool
+	cmd := &cobra.Command{
+		Use:   "explain IP",
+		Short: "Show the history of one address, and why it is a conflict or not",
+		Example: p.examples(`  dupip explain 10.0.0.1
+  dupip explain fd00::1 --local`),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("explain needs one IP address: " + cmd.CommandPath() + " 10.0.0.1")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ip, err := netip.ParseAddr(args[0])
+			if err != nil {
+				return fmt.Errorf("%q: not an IP address", args[0])
+			}
+			client, err := p.Client(cmd)
+			if err != nil {
+				return err
+			}
+			document, err := client.Explain(cmd.Context(), api.Query{IP: ip, Cluster: !local})
+			if err != nil {
+				return err
+			}
+			return cli.Show(p.Printer(cmd), p.Output, document, (*cli.Printer).Explanation)
+		},
+		ValidArgsFunction: completeFromBindings(p, func(b api.Binding) string { return b.IP }),
+	}
+	if !p.Cluster {
+		cmd.Flags().BoolVar(&local, "local", false, "ask this agent only, not those of all nodes")
+	}
+	p.addTo(cmd)
+	return cmd
+}

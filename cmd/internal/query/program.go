@@ -1,0 +1,160 @@
+// Package query has the commands that ask an agent, or a reporter: those of dupip, which asks the agent of its node, and of
+// kubectl-dupip, which asks about all nodes. It knows documents and printers, and nothing of Linux.
+package query
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+)
+
+// Program is the program that has the commands.
+type Program struct {
+	Name    string // as people call it
+	Version string
+	// Client returns what a command asks.
+	Client func(*cobra.Command) (*api.Client, error)
+	// Flags adds the flags that Client has for each command; it may be nil.
+	Flags func(*cobra.Command)
+	// Cluster: documents are always of all nodes, unless one is named. Those of one agent have flags to choose.
+	Cluster bool
+
+	// Output is the value of --output.
+	Output cli.Format
+	// noHeaders is for commands that print tables.
+	noHeaders bool
+}
+
+// Printer returns a printer for a command's output.
+func (p *Program) Printer(cmd *cobra.Command) *cli.Printer {
+	printer := cli.NewPrinter(cmd.OutOrStdout())
+	printer.NoHeaders, printer.Program = p.noHeaders, p.Name
+	return printer
+}
+
+// Root completes the program's first command: with help that fits the terminal, with errors that say what to do, and with all
+// commands of this package.
+func (p *Program) Root(root *cobra.Command) *cobra.Command {
+	root.Version, root.SilenceUsage, root.SilenceErrors = p.Version, true, true
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		formats := formatsOf(cmd)
+		switch {
+		case cmd.Flags().Lookup("output") == nil, slices.Contains(formats, string(p.Output)):
+			return nil
+		case p.Output == cli.Names:
+			return errors.New("-o name is for lists; use table, wide, json or yaml")
+		}
+		return fmt.Errorf("-o %q: must be %s", p.Output, cli.Disjoin(formats))
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see \"%s --help\"", err, cmd.CommandPath())
+	})
+	printer := cli.NewPrinter(os.Stdout)
+	root.SetUsageTemplate(strings.NewReplacer(
+		".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", cmp.Or(printer.Width, 80)),
+		`Use "{{.CommandPath}} [command] --help" for more information about a command.`, `"{{.CommandPath}} COMMAND --help" says more about a command.`,
+		"  {{rpad .Name .NamePadding }} {{.Short}}", "{{entry .}}",
+	).Replace(root.UsageTemplate()))
+	cobra.AddTemplateFunc("wrapped", printer.Wrap)
+	cobra.AddTemplateFunc("entry", func(c *cobra.Command) string {
+		return strings.TrimSuffix(printer.EntryText(c.NamePadding()+3, "  "+c.Name(), c.Short), "\n")
+	})
+	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), "trimTrailingWhitespaces", "wrapped"))
+	root.SetVersionTemplate(p.Name + " {{.Version}}\n")
+	root.AddCommand(findingList.command(p), bindingList.command(p), conflictList.command(p), nodeList.command(p),
+		newExplain(p), newStatus(p), newVersion(p))
+	return root
+}
+
+// examples turns examples of dupip into those of the program.
+func (p *Program) examples(text string) string {
+	lines := strings.Split(text, "\n")
+	if p.Cluster {
+		lines = slices.DeleteFunc(lines, func(line string) bool {
+			return strings.Contains(line, "--local") || strings.Contains(line, "bindings --watch")
+		})
+	}
+	text = strings.ReplaceAll(strings.Join(lines, "\n"), "dupip ", p.Name+" ")
+	if p.Cluster {
+		text = strings.ReplaceAll(text, " --cluster", "")
+	}
+	return text
+}
+
+// addTo adds the flags of commands that ask.
+func (p *Program) addTo(cmd *cobra.Command) {
+	if p.Flags != nil {
+		p.Flags(cmd)
+	}
+	p.AddOutput(cmd)
+}
+
+// AddOutput adds the flags of commands that print documents.
+func (p *Program) AddOutput(cmd *cobra.Command) {
+	if isList(cmd) {
+		cmd.Flags().BoolVar(&p.noHeaders, "no-headers", false, "no header above tables")
+	}
+	cmd.Flags().StringVarP((*string)(&p.Output), "output", "o", string(cli.Table), "output `format`: "+cli.Disjoin(formatsOf(cmd)))
+	Complete(cmd, "output", formatsOf(cmd)...)
+}
+
+func isList(cmd *cobra.Command) bool { return cmd.Flags().Lookup("sort-by") != nil }
+
+// formatsOf returns the values of --output.
+func formatsOf(cmd *cobra.Command) []string {
+	formats := []string{string(cli.Table), string(cli.Wide), string(cli.JSON), string(cli.YAML)}
+	if isList(cmd) {
+		formats = append(formats, string(cli.Names))
+	}
+	return formats
+}
+
+// Complete makes a shell complete the values of a flag.
+func Complete(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// NoArguments is [cobra.NoArgs] with a better error.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		return fmt.Errorf("%q: %s has no such command; see \"%[2]s --help\"", args[0], cmd.CommandPath())
+	}
+	return fmt.Errorf("%q: %s takes no arguments; see \"%[2]s --help\"", args[0], cmd.CommandPath())
+}
+
+// exclude makes those of some flags that a command has exclude each other. Cobra then completes only one of them; its own check runs
+// later, and its error is for programmers.
+func exclude(cmd *cobra.Command, flags ...string) {
+	flags = slices.DeleteFunc(flags, func(name string) bool { return cmd.Flags().Lookup(name) == nil })
+	if len(flags) < 2 {
+		return
+	}
+	cmd.MarkFlagsMutuallyExclusive(flags...)
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		var given []string
+		for _, name := range flags {
+			if cmd.Flags().Changed(name) {
+				given = append(given, "--"+name)
+			}
+		}
+		if len(given) > 1 {
+			return fmt.Errorf("%s exclude each other: give one of them", strings.Join(given, " and "))
+		}
+		if before != nil {
+			return before(cmd, args)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,49 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/detector"
+)
+
+// ExitError ends the program with a code and without a message.
+type ExitError int
+
+func (e ExitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+// Run runs a program until it is done, or SIGINT, SIGTERM or one of the other signals ends it. It returns the exit code.
+func Run(root *cobra.Command, others ...os.Signal) int {
+	ctx, stop := signal.NotifyContext(context.Background(), append(others, syscall.SIGINT, syscall.SIGTERM)...)
+	defer stop()
+	// A second signal ends the program at once, but not within a second: timeout(1) sends two.
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
+	err := root.ExecuteContext(ctx)
+	if code, ok := errors.AsType[ExitError](err); ok {
+		return int(code)
+	}
+	if err != nil {
+		printError(os.Stderr, root.CommandPath(), err)
+		return 1
+	}
+	return 0
+}
+
+// printError prints an error, which may contain text of other nodes or of the agent.
+func printError(w io.Writer, program string, err error) {
+	lines := strings.Split(err.Error(), "\n")
+	for n, line := range lines {
+		lines[n] = detector.Printable(line)
+	}
+	fmt.Fprintf(w, "%s: %s\n", program, cli.Rename(program, strings.Join(lines, "\n")))
+}

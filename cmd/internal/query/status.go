@@ -1,0 +1,45 @@
+package query
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+)
+
+func newStatus(p *Program) *cobra.Command {
+	var q api.Query
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the agent is doing and what it cannot see",
+		Example: p.examples(`  dupip status
+  dupip status -o wide`),
+		Args: NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := p.Client(cmd)
+			if err != nil {
+				return err
+			}
+			if p.Cluster && q.Node == "" {
+				document, err := client.Nodes(cmd.Context(), q)
+				if err != nil {
+					return err
+				}
+				return cli.Show(p.Printer(cmd), p.Output, document, (*cli.Printer).Summary)
+			}
+			document, err := client.Status(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return cli.Show(p.Printer(cmd), p.Output, document, (*cli.Printer).Status)
+		},
+	}
+	if p.Cluster {
+		cmd.Short = "Show how the agents are doing, or one of them"
+		cmd.Example = "  " + p.Name + " status\n  " + p.Name + " status --node worker-7 -o wide"
+		cmd.Flags().StringVar(&q.Node, "node", "", "ask the agent of this node (default: a summary of all)")
+		_ = cmd.RegisterFlagCompletionFunc("node", completeNodes(p))
+	}
+	p.addTo(cmd)
+	return cmd
+}
