@@ -34,7 +34,7 @@ func TestHostileErrors(t *testing.T) {
 		"one\ntwo":                 "kubectl dupip: one\ntwo\n", // a configuration with two mistakes
 	} {
 		var out bytes.Buffer
-		printError(&out, "kubectl dupip", errors.New(reason))
+		PrintError(&out, "kubectl dupip", errors.New(reason))
 		if got := out.String(); got != want {
 			t.Errorf("%q is printed as %q, want %q", reason, got, want)
 		}

@@ -33,14 +33,14 @@ func Run(root *cobra.Command, others ...os.Signal) int {
 		return int(code)
 	}
 	if err != nil {
-		printError(os.Stderr, root.CommandPath(), err)
+		PrintError(os.Stderr, root.CommandPath(), err)
 		return 1
 	}
 	return 0
 }
 
-// printError prints an error, which may contain text of other nodes or of the agent.
-func printError(w io.Writer, program string, err error) {
+// PrintError prints an error, which may contain text of other nodes or of the agent.
+func PrintError(w io.Writer, program string, err error) {
 	lines := strings.Split(err.Error(), "\n")
 	for n, line := range lines {
 		lines[n] = detector.Printable(line)

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+const (
+	// reporterPort is where a reporter listens, on its loopback.
+	reporterPort = 9953
+	// forwardTime is how long kubectl may take to reach a pod.
+	forwardTime = 30 * time.Second
+)
+
+// forward is a port of this machine that kubectl forwards to a reporter.
+type forward struct {
+	port int
+	end  context.CancelFunc
+	done chan struct{} // is closed when kubectl has ended
+}
+
+func (f *forward) address() string { return fmt.Sprintf("127.0.0.1:%d", f.port) }
+
+func (f *forward) client() *api.Client { return api.NewReporterClient(f.address()) }
+
+// answers returns an error if the reporter does not answer.
+func (f *forward) answers(ctx context.Context) error {
+	_, err := f.client().Nodes(ctx, api.Query{State: "left"}) // a small document, for which no agent is asked
+	return err
+}
+
+// connect forwards a port, 0 for any, to the first reporter that answers. It ends with ctx.
+func (p *plugin) connect(ctx context.Context, port int) (*forward, error) {
+	pods, err := p.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range pods {
+		var f *forward
+		if f, err = p.forward(ctx, pod, port); err == nil {
+			return f, nil
+		}
+		if errors.Is(err, errForbidden) {
+			break
+		}
+	}
+	return nil, err
+}
+
+func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, error) {
+	ports := fmt.Sprintf(":%d", reporterPort)
+	if port != 0 {
+		ports = strconv.Itoa(port) + ports
+	}
+	running, end := context.WithCancel(ctx)
+	cmd, said := p.command(running, "port-forward", "pod/"+pod, ports, "--address=127.0.0.1")
+	apart(cmd)
+	out := &forwarding{port: make(chan int, 1)}
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		end()
+		return nil, p.failure(ctx, err, said)
+	}
+	f := &forward{end: end, done: make(chan struct{})}
+	var ended error
+	p.kubectls.Go(func() {
+		defer close(f.done)
+		defer end()
+		ended = cmd.Wait()
+	})
+	late := time.NewTimer(forwardTime)
+	defer late.Stop()
+	select {
+	case <-f.done:
+		return nil, p.failure(ctx, ended, said)
+	case <-late.C:
+		end()
+		return nil, fmt.Errorf("kubectl has not forwarded a port to pod %s within %s", pod, forwardTime)
+	case f.port = <-out.port:
+	}
+	if err := f.answers(ctx); err != nil {
+		end()
+		return nil, fmt.Errorf("the reporter in pod %s does not answer: %w", pod, err)
+	}
+	return f, nil
+}
+
+// forwarding reads which port kubectl forwards, and drops what it says of connections.
+type forwarding struct {
+	text  []byte
+	port  chan int // gets it once
+	found bool
+}
+
+// forwardingFrom is that line of kubectl.
+var forwardingFrom = regexp.MustCompile(`(?m)^Forwarding from 127\.0\.0\.1:(\d+) -> \d+`)
+
+// Write implements [io.Writer].
+func (f *forwarding) Write(text []byte) (int, error) {
+	if f.found {
+		return len(text), nil
+	}
+	f.text = append(f.text, text...)
+	if m := forwardingFrom.FindSubmatch(f.text); m != nil {
+		port, _ := strconv.Atoi(string(m[1]))
+		f.port <- port
+		f.found = true
+	}
+	return len(text), nil
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/detector"
+)
+
+// reporters selects the pods of reporters, whatever the release is called.
+const reporters = "dupip.io/component=reporter"
+
+const (
+	// quiet is how long kubectl may say something without people seeing it: later, it may be the way to log in.
+	quiet = 3 * time.Second
+	// endTime is how long kubectl may take to end.
+	endTime = 2 * time.Second
+)
+
+// passed are kubectl's flags that are passed on to it: how it reaches the API server, and as whom.
+var passed = []struct{ name, usage string }{
+	{"kubeconfig", "`file` that kubectl reads"},
+	{"context", "`name` of the kubeconfig's context"},
+	{"user", "`name` of the kubeconfig's user"},
+	{"as", "`user` to impersonate"},
+	{"as-group", "`group` to impersonate; repeatable"},
+	{"as-uid", "`UID` to impersonate"},
+	{"request-timeout", "`time` that a request of kubectl to the API server may take"},
+}
+
+func (p *plugin) addConnection(root *cobra.Command) {
+	p.connection = make(map[string]*[]string)
+	for _, flag := range passed {
+		p.connection[flag.name] = root.PersistentFlags().StringArray(flag.name, nil, flag.usage)
+	}
+}
+
+// command returns a command of kubectl in dupip's namespace. It ends with ctx, and with it what it has started.
+func (p *plugin) command(ctx context.Context, args ...string) (*exec.Cmd, *messages) {
+	args = append(args, "--namespace="+p.namespace)
+	for _, flag := range passed {
+		for _, value := range *p.connection[flag.name] {
+			args = append(args, "--"+flag.name+"="+value)
+		}
+	}
+	cmd, said := exec.CommandContext(ctx, cmp.Or(os.Getenv("KUBECTL"), "kubectl"), args...), new(messages)
+	cmd.Stderr, cmd.WaitDelay = said, endTime
+	return cmd, said
+}
+
+// apart makes a process that has no terminal the head of a group, so that one that kubectl is a script for ends with it.
+func apart(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+}
+
+// pods names the pods of reporters that are ready.
+func (p *plugin) pods(ctx context.Context) ([]string, error) {
+	cmd, said := p.command(ctx, "get", "pods", "--selector="+reporters, "--output=json")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stdin = &out, os.Stdin // it may ask who somebody is
+	show := time.AfterFunc(quiet, said.show)
+	defer show.Stop()
+	if err := cmd.Run(); err != nil {
+		return nil, p.failure(ctx, err, said)
+	}
+	return p.ready(out.Bytes())
+}
+
+// ready returns the names of pods that are ready, of a list as kubectl prints it.
+func (p *plugin) ready(list []byte) (names []string, err error) {
+	var pods struct {
+		Items []struct {
+			Metadata struct {
+				Name              string
+				DeletionTimestamp *time.Time
+			}
+			Status struct {
+				Conditions []struct{ Type, Status string }
+			}
+		}
+	}
+	if err := json.Unmarshal(list, &pods); err != nil {
+		return nil, fmt.Errorf("reading kubectl's list of pods: %w", err)
+	}
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == "Ready" && c.Status == "True" && pod.Metadata.DeletionTimestamp == nil {
+				names = append(names, pod.Metadata.Name)
+			}
+		}
+	}
+	switch {
+	case len(pods.Items) == 0:
+		return nil, fmt.Errorf("no reporter is in namespace %s: install it (helm -n %[1]s upgrade dupip deploy/chart --reuse-values --set reporter.enabled=true), "+
+			"or name dupip's namespace with --dupip-namespace", p.namespace)
+	case len(names) == 0:
+		return nil, fmt.Errorf("no reporter is ready, of %d in namespace %s: \"kubectl -n %[2]s describe pods -l %s\" says why", len(pods.Items), p.namespace, reporters)
+	}
+	return names, nil
+}
+
+var (
+	errForbidden = errors.New("forbidden")
+	// forbidden is what an authorizer says (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters).
+	forbidden = regexp.MustCompile(`cannot (\w+) resource "([\w./-]+)"`)
+)
+
+// failure says in one line why kubectl has failed.
+func (p *plugin) failure(ctx context.Context, err error, said *messages) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return errors.New("kubectl was not found: put it into a folder of PATH, or name it with the variable KUBECTL")
+	}
+	text := said.String()
+	if m := forbidden.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("%w: you may not %s %s in namespace %s; deploy/README.md of dupip has a Role for \"kubectl dupip\"", errForbidden, m[1], m[2], p.namespace)
+	}
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return fmt.Errorf("kubectl: %s", cmp.Or(strings.TrimPrefix(lines[len(lines)-1], "error: "), err.Error()))
+}
+
+// messages are what kubectl says to people: why it fails, as a rule.
+type messages struct {
+	mu    sync.Mutex
+	text  []byte
+	shown bool
+}
+
+const maxMessages = 16 << 10
+
+// Write implements [io.Writer].
+func (m *messages) Write(text []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shown {
+		printMessages(text)
+	}
+	m.text = append(m.text, text...)
+	m.text = slices.Delete(m.text, 0, max(len(m.text)-maxMessages, 0))
+	return len(text), nil
+}
+
+// show lets people see what was said and what will be.
+func (m *messages) show() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shown = true
+	printMessages(m.text)
+}
+
+func printMessages(text []byte) {
+	for line := range strings.Lines(string(text)) {
+		fmt.Fprintln(os.Stderr, detector.Printable(strings.TrimSpace(line)))
+	}
+}
+
+func (m *messages) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return string(m.text)
+}

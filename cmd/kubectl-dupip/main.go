@@ -1,0 +1,75 @@
+// Command kubectl-dupip shows what dupip's agents have found, as "kubectl dupip": it forwards a port to a reporter and asks that.
+// It needs the right to forward ports to the reporter's pods, and none to run programs in pods.
+package main
+
+import (
+	"cmp"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/build"
+	"github.com/dupip/dupip/cmd/internal/query"
+)
+
+// version is set at build time by -ldflags "-X main.version=…".
+var version string
+
+// defaultNamespace is the one into which the README installs dupip.
+const defaultNamespace = "dupip"
+
+// plugin has the commands.
+type plugin struct {
+	query.Program
+	namespace  string               // where dupip is installed
+	connection map[string]*[]string // the values of kubectl's flags
+	kubectls   sync.WaitGroup       // has the processes that run
+}
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	p := new(plugin)
+	// When a terminal is closed, too, kubectl must not be left.
+	code := query.Run(p.root(), syscall.SIGHUP)
+	p.kubectls.Wait()
+	return code
+}
+
+func (p *plugin) root() *cobra.Command {
+	p.Program = query.Program{
+		Name: "kubectl dupip", Version: build.Version(version), Cluster: true,
+		Client: func(cmd *cobra.Command) (*api.Client, error) {
+			f, err := p.connect(cmd.Context(), 0)
+			if err != nil {
+				return nil, err
+			}
+			return f.client(), nil
+		},
+	}
+	root := p.Root(&cobra.Command{
+		Use:         "kubectl-dupip",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: p.Name},
+		Short:       "Shows duplicate pod IPs of the cluster, as dupip's agents see them",
+		Long: `kubectl dupip shows duplicate pod IPs of the cluster, as dupip's agents see them.
+
+It forwards a port to one of dupip's reporters (the chart's reporter.enabled), by the kubectl of PATH or of the variable KUBECTL, ` +
+			`and asks it about all nodes. You need the rights to get and list pods in dupip's namespace, and to create portforwards there.
+
+Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a finding.`,
+		Example: `  kubectl dupip conflicts
+  kubectl dupip explain 10.0.0.1
+  kubectl dupip bindings --pod shop/web-0
+  kubectl dupip ui --context prod`,
+		// What it makes is for a program of the name kubectl-dupip, which nobody types.
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	})
+	root.PersistentFlags().StringVar(&p.namespace, "dupip-namespace", cmp.Or(os.Getenv("DUPIP_NAMESPACE"), defaultNamespace),
+		"namespace in which dupip is installed; also the variable DUPIP_NAMESPACE")
+	p.addConnection(root)
+	root.AddCommand(p.newUI())
+	return root
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/cmd/internal/query"
+)
+
+const (
+	// lookEvery is how often the page's connection is tried: a node that was switched off does not close it.
+	lookEvery = 10 * time.Second
+	// againAfter is how long it waits before it connects again.
+	againAfter = 2 * time.Second
+)
+
+func (p *plugin) newUI() *cobra.Command {
+	var port int
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Serve a page with all conflicts, at an address of this machine only",
+		Example: `  kubectl dupip ui
+  kubectl dupip ui --port 8080`,
+		Args: query.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if port < 0 || port > 65535 {
+				return fmt.Errorf("--port %d: a port is 1 to 65535, or 0 for any", port)
+			}
+			return p.serve(cmd, port)
+		},
+	}
+	cmd.Flags().IntVar(&port, "port", 0, "port of this machine (default: any)")
+	return cmd
+}
+
+// serve forwards a port until the command is interrupted. If the reporter goes away, another one takes its place.
+func (p *plugin) serve(cmd *cobra.Command, port int) error {
+	ctx, first, before := cmd.Context(), true, ""
+	for {
+		f, err := p.connect(ctx, port)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && first:
+			return err
+		case err != nil:
+			if text := err.Error(); text != before { // once, while it stays the same
+				before = text
+				query.PrintError(cmd.ErrOrStderr(), p.Name, err)
+			}
+		case first:
+			fmt.Fprintf(cmd.OutOrStdout(), "http://%s/  (until Ctrl-C)\n", f.address())
+		default:
+			fmt.Fprintln(cmd.ErrOrStderr(), "connected again")
+		}
+		if err == nil {
+			first, before, port = false, "", f.port
+			p.watch(cmd, f)
+			if ctx.Err() != nil {
+				return nil
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "the reporter has gone; looking for another one")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(againAfter):
+		}
+	}
+}
+
+// watch returns when the reporter does not answer any more, or the command is interrupted.
+func (p *plugin) watch(cmd *cobra.Command, f *forward) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-cmd.Context().Done():
+			return
+		case <-f.done:
+			return
+		case <-look.C:
+			if f.answers(cmd.Context()) != nil {
+				f.end()
+				<-f.done
+				return
+			}
+		}
+	}
+}
