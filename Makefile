@@ -37,10 +37,10 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
 		while IFS='	' read -r target text; do printf '  make %-12s %s\n' "$$target" "$$text"; done
 
-build: need-go ## a static bin/dupip
+build: need-go ## static bin/dupip and bin/kubectl-dupip
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(BUILDVCS) -ldflags '-s -w' -o bin/dupip ./cmd/dupip
-	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip; fi
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(BUILDVCS) -ldflags '-s -w' -o bin/ ./cmd/dupip ./cmd/kubectl-dupip
+	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip bin/kubectl-dupip; fi
 
 image: need-go ## bin/dupip-image.tar, for amd64 and arm64; IMAGE=registry.example/dupip:1.2 VERSION=1.2
 	@mkdir -p bin
@@ -141,8 +141,9 @@ lint: need-go ## golangci-lint, and clang-format on the C sources
 	$(GO) run $(GOLANGCI) run ./...
 	$(GO) run $(GOLANGCI) run --build-tags dupip_next ./gossip/...
 	cd tests && $(GO) run $(GOLANGCI) run ./...
-	@# Documents and printers are for any machine that kubectl runs on.
-	GOOS=darwin $(GO) build ./agent/api ./cmd/internal/cli ./cmd/internal/page
+	@# The plugin and the page are for any machine that kubectl runs on.
+	GOOS=darwin $(GO) build -o /dev/null ./cmd/kubectl-dupip
+	GOOS=darwin $(GO) build ./cmd/internal/page
 
 need-go:
 	@[ -n "$(GO)" ] || { echo "Go 1.21 or newer is needed and was not found: see https://go.dev/dl" >&2; exit 1; }

@@ -95,6 +95,11 @@ func checkReporter(t *testing.T, all *chartObjects) {
 	if name := template.Labels["app.kubernetes.io/name"]; name == all.service.Spec.Selector["app.kubernetes.io/name"] {
 		t.Errorf("the Service selects the reporter, %s", name)
 	}
+	// cmd/kubectl-dupip finds these pods, and no others.
+	const component = "dupip.io/component"
+	if template.Labels[component] != "reporter" || all.daemons.Spec.Template.Labels[component] != "" {
+		t.Errorf("the labels are %v, and those of agents %v", template.Labels, all.daemons.Spec.Template.Labels)
+	}
 	if !slices.Contains(c.Args, "--join="+all.service.Name+"."+all.service.Namespace) {
 		t.Errorf("it joins by %q", c.Args)
 	}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+)
+
+// A process of the tests with this variable is the plugin.
+const asPlugin = "DUPIP_TEST_AS_PLUGIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asPlugin) != "" {
+		os.Exit(run())
+	}
+	os.Exit(m.Run())
+}
+
+// script stands for kubectl, whose own part tests/cluster plays with a real one. It prints the list of pods, and forwards to a port
+// unless the pod is called broken.
+const script = `#!/bin/sh
+echo "$@" >>"$DIR/calls"
+case "$1" in
+get) cat "$DIR/pods"; cat "$DIR/said" >&2; exit "$(cat "$DIR/code")" ;;
+port-forward)
+	case "$2" in
+	pod/broken) echo "error: lost connection to pod" >&2; exit 1 ;;
+	pod/forbidden) cat >&2 <<'END'
+error: error upgrading connection: pods "forbidden" is forbidden: User "alice" cannot create resource "pods/portforward" in API group "" in the namespace "dupip"
+END
+	exit 1 ;;
+	pod/mute) echo "Forwarding from 127.0.0.1:$MUTE -> 9953" ;;
+	*) echo "Forwarding from 127.0.0.1:$PORT -> 9953" ;;
+	esac
+	# Like a wrapper, which does not end with what it runs.
+	sleep 1000 &
+	echo $! >"$DIR/child"
+	wait ;;
+esac
+`
+
+// kubectl is a folder with such a script.
+type kubectl struct {
+	*testing.T
+	dir string
+}
+
+func newKubectl(t *testing.T, pods string) *kubectl {
+	k := &kubectl{t, t.TempDir()}
+	// What a reporter answers, and a port on which nobody does.
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() {
+			t.Errorf("the host is %s", r.Host)
+		}
+		switch r.URL.Path {
+		case "/v1/nodes":
+			_ = json.NewEncoder(w).Encode(nodes)
+		case "/v1/status":
+			_ = json.NewEncoder(w).Encode(api.Status{Node: r.URL.Query().Get("node")})
+		case "/v1/conflicts":
+			if r.URL.Query().Get("watch") != "" {
+				fmt.Fprintln(w, "{}")
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+				return
+			}
+			_ = json.NewEncoder(w).Encode(api.Conflicts{Conflicts: []api.Conflict{{IP: "10.0.0.1", State: "confirmed", Network: r.URL.RawQuery}}})
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mute.Close()
+	t.Setenv("DIR", k.dir)
+	t.Setenv("PORT", port)
+	t.Setenv("MUTE", fmt.Sprint(mute.Addr().(*net.TCPAddr).Port))
+	t.Setenv("KUBECTL", filepath.Join(k.dir, "kubectl"))
+	k.write("kubectl", script)
+	k.says(pods, "", 0)
+	return k
+}
+
+func (k *kubectl) says(pods, said string, code int) {
+	k.Helper()
+	k.write("pods", pods)
+	k.write("said", said)
+	k.write("code", strconv.Itoa(code))
+}
+
+func (k *kubectl) write(name, text string) {
+	k.Helper()
+	if err := os.WriteFile(filepath.Join(k.dir, name), []byte(text), 0o755); err != nil {
+		k.Fatal(err)
+	}
+}
+
+// dupip runs the plugin, and expects that it leaves no process.
+func (k *kubectl) dupip(args ...string) (string, error) {
+	k.Helper()
+	var out bytes.Buffer
+	p := new(plugin)
+	root := p.root()
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&out)
+	ctx, cancel := context.WithCancel(k.Context())
+	err := root.ExecuteContext(ctx)
+	cancel()
+	p.kubectls.Wait()
+	k.childless()
+	return out.String(), err
+}
+
+// childless expects that what kubectl has started has ended.
+func (k *kubectl) childless() {
+	k.Helper()
+	text, err := os.ReadFile(filepath.Join(k.dir, "child"))
+	if err != nil {
+		return // it has started nothing
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		k.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		// A zombie has ended: who started it is gone, and another process has to ask for it.
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) || bytes.Contains(stat, []byte(") Z ")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			k.Fatalf("process %d is left: %s", pid, stat)
+		}
+	}
+}
+
+func pod(name, ready string) string {
+	return fmt.Sprintf(`{"metadata": {"name": %q}, "status": {"conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": %q}]}}`, name, ready)
+}
+
+func list(pods ...string) string { return `{"items": [` + strings.Join(pods, ",") + `]}` }
+
+var nodes = api.Nodes{Nodes: []api.Node{
+	{Name: "n1", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 3}, Reported: time.Unix(1, 0)},
+	{Name: "n2", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved": 4}, Reported: time.Unix(1, 0)},
+	{Name: "n3", State: "suspect", Version: "0.1.0"},
+	{Name: "n4", State: "dead", Version: "0.1.0", Interfaces: map[string]int{"attached": 9}},
+	{Name: "r1", State: "alive", Version: "0.2.0", Role: "reporter"},
+}}
+
+// The first pod that is ready and answers is asked.
+func TestChoice(t *testing.T) {
+	leaving := strings.Replace(pod("leaving", "True"), `"metadata": {`, `"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", `, 1)
+	k := newKubectl(t, list(pod("starting", "False"), leaving, pod("broken", "True"), pod("mute", "True"), pod("good", "True"), pod("other", "True")))
+	out, err := k.dupip("conflicts", "-o", "json", "-n", "shop", "--context", "prod", "--as", "alice", "--as-group=a", "--as-group=b")
+	// The query came as the network.
+	if err != nil || !strings.Contains(out, "cluster=1") || !strings.Contains(out, "namespace=shop") {
+		t.Errorf("%v, %s", err, out)
+	}
+	calls, _ := os.ReadFile(filepath.Join(k.dir, "calls"))
+	const more = " --namespace=dupip --context=prod --as=alice --as-group=a --as-group=b\n"
+	want := "get pods --selector=dupip.io/component=reporter --output=json" + more
+	for _, name := range []string{"broken", "mute", "good"} {
+		want += "port-forward pod/" + name + " :9953 --address=127.0.0.1" + more
+	}
+	if string(calls) != want {
+		t.Errorf("the calls are\n%s, want\n%s", calls, want)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	k := newKubectl(t, list())
+	for _, test := range []struct {
+		pods, said string
+		code       int
+		want       string
+	}{
+		{list(), "", 0, "no reporter is in namespace dupip: install it (helm -n dupip upgrade dupip deploy/chart --reuse-values --set reporter.enabled=true), or name dupip's namespace with --dupip-namespace"},
+		{list(pod("a", "False"), pod("b", "False")), "", 0, `no reporter is ready, of 2 in namespace dupip: "kubectl -n dupip describe pods -l dupip.io/component=reporter" says why`},
+		{
+			"", `Error from server (Forbidden): pods is forbidden: User "a" cannot list resource "pods" in API group "" in the namespace "dupip"`, 1,
+			`forbidden: you may not list pods in namespace dupip; deploy/README.md of dupip has a Role for "kubectl dupip"`,
+		},
+		{"", "E1123 memcache.go\nThe connection to the server 10.0.0.1 was refused\n", 1, "kubectl: The connection to the server 10.0.0.1 was refused"},
+		{"", "", 1, "kubectl: exit status 1"},
+		{"<html>", "", 0, "reading kubectl's list of pods: invalid character '<' looking for beginning of value"},
+		{
+			list(pod("forbidden", "True"), pod("good", "True")), "", 0,
+			`forbidden: you may not create pods/portforward in namespace dupip; deploy/README.md of dupip has a Role for "kubectl dupip"`,
+		},
+		{list(pod("broken", "True")), "", 0, "kubectl: lost connection to pod"},
+	} {
+		k.says(test.pods, test.said, test.code)
+		if _, err := k.dupip("conflicts"); err == nil || err.Error() != test.want {
+			t.Errorf("%v, want %s", err, test.want)
+		}
+	}
+	t.Setenv("KUBECTL", "")
+	t.Setenv("PATH", t.TempDir())
+	if _, err := k.dupip("status"); err == nil || !strings.HasPrefix(err.Error(), "kubectl was not found") {
+		t.Error(err)
+	}
+}
+
+// What one agent has flags for, the plugin has not.
+func TestArguments(t *testing.T) {
+	k := newKubectl(t, list(pod("good", "True")))
+	for _, args := range []string{"conflicts --cluster", "explain 10.0.0.1 --local", "bindings --watch", "status --api-socket x", "agent", "completion bash", "ui --port -1"} {
+		if _, err := k.dupip(strings.Fields(args)...); err == nil {
+			t.Errorf("%s is taken", args)
+		}
+	}
+	if calls, err := os.ReadFile(filepath.Join(k.dir, "calls")); err == nil {
+		t.Errorf("kubectl was called: %s", calls)
+	}
+	if _, err := k.dupip("explain"); err == nil || err.Error() != "explain needs one IP address: kubectl dupip explain 10.0.0.1" {
+		t.Error(err)
+	}
+	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "status", "audit", "ui", "version"} {
+		out, err := k.dupip(append(strings.Fields(args), "--help")...)
+		_, examples, _ := strings.Cut(out, "Examples:\n")
+		examples, _, _ = strings.Cut(examples, "\n\n")
+		if err != nil || !strings.HasPrefix(examples, "  kubectl dupip") || strings.Contains(out, "--cluster") || strings.Contains(out, "--local") ||
+			strings.Contains(strings.ReplaceAll(examples, "kubectl dupip ", ""), "dupip ") {
+			t.Errorf("%v, help of %s:\n%s", err, args, out)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	k := newKubectl(t, list(pod("good", "True")))
+	const want = `Agents      2 alive; 1 dead (n4); 1 suspect (n3)
+Versions    1 0.1.0 (n3); 2 0.2.0
+Interfaces  5 attached; 1 failed (n2)
+Findings    4 unreserved (n2)
+Unknown     interfaces and findings of n3
+`
+	if out, err := k.dupip("status"); err != nil || out != want {
+		t.Errorf("%v, got\n%s, want\n%s", err, out, want)
+	}
+	if out, err := k.dupip("status", "--node", "n7"); err != nil || !strings.HasPrefix(out, "Node        n7,") {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
+// The plugin ends when it is interrupted, and kubectl with it.
+func TestInterrupted(t *testing.T) {
+	for _, args := range []string{"ui", "conflicts --watch"} {
+		for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+			k := newKubectl(t, list(pod("good", "True")))
+			cmd := exec.Command(os.Args[0], strings.Fields(args)...)
+			cmd.Env = append(os.Environ(), asPlugin+"=1")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// Something is printed once it is connected.
+			if _, err := out.Read(make([]byte, 1000)); err != nil {
+				t.Error(err)
+			}
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Error(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%s, %v: %v", args, signal, err)
+			}
+			k.childless()
+		}
+	}
+}
