@@ -62,7 +62,7 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 			return err
 		},
 	}
-	if l.watch != nil && !(p.Cluster && l.watchLocal) {
+	if l.watch != nil && (!p.Cluster || !l.watchLocal) {
 		cmd.Flags().BoolVarP(&watch, "watch", "w", false, p.of(l.watchUsage))
 	}
 	if l.found != nil {

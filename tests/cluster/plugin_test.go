@@ -1,0 +1,154 @@
+package cluster_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// TestPlugin: what kubectl dupip shows to an administrator, to who has the documented rights, to who has one namespace, and to
+// somebody without rights.
+func TestPlugin(t *testing.T) {
+	c := newTestCluster(t, "node1", "node2")
+	path := filepath.Join(c.Dir(), "kubectl-dupip")
+	c.Do(lab.Build("../..", path, "./cmd/kubectl-dupip"))
+	c.AddCommand("kubectl-dupip", path)
+	c.importImage()
+	c.install("--set reporter.enabled=true")
+	c.run("kubectl -n dupip rollout status deploy/dupip-reporter --timeout=$PATIENCE")
+	c.shop()
+	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
+	c.ownInState("node1", ip, "confirmed")
+
+	yamls := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(section(t, "../../deploy/README.md", "### kubectl dupip"))
+	c.Apply(yamls[1])
+	c.Kubectl("-n", "shop", "create", "rolebinding", "bob", "--clusterrole=view", "--user=bob")
+
+	c.sees(ip)
+	c.sees(ip, "--as=alice")
+	c.run("kubectl dupip conflicts --as=alice; kubectl dupip status --as=alice; kubectl dupip nodes --as=alice")
+	for _, right := range []string{"create pods --subresource=exec", "get pods --subresource=log", "get secrets", "delete pods", "create pods"} {
+		if out, err := c.Shell("kubectl -n dupip auth can-i --as=alice " + right); err == nil || strings.TrimSpace(out) != "no" {
+			t.Errorf("who has the documented rights may %s: %s", right, out)
+		}
+	}
+
+	const get = "kubectl -n shop get events --field-selector reason=DuplicateIP,involvedObject.name=old"
+	c.eventually("the Event that bob sees", func() error {
+		out, err := c.Shell(get + " --as=bob -o wide")
+		if err == nil && !strings.Contains(out, ip.String()) {
+			err = errors.New("there are none but " + out)
+		}
+		return err
+	})
+	c.denied("--as=bob", "list pods")
+	c.denied("--as=nobody", "list pods")
+	if out, err := c.Shell(get + " --as=nobody"); err == nil {
+		t.Errorf("nobody sees Events: %s", out)
+	}
+
+	c.eachVerb(yamls[1])
+	c.reconnects()
+	c.run("helm -n dupip upgrade dupip deploy/chart --reuse-values --set reporter.enabled=false --wait")
+	c.eventually("no reporter", func() error {
+		return c.fails("", "no reporter is in namespace dupip: install it")
+	})
+}
+
+// sees expects that a user sees all there is.
+func (c *testCluster) sees(ip netip.Addr, user ...string) {
+	c.Helper()
+	for command, want := range map[string]string{
+		"conflicts": ip.String(), "conflicts -n shop": "shop/new", "conflicts -n default": "No such conflict", "bindings --pod shop/old": ip.String(),
+		"explain " + ip.String(): "Remove the newer one", "audit": "No finding", "nodes": "reporter", "status": "2 alive",
+		"status --node node2": "observing", "version": "kubectl dupip ",
+	} {
+		c.eventually(command, func() error {
+			out, err := c.Shell("kubectl dupip " + command + " " + strings.Join(user, " "))
+			if err == nil && !strings.Contains(out, want) {
+				err = fmt.Errorf("no %q in\n%s", want, out)
+			}
+			return err
+		})
+	}
+}
+
+// fails expects one line that says why a user sees nothing.
+func (c *testCluster) fails(user, want string) error {
+	out, err := c.Shell("kubectl dupip conflicts " + user)
+	if err == nil {
+		return lab.Final(errors.New("it has shown\n" + out))
+	}
+	_, said, _ := strings.Cut(err.Error(), "\n")
+	if !strings.Contains(said, want) || strings.Contains(said, "\n") {
+		return errors.New("it says " + said)
+	}
+	return nil
+}
+
+func (c *testCluster) denied(user, right string) {
+	c.Helper()
+	c.Do(c.fails(user, "kubectl dupip: forbidden: you may not "+right+" in namespace dupip;"))
+}
+
+// eachVerb: without any verb of a Role, the plugin says which one is missing.
+func (c *testCluster) eachVerb(manifest string) {
+	c.Helper()
+	text, _, _ := strings.Cut(manifest, "---\n")
+	for i := range role(c, text).Rules {
+		for n, verb := range role(c, text).Rules[i].Verbs {
+			r := role(c, text)
+			right := verb + " " + r.Rules[i].Resources[0]
+			r.Rules[i].Verbs = slices.Delete(r.Rules[i].Verbs, n, n+1)
+			less, err := yaml.Marshal(r)
+			c.Do(err)
+			c.Apply(string(less))
+			if err := lab.Poll(c.Context(), patience/4, func() error {
+				_, err := c.Shell("kubectl dupip conflicts --as=alice")
+				if err == nil {
+					return errors.New("it works")
+				}
+				c.Log("without "+right+":", err)
+				return nil
+			}); err != nil {
+				c.Error(fmt.Errorf("without the right to %s: %w", right, err))
+			}
+			c.Apply(text)
+			c.eventually("the right to "+right, func() error {
+				_, err := c.Shell("kubectl dupip conflicts --as=alice")
+				return err
+			})
+		}
+	}
+}
+
+func role(c *testCluster, text string) (r rbacv1.Role) {
+	c.Helper()
+	c.Do(yaml.UnmarshalStrict([]byte(text), &r))
+	return r
+}
+
+// reconnects: the page's port answers again when all reporters were replaced, until the plugin is interrupted.
+func (c *testCluster) reconnects() {
+	c.Helper()
+	c.run(`
+kubectl dupip ui --port 18953 --as=alice & ui=$!
+answers() { curl -sf --max-time 5 -o /dev/null http://127.0.0.1:18953/v1/nodes; }
+within() { for _ in $(seq 600); do if "$@"; then return; fi; sleep 0.1; done; echo "$@ has failed for a minute"; kill $ui; exit 1; }
+within answers
+kubectl -n dupip delete pods -l dupip.io/component=reporter
+within answers
+kill $ui
+wait $ui
+! answers`)
+}
