@@ -44,12 +44,12 @@ port-forward)
 error: error upgrading connection: pods "forbidden" is forbidden: User "alice" cannot create resource "pods/portforward" in API group "" in the namespace "dupip"
 END
 	exit 1 ;;
-	pod/mute) echo "Forwarding from 127.0.0.1:$MUTE -> 9953" ;;
-	*) echo "Forwarding from 127.0.0.1:$PORT -> 9953" ;;
+	pod/mute) PORT=$MUTE ;;
 	esac
 	# Like a wrapper, which does not end with what it runs.
 	sleep 1000 &
 	echo $! >"$DIR/child"
+	echo "Forwarding from 127.0.0.1:$PORT -> 9953"
 	wait ;;
 esac
 `
