@@ -15,6 +15,7 @@ import (
 
 // Client sends requests to an agent over its Unix socket, or to a reporter over TCP. It is safe for concurrent use.
 type Client struct {
+	peer       string // what answers, for errors
 	host, path string // the path is empty for a reporter
 	http       *http.Client
 }
@@ -22,7 +23,7 @@ type Client struct {
 // NewClient returns a Client for an agent's socket at path.
 func NewClient(path string) *Client {
 	var dialer net.Dialer
-	return &Client{host: "dupip", path: path, http: &http.Client{Transport: &http.Transport{
+	return &Client{peer: "agent", host: "dupip", path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", path)
 		},
@@ -31,7 +32,7 @@ func NewClient(path string) *Client {
 
 // NewReporterClient returns a Client for a reporter, whose port was forwarded to an address (host:port) of this machine.
 func NewReporterClient(address string) *Client {
-	return &Client{host: address, http: &http.Client{Transport: new(http.Transport)}} // which no proxy is between
+	return &Client{peer: "reporter", host: address, http: &http.Client{Transport: new(http.Transport)}} // which no proxy is between
 }
 
 // timeout limits every call that is not a watch.
@@ -88,7 +89,7 @@ func get[T any](ctx context.Context, c *Client, path string, q Query) (T, error)
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(response.Body).Decode(&document); err != nil {
-		return document, fmt.Errorf("reading the agent's response: %w", err)
+		return document, fmt.Errorf("reading the %s's response: %w", c.peer, err)
 	}
 	return document, nil
 }
@@ -109,7 +110,7 @@ func watch[T any](ctx context.Context, c *Client, path string, q Query, begun fu
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("the agent ended the watch: %w", err)
+			return fmt.Errorf("the %s ended the watch: %w", c.peer, err)
 		}
 		if err := each(document); err != nil {
 			return err
@@ -131,7 +132,7 @@ func (c *Client) do(ctx context.Context, path string, query url.Values) (*http.R
 		defer response.Body.Close()
 		var body Error
 		if json.NewDecoder(response.Body).Decode(&body) != nil || body.Error == "" {
-			return nil, fmt.Errorf("the agent responded with status %s", response.Status)
+			return nil, fmt.Errorf("the %s responded with status %s", c.peer, response.Status)
 		}
 		return nil, errors.New(body.Error)
 	}
