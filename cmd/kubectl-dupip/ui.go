@@ -17,21 +17,20 @@ const (
 )
 
 func (p *plugin) newUI() *cobra.Command {
-	var port int
+	var port uint16
 	cmd := &cobra.Command{
 		Use:   "ui",
-		Short: "Serve a page with all conflicts, at an address of this machine only",
+		Short: "Serve a page with conflicts, addresses, nodes and findings, for a browser on this machine",
+		Long: `Serve a page with open conflicts and what to do, the history of an address, the nodes and the findings of the audit, at ` +
+			`127.0.0.1 until Ctrl-C. It changes nothing. As long as it runs, every user of this machine can read it.`,
 		Example: `  kubectl dupip ui
   kubectl dupip ui --port 8080`,
 		Args: query.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if port < 0 || port > 65535 {
-				return fmt.Errorf("--port %d: a port is 1 to 65535, or 0 for any", port)
-			}
-			return p.serve(cmd, port)
+			return p.serve(cmd, int(port))
 		},
 	}
-	cmd.Flags().IntVar(&port, "port", 0, "port of this machine (default: any)")
+	cmd.Flags().Uint16Var(&port, "port", 0, "port of this machine; 0 is a free one")
 	return cmd
 }
 
@@ -51,7 +50,7 @@ func (p *plugin) serve(cmd *cobra.Command, port int) error {
 				query.PrintError(cmd.ErrOrStderr(), p.Name, err)
 			}
 		case first:
-			fmt.Fprintf(cmd.OutOrStdout(), "http://%s/  (until Ctrl-C)\n", f.address())
+			fmt.Fprintf(cmd.OutOrStdout(), "The page is at http://%s/ (Ctrl-C ends it)\n", f.address())
 		default:
 			fmt.Fprintln(cmd.ErrOrStderr(), "connected again")
 		}

@@ -139,7 +139,7 @@ func (c *testCluster) reconnects() {
 	c.Helper()
 	c.run(`
 kubectl dupip ui --port 18953 --as=alice & ui=$!
-answers() { curl -sf --max-time 5 -o /dev/null http://127.0.0.1:18953/v1/nodes; }
+answers() { curl -sf --max-time 5 http://127.0.0.1:18953/ | grep -q shop/new; }
 within() { for _ in $(seq 600); do if "$@"; then return; fi; sleep 0.1; done; echo "$@ has failed for a minute"; kill $ui; exit 1; }
 within answers
 kubectl -n dupip delete pods -l dupip.io/component=reporter

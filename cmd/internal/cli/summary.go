@@ -40,9 +40,7 @@ func (p *Printer) Summary(document api.Nodes) {
 	if len(silent) > 0 {
 		p.Entry(12, "Unknown", "interfaces and findings of "+List(silent))
 	}
-	for _, problem := range document.Cluster.Problems {
-		p.wrapped(2, "Problem: "+problem)
-	}
+	p.Problems(document)
 }
 
 // group counts things by their kind, and has the nodes that have them.
