@@ -11,23 +11,19 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/dupip/dupip/detector"
 )
 
 // reporters selects the pods of reporters, whatever the release is called.
 const reporters = "dupip.io/component=reporter"
 
 const (
-	// quiet is how long kubectl may say something without people seeing it: later, it may be the way to log in.
-	quiet = 3 * time.Second
+	// quiet is how long kubectl may take without a word to people, who do not see what it says: it may want them to log in.
+	quiet = 5 * time.Second
 	// endTime is how long kubectl may take to end.
 	endTime = 2 * time.Second
 )
@@ -74,8 +70,10 @@ func (p *plugin) pods(ctx context.Context) ([]string, error) {
 	cmd, said := p.command(ctx, "get", "pods", "--selector="+reporters, "--output=json")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stdin = &out, os.Stdin // it may ask who somebody is
-	show := time.AfterFunc(quiet, said.show)
-	defer show.Stop()
+	slow := time.AfterFunc(quiet, func() {
+		fmt.Fprintln(os.Stderr, "kubectl takes long; if it wants you to log in, do so by \"kubectl auth whoami\" first")
+	})
+	defer slow.Stop()
 	if err := cmd.Run(); err != nil {
 		return nil, p.failure(ctx, err, said)
 	}
@@ -129,7 +127,7 @@ func (p *plugin) failure(ctx context.Context, err error, said *messages) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return errors.New("kubectl was not found: put it into a folder of PATH, or name it with the variable KUBECTL")
 	}
-	text := said.String()
+	text := string(*said)
 	if m := forbidden.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("%w: you may not %s %s in namespace %s; deploy/README.md of dupip has a Role for \"kubectl dupip\"", errForbidden, m[1], m[2], p.namespace)
 	}
@@ -137,43 +135,13 @@ func (p *plugin) failure(ctx context.Context, err error, said *messages) error {
 	return fmt.Errorf("kubectl: %s", cmp.Or(strings.TrimPrefix(lines[len(lines)-1], "error: "), err.Error()))
 }
 
-// messages are what kubectl says to people: why it fails, as a rule.
-type messages struct {
-	mu    sync.Mutex
-	text  []byte
-	shown bool
-}
+// messages are what kubectl says to people first: why it fails, as a rule.
+type messages []byte
 
 const maxMessages = 16 << 10
 
 // Write implements [io.Writer].
 func (m *messages) Write(text []byte) (int, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.shown {
-		printMessages(text)
-	}
-	m.text = append(m.text, text...)
-	m.text = slices.Delete(m.text, 0, max(len(m.text)-maxMessages, 0))
+	*m = append(*m, text[:min(len(text), maxMessages-len(*m))]...)
 	return len(text), nil
-}
-
-// show lets people see what was said and what will be.
-func (m *messages) show() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.shown = true
-	printMessages(m.text)
-}
-
-func printMessages(text []byte) {
-	for line := range strings.Lines(string(text)) {
-		fmt.Fprintln(os.Stderr, detector.Printable(strings.TrimSpace(line)))
-	}
-}
-
-func (m *messages) String() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return string(m.text)
 }
