@@ -48,12 +48,19 @@ type Cluster struct {
 	tag     string
 	dir     string
 	server  *lab.Process // the API server
+	flags   []string     // of the API server, in addition
 }
 
 // New starts a cluster with machines of these names, and waits until all nodes are ready. It ends with the test.
 func New(t testing.TB, names ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{T: lab.NewT(t), Machines: make(map[string]*Machine)}
+	return Start(t, nil, names...)
+}
+
+// Start is New with more flags for the API server.
+func Start(t testing.TB, flags []string, names ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{T: lab.NewT(t), Machines: make(map[string]*Machine), flags: flags}
 	kubernetes, err := Program()
 	c.Do(err)
 	c.tag = fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), clusters.Add(1))
@@ -112,10 +119,10 @@ func (c *Cluster) startControl(kubernetes string) {
 	c.program("coredns", "-conf", filepath.Join(c.dir, "Corefile"))
 }
 
-// StartAPIServer starts the API server, with more flags, and waits until it is ready.
-func (c *Cluster) StartAPIServer(flags ...string) {
+// StartAPIServer starts the API server, and waits until it is ready.
+func (c *Cluster) StartAPIServer() {
 	c.Helper()
-	c.server = c.program("kube-apiserver", append(flags, "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address", c.control.Uplink().String(),
+	c.server = c.program("kube-apiserver", append(slices.Clone(c.flags), "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address", c.control.Uplink().String(),
 		"--client-ca-file", c.pki.path("ca", "crt"), "--tls-cert-file", c.pki.path("server", "crt"), "--tls-private-key-file", c.pki.path("server", "key"),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate", c.pki.path("kubelet-client", "crt"), "--kubelet-client-key", c.pki.path("kubelet-client", "key"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file", c.pki.path("server", "key"),

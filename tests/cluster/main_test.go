@@ -37,6 +37,12 @@ type testCluster struct {
 // newTestCluster starts a cluster, whose administrator has Helm. Other tests have theirs at the same time: they wait most of it.
 func newTestCluster(t *testing.T, machines ...string) *testCluster {
 	t.Helper()
+	return startTestCluster(t, nil, machines...)
+}
+
+// startTestCluster is newTestCluster with more flags for the API server.
+func startTestCluster(t *testing.T, flags []string, machines ...string) *testCluster {
+	t.Helper()
 	t.Parallel()
 	testneeds.Root(t)
 	testneeds.Slow(t)
@@ -44,7 +50,7 @@ func newTestCluster(t *testing.T, machines ...string) *testCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &testCluster{cluster.New(t, machines...), "dupip", nil}
+	c := &testCluster{cluster.Start(t, flags, machines...), "dupip", nil}
 	c.AddCommand("helm", h)
 	return c
 }

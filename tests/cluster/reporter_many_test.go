@@ -72,7 +72,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	leader := c.leader("")
 	c.run("kubectl -n shop delete pod --all")
 	c.eventually("no conflict", func() error {
-		list, err := c.conflicts("node1", "--cluster")
+		list, err := c.conflicts("node1", "--cluster", "--state confirmed")
 		if err == nil && len(list) > 0 {
 			err = fmt.Errorf("%d are open", len(list))
 		}

@@ -32,9 +32,9 @@ func (p *Planner) findNodes(now time.Time) {
 			p.notices[name] = n
 		}
 	}
-	for node, count := range p.state.unreserved {
-		want(node, ReasonUnreserved, "", fmt.Sprintf("Pods of this node have %s that IPAM has not reserved and will give out again. What to do: dupip audit --node %s",
-			addresses(count), cluster.NodeName(node)))
+	// What an Event says cannot be changed later: it has no numbers.
+	for node := range p.state.unreserved {
+		want(node, ReasonUnreserved, "", "Pods of this node have addresses that IPAM has not reserved and will give out again. What to do: dupip audit --node "+cluster.NodeName(node))
 	}
 	var open []detector.Conflict
 	for key := range p.state.conflicts {
@@ -49,24 +49,20 @@ func (p *Planner) findNodes(now time.Time) {
 		}
 		for i, node := range []string{pair.A, pair.B} { // pair.Nodes may have a boot id, for people
 			other := pair.Nodes[1-i]
-			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same %s, for example %s: both nodes give out the same range. What to do: dupip conflicts --cluster",
-				other, addresses(pair.Addresses), pair.Examples[0].IP))
+			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same addresses, more than %d, for example %s: both nodes give out the same range. What to do: dupip conflicts --cluster",
+				other, fewShared, pair.Examples[0].IP))
 		}
 	}
 	if p.crowded() {
-		counts := make(map[string]int)
+		nodes := make(map[string]bool)
 		for _, c := range open {
-			nodes := make(map[string]bool)
 			for _, b := range c.Holders {
 				nodes[b.Holder.ID.Node] = true
 			}
-			for node := range nodes {
-				counts[node]++
-			}
 		}
-		for node, count := range counts {
-			want(node, ReasonSummary, "", fmt.Sprintf("%d addresses of the cluster have two holders, %d of them on this node. Their pods get Events one after the other. What to do: dupip conflicts --cluster",
-				len(open), count))
+		for node := range nodes {
+			want(node, ReasonSummary, "", fmt.Sprintf("More than %d addresses of the cluster have two holders, some of them on this node. "+
+				"Their pods get Events one after the other. What to do: dupip conflicts --cluster", maxOpen))
 		}
 	}
 	for name, n := range p.notices {
@@ -78,11 +74,4 @@ func (p *Planner) findNodes(now time.Time) {
 			n.ended = now
 		}
 	}
-}
-
-func addresses(n int) string {
-	if n == 1 {
-		return "1 address"
-	}
-	return fmt.Sprint(n, " addresses")
 }

@@ -74,7 +74,7 @@ func (p *Planner) Report(r cluster.Report, now time.Time) {
 		if n := r.Summary.Findings[cluster.Unreserved+" address"]; n == 0 || len(p.state.unreserved) >= maxNodes {
 			delete(p.state.unreserved, r.Node)
 		} else {
-			p.state.unreserved[r.Node] = n
+			p.state.unreserved[r.Node] = true
 		}
 	} else {
 		conflict, crowded := *c, p.crowded()

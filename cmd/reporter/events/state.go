@@ -22,16 +22,16 @@ const (
 	awayAfter = 5 * time.Minute
 )
 
-// state is what the agents have reported: open conflicts, and how many addresses nobody has reserved.
+// state is what the agents have reported: open conflicts, and which nodes have addresses that nobody has reserved.
 type state struct {
 	rules      merge.Rules
 	conflicts  map[detector.Key]map[string]detector.Conflict // by NodeID
-	unreserved map[string]int                                // by NodeID
+	unreserved map[string]bool                               // by NodeID
 	away       map[string]time.Time                          // of nodes with reports, by NodeID: since when
 }
 
 func newState(rules merge.Rules) state {
-	return state{rules, make(map[detector.Key]map[string]detector.Conflict), make(map[string]int), make(map[string]time.Time)}
+	return state{rules, make(map[detector.Key]map[string]detector.Conflict), make(map[string]bool), make(map[string]time.Time)}
 }
 
 // conflict takes a conflict as one node reports it, and reports whether there was room for it.
