@@ -8,6 +8,7 @@ import (
 
 // Bindings prints which address was seen behind which interface.
 func (p *Printer) Bindings(document api.Bindings) {
+	p.several = document.Asked > 1
 	if len(document.Bindings) == 0 {
 		p.none("address seen.")
 	} else {

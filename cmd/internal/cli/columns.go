@@ -29,7 +29,7 @@ func (p *Printer) brief(name string) string {
 }
 
 // nodeColumn returns the text of a column for each node, by its id; nil if all holders are on one
-// node, so that no column is needed.
+// node and no others were asked, so that no column is needed.
 func (p *Printer) nodeColumn(holders []api.Binding) map[string]string {
 	const least = 11 // if there are long addresses
 	width, whole := 20, p.Width == 0 || p.Width >= wideTerminal
@@ -46,7 +46,7 @@ func (p *Printer) nodeColumn(holders []api.Binding) map[string]string {
 			width = least
 		}
 	}
-	if len(nodes) < 2 {
+	if len(nodes) < 2 && !p.several {
 		return nil
 	}
 	column := make(map[string]string)

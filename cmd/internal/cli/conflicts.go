@@ -19,6 +19,7 @@ const (
 
 // Conflicts prints conflicts in their order, and what to do about them.
 func (p *Printer) Conflicts(document api.Conflicts) {
+	p.several = document.Asked > 1
 	open, drills := 0, 0
 	var few []api.Conflict
 	for _, c := range document.Conflicts {

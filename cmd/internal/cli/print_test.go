@@ -114,6 +114,15 @@ IP        STATE      SINCE  HOLDER      INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    shop/web-0  vethweb-0  60m
                             shop/web-1  vethweb-1  60s
 `)
+		// Of several nodes that were asked, it may be any.
+		printed(t, func(p *Printer) { p.Conflicts(api.Conflicts{Conflicts: sameNode, Coverage: api.Coverage{Asked: 3}}) }, `
+IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
+10.0.0.1  confirmed  20s    n1    shop/web-0  vethweb-0  60m
+                            n1    shop/web-1  vethweb-1  60s
+
+What to do:
+"dupip explain IP" for 1 address more.
+`)
 		far := holder("n2", "web-1", "10.0.0.1", time.Minute)
 		far.Unreachable = true
 		crossNode := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), far)}

@@ -25,6 +25,7 @@ type Printer struct {
 	Selected  bool // lists have only what was asked for
 	Colour    bool
 	Program   string // what people call the program, if that is not dupip
+	several   bool   // more nodes than one were asked
 	events    bool   // what is shown are events of a watch
 	mark      string // around commands, for [Lines]
 }
