@@ -24,7 +24,7 @@ func TestPlugin(t *testing.T) {
 	c.AddCommand("kubectl-dupip", path)
 	c.importImage()
 	c.install("--set reporter.enabled=true")
-	c.run("kubectl -n dupip rollout status deploy/dupip-reporter --timeout=$PATIENCE")
+	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
 	c.shop()
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
 	c.ownInState("node1", ip, "confirmed")
@@ -39,6 +39,15 @@ func TestPlugin(t *testing.T) {
 	for _, right := range []string{"create pods --subresource=exec", "get pods --subresource=log", "get secrets", "delete pods", "create pods"} {
 		if out, err := c.Shell("kubectl -n dupip auth can-i --as=alice " + right); err == nil || strings.TrimSpace(out) != "no" {
 			t.Errorf("who has the documented rights may %s: %s", right, out)
+		}
+	}
+
+	// Agents are on the network of their node: its loopback is nobody's to reach.
+	agent, err := c.agent("node1")
+	c.Do(err)
+	for name, want := range map[string]string{agent: "no", "dupip-reporter-0": "yes"} {
+		if out, _ := c.Shell("kubectl -n dupip auth can-i --as=alice create pods/" + name + " --subresource=portforward"); strings.TrimSpace(out) != want {
+			t.Errorf("who has the documented rights may forward ports of %s: %s", name, out)
 		}
 	}
 

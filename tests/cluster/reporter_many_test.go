@@ -23,7 +23,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	c := newTestCluster(t, "node1", "node2")
 	c.importImage()
 	c.install("--set reporter.enabled=true")
-	c.run("kubectl -n dupip rollout status deploy/dupip-reporter --timeout=1m")
+	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=1m")
 	c.shop()
 	names := []string{"left-0", "left-1", "right-0", "right-1"}
 	for n, name := range names {
@@ -64,7 +64,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	time.Sleep(15 * time.Second) // that is the story
 	c.StartAPIServer()
 	grown("after the API server")
-	c.run("kubectl -n dupip delete pod -l app.kubernetes.io/name=dupip-reporter; kubectl -n dupip rollout status deploy/dupip-reporter --timeout=1m")
+	c.run("kubectl -n dupip delete pod -l app.kubernetes.io/name=dupip-reporter; kubectl -n dupip rollout status sts/dupip-reporter --timeout=1m")
 	grown("of new replicas")
 	c.run("kubectl describe node node1 | sed -n '/^Events/,$p'; kubectl -n shop describe pod left-0 | sed -n '/^Events/,$p' | head -5")
 

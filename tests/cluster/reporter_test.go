@@ -21,7 +21,7 @@ func TestReporter(t *testing.T) {
 	c := startTestCluster(t, []string{"--event-ttl=1m"}, "node1", "node2") // instead of an hour
 	c.importImage()
 	c.install("--set reporter.enabled=true --set-json 'reporter.extraArgs=[\"--renew-every=3s\"]'")
-	c.run("kubectl -n dupip rollout status deploy/dupip-reporter --timeout=1m; kubectl -n dupip get pods -o wide")
+	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=1m; kubectl -n dupip get pods -o wide")
 	c.reporterRights()
 	c.reporterMembers()
 	c.shop()
@@ -77,7 +77,7 @@ func TestReporter(t *testing.T) {
 			}
 		}
 	}
-	log := c.run("kubectl -n dupip logs deploy/dupip-reporter --all-pods --prefix")
+	log := c.run("kubectl -n dupip logs sts/dupip-reporter --all-pods --prefix")
 	if strings.Contains(log, "level=ERROR") {
 		t.Error("the log has an error")
 	}

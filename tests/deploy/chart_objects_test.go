@@ -103,8 +103,8 @@ func (o *chartObjects) add(document []byte) error {
 		return err
 	}
 	switch kind.APIVersion + " " + kind.Kind {
-	case "apps/v1 Deployment":
-		return strictly(document, &o.reporter.deployment)
+	case "apps/v1 StatefulSet":
+		return strictly(document, &o.reporter.set)
 	case "rbac.authorization.k8s.io/v1 ClusterRole":
 		return strictly(document, &o.reporter.clusterRole)
 	case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":

@@ -15,7 +15,7 @@ import (
 
 // reporterObjects are those of reporter.enabled.
 type reporterObjects struct {
-	deployment     *appsv1.Deployment
+	set            *appsv1.StatefulSet
 	account        *corev1.ServiceAccount
 	clusterRole    *rbacv1.ClusterRole
 	clusterBinding *rbacv1.ClusterRoleBinding
@@ -25,10 +25,10 @@ type reporterObjects struct {
 }
 
 func (o *reporterObjects) all() []metav1.Object {
-	if o.deployment == nil {
+	if o.set == nil {
 		return nil
 	}
-	all := []metav1.Object{o.deployment, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding}
+	all := []metav1.Object{o.set, o.account, o.clusterRole, o.clusterBinding, o.role, o.binding}
 	if o.monitor != nil {
 		all = append(all, o.monitor)
 	}
@@ -37,15 +37,15 @@ func (o *reporterObjects) all() []metav1.Object {
 
 // clusterWide reports whether an object is in no namespace.
 func (o *reporterObjects) clusterWide(object metav1.Object) bool {
-	return o.deployment != nil && (object == o.clusterRole || object == o.clusterBinding)
+	return o.set != nil && (object == o.clusterRole || object == o.clusterBinding)
 }
 
 // checkReporter: a pod without rights on the node, and an account with the rights that SECURITY.md names.
 func checkReporter(t *testing.T, all *chartObjects) {
 	o := all.reporter
-	pod, template := o.deployment.Spec.Template.Spec, o.deployment.Spec.Template
+	pod, template := o.set.Spec.Template.Spec, o.set.Spec.Template
 	c, s := pod.Containers[0], pod.SecurityContext
-	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 || *o.deployment.Spec.Replicas != 2 || *pod.EnableServiceLinks {
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 || *o.set.Spec.Replicas != 2 || *pod.EnableServiceLinks {
 		t.Errorf("the pod is %+v", pod)
 	}
 	if !*s.RunAsNonRoot || *s.RunAsUser == 0 || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
@@ -79,14 +79,14 @@ func checkReporter(t *testing.T, all *chartObjects) {
 		}
 	}
 
-	// The Service finds agents, and no reporters; the Deployment finds its own pods.
-	for key, value := range o.deployment.Spec.Selector.MatchLabels {
+	// The Service finds agents, and no reporters; the StatefulSet finds its own pods.
+	for key, value := range o.set.Spec.Selector.MatchLabels {
 		if template.Labels[key] != value {
 			t.Errorf("%s=%s is none of %v", key, value, template.Labels)
 		}
 	}
 	if m := o.monitor; m != nil {
-		equal(t, "selector of the PodMonitor", m.Spec.Selector.MatchLabels, o.deployment.Spec.Selector.MatchLabels)
+		equal(t, "selector of the PodMonitor", m.Spec.Selector.MatchLabels, o.set.Spec.Selector.MatchLabels)
 		if endpoint := m.Spec.PodMetricsEndpoints[0]; *endpoint.Port != "metrics" || *endpoint.RelabelConfigs[0].Replacement == *all.monitor.Spec.PodMetricsEndpoints[0].RelabelConfigs[0].Replacement {
 			t.Errorf("the PodMonitor has %+v, the job of the agents", endpoint)
 		}

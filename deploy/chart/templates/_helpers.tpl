@@ -45,7 +45,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{- define "dupip.reporterName" -}}
-{{- printf "%s-reporter" (include "dupip.fullname" . | trunc 54 | trimSuffix "-") -}}
+{{- /* Kubernetes makes a label of it and of 11 characters more. */ -}}
+{{- printf "%s-reporter" (include "dupip.fullname" . | trunc 43 | trimSuffix "-") -}}
 {{- end -}}
 
 {{/* Not the agents' labels, by which the Service and others find those. */}}
