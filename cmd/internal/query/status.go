@@ -13,7 +13,7 @@ func newStatus(p *Program) *cobra.Command {
 		Use:   "status",
 		Short: "Show how the agent is doing and what it cannot see",
 		Example: p.examples(`  dupip status
-  dupip status -o wide`),
+  dupip status --node worker-7 -o wide`),
 		Args: NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := p.Client(cmd)
@@ -34,12 +34,13 @@ func newStatus(p *Program) *cobra.Command {
 			return cli.Show(p.Printer(cmd), p.Output, document, (*cli.Printer).Status)
 		},
 	}
+	usage := "ask the agent of this node"
 	if p.Cluster {
 		cmd.Short = "Show how the agents are doing, or one of them"
-		cmd.Example = "  " + p.Name + " status\n  " + p.Name + " status --node worker-7 -o wide"
-		cmd.Flags().StringVar(&q.Node, "node", "", "ask the agent of this node (default: a summary of all)")
-		_ = cmd.RegisterFlagCompletionFunc("node", completeNodes(p))
+		usage += " (default: a summary of all)"
 	}
+	cmd.Flags().StringVar(&q.Node, "node", "", usage)
+	_ = cmd.RegisterFlagCompletionFunc("node", completeNodes(p))
 	p.addTo(cmd)
 	return cmd
 }
