@@ -43,7 +43,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	slices.SortFunc(confirmed, func(a, b lab.Conflict) int { return a.ConfirmedAt.Compare(b.ConfirmedAt) })
 	for _, node := range []string{"node1", "node2"} {
 		c.eventually("the summary on "+node, func() error {
-			list, err := c.nodeEvents(node, "DuplicateIPs")
+			list, err := c.eventsAbout("default", node, "DuplicateIPs")
 			if err == nil && list[0].CreationTimestamp.Sub(confirmed[30].ConfirmedAt) > 6*time.Second { // it has whole seconds
 				c.Error(fmt.Errorf("it is of %v, the 31st conflict of %v", list[0].CreationTimestamp, confirmed[30].ConfirmedAt))
 			}
@@ -142,15 +142,4 @@ func (c *testCluster) podEvents() map[string]eventsv1.Event {
 		all[id] = e
 	}
 	return all
-}
-
-// nodeEvents are the reporter's Events about a node, at least one.
-func (c *testCluster) nodeEvents(node, reason string) ([]eventsv1.Event, error) {
-	var list eventsv1.EventList
-	err := c.Get(&list, "-n", "default", "events.v1.events.k8s.io", "--field-selector", "reportingController=dupip.io/reporter,reason="+reason)
-	list.Items = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name != node })
-	if err == nil && len(list.Items) == 0 {
-		err = fmt.Errorf("no %s of %s", reason, node)
-	}
-	return list.Items, err
 }

@@ -106,10 +106,15 @@ func (c *testCluster) duplicateEvents(conflict lab.Conflict, ip netip.Addr, name
 	}
 }
 
-// dupipEvents are the reporter's Events about a pod, at least one.
+// dupipEvents are the reporter's Events about a pod of the shop, at least one.
 func (c *testCluster) dupipEvents(name, reason string) ([]eventsv1.Event, error) {
+	return c.eventsAbout("shop", name, reason)
+}
+
+// eventsAbout are the reporter's Events in a namespace about a pod, or in "default" about a node; at least one.
+func (c *testCluster) eventsAbout(namespace, name, reason string) ([]eventsv1.Event, error) {
 	var list eventsv1.EventList
-	err := c.Get(&list, "-n", "shop", "events.v1.events.k8s.io", "--field-selector", "reportingController=dupip.io/reporter,reason="+reason)
+	err := c.Get(&list, "-n", namespace, "events.v1.events.k8s.io", "--field-selector", "reportingController=dupip.io/reporter,reason="+reason)
 	list.Items = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name != name })
 	if err == nil && len(list.Items) == 0 {
 		err = fmt.Errorf("no %s of %s", reason, name)
