@@ -30,14 +30,14 @@ func (r *Report) Reply(q cluster.Query) {
 	}
 	conflicts = slices.DeleteFunc(conflicts, func(c detector.Conflict) bool { return c.State != detector.Confirmed })
 	if len(conflicts) > 0 {
+		members := r.Cluster.Members()
+		document.Away = awayOf(members, conflicts)
 		select {
 		case r.routing <- struct{}{}:
 			routes := r.newRoutes()
 			go func() {
 				defer func() { <-r.routing }()
-				members := r.Cluster.Members()
 				routes.addMembers(members)
-				document.Away = awayOf(members, conflicts)
 				for _, c := range conflicts {
 					if hop, ok := routes.nextHop(c); ok {
 						document.NextHops = append(document.NextHops, hop)
@@ -71,12 +71,12 @@ func awayOf(members []cluster.Member, conflicts []detector.Conflict) (list []clu
 // replyStatus answers with the status, which waits for the goroutine that this one is.
 func (r *Report) replyStatus(q cluster.Query) {
 	select {
-	case r.routing <- struct{}{}:
+	case r.stating <- struct{}{}:
 	default:
 		return // the other node says that this one does not answer
 	}
 	go func() {
-		defer func() { <-r.routing }()
+		defer func() { <-r.stating }()
 		status, err := r.Status(context.Background(), api.Query{})
 		if err != nil {
 			return // the agent is stopping

@@ -71,14 +71,15 @@ type Report struct {
 	Options
 	watches map[chan api.ConflictEvent]bool
 	events  *eventLog
-	routing chan struct{} // one slot for each query of another node that looks up routes
+	// One slot for each query of another node that looks up routes, or that is for the status.
+	routing, stating chan struct{}
 	// lookup returns a function that looks up routes in the kernel.
 	lookup func() func(netip.Addr) (route.Route, error)
 }
 
 var _ api.Backend = (*Report)(nil)
 
-// maxRoutedQueries limits the queries of other nodes that look up routes at the same time.
+// maxRoutedQueries limits the queries of other nodes that look up routes at the same time, and those for the status.
 const maxRoutedQueries = 4
 
 // New returns a Report.
@@ -91,8 +92,8 @@ func New(opts Options) *Report {
 		Options: opts,
 		watches: make(map[chan api.ConflictEvent]bool),
 		events:  newEventLog(opts.Log, after),
-		routing: make(chan struct{}, maxRoutedQueries),
-		lookup:  func() func(netip.Addr) (route.Route, error) { return new(route.Lookup).To },
+		routing: make(chan struct{}, maxRoutedQueries), stating: make(chan struct{}, maxRoutedQueries),
+		lookup: func() func(netip.Addr) (route.Route, error) { return new(route.Lookup).To },
 	}
 }
 

@@ -300,9 +300,11 @@ func TestAwayOfOthers(t *testing.T) {
 	there.FirstSeen = here.FirstSeen.Add(time.Minute)
 	c := confirmed(here, there)
 	away := []cluster.Away{{Node: "n2/b", From: here.FirstSeen, Until: there.FirstSeen.Add(time.Minute)}}
+	// Who asks was cut off itself, after that.
+	later := cluster.Member{Name: "n2", Boot: "b", State: cluster.Alive, Address: "10.0.0.2:1", AwayFrom: there.FirstSeen.Add(time.Hour), AwayUntil: there.FirstSeen.Add(2 * time.Hour)}
 	for from, want := range map[string]string{"n3": "away", "n4": ""} {
 		o := &fakeCluster{
-			members: []cluster.Member{member("n2", cluster.Alive), member("n3", cluster.Alive), member("n4", cluster.Alive)},
+			members: []cluster.Member{later, member("n3", cluster.Alive), member("n4", cluster.Alive)},
 			query: func(cluster.Query) (answers []cluster.Answer, _ []cluster.Member, _ error) {
 				for _, name := range []string{"n2", "n3", "n4"} {
 					a := cluster.Answer{Member: member(name, cluster.Alive), Document: cluster.Document{Conflicts: []detector.Conflict{c}}}

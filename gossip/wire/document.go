@@ -9,6 +9,9 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
+// maxAway bounds the nodes that one says were cut off.
+const maxAway = 256
+
 // MarshalDocument encodes what the agent of a node knows, the reply to a [Query], in at most limit bytes. What does not
 // fit is counted as omitted. Bindings of other nodes are left out: only stories and conflicts have those.
 func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) []byte {
@@ -21,7 +24,7 @@ func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) 
 	d.Away = slices.Clone(d.Away)
 	keep(&d.Books, c.book)
 	keep(&d.Away, c.away)
-	cut(&d.Away, maxElements)
+	cut(&d.Away, maxAway)
 	d.Omitted += cut(&d.Bindings, maxElements) + cut(&d.Conflicts, maxElements) + cut(&d.Stories, maxElements) +
 		cut(&d.NextHops, maxElements) + cut(&d.Findings, maxElements) + cut(&d.Books, maxElements)
 	if len(d.Status) > limit/2 {
@@ -79,7 +82,7 @@ func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document
 	d.Omitted = min(max(raw.Omitted, 0), maxElements) + read(&unknown, &d.Bindings, raw.Bindings, c.listed) +
 		read(&unknown, &d.Conflicts, raw.Conflicts, c.conflict) + read(&unknown, &d.Stories, raw.Stories, c.story) +
 		read(&unknown, &d.NextHops, raw.NextHops, c.nextHop) + read(&unknown, &d.Findings, raw.Findings, c.finding) +
-		read(&unknown, &d.Books, raw.Books, c.book) + read(&unknown, &d.Away, raw.Away, c.away)
+		read(&unknown, &d.Books, raw.Books, c.book) + read(&unknown, &d.Away, raw.Away[:min(len(raw.Away), maxAway)], c.away)
 	return d, unknown, nil
 }
 

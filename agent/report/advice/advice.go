@@ -37,7 +37,7 @@ var reasons = map[removalRank]string{
 
 // Of returns what to do about a confirmed conflict, nil if it has fewer than two holders. names has
 // the names of the nodes by NodeID, away those that were lost for a while and came back.
-func Of(c detector.Conflict, hops []NextHop, names map[string]string, away map[string]Away) *api.Advice {
+func Of(c detector.Conflict, hops []NextHop, names map[string]string, away map[string][]Away) *api.Advice {
 	var live, gone []int
 	for n, b := range c.Holders {
 		if b.Gone {
@@ -76,7 +76,7 @@ func Of(c detector.Conflict, hops []NextHop, names map[string]string, away map[s
 }
 
 // amongLive is Of for a conflict whose holders are all live.
-func amongLive(c detector.Conflict, hops []NextHop, names map[string]string, away map[string]Away) *api.Advice {
+func amongLive(c detector.Conflict, hops []NextHop, names map[string]string, away map[string][]Away) *api.Advice {
 	if unknown, because := withheld(c.Holders); unknown != "" {
 		return &api.Advice{Unknown: unknown, Held: because, Remove: []api.Removal{}}
 	}

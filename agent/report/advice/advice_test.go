@@ -243,15 +243,16 @@ func TestAway(t *testing.T) {
 	newer.Holder.Pod.UID, newer.Holder.Pod.Name = "v", "web-1"
 	for _, test := range []struct {
 		name string
-		away map[string]Away
+		away map[string][]Away
 		want string
 	}{
-		{"the elder's node", map[string]Away{"n1/b": {at(300), at(900)}}, "unknown: away"},
-		{"as the elder's node has it", map[string]Away{"n2/b": {at(300), at(900)}}, "unknown: away"},
-		{"before it was noticed", map[string]Away{"n1/b": {at(630), at(900)}}, "unknown: away"},
-		{"before", map[string]Away{"n1/b": {at(100), at(500)}}, "1 is newer than 0 by created 600s"},
-		{"afterwards", map[string]Away{"n1/b": {at(700), at(900)}}, "1 is newer than 0 by created 600s"},
-		{"another node", map[string]Away{"n3/b": {at(300), at(900)}}, "1 is newer than 0 by created 600s"},
+		{"the elder's node", map[string][]Away{"n1/b": {{at(300), at(900)}}}, "unknown: away"},
+		{"as the elder's node has it", map[string][]Away{"n2/b": {{at(300), at(900)}}}, "unknown: away"},
+		{"before it was noticed", map[string][]Away{"n1/b": {{at(630), at(900)}}}, "unknown: away"},
+		{"before", map[string][]Away{"n1/b": {{at(100), at(500)}}}, "1 is newer than 0 by created 600s"},
+		{"afterwards", map[string][]Away{"n1/b": {{at(700), at(900)}}}, "1 is newer than 0 by created 600s"},
+		{"one time of two", map[string][]Away{"n1/b": {{at(300), at(900)}, {at(5000), at(6000)}}}, "unknown: away"},
+		{"another node", map[string][]Away{"n3/b": {{at(300), at(900)}}}, "1 is newer than 0 by created 600s"},
 	} {
 		a := Of(between(older, newer), nil, names, test.away)
 		got, _, _ := strings.Cut(outline(a), "\n")
@@ -264,10 +265,10 @@ func TestAway(t *testing.T) {
 	}
 	gone := on("n3", "shop/web-9", -5, -5)
 	gone.Gone = true
-	if a := Of(between(gone, older, newer), nil, names, map[string]Away{"n1/b": {at(300), at(900)}}); a.Away.Elder != 1 || a.Away.Newer != 2 {
+	if a := Of(between(gone, older, newer), nil, names, map[string][]Away{"n1/b": {{at(300), at(900)}}}); a.Away.Elder != 1 || a.Away.Newer != 2 {
 		t.Errorf("after one that has gone: %+v", a.Away)
 	}
-	if a := Of(between(older, on("n1", "shop/web-2", 600, 600)), nil, names, map[string]Away{"n1/b": {at(300), at(900)}}); a.Newer == nil {
+	if a := Of(between(older, on("n1", "shop/web-2", 600, 600)), nil, names, map[string][]Away{"n1/b": {{at(300), at(900)}}}); a.Newer == nil {
 		t.Error("on one node they have always seen each other")
 	}
 }

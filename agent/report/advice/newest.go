@@ -42,7 +42,7 @@ type Away struct{ From, Until time.Time }
 
 // meetAgain withdraws who is the newer one if the newest holder came while its node and that of an elder one had lost each
 // other: the control plane may have given the elder's node up, and made the newer pod in place of its own.
-func meetAgain(a *api.Advice, holders []detector.Binding, names map[string]string, away map[string]Away) {
+func meetAgain(a *api.Advice, holders []detector.Binding, names map[string]string, away map[string][]Away) {
 	if a.Newer == nil {
 		return
 	}
@@ -56,12 +56,14 @@ func meetAgain(a *api.Advice, holders []detector.Binding, names map[string]strin
 			continue
 		}
 		for _, node := range []string{b.Holder.ID.Node, newest.Holder.ID.Node} {
-			if lost, ok := away[node]; ok && came.After(lost.From.Add(-noticedWithin)) && came.Before(lost.Until) {
-				*a = api.Advice{Unknown: "away", Away: &api.Away{
-					Elder: n, Newer: *a.Newer, Nodes: []string{names[b.Holder.ID.Node], names[newest.Holder.ID.Node]},
-					From: lost.From.Round(0), Until: lost.Until.Round(0),
-				}}
-				return
+			for _, lost := range away[node] {
+				if came.After(lost.From.Add(-noticedWithin)) && came.Before(lost.Until) {
+					*a = api.Advice{Unknown: "away", Away: &api.Away{
+						Elder: n, Newer: *a.Newer, Nodes: []string{names[b.Holder.ID.Node], names[newest.Holder.ID.Node]},
+						From: lost.From.Round(0), Until: lost.Until.Round(0),
+					}}
+					return
+				}
 			}
 		}
 	}

@@ -44,13 +44,17 @@ func (c *Collection) advise(document *api.Conflict, conflict detector.Conflict) 
 	}
 }
 
-// awayFrom returns when nodes were cut off: as Self saw it, which may have started later, and as the nodes with holders did.
-func (c *Collection) awayFrom(conflict detector.Conflict) map[string]advice.Away {
-	all := make(map[string]advice.Away)
+// awayFrom returns when nodes were cut off: as Self saw it, which may have started later, and as the nodes with holders did. Each
+// may know of another time.
+func (c *Collection) awayFrom(conflict detector.Conflict) map[string][]advice.Away {
+	all, nodes := make(map[string][]advice.Away), map[string]bool{c.Self.NodeID(): true}
 	for _, b := range conflict.Holders {
-		for _, by := range []string{b.Holder.ID.Node, c.Self.NodeID()} {
-			for _, a := range c.away[by] {
-				all[a.Node] = advice.Away{From: a.From, Until: a.Until}
+		nodes[b.Holder.ID.Node] = true
+	}
+	for by := range nodes {
+		for _, a := range c.away[by] {
+			if nodes[a.Node] {
+				all[a.Node] = append(all[a.Node], advice.Away{From: a.From, Until: a.Until})
 			}
 		}
 	}
