@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"github.com/dupip/dupip/agent/api"
@@ -24,6 +25,21 @@ func (r *Report) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
 		document.Books = bookStatus(last)
 	}
 	return document, nil
+}
+
+// uncheckedBooks says to another node what the status of this one has: which books there are not, or cannot be read.
+func uncheckedBooks(last audit.Result) (list []string) {
+	if last.Err != nil {
+		list = append(list, "the books, all or some: "+last.Err.Error())
+	} else if len(last.Books) == 0 {
+		list = append(list, "everything: no network of its CNI configuration has its addresses from host-local")
+	}
+	for _, book := range last.Books {
+		if book.Err != nil {
+			list = append(list, fmt.Sprintf("the book of network %s: %v", book.Network, book.Err))
+		}
+	}
+	return list
 }
 
 // bookStatus describes the books of this node.

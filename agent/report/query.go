@@ -88,6 +88,9 @@ func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKin
 // document returns the reply to another node: this node's own holders, up to the limits.
 func (r *Report) document(q cluster.Query) cluster.Document {
 	d := r.localDocument(q)
+	if q.Kind == cluster.QueryFindings && len(d.Unchecked) == 0 {
+		d.Unchecked = uncheckedBooks(r.Books.Last())
+	}
 	if n := len(d.Bindings) - maxReplyBindings; n > 0 {
 		d.Bindings, d.Omitted = d.Bindings[:maxReplyBindings], d.Omitted+n
 	}

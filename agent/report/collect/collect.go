@@ -73,7 +73,10 @@ func Query(q api.Query, kind cluster.QueryKind) cluster.Query {
 // Add adds the document of an agent.
 func (c *Collection) Add(a cluster.Answer) { c.answers = append(c.answers, a) }
 
-// Alone says that there are no agents to ask.
+// Empty reports whether nobody has answered.
+func (c *Collection) Empty() bool { return len(c.answers) == 0 }
+
+// Alone notes that there are no agents to ask.
 func (c *Collection) Alone(q api.Query) {
 	if q.Cluster || q.Node != "" {
 		c.coverage = api.Coverage{Alone: true, Asked: len(c.answers)}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/report/merge"
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -84,19 +85,33 @@ func neverCompared(ip netip.Addr) string {
 func (c *Collection) Audit(q api.Query) api.Audit {
 	document := api.Audit{Node: c.Self.Name, BootID: c.Self.Boot, Findings: []api.Finding{}}
 	omitted := 0
+	var others []string // what was not checked on other nodes, and there
+	where := make(map[string][]string)
 	for _, a := range c.answers {
 		omitted += a.Document.Omitted
 		for _, text := range a.Document.Unchecked {
-			if a.Member.NodeID() != c.Self.NodeID() {
-				text = "on node " + a.Member.Name + ", " + text
+			if a.Member.NodeID() == c.Self.NodeID() {
+				document.Unchecked = append(document.Unchecked, text)
+				continue
 			}
-			document.Unchecked = append(document.Unchecked, text)
+			if where[text] == nil {
+				others = append(others, text)
+			}
+			where[text] = append(where[text], a.Member.Name)
 		}
 		for _, f := range a.Document.Findings {
 			if f := NewFinding(a.Member, f); q.SelectsFinding(f) {
 				document.Findings = append(document.Findings, f)
 			}
 		}
+	}
+	for _, text := range others {
+		slices.Sort(where[text])
+		on := "on node " + where[text][0]
+		if n := len(where[text]); n > 1 {
+			on = fmt.Sprintf("on %d nodes (%s)", n, detector.List(where[text]))
+		}
+		document.Unchecked = append(document.Unchecked, on+", "+text)
 	}
 	slices.SortStableFunc(document.Findings, func(x, y api.Finding) int {
 		return cmp.Or(cmp.Compare(slices.Index(cluster.FindingKinds, x.Kind), slices.Index(cluster.FindingKinds, y.Kind)), cmp.Compare(x.Node, y.Node))
