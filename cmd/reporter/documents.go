@@ -20,12 +20,14 @@ import (
 )
 
 const (
-	// A document is not asked for again for rememberFor, or rememberShare times as long as the answers took: many pages cost
-	// the agents as much as one.
-	rememberFor   = time.Second
-	rememberShare = 4
-	// maxRemembered bounds the documents that are kept.
-	maxRemembered = 32
+	// A document is not asked for again for rememberFor, or rememberShare times as long as the answers took, up to rememberMost:
+	// many pages cost the agents as much as one.
+	rememberFor, rememberMost = time.Second, 5 * time.Second
+	rememberShare             = 4
+	// maxRemembered bounds the documents that are kept, and rememberedSize each of them, in bytes.
+	maxRemembered, rememberedSize = 32, 1 << 20
+	// maxAsked bounds the documents that are made at the same time.
+	maxAsked = 4
 )
 
 // documents makes the documents of the whole cluster, by asking the agents. It implements [api.Backend] and is safe for concurrent
@@ -36,6 +38,7 @@ type documents struct {
 	rules  merge.Rules
 
 	mu         sync.Mutex
+	asked      chan struct{} // has a value for each document that is made
 	remembered map[question]*answer
 	summaries  map[string]summary // by NodeID
 }
@@ -62,14 +65,14 @@ type summary struct {
 }
 
 func newDocuments(self cluster.Member, g *gossip.Gossip, rules merge.Rules) *documents {
-	return &documents{self: self, gossip: g, rules: rules, remembered: make(map[question]*answer), summaries: make(map[string]summary)}
+	return &documents{self: self, gossip: g, rules: rules, asked: make(chan struct{}, maxAsked), remembered: make(map[question]*answer), summaries: make(map[string]summary)}
 }
 
 // handler serves the documents, and a page of them.
 func (d *documents) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", page.LocalOnly(api.NewHandler(d)))
-	mux.Handle("/", page.New(d))
+	mux.Handle("/", page.New(d, "kubectl dupip"))
 	return mux
 }
 
@@ -154,6 +157,12 @@ func ask[T any](ctx context.Context, d *documents, about question, compose func(
 	a := d.answer(about)
 	a.Lock()
 	defer a.Unlock()
+	select {
+	case d.asked <- struct{}{}:
+		defer func() { <-d.asked }()
+	case <-ctx.Done():
+		return document, ctx.Err()
+	}
 	began := time.Now()
 	if began.Before(a.until) {
 		return document, json.Unmarshal(a.document, &document)
@@ -162,13 +171,19 @@ func ask[T any](ctx context.Context, d *documents, about question, compose func(
 	if err = c.Ask(ctx, d.gossip, d.gossip.Members(), about.query, about.kind); err != nil {
 		return document, err
 	}
+	if c.Empty() && about.query.Cluster {
+		// It would look as if all were well.
+		return document, errors.New("no agent answers: check the gossip port and key between this reporter and the nodes, or try again in a moment")
+	}
 	// A client that has gone has stopped the query.
 	if document, err = compose(c); err != nil || ctx.Err() != nil {
 		return document, err
 	}
 	now := time.Now()
-	a.until = now.Add(max(rememberFor, rememberShare*now.Sub(began)))
-	a.document, err = json.Marshal(document)
+	text, err := json.Marshal(document)
+	if a.document = nil; len(text) <= rememberedSize {
+		a.document, a.until = text, now.Add(min(max(rememberFor, rememberShare*now.Sub(began)), rememberMost))
+	}
 	return document, err
 }
 

@@ -41,6 +41,7 @@ type notice struct {
 	written, closed bool
 	// crowded: it had to wait for its turn.
 	crowded bool
+	held    time.Time // it was refused: not before this
 	renewed time.Time
 	count   int
 }
@@ -77,7 +78,7 @@ func podNotice(c detector.Conflict, of int) *notice {
 	if more := len(c.Holders) - 2; more > 0 {
 		n.note += fmt.Sprintf(", and %d more", more)
 	}
-	n.note += fmt.Sprintf(": packets to it reach only one of them. What to do: dupip explain %s", c.Key.IP)
+	n.note += fmt.Sprintf(": packets to it reach only one of them. What to do: kubectl dupip explain %s", c.Key.IP)
 	return n
 }
 

@@ -217,6 +217,9 @@ func (p *Planner) Next(now time.Time) *Write {
 			continue
 		}
 		p.pending++
+		if now.Before(n.held) {
+			continue
+		}
 		// Nodes before pods, the oldest first.
 		if first == nil || !n.onPod() && first.onPod() || n.onPod() == first.onPod() && before(due, n, firstDue, first) {
 			first, firstDue = n, due
@@ -273,6 +276,9 @@ func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 		}
 	case w.Series != nil && kube.Is(err, http.StatusNotFound): // Kubernetes was faster
 		n.written, n.count = false, 0
+		return false
+	case kube.Refused(err): // perhaps in this namespace only
+		n.held = now.Add(maxPause)
 		return false
 	case kube.Final(err): // for example in a namespace that is being deleted
 		n.written, n.closed = true, true

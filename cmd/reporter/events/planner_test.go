@@ -318,7 +318,7 @@ func TestAway(t *testing.T) {
 	w.run(maxPause + 5*time.Second)
 	w.expect("back", "DuplicateIP a1, DuplicateIP a2, DuplicateIP b1, DuplicateIP b2, DuplicateIPResolved a1, DuplicateIPResolved b1")
 
-	// What is refused for good is not tried again, and holds nobody up.
+	// What is refused holds nobody up, and is tried again: somebody may give the right.
 	w.fails = &kube.StatusError{Code: http.StatusForbidden}
 	w.report(w.p, "red", w.conflict(3, detector.Confirmed))
 	w.run(time.Second)
@@ -328,6 +328,17 @@ func TestAway(t *testing.T) {
 	if got := w.written(); strings.Contains(got, "a3") || !strings.Contains(got, "a4") {
 		t.Errorf("after a refusal: %s", got)
 	}
+	w.run(maxPause)
+	if got := w.written(); !strings.Contains(got, "3") {
+		t.Errorf("later: %s", got)
+	}
+	// What is refused for good is not tried again.
+	w.fails = &kube.StatusError{Code: http.StatusUnprocessableEntity}
+	w.report(w.p, "red", w.conflict(5, detector.Confirmed))
+	w.run(time.Second)
+	w.fails = nil
+	w.run(2 * maxPause)
+	w.expect("not valid", "")
 }
 
 // Another replica goes on where the first one was: it writes what is missing, and nothing twice.

@@ -57,11 +57,19 @@ func Is(err error, code int) bool {
 	return ok && status.Code == code
 }
 
-// Final reports whether an error is an answer that will be the same next time: the request is not allowed, or not valid.
+// Final reports whether an error is an answer that will be the same next time: the request is not valid, or the namespace is being
+// deleted. See [Refused].
 func Final(err error) bool {
 	status, ok := errors.AsType[*StatusError](err)
-	return ok && status.Code >= 400 && status.Code < 500 && status.Code != http.StatusUnauthorized &&
+	return ok && !Refused(err) && status.Code >= 400 && status.Code < 500 && status.Code != http.StatusUnauthorized &&
 		status.Code != http.StatusRequestTimeout && status.Code != http.StatusTooManyRequests
+}
+
+// Refused reports whether an error is an answer that may be another one later: a right can be given, a policy changed.
+func Refused(err error) bool {
+	status, ok := errors.AsType[*StatusError](err)
+	// The words are those of k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle.
+	return ok && status.Code == http.StatusForbidden && !strings.Contains(status.Message, "is being terminated")
 }
 
 // InCluster returns the client of a pod.

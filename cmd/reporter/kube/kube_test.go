@@ -54,7 +54,7 @@ func TestClient(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	for code, final := range map[int]bool{400: true, 401: false, 403: true, 404: true, 409: true, 422: true, 429: false, 500: false, 503: false} {
+	for code, final := range map[int]bool{400: true, 401: false, 403: false, 404: true, 409: true, 422: true, 429: false, 500: false, 503: false} {
 		answer = func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, `{"message": "because"}`)
@@ -62,6 +62,14 @@ func TestClient(t *testing.T) {
 		if err := c.CreateEvent(t.Context(), Event{}); !Is(err, code) || Final(err) != final || !strings.Contains(err.Error(), "because") {
 			t.Errorf("%d: %v", code, err)
 		}
+	}
+
+	answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"message": "events \"x\" is forbidden: unable to create new content in namespace n because it is being terminated"}`)
+	}
+	if err := c.CreateEvent(t.Context(), Event{}); !Final(err) || Refused(err) {
+		t.Errorf("in a namespace that ends: %v", err)
 	}
 
 	// Pages, until there are enough.
