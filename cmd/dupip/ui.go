@@ -21,7 +21,7 @@ func newUI(p *program) *cobra.Command {
 		Long: `Serve a page with open conflicts and what to do, the history of an address, the nodes and the findings of the audit, at ` +
 			`127.0.0.1 until Ctrl-C. It changes nothing. As long as it runs, every user of this machine can read it.
 
-To see it from another machine, forward the port: ssh -L 8080:127.0.0.1:8080 HOST dupip ui --port 8080`,
+To see it from another machine, forward the port: ssh -t -L 8080:127.0.0.1:8080 HOST dupip ui --port 8080`,
 		Example: `  dupip ui
   dupip ui --port 8080`,
 		Args: query.NoArguments,
@@ -35,7 +35,7 @@ To see it from another machine, forward the port: ssh -L 8080:127.0.0.1:8080 HOS
 				return fmt.Errorf("opening the port of the page: %w; choose another --port, or 0 for a free one", err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "The page is at http://%s/ (Ctrl-C ends it)\n", listener.Addr())
-			return metrics.Serve(cmd.Context(), listener, page.New(client), slog.New(slog.DiscardHandler))
+			return metrics.Serve(cmd.Context(), listener, page.New(client, "dupip"), slog.New(slog.DiscardHandler))
 		},
 	}
 	cmd.Flags().Uint16Var(&port, "port", 0, "port to listen on; 0 is a free one")

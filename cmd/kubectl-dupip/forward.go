@@ -81,11 +81,13 @@ func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, e
 		return nil, p.failure(ctx, ended, said)
 	case <-late.C:
 		end()
+		<-f.done
 		return nil, fmt.Errorf("kubectl has not forwarded a port to pod %s within %s", pod, forwardTime)
 	case f.port = <-out.port:
 	}
 	if err := f.answers(ctx); err != nil {
 		end()
+		<-f.done
 		return nil, fmt.Errorf("the reporter in pod %s does not answer: %w", pod, err)
 	}
 	return f, nil

@@ -11,9 +11,9 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-// maxConflicts is how many open conflicts are printed one by one. Of more, the gravest are. maxDrills is the same for drills.
+// MaxConflicts is how many open conflicts are shown one by one. Of more, the gravest are. maxDrills is the same for drills.
 const (
-	maxConflicts = 10
+	MaxConflicts = 10
 	maxDrills    = 3
 )
 
@@ -37,7 +37,7 @@ func (p *Printer) Conflicts(document api.Conflicts) {
 	switch {
 	case len(document.Conflicts) == 0:
 		p.none("conflict.")
-	case open > maxConflicts && !p.Wide:
+	case open > MaxConflicts && !p.Wide:
 		p.many(document)
 	default:
 		more := len(document.Conflicts) - len(few)

@@ -38,8 +38,8 @@ func (p *Printer) Unknown(e api.Explanation) {
 		p.wrapped(0, fmt.Sprintf("%s is never compared: %s addresses are no pod's own. Many may have the same one.", e.IP, e.NeverCompared))
 	default:
 		where := "on node " + e.Node
-		if n := e.Asked - len(e.Missing); n > 1 {
-			where = fmt.Sprintf("on %d nodes", n)
+		if n := e.Asked - len(e.Missing); n > 1 || n == 1 && e.BootID == "" {
+			where = "on " + Plural(n, "node", "nodes")
 		}
 		p.printf("%s was not seen %s.\n", e.IP, where)
 	}

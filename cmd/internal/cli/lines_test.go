@@ -26,14 +26,14 @@ func TestLines(t *testing.T) {
 		{Command: "ip link set dev x down"},
 		{Text: "IPAM may give the address out again while the other has it: replace that one, too, or repair IPAM."},
 	}
-	if diff := cmp.Diff(want, Lines(&c, (*Printer).StoryAdvice)); diff != "" {
+	if diff := cmp.Diff(want, Lines("dupip", &c, (*Printer).StoryAdvice)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for n := range c.Holders {
 		c.Holders[n].Bridge, c.Holders[n].Pod = "shop", nil
 	}
 	const file = "networks:\n  - {name: \"shop\", scope: node, match: {bridges: [\"shop\"]}}"
-	if lines := Lines(&c, (*Printer).StoryAdvice); len(lines) < 3 || lines[2].Command != file {
+	if lines := Lines("dupip", &c, (*Printer).StoryAdvice); len(lines) < 3 || lines[2].Command != file {
 		t.Errorf("%+v, want the third to be %q", lines, file)
 	}
 }

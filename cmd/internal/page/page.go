@@ -64,13 +64,14 @@ type content struct {
 type view func(ctx context.Context, r request) (data any, title string, err error)
 
 type handler struct {
-	source Source
-	slots  chan struct{}
+	source  Source
+	program string
+	slots   chan struct{}
 }
 
-// New returns a handler for all pages. It answers requests for this machine only, see [LocalOnly].
-func New(source Source) http.Handler {
-	h := &handler{source, make(chan struct{}, maxAtOnce)}
+// New returns a handler for all pages, with commands of the program, as people call it. It answers requests for this machine only, see [LocalOnly].
+func New(source Source, program string) http.Handler {
+	h := &handler{source, program, make(chan struct{}, maxAtOnce)}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", h.page("conflicts", h.conflicts))
 	mux.Handle("GET /explain", h.page("explain", h.explain))

@@ -5,13 +5,14 @@ const least = 2000, share = 4; // milliseconds; a fetch may take a quarter of th
 const stale = document.getElementById('stale');
 let etag = '', shown = new Date(), timer, busy = false;
 
-// change makes one element like another. Children with an id keep their elements; others are compared in order.
+// change makes one element like another. Children with an id, which are unique, keep their elements; others are compared in order.
 function change(old, now) {
   for (const {name} of [...old.attributes]) if (!now.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
   for (const {name, value} of now.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   let at = old.firstChild;
   for (const next of [...now.childNodes]) {
-    const same = next.id && [...old.children].find(e => e.id === next.id);
+    let same = next.id ? at : null; // those before are done
+    while (same && same.id !== next.id) same = same.nextSibling;
     if (same && same !== at) {
       old.insertBefore(same, at);
       at = same;

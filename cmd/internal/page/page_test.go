@@ -76,7 +76,7 @@ func ask(source Source, target string, header ...string) *http.Response {
 		r.Header.Set(header[n], header[n+1])
 	}
 	w := httptest.NewRecorder()
-	New(source).ServeHTTP(w, r)
+	New(source, "dupip").ServeHTTP(w, r)
 	return w.Result()
 }
 
@@ -220,7 +220,7 @@ func TestRefused(t *testing.T) {
 	}
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
 		w := httptest.NewRecorder()
-		New(hostile).ServeHTTP(w, httptest.NewRequest(method, "http://localhost/", nil))
+		New(hostile, "dupip").ServeHTTP(w, httptest.NewRequest(method, "http://localhost/", nil))
 		if w.Code != http.StatusMethodNotAllowed {
 			t.Errorf("%s: %d", method, w.Code)
 		}
@@ -298,7 +298,7 @@ func TestLongLists(t *testing.T) {
 // A source that hangs holds up a few requests, for a while.
 func TestSlowSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		page := New(stuck{})
+		page := New(stuck{}, "dupip")
 		codes := make(chan int)
 		began := time.Now()
 		for range 3 * maxAtOnce {

@@ -11,9 +11,6 @@ import (
 	"github.com/dupip/dupip/cmd/internal/cli"
 )
 
-// few is how many conflicts get advice one by one.
-const few = 10
-
 // conflictsData is what the page of conflicts shows.
 type conflictsData struct {
 	list[api.Conflict]
@@ -34,16 +31,21 @@ func (h *handler) conflicts(ctx context.Context, r request) (any, string, error)
 	cli.Sanitize(&document)
 	d := conflictsData{
 		All: len(document.Conflicts), Tally: cli.Count(document.Conflicts), Asked: document.Asked, Answered: document.Asked - len(document.Missing),
-		Pairs:    cli.Lines(document, (*cli.Printer).Pairs),
-		Coverage: cli.Lines(document.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "conflicts") }),
+		Coverage: cli.Lines(h.program, document.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "conflicts") }),
 	}
 	document.Conflicts = slices.DeleteFunc(document.Conflicts, func(c api.Conflict) bool { return !r.selectsConflict(c) })
+	d.Pairs = cli.Lines(h.program, document, (*cli.Printer).Pairs)
 	d.list = cut(r, document.Conflicts)
-	text := (*cli.Printer).Advice
-	if d.Many = len(document.Conflicts) > few; d.Many {
+	text, open := (*cli.Printer).Advice, 0
+	for _, c := range document.Conflicts {
+		if c.State != "resolved" && !c.Drill {
+			open++
+		}
+	}
+	if d.Many = open > cli.MaxConflicts; d.Many {
 		text = (*cli.Printer).ManyAdvice
 	}
-	d.Advice = advice(document, text)
+	d.Advice = advice(h.program, document, text)
 	d.Open = d.Tally.States["confirmed"] + d.Tally.States["suspected"]
 	title := "No conflict is open"
 	if d.Open == 1 {
@@ -60,8 +62,8 @@ func (r request) selectsConflict(c api.Conflict) bool {
 }
 
 // advice is what is to be done, without the title of its section.
-func advice[T any](document T, text func(*cli.Printer, T)) []cli.Line {
-	lines := cli.Lines(document, text)
+func advice[T any](program string, document T, text func(*cli.Printer, T)) []cli.Line {
+	lines := cli.Lines(program, document, text)
 	if len(lines) == 0 {
 		return nil
 	}
@@ -106,12 +108,12 @@ func (h *handler) explain(ctx context.Context, r request) (any, string, error) {
 	}
 	cli.Sanitize(&e)
 	d := explainData{
-		Explanation: e, Causes: cli.Causes(e), Unknown: cli.Lines(e, (*cli.Printer).Unknown),
-		Details:  slices.Concat(cli.Lines(e, (*cli.Printer).Configured), cli.Lines(e, (*cli.Printer).Books)),
-		Coverage: cli.Lines(e.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "stories") }),
+		Explanation: e, Causes: cli.Causes(e), Unknown: cli.Lines(h.program, e, (*cli.Printer).Unknown),
+		Details:  slices.Concat(cli.Lines(h.program, e, (*cli.Printer).Configured), cli.Lines(h.program, e, (*cli.Printer).Books)),
+		Coverage: cli.Lines(h.program, e.Coverage, func(p *cli.Printer, c api.Coverage) { p.Coverage(c, "stories") }),
 	}
 	for _, s := range e.Stories {
-		one := story{Story: s, Verdict: cli.Lines(s, (*cli.Printer).Verdict), Advice: advice(s.Conflict, (*cli.Printer).StoryAdvice)}
+		one := story{Story: s, Verdict: cli.Lines(h.program, s, (*cli.Printer).Verdict), Advice: advice(h.program, s.Conflict, (*cli.Printer).StoryAdvice)}
 		one.Nodes, _ = cli.NodesOf(s.Bindings)
 		for _, note := range s.Notes {
 			one.Happened = append(one.Happened, event{note, cli.NotePrefix(note, len(s.Nodes) > 1) + note.Text})
@@ -136,7 +138,7 @@ func (h *handler) nodes(ctx context.Context, r request) (any, string, error) {
 		return nil, "", err
 	}
 	cli.Sanitize(&document)
-	d := nodesData{States: make(map[string]int), Problems: cli.Lines(document, (*cli.Printer).Problems)}
+	d := nodesData{States: make(map[string]int), Problems: cli.Lines(h.program, document, (*cli.Printer).Problems)}
 	for _, n := range document.Nodes {
 		if n.Role == "" {
 			d.States[n.State]++
@@ -192,7 +194,7 @@ func (h *handler) audit(ctx context.Context, r request) (any, string, error) {
 	if d.All == 0 {
 		text = (*cli.Printer).Audit // which says so
 	}
-	d.Text = cli.Lines(document, text)
+	d.Text = cli.Lines(h.program, document, text)
 	if d.All == 0 {
 		return d, "No audit finding", nil
 	}
