@@ -162,7 +162,7 @@ func list(pods ...string) string { return `{"items": [` + strings.Join(pods, ","
 
 var nodes = api.Nodes{Nodes: []api.Node{
 	{Name: "n1", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 3}, Reported: time.Unix(1, 0)},
-	{Name: "n2", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved": 4}, Reported: time.Unix(1, 0)},
+	{Name: "n2", State: "alive", Version: "0.2.0", Interfaces: map[string]int{"attached": 2, "failed": 1}, Findings: map[string]int{"unreserved address": 4}, Reported: time.Unix(1, 0)},
 	{Name: "n3", State: "suspect", Version: "0.1.0"},
 	{Name: "n4", State: "dead", Version: "0.1.0", Interfaces: map[string]int{"attached": 9}},
 	{Name: "r1", State: "alive", Version: "0.2.0", Role: "reporter"},
@@ -252,7 +252,7 @@ func TestStatus(t *testing.T) {
 	const want = `Agents      2 alive; 1 dead (n4); 1 suspect (n3)
 Versions    1 0.1.0 (n3); 2 0.2.0
 Interfaces  5 attached; 1 failed (n2)
-Findings    4 unreserved (n2)
+Findings    unreserved address: 4 (n2)
 Unknown     interfaces and findings of n3
 `
 	if out, err := k.dupip("status"); err != nil || out != want {

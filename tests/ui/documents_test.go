@@ -56,7 +56,7 @@ func cluster(nodes, conflicts int) map[string]any {
 		case 42:
 			node.Interfaces["failed"] = 1
 		case 64:
-			node.Findings = map[string]int{"unreserved": 3}
+			node.Findings = map[string]int{"unreserved address": 3}
 		}
 		all.Nodes = append(all.Nodes, node)
 	}

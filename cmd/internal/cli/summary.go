@@ -78,6 +78,9 @@ func (g group) text(usual string) string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(g)) {
 		part := fmt.Sprintf("%d %s", g[kind].count, kind)
+		if strings.Contains(kind, " ") { // "unreserved address", which may be many
+			part = fmt.Sprintf("%s: %d", kind, g[kind].count)
+		}
 		if kind != usual {
 			part += " (" + List(g[kind].nodes) + ")"
 		}
