@@ -16,8 +16,8 @@ const (
 	pollInterval = time.Second
 	pollShare    = 4
 	maxFailures  = 3
-	// maxPolls limits these watches: a node asks for a few things at a time only.
-	maxPolls = 4
+	// MaxPolls limits these watches at an agent: a node asks for a few things at a time only.
+	MaxPolls = 4
 )
 
 // poll gets a document again and again, and yields the events since the last time. The error is that of the first time. It ends

@@ -122,9 +122,9 @@ type handler struct {
 // documentHandler answers a request that is valid.
 type documentHandler func(http.ResponseWriter, *http.Request, Query)
 
-// NewHandler returns the handler of all documents.
-func NewHandler(backend Backend) http.Handler {
-	h := &handler{backend, make(chan struct{}, maxWatches), make(chan struct{}, maxPolls)}
+// NewHandler returns the handler of all documents. So many watches of other nodes, or of pods, may be open at one time.
+func NewHandler(backend Backend, polls int) http.Handler {
+	h := &handler{backend, make(chan struct{}, maxWatches), make(chan struct{}, polls)}
 	documents := map[string]documentHandler{
 		"/v1/bindings":  watchable(answer(backend.Bindings), h.stream(h.watchBindings)),
 		"/v1/conflicts": watchable(answer(backend.Conflicts), h.stream(h.watchConflicts)),

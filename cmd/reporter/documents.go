@@ -26,6 +26,8 @@ const (
 	rememberShare             = 4
 	// maxRemembered bounds the documents that are kept, and rememberedSize each of them, in bytes.
 	maxRemembered, rememberedSize = 32, 1 << 20
+	// maxWatches bounds the watches of all people, for which the documents are remembered.
+	maxWatches = 32
 	// maxAsked bounds the documents that are made at the same time.
 	maxAsked = 4
 )
@@ -44,6 +46,8 @@ type documents struct {
 }
 
 var _ api.Backend = (*documents)(nil)
+
+var errNoCluster = errors.New("a reporter is on no node: add cluster=1, or name a node")
 
 // question is what a document depends on.
 type question struct {
@@ -71,7 +75,7 @@ func newDocuments(self cluster.Member, g *gossip.Gossip, rules merge.Rules) *doc
 // handler serves the documents, and a page of them.
 func (d *documents) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", page.LocalOnly(api.NewHandler(d)))
+	mux.Handle("/v1/", page.LocalOnly(api.NewHandler(d, maxWatches)))
 	mux.Handle("/", page.New(d, "kubectl dupip"))
 	return mux
 }
@@ -148,12 +152,14 @@ func (d *documents) Nodes(_ context.Context, q api.Query) (api.Nodes, error) {
 
 // WatchConflicts implements [api.Backend]. The agents have the events: a watch of the whole cluster asks them again and again.
 func (d *documents) WatchConflicts(context.Context) (<-chan api.ConflictEvent, error) {
-	return nil, errors.New("a reporter watches the whole cluster only: add cluster=1")
+	return nil, errNoCluster
 }
 
-// ask asks the agents that a question is about, of all nodes if it names none, unless they were asked just now.
+// ask asks the agents that a question is about, unless they were asked just now.
 func ask[T any](ctx context.Context, d *documents, about question, compose func(*collect.Collection) (T, error)) (document T, err error) {
-	about.query.Cluster = about.query.Node == ""
+	if !about.query.Cluster && about.query.Node == "" {
+		return document, errNoCluster
+	}
 	a := d.answer(about)
 	a.Lock()
 	defer a.Unlock()

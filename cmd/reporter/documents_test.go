@@ -79,7 +79,7 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 	d := newDocuments(cluster.Member{Name: "r1", Boot: "boot", Role: cluster.Reporter}, reporter, collect.Rules(config.Default()))
-	first, err := d.Conflicts(t.Context(), api.Query{})
+	first, err := d.Conflicts(t.Context(), api.Query{Cluster: true})
 	if err != nil || len(first.Conflicts) != 1 || first.Node != "r1" || first.Asked != 1 || first.Partial || first.Conflicts[0].Advice == nil {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -91,7 +91,7 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("%+v, %v after %d queries", again, err, queries.Load())
 	}
 	d.answer(question{cluster.QueryConflicts, api.Query{Cluster: true}}).until = time.Now()
-	if _, err := d.Conflicts(t.Context(), api.Query{}); err != nil || queries.Load() != 2 {
+	if _, err := d.Conflicts(t.Context(), api.Query{Cluster: true}); err != nil || queries.Load() != 2 {
 		t.Errorf("%v after %d queries", err, queries.Load())
 	}
 
@@ -123,7 +123,9 @@ func TestDocuments(t *testing.T) {
 		host, path, word string
 		code             int
 	}{
-		{"127.0.0.1:9953", "/v1/conflicts", `"ip":"10.0.0.7"`, 200},
+		{"127.0.0.1:9953", "/v1/conflicts?cluster=1", `"ip":"10.0.0.7"`, 200},
+		{"127.0.0.1:9953", "/v1/conflicts", "add cluster=1", 503},
+		{"127.0.0.1:9953", "/v1/bindings?watch=1", "add cluster=1", 503},
 		{"localhost:40000", "/", "10.0.0.7", 200},
 		{"rebound.example", "/v1/conflicts", "localhost", 403},
 		{"rebound.example", "/", "localhost", 403},
