@@ -278,7 +278,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return a.watcher.Run(ctx)
 	})
 	group.Go(func() error { return a.loop.run(ctx, records) })
-	group.Go(func() error { return api.Serve(ctx, a.listener, api.NewHandler(a.loop.report, api.MaxPolls), a.opts.Log) })
+	group.Go(func() error {
+		return api.Serve(ctx, a.listener, api.NewHandler(a.loop.report, api.MaxPolls), a.opts.Log)
+	})
 	group.Go(func() error { return a.pods.Run(ctx) })
 	group.Go(func() error { a.audit.Run(ctx); return nil })
 	group.Go(func() error {

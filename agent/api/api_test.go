@@ -96,7 +96,9 @@ func serve(t *testing.T, backend api.Backend) *api.Client {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- api.Serve(ctx, listener, api.NewHandler(backend, api.MaxPolls), slog.New(slog.DiscardHandler)) }()
+	go func() {
+		done <- api.Serve(ctx, listener, api.NewHandler(backend, api.MaxPolls), slog.New(slog.DiscardHandler))
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

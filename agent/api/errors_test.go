@@ -22,7 +22,9 @@ func TestErrorsAreDocuments(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- api.Serve(ctx, listener, api.NewHandler(newTable(), api.MaxPolls), slog.New(slog.DiscardHandler)) }()
+	go func() {
+		done <- api.Serve(ctx, listener, api.NewHandler(newTable(), api.MaxPolls), slog.New(slog.DiscardHandler))
+	}()
 	defer func() { cancel(); <-done }()
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
