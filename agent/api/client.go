@@ -30,6 +30,9 @@ func NewClient(path string) *Client {
 	}}}
 }
 
+// ReporterPort is the TCP port of a reporter's loopback.
+const ReporterPort = 9953
+
 // NewReporterClient returns a Client for a reporter, whose port was forwarded to an address (host:port) of this machine.
 func NewReporterClient(address string) *Client {
 	return &Client{peer: "reporter", host: address, http: &http.Client{Transport: new(http.Transport)}} // which no proxy is between

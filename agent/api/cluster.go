@@ -26,6 +26,9 @@ type Address struct {
 	IP      string `json:"ip"`
 }
 
+// FewShared is how many addresses two nodes may share before that is one fault, of ranges.
+const FewShared = 3
+
 // Pair is two nodes that both have holders of the same addresses, in confirmed conflicts.
 type Pair struct {
 	Nodes     []string  `json:"nodes"`     // two

@@ -121,7 +121,7 @@ type Advice struct {
 }
 
 // Away says that the nodes of two holders had lost each other when the newer one came: if the elder's node was given up
-// meanwhile, its pod is an orphan and the newer one its lawful successor.
+// meanwhile, its pod is an orphan, and the newer one is there in its place.
 type Away struct {
 	Elder int       `json:"elder"`
 	Newer int       `json:"newer"`

@@ -96,7 +96,7 @@ func Inspect(path string) (left bool, err error) {
 	return true, nil
 }
 
-// Serve answers on the listener until ctx ends, with [NewHandler] or what has it.
+// Serve answers on the listener until ctx ends, with a handler such as that of [NewHandler].
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
 	server := &http.Server{
 		Handler:           handler,

@@ -294,7 +294,7 @@ func TestNamesakes(t *testing.T) {
 }
 
 // TestAwayOfOthers: who asks may have started after the nodes of two holders had lost each other; then they say so, and the
-// newest holder may be the other one's lawful successor. What other nodes had lost counts for nothing.
+// newest holder may be there in the other one's place. What other nodes had lost counts for nothing.
 func TestAwayOfOthers(t *testing.T) {
 	here, there := holding("n2", "10.0.0.1", 1), holding("n3", "10.0.0.1", 2)
 	there.FirstSeen = here.FirstSeen.Add(time.Minute)

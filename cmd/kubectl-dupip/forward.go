@@ -11,12 +11,8 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-const (
-	// reporterPort is where a reporter listens, on its loopback.
-	reporterPort = 9953
-	// forwardTime is how long kubectl may take to reach a pod.
-	forwardTime = 30 * time.Second
-)
+// forwardTime is how long kubectl may take to reach a pod.
+const forwardTime = 30 * time.Second
 
 // forward is a port of this machine that kubectl forwards to a reporter.
 type forward struct {
@@ -54,18 +50,18 @@ func (p *plugin) connect(ctx context.Context, port int) (*forward, error) {
 }
 
 func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, error) {
-	ports := fmt.Sprintf(":%d", reporterPort)
+	ports := fmt.Sprintf(":%d", api.ReporterPort)
 	if port != 0 {
 		ports = strconv.Itoa(port) + ports
 	}
 	running, end := context.WithCancel(ctx)
-	cmd, said := p.command(running, "port-forward", "pod/"+pod, ports, "--address=127.0.0.1")
-	apart(cmd)
+	cmd, stderr := p.command(running, "port-forward", "pod/"+pod, ports, "--address=127.0.0.1")
+	inOwnGroup(cmd)
 	out := &forwarding{port: make(chan int, 1)}
 	cmd.Stdout = out
 	if err := cmd.Start(); err != nil {
 		end()
-		return nil, p.failure(ctx, err, said)
+		return nil, p.failure(ctx, err, stderr)
 	}
 	f := &forward{end: end, done: make(chan struct{})}
 	var ended error
@@ -78,7 +74,7 @@ func (p *plugin) forward(ctx context.Context, pod string, port int) (*forward, e
 	defer late.Stop()
 	select {
 	case <-f.done:
-		return nil, p.failure(ctx, ended, said)
+		return nil, p.failure(ctx, ended, stderr)
 	case <-late.C:
 		end()
 		<-f.done

@@ -22,8 +22,8 @@ import (
 const reporters = "dupip.io/component=reporter"
 
 const (
-	// quiet is how long kubectl may take without a word to people, who do not see what it says: it may want them to log in.
-	quiet = 5 * time.Second
+	// hintAfter is when people, who do not see what kubectl prints, are told that it may want them to log in.
+	hintAfter = 5 * time.Second
 	// endTime is how long kubectl may take to end.
 	endTime = 2 * time.Second
 )
@@ -54,28 +54,28 @@ func (p *plugin) command(ctx context.Context, args ...string) (*exec.Cmd, *messa
 			args = append(args, "--"+flag.name+"="+value)
 		}
 	}
-	cmd, said := exec.CommandContext(ctx, cmp.Or(os.Getenv("KUBECTL"), "kubectl"), args...), new(messages)
-	cmd.Stderr, cmd.WaitDelay = said, endTime
-	return cmd, said
+	cmd, stderr := exec.CommandContext(ctx, cmp.Or(os.Getenv("KUBECTL"), "kubectl"), args...), new(messages)
+	cmd.Stderr, cmd.WaitDelay = stderr, endTime
+	return cmd, stderr
 }
 
-// apart makes a process that has no terminal the head of a group, so that one that kubectl is a script for ends with it.
-func apart(cmd *exec.Cmd) {
+// inOwnGroup makes a process that has no terminal the head of a group, so that one that kubectl is a script for ends with it.
+func inOwnGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 }
 
 // pods names the pods of reporters that are ready.
 func (p *plugin) pods(ctx context.Context) ([]string, error) {
-	cmd, said := p.command(ctx, "get", "pods", "--selector="+reporters, "--output=json")
+	cmd, stderr := p.command(ctx, "get", "pods", "--selector="+reporters, "--output=json")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stdin = &out, os.Stdin // it may ask who somebody is
-	slow := time.AfterFunc(quiet, func() {
+	slow := time.AfterFunc(hintAfter, func() {
 		fmt.Fprintln(os.Stderr, "kubectl takes long; if it wants you to log in, do so by \"kubectl auth whoami\" first")
 	})
 	defer slow.Stop()
 	if err := cmd.Run(); err != nil {
-		return nil, p.failure(ctx, err, said)
+		return nil, p.failure(ctx, err, stderr)
 	}
 	return p.ready(out.Bytes())
 }
@@ -120,14 +120,14 @@ var (
 )
 
 // failure says in one line why kubectl has failed.
-func (p *plugin) failure(ctx context.Context, err error, said *messages) error {
+func (p *plugin) failure(ctx context.Context, err error, stderr *messages) error {
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return errors.New("kubectl was not found: put it into a folder of PATH, or name it with the variable KUBECTL")
 	}
-	text := string(*said)
+	text := string(*stderr)
 	if m := forbidden.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("%w: you may not %s %s in namespace %s; deploy/README.md of dupip has a Role for \"kubectl dupip\"", errForbidden, m[1], m[2], p.namespace)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -33,8 +34,13 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	p := new(plugin)
+	root := p.root()
+	// Completion of kubectl's arguments runs this program by that name (k8s.io/kubectl/pkg/cmd/plugin_completion.go).
+	if filepath.Base(os.Args[0]) == "kubectl_complete-dupip" {
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
+	}
 	// When a terminal is closed, too, kubectl must not be left.
-	code := query.Run(p.root(), syscall.SIGHUP)
+	code := query.Run(root, syscall.SIGHUP)
 	p.kubectls.Wait()
 	return code
 }

@@ -263,9 +263,20 @@ Unknown     interfaces and findings of n3
 	}
 }
 
+// Kubectl's completion finds the plugin by a second name.
+func TestCompletion(t *testing.T) {
+	k := newKubectl(t, list(pod("good", "True")))
+	cmd := exec.Command(os.Args[0], "status", "--node", "n")
+	cmd.Args[0], cmd.Env = "kubectl_complete-dupip", append(os.Environ(), asPlugin+"=1")
+	if out, err := cmd.Output(); err != nil || string(out) != "n1\nn2\nn3\nn4\n:4\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	k.childless()
+}
+
 // The plugin ends when it is interrupted, and kubectl with it.
 func TestInterrupted(t *testing.T) {
-	for _, args := range []string{"ui", "conflicts --watch"} {
+	for _, args := range []string{"ui", "ui --port 40001", "conflicts --watch"} {
 		for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 			k := newKubectl(t, list(pod("good", "True")))
 			cmd := exec.Command(os.Args[0], strings.Fields(args)...)
@@ -289,6 +300,10 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("%s, %v: %v", args, signal, err)
 			}
 			k.childless()
+			_, port, _ := strings.Cut(args, "--port ")
+			if calls, err := os.ReadFile(filepath.Join(k.dir, "calls")); err != nil || !strings.Contains(string(calls), "port-forward pod/good "+port+":9953 ") {
+				t.Errorf("%s: %v, the calls are\n%s", args, err, calls)
+			}
 		}
 	}
 }

@@ -39,7 +39,7 @@ func main() {
 type settings struct {
 	members         members.Options
 	namespace, name string
-	metrics, api    string
+	metrics         string
 	config          string
 	level, format   string
 	renew           time.Duration
@@ -72,7 +72,6 @@ Of several replicas, the one that holds a Lease writes.`,
 	flags.StringVar(&s.members.Node, "pod-name", "", "name of this pod")
 	flags.StringVar(&s.members.Boot, "pod-uid", "", "UID of this pod")
 	flags.StringVar(&s.metrics, "metrics-listen", ":9952", "address of /metrics, /healthz and /readyz")
-	flags.StringVar(&s.api, "api-listen", "127.0.0.1:9953", "loopback address of the documents that \"kubectl dupip\" reads")
 	flags.StringVar(&s.config, "config", "", "configuration file of the agents, which says what networks there are; read at the start")
 	flags.DurationVar(&s.renew, "renew-every", events.DefaultRenew, "how often the Event of an open conflict is renewed; less than the time that the API server keeps Events")
 	flags.StringVar(&s.level, "log-level", "info", "debug, info, warn or error")
@@ -98,9 +97,6 @@ func (s *settings) check() (*slog.Logger, error) {
 	}
 	if s.renew < time.Second || s.renew > 24*time.Hour {
 		return nil, fmt.Errorf("--renew-every %v: must be 1s to 24h", s.renew)
-	}
-	if err := localOnly(s.api); err != nil {
-		return nil, err
 	}
 	if err := errors.Join(members.CheckKey(s.members), s.members.Check()); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,9 +73,10 @@ func (s *settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	local, err := net.Listen("tcp", s.api)
+	// Loopback only: a port-forward is what proves a right to read everything.
+	local, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(api.ReporterPort)))
 	if err != nil {
-		return errors.Join(fmt.Errorf("--api-listen: %w", err), listener.Close())
+		return errors.Join(fmt.Errorf("opening the port of the documents: %w", err), listener.Close())
 	}
 	g, err := s.join(log)
 	if err != nil {

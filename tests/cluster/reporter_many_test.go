@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// TestReporterWithManyConflicts: 500 conflicts, of which pods get Events one after the other, while the API server is away and both
-// replicas are replaced. Each is in the nodes' summary, and each pod has one Event or is counted.
+// TestReporterWithManyConflicts: 500 conflicts, of which pods get Events one after the other, while the replica that writes them is
+// killed, the API server is away, and both replicas are replaced. Each is in the nodes' summary, and each pod has one Event or is counted.
 func TestReporterWithManyConflicts(t *testing.T) {
 	const each = 250 // an interface may have 256
 	c := newTestCluster(t, "node1", "node2")
@@ -60,6 +61,8 @@ func TestReporterWithManyConflicts(t *testing.T) {
 		})
 	}
 	grown("at first")
+	c.signalReporter(c.leader(""), syscall.SIGKILL)
+	grown("after the leader was killed")
 	c.KillAPIServer()
 	time.Sleep(15 * time.Second) // that is the story
 	c.StartAPIServer()

@@ -1,11 +1,17 @@
 package cluster_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,7 +22,7 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// TestReporter: the Events of a duplicate, as people see them, while the replica that writes them is deleted.
+// TestReporter: the Events of a duplicate, as people see them, while the replica that writes them is deleted, and stands still.
 func TestReporter(t *testing.T) {
 	c := startTestCluster(t, []string{"--event-ttl=1m"}, "node1", "node2") // instead of an hour
 	c.importImage()
@@ -31,9 +37,7 @@ func TestReporter(t *testing.T) {
 	c.duplicateEvents(confirmed, ip, "old", "new")
 	first := c.leader("")
 	c.run("kubectl -n dupip delete pod " + first)
-	if second := c.leader(first); second == first {
-		t.Errorf("%s still leads", second)
-	}
+	c.leader(first)
 	if err := lab.Poll(c.Context(), 2*patience, func() error {
 		list, err := c.dupipEvents("old", "DuplicateIP")
 		if err != nil {
@@ -48,8 +52,9 @@ func TestReporter(t *testing.T) {
 	}
 	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'")
 
-	// It ends while nobody leads: the next leader writes what is missing.
-	c.Kubectl("-n", "dupip", "delete", "pod", c.leader(""), "--force", "--grace-period=0", "--wait=false")
+	// It ends while the one that leads stands still: the other replica takes the Lease.
+	still := c.leader("")
+	c.signalReporter(still, syscall.SIGSTOP)
 	c.Kubectl("-n", "shop", "delete", "pod", "new")
 	c.ownInState("node1", ip, "resolved")
 	for _, name := range []string{"old", "new"} {
@@ -58,6 +63,15 @@ func TestReporter(t *testing.T) {
 			return err
 		})
 	}
+	c.leader(still)
+	c.signalReporter(still, syscall.SIGCONT)
+	c.eventually("the end of its turn", func() error {
+		out, err := c.Shell("kubectl -n dupip logs " + still)
+		if err == nil && !strings.Contains(out, "another replica may write Events now") {
+			err = errors.New("its log is\n" + out)
+		}
+		return err
+	})
 	// With the second pod the reservation went: IPAM will give the address out again. The node has an Event, which is renewed.
 	c.eventually("an Event of the node", func() error {
 		out, err := c.Shell("kubectl describe node node1")
@@ -81,6 +95,25 @@ func TestReporter(t *testing.T) {
 	if strings.Contains(log, "level=ERROR") {
 		t.Error("the log has an error")
 	}
+}
+
+// signalReporter sends a signal to the process of a reporter's pod.
+func (c *testCluster) signalReporter(name string, signal syscall.Signal) {
+	c.Helper()
+	var p corev1.Pod
+	c.Do(c.Get(&p, "-n", "dupip", "pod", name))
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	c.Do(err)
+	for _, dir := range processes {
+		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+		cgroup, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if string(comm) == "dupip-reporter\n" && bytes.Contains(cgroup, []byte(p.UID)) {
+			pid, err := strconv.Atoi(filepath.Base(dir))
+			c.Do(errors.Join(err, syscall.Kill(pid, signal)))
+			return
+		}
+	}
+	c.Error(fmt.Errorf("pod %s has no process", name))
 }
 
 // duplicateEvents checks the Events of two pods of a confirmed conflict.

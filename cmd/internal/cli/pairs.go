@@ -8,12 +8,8 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
-const (
-	// fewShared is how many addresses two nodes may share without a line of their own.
-	fewShared = 3
-	// maxPairs bounds these lines.
-	maxPairs = 10
-)
+// maxPairs bounds the lines of pairs.
+const maxPairs = 10
 
 // Pairs prints the nodes that share many addresses, or some that the table does not have: if a whole prefix has two holders,
 // that is one fault, not hundreds.
@@ -23,7 +19,7 @@ func (p *Printer) pairs(document api.Conflicts, most int) {
 	var pairs []api.Pair
 	for _, pair := range document.Pairs {
 		inTable := func(c api.Conflict) bool { return isBetween(c, pair) }
-		if pair.Addresses > fewShared || len(pair.Nodes) == 2 && !slices.ContainsFunc(document.Conflicts, inTable) {
+		if pair.Addresses > api.FewShared || len(pair.Nodes) == 2 && !slices.ContainsFunc(document.Conflicts, inTable) {
 			pairs = append(pairs, pair)
 		}
 	}
@@ -51,9 +47,9 @@ func isBetween(c api.Conflict, p api.Pair) bool {
 	return on(p.Nodes[0]) && on(p.Nodes[1])
 }
 
-// rangesOf returns the pairs of nodes that share more than fewShared addresses.
+// rangesOf returns the pairs of nodes that share more than [api.FewShared] addresses.
 func rangesOf(document api.Conflicts) []api.Pair {
 	return slices.DeleteFunc(slices.Clone(document.Pairs), func(p api.Pair) bool {
-		return p.Addresses <= fewShared || len(p.Nodes) != 2
+		return p.Addresses <= api.FewShared || len(p.Nodes) != 2
 	})
 }

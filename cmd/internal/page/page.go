@@ -47,6 +47,7 @@ var layout = sync.OnceValue(func() *template.Template {
 		"age": cli.Age, "who": cli.Who, "inNetwork": cli.InNetwork, "podName": cli.PodName, "given": cli.GivenText, "counted": cli.Counted,
 		"since": cli.Since, "labels": func(c api.Conflict) []string { nodes, _ := cli.NodesOf(c.Holders); return nodes },
 		"clock":    func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
+		"most":     func() int { return maxText },
 		"reserved": func(f api.Finding) string { return cli.ReservationOf(f, false) },
 	}).ParseFS(files, "page.html"))
 })
@@ -69,7 +70,7 @@ type handler struct {
 	slots   chan struct{}
 }
 
-// New returns a handler for all pages, with commands of the program, as people call it. It answers requests for this machine only, see [LocalOnly].
+// New returns a handler for all pages, with commands of the program, as people call it. It answers requests for this machine only, see [api.LocalOnly].
 func New(source Source, program string) http.Handler {
 	h := &handler{source, program, make(chan struct{}, maxAtOnce)}
 	mux := http.NewServeMux()
@@ -82,7 +83,10 @@ func New(source Source, program string) http.Handler {
 		text, _ := files.ReadFile(name)
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { serve(w, r, kind, text) })
 	}
-	return LocalOnly(mux)
+	return api.LocalOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		mux.ServeHTTP(w, r)
+	}))
 }
 
 var errNoPage = errors.New("there is no such page")

@@ -134,6 +134,21 @@ var hostile = documents{
 	},
 }
 
+// A browser loads nothing from elsewhere and runs no script of a text, and only this machine is answered.
+func TestPolicy(t *testing.T) {
+	const want = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; " +
+		"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+	for _, target := range []string{"/", "/page.js", "/nothing", "/?nothing=1"} {
+		if got := ask(hostile, target).Header.Get("Content-Security-Policy"); got != want {
+			t.Errorf("%s: %q, want %q", target, got, want)
+		}
+	}
+	foreign, w := httptest.NewRequest(http.MethodGet, "http://rebound.example/", nil), httptest.NewRecorder()
+	if New(hostile, "dupip").ServeHTTP(w, foreign); w.Code != http.StatusForbidden {
+		t.Errorf("another host: %d", w.Code)
+	}
+}
+
 // What pods, nodes and users wrote is text in every view.
 func TestHostileTexts(t *testing.T) {
 	failing := documents{err: errors.New(evil)}
@@ -191,6 +206,16 @@ func TestCalm(t *testing.T) {
 		return api.Conflicts{Conflicts: []api.Conflict{c}, Coverage: api.Coverage{Asked: 1}}
 	}}
 	has(t, body(t, ask(drill, "/")), "No conflict is open</h1>", "1 drill</span>", "One node was asked.", `"badge drill">drill`, "192.0.2.7: nothing. It is a drill")
+}
+
+// Counts of a node that is away have the time at which it sent them.
+func TestLastCounts(t *testing.T) {
+	counts := map[string]int{"attached": 3}
+	page := body(t, ask(documents{nodes: func() api.Nodes {
+		return api.Nodes{Nodes: []api.Node{{Name: "n1", State: "alive", Interfaces: counts, Reported: seen}, {Name: "n2", State: "dead", Interfaces: counts, Reported: seen}}}
+	}}, "/nodes"))
+	const there = `3 attached</span> `
+	has(t, page, ">n2<", there+` <span class="age"><time`, "3d ago</time>", ">n1<", there+"</td>")
 }
 
 // An error of the source is a line on a page that works.

@@ -11,6 +11,9 @@ import (
 	"github.com/dupip/dupip/agent/api"
 )
 
+// maxText bounds a parameter, in bytes: a pod's name after its namespace.
+const maxText = 63 + 1 + 253
+
 // request is what a user asks for.
 type request struct {
 	IP   netip.Addr // of one address's page
@@ -26,15 +29,14 @@ var parameters = map[string][]string{
 
 // parse reads the parameters of a page. It is as strict as the API.
 func parse(name string, values url.Values) (r request, err error) {
-	const most = 253 + 1 + 63 // bytes of a pod's name after its namespace
 	for key, given := range values {
 		switch {
 		case !slices.Contains(parameters[name], key):
 			return r, fmt.Errorf("%q: this page has no such parameter", key)
 		case len(given) > 1:
 			return r, fmt.Errorf("%s: given %d times, once is possible", key, len(given))
-		case len(given[0]) > most:
-			return r, fmt.Errorf("%s: at most %d bytes are possible", key, most)
+		case len(given[0]) > maxText:
+			return r, fmt.Errorf("%s: at most %d bytes are possible", key, maxText)
 		}
 	}
 	r.Text, r.All = strings.TrimSpace(values.Get("q")+values.Get("ip")), values.Get("all") == "1"

@@ -46,7 +46,7 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 	flags := queryFlags{program: p, orders: l.orders.Names()}
 	var watch, exitCode bool
 	cmd := &cobra.Command{
-		Use: l.use, Short: p.of(l.short), Long: l.long, Example: p.examples(l.example), Args: NoArguments,
+		Use: l.use, Short: l.short, Long: l.long, Example: p.examples(l.example), Args: NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := flags.parse()
 			if err != nil {
@@ -63,7 +63,7 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 		},
 	}
 	if l.watch != nil && (!p.Cluster || !l.watchLocal) {
-		cmd.Flags().BoolVarP(&watch, "watch", "w", false, p.of(l.watchUsage))
+		cmd.Flags().BoolVarP(&watch, "watch", "w", false, l.watchUsage)
 	}
 	if l.found != nil {
 		cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 3 when "+l.exitCode)

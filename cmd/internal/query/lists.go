@@ -32,7 +32,9 @@ var bindingList = list[api.Bindings, api.Binding]{
 var conflictList = list[api.Conflicts, api.Conflict]{
 	use: "conflicts", short: "Show addresses with two or more live holders, and what to do",
 	long: `Show addresses with two or more live holders, and what to do about them: the gravest first, which are confirmed ` +
-		`ones, of a node's own address, with most holders, for the longest time. Of more than ten open conflicts it prints a summary; -o wide has all.`,
+		`ones, of a node's own address, with most holders, for the longest time. Of more than ten open conflicts it prints a summary; -o wide has all.
+
+Events of other nodes, or of some pods only, come a second or more after they happened.`,
 	example: `  dupip conflicts --cluster
   dupip conflicts --cluster -n shop --state confirmed
   dupip conflicts --cluster --watch
@@ -52,7 +54,7 @@ var conflictList = list[api.Conflicts, api.Conflict]{
 	states:     api.ConflictStates,
 	exitCode:   "any conflict is open that is no drill",
 	found:      func(c api.Conflict) bool { return c.State != "resolved" && !c.Drill },
-	watchUsage: "print events as they happen; with --cluster, --node, --namespace or --pod, a second or more later",
+	watchUsage: "print events as they come",
 	watch: events[api.ConflictEvent]{
 		(*api.Client).WatchConflicts, (*cli.Printer).ConflictEventsHeader, (*cli.Printer).ConflictEvent,
 		func(e api.ConflictEvent) string { return e.Conflict.IP },
@@ -80,7 +82,7 @@ var findingList = list[api.Audit, api.Finding]{
 }
 
 var nodeList = list[api.Nodes, api.Node]{
-	use: "nodes", short: "Show the agents of the cluster as this one sees them",
+	use: "nodes", short: "Show the agents of the cluster, and how they are",
 	example: `  dupip nodes
   dupip nodes --state dead
   dupip nodes --sort-by heard -o wide`,

@@ -74,18 +74,6 @@ func (p *Program) Root(root *cobra.Command) *cobra.Command {
 	return root
 }
 
-// others are texts of commands that ask one agent, and those of commands that ask about all nodes.
-var others = strings.NewReplacer("as this one sees them", "as a reporter sees them",
-	"; with --cluster, --node, --namespace or --pod, a second or more later", ", a second or more later")
-
-// of turns a text of dupip into that of the program.
-func (p *Program) of(text string) string {
-	if p.Cluster {
-		return others.Replace(text)
-	}
-	return text
-}
-
 // examples turns examples of dupip into those of the program.
 func (p *Program) examples(text string) string {
 	lines := strings.Split(text, "\n")

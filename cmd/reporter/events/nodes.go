@@ -6,17 +6,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-const (
-	// fewShared is how many addresses two nodes may share before their Events say that they give out the same range.
-	fewShared = 3
-	// nodesEvery is how often the notices of nodes are found again, at most.
-	nodesEvery = time.Second
-)
+// nodesEvery is how often the notices of nodes are found again, at most.
+const nodesEvery = time.Second
 
 // findNodes finds which Events about nodes there should be.
 func (p *Planner) findNodes(now time.Time) {
@@ -44,13 +41,13 @@ func (p *Planner) findNodes(now time.Time) {
 		return cmp.Or(a.Key.IP.Compare(b.Key.IP), cmp.Compare(a.Key.Network, b.Key.Network))
 	})
 	for _, pair := range merge.Pairs(open) {
-		if pair.Addresses <= fewShared {
+		if pair.Addresses <= api.FewShared {
 			continue
 		}
 		for i, node := range []string{pair.A, pair.B} { // pair.Nodes may have a boot id, for people
 			other := pair.Nodes[1-i]
 			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same addresses, more than %d, for example %s: both nodes give out the same range. What to do: kubectl dupip conflicts",
-				other, fewShared, pair.Examples[0].IP))
+				other, api.FewShared, pair.Examples[0].IP))
 		}
 	}
 	if p.crowded() {
