@@ -236,8 +236,11 @@ func (c *testCluster) reporterMembers() {
 	if all.Asked != 2 {
 		c.Error(fmt.Errorf("%d members are asked", all.Asked))
 	}
-	// The reporters' pages: kubelet reads them, too.
+	// The reporters' pages: kubelet reads them, too. What it knows is for its loopback only.
 	for _, p := range pods.Items {
+		if out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9953/", p.Status.PodIP)); err == nil || !strings.Contains(err.Error(), "status 7") {
+			c.Error(fmt.Errorf("its documents can be reached: %v, %s", err, out))
+		}
 		c.eventually("its metrics", func() error {
 			out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9951/metrics", p.Status.PodIP))
 			for _, line := range []string{"dupip_reporter_members 2", "dupip_reporter_conflicts 0", "dupip_reporter_events_pending 0"} {
