@@ -26,6 +26,8 @@ UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease .
 	./agent/config $(addsuffix /...,$(wildcard ./agent/observe ./agent/peer ./agent/probe ./agent/report))
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1
+# Tests of the tests' module that may run beside others: they measure no time.
+UNTIMED := ./deploy/... ./image/... ./parser/... ./schema/... ./supply/... ./ui/...
 # In CI every test is named, and the race detector looks on where no time is measured.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 RACE := $(if $(VERBOSE),-race)
@@ -64,12 +66,14 @@ test-packages: need-root need-go
 	$(if $(RACE),@tests/install.sh race)
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /gossip)
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(ONE_THREAD) $(VERBOSE) ./gossip/...
+	@tests/install.sh ui
+	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $(UNTIMED)
 
 # One package after the other: they measure time. The table of the scenarios comes last.
 test-timed: need-root need-go
 	@tests/install.sh test
-	@tests/install.sh ui
-	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios)
+	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) \
+		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
 	@$(MAKE) scenarios
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
