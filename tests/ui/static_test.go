@@ -83,7 +83,7 @@ func TestForeignName(t *testing.T) {
 	page := start(t, serveDocuments(t, cluster(5, 1)))
 	b := open(t, page.url)
 	b.visit("http://rebound.example:" + page.port + "/")
-	if text := b.text("body"); text != "this page is for localhost, 127.0.0.1 and [::1] only" {
+	if text := b.text("body"); text != "this is for localhost, 127.0.0.1 and [::1] only" {
 		t.Errorf("it gets: %s", text)
 	}
 }
