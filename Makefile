@@ -27,7 +27,7 @@ UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease .
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1
 # Tests of the tests' module that may run beside others: they measure no time.
-UNTIMED := ./deploy/... ./image/... ./parser/... ./schema/... ./supply/... ./ui/...
+UNTIMED := ./cri/... ./deploy/... ./image/... ./kubelet/... ./lab/... ./othertools/... ./parser/... ./pods/... ./schema/... ./supply/... ./ui/...
 # In CI every test is named, and the race detector looks on where no time is measured.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 RACE := $(if $(VERBOSE),-race)
@@ -67,7 +67,7 @@ test-packages: need-root need-go
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /gossip)
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(ONE_THREAD) $(VERBOSE) ./gossip/...
 	@tests/install.sh ui
-	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $(UNTIMED)
+	DUPIP_TEST_PATIENCE=3 $(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $(UNTIMED)
 
 # One package after the other: they measure time. The table of the scenarios comes last.
 test-timed: need-root need-go
