@@ -17,7 +17,7 @@ import (
 // firstVersion is the last commit of 0.1.
 const firstVersion = "7fe02d0ef0a3362d2dcff7e57c470324d2f36622"
 
-// TestUpgradeFromFirstVersion: what the page about upgrades says of 0.1 and 0.2.
+// TestUpgradeFromFirstVersion: what the page about upgrades says of 0.1 and 0.2, and back.
 func TestUpgradeFromFirstVersion(t *testing.T) {
 	c := newTestCluster(t)
 	// All have one range: what one node gives out, the others give out, too.
@@ -37,7 +37,7 @@ func TestUpgradeFromFirstVersion(t *testing.T) {
 	c.shared("10.245.77.20", "node2", "node3")
 	first := c.ownInState("node2", netip.MustParseAddr("10.245.77.20"), "confirmed")
 
-	command := scripts(section(t, "../../deploy/README.md", "### From 0.1 to 0.2"))[0]
+	command := scripts(section(t, "../../deploy/UPGRADING.md", "## From 0.1 to 0.2"))[0]
 	c.run(strings.TrimSpace(command) + " --set updateStrategy.type=OnDelete")
 	c.replaceAgent("node1")
 	c.eventually("the status of the new agent", func() error {
@@ -66,6 +66,13 @@ func TestUpgradeFromFirstVersion(t *testing.T) {
 	c.members()
 	c.inState("node1", netip.MustParseAddr("10.245.77.21"), "confirmed")
 	c.same("node2", first)
+
+	// Back again: the old agents begin without conflicts, and find them.
+	c.run("helm -n dupip rollback dupip 1\nkubectl -n dupip rollout status ds/dupip --timeout=$PATIENCE")
+	for _, ip := range []string{"10.245.77.20", "10.245.77.21", "10.245.77.22"} {
+		c.inState("node2", netip.MustParseAddr(ip), "confirmed")
+	}
+	c.inState("node1", netip.MustParseAddr("10.245.77.23"), "confirmed")
 }
 
 // checkOut makes a copy of the first version, and returns its folder.

@@ -9,15 +9,11 @@ import (
 	"testing"
 )
 
-// The tests that SECURITY.md names exist.
-func TestSecurityNamesTests(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+// The tests that pages name exist.
+func TestPagesNameTests(t *testing.T) {
 	there := make(map[string]bool)
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -30,13 +26,19 @@ func TestSecurityNamesTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile("`(\\w+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(page), -1)
-	if len(named) < 30 {
-		t.Fatalf("only %d tests are named", len(named))
-	}
-	for _, match := range named {
-		if name := match[1]; !there[name] && name != "package.TestName" {
-			t.Errorf("there is no %s", name)
+	for path, least := range map[string]int{"SECURITY.md": 100, "deploy/UPGRADING.md": 10} {
+		page, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := regexp.MustCompile("`(\\w+\\.(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(page), -1)
+		if len(named) < least {
+			t.Errorf("%s names only %d tests", path, len(named))
+		}
+		for _, match := range named {
+			if name := match[1]; !there[name] && name != "package.TestName" {
+				t.Errorf("%s names %s, which does not exist", path, name)
+			}
 		}
 	}
 }
