@@ -1,10 +1,12 @@
 package books
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -44,27 +46,61 @@ func openHost(path string, kind fs.FileMode) (*os.File, error) {
 	return root.open(path, kind)
 }
 
-// open opens a file or folder of the node. Links cannot lead out of the node's file system (openat2(2),
-// RESOLVE_IN_ROOT); the last part of the path is no link. It neither waits nor has effects on devices.
-func (r hostRoot) open(path string, kind fs.FileMode) (*os.File, error) {
+// open opens a file or folder of the node. The last part of the path is no link.
+func (r hostRoot) open(path string, kind fs.FileMode) (file *os.File, err error) {
+	err = r.find(path, kind, unix.O_NOFOLLOW, func(same string) (err error) {
+		file, err = os.Open(same)
+		return err
+	})
+	return file, err
+}
+
+// find has do use another path to what a path is on the node. Links cannot lead out of the node's file system (openat2(2),
+// RESOLVE_IN_ROOT). It neither waits nor has effects on devices.
+func (r hostRoot) find(path string, kind fs.FileMode, flags uint64, do func(same string) error) error {
 	found, err := unix.Openat2(int(r), path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+		Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("opening the node's %s: %w", path, err)
+		return fmt.Errorf("opening the node's %s: %w", path, err)
 	}
 	defer unix.Close(found)
 	same := fmt.Sprintf("/proc/self/fd/%d", found)
-	if info, err := os.Stat(same); err != nil {
-		return nil, fmt.Errorf("opening the node's %s: %w", path, err)
-	} else if info.Mode().Type() != kind {
-		return nil, fmt.Errorf("opening the node's %s: it is no %s", path, map[fs.FileMode]string{0: "file", fs.ModeDir: "folder"}[kind])
+	info, err := os.Stat(same)
+	switch {
+	case err == nil && info.Mode().Type() != kind:
+		err = fmt.Errorf("it is no %s", map[fs.FileMode]string{0: "file", fs.ModeDir: "folder", fs.ModeSocket: "socket"}[kind])
+	case err == nil:
+		err = do(same)
 	}
-	file, err := os.Open(same)
 	if err != nil {
-		return nil, fmt.Errorf("opening the node's %s: %w", path, err)
+		return fmt.Errorf("opening the node's %s: %w", path, err)
 	}
-	return file, nil
+	return nil
+}
+
+// DialHost connects to a Unix socket of the node. Without the right to see the node's file system, a socket that is not in
+// the own one is none ([fs.ErrNotExist]).
+func DialHost(ctx context.Context, path string) (conn net.Conn, err error) {
+	err = findSocket(path, func(same string) (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, "unix", same)
+		return err
+	})
+	return conn, err
+}
+
+// CheckSocket returns an error unless the node has a Unix socket at a path.
+func CheckSocket(path string) error {
+	return findSocket(path, func(string) error { return nil })
+}
+
+func findSocket(path string, do func(same string) error) error {
+	root, err := openRoot(path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	}
+	defer root.close()
+	return root.find(path, fs.ModeSocket, 0, do)
 }
 
 // readHost is [hostRoot.read] for one file.

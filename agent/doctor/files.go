@@ -22,6 +22,7 @@ import (
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/agent/state"
 )
 
 // nearestDirectory returns dir, or the nearest directory above that exists, and an error if the agent
@@ -84,8 +85,8 @@ func checkStateDir(_ context.Context, known *facts) Check {
 		return warn(mount, "%s is part of the container and lost with it", dir)
 	case existing != dir:
 		return ok("%s can be made, %d MiB free", dir, free)
-	case info.Uid != 0 && info.Uid != uint32(known.uid), info.Mode&0o022 != 0:
-		return warn("chown root and chmod 700 it, or choose another --state-dir", "other users own %s or may write to it (mode %04o, owner %d)", dir, info.Mode&0o777, info.Uid)
+	case state.CheckOwner(&info) != nil:
+		return fail("chown root and chmod 700 it, or choose another --state-dir"+lost, "other users own %s or may write to it (mode %04o, owner %d)", dir, info.Mode&0o777, info.Uid)
 	case target != dir:
 		return ok("%s is a symbolic link to %s, which is writable", dir, target)
 	}
@@ -176,8 +177,7 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 	case err == nil:
 		return ok("%s %s at %s", cri.Runtime, cri.Version, cri.Socket)
 	case errors.Is(err, pods.ErrNoSocket) && known.namespaces.contained:
-		// Not the socket itself: a runtime that restarts makes another one.
-		advice = "mount the directory with the runtime's socket (/run/containerd, /run/crio) into the container, at the same path or with --cri-socket"
+		advice = "give the path of the runtime's socket on the node with --cri-socket; a container needs hostPID and SYS_PTRACE to reach it"
 	case errors.Is(err, pods.ErrNoSocket):
 		advice = "give the path of the runtime's socket with --cri-socket"
 	case known.uid != 0:

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,7 +31,7 @@ func (rt *runtime) await(ctx context.Context, found context.CancelCauseFunc) {
 	defer ticker.Stop()
 	for {
 		for _, socket := range rt.sockets {
-			if info, err := os.Stat(socket); err == nil && info.Mode().Type() == fs.ModeSocket {
+			if books.CheckSocket(socket) == nil {
 				found(errAppeared)
 			}
 		}

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
-	"os"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/books"
 )
 
 const (
@@ -114,13 +114,12 @@ func connect(ctx context.Context, sockets []string) (*runtime, error) {
 }
 
 func dial(ctx context.Context, socket string) (*runtime, error) {
-	if info, err := os.Stat(socket); err != nil {
+	if err := books.CheckSocket(socket); err != nil {
 		return nil, err
-	} else if info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("connecting to %s: not a socket", socket)
 	}
-	target := url.URL{Scheme: "unix", Path: socket}
-	conn, err := grpc.NewClient(target.String(),
+	conn, err := grpc.NewClient("passthrough:///localhost",
+		// On the node, wherever this program runs: nothing is mounted for it.
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return books.DialHost(ctx, socket) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),

@@ -161,6 +161,15 @@ func (w *writer) lock(path string) error {
 	if err != nil {
 		return fmt.Errorf("opening the directory: %w", err)
 	}
+	var info unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &info); err != nil {
+		dir.Close()
+		return fmt.Errorf("reading the directory: %w", err)
+	}
+	if err := CheckOwner(&info); err != nil {
+		dir.Close()
+		return err
+	}
 	// Some file systems have no locks for directories.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		dir.Close()

@@ -214,7 +214,7 @@ func tmpfs(t *testing.T, data string) string {
 	t.Helper()
 	testneeds.Root(t)
 	dir := t.TempDir()
-	if err := unix.Mount("dupip-state", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, data); err != nil {
+	if err := unix.Mount("dupip-state", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "mode=700,"+data); err != nil {
 		t.Fatalf("mounting a tmpfs: %v", err)
 	}
 	t.Cleanup(func() {
@@ -370,6 +370,49 @@ func TestLockedFolder(t *testing.T) {
 	stop()
 	if diff := cmp.Diff(mine, get(t, opts), sameSnapshot); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A directory in which others can write is neither read nor written, until its owner mends that.
+func TestForeignFolder(t *testing.T) {
+	opts := testOptions(t.TempDir())
+	mine := sample(t, opts.NodeID, 1, 0, 1)
+	s, stop := start(t, opts)
+	s.Save(mine, nil)
+	waitFor(t, "the first write", func() bool { return wrote(t, opts) != (fileVersion{}) })
+	stop()
+	if err := os.Chmod(opts.Dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	before := wrote(t, opts)
+	other, read, _ := Open(opts)
+	if len(read.Open)+len(read.History) != 0 {
+		t.Errorf("read %+v", read)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	other.Save(sample(t, opts.NodeID, 0, 0, 7), nil)
+	if err := other.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := other.Status(); !errors.Is(err, errForeign) || wrote(t, opts) != before {
+		t.Errorf("status %v, and the file is %v, was %v", err, wrote(t, opts), before)
+	}
+	if err := os.Chmod(opts.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(mine, get(t, opts), sameSnapshot); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if unix.Geteuid() != 0 {
+		return
+	}
+	// Another's, who could open it to others at any time.
+	if err := os.Chown(opts.Dir, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if _, read, _ := Open(opts); len(read.Open)+len(read.History) != 0 {
+		t.Errorf("read %+v", read)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/ownfile"
 )
 
 // DefaultDir is the default of --state-dir.
@@ -76,7 +76,18 @@ type status struct {
 	bytes   int
 }
 
-var errLocked = errors.New("another process uses the directory; give each agent a --state-dir of its own")
+var (
+	errLocked  = errors.New("another process uses the directory; give each agent a --state-dir of its own")
+	errForeign = errors.New("others could replace the state: chown root and chmod 700 the directory, or choose another --state-dir")
+)
+
+// CheckOwner returns an error if others than root and this process may write to a directory.
+func CheckOwner(info *unix.Stat_t) error {
+	if info.Uid != 0 && info.Uid != uint32(os.Geteuid()) || info.Mode&0o022 != 0 {
+		return fmt.Errorf("%w (mode %04o, owner %d)", errForeign, info.Mode&0o777, info.Uid)
+	}
+	return nil
+}
 
 // Open locks the directory and reads the state of the previous agent. It always succeeds; it logs a failure
 // in one line, and Status shows it.
@@ -97,6 +108,9 @@ func Open(opts Options) (*Store, detector.Snapshot, []observe.Origin) {
 			return s, detector.Snapshot{}, nil
 		}
 		s.failed(err)
+		if errors.Is(err, errForeign) {
+			return s, detector.Snapshot{}, nil
+		}
 	}
 	s.removeTemporary()
 	snapshot, interfaces := s.load(time.Now())
@@ -114,7 +128,7 @@ func (s *Store) Status() (written time.Time, bytes int, err error) {
 // load reads the document, and keeps an invalid one under another name.
 func (s *Store) load(now time.Time) (detector.Snapshot, []observe.Origin) {
 	var read contents
-	data, err := readFile(s.path)
+	data, err := ownfile.Read(s.path, maxBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return detector.Snapshot{}, nil
 	}
@@ -163,35 +177,6 @@ func afterReboot(snapshot *detector.Snapshot, now time.Time) {
 		}
 	}
 	snapshot.Open = nil
-}
-
-// readFile reads a regular file of at most maxBytes. It follows no link and never waits.
-func readFile(path string) ([]byte, error) {
-	regular := func(info fs.FileInfo, err error) error {
-		if err == nil && !info.Mode().IsRegular() {
-			err = fmt.Errorf("not a regular file but %s", info.Mode().Type())
-		}
-		return err
-	}
-	if err := regular(os.Lstat(path)); err != nil { // opening alone has effects on some devices
-		return nil, err
-	}
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if err := regular(file.Stat()); err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxBytes {
-		return nil, fmt.Errorf("larger than %d bytes", maxBytes)
-	}
-	return data, nil
 }
 
 // keepCorrupt renames or links the document, logs that, and removes the oldest of such files.

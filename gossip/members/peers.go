@@ -6,17 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 
 	"github.com/google/renameio/v2"
 
 	"github.com/dupip/dupip/gossip/transport"
+	"github.com/dupip/dupip/internal/ownfile"
 )
 
-// maxPeers is how many members are remembered.
-const maxPeers = 64
+// maxPeers is how many members are remembered, in a file of at most maxPeersBytes.
+const maxPeers, maxPeersBytes = 64, 16 << 10
 
 // peersFile remembers members over a restart: the duplicate address that this agent is to
 // find may be the name server's. It is safe for concurrent use.
@@ -34,7 +34,7 @@ func openPeers(path string) *peersFile {
 	if path == "" {
 		return p
 	}
-	data, err := os.ReadFile(path)
+	data, err := ownfile.Read(path, maxPeersBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p
 	}

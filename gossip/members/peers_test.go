@@ -1,6 +1,7 @@
 package members
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func airAddresses(from, to int) (all []netip.AddrPort) {
@@ -50,6 +53,30 @@ func TestPeersFile(t *testing.T) {
 		p.write(set(airAddresses(1, 3)...))
 		if again := openPeers(path); p.err != nil || len(again.last) != 3 || again.err != nil {
 			t.Errorf("%s: after writing %v, %v, %v", name, p.err, again.last, again.err)
+		}
+	}
+}
+
+// What somebody put in the place of the file is neither followed nor waited for.
+func TestPeersFileIsReplaced(t *testing.T) {
+	for name, place := range map[string]func(path string) error{
+		"a link": func(path string) error {
+			return errors.Join(os.WriteFile(path+".other", []byte(`{"peers":["10.0.0.1:1"]}`), 0o600), os.Symlink(path+".other", path))
+		},
+		"a FIFO":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"too long": func(path string) error { return os.WriteFile(path, make([]byte, maxPeersBytes+1), 0o600) },
+	} {
+		path := filepath.Join(t.TempDir(), "peers.json")
+		if err := place(path); err != nil {
+			t.Fatal(err)
+		}
+		p := openPeers(path)
+		if p.err == nil || len(p.last) > 0 {
+			t.Errorf("%s: %v, %v", name, p.last, p.err)
+		}
+		p.write(set(airAddresses(1, 1)...))
+		if info, err := os.Lstat(path); p.err != nil || err != nil || !info.Mode().IsRegular() {
+			t.Errorf("%s: written: %v, %v, %v", name, p.err, info, err)
 		}
 	}
 }

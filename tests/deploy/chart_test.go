@@ -100,20 +100,9 @@ var renderings = map[string]rendering{
 	}},
 	"no runtime": {values: `{runtime: {socket: ""}}`, want: func(t *testing.T, o *chartObjects) {
 		wantSetting(t, o, "--cri-socket", "none")
-		if _, _, err := o.mount("/run/containerd"); err == nil {
-			t.Error("a runtime's folder is mounted")
-		}
 	}},
-	"k3s": {values: `{runtime: {socket: /run/k3s/containerd/containerd.sock}}`, want: func(t *testing.T, o *chartObjects) {
-		if m, _, err := o.mount("/run/k3s/containerd/containerd.sock"); err != nil || m.MountPath != "/run/k3s/containerd" {
-			t.Errorf("%+v: %v", m, err)
-		}
-	}},
-	// Its folder is /run, which has to stay the container's.
-	"cri-dockerd": {values: `{runtime: {socket: /run/cri-dockerd.sock}}`, want: func(t *testing.T, o *chartObjects) {
-		if m, _, err := o.mount("/run/cri-dockerd.sock"); err != nil || m.MountPath != "/run/cri-dockerd.sock" {
-			t.Errorf("%+v: %v", m, err)
-		}
+	"a runtime of a distribution": {values: `{runtime: {socket: /var/lib/mine/containerd.sock}}`, want: func(t *testing.T, o *chartObjects) {
+		wantSetting(t, o, "--cri-socket", "/var/lib/mine/containerd.sock")
 	}},
 	"state elsewhere": {values: `{state: {hostPath: /data/dupip}}`, want: func(t *testing.T, o *chartObjects) {
 		if _, v, err := o.mount("/var/lib/dupip"); err != nil || v.HostPath.Path != "/data/dupip" {

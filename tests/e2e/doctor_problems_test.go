@@ -165,7 +165,7 @@ func TestDoctorStateDir(t *testing.T) {
 	examine(filepath.Join(file, "below")).want(l, "state dir", "fail", "not a directory")
 	examine(dangling).want(l, "state dir", "fail", "dangling symbolic link")
 	examine(leading).want(l, "state dir", "ok", "symbolic link to "+disk)
-	examine(open).want(l, "state dir", "warn", "may write to it")
+	examine(open).want(l, "state dir", "fail", "may write to it")
 }
 
 // The configuration file, as far as it can be checked without reading it.

@@ -43,8 +43,7 @@ func New(r *cri.Runtime, manifest string) (*Kubelet, error) {
 	k := &Kubelet{
 		Runtime: r,
 		HostPaths: map[string]string{
-			"/run/containerd": r.RunDir(),
-			"/etc/cni/net.d":  r.ConfDir(),
+			"/etc/cni/net.d": r.ConfDir(),
 			// The names of all nodes' namespaces are in one folder, as CNI has it.
 			"/run/netns":     "/run/netns",
 			"/var/lib/dupip": filepath.Join(r.Dir(), "host", "var", "lib", "dupip"),

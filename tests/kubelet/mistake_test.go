@@ -47,7 +47,6 @@ func TestManifestsThatLackSomething(t *testing.T) {
 		{"propagation", withPropagation("netns", corev1.MountPropagationNone), "netns names", "fail", []string{"HostToContainer"}},
 		{"names", withoutVolume("netns"), "netns names", "fail", []string{"/run/netns", "HostToContainer"}},
 		{"processes", withoutHostPID, "processes", "warn", []string{"hostPID: true"}},
-		{"the runtime", withoutVolume("runtime"), "runtime", "warn", []string{"mount the directory", "/run/containerd"}},
 		{"a state", withoutVolume("state"), "state dir", "fail", []string{"read-only", "hostPath volume at /var/lib/dupip"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

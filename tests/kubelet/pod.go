@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +28,8 @@ type pod struct {
 }
 
 const (
-	// confDirEnv has a path of the node that is not mounted: the agent opens it below the root of process 1.
-	confDirEnv = "DUPIP_CNI_CONF_DIR"
+	// They have paths of the node that are not mounted: the agent opens them below the root of process 1.
+	confDirEnv, socketEnv = "DUPIP_CNI_CONF_DIR", "DUPIP_CRI_SOCKET"
 	// defaultGrace is the default of terminationGracePeriodSeconds.
 	defaultGrace = 30
 	// criticalScore is the oom_score_adj of pods that are critical to their node.
@@ -128,6 +129,13 @@ func (p *pod) config(c *corev1.Container, volumes map[string]string, a *Agent) (
 	if config.Envs, err = p.env(c.Env); err != nil {
 		return nil, err
 	}
+	if !RootOfInit() {
+		// The first one: the container's own root is below it, with all that is mounted by then.
+		dir := p.kubelet.Runtime.RunDir()
+		config.Mounts = append(config.Mounts, &runtimeapi.Mount{
+			HostPath: dir, ContainerPath: dir, Readonly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
+		})
+	}
 	for _, m := range c.VolumeMounts {
 		path, ok := volumes[m.Name]
 		if !ok {
@@ -193,6 +201,9 @@ func (p *pod) env(list []corev1.EnvVar) ([]*runtimeapi.KeyValue, error) {
 			e.Value = path
 		}
 		envs = append(envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
+	}
+	if !slices.ContainsFunc(envs, func(e *runtimeapi.KeyValue) bool { return e.Key == socketEnv }) {
+		envs = append(envs, &runtimeapi.KeyValue{Key: socketEnv, Value: []byte(p.kubelet.Runtime.Socket)}) // not the machine's
 	}
 	return envs, nil
 }
