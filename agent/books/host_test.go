@@ -4,11 +4,13 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -47,6 +49,18 @@ func TestHostRoot(t *testing.T) {
 		if _, err := c.Read("bb22"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("no entry: error %v", err)
 		}
+		conn, err := DialHost(t.Context(), "/state/runtime.sock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(conn); err != nil || string(text) != "runtime" {
+			t.Errorf("the socket says %q, error %v", text, err)
+		}
+		for path, want := range map[string]string{"/state/none.sock": "no such file", "/state/cni": "it is no socket"} {
+			if _, err := DialHost(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", path, err, want)
+			}
+		}
 		runtime.LockOSThread() // and it ends with this thread
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var none [2]unix.CapUserData
@@ -55,6 +69,9 @@ func TestHostRoot(t *testing.T) {
 		}
 		if _, err := c.List(); !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("without capabilities: error %v", err)
+		}
+		if err := CheckSocket("/state/runtime.sock"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a socket without capabilities: error %v", err)
 		}
 		return
 	}
@@ -67,6 +84,17 @@ func TestHostRoot(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
+	listener, err := net.Listen("unix", filepath.Join(host, "private", "runtime.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_, _ = io.WriteString(conn, "runtime")
+			conn.Close()
+		}
+	}()
 	cmd := again("init", hostVariable+"="+host)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	if out, err := cmd.CombinedOutput(); err != nil {
