@@ -239,7 +239,7 @@ func (c *testCluster) reporterMembers() {
 	// The reporters' pages: kubelet reads them, too. What it knows is for its loopback only.
 	for _, p := range pods.Items {
 		if out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9953/", p.Status.PodIP)); err == nil || !strings.Contains(err.Error(), "status 7") {
-			c.Error(fmt.Errorf("its documents can be reached: %v, %s", err, out))
+			c.Error(fmt.Errorf("its documents can be reached: %w, %s", err, out))
 		}
 		c.eventually("its metrics", func() error {
 			out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9951/metrics", p.Status.PodIP))
