@@ -4,13 +4,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/dupip/dupip/agent/metrics"
-	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/helm"
@@ -102,13 +100,8 @@ func TestChartHasAgentsDefaults(t *testing.T) {
 	}
 	wantSetting(t, o, "--gossip-port", strconv.Itoa(members.DefaultPort))
 	wantSetting(t, o, "--metrics-listen", metrics.DefaultListen)
-	if socket, _ := o.setting("--cri-socket"); !slices.Contains(pods.DefaultSockets, socket) {
-		t.Errorf("the socket %s is not among the agent's %q", socket, pods.DefaultSockets)
-	}
-	values := readChartFile(t, chartDir+"/values.yaml")
-	for _, socket := range pods.DefaultSockets {
-		if !strings.Contains(values, socket) {
-			t.Errorf("values.yaml does not name %s", socket)
-		}
+	// Also its usual places of the runtime's socket.
+	if socket, given := o.setting("--cri-socket"); given {
+		t.Errorf("the socket is %s", socket)
 	}
 }

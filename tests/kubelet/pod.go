@@ -30,6 +30,8 @@ type pod struct {
 const (
 	// They have paths of the node that are not mounted: the agent opens them below the root of process 1.
 	confDirEnv, socketEnv = "DUPIP_CNI_CONF_DIR", "DUPIP_CRI_SOCKET"
+	// mountedRun is where the runtime's folder is mounted if the agent does not see that root.
+	mountedRun = "/run/containerd"
 	// defaultGrace is the default of terminationGracePeriodSeconds.
 	defaultGrace = 30
 	// criticalScore is the oom_score_adj of pods that are critical to their node.
@@ -131,9 +133,8 @@ func (p *pod) config(c *corev1.Container, volumes map[string]string, a *Agent) (
 	}
 	if !RootOfInit() {
 		// The first one: the container's own root is below it, with all that is mounted by then.
-		dir := p.kubelet.Runtime.RunDir()
 		config.Mounts = append(config.Mounts, &runtimeapi.Mount{
-			HostPath: dir, ContainerPath: dir, Readonly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
+			HostPath: p.kubelet.Runtime.RunDir(), ContainerPath: mountedRun, Readonly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
 		})
 	}
 	for _, m := range c.VolumeMounts {
@@ -203,7 +204,11 @@ func (p *pod) env(list []corev1.EnvVar) ([]*runtimeapi.KeyValue, error) {
 		envs = append(envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
 	if !slices.ContainsFunc(envs, func(e *runtimeapi.KeyValue) bool { return e.Key == socketEnv }) {
-		envs = append(envs, &runtimeapi.KeyValue{Key: socketEnv, Value: []byte(p.kubelet.Runtime.Socket)}) // not the machine's
+		socket := p.kubelet.Runtime.Socket // not the machine's
+		if !RootOfInit() {
+			socket = filepath.Join(mountedRun, filepath.Base(socket))
+		}
+		envs = append(envs, &runtimeapi.KeyValue{Key: socketEnv, Value: []byte(socket)})
 	}
 	return envs, nil
 }
