@@ -88,9 +88,10 @@ test-cluster: kubernetes need-root need-go ## (root) a real Kubernetes cluster: 
 	@tests/install.sh test
 	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
 
-check-release: need-root need-go ## (root) before a release, after CI: two builds are the same, soaks; 25 minutes
+check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, a reporter of 5,000 nodes, soaks; 40 minutes
 	@tests/install.sh test
 	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -run TestReproducibleBuild ./supply
+	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run TestReporterWithManyNodes ./cluster
 	@$(MAKE) soak soak-audit
 
 bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly
