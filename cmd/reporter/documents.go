@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/report/collect"
 	"github.com/dupip/dupip/agent/report/merge"
@@ -27,7 +29,8 @@ const (
 	maxRemembered, rememberedSize = 32, 1 << 20
 	// maxWatches bounds the watches of all people, for which the documents are remembered.
 	maxWatches = 32
-	// maxAsked bounds the documents that are made at the same time.
+	// maxAsked bounds the documents that are made at the same time. A list of the bindings of all nodes takes all the memory that
+	// there is for them.
 	maxAsked = 4
 )
 
@@ -39,7 +42,7 @@ type documents struct {
 	rules  merge.Rules
 
 	mu         sync.Mutex
-	asked      chan struct{} // has a value for each document that is made
+	asked      *semaphore.Weighted // of maxAsked
 	remembered map[question]*answer
 	summaries  map[string]summary // by NodeID
 }
@@ -68,7 +71,7 @@ type summary struct {
 }
 
 func newDocuments(self cluster.Member, g *gossip.Gossip, rules merge.Rules) *documents {
-	return &documents{self: self, gossip: g, rules: rules, asked: make(chan struct{}, maxAsked), remembered: make(map[question]*answer), summaries: make(map[string]summary)}
+	return &documents{self: self, gossip: g, rules: rules, asked: semaphore.NewWeighted(maxAsked), remembered: make(map[question]*answer), summaries: make(map[string]summary)}
 }
 
 // handler serves the documents, and a page of them.
@@ -162,12 +165,14 @@ func ask[T any](ctx context.Context, d *documents, about question, compose func(
 	a := d.answer(about)
 	a.Lock()
 	defer a.Unlock()
-	select {
-	case d.asked <- struct{}{}:
-		defer func() { <-d.asked }()
-	case <-ctx.Done():
-		return document, ctx.Err()
+	weight := int64(1)
+	if about.kind == cluster.QueryBindings && about.query.Cluster {
+		weight = maxAsked
 	}
+	if err := d.asked.Acquire(ctx, weight); err != nil {
+		return document, err
+	}
+	defer d.asked.Release(weight)
 	began := time.Now()
 	if began.Before(a.until) {
 		return document, json.Unmarshal(a.document, &document)

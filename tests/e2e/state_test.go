@@ -70,7 +70,7 @@ func mount(l *lab.T, dir, options string) {
 	if ro == "ro" {
 		flags = unix.MS_RDONLY
 	}
-	l.Do(unix.Mount("dupip-test", dir, "tmpfs", flags, size))
+	l.Do(unix.Mount("dupip-test", dir, "tmpfs", flags, "mode=700,"+size))
 	// Lazily: the agent of a test that failed still has files open there.
 	l.Cleanup(func() { l.Do(unix.Unmount(dir, unix.MNT_DETACH)) })
 }
