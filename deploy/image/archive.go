@@ -62,7 +62,7 @@ func newImage(arch string, contents [][]byte, config v1.Config, created time.Tim
 		}
 	}
 	for i, p := range programs {
-		h := tar.Header{Typeflag: tar.TypeReg, Name: "usr/bin/" + p[0], Mode: 0o755, ModTime: created, Size: int64(len(contents[i]))}
+		h := tar.Header{Typeflag: tar.TypeReg, Name: "usr/bin/" + p.name, Mode: 0o755, ModTime: created, Size: int64(len(contents[i]))}
 		if err := w.WriteHeader(&h); err != nil {
 			return nil, err
 		}

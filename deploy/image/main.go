@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,7 +20,12 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"github.com/dupip/dupip/internal/compile"
 )
+
+// programs are what the image has: names in /usr/bin and folders of the module, in the order of the names.
+var programs = []struct{ name, folder string }{{"dupip", "cmd/dupip"}, {"dupip-reporter", "cmd/reporter"}}
 
 // options are the values of the flags.
 type options struct {
@@ -59,9 +63,9 @@ func run(ctx context.Context, args []string) error {
 
 // build writes the archive and returns a description of it. It leaves no other file.
 func build(ctx context.Context, o options) (string, error) {
-	src := sourceOf(ctx)
+	src := compile.SourceOf(ctx)
 	if o.version == "" {
-		o.version = src.version
+		o.version = src.Version
 	}
 	dir, err := os.MkdirTemp("", "dupip-image-")
 	if err != nil {
@@ -72,11 +76,15 @@ func build(ctx context.Context, o options) (string, error) {
 	var images []mutate.IndexAddendum
 	var sizes strings.Builder
 	for _, arch := range o.arches {
-		contents, err := compile(ctx, dir, arch, o.version, src)
-		if err != nil {
-			return "", err
+		var contents [][]byte
+		for _, p := range programs {
+			content, err := compile.Program(ctx, filepath.Join(dir, p.name+"-"+arch), p.folder, "linux", arch, o.version, src)
+			if err != nil {
+				return "", err
+			}
+			contents = append(contents, content)
 		}
-		img, err := newImage(arch, contents, containerConfig(o.version, src.revision), src.created)
+		img, err := newImage(arch, contents, containerConfig(o.version, src.Revision), src.Created)
 		if err != nil {
 			return "", fmt.Errorf("making the image for %s: %w", arch, err)
 		}
@@ -94,7 +102,7 @@ func build(ctx context.Context, o options) (string, error) {
 		})
 	}
 	idx := mutate.AppendManifests(empty.Index, images...)
-	if err := write(o.output, filepath.Join(dir, "layout"), o.name, idx, src.created); err != nil {
+	if err := write(o.output, filepath.Join(dir, "layout"), o.name, idx, src.Created); err != nil {
 		return "", err
 	}
 	digest, err := idx.Digest()
@@ -137,10 +145,8 @@ func parse(args []string) (options, error) {
 	if _, err := name.NewTag(o.name, name.StrictValidation); err != nil {
 		return o, fmt.Errorf("image name %q: use registry/path:tag, such as localhost/dupip:dev: %w", o.name, err)
 	}
-	if o.version != "" && !versionPattern.MatchString(o.version) {
+	if o.version != "" && !compile.VersionPattern.MatchString(o.version) {
 		return o, fmt.Errorf("version %q: only letters, digits and . _ + - are allowed", o.version)
 	}
 	return o, nil
 }
-
-var versionPattern = regexp.MustCompile(`^[A-Za-z0-9._+-]+$`)
