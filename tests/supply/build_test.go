@@ -10,10 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/dupip/dupip/internal/testneeds"
+	"github.com/dupip/dupip/tests/lab"
 )
 
 // root is the folder of the module.
@@ -76,60 +76,12 @@ func build(t *testing.T, dir string, env ...string) []byte {
 	return program
 }
 
-// checkout copies the sources as they are now into a folder of that name, and commits them:
-// equal sources are the same commit.
+// checkout returns a folder of that name with the sources.
 func checkout(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		at, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		switch {
-		case at == ".git" && !entry.IsDir(): // of a worktree
-			return nil
-		case at == ".git", at == "bin":
-			return fs.SkipDir
-		case entry.IsDir():
-			return os.MkdirAll(filepath.Join(dir, at), 0o755)
-		case entry.Type() == fs.ModeSymlink:
-			to, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(to, filepath.Join(dir, at))
-		case !entry.Type().IsRegular():
-			return nil
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(dir, at), data, info.Mode().Perm())
-	})
-	if err != nil {
+	if err := lab.Checkout(t.Context(), root, dir); err != nil {
 		t.Fatal(err)
-	}
-	const when = "2026-01-01T00:00:00Z"
-	for _, args := range [][]string{
-		{"init", "-q"},
-		{"add", "--all"},
-		{"-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false", "commit", "-q", "-m", "as it is"},
-	} {
-		cmd := exec.CommandContext(t.Context(), "git", args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GIT_AUTHOR_DATE="+when, "GIT_COMMITTER_DATE="+when, "GIT_CONFIG_GLOBAL=/dev/null")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
 	}
 	return dir
 }
