@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: check-release help build image demo run unit test test-packages test-timed test-vm kubernetes test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
+.PHONY: check-release release verify-release help build image demo run unit test test-packages test-timed test-vm kubernetes test-cluster bench scale scenarios compare soak soak-audit race vulncheck manifests schema generate lint need-go need-root
 
 GO := $(shell tests/find-go.sh)
 ifneq ($(GO),)
@@ -19,6 +19,8 @@ BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && git status >/dev/null 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # The image's name; VERSION is what it says of itself, by default what git says.
 IMAGE ?= localhost/dupip:dev
+# Where a release is.
+RELEASE ?= bin/release
 # How many nodes the clusters of make scale have.
 SCALE ?= 50,500
 # What make unit tests: no root, no program that is not Go's, no socket that waits for another.
@@ -48,6 +50,14 @@ image: need-go ## bin/dupip-image.tar, for amd64 and arm64; IMAGE=registry.examp
 	@mkdir -p bin
 	@$(GO) run ./deploy/image -name '$(IMAGE)' -version '$(VERSION)' -o bin/dupip-image.tar
 	@if [ -n "$(SUDO_UID)" ]; then chown "$(SUDO_UID):$(SUDO_GID)" bin bin/dupip-image.tar; fi
+
+release: need-go ## bin/release: all that a release has, and signed; VERSION=0.2.0 KEY=cosign.key
+	@$(GO) run -C tests ./release make -version '$(VERSION)' -key '$(KEY)' -o '$(RELEASE)'
+	@ls -l '$(RELEASE)'
+
+verify-release: need-go ## whether a release is complete and as it was signed; VERSION=0.2.0 PUB=cosign.pub RELEASE=folder
+	@tests/install.sh release
+	@$(GO) run -C tests ./release verify -version '$(VERSION)' -key '$(PUB)' -o '$(RELEASE)'
 
 demo: need-root build ## (root) three duplicates in a small cluster of netns, found
 	@$(GO) build -C tests -o ../bin/demo ./demo
@@ -88,9 +98,10 @@ test-cluster: kubernetes need-root need-go ## (root) a real Kubernetes cluster: 
 	@tests/install.sh test
 	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
 
-check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, a reporter of 5,000 nodes, soaks; 40 minutes
+check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, packages, a reporter of 5,000 nodes, soaks; 50 minutes
 	@tests/install.sh test
-	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -run TestReproducibleBuild ./supply
+	@tests/install.sh release
+	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReproducibleBuild|TestRelease' ./supply ./release
 	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run TestReporterWithManyNodes ./cluster
 	@$(MAKE) soak soak-audit
 

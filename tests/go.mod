@@ -7,6 +7,7 @@ require github.com/dupip/dupip v0.0.0
 replace github.com/dupip/dupip => ../
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/cilium/ebpf v0.22.0

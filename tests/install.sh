@@ -10,9 +10,10 @@
 #   tests/install.sh compare    what other detectors are compared
 #   tests/install.sh generate   what regenerating the BPF objects needs
 #   tests/install.sh lint       what the linters need
+#   tests/install.sh release    what reads packages
 set -eu
 
-target=${1:?usage: tests/install.sh test|ui|vm|bench|race|compare|generate|lint}
+target=${1:?usage: tests/install.sh test|ui|vm|bench|race|compare|generate|lint|release}
 packages=
 
 # want PACKAGE FILE-OR-COMMAND...: the package, unless all of the things are there.
@@ -81,6 +82,10 @@ generate)
     ;;
 lint)
     want clang-format-19 clang-format-19
+    ;;
+release)
+    want dpkg dpkg-deb
+    want rpm rpm rpm2archive
     ;;
 *)
     echo "tests/install.sh: unknown target $target" >&2

@@ -21,7 +21,7 @@ const (
 )
 
 // A vulnerability that is called fails; one that is not, or none, passes; an unreachable database is
-// reported, and any other error of it fails.
+// reported and fails for a release, and any other error of it fails.
 func TestVulncheck(t *testing.T) {
 	testneeds.Slow(t)
 	const unreachable = "not checked: the vulnerability database cannot be reached"
@@ -39,6 +39,7 @@ func TestVulncheck(t *testing.T) {
 		{"no way out", []string{"GOVULNDB=", "HTTPS_PROXY=http://127.0.0.1:1", "GOPROXY=" + cached(t)}, true, unreachable, "No vulnerabilities found"},
 		{"a folder that is missing", []string{"GOVULNDB=file://" + t.TempDir() + "/none"}, false, "no such file", unreachable},
 		{"no database", []string{"GOVULNDB=http://127.0.0.1:1"}, false, "unrecognized vulndb format", unreachable},
+		{"no way out, for a release", []string{"DUPIP_DATABASE=required", "GOVULNDB=", "HTTPS_PROXY=http://127.0.0.1:1", "GOPROXY=" + cached(t)}, false, "a release must be checked", "No vulnerabilities found"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "tests/vulncheck.sh", checked)
