@@ -29,7 +29,7 @@ UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease .
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1
 # Tests of the tests' module that may run beside others: they measure no time.
-UNTIMED := ./cri/... ./deploy/... ./image/... ./kubelet/... ./lab/... ./othertools/... ./parser/... ./pods/... ./schema/... ./supply/... ./ui/...
+UNTIMED := ./cri/... ./deploy/... ./image/... ./kubelet/... ./lab/... ./othertools/... ./parser/... ./pods/... ./release/... ./schema/... ./supply/... ./ui/...
 # In CI every test is named, and the race detector looks on where no time is measured.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 RACE := $(if $(VERBOSE),-race)
@@ -83,7 +83,7 @@ test-packages: need-root need-go
 test-timed: need-root need-go
 	@tests/install.sh test
 	$(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) \
-		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
+		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios -e /tests/soak$$ -e /tests/soak/audit $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
 	@$(MAKE) scenarios
 
 test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
@@ -98,11 +98,11 @@ test-cluster: kubernetes need-root need-go ## (root) a real Kubernetes cluster: 
 	@tests/install.sh test
 	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
 
-check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, packages, a reporter of 5,000 nodes, soaks; 50 minutes
+check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, packages, a reporter of 5,000 nodes, the upgrade from 0.1, soaks; 55 minutes
 	@tests/install.sh test
 	@tests/install.sh release
-	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReproducibleBuild|TestRelease' ./supply ./release
-	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run TestReporterWithManyNodes ./cluster
+	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReproducibleBuild|TestVulncheck|TestRelease' ./supply ./release
+	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReporterWithManyNodes|TestUpgradeFromFirstVersion' ./cluster
 	@$(MAKE) soak soak-audit
 
 bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly
@@ -157,9 +157,8 @@ lint: need-go ## golangci-lint, and clang-format on the C sources
 	$(GO) run $(GOLANGCI) run ./...
 	$(GO) run $(GOLANGCI) run --build-tags dupip_next ./gossip/...
 	cd tests && $(GO) run $(GOLANGCI) run ./...
-	@# The plugin and the page are for any machine that kubectl runs on.
+	@# The plugin is for any machine that kubectl runs on.
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/kubectl-dupip
-	GOOS=darwin $(GO) build ./cmd/internal/page
 
 need-go:
 	@[ -n "$(GO)" ] || { echo "Go 1.21 or newer is needed and was not found: see https://go.dev/dl" >&2; exit 1; }

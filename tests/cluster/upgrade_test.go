@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/cri"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -19,6 +20,7 @@ const firstVersion = "7fe02d0ef0a3362d2dcff7e57c470324d2f36622"
 
 // TestUpgradeFromFirstVersion: what the page about upgrades says of 0.1 and 0.2, and back.
 func TestUpgradeFromFirstVersion(t *testing.T) {
+	testneeds.Release(t)
 	c := newTestCluster(t)
 	// All have one range: what one node gives out, the others give out, too.
 	for _, name := range []string{"node1", "node2", "node3"} {

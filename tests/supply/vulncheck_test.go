@@ -23,7 +23,7 @@ const (
 // A vulnerability that is called fails; one that is not, or none, passes; an unreachable database is
 // reported and fails for a release, and any other error of it fails.
 func TestVulncheck(t *testing.T) {
-	testneeds.Slow(t)
+	testneeds.Release(t)
 	const unreachable = "not checked: the vulnerability database cannot be reached"
 	for _, test := range []struct {
 		name   string
