@@ -128,7 +128,8 @@ func dial(ctx context.Context, socket string) (*runtime, error) {
 		grpc.WithWriteBufferSize(smallBuffer),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxList)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: listTimeout}),
+		// Longer than a call waits: a runtime that hangs is always a deadline that was exceeded.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 2 * listTimeout}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", socket, err)
