@@ -165,6 +165,9 @@ func ask[T any](ctx context.Context, d *documents, about question, compose func(
 	a := d.answer(about)
 	a.Lock()
 	defer a.Unlock()
+	if time.Now().Before(a.until) { // without a turn: it is small
+		return document, json.Unmarshal(a.document, &document)
+	}
 	weight := int64(1)
 	if about.kind == cluster.QueryBindings && about.query.Cluster {
 		weight = maxAsked
@@ -174,9 +177,6 @@ func ask[T any](ctx context.Context, d *documents, about question, compose func(
 	}
 	defer d.asked.Release(weight)
 	began := time.Now()
-	if began.Before(a.until) {
-		return document, json.Unmarshal(a.document, &document)
-	}
 	c := &collect.Collection{Self: d.self, Rules: d.rules}
 	if err = c.Ask(ctx, d.gossip, d.gossip.Members(), about.query, about.kind); err != nil {
 		return document, err

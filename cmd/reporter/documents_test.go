@@ -10,11 +10,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/report/collect"
+	"github.com/dupip/dupip/agent/report/merge"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
@@ -51,6 +53,29 @@ func member(t *testing.T, opts members.Options, receive func(cluster.Query)) *go
 		}
 	})
 	return g
+}
+
+// TestAskedAtOnce: few documents are made at the same time, a list of all bindings alone; what is remembered waits for none.
+func TestAskedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, all := newDocuments(cluster.Member{}, nil, merge.Rules{}), api.Query{Cluster: true}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := d.asked.Acquire(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Bindings(ctx, all); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("bindings beside another document: %v", err)
+		}
+		if err := d.asked.Acquire(t.Context(), maxAsked-1); err != nil {
+			t.Fatal(err)
+		}
+		known := d.answer(question{cluster.QueryConflicts, all})
+		known.document, known.until = []byte(`{"node":"r1"}`), time.Now().Add(time.Second)
+		if document, err := d.Conflicts(t.Context(), all); err != nil || document.Node != "r1" {
+			t.Errorf("a remembered document: %+v, %v", document, err)
+		}
+	})
 }
 
 // TestDocuments: the reporter asks an agent once for what several clients want now, and each gets a copy of its own.

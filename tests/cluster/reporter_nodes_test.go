@@ -1,13 +1,9 @@
 package cluster_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,16 +104,8 @@ func (c *testCluster) replicas() (all []replica) {
 	c.Helper()
 	var pods corev1.PodList
 	c.Do(c.Get(&pods, "-n", "dupip", "pods", "-l", "app.kubernetes.io/name=dupip-reporter"))
-	paths, err := filepath.Glob("/proc/[0-9]*/environ")
-	c.Do(err)
 	for _, p := range pods.Items {
-		for _, path := range paths {
-			if environ, _ := os.ReadFile(path); bytes.Contains(environ, []byte("POD_UID="+string(p.UID)+"\x00")) { // it may have ended
-				pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-				c.Do(err)
-				all = append(all, replica{p.Name, pid})
-			}
-		}
+		all = append(all, replica{p.Name, c.reporterPID(p)})
 	}
 	if len(all) != 2 {
 		c.Fatal(fmt.Errorf("the reporters are %+v", all))

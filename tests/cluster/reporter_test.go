@@ -102,18 +102,23 @@ func (c *testCluster) signalReporter(name string, signal syscall.Signal) {
 	c.Helper()
 	var p corev1.Pod
 	c.Do(c.Get(&p, "-n", "dupip", "pod", name))
-	processes, err := filepath.Glob("/proc/[0-9]*")
+	c.Do(syscall.Kill(c.reporterPID(p), signal))
+}
+
+// reporterPID is the process of a reporter's pod.
+func (c *testCluster) reporterPID(p corev1.Pod) int {
+	c.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/environ")
 	c.Do(err)
-	for _, dir := range processes {
-		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
-		cgroup, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
-		if string(comm) == "dupip-reporter\n" && bytes.Contains(cgroup, []byte(p.UID)) {
-			pid, err := strconv.Atoi(filepath.Base(dir))
-			c.Do(errors.Join(err, syscall.Kill(pid, signal)))
-			return
+	for _, path := range paths {
+		if environ, _ := os.ReadFile(path); bytes.Contains(environ, []byte("POD_UID="+string(p.UID)+"\x00")) { // it may have ended
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			c.Do(err)
+			return pid
 		}
 	}
-	c.Error(fmt.Errorf("pod %s has no process", name))
+	c.Fatal(fmt.Errorf("pod %s has no process", p.Name))
+	return 0
 }
 
 // duplicateEvents checks the Events of two pods of a confirmed conflict.
@@ -239,7 +244,7 @@ func (c *testCluster) reporterMembers() {
 	// The reporters' pages: kubelet reads them, too. What it knows is for its loopback only.
 	for _, p := range pods.Items {
 		if out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9953/", p.Status.PodIP)); err == nil || !strings.Contains(err.Error(), "status 7") {
-			c.Error(fmt.Errorf("its documents can be reached: %w, %s", err, out))
+			c.Error(fmt.Errorf("its documents can be reached, or curl failed otherwise: %s (%w)", out, err))
 		}
 		c.eventually("its metrics", func() error {
 			out, err := c.Machines[p.Spec.NodeName].Run(c.Context(), "curl", "-s", fmt.Sprintf("http://%s:9951/metrics", p.Status.PodIP))

@@ -30,17 +30,17 @@ func (r release) make(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	// Whoever makes a release again does so although more vulnerabilities are known by now.
+	// Without a key somebody compares an old release with its sources: vulnerabilities found since must not stop that.
 	if key == "" {
 		fmt.Fprintln(os.Stderr, "neither checked for vulnerabilities nor signed: KEY=cosign.key names a key of cosign")
 	} else if _, err := output(ctx, "", "env", "DUPIP_DATABASE=required", "tests/vulncheck.sh"); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(r.dir); err != nil {
-		return err
-	}
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return err
+	}
+	if there, err := os.ReadDir(r.dir); err != nil || len(there) > 0 {
+		return errors.Join(err, fmt.Errorf("%s must be an empty folder: remove what is in it, or name another with RELEASE=", r.dir))
 	}
 	work, err := os.MkdirTemp("", "dupip-release-")
 	if err != nil {

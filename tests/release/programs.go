@@ -119,12 +119,18 @@ func (r release) unpackImage() (programs []program, err error) {
 		return nil, err
 	}
 	indexes, err := partial.FindIndexes(top, func(v1.Descriptor) bool { return true })
-	if err != nil || len(indexes) != 1 {
-		return nil, fmt.Errorf("it has %d indexes, want 1: %w", len(indexes), err)
+	if err != nil {
+		return nil, err
+	}
+	if len(indexes) != 1 {
+		return nil, fmt.Errorf("it has %d indexes, want 1", len(indexes))
 	}
 	images, err := partial.FindImages(indexes[0], func(v1.Descriptor) bool { return true })
-	if err != nil || len(images) != len(arches) {
-		return nil, fmt.Errorf("it has %d images, want %d: %w", len(images), len(arches), err)
+	if err != nil {
+		return nil, err
+	}
+	if len(images) != len(arches) {
+		return nil, fmt.Errorf("it has %d images, want %d", len(images), len(arches))
 	}
 	for _, img := range images {
 		config, err := img.ConfigFile()

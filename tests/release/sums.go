@@ -41,6 +41,9 @@ func (r release) sign(ctx context.Context, key string) error {
 		if _, err := output(ctx, "", path, "sign-blob", "--key", key, "--tlog-upload=false", "--yes", "--output-signature", r.path(name+signature), r.path(name)); err != nil {
 			return err
 		}
+		if err := os.Chmod(r.path(name+signature), 0o644); err != nil { // as the other files
+			return err
+		}
 	}
 	return nil
 }

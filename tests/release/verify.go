@@ -117,8 +117,11 @@ func (r release) verifyProgram(ctx context.Context, p, first program) error {
 		command = "--version"
 	}
 	out, err := exec.CommandContext(ctx, path, command).Output()
-	if err != nil || !slices.Contains(strings.Fields(string(out)), r.version) {
-		return fmt.Errorf("it says %q, %w", out, err)
+	if err != nil {
+		return fmt.Errorf("running it: %w", err)
+	}
+	if !slices.Contains(strings.Fields(string(out)), r.version) {
+		return fmt.Errorf("it says that it is %q", out)
 	}
 	return nil
 }

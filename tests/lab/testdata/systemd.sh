@@ -25,12 +25,12 @@ fi
 mount -t proc proc /proc
 if [ $# = 1 ]; then
     mount -t tmpfs tmpfs /mnt
-    mkdir /mnt/root /mnt/upper /mnt/work
-    mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
+    mkdir /mnt/merged /mnt/upper /mnt/work
+    mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/merged
     for dir in dev proc run tmp; do
-        mount --rbind /$dir /mnt/root/$dir
+        mount --rbind /$dir /mnt/merged/$dir
     done
-    cd /mnt/root
+    cd /mnt/merged
     pivot_root . mnt
     umount -l /mnt
 fi
