@@ -8,6 +8,7 @@
  * cut, or a map or the ring is full.
  */
 #include "include/kernel.h"
+#include "include/capture.h"
 #include "include/ndp.h"
 #include "include/parse.h"
 #include "include/table.h"
@@ -16,18 +17,17 @@
 enum { PULL_BYTES = 64 };
 
 /* Returns 0 if the packet needs parse. */
-static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan)
+static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan,
+					    struct mapping *mapping)
 {
-	struct mapping mapping;
-
-	mapping.address.interface = ifindex;
-	mapping.address.vlan = vlan;
-	switch (parse_ordinary(data, end, &mapping)) {
+	mapping->address.interface = ifindex;
+	mapping->address.vlan = vlan;
+	switch (parse_ordinary(data, end, mapping)) {
 	case SENT_IPV4:
-		saw_data(&mapping, 0);
+		saw_data(mapping, 0);
 		return 1;
 	case SENT_IPV6:
-		saw_data(&mapping, 1);
+		saw_data(mapping, 1);
 		return 1;
 	case NOTHING:
 		return 1;
@@ -59,12 +59,18 @@ int dupip_observer(struct __sk_buff *skb)
 	__u32 vlan = tags ? add_tag(0, skb->vlan_tci) : 0;
 	struct ipv6_packet *ipv6;
 	enum verdict verdict;
+	struct mapping mapping;
 	struct finding finding;
 	struct packet packet;
 	__u32 zero = 0;
 
-	if (likely(observe_ordinary(data, end, skb->ifindex, vlan)))
+	if (likely(observe_ordinary(data, end, skb->ifindex, vlan, &mapping))) {
+		if (unlikely(capturing)) {
+			finding = (struct finding){.mapping = mapping};
+			capture_skb(skb, &finding);
+		}
 		return TC_ACT_UNSPEC;
+	}
 
 	packet = (struct packet){data, end, skb->ifindex, vlan, tags};
 	verdict = parse(&packet, &finding);
@@ -88,6 +94,8 @@ int dupip_observer(struct __sk_buff *skb)
 		    !bpf_skb_load_bytes(skb, finding.ipv6_at, ipv6->bytes, size))
 			parse_ndp(ipv6, &finding);
 	}
+	if (unlikely(capturing))
+		capture_skb(skb, &finding);
 	observe_finding(&finding);
 	return TC_ACT_UNSPEC;
 }
@@ -100,12 +108,18 @@ int dupip_xdp(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct ipv6_packet *ipv6;
+	struct mapping mapping;
 	struct finding finding;
 	struct packet packet;
 	__u32 zero = 0;
 
-	if (likely(observe_ordinary(data, end, ctx->ingress_ifindex, 0)))
+	if (likely(observe_ordinary(data, end, ctx->ingress_ifindex, 0, &mapping))) {
+		if (unlikely(capturing)) {
+			finding = (struct finding){.mapping = mapping};
+			capture_xdp(ctx, &finding);
+		}
 		return XDP_PASS;
+	}
 
 	packet = (struct packet){data, end, ctx->ingress_ifindex};
 	if (parse(&packet, &finding) == PERHAPS_NDP &&
@@ -117,6 +131,8 @@ int dupip_xdp(struct xdp_md *ctx)
 			((__u64 *)ipv6->bytes)[i] = from[i];
 		parse_ndp(ipv6, &finding);
 	}
+	if (unlikely(capturing))
+		capture_xdp(ctx, &finding);
 	observe_finding(&finding);
 	return XDP_PASS;
 }

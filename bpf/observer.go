@@ -17,10 +17,15 @@ type Observer struct {
 	program    *ebpf.Program
 	interfaces *ebpf.Map
 	addresses  *ebpf.Map
+	captures   *ebpf.Map
 
 	readMu sync.Mutex // held while Read waits
 	ring   *ringbuf.Reader
 	raw    ringbuf.Record
+
+	framesMu sync.Mutex // held while ReadFrame waits
+	frames   *ringbuf.Reader
+	rawFrame ringbuf.Record
 
 	mu       sync.Mutex
 	attached map[int]*Attachment
@@ -30,6 +35,7 @@ type Observer struct {
 	// does not wait for that.
 	tableMu  sync.Mutex
 	epoch    uint32
+	captured int // how many addresses are
 	unloaded bool
 }
 
@@ -62,13 +68,21 @@ func Load(opts Options) (*Observer, error) {
 		collection.Close()
 		return nil, fmt.Errorf("open the ring of records: %w", err)
 	}
+	frames, err := ringbuf.NewReader(collection.Maps["frames"])
+	if err != nil {
+		_ = ring.Close()
+		collection.Close()
+		return nil, fmt.Errorf("open the ring of frames: %w", err)
+	}
 	return &Observer{
 		mode:       mode,
 		collection: collection,
 		program:    collection.Programs[name],
 		interfaces: collection.Maps["interfaces"],
 		addresses:  collection.Maps["addresses"],
+		captures:   collection.Maps["captures"],
 		ring:       ring,
+		frames:     frames,
 		attached:   make(map[int]*Attachment),
 	}, nil
 }
@@ -117,7 +131,7 @@ func (o *Observer) Counters(ifindex int) (Counters, error) {
 	}, nil
 }
 
-// Close detaches from all interfaces, makes Read return and unloads the program. Another call does
+// Close detaches from all interfaces, makes Read and ReadFrame return and unloads the program. Another call does
 // nothing.
 func (o *Observer) Close() error {
 	o.mu.Lock()
@@ -132,8 +146,10 @@ func (o *Observer) Close() error {
 	}
 	o.mu.Unlock()
 
-	if err := o.ring.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		errs = append(errs, fmt.Errorf("close the ring of records: %w", err))
+	for name, ring := range map[string]*ringbuf.Reader{"records": o.ring, "frames": o.frames} {
+		if err := ring.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, fmt.Errorf("close the ring of %s: %w", name, err))
+		}
 	}
 	o.tableMu.Lock()
 	defer o.tableMu.Unlock()

@@ -13,6 +13,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type observerCapture struct {
+	_         structs.HostLayout
+	Answers   uint32
+	Announced uint32
+	Data      uint32
+	Lost      uint32
+}
+
 type observerInterface struct {
 	_          structs.HostLayout
 	Generation uint32
@@ -57,6 +65,8 @@ type observerInterface struct {
 const (
 	observerMapAddresses        = "addresses"
 	observerMapCache            = "cache"
+	observerMapCaptures         = "captures"
+	observerMapFrames           = "frames"
 	observerMapInterfaces       = "interfaces"
 	observerMapIpv6Packets      = "ipv6_packets"
 	observerMapRecords          = "records"
@@ -66,6 +76,7 @@ const (
 	observerVarAnnouncedTokenNs = "announced_token_ns"
 	observerVarAnswerFullNs     = "answer_full_ns"
 	observerVarAnswerTokenNs    = "answer_token_ns"
+	observerVarCapturing        = "capturing"
 	observerVarChangeNs         = "change_ns"
 	observerVarDataFullNs       = "data_full_ns"
 	observerVarDataTokenNs      = "data_token_ns"
@@ -131,6 +142,8 @@ type observerProgramSpecs struct {
 type observerMapSpecs struct {
 	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
 	Cache       *ebpf.MapSpec `ebpf:"cache"`
+	Captures    *ebpf.MapSpec `ebpf:"captures"`
+	Frames      *ebpf.MapSpec `ebpf:"frames"`
 	Interfaces  *ebpf.MapSpec `ebpf:"interfaces"`
 	Ipv6Packets *ebpf.MapSpec `ebpf:"ipv6_packets"`
 	Records     *ebpf.MapSpec `ebpf:"records"`
@@ -144,6 +157,7 @@ type observerVariableSpecs struct {
 	AnnouncedTokenNs *ebpf.VariableSpec `ebpf:"announced_token_ns"`
 	AnswerFullNs     *ebpf.VariableSpec `ebpf:"answer_full_ns"`
 	AnswerTokenNs    *ebpf.VariableSpec `ebpf:"answer_token_ns"`
+	Capturing        *ebpf.VariableSpec `ebpf:"capturing"`
 	ChangeNs         *ebpf.VariableSpec `ebpf:"change_ns"`
 	DataFullNs       *ebpf.VariableSpec `ebpf:"data_full_ns"`
 	DataTokenNs      *ebpf.VariableSpec `ebpf:"data_token_ns"`
@@ -179,6 +193,8 @@ func (o *observerObjects) Close() error {
 type observerMaps struct {
 	Addresses   *ebpf.Map `ebpf:"addresses"`
 	Cache       *ebpf.Map `ebpf:"cache"`
+	Captures    *ebpf.Map `ebpf:"captures"`
+	Frames      *ebpf.Map `ebpf:"frames"`
 	Interfaces  *ebpf.Map `ebpf:"interfaces"`
 	Ipv6Packets *ebpf.Map `ebpf:"ipv6_packets"`
 	Records     *ebpf.Map `ebpf:"records"`
@@ -188,6 +204,8 @@ func (m *observerMaps) Close() error {
 	return _ObserverClose(
 		m.Addresses,
 		m.Cache,
+		m.Captures,
+		m.Frames,
 		m.Interfaces,
 		m.Ipv6Packets,
 		m.Records,
@@ -202,6 +220,7 @@ type observerVariables struct {
 	AnnouncedTokenNs *ebpf.Variable `ebpf:"announced_token_ns"`
 	AnswerFullNs     *ebpf.Variable `ebpf:"answer_full_ns"`
 	AnswerTokenNs    *ebpf.Variable `ebpf:"answer_token_ns"`
+	Capturing        *ebpf.Variable `ebpf:"capturing"`
 	ChangeNs         *ebpf.Variable `ebpf:"change_ns"`
 	DataFullNs       *ebpf.Variable `ebpf:"data_full_ns"`
 	DataTokenNs      *ebpf.Variable `ebpf:"data_token_ns"`

@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* Set by user space: once before loading (const volatile), or at run time (epoch). */
+/* Set by user space: once before loading (const volatile), or at run time (the others). */
 #ifndef DUPIP_CONFIG_H
 #define DUPIP_CONFIG_H
 
@@ -33,5 +33,8 @@ const volatile __u64 solicit_mac = 0;
  * So a slot of a deleted interface is not used for the next interface with the same ifindex, and
  * that needs no map lookup for each packet. */
 volatile __u32 epoch;
+
+/* How many addresses are captured, see capture.h. While there is none, a packet costs this one look. */
+volatile __u32 capturing;
 
 #endif

@@ -1,0 +1,145 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Frame is a packet of an address that is captured.
+type Frame struct {
+	Address
+	// Time is when the packet was seen, on CLOCK_MONOTONIC.
+	Time time.Duration
+	// Kind is what the packet said about an address, if it is one of ARP or NDP, else [Data].
+	Kind Kind
+	// Length is that of the whole packet.
+	Length int
+	// Data is the packet if it is one of ARP or NDP, up to 260 bytes, else its headers up to that of layer 4, up to 96 bytes.
+	Data []byte
+}
+
+const (
+	// frameHeader is the offset of bytes in struct frame of include/capture.h.
+	frameHeader = 56
+	maxHeaders  = 96
+	tagBytes    = 4
+)
+
+// decode reads a frame as the BPF programs write it. What is no header is not in f.
+func (f *Frame) decode(b []byte) error {
+	if len(b) < frameHeader {
+		return fmt.Errorf("%w: a frame of %d bytes, expected %d", errBadRecord, len(b), frameHeader)
+	}
+	word := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
+	captured := int(word(44))
+	kind := Kind(max(word(52), uint32(Data)))
+	if captured > len(b)-frameHeader || word(52) > uint32(Gratuitous) {
+		return fmt.Errorf("%w: a frame of %d bytes with %d captured ones, kind %d", errBadRecord, len(b), captured, word(52))
+	}
+	*f = Frame{
+		Address: Address{
+			IP: netip.AddrFrom16([16]byte(b[8:24])).Unmap(), Ifindex: word(24), Generation: word(28),
+			VLAN: VLAN{binary.LittleEndian.Uint16(b[32:]), binary.LittleEndian.Uint16(b[34:])},
+		},
+		Time: time.Duration(binary.LittleEndian.Uint64(b)), Kind: kind, Length: int(word(40)),
+	}
+	data := slices.Clone(b[frameHeader : frameHeader+captured])
+	// The kernel had moved the outer tag out of the packet.
+	if tagType := b[50:52]; len(data) >= 12 && (tagType[0] != 0 || tagType[1] != 0) {
+		data = slices.Insert(data, 12, tagType[0], tagType[1], b[49], b[48])
+		f.Length += tagBytes
+	}
+	f.Data = slices.Clip(data[:headers(data)])
+	return nil
+}
+
+const (
+	etherIPv4, etherARP, etherIPv6 = 0x0800, 0x0806, 0x86dd
+	ether8021Q, ether8021AD        = 0x8100, 0x88a8
+)
+
+// headers returns how many bytes at the beginning of an Ethernet frame are its headers up to that of layer 4, at most 96, or
+// its ARP packet, neighbour solicitation or advertisement. Of a packet that it does not know it takes what it knows.
+func headers(frame []byte) int {
+	at, ether := 14, 0
+	for at <= len(frame) {
+		ether = int(binary.BigEndian.Uint16(frame[at-2:]))
+		if ether != ether8021Q && ether != ether8021AD {
+			break
+		}
+		at += tagBytes
+	}
+	at = min(at, len(frame))
+	most, rest := maxHeaders, frame[at:]
+	switch ether {
+	case etherARP:
+		at, most = at+28, len(frame)
+	case etherIPv4:
+		at += ipv4Headers(rest)
+	case etherIPv6:
+		n, whole := ipv6Headers(rest)
+		if at += n; whole {
+			most = len(frame)
+		}
+	}
+	return min(at, most, len(frame))
+}
+
+// ipv4Headers returns how many bytes the headers of an IPv4 packet have; there may be fewer.
+func ipv4Headers(packet []byte) int {
+	if len(packet) < 20 {
+		return len(packet)
+	}
+	n := max(int(packet[0]&15)*4, 20)
+	if isFragment := binary.BigEndian.Uint16(packet[6:])&0x1fff != 0; isFragment {
+		return n
+	}
+	return n + transportHeader(packet[9], packet[min(n, len(packet)):])
+}
+
+// ipv6Headers is the same for IPv6. whole: it is a neighbour solicitation or advertisement, of that length.
+func ipv6Headers(packet []byte) (n int, whole bool) {
+	if len(packet) < 40 {
+		return len(packet), false
+	}
+	next, n := packet[6], 40
+	for n+8 <= len(packet) {
+		size := 8
+		switch next {
+		case 0, 43, 60: // hop-by-hop, routing, destination options
+			size = (int(packet[n+1]) + 1) * 8
+		case 44: // fragment
+			if binary.BigEndian.Uint16(packet[n+2:])&^7 != 0 {
+				return n + size, false
+			}
+		case 58:
+			if kind := packet[n]; kind == 135 || kind == 136 {
+				return max(40+int(binary.BigEndian.Uint16(packet[4:])), n+size), true
+			}
+			return n + size, false
+		default:
+			return n + transportHeader(next, packet[n:]), false
+		}
+		next, n = packet[n], n+size
+	}
+	return n, false
+}
+
+// transportHeader returns the length of a header of layer 4, 0 if it does not know the protocol.
+func transportHeader(protocol byte, segment []byte) int {
+	switch protocol {
+	case 6: // TCP, with its options
+		if len(segment) > 12 {
+			return max(int(segment[12]>>4)*4, 20)
+		}
+		return 20
+	case 1, 17: // ICMP, UDP
+		return 8
+	case 132: // SCTP
+		return 12
+	}
+	return 0
+}
