@@ -25,7 +25,7 @@ RELEASE ?= bin/release
 SCALE ?= 50,500
 # What make unit tests: no root, no program that is not Go's, no socket that waits for another.
 UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/roster ./gossip/wire \
-	./agent/config $(addsuffix /...,$(wildcard ./agent/observe ./agent/peer ./agent/probe ./agent/report))
+	./agent/config $(addsuffix /...,$(wildcard ./agent/evidence ./agent/observe ./agent/peer ./agent/probe ./agent/report))
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1
 # Tests of the tests' module that may run beside others: they measure no time.

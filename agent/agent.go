@@ -24,6 +24,7 @@ import (
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/evidence"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/netns"
@@ -172,6 +173,12 @@ func (a *Agent) assemble(c *config.Config) error {
 		Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
 		Forget: func(r bpf.Record) { l.forgetting.add(r.Address) },
 	})
+	if a.opts.Evidence != Off {
+		l.evidence = evidence.New(evidence.Options{
+			Log: a.opts.Log, Node: a.node.ID(), Capture: a.observer.Capture, Release: a.observer.Release, Lost: a.observer.LostFrames,
+			VLANs: l.vlansOf,
+		})
+	}
 	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})
 	a.audit = a.newAudit(l)
 	l.report = report.New(a.reportOptions(l))
@@ -225,7 +232,7 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		Attach: string(a.observer.Mode()), MinOverlap: a.opts.MinOverlap.String(),
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,
-		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer,
+		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer, Captured: l.evidence,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit,
 	}
 	if a.cluster != nil {
@@ -271,13 +278,16 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.opts.Log.Info("starting", attributes...)
 	group, ctx := errgroup.WithContext(ctx)
-	records := make(chan bpf.Record, 1024)
-	group.Go(func() error { return a.read(ctx, records) })
+	records, frames := make(chan bpf.Record, 1024), make(chan bpf.Frame, bpf.MaxFrames)
+	group.Go(func() error { return read(ctx, a.observer.Read, records) })
+	if a.loop.evidence != nil {
+		group.Go(func() error { return read(ctx, a.observer.ReadFrame, frames) })
+	}
 	group.Go(func() error {
 		defer a.observer.Close() // ends read
 		return a.watcher.Run(ctx)
 	})
-	group.Go(func() error { return a.loop.run(ctx, records) })
+	group.Go(func() error { return a.loop.run(ctx, records, frames) })
 	group.Go(func() error {
 		return api.Serve(ctx, a.listener, api.NewHandler(a.loop.report, api.MaxPolls), a.opts.Log)
 	})
@@ -316,19 +326,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// read passes records to the loop. If the loop is slow, the ring buffer fills up and the BPF program
-// counts the records that it drops.
-func (a *Agent) read(ctx context.Context, records chan<- bpf.Record) error {
+// read passes records or frames to the loop. If the loop is slow, the ring buffer fills up and the BPF program
+// counts those that it drops.
+func read[T any](ctx context.Context, next func(*T) error, to chan<- T) error {
 	for {
-		var record bpf.Record
-		if err := a.observer.Read(&record); err != nil {
+		var one T
+		if err := next(&one); err != nil {
 			if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {
 				return nil
 			}
-			return fmt.Errorf("reading records: %w", err)
+			return fmt.Errorf("reading what the observer saw: %w", err)
 		}
 		select {
-		case records <- record:
+		case to <- one:
 		case <-ctx.Done():
 			return nil
 		}

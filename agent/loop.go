@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/evidence"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/peer"
@@ -27,6 +28,7 @@ type loop struct {
 	detector *detector.Detector
 	peer     *peer.Peer
 	prober   *probe.Prober
+	evidence *evidence.Evidence // nil if that is switched off
 	report   *report.Report
 
 	events  <-chan links.Event
@@ -43,7 +45,7 @@ type loop struct {
 	ready    func()
 }
 
-func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
+func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan bpf.Frame) error {
 	defer close(l.stopped)
 	var messages <-chan cluster.Message // nil blocks for ever
 	if l.cluster != nil {
@@ -65,6 +67,8 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record) error {
 			for range len(records) {
 				l.record(<-records)
 			}
+		case frame := <-frames:
+			l.evidence.Add(frame)
 		case event := <-l.events:
 			l.update(event, time.Now())
 		case change := <-l.pods.Changes():
@@ -218,8 +222,20 @@ func (l *loop) act() {
 	}
 }
 
-// event reports a change of a conflict.
+// vlansOf returns the tags that packets of a network have on the interface of a holder, none if that is gone.
+func (l *loop) vlansOf(h detector.Holder, network string) []bpf.VLAN {
+	if i := l.table.Interface(h.Interface); i != nil && i.Holder == h.ID {
+		return i.VLANs(network)
+	}
+	return nil
+}
+
+// event reports a change of a conflict. It comes before the probes that the change requires, so that their answers are
+// captured.
 func (l *loop) event(e detector.Event) {
+	if l.evidence != nil {
+		l.evidence.Update(e, observe.TimeOf(0))
+	}
 	if e.Kind == detector.EventConfirmed {
 		if !e.Restored && !e.Conflict.IsDrill() {
 			l.detected(e.Conflict.ConfirmedAt.Sub(e.Conflict.SecondSeen))

@@ -40,6 +40,8 @@ type Options struct {
 	CNIConfDir string
 	// UnheldAfter is how long nobody must hold a reservation before that is a finding.
 	UnheldAfter time.Duration
+	// Evidence is "on", or [Off]: then no packets of suspected addresses are captured.
+	Evidence string
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz; [Off] for none.
 	MetricsListen string
 	// Cluster joins the node to a cluster; nil for an agent alone. New calls it when the agent is the
@@ -66,8 +68,11 @@ type Cluster interface {
 // DefaultMinOverlap is the default of --min-overlap.
 const DefaultMinOverlap = time.Second
 
-// Off switches the metrics off, or the reading of CNI's networks.
-const Off = "off"
+// The values of settings that can be switched. Off switches off the metrics, the reading of CNI's networks, or the evidence.
+const (
+	On  = "on"
+	Off = "off"
+)
 
 // Check refuses what no agent can work with. It opens nothing, so that it needs neither rights nor the node. Errors are
 // for users and name flags.
@@ -98,6 +103,9 @@ func (o Options) Check() error {
 		if !filepath.IsAbs(p.path) && (p.otherwise == "" || p.path != p.otherwise) {
 			return fmt.Errorf("--%s %q: must be an absolute path%s", p.flag, p.path, strings.TrimSuffix(", or "+p.otherwise, ", or "))
 		}
+	}
+	if o.Evidence != On && o.Evidence != Off {
+		return fmt.Errorf("--evidence %q: must be on or off", o.Evidence)
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ const (
 // Query requests documents from the other members, and hands them over as they come, one at a time. It returns the
 // members that did not answer before ctx ended, and an error if it cannot ask anybody.
 func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(cluster.Answer)) (missing []cluster.Member, err error) {
-	if asked.Kind == cluster.QueryStories && !asked.IP.IsValid() {
-		return nil, errors.New("querying stories: no address")
+	if needsIP(asked.Kind) && !asked.IP.IsValid() {
+		return nil, errors.New("querying stories or evidence: no address")
 	}
 	select {
 	case g.queries <- struct{}{}:
@@ -65,13 +65,18 @@ func (g *Gossip) Query(ctx context.Context, asked cluster.Query, answer func(clu
 				return
 			}
 			if room -= size; room < 0 {
-				d = cluster.Document{Omitted: d.Omitted + len(d.Bindings) + len(d.Conflicts) + len(d.Stories) + len(d.NextHops) + len(d.Findings)}
+				d = cluster.Document{Omitted: d.Omitted + len(d.Bindings) + len(d.Conflicts) + len(d.Stories) + len(d.NextHops) + len(d.Findings) + len(d.Captures)}
 			}
 			answer(cluster.Answer{Member: m, Document: d})
 		})
 	}
 	wg.Wait()
 	return missing, nil
+}
+
+// needsIP reports whether queries of a kind are about one address.
+func needsIP(k cluster.QueryKind) bool {
+	return k == cluster.QueryStories || k == cluster.QueryEvidence
 }
 
 // query requests the document of one member, and returns its size on the wire, too.
@@ -112,7 +117,7 @@ func (g *Gossip) serve(ctx context.Context, request []byte) []byte {
 	var q wire.Query
 	unknown, err := wire.Unmarshal(request, &q)
 	g.count.field(unknown)
-	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryStatus || q.Kind == cluster.QueryStories && !q.IP.IsValid() {
+	if err != nil || q.Kind < cluster.QueryBindings || q.Kind > cluster.QueryEvidence || needsIP(q.Kind) && !q.IP.IsValid() {
 		g.count.drop(dropMalformed)
 		return nil
 	}

@@ -237,7 +237,7 @@ func TestServe(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, request := range [][]byte{
-			nil, []byte("hello"), wire.Marshal(wire.Query{}), wire.Marshal(wire.Query{Kind: cluster.QueryStatus + 1}), wire.Marshal(wire.Query{Kind: cluster.QueryStories}),
+			nil, []byte("hello"), wire.Marshal(wire.Query{}), wire.Marshal(wire.Query{Kind: cluster.QueryEvidence + 1}), wire.Marshal(wire.Query{Kind: cluster.QueryStories}),
 		} {
 			if reply := n.handler.Serve(t.Context(), request); reply != nil {
 				t.Errorf("%x is answered", request)

@@ -74,6 +74,11 @@ func (t *table) Explain(_ context.Context, q api.Query) (api.Explanation, error)
 	return api.Explanation{}, errors.New("the agent is stopping")
 }
 
+func (t *table) Evidence(_ context.Context, q api.Query) (api.Evidence, error) {
+	t.note(q)
+	return api.Evidence{IP: q.IP.String(), Captures: []api.Capture{{Frames: []api.Frame{{Length: 1000, Data: []byte{0, 0xff}}}}}}, nil
+}
+
 func (t *table) Nodes(_ context.Context, _ api.Query) (api.Nodes, error) {
 	return api.Nodes{Node: "n1", Nodes: []api.Node{{Name: "n1", State: "alive", Self: true}}}, nil
 }
@@ -167,6 +172,13 @@ func TestQueriesArrive(t *testing.T) {
 		}
 		if want.IP.IsValid() {
 			calls["explain"] = func() error { _, err := client.Explain(t.Context(), want); return err }
+			calls["evidence"] = func() error {
+				got, err := client.Evidence(t.Context(), want)
+				if len(got.Captures) != 1 || !slices.Equal(got.Captures[0].Frames[0].Data, []byte{0, 0xff}) {
+					t.Errorf("evidence: %+v", got)
+				}
+				return err
+			}
 		}
 		for name, call := range calls {
 			err := call()
@@ -175,7 +187,7 @@ func TestQueriesArrive(t *testing.T) {
 			switch name {
 			case "bindings", "audit":
 				want.All, want.State = false, ""
-			case "explain":
+			case "explain", "evidence":
 				want = api.Query{IP: want.IP, Cluster: want.Cluster}
 			}
 			if got := <-backend.queries; got != want {

@@ -61,6 +61,11 @@ func (c *Client) Audit(ctx context.Context, q Query) (Audit, error) {
 	return get[Audit](ctx, c, "/v1/audit", q)
 }
 
+// Evidence returns what the holders of q.IP sent.
+func (c *Client) Evidence(ctx context.Context, q Query) (Evidence, error) {
+	return get[Evidence](ctx, c, "/v1/evidence", q)
+}
+
 // Nodes returns the agents of the cluster.
 func (c *Client) Nodes(ctx context.Context, q Query) (Nodes, error) {
 	return get[Nodes](ctx, c, "/v1/nodes", q)

@@ -43,6 +43,7 @@ var parameters = map[string][]string{
 	"/v1/bindings":  append([]string{"watch"}, narrow...),
 	"/v1/conflicts": append([]string{"watch", "all", "state"}, narrow...),
 	"/v1/explain":   {"ip", "cluster"},
+	"/v1/evidence":  {"ip", "cluster"},
 	"/v1/audit":     narrow,
 	"/v1/nodes":     {"state"},
 	"/v1/status":    {"node"},

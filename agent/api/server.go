@@ -36,6 +36,8 @@ type Backend interface {
 	Audit(ctx context.Context, q Query) (Audit, error)
 	// Explain returns the story of q.IP. Without a cluster q.Cluster has no effect.
 	Explain(ctx context.Context, q Query) (Explanation, error)
+	// Evidence returns what the holders of q.IP sent.
+	Evidence(ctx context.Context, q Query) (Evidence, error)
 	// Nodes returns the agents of the cluster, those of q.State; without a cluster this one.
 	Nodes(ctx context.Context, q Query) (Nodes, error)
 	// Status returns the status of the agent, or that of q.Node.
@@ -128,7 +130,8 @@ func NewHandler(backend Backend, polls int) http.Handler {
 	documents := map[string]documentHandler{
 		"/v1/bindings":  watchable(answer(backend.Bindings), h.stream(h.watchBindings)),
 		"/v1/conflicts": watchable(answer(backend.Conflicts), h.stream(h.watchConflicts)),
-		"/v1/explain":   h.explain,
+		"/v1/explain":   ofAddress(h.explain),
+		"/v1/evidence":  ofAddress(answer(backend.Evidence)),
 		"/v1/audit":     answer(backend.Audit),
 		"/v1/nodes":     answer(backend.Nodes),
 		"/v1/status":    answer(backend.Status),
@@ -141,7 +144,7 @@ func NewHandler(backend Backend, polls int) http.Handler {
 			w.Header().Set("Allow", http.MethodGet)
 			fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: only GET is supported", r.Method))
 		case document == nil:
-			fail(w, http.StatusNotFound, errors.New("no such document: use /v1/audit, bindings, conflicts, explain, nodes or status"))
+			fail(w, http.StatusNotFound, errors.New("no such document: use /v1/audit, bindings, conflicts, evidence, explain, nodes or status"))
 		case err != nil:
 			fail(w, http.StatusBadRequest, err)
 		default:
@@ -150,12 +153,19 @@ func NewHandler(backend Backend, polls int) http.Handler {
 	})
 }
 
+// ofAddress refuses requests that are not about one address.
+func ofAddress(get documentHandler) documentHandler {
+	return func(w http.ResponseWriter, r *http.Request, q Query) {
+		if !q.IP.IsValid() {
+			fail(w, http.StatusBadRequest, errors.New("ip: an address is required, not a prefix"))
+			return
+		}
+		get(w, r, q)
+	}
+}
+
 // explain includes the cluster by default (not with cluster=0).
 func (h *handler) explain(w http.ResponseWriter, r *http.Request, q Query) {
-	if !q.IP.IsValid() {
-		fail(w, http.StatusBadRequest, errors.New("ip: an address is required, not a prefix"))
-		return
-	}
 	q.Cluster = q.Cluster || r.URL.Query().Get("cluster") == ""
 	answer(h.backend.Explain)(w, r, q)
 }

@@ -47,6 +47,16 @@ func (r *Report) Explain(ctx context.Context, q api.Query) (api.Explanation, err
 	return c.Explanation(q), nil
 }
 
+// Evidence implements [api.Backend].
+func (r *Report) Evidence(ctx context.Context, q api.Query) (api.Evidence, error) {
+	q.Cluster = q.Cluster && !r.alone()
+	c, err := r.collect(ctx, q, cluster.QueryEvidence)
+	if err != nil {
+		return api.Evidence{}, err
+	}
+	return c.Evidence(q), nil
+}
+
 // collect asks this agent and, if q says so, others.
 func (r *Report) collect(ctx context.Context, q api.Query, kind cluster.QueryKind) (*collect.Collection, error) {
 	c := &collect.Collection{Self: r.Self, Holders: make(map[detector.HolderID]detector.Holder)}
@@ -126,6 +136,18 @@ func (r *Report) localDocument(q cluster.Query) cluster.Document {
 	case cluster.QueryStories:
 		if q.IP.IsValid() {
 			d.Stories, d.Books = r.Detector.Explain(q.IP), r.books(q.IP)
+		}
+	case cluster.QueryEvidence:
+		if r.Captured == nil {
+			d.Unchecked = []string{"no packets are captured (--evidence=off)"}
+			break
+		}
+		d.Captures, d.Omitted = r.Captured.Of(q.IP)
+		for n := range d.Captures {
+			h := &d.Captures[n].Holder
+			if i := r.Table.Interface(h.Interface); i != nil && i.Holder == h.ID {
+				*h = i.Describe(h.MAC) // it may have been named since
+			}
 		}
 	case cluster.QueryFindings:
 		last := r.Books.Last()

@@ -13,6 +13,7 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/evidence"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/peer"
@@ -50,11 +51,12 @@ type Options struct {
 	// ctx ends first.
 	Do func(ctx context.Context, f func()) error
 
-	// These belong to that goroutine.
+	// These belong to that goroutine. Captured is nil if that is switched off.
 	Detector *detector.Detector
 	Table    *observe.Table
 	Prober   *probe.Prober
 	Peer     *peer.Peer
+	Captured *evidence.Evidence
 
 	// These are safe for concurrent use. Cluster is nil for an agent alone.
 	Cluster Cluster

@@ -45,6 +45,8 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.CNIConfDir, "cni-conf-dir", books.ConfDir, "folder of the node in which CNI's networks are configured, to find what IPAM has reserved; \"off\" for none")
 	flags.DurationVar(&f.UnheldAfter, "unheld-after", audit.DefaultGrace,
 		"how long no sandbox must have a reservation before it is a finding of \"dupip audit\"; 1s to 24h")
+	flags.StringVar(&f.Evidence, "evidence", agent.On,
+		"capture the headers of up to 64 packets of each holder of a suspected address, for \"dupip evidence\"; on or off")
 	flags.StringVar(&f.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz; \"off\" for none")
 	flags.StringVar(&f.members.Bind, "bind", "", "address to listen on for other nodes' agents (default: all, if --join is given)")
 	flags.IntVar(&f.members.Port, "gossip-port", members.DefaultPort, "UDP and TCP port for other nodes' agents")
@@ -59,6 +61,7 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	query.Complete(cmd, "attach", attachModes...)
+	query.Complete(cmd, "evidence", agent.On, agent.Off)
 	query.Complete(cmd, "log-level", logging.Levels...)
 	query.Complete(cmd, "log-format", logging.Formats...)
 }

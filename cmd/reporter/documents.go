@@ -124,6 +124,11 @@ func (d *documents) Audit(ctx context.Context, q api.Query) (api.Audit, error) {
 	return ask(ctx, d, question{cluster.QueryFindings, q}, func(c *collect.Collection) (api.Audit, error) { return c.Audit(q), nil })
 }
 
+// Evidence implements [api.Backend].
+func (d *documents) Evidence(ctx context.Context, q api.Query) (api.Evidence, error) {
+	return ask(ctx, d, question{cluster.QueryEvidence, q}, func(c *collect.Collection) (api.Evidence, error) { return c.Evidence(q), nil })
+}
+
 // Status implements [api.Backend], for the agent of q.Node.
 func (d *documents) Status(ctx context.Context, q api.Query) (api.Status, error) {
 	if q.Node == "" {

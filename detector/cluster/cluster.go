@@ -120,6 +120,7 @@ const (
 	QueryStories
 	QueryFindings
 	QueryStatus
+	QueryEvidence
 )
 
 // Query requests a [Document] of a member.
@@ -127,7 +128,7 @@ type Query struct {
 	Kind QueryKind
 	// Answer takes the document for another node, one, without waiting. It is nil in a query of this node.
 	Answer chan<- Document
-	// IP restricts it to one address; the zero Addr is all. Stories need one.
+	// IP restricts it to one address; the zero Addr is all. Stories and evidence need one.
 	IP netip.Addr
 	// All includes resolved conflicts.
 	All bool
@@ -156,7 +157,7 @@ type Document struct {
 	Omitted int `cbor:"5,keyasint,omitempty"`
 	// Findings are those of the node's books.
 	Findings []Finding `cbor:"6,keyasint,omitempty"`
-	// Unchecked says which findings the node did not look for, and why.
+	// Unchecked says which findings the node did not look for, or which packets it did not capture, and why.
 	Unchecked []string `cbor:"8,keyasint,omitempty"`
 	// Books are what the node's books say of the address of its stories.
 	Books []Book `cbor:"7,keyasint,omitempty"`
@@ -164,6 +165,31 @@ type Document struct {
 	Away []Away `cbor:"9,keyasint,omitempty"`
 	// Status is the document of the node's status, in JSON.
 	Status []byte `cbor:"10,keyasint,omitempty"`
+	// Captures are what the node's holders of the address sent.
+	Captures []Capture `cbor:"11,keyasint,omitempty"`
+}
+
+// Capture is what one holder of a suspected address sent.
+type Capture struct {
+	// Conflict is its ID.
+	Conflict string          `cbor:"1,keyasint,omitzero"`
+	Key      detector.Key    `cbor:"2,keyasint,omitzero"`
+	Holder   detector.Holder `cbor:"3,keyasint,omitzero"`
+	// Since is when the capture began, with the suspicion or the holder, and Until when the conflict ended, or the holder
+	// left it; zero if neither has.
+	Since time.Time `cbor:"4,keyasint,omitzero"`
+	Until time.Time `cbor:"5,keyasint,omitzero"`
+	// Frames are in the order of time.
+	Frames []Frame `cbor:"6,keyasint,omitempty"`
+	// Lost counts the frames that were lost because many came at once.
+	Lost int `cbor:"7,keyasint,omitzero"`
+}
+
+// Frame is an Ethernet frame of Length bytes, of which Data has the headers.
+type Frame struct {
+	At     time.Time `cbor:"1,keyasint,omitzero"`
+	Length int       `cbor:"2,keyasint,omitzero"`
+	Data   []byte    `cbor:"3,keyasint,omitempty"`
 }
 
 // Away is when a node, or the one that says so, was cut off, see [Member].AwayFrom.

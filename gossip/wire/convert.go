@@ -24,6 +24,9 @@ const (
 	// maxHolders bounds the holders of a conflict or story in a document, maxNotes the notes of a story.
 	maxHolders = 64
 	maxNotes   = 64
+	// maxFrames bounds the frames of one holder, and maxFrame their bytes.
+	maxFrames = 64
+	maxFrame  = 512
 	// maxTime is the longest time that travels.
 	maxTime = 100 * 365 * 24 * time.Hour
 )
@@ -253,6 +256,23 @@ func (c converter) away(a *cluster.Away) bool {
 	a.Node = Clean(a.Node, maxNodeID)
 	c.past(&a.From, &a.Until)
 	return a.Node != "" && !a.From.IsZero() && a.From.Before(a.Until)
+}
+
+// capture converts what the sender captured of a holder of its own.
+func (c converter) capture(v *cluster.Capture) bool {
+	v.Conflict = Clean(v.Conflict, c.text)
+	c.holder(&v.Holder)
+	v.Holder.ID.Node = c.other
+	c.past(&v.Since, &v.Until)
+	v.Lost = max(v.Lost, 0)
+	v.Frames = slices.Clone(v.Frames[:min(len(v.Frames), maxFrames)])
+	for i := range v.Frames {
+		f := &v.Frames[i]
+		c.past(&f.At)
+		f.Data = f.Data[:min(len(f.Data), maxFrame)]
+		f.Length = min(max(f.Length, len(f.Data)), 1<<20)
+	}
+	return ValidKey(v.Key) && ValidHolder(v.Holder.ID)
 }
 
 func (c converter) book(b *cluster.Book) bool {

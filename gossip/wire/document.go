@@ -9,19 +9,23 @@ import (
 	"github.com/dupip/dupip/detector/cluster"
 )
 
-// maxAway bounds the nodes that one says were cut off.
-const maxAway = 256
+// maxAway bounds the nodes that one says were cut off, maxCaptures the holders of one address whose packets it captured.
+const (
+	maxAway     = 256
+	maxCaptures = 64
+)
 
 // MarshalDocument encodes what the agent of a node knows, the reply to a [Query], in at most limit bytes. What does not
 // fit is counted as omitted. Bindings of other nodes are left out: only stories and conflicts have those.
 func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) []byte {
 	c := sending(node, now)
 	d.Bindings, d.Conflicts, d.Stories, d.NextHops = slices.Clone(d.Bindings), slices.Clone(d.Conflicts), slices.Clone(d.Stories), slices.Clone(d.NextHops)
-	d.Findings, d.Books = slices.Clone(d.Findings), slices.Clone(d.Books)
+	d.Findings, d.Books, d.Captures = slices.Clone(d.Findings), slices.Clone(d.Books), slices.Clone(d.Captures)
 	d.Unchecked = sentences(d.Unchecked)
 	keep(&d.Bindings, c.listed)
 	d.Omitted += keep(&d.Conflicts, c.conflict) + keep(&d.Stories, c.story) + keep(&d.NextHops, c.nextHop) + keep(&d.Findings, c.finding)
 	d.Away = slices.Clone(d.Away)
+	d.Omitted += keep(&d.Captures, c.capture) + cut(&d.Captures, maxCaptures)
 	keep(&d.Books, c.book)
 	keep(&d.Away, c.away)
 	cut(&d.Away, maxAway)
@@ -39,7 +43,8 @@ func MarshalDocument(d cluster.Document, node string, limit int, now time.Time) 
 		share := func(n int) int { return n * limit / len(b) }
 		d.Omitted += cut(&d.Bindings, share(len(d.Bindings))) + cut(&d.NextHops, share(len(d.NextHops))) +
 			cut(&d.Conflicts, share(len(d.Conflicts))) + cut(&d.Stories, share(len(d.Stories))) +
-			cut(&d.Findings, share(len(d.Findings))) + cut(&d.Books, share(len(d.Books)))
+			cut(&d.Findings, share(len(d.Findings))) + cut(&d.Books, share(len(d.Books))) +
+			cut(&d.Captures, share(len(d.Captures)))
 	}
 }
 
@@ -73,6 +78,7 @@ func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document
 		Books     []cbor.RawMessage `cbor:"7,keyasint"`
 		Away      []cbor.RawMessage `cbor:"9,keyasint"`
 		Status    []byte            `cbor:"10,keyasint"`
+		Captures  []cbor.RawMessage `cbor:"11,keyasint"`
 	}
 	if unknown, err = Unmarshal(b, &raw); err != nil {
 		return d, unknown, err
@@ -82,7 +88,8 @@ func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document
 	d.Omitted = min(max(raw.Omitted, 0), maxElements) + read(&unknown, &d.Bindings, raw.Bindings, c.listed) +
 		read(&unknown, &d.Conflicts, raw.Conflicts, c.conflict) + read(&unknown, &d.Stories, raw.Stories, c.story) +
 		read(&unknown, &d.NextHops, raw.NextHops, c.nextHop) + read(&unknown, &d.Findings, raw.Findings, c.finding) +
-		read(&unknown, &d.Books, raw.Books, c.book) + read(&unknown, &d.Away, raw.Away[:min(len(raw.Away), maxAway)], c.away)
+		read(&unknown, &d.Books, raw.Books, c.book) + read(&unknown, &d.Away, raw.Away[:min(len(raw.Away), maxAway)], c.away) +
+		read(&unknown, &d.Captures, raw.Captures[:min(len(raw.Captures), maxCaptures)], c.capture)
 	return d, unknown, nil
 }
 

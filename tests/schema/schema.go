@@ -29,6 +29,7 @@ var documents = []any{
 	api.ConflictEvent{},
 	api.Conflicts{},
 	api.Error{},
+	api.Evidence{},
 	api.Explanation{},
 	api.Nodes{},
 	api.Status{},

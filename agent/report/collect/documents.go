@@ -120,6 +120,40 @@ func (c *Collection) Audit(q api.Query) api.Audit {
 	return document
 }
 
+// Evidence makes the document of what the holders of q.IP sent.
+func (c *Collection) Evidence(q api.Query) api.Evidence {
+	document := api.Evidence{Node: c.Self.Name, IP: q.IP.String(), Captures: []api.Capture{}}
+	omitted := 0
+	for _, a := range c.answers {
+		omitted += a.Document.Omitted
+		for _, text := range a.Document.Unchecked {
+			document.Unchecked = append(document.Unchecked, "on node "+a.Member.Name+", "+text)
+		}
+		for _, v := range a.Document.Captures {
+			document.Captures = append(document.Captures, newCapture(a.Member, v))
+		}
+	}
+	slices.Sort(document.Unchecked)
+	slices.SortStableFunc(document.Captures, func(x, y api.Capture) int {
+		return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Node, y.Node))
+	})
+	document.Coverage = c.covered(omitted)
+	return document
+}
+
+// newCapture makes the document of what a holder on a node sent.
+func newCapture(node cluster.Member, v cluster.Capture) api.Capture {
+	document := api.Capture{
+		Node: node.Name, BootID: node.Boot, Conflict: v.Conflict, Network: v.Key.Network, IP: v.Key.IP.String(), Since: v.Since.Round(0),
+		Until: v.Until.Round(0), Interface: v.Holder.InterfaceName, Netns: v.Holder.NetnsName, MAC: v.Holder.MAC.String(),
+		Pod: api.NewPod(v.Holder.Pod), Lost: v.Lost, Frames: make([]api.Frame, 0, len(v.Frames)),
+	}
+	for _, f := range v.Frames {
+		document.Frames = append(document.Frames, api.Frame{At: f.At.Round(0), Length: f.Length, Data: f.Data})
+	}
+	return document
+}
+
 // Status returns the status of the node with that name, as its agent made it.
 func (c *Collection) Status(node string) (document api.Status, err error) {
 	// Of namesakes, the first one that answered.

@@ -1,0 +1,199 @@
+// Package evidence keeps what the holders of suspected addresses sent: the headers of a few packets of each, from the
+// suspicion on. It decides what is captured and for how long; package bpf captures. Nothing is stored on disk.
+//
+// What pods can choose decides neither its memory nor the time of the program: 1,000 holders of 64 frames, 64 holders at
+// one interface.
+package evidence
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
+)
+
+const (
+	// maxHolders bounds the holders whose frames are kept, maxOfInterface those at one interface, and maxShown those of one
+	// address in a document.
+	maxHolders     = 1_000
+	maxOfInterface = 64
+	maxShown       = 32
+)
+
+// Options configures [New].
+type Options struct {
+	Log *slog.Logger
+	// Node is the NodeID of this node, whose holders it is about.
+	Node string
+	// Capture and Release begin and end the capture of packets, and Lost counts those that were lost: the methods of
+	// [bpf.Observer].
+	Capture, Release func([]bpf.Address) error
+	Lost             func([]bpf.Address) int
+	// VLANs returns the tags that packets of a network have on the interface of a holder, none if that is unknown.
+	VLANs func(h detector.Holder, network string) []bpf.VLAN
+}
+
+// Evidence has the frames of holders on this node. It is not safe for concurrent use.
+type Evidence struct {
+	Options
+	list []*capture // the oldest first
+	open map[bpf.Address]*capture
+}
+
+// capture has the frames of one holder in one conflict.
+type capture struct {
+	cluster.Capture
+	addresses []bpf.Address // what is captured now
+	boot      time.Time     // zero of the observer's clock
+	answers   int
+}
+
+// New returns an Evidence without frames.
+func New(opts Options) *Evidence {
+	return &Evidence{Options: opts, open: make(map[bpf.Address]*capture)}
+}
+
+// Update takes a step of a conflict: its holders on this node are captured until they or the conflict end. The frames of a
+// suspicion that fades are dropped: it was no conflict. boot is when the observer's clock was zero.
+func (v *Evidence) Update(e detector.Event, boot time.Time) {
+	ended := e.Kind == detector.EventResolved || e.Kind == detector.EventFaded
+	for _, c := range v.list {
+		holds := slices.ContainsFunc(e.Conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID == c.Holder.ID })
+		if c.Conflict == e.Conflict.ID && c.Key == e.Conflict.Key && (ended || !holds) {
+			v.stop(c)
+			if c.Until.IsZero() {
+				c.Until = e.At
+			}
+		}
+	}
+	switch {
+	case e.Kind == detector.EventFaded:
+		v.list = slices.DeleteFunc(v.list, func(c *capture) bool { return c.Conflict == e.Conflict.ID && c.Key == e.Conflict.Key })
+	case !ended:
+		for i := range e.Conflict.Holders {
+			if b := &e.Conflict.Holders[i]; b.Holder.ID.Node == v.Node {
+				v.follow(e.Conflict.ID, b, e.At, boot)
+			}
+		}
+	}
+}
+
+// follow captures a holder, unless enough of its frames are there.
+func (v *Evidence) follow(conflict string, b *detector.Binding, now, boot time.Time) {
+	i := slices.IndexFunc(v.list, func(c *capture) bool {
+		return c.Conflict == conflict && c.Key == b.Key && c.Holder.ID == b.Holder.ID
+	})
+	var c *capture
+	if i >= 0 {
+		if c = v.list[i]; c.Holder.Interface != b.Holder.Interface {
+			v.stop(c)
+		}
+		c.Holder, c.Until = b.Holder, time.Time{}
+	}
+	if c != nil && (len(c.addresses) > 0 || c.full()) {
+		return
+	}
+	addresses := v.addressesOf(b)
+	if len(addresses) == 0 || c == nil && !v.makeRoom() {
+		return
+	}
+	if err := v.Capture(addresses); err != nil {
+		if !errors.Is(err, os.ErrClosed) {
+			v.Log.Warn("packets of a suspected address are not captured", "ip", b.Key.IP, "interface", b.Holder.InterfaceName, "error", err)
+		}
+		_ = v.Release(addresses) // some may be
+		return
+	}
+	if c == nil {
+		c = &capture{Capture: cluster.Capture{Conflict: conflict, Key: b.Key, Holder: b.Holder, Since: now}}
+		v.list = append(v.list, c)
+	}
+	c.addresses, c.boot = addresses, boot
+	for _, a := range addresses {
+		v.open[a] = c
+	}
+}
+
+// addressesOf returns what to capture of a holder; nothing if its interface is unknown, as that of the node itself, or has
+// too many already.
+func (v *Evidence) addressesOf(b *detector.Binding) (list []bpf.Address) {
+	ref, n := b.Holder.Interface, 0
+	for _, c := range v.list {
+		if c.Holder.Interface == ref && len(c.addresses) > 0 {
+			n++
+		}
+	}
+	if n >= maxOfInterface {
+		return nil
+	}
+	for _, vlan := range v.VLANs(b.Holder, b.Key.Network) {
+		list = append(list, bpf.Address{Ifindex: ref.Ifindex, Generation: ref.Generation, IP: b.Key.IP, VLAN: vlan})
+	}
+	return list
+}
+
+// makeRoom drops the frames of the holder that ended first, if there are too many. It reports false if none has ended.
+func (v *Evidence) makeRoom() bool {
+	if len(v.list) < maxHolders {
+		return true
+	}
+	i := slices.IndexFunc(v.list, func(c *capture) bool { return !c.Until.IsZero() })
+	if i >= 0 {
+		v.list = slices.Delete(v.list, i, i+1)
+	}
+	return i >= 0
+}
+
+// stop ends the capture of a holder's packets.
+func (v *Evidence) stop(c *capture) {
+	if len(c.addresses) == 0 {
+		return
+	}
+	c.Lost += v.Lost(c.addresses)
+	if err := v.Release(c.addresses); err != nil && !errors.Is(err, os.ErrClosed) {
+		v.Log.Warn("packets are captured in vain", "ip", c.Key.IP, "interface", c.Holder.InterfaceName, "error", err)
+	}
+	for _, a := range c.addresses {
+		delete(v.open, a)
+	}
+	c.addresses = nil
+}
+
+// full reports whether the capture has its frames. Of a holder that is silent but for answers that is after five minutes:
+// it is probed every ten seconds.
+func (c *capture) full() bool { return c.answers >= bpf.AnswerFrames || len(c.Frames) >= bpf.MaxFrames }
+
+// Add takes a frame that was captured.
+func (v *Evidence) Add(f bpf.Frame) {
+	c := v.open[f.Address]
+	if c == nil {
+		return // it came late
+	}
+	c.Frames = append(c.Frames, cluster.Frame{At: c.boot.Add(f.Time), Length: f.Length, Data: f.Data})
+	if f.Kind == bpf.Answer {
+		c.answers++
+	}
+	if c.full() {
+		v.stop(c)
+	}
+}
+
+// Of returns the frames of the last holders of an address, and how many more holders there were. The caller must not change
+// the frames.
+func (v *Evidence) Of(ip netip.Addr) (list []cluster.Capture, omitted int) {
+	for _, c := range v.list {
+		if c.Key.IP == ip {
+			one := c.Capture
+			one.Lost += v.Lost(c.addresses)
+			list = append(list, one)
+		}
+	}
+	omitted = max(len(list)-maxShown, 0)
+	return list[omitted:], omitted
+}
