@@ -236,7 +236,7 @@ func TestArguments(t *testing.T) {
 	if _, err := k.dupip("explain"); err == nil || err.Error() != "explain needs one IP address: kubectl dupip explain 10.0.0.1" {
 		t.Error(err)
 	}
-	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "status", "audit", "ui", "version"} {
+	for _, args := range []string{"", "conflicts", "bindings", "nodes", "explain", "evidence", "status", "audit", "ui", "version"} {
 		out, err := k.dupip(append(strings.Fields(args), "--help")...)
 		_, examples, _ := strings.Cut(out, "Examples:\n")
 		examples, _, _ = strings.Cut(examples, "\n\n")

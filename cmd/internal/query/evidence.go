@@ -1,0 +1,203 @@
+package query
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+	"github.com/dupip/dupip/detector"
+)
+
+// collected is what the agents have about an address, for an archive.
+type collected struct {
+	at          time.Time
+	ip          netip.Addr
+	evidence    api.Evidence
+	explanation api.Explanation
+	nodes       api.Nodes
+}
+
+func newEvidence(p *Program) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "evidence IP|ID",
+		Short: "Write what is known of a conflict into one file, with packets of all holders",
+		Long: `Write what is known of an address, or of the conflict with an id, into one archive (tar.gz): packets that its holders sent from the suspicion on, ` +
+			`as pcapng for Wireshark and tshark; its history, probes and answers, routes, books and advice; the nodes and their versions. ` +
+			`Packets of ARP and NDP are whole, of all others only the headers are there.`,
+		Example: p.examples(`  dupip evidence 10.0.0.1
+  dupip evidence 5f3a9b21-1 -o /tmp/evidence.tar.gz
+  dupip evidence 10.0.0.1 -o - | ssh jump tar -tz`),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("evidence needs one IP address, or the id of a conflict: " + cmd.CommandPath() + " 10.0.0.1")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := os.Lstat(file); file != "" && err == nil {
+				return fmt.Errorf("%s is there already: name another file with -o", file)
+			}
+			client, err := p.Client(cmd)
+			if err != nil {
+				return err
+			}
+			c, err := p.collect(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			name := fmt.Sprintf("dupip-%s-%s", strings.ReplaceAll(c.ip.String(), ":", "-"), c.at.Format("20060102T150405Z"))
+			file = cmp.Or(file, name+".tar.gz")
+			archive, err := p.archive(name, c)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if file == "-" {
+				_, err = out.Write(archive)
+				out = cmd.ErrOrStderr()
+			} else {
+				err = writeNew(file, archive)
+			}
+			if err == nil {
+				printer := cli.NewPrinter(out)
+				printer.Program = p.Name
+				c.print(printer, file)
+			}
+			return err
+		},
+		ValidArgsFunction: completeFromBindings(p, func(b api.Binding) string { return b.IP }),
+	}
+	// Not --output: the variable of that is a format.
+	cmd.Flags().StringVarP(&file, "file", "o", "", "the `file` to write, which must not be there yet; - is standard output (default: dupip-IP-TIME.tar.gz)")
+	if p.Flags != nil {
+		p.Flags(cmd)
+	}
+	return cmd
+}
+
+// conflictID is the id of a conflict as package detector makes it.
+var conflictID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9]{1,10}$`)
+
+// collect asks the agents about an address, or a conflict.
+func (p *Program) collect(ctx context.Context, client *api.Client, about string) (*collected, error) {
+	c, id := &collected{at: time.Now().UTC()}, ""
+	if conflictID.MatchString(about) {
+		id = about
+		document, err := client.Conflicts(ctx, api.Query{All: true, Cluster: true})
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(document.Conflicts, func(c api.Conflict) bool { return c.ID == id })
+		if i < 0 {
+			return nil, fmt.Errorf("no conflict has the id %s: \"dupip conflicts --all -o json\" has those that are known", id)
+		}
+		about = document.Conflicts[i].IP
+	}
+	ip, err := netip.ParseAddr(about)
+	if err != nil {
+		return nil, fmt.Errorf("%q: neither an IP address nor the id of a conflict", about)
+	}
+	c.ip = ip.Unmap()
+	q := api.Query{IP: c.ip, Cluster: true}
+	if c.evidence, err = client.Evidence(ctx, q); err == nil {
+		if c.explanation, err = client.Explain(ctx, q); err == nil {
+			c.nodes, err = client.Nodes(ctx, api.Query{})
+		}
+	}
+	if err == nil && len(c.explanation.Stories)+len(c.evidence.Captures) == 0 {
+		err = fmt.Errorf("nothing is known of %s: \"dupip explain %[1]s\" says where it was looked for", c.ip)
+	}
+	cli.Sanitize(&c.evidence)
+	all := slices.Clone(c.evidence.Captures)
+	c.evidence.Captures = slices.DeleteFunc(c.evidence.Captures, func(v api.Capture) bool { return !isPart(v, id, all) })
+	return c, err
+}
+
+// isPart reports whether a capture is of the conflict with an id or, without one, of the last conflict of its network. Nodes
+// may have numbered that differently: what overlaps the last one is part of it.
+func isPart(v api.Capture, id string, all []api.Capture) bool {
+	if id != "" {
+		return v.Conflict == id
+	}
+	last := v
+	for _, other := range all {
+		if other.Network == v.Network && !other.Since.Before(last.Since) {
+			last = other
+		}
+	}
+	return v.Conflict == last.Conflict || v.Until.IsZero() || v.Until.After(last.Since)
+}
+
+// holders are the captures as holders, which the printers can name.
+func (c *collected) holders() (holders api.Conflict) {
+	for _, v := range c.evidence.Captures {
+		holders.Holders = append(holders.Holders, api.Binding{Node: v.Node, BootID: v.BootID, Interface: v.Interface, Netns: v.Netns, Pod: v.Pod})
+	}
+	return holders
+}
+
+// print says what is in the file, and what is not.
+func (c *collected) print(p *cli.Printer, file string) {
+	var of []string
+	frames := 0
+	for n, name := range cli.Labels(c.holders()) {
+		v := c.evidence.Captures[n]
+		frames += len(v.Frames)
+		of = append(of, fmt.Sprintf("%d of %s", len(v.Frames), name))
+	}
+	text := "no frames"
+	if len(of) > 0 {
+		text = fmt.Sprintf("%s (%s)", cli.Plural(frames, "frame", "frames"), strings.Join(of, ", "))
+	}
+	fmt.Fprintf(p.Out, "%s: %s, the history of %s, its routes and books, the versions of %s.\n",
+		detector.Printable(file), text, c.ip, cli.Plural(len(c.nodes.Nodes), "node", "nodes"))
+	for _, line := range c.missing() {
+		fmt.Fprintln(p.Out, line)
+	}
+}
+
+// missing says what is not there, and why.
+func (c *collected) missing() (lines []string) {
+	if n := len(c.evidence.Missing); n > 0 {
+		lines = append(lines, fmt.Sprintf("Missing: %d of %d nodes did not answer: %s.", n, c.evidence.Asked, cli.List(c.evidence.Missing)))
+	}
+	if n := len(c.evidence.Unchecked); n > 0 {
+		lines = append(lines, "Missing: "+cli.List(c.evidence.Unchecked)+".")
+	}
+	if len(c.evidence.Captures) == 0 && len(lines) == 0 {
+		lines = append(lines, "Missing: frames, because no holder was suspected since the agents started.")
+	}
+	lost := c.evidence.Omitted
+	for _, v := range c.evidence.Captures {
+		lost += v.Lost
+	}
+	if lost > 0 {
+		lines = append(lines, fmt.Sprintf("Missing: %s that came too fast, or did not fit into an answer.", cli.Plural(lost, "frame or holder", "frames or holders")))
+	}
+	return lines
+}
+
+// writeNew writes a new file that only its owner reads, or none.
+func writeNew(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w; name another file with -o, or - for standard output", err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(name)
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+package query
+
+import (
+	"bytes"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/cmd/internal/cli"
+)
+
+var night = time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
+
+func after(s int) time.Time { return night.Add(time.Duration(s) * time.Second) }
+
+// The line says what is in the file, and what is not.
+func TestEvidenceLine(t *testing.T) {
+	capture := func(node, pod string, frames, lost int) api.Capture {
+		return api.Capture{Node: node, Pod: &api.Pod{Namespace: "shop", Name: pod}, Frames: make([]api.Frame, frames), Lost: lost}
+	}
+	for want, e := range map[string]api.Evidence{
+		"f: 3 frames (1 of shop/a on n1, 2 of shop/b on n2), the history of 10.0.0.7, its routes and books, the versions of 1 node.\n": {
+			Captures: []api.Capture{capture("n1", "a", 1, 0), capture("n2", "b", 2, 0)},
+		},
+		"f: 1 frame (1 of shop/a), the history of 10.0.0.7, its routes and books, the versions of 1 node.\n" +
+			"Missing: 1 of 2 nodes did not answer: n2.\n" + "Missing: 5 frames or holders that came too fast, or did not fit into an answer.\n": {
+			Captures: []api.Capture{capture("n1", "a", 1, 3)}, Coverage: api.Coverage{Asked: 2, Missing: []string{"n2"}, Omitted: 2},
+		},
+		"f: no frames, the history of 10.0.0.7, its routes and books, the versions of 1 node.\n" +
+			"Missing: on node n1, no packets are captured (--evidence=off).\n": {Unchecked: []string{"on node n1, no packets are captured (--evidence=off)"}},
+		"f: no frames, the history of 10.0.0.7, its routes and books, the versions of 1 node.\n" +
+			"Missing: frames, because no holder was suspected since the agents started.\n": {},
+	} {
+		var out bytes.Buffer
+		c := &collected{ip: netip.MustParseAddr("10.0.0.7"), evidence: e, nodes: api.Nodes{Nodes: make([]api.Node, 1)}}
+		if c.print(cli.NewPrinter(&out), "f"); out.String() != want {
+			t.Errorf("it prints\n%swant\n%s", out.String(), want)
+		}
+	}
+}
+
+// An address has had conflicts before. The last one counts, also where nodes have another number for it.
+func TestWhichCaptures(t *testing.T) {
+	all := []api.Capture{
+		{Node: "old", Conflict: "x-1", Network: "default", Since: after(0), Until: after(10)},
+		{Node: "first", Conflict: "x-2", Network: "default", Since: after(100), Until: after(110)}, // it left early
+		{Node: "other number", Conflict: "x-1", Network: "default", Since: after(101), Until: after(150)},
+		{Node: "last", Conflict: "x-2", Network: "default", Since: after(120)},
+		{Node: "still there", Conflict: "x-3", Network: "default", Since: after(90)},
+		{Node: "another network", Conflict: "y-1", Network: "storage", Since: after(0), Until: after(1)},
+	}
+	for id, want := range map[string][]string{
+		"":    {"first", "other number", "last", "still there", "another network"},
+		"x-1": {"old", "other number"},
+		"z-1": nil,
+	} {
+		var got []string
+		for _, v := range all {
+			if isPart(v, id, all) {
+				got = append(got, v.Node)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("of conflict %q: %q, want %q", id, got, want)
+		}
+	}
+}
+
+func TestWriteNew(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	if err := writeNew(name, []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeNew(name, []byte("two")); err == nil || !strings.Contains(err.Error(), "name another file with -o") {
+		t.Errorf("a second time: %v", err)
+	}
+	info, err := os.Stat(name)
+	if data, _ := os.ReadFile(name); string(data) != "one" || err != nil || info.Mode() != 0o600 {
+		t.Errorf("%q, %v, %v", data, info.Mode(), err)
+	}
+}
+
+// A capture file of one packet, byte by byte as draft-ietf-opsawg-pcapng has it; tests/e2e reads one with tshark and gopacket.
+func TestPcapng(t *testing.T) {
+	got := pcapng("dupip 1", []api.Capture{{
+		Node: "n", Interface: "v", MAC: "m", Conflict: "x-1",
+		Frames: []api.Frame{{At: time.Unix(1, 2), Length: 1500, Data: []byte{1, 2, 3, 4, 5}}},
+	}}, []string{"p"})
+	want := "\x0a\x0d\x0d\x0a\x2c\x00\x00\x00\x4d\x3c\x2b\x1a\x01\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff" +
+		"\x04\x00\x07\x00dupip 1\x00\x00\x00\x00\x00\x2c\x00\x00\x00" +
+		"\x01\x00\x00\x00\x48\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00" +
+		"\x02\x00\x07\x00n/v (p)\x00\x09\x00\x01\x00\x09\x00\x00\x00\x01\x00\x16\x00MAC m, p, conflict x-1\x00\x00\x00\x00\x00\x00\x48\x00\x00\x00" +
+		"\x06\x00\x00\x00\x34\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\xca\x9a\x3b\x05\x00\x00\x00\xdc\x05\x00\x00" +
+		"\x01\x02\x03\x04\x05\x00\x00\x00\x02\x00\x04\x00\x01\x00\x00\x00\x00\x00\x00\x00\x34\x00\x00\x00"
+	if string(got) != want {
+		t.Errorf("got\n%x, want\n%x", got, want)
+	}
+}
