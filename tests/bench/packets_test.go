@@ -29,6 +29,8 @@ type packetCase struct {
 	// the case is what its name says. refused is instead of a number.
 	records int64
 	goal    string
+	// captures makes the observer capture packets of another address, as during a conflict.
+	captures bool
 }
 
 const (
@@ -42,15 +44,16 @@ const (
 )
 
 var packetCases = []packetCase{
-	{"parsed, no address in it", brokenFrame(), nil, 0, ""},
-	{"one IPv4 address", ipFrame("10.0.0.1", 0), nil, 1, oneAddress},
-	{"one IPv6 address", ipFrame("2001:db8::1", 0), nil, 1, oneAddress},
-	{"one IPv4 address, tag in the packet", ipFrame("10.0.0.1", 7), nil, 1, ""},
-	{"two IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(2), 2, moreAddresses},
-	{"256 IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(256), 256, moreAddresses},
-	{"256 IPv6 addresses in turns", ipFrame("2001:db8::1", 0), rotateIPv6(256), 256, moreAddresses},
-	{"20,000 IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(20_000), 20_000, moreAddresses},
-	{"100,000 IPv4 addresses in turns, refused", ipFrame("10.0.0.1", 0), rotateIPv4(100_000), refused, floods},
+	{"parsed, no address in it", brokenFrame(), nil, 0, "", false},
+	{"one IPv4 address", ipFrame("10.0.0.1", 0), nil, 1, oneAddress, false},
+	{"one IPv6 address", ipFrame("2001:db8::1", 0), nil, 1, oneAddress, false},
+	{"one IPv4 address, while another is captured", ipFrame("10.0.0.1", 0), nil, 1, "", true},
+	{"one IPv4 address, tag in the packet", ipFrame("10.0.0.1", 7), nil, 1, "", false},
+	{"two IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(2), 2, moreAddresses, false},
+	{"256 IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(256), 256, moreAddresses, false},
+	{"256 IPv6 addresses in turns", ipFrame("2001:db8::1", 0), rotateIPv6(256), 256, moreAddresses, false},
+	{"20,000 IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(20_000), 20_000, moreAddresses, false},
+	{"100,000 IPv4 addresses in turns, refused", ipFrame("10.0.0.1", 0), rotateIPv4(100_000), refused, floods, false},
 }
 
 var (
@@ -139,6 +142,9 @@ func (b *bench) newTrial(n *lab.Node, name string, mode bpf.Mode, c packetCase) 
 		Mode: mode, Refresh: time.Hour, DataRate: rate, MaxInterfaces: 64,
 		RingBytes: 1 << 22, // for the records of all addresses
 	})
+	if c.captures {
+		b.Do(observer.Capture([]bpf.Address{{Ifindex: loopback, IP: netip.MustParseAddr("10.0.0.2")}}))
+	}
 	t := &trial{packetCase: c, observer: observer, program: program}
 	go func() {
 		for record := (bpf.Record{}); observer.Read(&record) == nil; {

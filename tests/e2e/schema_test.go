@@ -111,6 +111,8 @@ func testSchema(t *testing.T, s *shown) {
 		"bindings?cluster=1":        "Bindings",
 		"conflicts?cluster=1&all=1": "Conflicts",
 		"explain?ip=" + across:      "Explanation",
+		"evidence?ip=" + across:     "Evidence",
+		"evidence?ip=10.9.9.9":      "Evidence",
 		"nodes":                     "Nodes",
 		"status":                    "Status",
 		"nothing":                   "Error",

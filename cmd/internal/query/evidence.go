@@ -140,19 +140,26 @@ func isPart(v api.Capture, id string, all []api.Capture) bool {
 	return v.Conflict == last.Conflict || v.Until.IsZero() || v.Until.After(last.Since)
 }
 
-// holders are the captures as holders, which the printers can name.
-func (c *collected) holders() (holders api.Conflict) {
+// names are those of the holders of the captures, always with the node.
+func (c *collected) names() []string {
+	var as api.Conflict
 	for _, v := range c.evidence.Captures {
-		holders.Holders = append(holders.Holders, api.Binding{Node: v.Node, BootID: v.BootID, Interface: v.Interface, Netns: v.Netns, Pod: v.Pod})
+		as.Holders = append(as.Holders, api.Binding{Node: v.Node, BootID: v.BootID, Interface: v.Interface, Netns: v.Netns, Pod: v.Pod})
 	}
-	return holders
+	names := cli.Labels(as)
+	if nodes, several := cli.NodesOf(as.Holders); !several {
+		for n := range names {
+			names[n] += " on " + nodes[n]
+		}
+	}
+	return names
 }
 
 // print says what is in the file, and what is not.
 func (c *collected) print(p *cli.Printer, file string) {
 	var of []string
 	frames := 0
-	for n, name := range cli.Labels(c.holders()) {
+	for n, name := range c.names() {
 		v := c.evidence.Captures[n]
 		frames += len(v.Frames)
 		of = append(of, fmt.Sprintf("%d of %s", len(v.Frames), name))

@@ -27,7 +27,7 @@ func TestEvidenceLine(t *testing.T) {
 		"f: 3 frames (1 of shop/a on n1, 2 of shop/b on n2), the history of 10.0.0.7, its routes and books, the versions of 1 node.\n": {
 			Captures: []api.Capture{capture("n1", "a", 1, 0), capture("n2", "b", 2, 0)},
 		},
-		"f: 1 frame (1 of shop/a), the history of 10.0.0.7, its routes and books, the versions of 1 node.\n" +
+		"f: 1 frame (1 of shop/a on n1), the history of 10.0.0.7, its routes and books, the versions of 1 node.\n" +
 			"Missing: 1 of 2 nodes did not answer: n2.\n" + "Missing: 5 frames or holders that came too fast, or did not fit into an answer.\n": {
 			Captures: []api.Capture{capture("n1", "a", 1, 3)}, Coverage: api.Coverage{Asked: 2, Missing: []string{"n2"}, Omitted: 2},
 		},
