@@ -38,7 +38,7 @@ func newEvidence(t *testing.T) (*Evidence, captured) {
 	return New(Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Node: "n/b", Capture: set(true), Release: set(false),
 		Lost: func(all []bpf.Address) int { return len(all) },
-		VLANs: func(h detector.Holder, network string) []bpf.VLAN {
+		VLANs: func(_ detector.Holder, network string) []bpf.VLAN {
 			return map[string][]bpf.VLAN{"default": {{}}, "storage": {{Outer: 7}, {Outer: 7, Inner: 8}}}[network]
 		},
 	}), now

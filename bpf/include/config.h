@@ -34,7 +34,8 @@ const volatile __u64 solicit_mac = 0;
  * that needs no map lookup for each packet. */
 volatile __u32 epoch;
 
-/* How many addresses are captured, see capture.h. While there is none, a packet costs this one look. */
+/* How many addresses are captured, see capture.h. While there is none, this is all that a packet
+ * costs. */
 volatile __u32 capturing;
 
 #endif
