@@ -41,6 +41,7 @@ func TestCommandLine(t *testing.T) {
 		{"schema", testSchema},
 		{"report of 0.1", testReport},
 		{"watch", testWatch},
+		{"evidence", testEvidenceNames},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(t, s) })
 	}

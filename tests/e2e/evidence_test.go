@@ -146,6 +146,40 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
+// The command names pods; one of the nodes asked has no holder. Without -o the file has a name of its own, in the folder of the
+// command. A conflict that has ended has evidence, too.
+func testEvidenceNames(t *testing.T, s *shown) {
+	dir := t.TempDir()
+	run := func(ip netip.Addr) (stdout, name string) {
+		t.Helper()
+		out := dupip(t, func(c *exec.Cmd) { c.Dir = dir }, "evidence", ip.String(), "--api-socket", s.third.Socket)
+		name, _, _ = strings.Cut(out.stdout, ": ")
+		if !regexp.MustCompile(`^dupip-` + regexp.QuoteMeta(ip.String()) + `-\d{8}T\d{6}Z\.tar\.gz$`).MatchString(name) {
+			t.Fatalf("%v: it printed %q, exit code %d: %s", ip, out.stdout, out.code, out.stderr)
+		}
+		return out.stdout, filepath.Join(dir, name)
+	}
+	text, name := run(s.across)
+	first, second := s.first.agent.Node.ShortName(), s.second.agent.Node.ShortName()
+	t.Logf("%s%v", text, tshark(s.T, writeFrames(s.T, name), "arp"))
+	for _, want := range []string{" of shop/web on " + first, " of stage/web on " + second, "the versions of 3 nodes."} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it printed %q, without %q", text, want)
+		}
+	}
+	if text, name = run(s.past); strings.Count(text, " on "+first) != 2 || len(tshark(s.T, writeFrames(s.T, name), "arp.opcode == 2")) < 4 {
+		t.Errorf("of a conflict that has ended it printed %q", text)
+	}
+}
+
+// writeFrames writes the frames of an archive into a file beside it.
+func writeFrames(l *lab.T, archive string) string {
+	l.Helper()
+	name := archive + ".pcapng"
+	l.Do(os.WriteFile(name, unpack(l, archive)["frames.pcapng"], 0o600))
+	return name
+}
+
 // checkFrames checks what tshark and gopacket read.
 func checkFrames(l *lab.T, file string, ip netip.Addr, started time.Time, said []string, pods ...*lab.Pod) {
 	l.Helper()
