@@ -25,8 +25,8 @@ func (a Address) captureKey() address {
 }
 
 // Capture captures the next packets that are about these addresses, or from them, until [Observer.Release]. One that is
-// captured already stays as it is. While nothing is captured that costs a packet nothing but a look at one number. The
-// error matches [os.ErrClosed] after Close.
+// captured already stays as it is. Other addresses cost no more for that, but for a miss of each CPU's cache of each
+// interface. The error matches [os.ErrClosed] after Close.
 func (o *Observer) Capture(addresses []Address) error {
 	return o.setCaptured(addresses, 1, ebpf.ErrKeyExist, func(key address) error {
 		return o.captures.Update(key, &observerCapture{Answers: AnswerFrames, Announced: OtherFrames, Data: OtherFrames}, ebpf.UpdateNoExist)
@@ -56,6 +56,10 @@ func (o *Observer) setCaptured(addresses []Address, step int, ignored error, set
 	}
 	if err := o.collection.Variables["capturing"].Set(uint32(o.captured)); err != nil {
 		errs = append(errs, fmt.Errorf("set whether packets are captured: %w", err))
+	}
+	if step > 0 {
+		// Last: a program that finds the new epoch finds the address captured, and fills no slot with it.
+		errs = append(errs, o.renewEpoch())
 	}
 	return errors.Join(errs...)
 }

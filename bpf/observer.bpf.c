@@ -16,25 +16,25 @@
 /* Enough for two tags and the header of IPv6 or ARP. */
 enum { PULL_BYTES = 64 };
 
-/* Returns 0 if the packet needs parse. */
-static __always_inline int observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan,
-					    struct mapping *mapping)
+enum left { NOTHING_LEFT, TO_CAPTURE, TO_PARSE };
+
+/* Returns what is left to do with the packet. */
+static __always_inline enum left observe_ordinary(void *data, void *end, __u32 ifindex, __u32 vlan,
+						  struct mapping *mapping)
 {
 	mapping->address.interface = ifindex;
 	mapping->address.vlan = vlan;
 	switch (parse_ordinary(data, end, mapping)) {
 	case SENT_IPV4:
-		saw_data(mapping, 0);
-		return 1;
+		return saw_data(mapping, 0) ? TO_CAPTURE : NOTHING_LEFT;
 	case SENT_IPV6:
-		saw_data(mapping, 1);
-		return 1;
+		return saw_data(mapping, 1) ? TO_CAPTURE : NOTHING_LEFT;
 	case NOTHING:
-		return 1;
+		return NOTHING_LEFT;
 	case NOT_ORDINARY:
 		break;
 	}
-	return 0;
+	return TO_PARSE;
 }
 
 static __always_inline void observe_finding(struct finding *finding)
@@ -62,9 +62,13 @@ int dupip_observer(struct __sk_buff *skb)
 	struct mapping mapping;
 	struct finding finding;
 	struct packet packet;
+	enum left left;
 	__u32 zero = 0;
 
-	if (likely(observe_ordinary(data, end, skb->ifindex, vlan, &mapping))) {
+	left = observe_ordinary(data, end, skb->ifindex, vlan, &mapping);
+	if (likely(left == NOTHING_LEFT))
+		return TC_ACT_UNSPEC;
+	if (left == TO_CAPTURE) {
 		if (unlikely(capturing)) {
 			finding = (struct finding){.mapping = mapping};
 			capture_skb(skb, &finding);
@@ -111,9 +115,13 @@ int dupip_xdp(struct xdp_md *ctx)
 	struct mapping mapping;
 	struct finding finding;
 	struct packet packet;
+	enum left left;
 	__u32 zero = 0;
 
-	if (likely(observe_ordinary(data, end, ctx->ingress_ifindex, 0, &mapping))) {
+	left = observe_ordinary(data, end, ctx->ingress_ifindex, 0, &mapping);
+	if (likely(left == NOTHING_LEFT))
+		return XDP_PASS;
+	if (left == TO_CAPTURE) {
 		if (unlikely(capturing)) {
 			finding = (struct finding){.mapping = mapping};
 			capture_xdp(ctx, &finding);

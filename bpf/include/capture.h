@@ -15,23 +15,6 @@
  * them to their headers before it keeps them. */
 enum { WHOLE_BYTES = 256, HEADER_BYTES = 96 };
 
-/* How many more frames of an address are wanted. Answers have a share of their own: they prove the
- * conflict, and a pod that talks a lot must not use it up before it answers. */
-struct capture {
-	__u32 answers, announced, data;
-	__u32 lost; /* the ring was full */
-};
-
-/* The addresses that are captured; the generation in the key is 0. Not preallocated, because mostly
- * there are none. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 4096);
-	__type(key, struct address);
-	__type(value, struct capture);
-} captures SEC(".maps");
-
 /* Decoded by frame.go, little endian; changes go together. */
 struct frame {
 	__u64 time_ns; /* CLOCK_MONOTONIC */

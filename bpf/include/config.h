@@ -34,8 +34,8 @@ const volatile __u64 solicit_mac = 0;
  * that needs no map lookup for each packet. */
 volatile __u32 epoch;
 
-/* How many addresses are captured, see capture.h. While there is none, this is all that a packet
- * costs. */
+/* How many addresses are captured, see capture.h. After an increment user space increments the
+ * epoch: an address that is captured has no slot. So one that has a slot is not looked up. */
 volatile __u32 capturing;
 
 #endif

@@ -62,6 +62,32 @@ struct {
 	__type(value, struct known);
 } addresses SEC(".maps");
 
+/* How many more frames of an address are wanted. Answers have a share of their own: they prove the
+ * conflict, and a pod that talks a lot must not use it up before it answers. */
+struct capture {
+	__u32 answers, announced, data;
+	__u32 lost; /* the ring was full */
+};
+
+/* The addresses that are captured; the generation in the key is 0. Not preallocated, because mostly
+ * there are none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct address);
+	__type(value, struct capture);
+} captures SEC(".maps");
+
+/* Whether the packets of an address are captured. */
+static __always_inline int is_captured(const struct address *address)
+{
+	struct address key = *address;
+
+	key.interface = (__u32)key.interface;
+	return capturing && bpf_map_lookup_elem(&captures, &key);
+}
+
 /* Relaxed, and without a result: an atomic add without fetch is all that arm64 has on 5.15. */
 #define add(counter, n) ((void)__atomic_fetch_add(&(counter), (n), __ATOMIC_RELAXED))
 #define count(counter)	add(counter, 1)
@@ -168,7 +194,7 @@ __noinline int record_data(struct mapping *mapping, struct cache_set *set, __u64
 			bpf_map_update_elem(&addresses, &address, &fresh, BPF_ANY);
 		send_record(record, mapping, KIND_DATA);
 	}
-	if (slot)
+	if (slot && !is_captured(&address))
 		fill_slot(slot, mapping, owner, now + refresh_ns);
 	return 0;
 }
@@ -263,8 +289,10 @@ __noinline int record_said(struct mapping *mapping, enum kind kind, int to_us)
  * A slot keeps its address until that is due again, also when the interface sends from others: of
  * two that alternate one is fast then; if they replaced each other, both would be slow. A slot of
  * the right interface and epoch has the right generation, so that other addresses need one lookup
- * in the hash of addresses and none in that of interfaces. */
-static __always_inline void saw_data(struct mapping *mapping, int is_ipv6)
+ * in the hash of addresses and none in that of interfaces.
+ *
+ * Returns 0 if the address has a slot: then it is not captured, and the packet is done. */
+static __always_inline int saw_data(struct mapping *mapping, int is_ipv6)
 {
 	__u32 ifindex = mapping->address.interface;
 	__u32 index = (ifindex * 2 + is_ipv6) % CACHE_SETS;
@@ -274,20 +302,21 @@ static __always_inline void saw_data(struct mapping *mapping, int is_ipv6)
 	struct known *known;
 
 	if (!set)
-		return;
+		return 0;
 	slot = &set->slots[0];
 	if (slot->owner != owner)
 		slot = &set->slots[1];
 	if (slot->owner == owner && now < slot->until_ns) {
 		if (is_equal(&slot->mapping, mapping))
-			return;
+			return 0;
 		mapping->address.interface = slot->mapping.address.interface;
 		known = bpf_map_lookup_elem(&addresses, &mapping->address);
 		if (known ? is_quiet(&known->data, mapping->mac, now)
 			  : !ip_counts(mapping->address.ip) || is_refused(slot, now))
-			return;
+			return 1;
 	}
 	record_data(mapping, set, owner, now);
+	return 1;
 }
 
 #endif
