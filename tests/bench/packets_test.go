@@ -47,7 +47,7 @@ var packetCases = []packetCase{
 	{"parsed, no address in it", brokenFrame(), nil, 0, "", false},
 	{"one IPv4 address", ipFrame("10.0.0.1", 0), nil, 1, oneAddress, false},
 	{"one IPv6 address", ipFrame("2001:db8::1", 0), nil, 1, oneAddress, false},
-	{"one IPv4 address, while another is captured", ipFrame("10.0.0.1", 0), nil, 1, "", true},
+	{"one IPv4 address, while another is captured", ipFrame("10.0.0.1", 0), nil, 1, oneAddress, true},
 	{"one IPv4 address, tag in the packet", ipFrame("10.0.0.1", 7), nil, 1, "", false},
 	{"two IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(2), 2, moreAddresses, false},
 	{"256 IPv4 addresses in turns", ipFrame("10.0.0.1", 0), rotateIPv4(256), 256, moreAddresses, false},
