@@ -93,7 +93,10 @@ func TestDocuments(t *testing.T) {
 		queries.Add(1)
 		answers := map[cluster.QueryKind]cluster.Document{
 			cluster.QueryConflicts: {Conflicts: []detector.Conflict{conflict}},
-			cluster.QueryStatus:    {Status: []byte(`{"node":"another","version":"0.2.0"}`)},
+			cluster.QueryEvidence: {Captures: []cluster.Capture{{
+				Conflict: "x-1", Key: key, Holder: holding("n1", 1).Holder, Frames: []cluster.Frame{{At: time.Now(), Length: 42, Data: []byte{7}}},
+			}}, Unchecked: []string{"nothing"}},
+			cluster.QueryStatus: {Status: []byte(`{"node":"another","version":"0.2.0"}`)},
 		}
 		q.Answer <- answers[q.Kind]
 	})
@@ -118,6 +121,15 @@ func TestDocuments(t *testing.T) {
 	d.answer(question{cluster.QueryConflicts, api.Query{Cluster: true}}).until = time.Now()
 	if _, err := d.Conflicts(t.Context(), api.Query{Cluster: true}); err != nil || queries.Load() != 2 {
 		t.Errorf("%v after %d queries", err, queries.Load())
+	}
+
+	evidence, err := d.Evidence(t.Context(), api.Query{Cluster: true, IP: key.IP})
+	if err != nil || len(evidence.Captures) != 1 || evidence.Captures[0].Node != "n1" || evidence.Captures[0].Frames[0].Data[0] != 7 ||
+		evidence.Unchecked[0] != "on node n1, nothing" {
+		t.Errorf("%+v, %v", evidence, err)
+	}
+	if _, err := d.Evidence(t.Context(), api.Query{IP: key.IP}); !errors.Is(err, errNoCluster) {
+		t.Errorf("of no node: %v", err)
 	}
 
 	// A node's status is that of the node that answered, whatever it says.
