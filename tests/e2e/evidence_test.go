@@ -267,6 +267,28 @@ func TestEvidenceOff(t *testing.T) {
 	}
 }
 
+// An agent that is alone has evidence of its node, by XDP, too.
+func TestEvidenceAlone(t *testing.T) {
+	t.Parallel()
+	l := lab.NewT(t)
+	a := l.Agent(l.Node(""), "--attach", "xdp")
+	ip := a.Node.IPv4(10)
+	var pods []*lab.Pod
+	for i := range 2 {
+		pods = append(pods, l.Pod(a.Node, fmt.Sprint("pod", i), lab.PodOptions{Addrs: []netip.Addr{ip}}))
+	}
+	e, err := l.Watch(a).WaitConfirmed(ip, patience)
+	l.Do(err)
+	name := filepath.Join(t.TempDir(), "f")
+	out := dupip(t, nil, "evidence", e.Conflict.ID, "-o", name, "--api-socket", a.Socket)
+	if out.code != 0 || strings.Count(out.stdout, "-pod") != 2 || !strings.HasSuffix(out.stdout, "the versions of 1 node.\n") {
+		t.Fatalf("it printed %q, exit code %d: %s", out.stdout, out.code, out.stderr)
+	}
+	if got := unique(tshark(l, writeFrames(l, name), "arp.opcode == 2", "arp.src.hw_mac")); !slices.Equal(got, macsOf(l, pods...)) {
+		t.Errorf("ARP answers of %v, want those of both pods", got)
+	}
+}
+
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
 // linkOf is a pod's first interface.
