@@ -23,8 +23,8 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
 	"github.com/dupip/dupip/agent/books"
+	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/evidence"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/netns"
@@ -174,7 +174,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		Forget: func(r bpf.Record) { l.forgetting.add(r.Address) },
 	})
 	if a.opts.Evidence != Off {
-		l.evidence = evidence.New(evidence.Options{
+		l.captures = capture.New(capture.Options{
 			Log: a.opts.Log, Node: a.node.ID(), Capture: a.observer.Capture, Release: a.observer.Release, Lost: a.observer.LostFrames,
 			VLANs: l.vlansOf,
 		})
@@ -232,7 +232,7 @@ func (a *Agent) reportOptions(l *loop) report.Options {
 		Attach: string(a.observer.Mode()), MinOverlap: a.opts.MinOverlap.String(),
 		ConfigPath: a.opts.Config, StateDir: a.opts.StateDir,
 		Do:       l.do,
-		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer, Captured: l.evidence,
+		Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer, Captured: l.captures,
 		Watcher: a.watcher, Pods: a.pods, Store: a.store, Config: a.config, Books: a.audit,
 	}
 	if a.cluster != nil {
@@ -280,7 +280,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	records, frames := make(chan bpf.Record, 1024), make(chan bpf.Frame, bpf.MaxFrames)
 	group.Go(func() error { return read(ctx, a.observer.Read, records) })
-	if a.loop.evidence != nil {
+	if a.loop.captures != nil {
 		group.Go(func() error { return read(ctx, a.observer.ReadFrame, frames) })
 	}
 	group.Go(func() error {

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/evidence"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/peer"
@@ -28,7 +28,7 @@ type loop struct {
 	detector *detector.Detector
 	peer     *peer.Peer
 	prober   *probe.Prober
-	evidence *evidence.Evidence // nil if that is switched off
+	captures *capture.Set // nil if that is switched off
 	report   *report.Report
 
 	events  <-chan links.Event
@@ -68,7 +68,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 				l.record(<-records)
 			}
 		case frame := <-frames:
-			l.evidence.Add(frame)
+			l.captures.Add(frame)
 		case event := <-l.events:
 			l.update(event, time.Now())
 		case change := <-l.pods.Changes():
@@ -233,8 +233,8 @@ func (l *loop) vlansOf(h detector.Holder, network string) []bpf.VLAN {
 // event reports a change of a conflict. It comes before the probes that the change requires, so that their answers are
 // captured.
 func (l *loop) event(e detector.Event) {
-	if l.evidence != nil {
-		l.evidence.Update(e, observe.TimeOf(0))
+	if l.captures != nil {
+		l.captures.Update(e, observe.TimeOf(0))
 	}
 	if e.Kind == detector.EventConfirmed {
 		if !e.Restored && !e.Conflict.IsDrill() {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/audit"
+	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/agent/config"
-	"github.com/dupip/dupip/agent/evidence"
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/peer"
@@ -56,7 +56,7 @@ type Options struct {
 	Table    *observe.Table
 	Prober   *probe.Prober
 	Peer     *peer.Peer
-	Captured *evidence.Evidence
+	Captured *capture.Set
 
 	// These are safe for concurrent use. Cluster is nil for an agent alone.
 	Cluster Cluster

@@ -1,4 +1,4 @@
-package evidence
+package capture
 
 import (
 	"errors"
@@ -18,10 +18,10 @@ var (
 	one   = netip.MustParseAddr("10.0.0.1")
 )
 
-// captured is what an Evidence captures now.
+// captured is what a Set captures now.
 type captured map[bpf.Address]bool
 
-func newEvidence(t *testing.T) (*Evidence, captured) {
+func newSet(t *testing.T) (*Set, captured) {
 	t.Helper()
 	now := make(captured)
 	set := func(is bool) func([]bpf.Address) error {
@@ -77,26 +77,26 @@ func frame(ifindex uint32, ip netip.Addr, kind bpf.Kind) bpf.Frame {
 
 // The holders of this node are captured from the suspicion to the end, also one that comes later.
 func TestUpdate(t *testing.T) {
-	v, now := newEvidence(t)
+	s, now := newSet(t)
 	a, b, other := holder("n/b", 2), holder("n/b", 3), holder("m/c", 4)
-	v.Update(event(detector.EventSuspected, "x-1", a, other), start)
+	s.Update(event(detector.EventSuspected, "x-1", a, other), start)
 	now.want(t, "suspected", 2)
-	v.Add(frame(2, one, bpf.Data))
-	v.Add(frame(3, one, bpf.Data))                          // of nobody who is captured
-	v.Add(frame(2, netip.MustParseAddr("::1"), bpf.Answer)) // nor this
-	v.Update(event(detector.EventConfirmed, "x-1", a, other), start)
-	v.Update(event(detector.EventChanged, "x-1", a, b, other), start)
+	s.Add(frame(2, one, bpf.Data))
+	s.Add(frame(3, one, bpf.Data))                          // of nobody who is captured
+	s.Add(frame(2, netip.MustParseAddr("::1"), bpf.Answer)) // nor this
+	s.Update(event(detector.EventConfirmed, "x-1", a, other), start)
+	s.Update(event(detector.EventChanged, "x-1", a, b, other), start)
 	now.want(t, "with a third holder", 2, 3)
-	v.Add(frame(3, one, bpf.Answer))
-	v.Update(event(detector.EventChanged, "x-1", b, other), start.Add(time.Hour))
+	s.Add(frame(3, one, bpf.Answer))
+	s.Update(event(detector.EventChanged, "x-1", b, other), start.Add(time.Hour))
 	now.want(t, "without the first", 3)
-	v.Add(frame(2, one, bpf.Data))
-	v.Update(event(detector.EventChanged, "x-1", a, b, other), start)
+	s.Add(frame(2, one, bpf.Data))
+	s.Update(event(detector.EventChanged, "x-1", a, b, other), start)
 	now.want(t, "with the first again", 2, 3)
-	v.Add(frame(2, one, bpf.Data))
-	v.Update(event(detector.EventResolved, "x-1", b), start)
+	s.Add(frame(2, one, bpf.Data))
+	s.Update(event(detector.EventResolved, "x-1", b), start)
 	now.want(t, "resolved")
-	list, omitted := v.Of(one)
+	list, omitted := s.Of(one)
 	if len(list) != 2 || omitted != 0 {
 		t.Fatalf("%d captures and %d more: %+v", len(list), omitted, list)
 	}
@@ -120,15 +120,15 @@ func TestUpdate(t *testing.T) {
 
 // A suspicion that fades was no conflict: its frames are dropped.
 func TestFaded(t *testing.T) {
-	v, now := newEvidence(t)
-	v.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
-	v.Add(frame(2, one, bpf.Data))
-	v.Update(event(detector.EventResolved, "x-1", holder("n/b", 2)), start)
-	v.Update(event(detector.EventSuspected, "x-2", holder("n/b", 2)), start)
-	v.Add(frame(2, one, bpf.Data))
-	v.Update(event(detector.EventFaded, "x-2", holder("n/b", 2)), start)
+	s, now := newSet(t)
+	s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
+	s.Add(frame(2, one, bpf.Data))
+	s.Update(event(detector.EventResolved, "x-1", holder("n/b", 2)), start)
+	s.Update(event(detector.EventSuspected, "x-2", holder("n/b", 2)), start)
+	s.Add(frame(2, one, bpf.Data))
+	s.Update(event(detector.EventFaded, "x-2", holder("n/b", 2)), start)
 	now.want(t, "faded")
-	if list, _ := v.Of(one); len(list) != 1 || list[0].Conflict != "x-1" || len(v.open) != 0 {
+	if list, _ := s.Of(one); len(list) != 1 || list[0].Conflict != "x-1" || len(s.open) != 0 {
 		t.Errorf("kept %+v, want the frames of the conflict before", list)
 	}
 }
@@ -136,19 +136,19 @@ func TestFaded(t *testing.T) {
 // Once its answers are there a holder is not captured any more, whatever is left.
 func TestFull(t *testing.T) {
 	for _, kind := range []bpf.Kind{bpf.Answer, bpf.Data} {
-		v, now := newEvidence(t)
-		v.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
+		s, now := newSet(t)
+		s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
 		want := map[bpf.Kind]int{bpf.Answer: bpf.AnswerFrames, bpf.Data: bpf.MaxFrames}[kind]
 		for n := range want + 5 {
 			if n == want-1 {
 				now.want(t, "before the last", 2)
 			}
-			v.Add(frame(2, one, kind))
+			s.Add(frame(2, one, kind))
 		}
 		now.want(t, "after the last")
-		v.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)), start)
+		s.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)), start)
 		now.want(t, "at the next event")
-		if list, _ := v.Of(one); len(list) != 1 || len(list[0].Frames) != want {
+		if list, _ := s.Of(one); len(list) != 1 || len(list[0].Frames) != want {
 			t.Errorf("%v: %d frames, want %d", kind, len(list[0].Frames), want)
 		}
 	}
@@ -156,35 +156,35 @@ func TestFull(t *testing.T) {
 
 // A network may have several tags on an interface. A holder's interface may change.
 func TestVLANs(t *testing.T) {
-	v, now := newEvidence(t)
+	s, now := newSet(t)
 	e := event(detector.EventSuspected, "x-1", holder("n/b", 2))
 	e.Conflict.Holders[0].Key.Network, e.Conflict.Key.Network = "storage", "storage"
-	v.Update(e, start)
+	s.Update(e, start)
 	now.want(t, "two tags", 2, 2)
 	f := frame(2, one, bpf.Answer)
 	f.VLAN = bpf.VLAN{Outer: 7, Inner: 8}
-	v.Add(f)
+	s.Add(f)
 	e.Conflict.Holders[0].Holder.Interface.Ifindex = 5
-	v.Update(e, start)
+	s.Update(e, start)
 	now.want(t, "another interface", 5, 5)
-	if list, _ := v.Of(one); len(list) != 1 || len(list[0].Frames) != 1 {
+	if list, _ := s.Of(one); len(list) != 1 || len(list[0].Frames) != 1 {
 		t.Errorf("%+v", list)
 	}
 	e.Conflict.Holders[0].Key.Network, e.Conflict.Key.Network, e.Conflict.ID = "unknown", "unknown", "y-1"
-	v.Update(e, start)
-	if list, _ := v.Of(one); len(list) != 1 {
+	s.Update(e, start)
+	if list, _ := s.Of(one); len(list) != 1 {
 		t.Errorf("a holder without an interface is captured: %+v", list)
 	}
 }
 
 // What pods can choose has bounds: of many holders the frames of those that ended first are dropped, and none that is open.
 func TestBounds(t *testing.T) {
-	v, _ := newEvidence(t)
+	s, _ := newSet(t)
 	ip := one
 	of := func(n int, kind detector.EventKind) {
 		b := holder("n/b", uint32(n/maxOfInterface+2))
 		b.Key.IP = ip
-		v.Update(detector.Event{Kind: kind, At: start, Conflict: detector.Conflict{ID: fmt.Sprint(n, "-1"), Key: b.Key, Holders: []detector.Binding{b}}}, start)
+		s.Update(detector.Event{Kind: kind, At: start, Conflict: detector.Conflict{ID: fmt.Sprint(n, "-1"), Key: b.Key, Holders: []detector.Binding{b}}}, start)
 	}
 	for n := range maxHolders {
 		ip = ip.Next()
@@ -192,58 +192,58 @@ func TestBounds(t *testing.T) {
 	}
 	ip = ip.Next()
 	of(2*maxHolders, detector.EventSuspected)
-	if len(v.list) != maxHolders || len(v.open) != maxHolders {
-		t.Fatalf("%d holders, %d are captured; want %d", len(v.list), len(v.open), maxHolders)
+	if len(s.list) != maxHolders || len(s.open) != maxHolders {
+		t.Fatalf("%d holders, %d are captured; want %d", len(s.list), len(s.open), maxHolders)
 	}
-	first, second := v.list[0], v.list[1]
+	first, second := s.list[0], s.list[1]
 	ip = second.Key.IP
 	of(1, detector.EventResolved)
 	ip = netip.MustParseAddr("10.9.9.9")
 	of(2*maxHolders, detector.EventSuspected)
-	if len(v.list) != maxHolders || v.list[0] != first || slices.Contains(v.list, second) {
-		t.Errorf("%d holders; the one that ended is not the one that was dropped", len(v.list))
+	if len(s.list) != maxHolders || s.list[0] != first || slices.Contains(s.list, second) {
+		t.Errorf("%d holders; the one that ended is not the one that was dropped", len(s.list))
 	}
 	// One interface has few of them.
-	v, _ = newEvidence(t)
+	s, _ = newSet(t)
 	for n := range 2 * maxOfInterface {
 		b := holder("n/b", 2)
 		ip = ip.Next()
 		b.Key.IP = ip
-		v.Update(detector.Event{Kind: detector.EventSuspected, At: start, Conflict: detector.Conflict{ID: fmt.Sprint(n), Key: b.Key, Holders: []detector.Binding{b}}}, start)
+		s.Update(detector.Event{Kind: detector.EventSuspected, At: start, Conflict: detector.Conflict{ID: fmt.Sprint(n), Key: b.Key, Holders: []detector.Binding{b}}}, start)
 	}
-	if len(v.open) != maxOfInterface {
-		t.Errorf("%d holders at one interface, want %d", len(v.open), maxOfInterface)
+	if len(s.open) != maxOfInterface {
+		t.Errorf("%d holders at one interface, want %d", len(s.open), maxOfInterface)
 	}
 }
 
 // A document has the last holders of an address.
 func TestOf(t *testing.T) {
-	v, _ := newEvidence(t)
+	s, _ := newSet(t)
 	for n := range maxShown + 3 {
 		id := fmt.Sprint("x-", n)
-		v.Update(event(detector.EventSuspected, id, holder("n/b", 2)), start)
-		v.Update(event(detector.EventResolved, id, holder("n/b", 2)), start)
+		s.Update(event(detector.EventSuspected, id, holder("n/b", 2)), start)
+		s.Update(event(detector.EventResolved, id, holder("n/b", 2)), start)
 	}
-	list, omitted := v.Of(one)
+	list, omitted := s.Of(one)
 	if len(list) != maxShown || omitted != 3 || list[0].Conflict != "x-3" {
 		t.Errorf("%d captures from %s on, %d omitted", len(list), list[0].Conflict, omitted)
 	}
-	if list, _ := v.Of(netip.MustParseAddr("10.0.0.2")); list != nil {
+	if list, _ := s.Of(netip.MustParseAddr("10.0.0.2")); list != nil {
 		t.Errorf("another address has %+v", list)
 	}
 }
 
 // A holder that cannot be captured now is at the next event.
 func TestRefusedCapture(t *testing.T) {
-	v, now := newEvidence(t)
-	capture := v.Capture
-	v.Capture = func([]bpf.Address) error { return errors.New("no room") }
-	v.Release = func([]bpf.Address) error { return nil }
-	v.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
-	if list, _ := v.Of(one); list != nil {
+	s, now := newSet(t)
+	capture := s.Capture
+	s.Capture = func([]bpf.Address) error { return errors.New("no room") }
+	s.Release = func([]bpf.Address) error { return nil }
+	s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
+	if list, _ := s.Of(one); list != nil {
 		t.Errorf("kept %+v", list)
 	}
-	v.Capture = capture
-	v.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)), start)
+	s.Capture = capture
+	s.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)), start)
 	now.want(t, "the next event", 2)
 }

@@ -1,9 +1,9 @@
-// Package evidence keeps what the holders of suspected addresses sent: the headers of a few packets of each, from the
+// Package capture keeps what the holders of suspected addresses sent: the headers of a few packets of each, from the
 // suspicion on. It decides what is captured and for how long; package bpf captures. Nothing is stored on disk.
 //
 // What pods can choose decides neither its memory nor the time of the program: 1,000 holders of 64 frames, 64 holders at
 // one interface.
-package evidence
+package capture
 
 import (
 	"errors"
@@ -39,8 +39,8 @@ type Options struct {
 	VLANs func(h detector.Holder, network string) []bpf.VLAN
 }
 
-// Evidence has the frames of holders on this node. It is not safe for concurrent use.
-type Evidence struct {
+// Set has the frames of holders on this node. It is not safe for concurrent use.
+type Set struct {
 	Options
 	list []*capture // the oldest first
 	open map[bpf.Address]*capture
@@ -54,19 +54,19 @@ type capture struct {
 	answers   int
 }
 
-// New returns an Evidence without frames.
-func New(opts Options) *Evidence {
-	return &Evidence{Options: opts, open: make(map[bpf.Address]*capture)}
+// New returns a Set without frames.
+func New(opts Options) *Set {
+	return &Set{Options: opts, open: make(map[bpf.Address]*capture)}
 }
 
 // Update takes a step of a conflict: its holders on this node are captured until they or the conflict end. The frames of a
 // suspicion that fades are dropped: it was no conflict. boot is when the observer's clock was zero.
-func (v *Evidence) Update(e detector.Event, boot time.Time) {
+func (s *Set) Update(e detector.Event, boot time.Time) {
 	ended := e.Kind == detector.EventResolved || e.Kind == detector.EventFaded
-	for _, c := range v.list {
+	for _, c := range s.list {
 		holds := slices.ContainsFunc(e.Conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID == c.Holder.ID })
 		if c.Conflict == e.Conflict.ID && c.Key == e.Conflict.Key && (ended || !holds) {
-			v.stop(c)
+			s.stop(c)
 			if c.Until.IsZero() {
 				c.Until = e.At
 			}
@@ -74,57 +74,57 @@ func (v *Evidence) Update(e detector.Event, boot time.Time) {
 	}
 	switch {
 	case e.Kind == detector.EventFaded:
-		v.list = slices.DeleteFunc(v.list, func(c *capture) bool { return c.Conflict == e.Conflict.ID && c.Key == e.Conflict.Key })
+		s.list = slices.DeleteFunc(s.list, func(c *capture) bool { return c.Conflict == e.Conflict.ID && c.Key == e.Conflict.Key })
 	case !ended:
 		for i := range e.Conflict.Holders {
-			if b := &e.Conflict.Holders[i]; b.Holder.ID.Node == v.Node {
-				v.follow(e.Conflict.ID, b, e.At, boot)
+			if b := &e.Conflict.Holders[i]; b.Holder.ID.Node == s.Node {
+				s.follow(e.Conflict.ID, b, e.At, boot)
 			}
 		}
 	}
 }
 
 // follow captures a holder, unless enough of its frames are there.
-func (v *Evidence) follow(conflict string, b *detector.Binding, now, boot time.Time) {
-	i := slices.IndexFunc(v.list, func(c *capture) bool {
+func (s *Set) follow(conflict string, b *detector.Binding, now, boot time.Time) {
+	i := slices.IndexFunc(s.list, func(c *capture) bool {
 		return c.Conflict == conflict && c.Key == b.Key && c.Holder.ID == b.Holder.ID
 	})
 	var c *capture
 	if i >= 0 {
-		if c = v.list[i]; c.Holder.Interface != b.Holder.Interface {
-			v.stop(c)
+		if c = s.list[i]; c.Holder.Interface != b.Holder.Interface {
+			s.stop(c)
 		}
 		c.Holder, c.Until = b.Holder, time.Time{}
 	}
 	if c != nil && (len(c.addresses) > 0 || c.full()) {
 		return
 	}
-	addresses := v.addressesOf(b)
-	if len(addresses) == 0 || c == nil && !v.makeRoom() {
+	addresses := s.addressesOf(b)
+	if len(addresses) == 0 || c == nil && !s.makeRoom() {
 		return
 	}
-	if err := v.Capture(addresses); err != nil {
+	if err := s.Capture(addresses); err != nil {
 		if !errors.Is(err, os.ErrClosed) {
-			v.Log.Warn("packets of a suspected address are not captured", "ip", b.Key.IP, "interface", b.Holder.InterfaceName, "error", err)
+			s.Log.Warn("packets of a suspected address are not captured", "ip", b.Key.IP, "interface", b.Holder.InterfaceName, "error", err)
 		}
-		_ = v.Release(addresses) // some may be
+		_ = s.Release(addresses) // some may be
 		return
 	}
 	if c == nil {
 		c = &capture{Capture: cluster.Capture{Conflict: conflict, Key: b.Key, Holder: b.Holder, Since: now}}
-		v.list = append(v.list, c)
+		s.list = append(s.list, c)
 	}
 	c.addresses, c.boot = addresses, boot
 	for _, a := range addresses {
-		v.open[a] = c
+		s.open[a] = c
 	}
 }
 
 // addressesOf returns what to capture of a holder; nothing if its interface is unknown, as that of the node itself, or has
 // too many already.
-func (v *Evidence) addressesOf(b *detector.Binding) (list []bpf.Address) {
+func (s *Set) addressesOf(b *detector.Binding) (list []bpf.Address) {
 	ref, n := b.Holder.Interface, 0
-	for _, c := range v.list {
+	for _, c := range s.list {
 		if c.Holder.Interface == ref && len(c.addresses) > 0 {
 			n++
 		}
@@ -132,35 +132,35 @@ func (v *Evidence) addressesOf(b *detector.Binding) (list []bpf.Address) {
 	if n >= maxOfInterface {
 		return nil
 	}
-	for _, vlan := range v.VLANs(b.Holder, b.Key.Network) {
+	for _, vlan := range s.VLANs(b.Holder, b.Key.Network) {
 		list = append(list, bpf.Address{Ifindex: ref.Ifindex, Generation: ref.Generation, IP: b.Key.IP, VLAN: vlan})
 	}
 	return list
 }
 
 // makeRoom drops the frames of the holder that ended first, if there are too many. It reports false if none has ended.
-func (v *Evidence) makeRoom() bool {
-	if len(v.list) < maxHolders {
+func (s *Set) makeRoom() bool {
+	if len(s.list) < maxHolders {
 		return true
 	}
-	i := slices.IndexFunc(v.list, func(c *capture) bool { return !c.Until.IsZero() })
+	i := slices.IndexFunc(s.list, func(c *capture) bool { return !c.Until.IsZero() })
 	if i >= 0 {
-		v.list = slices.Delete(v.list, i, i+1)
+		s.list = slices.Delete(s.list, i, i+1)
 	}
 	return i >= 0
 }
 
 // stop ends the capture of a holder's packets.
-func (v *Evidence) stop(c *capture) {
+func (s *Set) stop(c *capture) {
 	if len(c.addresses) == 0 {
 		return
 	}
-	c.Lost += v.Lost(c.addresses)
-	if err := v.Release(c.addresses); err != nil && !errors.Is(err, os.ErrClosed) {
-		v.Log.Warn("packets are captured in vain", "ip", c.Key.IP, "interface", c.Holder.InterfaceName, "error", err)
+	c.Lost += s.Lost(c.addresses)
+	if err := s.Release(c.addresses); err != nil && !errors.Is(err, os.ErrClosed) {
+		s.Log.Warn("packets are captured in vain", "ip", c.Key.IP, "interface", c.Holder.InterfaceName, "error", err)
 	}
 	for _, a := range c.addresses {
-		delete(v.open, a)
+		delete(s.open, a)
 	}
 	c.addresses = nil
 }
@@ -170,8 +170,8 @@ func (v *Evidence) stop(c *capture) {
 func (c *capture) full() bool { return c.answers >= bpf.AnswerFrames || len(c.Frames) >= bpf.MaxFrames }
 
 // Add takes a frame that was captured.
-func (v *Evidence) Add(f bpf.Frame) {
-	c := v.open[f.Address]
+func (s *Set) Add(f bpf.Frame) {
+	c := s.open[f.Address]
 	if c == nil {
 		return // it came late
 	}
@@ -180,17 +180,17 @@ func (v *Evidence) Add(f bpf.Frame) {
 		c.answers++
 	}
 	if c.full() {
-		v.stop(c)
+		s.stop(c)
 	}
 }
 
 // Of returns the frames of the last holders of an address, and how many more holders there were. The caller must not change
 // the frames.
-func (v *Evidence) Of(ip netip.Addr) (list []cluster.Capture, omitted int) {
-	for _, c := range v.list {
+func (s *Set) Of(ip netip.Addr) (list []cluster.Capture, omitted int) {
+	for _, c := range s.list {
 		if c.Key.IP == ip {
 			one := c.Capture
-			one.Lost += v.Lost(c.addresses)
+			one.Lost += s.Lost(c.addresses)
 			list = append(list, one)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/dupip/dupip/agent/evidence"
+	"github.com/dupip/dupip/agent/capture"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -12,7 +12,7 @@ import (
 func TestCaptureBeforeProbe(t *testing.T) {
 	l, probes := newLoop(t, "")
 	captured := make(map[uint32]probeCounter) // by interface: how many probes had been sent
-	l.evidence = evidence.New(evidence.Options{
+	l.captures = capture.New(capture.Options{
 		Log: slog.New(slog.DiscardHandler), Node: "n/b", VLANs: l.vlansOf,
 		Capture: func(all []bpf.Address) error {
 			for _, a := range all {
@@ -30,8 +30,8 @@ func TestCaptureBeforeProbe(t *testing.T) {
 	if *probes != before+2 || len(captured) != 2 || captured[2] != before || captured[3] != before {
 		t.Errorf("captured after %v probes; %d were sent before the suspicion, %d are now", captured, before, *probes)
 	}
-	l.evidence.Add(bpf.Frame{Address: bpf.Address{Ifindex: 2, Generation: 2, IP: one}, Kind: bpf.Answer, Data: []byte{1}})
-	if list, _ := l.evidence.Of(one); len(list) != 2 || len(list[0].Frames)+len(list[1].Frames) != 1 {
+	l.captures.Add(bpf.Frame{Address: bpf.Address{Ifindex: 2, Generation: 2, IP: one}, Kind: bpf.Answer, Data: []byte{1}})
+	if list, _ := l.captures.Of(one); len(list) != 2 || len(list[0].Frames)+len(list[1].Frames) != 1 {
 		t.Errorf("%+v", list)
 	}
 	// A holder of an interface that is gone, or has another netns by now, is not captured.
