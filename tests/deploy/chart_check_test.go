@@ -56,7 +56,7 @@ func checkMetadata(t *testing.T, o *chartObjects, release, namespace string) {
 			t.Errorf("the name %q: %v", object.GetName(), wrong)
 		}
 		labels := object.GetLabels()
-		if labels["app.kubernetes.io/instance"] != release || labels["app.kubernetes.io/name"] == "" || labels["app.kubernetes.io/version"] != "0.2.0" {
+		if labels["app.kubernetes.io/instance"] != release || labels["app.kubernetes.io/name"] == "" || labels["app.kubernetes.io/version"] != "dev" {
 			t.Errorf("%T %s has the labels %v", object, object.GetName(), labels)
 		}
 		checkLabels(t, labels)
