@@ -10,7 +10,7 @@
 #   tests/install.sh compare    what other detectors are compared
 #   tests/install.sh generate   what regenerating the BPF objects needs
 #   tests/install.sh lint       what the linters need
-#   tests/install.sh release    what reads packages
+#   tests/install.sh release    what reads packages and copies images
 set -eu
 
 target=${1:?usage: tests/install.sh test|ui|vm|bench|race|compare|generate|lint|release}
@@ -86,6 +86,7 @@ lint)
 release)
     want dpkg dpkg-deb
     want rpm rpm rpm2archive
+    want skopeo skopeo
     ;;
 *)
     echo "tests/install.sh: unknown target $target" >&2

@@ -17,11 +17,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// The tools that make and sign packages, built from source by the go command.
-const (
-	nfpm   = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.1"
-	cosign = "github.com/sigstore/cosign/v2/cmd/cosign@v2.6.5"
-)
+// nfpm makes packages. It is built from source by the go command.
+const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.1"
 
 // make makes the files of a release in an empty folder. Without a key nothing is signed.
 func (r release) make(ctx context.Context, key string) error {

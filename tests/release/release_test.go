@@ -5,13 +5,13 @@ import (
 	"encoding/hex"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/dupip/dupip/internal/testneeds"
 	"github.com/dupip/dupip/tests/lab"
+	"github.com/dupip/dupip/tests/release/releasetest"
 )
 
 // testVersion is the version of the releases that tests make.
@@ -24,20 +24,11 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 func TestRelease(t *testing.T) {
 	testneeds.Release(t)
 	testneeds.Program(t, "rpm", "rpm")
-	t.Setenv("COSIGN_PASSWORD", "of a test")
-	t.Setenv("GOVULNDB", emptyDatabase(t))
-	keys := filepath.Join(t.TempDir(), "cosign")
-	path, err := lab.BuildCached(os.TempDir(), cosign)
-	if err == nil {
-		_, err = output(t.Context(), "", path, "generate-key-pair", "--output-key-prefix", keys)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	first := makeRelease(t, "first", keys+".key")
-	second := makeRelease(t, "the second, in a deeper folder/with/sources", "", "umask 077; TMPDIR=\"$PWD/..\" TZ=Pacific/Kiritimati SOURCE_DATE_EPOCH=1 LC_ALL=C HOSTNAME=other")
-	out, err := exec.CommandContext(t.Context(), "diff", "-r", "--exclude=*.sig", "--exclude="+provenanceFile, first.dir, second.dir).CombinedOutput()
+	t.Setenv("COSIGN_PASSWORD", releasetest.Password) // that releases are signed again
+	keys := releasetest.Keys(t)
+	first := release{testVersion, releasetest.Make(t, "first", testVersion, keys+".key")}
+	second := releasetest.Make(t, "the second, in a deeper folder/with/sources", testVersion, "", "umask 077; TMPDIR=\"$PWD/..\" TZ=Pacific/Kiritimati SOURCE_DATE_EPOCH=1 LC_ALL=C HOSTNAME=other")
+	out, err := exec.CommandContext(t.Context(), "diff", "-r", "--exclude=*.sig", "--exclude="+provenanceFile, first.dir, second).CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("two releases of one commit differ: %v\n%s", err, out)
 	}
@@ -76,36 +67,6 @@ func TestRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { testPackage(t, commands) })
 	}
-}
-
-// makeRelease runs make release in a copy of the sources, with shell commands before it.
-func makeRelease(t *testing.T, name, key string, before ...string) release {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), name)
-	if err := lab.Checkout(t.Context(), "../..", dir, "v"+testVersion); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Join(before, " ")+` make release VERSION="$1" KEY="$2"`, "sh", testVersion, key)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make release: %v\n%s", err, out)
-	}
-	return release{testVersion, filepath.Join(dir, "bin/release")}
-}
-
-// emptyDatabase returns the URL of a database that knows no vulnerability.
-func emptyDatabase(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "index"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"db.json": `{"modified": "2026-01-01T00:00:00Z"}`, "modules.json": "[]"} {
-		if err := os.WriteFile(filepath.Join(dir, "index", name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return "file://" + dir
 }
 
 // testDamaged changes one byte of each file in turn.

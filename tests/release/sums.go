@@ -10,7 +10,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/dupip/dupip/tests/lab"
+	"github.com/dupip/dupip/tests/cosign"
 )
 
 // sums returns the checksums of the files, as sha256sum writes them.
@@ -33,7 +33,7 @@ var signed = []string{sumsFile, provenanceFile}
 
 // sign signs by a private key of cosign, of which COSIGN_PASSWORD has the password. Nothing is sent anywhere.
 func (r release) sign(ctx context.Context, key string) error {
-	path, err := lab.BuildCached(os.TempDir(), cosign)
+	path, err := cosign.Path()
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (r release) verifySignatures(ctx context.Context, key string) error {
 	if key == "" {
 		return errors.New("PUB=cosign.pub names the public key; take it from a place that you trust, not from the release")
 	}
-	path, err := lab.BuildCached(os.TempDir(), cosign)
+	path, err := cosign.Path()
 	if err != nil {
 		return err
 	}

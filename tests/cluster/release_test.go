@@ -1,0 +1,144 @@
+package cluster_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dupip/dupip/internal/testneeds"
+	"github.com/dupip/dupip/tests/cosign"
+	"github.com/dupip/dupip/tests/release/releasetest"
+)
+
+// TestFirstHour: somebody has the files of a release, the page about releases, and nothing of the sources. Its commands are run as
+// they are written there.
+func TestFirstHour(t *testing.T) {
+	testneeds.Release(t)
+	c := newTestCluster(t, "node1", "node2")
+	path, err := cosign.Path()
+	c.Do(err)
+	c.AddCommand("cosign", path)
+	keys := releasetest.Keys(t)
+	now := c.download(t, "0.2.0", keys)
+	later := c.download(t, "0.2.1", keys)
+
+	const page = "../../deploy/RELEASE.md"
+	verify := scripts(section(t, page, "## Verify a release"))[0]
+	for _, dir := range []string{now, later} {
+		if out := c.in(dir, verify); !strings.Contains(out, "Verified OK") || strings.Count(out, ": OK\n") < 10 {
+			c.Error("it is not verified")
+		}
+	}
+	s := scripts(section(t, page, "## Install a release"))
+	if len(s) != 7 {
+		t.Fatalf("the page has %d scripts", len(s))
+	}
+	registry, node, install, plugin, upgrade, uninstall, clean := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
+	c.copied(now, registry)
+	c.onNodes(now, node)
+	if out := c.in(now, strings.Replace(install, "--set image.repository=registry.example/dupip ", "", 1)); !strings.Contains(out, "the drill has succeeded") {
+		c.Error("the drill does not say that it has succeeded")
+	}
+	c.in(now, strings.Replace(plugin, "/usr/local/bin", filepath.Join(c.Dir(), "bin"), 1))
+
+	c.shop()
+	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
+	before := c.ownInState("node1", ip, "confirmed")
+	c.eventually("the Event", func() error {
+		_, err := c.dupipEvents("old", "DuplicateIP")
+		return err
+	})
+	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'")
+	c.pluginSays("conflicts", ip.String())
+	c.in(now, "kubectl dupip evidence "+ip.String()+" -o evidence.tar.gz; tar -tzf evidence.tar.gz")
+
+	c.onNodes(later, strings.ReplaceAll(node, "0.2.0", "0.2.1"))
+	c.in(later, upgrade)
+	c.run("kubectl -n dupip rollout status ds/dupip --timeout=$PATIENCE; kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
+	c.members()
+	c.same("node1", before)
+	c.pluginSays("nodes", "0.2.1")
+
+	commands := printed(c.pluginSays("explain "+ip.String(), "Remove the newer one"))
+	if len(commands) == 0 {
+		c.Fatal(errors.New("it prints no command"))
+	}
+	others := c.bystanders("old", "new")
+	c.follow("node1", commands[0])
+	c.inState("node2", ip, "resolved")
+	c.unharmed(others)
+
+	c.in(now, uninstall)
+	c.onNodes(now, clean)
+	c.eventually("the end of the namespace", func() error {
+		if c.Get(new(corev1.Namespace), "namespace", "dupip") == nil {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	for name := range c.Machines {
+		if n := c.programs(name); n > 0 {
+			c.Error(fmt.Errorf("%d programs are left on %s", n, name))
+		}
+	}
+}
+
+// download makes a release and returns a folder with its files and the public key.
+func (c *testCluster) download(t *testing.T, version, keys string) string {
+	c.Helper()
+	dir := filepath.Join(c.Dir(), version)
+	c.Do(os.CopyFS(dir, os.DirFS(releasetest.Make(t, version, version, keys+".key"))))
+	key, err := os.ReadFile(keys + ".pub")
+	c.Do(err, os.WriteFile(filepath.Join(dir, "cosign.pub"), key, 0o644))
+	return dir
+}
+
+// in runs a script of the administrator in a folder.
+func (c *testCluster) in(dir, script string) string {
+	c.Helper()
+	return c.run(fmt.Sprintf("cd %s\n%s", dir, script))
+}
+
+// onNodes runs a script in a folder on each machine.
+func (c *testCluster) onNodes(dir, script string) {
+	c.Helper()
+	for name, m := range c.Machines {
+		out, err := m.Run(c.Context(), "sh", "-euc", "cd "+dir+"\n"+script)
+		c.Do(err)
+		c.Logf("%s# %s%s", name, script, out)
+	}
+}
+
+// copied runs the script that copies the image to a registry, with a folder instead of that.
+func (c *testCluster) copied(dir, script string) {
+	c.Helper()
+	before, registry, _ := strings.Cut(strings.TrimSpace(script), "docker://")
+	to := filepath.Join(c.Dir(), "registry")
+	c.Do(os.Mkdir(to, 0o755))
+	c.in(dir, before+"dir:"+to+" # "+registry)
+	files, err := fs.Glob(os.DirFS(to), "*")
+	c.Do(err)
+	if len(files) < 5 {
+		c.Error(fmt.Errorf("it has copied %q: images for two architectures, with layers and configurations, are more", files))
+	}
+}
+
+// pluginSays waits until kubectl dupip prints something, and returns what it prints.
+func (c *testCluster) pluginSays(command, want string) (out string) {
+	c.Helper()
+	c.eventually("kubectl dupip "+command, func() (err error) {
+		out, err = c.Shell("kubectl dupip " + command)
+		if err == nil && !strings.Contains(out, want) {
+			err = fmt.Errorf("no %q in\n%s", want, out)
+		}
+		return err
+	})
+	c.Logf("$ kubectl dupip %s\n%s", command, out)
+	return out
+}
