@@ -25,11 +25,11 @@ RELEASE ?= bin/release
 SCALE ?= 50,500
 # What make unit tests: no root, no program that is not Go's, no socket that waits for another.
 UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease ./gossip/roster ./gossip/wire \
-	./agent/config $(addsuffix /...,$(wildcard ./agent/evidence ./agent/observe ./agent/peer ./agent/probe ./agent/report))
+	./agent/config $(addsuffix /...,$(wildcard ./agent/capture ./agent/observe ./agent/peer ./agent/probe ./agent/report))
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1
 # Tests of the tests' module that may run beside others: they measure no time.
-UNTIMED := ./cri/... ./deploy/... ./image/... ./kubelet/... ./lab/... ./othertools/... ./parser/... ./pods/... ./release/... ./schema/... ./supply/... ./ui/...
+UNTIMED := ./alerting/... ./cri/... ./deploy/... ./image/... ./incidents/... ./kubelet/... ./lab/... ./othertools/... ./parser/... ./pods/... ./release/... ./schema/... ./supply/... ./ui/...
 # In CI every test is named, and the race detector looks on where no time is measured.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 RACE := $(if $(VERBOSE),-race)
@@ -77,12 +77,12 @@ test-packages: need-root need-go
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(VERBOSE) $$($(GO) list ./... | grep -v /gossip)
 	$(if $(RACE),CGO_ENABLED=1 )$(GO) test -count=1 $(RACE) $(ONE_THREAD) $(VERBOSE) ./gossip/...
 	@tests/install.sh ui
-	DUPIP_TEST_PATIENCE=3 $(GO) test -C tests -count=1 -p 1 -timeout 15m $(VERBOSE) $(UNTIMED)
+	DUPIP_TEST_PATIENCE=3 $(GO) test -C tests -count=1 -p 2 -timeout 15m $(VERBOSE) $(UNTIMED)
 
-# One package after the other: they measure time. Their tests mostly wait. The table of the scenarios comes last.
+# They measure time, and mostly wait: two packages at once. The table of the scenarios comes last.
 test-timed: need-root need-go
 	@tests/install.sh test
-	$(GO) test -C tests -count=1 -p 1 -parallel 4 -timeout 15m $(VERBOSE) \
+	$(GO) test -C tests -count=1 -p 2 -parallel 3 -timeout 15m $(VERBOSE) \
 		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios -e /tests/soak$$ -e /tests/soak/audit $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
 	@$(MAKE) scenarios
 
@@ -98,11 +98,11 @@ test-cluster: kubernetes need-root need-go ## (root) a real Kubernetes cluster: 
 	@tests/install.sh test
 	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
 
-check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, packages, a reporter of 5,000 nodes, the upgrade from 0.1, soaks; 55 minutes
+check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, packages, the first hour with a release, a reporter of 5,000 nodes, the upgrade from 0.1, soaks; an hour
 	@tests/install.sh test
 	@tests/install.sh release
-	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReproducibleBuild|TestVulncheck|TestRelease' ./supply ./release
-	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReporterWithManyNodes|TestUpgradeFromFirstVersion' ./cluster
+	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReproducibleBuild|TestVulncheck|TestRelease|TestChart|TestGossipKey' ./supply ./release ./deploy
+	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion' ./cluster
 	@$(MAKE) soak soak-audit
 
 bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly

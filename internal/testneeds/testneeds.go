@@ -48,10 +48,13 @@ func Slow(t T) {
 // Release skips a test that is for releases only: it takes minutes, and what it shows rarely changes.
 func Release(t T) {
 	t.Helper()
-	if os.Getenv(releaseVariable) == "" {
+	if !IsRelease() {
 		t.Skip("this test is for releases: make check-release runs it, and " + releaseVariable + "=1")
 	}
 }
+
+// IsRelease reports whether tests that are for releases only are to run.
+func IsRelease() bool { return os.Getenv(releaseVariable) != "" }
 
 func missing(t T, what string) {
 	t.Helper()

@@ -24,7 +24,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	c := newTestCluster(t, "node1", "node2")
 	c.importImage()
 	c.install("--set reporter.enabled=true")
-	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=1m")
+	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
 	c.shop()
 	names := []string{"left-0", "left-1", "right-0", "right-1"}
 	for n, name := range names {
@@ -45,7 +45,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	for _, node := range []string{"node1", "node2"} {
 		c.eventually("the summary on "+node, func() error {
 			list, err := c.eventsAbout("default", node, "DuplicateIPs")
-			if err == nil && list[0].CreationTimestamp.Sub(confirmed[30].ConfirmedAt) > 6*time.Second { // it has whole seconds
+			if err == nil && list[0].CreationTimestamp.Sub(confirmed[30].ConfirmedAt) > lab.Patience(6*time.Second) { // it has whole seconds
 				c.Error(fmt.Errorf("it is of %v, the 31st conflict of %v", list[0].CreationTimestamp, confirmed[30].ConfirmedAt))
 			}
 			return err
@@ -67,7 +67,7 @@ func TestReporterWithManyConflicts(t *testing.T) {
 	time.Sleep(15 * time.Second) // that is the story
 	c.StartAPIServer()
 	grown("after the API server")
-	c.run("kubectl -n dupip delete pod -l app.kubernetes.io/name=dupip-reporter; kubectl -n dupip rollout status sts/dupip-reporter --timeout=1m")
+	c.run("kubectl -n dupip delete pod -l app.kubernetes.io/name=dupip-reporter; kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
 	grown("of new replicas")
 	c.run("kubectl describe node node1 | sed -n '/^Events/,$p'; kubectl -n shop describe pod left-0 | sed -n '/^Events/,$p' | head -5")
 

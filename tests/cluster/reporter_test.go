@@ -27,7 +27,7 @@ func TestReporter(t *testing.T) {
 	c := startTestCluster(t, []string{"--event-ttl=1m"}, "node1", "node2") // instead of an hour
 	c.importImage()
 	c.install("--set reporter.enabled=true --set-json 'reporter.extraArgs=[\"--renew-every=3s\"]'")
-	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=1m; kubectl -n dupip get pods -o wide")
+	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE; kubectl -n dupip get pods -o wide")
 	c.reporterRights()
 	c.reporterMembers()
 	c.shop()
@@ -133,7 +133,7 @@ func (c *testCluster) duplicateEvents(conflict lab.Conflict, ip netip.Addr, name
 			}
 			e := list[0]
 			late := e.CreationTimestamp.Sub(conflict.ConfirmedAt)
-			if late > 5*time.Second || e.Type != "Warning" || e.Related == nil || e.Related.Name != other || !strings.Contains(e.Note, ip.String()) {
+			if late > lab.Patience(5*time.Second) || e.Type != "Warning" || e.Related == nil || e.Related.Name != other || !strings.Contains(e.Note, ip.String()) {
 				c.Error(fmt.Errorf("%v after confirmed: %+v", late, e))
 			}
 			return nil

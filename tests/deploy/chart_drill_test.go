@@ -15,7 +15,6 @@ import (
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/internal/testneeds"
-	"github.com/dupip/dupip/tests/helm"
 )
 
 // checkDrill checks the hook of "helm test": two pods at a time, which are no agents, with the rights that a drill needs.
@@ -87,14 +86,14 @@ func checkDrill(t *testing.T, o *chartObjects, release string) {
 	}
 }
 
-// Both versions of Helm calculate the address.
+// All versions of Helm calculate the address.
 func TestChartDrill(t *testing.T) {
 	testneeds.Slow(t)
 	seen()
-	for name, v := range map[string]helm.Version{"3": helm.V3, "4": helm.V4} {
+	for name, v := range helmVersions {
 		text, err := v.Run(t.Context(), "", "template", "dupip", chartDir, "--values", "testdata/key.yaml", "--kube-version", "1.30", "--show-only", "templates/tests/drill.yaml")
 		if err != nil || !strings.Contains(text, "- --ip=192.0.2.2\n") || strings.Count(text, "kind: ") != 1 {
-			t.Errorf("Helm %s: %v\n%s", name, err, text)
+			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
 }

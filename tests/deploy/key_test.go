@@ -13,8 +13,14 @@ import (
 	"github.com/dupip/dupip/tests/helm"
 )
 
-// helmVersions are those that the chart supports.
-var helmVersions = map[string]helm.Version{"Helm 3": helm.V3, "Helm 4": helm.V4}
+// helmVersions are those that the chart supports. Helm 3, which takes minutes to build, is tested for releases.
+var helmVersions = func() map[string]helm.Version {
+	versions := map[string]helm.Version{"Helm 4": helm.V4}
+	if testneeds.IsRelease() {
+		versions["Helm 3"] = helm.V3
+	}
+	return versions
+}()
 
 // release is a release "dupip" of the chart in a namespace of a cluster.
 type release struct {
