@@ -175,8 +175,8 @@ func (a *Agent) assemble(c *config.Config) error {
 	})
 	if a.opts.Evidence != Off {
 		l.captures = capture.New(capture.Options{
-			Log: a.opts.Log, Node: a.node.ID(), Capture: a.observer.Capture, Release: a.observer.Release, Lost: a.observer.LostFrames,
-			VLANs: l.vlansOf,
+			Log: a.opts.Log, Node: a.node.ID(), Capture: a.observer.Capture, Release: a.observer.Release, CountLost: a.observer.LostFrames,
+			Time: observe.TimeOf, VLANs: l.vlansOf,
 		})
 	}
 	l.peer = peer.New(peer.Options{Node: a.node.ID(), Detector: l.detector, Alone: a.cluster == nil})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dupip/dupip/agent/capture"
+	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -20,8 +21,9 @@ func TestCaptureBeforeProbe(t *testing.T) {
 			}
 			return nil
 		},
-		Release: func([]bpf.Address) error { return nil },
-		Lost:    func([]bpf.Address) int { return 0 },
+		Release:   func([]bpf.Address) error { return nil },
+		CountLost: func([]bpf.Address) int { return 0 },
+		Time:      observe.TimeOf,
 	})
 	first, second := l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")
 	l.packet(first, bpf.Answer, "10.0.0.1")
@@ -30,7 +32,7 @@ func TestCaptureBeforeProbe(t *testing.T) {
 	if *probes != before+2 || len(captured) != 2 || captured[2] != before || captured[3] != before {
 		t.Errorf("captured after %v probes; %d were sent before the suspicion, %d are now", captured, before, *probes)
 	}
-	l.captures.Add(bpf.Frame{Address: bpf.Address{Ifindex: 2, Generation: 2, IP: one}, Kind: bpf.Answer, Data: []byte{1}})
+	l.captures.Add(bpf.Frame{Address: bpf.Address{Ifindex: 2, Generation: 2, IP: one}, Kind: bpf.OtherAnswer, Data: []byte{1}})
 	if list, _ := l.captures.Of(one); len(list) != 2 || len(list[0].Frames)+len(list[1].Frames) != 1 {
 		t.Errorf("%+v", list)
 	}

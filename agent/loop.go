@@ -234,7 +234,7 @@ func (l *loop) vlansOf(h detector.Holder, network string) []bpf.VLAN {
 // captured.
 func (l *loop) event(e detector.Event) {
 	if l.captures != nil {
-		l.captures.Update(e, observe.TimeOf(0))
+		l.captures.Update(e)
 	}
 	if e.Kind == detector.EventConfirmed {
 		if !e.Restored && !e.Conflict.IsDrill() {

@@ -10,7 +10,6 @@ import (
 func TestAnswersToUs(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
-	us := mac{2, 0xd0, 1, 2, 3, 4}
 	o := load(t, Options{Mode: TC, AnswerRate: Rate{1, 3}, SolicitMAC: us})
 	enter(t, o, index, 1)
 	answer := func(to mac, ip string) []byte {
@@ -40,7 +39,6 @@ func TestAnswersToUs(t *testing.T) {
 func TestForgedProbes(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
-	us := mac{2, 0xd0, 1, 2, 3, 4}
 	o := load(t, Options{Mode: TC, SolicitMAC: us})
 	enter(t, o, index, 1)
 	answer := func(b []byte) []byte {
@@ -84,7 +82,6 @@ func TestForgedProbes(t *testing.T) {
 func TestOwnProbesSentBack(t *testing.T) {
 	isolate(t)
 	index := addVeth(t, "asked0")
-	us := mac{2, 0xd0, 1, 2, 3, 4}
 	o := load(t, Options{Mode: TC, SolicitMAC: us})
 	enter(t, o, index, 1)
 	run(t, o, index, frame(us, typeARP, arp(1, us, "0.0.0.0", "10.0.0.1")))

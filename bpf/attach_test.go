@@ -74,7 +74,7 @@ func wantState(t *testing.T, a *Attachment, step string, want State) {
 // waitFor collects records until those wanted have come, each once, and returns them in their order.
 func waitFor(t *testing.T, o *Observer, want ...said) []Record {
 	t.Helper()
-	o.ring.SetDeadline(time.Now().Add(10 * time.Second))
+	o.records.SetDeadline(time.Now().Add(10 * time.Second))
 	var got []Record
 	for len(got) < len(want) {
 		var record Record

@@ -8,14 +8,23 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// How many frames of an address are captured behind one interface.
+// FrameKind is the kind of a captured frame. Each has a budget of its own.
+type FrameKind uint8
+
+// The kinds, as enum frame_kind of include/table.h has them.
 const (
-	// AnswerFrames are those of kind [Answer].
-	AnswerFrames = 32
-	// OtherFrames are those of other ARP and NDP packets, and again so many those of all other packets.
-	OtherFrames = 16
+	AnswerToUs   FrameKind = iota // an answer to this node's probe
+	OtherAnswer                   // of ARP or NDP
+	Announcement                  // what else ARP or NDP says
+	Ordinary                      // any other packet
+	FrameKinds                    // how many there are
+)
+
+const (
+	// FramesOfKind is how many frames of one kind are captured of an address behind one interface.
+	FramesOfKind = 16
 	// MaxFrames are all of them.
-	MaxFrames = AnswerFrames + 2*OtherFrames
+	MaxFrames = int(FrameKinds) * FramesOfKind
 )
 
 // captureKey is the key of an address among those that are captured: the program has no generation at hand.
@@ -25,11 +34,12 @@ func (a Address) captureKey() address {
 }
 
 // Capture captures the next packets that are about these addresses, or from them, until [Observer.Release]. One that is
-// captured already stays as it is. Other addresses cost no more for that, but for a miss of each CPU's cache of each
-// interface. The error matches [os.ErrClosed] after Close.
+// captured already stays as it is. While any is, packets of the first address of each interface cost no more for that, those of
+// others a look-up. The error matches [os.ErrClosed] after Close.
 func (o *Observer) Capture(addresses []Address) error {
+	wanted := observerCapture{Left: [FrameKinds]uint32{FramesOfKind, FramesOfKind, FramesOfKind, FramesOfKind}}
 	return o.setCaptured(addresses, 1, ebpf.ErrKeyExist, func(key address) error {
-		return o.captures.Update(key, &observerCapture{Answers: AnswerFrames, Announced: OtherFrames, Data: OtherFrames}, ebpf.UpdateNoExist)
+		return o.captures.Update(key, &wanted, ebpf.UpdateNoExist)
 	})
 }
 
@@ -83,10 +93,5 @@ func (o *Observer) LostFrames(addresses []Address) (lost int) {
 // ReadFrame waits for the next captured frame. After Close the error matches [os.ErrClosed]. One of several concurrent
 // calls gets a frame.
 func (o *Observer) ReadFrame(f *Frame) error {
-	o.framesMu.Lock()
-	defer o.framesMu.Unlock()
-	if err := o.frames.ReadInto(&o.rawFrame); err != nil {
-		return fmt.Errorf("read a frame: %w", err)
-	}
-	return f.decode(o.rawFrame.RawSample)
+	return o.frames.read(f.decode)
 }

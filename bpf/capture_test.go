@@ -39,11 +39,14 @@ func release(tb testing.TB, o *Observer, addresses ...Address) {
 	}
 }
 
+// us is where probes come from.
+var us = mac{2, 0xd0, 1, 2, 3, 4}
+
 // bothPrograms runs a test with the program for tc and the one for XDP.
 func bothPrograms(t *testing.T, test func(*testing.T, *Observer)) {
 	for _, mode := range []Mode{TC, XDP} {
 		t.Run(string(mode), func(t *testing.T) {
-			o := load(t, Options{Mode: mode})
+			o := load(t, Options{Mode: mode, SolicitMAC: us})
 			enter(t, o, loopback, 7)
 			test(t, o)
 		})
@@ -66,25 +69,25 @@ func TestCapture(t *testing.T) {
 		all := []struct {
 			name  string
 			frame []byte
-			kind  Kind
+			kind  FrameKind
 			kept  int // 0: it is not captured
 		}{
-			{"answer", answer, Answer, len(answer)},
-			{"answer with a tail", with(answer), Answer, len(answer)},
-			{"gratuitous", gratuitous, Gratuitous, len(gratuitous)},
-			{"the pod's own probe", frame(podMAC, typeARP, arp(1, podMAC, "0.0.0.0", "10.0.0.1")), Tentative, 42},
-			{"request", frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9")), Announced, 42},
-			{"udp", with(ipv4Frame("10.0.0.1")), Data, 14 + 20 + 8},
-			{"udp with options", with(frame(podMAC, typeIPv4, ipv4("10.0.0.1", 40))), Data, 14 + 60 + 8},
-			{"tcp with options", tcp6, Data, 14 + 40 + 32},
-			{"advertisement", na, Answer, len(na)},
-			{"echo", frame(podMAC, typeIPv6, ipv6("2001:db8::1", icmpv6, 64, []byte{128, 0, 0, 0, 0, 1, 0, 1}, payload)), Data, 14 + 40 + 8},
+			{"answer", answer, OtherAnswer, len(answer)},
+			{"answer with a tail", with(answer), OtherAnswer, len(answer)},
+			{"gratuitous", gratuitous, Announcement, len(gratuitous)},
+			{"the pod's own probe", frame(podMAC, typeARP, arp(1, podMAC, "0.0.0.0", "10.0.0.1")), Announcement, 42},
+			{"request", frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9")), Announcement, 42},
+			{"udp", with(ipv4Frame("10.0.0.1")), Ordinary, 14 + 20 + 8},
+			{"udp with options", with(frame(podMAC, typeIPv4, ipv4("10.0.0.1", 40))), Ordinary, 14 + 60 + 8},
+			{"tcp with options", tcp6, Ordinary, 14 + 40 + 32},
+			{"advertisement", na, OtherAnswer, len(na)},
+			{"echo", frame(podMAC, typeIPv6, ipv6("2001:db8::1", icmpv6, 64, []byte{128, 0, 0, 0, 0, 1, 0, 1}, payload)), Ordinary, 14 + 40 + 8},
 			{"another address", with(ipv4Frame("10.0.0.2")), 0, 0},
 			{"an answer for another", frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.2", "10.0.0.1")), 0, 0},
 			{"to the address", frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.2", "10.0.0.1")), 0, 0},
 			{"another VLAN", frame(podMAC, typeIPv4, ipv4("10.0.0.1", 0), [2]int{typeVLAN, 8}), 0, 0},
-			{"tagged", frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.5", "10.0.0.9"), [2]int{typeVLAN, 0x2007}), Answer, 46},
-			{"two tags", with(frame(podMAC, typeIPv4, ipv4("10.0.0.6", 0), [2]int{typeQinQ, 9}, [2]int{typeVLAN, 7})), Data, 8 + 14 + 20 + 8},
+			{"tagged", frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.5", "10.0.0.9"), [2]int{typeVLAN, 0x2007}), OtherAnswer, 46},
+			{"two tags", with(frame(podMAC, typeIPv4, ipv4("10.0.0.6", 0), [2]int{typeQinQ, 9}, [2]int{typeVLAN, 7})), Ordinary, 8 + 14 + 20 + 8},
 		}
 		send := func() {
 			for _, c := range all {
@@ -142,7 +145,8 @@ func TestCapture(t *testing.T) {
 	})
 }
 
-// TestCaptureBudget: each kind of packet has its share, so that a pod that talks a lot cannot use up that of its answers.
+// TestCaptureBudget: each kind of packet has its share, so that neither a pod that talks a lot nor others who ask it use up that of
+// the answers to us.
 func TestCaptureBudget(t *testing.T) {
 	bothPrograms(t, func(t *testing.T, o *Observer) {
 		one := Address{Ifindex: loopback, Generation: 7, IP: addr("10.0.0.1")}
@@ -152,16 +156,19 @@ func TestCaptureBudget(t *testing.T) {
 			}
 			return len(frames(t, o))
 		}
+		toUs := frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9"))
+		copy(toUs, us[:])
 		capture(t, o, one)
 		for _, c := range []struct {
 			name   string
 			packet []byte
 			want   int
 		}{
-			{"data", ipv4Frame("10.0.0.1"), OtherFrames},
-			{"requests", frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9")), OtherFrames},
+			{"data", ipv4Frame("10.0.0.1"), FramesOfKind},
+			{"requests", frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.9")), FramesOfKind},
 			{"gratuitous, of the same share", frame(podMAC, typeARP, arp(1, podMAC, "10.0.0.1", "10.0.0.1")), 0},
-			{"answers", frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9")), AnswerFrames},
+			{"answers to others", frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.1", "10.0.0.9")), FramesOfKind},
+			{"answers to us", toUs, FramesOfKind},
 			{"more data", ipv4Frame("10.0.0.1"), 0},
 		} {
 			if got := count(c.packet); got != c.want {
@@ -170,8 +177,8 @@ func TestCaptureBudget(t *testing.T) {
 		}
 		release(t, o, one)
 		capture(t, o, one)
-		if got := count(ipv4Frame("10.0.0.1")); got != OtherFrames {
-			t.Errorf("%d frames after a new beginning, want %d", got, OtherFrames)
+		if got := count(ipv4Frame("10.0.0.1")); got != FramesOfKind {
+			t.Errorf("%d frames after a new beginning, want %d", got, FramesOfKind)
 		}
 		// The program ignores interfaces that it is not attached to.
 		release(t, o, one)
@@ -189,24 +196,24 @@ func TestCaptureBudget(t *testing.T) {
 func TestCaptureFullRing(t *testing.T) {
 	bothPrograms(t, func(t *testing.T, o *Observer) {
 		var all []Address
-		for ip := addr("10.0.1.0"); len(all) < 20; ip = ip.Next() {
+		for ip := addr("10.0.1.0"); len(all) < 40; ip = ip.Next() {
 			all = append(all, Address{Ifindex: loopback, Generation: 7, IP: ip})
 		}
 		capture(t, o, all...)
 		send := func() {
 			for _, a := range all {
 				answer := frame(podMAC, typeARP, arp(2, podMAC, a.IP.String(), "10.0.0.9"))
-				for range AnswerFrames {
+				for range FramesOfKind {
 					run(t, o, loopback, answer)
 				}
 			}
 		}
 		send()
 		lost, got := o.LostFrames(all), len(frames(t, o))
-		if lost == 0 || got == 0 || lost+got != len(all)*AnswerFrames {
-			t.Fatalf("%d frames are lost and %d read, want both and %d together", lost, got, len(all)*AnswerFrames)
+		if lost == 0 || got == 0 || lost+got != len(all)*FramesOfKind {
+			t.Fatalf("%d frames are lost and %d read, want both and %d together", lost, got, len(all)*FramesOfKind)
 		}
-		if send(); got+len(frames(t, o)) != len(all)*AnswerFrames {
+		if send(); got+len(frames(t, o)) != len(all)*FramesOfKind {
 			t.Errorf("the rest did not come after the ring was read")
 		}
 	})

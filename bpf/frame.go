@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -13,8 +14,7 @@ type Frame struct {
 	Address
 	// Time is when the packet was seen, on CLOCK_MONOTONIC.
 	Time time.Duration
-	// Kind is what the packet said about an address, if it is one of ARP or NDP, else [Data].
-	Kind Kind
+	Kind FrameKind
 	// Length is that of the whole packet.
 	Length int
 	// Data is the packet if it is one of ARP or NDP, up to 260 bytes, else its headers up to that of layer 4, up to 96 bytes.
@@ -28,15 +28,14 @@ const (
 	tagBytes    = 4
 )
 
-// decode reads a frame as the BPF programs write it. What is no header is not in f.
+// decode reads a frame as the BPF programs write it. It copies headers only: what pods say to each other is not kept.
 func (f *Frame) decode(b []byte) error {
 	if len(b) < frameHeader {
 		return fmt.Errorf("%w: a frame of %d bytes, expected %d", errBadRecord, len(b), frameHeader)
 	}
 	word := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
 	captured := int(word(44))
-	kind := Kind(max(word(52), uint32(Data)))
-	if captured > len(b)-frameHeader || word(52) > uint32(Gratuitous) {
+	if captured > len(b)-frameHeader || word(52) >= uint32(FrameKinds) {
 		return fmt.Errorf("%w: a frame of %d bytes with %d captured ones, kind %d", errBadRecord, len(b), captured, word(52))
 	}
 	*f = Frame{
@@ -44,15 +43,15 @@ func (f *Frame) decode(b []byte) error {
 			IP: netip.AddrFrom16([16]byte(b[8:24])).Unmap(), Ifindex: word(24), Generation: word(28),
 			VLAN: VLAN{binary.LittleEndian.Uint16(b[32:]), binary.LittleEndian.Uint16(b[34:])},
 		},
-		Time: time.Duration(binary.LittleEndian.Uint64(b)), Kind: kind, Length: int(word(40)),
+		Time: time.Duration(binary.LittleEndian.Uint64(b)), Kind: FrameKind(word(52)), Length: int(word(40)),
 	}
-	data := slices.Clone(b[frameHeader : frameHeader+captured])
+	data := b[frameHeader : frameHeader+captured]
 	// The kernel had moved the outer tag out of the packet.
 	if tagType := b[50:52]; len(data) >= 12 && (tagType[0] != 0 || tagType[1] != 0) {
-		data = slices.Insert(data, 12, tagType[0], tagType[1], b[49], b[48])
+		data = slices.Concat(data[:12], []byte{tagType[0], tagType[1], b[49], b[48]}, data[12:])
 		f.Length += tagBytes
 	}
-	f.Data = slices.Clip(data[:headers(data)])
+	f.Data = bytes.Clone(data[:headers(data)])
 	return nil
 }
 

@@ -24,7 +24,7 @@ func (f Frame) encode(tag uint32) []byte {
 func sampleFrame(data []byte) Frame {
 	return Frame{
 		Address: Address{Ifindex: 1 << 20, Generation: 1 << 31, IP: addr("2001:db8::1"), VLAN: VLAN{4094, 7}},
-		Time:    3 * time.Hour, Kind: Answer, Length: 1000, Data: data,
+		Time:    3 * time.Hour, Kind: OtherAnswer, Length: 1000, Data: data,
 	}
 }
 
@@ -40,12 +40,16 @@ func TestDecodeFrame(t *testing.T) {
 	if err := got.decode(want.encode(0x0081<<16 | 0x2007)); err != nil || diff(tagged, got) != "" {
 		t.Errorf("with a tag: %v (-want +got)\n%s", err, diff(tagged, got))
 	}
+	headers := join(ipv4Frame("10.0.0.1"), []byte("said to another pod"))
+	if err := got.decode(sampleFrame(headers).encode(0)); err != nil || bytes.Contains(got.Data[:cap(got.Data)], []byte("said")) {
+		t.Errorf("%v; %q is in memory", err, got.Data[:cap(got.Data)])
+	}
 	invalid := map[string][]byte{
 		"short":          want.encode(0)[:frameHeader-1],
 		"fewer captured": want.encode(0)[:frameHeader+len(arp)-1],
 		"a kind":         sampleFrame(nil).encode(0),
 	}
-	invalid["a kind"][52] = byte(Gratuitous) + 1
+	invalid["a kind"][52] = byte(FrameKinds)
 	for name, b := range invalid {
 		if err := got.decode(b); !errors.Is(err, errBadRecord) {
 			t.Errorf("%s: %v", name, err)

@@ -19,13 +19,7 @@ type Observer struct {
 	addresses  *ebpf.Map
 	captures   *ebpf.Map
 
-	readMu sync.Mutex // held while Read waits
-	ring   *ringbuf.Reader
-	raw    ringbuf.Record
-
-	framesMu sync.Mutex // held while ReadFrame waits
-	frames   *ringbuf.Reader
-	rawFrame ringbuf.Record
+	records, frames *ring
 
 	mu       sync.Mutex
 	attached map[int]*Attachment
@@ -37,6 +31,31 @@ type Observer struct {
 	epoch    uint32
 	captured int // how many addresses are
 	unloaded bool
+}
+
+// ring is a ring buffer that one goroutine at a time reads.
+type ring struct {
+	*ringbuf.Reader
+	mu  sync.Mutex // held while read waits
+	raw ringbuf.Record
+}
+
+func openRing(m *ebpf.Map) (*ring, error) {
+	reader, err := ringbuf.NewReader(m)
+	if err != nil {
+		return nil, fmt.Errorf("open the ring of %s: %w", m, err)
+	}
+	return &ring{Reader: reader}, nil
+}
+
+// read waits for the next sample, which decode must not keep.
+func (r *ring) read(decode func(sample []byte) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.ReadInto(&r.raw); err != nil {
+		return fmt.Errorf("read a ring buffer: %w", err)
+	}
+	return decode(r.raw.RawSample)
 }
 
 // Load loads the program into the kernel. The error is one line that says what is missing: a capability
@@ -63,16 +82,16 @@ func Load(opts Options) (*Observer, error) {
 	if err != nil {
 		return nil, explainLoad(err)
 	}
-	ring, err := ringbuf.NewReader(collection.Maps["records"])
+	records, err := openRing(collection.Maps["records"])
 	if err != nil {
 		collection.Close()
-		return nil, fmt.Errorf("open the ring of records: %w", err)
+		return nil, err
 	}
-	frames, err := ringbuf.NewReader(collection.Maps["frames"])
+	frames, err := openRing(collection.Maps["frames"])
 	if err != nil {
-		_ = ring.Close()
+		_ = records.Close()
 		collection.Close()
-		return nil, fmt.Errorf("open the ring of frames: %w", err)
+		return nil, err
 	}
 	return &Observer{
 		mode:       mode,
@@ -81,7 +100,7 @@ func Load(opts Options) (*Observer, error) {
 		interfaces: collection.Maps["interfaces"],
 		addresses:  collection.Maps["addresses"],
 		captures:   collection.Maps["captures"],
-		ring:       ring,
+		records:    records,
 		frames:     frames,
 		attached:   make(map[int]*Attachment),
 	}, nil
@@ -93,12 +112,7 @@ func (o *Observer) Mode() Mode { return o.mode }
 // Read waits for the next record and stores it in rec. It allocates nothing. After Close the error
 // matches [os.ErrClosed]. One of several concurrent calls gets a record.
 func (o *Observer) Read(rec *Record) error {
-	o.readMu.Lock()
-	defer o.readMu.Unlock()
-	if err := o.ring.ReadInto(&o.raw); err != nil {
-		return fmt.Errorf("read a record: %w", err)
-	}
-	return rec.decode(o.raw.RawSample)
+	return o.records.read(rec.decode)
 }
 
 // Counters count packets that were not recorded at one interface since it was attached.
@@ -146,7 +160,7 @@ func (o *Observer) Close() error {
 	}
 	o.mu.Unlock()
 
-	for name, ring := range map[string]*ringbuf.Reader{"records": o.ring, "frames": o.frames} {
+	for name, ring := range map[string]*ring{"records": o.records, "frames": o.frames} {
 		if err := ring.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 			errs = append(errs, fmt.Errorf("close the ring of %s: %w", name, err))
 		}

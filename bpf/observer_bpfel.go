@@ -14,11 +14,9 @@ import (
 )
 
 type observerCapture struct {
-	_         structs.HostLayout
-	Answers   uint32
-	Announced uint32
-	Data      uint32
-	Lost      uint32
+	_    structs.HostLayout
+	Left [4]uint32
+	Lost uint32
 }
 
 type observerInterface struct {

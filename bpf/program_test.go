@@ -75,7 +75,7 @@ func tryRun(tb testing.TB, o *Observer, ifindex int, frame []byte) error {
 // records takes all records that are in the ring.
 func records(tb testing.TB, o *Observer) []Record {
 	tb.Helper()
-	o.ring.SetDeadline(time.Now())
+	o.records.SetDeadline(time.Now())
 	var all []Record
 	for {
 		var record Record

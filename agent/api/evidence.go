@@ -25,7 +25,8 @@ type Capture struct {
 	Netns     string    `json:"netns,omitzero"`
 	MAC       string    `json:"mac,omitzero"`
 	Pod       *Pod      `json:"pod,omitzero"`
-	// Frames are at most 64: 32 answers to ARP and NDP, 16 other packets of these, 16 of all others.
+	// Frames are at most 64: 16 answers to dupip's probes, 16 other answers of ARP and NDP, 16 other packets of these, and 16
+	// of all others.
 	Frames []Frame `json:"frames"`
 	Lost   int     `json:"lost,omitzero"` // frames that came too fast
 }
@@ -33,7 +34,7 @@ type Capture struct {
 // Frame is a packet that came out of a pod, beginning with its Ethernet header.
 type Frame struct {
 	At     time.Time `json:"at"`
-	Length int       `json:"length"` // of the whole packet
+	Length int       `json:"length"` // of the whole packet, before its kernel has segmented it
 	// Data is the packet, in base64, if it is one of ARP or NDP. Of any other it is the headers up to that of layer 4.
 	Data []byte `json:"data"`
 }

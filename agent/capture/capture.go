@@ -31,10 +31,12 @@ type Options struct {
 	Log *slog.Logger
 	// Node is the NodeID of this node, whose holders it is about.
 	Node string
-	// Capture and Release begin and end the capture of packets, and Lost counts those that were lost: the methods of
+	// Capture and Release begin and end the capture of packets, and CountLost counts those that were lost: the methods of
 	// [bpf.Observer].
 	Capture, Release func([]bpf.Address) error
-	Lost             func([]bpf.Address) int
+	CountLost        func([]bpf.Address) int
+	// Time converts a time of the observer's clock.
+	Time func(time.Duration) time.Time
 	// VLANs returns the tags that packets of a network have on the interface of a holder, none if that is unknown.
 	VLANs func(h detector.Holder, network string) []bpf.VLAN
 }
@@ -50,8 +52,7 @@ type Set struct {
 type capture struct {
 	cluster.Capture
 	addresses []bpf.Address // what is captured now
-	boot      time.Time     // zero of the observer's clock
-	answers   int
+	of        [bpf.FrameKinds]int
 }
 
 // New returns a Set without frames.
@@ -60,12 +61,15 @@ func New(opts Options) *Set {
 }
 
 // Update takes a step of a conflict: its holders on this node are captured until they or the conflict end. The frames of a
-// suspicion that fades are dropped: it was no conflict. boot is when the observer's clock was zero.
-func (s *Set) Update(e detector.Event, boot time.Time) {
+// suspicion that fades are dropped: it was no conflict.
+func (s *Set) Update(e detector.Event) {
 	ended := e.Kind == detector.EventResolved || e.Kind == detector.EventFaded
 	for _, c := range s.list {
+		if !c.isOf(&e.Conflict) {
+			continue
+		}
 		holds := slices.ContainsFunc(e.Conflict.Holders, func(b detector.Binding) bool { return b.Holder.ID == c.Holder.ID })
-		if c.Conflict == e.Conflict.ID && c.Key == e.Conflict.Key && (ended || !holds) {
+		if ended || !holds {
 			s.stop(c)
 			if c.Until.IsZero() {
 				c.Until = e.At
@@ -74,21 +78,23 @@ func (s *Set) Update(e detector.Event, boot time.Time) {
 	}
 	switch {
 	case e.Kind == detector.EventFaded:
-		s.list = slices.DeleteFunc(s.list, func(c *capture) bool { return c.Conflict == e.Conflict.ID && c.Key == e.Conflict.Key })
+		s.list = slices.DeleteFunc(s.list, func(c *capture) bool { return c.isOf(&e.Conflict) })
 	case !ended:
 		for i := range e.Conflict.Holders {
 			if b := &e.Conflict.Holders[i]; b.Holder.ID.Node == s.Node {
-				s.follow(e.Conflict.ID, b, e.At, boot)
+				s.follow(&e.Conflict, b, e.At)
 			}
 		}
 	}
 }
 
+func (c *capture) isOf(conflict *detector.Conflict) bool {
+	return c.Conflict == conflict.ID && c.Key == conflict.Key
+}
+
 // follow captures a holder, unless enough of its frames are there.
-func (s *Set) follow(conflict string, b *detector.Binding, now, boot time.Time) {
-	i := slices.IndexFunc(s.list, func(c *capture) bool {
-		return c.Conflict == conflict && c.Key == b.Key && c.Holder.ID == b.Holder.ID
-	})
+func (s *Set) follow(conflict *detector.Conflict, b *detector.Binding, now time.Time) {
+	i := slices.IndexFunc(s.list, func(c *capture) bool { return c.isOf(conflict) && c.Holder.ID == b.Holder.ID })
 	var c *capture
 	if i >= 0 {
 		if c = s.list[i]; c.Holder.Interface != b.Holder.Interface {
@@ -111,17 +117,17 @@ func (s *Set) follow(conflict string, b *detector.Binding, now, boot time.Time) 
 		return
 	}
 	if c == nil {
-		c = &capture{Capture: cluster.Capture{Conflict: conflict, Key: b.Key, Holder: b.Holder, Since: now}}
+		c = &capture{Capture: cluster.Capture{Conflict: conflict.ID, Key: b.Key, Holder: b.Holder, Since: now}}
 		s.list = append(s.list, c)
 	}
-	c.addresses, c.boot = addresses, boot
+	c.addresses = addresses
 	for _, a := range addresses {
 		s.open[a] = c
 	}
 }
 
 // addressesOf returns what to capture of a holder; nothing if its interface is unknown, as that of the node itself, or has
-// too many already.
+// too many already. What is captured for another holder stays that one's.
 func (s *Set) addressesOf(b *detector.Binding) (list []bpf.Address) {
 	ref, n := b.Holder.Interface, 0
 	for _, c := range s.list {
@@ -133,12 +139,14 @@ func (s *Set) addressesOf(b *detector.Binding) (list []bpf.Address) {
 		return nil
 	}
 	for _, vlan := range s.VLANs(b.Holder, b.Key.Network) {
-		list = append(list, bpf.Address{Ifindex: ref.Ifindex, Generation: ref.Generation, IP: b.Key.IP, VLAN: vlan})
+		if a := (bpf.Address{Ifindex: ref.Ifindex, Generation: ref.Generation, IP: b.Key.IP, VLAN: vlan}); s.open[a] == nil {
+			list = append(list, a)
+		}
 	}
 	return list
 }
 
-// makeRoom drops the frames of the holder that ended first, if there are too many. It reports false if none has ended.
+// makeRoom drops the frames of the oldest holder that has ended, if there are too many. It reports false if none has ended.
 func (s *Set) makeRoom() bool {
 	if len(s.list) < maxHolders {
 		return true
@@ -155,9 +163,9 @@ func (s *Set) stop(c *capture) {
 	if len(c.addresses) == 0 {
 		return
 	}
-	c.Lost += s.Lost(c.addresses)
+	c.Lost += s.CountLost(c.addresses)
 	if err := s.Release(c.addresses); err != nil && !errors.Is(err, os.ErrClosed) {
-		s.Log.Warn("packets are captured in vain", "ip", c.Key.IP, "interface", c.Holder.InterfaceName, "error", err)
+		s.Log.Warn("packets of an address are captured, although it is not suspected any more", "ip", c.Key.IP, "interface", c.Holder.InterfaceName, "error", err)
 	}
 	for _, a := range c.addresses {
 		delete(s.open, a)
@@ -165,20 +173,20 @@ func (s *Set) stop(c *capture) {
 	c.addresses = nil
 }
 
-// full reports whether the capture has its frames. Of a holder that is silent but for answers that is after five minutes:
-// it is probed every ten seconds.
-func (c *capture) full() bool { return c.answers >= bpf.AnswerFrames || len(c.Frames) >= bpf.MaxFrames }
+// full reports whether the capture has its frames: the answers to all probes of about two minutes, or all.
+func (c *capture) full() bool {
+	return c.of[bpf.AnswerToUs] >= bpf.FramesOfKind || len(c.Frames) >= bpf.MaxFrames
+}
 
 // Add takes a frame that was captured.
 func (s *Set) Add(f bpf.Frame) {
 	c := s.open[f.Address]
-	if c == nil {
-		return // it came late
+	// It may come late. A holder that left and returned has new budgets in the kernel, as has each of several VLANs.
+	if c == nil || c.of[f.Kind] >= bpf.FramesOfKind {
+		return
 	}
-	c.Frames = append(c.Frames, cluster.Frame{At: c.boot.Add(f.Time), Length: f.Length, Data: f.Data})
-	if f.Kind == bpf.Answer {
-		c.answers++
-	}
+	c.of[f.Kind]++
+	c.Frames = append(c.Frames, cluster.Frame{At: s.Time(f.Time), Length: f.Length, Data: f.Data})
 	if c.full() {
 		s.stop(c)
 	}
@@ -190,7 +198,7 @@ func (s *Set) Of(ip netip.Addr) (list []cluster.Capture, omitted int) {
 	for _, c := range s.list {
 		if c.Key.IP == ip {
 			one := c.Capture
-			one.Lost += s.Lost(c.addresses)
+			one.Lost += s.CountLost(c.addresses)
 			list = append(list, one)
 		}
 	}

@@ -37,7 +37,8 @@ func newSet(t *testing.T) (*Set, captured) {
 	}
 	return New(Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Node: "n/b", Capture: set(true), Release: set(false),
-		Lost: func(all []bpf.Address) int { return len(all) },
+		CountLost: func(all []bpf.Address) int { return len(all) },
+		Time:      start.Add,
 		VLANs: func(_ detector.Holder, network string) []bpf.VLAN {
 			return map[string][]bpf.VLAN{"default": {{}}, "storage": {{Outer: 7}, {Outer: 7, Inner: 8}}}[network]
 		},
@@ -71,7 +72,7 @@ func event(kind detector.EventKind, id string, holders ...detector.Binding) dete
 	}}
 }
 
-func frame(ifindex uint32, ip netip.Addr, kind bpf.Kind) bpf.Frame {
+func frame(ifindex uint32, ip netip.Addr, kind bpf.FrameKind) bpf.Frame {
 	return bpf.Frame{Address: bpf.Address{Ifindex: ifindex, Generation: 7, IP: ip}, Kind: kind, Time: time.Minute, Length: 100, Data: []byte{1}}
 }
 
@@ -79,22 +80,22 @@ func frame(ifindex uint32, ip netip.Addr, kind bpf.Kind) bpf.Frame {
 func TestUpdate(t *testing.T) {
 	s, now := newSet(t)
 	a, b, other := holder("n/b", 2), holder("n/b", 3), holder("m/c", 4)
-	s.Update(event(detector.EventSuspected, "x-1", a, other), start)
+	s.Update(event(detector.EventSuspected, "x-1", a, other))
 	now.want(t, "suspected", 2)
-	s.Add(frame(2, one, bpf.Data))
-	s.Add(frame(3, one, bpf.Data))                          // of nobody who is captured
-	s.Add(frame(2, netip.MustParseAddr("::1"), bpf.Answer)) // nor this
-	s.Update(event(detector.EventConfirmed, "x-1", a, other), start)
-	s.Update(event(detector.EventChanged, "x-1", a, b, other), start)
+	s.Add(frame(2, one, bpf.Ordinary))
+	s.Add(frame(3, one, bpf.Ordinary))                          // of nobody who is captured
+	s.Add(frame(2, netip.MustParseAddr("::1"), bpf.AnswerToUs)) // nor this
+	s.Update(event(detector.EventConfirmed, "x-1", a, other))
+	s.Update(event(detector.EventChanged, "x-1", a, b, other))
 	now.want(t, "with a third holder", 2, 3)
-	s.Add(frame(3, one, bpf.Answer))
-	s.Update(event(detector.EventChanged, "x-1", b, other), start.Add(time.Hour))
+	s.Add(frame(3, one, bpf.AnswerToUs))
+	s.Update(event(detector.EventChanged, "x-1", b, other))
 	now.want(t, "without the first", 3)
-	s.Add(frame(2, one, bpf.Data))
-	s.Update(event(detector.EventChanged, "x-1", a, b, other), start)
+	s.Add(frame(2, one, bpf.Ordinary))
+	s.Update(event(detector.EventChanged, "x-1", a, b, other))
 	now.want(t, "with the first again", 2, 3)
-	s.Add(frame(2, one, bpf.Data))
-	s.Update(event(detector.EventResolved, "x-1", b), start)
+	s.Add(frame(2, one, bpf.Ordinary))
+	s.Update(event(detector.EventResolved, "x-1", b))
 	now.want(t, "resolved")
 	list, omitted := s.Of(one)
 	if len(list) != 2 || omitted != 0 {
@@ -121,36 +122,38 @@ func TestUpdate(t *testing.T) {
 // A suspicion that fades was no conflict: its frames are dropped.
 func TestFaded(t *testing.T) {
 	s, now := newSet(t)
-	s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
-	s.Add(frame(2, one, bpf.Data))
-	s.Update(event(detector.EventResolved, "x-1", holder("n/b", 2)), start)
-	s.Update(event(detector.EventSuspected, "x-2", holder("n/b", 2)), start)
-	s.Add(frame(2, one, bpf.Data))
-	s.Update(event(detector.EventFaded, "x-2", holder("n/b", 2)), start)
+	s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)))
+	s.Add(frame(2, one, bpf.Ordinary))
+	s.Update(event(detector.EventResolved, "x-1", holder("n/b", 2)))
+	s.Update(event(detector.EventSuspected, "x-2", holder("n/b", 2)))
+	s.Add(frame(2, one, bpf.Ordinary))
+	s.Update(event(detector.EventFaded, "x-2", holder("n/b", 2)))
 	now.want(t, "faded")
 	if list, _ := s.Of(one); len(list) != 1 || list[0].Conflict != "x-1" || len(s.open) != 0 {
 		t.Errorf("kept %+v, want the frames of the conflict before", list)
 	}
 }
 
-// Once its answers are there a holder is not captured any more, whatever is left.
+// Once its answers to our probes are there, a holder is not captured any more. What else it sends, also when others ask it, has its
+// share and does not end that.
 func TestFull(t *testing.T) {
-	for _, kind := range []bpf.Kind{bpf.Answer, bpf.Data} {
-		s, now := newSet(t)
-		s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
-		want := map[bpf.Kind]int{bpf.Answer: bpf.AnswerFrames, bpf.Data: bpf.MaxFrames}[kind]
-		for n := range want + 5 {
-			if n == want-1 {
-				now.want(t, "before the last", 2)
-			}
+	s, now := newSet(t)
+	s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)))
+	add := func(kind bpf.FrameKind, times int) {
+		for range times {
 			s.Add(frame(2, one, kind))
 		}
-		now.want(t, "after the last")
-		s.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)), start)
-		now.want(t, "at the next event")
-		if list, _ := s.Of(one); len(list) != 1 || len(list[0].Frames) != want {
-			t.Errorf("%v: %d frames, want %d", kind, len(list[0].Frames), want)
-		}
+	}
+	add(bpf.OtherAnswer, 100)
+	add(bpf.Ordinary, 100)
+	add(bpf.AnswerToUs, bpf.FramesOfKind-1)
+	now.want(t, "before the last", 2)
+	add(bpf.AnswerToUs, 1)
+	now.want(t, "after the last")
+	s.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)))
+	now.want(t, "at the next event")
+	if list, _ := s.Of(one); len(list) != 1 || len(list[0].Frames) != 3*bpf.FramesOfKind {
+		t.Errorf("%d frames, want %d", len(list[0].Frames), 3*bpf.FramesOfKind)
 	}
 }
 
@@ -159,19 +162,19 @@ func TestVLANs(t *testing.T) {
 	s, now := newSet(t)
 	e := event(detector.EventSuspected, "x-1", holder("n/b", 2))
 	e.Conflict.Holders[0].Key.Network, e.Conflict.Key.Network = "storage", "storage"
-	s.Update(e, start)
+	s.Update(e)
 	now.want(t, "two tags", 2, 2)
-	f := frame(2, one, bpf.Answer)
+	f := frame(2, one, bpf.AnswerToUs)
 	f.VLAN = bpf.VLAN{Outer: 7, Inner: 8}
 	s.Add(f)
 	e.Conflict.Holders[0].Holder.Interface.Ifindex = 5
-	s.Update(e, start)
+	s.Update(e)
 	now.want(t, "another interface", 5, 5)
 	if list, _ := s.Of(one); len(list) != 1 || len(list[0].Frames) != 1 {
 		t.Errorf("%+v", list)
 	}
 	e.Conflict.Holders[0].Key.Network, e.Conflict.Key.Network, e.Conflict.ID = "unknown", "unknown", "y-1"
-	s.Update(e, start)
+	s.Update(e)
 	if list, _ := s.Of(one); len(list) != 1 {
 		t.Errorf("a holder without an interface is captured: %+v", list)
 	}
@@ -184,7 +187,7 @@ func TestBounds(t *testing.T) {
 	of := func(n int, kind detector.EventKind) {
 		b := holder("n/b", uint32(n/maxOfInterface+2))
 		b.Key.IP = ip
-		s.Update(detector.Event{Kind: kind, At: start, Conflict: detector.Conflict{ID: fmt.Sprint(n, "-1"), Key: b.Key, Holders: []detector.Binding{b}}}, start)
+		s.Update(detector.Event{Kind: kind, At: start, Conflict: detector.Conflict{ID: fmt.Sprint(n, "-1"), Key: b.Key, Holders: []detector.Binding{b}}})
 	}
 	for n := range maxHolders {
 		ip = ip.Next()
@@ -209,7 +212,7 @@ func TestBounds(t *testing.T) {
 		b := holder("n/b", 2)
 		ip = ip.Next()
 		b.Key.IP = ip
-		s.Update(detector.Event{Kind: detector.EventSuspected, At: start, Conflict: detector.Conflict{ID: fmt.Sprint(n), Key: b.Key, Holders: []detector.Binding{b}}}, start)
+		s.Update(detector.Event{Kind: detector.EventSuspected, At: start, Conflict: detector.Conflict{ID: fmt.Sprint(n), Key: b.Key, Holders: []detector.Binding{b}}})
 	}
 	if len(s.open) != maxOfInterface {
 		t.Errorf("%d holders at one interface, want %d", len(s.open), maxOfInterface)
@@ -221,8 +224,8 @@ func TestOf(t *testing.T) {
 	s, _ := newSet(t)
 	for n := range maxShown + 3 {
 		id := fmt.Sprint("x-", n)
-		s.Update(event(detector.EventSuspected, id, holder("n/b", 2)), start)
-		s.Update(event(detector.EventResolved, id, holder("n/b", 2)), start)
+		s.Update(event(detector.EventSuspected, id, holder("n/b", 2)))
+		s.Update(event(detector.EventResolved, id, holder("n/b", 2)))
 	}
 	list, omitted := s.Of(one)
 	if len(list) != maxShown || omitted != 3 || list[0].Conflict != "x-3" {
@@ -239,11 +242,11 @@ func TestRefusedCapture(t *testing.T) {
 	capture := s.Capture
 	s.Capture = func([]bpf.Address) error { return errors.New("no room") }
 	s.Release = func([]bpf.Address) error { return nil }
-	s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)), start)
+	s.Update(event(detector.EventSuspected, "x-1", holder("n/b", 2)))
 	if list, _ := s.Of(one); list != nil {
 		t.Errorf("kept %+v", list)
 	}
 	s.Capture = capture
-	s.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)), start)
+	s.Update(event(detector.EventConfirmed, "x-1", holder("n/b", 2)))
 	now.want(t, "the next event", 2)
 }

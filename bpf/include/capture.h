@@ -23,7 +23,7 @@ struct frame {
 	__u32 captured; /* how many of bytes are of the packet */
 	__u16 tag_tci,
 		tag_type; /* the tag in the metadata: the TCI, and the type as on the wire or 0 */
-	__u32 said;	  /* one of enum kind, or 0 */
+	__u32 kind;	  /* enum frame_kind */
 	__u8 bytes[WHOLE_BYTES];
 };
 
@@ -38,7 +38,8 @@ struct {
 static __always_inline struct frame *make_frame(const struct finding *finding, __u32 size)
 {
 	struct address address = finding->mapping.address;
-	__u32 ifindex = address.interface, left, *budget;
+	__u32 ifindex = address.interface, left;
+	enum frame_kind kind = ORDINARY;
 	struct interface *interface;
 	struct capture *capture;
 	struct frame *frame;
@@ -55,10 +56,10 @@ static __always_inline struct frame *make_frame(const struct finding *finding, _
 	if (!interface)
 		return 0;
 	if (finding->said == KIND_ANSWER)
-		budget = &capture->answers;
-	else
-		budget = finding->said ? &capture->announced : &capture->data;
-	left = *budget;
+		kind = finding->to_us ? ANSWER_TO_US : OTHER_ANSWER;
+	else if (finding->said)
+		kind = ANNOUNCEMENT;
+	left = capture->left[kind];
 	if (!left)
 		return 0;
 	frame = bpf_ringbuf_reserve(&frames, sizeof(*frame), 0);
@@ -66,14 +67,14 @@ static __always_inline struct frame *make_frame(const struct finding *finding, _
 		count(capture->lost);
 		return 0;
 	}
-	*budget = left - 1;
+	capture->left[kind] = left - 1;
 	frame->time_ns = bpf_ktime_get_ns();
 	frame->address = address;
 	frame->address.interface = ifindex | (__u64)interface->generation << 32;
 	frame->size = size;
 	frame->tag_tci = 0;
 	frame->tag_type = 0;
-	frame->said = finding->said;
+	frame->kind = kind;
 	return frame;
 }
 

@@ -62,11 +62,13 @@ struct {
 	__type(value, struct known);
 } addresses SEC(".maps");
 
-/* How many more frames of an address are wanted. Answers have a share of their own: they prove the
- * conflict, and a pod that talks a lot must not use it up before it answers. */
+/* Kinds of captured frames. Each has a budget of its own: answers to our probes prove the conflict,
+ * and neither a pod that talks a lot nor others who ask it may use that up before. */
+enum frame_kind { ANSWER_TO_US, OTHER_ANSWER, ANNOUNCEMENT, ORDINARY, FRAME_KINDS };
+
 struct capture {
-	__u32 answers, announced, data;
-	__u32 lost; /* the ring was full */
+	__u32 left[FRAME_KINDS]; /* how many more are wanted */
+	__u32 lost;		 /* the ring was full */
 };
 
 /* The addresses that are captured; the generation in the key is 0. Not preallocated, because mostly

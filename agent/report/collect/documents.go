@@ -130,6 +130,10 @@ func (c *Collection) Evidence(q api.Query) api.Evidence {
 			document.Unchecked = append(document.Unchecked, "on node "+a.Member.Name+", "+text)
 		}
 		for _, v := range a.Document.Captures {
+			if v.Key.IP != q.IP { // not what was asked for
+				omitted++
+				continue
+			}
 			document.Captures = append(document.Captures, newCapture(a.Member, v))
 		}
 	}
