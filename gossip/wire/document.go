@@ -89,7 +89,7 @@ func UnmarshalDocument(b []byte, node string, now time.Time) (d cluster.Document
 		read(&unknown, &d.Conflicts, raw.Conflicts, c.conflict) + read(&unknown, &d.Stories, raw.Stories, c.story) +
 		read(&unknown, &d.NextHops, raw.NextHops, c.nextHop) + read(&unknown, &d.Findings, raw.Findings, c.finding) +
 		read(&unknown, &d.Books, raw.Books, c.book) + read(&unknown, &d.Away, raw.Away[:min(len(raw.Away), maxAway)], c.away) +
-		read(&unknown, &d.Captures, raw.Captures[:min(len(raw.Captures), maxCaptures)], c.capture)
+		read(&unknown, &d.Captures, raw.Captures[:min(len(raw.Captures), maxCaptures)], c.capture) + max(len(raw.Captures)-maxCaptures, 0)
 	return d, unknown, nil
 }
 

@@ -22,6 +22,7 @@ import (
 // collected is what the agents have about an address, for an archive.
 type collected struct {
 	at          time.Time
+	of          *api.Conflict // nil is the last one of each network
 	ip          netip.Addr
 	evidence    api.Evidence
 	explanation api.Explanation
@@ -46,7 +47,7 @@ func newEvidence(p *Program) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := os.Lstat(file); file != "" && err == nil {
+			if _, err := os.Lstat(file); file != "" && file != "-" && err == nil {
 				return fmt.Errorf("%s is there already: name another file with -o", file)
 			}
 			client, err := p.Client(cmd)
@@ -92,9 +93,8 @@ var conflictID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9]{1,10}$`)
 
 // collect asks the agents about an address, or a conflict.
 func (p *Program) collect(ctx context.Context, client *api.Client, about string) (*collected, error) {
-	c, id := &collected{at: time.Now().UTC()}, ""
-	if conflictID.MatchString(about) {
-		id = about
+	c := &collected{at: time.Now().UTC()}
+	if id := about; conflictID.MatchString(id) {
 		document, err := client.Conflicts(ctx, api.Query{All: true, Cluster: true})
 		if err != nil {
 			return nil, err
@@ -103,7 +103,8 @@ func (p *Program) collect(ctx context.Context, client *api.Client, about string)
 		if i < 0 {
 			return nil, fmt.Errorf("no conflict has the id %s: \"dupip conflicts --all -o json\" has those that are known", id)
 		}
-		about = document.Conflicts[i].IP
+		c.of = &document.Conflicts[i]
+		about = c.of.IP
 	}
 	ip, err := netip.ParseAddr(about)
 	if err != nil {
@@ -120,34 +121,50 @@ func (p *Program) collect(ctx context.Context, client *api.Client, about string)
 		err = fmt.Errorf("nothing is known of %s: \"dupip explain %[1]s\" says where it was looked for", c.ip)
 	}
 	cli.Sanitize(&c.evidence)
-	all := slices.Clone(c.evidence.Captures)
-	c.evidence.Captures = slices.DeleteFunc(c.evidence.Captures, func(v api.Capture) bool { return !isPart(v, id, all) })
+	c.evidence.Captures = capturesOf(c.evidence.Captures, c.of)
 	return c, err
 }
 
-// isPart reports whether a capture is of the conflict with an id or, without one, of the last conflict of its network. Nodes
-// may have numbered that differently: what overlaps the last one is part of it.
-func isPart(v api.Capture, id string, all []api.Capture) bool {
-	if id != "" {
-		return v.Conflict == id
-	}
-	last := v
-	for _, other := range all {
-		if other.Network == v.Network && !other.Since.Before(last.Since) {
-			last = other
+// capturesOf returns the captures of a conflict or, if that is nil, of the last conflict of each network. Nodes number conflicts for
+// themselves, so what overlaps in time is one conflict.
+func capturesOf(all []api.Capture, conflict *api.Conflict) (part []api.Capture) {
+	begin, end := make(map[string]time.Time), time.Time{} // by network
+	if conflict != nil {
+		begin[conflict.Network], end = conflict.SuspectedAt, conflict.ResolvedAt
+	} else {
+		for _, v := range all {
+			if b, ok := begin[v.Network]; !ok || v.Since.After(b) {
+				begin[v.Network] = v.Since
+			}
 		}
 	}
-	return v.Conflict == last.Conflict || v.Until.IsZero() || v.Until.After(last.Since)
+	overlaps := func(v api.Capture) bool {
+		b, ok := begin[v.Network]
+		return ok && (v.Until.IsZero() || !v.Until.Before(b)) && (end.IsZero() || !v.Since.After(end))
+	}
+	for again := conflict == nil; again; { // a holder that left early may have been there before the last one came
+		again = false
+		for _, v := range all {
+			if overlaps(v) && v.Since.Before(begin[v.Network]) {
+				begin[v.Network], again = v.Since, true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(v api.Capture) bool { return !overlaps(v) })
 }
 
 // names are those of the holders of the captures, always with the node.
 func (c *collected) names() []string {
-	var as api.Conflict
+	var of []api.Binding
 	for _, v := range c.evidence.Captures {
-		as.Holders = append(as.Holders, api.Binding{Node: v.Node, BootID: v.BootID, Interface: v.Interface, Netns: v.Netns, Pod: v.Pod})
+		of = append(of, api.Binding{Node: v.Node, BootID: v.BootID, Interface: v.Interface, Netns: v.Netns, Pod: v.Pod})
 	}
-	names := cli.Labels(as)
-	if nodes, several := cli.NodesOf(as.Holders); !several {
+	return namesWithNodes(of)
+}
+
+func namesWithNodes(holders []api.Binding) []string {
+	names := cli.Labels(api.Conflict{Holders: holders})
+	if nodes, several := cli.NodesOf(holders); !several {
 		for n := range names {
 			names[n] += " on " + nodes[n]
 		}
@@ -183,17 +200,40 @@ func (c *collected) missing() (lines []string) {
 	if n := len(c.evidence.Unchecked); n > 0 {
 		lines = append(lines, "Missing: "+cli.List(c.evidence.Unchecked)+".")
 	}
-	if len(c.evidence.Captures) == 0 && len(lines) == 0 {
-		lines = append(lines, "Missing: frames, because no holder was suspected since the agents started.")
+	if of := c.uncaptured(); len(of) > 0 && len(lines) == 0 {
+		lines = append(lines, fmt.Sprintf("Missing: frames of %s: none were captured. Its agent has logged why, or it has started since.", cli.List(of)))
+	} else if len(c.evidence.Captures) == 0 && len(lines) == 0 {
+		lines = append(lines, "Missing: frames. Agents keep none from before they started, nor of a suspicion that has faded.")
 	}
-	lost := c.evidence.Omitted
+	lost := 0
 	for _, v := range c.evidence.Captures {
 		lost += v.Lost
 	}
 	if lost > 0 {
-		lines = append(lines, fmt.Sprintf("Missing: %s that came too fast, or did not fit into an answer.", cli.Plural(lost, "frame or holder", "frames or holders")))
+		lines = append(lines, fmt.Sprintf("Missing: %s that came too fast.", cli.Plural(lost, "frame", "frames")))
+	}
+	if n := c.evidence.Omitted; n > 0 {
+		lines = append(lines, fmt.Sprintf("Missing: the frames of %s, which did not fit into the answers.", cli.Plural(n, "holder", "holders")))
 	}
 	return lines
+}
+
+// uncaptured are the names of the holders in the conflict of which there is no capture.
+func (c *collected) uncaptured() (names []string) {
+	for _, story := range c.explanation.Stories {
+		if story.Conflict == nil || story.Conflict.State == "suspected" || c.of != nil && c.of.ID != story.Conflict.ID {
+			continue
+		}
+		for n, name := range namesWithNodes(story.Conflict.Holders) {
+			h := story.Conflict.Holders[n]
+			if !slices.ContainsFunc(c.evidence.Captures, func(v api.Capture) bool {
+				return v.Network == story.Network && v.Node == h.Node && v.BootID == h.BootID && v.Netns == h.Netns
+			}) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // writeNew writes a new file that only its owner reads, or none.

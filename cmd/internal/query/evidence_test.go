@@ -28,13 +28,14 @@ func TestEvidenceLine(t *testing.T) {
 			Captures: []api.Capture{capture("n1", "a", 1, 0), capture("n2", "b", 2, 0)},
 		},
 		"f: 1 frame (1 of shop/a on n1), the history of 10.0.0.7, its routes and books, the versions of 1 node.\n" +
-			"Missing: 1 of 2 nodes did not answer: n2.\n" + "Missing: 5 frames or holders that came too fast, or did not fit into an answer.\n": {
+			"Missing: 1 of 2 nodes did not answer: n2.\n" + "Missing: 3 frames that came too fast.\n" +
+			"Missing: the frames of 2 holders, which did not fit into the answers.\n": {
 			Captures: []api.Capture{capture("n1", "a", 1, 3)}, Coverage: api.Coverage{Asked: 2, Missing: []string{"n2"}, Omitted: 2},
 		},
 		"f: no frames, the history of 10.0.0.7, its routes and books, the versions of 1 node.\n" +
 			"Missing: on node n1, no packets are captured (--evidence=off).\n": {Unchecked: []string{"on node n1, no packets are captured (--evidence=off)"}},
 		"f: no frames, the history of 10.0.0.7, its routes and books, the versions of 1 node.\n" +
-			"Missing: frames, because no holder was suspected since the agents started.\n": {},
+			"Missing: frames. Agents keep none from before they started, nor of a suspicion that has faded.\n": {},
 	} {
 		var out bytes.Buffer
 		c := &collected{ip: netip.MustParseAddr("10.0.0.7"), evidence: e, nodes: api.Nodes{Nodes: make([]api.Node, 1)}}
@@ -44,7 +45,7 @@ func TestEvidenceLine(t *testing.T) {
 	}
 }
 
-// An address has had conflicts before. The last one counts, also where nodes have another number for it.
+// An address has had conflicts before. The last one counts, or the one that is asked for, also where nodes have another number for it.
 func TestWhichCaptures(t *testing.T) {
 	all := []api.Capture{
 		{Node: "old", Conflict: "x-1", Network: "default", Since: after(0), Until: after(10)},
@@ -54,20 +55,40 @@ func TestWhichCaptures(t *testing.T) {
 		{Node: "still there", Conflict: "x-3", Network: "default", Since: after(90)},
 		{Node: "another network", Conflict: "y-1", Network: "storage", Since: after(0), Until: after(1)},
 	}
-	for id, want := range map[string][]string{
-		"":    {"first", "other number", "last", "still there", "another network"},
-		"x-1": {"old", "other number"},
-		"z-1": nil,
+	for name, c := range map[string]struct {
+		of   *api.Conflict
+		want []string
+	}{
+		"the last": {nil, []string{"first", "other number", "last", "still there", "another network"}},
+		"an open one": {
+			&api.Conflict{Network: "default", SuspectedAt: after(100)}, []string{"first", "other number", "last", "still there"},
+		},
+		"one that has ended": {&api.Conflict{Network: "default", SuspectedAt: after(0), ResolvedAt: after(10)}, []string{"old"}},
+		"none of it is left": {&api.Conflict{Network: "default", SuspectedAt: after(20), ResolvedAt: after(30)}, nil},
 	} {
 		var got []string
-		for _, v := range all {
-			if isPart(v, id, all) {
-				got = append(got, v.Node)
-			}
+		for _, v := range capturesOf(all, c.of) {
+			got = append(got, v.Node)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("of conflict %q: %q, want %q", id, got, want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// A holder of the conflict without frames is named.
+func TestUncaptured(t *testing.T) {
+	holders := []api.Binding{{Node: "n1", Netns: "a", Interface: "veth1"}, {Node: "n2", Netns: "b", Interface: "veth2"}}
+	c := &collected{
+		evidence:    api.Evidence{Captures: []api.Capture{{Node: "n1", Netns: "a", Network: "default"}}},
+		explanation: api.Explanation{Stories: []api.Story{{Network: "default", Conflict: &api.Conflict{ID: "x-1", State: "confirmed", Holders: holders}}}},
+	}
+	if lines := c.missing(); len(lines) != 1 || !strings.Contains(lines[0], "none were captured") || !strings.Contains(lines[0], "on n2") || strings.Contains(lines[0], "n1") {
+		t.Errorf("it says %q", lines)
+	}
+	c.of = &api.Conflict{ID: "x-0"}
+	if lines := c.missing(); len(lines) != 0 {
+		t.Errorf("of an older conflict: %q", lines)
 	}
 }
 
