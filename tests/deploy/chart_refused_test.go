@@ -1,8 +1,12 @@
 package deploy_test
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dupip/dupip/internal/testneeds"
+	"github.com/dupip/dupip/tests/helm"
 )
 
 // Values that cannot be intended are rejected before anything is installed, with an error that names
@@ -103,5 +107,22 @@ func TestChartRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The chart of a release takes its own image. The default tag of an older chart, which --reuse-values brings along, is refused.
+func TestChartOfARelease(t *testing.T) {
+	testneeds.Slow(t)
+	seen()
+	dir := t.TempDir()
+	if _, err := helm.Run(t.Context(), "", "package", chartDir, "--version", "9.9.9", "--app-version", "9.9.9", "--destination", dir); err != nil {
+		t.Fatal(err)
+	}
+	template := []string{"template", "dupip", filepath.Join(dir, "dupip-9.9.9.tgz"), "--values", "testdata/key.yaml", "--kube-version", "1.30"}
+	if text, err := helm.Run(t.Context(), "", template...); err != nil || !strings.Contains(text, "image: localhost/dupip:9.9.9\n") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if _, err := helm.Run(t.Context(), "", append(template, "--set", "image.tag=dev")...); err == nil || !strings.Contains(err.Error(), "--reset-then-reuse-values") {
+		t.Errorf("the default tag of an older chart: %v", err)
 	}
 }

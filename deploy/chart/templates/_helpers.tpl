@@ -129,6 +129,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "dupip.image" -}}
 {{- with .Values.image -}}
+{{- if and (eq (toString .tag) "dev") (ne $.Chart.AppVersion "dev") -}}
+{{- fail "image.tag: dev is the default of an older chart: use --reset-then-reuse-values instead of --reuse-values, or --set image.tag=" -}}
+{{- end -}}
 {{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
 {{- end -}}
 {{- end -}}
