@@ -10,10 +10,11 @@
 #   tests/install.sh compare    what other detectors are compared
 #   tests/install.sh generate   what regenerating the BPF objects needs
 #   tests/install.sh lint       what the linters need
-#   tests/install.sh release    what reads packages and copies images
+#   tests/install.sh release    what reads packages
+#   tests/install.sh first-hour what copies an image to a registry
 set -eu
 
-target=${1:?usage: tests/install.sh test|ui|vm|bench|race|compare|generate|lint|release}
+target=${1:?usage: tests/install.sh test|ui|vm|bench|race|compare|generate|lint|release|first-hour}
 packages=
 
 # want PACKAGE FILE-OR-COMMAND...: the package, unless all of the things are there.
@@ -86,6 +87,8 @@ lint)
 release)
     want dpkg dpkg-deb
     want rpm rpm rpm2archive
+    ;;
+first-hour)
     want skopeo skopeo
     ;;
 *)

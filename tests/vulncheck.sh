@@ -18,6 +18,14 @@ status=0
 "$work/govulncheck" ${GOVULNDB:+-db "$GOVULNDB"} "$@" >"$work/out" 2>"$work/err" || status=$?
 cat "$work/out"
 cat "$work/err" >&2
+# An old copy knows nothing of what was found since.
+if [ "${DUPIP_DATABASE:-}" = required ]; then
+    updated=$("$work/govulncheck" ${GOVULNDB:+-db "$GOVULNDB"} -version 2>/dev/null | sed -n 's/^DB updated: \([0-9-]* [0-9:]*\).*/\1/p')
+    if [ -n "$updated" ] && [ "$(date -u -d "$updated" +%s)" -lt "$(date -u -d '30 days ago' +%s)" ]; then
+        echo "the vulnerability database is of $updated: a release must be checked with one that is less than 30 days old" >&2
+        exit 1
+    fi
+fi
 # 1 is any failure, 3 are findings. Only an error of the network is forgiven, not what a
 # database that is there says.
 unreachable='^govulncheck: fetching vulnerabilities: .*(dial tcp|proxyconnect|i/o timeout|TLS handshake timeout|connection reset)'

@@ -17,21 +17,24 @@ import (
 )
 
 // TestFirstHour: somebody has the files of a release, the page about releases, and nothing of the sources. Its commands are run as
-// they are written there.
+// they are written there, but without a registry.
 func TestFirstHour(t *testing.T) {
 	testneeds.Release(t)
 	c := newTestCluster(t, "node1", "node2")
 	path, err := cosign.Path()
 	c.Do(err)
 	c.AddCommand("cosign", path)
-	keys := releasetest.Keys(t)
+	keys, home := releasetest.Keys(t), filepath.Join(c.Dir(), "home")
+	c.Do(os.MkdirAll(filepath.Join(home, ".local/bin"), 0o755))
+	key, err := os.ReadFile(keys + ".pub")
+	c.Do(err, os.WriteFile(filepath.Join(home, "cosign.pub"), key, 0o644))
 	now := c.download(t, "0.2.0", keys)
 	later := c.download(t, "0.2.1", keys)
 
 	const page = "../../deploy/RELEASE.md"
 	verify := scripts(section(t, page, "## Verify a release"))[0]
 	for _, dir := range []string{now, later} {
-		if out := c.in(dir, verify); !strings.Contains(out, "Verified OK") || strings.Count(out, ": OK\n") < 10 {
+		if out := c.in(dir, "HOME="+home+"\n"+verify); !strings.Contains(out, "Verified OK") || strings.Count(out, ": OK\n") < 10 {
 			c.Error("it is not verified")
 		}
 	}
@@ -45,7 +48,8 @@ func TestFirstHour(t *testing.T) {
 	if out := c.in(now, strings.Replace(install, "--set image.repository=registry.example/dupip ", "", 1)); !strings.Contains(out, "the drill has succeeded") {
 		c.Error("the drill does not say that it has succeeded")
 	}
-	c.in(now, strings.Replace(plugin, "/usr/local/bin", filepath.Join(c.Dir(), "bin"), 1))
+	c.in(now, "HOME="+home+"\nPATH=~/.local/bin:$PATH\n"+plugin)
+	c.AddCommand("kubectl-dupip", filepath.Join(home, ".local/bin/kubectl-dupip"))
 
 	c.shop()
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
@@ -89,13 +93,11 @@ func TestFirstHour(t *testing.T) {
 	}
 }
 
-// download makes a release and returns a folder with its files and the public key.
+// download makes a release and returns a folder with its files.
 func (c *testCluster) download(t *testing.T, version, keys string) string {
 	c.Helper()
 	dir := filepath.Join(c.Dir(), version)
 	c.Do(os.CopyFS(dir, os.DirFS(releasetest.Make(t, version, version, keys+".key"))))
-	key, err := os.ReadFile(keys + ".pub")
-	c.Do(err, os.WriteFile(filepath.Join(dir, "cosign.pub"), key, 0o644))
 	return dir
 }
 

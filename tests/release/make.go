@@ -64,6 +64,10 @@ func (r release) make(ctx context.Context, key string) error {
 	if err := r.derive(programs, times{started.UTC(), time.Now().UTC()}, r.write); err != nil {
 		return err
 	}
+	// A folder of the checkout that git does not ignore makes it another one.
+	if _, err := r.source(ctx); err != nil {
+		return fmt.Errorf("%w (is %s a part of the checkout? RELEASE= names a folder elsewhere)", err, r.dir)
+	}
 	if key == "" {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dupip/dupip/tests/cosign"
 	"github.com/dupip/dupip/tests/lab"
@@ -49,7 +50,8 @@ func emptyDatabase(t *testing.T) string {
 	if err := os.Mkdir(filepath.Join(dir, "index"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"db.json": `{"modified": "2026-01-01T00:00:00Z"}`, "modules.json": "[]"} {
+	now := time.Now().UTC().Format(time.RFC3339)
+	for name, text := range map[string]string{"db.json": `{"modified": "` + now + `"}`, "modules.json": "[]"} {
 		if err := os.WriteFile(filepath.Join(dir, "index", name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
