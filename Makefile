@@ -79,10 +79,10 @@ test-packages: need-root need-go
 	@tests/install.sh ui
 	DUPIP_TEST_PATIENCE=3 $(GO) test -C tests -count=1 -p 2 -timeout 15m $(VERBOSE) $(UNTIMED)
 
-# They measure time, and mostly wait: two packages at once. The table of the scenarios comes last.
+# One package after the other: they measure time. Their tests mostly wait. The table of the scenarios comes last.
 test-timed: need-root need-go
 	@tests/install.sh test
-	$(GO) test -C tests -count=1 -p 2 -parallel 3 -timeout 15m $(VERBOSE) \
+	$(GO) test -C tests -count=1 -p 1 -parallel 4 -timeout 15m $(VERBOSE) \
 		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios -e /tests/soak$$ -e /tests/soak/audit $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
 	@$(MAKE) scenarios
 
