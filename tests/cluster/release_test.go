@@ -67,7 +67,7 @@ func TestFirstHour(t *testing.T) {
 	c.run("kubectl -n dupip rollout status ds/dupip --timeout=$PATIENCE; kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE")
 	c.members()
 	c.same("node1", before)
-	c.pluginSays("nodes", "0.2.1")
+	c.pluginSays("nodes -o json", `"version": "0.2.1"`)
 
 	commands := printed(c.pluginSays("explain "+ip.String(), "Remove the newer one"))
 	if len(commands) == 0 {
