@@ -19,10 +19,10 @@ status=0
 cat "$work/out"
 cat "$work/err" >&2
 # An old copy knows nothing of what was found since.
-if [ "${DUPIP_DATABASE:-}" = required ]; then
+if [ "${DUPIP_DATABASE:-}" = required ] && [ "$status" -eq 0 ]; then
     updated=$("$work/govulncheck" ${GOVULNDB:+-db "$GOVULNDB"} -version 2>/dev/null | sed -n 's/^DB updated: \([0-9-]* [0-9:]*\).*/\1/p')
-    if [ -n "$updated" ] && [ "$(date -u -d "$updated" +%s)" -lt "$(date -u -d '30 days ago' +%s)" ]; then
-        echo "the vulnerability database is of $updated: a release must be checked with one that is less than 30 days old" >&2
+    if [ -z "$updated" ] || [ "$(date -u -d "$updated" +%s)" -lt "$(date -u -d '30 days ago' +%s)" ]; then
+        echo "the vulnerability database is of ${updated:-an unknown time}: a release must be checked with one that is less than 30 days old" >&2
         exit 1
     fi
 fi

@@ -24,7 +24,7 @@ import (
 )
 
 // marker is in the payload of packets, which must not be kept.
-const marker = "what pods say to each other is nobody's business"
+const marker = "what pods say to each other must not be kept"
 
 // Two pods on two nodes have one address of each family. The archive has what both sent, for tshark; no payload.
 func TestEvidence(t *testing.T) {

@@ -40,6 +40,8 @@ func TestVulncheck(t *testing.T) {
 		{"a folder that is missing", []string{"GOVULNDB=file://" + t.TempDir() + "/none"}, false, "no such file", unreachable},
 		{"no database", []string{"GOVULNDB=http://127.0.0.1:1"}, false, "unrecognized vulndb format", unreachable},
 		{"no way out, for a release", []string{"DUPIP_DATABASE=required", "GOVULNDB=", "HTTPS_PROXY=http://127.0.0.1:1", "GOPROXY=" + cached(t)}, false, "a release must be checked", "No vulnerabilities found"},
+		{"a new database, for a release", []string{"DUPIP_DATABASE=required", "GOVULNDB=" + database(t, "")}, true, "No vulnerabilities found", "a release must be checked"},
+		{"an old database, for a release", []string{"DUPIP_DATABASE=required", "GOVULNDB=" + oldDatabase(t)}, false, "less than 30 days old", unreachable},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "tests/vulncheck.sh", checked)
@@ -55,6 +57,17 @@ func TestVulncheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// oldDatabase is one that nobody has updated for years.
+func oldDatabase(t *testing.T) string {
+	t.Helper()
+	url := database(t, "")
+	path := filepath.Join(strings.TrimPrefix(url, "file://"), "index/db.json")
+	if err := os.WriteFile(path, []byte(`{"modified": "2020-01-01T00:00:00Z"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return url
 }
 
 // cached is a proxy that has what was downloaded before.
