@@ -67,3 +67,29 @@ func TestCompareSelected(t *testing.T) {
 		t.Errorf("%+v when the name of the pod came", events)
 	}
 }
+
+// TestDifference: a watch of bindings reports what somebody would see as another binding, and nothing of what was only read again.
+func TestDifference(t *testing.T) {
+	read := func(given bool, pod string) Binding { // as from a table that is read again: no pointer is the same
+		return Binding{IP: "10.0.0.1", Node: "n1", NetnsCookie: 1, Given: &given, Pod: &Pod{Name: pod}, LastSeen: time.Now()}
+	}
+	known := make(map[bindingKey]Binding)
+	for _, step := range []struct {
+		bindings []Binding
+		want     []string
+	}{
+		{[]Binding{read(true, "web")}, []string{"added"}},
+		{[]Binding{read(true, "web")}, nil},
+		{[]Binding{read(false, "web")}, []string{"changed"}},
+		{[]Binding{read(false, "db")}, []string{"changed"}},
+		{nil, []string{"removed"}},
+	} {
+		var got []string
+		for _, event := range difference(known, step.bindings) {
+			got = append(got, event.Type)
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("events %q of %+v, want %q", got, step.bindings, step.want)
+		}
+	}
+}

@@ -1,13 +1,13 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"net/http"
+	"reflect"
 	"time"
 )
 
@@ -105,7 +105,7 @@ func difference(known map[bindingKey]Binding, bindings []Binding) []BindingEvent
 		switch {
 		case !ok:
 			events = append(events, BindingEvent{"added", now, b})
-		case !same(before, b):
+		case !reflect.DeepEqual(before, b):
 			events = append(events, BindingEvent{"changed", now, b})
 		}
 	}
@@ -116,11 +116,4 @@ func difference(known map[bindingKey]Binding, bindings []Binding) []BindingEvent
 		}
 	}
 	return events
-}
-
-// same compares two bindings and their pods.
-func same(a, b Binding) bool {
-	podA, podB := cmp.Or(a.Pod, &Pod{}), cmp.Or(b.Pod, &Pod{})
-	a.Pod, b.Pod = nil, nil
-	return a == b && *podA == *podB
 }
