@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,8 @@ func compare(known []Conflict, now Conflicts, q Query, at time.Time) (events []C
 	}
 	add := func(kind string, before, c Conflict) {
 		if q.SelectsConflict(c) || q.SelectsConflict(before) {
-			events = append(events, ConflictEvent{Type: kind, At: at, Conflict: c})
+			reached := map[string]time.Time{"suspected": c.SuspectedAt, "confirmed": c.ConfirmedAt}[kind]
+			events = append(events, ConflictEvent{Type: kind, At: cmp.Or(reached, at), Conflict: c})
 		}
 	}
 	for _, c := range now.Conflicts {

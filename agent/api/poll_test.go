@@ -93,3 +93,16 @@ func TestDifference(t *testing.T) {
 		}
 	}
 }
+
+// TestCompareTimes: what was open before a watch began has the time when it was confirmed, as in the watch of one node.
+func TestCompareTimes(t *testing.T) {
+	now := time.Now()
+	c := Conflict{ID: "a", IP: "10.0.0.1", State: "confirmed", SuspectedAt: now.Add(-2 * time.Hour), ConfirmedAt: now.Add(-time.Hour), Holders: []Binding{{Node: "n1"}}}
+	events, open := compare(nil, Conflicts{Conflicts: []Conflict{c}}, Query{}, now)
+	if len(events) != 1 || !events[0].At.Equal(c.ConfirmedAt) {
+		t.Errorf("events %+v, want one at %v", events, c.ConfirmedAt)
+	}
+	if events, _ := compare(open, Conflicts{}, Query{}, now); len(events) != 1 || !events[0].At.Equal(now) {
+		t.Errorf("events %+v, want the end at %v", events, now)
+	}
+}

@@ -43,7 +43,7 @@ func (p *Printer) bindings(bindings []api.Binding) {
 }
 
 // bindingEvent has what may be long at its end.
-const bindingEvent = "%-12s  %-8s %-9s %-15s  %-15s  %s\n"
+const bindingEvent = "%-12s  %-7s  %-9s  %-15s  %-15s  %s\n"
 
 // BindingEventsHeader prints the header of [Printer.BindingEvent].
 func (p *Printer) BindingEventsHeader() {

@@ -123,9 +123,12 @@ func (p *Printer) ConflictEvent(event api.ConflictEvent) {
 		}
 		names = append(names, name)
 	}
-	padding := strings.Repeat(" ", max(len("suspected")-len(event.Type), 0))
+	padding, who := strings.Repeat(" ", max(len("suspected")-len(event.Type), 0)), strings.Join(names, " and ")
+	if !several && len(nodes) > 0 {
+		who += " on " + nodes[0]
+	}
 	line := fmt.Sprintf("%s  %s%s  %s  %s", event.At.Local().Format("15:04:05.000"),
-		p.Paint(event.Type), padding, InNetwork(conflictIP(c), c.Network), strings.Join(names, " and "))
+		p.Paint(event.Type), padding, InNetwork(conflictIP(c), c.Network), who)
 	if event.Reason != "" {
 		line += ": " + event.Reason
 	}
