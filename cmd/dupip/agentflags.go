@@ -44,7 +44,7 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.CRISocket, "cri-socket", "", "socket of the container runtime, for the names of pods; \"none\" for none (default: the usual paths)")
 	flags.StringVar(&f.CNIConfDir, "cni-conf-dir", books.ConfDir, "folder of the node in which CNI's networks are configured, to find what IPAM has reserved; \"off\" for none")
 	flags.DurationVar(&f.UnheldAfter, "unheld-after", audit.DefaultGrace,
-		"how long no sandbox must have a reservation before it is a finding of \"dupip audit\"; 1s to 24h")
+		"how long a reservation must be without a sandbox before it is a finding of \"dupip audit\"; 1s to 24h")
 	flags.StringVar(&f.Evidence, "evidence", agent.On,
 		"capture the headers of up to 64 packets of each holder of a suspected address, for \"dupip evidence\"; on or off")
 	flags.StringVar(&f.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz; \"off\" for none")

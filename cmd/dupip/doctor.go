@@ -24,7 +24,7 @@ func newDoctor(p *program) *cobra.Command {
 Run it as root where the agent runs: on the node, or in the agent's container. Give it the flags (or the environment) of the agent: ` +
 			`it takes all of them, and refuses those that the agent refuses. The exit code is 1 when anything failed.`,
 		Example: `  dupip doctor
-  kubectl -n kube-system exec POD -- dupip doctor`,
+  kubectl -n dupip exec POD -- dupip doctor`,
 		Args: query.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.ErrOrStderr(), cmd.Flags()); err != nil {

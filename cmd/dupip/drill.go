@@ -60,7 +60,7 @@ func newDrill(p *program) *cobra.Command {
 			`removes it; if it is killed, the kernel does. Other pods' traffic is not touched, and no alert fires: a conflict of ` +
 			`such an address in network default is a drill.
 
-It needs NET_ADMIN in the pod, and the folder of the agent's socket. "helm test" runs it in two pods of the chart's.`,
+It needs NET_ADMIN in the pod, and the folder with the agent's socket as a volume. "helm test" runs it in two pods.`,
 		Example: `  dupip drill --ip 192.0.2.7
   dupip drill --ip 192.0.2.7 --interface net0 --timeout 3m`,
 		Args: query.NoArguments,
@@ -90,7 +90,7 @@ func (d *drill) run(ctx context.Context) (err error) {
 		return err
 	}
 	if d.link, err = netlink.LinkByName(d.device); err != nil {
-		return fmt.Errorf("--interface %s: %w", d.device, err)
+		return fmt.Errorf("--interface %s: %w; \"ip link\" lists the interfaces of this pod", d.device, err)
 	}
 	defer func() { err = errors.Join(err, d.remove(ctx)) }()
 	if err := d.within(ctx, d.timeout, d.seen, d.take, d.confirmed, d.confirmedByAll); err != nil {

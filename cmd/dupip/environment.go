@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/detector"
 )
 
@@ -40,7 +41,7 @@ func fromEnvironment(cmd *cobra.Command) error {
 		// Kubernetes sets DUPIP_GOSSIP_PORT for a Service "dupip-gossip".
 		if value := os.Getenv(name); value != "" && !foreignVariables.MatchString(name+"="+value) {
 			if setErr := flags.Set(flag.Name, value); setErr != nil {
-				err = fmt.Errorf("environment variable %s: %w", name, setErr)
+				err = fmt.Errorf("environment variable %s: %w", name, query.FlagError(setErr))
 			}
 		}
 	})

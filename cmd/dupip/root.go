@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 		Long: `dupip finds duplicate pod IPs by looking at packets, whatever IPAM claims.
 
 Run "dupip agent" on a node; the other commands query it. Every flag of "agent" and "doctor" can also be an environment variable, ` +
-			`and --api-socket (DUPIP_API_SOCKET) and --output of the others. A variable that is no flag's is ignored, with a warning.
+			`and so can --api-socket (DUPIP_API_SOCKET) and --output of the others. Other variables that begin with DUPIP_ are ignored, with a warning.
 
 Exit codes: 0 done; 1 failed, or "doctor" has found a failure; 3 with --exit-code, if there is a conflict or a finding.`,
 		Example: `  dupip conflicts --cluster

@@ -227,3 +227,21 @@ func TestConfigCheck(t *testing.T) {
 		t.Error("config chek is taken")
 	}
 }
+
+// What is wrong with a command, or with the value of a flag, is one line that says what is right.
+func TestWrongCommand(t *testing.T) {
+	t.Setenv("DUPIP_REPLICAS", "few")
+	for args, want := range map[string]string{
+		"nonsense":                  `"nonsense": dupip has no such command; see "dupip --help"`,
+		"conflict":                  `"conflict": dupip has no such command; did you mean conflicts? see "dupip --help"`,
+		"agent --min-overlap soon":  `--min-overlap "soon": must be a time such as 500ms, 30s or 2m; see "dupip agent --help"`,
+		"conflicts --cluster=maybe": `--cluster "maybe": must be true or false; see "dupip conflicts --help"`,
+		"conflicts --state open":    `--state "open": must be confirmed, suspected or resolved`,
+		"nodes --state gone":        `--state "gone": must be alive, suspect, dead or left`,
+		"agent":                     `environment variable DUPIP_REPLICAS: --replicas "few": must be a whole number`,
+	} {
+		if _, err := dupip(strings.Fields(args)...); err == nil || err.Error() != want {
+			t.Errorf("dupip %s: %v, want %s", args, err, want)
+		}
+	}
+}

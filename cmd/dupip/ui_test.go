@@ -14,7 +14,7 @@ func TestPortOfThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	for port, want := range map[int]string{taken.Addr().(*net.TCPAddr).Port: "address already in use; choose another --port, or 0 for a free one", 65536: "value out of range"} {
+	for port, want := range map[int]string{taken.Addr().(*net.TCPAddr).Port: "address already in use; choose another --port, or 0 for a free one", 65536: "must be 0 to 65535"} {
 		out, err := dupip("ui", "--port", strconv.Itoa(port))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || out != "" {
 			t.Errorf("port %d: %q, %v", port, out, err)

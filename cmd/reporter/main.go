@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/dupip/dupip/cmd/internal/build"
 	"github.com/dupip/dupip/cmd/internal/logging"
+	"github.com/dupip/dupip/cmd/internal/query"
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip"
@@ -30,7 +32,7 @@ func main() {
 	err := newRoot().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "dupip-reporter: %q\n", err.Error())
+		query.PrintError(os.Stderr, "dupip-reporter", err)
 		os.Exit(1)
 	}
 }
@@ -50,12 +52,15 @@ func newRoot() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dupip-reporter",
 		Short: "Writes Events of the conflicts that dupip's agents report",
-		Long: `dupip-reporter writes Events of the conflicts that dupip's agents report, for "kubectl describe pod".
+		Long: `dupip-reporter writes Events of the conflicts that dupip's agents report, for
+"kubectl describe pod".
 
-It runs in a pod, as the chart installs it (reporter.enabled): it needs its account's token, and reaches the agents by gossip.
-Of several replicas, the one that holds a Lease writes.`,
-		Example: `  dupip-reporter --join dupip.kube-system.svc --gossip-key-file /etc/dupip/key \
-    --namespace "$NAMESPACE" --pod-name "$POD_NAME" --pod-uid "$POD_UID"`,
+It runs in a pod, as the chart installs it (reporter.enabled): it needs its
+account's token, and reaches the agents by gossip. Of several replicas, the one
+that holds a Lease writes.`,
+		Example: `  dupip-reporter --join dupip.kube-system.svc \
+    --gossip-key-file /etc/dupip/key --namespace "$NAMESPACE" \
+    --pod-name "$POD_NAME" --pod-uid "$POD_UID"`,
 		Version: build.Version(version), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
@@ -76,6 +81,10 @@ Of several replicas, the one that holds a Lease writes.`,
 	flags.DurationVar(&s.renew, "renew-every", events.DefaultRenew, "how often the Event of an open conflict is renewed; less than the time that the API server keeps Events")
 	flags.StringVar(&s.level, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&s.format, "log-format", "text", "text or json")
+	cmd.SetUsageTemplate(strings.ReplaceAll(cmd.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see \"dupip-reporter --help\"", query.FlagError(err))
+	})
 	return cmd
 }
 

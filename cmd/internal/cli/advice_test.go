@@ -151,7 +151,7 @@ func TestPrintAdvice(t *testing.T) {
 			c.Holders[0].FoundAtStart, c.Holders[1].FoundAtStart = true, true
 			c.Advice = &api.Advice{Unknown: "found-at-start", Remove: []api.Removal{{Holder: 0, Command: "kubectl -n shop delete pod web-0"}, {Holder: 1}}}
 		}, `
-10.0.0.1: Which is newer is not known: they were there before their agents.
+10.0.0.1: It is not known which is newer: they were there before their agents.
   Remove one of them:
     kubectl -n shop delete pod web-0
     No command: shop/web-1 on n2 has no name that is fit for one.
@@ -160,7 +160,7 @@ func TestPrintAdvice(t *testing.T) {
 			c.Holders[1].Node, c.Holders[1].FoundAtStart = "n1", true
 			c.Advice = &api.Advice{Unknown: "found-at-start", Remove: []api.Removal{{Holder: 1, Because: "dark", Command: "kubectl -n shop delete pod web-1"}, {Holder: 0}}}
 		}, `
-10.0.0.1: Which is newer is not known: shop/web-1 was there before its agent.
+10.0.0.1: It is not known which is newer: shop/web-1 was there before its agent.
   Packets to it go from n1 to shop/web-0. shop/web-1 gets no traffic from n1.
   Remove the one without traffic:
     kubectl -n shop delete pod web-1
@@ -186,7 +186,7 @@ func TestPrintAdvice(t *testing.T) {
 			c.Routes = nil
 			c.Advice = &api.Advice{Unknown: "another-order", Remove: []api.Removal{{Holder: 0, Command: "a"}, {Holder: 1, Command: "b"}}}
 		}, `
-10.0.0.1: Which is newer is not known: their sandboxes were made in another
+10.0.0.1: It is not known which is newer: their sandboxes were made in another
   order than they were seen with the address. Remove one of them:
     a
     b
@@ -317,8 +317,8 @@ What to do:
 		printed(t, func(p *Printer) { p.StoryAdvice(&three) }, `
 
 What to do:
-  Which is newer is not known: they came within a second. Remove all but one of
-  them:
+  It is not known which is newer: they came within a second. Remove all but one
+  of them:
     c
     b
     a

@@ -37,7 +37,7 @@ func (p *Printer) findings(a api.Audit) {
 	if len(a.Findings) == 0 {
 		text := "No finding: books and wire agree."
 		if a.Error != "" || len(a.Unchecked) > 0 || slices.ContainsFunc(a.Books, func(b api.BookStatus) bool { return b.Error != "" }) {
-			text = "No finding, but not everything was checked:"
+			text = "No finding, but the check is not complete:"
 		} else if p.Selected {
 			text = "No such finding."
 		}

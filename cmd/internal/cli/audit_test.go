@@ -224,7 +224,7 @@ IP        FINDING  SINCE  HOLDER  RESERVED FOR                                  
 			a.Unchecked = []string{"network cbr0: its range is not known, so only lost reservations that the agent has seen are found"}
 			a.Coverage = api.Coverage{Asked: 3, Missing: []string{"n2"}, Omitted: 4, Partial: true}
 		}, false, `
-No finding, but not everything was checked:
+No finding, but the check is not complete:
 Book: host-local, network pods, problem: it is a pipe.
 Book: host-local, network cbr0, 1 address reserved of no known range.
 Problem: 00-a.conf: it is a link

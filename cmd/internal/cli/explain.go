@@ -39,7 +39,7 @@ func (p *Printer) Unknown(e api.Explanation) {
 	default:
 		where := "on node " + e.Node
 		if n := e.Asked - len(e.Missing); n > 1 || n == 1 && e.BootID == "" {
-			where = "on " + Plural(n, "node", "nodes")
+			where = "on any of " + Plural(n, "node", "nodes")
 		}
 		p.printf("%s was not seen %s.\n", e.IP, where)
 	}

@@ -97,6 +97,6 @@ Holders, the oldest first:
   none now
 `)
 		e.Stories, e.Asked = nil, 5
-		printed(t, func(p *Printer) { p.Explanation(e) }, "10.0.0.1 was not seen on 5 nodes.\n")
+		printed(t, func(p *Printer) { p.Explanation(e) }, "10.0.0.1 was not seen on any of 5 nodes.\n")
 	})
 }

@@ -19,7 +19,7 @@ func TestLines(t *testing.T) {
 	Sanitize(&c)
 	want := []Line{
 		{Text: "What to do:"},
-		{Text: "Which is newer is not known: they came within a second. Remove one of them:"},
+		{Text: "It is not known which is newer: they came within a second. Remove one of them:"},
 		{Text: "anywhere:"},
 		{Command: long},
 		{Text: "on node n2:"},

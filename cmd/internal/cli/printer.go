@@ -182,7 +182,7 @@ func (p *Printer) EntryText(column int, name, line string) string {
 	return name + strings.Repeat(" ", pad) + p.wrap(column, strings.Repeat(" ", column)+line)[column:]
 }
 
-// Paint colours a state, an event's type or the outcome of a check for a terminal.
+// Paint colours a state, an event's type or the outcome of a check for a terminal, if somebody should look at it.
 func (p *Printer) Paint(word string) string {
 	if !p.Colour {
 		return word
@@ -193,11 +193,12 @@ func (p *Printer) Paint(word string) string {
 	return word
 }
 
+// colours are those that can be read on light and on dark; yellow and green cannot, on white.
 var colours = map[string]text.Color{
-	"confirmed": text.FgRed, "suspected": text.FgYellow, "changed": text.FgYellow, "resolved": text.FgGreen,
-	"attached": text.FgGreen, "pending": text.FgYellow, "shadowed": text.FgYellow, "waiting": text.FgYellow, "failed": text.FgRed,
-	"alive": text.FgGreen, "suspect": text.FgYellow, "dead": text.FgRed,
-	"ok": text.FgGreen, "warn": text.FgYellow, "fail": text.FgRed,
+	"confirmed": text.FgRed, "suspected": text.FgMagenta, "changed": text.FgMagenta,
+	"failed": text.FgRed, "pending": text.FgMagenta, "shadowed": text.FgMagenta, "waiting": text.FgMagenta,
+	"dead": text.FgRed, "suspect": text.FgMagenta,
+	"fail": text.FgRed, "warn": text.FgMagenta,
 }
 
 // clip shortens text to n columns in the middle, where names differ least.

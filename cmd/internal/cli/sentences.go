@@ -28,7 +28,7 @@ var templates = map[string]string{
 	"host": "It is an address of node {node} itself.",
 	"away": "{nodes} could not reach each other from {from} to {until}, and {a} came meanwhile. If {node} was given up, {b} is left " +
 		"over from before and {a} is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there.",
-	"unknown":       "Which is newer is not known: {why}.",
+	"unknown":       "It is not known which is newer: {why}.",
 	"together":      "they came within a second",
 	"another-order": "their sandboxes were made in another order than they were seen with the address",
 	"all-found":     "they were there before {agents}",

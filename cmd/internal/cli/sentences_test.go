@@ -92,7 +92,7 @@ func TestTemplates(t *testing.T) {
 			a.Away = &api.Away{Elder: 0, Newer: 1, Nodes: []string{"n1", "n2"}, From: noon, Until: noon.Add(time.Minute)}
 		}, Situation, "n1 and n2 could not reach each other from 12:00:00 to 12:01:00, and shop/younger on n2 came meanwhile. If n1 was given up, " +
 			"shop/elder on n1 is left over from before and shop/younger on n2 is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there."},
-		"some-found":          {notKnown("found-at-start", 1), Situation, "Which is newer is not known: shop/younger on n2 was there before its agent."},
+		"some-found":          {notKnown("found-at-start", 1), Situation, "It is not known which is newer: shop/younger on n2 was there before its agent."},
 		"two-nodes":           {held("two-nodes", 0, 1), HeldReason, "n1 and n2 run the same pod: one is a clone, or a machine that was replaced and still runs. Shut down the one that should not run; \"dupip nodes\" has their addresses."},
 		"gone":                {held("gone", 1), HeldReason, "Wait: shop/younger on n2 has gone or is going. Nothing is to be removed."},
 		"unreachable":         {held("unreachable", 1), HeldReason, "n2 does not answer: wait until it does or its holders are forgotten (5 minutes)."},

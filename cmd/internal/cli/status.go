@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dupip/dupip/agent/api"
@@ -85,7 +86,11 @@ func (p *Printer) Status(s api.Status) {
 		if r := i.Refused; r != nil {
 			refused = r.Data + r.Announced + r.Answers + r.RingFull
 		}
-		rows = append(rows, table.Row{i.Name, i.Ifindex, p.Paint(i.State), i.Network, peerText(i), PodName(i.Pod), i.Netns, i.Pid, refused, i.Reason})
+		pid := "" // a process in the netns, if one was seen
+		if i.Pid > 0 {
+			pid = strconv.Itoa(i.Pid)
+		}
+		rows = append(rows, table.Row{i.Name, i.Ifindex, p.Paint(i.State), i.Network, peerText(i), PodName(i.Pod), i.Netns, pid, refused, i.Reason})
 	}
 	p.table(rows, "interface", "ifindex", "state", "network", "peer", "pod", "netns", "pid", "refused", "reason")
 	p.printf("\nThe node's own addresses: %s\n", strings.Join(s.HostAddresses, " "))

@@ -36,7 +36,7 @@ func newEvidence(p *Program) *cobra.Command {
 		Short: "Write what is known of a conflict into one file, with packets of all holders",
 		Long: `Write what is known of an address, or of the conflict with an id, into one archive (tar.gz): packets that its holders sent from the suspicion on, ` +
 			`as pcapng for Wireshark and tshark; its history, probes and answers, routes, books and advice; the nodes and their versions. ` +
-			`Packets of ARP and NDP are whole, of all others only the headers are there.`,
+			`Packets of ARP and NDP are whole; of all others it has the headers only.`,
 		Example: p.examples(`  dupip evidence 10.0.0.1
   dupip evidence 5f3a9b21-1 -o /tmp/evidence.tar.gz
   dupip evidence 10.0.0.1 -o - | ssh jump tar -tz`),
@@ -185,9 +185,12 @@ func (c *collected) print(p *cli.Printer, file string) {
 	if len(of) > 0 {
 		text = fmt.Sprintf("%s (%s)", cli.Plural(frames, "frame", "frames"), strings.Join(of, ", "))
 	}
-	fmt.Fprintf(p.Out, "%s: %s, the history of %s, its routes and books, the versions of %s.\n",
-		detector.Printable(file), text, c.ip, cli.Plural(len(c.nodes.Nodes), "node", "nodes"))
-	for _, line := range c.missing() {
+	lines := []string{fmt.Sprintf("%s: %s, the history of %s, its routes and books, the versions of %s.",
+		detector.Printable(file), text, c.ip, cli.Plural(len(c.nodes.Nodes), "node", "nodes"))}
+	for _, line := range append(lines, c.missing()...) {
+		if p.Width > 0 { // in a terminal
+			line = p.Wrap(line)
+		}
 		fmt.Fprintln(p.Out, line)
 	}
 }

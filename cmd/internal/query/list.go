@@ -52,6 +52,9 @@ func (l list[T, E]) command(p *Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if q.State != "" && !slices.Contains(l.states, q.State) {
+				return fmt.Errorf("--state %q: must be %s", q.State, cli.Disjoin(l.states))
+			}
 			if watch {
 				return l.watch(cmd, p, q)
 			}

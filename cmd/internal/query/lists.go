@@ -31,10 +31,10 @@ var bindingList = list[api.Bindings, api.Binding]{
 
 var conflictList = list[api.Conflicts, api.Conflict]{
 	use: "conflicts", short: "Show addresses with two or more live holders, and what to do",
-	long: `Show addresses with two or more live holders, and what to do about them: the gravest first, which are confirmed ` +
-		`ones, of a node's own address, with most holders, for the longest time. Of more than ten open conflicts it prints a summary; -o wide has all.
+	long: `Show addresses with two or more live holders, and what to do about them. Confirmed conflicts come first, and among them those of ` +
+		`a node's own address, then those with most holders, then the oldest. Of more than ten open conflicts it prints a summary; -o wide has all.
 
-Events of other nodes, or of some pods only, come a second or more after they happened.`,
+Of a watch, events of other nodes, or of selected pods, come a second or more after they happened.`,
 	example: `  dupip conflicts --cluster
   dupip conflicts --cluster -n shop --state confirmed
   dupip conflicts --cluster --watch
@@ -52,7 +52,7 @@ Events of other nodes, or of some pods only, come a second or more after they ha
 		q.addTo(cmd)
 	},
 	states:     api.ConflictStates,
-	exitCode:   "any conflict is open that is no drill",
+	exitCode:   "a conflict is open that is not a drill",
 	found:      func(c api.Conflict) bool { return c.State != "resolved" && !c.Drill },
 	watchUsage: "print events as they come",
 	watch: events[api.ConflictEvent]{
@@ -82,7 +82,7 @@ var findingList = list[api.Audit, api.Finding]{
 }
 
 var nodeList = list[api.Nodes, api.Node]{
-	use: "nodes", short: "Show the agents of the cluster, and how they are",
+	use: "nodes", short: "Show the agents of the cluster, and their state",
 	example: `  dupip nodes
   dupip nodes --state dead
   dupip nodes --sort-by heard -o wide`,

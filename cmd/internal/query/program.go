@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/cli"
@@ -55,13 +56,16 @@ func (p *Program) Root(root *cobra.Command) *cobra.Command {
 		return fmt.Errorf("-o %q: must be %s", p.Output, cli.Disjoin(formats))
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see \"%s --help\"", err, cmd.CommandPath())
+		return fmt.Errorf("%w; see \"%s --help\"", FlagError(err), cmd.CommandPath())
 	})
+	root.Args, root.RunE = NoArguments, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.SuggestionsMinimumDistance = 2
 	printer := cli.NewPrinter(os.Stdout)
 	root.SetUsageTemplate(strings.NewReplacer(
 		".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", cmp.Or(printer.Width, 80)),
 		`Use "{{.CommandPath}} [command] --help" for more information about a command.`, `"{{.CommandPath}} COMMAND --help" says more about a command.`,
 		"  {{rpad .Name .NamePadding }} {{.Short}}", "{{entry .}}",
+		"{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}",
 	).Replace(root.UsageTemplate()))
 	cobra.AddTemplateFunc("wrapped", printer.Wrap)
 	cobra.AddTemplateFunc("entry", func(c *cobra.Command) string {
@@ -128,9 +132,26 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() {
-		return fmt.Errorf("%q: %s has no such command; see \"%[2]s --help\"", args[0], cmd.CommandPath())
+		meant := ""
+		if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+			meant = "did you mean " + cli.Disjoin(similar) + "? "
+		}
+		return fmt.Errorf("%q: %s has no such command; %ssee \"%[2]s --help\"", args[0], cmd.CommandPath(), meant)
 	}
 	return fmt.Errorf("%q: %s takes no arguments; see \"%[2]s --help\"", args[0], cmd.CommandPath())
+}
+
+// FlagError is the error of a flag in the words of people: it says what the value must be, not how it was parsed.
+func FlagError(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	must, ok := map[string]string{"int": "a whole number", "uint16": "0 to 65535", "duration": "a time such as 500ms, 30s or 2m", "bool": "true or false"}[invalid.GetFlag().Value.Type()]
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("--%s %q: must be %s", invalid.GetFlag().Name, invalid.GetValue(), must)
 }
 
 // exclude makes those of some flags that a command has exclude each other. Cobra then completes only one of them; its own check runs
