@@ -320,7 +320,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-written:
 	case <-time.After(saveTimeout):
 		// A hanging disk must not delay the node's next agent.
-		a.opts.Log.Warn("last conflicts not saved: the disk of the state directory hangs", "directory", a.opts.StateDir, "waited", saveTimeout)
+		a.opts.Log.Warn("the last changes of conflicts were not saved: the disk of the state directory hangs", "directory", a.opts.StateDir, "waited", saveTimeout)
 	}
 	a.opts.Log.Info("stopped observing", "node", a.node.Name)
 	return err

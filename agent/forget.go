@@ -30,7 +30,7 @@ func (f *forgetting) run() {
 	f.list = nil
 	if failed := err != nil && !errors.Is(err, os.ErrClosed); failed != f.failed {
 		if f.failed = failed; failed {
-			f.log.Warn("the observer did not forget addresses; if they come back, they are seen up to 30 s late", "error", err)
+			f.log.Warn("removing addresses that have gone from the BPF map failed; if they come back, they are seen up to 30 s late", "error", err)
 		}
 	}
 }

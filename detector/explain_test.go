@@ -187,7 +187,7 @@ func TestRemoteHolderInTheStory(t *testing.T) {
 		}
 	}
 	want := []string{
-		"first seen: announced, says its node",
+		"first seen: announced, as its node reports",
 		"suspected: a holder on node n2 has it too (announced)",
 		"a probe request was sent to its node in round 1",
 		"not verified: node n2 does not answer",

@@ -61,7 +61,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 	d.addSource(b, &s.Holder)
 	where := " on " + cmp.Or(s.Holder.InterfaceName, "an interface")
 	if b.remote {
-		where = ", says its node"
+		where = ", as its node reports"
 	}
 	e.record(now, id, noteFirstSeen, ev.String()+where)
 	return b

@@ -147,7 +147,7 @@ func (g *Gossip) logLeftOut() {
 	}
 	if m.joined+m.left+m.dead > 0 {
 		g.log.Log(context.Background(), level, "log lines about nodes left out; \"dupip nodes\" lists all nodes",
-			"joined", m.joined, "left", m.left, "doNotAnswer", m.dead)
+			"joined", m.joined, "left", m.left, "dead", m.dead)
 	}
 }
 

@@ -133,7 +133,7 @@ func TestLog(t *testing.T) {
 		}
 		time.Sleep(lookEvery)
 		synctest.Wait()
-		want := `level=WARN msg="log lines about nodes left out; \"dupip nodes\" lists all nodes" joined=990 left=0 doNotAnswer=1000`
+		want := `level=WARN msg="log lines about nodes left out; \"dupip nodes\" lists all nodes" joined=990 left=0 dead=1000`
 		if got, all := lines.count(want), lines.count("left out"); got != 1 || all != 1 {
 			t.Errorf("%d lines of %d count the lines left out", got, all)
 		}

@@ -172,7 +172,7 @@ func (a *Audit) log(findings []cluster.Finding) {
 		if now[k] = true; a.known[k] {
 			continue
 		}
-		level, text := slog.LevelWarn, "an address is in use and not reserved: it will be given out again; \"dupip audit\" says how to repair it"
+		level, text := slog.LevelWarn, "an address is in use and not reserved: another pod may get it; \"dupip audit\" says how to repair it"
 		switch f.Kind {
 		case cluster.Mismatched:
 			text = "an address is in use and reserved for another pod; \"dupip audit\" says how to repair it"

@@ -111,7 +111,7 @@ func (s *Set) follow(conflict *detector.Conflict, b *detector.Binding, now time.
 	}
 	if err := s.Capture(addresses); err != nil {
 		if !errors.Is(err, os.ErrClosed) {
-			s.Log.Warn("packets of a suspected address are not captured", "ip", b.Key.IP, "interface", b.Holder.InterfaceName, "error", err)
+			s.Log.Warn("capturing the packets of a suspected address failed; \"dupip evidence\" will lack them", "ip", b.Key.IP, "interface", b.Holder.InterfaceName, "error", err)
 		}
 		_ = s.Release(addresses) // some may be
 		return
@@ -165,7 +165,7 @@ func (s *Set) stop(c *capture) {
 	}
 	c.Lost += s.CountLost(c.addresses)
 	if err := s.Release(c.addresses); err != nil && !errors.Is(err, os.ErrClosed) {
-		s.Log.Warn("packets of an address are captured, although it is not suspected any more", "ip", c.Key.IP, "interface", c.Holder.InterfaceName, "error", err)
+		s.Log.Warn("ending a capture failed; packets of an address that is not suspected any more are still captured", "ip", c.Key.IP, "interface", c.Holder.InterfaceName, "error", err)
 	}
 	for _, a := range c.addresses {
 		delete(s.open, a)

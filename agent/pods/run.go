@@ -207,7 +207,7 @@ func (r *Resolver) result(id string, response *runtimeapi.PodSandboxStatusRespon
 	r.status.CacheError = text
 	r.mu.Unlock()
 	if !known && text != "" && r.logs.Allow() {
-		r.opts.Log.Info("libcni's cache cannot be read; which interface is a pod's primary one is known from the runtime only, if it has the CNI result", "error", err)
+		r.opts.Log.Info("reading libcni's cache failed; a pod's primary interface is known only if the container runtime has its CNI result", "error", err)
 	}
 	if err == nil {
 		return entry.Result

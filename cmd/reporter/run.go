@@ -191,7 +191,7 @@ func (r *reporter) begin(ctx context.Context, until time.Time) {
 			if err != nil {
 				r.retry = time.Now().Add(readAgain)
 				r.metrics.failed.Inc()
-				r.log.Warn("Events cannot be read", "error", err)
+				r.log.Warn("reading Events failed, trying again", "after", readAgain, "error", err)
 				return
 			}
 			r.leading = true
@@ -216,7 +216,7 @@ func (r *reporter) write(ctx context.Context, w *events.Write, until time.Time) 
 				return
 			}
 			r.metrics.failed.Inc()
-			r.log.Warn("an Event was not written", "reason", w.Event.Reason, "namespace", w.Event.Metadata.Namespace, "about", w.Event.Regarding.Name, "error", err)
+			r.log.Warn("writing an Event failed", "reason", w.Event.Reason, "namespace", w.Event.Metadata.Namespace, "about", w.Event.Regarding.Name, "error", err)
 		}
 	})
 }
