@@ -127,7 +127,7 @@ func (p *Printer) ConflictEvent(event api.ConflictEvent) {
 	if !several && len(nodes) > 0 {
 		who += " on " + nodes[0]
 	}
-	line := fmt.Sprintf("%s  %s%s  %s  %s", event.At.Local().Format("15:04:05.000"),
+	line := fmt.Sprintf("%s  %s%s  %s  %s", event.At.Local().Format(clock(event.At)),
 		p.Paint(event.Type), padding, InNetwork(conflictIP(c), c.Network), who)
 	if event.Reason != "" {
 		line += ": " + event.Reason

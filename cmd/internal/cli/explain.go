@@ -129,8 +129,9 @@ func (p *Printer) story(story api.Story) {
 		return
 	}
 	p.println("\nWhat happened:")
+	layout := clock(story.Notes[0].At)
 	for _, note := range story.Notes {
-		p.wrapped(15, fmt.Sprintf("  %s  %s%s", note.At.Local().Format("15:04:05.000"), NotePrefix(note, several), note.Text))
+		p.wrapped(3+len(layout), fmt.Sprintf("  %s  %s%s", note.At.Local().Format(layout), NotePrefix(note, several), note.Text))
 	}
 }
 

@@ -83,6 +83,20 @@ Holders, the oldest first:
 What happened:
   23:59:41.000 confirmed: 2 live holders answered both rounds 1.0 s apart
 `)
+		// Times of another day have the day.
+		e.Stories[0].Bindings = nil
+		e.Stories[0].Notes = append([]api.Note{{At: ago(26 * time.Hour), Node: "n1", Text: "first seen: announced on vethweb-1"}}, e.Stories[0].Notes...)
+		printed(t, func(p *Printer) { p.Explanation(e) }, `
+10.0.0.1 in network default on node n1
+Verdict: two live holders answered both rounds 1.0 s apart: a conflict.
+
+Holders, the oldest first:
+  none now
+
+What happened:
+  Dec 30 22:00:00.000 first seen: announced on vethweb-1
+  Dec 31 23:59:41.000 confirmed: 2 live holders answered both rounds 1.0 s apart
+`)
 		e.Stories = []api.Story{{
 			Network: "default", IP: "10.0.0.1", Nodes: []string{"n1", "n2"}, Verdict: "one live holder: not a conflict",
 			Verdicts: []api.Verdict{{Nodes: []string{"n1"}, Verdict: "one live holder: not a conflict"}, {Nodes: []string{"n2"}, Verdict: "no live holder: not a conflict"}},

@@ -184,6 +184,14 @@ func Age(t time.Time) string {
 	return Span(time.Since(t))
 }
 
+// clock is the layout for t and later times: a time of day alone does not say which day it was a day ago.
+func clock(t time.Time) string {
+	if time.Since(t) < 24*time.Hour {
+		return "15:04:05.000"
+	}
+	return "Jan _2 15:04:05.000"
+}
+
 // Span is a time in one unit.
 func Span(d time.Duration) string {
 	switch d = max(d, 0); {

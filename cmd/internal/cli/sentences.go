@@ -144,7 +144,8 @@ func Situation(c api.Conflict) string {
 		return fill("host", "node", nodes[NodeHolder(c)])
 	case a.Unknown == "away" && a.Away != nil:
 		w := a.Away
-		return fill("away", "nodes", Conjoin(w.Nodes), "from", w.From.Local().Format("15:04:05"), "until", w.Until.Local().Format("15:04:05"),
+		layout := strings.TrimSuffix(clock(w.From), ".000")
+		return fill("away", "nodes", Conjoin(w.Nodes), "from", w.From.Local().Format(layout), "until", w.Until.Local().Format(layout),
 			"a", names[w.Newer], "b", names[w.Elder], "node", w.Nodes[0])
 	}
 	return fill("unknown", "why", unknown(c)) + givenText(c, names)

@@ -90,7 +90,7 @@ func TestTemplates(t *testing.T) {
 			notKnown("away")(c, a)
 			noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.Local)
 			a.Away = &api.Away{Elder: 0, Newer: 1, Nodes: []string{"n1", "n2"}, From: noon, Until: noon.Add(time.Minute)}
-		}, Situation, "n1 and n2 could not reach each other from 12:00:00 to 12:01:00, and shop/younger on n2 came meanwhile. If n1 was given up, " +
+		}, Situation, "n1 and n2 could not reach each other from Jan  1 12:00:00 to Jan  1 12:01:00, and shop/younger on n2 came meanwhile. If n1 was given up, " +
 			"shop/elder on n1 is left over from before and shop/younger on n2 is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there."},
 		"some-found":          {notKnown("found-at-start", 1), Situation, "It is not known which is newer: shop/younger on n2 was there before its agent."},
 		"two-nodes":           {held("two-nodes", 0, 1), HeldReason, "n1 and n2 run the same pod: one is a clone, or a machine that was replaced and still runs. Shut down the one that should not run; \"dupip nodes\" has their addresses."},
