@@ -2,7 +2,7 @@
 // libcni's cache and the container runtime have it, and what host-local has reserved.
 //
 // Books are never taken to be true: the wire decides whether there is a conflict. A book that is missing, broken,
-// huge or hostile costs what it would have said, and nothing else.
+// huge or hostile is not used, and does no other harm.
 package books
 
 import (

@@ -31,7 +31,7 @@ const (
 	maxConfig  = 1 << 20
 	// maxNetworkName is the longest name of a network, which is that of its folder (NAME_MAX).
 	maxNetworkName = 255
-	// maxReservations bounds the reservations of one network. A store with more costs what it would say.
+	// maxReservations bounds the reservations of one network. A store with more is not used.
 	maxReservations = 1 << 16
 	// maxReservation is the size of a reservation in bytes: the ids of a container and of an interface.
 	maxReservation = 512

@@ -1,5 +1,5 @@
-// Package state keeps the detector's conflicts, and what is known of interfaces since their pods were set up, on disk over
-// kill -9, a restart and an upgrade.
+// Package state keeps the detector's conflicts, and what is known of interfaces since their pods were set up, on disk, so
+// that they survive kill -9, a restart and an upgrade.
 //
 // It owns one JSON document in a directory of its own, its format and its validation. Failures never keep
 // the agent from starting or running: an invalid file is renamed, a failed write is repeated, and both

@@ -8,7 +8,7 @@
 // it, accepts repeated datagrams, and panics on a sealed datagram whose version byte was changed.
 //
 // Without a key everything can be forged. Connections, datagrams and what is sent to others on behalf
-// of strangers are bounded then, see [paths].
+// of unknown senders are bounded then, see [paths].
 package transport
 
 import (

@@ -35,7 +35,7 @@ const (
 type converter struct {
 	// The NodeID own becomes the other one: at the sender its own becomes empty, at the receiver it is the reverse.
 	own, other string
-	// Times travel as what they are before the moment of sending, because no clock of another node is compared with
+	// Times travel as ages, how long they are before the moment of sending, because no clock of another node is compared with
 	// ours: from here is the moment where they come from, and to where they go.
 	from, to time.Time
 	// text and holders are the bounds of texts and lists of holders.

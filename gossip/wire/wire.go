@@ -2,7 +2,7 @@
 //
 // The format only grows: a field or kind of message that is unknown is skipped and counted, and none is removed
 // or gets another meaning. The types of package detector that travel have their numbers there. Times travel as
-// what they are before the moment of sending. Whatever arrives may be hostile: sizes and nesting are bounded, and
+// ages: how long they are before the moment of sending. Whatever arrives may be hostile: sizes and nesting are bounded, and
 // a message with invalid values is refused without those beside it.
 package wire
 
