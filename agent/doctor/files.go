@@ -171,7 +171,7 @@ func checkRuntime(ctx context.Context, known *facts) Check {
 	cri, err := pods.CheckRuntime(ctx, socket)
 	switch {
 	case err != nil && cri.Disabled:
-		return fail("give the path of a socket with --cri-socket, or off", "%v", err)
+		return fail("give the path of a socket with --cri-socket, or none", "%v", err)
 	case cri.Disabled:
 		return skip("--cri-socket %s", socket)
 	case err == nil:

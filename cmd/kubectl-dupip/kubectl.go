@@ -105,7 +105,7 @@ func (p *plugin) ready(list []byte) (names []string, err error) {
 	}
 	switch {
 	case len(pods.Items) == 0:
-		return nil, fmt.Errorf("no reporter is in namespace %s: install it (helm -n %[1]s upgrade dupip deploy/chart --reuse-values --set reporter.enabled=true), "+
+		return nil, fmt.Errorf("no reporter is in namespace %s: install it (helm -n %[1]s upgrade dupip deploy/chart --reset-then-reuse-values --set reporter.enabled=true), "+
 			"or name dupip's namespace with --dupip-namespace", p.namespace)
 	case len(names) == 0:
 		return nil, fmt.Errorf("no reporter is ready, of %d in namespace %s: \"kubectl -n %[2]s describe pods -l %s\" says why", len(pods.Items), p.namespace, reporters)

@@ -195,7 +195,7 @@ func TestErrors(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{list(), "", 0, "no reporter is in namespace dupip: install it (helm -n dupip upgrade dupip deploy/chart --reuse-values --set reporter.enabled=true), or name dupip's namespace with --dupip-namespace"},
+		{list(), "", 0, "no reporter is in namespace dupip: install it (helm -n dupip upgrade dupip deploy/chart --reset-then-reuse-values --set reporter.enabled=true), or name dupip's namespace with --dupip-namespace"},
 		{list(pod("a", "False"), pod("b", "False")), "", 0, `no reporter is ready, of 2 in namespace dupip: "kubectl -n dupip describe pods -l dupip.io/component=reporter" says why`},
 		{
 			"", `Error from server (Forbidden): pods is forbidden: User "a" cannot list resource "pods" in API group "" in the namespace "dupip"`, 1,
