@@ -34,7 +34,7 @@ var conflictList = list[api.Conflicts, api.Conflict]{
 	long: `Show addresses with two or more live holders, and what to do about them. Confirmed conflicts come first, and among them those of ` +
 		`a node's own address, then those with most holders, then the oldest. Of more than ten open conflicts it prints a summary; -o wide has all.
 
-Of a watch, events of other nodes, or of selected pods, come a second or more after they happened.`,
+A watch prints events of other nodes, or of selected pods, a second or more after they happened.`,
 	example: `  dupip conflicts --cluster
   dupip conflicts --cluster -n shop --state confirmed
   dupip conflicts --cluster --watch
