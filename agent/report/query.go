@@ -155,7 +155,7 @@ func (r *Report) localDocument(q cluster.Query) cluster.Document {
 			return other(detector.Key{Network: f.Network, IP: f.IP}) || !pods.SelectsFinding(collect.NewFinding(r.Self, f))
 		})
 		if d.Omitted, d.Unchecked = last.Omitted, last.Unchecked; last.At.IsZero() {
-			d.Unchecked = []string{"anything: the agent does not read the books: it has just started, or has --cni-conf-dir off"}
+			d.Unchecked = []string{"addresses and reservations: the agent reads no books, because it has just started or has --cni-conf-dir off"}
 		}
 	}
 	return d

@@ -163,7 +163,7 @@ func (c *Collection) Status(node string) (document api.Status, err error) {
 	// Of namesakes, the first one that answered.
 	n := slices.IndexFunc(c.answers, func(a cluster.Answer) bool { return len(a.Document.Status) > 0 })
 	if n < 0 {
-		return document, fmt.Errorf("node %s does not say its status: \"dupip nodes\" shows whether its agent runs, and its version", node)
+		return document, fmt.Errorf("node %s does not send its status: \"dupip nodes\" shows whether its agent runs, and its version", node)
 	}
 	if err = json.Unmarshal(c.answers[n].Document.Status, &document); err != nil {
 		return document, fmt.Errorf("node %s: the status that it sent cannot be read: %w", node, err)

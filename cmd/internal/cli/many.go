@@ -54,7 +54,7 @@ func (p *Printer) many(document api.Conflicts) {
 func (p *Printer) ManyAdvice(document api.Conflicts) {
 	p.println("What to do:")
 	p.rangesAdvice(document.Conflicts, rangesOf(document))
-	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" has what to do about the first one, and why.", document.Conflicts[0].IP))
+	p.wrapped(2, fmt.Sprintf("\"dupip explain %s\" says what to do about the first one, and why.", document.Conflicts[0].IP))
 }
 
 // Tally counts conflicts: by state ("drill" for drills), and those that are no drills by node and network.
