@@ -14,7 +14,7 @@ import (
 )
 
 // about is the README.txt of an archive.
-const about = `What dupip %s knew about %s at %s. All times are UTC, by the clock of the agent that was asked. Other nodes send ages, so frames from there are late by the time that the answer took: mostly some milliseconds.
+const about = `What dupip %s knew about %s at %s. All times are UTC, those of explain.txt %s, by the clock of the agent that was asked. Other nodes send ages, so frames from there are late by the time that the answer took: mostly some milliseconds.
 frames.pcapng: what each holder sent, as its node saw it at the pod's interface, from the suspicion on. ARP and NDP are whole, of all other packets only the headers are there. Each holder is an interface with a comment: tshark -r frames.pcapng
 explain.txt, explain.json: the history of the address, probes and answers, routes, books, advice. nodes.json: the nodes and their versions.
 %s
@@ -48,7 +48,7 @@ func (p *Program) archive(folder string, c *collected) ([]byte, error) {
 	if missing == "" {
 		missing = "Nothing is missing."
 	}
-	readme := fmt.Sprintf(about, p.Version, c.ip, c.at.Format(time.RFC3339), missing)
+	readme := fmt.Sprintf(about, p.Version, c.ip, c.at.Format(time.RFC3339), c.at.Local().Format("MST (UTC-07:00)"), missing)
 	errs = append(errs, add("README.txt", []byte(readme)), add("SHA256SUMS", sums.Bytes()), archive.Close(), zipped.Close())
 	return all.Bytes(), errors.Join(errs...)
 }

@@ -1,7 +1,10 @@
 package query
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -41,6 +44,42 @@ func TestEvidenceLine(t *testing.T) {
 		c := &collected{ip: netip.MustParseAddr("10.0.0.7"), evidence: e, nodes: api.Nodes{Nodes: make([]api.Node, 1)}}
 		if c.print(cli.NewPrinter(&out), "f"); out.String() != want {
 			t.Errorf("it prints\n%swant\n%s", out.String(), want)
+		}
+	}
+}
+
+// explain.txt has the times of whoever made the archive, and README.txt says of which zone they are.
+func TestZoneOfArchive(t *testing.T) {
+	local := time.Local
+	time.Local = time.FixedZone("EST", -5*3600)
+	t.Cleanup(func() { time.Local = local })
+	e := api.Explanation{Stories: []api.Story{{Notes: []api.Note{{At: night, Text: "first seen"}}}}}
+	archive, err := new(Program).archive("f", &collected{at: night, ip: netip.MustParseAddr("10.0.0.7"), explanation: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"f/README.txt":  "UTC, those of explain.txt EST (UTC-05:00),",
+		"f/explain.txt": "22:00:00.000 first seen",
+	} {
+		files := tar.NewReader(unzipped)
+		for file, err := files.Next(); ; file, err = files.Next() {
+			if err != nil {
+				t.Fatalf("no %s: %v", name, err)
+			}
+			if file.Name == name {
+				break
+			}
+		}
+		if text, err := io.ReadAll(files); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q: %s %v", name, want, text, err)
+		}
+		if unzipped, err = gzip.NewReader(bytes.NewReader(archive)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
