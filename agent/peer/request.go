@@ -37,7 +37,7 @@ func (p *Peer) receiveRequest(m cluster.ProbeRequest, now time.Time) {
 	case !held && now.Sub(p.ready) < startupTime:
 		p.reply(r, cluster.Refused, "the agent has just started")
 	case !held:
-		p.reply(r, cluster.Gone, "no such holder has the address")
+		p.reply(r, cluster.Gone, "it does not have the address")
 	case len(p.requests.due) >= maxRequests:
 		p.dropped++
 		p.reply(r, cluster.Refused, "too many probe requests are waiting")
@@ -51,7 +51,7 @@ func (p *Peer) advance(r *request, now time.Time) {
 	local := p.find(r.Key, r.Holder)
 	switch {
 	case local == nil:
-		p.end(r, cluster.Gone, "no such holder has the address any more")
+		p.end(r, cluster.Gone, "it does not have the address any more")
 	case r.attempts == len(attempts) && r.forwards:
 		p.end(r, cluster.Forwards, "")
 	case r.attempts == len(attempts):
