@@ -86,9 +86,9 @@ test-timed: need-root need-go
 		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios -e /tests/soak$$ -e /tests/soak/audit $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
 	@$(MAKE) scenarios
 
-test-vm: need-go ## tests under Linux 6.1, which has no tcx, in an emulated machine
+test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit, in emulated machines; KERNEL=6.12
 	@tests/install.sh vm
-	@cd tests/vm && $(GO) test -count=1 -timeout 30m $(VERBOSE)
+	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 30m $(VERBOSE)
 
 # In a step of its own, because it takes minutes and no test waits for it.
 kubernetes: need-go

@@ -28,6 +28,9 @@ type AttachOptions struct {
 	// CreateQdisc lets TC mode create a clsact qdisc when there is none. Some CNI plugins fail
 	// on an interface that has one, so wait until the interface is set up. It is never deleted.
 	CreateQdisc bool
+	// Netkit says that the interface is the primary end of a netkit pair. In TCX mode the program then runs where the
+	// other end sends, before the programs there, which may redirect packets so that they never enter here.
+	Netkit bool
 }
 
 // hook is a program at one interface, in one of the three modes.
@@ -103,13 +106,15 @@ func (o *Observer) attach(ifindex int, opts AttachOptions) (*Attachment, error) 
 }
 
 func (o *Observer) attachHook(ifindex int, opts AttachOptions) (hook, error) {
-	switch o.mode {
-	case TCX:
-		return attachTCX(o.program, ifindex)
-	case TC:
+	switch {
+	case o.mode == TC:
 		return attachTC(o.program, ifindex, opts.CreateQdisc)
+	case o.mode == XDP:
+		return attachXDP(o.program, ifindex)
+	case opts.Netkit:
+		return attachNetkit(o.program, ifindex)
 	}
-	return attachXDP(o.program, ifindex)
+	return attachTCX(o.program, ifindex)
 }
 
 // removeEntry removes an interface from the kernel's table and cache.

@@ -139,7 +139,7 @@ func (h *tcHook) state(link netlink.Link) (State, error) {
 			if before {
 				return Shadowed, nil
 			}
-			programs, err := tcxPrograms(h.ifindex)
+			programs, err := chainPrograms(h.ifindex, ebpf.AttachTCXIngress)
 			if err != nil {
 				return Detached, err
 			}

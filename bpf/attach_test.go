@@ -57,7 +57,7 @@ func wantTCXRefused(t *testing.T) {
 
 func attach(t *testing.T, o *Observer, ifindex int, generation uint32) *Attachment {
 	t.Helper()
-	a, err := o.Attach(ifindex, AttachOptions{Generation: generation, CreateQdisc: true})
+	a, err := o.Attach(ifindex, AttachOptions{Generation: generation, CreateQdisc: true, Netkit: byNetkit})
 	if err != nil {
 		t.Fatal(err)
 	}

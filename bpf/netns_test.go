@@ -98,6 +98,9 @@ const (
 	podIP  = "10.0.0.1"
 )
 
+// byNetkit says that pods are joined by netkit instead of veth. The emulated machine of tests/vm has it.
+var byNetkit = os.Getenv("DUPIP_TEST_PAIR") == "netkit"
+
 // pod is a namespace with an eth0 that has podMAC and podIP, and leads to an interface here.
 type pod struct {
 	*namespace
@@ -109,13 +112,19 @@ type pod struct {
 func newPod(t *testing.T, hostName string) *pod {
 	t.Helper()
 	p := &pod{namespace: newNamespace(t)}
-	if err := netlink.LinkAdd(&netlink.Veth{
+	pair := netlink.Link(&netlink.Veth{
 		LinkAttrs:        netlink.LinkAttrs{Name: hostName},
 		PeerName:         "eth0",
 		PeerHardwareAddr: net.HardwareAddr(podMAC[:]),
 		PeerNamespace:    netlink.NsFd(p.file.Fd()),
-	}); err != nil {
-		t.Fatalf("add veth: %v", err)
+	})
+	if byNetkit {
+		netkit := &netlink.Netkit{LinkAttrs: netlink.LinkAttrs{Name: hostName}}
+		netkit.SetPeerAttrs(&netlink.LinkAttrs{Name: "eth0", HardwareAddr: net.HardwareAddr(podMAC[:]), Namespace: netlink.NsFd(p.file.Fd())})
+		pair = netkit
+	}
+	if err := netlink.LinkAdd(pair); err != nil {
+		t.Fatalf("add %s: %v", pair.Type(), err)
 	}
 	host := up(t, hostName)
 	p.ifindex = host.Attrs().Index

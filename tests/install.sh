@@ -76,6 +76,7 @@ vm)
     want qemu-system-x86 qemu-system-x86_64
     # The package busybox has one that needs libraries.
     want busybox-static busybox /usr/share/doc/busybox-static
+    want xz-utils xz
     ;;
 generate)
     want clang-19 clang-19

@@ -21,7 +21,7 @@ type attacher struct {
 // attach attaches to an interface. createQdisc lets it create a qdisc for that.
 func (a *attacher) attach(i *Interface, createQdisc bool) (State, string) {
 	began := time.Now()
-	attachment, err := a.observer.Attach(i.Index, bpf.AttachOptions{Generation: i.Generation, CreateQdisc: createQdisc})
+	attachment, err := a.observer.Attach(i.Index, bpf.AttachOptions{Generation: i.Generation, CreateQdisc: createQdisc, Netkit: i.Netkit})
 	switch {
 	case err == nil:
 		a.attached[i.Generation] = attachment

@@ -44,13 +44,15 @@ type Interface struct {
 	Index      int
 	Generation uint32
 	MAC        net.HardwareAddr
+	// Netkit says that it is the primary end of a netkit pair, and not one end of a veth pair.
+	Netkit bool
 	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
 	Master string
 	// PortVLAN is the VLAN of untagged packets, 0 if there is none or the bridge does not distinguish VLANs.
 	PortVLAN uint16
 	// Listed says that it was listed before any event came: it may be old.
 	Listed bool
-	// Up says that both ends of the veth are up: a probe can arrive.
+	// Up says that both ends of the pair are up: a probe can arrive.
 	Up    bool
 	State State
 	// Reason explains every State but Attached, in one clause.

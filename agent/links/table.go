@@ -133,7 +133,7 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 	}
 	master := t.devices[attrs.MasterIndex].name
 	if veth == nil {
-		veth = &tracked{iface: Interface{Index: attrs.Index, Listed: listed}, nsid: attrs.NetNsID, peer: attrs.ParentIndex}
+		veth = &tracked{iface: Interface{Index: attrs.Index, Netkit: link.Type() == "netkit", Listed: listed}, nsid: attrs.NetNsID, peer: attrs.ParentIndex}
 		veth.update(attrs, master)
 		t.add(veth, now)
 		return

@@ -26,16 +26,15 @@ type foreign struct {
 	devices []netns.Device // at the last scan
 }
 
-// list finds netkit devices of the host. In namespaces whose inode is not in observed it finds macvlan and
+// list finds netkit devices of the host that are not observed. In namespaces whose inode is not in observed it finds macvlan and
 // ipvlan devices on the host's devices, and physical devices (SR-IOV). It scans such a netns twice,
 // because a new one may not have its devices yet, and then at every tenth list: a node may have hundreds.
 func (u *unsupported) list(links []netlink.Link, refs []netns.Ref, observed map[uint64]bool) {
 	u.found = nil
 	for _, link := range links {
-		if attrs := link.Attrs(); link.Type() == "netkit" && attrs.NetNsID >= 0 {
-			u.found = append(u.found, Interface{
-				Name: attrs.Name, Index: attrs.Index, State: Unsupported, Reason: "netkit devices cannot be observed yet",
-			})
+		netkit, ok := link.(*netlink.Netkit)
+		if attrs := link.Attrs(); ok && attrs.NetNsID >= 0 && whyUnobservable(netkit) != "" {
+			u.found = append(u.found, Interface{Name: attrs.Name, Index: attrs.Index, State: Unsupported, Reason: whyUnobservable(netkit)})
 		}
 	}
 	before, scans := u.foreign, 0
@@ -62,6 +61,17 @@ func (u *unsupported) list(links []netlink.Link, refs []netns.Ref, observed map[
 		}
 	}
 	u.lists++
+}
+
+// whyUnobservable returns why a netkit device of the host is not observed, nothing if it is.
+func whyUnobservable(netkit *netlink.Netkit) string {
+	switch {
+	case !netkit.IsPrimary(): // programs are attached to both ends by the primary one (drivers/net/netkit.c)
+		return "the primary end of this netkit pair is not on the node"
+	case netkit.Mode != netlink.NETKIT_MODE_L2:
+		return "netkit devices in L3 mode cannot be observed yet"
+	}
+	return ""
 }
 
 func foreignDevices(ref netns.Ref) []netns.Device {

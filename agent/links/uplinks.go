@@ -42,10 +42,14 @@ func listDefaultRoutes() (defaultRoutes, error) {
 	return found, nil
 }
 
-// leadsToNetns reports whether a link is a veth whose other end is in another netns, and which no
+// leadsToNetns reports whether a link is one end of a pair whose other end is in another netns, and which no
 // default route uses: it leads into a pod, or is an uplink without a default route.
 func (d defaultRoutes) leadsToNetns(link netlink.Link) bool {
-	return link.Type() == "veth" && link.Attrs().NetNsID >= 0 && !d.devices[link.Attrs().Index]
+	pair := link.Type() == "veth"
+	if netkit, ok := link.(*netlink.Netkit); ok {
+		pair = whyUnobservable(netkit) == ""
+	}
+	return pair && link.Attrs().NetNsID >= 0 && !d.devices[link.Attrs().Index]
 }
 
 // uplinkSigns distinguish veths that lead out of the node from those that lead into pods. A node that

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -137,7 +138,11 @@ func (p *Pod) start(o PodOptions) error {
 	return nil
 }
 
-// plug makes the veth pair, both ends down.
+// PairVariable names the environment variable with the kind of device that joins pods to nodes: veth, if it is empty, or netkit, for
+// those in its L2 mode.
+const PairVariable = "DUPIP_TEST_PAIR"
+
+// plug makes the pair, both ends down.
 func (p *Pod) plug(o PodOptions) error {
 	veth := netlink.NewVeth(attrs(o.HostInterface, nil))
 	veth.Index, veth.PeerName, veth.PeerNamespace = o.HostIndex, o.Interface, netlink.NsFd(p.fd)
@@ -148,8 +153,14 @@ func (p *Pod) plug(o PodOptions) error {
 	if o.Style == Routed {
 		veth.HardwareAddr = calicoMAC
 	}
-	if err := p.Node.nl.LinkAdd(veth); err != nil {
-		return fmt.Errorf("add veth %s: %w", o.HostInterface, err)
+	pair := netlink.Link(veth)
+	if os.Getenv(PairVariable) == "netkit" {
+		netkit := &netlink.Netkit{LinkAttrs: veth.LinkAttrs, Mode: netlink.NETKIT_MODE_L2, Scrub: netlink.NETKIT_SCRUB_DEFAULT, PeerScrub: netlink.NETKIT_SCRUB_DEFAULT}
+		netkit.SetPeerAttrs(&netlink.LinkAttrs{Name: veth.PeerName, Namespace: veth.PeerNamespace, HardwareAddr: o.MAC, MTU: o.MTU})
+		pair = netkit
+	}
+	if err := p.Node.nl.LinkAdd(pair); err != nil {
+		return fmt.Errorf("add %s %s: %w", pair.Type(), o.HostInterface, err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 )
@@ -45,7 +46,7 @@ func (w *cpioWriter) padded(part []byte) {
 }
 
 func (w *cpioWriter) addFile(name, path string) {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if w.err == nil {
 		w.err = err
 	}
@@ -89,13 +90,28 @@ func (k *kernel) inOrder(names []string) ([]string, error) {
 	return order, nil
 }
 
+// readFile reads a file, also one that is compressed by xz, as modules are.
+func readFile(path string) ([]byte, error) {
+	if !strings.HasSuffix(path, ".xz") {
+		return os.ReadFile(path)
+	}
+	data, err := exec.Command("xz", "--decompress", "--stdout", path).Output()
+	if err != nil {
+		return nil, fmt.Errorf("decompress %s (tests/install.sh vm installs xz): %w", path, err)
+	}
+	return data, nil
+}
+
 // dependsOn reads the dependencies of a module, as modinfo does.
 func dependsOn(file string) ([]string, error) {
-	module, err := elf.Open(file)
+	content, err := readFile(file)
 	if err != nil {
 		return nil, err
 	}
-	defer module.Close()
+	module, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
 	section := module.Section(".modinfo")
 	if section == nil {
 		return nil, fmt.Errorf("%s has no section .modinfo", file)

@@ -10,7 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 )
 
@@ -24,10 +24,10 @@ type kernel struct {
 	modules map[string]string // files by name of the module
 }
 
-// findKernel takes Debian's newest 6.1 kernel out of the cache, or downloads it. Lists
+// findKernel takes Debian's newest kernel of a series, such as 6.1, out of the cache, or downloads it. Lists
 // that are missing or too old are updated by root, and else named in the error.
-func findKernel(logf func(string, ...any)) (*kernel, error) {
-	k, err := cachedKernel(logf)
+func findKernel(series string, logf func(string, ...any)) (*kernel, error) {
+	k, err := cachedKernel(series, logf)
 	if err == nil || os.Geteuid() != 0 || os.Getenv(kernelVariable) != "" {
 		return k, err
 	}
@@ -35,14 +35,14 @@ func findKernel(logf func(string, ...any)) (*kernel, error) {
 	if out, updateErr := exec.Command("apt-get", "update", "-qq").CombinedOutput(); updateErr != nil {
 		return nil, fmt.Errorf("%w; and apt-get update failed: %w\n%s", err, updateErr, out)
 	}
-	return cachedKernel(logf)
+	return cachedKernel(series, logf)
 }
 
-func cachedKernel(logf func(string, ...any)) (*kernel, error) {
+func cachedKernel(series string, logf func(string, ...any)) (*kernel, error) {
 	if dir := os.Getenv(kernelVariable); dir != "" {
 		return openKernel(dir)
 	}
-	name, version, err := newestKernel()
+	name, version, err := newestKernel(series)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func cachedKernel(logf func(string, ...any)) (*kernel, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return nil, err
 	}
-	// One kernel is kept; what an interrupted download left goes, too.
-	old, err := filepath.Glob(filepath.Join(cache, "*"))
+	// One kernel of a series is kept; what an interrupted download left goes, too.
+	old, err := filepath.Glob(filepath.Join(cache, "linux-image-"+series+".*"))
 	if err != nil {
 		return nil, err
 	}
@@ -82,26 +82,24 @@ func cachedKernel(logf func(string, ...any)) (*kernel, error) {
 	return openKernel(dir)
 }
 
-// kernelDependency is how Debian's metapackage names the kernel of the day.
-var kernelDependency = regexp.MustCompile(`(?m)^Depends: (linux-image-6\.1\.0-(\d+)-amd64) \(= ([^)\s]+)\)`)
+// metapackages are how Debian 12 names the kernels that are booted.
+var metapackages = map[string]string{"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
 
-// newestKernel returns the package of the newest Linux 6.1 in apt's lists, and its version.
-func newestKernel() (name, version string, err error) {
-	out, err := exec.Command("apt-cache", "show", "linux-image-amd64").Output()
+// kernelDependency is how Debian's metapackages name the kernel of the day.
+var kernelDependency = regexp.MustCompile(`(?m)^Depends: (linux-image-(\d+\.\d+)\.\S+) \(= ([^)\s]+)\)`)
+
+// newestKernel returns the package of the newest kernel of a series in apt's lists, and its version.
+func newestKernel(series string) (name, version string, err error) {
+	meta := metapackages[series]
+	out, err := exec.Command("apt-cache", "show", "--no-all-versions", meta).Output()
 	if err != nil {
-		return "", "", fmt.Errorf("query apt for linux-image-amd64: %w (set %s to an unpacked kernel package where there is no apt)", err, kernelVariable)
+		return "", "", fmt.Errorf("query apt for %s: %w (set %s to an unpacked kernel package where there is no apt)", meta, err, kernelVariable)
 	}
-	newest := -1
-	for _, match := range kernelDependency.FindAllStringSubmatch(string(out), -1) {
-		// The number of the ABI; the first of two versions with the same is the newer.
-		if number, err := strconv.Atoi(match[2]); err == nil && number > newest {
-			newest, name, version = number, match[1], match[3]
-		}
+	match := kernelDependency.FindSubmatch(out)
+	if match == nil || string(match[2]) != series {
+		return "", "", fmt.Errorf("%s is no Linux %s here: use the package lists of Debian 12, or set %s to an unpacked kernel package", meta, series, kernelVariable)
 	}
-	if newest < 0 {
-		return "", "", fmt.Errorf("linux-image-amd64 is no Linux 6.1 here: use the package lists of Debian 12, or set %s to an unpacked kernel package", kernelVariable)
-	}
-	return name, version, nil
+	return string(match[1]), string(match[3]), nil
 }
 
 // download fetches a package and unpacks what is needed of it.
@@ -124,12 +122,15 @@ func download(dir, name string) error {
 	return os.Remove(packages[0])
 }
 
+// deviceFolders have the modules of devices without hardware.
+var deviceFolders = []string{"net", "vxlan", "ipvlan", "bonding"}
+
 // wanted are the files taken from a package: the image, and the modules of the network code
 // and of devices without hardware. All modules together are ten times as much.
 func wanted(file string) bool {
 	return strings.HasPrefix(file, "boot/vmlinuz-") ||
-		strings.HasSuffix(file, ".ko") &&
-			(strings.Contains(file, "/kernel/net/") || strings.HasSuffix(path.Dir(file), "/kernel/drivers/net"))
+		(strings.HasSuffix(file, ".ko") || strings.HasSuffix(file, ".ko.xz")) &&
+			(strings.Contains(file, "/kernel/net/") || slices.Contains(deviceFolders, path.Base(path.Dir(file))))
 }
 
 func unpack(dir, deb string) error {
@@ -191,7 +192,7 @@ func openKernel(dir string) (*kernel, error) {
 	}
 	k := &kernel{image: images[0], modules: map[string]string{}}
 	err = filepath.WalkDir(filepath.Join(dir, "lib", "modules"), func(path string, _ os.DirEntry, err error) error {
-		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok {
+		if name, ok := strings.CutSuffix(strings.TrimSuffix(filepath.Base(path), ".xz"), ".ko"); ok {
 			// File names have dashes where dependencies have underscores.
 			k.modules[strings.ReplaceAll(name, "-", "_")] = path
 		}

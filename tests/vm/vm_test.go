@@ -1,6 +1,6 @@
-// Package vm runs tests under the oldest kernel that dupip is tested on: Debian's Linux 6.1, which
-// has no tcx, in a virtual machine that qemu emulates without hardware acceleration. The kernel comes
-// from apt and is not installed. The machine has a generated initramfs with busybox and the tests'
+// Package vm runs tests under other kernels: Debian's Linux 6.1, the oldest that dupip is tested on, which has no
+// tcx, and 6.12, which has netkit. They run in a virtual machine that qemu emulates without hardware acceleration. The kernels come
+// from apt and are not installed. The machine has a generated initramfs with busybox and the tests'
 // binaries, and no disk or network.
 //
 // It owns the machine and the choice of tests, which are compiled from other packages.
@@ -13,10 +13,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +31,7 @@ import (
 var initScript []byte
 
 // modules are those the tests need; what they depend on comes along.
-var modules = []string{"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy"}
+var modules = []string{"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy", "vxlan"}
 
 // suite is the tests of one package.
 type suite struct {
@@ -38,30 +40,52 @@ type suite struct {
 	// processor is one of the machine's two. Its suites run one after the other. What
 	// takes time is the kernel's verifier, which keeps one processor busy.
 	processor int
-	// run chooses the tests: the tc path, and what does not measure time.
+	// pair is how the pods of the tests are joined to their nodes: by veth or netkit.
+	pair string
+	// run chooses the tests: what the kernel does otherwise than others, and what does not measure time.
 	run string
 	// atLeast is how many of them there are: an expression that has come to choose none
 	// must not pass.
 	atLeast int
 }
 
-var suites = []suite{
-	{"bpf", 0, ".", 50},
-	{"tests/scenarios", 1, "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38)$", 12},
-	{"tests/e2e", 1, "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode)$", 7},
+// suites are what runs under each kernel.
+var suites = map[string][]suite{
+	"6.1": {
+		{"bpf", 0, "veth", ".", 50},
+		{"tests/scenarios", 1, "veth", "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38)$", 12},
+		{"tests/e2e", 1, "veth", "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode)$", 7},
+	},
+	"6.12": {
+		{"bpf", 0, "netkit", "^(TestNetkitOrder|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx", 6},
+		{"tests/scenarios", 1, "netkit", "^TestScenarios$/^(D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5)$", 15},
+	},
 }
 
-// TestLinux61 boots the machine once, and reports each test that ran in it as one here.
-func TestLinux61(t *testing.T) {
+// TestLinux boots a machine with each kernel, or with the one that DUPIP_TEST_KERNEL names, and reports each test that ran in it
+// as one here.
+func TestLinux(t *testing.T) {
 	testneeds.Slow(t)
+	only := os.Getenv("DUPIP_TEST_KERNEL")
+	if only != "" && suites[only] == nil {
+		t.Fatalf("KERNEL=%s: the kernels are %q", only, slices.Sorted(maps.Keys(suites)))
+	}
+	for _, series := range slices.Sorted(maps.Keys(suites)) {
+		if only == "" || only == series {
+			t.Run(series, func(t *testing.T) { boot(t, series, suites[series]) })
+		}
+	}
+}
+
+func boot(t *testing.T, series string, suites []suite) {
 	began := time.Now()
-	k, err := findKernel(t.Logf)
+	k, err := findKernel(series, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &machine{dir: t.TempDir(), lines: 1 + len(suites)}
 	initramfs := filepath.Join(m.dir, "initramfs")
-	if err := build(k, initramfs); err != nil {
+	if err := build(k, suites, initramfs); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Printf("%s and the tests are ready to boot after %.1f s\n", filepath.Base(k.image), time.Since(began).Seconds())
@@ -83,7 +107,7 @@ func TestLinux61(t *testing.T) {
 }
 
 // build compiles the tests and packs them into an initramfs.
-func build(k *kernel, file string) error {
+func build(k *kernel, suites []suite, file string) error {
 	order, err := k.inOrder(modules)
 	if err != nil {
 		return err
@@ -131,8 +155,8 @@ func build(k *kernel, file string) error {
 			return err
 		}
 		w.addFile("suites/"+binary, path)
-		list += fmt.Sprintf("%d ttyS%d %s -test.v=test2json -test.parallel=3 -test.timeout=%v -test.run=%s\n",
-			s.processor, 1+i, binary, guestDeadline, s.run)
+		list += fmt.Sprintf("%d ttyS%d %s %s -test.v=test2json -test.parallel=3 -test.timeout=%v -test.run=%s\n",
+			s.processor, 1+i, s.pair, binary, guestDeadline, s.run)
 	}
 	w.add("suites/list", cpioExecutable, []byte(list))
 	return errors.Join(w.close(), out.Close())
@@ -173,7 +197,7 @@ func report(t *testing.T, s suite, log string) {
 		t.Run(r.name, func(t *testing.T) {
 			// A test that is skipped where it was chosen to run is one that does not run.
 			if r.action != "pass" {
-				t.Errorf("%s under the old kernel:\n%s", r.action, tail(r.output, 100))
+				t.Errorf("%s under this kernel:\n%s", r.action, tail(r.output, 100))
 			}
 		})
 	}

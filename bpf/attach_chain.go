@@ -1,0 +1,83 @@
+package bpf
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// chainHook is a place in the chain of programs that an interface runs: that of tcx, or that of netkit, which runs when the pair's
+// other end sends. For both TC_ACT_UNSPEC means the next program, and in both the ifindex and the data are those of a packet
+// that enters at the interface (drivers/net/netkit.c).
+type chainHook struct {
+	link    link.Link
+	id      link.ID
+	ifindex int
+	chain   ebpf.AttachType
+}
+
+// attachTCX puts the program at the head of the chain, so that it sees packets that other programs drop.
+// The link is not pinned: the kernel removes it when the process ends.
+func attachTCX(program *ebpf.Program, ifindex int) (hook, error) {
+	const chain = ebpf.AttachTCXIngress
+	attached, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: chain, Anchor: link.Head()})
+	return chained(attached, err, ifindex, chain)
+}
+
+// attachNetkit is attachTCX for the primary end of a netkit pair.
+func attachNetkit(program *ebpf.Program, ifindex int) (hook, error) {
+	const chain = ebpf.AttachNetkitPeer
+	attached, err := link.AttachNetkit(link.NetkitOptions{Interface: ifindex, Program: program, Attach: chain, Anchor: link.Head()})
+	return chained(attached, err, ifindex, chain)
+}
+
+func chained(attached link.Link, err error, ifindex int, chain ebpf.AttachType) (hook, error) {
+	if err != nil {
+		return nil, classify(err)
+	}
+	info, err := attached.Info()
+	if err != nil {
+		return nil, errors.Join(err, attached.Close())
+	}
+	return &chainHook{attached, info.ID, ifindex, chain}, nil
+}
+
+func (h *chainHook) state(l netlink.Link) (State, error) {
+	programs, err := chainPrograms(h.ifindex, h.chain)
+	if err != nil {
+		return Detached, err
+	}
+	// On a new interface with the same ifindex the same program may have another link.
+	at := slices.IndexFunc(programs, func(p link.AttachedProgram) bool {
+		id, ok := p.LinkID()
+		return ok && id == h.id
+	})
+	switch {
+	case at < 0:
+		return Detached, nil
+	case at > 0:
+		return Shadowed, nil
+	case h.chain == ebpf.AttachNetkitPeer:
+		return Attached, nil // XDP comes later
+	}
+	return shadowedByXDP(h.ifindex, l)
+}
+
+func (h *chainHook) detach() error { return h.link.Close() }
+
+// chainPrograms lists the programs of a chain in the order they run, none if the kernel or the interface has no such
+// chain, or if there is no such interface.
+func chainPrograms(ifindex int, chain ebpf.AttachType) ([]link.AttachedProgram, error) {
+	result, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: chain})
+	switch {
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENXIO), errors.Is(err, ebpf.ErrNotSupported):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return result.Programs, nil
+}
