@@ -31,6 +31,8 @@ type AttachOptions struct {
 	// Netkit says that the interface is the primary end of a netkit pair. In TCX mode the program then runs where the
 	// other end sends, before the programs there, which may redirect packets so that they never enter here.
 	Netkit bool
+	// Inside is the device to attach to, if it is in another netns. In TCX mode only.
+	Inside *Inside
 }
 
 // hook is a program at one interface, in one of the three modes.
@@ -51,8 +53,10 @@ type Attachment struct {
 	closing, closed bool
 }
 
-// Attach observes the packets that enter at an interface of the calling thread's netns. Errors match
-// [ErrGone], [ErrNoQdisc], [ErrBusy], or after Close [os.ErrClosed].
+// Attach observes the packets that enter at an interface of the calling thread's netns. With [AttachOptions].Inside it
+// observes those that a device of another netns sends: ifindex is then a number above [math.MaxInt32], which no interface
+// has and which stands for the device everywhere else. Errors match [ErrGone], [ErrNoQdisc], [ErrBusy], or after Close
+// [os.ErrClosed]; inside another netns [ebpf.ErrNotSupported] in TC and XDP mode, or if the kernel lacks what that needs.
 func (o *Observer) Attach(ifindex int, opts AttachOptions) (*Attachment, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -107,6 +111,8 @@ func (o *Observer) attach(ifindex int, opts AttachOptions) (*Attachment, error) 
 
 func (o *Observer) attachHook(ifindex int, opts AttachOptions) (hook, error) {
 	switch {
+	case opts.Inside != nil:
+		return o.attachInside(ifindex, opts.Inside)
 	case o.mode == TC:
 		return attachTC(o.program, ifindex, opts.CreateQdisc)
 	case o.mode == XDP:
@@ -129,7 +135,7 @@ func (o *Observer) removeEntry(ifindex int) error {
 // Close detaches the program and drops the interface's counters. It is no error when the interface is
 // gone, or when Close was called before. If the interface has moved to another netns, Close detaches the
 // program there: the kernel moves tcx and XDP programs with their interface, and drops tc filters
-// (dev_change_net_namespace, net/core/dev.c). After an error, call it again; the next Attach to the interface
+// (dev_change_net_namespace, net/core/dev.c). It is no error either when the netns of [AttachOptions].Inside is gone. After an error, call it again; the next Attach to the interface
 // does so, too.
 func (a *Attachment) Close() error {
 	a.observer.mu.Lock()
@@ -156,7 +162,8 @@ func (a *Attachment) close() error {
 
 // State asks the kernel whether the program is still attached, and whether another one runs before it.
 // The caller passes the interface's link if it has just listed all links, which is cheaper than to read
-// each, else nil. The error is that of the query.
+// each, else nil. The error is that of the query. Of a device inside another netns it tells only whether the program is
+// attached: it is never Shadowed.
 func (a *Attachment) State(link netlink.Link) (State, error) {
 	a.observer.mu.Lock()
 	defer a.observer.mu.Unlock()

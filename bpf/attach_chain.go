@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chainHook is a place in the chain of programs that an interface runs: that of tcx, or that of netkit, which runs when the pair's
+// chainHook is a place in the chain of programs that an interface runs: one of tcx, or that of netkit, which runs when the pair's
 // other end sends. For both TC_ACT_UNSPEC means the next program, and in both the ifindex and the data are those of a packet
 // that enters at the interface (drivers/net/netkit.c).
 type chainHook struct {
@@ -61,8 +61,8 @@ func (h *chainHook) state(l netlink.Link) (State, error) {
 		return Detached, nil
 	case at > 0:
 		return Shadowed, nil
-	case h.chain == ebpf.AttachNetkitPeer:
-		return Attached, nil // XDP comes later
+	case h.chain != ebpf.AttachTCXIngress:
+		return Attached, nil // XDP comes later, or never
 	}
 	return shadowedByXDP(h.ifindex, l)
 }

@@ -2,7 +2,8 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 
-/* The observer: learns from the packets that enter at an interface which addresses live behind it.
+/* The observer: learns from the packets that enter at an interface, or leave by one inside a pod,
+ * which addresses live behind it.
  *
  * It never changes or drops a packet: every one goes on to the next program, also when a header is
  * cut, or a map or the ring is full.
@@ -49,12 +50,13 @@ static __always_inline void observe_finding(struct finding *finding)
 
 /* For tcx and for cls_bpf: TC_ACT_UNSPEC, which is TCX_NEXT, passes the packet to the next program
  * or filter. Any other verdict would end the chain before the programs after us. */
-SEC("tc")
-int dupip_observer(struct __sk_buff *skb)
+static __always_inline int observe_skb(struct __sk_buff *skb, __u32 ifindex)
 {
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
-	/* The kernel has moved the outer tag here before any tc program runs. */
+	/* The kernel has moved the outer tag of a packet that enters here before any tc program
+	 * runs. One that leaves has here what a VLAN device set, and in it what its sender wrote.
+	 */
 	int tags = skb->vlan_present ? 1 : 0;
 	__u32 vlan = tags ? add_tag(0, skb->vlan_tci) : 0;
 	struct ipv6_packet *ipv6;
@@ -65,7 +67,7 @@ int dupip_observer(struct __sk_buff *skb)
 	enum left left;
 	__u32 zero = 0;
 
-	left = observe_ordinary(data, end, skb->ifindex, vlan, &mapping);
+	left = observe_ordinary(data, end, ifindex, vlan, &mapping);
 	if (likely(left == NOTHING_LEFT))
 		return TC_ACT_UNSPEC;
 	if (left == TO_CAPTURE) {
@@ -76,7 +78,7 @@ int dupip_observer(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	}
 
-	packet = (struct packet){data, end, skb->ifindex, vlan, tags};
+	packet = (struct packet){data, end, ifindex, vlan, tags};
 	verdict = parse(&packet, &finding);
 	if (verdict == SHORT) {
 		/* A packet socket with a TX ring sends frames in which only the Ethernet header is
@@ -102,6 +104,24 @@ int dupip_observer(struct __sk_buff *skb)
 		capture_skb(skb, &finding);
 	observe_finding(&finding);
 	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int dupip_observer(struct __sk_buff *skb)
+{
+	return observe_skb(skb, skb->ifindex);
+}
+
+/* At the egress of a device inside another netns. It runs under tcx only, and is loaded for the
+ * first such device only, because it needs the types of the kernel. */
+SEC("tc")
+int dupip_inside(struct __sk_buff *skb)
+{
+	struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);
+	struct inside_device device = {kernel_skb->dev->nd_net.net->net_cookie, skb->ifindex};
+	__u32 *number = bpf_map_lookup_elem(&inside_devices, &device);
+
+	return number ? observe_skb(skb, *number) : TC_ACT_UNSPEC;
 }
 
 /* Under XDP all headers are linear, and tags are in the packet. XDP cannot see a tag in the skb's
@@ -145,5 +165,6 @@ int dupip_xdp(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* The kernel knows this string for dual GPL and BSD; nothing here needs a GPL-only helper. */
+/* The kernel knows this string for dual GPL and BSD. Only the kfunc of dupip_inside needs the GPL.
+ */
 char observer_license[] SEC("license") = "Dual BSD/GPL";

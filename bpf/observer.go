@@ -24,6 +24,9 @@ type Observer struct {
 	mu       sync.Mutex
 	attached map[int]*Attachment
 	closed   bool
+	// The program for devices in other netns, once one was attached to, or why it cannot be loaded.
+	inside    *ebpf.Collection
+	insideErr error
 
 	// tableMu is locked after mu. It is not held while the kernel attaches or detaches, so that Forget
 	// does not wait for that.
@@ -75,6 +78,8 @@ func Load(opts Options) (*Observer, error) {
 		name, unwanted = unwanted, name
 	}
 	delete(spec.Programs, unwanted)
+	delete(spec.Programs, "dupip_inside") // see loadInside
+	delete(spec.Maps, "inside_devices")
 	if err := opts.apply(spec); err != nil {
 		return nil, err
 	}
@@ -157,6 +162,9 @@ func (o *Observer) Close() error {
 	var errs []error
 	for _, attachment := range o.attached {
 		errs = append(errs, attachment.close())
+	}
+	if o.inside != nil {
+		o.inside.Close()
 	}
 	o.mu.Unlock()
 

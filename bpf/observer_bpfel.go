@@ -19,6 +19,12 @@ type observerCapture struct {
 	Lost uint32
 }
 
+type observerInsideDevice struct {
+	_           structs.HostLayout
+	NetnsCookie uint64
+	Ifindex     uint64
+}
+
 type observerInterface struct {
 	_          structs.HostLayout
 	Generation uint32
@@ -65,9 +71,11 @@ const (
 	observerMapCache            = "cache"
 	observerMapCaptures         = "captures"
 	observerMapFrames           = "frames"
+	observerMapInsideDevices    = "inside_devices"
 	observerMapInterfaces       = "interfaces"
 	observerMapIpv6Packets      = "ipv6_packets"
 	observerMapRecords          = "records"
+	observerProgDupipInside     = "dupip_inside"
 	observerProgDupipObserver   = "dupip_observer"
 	observerProgDupipXdp        = "dupip_xdp"
 	observerVarAnnouncedFullNs  = "announced_full_ns"
@@ -130,6 +138,7 @@ type observerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerProgramSpecs struct {
+	DupipInside   *ebpf.ProgramSpec `ebpf:"dupip_inside"`
 	DupipObserver *ebpf.ProgramSpec `ebpf:"dupip_observer"`
 	DupipXdp      *ebpf.ProgramSpec `ebpf:"dupip_xdp"`
 }
@@ -138,13 +147,14 @@ type observerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerMapSpecs struct {
-	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
-	Cache       *ebpf.MapSpec `ebpf:"cache"`
-	Captures    *ebpf.MapSpec `ebpf:"captures"`
-	Frames      *ebpf.MapSpec `ebpf:"frames"`
-	Interfaces  *ebpf.MapSpec `ebpf:"interfaces"`
-	Ipv6Packets *ebpf.MapSpec `ebpf:"ipv6_packets"`
-	Records     *ebpf.MapSpec `ebpf:"records"`
+	Addresses     *ebpf.MapSpec `ebpf:"addresses"`
+	Cache         *ebpf.MapSpec `ebpf:"cache"`
+	Captures      *ebpf.MapSpec `ebpf:"captures"`
+	Frames        *ebpf.MapSpec `ebpf:"frames"`
+	InsideDevices *ebpf.MapSpec `ebpf:"inside_devices"`
+	Interfaces    *ebpf.MapSpec `ebpf:"interfaces"`
+	Ipv6Packets   *ebpf.MapSpec `ebpf:"ipv6_packets"`
+	Records       *ebpf.MapSpec `ebpf:"records"`
 }
 
 // observerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -189,13 +199,14 @@ func (o *observerObjects) Close() error {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerMaps struct {
-	Addresses   *ebpf.Map `ebpf:"addresses"`
-	Cache       *ebpf.Map `ebpf:"cache"`
-	Captures    *ebpf.Map `ebpf:"captures"`
-	Frames      *ebpf.Map `ebpf:"frames"`
-	Interfaces  *ebpf.Map `ebpf:"interfaces"`
-	Ipv6Packets *ebpf.Map `ebpf:"ipv6_packets"`
-	Records     *ebpf.Map `ebpf:"records"`
+	Addresses     *ebpf.Map `ebpf:"addresses"`
+	Cache         *ebpf.Map `ebpf:"cache"`
+	Captures      *ebpf.Map `ebpf:"captures"`
+	Frames        *ebpf.Map `ebpf:"frames"`
+	InsideDevices *ebpf.Map `ebpf:"inside_devices"`
+	Interfaces    *ebpf.Map `ebpf:"interfaces"`
+	Ipv6Packets   *ebpf.Map `ebpf:"ipv6_packets"`
+	Records       *ebpf.Map `ebpf:"records"`
 }
 
 func (m *observerMaps) Close() error {
@@ -204,6 +215,7 @@ func (m *observerMaps) Close() error {
 		m.Cache,
 		m.Captures,
 		m.Frames,
+		m.InsideDevices,
 		m.Interfaces,
 		m.Ipv6Packets,
 		m.Records,
@@ -236,12 +248,14 @@ type observerVariables struct {
 //
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerPrograms struct {
+	DupipInside   *ebpf.Program `ebpf:"dupip_inside"`
 	DupipObserver *ebpf.Program `ebpf:"dupip_observer"`
 	DupipXdp      *ebpf.Program `ebpf:"dupip_xdp"`
 }
 
 func (p *observerPrograms) Close() error {
 	return _ObserverClose(
+		p.DupipInside,
 		p.DupipObserver,
 		p.DupipXdp,
 	)

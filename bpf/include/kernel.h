@@ -5,7 +5,8 @@
 /* The few kernel types, constants and helpers that the observer needs.
  *
  * Layouts and numbers are UAPI (include/uapi/linux/bpf.h, if_ether.h, if_arp.h, ip.h, ipv6.h,
- * icmpv6.h), so they hold for every kernel and no CO-RE relocation is needed.
+ * icmpv6.h), so they hold for every kernel and no CO-RE relocation is needed. The exception is
+ * what is marked as kernel_type.
  */
 #ifndef DUPIP_KERNEL_H
 #define DUPIP_KERNEL_H
@@ -23,6 +24,7 @@ typedef unsigned long long __u64;
 #define likely(x)	__builtin_expect(!!(x), 1)
 #define unlikely(x)	__builtin_expect(!!(x), 0)
 #define barrier()	asm volatile("" ::: "memory")
+#define kernel_type	__attribute__((preserve_access_index))
 
 /* Network byte order constants; the objects are little endian only. */
 #define be16(x) ((__u16)__builtin_bswap16(x))
@@ -55,6 +57,27 @@ struct __sk_buff {
 struct xdp_md {
 	__u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index;
 };
+
+/* The way from a packet to the cookie of its device's netns. The loader finds the members by the
+ * BTF of the running kernel. */
+struct net {
+	__u64 net_cookie;
+} kernel_type;
+
+typedef struct {
+	struct net *net;
+} kernel_type possible_net_t;
+
+struct net_device {
+	possible_net_t nd_net;
+} kernel_type;
+
+struct sk_buff {
+	struct net_device *dev;
+} kernel_type;
+
+/* Linux 6.2. bpf_get_netns_cookie is for tc only since Linux 6.15. */
+extern void *bpf_cast_to_kern_ctx(void *context) SEC(".ksyms");
 
 #define ETH_P_IP     be16(0x0800)
 #define ETH_P_ARP    be16(0x0806)

@@ -1,0 +1,186 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Inside is a device in another netns whose packets pass no device of the node, such as a macvlan or an ipvlan. The
+// program runs when it sends. It does not see packets that a packet socket sends with PACKET_QDISC_BYPASS.
+type Inside struct {
+	// Netns is needed during Attach only: the attachment does not keep the netns alive.
+	Netns *os.File
+	// Ifindex is that of the device in Netns.
+	Ifindex int
+}
+
+// insideHook is a place in the egress chain of a device in another netns.
+type insideHook struct {
+	chainHook
+	devices *ebpf.Map
+	device  observerInsideDevice
+	number  uint32
+}
+
+// attachInside is attachTCX for a device in another netns. The number stands for it, and is no ifindex.
+func (o *Observer) attachInside(number int, inside *Inside) (hook, error) {
+	if o.mode != TCX {
+		return nil, fmt.Errorf("inside a netns this needs Linux 6.6 and attach mode tcx, which leaves nothing behind when the process is killed; the mode is %s: %w", o.mode, ebpf.ErrNotSupported)
+	}
+	if number <= math.MaxInt32 || number > math.MaxUint32 {
+		return nil, fmt.Errorf("the number of a device in another netns is from %d to %d", math.MaxInt32+1, math.MaxUint32)
+	}
+	objects, err := o.loadInside()
+	if err != nil {
+		return nil, err
+	}
+	h := &insideHook{devices: objects.Maps["inside_devices"], number: uint32(number)}
+	err = within(inside.Netns, func() error {
+		cookie, err := netnsCookie()
+		if err != nil {
+			return err
+		}
+		h.device = observerInsideDevice{NetnsCookie: cookie, Ifindex: uint64(inside.Ifindex)}
+		if err := o.claim(h); err != nil {
+			return err
+		}
+		const chain = ebpf.AttachTCXEgress
+		attached, err := link.AttachTCX(link.TCXOptions{
+			Interface: inside.Ifindex, Program: objects.Programs["dupip_inside"], Attach: chain, Anchor: link.Head(),
+		})
+		in, err := chained(attached, err, inside.Ifindex, chain)
+		if err != nil {
+			return errors.Join(err, h.release())
+		}
+		h.chainHook = *in.(*chainHook)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// claim makes the number stand for the device, before the first packet comes. It runs in the device's netns.
+func (o *Observer) claim(h *insideHook) error {
+	var number uint32
+	err := h.devices.Lookup(&h.device, &number)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("look up the device: %w", err)
+	}
+	if old := o.attached[int(number)]; err == nil && old != nil {
+		state, err := old.hook.(*insideHook).chainHook.state(nil)
+		if err != nil {
+			return err
+		}
+		if state != Detached {
+			return fmt.Errorf("%w: attached already, as %d", ErrBusy, number)
+		}
+		// The kernel reused the ifindex before that one was closed.
+	}
+	if err := h.devices.Put(&h.device, h.number); err != nil {
+		return fmt.Errorf("add the device: %w", err)
+	}
+	return nil
+}
+
+// release is the reverse of claim. It is no error if another one has the device.
+func (h *insideHook) release() error {
+	var number uint32
+	err := h.devices.Lookup(&h.device, &number)
+	if err == nil && number == h.number {
+		err = h.devices.Delete(&h.device)
+	}
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("remove the device: %w", err)
+	}
+	return nil
+}
+
+// state is never Shadowed: programs of another netns are listed only there, and it may be gone.
+func (h *insideHook) state(netlink.Link) (State, error) {
+	info, err := h.link.Info()
+	if err != nil {
+		return Detached, err
+	}
+	// When a device is deleted, the kernel clears it in the link. One that is moved keeps the program, which does not
+	// find it among the devices any more.
+	if tcx := info.TCX(); tcx == nil || int(tcx.Ifindex) != h.ifindex {
+		return Detached, nil
+	}
+	return Attached, nil
+}
+
+func (h *insideHook) detach() error {
+	return errors.Join(h.link.Close(), h.release())
+}
+
+// loadInside loads the program for devices in other netns, beside the other one and with its maps, when it is needed
+// first: few nodes have such devices, and it takes longer than the other one. Where it cannot be loaded, it is not tried again.
+func (o *Observer) loadInside() (*ebpf.Collection, error) {
+	if o.inside != nil || o.insideErr != nil {
+		return o.inside, o.insideErr
+	}
+	spec, err := loadObserver()
+	if err != nil {
+		return nil, fmt.Errorf("read the bpf objects: %w", err)
+	}
+	delete(spec.Programs, "dupip_observer")
+	delete(spec.Programs, "dupip_xdp")
+	for name, shared := range o.collection.Maps {
+		spec.Maps[name].MaxEntries = shared.MaxEntries()
+	}
+	spec.Maps["inside_devices"].MaxEntries = o.interfaces.MaxEntries()
+	o.inside, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: o.collection.Maps})
+	if err != nil {
+		o.insideErr = fmt.Errorf("load the bpf program for devices inside a netns, which needs Linux 6.6 with CONFIG_DEBUG_INFO_BTF: %w", err)
+	}
+	return o.inside, o.insideErr
+}
+
+// within runs f on a thread in a netns. If the thread cannot return, it ends.
+func within(netns *os.File, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		result <- func() error {
+			back, err := os.Open("/proc/thread-self/ns/net")
+			if err != nil {
+				return fmt.Errorf("open the own netns: %w", err)
+			}
+			defer func() { _ = back.Close() }()
+			if err := unix.Setns(int(netns.Fd()), unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter netns %s: %w", netns.Name(), err)
+			}
+			err = f()
+			if backErr := unix.Setns(int(back.Fd()), unix.CLONE_NEWNET); backErr != nil {
+				return errors.Join(err, fmt.Errorf("return to the own netns: %w", backErr))
+			}
+			runtime.UnlockOSThread()
+			return err
+		}()
+	}()
+	return <-result
+}
+
+// netnsCookie identifies the calling thread's netns. It is never used again.
+func netnsCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return 0, fmt.Errorf("open a socket: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("read the cookie of the netns: %w", err)
+	}
+	return cookie, nil
+}
