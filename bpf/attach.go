@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -71,8 +72,15 @@ func (o *Observer) attach(ifindex int, opts AttachOptions) (*Attachment, error) 
 	if o.closed {
 		return nil, os.ErrClosed
 	}
-	if ifindex <= 0 {
-		return nil, fmt.Errorf("%w: an ifindex is positive", ErrGone)
+	device := ifindex
+	if opts.Inside != nil {
+		if ifindex <= math.MaxInt32 || ifindex > math.MaxUint32 {
+			return nil, fmt.Errorf("the number of a device of another netns is from %d to %d", math.MaxInt32+1, math.MaxUint32)
+		}
+		device = opts.Inside.Ifindex
+	}
+	if device <= 0 || device > math.MaxInt32 {
+		return nil, fmt.Errorf("%w: an ifindex is from 1 to %d", ErrGone, math.MaxInt32)
 	}
 	if old := o.attached[ifindex]; old != nil {
 		if !old.closing {

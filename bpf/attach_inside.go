@@ -3,7 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
 
@@ -34,9 +33,6 @@ type insideHook struct {
 func (o *Observer) attachInside(number int, inside *Inside) (hook, error) {
 	if o.mode != TCX {
 		return nil, fmt.Errorf("inside a netns this needs Linux 6.6 and attach mode tcx, which leaves nothing behind when the process is killed; the mode is %s: %w", o.mode, ebpf.ErrNotSupported)
-	}
-	if number <= math.MaxInt32 || number > math.MaxUint32 {
-		return nil, fmt.Errorf("the number of a device in another netns is from %d to %d", math.MaxInt32+1, math.MaxUint32)
 	}
 	objects, err := o.loadInside()
 	if err != nil {

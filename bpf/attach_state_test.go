@@ -2,7 +2,6 @@ package bpf
 
 import (
 	"errors"
-	"net"
 	"os"
 	"testing"
 	"time"
@@ -241,17 +240,8 @@ func TestFateUnchanged(t *testing.T) {
 				}
 				attach(t, o, p.ifindex, 1)
 
-				listener, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(hostIP)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = listener.Close() }()
-				var sender net.Conn
-				p.do(t, func() (err error) {
-					sender, err = net.Dial("udp4", listener.LocalAddr().String())
-					return err
-				})
-				defer func() { _ = sender.Close() }()
+				listener := p.listen(t)
+				sender := p.dial(t, listener)
 				for range packets {
 					if _, err := sender.Write([]byte("x")); err != nil {
 						t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -89,12 +90,11 @@ func waitFor(t *testing.T, o *Observer, want ...said) []Record {
 	return got
 }
 
-// TestRealFrames sends frames through a real veth. A tag arrives in the metadata of the packet under
+// TestRealFrames sends frames through real devices. At a veth a tag arrives in the metadata of the packet under
 // tcx and tc, in the packet under XDP.
 func TestRealFrames(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *Observer) {
-		p := newPod(t, "host0")
-		attach(t, o, p.ifindex, 42)
+	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
+		p.attach(t, o, 42)
 		v4 := ipv4("10.0.0.7", 0)
 		for _, c := range []struct {
 			frame []byte
@@ -127,9 +127,8 @@ func TestRealFrames(t *testing.T) {
 // TestRingFrames sends frames as a packet socket with a TX ring does: of their headers only the first
 // 14 bytes are linear when they arrive.
 func TestRingFrames(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *Observer) {
-		p := newPod(t, "host0")
-		attach(t, o, p.ifindex, 1)
+	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
+		p.attach(t, o, 1)
 		global := addr("2001:db8::1")
 		for _, c := range []struct {
 			frame []byte
@@ -189,42 +188,15 @@ func (p *pod) sendByRing(t *testing.T, frame []byte) {
 
 // TestNoPacketLost counts datagrams from a pod to the host while programs are attached and detached.
 func TestNoPacketLost(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *Observer) {
-		const datagrams, rounds = 200, 10
-		p := newPod(t, "host0")
-		listener, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(hostIP)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = listener.Close() }()
-		var sender net.Conn
-		p.do(t, func() (err error) {
-			sender, err = net.Dial("udp4", listener.LocalAddr().String())
-			return err
-		})
-		defer func() { _ = sender.Close() }()
+	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
+		const rounds = 10
+		listener := p.listen(t)
+		sender := p.dial(t, listener)
 
-		buffer := make([]byte, 64)
-		exchange := func(round int) {
-			for i := range datagrams {
-				want := fmt.Sprintf("%d/%d", round, i)
-				if _, err := sender.Write([]byte(want)); err != nil {
-					t.Fatal(err)
-				}
-				_ = listener.SetReadDeadline(time.Now().Add(10 * time.Second))
-				n, from, err := listener.ReadFromUDPAddrPort(buffer)
-				if err != nil {
-					t.Fatalf("datagram %s is lost: %v", want, err)
-				}
-				if got := string(buffer[:n]); got != want || from.Addr().String() != podIP {
-					t.Fatalf("received %q from %v, want %q", got, from, want)
-				}
-			}
-		}
 		for round := range rounds {
-			a := attach(t, o, p.ifindex, uint32(round))
+			a := p.attach(t, o, uint32(round))
 			wantState(t, a, "attached", Attached)
-			exchange(round)
+			exchange(t, sender, listener, nil)
 			got := waitFor(t, o, data(podIP)...)
 			if got[0].Generation != uint32(round) {
 				t.Errorf("recorded generation %d, want %d", got[0].Generation, round)
@@ -232,16 +204,40 @@ func TestNoPacketLost(t *testing.T) {
 			if err := a.Close(); err != nil {
 				t.Fatal(err)
 			}
-			exchange(round)
+			exchange(t, sender, listener, nil)
 			wantRecords(t, o, "detached")
 		}
 	})
 }
 
+// exchange sends 200 datagrams from a pod and waits for each. It calls in half way.
+func exchange(t *testing.T, sender net.Conn, listener *net.UDPConn, half func()) {
+	t.Helper()
+	const datagrams = 200
+	buffer := make([]byte, 64)
+	for i := range datagrams {
+		if i == datagrams/2 && half != nil {
+			half()
+		}
+		want := strconv.Itoa(i)
+		if _, err := sender.Write([]byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		_ = listener.SetReadDeadline(time.Now().Add(10 * time.Second))
+		n, from, err := listener.ReadFromUDPAddrPort(buffer)
+		if err != nil {
+			t.Fatalf("datagram %s is lost: %v", want, err)
+		}
+		if got := string(buffer[:n]); got != want || from.Addr().String() != podIP {
+			t.Fatalf("received %q from %v, want %q", got, from, want)
+		}
+	}
+}
+
 // TestGone: interfaces that do not exist, or are deleted.
 func TestGone(t *testing.T) {
 	eachMode(t, func(t *testing.T, o *Observer) {
-		for _, ifindex := range []int{-1, 0, 1 << 30} {
+		for _, ifindex := range []int{-1, 0, 1 << 30, 1<<31 + 7, math.MaxUint32} {
 			if _, err := o.Attach(ifindex, AttachOptions{CreateQdisc: true}); !errors.Is(err, ErrGone) {
 				t.Errorf("attaching to interface %d gave %v", ifindex, err)
 			}
@@ -310,30 +306,45 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// predecessor attaches, prints that, and waits to be killed. The target is "mode ifindex".
+// predecessor attaches, prints that, and waits to be killed. The target is a mode, an ifindex and, for a device in another
+// netns, that and its ifindex there.
 func predecessor(target string) error {
-	mode, index, _ := strings.Cut(target, " ")
-	ifindex, err := strconv.Atoi(index)
-	if err != nil {
+	var mode, netns string
+	var ifindex, inside int
+	if n, err := fmt.Sscan(target, &mode, &ifindex, &netns, &inside); n < 2 {
 		return err
+	}
+	opts := AttachOptions{CreateQdisc: true}
+	if netns != "" {
+		file, err := os.Open(netns)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		opts.Inside = &Inside{file, inside}
 	}
 	o, err := Load(Options{Mode: Mode(mode)})
 	if err != nil {
 		return err
 	}
-	if _, err := o.Attach(ifindex, AttachOptions{CreateQdisc: true}); err != nil {
+	if _, err := o.Attach(ifindex, opts); err != nil {
 		return err
 	}
 	fmt.Println("attached")
 	select {}
 }
 
-// TestKilled: after SIGKILL a successor can attach; in TC mode after Sweep.
+// TestKilled: after SIGKILL, over which no packet is lost, a successor can attach; in TC mode after Sweep.
 func TestKilled(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *Observer) {
-		p := newPod(t, "host0")
+	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
+		listener := p.listen(t)
+		sender := p.dial(t, listener)
+		target := fmt.Sprint(o.Mode(), " ", p.ifindex)
+		if p.gateway != nil {
+			target += fmt.Sprintf(" /proc/%d/fd/%d %d", os.Getpid(), p.file.Fd(), p.peer)
+		}
 		child := exec.CommandContext(t.Context(), os.Args[0])
-		child.Env = append(os.Environ(), fmt.Sprintf("DUPIP_TEST_PREDECESSOR=%s %d", o.Mode(), p.ifindex))
+		child.Env = append(os.Environ(), "DUPIP_TEST_PREDECESSOR="+target)
 		out, err := child.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -350,10 +361,22 @@ func TestKilled(t *testing.T) {
 				t.Errorf("attaching beside the predecessor gave %v", err)
 			}
 		}
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		exchange(t, sender, listener, func() {
+			if err := child.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		})
 		_ = child.Wait() // returns the signal
+		if p.gateway != nil {
+			poll(t, func() (none bool) {
+				p.do(t, func() error {
+					left, err := chainPrograms(p.peer, ebpf.AttachTCXEgress)
+					none = len(left) == 0
+					return err
+				})
+				return none
+			})
+		}
 
 		want := 0
 		if o.Mode() == TC {
@@ -367,7 +390,9 @@ func TestKilled(t *testing.T) {
 		}
 		var a *Attachment
 		for deadline := time.Now().Add(10 * time.Second); ; {
-			if a, err = o.Attach(p.ifindex, AttachOptions{}); err == nil {
+			opts := p.options(1)
+			opts.CreateQdisc = false
+			if a, err = o.Attach(p.ifindex, opts); err == nil {
 				break
 			}
 			if time.Now().After(deadline) {

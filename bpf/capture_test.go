@@ -221,9 +221,8 @@ func TestCaptureFullRing(t *testing.T) {
 
 // TestCaptureRealFrames: a tag that the kernel keeps beside the packet is in the frame again.
 func TestCaptureRealFrames(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *Observer) {
-		p := newPod(t, "host0")
-		attach(t, o, p.ifindex, 42)
+	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
+		p.attach(t, o, 42)
 		one := Address{Ifindex: uint32(p.ifindex), Generation: 42, IP: addr("10.0.0.7")}
 		tagged, double := one, one
 		tagged.VLAN, double.VLAN = VLAN{Outer: 7}, VLAN{100, 7}

@@ -1,5 +1,5 @@
-// Package bpf learns from the packets that enter at network interfaces which IP
-// addresses live behind them.
+// Package bpf learns from the packets that enter at network interfaces, or leave by
+// those inside another netns, which IP addresses live behind them.
 //
 // It owns the BPF programs, their maps, and their attachment to interfaces by tcx, tc (cls_bpf on
 // clsact) or XDP. [Observer.Read] returns a [Record] for what a packet says about an address, throttled
@@ -10,8 +10,8 @@
 // The programs never change what happens to a packet, and nothing is pinned. In tc mode a killed
 // process leaves a filter, which [Sweep] removes.
 //
-// The package must not know what a pod, a netns or a conflict is. It works in the netns of the calling
-// thread.
+// The package must not know what a pod or a conflict is. It works in the netns of the calling
+// thread, and in those of [AttachOptions].Inside during Attach only.
 //
 // It needs Linux 5.15 on amd64 or arm64, and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
 package bpf

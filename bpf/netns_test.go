@@ -98,15 +98,21 @@ const (
 	podIP  = "10.0.0.1"
 )
 
-// byNetkit says that pods are joined by netkit instead of veth. The emulated machine of tests/vm has it.
-var byNetkit = os.Getenv("DUPIP_TEST_PAIR") == "netkit"
+// The emulated machine of tests/vm has devices that this one does not, and says so.
+var (
+	// byNetkit says that pods are joined by netkit instead of veth.
+	byNetkit = os.Getenv("DUPIP_TEST_PAIR") == "netkit"
+	// hasIPVlan says that tests inside pods also use ipvlan.
+	hasIPVlan = os.Getenv("DUPIP_TEST_PAIR") == "ipvlan"
+)
 
-// pod is a namespace with an eth0 that has podMAC and podIP, and leads to an interface here.
+// pod is a namespace with an eth0 that has podMAC and podIP, and leads to an interface here or, through one, to a gateway.
 type pod struct {
 	*namespace
-	ifindex int // of the host side
-	socket  int // a packet socket on eth0
-	peer    int // ifindex of eth0
+	ifindex int        // of the host side, or what stands for eth0
+	socket  int        // a packet socket on eth0
+	peer    int        // ifindex of eth0
+	gateway *namespace // who has hostIP, if not the test's netns
 }
 
 func newPod(t *testing.T, hostName string) *pod {
@@ -131,6 +137,13 @@ func newPod(t *testing.T, hostName string) *pod {
 	if err := addAddress(host, hostIP); err != nil {
 		t.Fatal(err)
 	}
+	p.setUp(t, host.Attrs().HardwareAddr)
+	return p
+}
+
+// setUp gives eth0 its address, and opens the socket.
+func (p *pod) setUp(t *testing.T, host net.HardwareAddr) {
+	t.Helper()
 	p.do(t, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -144,20 +157,73 @@ func newPod(t *testing.T, hostName string) *pod {
 			return err
 		}
 		// No neighbour discovery on the side: tests count packets.
-		if err := netlink.NeighSet(&netlink.Neigh{
+		return netlink.NeighSet(&netlink.Neigh{
 			LinkIndex: p.peer, State: netlink.NUD_PERMANENT,
-			IP: net.ParseIP(hostIP), HardwareAddr: host.Attrs().HardwareAddr,
-		}); err != nil {
-			return err
-		}
+			IP: net.ParseIP(hostIP), HardwareAddr: host,
+		})
+	})
+	p.open(t)
+}
+
+// open opens the socket.
+func (p *pod) open(t *testing.T) {
+	t.Helper()
+	p.do(t, func() (err error) {
 		p.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		return unix.Bind(p.socket, &unix.SockaddrLinklayer{Ifindex: p.peer})
 	})
-	t.Cleanup(func() { _ = unix.Close(p.socket) })
-	return p
+	socket := p.socket
+	t.Cleanup(func() { _ = unix.Close(socket) })
+}
+
+// attach attaches the observer to what leads to the pod.
+func (p *pod) attach(t *testing.T, o *Observer, generation uint32) *Attachment {
+	t.Helper()
+	a, err := o.Attach(p.ifindex, p.options(generation))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (p *pod) options(generation uint32) AttachOptions {
+	opts := AttachOptions{Generation: generation, CreateQdisc: true, Netkit: byNetkit}
+	if p.gateway != nil {
+		opts.Inside = &Inside{p.file, p.peer}
+	}
+	return opts
+}
+
+// listen opens a socket of the address that the pod sends to.
+func (p *pod) listen(t *testing.T) *net.UDPConn {
+	t.Helper()
+	var listener *net.UDPConn
+	open := func() (err error) {
+		listener, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(hostIP)})
+		return err
+	}
+	if p.gateway != nil {
+		p.gateway.do(t, open)
+	} else if err := open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+// dial opens a socket of the pod to where another listens.
+func (p *pod) dial(t *testing.T, listener *net.UDPConn) net.Conn {
+	t.Helper()
+	var sender net.Conn
+	p.do(t, func() (err error) {
+		sender, err = net.Dial("udp4", listener.LocalAddr().String())
+		return err
+	})
+	t.Cleanup(func() { _ = sender.Close() })
+	return sender
 }
 
 func addAddress(link netlink.Link, ip string) error {

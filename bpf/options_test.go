@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
@@ -193,7 +194,8 @@ func TestEnoughCapabilities(t *testing.T) {
 }
 
 // TestObjectIsOldEnough looks for instructions and helpers that Linux 5.15 does not have on amd64 or
-// arm64: the machine that runs the tests is newer and would load them.
+// arm64: the machine that runs the tests is newer and would load them. Only the program that runs inside a netns, by
+// tcx, may call the kernel and know its types.
 func TestObjectIsOldEnough(t *testing.T) {
 	spec, err := loadObserver()
 	if err != nil {
@@ -207,11 +209,18 @@ func TestObjectIsOldEnough(t *testing.T) {
 	for _, helper := range known {
 		helpers[helper] = true
 	}
-	atomics := 0
+	atomics, kernel := 0, 0
 	for name, program := range spec.Programs {
 		for _, instruction := range program.Instructions {
 			if instruction.IsBuiltinCall() && !helpers[asm.BuiltinFunc(instruction.Constant)] {
 				t.Errorf("%s calls %v", name, instruction)
+			}
+			relocated := btf.CORERelocationMetadata(&instruction) != nil
+			if instruction.IsKfuncCall() || relocated {
+				kernel++
+				if name != "dupip_inside" {
+					t.Errorf("%s needs the types of the kernel: %v", name, instruction)
+				}
 			}
 			if instruction.OpCode.Class() == asm.StXClass && instruction.OpCode.Mode() == asm.AtomicMode {
 				atomics++
@@ -221,23 +230,32 @@ func TestObjectIsOldEnough(t *testing.T) {
 			}
 		}
 	}
-	if atomics == 0 {
-		t.Error("found no atomic add: this test looks for the wrong thing")
+	if atomics == 0 || kernel == 0 {
+		t.Error("found no atomic add, or none of the kernel's types: this test looks for the wrong thing")
 	}
 }
 
 // TestVerifierEffort keeps the programs far from the limit of a million instructions: older verifiers
 // find fewer states alike, and take more of them: where 6.18 goes through 28,000, 6.1 takes 50,000.
 func TestVerifierEffort(t *testing.T) {
-	for _, mode := range []Mode{TC, XDP} {
-		info, err := load(t, Options{Mode: mode}).program.Info()
+	o := load(t, Options{Mode: TC})
+	programs := map[string]*ebpf.Program{"tc": o.program, "xdp": load(t, Options{Mode: XDP}).program}
+	if hasTCX(t) {
+		objects, err := o.loadInside()
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs["inside"] = objects.Programs["dupip_inside"]
+	}
+	for name, program := range programs {
+		info, err := program.Info()
 		if err != nil {
 			t.Fatal(err)
 		}
 		effort, ok := info.VerifiedInstructions()
-		t.Logf("%s: %d instructions", mode, effort)
+		t.Logf("%s: %d instructions", name, effort)
 		if !ok || effort > 200_000 {
-			t.Errorf("%s: the verifier went through %d instructions, %v", mode, effort, ok)
+			t.Errorf("%s: the verifier went through %d instructions, %v", name, effort, ok)
 		}
 	}
 }
@@ -249,7 +267,7 @@ func TestNoPadding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"address", "mapping", "known", "seen", "bucket", "interface", "cached", "cache_set", "ipv6_packet", "packet", "finding"} {
+	for _, name := range []string{"address", "mapping", "known", "seen", "bucket", "interface", "cached", "cache_set", "ipv6_packet", "packet", "finding", "inside_device"} {
 		var s *btf.Struct
 		if err := spec.Types.TypeByName(name, &s); err != nil {
 			t.Fatalf("struct %s: %v", name, err)

@@ -12,9 +12,8 @@ import (
 
 // TestAttachTwice: an interface has one attachment, and a failed attempt to attach again does not change it.
 func TestAttachTwice(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *Observer) {
-		p := newPod(t, "host0")
-		a := attach(t, o, p.ifindex, 1)
+	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
+		a := p.attach(t, o, 1)
 		// wantRecorded also shows that the program runs once: a second one would make a
 		// second record of an answer.
 		wantRecorded := func(step string, generation uint32) {
@@ -32,7 +31,7 @@ func TestAttachTwice(t *testing.T) {
 		}
 		wantRecorded("attached", 1)
 		for range 2 {
-			if _, err := o.Attach(p.ifindex, AttachOptions{Generation: 2, CreateQdisc: true}); !errors.Is(err, ErrBusy) {
+			if _, err := o.Attach(p.ifindex, p.options(2)); !errors.Is(err, ErrBusy) {
 				t.Errorf("attaching again gave %v", err)
 			}
 			wantState(t, a, "after the attempt", Attached)
@@ -43,7 +42,7 @@ func TestAttachTwice(t *testing.T) {
 		}
 		wantState(t, a, "closed", Detached)
 		p.send(t, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.7", "10.0.0.2")))
-		b := attach(t, o, p.ifindex, 3)
+		b := p.attach(t, o, 3)
 		wantRecorded("attached again", 3)
 		if err := a.Close(); err != nil {
 			t.Fatal(err)

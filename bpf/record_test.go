@@ -163,9 +163,8 @@ func TestCloseEndsRead(t *testing.T) {
 
 // TestConcurrent is for the race detector: all methods run concurrently while packets arrive.
 func TestConcurrent(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *Observer) {
+	everywhere(t, func(t *testing.T, o *Observer, p *pod) {
 		const rounds = 30
-		p := newPod(t, "host0")
 		var group sync.WaitGroup
 		seen := make(map[uint32]bool)
 		group.Go(func() {
@@ -195,14 +194,14 @@ func TestConcurrent(t *testing.T) {
 			}
 		})
 		for generation := range uint32(rounds) {
-			a := attach(t, o, p.ifindex, generation)
+			a := p.attach(t, o, generation)
 			p.send(t, ipv4Frame("10.0.0.7"))
 			wantState(t, a, "in between", Attached)
 			if err := a.Close(); err != nil {
 				t.Error(err)
 			}
 		}
-		last := attach(t, o, p.ifindex, rounds)
+		last := p.attach(t, o, rounds)
 		if err := o.Close(); err != nil {
 			t.Error(err)
 		}

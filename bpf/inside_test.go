@@ -1,0 +1,527 @@
+package bpf
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// insideKind is a device that has no end on the node.
+type insideKind struct {
+	name string
+	link func(netlink.LinkAttrs) netlink.Link
+	// ownMAC says that it has a MAC other than its parent.
+	ownMAC bool
+}
+
+func insideKinds() []insideKind {
+	macvlan := func(mode netlink.MacvlanMode) func(netlink.LinkAttrs) netlink.Link {
+		return func(attrs netlink.LinkAttrs) netlink.Link { return &netlink.Macvlan{LinkAttrs: attrs, Mode: mode} }
+	}
+	ipvlan := func(mode netlink.IPVlanMode) func(netlink.LinkAttrs) netlink.Link {
+		return func(attrs netlink.LinkAttrs) netlink.Link { return &netlink.IPVlan{LinkAttrs: attrs, Mode: mode} }
+	}
+	kinds := []insideKind{
+		{"macvlan bridge", macvlan(netlink.MACVLAN_MODE_BRIDGE), true},
+		{"macvlan private", macvlan(netlink.MACVLAN_MODE_PRIVATE), true},
+		{"macvlan passthru", macvlan(netlink.MACVLAN_MODE_PASSTHRU), false},
+	}
+	if hasIPVlan {
+		kinds = append(
+			kinds,
+			insideKind{"ipvlan l2", ipvlan(netlink.IPVLAN_MODE_L2), false},
+			insideKind{"ipvlan l3", ipvlan(netlink.IPVLAN_MODE_L3), false},
+			insideKind{"ipvlan l3s", ipvlan(netlink.IPVLAN_MODE_L3S), false},
+		)
+	}
+	return kinds
+}
+
+// everywhere runs a test in each mode with a veth, and inside a pod with each kind of device.
+func everywhere(t *testing.T, test func(*testing.T, *Observer, *pod)) {
+	eachMode(t, func(t *testing.T, o *Observer) { test(t, o, newPod(t, "host0")) })
+	eachInside(t, test)
+}
+
+// eachInside runs a test with each kind of device in a pod. On a kernel before 6.6 tcx has to be refused.
+func eachInside(t *testing.T, test func(*testing.T, *Observer, *pod)) {
+	for _, kind := range insideKinds() {
+		t.Run("inside "+kind.name, func(t *testing.T) {
+			if !hasTCX(t) {
+				wantTCXRefused(t)
+				return
+			}
+			isolate(t)
+			test(t, load(t, Options{Mode: TCX, Refresh: time.Hour}), newInsidePod(t, kind))
+		})
+	}
+}
+
+// newInsidePod is newPod with a device that has its parent here, beyond which there is a gateway.
+func newInsidePod(t *testing.T, kind insideKind) *pod {
+	t.Helper()
+	p := &pod{namespace: newNamespace(t), gateway: newNamespace(t)}
+	wire := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: "parent0"}, PeerName: "wire0", PeerNamespace: netlink.NsFd(p.gateway.file.Fd()),
+	}
+	if !kind.ownMAC {
+		wire.HardwareAddr = net.HardwareAddr(podMAC[:])
+	}
+	if err := netlink.LinkAdd(wire); err != nil {
+		t.Fatal(err)
+	}
+	var host netlink.Link
+	p.gateway.do(t, func() error {
+		host = up(t, "wire0")
+		return addAddress(host, hostIP)
+	})
+	parent := up(t, "parent0")
+	if err := addAddress(parent, "10.0.0.253"); err != nil { // ipvlan in L3 mode routes here
+		t.Fatal(err)
+	}
+	p.addDevice(t, kind, parent.Attrs().Index, 0)
+	p.setUp(t, host.Attrs().HardwareAddr)
+	p.ifindex = 1<<31 + p.peer
+	return p
+}
+
+// addDevice adds eth0 to the pod, with this ifindex unless it is 0.
+func (p *pod) addDevice(t *testing.T, kind insideKind, parent, ifindex int) {
+	t.Helper()
+	attrs := netlink.LinkAttrs{Name: "eth0", Index: ifindex, ParentIndex: parent, Namespace: netlink.NsFd(p.file.Fd())}
+	if kind.ownMAC {
+		attrs.HardwareAddr = net.HardwareAddr(podMAC[:])
+	}
+	if err := netlink.LinkAdd(kind.link(attrs)); err != nil {
+		t.Fatalf("add %s: %v", kind.name, err)
+	}
+}
+
+// TestInsideNumbers: devices with one ifindex in two netns, which is also one of this netns, are distinct everywhere, from the first packet on.
+func TestInsideNumbers(t *testing.T) {
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		other := *p
+		other.namespace = newNamespace(t)
+		parent := addVeth(t, "parent1")
+		other.addDevice(t, insideKinds()[0], parent, p.peer)
+		other.setUp(t, podMAC[:])
+		other.ifindex = math.MaxUint32
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "same0", Index: p.peer}, PeerName: "same1"}); err != nil && !errors.Is(err, unix.EEXIST) {
+			t.Fatal(err)
+		}
+		attach(t, o, p.peer, 3)
+
+		at := map[*pod]*Attachment{p: p.attach(t, o, 1), &other: other.attach(t, o, 2)}
+		generation := map[*pod]uint32{p: 1, &other: 2}
+		check := func(step string) {
+			t.Helper()
+			for _, from := range []*pod{p, &other} {
+				from.send(t, ipv4Frame("10.0.0.7"))
+				got := waitFor(t, o, data("10.0.0.7")...)[0]
+				if got.Ifindex != uint32(from.ifindex) || got.Generation != generation[from] {
+					t.Errorf("%s: recorded at %d generation %d, want %d and %d", step, got.Ifindex, got.Generation, from.ifindex, generation[from])
+				}
+				from.send(t, ipv4Frame("10.0.0.7"))
+				wantRecords(t, o, step+", again")
+			}
+		}
+		check("attached")
+		all := []Address{
+			{Ifindex: uint32(p.ifindex), Generation: 1, IP: addr("10.0.0.7")},
+			{Ifindex: uint32(other.ifindex), Generation: 2, IP: addr("10.0.0.7")},
+		}
+		if err := o.Forget(all); err != nil {
+			t.Fatal(err)
+		}
+		check("forgotten")
+
+		// Answers have a bucket for each.
+		for range 500 {
+			p.send(t, frame(podMAC, typeARP, arp(2, podMAC, "10.0.0.8", "10.0.0.2")))
+		}
+		poll(t, func() bool { records(t, o); return counters(t, o, p.ifindex).RefusedAnswers > 0 })
+		if got := counters(t, o, other.ifindex); got != (Counters{}) {
+			t.Errorf("counted of the other device: %+v", got)
+		}
+
+		if err := at[p].Close(); err != nil {
+			t.Fatal(err)
+		}
+		if removed, err := o.Prune(); err != nil || removed != 1 {
+			t.Errorf("pruned %d, %v, want the address of the closed one", removed, err)
+		}
+		p.send(t, ipv4Frame("10.0.0.7"))
+		wantRecords(t, o, "closed")
+		wantState(t, at[&other], "the other", Attached)
+		other.send(t, ipv4Frame("10.0.0.9"))
+		waitFor(t, o, data("10.0.0.9")...)
+	})
+}
+
+// claimed are the devices that the program knows.
+func claimed(t *testing.T, o *Observer) (numbers []uint32) {
+	t.Helper()
+	var device observerInsideDevice
+	var number uint32
+	all := o.inside.Maps["inside_devices"].Iterate()
+	for all.Next(&device, &number) {
+		numbers = append(numbers, number)
+	}
+	if err := all.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return numbers
+}
+
+// wantLeft checks what is left after all attachments are closed.
+func wantLeft(t *testing.T, o *Observer, number int) {
+	t.Helper()
+	if got := claimed(t, o); got != nil {
+		t.Errorf("devices %d are left", got)
+	}
+	if _, err := o.Counters(number); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Errorf("counters after Close: %v", err)
+	}
+}
+
+// TestInsideDeleted: the device is deleted, and a new one has its ifindex before the first attachment is closed.
+func TestInsideDeleted(t *testing.T) {
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		kind := insideKinds()[slices.IndexFunc(insideKinds(), func(k insideKind) bool { return strings.HasSuffix(t.Name(), strings.ReplaceAll(k.name, " ", "_")) })]
+		parent, err := netlink.LinkByName("parent0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := p.attach(t, o, 1)
+		again := func() {
+			t.Helper()
+			p.do(t, func() error { return netlink.LinkDel(byIndex(p.peer)) })
+			wantState(t, a, "without its device", Detached)
+			p.addDevice(t, kind, parent.Attrs().Index, p.peer)
+			p.setUp(t, podMAC[:])
+			wantState(t, a, "on another device", Detached)
+		}
+		again()
+		p.send(t, ipv4Frame("10.0.0.7"))
+		wantRecords(t, o, "not attached")
+		// As another number, then as the same.
+		p.ifindex++
+		b := p.attach(t, o, 2)
+		p.send(t, ipv4Frame("10.0.0.7"))
+		if got := waitFor(t, o, data("10.0.0.7")...)[0]; got.Ifindex != uint32(p.ifindex) || got.Generation != 2 {
+			t.Errorf("recorded at %d generation %d, want %d and 2", got.Ifindex, got.Generation, p.ifindex)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		wantState(t, b, "after closing the first", Attached)
+		p.send(t, ipv4Frame("10.0.0.8"))
+		waitFor(t, o, data("10.0.0.8")...)
+
+		if _, err := o.Attach(p.ifindex+1, p.options(3)); !errors.Is(err, ErrBusy) || len(claimed(t, o)) != 1 {
+			t.Errorf("attaching again as another number gave %v, and devices %d", err, claimed(t, o))
+		}
+		p.send(t, ipv4Frame("10.0.0.9"))
+		waitFor(t, o, data("10.0.0.9")...)
+
+		a = b
+		again()
+		c := p.attach(t, o, 4)
+		p.send(t, ipv4Frame("10.0.0.7"))
+		if got := waitFor(t, o, data("10.0.0.7")...)[0]; got.Generation != 4 {
+			t.Errorf("recorded generation %d, want 4", got.Generation)
+		}
+		p.do(t, func() error { return netlink.LinkDel(byIndex(p.peer)) })
+		for range 2 {
+			if err := errors.Join(b.Close(), c.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		wantState(t, c, "closed", Detached)
+		wantLeft(t, o, p.ifindex)
+	})
+}
+
+// TestInsideEnds: an attachment does not keep the netns alive.
+func TestInsideEnds(t *testing.T) {
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		a := p.attach(t, o, 1)
+		p.send(t, ipv4Frame("10.0.0.7"))
+		waitFor(t, o, data("10.0.0.7")...)
+		// It ends together with the netns.
+		if err := netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: "end0"}, PeerName: "end1", PeerNamespace: netlink.NsFd(p.file.Fd()),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(p.file.Close(), unix.Close(p.socket)); err != nil {
+			t.Fatal(err)
+		}
+		p.socket = -1
+		poll(t, func() bool {
+			_, err := netlink.LinkByName("end0")
+			return err != nil
+		})
+		wantState(t, a, "without its netns", Detached)
+		// The parent is free: it can have one passthru device only.
+		if err := netlink.LinkAdd(&netlink.Macvlan{
+			LinkAttrs: netlink.LinkAttrs{Name: "free0", ParentIndex: mustIndex(t, "parent0")}, Mode: netlink.MACVLAN_MODE_PASSTHRU,
+		}); err != nil {
+			t.Errorf("add a device to its parent: %v", err)
+		}
+		for range 2 {
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		wantLeft(t, o, p.ifindex)
+		wantState(t, a, "closed", Detached)
+		if _, err := o.Attach(p.ifindex, p.options(2)); err == nil {
+			t.Error("attached in a netns that is closed")
+		}
+	})
+}
+
+func mustIndex(t *testing.T, name string) int {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link.Attrs().Index
+}
+
+// TestInsideMoved: a device that moves to another netns keeps the program, which records nothing there.
+func TestInsideMoved(t *testing.T) {
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		other := newNamespace(t)
+		a := p.attach(t, o, 1)
+		p.do(t, func() error { return netlink.LinkSetNsFd(byIndex(p.peer), int(other.file.Fd())) })
+		var chain []link.AttachedProgram
+		other.do(t, func() (err error) {
+			up(t, "eth0")
+			chain, err = chainPrograms(p.peer, ebpf.AttachTCXEgress)
+			return err
+		})
+		if len(chain) != 1 {
+			t.Errorf("%d programs moved with the device, want ours", len(chain))
+		}
+		moved := pod{namespace: other, gateway: p.gateway}
+		moved.peer = p.peer
+		moved.open(t)
+		moved.send(t, ipv4Frame("10.0.0.7"))
+		wantRecords(t, o, "sent where the device is now")
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		other.do(t, func() (err error) {
+			chain, err = chainPrograms(p.peer, ebpf.AttachTCXEgress)
+			return err
+		})
+		if len(chain) != 0 {
+			t.Errorf("%d programs are left where the device is now", len(chain))
+		}
+		wantLeft(t, o, p.ifindex)
+	})
+}
+
+// TestInsideOrder: programs before ours, behind it, and away again. Those behind it see each packet once, and their verdict counts.
+func TestInsideOrder(t *testing.T) {
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		const packets = 20
+		p.do(t, func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", []byte("1"), 0o644) })
+		attachTCX := func(f *foreign, anchor link.Anchor) (attached link.Link) {
+			t.Helper()
+			p.do(t, func() (err error) {
+				attached, err = link.AttachTCX(link.TCXOptions{Interface: p.peer, Program: f.program, Attach: ebpf.AttachTCXEgress, Anchor: anchor})
+				return err
+			})
+			t.Cleanup(func() { _ = attached.Close() })
+			return attached
+		}
+		first, second, dropper := newForeign(t, next), newForeign(t, pass), newForeign(t, drop)
+		attachTCX(first, link.Head())
+		// Both kinds of chain go on behind ours: tcx, then tc.
+		filter := second.filter(p.peer, 7)
+		filter.Parent = netlink.HANDLE_MIN_EGRESS
+		p.do(t, func() error { return errors.Join(createClsact(p.peer), netlink.FilterAdd(filter)) })
+		a := p.attach(t, o, 1)
+		wantState(t, a, "the later is first", Attached)
+
+		listener := p.listen(t)
+		sender := p.dial(t, listener)
+		for range packets {
+			if _, err := sender.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range packets {
+			if _, err := listener.Read(make([]byte, 8)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waitFor(t, o, data(podIP)...)
+		if got := [2]uint64{first.count(t), second.count(t)}; got != [2]uint64{packets, packets} {
+			t.Errorf("the programs behind ours saw %d packets, want %d each", got, packets)
+		}
+
+		shadow := attachTCX(dropper, link.Head())
+		refused := func(ip string) {
+			t.Helper()
+			// The sender is told that the packet is dropped.
+			if _, err := unix.Write(p.socket, ipv4Frame(ip)); !errors.Is(err, unix.ENOBUFS) {
+				t.Errorf("sending what is dropped: %v", err)
+			}
+		}
+		refused("10.0.0.8")
+		wantRecords(t, o, "swallowed before us")
+		wantState(t, a, "behind another, which nobody looks for", Attached)
+		if err := shadow.Close(); err != nil {
+			t.Fatal(err)
+		}
+		attachTCX(dropper, link.Tail())
+		refused("10.0.0.9")
+		waitFor(t, o, data("10.0.0.9")...)
+		if n := dropper.count(t); n != 2 {
+			t.Errorf("dropped %d packets, want 2", n)
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p.do(t, func() error {
+			all, err := chainPrograms(p.peer, ebpf.AttachTCXEgress)
+			if len(all) != 2 {
+				t.Errorf("%d programs are left beside two of the test", len(all)-2)
+			}
+			return err
+		})
+	})
+}
+
+// TestInsideDetachedByOthers: root can end the link of a tcx program.
+func TestInsideDetachedByOthers(t *testing.T) {
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		a := p.attach(t, o, 1)
+		if err := a.hook.(*insideHook).link.Detach(); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, a, "its link detached", Detached)
+		b := p.attach(t, o, 2)
+		wantState(t, b, "attached again", Attached)
+		p.send(t, ipv4Frame("10.0.0.7"))
+		waitFor(t, o, data("10.0.0.7")...)
+	})
+}
+
+// TestInsideTag: under egress a tag of a VLAN device is in the metadata of the packet. Here a program pushes it.
+func TestInsideTag(t *testing.T) {
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		p.attach(t, o, 1)
+		pusher := newProgram(t, ebpf.SchedCLS,
+			asm.Mov.Imm(asm.R2, 0x0081), // as on the wire
+			asm.Mov.Imm(asm.R3, 7),
+			asm.FnSkbVlanPush.Call(),
+			asm.Mov.Imm(asm.R0, next),
+			asm.Return(),
+		)
+		p.do(t, func() error {
+			attached, err := link.AttachTCX(link.TCXOptions{Interface: p.peer, Program: pusher, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
+			t.Cleanup(func() { _ = attached.Close() })
+			return err
+		})
+		capture(t, o, Address{Ifindex: uint32(p.ifindex), Generation: 1, IP: addr("10.0.0.7"), VLAN: VLAN{Outer: 7}})
+		p.send(t, ipv4Frame("10.0.0.7"))
+		waitFor(t, o, dataVLAN("10.0.0.7", VLAN{Outer: 7})...)
+		want := frame(podMAC, typeIPv4, ipv4("10.0.0.7", 0), [2]int{typeVLAN, 7})
+		if got := frames(t, o); len(got) != 1 || !bytes.Equal(got[0].Data, want) {
+			t.Errorf("captured %+v, want\n%x", got, want)
+		}
+		p.send(t, frame(podMAC, typeIPv4, ipv4("10.0.0.7", 0), [2]int{typeVLAN, 9}))
+		waitFor(t, o, dataVLAN("10.0.0.7", VLAN{7, 9})...)
+	})
+}
+
+// TestInsideRefused: what cannot be attached to leaves nothing.
+func TestInsideRefused(t *testing.T) {
+	for _, mode := range []Mode{TC, XDP} {
+		o := load(t, Options{Mode: mode})
+		n := newNamespace(t)
+		_, err := o.Attach(1<<31, AttachOptions{Inside: &Inside{n.file, loopback}})
+		if !errors.Is(err, ebpf.ErrNotSupported) || !strings.Contains(err.Error(), "needs Linux 6.6 and attach mode tcx") {
+			t.Errorf("in mode %s: %v", mode, err)
+		}
+	}
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		noNetns, err := os.Open("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = noNetns.Close() }()
+		p.attach(t, o, 1)
+		for _, c := range []struct {
+			number int
+			inside Inside
+			want   error
+		}{
+			{p.peer, Inside{p.file, p.peer}, nil},
+			{-1, Inside{p.file, p.peer}, nil},
+			{math.MaxInt32, Inside{p.file, p.peer}, nil},
+			{math.MaxUint32 + 1, Inside{p.file, p.peer}, nil},
+			{1 << 31, Inside{p.file, 1 << 30}, ErrGone},
+			{1 << 31, Inside{p.file, 0}, ErrGone},
+			{1 << 31, Inside{p.file, -1}, ErrGone},
+			{1 << 31, Inside{noNetns, p.peer}, unix.EINVAL},
+		} {
+			_, err := o.Attach(c.number, AttachOptions{Inside: &c.inside})
+			if err == nil || !errors.Is(err, c.want) && c.want != nil {
+				t.Errorf("attaching to %+v as %d gave %v", c.inside, c.number, err)
+			}
+			if got := claimed(t, o); len(got) != 1 {
+				t.Errorf("after %v: devices %d, want one", err, got)
+			}
+			if _, err := o.Counters(c.number); !errors.Is(err, ebpf.ErrKeyNotExist) {
+				t.Errorf("counters after a failed attachment: %v", err)
+			}
+		}
+	})
+}
+
+// TestInsideCannotLoad: where the program inside cannot be loaded, others are observed.
+func TestInsideCannotLoad(t *testing.T) {
+	if !hasTCX(t) {
+		wantTCXRefused(t)
+		return
+	}
+	isolate(t)
+	p := newPod(t, "host0")
+	o := load(t, Options{Mode: TCX})
+	if err := onThread(func() error {
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			return err
+		}
+		_, err := o.Attach(1<<31, AttachOptions{Inside: &Inside{p.file, p.peer}})
+		if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CONFIG_DEBUG_INFO_BTF") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("without the right to load it: %v", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	attach(t, o, p.ifindex, 1)
+	p.send(t, ipv4Frame("10.0.0.7"))
+	waitFor(t, o, data("10.0.0.7")...)
+}
