@@ -46,7 +46,7 @@ func (o *Observer) attachInside(number int, inside *Inside) (hook, error) {
 		}
 		h.device = observerInsideDevice{NetnsCookie: cookie, Ifindex: uint64(inside.Ifindex)}
 		if err := o.claim(h); err != nil {
-			return err
+			return errors.Join(err, h.release())
 		}
 		const chain = ebpf.AttachTCXEgress
 		attached, err := link.AttachTCX(link.TCXOptions{
@@ -85,7 +85,7 @@ func (o *Observer) claim(h *insideHook) error {
 	if err := h.devices.Put(&h.device, h.number); err != nil {
 		return fmt.Errorf("add the device: %w", err)
 	}
-	return nil
+	return o.nextEpoch() // the program may have kept another number
 }
 
 // release is the reverse of claim. It is no error if another one has the device.

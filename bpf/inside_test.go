@@ -24,7 +24,13 @@ type insideKind struct {
 	link func(netlink.LinkAttrs) netlink.Link
 	// ownMAC says that it has a MAC other than its parent.
 	ownMAC bool
+	// routes says that it drops, behind the egress chain, what it has no route for.
+	routes bool
 }
+
+// insideIndex is the ifindex of each of these devices in its netns. Until Linux 6.18 a device with a chosen ifindex can
+// be made in another netns only if this one has none with it.
+const insideIndex = 77
 
 func insideKinds() []insideKind {
 	macvlan := func(mode netlink.MacvlanMode) func(netlink.LinkAttrs) netlink.Link {
@@ -34,16 +40,16 @@ func insideKinds() []insideKind {
 		return func(attrs netlink.LinkAttrs) netlink.Link { return &netlink.IPVlan{LinkAttrs: attrs, Mode: mode} }
 	}
 	kinds := []insideKind{
-		{"macvlan bridge", macvlan(netlink.MACVLAN_MODE_BRIDGE), true},
-		{"macvlan private", macvlan(netlink.MACVLAN_MODE_PRIVATE), true},
-		{"macvlan passthru", macvlan(netlink.MACVLAN_MODE_PASSTHRU), false},
+		{"macvlan bridge", macvlan(netlink.MACVLAN_MODE_BRIDGE), true, false},
+		{"macvlan private", macvlan(netlink.MACVLAN_MODE_PRIVATE), true, false},
+		{"macvlan passthru", macvlan(netlink.MACVLAN_MODE_PASSTHRU), false, false},
 	}
 	if hasIPVlan {
 		kinds = append(
 			kinds,
-			insideKind{"ipvlan l2", ipvlan(netlink.IPVLAN_MODE_L2), false},
-			insideKind{"ipvlan l3", ipvlan(netlink.IPVLAN_MODE_L3), false},
-			insideKind{"ipvlan l3s", ipvlan(netlink.IPVLAN_MODE_L3S), false},
+			insideKind{"ipvlan l2", ipvlan(netlink.IPVLAN_MODE_L2), false, false},
+			insideKind{"ipvlan l3", ipvlan(netlink.IPVLAN_MODE_L3), false, true},
+			insideKind{"ipvlan l3s", ipvlan(netlink.IPVLAN_MODE_L3S), false, true},
 		)
 	}
 	return kinds
@@ -91,16 +97,17 @@ func newInsidePod(t *testing.T, kind insideKind) *pod {
 	if err := addAddress(parent, "10.0.0.253"); err != nil { // ipvlan in L3 mode routes here
 		t.Fatal(err)
 	}
-	p.addDevice(t, kind, parent.Attrs().Index, 0)
+	p.addDevice(t, kind, parent.Attrs().Index)
 	p.setUp(t, host.Attrs().HardwareAddr)
 	p.ifindex = 1<<31 + p.peer
 	return p
 }
 
-// addDevice adds eth0 to the pod, with this ifindex unless it is 0.
-func (p *pod) addDevice(t *testing.T, kind insideKind, parent, ifindex int) {
+// addDevice adds eth0 to the pod.
+func (p *pod) addDevice(t *testing.T, kind insideKind, parent int) {
 	t.Helper()
-	attrs := netlink.LinkAttrs{Name: "eth0", Index: ifindex, ParentIndex: parent, Namespace: netlink.NsFd(p.file.Fd())}
+	p.mayDrop = kind.routes
+	attrs := netlink.LinkAttrs{Name: "eth0", Index: insideIndex, ParentIndex: parent, Namespace: netlink.NsFd(p.file.Fd())}
 	if kind.ownMAC {
 		attrs.HardwareAddr = net.HardwareAddr(podMAC[:])
 	}
@@ -115,10 +122,10 @@ func TestInsideNumbers(t *testing.T) {
 		other := *p
 		other.namespace = newNamespace(t)
 		parent := addVeth(t, "parent1")
-		other.addDevice(t, insideKinds()[0], parent, p.peer)
+		other.addDevice(t, insideKinds()[0], parent)
 		other.setUp(t, podMAC[:])
 		other.ifindex = math.MaxUint32
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "same0", Index: p.peer}, PeerName: "same1"}); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "same0", Index: p.peer}, PeerName: "same1"}); err != nil {
 			t.Fatal(err)
 		}
 		attach(t, o, p.peer, 3)
@@ -209,7 +216,7 @@ func TestInsideDeleted(t *testing.T) {
 			t.Helper()
 			p.do(t, func() error { return netlink.LinkDel(byIndex(p.peer)) })
 			wantState(t, a, "without its device", Detached)
-			p.addDevice(t, kind, parent.Attrs().Index, p.peer)
+			p.addDevice(t, kind, parent.Attrs().Index)
 			p.setUp(t, podMAC[:])
 			wantState(t, a, "on another device", Detached)
 		}
@@ -318,8 +325,8 @@ func TestInsideMoved(t *testing.T) {
 		if len(chain) != 1 {
 			t.Errorf("%d programs moved with the device, want ours", len(chain))
 		}
-		moved := pod{namespace: other, gateway: p.gateway}
-		moved.peer = p.peer
+		moved := *p
+		moved.namespace = other
 		moved.open(t)
 		moved.send(t, ipv4Frame("10.0.0.7"))
 		wantRecords(t, o, "sent where the device is now")

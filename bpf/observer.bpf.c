@@ -10,6 +10,7 @@
  */
 #include "include/kernel.h"
 #include "include/capture.h"
+#include "include/inside.h"
 #include "include/ndp.h"
 #include "include/parse.h"
 #include "include/table.h"
@@ -117,11 +118,9 @@ int dupip_observer(struct __sk_buff *skb)
 SEC("tc")
 int dupip_inside(struct __sk_buff *skb)
 {
-	struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);
-	struct inside_device device = {kernel_skb->dev->nd_net.net->net_cookie, skb->ifindex};
-	__u32 *number = bpf_map_lookup_elem(&inside_devices, &device);
+	__u32 number = find_number(skb);
 
-	return number ? observe_skb(skb, *number) : TC_ACT_UNSPEC;
+	return likely(number) ? observe_skb(skb, number) : TC_ACT_UNSPEC;
 }
 
 /* Under XDP all headers are linear, and tags are in the packet. XDP cannot see a tag in the skb's

@@ -80,6 +80,7 @@ func Load(opts Options) (*Observer, error) {
 	delete(spec.Programs, unwanted)
 	delete(spec.Programs, "dupip_inside") // see loadInside
 	delete(spec.Maps, "inside_devices")
+	delete(spec.Maps, "inside_cache")
 	if err := opts.apply(spec); err != nil {
 		return nil, err
 	}

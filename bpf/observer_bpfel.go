@@ -71,6 +71,7 @@ const (
 	observerMapCache            = "cache"
 	observerMapCaptures         = "captures"
 	observerMapFrames           = "frames"
+	observerMapInsideCache      = "inside_cache"
 	observerMapInsideDevices    = "inside_devices"
 	observerMapInterfaces       = "interfaces"
 	observerMapIpv6Packets      = "ipv6_packets"
@@ -151,6 +152,7 @@ type observerMapSpecs struct {
 	Cache         *ebpf.MapSpec `ebpf:"cache"`
 	Captures      *ebpf.MapSpec `ebpf:"captures"`
 	Frames        *ebpf.MapSpec `ebpf:"frames"`
+	InsideCache   *ebpf.MapSpec `ebpf:"inside_cache"`
 	InsideDevices *ebpf.MapSpec `ebpf:"inside_devices"`
 	Interfaces    *ebpf.MapSpec `ebpf:"interfaces"`
 	Ipv6Packets   *ebpf.MapSpec `ebpf:"ipv6_packets"`
@@ -203,6 +205,7 @@ type observerMaps struct {
 	Cache         *ebpf.Map `ebpf:"cache"`
 	Captures      *ebpf.Map `ebpf:"captures"`
 	Frames        *ebpf.Map `ebpf:"frames"`
+	InsideCache   *ebpf.Map `ebpf:"inside_cache"`
 	InsideDevices *ebpf.Map `ebpf:"inside_devices"`
 	Interfaces    *ebpf.Map `ebpf:"interfaces"`
 	Ipv6Packets   *ebpf.Map `ebpf:"ipv6_packets"`
@@ -215,6 +218,7 @@ func (m *observerMaps) Close() error {
 		m.Cache,
 		m.Captures,
 		m.Frames,
+		m.InsideCache,
 		m.InsideDevices,
 		m.Interfaces,
 		m.Ipv6Packets,

@@ -41,21 +41,6 @@ struct {
 	__type(value, struct interface);
 } interfaces SEC(".maps");
 
-/* A device in another netns. */
-struct inside_device {
-	__u64 netns_cookie;
-	__u64 ifindex; /* in that netns */
-};
-
-/* What stands for the ifindex of devices in other netns, because theirs may be that of another
- * device, too. No device has such a number: the highest bit is set. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct inside_device);
-	__type(value, __u32);
-} inside_devices SEC(".maps");
-
 /* When, and with which MAC, one kind of packet was last recorded. */
 struct seen {
 	__u64 mac;

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -79,43 +81,57 @@ func brokenFrame() []byte {
 	return frame
 }
 
-// measurePackets runs all cases of a mode in turns.
+// measurePackets runs the programs for tc, for devices inside another netns, and for XDP.
 func measurePackets(b *bench) {
 	n := b.Node("")
+	least, one := b.measureCases(n, bpf.TC, nil, "tc and tcx")
+	b.shareSlot(n, least, one)
+	inside, err := n.AddSandbox("inside")
+	b.Do(err)
+	// BPF_PROG_TEST_RUN takes a packet to come from the loopback device of the thread's netns.
+	b.Do(inside.Exec(func() error {
+		b.measureCases(n, bpf.TCX, inside, "inside another netns, tcx egress")
+		return nil
+	}))
+	b.measureCases(n, bpf.XDP, nil, "xdp")
+}
+
+// measureCases runs all cases of a mode in turns, and returns what an empty program and what a packet of one address took.
+func (b *bench) measureCases(n *lab.Node, mode bpf.Mode, inside *lab.Netns, title string) (least, one float64) {
+	b.Helper()
 	// CPU time is a thread's.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for _, mode := range []bpf.Mode{bpf.TC, bpf.XDP} {
-		var trials []*trial
-		for i, c := range packetCases {
-			trials = append(trials, b.newTrial(n, fmt.Sprintf("%s%d", mode, i), mode, c))
+	var trials []*trial
+	for i, c := range packetCases {
+		if inside != nil {
+			c.goal = "" // the design sets none
 		}
-		nothing := b.empty(trials[0].program.Type())
-		ordinary := ipFrame("10.0.0.1", 0)
-		var base []float64
-		for round := range b.rounds + 1 {
-			least := b.cost(nothing, ordinary)
-			for _, t := range trials {
-				ns := t.run(b, least)
-				// The first round is for the tables to fill and the caches to get warm.
-				if round > 0 {
-					t.ns, t.ratio = append(t.ns, ns), append(t.ratio, ns/least)
-				}
-			}
-			if round > 0 {
-				base = append(base, least)
-			}
-		}
-		b.title("ONE PACKET, %s (BPF_PROG_TEST_RUN, %d rounds in turns)", map[bpf.Mode]string{bpf.TC: "tc and tcx", bpf.XDP: "xdp"}[mode], b.rounds)
-		b.row("empty program", "", "%5.1f ns", median(base))
+		trials = append(trials, b.newTrial(n, fmt.Sprintf("%s%d", mode, i), mode, inside, c))
+	}
+	nothing := b.empty(trials[0].program.Type())
+	ordinary := ipFrame("10.0.0.1", 0)
+	var base []float64
+	for round := range b.rounds + 1 {
+		least := b.cost(nothing, ordinary)
 		for _, t := range trials {
-			b.Eventually(t.what, t.check)
-			b.row(t.what, t.goal, "%5.1f ns, %.2f × empty", median(t.ns), median(t.ratio))
+			ns := t.run(b, least)
+			// The first round is for the tables to fill and the caches to get warm.
+			if round > 0 {
+				t.ns, t.ratio = append(t.ns, ns), append(t.ratio, ns/least)
+			}
 		}
-		if mode == bpf.TC {
-			b.shareSlot(n, median(base), median(trials[1].ns))
+		if round > 0 {
+			base = append(base, least)
 		}
 	}
+	b.title("ONE PACKET, %s (BPF_PROG_TEST_RUN, %d rounds in turns)", title, b.rounds)
+	b.row("empty program", "", "%5.1f ns", median(base))
+	for _, t := range trials {
+		b.Eventually(t.what, t.check)
+		b.row(t.what, t.goal, "%5.1f ns, %.2f × empty", median(t.ns), median(t.ratio))
+	}
+	return median(base), median(trials[1].ns)
 }
 
 // trial is a case under way, with an observer of its own: what one case has left in the
@@ -124,6 +140,7 @@ type trial struct {
 	packetCase
 	observer *bpf.Observer
 	program  *ebpf.Program
+	ifindex  int
 	// packets is how many packets were run.
 	packets int64
 	// tested is what is run, floor the same without the observer: both nil for one address.
@@ -132,20 +149,29 @@ type trial struct {
 	ns, ratio     []float64
 }
 
-func (b *bench) newTrial(n *lab.Node, name string, mode bpf.Mode, c packetCase) *trial {
+func (b *bench) newTrial(n *lab.Node, name string, mode bpf.Mode, inside *lab.Netns, c packetCase) *trial {
 	b.Helper()
 	rate := bpf.Rate{PerSecond: 1e6, Burst: 1e6}
 	if c.records == refused {
 		rate = bpf.Rate{PerSecond: 1, Burst: 1}
 	}
-	observer, program := b.observe(n, name, bpf.Options{
+	opts := bpf.Options{
 		Mode: mode, Refresh: time.Hour, DataRate: rate, MaxInterfaces: 64,
 		RingBytes: 1 << 22, // for the records of all addresses
-	})
-	if c.captures {
-		b.Do(observer.Capture([]bpf.Address{{Ifindex: loopback, IP: netip.MustParseAddr("10.0.0.2")}}))
 	}
-	t := &trial{packetCase: c, observer: observer, program: program}
+	ifindex := loopback
+	var observer *bpf.Observer
+	var program *ebpf.Program
+	if inside == nil {
+		observer, program = b.observe(n, name, opts)
+	} else {
+		ifindex = 1 << 31
+		observer, program = b.observeInside(inside, ifindex, opts)
+	}
+	if c.captures {
+		b.Do(observer.Capture([]bpf.Address{{Ifindex: uint32(ifindex), IP: netip.MustParseAddr("10.0.0.2")}}))
+	}
+	t := &trial{packetCase: c, observer: observer, program: program, ifindex: ifindex}
 	go func() {
 		for record := (bpf.Record{}); observer.Read(&record) == nil; {
 			t.written.Add(1)
@@ -166,7 +192,7 @@ func (b *bench) newTrial(n *lab.Node, name string, mode bpf.Mode, c packetCase) 
 func (t *trial) check() error {
 	written, records := t.written.Load(), t.records
 	if records == refused {
-		counters, err := t.observer.Counters(loopback)
+		counters, err := t.observer.Counters(t.ifindex)
 		if err != nil || int64(counters.RefusedData) < t.packets*9/10 {
 			return fmt.Errorf("%d of %d packets were refused: %w", counters.RefusedData, t.packets, err)
 		}
@@ -208,6 +234,27 @@ func (b *bench) observe(n *lab.Node, name string, opts bpf.Options) (*bpf.Observ
 	id, err := attachedProgram(sandbox.Netlink())
 	b.Do(err)
 	program, err := ebpf.NewProgramFromID(id)
+	b.Do(err)
+	b.Cleanup(func() { program.Close() })
+	return observer, program
+}
+
+// observeInside attaches an observer of its own to the egress of the loopback device of a netns, the thread's own, and returns its
+// program.
+func (b *bench) observeInside(netns *lab.Netns, number int, opts bpf.Options) (*bpf.Observer, *ebpf.Program) {
+	b.Helper()
+	file, err := os.Open(netns.Path())
+	b.Do(err)
+	defer file.Close()
+	observer, err := bpf.Load(opts)
+	b.Do(err)
+	b.Cleanup(func() { b.Do(observer.Close()) })
+	_, err = observer.Attach(number, bpf.AttachOptions{Generation: 1, Inside: &bpf.Inside{Netns: file, Ifindex: loopback}})
+	b.Do(err)
+	// The last one to attach is the first to run.
+	chain, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXEgress})
+	b.Do(err)
+	program, err := ebpf.NewProgramFromID(chain.Programs[0].ID)
 	b.Do(err)
 	b.Cleanup(func() { program.Close() })
 	return observer, program
