@@ -142,7 +142,7 @@ func (o *Observer) loadInside() (*ebpf.Collection, error) {
 	return o.inside, o.insideErr
 }
 
-// within runs f on a thread in a netns. If the thread cannot return, it ends.
+// within runs f on a thread in a netns. A thread that cannot return to its own ends.
 func within(netns *os.File, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -157,10 +157,9 @@ func within(netns *os.File, f func() error) error {
 				return fmt.Errorf("enter netns %s: %w", netns.Name(), err)
 			}
 			err = f()
-			if backErr := unix.Setns(int(back.Fd()), unix.CLONE_NEWNET); backErr != nil {
-				return errors.Join(err, fmt.Errorf("return to the own netns: %w", backErr))
+			if unix.Setns(int(back.Fd()), unix.CLONE_NEWNET) == nil {
+				runtime.UnlockOSThread()
 			}
-			runtime.UnlockOSThread()
 			return err
 		}()
 	}()

@@ -177,6 +177,24 @@ func TestInsideNumbers(t *testing.T) {
 	})
 }
 
+// TestInsideAnswers: the kernel of the pod answers for its address, as it does when it is probed.
+func TestInsideAnswers(t *testing.T) {
+	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
+		if p.mayDrop {
+			return // in L3 mode there is no ARP
+		}
+		p.attach(t, o, 1)
+		gateway := &pod{namespace: p.gateway}
+		gateway.do(t, func() error {
+			gateway.peer = mustIndex(t, "wire0")
+			return nil
+		})
+		gateway.open(t)
+		gateway.send(t, frame(otherMAC, typeARP, arp(1, otherMAC, hostIP, podIP)))
+		waitFor(t, o, said{Kind: Answer, IP: addr(podIP), MAC: podMAC})
+	})
+}
+
 // claimed are the devices that the program knows.
 func claimed(t *testing.T, o *Observer) (numbers []uint32) {
 	t.Helper()
@@ -212,6 +230,9 @@ func TestInsideDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := p.attach(t, o, 1)
+		// The program keeps the number.
+		p.send(t, ipv4Frame("10.0.0.6"))
+		waitFor(t, o, data("10.0.0.6")...)
 		again := func() {
 			t.Helper()
 			p.do(t, func() error { return netlink.LinkDel(byIndex(p.peer)) })
