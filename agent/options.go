@@ -42,6 +42,8 @@ type Options struct {
 	UnheldAfter time.Duration
 	// Evidence is "on", or [Off]: then no packets of suspected addresses are captured.
 	Evidence string
+	// ConfiguredEvidence: where nothing answers, what the kernel of a pod has configured takes the place of an answer.
+	ConfiguredEvidence bool
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz; [Off] for none.
 	MetricsListen string
 	// Cluster joins the node to a cluster; nil for an agent alone. New calls it when the agent is the

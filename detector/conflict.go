@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -244,7 +245,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 		first, latest = later(first, b.check.first), earlier(latest, b.check.latest)
 	}
 	c.overlap = max(latest.Sub(first), d.opts.MinOverlap)
-	reason := fmt.Sprintf("%d live holders answered both rounds %s apart", len(group), roughly(c.overlap))
+	reason := c.proof(strconv.Itoa(len(group)))
 	if c.wasConfirmedBefore() { // it keeps its time; the previous agent counted it
 		reason = "verified again after the agent's restart: " + reason
 	} else {

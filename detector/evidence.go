@@ -30,7 +30,11 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 	src.last[kept] = later(src.last[kept], s.At)
 	if ev >= Claimed {
 		if s.Answer && b.refresh.count > 0 && b.check == nil {
-			b.entry.record(now, s.Holder.ID, noteRefreshed, "")
+			t := noteRefreshed
+			if s.Evidence == Configured {
+				t = noteListed
+			}
+			b.entry.record(now, s.Holder.ID, t, "")
 		}
 		b.refresh.count, b.refresh.after = 0, time.Time{}
 	}

@@ -7,7 +7,7 @@ import (
 
 // evidenceNumbers are the numbers of evidence between nodes (CBOR, RFC 8949, of one byte). They do not change, whatever
 // the order of strength is.
-var evidenceNumbers = [...]byte{0: 0, Forwarded: 1, Data: 2, Announced: 3, Host: 4, Claimed: 5}
+var evidenceNumbers = [...]byte{0: 0, Forwarded: 1, Data: 2, Announced: 3, Host: 4, Claimed: 5, Configured: 6}
 
 // MarshalCBOR returns the number of the evidence, 0 for one that does not exist.
 func (e Evidence) MarshalCBOR() ([]byte, error) {

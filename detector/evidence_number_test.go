@@ -4,7 +4,7 @@ import "testing"
 
 // The numbers between nodes are those of all versions, and one that is not known is no evidence.
 func TestEvidenceNumbers(t *testing.T) {
-	for e, want := range map[Evidence]byte{0: 0, Forwarded: 1, Data: 2, Announced: 3, Host: 4, Claimed: 5, Host + 1: 0} {
+	for e, want := range map[Evidence]byte{0: 0, Forwarded: 1, Data: 2, Announced: 3, Host: 4, Claimed: 5, Configured: 6, Host + 1: 0} {
 		number, err := e.MarshalCBOR()
 		if err != nil || len(number) != 1 || number[0] != want {
 			t.Errorf("%s is %x, %v; want %x", e, number, err, want)
@@ -14,7 +14,7 @@ func TestEvidenceNumbers(t *testing.T) {
 			t.Errorf("%x is %s, %v; want %s", number, back, err, e)
 		}
 	}
-	for _, unknown := range []string{"\x06", "\x17", "\x18\x01", "\x18\xff"} {
+	for _, unknown := range []string{"\x07", "\x17", "\x18\x01", "\x18\xff"} {
 		if e := Host; e.UnmarshalCBOR([]byte(unknown)) != nil || e != 0 {
 			t.Errorf("%x is %s", unknown, e)
 		}

@@ -81,7 +81,7 @@ func (d *Detector) verdict(e *entry) string {
 func (c *conflict) verdict(e *entry) string {
 	list := e.counting()
 	if c.state == Confirmed {
-		text := fmt.Sprintf("%s live holders answered both rounds %s apart: a conflict", number(len(c.listed)), roughly(c.overlap))
+		text := c.proof(number(len(c.listed))) + ": a conflict"
 		if c.isDrill(e) {
 			text += " for a drill"
 		}
@@ -100,6 +100,24 @@ func (c *conflict) verdict(e *entry) string {
 		text = number(len(list)) + " holders, " + text
 	}
 	return text + ": suspected, not confirmed"
+}
+
+// proof says what two rounds have shown of that many holders.
+func (c *conflict) proof(holders string) string {
+	configured := 0
+	for _, l := range c.listed {
+		if l.live != nil && l.live.check != nil && l.live.check.configured {
+			configured++
+		}
+	}
+	if configured == 0 {
+		return fmt.Sprintf("%s live holders answered both rounds %s apart", holders, roughly(c.overlap))
+	}
+	by := "1 by the list of its kernel"
+	if configured > 1 {
+		by = fmt.Sprintf("%d by the lists of their kernels", configured)
+	}
+	return fmt.Sprintf("%s live holders had it in both rounds %s apart, %s", holders, roughly(c.overlap), by)
 }
 
 // pending says why a suspected conflict of these holders is not confirmed yet.

@@ -18,7 +18,7 @@ var ErrUnknownName = errors.New("unknown name")
 // The names below are part of the JSON documents and metric labels; index 0 is the zero value,
 // which has no name.
 var (
-	evidenceNames = []string{"", "forwarded", "claimed", "data", "announced", "host"}
+	evidenceNames = []string{"", "forwarded", "claimed", "configured", "data", "announced", "host"}
 	scopeNames    = []string{"", "same-node", "cross-node", "pod-host"}
 	stateNames    = []string{"", "suspected", "confirmed", "resolved"}
 	noteNames     = []string{

@@ -39,7 +39,9 @@ var (
 	noteAnswer        = &template{kind: NoteAnswered, text: "answered%s", fold: true}
 	noteAnswerAgain   = &template{kind: NoteAnswered, text: "answered the re-check%s", fold: true}
 	noteRefreshed     = &template{kind: NoteAnswered, text: "answered after a silence%s", fold: true}
+	noteListed        = &template{kind: NoteEvidence, text: "its kernel has the address configured%s", fold: true}
 	noteNoAnswer      = &template{kind: NoteUnanswered, text: "did not answer%s", reason: "did not answer"}
+	noteUnlisted      = &template{kind: NoteUnanswered, text: "its kernel does not have the address%s", reason: "does not have it configured any more"}
 	noteMissed        = &template{kind: NoteUnanswered, text: "did not answer a re-check%s", fold: true}
 	noteAwaited       = &template{kind: NoteUnanswered, text: "did not answer%s: will be probed again", fold: true}
 	noteConflict      = &template{kind: NoteConflict, text: "%s"}

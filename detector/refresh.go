@@ -24,7 +24,10 @@ func (d *Detector) refreshDue(b *binding) time.Time {
 	if b.refresh.count == 1 {
 		after = bindingTTL / 4 * 3
 	}
-	counted := later(later(b.lastOf(Claimed), b.lastOf(Data)), later(b.lastOf(Announced), b.lastOf(Host)))
+	var counted time.Time
+	for ev := Claimed; ev <= Host; ev++ {
+		counted = later(counted, b.lastOf(ev))
+	}
 	at := later(counted.Add(after+b.refresh.jitter), b.refresh.after)
 	if past := at.Sub(at.Truncate(time.Second)); past > 0 {
 		at = at.Add(time.Second - past)

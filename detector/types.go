@@ -97,6 +97,7 @@ type Evidence uint8
 const (
 	Forwarded Evidence = iota + 1 // the holder emits or answers for an address it does not have
 	Claimed                       // it announced the address unasked on one device, and has it on another
+	Configured                    // its kernel has the address, valid and on a device that is up; nothing there can answer a probe
 	Data                          // it sent IP packets with that source
 	Announced                     // it announced the address (ARP sender, neighbour advertisement, an answer)
 	Host                          // the node's own address
@@ -128,7 +129,7 @@ type Sighting struct {
 	Holder   Holder
 	Evidence Evidence
 	// Answer: the sighting is an ARP reply, a neighbour advertisement, or a list of the node's own
-	// addresses. A round of probes waits for an answer.
+	// addresses or, with Configured, of those of the holder's kernel. A round of probes waits for an answer.
 	Answer bool
 	// At is when the packet was seen, on the clock of `now`. For a remote holder, it is when the
 	// holder's node confirmed the binding last or, if Answer is set, when the holder answered.

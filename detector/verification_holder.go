@@ -37,6 +37,7 @@ type check struct {
 	// after a round without an answer.
 	first, latest time.Time
 	proven        bool      // the holder is one of a confirmed conflict
+	configured    bool      // the latest answer is what its kernel has configured: it was not asked itself
 	silent        time.Time // when the first of its unanswered rounds began; zero if it answered the last
 	noReply       int       // probe requests in a row without a reply of a remote holder's node
 }
@@ -141,7 +142,7 @@ func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Eff
 		case !s.Answer || s.At.Before(c.began):
 			return false
 		case s.Evidence != Forwarded:
-			d.answered(b, s.At, now)
+			d.answered(b, s, now)
 		case b.evidence == Data:
 			c.forwards = true
 			d.unanswered(b, now) // no other answer is expected
@@ -164,14 +165,16 @@ func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Eff
 	return false
 }
 
-func (d *Detector) answered(b *binding, at, now time.Time) {
-	c := b.check
+func (d *Detector) answered(b *binding, s *Sighting, now time.Time) {
+	c, at := b.check, s.At
 	sent := c.sent
 	if sent.IsZero() || sent.After(at) {
 		sent = c.began
 	}
 	t := noteAnswer
-	if c.proven {
+	if c.configured = s.Evidence == Configured; c.configured {
+		t = noteListed
+	} else if c.proven {
 		t = noteAnswerAgain
 	}
 	b.entry.record(now, b.holder.ID, t, c.roundName()).took = at.Sub(sent)
@@ -215,8 +218,11 @@ func (d *Detector) unanswered(b *binding, now time.Time) {
 		return
 	}
 	t := noteNoAnswer
-	if c.forwards {
+	switch {
+	case c.forwards:
 		t = noteForwardsThere
+	case b.evidence == Configured:
+		t = noteUnlisted
 	}
 	d.remove(b, t, roundName, now)
 }

@@ -46,6 +46,8 @@ type Interface struct {
 	MAC        net.HardwareAddr
 	// Netkit says that it is the primary end of a netkit pair, and not one end of a veth pair.
 	Netkit bool
+	// L3 says that the pair is one of netkit in L3 mode, see Mute.
+	L3 bool
 	// Master is the bridge, bond or VRF it is enslaved to, empty if none.
 	Master string
 	// PortVLAN is the VLAN of untagged packets, 0 if there is none or the bridge does not distinguish VLANs.
@@ -61,6 +63,15 @@ type Interface struct {
 	Seen  bool
 	Netns netns.Ref
 	View  netns.View
+}
+
+// Mute says why no pod behind the interface answers ARP probes and neighbour solicitations, empty if pods do. What the pod's
+// kernel has configured then takes the place of an answer.
+func (i *Interface) Mute() string {
+	if i.L3 {
+		return "nothing answers on netkit devices in L3 mode"
+	}
+	return ""
 }
 
 // EventKind is the kind of an [Event].

@@ -133,7 +133,9 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 	}
 	master := t.devices[attrs.MasterIndex].name
 	if veth == nil {
-		veth = &tracked{iface: Interface{Index: attrs.Index, Netkit: link.Type() == "netkit", Listed: listed}, nsid: attrs.NetNsID, peer: attrs.ParentIndex}
+		netkit, isNetkit := link.(*netlink.Netkit)
+		l3 := isNetkit && netkit.Mode == netlink.NETKIT_MODE_L3
+		veth = &tracked{iface: Interface{Index: attrs.Index, Netkit: isNetkit, L3: l3, Listed: listed}, nsid: attrs.NetNsID, peer: attrs.ParentIndex}
 		veth.update(attrs, master)
 		t.add(veth, now)
 		return

@@ -65,11 +65,8 @@ func (u *unsupported) list(links []netlink.Link, refs []netns.Ref, observed map[
 
 // whyUnobservable returns why a netkit device of the host is not observed, nothing if it is.
 func whyUnobservable(netkit *netlink.Netkit) string {
-	switch {
-	case !netkit.IsPrimary(): // programs are attached to both ends by the primary one (drivers/net/netkit.c)
+	if !netkit.IsPrimary() { // programs are attached to both ends by the primary one (drivers/net/netkit.c)
 		return "the primary end of this netkit pair is not on the node"
-	case netkit.Mode != netlink.NETKIT_MODE_L2:
-		return "netkit devices in L3 mode cannot be observed yet"
 	}
 	return ""
 }

@@ -138,7 +138,7 @@ func (t *table) classify(veth *tracked, now time.Time) {
 	case isUplink && veth.observed():
 		t.log.Info("interface is an uplink of the node and leads to no pod", "interface", i.Name)
 		t.remove(i.Index, "interface "+i.Name+" leads out of the node")
-		veth.iface = Interface{Name: i.Name, Index: i.Index, MAC: i.MAC, Master: i.Master, Up: i.Up}
+		veth.iface = Interface{Name: i.Name, Index: i.Index, Netkit: i.Netkit, L3: i.L3, MAC: i.MAC, Master: i.Master, Up: i.Up}
 		t.exclude(veth, Uplink, "it leads out of the node, to no pod")
 	case !isUplink && i.State == Uplink:
 		t.unobservedDue = true

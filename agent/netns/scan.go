@@ -41,6 +41,8 @@ type Address struct {
 	Valid bool
 	// Lost: duplicate address detection failed; the kernel does not use the address.
 	Lost bool
+	// Down: its device is down.
+	Down bool
 	// Dynamic: the address has a lifetime, as router advertisements or DHCP give one (no IFA_F_PERMANENT).
 	Dynamic bool
 }
@@ -118,7 +120,7 @@ func (v *View) read(peer int) error {
 			return
 		}
 		path := devices.path(index)
-		address.Where, address.OuterVLAN, address.InnerVLAN = path.where, path.outer, path.inner
+		address.Where, address.OuterVLAN, address.InnerVLAN, address.Down = path.where, path.outer, path.inner, devices.down[index]
 		if all++; path.where != Elsewhere {
 			total++
 		}
@@ -189,6 +191,16 @@ func (v *View) Find(ip netip.Addr) iter.Seq[Address] {
 func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 	for a := range v.Find(ip) {
 		if a.answers(outer, inner) {
+			return true
+		}
+	}
+	return false
+}
+
+// Uses is Holds for what the kernel uses now: an address that is valid, on a device that is up.
+func (v *View) Uses(ip netip.Addr, outer, inner uint16) bool {
+	for a := range v.Find(ip) {
+		if a.answers(outer, inner) && a.Valid && !a.Down {
 			return true
 		}
 	}

@@ -44,7 +44,9 @@ func TestScan(t *testing.T) {
 		must(t, netlink.LinkAdd(macvlan))
 		lo, err := netlink.LinkByName("lo")
 		must(t, err)
-		must(t, netlink.LinkSetUp(lo))
+		for _, up := range []netlink.Link{lo, eth0, master} {
+			must(t, netlink.LinkSetUp(up))
+		}
 		for _, address := range []struct {
 			on netlink.Link
 			ip string
@@ -67,9 +69,9 @@ func TestScan(t *testing.T) {
 	want := []netns.Address{
 		{IP: netip.MustParseAddr("10.1.0.1"), Where: netns.OnPeer, Valid: true},
 		{IP: netip.MustParseAddr("10.1.0.2"), Where: netns.OnPeer, Valid: true},
-		{IP: netip.MustParseAddr("10.1.0.3"), Where: netns.OnPeer, Valid: true},
+		{IP: netip.MustParseAddr("10.1.0.3"), Where: netns.OnPeer, Valid: true, Down: true},
 		{IP: netip.MustParseAddr("10.1.0.4"), Where: netns.OnLoopback, Valid: true},
-		{IP: netip.MustParseAddr("172.17.0.1"), Where: netns.Elsewhere, Valid: true},
+		{IP: netip.MustParseAddr("172.17.0.1"), Where: netns.Elsewhere, Valid: true, Down: true},
 	}
 	if diff := cmp.Diff(want, view.Addresses, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmpopts.SortSlices(func(a, b netns.Address) bool { return a.IP.Less(b.IP) })); diff != "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -30,6 +31,7 @@ func ServiceDevice(name string) bool { return name == "kube-ipvs0" || name == "n
 type topology struct {
 	peerName  string
 	paths     map[int]path // by ifindex
+	down      map[int]bool // the devices that are down, up to maxDevices
 	truncated bool
 	loopbacks int
 }
@@ -45,12 +47,15 @@ func (t *topology) path(index int) path {
 // pod's end of a host veth.
 // With [netlink.ErrDumpInterrupted] the result is incomplete.
 func readTopology(peer int, list func(begin func(), each func(device)) error) (topology, error) {
-	t := topology{paths: make(map[int]path)}
+	t := topology{paths: make(map[int]path), down: make(map[int]bool)}
 	var interrupted error
 	for range maxLists {
 		var waiting int // for their parents; most pods have none, and need one list
 		known := len(t.paths)
 		err := list(func() { waiting = 0 }, func(d device) {
+			if d.flags&unix.IFF_UP == 0 && len(t.down) < maxDevices {
+				t.down[d.index] = true
+			}
 			if !t.add(d, peer) {
 				waiting++
 			}

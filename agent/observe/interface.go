@@ -41,6 +41,8 @@ type Interface struct {
 	left []netns.Address
 	// claimed are the addresses that the pod claims, with when it did so last.
 	claimed map[netip.Addr]time.Time
+	// looks has what is looked for in the kernel of the pod, with since when.
+	looks map[look]time.Time
 	// mirrored is when its holder sent one of our probes back last.
 	mirrored time.Time
 	// queue has records that wait for a newer scan of the netns.
@@ -171,6 +173,7 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 	all = t.settle(all, now)
 	t.logChange(i)
 	t.logLost(i, &before, now)
+	all = append(all, t.found(i)...)
 	waiting := append(i.queue, t.early[ref]...)
 	i.queue = nil
 	delete(t.early, ref)
@@ -192,7 +195,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		for _, r := range i.queue { // packets of the previous netns
 			t.drop(r, droppedGone)
 		}
-		i.queue, i.claimed, i.mirrored = nil, nil, time.Time{}
+		i.queue, i.claimed, i.looks, i.mirrored = nil, nil, nil, time.Time{}
 	} else {
 		all = t.withdrawLost(i, next, now)
 	}

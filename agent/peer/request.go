@@ -113,7 +113,7 @@ func (p *Peer) answered(s *detector.Sighting) {
 		case s.Evidence == detector.Forwarded:
 			r.forwards = true
 		default:
-			r.began = s.At
+			r.began, r.configured = s.At, s.Evidence == detector.Configured
 			p.end(r, cluster.Answered, "")
 		}
 	}
@@ -134,6 +134,9 @@ func (p *Peer) reply(r *request, outcome cluster.Outcome, reason string) {
 	switch outcome {
 	case cluster.Answered:
 		t.At = r.began
+		if r.configured {
+			t.Binding.Evidence = detector.Configured // what the answer is, not all that is known
+		}
 	case cluster.Refused:
 		t.RetryAt = r.next
 		if t.RetryAt.Equal(r.arrived) {

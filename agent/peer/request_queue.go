@@ -22,6 +22,8 @@ type request struct {
 	attempts int
 	next     time.Time // of the next attempt
 	forwards bool      // it answered, but for an address that it does not have
+	// configured: the answer is what the kernel of the holder has configured.
+	configured bool
 }
 
 func (r *request) target() target { return target{r.Key, r.Holder} }

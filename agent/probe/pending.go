@@ -58,7 +58,7 @@ func (i *state) Slot() *int { return &i.slot }
 func (p *Prober) add(i *state, key detector.Key, vlan bpf.VLAN, at time.Time) *pending {
 	a := address{key.IP, vlan}
 	probe := i.pending[a]
-	if p.Solicits(key.Network) && !p.Bindings.Holds(key, i.Holder) {
+	if p.off(i, key.Network) == "" && !p.Bindings.Holds(key, i.Holder) {
 		if probe != nil && probe.key == key {
 			probe.removed = false
 			return nil
@@ -112,7 +112,7 @@ func (p *Prober) Next() time.Time {
 func (p *Prober) Run(now time.Time) {
 	for i := p.turns.First(); i != nil && !later(i.turn, p.paused).After(now); i = p.turns.First() {
 		probe := i.due.First()
-		if !p.Solicits(probe.key.Network) || p.Bindings.Holds(probe.key, i.Holder) {
+		if p.off(i, probe.key.Network) != "" || p.Bindings.Holds(probe.key, i.Holder) {
 			p.drop(i, probe)
 			continue
 		}

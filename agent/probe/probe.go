@@ -60,7 +60,7 @@ type Bindings interface {
 	SuppressedUntil(key detector.Key, id detector.HolderID) time.Time
 }
 
-// Options configures a [Prober]. All fields must be set.
+// Options configures a [Prober]. All fields but Look must be set.
 type Options struct {
 	Log      *slog.Logger
 	Sender   Sender
@@ -70,6 +70,9 @@ type Options struct {
 	Solicits func(network string) bool
 	// Rescan requests a new scan of the netns behind an interface.
 	Rescan func(generation uint32)
+	// Look has the kernel of a pod looked at that nothing answers for ([links.Interface.Mute]): if it uses the address, that
+	// is observed like an answer. It is nil if that must not count; then such addresses are not probed.
+	Look func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time)
 }
 
 // Interface is what the prober needs to know about an interface.
@@ -207,7 +210,7 @@ func (p *Prober) Observed(ref detector.Interface, vlan bpf.VLAN, s *detector.Sig
 	if i != nil && s.Answer && p.debug() {
 		p.logReply(i, s)
 	}
-	if i == nil || s.Evidence != detector.Announced {
+	if i == nil || s.Evidence != detector.Announced && s.Evidence != detector.Configured {
 		return
 	}
 	a := address{s.Key.IP, vlan}
@@ -257,8 +260,8 @@ func (p *Prober) probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 	if i == nil {
 		return detector.ProbeRefusal{Reason: "the interface is gone"}
 	}
-	if !p.Solicits(s.Key.Network) {
-		return detector.ProbeRefusal{Reason: "solicitation is off in network " + s.Key.Network}
+	if why := p.off(i, s.Key.Network); why != "" {
+		return detector.ProbeRefusal{Reason: why}
 	}
 	a := address{s.Key.IP, vlan}
 	if r := p.guard(i, a, now); r != (detector.ProbeRefusal{}) {
@@ -283,6 +286,20 @@ func (p *Prober) probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 	}
 }
 
+// off says why nothing is probed behind an interface in a network, empty if it is.
+func (p *Prober) off(i *state, network string) string {
+	switch mute := i.Link.Mute(); {
+	case !p.Solicits(network):
+		return "solicitation is off in network " + network
+	case mute == "":
+	case p.Look == nil:
+		return mute + ", and --configured-evidence is off"
+	case !i.Link.Seen:
+		return mute + ", and its netns cannot be found"
+	}
+	return ""
+}
+
 // Allow takes one probe from the budget, or refuses it.
 func (p *Prober) Allow(purpose detector.Purpose, forOther bool, now time.Time) detector.ProbeRefusal {
 	if p.Budget.Allow(purpose, forOther, now) {
@@ -299,10 +316,11 @@ func (p *Prober) limited(reason string, now time.Time) detector.ProbeRefusal {
 }
 
 func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Time) error {
-	err := p.Sender.Send(Target{
+	if i.Link.Mute() != "" {
+		p.Look(i.Ref, a.ip, a.vlan, now)
+	} else if err := p.Sender.Send(Target{
 		Ifindex: i.Link.Index, IP: a.ip, OuterVLAN: a.vlan.Outer, InnerVLAN: a.vlan.Inner,
-	})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	i.limit.AllowN(now, 1)

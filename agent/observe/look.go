@@ -1,0 +1,55 @@
+package observe
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+)
+
+// maxLooks limits the addresses that are looked for behind one interface, to as many as are listed.
+const maxLooks = 1024
+
+// look is what is looked for in the kernel of a pod.
+type look struct {
+	ip   netip.Addr
+	vlan bpf.VLAN
+}
+
+// Look looks whether the kernel of the pod behind an interface uses an address, in a scan that begins after now. It is the
+// probe where nothing answers.
+func (t *Table) Look(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
+	i, l := t.interfaces[ref], look{ip, vlan}
+	if i == nil {
+		return
+	}
+	// The earlier time stays: a scan that is under way serves the later request, too, unless a round has begun meanwhile.
+	if _, known := i.looks[l]; !known && len(i.looks) < maxLooks {
+		if i.looks == nil {
+			i.looks = make(map[look]time.Time)
+		}
+		i.looks[l] = now
+	}
+	t.Rescan(i.Generation)
+}
+
+// found returns the addresses that were looked for and are there.
+func (t *Table) found(i *Interface) (all []Observation) {
+	for l, since := range i.looks {
+		if !i.Seen || !i.View.Taken.After(since) {
+			continue
+		}
+		delete(i.looks, l)
+		key := t.Key(i, l.ip, l.vlan)
+		if !i.View.Uses(l.ip, l.vlan.Outer, l.vlan.Inner) || !i.addVLAN(key.Network, l.vlan) {
+			continue
+		}
+		holder := i.Describe([6]byte{})
+		holder.Given = i.Given(l.ip)
+		all = append(all, Observation{Kind: Seen, Interface: i.Ref, VLAN: l.vlan, Sighting: detector.Sighting{
+			Key: key, Holder: holder, Evidence: detector.Configured, Answer: true, At: i.View.Taken, FoundAtStart: i.foundAtStart(l.ip, l.vlan),
+		}})
+	}
+	return all
+}
