@@ -168,7 +168,9 @@ func (a *Agent) assemble(c *config.Config) error {
 		Solicits: func(network string) bool { return l.table.Config().Solicits(network) },
 	})
 	if a.opts.ConfiguredEvidence {
-		l.prober.Look = func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) { l.table.Look(ref, ip, vlan, now) }
+		l.prober.Look = func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
+			l.table.Look(ref, ip, vlan, now)
+		}
 	}
 	l.table = observe.New(observe.Options{
 		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},

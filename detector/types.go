@@ -95,12 +95,12 @@ type Evidence uint8
 
 // The kinds of evidence. All but Forwarded support a suspicion, but two claims alone do not.
 const (
-	Forwarded Evidence = iota + 1 // the holder emits or answers for an address it does not have
-	Claimed                       // it announced the address unasked on one device, and has it on another
-	Configured                    // its kernel has the address, valid and on a device that is up; nothing there can answer a probe
-	Data                          // it sent IP packets with that source
-	Announced                     // it announced the address (ARP sender, neighbour advertisement, an answer)
-	Host                          // the node's own address
+	Forwarded  Evidence = iota + 1 // the holder emits or answers for an address it does not have
+	Claimed                        // it announced the address unasked on one device, and has it on another
+	Configured                     // its kernel has the address, valid and on a device that is up; nothing there can answer a probe
+	Data                           // it sent IP packets with that source
+	Announced                      // it announced the address (ARP sender, neighbour advertisement, an answer)
+	Host                           // the node's own address
 )
 
 // Scope says where the holders of a conflict are.

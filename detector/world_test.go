@@ -29,6 +29,7 @@ import (
 //	takes              it has the address from now on, and sends nothing
 //	announces          it has the address and announces it (a node: lists it)
 //	sends              it has the address and sends IP packets from it
+//	configures         it has the address from now on, and cannot be asked: its kernel is
 //	answers            it answers a request that is not ours
 //	forges             it announces an address that it does not have
 //	spoofs             it sends IP packets from an address that it does not have
@@ -81,6 +82,7 @@ type actor struct {
 	iface   Interface
 	has     map[netip.Addr]bool
 	claims  bool      // it has the addresses on other devices
+	listed  bool      // what its kernel has configured takes the place of its answers
 	mute    bool      // does not answer
 	proxies bool      // answers for what it does not have
 	lost    bool      // probes to it vanish and are never reported, or its node is out of reach
@@ -162,6 +164,9 @@ func (a *actor) evidence() Evidence {
 	if a.claims {
 		return Claimed
 	}
+	if a.listed {
+		return Configured
+	}
 	return Announced
 }
 
@@ -179,6 +184,8 @@ func (w *world) do(line string) {
 	switch verb {
 	case "takes":
 		a.has[ip] = true
+	case "configures":
+		a.has[ip], a.listed = true, true
 	case "announces":
 		a.has[ip], a.dead = true, false
 		see(a.evidence())

@@ -225,10 +225,14 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 	attributes := []any{
 		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
 	}
-	if sent, ok := i.sent[s.Key.IP]; ok && s.At.Sub(sent) <= echoWithin {
+	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent) && s.At.Sub(sent) <= echoWithin {
 		attributes = append(attributes, "took", s.At.Sub(sent))
 	}
-	p.Log.Debug("reply received", attributes...)
+	what := "reply received"
+	if s.Evidence == detector.Configured {
+		what = "the kernel has the address"
+	}
+	p.Log.Debug(what, attributes...)
 }
 
 // SentTo reports whether a probe of an address was sent to the holder shortly before a time. If a
@@ -332,7 +336,11 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 	}
 	p.sent[purpose]++
 	if p.debug() {
-		p.Log.Debug("probe sent", "ip", a.ip, "interface", i.Link.Name, "vlan", a.vlan.Outer, "innerVLAN", a.vlan.Inner, "purpose", purpose)
+		what := "probe sent"
+		if i.Link.Mute() != "" {
+			what = "kernel to be looked at"
+		}
+		p.Log.Debug(what, "ip", a.ip, "interface", i.Link.Name, "vlan", a.vlan.Outer, "innerVLAN", a.vlan.Inner, "purpose", purpose)
 	}
 	return nil
 }

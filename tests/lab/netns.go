@@ -171,7 +171,10 @@ func (n *Netns) MAC(device string) (net.HardwareAddr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return link.Attrs().HardwareAddr, nil
+	if mac := link.Attrs().HardwareAddr; len(mac) > 0 {
+		return mac, nil
+	}
+	return make(net.HardwareAddr, 6), nil // that of netkit in L3 mode
 }
 
 // addrs lists the addresses of a device.

@@ -89,6 +89,9 @@ func (n *Node) AddPod(name string, o PodOptions) (*Pod, error) {
 
 func (o PodOptions) withDefaults() PodOptions {
 	o.Interface, o.Bridge = cmp.Or(o.Interface, "eth0"), cmp.Or(o.Bridge, Bridge)
+	if IsL3() && o.Style == Bridged {
+		o.Style = Routed // no bridge has such ports
+	}
 	return o
 }
 
@@ -139,8 +142,11 @@ func (p *Pod) start(o PodOptions) error {
 }
 
 // PairVariable names the environment variable with the kind of device that joins pods to nodes: veth, if it is empty, or netkit, for
-// those in its L2 mode.
+// those in its L2 mode, or netkit-l3. In L3 mode bridged pods are routed, nobody answers ARP, and there are no MACs.
 const PairVariable = "DUPIP_TEST_PAIR"
+
+// IsL3 reports whether netkit in L3 mode joins the pods to their nodes.
+func IsL3() bool { return os.Getenv(PairVariable) == "netkit-l3" }
 
 // plug makes the pair, both ends down.
 func (p *Pod) plug(o PodOptions) error {
@@ -150,12 +156,12 @@ func (p *Pod) plug(o PodOptions) error {
 	if o.MTU != 0 {
 		veth.MTU, veth.PeerMTU = o.MTU, uint32(o.MTU)
 	}
-	if o.Style == Routed {
+	if o.Style == Routed && !IsL3() {
 		veth.HardwareAddr = calicoMAC
 	}
 	pair := netlink.Link(veth)
-	if os.Getenv(PairVariable) == "netkit" {
-		netkit := &netlink.Netkit{LinkAttrs: veth.LinkAttrs, Mode: netlink.NETKIT_MODE_L2, Scrub: netlink.NETKIT_SCRUB_DEFAULT, PeerScrub: netlink.NETKIT_SCRUB_DEFAULT}
+	if mode, ok := map[string]netlink.NetkitMode{"netkit": netlink.NETKIT_MODE_L2, "netkit-l3": netlink.NETKIT_MODE_L3}[os.Getenv(PairVariable)]; ok {
+		netkit := &netlink.Netkit{LinkAttrs: veth.LinkAttrs, Mode: mode, Scrub: netlink.NETKIT_SCRUB_DEFAULT, PeerScrub: netlink.NETKIT_SCRUB_DEFAULT}
 		netkit.SetPeerAttrs(&netlink.LinkAttrs{Name: veth.PeerName, Namespace: veth.PeerNamespace, HardwareAddr: o.MAC, MTU: o.MTU})
 		pair = netkit
 	}

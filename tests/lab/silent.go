@@ -18,7 +18,7 @@ var settleTimeout = Patience(5 * time.Second)
 // sends, until it has dropped the multicast listener report that Linux sends whenever an interface
 // with an IPv6 address joins its groups.
 func (p *Pod) dropReports(o PodOptions, change func() error) error {
-	if !o.Silent || !slices.ContainsFunc(o.Addrs, netip.Addr.Is6) {
+	if !o.Silent || IsL3() || !slices.ContainsFunc(o.Addrs, netip.Addr.Is6) { // a device without ARP sends none
 		return change()
 	}
 	return p.change(o.Interface, "silence", func(link netlink.Link) error {

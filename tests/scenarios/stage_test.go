@@ -154,7 +154,9 @@ func (s *Stage) Sees(p *lab.Pod, ips ...netip.Addr) {
 }
 
 // holds returns whether a pod has an address and does not only forward it.
-func holds(b lab.Binding) bool { return b.Evidence == "announced" || b.Evidence == "data" }
+func holds(b lab.Binding) bool {
+	return b.Evidence == "announced" || b.Evidence == "data" || b.Evidence == "configured"
+}
 
 // SeesForwarded waits until the agent of the pod's node knows that the pod emits or
 // answers for addresses it does not have.

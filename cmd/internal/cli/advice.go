@@ -141,7 +141,7 @@ func (p *Printer) removals(begin string, c api.Conflict) []api.Removal {
 		return nil
 	}
 	removals := FirstRemovals(c)
-	situation := strings.TrimSpace(Situation(c) + " " + routes(c))
+	situation := strings.TrimSpace(Situation(c) + configuredOnly(c) + " " + routes(c))
 	p.wrapped(2, begin+situation+" "+Instruction(c)+on(removals)+":")
 	p.commands(c, removals)
 	p.flushes(c, removals)

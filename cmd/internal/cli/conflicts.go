@@ -64,7 +64,7 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 	}
 	nodes := p.nodeColumn(holders)
 	var rows []table.Row
-	unreachable := false
+	unreachable, configured := false, false
 	for _, c := range conflicts {
 		for n, b := range c.Holders {
 			row := table.Row{"", "", ""}
@@ -75,6 +75,9 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 			if node != "" && b.Unreachable { // the mark is on the node, so that the name can be copied
 				name, node, unreachable = Who(b), node+" !", true
 			}
+			if isConfiguredOnly(b) {
+				name, configured = name+" ~", true
+			}
 			rows = append(rows, append(row, node, name, p.brief(b.Interface), Age(b.FirstSeen)))
 		}
 	}
@@ -84,6 +87,9 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 	p.fitted(rows, header, "holder", "first seen", "interface", "since")
 	if unreachable {
 		p.wrapped(2, "! unreachable: the node does not answer, and its holders may be gone.")
+	}
+	if configured {
+		p.wrapped(2, "~ configured: its kernel has the address, and it was not seen using it.")
 	}
 }
 

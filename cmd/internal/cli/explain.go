@@ -115,7 +115,11 @@ func (p *Printer) story(story api.Story) {
 			name += " on node " + nodes[n]
 		}
 		p.wrapped(4, "  "+name)
-		p.wrapped(6, fmt.Sprintf("      interface %s, MAC %s, evidence %s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC, "unknown"), b.Evidence))
+		weak := ""
+		if isConfiguredOnly(b) {
+			weak = ": its kernel has the address, and it was not seen using it"
+		}
+		p.wrapped(6, fmt.Sprintf("      interface %s, MAC %s, evidence %s%s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC, "unknown"), b.Evidence, weak))
 		if b.Pod != nil {
 			p.wrapped(6, fmt.Sprintf("      netns %s, pod UID %s", b.Netns, b.Pod.UID))
 		}

@@ -24,6 +24,10 @@ var templates = map[string]string{
 	"given-to-all":    " Each was given the address by its own node.",
 	"given-unknown":   " It is not known who was given the address.",
 
+	// How weak the evidence of a holder is.
+	"configured": " {a} was not seen using the address: its kernel only has it configured. Most likely it was left behind there. Look into it " +
+		"before you delete it: to remove the address from it may be enough.",
+
 	// Why it is not known which.
 	"host": "It is an address of node {node} itself.",
 	"away": "{nodes} could not reach each other from {from} to {until}, and {a} came meanwhile. If {node} was given up, {b} is left " +
@@ -150,6 +154,22 @@ func Situation(c api.Conflict) string {
 	}
 	return fill("unknown", "why", unknown(c)) + givenText(c, names)
 }
+
+// configuredOnly says which holders have the address configured and were not seen using it.
+func configuredOnly(c api.Conflict) string {
+	var weak []string
+	for n, name := range Labels(c) {
+		if isConfiguredOnly(c.Holders[n]) {
+			weak = append(weak, name)
+		}
+	}
+	if len(weak) == 0 {
+		return ""
+	}
+	return fill("configured", "a", Conjoin(weak))
+}
+
+func isConfiguredOnly(b api.Binding) bool { return b.Evidence == "configured" && !b.Gone }
 
 // newer says which holder is the newest.
 func newer(c api.Conflict, names []string) string {
