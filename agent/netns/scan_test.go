@@ -79,6 +79,33 @@ func TestScan(t *testing.T) {
 	}
 }
 
+func TestUses(t *testing.T) {
+	ip := netip.MustParseAddr
+	view := netns.View{
+		Addresses: []netns.Address{
+			{IP: ip("10.0.0.1"), Where: netns.OnPeer, Valid: true},
+			{IP: ip("10.0.0.2"), Where: netns.OnPeer, OuterVLAN: 100, Valid: true},
+			{IP: ip("10.0.0.3"), Where: netns.OnLoopback, Valid: true},
+			{IP: ip("10.0.0.4"), Where: netns.OnPeer, Valid: true, Down: true},
+			{IP: ip("172.17.0.1"), Where: netns.Elsewhere, Valid: true},
+			{IP: ip("fd00::5"), Where: netns.OnPeer},
+			{IP: ip("fd00::6"), Where: netns.OnPeer, Lost: true},
+		},
+		LocalRoutes: []netns.LocalRoute{{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Where: netns.OnLoopback}},
+	}
+	for text, want := range map[string]bool{
+		"10.0.0.1": true, "10.0.0.2": false, "10.0.0.3": true, "10.0.0.4": false, "172.17.0.1": false, "fd00::5": false, "fd00::6": false, "10.9.0.7": true,
+		"10.0.0.9": false,
+	} {
+		if got := view.Uses(ip(text), 0, 0); got != want {
+			t.Errorf("Uses(%s) = %t", text, got)
+		}
+	}
+	if !view.Uses(ip("10.0.0.2"), 100, 0) {
+		t.Error("it does not use an address of a VLAN")
+	}
+}
+
 func TestHoldsAndCovers(t *testing.T) {
 	ip := netip.MustParseAddr
 	view := netns.View{Addresses: []netns.Address{

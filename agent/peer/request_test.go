@@ -125,6 +125,28 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// A reply says what the answer is evidence of, which is not always the best that is known of the holder.
+func TestReplyHasTheEvidenceOfTheAnswer(t *testing.T) {
+	for evidence, want := range map[detector.Evidence]detector.Evidence{
+		detector.Announced: detector.Announced, detector.Configured: detector.Configured,
+	} {
+		w := newHarness(t)
+		s := detector.Sighting{
+			Key: one, Holder: detector.Holder{ID: detector.HolderID{Node: "n/", Netns: 11}, Interface: detector.Interface{Ifindex: 11, Generation: 1}},
+			Evidence: detector.Data, At: w.now,
+		}
+		w.Observe(s, w.now)
+		w.deliver(probeRequest(1, one, 11))
+		w.pass(time.Millisecond)
+		s.Evidence, s.Answer, s.At = evidence, true, w.now
+		w.Observe(s, w.now)
+		w.run()
+		if len(w.replies) != 1 || w.replies[0].Outcome != cluster.Answered || w.replies[0].Binding.Evidence != want {
+			t.Errorf("%s: replies %+v", evidence, w.replies)
+		}
+	}
+}
+
 // A request also carries the holders of its sender. The receiver then suspects a conflict and sends a request
 // to the sender.
 func TestRequestCarriesHolders(t *testing.T) {

@@ -51,6 +51,7 @@ func TestObservedEndsPending(t *testing.T) {
 		{"announcement", detector.Announced, false, false, true},
 		{"answer", detector.Announced, true, false, true},
 		{"data", detector.Data, false, false, false},
+		{"what its kernel has configured", detector.Configured, true, false, true},
 		{"answer for another's address", detector.Forwarded, true, false, false},
 		{"suppressed announcement", detector.Announced, false, true, false},
 		{"answer of a suppressed holder", detector.Announced, true, true, true},

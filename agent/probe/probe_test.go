@@ -329,3 +329,52 @@ func TestTentativeIsBounded(t *testing.T) {
 func (w *harness) pendingOf(ref detector.Interface) map[address]*pending {
 	return maps.Clone(w.interfaces[ref].pending)
 }
+
+// Where nothing answers, nothing is sent: the kernel of the pod is looked at, by the same rules and limits. If that must not
+// count, or the netns cannot be found, nothing is probed, and the reason is said.
+func TestMute(t *testing.T) {
+	now := time.Now()
+	for _, test := range []struct {
+		name   string
+		look   bool
+		change func(*links.Interface)
+		want   string
+	}{
+		{name: "looked at", look: true},
+		{name: "off", want: "nothing answers on netkit devices in L3 mode, and --configured-evidence is off"},
+		{
+			name: "not found", look: true, change: func(l *links.Interface) { l.Seen = false },
+			want: "nothing answers on netkit devices in L3 mode, and its netns cannot be found",
+		},
+		{
+			name: "guarded", look: true, change: func(l *links.Interface) { l.View.Addresses[0].Valid = false },
+			want: "duplicate address detection runs in the pod",
+		},
+	} {
+		w := newHarness()
+		var looked []netip.Addr
+		if test.look {
+			w.Look = func(_ detector.Interface, ip netip.Addr, _ bpf.VLAN, _ time.Time) { looked = append(looked, ip) }
+		}
+		ref := w.pod(t, 2, func(l *links.Interface) {
+			l.L3 = true
+			if test.change != nil {
+				test.change(l)
+			}
+		}, "10.0.0.1")
+		if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now); r.Reason != test.want {
+			t.Errorf("%s: refused %+v, want %q", test.name, r, test.want)
+		}
+		w.Run(now.Add(time.Second)) // the pending probe of what is configured
+		want := 0
+		if test.want == "" {
+			want = 2
+		}
+		if len(w.targets) != 0 || len(looked) != want || int(w.Sent()[detector.Verify]+w.Sent()[detector.Refresh]) != want {
+			t.Errorf("%s: sent %v, looked %v, counted %v", test.name, w.targets, looked, w.Sent())
+		}
+		if pending := len(w.pendingOf(ref)); (pending > 0) != (test.want == "" || test.name == "guarded") {
+			t.Errorf("%s: %d probes are pending", test.name, pending)
+		}
+	}
+}

@@ -132,6 +132,15 @@ IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
                             n2 !  shop/web-1  vethweb-1  60s
 ! unreachable: the node does not answer, and its holders may be gone.
 `)
+		left := holder("n1", "web-1", "10.0.0.1", time.Minute)
+		left.Evidence = "configured"
+		weak := []api.Conflict{between("10.0.0.1", holder("n1", "web-0", "10.0.0.1", time.Hour), left)}
+		printed(t, func(p *Printer) { p.conflicts(weak) }, `
+IP        STATE      SINCE  HOLDER        INTERFACE  FIRST SEEN
+10.0.0.1  confirmed  20s    shop/web-0    vethweb-0  60m
+                            shop/web-1 ~  vethweb-1  60s
+~ configured: its kernel has the address, and it was not seen using it.
+`)
 	})
 }
 

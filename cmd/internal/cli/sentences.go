@@ -25,7 +25,7 @@ var templates = map[string]string{
 	"given-unknown":   " It is not known who was given the address.",
 
 	// How weak the evidence of a holder is.
-	"configured": " {a} was not seen using the address: its kernel only has it configured. Most likely it was left behind there. Look into it " +
+	"configured": "{a} was not seen using the address: its kernel only has it configured. Most likely it was left behind there. Look into it " +
 		"before you delete it: to remove the address from it may be enough.",
 
 	// Why it is not known which.
@@ -166,7 +166,7 @@ func configuredOnly(c api.Conflict) string {
 	if len(weak) == 0 {
 		return ""
 	}
-	return fill("configured", "a", Conjoin(weak))
+	return " " + fill("configured", "a", Conjoin(weak))
 }
 
 func isConfiguredOnly(b api.Binding) bool { return b.Evidence == "configured" && !b.Gone }

@@ -92,6 +92,11 @@ func TestTemplates(t *testing.T) {
 			a.Away = &api.Away{Elder: 0, Newer: 1, Nodes: []string{"n1", "n2"}, From: noon, Until: noon.Add(time.Minute)}
 		}, Situation, "n1 and n2 could not reach each other from Jan  1 12:00:00 to Jan  1 12:01:00, and shop/younger on n2 came meanwhile. If n1 was given up, " +
 			"shop/elder on n1 is left over from before and shop/younger on n2 is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there."},
+		"configured": {
+			func(c *api.Conflict, _ *api.Advice) { c.Holders[0].Evidence = "configured" }, configuredOnly,
+			" shop/elder on n1 was not seen using the address: its kernel only has it configured. Most likely it was left behind there. " +
+				"Look into it before you delete it: to remove the address from it may be enough.",
+		},
 		"some-found":          {notKnown("found-at-start", 1), Situation, "It is not known which is newer: shop/younger on n2 was there before its agent."},
 		"two-nodes":           {held("two-nodes", 0, 1), HeldReason, "n1 and n2 run the same pod: one is a clone, or a machine that was replaced and still runs. Shut down the one that should not run; \"dupip nodes\" has their addresses."},
 		"gone":                {held("gone", 1), HeldReason, "Wait: shop/younger on n2 has gone or is going. Nothing is to be removed."},

@@ -1,0 +1,97 @@
+package observe
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
+)
+
+// What a later scan finds takes the place of an answer: an address that is valid, on a device that is up, where packets arrive.
+func TestLook(t *testing.T) {
+	ip := netip.MustParseAddr("10.0.0.5")
+	only := func(a netns.Address) func(*links.Interface) {
+		a.IP = ip
+		return func(l *links.Interface) { l.View.Addresses = []netns.Address{a} }
+	}
+	for name, test := range map[string]struct {
+		change func(*links.Interface)
+		found  bool
+	}{
+		"it is there": {func(*links.Interface) {}, true},
+		"on lo":       {only(netns.Address{Where: netns.OnLoopback, Valid: true}), true},
+		"by a local route": {func(l *links.Interface) {
+			l.View.Addresses, l.View.LocalRoutes = nil, []netns.LocalRoute{{Prefix: netip.PrefixFrom(ip, 32), Where: netns.OnLoopback}}
+		}, true},
+		"it is not":                {func(l *links.Interface) { l.View.Addresses = nil }, false},
+		"tentative":                {only(netns.Address{Where: netns.OnPeer}), false},
+		"lost":                     {only(netns.Address{Where: netns.OnPeer, Valid: true, Lost: true}), false},
+		"on a device that is down": {only(netns.Address{Where: netns.OnPeer, Valid: true, Down: true}), false},
+		"on a nested device":       {only(netns.Address{Where: netns.Elsewhere, Valid: true}), false},
+		"on a VLAN":                {only(netns.Address{Where: netns.OnPeer, Valid: true, OuterVLAN: 100}), false},
+		"the netns is not found":   {func(l *links.Interface) { l.Seen, l.View = false, netns.View{} }, false},
+		"it is another netns":      {func(l *links.Interface) { l.View.Cookie = 8 }, false},
+	} {
+		w := newHarness(t, "")
+		i := w.add("veth0", "", "eth0", 2, 7, ip.String())
+		seen := func(all []Observation) (found []detector.Sighting) {
+			for _, o := range all {
+				if o.Kind == Seen {
+					found = append(found, o.Sighting)
+				}
+			}
+			return found
+		}
+		now := time.Now()
+		w.Look(i.Ref, ip, bpf.VLAN{}, now)
+		if len(w.rescans) != 1 || w.rescans[0] != i.Generation {
+			t.Fatalf("%s: rescans %v", name, w.rescans)
+		}
+		// An event without a scan, or with one that began earlier, says nothing.
+		if all := seen(w.change(i, func(l *links.Interface) { l.Up = false })); len(all) != 0 {
+			t.Errorf("%s: an event without a scan makes %+v", name, all)
+		}
+		taken := now.Add(time.Millisecond)
+		all := seen(w.change(i, func(l *links.Interface) { l.View.Taken = taken; test.change(l) }))
+		switch {
+		case !test.found && len(all) == 0:
+		case !test.found || len(all) != 1:
+			t.Errorf("%s: %+v", name, all)
+		case all[0].Evidence != detector.Configured || !all[0].Answer || !all[0].At.Equal(taken) || all[0].Holder.ID != i.Holder ||
+			all[0].Key != (detector.Key{Network: "default", IP: ip}):
+			t.Errorf("%s: %+v", name, all[0])
+		}
+		// It was looked for once.
+		if all := seen(w.change(i, func(l *links.Interface) {
+			*l = *link("veth0", "", "eth0", 2, 7, ip.String())
+			l.View.Taken = taken.Add(time.Second)
+		})); len(all) != 0 && name != "the netns is not found" {
+			t.Errorf("%s: a later scan makes %+v", name, all)
+		}
+	}
+}
+
+// What is looked for is bounded, and the time of the first request stays.
+func TestLooksAreBounded(t *testing.T) {
+	w := newHarness(t, "")
+	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
+	now, ip := time.Now(), netip.MustParseAddr("10.0.0.5")
+	w.Look(i.Ref, ip, bpf.VLAN{}, now)
+	next := ip
+	for range 2 * maxLooks {
+		next = next.Next()
+		w.Look(i.Ref, next, bpf.VLAN{}, now)
+	}
+	w.Look(i.Ref, ip, bpf.VLAN{}, now.Add(time.Minute))
+	if n := len(i.looks); n != maxLooks {
+		t.Errorf("%d addresses are looked for, want %d", n, maxLooks)
+	}
+	if all := w.change(i, func(l *links.Interface) { l.View.Taken = now.Add(time.Second) }); len(all) != 1 || len(i.looks) != 0 {
+		t.Errorf("%+v, and %d are looked for", all, len(i.looks))
+	}
+	w.Look(detector.Interface{Ifindex: 99}, ip, bpf.VLAN{}, now) // it is gone
+}
