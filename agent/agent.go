@@ -174,7 +174,7 @@ func (a *Agent) assemble(c *config.Config) error {
 	}
 	l.table = observe.New(observe.Options{
 		Log: a.opts.Log, Host: detector.HolderID{Node: a.node.ID(), Netns: hostCookie},
-		MAC: [6]byte(probe.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
+		GossipAddress: a.gossipAddress(), MAC: [6]byte(probe.MAC(a.node.Name, a.node.BootID)), Probed: l.prober.SentTo,
 		Pod: a.podName, ByHostEnd: a.pods.ByHostEnd, Leads: leads, Rescan: a.watcher.Refresh, Counters: a.observer.Counters, Bindings: l.detector.Bindings,
 		Forget: func(r bpf.Record) { l.forgetting.add(r.Address) },
 	})
@@ -195,6 +195,15 @@ func (a *Agent) assemble(c *config.Config) error {
 	l.configure(c, time.Now())
 	l.restore(predecessor)
 	return nil
+}
+
+// gossipAddress is where the node receives gossip, zero if it is alone.
+func (a *Agent) gossipAddress() netip.Addr {
+	if a.cluster == nil {
+		return netip.Addr{}
+	}
+	at, _ := netip.ParseAddrPort(a.cluster.Status().Address)
+	return at.Addr().Unmap()
 }
 
 // podName returns the pod in a netns, or requests its name. It does not block.

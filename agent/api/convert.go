@@ -1,6 +1,8 @@
 package api
 
 import (
+	"math"
+
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
@@ -14,7 +16,7 @@ func NewBinding(b detector.Binding) Binding {
 		BootID:      cluster.BootID(b.Holder.ID.Node),
 		Interface:   b.Holder.InterfaceName,
 		Bridge:      b.Holder.Bridge,
-		Ifindex:     b.Holder.Interface.Ifindex,
+		Ifindex:     nodeIfindex(b.Holder.Interface.Ifindex),
 		Generation:  b.Holder.Interface.Generation,
 		MAC:         b.Holder.MAC.String(),
 		Netns:       b.Holder.NetnsName,
@@ -33,6 +35,14 @@ func NewBinding(b detector.Binding) Binding {
 		doc.Pod.Sandbox, doc.Pod.Stopped = b.Holder.Sandbox.ID, b.Holder.Sandbox.Stopped
 	}
 	return doc
+}
+
+// nodeIfindex returns the ifindex of a device of the node, 0 for the number of one that has no end on the node.
+func nodeIfindex(number uint32) uint32 {
+	if number > math.MaxInt32 {
+		return 0
+	}
+	return number
 }
 
 // NewPod returns the document of a pod, nil if it is unknown.

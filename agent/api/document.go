@@ -249,7 +249,8 @@ type Explanation struct {
 // InterfaceStatus is one pod interface in [Status].
 type InterfaceStatus struct {
 	Name       string   `json:"name"`
-	Ifindex    int      `json:"ifindex"`
+	Kind       string   `json:"kind,omitzero"` // macvlan or ipvlan: the device has no end on the node, and is in that of the pod
+	Ifindex    int      `json:"ifindex"`       // in its netns
 	Generation uint32   `json:"generation"`
 	State      string   `json:"state"`
 	Reason     string   `json:"reason,omitzero"`

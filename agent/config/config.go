@@ -97,7 +97,7 @@ func (c *Config) Solicits(network string) bool {
 }
 
 // Scope returns the scope of the network and of its VLANs. A network that is not in the file has scope
-// Cluster if it is [DefaultNetwork], else Node.
+// Cluster if it is [DefaultNetwork] or is named by its subnet, else Node.
 func (c *Config) Scope(network string) Scope {
 	n, ok := c.named(network)
 	switch {
@@ -105,6 +105,9 @@ func (c *Config) Scope(network string) Scope {
 		return n.Scope
 	case stripVLANs(network) == DefaultNetwork:
 		return Cluster
+	}
+	if _, err := netip.ParsePrefix(stripVLANs(network)); err == nil {
+		return Cluster // the segment that carries gossip
 	}
 	return Node // local container engines have the same subnets on many nodes
 }

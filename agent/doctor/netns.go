@@ -13,6 +13,7 @@ import (
 
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
 )
 
 // checkProcesses checks whether an agent can find a netns without a name by its processes.
@@ -131,11 +132,12 @@ func checkPods(ctx context.Context, known *facts) Check {
 	var pods []links.Surveyed
 	var unsupported []links.Interface
 	var unseen, closed []string
+	mode, _ := bpf.ResolveMode(bpf.Auto) // what it fails for is another check's subject
 	// A pod may end meanwhile, so failures are tried again.
 	for try := 0; try == 0 || try < 3 && len(unseen)+len(closed) > 0 && ctx.Err() == nil; try++ {
 		time.Sleep(time.Duration(try) * 150 * time.Millisecond)
 		var err error
-		if pods, unsupported, err = links.Survey(); err != nil {
+		if pods, unsupported, err = links.Survey(mode == bpf.TCX); err != nil {
 			return fail("an agent could not list them either: see \"capabilities\" and \"security\"", "listing pods: %v", err)
 		}
 		unseen, closed = nil, nil

@@ -10,14 +10,18 @@ import (
 // batchSize is how many datagrams one system call receives at most.
 const batchSize = 64
 
+// nsidMessage is the size of an RTM_DELNSID: struct nlmsghdr, struct rtgenmsg, and the attribute NETNSA_NSID
+// (rtnl_net_fill, net/core/net_namespace.c). Messages about addresses are longer.
+const nsidMessage = unix.SizeofNlMsghdr + 4 + unix.SizeofNlAttr + 4
+
 // addressBatch receives many datagrams with one system call and allocates nothing: a pod can
 // change its addresses 100,000 times a second.
 type addressBatch struct {
 	headers [batchSize]multiHeader
 	vectors [batchSize]unix.Iovec
 	senders [batchSize]unix.RawSockaddrNetlink
-	// Each datagram has one message. Only its headers are read.
-	data    [batchSize][unix.SizeofNlMsghdr + unix.SizeofIfAddrmsg]byte
+	// Each datagram has one message, of which only the beginning is read.
+	data    [batchSize][nsidMessage]byte
 	control [batchSize][controlSize]byte
 }
 
@@ -74,6 +78,17 @@ func (b *addressBatch) changed(i int) (nsid int, ok bool) {
 		return senderNetns(b.control[i][:min(controlSize, int(b.headers[i].header.Controllen))]), true
 	}
 	return 0, false
+}
+
+// ended returns the id that a netns of ours had, if the i-th datagram reports that it ended.
+func (b *addressBatch) ended(i int) (nsid int, ok bool) {
+	if b.senders[i].Pid != 0 || b.headers[i].size < nsidMessage || binary.NativeEndian.Uint16(b.data[i][4:]) != unix.RTM_DELNSID {
+		return 0, false
+	}
+	if senderNetns(b.control[i][:min(controlSize, int(b.headers[i].header.Controllen))]) != ownNetns {
+		return 0, false // an id in another netns
+	}
+	return int(int32(binary.NativeEndian.Uint32(b.data[i][nsidMessage-4:]))), true
 }
 
 // senderNetns reads the netns id from the control messages. The kernel omits it for our own netns.

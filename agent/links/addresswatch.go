@@ -34,6 +34,8 @@ type addressWatch struct {
 	// events: any address of any netns may have changed before the call.
 	changed func(nsid int)
 	overran func()
+	// ended is called for each netns that has lost its id, which it does when it ends.
+	ended func(nsid int)
 
 	batch   *addressBatch
 	netns   map[int]bool // those with events since the last calls of changed
@@ -51,12 +53,12 @@ func openAddressWatch(buffer int) (*addressWatch, error) {
 	}
 	// Best effort: without CAP_NET_ADMIN the default size stays.
 	_ = conn.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer)
-	groups := uint32(1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1))
+	groups := uint32(1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1) | 1<<(unix.RTNLGRP_NSID-1))
 	if err := conn.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("subscribing to addresses: %w", err)
 	}
-	return &addressWatch{conn: conn, batch: newAddressBatch(), netns: make(map[int]bool)}, nil
+	return &addressWatch{conn: conn, batch: newAddressBatch(), netns: make(map[int]bool), ended: func(int) {}}, nil
 }
 
 // run watches until ctx ends or a call fails, and closes the socket.
@@ -106,6 +108,8 @@ func (w *addressWatch) read(fd uintptr) (done bool, err error) {
 			for i := range n {
 				if nsid, ok := w.batch.changed(i); ok {
 					w.netns[nsid] = true
+				} else if nsid, ok := w.batch.ended(i); ok {
+					w.ended(nsid)
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -18,10 +19,20 @@ type attacher struct {
 	pruneDue bool                       // some were detached
 }
 
-// attach attaches to an interface. createQdisc lets it create a qdisc for that.
-func (a *attacher) attach(i *Interface, createQdisc bool) (State, string) {
+// attach attaches to an interface. createQdisc lets it create a qdisc for that. open opens the netns of a device that has
+// no end on the node.
+func (a *attacher) attach(i *Interface, createQdisc bool, open func() (*os.File, error)) (State, string) {
 	began := time.Now()
-	attachment, err := a.observer.Attach(i.Index, bpf.AttachOptions{Generation: i.Generation, CreateQdisc: createQdisc, Netkit: i.Netkit})
+	opts := bpf.AttachOptions{Generation: i.Generation, CreateQdisc: createQdisc, Netkit: i.Netkit}
+	if i.Kind != "" {
+		file, err := open()
+		if err != nil {
+			return Failed, err.Error()
+		}
+		defer file.Close()
+		opts.Inside = &bpf.Inside{Netns: file, Ifindex: i.InnerIndex}
+	}
+	attachment, err := a.observer.Attach(i.Index, opts)
 	switch {
 	case err == nil:
 		a.attached[i.Generation] = attachment

@@ -55,8 +55,13 @@ type Interface struct {
 	// Listed says that it was listed before any event came: it may be old.
 	Listed bool
 	// Up says that both ends of the pair are up: a probe can arrive.
-	Up    bool
-	State State
+	Up bool
+	// Kind is macvlan or ipvlan for a device inside of a pod that has no end on the node: Name is then its name there, "@", and the
+	// name of the node's device that it sends by, which is Master; InnerIndex its index there; and Index no device of the node. It
+	// is empty for any other.
+	Kind       string
+	InnerIndex int
+	State      State
 	// Reason explains every State but Attached, in one clause.
 	Reason string
 	// Seen is false while its netns cannot be found. Netns and View are then empty.
@@ -68,8 +73,11 @@ type Interface struct {
 // Mute says why no pod behind the interface answers ARP probes and neighbour solicitations, empty if pods do. What the pod's
 // kernel has configured then takes the place of an answer.
 func (i *Interface) Mute() string {
-	if i.L3 {
+	switch {
+	case i.L3:
 		return "nothing answers on netkit devices in L3 mode"
+	case i.Kind != "":
+		return "nothing is asked on the wire of " + i.Kind + " devices"
 	}
 	return ""
 }

@@ -5,8 +5,10 @@ import "sync"
 // Requests of other goroutines to [Watcher.Run].
 type (
 	scanNetns      int      // scan the netns with that id: an address changed
+	netnsGone      int      // the netns with that id ended
 	scanInterface  uint32   // scan the netns behind the interface with that generation
 	scanEverything struct{} // changes of addresses were lost
+	findNames      struct{} // find new names of namespaces
 	relist         struct{} // list all interfaces: other names are ignored now
 )
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/time/rate"
+
+	"github.com/dupip/dupip/agent/netns"
 )
 
 // Run watches until ctx ends, then detaches everything and returns nil. When a subscription fails
@@ -50,8 +52,18 @@ func (w *Watcher) session(ctx context.Context) error {
 		return err
 	}
 	watch.changed = func(nsid int) { w.requests.add(scanNetns(nsid)) }
+	watch.ended = func(nsid int) { w.requests.add(netnsGone(nsid)) }
 	watch.overran = func() { w.requests.add(scanEverything{}) }
 	tasks.Go(func() { fail(watch.run(subscribed)) })
+	if w.names, err = netns.WatchNames(); err != nil {
+		return err
+	}
+	tasks.Go(func() {
+		for w.names.Wait() == nil {
+			w.requests.add(findNames{})
+		}
+	})
+	defer w.names.Close()
 
 	updates, done := make(chan netlink.LinkUpdate, 256), make(chan struct{})
 	err = netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{

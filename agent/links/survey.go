@@ -1,6 +1,12 @@
 package links
 
-import "github.com/dupip/dupip/agent/netns"
+import (
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/dupip/dupip/agent/netns"
+)
 
 // Surveyed is a pod interface that a [Watcher] would observe.
 type Surveyed struct {
@@ -13,8 +19,8 @@ type Surveyed struct {
 }
 
 // Survey lists the interfaces that a [Watcher] of the calling thread's netns would observe, and the
-// pod devices that it could not. It changes none of them.
-func Survey() (pods []Surveyed, devices []Interface, err error) {
+// pod devices that it could not. It changes none of them. insideToo: the observer could be attached inside of a netns.
+func Survey(insideToo bool) (pods []Surveyed, devices []Interface, err error) {
 	all, err := listLinks()
 	if err != nil {
 		return nil, nil, err
@@ -35,20 +41,26 @@ func Survey() (pods []Surveyed, devices []Interface, err error) {
 	if err := finder.Search(); err != nil {
 		return nil, nil, err
 	}
-	observed := make(map[uint64]bool)
 	for _, link := range all {
 		attrs := link.Attrs()
 		ref, found := finder.Ref(attrs.NetNsID)
 		if !routes.leadsToNetns(link) || !found && signs.match(attrs.Index, attrs.HardwareAddr) {
 			continue // as in table.classify
 		}
-		observed[ref.Inode] = true
 		pods = append(pods, Surveyed{Name: attrs.Name, Peer: attrs.ParentIndex, Netns: ref, Found: found})
 	}
 	refs, err := finder.Refs()
-	var others unsupported
-	others.list(all, refs, observed)
-	return pods, others.found, err
+	others := inside{log: slog.New(slog.DiscardHandler), identify: func(*os.File) int { return 0 }}
+	others.setAll(refs, time.Now())
+	others.look(time.Now(), len(refs))
+	for _, ns := range others.namespaces {
+		for _, d := range ns.devices {
+			if ns.observable(d, insideToo) {
+				pods = append(pods, Surveyed{Name: d.Name, Peer: d.Index, Netns: ns.ref, Found: true})
+			}
+		}
+	}
+	return pods, append(unsupportedNetkit(all), others.unsupported(insideToo)...), err
 }
 
 // CanWatch returns an error if this process may not watch the addresses of all namespaces. The error

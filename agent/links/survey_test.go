@@ -20,7 +20,7 @@ func TestSurvey(t *testing.T) {
 	must(t, err)
 	must(t, netlink.AddrAdd(uplink, address))
 	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: uplink.Index, Gw: net.IPv4(10, 6, 9, 254)}))
-	pods, unsupported, err := links.Survey()
+	pods, unsupported, err := links.Survey(false)
 	must(t, err)
 	found := false
 	for _, p := range pods {
@@ -50,7 +50,7 @@ func TestSurveyKnowsHiddenUplinks(t *testing.T) {
 	addHidden(t, held, "concealed", 0, 0, "10.6.8.1/32")
 	pod := ownnetns.NewPod(t)
 	addTo(t, addVeth(t, pod, "boxed", "10.6.6.2/28"), "10.6.6.1/28")
-	pods, _, err := links.Survey()
+	pods, _, err := links.Survey(false)
 	must(t, err)
 	found := make(map[string]bool)
 	for _, p := range pods {

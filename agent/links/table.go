@@ -3,7 +3,9 @@ package links
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -21,7 +23,7 @@ const (
 	maxQuiets = 5
 )
 
-// table holds the veths into other namespaces. It decides which of them are observed, what is due for
+// table holds the veths into other namespaces, and the devices there that have no end on the node. It decides which of them are observed, what is due for
 // them, and which events the agent gets. [Watcher] makes the system calls.
 type table struct {
 	log    *slog.Logger
@@ -34,7 +36,8 @@ type table struct {
 
 	routes     defaultRoutes      // at the last list
 	devices    map[int]hostDevice // all of the node, by ifindex
-	veths      map[int]*tracked   // by ifindex
+	veths      map[int]*tracked   // by ifindex, or the number that stands for it
+	lastInside int                // the last of these numbers
 	generation uint32
 	resyncs    int
 	// events are not sent yet. Before a Removed event is sent, the observer has to be detached from the
@@ -46,7 +49,7 @@ type table struct {
 func newTable(log *slog.Logger, quiet time.Duration, ignore func(string) bool, reachable func(int) bool) *table {
 	return &table{
 		log: log, quiet: quiet, ignore: ignore, reachable: reachable,
-		devices: make(map[int]hostDevice), veths: make(map[int]*tracked),
+		devices: make(map[int]hostDevice), veths: make(map[int]*tracked), lastInside: math.MaxInt32,
 	}
 }
 
@@ -82,8 +85,8 @@ func (t *table) list(links []netlink.Link, now time.Time) {
 	for _, link := range links {
 		t.addDevice(link) // a bridge may come after its ports
 	}
-	for index := range t.veths {
-		if _, ok := t.devices[index]; !ok {
+	for index, veth := range t.veths {
+		if _, ok := t.devices[index]; !ok && veth.ns == nil {
 			t.remove(index, "")
 		}
 	}
@@ -205,6 +208,10 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error, now time.Time) {
 	veth.scans.done(now, view.Cost, err != nil)
 	before := veth.iface.Seen
+	if veth.ns != nil && (errors.Is(err, netns.ErrNoPeer) || veth.scans.unseen()) {
+		t.remove(veth.iface.Index, "")
+		return
+	}
 	switch {
 	case err == nil:
 		veth.found = true
@@ -291,11 +298,12 @@ func (t *table) isIgnored(index int) bool {
 	return veth != nil && veth.iface.State == Ignored
 }
 
-// tracked is a veth whose other end is in another netns.
+// tracked is a veth whose other end is in another netns, or a device that is there and has no end on the node.
 type tracked struct {
 	iface              Interface
 	nsid, peer, master int
-	found              bool // its netns was scanned once
+	ns                 *namespace // that of a device that has no end on the node, nil for a veth
+	found              bool       // its netns was scanned once
 	scans              scans
 	portDue            bool // the VLAN of its bridge port has to be read, if it is a port
 	// attach is due once for a new veth, while it is Waiting, and again when it failed or was detached.

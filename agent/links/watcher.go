@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +61,9 @@ type Watcher struct {
 	table                *table
 	finder               *netns.Finder
 	attacher             attacher
-	unsupported          unsupported
+	inside               inside
+	names                *netns.NameWatch // nil between sessions
+	netkit               []Interface      // those that cannot be observed
 	attachPacer          pacer
 	hostPacer, portPacer pacer // lists of the node's own addresses, and of the VLANs of ports
 	overrunPacer         pacer // scans of all namespaces because events were lost
@@ -83,6 +87,7 @@ func New(opts Options) (*Watcher, error) {
 		events:   make(chan Event, 64),
 		requests: requests{wake: make(chan struct{}, 1)},
 		finder:   finder,
+		inside:   inside{log: opts.Log, finder: finder, identify: finder.Identify, names: newScans(time.Now())},
 		attacher: attacher{log: opts.Log, observer: opts.Observer, attached: make(map[uint32]*bpf.Attachment)},
 	}
 	w.ignore.Store(&opts.Ignore)
@@ -114,12 +119,21 @@ func (w *Watcher) Overruns() int { return int(w.overruns.Load()) }
 func (w *Watcher) takeRequests() (relistAll bool) {
 	taken := w.requests.take()
 	for _, veth := range w.table.veths {
-		if taken[scanNetns(veth.nsid)] || taken[scanInterface(veth.iface.Generation)] {
+		if veth.ns != nil && taken[netnsGone(veth.nsid)] {
+			w.table.remove(veth.iface.Index, "")
+		} else if taken[scanNetns(veth.nsid)] || taken[scanInterface(veth.iface.Generation)] {
 			veth.rescan()
 		}
 	}
+	for _, ns := range w.inside.namespaces {
+		// The kernel may have given the id of one that ended to another.
+		ns.scans.due = ns.scans.due || ns.nsid != ownNetns && (taken[scanNetns(ns.nsid)] || taken[netnsGone(ns.nsid)])
+	}
 	if taken[scanNetns(ownNetns)] {
 		w.scheduleHost()
+	}
+	if taken[findNames{}] {
+		w.inside.names.due, w.inside.names.failures = true, 0
 	}
 	w.overrunPacer.due = w.overrunPacer.due || taken[scanEverything{}]
 	return taken[relist{}]
@@ -152,26 +166,31 @@ func (w *Watcher) resync(ctx context.Context, now time.Time) error {
 	w.scheduleHost()
 	w.table.list(all, now)
 	w.flush(ctx)
-	observed := make(map[uint64]bool) // inodes of the namespaces behind observed interfaces
+	byIndex := make(map[int]netlink.Link, len(all))
 	for _, link := range all {
-		veth := w.table.veths[link.Attrs().Index]
-		if veth == nil || !veth.observed() {
-			continue
-		}
-		observed[veth.iface.Netns.Inode] = true
-		if !veth.attach.due {
-			state, reason := w.attacher.check(&veth.iface, link)
+		byIndex[link.Attrs().Index] = link
+	}
+	for _, veth := range w.table.veths {
+		if veth.observed() && !veth.attach.due {
+			state, reason := w.attacher.check(&veth.iface, byIndex[veth.iface.Index])
 			w.table.setState(veth, state, reason, now)
 			veth.attach.due = state == Failed
 		}
 	}
 	w.attacher.prune()
+	if w.names != nil {
+		if err := w.names.AddDirectories(); err != nil {
+			w.opts.Log.Warn("new namespaces are found at the next resync only", "error", err)
+		}
+	}
 	refs, err := w.finder.Refs()
 	if err != nil {
-		w.opts.Log.Warn("listing devices that cannot be observed failed, trying again at the next resync", "error", err)
+		w.opts.Log.Warn("listing namespaces failed, trying again at the next resync", "error", err)
 		return nil
 	}
-	w.unsupported.list(all, refs, observed)
+	w.netkit = unsupportedNetkit(all)
+	w.inside.setAll(refs, now)
+	w.listInside(now)
 	return nil
 }
 
@@ -184,9 +203,14 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.overruns.Add(1)
 		w.scheduleAll()
 	}
+	if w.inside.names.ready(now) {
+		w.inside.addNames(now)
+	}
+	w.listInside(now)
 	if veth := w.table.toAttach(now); veth != nil && !w.attachPacer.next.After(now) {
 		began := time.Now()
-		state, reason := w.attacher.attach(&veth.iface, veth.iface.State == Waiting)
+		open := func() (*os.File, error) { return w.finder.Open(veth.ns.ref, veth.nsid) }
+		state, reason := w.attacher.attach(&veth.iface, veth.iface.State == Waiting, open)
 		w.table.setState(veth, state, reason, time.Now())
 		w.attachPacer.pause(time.Now(), attachPause(began))
 	}
@@ -215,7 +239,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	w.flush(ctx)
 	if w.table.unobservedDue {
 		w.table.unobservedDue = false
-		w.emit(ctx, Event{Kind: Unobserved, Unobserved: append(w.table.unobserved(), w.unsupported.found...)})
+		w.emit(ctx, Event{Kind: Unobserved, Unobserved: slices.Concat(w.table.unobserved(), w.netkit, w.inside.unsupported(w.canAttachInside()))})
 	}
 	if hostReady { // last: the first list of host addresses tells the agent that all interfaces were sent
 		began := time.Now()
@@ -226,7 +250,19 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 	for _, p := range []*pacer{&w.attachPacer, &w.overrunPacer, &w.portPacer, &w.hostPacer} {
 		next = p.earlier(next)
 	}
-	return w.table.next(now, next)
+	return w.inside.next(w.table.next(now, next))
+}
+
+// listInside lists the devices that have no end on the node, of the namespaces where that is due.
+func (w *Watcher) listInside(now time.Time) {
+	for _, ns := range w.inside.look(now, maxLooks) {
+		w.table.setInside(ns, w.canAttachInside(), now)
+	}
+}
+
+// canAttachInside reports whether the observer can be attached inside of a netns: for that it needs tcx.
+func (w *Watcher) canAttachInside() bool {
+	return w.opts.Observer != nil && w.opts.Observer.Mode() == bpf.TCX
 }
 
 // attachPause is the pause after attaching or detaching began, so that others who need RTNL have it most of the

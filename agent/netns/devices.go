@@ -2,6 +2,7 @@ package netns
 
 import (
 	"fmt"
+	"net"
 	"os"
 
 	"github.com/vishvananda/netlink"
@@ -15,8 +16,12 @@ const Physical = "physical"
 type Device struct {
 	Name  string
 	Index int
+	MAC   net.HardwareAddr
 	// Kind is macvlan, ipvlan or [Physical].
 	Kind string
+	// Parent is the index of the node's device that a macvlan or ipvlan device sends by.
+	Parent int
+	Up     bool
 }
 
 // DevicesWithoutHostEnd lists up to 64 devices of a netns whose packets reach the calling thread's netns,
@@ -48,7 +53,9 @@ func DevicesWithoutHostEnd(netnsFile *os.File) ([]Device, error) {
 			default:
 				return
 			}
-			devices = append(devices, Device{Name: d.name, Index: d.index, Kind: d.kind})
+			devices = append(devices, Device{
+				Name: d.name, Index: d.index, MAC: d.mac, Kind: d.kind, Parent: d.parent, Up: d.flags&unix.IFF_UP != 0,
+			})
 		})
 		if err != nil {
 			return fmt.Errorf("scanning netns %s: %w", netnsFile.Name(), err)

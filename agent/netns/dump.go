@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -94,6 +96,7 @@ type device struct {
 	flags  uint32
 
 	hardware uint16 // ARPHRD_
+	mac      net.HardwareAddr
 }
 
 // eachDevice lists the devices of the calling thread's netns. See dump.
@@ -127,6 +130,8 @@ func parseDevice(message []byte) (device, bool) {
 		switch kind {
 		case unix.IFLA_IFNAME:
 			d.name = unix.ByteSliceToString(value)
+		case unix.IFLA_ADDRESS:
+			d.mac = slices.Clone(value)
 		case unix.IFLA_LINK:
 			d.parent = number(value)
 		case unix.IFLA_MASTER:

@@ -111,26 +111,64 @@ func (f *Finder) Scan(id, peer int) (ref Ref, view View, err error) {
 
 // enter scans the netns at the reference, if it still has that id.
 func (f *Finder) enter(ref Ref, id, peer int) (View, error) {
-	file, err := os.Open(ref.Path)
+	file, err := f.Open(ref, id)
 	if err != nil {
 		return View{}, err
 	}
 	defer file.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-		return View{}, err
-	}
-	// A reused name may lead to a netns with a reused id.
-	if now, ok := f.id(file); !ok || now != id || st.Ino != ref.Inode {
-		return View{}, errMoved
-	}
 	return Scan(file, peer)
+}
+
+// Open opens the netns at the reference, if it still has that id.
+func (f *Finder) Open(ref Ref, id int) (*os.File, error) {
+	file, err := os.Open(ref.Path)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(file.Fd()), &st); err == nil {
+		// A reused name may lead to a netns with a reused id.
+		if now, ok := f.id(file); ok && now == id && st.Ino == ref.Inode {
+			return file, nil
+		}
+		err = errMoved
+	}
+	return nil, errors.Join(err, file.Close())
 }
 
 // Ref returns where the last search found the netns with that id.
 func (f *Finder) Ref(id int) (Ref, bool) {
 	ref, ok := f.refs[id]
 	return ref, ok
+}
+
+// NewNames returns the namespaces whose names are new, not of the known paths. unready: other new names lead to no netns, perhaps not
+// yet. It does not notice that a name now leads to another netns.
+func (f *Finder) NewNames(known map[string]bool) (refs []Ref, unready bool, err error) {
+	err = eachName(func(path, name string) {
+		if known[path] || len(known)+len(refs) >= maxCandidates {
+			return
+		}
+		if ino, err := inode(path); err != nil {
+			unready = true
+		} else if ino != f.own {
+			refs = append(refs, Ref{Path: path, Inode: ino, Name: name})
+		}
+	})
+	return refs, unready, err
+}
+
+// Identify returns the id of a netns, and gives it one if it has none; -1 if that fails. Events of a netns with an id reach
+// NETLINK_LISTEN_ALL_NSID sockets. The id ends with the netns; the kernel gives the same to each netns that a veth leads to.
+func (f *Finder) Identify(file *os.File) int {
+	if id, ok := f.id(file); ok {
+		return id
+	}
+	if err := f.handle.SetNetNsIdByFd(int(file.Fd()), -1); err != nil {
+		return -1
+	}
+	id, _ := f.id(file)
+	return id
 }
 
 // Search finds every other netns that has a name under /run/netns or a process.

@@ -18,6 +18,7 @@ type hostAddresses struct {
 	stale        bool // their networks may be others now
 	listed       []links.HostAddress
 	keys         []hostAddress
+	parents      map[string]int // how many interfaces send by a device, by its name
 }
 
 // hostAddress is an address of the node itself in its network.
@@ -35,14 +36,40 @@ func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
 		secondary[i.Index] = !i.Primary()
 	}
 	for _, address := range list {
-		key := hostKey(t.config, address)
-		if known[key] || len(keys) == maxHostKeys || secondary[address.Index] {
-			continue
+		for _, key := range t.keysOf(address) {
+			if known[key] || len(keys) == maxHostKeys || secondary[address.Index] {
+				continue
+			}
+			known[key] = true
+			keys = append(keys, hostAddress{key, address})
 		}
-		known[key] = true
-		keys = append(keys, hostAddress{key, address})
 	}
 	return keys
+}
+
+// keysOf returns the keys of an address of the node. On a device by which devices inside of pods send, it has one in their network, too,
+// unless their addresses of that subnet are in the network of the nodes.
+func (t *Table) keysOf(address links.HostAddress) []detector.Key {
+	keys := []detector.Key{hostKey(t.config, address)}
+	if t.host.parents[address.Device] > 0 {
+		if network := t.parentNetwork(address.Device); !isSubnet(network) {
+			keys = append(keys, detector.Key{Network: network, IP: address.IP})
+		}
+	}
+	return keys
+}
+
+// addParent counts the interfaces that send by a device of the node. n is 1 or -1.
+func (t *Table) addParent(i *links.Interface, n int) {
+	if i.Kind == "" {
+		return
+	}
+	before := t.host.parents[i.Master]
+	t.host.parents[i.Master] = before + n
+	if before+n == 0 {
+		delete(t.host.parents, i.Master)
+	}
+	t.host.stale = t.host.stale || before == 0 || before+n == 0
 }
 
 // setHost updates the bindings of the node's own addresses.
@@ -56,6 +83,11 @@ func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observat
 	t.host.listed, t.host.keys, t.host.stale = list, present, false
 	for _, address := range present {
 		all = append(all, t.hostObservation(address, now))
+	}
+	for _, i := range t.interfaces {
+		if i.Kind != "" {
+			t.rebase(i)
+		}
 	}
 	return all
 }
@@ -80,7 +112,7 @@ func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
 // the key is not in the list.
 func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Time) (Observation, bool) {
 	for _, address := range list {
-		if hostKey(t.config, address) == key {
+		if slices.Contains(t.keysOf(address), key) {
 			return t.hostObservation(hostAddress{key, address}, at), true
 		}
 	}

@@ -82,7 +82,7 @@ func (i *Interface) Untagged() (networks []string) {
 }
 
 // Primary reports whether it is, or may be, the primary interface of its pod.
-func (i *Interface) Primary() bool { return i.Origin.primary() }
+func (i *Interface) Primary() bool { return i.Kind == "" && i.Origin.primary() }
 
 // NetnsName is the name of the netns behind the interface, empty if it is unknown.
 func (i *Interface) NetnsName() string {
@@ -110,6 +110,14 @@ func (i *Interface) addVLAN(network string, vlan bpf.VLAN) bool {
 // the first scan of its netns did not list the address.
 func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
 	return i.Listed && (i.first.Has(ip) || !i.first.Covers(vlan.Outer, vlan.Inner))
+}
+
+// ownMAC returns the MAC of the pod's device, zero if it is another than the one that is known.
+func (i *Interface) ownMAC() (mac [6]byte) {
+	if i.Kind != "" {
+		copy(mac[:], i.MAC)
+	}
+	return mac
 }
 
 // Describe returns the holder behind an interface.
@@ -143,6 +151,9 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 		if i != nil {
 			t.forgetRefused(i, event.Refused, now)
 		}
+		if i != nil {
+			t.addParent(i.Interface, -1)
+		}
 		delete(t.interfaces, ref)
 		return nil, t.settle([]Observation{{Kind: Gone, Interface: ref, Reason: event.Reason}}, now)
 	}
@@ -153,8 +164,9 @@ func (t *Table) Update(event links.Event, now time.Time) (changed *Interface, al
 			first: next.View, vlans: make(map[string][]bpf.VLAN),
 		}
 		t.interfaces[ref] = i
+		t.addParent(next, 1)
 		t.setOrigin(i)
-		i.base = baseNetwork(i)
+		i.base = t.baseNetwork(i)
 	} else {
 		before = i.View
 		all = t.change(i, next, now)
@@ -205,6 +217,8 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	case before.Seen:
 		i.Lost = now
 	}
+	t.addParent(i.Interface, -1)
+	t.addParent(next, 1)
 	i.Interface, i.Holder = next, holder
 	rules, port := subject(i), before.PortVLAN
 	rules.Interface, rules.Bridge = before.Name, before.Master
@@ -217,7 +231,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 // rebase finds the base network of an interface again.
 func (t *Table) rebase(i *Interface) {
 	before := i.base
-	i.base = baseNetwork(i)
+	i.base = t.baseNetwork(i)
 	i.moves = i.moves || i.base != before
 }
 

@@ -45,7 +45,7 @@ func (t *Table) found(i *Interface) (all []Observation) {
 		if !i.View.Uses(l.ip, l.vlan.Outer, l.vlan.Inner) || !i.addVLAN(key.Network, l.vlan) {
 			continue
 		}
-		holder := i.Describe([6]byte{})
+		holder := i.Describe(i.ownMAC())
 		holder.Given = i.Given(l.ip)
 		all = append(all, Observation{Kind: Seen, Interface: i.Ref, VLAN: l.vlan, Sighting: detector.Sighting{
 			Key: key, Holder: holder, Evidence: detector.Configured, Answer: true, At: i.View.Taken, FoundAtStart: i.foundAtStart(l.ip, l.vlan),

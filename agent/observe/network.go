@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/dupip/dupip/agent/books"
@@ -20,8 +21,12 @@ import (
 // secondary interface on each bridge or VRF: two attachments of one pod network may use one subnet
 // lawfully. All switches and logical networks of Open vSwitch look like one bridge, and their subnets
 // may be the same, so there each secondary interface is a network of its own.
-func baseNetwork(i *Interface) string {
+//
+// A device that sends by one of the node is in the network of that.
+func (t *Table) baseNetwork(i *Interface) string {
 	switch peer := i.Origin.Peer; {
+	case i.Kind != "":
+		return t.parentNetwork(i.Master)
 	case i.Origin.Role == PrimaryByResult:
 		return config.DefaultNetwork
 	case links.LocalBridge(i.Master):
@@ -37,6 +42,35 @@ func baseNetwork(i *Interface) string {
 	default:
 		return peer
 	}
+}
+
+// parentNetwork names the segment behind a device of the node by which devices inside of pods send (macvlan, ipvlan). The
+// one that carries gossip joins the nodes, so it is cluster-wide, and named by its subnet, because its device may have another name
+// on each node. Any other is a network of this node only: nothing says which nodes it joins, but the configuration can.
+func (t *Table) parentNetwork(parent string) string {
+	for _, a := range t.host.listed {
+		if a.Device == parent && a.IP == t.GossipAddress && !a.Subnet.IsSingleIP() {
+			return a.Subnet.Masked().String()
+		}
+	}
+	return "segment@" + parent
+}
+
+// isSubnet reports whether the name of a network is a subnet.
+func isSubnet(network string) bool {
+	_, err := netip.ParsePrefix(network)
+	return err == nil
+}
+
+// inNodesSubnet reports whether an address of a device inside of a pod is in a subnet of the nodes, on the segment that carries gossip. Then
+// it must be unique among their addresses, too.
+func (t *Table) inNodesSubnet(i *Interface, ip netip.Addr) bool {
+	if i.Kind == "" || !isSubnet(i.base) {
+		return false
+	}
+	return slices.ContainsFunc(t.host.listed, func(a links.HostAddress) bool {
+		return a.Device == i.Master && !a.Subnet.IsSingleIP() && a.Subnet.Contains(ip)
+	})
 }
 
 // subject is what the rules of the configuration match.
@@ -62,7 +96,7 @@ func hostKey(c *config.Config, address links.HostAddress) detector.Key {
 // port's VLAN counts as a tag, except in a network of the configuration.
 //
 // On a bridge that has primary ports, too, an address of a secondary port is in their network if it is in one of their
-// subnets: both reach each other.
+// subnets: both reach each other. So it is with the segment of the nodes and their subnets.
 func (t *Table) network(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
 	if vlan.Outer == i.PortVLAN { // the same segment as without a tag
 		vlan = bpf.VLAN{Outer: vlan.Inner}
@@ -70,7 +104,7 @@ func (t *Table) network(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
 	name := i.base
 	if rule, ok := t.config.Network(subject(i), ip); ok {
 		name = rule.Name
-	} else if vlan == (bpf.VLAN{}) && t.inPrimarySubnet(i, ip) {
+	} else if vlan == (bpf.VLAN{}) && (t.inPrimarySubnet(i, ip) || t.inNodesSubnet(i, ip)) {
 		name = config.DefaultNetwork
 	} else if name != config.DefaultNetwork {
 		vlan.Outer = cmp.Or(vlan.Outer, i.PortVLAN)

@@ -47,6 +47,8 @@ type Options struct {
 	Log *slog.Logger
 	// Host is the node itself as a holder; all local holders have its Node.
 	Host detector.HolderID
+	// GossipAddress is where the node receives gossip, zero if it is alone.
+	GossipAddress netip.Addr
 	// MAC is the source of this agent's probes.
 	MAC [6]byte
 	// Probed reports whether a probe of an address was sent to a holder shortly before a time.
@@ -95,6 +97,7 @@ func New(opts Options) *Table {
 		origins:    make(map[HostEnd]*Origin),
 		rolesAt:    time.Now().Add(time.Minute),
 		early:      make(map[detector.Interface][]bpf.Record),
+		host:       hostAddresses{parents: make(map[string]int)},
 		floods:     floods{next: time.Now().Add(sampleEvery), lines: rate.NewLimiter(rate.Every(time.Minute), 10)},
 		lostLines:  rate.NewLimiter(rate.Every(time.Minute), 10),
 		dropped:    map[string]uint64{droppedEarly: 0, droppedGone: 0, droppedVLANs: 0, droppedScan: 0},

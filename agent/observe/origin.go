@@ -95,7 +95,7 @@ func (t *Table) Restore(origins []Origin) {
 func (t *Table) Origins() (all []Origin) {
 	present := make(map[*Origin]bool)
 	for _, i := range t.interfaces {
-		present[i.Origin] = true
+		present[i.Origin] = i.Kind == "" // any other has no end on the node that an agent after this one would find
 	}
 	for _, o := range t.origins {
 		if present[o] || o.restored && !t.ready {
@@ -154,7 +154,7 @@ func (t *Table) logUnknownRoles(now time.Time) {
 	t.rolesAt = time.Time{}
 	n := 0
 	for _, i := range t.interfaces {
-		if i.Listed && !i.Origin.restored && i.Origin.Role == ByName {
+		if i.Kind == "" && i.Listed && !i.Origin.restored && i.Origin.Role == ByName {
 			n++
 		}
 	}

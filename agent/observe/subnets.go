@@ -23,7 +23,7 @@ func segmentOf(i *Interface) segment {
 
 // secondaryPort reports whether an interface is a secondary one on a bridge that it may share with primary ones.
 func (i *Interface) secondaryPort() bool {
-	return !i.Primary() && i.Master != "" && i.Master != links.OpenVSwitch
+	return i.Kind == "" && !i.Primary() && i.Master != "" && i.Master != links.OpenVSwitch
 }
 
 // inPrimarySubnet reports whether an address of a secondary port is in a subnet of the primary ports of its bridge.

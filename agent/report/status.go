@@ -162,7 +162,7 @@ func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 
 func (r *Report) interfaceStatus(i *observe.Interface) api.InterfaceStatus {
 	status := api.InterfaceStatus{
-		Name: i.Name, Ifindex: i.Index, Generation: i.Generation, State: string(i.State), Reason: i.Reason,
+		Name: i.Name, Kind: i.Kind, Ifindex: cmp.Or(i.InnerIndex, i.Index), Generation: i.Generation, State: string(i.State), Reason: i.Reason,
 		Network: r.Table.Network(i), Pod: api.NewPod(i.Pod.Pod), Moved: i.Moved(),
 		Primary: i.Primary(), RoleFrom: i.Origin.Role.From(),
 	}

@@ -41,6 +41,7 @@ var refusedFlags = map[string]string{
 	"--cni-conf-dir=none":               `--cni-conf-dir "none": must be an absolute path, or off`,
 	"--evidence=":                       "--evidence is empty: give it a value, or leave it out",
 	"--evidence=no":                     `--evidence "no": must be on or off`,
+	"--configured-evidence=no":          `invalid argument "no" for "--configured-evidence" flag: strconv.ParseBool: parsing "no": invalid syntax`,
 	"--attach=":                         "--attach is empty: give it a value, or leave it out",
 	"--attach=ebpf":                     `--attach: unknown attach mode "ebpf": use auto, tcx, tc or xdp`,
 	"--log-level=info+4":                `--log-level "info+4": must be debug, info, warn or error`,

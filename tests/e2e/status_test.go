@@ -27,7 +27,7 @@ type status struct {
 	} `json:"dadFailed"`
 }
 
-type interfaceStatus struct{ Name, State, Reason, Netns string }
+type interfaceStatus struct{ Name, Kind, State, Reason, Netns, Network string }
 
 func statusOf(t *lab.T, a *lab.Agent) (status, error) {
 	var s status

@@ -120,9 +120,12 @@ func (c *CNI) Add(name string, nw CNINetwork) (*CNIPod, error) {
 		return nil, err
 	}
 	p := &CNIPod{Pod: &Pod{Netns: ns, Node: c.Node, Interface: "eth0"}, usable: map[netip.Addr]time.Time{}}
-	if kind, _ := nw.Plugin["type"].(string); kind == "bridge" {
+	switch kind, _ := nw.Plugin["type"].(string); kind {
+	case "bridge":
 		p.opts.Bridge, _ = nw.Plugin["bridge"].(string)
-	} else {
+	case "macvlan":
+		p.opts.Style = Inside
+	default:
 		p.opts.Style = Routed
 	}
 	ctx, cancel := context.WithCancel(context.Background())

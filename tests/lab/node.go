@@ -56,6 +56,11 @@ func (n *Node) ula(subnet uint16, last byte) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfd, 2: byte(subnet >> 8), 3: byte(subnet), 5: byte(n.Number), 15: last})
 }
 
+// SegmentAddrs are an IPv4 and an IPv6 address of the segment of the nodes, which no node has: for macvlan and ipvlan pods. last is 210 or more.
+func (n *Node) SegmentAddrs(last byte) []netip.Addr {
+	return []netip.Addr{netip.AddrFrom4([4]byte{192, 168, 77, last}), netip.MustParseAddr(fmt.Sprintf("fd00:77::%x", last))}
+}
+
 // Uplink is the node's own IPv4 address on the switch.
 func (n *Node) Uplink() netip.Addr {
 	return netip.AddrFrom4([4]byte{192, 168, 77, byte(n.Number)})
@@ -220,6 +225,13 @@ func (n *Node) AddDummy(name string) error {
 // AddTunnel makes a VXLAN device that is up, as an overlay network has one on every node.
 func (n *Node) AddTunnel(name string, addrs ...netip.Prefix) error {
 	return n.addDevice(&netlink.Vxlan{LinkAttrs: attrs(name, nil), VxlanId: 1, Port: 8472}, addrs...)
+}
+
+// AddSegment adds a device with a segment behind it that no other node reaches.
+func (n *Node) AddSegment(name string, addrs ...netip.Prefix) error {
+	veth := netlink.NewVeth(attrs(name, nil))
+	veth.PeerName = name + "-far"
+	return errors.Join(n.addDevice(veth, addrs...), n.up(veth.PeerName))
 }
 
 // AddAddr adds an address to a device of the node, lo and the bridge included.

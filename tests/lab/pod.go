@@ -26,6 +26,8 @@ const (
 	Routed
 	// Raw: the interface is up and has no address; a [Guest] may live there.
 	Raw
+	// Inside: a macvlan or ipvlan device in the pod, without a host end, that sends by a device of the node.
+	Inside
 )
 
 // PodOptions are the options of a pod. The zero value is a bridged pod without addresses.
@@ -42,6 +44,9 @@ type PodOptions struct {
 	HostIndex int
 	// Bridge is the bridge to join, cni0 if empty.
 	Bridge string
+	// Device is the kind of the device Inside: macvlan if empty (in mode bridge), macvlan-private, ipvlan (in mode L2) or ipvlan-l3. Parent is the device of the node
+	// that it sends by, the uplink if empty.
+	Device, Parent string
 	// MAC and MTU of the pod's end; zero leaves them to the kernel.
 	MAC net.HardwareAddr
 	MTU int
@@ -92,6 +97,7 @@ func (o PodOptions) withDefaults() PodOptions {
 	if IsL3() && o.Style == Bridged {
 		o.Style = Routed // no bridge has such ports
 	}
+	o.Device, o.Parent = cmp.Or(o.Device, "macvlan"), cmp.Or(o.Parent, UplinkName)
 	return o
 }
 
@@ -108,9 +114,13 @@ func (p *Pod) Options() PodOptions {
 // ShortName is the pod's name as it was given to [Node.AddPod].
 func (p *Pod) ShortName() string { return p.lab.short(p.Name) }
 
-// AddInterface gives the pod another interface and returns the name of its host end.
+// AddInterface gives the pod another interface and returns the name of its host end; that of a device Inside is as in the agent's
+// output.
 func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 	o = o.withDefaults()
+	if o.Style == Inside {
+		return o.Interface + "@" + o.Parent, errors.Join(p.plugInside(o), p.configure(o), p.start(o), p.settled(o.Interface))
+	}
 	if o.HostInterface == "" {
 		style := "veth"
 		if o.Style == Routed {
@@ -171,6 +181,33 @@ func (p *Pod) plug(o PodOptions) error {
 	return nil
 }
 
+// plugInside makes the device, down.
+func (p *Pod) plugInside(o PodOptions) error {
+	parent, err := p.Node.link(o.Parent)
+	if err != nil {
+		return err
+	}
+	own := attrs(o.Interface, o.MAC)
+	own.ParentIndex, own.Namespace = parent.Attrs().Index, netlink.NsFd(p.fd)
+	var device netlink.Link
+	switch o.Device {
+	case "macvlan":
+		device = &netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE}
+	case "macvlan-private":
+		device = &netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_PRIVATE}
+	case "ipvlan":
+		device = &netlink.IPVlan{LinkAttrs: own, Mode: netlink.IPVLAN_MODE_L2}
+	case "ipvlan-l3":
+		device = &netlink.IPVlan{LinkAttrs: own, Mode: netlink.IPVLAN_MODE_L3}
+	default:
+		return fmt.Errorf("no device %s", o.Device)
+	}
+	if err := p.Node.nl.LinkAdd(device); err != nil {
+		return fmt.Errorf("add %s %s on %s: %w", o.Device, o.Interface, o.Parent, err)
+	}
+	return nil
+}
+
 // configure sets what must be set before the pod's end comes up and sends.
 func (p *Pod) configure(o PodOptions) error {
 	v4, v6 := "ipv4/conf/"+o.Interface+"/", "ipv6/conf/"+o.Interface+"/"
@@ -200,7 +237,7 @@ func (p *Pod) configure(o PodOptions) error {
 
 func (p *Pod) assign(o PodOptions, a netip.Addr) error {
 	prefix := host(a)
-	if o.Style == Bridged {
+	if o.Style == Bridged || o.Style == Inside {
 		prefix = netip.PrefixFrom(a, 24)
 		if a.Is6() {
 			prefix = netip.PrefixFrom(a, 64)

@@ -12,9 +12,9 @@ import (
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 )
 
-// A netns that no observed interface leads to is scanned twice when it is new, and then at every tenth
-// resync, because a node may have hundreds. Devices that are added later are found.
-func TestForeignNamespacesAreScannedInTurn(t *testing.T) {
+// The devices of a netns are listed twice when it is new, and then at every tenth resync, because a node may have
+// hundreds. Those that are added later are found.
+func TestNamespacesInTurn(t *testing.T) {
 	pod := ownnetns.NewPod(t)
 	info, err := pod.Open(t).Stat()
 	if err != nil {
@@ -36,8 +36,8 @@ func TestForeignNamespacesAreScannedInTurn(t *testing.T) {
 	for range rounds {
 		resync()
 	}
-	if scans := w.unsupported.foreign[inode].scans; scans < 2 || scans > 2+rounds/scansApart {
-		t.Errorf("%d scans in %d resyncs", scans, rounds)
+	if looks := w.inside.namespaces[inode].looks; looks < 2 || looks > 2+rounds/scansApart {
+		t.Errorf("%d looks in %d resyncs", looks, rounds)
 	}
 
 	attrs := netlink.NewLinkAttrs()
@@ -51,21 +51,23 @@ func TestForeignNamespacesAreScannedInTurn(t *testing.T) {
 	if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}); err != nil {
 		t.Fatal(err)
 	}
-	late := func(i Interface) bool { return i.Name == "late" && i.State == Unsupported }
 	for range scansApart {
 		resync()
 	}
-	if !slices.ContainsFunc(w.unsupported.found, late) {
-		t.Errorf("a device that was added later is not found after %d resyncs: %+v", scansApart, w.unsupported.found)
+	late := func() bool {
+		return slices.ContainsFunc(w.inside.unsupported(false), func(i Interface) bool { return i.Name == "late" && i.State == Unsupported })
+	}
+	if !late() {
+		t.Errorf("a device that was added later is not found after %d resyncs: %+v", scansApart, w.inside.unsupported(false))
 	}
 	resync()
-	if !slices.ContainsFunc(w.unsupported.found, late) {
-		t.Error("it is not listed without a scan")
+	if !late() {
+		t.Error("it is not listed without a look")
 	}
-	path := w.unsupported.foreign[inode].path
+	path := w.inside.namespaces[inode].ref.Path
 	pod.Delete()
 	resync()
-	if w.unsupported.foreign[inode].path == path { // the inode may be another's by now
+	if ns := w.inside.namespaces[inode]; ns != nil && ns.ref.Path == path { // the inode may be another's by now
 		t.Error("a deleted netns is remembered")
 	}
 }

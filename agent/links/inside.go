@@ -1,0 +1,205 @@
+package links
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/netns"
+)
+
+// maxLooks limits how many namespaces one turn of the watcher lists devices of, and so how long it takes.
+const maxLooks = 32
+
+// inside finds the pods' devices that have no end on the node, because their packets go straight to a device of the node: macvlan and
+// ipvlan; and physical devices (SR-IOV), which cannot be observed.
+type inside struct {
+	log    *slog.Logger
+	finder *netns.Finder
+	// identify returns the id of a netns, and may give it one; ownNetns if that fails.
+	identify   func(netnsFile *os.File) int
+	namespaces map[uint64]*namespace // by inode
+	names      scans                 // of the names of namespaces: no event tells of devices that have no end on the node
+	lists      int
+}
+
+// namespace is any netns but the node's own.
+type namespace struct {
+	ref     netns.Ref
+	nsid    int  // its id in ours, ownNetns if it has none
+	listed  bool // the netns was listed when the watcher began: its devices may be old
+	scans   scans
+	looks   int
+	devices []netns.Device // at the last look
+}
+
+// setAll sets all namespaces of the node. Each is due twice, because a new one may not have its devices yet, and
+// then at every tenth call: a node may have hundreds, and those with an id send events.
+func (s *inside) setAll(refs []netns.Ref, now time.Time) {
+	before := s.namespaces
+	s.namespaces = make(map[uint64]*namespace, len(refs))
+	for _, ref := range refs {
+		ns := before[ref.Inode]
+		if ns == nil || ns.ref.Name != ref.Name { // the kernel reuses inodes
+			ns = &namespace{nsid: ownNetns, listed: s.lists == 0, scans: newScans(now)}
+		}
+		ns.ref = ref
+		ns.scans.due = ns.scans.due || ns.looks < 2 || (s.lists+int(ref.Inode))%scansApart == 0
+		s.namespaces[ref.Inode] = ns
+	}
+	s.lists++
+}
+
+// addNames adds namespaces with new names. They get an id, so that events tell when their devices come.
+func (s *inside) addNames(now time.Time) {
+	began := time.Now()
+	known := make(map[string]bool, len(s.namespaces))
+	for _, ns := range s.namespaces {
+		known[ns.ref.Path] = true
+	}
+	refs, unready, err := s.finder.NewNames(known)
+	if err != nil {
+		s.log.Debug("looking for new names of namespaces failed", "error", err)
+	}
+	for _, ref := range refs {
+		if s.namespaces[ref.Inode] == nil {
+			s.namespaces[ref.Inode] = &namespace{ref: ref, nsid: ownNetns, scans: newScans(now)}
+		}
+	}
+	s.names.done(time.Now(), time.Since(began), unready)
+}
+
+// look lists the devices of namespaces that are due, at most of limit, and returns those that it has listed.
+func (s *inside) look(now time.Time, limit int) (looked []*namespace) {
+	for _, ns := range s.namespaces {
+		if !ns.scans.ready(now) {
+			continue
+		}
+		if limit--; limit < 0 {
+			break
+		}
+		began := time.Now()
+		err := ns.look(s.identify)
+		ns.scans.done(time.Now(), time.Since(began), false)
+		ns.looks++
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it ended
+		}
+		if err != nil {
+			s.log.Debug("listing the devices of a netns failed", "netns", ns.ref.Label(), "error", err)
+			continue
+		}
+		looked = append(looked, ns)
+	}
+	return looked
+}
+
+func (ns *namespace) look(identify func(*os.File) int) error {
+	file, err := os.Open(ns.ref.Path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if ns.devices, err = netns.DevicesWithoutHostEnd(file); err != nil {
+		return err
+	}
+	if ns.ref.Name == "" {
+		// A netns without a name may be the root of another machine, as in a test.
+		ns.devices = slices.DeleteFunc(ns.devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
+	}
+	if ns.nsid == ownNetns && (ns.ref.Name != "" || len(ns.devices) > 0) {
+		ns.nsid = identify(file)
+	}
+	return nil
+}
+
+// next returns when something is due, at most at.
+func (s *inside) next(at time.Time) time.Time {
+	for _, ns := range s.namespaces {
+		at = ns.scans.earlier(at)
+	}
+	return s.names.earlier(at)
+}
+
+// observable reports whether a device can be observed in its netns.
+func (ns *namespace) observable(d netns.Device, supported bool) bool {
+	return supported && ns.nsid != ownNetns && d.Kind != netns.Physical
+}
+
+// unsupported lists the devices that cannot be observed. supported: the observer can be attached inside of a netns.
+func (s *inside) unsupported(supported bool) (all []Interface) {
+	for _, ns := range s.namespaces {
+		for _, d := range ns.devices {
+			reason := d.Kind + " devices can be observed from Linux 6.6 on, with --attach auto or tcx"
+			switch {
+			case ns.observable(d, supported):
+				continue
+			case d.Kind == netns.Physical:
+				reason = "physical devices of pods cannot be observed"
+			}
+			all = append(all, Interface{Name: d.Name, Index: d.Index, State: Unsupported, Netns: ns.ref, Reason: reason})
+		}
+	}
+	return all
+}
+
+// setInside applies the list of the devices of a netns.
+func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
+	t.unobservedDue = true
+	before := make(map[int]*tracked)
+	for _, d := range t.veths {
+		// A netns that got the id of one that ended has other devices.
+		if d.ns != nil && (d.ns == ns || d.nsid == ns.nsid) {
+			before[d.peer] = d
+		}
+	}
+	for _, d := range ns.devices {
+		if !ns.observable(d, supported) {
+			continue
+		}
+		parent := t.devices[d.Parent].name
+		name := d.Name + "@" + parent
+		device := before[d.Index]
+		if device != nil && device.ns == ns && device.iface.Kind == d.Kind && device.observed() == !t.ignore(name) {
+			delete(before, d.Index)
+			i := &device.iface
+			if i.Name != name || i.Up != d.Up || !bytes.Equal(i.MAC, d.MAC) {
+				i.Name, i.Master, i.Up, i.MAC = name, parent, d.Up, d.MAC
+				t.announce(device)
+			}
+			continue
+		}
+		t.lastInside++
+		t.add(&tracked{ns: ns, nsid: ns.nsid, peer: d.Index, iface: Interface{
+			Name: name, Index: t.lastInside, MAC: d.MAC, Master: parent, Listed: ns.listed, Up: d.Up, Kind: d.Kind, InnerIndex: d.Index,
+		}}, now)
+	}
+	for _, gone := range before {
+		t.remove(gone.iface.Index, "")
+	}
+}
+
+// unsupportedNetkit lists the netkit devices of the node that cannot be observed.
+func unsupportedNetkit(links []netlink.Link) (all []Interface) {
+	for _, link := range links {
+		netkit, ok := link.(*netlink.Netkit)
+		if attrs := link.Attrs(); ok && attrs.NetNsID >= 0 && whyUnobservable(netkit) != "" {
+			all = append(all, Interface{Name: attrs.Name, Index: attrs.Index, State: Unsupported, Reason: whyUnobservable(netkit)})
+		}
+	}
+	return all
+}
+
+// whyUnobservable returns why a netkit device of the node is not observed, nothing if it is.
+func whyUnobservable(netkit *netlink.Netkit) string {
+	if !netkit.IsPrimary() { // programs are attached to both ends by the primary one (drivers/net/netkit.c)
+		return "the primary end of this netkit pair is not on the node"
+	}
+	return ""
+}

@@ -1,0 +1,80 @@
+package scenarios
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// inside makes a pod whose device of a kind sends by the uplink of its node.
+func (s *Stage) inside(a *Actor, name, kind string, ips ...netip.Addr) *lab.Pod {
+	s.Helper()
+	return s.PodOn(a, name, lab.PodOptions{Style: lab.Inside, Device: kind, Addrs: ips})
+}
+
+// foundInside are duplicates among devices that have no end on the node.
+var foundInside = slices.Concat(
+	onOneAndMore(2, Scenario{ID: "D40", Want: Found, Text: "macvlan on the uplink", Play: func(s *Stage) {
+		ips := s.Node.SegmentAddrs(210)
+		older := s.inside(s.Actors[0], "older", "macvlan", ips...)
+		s.Sees(older, ips...)
+		newcomer := s.inside(s.last(), "newcomer", "macvlan", ips...)
+		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
+	}}),
+	onOneAndMore(2, Scenario{ID: "D41", Want: Found, Text: "a macvlan pod has the address of a node", Play: func(s *Stage) {
+		p := s.inside(s.last(), "thief", "macvlan", s.Node.SegmentAddrs(211)...)
+		for _, ip := range []netip.Addr{s.Node.Uplink(), s.Node.Uplink6()} {
+			t0 := time.Now()
+			s.Do(p.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
+			s.FindsHost(t0, p, s.Node, ip)
+		}
+	}}),
+	[]Scenario{
+		// canonical/microk8s issue 3008.
+		{ID: "D42", Want: Found, Nodes: 2, Text: "the real macvlan plugin with a store of host-local on each node", Play: func(s *Stage) {
+			nw := lab.CNINetwork{Plugin: map[string]any{"type": "macvlan", "master": lab.UplinkName}, Subnets: []string{"10.88.0.0/24"}}
+			var pods []*lab.Pod
+			var last *lab.CNIPod
+			for _, a := range s.Actors {
+				p, err := s.CNI(a.Node).Add("pod-"+a.Node.ShortName(), nw)
+				s.Do(err)
+				s.Sees(p.Pod, p.Addrs()...)
+				pods, last = append(pods, p.Pod), p
+			}
+			s.FindsEarly(last.Started, last.Usable(last.Addrs()[0]), pods, last.Addrs()...)
+		}},
+		{ID: "D43", Want: Found, Nodes: 2, Text: "an address that was left on an unused macvlan, and a pod that uses it", Play: func(s *Stage) {
+			ips := s.Node.SegmentAddrs(212)
+			unused := s.PodOn(s.Actors[0], "unused", lab.PodOptions{Style: lab.Inside, Addrs: ips, Silent: true})
+			s.Sees(unused, ips...)
+			user := s.inside(s.Actors[1], "user", "macvlan", ips...)
+			s.Do(user.SendUDP(ips[0], s.Node.SegmentAddrs(99)[0], 1), user.SendUDP(ips[1], s.Node.SegmentAddrs(99)[1], 1))
+			s.Finds(user.Started, []*lab.Pod{unused, user}, ips...)
+		}},
+	},
+)
+
+// quietInside are lawful macvlan and ipvlan pods.
+var quietInside = []Scenario{
+	{ID: "Q50", Want: Quiet, Nodes: 2, Text: "macvlan on a segment of one node only, the same addresses on the other's", Play: func(s *Stage) {
+		ips := lab.IPs("10.7.0.7", "fd07::7")
+		for _, a := range s.Actors {
+			s.Do(a.Node.AddSegment("eth1"))
+			p := s.PodOn(a, "own-"+a.Node.ShortName(), lab.PodOptions{Style: lab.Inside, Parent: "eth1", Addrs: ips})
+			s.Sees(p, ips...)
+		}
+	}},
+	{ID: "Q51", Want: Quiet, Nodes: 2, Text: "macvlan pods and an ordinary one with addresses of their own; one goes, and another gets its addresses", MaySuspect: true, Play: func(s *Stage) {
+		ips := s.Node.SegmentAddrs(213)
+		for i, a := range s.Actors {
+			own := s.Node.SegmentAddrs(byte(214 + i))
+			s.Sees(s.inside(a, "own-"+a.Node.ShortName(), "macvlan", own...), own...)
+		}
+		first := s.inside(s.Actors[0], "first", "macvlan", ips...)
+		s.Sees(first, ips...)
+		s.Do(first.Delete())
+		s.Sees(s.inside(s.Actors[1], "second", "macvlan", ips...), ips...)
+	}},
+}
