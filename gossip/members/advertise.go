@@ -45,6 +45,10 @@ func resolveAdvertised(text string, port int) (netip.AddrPort, error) {
 	return all[0], nil
 }
 
+// translated are what a node with IPv6 only sends IPv4 from, to have it translated (464XLAT). All such nodes have the same
+// (RFC 7335).
+var translated = netip.MustParsePrefix("192.0.0.0/29")
+
 // routed is the node's address on the way to everybody else. The kernel chooses it when a
 // socket is connected to an address that nobody has (RFC 5737, RFC 3849); nothing is sent.
 func routed(only4 bool) (netip.Addr, error) {
@@ -58,7 +62,7 @@ func routed(only4 bool) (netip.Addr, error) {
 		}
 		addr := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 		conn.Close()
-		if !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
+		if !addr.IsLoopback() && !addr.IsLinkLocalUnicast() && !translated.Contains(addr) {
 			return addr, nil
 		}
 	}

@@ -65,6 +65,7 @@ func TestRouted(t *testing.T) {
 		{"a public one", []string{"198.18.0.2/24"}, []string{"198.18.0.1"}, "0.0.0.0", "198.18.0.2:7"},
 		{"both families", []string{"10.9.0.2/24", "fd09::2/64"}, []string{"10.9.0.1", "fd09::1"}, "::", "10.9.0.2:7"},
 		{"IPv6 only", []string{"fd09::2/64"}, []string{"fd09::1"}, "", "[fd09::2]:7"},
+		{"IPv6 only, with 464XLAT", []string{"192.0.0.1/29", "fd09::2/64"}, []string{"192.0.0.2", "fd09::1"}, "", "[fd09::2]:7"},
 		{"IPv6 for an IPv4 listener", []string{"fd09::2/64"}, []string{"fd09::1"}, "0.0.0.0", ""},
 		{"no default route", []string{"10.9.0.2/24"}, nil, "", ""},
 		{"nothing", nil, nil, "", ""},

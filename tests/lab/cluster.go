@@ -67,12 +67,12 @@ func NewKey() string {
 // ClusterFlags are the flags with which an agent of the node joins the lab's cluster, over the switch.
 // All nodes of the lab have one key.
 func (n *Node) ClusterFlags() []string {
-	flags := []string{"--bind", n.Uplink().String(), "--cluster", strings.TrimSuffix(n.lab.prefix, "-"), "--gossip-key-file", n.lab.keyFile}
+	flags := []string{"--bind", n.Address().String(), "--cluster", strings.TrimSuffix(n.lab.prefix, "-"), "--gossip-key-file", n.lab.keyFile}
 	n.lab.mu.Lock()
 	others := slices.DeleteFunc(slices.Clone(n.lab.nodes), func(m *Node) bool { return m == n })
 	n.lab.mu.Unlock()
 	for _, m := range others[:min(joinNodes, len(others))] {
-		flags = append(flags, "--join", m.Uplink().String())
+		flags = append(flags, "--join", m.Address().String())
 	}
 	return flags
 }

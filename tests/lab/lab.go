@@ -29,6 +29,9 @@ var (
 // Lab is a set of nodes joined by one switch. Its methods may be called from several
 // goroutines.
 type Lab struct {
+	// IPv6Only: nodes that are added have no IPv4 address but that of lo.
+	IPv6Only bool
+
 	prefix string
 	// key is for the gossip of the lab's agents; keyFile has it.
 	key, keyFile string

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/dupip/dupip/internal/testneeds"
@@ -55,6 +56,26 @@ func TestPodsReachEachOther(t *testing.T) {
 	}
 	if err := bridged.Ping(n2.IPv4(5)); err != nil {
 		t.Errorf("after the cut: %v", err)
+	}
+}
+
+// Nodes with IPv6 only reach each other, and have no IPv4 address but that of lo.
+func TestIPv6Only(t *testing.T) {
+	t.Parallel()
+	l := NewT(t)
+	l.IPv6Only = true
+	n1, n2 := l.Node(""), l.Node("")
+	bridged := l.Pod(n1, "bridged", PodOptions{Addrs: []netip.Addr{n1.IPv6(5)}})
+	routed := l.Pod(n2, "routed", PodOptions{Style: Routed, Addrs: []netip.Addr{n2.RoutedIPv6(5)}})
+	l.Do(bridged.Ping(routed.Addrs()[0]), routed.Ping(bridged.Addrs()[0]), n1.Ping(n2.Address()))
+	for _, n := range []*Netns{n1.Netns, n2.Netns, bridged.Netns, routed.Netns} {
+		all, err := Dump(func() ([]netlink.Addr, error) { return n.Netlink().AddrList(nil, netlink.FAMILY_V4) })
+		l.Do(err)
+		for _, a := range all {
+			if !a.IP.IsLoopback() {
+				t.Errorf("%s has %v", n.Name, a)
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 
@@ -21,7 +22,11 @@ const metricsPort = "9951"
 
 // Scrape reads /metrics of the agent as Prometheus does.
 func (a *Agent) Scrape(ctx context.Context) (Metrics, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+metricsPort+"/metrics", nil)
+	host := "127.0.0.1"
+	if a.Node.lab.IPv6Only {
+		host = a.Node.Address().String()
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, metricsPort)+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}

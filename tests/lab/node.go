@@ -71,6 +71,14 @@ func (n *Node) Uplink6() netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("fd00:77::%x", n.Number))
 }
 
+// Address is where other nodes reach the node: [Node.Uplink], or [Node.Uplink6] if it has IPv6 only.
+func (n *Node) Address() netip.Addr {
+	if n.lab.IPv6Only {
+		return n.Uplink6()
+	}
+	return n.Uplink()
+}
+
 // switch addresses: the gateway of all nodes, behind which there is nothing.
 var (
 	gateway  = netip.MustParsePrefix("192.168.77.254/24")
@@ -151,18 +159,29 @@ func (n *Node) build(hub *Netns) error {
 	port := fmt.Sprintf("port%d", n.Number)
 	veth := netlink.NewVeth(attrs(uplink, nil))
 	veth.PeerName, veth.PeerNamespace = port, netlink.NsFd(hub.fd)
+	pods, own := []netip.Prefix{netip.PrefixFrom(n.IPv6(1), 64)}, []netip.Prefix{netip.PrefixFrom(n.Uplink6(), 64)}
+	if !n.lab.IPv6Only {
+		pods, own = append(pods, netip.PrefixFrom(n.IPv4(1), 24)), append(own, netip.PrefixFrom(n.Uplink(), 24))
+	}
 	return errors.Join(
 		n.Sysctl("ipv4/ip_forward", "1", "ipv6/conf/all/forwarding", "1", "ipv6/conf/default/accept_ra", "0",
 			// A reverse path filter would drop the second holder's traffic at some nodes only.
 			"ipv4/conf/all/rp_filter", "0", "ipv4/conf/default/rp_filter", "0"),
-		n.addBridge(Bridge, net.HardwareAddr{0x0a, 0x58, 10, 244, byte(n.Number), 1},
-			netip.PrefixFrom(n.IPv4(1), 24), netip.PrefixFrom(n.IPv6(1), 64)),
-		n.addDevice(veth, netip.PrefixFrom(n.Uplink(), 24), netip.PrefixFrom(n.Uplink6(), 64)),
+		n.addBridge(Bridge, net.HardwareAddr{0x0a, 0x58, 10, 244, byte(n.Number), 1}, pods...),
+		n.addDevice(veth, own...),
 		hub.enslave(port, "br0"),
 		hub.settled(port),
-		n.route(uplink, netip.MustParsePrefix("0.0.0.0/0"), gateway.Addr()),
-		n.route(uplink, netip.MustParsePrefix("::/0"), gateway6.Addr()),
+		n.defaultRoutes(uplink),
 	)
+}
+
+// defaultRoutes sends what is for others to the gateway, through a device.
+func (n *Node) defaultRoutes(device string) error {
+	err := n.route(device, netip.MustParsePrefix("::/0"), gateway6.Addr())
+	if !n.lab.IPv6Only {
+		err = errors.Join(err, n.route(device, netip.MustParsePrefix("0.0.0.0/0"), gateway.Addr()))
+	}
+	return err
 }
 
 // enslave makes a device a port of a bridge and sets it up.
@@ -199,7 +218,9 @@ func (n *Netns) route(device string, dst netip.Prefix, via netip.Addr) error {
 func (n *Node) routeTo(m *Node) error {
 	var errs []error
 	for _, a := range []netip.Addr{m.IPv4(0), m.RoutedIPv4(0)} {
-		errs = append(errs, n.route(uplink, netip.PrefixFrom(a, 24), m.Uplink()))
+		if !n.lab.IPv6Only {
+			errs = append(errs, n.route(uplink, netip.PrefixFrom(a, 24), m.Uplink()))
+		}
 	}
 	for _, a := range []netip.Addr{m.IPv6(0), m.RoutedIPv6(0)} {
 		errs = append(errs, n.route(uplink, netip.PrefixFrom(a, 64), m.Uplink6()))

@@ -46,6 +46,8 @@ type Scenario struct {
 	// Nodes is how many nodes there are, with agents that are a cluster; 0 is one node
 	// whose agent is alone.
 	Nodes int
+	// IPv6Only: the nodes and their pods have no IPv4 address.
+	IPv6Only bool
 	// MinOverlap is the agents' --min-overlap, minOverlap if 0.
 	MinOverlap time.Duration
 	// Config is the agents' configuration file, none if empty.

@@ -48,6 +48,7 @@ func newStage(t testing.TB, row *outcome) *Stage {
 	row.MinOverlap = cmp.Or(row.MinOverlap, minOverlap)
 	t = recorder{t, row}
 	s := &Stage{T: lab.NewT(t), row: row, flags: []string{"--min-overlap", row.MinOverlap.String()}}
+	s.IPv6Only = row.IPv6Only
 	if row.Config != "" {
 		file := filepath.Join(t.TempDir(), "dupip.yaml")
 		s.Do(os.WriteFile(file, []byte(row.Config), 0o600))
@@ -126,17 +127,22 @@ func (s *Stage) PodOn(a *Actor, name string, o lab.PodOptions) *lab.Pod {
 	return s.T.Pod(a.Node, name, o)
 }
 
-// Addrs are an IPv4 and an IPv6 address of the first node for pods of a style.
+// Addrs are those of the first node for pods of a style.
 func (s *Stage) Addrs(style lab.Style, last byte) []netip.Addr {
 	return s.Actors[0].Addrs(style, last)
 }
 
-// Addrs are an IPv4 and an IPv6 address of the actor's node for pods of a style.
+// Addrs are an IPv4 and an IPv6 address of the actor's node for pods of a style; the IPv6 address
+// alone in scenarios with IPv6 only.
 func (a *Actor) Addrs(style lab.Style, last byte) []netip.Addr {
+	both := []netip.Addr{a.Node.IPv4(last), a.Node.IPv6(last)}
 	if style == lab.Routed {
-		return []netip.Addr{a.Node.RoutedIPv4(last), a.Node.RoutedIPv6(last)}
+		both = []netip.Addr{a.Node.RoutedIPv4(last), a.Node.RoutedIPv6(last)}
 	}
-	return []netip.Addr{a.Node.IPv4(last), a.Node.IPv6(last)}
+	if a.Node.Lab().IPv6Only {
+		return both[1:]
+	}
+	return both
 }
 
 // Talk makes a pod send one datagram from each address to the world behind the uplink.
