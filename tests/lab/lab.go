@@ -31,6 +31,9 @@ var (
 type Lab struct {
 	// IPv6Only: nodes that are added have no IPv4 address but that of lo.
 	IPv6Only bool
+	// UplinkKind is what carries the addresses of nodes that are added: a [VLAN] device on the veth to the switch, a [Bond]
+	// of it, or if empty the veth itself.
+	UplinkKind string
 
 	prefix string
 	// key is for the gossip of the lab's agents; keyFile has it.

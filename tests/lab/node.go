@@ -168,15 +168,17 @@ func (n *Node) build(hub *Netns) error {
 			// A reverse path filter would drop the second holder's traffic at some nodes only.
 			"ipv4/conf/all/rp_filter", "0", "ipv4/conf/default/rp_filter", "0"),
 		n.addBridge(Bridge, net.HardwareAddr{0x0a, 0x58, 10, 244, byte(n.Number), 1}, pods...),
-		n.addDevice(veth, own...),
+		n.addDevice(veth),
 		hub.enslave(port, "br0"),
 		hub.settled(port),
-		n.defaultRoutes(uplink),
+		n.addUplink(hub, own),
+		n.defaultRoutes(),
 	)
 }
 
-// defaultRoutes sends what is for others to the gateway, through a device.
-func (n *Node) defaultRoutes(device string) error {
+// defaultRoutes sends what is for others to the gateway.
+func (n *Node) defaultRoutes() error {
+	device := n.lab.uplinkName()
 	err := n.route(device, netip.MustParsePrefix("::/0"), gateway6.Addr())
 	if !n.lab.IPv6Only {
 		err = errors.Join(err, n.route(device, netip.MustParsePrefix("0.0.0.0/0"), gateway.Addr()))
@@ -196,13 +198,22 @@ func (n *Netns) enslave(device, bridge string) error {
 	)
 }
 
-// route sets a route; without a gateway (the zero Addr) the destination is on the link.
+// route sets a route, in the table of the device; without a gateway (the zero Addr) the destination is on the link.
 func (n *Netns) route(device string, dst netip.Prefix, via netip.Addr) error {
+	link, err := n.link(device)
+	if err != nil {
+		return err
+	}
+	return n.routeIn(n.table(link), device, dst, via)
+}
+
+// routeIn is route with a table, 0 for the main one.
+func (n *Netns) routeIn(table int, device string, dst netip.Prefix, via netip.Addr) error {
 	index, err := n.Ifindex(device)
 	if err != nil {
 		return err
 	}
-	r := &netlink.Route{LinkIndex: index, Dst: ipNet(dst)}
+	r := &netlink.Route{LinkIndex: index, Dst: ipNet(dst), Table: table}
 	if via.IsValid() {
 		r.Gw = via.AsSlice()
 		r.Flags = int(netlink.FLAG_ONLINK)
@@ -219,11 +230,11 @@ func (n *Node) routeTo(m *Node) error {
 	var errs []error
 	for _, a := range []netip.Addr{m.IPv4(0), m.RoutedIPv4(0)} {
 		if !n.lab.IPv6Only {
-			errs = append(errs, n.route(uplink, netip.PrefixFrom(a, 24), m.Uplink()))
+			errs = append(errs, n.route(n.lab.uplinkName(), netip.PrefixFrom(a, 24), m.Uplink()))
 		}
 	}
 	for _, a := range []netip.Addr{m.IPv6(0), m.RoutedIPv6(0)} {
-		errs = append(errs, n.route(uplink, netip.PrefixFrom(a, 64), m.Uplink6()))
+		errs = append(errs, n.route(n.lab.uplinkName(), netip.PrefixFrom(a, 64), m.Uplink6()))
 	}
 	return errors.Join(errs...)
 }

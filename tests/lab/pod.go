@@ -44,9 +44,11 @@ type PodOptions struct {
 	HostIndex int
 	// Bridge is the bridge to join, cni0 if empty.
 	Bridge string
-	// Device is the kind of the device Inside: macvlan if empty (in mode bridge), macvlan-private, ipvlan (in mode L2) or ipvlan-l3. Parent is the device of the node
-	// that it sends by, the uplink if empty.
+	// Device is the kind of the device Inside: macvlan if empty (in mode bridge), macvlan-private, ipvlan (in mode L2) or
+	// ipvlan-l3. Parent is the device of the node that it sends by, the uplink if empty.
 	Device, Parent string
+	// VRF is that of the host end of a routed pod, none if empty.
+	VRF string
 	// MAC and MTU of the pod's end; zero leaves them to the kernel.
 	MAC net.HardwareAddr
 	MTU int
@@ -259,8 +261,12 @@ func (p *Pod) hostSide(o PodOptions) error {
 	}
 	errs = append(errs,
 		n.Sysctl("ipv4/conf/"+dev+"/proxy_arp", "1", "ipv4/neigh/"+dev+"/proxy_delay", "0",
-			"ipv6/conf/"+dev+"/proxy_ndp", "1", "ipv6/conf/"+dev+"/accept_ra", "0"),
-		n.up(dev))
+			"ipv6/conf/"+dev+"/proxy_ndp", "1", "ipv6/conf/"+dev+"/accept_ra", "0"))
+	if o.VRF != "" {
+		errs = append(errs, n.enslave(dev, o.VRF))
+	} else {
+		errs = append(errs, n.up(dev))
+	}
 	for _, a := range o.Addrs {
 		// One route per address, as on a real node: a newcomer replaces it, and the older pod gets no
 		// packets.

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -87,6 +88,8 @@ func (r recorder) Errorf(format string, args ...any) {
 type scoreboard struct {
 	mu   sync.Mutex
 	rows []*outcome
+	// skipped are those that were not played, by the kind of device that the kernel has not.
+	skipped map[string][]string
 }
 
 var board scoreboard
@@ -97,6 +100,15 @@ func (b *scoreboard) add(sc Scenario, place int) *outcome {
 	row := &outcome{Scenario: sc, place: place}
 	b.rows = append(b.rows, row)
 	return row
+}
+
+func (b *scoreboard) skip(id, device string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.skipped == nil {
+		b.skipped = map[string][]string{}
+	}
+	b.skipped[device] = append(b.skipped[device], id)
 }
 
 func (b *scoreboard) print(out *os.File) {
@@ -121,6 +133,10 @@ func (b *scoreboard) print(out *os.File) {
 	}
 	fmt.Fprintln(out, b.sum())
 	fmt.Fprintf(out, "%d passed, %d failed\n", passed, len(b.rows)-passed)
+	for _, device := range slices.Sorted(maps.Keys(b.skipped)) {
+		all := slices.SortedFunc(slices.Values(b.skipped[device]), compareIDs)
+		fmt.Fprintf(out, "not played, because this kernel has no %s devices (make test-vm): %s\n", device, strings.Join(all, " "))
+	}
 }
 
 // sum is the table in one line.

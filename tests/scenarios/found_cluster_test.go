@@ -78,23 +78,7 @@ var foundInCluster = []Scenario{
 			}
 		}
 	}},
-	{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Play: func(s *Stage) {
-		other := s.Actors[1].Node
-		tunnel := lab.IPs("10.244.102.0", "fd00:244:102::")
-		s.Do(other.AddTunnel("flannel.1", netip.PrefixFrom(tunnel[0], 32), netip.PrefixFrom(tunnel[1], 128)))
-		host := append(tunnel, other.Uplink(), other.Uplink6(), other.IPv4(1), other.IPv6(1))
-		s.SeesHost(other, host...)
-		born := s.Pod("born", lab.PodOptions{Addrs: append(s.Addrs(lab.Bridged, 9), host[:2]...)})
-		s.FindsHost(born.Started, born, other, host[:2]...)
-		// Without a route on its node, which would end the gossip between the two.
-		taker := s.Pod("taker", lab.PodOptions{Style: lab.Routed, Addrs: s.Addrs(lab.Routed, 9)})
-		s.Sees(taker, taker.Addrs()...)
-		for _, ip := range host[2:] {
-			t0 := time.Now()
-			s.Do(taker.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
-			s.FindsHost(t0, taker, other, ip)
-		}
-	}},
+	{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Play: addressOfOtherNode},
 	{ID: "D10", Want: Found, Nodes: 2, Text: "a terminating pod still runs, its address is given out again", Play: func(s *Stage) {
 		for i, style := range bothStyles {
 			for j, a := range s.Actors {
@@ -131,6 +115,24 @@ var foundInCluster = []Scenario{
 			s.Finds(newcomers[i].Started, []*lab.Pod{older, newcomers[i]}, older.Addrs()...)
 		}
 	}},
+}
+
+func addressOfOtherNode(s *Stage) {
+	other := s.Actors[1].Node
+	tunnel := lab.IPs("10.244.102.0", "fd00:244:102::")
+	s.Do(other.AddTunnel("flannel.1", netip.PrefixFrom(tunnel[0], 32), netip.PrefixFrom(tunnel[1], 128)))
+	host := append(tunnel, other.Uplink(), other.Uplink6(), other.IPv4(1), other.IPv6(1))
+	s.SeesHost(other, host...)
+	born := s.Pod("born", lab.PodOptions{Addrs: append(s.Addrs(lab.Bridged, 9), host[:2]...)})
+	s.FindsHost(born.Started, born, other, host[:2]...)
+	// Without a route on its node, which would end the gossip between the two.
+	taker := s.Pod("taker", lab.PodOptions{Style: lab.Routed, Addrs: s.Addrs(lab.Routed, 9)})
+	s.Sees(taker, taker.Addrs()...)
+	for _, ip := range host[2:] {
+		t0 := time.Now()
+		s.Do(taker.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
+		s.FindsHost(t0, taker, other, ip)
+	}
 }
 
 // tapARPRequests counts the ARP requests that a pod sends from now on, except gratuitous ones: a pod

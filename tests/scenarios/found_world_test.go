@@ -131,26 +131,33 @@ var foundWorld = []Scenario{
 		s.Do(newcomer.AddAddrOn("eth0", netip.PrefixFrom(ips[0], 32)), newcomer.DelAddr(ips[0]))
 		s.StaysOpen(found[0].Conflict.ID, []*lab.Pod{older, newcomer})
 	}},
-	{ID: "D22", Want: Found, Nodes: 2, Text: "undeclared anycast on lo, with advice", Play: func(s *Stage) {
-		vip := netip.MustParseAddr("10.53.0.53")
-		var pods []*lab.Pod
-		var since time.Time
-		for i, a := range s.Actors {
-			p := s.PodOn(a, fmt.Sprintf("dns%d", i), lab.PodOptions{Addrs: []netip.Addr{a.Node.IPv4(53)}})
-			s.Sees(p, p.Addrs()...)
-			s.Do(p.AddAddrOn("lo", netip.PrefixFrom(vip, 32)))
-			since = time.Now()
-			s.Talk(p, vip)
-			s.Sees(p, vip)
-			pods = append(pods, p)
+	{ID: "D22", Want: Found, Nodes: 2, Text: "undeclared anycast on lo, with advice", Play: func(s *Stage) { s.anycast("lo") }},
+}
+
+// anycast gives a pod of each node the same address, on a device of the pod.
+func (s *Stage) anycast(device string) {
+	s.Helper()
+	vip := netip.MustParseAddr("10.53.0.53")
+	var pods []*lab.Pod
+	var since time.Time
+	for i, a := range s.Actors {
+		p := s.PodOn(a, fmt.Sprintf("dns%d", i), lab.PodOptions{Addrs: []netip.Addr{a.Node.IPv4(53)}})
+		s.Sees(p, p.Addrs()...)
+		if device != "lo" {
+			s.Do(p.AsNode().AddDummy(device))
 		}
-		s.Finds(since, pods, vip)
-		out, err := s.Agent().CLI(s.Context(), "explain", vip.String())
-		s.Do(err)
-		if !strings.Contains(out, "shared") {
-			s.Errorf("nothing leads to the configuration of shared addresses:\n%s", out)
-		}
-	}},
+		s.Do(p.AddAddrOn(device, netip.PrefixFrom(vip, 32)))
+		since = time.Now()
+		s.Talk(p, vip)
+		s.Sees(p, vip)
+		pods = append(pods, p)
+	}
+	s.Finds(since, pods, vip)
+	out, err := s.Agent().CLI(s.Context(), "explain", vip.String())
+	s.Do(err)
+	if !strings.Contains(out, "shared") {
+		s.Errorf("nothing leads to the configuration of shared addresses:\n%s", out)
+	}
 }
 
 // recreateVeth deletes a pod's veth and makes it again with the names and addresses it had.

@@ -48,6 +48,11 @@ type Scenario struct {
 	Nodes int
 	// IPv6Only: the nodes and their pods have no IPv4 address.
 	IPv6Only bool
+	// Device is a kind of device that the scenario needs and that some kernels do not have; empty for those that all have. On a
+	// kernel without it the scenario is not played: make test-vm plays it.
+	Device string
+	// UplinkKind is [lab.Lab.UplinkKind].
+	UplinkKind string
 	// MinOverlap is the agents' --min-overlap, minOverlap if 0.
 	MinOverlap time.Duration
 	// Config is the agents' configuration file, none if empty.
@@ -91,12 +96,19 @@ func TestScenarios(t *testing.T) {
 			continue
 		}
 		name := sc.ID
+		if sc.Device != "" {
+			name += "-" + sc.Device
+		}
 		if sc.Nodes > 0 {
 			// So that -run TestScenarios/^D9$ plays this form, too.
 			name += "/cluster"
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if !hasDevice(t, sc.Device) {
+				board.skip(sc.ID, sc.Device)
+				t.Skipf("this kernel has no %s devices", sc.Device)
+			}
 			row := board.add(sc, place)
 			t.Cleanup(func() { row.finish(t.Failed()) })
 			s := newStage(t, row)
@@ -106,6 +118,24 @@ func TestScenarios(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hasDevice returns whether the kernel has a kind of device.
+func hasDevice(t *testing.T, kind string) bool {
+	if kind == "" {
+		return true
+	}
+	l := lab.NewT(t)
+	has, err := l.HasDevices(kind)
+	l.Do(err)
+	return has
+}
+
+// with is a form of a scenario that needs a kind of device, which its text names in brackets.
+func with(device string, sc Scenario) Scenario {
+	sc.Device = device
+	sc.Text += " [" + device + "]"
+	return sc
 }
 
 // onOneAndMore are two rows of one scenario: on one node with a single agent, and on this many nodes,
@@ -121,7 +151,7 @@ func onOneAndMore(nodes int, sc Scenario) []Scenario {
 func allScenarios() []Scenario {
 	all := slices.Concat(mustBeFound, mustStayQuiet)
 	slices.SortStableFunc(all, func(x, y Scenario) int {
-		return cmp.Or(compareIDs(x.ID, y.ID), cmp.Compare(min(x.Nodes, 1), min(y.Nodes, 1)))
+		return cmp.Or(compareIDs(x.ID, y.ID), cmp.Compare(x.Device, y.Device), cmp.Compare(min(x.Nodes, 1), min(y.Nodes, 1)))
 	})
 	return all
 }

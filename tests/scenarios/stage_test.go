@@ -48,7 +48,7 @@ func newStage(t testing.TB, row *outcome) *Stage {
 	row.MinOverlap = cmp.Or(row.MinOverlap, minOverlap)
 	t = recorder{t, row}
 	s := &Stage{T: lab.NewT(t), row: row, flags: []string{"--min-overlap", row.MinOverlap.String()}}
-	s.IPv6Only = row.IPv6Only
+	s.IPv6Only, s.UplinkKind = row.IPv6Only, row.UplinkKind
 	if row.Config != "" {
 		file := filepath.Join(t.TempDir(), "dupip.yaml")
 		s.Do(os.WriteFile(file, []byte(row.Config), 0o600))

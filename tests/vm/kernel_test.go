@@ -52,7 +52,7 @@ func cachedKernel(series string, logf func(string, ...any)) (*kernel, error) {
 	}
 	cache = filepath.Join(cache, "dupip", "kernels")
 	dir := filepath.Join(cache, name+"_"+version)
-	if k, err := openKernel(dir); err == nil {
+	if k, err := openKernel(dir); err == nil && k.has(modules) {
 		return k, nil
 	}
 	logf("downloading %s %s", name, version)
@@ -179,6 +179,11 @@ func untar(root *os.Root, archive *tar.Reader) error {
 			return err
 		}
 	}
+}
+
+// has reports whether the modules were unpacked: an older version of these tests may have taken fewer.
+func (k *kernel) has(modules []string) bool {
+	return !slices.ContainsFunc(modules, func(name string) bool { return k.modules[name] == "" })
 }
 
 // openKernel finds the image and the modules in an unpacked package.

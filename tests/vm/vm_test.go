@@ -31,7 +31,7 @@ import (
 var initScript []byte
 
 // modules are those the tests need; what they depend on comes along.
-var modules = []string{"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy", "vxlan"}
+var modules = []string{"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy", "vxlan", "8021q", "bonding", "vrf"}
 
 // suite is the tests of one package.
 type suite struct {
@@ -49,16 +49,19 @@ type suite struct {
 	atLeast int
 }
 
+// withDevices are the scenarios that need a device which not every kernel has.
+const withDevices = "[DQ][0-9]+-[a-z]+"
+
 // suites are what runs under each kernel.
 var suites = map[string][]suite{
 	"6.1": {
 		{"bpf", 0, "veth", ".", 50},
-		{"tests/scenarios", 1, "veth", "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38)$", 12},
+		{"tests/scenarios", 1, "veth", "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|" + withDevices + ")$", 26},
 		{"tests/e2e", 1, "veth", "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode)$", 7},
 	},
 	"6.12": {
 		{"bpf", 0, "netkit", "^(TestNetkitOrder|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx", 6},
-		{"tests/scenarios", 1, "netkit", "^TestScenarios$/^(D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5)$", 15},
+		{"tests/scenarios", 1, "netkit", "^TestScenarios$/^(D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|Q42|" + withDevices + ")$", 30},
 		// Not those about MACs (D8), and about what neighbours send through each other (Q5).
 		{"tests/scenarios", 0, "netkit-l3", "^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$", 21},
 	},
@@ -72,14 +75,16 @@ func TestLinux(t *testing.T) {
 	if only != "" && suites[only] == nil {
 		t.Fatalf("KERNEL=%s: the kernels are %q", only, slices.Sorted(maps.Keys(suites)))
 	}
+	var played matrix
 	for _, series := range slices.Sorted(maps.Keys(suites)) {
 		if only == "" || only == series {
-			t.Run(series, func(t *testing.T) { boot(t, series, suites[series]) })
+			t.Run(series, func(t *testing.T) { boot(t, series, suites[series], &played) })
 		}
 	}
+	played.print(os.Stdout)
 }
 
-func boot(t *testing.T, series string, suites []suite) {
+func boot(t *testing.T, series string, suites []suite, played *matrix) {
 	began := time.Now()
 	k, err := findKernel(series, t.Logf)
 	if err != nil {
@@ -103,7 +108,7 @@ func boot(t *testing.T, series string, suites []suite) {
 		}
 	})
 	for i, s := range suites {
-		t.Run(s.name+" "+s.pair, func(t *testing.T) { report(t, s, m.log(1+i)) })
+		t.Run(s.name+" "+s.pair, func(t *testing.T) { played.add(series, s.pair, report(t, s, m.log(1+i))) })
 	}
 	fmt.Printf("the machine ran for %.1f s, all took %.1f s\n", ran.Seconds(), time.Since(began).Seconds())
 }
@@ -185,8 +190,8 @@ func compile(module, command string, args ...string) error {
 // ended is the last line of a suite, by init.sh: the exit code, and the age of the machine.
 var ended = regexp.MustCompile(`(?m)^vm: exit code (\d+) at ([\d.]+) `)
 
-// report turns the log of a suite into tests of the host.
-func report(t *testing.T, s suite, log string) {
+// report turns the log of a suite into tests of the host, and returns what belongs to none.
+func report(t *testing.T, s suite, log string) (rest string) {
 	match := ended.FindStringSubmatchIndex(log)
 	if match == nil {
 		t.Fatalf("it did not end; the last output:\n%s", tail(log, 60))
@@ -215,6 +220,7 @@ func report(t *testing.T, s suite, log string) {
 	}
 	fmt.Printf("%s by %s: %d tests, exit code %d, %s s after boot\n%s", s.name, s.pair, len(results), code, log[match[4]:match[5]],
 		strings.TrimPrefix(strings.TrimSpace(rest)+"\n", "PASS\n"))
+	return rest
 }
 
 // result is one test, or sub-test, of a suite.

@@ -1,0 +1,103 @@
+package scenarios
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// foundWithDevices are duplicates on devices that some kernels do not have.
+var foundWithDevices = slices.Concat(
+	[]Scenario{
+		uplinkOf(lab.VLAN, Scenario{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Play: addressOfOtherNode}),
+		uplinkOf(lab.Bond, Scenario{ID: "D9", Want: Found, Nodes: 3, Text: "a pod has an address of another node, or of its tunnel", Play: addressOfOtherNode}),
+		with(lab.Dummy, Scenario{ID: "D22", Want: Found, Nodes: 2, Text: "undeclared anycast, with advice", Play: func(s *Stage) { s.anycast("anycast0") }}),
+	},
+	onOneAndMore(2, with(lab.VLAN, Scenario{ID: "D14", Want: Found, Text: "inside one VLAN, by devices of the pods", Play: func(s *Stage) {
+		own := byte(40)
+		s.inOneVLAN(s.Addrs(lab.Bridged, 14), func(a *Actor, name string, vlan uint16, ips []netip.Addr) *lab.Pod {
+			if vlan == 0 {
+				p := s.PodOn(a, name, lab.PodOptions{Addrs: ips})
+				s.Talk(p, ips...)
+				return p
+			}
+			own++
+			p := s.PodOn(a, name, lab.PodOptions{Addrs: a.Addrs(lab.Bridged, own)})
+			device, err := p.AddVLAN(int(vlan), ips...)
+			s.Do(err)
+			for _, ip := range ips {
+				s.Do(p.SendFrom(device, ip, ip.Next()))
+			}
+			return p
+		})
+	}})),
+	onOneAndMore(2, with(lab.VRF, Scenario{ID: "D17", Want: Found, Text: "in one VRF; another one has the same addresses", Config: tenants, Play: func(s *Stage) {
+		ips := s.Addrs(lab.Routed, 17)
+		s.addTenants()
+		older := s.tenant(s.Actors[0], "older", "vrf-a", ips)
+		s.SeesIn("tenant-a", older, ips...)
+		s.SeesIn("tenant-b", s.tenant(s.last(), "other-vrf", "vrf-b", ips), ips...)
+		s.SeesIn("default", s.tenant(s.last(), "no-vrf", "", ips), ips...)
+		newcomer := s.tenant(s.last(), "newcomer", "vrf-a", ips)
+		for _, e := range s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...) {
+			if e.Conflict.Network != "tenant-a" {
+				s.Errorf("network of the conflict: got %s, want tenant-a", e.Conflict.Network)
+			}
+		}
+		s.onlyOpen(len(ips))
+	}})),
+)
+
+// quietWithDevices are lawful, on devices that some kernels do not have.
+var quietWithDevices = slices.Concat(
+	[]Scenario{
+		uplinkOf(lab.VLAN, Scenario{ID: "Q4", Want: Quiet, Nodes: 2, Text: "the host's own traffic on every interface", Play: hostTraffic}),
+		uplinkOf(lab.Bond, Scenario{ID: "Q4", Want: Quiet, Nodes: 2, Text: "the host's own traffic on every interface", Play: hostTraffic}),
+	},
+	// As with bridges, a pod is faster than its agent notices the VRF.
+	onOneAndMore(2, with(lab.VRF, Scenario{ID: "Q8", Want: Quiet, MaySuspect: true, Text: "one address in two VRFs, and in none", Config: tenants, Play: func(s *Stage) {
+		ips := s.Addrs(lab.Routed, 8)
+		s.addTenants()
+		for i, vrf := range []string{"vrf-a", "vrf-b", ""} {
+			network := map[string]string{"vrf-a": "tenant-a", "vrf-b": "tenant-b", "": "default"}[vrf]
+			p := s.tenant(s.Actors[i%len(s.Actors)], "in-"+network, vrf, ips)
+			s.SeesIn(network, p, ips...)
+		}
+	}})),
+)
+
+// uplinkOf is a form of a scenario in which the nodes' uplinks are such devices.
+func uplinkOf(kind string, sc Scenario) Scenario {
+	sc.UplinkKind = kind
+	sc.Text += ", its uplink is a " + kind
+	return with(kind, sc)
+}
+
+// tenants are two networks, each a VRF of every node.
+const tenants = `
+networks:
+  - name: tenant-a
+    match: {bridges: [vrf-a]}
+  - name: tenant-b
+    match: {bridges: [vrf-b]}
+`
+
+// addTenants makes the VRFs.
+func (s *Stage) addTenants() {
+	s.Helper()
+	for _, a := range s.Actors {
+		for i, vrf := range []string{"vrf-a", "vrf-b"} {
+			s.Do(a.Node.AddVRF(vrf, uint32(101+i)))
+		}
+	}
+}
+
+// tenant is a routed pod in a VRF, or with "" in none, that has sent.
+func (s *Stage) tenant(a *Actor, name, vrf string, ips []netip.Addr) *lab.Pod {
+	s.Helper()
+	p := s.PodOn(a, name, lab.PodOptions{Style: lab.Routed, VRF: vrf, Addrs: ips})
+	s.Talk(p, ips...)
+	return p
+}
+
