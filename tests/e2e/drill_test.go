@@ -84,19 +84,24 @@ func alerted(l *lab.T, a *lab.Agent) map[string]float64 {
 func TestDrill(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		nodes int
-		style lab.Style
-	}{"across nodes": {2, lab.Bridged}, "on one node": {1, lab.Routed}} {
+		nodes    int
+		style    lab.Style
+		ipv6Only bool
+	}{"across nodes": {nodes: 2, style: lab.Bridged}, "on one node": {nodes: 1, style: lab.Routed}, "IPv6 only": {nodes: 2, style: lab.Routed, ipv6Only: true}} {
 		nodes := tt.nodes
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := lab.NewT(t)
+			l.IPv6Only = tt.ipv6Only
 			agents := l.Cluster(nodes)
 			var pods []*lab.Pod
 			var before []map[string]float64
 			for n, pod := range []string{"a", "b"} {
 				node := agents[n%nodes].Node
 				ip := map[lab.Style]netip.Addr{lab.Bridged: node.IPv4(byte(5 + n)), lab.Routed: node.RoutedIPv4(byte(5 + n))}[tt.style]
+				if tt.ipv6Only {
+					ip = node.RoutedIPv6(byte(5 + n))
+				}
 				pods = append(pods, l.Pod(node, pod, lab.PodOptions{Style: tt.style, Addrs: []netip.Addr{ip}}))
 				_, err := agents[n%nodes].Client.WaitBinding(within(l, patience), ip, func(lab.Binding) bool { return true })
 				l.Do(err)

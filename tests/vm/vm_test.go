@@ -56,12 +56,12 @@ const withDevices = "[DQ][0-9]+-[a-z]+"
 var suites = map[string][]suite{
 	"6.1": {
 		{"bpf", 0, "veth", ".", 50},
-		{"tests/scenarios", 1, "veth", "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|" + withDevices + ")$", 26},
+		{"tests/scenarios", 1, "veth", "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42|" + withDevices + ")$", 25},
 		{"tests/e2e", 1, "veth", "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode)$", 7},
 	},
 	"6.12": {
 		{"bpf", 0, "netkit", "^(TestNetkitOrder|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx", 6},
-		{"tests/scenarios", 1, "netkit", "^TestScenarios$/^(D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|Q42|" + withDevices + ")$", 30},
+		{"tests/scenarios", 1, "netkit", "^TestScenarios$/^(D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|" + withDevices + ")$", 30},
 		// Not those about MACs (D8), and about what neighbours send through each other (Q5).
 		{"tests/scenarios", 0, "netkit-l3", "^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$", 21},
 	},
