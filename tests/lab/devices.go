@@ -12,10 +12,11 @@ import (
 
 // The kinds of devices that not every kernel has.
 const (
-	VLAN  = "vlan"
-	Bond  = "bond"
-	VRF   = "vrf"
-	Dummy = "dummy"
+	VLAN   = "vlan"
+	Bond   = "bond"
+	VRF    = "vrf"
+	Dummy  = "dummy"
+	IPVlan = "ipvlan"
 )
 
 // HasDevices returns whether the kernel has a kind of device.

@@ -14,26 +14,56 @@ func (s *Stage) inside(a *Actor, name, kind string, ips ...netip.Addr) *lab.Pod 
 	return s.PodOn(a, name, lab.PodOptions{Style: lab.Inside, Device: kind, Addrs: ips})
 }
 
-// foundInside are duplicates among devices that have no end on the node.
-var foundInside = slices.Concat(
-	onOneAndMore(2, Scenario{ID: "D40", Want: Found, Text: "macvlan on the uplink", Play: func(s *Stage) {
+// newcomerInside is a duplicate between two such pods of a kind.
+func newcomerInside(kind string) func(*Stage) {
+	return func(s *Stage) {
 		ips := s.Node.SegmentAddrs(210)
-		older := s.inside(s.Actors[0], "older", "macvlan", ips...)
+		older := s.inside(s.Actors[0], "older", kind, ips...)
 		s.Sees(older, ips...)
-		newcomer := s.inside(s.last(), "newcomer", "macvlan", ips...)
+		newcomer := s.inside(s.last(), "newcomer", kind, ips...)
 		s.Finds(newcomer.Started, []*lab.Pod{older, newcomer}, ips...)
-	}}),
-	onOneAndMore(2, Scenario{ID: "D41", Want: Found, Text: "a macvlan pod has the address of a node", Play: func(s *Stage) {
-		p := s.inside(s.last(), "thief", "macvlan", s.Node.SegmentAddrs(211)...)
+	}
+}
+
+// thiefInside is a pod of a kind with an address of a node.
+func thiefInside(kind string) func(*Stage) {
+	return func(s *Stage) {
+		thief := s.inside(s.last(), "thief", kind, s.Node.SegmentAddrs(211)...)
 		for _, ip := range []netip.Addr{s.Node.Uplink(), s.Node.Uplink6()} {
 			t0 := time.Now()
-			s.Do(p.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
-			s.FindsHost(t0, p, s.Node, ip)
+			s.Do(thief.AddAddrOn("eth0", netip.PrefixFrom(ip, ip.BitLen())))
+			s.FindsHost(t0, thief, s.Node, ip)
 		}
-	}}),
+	}
+}
+
+// handoverInside gives the address of a pod of a kind that is gone to another one; more have addresses of their own.
+func handoverInside(kind string) func(*Stage) {
+	return func(s *Stage) {
+		ips := s.Node.SegmentAddrs(213)
+		for i, a := range s.Actors {
+			own := s.Node.SegmentAddrs(byte(214 + i))
+			s.Sees(s.inside(a, "own-"+a.Node.ShortName(), kind, own...), own...)
+		}
+		first := s.inside(s.Actors[0], "first", kind, ips...)
+		s.Sees(first, ips...)
+		s.Do(first.Delete())
+		s.Sees(s.inside(s.Actors[1], "second", kind, ips...), ips...)
+	}
+}
+
+// foundInside are duplicates among devices that have no end on the node. The kernel refuses those of two ipvlan devices on one device
+// of a node.
+var foundInside = slices.Concat(
+	onOneAndMore(2, Scenario{ID: "D34", Want: Found, Text: "macvlan on the uplink", Play: newcomerInside("macvlan")}),
+	onOneAndMore(2, Scenario{ID: "D35", Want: Found, Text: "a macvlan pod has the address of a node", Play: thiefInside("macvlan")}),
 	[]Scenario{
+		{ID: "D34", Want: Found, Nodes: 2, Text: "macvlan on the uplink, in mode private; 2 nodes", Play: newcomerInside("macvlan-private")},
+		with(lab.IPVlan, Scenario{ID: "D34", Want: Found, Nodes: 2, Text: "ipvlan on the uplink, in mode L2; 2 nodes", Play: newcomerInside("ipvlan")}),
+		with(lab.IPVlan, Scenario{ID: "D34", Want: Found, Nodes: 2, Text: "ipvlan on the uplink, in mode L3; 2 nodes", Play: newcomerInside("ipvlan-l3")}),
+		with(lab.IPVlan, Scenario{ID: "D35", Want: Found, Nodes: 2, Text: "an ipvlan pod has the address of a node; 2 nodes", Play: thiefInside("ipvlan")}),
 		// canonical/microk8s issue 3008.
-		{ID: "D42", Want: Found, Nodes: 2, Text: "the real macvlan plugin with a store of host-local on each node", Play: func(s *Stage) {
+		{ID: "D36", Want: Found, Nodes: 2, Text: "the real macvlan plugin with a store of host-local on each node", Play: func(s *Stage) {
 			nw := lab.CNINetwork{Plugin: map[string]any{"type": "macvlan", "master": lab.UplinkName}, Subnets: []string{"10.88.0.0/24"}}
 			var pods []*lab.Pod
 			var last *lab.CNIPod
@@ -45,7 +75,7 @@ var foundInside = slices.Concat(
 			}
 			s.FindsEarly(last.Started, last.Usable(last.Addrs()[0]), pods, last.Addrs()...)
 		}},
-		{ID: "D43", Want: Found, Nodes: 2, Text: "an address that was left on an unused macvlan, and a pod that uses it", Play: func(s *Stage) {
+		{ID: "D37", Want: Found, Nodes: 2, Text: "an address that was left on an unused macvlan, and a pod that uses it", Play: func(s *Stage) {
 			ips := s.Node.SegmentAddrs(212)
 			unused := s.PodOn(s.Actors[0], "unused", lab.PodOptions{Style: lab.Inside, Addrs: ips, Silent: true})
 			s.Sees(unused, ips...)
@@ -56,9 +86,9 @@ var foundInside = slices.Concat(
 	},
 )
 
-// quietInside are lawful macvlan and ipvlan pods.
+// quietInside are lawful pods with such devices.
 var quietInside = []Scenario{
-	{ID: "Q50", Want: Quiet, Nodes: 2, Text: "macvlan on a segment of one node only, the same addresses on the other's", Play: func(s *Stage) {
+	{ID: "Q47", Want: Quiet, Nodes: 2, Text: "macvlan on a segment of one node only, the same addresses on the other's", Play: func(s *Stage) {
 		ips := lab.IPs("10.7.0.7", "fd07::7")
 		for _, a := range s.Actors {
 			s.Do(a.Node.AddSegment("eth1"))
@@ -66,15 +96,6 @@ var quietInside = []Scenario{
 			s.Sees(p, ips...)
 		}
 	}},
-	{ID: "Q51", Want: Quiet, Nodes: 2, Text: "macvlan pods and an ordinary one with addresses of their own; one goes, and another gets its addresses", MaySuspect: true, Play: func(s *Stage) {
-		ips := s.Node.SegmentAddrs(213)
-		for i, a := range s.Actors {
-			own := s.Node.SegmentAddrs(byte(214 + i))
-			s.Sees(s.inside(a, "own-"+a.Node.ShortName(), "macvlan", own...), own...)
-		}
-		first := s.inside(s.Actors[0], "first", "macvlan", ips...)
-		s.Sees(first, ips...)
-		s.Do(first.Delete())
-		s.Sees(s.inside(s.Actors[1], "second", "macvlan", ips...), ips...)
-	}},
+	{ID: "Q48", Want: Quiet, Nodes: 2, Text: "macvlan pods with addresses of their own; one goes, and another gets its addresses", MaySuspect: true, Play: handoverInside("macvlan")},
+	with(lab.IPVlan, Scenario{ID: "Q48", Want: Quiet, Nodes: 2, Text: "ipvlan pods with addresses of their own; one goes, and another gets its addresses", MaySuspect: true, Play: handoverInside("ipvlan")}),
 }

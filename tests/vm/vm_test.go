@@ -31,7 +31,7 @@ import (
 var initScript []byte
 
 // modules are those the tests need; what they depend on comes along.
-var modules = []string{"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy", "vxlan", "8021q", "bonding", "vrf"}
+var modules = []string{"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy", "vxlan", "8021q", "bonding", "vrf", "macvlan", "ipvlan"}
 
 // suite is the tests of one package.
 type suite struct {
@@ -49,19 +49,23 @@ type suite struct {
 	atLeast int
 }
 
-// withDevices are the scenarios that need a device which not every kernel has.
-const withDevices = "[DQ][0-9]+-[a-z]+"
+// Scenarios that need a device which not every kernel has: those that dupip observes under each kernel, and all of them.
+const (
+	withDevices    = "[DQ][0-9]+-(vlan|bond|vrf|dummy)"
+	withAllDevices = "[DQ][0-9]+-[a-z]+"
+)
 
 // suites are what runs under each kernel.
 var suites = map[string][]suite{
 	"6.1": {
 		{"bpf", 0, "veth", ".", 50},
 		{"tests/scenarios", 1, "veth", "^TestScenarios$/^(D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42|" + withDevices + ")$", 25},
-		{"tests/e2e", 1, "veth", "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode)$", 7},
+		{"tests/e2e", 1, "veth", "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", 8},
 	},
 	"6.12": {
 		{"bpf", 0, "netkit", "^(TestNetkitOrder|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx", 6},
-		{"tests/scenarios", 1, "netkit", "^TestScenarios$/^(D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|" + withDevices + ")$", 30},
+		{"bpf", 0, "veth", "^TestInside", 10},
+		{"tests/scenarios", 1, "netkit", "^TestScenarios$/^(D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|D34|D35|D37|Q47|Q48|" + withAllDevices + ")$", 42},
 		// Not those about MACs (D8), and about what neighbours send through each other (Q5).
 		{"tests/scenarios", 0, "netkit-l3", "^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$", 21},
 	},
