@@ -181,7 +181,7 @@ func (p *pod) sendByRing(t *testing.T, frame []byte) {
 	copy(ring[headerSize:], frame)
 	ring[0] = sendRequest
 	to := &unix.SockaddrLinklayer{Ifindex: p.peer, Protocol: 0x0300, Halen: 6}
-	if err := unix.Sendto(socket, nil, 0, to); err != nil && (!p.mayDrop || !errors.Is(err, unix.ENOBUFS)) {
+	if err := unix.Sendto(socket, nil, 0, to); err != nil && (!p.kind.routes || !errors.Is(err, unix.ENOBUFS)) {
 		t.Fatal(err)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -78,7 +76,7 @@ func eachInside(t *testing.T, test func(*testing.T, *Observer, *pod)) {
 // newInsidePod is newPod with a device that has its parent here, beyond which there is a gateway.
 func newInsidePod(t *testing.T, kind insideKind) *pod {
 	t.Helper()
-	p := &pod{namespace: newNamespace(t), gateway: newNamespace(t)}
+	p := &pod{namespace: newNamespace(t), gateway: newNamespace(t), kind: kind}
 	wire := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: "parent0"}, PeerName: "wire0", PeerNamespace: netlink.NsFd(p.gateway.file.Fd()),
 	}
@@ -97,22 +95,21 @@ func newInsidePod(t *testing.T, kind insideKind) *pod {
 	if err := addAddress(parent, "10.0.0.253"); err != nil { // ipvlan in L3 mode routes here
 		t.Fatal(err)
 	}
-	p.addDevice(t, kind, parent.Attrs().Index)
+	p.addDevice(t, parent.Attrs().Index)
 	p.setUp(t, host.Attrs().HardwareAddr)
 	p.ifindex = 1<<31 + p.peer
 	return p
 }
 
 // addDevice adds eth0 to the pod.
-func (p *pod) addDevice(t *testing.T, kind insideKind, parent int) {
+func (p *pod) addDevice(t *testing.T, parent int) {
 	t.Helper()
-	p.mayDrop = kind.routes
 	attrs := netlink.LinkAttrs{Name: "eth0", Index: insideIndex, ParentIndex: parent, Namespace: netlink.NsFd(p.file.Fd())}
-	if kind.ownMAC {
+	if p.kind.ownMAC {
 		attrs.HardwareAddr = net.HardwareAddr(podMAC[:])
 	}
-	if err := netlink.LinkAdd(kind.link(attrs)); err != nil {
-		t.Fatalf("add %s: %v", kind.name, err)
+	if err := netlink.LinkAdd(p.kind.link(attrs)); err != nil {
+		t.Fatalf("add %s: %v", p.kind.name, err)
 	}
 }
 
@@ -120,9 +117,8 @@ func (p *pod) addDevice(t *testing.T, kind insideKind, parent int) {
 func TestInsideNumbers(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
 		other := *p
-		other.namespace = newNamespace(t)
-		parent := addVeth(t, "parent1")
-		other.addDevice(t, insideKinds()[0], parent)
+		other.namespace, other.kind = newNamespace(t), insideKinds()[0]
+		other.addDevice(t, addVeth(t, "parent1"))
 		other.setUp(t, podMAC[:])
 		other.ifindex = math.MaxUint32
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "same0", Index: p.peer}, PeerName: "same1"}); err != nil {
@@ -180,7 +176,7 @@ func TestInsideNumbers(t *testing.T) {
 // TestInsideAnswers: the kernel of the pod answers for its address, as it does when it is probed.
 func TestInsideAnswers(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
-		if p.mayDrop {
+		if p.kind.routes {
 			return // in L3 mode there is no ARP
 		}
 		p.attach(t, o, 1)
@@ -196,132 +192,9 @@ func TestInsideAnswers(t *testing.T) {
 }
 
 // claimed are the devices that the program knows.
-func claimed(t *testing.T, o *Observer) (numbers []uint32) {
-	t.Helper()
-	var device observerInsideDevice
-	var number uint32
-	all := o.inside.Maps["inside_devices"].Iterate()
-	for all.Next(&device, &number) {
-		numbers = append(numbers, number)
-	}
-	if err := all.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return numbers
-}
-
 // wantLeft checks what is left after all attachments are closed.
-func wantLeft(t *testing.T, o *Observer, number int) {
-	t.Helper()
-	if got := claimed(t, o); got != nil {
-		t.Errorf("devices %d are left", got)
-	}
-	if _, err := o.Counters(number); !errors.Is(err, ebpf.ErrKeyNotExist) {
-		t.Errorf("counters after Close: %v", err)
-	}
-}
-
 // TestInsideDeleted: the device is deleted, and a new one has its ifindex before the first attachment is closed.
-func TestInsideDeleted(t *testing.T) {
-	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
-		kind := insideKinds()[slices.IndexFunc(insideKinds(), func(k insideKind) bool { return strings.HasSuffix(t.Name(), strings.ReplaceAll(k.name, " ", "_")) })]
-		parent, err := netlink.LinkByName("parent0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := p.attach(t, o, 1)
-		// The program keeps the number.
-		p.send(t, ipv4Frame("10.0.0.6"))
-		waitFor(t, o, data("10.0.0.6")...)
-		again := func() {
-			t.Helper()
-			p.do(t, func() error { return netlink.LinkDel(byIndex(p.peer)) })
-			wantState(t, a, "without its device", Detached)
-			p.addDevice(t, kind, parent.Attrs().Index)
-			p.setUp(t, podMAC[:])
-			wantState(t, a, "on another device", Detached)
-		}
-		again()
-		p.send(t, ipv4Frame("10.0.0.7"))
-		wantRecords(t, o, "not attached")
-		// As another number, then as the same.
-		p.ifindex++
-		b := p.attach(t, o, 2)
-		p.send(t, ipv4Frame("10.0.0.7"))
-		if got := waitFor(t, o, data("10.0.0.7")...)[0]; got.Ifindex != uint32(p.ifindex) || got.Generation != 2 {
-			t.Errorf("recorded at %d generation %d, want %d and 2", got.Ifindex, got.Generation, p.ifindex)
-		}
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
-		wantState(t, b, "after closing the first", Attached)
-		p.send(t, ipv4Frame("10.0.0.8"))
-		waitFor(t, o, data("10.0.0.8")...)
-
-		if _, err := o.Attach(p.ifindex+1, p.options(3)); !errors.Is(err, ErrBusy) || len(claimed(t, o)) != 1 {
-			t.Errorf("attaching again as another number gave %v, and devices %d", err, claimed(t, o))
-		}
-		p.send(t, ipv4Frame("10.0.0.9"))
-		waitFor(t, o, data("10.0.0.9")...)
-
-		a = b
-		again()
-		c := p.attach(t, o, 4)
-		p.send(t, ipv4Frame("10.0.0.7"))
-		if got := waitFor(t, o, data("10.0.0.7")...)[0]; got.Generation != 4 {
-			t.Errorf("recorded generation %d, want 4", got.Generation)
-		}
-		p.do(t, func() error { return netlink.LinkDel(byIndex(p.peer)) })
-		for range 2 {
-			if err := errors.Join(b.Close(), c.Close()); err != nil {
-				t.Error(err)
-			}
-		}
-		wantState(t, c, "closed", Detached)
-		wantLeft(t, o, p.ifindex)
-	})
-}
-
 // TestInsideEnds: an attachment does not keep the netns alive.
-func TestInsideEnds(t *testing.T) {
-	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
-		a := p.attach(t, o, 1)
-		p.send(t, ipv4Frame("10.0.0.7"))
-		waitFor(t, o, data("10.0.0.7")...)
-		// It ends together with the netns.
-		if err := netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: "end0"}, PeerName: "end1", PeerNamespace: netlink.NsFd(p.file.Fd()),
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(p.file.Close(), unix.Close(p.socket)); err != nil {
-			t.Fatal(err)
-		}
-		p.socket = -1
-		poll(t, func() bool {
-			_, err := netlink.LinkByName("end0")
-			return err != nil
-		})
-		wantState(t, a, "without its netns", Detached)
-		// The parent is free: it can have one passthru device only.
-		if err := netlink.LinkAdd(&netlink.Macvlan{
-			LinkAttrs: netlink.LinkAttrs{Name: "free0", ParentIndex: mustIndex(t, "parent0")}, Mode: netlink.MACVLAN_MODE_PASSTHRU,
-		}); err != nil {
-			t.Errorf("add a device to its parent: %v", err)
-		}
-		for range 2 {
-			if err := a.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		wantLeft(t, o, p.ifindex)
-		wantState(t, a, "closed", Detached)
-		if _, err := o.Attach(p.ifindex, p.options(2)); err == nil {
-			t.Error("attached in a netns that is closed")
-		}
-	})
-}
-
 func mustIndex(t *testing.T, name string) int {
 	t.Helper()
 	link, err := netlink.LinkByName(name)
@@ -332,39 +205,6 @@ func mustIndex(t *testing.T, name string) int {
 }
 
 // TestInsideMoved: a device that moves to another netns keeps the program, which records nothing there.
-func TestInsideMoved(t *testing.T) {
-	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
-		other := newNamespace(t)
-		a := p.attach(t, o, 1)
-		p.do(t, func() error { return netlink.LinkSetNsFd(byIndex(p.peer), int(other.file.Fd())) })
-		var chain []link.AttachedProgram
-		other.do(t, func() (err error) {
-			up(t, "eth0")
-			chain, err = chainPrograms(p.peer, ebpf.AttachTCXEgress)
-			return err
-		})
-		if len(chain) != 1 {
-			t.Errorf("%d programs moved with the device, want ours", len(chain))
-		}
-		moved := *p
-		moved.namespace = other
-		moved.open(t)
-		moved.send(t, ipv4Frame("10.0.0.7"))
-		wantRecords(t, o, "sent where the device is now")
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
-		other.do(t, func() (err error) {
-			chain, err = chainPrograms(p.peer, ebpf.AttachTCXEgress)
-			return err
-		})
-		if len(chain) != 0 {
-			t.Errorf("%d programs are left where the device is now", len(chain))
-		}
-		wantLeft(t, o, p.ifindex)
-	})
-}
-
 // TestInsideOrder: programs before ours, behind it, and away again. Those behind it see each packet once, and their verdict counts.
 func TestInsideOrder(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
@@ -439,20 +279,6 @@ func TestInsideOrder(t *testing.T) {
 }
 
 // TestInsideDetachedByOthers: root can end the link of a tcx program.
-func TestInsideDetachedByOthers(t *testing.T) {
-	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
-		a := p.attach(t, o, 1)
-		if err := a.hook.(*insideHook).link.Detach(); err != nil {
-			t.Fatal(err)
-		}
-		wantState(t, a, "its link detached", Detached)
-		b := p.attach(t, o, 2)
-		wantState(t, b, "attached again", Attached)
-		p.send(t, ipv4Frame("10.0.0.7"))
-		waitFor(t, o, data("10.0.0.7")...)
-	})
-}
-
 // TestInsideTag: under egress a tag of a VLAN device is in the metadata of the packet. Here a program pushes it.
 func TestInsideTag(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
@@ -482,74 +308,4 @@ func TestInsideTag(t *testing.T) {
 }
 
 // TestInsideRefused: what cannot be attached to leaves nothing.
-func TestInsideRefused(t *testing.T) {
-	for _, mode := range []Mode{TC, XDP} {
-		o := load(t, Options{Mode: mode})
-		n := newNamespace(t)
-		_, err := o.Attach(1<<31, AttachOptions{Inside: &Inside{n.file, loopback}})
-		if !errors.Is(err, ebpf.ErrNotSupported) || !strings.Contains(err.Error(), "needs Linux 6.6 and attach mode tcx") {
-			t.Errorf("in mode %s: %v", mode, err)
-		}
-	}
-	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
-		noNetns, err := os.Open("/proc/self/status")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = noNetns.Close() }()
-		p.attach(t, o, 1)
-		for _, c := range []struct {
-			number int
-			inside Inside
-			want   error
-		}{
-			{p.peer, Inside{p.file, p.peer}, nil},
-			{-1, Inside{p.file, p.peer}, nil},
-			{math.MaxInt32, Inside{p.file, p.peer}, nil},
-			{math.MaxUint32 + 1, Inside{p.file, p.peer}, nil},
-			{1 << 31, Inside{p.file, 1 << 30}, ErrGone},
-			{1 << 31, Inside{p.file, 0}, ErrGone},
-			{1 << 31, Inside{p.file, -1}, ErrGone},
-			{1 << 31, Inside{noNetns, p.peer}, unix.EINVAL},
-		} {
-			_, err := o.Attach(c.number, AttachOptions{Inside: &c.inside})
-			if err == nil || !errors.Is(err, c.want) && c.want != nil {
-				t.Errorf("attaching to %+v as %d gave %v", c.inside, c.number, err)
-			}
-			if got := claimed(t, o); len(got) != 1 {
-				t.Errorf("after %v: devices %d, want one", err, got)
-			}
-			if _, err := o.Counters(c.number); !errors.Is(err, ebpf.ErrKeyNotExist) {
-				t.Errorf("counters after a failed attachment: %v", err)
-			}
-		}
-	})
-}
-
 // TestInsideCannotLoad: where the program inside cannot be loaded, others are observed.
-func TestInsideCannotLoad(t *testing.T) {
-	if !hasTCX(t) {
-		wantTCXRefused(t)
-		return
-	}
-	isolate(t)
-	p := newPod(t, "host0")
-	o := load(t, Options{Mode: TCX})
-	if err := onThread(func() error {
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var none [2]unix.CapUserData
-		if err := unix.Capset(&header, &none[0]); err != nil {
-			return err
-		}
-		_, err := o.Attach(1<<31, AttachOptions{Inside: &Inside{p.file, p.peer}})
-		if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CONFIG_DEBUG_INFO_BTF") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("without the right to load it: %v", err)
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	attach(t, o, p.ifindex, 1)
-	p.send(t, ipv4Frame("10.0.0.7"))
-	waitFor(t, o, data("10.0.0.7")...)
-}

@@ -114,7 +114,7 @@ type pod struct {
 	socket  int        // a packet socket on eth0
 	peer    int        // ifindex of eth0
 	gateway *namespace // who has hostIP, if not the test's netns
-	mayDrop bool       // eth0 drops some frames, and says so
+	kind    insideKind // of eth0, if its end is not here
 }
 
 func newPod(t *testing.T, hostName string) *pod {
@@ -239,7 +239,7 @@ func addAddress(link netlink.Link, ip string) error {
 // send sends a frame as it is from the pod's eth0.
 func (p *pod) send(t *testing.T, frame []byte) {
 	t.Helper()
-	if _, err := unix.Write(p.socket, frame); err != nil && (!p.mayDrop || !errors.Is(err, unix.ENOBUFS)) {
+	if _, err := unix.Write(p.socket, frame); err != nil && (!p.kind.routes || !errors.Is(err, unix.ENOBUFS)) {
 		t.Fatalf("send %d bytes: %v", len(frame), err)
 	}
 }
