@@ -21,7 +21,11 @@ const (
 
 // HasDevices returns whether the kernel has a kind of device.
 func (l *Lab) HasDevices(kind string) (bool, error) {
-	err := l.hub.nl.LinkAdd(&netlink.GenericLink{LinkAttrs: attrs("probe", nil), LinkType: kind})
+	own := attrs("probe", nil)
+	if kind == IPVlan {
+		own.ParentIndex = 1 // lo, on which none can be
+	}
+	err := l.hub.nl.LinkAdd(&netlink.GenericLink{LinkAttrs: own, LinkType: kind})
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return false, nil

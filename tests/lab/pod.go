@@ -189,7 +189,8 @@ func (p *Pod) plugInside(o PodOptions) error {
 	if err != nil {
 		return err
 	}
-	own := attrs(o.Interface, o.MAC)
+	// Until Linux 6.13 no device of the node may have the name (rtnl_newlink, net/core/rtnetlink.c).
+	own := attrs(fmt.Sprintf("inside%d", p.lab.nextPort()), o.MAC)
 	own.ParentIndex, own.Namespace = parent.Attrs().Index, netlink.NsFd(p.fd)
 	var device netlink.Link
 	switch o.Device {
@@ -207,7 +208,7 @@ func (p *Pod) plugInside(o PodOptions) error {
 	if err := p.Node.nl.LinkAdd(device); err != nil {
 		return fmt.Errorf("add %s %s on %s: %w", o.Device, o.Interface, o.Parent, err)
 	}
-	return nil
+	return p.change(own.Name, "rename", func(link netlink.Link) error { return p.nl.LinkSetName(link, o.Interface) })
 }
 
 // configure sets what must be set before the pod's end comes up and sends.
