@@ -15,6 +15,8 @@ const (
 	// After a scan that took the CPU time t, the next starts scanPauseFactor * t later at the earliest, so
 	// scans of one large netns use at most 1/20 of a core.
 	scanPauseFactor = 20
+	// maxMutePause limits that pause where a scan takes the place of a probe ([Interface.Mute]): a round ends after a second.
+	maxMutePause = 300 * time.Millisecond
 	// firstRetry is the pause after the first failed scan. It doubles after each further failure.
 	firstRetry = 20 * time.Millisecond
 	// After maxFailures scans of a netns that failed, the next is at the next resync. There are several,

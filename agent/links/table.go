@@ -206,7 +206,11 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 
 // scanned applies the result of a scan of the netns behind a veth.
 func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error, now time.Time) {
-	veth.scans.done(now, view.Cost, err != nil)
+	cost := view.Cost
+	if veth.iface.Mute() != "" {
+		cost = min(cost, maxMutePause/scanPauseFactor)
+	}
+	veth.scans.done(now, cost, err != nil)
 	before := veth.iface.Seen
 	if veth.ns != nil && (errors.Is(err, netns.ErrNoPeer) || veth.scans.unseen()) {
 		t.remove(veth.iface.Index, "")

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/netns"
 )
 
 // Each case simulates what the kernel reports, step by step, and compares the events. See [harness].
@@ -260,6 +262,19 @@ func TestAttachIsDue(t *testing.T) {
 }
 
 // Those whose two ends are up are attached to first, and of these the newest.
+// Where a scan takes the place of a probe, the next one is soon enough for the same round, however long a scan takes.
+func TestPauseOfMuteInterfaces(t *testing.T) {
+	for mute, want := range map[bool]time.Duration{false: scanPauseFactor * time.Second, true: maxMutePause} {
+		h := newHarness(t)
+		h.addPod(Attached)
+		h.veths[7].iface.L3 = mute
+		h.scanned(h.veths[7], netns.Ref{Inode: 33}, netns.View{Peer: "eth0", Cost: time.Second}, nil, h.now)
+		if got := h.veths[7].scans.next.Sub(h.now); got != want {
+			t.Errorf("mute %t: the next scan is in %v, want %v", mute, got, want)
+		}
+	}
+}
+
 func TestAttachOrder(t *testing.T) {
 	h := newHarness(t)
 	var links []netlink.Link
