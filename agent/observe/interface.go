@@ -41,8 +41,8 @@ type Interface struct {
 	left []netns.Address
 	// claimed are the addresses that the pod claims, with when it did so last.
 	claimed map[netip.Addr]time.Time
-	// looks has what is looked for in the kernel of the pod, with since when.
-	looks map[look]time.Time
+	// looks has what is looked for in the kernel of the pod, with when.
+	looks map[look]requested
 	// mirrored is when its holder sent one of our probes back last.
 	mirrored time.Time
 	// queue has records that wait for a newer scan of the netns.

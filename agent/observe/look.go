@@ -17,6 +17,9 @@ type look struct {
 	vlan bpf.VLAN
 }
 
+// requested is when a look was requested first and last. A scan may be the answer to the first and too old for the last.
+type requested struct{ first, last time.Time }
+
 // Look looks whether the kernel of the pod behind an interface uses an address, in a scan that begins after now. It is the
 // probe where nothing answers.
 func (t *Table) Look(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
@@ -24,23 +27,27 @@ func (t *Table) Look(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now t
 	if i == nil {
 		return
 	}
-	// The earlier time stays: a scan that is under way serves the later request, too, unless a round has begun meanwhile.
-	if _, known := i.looks[l]; !known && len(i.looks) < maxLooks {
-		if i.looks == nil {
-			i.looks = make(map[look]time.Time)
-		}
-		i.looks[l] = now
+	if i.looks == nil {
+		i.looks = make(map[look]requested)
+	}
+	if r, known := i.looks[l]; known {
+		i.looks[l] = requested{r.first, now}
+	} else if len(i.looks) < maxLooks {
+		i.looks[l] = requested{now, now}
 	}
 	t.Rescan(i.Generation)
 }
 
 // found returns the addresses that were looked for and are there.
 func (t *Table) found(i *Interface) (all []Observation) {
-	for l, since := range i.looks {
-		if !i.Seen || !i.View.Taken.After(since) {
+	for l, r := range i.looks {
+		taken := i.View.Taken
+		if !i.Seen || !taken.After(r.first) {
 			continue
 		}
-		delete(i.looks, l)
+		if i.looks[l] = (requested{r.last, r.last}); taken.After(r.last) {
+			delete(i.looks, l)
+		}
 		key := t.Key(i, l.ip, l.vlan)
 		if !i.View.Uses(l.ip, l.vlan.Outer, l.vlan.Inner) || !i.addVLAN(key.Network, l.vlan) {
 			continue

@@ -75,7 +75,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// What is looked for is bounded, and the time of the first request stays.
+// What is looked for is bounded.
 func TestLooksAreBounded(t *testing.T) {
 	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
@@ -86,12 +86,19 @@ func TestLooksAreBounded(t *testing.T) {
 		next = next.Next()
 		w.Look(i.Ref, next, bpf.VLAN{}, now)
 	}
-	w.Look(i.Ref, ip, bpf.VLAN{}, now.Add(time.Minute))
 	if n := len(i.looks); n != maxLooks {
 		t.Errorf("%d addresses are looked for, want %d", n, maxLooks)
 	}
-	if all := w.change(i, func(l *links.Interface) { l.View.Taken = now.Add(time.Second) }); len(all) != 1 || len(i.looks) != 0 {
-		t.Errorf("%+v, and %d are looked for", all, len(i.looks))
+	// A scan that began before the last request is no answer to that.
+	w.Look(i.Ref, ip, bpf.VLAN{}, now.Add(2*time.Second))
+	for _, step := range []struct {
+		after time.Duration
+		left  int
+	}{{time.Second, 1}, {3 * time.Second, 0}} {
+		taken := now.Add(step.after)
+		if all := w.change(i, func(l *links.Interface) { l.View.Taken = taken }); len(all) != 1 || len(i.looks) != step.left || !all[0].Sighting.At.Equal(taken) {
+			t.Errorf("after %v: %+v, and %d are looked for", step.after, all, len(i.looks))
+		}
 	}
 	w.Look(detector.Interface{Ifindex: 99}, ip, bpf.VLAN{}, now) // it is gone
 }
