@@ -162,7 +162,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 	case len(pods) == 0 && !known.namespaces.hostNetns:
 		return fail("set hostNetwork: true in the pod; outside of pods: run it where the pods' veths are", "no pod interface, and this is not the node's network namespace")
 	case len(pods) == 0 && len(others) > 0:
-		return fail("duplicates among them go unnoticed: dupip needs a network plugin that gives pods veths", "no pod interface that can be observed, but %s", firstFew(others))
+		return fail("duplicates among them go unnoticed: dupip observes veth and netkit devices, and macvlan and ipvlan from Linux 6.6 on", "no pod interface that can be observed, but %s", firstFew(others))
 	case len(pods) == 0:
 		return ok("no pod interface yet")
 	case known.uid != 0:
@@ -176,7 +176,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 	case len(unseen) > 0:
 		return warn("see \"processes\" and \"netns names\"; they are observed, but addresses that they forward look like their own", "%s; no network namespace found behind %s", count, firstFew(unseen))
 	case len(others) > 0:
-		return warn("duplicates among them go unnoticed: veths are what dupip observes", "%s; what cannot be observed: %s", count, firstFew(others))
+		return warn("duplicates among them go unnoticed: dupip observes veth and netkit devices, and macvlan and ipvlan from Linux 6.6 on", "%s; what cannot be observed: %s", count, firstFew(others))
 	}
 	return ok("%s, all namespaces found and entered", count)
 }

@@ -120,7 +120,7 @@ func canTrace() bool {
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
 }
 
-// checkKernel: dupip needs the ring buffer of BPF (5.8) and netns cookies (5.14), and is tested from 5.15 on.
+// checkKernel: dupip needs the ring buffer of BPF (5.8) and netns cookies (5.14), and is tested from 6.1 on.
 func checkKernel(context.Context, *facts) Check {
 	var name unix.Utsname
 	_ = unix.Uname(&name) // it cannot fail

@@ -415,6 +415,51 @@ func TestMacvlan(t *testing.T) {
 	wait("mv0 is gone", named(links.Removed, "mv0@up0"))
 }
 
+// TestMacvlanMany: a pod can make devices on the device that its own one sends by. A limited number is observed, and others do not wait
+// for them.
+func TestMacvlanMany(t *testing.T) {
+	pod, other := ownnetns.NewPod(t), ownnetns.NewPod(t)
+	addMacvlan(t, pod, "mv0", "10.1.1.1/24")
+	inPod(t, pod, func() error {
+		parent, err := netlink.LinkByName("mv0")
+		if err != nil {
+			return err
+		}
+		for n := range 80 {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name, attrs.ParentIndex = fmt.Sprint("many", n), parent.Attrs().Index
+			if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	addVeth(t, other, "pod1", "10.1.1.9/24")
+	_, wait := watch(t, links.Options{})
+	states := make(map[string]links.State)
+	attached := func() (n int) {
+		for _, state := range states {
+			if state == links.Attached {
+				n++
+			}
+		}
+		return n
+	}
+	const limit = 64
+	wait("all attached", func(e links.Event) bool {
+		if e.Kind == links.Added || e.Kind == links.Changed {
+			states[e.Interface.Name] = e.Interface.State
+		}
+		if n := attached(); n == 1 && states["pod1"] != links.Attached {
+			t.Fatalf("pod1 waits for others: %v", states)
+		}
+		return attached() == 1+limit
+	})
+	if len(states) != 1+limit || states["mv0@up0"] != links.Attached {
+		t.Errorf("%d interfaces, mv0 is %s", len(states), states["mv0@up0"])
+	}
+}
+
 // TestMacvlanDeleted: a device goes, and its netns stays.
 func TestMacvlanDeleted(t *testing.T) {
 	pod := ownnetns.NewPod(t)

@@ -321,7 +321,12 @@ func (v *tracked) observed() bool { return v.iface.State != Ignored && v.iface.S
 // attachedBefore reports whether to attach to a veth before another. Those whose two ends are up are
 // first: no packet can come from the others, so a pod that takes its end down gains nothing. Of these
 // the newest is first, because a pod announces its addresses once, when it starts.
+//
+// A pod with rights in its netns can make devices there that have no end on the node, but not the node's end of a pair: so they come last.
 func (v *tracked) attachedBefore(other *tracked) bool {
+	if inside := v.ns != nil; inside != (other.ns != nil) {
+		return !inside
+	}
 	if v.iface.Up != other.iface.Up {
 		return v.iface.Up
 	}
