@@ -64,9 +64,10 @@ func TestParentAddresses(t *testing.T) {
 	address := links.HostAddress{IP: netip.MustParseAddr("10.1.0.1"), Subnet: netip.MustParsePrefix("10.1.0.0/24"), Device: "eth1"}
 	in := func(all []Observation) (networks []string) {
 		for _, o := range all {
-			if o.Kind == Withdrawn {
+			switch o.Kind {
+			case Withdrawn:
 				networks = append(networks, "no more "+o.Sighting.Key.Network)
-			} else if o.Kind == Seen {
+			case Seen:
 				networks = append(networks, o.Sighting.Key.Network)
 			}
 		}

@@ -66,15 +66,23 @@ var suites = map[string][]suite{
 		{"tests/e2e", 1, "veth", "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", "", 8},
 	},
 	"6.12": {
-		{"bpf", 0, "netkit", "^(TestNetkitOrder|TestFateUnchanged|TestNoPacketLost)$/^tcx",
-			"^(TestNetkitOrder|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx", 3},
-		{"bpf", 0, "ipvlan", "^(TestNoPacketLost|TestKilled|TestInsideEnds)$/^inside",
-			"^(TestNoPacketLost|TestKilled|TestCaptureRealFrames|TestRealFrames|TestRingFrames|TestAttachTwice|TestConcurrent|TestInside.*)$/^inside", 3},
-		{"tests/scenarios", 1, "netkit", scenarios("D1|D3|D9|Q1|D34|Q47|" + withAllDevices),
-			scenarios("D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|D34|D35|D37|Q47|Q48|" + withAllDevices), 15},
+		{
+			"bpf", 0, "netkit", "^(TestNetkitOrder|TestFateUnchanged|TestNoPacketLost)$/^tcx",
+			"^(TestNetkitOrder|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx", 3,
+		},
+		{
+			"bpf", 0, "ipvlan", "^(TestNoPacketLost|TestKilled|TestInsideEnds)$/^inside",
+			"^(TestNoPacketLost|TestKilled|TestCaptureRealFrames|TestRealFrames|TestRingFrames|TestAttachTwice|TestConcurrent|TestInside.*)$/^inside", 3,
+		},
+		{
+			"tests/scenarios", 1, "netkit", scenarios("D1|D3|D9|Q1|D34|Q47|" + withAllDevices),
+			scenarios("D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|D34|D35|D37|Q47|Q48|" + withAllDevices), 15,
+		},
 		// Not those about MACs (D8), and about what neighbours send through each other (Q5).
-		{"tests/scenarios", 0, "netkit-l3", "^(TestScenarios|TestConfigured.*)$/^(D2|D3|D9|Q2)$",
-			"^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$", 5},
+		{
+			"tests/scenarios", 0, "netkit-l3", "^(TestScenarios|TestConfigured.*)$/^(D2|D3|D9|Q2)$",
+			"^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$", 5,
+		},
 	},
 }
 
