@@ -167,7 +167,7 @@ func (a *Agent) assemble(c *config.Config) error {
 		Budget:   probe.NewBudget(limits.VerifyPerSecond, limits.RefreshPerSecond),
 		Solicits: func(network string) bool { return l.table.Config().Solicits(network) },
 	})
-	if a.opts.ConfiguredEvidence {
+	if a.opts.ConfiguredEvidence != Off {
 		l.prober.Look = func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
 			l.table.Look(ref, ip, vlan, now)
 		}

@@ -42,8 +42,8 @@ type Options struct {
 	UnheldAfter time.Duration
 	// Evidence is "on", or [Off]: then no packets of suspected addresses are captured.
 	Evidence string
-	// ConfiguredEvidence: where nothing answers, what the kernel of a pod has configured takes the place of an answer.
-	ConfiguredEvidence bool
+	// ConfiguredEvidence is "on": where nothing answers, what the kernel of a pod has configured takes the place of an answer; or [Off].
+	ConfiguredEvidence string
 	// MetricsListen is the TCP address of /metrics, /healthz and /readyz; [Off] for none.
 	MetricsListen string
 	// Cluster joins the node to a cluster; nil for an agent alone. New calls it when the agent is the
@@ -106,8 +106,10 @@ func (o Options) Check() error {
 			return fmt.Errorf("--%s %q: must be an absolute path%s", p.flag, p.path, strings.TrimSuffix(", or "+p.otherwise, ", or "))
 		}
 	}
-	if o.Evidence != On && o.Evidence != Off {
-		return fmt.Errorf("--evidence %q: must be on or off", o.Evidence)
+	for _, s := range []struct{ flag, value string }{{"evidence", o.Evidence}, {"configured-evidence", o.ConfiguredEvidence}} {
+		if s.value != On && s.value != Off {
+			return fmt.Errorf("--%s %q: must be on or off", s.flag, s.value)
+		}
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func TestNetkitOrder(t *testing.T) {
 	wantState(t, a, "the later is first", Attached)
 	p.send(t, ipv4Frame("10.0.0.7"))
 	waitFor(t, o, data("10.0.0.7")...)
-	poll(t, func() bool { return entered.count(t) == 1 && other.count(t) == 1 })
+	poll(t, func() bool { return entered.count(t) >= 1 && other.count(t) >= 1 })
 
 	shadow := dropper.attachNetkit(t, p.ifindex, link.Head())
 	wantState(t, a, "behind another", Shadowed)
@@ -49,20 +49,21 @@ func TestNetkitOrder(t *testing.T) {
 		}
 	}
 	refused(ipv4Frame("10.0.0.8"))
-	poll(t, func() bool { return dropper.count(t) == 1 })
+	poll(t, func() bool { return dropper.count(t) >= 1 })
 	wantRecords(t, o, "swallowed before us")
 	if err := shadow.Close(); err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, a, "first again", Attached)
 
+	dropped, through := dropper.count(t), entered.count(t)
 	dropper.attachNetkit(t, p.ifindex, link.Tail())
 	wantState(t, a, "before another", Attached)
 	refused(ipv4Frame("10.0.0.9"))
 	waitFor(t, o, data("10.0.0.9")...)
-	poll(t, func() bool { return dropper.count(t) == 2 })
-	if n := entered.count(t); n != 1 {
-		t.Errorf("%d packets entered, want the first only", n)
+	poll(t, func() bool { return dropper.count(t) > dropped }) // the kernel sends some itself
+	if n := entered.count(t); n != through {
+		t.Errorf("%d packets entered after those that had, %d", n, through)
 	}
 	if err := before.Close(); err != nil {
 		t.Fatal(err)

@@ -26,9 +26,11 @@ func TestNamespacesInTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.finder.Close()
+	now := time.Now()
 	resync := func() {
 		t.Helper()
-		if err := w.resync(t.Context(), time.Now()); err != nil {
+		now = now.Add(time.Second) // two looks have a pause between them
+		if err := w.resync(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
 	}

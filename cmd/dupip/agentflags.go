@@ -47,8 +47,8 @@ func (f *agentFlags) addTo(cmd *cobra.Command) {
 		"how long a reservation must be without a sandbox before it is a finding of \"dupip audit\"; 1s to 24h")
 	flags.StringVar(&f.Evidence, "evidence", agent.On,
 		"capture the headers of up to 64 packets of each holder of a suspected address, for \"dupip evidence\"; on or off")
-	flags.BoolVar(&f.ConfiguredEvidence, "configured-evidence", true,
-		"where nothing answers (netkit in L3 mode, macvlan, ipvlan), take what a pod's kernel has configured for an answer; if false, duplicates there stay suspected")
+	flags.StringVar(&f.ConfiguredEvidence, "configured-evidence", agent.On,
+		"where nothing answers (netkit in L3 mode, macvlan, ipvlan), take what a pod's kernel has configured for an answer, or off: duplicates there stay suspected")
 	flags.StringVar(&f.MetricsListen, "metrics-listen", metrics.DefaultListen, "address of /metrics, /healthz and /readyz; \"off\" for none")
 	flags.StringVar(&f.members.Bind, "bind", "", "address to listen on for other nodes' agents (default: all, if --join is given)")
 	flags.IntVar(&f.members.Port, "gossip-port", members.DefaultPort, "UDP and TCP port for other nodes' agents")

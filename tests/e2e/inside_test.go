@@ -97,12 +97,12 @@ func TestMacvlan(t *testing.T) {
 	}
 }
 
-// With --configured-evidence=false nothing is confirmed among devices where nothing answers.
+// With --configured-evidence=off nothing is confirmed among devices where nothing answers.
 func TestMacvlanSuspectedOnly(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	n := l.Node("")
-	a := l.Agent(n, "--configured-evidence=false")
+	a := l.Agent(n, "--configured-evidence=off")
 	w := l.Watch(a)
 	ips := lab.IPs("10.7.0.7")
 	for _, name := range []string{"older", "newcomer"} {

@@ -120,8 +120,8 @@ func (p *Pod) ShortName() string { return p.lab.short(p.Name) }
 // output.
 func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 	o = o.withDefaults()
-	if o.Style == Inside {
-		return o.Interface + "@" + o.Parent, errors.Join(p.plugInside(o), p.configure(o), p.start(o), p.settled(o.Interface))
+	if o.Style == Inside { // ipvlan devices never say that they are up
+		return o.Interface + "@" + o.Parent, errors.Join(p.plugInside(o), p.configure(o), p.start(o))
 	}
 	if o.HostInterface == "" {
 		style := "veth"

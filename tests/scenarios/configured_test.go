@@ -99,9 +99,9 @@ func TestConfiguredDown(t *testing.T) {
 	l.Do(err)
 }
 
-// With --configured-evidence=false no binding comes from what is configured, and a duplicate stays suspected, with the reason.
+// With --configured-evidence=off no binding comes from what is configured, and a duplicate stays suspected, with the reason.
 func TestConfiguredOff(t *testing.T) {
-	l, a := newConfigured(t, "--configured-evidence=false")
+	l, a := newConfigured(t, "--configured-evidence=off")
 	w, ip := l.Watch(a), a.Node.RoutedIPv4(5)
 	older := l.Pod(a.Node, "older", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}, Silent: true})
 	silent := l.Pod(a.Node, "silent", lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{a.Node.RoutedIPv4(6)}, Silent: true})

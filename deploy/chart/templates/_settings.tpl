@@ -123,7 +123,7 @@ has bits set after the prefix; for the address alone write {{ first $parts }}/{{
 {{- $choices := dict
       "DUPIP_ATTACH" (list "^(auto|tcx|tc|xdp)$" "auto, tcx, tc or xdp")
       "DUPIP_EVIDENCE" (list "^(on|off)$" "on or off")
-      "DUPIP_CONFIGURED_EVIDENCE" (list "^(1|0|t|f|T|F|true|false|TRUE|FALSE|True|False)$" "true or false")
+      "DUPIP_CONFIGURED_EVIDENCE" (list "^(on|off)$" "on or off")
       "DUPIP_LOG_LEVEL" (list "^(?i)(debug|info|warn|error)$" "debug, info, warn or error")
       "DUPIP_LOG_FORMAT" (list "^(?i)(text|json)$" "text or json")
       "DUPIP_OUTPUT" (list "^(table|wide|json|yaml)$" "table, wide, json or yaml")
