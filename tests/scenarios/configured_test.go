@@ -45,7 +45,7 @@ func TestConfiguredOnly(t *testing.T) {
 	for _, ip := range []netip.Addr{a.Node.RoutedIPv4(5), a.Node.RoutedIPv6(5)} {
 		left := l.Pod(a.Node, "left-"+kind(ip), lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}, Silent: true})
 		sees(l, a, left, ip, "configured")
-		used := l.Pod(a.Node, "used-"+kind(ip), lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}})
+		used := l.Pod(a.Node, "used-"+kind(ip), lab.PodOptions{Style: lab.Routed, Addrs: []netip.Addr{ip}, Silent: true}) // but for what follows
 		sees(l, a, used, ip, "data")
 		e, err := w.WaitConfirmed(ip, patience)
 		l.Do(err)
