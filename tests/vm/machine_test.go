@@ -18,6 +18,8 @@ const (
 	// guestDeadline is the same for a suite, by the clock inside. On a busy machine that
 	// one goes up to twice as fast: the emulator catches up with the time it had no CPU.
 	guestDeadline = 2*deadline - time.Minute
+	// onBoard is how many serial lines the machine has without PCI cards.
+	onBoard = 4
 	// maxLog bounds what is read of a serial line, in bytes.
 	maxLog = 64 << 20
 )
@@ -60,10 +62,15 @@ func (m *machine) run(ctx context.Context, image, initramfs string) error {
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs,
-		"-append", "console=ttyS0 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1",
+		"-append", "console=ttyS0 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 8250.nr_uarts=8",
 	}
 	for line := range m.lines {
-		args = append(args, "-serial", "file:"+m.path(line))
+		if line < onBoard {
+			args = append(args, "-serial", "file:"+m.path(line))
+			continue
+		}
+		id := fmt.Sprint("line", line)
+		args = append(args, "-chardev", "file,id="+id+",path="+m.path(line), "-device", "pci-serial,chardev="+id)
 	}
 	out, err := exec.CommandContext(ctx, "qemu-system-x86_64", args...).CombinedOutput()
 	switch {
