@@ -112,14 +112,6 @@ func (i *Interface) foundAtStart(ip netip.Addr, vlan bpf.VLAN) bool {
 	return i.Listed && (i.first.Has(ip) || !i.first.Covers(vlan.Outer, vlan.Inner))
 }
 
-// ownMAC returns the MAC of the pod's device, zero if it is another than the one that is known.
-func (i *Interface) ownMAC() (mac [6]byte) {
-	if i.Kind != "" {
-		copy(mac[:], i.MAC)
-	}
-	return mac
-}
-
 // Describe returns the holder behind an interface.
 func (i *Interface) Describe(mac [6]byte) detector.Holder {
 	holder := detector.Holder{

@@ -60,3 +60,11 @@ func (t *Table) found(i *Interface) (all []Observation) {
 	}
 	return all
 }
+
+// ownMAC returns the MAC of the pod's device, zero if it is another than the one that is known.
+func (i *Interface) ownMAC() (mac [6]byte) {
+	if i.Kind != "" {
+		copy(mac[:], i.MAC)
+	}
+	return mac
+}
