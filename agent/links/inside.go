@@ -56,6 +56,22 @@ func (s *inside) setAll(refs []netns.Ref, now time.Time) {
 	s.lists++
 }
 
+// gone handles that the netns with an id ended. The kernel may have given the id to another since.
+func (s *inside) gone(nsid int) {
+	for inode, ns := range s.namespaces {
+		if ns.nsid != nsid {
+			continue
+		}
+		if ns.scans.due = ns.ref.Exists(); !ns.scans.due {
+			delete(s.namespaces, inode)
+		}
+	}
+	s.findNames() // its name may lead to another
+}
+
+// findNames requests addNames.
+func (s *inside) findNames() { s.names.due, s.names.failures = true, 0 }
+
 // addNames adds namespaces with new names. They get an id, so that events tell when their devices come.
 func (s *inside) addNames(now time.Time) {
 	began := time.Now()
@@ -68,7 +84,7 @@ func (s *inside) addNames(now time.Time) {
 		s.log.Debug("looking for new names of namespaces failed", "error", err)
 	}
 	for _, ref := range refs {
-		if s.namespaces[ref.Inode] == nil {
+		if known := s.namespaces[ref.Inode]; known == nil || !known.ref.Exists() { // the kernel reuses inodes
 			s.namespaces[ref.Inode] = &namespace{ref: ref, nsid: ownNetns, scans: newScans(now)}
 		}
 	}

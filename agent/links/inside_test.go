@@ -1,7 +1,10 @@
 package links
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
+	"github.com/dupip/dupip/agent/netns"
 )
 
 // The devices of a netns are listed twice when it is new, and then at every tenth resync, because a node may have
@@ -71,5 +75,55 @@ func TestNamespacesInTurn(t *testing.T) {
 	resync()
 	if ns := w.inside.namespaces[inode]; ns != nil && ns.ref.Path == path { // the inode may be another's by now
 		t.Error("a deleted netns is remembered")
+	}
+}
+
+// The kernel gives the inode of a netns that ended to the next one at once.
+func TestInodeOfAnother(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	info, err := pod.Open(t).Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inode := info.Sys().(*syscall.Stat_t).Ino
+	name := fmt.Sprint("links-test-", os.Getpid())
+	if out, err := exec.Command("ip", "netns", "attach", name, fmt.Sprint(pod.Pid)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.finder.Close()
+	w.inside.namespaces = map[uint64]*namespace{inode: {ref: netns.Ref{Path: "/run/netns/ended", Inode: inode, Name: "ended"}, nsid: 7}}
+	w.inside.addNames(time.Now())
+	if ns := w.inside.namespaces[inode]; ns.ref.Name != name || ns.nsid != ownNetns {
+		t.Errorf("%+v, want the one named %s", ns, name)
+	}
+}
+
+// When the id of a netns is gone, the netns is forgotten, unless another one has got the id.
+func TestNetnsGone(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	info, err := pod.Open(t).Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.finder.Close()
+	here := info.Sys().(*syscall.Stat_t).Ino
+	w.inside.namespaces = map[uint64]*namespace{
+		here: {ref: netns.Ref{Path: pod.Path(), Inode: here}, nsid: 7},
+		1:    {ref: netns.Ref{Path: "/run/netns/ended", Inode: 1}, nsid: 7},
+		2:    {ref: netns.Ref{Path: "/run/netns/other", Inode: 2}, nsid: 8},
+	}
+	w.requests.add(netnsGone(7))
+	w.takeRequests()
+	if all := w.inside.namespaces; len(all) != 2 || all[here] == nil || !all[here].scans.due || all[2] == nil || !w.inside.names.due {
+		t.Errorf("%+v", all)
 	}
 }

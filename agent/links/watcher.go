@@ -126,14 +126,18 @@ func (w *Watcher) takeRequests() (relistAll bool) {
 		}
 	}
 	for _, ns := range w.inside.namespaces {
-		// The kernel may have given the id of one that ended to another.
-		ns.scans.due = ns.scans.due || ns.nsid != ownNetns && (taken[scanNetns(ns.nsid)] || taken[netnsGone(ns.nsid)])
+		ns.scans.due = ns.scans.due || ns.nsid != ownNetns && taken[scanNetns(ns.nsid)]
+	}
+	for request := range taken {
+		if nsid, ok := request.(netnsGone); ok {
+			w.inside.gone(int(nsid))
+		}
 	}
 	if taken[scanNetns(ownNetns)] {
 		w.scheduleHost()
 	}
 	if taken[findNames{}] {
-		w.inside.names.due, w.inside.names.failures = true, 0
+		w.inside.findNames()
 	}
 	w.overrunPacer.due = w.overrunPacer.due || taken[scanEverything{}]
 	return taken[relist{}]
