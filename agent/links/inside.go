@@ -2,8 +2,6 @@ package links
 
 import (
 	"bytes"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -16,6 +14,10 @@ import (
 
 // maxLooks limits how many namespaces one turn of the watcher lists devices of, and so how long it takes.
 const maxLooks = 32
+
+// maxInside limits the devices that have no end on the node, so that the interfaces of pairs have room among those that the observer
+// attaches to ([bpf.Options]).
+const maxInside = 2048
 
 // inside finds the pods' devices that have no end on the node, because their packets go straight to a device of the node: macvlan and
 // ipvlan; and physical devices (SR-IOV), which cannot be observed.
@@ -37,6 +39,8 @@ type namespace struct {
 	scans   scans
 	looks   int
 	devices []netns.Device // at the last look
+	// nextScan is when the devices may be scanned again.
+	nextScan time.Time
 }
 
 // setAll sets all namespaces of the node. Each is due twice, because a new one may not have its devices yet, and
@@ -62,6 +66,7 @@ func (s *inside) gone(nsid int) {
 		if ns.nsid != nsid {
 			continue
 		}
+		ns.nsid = ownNetns
 		if ns.scans.due = ns.ref.Exists(); !ns.scans.due {
 			delete(s.namespaces, inode)
 		}
@@ -93,20 +98,22 @@ func (s *inside) addNames(now time.Time) {
 
 // look lists the devices of namespaces that are due, at most of limit, and returns those that it has listed.
 func (s *inside) look(now time.Time, limit int) (looked []*namespace) {
-	for _, ns := range s.namespaces {
+	for inode, ns := range s.namespaces {
 		if !ns.scans.ready(now) {
 			continue
 		}
 		if limit--; limit < 0 {
 			break
 		}
+		if !ns.ref.Exists() {
+			delete(s.namespaces, inode)
+			s.findNames() // its name may lead to another
+			continue
+		}
 		began := time.Now()
 		err := ns.look(s.identify)
 		ns.scans.done(time.Now(), time.Since(began), false)
 		ns.looks++
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it ended
-		}
 		if err != nil {
 			s.log.Debug("listing the devices of a netns failed", "netns", ns.ref.Label(), "error", err)
 			continue
@@ -129,7 +136,7 @@ func (ns *namespace) look(identify func(*os.File) int) error {
 		// A netns without a name may be the root of another machine, as in a test.
 		ns.devices = slices.DeleteFunc(ns.devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
 	}
-	if ns.nsid == ownNetns && (ns.ref.Name != "" || len(ns.devices) > 0) {
+	if ns.ref.Name != "" || len(ns.devices) > 0 {
 		ns.nsid = identify(file)
 	}
 	return nil
@@ -165,6 +172,16 @@ func (s *inside) unsupported(supported bool) (all []Interface) {
 	return all
 }
 
+// inside counts the devices that have no end on the node.
+func (t *table) inside() (n int) {
+	for _, d := range t.veths {
+		if d.ns != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // setInside applies the list of the devices of a netns.
 func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
 	t.unobservedDue = true
@@ -180,15 +197,23 @@ func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
 			continue
 		}
 		parent := t.devices[d.Parent].name
-		name := d.Name + "@" + parent
+		name := d.Name + "@" + parent // for people: the pod has chosen it
+		ignored := t.ignore(parent)
 		device := before[d.Index]
-		if device != nil && device.ns == ns && device.iface.Kind == d.Kind && device.observed() == !t.ignore(name) {
+		if device != nil && device.ns == ns && device.nsid == ns.nsid && device.iface.Kind == d.Kind && device.observed() == !ignored {
 			delete(before, d.Index)
 			i := &device.iface
 			if i.Name != name || i.Up != d.Up || !bytes.Equal(i.MAC, d.MAC) {
 				i.Name, i.Master, i.Up, i.MAC = name, parent, d.Up, d.MAC
 				t.announce(device)
 			}
+			continue
+		}
+		if t.inside() >= maxInside {
+			if !t.full {
+				t.log.Warn("a device of a pod is not observed: there are too many of its kind on the node", "interface", name, "netns", ns.ref.Label(), "limit", maxInside)
+			}
+			t.full = true
 			continue
 		}
 		t.lastInside++

@@ -123,7 +123,7 @@ func TestNetnsGone(t *testing.T) {
 	}
 	w.requests.add(netnsGone(7))
 	w.takeRequests()
-	if all := w.inside.namespaces; len(all) != 2 || all[here] == nil || !all[here].scans.due || all[2] == nil || !w.inside.names.due {
+	if all := w.inside.namespaces; len(all) != 2 || all[here] == nil || !all[here].scans.due || all[here].nsid != ownNetns || all[2] == nil || !w.inside.names.due {
 		t.Errorf("%+v", all)
 	}
 }

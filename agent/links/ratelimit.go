@@ -15,7 +15,8 @@ const (
 	// After a scan that took the CPU time t, the next starts scanPauseFactor * t later at the earliest, so
 	// scans of one large netns use at most 1/20 of a core.
 	scanPauseFactor = 20
-	// maxMutePause limits that pause where a scan takes the place of a probe ([Interface.Mute]): a round ends after a second.
+	// maxMutePause limits that pause where a scan takes the place of a probe ([Interface.Mute]): a round ends after a second. Then
+	// scans of a very large netns use up to 1/5 of a core.
 	maxMutePause = 300 * time.Millisecond
 	// firstRetry is the pause after the first failed scan. It doubles after each further failure.
 	firstRetry = 20 * time.Millisecond

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -55,15 +56,7 @@ func (w *Watcher) session(ctx context.Context) error {
 	watch.ended = func(nsid int) { w.requests.add(netnsGone(nsid)) }
 	watch.overran = func() { w.requests.add(scanEverything{}) }
 	tasks.Go(func() { fail(watch.run(subscribed)) })
-	if w.names, err = netns.WatchNames(); err != nil {
-		return err
-	}
-	tasks.Go(func() {
-		for w.names.Wait() == nil {
-			w.requests.add(findNames{})
-		}
-	})
-	defer w.names.Close()
+	defer w.watchNames(&tasks)()
 
 	updates, done := make(chan netlink.LinkUpdate, 256), make(chan struct{})
 	err = netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
@@ -114,5 +107,28 @@ func (w *Watcher) session(ctx context.Context) error {
 			nextList = now.Add(w.opts.Resync)
 		}
 		timer.Reset(time.Until(w.work(ctx, now, nextList)))
+	}
+}
+
+// watchNames watches the names of namespaces until the returned function is called. Without, new ones are found at the next resync.
+func (w *Watcher) watchNames(tasks *sync.WaitGroup) (stop func()) {
+	const late = "devices in new namespaces that have no end on the node are found at the next resync only; is fs.inotify.max_user_instances too small?"
+	names, err := netns.WatchNames()
+	if err != nil {
+		w.opts.Log.Warn(late, "error", err)
+		return func() {}
+	}
+	w.names = names
+	tasks.Go(func() {
+		for err = names.Wait(); err == nil; err = names.Wait() {
+			w.requests.add(findNames{})
+		}
+		if !errors.Is(err, os.ErrClosed) {
+			w.opts.Log.Warn(late, "error", err)
+		}
+	})
+	return func() {
+		w.names = nil
+		_ = names.Close()
 	}
 }

@@ -38,6 +38,7 @@ type table struct {
 	devices    map[int]hostDevice // all of the node, by ifindex
 	veths      map[int]*tracked   // by ifindex, or the number that stands for it
 	lastInside int                // the last of these numbers
+	full       bool               // that there are too many was logged
 	generation uint32
 	resyncs    int
 	// events are not sent yet. Before a Removed event is sent, the observer has to be detached from the
@@ -156,7 +157,11 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 
 // add begins to observe a veth, or excludes it if its name is ignored.
 func (t *table) add(veth *tracked, now time.Time) {
-	if t.ignore(veth.iface.Name) {
+	name := veth.iface.Name
+	if veth.ns != nil {
+		name = veth.iface.Master
+	}
+	if t.ignore(name) {
 		veth.scans = scans{}
 		t.exclude(veth, Ignored, "the configuration says to ignore it")
 		return
@@ -208,12 +213,13 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error, now time.Time) {
 	cost := view.Cost
 	if veth.iface.Mute() != "" {
-		cost = min(cost, maxMutePause/scanPauseFactor)
+		cost = min(cost, max(maxMutePause/scanPauseFactor, cost/4))
 	}
 	veth.scans.done(now, cost, err != nil)
 	before := veth.iface.Seen
 	if veth.ns != nil && (errors.Is(err, netns.ErrNoPeer) || veth.scans.unseen()) {
 		t.remove(veth.iface.Index, "")
+		veth.ns.scans.due = true // it may have moved, or come again
 		return
 	}
 	switch {
@@ -324,8 +330,12 @@ func (v *tracked) observed() bool { return v.iface.State != Ignored && v.iface.S
 //
 // A pod with rights in its netns can make devices there that have no end on the node, but not the node's end of a pair: so they come last.
 func (v *tracked) attachedBefore(other *tracked) bool {
-	if inside := v.ns != nil; inside != (other.ns != nil) {
-		return !inside
+	// Of these the oldest is first, so that new ones delay nobody.
+	switch {
+	case (v.ns != nil) != (other.ns != nil):
+		return v.ns == nil
+	case v.ns != nil:
+		return v.iface.Generation < other.iface.Generation
 	}
 	if v.iface.Up != other.iface.Up {
 		return v.iface.Up

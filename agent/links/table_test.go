@@ -264,13 +264,21 @@ func TestAttachIsDue(t *testing.T) {
 // Those whose two ends are up are attached to first, and of these the newest.
 // Where a scan takes the place of a probe, the next one is soon enough for the same round, however long a scan takes.
 func TestPauseOfMuteInterfaces(t *testing.T) {
-	for mute, want := range map[bool]time.Duration{false: scanPauseFactor * time.Second, true: maxMutePause} {
+	for _, test := range []struct {
+		mute       bool
+		cost, want time.Duration
+	}{
+		{false, 50 * time.Millisecond, time.Second},
+		{true, 5 * time.Millisecond, 100 * time.Millisecond},
+		{true, 50 * time.Millisecond, maxMutePause},
+		{true, time.Second, 5 * time.Second}, // a fifth of a core
+	} {
 		h := newHarness(t)
 		h.addPod(Attached)
-		h.veths[7].iface.L3 = mute
-		h.scanned(h.veths[7], netns.Ref{Inode: 33}, netns.View{Peer: "eth0", Cost: time.Second}, nil, h.now)
-		if got := h.veths[7].scans.next.Sub(h.now); got != want {
-			t.Errorf("mute %t: the next scan is in %v, want %v", mute, got, want)
+		h.veths[7].iface.L3 = test.mute
+		h.scanned(h.veths[7], netns.Ref{Inode: 33}, netns.View{Peer: "eth0", Cost: test.cost}, nil, h.now)
+		if got := h.veths[7].scans.next.Sub(h.now); got != test.want {
+			t.Errorf("%+v: the next scan is in %v", test, got)
 		}
 	}
 }

@@ -62,7 +62,7 @@ type Watcher struct {
 	finder               *netns.Finder
 	attacher             attacher
 	inside               inside
-	names                *netns.NameWatch // nil between sessions
+	names                *netns.NameWatch // nil between sessions, and if that failed
 	netkit               []Interface      // those that cannot be observed
 	attachPacer          pacer
 	hostPacer, portPacer pacer // lists of the node's own addresses, and of the VLANs of ports
@@ -261,6 +261,14 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 func (w *Watcher) listInside(now time.Time) {
 	for _, ns := range w.inside.look(now, maxLooks) {
 		w.table.setInside(ns, w.canAttachInside(), now)
+		for _, device := range w.table.veths {
+			// Another device may have got the index of one that was deleted.
+			if device.ns == ns && device.observed() && !device.attach.due {
+				state, reason := w.attacher.check(&device.iface, nil)
+				w.table.setState(device, state, reason, now)
+				device.attach.due = state == Failed
+			}
+		}
 	}
 }
 
@@ -275,6 +283,14 @@ func attachPause(began time.Time) time.Duration { return min(time.Since(began)*5
 
 // scan enters the netns behind a veth and lists its addresses.
 func (w *Watcher) scan(veth *tracked) {
+	if veth.ns != nil {
+		// All of one netns wait for each other: a pod may have many such devices.
+		if time.Now().Before(veth.ns.nextScan) {
+			veth.scans.next = veth.ns.nextScan
+			return
+		}
+		defer func() { veth.ns.nextScan = veth.scans.next }()
+	}
 	ref, view, err := w.finder.Scan(veth.nsid, veth.peer)
 	if errors.Is(err, netns.ErrTooSoon) {
 		veth.scans.next = time.Now().Add(netns.SearchPause)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NameWatch tells when there are new names of namespaces (inotify(7)). Its methods are safe for concurrent use.
+// NameWatch tells when there are new names of namespaces (inotify(7)). Wait may run beside the other methods.
 type NameWatch struct {
 	fd   int
 	file *os.File

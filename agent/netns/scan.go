@@ -197,7 +197,7 @@ func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 	return false
 }
 
-// Uses is Holds for what the kernel uses now: an address that is valid, on a device that is up.
+// Uses is Holds for what the kernel uses now: an address that is valid, on a device that is up, or a local route to it.
 func (v *View) Uses(ip netip.Addr, outer, inner uint16) bool {
 	for a := range v.Find(ip) {
 		if a.answers(outer, inner) && a.Valid && !a.Down {

@@ -74,13 +74,14 @@ func (t *Table) addParent(i *links.Interface, n int) {
 
 // setHost updates the bindings of the node's own addresses.
 func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
+	t.host.listed = list
 	present := t.hostKeys(list)
 	for _, old := range t.host.keys {
 		if !slices.ContainsFunc(present, func(a hostAddress) bool { return a.key == old.key }) {
 			all = append(all, withdrawn(old.key, t.Host, "the address left the node, or its network"))
 		}
 	}
-	t.host.listed, t.host.keys, t.host.stale = list, present, false
+	t.host.keys, t.host.stale = present, false
 	for _, address := range present {
 		all = append(all, t.hostObservation(address, now))
 	}

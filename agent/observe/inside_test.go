@@ -22,7 +22,8 @@ func (w *harness) inside(parent string, number int, cookie uint64, ips ...string
 
 // TestParentNetworks: an address on a macvlan device is in the network of the segment that it sends to.
 func TestParentNetworks(t *testing.T) {
-	w := newHarness(t, "networks: [{name: storage, match: {bridges: [eth2]}}]")
+	// What the pod can choose, names, matches no rule.
+	w := newHarness(t, "networks: [{name: storage, match: {bridges: [eth2]}}, {name: a, match: {interfaces: ['net*']}}, {name: b, match: {peers: [net1]}}]")
 	w.GossipAddress = netip.MustParseAddr("192.168.7.1")
 	uplink, other, storage := w.inside("eth0", 1, 7), w.inside("eth1", 2, 8), w.inside("eth2", 3, 9)
 	host := func(device, ip, subnet string) links.HostAddress {

@@ -212,11 +212,10 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	t.addParent(i.Interface, -1)
 	t.addParent(next, 1)
 	i.Interface, i.Holder = next, holder
-	rules, port := subject(i), before.PortVLAN
-	rules.Interface, rules.Bridge = before.Name, before.Master
+	rules := subject(before, i.Origin.Peer)
 	t.setOrigin(i)
 	t.rebase(i)
-	i.moves = i.moves || port != next.PortVLAN || !t.config.SameRules(rules, subject(i))
+	i.moves = i.moves || before.PortVLAN != next.PortVLAN || !t.config.SameRules(rules, subject(next, i.Origin.Peer))
 	return all
 }
 

@@ -73,9 +73,13 @@ func (t *Table) inNodesSubnet(i *Interface, ip netip.Addr) bool {
 	})
 }
 
-// subject is what the rules of the configuration match.
-func subject(i *Interface) config.Subject {
-	return config.Subject{Interface: i.Name, Peer: i.Origin.Peer, Bridge: i.Master}
+// subject is what the rules of the configuration match: only what the pod cannot choose. It names its devices that have no end on
+// the node, and can make more of them.
+func subject(i *links.Interface, peer string) config.Subject {
+	if i.Kind != "" {
+		return config.Subject{Interface: i.Master, Bridge: i.Master}
+	}
+	return config.Subject{Interface: i.Name, Peer: peer, Bridge: i.Master}
 }
 
 // hostKey returns the key of an address of the node itself.
@@ -102,7 +106,7 @@ func (t *Table) network(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
 		vlan = bpf.VLAN{Outer: vlan.Inner}
 	}
 	name := i.base
-	if rule, ok := t.config.Network(subject(i), ip); ok {
+	if rule, ok := t.config.Network(subject(i.Interface, i.Origin.Peer), ip); ok {
 		name = rule.Name
 	} else if vlan == (bpf.VLAN{}) && (t.inPrimarySubnet(i, ip) || t.inNodesSubnet(i, ip)) {
 		name = config.DefaultNetwork

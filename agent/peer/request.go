@@ -134,7 +134,7 @@ func (p *Peer) reply(r *request, outcome cluster.Outcome, reason string) {
 	switch outcome {
 	case cluster.Answered:
 		t.At = r.began
-		if r.configured {
+		if r.configured && t.Binding.Evidence != 0 {
 			t.Binding.Evidence = detector.Configured // what the answer is, not all that is known
 		}
 	case cluster.Refused:

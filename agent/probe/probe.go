@@ -268,6 +268,9 @@ func (p *Prober) probe(s detector.Probe, vlan bpf.VLAN, forOther bool, now time.
 		return detector.ProbeRefusal{Reason: why}
 	}
 	a := address{s.Key.IP, vlan}
+	if view := &i.Link.View; i.Link.Mute() != "" && view.Truncated && !view.Uses(a.ip, vlan.Outer, vlan.Inner) {
+		return detector.ProbeRefusal{Reason: "its kernel has more addresses than are listed"}
+	}
 	if r := p.guard(i, a, now); r != (detector.ProbeRefusal{}) {
 		return r
 	}

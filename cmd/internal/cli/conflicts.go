@@ -89,7 +89,7 @@ func (p *Printer) conflicts(conflicts []api.Conflict) {
 		p.wrapped(2, "! unreachable: the node does not answer, and its holders may be gone.")
 	}
 	if configured {
-		p.wrapped(2, "~ configured: its kernel has the address, and it was not seen using it.")
+		p.wrapped(2, "~ configured: its kernel has the address; it was not seen using it lately.")
 	}
 }
 

@@ -117,7 +117,7 @@ func (p *Printer) story(story api.Story) {
 		p.wrapped(4, "  "+name)
 		weak := ""
 		if isConfiguredOnly(b) {
-			weak = ": its kernel has the address, and it was not seen using it"
+			weak = ": its kernel has the address; it was not seen using it lately"
 		}
 		p.wrapped(6, fmt.Sprintf("      interface %s, MAC %s, evidence %s%s", cmp.Or(b.Interface, "unknown"), cmp.Or(b.MAC, "unknown"), b.Evidence, weak))
 		if b.Pod != nil {

@@ -139,7 +139,7 @@ IP        STATE      SINCE  NODE  HOLDER      INTERFACE  FIRST SEEN
 IP        STATE      SINCE  HOLDER        INTERFACE  FIRST SEEN
 10.0.0.1  confirmed  20s    shop/web-0    vethweb-0  60m
                             shop/web-1 ~  vethweb-1  60s
-~ configured: its kernel has the address, and it was not seen using it.
+~ configured: its kernel has the address; it was not seen using it lately.
 `)
 	})
 }

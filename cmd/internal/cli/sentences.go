@@ -25,8 +25,8 @@ var templates = map[string]string{
 	"given-unknown":   " It is not known who was given the address.",
 
 	// How weak the evidence of a holder is.
-	"configured": "{a} was not seen using the address: its kernel only has it configured. Most likely it was left behind there. Look into it " +
-		"before you delete it: to remove the address from it may be enough.",
+	"configured": "{a} was not seen using the address in the last 5 minutes: its kernel has it configured. Perhaps it was left behind there. " +
+		"Look into it before you delete it: to remove the address from it may be enough.",
 
 	// Why it is not known which.
 	"host": "It is an address of node {node} itself.",

@@ -94,7 +94,7 @@ func TestTemplates(t *testing.T) {
 			"shop/elder on n1 is left over from before and shop/younger on n2 is right, although newer: \"kubectl get pods -A -o wide\" has those that should be there."},
 		"configured": {
 			func(c *api.Conflict, _ *api.Advice) { c.Holders[0].Evidence = "configured" }, configuredOnly,
-			" shop/elder on n1 was not seen using the address: its kernel only has it configured. Most likely it was left behind there. " +
+			" shop/elder on n1 was not seen using the address in the last 5 minutes: its kernel has it configured. Perhaps it was left behind there. " +
 				"Look into it before you delete it: to remove the address from it may be enough.",
 		},
 		"some-found":          {notKnown("found-at-start", 1), Situation, "It is not known which is newer: shop/younger on n2 was there before its agent."},
