@@ -168,8 +168,8 @@ func (a *Agent) assemble(c *config.Config) error {
 		Solicits: func(network string) bool { return l.table.Config().Solicits(network) },
 	})
 	if a.opts.ConfiguredEvidence != Off {
-		l.prober.Look = func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
-			l.table.Look(ref, ip, vlan, now)
+		l.prober.ScanFor = func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
+			l.table.ScanFor(ref, ip, vlan, now)
 		}
 	}
 	l.table = observe.New(observe.Options{

@@ -12,8 +12,8 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// maxLooks limits how many namespaces one turn of the watcher lists devices of, and so how long it takes.
-const maxLooks = 32
+// maxLists limits how many namespaces one turn of the watcher lists devices of, and so how long it takes.
+const maxLists = 32
 
 // maxInside limits the devices that have no end on the node, so that the interfaces of pairs have room among those that the observer
 // attaches to ([bpf.Options]).
@@ -37,8 +37,8 @@ type namespace struct {
 	nsid    int  // its id in ours, ownNetns if it has none
 	listed  bool // the netns was listed when the watcher began: its devices may be old
 	scans   scans
-	looks   int
-	devices []netns.Device // at the last look
+	lists   int
+	devices []netns.Device // at the last list
 	// nextScan is when the devices may be scanned again.
 	nextScan time.Time
 }
@@ -54,7 +54,7 @@ func (s *inside) setAll(refs []netns.Ref, now time.Time) {
 			ns = &namespace{nsid: ownNetns, listed: s.lists == 0, scans: newScans(now)}
 		}
 		ns.ref = ref
-		ns.scans.due = ns.scans.due || ns.looks < 2 || (s.lists+int(ref.Inode))%scansApart == 0
+		ns.scans.due = ns.scans.due || ns.lists < 2 || (s.lists+int(ref.Inode))%scansApart == 0
 		s.namespaces[ref.Inode] = ns
 	}
 	s.lists++
@@ -96,8 +96,8 @@ func (s *inside) addNames(now time.Time) {
 	s.names.done(time.Now(), time.Since(began), unready)
 }
 
-// look lists the devices of namespaces that are due, at most of limit, and returns those that it has listed.
-func (s *inside) look(now time.Time, limit int) (looked []*namespace) {
+// list lists the devices of namespaces that are due, at most of limit, and returns those that it has listed.
+func (s *inside) list(now time.Time, limit int) (listed []*namespace) {
 	for inode, ns := range s.namespaces {
 		if !ns.scans.ready(now) {
 			continue
@@ -111,19 +111,19 @@ func (s *inside) look(now time.Time, limit int) (looked []*namespace) {
 			continue
 		}
 		began := time.Now()
-		err := ns.look(s.identify)
+		err := ns.list(s.identify)
 		ns.scans.done(time.Now(), time.Since(began), false)
-		ns.looks++
+		ns.lists++
 		if err != nil {
 			s.log.Debug("listing the devices of a netns failed", "netns", ns.ref.Label(), "error", err)
 			continue
 		}
-		looked = append(looked, ns)
+		listed = append(listed, ns)
 	}
-	return looked
+	return listed
 }
 
-func (ns *namespace) look(identify func(*os.File) int) error {
+func (ns *namespace) list(identify func(*os.File) int) error {
 	file, err := os.Open(ns.ref.Path)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func TestNamespacesInTurn(t *testing.T) {
 	now := time.Now()
 	resync := func() {
 		t.Helper()
-		now = now.Add(time.Second) // two looks have a pause between them
+		now = now.Add(time.Second) // two lists have a pause between them
 		if err := w.resync(t.Context(), now); err != nil {
 			t.Fatal(err)
 		}
@@ -42,8 +42,8 @@ func TestNamespacesInTurn(t *testing.T) {
 	for range rounds {
 		resync()
 	}
-	if looks := w.inside.namespaces[inode].looks; looks < 2 || looks > 2+rounds/scansApart {
-		t.Errorf("%d looks in %d resyncs", looks, rounds)
+	if lists := w.inside.namespaces[inode].lists; lists < 2 || lists > 2+rounds/scansApart {
+		t.Errorf("%d lists in %d resyncs", lists, rounds)
 	}
 
 	attrs := netlink.NewLinkAttrs()
@@ -68,7 +68,7 @@ func TestNamespacesInTurn(t *testing.T) {
 	}
 	resync()
 	if !late() {
-		t.Error("it is not listed without a look")
+		t.Error("it is not listed without a list")
 	}
 	path := w.inside.namespaces[inode].ref.Path
 	pod.Delete()

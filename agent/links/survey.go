@@ -52,7 +52,7 @@ func Survey(insideToo bool) (pods []Surveyed, devices []Interface, err error) {
 	refs, err := finder.Refs()
 	others := inside{log: slog.New(slog.DiscardHandler), identify: func(*os.File) int { return 0 }}
 	others.setAll(refs, time.Now())
-	others.look(time.Now(), len(refs))
+	others.list(time.Now(), len(refs))
 	for _, ns := range others.namespaces {
 		for _, d := range ns.devices {
 			if ns.observable(d, insideToo) {

@@ -259,7 +259,7 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 
 // listInside lists the devices that have no end on the node, of the namespaces where that is due.
 func (w *Watcher) listInside(now time.Time) {
-	for _, ns := range w.inside.look(now, maxLooks) {
+	for _, ns := range w.inside.list(now, maxLists) {
 		w.table.setInside(ns, w.canAttachInside(), now)
 		for _, device := range w.table.veths {
 			// Another device may have got the index of one that was deleted.

@@ -41,8 +41,8 @@ type Interface struct {
 	left []netns.Address
 	// claimed are the addresses that the pod claims, with when it did so last.
 	claimed map[netip.Addr]time.Time
-	// looks has what is looked for in the kernel of the pod, with when.
-	looks map[look]requested
+	// scanRequests has what is scanned for in the kernel of the pod, with when.
+	scanRequests map[scanKey]requested
 	// mirrored is when its holder sent one of our probes back last.
 	mirrored time.Time
 	// queue has records that wait for a newer scan of the netns.
@@ -199,7 +199,7 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 		for _, r := range i.queue { // packets of the previous netns
 			t.drop(r, droppedGone)
 		}
-		i.queue, i.claimed, i.looks, i.mirrored = nil, nil, nil, time.Time{}
+		i.queue, i.claimed, i.scanRequests, i.mirrored = nil, nil, nil, time.Time{}
 	} else {
 		all = t.withdrawLost(i, next, now)
 	}

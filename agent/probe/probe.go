@@ -60,7 +60,7 @@ type Bindings interface {
 	SuppressedUntil(key detector.Key, id detector.HolderID) time.Time
 }
 
-// Options configures a [Prober]. All fields but Look must be set.
+// Options configures a [Prober]. All fields but ScanFor must be set.
 type Options struct {
 	Log      *slog.Logger
 	Sender   Sender
@@ -70,9 +70,9 @@ type Options struct {
 	Solicits func(network string) bool
 	// Rescan requests a new scan of the netns behind an interface.
 	Rescan func(generation uint32)
-	// Look has the kernel of a pod looked at that nothing answers for ([links.Interface.Mute]): if it uses the address, that
+	// ScanFor has the kernel of a pod scanned that nothing answers for ([links.Interface.Mute]): if it uses the address, that
 	// is observed like an answer. It is nil if that must not count; then such addresses are not probed.
-	Look func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time)
+	ScanFor func(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time)
 }
 
 // Interface is what the prober needs to know about an interface.
@@ -299,7 +299,7 @@ func (p *Prober) off(i *state, network string) string {
 	case !p.Solicits(network):
 		return "solicitation is off in network " + network
 	case mute == "":
-	case p.Look == nil:
+	case p.ScanFor == nil:
 		return mute + ", and --configured-evidence is off"
 	case !i.Link.Seen:
 		return mute + ", and its netns cannot be found"
@@ -324,7 +324,7 @@ func (p *Prober) limited(reason string, now time.Time) detector.ProbeRefusal {
 
 func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Time) error {
 	if i.Link.Mute() != "" {
-		p.Look(i.Ref, a.ip, a.vlan, now)
+		p.ScanFor(i.Ref, a.ip, a.vlan, now)
 	} else if err := p.Sender.Send(Target{
 		Ifindex: i.Link.Index, IP: a.ip, OuterVLAN: a.vlan.Outer, InnerVLAN: a.vlan.Inner,
 	}); err != nil {
@@ -341,7 +341,7 @@ func (p *Prober) send(i *state, a address, purpose detector.Purpose, now time.Ti
 	if p.debug() {
 		what := "probe sent"
 		if i.Link.Mute() != "" {
-			what = "kernel to be looked at"
+			what = "kernel to be scanned"
 		}
 		p.Log.Debug(what, "ip", a.ip, "interface", i.Link.Name, "vlan", a.vlan.Outer, "innerVLAN", a.vlan.Inner, "purpose", purpose)
 	}

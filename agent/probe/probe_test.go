@@ -330,7 +330,7 @@ func (w *harness) pendingOf(ref detector.Interface) map[address]*pending {
 	return maps.Clone(w.interfaces[ref].pending)
 }
 
-// Where nothing answers, nothing is sent: the kernel of the pod is looked at, by the same rules and limits. If that must not
+// Where nothing answers, nothing is sent: the kernel of the pod is scanned, by the same rules and limits. If that must not
 // count, or the netns cannot be found, nothing is probed, and the reason is said.
 func TestMute(t *testing.T) {
 	now := time.Now()
@@ -354,7 +354,7 @@ func TestMute(t *testing.T) {
 		w := newHarness()
 		var looked []netip.Addr
 		if test.look {
-			w.Look = func(_ detector.Interface, ip netip.Addr, _ bpf.VLAN, _ time.Time) { looked = append(looked, ip) }
+			w.ScanFor = func(_ detector.Interface, ip netip.Addr, _ bpf.VLAN, _ time.Time) { looked = append(looked, ip) }
 		}
 		ref := w.pod(t, 2, func(l *links.Interface) {
 			l.L3 = true

@@ -66,7 +66,7 @@ func TestConfiguredOnly(t *testing.T) {
 			l.Errorf("of what uses it, or an answer:\n%s\n%s", shown, explained)
 		}
 		for _, want := range []string{
-			"evidence configured: its kernel has the address, and it was not seen using it", "its kernel has the address configured in round 1",
+			"evidence configured: its kernel has the address; it was not seen using it lately", "its kernel has the address configured in round 1",
 			left.Name + " was not seen using the address", "Look into it before you delete it",
 		} {
 			if !strings.Contains(explained, want) {

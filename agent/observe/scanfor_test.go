@@ -47,7 +47,7 @@ func TestLook(t *testing.T) {
 			return found
 		}
 		now := time.Now()
-		w.Look(i.Ref, ip, bpf.VLAN{}, now)
+		w.ScanFor(i.Ref, ip, bpf.VLAN{}, now)
 		if len(w.rescans) != 1 || w.rescans[0] != i.Generation {
 			t.Fatalf("%s: rescans %v", name, w.rescans)
 		}
@@ -65,7 +65,7 @@ func TestLook(t *testing.T) {
 			all[0].Key != (detector.Key{Network: "default", IP: ip}):
 			t.Errorf("%s: %+v", name, all[0])
 		}
-		// It was looked for once.
+		// It was scanned for once.
 		if all := seen(w.change(i, func(l *links.Interface) {
 			*l = *link("veth0", "", "eth0", 2, 7, ip.String())
 			l.View.Taken = taken.Add(time.Second)
@@ -75,30 +75,30 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// What is looked for is bounded.
+// What is scanned for is bounded.
 func TestLooksAreBounded(t *testing.T) {
 	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
 	now, ip := time.Now(), netip.MustParseAddr("10.0.0.5")
-	w.Look(i.Ref, ip, bpf.VLAN{}, now)
+	w.ScanFor(i.Ref, ip, bpf.VLAN{}, now)
 	next := ip
-	for range 2 * maxLooks {
+	for range 2 * maxScanRequests {
 		next = next.Next()
-		w.Look(i.Ref, next, bpf.VLAN{}, now)
+		w.ScanFor(i.Ref, next, bpf.VLAN{}, now)
 	}
-	if n := len(i.looks); n != maxLooks {
-		t.Errorf("%d addresses are looked for, want %d", n, maxLooks)
+	if n := len(i.scanRequests); n != maxScanRequests {
+		t.Errorf("%d addresses are scanned for, want %d", n, maxScanRequests)
 	}
 	// A scan that began before the last request is no answer to that.
-	w.Look(i.Ref, ip, bpf.VLAN{}, now.Add(2*time.Second))
+	w.ScanFor(i.Ref, ip, bpf.VLAN{}, now.Add(2*time.Second))
 	for _, step := range []struct {
 		after time.Duration
 		left  int
 	}{{time.Second, 1}, {3 * time.Second, 0}} {
 		taken := now.Add(step.after)
-		if all := w.change(i, func(l *links.Interface) { l.View.Taken = taken }); len(all) != 1 || len(i.looks) != step.left || !all[0].Sighting.At.Equal(taken) {
-			t.Errorf("after %v: %+v, and %d are looked for", step.after, all, len(i.looks))
+		if all := w.change(i, func(l *links.Interface) { l.View.Taken = taken }); len(all) != 1 || len(i.scanRequests) != step.left || !all[0].Sighting.At.Equal(taken) {
+			t.Errorf("after %v: %+v, and %d are scanned for", step.after, all, len(i.scanRequests))
 		}
 	}
-	w.Look(detector.Interface{Ifindex: 99}, ip, bpf.VLAN{}, now) // it is gone
+	w.ScanFor(detector.Interface{Ifindex: 99}, ip, bpf.VLAN{}, now) // it is gone
 }

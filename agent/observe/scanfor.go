@@ -8,45 +8,45 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
-// maxLooks limits the addresses that are looked for behind one interface, to as many as are listed.
-const maxLooks = 1024
+// maxScanRequests limits the addresses that are scanned for behind one interface, to as many as are listed.
+const maxScanRequests = 1024
 
-// look is what is looked for in the kernel of a pod.
-type look struct {
+// scanKey is what is scanned for in the kernel of a pod.
+type scanKey struct {
 	ip   netip.Addr
 	vlan bpf.VLAN
 }
 
-// requested is when a look was requested first and last. A scan may be the answer to the first and too old for the last.
+// requested is when a scan was requested first and last. A scan may be the answer to the first and too old for the last.
 type requested struct{ first, last time.Time }
 
-// Look looks whether the kernel of the pod behind an interface uses an address, in a scan that begins after now. It is the
+// ScanFor scans whether the kernel of the pod behind an interface uses an address, in a scan that begins after now. It is the
 // probe where nothing answers.
-func (t *Table) Look(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
-	i, l := t.interfaces[ref], look{ip, vlan}
+func (t *Table) ScanFor(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN, now time.Time) {
+	i, l := t.interfaces[ref], scanKey{ip, vlan}
 	if i == nil {
 		return
 	}
-	if i.looks == nil {
-		i.looks = make(map[look]requested)
+	if i.scanRequests == nil {
+		i.scanRequests = make(map[scanKey]requested)
 	}
-	if r, known := i.looks[l]; known {
-		i.looks[l] = requested{r.first, now}
-	} else if len(i.looks) < maxLooks {
-		i.looks[l] = requested{now, now}
+	if r, known := i.scanRequests[l]; known {
+		i.scanRequests[l] = requested{r.first, now}
+	} else if len(i.scanRequests) < maxScanRequests {
+		i.scanRequests[l] = requested{now, now}
 	}
 	t.Rescan(i.Generation)
 }
 
-// found returns the addresses that were looked for and are there.
+// found returns the addresses that were scanned for and are there.
 func (t *Table) found(i *Interface) (all []Observation) {
-	for l, r := range i.looks {
+	for l, r := range i.scanRequests {
 		taken := i.View.Taken
 		if !i.Seen || !taken.After(r.first) {
 			continue
 		}
-		if i.looks[l] = (requested{r.last, r.last}); taken.After(r.last) {
-			delete(i.looks, l)
+		if i.scanRequests[l] = (requested{r.last, r.last}); taken.After(r.last) {
+			delete(i.scanRequests, l)
 		}
 		key := t.Key(i, l.ip, l.vlan)
 		if !i.View.Uses(l.ip, l.vlan.Outer, l.vlan.Inner) || !i.addVLAN(key.Network, l.vlan) {
