@@ -143,8 +143,8 @@ func (o *Observer) removeEntry(ifindex int) error {
 // Close detaches the program and drops the interface's counters. It is no error when the interface is
 // gone, or when Close was called before. If the interface has moved to another netns, Close detaches the
 // program there: the kernel moves tcx and XDP programs with their interface, and drops tc filters
-// (dev_change_net_namespace, net/core/dev.c). It is no error either when the netns of [AttachOptions].Inside is gone. After an error, call it again; the next Attach to the interface
-// does so, too.
+// (dev_change_net_namespace, net/core/dev.c). It is no error either when the netns of [AttachOptions].Inside is gone. After an
+// error, call it again; the next Attach to the interface does so, too.
 func (a *Attachment) Close() error {
 	a.observer.mu.Lock()
 	defer a.observer.mu.Unlock()
