@@ -3,21 +3,19 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // Inside is a device in another netns whose packets pass no device of the node, such as a macvlan or an ipvlan. The
 // program runs when it sends. It does not see packets that a packet socket sends with PACKET_QDISC_BYPASS.
 type Inside struct {
-	// Netns is needed during Attach only: the attachment does not keep the netns alive.
-	Netns *os.File
-	// Ifindex is that of the device in Netns.
+	// Do runs a function on a thread in the netns, with its cookie (SO_NETNS_COOKIE). It is called during Attach only: the
+	// attachment does not keep the netns alive.
+	Do func(f func(cookie uint64) error) error
+	// Ifindex is that of the device in the netns.
 	Ifindex int
 }
 
@@ -39,11 +37,7 @@ func (o *Observer) attachInside(number int, inside *Inside) (hook, error) {
 		return nil, err
 	}
 	h := &insideHook{devices: objects.Maps["inside_devices"], number: uint32(number)}
-	err = within(inside.Netns, func() error {
-		cookie, err := netnsCookie()
-		if err != nil {
-			return err
-		}
+	err = inside.Do(func(cookie uint64) error {
 		h.device = observerInsideDevice{NetnsCookie: cookie, Ifindex: uint64(inside.Ifindex)}
 		if err := o.claim(h); err != nil {
 			return errors.Join(err, h.release())
@@ -140,42 +134,4 @@ func (o *Observer) loadInside() (*ebpf.Collection, error) {
 		o.insideErr = fmt.Errorf("load the bpf program for devices inside a netns, which needs Linux 6.6 with CONFIG_DEBUG_INFO_BTF: %w", err)
 	}
 	return o.inside, o.insideErr
-}
-
-// within runs f on a thread in a netns. A thread that cannot return to its own ends.
-func within(netns *os.File, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		result <- func() error {
-			back, err := os.Open("/proc/thread-self/ns/net")
-			if err != nil {
-				return fmt.Errorf("open the own netns: %w", err)
-			}
-			defer func() { _ = back.Close() }()
-			if err := unix.Setns(int(netns.Fd()), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter netns %s: %w", netns.Name(), err)
-			}
-			err = f()
-			if unix.Setns(int(back.Fd()), unix.CLONE_NEWNET) == nil {
-				runtime.UnlockOSThread()
-			}
-			return err
-		}()
-	}()
-	return <-result
-}
-
-// netnsCookie identifies the calling thread's netns. It is never used again.
-func netnsCookie() (uint64, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
-		return 0, fmt.Errorf("open a socket: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0, fmt.Errorf("read the cookie of the netns: %w", err)
-	}
-	return cookie, nil
 }

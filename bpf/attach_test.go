@@ -321,7 +321,7 @@ func predecessor(target string) error {
 			return err
 		}
 		defer func() { _ = file.Close() }()
-		opts.Inside = &Inside{file, inside}
+		opts.Inside = insideOf(file, inside)
 	}
 	o, err := Load(Options{Mode: Mode(mode)})
 	if err != nil {

@@ -183,7 +183,7 @@ func TestInsideRefused(t *testing.T) {
 	for _, mode := range []Mode{TC, XDP} {
 		o := load(t, Options{Mode: mode})
 		n := newNamespace(t)
-		_, err := o.Attach(1<<31, AttachOptions{Inside: &Inside{n.file, loopback}})
+		_, err := o.Attach(1<<31, AttachOptions{Inside: insideOf(n.file, loopback)})
 		if !errors.Is(err, ebpf.ErrNotSupported) || !strings.Contains(err.Error(), "needs Linux 6.6 and attach mode tcx") {
 			t.Errorf("in mode %s: %v", mode, err)
 		}
@@ -197,21 +197,21 @@ func TestInsideRefused(t *testing.T) {
 		p.attach(t, o, 1)
 		for _, c := range []struct {
 			number int
-			inside Inside
+			inside *Inside
 			want   error
 		}{
-			{p.peer, Inside{p.file, p.peer}, nil},
-			{-1, Inside{p.file, p.peer}, nil},
-			{math.MaxInt32, Inside{p.file, p.peer}, nil},
-			{math.MaxUint32 + 1, Inside{p.file, p.peer}, nil},
-			{1 << 31, Inside{p.file, 1 << 30}, ErrGone},
-			{1 << 31, Inside{p.file, 0}, ErrGone},
-			{1 << 31, Inside{p.file, -1}, ErrGone},
-			{1 << 31, Inside{noNetns, p.peer}, unix.EINVAL},
+			{p.peer, insideOf(p.file, p.peer), nil},
+			{-1, insideOf(p.file, p.peer), nil},
+			{math.MaxInt32, insideOf(p.file, p.peer), nil},
+			{math.MaxUint32 + 1, insideOf(p.file, p.peer), nil},
+			{1 << 31, insideOf(p.file, 1<<30), ErrGone},
+			{1 << 31, insideOf(p.file, 0), ErrGone},
+			{1 << 31, insideOf(p.file, -1), ErrGone},
+			{1 << 31, insideOf(noNetns, p.peer), unix.EINVAL},
 		} {
-			_, err := o.Attach(c.number, AttachOptions{Inside: &c.inside})
+			_, err := o.Attach(c.number, AttachOptions{Inside: c.inside})
 			if err == nil || !errors.Is(err, c.want) && c.want != nil {
-				t.Errorf("attaching to %+v as %d gave %v", c.inside, c.number, err)
+				t.Errorf("attaching to %d as %d gave %v", c.inside.Ifindex, c.number, err)
 			}
 			if got := claimed(t, o); len(got) != 1 {
 				t.Errorf("after %v: devices %d, want one", err, got)
@@ -237,7 +237,7 @@ func TestInsideCannotLoad(t *testing.T) {
 		if err := unix.Capset(&header, &none[0]); err != nil {
 			return err
 		}
-		_, err := o.Attach(1<<31, AttachOptions{Inside: &Inside{p.file, p.peer}})
+		_, err := o.Attach(1<<31, AttachOptions{Inside: insideOf(p.file, p.peer)})
 		if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CONFIG_DEBUG_INFO_BTF") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("without the right to load it: %v", err)
 		}

@@ -72,6 +72,27 @@ func (n *namespace) do(t *testing.T, f func() error) {
 	}
 }
 
+// insideOf is a device in the netns of a file.
+func insideOf(file *os.File, ifindex int) *Inside {
+	return &Inside{Ifindex: ifindex, Do: func(f func(cookie uint64) error) error {
+		return onThread(func() error {
+			if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = unix.Close(fd) }()
+			cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+			if err != nil {
+				return err
+			}
+			return f(cookie)
+		})
+	}}
+}
+
 // onThread runs f on a thread that is never used again.
 func onThread(f func() error) error {
 	result := make(chan error)
@@ -194,7 +215,7 @@ func (p *pod) attach(t *testing.T, o *Observer, generation uint32) *Attachment {
 func (p *pod) options(generation uint32) AttachOptions {
 	opts := AttachOptions{Generation: generation, CreateQdisc: true, Netkit: byNetkit}
 	if p.gateway != nil {
-		opts.Inside = &Inside{p.file, p.peer}
+		opts.Inside = insideOf(p.file, p.peer)
 	}
 	return opts
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 )
 
@@ -30,7 +31,15 @@ func (a *attacher) attach(i *Interface, createQdisc bool, open func() (*os.File,
 			return Failed, err.Error()
 		}
 		defer file.Close()
-		opts.Inside = &bpf.Inside{Netns: file, Ifindex: i.InnerIndex}
+		opts.Inside = &bpf.Inside{Ifindex: i.InnerIndex, Do: func(f func(cookie uint64) error) error {
+			return netns.Do(file, func() error {
+				cookie, err := netns.Cookie()
+				if err != nil {
+					return err
+				}
+				return f(cookie)
+			})
+		}}
 	}
 	attachment, err := a.observer.Attach(i.Index, opts)
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/tests/lab"
 )
@@ -241,15 +242,19 @@ func (b *bench) observe(n *lab.Node, name string, opts bpf.Options) (*bpf.Observ
 
 // observeInside attaches an observer of its own to the egress of the loopback device of a netns, the thread's own, and returns its
 // program.
-func (b *bench) observeInside(netns *lab.Netns, number int, opts bpf.Options) (*bpf.Observer, *ebpf.Program) {
+func (b *bench) observeInside(ns *lab.Netns, number int, opts bpf.Options) (*bpf.Observer, *ebpf.Program) {
 	b.Helper()
-	file, err := os.Open(netns.Path())
+	file, err := os.Open(ns.Path())
 	b.Do(err)
 	defer file.Close()
 	observer, err := bpf.Load(opts)
 	b.Do(err)
 	b.Cleanup(func() { b.Do(observer.Close()) })
-	_, err = observer.Attach(number, bpf.AttachOptions{Generation: 1, Inside: &bpf.Inside{Netns: file, Ifindex: loopback}})
+	_, err = observer.Attach(number, bpf.AttachOptions{Generation: 1, Inside: &bpf.Inside{Ifindex: loopback, Do: func(f func(cookie uint64) error) error {
+		cookie, err := netns.CookieAt(ns.Path())
+		b.Do(err)
+		return netns.Do(file, func() error { return f(cookie) })
+	}}})
 	b.Do(err)
 	// The last one to attach is the first to run.
 	chain, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXEgress})
