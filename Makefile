@@ -116,7 +116,7 @@ bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one
 scale: need-go ## clusters of 50 and 500 nodes in one process, in 15 minutes; SCALE=5000: 40 minutes, 16 GB
 	@cd tests/scale && $(GO) test -count=1 -timeout 5h -v -run TestScale -sizes $(SCALE)
 
-scenarios: need-root build ## (root) the labelled situations as a table; ID=D5 plays one
+scenarios: need-root build ## (root) the labelled scenarios as a table; ID=D5 plays one
 	@tests/install.sh test
 	@$(GO) test -C tests -c -o ../bin/scenarios.test ./scenarios
 	@# Not by go test, which would have the last word.

@@ -74,7 +74,7 @@ func (a *attacher) check(i *Interface, link netlink.Link) (State, string) {
 		a.detach(i)
 	}
 	if state == Shadowed && i.State != Shadowed {
-		a.log.Warn("interface is shadowed: another program runs before ours and may drop packets", "interface", i.Name)
+		a.log.Warn("interface is shadowed: another program runs before dupip's and may drop packets", "interface", i.Name)
 	}
 	return state, reason
 }
@@ -86,7 +86,7 @@ func stateOf(attachment *bpf.Attachment, link netlink.Link) (State, string) {
 	case err != nil:
 		return Failed, err.Error()
 	case state == bpf.Shadowed:
-		return Shadowed, "another program runs before ours and may drop packets"
+		return Shadowed, "another program runs before dupip's and may drop packets"
 	case state == bpf.Detached:
 		return Failed, "another program detached ours"
 	}
@@ -118,6 +118,6 @@ func (a *attacher) prune() {
 	}
 	a.pruneDue = false
 	if _, err := a.observer.Prune(); err != nil {
-		a.log.Warn("clearing the table of addresses failed, trying again after the next interface goes", "error", err)
+		a.log.Warn("addresses of interfaces that are gone could not be removed from the kernel's table; the next interface that goes tries again", "error", err)
 	}
 }

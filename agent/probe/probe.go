@@ -226,7 +226,7 @@ func (p *Prober) logReply(i *state, s *detector.Sighting) {
 		"ip", s.Key.IP, "network", s.Key.Network, "interface", i.Link.Name, "pod", s.Holder.Pod.String(), "mac", s.Holder.MAC, "evidence", s.Evidence,
 	}
 	if sent, ok := i.sent[s.Key.IP]; ok && !s.At.Before(sent) && s.At.Sub(sent) <= echoWithin {
-		attributes = append(attributes, "took", s.At.Sub(sent))
+		attributes = append(attributes, "took", max(0, s.At.Sub(sent)))
 	}
 	what := "reply received"
 	if s.Evidence == detector.Configured {
