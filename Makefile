@@ -86,7 +86,7 @@ test-timed: need-root need-go
 		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios -e /tests/soak$$ -e /tests/soak/audit $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
 	@$(MAKE) scenarios
 
-test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit, in emulated machines; KERNEL=6.12
+test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit, in emulated machines; KERNEL=6.12 all that are for one
 	@tests/install.sh vm
 	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 30m $(VERBOSE)
 
@@ -104,6 +104,8 @@ check-release: kubernetes need-root need-go ## (root) before a release, after CI
 	@tests/install.sh first-hour
 	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReproducibleBuild|TestVulncheck|TestRelease|TestChart|TestGossipKey' ./supply ./release ./deploy
 	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion' ./cluster
+	@$(MAKE) test-vm KERNEL=6.1
+	@$(MAKE) test-vm KERNEL=6.12
 	@$(MAKE) soak soak-audit
 
 bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly
