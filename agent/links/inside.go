@@ -105,7 +105,11 @@ func (s *inside) list(now time.Time, limit int) (listed []*namespace) {
 		if limit--; limit < 0 {
 			break
 		}
-		if !ns.ref.Exists() {
+		switch exists := ns.ref.Exists(); {
+		case !exists && ns.ref.Name == "": // the next resync finds another of its processes
+			ns.scans.done(now, 0, true)
+			continue
+		case !exists:
 			delete(s.namespaces, inode)
 			s.findNames() // its name may lead to another
 			continue
