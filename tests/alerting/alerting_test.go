@@ -20,8 +20,9 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// patience is how long anything that has to happen may take on a busy machine.
-var patience = lab.Patience(40 * time.Second)
+// patience is how long anything that has to happen may take on a busy machine. Prometheus sends an alert again after a minute: until then
+// Alertmanager has what it said first, perhaps of some addresses only.
+var patience = lab.Patience(90 * time.Second)
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 

@@ -28,7 +28,7 @@ func TestDashboard(t *testing.T) {
 	networks := t.TempDir()
 	l.Do(os.Mkdir(filepath.Join(networks, "pods"), 0o755))
 	l.Do(os.WriteFile(filepath.Join(networks, "10-pods.conflist"), fmt.Appendf(nil, emptyNetwork, networks), 0o600))
-	agents := l.Agents(nodes, "--config", config, "--cri-socket", filepath.Join(t.TempDir(), "absent.sock"), "--cni-conf-dir", networks)
+	agents := l.Agents(nodes, "--attach", "tc", "--config", config, "--cri-socket", filepath.Join(t.TempDir(), "absent.sock"), "--cni-conf-dir", networks)
 	d := newMonitoring(l, agents, 1)
 	b := readBoard(l)
 	names := []string{nodes[0].ShortName(), nodes[1].ShortName()}
@@ -86,7 +86,7 @@ func TestDashboard(t *testing.T) {
 const emptyNetwork = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"ptp",
   "ipam":{"type":"host-local","subnet":"10.96.0.0/24","dataDir":%q}}]}`
 
-// addMacvlan gives a netns on the node an interface that no agent can observe.
+// addMacvlan gives a netns on the node an interface that no agent can observe in tc mode.
 func addMacvlan(l *lab.T, n *lab.Node) {
 	l.Helper()
 	sandbox, err := n.AddSandbox("odd")

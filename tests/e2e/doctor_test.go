@@ -110,7 +110,12 @@ func TestDoctorOnAHealthyNode(t *testing.T) {
 	}
 	args := []string{"--state-dir", onDisk(t), "--cri-socket", startContainerd(l), "--metrics-listen", "off"}
 
+	ids, err := netnsIDs(n) // before an agent gives some
+	l.Do(err)
 	r := doctor(l, n.Netns, nil, append(args, "--api-socket", filepath.Join(t.TempDir(), "none.sock"))...)
+	if after, err := netnsIDs(n); after != ids || err != nil {
+		t.Errorf("%d netns ids, %d before: %v", after, ids, err)
+	}
 	r.onlyOK(l, "agent")
 	r.want(l, "agent", "warn", "none runs", "dupip agent")
 	r.want(l, "api socket", "ok", "can be made")
@@ -174,9 +179,6 @@ func traces(l *lab.T, n *lab.Node) []string {
 			all = append(all, name.Name())
 		}
 	}
-	ids, err := netnsIDs(n)
-	l.Do(err)
-	all = append(all, fmt.Sprintf("%d netns ids", ids))
 	slices.Sort(all)
 	return append(all, pinned(l)...)
 }
