@@ -44,12 +44,12 @@ type Cluster struct {
 	*lab.T
 	Machines map[string]*Machine
 
-	control *lab.Node
-	pki     *authority
-	tag     string
-	dir     string
-	server  *lab.Process // the API server
-	flags   []string     // of the API server, in addition
+	control           *lab.Node
+	pki               *authority
+	tag               string
+	dir               string
+	server, scheduler *lab.Process
+	flags             []string // of the API server, in addition
 }
 
 // New starts a cluster with machines of these names, and waits until all nodes are ready. It ends with the test.
@@ -116,11 +116,11 @@ func (c *Cluster) startControl(kubernetes string) {
 	c.program("kube-controller-manager", "--kubeconfig", c.pki.path("kube-controller-manager", "conf"), "--leader-elect=false",
 		"--service-account-private-key-file", c.pki.path("server", "key"), "--root-ca-file", c.pki.path("ca", "crt"),
 		"--use-service-account-credentials", "--node-monitor-period=1s", "--node-monitor-grace-period=10s")
-	c.program("kube-scheduler", "--kubeconfig", c.pki.path("kube-scheduler", "conf"), "--leader-elect=false")
 	c.program("coredns", "-conf", filepath.Join(c.dir, "Corefile"))
 }
 
-// StartAPIServer starts the API server, and waits until it is ready.
+// StartAPIServer starts the API server, waits until it is ready, and starts the scheduler: one that did not hear how a pod was replaced by
+// its namesake ends itself (k8s.io/kubernetes, pkg/scheduler/backend/cache/cache.go), and a real cluster starts it again.
 func (c *Cluster) StartAPIServer() {
 	c.Helper()
 	c.server = c.program("kube-apiserver", append(slices.Clone(c.flags), "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address", c.control.Uplink().String(),
@@ -136,6 +136,10 @@ func (c *Cluster) StartAPIServer() {
 		_, err := c.Shell("kubectl get --raw /readyz")
 		return err
 	})
+	if c.scheduler != nil {
+		c.Do(c.scheduler.Kill())
+	}
+	c.scheduler = c.program("kube-scheduler", "--kubeconfig", c.pki.path("kube-scheduler", "conf"), "--leader-elect=false")
 }
 
 // KillAPIServer ends the API server at once.
