@@ -68,10 +68,15 @@ func randomLoss(share float64) func(_, _ netip.AddrPort, stream bool) bool {
 	return func(_, _ netip.AddrPort, stream bool) bool { return !stream && random.Float64() < share }
 }
 
-// way returns who has an address, nil if nobody there is reached.
+// way returns who has an address, nil if nobody there is reached. What is closed reaches nobody.
 func (a *air) way(from *port, to netip.AddrPort, stream bool) *port {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	select {
+	case <-from.closed:
+		return nil
+	default:
+	}
 	if stream {
 		a.streams[to]++
 	} else {
