@@ -86,9 +86,9 @@ test-timed: need-root need-go
 		$$($(GO) list -C tests ./... | grep -v -e /tests/vm -e /tests/cluster -e /tests/scenarios -e /tests/soak$$ -e /tests/soak/audit $(patsubst ./%/...,-e /tests/%,$(UNTIMED)))
 	@$(MAKE) scenarios
 
-test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit, in emulated machines; KERNEL=6.12 all that are for one
+test-vm: need-go ## tests under Linux 6.1, which has no tcx, and 6.12, which has netkit, in emulated machines; KERNEL=6.1, 6.12 or newest all that are for one
 	@tests/install.sh vm
-	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 30m $(VERBOSE)
+	@cd tests/vm && DUPIP_TEST_KERNEL=$(KERNEL) $(GO) test -count=1 -timeout 70m $(VERBOSE)
 
 # In a step of its own, because it takes minutes and no test waits for it.
 kubernetes: need-go
@@ -106,6 +106,7 @@ check-release: kubernetes need-root need-go ## (root) before a release, after CI
 	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion' ./cluster
 	@$(MAKE) test-vm KERNEL=6.1
 	@$(MAKE) test-vm KERNEL=6.12
+	@$(MAKE) test-vm KERNEL=newest
 	@$(MAKE) soak soak-audit
 
 bench: need-root build ## (root) what dupip costs, in 17 minutes; BENCH=ring one part, QUICK=1 roughly

@@ -37,6 +37,7 @@ type loop struct {
 	cluster Cluster // nil for an agent alone
 
 	forgetting forgetting
+	scanning   scanning
 	operations chan func()
 	stopped    chan struct{}
 	saveAt     time.Time // zero: everything is saved
@@ -54,6 +55,10 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		// What an interface has sent counts where it is now, so that comes first: an answer proves nothing in a network that it has left.
+		for range len(l.events) {
+			l.update(<-l.events, time.Now())
+		}
 		l.turn()
 		timer.Reset(time.Until(l.next()))
 		select {
@@ -83,7 +88,7 @@ func (l *loop) run(ctx context.Context, records <-chan bpf.Record, frames <-chan
 	}
 }
 
-// turn carries out what the last events require. Call it after each event.
+// turn carries out what the last events require.
 func (l *loop) turn() {
 	l.peer.Publish()
 	l.act()
@@ -159,13 +164,18 @@ func (l *loop) update(event links.Event, now time.Time) {
 	if i != nil {
 		l.saveWithin(saveInterval)
 		l.prober.Follow(probe.Interface{Ref: i.Ref, Holder: i.Holder, Link: i.Interface, Lost: i.Lost})
+		for _, a := range l.scanning.take(i.Ref, i.View.Taken) { // before what the scan has found
+			l.peer.Probed(a, detector.ProbeRefusal{}, i.View.Taken)
+		}
 	}
 	l.observe(all, now)
 	switch {
 	case i != nil:
 		l.expect(i, now)
 	case event.Kind == links.Removed:
-		l.prober.Forget(detector.Interface{Ifindex: uint32(event.Interface.Index), Generation: event.Interface.Generation})
+		ref := detector.Interface{Ifindex: uint32(event.Interface.Index), Generation: event.Interface.Generation}
+		l.prober.Forget(ref)
+		delete(l.scanning, ref)
 	}
 	if !wasReady && l.table.Ready() {
 		l.peer.Ready(now)
@@ -186,10 +196,10 @@ func (l *loop) name(change pods.Change, now time.Time) {
 	l.observe(all, now)
 	for _, i := range named {
 		l.expect(i, now)
-		l.detector.Describe(i.Holder, func(key detector.Key, h *detector.Holder) {
+		l.peer.Apply(l.detector.Describe(i.Holder, func(key detector.Key, h *detector.Holder) {
 			h.Pod, h.CreatedAt, h.Sandbox = i.Pod.Pod, i.Pod.CreatedAt, i.Pod.Sandbox
 			h.Given = i.Given(key.IP)
-		})
+		}, now), now)
 	}
 	l.saveWithin(saveInterval) // the state has the names of the holders
 }
@@ -261,6 +271,10 @@ func (l *loop) probe(a peer.Probe, now time.Time) {
 		refusal.Reason = "the interface has left the network"
 		if vlan, ok := i.VLAN(a.Key); ok {
 			refusal = l.prober.Probe(a.Probe, vlan, a.ForOther, now)
+			if refusal == (detector.ProbeRefusal{}) && i.Mute() != "" {
+				l.scanning.add(a, now)
+				return
+			}
 		}
 	}
 	l.peer.Probed(a, refusal, now)

@@ -11,8 +11,11 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/agent/peer"
+	"github.com/dupip/dupip/agent/pods"
+	"github.com/dupip/dupip/agent/report"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/detector/cluster"
 )
 
 // logTo makes the parts of a loop log into a buffer.
@@ -70,6 +73,33 @@ func TestDebugLines(t *testing.T) {
 		l.packet(unknown, bpf.Announced, "10.0.0.6")
 	}
 	expect(`"record dropped" ip=10.0.0.6 kind=announced interface="" ifindex=2 vlan=0 innerVLAN=0 mac=02:00:00:00:00:00 reason=early`)
+}
+
+// TestLateNameIsReported: a runtime lists a pod after its conflict is confirmed, and the log and the reports learn its name.
+func TestLateNameIsReported(t *testing.T) {
+	l, _ := newLoop(t, "")
+	out := l.logTo(slog.LevelInfo)
+	l.report = report.New(report.Options{Log: l.log, Self: cluster.Member{Name: "n", Boot: "b"}, Do: l.do, Detector: l.detector, Table: l.table, Prober: l.prober, Peer: l.peer})
+	both := []*observe.Interface{l.add(t, 2, 42, "10.0.0.1"), l.add(t, 3, 43, "10.0.0.1")}
+	now := time.Now()
+	for end := now.Add(5 * time.Second); now.Before(end); now = now.Add(50 * time.Millisecond) {
+		for _, i := range both {
+			l.peer.Observe(detector.Sighting{Key: detector.Key{Network: "default", IP: one}, Holder: i.Describe([6]byte{2}), Evidence: detector.Announced, Answer: true, At: now}, now)
+		}
+		l.peer.Tick(now)
+		l.turn()
+	}
+	if !strings.Contains(out.String(), "conflict confirmed") {
+		t.Fatalf("no conflict: %s", out)
+	}
+	out.Reset()
+	for range 2 {
+		l.name(pods.Change{Cookie: 43, Pod: detector.Pod{Namespace: "shop", Name: "new"}}, now)
+		l.turn()
+	}
+	if got := out.String(); strings.Count(got, "conflict changed") != 1 || !strings.Contains(got, "is shop/new") || !strings.Contains(got, "holder2.pod=shop/new") {
+		t.Errorf("the log is %s", got)
+	}
 }
 
 // TestLogCostsNothing: without debug lines, the path of packets allocates nothing for the log.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +57,7 @@ func newLoop(t *testing.T, text string) (*loop, *probeCounter) {
 		pods: resolver, store: store,
 		operations: make(chan func()), stopped: make(chan struct{}), detected: func(time.Duration) {}, ready: func() {},
 		forgetting: forgetting{log: log, forget: func([]bpf.Address) error { return nil }},
+		scanning:   make(scanning),
 	}
 	probes := new(probeCounter)
 	c := parsed(t, text)
@@ -104,11 +106,16 @@ func (l *loop) add(t *testing.T, index int, cookie uint64, ips ...string) *obser
 
 // packet is a packet of a pod.
 func (l *loop) packet(i *observe.Interface, kind bpf.Kind, ip string) {
-	l.record(bpf.Record{
+	l.record(seen(i, kind, ip))
+	l.turn()
+}
+
+// seen is the record of such a packet.
+func seen(i *observe.Interface, kind bpf.Kind, ip string) bpf.Record {
+	return bpf.Record{
 		Address: bpf.Address{Ifindex: i.Ref.Ifindex, Generation: i.Ref.Generation, IP: netip.MustParseAddr(ip)},
 		Time:    time.Since(observe.TimeOf(0)), Kind: kind, MAC: [6]byte{2},
-	})
-	l.turn()
+	}
 }
 
 // pass lets time pass for the detector.
@@ -249,6 +256,46 @@ func TestNames(t *testing.T) {
 	l.name(pods.Change{Cookie: 7, Pod: pod}, time.Now())
 	if b := l.detector.Bindings(nil); len(b) != 1 || b[0].Holder.Pod != pod || l.saveAt.IsZero() {
 		t.Errorf("bindings %+v, saved at %v", b, l.saveAt)
+	}
+}
+
+// TestInterfacesFirst: what an interface has sent counts in the network where it is now, however much of both waits.
+func TestInterfacesFirst(t *testing.T) {
+	l, _ := newLoop(t, "networks: [{name: storage, match: {bridges: [br0]}}]")
+	i := l.add(t, 2, 7, "10.0.0.1")
+	events, records := make(chan links.Event, 20), make(chan bpf.Record, 1)
+	for n := range cap(events) {
+		link := *i.Interface
+		if n == cap(events)-1 {
+			link.Master = "br0"
+		}
+		events <- links.Event{Kind: links.Changed, Interface: &link}
+	}
+	records <- seen(i, bpf.Announced, "10.0.0.1")
+	l.events = events
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- l.run(ctx, records, nil) }()
+	var networks []string
+	for len(networks) == 0 && ctx.Err() == nil {
+		if err := l.do(ctx, func() {
+			if len(events)+len(records) > 0 {
+				return
+			}
+			for _, story := range l.detector.Explain(one) {
+				networks = append(networks, story.Key.Network)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(networks, []string{"storage"}) {
+		t.Errorf("the address was in the networks %q", networks)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -57,7 +57,8 @@ type Attachment struct {
 // Attach observes the packets that enter at an interface of the calling thread's netns. With [AttachOptions].Inside it
 // observes those that a device of another netns sends: ifindex is then a number above [math.MaxInt32], which no interface
 // has and which stands for the device everywhere else. Errors match [ErrGone], [ErrNoQdisc], [ErrBusy], or after Close
-// [os.ErrClosed]; inside another netns [ebpf.ErrNotSupported] in TC and XDP mode, or if the kernel lacks what that needs.
+// [os.ErrClosed]; inside another netns [ebpf.ErrNotSupported] in TC and XDP mode; for netkit and inside another netns also if
+// the kernel lacks what that needs.
 func (o *Observer) Attach(ifindex int, opts AttachOptions) (*Attachment, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,7 +127,7 @@ func (o *Observer) attachHook(ifindex int, opts AttachOptions) (hook, error) {
 	case o.mode == XDP:
 		return attachXDP(o.program, ifindex)
 	case opts.Netkit:
-		return attachNetkit(o.program, ifindex)
+		return o.attachNetkit(ifindex)
 	}
 	return attachTCX(o.program, ifindex)
 }

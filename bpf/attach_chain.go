@@ -28,9 +28,14 @@ func attachTCX(program *ebpf.Program, ifindex int) (hook, error) {
 	return chained(attached, err, ifindex, chain)
 }
 
-// attachNetkit is attachTCX for the primary end of a netkit pair.
-func attachNetkit(program *ebpf.Program, ifindex int) (hook, error) {
+// attachNetkit is attachTCX for the primary end of a netkit pair, with the program that keeps the pair's policy in force.
+func (o *Observer) attachNetkit(ifindex int) (hook, error) {
 	const chain = ebpf.AttachNetkitPeer
+	objects, err := o.loadMore("dupip_netkit")
+	if err != nil {
+		return nil, err
+	}
+	program := objects.Programs["dupip_netkit"]
 	attached, err := link.AttachNetkit(link.NetkitOptions{Interface: ifindex, Program: program, Attach: chain, Anchor: link.Head()})
 	return chained(attached, err, ifindex, chain)
 }

@@ -32,7 +32,7 @@ func (o *Observer) attachInside(number int, inside *Inside) (hook, error) {
 	if o.mode != TCX {
 		return nil, fmt.Errorf("inside a netns this needs Linux 6.6 and attach mode tcx, which leaves nothing behind when the process is killed; the mode is %s: %w", o.mode, ebpf.ErrNotSupported)
 	}
-	objects, err := o.loadInside()
+	objects, err := o.loadMore("dupip_inside")
 	if err != nil {
 		return nil, err
 	}
@@ -111,27 +111,4 @@ func (h *insideHook) state(netlink.Link) (State, error) {
 
 func (h *insideHook) detach() error {
 	return errors.Join(h.link.Close(), h.release())
-}
-
-// loadInside loads the program for devices in other netns, beside the other one and with its maps, when it is needed
-// first: few nodes have such devices, and it takes longer than the other one. Where it cannot be loaded, it is not tried again.
-func (o *Observer) loadInside() (*ebpf.Collection, error) {
-	if o.inside != nil || o.insideErr != nil {
-		return o.inside, o.insideErr
-	}
-	spec, err := loadObserver()
-	if err != nil {
-		return nil, fmt.Errorf("read the bpf objects: %w", err)
-	}
-	delete(spec.Programs, "dupip_observer")
-	delete(spec.Programs, "dupip_xdp")
-	for name, shared := range o.collection.Maps {
-		spec.Maps[name].MaxEntries = shared.MaxEntries()
-	}
-	spec.Maps["inside_devices"].MaxEntries = o.interfaces.MaxEntries()
-	o.inside, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: o.collection.Maps})
-	if err != nil {
-		o.insideErr = fmt.Errorf("load the bpf program for devices inside a netns, which needs Linux 6.6 with CONFIG_DEBUG_INFO_BTF: %w", err)
-	}
-	return o.inside, o.insideErr
 }

@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// claimed are the devices that the program knows.
 func claimed(t *testing.T, o *Observer) (numbers []uint32) {
 	t.Helper()
 	var device observerInsideDevice
 	var number uint32
-	all := o.inside.Maps["inside_devices"].Iterate()
+	all := o.more["dupip_inside"].Maps["inside_devices"].Iterate()
 	for all.Next(&device, &number) {
 		numbers = append(numbers, number)
 	}
@@ -27,6 +28,7 @@ func claimed(t *testing.T, o *Observer) (numbers []uint32) {
 	return numbers
 }
 
+// wantLeft checks what is left after all attachments are closed.
 func wantLeft(t *testing.T, o *Observer, number int) {
 	t.Helper()
 	if got := claimed(t, o); got != nil {
@@ -37,6 +39,7 @@ func wantLeft(t *testing.T, o *Observer, number int) {
 	}
 }
 
+// TestInsideDeleted: the device is deleted, and a new one has its ifindex before the first attachment is closed.
 func TestInsideDeleted(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
 		parent := mustIndex(t, "parent0")
@@ -93,6 +96,7 @@ func TestInsideDeleted(t *testing.T) {
 	})
 }
 
+// TestInsideEnds: an attachment does not keep the netns alive.
 func TestInsideEnds(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
 		a := p.attach(t, o, 1)
@@ -132,6 +136,7 @@ func TestInsideEnds(t *testing.T) {
 	})
 }
 
+// TestInsideMoved: a device that moves to another netns keeps the program, which records nothing there.
 func TestInsideMoved(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
 		other := newNamespace(t)
@@ -165,6 +170,7 @@ func TestInsideMoved(t *testing.T) {
 	})
 }
 
+// TestInsideDetachedByOthers: root can end the link of a tcx program.
 func TestInsideDetachedByOthers(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
 		a := p.attach(t, o, 1)
@@ -179,6 +185,7 @@ func TestInsideDetachedByOthers(t *testing.T) {
 	})
 }
 
+// TestInsideRefused: what cannot be attached to leaves nothing.
 func TestInsideRefused(t *testing.T) {
 	for _, mode := range []Mode{TC, XDP} {
 		o := load(t, Options{Mode: mode})
@@ -223,6 +230,7 @@ func TestInsideRefused(t *testing.T) {
 	})
 }
 
+// TestInsideCannotLoad: where the program inside cannot be loaded, others are observed.
 func TestInsideCannotLoad(t *testing.T) {
 	if !hasTCX(t) {
 		wantTCXRefused(t)

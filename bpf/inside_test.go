@@ -191,10 +191,6 @@ func TestInsideAnswers(t *testing.T) {
 	})
 }
 
-// claimed are the devices that the program knows.
-// wantLeft checks what is left after all attachments are closed.
-// TestInsideDeleted: the device is deleted, and a new one has its ifindex before the first attachment is closed.
-// TestInsideEnds: an attachment does not keep the netns alive.
 func mustIndex(t *testing.T, name string) int {
 	t.Helper()
 	link, err := netlink.LinkByName(name)
@@ -204,7 +200,6 @@ func mustIndex(t *testing.T, name string) int {
 	return link.Attrs().Index
 }
 
-// TestInsideMoved: a device that moves to another netns keeps the program, which records nothing there.
 // TestInsideOrder: programs before ours, behind it, and away again. Those behind it see each packet once, and their verdict counts.
 func TestInsideOrder(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
@@ -278,7 +273,6 @@ func TestInsideOrder(t *testing.T) {
 	})
 }
 
-// TestInsideDetachedByOthers: root can end the link of a tcx program.
 // TestInsideTag: under egress a tag of a VLAN device is in the metadata of the packet. Here a program pushes it.
 func TestInsideTag(t *testing.T) {
 	eachInside(t, func(t *testing.T, o *Observer, p *pod) {
@@ -306,6 +300,3 @@ func TestInsideTag(t *testing.T) {
 		waitFor(t, o, dataVLAN("10.0.0.7", VLAN{7, 9})...)
 	})
 }
-
-// TestInsideRefused: what cannot be attached to leaves nothing.
-// TestInsideCannotLoad: where the program inside cannot be loaded, others are observed.

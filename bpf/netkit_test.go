@@ -2,10 +2,15 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,12 +26,17 @@ func (f *foreign) attachNetkit(t *testing.T, ifindex int, anchor link.Anchor) li
 	return attached
 }
 
+func needsNetkit(tb testing.TB) {
+	tb.Helper()
+	if !byNetkit {
+		tb.Skip("this is about netkit: make test-vm KERNEL=6.12 runs it")
+	}
+}
+
 // TestNetkitOrder: other programs of a netkit pair before ours, behind it, and away again. What a later one drops has been seen, and
 // is dropped.
 func TestNetkitOrder(t *testing.T) {
-	if !byNetkit {
-		t.Skip("this test is about netkit: make test-vm runs it")
-	}
+	needsNetkit(t)
 	isolate(t)
 	p := newPod(t, "host0")
 	o := load(t, Options{Mode: TCX})
@@ -73,5 +83,80 @@ func TestNetkitOrder(t *testing.T) {
 	}
 	if all, err := chainPrograms(p.ifindex, ebpf.AttachNetkitPeer); err != nil || len(all) != 1 {
 		t.Errorf("%d programs are left beside that of the test: %v", len(all)-1, err)
+	}
+}
+
+// TestNetkitPolicy: the owner of a pair wants nothing to pass until its program is there, and again when that has gone. We see what
+// is sent, and let nothing pass that would not without us.
+func TestNetkitPolicy(t *testing.T) {
+	needsNetkit(t)
+	isolate(t)
+	p := newPodWith(t, "host0", netlink.NETKIT_POLICY_BLACKHOLE)
+	o := load(t, Options{Mode: TCX})
+	entered := newForeign(t, next)
+	entered.attachTCX(t, p.ifindex, nil)
+	a := attach(t, o, p.ifindex, 1)
+	last := 6
+	send := func(passes bool, when string) {
+		t.Helper()
+		last++
+		ip, before := fmt.Sprint("10.0.0.", last), entered.count(t)
+		_, err := unix.Write(p.socket, ipv4Frame(ip))
+		if passes != (err == nil) || err != nil && !errors.Is(err, unix.ENOBUFS) {
+			t.Errorf("%s: sending: %v", when, err)
+		}
+		waitFor(t, o, data(ip)...)
+		if passes {
+			poll(t, func() bool { return entered.count(t) > before })
+		} else if n := entered.count(t); n != before {
+			t.Errorf("%s: %d packets passed", when, n-before)
+		}
+	}
+	send(false, "we are alone")
+	for _, verdict := range []int32{pass, next} {
+		owner := newForeign(t, verdict).attachNetkit(t, p.ifindex, link.Tail())
+		send(true, fmt.Sprint("the owner's program says ", verdict))
+		if err := owner.Close(); err != nil {
+			t.Fatal(err)
+		}
+		send(false, "it has gone")
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(p.socket, ipv4Frame("10.0.0.99")); !errors.Is(err, unix.ENOBUFS) {
+		t.Errorf("sending without us: %v", err)
+	}
+}
+
+// BenchmarkNetkit measures a packet of one address that enters from a netkit pair: an empty program, that of a veth, and that of netkit,
+// which looks at the pair's policy, too, in turns. In an emulated machine only their ratios say something.
+func BenchmarkNetkit(b *testing.B) {
+	needsNetkit(b)
+	isolate(b)
+	p := newPod(b, "host0")
+	o := load(b, Options{Mode: TCX})
+	enter(b, o, p.ifindex, 1)
+	netkit, err := o.loadMore("dupip_netkit")
+	if err != nil {
+		b.Fatal(err)
+	}
+	programs := []*ebpf.Program{
+		newProgram(b, ebpf.SchedCLS, asm.Mov.Imm(asm.R0, next), asm.Return()), o.program, netkit.Programs["dupip_netkit"],
+	}
+	opts := &ebpf.RunOptions{Data: ipv4Frame("10.0.0.7"), Context: &skbContext{Ifindex: uint32(p.ifindex)}, Repeat: 20_000}
+	took := make([][]float64, len(programs)) // ns a packet
+	for b.Loop() {
+		for i, program := range programs {
+			began := time.Now()
+			if _, err := program.Run(opts); err != nil {
+				b.Fatal(err)
+			}
+			took[i] = append(took[i], float64(time.Since(began).Nanoseconds())/float64(opts.Repeat))
+		}
+	}
+	for i, what := range []string{"empty", "veth", "netkit"} {
+		slices.Sort(took[i])
+		b.ReportMetric(took[i][len(took[i])/2], "ns-"+what)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // isolate moves the calling test into a network namespace of its own, which ends with the
 // test. Subtests run elsewhere and need their own.
-func isolate(t *testing.T) {
+func isolate(t testing.TB) {
 	t.Helper()
 	testneeds.Root(t)
 	runtime.LockOSThread()
@@ -42,7 +42,7 @@ func isolate(t *testing.T) {
 // namespace is the netns of a pod.
 type namespace struct{ file *os.File }
 
-func newNamespace(t *testing.T) *namespace {
+func newNamespace(t testing.TB) *namespace {
 	t.Helper()
 	testneeds.Root(t)
 	n := new(namespace)
@@ -60,7 +60,7 @@ func newNamespace(t *testing.T) *namespace {
 }
 
 // do runs f in the namespace.
-func (n *namespace) do(t *testing.T, f func() error) {
+func (n *namespace) do(t testing.TB, f func() error) {
 	t.Helper()
 	if err := onThread(func() error {
 		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -103,7 +103,7 @@ func onThread(f func() error) error {
 	return <-result
 }
 
-func up(t *testing.T, name string) netlink.Link {
+func up(t testing.TB, name string) netlink.Link {
 	t.Helper()
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -138,7 +138,13 @@ type pod struct {
 	kind    insideKind // of eth0, if its end is not here
 }
 
-func newPod(t *testing.T, hostName string) *pod {
+func newPod(t testing.TB, hostName string) *pod {
+	t.Helper()
+	return newPodWith(t, hostName, netlink.NETKIT_POLICY_FORWARD)
+}
+
+// newPodWith is newPod with the policy for what the pod sends, which only netkit has.
+func newPodWith(t testing.TB, hostName string, policy netlink.NetkitPolicy) *pod {
 	t.Helper()
 	p := &pod{namespace: newNamespace(t)}
 	pair := netlink.Link(&netlink.Veth{
@@ -148,7 +154,7 @@ func newPod(t *testing.T, hostName string) *pod {
 		PeerNamespace:    netlink.NsFd(p.file.Fd()),
 	})
 	if byNetkit {
-		netkit := &netlink.Netkit{LinkAttrs: netlink.LinkAttrs{Name: hostName}}
+		netkit := &netlink.Netkit{LinkAttrs: netlink.LinkAttrs{Name: hostName}, PeerPolicy: policy}
 		netkit.SetPeerAttrs(&netlink.LinkAttrs{Name: "eth0", HardwareAddr: net.HardwareAddr(podMAC[:]), Namespace: netlink.NsFd(p.file.Fd())})
 		pair = netkit
 	}
@@ -165,7 +171,7 @@ func newPod(t *testing.T, hostName string) *pod {
 }
 
 // setUp gives eth0 its address, and opens the socket.
-func (p *pod) setUp(t *testing.T, host net.HardwareAddr) {
+func (p *pod) setUp(t testing.TB, host net.HardwareAddr) {
 	t.Helper()
 	p.do(t, func() error {
 		eth0, err := netlink.LinkByName("eth0")
@@ -189,7 +195,7 @@ func (p *pod) setUp(t *testing.T, host net.HardwareAddr) {
 }
 
 // open opens the socket.
-func (p *pod) open(t *testing.T) {
+func (p *pod) open(t testing.TB) {
 	t.Helper()
 	p.do(t, func() (err error) {
 		p.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)

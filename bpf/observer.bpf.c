@@ -12,6 +12,7 @@
 #include "include/capture.h"
 #include "include/inside.h"
 #include "include/ndp.h"
+#include "include/netkit.h"
 #include "include/parse.h"
 #include "include/table.h"
 
@@ -121,6 +122,14 @@ int dupip_inside(struct __sk_buff *skb)
 	__u32 number = find_number(skb);
 
 	return likely(number) ? observe_skb(skb, number) : TC_ACT_UNSPEC;
+}
+
+/* Where the other end of a netkit pair sends. Needs the types of the kernel, too. */
+SEC("tc")
+int dupip_netkit(struct __sk_buff *skb)
+{
+	observe_skb(skb, skb->ifindex);
+	return netkit_verdict(skb);
 }
 
 /* Under XDP all headers are linear, and tags are in the packet. XDP cannot see a tag in the skb's

@@ -24,9 +24,7 @@ type Observer struct {
 	mu       sync.Mutex
 	attached map[int]*Attachment
 	closed   bool
-	// The program for devices in other netns, once one was attached to, or why it cannot be loaded.
-	inside    *ebpf.Collection
-	insideErr error
+	more     map[string]more // by the program's name
 
 	// tableMu is locked after mu. It is not held while the kernel attaches or detaches, so that Forget
 	// does not wait for that.
@@ -73,14 +71,16 @@ func Load(opts Options) (*Observer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the bpf objects: %w", err)
 	}
-	name, unwanted := "dupip_observer", "dupip_xdp"
+	name := "dupip_observer"
 	if mode == XDP {
-		name, unwanted = unwanted, name
+		name = "dupip_xdp"
 	}
-	delete(spec.Programs, unwanted)
-	delete(spec.Programs, "dupip_inside") // see loadInside
-	delete(spec.Maps, "inside_devices")
-	delete(spec.Maps, "inside_cache")
+	for other := range spec.Programs {
+		if other != name {
+			delete(spec.Programs, other) // see loadMore
+		}
+	}
+	withoutInside(spec)
 	if err := opts.apply(spec); err != nil {
 		return nil, err
 	}
@@ -109,6 +109,7 @@ func Load(opts Options) (*Observer, error) {
 		records:    records,
 		frames:     frames,
 		attached:   make(map[int]*Attachment),
+		more:       make(map[string]more),
 	}, nil
 }
 
@@ -164,8 +165,10 @@ func (o *Observer) Close() error {
 	for _, attachment := range o.attached {
 		errs = append(errs, attachment.close())
 	}
-	if o.inside != nil {
-		o.inside.Close()
+	for _, m := range o.more {
+		if m.Collection != nil {
+			m.Close()
+		}
 	}
 	o.mu.Unlock()
 

@@ -77,6 +77,7 @@ const (
 	observerMapIpv6Packets      = "ipv6_packets"
 	observerMapRecords          = "records"
 	observerProgDupipInside     = "dupip_inside"
+	observerProgDupipNetkit     = "dupip_netkit"
 	observerProgDupipObserver   = "dupip_observer"
 	observerProgDupipXdp        = "dupip_xdp"
 	observerVarAnnouncedFullNs  = "announced_full_ns"
@@ -140,6 +141,7 @@ type observerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type observerProgramSpecs struct {
 	DupipInside   *ebpf.ProgramSpec `ebpf:"dupip_inside"`
+	DupipNetkit   *ebpf.ProgramSpec `ebpf:"dupip_netkit"`
 	DupipObserver *ebpf.ProgramSpec `ebpf:"dupip_observer"`
 	DupipXdp      *ebpf.ProgramSpec `ebpf:"dupip_xdp"`
 }
@@ -253,6 +255,7 @@ type observerVariables struct {
 // It can be passed to loadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type observerPrograms struct {
 	DupipInside   *ebpf.Program `ebpf:"dupip_inside"`
+	DupipNetkit   *ebpf.Program `ebpf:"dupip_netkit"`
 	DupipObserver *ebpf.Program `ebpf:"dupip_observer"`
 	DupipXdp      *ebpf.Program `ebpf:"dupip_xdp"`
 }
@@ -260,6 +263,7 @@ type observerPrograms struct {
 func (p *observerPrograms) Close() error {
 	return _ObserverClose(
 		p.DupipInside,
+		p.DupipNetkit,
 		p.DupipObserver,
 		p.DupipXdp,
 	)

@@ -194,8 +194,8 @@ func TestEnoughCapabilities(t *testing.T) {
 }
 
 // TestObjectIsOldEnough looks for instructions and helpers that Linux 5.15 does not have on amd64 or
-// arm64: the machine that runs the tests is newer and would load them. Only the program that runs inside a netns, by
-// tcx, may call the kernel and know its types.
+// arm64: the machine that runs the tests is newer and would load them. Only the programs that run by
+// tcx inside a netns, and by netkit, may call the kernel and know its types.
 func TestObjectIsOldEnough(t *testing.T) {
 	spec, err := loadObserver()
 	if err != nil {
@@ -218,7 +218,7 @@ func TestObjectIsOldEnough(t *testing.T) {
 			relocated := btf.CORERelocationMetadata(&instruction) != nil
 			if instruction.IsKfuncCall() || relocated {
 				kernel++
-				if name != "dupip_inside" {
+				if name != "dupip_inside" && name != "dupip_netkit" {
 					t.Errorf("%s needs the types of the kernel: %v", name, instruction)
 				}
 			}
@@ -240,12 +240,14 @@ func TestObjectIsOldEnough(t *testing.T) {
 func TestVerifierEffort(t *testing.T) {
 	o := load(t, Options{Mode: TC})
 	programs := map[string]*ebpf.Program{"tc": o.program, "xdp": load(t, Options{Mode: XDP}).program}
-	if hasTCX(t) {
-		objects, err := o.loadInside()
-		if err != nil {
-			t.Fatal(err)
+	for name, has := range map[string]bool{"dupip_inside": hasTCX(t), "dupip_netkit": byNetkit} {
+		if has {
+			objects, err := o.loadMore(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			programs[name] = objects.Programs[name]
 		}
-		programs["inside"] = objects.Programs["dupip_inside"]
 	}
 	for name, program := range programs {
 		info, err := program.Info()

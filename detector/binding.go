@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // entry has the bindings, the conflict and the notes of one key.
@@ -83,22 +85,22 @@ func (d *Detector) next(e *entry, now time.Time) time.Time {
 	var at time.Time
 	for _, b := range e.bindings {
 		if b.counts() {
-			at = earlier(at, b.lastOf(b.evidence).Add(bindingTTL))
+			at = schedule.Earlier(at, b.lastOf(b.evidence).Add(bindingTTL))
 		} else {
-			at = earlier(at, b.lastSeen().Add(bindingTTL))
+			at = schedule.Earlier(at, b.lastSeen().Add(bindingTTL))
 			if p := e.penalty(b.holder.ID); p != nil && p.until().After(now) {
-				at = earlier(at, p.until())
+				at = schedule.Earlier(at, p.until())
 			}
 		}
 		if e.conflict == nil {
-			at = earlier(at, d.refreshDue(b))
+			at = schedule.Earlier(at, d.refreshDue(b))
 		}
 		if b.check != nil {
-			at = earlier(at, b.check.due())
+			at = schedule.Earlier(at, b.check.due())
 		}
 	}
 	if e.conflict != nil {
-		at = earlier(at, e.conflict.wake)
+		at = schedule.Earlier(at, e.conflict.wake)
 	}
 	return at
 }
@@ -115,7 +117,7 @@ func (b *binding) isNewcomer() bool { return !b.check.proven }
 func (b *binding) lastOf(e Evidence) time.Time {
 	var t time.Time
 	for i := range b.sources {
-		t = later(t, b.sources[i].last[e])
+		t = schedule.Later(t, b.sources[i].last[e])
 	}
 	return t
 }
@@ -123,7 +125,7 @@ func (b *binding) lastOf(e Evidence) time.Time {
 func (b *binding) lastSeen() time.Time {
 	var t time.Time
 	for i := range b.sources {
-		t = later(t, b.sources[i].seen())
+		t = schedule.Later(t, b.sources[i].seen())
 	}
 	return t
 }
@@ -177,19 +179,4 @@ func (b *binding) node() string {
 		}
 	}
 	return name
-}
-
-// earlier returns the earlier of two times. Zero means never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

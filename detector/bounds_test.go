@@ -358,7 +358,7 @@ func TestDescribeRemote(t *testing.T) {
 	w.do("0s b@n2 announces")
 	w.take()
 	b := w.actor("b@n2")
-	w.d.Describe(b.id, func(_ Key, h *Holder) { *h = Holder{Interface: b.iface, Pod: Pod{Name: "web"}} })
+	w.d.Describe(b.id, func(_ Key, h *Holder) { *h = Holder{Interface: b.iface, Pod: Pod{Name: "web"}} }, w.now)
 	w.mustAudit()
 	if got := w.d.Bindings(nil)[1].Holder; got.Pod.Name != "web" || got.ID != b.id {
 		t.Errorf("described as %+v", got)

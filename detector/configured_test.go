@@ -66,7 +66,7 @@ var configuredTests = []scriptTest{
 		verdict: "one live holder: not a conflict",
 	},
 	{
-		name: "one may not be looked at",
+		name: "one may not be scanned",
 		script: `0s a configures
 			0s a answers
 			4s b guarded off

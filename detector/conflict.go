@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -110,7 +112,7 @@ func (d *Detector) stepConflict(e *entry, now time.Time, fx *Effects) bool {
 	}
 	if c.state == Suspected && enough(proven) {
 		if wait := c.stragglerUntil(list, now); !wait.IsZero() {
-			c.wake = earlier(c.wake, wait)
+			c.wake = schedule.Earlier(c.wake, wait)
 			return false
 		}
 		d.confirm(e, proven, now, fx)
@@ -195,7 +197,7 @@ func (c *conflict) list(live []*binding) {
 	}
 }
 
-// publish updates the list of holders. An event reports holders that joined or were lost. While
+// publish updates the list of holders. An event reports holders that joined, were lost or have got a name. While
 // a restored conflict is suspected, those that it waits for stay in the list.
 func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects) {
 	c := e.conflict
@@ -213,7 +215,11 @@ func (d *Detector) publish(e *entry, live []*binding, now time.Time, fx *Effects
 	for _, b := range live {
 		i := slices.IndexFunc(c.listed, func(l listing) bool { return l.last.Holder.ID == b.holder.ID })
 		if i >= 0 {
-			c.listed[i].live = b
+			l := &c.listed[i]
+			l.live = b
+			if name := named(l.last.Holder, b.holder); name != "" && c.state == Confirmed {
+				reason, changed, l.last = name, true, b.public()
+			}
 			continue
 		}
 		c.listed = append(c.listed, listing{live: b, last: b.public()})
@@ -242,7 +248,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 	first, latest := group[0].check.first, group[0].check.latest
 	for _, b := range group {
 		b.check.proven = true
-		first, latest = later(first, b.check.first), earlier(latest, b.check.latest)
+		first, latest = schedule.Later(first, b.check.first), schedule.Earlier(latest, b.check.latest)
 	}
 	c.overlap = max(latest.Sub(first), d.opts.MinOverlap)
 	reason := c.proof(strconv.Itoa(len(group)))
@@ -306,7 +312,7 @@ func (c *conflict) public(e *entry) Conflict {
 		l.last.Gone = c.state == Confirmed && (l.live == nil || l.live.check != nil && !l.live.check.silent.IsZero())
 		holders = append(holders, l.last)
 	}
-	slices.SortFunc(holders, compareAge)
+	slices.SortFunc(holders, CompareAge)
 	p := Conflict{
 		ID: c.id, Key: e.key, State: c.state, Scope: scopeOf(holders), SecondSeen: c.secondSeen,
 		SuspectedAt: c.suspectedAt, ConfirmedAt: c.confirmedAt, Holders: holders,

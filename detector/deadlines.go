@@ -8,7 +8,7 @@ func (e *entry) Before(o *entry) bool {
 	if c := e.at.Compare(o.at); c != 0 {
 		return c < 0
 	}
-	return compareKeys(e.key, o.key) < 0
+	return e.key.Compare(o.key) < 0
 }
 
 // Slot implements [schedule.Element].

@@ -3,6 +3,7 @@ package detector
 import (
 	"cmp"
 	"container/list"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -226,16 +227,18 @@ func (d *Detector) finish(e *entry, now time.Time) {
 
 // Describe calls f to change the description of a holder in all its bindings and open conflicts, when the
 // caller finds a name later. f must not keep its argument; it cannot change the ID. The key is that of the binding or
-// the conflict.
-func (d *Detector) Describe(id HolderID, f func(Key, *Holder)) { d.describe(id, f, maps.Keys(d.open)) }
+// the conflict. The effects are events of confirmed conflicts.
+func (d *Detector) Describe(id HolderID, f func(Key, *Holder), now time.Time) Effects {
+	return d.describe(id, f, maps.Keys(d.open), now)
+}
 
 // DescribeAt is Describe for the bindings of a holder and the open conflict of one key. It does not
 // search the other conflicts.
-func (d *Detector) DescribeAt(key Key, id HolderID, f func(Key, *Holder)) {
-	d.describe(id, f, slices.Values([]*entry{d.entries[key]}))
+func (d *Detector) DescribeAt(key Key, id HolderID, f func(Key, *Holder), now time.Time) Effects {
+	return d.describe(id, f, slices.Values([]*entry{d.entries[key]}), now)
 }
 
-func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[*entry]) {
+func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[*entry], now time.Time) (fx Effects) {
 	describe := func(key Key, h *Holder) {
 		if h.ID == id {
 			f(key, h)
@@ -254,31 +257,33 @@ func (d *Detector) describe(id HolderID, f func(Key, *Holder), entries iter.Seq[
 			continue
 		}
 		for i := range e.conflict.listed {
-			describe(e.key, &e.conflict.listed[i].last.Holder) // lost holders are in no table
+			h := &e.conflict.listed[i].last.Holder // lost holders are in no table
+			was := *h
+			if describe(e.key, h); e.conflict.state == Confirmed {
+				if name := named(was, *h); name != "" {
+					d.event(e, EventChanged, now, name, &fx)
+				}
+			}
 		}
 		for i := range e.conflict.previous {
 			describe(e.key, &e.conflict.previous[i].Holder)
 		}
 	}
+	return fx
+}
+
+// named says which pod a holder turns out to be; nothing if that was known, or is not known.
+func named(was, is Holder) string {
+	if is.Pod.Name == "" || is.Pod.String() == was.Pod.String() {
+		return ""
+	}
+	return fmt.Sprintf("%s is %s", was, is)
 }
 
 func compareBindings(a, b *binding) int {
 	return cmp.Or(
-		compareKeys(a.entry.key, b.entry.key),
+		a.entry.key.Compare(b.entry.key),
 		a.firstSeen.Compare(b.firstSeen),
-		compareHolders(a.holder.ID, b.holder.ID),
-	)
-}
-
-func compareKeys(a, b Key) int {
-	return cmp.Or(cmp.Compare(a.Network, b.Network), a.IP.Compare(b.IP))
-}
-
-func compareHolders(a, b HolderID) int {
-	return cmp.Or(
-		cmp.Compare(a.Node, b.Node),
-		cmp.Compare(a.Netns, b.Netns),
-		cmp.Compare(a.Ifindex, b.Ifindex),
-		cmp.Compare(a.Generation, b.Generation),
+		a.holder.ID.Compare(b.holder.ID),
 	)
 }

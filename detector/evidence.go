@@ -3,6 +3,8 @@ package detector
 import (
 	"cmp"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // recordSighting applies a sighting to a binding. It reports whether the entry must be updated.
@@ -27,7 +29,7 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 	if s.Evidence == Announced || s.Evidence == Claimed {
 		kept = s.Evidence // counts when the suppression ends
 	}
-	src.last[kept] = later(src.last[kept], s.At)
+	src.last[kept] = schedule.Later(src.last[kept], s.At)
 	if ev >= Claimed {
 		if s.Answer && b.refresh.count > 0 && b.check == nil {
 			t := noteRefreshed
@@ -39,7 +41,7 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 		b.refresh.count, b.refresh.after = 0, time.Time{}
 	}
 
-	was := b.evidence
+	was, pod := b.evidence, b.holder.Pod
 	if b.evidence == 0 || ev > b.evidence {
 		d.setEvidence(b, ev, now, "")
 	} else {
@@ -49,7 +51,7 @@ func (d *Detector) recordSighting(b *binding, s *Sighting, now time.Time, fresh 
 	d.noteChange(b)
 
 	checked := b.check != nil && d.checkSighting(b, s, now, fx)
-	return fresh || checked || b.evidence != was
+	return fresh || checked || b.evidence != was || b.holder.Pod != pod
 }
 
 // describe updates the description from the latest source.

@@ -15,7 +15,7 @@ func (d *Detector) Explain(ip netip.Addr) []Story {
 			stories = append(stories, d.story(e))
 		}
 	}
-	slices.SortFunc(stories, func(a, b Story) int { return compareKeys(a.Key, b.Key) })
+	slices.SortFunc(stories, func(a, b Story) int { return a.Key.Compare(b.Key) })
 	return stories
 }
 

@@ -236,7 +236,7 @@ func TestNamesOfHoldersThatAreGone(t *testing.T) {
 		b.id.Netns = uint64(1000 + n) // another pod each time
 		w.d.Observe(b.sighting(defaultIP, Announced, w.now), w.now)
 		name := Pod{Namespace: "shop", Name: fmt.Sprint("web-", n)}
-		w.d.Describe(b.id, func(_ Key, h *Holder) { h.Pod, h.NetnsName = name, "cni-1" })
+		w.d.Describe(b.id, func(_ Key, h *Holder) { h.Pod, h.NetnsName = name, "cni-1" }, w.now)
 		w.d.Withdraw(Key{"default", defaultIP}, b.id, "its node: it has gone", w.now)
 		w.run(w.now.Add(time.Second))
 		noted := 0

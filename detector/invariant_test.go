@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // ceiling has the most bindings that a table may have. It exceeds the limits after these were lowered.
@@ -156,8 +158,8 @@ func overlapOf(a, b []time.Time, since time.Time) time.Duration {
 	var first, last time.Time
 	for _, x := range a {
 		for _, y := range b {
-			if !earlier(x, y).Before(since) && x.Sub(y).Abs() <= answerTime {
-				first, last = earlier(first, later(x, y)), later(last, earlier(x, y))
+			if !schedule.Earlier(x, y).Before(since) && x.Sub(y).Abs() <= answerTime {
+				first, last = schedule.Earlier(first, schedule.Later(x, y)), schedule.Later(last, schedule.Earlier(x, y))
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // A network joins the detectors of several nodes by the messages that they need: leases to one keeper, its
@@ -219,7 +221,7 @@ func (n *network) receive(q *request) {
 			q.reply = func() {
 				s := Sighting{
 					Key: q.s.Key, Holder: own.Holder, Evidence: own.Evidence, Answer: true,
-					At: later(from.now.Add(at.Sub(n.now)), q.sentAt), Occurrences: occurrences,
+					At: schedule.Later(from.now.Add(at.Sub(n.now)), q.sentAt), Occurrences: occurrences,
 				}
 				from.observe(s)
 			}

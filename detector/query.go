@@ -17,7 +17,7 @@ func (d *Detector) Bindings(keep func(*Binding) bool) []Binding {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b Binding) int { return cmp.Or(compareKeys(a.Key, b.Key), compareAge(a, b)) })
+	slices.SortFunc(list, func(a, b Binding) int { return cmp.Or(a.Key.Compare(b.Key), CompareAge(a, b)) })
 	return list
 }
 
@@ -38,12 +38,12 @@ func (d *Detector) Conflicts(all bool) []Conflict {
 }
 
 func compareConflicts(a, b Conflict) int {
-	return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), compareKeys(a.Key, b.Key))
+	return cmp.Or(a.SuspectedAt.Compare(b.SuspectedAt), a.Key.Compare(b.Key))
 }
 
-// compareAge orders the holders of a key, the oldest first.
-func compareAge(a, b Binding) int {
-	return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), compareHolders(a.Holder.ID, b.Holder.ID))
+// CompareAge orders the holders of a key, the oldest first.
+func CompareAge(a, b Binding) int {
+	return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), a.Holder.ID.Compare(b.Holder.ID))
 }
 
 // The reasons for which a sighting is dropped or, the first three, a binding is evicted.

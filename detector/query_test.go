@@ -112,10 +112,10 @@ func TestDescribe(t *testing.T) {
 		1s a announces 10.0.0.2
 		3s b gone`, 0)
 	for _, name := range []string{"a", "b"} {
-		w.d.Describe(w.actor(name).id, func(_ Key, h *Holder) {
+		w.apply(w.d.Describe(w.actor(name).id, func(_ Key, h *Holder) {
 			h.Pod = Pod{Namespace: "shop", Name: name + "-0"}
 			h.ID = HolderID{}
-		})
+		}, w.now))
 	}
 	w.do("0s a announces")
 	w.do("0s a announces 10.0.0.3")
@@ -128,6 +128,53 @@ func TestDescribe(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"shop/a-0", "shop/a-0", "shop/a-0", "shop/a-0", "shop/b-0"}, names); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
+	}
+	w.mustAudit()
+}
+
+// Reports and logs of a confirmed conflict learn the name of a pod that the runtime lists later: an event has it, once. A suspicion
+// has none, because it is confirmed with the name or ends.
+func TestNamedAfterConfirmation(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.play(`0s a announces
+		0s b@n2 announces`, 500*time.Millisecond)
+	local, remote := w.actor("a"), w.actor("b@n2")
+	name := func(id HolderID, pod string) {
+		w.apply(w.d.DescribeAt(Key{"default", defaultIP}, id, func(_ Key, h *Holder) { h.Pod = Pod{Namespace: "shop", Name: pod} }, w.now))
+	}
+	changes := func() (list []string) {
+		for _, e := range w.events {
+			if e.Kind == EventChanged {
+				list = append(list, e.Reason+", so "+e.Conflict.Holders[0].Holder.String()+" and "+e.Conflict.Holders[1].Holder.String())
+			}
+		}
+		w.events = nil
+		return list
+	}
+	name(local.id, "a-0")
+	if got := changes(); len(got) > 0 || w.d.Conflicts(false)[0].State != Suspected {
+		t.Errorf("a suspicion: %q", got)
+	}
+	w.run(w.now.Add(2 * time.Second))
+	name(local.id, "a-0")
+	if got := changes(); len(got) > 0 || w.d.Conflicts(false)[0].State != Confirmed {
+		t.Errorf("a name that is known: %q", got)
+	}
+	name(local.id, "a-1")
+	name(local.id, "a-1")
+	if diff := cmp.Diff([]string{"shop/a-0 is shop/a-1, so shop/a-1 and b@n2"}, changes()); diff != "" {
+		t.Errorf("another name (-want +got):\n%s", diff)
+	}
+	// A message of the other node has its name.
+	s := remote.sighting(defaultIP, Announced, w.now)
+	s.Holder.Pod = Pod{Namespace: "shop", Name: "b-0"}
+	for range 2 {
+		s.Answer, s.At = true, w.now
+		w.observe(s)
+		w.run(w.now.Add(time.Second))
+	}
+	if diff := cmp.Diff([]string{"b@n2 is shop/b-0, so shop/a-1 and shop/b-0"}, changes()); diff != "" {
+		t.Errorf("the name of another node's holder (-want +got):\n%s", diff)
 	}
 	w.mustAudit()
 }

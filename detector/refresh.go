@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // refresh is the state of the probes that keep a silent local binding.
@@ -26,9 +28,9 @@ func (d *Detector) refreshDue(b *binding) time.Time {
 	}
 	var counted time.Time
 	for ev := Claimed; ev <= Host; ev++ {
-		counted = later(counted, b.lastOf(ev))
+		counted = schedule.Later(counted, b.lastOf(ev))
 	}
-	at := later(counted.Add(after+b.refresh.jitter), b.refresh.after)
+	at := schedule.Later(counted.Add(after+b.refresh.jitter), b.refresh.after)
 	if past := at.Sub(at.Truncate(time.Second)); past > 0 {
 		at = at.Add(time.Second - past)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // far is a suspicion of a local holder a and a remote holder b. The test calls the detector itself.
@@ -187,7 +189,7 @@ func TestSecondSeenElsewhere(t *testing.T) {
 		s.FirstSeen = w.now.Add(-ago)
 		w.observe(s)
 		c := w.d.Conflicts(false)[0]
-		if want := later(w.start, s.FirstSeen); !c.SecondSeen.Equal(want) {
+		if want := schedule.Later(w.start, s.FirstSeen); !c.SecondSeen.Equal(want) {
 			t.Errorf("%v ago: second seen %v, want %v", ago, c.SecondSeen, want)
 		}
 		first, oldest := c.Holders[0].Holder.NetnsName, "a"
@@ -358,7 +360,7 @@ func TestDescribeAtALostHolder(t *testing.T) {
 		0s b@n2 announces`, 2*time.Second)
 	b := w.actor("b@n2")
 	w.d.Withdraw(Key{"default", defaultIP}, b.id, "gone", w.now)
-	w.d.DescribeAt(Key{"default", defaultIP}, b.id, func(_ Key, h *Holder) { *h = Holder{NetnsName: "named"} })
+	w.d.DescribeAt(Key{"default", defaultIP}, b.id, func(_ Key, h *Holder) { *h = Holder{NetnsName: "named"} }, w.now)
 	c := w.d.Conflicts(false)
 	if len(c) != 1 || len(c[0].Holders) != 2 {
 		t.Fatalf("conflicts %+v, want one that keeps both holders for a while", c)

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -132,18 +134,18 @@ func sanitize(c Conflict, now time.Time) (Conflict, bool) {
 		if State(i) >= c.State {
 			*at = time.Time{} // not reached
 		} else {
-			last = later(earlier(*at, now), last)
+			last = schedule.Later(schedule.Earlier(*at, now), last)
 			*at = last
 		}
 	}
-	c.SecondSeen = earlier(c.SecondSeen, c.SuspectedAt)
+	c.SecondSeen = schedule.Earlier(c.SecondSeen, c.SuspectedAt)
 	var holders []Binding
 	for _, h := range c.Holders {
 		if slices.ContainsFunc(holders, func(o Binding) bool { return o.Holder.ID == h.Holder.ID }) {
 			continue
 		}
-		h.FirstSeen = earlier(h.FirstSeen, now)
-		h.LastSeen = later(earlier(h.LastSeen, now), h.FirstSeen)
+		h.FirstSeen = schedule.Earlier(h.FirstSeen, now)
+		h.LastSeen = schedule.Later(schedule.Earlier(h.LastSeen, now), h.FirstSeen)
 		if h.Holder.CreatedAt.After(now) {
 			h.Holder.CreatedAt = time.Time{}
 		}

@@ -214,7 +214,7 @@ func TestDescribeRestored(t *testing.T) {
 	w.play(`0s a announces
 		0s b announces`, 2*time.Second)
 	name := func(pod string) {
-		w.d.Describe(w.actor("a").id, func(_ Key, h *Holder) { h.ID, h.Pod.Name = HolderID{}, pod })
+		w.d.Describe(w.actor("a").id, func(_ Key, h *Holder) { h.ID, h.Pod.Name = HolderID{}, pod }, w.now)
 	}
 	name("old")
 	w.do("0s agent restarts")

@@ -276,7 +276,7 @@ func TestRestoredKeepsItsAge(t *testing.T) {
 	w.run(w.now.Add(time.Second))
 	w.do("0s b announces")
 	w.run(w.now.Add(2 * time.Minute))
-	w.d.Describe(w.actor("a").id, func(_ Key, h *Holder) { h.Pod = Pod{Name: "web", Namespace: "shop"} })
+	w.d.Describe(w.actor("a").id, func(_ Key, h *Holder) { h.Pod = Pod{Name: "web", Namespace: "shop"} }, w.now)
 	old := w.d.Conflicts(false)[0]
 	w.do("0s agent restarts")
 	got := w.d.Conflicts(false)[0]

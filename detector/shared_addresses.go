@@ -14,7 +14,7 @@ const declaredShared = "declared shared"
 // the Detector, and its results must not change until the next SetShared; nil declares none.
 func (d *Detector) SetShared(shared func(Key) bool, now time.Time) (fx Effects) {
 	d.shared = shared
-	for _, key := range slices.SortedFunc(maps.Keys(d.entries), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(d.entries), Key.Compare) {
 		e := d.entries[key]
 		if e == nil {
 			continue // it was forgotten when the conflict of another key ended

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // Ranks order the bindings by their value when the table is full. The rank of a binding that counts is its
@@ -48,7 +50,7 @@ func (d *Detector) admit(s *Sighting, now time.Time) *binding {
 		rank:    -1,
 	}
 	if plausible(s.FirstSeen) {
-		b.firstSeen = earlier(b.firstSeen, s.FirstSeen)
+		b.firstSeen = schedule.Earlier(b.firstSeen, s.FirstSeen)
 	}
 	if others := d.holders[id]; len(others) > 0 && b.holder.Pod == (Pod{}) {
 		b.holder.describePod(&others[0].holder)

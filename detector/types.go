@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,6 +14,9 @@ type Key struct {
 	// IP is never an IPv4-mapped IPv6 address and carries no zone.
 	IP netip.Addr `cbor:"2,keyasint,omitzero"`
 }
+
+// Compare orders by network and address.
+func (k Key) Compare(o Key) int { return cmp.Or(cmp.Compare(k.Network, o.Network), k.IP.Compare(o.IP)) }
 
 // drills is TEST-NET-1 (RFC 5737), which no network should use.
 var drills = netip.MustParsePrefix("192.0.2.0/24")
@@ -33,6 +37,13 @@ type HolderID struct {
 	Netns      uint64 `cbor:"2,keyasint,omitzero"`
 	Ifindex    uint32 `cbor:"3,keyasint,omitzero"`
 	Generation uint32 `cbor:"4,keyasint,omitzero"`
+}
+
+// Compare orders by node and netns.
+func (id HolderID) Compare(o HolderID) int {
+	return cmp.Or(
+		cmp.Compare(id.Node, o.Node), cmp.Compare(id.Netns, o.Netns), cmp.Compare(id.Ifindex, o.Ifindex), cmp.Compare(id.Generation, o.Generation),
+	)
 }
 
 // Interface is one life of a host-side device. Generation is unique while an agent runs, so a device with
@@ -193,7 +204,7 @@ type EventKind string
 const (
 	EventSuspected EventKind = "suspected"
 	EventConfirmed EventKind = "confirmed"
-	EventChanged   EventKind = "changed" // an open conflict gained or lost a holder and stays open
+	EventChanged   EventKind = "changed" // an open conflict gained or lost a holder and stays open, or the pod of a holder is known now
 	EventResolved  EventKind = "resolved"
 	EventFaded     EventKind = "faded" // a suspicion ended without a conflict; ordinary reuse of an address
 )

@@ -3,6 +3,8 @@ package detector
 import (
 	"slices"
 	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Effects) {
 	pause := d.pause(c, list, now)
 	second := d.secondRound(c, list, now, fx)
-	at := earlier(c.round.Add(pause), second)
+	at := schedule.Earlier(c.round.Add(pause), second)
 	if !at.After(now) {
 		c.round, at = now, now.Add(pause)
 		for _, b := range list {
@@ -30,7 +32,7 @@ func (d *Detector) nextRound(c *conflict, list []*binding, now time.Time, fx *Ef
 			}
 		}
 	}
-	c.wake = earlier(c.wake, at)
+	c.wake = schedule.Earlier(c.wake, at)
 }
 
 // pause returns the time between two rounds. Probes cost the pods' network a few frames, so there are
@@ -41,7 +43,7 @@ func (d *Detector) pause(c *conflict, list []*binding, now time.Time) time.Durat
 	switch {
 	case c.state == Suspected && !now.Before(d.awaitedUntil(c, list)):
 		return slowRecheck
-	case c.state == Confirmed && !silent && now.Sub(later(c.confirmedAt, c.restoredAt)) >= longOpenTime:
+	case c.state == Confirmed && !silent && now.Sub(schedule.Later(c.confirmedAt, c.restoredAt)) >= longOpenTime:
 		return slowRecheck
 	default:
 		return recheckTime
@@ -89,7 +91,7 @@ func (d *Detector) secondRound(c *conflict, list []*binding, now time.Time, fx *
 			k.first, k.latest = time.Time{}, time.Time{}
 			d.startRound(b, now, fx)
 		}
-		begin = later(begin, k.first)
+		begin = schedule.Later(begin, k.first)
 	}
 	if restarted {
 		return time.Time{}
@@ -125,7 +127,7 @@ func provenTogether(list []*binding, overlap time.Duration) []*binding {
 func together(x, y *check, overlap time.Duration) bool {
 	return !x.first.IsZero() && !y.first.IsZero() &&
 		x.first.Sub(y.first).Abs() <= answerTime && x.latest.Sub(y.latest).Abs() <= answerTime &&
-		earlier(x.latest, y.latest).Sub(later(x.first, y.first)) >= overlap
+		schedule.Earlier(x.latest, y.latest).Sub(schedule.Later(x.first, y.first)) >= overlap
 }
 
 // straggler returns until when a confirmation waits for a holder that has been probed once at most in this

@@ -1,6 +1,10 @@
 package detector
 
-import "time"
+import (
+	"time"
+
+	"github.com/dupip/dupip/internal/schedule"
+)
 
 const (
 	answerTime      = time.Second            // from the first probe to the end of a round
@@ -84,7 +88,7 @@ func (c *check) due() time.Time {
 		case c.attempts < len(attempts):
 			return c.sent.Add(attempts[c.attempts])
 		default:
-			return later(c.sent.Add(answerTime), c.attempted.Add(lastAttemptTime))
+			return schedule.Later(c.sent.Add(answerTime), c.attempted.Add(lastAttemptTime))
 		}
 	case waiting, blocked:
 		return c.deferral.until
@@ -156,7 +160,7 @@ func (d *Detector) checkSighting(b *binding, s *Sighting, now time.Time, fx *Eff
 		if !s.At.After(c.deferral.since) {
 			return false
 		}
-		c.deferral.until = earlier(c.deferral.until, later(now, c.deferral.since.Add(retryPause)))
+		c.deferral.until = schedule.Earlier(c.deferral.until, schedule.Later(now, c.deferral.since.Add(retryPause)))
 		if !c.deferral.until.After(now) {
 			d.startRound(b, now, fx)
 		}
@@ -270,7 +274,7 @@ func (d *Detector) ProbeRefused(s Probe, reason string, notBefore, now time.Time
 		b.entry.record(now, s.Holder, noteNotProbed, reason)
 		if !notBefore.IsZero() && b.refresh.count > 0 {
 			b.refresh.count--
-			b.refresh.after = later(notBefore, now.Add(minRetry))
+			b.refresh.after = schedule.Later(notBefore, now.Add(minRetry))
 		}
 		d.finish(b.entry, now)
 	case d.inRound(s) != nil:
@@ -288,7 +292,7 @@ func (d *Detector) refused(b *binding, reason string, notBefore, now time.Time, 
 		t, soonest = noteNodeRefused, now.Add(retryPause)
 	}
 	b.entry.record(now, b.holder.ID, t, reason)
-	c.phase, c.deferral = waiting, deferral{reason, now, later(notBefore, soonest)}
+	c.phase, c.deferral = waiting, deferral{reason, now, schedule.Later(notBefore, soonest)}
 	if notBefore.IsZero() {
 		c.phase, c.deferral.until = blocked, now.Add(blockedTime)
 	}

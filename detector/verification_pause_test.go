@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // forwarderTests have holders that forward an address before they really take it.
@@ -315,7 +317,7 @@ func TestRestartKeepsAConflictListed(t *testing.T) {
 			for line := range lines(l.script()) {
 				at, _ := time.ParseDuration(strings.Fields(line)[0])
 				for w.now.Before(restarted.Add(at)) {
-					w.run(later(w.now, earlier(w.now.Add(500*time.Millisecond), restarted.Add(at))))
+					w.run(schedule.Later(w.now, schedule.Earlier(w.now.Add(500*time.Millisecond), restarted.Add(at))))
 					w.listed(before)
 				}
 				w.do(line)

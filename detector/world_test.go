@@ -11,6 +11,8 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // A world is a Detector with some simulated holders. A holder answers each probe for an address that
@@ -331,7 +333,7 @@ func (w *world) run(at time.Time) {
 			w.now = at
 			return
 		}
-		w.now = later(w.now, next)
+		w.now = schedule.Later(w.now, next)
 		w.step()
 	}
 	w.t.Fatal("time does not pass")
@@ -341,7 +343,7 @@ func (w *world) run(at time.Time) {
 func (w *world) due() time.Time {
 	next := w.d.Next()
 	if len(w.pending) > 0 {
-		next = earlier(next, w.pending[0].at)
+		next = schedule.Earlier(next, w.pending[0].at)
 	}
 	return next
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/dupip/dupip/gossip/members"
 	"github.com/dupip/dupip/gossip/roster"
 	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // tick is how long the loop sleeps at most, so that it notices when it was paused.
@@ -48,17 +49,9 @@ func (g *Gossip) turn(paused bool, now time.Time) (next time.Time) {
 		g.kept.Forget(n)
 		delete(g.peers, n)
 	}
-	next = earliest(now.Add(tick), g.kept.Expire(now))
-	next = earliest(next, g.send(now))
-	return earliest(next, g.out.send(now))
-}
-
-// earliest returns the earlier of two times, ignoring zero ones.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
+	next = schedule.Earlier(now.Add(tick), g.kept.Expire(now))
+	next = schedule.Earlier(next, g.send(now))
+	return schedule.Earlier(next, g.out.send(now))
 }
 
 // joined handles a member that is there, or says something else of itself.

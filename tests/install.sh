@@ -77,6 +77,7 @@ vm)
     # The package busybox has one that needs libraries.
     want busybox-static busybox /usr/share/doc/busybox-static
     want xz-utils xz
+    want openvswitch-switch ovs-vswitchd ovsdb-server ovs-vsctl ovsdb-tool
     ;;
 generate)
     want clang-19 clang-19
@@ -145,7 +146,7 @@ if ! apt-get install -y -qq --no-install-recommends $packages >/dev/null; then
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends $packages >/dev/null
 fi
-for service in prometheus prometheus-alertmanager arpwatch; do
+for service in prometheus prometheus-alertmanager arpwatch openvswitch-switch; do
     case " $packages " in
     *" $service "*) if command -v systemctl >/dev/null; then systemctl disable --quiet "$service" || true; fi ;;
     esac

@@ -249,7 +249,7 @@ type Explanation struct {
 // InterfaceStatus is one pod interface in [Status].
 type InterfaceStatus struct {
 	Name       string   `json:"name"`
-	Kind       string   `json:"kind,omitzero"` // macvlan or ipvlan: the device has no end on the node, and is in that of the pod
+	Kind       string   `json:"kind,omitzero"` // macvlan, ipvlan or vlan: the device has no end on the node, and is in that of the pod
 	Ifindex    int      `json:"ifindex"`       // in its netns
 	Generation uint32   `json:"generation"`
 	State      string   `json:"state"`

@@ -14,6 +14,14 @@ import (
 // DefaultNetwork is the cluster-wide network of primary pod interfaces and nodes.
 const DefaultNetwork = "default"
 
+// SubnetNetwork names a segment that joins nodes, by its subnet. It has scope [Cluster].
+func SubnetNetwork(subnet netip.Prefix) string { return subnet.Masked().String() }
+
+func isSubnetNetwork(network string) bool {
+	_, err := netip.ParsePrefix(network)
+	return err == nil
+}
+
 // Scope says which addresses are compared: those of the cluster or of one node.
 type Scope string
 
@@ -57,9 +65,6 @@ type Config struct {
 	limits   Limits // zero for the defaults
 }
 
-// Default returns the configuration of an agent without a file.
-func Default() *Config { return new(Config) }
-
 // Networks returns the networks in the file, in its order.
 func (c *Config) Networks() []Network { return slices.Clone(cmp.Or(c, &none).networks) }
 
@@ -97,17 +102,14 @@ func (c *Config) Solicits(network string) bool {
 }
 
 // Scope returns the scope of the network and of its VLANs. A network that is not in the file has scope
-// Cluster if it is [DefaultNetwork] or is named by its subnet, else Node.
+// Cluster if it is [DefaultNetwork] or a [SubnetNetwork], else Node.
 func (c *Config) Scope(network string) Scope {
 	n, ok := c.named(network)
 	switch {
 	case ok:
 		return n.Scope
-	case stripVLANs(network) == DefaultNetwork:
+	case stripVLANs(network) == DefaultNetwork, isSubnetNetwork(stripVLANs(network)):
 		return Cluster
-	}
-	if _, err := netip.ParsePrefix(stripVLANs(network)); err == nil {
-		return Cluster // the segment that carries gossip
 	}
 	return Node // local container engines have the same subnets on many nodes
 }

@@ -230,7 +230,7 @@ func TestIgnored(t *testing.T) {
 // Without a file, and with an empty one, everything has its default.
 func TestDefault(t *testing.T) {
 	for name, c := range map[string]*Config{
-		"nil": nil, "zero": {}, "default": Default(), "empty file": mustParse(t, ""), "comment": mustParse(t, "# nothing\n---\n"),
+		"nil": nil, "zero": {}, "empty file": mustParse(t, ""), "comment": mustParse(t, "# nothing\n---\n"),
 		"empty sections": mustParse(t, "networks:\nshared: []\nignore:\n  interfaces:\nlimits:\n  # bindings: 7\n"),
 	} {
 		if n, ok := c.Network(Subject{"a", "b", "c"}, ip("10.0.0.1")); ok {

@@ -31,7 +31,7 @@ func TestExample(t *testing.T) {
 	if diff := gocmp.Diff([]Network{storage, {"net1@br1", Cluster, true}}, c.Networks()); diff != "" {
 		t.Errorf("networks (-want +got):\n%s", diff)
 	}
-	if diff := gocmp.Diff(Default().Limits(), c.Limits()); diff != "" {
+	if diff := gocmp.Diff(new(Config).Limits(), c.Limits()); diff != "" {
 		t.Errorf("the limits in the example are not the defaults (-default +example):\n%s", diff)
 	}
 	if n, ok := c.Network(Subject{Interface: "cali1", Peer: "net1", Bridge: "br-storage"}, ip("10.9.1.1")); !ok || n != storage {

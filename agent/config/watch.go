@@ -86,7 +86,7 @@ type result struct {
 func Open(opts Options) (*Watcher, *Config, error) {
 	opts.Every = cmp.Or(max(opts.Every, 0), 5*time.Second)
 	if opts.Path == "" {
-		return &Watcher{opts: opts}, Default(), nil
+		return &Watcher{opts: opts}, new(Config), nil
 	}
 	c, err := Load(opts.Path)
 	if err != nil {

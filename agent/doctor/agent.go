@@ -15,6 +15,7 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/detector"
 )
 
 // checkAgent checks whether an agent runs, is ready, and has our version.
@@ -80,7 +81,7 @@ func checkInterfaces(_ context.Context, known *facts) Check {
 			}
 		}
 		// The agent counts "unseen netns", but it is no state.
-		return outcome(worst.status, worst.advice, "%s; %s: %s", text, worst.state, cmp.Or(firstFew(names), fmt.Sprint(n)))
+		return outcome(worst.status, worst.advice, "%s; %s: %s", text, worst.state, cmp.Or(detector.List(names), fmt.Sprint(n)))
 	}
 	return ok("%s", text)
 }
@@ -90,11 +91,11 @@ var dropAdvice = map[string]string{
 	"packets over the limits":         "a pod sends from very many addresses, or answers for them: look into the pods named",
 	"packets while the ring was full": "the agent does not keep up: give it more CPU (resources.limits.cpu)",
 	"early":                           "the agent does not keep up with new pods: give it more CPU (resources.limits.cpu)",
-	"waiting for a look":              "a pod changes its addresses faster than they can be read: dupip status -o wide names it",
+	"waiting for a scan":              "a pod changes its addresses faster than they can be read: dupip status -o wide names it",
 	"too many VLANs":                  "a pod sends with very many VLAN tags: dupip status -o wide names it",
 	"too many addresses":              "a pod has very many addresses: not all of them are probed",
 	"solicitation rate":               "more addresses wait for verification than are probed in a second: it takes longer",
-	"questions of other nodes":        "other nodes request more verifications than run at a time: it takes longer",
+	"probe requests of other nodes":   "other nodes request more verifications than run at a time: it takes longer",
 	"interface full":                  "one interface has more addresses than are kept: the pods named may spoof",
 	"table full":                      "the node has more addresses than the table holds",
 	"key full":                        "one address has more holders than are kept",
@@ -117,7 +118,7 @@ func checkDrops(_ context.Context, known *facts) Check {
 	}
 	text := strings.Join(parts, ", ") + " since the agent's start"
 	if names := refusing(s.Interfaces); len(names) > 0 {
-		text += "; most at " + firstFew(names)
+		text += "; most at " + detector.List(names)
 	}
 	slices.Sort(advice)
 	return warn(strings.Join(slices.Compact(advice), "; "), "%s", text)

@@ -192,11 +192,3 @@ func plural(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
-
-// firstFew joins the first 3 names.
-func firstFew(names []string) string {
-	if more := len(names) - 3; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}

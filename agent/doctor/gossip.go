@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 )
 
@@ -51,7 +52,7 @@ func checkGossip(_ context.Context, known *facts) Check {
 			}
 		}
 		if len(behind) > 0 {
-			advice = append(advice, "no acknowledgement comes from "+firstFew(behind))
+			advice = append(advice, "no acknowledgement comes from "+detector.List(behind))
 		}
 	}
 	if c.Members[string(cluster.Alive)] < 2 && c.Members[string(cluster.Dead)]+c.Members[string(cluster.Suspect)] > 0 {
@@ -129,11 +130,11 @@ func checkJoin(ctx context.Context, known *facts) Check {
 	}
 	switch {
 	case len(reached) > 0 && len(failed) == 0:
-		return ok("%s can be reached by TCP", firstFew(reached))
+		return ok("%s can be reached by TCP", detector.List(reached))
 	case len(reached) > 0:
-		return warn("one is enough to join; allow TCP and UDP between the nodes, or remove the others from the list", "%s can be reached by TCP, not %s", firstFew(reached), firstFew(failed))
+		return warn("one is enough to join; allow TCP and UDP between the nodes, or remove the others from the list", "%s can be reached by TCP, not %s", detector.List(reached), detector.List(failed))
 	case len(failed) > 0:
-		return warn("see whether agents run there, and allow TCP and UDP between the nodes; the first node of a cluster finds no other", "no node to join: %s", firstFew(failed))
+		return warn("see whether agents run there, and allow TCP and UDP between the nodes; the first node of a cluster finds no other", "no node to join: %s", detector.List(failed))
 	case len(addresses) > 0:
 		return ok("--join names this node only: the first of a cluster")
 	}

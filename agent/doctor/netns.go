@@ -14,6 +14,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/bpf"
+	"github.com/dupip/dupip/detector"
 )
 
 // checkProcesses checks whether an agent can find a netns without a name by its processes.
@@ -69,19 +70,19 @@ func checkNames(_ context.Context, known *facts) Check {
 	switch {
 	case !known.namespaces.contained:
 	case len(lost) > 0:
-		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", plural(len(lost), "name"), firstFew(lost))
+		return fail(namesAdvice, "%s lead to no namespace here, though on the host: %s", plural(len(lost), "name"), detector.List(lost))
 	case own[0].Missing && len(names) == 0 && !compared:
 		return warn(namesAdvice, "/run/netns is not mounted into this container")
 	case len(plain) > 0 && len(names) == 0 && !compared:
-		return fail(namesAdvice, "the files under /run/netns are no namespaces: %s", firstFew(plain))
+		return fail(namesAdvice, "the files under /run/netns are no namespaces: %s", detector.List(plain))
 	case len(plain) > 0 && !compared:
-		return warn(namesAdvice+"; if they are stale on the host as well, remove them there", "some files under /run/netns are no namespaces: %s", firstFew(plain))
+		return warn(namesAdvice+"; if they are stale on the host as well, remove them there", "some files under /run/netns are no namespaces: %s", detector.List(plain))
 	case private && !own[0].Missing:
 		return warn(namesAdvice, "the mount at %s is private: names that come later will not be seen", point)
 	}
 	text := plural(len(names), "name") + " under /run/netns"
 	if len(plain) > 0 {
-		text += fmt.Sprintf("; %s: %s", plural(len(plain), "stale file"), firstFew(plain))
+		text += fmt.Sprintf("; %s: %s", plural(len(plain), "stale file"), detector.List(plain))
 	}
 	return ok("%s", text)
 }
@@ -162,7 +163,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 	case len(pods) == 0 && !known.namespaces.hostNetns:
 		return fail("set hostNetwork: true in the pod; outside of pods: run it where the pods' veths are", "no pod interface, and this is not the node's network namespace")
 	case len(pods) == 0 && len(others) > 0:
-		return fail("duplicates among them go unnoticed: dupip observes veth and netkit devices, and macvlan and ipvlan from Linux 6.6 on", "no pod interface that can be observed, but %s", firstFew(others))
+		return fail("duplicates among them go unnoticed: dupip observes veth and netkit devices, and macvlan, ipvlan and vlan from Linux 6.6 on", "no pod interface that can be observed, but %s", detector.List(others))
 	case len(pods) == 0:
 		return ok("no pod interface yet")
 	case known.uid != 0:
@@ -170,13 +171,13 @@ func checkPods(ctx context.Context, known *facts) Check {
 	case len(unseen) == len(pods):
 		return fail("see \"processes\" and \"netns names\": one of them has to lead to the pods", "%s, and no network namespace behind any was found", count)
 	case len(closed) > 0 && len(unseen)+len(closed) == len(pods):
-		return fail("see \"capabilities\" and \"security\": entering network namespaces needs CAP_SYS_ADMIN", "%s, and no network namespace could be entered: %s", count, firstFew(closed))
+		return fail("see \"capabilities\" and \"security\": entering network namespaces needs CAP_SYS_ADMIN", "%s, and no network namespace could be entered: %s", count, detector.List(closed))
 	case len(closed) > 0:
-		return warn("if that stays so, see \"capabilities\"; a pod that ends at this moment is no problem", "%s; not entered: %s", count, firstFew(closed))
+		return warn("if that stays so, see \"capabilities\"; a pod that ends at this moment is no problem", "%s; not entered: %s", count, detector.List(closed))
 	case len(unseen) > 0:
-		return warn("see \"processes\" and \"netns names\"; they are observed, but addresses that they forward look like their own", "%s; no network namespace found behind %s", count, firstFew(unseen))
+		return warn("see \"processes\" and \"netns names\"; they are observed, but addresses that they forward look like their own", "%s; no network namespace found behind %s", count, detector.List(unseen))
 	case len(others) > 0:
-		return warn("duplicates among them go unnoticed: dupip observes veth and netkit devices, and macvlan and ipvlan from Linux 6.6 on", "%s; what cannot be observed: %s", count, firstFew(others))
+		return warn("duplicates among them go unnoticed: dupip observes veth and netkit devices, and macvlan, ipvlan and vlan from Linux 6.6 on", "%s; what cannot be observed: %s", count, detector.List(others))
 	}
 	return ok("%s, all namespaces found and entered", count)
 }

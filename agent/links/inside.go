@@ -2,12 +2,12 @@ package links
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/dupip/dupip/agent/netns"
 )
@@ -19,8 +19,11 @@ const maxLists = 32
 // attaches to ([bpf.Options]).
 const maxInside = 2048
 
-// inside finds the pods' devices that have no end on the node, because their packets go straight to a device of the node: macvlan and
-// ipvlan; and physical devices (SR-IOV), which cannot be observed.
+// tooMany is why the devices beyond these limits are not observed.
+var tooMany = fmt.Sprintf("at most %d devices of a pod and %d of a node are observed that have no end on the node", netns.MaxDevices, maxInside)
+
+// inside finds the pods' devices that have no end on the node, because their packets go straight to a device of the node: macvlan,
+// ipvlan and vlan; and those that cannot be observed: macvtap and ipvtap, and physical devices (SR-IOV).
 type inside struct {
 	log    *slog.Logger
 	finder *netns.Finder
@@ -39,6 +42,8 @@ type namespace struct {
 	scans   scans
 	lists   int
 	devices []netns.Device // at the last list
+	// more and left count those beyond the limits for a netns and for the node, which are not observed.
+	more, left int
 	// nextScan is when the devices may be scanned again.
 	nextScan time.Time
 }
@@ -52,6 +57,8 @@ func (s *inside) setAll(refs []netns.Ref, now time.Time) {
 		ns := before[ref.Inode]
 		if ns == nil || ns.ref.Name != ref.Name { // the kernel reuses inodes
 			ns = &namespace{nsid: ownNetns, listed: s.lists == 0, scans: newScans(now)}
+		} else if !ns.ref.Exists() { // its process ended, and perhaps the netns; its devices stay until the next list
+			ns.nsid, ns.lists = ownNetns, 0
 		}
 		ns.ref = ref
 		ns.scans.due = ns.scans.due || ns.lists < 2 || (s.lists+int(ref.Inode))%scansApart == 0
@@ -72,6 +79,13 @@ func (s *inside) gone(nsid int) {
 		}
 	}
 	s.findNames() // its name may lead to another
+}
+
+// listAll schedules a list of the devices of every netns.
+func (s *inside) listAll() {
+	for _, ns := range s.namespaces {
+		ns.scans.due = true
+	}
 }
 
 // findNames requests addNames.
@@ -133,9 +147,15 @@ func (ns *namespace) list(identify func(*os.File) int) error {
 		return err
 	}
 	defer file.Close()
-	if ns.devices, err = netns.DevicesWithoutHostEnd(file); err != nil {
+	known := make(map[int]bool, len(ns.devices))
+	for _, d := range ns.devices {
+		known[d.Index] = true
+	}
+	devices, more, err := netns.DevicesWithoutHostEnd(file, known)
+	if err != nil {
 		return err
 	}
+	ns.devices, ns.more = devices, more
 	if ns.ref.Name == "" {
 		// A netns without a name may be the root of another machine, as in a test.
 		ns.devices = slices.DeleteFunc(ns.devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
@@ -156,21 +176,32 @@ func (s *inside) next(at time.Time) time.Time {
 
 // observable reports whether a device can be observed in its netns.
 func (ns *namespace) observable(d netns.Device, supported bool) bool {
-	return supported && ns.nsid != ownNetns && d.Kind != netns.Physical
+	return supported && ns.nsid != ownNetns && unobservable(d) == ""
+}
+
+// unobservable says why devices of a kind are observed nowhere, empty if they are.
+func unobservable(d netns.Device) string {
+	switch d.Kind {
+	case netns.Physical:
+		return "physical devices of pods cannot be observed"
+	case "macvtap", "ipvtap":
+		return "nobody can say which addresses a guest behind a " + d.Kind + " device has"
+	}
+	return ""
 }
 
 // unsupported lists the devices that cannot be observed. supported: the observer can be attached inside of a netns.
 func (s *inside) unsupported(supported bool) (all []Interface) {
 	for _, ns := range s.namespaces {
 		for _, d := range ns.devices {
-			reason := d.Kind + " devices can be observed from Linux 6.6 on, with --attach auto or tcx"
-			switch {
-			case ns.observable(d, supported):
+			if ns.observable(d, supported) {
 				continue
-			case d.Kind == netns.Physical:
-				reason = "physical devices of pods cannot be observed"
 			}
+			reason := cmp.Or(unobservable(d), d.Kind+" devices can be observed from Linux 6.6 on, with --attach auto or tcx")
 			all = append(all, Interface{Name: d.Name, Index: d.Index, State: Unsupported, Netns: ns.ref, Reason: reason})
+		}
+		if n := ns.more + ns.left; n > 0 {
+			all = append(all, Interface{Name: fmt.Sprintf("%d more", n), State: Unsupported, Netns: ns.ref, Reason: tooMany})
 		}
 	}
 	return all
@@ -188,7 +219,7 @@ func (t *table) inside() (n int) {
 
 // setInside applies the list of the devices of a netns.
 func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
-	t.unobservedDue = true
+	t.unobservedDue, ns.left = true, 0
 	before := make(map[int]*tracked)
 	for _, d := range t.veths {
 		// A netns that got the id of one that ended has other devices.
@@ -201,6 +232,9 @@ func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
 			continue
 		}
 		parent := t.devices[d.Parent].name
+		if d.VLAN != 0 {
+			parent = fmt.Sprint(parent, ".", d.VLAN)
+		}
 		name := d.Name + "@" + parent // for people: the pod has chosen it
 		ignored := t.ignore(parent)
 		device := before[d.Index]
@@ -208,13 +242,13 @@ func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
 			delete(before, d.Index)
 			i := &device.iface
 			if i.Name != name || i.Up != d.Up || !bytes.Equal(i.MAC, d.MAC) {
-				i.Name, i.Master, i.Up, i.MAC = name, parent, d.Up, d.MAC
+				i.Name, i.Master, i.ParentVLAN, i.Up, i.MAC = name, parent, d.VLAN, d.Up, d.MAC
 				t.announce(device)
 			}
 			continue
 		}
 		if t.inside() >= maxInside {
-			if !t.full {
+			if ns.left++; !t.full {
 				t.log.Warn("a device of a pod is not observed: there are too many of its kind on the node", "interface", name, "netns", ns.ref.Label(), "limit", maxInside)
 			}
 			t.full = true
@@ -222,29 +256,10 @@ func (t *table) setInside(ns *namespace, supported bool, now time.Time) {
 		}
 		t.lastInside++
 		t.add(&tracked{ns: ns, nsid: ns.nsid, peer: d.Index, iface: Interface{
-			Name: name, Index: t.lastInside, MAC: d.MAC, Master: parent, Listed: ns.listed, Up: d.Up, Kind: d.Kind, InnerIndex: d.Index,
+			Name: name, Index: t.lastInside, MAC: d.MAC, Master: parent, Listed: ns.listed, Up: d.Up, Kind: d.Kind, InnerIndex: d.Index, ParentVLAN: d.VLAN,
 		}}, now)
 	}
 	for _, gone := range before {
 		t.remove(gone.iface.Index, "")
 	}
-}
-
-// unsupportedNetkit lists the netkit devices of the node that cannot be observed.
-func unsupportedNetkit(links []netlink.Link) (all []Interface) {
-	for _, link := range links {
-		netkit, ok := link.(*netlink.Netkit)
-		if attrs := link.Attrs(); ok && attrs.NetNsID >= 0 && whyUnobservable(netkit) != "" {
-			all = append(all, Interface{Name: attrs.Name, Index: attrs.Index, State: Unsupported, Reason: whyUnobservable(netkit)})
-		}
-	}
-	return all
-}
-
-// whyUnobservable returns why a netkit device of the node is not observed, nothing if it is.
-func whyUnobservable(netkit *netlink.Netkit) string {
-	if !netkit.IsPrimary() { // programs are attached to both ends by the primary one (drivers/net/netkit.c)
-		return "the primary end of this netkit pair is not on the node"
-	}
-	return ""
 }

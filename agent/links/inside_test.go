@@ -103,6 +103,19 @@ func TestInodeOfAnother(t *testing.T) {
 	}
 }
 
+// A netns without a name that got the inode of one that ended is listed twice, too.
+func TestInodeOfAnotherWithoutName(t *testing.T) {
+	pod := ownnetns.NewPod(t)
+	const inode = 1
+	before := netns.Ref{Path: pod.Path(), Inode: inode} // as if its process had ended: no path leads to that inode
+	ns := &namespace{ref: before, nsid: 7, lists: 2}
+	s := inside{namespaces: map[uint64]*namespace{inode: ns}, lists: 1}
+	now := netns.Ref{Path: "/proc/2/ns/net", Inode: inode, Pid: 2}
+	if s.setAll([]netns.Ref{now}, time.Now()); !ns.scans.due || ns.lists != 0 || ns.nsid != ownNetns || ns.ref != now {
+		t.Errorf("%+v", ns)
+	}
+}
+
 // When the id of a netns is gone, the netns is forgotten, unless another one has got the id.
 func TestNetnsGone(t *testing.T) {
 	pod := ownnetns.NewPod(t)
@@ -125,5 +138,58 @@ func TestNetnsGone(t *testing.T) {
 	w.takeRequests()
 	if all := w.inside.namespaces; len(all) != 2 || all[here] == nil || !all[here].scans.due || all[here].nsid != ownNetns || all[2] == nil || !w.inside.names.due {
 		t.Errorf("%+v", all)
+	}
+}
+
+// The devices beyond the limit of the node are counted, and a warning is logged once, and again when the limit was not reached in between.
+func TestMaxInside(t *testing.T) {
+	h := newHarness(t)
+	h.devices[9] = hostDevice{name: "up0"}
+	others := new(namespace)
+	for index := range maxInside - 1 {
+		h.veths[index] = &tracked{iface: Interface{Index: index}, ns: others}
+	}
+	ns := &namespace{nsid: 1, devices: []netns.Device{{Name: "a", Index: 2, Kind: "macvlan", Parent: 9}, {Name: "b", Index: 3, Kind: "macvlan", Parent: 9}}}
+	s := inside{namespaces: map[uint64]*namespace{1: ns}}
+	h.setInside(ns, true, h.now)
+	all := s.unsupported(true)
+	if len(all) != 1 || all[0].Name != "1 more" || all[0].Reason != tooMany || h.inside() != maxInside || !h.full {
+		t.Errorf("%d are observed, unsupported %+v", h.inside(), all)
+	}
+	for index := range 10 {
+		h.remove(index, "")
+	}
+	h.list(nil, h.now)
+	h.setInside(ns, true, h.now)
+	if all := s.unsupported(true); len(all) != 0 || h.full {
+		t.Errorf("unsupported %+v after others are gone", all)
+	}
+}
+
+// Of a VLAN device of a pod the VLAN is part of its name. What guests send by macvtap cannot be verified, so it is counted only.
+func TestKindsInside(t *testing.T) {
+	h := newHarness(t)
+	h.devices[9] = hostDevice{name: "eth1"}
+	ns := &namespace{nsid: 1, devices: []netns.Device{
+		{Name: "net1", Index: 2, Kind: "vlan", VLAN: 100, Parent: 9}, {Name: "net2", Index: 3, Kind: "macvtap", Parent: 9}, {Name: "net3", Index: 4, Kind: netns.Physical},
+	}}
+	s := inside{namespaces: map[uint64]*namespace{1: ns}}
+	h.setInside(ns, true, h.now)
+	for _, d := range h.veths {
+		if i := d.iface; i.Name != "net1@eth1.100" || i.Master != "eth1.100" || i.ParentVLAN != 100 || i.Kind != "vlan" || len(h.veths) != 1 {
+			t.Errorf("%+v", i)
+		}
+	}
+	for supported, want := range map[bool][]string{
+		true:  {"net2: nobody can say which addresses a guest behind a macvtap device has", "net3: physical devices of pods cannot be observed"},
+		false: {"net1: vlan devices can be observed from Linux 6.6 on, with --attach auto or tcx", "net2: nobody can say which addresses a guest behind a macvtap device has", "net3: physical devices of pods cannot be observed"},
+	} {
+		var got []string
+		for _, i := range s.unsupported(supported) {
+			got = append(got, i.Name+": "+i.Reason)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%t: %q, want %q", supported, got, want)
+		}
 	}
 }

@@ -56,11 +56,12 @@ type Interface struct {
 	Listed bool
 	// Up says that both ends of the pair are up: a probe can arrive.
 	Up bool
-	// Kind is macvlan or ipvlan for a device inside of a pod that has no end on the node: Name is then its name there, "@", and the
-	// name of the node's device that it sends by, which is Master; InnerIndex its index there; and Index no device of the node. It
-	// is empty for any other.
+	// Kind is macvlan, ipvlan or vlan for a device inside of a pod that has no end on the node: Name is then its name there, "@", and
+	// the name of the node's device that it sends by, which is Master; InnerIndex its index there; and Index no device of the node.
+	// For vlan, "." and ParentVLAN are a part of Master. Kind is empty for any other.
 	Kind       string
 	InnerIndex int
+	ParentVLAN uint16
 	State      State
 	// Reason explains every State but Attached, in one clause.
 	Reason string

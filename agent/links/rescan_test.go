@@ -2,8 +2,13 @@ package links
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dupip/dupip/agent/netns"
 )
 
 // idle returns a Watcher that observes nothing, with two veths that are due for nothing and an ignored one.
@@ -46,6 +51,119 @@ func TestRequests(t *testing.T) {
 		if w.overrunPacer.due = false; w.takeRequests() || w.overrunPacer.due {
 			t.Errorf("%s: a request was taken twice", test.name)
 		}
+	}
+}
+
+// What may have missed changes in all namespaces schedules a list of their devices, too.
+func TestListsOfAllNamespaces(t *testing.T) {
+	for name, change := range map[string]func(w *Watcher){
+		"a new session":       func(w *Watcher) { w.scheduleAll() },
+		"other ignored names": func(w *Watcher) { w.SetIgnore(nil); w.takeRequests() },
+		"a parent has another name": func(w *Watcher) {
+			w.table.addDevice(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 9, Name: "renamed"}})
+		},
+	} {
+		w := idle(t)
+		ns := &namespace{nsid: 1}
+		w.inside.namespaces = map[uint64]*namespace{1: ns}
+		w.table.devices[9] = hostDevice{name: "up0"}
+		w.table.veths[99] = &tracked{iface: Interface{Index: 99, Master: "up0"}, ns: ns}
+		if change(w); !ns.scans.due {
+			t.Errorf("%s: no list is due", name)
+		}
+	}
+}
+
+// A change of a link waits for one scan at most: until it is read, an interface may be in the wrong network.
+func TestLinksBeforeScans(t *testing.T) {
+	scanned := func(updates int) (n int) {
+		w := idle(t)
+		finder, err := netns.NewFinder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer finder.Close()
+		queue := make(chan netlink.LinkUpdate, 1)
+		for range updates {
+			queue <- netlink.LinkUpdate{}
+		}
+		w.finder, w.updates = finder, queue
+		now := time.Now()
+		for _, index := range []int{2, 3} {
+			w.table.veths[index].scans = newScans(now)
+			w.table.veths[index].nsid = 1_000_000 // no such netns
+		}
+		w.scanDue(t.Context(), now)
+		for _, index := range []int{2, 3} {
+			if w.table.veths[index].scans.next.After(now) {
+				n++ // it was tried
+			}
+		}
+		return n
+	}
+	if before, while := scanned(0), scanned(1); before != 2 || while != 1 {
+		t.Errorf("%d scans without a change, %d with one, want 2 and 1", before, while)
+	}
+}
+
+// Scans that were requested are before others, and of these those before that are the oldest.
+func TestOrderOfScans(t *testing.T) {
+	w := idle(t)
+	now := time.Now()
+	const count = 100
+	for index := 10; index < 10+count; index++ {
+		veth := &tracked{iface: Interface{Index: index, Generation: uint32(10 * index)}, scans: newScans(now)}
+		veth.iface.View.Taken = now.Add(time.Duration(index-count) * time.Second)
+		w.table.veths[index] = veth
+	}
+	w.Refresh(500)
+	w.Refresh(300)
+	w.takeRequests()
+	want := []int{30, 50}
+	for index := 10; index < 10+count; index++ {
+		if index != 30 && index != 50 {
+			want = append(want, index)
+		}
+	}
+	var got []int
+	for _, veth := range w.table.toScan(now) {
+		got = append(got, veth.iface.Index)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("scanned in the order %v, want %v", got, want)
+	}
+	w.table.scanned(w.table.veths[50], netns.Ref{}, netns.View{}, nil, now)
+	if w.table.veths[50].requested || !w.table.veths[30].requested {
+		t.Error("a scan that was made counts as requested")
+	}
+}
+
+// While many scans are due, one that is requested waits for one of them.
+func TestScansEndForARequest(t *testing.T) {
+	w := idle(t)
+	now := time.Now()
+	finder, err := netns.NewFinder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer finder.Close()
+	w.finder = finder
+	left := func() (n int) {
+		for _, veth := range w.table.veths {
+			if veth.scans.ready(now) {
+				n++
+			}
+		}
+		return n
+	}
+	for index := 10; index < 20; index++ {
+		w.table.veths[index] = &tracked{iface: Interface{Index: index}, nsid: -1, scans: newScans(now)}
+	}
+	before := left()
+	w.Refresh(20)
+	w.work(t.Context(), now, now.Add(time.Hour))
+	if n := before - left(); n != 1 {
+		t.Errorf("%d scans before the request was taken, want 1", n)
 	}
 }
 
@@ -115,6 +233,53 @@ func TestHostListsArePaced(t *testing.T) {
 	}
 	if lists, _ := work(later); lists != 1 {
 		t.Errorf("%d lists after the pause, want 1", lists)
+	}
+}
+
+// The first list of the node's own addresses and attaching come after all interfaces that were there, however often the first scans
+// are interrupted. But a pod can make many devices that have no end on the node: those delay nothing.
+func TestFirstScansComeFirst(t *testing.T) {
+	finder, err := netns.NewFinder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer finder.Close()
+	for name, test := range map[string]struct {
+		ns       *namespace
+		started  bool // there was a list before
+		lists    int
+		attaches bool
+	}{
+		"an interface":                 {nil, false, 0, false},
+		"an interface after the start": {nil, true, 0, true},
+		"a device inside of a pod":     {new(namespace), false, 1, true},
+	} {
+		w := &Watcher{opts: Options{Log: slog.New(slog.DiscardHandler)}, events: make(chan Event, 64), table: newHarness(t).table, finder: finder}
+		w.attacher.log = w.opts.Log
+		now := time.Now()
+		later := scans{pacer: pacer{next: now.Add(time.Hour)}}
+		w.table.veths[7] = &tracked{iface: Interface{Index: 7, Listed: true, State: Pending}, ns: test.ns, scans: later}
+		// Attaching to this one fails, because there is no such netns.
+		scanned := &tracked{iface: Interface{Index: 8, FirstName: "eth0", Kind: "macvlan", State: Pending}, ns: new(namespace), nsid: 1_000_000, scans: later}
+		scanned.attach.due = true
+		w.table.veths[8] = scanned
+		if test.started {
+			w.hostPacer.next = now.Add(-time.Second)
+		}
+		w.scheduleHost()
+		next := w.work(t.Context(), now, now.Add(time.Hour))
+		lists := 0
+		for len(w.events) > 0 {
+			if e := <-w.events; e.Kind == HostAddresses {
+				lists++
+			}
+		}
+		if tried := scanned.iface.State != Pending; lists != test.lists || tried != test.attaches {
+			t.Errorf("%s is not scanned yet: %d lists, attached %t, want %d and %t", name, lists, tried, test.lists, test.attaches)
+		}
+		if test.lists == 0 && next.Before(now.Add(time.Minute)) {
+			t.Errorf("%s is not scanned yet, but work is to be called in %v", name, next.Sub(now))
+		}
 	}
 }
 

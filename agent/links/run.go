@@ -73,6 +73,7 @@ func (w *Watcher) session(ctx context.Context) error {
 		}
 	}()
 
+	w.updates = updates
 	w.takeRequests() // everything is scanned and listed now
 	w.overrunPacer.due = false
 	w.scheduleAll()
@@ -89,15 +90,14 @@ func (w *Watcher) session(ctx context.Context) error {
 			}
 		case <-timer.C:
 		case update, ok := <-updates:
-			// Only those that are there now: scans must not wait for a link that changes all the time.
-			for more := len(updates); ok && more > 0; more-- {
-				w.table.handle(update, time.Now())
-				update, ok = <-updates
-			}
 			if !ok {
 				return cmp.Or(context.Cause(subscribed), errors.New("link subscription closed"))
 			}
 			w.table.handle(update, time.Now())
+		}
+		// Before scans, but only those that are there now: scans must not wait for a link that changes all the time.
+		for range len(updates) {
+			w.table.handle(<-updates, time.Now())
 		}
 		now := time.Now()
 		if !now.Before(nextList) {

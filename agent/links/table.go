@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -38,7 +39,7 @@ type table struct {
 	devices    map[int]hostDevice // all of the node, by ifindex
 	veths      map[int]*tracked   // by ifindex, or the number that stands for it
 	lastInside int                // the last of these numbers
-	full       bool               // that there are too many was logged
+	full       bool               // there are too many, and that was logged
 	generation uint32
 	resyncs    int
 	// events are not sent yet. Before a Removed event is sent, the observer has to be detached from the
@@ -95,14 +96,14 @@ func (t *table) list(links []netlink.Link, now time.Time) {
 		t.update(link, true, now)
 	}
 	for index, veth := range t.veths {
-		veth.portDue = t.filters(veth) // its VLANs may not have been readable
+		veth.portDue = t.filters(veth) || veth.iface.Seen && !veth.announced() // its VLANs may not have been readable
 		// Not every change sends an event: a new name of the netns does not.
 		if !veth.iface.Seen || (t.resyncs+index)%scansApart == 0 {
 			veth.rescan()
 		}
 	}
 	t.resyncs++
-	t.unobservedDue = true
+	t.unobservedDue, t.full = true, t.full && t.inside() >= maxInside
 }
 
 func (t *table) addDevice(link netlink.Link) {
@@ -111,9 +112,18 @@ func (t *table) addDevice(link netlink.Link) {
 	if bridge, ok := link.(*netlink.Bridge); ok {
 		device.filters = bridge.VlanFiltering != nil && *bridge.VlanFiltering
 	}
-	if before, ok := t.devices[index]; ok && before.filters != device.filters {
+	if before, ok := t.devices[index]; ok && before != device {
 		for _, veth := range t.veths {
-			veth.portDue = veth.portDue || veth.master == index
+			if veth.master == index {
+				veth.portDue = veth.portDue || before.filters != device.filters
+				if veth.iface.Master != device.name {
+					veth.iface.Master = device.name
+					t.announce(veth)
+				}
+			}
+			if veth.ns != nil && strings.HasPrefix(veth.iface.Master, before.name) {
+				veth.ns.scans.due = true // its device sends by this one, which has another name
+			}
 		}
 	}
 	t.devices[index] = device
@@ -148,6 +158,9 @@ func (t *table) update(link netlink.Link, listed bool, now time.Time) {
 		if quiet := now.Add(t.quiet); quiet.Before(veth.attachUntil) {
 			veth.attach.next = quiet
 		}
+	}
+	if listed && t.resyncs == 0 {
+		veth.iface.Listed = true // its event came between the subscription and the first list
 	}
 	t.unobservedDue = t.unobservedDue || !veth.observed() && veth.iface.Name != attrs.Name
 	if veth.update(attrs, master) {
@@ -209,8 +222,29 @@ func (t *table) setState(veth *tracked, state State, reason string, now time.Tim
 	}
 }
 
+// toScan returns the veths whose scan is due. Those that were requested are first: a round of probes may wait for them. Of
+// others, and of many in one netns, those are first that were scanned the longest time ago.
+func (t *table) toScan(now time.Time) (due []*tracked) {
+	for _, veth := range t.veths {
+		if veth.scans.ready(now) {
+			due = append(due, veth)
+		}
+	}
+	slices.SortFunc(due, func(a, b *tracked) int {
+		switch {
+		case a.requested == b.requested:
+			return a.iface.View.Taken.Compare(b.iface.View.Taken)
+		case a.requested:
+			return -1
+		}
+		return 1
+	})
+	return due
+}
+
 // scanned applies the result of a scan of the netns behind a veth.
 func (t *table) scanned(veth *tracked, ref netns.Ref, view netns.View, err error, now time.Time) {
+	veth.requested = false
 	cost := view.Cost
 	if veth.iface.Mute() != "" {
 		cost = min(cost, max(maxMutePause/scanPauseFactor, cost/4))
@@ -265,10 +299,11 @@ func (t *table) toAttach(now time.Time) (next *tracked) {
 	return next
 }
 
-// unannounced reports whether there is a listed interface that the agent has not got yet.
+// unannounced reports whether there is a listed interface that the agent has not got yet. It leaves out devices that have no end on
+// the node: a pod can make many, and give them addresses that take long to list.
 func (t *table) unannounced() bool {
 	for _, veth := range t.veths {
-		if veth.iface.Listed && veth.observed() && !veth.announced() {
+		if veth.ns == nil && veth.iface.Listed && veth.observed() && !veth.announced() {
 			return true
 		}
 	}
@@ -315,6 +350,7 @@ type tracked struct {
 	ns                 *namespace // that of a device that has no end on the node, nil for a veth
 	found              bool       // its netns was scanned once
 	scans              scans
+	requested          bool // that scan, see [Watcher.Refresh]
 	portDue            bool // the VLAN of its bridge port has to be read, if it is a port
 	// attach is due once for a new veth, while it is Waiting, and again when it failed or was detached.
 	// Changes of the link postpone it until attachUntil.

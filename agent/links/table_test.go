@@ -102,6 +102,33 @@ func TestTable(t *testing.T) {
 			{func(h *harness) { h.setPodState(Shadowed) }, []string{"changed pod7 gen1 shadowed seen eth0 on cni0"}},
 			{func(h *harness) { h.setPodState(Shadowed) }, nil},
 		},
+		"it comes just before the first list": {
+			{func(h *harness) { h.event(pod()); h.list([]netlink.Link{pod()}, h.now) }, nil},
+			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 pending seen eth0 listed"}},
+		},
+		"it comes just before a later list": {
+			{func(h *harness) { h.list(nil, h.now); h.event(pod()); h.list([]netlink.Link{pod()}, h.now) }, nil},
+			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 pending seen eth0"}},
+		},
+		"its bridge filters no longer before its VLAN was read": {
+			{func(h *harness) {
+				h.event(bridge(5, "br0", true))
+				h.event(pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 5 }))
+				h.scanFinds("eth0")
+			}, nil},
+			{func(h *harness) { h.list([]netlink.Link{bridge(5, "br0", false), pod()}, h.now) }, nil},
+			{func(h *harness) { h.readPorts(nil) }, []string{"added pod7 gen1 pending seen eth0 listed"}},
+		},
+		"its bridge has another name": {
+			{func(h *harness) {
+				h.event(bridge(5, "br0", false))
+				h.event(pod(func(a *netlink.LinkAttrs) { a.MasterIndex = 5 }))
+			}, nil},
+			{func(h *harness) { h.event(bridge(5, "br1", false)) }, nil},
+			{func(h *harness) { h.scanFinds("eth0") }, []string{"added pod7 gen1 pending seen eth0 on br1"}},
+			{func(h *harness) { h.event(bridge(5, "br2", false)) }, []string{"changed pod7 gen1 pending seen eth0 on br2"}},
+			{func(h *harness) { h.event(bridge(6, "other", false)); h.event(bridge(6, "another", false)) }, nil},
+		},
 		"ignored": {
 			{func(h *harness) { h.ignored = "test"; h.event(pod(named("test7"))) }, []string{"test7 is not observed: ignored"}},
 			{event(named("test8")), []string{"test8 is not observed: ignored"}},

@@ -47,7 +47,7 @@ func listDefaultRoutes() (defaultRoutes, error) {
 func (d defaultRoutes) leadsToNetns(link netlink.Link) bool {
 	pair := link.Type() == "veth"
 	if netkit, ok := link.(*netlink.Netkit); ok {
-		pair = whyUnobservable(netkit) == ""
+		pair = observableNetkit(netkit)
 	}
 	return pair && link.Attrs().NetNsID >= 0 && !d.devices[link.Attrs().Index]
 }

@@ -58,6 +58,7 @@ type Watcher struct {
 	overruns atomic.Int64
 
 	// Only Run uses the rest.
+	updates              <-chan netlink.LinkUpdate // of the session
 	table                *table
 	finder               *netns.Finder
 	attacher             attacher
@@ -121,8 +122,9 @@ func (w *Watcher) takeRequests() (relistAll bool) {
 	for _, veth := range w.table.veths {
 		if veth.ns != nil && taken[netnsGone(veth.nsid)] {
 			w.table.remove(veth.iface.Index, "")
-		} else if taken[scanNetns(veth.nsid)] || taken[scanInterface(veth.iface.Generation)] {
+		} else if requested := taken[scanInterface(veth.iface.Generation)]; requested || taken[scanNetns(veth.nsid)] {
 			veth.rescan()
+			veth.requested = veth.requested || requested
 		}
 	}
 	for _, ns := range w.inside.namespaces {
@@ -140,14 +142,18 @@ func (w *Watcher) takeRequests() (relistAll bool) {
 		w.inside.findNames()
 	}
 	w.overrunPacer.due = w.overrunPacer.due || taken[scanEverything{}]
+	if taken[relist{}] {
+		w.inside.listAll()
+	}
 	return taken[relist{}]
 }
 
-// scheduleAll schedules a scan of every netns and a list of the node's own addresses.
+// scheduleAll schedules a scan of every netns, and lists of its devices and of the node's own addresses.
 func (w *Watcher) scheduleAll() {
 	for _, veth := range w.table.veths {
 		veth.rescan()
 	}
+	w.inside.listAll()
 	w.scheduleHost()
 }
 
@@ -211,19 +217,15 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.inside.addNames(now)
 	}
 	w.listInside(now)
-	if veth := w.table.toAttach(now); veth != nil && !w.attachPacer.next.After(now) {
+	w.flush(ctx) // before attaching: another name of a netns replaces its devices
+	if veth := w.table.toAttach(now); veth != nil && !w.attachPacer.next.After(now) && !w.starting() {
 		began := time.Now()
 		open := func() (*os.File, error) { return w.finder.Open(veth.ns.ref, veth.nsid) }
 		state, reason := w.attacher.attach(&veth.iface, veth.iface.State == Waiting, open)
 		w.table.setState(veth, state, reason, time.Now())
 		w.attachPacer.pause(time.Now(), attachPause(began))
 	}
-	for _, veth := range w.table.veths {
-		if veth.scans.ready(now) {
-			w.scan(veth)
-			w.flush(ctx)
-		}
-	}
+	w.scanDue(ctx, now)
 	ports := w.table.portsDue()
 	w.portPacer.due = len(ports) > 0
 	if w.portPacer.ready(now) {
@@ -231,10 +233,8 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.table.readPorts(ports, netlink.BridgeVlanList)
 		w.portPacer.pauseAfter(began, portPauseFactor)
 	}
-	if w.table.unannounced() && w.hostPacer.ready(now) {
-		w.hostPacer.next = now.Add(minPause)
-	}
-	hostReady := w.hostPacer.ready(now)
+	unannounced := w.table.unannounced()
+	hostReady := w.hostPacer.ready(now) && !unannounced
 	if hostReady { // first the uplinks: their changes are part of the events below
 		for _, veth := range w.table.veths {
 			w.table.classify(veth, now)
@@ -250,11 +250,30 @@ func (w *Watcher) work(ctx context.Context, now, next time.Time) time.Time {
 		w.listHost(ctx)
 		w.hostPacer.pauseAfter(began, hostPauseFactor)
 	}
-	w.attachPacer.due = w.table.toAttach(now) != nil
-	for _, p := range []*pacer{&w.attachPacer, &w.overrunPacer, &w.portPacer, &w.hostPacer} {
+	w.attachPacer.due = !w.starting() && w.table.toAttach(now) != nil
+	for _, p := range []*pacer{&w.attachPacer, &w.overrunPacer, &w.portPacer} {
 		next = p.earlier(next)
 	}
+	if !unannounced { // else a scan or the VLANs of ports come first
+		next = w.hostPacer.earlier(next)
+	}
 	return w.inside.next(w.table.next(now, next))
+}
+
+// starting reports whether the agent still lacks interfaces that were there when the watcher started. Attaching waits for those, because
+// what their first scans find was there before.
+func (w *Watcher) starting() bool { return w.hostPacer.next.IsZero() && w.table.unannounced() }
+
+// scanDue does the scans that are due. After each of them others may come first: one that was requested, or a change of a link, because
+// an interface that has just become the port of another device is in another network.
+func (w *Watcher) scanDue(ctx context.Context, now time.Time) {
+	for _, veth := range w.table.toScan(now) {
+		w.scan(veth)
+		w.flush(ctx)
+		if len(w.requests.wake) > 0 || len(w.updates) > 0 {
+			return
+		}
+	}
 }
 
 // listInside lists the devices that have no end on the node, of the namespaces where that is due.

@@ -23,8 +23,7 @@ func selectOpen(all []detector.Conflict) (chosen []*detector.Conflict, omitted i
 		return cmp.Or(
 			cmp.Compare(b.State, a.State),
 			a.SuspectedAt.Compare(b.SuspectedAt),
-			cmp.Compare(a.Key.Network, b.Key.Network),
-			a.Key.IP.Compare(b.Key.IP),
+			a.Key.Compare(b.Key),
 		)
 	})
 	omitted = max(0, len(chosen)-maxConflicts)

@@ -12,7 +12,7 @@ import (
 var (
 	interfaceStates = []string{
 		"attached", "pending", "shadowed", "waiting", "failed", "unsupported", "ignored", "uplink",
-		"unseen_netns", "moved", "renamed", // no states: they count interfaces of other states again
+		"unseen_netns", "node_only", "moved", "renamed", // no states: they count interfaces of other states again
 	}
 	memberStates = []string{
 		string(cluster.Alive), string(cluster.Suspect), string(cluster.Dead), string(cluster.Left),

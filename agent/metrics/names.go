@@ -56,7 +56,7 @@ var (
 // Coverage, and packets that made no record, from the interfaces.
 var (
 	interfaces = gauge("dupip_interfaces",
-		"Pod interfaces by state; unseen_netns, moved (by the pod, into another netns) and renamed count interfaces again.", "state")
+		"Pod interfaces by state; unseen_netns, node_only (compared on this node only), moved (by the pod, into another netns) and renamed count interfaces again.", "state")
 	dadFailed = gauge("dupip_dad_failed_addresses",
 		"Addresses of pods whose IPv6 duplicate address detection failed: another holder on the link has them.")
 	refusedPackets = counter("dupip_refused_packets_total",

@@ -197,10 +197,12 @@ func (v *View) Holds(ip netip.Addr, outer, inner uint16) bool {
 	return false
 }
 
-// Uses is Holds for what the kernel uses now: an address that is valid, on a device that is up, or a local route to it.
+// Uses is Holds for what the kernel uses now: an address that is valid, on a device that is up, or a local route to it. Beside
+// addresses on other devices, one on a loopback device does not count: real servers of a load balancer have its address there, send
+// from it, and do not answer for it (arp_ignore 1). For IPv6, Linux answers for none.
 func (v *View) Uses(ip netip.Addr, outer, inner uint16) bool {
 	for a := range v.Find(ip) {
-		if a.answers(outer, inner) && a.Valid && !a.Down {
+		if a.answers(outer, inner) && a.Valid && !a.Down && (a.Where != OnLoopback || v.Unnumbered()) {
 			return true
 		}
 	}
@@ -245,11 +247,10 @@ func (v *View) Has(ip netip.Addr) bool {
 	return false
 }
 
-// Unnumbered reports whether the netns has addresses on loopback devices only, as a host that announces
+// Unnumbered reports whether the netns has addresses on loopback devices only, if any, as a host that announces
 // its address by BGP, or the sandbox of a virtual machine. Packets to them arrive on the peer.
 func (v *View) Unnumbered() bool {
-	return !v.Truncated && len(v.Addresses) > 0 &&
-		!slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.Where != OnLoopback })
+	return !v.Truncated && !slices.ContainsFunc(v.Addresses, func(a Address) bool { return a.Where != OnLoopback })
 }
 
 // Valid reports whether the netns has the address validly on the peer, a device on top of it or a loopback device, or has a

@@ -94,7 +94,7 @@ func TestUses(t *testing.T) {
 		LocalRoutes: []netns.LocalRoute{{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Where: netns.OnLoopback}},
 	}
 	for text, want := range map[string]bool{
-		"10.0.0.1": true, "10.0.0.2": false, "10.0.0.3": true, "10.0.0.4": false, "172.17.0.1": false, "fd00::5": false, "fd00::6": false, "10.9.0.7": true,
+		"10.0.0.1": true, "10.0.0.2": false, "10.0.0.3": false, "10.0.0.4": false, "172.17.0.1": false, "fd00::5": false, "fd00::6": false, "10.9.0.7": false,
 		"10.0.0.9": false,
 	} {
 		if got := view.Uses(ip(text), 0, 0); got != want {
@@ -103,6 +103,12 @@ func TestUses(t *testing.T) {
 	}
 	if !view.Uses(ip("10.0.0.2"), 100, 0) {
 		t.Error("it does not use an address of a VLAN")
+	}
+	view.Addresses = view.Addresses[2:3]
+	for _, text := range []string{"10.0.0.3", "10.9.0.7"} {
+		if !view.Uses(ip(text), 0, 0) {
+			t.Errorf("it does not use %s, and there are addresses on lo only", text)
+		}
 	}
 }
 

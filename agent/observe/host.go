@@ -17,6 +17,7 @@ type hostAddresses struct {
 	listedBefore bool // the addresses have been listed
 	stale        bool // their networks may be others now
 	listed       []links.HostAddress
+	gossip       links.HostAddress // the one at which the node receives gossip, if it has a subnet
 	keys         []hostAddress
 	parents      map[string]int // how many interfaces send by a device, by its name
 }
@@ -27,6 +28,21 @@ type hostAddress struct {
 	links.HostAddress
 }
 
+// setListed sets the addresses of the node.
+func (h *hostAddresses) setListed(list []links.HostAddress, gossip netip.Addr) {
+	h.listed, h.gossip = list, links.HostAddress{}
+	if n := slices.IndexFunc(list, func(a links.HostAddress) bool {
+		return a.IP == gossip && a.Subnet.IsValid() && !a.Subnet.IsSingleIP()
+	}); n >= 0 {
+		h.gossip = list[n]
+	}
+}
+
+// carriesGossip reports whether a device is the one by which the nodes reach each other on a segment.
+func (h *hostAddresses) carriesGossip(device string) bool {
+	return h.gossip.Subnet.IsValid() && h.gossip.Device == device
+}
+
 // hostKeys finds the networks of the node's addresses. An address on several devices counts once in
 // each network; one on the host end of a secondary interface is not the node's in the networks of pods.
 func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
@@ -35,28 +51,32 @@ func (t *Table) hostKeys(list []links.HostAddress) []hostAddress {
 	for _, i := range t.interfaces {
 		secondary[i.Index] = !i.Primary()
 	}
-	for _, address := range list {
-		for _, key := range t.keysOf(address) {
-			if known[key] || len(keys) == maxHostKeys || secondary[address.Index] {
-				continue
-			}
+	add := func(key detector.Key, address links.HostAddress) {
+		if !known[key] && len(keys) < maxHostKeys && !secondary[address.Index] {
 			known[key] = true
 			keys = append(keys, hostAddress{key, address})
+		}
+	}
+	for _, address := range list {
+		add(hostKey(t.config, address), address)
+	}
+	for _, address := range list { // after all others, which they must not displace
+		if key, ok := t.segmentKey(address); ok {
+			add(key, address)
 		}
 	}
 	return keys
 }
 
-// keysOf returns the keys of an address of the node. On a device by which devices inside of pods send, it has one in their network, too,
-// unless their addresses of that subnet are in the network of the nodes.
-func (t *Table) keysOf(address links.HostAddress) []detector.Key {
-	keys := []detector.Key{hostKey(t.config, address)}
-	if t.host.parents[address.Device] > 0 {
-		if network := t.parentNetwork(address.Device); !isSubnet(network) {
-			keys = append(keys, detector.Key{Network: network, IP: address.IP})
-		}
+// segmentKey returns the second key of an address of the node: in the network of devices inside of pods that send by its device. Where
+// the nodes receive gossip it has one if pods' addresses of its subnet are not in the network of the nodes, whether this node has
+// such pods or not: another one may.
+func (t *Table) segmentKey(address links.HostAddress) (detector.Key, bool) {
+	key := detector.Key{Network: t.parentNetwork(address.Device), IP: address.IP}
+	if t.host.carriesGossip(address.Device) {
+		return key, !t.host.gossip.Subnet.Contains(address.IP)
 	}
-	return keys
+	return key, t.host.parents[address.Device] > 0
 }
 
 // addParent counts the interfaces that send by a device of the node. n is 1 or -1.
@@ -74,7 +94,7 @@ func (t *Table) addParent(i *links.Interface, n int) {
 
 // setHost updates the bindings of the node's own addresses.
 func (t *Table) setHost(list []links.HostAddress, now time.Time) (all []Observation) {
-	t.host.listed = list
+	t.host.setListed(list, t.GossipAddress)
 	present := t.hostKeys(list)
 	for _, old := range t.host.keys {
 		if !slices.ContainsFunc(present, func(a hostAddress) bool { return a.key == old.key }) {
@@ -113,7 +133,7 @@ func (t *Table) hostObservation(address hostAddress, at time.Time) Observation {
 // the key is not in the list.
 func (t *Table) FindHost(list []links.HostAddress, key detector.Key, at time.Time) (Observation, bool) {
 	for _, address := range list {
-		if slices.Contains(t.keysOf(address), key) {
+		if second, ok := t.segmentKey(address); hostKey(t.config, address) == key || ok && second == key {
 			return t.hostObservation(hostAddress{key, address}, at), true
 		}
 	}

@@ -209,8 +209,10 @@ func (t *Table) change(i *Interface, next *links.Interface, now time.Time) (all 
 	case before.Seen:
 		i.Lost = now
 	}
-	t.addParent(i.Interface, -1)
-	t.addParent(next, 1)
+	if before.Kind != next.Kind || before.Master != next.Master { // else all addresses of the node would be new again
+		t.addParent(before, -1)
+		t.addParent(next, 1)
+	}
 	i.Interface, i.Holder = next, holder
 	rules := subject(before, i.Origin.Peer)
 	t.setOrigin(i)

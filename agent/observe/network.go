@@ -3,8 +3,8 @@ package observe
 import (
 	"cmp"
 	"net/netip"
-	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/config"
@@ -24,7 +24,10 @@ import (
 //
 // A device that sends by one of the node is in the network of that.
 func (t *Table) baseNetwork(i *Interface) string {
+	vlan := "." + strconv.Itoa(int(i.ParentVLAN))
 	switch peer := i.Origin.Peer; {
+	case i.ParentVLAN != 0 && t.host.carriesGossip(strings.TrimSuffix(i.Master, vlan)):
+		return config.SubnetNetwork(t.host.gossip.Subnet) + vlan
 	case i.Kind != "":
 		return t.parentNetwork(i.Master)
 	case i.Origin.Role == PrimaryByResult:
@@ -48,29 +51,17 @@ func (t *Table) baseNetwork(i *Interface) string {
 // one that carries gossip joins the nodes, so it is cluster-wide, and named by its subnet, because its device may have another name
 // on each node. Any other is a network of this node only: nothing says which nodes it joins, but the configuration can.
 func (t *Table) parentNetwork(parent string) string {
-	for _, a := range t.host.listed {
-		if a.Device == parent && a.IP == t.GossipAddress && !a.Subnet.IsSingleIP() {
-			return a.Subnet.Masked().String()
-		}
+	if t.host.carriesGossip(parent) {
+		return config.SubnetNetwork(t.host.gossip.Subnet)
 	}
 	return "segment@" + parent
 }
 
-// isSubnet reports whether the name of a network is a subnet.
-func isSubnet(network string) bool {
-	_, err := netip.ParsePrefix(network)
-	return err == nil
-}
-
-// inNodesSubnet reports whether an address of a device inside of a pod is in a subnet of the nodes, on the segment that carries gossip. Then
-// it must be unique among their addresses, too.
+// inNodesSubnet reports whether an address of a device inside of a pod is in the subnet of the nodes, on the segment that carries
+// gossip. Then it must be unique among their addresses, too. Other subnets of this node do not count, because other nodes may not
+// have them: the same address would be in another network there.
 func (t *Table) inNodesSubnet(i *Interface, ip netip.Addr) bool {
-	if i.Kind == "" || !isSubnet(i.base) {
-		return false
-	}
-	return slices.ContainsFunc(t.host.listed, func(a links.HostAddress) bool {
-		return a.Device == i.Master && !a.Subnet.IsSingleIP() && a.Subnet.Contains(ip)
-	})
+	return i.Kind != "" && t.host.carriesGossip(i.Master) && t.host.gossip.Subnet.Contains(ip)
 }
 
 // subject is what the rules of the configuration match: only what the pod cannot choose. It names its devices that have no end on
@@ -100,7 +91,7 @@ func hostKey(c *config.Config, address links.HostAddress) detector.Key {
 // port's VLAN counts as a tag, except in a network of the configuration.
 //
 // On a bridge that has primary ports, too, an address of a secondary port is in their network if it is in one of their
-// subnets: both reach each other. So it is with the segment of the nodes and their subnets.
+// subnets: both reach each other. So it is with the segment of the nodes and their subnet.
 func (t *Table) network(i *Interface, vlan bpf.VLAN, ip netip.Addr) string {
 	if vlan.Outer == i.PortVLAN { // the same segment as without a tag
 		vlan = bpf.VLAN{Outer: vlan.Inner}

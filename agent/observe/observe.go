@@ -39,7 +39,7 @@ const (
 	droppedEarly = "early"
 	droppedGone  = "interface gone"
 	droppedVLANs = "too many VLANs"
-	droppedScan  = "waiting for a look"
+	droppedScan  = "waiting for a scan"
 )
 
 // Options configures a [Table]. All fields must be set.

@@ -12,7 +12,7 @@ import (
 )
 
 // What a later scan finds takes the place of an answer: an address that is valid, on a device that is up, where packets arrive.
-func TestLook(t *testing.T) {
+func TestScanFor(t *testing.T) {
 	ip := netip.MustParseAddr("10.0.0.5")
 	only := func(a netns.Address) func(*links.Interface) {
 		a.IP = ip
@@ -23,7 +23,11 @@ func TestLook(t *testing.T) {
 		found  bool
 	}{
 		"it is there": {func(*links.Interface) {}, true},
-		"on lo":       {only(netns.Address{Where: netns.OnLoopback, Valid: true}), true},
+		"on lo alone": {only(netns.Address{Where: netns.OnLoopback, Valid: true}), true},
+		"on lo beside another": {func(l *links.Interface) {
+			l.View.Addresses[0].Where = netns.OnLoopback
+			l.View.Addresses = append(l.View.Addresses, netns.Address{IP: ip.Next(), Where: netns.OnPeer, Valid: true})
+		}, false},
 		"by a local route": {func(l *links.Interface) {
 			l.View.Addresses, l.View.LocalRoutes = nil, []netns.LocalRoute{{Prefix: netip.PrefixFrom(ip, 32), Where: netns.OnLoopback}}
 		}, true},
@@ -76,7 +80,7 @@ func TestLook(t *testing.T) {
 }
 
 // What is scanned for is bounded.
-func TestLooksAreBounded(t *testing.T) {
+func TestScanRequestsAreBounded(t *testing.T) {
 	w := newHarness(t, "")
 	i := w.add("veth0", "", "eth0", 2, 7, "10.0.0.5")
 	now, ip := time.Now(), netip.MustParseAddr("10.0.0.5")

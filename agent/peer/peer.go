@@ -12,6 +12,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // Options configures a [Peer].
@@ -128,7 +129,7 @@ func (p *Peer) add(a Action) { p.queue = append(p.queue, a) }
 
 // NextTick returns when [Peer.Tick] has something to do, zero for never.
 func (p *Peer) NextTick() time.Time {
-	return earliest(p.Detector.Next(), p.requests.next())
+	return schedule.Earlier(p.Detector.Next(), p.requests.next())
 }
 
 // Tick does what is due at now.
@@ -215,12 +216,12 @@ func (p *Peer) receiveReply(t cluster.ProbeReply, now time.Time) {
 	}
 	node := "node " + cluster.NodeName(s.Holder.Node)
 	if t.Binding.Holder.ID == s.Holder {
-		p.Detector.DescribeAt(s.Key, s.Holder, func(key detector.Key, h *detector.Holder) {
+		p.Apply(p.Detector.DescribeAt(s.Key, s.Holder, func(key detector.Key, h *detector.Holder) {
 			given := h.Given
 			if *h = t.Binding.Holder; key != s.Key {
 				h.Given = given
 			}
-		})
+		}, now), now)
 	}
 	var effects detector.Effects
 	switch t.Outcome {
@@ -240,12 +241,4 @@ func (p *Peer) receiveReply(t cluster.ProbeReply, now time.Time) {
 		effects = p.Detector.Unreachable(s, now)
 	}
 	p.Apply(effects, now)
-}
-
-// earliest returns the earlier of two times, ignoring zero ones.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -20,6 +20,8 @@ type harness struct {
 	now time.Time
 	// probe returns the result of a probe; nil: all are sent.
 	probe func(Probe) detector.ProbeRefusal
+	// late: nothing says whether probes were sent.
+	late bool
 	// answers: holders answer each probe at once.
 	answers bool
 
@@ -60,6 +62,9 @@ func (w *harness) run() {
 			}
 			if refusal == (detector.ProbeRefusal{}) {
 				w.probed = append(w.probed, a.Probe)
+			}
+			if w.late {
+				continue
 			}
 			w.Probed(a, refusal, w.now)
 			if w.answers && refusal == (detector.ProbeRefusal{}) {
@@ -229,6 +234,28 @@ func TestConflictAcrossNodes(t *testing.T) {
 	}
 	if known := w.Detector.Bindings(nil); len(known) != 0 {
 		t.Errorf("bindings %+v are left", known)
+	}
+}
+
+// The name of another node's pod that comes with a reply is reported, once.
+func TestNameInReply(t *testing.T) {
+	w := newHarness(t)
+	w.answers = true
+	w.observe(11, one, false)
+	w.notice(one)
+	for range 40 { // two rounds, and then checks of the conflict
+		for _, probe := range w.requested {
+			answer := cluster.Binding{Holder: detector.Holder{ID: remote}, Evidence: detector.Announced}
+			if slices.Contains(w.events, "confirmed") {
+				answer.Holder.Pod = detector.Pod{Namespace: "shop", Name: "web-0"}
+			}
+			w.deliver(cluster.ProbeReply{Probe: probe, Outcome: cluster.Answered, At: w.now, Binding: answer})
+		}
+		w.requested = nil
+		w.pass(time.Second)
+	}
+	if want := []string{"suspected", "confirmed", "changed"}; !slices.Equal(w.events, want) {
+		t.Errorf("events %q, want %q", w.events, want)
 	}
 }
 

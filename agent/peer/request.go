@@ -13,7 +13,7 @@ const (
 	maxRequests = 4096
 	// probeTimeout is how long a probed holder may take; the other node waits about twice as long.
 	probeTimeout = 700 * time.Millisecond
-	// requestTimeout is how long a guard may delay a request before it is refused.
+	// requestTimeout is how long a guard, or a probe that is not reported, may delay a request before it is refused.
 	requestTimeout = time.Second
 	// startupTime is how long after its start an agent may not know all of its holders. Until then
 	// it must not report any as gone.
@@ -58,7 +58,10 @@ func (p *Peer) advance(r *request, now time.Time) {
 		p.end(r, cluster.Unanswered, "")
 	case p.requests.probedRecently(r, now):
 		p.attempted(r, now)
+	case r.unreported && now.Sub(r.arrived) > requestTimeout:
+		p.end(r, cluster.Refused, "its kernel was not scanned in time")
 	default:
+		r.unreported = true
 		p.requests.wait(r, now.Add(probeTimeout)) // until Probed sets the time
 		p.add(Probe{ForOther: true, request: r, Probe: detector.Probe{
 			Key: r.Key, Holder: r.Holder, Interface: local.Holder.Interface, Purpose: detector.Verify,
@@ -79,7 +82,8 @@ func (p *Peer) attempted(r *request, now time.Time) {
 	p.requests.wait(r, next)
 }
 
-// Probed takes the result of a [Probe]. now must not be later than the sending of the probe, so that
+// Probed takes the result of a [Probe]. It need not be called, for example if a scan in place of the probe is late: then the holder
+// is probed again, and nothing follows from its silence. now must not be later than the sending of the probe, so that
 // no answer is older than its probe.
 func (p *Peer) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time) {
 	sent := refusal == (detector.ProbeRefusal{})
@@ -87,6 +91,9 @@ func (p *Peer) Probed(a Probe, refusal detector.ProbeRefusal, now time.Time) {
 		p.Detector.ProbeSent(a.Probe, now)
 	}
 	r := a.request
+	if r != nil {
+		r.unreported = false
+	}
 	switch {
 	case r == nil && !sent:
 		p.Apply(p.Detector.ProbeRefused(a.Probe, refusal.Reason, refusal.Until, now), now)

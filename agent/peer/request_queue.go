@@ -22,6 +22,8 @@ type request struct {
 	attempts int
 	next     time.Time // of the next attempt
 	forwards bool      // it answered, but for an address that it does not have
+	// unreported: its last probe was not reported to Probed.
+	unreported bool
 	// configured: the answer is what the kernel of the holder has configured.
 	configured bool
 }

@@ -45,6 +45,10 @@ func TestRequests(t *testing.T) {
 			w.pass(600 * time.Millisecond)
 			w.observe(11, one, true)
 		}},
+		{
+			name: "is not scanned", netns: 11, want: cluster.Refused, reason: "its kernel was not scanned in time", retry: 2 * probeTimeout, took: 2 * probeTimeout,
+			beforeRequest: func(w *harness) { w.late = true },
+		},
 		{name: "does not answer", netns: 11, want: cluster.Unanswered, took: probeTimeout},
 		{name: "announces only", netns: 11, want: cluster.Unanswered, took: probeTimeout, afterRequest: func(w *harness) { w.observe(11, one, false) }},
 		{name: "answers for what it does not have", netns: 11, want: cluster.Forwards, took: probeTimeout, afterRequest: forwards},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // maxRemoved limits the pending probes of removed addresses on one interface. Those of configured addresses
@@ -96,21 +97,21 @@ func (p *Prober) plan(i *state) {
 		p.turns.Remove(i)
 		return
 	}
-	i.turn = later(first.next, i.notBefore)
+	i.turn = schedule.Later(first.next, i.notBefore)
 	p.turns.Set(i)
 }
 
 // Next returns when [Prober.Run] has something to do, zero for never.
 func (p *Prober) Next() time.Time {
 	if i := p.turns.First(); i != nil {
-		return later(i.turn, p.paused)
+		return schedule.Later(i.turn, p.paused)
 	}
 	return time.Time{}
 }
 
 // Run sends the pending probes that are due.
 func (p *Prober) Run(now time.Time) {
-	for i := p.turns.First(); i != nil && !later(i.turn, p.paused).After(now); i = p.turns.First() {
+	for i := p.turns.First(); i != nil && !schedule.Later(i.turn, p.paused).After(now); i = p.turns.First() {
 		probe := i.due.First()
 		if p.off(i, probe.key.Network) != "" || p.Bindings.Holds(probe.key, i.Holder) {
 			p.drop(i, probe)
@@ -162,11 +163,4 @@ func (p *Prober) Unanswered(ref detector.Interface, ip netip.Addr, vlan bpf.VLAN
 		}
 	}
 	return 0
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

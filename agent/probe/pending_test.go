@@ -9,6 +9,7 @@ import (
 	"github.com/dupip/dupip/agent/links"
 	"github.com/dupip/dupip/bpf"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // TestExpect: an address without a binding is probed, at growing intervals, until it has one.
@@ -150,7 +151,7 @@ func TestEachAddressIsProbed(t *testing.T) {
 	w.Expect(crowded, each(keys...), each(), now)
 	probed := make(map[netip.Addr]bool)
 	for step := 0; len(probed) < many+others; step++ {
-		if now = later(now, w.Next()); now.Sub(began) > time.Minute {
+		if now = schedule.Later(now, w.Next()); now.Sub(began) > time.Minute {
 			t.Fatalf("%d of %d addresses were probed within a minute", len(probed), many+others)
 		}
 		w.Run(now)
@@ -163,7 +164,7 @@ func TestEachAddressIsProbed(t *testing.T) {
 			pod := w.pod(t, 3+step, nil, ip)
 			came := now
 			for !probed[netip.MustParseAddr(ip)] {
-				if now = later(now, w.Next()); now.Sub(came) > 200*time.Millisecond {
+				if now = schedule.Later(now, w.Next()); now.Sub(came) > 200*time.Millisecond {
 					t.Fatalf("pod %d waits for %v", step, now.Sub(came))
 				}
 				w.Run(now)
@@ -198,7 +199,7 @@ func TestTurns(t *testing.T) {
 		}
 		w.Expect(w.pod(t, 2+pod, nil), each(keys...), each(), now)
 	}
-	for end := now.Add(6 * time.Second); !now.After(end); now = later(now, w.Next()) {
+	for end := now.Add(6 * time.Second); !now.After(end); now = schedule.Later(now, w.Next()) {
 		w.Run(now)
 	}
 	sent := make(map[int]int)

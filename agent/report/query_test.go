@@ -81,6 +81,20 @@ func newReport(t *testing.T, o *fakeCluster) *Report {
 	return r
 }
 
+// Interfaces in networks that are compared on this node only are counted, besides by state.
+func TestNodeOnlyInterfaces(t *testing.T) {
+	r := newReport(t, nil)
+	for n, l := range []links.Interface{
+		{Name: "veth0"}, {Name: "veth1", Master: "docker0"}, {Name: "net1@eth1", Kind: "macvlan", Master: "eth1"},
+	} {
+		l.Index, l.Generation, l.State = n+1, uint32(n+1), links.Attached
+		r.Table.Update(links.Event{Kind: links.Added, Interface: &l}, time.Now())
+	}
+	if got := r.byState(); got["attached"] != 3 || got["node only"] != 2 {
+		t.Errorf("%v, want 3 attached and 2 of them on this node only", got)
+	}
+}
+
 func holding(node, ip string, netns uint64) detector.Binding {
 	now := time.Now()
 	return detector.Binding{

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dupip/dupip/agent/api"
+	"github.com/dupip/dupip/agent/config"
 	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/observe"
 	"github.com/dupip/dupip/bpf"
@@ -124,14 +125,17 @@ func (r *Report) addParts(document *api.Status) {
 	document.Dropped["log lines about conflicts"] = r.events.leftOut
 }
 
-// byState counts the interfaces by state; those whose netns cannot be seen, and those whose pod has moved or renamed its
-// end, are counted again.
+// byState counts the interfaces by state; those whose netns cannot be seen, those whose network is compared on this node only, and
+// those whose pod has moved or renamed its end, are counted again.
 func (r *Report) byState() map[string]int {
 	states := make(map[string]int)
 	for i := range r.Table.All() {
 		states[string(i.State)]++
 		if !i.Seen {
 			states["unseen netns"]++
+		}
+		if r.Table.Config().Scope(r.Table.Network(i)) == config.Node {
+			states["node only"]++
 		}
 		if i.Moved() {
 			states["moved"]++
@@ -150,7 +154,7 @@ func (r *Report) byState() map[string]int {
 func (r *Report) dropped(counts detector.Counts) map[string]uint64 {
 	dropped := r.Table.Dropped()
 	maps.Copy(dropped, r.Prober.Dropped())
-	dropped["questions of other nodes"] = r.Peer.Dropped()
+	dropped["probe requests of other nodes"] = r.Peer.Dropped()
 	for reason, n := range counts.Refused {
 		dropped[reason] += n
 	}

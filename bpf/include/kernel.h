@@ -78,6 +78,11 @@ struct sk_buff {
 
 /* Linux 6.2. bpf_get_netns_cookie is for tc only since Linux 6.15. */
 extern void *bpf_cast_to_kern_ctx(void *context) SEC(".ksyms");
+extern void *bpf_rdonly_cast(const void *object, __u32 type) SEC(".ksyms");
+
+/* What the loader fills in, as bpf_core_type_size and bpf_core_type_id_kernel of libbpf. */
+#define kernel_size(type) __builtin_preserve_type_info(*(typeof(type) *)0, 1)
+#define kernel_id(type)	  __builtin_btf_type_id(*(typeof(type) *)0, 1)
 
 #define ETH_P_IP     be16(0x0800)
 #define ETH_P_ARP    be16(0x0806)

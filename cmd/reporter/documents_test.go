@@ -106,7 +106,7 @@ func TestDocuments(t *testing.T) {
 			t.Fatal("the reporter sees no agent")
 		}
 	}
-	d := newDocuments(cluster.Member{Name: "r1", Boot: "boot", Role: cluster.Reporter}, reporter, collect.Rules(config.Default()))
+	d := newDocuments(cluster.Member{Name: "r1", Boot: "boot", Role: cluster.Reporter}, reporter, collect.Rules(new(config.Config)))
 	first, err := d.Conflicts(t.Context(), api.Query{Cluster: true})
 	if err != nil || len(first.Conflicts) != 1 || first.Node != "r1" || first.Asked != 1 || first.Partial || first.Conflicts[0].Advice == nil {
 		t.Fatalf("%+v, %v", first, err)

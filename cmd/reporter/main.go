@@ -3,14 +3,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,15 +24,7 @@ import (
 // version is set at build time by -ldflags "-X main.version=…".
 var version string
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := newRoot().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		query.PrintError(os.Stderr, "dupip-reporter", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(query.Run(newRoot())) }
 
 // settings are the flags.
 type settings struct {

@@ -5,6 +5,7 @@
 package cluster
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 	"time"
@@ -264,24 +265,12 @@ const (
 	NextHopNone                           // there is no route, or one that drops packets
 )
 
-// String returns the name of the kind, as documents have it; of one that this version does not know, "unknown".
-func (k NextHopKind) String() string {
-	switch k {
-	case NextHopHolder:
-		return "holder"
-	case NextHopNode:
-		return "node"
-	case NextHopAway:
-		return "away"
-	case NextHopDevice:
-		return "device"
-	case NextHopSelf:
-		return "self"
-	case NextHopNone:
-		return "nowhere"
-	}
-	return "unknown"
+var nextHopNames = map[NextHopKind]string{
+	NextHopHolder: "holder", NextHopNode: "node", NextHopAway: "away", NextHopDevice: "device", NextHopSelf: "self", NextHopNone: "nowhere",
 }
+
+// String returns the name of the kind, as documents have it; of one that this version does not know, "unknown".
+func (k NextHopKind) String() string { return cmp.Or(nextHopNames[k], "unknown") }
 
 // NextHop is where the kernel of a node would send a packet to an address now.
 type NextHop struct {

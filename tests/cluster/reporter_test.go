@@ -26,7 +26,8 @@ import (
 func TestReporter(t *testing.T) {
 	c := startTestCluster(t, []string{"--event-ttl=1m"}, "node1", "node2") // instead of an hour
 	c.importImage()
-	c.install("--set reporter.enabled=true --set-json 'reporter.extraArgs=[\"--renew-every=3s\"]'")
+	// Conflicts are confirmed before containerd lists the second pod.
+	c.install("--set reporter.enabled=true --set-json 'extraArgs=[\"--min-overlap=50ms\"],reporter.extraArgs=[\"--renew-every=3s\"]'")
 	c.run("kubectl -n dupip rollout status sts/dupip-reporter --timeout=$PATIENCE; kubectl -n dupip get pods -o wide")
 	c.reporterRights()
 	c.reporterMembers()
@@ -121,9 +122,17 @@ func (c *testCluster) reporterPID(p corev1.Pod) int {
 	return 0
 }
 
-// duplicateEvents checks the Events of two pods of a confirmed conflict.
+// duplicateEvents checks the Events of two pods of a confirmed conflict. Both run, so their names are known.
 func (c *testCluster) duplicateEvents(conflict lab.Conflict, ip netip.Addr, names ...string) {
 	c.Helper()
+	known := conflict.ConfirmedAt
+	for _, name := range names {
+		var p corev1.Pod
+		c.Do(c.Get(&p, "-n", "shop", "pod", name))
+		if started := p.Status.ContainerStatuses[0].State.Running.StartedAt; started.After(known) {
+			known = started.Time
+		}
+	}
 	for i, name := range names {
 		other := names[1-i]
 		c.eventually("an Event of "+name, func() error {
@@ -132,9 +141,9 @@ func (c *testCluster) duplicateEvents(conflict lab.Conflict, ip netip.Addr, name
 				return err
 			}
 			e := list[0]
-			late := e.CreationTimestamp.Sub(conflict.ConfirmedAt)
+			late := e.CreationTimestamp.Sub(known)
 			if late > lab.Patience(5*time.Second) || e.Type != "Warning" || e.Related == nil || e.Related.Name != other || !strings.Contains(e.Note, ip.String()) {
-				c.Error(fmt.Errorf("%v after confirmed: %+v", late, e))
+				c.Error(fmt.Errorf("%v after it was confirmed and the pods ran: %+v", late, e))
 			}
 			return nil
 		})

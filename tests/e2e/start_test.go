@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -95,12 +96,22 @@ func TestManyPods(t *testing.T) {
 			check(late, ip, false)
 		}
 		l.Do(a.Signal(unix.SIGTERM))
+		signalled := time.Now()
 		l.Eventually("detaching", func() error {
 			if !strings.Contains(a.Log(), "msg=detaching") {
 				return errors.New(a.Log())
 			}
 			return nil
 		})
+		// A second signal counts after a second only. Where the kernel does not wait (rcu_expedited) it would have detached by then.
+		l.Do(a.Signal(unix.SIGSTOP))
+		l.Eventually("a second", func() error {
+			if time.Since(signalled) < 1100*time.Millisecond {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		l.Do(a.Signal(unix.SIGCONT))
 		l.Eventually("ended by a second signal", func() error {
 			if a.Running() {
 				l.Do(a.Signal(unix.SIGTERM))

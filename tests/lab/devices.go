@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -12,17 +13,24 @@ import (
 
 // The kinds of devices that not every kernel has.
 const (
-	VLAN   = "vlan"
-	Bond   = "bond"
-	VRF    = "vrf"
-	Dummy  = "dummy"
-	IPVlan = "ipvlan"
+	VLAN    = "vlan"
+	Bond    = "bond"
+	VRF     = "vrf"
+	Dummy   = "dummy"
+	Macvlan = "macvlan"
+	IPVlan  = "ipvlan"
+	OVS     = "openvswitch"
 )
 
-// HasDevices returns whether the kernel has a kind of device.
+// HasDevices returns whether the machine has a kind of device.
 func (l *Lab) HasDevices(kind string) (bool, error) {
+	if kind == OVS { // has no type of link, and needs programs
+		_, err := netlink.GenlFamilyGet("ovs_datapath")
+		_, missing := exec.LookPath("ovs-vswitchd")
+		return err == nil && missing == nil, nil
+	}
 	own := attrs("probe", nil)
-	if kind == IPVlan {
+	if kind == IPVlan || kind == Macvlan {
 		own.ParentIndex = 1 // lo, on which none can be
 	}
 	err := l.hub.nl.LinkAdd(&netlink.GenericLink{LinkAttrs: own, LinkType: kind})

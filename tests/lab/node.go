@@ -34,6 +34,7 @@ type Node struct {
 	Program string
 
 	bootIDFile *atomic.Pointer[string]
+	ovs        *ovs
 }
 
 // IPv4 is the address with this last byte in the subnet of the node's bridged pods.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -26,7 +27,7 @@ const (
 	Routed
 	// Raw: the interface is up and has no address; a [Guest] may live there.
 	Raw
-	// Inside: a macvlan or ipvlan device in the pod, without a host end, that sends by a device of the node.
+	// Inside: a macvlan, ipvlan or VLAN device in the pod, without a host end, that sends by a device of the node.
 	Inside
 )
 
@@ -44,8 +45,8 @@ type PodOptions struct {
 	HostIndex int
 	// Bridge is the bridge to join, cni0 if empty.
 	Bridge string
-	// Device is the kind of the device Inside: macvlan if empty (in mode bridge), macvlan-private, ipvlan (in mode L2) or
-	// ipvlan-l3. Parent is the device of the node that it sends by, the uplink if empty.
+	// Device is the kind of the device Inside: macvlan if empty (in mode bridge), macvlan-private, macvlan-passthru, ipvlan (in mode
+	// L2), ipvlan-l3, ipvlan-l3s, or vlan- and a number. Parent is the device of the node that it sends by, the uplink if empty.
 	Device, Parent string
 	// VRF is that of the host end of a routed pod, none if empty.
 	VRF string
@@ -121,7 +122,11 @@ func (p *Pod) ShortName() string { return p.lab.short(p.Name) }
 func (p *Pod) AddInterface(o PodOptions) (hostInterface string, err error) {
 	o = o.withDefaults()
 	if o.Style == Inside { // ipvlan devices never say that they are up
-		return o.Interface + "@" + o.Parent, errors.Join(p.plugInside(o), p.configure(o), p.start(o))
+		name := o.Interface + "@" + o.Parent
+		if vlan, ok := strings.CutPrefix(o.Device, "vlan-"); ok {
+			name += "." + vlan
+		}
+		return name, errors.Join(p.plugInside(o), p.configure(o), p.start(o))
 	}
 	if o.HostInterface == "" {
 		style := "veth"
@@ -198,12 +203,20 @@ func (p *Pod) plugInside(o PodOptions) error {
 		device = &netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_BRIDGE}
 	case "macvlan-private":
 		device = &netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_PRIVATE}
+	case "macvlan-passthru":
+		device = &netlink.Macvlan{LinkAttrs: own, Mode: netlink.MACVLAN_MODE_PASSTHRU}
 	case "ipvlan":
 		device = &netlink.IPVlan{LinkAttrs: own, Mode: netlink.IPVLAN_MODE_L2}
 	case "ipvlan-l3":
 		device = &netlink.IPVlan{LinkAttrs: own, Mode: netlink.IPVLAN_MODE_L3}
+	case "ipvlan-l3s":
+		device = &netlink.IPVlan{LinkAttrs: own, Mode: netlink.IPVLAN_MODE_L3S}
 	default:
-		return fmt.Errorf("no device %s", o.Device)
+		var vlan int
+		if _, err := fmt.Sscanf(o.Device, "vlan-%d", &vlan); err != nil {
+			return fmt.Errorf("no device %s: %w", o.Device, err)
+		}
+		device = &netlink.Vlan{LinkAttrs: own, VlanId: vlan}
 	}
 	if err := p.Node.nl.LinkAdd(device); err != nil {
 		return fmt.Errorf("add %s %s on %s: %w", o.Device, o.Interface, o.Parent, err)
@@ -258,6 +271,9 @@ func (p *Pod) hostSide(o PodOptions) error {
 		errs = append(errs, n.Sysctl("ipv6/conf/"+dev+"/accept_dad", "0"))
 	}
 	if o.Style != Routed {
+		if n.ovs != nil && n.ovs.bridges[o.Bridge] {
+			return errors.Join(append(errs, n.ovs.change("add-port", o.Bridge, dev), n.up(dev))...)
+		}
 		return errors.Join(append(errs, n.enslave(dev, o.Bridge))...)
 	}
 	errs = append(errs,

@@ -17,7 +17,7 @@ func TestEVPN(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	nodes := []*lab.Node{l.Node(""), l.Node("")}
-	e := NewEVPN(config.Default())
+	e := NewEVPN(new(config.Config))
 	watch(l, e, nodes...)
 	container := netip.MustParseAddr("172.17.0.2")
 	for _, n := range nodes {
@@ -72,7 +72,7 @@ func TestEVPNRecreated(t *testing.T) {
 	t.Parallel()
 	l := lab.NewT(t)
 	nodes := []*lab.Node{l.Node(""), l.Node("")}
-	e := NewEVPN(config.Default())
+	e := NewEVPN(new(config.Config))
 	watch(l, e, nodes...)
 	ip := nodes[0].RoutedIPv4(5)
 	for round := range 2 * evpnMoves {

@@ -69,7 +69,7 @@ func TestListeners(t *testing.T) {
 	for _, make := range []func() Tool{
 		func() Tool { return &Arpwatch{} },
 		func() Tool { return &Tshark{} },
-		func() Tool { return NewEVPN(config.Default()) },
+		func() Tool { return NewEVPN(new(config.Config)) },
 	} {
 		p := make()
 		t.Run(p.Name(), func(t *testing.T) {

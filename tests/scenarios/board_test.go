@@ -135,7 +135,7 @@ func (b *scoreboard) print(out *os.File) {
 	fmt.Fprintf(out, "%d passed, %d failed\n", passed, len(b.rows)-passed)
 	for _, device := range slices.Sorted(maps.Keys(b.skipped)) {
 		all := slices.SortedFunc(slices.Values(b.skipped[device]), compareIDs)
-		fmt.Fprintf(out, "not played, because this kernel has no %s devices (make test-vm): %s\n", device, strings.Join(all, " "))
+		fmt.Fprintf(out, "not played, because this machine has no %s devices (make test-vm): %s\n", device, strings.Join(all, " "))
 	}
 }
 

@@ -55,7 +55,7 @@ func (s *Stage) compare() {
 	if !*compared {
 		return
 	}
-	networks := config.Default()
+	networks := new(config.Config)
 	if i := slices.Index(s.flags, "--config"); i >= 0 {
 		var err error
 		networks, err = config.Load(s.flags[i+1])

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -48,7 +49,27 @@ var foundWithDevices = slices.Concat(
 		}
 		s.onlyOpen(len(ips))
 	}})),
+	onOneAndMore(2, with(lab.OVS, Scenario{ID: "D38", Want: Found, Text: "pods are ports of Open vSwitch", Play: func(s *Stage) {
+		s.addOVS()
+		ips := s.Addrs(lab.Bridged, 38)
+		pods := make([]*lab.Pod, 2)
+		for i, a := range []*Actor{s.Actors[0], s.last()} {
+			pods[i] = s.PodOn(a, fmt.Sprint("pod", i), lab.PodOptions{Bridge: ovsBridge, Addrs: ips})
+			s.Sees(pods[i], ips...)
+		}
+		s.Finds(pods[1].Started, pods, ips...)
+	}})),
 )
+
+const ovsBridge = "br-int"
+
+// addOVS gives each node a bridge of Open vSwitch.
+func (s *Stage) addOVS() {
+	s.Helper()
+	for _, a := range s.Actors {
+		s.Do(a.Node.AddOVSBridge(ovsBridge))
+	}
+}
 
 // quietWithDevices are lawful, on devices that some kernels do not have.
 var quietWithDevices = []Scenario{
@@ -61,6 +82,18 @@ var quietWithDevices = []Scenario{
 		for _, vrf := range []string{"vrf-a", "vrf-b", ""} {
 			network := map[string]string{"vrf-a": "tenant-a", "vrf-b": "tenant-b", "": "default"}[vrf]
 			s.SeesIn(network, s.tenant(s.Actors[0], "in-"+network, vrf, ips), ips...)
+		}
+	}}),
+	with(lab.OVS, Scenario{ID: "Q49", Want: Quiet, Nodes: 2, Text: "net1 of three pods on Open vSwitch, whose networks have one subnet", Play: func(s *Stage) {
+		s.addOVS()
+		same := lab.IPs("10.49.0.2", "fd49::2")
+		for i, a := range []*Actor{s.Actors[0], s.Actors[0], s.Actors[1]} {
+			own := a.Addrs(lab.Bridged, byte(50+i))
+			p := s.PodOn(a, fmt.Sprint("pod", i), lab.PodOptions{Addrs: own})
+			s.Sees(p, own...)
+			_, err := p.AddInterface(lab.PodOptions{Interface: "net1", Bridge: ovsBridge, Addrs: same})
+			s.Do(err)
+			s.Sees(p, same...)
 		}
 	}}),
 }

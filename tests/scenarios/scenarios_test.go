@@ -107,7 +107,7 @@ func TestScenarios(t *testing.T) {
 			t.Parallel()
 			if !hasDevice(t, sc.Device) {
 				board.skip(sc.ID, sc.Device)
-				t.Skipf("this kernel has no %s devices", sc.Device)
+				t.Skipf("this machine has no %s devices", sc.Device)
 			}
 			row := board.add(sc, place)
 			t.Cleanup(func() { row.finish(t.Failed()) })

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -16,6 +18,7 @@ import (
 type cpioWriter struct {
 	out   io.Writer
 	inode int
+	added map[string]bool
 	err   error
 }
 
@@ -24,8 +27,16 @@ const (
 	cpioExecutable = 0o100755
 )
 
-// add appends one entry. Errors are kept for close.
+// add appends one entry, after the folders that it is in. Errors are kept for close.
 func (w *cpioWriter) add(name string, mode int, data []byte) {
+	name = strings.TrimPrefix(name, "/")
+	if w.added[name] {
+		return
+	}
+	w.added[name] = true
+	if folder := path.Dir(name); folder != "." {
+		w.add(folder, cpioFolder, nil)
+	}
 	w.inode++
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x",
@@ -45,12 +56,32 @@ func (w *cpioWriter) padded(part []byte) {
 	}
 }
 
-func (w *cpioWriter) addFile(name, path string) {
-	data, err := readFile(path)
+func (w *cpioWriter) addFile(name, file string) {
+	data, err := readFile(file)
 	if w.err == nil {
 		w.err = err
 	}
 	w.add(name, cpioExecutable, data)
+}
+
+// library is a line of ldd: a library that was found, or the loader.
+var library = regexp.MustCompile(`(?m)^\t(?:\S+ => )?(/\S+) \(0x`)
+
+// addProgram adds a program of this machine to bin, and the libraries that it needs.
+func (w *cpioWriter) addProgram(name string) error {
+	file, err := exec.LookPath(name)
+	if err != nil {
+		return fmt.Errorf("there is no %s: %w", name, err)
+	}
+	needs, err := exec.Command("ldd", file).Output()
+	if err != nil {
+		return fmt.Errorf("list the libraries of %s: %w", file, err)
+	}
+	w.addFile("bin/"+name, file)
+	for _, match := range library.FindAllStringSubmatch(string(needs), -1) {
+		w.addFile(match[1], match[1])
+	}
+	return nil
 }
 
 func (w *cpioWriter) close() error {
@@ -103,7 +134,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 // dependsOn reads the dependencies of a module, as modinfo does.
-func dependsOn(file string) ([]string, error) {
+func dependsOn(file string) (names []string, err error) {
 	content, err := readFile(file)
 	if err != nil {
 		return nil, err
@@ -122,10 +153,13 @@ func dependsOn(file string) ([]string, error) {
 	}
 	for field := range strings.SplitSeq(string(info), "\x00") {
 		if list, ok := strings.CutPrefix(field, "depends="); ok && list != "" {
-			return strings.Split(strings.ReplaceAll(list, "-", "_"), ","), nil
+			names = append(names, strings.Split(strings.ReplaceAll(list, "-", "_"), ",")...)
+		}
+		if field == "softdep=pre: crc32c" { // that is an alias of several
+			names = append(names, "crc32c_generic")
 		}
 	}
-	return nil, nil
+	return names, nil
 }
 
 // isStatic returns whether a binary needs no other file.

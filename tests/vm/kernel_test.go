@@ -21,46 +21,51 @@ const kernelVariable = "DUPIP_VM_KERNEL"
 // kernel is an unpacked kernel package.
 type kernel struct {
 	image   string            // the file to boot
+	series  string            // such as 6.1
 	modules map[string]string // files by name of the module
 }
 
-// findKernel takes Debian's newest kernel of a series, such as 6.1, out of the cache, or downloads it. Lists
-// that are missing or too old are updated by root, and else named in the error.
-func findKernel(series string, logf func(string, ...any)) (*kernel, error) {
-	k, err := cachedKernel(series, logf)
-	if err == nil || os.Geteuid() != 0 || os.Getenv(kernelVariable) != "" {
-		return k, err
-	}
-	logf("updating the package lists, because: %v", err)
-	if out, updateErr := exec.Command("apt-get", "update", "-qq").CombinedOutput(); updateErr != nil {
-		return nil, fmt.Errorf("%w; and apt-get update failed: %w\n%s", err, updateErr, out)
-	}
-	return cachedKernel(series, logf)
-}
-
-func cachedKernel(series string, logf func(string, ...any)) (*kernel, error) {
+// findKernel takes Debian's kernel of the day out of the cache, or downloads it.
+func findKernel(name string, logf func(string, ...any)) (*kernel, error) {
 	if dir := os.Getenv(kernelVariable); dir != "" {
 		return openKernel(dir)
 	}
-	name, version, err := newestKernel(series)
-	if err != nil {
-		return nil, err
-	}
-	cache, err := os.UserCacheDir()
+	user, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("find a folder for the kernel: %w", err)
 	}
-	cache = filepath.Join(cache, "dupip", "kernels")
-	dir := filepath.Join(cache, name+"_"+version)
+	folder := filepath.Join(user, "dupip", "kernels", name)
+	lists, err := listsOf(kernelSources[name].suite, filepath.Join(folder, "apt"))
+	if err != nil {
+		return nil, err
+	}
+	k, err := lists.kernel(name, folder, logf)
+	if err == nil || !lists.mayUpdate() {
+		return k, err
+	}
+	logf("updating the package lists, because: %v", err)
+	if updateErr := lists.update(); updateErr != nil {
+		return nil, errors.Join(err, updateErr)
+	}
+	return lists.kernel(name, folder, logf)
+}
+
+// kernel opens the newest kernel that the lists have of a name, after it has downloaded it if need be.
+func (l aptLists) kernel(name, folder string, logf func(string, ...any)) (*kernel, error) {
+	packages, err := l.newestKernel(name)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(folder, strings.ReplaceAll(packages[0], "=", "_"))
 	if k, err := openKernel(dir); err == nil && k.has(modules) {
 		return k, nil
 	}
-	logf("downloading %s %s", name, version)
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	logf("downloading %s", strings.Join(packages, " "))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, err
 	}
-	// One kernel of a series is kept; what an interrupted download left goes, too.
-	old, err := filepath.Glob(filepath.Join(cache, "linux-image-"+series+".*"))
+	// One kernel of a name is kept; what an interrupted download left goes, too.
+	old, err := filepath.Glob(filepath.Join(folder, "linux-*"))
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +78,7 @@ func cachedKernel(series string, logf func(string, ...any)) (*kernel, error) {
 	if err := os.Mkdir(partial, 0o755); err != nil {
 		return nil, err
 	}
-	if err := download(partial, name+"="+version); err != nil {
+	if err := l.download(partial, packages); err != nil {
 		return nil, err
 	}
 	if err := os.Rename(partial, dir); err != nil {
@@ -82,55 +87,73 @@ func cachedKernel(series string, logf func(string, ...any)) (*kernel, error) {
 	return openKernel(dir)
 }
 
-// metapackages are how Debian 12 names the kernels that are booted.
-var metapackages = map[string]string{"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
-
-// kernelDependency is how Debian's metapackages name the kernel of the day.
-var kernelDependency = regexp.MustCompile(`(?m)^Depends: (linux-image-(\d+\.\d+)\.\S+) \(= ([^)\s]+)\)`)
-
-// newestKernel returns the package of the newest kernel of a series in apt's lists, and its version.
-func newestKernel(series string) (name, version string, err error) {
-	meta := metapackages[series]
-	out, err := exec.Command("apt-cache", "show", "--no-all-versions", meta).Output()
-	if err != nil {
-		return "", "", fmt.Errorf("query apt for %s: %w (set %s to an unpacked kernel package where there is no apt)", meta, err, kernelVariable)
-	}
-	match := kernelDependency.FindSubmatch(out)
-	if match == nil || string(match[2]) != series {
-		return "", "", fmt.Errorf("%s is no Linux %s here: use the package lists of Debian 12, or set %s to an unpacked kernel package", meta, series, kernelVariable)
-	}
-	return string(match[1]), string(match[3]), nil
+// kernelSources are where Debian 12 finds the kernels that are booted: by a metapackage, of another suite than its own if that is named.
+var kernelSources = map[string]struct{ metapackage, suite string }{
+	"6.1":    {"linux-image-amd64", ""},
+	"6.12":   {"linux-image-6.12-amd64", ""},
+	"newest": {"linux-image-amd64", "sid"},
 }
 
-// download fetches a package and unpacks what is needed of it.
-func download(dir, name string) error {
-	fetch := exec.Command("apt-get", "download", "-q", name)
-	fetch.Dir = dir
-	if out, err := fetch.CombinedOutput(); err != nil {
-		return fmt.Errorf("download the kernel, perhaps after apt-get update: %w\n%s", err, out)
+// kernelDependency is how Debian's metapackages name the kernel of the day, and its packages each other: since Debian 14 the image
+// and the modules are packages of their own.
+var kernelDependency = regexp.MustCompile(`\b(linux-(image|binary|modules)-(\d+\.\d+)\.[^\s,]+) \(= ([^)\s]+)\)`)
+
+// newestKernel returns the packages of the kernel that the lists have of a name, each with its version as apt takes it.
+func (l aptLists) newestKernel(name string) (packages []string, err error) {
+	meta := kernelSources[name].metapackage
+	found, err := l.dependencies(meta)
+	if err != nil {
+		return nil, fmt.Errorf("%w (set %s to an unpacked kernel package where there is no apt)", err, kernelVariable)
 	}
-	packages, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	match := kernelDependency.FindStringSubmatch(found)
+	if match == nil || match[2] != "image" || kernelSources[name].suite == "" && match[3] != name {
+		return nil, fmt.Errorf("%s is no Linux %s here: use the package lists of Debian 12, or set %s to an unpacked kernel package", meta, name, kernelVariable)
+	}
+	parts, err := l.dependencies(match[1] + "=" + match[4])
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range kernelDependency.FindAllStringSubmatch(parts, -1) {
+		packages = append(packages, part[1]+"="+part[4])
+	}
+	if packages == nil {
+		packages = []string{match[1] + "=" + match[4]}
+	}
+	return packages, nil
+}
+
+// download fetches packages and unpacks what is needed of them.
+func (l aptLists) download(dir string, packages []string) error {
+	if err := l.fetch(dir, packages...); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil {
 		return err
 	}
-	if len(packages) != 1 {
-		return fmt.Errorf("download the kernel: want one package, found %q", packages)
+	if len(files) != len(packages) {
+		return fmt.Errorf("download the kernel: want %d packages, found %q", len(packages), files)
 	}
-	if err := unpack(dir, packages[0]); err != nil {
-		return fmt.Errorf("unpack %s: %w", filepath.Base(packages[0]), err)
+	for _, file := range files {
+		if err := unpack(dir, file); err != nil {
+			return fmt.Errorf("unpack %s: %w", filepath.Base(file), err)
+		}
+		if err := os.Remove(file); err != nil {
+			return err
+		}
 	}
-	return os.Remove(packages[0])
+	return nil
 }
 
 // deviceFolders have the modules of devices without hardware.
 var deviceFolders = []string{"net", "vxlan", "ipvlan", "bonding"}
 
-// wanted are the files taken from a package: the image, and the modules of the network code
-// and of devices without hardware. All modules together are ten times as much.
+// wanted are the files taken from a package: the image, and the modules of the network code, of devices without hardware, and of
+// the checksum that some of them need. All modules together are ten times as much.
 func wanted(file string) bool {
-	return strings.HasPrefix(file, "boot/vmlinuz-") ||
+	return strings.HasPrefix(path.Base(file), "vmlinuz") ||
 		(strings.HasSuffix(file, ".ko") || strings.HasSuffix(file, ".ko.xz")) &&
-			(strings.Contains(file, "/kernel/net/") || slices.Contains(deviceFolders, path.Base(path.Dir(file))))
+			(strings.Contains(file, "/kernel/net/") || slices.Contains(deviceFolders, path.Base(path.Dir(file))) || strings.Contains(file, "crc32c"))
 }
 
 func unpack(dir, deb string) error {
@@ -186,22 +209,26 @@ func (k *kernel) has(modules []string) bool {
 	return !slices.ContainsFunc(modules, func(name string) bool { return k.modules[name] == "" })
 }
 
-// openKernel finds the image and the modules in an unpacked package.
+// imageName is the folder or the file that is named after the kernel's version.
+var imageName = regexp.MustCompile(`(?:/boot/vmlinuz-|/lib/modules/)(\d+\.\d+)\.`)
+
+// openKernel finds the image and the modules in unpacked packages.
 func openKernel(dir string) (*kernel, error) {
-	images, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
-	if err != nil {
-		return nil, err
-	}
-	if len(images) != 1 {
-		return nil, fmt.Errorf("there must be one boot/vmlinuz-* in %s: found %d", dir, len(images))
-	}
-	k := &kernel{image: images[0], modules: map[string]string{}}
-	err = filepath.WalkDir(filepath.Join(dir, "lib", "modules"), func(path string, _ os.DirEntry, err error) error {
-		if name, ok := strings.CutSuffix(strings.TrimSuffix(filepath.Base(path), ".xz"), ".ko"); ok {
+	k := &kernel{modules: map[string]string{}}
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if module, ok := strings.CutSuffix(strings.TrimSuffix(filepath.Base(path), ".xz"), ".ko"); ok {
 			// File names have dashes where dependencies have underscores.
-			k.modules[strings.ReplaceAll(name, "-", "_")] = path
+			k.modules[strings.ReplaceAll(module, "-", "_")] = path
+		}
+		if strings.HasPrefix(filepath.Base(path), "vmlinuz") {
+			if version := imageName.FindStringSubmatch(path); version != nil {
+				k.image, k.series = path, version[1]
+			}
 		}
 		return err
 	})
+	if err == nil && k.image == "" {
+		err = fmt.Errorf("%s has neither boot/vmlinuz-VERSION nor lib/modules/VERSION/vmlinuz", dir)
+	}
 	return k, err
 }

@@ -33,7 +33,7 @@ func (m *matrix) add(kernel, pair, printed string) {
 
 // print prints a line for each device and kernel. A row that failed is in capitals in the suite's table.
 func (m matrix) print(out io.Writer) {
-	line := "%-9s  %-6s  %-9s  %-8s  %s\n"
+	line := "%-11s  %-6s  %-9s  %-8s  %s\n"
 	for i, group := range m.groups() {
 		if i == 0 {
 			fmt.Fprintf(out, line, "DEVICE", "KERNEL", "FOUND", "QUIET", "SCENARIOS")

@@ -63,11 +63,11 @@ found 2 of 3
 	m.add("6.1", "veth", "no scenario")
 	var out bytes.Buffer
 	m.print(&out)
-	want := `DEVICE     KERNEL  FOUND      QUIET     SCENARIOS
-bond       6.1     0 of 0     0 of 1    Q4 (FALSE ALARM)
-netkit     6.12    2 of 2     0 of 0    D1
-veth       6.1     1 of 2     1 of 1    D1 D14 (missed) Q4
-vlan       6.1     0 of 1     0 of 0    D14 (FOUND)
+	want := `DEVICE       KERNEL  FOUND      QUIET     SCENARIOS
+bond         6.1     0 of 0     0 of 1    Q4 (FALSE ALARM)
+netkit       6.12    2 of 2     0 of 0    D1
+veth         6.1     1 of 2     1 of 1    D1 D14 (missed) Q4
+vlan         6.1     0 of 1     0 of 0    D14 (FOUND)
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

@@ -1,5 +1,5 @@
 // Package vm runs tests under other kernels: Debian's Linux 6.1, the oldest that dupip is tested on, which has no
-// tcx, and 6.12, which has netkit. They run in a virtual machine that qemu emulates without hardware acceleration. The kernels come
+// tcx, 6.12, which has netkit, and the newest that Debian has. They run in a virtual machine that qemu emulates without hardware acceleration. The kernels come
 // from apt and are not installed. The machine has a generated initramfs with busybox and the tests'
 // binaries, and no disk or network.
 //
@@ -32,7 +32,15 @@ import (
 var initScript []byte
 
 // modules are those the tests need; what they depend on comes along.
-var modules = []string{"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy", "vxlan", "8021q", "bonding", "vrf", "macvlan", "ipvlan"}
+var modules = []string{
+	"veth", "bridge", "sch_ingress", "cls_bpf", "cls_u32", "dummy", "vxlan", "8021q", "bonding", "vrf", "macvlan", "ipvlan", "openvswitch",
+}
+
+// programs are those the tests run; their libraries come along.
+var programs = []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"}
+
+// ovsSchema is the file that makes a database of Open vSwitch.
+const ovsSchema = "/usr/share/openvswitch/vswitch.ovsschema"
 
 // suite is the tests of one package.
 type suite struct {
@@ -43,7 +51,7 @@ type suite struct {
 	processor int
 	// pair is how the pods of the tests are joined to their nodes: by veth, netkit or netkit-l3.
 	pair string
-	// run chooses the tests: what the kernel does otherwise than others, and what does not measure time.
+	// run chooses the tests: what the kernel does otherwise than others, and what does not measure time. Other flags may follow.
 	run string
 	// whole replaces run if one kernel is chosen, which CI does not have the time for; empty for the same.
 	whole string
@@ -54,7 +62,7 @@ type suite struct {
 
 // Scenarios that need a device which not every kernel has: those that dupip observes under each kernel, and all of them.
 const (
-	withDevices    = "[DQ][0-9]+-(vlan|bond|vrf|dummy)"
+	withDevices    = "(D9|D14|Q4)-vlan|[DQ][0-9]+-(bond|vrf|dummy|openvswitch)"
 	withAllDevices = "[DQ][0-9]+-[a-z]+"
 )
 
@@ -65,24 +73,28 @@ var suites = map[string][]suite{
 		{"tests/scenarios", 1, "veth", scenarios("D1|D3|D5|D6|D15|Q4|Q38"), scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42|" + withDevices), 8},
 		{"tests/e2e", 1, "veth", "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", "", 8},
 	},
-	"6.12": {
-		{
-			"bpf", 0, "netkit", "^(TestNetkitOrder|TestFateUnchanged|TestNoPacketLost)$/^tcx",
-			"^(TestNetkitOrder|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx", 3,
-		},
-		{
-			"bpf", 0, "ipvlan", "^(TestNoPacketLost|TestKilled|TestInsideEnds)$/^inside",
-			"^(TestNoPacketLost|TestKilled|TestCaptureRealFrames|TestRealFrames|TestRingFrames|TestAttachTwice|TestConcurrent|TestInside.*)$/^inside", 3,
-		},
-		{
-			"tests/scenarios", 1, "netkit", scenarios("D1|D3|D9|Q1|D34|Q47|" + withAllDevices),
-			scenarios("D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|D34|D35|D37|Q47|Q48|" + withAllDevices), 15,
-		},
-		// Not those about MACs (D8), and about what neighbours send through each other (Q5).
-		{
-			"tests/scenarios", 0, "netkit-l3", "^(TestScenarios|TestConfigured.*)$/^(D2|D3|D9|Q2)$",
-			"^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$", 5,
-		},
+	"6.12":   withNetkit,
+	"newest": withNetkit,
+}
+
+// withNetkit is what runs where the kernel has netkit and tcx.
+var withNetkit = []suite{
+	{
+		"bpf", 0, "netkit", "^(TestNetkitOrder|TestNetkitPolicy|TestFateUnchanged|TestNoPacketLost)$/^tcx",
+		"^(TestNetkitOrder|TestNetkitPolicy|TestCaptureRealFrames|TestFateUnchanged|TestRealFrames|TestRingFrames|TestNoPacketLost)$/^tcx -test.bench=Netkit", 3,
+	},
+	{
+		"bpf", 0, "ipvlan", "^(TestNoPacketLost|TestKilled|TestInsideEnds)$/^inside_ipvlan_l2",
+		"^(TestNoPacketLost|TestKilled|TestCaptureRealFrames|TestRealFrames|TestRingFrames|TestAttachTwice|TestConcurrent|TestInside.*)$/^inside", 3,
+	},
+	{
+		"tests/scenarios", 1, "netkit", scenarios("D1|D3|Q1|(D35|Q48)-ipvlan|D14-vlan|(D38|Q49)-openvswitch"),
+		scenarios("D1|D2|D3|D4|D5|D6|D7|D8|D9|Q1|Q2|Q4|Q5|Q27|" + withAllDevices), 9,
+	},
+	// Not those about MACs (D8), and about what neighbours send through each other (Q5).
+	{
+		"tests/scenarios", 0, "netkit-l3", "^(TestScenarios|TestConfigured.*)$/^(D2|D3|D9|Q2)$",
+		"^(TestScenarios|TestConfigured.*)$/^(D1|D2|D3|D4|D5|D6|D7|D9|Q1|Q2|Q4)$", 5,
 	},
 }
 
@@ -97,23 +109,23 @@ func TestLinux(t *testing.T) {
 		t.Fatalf("KERNEL=%s: the kernels are %q", only, slices.Sorted(maps.Keys(suites)))
 	}
 	var played matrix
-	for _, series := range slices.Sorted(maps.Keys(suites)) {
-		if only == "" || only == series {
-			chosen := slices.Clone(suites[series])
+	for _, name := range slices.Sorted(maps.Keys(suites)) {
+		if only == name || only == "" && name != "newest" {
+			chosen := slices.Clone(suites[name])
 			for i := range chosen {
 				if s := &chosen[i]; only != "" {
 					s.run = cmp.Or(s.whole, s.run)
 				}
 			}
-			t.Run(series, func(t *testing.T) { boot(t, series, chosen, &played) })
+			t.Run(name, func(t *testing.T) { boot(t, name, chosen, &played) })
 		}
 	}
 	played.print(os.Stdout)
 }
 
-func boot(t *testing.T, series string, suites []suite, played *matrix) {
+func boot(t *testing.T, name string, suites []suite, played *matrix) {
 	began := time.Now()
-	k, err := findKernel(series, t.Logf)
+	k, err := findKernel(name, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +134,7 @@ func boot(t *testing.T, series string, suites []suite, played *matrix) {
 	if err := build(k, suites, initramfs); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Printf("%s and the tests are ready to boot after %.1f s\n", filepath.Base(k.image), time.Since(began).Seconds())
+	fmt.Printf("Linux %s and the tests are ready to boot after %.1f s\n", k.series, time.Since(began).Seconds())
 	booted := time.Now()
 	err = m.run(t.Context(), k.image, initramfs)
 	if brokenPatch.MatchString(m.log(0)) {
@@ -137,9 +149,12 @@ func boot(t *testing.T, series string, suites []suite, played *matrix) {
 		for _, line := range problems.FindAllString(m.log(0), 20) {
 			t.Errorf("the kernel reported: %s", line)
 		}
+		if t.Failed() {
+			t.Logf("the last output:\n%s", tail(m.log(0), 80))
+		}
 	})
 	for i, s := range suites {
-		t.Run(s.name+" "+s.pair, func(t *testing.T) { played.add(series, s.pair, report(t, s, m.log(1+i))) })
+		t.Run(s.name+" "+s.pair, func(t *testing.T) { played.add(k.series, s.pair, report(t, s, m.log(1+i))) })
 	}
 	fmt.Printf("the machine ran for %.1f s, all took %.1f s\n", ran.Seconds(), time.Since(began).Seconds())
 }
@@ -164,15 +179,18 @@ func build(k *kernel, suites []suite, file string) error {
 		return err
 	}
 	defer out.Close()
-	w := &cpioWriter{out: out}
-	for _, folder := range []string{"bin", "modules", "suites"} {
-		w.add(folder, cpioFolder, nil)
-	}
+	w := &cpioWriter{out: out, added: make(map[string]bool)}
 	w.add("init", cpioExecutable, initScript)
 	w.addFile("bin/busybox", busybox)
 	for _, name := range order {
 		w.addFile("modules/"+name, k.modules[name])
 	}
+	for _, name := range programs {
+		if err := w.addProgram(name); err != nil {
+			return fmt.Errorf("%w (tests/install.sh vm installs it)", err)
+		}
+	}
+	w.addFile(ovsSchema, ovsSchema)
 	w.add("modules/order", cpioExecutable, []byte(strings.Join(order, "\n")+"\n"))
 
 	dir := filepath.Dir(file)
@@ -286,7 +304,7 @@ func decode(log string) (results []*result, rest string, err error) {
 		} else if err != nil {
 			return nil, "", fmt.Errorf("read the output of go tool test2json: %w", err)
 		}
-		if event.Test == "" {
+		if event.Test == "" || strings.HasPrefix(event.Test, "Benchmark") {
 			rest += event.Output
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 // Conflicts joins the records that several nodes have of the same conflict: first the open
@@ -67,7 +68,7 @@ func acceptable(m cluster.Member, c detector.Conflict) bool {
 }
 
 func compareConflicts(a, b detector.Conflict) int {
-	byKey := cmp.Or(compareKeys(a.Key, b.Key), strings.Compare(a.ID, b.ID))
+	byKey := cmp.Or(a.Key.Compare(b.Key), strings.Compare(a.ID, b.ID))
 	if a.State == detector.Resolved && b.State == detector.Resolved {
 		return cmp.Or(b.ResolvedAt.Compare(a.ResolvedAt), byKey)
 	}
@@ -181,11 +182,11 @@ func (g *group) conflict() detector.Conflict {
 		if c.State == detector.Resolved || r.State == detector.Confirmed {
 			c.State = r.State
 		}
-		if at := earlier(c.SuspectedAt, r.SuspectedAt); at != c.SuspectedAt {
+		if at := schedule.Earlier(c.SuspectedAt, r.SuspectedAt); at != c.SuspectedAt {
 			c.SuspectedAt, c.ID = at, r.ID
 		}
-		c.SecondSeen = earlier(c.SecondSeen, r.SecondSeen)
-		c.ConfirmedAt = earlier(c.ConfirmedAt, r.ConfirmedAt)
+		c.SecondSeen = schedule.Earlier(c.SecondSeen, r.SecondSeen)
+		c.ConfirmedAt = schedule.Earlier(c.ConfirmedAt, r.ConfirmedAt)
 		if r.ResolvedAt.After(c.ResolvedAt) {
 			c.ResolvedAt = r.ResolvedAt
 		}
@@ -206,12 +207,4 @@ func (g *group) conflict() detector.Conflict {
 		c.Pending = ""
 	}
 	return c
-}
-
-// earlier returns the earlier of two times of which zero means never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

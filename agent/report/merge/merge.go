@@ -65,28 +65,13 @@ func Bindings(answers []cluster.Answer) (list []detector.Binding, omitted int) {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b detector.Binding) int {
-		return cmp.Or(compareKeys(a.Key, b.Key), compareBindings(a, b))
+		return cmp.Or(a.Key.Compare(b.Key), detector.CompareAge(a, b))
 	})
 	return list, omitted
 }
 
 // omittedBy returns how many records a member left out, up to the limits: the member may lie.
 func omittedBy(a cluster.Answer) int { return min(max(a.Document.Omitted, 0), 1_000_000) }
-
-func compareKeys(a, b detector.Key) int {
-	return cmp.Or(cmp.Compare(a.Network, b.Network), a.IP.Compare(b.IP))
-}
-
-// compareBindings orders holders of one address, the oldest first.
-func compareBindings(a, b detector.Binding) int {
-	return cmp.Or(
-		a.FirstSeen.Compare(b.FirstSeen),
-		cmp.Compare(a.Holder.ID.Node, b.Holder.ID.Node),
-		cmp.Compare(a.Holder.ID.Netns, b.Holder.ID.Netns),
-		cmp.Compare(a.Holder.ID.Ifindex, b.Holder.ID.Ifindex),
-		cmp.Compare(a.Holder.ID.Generation, b.Holder.ID.Generation),
-	)
-}
 
 // holders are the holders of one address as several nodes report them.
 type holders map[detector.HolderID]report
@@ -122,6 +107,6 @@ func (h holders) list() []detector.Binding {
 	for _, r := range h {
 		list = append(list, r.binding)
 	}
-	slices.SortFunc(list, compareBindings)
+	slices.SortFunc(list, detector.CompareAge)
 	return list
 }

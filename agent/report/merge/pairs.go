@@ -7,6 +7,7 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -47,7 +48,7 @@ func Pairs(conflicts []detector.Conflict) (pairs []Pair) {
 			for _, other := range nodes {
 				if p := get(node, other); p != nil {
 					p.Addresses++
-					p.Since = earlier(p.Since, c.ConfirmedAt.Round(0))
+					p.Since = schedule.Earlier(p.Since, c.ConfirmedAt.Round(0))
 					example := api.Address{Network: c.Key.Network, IP: c.Key.IP.String()}
 					if len(p.Examples) < maxExamples && !slices.Contains(p.Examples, example) {
 						p.Examples = append(p.Examples, example)

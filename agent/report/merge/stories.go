@@ -57,7 +57,7 @@ func Stories(answers []cluster.Answer, rules Rules) []Story {
 			all[at] = append(all[at], nodeStory{a.Member, s})
 		}
 	}
-	slices.SortStableFunc(order, func(a, b domain) int { return compareKeys(a.key, b.key) })
+	slices.SortStableFunc(order, func(a, b domain) int { return a.key.Compare(b.key) })
 	stories := make([]Story, 0, len(order))
 	for _, at := range order {
 		stories = append(stories, merged(all[at], rules))

@@ -21,7 +21,7 @@ func (p *Printer) many(document api.Conflicts) {
 		}
 	}
 	total := len(document.Conflicts)
-	first := "The gravest"
+	first := "The most serious"
 	if p.Sorted {
 		first = "The first"
 	}

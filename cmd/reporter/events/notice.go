@@ -11,7 +11,12 @@ import (
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
 	"github.com/dupip/dupip/gossip/wire"
+	"github.com/dupip/dupip/internal/schedule"
 )
+
+// nameTime is how long after a holder was first seen an Event waits for its name. A runtime lists a pod when CNI has finished: a second
+// after the pod has its address, and on a node that is very busy ten.
+const nameTime = 30 * time.Second
 
 // Controller is the reportingController of all Events.
 const Controller = "dupip.io/reporter"
@@ -42,6 +47,7 @@ type notice struct {
 	// crowded: it had to wait for its turn.
 	crowded bool
 	held    time.Time // it was refused: not before this
+	named   time.Time // not before this while the conflict is open, because a new holder has no name yet; zero if none may get one
 	renewed time.Time
 	count   int
 }
@@ -67,6 +73,14 @@ func podNotice(c detector.Conflict, of int) *notice {
 	n := &notice{
 		reason: ReasonDuplicate, key: c.Key, holder: h.ID, began: c.ConfirmedAt, regarding: podReference(h.Pod),
 		name: eventName(c.Key.Network, c.Key.IP.String(), h.Pod.Namespace, h.Pod.Name, cmp.Or(h.Sandbox.ID, h.Pod.UID), ReasonDuplicate, occurrence),
+	}
+	for _, b := range c.Holders {
+		if b.Holder.Pod.Name == "" && b.Holder.NetnsName != "host" {
+			n.named = schedule.Later(n.named, b.FirstSeen.Add(nameTime))
+		}
+	}
+	if !n.named.IsZero() { // a pod is not kept waiting by one holder without a name after the other
+		n.named = schedule.Earlier(n.named, c.ConfirmedAt.Add(nameTime))
 	}
 	// The oldest other one.
 	other := c.Holders[0].Holder

@@ -129,7 +129,7 @@ func (p *Planner) update(key detector.Key, crowded bool, now time.Time) {
 func (p *Planner) add(n *notice) *notice {
 	for _, have := range p.byKey[n.key] {
 		if have.name == n.name || have.ended.IsZero() && have.holder == n.holder {
-			have.related, have.note = n.related, n.note
+			have.related, have.note, have.named = n.related, n.note, n.named
 			return have
 		}
 	}
@@ -217,7 +217,7 @@ func (p *Planner) Next(now time.Time) *Write {
 			continue
 		}
 		p.pending++
-		if now.Before(n.held) {
+		if now.Before(n.held) || !n.written && n.ended.IsZero() && now.Before(n.named) {
 			continue
 		}
 		// Nodes before pods, the oldest first.
