@@ -17,7 +17,7 @@ func TestExpect(t *testing.T) {
 	w := newHarness()
 	w.held[key("10.0.0.2")] = true
 	ref := w.pod(t, 2, nil, "10.0.0.1", "10.0.0.2")
-	began := time.Now()
+	began := start
 	now := began
 	for range 8 {
 		w.Run(now)
@@ -59,7 +59,7 @@ func TestObservedEndsPending(t *testing.T) {
 	} {
 		w := newHarness()
 		ref := w.pod(t, 2, nil, "10.0.0.1")
-		now := time.Now()
+		now := start
 		if test.suppressed {
 			w.suppressed[key("10.0.0.1")] = now.Add(time.Minute)
 		}
@@ -75,7 +75,7 @@ func TestObservedEndsPending(t *testing.T) {
 func TestReprobe(t *testing.T) {
 	w := newHarness()
 	ref := w.pod(t, 2, nil)
-	now := time.Now()
+	now := start
 	w.suppressed[key("10.0.0.2")] = now.Add(time.Minute)
 	for _, ip := range []string{"10.0.0.1", "10.0.0.2"} {
 		w.Reprobe(ref, key(ip), bpf.VLAN{}, now)
@@ -92,7 +92,7 @@ func TestReprobe(t *testing.T) {
 func TestChangesOfAnInterface(t *testing.T) {
 	w := newHarness()
 	ref := w.pod(t, 2, func(l *links.Interface) { l.Up = false }, "10.0.0.1", "10.0.0.2")
-	now := time.Now()
+	now := start
 	w.Run(now)
 	w.Expect(ref, each(key("10.0.0.1")), each(), now)
 	if p := w.pendingOf(ref); len(p) != 1 || p[address{ip: netip.MustParseAddr("10.0.0.1")}].tries != 1 {
@@ -118,8 +118,8 @@ func TestChangesOfAnInterface(t *testing.T) {
 func TestRemoved(t *testing.T) {
 	w := newHarness()
 	ref := w.pod(t, 2, nil)
-	w.Expect(ref, each(), each(key("10.0.0.1")), time.Now())
-	w.Expect(ref, each(), each(), time.Now()) // another change
+	w.Expect(ref, each(), each(key("10.0.0.1")), start)
+	w.Expect(ref, each(), each(), start) // another change
 	for tries := 0; !w.Next().IsZero(); tries++ {
 		if tries > 2*len(pauses) {
 			t.Fatal("the probes do not end")
@@ -129,8 +129,8 @@ func TestRemoved(t *testing.T) {
 	if len(w.targets) != len(pauses)+1 {
 		t.Errorf("%d probes, want %d", len(w.targets), len(pauses)+1)
 	}
-	w.Expect(ref, each(), each(key("10.0.0.1")), time.Now())
-	w.Expect(ref, each(key("10.0.0.1")), each(), time.Now())
+	w.Expect(ref, each(), each(key("10.0.0.1")), start)
+	w.Expect(ref, each(key("10.0.0.1")), each(), start)
 	if p := w.pendingOf(ref)[address{ip: netip.MustParseAddr("10.0.0.1")}]; p == nil || p.removed {
 		t.Errorf("pending %+v after the address came back", p)
 	}
@@ -146,7 +146,7 @@ func TestEachAddressIsProbed(t *testing.T) {
 		keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})})
 	}
 	crowded := w.pod(t, 2, nil)
-	now := time.Now()
+	now := start
 	began := now
 	w.Expect(crowded, each(keys...), each(), now)
 	probed := make(map[netip.Addr]bool)
@@ -161,6 +161,7 @@ func TestEachAddressIsProbed(t *testing.T) {
 		w.targets = nil
 		if step < others { // the next pod comes
 			ip := netip.AddrFrom4([4]byte{10, 2, 0, byte(step)}).String()
+			w.now = now
 			pod := w.pod(t, 3+step, nil, ip)
 			came := now
 			for !probed[netip.MustParseAddr(ip)] {
@@ -191,7 +192,7 @@ func TestEachAddressIsProbed(t *testing.T) {
 func TestTurns(t *testing.T) {
 	const pods, rate = 6, 100 // five probes at a time: one less than there are pods
 	w := newHarness()
-	now := time.Now()
+	now := start
 	for pod := range pods {
 		var keys []detector.Key
 		for n := range 500 {
@@ -218,13 +219,13 @@ func TestTurns(t *testing.T) {
 // however large the node's budget is.
 func TestInterfaceLimitOfPending(t *testing.T) {
 	w := newHarness()
-	w.Budget.Set(1000, 10_000)
+	w.Budget = NewBudget(1000, 10_000)
 	ref := w.pod(t, 2, nil)
 	var keys []detector.Key
 	for n := range 1000 {
 		keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})})
 	}
-	now := time.Now()
+	now := start
 	w.Expect(ref, each(keys...), each(), now)
 	end := now.Add(time.Second)
 	for ; !now.After(end); now = w.Next() {
@@ -243,11 +244,11 @@ func TestRemovedAreBounded(t *testing.T) {
 	for n := range maxRemoved + 5 {
 		keys = append(keys, detector.Key{Network: "default", IP: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})})
 	}
-	w.Expect(ref, each(), each(keys...), time.Now())
+	w.Expect(ref, each(), each(keys...), start)
 	if n := len(w.pendingOf(ref)); n != maxRemoved || w.Dropped()[DroppedAddresses] != 5 {
 		t.Errorf("%d pending, dropped %v", n, w.Dropped())
 	}
-	w.Expect(ref, each(keys[maxRemoved:]...), each(), time.Now())
+	w.Expect(ref, each(keys[maxRemoved:]...), each(), start)
 	if n := len(w.pendingOf(ref)); n != maxRemoved+5 {
 		t.Errorf("%d pending, want those of configured addresses, too", n)
 	}
@@ -261,7 +262,7 @@ func TestRemovedAreBounded(t *testing.T) {
 func TestAnotherNetns(t *testing.T) {
 	w := newHarness()
 	ref := w.pod(t, 2, nil, "10.0.0.1")
-	now := time.Now()
+	now := start
 	w.Run(now)
 	i := w.interfaces[ref].Interface
 	i.Holder.Netns++
@@ -281,7 +282,7 @@ func TestLostNetnsIsNotProbed(t *testing.T) {
 	w := newHarness()
 	gone := w.pod(t, 2, func(l *links.Interface) { l.Netns.Path = filepath.Join(t.TempDir(), "gone") }, "10.0.0.1")
 	there := w.pod(t, 3, nil, "10.0.0.2")
-	now := time.Now()
+	now := start
 	w.Run(now)
 	for ref, want := range map[detector.Interface]int{gone: 0, there: 1} {
 		for a, p := range w.pendingOf(ref) {

@@ -19,9 +19,13 @@ import (
 	"github.com/dupip/dupip/detector"
 )
 
+// start is when each test begins. A prober has no clock of its own, and a machine may pause for longer than a test waits.
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // harness is a Prober with fakes for its options.
 type harness struct {
 	*Prober
+	now        time.Time // when pods are added
 	targets    []Target
 	fails      error
 	held       map[detector.Key]bool
@@ -44,7 +48,7 @@ func (w *harness) SuppressedUntil(key detector.Key, _ detector.HolderID) time.Ti
 }
 
 func newHarness() *harness {
-	w := &harness{held: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
+	w := &harness{now: start, held: make(map[detector.Key]bool), suppressed: make(map[detector.Key]time.Time), off: make(map[string]bool)}
 	w.Prober = New(Options{
 		Log: slog.New(slog.DiscardHandler), Sender: w, Bindings: w, Budget: NewBudget(500, 100),
 		Solicits: func(network string) bool { return !w.off[network] },
@@ -78,7 +82,7 @@ func (w *harness) pod(t *testing.T, index int, change func(*links.Interface), co
 	link := &links.Interface{
 		Name: "veth", Index: index, Generation: uint32(index), State: links.Attached, Up: true, Seen: true,
 		Netns: netns.Ref{Path: "/proc/self/ns/net", Inode: info.Sys().(*syscall.Stat_t).Ino},
-		View:  netns.View{Peer: books.DefaultInterface, Cookie: uint64(index), Taken: time.Now()},
+		View:  netns.View{Peer: books.DefaultInterface, Cookie: uint64(index), Taken: w.now},
 	}
 	var keys []detector.Key
 	for _, ip := range configured {
@@ -90,7 +94,7 @@ func (w *harness) pod(t *testing.T, index int, change func(*links.Interface), co
 	}
 	i := Interface{Ref: detector.Interface{Ifindex: uint32(index), Generation: uint32(index)}, Holder: detector.HolderID{Node: "n/", Netns: uint64(index)}, Link: link}
 	w.Follow(i)
-	w.Expect(i.Ref, each(keys...), each(), time.Now())
+	w.Expect(i.Ref, each(keys...), each(), w.now)
 	return i.Ref
 }
 
@@ -103,7 +107,7 @@ func verify(ref detector.Interface, ip string) detector.Probe {
 
 func TestProbe(t *testing.T) {
 	gone := netns.Ref{Path: filepath.Join(t.TempDir(), "gone"), Inode: 1}
-	now := time.Now()
+	now := start
 	for _, test := range []struct {
 		name   string
 		change func(*links.Interface)
@@ -193,7 +197,7 @@ func TestLostNetns(t *testing.T) {
 	w := newHarness()
 	ref := w.pod(t, 2, nil, "10.0.0.1")
 	i := w.interfaces[ref].Interface
-	now := time.Now()
+	now := start
 	i.Lost = now
 	w.Follow(i)
 	if r := w.Probe(verify(ref, "10.0.0.1"), bpf.VLAN{}, false, now); !r.Until.Equal(now.Add(lostFor)) {
@@ -205,7 +209,7 @@ func TestLostNetns(t *testing.T) {
 }
 
 func TestBudget(t *testing.T) {
-	now := time.Now()
+	now := start
 	count := func(b *Budget, purpose detector.Purpose, forOther bool) (n int) {
 		for b.Allow(purpose, forOther, now) {
 			n++
@@ -235,7 +239,7 @@ func TestInterfaceLimit(t *testing.T) {
 	w := newHarness()
 	w.Budget = NewBudget(1000, 1000)
 	many, other := w.pod(t, 2, nil), w.pod(t, 3, nil, "10.1.0.1")
-	now := time.Now()
+	now := start
 	probe := func(purpose detector.Purpose, now time.Time) (sent int) {
 		for n := range 1000 {
 			s := verify(many, netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}).String())
@@ -270,8 +274,8 @@ func TestInterfaceLimit(t *testing.T) {
 func TestSentTo(t *testing.T) {
 	w := newHarness()
 	ref := w.pod(t, 2, nil)
-	w.Budget.Set(10*maxSent, 1)
-	now := time.Now()
+	w.Budget = NewBudget(10*maxSent, 1)
+	now := start
 	ip := netip.MustParseAddr("10.0.0.1")
 	for range 3 * maxSent {
 		w.Probe(verify(ref, ip.String()), bpf.VLAN{}, false, now)
@@ -310,7 +314,7 @@ func TestSentTo(t *testing.T) {
 func TestTentativeIsBounded(t *testing.T) {
 	w := newHarness()
 	ref := w.pod(t, 2, nil)
-	now := time.Now()
+	now := start
 	ip := netip.MustParseAddr("10.0.0.1")
 	for range 3 * maxTentative {
 		w.Tentative(ref, ip, bpf.VLAN{}, now)
@@ -333,7 +337,7 @@ func (w *harness) pendingOf(ref detector.Interface) map[address]*pending {
 // Where nothing answers, nothing is sent: the kernel of the pod is scanned, by the same rules and limits. If that must not
 // count, or the netns cannot be found, nothing is probed, and the reason is said.
 func TestMute(t *testing.T) {
-	now := time.Now()
+	now := start
 	for _, test := range []struct {
 		name   string
 		scan   bool

@@ -95,6 +95,7 @@ func TestHostNeighbourStays(t *testing.T) {
 	bridgeAttrs.Name = "br0"
 	bridge := &netlink.Bridge{LinkAttrs: bridgeAttrs}
 	must(t, netlink.LinkAdd(bridge))
+	t.Cleanup(func() { _ = netlink.LinkDel(bridge) })
 	for _, address := range []string{"10.5.0.1/24", "fd00:5::1/64"} {
 		parsed, err := netlink.ParseAddr(address)
 		must(t, err)
