@@ -2,6 +2,7 @@ package pods_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -50,6 +51,7 @@ type resolver struct {
 func start(t testing.TB, opts pods.Options) *resolver {
 	t.Helper()
 	log := new(journal)
+	opts.Cache = cmp.Or(opts.Cache, t.TempDir()) // else what is on the machine, if it may be read, decides what is logged
 	opts.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	p, err := pods.New(opts)
 	if err != nil {
