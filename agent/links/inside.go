@@ -147,6 +147,9 @@ func (ns *namespace) list(identify func(*os.File) int) error {
 		return err
 	}
 	defer file.Close()
+	if ns.ref.Name != "" {
+		ns.nsid = identify(file) // before the list: no event tells of devices that come before the id
+	}
 	known := make(map[int]bool, len(ns.devices))
 	for _, d := range ns.devices {
 		known[d.Index] = true
@@ -159,9 +162,9 @@ func (ns *namespace) list(identify func(*os.File) int) error {
 	if ns.ref.Name == "" {
 		// A netns without a name may be the root of another machine, as in a test.
 		ns.devices = slices.DeleteFunc(ns.devices, func(d netns.Device) bool { return d.Kind == netns.Physical })
-	}
-	if ns.ref.Name != "" || len(ns.devices) > 0 {
-		ns.nsid = identify(file)
+		if len(ns.devices) > 0 {
+			ns.nsid = identify(file)
+		}
 	}
 	return nil
 }

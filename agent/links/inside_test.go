@@ -46,14 +46,9 @@ func TestNamespacesInTurn(t *testing.T) {
 		t.Errorf("%d lists in %d resyncs", lists, rounds)
 	}
 
+	parent := newDevice(t, "parent")
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "parent"
-	parent := &netlink.Veth{LinkAttrs: attrs, PeerName: "other"}
-	if err := netlink.LinkAdd(parent); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = netlink.LinkDel(parent) })
-	attrs.Name, attrs.ParentIndex, attrs.Namespace = "late", parent.Attrs().Index, netlink.NsPid(pod.Pid)
+	attrs.Name, attrs.ParentIndex, attrs.Namespace = "late", parent, netlink.NsPid(pod.Pid)
 	if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +73,55 @@ func TestNamespacesInTurn(t *testing.T) {
 	}
 }
 
+// A device that comes before the netns has an id sends no event: the list comes after the id.
+func TestDeviceBeforeID(t *testing.T) {
+	parent := newDevice(t, "parent")
+	pod := ownnetns.NewPod(t)
+	name := attachName(t, pod)
+	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.finder.Close()
+	w.inside.identify = func(file *os.File) int {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.ParentIndex, attrs.Namespace = "late", parent, netlink.NsPid(pod.Pid)
+		if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}); err != nil {
+			t.Error(err)
+		}
+		return w.finder.Identify(file)
+	}
+	ref := netns.Ref{Path: "/run/netns/" + name, Name: name}
+	ns := &namespace{ref: ref, nsid: ownNetns}
+	if err := ns.list(w.inside.identify); err != nil || ns.nsid == ownNetns || len(ns.devices) != 1 || ns.devices[0].Name != "late" {
+		t.Errorf("%+v, error %v, want the device that came just before the id", ns, err)
+	}
+}
+
+// newDevice adds a device until the end of the test, and returns its index.
+func newDevice(t *testing.T, name string) (index int) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	device := &netlink.Veth{LinkAttrs: attrs, PeerName: "other"}
+	if err := netlink.LinkAdd(device); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(device) })
+	return device.Attrs().Index
+}
+
+// attachName gives the netns of a pod a name until the end of the test.
+func attachName(t *testing.T, pod *ownnetns.Pod) (name string) {
+	t.Helper()
+	name = fmt.Sprint("links-test-", os.Getpid())
+	if out, err := exec.Command("ip", "netns", "attach", name, fmt.Sprint(pod.Pid)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	return name
+}
+
 // The kernel gives the inode of a netns that ended to the next one at once.
 func TestInodeOfAnother(t *testing.T) {
 	pod := ownnetns.NewPod(t)
@@ -86,11 +130,7 @@ func TestInodeOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	inode := info.Sys().(*syscall.Stat_t).Ino
-	name := fmt.Sprint("links-test-", os.Getpid())
-	if out, err := exec.Command("ip", "netns", "attach", name, fmt.Sprint(pod.Pid)).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	name := attachName(t, pod)
 	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
