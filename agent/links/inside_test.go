@@ -20,11 +20,7 @@ import (
 // hundreds. Those that are added later are found.
 func TestNamespacesInTurn(t *testing.T) {
 	pod := ownnetns.NewPod(t)
-	info, err := pod.Open(t).Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	inode := info.Sys().(*syscall.Stat_t).Ino
+	inode := inodeOf(t, pod)
 	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +79,7 @@ func TestDeviceBeforeID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.finder.Close()
-	w.inside.identify = func(file *os.File) int {
+	identify := func(file *os.File) int {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.ParentIndex, attrs.Namespace = "late", parent, netlink.NsPid(pod.Pid)
 		if err := netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}); err != nil {
@@ -91,11 +87,20 @@ func TestDeviceBeforeID(t *testing.T) {
 		}
 		return w.finder.Identify(file)
 	}
-	ref := netns.Ref{Path: "/run/netns/" + name, Name: name}
-	ns := &namespace{ref: ref, nsid: ownNetns}
-	if err := ns.list(w.inside.identify); err != nil || ns.nsid == ownNetns || len(ns.devices) != 1 || ns.devices[0].Name != "late" {
+	ns := &namespace{ref: netns.Ref{Path: "/run/netns/" + name, Name: name}, nsid: ownNetns}
+	if err := ns.list(identify); err != nil || ns.nsid == ownNetns || len(ns.devices) != 1 || ns.devices[0].Name != "late" {
 		t.Errorf("%+v, error %v, want the device that came just before the id", ns, err)
 	}
+}
+
+// inodeOf returns the inode of a pod's netns.
+func inodeOf(t *testing.T, pod *ownnetns.Pod) uint64 {
+	t.Helper()
+	info, err := pod.Open(t).Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Ino
 }
 
 // newDevice adds a device until the end of the test, and returns its index.
@@ -125,11 +130,7 @@ func attachName(t *testing.T, pod *ownnetns.Pod) (name string) {
 // The kernel gives the inode of a netns that ended to the next one at once.
 func TestInodeOfAnother(t *testing.T) {
 	pod := ownnetns.NewPod(t)
-	info, err := pod.Open(t).Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	inode := info.Sys().(*syscall.Stat_t).Ino
+	inode := inodeOf(t, pod)
 	name := attachName(t, pod)
 	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -159,16 +160,12 @@ func TestInodeOfAnotherWithoutName(t *testing.T) {
 // When the id of a netns is gone, the netns is forgotten, unless another one has got the id.
 func TestNetnsGone(t *testing.T) {
 	pod := ownnetns.NewPod(t)
-	info, err := pod.Open(t).Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
 	w, err := New(Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.finder.Close()
-	here := info.Sys().(*syscall.Stat_t).Ino
+	here := inodeOf(t, pod)
 	w.inside.namespaces = map[uint64]*namespace{
 		here: {ref: netns.Ref{Path: pod.Path(), Inode: here}, nsid: 7},
 		1:    {ref: netns.Ref{Path: "/run/netns/ended", Inode: 1}, nsid: 7},
