@@ -17,7 +17,8 @@ type metrics struct {
 	leader, open, members prometheus.Gauge
 	pending               prometheus.Gauge
 	written               *prometheus.CounterVec
-	failed, skipped       prometheus.Counter
+	failed, unread        prometheus.Counter
+	skipped               prometheus.Counter
 	skippedBefore         uint64
 }
 
@@ -36,9 +37,10 @@ func newMetrics() *metrics {
 		pending:  gauge("dupip_reporter_events_pending", "Events that wait to be written; 0 if another replica writes."),
 		written:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dupip_reporter_events_written_total", Help: "Events that were made, found there or renewed, by reason."}, []string{"reason"}),
 		failed:   counter("dupip_reporter_requests_failed_total", "Requests for Events that the API server refused or did not answer."),
+		unread:   counter("dupip_reporter_lists_failed_total", "Times that a replica began to write without all of its Events."),
 		skipped:  counter("dupip_reporter_events_skipped_total", "Pods without an Event: the conflict ended before their turn, or there were too many."),
 	}
-	m.registry.MustRegister(m.leader, m.open, m.members, m.pending, m.written, m.failed, m.skipped,
+	m.registry.MustRegister(m.leader, m.open, m.members, m.pending, m.written, m.failed, m.unread, m.skipped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,8 @@ const (
 	membersEvery = 10 * time.Second
 	// maxExisting bounds the Events that are read when leading begins.
 	maxExisting = 20_000
-	// readAgain is how long the reporter waits if the Events cannot be read.
-	readAgain = 5 * time.Second
+	// readAgain is how long the reporter waits if the Events cannot be read; after maxUnread failures it begins without them.
+	readAgain, maxUnread = 5 * time.Second, 3
 	// stale is how old the last sign of life of a part may be.
 	stale = 30 * time.Second
 )
@@ -50,6 +51,8 @@ type reporter struct {
 	results chan func() // of the one request under way
 	looked  time.Time
 	retry   time.Time    // when the Events may be read again
+	unread  int          // how often that failed since this replica has the Lease
+	waiting atomic.Bool  // this replica has the Lease and does not write yet
 	turned  atomic.Int64 // when the loop turned last, Unix seconds
 	agents  atomic.Int64 // that are alive
 }
@@ -144,13 +147,18 @@ func (r *reporter) turn(ctx context.Context, now time.Time) {
 		r.look(now)
 	}
 	until := r.election.Until()
-	if r.leading && !now.Before(until) {
+	holds := now.Before(until)
+	if !holds {
+		r.unread = 0
+	}
+	if r.leading && !holds {
 		r.leading = false
 		r.planner.Follow()
 		r.log.Info("another replica may write Events now")
 	}
+	r.waiting.Store(holds && !r.leading)
 	if !r.busy {
-		if now.Before(until) && !r.leading && !now.Before(r.retry) {
+		if holds && !r.leading && !now.Before(r.retry) {
 			r.begin(ctx, until)
 		} else if w := r.planner.Next(now); w != nil {
 			r.write(ctx, w, until)
@@ -183,19 +191,25 @@ func (r *reporter) request(ctx context.Context, until time.Time, do func(context
 	}()
 }
 
-// begin reads what others have written.
+// begin reads what others have written. The Lease bounds the time that it takes.
 func (r *reporter) begin(ctx context.Context, until time.Time) {
 	r.request(ctx, until, func(ctx context.Context) func() {
 		existing, err := r.api.Events(ctx, events.Controller, maxExisting)
 		return func() {
 			if err != nil {
-				r.retry = time.Now().Add(readAgain)
 				r.metrics.failed.Inc()
-				r.log.Warn("reading Events failed, trying again", "after", readAgain, "error", err)
-				return
+				if r.unread++; r.unread < maxUnread {
+					r.retry = time.Now().Add(readAgain)
+					r.log.Warn("reading Events failed, trying again", "after", readAgain, "error", err)
+					return
+				}
+				// To know them saves requests: an Event that is made again is found there.
+				r.metrics.unread.Inc()
+				r.log.Warn("reading Events failed, this replica begins without the others and counts their series from the beginning",
+					"read", len(existing), "error", err)
 			}
 			r.leading = true
-			r.planner.Lead(existing)
+			r.planner.Lead(existing, time.Now())
 			r.log.Info("this replica writes Events", "present", len(existing))
 		}
 	})
@@ -229,13 +243,17 @@ func (r *reporter) healthy() error {
 	return nil
 }
 
-// ready returns an error while the reporter has no agents or no API server.
+// ready returns an error while the reporter has no agents or no API server, or has the Lease and does not write yet. A replica
+// that waits for the Lease is ready.
 func (r *reporter) ready() error {
 	if r.agents.Load() == 0 {
 		return errors.New("no agent is reached: check --join, --cluster and the gossip key")
 	}
 	if at, err := r.election.State(); time.Since(at) > stale {
-		return fmt.Errorf("the API server does not answer: %w", err)
+		return fmt.Errorf("the API server does not answer: %w", cmp.Or(err, errors.New("not since the start")))
+	}
+	if r.waiting.Load() {
+		return errors.New("this replica has the Lease and does not write yet: it reads which Events are there; see its log")
 	}
 	return r.healthy()
 }

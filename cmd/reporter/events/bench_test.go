@@ -17,8 +17,8 @@ func BenchmarkMinute(b *testing.B) {
 	for _, conflicts := range []int{0, 30, 500} {
 		b.Run(fmt.Sprint(conflicts, " conflicts"), func(b *testing.B) {
 			p := New("r1", DefaultRenew, oneNetwork)
-			p.Lead(nil)
 			now := time.Unix(1e9, 0)
+			p.Lead(nil, now)
 			alive := make(map[string]bool)
 			node := func(n int) string { return fmt.Sprintf("worker-%d/6d3c9a2e-5b1f-4f0e-9c57-%012x", n, n) }
 			for n := range nodes {

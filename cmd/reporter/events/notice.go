@@ -54,6 +54,9 @@ type notice struct {
 
 func (n *notice) onPod() bool { return n.reason == ReasonDuplicate }
 
+// namespace is that of its Events.
+func (n *notice) namespace() string { return cmp.Or(n.regarding.Namespace, "default") }
+
 // resolved is the name of the Event of the end.
 func (n *notice) resolved() string { return n.name + "-resolved" }
 
@@ -136,7 +139,7 @@ func reference(h detector.Holder) *kube.Reference {
 // event is the Event of a notice, or that of its end.
 func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
 	e := kube.Event{
-		Metadata: kube.Meta{Name: n.name, Namespace: cmp.Or(n.regarding.Namespace, "default")}, EventTime: kube.MicroTime{Time: n.began},
+		Metadata: kube.Meta{Name: n.name, Namespace: n.namespace()}, EventTime: kube.MicroTime{Time: n.began},
 		ReportingController: Controller, ReportingInstance: instance, Action: "Detected", Reason: n.reason, Type: "Warning",
 		Regarding: n.regarding, Related: n.related, Note: limit(n.note),
 	}

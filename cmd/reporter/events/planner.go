@@ -1,6 +1,7 @@
 package events
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/detector"
 	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/internal/schedule"
 )
 
 const (
@@ -35,7 +37,7 @@ type Planner struct {
 	state    state
 	notices  map[string]*notice
 	byKey    map[detector.Key][]*notice
-	existing map[string]kube.Series // of all Events, by name, as read when leading began
+	existing map[place]kube.Series // of all Events, as read when leading began
 	leading  bool
 	changed  bool // node notices have to be found again
 	nodesAt  time.Time
@@ -145,23 +147,30 @@ func (p *Planner) add(n *notice) *notice {
 
 // adopt notes what of a notice is there already.
 func (p *Planner) adopt(n *notice) {
-	if s, there := p.existing[n.name]; there && s.Count > n.count {
+	if s, there := p.existing[place{n.namespace(), n.name}]; there && s.Count > n.count {
 		n.written, n.renewed, n.count = true, s.LastObservedTime.Time, s.Count
 	}
-	if _, there := p.existing[n.resolved()]; there {
+	if _, there := p.existing[place{n.namespace(), n.resolved()}]; there {
 		n.closed = true
 	}
 }
 
-// Lead begins to write. Others have written these Events.
-func (p *Planner) Lead(existing []kube.Event) {
-	p.leading, p.existing = true, make(map[string]kube.Series)
+// place is where an Event is: its name alone can be one that somebody else has given to an Event in another namespace.
+type place struct{ namespace, name string }
+
+// Lead begins to write. Others have written these Events: earlier leaders, and everybody who may write Events in a namespace, for
+// that namespace. They can be some of those that are there, or none: an Event that is made again is found there, and its series
+// begins again.
+func (p *Planner) Lead(existing []kube.Listed, now time.Time) {
+	p.leading, p.existing = true, make(map[place]kube.Series)
 	p.retry, p.pause = time.Time{}, 0
 	for _, e := range existing {
-		if e.Series == nil {
-			e.Series = &kube.Series{Count: 1, LastObservedTime: e.EventTime}
+		series := kube.Series{Count: 1, LastObservedTime: e.EventTime}
+		if e.Series != nil {
+			series = *e.Series
 		}
-		p.existing[e.Metadata.Name] = *e.Series
+		series.LastObservedTime.Time = schedule.Earlier(series.LastObservedTime.Time, now)
+		p.existing[place{e.Metadata.Namespace, e.Metadata.Name}] = series
 	}
 	for _, n := range p.notices {
 		p.adopt(n)
@@ -236,7 +245,7 @@ func (p *Planner) Next(now time.Time) *Write {
 	}
 	w := &Write{of: first, end: first.written && !first.ended.IsZero()}
 	if w.Event = first.event(p.Instance, w.end, now); first.written && !w.end {
-		w.Series = &kube.Series{Count: first.count + 1, LastObservedTime: kube.MicroTime{Time: now}}
+		w.Series = &kube.Series{Count: min(first.count+1, math.MaxInt32), LastObservedTime: kube.MicroTime{Time: now}}
 	}
 	return w
 }

@@ -28,11 +28,13 @@ type world struct {
 	order []string // "10.0.0.1 DuplicateIP shop/a"
 	at    map[string]time.Time
 	fails error // of all requests
+	// failing is the error of a request about an Event.
+	failing func(kube.Event) error
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, p: New("r1", DefaultRenew, oneNetwork), now: time.Unix(1e9, 0), api: make(map[string]kube.Event), at: make(map[string]time.Time)}
-	w.p.Lead(nil)
+	w.p.Lead(nil, w.now)
 	return w
 }
 
@@ -72,6 +74,11 @@ func (w *world) run(d time.Duration) {
 func (w *world) answer(next *Write) error {
 	if w.fails != nil {
 		return w.fails
+	}
+	if w.failing != nil {
+		if err := w.failing(next.Event); err != nil {
+			return err
+		}
 	}
 	name := next.Event.Metadata.Name
 	e, there := w.api[name]
@@ -426,12 +433,8 @@ func TestFailover(t *testing.T) {
 	w.run(10 * time.Second)
 	w.expect("nobody leads", "")
 	for range 2 { // forth and back
-		var list []kube.Event
-		for _, e := range w.api {
-			list = append(list, e)
-		}
 		w.p, second = second, w.p
-		w.p.Lead(list)
+		w.p.Lead(w.listed("", nil), w.now)
 		w.run(5 * time.Second)
 		if w.p.Instance == "r2" {
 			w.expect("the second leads", "DuplicateIP a3, DuplicateIP b3, DuplicateIPResolved a1, DuplicateIPResolved b1")
@@ -442,7 +445,7 @@ func TestFailover(t *testing.T) {
 
 	// One that knows nothing yet, and did not read anything either, changes nothing.
 	w.p = New("r3", DefaultRenew, oneNetwork)
-	w.p.Lead(nil)
+	w.p.Lead(nil, w.now)
 	w.report(w.p, "red", w.conflict(2, detector.Confirmed))
 	w.run(5 * time.Second)
 	w.expect("a writer that knows nothing", "")

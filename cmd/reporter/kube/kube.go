@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -27,11 +28,16 @@ const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 const (
 	// timeout bounds each request.
 	timeout = 5 * time.Second
-	// maxBody bounds an answer: a page of Events has less.
+	// maxBody bounds an answer that is read. 500 Events of ours have less, but those that others make in our name have any size.
 	maxBody = 4 << 20
-	// pageSize is how many Events one request lists.
+	// maxRest bounds what is read of an answer that says nothing new, and of a refusal.
+	maxRest = 64 << 10
+	// pageSize is how many Events one request lists, at most.
 	pageSize = 500
 )
+
+// errTooLong is that of an answer beyond maxBody.
+var errTooLong = fmt.Errorf("the API server's answer is longer than %d bytes", maxBody)
 
 // Client is a client of the API server. Its methods are safe for concurrent use.
 type Client struct {
@@ -129,20 +135,29 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body,
 		return fmt.Errorf("asking the API server: %w", err)
 	}
 	defer answer.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(answer.Body, maxBody+1))
+	refused := answer.StatusCode >= 300
+	if out == nil && !refused {
+		// It is the object, whose other fields may be somebody else's, of any size. A small one is read, so that the next request
+		// uses this connection, too.
+		_, _ = io.CopyN(io.Discard, answer.Body, maxRest)
+		return nil
+	}
+	most := int64(maxBody)
+	if refused {
+		most = maxRest
+	}
+	data, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
 	switch {
-	case err != nil:
-		return fmt.Errorf("reading the API server's answer: %w", err)
-	case len(data) > maxBody:
-		return fmt.Errorf("the API server's answer is longer than %d bytes", maxBody)
-	case answer.StatusCode >= 300:
+	case refused:
 		var status struct{ Message string }
 		if json.Unmarshal(data, &status) != nil || status.Message == "" {
 			status.Message = answer.Status
 		}
 		return &StatusError{answer.StatusCode, fmt.Sprintf("%.500q", status.Message)}
-	case out == nil:
-		return nil
+	case err != nil:
+		return fmt.Errorf("reading the API server's answer: %w", err)
+	case int64(len(data)) > most:
+		return errTooLong
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("reading the API server's answer: %w", err)
@@ -170,21 +185,34 @@ func (c *Client) RenewEvent(ctx context.Context, namespace, name string, series 
 	return c.do(ctx, http.MethodPatch, eventsPath(namespace, "/"+url.PathEscape(name)), mergePatch, map[string]any{"series": series}, nil)
 }
 
-// Events lists the Events of a controller in all namespaces, at most so many.
-func (c *Client) Events(ctx context.Context, controller string, most int) (all []Event, err error) {
-	query := url.Values{"fieldSelector": {"reportingController=" + controller}, "limit": {fmt.Sprint(pageSize)}}
-	for {
+// Events lists the Events of a controller in all namespaces, which anybody who may write Events in one of them can make. Where
+// an answer is too long, or does not come in time, it asks for half as many. It returns an error, and what it has read until
+// then, if there are more than most, a single one is too long, or the API server refuses.
+func (c *Client) Events(ctx context.Context, controller string, most int) (all []Listed, err error) {
+	query := url.Values{"fieldSelector": {"reportingController=" + controller}}
+	for size := pageSize; ; {
+		query.Set("limit", strconv.Itoa(size))
 		var page struct {
 			Metadata struct{ Continue string }
-			Items    []Event
+			Items    []Listed
 		}
-		if err := c.do(ctx, http.MethodGet, "/apis/events.k8s.io/v1/events?"+query.Encode(), "", nil, &page); err != nil {
-			return nil, err
+		err := c.do(ctx, http.MethodGet, "/apis/events.k8s.io/v1/events?"+query.Encode(), "", nil, &page)
+		late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+		if size > 1 && (late || errors.Is(err, errTooLong)) {
+			size /= 2
+			continue
 		}
-		if all = append(all, page.Items...); page.Metadata.Continue == "" || len(all) >= most {
+		if err != nil {
+			return all, err
+		}
+		if all = append(all, page.Items...); page.Metadata.Continue == "" {
 			return all, nil
 		}
+		if len(all) >= most {
+			return all, fmt.Errorf("there are more than %d", most)
+		}
 		query.Set("continue", page.Metadata.Continue)
+		size = min(2*size, pageSize)
 	}
 }
 

@@ -72,14 +72,16 @@ func TestClient(t *testing.T) {
 		t.Errorf("in a namespace that ends: %v", err)
 	}
 
-	// Pages, until there are enough.
+	// Pages, one after the other.
 	pages := 0
 	answer = func(w http.ResponseWriter, r *http.Request) {
 		pages++
 		if q := r.URL.Query(); q.Get("fieldSelector") != "reportingController=us" || (pages > 1) != (q.Get("continue") == "more") {
 			t.Errorf("%v", q)
 		}
-		_, _ = io.WriteString(w, `{"metadata": {"continue": "more"}, "items": [{"metadata": {"name": "x"}, "eventTime": null, "series": {"count": 2, "lastObservedTime": "2026-01-02T03:04:05.678901Z"}}]}`)
+		more := map[bool]string{true: "more"}[pages < 3]
+		_, _ = io.WriteString(w, `{"metadata": {"continue": "`+more+`"}, "items": [{"metadata": {"name": "x"}, "eventTime": null,
+			"series": {"count": 2, "lastObservedTime": "2026-01-02T03:04:05.678901Z"}}]}`)
 	}
 	list, err := c.Events(t.Context(), "us", 3)
 	if err != nil || len(list) != 3 || !list[0].EventTime.IsZero() || list[0].Series.LastObservedTime.Nanosecond() != 678901000 {

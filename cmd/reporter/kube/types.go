@@ -35,6 +35,13 @@ type Event struct {
 	Type                string     `json:"type"`
 }
 
+// Listed is what the reporter needs of an Event that is there. What else is in it, and how large that is, others may have chosen.
+type Listed struct {
+	Metadata  struct{ Namespace, Name string }
+	EventTime MicroTime
+	Series    *Series
+}
+
 // Series says that what an Event reports is going on.
 type Series struct {
 	Count            int       `json:"count"`

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/dupip/dupip/agent/config"
+	"github.com/dupip/dupip/agent/report/collect"
+	"github.com/dupip/dupip/cmd/reporter/events"
+	"github.com/dupip/dupip/cmd/reporter/kube"
+	"github.com/dupip/dupip/cmd/reporter/lead"
+	"github.com/dupip/dupip/detector/cluster"
+	"github.com/dupip/dupip/gossip"
+	"github.com/dupip/dupip/gossip/members"
+)
+
+// besideAgent is a member that is a reporter, beside one agent.
+func besideAgent(t *testing.T) *gossip.Gossip {
+	t.Helper()
+	agent := member(t, members.Options{Node: "n1"}, func(cluster.Query) {})
+	opts := members.Options{Node: "r1", Role: cluster.Reporter, Join: []string{agent.Status().Address}}
+	return member(t, opts, func(cluster.Query) {})
+}
+
+// newReporter is a replica. Its API server has one Lease, and answers lists of Events as list does.
+func newReporter(t *testing.T, g *gossip.Gossip, lease *kube.Lease, list http.HandlerFunc) (*reporter, *bytes.Buffer) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /apis/events.k8s.io/v1/events", list)
+	mux.HandleFunc("/apis/coordination.k8s.io/v1/namespaces/dupip/leases", func(w http.ResponseWriter, r *http.Request) {
+		lease = new(kube.Lease)
+		_ = json.NewDecoder(r.Body).Decode(lease)
+		lease.Metadata.ResourceVersion = "1"
+		_ = json.NewEncoder(w).Encode(lease)
+	})
+	mux.HandleFunc("/apis/coordination.k8s.io/v1/namespaces/dupip/leases/lease", func(w http.ResponseWriter, r *http.Request) {
+		if lease == nil {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = json.NewEncoder(w).Encode(lease)
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("t"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, client, rules := new(bytes.Buffer), kube.New(server.URL, token, nil), collect.Rules(new(config.Config))
+	return &reporter{
+		log: slog.New(slog.NewTextHandler(log, nil)), gossip: g, api: client, metrics: newMetrics(), results: make(chan func(), 1),
+		election:  &lead.Election{API: client, Namespace: "dupip", Name: "lease", Identity: "r1"},
+		planner:   events.New("r1", events.DefaultRenew, rules),
+		documents: newDocuments(cluster.Member{Name: "r1", Role: cluster.Reporter}, g, rules),
+	}, log
+}
+
+// until makes turns, each with the result of the one before, until something is true.
+func (r *reporter) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in 30 s: %s; readiness: %v", what, r.ready())
+		}
+		select {
+		case apply := <-r.results:
+			r.busy = false
+			apply()
+		default:
+		}
+		r.turn(t.Context(), time.Now())
+	}
+}
+
+// TestBegin: a replica that has the Lease begins to write, whatever the list of its Events is, and is not ready before.
+func TestBegin(t *testing.T) {
+	const big = 20
+	text, g := strings.Repeat("x", 255_000), besideAgent(t)
+	for what, tt := range map[string]struct {
+		list     http.HandlerFunc
+		failures int
+	}{
+		"a tenant's twenty large Events": {func(w http.ResponseWriter, r *http.Request) {
+			from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+			limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+			var items []string
+			for n := from; n < min(from+limit, big); n++ {
+				items = append(items, fmt.Sprintf(`{"metadata":{"namespace":"tenant","name":"e%d","annotations":{"a":%q}}}`, n, text))
+			}
+			more := ""
+			if from+limit < big {
+				more = strconv.Itoa(from + limit)
+			}
+			_, _ = fmt.Fprintf(w, `{"metadata":{"continue":%q},"items":[%s]}`, more, strings.Join(items, ","))
+		}, 0},
+		"one Event that is too large": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"items":[{"metadata":{"name":%q}}]}`, strings.Repeat(text, 20))
+		}, maxUnread},
+		"no right to list": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, maxUnread},
+		"fails once":       {failOnce(), 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r, log := newReporter(t, g, nil, tt.list)
+			r.until(t, "an agent", func() bool { return r.agents.Load() == 1 })
+			if err := r.ready(); err == nil || !strings.Contains(err.Error(), "does not answer: not since the start") {
+				t.Errorf("before the API server was asked: %v", err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			candidate := make(chan struct{})
+			go func() { defer close(candidate); r.election.Run(ctx) }()
+			defer func() { cancel(); <-candidate }()
+			for failed := range tt.failures {
+				r.until(t, "a list", func() bool { return r.unread > failed || r.leading })
+				if err := r.ready(); !r.leading && (err == nil || !strings.Contains(err.Error(), "does not write yet")) {
+					t.Errorf("after %d failures: %v", failed+1, err)
+				}
+				if r.leading != (failed+1 == maxUnread) || !r.leading && time.Until(r.retry) < readAgain/2 {
+					t.Errorf("after %d failures, leading is %v, and the next try %v", failed+1, r.leading, r.retry)
+				}
+				r.retry = time.Time{} // now
+			}
+			r.until(t, "it writes", func() bool { return r.leading })
+			r.turn(t.Context(), time.Now())
+			if err := r.ready(); err != nil {
+				t.Error(err)
+			}
+			without := 0
+			if tt.failures == maxUnread {
+				without = 1
+			}
+			got, said := testutil.ToFloat64(r.metrics.unread), strings.Contains(log.String(), "begins without")
+			if got != float64(without) || said != (without == 1) || testutil.ToFloat64(r.metrics.failed) != float64(tt.failures) {
+				t.Errorf("it counts %v lists, and says\n%s", got, log)
+			}
+		})
+	}
+}
+
+// failOnce answers well from the second time on.
+func failOnce() http.HandlerFunc {
+	failed := false
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if !failed {
+			failed = true
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, `{"items":[]}`)
+	}
+}
+
+// TestStandby: a replica that waits for the Lease is ready.
+func TestStandby(t *testing.T) {
+	lease := &kube.Lease{Metadata: kube.Meta{ResourceVersion: "1"}, Spec: kube.LeaseSpec{HolderIdentity: "another"}}
+	r, _ := newReporter(t, besideAgent(t), lease, func(http.ResponseWriter, *http.Request) {
+		t.Error("it lists Events")
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	candidate := make(chan struct{})
+	go func() { defer close(candidate); r.election.Run(ctx) }()
+	defer func() { cancel(); <-candidate }()
+	r.until(t, "it is ready", func() bool { return r.ready() == nil })
+	if r.leading || r.waiting.Load() {
+		t.Error("it leads")
+	}
+}
