@@ -46,7 +46,7 @@ type notice struct {
 	written, closed bool
 	// crowded: it had to wait for its turn.
 	crowded bool
-	held    time.Time // it was refused: not before this
+	held    time.Time // it failed: not before this, and after those that did not
 	named   time.Time // not before this while the conflict is open, because a new holder has no name yet; zero if none may get one
 	renewed time.Time
 	count   int

@@ -1,8 +1,11 @@
 package events
 
 import (
+	"errors"
 	"math"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,5 +88,113 @@ func TestForgedSeries(t *testing.T) {
 				t.Errorf("%s: %s %s is renewed as %+v", what, e.Reason, e.Regarding.Name, s)
 			}
 		}
+	}
+}
+
+// TestWithoutList: a replica that could not read what is there makes no Event twice, and those of new conflicts soon.
+func TestWithoutList(t *testing.T) {
+	const many = 10 * maxOpen
+	w := newWorld(t)
+	for n := range many {
+		w.report(w.p, "red", w.conflict(n, detector.Confirmed))
+	}
+	w.run(many * 3 * time.Second)
+	before := len(w.api)
+	w.written()
+	w.p = New("r2", DefaultRenew, oneNetwork)
+	w.p.Lead(nil, w.now)
+	for n := range many {
+		c := w.conflict(n, detector.Confirmed)
+		c.ConfirmedAt = w.now.Add(-time.Hour)
+		w.report(w.p, "red", c)
+	}
+	w.report(w.p, "red", w.conflict(many, detector.Confirmed))
+	w.run(10 * time.Second)
+	w.expect("a new conflict among many", "DuplicateIP a300, DuplicateIP b300")
+	if len(w.api) != before+2 {
+		t.Errorf("%d Events, and %d before", len(w.api), before)
+	}
+}
+
+// TestOneThatFails: Events that cannot be written, because who may write in their namespace has made them so, hold nobody else's
+// up.
+func TestOneThatFails(t *testing.T) {
+	const many = 4 * maxOpen // their Events get turns, one a second
+	for _, tt := range []struct {
+		err   error
+		tries int // of the tenant's Events in ten minutes, at most
+		late  time.Duration
+	}{
+		{&kube.StatusError{Code: http.StatusInternalServerError, Message: "etcdserver: request is too large"}, 30, 0},
+		{&kube.StatusError{Code: http.StatusTooManyRequests}, 30, 0},      // the plugin EventRateLimit counts by namespace
+		{&kube.StatusError{Code: http.StatusForbidden}, 21 * 2 * many, 0}, // a quota
+		{&kube.StatusError{Code: http.StatusRequestEntityTooLarge}, 2 * many, 0},
+		{errors.New("timeout"), 30, maxPause},
+	} {
+		w, tries := newWorld(t), 0
+		w.failing = func(e kube.Event) error {
+			if e.Metadata.Namespace == "tenant" {
+				tries++
+				return tt.err
+			}
+			return nil
+		}
+		for n := range many {
+			c := w.conflict(n, detector.Confirmed)
+			for i := range c.Holders {
+				c.Holders[i].Holder.Pod.Namespace = "tenant"
+			}
+			w.report(w.p, "red", c)
+		}
+		w.run(10*time.Minute + 10*time.Second)
+		if tries > tt.tries {
+			t.Errorf("%v: %d requests, at most %d", tt.err, tries, tt.tries)
+		}
+		w.written()
+		for n := range 5 {
+			w.report(w.p, "red", w.conflict(1000+n, detector.Confirmed))
+			w.run(tt.late + 5*time.Second)
+			if got := w.written(); strings.Count(got, "DuplicateIP ") != 2 {
+				t.Errorf("%v: %q", tt.err, got)
+			}
+		}
+	}
+}
+
+// TestOneThatFailsAmongOthers: in its namespace, what fails comes last.
+func TestOneThatFailsAmongOthers(t *testing.T) {
+	w := newWorld(t)
+	w.failing = func(e kube.Event) error {
+		if e.Regarding.Name == "a1" {
+			return &kube.StatusError{Code: http.StatusInternalServerError}
+		}
+		return nil
+	}
+	for n, want := range []string{"DuplicateIP b1", "DuplicateIP a2, DuplicateIP b2", "DuplicateIP a3, DuplicateIP b3"} {
+		w.report(w.p, "red", w.conflict(1+n, detector.Confirmed))
+		w.run(maxPause + 5*time.Second)
+		w.expect("beside one that fails", want)
+	}
+}
+
+// TestRenewalRefused: what cannot be renewed now is renewed later, and its end is written.
+func TestRenewalRefused(t *testing.T) {
+	for _, code := range []int{http.StatusConflict, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge} {
+		w := newWorld(t)
+		w.report(w.p, "red", w.conflict(1, detector.Confirmed))
+		w.run(5 * time.Second)
+		w.fails = &kube.StatusError{Code: code}
+		w.run(DefaultRenew)
+		w.fails = nil
+		w.run(DefaultRenew)
+		for _, e := range w.api {
+			if e.Series == nil || e.Series.Count != 2 {
+				t.Errorf("%d: %+v", code, e.Series)
+			}
+		}
+		w.written()
+		w.report(w.p, "red", w.conflict(1, detector.Resolved))
+		w.run(5 * time.Second)
+		w.expect("the end", "DuplicateIPResolved a1, DuplicateIPResolved b1")
 	}
 }

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -23,8 +24,6 @@ const (
 	keepEnded = 15 * time.Minute
 	// maxNotices bounds the notices.
 	maxNotices = 4 * maxKeys
-	// After a failure nothing is written for minPause, which doubles up to maxPause.
-	minPause, maxPause = time.Second, 30 * time.Second
 )
 
 // Planner decides what to write next. It belongs to one goroutine.
@@ -41,9 +40,9 @@ type Planner struct {
 	leading  bool
 	changed  bool // node notices have to be found again
 	nodesAt  time.Time
-	turn     time.Time // of the next pod, while there are too many
-	retry    time.Time
-	pause    time.Duration
+	turn     time.Time        // of the next pod, while there are too many
+	server   wait             // after it did not answer
+	waits    map[string]*wait // by namespace, whose last request failed
 	pending  int
 	skipped  uint64
 }
@@ -66,7 +65,10 @@ type Write struct {
 
 // New returns a planner that does not lead yet.
 func New(instance string, renew time.Duration, rules merge.Rules) *Planner {
-	return &Planner{Instance: instance, Renew: renew, state: newState(rules), notices: make(map[string]*notice), byKey: make(map[detector.Key][]*notice)}
+	return &Planner{
+		Instance: instance, Renew: renew, state: newState(rules), notices: make(map[string]*notice),
+		byKey: make(map[detector.Key][]*notice), waits: make(map[string]*wait),
+	}
 }
 
 // Report takes what an agent reports.
@@ -163,7 +165,8 @@ type place struct{ namespace, name string }
 // begins again.
 func (p *Planner) Lead(existing []kube.Listed, now time.Time) {
 	p.leading, p.existing = true, make(map[place]kube.Series)
-	p.retry, p.pause = time.Time{}, 0
+	p.server = wait{}
+	clear(p.waits)
 	for _, e := range existing {
 		series := kube.Series{Count: 1, LastObservedTime: e.EventTime}
 		if e.Series != nil {
@@ -187,6 +190,7 @@ func (p *Planner) forget(now time.Time) {
 			p.drop(name)
 		}
 	}
+	maps.DeleteFunc(p.waits, func(_ string, w *wait) bool { return now.Sub(w.until) >= keepEnded })
 }
 
 func (p *Planner) drop(name string) {
@@ -226,15 +230,14 @@ func (p *Planner) Next(now time.Time) *Write {
 			continue
 		}
 		p.pending++
-		if now.Before(n.held) || !n.written && n.ended.IsZero() && now.Before(n.named) {
+		if now.Before(n.held) || p.waits[n.namespace()].lasts(now) || !n.written && n.ended.IsZero() && now.Before(n.named) {
 			continue
 		}
-		// Nodes before pods, the oldest first.
-		if first == nil || !n.onPod() && first.onPod() || n.onPod() == first.onPod() && before(due, n, firstDue, first) {
+		if first == nil || p.before(due, n, firstDue, first) {
 			first, firstDue = n, due
 		}
 	}
-	if !p.leading || first == nil || now.Before(p.retry) {
+	if !p.leading || first == nil || p.server.lasts(now) {
 		return nil
 	}
 	if first.onPod() && (crowded || p.pending > maxDue) {
@@ -250,9 +253,16 @@ func (p *Planner) Next(now time.Time) *Write {
 	return w
 }
 
-// before orders by time, and the pods of one conflict one after the other.
-func before(a time.Time, m *notice, b time.Time, n *notice) bool {
-	if !a.Equal(b) {
+// before orders what is due: first what has not failed, because what fails may do so for good; nodes before pods; the oldest; and
+// the pods of one conflict one after the other.
+func (p *Planner) before(a time.Time, m *notice, b time.Time, n *notice) bool {
+	failedM, failedN := p.failed(m), p.failed(n)
+	switch {
+	case failedM != failedN:
+		return failedM < failedN
+	case m.onPod() != n.onPod():
+		return n.onPod()
+	case !a.Equal(b):
 		return a.Before(b)
 	}
 	return m.name < n.name
@@ -275,6 +285,9 @@ func (n *notice) due(renew time.Duration, now time.Time) (time.Time, bool) {
 // Done takes the result of a write, and reports whether the Event is there now.
 func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 	n := w.of
+	if err != nil { // nothing was written, so another pod has its turn
+		p.turn = time.Time{}
+	}
 	switch {
 	case err == nil:
 	case w.Series == nil && kube.Is(err, http.StatusConflict):
@@ -289,15 +302,18 @@ func (p *Planner) Done(w *Write, err error, now time.Time) bool {
 	case kube.Refused(err): // perhaps in this namespace only
 		n.held = now.Add(maxPause)
 		return false
+	case w.Series != nil && kube.Final(err): // others change it, or have made it too large
+		n.renewed = now
+		return false
 	case kube.Final(err): // for example in a namespace that is being deleted
 		n.written, n.closed = true, true
 		return false
 	default:
-		p.pause = min(max(minPause, 2*p.pause), maxPause)
-		p.retry = now.Add(p.pause)
+		p.fail(n, err, now)
 		return false
 	}
-	p.pause = 0
+	p.server, n.held = wait{}, time.Time{}
+	delete(p.waits, n.namespace())
 	if w.end {
 		n.closed = true
 	} else {

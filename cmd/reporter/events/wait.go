@@ -1,0 +1,52 @@
+package events
+
+import (
+	"errors"
+	"time"
+
+	"github.com/dupip/dupip/cmd/reporter/kube"
+)
+
+// After a failure nothing is written in its namespace for minPause, which doubles up to maxPause. All others wait for minPause,
+// and for longer if the API server did not answer.
+const minPause, maxPause = time.Second, 30 * time.Second
+
+// wait is a pause after failures. Its methods work on nil, which is none.
+type wait struct {
+	until time.Time
+	pause time.Duration
+}
+
+func (w *wait) lasts(now time.Time) bool { return w != nil && now.Before(w.until) }
+
+func (w *wait) longer(now time.Time) {
+	w.pause = min(max(minPause, 2*w.pause), maxPause)
+	w.until = now.Add(w.pause)
+}
+
+// fail notes that a request failed for the moment.
+func (p *Planner) fail(n *notice, err error, now time.Time) {
+	w := p.waits[n.namespace()]
+	if w == nil {
+		w = new(wait)
+		p.waits[n.namespace()] = w
+	}
+	w.longer(now)
+	n.held = w.until
+	if _, answered := errors.AsType[*kube.StatusError](err); answered {
+		p.server = wait{}
+	}
+	p.server.longer(now)
+}
+
+// failed is 1 if the last request in the namespace of a notice failed, 2 if the last one about itself did: who may write Events
+// there, or limits them, can make it fail. It is 0 otherwise.
+func (p *Planner) failed(n *notice) int {
+	switch {
+	case !n.held.IsZero():
+		return 2
+	case p.waits[n.namespace()] != nil:
+		return 1
+	}
+	return 0
+}
