@@ -22,7 +22,8 @@ import (
 	"github.com/dupip/dupip/tests/lab"
 )
 
-// TestReporter: the Events of a duplicate, as people see them, while the replica that writes them is deleted, and stands still.
+// TestReporter: the Events of a duplicate, as people see them, while the replica that writes them is deleted, and stands still,
+// and a tenant makes Events in its name.
 func TestReporter(t *testing.T) {
 	c := startTestCluster(t, []string{"--event-ttl=1m"}, "node1", "node2") // instead of an hour
 	c.importImage()
@@ -32,13 +33,21 @@ func TestReporter(t *testing.T) {
 	c.reporterRights()
 	c.reporterMembers()
 	c.shop()
+	c.tenant()
 
 	ip := c.duplicate("node1", "old", "new", pod("new", "node1"))
 	confirmed := c.ownInState("node1", ip, "confirmed")
 	c.duplicateEvents(confirmed, ip, "old", "new")
 	first := c.leader("")
+	c.oneHuge()
 	c.run("kubectl -n dupip delete pod " + first)
-	c.leader(first)
+	if log := c.begins(c.leader(first)); !strings.Contains(log, "this replica begins without the others") {
+		t.Error("it does not say that it has no list:\n" + log)
+	}
+	// One that is too large holds neither itself nor others up.
+	own, err := c.dupipEvents("new", "DuplicateIP")
+	c.Do(err)
+	c.resize("shop", own[0].Name, 800_000)
 	if err := lab.Poll(c.Context(), 2*patience, func() error {
 		list, err := c.dupipEvents("old", "DuplicateIP")
 		if err != nil {
@@ -55,6 +64,8 @@ func TestReporter(t *testing.T) {
 
 	// It ends while the one that leads stands still: the other replica takes the Lease.
 	still := c.leader("")
+	c.resize("shop", own[0].Name, 0)
+	c.manyLarge("old", "new")
 	c.signalReporter(still, syscall.SIGSTOP)
 	c.Kubectl("-n", "shop", "delete", "pod", "new")
 	c.ownInState("node1", ip, "resolved")
@@ -64,7 +75,9 @@ func TestReporter(t *testing.T) {
 			return err
 		})
 	}
-	c.leader(still)
+	if log := c.begins(c.leader(still)); strings.Contains(log, "reading Events failed") {
+		t.Error("it cannot read the tenant's Events:\n" + log)
+	}
 	c.signalReporter(still, syscall.SIGCONT)
 	c.eventually("the end of its turn", func() error {
 		out, err := c.Shell("kubectl -n dupip logs " + still)
@@ -82,6 +95,9 @@ func TestReporter(t *testing.T) {
 		}
 		return err
 	})
+	if list, err := c.eventsAbout("default", "node1", "UnreservedIP"); err != nil || list[0].Name != unreservedName("node1") {
+		t.Errorf("the tenant forged an Event of another name than that of %+v, %v", list, err)
+	}
 	c.run("kubectl -n shop describe pod old | sed -n '/^Events/,$p'; kubectl -n shop get events.v1.events.k8s.io --field-selector reportingController=dupip.io/reporter; kubectl describe node node1 | sed -n '/^Events/,$p'")
 	for _, name := range []string{"old", "new"} {
 		for _, reason := range []string{"DuplicateIP", "DuplicateIPResolved"} {
