@@ -251,7 +251,7 @@ func (d *Detector) confirm(e *entry, group []*binding, now time.Time, fx *Effect
 		first, latest = schedule.Later(first, b.check.first), schedule.Earlier(latest, b.check.latest)
 	}
 	c.overlap = max(latest.Sub(first), d.opts.MinOverlap)
-	reason := c.proof(strconv.Itoa(len(group)))
+	reason := c.proof(strconv.Itoa(len(group)) + " live holders")
 	if c.wasConfirmedBefore() { // it keeps its time; the previous agent counted it
 		reason = "verified again after the agent's restart: " + reason
 	} else {

@@ -52,21 +52,14 @@ func (d *Detector) verdict(e *entry) string {
 	if len(forwarders) > 0 {
 		by = "forwarded by " + List(forwarders) + ": not counted"
 	}
-	var text string
-	switch {
-	case e.shared && enough(list):
-		text = fmt.Sprintf("%d live holders, but declared shared: not a conflict", len(list))
-	case len(list) == 0 && by != "":
+	if len(list) == 0 && by != "" {
 		return "known only as " + by
-	case len(list) == 0:
-		text = "no live holder: not a conflict"
-	case len(list) == 1:
-		text = "one live holder: not a conflict"
-	case list[0].evidence == Claimed:
-		text = fmt.Sprintf("%d holders claim it and have it on other devices: not a conflict", len(list))
-	default:
-		text = fmt.Sprintf("%d nodes' own addresses: not a conflict", len(list))
 	}
+	holders := make([]Binding, 0, len(list))
+	for _, b := range list {
+		holders = append(holders, b.public())
+	}
+	text := NoConflict(holders, e.shared)
 	if e.faded != "" {
 		text += "; the last suspicion faded because " + e.faded
 	} else if e.kept > 0 {
@@ -78,31 +71,79 @@ func (d *Detector) verdict(e *entry) string {
 	return text
 }
 
-func (c *conflict) verdict(e *entry) string {
-	list := e.counting()
-	if c.state == Confirmed {
-		text := c.proof(number(len(c.listed))) + ": a conflict"
-		if c.isDrill(e) {
-			text += " for a drill"
-		}
-		if !c.belowSince.IsZero() {
-			text += "; it ends because " + c.lost
-		}
-		for _, b := range list {
-			if k := b.check; k != nil && k.proven && k.noReply > 0 {
-				text += fmt.Sprintf("; %s cannot be probed now (%s)", b, k.deferral.reason)
-			}
-		}
-		return text
+// NoConflict says in one clause why the holders of an address are not known as a conflict: those of one node, or of all nodes
+// that answered. shared is whether the configuration allows many.
+func NoConflict(holders []Binding, shared bool) string {
+	list := slices.DeleteFunc(slices.Clone(holders), func(b Binding) bool { return !b.Counts() })
+	all := func(ev Evidence) bool {
+		return !slices.ContainsFunc(list, func(b Binding) bool { return b.Evidence != ev })
 	}
-	text := c.pending(list)
-	if !c.isAwaiting(list) {
-		text = number(len(list)) + " holders, " + text
+	switch n := len(list); {
+	case n < 2:
+		return liveHolders(n) + ": not a conflict"
+	case all(Host):
+		return number(n) + " nodes have it as their own address, which dupip does not count against each other: not a conflict"
+	case all(Claimed):
+		return number(n) + " holders claim it and have it on other devices: not a conflict"
+	case shared:
+		return liveHolders(n) + ", but declared shared: not a conflict"
+	default:
+		return liveHolders(n) + " on different nodes, which do not know of each other yet, or one did not answer: no conflict is known"
 	}
-	return text + ": suspected, not confirmed"
 }
 
-// proof says what two rounds have shown of that many holders.
+func (c *conflict) verdict(e *entry) string {
+	list := e.counting()
+	if c.state != Confirmed {
+		text := c.pending(list)
+		if !c.isAwaiting(list) {
+			text = number(len(list)) + " holders, " + text
+		}
+		return text + ": suspected, not confirmed"
+	}
+	var proven []HolderID
+	for _, l := range c.listed {
+		if l.live != nil {
+			proven = append(proven, l.last.Holder.ID)
+		}
+	}
+	text, left := liveHolders(len(c.listed)), ""
+	if n := len(proven); n < 2 && n < len(c.listed) {
+		text, left = number(len(c.listed))+" holders", "; "+liveHolders(n)+" is left"
+	} else if n < len(c.listed) {
+		text, left = number(len(c.listed))+" holders", "; "+liveHolders(n)+" are left"
+	}
+	text = c.proof(text) + ": a conflict"
+	if c.isDrill(e) {
+		text += " for a drill"
+	}
+	text += left
+	if !c.belowSince.IsZero() {
+		text += "; it is about to end because " + c.lost
+	}
+	var unverified []string
+	for _, b := range list {
+		if !slices.Contains(proven, b.holder.ID) {
+			unverified = append(unverified, b.String())
+		} else if k := b.check; k != nil && k.proven && k.noReply > 0 {
+			text += fmt.Sprintf("; %s cannot be probed now (%s)", b, k.deferral.reason)
+		}
+	}
+	if len(unverified) > 0 {
+		text += "; not verified yet: " + List(unverified)
+	}
+	return text
+}
+
+// liveHolders is a number of live holders.
+func liveHolders(n int) string {
+	if n < 2 {
+		return number(n) + " live holder"
+	}
+	return number(n) + " live holders"
+}
+
+// proof says what two rounds have shown of these holders.
 func (c *conflict) proof(holders string) string {
 	configured := 0
 	for _, l := range c.listed {
@@ -111,13 +152,13 @@ func (c *conflict) proof(holders string) string {
 		}
 	}
 	if configured == 0 {
-		return fmt.Sprintf("%s live holders answered both rounds %s apart", holders, roughly(c.overlap))
+		return fmt.Sprintf("%s answered both rounds %s apart", holders, roughly(c.overlap))
 	}
 	by := "1 by the list of its kernel"
 	if configured > 1 {
 		by = fmt.Sprintf("%d by the lists of their kernels", configured)
 	}
-	return fmt.Sprintf("%s live holders had it in both rounds %s apart, %s", holders, roughly(c.overlap), by)
+	return fmt.Sprintf("%s had it in both rounds %s apart, %s", holders, roughly(c.overlap), by)
 }
 
 // pending says why a suspected conflict of these holders is not confirmed yet.
@@ -146,9 +187,10 @@ func (c *conflict) pending(list []*binding) string {
 // isAwaiting reports whether not all holders of a restored conflict are seen again.
 func (c *conflict) isAwaiting(list []*binding) bool { return !c.restoredAt.IsZero() && !enough(list) }
 
+// number is a number from 0 on, as sentences have it.
 func number(n int) string {
-	if n == 2 {
-		return "two"
+	if words := []string{"no", "one", "two"}; n < len(words) {
+		return words[n]
 	}
 	return fmt.Sprint(n)
 }

@@ -124,7 +124,11 @@ func TestVerdicts(t *testing.T) {
 			0s b announces`, "two holders, being verified: suspected, not confirmed"},
 		{`0s a announces
 			0s b announces
-			5s b gone`, "two live holders answered both rounds 1.0 s apart: a conflict; it ends because b withdrawn: interface is gone"},
+			5s b gone`, "two holders answered both rounds 1.0 s apart: a conflict; one live holder is left; " +
+			"it is about to end because b withdrawn: interface is gone"},
+		{`0s a announces
+			0s b announces
+			5s c forges`, "two live holders answered both rounds 1.0 s apart: a conflict; not verified yet: c"},
 		{`0s a forwards
 			0s b forwards
 			0s c forwards
@@ -133,10 +137,10 @@ func TestVerdicts(t *testing.T) {
 		{`0s b guarded because
 			0s a announces
 			0s b announces
-			0s agent shares`, "2 live holders, but declared shared: not a conflict"},
+			0s agent shares`, "two live holders, but declared shared: not a conflict"},
 		{`0s host1 announces
 			0s host2 sends
-			0s host2 announces`, "2 nodes' own addresses: not a conflict; the last suspicion faded because " +
+			0s host2 announces`, "two nodes have it as their own address, which dupip does not count against each other: not a conflict; the last suspicion faded because " +
 			"only nodes' own addresses are left"},
 	}
 	for _, tt := range tests {

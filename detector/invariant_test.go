@@ -56,6 +56,9 @@ func auditUnder(d *Detector, limits ceiling) error {
 		if e.conflict != nil && e.shared {
 			return fmt.Errorf("%v: in conflict though shared", key)
 		}
+		if err := auditVerdict(d.story(e)); err != nil {
+			return err
+		}
 		if c := e.conflict; c != nil && len(c.listed) > 2*maxHolders {
 			return fmt.Errorf("%v: %d holders listed", key, len(c.listed))
 		}

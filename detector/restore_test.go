@@ -263,7 +263,7 @@ var restoredTests = []scriptTest{
 			1s confirmed a b
 			13s confirmed a b
 			20s resolved a b`,
-		verdict: "2 live holders, but declared shared: not a conflict; the last conflict is resolved",
+		verdict: "two live holders, but declared shared: not a conflict; the last conflict is resolved",
 	},
 }
 

@@ -147,7 +147,7 @@ var foundTests = []scriptTest{
 		name: "two claims are never a conflict",
 		script: `0s a claims
 			3s b claims`,
-		verdict: "2 holders claim it and have it on other devices: not a conflict",
+		verdict: "two holders claim it and have it on other devices: not a conflict",
 	},
 	{
 		name: "two claims and a holder are",
@@ -183,7 +183,7 @@ var foundTests = []scriptTest{
 		name: "two nodes' own addresses are never a conflict",
 		script: `0s host1 announces
 			3s host2 announces`,
-		verdict: "2 nodes' own addresses: not a conflict",
+		verdict: "two nodes have it as their own address, which dupip does not count against each other: not a conflict",
 	},
 	{
 		name: "two nodes and a pod are",

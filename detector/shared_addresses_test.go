@@ -26,7 +26,7 @@ var sharedTests = []scriptTest{
 			5s agent shares`,
 		want: `0s suspected a b
 			5s faded a b`,
-		verdict: "2 live holders, but declared shared: not a conflict",
+		verdict: "two live holders, but declared shared: not a conflict",
 	},
 	{
 		name: "a conflict is resolved when the address is declared shared",
@@ -36,7 +36,7 @@ var sharedTests = []scriptTest{
 		want: `0s suspected a b
 			1s confirmed a b
 			5s resolved a b`,
-		verdict: "2 live holders, but declared shared: not a conflict; the last conflict is resolved",
+		verdict: "two live holders, but declared shared: not a conflict; the last conflict is resolved",
 	},
 	{
 		name: "suspected when the address is not shared any more",

@@ -171,6 +171,9 @@ type Binding struct {
 	Gone bool `cbor:"8,keyasint,omitzero"`
 }
 
+// Counts reports whether the binding supports a suspicion: whether the holder has the address, and does not only forward.
+func (b *Binding) Counts() bool { return b.Evidence >= Claimed }
+
 // Conflict is one key with two or more live holders.
 type Conflict struct {
 	// ID is a hash of network and IP followed by the occurrence: "5f3a9b21-1".

@@ -254,7 +254,7 @@ func TestDrillOfSharedAddress(t *testing.T) {
 		}
 		said += d.Log()
 	}
-	if !strings.Contains(said, "dupip: after 4s: not confirmed: the agent says: 2 live holders, but declared shared: not a conflict") {
+	if !strings.Contains(said, "dupip: after 4s: not confirmed: the agent says: two live holders, but declared shared: not a conflict") {
 		t.Errorf("the drills printed:\n%s", said)
 	}
 }
