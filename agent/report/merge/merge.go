@@ -41,6 +41,10 @@ type domain struct {
 	node string // NodeID, empty for the cluster
 }
 
+func (d domain) compare(o domain) int {
+	return cmp.Or(d.key.Compare(o.key), cmp.Compare(d.node, o.node))
+}
+
 func (r Rules) domain(key detector.Key, node string) domain {
 	if r.ClusterWide(key.Network) {
 		node = ""
@@ -94,8 +98,9 @@ func (h holders) add(id string, list []detector.Binding) {
 			if old.binding.Holder.Pod == (detector.Pod{}) {
 				old.binding.Holder = b.Holder
 			}
-			// It is unreachable only if it is so for all nodes.
+			// It is unreachable only if it is so for all nodes, and gone if it is so for one.
 			old.binding.Unreachable = old.binding.Unreachable && b.Unreachable
+			old.binding.Gone = old.binding.Gone || b.Gone
 			h[b.Holder.ID] = old
 		}
 	}

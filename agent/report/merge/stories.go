@@ -13,10 +13,10 @@ import (
 // Story joins the stories of several nodes about one address in one network.
 type Story struct {
 	Key detector.Key
-	// Nodes are the NodeIDs of the nodes that have a story, in the order of the answers.
+	// Nodes are the NodeIDs of the nodes that have a story: the one that asks, then the others by name.
 	Nodes []string
-	// Verdict is that of the node that knows most about the address. Verdicts are all of them if
-	// they differ.
+	// Verdict is that of the node that knows most about the address, unless all nodes together know more holders. Verdicts
+	// are those of the nodes if they differ.
 	Verdict  string
 	Verdicts []Verdict
 	Bindings []detector.Binding
@@ -57,7 +57,7 @@ func Stories(answers []cluster.Answer, rules Rules) []Story {
 			all[at] = append(all[at], nodeStory{a.Member, s})
 		}
 	}
-	slices.SortStableFunc(order, func(a, b domain) int { return a.key.Compare(b.key) })
+	slices.SortFunc(order, domain.compare)
 	stories := make([]Story, 0, len(order))
 	for _, at := range order {
 		stories = append(stories, merged(all[at], rules))
@@ -72,6 +72,10 @@ type nodeStory struct {
 }
 
 func merged(stories []nodeStory, rules Rules) Story {
+	// The order in which the nodes answered does not matter.
+	slices.SortFunc(stories, func(a, b nodeStory) int {
+		return cmp.Or(selfFirst(a.member.Self, b.member.Self), strings.Compare(a.member.NodeID(), b.member.NodeID()))
+	})
 	s := Story{Key: stories[0].Key}
 	all := make(holders)
 	var conflicts []cluster.Answer
@@ -93,25 +97,30 @@ func merged(stories []nodeStory, rules Rules) Story {
 		s.Conflict = &list[0]
 	}
 	slices.SortStableFunc(s.Notes, func(a, b Note) int { return a.At.Compare(b.At) })
-	s.setVerdicts(stories)
-	if s.unmatched(rules) {
-		s.Verdict = "holders on different nodes that do not know of each other yet: suspected as soon as they do"
-	}
+	s.setVerdicts(stories, rules)
 	return s
 }
 
 // setVerdicts takes the verdict of the node with the strongest open conflict, then with the most
-// holders; the first one of equals.
-func (s *Story) setVerdicts(stories []nodeStory) {
+// holders; the first one of equals. Of holders that this node does not know, its verdict says nothing.
+func (s *Story) setVerdicts(stories []nodeStory, rules Rules) {
 	rank := func(s nodeStory) detector.State {
 		if s.Conflict == nil || s.Conflict.State == detector.Resolved {
 			return 0
 		}
 		return s.Conflict.State
 	}
-	s.Verdict = slices.MaxFunc(stories, func(a, b nodeStory) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Bindings), len(b.Bindings)))
-	}).Verdict
+	most := slices.MaxFunc(stories, func(a, b nodeStory) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(live(a.Bindings), live(b.Bindings)))
+	})
+	s.Verdict = most.Verdict
+	switch n := live(s.Bindings); {
+	case n == live(most.Bindings):
+	case rank(most) > 0:
+		s.Verdict += fmt.Sprintf("; %d live holders by the reports of all nodes", n)
+	default:
+		s.Verdict = detector.NoConflict(s.Bindings, rules.Shared(s.Key.IP))
+	}
 	for _, one := range stories {
 		n := slices.IndexFunc(s.Verdicts, func(v Verdict) bool { return v.Text == one.Verdict })
 		if n < 0 {
@@ -125,22 +134,14 @@ func (s *Story) setVerdicts(stories []nodeStory) {
 	}
 }
 
-// unmatched reports whether several nodes have a holder of the address, and no node knows of a
-// conflict though there should be one.
-func (s *Story) unmatched(rules Rules) bool {
-	if rules.Shared(s.Key.IP) || s.Conflict != nil && s.Conflict.State != detector.Resolved {
-		return false
-	}
-	nodes, pods := make(map[string]bool), 0
-	for _, b := range s.Bindings {
-		if b.Evidence >= detector.Claimed {
-			nodes[b.Holder.ID.Node] = true
-		}
-		if b.Evidence >= detector.Claimed && b.Evidence != detector.Host {
-			pods++
+// live counts the holders that have the address and do not only forward.
+func live(bindings []detector.Binding) (n int) {
+	for _, b := range bindings {
+		if b.Counts() {
+			n++
 		}
 	}
-	return len(nodes) > 1 && pods > 0
+	return n
 }
 
 // Names returns the name of each node by its NodeID, for people. Where two nodes have the same

@@ -61,6 +61,8 @@ func TestStories(t *testing.T) {
 	const one = "one live holder: not a conflict"
 	hostA, hostB := a, b
 	hostA.Evidence, hostB.Evidence = detector.Host, detector.Host
+	claimA, claimB, forwarder := a, b, b
+	claimA.Evidence, claimB.Evidence, forwarder.Evidence = detector.Claimed, detector.Claimed, detector.Forwarded
 	for _, test := range []struct {
 		name    string
 		answers []cluster.Answer
@@ -86,7 +88,7 @@ func TestStories(t *testing.T) {
 				storiesFrom("n2", story("a conflict", &open, nil, b, a)),
 			},
 			[][]string{{
-				"default n3/b,n1/b,n2/b: a conflict", "n3/b says no live holder: not a conflict", "n1/b says being verified", "n2/b says a conflict",
+				"default n1/b,n2/b,n3/b: a conflict", "n1/b says being verified", "n2/b says a conflict", "n3/b says no live holder: not a conflict",
 				"x-1 confirmed cross-node 20 n1:1 n2:2", "n1/b:1", "n2/b:2",
 			}},
 		},
@@ -94,7 +96,7 @@ func TestStories(t *testing.T) {
 			"not matched yet",
 			[]cluster.Answer{storiesFrom("n1", story(one, &past, nil, a)), storiesFrom("n2", story(one, nil, nil, b))},
 			[][]string{{
-				"default n1/b,n2/b: holders on different nodes that do not know of each other yet: suspected as soon as they do",
+				"default n1/b,n2/b: two live holders on different nodes, which do not know of each other yet, or one did not answer: no conflict is known",
 				"x-0 resolved cross-node 1-5 n1:1 n2:2", "n1/b:1", "n2/b:2",
 			}},
 		},
@@ -104,7 +106,30 @@ func TestStories(t *testing.T) {
 				storiesFrom("n1", shared(story(one, nil, nil, a)), story("own", nil, nil, hostA)),
 				storiesFrom("n2", shared(story(one, nil, nil, b)), story("own", nil, nil, hostB)),
 			},
-			[][]string{{"default n1/b,n2/b: own", "n1/b:1", "n2/b:2"}, {"default n1/b,n2/b: " + one, "n1/b:1", "n2/b:2"}},
+			[][]string{
+				{"default n1/b,n2/b: two nodes have it as their own address, which dupip does not count against each other: not a conflict", "n1/b:1", "n2/b:2"},
+				{"default n1/b,n2/b: two live holders, but declared shared: not a conflict", "n1/b:1", "n2/b:2"},
+			},
+		},
+		{
+			"claims alone are none",
+			[]cluster.Answer{storiesFrom("n1", story(one, nil, nil, claimA)), storiesFrom("n2", story(one, nil, nil, claimB))},
+			[][]string{{"default n1/b,n2/b: two holders claim it and have it on other devices: not a conflict", "n1/b:1", "n2/b:2"}},
+		},
+		{
+			"who only forwards is no holder",
+			[]cluster.Answer{storiesFrom("n1", story(one, nil, nil, a)), storiesFrom("n2", story("known only as forwarded by r: not counted", nil, nil, forwarder))},
+			[][]string{{
+				"default n1/b,n2/b: " + one, "n1/b says " + one, "n2/b says known only as forwarded by r: not counted", "n1/b:1", "n2/b:2",
+			}},
+		},
+		{
+			"a node knows of a third holder that another does not know yet",
+			[]cluster.Answer{storiesFrom("n1", story("a conflict", &open, nil, a, b)), storiesFrom("n3", story(one, nil, nil, on("n3", 3, 30)))},
+			[][]string{{
+				"default n1/b,n3/b: a conflict; 3 live holders by the reports of all nodes", "n1/b says a conflict", "n3/b says " + one,
+				"x-1 confirmed cross-node 20 n1:1 n2:2", "n1/b:1", "n2/b:2", "n3/b:3",
+			}},
 		},
 		{
 			"networks of one node",
@@ -113,13 +138,15 @@ func TestStories(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var got [][]string
-			for _, s := range Stories(test.answers, rules) {
-				got = append(got, outline(s))
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			permuted(test.answers, func(answers []cluster.Answer) {
+				var got [][]string
+				for _, s := range Stories(answers, rules) {
+					got = append(got, outline(s))
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
 		})
 	}
 }
