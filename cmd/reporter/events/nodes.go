@@ -31,7 +31,7 @@ func (p *Planner) findNodes(now time.Time) {
 	}
 	// What an Event says cannot be changed later: it has no numbers.
 	for node := range p.state.unreserved {
-		want(node, ReasonUnreserved, "", "Pods of this node have addresses that IPAM has not reserved and will give out again. What to do: kubectl dupip audit --node "+cluster.NodeName(node))
+		want(node, ReasonUnreserved, "", "Pods of this node have addresses that IPAM has not reserved and may give out again. What to do: kubectl dupip audit --node "+cluster.NodeName(node))
 	}
 	var open []detector.Conflict
 	for key := range p.state.conflicts {
@@ -46,7 +46,7 @@ func (p *Planner) findNodes(now time.Time) {
 		}
 		for i, node := range []string{pair.A, pair.B} { // pair.Nodes may have a boot id, for people
 			other := pair.Nodes[1-i]
-			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same addresses, more than %d, for example %s: both nodes give out the same range. What to do: kubectl dupip conflicts",
+			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same addresses, more than %d, for example %s: probably both nodes give out the same range. What to do: kubectl dupip conflicts",
 				other, api.FewShared, pair.Examples[0].IP))
 		}
 	}

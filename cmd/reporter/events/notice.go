@@ -95,7 +95,7 @@ func podNotice(c detector.Conflict, of int) *notice {
 	if more := len(c.Holders) - 2; more > 0 {
 		n.note += fmt.Sprintf(", and %d more", more)
 	}
-	n.note += fmt.Sprintf(": packets to it reach only one of them. What to do: kubectl dupip explain %s", c.Key.IP)
+	n.note += fmt.Sprintf("; packets to it may reach the other one. What to do: kubectl dupip explain %s", c.Key.IP)
 	return n
 }
 
@@ -146,7 +146,7 @@ func (n *notice) event(instance string, end bool, now time.Time) kube.Event {
 	if end {
 		e.Metadata.Name, e.EventTime.Time = n.resolved(), n.ended
 		e.Type, e.Reason, e.Action = "Normal", ReasonResolved, "Resolved"
-		e.Note = limit(fmt.Sprintf("The address %s%s has one holder again, after %s", n.key.IP, inNetwork(n.key), n.ended.Sub(n.began).Round(time.Second)))
+		e.Note = limit(fmt.Sprintf("The conflict over the address %s%s has ended for this pod, after %s", n.key.IP, inNetwork(n.key), n.ended.Sub(n.began).Round(time.Second)))
 	}
 	if e.EventTime.IsZero() || e.EventTime.After(now) {
 		e.EventTime.Time = now
