@@ -72,9 +72,9 @@ func TestTakenByHand(t *testing.T) {
 		t.Fatalf("IPAM gave out %v instead of %v", newcomer.IPs[0], next)
 	}
 	b.says("conflicts",
-		"shop/thief was not given the address by any network plugin, and shop/newcomer was: it was taken by hand.",
-		"Remove the one that took it, on node "+b.Runtime.Node.ShortName()+": crictl rmp -f "+thief.ID[:13])
-	b.says("explain "+next.String(), "reserved for shop/newcomer since", "Because: shop/thief took the address by hand")
+		"shop/thief was not given the address by any network plugin, and shop/newcomer was: it was probably taken by hand.",
+		"Remove the one that was not given it, on node "+b.Runtime.Node.ShortName()+": crictl rmp -f "+thief.ID[:13])
+	b.says("explain "+next.String(), "reserved for shop/newcomer since", "Because: shop/thief probably took the address by hand")
 	b.says("status", "Books host-local, network", "2 addresses reserved of 10.98.0.1-10.98.0.254")
 	b.Do(b.StopPod(t.Context(), thief))
 	b.says("conflicts", "No conflict")

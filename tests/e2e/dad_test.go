@@ -46,7 +46,7 @@ func TestFailedDetection(t *testing.T) {
 	}
 	for _, command := range []struct{ args, want string }{
 		{"status", "DAD failed  1 address: " + ip.String() + " (" + loser.Name + ")"},
-		{"explain " + ip.String(), loser.Name + ": on the pod's end of " + loser.HostInterface + ", lost to another holder"},
+		{"explain " + ip.String(), loser.Name + ": on the pod's end of " + loser.HostInterface + ", not in use: its duplicate address detection failed"},
 	} {
 		out, err := a.CLI(t.Context(), strings.Fields(command.args)...)
 		l.Do(err)

@@ -56,7 +56,7 @@ func TestI2WipedStore(t *testing.T) {
 			for _, end := range ends {
 				end()
 			}
-			m.explains(all[0].ip, fmt.Sprintf("the store of host-local (network %s) on node %s was wiped: %d addresses", network, m.name, 2*pods),
+			m.explains(all[0].ip, fmt.Sprintf("the store of host-local (network %s) on node %s was probably wiped: %d addresses", network, m.name, 2*pods),
 				"lost its reservation: host-local (network "+network+") has reserved the address for "+all[0].newcomer().Namespace+"/"+all[0].newcomer().Name)
 			t.Logf("$ dupip explain %v\n%s", all[0].ip, m.dupip("explain", all[0].ip.String()))
 

@@ -26,7 +26,8 @@ func TestAdviceByBooks(t *testing.T) {
 			c.Advice.Remove = []api.Removal{{Holder: 0, Because: "not-given", Command: "kubectl -n shop delete pod web-0"}, {Holder: 1, Because: "newer"}}
 		}, `
 10.0.0.1: shop/web-0 on n1 was not given the address by any network plugin, and
-  shop/web-1 on n2 was: it was taken by hand. Remove the one that took it:
+  shop/web-1 on n2 was: it was probably taken by hand. Remove the one that was
+  not given it:
     kubectl -n shop delete pod web-0
 `},
 		{"given to both, by two nodes", func(c *api.Conflict) {
@@ -36,11 +37,11 @@ func TestAdviceByBooks(t *testing.T) {
 		}, `
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
   Each was given the address by its own node. Remove one of them:
-  to end shop/web-1 (given the address according to n2); a successor gets
-    another address:
+  to end shop/web-1 (given the address according to n2); IPAM decides which
+    address a successor gets:
     kubectl -n shop delete pod web-1
-  to end shop/web-0 (given the address according to n1); a successor gets
-    another address:
+  to end shop/web-0 (given the address according to n1); IPAM decides which
+    address a successor gets:
     kubectl -n shop delete pod web-0
 IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
@@ -53,10 +54,10 @@ IPAM may give an address out again while its other holder has it: replace that
 10.0.0.1: shop/web-1 on n2 is the newer holder: made 59m after shop/web-0 on n1.
   It was given the address by its node; who was given it of the others is not
   known. Remove one of them:
-  to end shop/web-1 (given the address according to n2); a successor gets
-    another address:
+  to end shop/web-1 (given the address according to n2); IPAM decides which
+    address a successor gets:
     kubectl -n shop delete pod web-1
-  to end shop/web-0; a successor gets another address:
+  to end shop/web-0; IPAM decides which address a successor gets:
     kubectl -n shop delete pod web-0
 IPAM may give an address out again while its other holder has it: replace that
   one, too, or repair IPAM. "dupip explain IP" has the commands.
@@ -80,7 +81,8 @@ IPAM may give an address out again while its other holder has it: replace that
 			c.Advice.Remove = []api.Removal{{Holder: 0, Because: "not-given", Command: "kubectl -n shop delete pod web-0"}, {Holder: 2, Because: "newer"}, {Holder: 1}}
 		}, `
 10.0.0.1: shop/web-0 on n1 was not given the address by any network plugin, and
-  shop/web-1 on n2 was: it was taken by hand. Remove the one that took it:
+  shop/web-1 on n2 was: it was probably taken by hand. Remove the one that was
+  not given it:
     kubectl -n shop delete pod web-0
 `},
 		{"the nodes had lost each other", func(c *api.Conflict) {
@@ -103,7 +105,8 @@ IPAM may give an address out again while its other holder has it: replace that
 			c.Holders[0].Gone = true
 			c.Advice = &api.Advice{Unknown: "gone", Held: []int{0}, Remove: []api.Removal{}}
 		}, `
-10.0.0.1: Wait: shop/web-0 on n1 has gone or is going. Nothing is to be removed.
+10.0.0.1: Wait: shop/web-0 on n1 has gone, or did not answer lately. Nothing is
+  to be removed.
 `},
 	} {
 		t.Run(test.name, func(t *testing.T) {

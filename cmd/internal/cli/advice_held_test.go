@@ -40,16 +40,16 @@ What to do:
 		printed(t, func(p *Printer) { p.Advice(only(clone)) }, `
 
 What to do:
-10.0.0.1: n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a
-  clone, or a machine that was replaced and still runs. Shut down the one that
-  should not run; "dupip nodes" has their addresses.
+10.0.0.1: n1 (boot 02345678) and n1 (boot 12345678) run the same pod: probably
+  one is a clone, or a machine that was replaced and still runs. Shut down the
+  one that should not run; "dupip nodes" has their addresses.
 `)
 		printed(t, func(p *Printer) { p.StoryAdvice(&clone) }, `
 
 What to do:
-  n1 (boot 02345678) and n1 (boot 12345678) run the same pod: one is a clone, or
-  a machine that was replaced and still runs. Shut down the one that should not
-  run; "dupip nodes" has their addresses.
+  n1 (boot 02345678) and n1 (boot 12345678) run the same pod: probably one is a
+  clone, or a machine that was replaced and still runs. Shut down the one that
+  should not run; "dupip nodes" has their addresses.
 `)
 	})
 }

@@ -128,9 +128,9 @@ n1, n2 and n3 share ranges: probably one pod CIDR was given out more than once,
 		printed(t, func(p *Printer) { p.Advice(api.Conflicts{Pairs: clones}) }, `
 
 What to do:
-n1 (boot 02345678) and n1 (boot 12345678) share a range: a node and its clone,
-  or one that was replaced and still runs. Shut one down; "dupip nodes" has
-  their addresses.
+n1 (boot 02345678) and n1 (boot 12345678) share a range: probably a node and its
+  clone, or one that was replaced and still runs. Shut one down; "dupip nodes"
+  has their addresses.
 `)
 	})
 }

@@ -267,9 +267,9 @@ What to do:
   to a later sandbox. Remove the one that is left over, on node n1 (boot
   02345678, 10.9.0.1):
     ip link set dev vethweb-0 down
-n1 (boot 02345678) and n1 (boot 12345678) are nodes of one name: a machine that
-  was replaced and still runs, or some made from one image. Shut down the one
-  that should not run; "dupip nodes" has their addresses.
+n1 (boot 02345678) and n1 (boot 12345678) are nodes of one name: probably a
+  machine that was replaced and still runs, or some made from one image. Shut
+  down the one that should not run; "dupip nodes" has their addresses.
 `)
 		printed(t, func(p *Printer) { p.conflicts([]api.Conflict{twice}) }, `
 IP        STATE      SINCE  NODE         HOLDER      INTERFACE  FIRST SEEN

@@ -91,8 +91,8 @@ IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unreserved  90s    shop/web-0  -
 
 shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
-  it. Delete the pod, so that its successor gets another address; or reserve the
-  address for it again:
+  it. Delete the pod, so that its successor gets an address with a reservation;
+  or reserve the address for it again:
   on node n1:
     mkdir -p /var/lib/cni/networks/pods && flock \
       /var/lib/cni/networks/pods/lock sh -c 'set -C; printf \
@@ -135,18 +135,18 @@ IP        FINDING  SINCE  HOLDER      RESERVED FOR
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unreserved  90s    shop/web-0  -
 
-shop/web-0 has 10.1.2.5, which no network plugin gave it: it was taken by hand,
-  and host-local may give it to another pod. Take the address from the pod, or
-  delete the pod.
+shop/web-0 has 10.1.2.5, which no network plugin gave it: it was probably taken
+  by hand, and host-local may give it to another pod. Take the address from the
+  pod, or delete the pod.
 
 ` + podsBook},
 		"taken by hand from another": {with(one("mismatched", byHand)), false, `
 IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  mismatched  90s    shop/web-0  shop/web-1
 
-shop/web-0 has 10.1.2.5, which no network plugin gave it: it was taken by hand,
-  and host-local has reserved it for shop/web-1. Take the address from the pod,
-  or delete the pod.
+shop/web-0 has 10.1.2.5, which no network plugin gave it: it was probably taken
+  by hand, and host-local has reserved it for shop/web-1. Take the address from
+  the pod, or delete the pod.
 
 ` + podsBook},
 		"not known who gave it": {with(one("unreserved", giverUnknown)), false, `
@@ -154,7 +154,7 @@ IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unreserved  90s    shop/web-0  -
 
 shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
-  it. Delete the pod, so that its successor gets another address.
+  it. Delete the pod, so that its successor gets an address with a reservation.
 
 ` + podsBook},
 		"several of a kind": {with(one("unreserved"), one("unreserved", byHand), one("unreserved"), one("unheld"), one("unheld")), false, `
@@ -165,12 +165,12 @@ IP        FINDING     SINCE  HOLDER      RESERVED FOR
 10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
 10.1.2.5  unheld      90s    -           c3c3c3c3c3c3c
 
-shop/web-0 has 10.1.2.5, which no network plugin gave it: it was taken by hand,
-  and host-local may give it to another pod. Take the address from the pod, or
-  delete the pod.
+shop/web-0 has 10.1.2.5, which no network plugin gave it: it was probably taken
+  by hand, and host-local may give it to another pod. Take the address from the
+  pod, or delete the pod.
 shop/web-0 has 10.1.2.5, which host-local has not reserved: the next pod may get
-  it. Delete the pod, so that its successor gets another address; or reserve the
-  address for it again:
+  it. Delete the pod, so that its successor gets an address with a reservation;
+  or reserve the address for it again:
   on node n1:
     mkdir -p /var/lib/cni/networks/pods && flock \
       /var/lib/cni/networks/pods/lock sh -c 'set -C; printf \

@@ -29,8 +29,8 @@ Books of node n1:
   host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
 
 Because:
-  shop/web-0 took the address by hand: CNI's result of its sandbox does not have
-    it.
+  shop/web-0 probably took the address by hand: CNI's result of its sandbox does
+    not have it.
 `},
 		"the store was wiped, and the address given out again": {func(e *api.Explanation, first, second *api.Binding) {
 			first.Given, second.Given = &yes, &yes
@@ -59,10 +59,10 @@ Books of node n2:
 
 Because:
   shop/web-0 on n1 lost its reservation: host-local (network pods) has none for
-    the address, and gives it out again; "dupip audit" has the command that
+    the address, and may give it out again; "dupip audit" has the command that
     repairs it.
-  shop/web-1 on n2 took the address by hand: CNI's result of its sandbox does
-    not have it.
+  shop/web-1 on n2 probably took the address by hand: CNI's result of its
+    sandbox does not have it.
 `},
 		"the store was wiped, of many pods": {func(e *api.Explanation, first, second *api.Binding) {
 			first.Given, second.Given = &yes, &yes
@@ -74,8 +74,8 @@ Books of node n1:
   host-local, network pods: reserved for shop/web-1 since 1999-12-31 23:00:00
 
 Because:
-  the store of host-local (network pods) on node n1 was wiped: 12 addresses of
-    its pods have lost their reservations.
+  the store of host-local (network pods) on node n1 was probably wiped: 12
+    addresses of its pods have no reservation.
   shop/web-0 lost its reservation: host-local (network pods) has reserved the
     address for shop/web-1.
 `},
@@ -112,7 +112,7 @@ Because:
 		}, `
 Because:
   two machines are called n1: n1 (boot 02345678) and n1 (boot 12345678). One of
-    them was replaced and still runs, or is a clone.
+    them was probably replaced and still runs, or is a clone.
 `},
 		"the holders' nodes have one name and one range": {func(e *api.Explanation, first, second *api.Binding) {
 			first.Given, second.Given = &yes, &yes
@@ -134,7 +134,7 @@ Books of node n1 (boot cccccccc):
 
 Because:
   two machines are called n1: n1 (boot aaaaaaaa) and n1 (boot cccccccc). One of
-    them was replaced and still runs, or is a clone.
+    them was probably replaced and still runs, or is a clone.
   two nodes give out addresses of one range: n1 (boot aaaaaaaa)
     10.0.0.1-10.0.0.254 (host-local, network pods) and n1 (boot cccccccc)
     10.0.0.1-10.0.0.254 (host-local, network pods). A range must be one node's.

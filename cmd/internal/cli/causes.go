@@ -31,13 +31,13 @@ func Causes(e api.Explanation) (causes []string) {
 			case *b.Given:
 				causesOf(b, name, e.Books, add)
 			default:
-				add("%s took the address by hand: CNI's result of its sandbox does not have it.", name)
+				add("%s probably took the address by hand: CNI's result of its sandbox does not have it.", name)
 			}
 		}
 	}
 	for _, c := range e.Configured {
 		if c.Lost {
-			add("%s lost duplicate address detection: another holder had the address before it.", cmp.Or(PodName(c.Pod), c.Netns))
+			add("%s", detectionFailed(c, e))
 		}
 	}
 	return causes
@@ -50,7 +50,7 @@ func causesBetweenNodes(c api.Conflict, books []api.Book, add func(string, ...an
 	for n, b := range c.Holders {
 		for m, other := range c.Holders[:n] {
 			if b.Node == other.Node && b.BootID != other.BootID {
-				add("two machines are called %s: %s and %s. One of them was replaced and still runs, or is a clone.", b.Node, nodes[m], nodes[n])
+				add("two machines are called %s: %s and %s. One of them was probably replaced and still runs, or is a clone.", b.Node, nodes[m], nodes[n])
 			}
 		}
 		i := slices.IndexFunc(books, func(book api.Book) bool { return book.Range != "" && isOf(book, b) })
@@ -84,11 +84,11 @@ func causesOf(b api.Binding, name string, books []api.Book, add func(string, ...
 		}
 		by := book.Kind + " (network " + book.Network + ")"
 		if book.Unreserved >= wipedStore {
-			add("the store of %s on node %s was wiped: %d addresses of its pods have lost their reservations.", by, book.Node, book.Unreserved)
+			add("the store of %s on node %s was probably wiped: %d addresses of its pods have no reservation.", by, book.Node, book.Unreserved)
 		}
 		switch r := book.Reservation; {
 		case r == nil:
-			add("%s lost its reservation: %s has none for the address, and gives it out again; \"dupip audit\" has the command that repairs it.", name, by)
+			add("%s lost its reservation: %s has none for the address, and may give it out again; \"dupip audit\" has the command that repairs it.", name, by)
 		case r.Sandbox != "":
 			add("%s lost its reservation: %s has reserved the address for %s.", name, by, ReservedFor(r))
 		}

@@ -63,7 +63,7 @@ func (p *Printer) Configured(e api.Explanation) {
 		}[c.Device]
 		switch {
 		case c.Lost:
-			text += ", lost to another holder: its duplicate address detection failed"
+			text += ", not in use: its duplicate address detection failed"
 		case !c.Settled:
 			text += ", still tentative"
 		}

@@ -27,7 +27,7 @@ func TestPrintExplanation(t *testing.T) {
 			}},
 			Configured: []api.Configured{
 				{Interface: "vethweb-0", Netns: "cni-web-0", Pod: near.Pod, Device: "peer", Settled: true},
-				{Interface: "veth2", Netns: "cni-2", Device: "peer", Lost: true},
+				{Network: "default", Interface: "veth2", Netns: "cni-2", Device: "peer", Lost: true},
 			},
 			Coverage: api.Coverage{Asked: 4, Missing: []string{"n4"}, Partial: true},
 		}
@@ -56,12 +56,12 @@ What happened:
 
 Configured on node n1, as the kernel lists it:
   shop/web-0: on the pod's end of vethweb-0
-  cni-2: on the pod's end of veth2, lost to another holder: its duplicate
-    address detection failed
+  cni-2: on the pod's end of veth2, not in use: its duplicate address detection
+    failed
 
 Because:
-  cni-2 lost duplicate address detection: another holder had the address before
-    it.
+  cni-2: duplicate address detection failed in its kernel, which does not use
+    the address. shop/web-0 on n1 and shop/web-1 on n2 have the address now.
 
 1 of 4 nodes did not answer: n4; their stories are missing.
 `)

@@ -25,7 +25,7 @@ func AdviseRanges(ranges []api.Pair) string {
 		names = fmt.Sprintf("%d nodes", len(nodes))
 	}
 	if namesakes {
-		return names + " share a range: a node and its clone, or one that was replaced and still runs. " +
+		return names + " share a range: probably a node and its clone, or one that was replaced and still runs. " +
 			"Shut one down; \"dupip nodes\" has their addresses."
 	}
 	if len(nodes) > 2 {
@@ -47,7 +47,7 @@ func AdviseNamesakes(conflicts []api.Conflict) []string {
 				same = append(same, nodes[n])
 			}
 		}
-		line := Conjoin(same) + " are nodes of one name: a machine that was replaced and still runs, or some made from " +
+		line := Conjoin(same) + " are nodes of one name: probably a machine that was replaced and still runs, or some made from " +
 			"one image. Shut down the one that should not run; \"dupip nodes\" has their addresses."
 		if len(same) > 1 && !slices.Contains(lines, line) {
 			lines = append(lines, line)

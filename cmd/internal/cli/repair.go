@@ -25,13 +25,13 @@ func Repair(f api.Finding) (text, command string) {
 		return text + " If no other runtime has that container, free it:",
 			fmt.Sprintf("flock %s/lock sh -c 'grep -q ^%s %[1]s/%[3]s && rm %[1]s/%[3]s'", f.Store, reservedID(f), f.IP)
 	case takenByHand(f):
-		return fmt.Sprintf("%s has %s, which no network plugin gave it: it was taken by hand, and %s. "+
+		return fmt.Sprintf("%s has %s, which no network plugin gave it: it was probably taken by hand, and %s. "+
 			"Take the address from the pod, or delete the pod.", holder, f.IP, will(f)), ""
 	case f.Kind == "mismatched":
 		return fmt.Sprintf("%s has %s, which %s has reserved for %s: they collide as soon as both use it. Delete %[1]s, so that its successor gets another address.",
 			holder, f.IP, f.Book, ReservationOf(f, false)), ""
 	}
-	text = fmt.Sprintf("%s has %s, which %s has not reserved: the next pod may get it. Delete the pod, so that its successor gets another address",
+	text = fmt.Sprintf("%s has %s, which %s has not reserved: the next pod may get it. Delete the pod, so that its successor gets an address with a reservation",
 		holder, f.IP, f.Book)
 	// Only of the primary interface it is known that its name in the pod is eth0, which is part of a reservation.
 	if f.Given == nil || !isSandbox(f.Sandbox) || !isPath(f.Store) || !isAddress(f.IP) {

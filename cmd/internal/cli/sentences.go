@@ -17,7 +17,7 @@ var templates = map[string]string{
 	"stopped":         "{a} is left over: the runtime says that its sandbox has stopped.",
 	"several-stopped": "{n} of {all} holders are left over: the runtime says that their sandboxes have stopped.",
 	"replaced":        "{a} is left over: its pod's name belongs to a later sandbox.",
-	"not-given":       "{a} was not given the address by any network plugin, and {b} was: it was taken by hand.",
+	"not-given":       "{a} was not given the address by any network plugin, and {b} was: it was probably taken by hand.",
 	"newer":           "{a} is {newest}: {made} {time} after {b}.",
 	"newer-sandbox":   "{a} is {newest} by its sandbox, made {time} after that of {b}; who had the address first is not known.",
 	"given-to-newer":  " It was given the address by its node; who was given it of the others is not known.",
@@ -39,16 +39,16 @@ var templates = map[string]string{
 	"some-found":    "{found} there before {agents}",
 
 	// Why nothing is to be removed now.
-	"two-nodes": "{nodes} run the same pod: one is a clone, or a machine that was replaced and still runs. " +
+	"two-nodes": "{nodes} run the same pod: probably one is a clone, or a machine that was replaced and still runs. " +
 		"Shut down the one that should not run; \"dupip nodes\" has their addresses.",
-	"gone":                "Wait: {held} has gone or is going. Nothing is to be removed.",
+	"gone":                "Wait: {held} has gone, or did not answer lately. Nothing is to be removed.",
 	"unreachable":         "{nodes} does not answer: wait until it does or its holders are forgotten (5 minutes).",
 	"several-unreachable": "{nodes} do not answer: wait until they do or their holders are forgotten (5 minutes).",
 	"held":                "Nothing is to be removed now.", // an agent of another version may have another reason
 
 	// What a command is for, where each may be the wrong one.
-	"deletes":  "to end {a}{according}; a successor gets another address",
-	"restarts": "to restart {a}{according} with another address",
+	"deletes":  "to end {a}{according}; IPAM decides which address a successor gets",
+	"restarts": "to restart {a}{according}, with an address that IPAM gives it then",
 	"cuts":     "to cut {a}{according} off; it runs on without a network",
 }
 
@@ -69,7 +69,7 @@ var instructions = map[string][2]string{
 	"dark":     {"Remove the one without traffic", "Remove all but one, those without traffic first"},
 	"pod":      {"Remove the pod", "Remove the pods"},
 
-	"not-given": {"Remove the one that took it", "Remove all but one, those that took it first"},
+	"not-given": {"Remove the one that was not given it", "Remove all but one, those that were not given it first"},
 }
 
 // Instruction says what the commands of [FirstRemovals] are for.

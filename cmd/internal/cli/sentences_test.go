@@ -60,7 +60,7 @@ func TestTemplates(t *testing.T) {
 	}{
 		"stopped":   {because("stopped"), Situation, "shop/younger on n2 is left over: the runtime says that its sandbox has stopped."},
 		"replaced":  {because("replaced"), Situation, "shop/younger on n2 is left over: its pod's name belongs to a later sandbox."},
-		"not-given": {func(c *api.Conflict, a *api.Advice) { a.Remove[0].Because, c.Holders[0].Given = "not-given", new(true) }, Situation, "shop/younger on n2 was not given the address by any network plugin, and shop/elder on n1 was: it was taken by hand."},
+		"not-given": {func(c *api.Conflict, a *api.Advice) { a.Remove[0].Because, c.Holders[0].Given = "not-given", new(true) }, Situation, "shop/younger on n2 was not given the address by any network plugin, and shop/elder on n1 was: it was probably taken by hand."},
 		"newer":     {because("newer"), Situation, "shop/younger on n2 is the newer holder: made 5.0s after shop/elder on n1."},
 		"newer-sandbox": {
 			func(c *api.Conflict, _ *api.Advice) {
@@ -98,12 +98,12 @@ func TestTemplates(t *testing.T) {
 				"Look into it before you delete it: to remove the address from it may be enough.",
 		},
 		"some-found":          {notKnown("found-at-start", 1), Situation, "It is not known which is newer: shop/younger on n2 was there before its agent."},
-		"two-nodes":           {held("two-nodes", 0, 1), HeldReason, "n1 and n2 run the same pod: one is a clone, or a machine that was replaced and still runs. Shut down the one that should not run; \"dupip nodes\" has their addresses."},
-		"gone":                {held("gone", 1), HeldReason, "Wait: shop/younger on n2 has gone or is going. Nothing is to be removed."},
+		"two-nodes":           {held("two-nodes", 0, 1), HeldReason, "n1 and n2 run the same pod: probably one is a clone, or a machine that was replaced and still runs. Shut down the one that should not run; \"dupip nodes\" has their addresses."},
+		"gone":                {held("gone", 1), HeldReason, "Wait: shop/younger on n2 has gone, or did not answer lately. Nothing is to be removed."},
 		"unreachable":         {held("unreachable", 1), HeldReason, "n2 does not answer: wait until it does or its holders are forgotten (5 minutes)."},
 		"several-unreachable": {held("unreachable", 0, 1), HeldReason, "n1 and n2 do not answer: wait until they do or their holders are forgotten (5 minutes)."},
-		"deletes":             {command("kubectl delete"), reason, "to end shop/younger (given the address according to n2); a successor gets another address"},
-		"restarts":            {command("crictl rmp -f 0"), reason, "to restart shop/younger (given the address according to n2) with another address"},
+		"deletes":             {command("kubectl delete"), reason, "to end shop/younger (given the address according to n2); IPAM decides which address a successor gets"},
+		"restarts":            {command("crictl rmp -f 0"), reason, "to restart shop/younger (given the address according to n2), with an address that IPAM gives it then"},
 		"cuts":                {command("ip link set"), reason, "to cut shop/younger (given the address according to n2) off; it runs on without a network"},
 	}
 	for name, test := range tests {

@@ -184,7 +184,7 @@ func TestAddress(t *testing.T) {
 		"shop/copy</h3>", "<strong>n2</strong>", "was not given the address by any network plugin",
 		"What to do</h2>", "shop/copy on n2 is the newer holder: made 9.3s after shop/web on n1. Remove the newer one:</p>",
 		"<code>kubectl -n shop delete pod --field-selector metadata.name=copy</code>",
-		"Why</h2>", "shop/copy on n2 took the address by hand", "Verdict: both answered.",
+		"Why</h2>", "shop/copy on n2 probably took the address by hand", "Verdict: both answered.",
 		"What happened</h2>", "[n1] confirmed: 2 live holders",
 		"1 of 3 nodes did not answer: n3; their stories are missing.")
 }
