@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 )
 
 // The beginnings of verdicts that say how many live holders there are, and what changes that number.
@@ -63,4 +64,31 @@ func auditVerdict(s Story) error {
 		return fmt.Errorf("%v: %d live holders, and the verdict %q", s.Key, live, s.Verdict)
 	}
 	return nil
+}
+
+// Whatever holders the nodes together know, the sentence says how many are live, and calls two that should be in conflict no
+// conflict only if the configuration allows them.
+func TestNoConflictSaysHowMany(t *testing.T) {
+	var try func(holders []Binding)
+	try = func(holders []Binding) {
+		for _, shared := range []bool{false, true} {
+			s := Story{Bindings: holders, Verdict: NoConflict(holders, shared)}
+			if err := auditVerdict(s); err != nil {
+				t.Error(err)
+			}
+			var live []*binding
+			for _, b := range holders {
+				if b.Counts() {
+					live = append(live, &binding{evidence: b.Evidence})
+				}
+			}
+			if got, want := strings.HasSuffix(s.Verdict, ": not a conflict"), shared || !conflicting(live); got != want {
+				t.Errorf("%v, shared %v: %q", holders, shared, s.Verdict)
+			}
+		}
+		for ev := Forwarded; ev <= Host && len(holders) < 4; ev++ {
+			try(append(holders[:len(holders):len(holders)], Binding{Evidence: ev}))
+		}
+	}
+	try(nil)
 }

@@ -228,7 +228,7 @@ type Configured struct {
 	// interface), "loopback" or "elsewhere". The pod is a holder only by an address on the first two.
 	Device     string `json:"device"`
 	Settled    bool   `json:"settled"`             // duplicate address detection has ended, and the address is in use
-	Lost       bool   `json:"lost,omitzero"`       // duplicate address detection failed: another holder has the address
+	Lost       bool   `json:"lost,omitzero"`       // duplicate address detection failed: the kernel does not use the address
 	Unanswered int    `json:"unanswered,omitzero"` // unanswered probes, if the address was never observed
 }
 
@@ -297,8 +297,8 @@ type Status struct {
 	Pending         int               `json:"recordsPending"` // records that wait for their interface to be scanned
 	NetlinkOverruns int               `json:"netlinkOverruns"`
 	HostAddresses   []string          `json:"hostAddresses"`
-	// DADFailedAddresses counts the addresses of pods whose IPv6 duplicate address detection failed: another
-	// holder on the link has the address, and the pod's kernel does not use it. DADFailed lists up to 100.
+	// DADFailedAddresses counts the addresses of pods whose IPv6 duplicate address detection failed, so
+	// that their kernels do not use them. DADFailed lists up to 100.
 	DADFailedAddresses int         `json:"dadFailedAddresses"`
 	DADFailed          []DADFailed `json:"dadFailed,omitzero"`
 

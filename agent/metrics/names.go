@@ -58,7 +58,7 @@ var (
 	interfaces = gauge("dupip_interfaces",
 		"Pod interfaces by state; unseen_netns, node_only (compared on this node only), moved (by the pod, into another netns) and renamed count interfaces again.", "state")
 	dadFailed = gauge("dupip_dad_failed_addresses",
-		"Addresses of pods whose IPv6 duplicate address detection failed: another holder on the link has them.")
+		"Addresses of pods whose IPv6 duplicate address detection failed: their kernels do not use them.")
 	refusedPackets = counter("dupip_refused_packets_total",
 		"Packets that made no record, because they exceeded an interface's limits or the ring was full.", "kind")
 	interfaceRefusedPackets = counter("dupip_interface_refused_packets_total",

@@ -13,8 +13,8 @@ import (
 const lostPause = 10 * time.Minute
 
 // Lost counts the addresses of pods whose IPv6 duplicate address detection failed (RFC 4862 section 5.4.5), and
-// returns up to limit of them, ordered by interface name. The pod's kernel has found that another holder on the
-// link has the address, and does not use it. An address that two interfaces lead to counts twice.
+// returns up to limit of them, ordered by interface name. The pod's kernel does not use the address: it takes another holder on
+// the link to have it, or its own packets came back. An address that two interfaces lead to counts twice.
 func (t *Table) Lost(limit int) (list []Listed, total int) {
 	interfaces := slices.SortedFunc(t.All(), func(x, y *Interface) int { return cmp.Compare(x.Name, y.Name) })
 	for _, i := range interfaces {
@@ -56,7 +56,7 @@ func (t *Table) logLost(i *Interface, before *netns.View, now time.Time) {
 	}
 	i.lostLogged = now
 	key := t.key(i, lost[0])
-	t.Log.Warn("duplicate address detection failed in a pod: another holder on its link has the address; \"dupip status\" lists all such addresses",
+	t.Log.Warn("duplicate address detection failed in a pod, and its kernel does not use the address; \"dupip status\" lists all such addresses",
 		"ip", key.IP, "network", key.Network, "interface", i.Name, "netns", i.NetnsName(), "pod", i.Pod.Pod.String(),
 		"others", len(lost)-1, "linesLeftOut", t.lostLeftOut)
 	t.lostLeftOut = 0
