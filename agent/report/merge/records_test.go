@@ -31,7 +31,7 @@ func permuted(answers []cluster.Answer, f func([]cluster.Answer)) {
 	permute(0)
 }
 
-// What a conflict that ended for one node is to one that goes on for another. The first two are the documents of real agents.
+// What a conflict that ended for one node is to one that goes on for another.
 func TestEndedOnOneSide(t *testing.T) {
 	const suspected, confirmed, resolved = detector.Suspected, detector.Confirmed, detector.Resolved
 	a1, a2, b1, b2, c1 := on("n1", 1, 10), on("n1", 2, 11), on("n2", 3, 12), on("n2", 4, 50), on("n3", 5, 60)
