@@ -297,3 +297,31 @@ func TestPortListsArePaced(t *testing.T) {
 		t.Error("not read after the pause")
 	}
 }
+
+// The pod's end comes up. If it was down in the last scan, it may have had another name: nothing but its link may tell.
+func TestScanWhenPeerComesUp(t *testing.T) {
+	down := func(a *netlink.LinkAttrs) { a.OperState = netlink.OperDown }
+	for _, test := range []struct {
+		name     string
+		peerDown bool
+		before   func(*netlink.LinkAttrs)
+		after    []func(*netlink.LinkAttrs)
+		want     bool
+	}{
+		{"it was down", true, down, nil, true},
+		{"it was up, and the host end down", false, down, nil, false},
+		{"it stays down", true, down, []func(*netlink.LinkAttrs){down, named("new")}, false},
+		{"it is up already", true, func(*netlink.LinkAttrs) {}, []func(*netlink.LinkAttrs){named("new")}, false},
+	} {
+		h := newHarness(t)
+		h.event(pod(test.before))
+		h.setPodState(Attached)
+		h.scanned(h.veths[7], netns.Ref{}, netns.View{Peer: "veth0578244", PeerDown: test.peerDown}, nil, h.now)
+		if h.veths[7].scans.due {
+			t.Fatalf("%s: a scan is due before", test.name)
+		}
+		if h.event(pod(test.after...)); h.veths[7].scans.due != test.want {
+			t.Errorf("%s: a scan is due: %t", test.name, !test.want)
+		}
+	}
+}

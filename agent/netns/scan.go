@@ -53,6 +53,8 @@ type View struct {
 	Taken  time.Time     // when the scan began: later changes may be missing
 	Cost   time.Duration // CPU time of the scan
 	Peer   string        // name of the peer device
+	// PeerDown says that the peer device is down: who makes it may not have finished.
+	PeerDown bool
 	// Addresses are at most 1,024, those Elsewhere last. Truncated says that there were more of the
 	// others, or that they changed faster than they could be listed.
 	Addresses []Address
@@ -104,7 +106,7 @@ func (v *View) read(peer int) error {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return err
 	}
-	v.Peer, v.Truncated = devices.peerName, devices.truncated || err != nil
+	v.Peer, v.PeerDown, v.Truncated = devices.peerName, devices.peerDown, devices.truncated || err != nil
 
 	// Addresses on the peer have a limit of their own and come first: others must not displace them.
 	var kept [Elsewhere + 1][]Address

@@ -77,6 +77,17 @@ func TestScan(t *testing.T) {
 		cmpopts.SortSlices(func(a, b netns.Address) bool { return a.IP.Less(b.IP) })); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
+	if view.Peer != "eth0" || view.PeerDown {
+		t.Errorf("the peer is %s, down %t", view.Peer, view.PeerDown)
+	}
+	must(t, netns.Do(file, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		must(t, err)
+		return netlink.LinkSetDown(eth0)
+	}))
+	if view, err := netns.Scan(file, host.Attrs().ParentIndex); err != nil || !view.PeerDown {
+		t.Errorf("the peer is set down: down %t, %v", view.PeerDown, err)
+	}
 }
 
 func TestUses(t *testing.T) {

@@ -30,6 +30,7 @@ func ServiceDevice(name string) bool { return name == "kube-ipvs0" || name == "n
 // devices on top of it, and the bridge, bond or VRF of any of these.
 type topology struct {
 	peerName  string
+	peerDown  bool
 	paths     map[int]path // by ifindex
 	down      map[int]bool // the devices that are down, up to maxDevices
 	truncated bool
@@ -80,7 +81,7 @@ func (t *topology) add(d device, peer int) bool {
 	}
 	switch {
 	case d.index == peer:
-		t.peerName = d.name
+		t.peerName, t.peerDown = d.name, d.flags&unix.IFF_UP == 0
 		t.set(d, path{where: OnPeer})
 		return true
 	case d.name == "lo" || d.kind == "dummy" && !ServiceDevice(d.name):

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/agent/links"
+	"github.com/dupip/dupip/agent/netns"
 	"github.com/dupip/dupip/agent/pods"
 	"github.com/dupip/dupip/detector"
 )
@@ -28,7 +29,7 @@ func hostEnd(i *links.Interface) HostEnd { return HostEnd{i.Index, i.Name, i.MAC
 // that, so the pod has chosen none of it; later it may rename its end, or move it into another netns.
 type Origin struct {
 	HostEnd
-	// Peer is the first name of the pod's end, Netns the cookie of its first netns: empty before the first scan.
+	// Peer is the first name of the pod's end, see settles, Netns the cookie of its first netns: empty before the first scan.
 	Peer  string `json:"peer,omitzero"`
 	Netns uint64 `json:"netnsCookie,omitzero"`
 	Role  Role   `json:"role,omitzero"`
@@ -36,9 +37,10 @@ type Origin struct {
 	Pod       detector.Pod `json:"pod,omitzero"`
 	CreatedAt time.Time    `json:"createdAt,omitzero"` // of the pod's sandbox
 
-	restored bool // from an earlier agent
-	routed   bool // the node's route was looked up
-	logged   bool // that the pod has changed it
+	unsettled bool // who makes the pod's end may still rename it
+	restored  bool // from an earlier agent
+	routed    bool // the node's route was looked up
+	logged    bool // that the pod has changed it
 }
 
 // Role says whether an interface is the primary one of its pod, which is in the cluster's network, and how that is
@@ -67,6 +69,14 @@ func (r Role) From() string {
 func (o *Origin) primary() bool {
 	return o.Role != SecondaryByResult && (o.Role != ByName || o.Peer == "" || o.Peer == books.DefaultInterface)
 }
+
+// finalName matches names that CNI plugins and container engines give devices in pods. No temporary name is one of these.
+var finalName = regexp.MustCompile(`^(eth|net)\d+$`)
+
+// settles reports whether the name that a scan has found stays the first one. Docker 28, Cilium and LXC make the pod's end with a
+// temporary name, and rename it before they set it up. A final name counts at once: else a pod could choose that of a device that
+// a plugin leaves down.
+func settles(v *netns.View) bool { return !v.PeerDown || finalName.MatchString(v.Peer) }
 
 var guestName = regexp.MustCompile(`^(?:(eth\d+|net\d+)|([0-9a-f]{11}))-nic$`)
 
@@ -99,7 +109,11 @@ func (t *Table) Origins() (all []Origin) {
 	}
 	for _, o := range t.origins {
 		if present[o] || o.restored && !t.ready {
-			all = append(all, *o)
+			saved := *o
+			if o.unsettled {
+				saved.Peer, saved.Netns = "", 0
+			}
+			all = append(all, saved)
 		}
 	}
 	return all
@@ -124,8 +138,8 @@ func (t *Table) setOrigin(i *Interface) {
 	}
 	o := i.Origin
 	o.HostEnd, t.origins[end] = end, o
-	if i.Seen && o.Peer == "" {
-		o.Peer, o.Netns = firstName(i.View.Peer), i.View.Cookie
+	if i.Seen && (o.Peer == "" || o.unsettled) {
+		o.Peer, o.Netns, o.unsettled = firstName(i.View.Peer), i.View.Cookie, !settles(&i.View)
 		t.host.stale = t.host.stale || !o.primary()
 	}
 }
