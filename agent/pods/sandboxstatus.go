@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,17 +44,27 @@ func parse(response *runtimeapi.PodSandboxStatusResponse) sandboxStatus {
 				Namespaces []struct{ Type, Path string }
 			}
 		}
+		// SandboxMetadata is containerd's. Since version 2 there is nothing else of a sandbox whose process did not start.
+		SandboxMetadata struct {
+			Metadata struct{ NetNSPath string }
+		}
 	}
-	if json.Unmarshal([]byte(response.GetInfo()["info"]), &info) != nil {
-		return s
-	}
-	s.pid = info.Pid
+	_ = json.Unmarshal([]byte(response.GetInfo()["info"]), &info) // what is of another kind is left out
+	s.pid, s.path = info.Pid, validPath(info.SandboxMetadata.Metadata.NetNSPath)
 	for _, ns := range info.RuntimeSpec.Linux.Namespaces {
-		if ns.Type == "network" && filepath.IsAbs(ns.Path) && len(ns.Path) < unix.PathMax && !strings.ContainsRune(ns.Path, 0) {
-			s.path = ns.Path
+		if ns.Type == "network" {
+			s.path = cmp.Or(validPath(ns.Path), s.path)
 		}
 	}
 	return s
+}
+
+// validPath returns a path that may be one of a file, else nothing.
+func validPath(path string) string {
+	if !filepath.IsAbs(path) || len(path) >= unix.PathMax || strings.ContainsRune(path, 0) {
+		return ""
+	}
+	return path
 }
 
 // podOf returns the pod's identity, empty if its name or namespace is invalid.

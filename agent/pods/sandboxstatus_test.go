@@ -60,6 +60,17 @@ func TestParse(t *testing.T) {
 	}{
 		{"complete", metadata, 0, at("/run/netns/x"), sandboxStatus{pod: pod, path: "/run/netns/x", pid: 7}},
 		{"no netns of its own", metadata, runtimeapi.NamespaceMode_NODE, `{"pid":7}`, sandboxStatus{pod: pod, hostNetwork: true, pid: 7}},
+		{
+			"containerd 2, the process did not start", metadata, 0,
+			`{"pid":0,"runtimeSpec":null,"sandboxMetadata":{"Version":"v1","Metadata":{"NetNSPath":"/var/run/netns/x"}}}`,
+			sandboxStatus{pod: pod, path: "/var/run/netns/x"},
+		},
+		{
+			"both are there", metadata, 0, strings.TrimSuffix(at("/run/netns/x"), "}") + `,"sandboxMetadata":{"Metadata":{"NetNSPath":"/y"}}}`,
+			sandboxStatus{pod: pod, path: "/run/netns/x", pid: 7},
+		},
+		{"a relative path in metadata", metadata, 0, `{"sandboxMetadata":{"Metadata":{"NetNSPath":"run/x"}}}`, sandboxStatus{pod: pod}},
+		{"metadata of another kind", metadata, 0, `{"pid":7,"sandboxMetadata":[]}`, sandboxStatus{pod: pod, pid: 7}},
 		{"a relative path", metadata, 0, at("run/x"), sandboxStatus{pod: pod, pid: 7}},
 		{"a path that is too long", metadata, 0, at("/" + strings.Repeat("x", 5000)), sandboxStatus{pod: pod, pid: 7}},
 		{"a zero byte", metadata, 0, at(`/x\u0000y`), sandboxStatus{pod: pod, pid: 7}},
