@@ -1,7 +1,9 @@
 package cri
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +30,18 @@ const (
 	// killTimeout is how long killed processes may take to end.
 	killTimeout = 10 * time.Second
 )
+
+// Folder makes a folder for a program that runs containers. The lab removes it, and ends and removes before that what has the folder
+// or its name among its arguments, is in the cgroup of that name, or is mounted below the folder; after a kill, the next lab does.
+func Folder(l *lab.Lab) (string, error) {
+	tag := fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), runtimes.Add(1))
+	dir := filepath.Join(os.TempDir(), tag)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	l.OnClose(func() error { return remove(tag) })
+	return dir, nil
+}
 
 // removeLeftovers removes what is left of runtimes whose process has ended.
 func removeLeftovers() error {
@@ -124,16 +138,19 @@ func removed(path string) error {
 	return nil
 }
 
-// removeShimSockets removes the sockets of shims, which are outside of the folder.
+// removeShimSockets removes the sockets of shims, which are outside of the folder. A shim's folder names them: in the file address,
+// since containerd 2 in bootstrap.json.
 func removeShimSockets(dir string) error {
-	addresses, err := filepath.Glob(filepath.Join(dir, "run", "io.containerd.runtime.v2.task", "*", "*", "address"))
+	files, err := filepath.Glob(filepath.Join(dir, "run", "io.containerd.runtime.v2.task", "*", "*", "[ab]*"))
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, address := range addresses {
-		data, _ := os.ReadFile(address)
-		if path, ok := strings.CutPrefix(string(data), "unix://"); ok {
+	for _, file := range files {
+		data, _ := os.ReadFile(file)
+		var bootstrap struct{ Address string }
+		_ = json.Unmarshal(data, &bootstrap)
+		if path, ok := strings.CutPrefix(cmp.Or(bootstrap.Address, string(data)), "unix://"); ok {
 			errs = append(errs, removed(path))
 		}
 	}

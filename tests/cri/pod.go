@@ -31,6 +31,8 @@ type PodOptions struct {
 	Privileged bool
 	// Annotations are those that a kubelet passes on.
 	Annotations map[string]string
+	// Sysctls are set in the sandbox, which does not start if one of them does not exist.
+	Sysctls map[string]string
 	// DNS is what its containers find in /etc/resolv.conf; nil is what the machine has.
 	DNS *runtimeapi.DNSConfig
 }
@@ -80,6 +82,7 @@ func (r *Runtime) RunPod(ctx context.Context, o PodOptions) (*Pod, error) {
 		DnsConfig:    o.DNS,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    "/" + r.tag,
+			Sysctls:         o.Sysctls,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: o.namespaces(), Privileged: o.Privileged},
 		},
 	}}

@@ -53,12 +53,12 @@ func New(l *lab.Lab, n *lab.Node, o Options) (*Runtime, error) {
 			return nil, fmt.Errorf("find the runtime's programs: %w; tests/install.sh test installs them", err)
 		}
 	}
-	tag := fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), runtimes.Add(1))
-	r := &Runtime{Node: n, tag: tag, dir: filepath.Join(os.TempDir(), tag)}
-	r.Socket = filepath.Join(r.RunDir(), "containerd.sock")
-	if err := os.Mkdir(r.dir, 0o700); err != nil {
+	dir, err := Folder(l)
+	if err != nil {
 		return nil, err
 	}
+	r := &Runtime{Node: n, tag: filepath.Base(dir), dir: dir}
+	r.Socket = filepath.Join(r.RunDir(), "containerd.sock")
 	l.OnClose(r.close)
 	if err := shared(r.RunDir()); err != nil {
 		return nil, fmt.Errorf("set a runtime up: %w", err)
@@ -204,5 +204,5 @@ func (r *Runtime) close() error {
 	if r.conn != nil {
 		_ = r.conn.Close()
 	}
-	return remove(r.tag)
+	return nil
 }

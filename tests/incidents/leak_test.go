@@ -40,12 +40,21 @@ exec %s/host-local
 // was swallowed, and every retry of the kubelet left one more address booked, until there
 // was none.
 //
-// Played: a pod that is tried again and again until the range is exhausted, and on. With
-// containerd 1.6 the sandbox stays with its netns and veth, and the address in it; where
-// the error is swallowed nothing stays but the booking. Nobody shares an address before the
-// books are cleared by force.
+// Played: a pod that is tried again and again until the range is exhausted, and on. Where
+// the error is swallowed nothing stays but the booking: since containerd 1.6.21 and 2.0 if
+// ADD has failed, too. Where it is not, and if only the process of a sandbox does not start,
+// the sandbox stays with its netns and veth, and the address in it. Nobody shares an address
+// before the books are cleared by force.
 func TestI3LeakedReservations(t *testing.T) {
-	for name, stay := range map[string]bool{"sandboxes stay": true, "bookings stay": false} {
+	for name, play := range map[string]struct {
+		fails       string // commands of a plugin late in the chain
+		lossy       bool   // DEL of the first plugin changes nothing
+		unstartable bool   // ADD succeeds, and the sandbox's process does not start
+	}{
+		"ADD and DEL fail":         {fails: "ADD|DEL"},
+		"the sandbox and DEL fail": {fails: "DEL", unstartable: true},
+		"ADD fails, DEL is lossy":  {fails: "ADD", lossy: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			const retries, addresses = 20, 5 // of which the bystander has one
 			s := newTestCluster(t)
@@ -54,12 +63,10 @@ func TestI3LeakedReservations(t *testing.T) {
 				subnets: []string{"10.99.0.0/29"}, unheldAfter: "2s", chained: []map[string]any{{"type": "broken"}},
 				scripts: make(map[string]string),
 			}
-			fails := "ADD|DEL"
-			if !stay {
-				fails = "ADD"
+			if play.lossy {
 				o.scripts = s.lossy(trouble)
 			}
-			o.scripts["broken"] = fmt.Sprintf(brokenPlugin, trouble, fails)
+			o.scripts["broken"] = fmt.Sprintf(brokenPlugin, trouble, play.fails)
 			m := s.machine(o)
 			s.startAgents(m)
 			bystander := m.run(named("bystander"))
@@ -69,8 +76,8 @@ func TestI3LeakedReservations(t *testing.T) {
 
 			s.Do(os.WriteFile(trouble, nil, 0o600))
 			var exhausted footprint
+			var stay bool
 			s.assertFindings()
-			m.leaks = !stay // a sandbox that is not ready has its address by right
 			for attempt := range uint32(retries) {
 				if attempt == 2 {
 					began := time.Now()
@@ -83,7 +90,20 @@ func TestI3LeakedReservations(t *testing.T) {
 				}
 				o := named("unlucky")
 				o.Attempt = attempt
+				if play.unstartable {
+					o.Sysctls = map[string]string{"net.ipv4.no_such_thing": "1"}
+				}
 				_, err := m.tryRun(o)
+				if attempt == 0 {
+					unready, err := m.unready()
+					s.Do(err)
+					stay = len(unready) > 0
+					if play.unstartable && !stay || play.lossy && stay {
+						t.Fatalf("%d sandboxes stay: the play has failed", len(unready))
+					}
+					t.Logf("the sandboxes stay: %t", stay)
+					m.leaks = !stay // a sandbox that is not ready has its address by right
+				}
 				switch {
 				case err == nil:
 					t.Fatal("the pod runs: the play has failed")
@@ -169,16 +189,21 @@ func (m *machine) kept(count int) (all []*pod) {
 	return all
 }
 
+// unready lists the sandboxes that are not ready.
+func (m *machine) unready() ([]*runtimeapi.PodSandbox, error) {
+	list, err := m.Client().ListPodSandbox(m.s.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY},
+	}})
+	return list.GetItems(), err
+}
+
 // removeUnready removes the sandboxes that never became ready, as a kubelet does.
 func (m *machine) removeUnready() error {
-	list, err := m.Client().ListPodSandbox(m.s.Context(), &runtimeapi.ListPodSandboxRequest{})
+	all, err := m.unready()
 	if err != nil {
 		return err
 	}
-	for _, p := range list.Items {
-		if p.State == runtimeapi.PodSandboxState_SANDBOX_READY {
-			continue
-		}
+	for _, p := range all {
 		if err := m.RemovePod(m.s.Context(), &cri.Pod{ID: p.Id}); err != nil {
 			return err
 		}
