@@ -3,6 +3,8 @@ package observe
 import (
 	"encoding/json"
 	"errors"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,5 +80,22 @@ func TestTemporaryNames(t *testing.T) {
 				t.Errorf("%+v is saved, want the name %q", saved, test.first)
 			}
 		})
+	}
+}
+
+// The address on the host end is the node's as soon as the other end has the name of a primary one.
+func TestHostEndOfTemporaryName(t *testing.T) {
+	w := newHarness(t, "")
+	ip := netip.MustParseAddr("10.0.0.1")
+	w.Update(links.Event{Kind: links.HostAddresses, Host: []links.HostAddress{{IP: ip, Device: "veth0", Index: 2}}}, time.Now())
+	l := link("veth0", "", "veth0578244", 2, 7)
+	l.View.PeerDown = true
+	i, _ := w.Update(links.Event{Kind: links.Added, Interface: l}, time.Now())
+	if got := w.HostIPs(); len(got) != 0 {
+		t.Errorf("before: the node's addresses are %v", got)
+	}
+	w.change(i, func(l *links.Interface) { l.View.Peer, l.View.PeerDown = "eth0", false })
+	if got := w.HostIPs(); !slices.Equal(got, []netip.Addr{ip}) {
+		t.Errorf("after: the node's addresses are %v", got)
 	}
 }

@@ -139,8 +139,9 @@ func (t *Table) setOrigin(i *Interface) {
 	o := i.Origin
 	o.HostEnd, t.origins[end] = end, o
 	if i.Seen && (o.Peer == "" || o.unsettled) {
+		before := o.primary()
 		o.Peer, o.Netns, o.unsettled = firstName(i.View.Peer), i.View.Cookie, !settles(&i.View)
-		t.host.stale = t.host.stale || !o.primary()
+		t.host.stale = t.host.stale || o.primary() != before
 	}
 }
 
