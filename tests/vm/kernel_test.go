@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/dupip/dupip/tests/apt"
 )
 
 // kernelVariable names the environment variable with a folder that holds an unpacked
@@ -35,24 +37,24 @@ func findKernel(name string, logf func(string, ...any)) (*kernel, error) {
 		return nil, fmt.Errorf("find a folder for the kernel: %w", err)
 	}
 	folder := filepath.Join(user, "dupip", "kernels", name)
-	lists, err := listsOf(kernelSources[name].suite, filepath.Join(folder, "apt"))
+	lists, err := apt.Of(kernelSources[name].suite, filepath.Join(folder, "apt"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (set %s to an unpacked kernel package where there is no apt)", err, kernelVariable)
 	}
-	k, err := lists.kernel(name, folder, logf)
-	if err == nil || !lists.mayUpdate() {
+	k, err := kernelOf(lists, name, folder, logf)
+	if err == nil || !lists.MayUpdate() {
 		return k, err
 	}
 	logf("updating the package lists, because: %v", err)
-	if updateErr := lists.update(); updateErr != nil {
+	if updateErr := lists.Update(); updateErr != nil {
 		return nil, errors.Join(err, updateErr)
 	}
-	return lists.kernel(name, folder, logf)
+	return kernelOf(lists, name, folder, logf)
 }
 
-// kernel opens the newest kernel that the lists have of a name, after it has downloaded it if need be.
-func (l aptLists) kernel(name, folder string, logf func(string, ...any)) (*kernel, error) {
-	packages, err := l.newestKernel(name)
+// kernelOf opens the newest kernel that the lists have of a name, after it has downloaded it if need be.
+func kernelOf(l apt.Lists, name, folder string, logf func(string, ...any)) (*kernel, error) {
+	packages, err := newestKernel(l, name)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +80,7 @@ func (l aptLists) kernel(name, folder string, logf func(string, ...any)) (*kerne
 	if err := os.Mkdir(partial, 0o755); err != nil {
 		return nil, err
 	}
-	if err := l.download(partial, packages); err != nil {
+	if err := download(l, partial, packages); err != nil {
 		return nil, err
 	}
 	if err := os.Rename(partial, dir); err != nil {
@@ -99,9 +101,9 @@ var kernelSources = map[string]struct{ metapackage, suite string }{
 var kernelDependency = regexp.MustCompile(`\b(linux-(image|binary|modules)-(\d+\.\d+)\.[^\s,]+) \(= ([^)\s]+)\)`)
 
 // newestKernel returns the packages of the kernel that the lists have of a name, each with its version as apt takes it.
-func (l aptLists) newestKernel(name string) (packages []string, err error) {
+func newestKernel(l apt.Lists, name string) (packages []string, err error) {
 	meta := kernelSources[name].metapackage
-	found, err := l.dependencies(meta)
+	found, err := l.Field(meta, "Depends")
 	if err != nil {
 		return nil, fmt.Errorf("%w (set %s to an unpacked kernel package where there is no apt)", err, kernelVariable)
 	}
@@ -109,7 +111,7 @@ func (l aptLists) newestKernel(name string) (packages []string, err error) {
 	if match == nil || match[2] != "image" || kernelSources[name].suite == "" && match[3] != name {
 		return nil, fmt.Errorf("%s is no Linux %s here: use the package lists of Debian 12, or set %s to an unpacked kernel package", meta, name, kernelVariable)
 	}
-	parts, err := l.dependencies(match[1] + "=" + match[4])
+	parts, err := l.Field(match[1]+"="+match[4], "Depends")
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +125,8 @@ func (l aptLists) newestKernel(name string) (packages []string, err error) {
 }
 
 // download fetches packages and unpacks what is needed of them.
-func (l aptLists) download(dir string, packages []string) error {
-	if err := l.fetch(dir, packages...); err != nil {
+func download(l apt.Lists, dir string, packages []string) error {
+	if err := l.Fetch(dir, packages...); err != nil {
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
