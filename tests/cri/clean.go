@@ -1,14 +1,13 @@
 package cri
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,8 +30,9 @@ const (
 	killTimeout = 10 * time.Second
 )
 
-// Folder makes a folder for a program that runs containers. The lab removes it, and ends and removes before that what has the folder
-// or its name among its arguments, is in the cgroup of that name, or is mounted below the folder; after a kill, the next lab does.
+// Folder makes a folder for a program that runs containers. The lab removes it, and before that it ends the processes that have
+// the folder or its name among their arguments, or are in the cgroup of that name, and removes what is mounted below the folder.
+// After a kill, the next lab does.
 func Folder(l *lab.Lab) (string, error) {
 	tag := fmt.Sprintf("%s%x-%d", namePrefix, os.Getpid(), runtimes.Add(1))
 	dir := filepath.Join(os.TempDir(), tag)
@@ -138,20 +138,20 @@ func removed(path string) error {
 	return nil
 }
 
-// removeShimSockets removes the sockets of shims, which are outside of the folder. A shim's folder names them: in the file address,
-// since containerd 2 in bootstrap.json.
+// shimSocket is the name of a shim's socket, as the shim's folder has it: in the file address, since containerd 2 in bootstrap.json.
+var shimSocket = regexp.MustCompile(`unix://([^"\s]+)`)
+
+// removeShimSockets removes the sockets of shims, which are outside of the folder.
 func removeShimSockets(dir string) error {
-	files, err := filepath.Glob(filepath.Join(dir, "run", "io.containerd.runtime.v2.task", "*", "*", "[ab]*"))
-	if err != nil {
-		return err
-	}
 	var errs []error
-	for _, file := range files {
-		data, _ := os.ReadFile(file)
-		var bootstrap struct{ Address string }
-		_ = json.Unmarshal(data, &bootstrap)
-		if path, ok := strings.CutPrefix(cmp.Or(bootstrap.Address, string(data)), "unix://"); ok {
-			errs = append(errs, removed(path))
+	for _, name := range []string{"address", "bootstrap.json"} {
+		files, err := filepath.Glob(filepath.Join(dir, "run", "io.containerd.runtime.v2.task", "*", "*", name))
+		errs = append(errs, err)
+		for _, file := range files {
+			data, _ := os.ReadFile(file)
+			if match := shimSocket.FindSubmatch(data); match != nil {
+				errs = append(errs, removed(string(match[1])))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -282,9 +282,14 @@ func TestShimSockets(t *testing.T) {
 	l.Do(r.Start(t.Context()))
 	p, err := r.RunPod(t.Context(), cri.PodOptions{Namespace: "ns", Name: "a", UID: "uid"})
 	l.Do(err)
-	address, err := os.ReadFile(filepath.Join(r.RunDir(), "io.containerd.runtime.v2.task/k8s.io", p.ID, "address"))
+	folder := filepath.Join(r.RunDir(), "io.containerd.runtime.v2.task/k8s.io", p.ID)
+	address, err := os.ReadFile(filepath.Join(folder, "address"))
+	if errors.Is(err, fs.ErrNotExist) { // containerd 2
+		address, err = os.ReadFile(filepath.Join(folder, "bootstrap.json"))
+	}
 	l.Do(err)
-	socket := strings.TrimPrefix(string(address), "unix://")
+	_, socket, _ := strings.Cut(string(address), "unix://")
+	socket, _, _ = strings.Cut(socket, `"`)
 	if _, err := os.Stat(socket); err != nil {
 		t.Fatalf("the shim's socket: %v", err)
 	}
