@@ -29,7 +29,7 @@ UNIT := ./cmd/... ./detector/... ./internal/... ./gossip/keeper ./gossip/lease .
 # Tests that take minutes run, too; go test alone leaves them out.
 export DUPIP_TEST_SLOW := 1
 # Tests of the tests' module that may run beside others: they measure no time.
-UNTIMED := ./cri/... ./deploy/... ./image/... ./incidents/... ./kubelet/... ./lab/... ./othertools/... ./parser/... ./pods/... ./release/... ./schema/... ./supply/... ./ui/...
+UNTIMED := ./apt/... ./cri/... ./deploy/... ./docker/... ./image/... ./incidents/... ./kubelet/... ./lab/... ./othertools/... ./parser/... ./pods/... ./release/... ./schema/... ./supply/... ./ui/...
 # In CI every test is named, and the race detector looks on where no time is measured.
 VERBOSE := $(if $(filter true 1,$(CI)),-v)
 RACE := $(if $(VERBOSE),-race)
@@ -98,11 +98,13 @@ test-cluster: kubernetes need-root need-go ## (root) a real Kubernetes cluster: 
 	@tests/install.sh test
 	$(GO) test -C tests -count=1 -timeout 30m $(VERBOSE) ./cluster
 
-check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, packages, the first hour with a release, a reporter of 5,000 nodes, the upgrade from 0.1, soaks; an hour
+check-release: kubernetes need-root need-go ## (root) before a release, after CI: two builds are the same, packages, the first hour with a release, a reporter of 5,000 nodes, the upgrade from 0.1, Docker, the newest containerd, soaks; an hour
 	@tests/install.sh test
 	@tests/install.sh release
 	@tests/install.sh first-hour
 	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestReproducibleBuild|TestVulncheck|TestRelease|TestChart|TestGossipKey' ./supply ./release ./deploy
+	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 15m ./docker
+	newest=$$($(GO) run -C tests ./apt/unpack sid containerd) && PATH="$$newest/usr/bin:$$PATH" $(GO) test -C tests -count=1 -v -timeout 30m -p 1 ./cri ./incidents
 	DUPIP_TEST_RELEASE=1 $(GO) test -C tests -count=1 -v -timeout 30m -run 'TestFirstHour|TestReporterWithManyNodes|TestUpgradeFromFirstVersion' ./cluster
 	@$(MAKE) test-vm KERNEL=6.1
 	@$(MAKE) test-vm KERNEL=6.12

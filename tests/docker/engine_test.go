@@ -1,0 +1,150 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/dupip/dupip/tests/apt"
+	"github.com/dupip/dupip/tests/cri"
+	"github.com/dupip/dupip/tests/lab"
+)
+
+// containerdConfig has no CRI plugin and no other that needs programs or file systems that a test machine may lack.
+const containerdConfig = `version = 2
+root = %q
+state = %q
+disabled_plugins = [
+  "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime",
+  "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
+  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+  address = %q
+`
+
+// engine is Docker on a node, with an image that runs until it is stopped.
+type engine struct {
+	*lab.T
+	version string
+	client  http.Client
+}
+
+// startEngine starts the Docker of one of Debian's suites.
+func startEngine(t *lab.T, n *lab.Node, suite string) *engine {
+	t.Helper()
+	packages, err := apt.Unpacked(suite, "docker.io", "containerd")
+	t.Do(err)
+	dir, err := cri.Folder(t.Lab)
+	t.Do(err)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	t.Do(os.WriteFile(file("containerd.toml"),
+		fmt.Appendf(nil, containerdConfig, file("root"), file("run"), file("containerd.sock")), 0o600))
+	launch := func(program string, args ...string) {
+		cmd := exec.Command(filepath.Join(packages, "usr", program), args...)
+		// Each finds other programs of the packages, and the machine's runc.
+		cmd.Env = append(os.Environ(), fmt.Sprintf("PATH=%[1]s/usr/bin:%[1]s/usr/sbin:%s", packages, os.Getenv("PATH")))
+		p, err := n.Launch(cmd)
+		t.Do(err)
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("log of %s:\n%s", program, p.Log())
+			}
+		})
+	}
+	launch("bin/containerd", "--config", file("containerd.toml"))
+	launch("sbin/dockerd", "--containerd", file("containerd.sock"), "--host", "unix://"+file("docker.sock"), "--config-file", os.DevNull,
+		"--data-root", file("data"), "--exec-root", file("exec"), "--pidfile", file("pid"), "--storage-driver", "vfs",
+		"--cgroup-parent", "/"+filepath.Base(dir), "--exec-opt", "native.cgroupdriver=cgroupfs",
+		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--userland-proxy=false")
+	e := &engine{T: t}
+	e.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", file("docker.sock"))
+	}}
+	t.Cleanup(e.client.CloseIdleConnections)
+	var about struct{ Version string }
+	t.Eventually("Docker", func() error { return e.call(http.MethodGet, "/version", nil, &about) })
+	e.version = about.Version
+	t.Do(cri.WriteSandboxImage(file("image.tar"), filepath.Base(dir)))
+	image, err := os.ReadFile(file("image.tar"))
+	t.Do(err, e.call(http.MethodPost, "/images/load", image, nil))
+	return e
+}
+
+// call calls the API, with an archive or a document.
+func (e *engine) call(method, path string, body, answer any) error {
+	kind := "application/json"
+	data, isArchive := body.([]byte)
+	if isArchive {
+		kind = "application/x-tar"
+	} else if body != nil {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(e.Context(), method, "http://docker"+path, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", kind)
+	response, err := e.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode >= http.StatusBadRequest {
+		err = errors.New(response.Status)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", method, path, err, text)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// network makes a network on a bridge of this name.
+func (e *engine) network(bridge string, subnet netip.Prefix) {
+	e.Helper()
+	e.Do(e.call(http.MethodPost, "/networks/create", map[string]any{
+		"Name": bridge, "Driver": "bridge", "IPAM": map[string]any{"Config": []any{map[string]any{"Subnet": subnet.String()}}},
+		"Options": map[string]string{"com.docker.network.bridge.name": bridge},
+	}, nil))
+}
+
+// container is one that runs.
+type container struct {
+	pid int
+	ip  netip.Addr
+}
+
+// run starts a container in a network.
+func (e *engine) run(network string) container {
+	e.Helper()
+	var made struct{ ID string }
+	e.Do(e.call(http.MethodPost, "/containers/create", map[string]any{
+		"Image": cri.SandboxImage, "HostConfig": map[string]any{"NetworkMode": network, "SecurityOpt": []string{"seccomp=unconfined"}},
+	}, &made))
+	e.Do(e.call(http.MethodPost, "/containers/"+made.ID+"/start", nil, nil))
+	var is struct {
+		State           struct{ Pid int }
+		NetworkSettings struct {
+			Networks map[string]struct{ IPAddress netip.Addr }
+		}
+	}
+	e.Do(e.call(http.MethodGet, "/containers/"+made.ID+"/json", nil, &is))
+	return container{is.State.Pid, is.NetworkSettings.Networks[network].IPAddress}
+}
