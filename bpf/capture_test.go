@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // frames takes all frames that are in the ring.
@@ -256,6 +258,7 @@ func TestCaptureRealFrames(t *testing.T) {
 }
 
 func TestCaptureClosed(t *testing.T) {
+	testneeds.Root(t)
 	o, err := Load(Options{Mode: TC})
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dupip/dupip/agent/internal/ownnetns"
 	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 // The devices of a netns are listed twice when it is new, and then at every tenth resync, because a node may have
@@ -106,6 +107,7 @@ func inodeOf(t *testing.T, pod *ownnetns.Pod) uint64 {
 // newDevice adds a device until the end of the test, and returns its index.
 func newDevice(t *testing.T, name string) (index int) {
 	t.Helper()
+	testneeds.Root(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	device := &netlink.Veth{LinkAttrs: attrs, PeerName: "other"}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dupip/dupip/agent/books"
 	"github.com/dupip/dupip/detector"
+	"github.com/dupip/dupip/internal/testneeds"
 )
 
 func newResolver(t *testing.T) *Resolver {
@@ -210,6 +211,7 @@ func TestByHostEnd(t *testing.T) {
 
 // libcni's cache stands in for a runtime that was never there, not for one that restarts: that one knows more.
 func TestCacheOnly(t *testing.T) {
+	testneeds.Root(t) // a netns is entered
 	dir := t.TempDir()
 	entry := `{"kind":"cniCacheV1","containerId":"aa11","ifName":"eth0","netns":"/proc/self/ns/net","cniArgs":[["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME","cart"]],"result":{}}`
 	if err := os.WriteFile(filepath.Join(dir, "pods-aa11-eth0"), []byte(entry), 0o600); err != nil {
