@@ -13,5 +13,6 @@
 // The package must not know what a pod or a conflict is. It works in the netns of the calling
 // thread, and in those of [AttachOptions].Inside during Attach only.
 //
-// It needs Linux 5.15 on amd64 or arm64, and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON.
+// It needs amd64 or arm64, what [CheckKernel] probes for, and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. The oldest kernel that it
+// is tested under is Linux 6.1.
 package bpf

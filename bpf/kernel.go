@@ -48,6 +48,16 @@ func CheckCapabilities() error {
 	return fmt.Errorf("load the bpf program: %w: run as root or add %s", os.ErrPermission, strings.Join(missing, ", "))
 }
 
+// CheckKernel probes for what the programs need in every mode and old kernels lack. The error matches
+// [ebpf.ErrNotSupported] if it is missing, and [os.ErrPermission] if the probe was forbidden.
+func CheckKernel() error {
+	// All else that the programs need is older (TestObjectIsOldEnough), or Load and Attach try it.
+	if err := features.HaveMapType(ebpf.RingBuf); err != nil {
+		return fmt.Errorf("make a ring buffer of BPF, which Linux has since 5.8: %w", err)
+	}
+	return nil
+}
+
 // ResolveMode returns the mode in which [Load] with this mode would attach: TCX, TC or XDP, never Auto. It replaces
 // Auto by a mode of this kernel, and refuses TCX where it is missing. Errors are those of Load.
 func ResolveMode(mode Mode) (Mode, error) {
@@ -101,8 +111,8 @@ func explainLoad(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("load the bpf program: forbidden, though the capabilities are there: allow the bpf system call (seccomp profile, kernel lockdown): %w", err)
 	}
-	if missing := features.HaveMapType(ebpf.RingBuf); errors.Is(missing, ebpf.ErrNotSupported) {
-		return fmt.Errorf("load the bpf program: this kernel is %s, dupip needs Linux 5.15 or newer: %w", kernelRelease(), missing)
+	if missing := CheckKernel(); errors.Is(missing, ebpf.ErrNotSupported) {
+		return fmt.Errorf("load the bpf program: this is Linux %s: %w", kernelRelease(), missing)
 	}
 	return fmt.Errorf("load the bpf program: %w", err)
 }

@@ -3,11 +3,9 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -118,23 +116,6 @@ func canTrace() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
-}
-
-// checkKernel: dupip needs the ring buffer of BPF (5.8) and netns cookies (5.14), and is tested from 6.1 on.
-func checkKernel(context.Context, *facts) Check {
-	var name unix.Utsname
-	_ = unix.Uname(&name) // it cannot fail
-	release := unix.ByteSliceToString(name.Release[:])
-	if tooOld(release) {
-		return fail("install a kernel of version 5.15 or newer on this node", "Linux %s is too old", release)
-	}
-	return ok("Linux %s, %s", release, runtime.GOARCH)
-}
-
-func tooOld(release string) bool {
-	var major, minor int
-	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return n == 2 && (major < 5 || major == 5 && minor < 15)
 }
 
 // checkSecurity never fails. It lists the usual causes of "operation not permitted" in later checks.

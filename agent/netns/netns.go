@@ -92,7 +92,7 @@ func Cookie() (uint64, error) {
 	defer unix.Close(fd)
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
-		return 0, fmt.Errorf("reading the netns cookie (needs Linux 5.14): %w", err)
+		return 0, fmt.Errorf("reading the netns cookie, which Linux has since 5.14: %w", err)
 	}
 	return cookie, nil
 }

@@ -275,7 +275,7 @@ func TestDoctorNamesMissingRights(t *testing.T) {
 		r.want(l, "capabilities", "fail", "user 65534", "run as root")
 		r.want(l, "bpf tcx", "skip", "root")
 		r.want(l, "pods", "skip", "root")
-		r.want(l, "kernel", "ok")
+		r.want(l, "kernel", "skip", "Linux", "needs root", "ring buffer")
 		r.onlyOK(l, "capabilities", "agent")
 	})
 	part(t, l, "seccomp", func(l *lab.T) {
@@ -294,6 +294,7 @@ func TestDoctorNamesMissingRights(t *testing.T) {
 		r.want(l, "security", "ok", "a seccomp filter")
 		r.want(l, "capabilities", "ok")
 		r.want(l, "bpf tcx", "fail", "seccomp")
+		r.want(l, "kernel", "skip", "security", "ring buffer")
 	})
 	part(t, l, "user namespace", func(l *lab.T) {
 		r := doctor(l, n.Netns, wrapped("unshare", "--user", "--map-root-user"), quiet...)

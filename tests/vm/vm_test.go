@@ -72,6 +72,7 @@ var suites = map[string][]suite{
 		{"bpf", 0, "veth", ".", "", 50},
 		{"tests/scenarios", 1, "veth", scenarios("D1|D3|D5|D6|D15|Q4|Q38"), scenarios("D1|D2|D3|D5|D6|D15|Q4|Q5|Q27|Q38|Q42|" + withDevices), 8},
 		{"tests/e2e", 1, "veth", "^(TestForeignFilters|TestFirstPriorityTaken|TestAttachAuto|TestAttachTCX|TestOneAgentPerNode|TestMacvlanWithoutTCX)$", "", 8},
+		{"agent/doctor", 1, "veth", "^(TestKernelHere|TestSelfTestNeedsTheRecord)$", "", 2},
 	},
 	"6.12":   withNetkit,
 	"newest": withNetkit,

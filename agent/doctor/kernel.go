@@ -1,0 +1,46 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dupip/dupip/agent/netns"
+	"github.com/dupip/dupip/bpf"
+)
+
+// checkKernel probes for what an agent needs of every kernel. The later checks of bpf load the programs themselves.
+func checkKernel(_ context.Context, known *facts) Check {
+	var name unix.Utsname
+	_ = unix.Uname(&name) // it cannot fail
+	_, err := netns.Cookie()
+	return judgeKernel(unix.ByteSliceToString(name.Release[:]), known.uid, err, bpf.CheckKernel())
+}
+
+// judgeKernel judges by the results of the probes. The release only explains: distributions bring features to older versions.
+func judgeKernel(release string, uid int, results ...error) Check {
+	var missing, unknown []string
+	for _, err := range results {
+		switch {
+		case err == nil:
+		case errors.Is(err, fs.ErrPermission):
+			unknown = append(unknown, err.Error())
+		default:
+			missing = append(missing, err.Error())
+		}
+	}
+	text := "Linux " + release + ", " + runtime.GOARCH
+	switch {
+	case len(missing) > 0:
+		return fail("start the node with a kernel that has what is named: of that version or newer, or one to which its distribution brought it", "%s: %s", text, strings.Join(missing, "; "))
+	case len(unknown) == 0:
+		return ok("%s", text)
+	case uid != 0:
+		return skip("%s; needs root: %s", text, strings.Join(unknown, "; "))
+	}
+	return skip("%s; not all can be probed, see \"capabilities\" and \"security\": %s", text, strings.Join(unknown, "; "))
+}
