@@ -57,7 +57,7 @@ const namesAdvice = "mount the host's /run/netns at the same place with mountPro
 func checkNames(_ context.Context, known *facts) Check {
 	own, err := netns.ListNamed("")
 	if err != nil {
-		return fail("check the mount of that directory", "%v", err)
+		return known.failOrSkip("check the mount of that directory", err)
 	}
 	var names, plain []string
 	for _, dir := range own {
@@ -139,7 +139,7 @@ func checkPods(ctx context.Context, known *facts) Check {
 		time.Sleep(time.Duration(try) * 150 * time.Millisecond)
 		var err error
 		if pods, unsupported, err = links.Survey(mode == bpf.TCX); err != nil {
-			return fail("an agent could not list them either: see \"capabilities\" and \"security\"", "listing pods: %v", err)
+			return known.failOrSkip("an agent could not list them either: see \"capabilities\" and \"security\"", fmt.Errorf("listing pods: %w", err))
 		}
 		unseen, closed = nil, nil
 		for _, pod := range pods {

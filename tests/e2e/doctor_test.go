@@ -278,6 +278,13 @@ func TestDoctorNamesMissingRights(t *testing.T) {
 		r.want(l, "kernel", "skip", "Linux", "needs root", "ring buffer")
 		r.onlyOK(l, "capabilities", "agent")
 	})
+	part(t, l, "nobody beside Docker", func(l *lab.T) {
+		const script = "mount -t tmpfs none /run; mkdir -m 755 /run/netns; mkdir -m 700 /run/docker; exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\""
+		r := doctor(l, n.Netns, shell("unshare --mount", script), quiet...)
+		r.want(l, "netns names", "skip", "root", "/run/docker")
+		r.want(l, "pods", "skip", "root")
+		r.onlyOK(l, "capabilities", "agent")
+	})
 	part(t, l, "seccomp", func(l *lab.T) {
 		var r diagnosis
 		done := make(chan error, 1)
