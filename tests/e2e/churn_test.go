@@ -50,7 +50,7 @@ func TestChurn(t *testing.T) {
 	// The first pods pay for what an agent keeps: threads, buffers, connections.
 	made := churn(l, n, "warm", 2*time.Second)
 	wantNothing(l, a)
-	before := usageOf(l, n, a)
+	before := usageOf(l, a)
 
 	seen := sightings(t.Context(), a)
 	lasted := churnFor(t)
@@ -63,23 +63,31 @@ func TestChurn(t *testing.T) {
 	}
 	wantNothing(l, a)
 	l.Eventually("the agent is as before", func() error {
-		after := usageOf(l, n, a)
-		if after.Files > before.Files || after.netns > before.netns {
-			return fmt.Errorf("usage %+v, before %+v", after, before)
+		after := usageOf(l, a)
+		if after.Files > before.Files {
+			return fmt.Errorf("open files: %v, before %v", after, before)
 		}
 		// Go keeps idle threads, as many as were ever busy at once; a leak is one for every
 		// pod or look, or for those with one of five fates.
 		if after.Threads > before.Threads+min(more/10, 24) || after.strayed > 0 {
-			return fmt.Errorf("usage %+v, before %+v", after, before)
+			return fmt.Errorf("threads: %v, before %v", after, before)
 		}
 		if after.goroutines > before.goroutines+4 || after.rss > before.rss*3/2 {
-			return fmt.Errorf("usage %+v, before %+v", after, before)
+			return fmt.Errorf("goroutines or memory: %v, before %v", after, before)
 		}
 		return nil
 	})
+	// The kernel removes a netns some time after its last holder has gone.
+	l.Do(lab.Poll(t.Context(), time.Minute, func() error {
+		left, err := deletedNetns(n, a.PID())
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%d namespaces of pods that are gone are still there: ip netns list-id has %v", len(left), left)
+		}
+		return err
+	}))
 	// At the resync after the last of them the maps are cleared of what is gone.
 	l.Do(lab.Poll(t.Context(), time.Minute, func() error {
-		if after := usageOf(l, n, a); after.entries > before.entries {
+		if after := usageOf(l, a); after.entries > before.entries {
 			return fmt.Errorf("%d entries in the maps, before %d", after.entries, before.entries)
 		}
 		return nil
@@ -111,7 +119,7 @@ func TestChurn(t *testing.T) {
 			t.Errorf("the log has %q:\n%s", bad, a.Log()[max(0, i-300):min(len(a.Log()), i+2000)])
 		}
 	}
-	t.Logf("%d pods, %d seen by a look every 10 ms; usage %+v, before %+v", made, holders, usageOf(l, n, a), before)
+	t.Logf("%d pods, %d seen by a look every 10 ms; usage %v, before %v", made, holders, usageOf(l, a), before)
 	l.Do(a.Stop())
 }
 

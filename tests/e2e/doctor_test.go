@@ -113,8 +113,8 @@ func TestDoctorOnAHealthyNode(t *testing.T) {
 	ids, err := netnsIDs(n) // before an agent gives some
 	l.Do(err)
 	r := doctor(l, n.Netns, nil, append(args, "--api-socket", filepath.Join(t.TempDir(), "none.sock"))...)
-	if after, err := netnsIDs(n); after != ids || err != nil {
-		t.Errorf("%d netns ids, %d before: %v", after, ids, err)
+	if after, err := netnsIDs(n); !slices.Equal(after, ids) || err != nil {
+		t.Errorf("netns ids %v, %v before: %v", after, ids, err)
 	}
 	r.onlyOK(l, "agent")
 	r.want(l, "agent", "warn", "none runs", "dupip agent")
