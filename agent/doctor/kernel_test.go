@@ -40,7 +40,8 @@ func TestJudgeKernel(t *testing.T) {
 		{"6.1.0-18-amd64", root, nil, forbidden, Skip, []string{"security", "ring buffer"}}, // by seccomp
 	} {
 		t.Run(fmt.Sprintf("%s %d", test.release, test.uid), func(t *testing.T) {
-			wantCheck(t, judgeKernel(test.release, test.uid, test.cookie, test.ring), test.status, append(test.words, "Linux "+test.release)...)
+			got := judgeKernel(test.release, test.uid, test.cookie, test.ring)
+			wantCheck(t, got, test.status, append(test.words, "Linux "+test.release)...)
 		})
 	}
 }
