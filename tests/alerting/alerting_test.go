@@ -116,7 +116,8 @@ func TestFromPacketToAlert(t *testing.T) {
 	d.onlyFired("DupipDuplicateAddress")
 }
 
-// Twenty addresses at once are one alert, and one notification.
+// Twenty addresses at once are one alert, and one notification. When all but one have ended, and then the agents end, the alert is
+// about that one as long as they are away.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const many = 20
@@ -160,6 +161,20 @@ func TestManyAtOnce(t *testing.T) {
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); <-time.After(200 * time.Millisecond) {
 		l.Do(d.count("firing", 1))
 	}
+
+	l.Do(each(numbers[1:], func(n int) error { return newcomers[n].DelAddr(address(n)) }))
+	const firing = `ALERTS{alertname=~"DupipDuplicate.*",alertstate="firing"}`
+	remains := fmt.Sprintf(`ALERTS{alertname="DupipDuplicateAddress",alertstate="firing",ip="%s"}`, address(0))
+	d.eventually("one that remains", func() error {
+		return errors.Join(d.yields(firing, 1), d.yields(remains, 1))
+	})
+	l.Do(each(agents[:2], (*lab.Agent).Kill))
+	d.eventually("the end of the agents in Prometheus", func() error { return d.yields(`up == 0`, 2) })
+	gone := time.Now().Unix()
+	d.eventually("it alone, ten seconds later", func() error {
+		return d.yields(fmt.Sprintf(`count_over_time(%s[10s]) and on () (vector(time()) > %d) and %s`, firing, gone+10, remains), 1)
+	})
+	l.Do(d.yields(fmt.Sprintf(`count_over_time(%s[10s])`, firing), 1))
 }
 
 // A cluster without duplicates is quiet, also while each agent and Prometheus are started

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,8 +12,11 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// scrape is the interval between two scrapes of these plays.
-const scrape = 15 * time.Second
+// scrape is the interval between two scrapes of these plays, if they have no other, and evaluation that between two evaluations of rules.
+const (
+	scrape     = 15 * time.Second
+	evaluation = 15 * time.Second
+)
 
 // Samples of promtool's that are no numbers.
 const (
@@ -22,7 +26,8 @@ const (
 
 // play is a cluster over time, as Prometheus sees it.
 type play struct {
-	rules   string // a file; empty for those that are deployed
+	rules   string        // a file; empty for those that are deployed
+	every   time.Duration // is scraped; zero for [scrape]
 	scrapes int
 	series  []map[string]string
 }
@@ -36,11 +41,11 @@ func (p *play) add(metric, labels string, value func(scrape int) string) {
 	p.series = append(p.series, map[string]string{"series": metric + "{" + labels + "}", "values": strings.Join(values, " ")})
 }
 
-// expectation is what an expression gives after this many scrapes: nothing, or a number
-// without labels.
+// expectation is what an expression gives after this many scrapes, or at a time: nothing, or numbers.
 type expectation struct {
 	expr  string
 	after int
+	at    time.Duration
 	want  []map[string]any
 }
 
@@ -48,7 +53,9 @@ func (p *play) silent() expectation {
 	return expectation{expr: fmt.Sprintf(`count_over_time(ALERTS{alertstate="firing"}[%v])`, p.length(p.scrapes)), after: p.scrapes}
 }
 
-func (*play) length(scrapes int) time.Duration { return time.Duration(scrapes) * scrape }
+func (p *play) length(scrapes int) time.Duration {
+	return time.Duration(scrapes) * cmp.Or(p.every, scrape)
+}
 
 // check has promtool play it.
 func (p *play) check(t *testing.T, name string, all ...expectation) {
@@ -59,12 +66,12 @@ func (p *play) check(t *testing.T, name string, all ...expectation) {
 	}
 	var expected []map[string]any
 	for _, e := range all {
-		expected = append(expected, map[string]any{"expr": e.expr, "eval_time": p.length(e.after).String(), "exp_samples": e.want})
+		expected = append(expected, map[string]any{"expr": e.expr, "eval_time": cmp.Or(e.at, p.length(e.after)).String(), "exp_samples": e.want})
 	}
 	data, err := yaml.Marshal(map[string]any{
-		"rule_files": []string{rules}, "evaluation_interval": scrape.String(),
+		"rule_files": []string{rules}, "evaluation_interval": evaluation.String(),
 		"tests": []any{map[string]any{
-			"name": name, "interval": scrape.String(), "input_series": p.series, "promql_expr_test": expected,
+			"name": name, "interval": p.length(1).String(), "input_series": p.series, "promql_expr_test": expected,
 		}},
 	})
 	if err != nil {
