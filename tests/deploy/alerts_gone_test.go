@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -89,6 +90,7 @@ const (
 	open      = `alertname="DupipDuplicateAddress",ip="10.0.0.7"`
 	together  = `alertname="DupipDuplicateAddresses"`
 	suspected = `alertname="DupipAddressesSuspected"`
+	nearlyUp  = `alertname="DupipRangeNearlyUsedUp"`
 	ended     = `alertname=~"DupipDuplicateAddress|DupipDuplicateAddresses",ip!="10.0.0.7"`
 )
 
@@ -198,6 +200,11 @@ var departures = map[string]func(d *departure){
 		d.always(suspected, span{11, 20})
 		d.never(suspected, span{0, 9})
 	},
+	"the agent of a range that is nearly used up": func(d *departure) {
+		d.agent(a, span{0, 17}, span{19, 21})
+		d.during("dupip_ipam_range_left_ratio", a+`,network="pods"`, "0.05", span{0, 17}, span{19, 21})
+		d.always(nearlyUp, span{16, 20})
+	},
 }
 
 // Only what was there at the last scrape of an agent counts, however often and whenever Prometheus scrapes.
@@ -223,4 +230,43 @@ func TestAlertsOfAgentsThatAreGone(t *testing.T) {
 			p.check(t, "departures", all...)
 		})
 	}
+}
+
+// A machine that is shut down stops its container runtime, its network and its agent. What the agent says last has been so for
+// moments only, and is no reason for an alert when no other scrapes are left in the time that a rule looks back on.
+func TestNoAlertsOfWhatAgentsSayLast(t *testing.T) {
+	t.Parallel()
+	const gone = 270 // scrapes: longer than rules look back
+	p := &play{scrapes: 2 * gone}
+	for n := range 3 {
+		stays := n == 2
+		// After then, the metric is last for some scrapes. Then the agent is gone.
+		one := func(metric, labels, then string, scrapes int, last string) {
+			p.add(metric, strings.TrimSuffix(fmt.Sprintf(`instance="n%d:9951",job="dupip",%s`, n, labels), ","), func(s int) string {
+				switch {
+				case s < gone-scrapes, stays:
+					return then
+				case s < gone:
+					return last
+				case s == gone:
+					return stale
+				}
+				return missing
+			})
+		}
+		one("up", "", "1", 0, "")
+		for _, u := range ups {
+			one(u.metric, u.labels, u.then, 4, u.begins)
+		}
+		one("dupip_interfaces", `state="unsupported"`, "0", 4, "1")
+		one("dupip_dad_failed_addresses", "", "0", 4, "1")
+		one("dupip_ipam_range_left_ratio", `network="pods"`, "0.5", 4, "0.05")
+		one("dupip_audit_findings", `kind="unheld"`, "0", 4, "1")
+		one("dupip_audit_findings", `kind="unreserved"`, "0", 2, "1")
+		if !stays {
+			one("dupip_gossip_members", `state="alive"`, "3", 12, "1")
+		}
+	}
+	p.add("dupip_gossip_members", `instance="n2:9951",job="dupip",state="alive"`, func(s int) string { return at(s, gone, "3", 0, "", "1") })
+	p.check(t, "last words", p.silent())
 }
