@@ -19,17 +19,17 @@ func renderText(t *testing.T, version helm.Version, values string) string {
 	t.Helper()
 	testneeds.Slow(t)
 	seen()
-	text, err := version.Run(t.Context(), values, "template", "dupip", chartDir, "--kube-version", "1.30", "--values", "testdata/key.yaml", "--values", "-")
+	text, err := version.Run(t.Context(), values, "template", "dupip", chartDir, "--namespace", "dupip", "--kube-version", "1.30", "--values", "testdata/key.yaml", "--values", "-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return text
 }
 
-// Whoever changes nothing gets the file with its comments. An upgrade with --reuse-values from a chart that did
+// Whoever changes nothing gets the file with its comments, and with the commands of the release. An upgrade with --reuse-values from a chart that did
 // not know these values gives the same.
 func TestChartRulesUnchanged(t *testing.T) {
-	file := "spec:\n  " + strings.ReplaceAll(strings.TrimSuffix(readChartFile(t, alertsPath), "\n"), "\n", "\n  ") + "\n"
+	file := "spec:\n  " + strings.ReplaceAll(strings.TrimSuffix(inRelease(readChartFile(t, alertsPath)), "\n"), "\n", "\n  ") + "\n"
 	for name, version := range helmVersions {
 		text := renderText(t, version, `{prometheusRule: {enabled: true}}`)
 		if !strings.Contains(text, file) {
@@ -57,7 +57,7 @@ func TestChartRulesChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want *monitoringv1.PrometheusRuleSpec
-	if err := strictly([]byte(readChartFile(t, alertsPath)), &want); err != nil {
+	if err := strictly([]byte(inRelease(readChartFile(t, alertsPath))), &want); err != nil {
 		t.Fatal(err)
 	}
 	wait := monitoringv1.Duration("1d2h30m")

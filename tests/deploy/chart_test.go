@@ -160,7 +160,7 @@ extraArgs: [--log-format=json], extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]}`,
 			}
 			equal(t, "interval", o.monitor.Spec.PodMetricsEndpoints[0].Interval, "15s")
 			var want *monitoringv1.PrometheusRuleSpec
-			if err := strictly([]byte(readChartFile(t, "../../deploy/alerts.yaml")), &want); err != nil {
+			if err := strictly([]byte(inRelease(readChartFile(t, alertsPath))), &want); err != nil {
 				t.Fatalf("deploy/alerts.yaml as a PrometheusRule: %v", err)
 			}
 			if len(want.Groups) == 0 {
@@ -201,7 +201,7 @@ extraArgs: [--log-format=json], extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]}`,
 	"dashboard as it is": {values: `{dashboard: {enabled: true}}`, want: func(t *testing.T, o *chartObjects) {
 		equal(t, "namespace", o.dashboard.Namespace, "dupip")
 		equal(t, "label", o.dashboard.Labels["grafana_dashboard"], "1")
-		equal(t, "data", o.dashboard.Data, map[string]string{"dupip.json": readChartFile(t, dashboardPath)})
+		equal(t, "data", o.dashboard.Data, map[string]string{"dupip.json": inRelease(readChartFile(t, dashboardPath))})
 		// kubectl apply keeps all in an annotation of at most 256 KiB.
 		if data, err := json.Marshal(o.dashboard); err != nil || len(data) > 256<<10 {
 			t.Errorf("the ConfigMap has %d bytes (%v)", len(data), err)

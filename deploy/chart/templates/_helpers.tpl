@@ -60,6 +60,34 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- printf "%s-reporter" (printf "%s-%s" .Release.Namespace (include "dupip.fullname" .) | trunc 54 | trimSuffix "-") -}}
 {{- end -}}
 
+{{/* How a command begins that the agent of any node can answer. */}}
+{{- define "dupip.exec" -}}
+{{ printf "kubectl -n %s exec ds/%s -- dupip" .Release.Namespace (include "dupip.fullname" .) }}
+{{- end -}}
+
+{{/* A text (.text) with commands of a host that has dupip, with those of the release (.root) instead. */}}
+{{- define "dupip.commands" -}}
+{{- $text := .text -}}
+{{- with .root -}}
+{{- $any := include "dupip.exec" . -}}
+{{- if .Values.reporter.enabled -}}{{/* cmd/internal/cli/plugin.go has this, too. */}}
+{{- $any = eq .Release.Namespace "dupip" | ternary "kubectl dupip" (printf "kubectl dupip --dupip-namespace %s" .Release.Namespace) -}}
+{{- $text = $text | replace " --cluster" "" -}}
+{{- end -}}
+{{- $labels := include "dupip.selectorLabels" . | replace ": " "=" | replace "\n" "," -}}
+{{- $pod := printf "$(kubectl -n %s get pods -o name -l %s --field-selector spec.nodeName=NODE)" .Release.Namespace $labels -}}
+{{- $there := printf "kubectl -n %s exec %s -- dupip" .Release.Namespace $pod -}}
+{{- $text
+    | replace "run there: dupip " (printf "run with the node's name as NODE: %s " $there)
+    | replace "run there: journalctl -u dupip" (printf "run with the node's name as NODE: kubectl -n %s logs %s" .Release.Namespace $pod)
+    | replace "run: dupip " (printf "run: %s " $any)
+    | replace "\\\"dupip explain " (printf "\\\"%s explain " $any)
+    | replace "\\\"dupip status" (printf "\\\"%s status" $there)
+    | replace "-n NAMESPACE " (printf "-n %s " .Release.Namespace)
+-}}
+{{- end -}}
+{{- end -}}
+
 {{/* The Secret with the gossip key. */}}
 {{- define "dupip.gossipSecret" -}}
 {{- .Values.gossip.existingSecret | default (printf "%s-gossip" (include "dupip.fullname" .)) -}}

@@ -1,6 +1,7 @@
-{{/* The rules of alerts.yaml with what prometheusRule changes: without changes the file, to the byte. */}}
+{{/* The rules of alerts.yaml with commands for this cluster and with what prometheusRule changes: without changes the file, to the byte. */}}
 {{- define "dupip.rules" -}}
 {{- $file := .Files.Get "alerts.yaml" | required "alerts.yaml is not in the chart" -}}
+{{- $file = include "dupip.commands" (dict "root" . "text" $file) -}}
 {{- $values := .Values.prometheusRule -}}
 {{- $overrides := $values.overrides | default dict -}}
 {{- $addresses := ($values.thresholds).addresses | default 10 | int -}}
