@@ -13,14 +13,12 @@ import (
 
 	"github.com/dupip/dupip/agent/api"
 	"github.com/dupip/dupip/cmd/internal/build"
+	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/cmd/internal/query"
 )
 
 // version is set at build time by -ldflags "-X main.version=…".
 var version string
-
-// defaultNamespace is the one into which the README installs dupip.
-const defaultNamespace = "dupip"
 
 // plugin has the commands.
 type plugin struct {
@@ -73,9 +71,16 @@ Exit codes: 0 done; 1 failed; 3 with --exit-code, if there is a conflict or a fi
 		// What it makes is for a program of the name kubectl-dupip, which nobody types.
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	})
-	root.PersistentFlags().StringVar(&p.namespace, "dupip-namespace", cmp.Or(os.Getenv("DUPIP_NAMESPACE"), defaultNamespace),
+	root.PersistentFlags().StringVar(&p.namespace, "dupip-namespace", cmp.Or(os.Getenv("DUPIP_NAMESPACE"), cli.PluginNamespace),
 		"namespace in which dupip is installed; also the variable DUPIP_NAMESPACE")
 	p.addConnection(root)
+	check := root.PersistentPreRunE
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("dupip-namespace") { // whoever sets the variable needs no flag in the next command
+			p.Commands = p.Name + " --dupip-namespace " + p.namespace
+		}
+		return check(cmd, args)
+	}
 	root.AddCommand(p.newUI())
 	return root
 }

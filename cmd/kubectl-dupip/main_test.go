@@ -263,6 +263,26 @@ Unknown     interfaces and findings of n3
 	}
 }
 
+// What it prints has commands for the same namespace. The variable is there for the next command, too.
+func TestNamespaceInCommands(t *testing.T) {
+	k := newKubectl(t, list(pod("good", "True")))
+	for _, test := range []struct{ variable, flag, want string }{
+		{"", "", `"kubectl dupip explain IP"`},
+		{"", "net", `"kubectl dupip --dupip-namespace net explain IP"`},
+		{"net", "", `"kubectl dupip explain IP"`},
+		{"net", "dupip", `"kubectl dupip --dupip-namespace dupip explain IP"`},
+	} {
+		t.Setenv("DUPIP_NAMESPACE", test.variable)
+		args := []string{"conflicts"}
+		if test.flag != "" {
+			args = append(args, "--dupip-namespace", test.flag)
+		}
+		if out, err := k.dupip(args...); err != nil || !strings.Contains(out, test.want) {
+			t.Errorf("%+v: %v, %s", test, err, out)
+		}
+	}
+}
+
 // Kubectl's completion finds the plugin by a second name.
 func TestCompletion(t *testing.T) {
 	k := newKubectl(t, list(pod("good", "True")))

@@ -74,11 +74,11 @@ func newDocuments(self cluster.Member, g *gossip.Gossip, rules merge.Rules) *doc
 	return &documents{self: self, gossip: g, rules: rules, asked: semaphore.NewWeighted(maxAsked), remembered: make(map[question]*answer), summaries: make(map[string]summary)}
 }
 
-// handler serves the documents, and a page of them.
-func (d *documents) handler() http.Handler {
+// handler serves the documents, and a page of them with commands of the program.
+func (d *documents) handler(program string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", api.LocalOnly(api.NewHandler(d, maxWatches)))
-	mux.Handle("/", page.New(d, "kubectl dupip"))
+	mux.Handle("/", page.New(d, program))
 	return mux
 }
 

@@ -164,12 +164,13 @@ func TestDocuments(t *testing.T) {
 		{"127.0.0.1:9953", "/v1/conflicts", "add cluster=1", 503},
 		{"127.0.0.1:9953", "/v1/bindings?watch=1", "add cluster=1", 503},
 		{"localhost:40000", "/", "10.0.0.7", 200},
+		{"localhost:40000", "/", "&#34;kubectl dupip --dupip-namespace net explain IP&#34;", 200},
 		{"rebound.example", "/v1/conflicts", "localhost", 403},
 		{"rebound.example", "/", "localhost", 403},
 	} {
 		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, tt.path, nil)
 		request.Host = tt.host
-		if d.handler().ServeHTTP(answer, request); answer.Code != tt.code || !strings.Contains(answer.Body.String(), tt.word) {
+		if d.handler("kubectl dupip --dupip-namespace net").ServeHTTP(answer, request); answer.Code != tt.code || !strings.Contains(answer.Body.String(), tt.word) {
 			t.Errorf("%s%s: %d %s", tt.host, tt.path, answer.Code, answer.Body)
 		}
 	}

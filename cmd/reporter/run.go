@@ -16,6 +16,7 @@ import (
 	"github.com/dupip/dupip/agent/config"
 	agentmetrics "github.com/dupip/dupip/agent/metrics"
 	"github.com/dupip/dupip/agent/report/collect"
+	"github.com/dupip/dupip/cmd/internal/cli"
 	"github.com/dupip/dupip/cmd/reporter/events"
 	"github.com/dupip/dupip/cmd/reporter/kube"
 	"github.com/dupip/dupip/cmd/reporter/lead"
@@ -91,13 +92,14 @@ func (s *settings) run(ctx context.Context) error {
 		planner:   events.New(s.members.Node, s.renew, rules),
 		documents: newDocuments(cluster.Member{Name: s.members.Node, Boot: s.members.Boot, Role: cluster.Reporter}, g, rules),
 	}
+	r.planner.Program = cli.Plugin(s.namespace)
 	// The parts that ctx ends; gossip, and with it the process, if one of them fails.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	errs := make(chan error, 3)
 	wg.Go(func() { errs <- g.Run(ctx); cancel() })
 	wg.Go(func() { errs <- agentmetrics.Serve(ctx, listener, r.pages(), log); cancel() })
-	wg.Go(func() { errs <- api.Serve(ctx, local, r.documents.handler(), log); cancel() })
+	wg.Go(func() { errs <- api.Serve(ctx, local, r.documents.handler(cli.Plugin(s.namespace)), log); cancel() })
 	candidate := make(chan struct{})
 	go func() { defer close(candidate); r.election.Run(ctx) }()
 	r.loop(ctx)

@@ -35,8 +35,7 @@ func (p *Program) archive(folder string, c *collected) ([]byte, error) {
 		return err
 	}
 	var nodes, history, text bytes.Buffer
-	printer := cli.NewPrinter(&text)
-	printer.Program = p.Name
+	printer := p.printer(&text)
 	_, failedNodes := cli.JSON.Encode(&nodes, c.nodes, false)
 	_, failedHistory := cli.JSON.Encode(&history, c.explanation, false)
 	errs := []error{

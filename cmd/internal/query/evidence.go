@@ -72,9 +72,7 @@ func newEvidence(p *Program) *cobra.Command {
 				err = writeNew(file, archive)
 			}
 			if err == nil {
-				printer := cli.NewPrinter(out)
-				printer.Program = p.Name
-				c.print(printer, file)
+				c.print(p.printer(out), file)
 			}
 			return err
 		},

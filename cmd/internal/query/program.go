@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -21,6 +22,8 @@ import (
 type Program struct {
 	Name    string // as people call it
 	Version string
+	// Commands is how those begin that are in what it prints; empty: by its name.
+	Commands string
 	// Client returns what a command asks.
 	Client func(*cobra.Command) (*api.Client, error)
 	// Flags adds the flags that Client has for each command; it may be nil.
@@ -36,8 +39,14 @@ type Program struct {
 
 // Printer returns a printer for a command's output.
 func (p *Program) Printer(cmd *cobra.Command) *cli.Printer {
-	printer := cli.NewPrinter(cmd.OutOrStdout())
-	printer.NoHeaders, printer.Program = p.noHeaders, p.Name
+	printer := p.printer(cmd.OutOrStdout())
+	printer.NoHeaders = p.noHeaders
+	return printer
+}
+
+func (p *Program) printer(out io.Writer) *cli.Printer {
+	printer := cli.NewPrinter(out)
+	printer.Program = cmp.Or(p.Commands, p.Name)
 	return printer
 }
 

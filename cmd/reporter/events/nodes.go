@@ -31,7 +31,7 @@ func (p *Planner) findNodes(now time.Time) {
 	}
 	// What an Event says cannot be changed later: it has no numbers.
 	for node := range p.state.unreserved {
-		want(node, ReasonUnreserved, "", "Pods of this node have addresses that IPAM has not reserved and may give out again. What to do: kubectl dupip audit --node "+cluster.NodeName(node))
+		want(node, ReasonUnreserved, "", "Pods of this node have addresses that IPAM has not reserved and may give out again. What to do: "+p.Program+" audit --node "+cluster.NodeName(node))
 	}
 	var open []detector.Conflict
 	for key := range p.state.conflicts {
@@ -46,8 +46,8 @@ func (p *Planner) findNodes(now time.Time) {
 		}
 		for i, node := range []string{pair.A, pair.B} { // pair.Nodes may have a boot id, for people
 			other := pair.Nodes[1-i]
-			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same addresses, more than %d, for example %s: probably both nodes give out the same range. What to do: kubectl dupip conflicts",
-				other, api.FewShared, pair.Examples[0].IP))
+			want(node, ReasonRange, other, fmt.Sprintf("Pods of this node and of node %s have the same addresses, more than %d, for example %s: probably both nodes give out the same range. What to do: %s conflicts",
+				other, api.FewShared, pair.Examples[0].IP, p.Program))
 		}
 	}
 	if p.crowded() {
@@ -59,7 +59,7 @@ func (p *Planner) findNodes(now time.Time) {
 		}
 		for node := range nodes {
 			want(node, ReasonSummary, "", fmt.Sprintf("More than %d addresses of the cluster have two holders, some of them on this node. "+
-				"Their pods get Events one after the other. What to do: kubectl dupip conflicts", maxOpen))
+				"Their pods get Events one after the other. What to do: %s conflicts", maxOpen, p.Program))
 		}
 	}
 	for name, n := range p.notices {

@@ -66,8 +66,8 @@ func eventName(parts ...string) string {
 	return fmt.Sprintf("dupip-%.10x", sha256.Sum256([]byte(strings.Join(parts, "\x00"))))
 }
 
-// podNotice is the notice of one pod in a conflict; nil if the holder has no pod with a name.
-func podNotice(c detector.Conflict, of int) *notice {
+// podNotice is the notice of one pod in a conflict, with a command of the program; nil if the holder has no pod with a name.
+func podNotice(c detector.Conflict, of int, program string) *notice {
 	h := c.Holders[of].Holder
 	if h.Pod.Name == "" || h.Pod.Namespace == "" || len(c.Holders) < 2 {
 		return nil
@@ -95,7 +95,7 @@ func podNotice(c detector.Conflict, of int) *notice {
 	if more := len(c.Holders) - 2; more > 0 {
 		n.note += fmt.Sprintf(", and %d more", more)
 	}
-	n.note += fmt.Sprintf("; packets to it may reach the other one. What to do: kubectl dupip explain %s", c.Key.IP)
+	n.note += fmt.Sprintf("; packets to it may reach the other one. What to do: %s explain %s", program, c.Key.IP)
 	return n
 }
 

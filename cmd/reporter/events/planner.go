@@ -32,6 +32,8 @@ type Planner struct {
 	Instance string
 	// Renew is how often Events are renewed.
 	Renew time.Duration
+	// Program is how the commands in Events begin; it is set before the first report.
+	Program string
 
 	state    state
 	notices  map[string]*notice
@@ -111,7 +113,7 @@ func (p *Planner) update(key detector.Key, crowded bool, now time.Time) {
 	seen := make(map[*notice]bool)
 	for _, c := range p.state.merged(key) {
 		for i := range c.Holders {
-			if n := podNotice(c, i); n != nil {
+			if n := podNotice(c, i, p.Program); n != nil {
 				if n = p.add(n); n != nil {
 					seen[n] = true
 				}
