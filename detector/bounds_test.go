@@ -367,3 +367,16 @@ func TestDescribeRemote(t *testing.T) {
 		t.Errorf("changes %q", got)
 	}
 }
+
+// All of the node's own addresses may be on one device. The limit of an interface is for what pods do.
+func TestHostHasNoInterfaceLimit(t *testing.T) {
+	w := newWorld(t, Options{Node: "n1"})
+	const addresses = 4096
+	for i := range addresses {
+		w.do("0s host1 announces " + ipv4(i).String())
+	}
+	w.mustAudit()
+	if c := w.d.Counts(); c.Bindings[Host] != addresses || c.Refused[refusedInterfaceFull] != 0 {
+		t.Errorf("%d bindings of the node's own addresses, %d refused, want %d and 0", c.Bindings[Host], c.Refused[refusedInterfaceFull], addresses)
+	}
+}

@@ -81,7 +81,11 @@ func (d *Detector) makeRoom(s *Sighting, rank int, now time.Time) bool {
 	return d.size() < d.opts.MaxBindings || d.evict(d.evictableInTable(rank), refusedTableFull, now)
 }
 
+// makeRoomOn is makeRoom for one interface. No pod adds to the node's own addresses, which the caller limits.
 func (d *Detector) makeRoomOn(i Interface, rank int, now time.Time) bool {
+	if rank == int(Host) {
+		return true
+	}
 	on := d.ifaces[i]
 	return len(on) < d.opts.MaxPerInterface || d.evict(evictable(on, rank), refusedInterfaceFull, now)
 }
