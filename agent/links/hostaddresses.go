@@ -2,6 +2,7 @@ package links
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -12,10 +13,8 @@ import (
 	"github.com/dupip/dupip/agent/netns"
 )
 
-// maxHostAddresses limits the list, which is long where every pod's host end has the gateway's address.
-const maxHostAddresses = 4096
-
-// ListHostAddresses returns the node's own addresses, except those on devices that skip selects by index.
+// ListHostAddresses returns the node's own addresses, except those on devices that skip selects by index, sorted. There is no limit: who
+// compares them knows which of them are one.
 func ListHostAddresses(skip func(index int) bool) ([]HostAddress, error) {
 	return listHostAddresses(sync.OnceValues(listDefaultRoutes), skip)
 }
@@ -77,7 +76,43 @@ func hostAddresses(
 	slices.SortFunc(host, func(a, b HostAddress) int {
 		return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(a.Index, b.Index))
 	})
-	return host[:min(len(host), maxHostAddresses)], nil
+	return host, nil
+}
+
+// mainFirst puts the node's main addresses before all others: those that sources has, then those of the devices of default routes. Of
+// these, addresses without a subnet come last: service addresses have none. For IPv6 the kernel takes any as its source, the one that is
+// most like the destination.
+func mainFirst(host []HostAddress, routes defaultRoutes, sources map[netip.Addr]bool) {
+	rank := func(a HostAddress) int {
+		switch {
+		case sources[a.IP] || routes.sources[a.IP]:
+			return 0
+		case !routes.devices[a.Index]:
+			return 3
+		case a.Subnet.IsSingleIP():
+			return 2
+		}
+		return 1
+	}
+	slices.SortStableFunc(host, func(a, b HostAddress) int { return cmp.Compare(rank(a), rank(b)) })
+}
+
+// listSources asks the kernel which addresses of the node it sends from to everybody else: to addresses that nobody has (RFC 5737,
+// RFC 3849).
+func listSources() map[netip.Addr]bool {
+	found := make(map[netip.Addr]bool)
+	for _, to := range []string{"192.0.2.1", "2001:db8::1"} {
+		routes, err := netlink.RouteGet(net.ParseIP(to))
+		if err != nil { // there is no route
+			continue
+		}
+		for _, route := range routes {
+			if source, ok := netip.AddrFromSlice(route.Src); ok {
+				found[source.Unmap()] = true
+			}
+		}
+	}
+	return found
 }
 
 func listLinks() ([]netlink.Link, error) { return netns.List("links", netlink.LinkList) }

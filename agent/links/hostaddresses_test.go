@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -48,5 +49,48 @@ func TestRoutesAreListedOnlyIfTheyMatter(t *testing.T) {
 		if _, err := hostAddresses(devices, addrs, broken, none); errors.Is(err, failed) != test.listed {
 			t.Errorf("%s, without routes: error %v", test.name, err)
 		}
+	}
+}
+
+// The address from which the node sends comes first, then those of the devices of default routes. Nothing is cut off.
+func TestMainAddressesComeFirst(t *testing.T) {
+	const others = 5000
+	links := []netlink.Link{
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 2, Name: "eth0"}},
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 3, Name: "eth1"}},
+		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 4, Name: "dummy0"}},
+	}
+	var addrs []netlink.Addr
+	add := func(device int, ip string) {
+		addrs = append(addrs, netlink.Addr{LinkIndex: device, IPNet: netlink.NewIPNet(net.ParseIP(ip))})
+	}
+	addWithSubnet := func(device int, prefix string) {
+		address, err := netlink.ParseAddr(prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address.LinkIndex = device
+		addrs = append(addrs, *address)
+	}
+	for i := range others {
+		add(3, netip.AddrFrom4([4]byte{10, 64, byte(i >> 8), byte(i)}).String())
+	}
+	for _, ip := range []string{"fd00::7", "192.0.2.8", "192.0.2.7", "fd00::8"} {
+		add(2, ip)
+	}
+	addWithSubnet(2, "fd00:77::1/64")
+	add(4, "192.0.2.9") // as where routes are learnt by BGP
+	routes := defaultRoutes{devices: map[int]bool{2: true}, sources: map[netip.Addr]bool{netip.MustParseAddr("192.0.2.9"): true}}
+	host, err := hostAddresses(links, addrs, func() (defaultRoutes, error) { return routes, nil }, func(int) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	mainFirst(host, routes, map[netip.Addr]bool{netip.MustParseAddr("192.0.2.8"): true, netip.MustParseAddr("fd00::8"): true})
+	var first []string
+	for _, a := range host[:min(7, len(host))] {
+		first = append(first, a.IP.String())
+	}
+	if want := []string{"192.0.2.8", "192.0.2.9", "fd00::8", "fd00:77::1", "192.0.2.7", "fd00::7", "10.64.0.0"}; !slices.Equal(first, want) || len(host) != others+6 {
+		t.Errorf("%d addresses, the first are %v, want %d and %v", len(host), first, others+6, want)
 	}
 }

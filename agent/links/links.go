@@ -92,7 +92,7 @@ const (
 	Added EventKind = iota + 1
 	Changed
 	Removed
-	// HostAddresses carries all addresses of the node itself.
+	// HostAddresses carries all addresses of the node itself, its main ones first.
 	HostAddresses
 	// Unobserved carries all pod devices that are not observed.
 	Unobserved

@@ -329,6 +329,7 @@ func (w *Watcher) listHost(ctx context.Context) {
 		w.opts.Log.Warn("listing the node's own addresses failed, trying again at the next resync", "error", err)
 		return
 	}
+	mainFirst(host, w.table.routes, listSources())
 	w.emit(ctx, Event{Kind: HostAddresses, Host: host})
 }
 
